@@ -1,0 +1,37 @@
+#pragma once
+
+// The bell: rooms ring it when something happens that a user may want to hear of (a copy made for strides, a
+// recompile, a warning). With no listener, ringing is one relaxed load.
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace lorry::bell {
+
+enum class Event { warning, hidden_copy };
+
+struct Ring {
+  Event event;
+  std::string_view source;  ///< the operator or room that rang
+  std::string_view text;
+};
+
+using Listener = std::function<void(const Ring&)>;
+
+/// Replaces the listener and returns the previous one; an empty function silences the bell.
+Listener listen(Listener listener);
+
+namespace detail {
+inline constinit std::atomic<bool> listening{false};
+void ring(const Ring&);
+}  // namespace detail
+
+inline bool heard() { return detail::listening.load(std::memory_order_relaxed); }
+
+inline void ring(Event event, std::string_view source, std::string_view text) {
+  if (heard()) [[unlikely]] detail::ring({event, source, text});
+}
+
+}  // namespace lorry::bell

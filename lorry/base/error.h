@@ -1,0 +1,75 @@
+#pragma once
+
+// The typed errors of Lorry, and the two functions that throw them.
+//
+// A message is one sentence a user can act on:
+//   <operator>: <what is wrong>; got <operand: shape dtype device>, ...; expected <rule>; <remedy>
+// Invariant: nothing in Lorry aborts the process or prints instead of throwing; every failure is one of these types.
+
+#include <fmt/core.h>
+
+#include <stdexcept>
+#include <string>
+
+namespace lorry {
+
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Sizes, ranks, strides or overlap that the operator does not take.
+class ShapeError : public Error {
+  using Error::Error;
+};
+class DTypeError : public Error {
+  using Error::Error;
+};
+class DeviceError : public Error {
+  using Error::Error;
+};
+/// A dimension, an index or a range outside what the tensor has.
+class IndexError : public Error {
+  using Error::Error;
+};
+/// A value outside its domain: a probability of 2, a negative learning rate.
+class ValueError : public Error {
+  using Error::Error;
+};
+class GradError : public Error {
+  using Error::Error;
+};
+class OutOfMemory : public Error {
+  using Error::Error;
+};
+/// A file whose contents break its format.
+class FormatError : public Error {
+  using Error::Error;
+};
+/// The operating system refused: a path that is missing or unreadable, a full disk.
+class IoError : public Error {
+  using Error::Error;
+};
+class CompileError : public Error {
+  using Error::Error;
+};
+class CaptureError : public Error {
+  using Error::Error;
+};
+class CudaError : public Error {
+  using Error::Error;
+};
+
+/// Throws E with a formatted message.
+template <class E = Error, class... Args>
+[[noreturn, gnu::cold, gnu::noinline]] void raise(fmt::format_string<Args...> format, Args&&... args) {
+  throw E(fmt::vformat(format, fmt::make_format_args(args...)));
+}
+
+/// Throws E unless the condition holds. Arguments are only formatted on failure, so tensors and layouts cost nothing here.
+template <class E = Error, class... Args>
+inline void require(bool condition, fmt::format_string<Args...> format, Args&&... args) {
+  if (!condition) [[unlikely]] raise<E, Args...>(format, std::forward<Args>(args)...);
+}
+
+}  // namespace lorry

@@ -1,0 +1,10 @@
+#pragma once
+
+/// Host-and-device functions: the layout and formula rooms are compiled by nvcc as well.
+#if defined(__CUDACC__)
+#define LORRY_HOST_DEVICE __host__ __device__
+#else
+#define LORRY_HOST_DEVICE
+#endif
+
+#define LORRY_INLINE LORRY_HOST_DEVICE inline __attribute__((always_inline))

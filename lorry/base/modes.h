@@ -1,0 +1,32 @@
+#pragma once
+
+// One thread-local word says what listens to operator calls on this thread; the door tests it once per call.
+
+#include <cstdint>
+
+namespace lorry {
+
+enum Mode : uint32_t {
+  kGradMode = 1u << 0,       ///< gradients are recorded (the default; off inside no_grad)
+  kInferenceMode = 1u << 1,  ///< tensors made now never enter a graph and carry no versions
+  kTraceMode = 1u << 2,      ///< a tracer listens
+  kProfileMode = 1u << 3,    ///< a profiler listens
+};
+
+inline constinit thread_local uint32_t t_modes = kGradMode;
+
+inline bool mode(Mode m) { return (t_modes & m) != 0; }
+
+/// Sets and clears modes for a scope, then restores the word.
+class ModeScope {
+ public:
+  ModeScope(uint32_t set, uint32_t clear) : before_(t_modes) { t_modes = (t_modes | set) & ~clear; }
+  ~ModeScope() { t_modes = before_; }
+  ModeScope(const ModeScope&) = delete;
+  ModeScope& operator=(const ModeScope&) = delete;
+
+ private:
+  uint32_t before_;
+};
+
+}  // namespace lorry

@@ -1,0 +1,20 @@
+#pragma once
+
+// The table of kernels: one column a device type, one member a family. A family's header declares a struct of function
+// pointers; kernels/cpu fills the CPU's column. An absent backend is a null column, and `backend` is its one error site.
+
+#include "lorry/layout/device.h"
+
+namespace lorry::kernels {
+
+struct Backend {
+};
+
+/// The kernels of a device. Throws DeviceError naming `where` when this build or machine has none for it.
+const Backend& backend(Device device, const char* where);
+
+namespace cpu {
+const Backend& table();
+}
+
+}  // namespace lorry::kernels

@@ -1,0 +1,28 @@
+#include "lorry/layout/dtype.h"
+
+#include <string>
+
+namespace lorry {
+
+DType parse_dtype(std::string_view text) {
+  std::string names;
+  for (const DType t : kDTypes) {
+    if (name(t) == text) return t;
+    names += names.empty() ? "" : ", ";
+    names += name(t);
+  }
+  raise<ValueError>("dtype: unknown name; got '{}'; expected one of {}", text, names);
+}
+
+DType promote(DType a, DType b) {
+  if (a == b) return a;
+  if (a > b) std::swap(a, b);
+  if (is_floating(b)) {
+    if (!is_floating(a)) return b;
+    return a == kF16 && b == kBF16 ? kF32 : b;
+  }
+  if (a == kU8 && b == kI8) return kI16;
+  return b;
+}
+
+}  // namespace lorry

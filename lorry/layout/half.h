@@ -1,0 +1,66 @@
+#pragma once
+
+// Storage types of 16 bits. Arithmetic happens in f32: both convert exactly to float, and round to nearest even back.
+
+#include <bit>
+#include <cstdint>
+
+#include "lorry/base/macros.h"
+
+namespace lorry {
+
+/// IEEE 754 binary16.
+struct Float16 {
+  uint16_t bits = 0;
+
+  Float16() = default;
+  LORRY_INLINE explicit Float16(float value) : bits(round(value)) {}
+  LORRY_INLINE operator float() const {
+    const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
+    const uint32_t magnitude = bits & 0x7fffu;
+    if (magnitude >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
+    // Shift the exponent and mantissa into place and rescale: exact for normals and subnormals alike.
+    const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | sign);
+  }
+  static LORRY_INLINE Float16 from_bits(uint16_t b) {
+    Float16 h;
+    h.bits = b;
+    return h;
+  }
+
+ private:
+  static LORRY_INLINE uint16_t round(float value) {
+    const uint32_t x = std::bit_cast<uint32_t>(value);
+    const uint32_t sign = (x >> 16) & 0x8000u;
+    const uint32_t magnitude = x & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
+    if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // rounds to 65536 or above
+    if (magnitude < 0x38800000u) {                                               // subnormal half: let the adder round
+      const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+      return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000u));
+    }
+    const uint32_t even = (magnitude >> 13) & 1u;
+    return static_cast<uint16_t>(sign | ((magnitude - 0x38000000u + 0xfffu + even) >> 13));
+  }
+};
+
+/// The upper half of an IEEE 754 binary32.
+struct BFloat16 {
+  uint16_t bits = 0;
+
+  BFloat16() = default;
+  LORRY_INLINE explicit BFloat16(float value) {
+    const uint32_t x = std::bit_cast<uint32_t>(value);
+    const uint32_t rounded = x + 0x7fffu + ((x >> 16) & 1u);
+    bits = static_cast<uint16_t>((x & 0x7fffffffu) > 0x7f800000u ? ((x >> 16) | 0x40u) : (rounded >> 16));
+  }
+  LORRY_INLINE operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+  static LORRY_INLINE BFloat16 from_bits(uint16_t b) {
+    BFloat16 h;
+    h.bits = b;
+    return h;
+  }
+};
+
+}  // namespace lorry

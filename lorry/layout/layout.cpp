@@ -1,0 +1,267 @@
+#include "lorry/layout/layout.h"
+
+#include <algorithm>
+
+namespace lorry {
+
+int64_t checked_numel(const Dims& sizes) {
+  int64_t n = 1;
+  bool overflow = false, empty = false;
+  for (const int64_t s : sizes) {
+    require<ShapeError>(s >= 0, "shape: negative size; got {}; expected every size >= 0", sizes);
+    empty |= s == 0;
+    overflow |= __builtin_mul_overflow(n, s, &n);
+  }
+  if (empty) return 0;
+  // Bytes are counted in 64 bits too, and no element is larger than 8.
+  require<ShapeError>(!overflow && n <= INT64_MAX / 8, "shape: too many elements; got {}; expected fewer than 2^60", sizes);
+  return n;
+}
+
+Layout Layout::contiguous(const Dims& sizes) {
+  checked_numel(sizes);
+  Layout l;
+  l.rank = sizes.size();
+  int64_t stride = 1;
+  for (int i = l.rank - 1; i >= 0; --i) {
+    l.sizes[i] = sizes[i];
+    l.strides[i] = stride;
+    stride *= std::max<int64_t>(sizes[i], 1);
+  }
+  return l;
+}
+
+Layout Layout::strided(const Dims& sizes, const Dims& strides) {
+  require<ShapeError>(sizes.size() == strides.size(), "layout: as many strides as sizes are needed; got sizes {} and strides {}", sizes, strides);
+  checked_numel(sizes);
+  Layout l;
+  l.rank = sizes.size();
+  std::copy(sizes.begin(), sizes.end(), l.sizes);
+  std::copy(strides.begin(), strides.end(), l.strides);
+  return l;
+}
+
+bool Layout::is_contiguous() const {
+  int64_t expected = 1;
+  for (int i = rank - 1; i >= 0; --i) {
+    if (sizes[i] == 0) return true;
+    if (sizes[i] == 1) continue;
+    if (strides[i] != expected) {
+      for (int j = 0; j < i; ++j)
+        if (sizes[j] == 0) return true;
+      return false;
+    }
+    expected *= sizes[i];
+  }
+  return true;
+}
+
+namespace {
+/// Dimensions longer than 1, from the smallest stride to the largest.
+FixedVector<int, kMaxRank> by_stride(const Layout& l) {
+  FixedVector<int, kMaxRank> order;
+  for (int i = l.rank - 1; i >= 0; --i)
+    if (l.sizes[i] != 1) order.push_back(i);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return l.strides[a] < l.strides[b]; });
+  return order;
+}
+}  // namespace
+
+bool Layout::is_dense() const {
+  if (is_contiguous()) return true;
+  int64_t expected = 1;
+  for (const int d : by_stride(*this)) {
+    if (strides[d] != expected) return false;
+    expected *= sizes[d];
+  }
+  return true;
+}
+
+bool Layout::has_internal_overlap() const {
+  if (numel() <= 1) return false;
+  int64_t reach = 0;  // the largest offset addressed by the dimensions seen so far
+  for (const int d : by_stride(*this)) {
+    if (strides[d] <= reach) return true;
+    reach += strides[d] * (sizes[d] - 1);
+  }
+  return false;
+}
+
+int64_t Layout::extent() const {
+  int64_t last = 0;
+  for (int i = 0; i < rank; ++i) {
+    if (sizes[i] == 0) return 0;
+    last += (sizes[i] - 1) * strides[i];
+  }
+  return last + 1;
+}
+
+Dims Layout::size_list() const {
+  Dims d;
+  for (int i = 0; i < rank; ++i) d.push_back(sizes[i]);
+  return d;
+}
+
+Dims Layout::stride_list() const {
+  Dims d;
+  for (int i = 0; i < rank; ++i) d.push_back(strides[i]);
+  return d;
+}
+
+bool operator==(const Layout& a, const Layout& b) {
+  return a.rank == b.rank && std::equal(a.sizes, a.sizes + a.rank, b.sizes) && std::equal(a.strides, a.strides + a.rank, b.strides);
+}
+
+int wrap_dim(int64_t dim, int rank, const char* where) {
+  const int64_t n = std::max(rank, 1);
+  require<IndexError>(dim >= -n && dim < n, "{}: dimension out of range; got dim {} of a tensor of rank {}; expected {} to {}", where, dim, rank, -n, n - 1);
+  return static_cast<int>(dim < 0 ? dim + n : dim);
+}
+
+Dims wrap_dims(const Dims& dims, int rank, const char* where) {
+  Dims wrapped;
+  if (dims.empty()) {
+    for (int i = 0; i < rank; ++i) wrapped.push_back(i);
+    return wrapped;
+  }
+  for (const int64_t d : dims) {
+    const int64_t w = wrap_dim(d, rank, where);
+    require<ShapeError>(!wrapped.contains(w), "{}: dimension named twice; got dims {}; expected distinct dimensions", where, dims);
+    wrapped.push_back(w);
+  }
+  return wrapped;
+}
+
+Dims broadcast(const Dims& a, const Dims& b, const char* where) {
+  if (a == b) return a;
+  Dims out = Dims::filled(std::max(a.size(), b.size()), 1);
+  for (int i = 1; i <= out.size(); ++i) {
+    const int64_t x = i <= a.size() ? a[a.size() - i] : 1, y = i <= b.size() ? b[b.size() - i] : 1;
+    require<ShapeError>(x == y || x == 1 || y == 1,
+                        "{}: shapes do not broadcast; got {} and {}; expected sizes equal or 1, aligned at the last dimension", where, a, b);
+    out[out.size() - i] = x == 1 ? y : x;
+  }
+  return out;
+}
+
+Layout expand(const Layout& layout, const Dims& sizes, const char* where) {
+  Layout out;
+  out.rank = sizes.size();
+  const int shift = out.rank - layout.rank;
+  require<ShapeError>(shift >= 0, "{}: cannot expand to fewer dimensions; got {} to {}", where, layout.size_list(), sizes);
+  for (int i = 0; i < out.rank; ++i) {
+    const int from = i - shift;
+    out.sizes[i] = sizes[i];
+    if (from < 0) {
+      out.strides[i] = 0;
+      continue;
+    }
+    require<ShapeError>(layout.sizes[from] == sizes[i] || layout.sizes[from] == 1,
+                        "{}: sizes do not expand; got {} to {}; expected sizes equal or 1, aligned at the last dimension", where, layout.size_list(), sizes);
+    out.strides[i] = layout.sizes[from] == sizes[i] ? layout.strides[from] : 0;
+  }
+  return out;
+}
+
+Dims infer_sizes(const Dims& sizes, int64_t numel, const char* where) {
+  int unknown = -1;
+  int64_t known = 1;
+  for (int i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] == -1) {
+      require<ShapeError>(unknown < 0, "{}: only one size can be inferred; got {}; expected at most one -1", where, sizes);
+      unknown = i;
+      continue;
+    }
+    require<ShapeError>(sizes[i] >= 0, "{}: negative size; got {}; expected sizes >= 0, or one -1", where, sizes);
+    require<ShapeError>(!__builtin_mul_overflow(known, sizes[i], &known), "{}: too many elements; got {}", where, sizes);
+  }
+  Dims out = sizes;
+  if (unknown >= 0) {
+    require<ShapeError>(known > 0 && numel % known == 0, "{}: sizes do not fit; got {} for {} elements; expected sizes whose product divides it", where, sizes,
+                        numel);
+    out[unknown] = numel / known;
+  } else {
+    require<ShapeError>(known == numel, "{}: sizes do not fit; got {} for {} elements; expected sizes with that product", where, sizes, numel);
+  }
+  return out;
+}
+
+bool view_as(const Layout& from, const Dims& sizes, Layout& to) {
+  if (from.numel() == 0 || from.is_contiguous()) {
+    to = Layout::contiguous(sizes);
+    return true;
+  }
+  to.rank = sizes.size();
+  // Walk both from the right, matching runs of `from` that are contiguous among themselves with runs of `sizes`.
+  int view = to.rank - 1;
+  int64_t base_stride = from.rank == 0 ? 1 : from.strides[from.rank - 1];
+  int64_t run = 1, taken = 1;
+  for (int d = from.rank - 1; d >= 0; --d) {
+    run *= from.sizes[d];
+    if (d > 0 && (from.sizes[d - 1] == 1 || from.strides[d - 1] == run * base_stride)) continue;
+    while (view >= 0 && (taken < run || sizes[view] == 1)) {
+      to.sizes[view] = sizes[view];
+      to.strides[view] = taken * base_stride;
+      taken *= sizes[view--];
+    }
+    if (taken != run) return false;
+    if (d > 0) {
+      base_stride = from.strides[d - 1];
+      run = taken = 1;
+    }
+  }
+  return view == -1;
+}
+
+bool spans_overlap(const void* a, const Layout& la, int64_t element_a, const void* b, const Layout& lb, int64_t element_b) {
+  const auto first_a = reinterpret_cast<uintptr_t>(a), first_b = reinterpret_cast<uintptr_t>(b);
+  return first_a < first_b + static_cast<uintptr_t>(lb.extent() * element_b) && first_b < first_a + static_cast<uintptr_t>(la.extent() * element_a);
+}
+
+std::string to_string(const Dims& dims) {
+  std::string s = "[";
+  for (int i = 0; i < dims.size(); ++i) s += fmt::format("{}{}", i ? ", " : "", dims[i]);
+  return s + "]";
+}
+
+Iteration collapse(const Layout* layouts, int count, bool reorder) {
+  Iteration it;
+  it.operands = count;
+  FixedVector<int, kMaxRank> order;  // innermost first
+  for (int i = layouts[0].rank - 1; i >= 0; --i)
+    if (layouts[0].sizes[i] != 1) order.push_back(i);
+  if (reorder) {
+    // Insertion sort with PyTorch's rule: the first operand whose two strides are non-zero and differ decides.
+    const auto inside = [&](int a, int b) {
+      for (int k = 0; k < count; ++k) {
+        const int64_t x = layouts[k].strides[a], y = layouts[k].strides[b];
+        if (x == 0 || y == 0) continue;
+        if (x != y) return x < y;
+        if (layouts[k].sizes[a] != layouts[k].sizes[b]) return layouts[k].sizes[a] < layouts[k].sizes[b];
+      }
+      return false;
+    };
+    for (int i = 1; i < order.size(); ++i)
+      for (int j = i; j > 0 && inside(order[j], order[j - 1]); --j) std::swap(order[j], order[j - 1]);
+  }
+  for (const int d : order) {
+    const int last = it.rank - 1;
+    bool merges = it.rank > 0;
+    for (int k = 0; merges && k < count; ++k) merges = layouts[k].strides[d] == it.strides[k][last] * it.sizes[last];
+    if (merges) {
+      it.sizes[last] *= layouts[0].sizes[d];
+      continue;
+    }
+    it.sizes[it.rank] = layouts[0].sizes[d];
+    for (int k = 0; k < count; ++k) it.strides[k][it.rank] = layouts[k].strides[d];
+    ++it.rank;
+  }
+  if (it.rank == 0) {
+    it.rank = 1;
+    it.sizes[0] = 1;
+    for (int k = 0; k < count; ++k) it.strides[k][0] = 1;
+  }
+  return it;
+}
+
+}  // namespace lorry
