@@ -1,0 +1,35 @@
+#pragma once
+
+// The table of pointwise operators as values: what pointwise.def says of each row, for code that asks at run time.
+
+namespace lorry {
+
+enum class Pointwise : unsigned char {
+#define LORRY_POINTWISE(name, Formula, arity, result, domain) name,
+#include "lorry/formula/pointwise.def"
+};
+
+/// The type of a result: the promoted type of the operands, that or a floating one, or bool.
+enum class Result : unsigned char { same, real, truth };
+/// The promoted types that an operator accepts.
+enum class Domain : unsigned char { any, number, whole, integer, floating };
+
+/// A result that is a real function of its operands has a derivative, even where that is zero almost everywhere.
+constexpr bool differentiable(Result result, Domain domain) { return result != Result::truth && domain != Domain::whole && domain != Domain::integer; }
+
+struct PointwiseRow {
+  const char* name;
+  unsigned char arity;
+  Result result;
+  Domain domain;
+};
+
+inline constexpr PointwiseRow kPointwise[] = {
+#define LORRY_POINTWISE(name, Formula, arity, result, domain) {#name, arity, Result::result, Domain::domain},
+#include "lorry/formula/pointwise.def"
+};
+inline constexpr int kPointwiseCount = sizeof(kPointwise) / sizeof(kPointwise[0]);
+
+constexpr const PointwiseRow& row(Pointwise op) { return kPointwise[static_cast<int>(op)]; }
+
+}  // namespace lorry
