@@ -1,6 +1,11 @@
+# Formulas promise the same bits on every path: the compiler never contracts a*b+c by itself.
+add_library(lorry_warnings INTERFACE)
+target_compile_options(lorry_warnings INTERFACE -Wall -Wextra -Wno-unknown-pragmas -ffp-contract=off $<$<BOOL:${LORRY_WERROR}>:-Werror>)
+
 # lorry_room(NAME SOURCES... DEPENDS... PRIVATE...): one static library a room, linked only upwards.
 #   DEPENDS  rooms and packages that its headers use
 #   PRIVATE  packages that only its sources use
+# A package of headers that only sources use is $<BUILD_INTERFACE:package::package>, so that users of Lorry need not have it.
 function(lorry_room name)
   cmake_parse_arguments(ROOM "" "" "SOURCES;DEPENDS;PRIVATE" ${ARGN})
   add_library(lorry_${name} STATIC ${ROOM_SOURCES})
