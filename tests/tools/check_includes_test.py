@@ -1,0 +1,74 @@
+"""The structure check must fail on every kind of violation: each test plants one in an otherwise sound tree."""
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+SCRIPT = Path(__file__).resolve().parents[2] / "tools" / "check_includes.py"
+
+SOUND = {
+    "lorry/base/error.h": "#pragma once\n#include <string>\n",
+    "lorry/base/macros.h": "#pragma once\n",
+    "lorry/base/CMakeLists.txt": "lorry_room(base SOURCES error.cpp DEPENDS fmt::fmt)\n",
+    "lorry/formula/silu.h": '#include "lorry/base/macros.h"\n#include "lorry/formula/exp.h"\n',
+    "lorry/kernels/cpu/add.cpp": '#include "lorry/base/error.h"\n#include "lorry/kernels/add.h"\n',
+    "lorry/kernels/CMakeLists.txt": "lorry_room(kernels SOURCES cpu/add.cpp DEPENDS lorry::base lorry::formula)\n",
+    "lorry/cli/main.cpp": '#include "lorry/profile/session.h"\n#include "lorry/kernels/add.h"\n',
+}
+
+
+class CheckIncludes(unittest.TestCase):
+    def check(self, changes):
+        """Runs the script over the sound tree with `changes` applied: exit status and output."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in {**SOUND, **changes}.items():
+                path = Path(folder, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+            done = subprocess.run([sys.executable, SCRIPT, folder], capture_output=True, text=True)
+            return done.returncode, done.stdout
+
+    def assert_refused(self, changes, *said):
+        status, output = self.check(changes)
+        self.assertEqual(status, 1, output)
+        for text in said:
+            self.assertIn(text, output)
+
+    def test_a_sound_tree_passes(self):
+        self.assertEqual(self.check({}), (0, ""))
+
+    def test_an_include_of_a_lower_room_is_refused(self):
+        self.assert_refused({"lorry/base/error.h": '\n#include "lorry/ops/door.h"\n'}, "lorry/base/error.h:2:", "base may not use ops")
+
+    def test_an_angled_include_of_a_lower_room_is_refused(self):
+        self.assert_refused({"lorry/kernels/cpu/add.cpp": "#include <lorry/nn/gpt.h>\n"}, "kernels may not use nn")
+
+    def test_an_include_of_the_profiler_is_refused_outside_the_command(self):
+        self.assert_refused({"lorry/replay/graph.h": '#include "lorry/profile/session.h"\n'}, "nobody but the command")
+
+    def test_a_room_that_does_not_exist_is_refused(self):
+        self.assert_refused({"lorry/kernels/cpu/add.cpp": '#include "lorry/utils/misc.h"\n'}, "'utils' is not a room")
+        self.assert_refused({"lorry/utils/misc.h": "\n"}, "'utils' is not a room")
+
+    def test_a_relative_include_is_refused(self):
+        self.assert_refused({"lorry/kernels/cpu/add.cpp": '#include "add.h"\n'}, "by its full path")
+
+    def test_a_formula_that_includes_more_than_formulas_is_refused(self):
+        self.assert_refused({"lorry/formula/silu.h": '#include "lorry/base/error.h"\n'}, "nothing but formulas")
+
+    def test_a_link_to_a_lower_room_is_refused(self):
+        self.assert_refused({"lorry/kernels/CMakeLists.txt": "lorry_room(kernels SOURCES a.cpp\n  DEPENDS lorry::base lorry::nn)\n"},
+                            "lorry/kernels/CMakeLists.txt:2:", "kernels may not use nn")
+
+    def test_a_file_past_600_lines_is_refused(self):
+        self.assertEqual(self.check({"tests/base/long_test.cpp": "\n" * 600})[0], 0)
+        self.assert_refused({"tests/base/long_test.cpp": "\n" * 601}, "tests/base/long_test.cpp:601:", "second subject")
+
+    def test_a_folder_without_rooms_is_wrong_usage(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(subprocess.run([sys.executable, SCRIPT, folder], capture_output=True).returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

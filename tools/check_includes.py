@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""Checks the structure of the tree: rooms include and link only rooms above them, and no file outgrows its subject.
+
+    tools/check_includes.py [ROOT]
+
+Prints one line a violation, "path:line: what is wrong", and exits 1 when there is one.
+"""
+import re
+import sys
+from pathlib import Path
+
+# The rooms, top to bottom: a room sees itself and what stands before it.
+ROOMS = ("base layout device memory formula tensor kernels ops autograd foreach trace compile "
+         "optim nn io replay profile cli").split()
+# A formula must compile anywhere, device code and run-time compilers included, so it sees the portability macros only.
+FORMULA_MAY_INCLUDE = {"lorry/base/macros.h"}
+# Consumers of everything that nothing but the command may build on.
+ONLY_FROM_CLI = {"profile", "cli"}
+
+MAX_LINES = 600
+SOURCES = {".h", ".cpp", ".cu", ".cuh", ".def", ".inc"}
+SOURCE_FOLDERS = ("lorry", "tests", "bench", "examples", "tools")
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
+LINK = re.compile(r"\blorry(?:::|_)(%s)\b" % "|".join(ROOMS))
+
+
+def room_order_violation(room, other):
+    """Why `room` may not use `other`, or None."""
+    if other not in ROOMS:
+        return f"'{other}' is not a room"
+    if other in ONLY_FROM_CLI and room not in (other, "cli"):
+        return f"{room} may not use {other}: nobody but the command does"
+    if ROOMS.index(other) > ROOMS.index(room):
+        return f"{room} may not use {other}, which stands below it"
+    return None
+
+
+def include_violations(path, room, text):
+    for number, line in enumerate(text.splitlines(), 1):
+        match = INCLUDE.match(line)
+        if not match:
+            continue
+        quote, target = match.groups()
+        parts = target.split("/")
+        if parts[0] != "lorry":
+            if quote == '"':
+                yield number, f'include "{target}" by its full path, lorry/<room>/<file>'
+            continue
+        if len(parts) < 3:
+            yield number, f"include '{target}' names no room"
+        elif reason := room_order_violation(room, parts[1]):
+            yield number, f"include '{target}': {reason}"
+        elif room == "formula" and parts[1] != "formula" and target not in FORMULA_MAY_INCLUDE:
+            yield number, f"include '{target}': formulas include nothing but formulas"
+
+
+def link_violations(room, text):
+    for number, line in enumerate(text.splitlines(), 1):
+        for other in LINK.findall(line.split("#")[0]):
+            if reason := room_order_violation(room, other):
+                yield number, f"link: {reason}"
+
+
+def room_of(path, root):
+    """The room a file belongs to, or None for files outside the rooms (lorry/CMakeLists.txt among them)."""
+    parts = path.relative_to(root).parts
+    return parts[1] if parts[0] == "lorry" and len(parts) > 2 else None
+
+
+def violations(root):
+    for folder in SOURCE_FOLDERS:
+        for path in sorted((root / folder).rglob("*")):
+            is_list = path.name == "CMakeLists.txt"
+            if not path.is_file() or not (is_list or path.suffix in SOURCES | {".py"}):
+                continue
+            text = path.read_text(encoding="utf-8")
+            lines = text.count("\n")
+            if lines > MAX_LINES:
+                yield path, lines, f"{lines} lines; more than {MAX_LINES} means a second subject"
+            room = room_of(path, root)
+            if room is None:
+                continue
+            if room not in ROOMS:
+                yield path, 1, f"'{room}' is not a room"
+                continue
+            found = link_violations(room, text) if is_list else include_violations(path, room, text)
+            for number, what in found:
+                yield path, number, what
+
+
+def main(arguments):
+    root = Path(arguments[0] if arguments else Path(__file__).parent.parent).resolve()
+    if not (root / "lorry").is_dir():
+        print(f"check_includes: no folder 'lorry' in {root}", file=sys.stderr)
+        return 2
+    found = list(violations(root))
+    for path, number, what in found:
+        print(f"{path.relative_to(root)}:{number}: {what}")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
