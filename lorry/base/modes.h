@@ -15,6 +15,9 @@ enum Mode : uint32_t {
 
 inline constinit thread_local uint32_t t_modes = kGradMode;
 
+/// The operator that this thread is running, for errors, statistics and version checks; null between calls.
+inline constinit thread_local const char* t_operator = nullptr;
+
 inline bool mode(Mode m) { return (t_modes & m) != 0; }
 
 /// Sets and clears modes for a scope, then restores the word.

@@ -1,7 +1,7 @@
 #pragma once
 
 // Layout: sizes and strides as one trivially copyable value, rank 0 to 8, no heap; kernels take it by value. Strides count
-// elements and may be zero or negative-free; the offset belongs to the tensor. Every view is a function from
+// elements and are never negative; the offset belongs to the tensor. Every view is a function from
 // (Layout, offset) to (Layout, offset) here, so that views can be tested without memory.
 
 #include <cstdint>
