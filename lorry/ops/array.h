@@ -1,0 +1,24 @@
+#pragma once
+
+// From tensors to what kernels take.
+
+#include "lorry/kernels/array.h"
+#include "lorry/kernels/backend.h"
+#include "lorry/tensor/tensor.h"
+
+namespace lorry {
+
+inline kernels::Array array(const Tensor& x) { return {x.data_ptr(), x.dtype(), x.layout()}; }
+
+/// The kernels for x's device. Throws DeviceError naming `where`.
+inline const kernels::Backend& backend(const Tensor& x, const char* where) { return kernels::backend(x.device(), where); }
+
+/// Refuses an undefined operand and operands on different devices.
+inline void require_defined(const Tensor& x, const char* where, const char* operand) {
+  require<ValueError>(x.defined(), "{}: {} is an undefined tensor; expected a tensor", where, operand);
+}
+inline void require_same_device(const Tensor& a, const Tensor& b, const char* where) {
+  require<DeviceError>(a.device() == b.device(), "{}: operands are on different devices; got {} and {}; move one with to(device)", where, a, b);
+}
+
+}  // namespace lorry

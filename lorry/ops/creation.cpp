@@ -1,0 +1,41 @@
+#include "lorry/ops/creation.h"
+
+#include "lorry/ops/door.h"
+
+namespace lorry {
+namespace {
+
+Tensor allocate(const Layout& layout, const Options& options) {
+  return Tensor(make_counted<TensorNode>(Storage::allocate(options.device, layout.extent() * size_of(options.dtype)), layout, 0, options.dtype));
+}
+
+}  // namespace
+
+Tensor empty(const Dims& sizes, const Options& options) { return allocate(Layout::contiguous(sizes), options); }
+
+Tensor empty_like(const Tensor& x) { return empty_like(x, x.dtype()); }
+
+Tensor empty_like(const Tensor& x, DType dtype) {
+  const Layout& from = x.layout();
+  return allocate(from.is_dense() ? from : Layout::contiguous(from.size_list()), {dtype, x.device()});
+}
+
+Tensor empty_strided(const Dims& sizes, const Dims& strides, const Options& options) {
+  for (const int64_t s : strides) require<ShapeError>(s >= 0, "empty_strided: negative stride; got {}; expected every stride >= 0", strides);
+  return allocate(Layout::strided(sizes, strides), options);
+}
+
+Tensor wrapped_number(const Scalar& value) {
+  Tensor x = empty({}, {value.is_floating() ? kF64 : value.dtype(), kCPU});
+  if (value.is_floating()) {
+    *static_cast<double*>(x.data_ptr()) = value.to<double>();
+  } else if (value.is_boolean()) {
+    *static_cast<bool*>(x.data_ptr()) = value.to<bool>();
+  } else {
+    *static_cast<int64_t*>(x.data_ptr()) = value.to<int64_t>();
+  }
+  x.node()->wrapped_number = true;
+  return x;
+}
+
+}  // namespace lorry

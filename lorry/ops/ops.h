@@ -1,0 +1,5 @@
+#pragma once
+
+// Every public operator.
+
+#include "lorry/ops/creation.h"

@@ -1,0 +1,46 @@
+#pragma once
+
+// TensorNode: what a Tensor points to. Only rooms that build tensors (tensor, ops, autograd) look inside.
+
+#include <memory>
+
+#include "lorry/base/intrusive_ptr.h"
+#include "lorry/base/modes.h"
+#include "lorry/layout/dtype.h"
+#include "lorry/layout/layout.h"
+#include "lorry/tensor/storage.h"
+
+namespace lorry {
+
+/// What autograd hangs on a tensor; opaque here.
+struct GradSlot {
+  virtual ~GradSlot() = default;
+};
+
+struct TensorNode : Counted {
+  TensorNode(IntrusivePtr<Storage> memory, const Layout& shape, int64_t first, DType type)
+      : storage(std::move(memory)), offset(first), numel(shape.numel()), dtype(type), contiguous(shape.is_contiguous()), inference(mode(kInferenceMode)) {
+    layout.rank = shape.rank;
+    for (int i = 0; i < shape.rank; ++i) {
+      layout.sizes[i] = shape.sizes[i];
+      layout.strides[i] = shape.strides[i];
+    }
+  }
+
+  IntrusivePtr<Storage> storage;
+  IntrusivePtr<TensorNode> base;  ///< the tensor that owns the memory, when this is a view that autograd may have to follow
+  std::unique_ptr<GradSlot> grad;
+  int64_t offset;  ///< of the first element, in elements from the start of the storage
+  int64_t numel;
+  DType dtype;
+  bool contiguous;
+  bool requires_grad = false;
+  bool inference;               ///< made in inference mode: carries no versions and never enters a graph
+  bool wrapped_number = false;  ///< stands for a Scalar: promotes by kind alone
+  Layout layout;
+
+  void* data() const { return static_cast<char*>(storage->data()) + offset * size_of(dtype); }
+  void destroy() { delete this; }
+};
+
+}  // namespace lorry

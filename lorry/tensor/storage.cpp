@@ -1,0 +1,24 @@
+#include "lorry/tensor/storage.h"
+
+#include "lorry/memory/memory.h"
+
+namespace lorry {
+
+IntrusivePtr<Storage> Storage::allocate(Device device, int64_t bytes) {
+  return IntrusivePtr<Storage>(new Storage(device, memory::allocate(device, bytes), bytes, nullptr, nullptr, false));
+}
+
+IntrusivePtr<Storage> Storage::foreign(Device device, void* data, int64_t bytes, Deleter deleter, void* context, bool read_only) {
+  return IntrusivePtr<Storage>(new Storage(device, data, bytes, deleter == nullptr ? [](void*) {} : deleter, context, read_only));
+}
+
+void Storage::destroy() {
+  if (deleter_ != nullptr) {
+    deleter_(context_);
+  } else {
+    memory::release(device_, data_, bytes_);
+  }
+  delete this;
+}
+
+}  // namespace lorry

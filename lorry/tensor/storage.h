@@ -1,0 +1,52 @@
+#pragma once
+
+// Storage: the bytes behind one or more tensors, with the version that counts writes to them. Views share a storage;
+// autograd compares versions to notice that a tensor it saved has been overwritten.
+
+#include <atomic>
+
+#include "lorry/base/intrusive_ptr.h"
+#include "lorry/layout/device.h"
+
+namespace lorry {
+
+class Storage : public Counted {
+ public:
+  using Deleter = void (*)(void* context);
+
+  /// Memory from the device's allocator. Throws OutOfMemory.
+  static IntrusivePtr<Storage> allocate(Device device, int64_t bytes);
+  /// Memory of somebody else's; `deleter(context)` is called once when the last view is gone. A read-only storage refuses
+  /// in-place operators.
+  static IntrusivePtr<Storage> foreign(Device device, void* data, int64_t bytes, Deleter deleter, void* context, bool read_only = false);
+
+  void* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+  Device device() const { return device_; }
+  bool read_only() const { return read_only_; }
+
+  uint32_t version() const { return version_.load(std::memory_order_relaxed); }
+  /// The operator of the last write, for the error that names it; null before any.
+  const char* last_writer() const { return last_writer_.load(std::memory_order_relaxed); }
+  void written_by(const char* operator_name) {
+    version_.fetch_add(1, std::memory_order_relaxed);
+    last_writer_.store(operator_name, std::memory_order_relaxed);
+  }
+
+  void destroy();
+
+ private:
+  Storage(Device device, void* data, int64_t bytes, Deleter deleter, void* context, bool read_only)
+      : data_(data), bytes_(bytes), deleter_(deleter), context_(context), device_(device), read_only_(read_only) {}
+
+  void* data_;
+  int64_t bytes_;
+  Deleter deleter_;  // null: the device's allocator takes the memory back
+  void* context_;
+  std::atomic<const char*> last_writer_{nullptr};
+  std::atomic<uint32_t> version_{0};
+  Device device_;
+  bool read_only_;
+};
+
+}  // namespace lorry

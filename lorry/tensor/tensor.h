@@ -1,0 +1,292 @@
+#pragma once
+
+// Tensor: one pointer to a node that holds storage, layout and dtype. Copying a Tensor copies the pointer; views share the
+// storage; methods ending in _ write in place. Names, defaults and semantics are PyTorch's. Methods that compute are defined
+// in the ops room, those that differentiate in the autograd room.
+
+#include <functional>
+#include <iosfwd>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "lorry/tensor/node.h"
+#include "lorry/tensor/scalar.h"
+
+namespace lorry {
+
+class Tensor;
+class Index;
+class Generator;
+
+/// The device that factories use when none is named: the CPU, or what set_default_device said on this thread.
+Device default_device();
+void set_default_device(Device device);
+
+/// How a factory makes a tensor: zeros({2, 3}, {.dtype = kI64}).
+struct Options {
+  DType dtype = kF32;
+  Device device = default_device();
+};
+
+/// A tensor or a number, as the right-hand side of an operator. Refers to the tensor; does not own it.
+class Operand {
+ public:
+  Operand(const Tensor& t) : tensor_(&t) {}
+  Operand(const Scalar& s) : scalar_(s) {}
+  template <class N>
+    requires std::is_arithmetic_v<N>
+  Operand(N n) : scalar_(n) {}
+
+  const Tensor* tensor() const { return tensor_; }
+  const Scalar& scalar() const { return scalar_; }
+
+ private:
+  const Tensor* tensor_ = nullptr;
+  Scalar scalar_;
+};
+
+class Tensor {
+ public:
+  /// Undefined: no storage, no shape; what optional arguments default to.
+  Tensor() = default;
+  explicit Tensor(IntrusivePtr<TensorNode> node) : node_(std::move(node)) {}
+
+  // ---- facts ---------------------------------------------------------------------------------------------------------
+  bool defined() const { return static_cast<bool>(node_); }
+  DType dtype() const { return node_->dtype; }
+  Device device() const { return node_->storage->device(); }
+  int64_t dim() const { return node_->layout.rank; }
+  Dims sizes() const { return node_->layout.size_list(); }
+  Dims strides() const { return node_->layout.stride_list(); }
+  /// Throws IndexError for a dimension that it does not have.
+  int64_t size(int64_t dim) const;
+  int64_t stride(int64_t dim) const;
+  int64_t numel() const { return node_->numel; }
+  int64_t nbytes() const { return node_->numel * size_of(node_->dtype); }
+  const Layout& layout() const { return node_->layout; }
+  int64_t storage_offset() const { return node_->offset; }
+  bool is_contiguous() const { return node_->contiguous; }
+  bool is_floating_point() const { return is_floating(node_->dtype); }
+  Options options() const { return {dtype(), device()}; }
+  Storage& storage() const { return *node_->storage; }
+  /// Counts in-place writes to the storage.
+  uint32_t version() const { return node_->storage->version(); }
+  bool is_same(const Tensor& other) const { return node_ == other.node_; }
+  bool is_inference() const { return node_->inference; }
+  bool is_view() const { return static_cast<bool>(node_->base); }
+  TensorNode* node() const { return node_.get(); }
+  const IntrusivePtr<TensorNode>& node_ptr() const { return node_; }
+
+  /// The address of the first element.
+  void* data_ptr() const { return node_->data(); }
+  /// The same, typed. Throws DTypeError unless T stores this dtype.
+  template <class T>
+  T* data() const {
+    require<DTypeError>(dtype_of<std::remove_const_t<T>> == dtype(), "data: dtype differs; got {} for a tensor of {}", dtype_of<std::remove_const_t<T>>, dtype());
+    return static_cast<T*>(data_ptr());
+  }
+
+  // ---- gradients (autograd room) -------------------------------------------------------------------------------------
+  bool requires_grad() const { return node_ && (node_->requires_grad || (node_->base && node_->base->requires_grad)); }
+  /// Marks a leaf as one to differentiate by. Throws GradError for a non-leaf, DTypeError unless floating.
+  const Tensor& requires_grad_(bool on = true) const;
+  bool is_leaf() const;
+  /// The gradient accumulated by backward; undefined before.
+  Tensor grad() const;
+  void set_grad(const Tensor& grad) const;
+  /// The name of the operator that made it ("mul"), or empty for a leaf.
+  std::string grad_fn() const;
+  /// Adds d(this)/d(leaf) * gradient into every leaf's grad. `gradient` may be left out for a single element.
+  void backward(const Tensor& gradient = {}, bool retain_graph = false, bool create_graph = false) const;
+  /// The same memory, cut off from the graph.
+  Tensor detach() const;
+  /// Keeps the gradient of a tensor that is not a leaf.
+  void retain_grad() const;
+  /// Calls hook(grad) when the gradient of this tensor is known; a defined result replaces it. Returns a handle for remove_hook.
+  int64_t register_hook(std::function<Tensor(const Tensor&)> hook) const;
+  void remove_hook(int64_t handle) const;
+  /// Takes over the other tensor's storage, layout and dtype; the identity (and grad_fn) stay. For modules that change dtype.
+  void set_data(const Tensor& other) const;
+
+  // ---- pointwise, one row each in formula/pointwise.def --------------------------------------------------------------
+#define LORRY_UNARY(name, Formula, result, domain) \
+  Tensor name() const;                             \
+  const Tensor& name##_() const;
+#define LORRY_BINARY(name, Formula, result, domain) \
+  Tensor name(const Operand& other) const;          \
+  const Tensor& name##_(const Operand& other) const;
+#include "lorry/formula/pointwise.def"
+
+  Tensor add(const Operand& other, const Scalar& alpha) const;
+  const Tensor& add_(const Operand& other, const Scalar& alpha) const;
+  Tensor sub(const Operand& other, const Scalar& alpha) const;
+  const Tensor& sub_(const Operand& other, const Scalar& alpha) const;
+  Tensor operator-() const;
+  const Tensor& operator+=(const Operand& other) const;
+  const Tensor& operator-=(const Operand& other) const;
+  const Tensor& operator*=(const Operand& other) const;
+  const Tensor& operator/=(const Operand& other) const;
+  /// rounding_mode: "floor" or "trunc".
+  Tensor div(const Operand& other, std::string_view rounding_mode) const;
+  const Tensor& div_(const Operand& other, std::string_view rounding_mode) const;
+  Tensor clamp(const std::optional<Operand>& min, const std::optional<Operand>& max = {}) const;
+  const Tensor& clamp_(const std::optional<Operand>& min, const std::optional<Operand>& max = {}) const;
+  Tensor lerp(const Tensor& end, const Operand& weight) const;
+  const Tensor& lerp_(const Tensor& end, const Operand& weight) const;
+  Tensor addcmul(const Tensor& a, const Tensor& b, const Scalar& value = 1) const;
+  const Tensor& addcmul_(const Tensor& a, const Tensor& b, const Scalar& value = 1) const;
+  Tensor addcdiv(const Tensor& a, const Tensor& b, const Scalar& value = 1) const;
+  const Tensor& addcdiv_(const Tensor& a, const Tensor& b, const Scalar& value = 1) const;
+  Tensor where(const Tensor& condition, const Operand& other) const;
+  Tensor nan_to_num(double nan = 0.0, std::optional<double> posinf = {}, std::optional<double> neginf = {}) const;
+  Tensor masked_fill(const Tensor& mask, const Operand& value) const;
+  const Tensor& masked_fill_(const Tensor& mask, const Operand& value) const;
+
+  // ---- copies --------------------------------------------------------------------------------------------------------
+  /// Itself when nothing changes, else a copy.
+  Tensor to(DType dtype) const;
+  Tensor to(Device device) const;
+  Tensor clone() const;
+  /// Itself when contiguous, else a row-major copy.
+  Tensor contiguous() const;
+  const Tensor& copy_(const Tensor& source) const;
+  const Tensor& fill_(const Operand& value) const;
+  const Tensor& zero_() const;
+  /// The only element as a C++ number. Throws ShapeError for more or fewer than one.
+  Scalar item() const;
+  template <class T>
+  T item() const {
+    return item().template to<T>();
+  }
+  /// All elements in row-major order, converted.
+  template <class T>
+  std::vector<T> to_vector() const;
+
+  // ---- views ---------------------------------------------------------------------------------------------------------
+  Tensor view(const Dims& sizes) const;
+  Tensor view(DType dtype) const;
+  Tensor view_as(const Tensor& other) const;
+  Tensor reshape(const Dims& sizes) const;
+  Tensor permute(const Dims& dims) const;
+  Tensor transpose(int64_t dim0, int64_t dim1) const;
+  Tensor swapdims(int64_t dim0, int64_t dim1) const;
+  Tensor t() const;
+  Tensor mT() const;
+  Tensor select(int64_t dim, int64_t index) const;
+  Tensor slice(int64_t dim = 0, std::optional<int64_t> start = {}, std::optional<int64_t> end = {}, int64_t step = 1) const;
+  Tensor narrow(int64_t dim, int64_t start, int64_t length) const;
+  Tensor expand(const Dims& sizes) const;
+  Tensor expand_as(const Tensor& other) const;
+  Tensor squeeze() const;
+  Tensor squeeze(int64_t dim) const;
+  Tensor unsqueeze(int64_t dim) const;
+  Tensor flatten(int64_t start_dim = 0, int64_t end_dim = -1) const;
+  Tensor unflatten(int64_t dim, const Dims& sizes) const;
+  Tensor ravel() const;
+  Tensor as_strided(const Dims& sizes, const Dims& strides, std::optional<int64_t> storage_offset = {}) const;
+  Tensor diagonal(int64_t offset = 0, int64_t dim1 = 0, int64_t dim2 = 1) const;
+  Tensor unfold(int64_t dim, int64_t size, int64_t step) const;
+  Tensor movedim(const Dims& source, const Dims& destination) const;
+  std::vector<Tensor> split(int64_t size, int64_t dim = 0) const;
+  std::vector<Tensor> split(const std::vector<int64_t>& sizes, int64_t dim = 0) const;
+  std::vector<Tensor> chunk(int64_t chunks, int64_t dim = 0) const;
+  std::vector<Tensor> unbind(int64_t dim = 0) const;
+
+  // ---- indexing ------------------------------------------------------------------------------------------------------
+  /// x[i]: a view of row i.
+  Tensor operator[](int64_t index) const;
+  Tensor index(std::initializer_list<Index> indices) const;
+  const Tensor& index_put_(std::initializer_list<Index> indices, const Operand& value, bool accumulate = false) const;
+  Tensor gather(int64_t dim, const Tensor& index) const;
+  Tensor scatter(int64_t dim, const Tensor& index, const Operand& source) const;
+  const Tensor& scatter_(int64_t dim, const Tensor& index, const Operand& source) const;
+  Tensor scatter_add(int64_t dim, const Tensor& index, const Tensor& source) const;
+  const Tensor& scatter_add_(int64_t dim, const Tensor& index, const Tensor& source) const;
+  Tensor take_along_dim(const Tensor& index, std::optional<int64_t> dim = {}) const;
+  Tensor index_select(int64_t dim, const Tensor& index) const;
+  Tensor index_add(int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha = 1) const;
+  const Tensor& index_add_(int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha = 1) const;
+  Tensor index_copy(int64_t dim, const Tensor& index, const Tensor& source) const;
+  const Tensor& index_copy_(int64_t dim, const Tensor& index, const Tensor& source) const;
+  Tensor index_fill(int64_t dim, const Tensor& index, const Scalar& value) const;
+  const Tensor& index_fill_(int64_t dim, const Tensor& index, const Scalar& value) const;
+  Tensor masked_select(const Tensor& mask) const;
+  Tensor nonzero() const;
+  Tensor flip(const Dims& dims) const;
+  Tensor roll(const Dims& shifts, const Dims& dims = {}) const;
+  Tensor repeat(const Dims& repeats) const;
+  Tensor repeat_interleave(int64_t repeats, std::optional<int64_t> dim = {}) const;
+  Tensor tile(const Dims& repeats) const;
+  Tensor tril(int64_t diagonal = 0) const;
+  const Tensor& tril_(int64_t diagonal = 0) const;
+  Tensor triu(int64_t diagonal = 0) const;
+  const Tensor& triu_(int64_t diagonal = 0) const;
+
+  // ---- random, in place ----------------------------------------------------------------------------------------------
+  const Tensor& uniform_(double low = 0.0, double high = 1.0, Generator* generator = nullptr) const;
+  const Tensor& normal_(double mean = 0.0, double std = 1.0, Generator* generator = nullptr) const;
+  const Tensor& bernoulli_(double p = 0.5, Generator* generator = nullptr) const;
+  const Tensor& random_(int64_t low, int64_t high, Generator* generator = nullptr) const;
+  Tensor bernoulli(Generator* generator = nullptr) const;
+  Tensor multinomial(int64_t samples, bool replacement = false, Generator* generator = nullptr) const;
+
+  // ---- reductions and scans ------------------------------------------------------------------------------------------
+  Tensor sum(const Dims& dims = {}, bool keepdim = false, std::optional<DType> dtype = {}) const;
+  Tensor mean(const Dims& dims = {}, bool keepdim = false, std::optional<DType> dtype = {}) const;
+  Tensor prod(std::optional<int64_t> dim = {}, bool keepdim = false, std::optional<DType> dtype = {}) const;
+  Tensor max() const;
+  std::tuple<Tensor, Tensor> max(int64_t dim, bool keepdim = false) const;
+  Tensor min() const;
+  std::tuple<Tensor, Tensor> min(int64_t dim, bool keepdim = false) const;
+  Tensor amax(const Dims& dims = {}, bool keepdim = false) const;
+  Tensor amin(const Dims& dims = {}, bool keepdim = false) const;
+  Tensor argmax(std::optional<int64_t> dim = {}, bool keepdim = false) const;
+  Tensor argmin(std::optional<int64_t> dim = {}, bool keepdim = false) const;
+  Tensor any(const Dims& dims = {}, bool keepdim = false) const;
+  Tensor all(const Dims& dims = {}, bool keepdim = false) const;
+  Tensor var(const Dims& dims = {}, double correction = 1, bool keepdim = false) const;
+  Tensor std(const Dims& dims = {}, double correction = 1, bool keepdim = false) const;
+  Tensor norm(double p = 2, const Dims& dims = {}, bool keepdim = false) const;
+  Tensor logsumexp(const Dims& dims, bool keepdim = false) const;
+  Tensor count_nonzero(const Dims& dims = {}) const;
+  Tensor cumsum(int64_t dim, std::optional<DType> dtype = {}) const;
+  Tensor cumprod(int64_t dim, std::optional<DType> dtype = {}) const;
+  Tensor softmax(int64_t dim, std::optional<DType> dtype = {}) const;
+  Tensor log_softmax(int64_t dim, std::optional<DType> dtype = {}) const;
+  std::tuple<Tensor, Tensor> sort(int64_t dim = -1, bool descending = false, bool stable = true) const;
+  Tensor argsort(int64_t dim = -1, bool descending = false, bool stable = true) const;
+  std::tuple<Tensor, Tensor> topk(int64_t k, int64_t dim = -1, bool largest = true, bool sorted = true) const;
+
+  // ---- matrix products -----------------------------------------------------------------------------------------------
+  Tensor matmul(const Tensor& other) const;
+  Tensor mm(const Tensor& other) const;
+  Tensor bmm(const Tensor& other) const;
+  Tensor mv(const Tensor& vector) const;
+  Tensor dot(const Tensor& other) const;
+  Tensor outer(const Tensor& other) const;
+  Tensor addmm(const Tensor& a, const Tensor& b, const Scalar& beta = 1, const Scalar& alpha = 1) const;
+  const Tensor& addmm_(const Tensor& a, const Tensor& b, const Scalar& beta = 1, const Scalar& alpha = 1) const;
+  Tensor baddbmm(const Tensor& a, const Tensor& b, const Scalar& beta = 1, const Scalar& alpha = 1) const;
+
+ private:
+  IntrusivePtr<TensorNode> node_;
+};
+
+/// "[8, 128, 64] f32 cpu", as error messages name operands.
+std::string describe(const Tensor& x);
+
+/// Printed as PyTorch prints.
+std::ostream& operator<<(std::ostream& out, const Tensor& x);
+
+}  // namespace lorry
+
+template <>
+struct fmt::formatter<lorry::Tensor> : fmt::formatter<std::string_view> {
+  template <class Context>
+  auto format(const lorry::Tensor& x, Context& context) const {
+    return fmt::formatter<std::string_view>::format(lorry::describe(x), context);
+  }
+};
