@@ -32,6 +32,6 @@ template <>
 struct fmt::formatter<lorry::Device> : fmt::formatter<std::string_view> {
   template <class Context>
   auto format(lorry::Device d, Context& context) const {
-    return fmt::formatter<std::string_view>::format(lorry::to_string(d), context);
+    return fmt::format_to(context.out(), "{}", lorry::to_string(d));
   }
 };

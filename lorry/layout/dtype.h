@@ -121,6 +121,6 @@ template <>
 struct fmt::formatter<lorry::DType> : fmt::formatter<std::string_view> {
   template <class Context>
   auto format(lorry::DType t, Context& context) const {
-    return fmt::formatter<std::string_view>::format(lorry::name(t), context);
+    return fmt::format_to(context.out(), "{}", lorry::name(t));
   }
 };

@@ -105,6 +105,6 @@ template <>
 struct fmt::formatter<lorry::Dims> : fmt::formatter<std::string_view> {
   template <class Context>
   auto format(const lorry::Dims& d, Context& context) const {
-    return fmt::formatter<std::string_view>::format(lorry::to_string(d), context);
+    return fmt::format_to(context.out(), "{}", lorry::to_string(d));
   }
 };

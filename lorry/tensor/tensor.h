@@ -287,6 +287,6 @@ template <>
 struct fmt::formatter<lorry::Tensor> : fmt::formatter<std::string_view> {
   template <class Context>
   auto format(const lorry::Tensor& x, Context& context) const {
-    return fmt::formatter<std::string_view>::format(lorry::describe(x), context);
+    return fmt::format_to(context.out(), "{}", lorry::describe(x));
   }
 };
