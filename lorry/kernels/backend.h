@@ -3,11 +3,13 @@
 // The table of kernels: one column a device type, one member a family. A family's header declares a struct of function
 // pointers; kernels/cpu fills the CPU's column. An absent backend is a null column, and `backend` is its one error site.
 
+#include "lorry/kernels/reduce.h"
 #include "lorry/layout/device.h"
 
 namespace lorry::kernels {
 
 struct Backend {
+  const ReduceKernels* reduce = nullptr;
 };
 
 /// The kernels of a device. Throws DeviceError naming `where` when this build or machine has none for it.

@@ -1,9 +1,12 @@
 #include "lorry/kernels/backend.h"
+#include "lorry/kernels/cpu/reduce.h"
 
 namespace lorry::kernels::cpu {
 
 const Backend& table() {
-  static constexpr Backend kTable{};
+  static const Backend kTable{
+      .reduce = &reduce_kernels(),
+  };
   return kTable;
 }
 

@@ -1,0 +1,29 @@
+#pragma once
+
+// Staging: kernels are written for three compute types (f32 for f16, bf16 and f32; f64; i64 for bool and whole numbers), and
+// short blocks of any element type and stride pass through a buffer of the compute type on their way in and out.
+
+#include "lorry/layout/dtype.h"
+
+namespace lorry::kernels::cpu {
+
+/// Reads n elements of `dtype`, `stride` elements apart. C is float, double or int64_t.
+template <class C>
+void load(C* to, const void* from, DType dtype, int64_t stride, int64_t n);
+
+/// Writes n elements as `dtype`, `stride` elements apart, converting as a C++ cast does.
+template <class C>
+void store(void* to, DType dtype, int64_t stride, const C* from, int64_t n);
+
+/// Reads 1 where an element is not zero (a NaN is not zero), else 0.
+template <class C>
+void load_nonzero(C* to, const void* from, DType dtype, int64_t stride, int64_t n);
+
+/// Calls f(Type<C>{}) with the compute type of a dtype.
+template <class F>
+decltype(auto) visit_compute(DType t, F&& f) {
+  if (t == kF64) return f(Type<double>{});
+  return is_floating(t) ? f(Type<float>{}) : f(Type<int64_t>{});
+}
+
+}  // namespace lorry::kernels::cpu
