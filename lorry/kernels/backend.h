@@ -3,12 +3,18 @@
 // The table of kernels: one column a device type, one member a family. A family's header declares a struct of function
 // pointers; kernels/cpu fills the CPU's column. An absent backend is a null column, and `backend` is its one error site.
 
+#include "lorry/kernels/creation.h"
+#include "lorry/kernels/indexing.h"
+#include "lorry/kernels/random.h"
 #include "lorry/kernels/reduce.h"
 #include "lorry/layout/device.h"
 
 namespace lorry::kernels {
 
 struct Backend {
+  const CreationKernels* creation = nullptr;
+  const IndexingKernels* indexing = nullptr;
+  const RandomKernels* random = nullptr;
   const ReduceKernels* reduce = nullptr;
 };
 

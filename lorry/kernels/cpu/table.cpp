@@ -5,6 +5,9 @@ namespace lorry::kernels::cpu {
 
 const Backend& table() {
   static const Backend kTable{
+      .creation = &kCreationKernels,
+      .indexing = &kIndexingKernels,
+      .random = &kRandomKernels,
       .reduce = &reduce_kernels(),
   };
   return kTable;
