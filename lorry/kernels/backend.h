@@ -6,6 +6,7 @@
 #include "lorry/kernels/creation.h"
 #include "lorry/kernels/indexing.h"
 #include "lorry/kernels/random.h"
+#include "lorry/kernels/matmul.h"
 #include "lorry/kernels/reduce.h"
 #include "lorry/layout/device.h"
 
@@ -16,6 +17,7 @@ struct Backend {
   const IndexingKernels* indexing = nullptr;
   const RandomKernels* random = nullptr;
   const ReduceKernels* reduce = nullptr;
+  const MatmulKernels* matmul = nullptr;
 };
 
 /// The kernels of a device. Throws DeviceError naming `where` when this build or machine has none for it.

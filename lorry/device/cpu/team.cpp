@@ -37,6 +37,9 @@ void set_threads(int wanted) {
   omp_set_num_threads(wanted);
 }
 
+SerialScope::SerialScope() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
+SerialScope::~SerialScope() { omp_set_num_threads(before_); }
+
 void detail::parallel(int64_t count, int64_t grain, void* context, Body body) {
   const int64_t team = std::min<int64_t>(threads(), (count + grain - 1) / grain);
   if (team <= 1 || omp_in_parallel()) {

@@ -14,6 +14,19 @@ int threads();
 /// Sets it for the process. Throws ValueError unless 1 <= count <= 1024.
 void set_threads(int count);
 
+/// A scope in which libraries that use the same OpenMP team (oneDNN) run on the calling thread alone: kernels split the work
+/// themselves, in ways that do not depend on the number of threads.
+class SerialScope {
+ public:
+  SerialScope();
+  ~SerialScope();
+  SerialScope(const SerialScope&) = delete;
+  SerialScope& operator=(const SerialScope&) = delete;
+
+ private:
+  int before_;
+};
+
 namespace detail {
 using Body = void (*)(void* context, int64_t begin, int64_t end);
 void parallel(int64_t count, int64_t grain, void* context, Body body);

@@ -1,4 +1,5 @@
 #include "lorry/kernels/backend.h"
+#include "lorry/kernels/cpu/matmul.h"
 #include "lorry/kernels/cpu/reduce.h"
 
 namespace lorry::kernels::cpu {
@@ -9,6 +10,7 @@ const Backend& table() {
       .indexing = &kIndexingKernels,
       .random = &kRandomKernels,
       .reduce = &reduce_kernels(),
+      .matmul = &matmul_kernels(),
   };
   return kTable;
 }

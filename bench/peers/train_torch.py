@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""Times training steps of a small GPT in PyTorch: the peer of `lorry bench train`.
+
+Same model (pre-norm GPT-2, tied embeddings, GPT-2 initialisation), same batch, f32, eager mode, fused AdamW, gradient
+clipping; reports the median over many steps as one JSON line. Run it beside Lorry on an otherwise idle machine:
+
+    python bench/peers/train_torch.py --preset nano --batch 16 --threads 2
+"""
+
+import argparse
+import json
+import math
+import statistics
+import time
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+@dataclass
+class Config:
+    vocab: int = 256
+    context: int = 128
+    layers: int = 4
+    heads: int = 4
+    width: int = 128
+    bias: bool = True
+
+
+PRESETS = {
+    "nano": Config(),
+    "tiny": Config(context=256, layers=6, heads=6, width=384),
+    "small": Config(context=512, layers=8, heads=8, width=512),
+    "gpt2": Config(vocab=50257, context=1024, layers=12, heads=12, width=768),
+}
+
+
+class Attention(nn.Module):
+    def __init__(self, c: Config):
+        super().__init__()
+        self.heads = c.heads
+        self.qkv = nn.Linear(c.width, 3 * c.width, bias=c.bias)
+        self.proj = nn.Linear(c.width, c.width, bias=c.bias)
+
+    def forward(self, x):
+        b, t, w = x.shape
+        q, k, v = (y.view(b, t, self.heads, w // self.heads).transpose(1, 2) for y in self.qkv(x).split(w, dim=2))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.proj(y.transpose(1, 2).reshape(b, t, w))
+
+
+class Block(nn.Module):
+    def __init__(self, c: Config):
+        super().__init__()
+        self.norm1 = nn.LayerNorm(c.width, bias=c.bias)
+        self.attention = Attention(c)
+        self.norm2 = nn.LayerNorm(c.width, bias=c.bias)
+        self.up = nn.Linear(c.width, 4 * c.width, bias=c.bias)
+        self.down = nn.Linear(4 * c.width, c.width, bias=c.bias)
+
+    def forward(self, x):
+        x = x + self.attention(self.norm1(x))
+        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+
+class GPT(nn.Module):
+    def __init__(self, c: Config):
+        super().__init__()
+        self.tokens = nn.Embedding(c.vocab, c.width)
+        self.positions = nn.Embedding(c.context, c.width)
+        self.blocks = nn.ModuleList(Block(c) for _ in range(c.layers))
+        self.norm = nn.LayerNorm(c.width, bias=c.bias)
+        self.head = nn.Linear(c.width, c.vocab, bias=False)
+        self.head.weight = self.tokens.weight
+        for name, p in self.named_parameters():
+            if p.dim() == 2:
+                residual = name.endswith(("proj.weight", "down.weight"))
+                nn.init.normal_(p, std=0.02 / math.sqrt(2 * c.layers) if residual else 0.02)
+            elif name.endswith("bias"):
+                nn.init.zeros_(p)
+
+    def forward(self, tokens, targets):
+        x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1]))
+        for block in self.blocks:
+            x = block(x)
+        logits = self.head(self.norm(x))
+        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--preset", choices=PRESETS, default="nano")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--warmup", type=int, default=10)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--text", help="a file of bytes to train on; random bytes without it")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--clip", type=float, default=1.0)
+    a = parser.parse_args()
+
+    torch.manual_seed(a.seed)
+    torch.set_num_threads(a.threads)
+    config = PRESETS[a.preset]
+    model = GPT(config)
+    decayed = [p for p in model.parameters() if p.dim() >= 2]
+    rest = [p for p in model.parameters() if p.dim() < 2]
+    groups = [{"params": decayed, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=1e-3, betas=(0.9, 0.99), fused=True)
+    if a.text:
+        with open(a.text, "rb") as f:
+            data = torch.frombuffer(bytearray(f.read()), dtype=torch.uint8)
+    else:
+        data = torch.randint(0, min(config.vocab, 256), (1 << 20,), dtype=torch.uint8)
+
+    times, loss = [], None
+    for step in range(a.warmup + a.steps):
+        begin = time.perf_counter()
+        starts = torch.randint(0, len(data) - config.context - 1, (a.batch,)).tolist()
+        window = torch.stack([data[i : i + config.context + 1] for i in starts]).long()
+        loss = model(window[:, :-1], window[:, 1:])
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        if a.clip > 0:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), a.clip)
+        optimizer.step()
+        last = loss.item()
+        if step >= a.warmup:
+            times.append(time.perf_counter() - begin)
+
+    times.sort()
+    median = statistics.median(times)
+    print(
+        json.dumps(
+            {
+                "framework": f"pytorch {torch.__version__}",
+                "preset": a.preset,
+                "parameters": sum(p.numel() for p in model.parameters()),
+                "batch": a.batch,
+                "context": config.context,
+                "threads": a.threads,
+                "steps": a.steps,
+                "ms_per_step": round(median * 1e3, 3),
+                "ms_per_step_p10": round(times[len(times) // 10] * 1e3, 3),
+                "ms_per_step_p90": round(times[len(times) * 9 // 10] * 1e3, 3),
+                "tokens_per_s": round(a.batch * config.context / median),
+                "loss": round(last, 4),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

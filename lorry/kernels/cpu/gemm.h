@@ -1,0 +1,38 @@
+#pragma once
+
+// The products of one tile on one thread, on which matmul and attention are built. Two engines stand behind `gemm`:
+// oneDNN where the build has it, and the packed kernel of this library (always for f64 and f16).
+
+#include <cstdint>
+
+#include "lorry/layout/half.h"
+
+namespace lorry::kernels::cpu {
+
+/// C = alpha * A B + beta * C, with A m x k and B k x n of type S, and C m x n of type T in rows of unit stride.
+/// Each of A and B has one unit stride. beta 0 does not read C.
+template <class S, class T>
+struct Gemm {
+  int64_t m, n, k;
+  const S* a = nullptr;
+  int64_t a_row = 0, a_col = 1;
+  const S* b = nullptr;
+  int64_t b_row = 0, b_col = 1;
+  T* c = nullptr;
+  int64_t c_row = 0;
+  T alpha = 1, beta = 0;
+};
+
+void gemm(const Gemm<float, float>& g);
+void gemm(const Gemm<double, double>& g);
+void gemm(const Gemm<BFloat16, float>& g);
+void gemm(const Gemm<Float16, float>& g);
+
+namespace packed {
+void gemm(const Gemm<float, float>& g);
+void gemm(const Gemm<double, double>& g);
+void gemm(const Gemm<BFloat16, float>& g);
+void gemm(const Gemm<Float16, float>& g);
+}  // namespace packed
+
+}  // namespace lorry::kernels::cpu
