@@ -48,7 +48,8 @@ fuzz:
 	@tools/install-deps build sanitizers
 	cmake --preset fuzz
 	cmake --build --preset fuzz -j $(JOBS) --target lorry_safetensors_fuzz
-	build/fuzz/tests/lorry_safetensors_fuzz -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1
+	tests/fuzz/make_safetensors_corpus.py build/fuzz/safetensors
+	build/fuzz/tests/lorry_safetensors_fuzz -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 -dict=build/fuzz/safetensors.dict build/fuzz/safetensors
 
 clean:
 	rm -rf build

@@ -1,0 +1,170 @@
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+#include "lorry/base/error.h"
+#include "lorry/io/file.h"
+#include "lorry/io/staging.h"
+
+namespace lorry::io {
+namespace fs = std::filesystem;
+
+// ---- one file --------------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// The name that a write replaces: what a symbolic link leads to, so that the link stays.
+fs::path target_of(fs::path path) {
+  path = writable_name(std::move(path));
+  std::error_code error;
+  if (!fs::is_symlink(path, error)) return path;
+  fs::path target = fs::canonical(path, error);
+  if (error) raise_io("cannot follow", path, error.value());
+  return target;
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(fs::path path) : path_(target_of(std::move(path))) {
+  struct stat facts;
+  if (::lstat(path_.c_str(), &facts) == 0) {
+    if (S_ISDIR(facts.st_mode)) raise_io("cannot write", path_, EISDIR);
+    // A rename would replace a device or a FIFO by a file.
+    require<IoError>(S_ISREG(facts.st_mode), "cannot write '{}': it is not a regular file", path_.string());
+  }
+  for_each_leftover(path_, [](const fs::path& leftover) { ::unlink(leftover.c_str()); });
+  file_ = stage(path_, /*directory=*/false, staged_);
+}
+
+AtomicFile::~AtomicFile() {
+  if (file_.is_open()) ::unlink(staged_.c_str());
+}
+
+void AtomicFile::write(const void* data, std::size_t bytes) {
+  // One call writes at most 2 GiB on Linux; a smaller piece keeps interrupts responsive.
+  constexpr std::size_t kPiece = std::size_t{64} << 20;
+  const auto* at = static_cast<const std::byte*>(data);
+  while (bytes > 0) {
+    const ssize_t done = ::write(file_.get(), at, std::min(bytes, kPiece));
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) raise_io("cannot write", path_, errno);
+    at += done;
+    bytes -= static_cast<std::size_t>(done);
+  }
+}
+
+void AtomicFile::commit() {
+  // Without the flush a rename may reach the disk before the data, and a crash would leave an empty file under the name.
+  if (::fsync(file_.get()) != 0) raise_io("cannot write", path_, errno);
+  if (::rename(staged_.c_str(), path_.c_str()) != 0) raise_io("cannot write", path_, errno);
+  if (!file_.close()) raise_io("cannot write", path_, errno);
+  sync_directory(parent_of(path_));
+}
+
+// ---- a directory of files --------------------------------------------------------------------------------------------
+
+namespace {
+
+fs::path previous_of(const fs::path& path) { return parent_of(path) / fmt::format(".{}.previous", path.filename().string()); }
+
+/// A directory itself, not a link to one.
+bool is_real_directory(const fs::path& path) {
+  struct stat facts;
+  return ::lstat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode);
+}
+
+/// A name that a directory of `known` files may hold: one of them, or a staging leftover of one.
+bool is_known(const std::string& name, std::span<const std::string_view> known) {
+  return std::ranges::any_of(known, [&](std::string_view k) { return name == k || is_staged_name(name, k); });
+}
+
+/// Throws IoError naming the first entry that a directory of `known` files would not hold.
+void require_ours(const fs::path& path, std::span<const std::string_view> known) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(path, error))
+    require<IoError>(is_known(entry.path().filename().string(), known) && !entry.is_directory(),
+                     "cannot replace '{}': it holds '{}', which no checkpoint has; choose another directory", path.string(), entry.path().filename().string());
+  if (error) raise_io("cannot list", path, error.value());
+}
+
+/// Removes a directory of known files; entries that are not ours, and then the directory, stay.
+void remove_known(const fs::path& path, std::span<const std::string_view> known) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(path, ignored))
+    if (is_known(entry.path().filename().string(), known)) ::unlink(entry.path().c_str());
+  ::rmdir(path.c_str());
+}
+
+/// Swaps two names in one step; false where the file system cannot.
+bool exchange(const fs::path& a, const fs::path& b) {
+  if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return true;
+  if (errno == EINVAL || errno == ENOSYS || errno == EXDEV || errno == EOPNOTSUPP) return false;
+  raise_io("cannot replace", b, errno);
+}
+
+void rename_directory(const fs::path& from, const fs::path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) raise_io("cannot write", to, errno);
+  sync_directory(parent_of(to));
+}
+
+}  // namespace
+
+AtomicDirectory::AtomicDirectory(fs::path path, std::span<const std::string_view> known_files)
+    : path_(target_of(std::move(path))), previous_(previous_of(path_)), known_files_(known_files) {
+  // Finish what a crash interrupted: bring a set-aside directory back, or drop it when its successor is in place.
+  if (is_real_directory(previous_)) {
+    if (is_real_directory(path_)) {
+      remove_known(previous_, known_files_);
+    } else {
+      rename_directory(previous_, path_);
+    }
+  }
+  struct stat facts;
+  if (::lstat(path_.c_str(), &facts) == 0) {
+    if (!S_ISDIR(facts.st_mode)) raise_io("cannot replace", path_, ENOTDIR);
+    require_ours(path_, known_files_);
+  }
+  for_each_leftover(path_, [this](const fs::path& leftover) { remove_known(leftover, known_files_); });
+  lock_ = stage(path_, /*directory=*/true, staged_);
+}
+
+AtomicDirectory::~AtomicDirectory() {
+  // After a commit by exchange the staging name holds the former directory; before one, what was never finished.
+  if (lock_.is_open()) remove_known(staged_, known_files_);
+}
+
+void AtomicDirectory::commit() {
+  sync_directory(staged_);
+  if (!is_real_directory(path_)) {
+    rename_directory(staged_, path_);
+  } else if (exchange(staged_, path_)) {
+    sync_directory(parent_of(path_));
+    remove_known(staged_, known_files_);
+  } else {
+    rename_directory(path_, previous_);
+    if (::rename(staged_.c_str(), path_.c_str()) != 0) {
+      const int error = errno;
+      ::rename(previous_.c_str(), path_.c_str());
+      raise_io("cannot write", path_, error);
+    }
+    sync_directory(parent_of(path_));
+    remove_known(previous_, known_files_);
+  }
+  lock_.close();
+}
+
+fs::path AtomicDirectory::find(const fs::path& path) {
+  if (is_real_directory(path)) return path;
+  std::error_code error;
+  if (fs::exists(path, error)) return path;  // a symbolic link to a directory, or something for the caller to refuse
+  const fs::path previous = previous_of(writable_name(path));
+  return is_real_directory(previous) ? previous : path;
+}
+
+}  // namespace lorry::io

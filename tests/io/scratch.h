@@ -1,0 +1,84 @@
+#pragma once
+
+// A directory of its own for each test, removed with everything in it; and a child process to kill or to rob of rights.
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <string>
+
+namespace lorry::io::test {
+
+class Scratch {
+ public:
+  Scratch() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "lorry-io-XXXXXX").string();
+    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("cannot make a scratch directory");
+    root_ = pattern;
+  }
+  ~Scratch() {
+    std::error_code ignored;
+    std::filesystem::remove_all(root_, ignored);
+  }
+  std::filesystem::path operator/(const std::string& name) const { return root_ / name; }
+  const std::filesystem::path& root() const { return root_; }
+
+  /// The names in a directory (the scratch directory itself by default), hidden ones included.
+  std::set<std::string> names(const std::string& below = "") const {
+    std::set<std::string> found;
+    for (const auto& entry : std::filesystem::directory_iterator(root_ / below)) found.insert(entry.path().filename().string());
+    return found;
+  }
+
+ private:
+  std::filesystem::path root_;
+};
+
+inline void put(const std::filesystem::path& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+
+inline std::string get(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// Starts a child that runs `body` and ends without unwinding the parent's state.
+template <class F>
+pid_t spawn(F&& body) {
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  int status = 99;
+  try {
+    status = body();
+  } catch (...) {
+  }
+  ::_exit(status);
+}
+
+/// The child's exit status, or minus the signal that ended it.
+inline int wait_for(pid_t child) {
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+/// The text of the E that `body` throws; anything else fails the test.
+template <class E, class F>
+std::string message(F&& body) {
+  try {
+    body();
+  } catch (const E& error) {
+    return error.what();
+  } catch (const std::exception& other) {
+    ADD_FAILURE() << "another type of error: " << other.what();
+    return "";
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return "";
+}
+
+}  // namespace lorry::io::test
