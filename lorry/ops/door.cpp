@@ -7,7 +7,9 @@
 namespace lorry::door {
 namespace {
 constinit std::atomic<const Listener*> g_recorder{nullptr};
-}
+constexpr uint32_t kListening = kGradMode | kTraceMode | kProfileMode;
+const Listener* recorder(uint32_t modes) { return modes & kGradMode ? g_recorder.load(std::memory_order_acquire) : nullptr; }
+}  // namespace
 
 void set_recorder(const Listener* recorder) { g_recorder.store(recorder, std::memory_order_release); }
 
@@ -23,29 +25,19 @@ Announced::Announced(Op op, bool in_place, const Inputs& inputs, const Tensor* s
   call_.inputs.reserve(inputs.size() + 1);
   if (self != nullptr) call_.inputs.push_back(*self);
   for (size_t i = 0; i < inputs.size(); ++i) call_.inputs.push_back(inputs.materialise(i));
-  t_modes = modes_ & ~(kGradMode | kTraceMode | kProfileMode);
-  const Listener* recorder = modes_ & kGradMode ? g_recorder.load(std::memory_order_acquire) : nullptr;
-  try {
-    if (recorder != nullptr) recorder->before(call_);
-  } catch (...) {
-    t_modes = modes_;
-    throw;
+  {
+    const ModeScope quiet(0, kListening);
+    if (const Listener* r = recorder(modes_)) r->before(call_);
   }
+  t_modes = modes_ & ~kListening;
 }
 
 void Announced::finish(const Tensor* outputs, size_t count) {
-  finished_ = true;
   call_.outputs.assign(outputs, outputs + count);
-  const Listener* recorder = modes_ & kGradMode ? g_recorder.load(std::memory_order_acquire) : nullptr;
-  if (recorder != nullptr) recorder->after(call_);
+  if (const Listener* r = recorder(modes_)) r->after(call_);
 }
 
-Announced::~Announced() {
-  t_modes = modes_;
-  if (finished_) return;
-  const Listener* recorder = modes_ & kGradMode ? g_recorder.load(std::memory_order_acquire) : nullptr;
-  if (recorder != nullptr) recorder->abandoned(call_);
-}
+Announced::~Announced() { t_modes = modes_; }
 
 void require_writable(const Tensor& self, const char* where) {
   const TensorNode& node = *self.node();

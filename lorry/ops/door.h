@@ -9,6 +9,7 @@
 
 #include <array>
 #include <initializer_list>
+#include <memory>
 #include <variant>
 #include <vector>
 
@@ -69,15 +70,13 @@ struct Call {
   std::vector<Tensor> inputs;
   std::vector<Tensor> outputs;  ///< filled between before and after
   std::vector<Attribute> attributes;
-  void* note = nullptr;  ///< what `before` left for `after` of the same listener
+  std::shared_ptr<void> note;  ///< what `before` left for `after`
 };
 
-/// A room that listens. `before` may refuse the call by throwing; `after` must release what `before` noted; `abandoned` is
-/// called instead of `after` when the operator threw.
+/// A room that listens. `before` may refuse the call by throwing; `after` is not called when the operator threw.
 struct Listener {
   void (*before)(Call&) = nullptr;
   void (*after)(Call&) = nullptr;
-  void (*abandoned)(Call&) noexcept = nullptr;
 };
 
 /// The gradient recorder: installed by the autograd room when the first tensor asks for a gradient.
@@ -102,7 +101,6 @@ class Announced {
  private:
   Call call_;
   uint32_t modes_;
-  bool finished_ = false;
 };
 
 inline bool heard(const Inputs& inputs) {

@@ -1,0 +1,94 @@
+// Tensor's methods that concern gradients.
+
+#include "lorry/autograd/engine.h"
+#include "lorry/autograd/recorder.h"
+
+namespace lorry {
+
+using autograd::Meta;
+
+const Tensor& Tensor::requires_grad_(bool on) const {
+  TensorNode& node = *node_;
+  if (on == node.requires_grad && !(node.base && node.base->requires_grad)) return *this;
+  require<GradError>(is_leaf(), "requires_grad_: only a leaf can be switched; got {} made by {}; use detach()", *this, grad_fn());
+  if (!on) {
+    node.requires_grad = false;
+    return *this;
+  }
+  require<DTypeError>(is_floating(node.dtype), "requires_grad_: gradients exist for floating dtypes only; got {}; convert with to(kF32)", *this);
+  require<GradError>(!node.inference || mode(kInferenceMode), "requires_grad_: an inference tensor never enters a graph; got {}; clone it outside inference mode", *this);
+  Meta& m = autograd::meta(*this);
+  if (!m.gradient) m.gradient = make_counted<autograd::Accumulate>(*this);
+  node.base = nullptr;  // a leaf stands for itself
+  node.requires_grad = true;
+  autograd::install_recorder();
+  return *this;
+}
+
+bool Tensor::is_leaf() const { return !requires_grad() || !autograd::gradient_function(*this); }
+
+Tensor Tensor::grad() const {
+  const Meta* m = autograd::find_meta(*this);
+  return m != nullptr && m->gradient ? m->gradient->grad() : Tensor();
+}
+
+void Tensor::set_grad(const Tensor& grad) const {
+  if (grad.defined()) {
+    require<ShapeError>(grad.sizes() == sizes(), "set_grad: the gradient has another shape than its tensor; got gradient: {}, tensor: {}", grad, *this);
+    require<DTypeError>(grad.dtype() == dtype(), "set_grad: the gradient has another dtype than its tensor; got gradient: {}, tensor: {}", grad, *this);
+    require<DeviceError>(grad.device() == device(), "set_grad: the gradient is on another device than its tensor; got gradient: {}, tensor: {}", grad, *this);
+  }
+  Meta& m = autograd::meta(*this);
+  if (!m.gradient) m.gradient = make_counted<autograd::Accumulate>(*this);
+  m.gradient->set_grad(grad);
+}
+
+std::string Tensor::grad_fn() const {
+  if (!requires_grad()) return "";
+  const auto fn = autograd::gradient_function(*this);
+  return fn ? fn->name() : "";
+}
+
+void Tensor::backward(const Tensor& gradient, bool retain_graph, bool create_graph) const {
+  autograd::backward({*this}, {gradient}, retain_graph, create_graph);
+}
+
+void Tensor::retain_grad() const {
+  require<GradError>(requires_grad(), "retain_grad: the tensor does not require a gradient; got {}", *this);
+  if (is_leaf()) return;
+  Meta& m = autograd::meta(*this);
+  if (m.gradient) return;
+  m.gradient = make_counted<autograd::Accumulate>(*this);
+  register_hook([cell = m.gradient](const Tensor& g) {
+    cell->set_grad(g);
+    return Tensor();
+  });
+}
+
+int64_t Tensor::register_hook(std::function<Tensor(const Tensor&)> hook) const {
+  require<GradError>(requires_grad(), "register_hook: the tensor does not require a gradient; got {}", *this);
+  const autograd::Edge edge = autograd::gradient_edge(*this);
+  return edge.node->add_hook(edge.index, std::move(hook));
+}
+
+void Tensor::remove_hook(int64_t handle) const {
+  const autograd::Edge edge = autograd::gradient_edge(*this);
+  require<ValueError>(edge && edge.node->remove_hook(handle), "remove_hook: no such hook on this tensor; got handle {}", handle);
+}
+
+void Tensor::set_data(const Tensor& other) const {
+  require<GradError>(is_leaf(), "set_data: only a leaf can take another tensor's data; got {} made by {}", *this, grad_fn());
+  require<DTypeError>(!requires_grad() || is_floating(other.dtype()), "set_data: a tensor that requires a gradient stays floating; got {}", other);
+  TensorNode& node = *node_;
+  const TensorNode& from = *other.node_;
+  node.storage = from.storage;
+  node.base = nullptr;
+  node.offset = from.offset;
+  node.numel = from.numel;
+  node.dtype = from.dtype;
+  node.contiguous = from.contiguous;
+  node.layout = from.layout;
+  if (Meta* m = autograd::find_meta(*this); m != nullptr && m->gradient) m->gradient->outputs[0] = {sizes(), dtype(), device()};
+}
+
+}  // namespace lorry

@@ -1,0 +1,128 @@
+#include "lorry/autograd/node.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "lorry/autograd/operator_node.h"
+#include "lorry/ops/ops.h"
+
+namespace lorry::autograd {
+namespace {
+std::atomic<uint64_t> g_sequence{1};
+std::atomic<int64_t> g_hook{1};
+constinit thread_local std::vector<Node*>* t_dying = nullptr;
+}  // namespace
+
+Node::Node() : sequence(g_sequence.fetch_add(1, std::memory_order_relaxed)) {}
+Node::~Node() = default;
+
+void Node::destroy() {
+  // Deleting a node releases the nodes before it; queue them instead of recursing through a graph of any depth.
+  if (t_dying != nullptr) {
+    t_dying->push_back(this);
+    return;
+  }
+  std::vector<Node*> dying{this};
+  t_dying = &dying;
+  while (!dying.empty()) {
+    Node* node = dying.back();
+    dying.pop_back();
+    delete node;
+  }
+  t_dying = nullptr;
+}
+
+int64_t Node::add_hook(int output, Hook hook) {
+  const int64_t handle = g_hook.fetch_add(1, std::memory_order_relaxed);
+  hooks_.push_back({handle, output, std::move(hook)});
+  return handle;
+}
+
+bool Node::remove_hook(int64_t handle) {
+  return std::erase_if(hooks_, [&](const Entry& e) { return e.handle == handle; }) > 0;
+}
+
+void Node::run_hooks(std::vector<Tensor>& grads) {
+  if (hooks_.empty()) return;
+  const auto hooks = hooks_;  // a hook may add or remove hooks
+  for (const Entry& e : hooks) {
+    Tensor& grad = grads[static_cast<size_t>(e.output)];
+    if (!grad.defined()) continue;
+    if (Tensor replacement = e.hook(grad); replacement.defined()) grad = std::move(replacement);
+  }
+}
+
+std::vector<Tensor> Accumulate::apply(std::vector<Tensor> grads) {
+  Tensor& g = grads[0];
+  if (!g.defined()) return {};
+  const std::scoped_lock lock(mutex_);
+  if (grad_.defined()) {
+    // A recorded sum keeps the graph of gradients; otherwise the sum is taken in place.
+    if (mode(kGradMode)) {
+      grad_ = grad_.add(g);
+    } else {
+      grad_.add_(g);
+    }
+    return {};
+  }
+  const bool sole = g.node_ptr()->owners() == 1 && g.node()->storage->owners() == 1 && g.is_contiguous();
+  grad_ = sole || mode(kGradMode) ? g : g.clone();
+  return {};
+}
+
+Tensor Accumulate::grad() const {
+  const std::scoped_lock lock(mutex_);
+  return grad_;
+}
+
+void Accumulate::set_grad(const Tensor& grad) {
+  const std::scoped_lock lock(mutex_);
+  grad_ = grad;
+}
+
+Meta* find_meta(const Tensor& x) { return static_cast<Meta*>(x.node()->grad.get()); }
+
+Meta& meta(const Tensor& x) {
+  if (!x.node()->grad) x.node()->grad = std::make_unique<Meta>();
+  return *find_meta(x);
+}
+
+void set_history(const Tensor& x, const IntrusivePtr<Node>& fn, int index) {
+  Meta& m = meta(x);
+  m.fn = fn;
+  m.index = index;
+  m.version = x.version();
+  x.node()->requires_grad = true;
+}
+
+IntrusivePtr<Node> gradient_function(const Tensor& x, int* index) {
+  TensorNode& node = *x.node();
+  if (node.base && node.base->requires_grad) {
+    // A view's history follows its base's: it is rebuilt when something was written through the base or another view. Views
+    // may be read from several threads, so the rebuild is guarded.
+    static std::mutex rebuilding;
+    const std::scoped_lock lock(rebuilding);
+    Meta& m = meta(x);
+    if (!m.fn || m.version != x.version()) {
+      m.fn = view_of(Tensor(node.base), x);
+      m.index = 0;
+      m.version = x.version();
+    }
+    if (index != nullptr) *index = m.index;
+    return m.fn;
+  }
+  const Meta* m = find_meta(x);
+  if (m == nullptr || !node.requires_grad) return {};
+  if (index != nullptr) *index = m->index;
+  return m->fn;
+}
+
+Edge gradient_edge(const Tensor& x) {
+  if (!x.defined() || !x.requires_grad()) return {};
+  Edge edge;
+  edge.node = gradient_function(x, &edge.index);
+  if (!edge.node) edge = {meta(x).gradient, 0};
+  return edge;
+}
+
+}  // namespace lorry::autograd

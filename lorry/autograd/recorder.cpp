@@ -1,0 +1,63 @@
+// The listener at the door that writes the tape.
+
+#include "lorry/autograd/recorder.h"
+
+#include "lorry/autograd/operator_node.h"
+
+namespace lorry::autograd {
+namespace {
+
+void require_not_a_leaf(const door::Call& call) {
+  const Tensor& self = call.inputs[0];
+  const auto leaf = [](const Tensor& x) { return x.node()->requires_grad && !gradient_function(x); };
+  if (leaf(self))
+    raise<GradError>("{}: a leaf that requires a gradient is written in place; got {}; write inside NoGrad, or use the operator that makes a new tensor", name(call.op),
+                     self);
+  if (self.is_view() && leaf(Tensor(self.node()->base)))
+    raise<GradError>("{}: a view of a leaf that requires a gradient is written in place; got {}; write inside NoGrad, or use the operator that makes a new tensor",
+                     name(call.op), self);
+}
+
+void before(door::Call& call) {
+  bool wanted = false;
+  for (const Tensor& x : call.inputs) wanted |= x.defined() && x.requires_grad();
+  if (!wanted) return;
+  if (call.in_place) require_not_a_leaf(call);
+  // A constant operator that writes in place still cuts the history of what it overwrites.
+  if (row(call.op).kind == OpKind::constant && !call.in_place) return;
+  const Rule* rule = row(call.op).kind == OpKind::constant ? nullptr : find_rule(call.op);
+  if (call.in_place && !is_floating(call.inputs[0].dtype())) return;
+  if (call.in_place && row(call.op).kind != OpKind::constant) lorry::autograd::rule(call.op);  // refused by name before anything is written
+  call.note = std::make_shared<IntrusivePtr<OperatorNode>>(make_counted<OperatorNode>(call, rule));
+}
+
+void after(door::Call& call) {
+  if (call.note == nullptr) return;
+  const auto node = *std::static_pointer_cast<IntrusivePtr<OperatorNode>>(call.note);
+  node->ran(call);
+  if (call.in_place) {
+    const Tensor& self = call.inputs[0];
+    if (self.is_view()) {
+      const Tensor base(self.node()->base);
+      set_history(base, make_counted<WriteThroughView>(base, self, node), 0);
+      return;  // the view's own history is rebuilt from the base's when it is next asked for
+    }
+    set_history(self, node, 0);
+    return;
+  }
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    const Tensor& y = call.outputs[i];
+    if (!y.defined() || !is_floating(y.dtype())) continue;
+    rule(call.op);  // an operator without a rule is refused by name
+    set_history(y, node, static_cast<int>(i));
+  }
+}
+
+}  // namespace
+
+void install_recorder() {
+  static constexpr door::Listener kRecorder{before, after};
+  door::set_recorder(&kRecorder);
+}
+
+}  // namespace lorry::autograd

@@ -1,0 +1,32 @@
+#include "lorry/autograd/rules.h"
+
+#include <array>
+
+namespace lorry::autograd {
+namespace {
+
+using Table = std::array<const Rule*, kOpCount>;
+
+Table gather() {
+  Table table{};
+  const auto add = [&](std::span<const Rule> rules) {
+    for (const Rule& r : rules) table[static_cast<size_t>(r.op)] = &r;
+  };
+  (void)add;
+  return table;
+}
+
+}  // namespace
+
+const Rule* find_rule(Op op) {
+  static const Table kTable = gather();
+  return kTable[static_cast<size_t>(op)];
+}
+
+const Rule& rule(Op op) {
+  const Rule* found = find_rule(op);
+  if (found == nullptr) raise<GradError>("{}: the operator has no derivative; detach its input, or call it inside NoGrad", name(op));
+  return *found;
+}
+
+}  // namespace lorry::autograd
