@@ -1,6 +1,10 @@
 find_package(GTest REQUIRED)
 include(GoogleTest)
 
+# What tests of several rooms share: numerical gradients.
+add_library(lorry_test_support STATIC "${PROJECT_SOURCE_DIR}/tests/support/gradcheck.cpp")
+target_link_libraries(lorry_test_support PUBLIC lorry::lorry lorry_warnings GTest::gtest)
+
 # lorry_test(ROOM FILES...): adds test sources of a room to its one executable, lorry_ROOM_test. May be called several times.
 function(lorry_test room)
   set(target lorry_${room}_test)
@@ -9,6 +13,6 @@ function(lorry_test room)
     return()
   endif()
   add_executable(${target} ${ARGN})
-  target_link_libraries(${target} PRIVATE lorry::lorry lorry_warnings GTest::gtest_main)
+  target_link_libraries(${target} PRIVATE lorry_test_support lorry::lorry lorry_warnings GTest::gtest_main)
   gtest_discover_tests(${target} TEST_PREFIX "${room}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES LABELS ${room} TIMEOUT 600)
 endfunction()

@@ -105,7 +105,10 @@ std::vector<Tensor> WriteThroughView::apply(std::vector<Tensor> grads) {
 }
 
 IntrusivePtr<Node> view_of(const Tensor& base, const Tensor& view) {
-  door::Call call{.op = Op::as_strided, .inputs = {base}, .outputs = {view}};
+  door::Call call;
+  call.op = Op::as_strided;
+  call.inputs = {base};
+  call.outputs = {view};
   call.attributes = {view.sizes(), view.strides(), view.storage_offset()};
   auto node = make_counted<OperatorNode>(call, &rule(Op::as_strided));
   node->ran(call);

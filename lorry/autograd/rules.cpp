@@ -12,7 +12,10 @@ Table gather() {
   const auto add = [&](std::span<const Rule> rules) {
     for (const Rule& r : rules) table[static_cast<size_t>(r.op)] = &r;
   };
-  (void)add;
+  for (const auto& family : std::initializer_list<std::span<const Rule>>{
+       }) {
+    add(family);
+  }
   return table;
 }
 

@@ -8,4 +8,6 @@
 
 namespace lorry::autograd {
 
+// One function a file in autograd/rules/, for example:  std::span<const Rule> pointwise_rules();
+
 }  // namespace lorry::autograd

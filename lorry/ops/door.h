@@ -65,7 +65,7 @@ class Inputs {
 
 /// What a listener sees of a call.
 struct Call {
-  Op op;
+  Op op{};
   bool in_place = false;  ///< inputs[0] is written and is also outputs[0]
   std::vector<Tensor> inputs;
   std::vector<Tensor> outputs;  ///< filled between before and after
