@@ -5,9 +5,13 @@
 
 #include "lorry/kernels/creation.h"
 #include "lorry/kernels/indexing.h"
-#include "lorry/kernels/random.h"
+#include "lorry/kernels/loss.h"
 #include "lorry/kernels/matmul.h"
+#include "lorry/kernels/norm.h"
+#include "lorry/kernels/random.h"
 #include "lorry/kernels/reduce.h"
+#include "lorry/kernels/softmax.h"
+#include "lorry/kernels/sort.h"
 #include "lorry/layout/device.h"
 
 namespace lorry::kernels {
@@ -15,9 +19,13 @@ namespace lorry::kernels {
 struct Backend {
   const CreationKernels* creation = nullptr;
   const IndexingKernels* indexing = nullptr;
+  const LossKernels* loss = nullptr;
+  const MatmulKernels* matmul = nullptr;
+  const NormKernels* norm = nullptr;
   const RandomKernels* random = nullptr;
   const ReduceKernels* reduce = nullptr;
-  const MatmulKernels* matmul = nullptr;
+  const SoftmaxKernels* softmax = nullptr;
+  const SortKernels* sort = nullptr;
 };
 
 /// The kernels of a device. Throws DeviceError naming `where` when this build or machine has none for it.

@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "lorry/kernels/cpu/fold_loops.h"
-#include "lorry/kernels/cpu/reduce.h"
+#include "lorry/kernels/cpu/reductions.h"
 #include "lorry/kernels/cpu/reduce_driver.h"
 #include "lorry/kernels/cpu/stage.h"
 

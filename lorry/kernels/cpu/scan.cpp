@@ -5,7 +5,7 @@
 
 #include "lorry/device/cpu/team.h"
 #include "lorry/kernels/cpu/fold_loops.h"
-#include "lorry/kernels/cpu/reduce.h"
+#include "lorry/kernels/cpu/reductions.h"
 #include "lorry/kernels/cpu/stage.h"
 
 namespace lorry::kernels::cpu {

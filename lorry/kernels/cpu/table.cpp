@@ -1,6 +1,6 @@
 #include "lorry/kernels/backend.h"
 #include "lorry/kernels/cpu/matmul.h"
-#include "lorry/kernels/cpu/reduce.h"
+#include "lorry/kernels/cpu/reductions.h"
 
 namespace lorry::kernels::cpu {
 
@@ -8,9 +8,13 @@ const Backend& table() {
   static const Backend kTable{
       .creation = &kCreationKernels,
       .indexing = &kIndexingKernels,
+      .loss = &loss_kernels(),
+      .matmul = &matmul_kernels(),
+      .norm = &norm_kernels(),
       .random = &kRandomKernels,
       .reduce = &reduce_kernels(),
-      .matmul = &matmul_kernels(),
+      .softmax = &softmax_kernels(),
+      .sort = &sort_kernels(),
   };
   return kTable;
 }

@@ -1,0 +1,30 @@
+#pragma once
+
+// Losses against class indices. Rows are samples, columns are classes; a row whose target is `ignore_index` weighs nothing.
+
+#include "lorry/device/stream.h"
+#include "lorry/kernels/array.h"
+
+namespace lorry::kernels {
+
+struct ClassArgs {
+  Array x;        ///< logits (cross_entropy) or log-probabilities (nll): contiguous [rows, classes]
+  Array target;   ///< i64 [rows], contiguous; already checked
+  Array weight;   ///< [classes], dtype of x; may be absent
+  int64_t ignore_index = -100;
+  double label_smoothing = 0;  ///< cross_entropy only
+};
+
+struct LossKernels {
+  /// -1, or the first row whose target is neither a class nor ignore_index.
+  int64_t (*check_targets)(const Array& target, int64_t classes, int64_t ignore_index, const Stream&) = nullptr;
+  /// losses [rows] and row_weights [rows] (weight[target], 0 where ignored) in x's compute type (f32, or f64 for f64);
+  /// logsumexp [rows] of the same type, which is all that the gradient needs beside x.
+  void (*cross_entropy)(const ClassArgs&, const Array& losses, const Array& row_weights, const Array& logsumexp, const Stream&) = nullptr;
+  /// grad_x [rows, classes]; `scale` [rows] multiplies each row (stride 0 for one number), of the compute type.
+  void (*cross_entropy_backward)(const ClassArgs&, const Array& grad_x, const Array& scale, const Array& logsumexp, const Stream&) = nullptr;
+  void (*nll)(const ClassArgs&, const Array& losses, const Array& row_weights, const Stream&) = nullptr;
+  void (*nll_backward)(const ClassArgs&, const Array& grad_x, const Array& scale, const Stream&) = nullptr;
+};
+
+}  // namespace lorry::kernels
