@@ -9,13 +9,15 @@ enum class Pointwise : unsigned char {
 #include "lorry/formula/pointwise.def"
 };
 
-/// The type of a result: the promoted type of the operands, that or a floating one, or bool.
-enum class Result : unsigned char { same, real, truth };
+/// The type of a result: the promoted type of the operands, that or a floating one, bool; slope is same for derivatives.
+enum class Result : unsigned char { same, real, truth, slope };
 /// The promoted types that an operator accepts.
 enum class Domain : unsigned char { any, number, whole, integer, floating };
 
 /// A result that is a real function of its operands has a derivative, even where that is zero almost everywhere.
-constexpr bool differentiable(Result result, Domain domain) { return result != Result::truth && domain != Domain::whole && domain != Domain::integer; }
+constexpr bool differentiable(Result result, Domain domain) {
+  return result != Result::truth && result != Result::slope && domain != Domain::whole && domain != Domain::integer;
+}
 
 struct PointwiseRow {
   const char* name;

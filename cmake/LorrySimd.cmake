@@ -1,0 +1,25 @@
+# lorry_simd(ROOM SOURCES...): compiles sources into a room once for every vector instruction set that the CPU kernels choose
+# from at run time. Each object sees LORRY_SIMD, the namespace of its level; see lorry/kernels/cpu/simd.h. One object a level keeps
+# compilation parallel, and formulas need no per-target attributes.
+set(LORRY_SIMD_FLAGS_sse4 -msse4.2 -mpclmul -maes)
+set(LORRY_SIMD_FLAGS_avx2 ${LORRY_SIMD_FLAGS_sse4} -mavx2 -mfma -mbmi -mbmi2 -mlzcnt -mf16c)
+set(LORRY_SIMD_FLAGS_avx512 ${LORRY_SIMD_FLAGS_avx2} -mavx512f -mavx512bw -mavx512cd -mavx512dq -mavx512vl)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  set(LORRY_SIMD_LEVELS sse4 avx2 avx512)
+else()
+  set(LORRY_SIMD_LEVELS native)
+endif()
+
+function(lorry_simd room)
+  cmake_parse_arguments(SIMD "" "" "SOURCES;DEFINITIONS;SUFFIX" ${ARGN})
+  foreach(level ${LORRY_SIMD_LEVELS})
+    set(objects lorry_${room}_${level}${SIMD_SUFFIX})
+    add_library(${objects} OBJECT ${SIMD_SOURCES})
+    target_compile_features(${objects} PRIVATE cxx_std_20)
+    target_compile_options(${objects} PRIVATE ${LORRY_SIMD_FLAGS_${level}})
+    target_compile_definitions(${objects} PRIVATE LORRY_SIMD=${level} HWY_COMPILE_ONLY_STATIC ${SIMD_DEFINITIONS})
+    target_link_libraries(${objects} PRIVATE $<TARGET_PROPERTY:lorry_${room},LINK_LIBRARIES>)
+    set_target_properties(${objects} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+    target_sources(lorry_${room} PRIVATE $<TARGET_OBJECTS:${objects}>)
+  endforeach()
+endfunction()
