@@ -7,30 +7,30 @@
 namespace lorry::formula {
 
 struct Sigmoid {
-  template <class V> LORRY_FORMULA V operator()(V x) const { return V(1) / (V(1) + exp(-x)); }
+  template <class V> LORRY_INLINE V operator()(V x) const { return V(1) / (V(1) + exp(-x)); }
 };
 struct SigmoidBackward {
-  template <class V> LORRY_FORMULA V operator()(V grad, V output) const { return grad * (output * (V(1) - output)); }
+  template <class V> LORRY_INLINE V operator()(V grad, V output) const { return grad * (output * (V(1) - output)); }
 };
 struct TanhBackward {
-  template <class V> LORRY_FORMULA V operator()(V grad, V output) const { return grad * (V(1) - output * output); }
+  template <class V> LORRY_INLINE V operator()(V grad, V output) const { return grad * (V(1) - output * output); }
 };
 
 /// NaN stays NaN.
 struct Relu {
-  template <class V> LORRY_FORMULA V operator()(V x) const { return select(x <= V(0), V(0), x); }
+  template <class V> LORRY_INLINE V operator()(V x) const { return select(x <= V(0), V(0), x); }
 };
 struct ReluBackward {
-  template <class V> LORRY_FORMULA V operator()(V grad, V output) const { return select(output <= V(0), V(0), grad); }
+  template <class V> LORRY_INLINE V operator()(V grad, V output) const { return select(output <= V(0), V(0), grad); }
 };
 
 /// x times the normal distribution function. Hendrycks and Gimpel 2016.
 struct Gelu {
-  template <class V> LORRY_FORMULA V operator()(V x) const { return V(0.5) * x * (V(1) + erf(x * V(0.70710678118654752440))); }
+  template <class V> LORRY_INLINE V operator()(V x) const { return V(0.5) * x * (V(1) + erf(x * V(0.70710678118654752440))); }
 };
 /// The distribution function plus x times its density.
 struct GeluBackward {
-  template <class V> LORRY_FORMULA V operator()(V grad, V x) const {
+  template <class V> LORRY_INLINE V operator()(V grad, V x) const {
     const V cdf = V(0.5) * (V(1) + erf(x * V(0.70710678118654752440)));
     const V density = V(0.39894228040143267794) * exp(V(-0.5) * x * x);
     return grad * (cdf + x * density);
@@ -40,14 +40,14 @@ struct GeluBackward {
 /// gelu with 0.5 (1 + tanh(u)), u = sqrt(2 / pi) (x + 0.044715 x^3), for the distribution function; that is sigmoid(2 u), which
 /// keeps its relative accuracy for negative x.
 struct GeluTanh {
-  template <class V> static LORRY_FORMULA V gate(V x) {
+  template <class V> static LORRY_INLINE V gate(V x) {
     const V twice_u = V(1.59576912160573071175) * x * (V(1) + V(0.044715) * x * x);
     return V(1) / (V(1) + exp(-twice_u));
   }
-  template <class V> LORRY_FORMULA V operator()(V x) const { return x * gate(x); }
+  template <class V> LORRY_INLINE V operator()(V x) const { return x * gate(x); }
 };
 struct GeluTanhBackward {
-  template <class V> LORRY_FORMULA V operator()(V grad, V x) const {
+  template <class V> LORRY_INLINE V operator()(V grad, V x) const {
     const V gate = GeluTanh::gate(x);
     const V slope = V(1.59576912160573071175) * (V(1) + V(3 * 0.044715) * x * x);
     return grad * (gate + x * (gate * (V(1) - gate)) * slope);
@@ -56,10 +56,10 @@ struct GeluTanhBackward {
 
 /// x * sigmoid(x). Elfwing et al. 2017.
 struct Silu {
-  template <class V> LORRY_FORMULA V operator()(V x) const { return x / (V(1) + exp(-x)); }
+  template <class V> LORRY_INLINE V operator()(V x) const { return x / (V(1) + exp(-x)); }
 };
 struct SiluBackward {
-  template <class V> LORRY_FORMULA V operator()(V grad, V x) const {
+  template <class V> LORRY_INLINE V operator()(V grad, V x) const {
     const V gate = Sigmoid()(x);
     return grad * (gate * (V(1) + x * (V(1) - gate)));
   }
@@ -67,17 +67,17 @@ struct SiluBackward {
 
 /// log(1 + exp(beta x)) / beta; x itself where beta x > threshold, which is the same number and cannot overflow.
 struct Softplus {
-  template <class V> LORRY_FORMULA V operator()(V x, V beta, V threshold) const {
+  template <class V> LORRY_INLINE V operator()(V x, V beta, V threshold) const {
     const V scaled = x * beta;
     return select(scaled > threshold, x, log1p(exp(scaled)) / beta);
   }
 };
 struct LeakyRelu {
-  template <class V> LORRY_FORMULA V operator()(V x, V slope) const { return select(x > V(0), x, x * slope); }
+  template <class V> LORRY_INLINE V operator()(V x, V slope) const { return select(x > V(0), x, x * slope); }
 };
 /// Clevert, Unterthiner, Hochreiter 2015.
 struct Elu {
-  template <class V> LORRY_FORMULA V operator()(V x, V alpha) const { return select(x > V(0), x, alpha * expm1(x)); }
+  template <class V> LORRY_INLINE V operator()(V x, V alpha) const { return select(x > V(0), x, alpha * expm1(x)); }
 };
 
 }  // namespace lorry::formula

@@ -7,75 +7,75 @@
 namespace lorry::formula {
 
 struct Abs {
-  template <class V> LORRY_FORMULA V operator()(V x) const { return abs(x); }
+  template <class V> LORRY_INLINE V operator()(V x) const { return abs(x); }
 };
 struct Neg {
-  template <class V> LORRY_FORMULA V operator()(V x) const { return -x; }
+  template <class V> LORRY_INLINE V operator()(V x) const { return -x; }
 };
 /// -1, 0 or 1; 0 for NaN.
 struct Sign {
-  template <class V> LORRY_FORMULA V operator()(V x) const { return select(x > V(0), V(1), select(x < V(0), V(-1), V(0))); }
+  template <class V> LORRY_INLINE V operator()(V x) const { return select(x > V(0), V(1), select(x < V(0), V(-1), V(0))); }
 };
 struct Square {
-  template <class V> LORRY_FORMULA V operator()(V x) const { return x * x; }
+  template <class V> LORRY_INLINE V operator()(V x) const { return x * x; }
 };
 struct Reciprocal {
-  template <class V> LORRY_FORMULA V operator()(V x) const { return V(1) / x; }
+  template <class V> LORRY_INLINE V operator()(V x) const { return V(1) / x; }
 };
 struct Sqrt {
-  template <class V> LORRY_FORMULA V operator()(V x) const { return sqrt(x); }
+  template <class V> LORRY_INLINE V operator()(V x) const { return sqrt(x); }
 };
 struct Rsqrt {
-  template <class V> LORRY_FORMULA V operator()(V x) const { return V(1) / sqrt(x); }
+  template <class V> LORRY_INLINE V operator()(V x) const { return V(1) / sqrt(x); }
 };
 struct Floor {
-  template <class V> LORRY_FORMULA V operator()(V x) const { return floor(x); }
+  template <class V> LORRY_INLINE V operator()(V x) const { return floor(x); }
 };
 struct Ceil {
-  template <class V> LORRY_FORMULA V operator()(V x) const { return ceil(x); }
+  template <class V> LORRY_INLINE V operator()(V x) const { return ceil(x); }
 };
 /// Ties go to the even neighbour.
 struct Round {
-  template <class V> LORRY_FORMULA V operator()(V x) const { return round(x); }
+  template <class V> LORRY_INLINE V operator()(V x) const { return round(x); }
 };
 struct Trunc {
-  template <class V> LORRY_FORMULA V operator()(V x) const { return trunc(x); }
+  template <class V> LORRY_INLINE V operator()(V x) const { return trunc(x); }
 };
 /// The part after the point, with the sign of x.
 struct Frac {
-  template <class V> LORRY_FORMULA V operator()(V x) const { return x - trunc(x); }
+  template <class V> LORRY_INLINE V operator()(V x) const { return x - trunc(x); }
 };
 
 struct Add {
-  template <class V> LORRY_FORMULA V operator()(V x, V y) const { return x + y; }
+  template <class V> LORRY_INLINE V operator()(V x, V y) const { return x + y; }
 };
 struct Sub {
-  template <class V> LORRY_FORMULA V operator()(V x, V y) const { return x - y; }
+  template <class V> LORRY_INLINE V operator()(V x, V y) const { return x - y; }
 };
 struct Mul {
-  template <class V> LORRY_FORMULA V operator()(V x, V y) const { return x * y; }
+  template <class V> LORRY_INLINE V operator()(V x, V y) const { return x * y; }
 };
 struct Div {
-  template <class V> LORRY_FORMULA V operator()(V x, V y) const { return x / y; }
+  template <class V> LORRY_INLINE V operator()(V x, V y) const { return x / y; }
 };
 struct AddScaled {
-  template <class V> LORRY_FORMULA V operator()(V x, V y, V alpha) const { return x + alpha * y; }
+  template <class V> LORRY_INLINE V operator()(V x, V y, V alpha) const { return x + alpha * y; }
 };
 
 /// The remainder has the sign of the dividend (C's).
 struct Fmod {
-  template <class V> LORRY_FORMULA V operator()(V x, V y) const { return fmod(x, y); }
+  template <class V> LORRY_INLINE V operator()(V x, V y) const { return fmod(x, y); }
 };
 /// The remainder has the sign of the divisor (Python's).
 struct Remainder {
-  template <class V> LORRY_FORMULA V operator()(V x, V y) const {
+  template <class V> LORRY_INLINE V operator()(V x, V y) const {
     const V rest = fmod(x, y);
     return select((rest != V(0)) & ((rest < V(0)) != (y < V(0))), rest + y, rest);
   }
 };
 /// The quotient rounded towards negative infinity, exact where x / y itself would round up to a whole number (Python's float_divmod).
 struct FloorDivide {
-  template <class V> LORRY_FORMULA V operator()(V x, V y) const {
+  template <class V> LORRY_INLINE V operator()(V x, V y) const {
     const V rest = fmod(x, y);
     const V below = select((rest != V(0)) & ((rest < V(0)) != (y < V(0))), V(1), V(0));
     if constexpr (kWhole<V>) {
@@ -91,20 +91,20 @@ struct FloorDivide {
 };
 /// The quotient rounded towards zero.
 struct TruncDivide {
-  template <class V> LORRY_FORMULA V operator()(V x, V y) const { return trunc(x / y); }
+  template <class V> LORRY_INLINE V operator()(V x, V y) const { return trunc(x / y); }
 };
 
 /// x + value * a * b, from the left.
 struct Addcmul {
-  template <class V> LORRY_FORMULA V operator()(V x, V a, V b, V value) const { return x + value * a * b; }
+  template <class V> LORRY_INLINE V operator()(V x, V a, V b, V value) const { return x + value * a * b; }
 };
 /// x + value * a / b, from the left.
 struct Addcdiv {
-  template <class V> LORRY_FORMULA V operator()(V x, V a, V b, V value) const { return x + value * a / b; }
+  template <class V> LORRY_INLINE V operator()(V x, V a, V b, V value) const { return x + value * a / b; }
 };
 /// Measured from the nearer end, so that a weight of 1 gives `end` exactly.
 struct Lerp {
-  template <class V> LORRY_FORMULA V operator()(V start, V end, V weight) const {
+  template <class V> LORRY_INLINE V operator()(V start, V end, V weight) const {
     const V span = end - start;
     return select(abs(weight) < V(0.5), start + weight * span, end - span * (V(1) - weight));
   }

@@ -7,96 +7,96 @@
 namespace lorry::formula {
 
 struct Eq {
-  template <class V> LORRY_FORMULA V operator()(V x, V y) const { return select(x == y, V(1), V(0)); }
+  template <class V> LORRY_INLINE V operator()(V x, V y) const { return select(x == y, V(1), V(0)); }
 };
 struct Ne {
-  template <class V> LORRY_FORMULA V operator()(V x, V y) const { return select(x != y, V(1), V(0)); }
+  template <class V> LORRY_INLINE V operator()(V x, V y) const { return select(x != y, V(1), V(0)); }
 };
 struct Lt {
-  template <class V> LORRY_FORMULA V operator()(V x, V y) const { return select(x < y, V(1), V(0)); }
+  template <class V> LORRY_INLINE V operator()(V x, V y) const { return select(x < y, V(1), V(0)); }
 };
 struct Le {
-  template <class V> LORRY_FORMULA V operator()(V x, V y) const { return select(x <= y, V(1), V(0)); }
+  template <class V> LORRY_INLINE V operator()(V x, V y) const { return select(x <= y, V(1), V(0)); }
 };
 struct Gt {
-  template <class V> LORRY_FORMULA V operator()(V x, V y) const { return select(x > y, V(1), V(0)); }
+  template <class V> LORRY_INLINE V operator()(V x, V y) const { return select(x > y, V(1), V(0)); }
 };
 struct Ge {
-  template <class V> LORRY_FORMULA V operator()(V x, V y) const { return select(x >= y, V(1), V(0)); }
+  template <class V> LORRY_INLINE V operator()(V x, V y) const { return select(x >= y, V(1), V(0)); }
 };
 
 struct IsNan {
-  template <class V> LORRY_FORMULA V operator()(V x) const { return select(x != x, V(1), V(0)); }
+  template <class V> LORRY_INLINE V operator()(V x) const { return select(x != x, V(1), V(0)); }
 };
 struct IsInf {
-  template <class V> LORRY_FORMULA V operator()(V x) const {
+  template <class V> LORRY_INLINE V operator()(V x) const {
     if constexpr (kWhole<V>) return V(0);
     else return select(abs(x) == V(INFINITY), V(1), V(0));
   }
 };
 struct IsFinite {
-  template <class V> LORRY_FORMULA V operator()(V x) const {
+  template <class V> LORRY_INLINE V operator()(V x) const {
     if constexpr (kWhole<V>) return V(1);
     else return select(abs(x) < V(INFINITY), V(1), V(0));
   }
 };
 
 struct LogicalNot {
-  template <class V> LORRY_FORMULA V operator()(V x) const { return select(x == V(0), V(1), V(0)); }
+  template <class V> LORRY_INLINE V operator()(V x) const { return select(x == V(0), V(1), V(0)); }
 };
 struct LogicalAnd {
-  template <class V> LORRY_FORMULA V operator()(V x, V y) const { return select((x != V(0)) & (y != V(0)), V(1), V(0)); }
+  template <class V> LORRY_INLINE V operator()(V x, V y) const { return select((x != V(0)) & (y != V(0)), V(1), V(0)); }
 };
 struct LogicalOr {
-  template <class V> LORRY_FORMULA V operator()(V x, V y) const { return select((x != V(0)) | (y != V(0)), V(1), V(0)); }
+  template <class V> LORRY_INLINE V operator()(V x, V y) const { return select((x != V(0)) | (y != V(0)), V(1), V(0)); }
 };
 struct LogicalXor {
-  template <class V> LORRY_FORMULA V operator()(V x, V y) const { return select((x != V(0)) != (y != V(0)), V(1), V(0)); }
+  template <class V> LORRY_INLINE V operator()(V x, V y) const { return select((x != V(0)) != (y != V(0)), V(1), V(0)); }
 };
 
 /// The complement of whole numbers. Operators send bool to LogicalNot: its complement is not ~1.
 struct BitwiseNot {
-  template <class V> LORRY_FORMULA V operator()(V x) const { return ~x; }
+  template <class V> LORRY_INLINE V operator()(V x) const { return ~x; }
 };
 struct BitwiseAnd {
-  template <class V> LORRY_FORMULA V operator()(V x, V y) const { return x & y; }
+  template <class V> LORRY_INLINE V operator()(V x, V y) const { return x & y; }
 };
 struct BitwiseOr {
-  template <class V> LORRY_FORMULA V operator()(V x, V y) const { return x | y; }
+  template <class V> LORRY_INLINE V operator()(V x, V y) const { return x | y; }
 };
 struct BitwiseXor {
-  template <class V> LORRY_FORMULA V operator()(V x, V y) const { return x ^ y; }
+  template <class V> LORRY_INLINE V operator()(V x, V y) const { return x ^ y; }
 };
 struct LeftShift {
-  template <class V> LORRY_FORMULA V operator()(V x, V y) const { return x << y; }
+  template <class V> LORRY_INLINE V operator()(V x, V y) const { return x << y; }
 };
 struct RightShift {
-  template <class V> LORRY_FORMULA V operator()(V x, V y) const { return x >> y; }
+  template <class V> LORRY_INLINE V operator()(V x, V y) const { return x >> y; }
 };
 
 /// A NaN on either side is the result.
 struct Maximum {
-  template <class V> LORRY_FORMULA V operator()(V x, V y) const { return select((x > y) | (x != x), x, y); }
+  template <class V> LORRY_INLINE V operator()(V x, V y) const { return select((x > y) | (x != x), x, y); }
 };
 struct Minimum {
-  template <class V> LORRY_FORMULA V operator()(V x, V y) const { return select((x < y) | (x != x), x, y); }
+  template <class V> LORRY_INLINE V operator()(V x, V y) const { return select((x < y) | (x != x), x, y); }
 };
 /// A NaN on one side loses.
 struct Fmax {
-  template <class V> LORRY_FORMULA V operator()(V x, V y) const { return select((x >= y) | (y != y), x, y); }
+  template <class V> LORRY_INLINE V operator()(V x, V y) const { return select((x >= y) | (y != y), x, y); }
 };
 struct Fmin {
-  template <class V> LORRY_FORMULA V operator()(V x, V y) const { return select((x <= y) | (y != y), x, y); }
+  template <class V> LORRY_INLINE V operator()(V x, V y) const { return select((x <= y) | (y != y), x, y); }
 };
 /// Where low > high the result is high.
 struct Clamp {
-  template <class V> LORRY_FORMULA V operator()(V x, V low, V high) const { return Minimum()(Maximum()(x, low), high); }
+  template <class V> LORRY_INLINE V operator()(V x, V low, V high) const { return Minimum()(Maximum()(x, low), high); }
 };
 struct Where {
-  template <class V> LORRY_FORMULA V operator()(V condition, V x, V y) const { return select(condition != V(0), x, y); }
+  template <class V> LORRY_INLINE V operator()(V condition, V x, V y) const { return select(condition != V(0), x, y); }
 };
 struct NanToNum {
-  template <class V> LORRY_FORMULA V operator()(V x, V nan, V posinf, V neginf) const {
+  template <class V> LORRY_INLINE V operator()(V x, V nan, V posinf, V neginf) const {
     return select(x != x, nan, select(x == V(INFINITY), posinf, select(x == V(-INFINITY), neginf, x)));
   }
 };

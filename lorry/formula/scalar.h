@@ -17,7 +17,7 @@
 #include <concepts>
 #include <cstdint>
 
-#include "lorry/formula/inline.h"
+#include "lorry/base/macros.h"
 
 namespace lorry::formula {
 
@@ -25,13 +25,13 @@ template <class V>
 inline constexpr bool kWhole = false;
 
 template <std::floating_point T>
-LORRY_FORMULA T select(bool mask, T a, T b) {
+LORRY_INLINE T select(bool mask, T a, T b) {
   return mask ? a : b;
 }
 
 #define LORRY_SCALAR_FUNCTION(name, function) \
   template <std::floating_point T>            \
-  LORRY_FORMULA T name(T x) {                 \
+  LORRY_INLINE T name(T x) {                 \
     return std::function(x);                  \
   }
 LORRY_SCALAR_FUNCTION(abs, fabs)
@@ -61,23 +61,23 @@ LORRY_SCALAR_FUNCTION(erfc, erfc)
 #undef LORRY_SCALAR_FUNCTION
 
 template <std::floating_point T>
-LORRY_FORMULA T fma(T a, T b, T c) {
+LORRY_INLINE T fma(T a, T b, T c) {
   return std::fma(a, b, c);
 }
 template <std::floating_point T>
-LORRY_FORMULA T copysign(T magnitude, T sign) {
+LORRY_INLINE T copysign(T magnitude, T sign) {
   return std::copysign(magnitude, sign);
 }
 template <std::floating_point T>
-LORRY_FORMULA T pow(T x, T y) {
+LORRY_INLINE T pow(T x, T y) {
   return std::pow(x, y);
 }
 template <std::floating_point T>
-LORRY_FORMULA T atan2(T y, T x) {
+LORRY_INLINE T atan2(T y, T x) {
   return std::atan2(y, x);
 }
 template <std::floating_point T>
-LORRY_FORMULA T fmod(T x, T y) {
+LORRY_INLINE T fmod(T x, T y) {
   return std::fmod(x, y);
 }
 
@@ -86,39 +86,39 @@ LORRY_FORMULA T fmod(T x, T y) {
 struct Whole {
   int64_t value;
 
-  LORRY_FORMULA Whole() = default;
-  LORRY_FORMULA Whole(int64_t v) : value(v) {}
+  LORRY_INLINE Whole() = default;
+  LORRY_INLINE Whole(int64_t v) : value(v) {}
 
-  friend LORRY_FORMULA Whole operator+(Whole a, Whole b) { return wrap(bits(a) + bits(b)); }
-  friend LORRY_FORMULA Whole operator-(Whole a, Whole b) { return wrap(bits(a) - bits(b)); }
-  friend LORRY_FORMULA Whole operator*(Whole a, Whole b) { return wrap(bits(a) * bits(b)); }
-  friend LORRY_FORMULA Whole operator/(Whole a, Whole b) {
+  friend LORRY_INLINE Whole operator+(Whole a, Whole b) { return wrap(bits(a) + bits(b)); }
+  friend LORRY_INLINE Whole operator-(Whole a, Whole b) { return wrap(bits(a) - bits(b)); }
+  friend LORRY_INLINE Whole operator*(Whole a, Whole b) { return wrap(bits(a) * bits(b)); }
+  friend LORRY_INLINE Whole operator/(Whole a, Whole b) {
     if (b.value == -1) return -a;  // the one quotient that does not fit would trap
     return b.value == 0 ? 0 : a.value / b.value;
   }
-  friend LORRY_FORMULA Whole operator%(Whole a, Whole b) { return b.value == 0 || b.value == -1 ? 0 : a.value % b.value; }
-  friend LORRY_FORMULA Whole operator-(Whole a) { return wrap(-bits(a)); }
-  friend LORRY_FORMULA Whole operator&(Whole a, Whole b) { return a.value & b.value; }
-  friend LORRY_FORMULA Whole operator|(Whole a, Whole b) { return a.value | b.value; }
-  friend LORRY_FORMULA Whole operator^(Whole a, Whole b) { return a.value ^ b.value; }
-  friend LORRY_FORMULA Whole operator~(Whole a) { return ~a.value; }
-  friend LORRY_FORMULA Whole operator<<(Whole a, Whole b) { return outside(b) ? Whole(0) : wrap(bits(a) << (b.value & 63)); }
-  friend LORRY_FORMULA Whole operator>>(Whole a, Whole b) { return a.value >> (outside(b) ? 63 : b.value); }
-  friend LORRY_FORMULA bool operator<(Whole a, Whole b) { return a.value < b.value; }
-  friend LORRY_FORMULA bool operator<=(Whole a, Whole b) { return a.value <= b.value; }
-  friend LORRY_FORMULA bool operator>(Whole a, Whole b) { return a.value > b.value; }
-  friend LORRY_FORMULA bool operator>=(Whole a, Whole b) { return a.value >= b.value; }
-  friend LORRY_FORMULA bool operator==(Whole a, Whole b) { return a.value == b.value; }
-  friend LORRY_FORMULA bool operator!=(Whole a, Whole b) { return a.value != b.value; }
-  friend LORRY_FORMULA Whole select(bool mask, Whole a, Whole b) { return mask ? a : b; }
-  friend LORRY_FORMULA Whole abs(Whole a) { return a.value < 0 ? -a : a; }
-  friend LORRY_FORMULA Whole floor(Whole a) { return a; }
-  friend LORRY_FORMULA Whole ceil(Whole a) { return a; }
-  friend LORRY_FORMULA Whole round(Whole a) { return a; }
-  friend LORRY_FORMULA Whole trunc(Whole a) { return a; }
-  friend LORRY_FORMULA Whole fmod(Whole a, Whole b) { return a % b; }
+  friend LORRY_INLINE Whole operator%(Whole a, Whole b) { return b.value == 0 || b.value == -1 ? 0 : a.value % b.value; }
+  friend LORRY_INLINE Whole operator-(Whole a) { return wrap(-bits(a)); }
+  friend LORRY_INLINE Whole operator&(Whole a, Whole b) { return a.value & b.value; }
+  friend LORRY_INLINE Whole operator|(Whole a, Whole b) { return a.value | b.value; }
+  friend LORRY_INLINE Whole operator^(Whole a, Whole b) { return a.value ^ b.value; }
+  friend LORRY_INLINE Whole operator~(Whole a) { return ~a.value; }
+  friend LORRY_INLINE Whole operator<<(Whole a, Whole b) { return outside(b) ? Whole(0) : wrap(bits(a) << (b.value & 63)); }
+  friend LORRY_INLINE Whole operator>>(Whole a, Whole b) { return a.value >> (outside(b) ? 63 : b.value); }
+  friend LORRY_INLINE bool operator<(Whole a, Whole b) { return a.value < b.value; }
+  friend LORRY_INLINE bool operator<=(Whole a, Whole b) { return a.value <= b.value; }
+  friend LORRY_INLINE bool operator>(Whole a, Whole b) { return a.value > b.value; }
+  friend LORRY_INLINE bool operator>=(Whole a, Whole b) { return a.value >= b.value; }
+  friend LORRY_INLINE bool operator==(Whole a, Whole b) { return a.value == b.value; }
+  friend LORRY_INLINE bool operator!=(Whole a, Whole b) { return a.value != b.value; }
+  friend LORRY_INLINE Whole select(bool mask, Whole a, Whole b) { return mask ? a : b; }
+  friend LORRY_INLINE Whole abs(Whole a) { return a.value < 0 ? -a : a; }
+  friend LORRY_INLINE Whole floor(Whole a) { return a; }
+  friend LORRY_INLINE Whole ceil(Whole a) { return a; }
+  friend LORRY_INLINE Whole round(Whole a) { return a; }
+  friend LORRY_INLINE Whole trunc(Whole a) { return a; }
+  friend LORRY_INLINE Whole fmod(Whole a, Whole b) { return a % b; }
   /// By squaring; a negative exponent gives the reciprocal rounded towards zero.
-  friend LORRY_FORMULA Whole pow(Whole base, Whole exponent) {
+  friend LORRY_INLINE Whole pow(Whole base, Whole exponent) {
     if (exponent.value < 0) return base.value == 1 ? 1 : base.value == -1 ? 1 - 2 * (exponent.value & 1) : 0;
     Whole result = 1;
     for (uint64_t e = bits(exponent); e != 0; e >>= 1, base = base * base)
@@ -127,9 +127,9 @@ struct Whole {
   }
 
  private:
-  static LORRY_FORMULA uint64_t bits(Whole a) { return static_cast<uint64_t>(a.value); }
-  static LORRY_FORMULA Whole wrap(uint64_t v) { return static_cast<int64_t>(v); }
-  static LORRY_FORMULA bool outside(Whole shift) { return bits(shift) > 63; }
+  static LORRY_INLINE uint64_t bits(Whole a) { return static_cast<uint64_t>(a.value); }
+  static LORRY_INLINE Whole wrap(uint64_t v) { return static_cast<int64_t>(v); }
+  static LORRY_INLINE bool outside(Whole shift) { return bits(shift) > 63; }
 };
 
 template <>

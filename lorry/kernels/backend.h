@@ -3,11 +3,13 @@
 // The table of kernels: one column a device type, one member a family. A family's header declares a struct of function
 // pointers; kernels/cpu fills the CPU's column. An absent backend is a null column, and `backend` is its one error site.
 
+#include "lorry/kernels/copy.h"
 #include "lorry/kernels/creation.h"
 #include "lorry/kernels/indexing.h"
 #include "lorry/kernels/loss.h"
 #include "lorry/kernels/matmul.h"
 #include "lorry/kernels/norm.h"
+#include "lorry/kernels/pointwise.h"
 #include "lorry/kernels/random.h"
 #include "lorry/kernels/reduce.h"
 #include "lorry/kernels/softmax.h"
@@ -17,11 +19,13 @@
 namespace lorry::kernels {
 
 struct Backend {
+  const CopyKernels* copy = nullptr;
   const CreationKernels* creation = nullptr;
   const IndexingKernels* indexing = nullptr;
   const LossKernels* loss = nullptr;
   const MatmulKernels* matmul = nullptr;
   const NormKernels* norm = nullptr;
+  const PointwiseKernels* pointwise = nullptr;
   const RandomKernels* random = nullptr;
   const ReduceKernels* reduce = nullptr;
   const SoftmaxKernels* softmax = nullptr;

@@ -3,7 +3,7 @@
 #include "lorry/base/env.h"
 #include "lorry/base/error.h"
 
-namespace lorry::cpu {
+namespace lorry::kernels::cpu {
 namespace {
 
 SimdLevel detect() {
@@ -33,4 +33,4 @@ SimdLevel simd_level() {
   return level;
 }
 
-}  // namespace lorry::cpu
+}  // namespace lorry::kernels::cpu

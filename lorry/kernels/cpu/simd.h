@@ -2,10 +2,10 @@
 
 // Vector instruction sets. A source listed in lorry_simd() is compiled once a level, inside `namespace LORRY_SIMD`; the rest of
 // the room names one of its functions through LORRY_SIMD_CHOOSE, which picks the best level that this processor has.
-// Such a source includes only vector code, formulas and <cmath>: an inline function of a common header, compiled there for a
+// Such a source calls only vector code, formulas and <cmath>: an inline function of a common header, compiled there for a
 // newer instruction set, could be the copy that the linker keeps for everyone.
 
-namespace lorry::cpu {
+namespace lorry::kernels::cpu {
 
 enum class SimdLevel { sse4, avx2, avx512, native };
 
@@ -13,7 +13,7 @@ enum class SimdLevel { sse4, avx2, avx512, native };
 /// Throws Error on an x86 processor without SSE4.2 (older than 2010).
 SimdLevel simd_level();
 
-}  // namespace lorry::cpu
+}  // namespace lorry::kernels::cpu
 
 #if defined(__x86_64__)
 #define LORRY_SIMD_DECLARE(declaration) \
@@ -27,8 +27,8 @@ SimdLevel simd_level();
   declaration;                          \
   }
 #define LORRY_SIMD_CHOOSE(function)                                                            \
-  (::lorry::cpu::simd_level() == ::lorry::cpu::SimdLevel::avx512 ? avx512::function            \
-   : ::lorry::cpu::simd_level() == ::lorry::cpu::SimdLevel::avx2 ? avx2::function              \
+  (::lorry::kernels::cpu::simd_level() == ::lorry::kernels::cpu::SimdLevel::avx512 ? avx512::function            \
+   : ::lorry::kernels::cpu::simd_level() == ::lorry::kernels::cpu::SimdLevel::avx2 ? avx2::function              \
                                                                  : sse4::function)
 #else
 #define LORRY_SIMD_DECLARE(declaration) \

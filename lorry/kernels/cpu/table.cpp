@@ -1,16 +1,19 @@
 #include "lorry/kernels/backend.h"
 #include "lorry/kernels/cpu/matmul.h"
+#include "lorry/kernels/cpu/pointwise.h"
 #include "lorry/kernels/cpu/reductions.h"
 
 namespace lorry::kernels::cpu {
 
 const Backend& table() {
   static const Backend kTable{
+      .copy = &copy_kernels(),
       .creation = &kCreationKernels,
       .indexing = &kIndexingKernels,
       .loss = &loss_kernels(),
       .matmul = &matmul_kernels(),
       .norm = &norm_kernels(),
+      .pointwise = &pointwise_kernels(),
       .random = &kRandomKernels,
       .reduce = &reduce_kernels(),
       .softmax = &softmax_kernels(),

@@ -9,7 +9,7 @@
 
 #include "lorry/formula/scalar.h"
 
-namespace lorry::cpu::LORRY_SIMD {
+namespace lorry::kernels::cpu::LORRY_SIMD {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -18,12 +18,12 @@ struct Mask {
   using Raw = hn::Mask<hn::ScalableTag<T>>;
   Raw raw;
 
-  LORRY_FORMULA explicit Mask(Raw r) : raw(r) {}
-  friend LORRY_FORMULA Mask operator!(Mask a) { return Mask(hn::Not(a.raw)); }
-  friend LORRY_FORMULA Mask operator&(Mask a, Mask b) { return Mask(hn::And(a.raw, b.raw)); }
-  friend LORRY_FORMULA Mask operator|(Mask a, Mask b) { return Mask(hn::Or(a.raw, b.raw)); }
-  friend LORRY_FORMULA Mask operator!=(Mask a, Mask b) { return Mask(hn::Xor(a.raw, b.raw)); }
-  friend LORRY_FORMULA bool any(Mask a) { return !hn::AllFalse(hn::ScalableTag<T>(), a.raw); }
+  LORRY_INLINE explicit Mask(Raw r) : raw(r) {}
+  friend LORRY_INLINE Mask operator!(Mask a) { return Mask(hn::Not(a.raw)); }
+  friend LORRY_INLINE Mask operator&(Mask a, Mask b) { return Mask(hn::And(a.raw, b.raw)); }
+  friend LORRY_INLINE Mask operator|(Mask a, Mask b) { return Mask(hn::Or(a.raw, b.raw)); }
+  friend LORRY_INLINE Mask operator!=(Mask a, Mask b) { return Mask(hn::Xor(a.raw, b.raw)); }
+  friend LORRY_INLINE bool any(Mask a) { return !hn::AllFalse(hn::ScalableTag<T>(), a.raw); }
 };
 
 template <class T>
@@ -35,36 +35,36 @@ struct Vec {
   Raw raw;
 
   Vec() = default;
-  LORRY_FORMULA explicit Vec(double number) : raw(hn::Set(Tag(), static_cast<T>(number))) {}
-  LORRY_FORMULA explicit Vec(Raw r) : raw(r) {}
-  static LORRY_FORMULA Vec load(const T* from) { return Vec(hn::LoadU(Tag(), from)); }
-  LORRY_FORMULA void store(T* to) const { hn::StoreU(raw, Tag(), to); }
+  LORRY_INLINE explicit Vec(double number) : raw(hn::Set(Tag(), static_cast<T>(number))) {}
+  LORRY_INLINE explicit Vec(Raw r) : raw(r) {}
+  static LORRY_INLINE Vec load(const T* from) { return Vec(hn::LoadU(Tag(), from)); }
+  LORRY_INLINE void store(T* to) const { hn::StoreU(raw, Tag(), to); }
 
-  friend LORRY_FORMULA Vec operator+(Vec a, Vec b) { return Vec(hn::Add(a.raw, b.raw)); }
-  friend LORRY_FORMULA Vec operator-(Vec a, Vec b) { return Vec(hn::Sub(a.raw, b.raw)); }
-  friend LORRY_FORMULA Vec operator*(Vec a, Vec b) { return Vec(hn::Mul(a.raw, b.raw)); }
-  friend LORRY_FORMULA Vec operator/(Vec a, Vec b) { return Vec(hn::Div(a.raw, b.raw)); }
-  friend LORRY_FORMULA Vec operator-(Vec a) { return Vec(hn::Neg(a.raw)); }
-  friend LORRY_FORMULA Mask<T> operator<(Vec a, Vec b) { return Mask<T>(hn::Lt(a.raw, b.raw)); }
-  friend LORRY_FORMULA Mask<T> operator<=(Vec a, Vec b) { return Mask<T>(hn::Le(a.raw, b.raw)); }
-  friend LORRY_FORMULA Mask<T> operator>(Vec a, Vec b) { return Mask<T>(hn::Gt(a.raw, b.raw)); }
-  friend LORRY_FORMULA Mask<T> operator>=(Vec a, Vec b) { return Mask<T>(hn::Ge(a.raw, b.raw)); }
-  friend LORRY_FORMULA Mask<T> operator==(Vec a, Vec b) { return Mask<T>(hn::Eq(a.raw, b.raw)); }
-  friend LORRY_FORMULA Mask<T> operator!=(Vec a, Vec b) { return Mask<T>(hn::Ne(a.raw, b.raw)); }
-  friend LORRY_FORMULA Vec select(Mask<T> mask, Vec a, Vec b) { return Vec(hn::IfThenElse(mask.raw, a.raw, b.raw)); }
+  friend LORRY_INLINE Vec operator+(Vec a, Vec b) { return Vec(hn::Add(a.raw, b.raw)); }
+  friend LORRY_INLINE Vec operator-(Vec a, Vec b) { return Vec(hn::Sub(a.raw, b.raw)); }
+  friend LORRY_INLINE Vec operator*(Vec a, Vec b) { return Vec(hn::Mul(a.raw, b.raw)); }
+  friend LORRY_INLINE Vec operator/(Vec a, Vec b) { return Vec(hn::Div(a.raw, b.raw)); }
+  friend LORRY_INLINE Vec operator-(Vec a) { return Vec(hn::Neg(a.raw)); }
+  friend LORRY_INLINE Mask<T> operator<(Vec a, Vec b) { return Mask<T>(hn::Lt(a.raw, b.raw)); }
+  friend LORRY_INLINE Mask<T> operator<=(Vec a, Vec b) { return Mask<T>(hn::Le(a.raw, b.raw)); }
+  friend LORRY_INLINE Mask<T> operator>(Vec a, Vec b) { return Mask<T>(hn::Gt(a.raw, b.raw)); }
+  friend LORRY_INLINE Mask<T> operator>=(Vec a, Vec b) { return Mask<T>(hn::Ge(a.raw, b.raw)); }
+  friend LORRY_INLINE Mask<T> operator==(Vec a, Vec b) { return Mask<T>(hn::Eq(a.raw, b.raw)); }
+  friend LORRY_INLINE Mask<T> operator!=(Vec a, Vec b) { return Mask<T>(hn::Ne(a.raw, b.raw)); }
+  friend LORRY_INLINE Vec select(Mask<T> mask, Vec a, Vec b) { return Vec(hn::IfThenElse(mask.raw, a.raw, b.raw)); }
 
-  friend LORRY_FORMULA Vec abs(Vec a) { return Vec(hn::Abs(a.raw)); }
-  friend LORRY_FORMULA Vec sqrt(Vec a) { return Vec(hn::Sqrt(a.raw)); }
-  friend LORRY_FORMULA Vec floor(Vec a) { return Vec(hn::Floor(a.raw)); }
-  friend LORRY_FORMULA Vec ceil(Vec a) { return Vec(hn::Ceil(a.raw)); }
-  friend LORRY_FORMULA Vec round(Vec a) { return Vec(hn::Round(a.raw)); }
-  friend LORRY_FORMULA Vec trunc(Vec a) { return Vec(hn::Trunc(a.raw)); }
-  friend LORRY_FORMULA Vec copysign(Vec magnitude, Vec sign) { return Vec(hn::CopySign(magnitude.raw, sign.raw)); }
+  friend LORRY_INLINE Vec abs(Vec a) { return Vec(hn::Abs(a.raw)); }
+  friend LORRY_INLINE Vec sqrt(Vec a) { return Vec(hn::Sqrt(a.raw)); }
+  friend LORRY_INLINE Vec floor(Vec a) { return Vec(hn::Floor(a.raw)); }
+  friend LORRY_INLINE Vec ceil(Vec a) { return Vec(hn::Ceil(a.raw)); }
+  friend LORRY_INLINE Vec round(Vec a) { return Vec(hn::Round(a.raw)); }
+  friend LORRY_INLINE Vec trunc(Vec a) { return Vec(hn::Trunc(a.raw)); }
+  friend LORRY_INLINE Vec copysign(Vec magnitude, Vec sign) { return Vec(hn::CopySign(magnitude.raw, sign.raw)); }
 };
 
 /// Applies a scalar function to each lane: the slow, exact path.
 template <class T, class F, class... Vs>
-LORRY_FORMULA Vec<T> lanewise(F function, Vec<T> first, Vs... rest) {
+LORRY_INLINE Vec<T> lanewise(F function, Vec<T> first, Vs... rest) {
   constexpr int64_t kLanes = Vec<T>::kLanes;
   alignas(64) T lanes[1 + sizeof...(Vs)][kLanes];
   const Vec<T> operands[] = {first, rest...};
@@ -79,7 +79,7 @@ LORRY_FORMULA Vec<T> lanewise(F function, Vec<T> first, Vs... rest) {
 
 /// a * b + c rounded once, on every processor.
 template <class T>
-LORRY_FORMULA Vec<T> fma(Vec<T> a, Vec<T> b, Vec<T> c) {
+LORRY_INLINE Vec<T> fma(Vec<T> a, Vec<T> b, Vec<T> c) {
 #if HWY_NATIVE_FMA
   return Vec<T>(hn::MulAdd(a.raw, b.raw, c.raw));
 #else
@@ -87,4 +87,4 @@ LORRY_FORMULA Vec<T> fma(Vec<T> a, Vec<T> b, Vec<T> c) {
 #endif
 }
 
-}  // namespace lorry::cpu::LORRY_SIMD
+}  // namespace lorry::kernels::cpu::LORRY_SIMD

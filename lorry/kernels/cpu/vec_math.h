@@ -11,7 +11,7 @@
 
 #include "lorry/kernels/cpu/vec.h"
 
-namespace lorry::cpu::LORRY_SIMD {
+namespace lorry::kernels::cpu::LORRY_SIMD {
 
 namespace detail {
 
@@ -45,47 +45,47 @@ struct Real<double> {
 
 /// a * b + c, fused where the processor can: polynomials only, whose error does not depend on it.
 template <class T>
-LORRY_FORMULA Vec<T> mad(Vec<T> a, Vec<T> b, Vec<T> c) {
+LORRY_INLINE Vec<T> mad(Vec<T> a, Vec<T> b, Vec<T> c) {
   return Vec<T>(hn::MulAdd(a.raw, b.raw, c.raw));
 }
 
 /// Coefficients from the highest power down, by Horner's rule.
 template <class T, class... Cs>
-LORRY_FORMULA Vec<T> polynomial(Vec<T> x, double highest, Cs... rest) {
+LORRY_INLINE Vec<T> polynomial(Vec<T> x, double highest, Cs... rest) {
   Vec<T> sum(highest);
   ((sum = mad(sum, x, Vec<T>(rest))), ...);
   return sum;
 }
 
 template <class T>
-LORRY_FORMULA auto bits(Vec<T> x) {
+LORRY_INLINE auto bits(Vec<T> x) {
   return hn::BitCast(hn::RebindToUnsigned<typename Vec<T>::Tag>(), x.raw);
 }
 template <class T, class U>
-LORRY_FORMULA Vec<T> from_bits(U u) {
+LORRY_INLINE Vec<T> from_bits(U u) {
   return Vec<T>(hn::BitCast(typename Vec<T>::Tag(), u));
 }
 
 /// 2^n for a whole n whose result is normal: n + bias lands in the low bits, and moves up to the exponent.
 template <class T>
-LORRY_FORMULA Vec<T> power_of_two(Vec<T> n) {
+LORRY_INLINE Vec<T> power_of_two(Vec<T> n) {
   using R = Real<T>;
   return from_bits<T>(hn::ShiftLeft<R::kMantissa>(bits(n + Vec<T>(1.5 * R::kShift + R::kBias))));
 }
 /// x * 2^n in two steps, so that overflow and subnormals come out of the multiplications.
 template <class T>
-LORRY_FORMULA Vec<T> scale(Vec<T> x, Vec<T> n) {
+LORRY_INLINE Vec<T> scale(Vec<T> x, Vec<T> n) {
   const Vec<T> half = round(n * Vec<T>(0.5));
   return x * power_of_two(half) * power_of_two(n - half);
 }
 
 /// exp(r) - 1 for |r| <= ln(2) / 2. Coefficients: Highway's, minimax for f32 and f64.
-LORRY_FORMULA Vec<float> expm1_near_0(Vec<float> r) {
+LORRY_INLINE Vec<float> expm1_near_0(Vec<float> r) {
   const Vec<float> p = polynomial(r, 0.000198527617612853646278381, 0.00139304355252534151077271, 0.00833336077630519866943359, 0.0416664853692054748535156,
                                   0.166666671633720397949219, 0.5);
   return mad(p, r * r, r);
 }
-LORRY_FORMULA Vec<double> expm1_near_0(Vec<double> r) {
+LORRY_INLINE Vec<double> expm1_near_0(Vec<double> r) {
   const Vec<double> p = polynomial(r, 2.08860621107283687536341e-9, 2.51112930892876518610661e-8, 2.75573911234900471893338e-7, 2.75572362911928827629423e-6,
                                    2.4801587159235472998791e-5, 0.000198412698960509205564975, 0.00138888888889774492207962, 0.00833333333331652721664984,
                                    0.0416666666666665047591422, 0.166666666666666851703837, 0.5);
@@ -94,20 +94,20 @@ LORRY_FORMULA Vec<double> expm1_near_0(Vec<double> r) {
 
 /// x = n ln(2) + r with |r| <= ln(2) / 2.
 template <class T>
-LORRY_FORMULA void reduce_exp(Vec<T> x, Vec<T>& n, Vec<T>& r) {
+LORRY_INLINE void reduce_exp(Vec<T> x, Vec<T>& n, Vec<T>& r) {
   n = round(x * Vec<T>(1.44269504088896340736));
   r = mad(-n, Vec<T>(Real<T>::kLn2Low), mad(-n, Vec<T>(Real<T>::kLn2High), x));
 }
 
 template <class T>
-LORRY_FORMULA Vec<T> clamp(Vec<T> x, double low, double high) {
+LORRY_INLINE Vec<T> clamp(Vec<T> x, double low, double high) {
   const Vec<T> a = select(x < Vec<T>(low), Vec<T>(low), x);
   return select(a > Vec<T>(high), Vec<T>(high), a);
 }
 
 /// log(m) for the mantissa m in [sqrt(1/2), sqrt(2)), less f = m - 1: the part that needs fewer bits. FreeBSD's e_log.c, e_logf.c.
 template <class T>
-LORRY_FORMULA Vec<T> log_tail(Vec<T> f) {
+LORRY_INLINE Vec<T> log_tail(Vec<T> f) {
   const Vec<T> s = f / (Vec<T>(2) + f), z = s * s;
   Vec<T> r;
   if constexpr (std::same_as<T, float>)
@@ -121,7 +121,7 @@ LORRY_FORMULA Vec<T> log_tail(Vec<T> f) {
 
 /// x = 2^e (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)), for positive finite x.
 template <class T>
-LORRY_FORMULA void split(Vec<T> x, Vec<T>& e, Vec<T>& f) {
+LORRY_INLINE void split(Vec<T> x, Vec<T>& e, Vec<T>& f) {
   using R = Real<T>;
   using U = typename R::Bits;
   const hn::RebindToUnsigned<typename Vec<T>::Tag> du;
@@ -138,7 +138,7 @@ LORRY_FORMULA void split(Vec<T> x, Vec<T>& e, Vec<T>& f) {
 
 /// The values of a logarithm of `x` outside (0, inf).
 template <class T>
-LORRY_FORMULA Vec<T> log_limits(Vec<T> x, Vec<T> inside) {
+LORRY_INLINE Vec<T> log_limits(Vec<T> x, Vec<T> inside) {
   const Vec<T> at_zero = select(x == Vec<T>(0), Vec<T>(-INFINITY), Vec<T>(NAN));
   const Vec<T> above = select(x == Vec<T>(INFINITY), x, inside);
   return select(x > Vec<T>(0), above, select(x != x, x, at_zero));
@@ -146,28 +146,28 @@ LORRY_FORMULA Vec<T> log_limits(Vec<T> x, Vec<T> inside) {
 
 /// sin and cos in vector code lose their reduction for large arguments.
 template <class T>
-LORRY_FORMULA bool within_reduction(Vec<T> x) {
+LORRY_INLINE bool within_reduction(Vec<T> x) {
   return !any(!(abs(x) < Vec<T>(30000)));
 }
 
 }  // namespace detail
 
 template <class T>
-LORRY_FORMULA Vec<T> exp(Vec<T> x) {
+LORRY_INLINE Vec<T> exp(Vec<T> x) {
   Vec<T> n, r;
   detail::reduce_exp(detail::clamp(x, detail::Real<T>::kExpLow, detail::Real<T>::kExpHigh), n, r);
   return detail::scale(Vec<T>(1) + detail::expm1_near_0(r), n);
 }
 
 template <class T>
-LORRY_FORMULA Vec<T> exp2(Vec<T> x) {
+LORRY_INLINE Vec<T> exp2(Vec<T> x) {
   const Vec<T> inside = detail::clamp(x, detail::Real<T>::kExp2Low, detail::Real<T>::kExp2High), n = round(inside);
   return detail::scale(Vec<T>(1) + detail::expm1_near_0((inside - n) * Vec<T>(0.69314718055994530942)), n);
 }
 
 /// (exp(r) - 1 + (1 - 2^-n)) 2^n: the middle term is exact, so that small x keep their relative accuracy.
 template <class T>
-LORRY_FORMULA Vec<T> expm1(Vec<T> x) {
+LORRY_INLINE Vec<T> expm1(Vec<T> x) {
   Vec<T> n, r;
   detail::reduce_exp(detail::clamp(x, detail::Real<T>::kExpm1Low, detail::Real<T>::kExpHigh), n, r);
   const Vec<T> sum = detail::expm1_near_0(r) + (Vec<T>(1) - detail::scale(Vec<T>(1), -n));
@@ -175,7 +175,7 @@ LORRY_FORMULA Vec<T> expm1(Vec<T> x) {
 }
 
 template <class T>
-LORRY_FORMULA Vec<T> log(Vec<T> x) {
+LORRY_INLINE Vec<T> log(Vec<T> x) {
   using R = detail::Real<T>;
   Vec<T> e, f;
   detail::split(x, e, f);
@@ -184,14 +184,14 @@ LORRY_FORMULA Vec<T> log(Vec<T> x) {
 }
 
 template <class T>
-LORRY_FORMULA Vec<T> log2(Vec<T> x) {
+LORRY_INLINE Vec<T> log2(Vec<T> x) {
   Vec<T> e, f;
   detail::split(x, e, f);
   return detail::log_limits(x, e + (f + detail::log_tail(f)) * Vec<T>(1.44269504088896340736));
 }
 
 template <class T>
-LORRY_FORMULA Vec<T> log10(Vec<T> x) {
+LORRY_INLINE Vec<T> log10(Vec<T> x) {
   using R = detail::Real<T>;
   Vec<T> e, f;
   detail::split(x, e, f);
@@ -201,7 +201,7 @@ LORRY_FORMULA Vec<T> log10(Vec<T> x) {
 
 /// log(u) for u = 1 + x rounded, corrected by what the rounding lost. FreeBSD's s_log1p.c.
 template <class T>
-LORRY_FORMULA Vec<T> log1p(Vec<T> x) {
+LORRY_INLINE Vec<T> log1p(Vec<T> x) {
   using R = detail::Real<T>;
   const Vec<T> u = Vec<T>(1) + x;
   Vec<T> e, f;
@@ -213,7 +213,7 @@ LORRY_FORMULA Vec<T> log1p(Vec<T> x) {
 }
 
 template <class T>
-LORRY_FORMULA Vec<T> tanh(Vec<T> x) {
+LORRY_INLINE Vec<T> tanh(Vec<T> x) {
   const Vec<T> one(1), two(2), most(detail::Real<T>::kTanhOne), magnitude = abs(x);
   const Vec<T> t = expm1(two * select(magnitude > most, most, magnitude));
   return copysign(t / (t + two), x);
@@ -221,7 +221,7 @@ LORRY_FORMULA Vec<T> tanh(Vec<T> x) {
 
 /// Large arguments square exp(|x| / 2), which does not overflow before the result does.
 template <class T>
-LORRY_FORMULA Vec<T> sinh(Vec<T> x) {
+LORRY_INLINE Vec<T> sinh(Vec<T> x) {
   const Vec<T> magnitude = abs(x), half = exp(magnitude * Vec<T>(0.5));
   const Vec<T> t = expm1(select(magnitude > Vec<T>(1), Vec<T>(1), magnitude));
   const Vec<T> small = Vec<T>(0.5) * (t + t / (t + Vec<T>(1)));
@@ -229,38 +229,38 @@ LORRY_FORMULA Vec<T> sinh(Vec<T> x) {
   return copysign(select(magnitude < Vec<T>(1), small, large), x);
 }
 template <class T>
-LORRY_FORMULA Vec<T> cosh(Vec<T> x) {
+LORRY_INLINE Vec<T> cosh(Vec<T> x) {
   const Vec<T> half = exp(abs(x) * Vec<T>(0.5));
   return Vec<T>(0.5) * half * half + Vec<T>(0.5) / (half * half);
 }
 
 template <class T>
-LORRY_FORMULA Vec<T> sin(Vec<T> x) {
+LORRY_INLINE Vec<T> sin(Vec<T> x) {
   if (!detail::within_reduction(x)) [[unlikely]]
     return lanewise<T>([](T v) { return std::sin(v); }, x);
   return select(x == Vec<T>(0), x, Vec<T>(hn::Sin(typename Vec<T>::Tag(), x.raw)));
 }
 template <class T>
-LORRY_FORMULA Vec<T> cos(Vec<T> x) {
+LORRY_INLINE Vec<T> cos(Vec<T> x) {
   if (!detail::within_reduction(x)) [[unlikely]]
     return lanewise<T>([](T v) { return std::cos(v); }, x);
   return Vec<T>(hn::Cos(typename Vec<T>::Tag(), x.raw));
 }
 template <class T>
-LORRY_FORMULA Vec<T> asin(Vec<T> x) {
+LORRY_INLINE Vec<T> asin(Vec<T> x) {
   return Vec<T>(hn::Asin(typename Vec<T>::Tag(), x.raw));
 }
 template <class T>
-LORRY_FORMULA Vec<T> acos(Vec<T> x) {
+LORRY_INLINE Vec<T> acos(Vec<T> x) {
   return Vec<T>(hn::Acos(typename Vec<T>::Tag(), x.raw));
 }
 template <class T>
-LORRY_FORMULA Vec<T> atan(Vec<T> x) {
+LORRY_INLINE Vec<T> atan(Vec<T> x) {
   return Vec<T>(hn::Atan(typename Vec<T>::Tag(), x.raw));
 }
 
 /// Two ranges: a polynomial in x^2, and 1 - exp of a polynomial. N. Juffa, maximum error 1 ulp.
-LORRY_FORMULA Vec<float> erf(Vec<float> x) {
+LORRY_INLINE Vec<float> erf(Vec<float> x) {
   using V = Vec<float>;
   const V t = select(abs(x) > V(4), V(4), abs(x)), square = t * t;
   const V a = detail::polynomial(t, -1.72853470e-5, 3.83197126e-4), b = detail::polynomial(t, -3.88396438e-3, 2.42546219e-2);
@@ -269,28 +269,28 @@ LORRY_FORMULA Vec<float> erf(Vec<float> x) {
   const V q = detail::polynomial(square, -5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1);
   return copysign(select(t > V(0.927734375), tail, detail::mad(q, t, t)), x);
 }
-LORRY_FORMULA Vec<double> erf(Vec<double> x) {
+LORRY_INLINE Vec<double> erf(Vec<double> x) {
   return lanewise<double>([](double v) { return std::erf(v); }, x);
 }
 template <class T>
-LORRY_FORMULA Vec<T> erfc(Vec<T> x) {
+LORRY_INLINE Vec<T> erfc(Vec<T> x) {
   return lanewise<T>([](T v) { return std::erfc(v); }, x);
 }
 template <class T>
-LORRY_FORMULA Vec<T> tan(Vec<T> x) {
+LORRY_INLINE Vec<T> tan(Vec<T> x) {
   return lanewise<T>([](T v) { return std::tan(v); }, x);
 }
 template <class T>
-LORRY_FORMULA Vec<T> pow(Vec<T> x, Vec<T> y) {
+LORRY_INLINE Vec<T> pow(Vec<T> x, Vec<T> y) {
   return lanewise<T>([](T a, T b) { return std::pow(a, b); }, x, y);
 }
 template <class T>
-LORRY_FORMULA Vec<T> atan2(Vec<T> y, Vec<T> x) {
+LORRY_INLINE Vec<T> atan2(Vec<T> y, Vec<T> x) {
   return lanewise<T>([](T a, T b) { return std::atan2(a, b); }, y, x);
 }
 template <class T>
-LORRY_FORMULA Vec<T> fmod(Vec<T> x, Vec<T> y) {
+LORRY_INLINE Vec<T> fmod(Vec<T> x, Vec<T> y) {
   return lanewise<T>([](T a, T b) { return std::fmod(a, b); }, x, y);
 }
 
-}  // namespace lorry::cpu::LORRY_SIMD
+}  // namespace lorry::kernels::cpu::LORRY_SIMD
