@@ -1,0 +1,134 @@
+#include "lorry/ops/copy.h"
+
+#include "lorry/base/bell.h"
+#include "lorry/ops/array.h"
+#include "lorry/ops/creation.h"
+#include "lorry/ops/door.h"
+#include "lorry/ops/pointwise_call.h"
+
+namespace lorry {
+namespace {
+
+void copy_elements(const Tensor& to, const Tensor& from, const char* where) {
+  kernels::Array source = array(from);
+  source.layout = expand(from.layout(), to.sizes(), where);
+  backend(to, where).copy->copy(array(to), source, current_stream(to.device()));
+}
+
+/// Every element becomes the number, or the value of the 0-d tensor.
+void fill_elements(const Tensor& to, const Operand& value) {
+  const kernels::CopyKernels& kernels = *backend(to, "fill").copy;
+  const Stream stream = current_stream(to.device());
+  if (value.tensor() != nullptr) return copy_elements(to, *value.tensor(), "fill");
+  if (value.scalar().is_floating()) {
+    const double number = value.scalar().to<double>();
+    kernels.fill(array(to), &number, kF64, stream);
+  } else {
+    const int64_t number = value.scalar().to<int64_t>();
+    kernels.fill(array(to), &number, kI64, stream);
+  }
+}
+
+}  // namespace
+
+Tensor Tensor::to(DType dtype) const {
+  require<ValueError>(defined(), "to: the tensor is undefined; expected a tensor");
+  if (dtype == this->dtype()) return *this;
+  return door::call(
+      Op::cast, {this},
+      [&] {
+        const Tensor out = empty_like(*this, dtype);
+        copy_elements(out, *this, "to");
+        return out;
+      },
+      dtype);
+}
+
+Tensor Tensor::to(Device device) const {
+  require<ValueError>(defined(), "to: the tensor is undefined; expected a tensor");
+  if (device == this->device()) return *this;
+  // Naming the device's kernels throws where there are none, which is the one thing that can happen in a build of one backend.
+  kernels::backend(device, "to");
+  raise<DeviceError>("to: no copy between devices in this build; got {} for {}; expected {}", *this, device, this->device());
+}
+
+Tensor clone(const Tensor& x) {
+  require<ValueError>(x.defined(), "clone: the tensor is undefined; expected a tensor");
+  return door::call(Op::clone, {&x}, [&] {
+    const Tensor out = empty_like(x);
+    copy_elements(out, x, "clone");
+    return out;
+  });
+}
+Tensor Tensor::clone() const { return lorry::clone(*this); }
+
+Tensor contiguous(const Tensor& x) {
+  require<ValueError>(x.defined(), "contiguous: the tensor is undefined; expected a tensor");
+  if (x.is_contiguous()) return x;
+  return door::call(Op::clone, {&x}, [&] {
+    const Tensor out = empty(x.sizes(), x.options());
+    copy_elements(out, x, "contiguous");
+    return out;
+  });
+}
+Tensor Tensor::contiguous() const { return lorry::contiguous(*this); }
+
+const Tensor& Tensor::copy_(const Tensor& source) const {
+  require<ValueError>(defined() && source.defined(), "copy_: a tensor is undefined; expected two tensors");
+  require_same_device(*this, source, "copy_");
+  return door::call_in_place(Op::copy, *this, {&source}, [&] {
+    const Layout from = lorry::expand(source.layout(), sizes(), "copy_");
+    const ops::Overlap how = source.numel() == numel() ? ops::overlap(*this, source) : ops::overlap(*this, door::make_view(source, from, source.storage_offset()));
+    if (how == ops::Overlap::same) return;
+    require<ShapeError>(how != ops::Overlap::partial,
+                        "copy_: the source shares part of the memory that is written; got {} and {}; expected the same elements or none; clone the source first", *this,
+                        source);
+    if (how == ops::Overlap::unknown) {
+      bell::ring(bell::Event::hidden_copy, "copy_", "the source lies among the elements that are written");
+      return copy_elements(*this, source.clone(), "copy_");
+    }
+    copy_elements(*this, source, "copy_");
+  });
+}
+
+const Tensor& Tensor::fill_(const Operand& value) const {
+  require<ValueError>(defined() && (value.tensor() == nullptr || value.tensor()->defined()), "fill_: a tensor is undefined; expected a tensor");
+  require<ShapeError>(value.tensor() == nullptr || value.tensor()->dim() == 0, "fill_: the value has dimensions; got {}; expected a number or a 0-d tensor",
+                      value.tensor() != nullptr ? *value.tensor() : *this);
+  return door::call_in_place(Op::fill, *this, {value}, [&] {
+    // A value among the elements is read before they are written.
+    if (value.tensor() != nullptr && ops::overlap(*this, *value.tensor()) != ops::Overlap::none) return fill_elements(*this, value.tensor()->clone());
+    fill_elements(*this, value);
+  });
+}
+
+const Tensor& Tensor::zero_() const { return fill_(0); }
+
+Scalar Tensor::item() const {
+  require<ShapeError>(defined() && numel() == 1, "item: not a single element; got {}; expected a tensor of one element", *this);
+  const ModeScope quiet(0, kGradMode);
+  if (is_floating(dtype())) return *static_cast<const double*>(to(kF64).data_ptr());
+  if (dtype() == kBool) return *static_cast<const uint8_t*>(data_ptr()) != 0;
+  return *static_cast<const int64_t*>(to(kI64).data_ptr());
+}
+
+template <class T>
+std::vector<T> Tensor::to_vector() const {
+  require<ValueError>(defined(), "to_vector: the tensor is undefined; expected a tensor");
+  const ModeScope quiet(0, kGradMode);
+  const Tensor row_major = to(dtype_of<T>).contiguous();
+  const T* first = static_cast<const T*>(row_major.data_ptr());
+  return std::vector<T>(first, first + numel());
+}
+template std::vector<bool> Tensor::to_vector() const;
+template std::vector<uint8_t> Tensor::to_vector() const;
+template std::vector<int8_t> Tensor::to_vector() const;
+template std::vector<int16_t> Tensor::to_vector() const;
+template std::vector<int32_t> Tensor::to_vector() const;
+template std::vector<int64_t> Tensor::to_vector() const;
+template std::vector<Float16> Tensor::to_vector() const;
+template std::vector<BFloat16> Tensor::to_vector() const;
+template std::vector<float> Tensor::to_vector() const;
+template std::vector<double> Tensor::to_vector() const;
+
+}  // namespace lorry

@@ -1,0 +1,182 @@
+#include "lorry/ops/pointwise.h"
+
+#include <limits>
+
+#include "lorry/ops/door.h"
+#include "lorry/ops/pointwise_call.h"
+
+namespace lorry {
+namespace {
+
+/// A call that makes a new tensor.
+template <class... Operands>
+Tensor compute(Op op, const Operands&... given) {
+  const Operand operands[] = {Operand(given)...};
+  return door::call(op, {door::Input(Operand(given))...}, [&] { return ops::pointwise(op, operands); });
+}
+
+/// A call that writes its first operand.
+template <class... Operands>
+const Tensor& compute_in_place(Op op, const Tensor& self, const Operands&... others) {
+  require<ValueError>(self.defined(), "{}_: the tensor is undefined; expected a tensor", name(op));
+  const Operand operands[] = {Operand(self), Operand(others)...};
+  return door::call_in_place(op, self, {door::Input(Operand(others))...}, [&] { ops::pointwise_into(op, self, operands); });
+}
+
+/// A call that writes a tensor which is none of its operands; it is not differentiable.
+template <class... Operands>
+const Tensor& compute_out(Op op, const Tensor& out, const Operands&... given) {
+  require<ValueError>(out.defined(), "{}_out: the result is an undefined tensor; expected a tensor", name(op));
+  const Operand operands[] = {Operand(given)...};
+  bool differentiable = out.requires_grad();
+  for (const Operand& x : operands) differentiable |= x.tensor() != nullptr && x.tensor()->requires_grad();
+  require<GradError>(!(differentiable && mode(kGradMode)), "{}_out: writing into a given tensor is not differentiable; got {}; use the form that returns its result, or NoGrad",
+                     name(op), out);
+  const door::Running running(op);
+  door::require_writable(out, name(op));
+  ops::pointwise_into(op, out, operands);
+  out.storage().written_by(name(op));
+  return out;
+}
+
+void require_bool(const Tensor& condition, const char* where) {
+  require<DTypeError>(condition.defined() && condition.dtype() == kBool, "{}: the condition is not bool; got {}; expected a bool tensor", where, condition);
+}
+
+Op rounded_division(std::string_view mode) {
+  require<ValueError>(mode == "floor" || mode == "trunc", "div: unknown rounding mode; got '{}'; expected floor or trunc", mode);
+  return mode == "floor" ? Op::floor_divide : Op::trunc_divide;
+}
+
+/// The bounds that are given select the operator.
+void require_bound(const std::optional<Operand>& min, const std::optional<Operand>& max) {
+  require<ValueError>(min.has_value() || max.has_value(), "clamp: no bound; expected a minimum, a maximum or both");
+}
+
+Scalar negative(const Scalar& x) { return x.is_floating() ? Scalar(-x.to<double>()) : Scalar(-x.to<int64_t>()); }
+
+}  // namespace
+
+// ---- one function, method, in-place method and out form a row --------------------------------------------------------
+
+#define LORRY_UNARY(name, Formula, result, domain)                                                                        \
+  Tensor name(const Tensor& x) { return compute(Op::name, x); }                                                           \
+  const Tensor& name##_out(const Tensor& out, const Tensor& x) { return compute_out(Op::name, out, x); }                  \
+  Tensor Tensor::name() const { return compute(Op::name, *this); }                                                        \
+  const Tensor& Tensor::name##_() const { return compute_in_place(Op::name, *this); }
+#define LORRY_BINARY(name, Formula, result, domain)                                                                       \
+  Tensor name(const Tensor& x, const Operand& y) { return compute(Op::name, x, y); }                                      \
+  Tensor name(const Scalar& x, const Tensor& y) { return compute(Op::name, x, y); }                                       \
+  const Tensor& name##_out(const Tensor& out, const Operand& x, const Operand& y) { return compute_out(Op::name, out, x, y); } \
+  Tensor Tensor::name(const Operand& y) const { return compute(Op::name, *this, y); }                                     \
+  const Tensor& Tensor::name##_(const Operand& y) const { return compute_in_place(Op::name, *this, y); }
+#include "lorry/formula/pointwise.def"
+
+// ---- arithmetic with more operands -----------------------------------------------------------------------------------
+
+Tensor add(const Tensor& x, const Operand& y, const Scalar& alpha) { return compute(Op::add_scaled, x, y, alpha); }
+Tensor sub(const Tensor& x, const Operand& y, const Scalar& alpha) { return compute(Op::add_scaled, x, y, negative(alpha)); }
+Tensor Tensor::add(const Operand& y, const Scalar& alpha) const { return lorry::add(*this, y, alpha); }
+Tensor Tensor::sub(const Operand& y, const Scalar& alpha) const { return lorry::sub(*this, y, alpha); }
+const Tensor& Tensor::add_(const Operand& y, const Scalar& alpha) const { return compute_in_place(Op::add_scaled, *this, y, alpha); }
+const Tensor& Tensor::sub_(const Operand& y, const Scalar& alpha) const { return compute_in_place(Op::add_scaled, *this, y, negative(alpha)); }
+
+Tensor Tensor::operator-() const { return lorry::neg(*this); }
+const Tensor& Tensor::operator+=(const Operand& y) const { return add_(y); }
+const Tensor& Tensor::operator-=(const Operand& y) const { return sub_(y); }
+const Tensor& Tensor::operator*=(const Operand& y) const { return mul_(y); }
+const Tensor& Tensor::operator/=(const Operand& y) const { return div_(y); }
+
+Tensor true_divide(const Tensor& x, const Operand& y) { return div(x, y); }
+Tensor div(const Tensor& x, const Operand& y, std::string_view rounding_mode) { return compute(rounded_division(rounding_mode), x, y); }
+Tensor Tensor::div(const Operand& y, std::string_view rounding_mode) const { return lorry::div(*this, y, rounding_mode); }
+const Tensor& Tensor::div_(const Operand& y, std::string_view rounding_mode) const { return compute_in_place(rounded_division(rounding_mode), *this, y); }
+
+Tensor lerp(const Tensor& start, const Tensor& end, const Operand& weight) { return compute(Op::lerp, start, end, weight); }
+const Tensor& lerp_out(const Tensor& out, const Tensor& start, const Tensor& end, const Operand& weight) { return compute_out(Op::lerp, out, start, end, weight); }
+Tensor Tensor::lerp(const Tensor& end, const Operand& weight) const { return compute(Op::lerp, *this, end, weight); }
+const Tensor& Tensor::lerp_(const Tensor& end, const Operand& weight) const { return compute_in_place(Op::lerp, *this, end, weight); }
+
+Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value) { return compute(Op::addcmul, x, a, b, value); }
+const Tensor& addcmul_out(const Tensor& out, const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value) { return compute_out(Op::addcmul, out, x, a, b, value); }
+Tensor Tensor::addcmul(const Tensor& a, const Tensor& b, const Scalar& value) const { return compute(Op::addcmul, *this, a, b, value); }
+const Tensor& Tensor::addcmul_(const Tensor& a, const Tensor& b, const Scalar& value) const { return compute_in_place(Op::addcmul, *this, a, b, value); }
+
+Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value) { return compute(Op::addcdiv, x, a, b, value); }
+const Tensor& addcdiv_out(const Tensor& out, const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value) { return compute_out(Op::addcdiv, out, x, a, b, value); }
+Tensor Tensor::addcdiv(const Tensor& a, const Tensor& b, const Scalar& value) const { return compute(Op::addcdiv, *this, a, b, value); }
+const Tensor& Tensor::addcdiv_(const Tensor& a, const Tensor& b, const Scalar& value) const { return compute_in_place(Op::addcdiv, *this, a, b, value); }
+
+// ---- choice ----------------------------------------------------------------------------------------------------------
+
+Tensor where(const Tensor& condition, const Operand& x, const Operand& y) {
+  require_bool(condition, "where");
+  return compute(Op::where, condition, x, y);
+}
+const Tensor& where_out(const Tensor& out, const Tensor& condition, const Operand& x, const Operand& y) {
+  require_bool(condition, "where");
+  return compute_out(Op::where, out, condition, x, y);
+}
+Tensor Tensor::where(const Tensor& condition, const Operand& other) const { return lorry::where(condition, *this, other); }
+
+Tensor masked_fill(const Tensor& x, const Tensor& mask, const Operand& value) {
+  require_bool(mask, "masked_fill");
+  const bool single = value.tensor() == nullptr || value.tensor()->dim() == 0;
+  require<ShapeError>(single, "masked_fill: the value has dimensions; got {}; expected a number or a 0-d tensor", value.tensor() != nullptr ? *value.tensor() : x);
+  const DType given = value.tensor() != nullptr ? value.tensor()->dtype() : value.scalar().dtype();
+  require<DTypeError>(can_store(given, x.dtype()), "masked_fill: a value of {} cannot be stored in {}; expected one of its kind", given, x);
+  return lorry::where(mask, value, x).to(x.dtype());
+}
+Tensor Tensor::masked_fill(const Tensor& mask, const Operand& value) const { return lorry::masked_fill(*this, mask, value); }
+const Tensor& Tensor::masked_fill_(const Tensor& mask, const Operand& value) const { return copy_(lorry::masked_fill(*this, mask, value)); }
+
+Tensor clamp(const Tensor& x, const std::optional<Operand>& min, const std::optional<Operand>& max) {
+  require_bound(min, max);
+  if (!max) return clamp_min(x, *min);
+  if (!min) return clamp_max(x, *max);
+  return compute(Op::clamp, x, *min, *max);
+}
+const Tensor& clamp_out(const Tensor& out, const Tensor& x, const std::optional<Operand>& min, const std::optional<Operand>& max) {
+  require_bound(min, max);
+  if (!max) return clamp_min_out(out, x, *min);
+  if (!min) return clamp_max_out(out, x, *max);
+  return compute_out(Op::clamp, out, x, *min, *max);
+}
+Tensor Tensor::clamp(const std::optional<Operand>& min, const std::optional<Operand>& max) const { return lorry::clamp(*this, min, max); }
+const Tensor& Tensor::clamp_(const std::optional<Operand>& min, const std::optional<Operand>& max) const {
+  require_bound(min, max);
+  if (!max) return clamp_min_(*min);
+  if (!min) return clamp_max_(*max);
+  return compute_in_place(Op::clamp, *this, *min, *max);
+}
+
+Tensor nan_to_num(const Tensor& x, double nan, std::optional<double> posinf, std::optional<double> neginf) {
+  require<ValueError>(x.defined(), "nan_to_num: the tensor is undefined; expected a tensor");
+  if (!is_floating(x.dtype())) return x.clone();
+  const double largest = visit_floating(x.dtype(), "nan_to_num", []<class T>(Type<T>) {
+    if constexpr (std::is_same_v<T, Float16>) return 65504.0;
+    else if constexpr (std::is_same_v<T, BFloat16>) return 0x1.fep127;
+    else return static_cast<double>(std::numeric_limits<T>::max());
+  });
+  return compute(Op::nan_to_num, x, Scalar(nan), Scalar(posinf.value_or(largest)), Scalar(neginf.value_or(-largest)));
+}
+Tensor Tensor::nan_to_num(double nan, std::optional<double> posinf, std::optional<double> neginf) const { return lorry::nan_to_num(*this, nan, posinf, neginf); }
+
+// ---- activations with coefficients, and derivatives ------------------------------------------------------------------
+
+Tensor gelu(const Tensor& x, std::string_view approximate) {
+  require<ValueError>(approximate == "none" || approximate == "tanh", "gelu: unknown approximation; got '{}'; expected none or tanh", approximate);
+  return approximate == "tanh" ? gelu_tanh(x) : gelu(x);
+}
+Tensor leaky_relu(const Tensor& x, const Scalar& negative_slope) { return compute(Op::leaky_relu, x, negative_slope); }
+Tensor elu(const Tensor& x, const Scalar& alpha) { return compute(Op::elu, x, alpha); }
+Tensor softplus(const Tensor& x, const Scalar& beta, const Scalar& threshold) { return compute(Op::softplus, x, beta, threshold); }
+
+Tensor sigmoid_backward(const Tensor& grad, const Tensor& output) { return compute(Op::sigmoid_backward, grad, output); }
+Tensor tanh_backward(const Tensor& grad, const Tensor& output) { return compute(Op::tanh_backward, grad, output); }
+Tensor relu_backward(const Tensor& grad, const Tensor& output) { return compute(Op::relu_backward, grad, output); }
+Tensor gelu_backward(const Tensor& grad, const Tensor& x) { return compute(Op::gelu_backward, grad, x); }
+Tensor gelu_tanh_backward(const Tensor& grad, const Tensor& x) { return compute(Op::gelu_tanh_backward, grad, x); }
+Tensor silu_backward(const Tensor& grad, const Tensor& x) { return compute(Op::silu_backward, grad, x); }
+
+}  // namespace lorry

@@ -1,0 +1,256 @@
+#include "lorry/ops/pointwise_call.h"
+
+#include <algorithm>
+
+#include "lorry/base/bell.h"
+#include "lorry/formula/pointwise.h"
+#include "lorry/ops/array.h"
+#include "lorry/ops/creation.h"
+#include "lorry/ops/promotion.h"
+
+namespace lorry::ops {
+namespace {
+
+static_assert(static_cast<int>(Op::silu) == static_cast<int>(Pointwise::silu), "pointwise rows stand first in the operator table, in order");
+constexpr Pointwise pointwise_row(Op op) { return static_cast<Pointwise>(op); }
+
+using Operands = std::span<const Operand>;
+
+/// Which operands decide the type: a condition or a coefficient does not.
+Operands deciding(Op op, Operands operands) {
+  switch (op) {
+    case Op::where: return operands.subspan(1);
+    case Op::add_scaled: return operands.first(2);
+    case Op::addcmul:
+    case Op::addcdiv: return operands.first(3);
+    case Op::leaky_relu:
+    case Op::elu:
+    case Op::softplus:
+    case Op::nan_to_num: return operands.first(1);
+    default: return operands;
+  }
+}
+
+std::string describe(const Operand& x) { return x.tensor() != nullptr ? lorry::describe(*x.tensor()) : fmt::format("a number of type {}", x.scalar().dtype()); }
+
+std::string describe(Operands operands) {
+  std::string text;
+  for (const Operand& x : operands) text += (text.empty() ? "" : ", ") + describe(x);
+  return text;
+}
+
+bool accepts(Domain domain, DType t) {
+  switch (domain) {
+    case Domain::number: return t != kBool;
+    case Domain::whole: return !is_floating(t);
+    case Domain::integer: return is_integral(t);
+    case Domain::floating: return is_floating(t);
+    case Domain::any: break;
+  }
+  return true;
+}
+
+const char* accepted(Domain domain) {
+  switch (domain) {
+    case Domain::number: return "numbers, not bool";
+    case Domain::whole: return "bool or integers";
+    case Domain::integer: return "integers";
+    case Domain::floating: return "f16, bf16, f32 or f64";
+    case Domain::any: break;
+  }
+  return "any type";
+}
+
+/// The types of a call: where operands meet, the result's, and the one to compute in.
+struct Types {
+  DType common, result, compute;
+};
+
+[[gnu::cold, gnu::noinline]] void refuse_domain(Op op, Domain domain, DType common, Operands operands) {
+  raise<DTypeError>("{}: not defined for {}; got {}; expected {}", name(op), common, describe(operands), accepted(domain));
+}
+
+/// Coefficients do not decide the type, so they must fit into it.
+void require_fitting(Op op, DType common, Operands operands, size_t first) {
+  for (const Operand& x : operands.subspan(first)) {
+    const bool fits = x.tensor() != nullptr || !x.scalar().is_floating() || is_floating(common);
+    require<DTypeError>(fits, "{}: a floating coefficient for whole numbers; got {}; expected a whole number", name(op), describe(operands));
+  }
+}
+
+Types infer_types(Op op, Operands operands) {
+  const Operands some = deciding(op, operands);
+  Types t;
+  const Tensor *first = some.front().tensor(), *last = some.back().tensor();
+  if (first != nullptr && (some.size() == 1 || (some.size() == 2 && last != nullptr && first->dtype() == last->dtype()))) {
+    t.common = first->dtype();
+    if (first->node()->wrapped_number || (last->node()->wrapped_number)) [[unlikely]] t.common = result_type(some);
+  } else {
+    t.common = result_type(some);
+  }
+  const PointwiseRow& row = lorry::row(pointwise_row(op));
+  if (!accepts(row.domain, t.common)) refuse_domain(op, row.domain, t.common, operands);
+  if (op == Op::add_scaled || op == Op::addcmul) require_fitting(op, t.common, operands, deciding(op, operands).size());
+  if (row.result == Result::real && !is_floating(t.common)) t.common = kF32;
+  t.result = row.result == Result::truth ? kBool : t.common;
+  t.compute = t.common == kF64 ? kF64 : is_floating(t.common) ? kF32 : kI64;
+  return t;
+}
+
+/// The shape that the operands broadcast to.
+Dims infer_sizes(Op op, Operands operands) {
+  Dims sizes;
+  bool first = true;
+  for (const Operand& x : operands) {
+    if (x.tensor() == nullptr) continue;
+    sizes = first ? x.tensor()->sizes() : broadcast(sizes, x.tensor()->sizes(), name(op));
+    first = false;
+  }
+  return sizes;
+}
+
+bool same_sizes(const Layout& a, const Layout& b) { return a.rank == b.rank && std::equal(a.sizes, a.sizes + a.rank, b.sizes); }
+
+void require_operands(Op op, Operands operands) {
+  const Tensor* first = nullptr;
+  for (const Operand& x : operands) {
+    if (x.tensor() == nullptr) continue;
+    require<ValueError>(x.tensor()->defined(), "{}: an operand is an undefined tensor; expected a tensor", name(op));
+    if (first == nullptr) first = x.tensor();
+    // A 0-d tensor of the CPU goes with tensors of any device, as a number does.
+    if (x.tensor()->device() != first->device() && x.tensor()->dim() > 0) require_same_device(*first, *x.tensor(), name(op));
+  }
+}
+
+/// Whole numbers are not divided by zero, nor raised to a negative number.
+void require_divisible(Op op, DType common, const Operand& divisor) {
+  if (is_floating(common)) return;
+  if (op == Op::pow) {
+    require<ValueError>(divisor.tensor() != nullptr || divisor.scalar().to<int64_t>() >= 0,
+                        "pow: a whole number to a negative power; got exponent {} for {}; expected an exponent >= 0, or floating operands",
+                        divisor.scalar().to<int64_t>(), common);
+    return;
+  }
+  if (op != Op::floor_divide && op != Op::trunc_divide && op != Op::remainder && op != Op::fmod) return;
+  const bool zero = divisor.tensor() == nullptr ? divisor.scalar().to<int64_t>() == 0
+                                                : backend(*divisor.tensor(), name(op)).pointwise->has_zero(array(*divisor.tensor()), current_stream(divisor.tensor()->device()));
+  require<ValueError>(!zero, "{}: a whole number is divided by zero; got divisor {}; expected no zeros, or floating operands", name(op), describe(divisor));
+}
+
+/// The kernel that computes the row for these types.
+Pointwise kernel_row(Op op, DType common, Operands operands) {
+  if (op == Op::bitwise_not && common == kBool) return Pointwise::logical_not;
+  if (op == Op::pow && operands[1].tensor() == nullptr && operands[1].scalar().to<double>() == 2) return Pointwise::square;
+  return pointwise_row(op);
+}
+
+void launch(Op op, const Types& types, const Tensor& out, Operands operands) {
+  kernels::PointwiseCall call;
+  call.op = kernel_row(op, types.common, operands);
+  call.compute = types.compute;
+  call.arity = row(call.op).arity;
+  call.out = {out.data_ptr(), &out.layout(), out.dtype(), out.is_contiguous()};
+  union Number {
+    double real;
+    int64_t whole;
+  } numbers[4];
+  for (int k = 0; k < call.arity; ++k) {
+    const Operand& x = operands[static_cast<size_t>(k)];
+    if (const Tensor* t = x.tensor()) {
+      call.in[k] = {t->data_ptr(), &t->layout(), t->dtype(), t->is_contiguous()};
+    } else if (x.scalar().is_floating()) {
+      numbers[k].real = x.scalar().to<double>();
+      call.in[k] = {&numbers[k], nullptr, kF64, true};
+    } else {
+      numbers[k].whole = x.scalar().to<int64_t>();
+      call.in[k] = {&numbers[k], nullptr, kI64, true};
+    }
+  }
+  backend(out, name(op)).pointwise->run(call, current_stream(out.device()));
+}
+
+/// The result takes the strides of the operands that have its sizes where these are dense and agree; else it is row-major.
+Tensor allocate(Op op, DType dtype, Operands operands) {
+  const Tensor* first = nullptr;
+  bool sizes_agree = true, strides_agree = true;
+  for (const Operand& x : operands) {
+    if (x.tensor() == nullptr) continue;
+    if (first == nullptr) {
+      first = x.tensor();
+    } else if (!same_sizes(first->layout(), x.tensor()->layout())) {
+      sizes_agree = false;
+    } else {
+      strides_agree &= (first->is_contiguous() && x.tensor()->is_contiguous()) || first->layout() == x.tensor()->layout();
+    }
+  }
+  if (sizes_agree && strides_agree) return empty_like(*first, dtype);
+  const Dims sizes = sizes_agree ? first->sizes() : infer_sizes(op, operands);
+  const Tensor* pattern = nullptr;
+  Device device = first->device();
+  for (const Operand& x : operands) {
+    if (x.tensor() == nullptr) continue;
+    if (device.is_cpu()) device = x.tensor()->device();
+    if (x.tensor()->sizes() != sizes) continue;
+    if (pattern != nullptr && !(pattern->layout() == x.tensor()->layout())) return empty(sizes, {dtype, device});
+    pattern = x.tensor();
+  }
+  return pattern != nullptr && pattern->device() == device ? empty_like(*pattern, dtype) : empty(sizes, {dtype, device});
+}
+
+[[gnu::cold, gnu::noinline]] void refuse_overlap(Op op, const Tensor& out, const Tensor& x) {
+  raise<ShapeError>("{}: an operand shares part of the memory that is written; got {} and {}; expected the same elements or none; clone the operand first", name(op), out, x);
+}
+
+}  // namespace
+
+Overlap overlap(const Tensor& out, const Tensor& x) {
+  if (out.node()->storage.get() != x.node()->storage.get() || out.numel() == 0 || x.numel() == 0) return Overlap::none;
+  if (out.data_ptr() == x.data_ptr() && out.dtype() == x.dtype() && (out.is_same(x) || out.layout() == x.layout())) return Overlap::same;
+  if (!spans_overlap(out.data_ptr(), out.layout(), size_of(out.dtype()), x.data_ptr(), x.layout(), size_of(x.dtype()))) return Overlap::none;
+  return out.layout().is_dense() && x.layout().is_dense() ? Overlap::partial : Overlap::unknown;
+}
+
+Tensor pointwise(Op op, std::span<const Operand> operands) {
+  require_operands(op, operands);
+  const Types types = infer_types(op, operands);
+  if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, operands[1]);
+  const Tensor out = allocate(op, types.result, operands);
+  launch(op, types, out, operands);
+  return out;
+}
+
+void pointwise_into(Op op, const Tensor& out, std::span<const Operand> operands) {
+  require_operands(op, operands);
+  const Types types = infer_types(op, operands);
+  require<DTypeError>(can_store(types.result, out.dtype()), "{}: the result is {} and cannot be stored in {}; expected a tensor of at least that kind", name(op),
+                      types.result, out);
+  if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, operands[1]);
+  bool shapes_agree = true, copied = false;
+  for (const Operand& x : operands) {
+    if (x.tensor() == nullptr || x.tensor()->is_same(out)) continue;
+    shapes_agree &= same_sizes(x.tensor()->layout(), out.layout());
+    const Overlap how = overlap(out, *x.tensor());
+    if (how == Overlap::partial) refuse_overlap(op, out, *x.tensor());
+    copied |= how == Overlap::unknown;
+  }
+  if (!shapes_agree) {
+    const Dims sizes = infer_sizes(op, operands);
+    require<ShapeError>(sizes == out.sizes(), "{}: the result does not fit; got result sizes {} for {}; expected equal sizes", name(op), sizes, out);
+  }
+  if (!copied) return launch(op, types, out, operands);
+  // Elements of both may interleave without being shared; copying is right either way.
+  std::vector<Operand> safe;
+  std::vector<Tensor> copies;
+  copies.reserve(operands.size());
+  for (const Operand& x : operands) {
+    const bool unsure = x.tensor() != nullptr && overlap(out, *x.tensor()) == Overlap::unknown;
+    if (unsure) {
+      bell::ring(bell::Event::hidden_copy, name(op), "an operand lies among the elements that are written");
+      copies.push_back(x.tensor()->clone());
+    }
+    safe.push_back(unsure ? Operand(copies.back()) : x);
+  }
+  launch(op, types, out, safe);
+}
+
+}  // namespace lorry::ops

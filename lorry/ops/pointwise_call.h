@@ -1,0 +1,24 @@
+#pragma once
+
+// What all pointwise operators share between the door and the kernel: type promotion, broadcasting, the layout of the result, checks of
+// types, shapes and overlap, and the launch. Rows of formula/pointwise.def come here by their operator number.
+
+#include <span>
+
+#include "lorry/ops/table.h"
+#include "lorry/tensor/tensor.h"
+
+namespace lorry::ops {
+
+/// Computes into a new tensor. Its strides are those of the operands where these are dense and agree, else row-major.
+Tensor pointwise(Op op, std::span<const Operand> operands);
+
+/// Computes into `out`, which has the result's sizes and can store its type. An operand may be `out` itself; one that shares only some
+/// of its memory is refused. Throws ShapeError, DTypeError, DeviceError, ValueError.
+void pointwise_into(Op op, const Tensor& out, std::span<const Operand> operands);
+
+/// How an operand's memory lies to that of a tensor about to be written.
+enum class Overlap { none, same, partial, unknown };
+Overlap overlap(const Tensor& out, const Tensor& x);
+
+}  // namespace lorry::ops
