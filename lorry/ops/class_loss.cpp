@@ -1,0 +1,162 @@
+// The losses against class indices. Kernels see [samples, classes]; here the class dimension moves last and back.
+
+#include "lorry/ops/array.h"
+#include "lorry/ops/creation.h"
+#include "lorry/ops/door.h"
+#include "lorry/ops/loss.h"
+#include "lorry/ops/reduce.h"
+#include "lorry/ops/softmax.h"
+
+namespace lorry {
+namespace {
+
+int64_t class_dim(const Tensor& x) { return x.dim() == 1 ? 0 : 1; }
+DType compute_dtype(DType t) { return t == kF64 ? kF64 : kF32; }
+
+void check(const Tensor& x, const Tensor& target, const Tensor& weight, int64_t ignore_index, const char* where) {
+  require_defined(x, where, "x");
+  require_defined(target, where, "target");
+  require_same_device(x, target, where);
+  require<DTypeError>(is_floating(x.dtype()), "{}: the input is not floating; got {}; expected f16, bf16, f32 or f64", where, x);
+  require<DTypeError>(is_integral(target.dtype()), "{}: targets are not class indices; got {}; expected whole numbers", where, target);
+  require<ShapeError>(x.dim() >= 1, "{}: the input has no class dimension; got {}; expected [C], [N, C] or [N, C, d...]", where, x);
+  Dims samples = x.sizes();
+  samples.erase(static_cast<int>(class_dim(x)));
+  require<ShapeError>(target.sizes() == samples, "{}: sizes do not fit; got x: {}, target: {}; expected targets of {}", where, x, target, samples);
+  if (weight.defined()) {
+    const int64_t classes = x.size(class_dim(x));
+    require<ShapeError>(weight.sizes() == Dims{classes}, "{}: one weight a class is needed; got {} for x: {}; expected [{}]", where, weight, x, classes);
+    require<DTypeError>(weight.dtype() == x.dtype(), "{}: weight has another dtype than x; got {}; expected {}", where, weight, x.dtype());
+    require_same_device(x, weight, where);
+    require<GradError>(!(mode(kGradMode) && weight.requires_grad()), "{}: class weights have no derivative; got weight: {}; detach it", where, weight);
+  }
+  const Tensor flat = target.to(kI64).contiguous();
+  const int64_t classes = x.size(class_dim(x));
+  const int64_t wrong = backend(x, where).loss->check_targets(array(flat), classes, ignore_index, current_stream(x.device()));
+  if (wrong >= 0)
+    raise<IndexError>("{}: a target is no class; got {} at position {} for {} classes; expected 0 to {}, or ignore_index {}", where, flat.reshape({-1})[wrong].item<int64_t>(),
+                      wrong, classes, classes - 1, ignore_index);
+}
+
+/// The arguments as kernels take them, and the tensors that hold them.
+struct ClassRows {
+  Tensor x, target, weight;
+  int64_t count, classes;
+
+  ClassRows(const Tensor& input, const Tensor& targets, const Tensor& weights)
+      : x((input.dim() <= 2 ? input : input.movedim({1}, {-1})).contiguous()),
+        target(targets.to(kI64).contiguous()),
+        weight(weights.defined() ? weights.contiguous() : weights),
+        count(target.numel()),
+        classes(input.size(class_dim(input))) {}
+
+  kernels::ClassArgs args(int64_t ignore_index, double smoothing = 0) const {
+    return {matrix(x), {target.data_ptr(), kI64, Layout::contiguous({count})}, weight.defined() ? array(weight) : kernels::Array{}, ignore_index, smoothing};
+  }
+  kernels::Array matrix(const Tensor& rows) const { return {rows.data_ptr(), rows.dtype(), Layout::contiguous({count, classes})}; }
+};
+
+/// loss, total weight of the samples (for the mean).
+std::array<Tensor, 2> reduce_losses(const Tensor& losses, const Tensor& row_weights, const Tensor& x, const Dims& samples, Reduction reduction) {
+  if (reduction == Reduction::none) return {losses.reshape(samples).to(x.dtype()), Tensor()};
+  const Tensor total = losses.sum();
+  if (reduction == Reduction::sum) return {total.to(x.dtype()), Tensor()};
+  const Tensor weight = row_weights.sum();
+  return {total.div(weight).to(x.dtype()), weight};
+}
+
+/// What multiplies the gradient of each sample's loss: [samples], perhaps one number with stride 0.
+Tensor sample_scale(const Tensor& grad, const Tensor& total_weight, DType x, int64_t samples) {
+  Tensor g = grad.to(compute_dtype(x));
+  if (total_weight.defined()) g = g.div(total_weight);
+  return g.dim() == 0 ? g.expand({samples}) : g.reshape({samples});
+}
+
+/// A gradient of contiguous rows in the order of dimensions of x.
+Tensor from_rows(const Tensor& rows, const Dims& sizes) { return sizes.size() <= 2 ? rows : rows.movedim({-1}, {1}); }
+
+Tensor probability_loss(const Tensor& x, const Tensor& target, const Tensor& weight, Reduction reduction, double label_smoothing) {
+  require<ShapeError>(target.sizes() == x.sizes(), "cross_entropy: class probabilities need x's sizes; got x: {}, target: {}; expected the same", x, target);
+  const int64_t dim = class_dim(x), classes = x.size(dim);
+  Tensor wanted = label_smoothing > 0 ? target.mul(1 - label_smoothing).add(label_smoothing / static_cast<double>(classes)) : target;
+  if (weight.defined()) {
+    Dims across = Dims::filled(static_cast<int>(x.dim()), 1);
+    across[static_cast<int>(dim)] = classes;
+    wanted = wanted.mul(weight.reshape(across));
+  }
+  const Tensor losses = log_softmax(x, dim).mul(wanted).sum({dim}).neg();
+  if (reduction == Reduction::none) return losses;
+  return reduction == Reduction::sum ? losses.sum() : losses.mean();
+}
+
+}  // namespace
+
+Tensor cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight, int64_t ignore_index, Reduction reduction, double label_smoothing) {
+  require<ValueError>(label_smoothing >= 0 && label_smoothing <= 1, "cross_entropy: label_smoothing out of range; got {}; expected 0 to 1", label_smoothing);
+  if (x.defined() && target.defined() && x.dim() >= 1 && is_floating(target.dtype())) return probability_loss(x, target, weight, reduction, label_smoothing);
+  check(x, target, weight, ignore_index, "cross_entropy");
+  return door::call(
+      Op::cross_entropy, {&x, &target, &weight},
+      [&]() -> std::array<Tensor, 3> {
+        const ClassRows rows(x, target, weight);
+        const Options kept{compute_dtype(x.dtype()), x.device()};
+        const Tensor losses = empty({rows.count}, kept), row_weights = empty({rows.count}, kept), logsumexp = empty({rows.count}, kept);
+        backend(x, "cross_entropy")
+            .loss->cross_entropy(rows.args(ignore_index, label_smoothing), array(losses), array(row_weights), array(logsumexp), current_stream(x.device()));
+        auto [loss, total] = reduce_losses(losses, row_weights, x, target.sizes(), reduction);
+        return {loss, logsumexp, total};
+      },
+      ignore_index, static_cast<int64_t>(reduction), label_smoothing)[0];
+}
+
+Tensor nll_loss(const Tensor& x, const Tensor& target, const Tensor& weight, int64_t ignore_index, Reduction reduction) {
+  check(x, target, weight, ignore_index, "nll_loss");
+  return door::call(
+      Op::nll_loss, {&x, &target, &weight},
+      [&] {
+        const ClassRows rows(x, target, weight);
+        const Options kept{compute_dtype(x.dtype()), x.device()};
+        const Tensor losses = empty({rows.count}, kept), row_weights = empty({rows.count}, kept);
+        backend(x, "nll_loss").loss->nll(rows.args(ignore_index), array(losses), array(row_weights), current_stream(x.device()));
+        return reduce_losses(losses, row_weights, x, target.sizes(), reduction);
+      },
+      ignore_index, static_cast<int64_t>(reduction))[0];
+}
+
+Tensor cross_entropy_backward(const Tensor& grad, const Tensor& x, const Tensor& target, const Tensor& weight, const Tensor& logsumexp, const Tensor& total_weight,
+                              int64_t ignore_index, Reduction reduction, double label_smoothing) {
+  return door::call(
+      Op::cross_entropy_backward, {&grad, &x, &target, &weight, &logsumexp, &total_weight},
+      [&] {
+        const ClassRows rows(x, target, weight);
+        const Tensor scale = sample_scale(grad, total_weight, x.dtype(), rows.count), grad_x = empty(rows.x.sizes(), x.options());
+        backend(x, "cross_entropy_backward")
+            .loss->cross_entropy_backward(rows.args(ignore_index, label_smoothing), rows.matrix(grad_x), array(scale), array(logsumexp), current_stream(x.device()));
+        return from_rows(grad_x, x.sizes());
+      },
+      ignore_index, static_cast<int64_t>(reduction), label_smoothing);
+}
+
+Tensor nll_loss_backward(const Tensor& grad, const Dims& sizes, const Tensor& target, const Tensor& weight, const Tensor& total_weight, int64_t ignore_index,
+                         Reduction reduction) {
+  return door::call(
+      Op::nll_loss_backward, {&grad, &target, &weight, &total_weight},
+      [&] {
+        Dims moved = sizes;
+        if (sizes.size() > 2) {
+          moved.erase(1);
+          moved.push_back(sizes[1]);
+        }
+        const int64_t classes = moved.back(), samples = target.numel();
+        const Tensor targets = target.to(kI64).contiguous(), weights = weight.defined() ? weight.contiguous() : weight;
+        const Tensor scale = sample_scale(grad, total_weight, grad.dtype(), samples), grad_x = empty(moved, grad.options());
+        const Layout flat = Layout::contiguous({samples});
+        backend(grad, "nll_loss_backward")
+            .loss->nll_backward({{}, {targets.data_ptr(), kI64, flat}, weights.defined() ? array(weights) : kernels::Array{}, ignore_index},
+                                {grad_x.data_ptr(), grad_x.dtype(), Layout::contiguous({samples, classes})}, array(scale), current_stream(grad.device()));
+        return from_rows(grad_x, sizes);
+      },
+      sizes, ignore_index, static_cast<int64_t>(reduction));
+}
+
+}  // namespace lorry

@@ -1,0 +1,58 @@
+// The losses that are composed of other operators.
+
+#include "lorry/ops/loss.h"
+
+#include "lorry/ops/array.h"
+#include "lorry/ops/ops.h"
+
+namespace lorry {
+namespace {
+
+Tensor reduced(const Tensor& losses, Reduction reduction) {
+  switch (reduction) {
+    case Reduction::none: return losses;
+    case Reduction::mean: return losses.mean();
+    case Reduction::sum: break;
+  }
+  return losses.sum();
+}
+
+Tensor difference(const Tensor& x, const Tensor& target, const char* where) {
+  require_defined(x, where, "x");
+  require_defined(target, where, "target");
+  const DType type = promote(x.dtype(), target.dtype());
+  require<DTypeError>(is_floating(type), "{}: neither operand is floating; got x: {}, target: {}; expected a floating dtype", where, x, target);
+  return x.sub(target);
+}
+
+}  // namespace
+
+Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) { return reduced(difference(x, target, "mse_loss").square(), reduction); }
+Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction) { return reduced(difference(x, target, "l1_loss").abs(), reduction); }
+
+Tensor huber_loss(const Tensor& x, const Tensor& target, Reduction reduction, double delta) {
+  require<ValueError>(delta > 0, "huber_loss: delta must be positive; got {}; expected > 0", delta);
+  const Tensor d = difference(x, target, "huber_loss"), far = d.abs();
+  return reduced(d.square().mul(0.5).where(far.le(delta), far.sub(0.5 * delta).mul(delta)), reduction);
+}
+
+Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction, double beta) {
+  require<ValueError>(beta >= 0, "smooth_l1_loss: beta must not be negative; got {}; expected >= 0", beta);
+  if (beta == 0) return l1_loss(x, target, reduction);
+  return huber_loss(x, target, reduction, beta).div(beta);
+}
+
+Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, const Tensor& weight, Reduction reduction, const Tensor& pos_weight) {
+  constexpr const char* kWhere = "binary_cross_entropy_with_logits";
+  require_defined(x, kWhere, "x");
+  require_defined(target, kWhere, "target");
+  require<ShapeError>(x.sizes() == target.sizes(), "{}: sizes differ; got x: {}, target: {}; expected the same", kWhere, x, target);
+  require<DTypeError>(is_floating(x.dtype()), "{}: the input is not floating; got x: {}; expected f16, bf16, f32 or f64", kWhere, x);
+  // -log sigmoid(x) = log(1 + exp(-x)); past 40 the 1 is below the last digit of f64.
+  const Tensor surprise = softplus(x.neg(), 1.0, 40.0);
+  const Tensor positive = pos_weight.defined() ? surprise.mul(pos_weight.sub(1).mul(target).add(1)) : surprise;
+  const Tensor losses = target.neg().add(1).mul(x).add(positive);
+  return reduced(weight.defined() ? losses.mul(weight) : losses, reduction);
+}
+
+}  // namespace lorry

@@ -1,0 +1,97 @@
+#include "lorry/ops/norm.h"
+
+#include <limits>
+
+#include "lorry/ops/array.h"
+#include "lorry/ops/creation.h"
+#include "lorry/ops/door.h"
+
+namespace lorry {
+namespace {
+
+void check(const Tensor& x, const Dims& shape, const Tensor& weight, const Tensor& bias, const char* where) {
+  require_defined(x, where, "x");
+  require<DTypeError>(is_floating(x.dtype()), "{}: the input is not floating; got {}; expected f16, bf16, f32 or f64", where, x);
+  bool trailing = !shape.empty() && shape.size() <= x.dim();
+  for (int i = 0; trailing && i < shape.size(); ++i) trailing = x.size(x.dim() - shape.size() + i) == shape[i];
+  require<ShapeError>(trailing, "{}: normalized_shape is not x's last sizes; got {}, normalized_shape {}; expected at least one trailing size of x", where, x, shape);
+  for (const auto& [operand, what] : {std::pair{&weight, "weight"}, std::pair{&bias, "bias"}}) {
+    if (!operand->defined()) continue;
+    require<ShapeError>(operand->sizes() == shape, "{}: {} has other sizes than normalized_shape; got {}; expected {}", where, what, *operand, shape);
+    require<DTypeError>(operand->dtype() == x.dtype(), "{}: {} has another dtype than x; got {}; expected {}", where, what, *operand, x.dtype());
+    require_same_device(x, *operand, where);
+  }
+}
+
+/// x as the kernels read it: contiguous [rows, n].
+kernels::Array matrix(const Tensor& x, int64_t n) { return {x.data_ptr(), x.dtype(), Layout::contiguous({n ? x.numel() / n : 0, n})}; }
+kernels::Array vector(const Tensor& x) { return x.defined() ? kernels::Array{x.data_ptr(), x.dtype(), Layout::contiguous({x.numel()})} : kernels::Array{}; }
+
+Tensor contiguous_or_none(const Tensor& x) { return x.defined() ? x.contiguous() : x; }
+
+/// out, rstd and (for layer_norm) mean.
+template <size_t kOutputs>
+std::array<Tensor, kOutputs> normalise(const Tensor& x, const Dims& shape, const Tensor& weight, const Tensor& bias, double eps, const char* where) {
+  const int64_t n = checked_numel(shape);
+  const Tensor from = x.contiguous(), w = contiguous_or_none(weight), b = contiguous_or_none(bias);
+  Dims statistics;
+  for (int d = 0; d < x.dim(); ++d) statistics.push_back(d < x.dim() - shape.size() ? x.size(d) : 1);
+  std::array<Tensor, kOutputs> out;
+  const Options kept{x.dtype() == kF64 ? kF64 : kF32, x.device()};
+  out[0] = empty(x.sizes(), x.options());
+  for (size_t i = 1; i < kOutputs; ++i) out[i] = empty(statistics, kept);
+  if (x.numel() == 0) return out;
+  const kernels::Array mean = kOutputs == 3 ? vector(out[kOutputs - 1]) : kernels::Array{};
+  backend(x, where).norm->layer_norm({matrix(out[0], n), matrix(from, n), vector(w), vector(b), mean, vector(out[1]), eps}, current_stream(x.device()));
+  return out;
+}
+
+double machine_epsilon(DType t) {
+  switch (t) {
+    case kF16: return 0x1p-10;
+    case kBF16: return 0x1p-7;
+    case kF32: return std::numeric_limits<float>::epsilon();
+    default: return std::numeric_limits<double>::epsilon();
+  }
+}
+
+}  // namespace
+
+Tensor layer_norm(const Tensor& x, const Dims& shape, const Tensor& weight, const Tensor& bias, double eps) {
+  check(x, shape, weight, bias, "layer_norm");
+  return door::call(
+      Op::layer_norm, {&x, &weight, &bias}, [&] { return normalise<3>(x, shape, weight, bias, eps, "layer_norm"); }, static_cast<int64_t>(shape.size()), eps)[0];
+}
+
+Tensor rms_norm(const Tensor& x, const Dims& shape, const Tensor& weight, std::optional<double> eps) {
+  check(x, shape, weight, {}, "rms_norm");
+  const double epsilon = eps.value_or(machine_epsilon(x.dtype()));
+  return door::call(
+      Op::rms_norm, {&x, &weight}, [&] { return normalise<2>(x, shape, weight, {}, epsilon, "rms_norm"); }, static_cast<int64_t>(shape.size()), epsilon)[0];
+}
+
+NormGrads layer_norm_backward(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& mean, const Tensor& rstd, int64_t normalized_dims,
+                              bool want_x, bool want_weight, bool want_bias) {
+  Dims shape;
+  for (int64_t d = x.dim() - normalized_dims; d < x.dim(); ++d) shape.push_back(x.size(d));
+  const int64_t n = checked_numel(shape);
+  const auto result = door::call(
+      Op::layer_norm_backward, {&grad, &x, &weight, &mean, &rstd},
+      [&] {
+        const Tensor g = grad.contiguous(), from = x.contiguous(), w = contiguous_or_none(weight);
+        std::array<Tensor, 3> out;
+        if (want_x) out[0] = empty(x.sizes(), x.options());
+        if (want_weight) out[1] = empty(shape, x.options());
+        if (want_bias) out[2] = empty(shape, x.options());
+        if (n == 0) return out;
+        const kernels::Array grad_x = want_x ? matrix(out[0], n) : kernels::Array{};
+        backend(x, "layer_norm_backward")
+            .norm->layer_norm_backward({grad_x, vector(out[1]), vector(out[2]), matrix(g, n), matrix(from, n), vector(w), vector(mean), vector(rstd)},
+                                       current_stream(x.device()));
+        return out;
+      },
+      normalized_dims);
+  return {result[0], result[1], result[2]};
+}
+
+}  // namespace lorry

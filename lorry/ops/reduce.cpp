@@ -1,0 +1,255 @@
+#include "lorry/ops/reduce.h"
+
+#include <cmath>
+
+#include "lorry/ops/door.h"
+#include "lorry/ops/out.h"
+#include "lorry/ops/reduced.h"
+
+namespace lorry {
+namespace {
+
+using kernels::Finish;
+using kernels::Fold;
+using kernels::Map;
+
+struct FoldKind {
+  Fold fold;
+  Map map = Map::none;
+  Finish finish = Finish::none;
+  double parameter = 0;
+};
+
+Tensor fold(const Tensor& x, const Reduced& r, DType dtype, const FoldKind& kind, const char* where) {
+  Tensor out = r.result(x, dtype);
+  backend(x, where).reduce->fold({r.array(out), array(x), kind.fold, kind.map, kind.finish, kind.parameter}, current_stream(x.device()));
+  return out;
+}
+
+/// x in the type in which its sum or product is taken.
+Tensor summand(const Tensor& x, std::optional<DType> dtype, const char* where) {
+  require_defined(x, where, "x");
+  return x.to(dtype.value_or(is_floating(x.dtype()) ? x.dtype() : kI64));
+}
+
+void require_floating(const Tensor& x, const char* where) {
+  require_defined(x, where, "x");
+  require<DTypeError>(is_floating(x.dtype()), "{}: the input is not floating; got {}; expected f16, bf16, f32 or f64; convert it with to(dtype)", where, x);
+}
+
+Dims one(std::optional<int64_t> dim) { return dim ? Dims{*dim} : Dims{}; }
+
+Tensor extreme(Op op, const Tensor& x, const Dims& dims, bool keepdim, Fold kind) {
+  require_defined(x, name(op), "x");
+  const Reduced r(x, dims, keepdim, name(op));
+  r.require_elements(x, name(op));
+  return door::call(op, {&x}, [&] { return fold(x, r, x.dtype(), {kind}, name(op)); }, r.dims, keepdim);
+}
+
+std::array<Tensor, 2> extreme_along(Op op, const Tensor& x, int64_t dim, bool keepdim, bool largest) {
+  require_defined(x, name(op), "x");
+  const Reduced r(x, {dim}, keepdim, name(op));
+  r.require_elements(x, name(op));
+  return door::call(
+      op, {&x},
+      [&] {
+        std::array<Tensor, 2> out{r.result(x, x.dtype()), r.result(x, kI64)};
+        backend(x, name(op)).reduce->extremum({r.array(out[0]), r.array(out[1]), array(x), largest}, current_stream(x.device()));
+        return out;
+      },
+      static_cast<int64_t>(wrap_dim(dim, static_cast<int>(x.dim()), name(op))), keepdim);
+}
+
+Tensor position(Op op, const Tensor& x, std::optional<int64_t> dim, bool keepdim, bool largest) {
+  require_defined(x, name(op), "x");
+  const Reduced r(x, one(dim), keepdim, name(op));
+  r.require_elements(x, name(op));
+  return door::call(
+      op, {&x},
+      [&] {
+        Tensor out = r.result(x, kI64);
+        backend(x, name(op)).reduce->extremum({{}, r.array(out), array(x), largest}, current_stream(x.device()));
+        return out;
+      },
+      r.dims, keepdim);
+}
+
+Tensor truth(Op op, const Tensor& x, const Dims& dims, bool keepdim, Fold kind) {
+  require_defined(x, name(op), "x");
+  const Reduced r(x, dims, keepdim, name(op));
+  const Tensor out = door::call(op, {&x}, [&] { return fold(x, r, kBool, {kind, Map::nonzero}, name(op)); }, r.dims, keepdim);
+  return x.dtype() == kU8 ? out.to(kU8) : out;
+}
+
+Tensor moment(Op op, const Tensor& x, const Dims& dims, double correction, bool keepdim, bool root) {
+  require_floating(x, name(op));
+  const Reduced r(x, dims, keepdim, name(op));
+  return door::call(
+      op, {&x},
+      [&] {
+        Tensor out = r.result(x, x.dtype());
+        backend(x, name(op)).reduce->moments({{}, r.array(out), array(x), correction, root}, current_stream(x.device()));
+        return out;
+      },
+      r.dims, correction, keepdim);
+}
+
+Tensor scan(Op op, const Tensor& input, int64_t dim, std::optional<DType> dtype, bool product) {
+  const Tensor x = summand(input, dtype, name(op));
+  const int along = wrap_dim(dim, static_cast<int>(x.dim()), name(op));
+  return door::call(
+      op, {&x},
+      [&] {
+        Tensor out = empty(x.sizes(), x.options());
+        kernels::Array from = array(x), to = array(out);
+        if (x.dim() == 0) from.layout = to.layout = Layout::contiguous({1});
+        backend(x, name(op)).reduce->scan({to, from, along, product}, current_stream(x.device()));
+        return out;
+      },
+      static_cast<int64_t>(along));
+}
+
+FoldKind norm_kind(double p) {
+  if (p == 0) return {Fold::sum, Map::nonzero};
+  if (p == 1) return {Fold::sum, Map::abs};
+  if (p == 2) return {Fold::sum, Map::square, Finish::sqrt};
+  if (std::isinf(p)) return {p > 0 ? Fold::max : Fold::min, Map::abs};
+  return {Fold::sum, Map::power, Finish::root, p};
+}
+
+}  // namespace
+
+Tensor sum(const Tensor& input, const Dims& dims, bool keepdim, std::optional<DType> dtype) {
+  const Tensor x = summand(input, dtype, "sum");
+  const Reduced r(x, dims, keepdim, "sum");
+  return door::call(Op::sum, {&x}, [&] { return fold(x, r, x.dtype(), {Fold::sum}, "sum"); }, r.dims, keepdim);
+}
+
+Tensor mean(const Tensor& input, const Dims& dims, bool keepdim, std::optional<DType> dtype) {
+  require_defined(input, "mean", "x");
+  const Tensor x = dtype ? input.to(*dtype) : input;
+  require_floating(x, "mean");
+  const Reduced r(x, dims, keepdim, "mean");
+  const FoldKind kind{Fold::sum, Map::none, Finish::divide, static_cast<double>(r.count(x))};
+  return door::call(Op::mean, {&x}, [&] { return fold(x, r, x.dtype(), kind, "mean"); }, r.dims, keepdim);
+}
+
+Tensor prod(const Tensor& input, std::optional<int64_t> dim, bool keepdim, std::optional<DType> dtype) {
+  const Tensor x = summand(input, dtype, "prod");
+  const Reduced r(x, one(dim), keepdim, "prod");
+  return door::call(Op::prod, {&x}, [&] { return fold(x, r, x.dtype(), {Fold::prod}, "prod"); }, r.dims, keepdim);
+}
+
+Tensor amax(const Tensor& x, const Dims& dims, bool keepdim) { return extreme(Op::amax, x, dims, keepdim, Fold::max); }
+Tensor amin(const Tensor& x, const Dims& dims, bool keepdim) { return extreme(Op::amin, x, dims, keepdim, Fold::min); }
+Tensor max(const Tensor& x) { return amax(x); }
+Tensor min(const Tensor& x) { return amin(x); }
+
+std::tuple<Tensor, Tensor> max(const Tensor& x, int64_t dim, bool keepdim) {
+  auto [values, indices] = extreme_along(Op::max, x, dim, keepdim, true);
+  return {values, indices};
+}
+
+std::tuple<Tensor, Tensor> min(const Tensor& x, int64_t dim, bool keepdim) {
+  auto [values, indices] = extreme_along(Op::min, x, dim, keepdim, false);
+  return {values, indices};
+}
+
+Tensor argmax(const Tensor& x, std::optional<int64_t> dim, bool keepdim) { return position(Op::argmax, x, dim, keepdim, true); }
+Tensor argmin(const Tensor& x, std::optional<int64_t> dim, bool keepdim) { return position(Op::argmin, x, dim, keepdim, false); }
+
+// The count of what is not zero is itself truth once stored as bool, and it has the right identity.
+Tensor any(const Tensor& x, const Dims& dims, bool keepdim) { return truth(Op::any, x, dims, keepdim, Fold::sum); }
+Tensor all(const Tensor& x, const Dims& dims, bool keepdim) { return truth(Op::all, x, dims, keepdim, Fold::min); }
+
+Tensor count_nonzero(const Tensor& x, const Dims& dims) {
+  require_defined(x, "count_nonzero", "x");
+  const Reduced r(x, dims, false, "count_nonzero");
+  return door::call(Op::count_nonzero, {&x}, [&] { return fold(x, r, kI64, {Fold::sum, Map::nonzero}, "count_nonzero"); }, r.dims);
+}
+
+Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) { return moment(Op::var, x, dims, correction, keepdim, false); }
+Tensor std(const Tensor& x, const Dims& dims, double correction, bool keepdim) { return moment(Op::std, x, dims, correction, keepdim, true); }
+
+std::tuple<Tensor, Tensor> var_mean(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
+  return {var(x, dims, correction, keepdim), mean(x, dims, keepdim)};
+}
+
+Tensor norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
+  require_floating(x, "norm");
+  const Reduced r(x, dims, keepdim, "norm");
+  if (std::isinf(p) || p < 0) r.require_elements(x, "norm");
+  return door::call(Op::norm, {&x}, [&] { return fold(x, r, x.dtype(), norm_kind(p), "norm"); }, p, r.dims, keepdim);
+}
+
+Tensor logsumexp(const Tensor& input, const Dims& dims, bool keepdim) {
+  require_defined(input, "logsumexp", "x");
+  const Tensor x = is_floating(input.dtype()) ? input : input.to(kF32);
+  const Reduced r(x, dims, keepdim, "logsumexp");
+  return door::call(
+      Op::logsumexp, {&x},
+      [&] {
+        if (r.count(x) == 0) return r.result(x, x.dtype()).fill_(-INFINITY);
+        const Tensor peak = x.amax(r.dims, true);
+        // An infinite peak would give inf - inf; around 0 the formula is right.
+        const Tensor shift = peak.masked_fill(peak.isinf(), 0);
+        return x.sub(shift).exp_().sum(r.dims, true).log_().add_(shift).reshape(r.sizes);
+      },
+      r.dims, keepdim);
+}
+
+Tensor cumsum(const Tensor& x, int64_t dim, std::optional<DType> dtype) { return scan(Op::cumsum, x, dim, dtype, false); }
+Tensor cumprod(const Tensor& x, int64_t dim, std::optional<DType> dtype) { return scan(Op::cumprod, x, dim, dtype, true); }
+
+// ---- out= ------------------------------------------------------------------------------------------------------------
+
+const Tensor& sum_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim, std::optional<DType> dtype) {
+  return write_out(out, sum(x, dims, keepdim, dtype), "sum");
+}
+const Tensor& mean_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim, std::optional<DType> dtype) {
+  return write_out(out, mean(x, dims, keepdim, dtype), "mean");
+}
+const Tensor& prod_out(const Tensor& out, const Tensor& x, std::optional<int64_t> dim, bool keepdim, std::optional<DType> dtype) {
+  return write_out(out, prod(x, dim, keepdim, dtype), "prod");
+}
+const Tensor& amax_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim) { return write_out(out, amax(x, dims, keepdim), "amax"); }
+const Tensor& amin_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim) { return write_out(out, amin(x, dims, keepdim), "amin"); }
+const Tensor& argmax_out(const Tensor& out, const Tensor& x, std::optional<int64_t> dim, bool keepdim) { return write_out(out, argmax(x, dim, keepdim), "argmax"); }
+const Tensor& argmin_out(const Tensor& out, const Tensor& x, std::optional<int64_t> dim, bool keepdim) { return write_out(out, argmin(x, dim, keepdim), "argmin"); }
+const Tensor& any_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim) { return write_out(out, any(x, dims, keepdim), "any"); }
+const Tensor& all_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim) { return write_out(out, all(x, dims, keepdim), "all"); }
+const Tensor& var_out(const Tensor& out, const Tensor& x, const Dims& dims, double correction, bool keepdim) {
+  return write_out(out, var(x, dims, correction, keepdim), "var");
+}
+const Tensor& std_out(const Tensor& out, const Tensor& x, const Dims& dims, double correction, bool keepdim) {
+  return write_out(out, std(x, dims, correction, keepdim), "std");
+}
+const Tensor& norm_out(const Tensor& out, const Tensor& x, double p, const Dims& dims, bool keepdim) { return write_out(out, norm(x, p, dims, keepdim), "norm"); }
+const Tensor& logsumexp_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim) { return write_out(out, logsumexp(x, dims, keepdim), "logsumexp"); }
+const Tensor& cumsum_out(const Tensor& out, const Tensor& x, int64_t dim, std::optional<DType> dtype) { return write_out(out, cumsum(x, dim, dtype), "cumsum"); }
+const Tensor& cumprod_out(const Tensor& out, const Tensor& x, int64_t dim, std::optional<DType> dtype) { return write_out(out, cumprod(x, dim, dtype), "cumprod"); }
+
+// ---- methods ---------------------------------------------------------------------------------------------------------
+
+Tensor Tensor::sum(const Dims& dims, bool keepdim, std::optional<DType> dtype) const { return lorry::sum(*this, dims, keepdim, dtype); }
+Tensor Tensor::mean(const Dims& dims, bool keepdim, std::optional<DType> dtype) const { return lorry::mean(*this, dims, keepdim, dtype); }
+Tensor Tensor::prod(std::optional<int64_t> dim, bool keepdim, std::optional<DType> dtype) const { return lorry::prod(*this, dim, keepdim, dtype); }
+Tensor Tensor::max() const { return lorry::max(*this); }
+std::tuple<Tensor, Tensor> Tensor::max(int64_t dim, bool keepdim) const { return lorry::max(*this, dim, keepdim); }
+Tensor Tensor::min() const { return lorry::min(*this); }
+std::tuple<Tensor, Tensor> Tensor::min(int64_t dim, bool keepdim) const { return lorry::min(*this, dim, keepdim); }
+Tensor Tensor::amax(const Dims& dims, bool keepdim) const { return lorry::amax(*this, dims, keepdim); }
+Tensor Tensor::amin(const Dims& dims, bool keepdim) const { return lorry::amin(*this, dims, keepdim); }
+Tensor Tensor::argmax(std::optional<int64_t> dim, bool keepdim) const { return lorry::argmax(*this, dim, keepdim); }
+Tensor Tensor::argmin(std::optional<int64_t> dim, bool keepdim) const { return lorry::argmin(*this, dim, keepdim); }
+Tensor Tensor::any(const Dims& dims, bool keepdim) const { return lorry::any(*this, dims, keepdim); }
+Tensor Tensor::all(const Dims& dims, bool keepdim) const { return lorry::all(*this, dims, keepdim); }
+Tensor Tensor::var(const Dims& dims, double correction, bool keepdim) const { return lorry::var(*this, dims, correction, keepdim); }
+Tensor Tensor::std(const Dims& dims, double correction, bool keepdim) const { return lorry::std(*this, dims, correction, keepdim); }
+Tensor Tensor::norm(double p, const Dims& dims, bool keepdim) const { return lorry::norm(*this, p, dims, keepdim); }
+Tensor Tensor::logsumexp(const Dims& dims, bool keepdim) const { return lorry::logsumexp(*this, dims, keepdim); }
+Tensor Tensor::count_nonzero(const Dims& dims) const { return lorry::count_nonzero(*this, dims); }
+Tensor Tensor::cumsum(int64_t dim, std::optional<DType> dtype) const { return lorry::cumsum(*this, dim, dtype); }
+Tensor Tensor::cumprod(int64_t dim, std::optional<DType> dtype) const { return lorry::cumprod(*this, dim, dtype); }
+
+}  // namespace lorry

@@ -1,0 +1,108 @@
+#include "lorry/ops/sort.h"
+
+#include "lorry/ops/array.h"
+#include "lorry/ops/creation.h"
+#include "lorry/ops/door.h"
+#include "lorry/ops/reduce.h"
+
+namespace lorry {
+namespace {
+
+/// Lines along the last dimension, side by side, as the kernels read them.
+Tensor lines(const Tensor& x, int64_t dim) { return (x.dim() < 2 || dim == x.dim() - 1 ? x : x.transpose(dim, -1)).contiguous(); }
+Tensor from_lines(const Tensor& x, int64_t dim) { return x.dim() < 2 || dim == x.dim() - 1 ? x : x.transpose(dim, -1).contiguous(); }
+
+/// The dimension along which to sort; positions within a line are counted in 32 bits.
+int64_t line_dim(const Tensor& x, int64_t dim, const char* where) {
+  require_defined(x, where, "x");
+  const int64_t wrapped = wrap_dim(dim, static_cast<int>(x.dim()), where);
+  require<ShapeError>(x.dim() == 0 || x.size(wrapped) <= UINT32_MAX, "{}: too many elements in a line; got {}; expected fewer than 2^32", where, x);
+  return wrapped;
+}
+
+int64_t length(const Tensor& x, int64_t dim) { return x.dim() == 0 ? 1 : x.size(dim); }
+
+}  // namespace
+
+std::tuple<Tensor, Tensor> sort(const Tensor& x, int64_t wanted, bool descending, bool) {
+  const int64_t dim = line_dim(x, wanted, "sort");
+  auto [values, indices] = door::call(
+      Op::sort, {&x},
+      [&] {
+        const Tensor from = lines(x, dim);
+        const Tensor sorted = empty(from.sizes(), from.options()), order = empty(from.sizes(), {kI64, x.device()});
+        backend(x, "sort").sort->sort(array(sorted), array(order), array(from), descending, current_stream(x.device()));
+        return std::array<Tensor, 2>{from_lines(sorted, dim), from_lines(order, dim)};
+      },
+      dim, descending);
+  return {values, indices};
+}
+
+Tensor argsort(const Tensor& x, int64_t dim, bool descending, bool stable) { return std::get<1>(sort(x.defined() ? x.detach() : x, dim, descending, stable)); }
+
+std::tuple<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t wanted, bool largest, bool) {
+  const int64_t dim = line_dim(x, wanted, "topk");
+  require<IndexError>(k >= 0 && k <= length(x, dim), "topk: k out of range; got k {} of {}; expected 0 to {}", k, x, length(x, dim));
+  auto [values, indices] = door::call(
+      Op::topk, {&x},
+      [&] {
+        const Tensor from = lines(x, dim);
+        Dims sizes = from.sizes();
+        if (x.dim() > 0) sizes.back() = k;
+        const Tensor chosen = empty(sizes, from.options()), order = empty(sizes, {kI64, x.device()});
+        if (chosen.numel() > 0) backend(x, "topk").sort->topk(array(chosen), array(order), array(from), largest, current_stream(x.device()));
+        return std::array<Tensor, 2>{from_lines(chosen, dim), from_lines(order, dim)};
+      },
+      dim, k, largest);
+  return {values, indices};
+}
+
+std::tuple<Tensor, Tensor> kthvalue(const Tensor& x, int64_t k, int64_t wanted, bool keepdim) {
+  const int64_t dim = line_dim(x, wanted, "kthvalue"), n = length(x, dim);
+  require<IndexError>(k >= 1 && k <= n, "kthvalue: k out of range; got k {} of {}; expected 1 to {}", k, x, n);
+  auto [values, indices] = topk(x, k, dim, false);
+  if (x.dim() == 0) return {values, indices};
+  Tensor value = values.narrow(dim, k - 1, 1), index = indices.narrow(dim, k - 1, 1);
+  if (keepdim) return {value.contiguous(), index.contiguous()};
+  return {value.squeeze(dim).contiguous(), index.squeeze(dim).contiguous()};
+}
+
+std::tuple<Tensor, Tensor> median(const Tensor& x, int64_t wanted, bool keepdim) {
+  const int64_t dim = line_dim(x, wanted, "median"), n = length(x, dim);
+  require<IndexError>(n > 0, "median: dimension {} is empty; got {}; expected a size > 0", dim, x);
+  auto [value, index] = kthvalue(x, (n + 1) / 2, dim, keepdim);
+  if (!is_floating(x.dtype())) return {value, index};
+  auto [top, where] = max(x, dim, keepdim);  // a NaN, where there is one
+  const Tensor poisoned = top.isnan();
+  return {top.where(poisoned, value), where.where(poisoned, index)};
+}
+
+Unique unique(const Tensor& x, bool, bool return_inverse, bool return_counts) {
+  require_defined(x, "unique", "x");
+  require<ShapeError>(x.numel() <= UINT32_MAX, "unique: too many elements; got {}; expected fewer than 2^32", x);
+  const auto all = door::call(
+      Op::unique, {&x},
+      [&] {
+        auto [sorted, order] = sort(x.reshape({-1}));
+        const Options whole{kI64, x.device()};
+        std::array<Tensor, 3> out{empty({x.numel()}, x.options())};
+        if (return_inverse) out[1] = empty(x.sizes(), whole);
+        if (return_counts) out[2] = empty({x.numel()}, whole);
+        const auto maybe = [](const Tensor& t) { return t.defined() ? array(t) : kernels::Array{}; };
+        const int64_t found =
+            backend(x, "unique").sort->unique(array(out[0]), maybe(out[1]), maybe(out[2]), array(sorted), array(order), current_stream(x.device()));
+        out[0] = out[0].narrow(0, 0, found).clone();
+        if (return_counts) out[2] = out[2].narrow(0, 0, found).clone();
+        return out;
+      },
+      return_inverse, return_counts);
+  return {all[0], all[1], all[2]};
+}
+
+// ---- methods ---------------------------------------------------------------------------------------------------------
+
+std::tuple<Tensor, Tensor> Tensor::sort(int64_t dim, bool descending, bool stable) const { return lorry::sort(*this, dim, descending, stable); }
+Tensor Tensor::argsort(int64_t dim, bool descending, bool stable) const { return lorry::argsort(*this, dim, descending, stable); }
+std::tuple<Tensor, Tensor> Tensor::topk(int64_t k, int64_t dim, bool largest, bool sorted) const { return lorry::topk(*this, k, dim, largest, sorted); }
+
+}  // namespace lorry

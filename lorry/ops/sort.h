@@ -1,0 +1,28 @@
+#pragma once
+
+// Sorting and selecting by order. A NaN counts as greater than every number; equals keep their order, whether `stable` asks
+// for it or not. Positions are i64.
+
+#include "lorry/tensor/tensor.h"
+
+namespace lorry {
+
+/// The elements of each line along `dim` in order, and where they were.
+std::tuple<Tensor, Tensor> sort(const Tensor& x, int64_t dim = -1, bool descending = false, bool stable = true);
+Tensor argsort(const Tensor& x, int64_t dim = -1, bool descending = false, bool stable = true);
+/// The k largest (or smallest) of each line, in order; among equals, the first. Throws IndexError when k is out of range.
+std::tuple<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t dim = -1, bool largest = true, bool sorted = true);
+/// The k-th smallest of each line (k counts from 1) and where it was.
+std::tuple<Tensor, Tensor> kthvalue(const Tensor& x, int64_t k, int64_t dim = -1, bool keepdim = false);
+/// The lower median of each line and where it was; a NaN in the line is its median.
+std::tuple<Tensor, Tensor> median(const Tensor& x, int64_t dim, bool keepdim = false);
+
+struct Unique {
+  Tensor values;   ///< the distinct elements, in ascending order
+  Tensor inverse;  ///< of x's sizes: where each element is in `values`; undefined unless asked for
+  Tensor counts;   ///< how often each occurs; undefined unless asked for
+};
+/// The distinct elements of the whole tensor. They are always sorted.
+Unique unique(const Tensor& x, bool sorted = true, bool return_inverse = false, bool return_counts = false);
+
+}  // namespace lorry
