@@ -13,6 +13,7 @@ Table gather() {
     for (const Rule& r : rules) table[static_cast<size_t>(r.op)] = &r;
   };
   for (const auto& family : std::initializer_list<std::span<const Rule>>{
+           pointwise_rules(),
        }) {
     add(family);
   }

@@ -8,6 +8,7 @@
 
 namespace lorry::autograd {
 
-// One function a file in autograd/rules/, for example:  std::span<const Rule> pointwise_rules();
+// One function a file in autograd/rules/.
+std::span<const Rule> pointwise_rules();
 
 }  // namespace lorry::autograd

@@ -4,10 +4,11 @@
 
 #include "lorry/ops/copy.h"
 #include "lorry/ops/creation.h"
-#include "lorry/ops/pointwise.h"
-#include "lorry/ops/promotion.h"
 #include "lorry/ops/loss.h"
 #include "lorry/ops/norm.h"
+#include "lorry/ops/pointwise.h"
+#include "lorry/ops/promotion.h"
 #include "lorry/ops/reduce.h"
 #include "lorry/ops/softmax.h"
 #include "lorry/ops/sort.h"
+#include "lorry/ops/sum_to_size.h"
