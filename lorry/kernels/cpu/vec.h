@@ -50,7 +50,8 @@ struct Vec {
   friend LORRY_INLINE Mask<T> operator>(Vec a, Vec b) { return Mask<T>(hn::Gt(a.raw, b.raw)); }
   friend LORRY_INLINE Mask<T> operator>=(Vec a, Vec b) { return Mask<T>(hn::Ge(a.raw, b.raw)); }
   friend LORRY_INLINE Mask<T> operator==(Vec a, Vec b) { return Mask<T>(hn::Eq(a.raw, b.raw)); }
-  friend LORRY_INLINE Mask<T> operator!=(Vec a, Vec b) { return Mask<T>(hn::Ne(a.raw, b.raw)); }
+  /// True for a NaN, unlike Highway 1.0's Ne on AVX.
+  friend LORRY_INLINE Mask<T> operator!=(Vec a, Vec b) { return Mask<T>(hn::Not(hn::Eq(a.raw, b.raw))); }
   friend LORRY_INLINE Vec select(Mask<T> mask, Vec a, Vec b) { return Vec(hn::IfThenElse(mask.raw, a.raw, b.raw)); }
 
   friend LORRY_INLINE Vec abs(Vec a) { return Vec(hn::Abs(a.raw)); }
