@@ -9,6 +9,7 @@
 #include "lorry/kernels/loss.h"
 #include "lorry/kernels/matmul.h"
 #include "lorry/kernels/norm.h"
+#include "lorry/kernels/optim.h"
 #include "lorry/kernels/pointwise.h"
 #include "lorry/kernels/random.h"
 #include "lorry/kernels/reduce.h"
@@ -25,6 +26,7 @@ struct Backend {
   const LossKernels* loss = nullptr;
   const MatmulKernels* matmul = nullptr;
   const NormKernels* norm = nullptr;
+  const OptimKernels* optim = nullptr;
   const PointwiseKernels* pointwise = nullptr;
   const RandomKernels* random = nullptr;
   const ReduceKernels* reduce = nullptr;

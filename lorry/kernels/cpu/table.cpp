@@ -1,5 +1,6 @@
 #include "lorry/kernels/backend.h"
 #include "lorry/kernels/cpu/matmul.h"
+#include "lorry/kernels/cpu/optim.h"
 #include "lorry/kernels/cpu/pointwise.h"
 #include "lorry/kernels/cpu/reductions.h"
 
@@ -13,6 +14,7 @@ const Backend& table() {
       .loss = &loss_kernels(),
       .matmul = &matmul_kernels(),
       .norm = &norm_kernels(),
+      .optim = &kOptimKernels,
       .pointwise = &pointwise_kernels(),
       .random = &kRandomKernels,
       .reduce = &reduce_kernels(),

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string_view>
+
+#include "lorry/base/error.h"
+
+namespace lorry::optim {
+
+/// How a step runs. All ways give the same bits.
+///   loop        tensor by tensor, operator by operator: the formula with tensors as its values; needs memory for intermediates
+///   foreach     operator by operator over lists of tensors
+///   fused       one kernel over all parameters, no intermediates
+///   compiled    traced and compiled
+///   automatic   fused
+/// foreach and compiled are refused with ValueError until their rooms exist.
+enum class Execution { automatic, loop, foreach, fused, compiled };
+
+constexpr std::string_view name(Execution e) {
+  constexpr std::string_view kNames[] = {"automatic", "loop", "foreach", "fused", "compiled"};
+  return kNames[static_cast<int>(e)];
+}
+
+/// The execution called `text`. Throws ValueError that lists the names.
+inline Execution parse_execution(std::string_view text) {
+  for (const Execution e : {Execution::automatic, Execution::loop, Execution::foreach, Execution::fused, Execution::compiled})
+    if (name(e) == text) return e;
+  raise<ValueError>("execution: unknown name; got '{}'; expected automatic, loop, foreach, fused or compiled", text);
+}
+
+}  // namespace lorry::optim

@@ -1,0 +1,105 @@
+#pragma once
+
+// Optimizers step named parameters by their gradients. Parameters come in groups with options of their own; state is made at a
+// parameter's first step, in f32 for f16 and bf16 parameters (their arithmetic is f32 too; only the stored parameter is rounded)
+// and in the parameter's dtype otherwise. Invariant: everything that can fail is checked before anything is written, so a step
+// that throws leaves parameters and state as they were.
+
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lorry/optim/execution.h"
+#include "lorry/tensor/tensor.h"
+
+namespace lorry::optim {
+
+using NamedTensor = std::pair<std::string, Tensor>;
+using TensorMap = std::map<std::string, Tensor>;
+
+/// Parameters that share options.
+template <class Options>
+struct Group {
+  std::vector<NamedTensor> params;
+  Options options;
+};
+
+/// Names for parameters that have none: "0", "1", ...
+std::vector<NamedTensor> numbered(const std::vector<Tensor>& params);
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  /// Steps every parameter that has a gradient; the others, and their state, stay as they are. Throws ShapeError, DTypeError or
+  /// DeviceError naming a parameter whose gradient does not fit it.
+  void step();
+  /// Forgets all gradients or, with set_to_none false, fills them with zeros.
+  void zero_grad(bool set_to_none = true);
+
+  int groups() const { return static_cast<int>(group_count_); }
+  /// The learning rate of a group. Throws IndexError.
+  double lr(int group = 0) const;
+  /// Sets it for every group, or for one. Throws ValueError when it is negative or not finite.
+  void set_lr(double lr);
+  void set_lr(int group, double lr);
+
+  /// Everything that steps have accumulated, keyed "<parameter>.<state>", each in its dtype; the tensors are the live state, not
+  /// copies of it. Learning rates and other options are the caller's to keep.
+  TensorMap state_dict() const;
+  /// Takes over a state_dict of the same parameters. Throws FormatError for a missing or unexpected entry, ShapeError or
+  /// DTypeError for one of another kind; nothing is changed then.
+  void load_state_dict(const TensorMap& state);
+
+  Execution execution() const { return execution_; }
+
+ protected:
+  static constexpr int kMaxStates = 3, kMaxCounters = 3;
+
+  /// One parameter and what it carries from step to step.
+  struct Slot {
+    std::string name;
+    Tensor param;
+    int group = 0;
+    Tensor states[kMaxStates];           ///< undefined before the first step
+    double counters[kMaxCounters] = {};  ///< the rule's progress; counters[0] counts steps
+  };
+  /// A slot of this step: param, grad and states have one layout without gaps.
+  struct Work {
+    Slot* slot;
+    Tensor param, grad;
+  };
+
+  /// `where` names the optimizer in messages.
+  Optimizer(const char* where, Execution execution);
+
+  /// Checks and adds the parameters of the next group. Throws ValueError for a parameter that is listed twice or shares memory with
+  /// another, GradError for one that needs no gradient or is no leaf, DTypeError unless floating.
+  void add_group(const std::vector<NamedTensor>& params);
+
+  /// The names of a group's states and counters, in the order of Slot.
+  virtual std::span<const char* const> state_names(int group) const = 0;
+  virtual std::span<const char* const> counter_names() const = 0;
+  /// The counters of a parameter that has never been stepped.
+  virtual std::span<const double> first_counters() const = 0;
+  virtual double& lr_of(int group) = 0;
+  /// Runs the rule over all of `works`, which share device and dtype.
+  virtual void apply(std::span<const Work> works) = 0;
+
+  const char* where() const { return where_; }
+
+ private:
+  Work prepare(Slot& slot, const Tensor& grad) const;
+  void require_separate(const std::vector<NamedTensor>& added) const;
+
+  const char* where_;
+  Execution execution_;
+  size_t group_count_ = 0;
+  std::vector<Slot> slots_;
+};
+
+}  // namespace lorry::optim
