@@ -12,6 +12,8 @@
 #include <set>
 #include <string>
 
+#include "lorry/device/cpu/team.h"
+
 namespace lorry::io::test {
 
 class Scratch {
@@ -46,13 +48,15 @@ inline std::string get(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// Starts a child that runs `body` and ends without unwinding the parent's state.
+/// Starts a child that runs `body` on one thread (the parent's team does not exist there) and ends without unwinding the
+/// parent's state.
 template <class F>
 pid_t spawn(F&& body) {
   const pid_t child = ::fork();
   if (child != 0) return child;
   int status = 99;
   try {
+    cpu::set_threads(1);
     status = body();
   } catch (...) {
   }
