@@ -109,7 +109,7 @@ IntrusivePtr<Node> view_of(const Tensor& base, const Tensor& view) {
   call.op = Op::as_strided;
   call.inputs = {base};
   call.outputs = {view};
-  call.attributes = {view.sizes(), view.strides(), view.storage_offset()};
+  call.attributes = {view.sizes(), view.strides(), view.storage_offset(), base.storage_offset()};
   auto node = make_counted<OperatorNode>(call, &rule(Op::as_strided));
   node->ran(call);
   return node;

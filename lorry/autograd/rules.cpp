@@ -14,6 +14,8 @@ Table gather() {
   };
   for (const auto& family : std::initializer_list<std::span<const Rule>>{
            pointwise_rules(),
+           indexing_rules(),
+           view_rules(),
        }) {
     add(family);
   }

@@ -10,5 +10,7 @@ namespace lorry::autograd {
 
 // One function a file in autograd/rules/.
 std::span<const Rule> pointwise_rules();
+std::span<const Rule> indexing_rules();
+std::span<const Rule> view_rules();
 
 }  // namespace lorry::autograd

@@ -16,7 +16,7 @@
 namespace lorry::kernels {
 
 /// How `put` combines what is there with what comes.
-enum class Combine : uint8_t { assign, add, multiply, minimum, maximum };
+enum class Combine : uint8_t { assign, add };
 
 struct TakeArgs {
   Array out, source, index;

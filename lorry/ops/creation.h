@@ -1,6 +1,10 @@
 #pragma once
 
-// Factories. Every one takes a device and makes its tensor there; nothing passes through the host.
+// Factories. Every one takes a device and makes its tensor there; nothing passes through the host, but for from_data, whose
+// values come from it.
+
+#include <initializer_list>
+#include <span>
 
 #include "lorry/tensor/tensor.h"
 
@@ -13,6 +17,82 @@ Tensor empty_like(const Tensor& x);
 Tensor empty_like(const Tensor& x, DType dtype);
 /// Uninitialised memory just large enough for the layout.
 Tensor empty_strided(const Dims& sizes, const Dims& strides, const Options& options = {});
+
+Tensor zeros(const Dims& sizes, const Options& options = {});
+Tensor ones(const Dims& sizes, const Options& options = {});
+/// Without options the dtype is that of the value: bool, i64 or f32.
+Tensor full(const Dims& sizes, const Scalar& value);
+Tensor full(const Dims& sizes, const Scalar& value, const Options& options);
+Tensor zeros_like(const Tensor& x, std::optional<DType> dtype = {});
+Tensor ones_like(const Tensor& x, std::optional<DType> dtype = {});
+Tensor full_like(const Tensor& x, const Scalar& value, std::optional<DType> dtype = {});
+
+/// start, start + step, ... before end. Without options i64 when all three are whole, else f32; floating values are computed as
+/// start + i step in f64. Throws ValueError when step is 0 or leads away from end.
+Tensor arange(const Scalar& end);
+Tensor arange(const Scalar& end, const Options& options);
+Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step = 1);
+Tensor arange(const Scalar& start, const Scalar& end, const Options& options);
+Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, const Options& options);
+/// `steps` values from start to end, both included.
+Tensor linspace(double start, double end, int64_t steps, const Options& options = {});
+/// Ones on the main diagonal.
+Tensor eye(int64_t n, const Options& options = {});
+Tensor eye(int64_t n, int64_t m, const Options& options = {});
+/// A 1 at the place each class number names, in a new last dimension. x: i64; num_classes of -1 means the largest + 1.
+Tensor one_hot(const Tensor& x, int64_t num_classes = -1);
+
+/// Keeps the elements on and below the diagonal (tril) or on and above it (triu) of the last two dimensions; the rest is 0.
+Tensor tril(const Tensor& x, int64_t diagonal = 0);
+Tensor triu(const Tensor& x, int64_t diagonal = 0);
+
+// ---- from the host ---------------------------------------------------------------------------------------------------
+
+/// Numbers in nested braces: {1, 2, 3}, {{1.5, 2}, {3, 4}}. All lists of one level have the same length.
+class Data {
+ public:
+  template <class N>
+  requires std::is_arithmetic_v<N> Data(N number) : values_{Scalar(number)} {}
+  Data(std::initializer_list<Data> list);
+
+  const Dims& sizes() const { return sizes_; }
+  const std::vector<Scalar>& values() const { return values_; }
+
+ private:
+  Dims sizes_;
+  std::vector<Scalar> values_;
+};
+
+/// A tensor of the numbers. Without options bool when all are, i64 when all are whole, else f32.
+Tensor tensor(const Data& data);
+Tensor tensor(const Data& data, const Options& options);
+
+/// A copy of `count` elements of `dtype` in host memory.
+Tensor from_bytes(const void* data, int64_t count, DType dtype, const Dims& sizes, Device device);
+
+/// A copy of elements in host memory; their number is the product of sizes. T is any type that a DType stores.
+template <class T>
+Tensor from_data(const T* data, const Dims& sizes, Device device = default_device()) {
+  return from_bytes(data, checked_numel(sizes), dtype_of<T>, sizes, device);
+}
+template <class T>
+Tensor from_data(const std::vector<T>& data, const Dims& sizes, Device device = default_device()) {
+  if constexpr (std::is_same_v<T, bool>) {  // std::vector<bool> has no array of bool inside
+    const std::vector<uint8_t> bytes(data.begin(), data.end());
+    return from_bytes(bytes.data(), static_cast<int64_t>(bytes.size()), kBool, sizes, device);
+  } else {
+    return from_bytes(data.data(), static_cast<int64_t>(data.size()), dtype_of<T>, sizes, device);
+  }
+}
+template <class T>
+Tensor from_data(const std::vector<T>& data, Device device = default_device()) {
+  return from_data(data, {static_cast<int64_t>(data.size())}, device);
+}
+
+/// A tensor over memory of the caller's, which stays valid until `deleter(data)` is called, once, when the last view is gone.
+/// Strides are row-major unless given, in elements and >= 0.
+Tensor from_blob(void* data, const Dims& sizes, const Options& options = {}, std::function<void(void*)> deleter = {});
+Tensor from_blob(void* data, const Dims& sizes, const Dims& strides, const Options& options = {}, std::function<void(void*)> deleter = {});
 
 /// A 0-d CPU tensor that stands for a number in recorded calls: it promotes by kind alone.
 Tensor wrapped_number(const Scalar& value);

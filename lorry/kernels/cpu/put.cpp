@@ -4,7 +4,6 @@
 // meet at one address; in a bound one only the index tells them apart, and two may meet. Threads share out the free coordinates,
 // and every thread walks all bound coordinates in row-major order: no atomics, no locks, and the same sums for any team.
 
-#include <cmath>
 #include <cstring>
 
 #include "lorry/device/cpu/team.h"
@@ -32,30 +31,6 @@ struct Add {
     }
   }
 };
-struct Multiply {
-  template <class T>
-  T operator()(T here, T come) const {
-    if constexpr (std::is_same_v<T, bool>) {
-      return here && come;
-    } else {
-      return static_cast<T>(here * come);
-    }
-  }
-};
-// A NaN on either side wins.
-struct Minimum {
-  template <class T>
-  T operator()(T here, T come) const {
-    return here != here || here < come ? here : come;
-  }
-};
-struct Maximum {
-  template <class T>
-  T operator()(T here, T come) const {
-    return here != here || here > come ? here : come;
-  }
-};
-
 struct Plan {
   Iteration free, bound;  // operands: target, source, index
   int64_t size, step;
@@ -140,18 +115,7 @@ void put(const PutArgs& args, Stream) {
     visit_size(size_of(args.target.dtype), [&]<class Word>(Type<Word>) { put_all<Word>(args, Assign{}); });
     return;
   }
-  visit(args.target.dtype, [&]<class T>(Type<T>) {
-    switch (args.combine) {
-      case Combine::add:
-        return put_all<T>(args, Add{});
-      case Combine::multiply:
-        return put_all<T>(args, Multiply{});
-      case Combine::minimum:
-        return put_all<T>(args, Minimum{});
-      default:
-        return put_all<T>(args, Maximum{});
-    }
-  });
+  visit(args.target.dtype, [&]<class T>(Type<T>) { put_all<T>(args, Add{}); });
 }
 
 }  // namespace lorry::kernels::cpu

@@ -1,0 +1,124 @@
+// Factories that fill: constants, sequences, identity and one-hot matrices, triangles.
+
+#include <cmath>
+
+#include "lorry/ops/array.h"
+#include "lorry/ops/creation.h"
+#include "lorry/ops/door.h"
+#include "lorry/ops/views.h"
+
+namespace lorry {
+
+Tensor zeros(const Dims& sizes, const Options& options) { return empty(sizes, options).zero_(); }
+Tensor ones(const Dims& sizes, const Options& options) { return full(sizes, 1, options); }
+Tensor full(const Dims& sizes, const Scalar& value) { return full(sizes, value, {.dtype = value.dtype()}); }
+Tensor full(const Dims& sizes, const Scalar& value, const Options& options) { return empty(sizes, options).fill_(value); }
+Tensor zeros_like(const Tensor& x, std::optional<DType> dtype) { return empty_like(x, dtype.value_or(x.dtype())).zero_(); }
+Tensor ones_like(const Tensor& x, std::optional<DType> dtype) { return full_like(x, 1, dtype); }
+Tensor full_like(const Tensor& x, const Scalar& value, std::optional<DType> dtype) { return empty_like(x, dtype.value_or(x.dtype())).fill_(value); }
+
+namespace {
+
+/// The number of steps from start that stay before end.
+int64_t count_steps(double start, double end, double step) {
+  require<ValueError>(std::isfinite(start) && std::isfinite(end) && step != 0 && !std::isnan(step),
+                      "arange: bounds must be finite and step not 0; got start {}, end {}, step {}", start, end, step);
+  require<ValueError>(step > 0 ? end >= start : end <= start, "arange: step leads away from end; got start {}, end {}, step {}", start, end, step);
+  const double count = std::ceil((end - start) / step);
+  require<ShapeError>(count < 0x1p60, "arange: too many elements; got start {}, end {}, step {}", start, end, step);
+  return static_cast<int64_t>(count);
+}
+
+/// The same for whole numbers, where f64 would lose the low bits.
+int64_t count_steps(int64_t start, int64_t end, int64_t step) {
+  require<ValueError>(step != 0, "arange: step must not be 0; got start {}, end {}", start, end);
+  require<ValueError>(step > 0 ? end >= start : end <= start, "arange: step leads away from end; got start {}, end {}, step {}", start, end, step);
+  const uint64_t distance = step > 0 ? static_cast<uint64_t>(end) - static_cast<uint64_t>(start) : static_cast<uint64_t>(start) - static_cast<uint64_t>(end);
+  const uint64_t stride = step > 0 ? static_cast<uint64_t>(step) : uint64_t{0} - static_cast<uint64_t>(step);
+  const uint64_t count = distance / stride + (distance % stride != 0 ? 1 : 0);
+  require<ShapeError>(count < uint64_t{1} << 60, "arange: too many elements; got start {}, end {}, step {}", start, end, step);
+  return static_cast<int64_t>(count);
+}
+
+DType natural(const Scalar& a, const Scalar& b, const Scalar& c) { return a.is_floating() || b.is_floating() || c.is_floating() ? kF32 : kI64; }
+
+}  // namespace
+
+Tensor arange(const Scalar& end) { return arange(0, end, 1); }
+Tensor arange(const Scalar& end, const Options& options) { return arange(0, end, 1, options); }
+Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step) { return arange(start, end, step, {.dtype = natural(start, end, step)}); }
+Tensor arange(const Scalar& start, const Scalar& end, const Options& options) { return arange(start, end, 1, options); }
+
+Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, const Options& options) {
+  require<DTypeError>(options.dtype != kBool, "arange: a sequence of bool makes no sense; got dtype bool; expected a number type");
+  const bool whole = natural(start, end, step) == kI64;
+  const int64_t count =
+      whole ? count_steps(start.to<int64_t>(), end.to<int64_t>(), step.to<int64_t>()) : count_steps(start.to<double>(), end.to<double>(), step.to<double>());
+  const Tensor out = empty({count}, options);
+  const auto& kernels = *backend(out, "arange").creation;
+  if (whole) {
+    kernels.arange_integral(array(out), start.to<int64_t>(), step.to<int64_t>(), current_stream(options.device));
+  } else {
+    kernels.arange_floating(array(out), start.to<double>(), step.to<double>(), current_stream(options.device));
+  }
+  return out;
+}
+
+Tensor linspace(double start, double end, int64_t steps, const Options& options) {
+  require<ValueError>(steps >= 0, "linspace: negative number of steps; got {}", steps);
+  const Tensor out = empty({steps}, options);
+  backend(out, "linspace").creation->linspace(array(out), start, end, current_stream(options.device));
+  return out;
+}
+
+Tensor eye(int64_t n, const Options& options) { return eye(n, n, options); }
+
+Tensor eye(int64_t n, int64_t m, const Options& options) {
+  const Tensor out = zeros({n, m}, options);
+  diagonal(out).fill_(1);
+  return out;
+}
+
+Tensor one_hot(const Tensor& x, int64_t num_classes) {
+  require_defined(x, "one_hot", "x");
+  require<DTypeError>(x.dtype() == kI64, "one_hot: class numbers must be i64; got {}", x);
+  require<ValueError>(num_classes >= -1 && (num_classes > 0 || x.numel() > 0),
+                      "one_hot: the number of classes cannot be told; got num_classes {} for {}; expected a positive number", num_classes, x);
+  const int64_t classes = num_classes > 0 ? num_classes : x.max().item<int64_t>() + 1;
+  Dims sizes = x.sizes();
+  sizes.push_back(std::max<int64_t>(classes, 0));
+  return zeros(sizes, {kI64, x.device()}).scatter_(-1, unsqueeze(x, -1), 1);
+}
+
+namespace {
+
+Tensor triangle(Op op, const Tensor& x, int64_t diagonal) {
+  require_defined(x, name(op), "x");
+  require<ShapeError>(x.dim() >= 2, "{}: a matrix is needed; got {}; expected at least 2 dimensions", name(op), x);
+  return door::call(
+      op, {&x},
+      [&] {
+        const Tensor out = empty(x.sizes(), x.options());
+        const int64_t rows = x.size(-2), columns = x.size(-1);
+        // Diagonals beyond the corners select the same elements as the corners' own.
+        backend(x, name(op)).creation->triangle(array(out), array(x), std::clamp(diagonal, -rows, columns), op == Op::triu, current_stream(x.device()));
+        return out;
+      },
+      diagonal);
+}
+
+const Tensor& triangle_(Op op, const Tensor& x, int64_t diagonal) {
+  return door::call_in_place(
+      op, x, {}, [&] { x.copy_(triangle(op, x, diagonal)); }, diagonal);
+}
+
+}  // namespace
+
+Tensor tril(const Tensor& x, int64_t diagonal) { return triangle(Op::tril, x, diagonal); }
+Tensor triu(const Tensor& x, int64_t diagonal) { return triangle(Op::triu, x, diagonal); }
+Tensor Tensor::tril(int64_t diagonal) const { return triangle(Op::tril, *this, diagonal); }
+Tensor Tensor::triu(int64_t diagonal) const { return triangle(Op::triu, *this, diagonal); }
+const Tensor& Tensor::tril_(int64_t diagonal) const { return triangle_(Op::tril, *this, diagonal); }
+const Tensor& Tensor::triu_(int64_t diagonal) const { return triangle_(Op::triu, *this, diagonal); }
+
+}  // namespace lorry

@@ -1,0 +1,76 @@
+// Factories whose values or memory come from the host program.
+
+#include <cstring>
+
+#include "lorry/ops/array.h"
+#include "lorry/ops/creation.h"
+
+namespace lorry {
+
+Data::Data(std::initializer_list<Data> list) {
+  sizes_.push_back(static_cast<int64_t>(list.size()));
+  const Data* first = list.begin();
+  for (const Data& item : list) {
+    require<ShapeError>(item.sizes_ == first->sizes_, "tensor: nested lists differ in shape; got {} beside {}; expected all alike", item.sizes_, first->sizes_);
+    values_.insert(values_.end(), item.values_.begin(), item.values_.end());
+  }
+  if (first != list.end())
+    for (const int64_t size : first->sizes_) sizes_.push_back(size);
+}
+
+Tensor tensor(const Data& data) {
+  DType dtype = data.values().empty() ? kF32 : kBool;
+  for (const Scalar& v : data.values()) dtype = promote(dtype, v.dtype());
+  return tensor(data, {.dtype = dtype});
+}
+
+Tensor tensor(const Data& data, const Options& options) {
+  const Tensor host = empty(data.sizes(), {options.dtype, kCPU});
+  visit(options.dtype, [&]<class T>(Type<T>) {
+    T* to = static_cast<T*>(host.data_ptr());
+    for (const Scalar& v : data.values()) {
+      if constexpr (std::is_same_v<Accumulate<T>, T>) {
+        *to++ = v.to<T>();
+      } else {
+        *to++ = T(v.to<float>());
+      }
+    }
+  });
+  return host.to(options.device);
+}
+
+Tensor from_bytes(const void* data, int64_t count, DType dtype, const Dims& sizes, Device device) {
+  require<ShapeError>(checked_numel(sizes) == count, "from_data: sizes do not fit; got {} for {} elements", sizes, count);
+  const Tensor host = empty(sizes, {dtype, kCPU});
+  if (count > 0) std::memcpy(host.data_ptr(), data, static_cast<size_t>(host.nbytes()));
+  return host.to(device);
+}
+
+Tensor from_blob(void* data, const Dims& sizes, const Options& options, std::function<void(void*)> deleter) {
+  return from_blob(data, sizes, Layout::contiguous(sizes).stride_list(), options, std::move(deleter));
+}
+
+Tensor from_blob(void* data, const Dims& sizes, const Dims& strides, const Options& options, std::function<void(void*)> deleter) {
+  for (const int64_t s : strides) require<ShapeError>(s >= 0, "from_blob: negative stride; got {}; expected every stride >= 0", strides);
+  const Layout layout = Layout::strided(sizes, strides);
+  require<ValueError>(data != nullptr || layout.numel() == 0, "from_blob: null address; got sizes {}", sizes);
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  require<ValueError>(address % static_cast<uintptr_t>(size_of(options.dtype)) == 0, "from_blob: address is not aligned for {}; got {:#x}", options.dtype,
+                      address);
+  struct Owner {
+    std::function<void(void*)> deleter;
+    void* data;
+  };
+  auto owner = std::make_unique<Owner>(std::move(deleter), data);
+  auto storage = Storage::foreign(
+      options.device, data, layout.extent() * size_of(options.dtype),
+      [](void* context) {
+        const std::unique_ptr<Owner> last(static_cast<Owner*>(context));
+        if (last->deleter) last->deleter(last->data);
+      },
+      owner.get());
+  owner.release();
+  return Tensor(make_counted<TensorNode>(std::move(storage), layout, 0, options.dtype));
+}
+
+}  // namespace lorry

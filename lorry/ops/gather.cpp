@@ -1,0 +1,164 @@
+// gather, scatter and their kin: one index for each element of the result.
+
+#include "lorry/base/bell.h"
+#include "lorry/ops/creation.h"
+#include "lorry/ops/door.h"
+#include "lorry/ops/index_support.h"
+#include "lorry/ops/views.h"
+
+namespace lorry {
+namespace indexing {
+
+Tensor positions(const Tensor& index, const char* where) {
+  require_defined(index, where, "index");
+  require<DTypeError>(index.dtype() == kI64 || index.dtype() == kI32, "{}: dtype cannot index; got index: {}; expected i64 or i32", where, index);
+  return index.to(kI64);
+}
+
+void check(const Tensor& index, int64_t low, int64_t size, int64_t dim, const char* where) {
+  const kernels::OutOfRange bad = backend(index, where).indexing->check(array(index), low, size, current_stream(index.device()));
+  if (bad.position < 0) return;
+  Dims at = index.sizes();
+  int64_t rest = bad.position;
+  for (int d = at.size() - 1; d >= 0; --d) {
+    const int64_t extent = at[d];
+    at[d] = rest % extent;
+    rest /= extent;
+  }
+  raise<IndexError>("{}: index out of range; got {} at {} for dimension {} of size {}; expected {} to {}", where, bad.value, at, dim, size, low, size - 1);
+}
+
+Tensor apart(const Tensor& source, const Tensor& target, const char* where) {
+  if (source.numel() == 0 ||
+      !spans_overlap(source.data_ptr(), source.layout(), size_of(source.dtype()), target.data_ptr(), target.layout(), size_of(target.dtype())))
+    return source;
+  bell::ring(bell::Event::hidden_copy, where, "the source shares memory with the written tensor and is copied first");
+  return source.clone();
+}
+
+Layout with_sizes(const Layout& layout, const Dims& sizes, int without_stride) {
+  Layout out = layout;
+  for (int d = 0; d < out.rank; ++d) out.sizes[d] = sizes[d];
+  if (without_stride >= 0) out.strides[without_stride] = 0;
+  return out;
+}
+
+namespace {
+
+/// A number counts as a vector of one.
+Tensor at_least_1d(const Tensor& x) { return x.dim() == 0 ? unsqueeze(x, 0) : x; }
+
+/// dim of a gather-like call, after its shapes have been checked.
+int gather_dim(const Tensor& x, int64_t dim, const Tensor& index, const char* where) {
+  require_defined(x, where, "x");
+  require_defined(index, where, "index");
+  require_same_device(x, index, where);
+  const int d = wrap_dim(dim, x.layout().rank, where);
+  require<ShapeError>(std::max<int64_t>(x.dim(), 1) == std::max<int64_t>(index.dim(), 1) || index.numel() == 0,
+                      "{}: ranks differ; got x: {}, index: {}; expected equal ranks", where, x, index);
+  if (index.numel() == 0) return d;
+  for (int i = 0; i < std::min(x.layout().rank, index.layout().rank); ++i)
+    require<ShapeError>(i == d || index.layout().sizes[i] <= x.layout().sizes[i],
+                        "{}: index is larger than x; got x: {}, index: {}; expected no size above x's except in dimension {}", where, x, index, d);
+  return d;
+}
+
+/// self (op)= source at index along dim, all checked but the index.
+void put(const Tensor& self_in, int d, const Tensor& index_in, const Tensor& source_in, kernels::Combine combine, const char* where) {
+  if (index_in.numel() == 0) return;
+  const Tensor self = at_least_1d(self_in), index = at_least_1d(index_in), source = at_least_1d(source_in);
+  const int64_t size = self.layout().sizes[d];
+  check(index, 0, size, d, where);
+  const Dims sizes = index.sizes();
+  backend(self, where)
+      .indexing->put({.target = restrided(self, with_sizes(self.layout(), sizes, d)),
+                      .source = restrided(source, with_sizes(source.layout(), sizes)),
+                      .index = array(index),
+                      .size = size,
+                      .step = self.layout().strides[d],
+                      .combine = combine},
+                     current_stream(self.device()));
+}
+
+const Tensor& scatter_(Op op, const Tensor& self, int64_t dim, const Tensor& index_in, const Tensor& source_in) {
+  const char* where = name(op);
+  const int d = gather_dim(self, dim, index_in, where);
+  const Tensor index = positions(index_in, where);
+  require_same_device(self, source_in, where);
+  require_same_dtype(self, source_in, where);
+  const Dims wanted = index.sizes();
+  bool covers = index.numel() == 0 || std::max<int64_t>(source_in.dim(), 1) == std::max<int64_t>(index.dim(), 1);
+  for (int i = 0; covers && i < std::min(source_in.layout().rank, wanted.size()); ++i) covers = wanted[i] <= source_in.layout().sizes[i] || index.numel() == 0;
+  require<ShapeError>(covers, "{}: source does not cover index; got index: {}, source: {}; expected every size of index <= source's", where, index, source_in);
+  return door::call_in_place(
+      op, self, {&index, &source_in},
+      [&] {
+        put(self, d, apart(index, self, where), apart(source_in, self, where), op == Op::scatter ? kernels::Combine::assign : kernels::Combine::add, where);
+      },
+      static_cast<int64_t>(d));
+}
+
+/// A number as a source for every index.
+Tensor number_like(const Tensor& self, const Scalar& value, const Dims& sizes) { return full({}, value, self.options()).expand(sizes); }
+
+}  // namespace
+}  // namespace indexing
+
+Tensor gather(const Tensor& x, int64_t dim, const Tensor& index_in) {
+  const int d = indexing::gather_dim(x, dim, index_in, "gather");
+  const Tensor index = indexing::positions(index_in, "gather");
+  return door::call(
+      Op::gather, {&x, &index},
+      [&] {
+        const Tensor out = empty(index.sizes(), x.options());
+        if (out.numel() == 0) return out;
+        const Tensor from = indexing::at_least_1d(x), at = indexing::at_least_1d(index), to = indexing::at_least_1d(out);
+        indexing::check(at, 0, from.layout().sizes[d], d, "gather");
+        backend(x, "gather")
+            .indexing->take({.out = array(to),
+                             .source = indexing::restrided(from, indexing::with_sizes(from.layout(), at.sizes(), d)),
+                             .index = array(at),
+                             .size = from.layout().sizes[d],
+                             .step = from.layout().strides[d]},
+                            current_stream(x.device()));
+        return out;
+      },
+      static_cast<int64_t>(d));
+}
+
+Tensor take_along_dim(const Tensor& x, const Tensor& index, std::optional<int64_t> dim) {
+  require_defined(x, "take_along_dim", "x");
+  const Tensor at = indexing::positions(index, "take_along_dim");
+  if (!dim) return take_along_dim(ravel(x), ravel(at), 0);
+  require<ShapeError>(x.dim() == at.dim(), "take_along_dim: ranks differ; got x: {}, index: {}; expected equal ranks", x, index);
+  const int d = wrap_dim(*dim, x.layout().rank, "take_along_dim");
+  Dims ours = x.sizes(), theirs = at.sizes();
+  const int64_t size = x.dim() == 0 ? 1 : ours[d], count = x.dim() == 0 ? 1 : theirs[d];
+  if (x.dim() > 0) ours[d] = theirs[d] = 1;
+  Dims common = broadcast(ours, theirs, "take_along_dim"), from = common, to = common;
+  if (x.dim() > 0) {
+    from[d] = size;
+    to[d] = count;
+  }
+  indexing::check(at, -size, size, d, "take_along_dim");
+  return gather(expand(x, from), d, expand(at.remainder(size == 0 ? 1 : size), to));
+}
+
+const Tensor& Tensor::scatter_(int64_t dim, const Tensor& index, const Operand& source) const {
+  if (source.tensor() != nullptr) return indexing::scatter_(Op::scatter, *this, dim, index, *source.tensor());
+  require_defined(*this, "scatter", "self");
+  require_defined(index, "scatter", "index");
+  return indexing::scatter_(Op::scatter, *this, dim, index, indexing::number_like(*this, source.scalar(), index.sizes()));
+}
+const Tensor& Tensor::scatter_add_(int64_t dim, const Tensor& index, const Tensor& source) const {
+  return indexing::scatter_(Op::scatter_add, *this, dim, index, source);
+}
+
+Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source) { return x.clone().scatter_(dim, index, source); }
+Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) { return x.clone().scatter_add_(dim, index, source); }
+Tensor Tensor::gather(int64_t dim, const Tensor& index) const { return lorry::gather(*this, dim, index); }
+Tensor Tensor::scatter(int64_t dim, const Tensor& index, const Operand& source) const { return lorry::scatter(*this, dim, index, source); }
+Tensor Tensor::scatter_add(int64_t dim, const Tensor& index, const Tensor& source) const { return lorry::scatter_add(*this, dim, index, source); }
+Tensor Tensor::take_along_dim(const Tensor& index, std::optional<int64_t> dim) const { return lorry::take_along_dim(*this, index, dim); }
+
+}  // namespace lorry

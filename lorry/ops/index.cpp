@@ -1,0 +1,183 @@
+// Indexing by tensors: the primitive operators index and index_put.
+//
+// With an index for some dimensions and none for the others, the result has the shape
+//   before + B + after   when the indexed dimensions are neighbours,
+//   B + before + after   when others stand between them,
+// where B is the broadcast shape of the indices and before/after are the sizes of the dimensions without one (NumPy's rule). A
+// plan brings both to one walk over the result's shape in which the indexed operand has stride 0 along B.
+
+#include <algorithm>
+
+#include "lorry/ops/creation.h"
+#include "lorry/ops/door.h"
+#include "lorry/ops/index_support.h"
+#include "lorry/ops/views.h"
+
+namespace lorry {
+namespace {
+
+struct Plan {
+  Dims sizes;            ///< of the result
+  Layout source;         ///< the indexed tensor, walked over them
+  kernels::Array index;  ///< the same for the positions
+  int64_t size = 0, step = 0;
+  Tensor keep;  ///< owns what `index` points to
+};
+
+/// The defined indices as i64, every one checked against its dimension.
+std::vector<Tensor> checked(const Tensor& x, const std::vector<Tensor>& indices, const char* where) {
+  require<IndexError>(static_cast<int64_t>(indices.size()) <= x.dim(), "{}: too many indices; got {} for {}", where, indices.size(), x);
+  std::vector<Tensor> out(indices.size());
+  bool any = false;
+  for (size_t d = 0; d < indices.size(); ++d) {
+    if (!indices[d].defined()) continue;
+    out[d] = indexing::positions(indices[d], where);
+    require_same_device(x, out[d], where);
+    any = true;
+  }
+  require<IndexError>(any, "{}: no index given for {}", where, x);
+  return out;
+}
+
+Plan plan(const Tensor& x, const std::vector<Tensor>& indices, const char* where) {
+  Dims common;
+  FixedVector<int, kMaxRank> indexed;
+  for (int d = 0; d < static_cast<int>(indices.size()); ++d) {
+    const Tensor& index = indices[static_cast<size_t>(d)];
+    if (!index.defined()) continue;
+    common = broadcast(common, index.sizes(), where);
+    indexed.push_back(d);
+  }
+  for (const int d : indexed) {
+    const int64_t size = x.layout().sizes[d];
+    // Without any position there is nothing to check, and an index into an empty dimension is only wrong when it is used.
+    if (checked_numel(common) > 0) indexing::check(indices[static_cast<size_t>(d)], -size, size, d, where);
+  }
+  const bool neighbours = indexed.back() - indexed[0] + 1 == indexed.size();
+  const int before = neighbours ? indexed[0] : 0;
+
+  Plan p;
+  Layout at;  // of the positions: moves along B only
+  const Layout b = Layout::contiguous(common);
+  const auto push = [&](int64_t size, int64_t source_stride, int64_t index_stride) {
+    p.sizes.push_back(size);
+    const int i = p.sizes.size() - 1;
+    p.source.sizes[i] = at.sizes[i] = size;
+    p.source.strides[i] = source_stride;
+    at.strides[i] = index_stride;
+    p.source.rank = at.rank = i + 1;
+  };
+  Layout alone = b;  // strides of a single index over B; several are flattened into a contiguous one
+  if (indexed.size() == 1) alone = expand(indices[static_cast<size_t>(indexed[0])].layout(), common, where);
+  for (int d = 0; d < before; ++d) push(x.layout().sizes[d], x.layout().strides[d], 0);
+  for (int d = 0; d < b.rank; ++d) push(b.sizes[d], 0, alone.strides[d]);
+  for (int d = before; d < x.layout().rank; ++d)
+    if (!indexed.contains(d)) push(x.layout().sizes[d], x.layout().strides[d], 0);
+
+  if (indexed.size() == 1) {
+    p.keep = indices[static_cast<size_t>(indexed[0])];
+    p.size = x.layout().sizes[indexed[0]];
+    p.step = x.layout().strides[indexed[0]];
+  } else {
+    p.keep = empty(common, {kI64, x.device()});
+    kernels::IndexTerm terms[kMaxRank];
+    int count = 0;
+    for (const int d : indexed) {
+      const Tensor& index = indices[static_cast<size_t>(d)];
+      terms[count++] = {indexing::restrided(index, expand(index.layout(), common, where)), x.layout().sizes[d], x.layout().strides[d]};
+    }
+    if (p.keep.numel() > 0) backend(x, where).indexing->flatten(array(p.keep), terms, count, current_stream(x.device()));
+    p.step = 1;
+  }
+  p.index = indexing::restrided(p.keep, at);
+  return p;
+}
+
+/// x (undefined or not) and the indices as inputs of a call, one slot a dimension of x.
+std::vector<Tensor> inputs_of(const Tensor& x, const std::vector<Tensor>& indices, const Tensor& values) {
+  std::vector<Tensor> inputs;
+  if (x.defined()) inputs.push_back(x);
+  inputs.insert(inputs.end(), indices.begin(), indices.end());
+  if (values.defined()) inputs.push_back(values);
+  return inputs;
+}
+
+}  // namespace
+
+Tensor index(const Tensor& x, const std::vector<Tensor>& given) {
+  require_defined(x, "index", "x");
+  const std::vector<Tensor> indices = checked(x, given, "index");
+  const std::vector<Tensor> inputs = inputs_of(x, indices, {});
+  return door::call(Op::index, inputs, [&] {
+    const Plan p = plan(x, indices, "index");
+    const Tensor out = empty(p.sizes, x.options());
+    if (out.numel() > 0)
+      backend(x, "index")
+          .indexing->take({.out = array(out), .source = indexing::restrided(x, p.source), .index = p.index, .size = p.size, .step = p.step},
+                          current_stream(x.device()));
+    return out;
+  });
+}
+
+const Tensor& index_put_(const Tensor& x, const std::vector<Tensor>& given, const Tensor& values, bool accumulate) {
+  require_defined(x, "index_put", "self");
+  require_defined(values, "index_put", "values");
+  require_same_device(x, values, "index_put");
+  indexing::require_same_dtype(x, values, "index_put");
+  const std::vector<Tensor> indices = checked(x, given, "index_put");
+  const std::vector<Tensor> inputs = inputs_of({}, indices, values);
+  return door::call_in_place(
+      Op::index_put, x, inputs,
+      [&] {
+        std::vector<Tensor> safe;
+        for (const Tensor& i : indices) safe.push_back(i.defined() ? indexing::apart(i, x, "index_put") : i);
+        const Plan p = plan(x, safe, "index_put");
+        const Tensor from = indexing::apart(values, x, "index_put");
+        const Layout source = expand(from.layout(), p.sizes, "index_put");
+        if (source.numel() > 0)
+          backend(x, "index_put")
+              .indexing->put({.target = indexing::restrided(x, p.source),
+                              .source = indexing::restrided(from, source),
+                              .index = p.index,
+                              .size = p.size,
+                              .step = p.step,
+                              .combine = accumulate ? kernels::Combine::add : kernels::Combine::assign},
+                             current_stream(x.device()));
+      },
+      accumulate);
+}
+
+Tensor index_put(const Tensor& x, const std::vector<Tensor>& indices, const Tensor& values, bool accumulate) {
+  const Tensor out = x.clone();
+  index_put_(out, indices, values, accumulate);
+  return out;
+}
+
+Tensor nonzero(const Tensor& x) {
+  require_defined(x, "nonzero", "x");
+  return door::call(Op::nonzero, {&x}, [&] {
+    const Tensor from = x.contiguous();
+    const auto& kernels = *backend(x, "nonzero").indexing;
+    const Stream stream = current_stream(x.device());
+    const int64_t count = kernels.count_nonzero(array(from), stream);
+    const Tensor out = empty({count, x.dim()}, {kI64, x.device()});
+    if (out.numel() > 0) kernels.nonzero(array(out), array(from), stream);
+    return out;
+  });
+}
+
+std::vector<Tensor> where(const Tensor& condition) { return unbind(nonzero(condition.dim() == 0 ? unsqueeze(condition, 0) : condition), 1); }
+
+Tensor masked_select(const Tensor& x, const Tensor& mask) {
+  require_defined(x, "masked_select", "x");
+  require_defined(mask, "masked_select", "mask");
+  require<DTypeError>(mask.dtype() == kBool, "masked_select: mask is not boolean; got {}", mask);
+  const Dims common = broadcast(x.sizes(), mask.sizes(), "masked_select");
+  const Tensor from = expand(x, common), chosen = expand(mask, common);
+  return common.empty() ? index(unsqueeze(from, 0), where(chosen)) : index(from, where(chosen));
+}
+
+Tensor Tensor::nonzero() const { return lorry::nonzero(*this); }
+Tensor Tensor::masked_select(const Tensor& mask) const { return lorry::masked_select(*this, mask); }
+
+}  // namespace lorry

@@ -1,0 +1,129 @@
+// index_select, index_add, index_copy, index_fill: one index for each slice along a dimension.
+
+#include "lorry/ops/creation.h"
+#include "lorry/ops/door.h"
+#include "lorry/ops/index_support.h"
+#include "lorry/ops/views.h"
+
+namespace lorry {
+namespace {
+
+/// A call on slices: x and the source of rank at least 1, the index a vector.
+struct Rows {
+  int dim;
+  Tensor index;
+};
+
+Rows rows(const Tensor& x, int64_t dim, const Tensor& index, const char* where) {
+  require_defined(x, where, "x");
+  Tensor at = indexing::positions(index, where);
+  require_same_device(x, at, where);
+  require<ShapeError>(at.dim() <= 1, "{}: index is not a vector; got {}; expected at most 1 dimension", where, index);
+  return {wrap_dim(dim, x.layout().rank, where), at.dim() == 0 ? unsqueeze(at, 0) : at};
+}
+
+/// The vector of positions, walked along `dim` of `sizes`.
+kernels::Array along(const Tensor& index, int dim, const Dims& sizes) {
+  Layout layout = Layout::contiguous(sizes);
+  for (int d = 0; d < layout.rank; ++d) layout.strides[d] = d == dim ? index.layout().strides[0] : 0;
+  return indexing::restrided(index, layout);
+}
+
+/// x's sizes with `count` in `dim`; a number counts as a vector of one.
+Dims sizes_with(const Tensor& x, int dim, int64_t count) {
+  Dims sizes = x.dim() == 0 ? Dims{1} : x.sizes();
+  sizes[dim] = count;
+  return sizes;
+}
+
+Layout at_least_1d(const Tensor& x) { return x.dim() == 0 ? Layout::contiguous({1}) : x.layout(); }
+
+void put(const Tensor& self, const Rows& r, const Tensor& source, const Layout& source_layout, kernels::Combine combine, const char* where) {
+  const Layout layout = at_least_1d(self);
+  const Dims sizes = sizes_with(self, r.dim, r.index.numel());
+  backend(self, where)
+      .indexing->put({.target = indexing::restrided(self, indexing::with_sizes(layout, sizes, r.dim)),
+                      .source = indexing::restrided(source, source_layout),
+                      .index = along(r.index, r.dim, sizes),
+                      .size = layout.sizes[r.dim],
+                      .step = layout.strides[r.dim],
+                      .combine = combine},
+                     current_stream(self.device()));
+}
+
+const Tensor& put_rows(Op op, const Tensor& self, int64_t dim, const Tensor& index, const Tensor& source) {
+  const char* where = name(op);
+  const Rows r = rows(self, dim, index, where);
+  require_defined(source, where, "source");
+  require_same_device(self, source, where);
+  indexing::require_same_dtype(self, source, where);
+  const Dims wanted = sizes_with(self, r.dim, r.index.numel()), given = source.dim() == 0 ? Dims{1} : source.sizes();
+  require<ShapeError>(given == wanted, "{}: source does not fit; got self: {}, index: {}, source: {}; expected source sizes {}", where, self, index, source,
+                      wanted);
+  return door::call_in_place(
+      op, self, {&r.index, &source},
+      [&] {
+        indexing::check(r.index, 0, at_least_1d(self).sizes[r.dim], r.dim, where);
+        const Tensor from = indexing::apart(source, self, where);
+        put(self, {r.dim, indexing::apart(r.index, self, where)}, from, at_least_1d(from),
+            op == Op::index_add ? kernels::Combine::add : kernels::Combine::assign, where);
+      },
+      static_cast<int64_t>(r.dim));
+}
+
+}  // namespace
+
+Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index) {
+  const Rows r = rows(x, dim, index, "index_select");
+  return door::call(
+      Op::index_select, {&x, &r.index},
+      [&] {
+        const Layout layout = at_least_1d(x);
+        indexing::check(r.index, 0, layout.sizes[r.dim], r.dim, "index_select");
+        const Dims sizes = sizes_with(x, r.dim, r.index.numel());
+        require<ShapeError>(x.dim() > 0 || r.index.numel() == 1, "index_select: a number has one element to select; got {} with index {}", x, index);
+        const Tensor out = empty(x.dim() == 0 ? Dims() : sizes, x.options());
+        backend(x, "index_select")
+            .indexing->take({.out = indexing::restrided(out, at_least_1d(out)),
+                             .source = indexing::restrided(x, indexing::with_sizes(layout, sizes, r.dim)),
+                             .index = along(r.index, r.dim, sizes),
+                             .size = layout.sizes[r.dim],
+                             .step = layout.strides[r.dim]},
+                            current_stream(x.device()));
+        return out;
+      },
+      static_cast<int64_t>(r.dim));
+}
+
+const Tensor& Tensor::index_add_(int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha) const {
+  const bool plain = alpha.is_floating() ? alpha.to<double>() == 1 : alpha.to<int64_t>() == 1;
+  return put_rows(Op::index_add, *this, dim, index, plain ? source : source.mul(alpha).to(source.dtype()));
+}
+const Tensor& Tensor::index_copy_(int64_t dim, const Tensor& index, const Tensor& source) const { return put_rows(Op::index_copy, *this, dim, index, source); }
+const Tensor& Tensor::index_fill_(int64_t dim, const Tensor& index, const Scalar& value) const {
+  const Rows r = rows(*this, dim, index, "index_fill");
+  return door::call_in_place(
+      Op::index_fill, *this, {&r.index},
+      [&] {
+        const int64_t size = at_least_1d(*this).sizes[r.dim];
+        indexing::check(r.index, -size, size, r.dim, "index_fill");
+        const Tensor number = full({}, value, options());
+        put(*this, {r.dim, indexing::apart(r.index, *this, "index_fill")}, number,
+            lorry::expand(number.layout(), sizes_with(*this, r.dim, r.index.numel()), "index_fill"), kernels::Combine::assign, "index_fill");
+      },
+      static_cast<int64_t>(r.dim), value);
+}
+
+Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha) {
+  return x.clone().index_add_(dim, index, source, alpha);
+}
+Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) { return x.clone().index_copy_(dim, index, source); }
+Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& index, const Scalar& value) { return x.clone().index_fill_(dim, index, value); }
+Tensor Tensor::index_select(int64_t dim, const Tensor& index) const { return lorry::index_select(*this, dim, index); }
+Tensor Tensor::index_add(int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha) const {
+  return lorry::index_add(*this, dim, index, source, alpha);
+}
+Tensor Tensor::index_copy(int64_t dim, const Tensor& index, const Tensor& source) const { return lorry::index_copy(*this, dim, index, source); }
+Tensor Tensor::index_fill(int64_t dim, const Tensor& index, const Scalar& value) const { return lorry::index_fill(*this, dim, index, value); }
+
+}  // namespace lorry

@@ -1,0 +1,241 @@
+#include "lorry/ops/joining.h"
+
+#include "lorry/ops/array.h"
+#include "lorry/ops/creation.h"
+#include "lorry/ops/door.h"
+#include "lorry/ops/indexing.h"
+#include "lorry/ops/views.h"
+
+namespace lorry {
+namespace {
+
+void copy_into(const Tensor& to, const Tensor& from) { backend(to, "cat").copy->copy(array(to), array(from), current_stream(to.device())); }
+
+/// PyTorch's old rule: a vector without elements joins with anything.
+bool ignored(const Tensor& x) { return x.dim() == 1 && x.numel() == 0; }
+
+}  // namespace
+
+Tensor cat(std::span<const Tensor> tensors, int64_t dim) {
+  require<ValueError>(!tensors.empty(), "cat: no tensors given; expected at least one");
+  const Tensor* model = nullptr;  // the first that counts
+  DType dtype{};
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& x = tensors[i];
+    require_defined(x, "cat", "a tensor");
+    require_same_device(tensors[0], x, "cat");
+    require<ShapeError>(x.dim() > 0, "cat: a tensor of rank 0 cannot be joined; got {} at position {}; use stack", x, i);
+    dtype = i == 0 ? x.dtype() : promote(dtype, x.dtype());
+    if (model == nullptr && !ignored(x)) model = &x;
+  }
+  const Tensor& first = model != nullptr ? *model : tensors[0];
+  const int d = wrap_dim(dim, first.layout().rank, "cat");
+  Dims sizes = first.sizes();
+  sizes[d] = 0;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& x = tensors[i];
+    if (ignored(x)) continue;
+    bool fits = x.dim() == first.dim();
+    for (int k = 0; fits && k < sizes.size(); ++k) fits = k == d || x.layout().sizes[k] == sizes[k];
+    require<ShapeError>(fits, "cat: sizes differ; got {} at position {} beside {}; expected equal sizes except in dimension {}", x, i, first, d);
+    sizes[d] += x.layout().sizes[d];
+  }
+  return door::call(
+      Op::cat, tensors,
+      [&] {
+        const Tensor out = empty(sizes, {dtype, first.device()});
+        int64_t at = 0;
+        for (const Tensor& x : tensors) {
+          if (ignored(x)) continue;
+          const int64_t length = x.layout().sizes[d];
+          if (x.numel() > 0) copy_into(narrow(out, d, at, length), x);
+          at += length;
+        }
+        return out;
+      },
+      static_cast<int64_t>(d));
+}
+
+Tensor stack(std::span<const Tensor> tensors, int64_t dim) {
+  require<ValueError>(!tensors.empty(), "stack: no tensors given; expected at least one");
+  std::vector<Tensor> rows;
+  for (const Tensor& x : tensors) {
+    require_defined(x, "stack", "a tensor");
+    require<ShapeError>(x.sizes() == tensors[0].sizes(), "stack: sizes differ; got {} beside {}; expected equal sizes", x, tensors[0]);
+    rows.push_back(unsqueeze(x, dim));
+  }
+  return cat(rows, wrap_dim(dim, tensors[0].layout().rank + 1, "stack"));
+}
+
+Tensor cat(std::initializer_list<Tensor> tensors, int64_t dim) { return cat(std::span<const Tensor>(tensors.begin(), tensors.size()), dim); }
+Tensor stack(std::initializer_list<Tensor> tensors, int64_t dim) { return stack(std::span<const Tensor>(tensors.begin(), tensors.size()), dim); }
+
+Tensor hstack(std::span<const Tensor> tensors) {
+  std::vector<Tensor> rows;
+  for (const Tensor& x : tensors) {
+    require_defined(x, "hstack", "a tensor");
+    rows.push_back(x.dim() == 0 ? unsqueeze(x, 0) : x);
+  }
+  return cat(rows, rows.empty() || rows[0].dim() == 1 ? 0 : 1);
+}
+
+Tensor vstack(std::span<const Tensor> tensors) {
+  std::vector<Tensor> rows;
+  for (const Tensor& x : tensors) {
+    require_defined(x, "vstack", "a tensor");
+    rows.push_back(x.dim() < 2 ? reshape(x, {1, -1}) : x);
+  }
+  return cat(rows, 0);
+}
+
+Tensor flip(const Tensor& x, const Dims& dims) {
+  require_defined(x, "flip", "x");
+  Dims wrapped;
+  if (!dims.empty()) wrapped = wrap_dims(dims, x.layout().rank, "flip");
+  return door::call(
+      Op::flip, {&x},
+      [&] {
+        const Tensor out = empty(x.sizes(), x.options());
+        if (out.numel() == 0) return out;
+        // The source read backwards: from the last index on, with the stride negated.
+        kernels::Array from = array(x);
+        int64_t start = 0;
+        for (const int64_t dim : wrapped) {
+          const int d = static_cast<int>(dim);
+          if (d >= from.layout.rank) continue;
+          start += (from.layout.sizes[d] - 1) * from.layout.strides[d];
+          from.layout.strides[d] = -from.layout.strides[d];
+        }
+        from.data = from.as<char>() + start * size_of(x.dtype());
+        backend(x, "flip").copy->copy(array(out), from, current_stream(x.device()));
+        return out;
+      },
+      wrapped);
+}
+
+Tensor roll(const Tensor& x, const Dims& shifts, const Dims& dims) {
+  require_defined(x, "roll", "x");
+  if (dims.empty()) {
+    require<ShapeError>(shifts.size() == 1, "roll: one shift is needed without dims; got {}", shifts);
+    return reshape(roll(ravel(x), shifts, {0}), x.sizes());
+  }
+  require<ShapeError>(shifts.size() == dims.size(), "roll: as many shifts as dims are needed; got {} and {}", shifts, dims);
+  Dims wrapped;
+  for (const int64_t dim : dims) wrapped.push_back(wrap_dim(dim, x.layout().rank, "roll"));
+  return door::call(
+      Op::roll, {&x},
+      [&] {
+        if (x.dim() == 0 || x.numel() == 0) return x.clone();
+        Tensor from = x;
+        for (int i = 0; i < wrapped.size(); ++i) {
+          const int64_t d = wrapped[i], size = x.size(d), shift = (shifts[i] % size + size) % size;
+          const Tensor out = empty(x.sizes(), x.options());
+          if (shift > 0) copy_into(narrow(out, d, 0, shift), narrow(from, d, size - shift, shift));
+          copy_into(narrow(out, d, shift, size - shift), narrow(from, d, 0, size - shift));
+          from = out;
+        }
+        return from;
+      },
+      shifts, wrapped);
+}
+
+namespace {
+
+/// x with dimension d repeated: whole (`inside` false: abab) or element by element (true: aabb).
+Tensor repeated(const Tensor& x, int d, int64_t times, bool inside) {
+  require<ValueError>(times >= 0, "repeat: negative number of repeats; got {}", times);
+  if (times == 1) return x;
+  Dims sizes = x.sizes();
+  int64_t outer = 1, inner = 1;
+  for (int i = 0; i < sizes.size(); ++i) (i < d ? outer : inner) *= sizes[i];
+  if (inside) {
+    outer *= sizes[d];
+    inner = sizes[d] == 0 ? 0 : inner / sizes[d];
+  }
+  sizes[d] *= times;
+  checked_numel(sizes);
+  // Three dimensions suffice, so that a tensor of rank 8 can be repeated too.
+  return reshape(expand(reshape(x, {outer, 1, inner}), {outer, times, inner}), sizes);
+}
+
+}  // namespace
+
+Tensor repeat(const Tensor& x, const Dims& repeats) {
+  require_defined(x, "repeat", "x");
+  require<ShapeError>(repeats.size() >= x.dim(), "repeat: a count for each dimension is needed; got {} for {}", repeats, x);
+  Dims sizes = Dims::filled(repeats.size(), 1);
+  for (int i = 0; i < x.layout().rank; ++i) sizes[repeats.size() - x.layout().rank + i] = x.layout().sizes[i];
+  Tensor out = reshape(x, sizes);
+  // From the last dimension to the first, so that early copies are the small ones.
+  for (int d = repeats.size() - 1; d >= 0; --d) out = repeated(out, d, repeats[d], false);
+  return out.is_same(x) || out.storage().data() == x.storage().data() ? out.clone() : out;
+}
+
+Tensor tile(const Tensor& x, const Dims& repeats) {
+  require_defined(x, "tile", "x");
+  Dims all = repeats;
+  while (all.size() < x.dim()) all.insert(0, 1);
+  return repeat(x, all);
+}
+
+Tensor repeat_interleave(const Tensor& x, int64_t repeats, std::optional<int64_t> dim) {
+  require_defined(x, "repeat_interleave", "x");
+  if (!dim || x.dim() == 0) return repeat_interleave(ravel(x), repeats, 0);
+  const Tensor out = repeated(x, wrap_dim(*dim, x.layout().rank, "repeat_interleave"), repeats, true);
+  return out.is_same(x) ? x.clone() : out;
+}
+
+Tensor repeat_interleave(const Tensor& x, const Tensor& repeats, std::optional<int64_t> dim) {
+  require_defined(x, "repeat_interleave", "x");
+  require_defined(repeats, "repeat_interleave", "repeats");
+  if (!dim || x.dim() == 0) return repeat_interleave(ravel(x), repeats, 0);
+  require<DTypeError>(repeats.dtype() == kI64 || repeats.dtype() == kI32, "repeat_interleave: repeats must be whole numbers; got {}; expected i64 or i32",
+                      repeats);
+  const int d = wrap_dim(*dim, x.layout().rank, "repeat_interleave");
+  require<ShapeError>(repeats.dim() <= 1 && (repeats.numel() == 1 || repeats.numel() == x.size(d)),
+                      "repeat_interleave: repeats does not fit; got {} for dimension {} of {}; expected one count, or one for each slice", repeats, d, x);
+  const Tensor counts = expand(ravel(repeats.to(kI64)), {x.size(d)}).contiguous();
+  const int64_t total = counts.numel() == 0 ? 0 : counts.sum().item<int64_t>();
+  require<ValueError>(counts.numel() == 0 || counts.min().item<int64_t>() >= 0, "repeat_interleave: a count is negative; got {}", repeats);
+  const Tensor positions = empty({total}, {kI64, x.device()});
+  backend(x, "repeat_interleave").indexing->repeat_positions(array(positions), array(counts), current_stream(x.device()));
+  return index_select(x, d, positions);
+}
+
+std::vector<Tensor> meshgrid(const std::vector<Tensor>& vectors) {
+  Dims sizes;
+  for (const Tensor& v : vectors) {
+    require_defined(v, "meshgrid", "a vector");
+    require<ShapeError>(v.dim() <= 1, "meshgrid: not a vector; got {}", v);
+    sizes.push_back(v.numel());
+  }
+  std::vector<Tensor> grids;
+  for (int k = 0; k < sizes.size(); ++k) {
+    Dims column = Dims::filled(sizes.size(), 1);
+    column[k] = sizes[k];
+    grids.push_back(expand(reshape(vectors[static_cast<size_t>(k)], column), sizes));
+  }
+  return grids;
+}
+
+Tensor diff(const Tensor& x, int64_t n, int64_t dim) {
+  require_defined(x, "diff", "x");
+  require<ValueError>(n >= 0, "diff: order must not be negative; got {}", n);
+  require<ShapeError>(x.dim() > 0, "diff: a tensor of rank 0 has no neighbours; got {}", x);
+  const int d = wrap_dim(dim, x.layout().rank, "diff");
+  Tensor out = x;
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t length = std::max<int64_t>(0, out.size(d) - 1), start = out.size(d) - length;
+    const Tensor after = narrow(out, d, start, length), before = narrow(out, d, 0, length);
+    out = x.dtype() == kBool ? after.ne(before) : after.sub(before);
+  }
+  return out;
+}
+
+Tensor Tensor::flip(const Dims& dims) const { return lorry::flip(*this, dims); }
+Tensor Tensor::roll(const Dims& shifts, const Dims& dims) const { return lorry::roll(*this, shifts, dims); }
+Tensor Tensor::repeat(const Dims& repeats) const { return lorry::repeat(*this, repeats); }
+Tensor Tensor::repeat_interleave(int64_t repeats, std::optional<int64_t> dim) const { return lorry::repeat_interleave(*this, repeats, dim); }
+Tensor Tensor::tile(const Dims& repeats) const { return lorry::tile(*this, repeats); }
+
+}  // namespace lorry

@@ -1,0 +1,73 @@
+#pragma once
+
+// Random tensors. Numbers are Philox4x32-10 keyed by a generator's seed and the number of the draw (its offset): a seed gives
+// the same numbers on every device and for any number of threads, and one draw uses up one offset, whatever its size. The
+// mapping from elements to bits is in formula/philox.h.
+
+#include <mutex>
+
+#include "lorry/formula/philox.h"
+#include "lorry/tensor/tensor.h"
+
+namespace lorry {
+
+/// A sequence of draws. Safe to use from several threads, which then share the sequence in the order they come.
+class Generator {
+ public:
+  struct State {
+    uint64_t seed = 0;
+    uint64_t offset = 0;  ///< of the next draw
+    friend bool operator==(const State&, const State&) = default;
+  };
+
+  explicit Generator(uint64_t seed = kDefaultSeed) : state_{seed, 0} {}
+  Generator(const Generator&) = delete;
+  Generator& operator=(const Generator&) = delete;
+
+  /// Starts the sequence of another seed from its beginning.
+  void manual_seed(uint64_t seed) { set_state({seed, 0}); }
+  State state() const {
+    const std::scoped_lock lock(mutex_);
+    return state_;
+  }
+  void set_state(const State& state) {
+    const std::scoped_lock lock(mutex_);
+    state_ = state;
+  }
+  /// Names the next draw.
+  formula::RandomKey next() {
+    const std::scoped_lock lock(mutex_);
+    return {state_.seed, state_.offset++};
+  }
+
+  static constexpr uint64_t kDefaultSeed = 67280421310721;  // PyTorch's
+
+ private:
+  mutable std::mutex mutex_;
+  State state_;
+};
+
+/// The process's generator, used where none is given.
+Generator& default_generator();
+void manual_seed(uint64_t seed);
+
+/// Uniform in [0, 1); standard normal.
+Tensor rand(const Dims& sizes, const Options& options = {}, Generator* generator = nullptr);
+Tensor randn(const Dims& sizes, const Options& options = {}, Generator* generator = nullptr);
+/// Whole numbers in [low, high).
+Tensor randint(int64_t low, int64_t high, const Dims& sizes, const Options& options = {.dtype = kI64}, Generator* generator = nullptr);
+Tensor randint(int64_t high, const Dims& sizes, const Options& options = {.dtype = kI64}, Generator* generator = nullptr);
+Tensor rand_like(const Tensor& x, Generator* generator = nullptr);
+Tensor randn_like(const Tensor& x, Generator* generator = nullptr);
+Tensor randint_like(const Tensor& x, int64_t low, int64_t high, Generator* generator = nullptr);
+/// The numbers 0 to n - 1 in random order, i64.
+Tensor randperm(int64_t n, Device device = default_device(), Generator* generator = nullptr);
+
+/// 0 or 1, with the probability of a 1 given for each element by the floating p, or by one number for all of x.
+Tensor bernoulli(const Tensor& p, Generator* generator = nullptr);
+Tensor bernoulli(const Tensor& x, double p, Generator* generator = nullptr);
+/// `samples` column numbers for each row of weights, a vector or a matrix, in proportion to them. Weights are floating, finite, not
+/// negative, and do not need to sum to 1.
+Tensor multinomial(const Tensor& weights, int64_t samples, bool replacement = false, Generator* generator = nullptr);
+
+}  // namespace lorry

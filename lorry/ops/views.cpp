@@ -1,0 +1,201 @@
+#include "lorry/ops/views.h"
+
+#include "lorry/layout/views.h"
+#include "lorry/ops/array.h"
+#include "lorry/ops/door.h"
+
+namespace lorry {
+namespace {
+
+/// Announces a view whose offset counts from x's first element.
+template <class... A>
+Tensor view_of(Op op, const Tensor& x, const View& v, const A&... attributes) {
+  return door::view(op, x, v.layout, x.storage_offset() + v.offset, attributes...);
+}
+
+/// Other sizes over the same elements in the same order: one operator, whatever its public name.
+Tensor resized(const Tensor& x, const Layout& layout) { return door::view(Op::view, x, layout, x.storage_offset()); }
+
+}  // namespace
+
+Tensor view(const Tensor& x, const Dims& sizes) {
+  require_defined(x, "view", "x");
+  Layout layout;
+  require<ShapeError>(view_as(x.layout(), infer_sizes(sizes, x.numel(), "view"), layout),
+                      "view: the strides do not allow it; got {} with strides {} as {}; use reshape, which copies where it must", x, x.strides(), sizes);
+  return resized(x, layout);
+}
+
+Tensor view_as(const Tensor& x, const Tensor& other) { return view(x, other.sizes()); }
+
+Tensor reshape(const Tensor& x, const Dims& sizes) {
+  require_defined(x, "reshape", "x");
+  const Dims wanted = infer_sizes(sizes, x.numel(), "reshape");
+  Layout layout;
+  if (view_as(x.layout(), wanted, layout)) return resized(x, layout);
+  return resized(x.contiguous(), Layout::contiguous(wanted));
+}
+
+Tensor reshape_as(const Tensor& x, const Tensor& other) { return reshape(x, other.sizes()); }
+
+Tensor permute(const Tensor& x, const Dims& dims) {
+  require_defined(x, "permute", "x");
+  return view_of(Op::permute, x, views::permute(x.layout(), dims, "permute"), dims);
+}
+
+Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1) {
+  require_defined(x, "transpose", "x");
+  return view_of(Op::transpose, x, views::transpose(x.layout(), dim0, dim1, "transpose"), dim0, dim1);
+}
+
+Tensor swapdims(const Tensor& x, int64_t dim0, int64_t dim1) { return transpose(x, dim0, dim1); }
+
+Tensor t(const Tensor& x) {
+  require_defined(x, "t", "x");
+  require<ShapeError>(x.dim() <= 2, "t: x is not a matrix; got {}; expected at most 2 dimensions; use mT or transpose", x);
+  return x.dim() < 2 ? resized(x, x.layout()) : transpose(x, 0, 1);
+}
+
+Tensor mT(const Tensor& x) {
+  require_defined(x, "mT", "x");
+  require<ShapeError>(x.dim() >= 2, "mT: x has no two last dimensions; got {}", x);
+  return transpose(x, -2, -1);
+}
+
+Tensor select(const Tensor& x, int64_t dim, int64_t index) {
+  require_defined(x, "select", "x");
+  return view_of(Op::select, x, views::select(x.layout(), dim, index, "select"), dim, index);
+}
+
+namespace {
+Tensor sliced(const Tensor& x, int dim, const views::Range& r) {
+  return view_of(Op::slice, x, views::slice(x.layout(), dim, r), static_cast<int64_t>(dim), r.start, r.length, r.step);
+}
+}  // namespace
+
+Tensor slice(const Tensor& x, int64_t dim, std::optional<int64_t> start, std::optional<int64_t> end, int64_t step) {
+  require_defined(x, "slice", "x");
+  require<IndexError>(x.dim() > 0, "slice: a tensor of rank 0 has no dimension to slice; got {}", x);
+  const int d = wrap_dim(dim, x.layout().rank, "slice");
+  return sliced(x, d, views::resolve(start, end, step, x.layout().sizes[d], "slice"));
+}
+
+Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length) {
+  require_defined(x, "narrow", "x");
+  require<IndexError>(x.dim() > 0, "narrow: a tensor of rank 0 has no dimension to narrow; got {}", x);
+  const int d = wrap_dim(dim, x.layout().rank, "narrow");
+  const int64_t size = x.layout().sizes[d], first = start < 0 ? start + size : start;
+  require<IndexError>(first >= 0 && first <= size && length >= 0 && length <= size - first,
+                      "narrow: range out of bounds; got start {} and length {} for dimension {} of {}", start, length, d, x);
+  return sliced(x, d, {first, length, 1});
+}
+
+Tensor expand(const Tensor& x, const Dims& sizes) {
+  require_defined(x, "expand", "x");
+  Dims wanted = sizes;
+  const int shift = sizes.size() - x.layout().rank;
+  for (int i = 0; i < wanted.size(); ++i) {
+    if (wanted[i] == -1 && i >= shift) wanted[i] = x.layout().sizes[i - shift];
+    require<ShapeError>(wanted[i] >= 0, "expand: negative size; got {} for {}; expected sizes >= 0, or -1 for an existing dimension", sizes, x);
+  }
+  const Layout layout = lorry::expand(x.layout(), wanted, "expand");
+  checked_numel(wanted);
+  return door::view(Op::expand, x, layout, x.storage_offset());
+}
+
+Tensor expand_as(const Tensor& x, const Tensor& other) { return expand(x, other.sizes()); }
+Tensor broadcast_to(const Tensor& x, const Dims& sizes) { return expand(x, sizes); }
+
+std::vector<Tensor> broadcast_tensors(const std::vector<Tensor>& tensors) {
+  Dims common;
+  for (const Tensor& x : tensors) common = broadcast(common, x.sizes(), "broadcast_tensors");
+  std::vector<Tensor> out;
+  for (const Tensor& x : tensors) out.push_back(expand(x, common));
+  return out;
+}
+
+Tensor squeeze(const Tensor& x) { return squeeze(x, Dims()); }
+Tensor squeeze(const Tensor& x, int64_t dim) { return squeeze(x, Dims{dim}); }
+
+Tensor squeeze(const Tensor& x, const Dims& dims) {
+  require_defined(x, "squeeze", "x");
+  return resized(x, views::squeeze(x.layout(), dims, "squeeze"));
+}
+
+Tensor unsqueeze(const Tensor& x, int64_t dim) {
+  require_defined(x, "unsqueeze", "x");
+  return resized(x, views::unsqueeze(x.layout(), dim, "unsqueeze"));
+}
+
+Tensor flatten(const Tensor& x, int64_t start_dim, int64_t end_dim) {
+  require_defined(x, "flatten", "x");
+  const int rank = x.layout().rank, first = wrap_dim(start_dim, rank, "flatten"), last = wrap_dim(end_dim, rank, "flatten");
+  require<ShapeError>(first <= last, "flatten: start_dim comes after end_dim; got {} and {} for {}", start_dim, end_dim, x);
+  if (rank == 0) return reshape(x, {1});
+  if (first == last) return x;
+  Dims sizes;
+  int64_t merged = 1;
+  for (int d = 0; d < rank; ++d) {
+    const int64_t size = x.layout().sizes[d];
+    if (d < first || d > last) {
+      sizes.push_back(size);
+    } else {
+      merged *= size;
+      if (d == last) sizes.push_back(merged);
+    }
+  }
+  return reshape(x, sizes);
+}
+
+Tensor unflatten(const Tensor& x, int64_t dim, const Dims& sizes) {
+  require_defined(x, "unflatten", "x");
+  require<ShapeError>(x.dim() > 0 && !sizes.empty(), "unflatten: a dimension and at least one size are needed; got {} and {}", x, sizes);
+  const int d = wrap_dim(dim, x.layout().rank, "unflatten");
+  const Dims inner = infer_sizes(sizes, x.layout().sizes[d], "unflatten");
+  Dims all;
+  for (int i = 0; i < x.layout().rank; ++i) {
+    if (i == d) {
+      for (const int64_t size : inner) all.push_back(size);
+    } else {
+      all.push_back(x.layout().sizes[i]);
+    }
+  }
+  return view(x, all);
+}
+
+Tensor ravel(const Tensor& x) { return reshape(x, {-1}); }
+
+Tensor as_strided(const Tensor& x, const Dims& sizes, const Dims& strides, std::optional<int64_t> storage_offset) {
+  require_defined(x, "as_strided", "x");
+  const int64_t offset = storage_offset.value_or(x.storage_offset());
+  const Layout layout = Layout::strided(sizes, strides);
+  int64_t last = offset;
+  bool overflow = offset < 0;
+  for (int d = 0; d < layout.rank; ++d) {
+    int64_t reach = 0;
+    require<ShapeError>(strides[d] >= 0, "as_strided: negative stride; got {}; expected every stride >= 0", strides);
+    overflow |= __builtin_mul_overflow(std::max<int64_t>(sizes[d] - 1, 0), strides[d], &reach) || __builtin_add_overflow(last, reach, &last);
+  }
+  const int64_t available = x.storage().bytes() / size_of(x.dtype());
+  require<ShapeError>(!overflow && (layout.numel() == 0 ? offset <= available : last < available),
+                      "as_strided: reaches outside the storage; got sizes {}, strides {} and offset {} over {} elements of {}", sizes, strides, offset,
+                      available, x.dtype());
+  return door::view(Op::as_strided, x, layout, offset, sizes, strides, offset, x.storage_offset());
+}
+
+Tensor diagonal(const Tensor& x, int64_t offset, int64_t dim1, int64_t dim2) {
+  require_defined(x, "diagonal", "x");
+  return view_of(Op::diagonal, x, views::diagonal(x.layout(), offset, dim1, dim2, "diagonal"), offset, dim1, dim2);
+}
+
+Tensor unfold(const Tensor& x, int64_t dim, int64_t size, int64_t step) {
+  require_defined(x, "unfold", "x");
+  return view_of(Op::unfold, x, views::unfold(x.layout(), dim, size, step, "unfold"), dim, size, step);
+}
+
+Tensor movedim(const Tensor& x, const Dims& source, const Dims& destination) {
+  require_defined(x, "movedim", "x");
+  return permute(x, views::moved(x.layout().rank, source, destination, "movedim"));
+}
+
+}  // namespace lorry
