@@ -1,0 +1,77 @@
+// loop and fused are two executions of one formula: the same bits, whatever the shapes, dtypes and layouts.
+
+#include "tests/optim/support.h"
+
+namespace lorry::optim::test {
+namespace {
+
+/// A model's worth of odd tensors: empties, single elements, tails of registers, sizes over a block, layouts of every kind.
+std::vector<NamedTensor> model(DType dtype) {
+  std::mt19937_64 random(5);
+  std::vector<NamedTensor> params;
+  for (const Dims& sizes : {Dims{}, Dims{0}, Dims{1}, Dims{3, 5}, Dims{17}, Dims{2, 0, 4}, Dims{7, 9, 11}, Dims{33, 31}, Dims{1, 1025}})
+    params.emplace_back(fmt::format("p{}", params.size()), parameter(random_tensor(random, sizes, dtype)));
+  const Tensor transposed = empty_strided({6, 10}, {1, 6}, {.dtype = dtype}), gappy = empty_strided({5, 4}, {7, 1}, {.dtype = dtype});
+  for (const Tensor& x : {transposed, gappy}) x.copy_(random_tensor(random, x.sizes(), dtype));
+  params.emplace_back("transposed", parameter(transposed));
+  params.emplace_back("gappy", parameter(gappy));
+  for (int i = 0; i < 40; ++i) params.emplace_back(fmt::format("bias{}", i), parameter(random_tensor(random, {i % 13}, dtype)));
+  return params;
+}
+
+/// Gives every parameter a gradient; some miss one now and then.
+void give_gradients(const std::vector<NamedTensor>& params, int step) {
+  std::mt19937_64 random(1000 + step);
+  for (const auto& [name, param] : params) {
+    const Tensor grad = random_tensor(random, param.sizes(), param.dtype(), std::ldexp(1.0, static_cast<int>(random() % 12) - 8));
+    const bool missing = random() % 10 == 0;
+    param.set_grad(missing ? Tensor() : grad);
+  }
+}
+
+template <class Optimizer, class Options>
+void expect_same_bits(const Options& options, DType dtype, int steps) {
+  SCOPED_TRACE(fmt::format("{} steps in {}", steps, dtype));
+  const auto looped = model(dtype), fused = model(dtype);
+  Optimizer by_loop(looped, options, Execution::loop), by_kernel(fused, options, Execution::fused);
+  for (int step = 0; step < steps; ++step) {
+    give_gradients(looped, step);
+    give_gradients(fused, step);
+    by_loop.step();
+    by_kernel.step();
+  }
+  for (size_t i = 0; i < looped.size(); ++i) EXPECT_EQ(bits(looped[i].second), bits(fused[i].second)) << looped[i].first;
+  const TensorMap a = by_loop.state_dict(), b = by_kernel.state_dict();
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, state] : a) EXPECT_EQ(bits(state), bits(b.at(name))) << name;
+}
+
+TEST(Execution, loop_and_fused_adamw_agree_to_the_bit_over_1000_steps) { expect_same_bits<AdamW>(AdamWOptions{.lr = 0.01, .weight_decay = 0.1}, kF32, 1000); }
+
+TEST(Execution, loop_and_fused_sgd_agree_to_the_bit_over_1000_steps) {
+  expect_same_bits<SGD>(SGDOptions{.lr = 0.001, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true}, kF32, 1000);
+}
+
+TEST(Execution, every_option_and_dtype_agrees_to_the_bit) {
+  for (const DType dtype : {kF32, kF64, kF16, kBF16}) {
+    expect_same_bits<AdamW>(AdamWOptions{.lr = 0.02, .amsgrad = true}, dtype, 12);
+    expect_same_bits<AdamW>(AdamWOptions{.weight_decay = 0, .maximize = true}, dtype, 12);
+    expect_same_bits<Adam>(AdamOptions{.beta1 = 0, .weight_decay = 0.1}, dtype, 12);
+    expect_same_bits<SGD>(SGDOptions{.lr = 0.1}, dtype, 12);
+    expect_same_bits<SGD>(SGDOptions{.lr = 0.1, .momentum = 0.9, .dampening = 0.2, .weight_decay = 0.1, .maximize = true}, dtype, 12);
+  }
+}
+
+TEST(Execution, automatic_is_fused) { EXPECT_EQ(SGD(model(kF32)).execution(), Execution::fused); }
+
+TEST(Execution, what_this_build_has_not_is_refused_by_name) {
+  EXPECT_EQ(message<ValueError>([] { SGD(model(kF32), {}, Execution::foreach); }),
+            "sgd: execution 'foreach' is not part of this build; expected automatic, loop or fused");
+  EXPECT_EQ(message<ValueError>([] { AdamW(model(kF32), {}, Execution::compiled); }),
+            "adamw: execution 'compiled' is not part of this build; expected automatic, loop or fused");
+  EXPECT_EQ(parse_execution("loop"), Execution::loop);
+  EXPECT_EQ(message<ValueError>([] { parse_execution("fast"); }), "execution: unknown name; got 'fast'; expected automatic, loop, foreach, fused or compiled");
+}
+
+}  // namespace
+}  // namespace lorry::optim::test

@@ -1,0 +1,199 @@
+#include "lorry/optim/optimizer.h"
+
+#include <cmath>
+
+#include "tests/optim/support.h"
+
+namespace lorry::optim::test {
+namespace {
+
+TEST(Optimizer, a_parameter_without_a_gradient_stays_and_so_does_its_state) {
+  const Tensor a = parameter({1}), b = parameter({1});
+  SGD sgd({{"a", a}, {"b", b}}, {.lr = 0.5, .momentum = 0.9});
+  a.set_grad(tensor_of({1}, {1}));
+  sgd.step();
+  EXPECT_EQ(values(a), std::vector<double>{0.5});
+  EXPECT_EQ(values(b), std::vector<double>{1});
+  EXPECT_EQ(sgd.state_dict().at("b.step").item<double>(), 0);
+  EXPECT_FALSE(sgd.state_dict().contains("b.momentum_buffer"));
+  sgd.zero_grad();
+  sgd.step();
+  EXPECT_EQ(sgd.state_dict().at("a.step").item<double>(), 1);
+}
+
+TEST(Optimizer, a_step_writes_in_place_and_counts_a_version) {
+  const Tensor a = parameter({1, 2});
+  const Tensor alias = a.detach();
+  AdamW adamw({{"a", a}});
+  a.set_grad(tensor_of({1, 1}, {2}));
+  const uint32_t version = a.version();
+  adamw.step();
+  EXPECT_GT(a.version(), version);
+  EXPECT_EQ(bits(alias), bits(a));
+  EXPECT_TRUE(a.requires_grad() && a.is_leaf());
+}
+
+TEST(Optimizer, zero_grad_forgets_or_fills) {
+  const Tensor a = parameter({1, 2});
+  SGD sgd({{"a", a}});
+  a.set_grad(tensor_of({1, 1}, {2}));
+  sgd.zero_grad(/*set_to_none=*/false);
+  EXPECT_EQ(values(a.grad()), (std::vector<double>{0, 0}));
+  sgd.zero_grad();
+  EXPECT_FALSE(a.grad().defined());
+}
+
+TEST(Optimizer, groups_have_options_of_their_own) {
+  const Tensor a = parameter({1}), b = parameter({1}), c = parameter({1}, kF64);
+  SGD sgd(std::vector<Group<SGDOptions>>{{{{"a", a}}, {.lr = 0.5}}, {{{"b", b}}, {.lr = 0.25, .momentum = 0.9}}});
+  sgd.add_param_group({{{"c", c}}, {.lr = 0.125}});
+  for (const Tensor& x : {a, b, c}) x.set_grad(tensor_of({1}, {1}, x.dtype()));
+  sgd.step();
+  EXPECT_EQ(values(a)[0], 0.5);
+  EXPECT_EQ(values(b)[0], 0.75);
+  EXPECT_EQ(values(c)[0], 0.875);
+  EXPECT_EQ(sgd.groups(), 3);
+  sgd.set_lr(1, 0.0625);
+  EXPECT_EQ(sgd.lr(0), 0.5);
+  EXPECT_EQ(sgd.lr(1), 0.0625);
+  sgd.set_lr(2.0);
+  EXPECT_EQ(sgd.lr(2), 2.0);
+  EXPECT_EQ(message<IndexError>([&] { sgd.lr(3); }), "sgd: no such group; got 3; expected 0 to 2");
+  EXPECT_EQ(message<ValueError>([&] { sgd.set_lr(-1); }), "sgd: lr is out of range; got -1; expected a finite number >= 0");
+}
+
+TEST(Optimizer, parameters_that_cannot_be_stepped_are_named) {
+  const Tensor a = parameter({1, 2}), plain = tensor_of({1}, {1}), whole = empty({1}, {.dtype = kI64});
+  const auto text = [&]<class E>(Type<E>, const std::vector<NamedTensor>& params) { return message<E>([&] { SGD sgd(params); }); };
+  EXPECT_EQ(text(Type<ValueError>{}, {{"a", a}, {"a", parameter({1})}}), "sgd: parameter 'a' is listed twice");
+  EXPECT_EQ(text(Type<ValueError>{}, {{"a", a}, {"b", a}}), "sgd: parameters 'a' and 'b' share memory; list each tensor once");
+  EXPECT_EQ(text(Type<ValueError>{}, {{"a", a}, {"tied", a.detach().requires_grad_()}}), "sgd: parameters 'a' and 'tied' share memory; list each tensor once");
+  EXPECT_EQ(text(Type<ValueError>{}, {{"a", Tensor()}}), "sgd: parameter 'a' is an undefined tensor; expected a tensor");
+  EXPECT_EQ(text(Type<DTypeError>{}, {{"a", whole}}), "sgd: parameter 'a' is not floating; got [1] i64 cpu");
+  EXPECT_EQ(text(Type<GradError>{}, {{"a", plain}}), "sgd: parameter 'a' does not require a gradient; got [1] f32 cpu; call requires_grad_() first");
+  EXPECT_EQ(text(Type<GradError>{}, {{"a", a.mul(2)}}), "sgd: parameter 'a' is not a leaf; got [2] f32 cpu made by mul; optimize the tensors it was made from");
+}
+
+TEST(Optimizer, a_group_is_checked_against_those_before) {
+  const Tensor a = parameter({1});
+  AdamW adamw({{"a", a}});
+  EXPECT_EQ(message<ValueError>([&] { adamw.add_param_group({{{"b", a}}, {}}); }), "adamw: parameters 'a' and 'b' share memory; list each tensor once");
+  EXPECT_EQ(adamw.groups(), 1);
+}
+
+TEST(Optimizer, options_out_of_their_domain_are_refused) {
+  const std::vector<NamedTensor> params{{"a", parameter({1})}};
+  const auto adamw = [&](const AdamWOptions& o) { return message<ValueError>([&] { AdamW x(params, o); }); };
+  const auto sgd = [&](const SGDOptions& o) { return message<ValueError>([&] { SGD x(params, o); }); };
+  EXPECT_EQ(adamw({.lr = -1}), "adamw: lr is out of range; got -1; expected a finite number >= 0");
+  EXPECT_EQ(adamw({.lr = NAN}), "adamw: lr is out of range; got nan; expected a finite number >= 0");
+  EXPECT_EQ(adamw({.beta1 = 1}), "adamw: beta1 is out of range; got 1; expected 0 <= beta1 < 1");
+  EXPECT_EQ(adamw({.beta2 = -0.1}), "adamw: beta2 is out of range; got -0.1; expected 0 <= beta2 < 1");
+  EXPECT_EQ(adamw({.eps = -1}), "adamw: eps is out of range; got -1; expected a finite number >= 0");
+  EXPECT_EQ(adamw({.weight_decay = -1}), "adamw: weight_decay is out of range; got -1; expected a finite number >= 0");
+  EXPECT_EQ(sgd({.lr = -1}), "sgd: lr is out of range; got -1; expected a finite number >= 0");
+  EXPECT_EQ(sgd({.momentum = -1}), "sgd: momentum is out of range; got -1; expected a finite number >= 0");
+  EXPECT_EQ(sgd({.nesterov = true}), "sgd: nesterov needs a momentum and no dampening; got momentum 0 and dampening 0");
+  EXPECT_EQ(sgd({.momentum = 0.9, .dampening = 0.1, .nesterov = true}), "sgd: nesterov needs a momentum and no dampening; got momentum 0.9 and dampening 0.1");
+}
+
+TEST(Optimizer, a_gradient_that_no_longer_fits_is_named_and_nothing_moves) {
+  const Tensor a = parameter({1}), b = parameter({1, 2});
+  SGD sgd({{"a", a}, {"b", b}}, {.lr = 0.5});
+  a.set_grad(tensor_of({1}, {1}));
+  b.set_grad(tensor_of({1, 1}, {2}));
+  b.set_data(tensor_of({1, 2, 3}, {3}));
+  EXPECT_EQ(message<ShapeError>([&] { sgd.step(); }), "sgd: the gradient of 'b' has another shape; got gradient: [2] f32 cpu, parameter: [3] f32 cpu");
+  b.set_data(tensor_of({1, 2}, {2}, kF64));
+  EXPECT_EQ(message<DTypeError>([&] { sgd.step(); }), "sgd: the gradient of 'b' has another dtype; got gradient: [2] f32 cpu, parameter: [2] f64 cpu");
+  EXPECT_EQ(values(a), std::vector<double>{1});
+}
+
+TEST(Optimizer, a_parameter_that_changed_under_its_state_is_named) {
+  const Tensor a = parameter({1, 2});
+  AdamW adamw({{"a", a}});
+  a.set_grad(tensor_of({1, 1}, {2}));
+  adamw.step();
+  adamw.zero_grad();
+  a.set_data(tensor_of({1, 2, 3}, {3}));
+  a.set_grad(tensor_of({1, 1, 1}, {3}));
+  EXPECT_EQ(message<ShapeError>([&] { adamw.step(); }),
+            "adamw: parameter 'a' has changed since its last step; got [3] f32 cpu with a state of [2] f32 cpu; make a new optimizer");
+}
+
+// ---- state dictionaries ----------------------------------------------------------------------------------------------
+
+TensorMap copied(const TensorMap& state) {
+  TensorMap copy;
+  for (const auto& [name, x] : state) copy[name] = x.clone();
+  return copy;
+}
+
+TEST(StateDict, resumes_to_the_bit) {
+  for (const DType dtype : {kF32, kBF16, kF64}) {
+    std::mt19937_64 random(3);
+    const Tensor start = random_tensor(random, {5, 7}, dtype);
+    std::vector<Tensor> grads;
+    for (int i = 0; i < 20; ++i) grads.push_back(random_tensor(random, {5, 7}, dtype));
+    const AdamWOptions options{.lr = 0.01, .amsgrad = true};
+    const Tensor straight = parameter(start.clone());
+    AdamW one({{"w", straight}}, options);
+    TensorMap saved;
+    Tensor halfway;
+    for (int i = 0; i < 20; ++i) {
+      if (i == 10) saved = copied(one.state_dict()), halfway = straight.detach().clone();
+      straight.set_grad(grads[i]);
+      one.step();
+    }
+    const Tensor resumed = parameter(halfway);
+    AdamW two({{"w", resumed}}, options);
+    two.load_state_dict(saved);
+    for (int i = 10; i < 20; ++i) {
+      resumed.set_grad(grads[i]);
+      two.step();
+    }
+    EXPECT_EQ(bits(resumed), bits(straight));
+  }
+}
+
+TEST(StateDict, has_pytorchs_names_and_its_own_dtypes) {
+  const Tensor a = parameter({1, 2}, kBF16);
+  AdamW adamw({{"block.0.weight", a}}, {.amsgrad = true});
+  a.set_grad(tensor_of({1, 1}, {2}, kBF16));
+  adamw.step();
+  const TensorMap state = adamw.state_dict();
+  std::vector<std::string> names;
+  for (const auto& [name, x] : state) names.push_back(fmt::format("{} {}", name, x));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"block.0.weight.beta1_power [] f64 cpu", "block.0.weight.beta2_power [] f64 cpu", "block.0.weight.exp_avg [2] f32 cpu",
+                                      "block.0.weight.exp_avg_sq [2] f32 cpu", "block.0.weight.max_exp_avg_sq [2] f32 cpu", "block.0.weight.step [] f64 cpu"}));
+}
+
+TEST(StateDict, of_another_model_is_refused_and_nothing_changes) {
+  const Tensor a = parameter({1, 2});
+  SGD sgd({{"a", a}}, {.momentum = 0.9});
+  a.set_grad(tensor_of({1, 1}, {2}));
+  sgd.step();
+  const TensorMap good = copied(sgd.state_dict());
+  const auto text = [&]<class E>(Type<E>, const std::string& key, const Tensor& value) {
+    TensorMap state = good;
+    if (value.defined()) {
+      state[key] = value;
+    } else {
+      state.erase(key);
+    }
+    return message<E>([&] { sgd.load_state_dict(state); });
+  };
+  EXPECT_EQ(text(Type<FormatError>{}, "a.step", {}), "sgd: state 'a.step' is missing; load the state of the same optimizer and model");
+  EXPECT_EQ(text(Type<FormatError>{}, "a.momentum_buffer", {}), "sgd: state 'a.momentum_buffer' is missing; load the state of the same optimizer and model");
+  EXPECT_EQ(text(Type<FormatError>{}, "b.step", tensor_of({1}, {}, kF64)), "sgd: state 'b.step' is unexpected; load the state of the same optimizer and model");
+  EXPECT_EQ(text(Type<ShapeError>{}, "a.momentum_buffer", tensor_of({1}, {1})),
+            "sgd: state 'a.momentum_buffer' has another shape; got [1] f32 cpu; expected [2]");
+  EXPECT_EQ(text(Type<DTypeError>{}, "a.momentum_buffer", tensor_of({1, 1}, {2}, kF64)),
+            "sgd: state 'a.momentum_buffer' has another dtype; got [2] f64 cpu; expected f32");
+  EXPECT_EQ(text(Type<FormatError>{}, "a.step", tensor_of({-1}, {}, kF64)), "sgd: state 'a.step' is out of range; got -1; expected a finite number >= 0");
+  for (const auto& [name, x] : sgd.state_dict()) EXPECT_EQ(bits(x), bits(good.at(name))) << name;
+}
+
+}  // namespace
+}  // namespace lorry::optim::test

@@ -1,0 +1,61 @@
+#pragma once
+
+// Parameters with gradients from a seed, and what they hold.
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "lorry/ops/ops.h"
+#include "lorry/optim/adamw.h"
+#include "lorry/optim/sgd.h"
+
+namespace lorry::optim::test {
+
+inline Tensor tensor_of(const std::vector<double>& values, const Dims& sizes, DType dtype = kF32) {
+  const Tensor x = empty(sizes, {.dtype = kF64});
+  std::memcpy(x.data_ptr(), values.data(), values.size() * sizeof(double));
+  return x.to(dtype).clone();
+}
+
+/// Standard normal values times `scale`.
+inline Tensor random_tensor(std::mt19937_64& random, const Dims& sizes, DType dtype, double scale = 1) {
+  std::normal_distribution<double> normal;
+  std::vector<double> values(static_cast<size_t>(checked_numel(sizes)));
+  for (double& v : values) v = normal(random) * scale;
+  return tensor_of(values, sizes, dtype);
+}
+
+inline Tensor parameter(const Tensor& x) { return x.requires_grad_(); }
+
+inline Tensor parameter(const std::vector<double>& values, DType dtype = kF32) {
+  return parameter(tensor_of(values, {static_cast<int64_t>(values.size())}, dtype));
+}
+
+inline std::vector<double> values(const Tensor& x) { return x.detach().to(kF64).to_vector<double>(); }
+
+/// All elements in row-major order, as stored.
+inline std::string bits(const Tensor& x) {
+  const Tensor c = x.detach().contiguous();
+  return {static_cast<const char*>(c.data_ptr()), static_cast<size_t>(c.nbytes())};
+}
+
+/// The text of the E that `body` throws; anything else fails the test.
+template <class E, class F>
+std::string message(F&& body) {
+  try {
+    body();
+  } catch (const E& error) {
+    return error.what();
+  } catch (const std::exception& other) {
+    ADD_FAILURE() << "another type of error: " << other.what();
+    return "";
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return "";
+}
+
+}  // namespace lorry::optim::test
