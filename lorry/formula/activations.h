@@ -65,11 +65,12 @@ struct SiluBackward {
   }
 };
 
-/// log(1 + exp(beta x)) / beta; x itself where beta x > threshold, which is the same number and cannot overflow.
+/// log(1 + exp(beta x)) / beta, from the exponential that cannot overflow; x itself where beta x > threshold.
 struct Softplus {
   template <class V> LORRY_INLINE V operator()(V x, V beta, V threshold) const {
     const V scaled = x * beta;
-    return select(scaled > threshold, x, log1p(exp(scaled)) / beta);
+    const V smooth = Maximum()(scaled, V(0)) + log1p(exp(-abs(scaled)));
+    return select(scaled > threshold, x, smooth / beta);
   }
 };
 struct LeakyRelu {

@@ -1,0 +1,140 @@
+// Copies against element-by-element loops: all pairs of types, all kinds of layouts.
+
+#include "lorry/ops/copy.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "lorry/ops/door.h"
+#include "tests/ops/operands.h"
+
+namespace lorry::test {
+namespace {
+
+TEST(Copy, converts_between_all_types) {
+  for (const DType from : kDTypes) {
+    for (const DType to : kDTypes) {
+      const Tensor x = random_tensor({131}, from, 7), y = x.to(to);
+      ASSERT_EQ(y.dtype(), to);
+      for (int64_t i = 0; i < x.numel(); ++i) {
+        const double v = element(x, i);
+        const double want = to == kBool ? v != 0 : is_floating(to) ? v : to == kU8 ? static_cast<uint8_t>(static_cast<int64_t>(v)) : std::trunc(v);
+        ASSERT_EQ(element(y, i), want) << name(from) << " to " << name(to) << " of " << v;
+      }
+    }
+  }
+}
+
+TEST(Copy, from_float_to_integer_cuts_stops_and_wraps) {
+  const double values[] = {1.9, -1.9, NAN, INFINITY, -INFINITY, 1e30, -1e30, 300.0, -1.0, 2147483648.0};
+  for (const DType from : {kF32, kF64}) {
+    const Tensor x = empty({10}, {from});
+    for (int i = 0; i < 10; ++i) set_element(x, i, values[i]);
+    EXPECT_EQ(x.to(kI64).to_vector<int64_t>(), (std::vector<int64_t>{1, -1, 0, INT64_MAX, INT64_MIN, INT64_MAX, INT64_MIN, 300, -1, 2147483648}));
+    EXPECT_EQ(x.to(kU8).to_vector<int64_t>(), (std::vector<int64_t>{1, 255, 0, 255, 0, 255, 0, 44, 255, 0}));
+    EXPECT_EQ(x.to(kI32).to_vector<int64_t>(), (std::vector<int64_t>{1, -1, 0, -1, 0, -1, 0, 300, -1, INT32_MIN}));
+    EXPECT_EQ(x.to(kBool).to_vector<bool>(), (std::vector<bool>{true, true, true, true, true, true, true, true, true, true}));
+  }
+}
+
+TEST(Copy, to_16_bit_floats_rounds_to_nearest_even_for_every_length) {
+  // Every f16 and bf16, its upper neighbour's midpoint, and a value just beside it.
+  for (const DType t : {kF16, kBF16}) {
+    const Tensor all = empty({65536}, {t});
+    for (int64_t i = 0; i < 65536; ++i) static_cast<uint16_t*>(all.data_ptr())[i] = static_cast<uint16_t>(i);
+    const Tensor wide = all.to(kF32), back = wide.to(t);
+    for (int64_t i = 0; i < 65536; ++i) {
+      const double v = element(all, i);
+      ASSERT_TRUE(element(wide, i) == v || std::isnan(v));
+      ASSERT_TRUE(std::isnan(v) ? std::isnan(element(back, i)) : static_cast<uint16_t*>(back.data_ptr())[i] == i) << i;
+    }
+    for (int64_t i = 0; i + 1 < (t == kF16 ? 0x7c00 : 0x7f80); ++i) {
+      const double low = element(all, i), high = element(all, i + 1), middle = (low + high) / 2;
+      const Tensor x = empty({3});
+      set_element(x, 0, middle);
+      set_element(x, 1, std::nextafterf(static_cast<float>(middle), 0));
+      set_element(x, 2, std::nextafterf(static_cast<float>(middle), INFINITY));
+      const Tensor y = x.to(t);
+      const auto* bits = static_cast<const uint16_t*>(y.data_ptr());
+      ASSERT_EQ(bits[0], i % 2 == 0 ? i : i + 1) << name(t);
+      ASSERT_EQ(bits[1], i);
+      ASSERT_EQ(bits[2], i + 1);
+    }
+  }
+}
+
+TEST(Copy, moves_between_any_layouts) {
+  const Dims sizes = {5, 37, 41};
+  const std::vector<Dims> strides = {{1517, 41, 1}, {1, 5, 185}, {1517, 1, 37}, {3200, 82, 2}, {41, 205, 1}};
+  for (const DType from : {kU8, kI16, kF32, kF64}) {
+    for (const DType to : {from, kF32}) {
+      for (const Dims& a : strides) {
+        for (const Dims& b : strides) {
+          const Tensor x = random_strided(sizes, a, from, 3), y = empty_strided(sizes, b, {to});
+          y.copy_(x);
+          for (int64_t i = 0; i < x.numel(); ++i) ASSERT_EQ(element(y, i), element(x, i)) << to_string(a) << " to " << to_string(b);
+        }
+      }
+    }
+  }
+}
+
+TEST(Copy, transposes_large_matrices) {
+  const Tensor x = random_strided({301, 517}, {1, 301}, kF32, 3), y = contiguous(x);
+  EXPECT_TRUE(y.is_contiguous());
+  EXPECT_TRUE(same_values(y, x));
+}
+
+TEST(Copy, broadcasts_the_source_and_refuses_what_does_not_fit) {
+  const Tensor x = empty({3, 4}), row = random_tensor({4}, kI32, 1);
+  x.copy_(row);
+  for (int64_t i = 0; i < 12; ++i) EXPECT_EQ(element(x, i), element(row, i % 4));
+  EXPECT_THROW(x.copy_(random_tensor({3}, kF32, 1)), ShapeError);
+  EXPECT_THROW(x.copy_(random_tensor({2, 3, 4}, kF32, 1)), ShapeError);
+  EXPECT_THROW(x.copy_(Tensor()), ValueError);
+  EXPECT_NO_THROW(x.copy_(x));
+}
+
+TEST(Copy, clone_keeps_dense_strides_and_owns_its_memory) {
+  const Tensor x = random_strided({4, 6}, {1, 4}, kF32, 1), y = x.clone();
+  EXPECT_EQ(y.strides(), x.strides());
+  EXPECT_NE(y.data_ptr(), x.data_ptr());
+  EXPECT_TRUE(same_values(y, x));
+  EXPECT_EQ(random_strided({4, 6}, {12, 2}, kF32, 1).clone().strides(), (Dims{6, 1}));
+  EXPECT_TRUE(x.to(kF32).is_same(x));
+  EXPECT_FALSE(contiguous(x).is_same(x));
+  EXPECT_TRUE(contiguous(contiguous(x)).is_contiguous());
+}
+
+TEST(Copy, fill_sets_every_element_of_any_layout) {
+  for (const DType t : kDTypes) {
+    const Tensor x = random_strided({3, 5}, {2, 11}, t, 1);
+    x.fill_(1);
+    for (const double v : elements(x)) EXPECT_EQ(v, 1);
+    x.zero_();
+    for (const double v : elements(x)) EXPECT_EQ(v, 0);
+  }
+  const Tensor x = random_tensor({4}, kF32, 1), middle = view_of(x, {}, {}, 2);
+  const double value = element(x, 2);
+  x.fill_(middle);
+  for (const double v : elements(x)) EXPECT_EQ(v, value);
+  EXPECT_THROW(x.fill_(random_tensor({4}, kF32, 1)), ShapeError);
+}
+
+TEST(Copy, item_reads_a_single_element) {
+  EXPECT_EQ(empty({1, 1}, {kBF16}).fill_(2.5).item<double>(), 2.5);
+  EXPECT_EQ(empty({}, {kI64}).fill_(INT64_MAX).item<int64_t>(), INT64_MAX);
+  EXPECT_TRUE(empty({}, {kBool}).fill_(1).item().is_boolean());
+  EXPECT_THROW(empty({2}).item(), ShapeError);
+  EXPECT_THROW(empty({0}).item(), ShapeError);
+}
+
+TEST(Copy, empty_tensors_are_copied_to_nothing) {
+  EXPECT_EQ(empty({0, 3}).to(kI32).sizes(), (Dims{0, 3}));
+  EXPECT_NO_THROW(empty({2, 0}).copy_(empty({2, 0}, {kI64})));
+  EXPECT_TRUE(empty({0}).to_vector<float>().empty());
+}
+
+}  // namespace
+}  // namespace lorry::test

@@ -1,0 +1,280 @@
+// Every row of formula/pointwise.def, in every type it accepts, against the references, over edge cases and random operands.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "lorry/formula/pointwise.h"
+#include "lorry/ops/ops.h"
+#include "lorry/ops/pointwise_call.h"
+#include "tests/ops/pointwise_reference.h"
+
+namespace lorry::test {
+namespace {
+
+constexpr uint64_t kSeed = 20240607;
+
+Tensor of_reals(const std::vector<double>& values, DType dtype) {
+  const Tensor x = empty({static_cast<int64_t>(values.size())}, {kF64});
+  std::copy(values.begin(), values.end(), x.data<double>());
+  return x.to(dtype);
+}
+Tensor of_wholes(const std::vector<int64_t>& values, DType dtype) {
+  const Tensor x = empty({static_cast<int64_t>(values.size())}, {kI64});
+  std::copy(values.begin(), values.end(), x.data<int64_t>());
+  return x.to(dtype);
+}
+
+struct FloatFacts {
+  int digits, min_exponent;
+  double max, min_normal;
+};
+FloatFacts facts(DType t) {
+  if (t == kF16) return {11, -13, 65504, 0x1p-14};
+  if (t == kBF16) return {8, -125, 0x1.fep127, 0x1p-126};
+  if (t == kF32) return {24, -125, std::numeric_limits<float>::max(), 0x1p-126};
+  return {53, -1021, std::numeric_limits<double>::max(), 0x1p-1022};
+}
+
+/// The distance between neighbours of x in the type.
+Real ulp(Real x, DType t) {
+  const FloatFacts f = facts(t);
+  int exponent = 0;
+  if (x == 0 || !std::isfinite(x)) exponent = f.min_exponent;
+  else std::frexp(x, &exponent);
+  return std::ldexp(Real(1), std::max(exponent, f.min_exponent) - f.digits);
+}
+
+std::vector<double> edge_reals(DType t, int arity) {
+  const FloatFacts f = facts(t);
+  const double tiny = std::ldexp(1.0, f.min_exponent - f.digits);
+  std::vector<double> v = {0.0, -0.0, 1, -1, 0.5, -0.5, 1.5, -2.5, 3, -7.25, 20.5, -100, INFINITY, -INFINITY, NAN};
+  if (arity == 4) return {0.0, -0.0, 1, -2.5, 0.3, 100, INFINITY, NAN};
+  if (arity == 3) return v;
+  v.insert(v.end(), {tiny, -tiny, f.min_normal, -f.min_normal, f.max, -f.max, 1 - std::ldexp(1.0, -f.digits), 1 + std::ldexp(1.0, 1 - f.digits), 2.5, -3.5,
+                     88.7, -88.7, 0.1, 40000.3, -1e-3});
+  return v;
+}
+
+std::vector<int64_t> edge_wholes(DType t, int arity) {
+  if (t == kBool) return {0, 1};
+  const int64_t bits = 8 * size_of(t);
+  const int64_t most = t == kU8 ? 255 : bits == 64 ? INT64_MAX : (int64_t{1} << (bits - 1)) - 1;
+  const int64_t least = t == kU8 ? 0 : -most - 1;
+  std::vector<int64_t> v = {0, 1, 2, 3, 7, 100, most, least};
+  if (arity < 4) v.insert(v.end(), {5, 31, most - 1, least + 1});
+  if (t != kU8) v.insert(v.end(), {-1, -2, -7});
+  return v;
+}
+
+/// All combinations of the edge values (a column an operand), then random ones.
+template <class T, class Draw>
+std::vector<std::vector<T>> combinations(const std::vector<T>& edges, int arity, int random, Draw&& draw) {
+  std::vector<std::vector<T>> columns(static_cast<size_t>(arity));
+  size_t count = 1;
+  for (int k = 0; k < arity; ++k) count *= edges.size();
+  for (size_t i = 0; i < count; ++i) {
+    size_t rest = i;
+    for (auto& column : columns) {
+      column.push_back(edges[rest % edges.size()]);
+      rest /= edges.size();
+    }
+  }
+  for (int i = 0; i < random; ++i)
+    for (auto& column : columns) column.push_back(draw());
+  return columns;
+}
+
+testing::AssertionResult near(Real got, Real want, DType t, const Reference& r, const Arguments& a) {
+  const FloatFacts f = facts(t);
+  if (std::isnan(want)) return std::isnan(got) ? testing::AssertionSuccess() : testing::AssertionFailure() << "expected NaN";
+  if (std::isnan(got)) return testing::AssertionFailure() << "got NaN";
+  // What lies beyond the largest number by half a unit is infinite; one unit of doubt around it.
+  if (std::isinf(want) || std::fabs(want) > Real(f.max)) {
+    const bool same_sign = std::signbit(want) == std::signbit(got);
+    const bool close = std::isinf(want) ? std::isinf(got) : std::isinf(got) || std::fabs(want) - Real(f.max) <= Real(r.ulps + 0.5) * ulp(f.max, t);
+    return same_sign && close ? testing::AssertionSuccess() : testing::AssertionFailure() << "expected " << static_cast<double>(want);
+  }
+  const bool half = t == kF16 || t == kBF16;
+  const DType compute = half ? kF32 : t;
+  const Real size = r.magnitude != nullptr ? std::max(std::fabs(want), r.magnitude(a)) : std::fabs(want);
+  Real allowed = Real(r.ulps) * ulp(size, compute);
+  if (half) allowed += Real(0.501) * ulp(want, t);
+  if (r.underflows) allowed += Real(4 * facts(compute).min_normal);
+  if (std::isinf(got)) return std::fabs(want) + allowed >= Real(f.max) ? testing::AssertionSuccess() : testing::AssertionFailure() << "got an infinity";
+  if (want == 0 && got == 0 && r.ulps < 0.51 && !r.either_zero && std::signbit(want) != std::signbit(got)) return testing::AssertionFailure() << "the sign of zero differs";
+  if (std::fabs(got - want) <= allowed) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "expected " << static_cast<double>(want) << ", off by " << static_cast<double>(std::fabs(got - want) / ulp(want, t))
+                                     << " units in the last place";
+}
+
+class PointwiseRows : public testing::TestWithParam<int> {
+ protected:
+  Op op() const { return static_cast<Op>(GetParam()); }
+  const PointwiseRow& row() const { return kPointwise[GetParam()]; }
+  bool accepts(DType t) const {
+    switch (row().domain) {
+      case Domain::number: return t != kBool;
+      case Domain::whole: return !is_floating(t);
+      case Domain::integer: return is_integral(t);
+      case Domain::floating: return is_floating(t);
+      case Domain::any: break;
+    }
+    return true;
+  }
+  DType result_of(DType t) const {
+    if (row().result == Result::truth) return kBool;
+    return row().result == Result::real && !is_floating(t) ? kF32 : t;
+  }
+
+  /// Computes the row over columns of operands; the first of `where` is a condition.
+  template <class Make>
+  Tensor compute(size_t columns, Make&& make) const {
+    std::vector<Tensor> tensors;
+    for (size_t k = 0; k < columns; ++k) tensors.push_back(make(k));
+    if (op() == Op::where) tensors[0] = tensors[0].ne(0);
+    const std::vector<Operand> operands(tensors.begin(), tensors.end());
+    return ops::pointwise(op(), operands);
+  }
+
+  void check_reals(DType t) const {
+    const Reference& r = reference(op());
+    std::vector<double> edges;
+    for (const double e : edge_reals(t, row().arity))
+      if (std::isinf(e) ? !r.finite : !(std::fabs(e) > r.limit)) edges.push_back(e);
+    std::mt19937_64 random(kSeed);
+    const auto draw = [&] {
+      const double x = std::ldexp(std::uniform_real_distribution<double>(-1, 1)(random), std::uniform_int_distribution<int>(-6, 6)(random));
+      return of_reals({x}, t).item<double>();  // a value of the type
+    };
+    const auto columns = combinations<double>(edges, row().arity, 300, draw);
+    const Tensor y = compute(columns.size(), [&](size_t k) { return of_reals(columns[k], t); });
+    ASSERT_EQ(y.dtype(), result_of(t));
+    const std::vector<double> got = y.to_vector<double>();
+    for (size_t i = 0; i < got.size(); ++i) {
+      Real values[4];
+      std::string shown;
+      for (size_t k = 0; k < columns.size(); ++k) {
+        values[k] = Real(of_one(columns[k][i], t));
+        shown += fmt::format("{}{:.17g}", k ? ", " : "", static_cast<double>(values[k]));
+      }
+      if (op() == Op::where) values[0] = columns[0][i] != 0;
+      const Arguments a{values, t != kF64};
+      const Real want = r.real(a);
+      ASSERT_TRUE(near(Real(got[i]), want, row().result == Result::truth ? kF32 : t, r, a)) << row().name << "(" << shown << ") in " << name(t) << " gave " << got[i];
+    }
+  }
+
+  void check_wholes(DType t) const {
+    const Reference& r = reference(op());
+    std::mt19937_64 random(kSeed);
+    const auto draw = [&] { return t == kBool ? static_cast<int64_t>(random() & 1) : static_cast<int64_t>(random() % 200) - (t == kU8 ? 0 : 100); };
+    auto columns = combinations<int64_t>(edge_wholes(t, row().arity), row().arity, 300, draw);
+    const bool divides = op() == Op::floor_divide || op() == Op::trunc_divide || op() == Op::remainder || op() == Op::fmod;
+    for (int64_t& v : columns.back())
+      if (divides && v == 0) v = 3;
+    for (auto& column : columns)  // as the type stores them
+      column = of_wholes(column, t).to_vector<int64_t>();
+    const Tensor y = compute(columns.size(), [&](size_t k) { return of_wholes(columns[k], t); });
+    ASSERT_EQ(y.dtype(), result_of(t));
+    const std::vector<double> reals = y.to_vector<double>();
+    const std::vector<int64_t> got = y.to_vector<int64_t>();
+    for (size_t i = 0; i < got.size(); ++i) {
+      int64_t values[4];
+      Real floats[4];
+      std::string shown;
+      for (size_t k = 0; k < columns.size(); ++k) {
+        values[k] = columns[k][i];
+        floats[k] = Real(static_cast<float>(values[k]));
+        shown += fmt::format("{}{}", k ? ", " : "", values[k]);
+      }
+      if (row().result == Result::real) {
+        const Arguments a{floats, true};
+        ASSERT_TRUE(near(Real(reals[i]), r.real(a), kF32, r, a)) << row().name << "(" << shown << ") in " << name(t) << " gave " << reals[i];
+        continue;
+      }
+      if (op() == Op::where) values[0] = values[0] != 0;
+      int64_t want = r.whole(values);
+      if (op() == Op::bitwise_not && t == kBool) want = values[0] == 0;
+      want = of_wholes({want}, y.dtype()).to_vector<int64_t>()[0];
+      ASSERT_EQ(got[i], want) << row().name << "(" << shown << ") in " << name(t);
+    }
+  }
+
+ private:
+  static double of_one(double x, DType t) { return t == kF64 ? x : t == kF32 ? static_cast<float>(x) : t == kF16 ? float(Float16(static_cast<float>(x))) : float(BFloat16(static_cast<float>(x))); }
+};
+
+TEST_P(PointwiseRows, agrees_with_the_reference_in_every_dtype_it_accepts) {
+  SCOPED_TRACE(fmt::format("seed {}", kSeed));
+  for (const DType t : kDTypes) {
+    if (!accepts(t)) continue;
+    is_floating(t) ? check_reals(t) : check_wholes(t);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(PointwiseRows, refuses_the_dtypes_it_does_not_accept) {
+  for (const DType t : kDTypes) {
+    if (accepts(t)) continue;
+    EXPECT_THROW(compute(row().arity, [&](size_t) { return of_wholes({1, 1}, t); }), DTypeError) << row().name << " in " << name(t);
+  }
+}
+
+TEST_P(PointwiseRows, gives_the_same_bits_for_every_length_and_alignment) {
+  const DType t = accepts(kF32) ? kF32 : kI32;
+  constexpr int64_t kLongest = 133;
+  std::mt19937_64 random(kSeed);
+  std::vector<Tensor> whole;
+  for (int k = 0; k < row().arity; ++k) {
+    std::vector<double> values;
+    for (int64_t i = 0; i < kLongest + 3; ++i) values.push_back(t == kF32 ? std::uniform_real_distribution<double>(-3, 3)(random) : 1 + static_cast<double>(random() % 9));
+    whole.push_back(of_reals(values, t));
+  }
+  const auto part = [&](int64_t begin, int64_t length) {
+    return compute(whole.size(), [&](size_t k) {
+      const Tensor x = empty({length}, {t});
+      std::memcpy(x.data_ptr(), static_cast<char*>(whole[k].data_ptr()) + begin * 4, static_cast<size_t>(length) * 4);
+      return x;
+    });
+  };
+  const std::vector<double> all = part(0, kLongest + 3).to_vector<double>();
+  for (int64_t begin = 0; begin < 3; ++begin) {
+    for (int64_t n = 0; n <= kLongest; n += n < 40 ? 1 : 31) {
+      const std::vector<double> got = part(begin, n).to_vector<double>();
+      for (int64_t i = 0; i < n; ++i) {
+        const double want = all[static_cast<size_t>(begin + i)];
+        ASSERT_TRUE(got[static_cast<size_t>(i)] == want || (std::isnan(want) && std::isnan(got[static_cast<size_t>(i)]))) << row().name << " element " << i << " of " << n;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PointwiseRows, testing::Range(0, kPointwiseCount), [](const auto& info) { return std::string(kPointwise[info.param].name); });
+
+/// The elementary functions are vector code in f32 and f64: their error is bounded over their whole range, not only at chosen points.
+TEST(PointwiseValues, elementary_functions_hold_their_bound_over_their_range) {
+  SCOPED_TRACE(fmt::format("seed {}", kSeed));
+  std::mt19937_64 random(kSeed);
+  for (int p = static_cast<int>(Pointwise::exp); p <= static_cast<int>(Pointwise::erf); ++p) {
+    const Op op = static_cast<Op>(p);
+    const Reference& r = reference(op);
+    for (const DType t : {kF32, kF64}) {
+      std::vector<double> values;
+      for (int i = 0; i < 40000; ++i) values.push_back(std::uniform_real_distribution<double>(-8, 8)(random));
+      for (int i = 0; i < 40000; ++i) values.push_back(std::ldexp(random() & 1 ? 1.0 : -1.0, 0) * std::exp2(std::uniform_real_distribution<double>(-140, 14)(random)));
+      const Tensor x = of_reals(values, t);
+      const std::vector<double> in = x.to_vector<double>(), out = ops::pointwise(op, std::vector<Operand>{x}).to_vector<double>();
+      for (size_t i = 0; i < in.size(); ++i) {
+        const Real value = in[i];
+        const Arguments a{&value, t == kF32};
+        ASSERT_TRUE(near(out[i], r.real(a), t, r, a)) << name(op) << "(" << fmt::format("{:.17g}", in[i]) << ") in " << name(t) << " gave " << out[i];
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lorry::test
