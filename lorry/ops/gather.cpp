@@ -84,6 +84,7 @@ const Tensor& scatter_(Op op, const Tensor& self, int64_t dim, const Tensor& ind
   const char* where = name(op);
   const int d = gather_dim(self, dim, index_in, where);
   const Tensor index = positions(index_in, where);
+  require_defined(source_in, where, "source");
   require_same_device(self, source_in, where);
   require_same_dtype(self, source_in, where);
   const Dims wanted = index.sizes();

@@ -1,0 +1,165 @@
+#include <gtest/gtest.h>
+
+#include "lorry/device/cpu/team.h"
+#include "lorry/ops/ops.h"
+#include "tests/support/coordinates.h"
+
+namespace lorry {
+namespace {
+
+using test::Coordinates;
+using test::element;
+using test::expect_elements;
+using test::Shapes;
+
+Tensor copy_of(const Tensor& x) {
+  const Tensor y = empty(x.sizes(), x.options());
+  test::fill_with(y, [&](const Coordinates& at) { return element(x, at); });
+  return y;
+}
+
+/// A random tensor, a dimension of it, and an index for gather and scatter.
+struct Case {
+  explicit Case(uint32_t seed) : shapes(seed) {
+    dtype = kDTypes[shapes.number(1, kDTypeCount - 1)];
+    x = shapes.tensor(shapes.sizes(static_cast<int>(shapes.number(1, 5))), dtype, false);
+    test::fill_with(x, [&](const Coordinates&) { return static_cast<double>(shapes.number(0, 20)); });
+    dim = shapes.number(0, x.dim() - 1);
+    Dims sizes;
+    for (int64_t d = 0; d < x.dim(); ++d) sizes.push_back(d == dim ? (x.size(d) == 0 ? 0 : shapes.number(0, 5)) : shapes.number(0, x.size(d)));
+    index = shapes.tensor(sizes, shapes.coin(0.8) ? kI64 : kI32, true);
+    test::fill_with(index, [&](const Coordinates&) { return static_cast<double>(shapes.number(0, x.size(dim) - 1)); });
+  }
+  Coordinates target(Coordinates at) const {
+    at[static_cast<size_t>(dim)] = static_cast<int64_t>(element(index, at));
+    return at;
+  }
+  Shapes shapes;
+  DType dtype;
+  Tensor x, index;
+  int64_t dim;
+};
+
+template <class Body>
+void on_cases(const Body& body) {
+  for (uint32_t seed = 0; seed < 500 && !testing::Test::HasFailure(); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Case c(seed);
+    body(c);
+  }
+}
+
+TEST(Gather, reads_the_element_that_each_index_names) {
+  on_cases([](Case& c) {
+    expect_elements(c.x.gather(c.shapes.coin() ? c.dim : c.dim - c.x.dim(), c.index), c.index.sizes(),
+                    [&](const Coordinates& at) { return element(c.x, c.target(at)); });
+  });
+}
+
+TEST(Scatter, writes_or_adds_in_row_major_order) {
+  on_cases([](Case& c) {
+    Dims sizes = c.index.sizes();
+    for (int64_t& size : sizes) size += c.shapes.number(0, 1);
+    const Tensor source = c.shapes.tensor(sizes, c.dtype), written = copy_of(c.x), added = copy_of(c.x), filled = copy_of(c.x);
+    test::fill_with(source, [&](const Coordinates& at) { return static_cast<double>((at[0] * 7 + at.back()) % 9); });
+    test::for_each_coordinate(c.index.sizes(), [&](const Coordinates& at) {
+      test::set_element(written, c.target(at), element(source, at));
+      test::set_element(added, c.target(at), element(added, c.target(at)) + element(source, at));
+      test::set_element(filled, c.target(at), 3);
+    });
+    const Tensor x = copy_of(c.x);
+    expect_elements(x.scatter(c.dim, c.index, source), x.sizes(), [&](const Coordinates& at) { return element(written, at); });
+    expect_elements(x.scatter(c.dim, c.index, 3), x.sizes(), [&](const Coordinates& at) { return element(filled, at); });
+    expect_elements(x.scatter_add(c.dim, c.index, source), x.sizes(), [&](const Coordinates& at) { return element(added, at); });
+    expect_elements(x, x.sizes(), [&](const Coordinates& at) { return element(c.x, at); });
+    c.x.scatter_add_(c.dim, c.index, source);
+    expect_elements(c.x, c.x.sizes(), [&](const Coordinates& at) { return element(added, at); });
+  });
+}
+
+TEST(IndexRows, select_add_copy_and_fill_act_on_whole_slices) {
+  on_cases([](Case& c) {
+    const int64_t size = c.x.size(c.dim), count = size == 0 ? 0 : c.shapes.number(0, 5);
+    const Tensor index = c.shapes.tensor({count}, c.shapes.coin(0.8) ? kI64 : kI32);
+    test::fill_with(index, [&](const Coordinates&) { return static_cast<double>(c.shapes.number(0, size - 1)); });
+    Dims sizes = c.x.sizes();
+    sizes[static_cast<int>(c.dim)] = count;
+    const auto target = [&](Coordinates at) {
+      at[static_cast<size_t>(c.dim)] = static_cast<int64_t>(element(index, {at[static_cast<size_t>(c.dim)]}));
+      return at;
+    };
+    expect_elements(c.x.index_select(c.dim, index), sizes, [&](const Coordinates& at) { return element(c.x, target(at)); });
+    const Tensor source = c.shapes.tensor(sizes, c.dtype), copied = copy_of(c.x), added = copy_of(c.x), filled = copy_of(c.x);
+    test::fill_with(source, [&](const Coordinates& at) { return static_cast<double>((at[0] * 5 + at.back()) % 7); });
+    test::for_each_coordinate(sizes, [&](const Coordinates& at) {
+      test::set_element(copied, target(at), element(source, at));
+      test::set_element(added, target(at), element(added, target(at)) + 2 * element(source, at));
+      test::set_element(filled, target(at), 4);
+    });
+    expect_elements(c.x.index_copy(c.dim, index, source), c.x.sizes(), [&](const Coordinates& at) { return element(copied, at); });
+    expect_elements(c.x.index_add(c.dim, index, source, 2), c.x.sizes(), [&](const Coordinates& at) { return element(added, at); });
+    expect_elements(c.x.index_fill(c.dim, index, 4), c.x.sizes(), [&](const Coordinates& at) { return element(filled, at); });
+  });
+}
+
+TEST(TakeAlongDim, broadcasts_the_other_dimensions_and_wraps_negative_indices) {
+  const Tensor x = arange(12).reshape({3, 4});
+  EXPECT_EQ(x.take_along_dim(tensor({{1}, {-1}, {0}}), 1).to_vector<int64_t>(), (std::vector<int64_t>{1, 7, 8}));
+  EXPECT_EQ(x.take_along_dim(tensor({{2, 0}}), 1).sizes(), (Dims{3, 2}));
+  EXPECT_EQ(x.take_along_dim(tensor({11, 0, -2})).to_vector<int64_t>(), (std::vector<int64_t>{11, 0, 10}));
+  EXPECT_THROW(x.take_along_dim(tensor({{4}}), 1), IndexError);
+  EXPECT_THROW(x.take_along_dim(tensor({0}), 1), ShapeError);
+}
+
+TEST(Gather, long_rows_and_many_threads_give_the_same_result) {
+  const int before = cpu::threads();
+  manual_seed(5);
+  const Tensor x = randn({300, 700}), index = randint(300, {900}), source = randn({900, 700}), columns = randint(700, {300, 900});
+  std::vector<float> rows, sums, scattered;
+  for (const int threads : {1, 2, 3}) {
+    cpu::set_threads(threads);
+    const auto row = x.index_select(0, index).to_vector<float>(), sum = x.index_add(0, index, source).to_vector<float>(),
+               scatter = x.scatter_add(1, columns, source.narrow(0, 0, 300).repeat({1, 2}).narrow(1, 0, 900)).to_vector<float>();
+    if (threads == 1) rows = row, sums = sum, scattered = scatter;
+    EXPECT_EQ(row, rows);
+    EXPECT_EQ(sum, sums);
+    EXPECT_EQ(scatter, scattered);
+  }
+  cpu::set_threads(before);
+}
+
+TEST(Gather, wrong_arguments_are_refused_and_nothing_is_written) {
+  const Tensor x = zeros({3, 4});
+  EXPECT_THROW(x.gather(0, tensor({{-1}})), IndexError);
+  EXPECT_THROW(x.gather(0, tensor({{3}})), IndexError);
+  EXPECT_THROW(x.gather(2, tensor({{0}})), IndexError);
+  EXPECT_THROW(x.gather(0, tensor({0})), ShapeError);
+  EXPECT_THROW(x.gather(0, zeros({1, 5}, {kI64})), ShapeError);
+  EXPECT_THROW(x.gather(0, tensor({{0.0}})), DTypeError);
+  EXPECT_THROW(x.scatter_(0, tensor({{0, 1}, {3, 0}}), 1), IndexError);
+  EXPECT_THROW(x.scatter_(0, tensor({{0, 1}}), zeros({1, 1})), ShapeError);
+  EXPECT_THROW(x.scatter_(0, tensor({{0}}), zeros({1, 1}, {kF64})), DTypeError);
+  EXPECT_THROW(x.scatter_add_(0, tensor({{0}}), Tensor()), ValueError);
+  EXPECT_THROW(x.index_select(0, tensor({3})), IndexError);
+  EXPECT_THROW(x.index_select(0, tensor({-1})), IndexError);
+  EXPECT_THROW(x.index_select(0, tensor({{0}})), ShapeError);
+  EXPECT_THROW(x.index_add_(0, tensor({0, 3}), ones({2, 4})), IndexError);
+  EXPECT_THROW(x.index_add_(0, tensor({0}), ones({2, 4})), ShapeError);
+  EXPECT_THROW(x.index_copy_(0, tensor({0}), ones({1, 4}, {kI64})), DTypeError);
+  EXPECT_THROW(x.index_fill_(0, tensor({-4}), 1), IndexError);
+  EXPECT_THROW(zeros({1, 4}).expand({3, 4}).index_fill_(0, tensor({0}), 1), ShapeError);
+  expect_elements(x, {3, 4}, [](const Coordinates&) { return 0.0; });
+  x.index_fill_(0, tensor({-1}), 2);
+  EXPECT_EQ(element(x, {2, 0}), 2);
+}
+
+TEST(Gather, a_source_that_shares_memory_with_the_target_is_read_first) {
+  const Tensor x = arange(4);
+  x.scatter_(0, tensor({1, 2, 3}), x);
+  EXPECT_EQ(x.to_vector<int64_t>(), (std::vector<int64_t>{0, 0, 1, 2}));
+  x.index_copy_(0, tensor({3, 0}), x.narrow(0, 2, 2));
+  EXPECT_EQ(x.to_vector<int64_t>(), (std::vector<int64_t>{2, 0, 1, 1}));
+}
+
+}  // namespace
+}  // namespace lorry
