@@ -190,10 +190,10 @@ Tensor logsumexp(const Tensor& input, const Dims& dims, bool keepdim) {
       Op::logsumexp, {&x},
       [&] {
         if (r.count(x) == 0) return r.result(x, x.dtype()).fill_(-INFINITY);
-        const Tensor peak = x.amax(r.dims, true);
+        const Tensor wide = x.dtype() == kF64 ? x : x.to(kF32), peak = wide.amax(r.dims, true);
         // An infinite peak would give inf - inf; around 0 the formula is right.
         const Tensor shift = peak.masked_fill(peak.isinf(), 0);
-        return x.sub(shift).exp_().sum(r.dims, true).log_().add_(shift).reshape(r.sizes);
+        return wide.sub(shift).exp_().sum(r.dims, true).log_().add_(shift).reshape(r.sizes).to(x.dtype());
       },
       r.dims, keepdim);
 }

@@ -45,7 +45,7 @@ inline constexpr bool kScalar = std::is_integral_v<C> && kFold == Fold::prod;
 
 template <Fold kFold, class C>
 Total<C> row(const C* x, int64_t n) {
-  constexpr int64_t kLanes = 256 / sizeof(C), kBlock = 64 * kLanes, kShort = 16;
+  constexpr int64_t kLanes = 256 / sizeof(C), kBlock = 16 * kLanes, kShort = 16;
   constexpr Total<C> kIdentity = fold_identity<Total<C>>(kFold);
   Total<C> total = kIdentity;
   if (kScalar<kFold, C> || n <= kShort) {

@@ -42,11 +42,12 @@ void norm_row(C* out, const C* x, const C* weight, const C* bias, int64_t n, dou
     const auto difference = hn::Sub(v, hn::Set(d, m));
     return hn::Mul(difference, difference);
   });
-  // The squares were taken around the rounded mean; what that adds is (exact - m)^2 an element.
+  // Squares and rows are taken around the rounded mean; what that adds is (exact - m)^2 and (exact - m) an element.
   const double variance = std::max(0.0, squares / static_cast<double>(n) - (exact - m) * (exact - m));
   const C r = static_cast<C>(1 / std::sqrt((std::isnan(squares) ? squares : variance) + eps));
+  const C rest = static_cast<C>(-(exact - m)) * r;
   for_each_vector<C>(n, [&](auto d, int64_t i) HWY_ATTR {
-    const auto normal = hn::Mul(hn::Sub(hn::LoadU(d, x + i), hn::Set(d, m)), hn::Set(d, r));
+    const auto normal = hn::MulAdd(hn::Sub(hn::LoadU(d, x + i), hn::Set(d, m)), hn::Set(d, r), hn::Set(d, rest));
     hn::StoreU(hn::MulAdd(normal, hn::LoadU(d, weight + i), hn::LoadU(d, bias + i)), d, out + i);
   });
   mean = m;

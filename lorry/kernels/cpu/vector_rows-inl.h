@@ -22,7 +22,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 /// (pad, 0), for which f must give 0.
 template <bool kStore, class C, class F>
 HWY_INLINE double sum_map(C* out, const C* a, const C* b, int64_t n, C pad, F f) {
-  constexpr int64_t kLanes = 256 / sizeof(C), kBlock = 64 * kLanes;
+  constexpr int64_t kLanes = 256 / sizeof(C), kBlock = 16 * kLanes;
   const hn::ScalableTag<C> d;
   constexpr int kN = hn::MaxLanes(d), kVectors = kLanes / kN;
   double total = 0;
