@@ -16,6 +16,10 @@ Table gather() {
            pointwise_rules(),
            indexing_rules(),
            view_rules(),
+           loss_rules(),
+           normalize_rules(),
+           reduce_rules(),
+           sort_rules(),
        }) {
     add(family);
   }

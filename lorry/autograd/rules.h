@@ -12,5 +12,9 @@ namespace lorry::autograd {
 std::span<const Rule> pointwise_rules();
 std::span<const Rule> indexing_rules();
 std::span<const Rule> view_rules();
+std::span<const Rule> loss_rules();
+std::span<const Rule> normalize_rules();
+std::span<const Rule> reduce_rules();
+std::span<const Rule> sort_rules();
 
 }  // namespace lorry::autograd

@@ -1,0 +1,160 @@
+#include "lorry/ops/sort.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "lorry/ops/ops.h"
+#include "tests/ops/samples.h"
+
+namespace lorry::test {
+namespace {
+
+/// True when a comes before b: NaN above every number.
+bool before(double a, double b, bool descending) {
+  const bool less = std::isnan(b) ? !std::isnan(a) : a < b, greater = std::isnan(a) ? !std::isnan(b) : a > b;
+  return descending ? greater : less;
+}
+
+/// The element of x at row-major position `line` of the other dimensions and index i along `dim`.
+int64_t position(const Tensor& x, int64_t dim, int64_t line, int64_t i) {
+  int64_t inner = 1;
+  for (int64_t d = dim + 1; d < x.dim(); ++d) inner *= x.size(d);
+  const int64_t n = x.dim() == 0 ? 1 : x.size(dim);
+  return (line / inner * n + i) * inner + line % inner;
+}
+
+/// The stable order of a line.
+std::vector<int64_t> order_of(const Tensor& x, int64_t dim, int64_t line, bool descending) {
+  std::vector<int64_t> order(static_cast<size_t>(x.dim() == 0 ? 1 : x.size(dim)));
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return before(element(x, position(x, dim, line, a)), element(x, position(x, dim, line, b)), descending); });
+  return order;
+}
+
+Tensor with_nans(Tensor x) {
+  if (is_floating(x.dtype()))
+    for (int64_t i = 0; i < x.numel(); i += 7) set_element(x, i, i % 2 ? kNaN : (i % 3 ? -0.0 : kInf));
+  return x;
+}
+
+TEST(sort, orders_every_dimension_of_every_dtype_and_layout_stably_with_nan_last) {
+  for (const Dims& sizes : {Dims{}, Dims{1}, Dims{9}, Dims{700}, Dims{5, 31}, Dims{3, 300, 2}, Dims{2, 1, 3, 2, 1, 2, 2, 3}})
+    for (const DType dtype : kDTypes)
+      for (const Memory memory : {Memory::contiguous, Memory::transposed, Memory::expanded}) {
+        const Tensor x = with_nans(sample(sizes, dtype, 17, memory, 20));
+        for (int64_t dim = 0; dim < std::max<int64_t>(1, x.dim()); ++dim)
+          for (const bool descending : {false, true}) {
+            auto [values, indices] = x.sort(dim, descending);
+            ASSERT_EQ(values.sizes(), sizes);
+            ASSERT_EQ(values.dtype(), dtype);
+            ASSERT_EQ(indices.dtype(), kI64);
+            const int64_t n = x.dim() == 0 ? 1 : x.size(dim);
+            for (int64_t line = 0; line < x.numel() / n; ++line) {
+              const std::vector<int64_t> order = order_of(x, dim, line, descending);
+              for (int64_t i = 0; i < n; ++i) {
+                const int64_t at = position(x, dim, line, i);
+                ASSERT_EQ(element(indices, at), static_cast<double>(order[i])) << sizes.size() << " dims, along " << dim;
+                const double want = element(x, position(x, dim, line, order[i])), got = element(values, at);
+                ASSERT_TRUE(got == want || (std::isnan(got) && std::isnan(want)));
+              }
+            }
+            EXPECT_TRUE(same_bits(x.argsort(dim, descending), indices));
+          }
+      }
+}
+
+TEST(sort, extreme_values_of_every_whole_dtype_keep_their_order) {
+  for (const DType dtype : {kU8, kI8, kI16, kI32})
+    visit(dtype, [&]<class T>(Type<T>) {
+      const double low = static_cast<double>(std::numeric_limits<T>::lowest()), high = static_cast<double>(std::numeric_limits<T>::max());
+      EXPECT_EQ(elements(std::get<0>(tensor_of({4}, dtype, {high, low, 0, 1}).sort())), low < 0 ? (std::vector<double>{low, 0, 1, high}) : (std::vector<double>{0, 0, 1, high}));
+    });
+  const Tensor x = empty({3}, {kI64});
+  x.data<int64_t>()[0] = INT64_MAX, x.data<int64_t>()[1] = INT64_MIN, x.data<int64_t>()[2] = INT64_MAX - 1;
+  EXPECT_EQ(elements(x.argsort()), (std::vector<double>{1, 2, 0}));
+}
+
+TEST(sort, topk_gives_the_first_k_of_the_stable_order) {
+  for (const Dims& sizes : {Dims{50}, Dims{4, 9}, Dims{3, 400, 2}})
+    for (const DType dtype : {kF32, kF64, kBF16, kI64, kU8})
+      for (const bool largest : {true, false}) {
+        const Tensor x = with_nans(sample(sizes, dtype, 19, Memory::sliced, 30));
+        for (int64_t dim = 0; dim < x.dim(); ++dim)
+          for (const int64_t k : {int64_t{0}, int64_t{1}, std::min<int64_t>(5, x.size(dim)), x.size(dim)}) {
+            auto [values, indices] = x.topk(k, dim, largest);
+            auto [all, order] = x.sort(dim, largest);
+            EXPECT_TRUE(same_bits(values, all.narrow(dim, 0, k)));
+            EXPECT_TRUE(same_bits(indices, order.narrow(dim, 0, k)));
+          }
+      }
+}
+
+TEST(sort, kthvalue_and_median_agree_with_the_sorted_line) {
+  const Tensor x = sample({5, 8, 3}, kF32, 23);
+  for (int64_t dim = 0; dim < 3; ++dim) {
+    auto [sorted, order] = x.sort(dim);
+    for (int64_t k = 1; k <= x.size(dim); ++k) {
+      auto [value, index] = kthvalue(x, k, dim);
+      EXPECT_TRUE(same_bits(value, sorted.select(dim, k - 1)));
+      EXPECT_TRUE(same_bits(index, order.select(dim, k - 1)));
+    }
+    auto [value, index] = median(x, dim, true);
+    EXPECT_TRUE(same_bits(value, sorted.narrow(dim, (x.size(dim) - 1) / 2, 1)));
+    EXPECT_TRUE(same_bits(x.gather(dim, index), value));
+  }
+  auto [poisoned, at] = median(tensor_of({2, 3}, kF32, {1, kNaN, 2, 5, 4, 6}), 1);
+  EXPECT_TRUE(near(poisoned, {kNaN, 5}, 0));
+  EXPECT_EQ(elements(at), (std::vector<double>{1, 0}));
+}
+
+TEST(sort, unique_gives_distinct_values_their_places_and_their_counts) {
+  for (const DType dtype : kDTypes)
+    for (const Memory memory : kMemories) {
+      const Tensor x = sample({7, 60}, dtype, 29, memory, 12);
+      const Unique u = unique(x, true, true, true);
+      std::map<double, double> counts;
+      for (const double v : elements(x)) ++counts[v];
+      std::vector<double> values, occurrences;
+      for (const auto& [value, count] : counts) {
+        values.push_back(value);
+        occurrences.push_back(count);
+      }
+      EXPECT_EQ(elements(u.values), values);
+      EXPECT_EQ(u.values.dtype(), dtype);
+      EXPECT_EQ(elements(u.counts), occurrences);
+      ASSERT_EQ(u.inverse.sizes(), x.sizes());
+      for (int64_t i = 0; i < x.numel(); ++i) ASSERT_EQ(values[static_cast<size_t>(element(u.inverse, i))], element(x, i));
+      EXPECT_FALSE(unique(x).inverse.defined());
+    }
+  EXPECT_EQ(unique(empty({0, 4})).values.sizes(), (Dims{0}));
+  EXPECT_EQ(unique(tensor_of({3}, kF32, {kNaN, 1, kNaN})).values.numel(), 3);
+}
+
+TEST(sort, empty_lines_stay_empty) {
+  auto [values, indices] = empty({3, 0}).sort();
+  EXPECT_EQ(values.sizes(), (Dims{3, 0}));
+  EXPECT_EQ(indices.sizes(), (Dims{3, 0}));
+  EXPECT_EQ(std::get<0>(empty({0, 3}).topk(2)).sizes(), (Dims{0, 2}));
+}
+
+TEST(sort, results_do_not_depend_on_the_number_of_threads) {
+  const Tensor x = sample({37, 3000}, kF32, 31);
+  expect_same_for_all_thread_counts([&] {
+    auto [values, indices] = x.sort(1, true);
+    auto [top, at] = x.topk(11, 0);
+    return std::vector<Tensor>{values, indices, top, at};
+  });
+}
+
+TEST(sort, wrong_arguments_are_refused_with_the_operator_named) {
+  const Tensor x = sample({3, 4}, kF32, 1);
+  expect_error<IndexError>([&] { x.sort(2); }, "sort: dimension out of range");
+  expect_error<IndexError>([&] { x.topk(5); }, "topk: k out of range; got k 5 of [3, 4] f32 cpu; expected 0 to 4");
+  expect_error<IndexError>([&] { kthvalue(x, 0); }, "kthvalue: k out of range");
+  expect_error<IndexError>([&] { median(empty({2, 0}), 1); }, "median: dimension 1 is empty");
+}
+
+}  // namespace
+}  // namespace lorry::test
