@@ -7,13 +7,22 @@ namespace lorry::autograd {
 Saved::Saved(const Tensor& x, bool own_output, int index) : index_(index), own_output_(own_output) {
   if (!x.defined()) return;
   if (x.is_inference()) raise<GradError>("autograd: an inference tensor cannot be kept for the backward pass; got {}; clone it outside inference mode", x);
+  const Tensor kept = own_output ? x.detach() : x;
   if (t_keeper != nullptr) {
-    keeper_ = IntrusivePtr<Keeper>(t_keeper);
-    number_ = t_keeper->keep(own_output ? x.detach() : x);
-    return;
+    number_ = t_keeper->keep(kept);
+    if (number_ >= 0) {
+      keeper_ = IntrusivePtr<Keeper>(t_keeper);
+      return;
+    }
   }
-  tensor_ = own_output ? x.detach() : x;
+  tensor_ = kept;
   version_ = x.version();
+}
+
+void Saved::release() {
+  if (keeper_) keeper_->forget(number_);
+  keeper_ = nullptr;
+  tensor_ = Tensor();
 }
 
 Tensor Saved::unpack(const Node* owner, const char* op, const char* which, int position) const {
@@ -77,8 +86,8 @@ std::vector<Tensor> OperatorNode::apply(std::vector<Tensor> grads) {
 
 void OperatorNode::release() {
   call_.released_ = true;
-  call_.inputs_.clear();
-  call_.outputs_.clear();
+  for (Saved& s : call_.inputs_) s.release();
+  for (Saved& s : call_.outputs_) s.release();
 }
 
 WriteThroughView::WriteThroughView(const Tensor& base, const Tensor& view, const IntrusivePtr<Node>& inner)

@@ -10,9 +10,11 @@ namespace lorry::autograd {
 class Keeper : public Counted {
  public:
   virtual ~Keeper() = default;
-  /// Takes note of the next tensor and returns its number.
+  /// Takes note of the next tensor: its number if the keeper will recall it, or -1 if it only wanted to see it.
   virtual int64_t keep(const Tensor& x) = 0;
   virtual Tensor recall(int64_t number) = 0;
+  /// Will not be recalled again.
+  virtual void forget(int64_t number) = 0;
   void destroy() { delete this; }
 };
 
@@ -25,6 +27,7 @@ class Saved {
   /// `own_output`: x is output `index` of `node`, which will hold this object: kept without its history, so that no cycle forms.
   explicit Saved(const Tensor& x, bool own_output = false, int index = 0);
 
+  void release();
   bool kept() const { return tensor_.defined() || keeper_; }
   /// Throws GradError naming the operator that overwrote it. `owner` restores the history of an output.
   Tensor unpack(const Node* owner, const char* op, const char* which, int position) const;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <utility>
 
 #include "lorry/base/modes.h"
 
@@ -29,6 +30,7 @@ constexpr bool kCaching = true;
 constexpr int64_t kAlignment = 64;
 constexpr int64_t kThreadCached = 64 << 10;   // larger blocks go through the shared bins
 constexpr int64_t kThreadBudget = 256 << 10;  // bytes a thread keeps of one class
+constexpr int64_t kCountedLate = 64 << 10;    // a thread adds to the shared counts when it is this far off
 constexpr int64_t kHugePage = 2 << 20;
 
 void raise_to(std::atomic<int64_t>& peak, int64_t value) {
@@ -43,6 +45,7 @@ void raise_to(std::atomic<int64_t>& peak, int64_t value) {
 struct ThreadCache {
   CpuAllocator::Free* lists[CpuAllocator::kClasses];
   int64_t bytes[CpuAllocator::kClasses];
+  int64_t held, blocks;  // allocated minus released here since they were last added to the shared counts
   bool registered;  // its flush at the thread's end is arranged
   bool closed;      // the thread is ending: keep nothing any more
 
@@ -55,7 +58,6 @@ struct ThreadCache {
   }
   bool keep(void* data, int c) {
     if (closed || bytes[c] >= kThreadBudget) return false;
-    if (!registered) flush_at_thread_exit();
     lists[c] = new (data) CpuAllocator::Free{lists[c]};
     bytes[c] += CpuAllocator::bytes_of(c);
     return true;
@@ -73,7 +75,9 @@ constinit thread_local ThreadCache t_cache{};
 
 struct CacheCloser {
   ~CacheCloser() {
+    CpuAllocator::instance().publish_counts();
     t_cache.closed = true;
+    t_cache.registered = false;  // what is released from now on is counted at once
     t_cache.flush();
   }
 };
@@ -110,12 +114,10 @@ void* CpuAllocator::allocate(int64_t bytes) {
   void* data = bytes <= kThreadCached ? t_cache.take(c) : nullptr;
   if (data == nullptr) data = from_bins(c);
   if (data == nullptr) data = from_system(c, bytes);
-  const int64_t held = bytes_of(c);
-  raise_to(peak_allocated_, allocated_.fetch_add(held, std::memory_order_relaxed) + held);
-  live_.fetch_add(1, std::memory_order_relaxed);
+  count(bytes_of(c), 1);
   if (bytes >= kTrackedBytes) {
     const std::scoped_lock lock(mutex_);
-    tracked_[data] = {held, t_operator == nullptr ? "" : t_operator};
+    tracked_[data] = {bytes_of(c), t_operator == nullptr ? "" : t_operator};
   }
   return data;
 }
@@ -123,14 +125,26 @@ void* CpuAllocator::allocate(int64_t bytes) {
 void CpuAllocator::release(void* data, int64_t bytes) noexcept {
   if (data == nullptr) return;
   const int c = class_of(bytes);
-  allocated_.fetch_sub(bytes_of(c), std::memory_order_relaxed);
-  live_.fetch_sub(1, std::memory_order_relaxed);
+  count(-bytes_of(c), -1);
   if (bytes >= kTrackedBytes) {
     const std::scoped_lock lock(mutex_);
     tracked_.erase(data);
   }
   if (!kCaching) return to_system(data, c);
   if (bytes > kThreadCached || !t_cache.keep(data, c)) to_bins(data, c);
+}
+
+void CpuAllocator::count(int64_t bytes, int64_t blocks) {
+  t_cache.held += bytes;
+  t_cache.blocks += blocks;
+  if (t_cache.held > kCountedLate || t_cache.held < -kCountedLate || !t_cache.registered) publish_counts();
+}
+
+void CpuAllocator::publish_counts() const {
+  if (!t_cache.registered && !t_cache.closed) t_cache.flush_at_thread_exit();
+  const int64_t held = std::exchange(t_cache.held, 0);
+  raise_to(peak_allocated_, allocated_.fetch_add(held, std::memory_order_relaxed) + held);
+  live_.fetch_add(std::exchange(t_cache.blocks, 0), std::memory_order_relaxed);
 }
 
 void* CpuAllocator::from_bins(int c) {
@@ -186,6 +200,7 @@ void CpuAllocator::empty_cache() {
 }
 
 Stats CpuAllocator::stats() const {
+  publish_counts();
   Stats s;
   s.allocated = allocated_.load(std::memory_order_relaxed);
   s.peak_allocated = peak_allocated_.load(std::memory_order_relaxed);
@@ -197,6 +212,7 @@ Stats CpuAllocator::stats() const {
 }
 
 void CpuAllocator::reset_peak() {
+  publish_counts();
   peak_allocated_.store(allocated_.load(std::memory_order_relaxed), std::memory_order_relaxed);
   peak_reserved_.store(reserved_.load(std::memory_order_relaxed), std::memory_order_relaxed);
 }
