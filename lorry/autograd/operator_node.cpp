@@ -1,5 +1,6 @@
 #include "lorry/autograd/operator_node.h"
 
+#include "lorry/autograd/grad_mode.h"
 #include "lorry/ops/ops.h"
 
 namespace lorry::autograd {
@@ -62,8 +63,13 @@ OperatorNode::OperatorNode(const door::Call& call, const Rule* rule) : rule_(rul
     if (rule == nullptr || !x.defined()) continue;
     const bool keeps = i < 16 ? (rule->saves & (1u << i)) != 0 : (rule->saves & kInputs) == kInputs;
     if (!keeps) continue;
-    // What the call is about to overwrite is kept as a copy.
-    call_.inputs_[i] = Saved(call.in_place && i == 0 ? x.clone() : x);
+    if (call.in_place && i == 0) {
+      // What the call is about to overwrite is kept as a copy, with its history, so that it can be differentiated again.
+      const EnableGrad recording;
+      call_.inputs_[i] = Saved(x.clone());
+    } else {
+      call_.inputs_[i] = Saved(x);
+    }
   }
 }
 
