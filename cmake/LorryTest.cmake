@@ -1,3 +1,4 @@
+include_guard(GLOBAL)  # for each of tests, examples and bench
 find_package(GTest REQUIRED)
 include(GoogleTest)
 
