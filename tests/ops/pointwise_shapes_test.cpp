@@ -32,6 +32,10 @@ class PointwiseShapes : public testing::TestWithParam<int> {
   }
 };
 
+/// Rows of several operands, and rows whose first operand can be written (that of where is a condition).
+class PointwiseSeveral : public PointwiseShapes {};
+class PointwiseInPlace : public PointwiseShapes {};
+
 TEST_P(PointwiseShapes, broadcasts_and_takes_any_strides) {
   const std::vector<std::function<Tensor(DType, uint64_t)>> layouts = {
       [](DType t, uint64_t s) { return random_tensor({3, 4, 70}, t, s); },
@@ -92,8 +96,7 @@ TEST_P(PointwiseShapes, spreads_large_tensors_over_threads_with_the_same_result)
   }
 }
 
-TEST_P(PointwiseShapes, refuses_shapes_that_do_not_broadcast) {
-  if (arity() == 1) GTEST_SKIP() << "one operand always fits";
+TEST_P(PointwiseSeveral, refuses_shapes_that_do_not_broadcast) {
   std::vector<Tensor> operands;
   for (int k = 0; k < arity(); ++k) operands.push_back(random_tensor({k == 1 ? 3 : 2}, operand_type(k), 1));
   EXPECT_THROW(run(operands), ShapeError);
@@ -106,8 +109,7 @@ TEST_P(PointwiseShapes, refuses_undefined_operands) {
   EXPECT_THROW(run(operands), ValueError);
 }
 
-TEST_P(PointwiseShapes, writes_into_its_first_operand_or_refuses_and_leaves_it) {
-  if (op() == Op::where) GTEST_SKIP() << "its first operand is the condition";
+TEST_P(PointwiseInPlace, writes_into_its_first_operand_or_refuses_and_leaves_it) {
   std::vector<Tensor> operands;
   for (int k = 0; k < arity(); ++k) operands.push_back(random_tensor({5, 7}, operand_type(k), 30 + static_cast<uint64_t>(k)));
   for (const bool strided : {false, true}) {
@@ -137,7 +139,17 @@ TEST_P(PointwiseShapes, writes_strided_results_of_wider_types) {
   EXPECT_THROW(ops::pointwise_into(op(), empty({9, 6}, {kF64}), list), ShapeError);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PointwiseShapes, testing::Range(0, kPointwiseCount), [](const auto& info) { return std::string(kPointwise[info.param].name); });
+template <class Predicate>
+auto rows(Predicate&& predicate) {
+  std::vector<int> chosen;
+  for (int p = 0; p < kPointwiseCount; ++p)
+    if (predicate(p)) chosen.push_back(p);
+  return testing::ValuesIn(chosen);
+}
+const auto kRowName = [](const auto& info) { return std::string(kPointwise[info.param].name); };
+INSTANTIATE_TEST_SUITE_P(Rows, PointwiseShapes, testing::Range(0, kPointwiseCount), kRowName);
+INSTANTIATE_TEST_SUITE_P(Rows, PointwiseSeveral, rows([](int p) { return kPointwise[p].arity > 1; }), kRowName);
+INSTANTIATE_TEST_SUITE_P(Rows, PointwiseInPlace, rows([](int p) { return static_cast<Op>(p) != Op::where; }), kRowName);
 
 // ---- overlap ---------------------------------------------------------------------------------------------------------
 

@@ -252,7 +252,7 @@ TEST_P(PointwiseRows, gives_the_same_bits_for_every_length_and_alignment) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PointwiseRows, testing::Range(0, kPointwiseCount), [](const auto& info) { return std::string(kPointwise[info.param].name); });
+INSTANTIATE_TEST_SUITE_P(Rows, PointwiseRows, testing::Range(0, kPointwiseCount), [](const auto& info) { return std::string(kPointwise[info.param].name); });
 
 /// The elementary functions are vector code in f32 and f64: their error is bounded over their whole range, not only at chosen points.
 TEST(PointwiseValues, elementary_functions_hold_their_bound_over_their_range) {
