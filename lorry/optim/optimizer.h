@@ -2,8 +2,8 @@
 
 // Optimizers step named parameters by their gradients. Parameters come in groups with options of their own; state is made at a
 // parameter's first step, in f32 for f16 and bf16 parameters (their arithmetic is f32 too; only the stored parameter is rounded)
-// and in the parameter's dtype otherwise. Invariant: everything that can fail is checked before anything is written, so a step
-// that throws leaves parameters and state as they were.
+// and in the parameter's dtype otherwise. Invariant: gradients are checked and state is made before anything is written, so a
+// fused step that throws leaves parameters and state as they were (a loop may still run out of memory between two parameters).
 
 #include <map>
 #include <span>

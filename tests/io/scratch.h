@@ -3,14 +3,18 @@
 // A directory of its own for each test, removed with everything in it; and a child process to kill or to rob of rights.
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <random>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "lorry/device/cpu/team.h"
 
@@ -68,6 +72,26 @@ inline int wait_for(pid_t child) {
   int status = 0;
   ::waitpid(child, &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+/// Calls save(1), save(2), ... in a child and kills it some random time after the first call has returned.
+template <class F>
+void kill_while_saving(std::mt19937& random, F&& save) {
+  int done[2];
+  ASSERT_EQ(::pipe(done), 0);
+  const pid_t child = spawn([&]() -> int {
+    for (int64_t i = 1;; ++i) {
+      save(i);
+      if (i == 1 && ::write(done[1], "", 1) != 1) return 1;
+    }
+  });
+  ::close(done[1]);
+  char byte;
+  EXPECT_EQ(::read(done[0], &byte, 1), 1) << "the first save failed";
+  ::close(done[0]);
+  std::this_thread::sleep_for(std::chrono::microseconds(random() % 20'000));
+  ::kill(child, SIGKILL);
+  EXPECT_EQ(wait_for(child), -SIGKILL);
 }
 
 /// The text of the E that `body` throws; anything else fails the test.
