@@ -34,7 +34,11 @@ Product make(const Key& key, float alpha, float beta) {
             memory::desc({k, n}, memory::data_type::bf16, memory::dims{b_row, b_col}), memory::desc({m, n}, memory::data_type::f32, memory::dims{c_row, 1}),
             std::nullopt};
   dnnl::primitive_attr attributes;
+#if DNNL_VERSION_MAJOR < 3
   if (alpha != 1) attributes.set_output_scales(0, {alpha});
+#else
+  if (alpha != 1) return p;  // the built-in kernel scales: version 3 knows scales of inputs only
+#endif
   if (beta != 0) {
     dnnl::post_ops sum;
     sum.append_sum(beta);
@@ -42,7 +46,12 @@ Product make(const Key& key, float alpha, float beta) {
   }
   const lorry::cpu::SerialScope serial;  // the kernel is built for one thread, and runs on the caller's
   try {
-    p.primitive.emplace(dnnl::matmul::primitive_desc(dnnl::matmul::desc(p.a, p.b, p.c), attributes, engine()));
+#if DNNL_VERSION_MAJOR < 3
+    const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(p.a, p.b, p.c), attributes, engine());
+#else
+    const dnnl::matmul::primitive_desc description(engine(), p.a, p.b, p.c, attributes);
+#endif
+    p.primitive.emplace(description);
   } catch (const dnnl::error&) {
   }
   return p;
