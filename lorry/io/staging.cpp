@@ -36,7 +36,10 @@ std::filesystem::path writable_name(std::filesystem::path path) {
   return path;
 }
 
-bool is_staged_name(std::string_view name, std::string_view final_name) { return name.starts_with(prefix_of(final_name)); }
+bool is_staged_name(std::string_view name, std::string_view final_name) {
+  const std::string prefix = prefix_of(final_name);
+  return name.size() > prefix.size() && name.starts_with(prefix) && name.find_first_not_of("0123456789", prefix.size()) == name.npos;
+}
 
 Descriptor stage(const std::filesystem::path& path, bool directory, std::filesystem::path& staged) {
   const std::string prefix = prefix_of(path.filename().string());

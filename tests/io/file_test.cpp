@@ -82,6 +82,18 @@ TEST(File, what_is_no_regular_file_is_refused_without_waiting) {
   EXPECT_EQ(message<IoError>([] { MappedFile("/dev/zero"); }), "cannot read '/dev/zero': it is not a regular file");
 }
 
+TEST(File, a_file_without_read_permission_is_an_error) {
+  const Scratch scratch;
+  put(scratch / "a", "secret");
+  fs::permissions(scratch / "a", fs::perms::none);
+  fs::permissions(scratch.root(), fs::perms::owner_all | fs::perms::others_exec);
+  const pid_t child = spawn([&] {
+    if (::geteuid() == 0 && ::setuid(65534) != 0) return 2;  // root may read everything
+    return message<IoError>([&] { MappedFile(scratch / "a"); }) == "cannot open '" + (scratch / "a").string() + "': Permission denied" ? 0 : 1;
+  });
+  EXPECT_EQ(wait_for(child), 0);
+}
+
 TEST(File, text_longer_than_the_limit_is_refused) {
   const Scratch scratch;
   put(scratch / "a", "hello");
@@ -162,6 +174,14 @@ TEST(AtomicFile, the_leftovers_of_a_dead_writer_go_and_those_of_a_living_one_sta
   living.commit();
   EXPECT_EQ(get(scratch / "a"), "first");
   EXPECT_EQ(scratch.names(), std::set<std::string>{"a"});
+}
+
+TEST(AtomicFile, a_file_that_only_resembles_a_leftover_stays) {
+  const Scratch scratch;
+  put(scratch / ".a.staged-notes", "mine");
+  put(scratch / ".a.staged-", "mine");
+  write(scratch / "a", "new");
+  EXPECT_EQ(scratch.names(), (std::set<std::string>{"a", ".a.staged-notes", ".a.staged-"}));
 }
 
 /// Both ways of replacing a directory: exchanging the names, and setting the old one aside.
