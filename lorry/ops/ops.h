@@ -4,6 +4,7 @@
 
 #include "lorry/ops/copy.h"
 #include "lorry/ops/creation.h"
+#include "lorry/ops/dropout.h"
 #include "lorry/ops/indexing.h"
 #include "lorry/ops/joining.h"
 #include "lorry/ops/loss.h"

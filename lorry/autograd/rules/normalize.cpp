@@ -1,4 +1,4 @@
-// Backward rules of softmax and the norms: one fused kernel while gradients are not being recorded, the same formula in
+// Backward rules of softmax, dropout and the norms: one fused kernel while gradients are not being recorded, the same formula in
 // operators when they are.
 
 #include "lorry/autograd/grad_mode.h"
@@ -67,10 +67,13 @@ Grads rms_norm_gradient(const Call& c, const Grads& g) {
   return grads;
 }
 
+Grads dropout_gradient(const Call& c, const Grads& g) { return {g[0].mul(c.attribute<double>(0)).mul(c.output(1))}; }
+
 constexpr Rule kRules[] = {
     {Op::softmax, kOutput0, softmax_gradient},
     {Op::log_softmax, kOutput0, log_softmax_gradient},
     {Op::layer_norm, kInput0 | kInput1 | kOutput1 | kOutput2, layer_norm_gradient},
+    {Op::dropout, kOutput1, dropout_gradient},
     {Op::rms_norm, kInput0 | kInput1 | kOutput1, rms_norm_gradient},
 };
 
