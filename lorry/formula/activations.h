@@ -6,6 +6,8 @@
 
 namespace lorry::formula {
 
+// clang-format off
+
 struct Sigmoid {
   template <class V> LORRY_INLINE V operator()(V x) const { return V(1) / (V(1) + exp(-x)); }
 };
@@ -80,5 +82,7 @@ struct LeakyRelu {
 struct Elu {
   template <class V> LORRY_INLINE V operator()(V x, V alpha) const { return select(x > V(0), x, alpha * expm1(x)); }
 };
+
+// clang-format on
 
 }  // namespace lorry::formula

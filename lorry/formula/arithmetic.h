@@ -6,6 +6,8 @@
 
 namespace lorry::formula {
 
+// clang-format off
+
 struct Abs {
   template <class V> LORRY_INLINE V operator()(V x) const { return abs(x); }
 };
@@ -109,5 +111,7 @@ struct Lerp {
     return select(abs(weight) < V(0.5), start + weight * span, end - span * (V(1) - weight));
   }
 };
+
+// clang-format on
 
 }  // namespace lorry::formula

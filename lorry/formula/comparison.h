@@ -6,6 +6,8 @@
 
 namespace lorry::formula {
 
+// clang-format off
+
 struct Eq {
   template <class V> LORRY_INLINE V operator()(V x, V y) const { return select(x == y, V(1), V(0)); }
 };
@@ -100,5 +102,7 @@ struct NanToNum {
     return select(x != x, nan, select(x == V(INFINITY), posinf, select(x == V(-INFINITY), neginf, x)));
   }
 };
+
+// clang-format on
 
 }  // namespace lorry::formula

@@ -6,6 +6,8 @@
 
 namespace lorry::formula {
 
+// clang-format off
+
 struct Exp {
   template <class V> LORRY_INLINE V operator()(V x) const { return exp(x); }
 };
@@ -66,5 +68,7 @@ struct Erfc {
 struct Pow {
   template <class V> LORRY_INLINE V operator()(V x, V y) const { return pow(x, y); }
 };
+
+// clang-format on
 
 }  // namespace lorry::formula

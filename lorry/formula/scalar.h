@@ -31,7 +31,7 @@ LORRY_INLINE T select(bool mask, T a, T b) {
 
 #define LORRY_SCALAR_FUNCTION(name, function) \
   template <std::floating_point T>            \
-  LORRY_INLINE T name(T x) {                 \
+  LORRY_INLINE T name(T x) {                  \
     return std::function(x);                  \
   }
 LORRY_SCALAR_FUNCTION(abs, fabs)

@@ -78,11 +78,13 @@ const Tensor& Tensor::copy_(const Tensor& source) const {
   require_same_device(*this, source, "copy_");
   return door::call_in_place(Op::copy, *this, {&source}, [&] {
     const Layout from = lorry::expand(source.layout(), sizes(), "copy_");
-    const ops::Overlap how = source.numel() == numel() ? ops::overlap(*this, source) : ops::overlap(*this, door::make_view(source, from, source.storage_offset()));
+    const ops::Overlap how =
+        source.numel() == numel() ? ops::overlap(*this, source) : ops::overlap(*this, door::make_view(source, from, source.storage_offset()));
     if (how == ops::Overlap::same) return;
-    require<ShapeError>(how != ops::Overlap::partial,
-                        "copy_: the source shares part of the memory that is written; got {} and {}; expected the same elements or none; clone the source first", *this,
-                        source);
+    require<ShapeError>(
+        how != ops::Overlap::partial,
+        "copy_: the source shares part of the memory that is written; got {} and {}; expected the same elements or none; clone the source first", *this,
+        source);
     if (how == ops::Overlap::unknown) {
       bell::ring(bell::Event::hidden_copy, "copy_", "the source lies among the elements that are written");
       return copy_elements(*this, source.clone(), "copy_");

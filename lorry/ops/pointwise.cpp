@@ -30,8 +30,8 @@ const Tensor& compute_out(Op op, const Tensor& out, const Operands&... given) {
   const Operand operands[] = {Operand(given)...};
   bool differentiable = out.requires_grad();
   for (const Operand& x : operands) differentiable |= x.tensor() != nullptr && x.tensor()->requires_grad();
-  require<GradError>(!(differentiable && mode(kGradMode)), "{}_out: writing into a given tensor is not differentiable; got {}; use the form that returns its result, or NoGrad",
-                     name(op), out);
+  require<GradError>(!(differentiable && mode(kGradMode)),
+                     "{}_out: writing into a given tensor is not differentiable; got {}; use the form that returns its result, or NoGrad", name(op), out);
   const door::Running running(op);
   door::require_writable(out, name(op));
   ops::pointwise_into(op, out, operands);
@@ -59,16 +59,16 @@ Scalar negative(const Scalar& x) { return x.is_floating() ? Scalar(-x.to<double>
 
 // ---- one function, method, in-place method and out form a row --------------------------------------------------------
 
-#define LORRY_UNARY(name, Formula, result, domain)                                                                        \
-  Tensor name(const Tensor& x) { return compute(Op::name, x); }                                                           \
-  const Tensor& name##_out(const Tensor& out, const Tensor& x) { return compute_out(Op::name, out, x); }                  \
-  Tensor Tensor::name() const { return compute(Op::name, *this); }                                                        \
+#define LORRY_UNARY(name, Formula, result, domain)                                                       \
+  Tensor name(const Tensor& x) { return compute(Op::name, x); }                                          \
+  const Tensor& name##_out(const Tensor& out, const Tensor& x) { return compute_out(Op::name, out, x); } \
+  Tensor Tensor::name() const { return compute(Op::name, *this); }                                       \
   const Tensor& Tensor::name##_() const { return compute_in_place(Op::name, *this); }
-#define LORRY_BINARY(name, Formula, result, domain)                                                                       \
-  Tensor name(const Tensor& x, const Operand& y) { return compute(Op::name, x, y); }                                      \
-  Tensor name(const Scalar& x, const Tensor& y) { return compute(Op::name, x, y); }                                       \
+#define LORRY_BINARY(name, Formula, result, domain)                                                                            \
+  Tensor name(const Tensor& x, const Operand& y) { return compute(Op::name, x, y); }                                           \
+  Tensor name(const Scalar& x, const Tensor& y) { return compute(Op::name, x, y); }                                            \
   const Tensor& name##_out(const Tensor& out, const Operand& x, const Operand& y) { return compute_out(Op::name, out, x, y); } \
-  Tensor Tensor::name(const Operand& y) const { return compute(Op::name, *this, y); }                                     \
+  Tensor Tensor::name(const Operand& y) const { return compute(Op::name, *this, y); }                                          \
   const Tensor& Tensor::name##_(const Operand& y) const { return compute_in_place(Op::name, *this, y); }
 #include "lorry/formula/pointwise.def"
 
@@ -93,17 +93,23 @@ Tensor Tensor::div(const Operand& y, std::string_view rounding_mode) const { ret
 const Tensor& Tensor::div_(const Operand& y, std::string_view rounding_mode) const { return compute_in_place(rounded_division(rounding_mode), *this, y); }
 
 Tensor lerp(const Tensor& start, const Tensor& end, const Operand& weight) { return compute(Op::lerp, start, end, weight); }
-const Tensor& lerp_out(const Tensor& out, const Tensor& start, const Tensor& end, const Operand& weight) { return compute_out(Op::lerp, out, start, end, weight); }
+const Tensor& lerp_out(const Tensor& out, const Tensor& start, const Tensor& end, const Operand& weight) {
+  return compute_out(Op::lerp, out, start, end, weight);
+}
 Tensor Tensor::lerp(const Tensor& end, const Operand& weight) const { return compute(Op::lerp, *this, end, weight); }
 const Tensor& Tensor::lerp_(const Tensor& end, const Operand& weight) const { return compute_in_place(Op::lerp, *this, end, weight); }
 
 Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value) { return compute(Op::addcmul, x, a, b, value); }
-const Tensor& addcmul_out(const Tensor& out, const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value) { return compute_out(Op::addcmul, out, x, a, b, value); }
+const Tensor& addcmul_out(const Tensor& out, const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value) {
+  return compute_out(Op::addcmul, out, x, a, b, value);
+}
 Tensor Tensor::addcmul(const Tensor& a, const Tensor& b, const Scalar& value) const { return compute(Op::addcmul, *this, a, b, value); }
 const Tensor& Tensor::addcmul_(const Tensor& a, const Tensor& b, const Scalar& value) const { return compute_in_place(Op::addcmul, *this, a, b, value); }
 
 Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value) { return compute(Op::addcdiv, x, a, b, value); }
-const Tensor& addcdiv_out(const Tensor& out, const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value) { return compute_out(Op::addcdiv, out, x, a, b, value); }
+const Tensor& addcdiv_out(const Tensor& out, const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value) {
+  return compute_out(Op::addcdiv, out, x, a, b, value);
+}
 Tensor Tensor::addcdiv(const Tensor& a, const Tensor& b, const Scalar& value) const { return compute(Op::addcdiv, *this, a, b, value); }
 const Tensor& Tensor::addcdiv_(const Tensor& a, const Tensor& b, const Scalar& value) const { return compute_in_place(Op::addcdiv, *this, a, b, value); }
 
@@ -122,7 +128,8 @@ Tensor Tensor::where(const Tensor& condition, const Operand& other) const { retu
 Tensor masked_fill(const Tensor& x, const Tensor& mask, const Operand& value) {
   require_bool(mask, "masked_fill");
   const bool single = value.tensor() == nullptr || value.tensor()->dim() == 0;
-  require<ShapeError>(single, "masked_fill: the value has dimensions; got {}; expected a number or a 0-d tensor", value.tensor() != nullptr ? *value.tensor() : x);
+  require<ShapeError>(single, "masked_fill: the value has dimensions; got {}; expected a number or a 0-d tensor",
+                      value.tensor() != nullptr ? *value.tensor() : x);
   const DType given = value.tensor() != nullptr ? value.tensor()->dtype() : value.scalar().dtype();
   require<DTypeError>(can_store(given, x.dtype()), "masked_fill: a value of {} cannot be stored in {}; expected one of its kind", given, x);
   return lorry::where(mask, value, x).to(x.dtype());
@@ -154,13 +161,18 @@ Tensor nan_to_num(const Tensor& x, double nan, std::optional<double> posinf, std
   require<ValueError>(x.defined(), "nan_to_num: the tensor is undefined; expected a tensor");
   if (!is_floating(x.dtype())) return x.clone();
   const double largest = visit_floating(x.dtype(), "nan_to_num", []<class T>(Type<T>) {
-    if constexpr (std::is_same_v<T, Float16>) return 65504.0;
-    else if constexpr (std::is_same_v<T, BFloat16>) return 0x1.fep127;
-    else return static_cast<double>(std::numeric_limits<T>::max());
+    if constexpr (std::is_same_v<T, Float16>)
+      return 65504.0;
+    else if constexpr (std::is_same_v<T, BFloat16>)
+      return 0x1.fep127;
+    else
+      return static_cast<double>(std::numeric_limits<T>::max());
   });
   return compute(Op::nan_to_num, x, Scalar(nan), Scalar(posinf.value_or(largest)), Scalar(neginf.value_or(-largest)));
 }
-Tensor Tensor::nan_to_num(double nan, std::optional<double> posinf, std::optional<double> neginf) const { return lorry::nan_to_num(*this, nan, posinf, neginf); }
+Tensor Tensor::nan_to_num(double nan, std::optional<double> posinf, std::optional<double> neginf) const {
+  return lorry::nan_to_num(*this, nan, posinf, neginf);
+}
 
 // ---- activations with coefficients, and derivatives ------------------------------------------------------------------
 

@@ -17,9 +17,9 @@ namespace lorry {
 #define LORRY_UNARY(name, Formula, result, domain) \
   Tensor name(const Tensor& x);                    \
   const Tensor& name##_out(const Tensor& out, const Tensor& x);
-#define LORRY_BINARY(name, Formula, result, domain)     \
-  Tensor name(const Tensor& x, const Operand& y);       \
-  Tensor name(const Scalar& x, const Tensor& y);        \
+#define LORRY_BINARY(name, Formula, result, domain) \
+  Tensor name(const Tensor& x, const Operand& y);   \
+  Tensor name(const Scalar& x, const Tensor& y);    \
   const Tensor& name##_out(const Tensor& out, const Operand& x, const Operand& y);
 #include "lorry/formula/pointwise.def"
 

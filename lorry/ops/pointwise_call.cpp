@@ -19,15 +19,20 @@ using Operands = std::span<const Operand>;
 /// Which operands decide the type: a condition or a coefficient does not.
 Operands deciding(Op op, Operands operands) {
   switch (op) {
-    case Op::where: return operands.subspan(1);
-    case Op::add_scaled: return operands.first(2);
+    case Op::where:
+      return operands.subspan(1);
+    case Op::add_scaled:
+      return operands.first(2);
     case Op::addcmul:
-    case Op::addcdiv: return operands.first(3);
+    case Op::addcdiv:
+      return operands.first(3);
     case Op::leaky_relu:
     case Op::elu:
     case Op::softplus:
-    case Op::nan_to_num: return operands.first(1);
-    default: return operands;
+    case Op::nan_to_num:
+      return operands.first(1);
+    default:
+      return operands;
   }
 }
 
@@ -41,22 +46,32 @@ std::string describe(Operands operands) {
 
 bool accepts(Domain domain, DType t) {
   switch (domain) {
-    case Domain::number: return t != kBool;
-    case Domain::whole: return !is_floating(t);
-    case Domain::integer: return is_integral(t);
-    case Domain::floating: return is_floating(t);
-    case Domain::any: break;
+    case Domain::number:
+      return t != kBool;
+    case Domain::whole:
+      return !is_floating(t);
+    case Domain::integer:
+      return is_integral(t);
+    case Domain::floating:
+      return is_floating(t);
+    case Domain::any:
+      break;
   }
   return true;
 }
 
 const char* accepted(Domain domain) {
   switch (domain) {
-    case Domain::number: return "numbers, not bool";
-    case Domain::whole: return "bool or integers";
-    case Domain::integer: return "integers";
-    case Domain::floating: return "f16, bf16, f32 or f64";
-    case Domain::any: break;
+    case Domain::number:
+      return "numbers, not bool";
+    case Domain::whole:
+      return "bool or integers";
+    case Domain::integer:
+      return "integers";
+    case Domain::floating:
+      return "f16, bf16, f32 or f64";
+    case Domain::any:
+      break;
   }
   return "any type";
 }
@@ -84,7 +99,8 @@ Types infer_types(Op op, Operands operands) {
   const Tensor *first = some.front().tensor(), *last = some.back().tensor();
   if (first != nullptr && (some.size() == 1 || (some.size() == 2 && last != nullptr && first->dtype() == last->dtype()))) {
     t.common = first->dtype();
-    if (first->node()->wrapped_number || (last->node()->wrapped_number)) [[unlikely]] t.common = result_type(some);
+    if (first->node()->wrapped_number || (last->node()->wrapped_number)) [[unlikely]]
+      t.common = result_type(some);
   } else {
     t.common = result_type(some);
   }
@@ -132,8 +148,9 @@ void require_divisible(Op op, DType common, const Operand& divisor) {
     return;
   }
   if (op != Op::floor_divide && op != Op::trunc_divide && op != Op::remainder && op != Op::fmod) return;
-  const bool zero = divisor.tensor() == nullptr ? divisor.scalar().to<int64_t>() == 0
-                                                : backend(*divisor.tensor(), name(op)).pointwise->has_zero(array(*divisor.tensor()), current_stream(divisor.tensor()->device()));
+  const bool zero = divisor.tensor() == nullptr
+                        ? divisor.scalar().to<int64_t>() == 0
+                        : backend(*divisor.tensor(), name(op)).pointwise->has_zero(array(*divisor.tensor()), current_stream(divisor.tensor()->device()));
   require<ValueError>(!zero, "{}: a whole number is divided by zero; got divisor {}; expected no zeros, or floating operands", name(op), describe(divisor));
 }
 
@@ -198,7 +215,8 @@ Tensor allocate(Op op, DType dtype, Operands operands) {
 }
 
 [[gnu::cold, gnu::noinline]] void refuse_overlap(Op op, const Tensor& out, const Tensor& x) {
-  raise<ShapeError>("{}: an operand shares part of the memory that is written; got {} and {}; expected the same elements or none; clone the operand first", name(op), out, x);
+  raise<ShapeError>("{}: an operand shares part of the memory that is written; got {} and {}; expected the same elements or none; clone the operand first",
+                    name(op), out, x);
 }
 
 }  // namespace
@@ -222,8 +240,8 @@ Tensor pointwise(Op op, std::span<const Operand> operands) {
 void pointwise_into(Op op, const Tensor& out, std::span<const Operand> operands) {
   require_operands(op, operands);
   const Types types = infer_types(op, operands);
-  require<DTypeError>(can_store(types.result, out.dtype()), "{}: the result is {} and cannot be stored in {}; expected a tensor of at least that kind", name(op),
-                      types.result, out);
+  require<DTypeError>(can_store(types.result, out.dtype()), "{}: the result is {} and cannot be stored in {}; expected a tensor of at least that kind",
+                      name(op), types.result, out);
   if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, operands[1]);
   bool shapes_agree = true, copied = false;
   for (const Operand& x : operands) {

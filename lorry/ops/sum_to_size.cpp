@@ -13,7 +13,8 @@ Tensor sum_to_size(const Tensor& x, const Dims& sizes) {
     fits = wanted == from[d] || wanted == 1;
     if (wanted != from[d] || d < missing) summed.push_back(d);
   }
-  require<ShapeError>(fits, "sum_to_size: the sizes do not broadcast to the tensor's; got {} for {}; expected sizes equal or 1, aligned at the last dimension", sizes, x);
+  require<ShapeError>(fits, "sum_to_size: the sizes do not broadcast to the tensor's; got {} for {}; expected sizes equal or 1, aligned at the last dimension",
+                      sizes, x);
   const Tensor sums = summed.empty() ? x : x.sum(summed, true);
   return missing == 0 ? sums : sums.reshape(sizes);
 }

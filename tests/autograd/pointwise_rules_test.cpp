@@ -68,21 +68,30 @@ Interval domain_of(Op op, int k) {
     case Op::log:
     case Op::log2:
     case Op::log10:
-    case Op::pow: return {0.4, 2.5};
-    case Op::log1p: return {-0.6, 2};
+    case Op::pow:
+      return {0.4, 2.5};
+    case Op::log1p:
+      return {-0.6, 2};
     case Op::asin:
-    case Op::acos: return {-0.9, 0.9};
-    case Op::tan: return {-1.2, 1.2};
+    case Op::acos:
+      return {-0.9, 0.9};
+    case Op::tan:
+      return {-1.2, 1.2};
     case Op::div:
     case Op::floor_divide:
     case Op::trunc_divide:
     case Op::remainder:
     case Op::fmod:
-    case Op::atan2: return k == 1 ? Interval{0.6, 2.3} : Interval{-4, 4};
-    case Op::clamp: return k == 0 ? Interval{-2, 2} : k == 1 ? Interval{-1.2, -0.4} : Interval{0.4, 1.2};
-    case Op::lerp: return k == 2 ? Interval{0.05, 0.95} : Interval{-2, 2};
-    case Op::addcdiv: return k == 2 ? Interval{0.6, 2.3} : Interval{-2, 2};
-    default: return {-2, 2};
+    case Op::atan2:
+      return k == 1 ? Interval{0.6, 2.3} : Interval{-4, 4};
+    case Op::clamp:
+      return k == 0 ? Interval{-2, 2} : k == 1 ? Interval{-1.2, -0.4} : Interval{0.4, 1.2};
+    case Op::lerp:
+      return k == 2 ? Interval{0.05, 0.95} : Interval{-2, 2};
+    case Op::addcdiv:
+      return k == 2 ? Interval{0.6, 2.3} : Interval{-2, 2};
+    default:
+      return {-2, 2};
   }
 }
 
@@ -91,11 +100,15 @@ int tensor_operands(Op op) {
     case Op::leaky_relu:
     case Op::elu:
     case Op::softplus:
-    case Op::nan_to_num: return 1;
-    case Op::add_scaled: return 2;
+    case Op::nan_to_num:
+      return 1;
+    case Op::add_scaled:
+      return 2;
     case Op::addcmul:
-    case Op::addcdiv: return 3;
-    default: return kPointwise[static_cast<int>(op)].arity;
+    case Op::addcdiv:
+      return 3;
+    default:
+      return kPointwise[static_cast<int>(op)].arity;
   }
 }
 
@@ -109,7 +122,8 @@ Tensor leaf(const Dims& sizes, Interval range, uint64_t seed) {
 
 Tensors leaves(Op op, const std::vector<Dims>& shapes) {
   Tensors inputs;
-  for (int k = 0; k < tensor_operands(op); ++k) inputs.push_back(leaf(shapes[static_cast<size_t>(k) % shapes.size()], domain_of(op, k), 100 + static_cast<uint64_t>(k)));
+  for (int k = 0; k < tensor_operands(op); ++k)
+    inputs.push_back(leaf(shapes[static_cast<size_t>(k) % shapes.size()], domain_of(op, k), 100 + static_cast<uint64_t>(k)));
   return inputs;
 }
 
@@ -130,9 +144,7 @@ TEST_P(PointwiseGradients, of_gradients_agree_with_central_differences) {
     EXPECT_TRUE(gradgradcheck(function_of(op()), leaves(op(), shapes), {.relative = 1e-4, .absolute = 1e-6}));
 }
 
-TEST_P(PointwiseInPlaceGradients, agree_with_central_differences) {
-  EXPECT_TRUE(gradcheck(in_place_of(op()), leaves(op(), {{3, 4}, {4}, {3, 1}})));
-}
+TEST_P(PointwiseInPlaceGradients, agree_with_central_differences) { EXPECT_TRUE(gradcheck(in_place_of(op()), leaves(op(), {{3, 4}, {4}, {3, 1}}))); }
 
 template <class Predicate>
 auto differentiable_rows(Predicate&& predicate) {

@@ -28,15 +28,19 @@ inline int64_t offset_of(const Layout& l, int64_t i) {
 inline double element(const Tensor& x, int64_t i) {
   return visit(x.dtype(), [&]<class T>(Type<T>) {
     const void* at = static_cast<const char*>(x.data_ptr()) + offset_of(x.layout(), i) * size_of(x.dtype());
-    if constexpr (std::is_same_v<T, bool>) return *static_cast<const uint8_t*>(at) != 0 ? 1.0 : 0.0;
-    else return static_cast<double>(*static_cast<const T*>(at));
+    if constexpr (std::is_same_v<T, bool>)
+      return *static_cast<const uint8_t*>(at) != 0 ? 1.0 : 0.0;
+    else
+      return static_cast<double>(*static_cast<const T*>(at));
   });
 }
 inline void set_element(const Tensor& x, int64_t i, double value) {
   visit(x.dtype(), [&]<class T>(Type<T>) {
     void* at = static_cast<char*>(x.data_ptr()) + offset_of(x.layout(), i) * size_of(x.dtype());
-    if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>) *static_cast<T*>(at) = T(static_cast<float>(value));
-    else *static_cast<T*>(at) = static_cast<T>(value);
+    if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>)
+      *static_cast<T*>(at) = T(static_cast<float>(value));
+    else
+      *static_cast<T*>(at) = static_cast<T>(value);
   });
 }
 inline std::vector<double> elements(const Tensor& x) {
@@ -49,7 +53,10 @@ inline std::vector<double> elements(const Tensor& x) {
 inline void randomise(const Tensor& x, uint64_t seed) {
   std::mt19937_64 random(seed);
   for (int64_t i = 0; i < x.numel(); ++i)
-    set_element(x, i, x.dtype() == kBool ? static_cast<double>(random() & 1) : is_floating(x.dtype()) ? static_cast<double>(random() % 33) / 8 - 2.0625 : 1 + static_cast<double>(random() % 4));
+    set_element(x, i,
+                x.dtype() == kBool       ? static_cast<double>(random() & 1)
+                : is_floating(x.dtype()) ? static_cast<double>(random() % 33) / 8 - 2.0625
+                                         : 1 + static_cast<double>(random() % 4));
 }
 inline Tensor random_tensor(const Dims& sizes, DType dtype, uint64_t seed) {
   const Tensor x = empty(sizes, {dtype});

@@ -32,20 +32,20 @@ void check_forms(const char* name, DType t, bool boolean, Function&& function, M
 }
 
 TEST(PointwiseForms, every_generated_form_of_a_row_agrees) {
-#define LORRY_UNARY(name, Formula, result, domain)                                                                                                   \
-  check_forms(                                                                                                                                       \
-      #name, dtype_for(Domain::domain), Result::result == Result::truth, [](const Tensor& x, const Tensor&) { return name(x); },                     \
-      [](const Tensor& x, const Tensor&) { return x.name(); }, [](const Tensor& x, const Tensor&) -> const Tensor& { return x.name##_(); },          \
+#define LORRY_UNARY(name, Formula, result, domain)                                                                                          \
+  check_forms(                                                                                                                              \
+      #name, dtype_for(Domain::domain), Result::result == Result::truth, [](const Tensor& x, const Tensor&) { return name(x); },            \
+      [](const Tensor& x, const Tensor&) { return x.name(); }, [](const Tensor& x, const Tensor&) -> const Tensor& { return x.name##_(); }, \
       [](const Tensor& o, const Tensor& x, const Tensor&) -> const Tensor& { return name##_out(o, x); });
-#define LORRY_BINARY(name, Formula, result, domain)                                                                                                  \
-  check_forms(                                                                                                                                       \
-      #name, dtype_for(Domain::domain), Result::result == Result::truth, [](const Tensor& x, const Tensor& y) { return name(x, y); },                \
-      [](const Tensor& x, const Tensor& y) { return x.name(y); }, [](const Tensor& x, const Tensor& y) -> const Tensor& { return x.name##_(y); },    \
-      [](const Tensor& o, const Tensor& x, const Tensor& y) -> const Tensor& { return name##_out(o, x, y); });                                       \
-  {                                                                                                                                                  \
-    const Tensor y = random_tensor({5}, dtype_for(Domain::domain), 2), two = empty({}, {dtype_for(Domain::domain)}).fill_(2);                        \
-    EXPECT_TRUE(same_values(name(2, y), name(two, y))) << #name << " with a number first";                                                           \
-    EXPECT_TRUE(same_values(name(y, 2), name(y, two))) << #name << " with a number second";                                                          \
+#define LORRY_BINARY(name, Formula, result, domain)                                                                                               \
+  check_forms(                                                                                                                                    \
+      #name, dtype_for(Domain::domain), Result::result == Result::truth, [](const Tensor& x, const Tensor& y) { return name(x, y); },             \
+      [](const Tensor& x, const Tensor& y) { return x.name(y); }, [](const Tensor& x, const Tensor& y) -> const Tensor& { return x.name##_(y); }, \
+      [](const Tensor& o, const Tensor& x, const Tensor& y) -> const Tensor& { return name##_out(o, x, y); });                                    \
+  {                                                                                                                                               \
+    const Tensor y = random_tensor({5}, dtype_for(Domain::domain), 2), two = empty({}, {dtype_for(Domain::domain)}).fill_(2);                     \
+    EXPECT_TRUE(same_values(name(2, y), name(two, y))) << #name << " with a number first";                                                        \
+    EXPECT_TRUE(same_values(name(y, 2), name(y, two))) << #name << " with a number second";                                                       \
   }
 #include "lorry/formula/pointwise.def"
 }

@@ -57,6 +57,7 @@ Real gate(Real x) { return std::isinf(x) && x < 0 ? 0 : sigmoid(twice_u(x)); }
 Real size_of_x(A a) { return std::fabs(a[0]); }
 Real size_of_gelu_tanh(A a) { return std::fabs(a[0] * gate(a[0])) * (1 + std::fabs(twice_u(a[0]))); }
 
+// clang-format off
 const std::map<Op, Reference>& references() {
   static const std::map<Op, Reference> kReferences = {
       {Op::abs, {[](A a) { return std::fabs(a[0]); }, [](W a) { return a[0] < 0 ? wrap(0 - bits(a[0])) : a[0]; }}},
@@ -151,29 +152,36 @@ const std::map<Op, Reference>& references() {
        {[](A a) { return a[0] + a[3] * a[1] * a[2]; }, [](W a) { return wrap(bits(a[0]) + bits(a[3]) * bits(a[1]) * bits(a[2])); }, 3,
         [](A a) { return std::fabs(a[0]) + std::fabs(a[3] * a[1] * a[2]); }, 1e10}},
       {Op::addcdiv,
-       {[](A a) { return a[0] + a[3] * a[1] / a[2]; }, nullptr, 3, [](A a) { return std::fabs(a[0]) + std::fabs(a[3] * a[1] / a[2]); }, 1e10, true}},
+       {[](A a) { return a[0] + a[3] * a[1] / a[2]; }, nullptr, 3,
+        [](A a) { return std::fabs(a[0]) + std::fabs(a[3] * a[1] / a[2]); }, 1e10, true}},
       {Op::leaky_relu, {[](A a) { return a[0] > 0 ? a[0] : a[0] * a[1]; }}},
       {Op::elu, {[](A a) { return a[0] > 0 ? a[0] : a[1] * std::expm1(a[0]); }, nullptr, 4}},
       {Op::softplus,
        {[](A a) { return a.round(a[0] * a[1]) > a[2] ? a[0] : std::log1p(std::exp(a[0] * a[1])) / a[1]; }, nullptr, 4, size_of_x, 1e15, true}},
       {Op::nan_to_num, {[](A a) { return std::isnan(a[0]) ? a[1] : std::isinf(a[0]) ? (a[0] > 0 ? a[2] : a[3]) : a[0]; }}},
 
-      {Op::sigmoid_backward, {[](A a) { return a[0] * (a[1] * (1 - a[1])); }, nullptr, 4, [](A a) { return std::fabs(a[0] * a[1]) * (1 + std::fabs(a[1])); }, 1e10}},
-      {Op::tanh_backward, {[](A a) { return a[0] * (1 - a[1] * a[1]); }, nullptr, 4, [](A a) { return std::fabs(a[0]) * (1 + a[1] * a[1]); }, 1e10}},
+      {Op::sigmoid_backward, {[](A a) { return a[0] * (a[1] * (1 - a[1])); }, nullptr, 4,
+        [](A a) { return std::fabs(a[0] * a[1]) * (1 + std::fabs(a[1])); }, 1e10}},
+      {Op::tanh_backward, {[](A a) { return a[0] * (1 - a[1] * a[1]); }, nullptr, 4,
+        [](A a) { return std::fabs(a[0]) * (1 + a[1] * a[1]); }, 1e10}},
       {Op::relu_backward, {[](A a) { return a[1] <= 0 ? 0 : a[0]; }}},
       {Op::gelu_backward,
-       {[](A a) { return a[0] * (normal_cdf(a[1]) + a[1] * normal_density(a[1])); }, nullptr, 16, [](A a) { return std::fabs(a[0]); }, 1e10, false, false, true}},
+       {[](A a) { return a[0] * (normal_cdf(a[1]) + a[1] * normal_density(a[1])); }, nullptr, 16,
+        [](A a) { return std::fabs(a[0]); }, 1e10, false, false, true}},
       {Op::gelu_tanh_backward,
        {[](A a) {
           const Real x = a[1], g = gate(x);
           return a[0] * (g + x * g * (1 - g) * 2 * std::sqrt(2 / std::numbers::pi_v<Real>) * (1 + 3 * 0.044715L * x * x));
         },
-        nullptr, 16, [](A a) { return std::fabs(a[0]) * (1 + a[1] * a[1]); }, 1e10, false, false, true}},
+        nullptr, 16,
+        [](A a) { return std::fabs(a[0]) * (1 + a[1] * a[1]); }, 1e10, false, false, true}},
       {Op::silu_backward,
-       {[](A a) { return a[0] * (sigmoid(a[1]) * (1 + a[1] * (1 - sigmoid(a[1])))); }, nullptr, 8, [](A a) { return std::fabs(a[0]) * (1 + std::fabs(a[1])); }, 1e10, false, false, true}},
+       {[](A a) { return a[0] * (sigmoid(a[1]) * (1 + a[1] * (1 - sigmoid(a[1])))); }, nullptr, 8,
+        [](A a) { return std::fabs(a[0]) * (1 + std::fabs(a[1])); }, 1e10, false, false, true}},
   };
   return kReferences;
 }
+// clang-format on
 
 }  // namespace
 

@@ -38,20 +38,35 @@ class PointwiseInPlace : public PointwiseShapes {};
 
 TEST_P(PointwiseShapes, broadcasts_and_takes_any_strides) {
   const std::vector<std::function<Tensor(DType, uint64_t)>> layouts = {
-      [](DType t, uint64_t s) { return random_tensor({3, 4, 70}, t, s); },
-      [](DType t, uint64_t s) { return random_strided({3, 4, 70}, {1, 3, 12}, t, s); },
-      [](DType t, uint64_t s) { return random_strided({3, 4, 70}, {640, 160, 2}, t, s); },
-      [](DType t, uint64_t s) { return random_strided({3, 4, 70}, {0, 70, 1}, t, s); },
-      [](DType t, uint64_t s) { return random_tensor({4, 1}, t, s); },
+      [](DType t, uint64_t s) {
+        return random_tensor({3, 4, 70}, t, s);
+      },
+      [](DType t, uint64_t s) {
+        return random_strided({3, 4, 70}, {1, 3, 12}, t, s);
+      },
+      [](DType t, uint64_t s) {
+        return random_strided({3, 4, 70}, {640, 160, 2}, t, s);
+      },
+      [](DType t, uint64_t s) {
+        return random_strided({3, 4, 70}, {0, 70, 1}, t, s);
+      },
+      [](DType t, uint64_t s) {
+        return random_tensor({4, 1}, t, s);
+      },
       [](DType t, uint64_t s) { return random_tensor({70}, t, s); },
-      [](DType t, uint64_t s) { return random_tensor({3, 1, 1}, t, s); },
+      [](DType t, uint64_t s) {
+        return random_tensor({3, 1, 1}, t, s);
+      },
       [](DType t, uint64_t s) { return random_tensor({}, t, s); },
-      [](DType t, uint64_t s) { return random_strided({3, 1, 70}, {1, 1, 3}, t, s); },
+      [](DType t, uint64_t s) {
+        return random_strided({3, 1, 70}, {1, 1, 3}, t, s);
+      },
   };
   for (size_t first = 0; first < layouts.size(); ++first) {
     for (size_t step = 0; step < layouts.size(); ++step) {
       std::vector<Tensor> operands;
-      for (int k = 0; k < arity(); ++k) operands.push_back(layouts[(first + static_cast<size_t>(k) * step) % layouts.size()](operand_type(k), 10 + static_cast<uint64_t>(k)));
+      for (int k = 0; k < arity(); ++k)
+        operands.push_back(layouts[(first + static_cast<size_t>(k) * step) % layouts.size()](operand_type(k), 10 + static_cast<uint64_t>(k)));
       SCOPED_TRACE(testing::Message() << "layouts " << first << " + " << step);
       check(operands);
       if (HasFatalFailure() || arity() == 1) break;

@@ -42,8 +42,10 @@ FloatFacts facts(DType t) {
 Real ulp(Real x, DType t) {
   const FloatFacts f = facts(t);
   int exponent = 0;
-  if (x == 0 || !std::isfinite(x)) exponent = f.min_exponent;
-  else std::frexp(x, &exponent);
+  if (x == 0 || !std::isfinite(x))
+    exponent = f.min_exponent;
+  else
+    std::frexp(x, &exponent);
   return std::ldexp(Real(1), std::max(exponent, f.min_exponent) - f.digits);
 }
 
@@ -104,7 +106,8 @@ testing::AssertionResult near(Real got, Real want, DType t, const Reference& r, 
   if (half) allowed += Real(0.501) * ulp(want, t);
   if (r.underflows) allowed += Real(4 * facts(compute).min_normal);
   if (std::isinf(got)) return std::fabs(want) + allowed >= Real(f.max) ? testing::AssertionSuccess() : testing::AssertionFailure() << "got an infinity";
-  if (want == 0 && got == 0 && r.ulps < 0.51 && !r.either_zero && std::signbit(want) != std::signbit(got)) return testing::AssertionFailure() << "the sign of zero differs";
+  if (want == 0 && got == 0 && r.ulps < 0.51 && !r.either_zero && std::signbit(want) != std::signbit(got))
+    return testing::AssertionFailure() << "the sign of zero differs";
   if (std::fabs(got - want) <= allowed) return testing::AssertionSuccess();
   return testing::AssertionFailure() << "expected " << static_cast<double>(want) << ", off by " << static_cast<double>(std::fabs(got - want) / ulp(want, t))
                                      << " units in the last place";
@@ -116,11 +119,16 @@ class PointwiseRows : public testing::TestWithParam<int> {
   const PointwiseRow& row() const { return kPointwise[GetParam()]; }
   bool accepts(DType t) const {
     switch (row().domain) {
-      case Domain::number: return t != kBool;
-      case Domain::whole: return !is_floating(t);
-      case Domain::integer: return is_integral(t);
-      case Domain::floating: return is_floating(t);
-      case Domain::any: break;
+      case Domain::number:
+        return t != kBool;
+      case Domain::whole:
+        return !is_floating(t);
+      case Domain::integer:
+        return is_integral(t);
+      case Domain::floating:
+        return is_floating(t);
+      case Domain::any:
+        break;
     }
     return true;
   }
@@ -163,7 +171,8 @@ class PointwiseRows : public testing::TestWithParam<int> {
       if (op() == Op::where) values[0] = columns[0][i] != 0;
       const Arguments a{values, t != kF64};
       const Real want = r.real(a);
-      ASSERT_TRUE(near(Real(got[i]), want, row().result == Result::truth ? kF32 : t, r, a)) << row().name << "(" << shown << ") in " << name(t) << " gave " << got[i];
+      ASSERT_TRUE(near(Real(got[i]), want, row().result == Result::truth ? kF32 : t, r, a))
+          << row().name << "(" << shown << ") in " << name(t) << " gave " << got[i];
     }
   }
 
@@ -204,7 +213,9 @@ class PointwiseRows : public testing::TestWithParam<int> {
   }
 
  private:
-  static double of_one(double x, DType t) { return t == kF64 ? x : t == kF32 ? static_cast<float>(x) : t == kF16 ? float(Float16(static_cast<float>(x))) : float(BFloat16(static_cast<float>(x))); }
+  static double of_one(double x, DType t) {
+    return t == kF64 ? x : t == kF32 ? static_cast<float>(x) : t == kF16 ? float(Float16(static_cast<float>(x))) : float(BFloat16(static_cast<float>(x)));
+  }
 };
 
 TEST_P(PointwiseRows, agrees_with_the_reference_in_every_dtype_it_accepts) {
@@ -230,7 +241,8 @@ TEST_P(PointwiseRows, gives_the_same_bits_for_every_length_and_alignment) {
   std::vector<Tensor> whole;
   for (int k = 0; k < row().arity; ++k) {
     std::vector<double> values;
-    for (int64_t i = 0; i < kLongest + 3; ++i) values.push_back(t == kF32 ? std::uniform_real_distribution<double>(-3, 3)(random) : 1 + static_cast<double>(random() % 9));
+    for (int64_t i = 0; i < kLongest + 3; ++i)
+      values.push_back(t == kF32 ? std::uniform_real_distribution<double>(-3, 3)(random) : 1 + static_cast<double>(random() % 9));
     whole.push_back(of_reals(values, t));
   }
   const auto part = [&](int64_t begin, int64_t length) {
@@ -246,7 +258,8 @@ TEST_P(PointwiseRows, gives_the_same_bits_for_every_length_and_alignment) {
       const std::vector<double> got = part(begin, n).to_vector<double>();
       for (int64_t i = 0; i < n; ++i) {
         const double want = all[static_cast<size_t>(begin + i)];
-        ASSERT_TRUE(got[static_cast<size_t>(i)] == want || (std::isnan(want) && std::isnan(got[static_cast<size_t>(i)]))) << row().name << " element " << i << " of " << n;
+        ASSERT_TRUE(got[static_cast<size_t>(i)] == want || (std::isnan(want) && std::isnan(got[static_cast<size_t>(i)])))
+            << row().name << " element " << i << " of " << n;
       }
     }
   }
@@ -264,7 +277,8 @@ TEST(PointwiseValues, elementary_functions_hold_their_bound_over_their_range) {
     for (const DType t : {kF32, kF64}) {
       std::vector<double> values;
       for (int i = 0; i < 40000; ++i) values.push_back(std::uniform_real_distribution<double>(-8, 8)(random));
-      for (int i = 0; i < 40000; ++i) values.push_back(std::ldexp(random() & 1 ? 1.0 : -1.0, 0) * std::exp2(std::uniform_real_distribution<double>(-140, 14)(random)));
+      for (int i = 0; i < 40000; ++i)
+        values.push_back(std::ldexp(random() & 1 ? 1.0 : -1.0, 0) * std::exp2(std::uniform_real_distribution<double>(-140, 14)(random)));
       const Tensor x = of_reals(values, t);
       const std::vector<double> in = x.to_vector<double>(), out = ops::pointwise(op, std::vector<Operand>{x}).to_vector<double>();
       for (size_t i = 0; i < in.size(); ++i) {

@@ -30,13 +30,20 @@ LORRY_INLINE int64_t whole(F x) {
 
 template <class To, class From>
 LORRY_INLINE Stored<To> cast(Stored<From> x) {
-  if constexpr (std::is_same_v<To, From> && !std::is_same_v<To, bool>) return x;
-  else if constexpr (kHalf<From>) return cast<To, float>(static_cast<float>(x));
-  else if constexpr (std::is_same_v<To, bool>) return x != Stored<From>(0);
-  else if constexpr (std::is_same_v<From, bool>) return cast<To, int64_t>(x != 0);
-  else if constexpr (kHalf<To>) return To(static_cast<float>(x));
-  else if constexpr (kReal<From> && !kReal<To>) return static_cast<To>(whole(x));
-  else return static_cast<To>(x);
+  if constexpr (std::is_same_v<To, From> && !std::is_same_v<To, bool>)
+    return x;
+  else if constexpr (kHalf<From>)
+    return cast<To, float>(static_cast<float>(x));
+  else if constexpr (std::is_same_v<To, bool>)
+    return x != Stored<From>(0);
+  else if constexpr (std::is_same_v<From, bool>)
+    return cast<To, int64_t>(x != 0);
+  else if constexpr (kHalf<To>)
+    return To(static_cast<float>(x));
+  else if constexpr (kReal<From> && !kReal<To>)
+    return static_cast<To>(whole(x));
+  else
+    return static_cast<To>(x);
 }
 
 template <class From, class To>

@@ -35,9 +35,7 @@ BlockFunction block_function(Pointwise op, DType compute) {
 }
 
 /// Repeats one element of `dtype` as the compute type.
-void splat(const void* element, DType dtype, DType compute, Splat& to) {
-  converter(dtype, compute)(element, 0, to.bytes, 1, kSplatBytes / size_of(compute));
-}
+void splat(const void* element, DType dtype, DType compute, Splat& to) { converter(dtype, compute)(element, 0, to.bytes, 1, kSplatBytes / size_of(compute)); }
 
 bool is_single(const PointwiseOperand& x) { return x.layout == nullptr || x.layout->numel() == 1; }
 

@@ -26,10 +26,10 @@ SimdLevel simd_level();
   namespace avx512 {                    \
   declaration;                          \
   }
-#define LORRY_SIMD_CHOOSE(function)                                                            \
-  (::lorry::kernels::cpu::simd_level() == ::lorry::kernels::cpu::SimdLevel::avx512 ? avx512::function            \
-   : ::lorry::kernels::cpu::simd_level() == ::lorry::kernels::cpu::SimdLevel::avx2 ? avx2::function              \
-                                                                 : sse4::function)
+#define LORRY_SIMD_CHOOSE(function)                                                                   \
+  (::lorry::kernels::cpu::simd_level() == ::lorry::kernels::cpu::SimdLevel::avx512 ? avx512::function \
+   : ::lorry::kernels::cpu::simd_level() == ::lorry::kernels::cpu::SimdLevel::avx2 ? avx2::function   \
+                                                                                   : sse4::function)
 #else
 #define LORRY_SIMD_DECLARE(declaration) \
   namespace native {                    \

@@ -23,9 +23,9 @@ struct Real<float> {
   using Bits = uint32_t;
   static constexpr int kMantissa = 23;
   static constexpr int kBias = 127;
-  static constexpr double kShift = 0x1p23;        ///< adding it leaves a whole number in the low bits
-  static constexpr Bits kRootHalf = 0x3f3504f3u;  ///< sqrt(1/2)
-  static constexpr double kLn2High = 0x1.62e3p-1, kLn2Low = 9.0580006145e-06;          // the high part times any exponent is exact
+  static constexpr double kShift = 0x1p23;                                                    ///< adding it leaves a whole number in the low bits
+  static constexpr Bits kRootHalf = 0x3f3504f3u;                                              ///< sqrt(1/2)
+  static constexpr double kLn2High = 0x1.62e3p-1, kLn2Low = 9.0580006145e-06;                 // the high part times any exponent is exact
   static constexpr double kLog2of10High = 3.0102920532e-01, kLog2of10Low = 7.9034151668e-07;  // of log10(2)
   static constexpr double kExpLow = -104, kExpHigh = 89, kExpm1Low = -20, kExp2Low = -151, kExp2High = 129;
   static constexpr double kTanhOne = 10, kSinhSmall = 1;
