@@ -13,13 +13,15 @@ Table gather() {
     for (const Rule& r : rules) table[static_cast<size_t>(r.op)] = &r;
   };
   for (const auto& family : std::initializer_list<std::span<const Rule>>{
-           pointwise_rules(),
+           attention_rules(),
            indexing_rules(),
-           view_rules(),
            loss_rules(),
+           matmul_rules(),
            normalize_rules(),
+           pointwise_rules(),
            reduce_rules(),
            sort_rules(),
+           view_rules(),
        }) {
     add(family);
   }

@@ -3,6 +3,7 @@
 // The table of kernels: one column a device type, one member a family. A family's header declares a struct of function
 // pointers; kernels/cpu fills the CPU's column. An absent backend is a null column, and `backend` is its one error site.
 
+#include "lorry/kernels/attention.h"
 #include "lorry/kernels/copy.h"
 #include "lorry/kernels/creation.h"
 #include "lorry/kernels/indexing.h"
@@ -20,6 +21,7 @@
 namespace lorry::kernels {
 
 struct Backend {
+  const AttentionKernels* attention = nullptr;
   const CopyKernels* copy = nullptr;
   const CreationKernels* creation = nullptr;
   const IndexingKernels* indexing = nullptr;

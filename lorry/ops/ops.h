@@ -2,12 +2,15 @@
 
 // Every public operator.
 
+#include "lorry/ops/attention.h"
 #include "lorry/ops/copy.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/dropout.h"
+#include "lorry/ops/embedding.h"
 #include "lorry/ops/indexing.h"
 #include "lorry/ops/joining.h"
 #include "lorry/ops/loss.h"
+#include "lorry/ops/matmul.h"
 #include "lorry/ops/norm.h"
 #include "lorry/ops/pointwise.h"
 #include "lorry/ops/promotion.h"

@@ -5,17 +5,17 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <unordered_map>
 
 #include <dnnl.hpp>
 
 #include "lorry/device/cpu/team.h"
+#include "lorry/kernels/cpu/scratch.h"
 
 namespace lorry::kernels::cpu::onednn {
 namespace {
 
-/// m, n, k, the strides of a and b, the row stride of c, and the bits of alpha and beta.
-using Key = std::array<int64_t, 10>;
+/// m, n, k, the strides of a and b, the row stride of c.
+using Key = std::array<int64_t, 8>;
 
 const dnnl::engine& engine() {
   static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
@@ -23,27 +23,21 @@ const dnnl::engine& engine() {
 }
 
 struct Product {
-  dnnl::memory::desc a, b, c;
+  dnnl::memory::desc a, b, c, working;
   std::optional<dnnl::matmul> primitive;  ///< empty when oneDNN refuses the shape
 };
 
-Product make(const Key& key, float alpha, float beta) {
+Product make(const Key& key) {
   using dnnl::memory;
-  const auto [m, n, k, a_row, a_col, b_row, b_col, c_row, alpha_bits, beta_bits] = key;
-  Product p{memory::desc({m, k}, memory::data_type::bf16, memory::dims{a_row, a_col}),
-            memory::desc({k, n}, memory::data_type::bf16, memory::dims{b_row, b_col}), memory::desc({m, n}, memory::data_type::f32, memory::dims{c_row, 1}),
-            std::nullopt};
+  const auto [m, n, k, a_row, a_col, b_row, b_col, c_row] = key;
+  Product p{.a = memory::desc({m, k}, memory::data_type::bf16, memory::dims{a_row, a_col}),
+            .b = memory::desc({k, n}, memory::data_type::bf16, memory::dims{b_row, b_col}),
+            .c = memory::desc({m, n}, memory::data_type::f32, memory::dims{c_row, 1}),
+            .working = {},
+            .primitive = std::nullopt};
   dnnl::primitive_attr attributes;
-#if DNNL_VERSION_MAJOR < 3
-  if (alpha != 1) attributes.set_output_scales(0, {alpha});
-#else
-  if (alpha != 1) return p;  // the built-in kernel scales: version 3 knows scales of inputs only
-#endif
-  if (beta != 0) {
-    dnnl::post_ops sum;
-    sum.append_sum(beta);
-    attributes.set_post_ops(sum);
-  }
+  // oneDNN's own working memory belongs to the thread that made the primitive; here any thread may run it.
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   const lorry::cpu::SerialScope serial;  // the kernel is built for one thread, and runs on the caller's
   try {
 #if DNNL_VERSION_MAJOR < 3
@@ -51,6 +45,7 @@ Product make(const Key& key, float alpha, float beta) {
 #else
     const dnnl::matmul::primitive_desc description(engine(), p.a, p.b, p.c, attributes);
 #endif
+    p.working = description.scratchpad_desc();
     p.primitive.emplace(description);
   } catch (const dnnl::error&) {
   }
@@ -60,7 +55,7 @@ Product make(const Key& key, float alpha, float beta) {
 /// The products last used, most recent first. Making one takes oneDNN tens to hundreds of microseconds.
 class Cache {
  public:
-  Product find(const Key& key, float alpha, float beta) {
+  Product find(const Key& key) {
     {
       const std::scoped_lock lock(mutex_);
       if (const auto at = index_.find(key); at != index_.end()) {
@@ -68,7 +63,7 @@ class Cache {
         return at->second->second;
       }
     }
-    Product made = make(key, alpha, beta);
+    Product made = make(key);
     const std::scoped_lock lock(mutex_);
     if (index_.contains(key)) return made;  // another thread was faster
     entries_.emplace_front(key, made);
@@ -94,16 +89,17 @@ bool gemm_bf16(const Gemm<BFloat16, float>& g) {
     const dnnl::cpu_isa isa = dnnl::get_effective_cpu_isa();
     return isa == dnnl::cpu_isa::avx512_core_bf16 || isa == dnnl::cpu_isa::avx512_core_amx;
   }();
-  if (!native || g.k == 0) return false;
+  if (!native || g.k == 0 || g.alpha != 1 || g.beta != 0) return false;
   static Cache cache;
-  const Key key{g.m, g.n, g.k, g.a_row, g.a_col, g.b_row, g.b_col, g.c_row, std::bit_cast<int32_t>(g.alpha), std::bit_cast<int32_t>(g.beta)};
-  const Product product = cache.find(key, g.alpha, g.beta);
+  const Key key{g.m, g.n, g.k, g.a_row, g.a_col, g.b_row, g.b_col, g.c_row};
+  const Product product = cache.find(key);
   if (!product.primitive) return false;
   const lorry::cpu::SerialScope serial;
   dnnl::stream stream(engine());
   // oneDNN takes every operand by a pointer to mutable memory; sources are only read.
   const dnnl::memory a(product.a, engine(), const_cast<BFloat16*>(g.a)), b(product.b, engine(), const_cast<BFloat16*>(g.b)), c(product.c, engine(), g.c);
-  product.primitive->execute(stream, {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_DST, c}});
+  const dnnl::memory working(product.working, engine(), scratch<char>(Scratch::library, static_cast<int64_t>(product.working.get_size())));
+  product.primitive->execute(stream, {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_DST, c}, {DNNL_ARG_SCRATCHPAD, working}});
   return true;
 }
 

@@ -148,16 +148,16 @@ Matrices<S> matrices(const MatmulArgs& args, const Problem& p, int64_t batch) {
           p.adds ? args.c.as<S>() + p.offset(kC, batch) : nullptr};
 }
 
-/// out = total + beta * c over a block whose first element is (i0, j0); `total` has rows of n.
+/// out = alpha * total + beta * c over a block whose first element is (i0, j0); `total` has rows of n.
 template <class S, class T>
-void finish(const Problem& p, const Matrices<S>& x, T beta, int64_t i0, int64_t j0, int64_t m, int64_t n, const T* total) {
+void finish(const Problem& p, const Matrices<S>& x, T alpha, T beta, int64_t i0, int64_t j0, int64_t m, int64_t n, const T* total) {
   for (int64_t i = 0; i < m; ++i, total += n) {
     S* const out = x.out + (i0 + i) * p.row[kOut] + j0;
     const S* const c = p.adds ? x.c + (i0 + i) * p.row[kC] + j0 * p.column[kC] : nullptr;
     if (c == nullptr) {
-      for (int64_t j = 0; j < n; ++j) out[j] = static_cast<S>(total[j]);
+      for (int64_t j = 0; j < n; ++j) out[j] = static_cast<S>(alpha * total[j]);
     } else {
-      for (int64_t j = 0; j < n; ++j) out[j] = static_cast<S>(total[j] + beta * static_cast<T>(c[j * p.column[kC]]));
+      for (int64_t j = 0; j < n; ++j) out[j] = static_cast<S>(alpha * total[j] + beta * static_cast<T>(c[j * p.column[kC]]));
     }
   }
 }
@@ -179,8 +179,9 @@ void tile(const Problem& p, const Matrices<S>& x, T alpha, T beta, int64_t i, in
     gemm(g);
   } else {
     g.c = scratch<T>(Scratch::tile, m * n);
+    g.alpha = T(1);
     gemm(g);
-    finish(p, x, beta, i, j, m, n, g.c);
+    finish(p, x, alpha, beta, i, j, m, n, g.c);
   }
 }
 
@@ -193,11 +194,9 @@ void split_depth(const Problem& p, const Matrices<S>& x, T alpha, T beta, int64_
     gemm(Gemm<S, T>{p.m, p.n, end - begin, x.a + begin * p.column[kA], p.row[kA], p.column[kA], x.b + begin * p.row[kB], p.row[kB], p.column[kB],
                     sums.get() + part * size, p.n, T(1), T(0)});
   });
-  for (int64_t i = 0; i < size; ++i) {
-    for (int64_t part = 1; part < parts; ++part) sums[i] += sums[part * size + i];
-    sums[i] *= alpha;
-  }
-  finish(p, x, beta, 0, 0, p.m, p.n, sums.get());
+  for (int64_t part = 1; part < parts; ++part)
+    for (int64_t i = 0; i < size; ++i) sums[i] += sums[part * size + i];
+  finish(p, x, alpha, beta, 0, 0, p.m, p.n, sums.get());
 }
 
 template <class S>

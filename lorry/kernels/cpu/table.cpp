@@ -1,4 +1,5 @@
 #include "lorry/kernels/backend.h"
+#include "lorry/kernels/cpu/attention.h"
 #include "lorry/kernels/cpu/matmul.h"
 #include "lorry/kernels/cpu/optim.h"
 #include "lorry/kernels/cpu/pointwise.h"
@@ -8,6 +9,7 @@ namespace lorry::kernels::cpu {
 
 const Backend& table() {
   static const Backend kTable{
+      .attention = &attention_kernels(),
       .copy = &copy_kernels(),
       .creation = &kCreationKernels,
       .indexing = &kIndexingKernels,

@@ -1,0 +1,86 @@
+#include "lorry/ops/embedding.h"
+
+#include "lorry/ops/array.h"
+#include "lorry/ops/creation.h"
+#include "lorry/ops/door.h"
+
+namespace lorry {
+namespace {
+
+/// The indices as the kernels take them: i64, one row of the table each, repeated along the width.
+struct Positions {
+  Tensor held;
+  kernels::Array array;
+
+  Positions(const Tensor& indices, int64_t width) : held(indices.to(kI64).contiguous()) {
+    array = {held.data_ptr(), kI64, Layout::strided({held.numel(), width}, {1, 0})};
+  }
+};
+
+/// A row-major [..., width] as [count, width].
+kernels::Array as_rows(const Tensor& x, int64_t count, int64_t width) { return {x.data_ptr(), x.dtype(), Layout::contiguous({count, width})}; }
+
+/// A table as the kernels take it: rows are indexed, columns walked.
+kernels::Array as_table(const Tensor& table, int64_t count) {
+  return {table.data_ptr(), table.dtype(), Layout::strided({count, table.size(1)}, {0, table.stride(1)})};
+}
+
+}  // namespace
+
+Tensor embedding(const Tensor& indices, const Tensor& weight, int64_t padding_idx) {
+  require_defined(indices, "embedding", "the indices");
+  require_defined(weight, "embedding", "the weight");
+  require_same_device(indices, weight, "embedding");
+  require<DTypeError>(indices.dtype() == kI64 || indices.dtype() == kI32, "embedding: indices are not i64 or i32; got {}", indices);
+  require<ShapeError>(weight.dim() == 2, "embedding: the weight is not a matrix; got {}; expected [rows, width]", weight);
+  require<IndexError>(padding_idx < weight.size(0), "embedding: padding_idx is outside the table; got {} for weight: {}; expected less than {}", padding_idx,
+                      weight, weight.size(0));
+  return door::call(
+      Op::embedding, {&weight, &indices},
+      [&] {
+        Dims sizes = indices.sizes();
+        sizes.push_back(weight.size(1));
+        Tensor out = empty(sizes, weight.options());
+        if (indices.numel() == 0) return out;
+        const auto& kernels = *backend(weight, "embedding").indexing;
+        const Stream stream = current_stream(weight.device());
+        const Positions positions(indices, weight.size(1));
+        const kernels::OutOfRange bad = kernels.check(array(positions.held), 0, weight.size(0), stream);
+        require<IndexError>(bad.position < 0, "embedding: index {} is outside the table; got indices: {}, weight: {}; expected 0 to {}", bad.value, indices,
+                            weight, weight.size(0) - 1);
+        kernels.take({.out = as_rows(out, indices.numel(), weight.size(1)),
+                      .source = as_table(weight, indices.numel()),
+                      .index = positions.array,
+                      .size = weight.size(0),
+                      .step = weight.stride(0)},
+                     stream);
+        return out;
+      },
+      padding_idx);
+}
+
+Tensor embedding_backward(const Tensor& grad, const Tensor& indices, int64_t rows, int64_t padding_idx) {
+  return door::call(
+      Op::embedding_backward, {&grad, &indices},
+      [&] {
+        const int64_t width = grad.size(-1);
+        const Tensor wide = grad.to(grad.dtype() == kF64 ? kF64 : kF32).contiguous();
+        Tensor table = empty({rows, width}, wide.options());
+        table.zero_();
+        if (indices.numel() == 0 || width == 0) return table.to(grad.dtype());
+        const Positions positions(indices, width);
+        backend(grad, "embedding")
+            .indexing->put({.target = as_table(table, indices.numel()),
+                            .source = as_rows(wide, indices.numel(), width),
+                            .index = positions.array,
+                            .size = rows,
+                            .step = width,
+                            .combine = kernels::Combine::add},
+                           current_stream(grad.device()));
+        if (padding_idx >= 0) table.select(0, padding_idx).zero_();
+        return table.to(grad.dtype());
+      },
+      rows, padding_idx);
+}
+
+}  // namespace lorry

@@ -1,0 +1,253 @@
+#include "lorry/ops/matmul.h"
+
+#include "lorry/ops/creation.h"
+#include "lorry/ops/pointwise.h"
+#include "lorry/ops/product.h"
+
+namespace lorry {
+namespace {
+
+/// "; did you mean b.transpose(-1, -2)?" where that would fit.
+std::string transpose_hint(const Tensor& a, const Tensor& b) {
+  if (a.dim() >= 1 && b.dim() >= 2 && a.size(-1) == b.size(-1)) return "; did you mean b.transpose(-1, -2)?";
+  if (a.dim() >= 2 && b.dim() >= 1 && a.size(-2) == b.size(b.dim() == 1 ? 0 : -2)) return "; did you mean a.transpose(-1, -2)?";
+  return "";
+}
+
+void require_rank(const Tensor& x, int64_t rank, const char* where, const char* operand) {
+  require<ShapeError>(x.dim() == rank, "{}: {} has {} dimensions; got {}; expected {}; matmul takes any", where, operand, x.dim(), x, rank);
+}
+
+/// Checks `out` as every out form does, and has the product written straight into it.
+template <class Write>
+const Tensor& write_into(Op op, const Tensor& out, const Dims& sizes, std::initializer_list<const Tensor*> operands, Write write) {
+  const char* const where = name(op);
+  require<ValueError>(out.defined(), "{}_out: the result is an undefined tensor; expected a tensor", where);
+  bool differentiable = out.requires_grad();
+  for (const Tensor* x : operands) differentiable |= x->requires_grad();
+  require<GradError>(!(differentiable && mode(kGradMode)),
+                     "{}_out: writing into a given tensor is not differentiable; got {}; use the form that returns its result, or NoGrad", where, out);
+  const Tensor& like = **operands.begin();
+  require_same_device(out, like, where);
+  require<DTypeError>(out.dtype() == like.dtype(), "{}_out: the result has another dtype; got {} for {}; expected {}", where, out, like, like.dtype());
+  require<ShapeError>(out.sizes() == sizes, "{}_out: the result does not fit; got result sizes {} for {}; expected equal sizes", where, sizes, out);
+  const door::Running running(op);
+  door::require_writable(out, where);
+  write(out);
+  out.storage().written_by(where);
+  return out;
+}
+
+/// A product without addend: operands as matrices, and the sizes of the result with and without the dimensions that vectors lose.
+struct Multiplication {
+  const char* where;
+  const Tensor &a, &b;
+  Layout a_layout, b_layout;
+  Dims matrices, result;
+
+  Multiplication(const char* op, const Tensor& x, const Tensor& y) : where(op), a(x), b(y) {
+    require_factors(x, y, where);
+    require<ShapeError>(x.dim() > 0 && y.dim() > 0, "{}: an operand is a number; got a: {}, b: {}; expected at least one dimension each; mul takes numbers",
+                        where, x, y);
+    a_layout = x.dim() == 1 ? as_row(x.layout()) : x.layout();
+    b_layout = y.dim() == 1 ? as_column(y.layout()) : y.layout();
+    if (a_layout.sizes[a_layout.rank - 1] != b_layout.sizes[b_layout.rank - 2]) [[unlikely]]
+      raise<ShapeError>("{}: inner sizes differ; got a: {}, b: {}; expected a's last size to equal b's {}{}", where, x, y,
+                        y.dim() == 1 ? "only one" : "last but one", transpose_hint(x, y));
+    result = broadcast(batch_sizes(a_layout), batch_sizes(b_layout), where);
+    matrices = result;
+    matrices.push_back(a_layout.sizes[a_layout.rank - 2]);
+    matrices.push_back(b_layout.sizes[b_layout.rank - 1]);
+    if (x.dim() > 1) result.push_back(matrices[matrices.size() - 2]);
+    if (y.dim() > 1) result.push_back(matrices.back());
+  }
+  /// Operands of these ranks only.
+  Multiplication(const char* op, const Tensor& x, int64_t rank_x, const Tensor& y, int64_t rank_y) : Multiplication(op, checked(op, x, rank_x, y, rank_y), y) {}
+
+  void into(const Tensor& out) const {
+    // The dimensions that vectors lose come back with size 1.
+    Dims strides = out.strides();
+    if (b.dim() == 1) strides.push_back(1);
+    if (a.dim() == 1) strides.insert(strides.size() - 1, 1);
+    Product{where, a, b, a_layout, b_layout}.run(out, Layout::strided(matrices, strides));
+  }
+  Tensor call() const {
+    return door::call(Op::matmul, {&a, &b}, [&] {
+      Tensor out = empty(result, a.options());
+      into(out);
+      return out;
+    });
+  }
+  const Tensor& out(const Tensor& to) const {
+    return write_into(Op::matmul, to, result, {&a, &b}, [&](const Tensor& x) { into(x); });
+  }
+
+ private:
+  static const Tensor& checked(const char* op, const Tensor& x, int64_t rank_x, const Tensor& y, int64_t rank_y) {
+    require_factors(x, y, op);
+    require_rank(x, rank_x, op, "a");
+    require_rank(y, rank_y, op, "b");
+    require<ShapeError>(rank_x < 3 || x.size(0) == y.size(0), "{}: batch sizes differ; got a: {}, b: {}; expected equal first sizes; matmul broadcasts", op, x,
+                        y);
+    return x;
+  }
+};
+
+void require_whole(const Tensor& a, const Scalar& number, const char* where, const char* which) {
+  require<DTypeError>(is_floating(a.dtype()) || !number.is_floating(), "{}: {} is not a whole number; got {} for operands like {}; expected an integer", where,
+                      which, number.to<double>(), a);
+}
+
+/// addmm and baddbmm: operands of one rank, with an addend.
+struct Addition {
+  const char* where;
+  const Tensor &c, &a, &b;
+  const Scalar &beta, &alpha;
+  Dims sizes;
+
+  Addition(const char* op, int64_t rank, const Tensor& addend, const Tensor& x, const Tensor& y, const Scalar& of_addend, const Scalar& of_product)
+      : where(op), c(addend), a(x), b(y), beta(of_addend), alpha(of_product) {
+    require_defined(c, where, "the addend");
+    require_factors(a, b, where);
+    require_rank(a, rank, where, "a");
+    require_rank(b, rank, where, "b");
+    require_same_device(c, a, where);
+    require<DTypeError>(c.dtype() == a.dtype(), "{}: dtypes differ; got c: {}, a: {}; expected one dtype; convert one with to(dtype)", where, c, a);
+    require_whole(a, beta, where, "beta");
+    require_whole(a, alpha, where, "alpha");
+    if (a.size(-1) != b.size(-2)) [[unlikely]]
+      raise<ShapeError>("{}: inner sizes differ; got a: {}, b: {}; expected a's last size to equal b's last but one{}", where, a, b, transpose_hint(a, b));
+    require<ShapeError>(rank == 2 || a.size(0) == b.size(0), "{}: batch sizes differ; got a: {}, b: {}; expected equal first sizes; matmul broadcasts", where,
+                        a, b);
+    if (rank == 3) sizes.push_back(a.size(0));
+    sizes.push_back(a.size(-2));
+    sizes.push_back(b.size(-1));
+    expand(c.layout(), sizes, where);
+  }
+
+  void into(const Tensor& out) const {
+    Product{where, a, b, a.layout(), b.layout(), &c, c.layout(), alpha.to<double>(), beta.to<double>()}.run(out, out.layout());
+  }
+  Tensor call(Op op) const {
+    return door::call(
+        op, {&c, &a, &b},
+        [&] {
+          Tensor out = empty(sizes, a.options());
+          into(out);
+          return out;
+        },
+        beta, alpha);
+  }
+  const Tensor& out(Op op, const Tensor& to) const {
+    return write_into(op, to, sizes, {&a, &b, &c}, [&](const Tensor& x) { into(x); });
+  }
+  const Tensor& call_in_place(Op op) const {
+    require<ShapeError>(c.sizes() == sizes, "{}: the result does not fit in place; got {} for a product of {}; expected equal sizes", where, c, sizes);
+    return door::call_in_place(
+        op, c, {&a, &b}, [&] { into(c); }, beta, alpha);
+  }
+};
+
+}  // namespace
+
+Tensor matmul(const Tensor& a, const Tensor& b) { return Multiplication("matmul", a, b).call(); }
+Tensor mm(const Tensor& a, const Tensor& b) { return Multiplication("mm", a, 2, b, 2).call(); }
+Tensor bmm(const Tensor& a, const Tensor& b) { return Multiplication("bmm", a, 3, b, 3).call(); }
+Tensor mv(const Tensor& a, const Tensor& vector) { return Multiplication("mv", a, 2, vector, 1).call(); }
+Tensor dot(const Tensor& a, const Tensor& b) { return Multiplication("dot", a, 1, b, 1).call(); }
+
+const Tensor& matmul_out(const Tensor& out, const Tensor& a, const Tensor& b) { return Multiplication("matmul", a, b).out(out); }
+const Tensor& mm_out(const Tensor& out, const Tensor& a, const Tensor& b) { return Multiplication("mm", a, 2, b, 2).out(out); }
+const Tensor& bmm_out(const Tensor& out, const Tensor& a, const Tensor& b) { return Multiplication("bmm", a, 3, b, 3).out(out); }
+const Tensor& mv_out(const Tensor& out, const Tensor& a, const Tensor& vector) { return Multiplication("mv", a, 2, vector, 1).out(out); }
+const Tensor& dot_out(const Tensor& out, const Tensor& a, const Tensor& b) { return Multiplication("dot", a, 1, b, 1).out(out); }
+
+namespace {
+void require_vectors(const Tensor& a, const Tensor& b) {
+  require_defined(a, "outer", "a");
+  require_defined(b, "outer", "b");
+  require_rank(a, 1, "outer", "a");
+  require_rank(b, 1, "outer", "b");
+}
+}  // namespace
+
+Tensor outer(const Tensor& a, const Tensor& b) {
+  require_vectors(a, b);
+  return a.unsqueeze(1).mul(b);
+}
+
+const Tensor& outer_out(const Tensor& out, const Tensor& a, const Tensor& b) {
+  require_vectors(a, b);
+  return mul_out(out, a.unsqueeze(1), b);
+}
+
+Tensor addmm(const Tensor& c, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
+  return Addition("addmm", 2, c, a, b, beta, alpha).call(Op::addmm);
+}
+
+Tensor baddbmm(const Tensor& c, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
+  return Addition("baddbmm", 3, c, a, b, beta, alpha).call(Op::baddbmm);
+}
+
+const Tensor& addmm_out(const Tensor& out, const Tensor& c, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
+  return Addition("addmm", 2, c, a, b, beta, alpha).out(Op::addmm, out);
+}
+
+const Tensor& baddbmm_out(const Tensor& out, const Tensor& c, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
+  return Addition("baddbmm", 3, c, a, b, beta, alpha).out(Op::baddbmm, out);
+}
+
+Tensor addmv(const Tensor& c, const Tensor& a, const Tensor& vector, const Scalar& beta, const Scalar& alpha) {
+  require_factors(a, vector, "addmv");
+  require_rank(vector, 1, "addmv", "b");
+  require_defined(c, "addmv", "the addend");
+  require<ShapeError>(c.dim() <= 1, "addmv: the addend has {} dimensions; got {}; expected at most 1", c.dim(), c);
+  return Addition("addmv", 2, c.dim() == 1 ? c.unsqueeze(1) : c, a, vector.unsqueeze(1), beta, alpha).call(Op::addmm).squeeze(1);
+}
+
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  require_factors(x, weight, "linear");
+  require_rank(weight, 2, "linear", "weight");
+  require<ShapeError>(x.dim() > 0 && x.size(-1) == weight.size(1), "linear: features differ; got x: {}, weight: {}; expected x's last size to equal weight's",
+                      x, weight);
+  if (bias.defined()) {
+    require_same_device(bias, weight, "linear");
+    require<DTypeError>(bias.dtype() == x.dtype(), "linear: dtypes differ; got x: {}, bias: {}; expected one dtype", x, bias);
+    require<ShapeError>(bias.dim() == 1 && bias.size(0) == weight.size(0),
+                        "linear: the bias does not fit; got weight: {}, bias: {}; expected one element for each row of weight", weight, bias);
+  }
+  return door::call(Op::linear, {&x, &weight, &bias}, [&] {
+    Dims sizes = x.sizes();
+    sizes[sizes.size() - 1] = weight.size(0);
+    Tensor out = empty(sizes, x.options());
+    const bool vector = x.dim() == 1;
+    Product{"linear",
+            x,
+            weight,
+            vector ? as_row(x.layout()) : x.layout(),
+            transposed(weight.layout()),
+            &bias,
+            bias.defined() ? bias.layout() : Layout{},
+            1.0,
+            bias.defined() ? 1.0 : 0.0}
+        .run(out, vector ? as_row(out.layout()) : out.layout());
+    return out;
+  });
+}
+
+Tensor Tensor::matmul(const Tensor& other) const { return lorry::matmul(*this, other); }
+Tensor Tensor::mm(const Tensor& other) const { return lorry::mm(*this, other); }
+Tensor Tensor::bmm(const Tensor& other) const { return lorry::bmm(*this, other); }
+Tensor Tensor::mv(const Tensor& vector) const { return lorry::mv(*this, vector); }
+Tensor Tensor::dot(const Tensor& other) const { return lorry::dot(*this, other); }
+Tensor Tensor::outer(const Tensor& other) const { return lorry::outer(*this, other); }
+Tensor Tensor::addmm(const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) const { return lorry::addmm(*this, a, b, beta, alpha); }
+const Tensor& Tensor::addmm_(const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) const {
+  return Addition("addmm_", 2, *this, a, b, beta, alpha).call_in_place(Op::addmm);
+}
+Tensor Tensor::baddbmm(const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) const { return lorry::baddbmm(*this, a, b, beta, alpha); }
+const Tensor& Tensor::baddbmm_(const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) const {
+  return Addition("baddbmm_", 3, *this, a, b, beta, alpha).call_in_place(Op::baddbmm);
+}
+
+}  // namespace lorry

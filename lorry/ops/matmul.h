@@ -1,0 +1,46 @@
+#pragma once
+
+// Matrix products. Transposed, sliced and broadcast operands are read where they lie; only a matrix without a unit stride is
+// copied, and says so (bell::Event::hidden_copy). All operands have one dtype, any but bool; 16-bit floats accumulate in f32.
+// Results do not depend on the number of threads.
+
+#include "lorry/tensor/tensor.h"
+
+namespace lorry {
+
+/// The product by PyTorch's rules: vector by vector is a number, a vector on the left is a row and on the right a column (and
+/// that dimension goes), more than two dimensions are batches of matrices and broadcast.
+/// a: [k] or [..., m, k], b: [k] or [..., k, n]. Returns [..., m, n]. Throws ShapeError, DTypeError, DeviceError.
+Tensor matmul(const Tensor& a, const Tensor& b);
+/// [m, k] by [k, n].
+Tensor mm(const Tensor& a, const Tensor& b);
+/// [b, m, k] by [b, k, n]; batches do not broadcast.
+Tensor bmm(const Tensor& a, const Tensor& b);
+/// [m, k] by [k].
+Tensor mv(const Tensor& a, const Tensor& vector);
+/// [k] by [k]: a number.
+Tensor dot(const Tensor& a, const Tensor& b);
+/// [m] and [n]: every product, [m, n].
+Tensor outer(const Tensor& a, const Tensor& b);
+
+/// beta * c + alpha * (a @ b) with c expandable to [m, n]. beta 0 does not read c. For whole numbers so are alpha and beta.
+Tensor addmm(const Tensor& c, const Tensor& a, const Tensor& b, const Scalar& beta = 1, const Scalar& alpha = 1);
+/// The same for batches of matrices: a [b, m, k], b [b, k, n].
+Tensor baddbmm(const Tensor& c, const Tensor& a, const Tensor& b, const Scalar& beta = 1, const Scalar& alpha = 1);
+/// beta * c + alpha * (a @ vector) with c expandable to [m].
+Tensor addmv(const Tensor& c, const Tensor& a, const Tensor& vector, const Scalar& beta = 1, const Scalar& alpha = 1);
+
+/// x @ weight^T + bias. x: [..., in], weight: [out, in], bias: [out] or undefined. Returns [..., out].
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
+
+// Into `out`, which has the result's sizes and dtype; any strides, and operands may be `out` itself. Not differentiable.
+const Tensor& matmul_out(const Tensor& out, const Tensor& a, const Tensor& b);
+const Tensor& mm_out(const Tensor& out, const Tensor& a, const Tensor& b);
+const Tensor& bmm_out(const Tensor& out, const Tensor& a, const Tensor& b);
+const Tensor& mv_out(const Tensor& out, const Tensor& a, const Tensor& vector);
+const Tensor& dot_out(const Tensor& out, const Tensor& a, const Tensor& b);
+const Tensor& outer_out(const Tensor& out, const Tensor& a, const Tensor& b);
+const Tensor& addmm_out(const Tensor& out, const Tensor& c, const Tensor& a, const Tensor& b, const Scalar& beta = 1, const Scalar& alpha = 1);
+const Tensor& baddbmm_out(const Tensor& out, const Tensor& c, const Tensor& a, const Tensor& b, const Scalar& beta = 1, const Scalar& alpha = 1);
+
+}  // namespace lorry
