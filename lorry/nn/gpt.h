@@ -1,0 +1,125 @@
+#pragma once
+
+// GPT: a stack of pre-norm transformer blocks over tokens, with GPT-2's shapes and initialisation (Radford et al. 2019).
+//
+//   GPT model(gpt_preset("nano"));
+//   Tensor loss = model.loss(tokens, targets);        // training
+//   KVCache cache(model.config(), 1);                 // generation: one position at a time
+//   Tensor logits = model.forward(prompt, cache);
+
+#include <deque>
+#include <string_view>
+
+#include "lorry/nn/layers.h"
+
+namespace lorry::nn {
+
+struct GPTConfig {
+  int64_t vocab = 256;  ///< how many different tokens; 256 for bytes
+  int64_t context = 128;
+  int64_t layers = 4;
+  int64_t heads = 4;
+  int64_t width = 128;
+  double dropout = 0;
+  bool bias = true;         ///< in the linear layers and norms
+  bool tie_weights = true;  ///< the head reads the token embedding
+
+  friend bool operator==(const GPTConfig&, const GPTConfig&) = default;
+};
+
+/// "nano" (0.8 M parameters), "tiny" (10.8 M), "small" (25.6 M): bytes; "gpt2" (124 M): GPT-2's vocabulary. Throws ValueError that lists the names.
+GPTConfig gpt_preset(std::string_view name);
+
+/// The keys and values of the positions so far, so that a new one costs one position's work. Memory is taken once, for the
+/// whole context.
+class KVCache {
+ public:
+  KVCache(const GPTConfig& config, int64_t batch, const Options& options = {});
+
+  struct Layer {
+    Tensor k, v;  ///< [batch, heads, context, width / heads]
+  };
+  /// Positions that are filled.
+  int64_t length() const { return length_; }
+  int64_t capacity() const { return capacity_; }
+  int64_t batch() const { return batch_; }
+  /// Forgets all positions, or those from `length` on.
+  void truncate(int64_t length = 0);
+
+ private:
+  friend class GPT;
+  std::vector<Layer> layers_;
+  int64_t length_ = 0, capacity_, batch_;
+};
+
+/// Self-attention in which a position sees itself and what is before it.
+class CausalSelfAttention : public Module {
+ public:
+  CausalSelfAttention(const GPTConfig& config, const Options& options);
+  /// x: [b, t, width].
+  Tensor forward(const Tensor& x) const;
+  /// The same for positions `first` and on, whose keys and values are written into the cache.
+  Tensor forward(const Tensor& x, const KVCache::Layer& cache, int64_t first) const;
+
+  Linear qkv, projection;
+
+ private:
+  int64_t heads_;
+  double dropout_;
+  Dropout residual_dropout_;
+};
+
+/// Four times wider and back, with GELU between (its tanh form, as in GPT-2).
+class MLP : public Module {
+ public:
+  MLP(const GPTConfig& config, const Options& options);
+  Tensor forward(const Tensor& x) const;
+
+  Linear up, down;
+
+ private:
+  Dropout dropout_;
+};
+
+/// x + attention(norm(x)), then + mlp(norm(x)).
+class Block : public Module {
+ public:
+  Block(const GPTConfig& config, const Options& options);
+  Tensor forward(const Tensor& x) const;
+  Tensor forward(const Tensor& x, const KVCache::Layer& cache, int64_t first) const;
+
+  LayerNorm norm1;
+  CausalSelfAttention attention;
+  LayerNorm norm2;
+  MLP mlp;
+};
+
+class GPT : public Module {
+ public:
+  /// Weights are N(0, 0.02), those of the layers that end a residual branch narrower by sqrt(2 * layers); biases 0.
+  /// Throws ValueError for a config that makes no model.
+  explicit GPT(const GPTConfig& config, const Options& options = {});
+  const GPTConfig& config() const { return config_; }
+
+  /// tokens: [b, t] i64 with t <= context. Returns logits [b, t, vocab].
+  Tensor forward(const Tensor& tokens) const;
+  /// The mean cross entropy of the next tokens, in nats. targets: [b, t] i64; -100 is passed over.
+  Tensor loss(const Tensor& tokens, const Tensor& targets) const;
+  /// The logits after the last of these tokens, [b, vocab], which follow the positions in the cache and are added to it. Records
+  /// no gradients. Throws IndexError when the cache has no room for them.
+  Tensor forward(const Tensor& tokens, KVCache& cache) const;
+
+  Embedding tokens, positions;
+  std::deque<Block> blocks;
+  LayerNorm norm;
+
+ private:
+  Tensor embed(const Tensor& indices, int64_t first) const;
+  const Tensor& head() const { return config_.tie_weights ? tokens.weight : head_; }
+
+  GPTConfig config_;
+  Dropout dropout_;
+  Tensor head_;
+};
+
+}  // namespace lorry::nn

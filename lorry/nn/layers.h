@@ -1,0 +1,64 @@
+#pragma once
+
+// The layers that models are made of. Parameters start as in PyTorch, drawn from the default generator.
+
+#include "lorry/nn/module.h"
+
+namespace lorry::nn {
+
+/// y = x W^T + b with W [out, in]. W and b start uniform in +-1 / sqrt(in).
+class Linear : public Module {
+ public:
+  Linear(int64_t in, int64_t out, bool with_bias = true, const Options& options = {});
+  Tensor forward(const Tensor& x) const;
+
+  const Tensor weight;
+  const Tensor bias;  ///< undefined without
+};
+
+/// Rows of a table, by whole numbers. Rows start standard normal.
+class Embedding : public Module {
+ public:
+  Embedding(int64_t rows, int64_t width, const Options& options = {});
+  Tensor forward(const Tensor& indices) const;
+
+  const Tensor weight;
+};
+
+/// Over the last dimension: mean 0 and variance 1, then weight (from 1) and bias (from 0).
+class LayerNorm : public Module {
+ public:
+  explicit LayerNorm(int64_t width, bool with_bias = true, double eps = 1e-5, const Options& options = {});
+  Tensor forward(const Tensor& x) const;
+
+  const Tensor weight;
+  const Tensor bias;  ///< undefined without
+
+ private:
+  double eps_;
+};
+
+/// Over the last dimension: root mean square 1, then weight (from 1). Zhang, Sennrich 2019.
+class RMSNorm : public Module {
+ public:
+  explicit RMSNorm(int64_t width, double eps = 1e-5, const Options& options = {});
+  Tensor forward(const Tensor& x) const;
+
+  const Tensor weight;
+
+ private:
+  double eps_;
+};
+
+/// In training, zeroes elements with probability p and scales the rest by 1 / (1 - p).
+class Dropout : public Module {
+ public:
+  explicit Dropout(double p);
+  Tensor forward(const Tensor& x) const;
+  double p() const { return p_; }
+
+ private:
+  double p_;
+};
+
+}  // namespace lorry::nn

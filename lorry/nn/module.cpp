@@ -1,0 +1,149 @@
+#include "lorry/nn/module.h"
+
+#include <functional>
+#include <set>
+
+#include "lorry/autograd/grad_mode.h"
+#include "lorry/ops/ops.h"
+
+namespace lorry::nn {
+namespace {
+
+/// Keeps the first of several appearances of a tensor.
+std::vector<NamedTensor> distinct(std::vector<NamedTensor> all) {
+  std::set<const TensorNode*> seen;
+  std::erase_if(all, [&](const NamedTensor& x) { return !seen.insert(x.second.node()).second; });
+  return all;
+}
+
+}  // namespace
+
+void Module::require_free(const std::string& name) const {
+  require<ValueError>(!name.empty() && name.find('.') == std::string::npos, "module: '{}' is no name; expected one without dots", name);
+  const auto taken = [&](const auto& list) {
+    for (const auto& entry : list)
+      if (entry.first == name) return true;
+    return false;
+  };
+  require<ValueError>(!taken(parameters_) && !taken(buffers_) && !taken(children_), "module: the name '{}' is taken", name);
+}
+
+Tensor Module::parameter(std::string name, const Tensor& value) {
+  require_free(name);
+  value.requires_grad_();
+  parameters_.emplace_back(std::move(name), value);
+  return value;
+}
+
+Tensor Module::buffer(std::string name, const Tensor& value) {
+  require_free(name);
+  buffers_.emplace_back(std::move(name), value);
+  return value;
+}
+
+void Module::add(std::string name, Module& child) {
+  require_free(name);
+  children_.emplace_back(std::move(name), &child);
+}
+
+/// Calls f(name, tensor, is a parameter) over the whole tree.
+template <class F>
+void Module::each_tensor(const std::string& prefix, const F& f) const {
+  for (const auto& [name, x] : parameters_) f(prefix + name, x, true);
+  for (const auto& [name, x] : buffers_) f(prefix + name, x, false);
+  for (const auto& [name, child] : children_) child->each_tensor(prefix + name + ".", f);
+}
+
+std::vector<NamedTensor> Module::named_parameters() const {
+  std::vector<NamedTensor> all;
+  each_tensor("", [&](std::string name, const Tensor& x, bool trained) {
+    if (trained) all.emplace_back(std::move(name), x);
+  });
+  return distinct(std::move(all));
+}
+
+std::vector<NamedTensor> Module::named_buffers() const {
+  std::vector<NamedTensor> all;
+  each_tensor("", [&](std::string name, const Tensor& x, bool trained) {
+    if (!trained) all.emplace_back(std::move(name), x);
+  });
+  return distinct(std::move(all));
+}
+
+std::vector<Tensor> Module::parameters() const {
+  std::vector<Tensor> result;
+  for (auto& [name, x] : named_parameters()) result.push_back(x);
+  return result;
+}
+
+std::vector<std::pair<std::string, Module*>> Module::named_modules() {
+  std::vector<std::pair<std::string, Module*>> all{{"", this}};
+  for (const auto& [name, child] : children_)
+    for (const auto& [below, module] : child->named_modules()) all.emplace_back(below.empty() ? name : name + "." + below, module);
+  return all;
+}
+
+void Module::train(bool on) {
+  for (const auto& [name, module] : named_modules()) module->training_ = on;
+}
+
+void Module::convert(const std::function<Tensor(const Tensor&)>& to) const {
+  const NoGrad quiet;
+  const TensorMap all = state_dict();
+  for (const auto& [name, x] : all) {
+    if (!is_floating(x.dtype())) continue;
+    const Tensor grad = x.grad();
+    x.set_data(to(x));
+    if (grad.defined()) x.set_grad(to(grad));
+  }
+}
+
+void Module::to(DType dtype) {
+  require<DTypeError>(is_floating(dtype), "module: parameters cannot be {}; expected a floating dtype", dtype);
+  convert([&](const Tensor& x) { return x.to(dtype); });
+}
+
+void Module::to(Device device) {
+  convert([&](const Tensor& x) { return x.to(device); });
+}
+
+void Module::requires_grad_(bool on) {
+  for (const Tensor& x : parameters()) x.requires_grad_(on);
+}
+
+void Module::zero_grad() {
+  for (const Tensor& x : parameters()) x.set_grad({});
+}
+
+TensorMap Module::state_dict() const {
+  TensorMap state;
+  for (auto& [name, x] : named_parameters()) state.emplace(name, x);
+  for (auto& [name, x] : named_buffers()) state.emplace(name, x);
+  return state;
+}
+
+void Module::load_state_dict(const TensorMap& state, bool strict) {
+  const TensorMap mine = state_dict();
+  if (strict) {
+    for (const auto& [name, x] : state)
+      require<ValueError>(mine.contains(name), "load_state_dict: unexpected name '{}' for {}; expected only the module's names", name, x);
+  }
+  for (const auto& [name, x] : mine) {
+    const auto found = state.find(name);
+    if (found == state.end()) {
+      require<ValueError>(!strict, "load_state_dict: '{}' is missing; expected a value for {}", name, x);
+      continue;
+    }
+    const Tensor& value = found->second;
+    require<ShapeError>(value.sizes() == x.sizes(), "load_state_dict: '{}' has another shape; got {} for {}; expected equal sizes", name, value, x);
+    require<DTypeError>(value.dtype() == x.dtype(), "load_state_dict: '{}' has another dtype; got {} for {}; convert the module with to(dtype) first", name,
+                        value, x);
+  }
+  const NoGrad quiet;
+  for (const auto& [name, x] : mine) {
+    const auto found = state.find(name);
+    if (found != state.end()) x.copy_(found->second);
+  }
+}
+
+}  // namespace lorry::nn
