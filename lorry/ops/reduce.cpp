@@ -214,6 +214,12 @@ const Tensor& prod_out(const Tensor& out, const Tensor& x, std::optional<int64_t
 }
 const Tensor& amax_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim) { return write_out(out, amax(x, dims, keepdim), "amax"); }
 const Tensor& amin_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim) { return write_out(out, amin(x, dims, keepdim), "amin"); }
+std::tuple<Tensor, Tensor> max_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim, bool keepdim) {
+  return write_out(values, indices, max(x, dim, keepdim), "max");
+}
+std::tuple<Tensor, Tensor> min_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim, bool keepdim) {
+  return write_out(values, indices, min(x, dim, keepdim), "min");
+}
 const Tensor& argmax_out(const Tensor& out, const Tensor& x, std::optional<int64_t> dim, bool keepdim) { return write_out(out, argmax(x, dim, keepdim), "argmax"); }
 const Tensor& argmin_out(const Tensor& out, const Tensor& x, std::optional<int64_t> dim, bool keepdim) { return write_out(out, argmin(x, dim, keepdim), "argmin"); }
 const Tensor& any_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim) { return write_out(out, any(x, dims, keepdim), "any"); }

@@ -49,6 +49,8 @@ const Tensor& mean_out(const Tensor& out, const Tensor& x, const Dims& dims = {}
 const Tensor& prod_out(const Tensor& out, const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false, std::optional<DType> dtype = {});
 const Tensor& amax_out(const Tensor& out, const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 const Tensor& amin_out(const Tensor& out, const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+std::tuple<Tensor, Tensor> max_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim, bool keepdim = false);
+std::tuple<Tensor, Tensor> min_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim, bool keepdim = false);
 const Tensor& argmax_out(const Tensor& out, const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false);
 const Tensor& argmin_out(const Tensor& out, const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false);
 const Tensor& any_out(const Tensor& out, const Tensor& x, const Dims& dims = {}, bool keepdim = false);

@@ -3,6 +3,7 @@
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/door.h"
+#include "lorry/ops/out.h"
 #include "lorry/ops/reduce.h"
 
 namespace lorry {
@@ -75,6 +76,14 @@ std::tuple<Tensor, Tensor> median(const Tensor& x, int64_t wanted, bool keepdim)
   auto [top, where] = max(x, dim, keepdim);  // a NaN, where there is one
   const Tensor poisoned = top.isnan();
   return {top.where(poisoned, value), where.where(poisoned, index)};
+}
+
+std::tuple<Tensor, Tensor> sort_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim, bool descending, bool stable) {
+  return write_out(values, indices, sort(x, dim, descending, stable), "sort");
+}
+
+std::tuple<Tensor, Tensor> topk_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t k, int64_t dim, bool largest, bool sorted) {
+  return write_out(values, indices, topk(x, k, dim, largest, sorted), "topk");
 }
 
 Unique unique(const Tensor& x, bool, bool return_inverse, bool return_counts) {

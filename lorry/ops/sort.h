@@ -17,6 +17,11 @@ std::tuple<Tensor, Tensor> kthvalue(const Tensor& x, int64_t k, int64_t dim = -1
 /// The lower median of each line and where it was; a NaN in the line is its median.
 std::tuple<Tensor, Tensor> median(const Tensor& x, int64_t dim, bool keepdim = false);
 
+/// The same into given tensors, of the results' sizes.
+std::tuple<Tensor, Tensor> sort_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim = -1, bool descending = false, bool stable = true);
+std::tuple<Tensor, Tensor> topk_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t k, int64_t dim = -1, bool largest = true,
+                                    bool sorted = true);
+
 struct Unique {
   Tensor values;   ///< the distinct elements, in ascending order
   Tensor inverse;  ///< of x's sizes: where each element is in `values`; undefined unless asked for

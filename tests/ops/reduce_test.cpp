@@ -356,6 +356,12 @@ TEST(reduce, out_forms_write_the_given_tensor_and_refuse_what_does_not_fit) {
   EXPECT_TRUE(same_bits(argmin_out(whole, x, 1), x.argmin(1)));
   EXPECT_TRUE(same_bits(cumsum_out(table, x, 1), x.cumsum(1)));
   EXPECT_TRUE(same_bits(cumprod_out(table, x, 0), x.cumprod(0)));
+  max_out(out, whole, x, 1);
+  EXPECT_TRUE(same_bits(out, x.amax({1})));
+  EXPECT_TRUE(same_bits(whole, x.argmax(1)));
+  min_out(out, whole, x, 1);
+  EXPECT_TRUE(same_bits(out, x.amin({1})));
+  EXPECT_TRUE(same_bits(whole, x.argmin(1)));
   const Tensor flags = empty({3}, {kBool});
   EXPECT_TRUE(same_bits(any_out(flags, x, {1}), x.any({1})));
   EXPECT_TRUE(same_bits(all_out(flags, x, {1}), x.all({1})));

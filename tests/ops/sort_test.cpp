@@ -132,6 +132,19 @@ TEST(sort, unique_gives_distinct_values_their_places_and_their_counts) {
   EXPECT_EQ(unique(tensor_of({3}, kF32, {kNaN, 1, kNaN})).values.numel(), 3);
 }
 
+TEST(sort, out_forms_write_both_tensors_or_neither) {
+  const Tensor x = sample({3, 5}, kF32, 37), values = empty({3, 5}), indices = empty({3, 5}, {kI64}), few = empty({3, 2}), few_at = empty({3, 2}, {kI64});
+  sort_out(values, indices, x, 1, true);
+  EXPECT_TRUE(same_bits(values, std::get<0>(x.sort(1, true))));
+  EXPECT_TRUE(same_bits(indices, std::get<1>(x.sort(1, true))));
+  topk_out(few, few_at, x, 2);
+  EXPECT_TRUE(same_bits(few, std::get<0>(x.topk(2))));
+  EXPECT_TRUE(same_bits(few_at, std::get<1>(x.topk(2))));
+  const Tensor before = values.clone();
+  expect_error<ShapeError>([&] { sort_out(values, few_at, x, 1); }, "sort: out has other sizes");
+  EXPECT_TRUE(same_bits(values, before));
+}
+
 TEST(sort, empty_lines_stay_empty) {
   auto [values, indices] = empty({3, 0}).sort();
   EXPECT_EQ(values.sizes(), (Dims{3, 0}));
