@@ -1,6 +1,7 @@
 #include "lorry/io/corpus.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "lorry/io/file.h"
@@ -53,6 +54,17 @@ Corpus::Corpus(const std::vector<std::filesystem::path>& files, int64_t context,
       std::min(train_bytes(), validation_bytes()) > context,
       "corpus: text is too short for a context of {}; got {} bytes to train on and {} held out; expected more than {} in each, so about {} in all", context,
       train_bytes(), validation_bytes(), context, (context + 1) * static_cast<int64_t>(kHeldOut));
+}
+
+uint64_t Corpus::fingerprint() const {
+  uint64_t hash = mix(train_.size());
+  for (const std::string* part : {&train_, &validation_})
+    for (std::size_t i = 0; i < part->size(); i += sizeof hash) {
+      uint64_t word = 0;
+      std::memcpy(&word, part->data() + i, std::min(sizeof word, part->size() - i));
+      hash = mix(hash + 0x9e3779b97f4a7c15u + word);
+    }
+  return hash;
 }
 
 Batch Corpus::train_batch(int64_t batch) {

@@ -28,6 +28,9 @@ class Corpus {
   int64_t train_bytes() const { return static_cast<int64_t>(train_.size()); }
   int64_t validation_bytes() const { return static_cast<int64_t>(validation_.size()); }
 
+  /// A number that is another for another text: tells a resumed run that it reads what it began with.
+  uint64_t fingerprint() const;
+
   /// `batch` windows from random places of the training part; advances the position by `batch`.
   Batch train_batch(int64_t batch);
 
