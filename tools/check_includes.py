@@ -44,7 +44,7 @@ def include_violations(path, room, text):
         quote, target = match.groups()
         parts = target.split("/")
         if parts[0] != "lorry":
-            if quote == '"':
+            if quote == '"' and ("/" not in target or (path.parent / target).exists()):
                 yield number, f'include "{target}" by its full path, lorry/<room>/<file>'
             continue
         if len(parts) < 3:

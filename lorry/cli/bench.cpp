@@ -1,0 +1,52 @@
+#include "lorry/cli/bench.h"
+
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+
+#include "lorry/base/error.h"
+#include "lorry/cli/commands.h"
+#include "lorry/cli/machine.h"
+#include "lorry/cli/plot.h"
+#include "lorry/cli/report.h"
+
+namespace lorry::cli {
+namespace {
+
+nlohmann::ordered_json to_json(const BenchRow& row) {
+  nlohmann::ordered_json json = {{"suite", row.suite}, {"case", row.name}, {"implementation", "lorry"}, {"device", "cpu"}, {"dtype", row.dtype},
+                                 {"median_us", row.time.median_us}, {"min_us", row.time.min_us}, {"p90_us", row.time.p90_us}};
+  if (row.tokens_per_s) json["tokens_per_s"] = *row.tokens_per_s;
+  if (row.tflop_per_s) json["tflop_per_s"] = *row.tflop_per_s;
+  return json;
+}
+
+void print(const BenchRow& row) {
+  fmt::print("{:<9} {:<28} {:>11.3f} us   (least {:.3f}, p90 {:.3f})", row.suite, row.name, row.time.median_us, row.time.min_us, row.time.p90_us);
+  if (row.tokens_per_s) fmt::print("   {:.1f} k tokens/s", *row.tokens_per_s / 1e3);
+  if (row.tflop_per_s) fmt::print("   {:.3f} TFLOP/s", *row.tflop_per_s);
+  fmt::print("\n");
+}
+
+}  // namespace
+
+int run_bench(const BenchOptions& options, const CommonOptions& common) {
+  const Filter wanted = [&](const std::string& name) { return name.find(options.filter) != std::string::npos; };
+  nlohmann::ordered_json results = nlohmann::ordered_json::array();
+  std::vector<std::pair<std::string, double>> bars;
+  for (const std::string& suite : options.suites) {
+    if (!common.quiet) fmt::print(stderr, "measuring {}\n", suite);
+    for (const BenchRow& row : suite == "overhead" ? bench_overhead(wanted) : bench_train(wanted)) {
+      print(row);
+      results.push_back(to_json(row));
+      bars.emplace_back(row.suite + ": " + row.name, row.time.median_us);
+    }
+  }
+  require<ValueError>(!results.empty(), "bench: no case contains '{}'", options.filter);
+  write_json(common.json, {{"schema", 1}, {"machine", describe_machine()}, {"results", results}});
+  if (!options.plot.empty())
+    require<IoError>(plot_bars(options.plot, "lorry bench", "us, median", bars), "bench: cannot draw '{}'; gnuplot is not installed or failed", options.plot);
+  return 0;
+}
+
+}  // namespace lorry::cli

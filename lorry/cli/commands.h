@@ -1,0 +1,15 @@
+#pragma once
+
+// The commands. Each prints its results on standard output, its progress on standard error, and returns the exit status; what
+// goes wrong is thrown.
+
+#include "lorry/cli/options.h"
+
+namespace lorry::cli {
+
+int run_info(const InfoOptions& options, const CommonOptions& common);
+int run_train(const TrainOptions& options, const CommonOptions& common);
+int run_generate(const GenerateOptions& options, const CommonOptions& common);
+int run_bench(const BenchOptions& options, const CommonOptions& common);
+
+}  // namespace lorry::cli

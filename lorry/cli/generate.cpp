@@ -1,0 +1,165 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "lorry/cli/commands.h"
+#include "lorry/cli/report.h"
+#include "lorry/cli/run_folder.h"
+#include "lorry/cli/run_settings.h"
+#include "lorry/cli/sample.h"
+#include "lorry/cli/utf8.h"
+#include "lorry/formula/philox.h"
+#include "lorry/formula/random.h"
+#include "lorry/io/checkpoint.h"
+#include "lorry/nn/gpt.h"
+#include "lorry/ops/ops.h"
+
+namespace lorry::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+/// One text as it grows.
+struct Line {
+  std::string bytes;    ///< everything but the prompt
+  std::string printed;  ///< the characters of it that are complete
+  Utf8Stream characters;
+  bool stopped = false;
+
+  /// Takes a byte; returns what may be shown now. A beginning of the stop text is held back until it is known not to be one.
+  std::string add(unsigned char byte, const std::string& stop) {
+    bytes.push_back(static_cast<char>(byte));
+    held_ += characters.push(byte);
+    if (stop.empty()) return release(held_.size());
+    if (const size_t at = held_.find(stop); at != std::string::npos) {
+      stopped = true;
+      return release(at);
+    }
+    size_t keep = std::min(held_.size(), stop.size() - 1);
+    while (keep > 0 && !held_.ends_with(stop.substr(0, keep))) --keep;
+    return release(held_.size() - keep);
+  }
+  std::string finish() {
+    if (stopped) return {};
+    held_ += characters.finish();
+    return release(held_.size());
+  }
+
+ private:
+  std::string release(size_t count) {
+    std::string out = held_.substr(0, count);
+    held_.erase(0, count);
+    printed += out;
+    return out;
+  }
+  std::string held_;
+};
+
+/// A model that reads what is written, one position at a time.
+class Writer {
+ public:
+  Writer(const std::filesystem::path& checkpoint, const std::string& prompt, int64_t batch) : texts_(static_cast<size_t>(batch), prompt) {
+    const io::Checkpoint loaded = io::load_checkpoint(checkpoint);
+    const DType dtype = parse_dtype(io::setting<std::string>(loaded.state.config, "dtype"));
+    model_ = std::make_unique<nn::GPT>(model_config(loaded.state.config));
+    model_->to(dtype);
+    model_->eval();
+    io::restore(model_->state_dict(), loaded.model, fmt::format("generate: '{}'", (checkpoint / "model.safetensors").string()));
+    cache_ = std::make_unique<nn::KVCache>(model_->config(), batch, lorry::Options{.dtype = dtype});
+  }
+
+  /// What the model says about the byte after the prompt: f32 [batch, 256].
+  Tensor begin() { return read_again(model_->config().context); }
+
+  /// The same after one more byte a text. A full context starts again from its second half.
+  Tensor write(const std::string& bytes) {
+    for (size_t i = 0; i < texts_.size(); ++i) texts_[i].push_back(bytes[i]);
+    if (cache_->length() == cache_->capacity()) return read_again(std::max<int64_t>(1, model_->config().context / 2));
+    return read(1);
+  }
+
+ private:
+  Tensor read_again(int64_t at_most) {
+    cache_->truncate(0);
+    return read(std::min<int64_t>(at_most, static_cast<int64_t>(texts_[0].size())));
+  }
+  /// Feeds the last `count` bytes of every text.
+  Tensor read(int64_t count) {
+    const Tensor tokens = empty({static_cast<int64_t>(texts_.size()), count}, {kI64});
+    int64_t* token = tokens.data<int64_t>();
+    for (const std::string& text : texts_)
+      for (size_t i = text.size() - static_cast<size_t>(count); i < text.size(); ++i) *token++ = static_cast<unsigned char>(text[i]);
+    return model_->forward(tokens, *cache_).to(kF32).contiguous();
+  }
+
+  std::vector<std::string> texts_;
+  std::unique_ptr<nn::GPT> model_;
+  std::unique_ptr<nn::KVCache> cache_;
+};
+
+void show(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int run_generate(const GenerateOptions& options, const CommonOptions& common) {
+  require<ValueError>(!options.prompt.empty(), "generate: the prompt is empty; expected at least one byte to go on from");
+  // A run's folder or the checkpoint in it.
+  const RunFolder run{options.checkpoint};
+  Writer writer(std::filesystem::exists(run.checkpoint()) ? run.checkpoint() : run.folder, options.prompt, options.batch);
+  const Sampling sampling{options.temperature, options.top_k, options.top_p};
+  const bool streams = options.batch == 1;
+
+  std::vector<Line> lines(static_cast<size_t>(options.batch));
+  std::string next(lines.size(), '\0');
+  if (streams && options.echo) show(options.prompt);
+  const auto start = Clock::now();
+  double first_s = 0;
+  int64_t written = 0;
+  for (int64_t position = 0; position < options.tokens; ++position) {
+    const Tensor logits = position == 0 ? writer.begin() : writer.write(next);
+    const float* row = logits.data<float>();
+    bool all_stopped = true;
+    for (size_t i = 0; i < lines.size(); ++i, row += logits.size(1)) {
+      if (lines[i].stopped) continue;
+      // One draw a position, one block a line: a text does not depend on how many are written beside it.
+      const formula::Words4 words = formula::random_block({common.seed, static_cast<uint64_t>(position)}, i);
+      const int64_t byte = sample({row, static_cast<size_t>(logits.size(1))}, sampling, formula::unit_f64(words.word[0], words.word[1]));
+      next[i] = static_cast<char>(byte);
+      const std::string visible = lines[i].add(static_cast<unsigned char>(byte), options.stop);
+      if (streams) show(visible);
+      ++written;
+      all_stopped &= lines[i].stopped;
+    }
+    if (position == 0) first_s = seconds_since(start);
+    if (all_stopped) break;
+  }
+  const double seconds = seconds_since(start);
+
+  nlohmann::ordered_json texts = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const std::string rest = lines[i].finish();
+    if (streams)
+      show(rest + "\n");
+    else
+      fmt::print("{}--- {} ---\n{}{}\n", i ? "\n" : "", i + 1, options.echo ? options.prompt : "", lines[i].printed);
+    texts.push_back(lines[i].printed);
+  }
+  const double speed = static_cast<double>(written) / seconds, after_first = static_cast<double>(written) - static_cast<double>(lines.size());
+  const double latency_ms = after_first > 0 ? 1e3 * (seconds - first_s) * static_cast<double>(lines.size()) / after_first : 0;
+  if (!common.quiet)
+    fmt::print(stderr, "{} bytes in {:.2f} s: {:.0f} tokens/s, first after {:.1f} ms, then one every {:.2f} ms\n", written, seconds, speed, 1e3 * first_s, latency_ms);
+  write_json(common.json, {{"texts", texts}, {"tokens", written}, {"seconds", seconds}, {"tokens_per_s", speed}, {"first_ms", 1e3 * first_s}, {"latency_ms", latency_ms}});
+  return 0;
+}
+
+}  // namespace lorry::cli

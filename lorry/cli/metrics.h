@@ -1,0 +1,62 @@
+#pragma once
+
+// The course of a training run, one JSON object a line in metrics.jsonl:
+//   {"step": 7, "loss": 4.21, "lr": 0.0002, "gradient_norm": 1.4, "seconds": 0.61}    after each step
+//   {"step": 7, "validation_loss": 4.35}                                             where it was measured
+// Losses are written so that reading them back gives the same bits. A resumed run first drops what its checkpoint does not
+// know, so the file always tells one course.
+
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+namespace lorry::cli {
+
+struct StepMetrics {
+  int64_t step = 0;
+  double loss = 0, lr = 0, gradient_norm = 0;
+  double seconds = 0;  ///< training time since the run began, validation left out
+};
+
+struct ValidationMetrics {
+  int64_t step = 0;
+  double loss = 0;
+};
+
+/// What a metrics file holds; a last line that was cut short is ignored.
+struct Course {
+  std::vector<StepMetrics> steps;
+  std::vector<ValidationMetrics> validations;
+
+  /// The mean loss of the last `count` steps. Throws ValueError when there is none.
+  double recent_loss(size_t count) const;
+  /// The last validation loss, when one was measured.
+  std::optional<double> validation_loss() const;
+  /// Training time so far.
+  double seconds() const { return steps.empty() ? 0.0 : steps.back().seconds; }
+};
+
+class MetricsFile {
+ public:
+  /// Opens `path` to go on after `step`: later lines are dropped; 0 starts afresh. Throws IoError, FormatError.
+  MetricsFile(std::filesystem::path path, int64_t step);
+  ~MetricsFile();
+  MetricsFile(const MetricsFile&) = delete;
+  MetricsFile& operator=(const MetricsFile&) = delete;
+
+  /// Each line reaches the system before the call returns. Throws IoError.
+  void add(const StepMetrics& metrics);
+  void add(const ValidationMetrics& metrics);
+  const Course& course() const { return course_; }
+
+ private:
+  void write(const std::string& line);
+
+  std::filesystem::path path_;
+  std::FILE* file_ = nullptr;
+  Course course_;
+};
+
+}  // namespace lorry::cli

@@ -1,0 +1,74 @@
+#pragma once
+
+// What a command line says, as plain values: the parser (options.cpp) is the only file that knows CLI11.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "lorry/layout/device.h"
+#include "lorry/layout/dtype.h"
+
+namespace lorry::cli {
+
+/// Flags that every command takes.
+struct CommonOptions {
+  std::string json;  ///< where the figures go as JSON; empty: nowhere
+  Device device = kCPU;
+  std::optional<int> threads;
+  uint64_t seed = 0;
+  bool quiet = false;
+};
+
+struct InfoOptions {
+  bool measure = false;
+};
+
+/// What decides the numbers of a training run; kept in its checkpoint, so that a resumed run is the same run.
+struct TrainSettings {
+  std::string preset = "nano";
+  std::optional<int64_t> steps = {};  ///< unset: decided from max_seconds, or the preset's default
+  int64_t batch = 0, context = 0;  ///< 0: the preset's
+  double lr = 0;                   ///< 0: the preset's
+  std::optional<int64_t> warmup = {};
+  double weight_decay = 0.1;
+  double clip = 1.0;  ///< 0: no clipping
+  DType dtype = kF32;
+  std::string optimizer = "adamw";
+  std::string execution = "automatic";
+  int64_t eval_every = 0;  ///< 0: ten times a run
+  uint64_t seed = 0;
+};
+
+struct TrainOptions {
+  TrainSettings settings;
+  std::vector<std::string> texts;
+  std::optional<double> max_seconds;
+  std::string out = "run", resume;
+  int64_t checkpoint_every = 0;  ///< 0: only at the end and when interrupted
+};
+
+struct GenerateOptions {
+  std::string checkpoint, prompt = "\n", stop;
+  int64_t tokens = 256, batch = 1, top_k = 0;
+  double temperature = 1.0, top_p = 1.0;
+  bool echo = true;
+};
+
+struct BenchOptions {
+  std::vector<std::string> suites;
+  std::string filter, plot;
+};
+
+struct Arguments {
+  CommonOptions common;
+  std::variant<InfoOptions, TrainOptions, GenerateOptions, BenchOptions> command;
+};
+
+/// Parses a command line. Gives an exit status instead when there is nothing to run: 0 after --help and --version, 2 after
+/// wrong usage, which has been explained on standard error.
+std::variant<Arguments, int> parse(int argc, const char* const* argv);
+
+}  // namespace lorry::cli

@@ -1,0 +1,61 @@
+#include "lorry/cli/plot.h"
+
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace lorry::cli {
+namespace {
+
+/// Runs a gnuplot script; what it says goes nowhere, and only its exit status counts.
+bool run_gnuplot(const std::string& script) {
+  std::FILE* pipe = popen("gnuplot >/dev/null 2>&1", "w");
+  if (pipe == nullptr) return false;
+  const bool written = std::fwrite(script.data(), 1, script.size(), pipe) == script.size();
+  return pclose(pipe) == 0 && written;
+}
+
+/// A gnuplot string: single quotes, doubled where they occur.
+std::string quote(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? "''" : std::string(1, c);
+  return out + "'";
+}
+
+std::string head(const std::string& svg, const std::string& title, int width, int height) {
+  return fmt::format("set terminal svg size {},{} font 'sans,13' background rgb 'white'\nset output {}\nset title {} noenhanced\nset grid back lc rgb '#dddddd'\n", width,
+                     height, quote(svg), quote(title));
+}
+
+}  // namespace
+
+bool can_plot() { return std::system("command -v gnuplot >/dev/null 2>&1") == 0; }
+
+bool plot_curves(const std::string& svg, const std::string& title, const std::string& x, const std::string& y, const std::vector<Curve>& curves) {
+  static constexpr const char* kColours[] = {"#9db8d9", "#c0392b", "#27ae60", "#8e44ad"};
+  std::string script = head(svg, title, 800, 480);
+  script += fmt::format("set xlabel {}\nset ylabel {}\nset key top right noenhanced\nplot ", quote(x), quote(y));
+  std::string data;
+  for (size_t i = 0; i < curves.size(); ++i) {
+    script += fmt::format("{}'-' with {} lc rgb '{}' lw 2 title {}", i ? ", " : "", curves[i].marks ? "linespoints pt 7 ps 0.5" : "lines", kColours[i % 4],
+                          quote(curves[i].title));
+    for (const auto& [px, py] : curves[i].points) data += fmt::format("{} {}\n", px, py);
+    data += "e\n";
+  }
+  return run_gnuplot(script + "\n" + data);
+}
+
+bool plot_bars(const std::string& svg, const std::string& title, const std::string& unit, const std::vector<std::pair<std::string, double>>& bars) {
+  std::string script = head(svg, title, 800, 100 + 32 * static_cast<int>(bars.size()));
+  script += fmt::format("set xlabel {}\nset xrange [0:*]\nset yrange [-0.6:{}] reverse\nset style fill solid 0.8 noborder\nset ytics ({}", quote(unit),
+                        static_cast<double>(bars.size()) - 0.4, "");
+  std::string data;
+  for (size_t i = 0; i < bars.size(); ++i) {
+    script += fmt::format("{}{} {}", i ? ", " : "", quote(bars[i].first), i);
+    data += fmt::format("0 {} 0 {} {} {}\n", i, bars[i].second, static_cast<double>(i) - 0.35, static_cast<double>(i) + 0.35);
+  }
+  return run_gnuplot(script + ") noenhanced\nplot '-' using 1:2:3:4:5:6 with boxxyerror lc rgb '#34689a' notitle\n" + data + "e\n");
+}
+
+}  // namespace lorry::cli

@@ -1,0 +1,26 @@
+#pragma once
+
+// Curves and bars as SVG, through gnuplot where it is installed. A plot is an extra: without gnuplot nothing is drawn, and
+// the caller says so.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lorry::cli {
+
+struct Curve {
+  std::string title;
+  std::vector<std::pair<double, double>> points;
+  bool marks = false;  ///< few points, each worth seeing
+};
+
+bool can_plot();
+
+/// Lines over a common x axis, the y axis logarithmic where `log_y`. False when gnuplot is missing or fails.
+bool plot_curves(const std::string& svg, const std::string& title, const std::string& x, const std::string& y, const std::vector<Curve>& curves);
+
+/// One horizontal bar a name.
+bool plot_bars(const std::string& svg, const std::string& title, const std::string& unit, const std::vector<std::pair<std::string, double>>& bars);
+
+}  // namespace lorry::cli

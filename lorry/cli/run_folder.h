@@ -1,0 +1,20 @@
+#pragma once
+
+// What a training run leaves in its folder:
+//   DIR/checkpoint/     model.safetensors, optimizer.safetensors, state.json: complete, the newest that was saved
+//   DIR/metrics.jsonl   the course of the run
+//   DIR/loss.svg        the same as a picture
+
+#include <filesystem>
+
+namespace lorry::cli {
+
+struct RunFolder {
+  std::filesystem::path folder;
+
+  std::filesystem::path checkpoint() const { return folder / "checkpoint"; }
+  std::filesystem::path metrics() const { return folder / "metrics.jsonl"; }
+  std::filesystem::path curve() const { return folder / "loss.svg"; }
+};
+
+}  // namespace lorry::cli

@@ -1,0 +1,107 @@
+#include "lorry/cli/run_settings.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <sstream>
+
+namespace lorry::cli {
+namespace {
+
+/// Settings under which a size of model trains well.
+struct Recipe {
+  const char* preset;
+  int64_t batch;
+  double lr;
+  int64_t steps;
+};
+constexpr Recipe kRecipes[] = {
+    {"nano", 16, 3e-3, 1500},
+    {"tiny", 16, 1e-3, 5000},
+    {"small", 16, 6e-4, 20'000},
+    {"gpt2", 8, 6e-4, 100'000},
+};
+constexpr int64_t kLongestWarmup = 100;
+constexpr int64_t kBytes = 256;
+
+}  // namespace
+
+nn::GPTConfig model_config(const TrainSettings& settings) {
+  nn::GPTConfig config = nn::gpt_preset(settings.preset);
+  config.vocab = kBytes;
+  if (settings.context > 0) config.context = settings.context;
+  return config;
+}
+
+nn::GPTConfig model_config(const io::Settings& config) {
+  nn::GPTConfig c;
+  c.vocab = io::setting<int64_t>(config, "vocab");
+  c.context = io::setting<int64_t>(config, "context");
+  c.layers = io::setting<int64_t>(config, "layers");
+  c.heads = io::setting<int64_t>(config, "heads");
+  c.width = io::setting<int64_t>(config, "width");
+  return c;
+}
+
+void complete(TrainSettings& s, bool timed) {
+  const auto recipe = std::find_if(std::begin(kRecipes), std::end(kRecipes), [&](const Recipe& r) { return r.preset == s.preset; });
+  require<ValueError>(recipe != std::end(kRecipes), "train: unknown preset '{}'; expected nano, tiny, small or gpt2", s.preset);
+  if (s.batch == 0) s.batch = recipe->batch;
+  if (s.context == 0) s.context = model_config(s).context;
+  if (s.lr == 0) s.lr = recipe->lr;
+  if (!timed && !s.steps) s.steps = recipe->steps;
+  if (s.steps && s.eval_every == 0) s.eval_every = default_eval_every(*s.steps);
+  if (!s.warmup) s.warmup = timed ? kLongestWarmup : std::min(kLongestWarmup, *s.steps / 10);
+}
+
+int64_t default_eval_every(int64_t steps) { return std::max<int64_t>(1, steps / 10); }
+
+io::Settings to_config(const TrainSettings& s, const std::vector<std::string>& texts) {
+  std::string files;  // one a line: a settings value is flat
+  for (const std::string& text : texts) files += std::filesystem::absolute(text).string() + "\n";
+  const nn::GPTConfig model = model_config(s);
+  return {{"preset", s.preset},
+          {"vocab", model.vocab},
+          {"layers", model.layers},
+          {"heads", model.heads},
+          {"width", model.width},
+          {"steps", *s.steps},
+          {"batch", s.batch},
+          {"context", s.context},
+          {"lr", s.lr},
+          {"warmup", *s.warmup},
+          {"weight_decay", s.weight_decay},
+          {"clip", s.clip},
+          {"dtype", std::string(name(s.dtype))},
+          {"optimizer", s.optimizer},
+          {"execution", s.execution},
+          {"eval_every", s.eval_every},
+          {"seed", std::to_string(s.seed)},  // as text: a seed may be larger than a signed number
+          {"texts", files}};
+}
+
+TrainSettings from_config(const io::Settings& config, std::vector<std::string>& texts) {
+  TrainSettings s;
+  s.preset = io::setting<std::string>(config, "preset");
+  s.steps = io::setting<int64_t>(config, "steps");
+  s.batch = io::setting<int64_t>(config, "batch");
+  s.context = io::setting<int64_t>(config, "context");
+  s.lr = io::setting<double>(config, "lr");
+  s.warmup = io::setting<int64_t>(config, "warmup");
+  s.weight_decay = io::setting<double>(config, "weight_decay");
+  s.clip = io::setting<double>(config, "clip");
+  s.dtype = parse_dtype(io::setting<std::string>(config, "dtype"));
+  s.optimizer = io::setting<std::string>(config, "optimizer");
+  s.execution = io::setting<std::string>(config, "execution");
+  s.eval_every = io::setting<int64_t>(config, "eval_every");
+  s.seed = std::stoull(io::setting<std::string>(config, "seed"));
+  require<FormatError>(*s.steps > 0 && s.batch > 0 && s.context > 0 && *s.warmup >= 0 && s.eval_every > 0,
+                       "checkpoint: settings are out of range; got steps {}, batch {}, context {}, warmup {}, eval_every {}", *s.steps, s.batch, s.context, *s.warmup,
+                       s.eval_every);
+  if (texts.empty()) {
+    std::istringstream files(io::setting<std::string>(config, "texts"));
+    for (std::string line; std::getline(files, line);) texts.push_back(line);
+  }
+  return s;
+}
+
+}  // namespace lorry::cli

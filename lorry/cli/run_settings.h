@@ -1,0 +1,29 @@
+#pragma once
+
+// From what a command line leaves open to what a run uses, and to what its checkpoint keeps.
+
+#include <string>
+#include <vector>
+
+#include "lorry/cli/options.h"
+#include "lorry/io/checkpoint.h"
+#include "lorry/nn/gpt.h"
+
+namespace lorry::cli {
+
+/// The model that settings describe: the preset's shape over bytes, with the context asked for.
+nn::GPTConfig model_config(const TrainSettings& settings);
+/// The model that a checkpoint holds.
+nn::GPTConfig model_config(const io::Settings& config);
+
+/// Fills in what the preset decides. `steps` stays unset where a time decides it; the warm-up does not depend on it then.
+void complete(TrainSettings& settings, bool timed);
+
+/// Ten validations a run.
+int64_t default_eval_every(int64_t steps);
+
+/// What a checkpoint keeps, and back. `texts` are the files of the run, made absolute.
+io::Settings to_config(const TrainSettings& settings, const std::vector<std::string>& texts);
+TrainSettings from_config(const io::Settings& config, std::vector<std::string>& texts);
+
+}  // namespace lorry::cli

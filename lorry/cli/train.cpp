@@ -1,0 +1,185 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "lorry/cli/commands.h"
+#include "lorry/cli/interrupt.h"
+#include "lorry/cli/metrics.h"
+#include "lorry/cli/plot.h"
+#include "lorry/cli/progress.h"
+#include "lorry/cli/report.h"
+#include "lorry/cli/run_folder.h"
+#include "lorry/cli/run_settings.h"
+#include "lorry/cli/time_budget.h"
+#include "lorry/cli/trainer.h"
+
+namespace lorry::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+constexpr int64_t kValidationsInARun = 10;
+constexpr int64_t kQuickValidation = 8;   // batches: enough to see the course
+constexpr int64_t kFullValidation = 256;  // batches: all of the held-out text unless it is long
+constexpr size_t kRecentSteps = 20;       // a training loss is the mean over these
+
+constexpr double kEnding = 0.5;             // seconds that the last checkpoint and the curve may take
+
+enum class Ending { complete, interrupted, out_of_time };
+
+/// The loop around a Trainer: metrics, validation, checkpoints, and when to stop.
+class Session {
+ public:
+  Session(Trainer& trainer, RunFolder folder, const TrainOptions& options, bool quiet)
+      : trainer_(trainer),
+        folder_(std::move(folder)),
+        metrics_(folder_.metrics(), trainer.steps_taken()),
+        checkpoint_every_(options.checkpoint_every),
+        max_seconds_(options.max_seconds),
+        progress_("train", trainer.steps_taken(), trainer.settings().steps.value_or(0), quiet) {}
+
+  Ending run();
+  const Course& course() const { return metrics_.course(); }
+  void say(std::string_view line) { progress_.say(line); }
+
+ private:
+  void take_step();
+  void decide_steps();
+  void validate(int64_t batches);
+  void save() { io::save_checkpoint(folder_.checkpoint(), trainer_.checkpoint()); }
+  bool out_of_time() const { return max_seconds_ && seconds_since(start_) > *max_seconds_ - reserve_; }
+
+  Trainer& trainer_;
+  RunFolder folder_;
+  MetricsFile metrics_;
+  int64_t checkpoint_every_;
+  std::optional<double> max_seconds_;
+  std::optional<TimeBudget> budget_;
+  double reserve_ = 0;  // seconds that the end of the run takes
+  Progress progress_;
+  Interrupt interrupt_;
+  Clock::time_point start_ = Clock::now();
+};
+
+void Session::take_step() {
+  const auto begin = Clock::now();
+  StepMetrics m = trainer_.step();
+  const double seconds = seconds_since(begin);
+  m.seconds = course().seconds() + seconds;
+  metrics_.add(m);
+  require<ValueError>(std::isfinite(m.loss), "train: the loss is {} after step {}; the run cannot go on; try a smaller --lr{}", m.loss, m.step,
+                      trainer_.settings().clip == 0 ? " or --clip 1" : "");
+  if (budget_) budget_->add_step(seconds);
+  const double speed = static_cast<double>(trainer_.tokens_per_step() * m.step) / m.seconds;
+  progress_.update(m.step, fmt::format("loss {:.3f}  {:.1f} k tokens/s", m.loss, speed / 1e3));
+}
+
+void Session::decide_steps() {
+  // What is kept for the end: one validation over all held-out text, judged by a quick one, and a checkpoint.
+  const auto begin = Clock::now();
+  validate(kQuickValidation);
+  const double quick = seconds_since(begin), batches = static_cast<double>(std::min(trainer_.validation_batches(), kFullValidation));
+  reserve_ = kEnding + quick * std::max(1.0, batches / kQuickValidation);
+  trainer_.set_steps(budget_->decide(seconds_since(start_), reserve_ + kValidationsInARun * quick));
+  progress_.set_total(*trainer_.settings().steps);
+  budget_.reset();
+}
+
+void Session::validate(int64_t batches) {
+  const double loss = trainer_.validate(batches);
+  metrics_.add(ValidationMetrics{trainer_.steps_taken(), loss});
+  progress_.say(fmt::format("step {}: validation loss {:.4f} nats per byte", trainer_.steps_taken(), loss));
+}
+
+Ending Session::run() {
+  if (!trainer_.settings().steps) budget_.emplace(*max_seconds_);
+  Ending ending = Ending::complete;
+  while (budget_ || trainer_.steps_taken() < *trainer_.settings().steps) {
+    if (interrupt_.raised()) ending = Ending::interrupted;
+    if (!budget_ && out_of_time()) ending = Ending::out_of_time;
+    if (ending != Ending::complete) break;
+
+    take_step();
+    // The warm-up does not depend on the length of the run; what follows does.
+    if (budget_ && (budget_->ready() || trainer_.steps_taken() == *trainer_.settings().warmup)) decide_steps();
+    if (budget_) continue;
+    const int64_t step = trainer_.steps_taken();
+    if (step == *trainer_.settings().steps) break;
+    if (step % trainer_.settings().eval_every == 0) validate(kQuickValidation);
+    if (checkpoint_every_ > 0 && step % checkpoint_every_ == 0) save();
+  }
+  if (budget_) decide_steps();
+  if (ending != Ending::interrupted) validate(kFullValidation);
+  save();
+  return ending;
+}
+
+void draw_curve(const RunFolder& folder, const Course& course, Session& session) {
+  Curve train{"training", {}}, validation{"held-out tenth", {}, true};
+  for (const StepMetrics& m : course.steps) train.points.emplace_back(m.step, m.loss);
+  for (const ValidationMetrics& m : course.validations) validation.points.emplace_back(m.step, m.loss);
+  if (!can_plot())
+    session.say("gnuplot is not installed: no loss curve is drawn");
+  else if (!plot_curves(folder.curve(), "Loss", "step", "nats per byte", {train, validation}))
+    session.say(fmt::format("gnuplot could not draw {}", folder.curve().string()));
+}
+
+void report(const Trainer& trainer, const RunFolder& folder, const Course& course, const std::string& json) {
+  const double tokens = static_cast<double>(trainer.tokens_per_step() * trainer.steps_taken());
+  const double seconds = course.seconds(), train_loss = course.recent_loss(kRecentSteps);
+  const double validation_loss = course.validation_loss().value_or(std::nan(""));
+  fmt::print("validation loss  {:.4f} nats per byte\ntraining loss    {:.4f}\n", validation_loss, train_loss);
+  fmt::print("steps            {} in {}, {:.1f} k tokens/s\n", trainer.steps_taken(), clock_text(seconds), tokens / seconds / 1e3);
+  fmt::print("parameters       {}\ncheckpoint       {}\n", trainer.parameters(), folder.folder.string());
+  write_json(json, {{"parameters", trainer.parameters()},
+                    {"checkpoint", folder.checkpoint().string()},
+                    {"validation_loss", validation_loss},
+                    {"train_loss", train_loss},
+                    {"tokens_per_s", tokens / seconds},
+                    {"steps", trainer.steps_taken()},
+                    {"seconds", seconds}});
+}
+
+}  // namespace
+
+int run_train(const TrainOptions& options, const CommonOptions& common) {
+  const bool resumed = !options.resume.empty();
+  const RunFolder folder{resumed ? options.resume : options.out};
+  std::unique_ptr<Trainer> trainer;
+  if (resumed) {
+    trainer = std::make_unique<Trainer>(io::load_checkpoint(folder.checkpoint()), options.texts);
+  } else {
+    require<ValueError>(!std::filesystem::exists(folder.checkpoint()), "train: '{0}' holds a run already; go on with it by --resume {0}, or choose another --out",
+                        folder.folder.string());
+    TrainSettings settings = options.settings;
+    complete(settings, options.max_seconds.has_value());
+    trainer = std::make_unique<Trainer>(settings, options.texts);
+    std::error_code error;
+    std::filesystem::create_directories(folder.folder, error);
+    require<IoError>(!error, "train: cannot make the folder '{}': {}", folder.folder.string(), error.message());
+  }
+
+  Session session(*trainer, folder, options, common.quiet);
+  if (resumed && trainer->steps_taken() >= *trainer->settings().steps) {
+    session.say(fmt::format("{} has taken all of its {} steps", folder.folder.string(), trainer->steps_taken()));
+    report(*trainer, folder, session.course(), common.json);
+    return 0;
+  }
+  const Ending ending = session.run();
+  draw_curve(folder, session.course(), session);
+  if (ending == Ending::interrupted) {
+    raise<Error>("train: interrupted after step {} of {}; everything is saved; go on with: lorry train --resume {}", trainer->steps_taken(), *trainer->settings().steps,
+                 folder.folder.string());
+  }
+  if (ending == Ending::out_of_time)
+    session.say(fmt::format("the time is over after step {} of {}; go on with: lorry train --resume {}", trainer->steps_taken(), *trainer->settings().steps,
+                            folder.folder.string()));
+  report(*trainer, folder, session.course(), common.json);
+  return 0;
+}
+
+}  // namespace lorry::cli

@@ -1,0 +1,158 @@
+#include "lorry/cli/trainer.h"
+
+#include <algorithm>
+
+#include "lorry/autograd/grad_mode.h"
+#include "lorry/cli/run_settings.h"
+#include "lorry/io/corpus.h"
+#include "lorry/ops/ops.h"
+#include "lorry/optim/adamw.h"
+#include "lorry/optim/clip.h"
+#include "lorry/optim/schedule.h"
+#include "lorry/optim/sgd.h"
+
+namespace lorry::cli {
+namespace {
+
+constexpr double kBeta1 = 0.9, kBeta2 = 0.99, kMomentum = 0.9;
+constexpr double kLeastLr = 0.1;  // of the largest, at the end of the run
+constexpr double kNoClip = INFINITY;
+
+std::vector<std::filesystem::path> paths(const std::vector<std::string>& texts) { return {texts.begin(), texts.end()}; }
+
+std::vector<Tensor> tensors_of(const std::vector<optim::NamedTensor>& named) {
+  std::vector<Tensor> tensors;
+  for (const auto& [name, tensor] : named) tensors.push_back(tensor);
+  return tensors;
+}
+
+/// Weight matrices decay; biases and the scales of norms do not.
+template <class Options>
+std::vector<optim::Group<Options>> groups(const std::vector<optim::NamedTensor>& parameters, Options options, double weight_decay) {
+  std::vector<optim::Group<Options>> groups(2);
+  for (auto& group : groups) group.options = options;
+  groups[0].options.weight_decay = weight_decay;
+  groups[1].options.weight_decay = 0;
+  for (const auto& named : parameters) groups[named.second.dim() >= 2 ? 0 : 1].params.push_back(named);
+  return groups;
+}
+
+std::unique_ptr<nn::GPT> make_model(const TrainSettings& s) {
+  manual_seed(s.seed);
+  auto model = std::make_unique<nn::GPT>(model_config(s));
+  model->to(s.dtype);
+  return model;
+}
+
+std::unique_ptr<optim::Optimizer> make_optimizer(const TrainSettings& s, const std::vector<optim::NamedTensor>& parameters) {
+  const optim::Execution execution = optim::parse_execution(s.execution);
+  if (s.optimizer == "sgd") return std::make_unique<optim::SGD>(groups(parameters, optim::SGDOptions{.lr = s.lr, .momentum = kMomentum}, s.weight_decay), execution);
+  require<FormatError>(s.optimizer == "adamw", "train: unknown optimizer '{}'; expected adamw or sgd", s.optimizer);
+  return std::make_unique<optim::AdamW>(groups(parameters, optim::AdamWOptions{.lr = s.lr, .beta1 = kBeta1, .beta2 = kBeta2}, s.weight_decay), execution);
+}
+
+}  // namespace
+
+struct Trainer::Run {
+  Run(TrainSettings s, std::vector<std::string> files)
+      : settings(std::move(s)),
+        texts(std::move(files)),
+        corpus(paths(texts), settings.context, settings.seed),
+        model(make_model(settings)),
+        parameters(model->named_parameters()),
+        tensors(tensors_of(parameters)),
+        optimizer(make_optimizer(settings, parameters)) {}
+
+  /// Before the length of the run is known only the warm-up is used, which does not depend on it.
+  double lr(int64_t step) const {
+    if (!settings.steps) return optim::Schedule{.lr = settings.lr, .warmup = *settings.warmup}.at(step);
+    return optim::Schedule{optim::Schedule::Kind::cosine, settings.lr, kLeastLr * settings.lr, *settings.warmup, *settings.steps}.at(step);
+  }
+
+  TrainSettings settings;
+  std::vector<std::string> texts;
+  io::Corpus corpus;
+  std::unique_ptr<nn::GPT> model;
+  std::vector<optim::NamedTensor> parameters;
+  std::vector<Tensor> tensors;
+  std::unique_ptr<optim::Optimizer> optimizer;
+  int64_t steps_taken = 0;
+};
+
+Trainer::Trainer(TrainSettings settings, std::vector<std::string> texts) : run_(std::make_unique<Run>(std::move(settings), std::move(texts))) {}
+
+Trainer::Trainer(const io::Checkpoint& checkpoint, std::vector<std::string> texts) {
+  TrainSettings settings = from_config(checkpoint.state.config, texts);
+  run_ = std::make_unique<Run>(std::move(settings), std::move(texts));
+  const std::string fingerprint = io::setting<std::string>(checkpoint.state.config, "text_fingerprint");
+  require<ValueError>(fingerprint == std::to_string(run_->corpus.fingerprint()), "train: the text is not the one that this run began with; got {} bytes to train on; expected the same files",
+                      run_->corpus.train_bytes());
+  io::restore(run_->model->state_dict(), checkpoint.model, "checkpoint: model.safetensors");
+  run_->optimizer->load_state_dict(checkpoint.optimizer);
+  run_->corpus.seek(checkpoint.state.data_position);
+  default_generator().set_state({checkpoint.state.seed, checkpoint.state.random_offset});
+  run_->steps_taken = checkpoint.state.step;
+}
+
+Trainer::~Trainer() = default;
+
+const TrainSettings& Trainer::settings() const { return run_->settings; }
+int64_t Trainer::steps_taken() const { return run_->steps_taken; }
+int64_t Trainer::tokens_per_step() const { return run_->settings.batch * run_->settings.context; }
+int64_t Trainer::validation_batches() const { return run_->corpus.validation_batches(run_->settings.batch); }
+
+int64_t Trainer::parameters() const {
+  int64_t count = 0;
+  for (const Tensor& p : run_->tensors) count += p.numel();
+  return count;
+}
+
+void Trainer::set_steps(int64_t steps) {
+  TrainSettings& s = run_->settings;
+  s.steps = steps;
+  if (s.eval_every == 0) s.eval_every = default_eval_every(steps);
+}
+
+StepMetrics Trainer::step() {
+  Run& run = *run_;
+  const double lr = run.lr(run.steps_taken);
+  run.optimizer->zero_grad();
+  const io::Batch batch = run.corpus.train_batch(run.settings.batch);
+  const Tensor loss = run.model->loss(batch.x, batch.y);
+  loss.backward();
+  const Tensor norm = optim::clip_grad_norm_(run.tensors, run.settings.clip > 0 ? run.settings.clip : kNoClip);
+  run.optimizer->set_lr(lr);
+  run.optimizer->step();
+  ++run.steps_taken;
+  return {run.steps_taken, loss.item<double>(), lr, norm.item<double>(), 0};
+}
+
+double Trainer::validate(int64_t batches) {
+  const NoGrad no_grad;
+  const int64_t all = validation_batches();
+  batches = std::min(batches, all);
+  double sum = 0;
+  int64_t tokens = 0;
+  for (int64_t i = 0; i < batches; ++i) {
+    const io::Batch batch = run_->corpus.validation_batch(i * all / batches, run_->settings.batch);
+    sum += run_->model->loss(batch.x, batch.y).item<double>() * static_cast<double>(batch.y.numel());
+    tokens += batch.y.numel();
+  }
+  return sum / static_cast<double>(tokens);
+}
+
+io::Checkpoint Trainer::checkpoint() const {
+  io::Checkpoint c;
+  c.model = run_->model->state_dict();
+  c.optimizer = run_->optimizer->state_dict();
+  c.state.step = run_->steps_taken;
+  const Generator::State random = default_generator().state();
+  c.state.seed = random.seed;
+  c.state.random_offset = random.offset;
+  c.state.data_position = run_->corpus.position();
+  c.state.config = to_config(run_->settings, run_->texts);
+  c.state.config["text_fingerprint"] = std::to_string(run_->corpus.fingerprint());
+  return c;
+}
+
+}  // namespace lorry::cli

@@ -1,0 +1,45 @@
+#pragma once
+
+// One training run without its command line: model, optimizer, schedule and text, advanced a step at a time. Everything that
+// decides the next step is in checkpoint(), so a run resumed from one takes exactly the steps that it would have taken.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lorry/cli/metrics.h"
+#include "lorry/cli/options.h"
+#include "lorry/io/checkpoint.h"
+
+namespace lorry::cli {
+
+class Trainer {
+ public:
+  /// A run from its beginning. Throws IoError and ValueError for texts that cannot be used.
+  Trainer(TrainSettings settings, std::vector<std::string> texts);
+  /// A run from a checkpoint. `texts` may be empty: then those of the run. Throws FormatError, ShapeError or DTypeError when the
+  /// checkpoint does not fit its own settings, ValueError when the texts are not those of the run.
+  Trainer(const io::Checkpoint& checkpoint, std::vector<std::string> texts);
+  ~Trainer();
+
+  const TrainSettings& settings() const;
+  /// Decides the length of a run that began without one.
+  void set_steps(int64_t steps);
+  int64_t steps_taken() const;
+  int64_t parameters() const;
+  int64_t tokens_per_step() const;
+
+  /// One step. The loss is that before the update. `seconds` is left 0.
+  StepMetrics step();
+  /// The mean loss over `batches` batches spread evenly over the held-out text, or over all of it when it has fewer.
+  double validate(int64_t batches);
+  int64_t validation_batches() const;
+
+  io::Checkpoint checkpoint() const;
+
+ private:
+  struct Run;
+  std::unique_ptr<Run> run_;
+};
+
+}  // namespace lorry::cli

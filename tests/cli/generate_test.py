@@ -1,0 +1,89 @@
+"""`lorry generate`, `info` and `bench` from the outside."""
+import json
+import unittest
+
+from support import CommandTest
+
+
+class Generate(CommandTest):
+    def setUp(self):
+        super().setUp()
+        self.train("--steps", 40)
+
+    def generate(self, *arguments, **options):
+        return self.run_lorry("generate", "--checkpoint", "run", "--threads", 1, *arguments, **options)
+
+    def test_text_goes_out_and_figures_to_standard_error(self):
+        done = self.generate("--prompt", "12 is", "--tokens", 40)
+        self.assertTrue(done.out.startswith("12 is"))
+        self.assertGreater(len(done.out), len("12 is") + 10)
+        self.assertIn("tokens/s", done.err)
+
+    def test_a_seed_fixes_the_text(self):
+        texts = [self.generate("--tokens", 60, "--seed", seed).out for seed in (1, 1, 2)]
+        self.assertEqual(texts[0], texts[1])
+        self.assertNotEqual(texts[0], texts[2])
+
+    def test_the_prompt_can_be_left_out(self):
+        self.assertFalse(self.generate("--prompt", "12 is", "--tokens", 20, "--no-echo", "--temperature", 0).out.startswith("12 is"))
+
+    def test_more_tokens_than_the_context_holds_are_written(self):
+        self.assertGreaterEqual(len(self.generate("--prompt", "1", "--tokens", 100, "--temperature", 0).stdout), 100)
+
+    def test_text_ends_before_the_stop(self):
+        self.assertNotIn(".", self.generate("--prompt", "12 is", "--tokens", 200, "--temperature", 0.5, "--stop", ".").out)
+
+    def test_several_texts_at_once_equal_each_alone(self):
+        done = self.generate("--prompt", "7 is", "--tokens", 30, "--batch", 3, "--json", "g.json")
+        figures = json.loads((self.path / "g.json").read_text())
+        self.assertEqual(len(figures["texts"]), 3)
+        self.assertEqual(len(set(figures["texts"])), 3)
+        self.assertIn(figures["texts"][2], done.out)
+        self.generate("--prompt", "7 is", "--tokens", 30, "--json", "one.json")
+        self.assertEqual(json.loads((self.path / "one.json").read_text())["texts"][0], figures["texts"][0])
+
+    def test_greedy_text_does_not_depend_on_the_random_seed(self):
+        self.assertEqual(self.generate("--temperature", 0, "--seed", 1).out, self.generate("--temperature", 0, "--seed", 2).out)
+
+    def test_bad_checkpoints_are_refused(self):
+        self.refused("generate", "--checkpoint", "nowhere", says=("nowhere",))
+        (self.path / "run/checkpoint/model.safetensors").write_bytes(b"junk")
+        self.refused("generate", "--checkpoint", "run", says=("model.safetensors",))
+
+    def test_an_empty_prompt_is_refused(self):
+        self.refused("generate", "--checkpoint", "run", "--prompt", "", says=("prompt",))
+
+
+class Info(CommandTest):
+    def test_the_figures_are_json_too(self):
+        done = self.run_lorry("info", "--json", "info.json")
+        facts = json.loads((self.path / "info.json").read_text())
+        for key in ("lorry", "cpu", "threads", "simd", "libraries", "cuda"):
+            self.assertIn(key, facts)
+        self.assertIn(facts["cpu"], done.out)
+
+    def test_a_figures_file_that_cannot_be_written_is_a_failure(self):
+        self.refused("info", "--json", "no/such/folder.json", says=("no/such/folder.json",))
+
+    def test_wrong_usage_is_status_2(self):
+        self.run_lorry("info", "--threads", "none", status=2)
+        self.run_lorry(status=2)
+
+
+class Bench(CommandTest):
+    def test_results_follow_the_schema(self):
+        self.run_lorry("bench", "overhead", "--filter", "empty", "--json", "b.json")
+        report = json.loads((self.path / "b.json").read_text())
+        self.assertEqual(report["schema"], 1)
+        self.assertIn("cpu", report["machine"])
+        self.assertEqual([r["case"] for r in report["results"]], ["empty 64"])
+        for row in report["results"]:
+            self.assertLessEqual(row["min_us"], row["median_us"])
+            self.assertLessEqual(row["median_us"], row["p90_us"])
+
+    def test_a_filter_that_leaves_nothing_is_refused(self):
+        self.refused("bench", "overhead", "--filter", "nothing like it", says=("nothing like it",))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,91 @@
+#include "lorry/cli/options.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace lorry::cli {
+namespace {
+
+std::variant<Arguments, int> parse_line(std::vector<const char*> words) {
+  words.insert(words.begin(), "lorry");
+  testing::internal::CaptureStderr();
+  testing::internal::CaptureStdout();
+  auto result = parse(static_cast<int>(words.size()), words.data());
+  testing::internal::GetCapturedStderr();
+  testing::internal::GetCapturedStdout();
+  return result;
+}
+
+int status_of(const std::vector<const char*>& words) {
+  const auto result = parse_line(words);
+  return std::holds_alternative<int>(result) ? std::get<int>(result) : -1;
+}
+
+TEST(Options, every_command_takes_the_common_flags) {
+  const std::vector<std::vector<const char*>> commands = {{"info"}, {"train", "--text", "a"}, {"generate", "--checkpoint", "d"}, {"bench", "overhead"}};
+  for (auto words : commands) {
+    for (const char* word : {"--json", "f.json", "--device", "cpu", "--threads", "3", "--seed", "7", "--quiet"}) words.push_back(word);
+    const auto result = parse_line(words);
+    ASSERT_TRUE(std::holds_alternative<Arguments>(result)) << words[0];
+    const CommonOptions& common = std::get<Arguments>(result).common;
+    EXPECT_EQ(common.json, "f.json");
+    EXPECT_EQ(common.threads, 3);
+    EXPECT_EQ(common.seed, 7u);
+    EXPECT_TRUE(common.quiet);
+  }
+}
+
+TEST(Options, the_values_of_train_arrive) {
+  const auto result = parse_line({"train", "--text", "a", "b", "--preset", "tiny", "--steps", "12", "--lr", "0.5", "--dtype", "bf16", "--execution", "loop", "--clip", "0",
+                                  "--warmup", "0", "--out", "there", "--seed", "9"});
+  const auto& train = std::get<TrainOptions>(std::get<Arguments>(result).command);
+  EXPECT_EQ(train.texts, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(train.settings.preset, "tiny");
+  EXPECT_EQ(train.settings.steps, 12);
+  EXPECT_EQ(train.settings.lr, 0.5);
+  EXPECT_EQ(train.settings.dtype, kBF16);
+  EXPECT_EQ(train.settings.execution, "loop");
+  EXPECT_EQ(train.settings.clip, 0);
+  EXPECT_EQ(train.settings.warmup, 0);
+  EXPECT_EQ(train.settings.seed, 9u);
+  EXPECT_EQ(train.out, "there");
+}
+
+TEST(Options, wrong_usage_is_status_2) {
+  EXPECT_EQ(status_of({}), 2);
+  EXPECT_EQ(status_of({"frobnicate"}), 2);
+  EXPECT_EQ(status_of({"info", "--frobnicate"}), 2);
+  EXPECT_EQ(status_of({"info", "--threads", "0"}), 2);
+  EXPECT_EQ(status_of({"info", "--device", "tpu"}), 2);
+  EXPECT_EQ(status_of({"info", "--device", "cuda"}), 2);
+  EXPECT_EQ(status_of({"train"}), 2);
+  EXPECT_EQ(status_of({"train", "--text", "a", "--steps", "0"}), 2);
+  EXPECT_EQ(status_of({"train", "--text", "a", "--steps", "many"}), 2);
+  EXPECT_EQ(status_of({"train", "--text", "a", "--lr", "-1"}), 2);
+  EXPECT_EQ(status_of({"train", "--text", "a", "--dtype", "i32"}), 2);
+  EXPECT_EQ(status_of({"train", "--text", "a", "--execution", "foreach"}), 2);
+  EXPECT_EQ(status_of({"train", "--text", "a", "--steps", "3", "--max-seconds", "3"}), 2);
+  EXPECT_EQ(status_of({"generate"}), 2);
+  EXPECT_EQ(status_of({"generate", "--checkpoint", "d", "--top-p", "0"}), 2);
+  EXPECT_EQ(status_of({"bench"}), 2);
+  EXPECT_EQ(status_of({"bench", "nothing"}), 2);
+}
+
+TEST(Options, what_decides_a_resumed_run_cannot_be_given_again) {
+  EXPECT_EQ(status_of({"train", "--resume", "d"}), -1);
+  EXPECT_EQ(status_of({"train", "--resume", "d", "--text", "a"}), -1);
+  EXPECT_EQ(status_of({"train", "--resume", "d", "--lr", "1"}), 2);
+  EXPECT_EQ(status_of({"train", "--resume", "d", "--steps", "5"}), 2);
+  EXPECT_EQ(status_of({"train", "--resume", "d", "--out", "e"}), 2);
+}
+
+TEST(Options, help_and_version_are_status_0) {
+  EXPECT_EQ(status_of({"--help"}), 0);
+  EXPECT_EQ(status_of({"--version"}), 0);
+  EXPECT_EQ(status_of({"train", "--help"}), 0);
+}
+
+}  // namespace
+}  // namespace lorry::cli

@@ -1,0 +1,29 @@
+#include "lorry/cli/time_budget.h"
+
+#include <gtest/gtest.h>
+
+namespace lorry::cli {
+namespace {
+
+TEST(TimeBudget, steps_fill_the_time_that_is_left) {
+  TimeBudget budget(100);
+  budget.add_step(9);  // the first two do not count
+  budget.add_step(2);
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_FALSE(budget.ready());
+    budget.add_step(0.5);
+  }
+  EXPECT_TRUE(budget.ready());
+  // 12 taken; 0.95 * (100 - 16 - 4) seconds at half a second each.
+  EXPECT_EQ(budget.decide(16, 4), 12 + 152);
+}
+
+TEST(TimeBudget, a_time_that_is_over_ends_with_the_steps_taken) {
+  TimeBudget budget(10);
+  EXPECT_EQ(budget.decide(0, 0), 1);
+  for (int i = 0; i < 5; ++i) budget.add_step(3);
+  EXPECT_EQ(budget.decide(15, 0), 5);
+}
+
+}  // namespace
+}  // namespace lorry::cli

@@ -1,0 +1,180 @@
+"""`lorry train` from the outside: what it leaves behind, what it refuses, and how it is interrupted."""
+import json
+import os
+import resource
+import signal
+import subprocess
+import time
+import unittest
+
+from support import LORRY, CommandTest, small
+
+
+class Train(CommandTest):
+    def test_a_run_leaves_checkpoint_metrics_and_figures(self):
+        done = self.train("--steps", 30, "--json", "figures.json")
+        figures = json.loads((self.path / "figures.json").read_text())
+        for key in ("validation_loss", "train_loss", "tokens_per_s", "steps", "seconds"):
+            self.assertIn(key, figures)
+        self.assertEqual(figures["steps"], 30)
+        self.assertEqual(sorted(self.checkpoint_bytes()), ["model.safetensors", "optimizer.safetensors", "state.json"])
+        self.assertEqual([step for step, loss, _ in self.losses() if loss is not None], list(range(1, 31)))
+        losses = self.training_losses()
+        self.assertLess(losses[-1], losses[0] - 1, "the loss fell")
+        self.assertIn("validation loss", done.out)
+
+    def test_a_seed_fixes_the_run_whatever_the_threads(self):
+        self.train("--steps", 8, out="a")
+        self.train("--steps", 8, out="b")
+        self.train("--steps", 8, threads=3, out="c")
+        self.train("--steps", 8, "--seed", 5, out="d")
+        self.assertEqual(self.losses("a"), self.losses("b"))
+        self.assertEqual(self.losses("a"), self.losses("c"))
+        self.assertNotEqual(self.losses("a"), self.losses("d"))
+
+    def test_loop_and_fused_give_the_same_losses(self):
+        self.train("--steps", 8, "--execution", "loop", out="loop")
+        self.train("--steps", 8, "--execution", "fused", out="fused")
+        self.assertEqual(self.losses("loop"), self.losses("fused"))
+
+    def test_sgd_and_bf16_train(self):
+        for flags in (("--optimizer", "sgd", "--lr", "0.1"), ("--dtype", "bf16")):
+            self.train("--steps", 30, *flags, out=flags[1])
+            losses = self.training_losses(flags[1])
+            self.assertLess(losses[-1], losses[0] - 0.5)
+
+    def test_a_time_becomes_a_number_of_steps_that_repeats_the_run(self):
+        self.train("--max-seconds", 2, out="timed")
+        state = json.loads((self.path / "timed/checkpoint/state.json").read_text())
+        self.assertGreater(state["config"]["steps"], 3)
+        self.train("--steps", state["config"]["steps"], "--warmup", state["config"]["warmup"], "--eval-every", state["config"]["eval_every"], out="counted")
+        # A machine that slowed down may have stopped the timed run before its last step.
+        timed, counted = self.training_losses("timed"), self.training_losses("counted")
+        self.assertEqual(timed, counted[: len(timed)])
+
+    def test_quiet_prints_no_progress(self):
+        self.assertEqual(self.train("--steps", 3, "--quiet").err, "")
+
+
+class BadInput(CommandTest):
+    def refused_text(self, path, *says):
+        return self.refused("train", "--text", path, "--out", "run", *small(), "--steps", 2, says=says)
+
+    def test_a_missing_text_is_named(self):
+        self.refused_text("nowhere.txt", "nowhere.txt")
+        self.assertFalse((self.path / "run" / "checkpoint").exists())
+
+    def test_an_empty_text_is_named(self):
+        (self.path / "empty.txt").touch()
+        self.refused_text("empty.txt", "empty")
+
+    def test_a_text_that_is_too_short_is_refused(self):
+        (self.path / "short.txt").write_text("hello")
+        self.refused_text("short.txt", "short")
+
+    def test_a_folder_is_no_text(self):
+        (self.path / "folder").mkdir()
+        self.refused_text("folder", "folder")
+
+    @unittest.skipIf(os.geteuid() == 0, "root reads everything")
+    def test_an_unreadable_text_is_named(self):
+        self.text.chmod(0)
+        self.refused_text(self.text, "text.txt", "ermission")
+
+    def test_a_place_that_cannot_be_written_is_refused_before_training(self):
+        (self.path / "file").write_text("in the way")
+        self.refused("train", "--text", self.text, "--out", "file/run", *small(), "--steps", 2, says=("file",))
+
+    def test_another_run_is_not_overwritten_silently(self):
+        self.train("--steps", 3)
+        before = self.checkpoint_bytes()
+        self.refused("train", "--text", self.text, "--out", "run", *small(), "--steps", 3, says=("run", "--resume"))
+        self.assertEqual(self.checkpoint_bytes(), before)
+
+    def test_a_loss_that_explodes_stops_the_run(self):
+        self.refused("train", "--text", self.text, "--out", "run", *small(), "--steps", 200, "--optimizer", "sgd", "--lr", "1e30", "--clip", 0, says=("loss", "--lr"))
+
+    def test_a_full_disk_keeps_the_previous_checkpoint(self):
+        self.train("--steps", 4)
+        before = self.checkpoint_bytes()
+        state = self.path / "run/checkpoint/state.json"
+        state.write_text(state.read_text().replace('"steps": 4', '"steps": 6'))
+        before["state.json"] = state.read_bytes()
+
+        def limit():  # no file may pass 64 KiB; writing more fails as a full disk does
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
+
+        self.refused("train", "--resume", "run", "--threads", 1, says=("model.safetensors",), preexec_fn=limit)
+        self.assertEqual(self.checkpoint_bytes(), before)
+        self.run_lorry("train", "--resume", "run", "--threads", 1)
+
+
+class BadCheckpoint(CommandTest):
+    def setUp(self):
+        super().setUp()
+        self.train("--steps", 4)
+        state = self.path / "run/checkpoint/state.json"
+        state.write_text(state.read_text().replace('"steps": 4', '"steps": 6'))
+
+    def refused_resume(self, *says):
+        before = self.checkpoint_bytes()
+        self.refused("train", "--resume", "run", "--threads", 1, says=says)
+        self.assertEqual(self.checkpoint_bytes(), before)
+
+    def test_a_missing_checkpoint_is_named(self):
+        self.refused("train", "--resume", "nowhere", says=("nowhere",))
+
+    def test_a_damaged_model_is_refused(self):
+        model = self.path / "run/checkpoint/model.safetensors"
+        good = model.read_bytes()
+        for bad in (good[:1000], good[:-7], b"\xff" * 8 + good[8:], b"", good.replace(b'"F32"', b'"F99"', 1)):
+            model.write_bytes(bad)
+            self.refused_resume("model.safetensors")
+
+    def test_a_damaged_state_is_refused(self):
+        state = self.path / "run/checkpoint/state.json"
+        good = state.read_text()
+        for bad in ("", "{", "[]", good.replace('"step": 4', '"step": -4'), good.replace('"nano"', '"mega"'), good.replace('"batch"', '"bath"')):
+            state.write_text(bad)
+            self.refused_resume()
+
+    def test_a_checkpoint_of_another_shape_is_refused(self):
+        self.train("--steps", 1, context=24, out="other")
+        (self.path / "other/checkpoint/model.safetensors").replace(self.path / "run/checkpoint/model.safetensors")
+        self.refused_resume("[24, 128]", "[16, 128]")
+
+    def test_another_text_is_refused(self):
+        self.text.write_text(self.text.read_text().replace("odd", "ODD"))
+        self.refused_resume("text")
+
+
+class Interrupted(CommandTest):
+    def start(self, *arguments, out="run"):
+        process = subprocess.Popen([LORRY, "train", "--text", self.text, "--out", out, *small(), *map(str, arguments)], cwd=self.path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.kill)
+        return process
+
+    def wait_for_steps(self, count, out="run"):
+        metrics = self.path / out / "metrics.jsonl"
+        while not (metrics.exists() and metrics.read_bytes().count(b"\n") >= count):
+            time.sleep(0.005)
+
+    def test_a_signal_saves_says_how_to_go_on_and_loses_nothing(self):
+        self.train("--steps", 400, out="whole")
+        for kind in (signal.SIGINT, signal.SIGTERM):
+            out = f"run{kind.value}"
+            process = self.start("--steps", 400, out=out)
+            self.wait_for_steps(20, out)
+            process.send_signal(kind)
+            _, err = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 1, err)
+            self.assertIn(f"lorry train --resume {out}", err.decode())
+            self.assertLess(json.loads((self.path / out / "checkpoint/state.json").read_text())["step"], 400)
+            self.run_lorry("train", "--resume", out, "--threads", 1)
+            self.assertEqual(self.losses(out), self.losses("whole"))
+
+
+if __name__ == "__main__":
+    unittest.main()
