@@ -1,0 +1,19 @@
+#pragma once
+
+// All of Lorry in one include: tensors and operators, gradients, optimizers, layers and models, files. A program that is built
+// often includes the rooms that it uses instead.
+
+#include "lorry/autograd/checkpoint.h"
+#include "lorry/autograd/grad_mode.h"
+#include "lorry/io/checkpoint.h"
+#include "lorry/io/corpus.h"
+#include "lorry/io/safetensors.h"
+#include "lorry/memory/memory.h"
+#include "lorry/nn/gpt.h"
+#include "lorry/nn/layers.h"
+#include "lorry/nn/module.h"
+#include "lorry/ops/ops.h"
+#include "lorry/optim/adamw.h"
+#include "lorry/optim/clip.h"
+#include "lorry/optim/schedule.h"
+#include "lorry/optim/sgd.h"
