@@ -279,7 +279,8 @@ class Tensor {
 /// "[8, 128, 64] f32 cpu", as error messages name operands.
 std::string describe(const Tensor& x);
 
-/// Printed as PyTorch prints.
+/// The values and what does not go without saying, as PyTorch prints them.
+std::string to_string(const Tensor& x);
 std::ostream& operator<<(std::ostream& out, const Tensor& x);
 
 }  // namespace lorry
