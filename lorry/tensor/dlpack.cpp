@@ -1,0 +1,139 @@
+#include "lorry/tensor/dlpack.h"
+
+#include <algorithm>
+#include <memory>
+
+namespace lorry::dlpack {
+namespace {
+
+DLDataType type_of(DType t) {
+  const auto bits = static_cast<uint8_t>(8 * size_of(t));
+  if (t == kBool) return {kDLBool, bits, 1};
+  if (t == kU8) return {kDLUInt, bits, 1};
+  if (t == kBF16) return {kDLBfloat, bits, 1};
+  return {is_floating(t) ? kDLFloat : kDLInt, bits, 1};
+}
+
+DType dtype_from(DLDataType type) {
+  require<DTypeError>(type.lanes == 1, "from_dlpack: several lanes an element; got {} lanes; expected 1", type.lanes);
+  for (const DType t : kDTypes) {
+    const DLDataType ours = type_of(t);
+    if (ours.code == type.code && ours.bits == type.bits) return t;
+  }
+  raise<DTypeError>("from_dlpack: no such dtype here; got type code {} with {} bits; expected one of bool, u8, i8 to i64, f16, bf16, f32, f64", type.code,
+                    type.bits);
+}
+
+DLDevice device_of(Device device) { return {device.is_cpu() ? kDLCPU : kDLCUDA, device.index}; }
+
+Device device_from(DLDevice device) {
+  switch (device.device_type) {
+    case kDLCPU:
+    case kDLCUDAHost:  // pinned host memory
+      return kCPU;
+    case kDLCUDA:
+    case kDLCUDAManaged:
+      require<DeviceError>(device.device_id >= 0 && device.device_id <= INT8_MAX, "from_dlpack: device number out of range; got {}", device.device_id);
+      return {DeviceType::cuda, static_cast<int8_t>(device.device_id)};
+    default:
+      raise<DeviceError>("from_dlpack: unsupported device; got type {} number {}; expected a CPU or CUDA device", device.device_type, device.device_id);
+  }
+}
+
+/// What an exported tensor points into: the tensor, which keeps the memory, and the arrays of its description.
+template <class Managed>
+struct Export {
+  Tensor tensor;
+  int64_t shape[kMaxRank];
+  int64_t strides[kMaxRank];
+  Managed managed;
+};
+
+template <class Managed>
+Managed* hand_out(const Tensor& x) {
+  require<ValueError>(x.defined(), "to_dlpack: an undefined tensor cannot be handed out");
+  require<GradError>(!x.requires_grad(), "to_dlpack: the receiver cannot be differentiated; got {} that requires a gradient; detach it first", x);
+  auto exported = std::make_unique<Export<Managed>>();
+  const Layout& layout = x.layout();
+  std::copy_n(layout.sizes, layout.rank, exported->shape);
+  // Dimensions of size 1 and empty tensors may carry any stride; readers are happiest with the row-major ones.
+  const Layout row_major = Layout::contiguous(layout.size_list());
+  for (int d = 0; d < layout.rank; ++d) exported->strides[d] = layout.sizes[d] <= 1 || x.numel() == 0 ? row_major.strides[d] : layout.strides[d];
+  exported->tensor = x.detach();
+  exported->managed = {};
+  exported->managed.dl_tensor = {.data = x.data_ptr(),
+                                 .device = device_of(x.device()),
+                                 .ndim = layout.rank,
+                                 .dtype = type_of(x.dtype()),
+                                 .shape = exported->shape,
+                                 .strides = exported->strides,
+                                 .byte_offset = 0};
+  exported->managed.manager_ctx = exported.get();
+  exported->managed.deleter = [](Managed* self) { delete static_cast<Export<Managed>*>(self->manager_ctx); };
+  return &exported.release()->managed;
+}
+
+template <class Managed>
+Tensor take_over(Managed* managed, bool read_only) {
+  const DLTensor& t = managed->dl_tensor;
+  require<ShapeError>(t.ndim >= 0 && t.ndim <= kMaxRank, "from_dlpack: too many dimensions; got {}; expected at most {}", t.ndim, kMaxRank);
+  require<FormatError>(t.ndim == 0 || t.shape != nullptr, "from_dlpack: sizes are missing; got a null shape for {} dimensions", t.ndim);
+  const DType dtype = dtype_from(t.dtype);
+  const Device device = device_from(t.device);
+  Dims sizes, strides;
+  for (int d = 0; d < t.ndim; ++d) sizes.push_back(t.shape[d]);
+  Layout layout = Layout::contiguous(sizes);
+  if (t.strides != nullptr && layout.numel() > 0) {
+    int64_t last = 0;
+    for (int d = 0; d < t.ndim; ++d) {
+      int64_t reach = 0;
+      require<ShapeError>(t.strides[d] >= 0 || sizes[d] == 1, "from_dlpack: negative stride; got {} in dimension {}; expected strides >= 0", t.strides[d], d);
+      if (sizes[d] > 1) layout.strides[d] = t.strides[d];
+      const bool overflow = __builtin_mul_overflow(sizes[d] - 1, layout.strides[d], &reach) || __builtin_add_overflow(last, reach, &last);
+      require<ShapeError>(!overflow && last < INT64_MAX / 8, "from_dlpack: strides reach beyond 64 bits; got {} in dimension {}", t.strides[d], d);
+    }
+  }
+  require<FormatError>(t.data != nullptr || layout.numel() == 0, "from_dlpack: memory is missing; got a null address for sizes {}", sizes);
+  char* const first = t.data == nullptr ? nullptr : static_cast<char*>(t.data) + t.byte_offset;
+  require<FormatError>(reinterpret_cast<uintptr_t>(first) % static_cast<uintptr_t>(size_of(dtype)) == 0,
+                       "from_dlpack: memory is not aligned for {}; got a byte offset of {}", dtype, t.byte_offset);
+  auto storage = Storage::foreign(
+      device, first, layout.extent() * size_of(dtype),
+      [](void* context) {
+        auto* const owner = static_cast<Managed*>(context);
+        if (owner->deleter != nullptr) owner->deleter(owner);
+      },
+      managed, read_only);
+  return Tensor(make_counted<TensorNode>(std::move(storage), layout, 0, dtype));
+}
+
+}  // namespace
+
+DLManagedTensorVersioned* to_dlpack(const Tensor& x) {
+  DLManagedTensorVersioned* const managed = hand_out<DLManagedTensorVersioned>(x);
+  managed->version = {kMajorVersion, kMinorVersion};
+  managed->flags = x.storage().read_only() ? kFlagReadOnly : 0;
+  return managed;
+}
+
+DLManagedTensor* to_dlpack_unversioned(const Tensor& x) {
+  require<ValueError>(!x.defined() || !x.storage().read_only(),
+                      "to_dlpack: the older form cannot say that memory is read-only; got {}; clone it first, or use to_dlpack", x);
+  return hand_out<DLManagedTensor>(x);
+}
+
+Tensor from_dlpack(DLManagedTensorVersioned* managed) {
+  require<ValueError>(managed != nullptr, "from_dlpack: null pointer; expected a managed tensor");
+  // Only the version may be read before it is known: a new major version may move everything behind the deleter.
+  require<FormatError>(managed->version.major <= kMajorVersion, "from_dlpack: written for a newer version; got {}.{}; expected at most {}.x",
+                       managed->version.major, managed->version.minor, kMajorVersion);
+  // kFlagCopied needs no answer: the memory is the receiver's alone either way.
+  return take_over(managed, (managed->flags & kFlagReadOnly) != 0);
+}
+
+Tensor from_dlpack(DLManagedTensor* managed) {
+  require<ValueError>(managed != nullptr, "from_dlpack: null pointer; expected a managed tensor");
+  return take_over(managed, false);
+}
+
+}  // namespace lorry::dlpack

@@ -1,0 +1,81 @@
+#include <gtest/gtest.h>
+
+#include "lorry/autograd/engine.h"
+#include "lorry/ops/ops.h"
+#include "tests/support/coordinates.h"
+#include "tests/support/gradcheck.h"
+
+namespace lorry {
+namespace {
+
+using test::Coordinates;
+using test::element;
+using test::expect_elements;
+using test::Shapes;
+
+TEST(ViewGradients, gradients_pass_the_numerical_check_twice) {
+  Shapes shapes(7);
+  const Tensor x = shapes.tensor({3, 4, 2}, kF64, false).requires_grad_();
+  using Function = std::function<Tensor(const Tensor&)>;
+  const std::vector<std::pair<const char*, Function>> cases = {
+      {"view",
+       [](const Tensor& t) {
+         return t.contiguous().view({4, 6});
+       }},
+      {"reshape",
+       [](const Tensor& t) {
+         return t.reshape({6, -1});
+       }},
+      {"permute",
+       [](const Tensor& t) {
+         return t.permute({-1, 0, 1});
+       }},
+      {"transpose", [](const Tensor& t) { return t.transpose(0, -1); }},
+      {"select", [](const Tensor& t) { return t.select(1, -2); }},
+      {"slice", [](const Tensor& t) { return t.slice(1, 1, {}, 2); }},
+      {"narrow", [](const Tensor& t) { return t.narrow(0, 1, 2); }},
+      {"expand",
+       [](const Tensor& t) {
+         return t.unsqueeze(1).expand({2, 3, 3, 4, 2});
+       }},
+      {"squeeze", [](const Tensor& t) { return t.narrow(2, 0, 1).squeeze(2); }},
+      {"diagonal", [](const Tensor& t) { return t.diagonal(1, 0, 1); }},
+      {"unfold", [](const Tensor& t) { return t.unfold(1, 3, 1); }},
+      {"as_strided",
+       [](const Tensor& t) {
+         return t.contiguous().as_strided({3, 3}, {2, 3}, 1);
+       }},
+      {"as_strided of a strided input",
+       [](const Tensor& t) {
+         return t.as_strided({3, 2}, {1, 1}, t.storage_offset());
+       }},
+      {"flatten", [](const Tensor& t) { return t.flatten(1); }},
+      {"movedim",
+       [](const Tensor& t) {
+         return t.movedim({0, 1}, {1, 2});
+       }},
+      {"tril", [](const Tensor& t) { return t.tril(-1); }},
+      {"triu", [](const Tensor& t) { return t.triu(); }},
+  };
+  for (const auto& [name, f] : cases) {
+    SCOPED_TRACE(name);
+    const auto squared = [&f = f](const std::vector<Tensor>& in) {
+      const Tensor y = f(in[0]);
+      return y.mul(y);
+    };
+    EXPECT_TRUE(test::gradcheck(squared, {x}));
+    EXPECT_TRUE(test::gradgradcheck(squared, {x}));
+  }
+}
+
+TEST(ViewGradients, writes_through_views_reach_the_base_and_its_gradient) {
+  const Tensor x = tensor({{1.0, 2.0}, {3.0, 4.0}}).requires_grad_();
+  const Tensor y = x.mul(2);
+  y.select(0, 1).mul_(10);
+  EXPECT_EQ(element(y, {1, 0}), 60);
+  y.sum().backward();
+  expect_elements(x.grad(), {2, 2}, [](const Coordinates& at) { return at[0] == 1 ? 20.0 : 2.0; });
+}
+
+}  // namespace
+}  // namespace lorry
