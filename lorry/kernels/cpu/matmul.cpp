@@ -173,7 +173,12 @@ void tile(const Problem& p, const Matrices<S>& x, T alpha, T beta, int64_t i, in
       // The addend goes into the tile first, while nothing else is in the cache, and the product adds to it.
       for (int64_t r = 0; !p.in_place && r < m; ++r) {
         const S* const c = x.c + (i + r) * p.row[kC] + j * p.column[kC];
-        for (int64_t s = 0; s < n; ++s) g.c[r * g.c_row + s] = c[s * p.column[kC]];
+        S* const out = g.c + r * g.c_row;
+        if (p.column[kC] == 1) {
+          std::copy_n(c, n, out);
+        } else {
+          for (int64_t s = 0; s < n; ++s) out[s] = c[s * p.column[kC]];
+        }
       }
     }
     gemm(g);

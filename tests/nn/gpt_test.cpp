@@ -1,0 +1,192 @@
+#include "lorry/nn/gpt.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "lorry/autograd/engine.h"
+#include "lorry/device/cpu/team.h"
+#include "lorry/ops/ops.h"
+#include "tests/support/gradcheck.h"
+
+namespace lorry::nn {
+namespace {
+
+constexpr GPTConfig kSmallest{.vocab = 7, .context = 6, .layers = 2, .heads = 2, .width = 4};
+
+int64_t count(const Module& m) {
+  int64_t total = 0;
+  for (const Tensor& x : m.parameters()) total += x.numel();
+  return total;
+}
+
+/// 12 l w^2 + 13 l w for the blocks, tables for tokens and positions, and the last norm.
+int64_t expected_count(const GPTConfig& c) { return 12 * c.layers * c.width * c.width + 13 * c.layers * c.width + (c.vocab + c.context + 2) * c.width; }
+
+TEST(GPT, presets_have_their_sizes) {
+  EXPECT_EQ(count(GPT(gpt_preset("nano"))), 842496);
+  for (const char* name : {"nano", "tiny", "small"}) EXPECT_EQ(count(GPT(gpt_preset(name))), expected_count(gpt_preset(name))) << name;
+  EXPECT_EQ(expected_count(gpt_preset("gpt2")), 124439808);
+  EXPECT_THROW(gpt_preset("huge"), ValueError);
+}
+
+TEST(GPT, starts_as_gpt2_does) {
+  manual_seed(11);
+  const GPT model(gpt_preset("nano"));
+  const double residual = 0.02 / std::sqrt(8.0);
+  for (const auto& [name, x] : model.named_parameters()) {
+    const double std = x.detach().std().item<double>();
+    if (name.ends_with("bias")) {
+      EXPECT_EQ(x.detach().abs().max().item<double>(), 0) << name;
+    } else if (name.find("norm") != std::string::npos) {
+      EXPECT_EQ(x.detach().min().item<double>(), 1) << name;
+    } else if (name.ends_with("projection.weight") || name.ends_with("down.weight")) {
+      EXPECT_NEAR(std, residual, residual * 0.05) << name;
+    } else {
+      EXPECT_NEAR(std, 0.02, 0.001) << name;
+    }
+  }
+  // Untrained, every byte is about as likely as any other.
+  EXPECT_NEAR(model.loss(randint(0, 256, {2, 128}), randint(0, 256, {2, 128})).item<double>(), std::log(256.0), 0.1);
+}
+
+TEST(GPT, a_seed_fixes_the_parameters) {
+  const auto make = [] {
+    manual_seed(3);
+    return std::make_unique<GPT>(kSmallest);
+  };
+  const auto a = make(), b = make();
+  const TensorMap left = a->state_dict(), right = b->state_dict();
+  for (const auto& [name, x] : left) EXPECT_TRUE(x.eq(right.at(name)).all().item<bool>()) << name;
+}
+
+TEST(GPT, a_position_does_not_see_what_follows) {
+  const GPT model(kSmallest, {.dtype = kF64, .device = kCPU});
+  const Tensor tokens = randint(0, 7, {1, 6}), changed = tokens.clone();
+  changed.narrow(1, 4, 2).copy_(tokens.narrow(1, 4, 2).add(1).remainder(7));
+  const Tensor a = model.forward(tokens).detach(), b = model.forward(changed).detach();
+  EXPECT_TRUE(a.narrow(1, 0, 4).eq(b.narrow(1, 0, 4)).all().item<bool>());
+  EXPECT_FALSE(a.narrow(1, 4, 2).eq(b.narrow(1, 4, 2)).any().item<bool>());
+}
+
+TEST(GPT, gradients_of_every_parameter_are_right) {
+  for (const bool tied : {true, false}) {
+    GPTConfig config = kSmallest;
+    config.tie_weights = tied;
+    config.layers = 1;
+    const GPT model(config, {.dtype = kF64, .device = kCPU});
+    const Tensor tokens = randint(0, 7, {2, 3}), targets = randint(0, 7, {2, 3});
+    EXPECT_EQ(model.parameters().size(), tied ? 16u : 17u);
+    EXPECT_TRUE(test::gradcheck([&](const std::vector<Tensor>&) { return model.loss(tokens, targets).mul(10); }, model.parameters()));
+  }
+}
+
+TEST(GPT, the_cache_gives_what_the_whole_sequence_gives) {
+  for (const DType dtype : {kF64, kF32, kBF16}) {
+    const Options options{.dtype = dtype, .device = kCPU};
+    GPT model(kSmallest, options);
+    model.eval();
+    for (const Tensor& x : model.parameters()) {
+      const Tensor larger = x.detach();
+      larger.mul_(5);  // so that attention is not nearly uniform
+    }
+    const Tensor tokens = randint(0, 7, {3, 6});
+    const Tensor whole = model.forward(tokens).detach().to(kF64);
+    for (const std::vector<int64_t>& pieces : {std::vector<int64_t>{1, 1, 1, 1, 1, 1}, {6}, {3, 1, 2}, {2, 4}}) {
+      KVCache cache(kSmallest, 3, options);
+      int64_t at = 0;
+      for (const int64_t n : pieces) {
+        const Tensor logits = model.forward(tokens.narrow(1, at, n), cache);
+        at += n;
+        EXPECT_EQ(cache.length(), at);
+        EXPECT_FALSE(logits.requires_grad());
+        const double difference = logits.to(kF64).sub(whole.select(1, at - 1)).abs().max().item<double>();
+        EXPECT_LT(difference, dtype == kF64 ? 1e-12 : dtype == kF32 ? 1e-4 : 0.2) << name(dtype) << " at " << at;
+      }
+      EXPECT_THROW(model.forward(tokens.narrow(1, 0, 1), cache), IndexError);
+      cache.truncate(2);
+      EXPECT_EQ(cache.length(), 2);
+      model.forward(tokens.narrow(1, 2, 1), cache);
+    }
+  }
+}
+
+TEST(GPT, training_a_few_steps_lowers_the_loss) {
+  manual_seed(1);
+  GPT model({.vocab = 16, .context = 16, .layers = 2, .heads = 2, .width = 16});
+  const Tensor tokens = arange(17).remainder(5).unsqueeze(0).expand({4, 17}), x = tokens.narrow(1, 0, 16), y = tokens.narrow(1, 1, 16);
+  const double before = model.loss(x, y).item<double>();
+  for (int step = 0; step < 30; ++step) {
+    model.zero_grad();
+    model.loss(x, y).backward();
+    const NoGrad quiet;
+    for (const Tensor& p : model.parameters()) p.sub_(p.grad().mul(0.5));
+  }
+  EXPECT_LT(model.loss(x, y).item<double>(), 0.5 * before);
+}
+
+TEST(GPT, a_training_step_has_the_same_bits_on_any_number_of_threads) {
+  const int before = cpu::threads();
+  const auto gradients = [](int threads) {
+    cpu::set_threads(threads);
+    manual_seed(2);
+    GPTConfig config = gpt_preset("nano");
+    config.layers = 2;
+    config.dropout = 0.1;
+    const GPT model(config);
+    model.loss(randint(0, 256, {4, 100}), randint(0, 256, {4, 100})).backward();
+    std::vector<Tensor> grads;
+    for (const Tensor& p : model.parameters()) grads.push_back(p.grad());
+    return grads;
+  };
+  const auto one = gradients(1), three = gradients(3);
+  cpu::set_threads(before);
+  for (size_t i = 0; i < one.size(); ++i) EXPECT_EQ(std::memcmp(one[i].data_ptr(), three[i].data_ptr(), static_cast<size_t>(one[i].nbytes())), 0) << i;
+}
+
+TEST(GPT, dropout_acts_in_training_only) {
+  GPTConfig config = kSmallest;
+  config.dropout = 0.5;
+  GPT model(config);
+  const Tensor tokens = randint(0, 7, {1, 6});
+  EXPECT_FALSE(model.forward(tokens).eq(model.forward(tokens)).all().item<bool>());
+  model.eval();
+  EXPECT_TRUE(model.forward(tokens).eq(model.forward(tokens)).all().item<bool>());
+}
+
+TEST(GPT, it_runs_in_bf16) {
+  GPT model(kSmallest);
+  model.to(kBF16);
+  const Tensor loss = model.loss(randint(0, 7, {2, 6}), randint(0, 7, {2, 6}));
+  loss.backward();
+  EXPECT_NEAR(loss.item<double>(), std::log(7.0), 0.3);
+  for (const Tensor& x : model.parameters()) EXPECT_TRUE(x.grad().isfinite().all().item<bool>());
+}
+
+TEST(GPT, impossible_configs_and_inputs_are_refused) {
+  const auto with = [](auto change) {
+    GPTConfig c = kSmallest;
+    change(c);
+    return c;
+  };
+  EXPECT_THROW(GPT(with([](GPTConfig& c) { c.width = 5; })), ValueError);
+  EXPECT_THROW(GPT(with([](GPTConfig& c) { c.layers = 0; })), ValueError);
+  EXPECT_THROW(GPT(with([](GPTConfig& c) { c.vocab = -1; })), ValueError);
+  EXPECT_THROW(GPT(with([](GPTConfig& c) { c.dropout = 2; })), ValueError);
+  EXPECT_THROW(KVCache(kSmallest, 0), ValueError);
+  const GPT model(kSmallest);
+  const Tensor tokens = zeros({2, 6}, {kI64});
+  EXPECT_THROW(model.forward(zeros({1, 7}, {kI64})), IndexError);
+  EXPECT_THROW(model.forward(zeros({6}, {kI64})), ShapeError);
+  EXPECT_THROW(model.forward(full({1, 2}, 7, {kI64})), IndexError);
+  EXPECT_THROW(model.forward(zeros({2, 3})), DTypeError);
+  EXPECT_THROW(model.forward(Tensor()), ShapeError);
+  EXPECT_THROW(model.loss(tokens, zeros({2, 5}, {kI64})), ShapeError);
+  KVCache cache(kSmallest, 3);
+  EXPECT_THROW(model.forward(tokens, cache), ShapeError);
+  EXPECT_EQ(cache.length(), 0);
+}
+
+}  // namespace
+}  // namespace lorry::nn

@@ -1,0 +1,92 @@
+#include "lorry/nn/layers.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "lorry/ops/ops.h"
+#include "tests/support/coordinates.h"
+#include "tests/support/gradcheck.h"
+
+namespace lorry::nn {
+namespace {
+
+using test::Coordinates;
+using test::element;
+
+constexpr Options kDouble{.dtype = kF64, .device = kCPU};
+
+/// The parameters of a module as inputs of a gradient check, after x.
+std::vector<Tensor> with_parameters(const Tensor& x, const Module& m) {
+  std::vector<Tensor> inputs{x};
+  for (const Tensor& p : m.parameters()) inputs.push_back(p);
+  return inputs;
+}
+
+TEST(Layers, linear_is_a_product_with_a_bias) {
+  const Linear layer(3, 2, true, kDouble);
+  const Tensor x = randn({4, 3}, kDouble).requires_grad_(), y = layer.forward(x);
+  test::for_each_coordinate({4, 2}, [&](const Coordinates& at) {
+    double sum = element(layer.bias, {at[1]});
+    for (int64_t k = 0; k < 3; ++k) sum += element(x, {at[0], k}) * element(layer.weight, {at[1], k});
+    EXPECT_NEAR(element(y, at), sum, 1e-14);
+  });
+  EXPECT_TRUE(test::gradcheck([&](const std::vector<Tensor>& v) { return layer.forward(v[0]); }, with_parameters(x, layer)));
+  EXPECT_FALSE(Linear(3, 2, false).bias.defined());
+  EXPECT_EQ(Linear(3, 2, false).parameters().size(), 1u);
+}
+
+TEST(Layers, linear_starts_uniform_within_its_bound) {
+  manual_seed(5);
+  const Linear layer(64, 400);
+  EXPECT_LE(layer.weight.abs().max().item<double>(), 0.125);
+  EXPECT_NEAR(layer.weight.mean().item<double>(), 0, 0.003);
+  EXPECT_NEAR(layer.weight.std().item<double>(), 0.125 / std::sqrt(3.0), 0.001);
+  EXPECT_GT(layer.bias.abs().max().item<double>(), 0.1);
+}
+
+TEST(Layers, layer_norm_has_mean_0_and_variance_1_before_its_weight) {
+  const LayerNorm norm(8, true, 1e-12, kDouble);
+  const Tensor x = randn({3, 8}, kDouble).mul(5).add(3).detach().requires_grad_();
+  const Tensor y = norm.forward(x);
+  for (int64_t r = 0; r < 3; ++r) {
+    EXPECT_NEAR(y[r].mean().item<double>(), 0, 1e-12);
+    EXPECT_NEAR(y[r].var({}, 0).item<double>(), 1, 1e-9);
+  }
+  EXPECT_TRUE(test::gradcheck([&](const std::vector<Tensor>& v) { return norm.forward(v[0]); }, with_parameters(x, norm)));
+  EXPECT_EQ(LayerNorm(8, false).parameters().size(), 1u);
+}
+
+TEST(Layers, rms_norm_has_mean_square_1_before_its_weight) {
+  const RMSNorm norm(8, 1e-12, kDouble);
+  const Tensor x = randn({3, 8}, kDouble).mul(5).add(3).detach().requires_grad_();
+  const Tensor y = norm.forward(x);
+  for (int64_t r = 0; r < 3; ++r) EXPECT_NEAR(y[r].square().mean().item<double>(), 1, 1e-9);
+  EXPECT_TRUE(test::gradcheck([&](const std::vector<Tensor>& v) { return norm.forward(v[0]); }, with_parameters(x, norm)));
+}
+
+TEST(Layers, embedding_reads_rows) {
+  const Embedding table(5, 3, kDouble);
+  const Tensor indices = randint(0, 5, {2, 4});
+  test::expect_elements(table.forward(indices), {2, 4, 3},
+                        [&](const Coordinates& at) { return element(table.weight, {static_cast<int64_t>(element(indices, {at[0], at[1]})), at[2]}); });
+}
+
+TEST(Layers, dropout_keeps_the_mean_and_reports_its_share) {
+  const Dropout drop(0.25);
+  const Tensor y = drop.forward(ones({100000}));
+  EXPECT_NEAR(y.mean().item<double>(), 1, 0.01);
+  EXPECT_NEAR(y.eq(0).to(kF32).mean().item<double>(), 0.25, 0.01);
+}
+
+TEST(Layers, impossible_sizes_are_refused) {
+  EXPECT_THROW(Linear(0, 2), ValueError);
+  EXPECT_THROW(Linear(2, -1), ValueError);
+  EXPECT_THROW(Embedding(0, 2), ValueError);
+  EXPECT_THROW(LayerNorm(0), ValueError);
+  EXPECT_THROW(RMSNorm(-1), ValueError);
+  EXPECT_THROW(Dropout(1.5), ValueError);
+}
+
+}  // namespace
+}  // namespace lorry::nn

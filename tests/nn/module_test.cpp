@@ -1,0 +1,159 @@
+#include "lorry/nn/module.h"
+
+#include <gtest/gtest.h>
+
+#include "lorry/autograd/grad_mode.h"
+#include "lorry/nn/layers.h"
+#include "lorry/ops/ops.h"
+
+namespace lorry::nn {
+namespace {
+
+struct Inner : Module {
+  explicit Inner(double start) : weight(parameter("weight", full({2, 3}, start))), count(buffer("count", zeros({1}, {kI64}))) {}
+  const Tensor weight, count;
+};
+
+struct Outer : Module {
+  Outer() : scale(parameter("scale", ones({3}))), first(1), second(2), drop(0.5) {
+    add("first", first);
+    add("second", second);
+    add("drop", drop);
+  }
+  const Tensor scale;
+  Inner first, second;
+  Dropout drop;
+};
+
+/// Two layers that read one table.
+struct Tied : Module {
+  Tied() : left(parameter("left", ones({2}))), right(parameter("right", left)) {}
+  const Tensor left, right;
+};
+
+std::vector<std::string> names(const std::vector<NamedTensor>& tensors) {
+  std::vector<std::string> result;
+  for (const auto& [name, x] : tensors) result.push_back(name);
+  return result;
+}
+
+template <class E>
+std::string refusal(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const E& e) {
+    return e.what();
+  } catch (const std::exception& e) {
+    return std::string("another error: ") + e.what();
+  }
+  return "no error";
+}
+
+TEST(Module, names_join_with_dots_in_the_order_of_the_constructors) {
+  Outer m;
+  EXPECT_EQ(names(m.named_parameters()), (std::vector<std::string>{"scale", "first.weight", "second.weight"}));
+  EXPECT_EQ(names(m.named_buffers()), (std::vector<std::string>{"first.count", "second.count"}));
+  EXPECT_EQ(m.parameters().size(), 3u);
+  std::vector<std::string> modules;
+  for (const auto& [name, module] : m.named_modules()) modules.push_back(name);
+  EXPECT_EQ(modules, (std::vector<std::string>{"", "first", "second", "drop"}));
+  for (const Tensor& x : m.parameters()) EXPECT_TRUE(x.requires_grad());
+  EXPECT_FALSE(m.first.count.requires_grad());
+}
+
+TEST(Module, a_shared_parameter_appears_once) {
+  Tied m;
+  EXPECT_EQ(names(m.named_parameters()), (std::vector<std::string>{"left"}));
+  EXPECT_EQ(m.state_dict().size(), 1u);
+}
+
+TEST(Module, taken_names_and_names_with_dots_are_refused) {
+  struct Twice : Module {
+    Twice() {
+      parameter("x", ones({1}));
+      buffer("x", ones({1}));
+    }
+  };
+  struct Dotted : Module {
+    Dotted() { parameter("a.b", ones({1})); }
+  };
+  EXPECT_THROW(Twice(), ValueError);
+  EXPECT_THROW(Dotted(), ValueError);
+}
+
+TEST(Module, train_and_eval_reach_every_module) {
+  Outer m;
+  EXPECT_TRUE(m.drop.is_training());
+  m.eval();
+  EXPECT_FALSE(m.is_training());
+  EXPECT_FALSE(m.drop.is_training());
+  const Tensor x = ones({100});
+  EXPECT_TRUE(m.drop.forward(x).is_same(x));
+  m.train();
+  EXPECT_GT(m.drop.forward(x).eq(0).sum().item<int64_t>(), 20);
+}
+
+TEST(Module, to_converts_in_place_and_keeps_identity) {
+  Outer m;
+  const Tensor held = m.first.weight;
+  m.first.weight.sum().backward();
+  m.to(kBF16);
+  EXPECT_TRUE(held.is_same(m.first.weight));
+  EXPECT_EQ(held.dtype(), kBF16);
+  EXPECT_EQ(held.grad().dtype(), kBF16);
+  EXPECT_TRUE(held.requires_grad());
+  EXPECT_EQ(m.first.count.dtype(), kI64);  // whole numbers stay
+  EXPECT_EQ(held.sum().item<double>(), 6);
+  held.mul(2).sum().backward();
+  EXPECT_EQ(held.grad().sum().item<double>(), 18);
+  EXPECT_THROW(m.to(kI64), DTypeError);
+}
+
+TEST(Module, zero_grad_and_requires_grad_reach_every_parameter) {
+  Outer m;
+  m.first.weight.sum().add(m.second.weight.sum()).backward();
+  m.zero_grad();
+  for (const Tensor& x : m.parameters()) EXPECT_FALSE(x.grad().defined());
+  m.requires_grad_(false);
+  for (const Tensor& x : m.parameters()) EXPECT_FALSE(x.requires_grad());
+}
+
+TEST(Module, a_state_dict_restores_values_and_leaves_the_source_alone) {
+  Outer from, to;
+  {
+    const NoGrad quiet;
+    from.second.weight.fill_(7);
+    from.first.count.fill_(3);
+  }
+  to.load_state_dict(from.state_dict());
+  EXPECT_EQ(to.second.weight.sum().item<double>(), 42);
+  EXPECT_EQ(to.first.count.item<int64_t>(), 3);
+  EXPECT_FALSE(to.second.weight.is_same(from.second.weight));
+  EXPECT_TRUE(to.second.weight.is_leaf());
+}
+
+TEST(Module, a_state_dict_that_does_not_fit_is_refused_by_name_and_changes_nothing) {
+  Outer m;
+  TensorMap state;
+  for (const auto& [name, x] : m.state_dict()) state[name] = x.detach().mul(0);
+  const auto with = [&](const std::string& name, const Tensor& value) {
+    TensorMap changed = state;
+    changed[name] = value;
+    return changed;
+  };
+  EXPECT_NE(refusal<ShapeError>([&] { m.load_state_dict(with("second.weight", zeros({3, 2}))); }).find("'second.weight'"), std::string::npos);
+  EXPECT_NE(refusal<DTypeError>([&] { m.load_state_dict(with("second.weight", zeros({2, 3}, {kF64}))); }).find("'second.weight'"), std::string::npos);
+  EXPECT_NE(refusal<ValueError>([&] { m.load_state_dict(with("third.weight", zeros({1}))); }).find("'third.weight'"), std::string::npos);
+  TensorMap missing = state;
+  missing.erase("scale");
+  EXPECT_NE(refusal<ValueError>([&] { m.load_state_dict(missing); }).find("'scale'"), std::string::npos);
+  EXPECT_EQ(m.first.weight.sum().item<double>(), 6);
+  EXPECT_EQ(m.second.weight.sum().item<double>(), 12);
+  missing["third.weight"] = zeros({1});
+  m.load_state_dict(missing, false);
+  EXPECT_EQ(m.scale.sum().item<double>(), 3);
+  EXPECT_EQ(m.first.weight.sum().item<double>(), 0);
+}
+
+}  // namespace
+}  // namespace lorry::nn
