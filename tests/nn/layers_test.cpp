@@ -68,8 +68,9 @@ TEST(Layers, rms_norm_has_mean_square_1_before_its_weight) {
 TEST(Layers, embedding_reads_rows) {
   const Embedding table(5, 3, kDouble);
   const Tensor indices = randint(0, 5, {2, 4});
-  test::expect_elements(table.forward(indices), {2, 4, 3},
-                        [&](const Coordinates& at) { return element(table.weight, {static_cast<int64_t>(element(indices, {at[0], at[1]})), at[2]}); });
+  test::expect_elements(table.forward(indices), {2, 4, 3}, [&](const Coordinates& at) {
+    return element(table.weight, {static_cast<int64_t>(element(indices, {at[0], at[1]})), at[2]});
+  });
 }
 
 TEST(Layers, dropout_keeps_the_mean_and_reports_its_share) {
