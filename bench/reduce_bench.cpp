@@ -83,7 +83,9 @@ void forward(benchmark::State& state, Tensor (*f)(const Rows&), double passes) {
 void backward(benchmark::State& state, Tensor (*f)(const Rows&), double passes) {
   const Rows rows;
   const Tensor y = f(rows), grad = y.dim() == 0 ? Tensor() : rows.grad;
-  measure(state, rows.x, passes, [&] { return autograd::grad({y}, {rows.x, rows.weight, rows.bias}, {grad}, {.retain_graph = true, .allow_unused = true})[0]; });
+  measure(state, rows.x, passes, [&] {
+    return autograd::grad({y}, {rows.x, rows.weight, rows.bias}, {grad}, {.retain_graph = true, .allow_unused = true})[0];
+  });
 }
 Tensor layer_norm_rows(const Rows& r) { return layer_norm(r.x, {1024}, r.weight, r.bias); }
 Tensor rms_norm_rows(const Rows& r) { return rms_norm(r.x, {1024}, r.weight); }
