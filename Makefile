@@ -8,7 +8,7 @@ help:
 	@echo "make demo      install what is missing, build, train a small GPT on the fortunes, print one of its own"
 	@echo "make test      install what is missing, build everything, run every test"
 	@echo "make build     build everything; the command is $(LORRY)"
-	@echo "make bench     measure this machine into bench/results"
+	@echo "make bench     measure this machine (bench/measure also measures PyTorch beside it)"
 	@echo "make asan | ubsan | tsan    the tests under a sanitizer"
 	@echo "make fuzz      ten minutes of fuzzing the safetensors reader (FUZZ_SECONDS=N for longer)"
 	@echo "make clean     remove everything built; demo/ stays"
@@ -35,7 +35,7 @@ test: build
 	ctest --preset release
 
 bench: command
-	$(LORRY) bench overhead train --json bench/results/latest.json
+	$(LORRY) bench overhead train --json build/bench.json
 
 asan ubsan tsan:
 	@tools/install-deps build sanitizers

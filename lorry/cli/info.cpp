@@ -4,11 +4,13 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "lorry/autograd/grad_mode.h"
 #include "lorry/cli/commands.h"
 #include "lorry/cli/machine.h"
 #include "lorry/cli/measure.h"
 #include "lorry/cli/report.h"
 #include "lorry/device/cpu/team.h"
+#include "lorry/ops/ops.h"
 
 namespace lorry::cli {
 namespace {
@@ -44,13 +46,22 @@ double team_launch_us() {
   return measure([&] { cpu::parallel_for(threads, 1, [](int64_t begin, int64_t) { keep(begin); }); }).median_us;
 }
 
+/// The speed of a square matrix product.
+double matmul_gflop_per_s(DType dtype) {
+  constexpr int64_t n = 1024;
+  const NoGrad no_grad;
+  const Tensor a = randn({n, n}).to(dtype), b = randn({n, n}).to(dtype);
+  return 2e-3 * n * n * n / measure([&] { keep(a.matmul(b)); }).min_us;
+}
+
 }  // namespace
 
 int run_info(const InfoOptions& options, const CommonOptions& common) {
   nlohmann::ordered_json facts = describe_machine();
   print(facts);
   if (options.measure) {
-    const nlohmann::ordered_json ceilings = {{"copy_gb_per_s", copy_gb_per_s()}, {"team_launch_us", team_launch_us()}};
+    nlohmann::ordered_json ceilings = {{"copy_gb_per_s", copy_gb_per_s()}, {"team_launch_us", team_launch_us()}};
+    for (const DType dtype : {kF32, kBF16, kF64}) ceilings[fmt::format("matmul_{}_gflop_per_s", dtype)] = matmul_gflop_per_s(dtype);
     for (const auto& [name, value] : ceilings.items()) fmt::print("{:<28} {:.4g}\n", name, value.get<double>());
     facts["ceilings"] = ceilings;
   }

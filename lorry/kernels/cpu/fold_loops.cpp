@@ -41,7 +41,7 @@ HWY_INLINE V fold_vectors(D, V a, V b) {
 
 /// Products of 64-bit integers have no vector instruction before AVX-512.
 template <Fold kFold, class C>
-inline constexpr bool kScalar = std::is_integral_v<C>&& kFold == Fold::prod;
+inline constexpr bool kScalar = std::is_integral_v<C> && kFold == Fold::prod;
 
 template <Fold kFold, class C>
 Total<C> row(const C* x, int64_t n) {
