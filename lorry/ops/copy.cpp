@@ -119,7 +119,8 @@ std::vector<T> Tensor::to_vector() const {
   require<ValueError>(defined(), "to_vector: the tensor is undefined; expected a tensor");
   const ModeScope quiet(0, kGradMode);
   const Tensor row_major = to(dtype_of<T>).contiguous();
-  const T* first = static_cast<const T*>(row_major.data_ptr());
+  using Stored = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;  // memory from elsewhere may hold any byte as true
+  const Stored* first = static_cast<const Stored*>(row_major.data_ptr());
   return std::vector<T>(first, first + numel());
 }
 template std::vector<bool> Tensor::to_vector() const;

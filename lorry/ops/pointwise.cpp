@@ -53,7 +53,8 @@ void require_bound(const std::optional<Operand>& min, const std::optional<Operan
   require<ValueError>(min.has_value() || max.has_value(), "clamp: no bound; expected a minimum, a maximum or both");
 }
 
-Scalar negative(const Scalar& x) { return x.is_floating() ? Scalar(-x.to<double>()) : Scalar(-x.to<int64_t>()); }
+/// The opposite; that of the least integer wraps, as everywhere.
+Scalar negative(const Scalar& x) { return x.is_floating() ? Scalar(-x.to<double>()) : Scalar(static_cast<int64_t>(-static_cast<uint64_t>(x.to<int64_t>()))); }
 
 }  // namespace
 

@@ -19,6 +19,7 @@
 namespace lorry::kernels::cpu {
 namespace {
 
+static_assert(1 + kMaxArity <= kMaxOperands);
 constexpr int64_t kGrain = 32768;  ///< elements worth a second thread
 constexpr int64_t kBlock = 1024;   ///< elements a block: five buffers of 8 bytes an element stay within the first-level cache
 constexpr int64_t kRow = 64;       ///< rows at least this long are not crossed
