@@ -1,5 +1,7 @@
 #include "lorry/kernels/cpu/simd.h"
 
+#include <hwy/targets.h>
+
 #include "lorry/base/env.h"
 #include "lorry/base/error.h"
 
@@ -29,7 +31,15 @@ SimdLevel detect() {
 }  // namespace
 
 SimdLevel simd_level() {
-  static const SimdLevel level = detect();
+  static const SimdLevel level = [] {
+    const SimdLevel chosen = detect();
+#if defined(__x86_64__)
+    // Kernels that Highway chooses by itself (foreach_target.h) keep to the same level.
+    if (chosen == SimdLevel::avx2) hwy::DisableTargets(HWY_AVX3);
+    if (chosen == SimdLevel::sse4) hwy::DisableTargets(HWY_AVX3 | HWY_AVX2);
+#endif
+    return chosen;
+  }();
   return level;
 }
 

@@ -4,25 +4,29 @@
 #include "lorry/kernels/cpu/optim.h"
 #include "lorry/kernels/cpu/pointwise.h"
 #include "lorry/kernels/cpu/reductions.h"
+#include "lorry/kernels/cpu/simd.h"
 
 namespace lorry::kernels::cpu {
 
 const Backend& table() {
-  static const Backend kTable{
-      .attention = &attention_kernels(),
-      .copy = &copy_kernels(),
-      .creation = &kCreationKernels,
-      .indexing = &kIndexingKernels,
-      .loss = &loss_kernels(),
-      .matmul = &matmul_kernels(),
-      .norm = &norm_kernels(),
-      .optim = &kOptimKernels,
-      .pointwise = &pointwise_kernels(),
-      .random = &kRandomKernels,
-      .reduce = &reduce_kernels(),
-      .softmax = &softmax_kernels(),
-      .sort = &sort_kernels(),
-  };
+  static const Backend kTable = [] {
+    simd_level();  // before Highway chooses for this processor
+    return Backend{
+        .attention = &attention_kernels(),
+        .copy = &copy_kernels(),
+        .creation = &kCreationKernels,
+        .indexing = &kIndexingKernels,
+        .loss = &loss_kernels(),
+        .matmul = &matmul_kernels(),
+        .norm = &norm_kernels(),
+        .optim = &kOptimKernels,
+        .pointwise = &pointwise_kernels(),
+        .random = &kRandomKernels,
+        .reduce = &reduce_kernels(),
+        .softmax = &softmax_kernels(),
+        .sort = &sort_kernels(),
+    };
+  }();
   return kTable;
 }
 
