@@ -45,6 +45,8 @@ Tensor one_hot(const Tensor& x, int64_t num_classes = -1);
 /// Keeps the elements on and below the diagonal (tril) or on and above it (triu) of the last two dimensions; the rest is 0.
 Tensor tril(const Tensor& x, int64_t diagonal = 0);
 Tensor triu(const Tensor& x, int64_t diagonal = 0);
+const Tensor& tril_out(const Tensor& out, const Tensor& x, int64_t diagonal = 0);
+const Tensor& triu_out(const Tensor& out, const Tensor& x, int64_t diagonal = 0);
 
 // ---- from the host ---------------------------------------------------------------------------------------------------
 

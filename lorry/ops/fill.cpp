@@ -5,6 +5,7 @@
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/door.h"
+#include "lorry/ops/out.h"
 #include "lorry/ops/views.h"
 
 namespace lorry {
@@ -116,6 +117,8 @@ const Tensor& triangle_(Op op, const Tensor& x, int64_t diagonal) {
 
 Tensor tril(const Tensor& x, int64_t diagonal) { return triangle(Op::tril, x, diagonal); }
 Tensor triu(const Tensor& x, int64_t diagonal) { return triangle(Op::triu, x, diagonal); }
+const Tensor& tril_out(const Tensor& out, const Tensor& x, int64_t diagonal) { return write_out(out, tril(x, diagonal), "tril"); }
+const Tensor& triu_out(const Tensor& out, const Tensor& x, int64_t diagonal) { return write_out(out, triu(x, diagonal), "triu"); }
 Tensor Tensor::tril(int64_t diagonal) const { return triangle(Op::tril, *this, diagonal); }
 Tensor Tensor::triu(int64_t diagonal) const { return triangle(Op::triu, *this, diagonal); }
 const Tensor& Tensor::tril_(int64_t diagonal) const { return triangle_(Op::tril, *this, diagonal); }

@@ -4,6 +4,7 @@
 #include "lorry/ops/creation.h"
 #include "lorry/ops/door.h"
 #include "lorry/ops/index_support.h"
+#include "lorry/ops/out.h"
 #include "lorry/ops/views.h"
 
 namespace lorry {
@@ -157,6 +158,10 @@ const Tensor& Tensor::scatter_add_(int64_t dim, const Tensor& index, const Tenso
 
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source) { return x.clone().scatter_(dim, index, source); }
 Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) { return x.clone().scatter_add_(dim, index, source); }
+const Tensor& gather_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index) { return write_out(out, gather(x, dim, index), "gather"); }
+const Tensor& take_along_dim_out(const Tensor& out, const Tensor& x, const Tensor& index, std::optional<int64_t> dim) {
+  return write_out(out, take_along_dim(x, index, dim), "take_along_dim");
+}
 Tensor Tensor::gather(int64_t dim, const Tensor& index) const { return lorry::gather(*this, dim, index); }
 Tensor Tensor::scatter(int64_t dim, const Tensor& index, const Operand& source) const { return lorry::scatter(*this, dim, index, source); }
 Tensor Tensor::scatter_add(int64_t dim, const Tensor& index, const Tensor& source) const { return lorry::scatter_add(*this, dim, index, source); }

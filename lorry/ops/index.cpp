@@ -11,6 +11,7 @@
 #include "lorry/ops/creation.h"
 #include "lorry/ops/door.h"
 #include "lorry/ops/index_support.h"
+#include "lorry/ops/out.h"
 #include "lorry/ops/views.h"
 
 namespace lorry {
@@ -176,6 +177,9 @@ Tensor masked_select(const Tensor& x, const Tensor& mask) {
   const Tensor from = expand(x, common), chosen = expand(mask, common);
   return common.empty() ? index(unsqueeze(from, 0), where(chosen)) : index(from, where(chosen));
 }
+
+const Tensor& masked_select_out(const Tensor& out, const Tensor& x, const Tensor& mask) { return write_out(out, masked_select(x, mask), "masked_select"); }
+const Tensor& nonzero_out(const Tensor& out, const Tensor& x) { return write_out(out, nonzero(x), "nonzero"); }
 
 Tensor Tensor::nonzero() const { return lorry::nonzero(*this); }
 Tensor Tensor::masked_select(const Tensor& mask) const { return lorry::masked_select(*this, mask); }

@@ -3,6 +3,7 @@
 #include "lorry/ops/creation.h"
 #include "lorry/ops/door.h"
 #include "lorry/ops/index_support.h"
+#include "lorry/ops/out.h"
 #include "lorry/ops/views.h"
 
 namespace lorry {
@@ -119,6 +120,9 @@ Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor
 }
 Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) { return x.clone().index_copy_(dim, index, source); }
 Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& index, const Scalar& value) { return x.clone().index_fill_(dim, index, value); }
+const Tensor& index_select_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index) {
+  return write_out(out, index_select(x, dim, index), "index_select");
+}
 Tensor Tensor::index_select(int64_t dim, const Tensor& index) const { return lorry::index_select(*this, dim, index); }
 Tensor Tensor::index_add(int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha) const {
   return lorry::index_add(*this, dim, index, source, alpha);

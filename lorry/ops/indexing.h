@@ -82,4 +82,10 @@ Tensor nonzero(const Tensor& x);
 /// The same as one vector a dimension.
 std::vector<Tensor> where(const Tensor& condition);
 
+const Tensor& gather_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index);
+const Tensor& take_along_dim_out(const Tensor& out, const Tensor& x, const Tensor& index, std::optional<int64_t> dim = {});
+const Tensor& index_select_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index);
+const Tensor& masked_select_out(const Tensor& out, const Tensor& x, const Tensor& mask);
+const Tensor& nonzero_out(const Tensor& out, const Tensor& x);
+
 }  // namespace lorry

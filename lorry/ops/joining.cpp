@@ -4,6 +4,7 @@
 #include "lorry/ops/creation.h"
 #include "lorry/ops/door.h"
 #include "lorry/ops/indexing.h"
+#include "lorry/ops/out.h"
 #include "lorry/ops/views.h"
 
 namespace lorry {
@@ -69,6 +70,9 @@ Tensor stack(std::span<const Tensor> tensors, int64_t dim) {
 
 Tensor cat(std::initializer_list<Tensor> tensors, int64_t dim) { return cat(std::span<const Tensor>(tensors.begin(), tensors.size()), dim); }
 Tensor stack(std::initializer_list<Tensor> tensors, int64_t dim) { return stack(std::span<const Tensor>(tensors.begin(), tensors.size()), dim); }
+
+const Tensor& cat_out(const Tensor& out, std::span<const Tensor> tensors, int64_t dim) { return write_out(out, cat(tensors, dim), "cat"); }
+const Tensor& stack_out(const Tensor& out, std::span<const Tensor> tensors, int64_t dim) { return write_out(out, stack(tensors, dim), "stack"); }
 
 Tensor hstack(std::span<const Tensor> tensors) {
   std::vector<Tensor> rows;

@@ -12,6 +12,8 @@ Tensor cat(std::initializer_list<Tensor> tensors, int64_t dim = 0);
 /// Joins tensors of equal sizes along a new dimension.
 Tensor stack(std::span<const Tensor> tensors, int64_t dim = 0);
 Tensor stack(std::initializer_list<Tensor> tensors, int64_t dim = 0);
+const Tensor& cat_out(const Tensor& out, std::span<const Tensor> tensors, int64_t dim = 0);
+const Tensor& stack_out(const Tensor& out, std::span<const Tensor> tensors, int64_t dim = 0);
 /// cat along the second dimension (the first, for vectors), and along the first.
 Tensor hstack(std::span<const Tensor> tensors);
 Tensor vstack(std::span<const Tensor> tensors);

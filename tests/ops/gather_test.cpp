@@ -153,6 +153,22 @@ TEST(Gather, wrong_arguments_are_refused_and_nothing_is_written) {
   EXPECT_EQ(element(x, {2, 0}), 2);
 }
 
+TEST(Gather, out_forms_write_their_result_into_a_given_tensor) {
+  const Tensor x = arange(12).reshape({3, 4}), i = tensor({{2}, {0}, {1}}), out = zeros({1, 3}, {kI64}).t();
+  EXPECT_EQ(gather_out(out, x, 1, i).to_vector<int64_t>(), (std::vector<int64_t>{2, 4, 9}));
+  EXPECT_EQ(take_along_dim_out(out, x, i.neg(), 1).to_vector<int64_t>(), (std::vector<int64_t>{2, 4, 11}));
+  EXPECT_EQ(index_select_out(out, x, 1, tensor({3})).to_vector<int64_t>(), (std::vector<int64_t>{3, 7, 11}));
+  EXPECT_EQ(masked_select_out(out.select(1, 0), x, x.gt(8)).to_vector<int64_t>(), (std::vector<int64_t>{9, 10, 11}));
+  EXPECT_EQ(nonzero_out(zeros({1, 2}, {kI64}), x.eq(6)).to_vector<int64_t>(), (std::vector<int64_t>{1, 2}));
+  EXPECT_EQ(tril_out(zeros({2, 2}), ones({2, 2})).to_vector<int64_t>(), (std::vector<int64_t>{1, 0, 1, 1}));
+  EXPECT_EQ(triu_out(zeros({2, 2}), ones({2, 2})).to_vector<int64_t>(), (std::vector<int64_t>{1, 1, 0, 1}));
+  const std::vector<Tensor> rows = {tensor({1, 2}), tensor({3, 4})};
+  EXPECT_EQ(cat_out(zeros({4}, {kI64}), rows).to_vector<int64_t>(), (std::vector<int64_t>{1, 2, 3, 4}));
+  EXPECT_EQ(stack_out(zeros({2, 2}, {kI64}), rows, 1).to_vector<int64_t>(), (std::vector<int64_t>{1, 3, 2, 4}));
+  EXPECT_THROW(gather_out(zeros({3}, {kI64}), x, 1, i), ShapeError);
+  EXPECT_THROW(gather_out(out, x.to(kF32), 1, i), DTypeError);
+}
+
 TEST(Gather, a_source_that_shares_memory_with_the_target_is_read_first) {
   const Tensor x = arange(4);
   x.scatter_(0, tensor({1, 2, 3}), x);

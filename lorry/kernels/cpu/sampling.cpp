@@ -1,6 +1,8 @@
 // Sampling that orders or searches: permutations and multinomial draws.
 
 #include <algorithm>
+#include <bit>
+#include <numeric>
 #include <vector>
 
 #include "lorry/device/cpu/team.h"
@@ -25,18 +27,34 @@ double unit64(RandomKey key, int64_t i) {
 
 }  // namespace
 
+// The words are uniform, so their upper bits deal them into buckets of nearly equal size, in order; each bucket then fits the cache
+// and is sorted by itself.
 void permutation(const Array& out, RandomKey key, Stream) {
   struct Keyed {
     uint64_t word;
     int64_t index;
     bool operator<(const Keyed& other) const { return word != other.word ? word < other.word : index < other.index; }
   };
-  std::vector<Keyed> items(static_cast<size_t>(out.numel()));
-  parallel_for(out.numel(), 4096, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) items[static_cast<size_t>(i)] = {word64(key, i), i};
+  constexpr int64_t kBucket = 1024;
+  const int64_t n = out.numel();
+  const int bits = n <= kBucket ? 1 : std::bit_width(static_cast<uint64_t>(n / kBucket));
+  const int shift = 64 - bits;
+  std::vector<Keyed> drawn(static_cast<size_t>(n)), dealt(static_cast<size_t>(n));
+  parallel_for(n, 4096, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) drawn[static_cast<size_t>(i)] = {word64(key, i), i};
   });
-  std::sort(items.begin(), items.end());
-  std::transform(items.begin(), items.end(), out.as<int64_t>(), [](const Keyed& k) { return k.index; });
+  std::vector<int64_t> first(static_cast<size_t>(1 << bits) + 1);
+  for (const Keyed& k : drawn) ++first[(k.word >> shift) + 1];
+  std::partial_sum(first.begin(), first.end(), first.begin());
+  std::vector<int64_t> next(first.begin(), first.end() - 1);
+  for (const Keyed& k : drawn) dealt[static_cast<size_t>(next[k.word >> shift]++)] = k;
+  parallel_for(int64_t{1} << bits, 8, [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) {
+      const auto from = dealt.begin() + first[static_cast<size_t>(b)], to = dealt.begin() + first[static_cast<size_t>(b) + 1];
+      std::sort(from, to);
+      std::transform(from, to, out.as<int64_t>() + first[static_cast<size_t>(b)], [](const Keyed& k) { return k.index; });
+    }
+  });
 }
 
 void multinomial(const Array& out, const Array& weights, bool replacement, RandomKey key, Stream) {
