@@ -15,7 +15,7 @@ struct Recipe {
   int64_t steps;
 };
 constexpr Recipe kRecipes[] = {
-    {"nano", 16, 3e-3, 1500},
+    {"nano", 8, 3e-3, 3000},
     {"tiny", 16, 1e-3, 5000},
     {"small", 16, 6e-4, 20'000},
     {"gpt2", 8, 6e-4, 100'000},
