@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <algorithm>
 #include <random>
 #include <string>
 #include <vector>
@@ -17,7 +17,7 @@ namespace lorry::optim::test {
 
 inline Tensor tensor_of(const std::vector<double>& values, const Dims& sizes, DType dtype = kF32) {
   const Tensor x = empty(sizes, {.dtype = kF64});
-  std::memcpy(x.data_ptr(), values.data(), values.size() * sizeof(double));
+  std::ranges::copy(values, x.data<double>());
   return x.to(dtype).clone();
 }
 
