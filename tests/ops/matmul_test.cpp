@@ -203,6 +203,16 @@ TEST(Matmul, addmm_scales_and_adds_and_does_not_read_what_it_does_not_need) {
   }
 }
 
+TEST(Matmul, whole_numbers_wrap) {
+  const Tensor big = full({1, 3}, int64_t{1} << 62, {kI64}), ones_column = ones({3, 1}, {kI64});
+  EXPECT_EQ(matmul(big, ones_column).item<int64_t>(), -(int64_t{1} << 62));
+  EXPECT_EQ(addmm(big.narrow(1, 0, 1), big, ones_column, 3).item<int64_t>(), std::numeric_limits<int64_t>::min());  // 6 * 2^62 = 2^63 modulo 2^64
+  const Tensor bytes = full({2, 2}, 200, {kU8});
+  EXPECT_EQ(matmul(bytes, bytes)[0][0].item<int64_t>(), (2 * 200 * 200) % 256);
+  const Tensor long_row = full({1, 20000}, 1 << 20, {kI32});
+  EXPECT_EQ(matmul(long_row, long_row.mT()).item<int64_t>(), 0);  // 20000 * 2^40 is a multiple of 2^32
+}
+
 TEST(Matmul, baddbmm_and_addmv_follow_their_definitions) {
   const Tensor a = small_numbers({2, 3, 4}, kF32, 1), b = small_numbers({2, 4, 5}, kF32, 2), c = small_numbers({3, 1}, kF32, 3);
   test::expect_elements(baddbmm(c, a, b, 2, 0.5), {2, 3, 5}, [&](const Coordinates& at) { return 2 * element(c, {at[1], 0}) + 0.5 * product_at(a, b, at); });

@@ -148,16 +148,29 @@ Matrices<S> matrices(const MatmulArgs& args, const Problem& p, int64_t batch) {
           p.adds ? args.c.as<S>() + p.offset(kC, batch) : nullptr};
 }
 
-/// out = alpha * total + beta * c over a block whose first element is (i0, j0); `total` has rows of n.
+/// alpha * total + beta * addend; whole numbers wrap.
+template <class T>
+T combine(T alpha, T total, T beta, T addend) {
+  if constexpr (std::is_integral_v<T>) {
+    const auto u = [](T x) { return static_cast<uint64_t>(x); };
+    return static_cast<T>(u(alpha) * u(total) + u(beta) * u(addend));
+  } else {
+    return alpha * total + beta * addend;
+  }
+}
+
+/// out = alpha * total + beta * c over a block whose first element is (i0, j0). `total` may be out itself.
 template <class S, class T>
-void finish(const Problem& p, const Matrices<S>& x, T alpha, T beta, int64_t i0, int64_t j0, int64_t m, int64_t n, const T* total) {
-  for (int64_t i = 0; i < m; ++i, total += n) {
+void finish(const Problem& p, const Matrices<S>& x, T alpha, T beta, int64_t i0, int64_t j0, int64_t m, int64_t n, const T* total, int64_t total_row) {
+  for (int64_t i = 0; i < m; ++i, total += total_row) {
     S* const out = x.out + (i0 + i) * p.row[kOut] + j0;
     const S* const c = p.adds ? x.c + (i0 + i) * p.row[kC] + j0 * p.column[kC] : nullptr;
     if (c == nullptr) {
-      for (int64_t j = 0; j < n; ++j) out[j] = static_cast<S>(alpha * total[j]);
+      for (int64_t j = 0; j < n; ++j) out[j] = static_cast<S>(combine(alpha, total[j], T(0), T(0)));
+    } else if (p.column[kC] == 1) {
+      for (int64_t j = 0; j < n; ++j) out[j] = static_cast<S>(combine(alpha, total[j], beta, static_cast<T>(c[j])));
     } else {
-      for (int64_t j = 0; j < n; ++j) out[j] = static_cast<S>(alpha * total[j] + beta * static_cast<T>(c[j * p.column[kC]]));
+      for (int64_t j = 0; j < n; ++j) out[j] = static_cast<S>(combine(alpha, total[j], beta, static_cast<T>(c[j * p.column[kC]])));
     }
   }
 }
@@ -168,25 +181,15 @@ void tile(const Problem& p, const Matrices<S>& x, T alpha, T beta, int64_t i, in
   if constexpr (std::is_same_v<S, T>) {
     g.c = x.out + i * p.row[kOut] + j;
     g.c_row = p.row[kOut];
-    if (p.adds) {
-      g.beta = beta;
-      // The addend goes into the tile first, while nothing else is in the cache, and the product adds to it.
-      for (int64_t r = 0; !p.in_place && r < m; ++r) {
-        const S* const c = x.c + (i + r) * p.row[kC] + j * p.column[kC];
-        S* const out = g.c + r * g.c_row;
-        if (p.column[kC] == 1) {
-          std::copy_n(c, n, out);
-        } else {
-          for (int64_t s = 0; s < n; ++s) out[s] = c[s * p.column[kC]];
-        }
-      }
-    }
+    if (p.in_place) g.beta = beta;
     gemm(g);
+    // The addend follows while the tile is in the cache; put there first, its stores would wait for memory.
+    if (p.adds && !p.in_place) finish(p, x, T(1), beta, i, j, m, n, g.c, g.c_row);
   } else {
     g.c = scratch<T>(Scratch::tile, m * n);
     g.alpha = T(1);
     gemm(g);
-    finish(p, x, alpha, beta, i, j, m, n, g.c);
+    finish(p, x, alpha, beta, i, j, m, n, g.c, n);
   }
 }
 
@@ -200,8 +203,8 @@ void split_depth(const Problem& p, const Matrices<S>& x, T alpha, T beta, int64_
                     sums.get() + part * size, p.n, T(1), T(0)});
   });
   for (int64_t part = 1; part < parts; ++part)
-    for (int64_t i = 0; i < size; ++i) sums[i] += sums[part * size + i];
-  finish(p, x, alpha, beta, 0, 0, p.m, p.n, sums.get());
+    for (int64_t i = 0; i < size; ++i) sums[i] = combine(T(1), sums[i], T(1), sums[part * size + i]);
+  finish(p, x, alpha, beta, 0, 0, p.m, p.n, sums.get(), p.n);
 }
 
 template <class S>
