@@ -156,6 +156,7 @@ Tensor repeated(const Tensor& x, int d, int64_t times, bool inside) {
     outer *= sizes[d];
     inner = sizes[d] == 0 ? 0 : inner / sizes[d];
   }
+  checked_numel({std::max<int64_t>(sizes[d], 1), times});
   sizes[d] *= times;
   checked_numel(sizes);
   // Three dimensions suffice, so that a tensor of rank 8 can be repeated too.

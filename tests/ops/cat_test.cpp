@@ -139,6 +139,7 @@ TEST(Rearrange, repeat_tile_and_repeat_interleave_follow_their_definitions) {
   EXPECT_THROW(repeat_interleave(tensor({7, 8}), tensor({1, 1, 1})), ShapeError);
   EXPECT_THROW(ones({2, 2}).repeat({2}), ShapeError);
   EXPECT_THROW(ones({2}).repeat({-1}), ValueError);
+  EXPECT_THROW(ones({2}).repeat({INT64_MAX}), ShapeError);
 }
 
 TEST(Rearrange, meshgrid_and_diff) {

@@ -153,6 +153,12 @@ TEST(Gather, wrong_arguments_are_refused_and_nothing_is_written) {
   EXPECT_EQ(element(x, {2, 0}), 2);
 }
 
+TEST(Scatter, sums_of_whole_numbers_wrap_around) {
+  const Tensor x = tensor({INT64_MAX, int64_t{0}});
+  x.scatter_add_(0, tensor({0, 1, 1}), tensor({int64_t{1}, INT64_MAX, INT64_MAX}));
+  EXPECT_EQ(x.to_vector<int64_t>(), (std::vector<int64_t>{INT64_MIN, -2}));
+}
+
 TEST(Gather, out_forms_write_their_result_into_a_given_tensor) {
   const Tensor x = arange(12).reshape({3, 4}), i = tensor({{2}, {0}, {1}}), out = zeros({1, 3}, {kI64}).t();
   EXPECT_EQ(gather_out(out, x, 1, i).to_vector<int64_t>(), (std::vector<int64_t>{2, 4, 9}));

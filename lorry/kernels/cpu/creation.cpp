@@ -16,6 +16,8 @@ template <class T, class V>
 T store(V value) {
   if constexpr (std::is_same_v<T, bool>) {
     return value != V(0);
+  } else if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(static_cast<int64_t>(value));
   } else if constexpr (std::is_same_v<Accumulate<T>, T>) {
     return static_cast<T>(value);
   } else {
@@ -35,7 +37,8 @@ void generate(const Array& out, const F& value) {
 }
 
 void arange_integral(const Array& out, int64_t start, int64_t step, Stream) {
-  generate(out, [=](int64_t i) { return start + i * step; });
+  // Unsigned, since the product may pass 2^63 on its way to a sum that does not.
+  generate(out, [=](int64_t i) { return static_cast<int64_t>(static_cast<uint64_t>(start) + static_cast<uint64_t>(i) * static_cast<uint64_t>(step)); });
 }
 
 void arange_floating(const Array& out, double start, double step, Stream) {

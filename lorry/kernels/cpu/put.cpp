@@ -26,6 +26,8 @@ struct Add {
   T operator()(T here, T come) const {
     if constexpr (std::is_same_v<T, bool>) {
       return here || come;
+    } else if constexpr (std::is_integral_v<T>) {
+      return static_cast<T>(static_cast<uint64_t>(here) + static_cast<uint64_t>(come));  // wraps around
     } else {
       return static_cast<T>(here + come);
     }
