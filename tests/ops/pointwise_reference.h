@@ -17,14 +17,14 @@ struct Arguments {
 };
 
 struct Reference {
-  Real (*real)(const Arguments&) = nullptr;      ///< null where the row takes no floating operands
+  Real (*real)(const Arguments&) = nullptr;    ///< null where the row takes no floating operands
   int64_t (*whole)(const int64_t*) = nullptr;  ///< null where its result is real or it takes no whole numbers
   /// The error allowed, in units in the last place of the larger of the result and `magnitude`; 0.501 is one rounding.
   double ulps = 0.501;
   Real (*magnitude)(const Arguments&) = nullptr;
   /// Finite operands are kept within this, where intermediate results would overflow.
   double limit = 1e308;
-  bool underflows = false;  ///< results below the smallest normal number may come out as 0
+  bool underflows = false;   ///< results below the smallest normal number may come out as 0
   bool either_zero = false;  ///< a zero may have either sign
   bool finite = false;       ///< no infinite operands: they would meet a factor that underflows
 };

@@ -1,8 +1,8 @@
 #pragma once
 
 // The elementary functions on Vec<float> and Vec<double>. What training spends its time in (exp, expm1, log, log1p, tanh, erf in f32)
-// and whatever is simple is vector code; the rest takes <cmath> lane by lane. Errors, against a long double oracle in
-// tests/kernels/vec_math_test.cpp, are at most 4 units in the last place. Special values (NaN, infinities, signed zeros,
+// and whatever is simple is vector code; the rest takes <cmath> lane by lane. Errors of the vector code, against a long double oracle in
+// tests/ops/pointwise_values_test.cpp, are at most 4 units in the last place. Special values (NaN, infinities, signed zeros,
 // subnormals) are those of C.
 
 #include <hwy/contrib/math/math-inl.h>
