@@ -4,7 +4,8 @@ namespace lorry::kernels::cpu {
 
 template <class C>
 void load_nonzero(C* to, const void* from, DType dtype, int64_t stride, int64_t n) {
-  visit(dtype, [&]<class T>(Type<T>) {
+  // A bool is a byte, and any byte but 0 is true.
+  visit(dtype == kBool ? kU8 : dtype, [&]<class T>(Type<T>) {
     const T* source = static_cast<const T*>(from);
     for (int64_t i = 0; i < n; ++i) to[i] = static_cast<C>(static_cast<Accumulate<T>>(source[i * stride]) != 0);
   });
