@@ -7,6 +7,8 @@
 
 #include <algorithm>
 
+#include "lorry/kernels/cpu/vector_rows-inl.h"
+
 #ifndef LORRY_FOLD_TABLE
 #define LORRY_FOLD_TABLE
 namespace lorry::kernels::cpu {
@@ -71,15 +73,10 @@ Total<C> row(const C* x, int64_t n) {
 #pragma GCC unroll 16
         for (int v = 0; v < kVectors; ++v) acc[v] = fold_vectors<kFold>(d, acc[v], hn::Load(d, rest + v * kN));
       }
-      // Halving the lanes, first among vectors and then within one, is the same tree for every vector width.
 #pragma GCC unroll 4
       for (int half = kVectors / 2; half > 0; half /= 2)
         for (int v = 0; v < half; ++v) acc[v] = fold_vectors<kFold>(d, acc[v], acc[v + half]);
-      alignas(64) C lanes[kN];
-      hn::Store(acc[0], d, lanes);
-      for (int half = kN / 2; half > 0; half /= 2)
-        for (int l = 0; l < half; ++l) lanes[l] = fold_one<kFold, C>(lanes[l], lanes[l + half]);
-      total = fold_one<kFold, Total<C>>(total, lanes[0]);
+      total = fold_one<kFold, Total<C>>(total, fold_lanes(d, acc[0], [](auto e, auto u, auto v) HWY_ATTR { return fold_vectors<kFold>(e, u, v); }));
     }
   }
   return total;

@@ -56,26 +56,24 @@ void norm_row(C* out, const C* x, const C* weight, const C* bias, int64_t n, dou
 
 template <class C>
 void norm_backward_row(C* grad_x, C* weight_sum, C* bias_sum, const C* grad, const C* x, const C* weight, int64_t n, C mean, C rstd, bool centred) {
+  C a = 0, b = 0;  // the components of the gradient along the constant and along the normalised row
   if (grad_x) {
     // grad_x first holds the gradient of the normalised row, then the result.
     const double direct = sum_map<true>(grad_x, grad, weight, n, C(0), [](auto, auto g, auto w) HWY_ATTR { return hn::Mul(g, w); });
     const double along = sum_map<false>(grad_x, grad_x, x, n, C(0), [&](auto d, auto h, auto v) HWY_ATTR { return hn::Mul(h, hn::Sub(v, hn::Set(d, mean))); });
-    const C a = centred ? static_cast<C>(direct / static_cast<double>(n)) : C(0);
-    const C b = static_cast<C>(along * rstd / static_cast<double>(n));
-    for_each_vector<C>(n, [&](auto d, int64_t i) HWY_ATTR {
-      const auto r = hn::Set(d, rstd);
-      const auto normal = hn::Mul(hn::Sub(hn::LoadU(d, x + i), hn::Set(d, mean)), r);
+    if (centred) a = static_cast<C>(direct / static_cast<double>(n));
+    b = static_cast<C>(along * rstd / static_cast<double>(n));
+  }
+  for_each_vector<C>(n, [&](auto d, int64_t i) HWY_ATTR {
+    const auto r = hn::Set(d, rstd), normal = hn::Mul(hn::Sub(hn::LoadU(d, x + i), hn::Set(d, mean)), r);
+    if (grad_x) {
       const auto centre = hn::Sub(hn::LoadU(d, grad_x + i), hn::Set(d, a));
       hn::StoreU(hn::Mul(r, hn::NegMulAdd(normal, hn::Set(d, b), centre)), d, grad_x + i);
-    });
-  }
-  if (weight_sum)
-    for_each_vector<C>(n, [&](auto d, int64_t i) HWY_ATTR {
-      const auto normal = hn::Mul(hn::Sub(hn::LoadU(d, x + i), hn::Set(d, mean)), hn::Set(d, rstd));
-      hn::StoreU(hn::MulAdd(hn::LoadU(d, grad + i), normal, hn::LoadU(d, weight_sum + i)), d, weight_sum + i);
-    });
-  if (bias_sum)
-    for_each_vector<C>(n, [&](auto d, int64_t i) HWY_ATTR { hn::StoreU(hn::Add(hn::LoadU(d, bias_sum + i), hn::LoadU(d, grad + i)), d, bias_sum + i); });
+    }
+    const auto g = hn::LoadU(d, grad + i);
+    if (weight_sum) hn::StoreU(hn::MulAdd(g, normal, hn::LoadU(d, weight_sum + i)), d, weight_sum + i);
+    if (bias_sum) hn::StoreU(hn::Add(hn::LoadU(d, bias_sum + i), g), d, bias_sum + i);
+  });
 }
 
 const NormTable* norm_table() {

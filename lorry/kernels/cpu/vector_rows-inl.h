@@ -18,6 +18,18 @@ HWY_BEFORE_NAMESPACE();
 namespace lorry::kernels::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+/// Folds the lanes of a vector into one number by halving: lane i with lane i + half, the same tree for every vector width.
+template <class D, class V, class F>
+HWY_INLINE hn::TFromD<D> fold_lanes(D, V v, [[maybe_unused]] F fold) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (hn::MaxLanes(D()) > 1) {
+    const hn::Half<D> half;
+    return fold_lanes(half, fold(half, hn::LowerHalf(half, v), hn::UpperHalf(half, v)), fold);
+  }
+#endif
+  return hn::GetLane(v);
+}
+
 /// Adds up f(d, a[i], b[i]), and stores each term in `out` when kStore. The row is padded to whole groups of lanes with
 /// (pad, 0), for which f must give 0.
 template <bool kStore, class C, class F>
@@ -55,11 +67,7 @@ HWY_INLINE double sum_map(C* out, const C* a, const C* b, int64_t n, C pad, F f)
 #pragma GCC unroll 4
     for (int half = kVectors / 2; half > 0; half /= 2)
       for (int v = 0; v < half; ++v) acc[v] = hn::Add(acc[v], acc[v + half]);
-    alignas(64) C lanes[kN];
-    hn::Store(acc[0], d, lanes);
-    for (int half = kN / 2; half > 0; half /= 2)
-      for (int l = 0; l < half; ++l) lanes[l] += lanes[l + half];
-    total += static_cast<double>(lanes[0]);
+    total += static_cast<double>(fold_lanes(d, acc[0], [](auto, auto u, auto v) HWY_ATTR { return hn::Add(u, v); }));
   }
   return total;
 }
