@@ -16,12 +16,25 @@ Tensor view_of(Op op, const Tensor& x, const View& v, const A&... attributes) {
 /// Other sizes over the same elements in the same order: one operator, whatever its public name.
 Tensor resized(const Tensor& x, const Layout& layout) { return door::view(Op::view, x, layout, x.storage_offset()); }
 
+/// view_as for sizes that are known to have x's number of elements; the common case, a contiguous x, is decided by x's own flag.
+bool fits(const Tensor& x, const Dims& sizes, Layout& layout) {
+  if (!x.is_contiguous()) return view_as(x.layout(), sizes, layout);
+  layout.rank = sizes.size();
+  int64_t stride = 1;
+  for (int d = layout.rank - 1; d >= 0; --d) {
+    layout.sizes[d] = sizes[d];
+    layout.strides[d] = stride;
+    stride *= std::max<int64_t>(sizes[d], 1);
+  }
+  return true;
+}
+
 }  // namespace
 
 Tensor view(const Tensor& x, const Dims& sizes) {
   require_defined(x, "view", "x");
   Layout layout;
-  require<ShapeError>(view_as(x.layout(), infer_sizes(sizes, x.numel(), "view"), layout),
+  require<ShapeError>(fits(x, infer_sizes(sizes, x.numel(), "view"), layout),
                       "view: the strides do not allow it; got {} with strides {} as {}; use reshape, which copies where it must", x, x.strides(), sizes);
   return resized(x, layout);
 }
@@ -32,7 +45,7 @@ Tensor reshape(const Tensor& x, const Dims& sizes) {
   require_defined(x, "reshape", "x");
   const Dims wanted = infer_sizes(sizes, x.numel(), "reshape");
   Layout layout;
-  if (view_as(x.layout(), wanted, layout)) return resized(x, layout);
+  if (fits(x, wanted, layout)) return resized(x, layout);
   return resized(x.contiguous(), Layout::contiguous(wanted));
 }
 
