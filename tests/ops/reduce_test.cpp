@@ -341,6 +341,17 @@ TEST(reduce, var_mean_and_count_nonzero_agree_with_their_parts) {
   EXPECT_EQ(sparse.count_nonzero().dtype(), kI64);
 }
 
+TEST(reduce, any_byte_of_a_bool_but_zero_is_true) {
+  const Tensor x = empty({4}, {kBool});
+  const uint8_t bytes[] = {2, 0, 255, 1};
+  std::copy(bytes, bytes + 4, static_cast<uint8_t*>(x.data_ptr()));
+  EXPECT_EQ(element(x.sum(), 0), 3);
+  EXPECT_EQ(element(x.count_nonzero(), 0), 3);
+  EXPECT_EQ(element(x.any(), 0), 1);
+  EXPECT_EQ(element(x.all(), 0), 0);
+  EXPECT_EQ(element(x.amax(), 0), 1);
+}
+
 TEST(reduce, out_forms_write_the_given_tensor_and_refuse_what_does_not_fit) {
   const Tensor x = sample({3, 4}, kF32, 6), out = empty({3}), whole = empty({3}, {kI64}), table = empty({3, 4});
   EXPECT_TRUE(same_bits(sum_out(out, x, {1}), x.sum({1})));
