@@ -306,6 +306,7 @@ TEST(Indexing, nonzero_and_masked_select_list_elements_in_row_major_order) {
   for (const int64_t i : {0, 65535, 65536, 131071, 199'999}) sparse.index_put_({i}, true);
   EXPECT_EQ(sparse.nonzero().to_vector<int64_t>(), (std::vector<int64_t>{0, 65535, 65536, 131071, 199'999}));
   EXPECT_EQ(where(tensor({{0, 3}, {2, 0}}))[1].to_vector<int64_t>(), (std::vector<int64_t>{1, 0}));
+  EXPECT_EQ(tensor({2, 0, 255}, {kU8}).view(kBool).nonzero().to_vector<int64_t>(), (std::vector<int64_t>{0, 2}));
   EXPECT_EQ(tensor(-0.0).nonzero().sizes(), (Dims{0, 0}));
   EXPECT_THROW(zeros({2}).masked_select(zeros({2})), DTypeError);
   EXPECT_THROW(zeros({2}).masked_select(zeros({3}, {kBool})), ShapeError);

@@ -103,6 +103,10 @@ void take(const TakeArgs& args, Stream) {
   });
 }
 
+/// What elements are read as: a bool's byte may be any, and all but 0 are true.
+template <class T>
+using Bytes = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
+
 template <class T>
 bool is_nonzero(T value) {
   if constexpr (std::is_same_v<Accumulate<T>, T>) {
@@ -117,7 +121,7 @@ std::vector<int64_t> chunk_counts(const Array& x) {
   const int64_t n = x.numel();
   std::vector<int64_t> counts(static_cast<size_t>((n + kCountChunk - 1) / kCountChunk));
   visit(x.dtype, [&]<class T>(Type<T>) {
-    const T* const data = x.as<T>();
+    const auto* const data = x.as<const Bytes<T>>();
     for_each_chunk(n, kCountChunk, [&](int64_t chunk, int64_t begin, int64_t end) {
       int64_t count = 0;
       for (int64_t i = begin; i < end; ++i) count += is_nonzero(data[i]);
@@ -140,7 +144,7 @@ void nonzero(const Array& out, const Array& x, Stream) {
   const bool flat = out.layout.rank == 1;
   const int rank = x.layout.rank;
   visit(x.dtype, [&]<class T>(Type<T>) {
-    const T* const data = x.as<T>();
+    const auto* const data = x.as<const Bytes<T>>();
     for_each_chunk(x.numel(), kCountChunk, [&](int64_t chunk, int64_t begin, int64_t end) {
       int64_t* to = out.as<int64_t>() + first[static_cast<size_t>(chunk)] * (flat ? 1 : rank);
       for (int64_t i = begin; i < end; ++i) {
