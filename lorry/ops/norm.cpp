@@ -14,7 +14,8 @@ void check(const Tensor& x, const Dims& shape, const Tensor& weight, const Tenso
   require<DTypeError>(is_floating(x.dtype()), "{}: the input is not floating; got {}; expected f16, bf16, f32 or f64", where, x);
   bool trailing = !shape.empty() && shape.size() <= x.dim();
   for (int i = 0; trailing && i < shape.size(); ++i) trailing = x.size(x.dim() - shape.size() + i) == shape[i];
-  require<ShapeError>(trailing, "{}: normalized_shape is not x's last sizes; got {}, normalized_shape {}; expected at least one trailing size of x", where, x, shape);
+  require<ShapeError>(trailing, "{}: normalized_shape is not x's last sizes; got {}, normalized_shape {}; expected at least one trailing size of x", where, x,
+                      shape);
   for (const auto& [operand, what] : {std::pair{&weight, "weight"}, std::pair{&bias, "bias"}}) {
     if (!operand->defined()) continue;
     require<ShapeError>(operand->sizes() == shape, "{}: {} has other sizes than normalized_shape; got {}; expected {}", where, what, *operand, shape);
@@ -46,21 +47,16 @@ std::array<Tensor, kOutputs> normalise(const Tensor& x, const Dims& shape, const
   return out;
 }
 
-double machine_epsilon(DType t) {
-  switch (t) {
-    case kF16: return 0x1p-10;
-    case kBF16: return 0x1p-7;
-    case kF32: return std::numeric_limits<float>::epsilon();
-    default: return std::numeric_limits<double>::epsilon();
-  }
-}
+/// Of the type in which a dtype is computed.
+double machine_epsilon(DType t) { return t == kF64 ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon(); }
 
 }  // namespace
 
 Tensor layer_norm(const Tensor& x, const Dims& shape, const Tensor& weight, const Tensor& bias, double eps) {
   check(x, shape, weight, bias, "layer_norm");
   return door::call(
-      Op::layer_norm, {&x, &weight, &bias}, [&] { return normalise<3>(x, shape, weight, bias, eps, "layer_norm"); }, static_cast<int64_t>(shape.size()), eps)[0];
+      Op::layer_norm, {&x, &weight, &bias}, [&] { return normalise<3>(x, shape, weight, bias, eps, "layer_norm"); }, static_cast<int64_t>(shape.size()),
+      eps)[0];
 }
 
 Tensor rms_norm(const Tensor& x, const Dims& shape, const Tensor& weight, std::optional<double> eps) {

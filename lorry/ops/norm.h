@@ -11,8 +11,8 @@ namespace lorry {
 /// Statistics are accumulated in f64. Throws ShapeError, DTypeError. Ba, Kiros, Hinton 2016, eq. 4.
 Tensor layer_norm(const Tensor& x, const Dims& normalized_shape, const Tensor& weight = {}, const Tensor& bias = {}, double eps = 1e-5);
 
-/// Divides the trailing dimensions by the root of their mean square, then scales. Without `eps`, the machine epsilon of x's
-/// dtype. Zhang, Sennrich 2019.
+/// Divides the trailing dimensions by the root of their mean square, then scales. Without `eps`, the machine epsilon of the type
+/// in which x is computed: f32, or f64 for f64. Zhang, Sennrich 2019.
 Tensor rms_norm(const Tensor& x, const Dims& normalized_shape, const Tensor& weight = {}, std::optional<double> eps = {});
 
 /// The gradients of x, weight and bias in one pass, for backward rules while gradients are not being recorded; those not

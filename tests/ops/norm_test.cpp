@@ -16,7 +16,8 @@ struct Expected {
 /// Forward and backward of layer_norm (or rms_norm) over rows of n, in long double.
 Expected expected_norm(const Tensor& x, const Tensor& grad, int64_t n, const Tensor& weight, const Tensor& bias, double eps, bool centred) {
   const std::vector<double> v = elements(x), g = elements(grad);
-  Expected e{std::vector<double>(v.size()), std::vector<double>(v.size()), std::vector<double>(static_cast<size_t>(n)), std::vector<double>(static_cast<size_t>(n))};
+  Expected e{std::vector<double>(v.size()), std::vector<double>(v.size()), std::vector<double>(static_cast<size_t>(n)),
+             std::vector<double>(static_cast<size_t>(n))};
   for (size_t row = 0; row + static_cast<size_t>(n) <= v.size(); row += static_cast<size_t>(n)) {
     long double mean = 0, squares = 0, direct = 0, along = 0;
     for (int64_t i = 0; centred && i < n; ++i) mean += static_cast<long double>(v[row + i]) / n;
@@ -92,10 +93,12 @@ TEST(norm, constant_rows_and_infinities_give_what_the_formula_gives) {
   EXPECT_TRUE(near(layer_norm(x, {2}), {0, 0, kNaN, kNaN, kNaN, kNaN}, 0));
 }
 
-TEST(norm, rms_norm_without_eps_takes_the_machine_epsilon_of_the_dtype) {
+TEST(norm, rms_norm_without_eps_takes_the_machine_epsilon_of_the_compute_type) {
   const Tensor x = tensor_of({2}, kF32, {0, 1e-4});
   const double eps = std::numeric_limits<float>::epsilon();
   EXPECT_TRUE(near(rms_norm(x, {2}), {0, 1e-4 / std::sqrt(0.5e-8 + eps)}, 1e-6));
+  const Tensor narrow = tensor_of({2}, kBF16, {0, 1.0 / 128});
+  EXPECT_TRUE(near(rms_norm(narrow, {2}), {0, 1.0 / 128 / std::sqrt(0.5 / 16384 + eps)}, tolerance(kBF16)));
 }
 
 TEST(norm, empty_inputs_give_empty_results_and_zero_gradients) {
@@ -108,7 +111,8 @@ TEST(norm, empty_inputs_give_empty_results_and_zero_gradients) {
 }
 
 TEST(norm, results_and_gradients_do_not_depend_on_the_number_of_threads) {
-  const Tensor x = sample({517, 65}, kF32, 10).requires_grad_(), weight = sample({65}, kF32, 11).requires_grad_(), bias = sample({65}, kF32, 12).requires_grad_();
+  const Tensor x = sample({517, 65}, kF32, 10).requires_grad_(), weight = sample({65}, kF32, 11).requires_grad_(),
+               bias = sample({65}, kF32, 12).requires_grad_();
   const Tensor grad = sample({517, 65}, kF32, 13);
   expect_same_for_all_thread_counts([&] {
     const Tensor y = layer_norm(x, {65}, weight, bias), z = rms_norm(x, {65}, weight);
