@@ -20,7 +20,9 @@ int main(int argc, char** argv) {
   const auto x = torch::ones({64}), y = torch::ones({64});
   const std::pair<const char*, lorry::cli::Timing> rows[] = {
       {"empty 64", lorry::cli::measure([&] { lorry::cli::keep(torch::empty({64})); })},
-      {"view 64 as 8x8", lorry::cli::measure([&] { lorry::cli::keep(x.view({8, 8})); })},
+      {"view 64 as 8x8", lorry::cli::measure([&] {
+         lorry::cli::keep(x.view({8, 8}));
+       })},
       {"add 64", lorry::cli::measure([&] { lorry::cli::keep(torch::add(x, y)); })},
       {"add_ 64", lorry::cli::measure([&] { x.add_(y); })},
   };
@@ -31,7 +33,8 @@ int main(int argc, char** argv) {
   for (const auto& [name, t] : rows) {
     std::printf("%-18s %8.3f us   (least %.3f, p90 %.3f)\n", name, t.median_us, t.min_us, t.p90_us);
     json << separator << "{\"suite\": \"overhead\", \"case\": \"" << name << "\", \"implementation\": \"libtorch " << TORCH_VERSION
-         << "\", \"device\": \"cpu\", \"dtype\": \"f32\", \"median_us\": " << t.median_us << ", \"min_us\": " << t.min_us << ", \"p90_us\": " << t.p90_us << "}";
+         << "\", \"device\": \"cpu\", \"dtype\": \"f32\", \"median_us\": " << t.median_us << ", \"min_us\": " << t.min_us << ", \"p90_us\": " << t.p90_us
+         << "}";
     separator = ",\n";
   }
   json << "\n]}\n";

@@ -14,8 +14,9 @@ namespace lorry::cli {
 namespace {
 
 nlohmann::ordered_json to_json(const BenchRow& row) {
-  nlohmann::ordered_json json = {{"suite", row.suite}, {"case", row.name}, {"implementation", "lorry"}, {"device", "cpu"}, {"dtype", row.dtype},
-                                 {"median_us", row.time.median_us}, {"min_us", row.time.min_us}, {"p90_us", row.time.p90_us}};
+  nlohmann::ordered_json json = {{"suite", row.suite},        {"case", row.name},         {"implementation", "lorry"},
+                                 {"device", "cpu"},           {"dtype", row.dtype},       {"median_us", row.time.median_us},
+                                 {"min_us", row.time.min_us}, {"p90_us", row.time.p90_us}};
   if (row.tokens_per_s) json["tokens_per_s"] = *row.tokens_per_s;
   if (row.tflop_per_s) json["tflop_per_s"] = *row.tflop_per_s;
   return json;

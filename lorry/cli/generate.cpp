@@ -157,8 +157,10 @@ int run_generate(const GenerateOptions& options, const CommonOptions& common) {
   const double speed = static_cast<double>(written) / seconds, after_first = static_cast<double>(written) - static_cast<double>(lines.size());
   const double latency_ms = after_first > 0 ? 1e3 * (seconds - first_s) * static_cast<double>(lines.size()) / after_first : 0;
   if (!common.quiet)
-    fmt::print(stderr, "{} bytes in {:.2f} s: {:.0f} tokens/s, first after {:.1f} ms, then one every {:.2f} ms\n", written, seconds, speed, 1e3 * first_s, latency_ms);
-  write_json(common.json, {{"texts", texts}, {"tokens", written}, {"seconds", seconds}, {"tokens_per_s", speed}, {"first_ms", 1e3 * first_s}, {"latency_ms", latency_ms}});
+    fmt::print(stderr, "{} bytes in {:.2f} s: {:.0f} tokens/s, first after {:.1f} ms, then one every {:.2f} ms\n", written, seconds, speed, 1e3 * first_s,
+               latency_ms);
+  write_json(common.json,
+             {{"texts", texts}, {"tokens", written}, {"seconds", seconds}, {"tokens_per_s", speed}, {"first_ms", 1e3 * first_s}, {"latency_ms", latency_ms}});
   return 0;
 }
 

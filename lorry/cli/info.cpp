@@ -34,7 +34,8 @@ double copy_gb_per_s() {
   constexpr int64_t kBytes = 256 << 20;
   std::vector<char> from(kBytes, 1), to(kBytes, 2);
   const Timing t = measure([&] {
-    cpu::parallel_for(kBytes, 1 << 20, [&](int64_t begin, int64_t end) { std::memcpy(to.data() + begin, from.data() + begin, static_cast<size_t>(end - begin)); });
+    cpu::parallel_for(kBytes, 1 << 20,
+                      [&](int64_t begin, int64_t end) { std::memcpy(to.data() + begin, from.data() + begin, static_cast<size_t>(end - begin)); });
     keep(to);
   });
   return 2.0 * kBytes / t.min_us / 1e3;

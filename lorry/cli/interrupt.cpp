@@ -13,7 +13,7 @@ constexpr int kSignals[2] = {SIGINT, SIGTERM};
 
 Interrupt::Interrupt() {
   g_raised = 0;
-  struct sigaction action{};
+  struct sigaction action {};
   action.sa_handler = [](int) { g_raised = 1; };
   action.sa_flags = SA_RESTART | SA_RESETHAND;  // the second signal takes the default action
   for (int i = 0; i < 2; ++i) sigaction(kSignals[i], &action, &g_before[i]);

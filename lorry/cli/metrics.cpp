@@ -36,7 +36,8 @@ Course read(const std::filesystem::path& path, int64_t step) {
       if (json.contains("validation_loss"))
         course.validations.push_back({here, number(json["validation_loss"])});
       else
-        course.steps.push_back({here, number(json.at("loss")), json.at("lr").get<double>(), number(json.at("gradient_norm")), json.at("seconds").get<double>()});
+        course.steps.push_back(
+            {here, number(json.at("loss")), json.at("lr").get<double>(), number(json.at("gradient_norm")), json.at("seconds").get<double>()});
     } catch (const Json::exception&) {
       raise<FormatError>("'{}': line {} is no record of a training step", path.string(), at);
     }

@@ -36,11 +36,15 @@ std::string check_execution(const std::string& name) {
 
 void add_common(CLI::App& app, CommonOptions& o) {
   app.add_option("--json", o.json, "Also write the figures to FILE as JSON")->type_name("FILE");
-  add_parsed(app, "--device", o.device, [](const std::string& text) {
-    const Device device = parse_device(text);
-    require<DeviceError>(device.is_cpu(), "'{}' is not part of this build; expected cpu", text);
-    return device;
-  }, "Where to compute: cpu")->type_name("DEVICE");
+  add_parsed(
+      app, "--device", o.device,
+      [](const std::string& text) {
+        const Device device = parse_device(text);
+        require<DeviceError>(device.is_cpu(), "'{}' is not part of this build; expected cpu", text);
+        return device;
+      },
+      "Where to compute: cpu")
+      ->type_name("DEVICE");
   app.add_option("--threads", o.threads, "Threads to compute with (default: every processor this process may use)")->check(CLI::Range(1, 1024))->type_name("N");
   app.add_option("--seed", o.seed, "Seed of every random number")->capture_default_str()->type_name("S");
   app.add_flag("--quiet", o.quiet, "No progress on standard error");
@@ -59,21 +63,33 @@ void add_train(CLI::App& app, TrainOptions& o) {
   const std::vector<CLI::Option*> settings = {
       app.add_option("--preset", s.preset, "Size of the model")->capture_default_str()->check(CLI::IsMember({"nano", "tiny", "small", "gpt2"})),
       app.add_option("--steps", s.steps, "Steps to train")->check(CLI::Range(int64_t{1}, int64_t{1} << 40))->type_name("N"),
-      app.add_option("--max-seconds", o.max_seconds, "Choose the steps so that training takes about N seconds, and at most that")->check(CLI::PositiveNumber)->type_name("N"),
+      app.add_option("--max-seconds", o.max_seconds, "Choose the steps so that training takes about N seconds, and at most that")
+          ->check(CLI::PositiveNumber)
+          ->type_name("N"),
       app.add_option("--batch", s.batch, "Sequences in a step (default: the preset's)")->check(CLI::Range(1, 1 << 20))->type_name("N"),
       app.add_option("--context", s.context, "Bytes in a sequence (default: the preset's)")->check(CLI::Range(1, 1 << 20))->type_name("N"),
       app.add_option("--lr", s.lr, "Largest learning rate (default: the preset's)")->check(CLI::PositiveNumber)->type_name("LR"),
-      app.add_option("--warmup", s.warmup, "Steps over which the learning rate rises (default: a tenth of the run, at most 100)")->check(CLI::NonNegativeNumber)->type_name("N"),
+      app.add_option("--warmup", s.warmup, "Steps over which the learning rate rises (default: a tenth of the run, at most 100)")
+          ->check(CLI::NonNegativeNumber)
+          ->type_name("N"),
       app.add_option("--weight-decay", s.weight_decay, "Decay of weight matrices")->capture_default_str()->check(CLI::NonNegativeNumber),
       app.add_option("--clip", s.clip, "Largest norm of all gradients together; 0 for no limit")->capture_default_str()->check(CLI::NonNegativeNumber),
-      add_parsed(app, "--dtype", s.dtype, [](const std::string& text) {
-        const DType dtype = parse_dtype(text);
-        require<ValueError>(dtype == kF32 || dtype == kBF16, "'{}' is not a type to train in; expected f32 or bf16", text);
-        return dtype;
-      }, "Type of parameters and activations: f32 or bf16")->type_name("TYPE"),
+      add_parsed(
+          app, "--dtype", s.dtype,
+          [](const std::string& text) {
+            const DType dtype = parse_dtype(text);
+            require<ValueError>(dtype == kF32 || dtype == kBF16, "'{}' is not a type to train in; expected f32 or bf16", text);
+            return dtype;
+          },
+          "Type of parameters and activations: f32 or bf16")
+          ->type_name("TYPE"),
       app.add_option("--optimizer", s.optimizer, "adamw or sgd")->capture_default_str()->check(CLI::IsMember({"adamw", "sgd"})),
-      app.add_option("--execution", s.execution, "How the optimizer runs: automatic, loop or fused")->capture_default_str()->check(CLI::Validator(check_execution, "MODE")),
-      app.add_option("--eval-every", s.eval_every, "Measure the validation loss every N steps (default: ten times)")->check(CLI::PositiveNumber)->type_name("N"),
+      app.add_option("--execution", s.execution, "How the optimizer runs: automatic, loop or fused")
+          ->capture_default_str()
+          ->check(CLI::Validator(check_execution, "MODE")),
+      app.add_option("--eval-every", s.eval_every, "Measure the validation loss every N steps (default: ten times)")
+          ->check(CLI::PositiveNumber)
+          ->type_name("N"),
   };
   app.callback([&app, &s, resume, settings] {
     if (resume->count() == 0 && app.count("--text") == 0) throw CLI::RequiredError("--text");
@@ -91,10 +107,19 @@ void add_generate(CLI::App& app, GenerateOptions& o) {
   app.add_option("--checkpoint", o.checkpoint, "Folder that `lorry train` wrote")->required()->type_name("DIR");
   app.add_option("--prompt", o.prompt, "Text to go on from")->type_name("TEXT");
   app.add_option("--tokens", o.tokens, "Bytes to write")->capture_default_str()->check(CLI::Range(int64_t{1}, int64_t{1} << 40))->type_name("N");
-  app.add_option("--temperature", o.temperature, "0 always takes the likeliest byte; 1 samples what was learnt")->capture_default_str()->check(CLI::Range(0.0, 100.0))->type_name("T");
+  app.add_option("--temperature", o.temperature, "0 always takes the likeliest byte; 1 samples what was learnt")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 100.0))
+      ->type_name("T");
   app.add_option("--top-k", o.top_k, "Sample among the K likeliest; 0 for all")->capture_default_str()->check(CLI::NonNegativeNumber)->type_name("K");
-  app.add_option("--top-p", o.top_p, "Sample among the likeliest that together have probability P")->capture_default_str()->check(CLI::Range(1e-6, 1.0))->type_name("P");
-  app.add_option("--batch", o.batch, "Texts written side by side; printed one after the other when there are several")->capture_default_str()->check(CLI::Range(1, 4096))->type_name("N");
+  app.add_option("--top-p", o.top_p, "Sample among the likeliest that together have probability P")
+      ->capture_default_str()
+      ->check(CLI::Range(1e-6, 1.0))
+      ->type_name("P");
+  app.add_option("--batch", o.batch, "Texts written side by side; printed one after the other when there are several")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096))
+      ->type_name("N");
   app.add_option("--stop", o.stop, "End before TEXT where it appears")->type_name("TEXT");
   app.add_flag("!--no-echo", o.echo, "Do not print the prompt");
 }
@@ -135,10 +160,14 @@ std::variant<Arguments, int> parse(int argc, const char* const* argv) {
     return app.exit(error) == 0 ? 0 : kWrongUsage;
   }
   train.settings.seed = arguments.common.seed;
-  if (*info_command) arguments.command = info;
-  else if (*train_command) arguments.command = train;
-  else if (*generate_command) arguments.command = generate;
-  else arguments.command = bench;
+  if (*info_command)
+    arguments.command = info;
+  else if (*train_command)
+    arguments.command = train;
+  else if (*generate_command)
+    arguments.command = generate;
+  else
+    arguments.command = bench;
   return arguments;
 }
 

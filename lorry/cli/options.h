@@ -30,8 +30,8 @@ struct InfoOptions {
 struct TrainSettings {
   std::string preset = "nano";
   std::optional<int64_t> steps = {};  ///< unset: decided from max_seconds, or the preset's default
-  int64_t batch = 0, context = 0;  ///< 0: the preset's
-  double lr = 0;                   ///< 0: the preset's
+  int64_t batch = 0, context = 0;     ///< 0: the preset's
+  double lr = 0;                      ///< 0: the preset's
   std::optional<int64_t> warmup = {};
   double weight_decay = 0.1;
   double clip = 1.0;  ///< 0: no clipping

@@ -24,8 +24,9 @@ std::string quote(const std::string& text) {
 }
 
 std::string head(const std::string& svg, const std::string& title, int width, int height) {
-  return fmt::format("set terminal svg size {},{} font 'sans,13' background rgb 'white'\nset output {}\nset title {} noenhanced\nset grid back lc rgb '#dddddd'\n", width,
-                     height, quote(svg), quote(title));
+  return fmt::format(
+      "set terminal svg size {},{} font 'sans,13' background rgb 'white'\nset output {}\nset title {} noenhanced\nset grid back lc rgb '#dddddd'\n", width,
+      height, quote(svg), quote(title));
 }
 
 }  // namespace

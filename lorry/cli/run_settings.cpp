@@ -95,8 +95,8 @@ TrainSettings from_config(const io::Settings& config, std::vector<std::string>& 
   s.eval_every = io::setting<int64_t>(config, "eval_every");
   s.seed = std::stoull(io::setting<std::string>(config, "seed"));
   require<FormatError>(*s.steps > 0 && s.batch > 0 && s.context > 0 && *s.warmup >= 0 && s.eval_every > 0,
-                       "checkpoint: settings are out of range; got steps {}, batch {}, context {}, warmup {}, eval_every {}", *s.steps, s.batch, s.context, *s.warmup,
-                       s.eval_every);
+                       "checkpoint: settings are out of range; got steps {}, batch {}, context {}, warmup {}, eval_every {}", *s.steps, s.batch, s.context,
+                       *s.warmup, s.eval_every);
   if (texts.empty()) {
     std::istringstream files(io::setting<std::string>(config, "texts"));
     for (std::string line; std::getline(files, line);) texts.push_back(line);

@@ -27,7 +27,7 @@ constexpr int64_t kQuickValidation = 8;   // batches: enough to see the course
 constexpr int64_t kFullValidation = 256;  // batches: all of the held-out text unless it is long
 constexpr size_t kRecentSteps = 20;       // a training loss is the mean over these
 
-constexpr double kEnding = 0.5;             // seconds that the last checkpoint and the curve may take
+constexpr double kEnding = 0.5;  // seconds that the last checkpoint and the curve may take
 
 enum class Ending { complete, interrupted, out_of_time };
 
@@ -153,8 +153,8 @@ int run_train(const TrainOptions& options, const CommonOptions& common) {
   if (resumed) {
     trainer = std::make_unique<Trainer>(io::load_checkpoint(folder.checkpoint()), options.texts);
   } else {
-    require<ValueError>(!std::filesystem::exists(folder.checkpoint()), "train: '{0}' holds a run already; go on with it by --resume {0}, or choose another --out",
-                        folder.folder.string());
+    require<ValueError>(!std::filesystem::exists(folder.checkpoint()),
+                        "train: '{0}' holds a run already; go on with it by --resume {0}, or choose another --out", folder.folder.string());
     TrainSettings settings = options.settings;
     complete(settings, options.max_seconds.has_value());
     trainer = std::make_unique<Trainer>(settings, options.texts);
@@ -172,8 +172,8 @@ int run_train(const TrainOptions& options, const CommonOptions& common) {
   const Ending ending = session.run();
   draw_curve(folder, session.course(), session);
   if (ending == Ending::interrupted) {
-    raise<Error>("train: interrupted after step {} of {}; everything is saved; go on with: lorry train --resume {}", trainer->steps_taken(), *trainer->settings().steps,
-                 folder.folder.string());
+    raise<Error>("train: interrupted after step {} of {}; everything is saved; go on with: lorry train --resume {}", trainer->steps_taken(),
+                 *trainer->settings().steps, folder.folder.string());
   }
   if (ending == Ending::out_of_time)
     session.say(fmt::format("the time is over after step {} of {}; go on with: lorry train --resume {}", trainer->steps_taken(), *trainer->settings().steps,

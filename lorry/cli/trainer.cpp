@@ -46,7 +46,8 @@ std::unique_ptr<nn::GPT> make_model(const TrainSettings& s) {
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const TrainSettings& s, const std::vector<optim::NamedTensor>& parameters) {
   const optim::Execution execution = optim::parse_execution(s.execution);
-  if (s.optimizer == "sgd") return std::make_unique<optim::SGD>(groups(parameters, optim::SGDOptions{.lr = s.lr, .momentum = kMomentum}, s.weight_decay), execution);
+  if (s.optimizer == "sgd")
+    return std::make_unique<optim::SGD>(groups(parameters, optim::SGDOptions{.lr = s.lr, .momentum = kMomentum}, s.weight_decay), execution);
   require<FormatError>(s.optimizer == "adamw", "train: unknown optimizer '{}'; expected adamw or sgd", s.optimizer);
   return std::make_unique<optim::AdamW>(groups(parameters, optim::AdamWOptions{.lr = s.lr, .beta1 = kBeta1, .beta2 = kBeta2}, s.weight_decay), execution);
 }
@@ -85,8 +86,8 @@ Trainer::Trainer(const io::Checkpoint& checkpoint, std::vector<std::string> text
   TrainSettings settings = from_config(checkpoint.state.config, texts);
   run_ = std::make_unique<Run>(std::move(settings), std::move(texts));
   const std::string fingerprint = io::setting<std::string>(checkpoint.state.config, "text_fingerprint");
-  require<ValueError>(fingerprint == std::to_string(run_->corpus.fingerprint()), "train: the text is not the one that this run began with; got {} bytes to train on; expected the same files",
-                      run_->corpus.train_bytes());
+  require<ValueError>(fingerprint == std::to_string(run_->corpus.fingerprint()),
+                      "train: the text is not the one that this run began with; got {} bytes to train on; expected the same files", run_->corpus.train_bytes());
   io::restore(run_->model->state_dict(), checkpoint.model, "checkpoint: model.safetensors");
   run_->optimizer->load_state_dict(checkpoint.optimizer);
   run_->corpus.seek(checkpoint.state.data_position);

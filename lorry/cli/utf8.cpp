@@ -19,11 +19,16 @@ size_t length_of(unsigned char first) {
 /// Whether `second` may follow `first`: this is where overlong forms, surrogates and numbers past U+10FFFF are told apart.
 bool may_follow(unsigned char first, unsigned char second) {
   switch (first) {
-    case 0xE0: return second >= 0xA0 && second <= 0xBF;
-    case 0xED: return second >= 0x80 && second <= 0x9F;
-    case 0xF0: return second >= 0x90 && second <= 0xBF;
-    case 0xF4: return second >= 0x80 && second <= 0x8F;
-    default: return second >= 0x80 && second <= 0xBF;
+    case 0xE0:
+      return second >= 0xA0 && second <= 0xBF;
+    case 0xED:
+      return second >= 0x80 && second <= 0x9F;
+    case 0xF0:
+      return second >= 0x90 && second <= 0xBF;
+    case 0xF4:
+      return second >= 0x80 && second <= 0x8F;
+    default:
+      return second >= 0x80 && second <= 0xBF;
   }
 }
 
@@ -43,9 +48,14 @@ std::string Utf8Stream::push(unsigned char byte) {
     pending_.clear();
   }
   switch (length_of(byte)) {
-    case 0: out += kReplacement; break;
-    case 1: out.push_back(static_cast<char>(byte)); break;
-    default: pending_.push_back(static_cast<char>(byte));
+    case 0:
+      out += kReplacement;
+      break;
+    case 1:
+      out.push_back(static_cast<char>(byte));
+      break;
+    default:
+      pending_.push_back(static_cast<char>(byte));
   }
   return out;
 }

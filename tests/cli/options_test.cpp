@@ -38,8 +38,8 @@ TEST(Options, every_command_takes_the_common_flags) {
 }
 
 TEST(Options, the_values_of_train_arrive) {
-  const auto result = parse_line({"train", "--text", "a", "b", "--preset", "tiny", "--steps", "12", "--lr", "0.5", "--dtype", "bf16", "--execution", "loop", "--clip", "0",
-                                  "--warmup", "0", "--out", "there", "--seed", "9"});
+  const auto result = parse_line({"train", "--text",      "a",    "b",      "--preset", "tiny",     "--steps", "12",    "--lr",  "0.5",    "--dtype",
+                                  "bf16",  "--execution", "loop", "--clip", "0",        "--warmup", "0",       "--out", "there", "--seed", "9"});
   const auto& train = std::get<TrainOptions>(std::get<Arguments>(result).command);
   EXPECT_EQ(train.texts, (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(train.settings.preset, "tiny");

@@ -21,7 +21,8 @@ std::string drawn(const std::string& name, bool done) {
 TEST(Plot, curves_become_an_svg_with_their_titles) {
   if (!can_plot()) GTEST_SKIP() << "gnuplot is not installed";
   const std::string svg = testing::TempDir() + "it's a curve.svg";
-  const std::string text = drawn(svg, plot_curves(svg, "A run's loss", "step", "nats per byte", {{"train", {{1, 5.5}, {2, 4.5}}}, {"held_out", {{2, 4.75}}, true}}));
+  const std::string text =
+      drawn(svg, plot_curves(svg, "A run's loss", "step", "nats per byte", {{"train", {{1, 5.5}, {2, 4.5}}}, {"held_out", {{2, 4.75}}, true}}));
   EXPECT_NE(text.find("<svg"), std::string::npos);
   EXPECT_NE(text.find("nats per byte"), std::string::npos);
   EXPECT_NE(text.find("held_out"), std::string::npos);

@@ -29,14 +29,18 @@ TEST(Utf8Stream, a_character_appears_only_when_it_is_complete) {
 
 TEST(Utf8Stream, what_is_no_character_becomes_the_replacement) {
   const std::string bad = "\xEF\xBF\xBD";
-  EXPECT_EQ(pass("a\x80" "b"), "a" + bad + "b");                                  // continues nothing
-  EXPECT_EQ(pass("\xE2\x82" "b"), bad + "b");                                     // cut short by another
-  EXPECT_EQ(pass("\xC0\xAF"), bad + bad);                                         // overlong
-  EXPECT_EQ(pass("\xE0\x80\x80"), bad + bad + bad);                               // overlong
-  EXPECT_EQ(pass("\xED\xA0\x80"), bad + bad + bad);                               // a surrogate
-  EXPECT_EQ(pass("\xF4\x90\x80\x80"), bad + bad + bad + bad);                     // past U+10FFFF
-  EXPECT_EQ(pass("\xE2\x82"), bad);                                               // cut short by the end
-  EXPECT_EQ(pass("\xE2\xF0\x9F\x9A\x9A"), bad + "\xF0\x9F\x9A\x9A");              // a new one begins inside
+  EXPECT_EQ(pass("a\x80"
+                 "b"),
+            "a" + bad + "b");  // continues nothing
+  EXPECT_EQ(pass("\xE2\x82"
+                 "b"),
+            bad + "b");                                               // cut short by another
+  EXPECT_EQ(pass("\xC0\xAF"), bad + bad);                             // overlong
+  EXPECT_EQ(pass("\xE0\x80\x80"), bad + bad + bad);                   // overlong
+  EXPECT_EQ(pass("\xED\xA0\x80"), bad + bad + bad);                   // a surrogate
+  EXPECT_EQ(pass("\xF4\x90\x80\x80"), bad + bad + bad + bad);         // past U+10FFFF
+  EXPECT_EQ(pass("\xE2\x82"), bad);                                   // cut short by the end
+  EXPECT_EQ(pass("\xE2\xF0\x9F\x9A\x9A"), bad + "\xF0\x9F\x9A\x9A");  // a new one begins inside
 }
 
 }  // namespace

@@ -5,6 +5,4 @@
 #include "lorry/device/cpu/team.h"
 #include "lorry/layout/dtype.h"
 
-int main() {
-  std::printf("%s on %d threads\n", std::string(lorry::name(lorry::promote(lorry::kF16, lorry::kBF16))).c_str(), lorry::cpu::threads());
-}
+int main() { std::printf("%s on %d threads\n", std::string(lorry::name(lorry::promote(lorry::kF16, lorry::kBF16))).c_str(), lorry::cpu::threads()); }

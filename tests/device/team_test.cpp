@@ -77,8 +77,7 @@ TEST(Team, a_loop_inside_a_loop_runs_on_its_own_thread) {
   const Threads team(4);
   std::atomic<int64_t> sum = 0;
   cpu::parallel_for(8, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      cpu::parallel_for(100, 1, [&](int64_t first, int64_t last) { sum += last - first; });
+    for (int64_t i = begin; i < end; ++i) cpu::parallel_for(100, 1, [&](int64_t first, int64_t last) { sum += last - first; });
   });
   EXPECT_EQ(sum, 800);
 }
