@@ -2,9 +2,12 @@ include_guard(GLOBAL)  # for each of tests, examples and bench
 find_package(GTest REQUIRED)
 include(GoogleTest)
 
-# What tests of several rooms share: numerical gradients.
+find_package(nlohmann_json REQUIRED)
+
+# What tests of several rooms share: numerical gradients, and where values stored from peers lie.
 add_library(lorry_test_support STATIC "${PROJECT_SOURCE_DIR}/tests/support/gradcheck.cpp")
-target_link_libraries(lorry_test_support PUBLIC lorry::lorry lorry_warnings GTest::gtest)
+target_link_libraries(lorry_test_support PUBLIC lorry::lorry lorry_warnings GTest::gtest nlohmann_json::nlohmann_json)
+target_compile_definitions(lorry_test_support PUBLIC LORRY_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
 
 # lorry_test(ROOM FILES...): adds test sources of a room to its one executable, lorry_ROOM_test. May be called several times.
 function(lorry_test room)
