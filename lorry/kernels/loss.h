@@ -8,9 +8,9 @@
 namespace lorry::kernels {
 
 struct ClassArgs {
-  Array x;        ///< logits (cross_entropy) or log-probabilities (nll): contiguous [rows, classes]
-  Array target;   ///< i64 [rows], contiguous; already checked
-  Array weight;   ///< [classes], dtype of x; may be absent
+  Array x;       ///< logits (cross_entropy) or log-probabilities (nll): contiguous [rows, classes]
+  Array target;  ///< i64 [rows], contiguous; already checked
+  Array weight;  ///< [classes], dtype of x; may be absent
   int64_t ignore_index = -100;
   double label_smoothing = 0;  ///< cross_entropy only
 };

@@ -34,8 +34,8 @@ void check(const Tensor& x, const Tensor& target, const Tensor& weight, int64_t 
   const int64_t classes = x.size(class_dim(x));
   const int64_t wrong = backend(x, where).loss->check_targets(array(flat), classes, ignore_index, current_stream(x.device()));
   if (wrong >= 0)
-    raise<IndexError>("{}: a target is no class; got {} at position {} for {} classes; expected 0 to {}, or ignore_index {}", where, flat.reshape({-1})[wrong].item<int64_t>(),
-                      wrong, classes, classes - 1, ignore_index);
+    raise<IndexError>("{}: a target is no class; got {} at position {} for {} classes; expected 0 to {}, or ignore_index {}", where,
+                      flat.reshape({-1})[wrong].item<int64_t>(), wrong, classes, classes - 1, ignore_index);
 }
 
 /// The arguments as kernels take them, and the tensors that hold them.
@@ -123,15 +123,16 @@ Tensor nll_loss(const Tensor& x, const Tensor& target, const Tensor& weight, int
       ignore_index, static_cast<int64_t>(reduction))[0];
 }
 
-Tensor cross_entropy_backward(const Tensor& grad, const Tensor& x, const Tensor& target, const Tensor& weight, const Tensor& logsumexp, const Tensor& total_weight,
-                              int64_t ignore_index, Reduction reduction, double label_smoothing) {
+Tensor cross_entropy_backward(const Tensor& grad, const Tensor& x, const Tensor& target, const Tensor& weight, const Tensor& logsumexp,
+                              const Tensor& total_weight, int64_t ignore_index, Reduction reduction, double label_smoothing) {
   return door::call(
       Op::cross_entropy_backward, {&grad, &x, &target, &weight, &logsumexp, &total_weight},
       [&] {
         const ClassRows rows(x, target, weight);
         const Tensor scale = sample_scale(grad, total_weight, x.dtype(), rows.count), grad_x = empty(rows.x.sizes(), x.options());
         backend(x, "cross_entropy_backward")
-            .loss->cross_entropy_backward(rows.args(ignore_index, label_smoothing), rows.matrix(grad_x), array(scale), array(logsumexp), current_stream(x.device()));
+            .loss->cross_entropy_backward(rows.args(ignore_index, label_smoothing), rows.matrix(grad_x), array(scale), array(logsumexp),
+                                          current_stream(x.device()));
         return from_rows(grad_x, x.sizes());
       },
       ignore_index, static_cast<int64_t>(reduction), label_smoothing);

@@ -10,9 +10,12 @@ namespace {
 
 Tensor reduced(const Tensor& losses, Reduction reduction) {
   switch (reduction) {
-    case Reduction::none: return losses;
-    case Reduction::mean: return losses.mean();
-    case Reduction::sum: break;
+    case Reduction::none:
+      return losses;
+    case Reduction::mean:
+      return losses.mean();
+    case Reduction::sum:
+      break;
   }
   return losses.sum();
 }

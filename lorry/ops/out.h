@@ -14,7 +14,8 @@ inline void require_out(const Tensor& out, const Tensor& result, const char* whe
   require<GradError>(!(mode(kGradMode) && (out.requires_grad() || result.requires_grad())),
                      "{}: out= cannot be differentiated; got out: {}; call the form that returns its result, or use NoGrad", where, out);
   require<ShapeError>(out.sizes() == result.sizes(), "{}: out has other sizes than the result; got {}; expected {}", where, out, result.sizes());
-  require<DTypeError>(can_store(result.dtype(), out.dtype()), "{}: out cannot store the result; got {}; expected {} or a wider kind", where, out, result.dtype());
+  require<DTypeError>(can_store(result.dtype(), out.dtype()), "{}: out cannot store the result; got {}; expected {} or a wider kind", where, out,
+                      result.dtype());
 }
 
 /// Copies `result` into `out`.

@@ -43,7 +43,8 @@ Tensor extreme(Op op, const Tensor& x, const Dims& dims, bool keepdim, Fold kind
   require_defined(x, name(op), "x");
   const Reduced r(x, dims, keepdim, name(op));
   r.require_elements(x, name(op));
-  return door::call(op, {&x}, [&] { return fold(x, r, x.dtype(), {kind}, name(op)); }, r.dims, keepdim);
+  return door::call(
+      op, {&x}, [&] { return fold(x, r, x.dtype(), {kind}, name(op)); }, r.dims, keepdim);
 }
 
 std::array<Tensor, 2> extreme_along(Op op, const Tensor& x, int64_t dim, bool keepdim, bool largest) {
@@ -77,7 +78,12 @@ Tensor position(Op op, const Tensor& x, std::optional<int64_t> dim, bool keepdim
 Tensor truth(Op op, const Tensor& x, const Dims& dims, bool keepdim, Fold kind) {
   require_defined(x, name(op), "x");
   const Reduced r(x, dims, keepdim, name(op));
-  const Tensor out = door::call(op, {&x}, [&] { return fold(x, r, kBool, {kind, Map::nonzero}, name(op)); }, r.dims, keepdim);
+  const Tensor out = door::call(
+      op, {&x},
+      [&] {
+        return fold(x, r, kBool, {kind, Map::nonzero}, name(op));
+      },
+      r.dims, keepdim);
   return x.dtype() == kU8 ? out.to(kU8) : out;
 }
 
@@ -122,7 +128,8 @@ FoldKind norm_kind(double p) {
 Tensor sum(const Tensor& input, const Dims& dims, bool keepdim, std::optional<DType> dtype) {
   const Tensor x = summand(input, dtype, "sum");
   const Reduced r(x, dims, keepdim, "sum");
-  return door::call(Op::sum, {&x}, [&] { return fold(x, r, x.dtype(), {Fold::sum}, "sum"); }, r.dims, keepdim);
+  return door::call(
+      Op::sum, {&x}, [&] { return fold(x, r, x.dtype(), {Fold::sum}, "sum"); }, r.dims, keepdim);
 }
 
 Tensor mean(const Tensor& input, const Dims& dims, bool keepdim, std::optional<DType> dtype) {
@@ -131,13 +138,15 @@ Tensor mean(const Tensor& input, const Dims& dims, bool keepdim, std::optional<D
   require_floating(x, "mean");
   const Reduced r(x, dims, keepdim, "mean");
   const FoldKind kind{Fold::sum, Map::none, Finish::divide, static_cast<double>(r.count(x))};
-  return door::call(Op::mean, {&x}, [&] { return fold(x, r, x.dtype(), kind, "mean"); }, r.dims, keepdim);
+  return door::call(
+      Op::mean, {&x}, [&] { return fold(x, r, x.dtype(), kind, "mean"); }, r.dims, keepdim);
 }
 
 Tensor prod(const Tensor& input, std::optional<int64_t> dim, bool keepdim, std::optional<DType> dtype) {
   const Tensor x = summand(input, dtype, "prod");
   const Reduced r(x, one(dim), keepdim, "prod");
-  return door::call(Op::prod, {&x}, [&] { return fold(x, r, x.dtype(), {Fold::prod}, "prod"); }, r.dims, keepdim);
+  return door::call(
+      Op::prod, {&x}, [&] { return fold(x, r, x.dtype(), {Fold::prod}, "prod"); }, r.dims, keepdim);
 }
 
 Tensor amax(const Tensor& x, const Dims& dims, bool keepdim) { return extreme(Op::amax, x, dims, keepdim, Fold::max); }
@@ -165,7 +174,12 @@ Tensor all(const Tensor& x, const Dims& dims, bool keepdim) { return truth(Op::a
 Tensor count_nonzero(const Tensor& x, const Dims& dims) {
   require_defined(x, "count_nonzero", "x");
   const Reduced r(x, dims, false, "count_nonzero");
-  return door::call(Op::count_nonzero, {&x}, [&] { return fold(x, r, kI64, {Fold::sum, Map::nonzero}, "count_nonzero"); }, r.dims);
+  return door::call(
+      Op::count_nonzero, {&x},
+      [&] {
+        return fold(x, r, kI64, {Fold::sum, Map::nonzero}, "count_nonzero");
+      },
+      r.dims);
 }
 
 Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) { return moment(Op::var, x, dims, correction, keepdim, false); }
@@ -179,7 +193,8 @@ Tensor norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
   require_floating(x, "norm");
   const Reduced r(x, dims, keepdim, "norm");
   if (std::isinf(p) || p < 0) r.require_elements(x, "norm");
-  return door::call(Op::norm, {&x}, [&] { return fold(x, r, x.dtype(), norm_kind(p), "norm"); }, p, r.dims, keepdim);
+  return door::call(
+      Op::norm, {&x}, [&] { return fold(x, r, x.dtype(), norm_kind(p), "norm"); }, p, r.dims, keepdim);
 }
 
 Tensor logsumexp(const Tensor& input, const Dims& dims, bool keepdim) {
@@ -220,8 +235,12 @@ std::tuple<Tensor, Tensor> max_out(const Tensor& values, const Tensor& indices, 
 std::tuple<Tensor, Tensor> min_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim, bool keepdim) {
   return write_out(values, indices, min(x, dim, keepdim), "min");
 }
-const Tensor& argmax_out(const Tensor& out, const Tensor& x, std::optional<int64_t> dim, bool keepdim) { return write_out(out, argmax(x, dim, keepdim), "argmax"); }
-const Tensor& argmin_out(const Tensor& out, const Tensor& x, std::optional<int64_t> dim, bool keepdim) { return write_out(out, argmin(x, dim, keepdim), "argmin"); }
+const Tensor& argmax_out(const Tensor& out, const Tensor& x, std::optional<int64_t> dim, bool keepdim) {
+  return write_out(out, argmax(x, dim, keepdim), "argmax");
+}
+const Tensor& argmin_out(const Tensor& out, const Tensor& x, std::optional<int64_t> dim, bool keepdim) {
+  return write_out(out, argmin(x, dim, keepdim), "argmin");
+}
 const Tensor& any_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim) { return write_out(out, any(x, dims, keepdim), "any"); }
 const Tensor& all_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim) { return write_out(out, all(x, dims, keepdim), "all"); }
 const Tensor& var_out(const Tensor& out, const Tensor& x, const Dims& dims, double correction, bool keepdim) {
@@ -230,10 +249,18 @@ const Tensor& var_out(const Tensor& out, const Tensor& x, const Dims& dims, doub
 const Tensor& std_out(const Tensor& out, const Tensor& x, const Dims& dims, double correction, bool keepdim) {
   return write_out(out, std(x, dims, correction, keepdim), "std");
 }
-const Tensor& norm_out(const Tensor& out, const Tensor& x, double p, const Dims& dims, bool keepdim) { return write_out(out, norm(x, p, dims, keepdim), "norm"); }
-const Tensor& logsumexp_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim) { return write_out(out, logsumexp(x, dims, keepdim), "logsumexp"); }
-const Tensor& cumsum_out(const Tensor& out, const Tensor& x, int64_t dim, std::optional<DType> dtype) { return write_out(out, cumsum(x, dim, dtype), "cumsum"); }
-const Tensor& cumprod_out(const Tensor& out, const Tensor& x, int64_t dim, std::optional<DType> dtype) { return write_out(out, cumprod(x, dim, dtype), "cumprod"); }
+const Tensor& norm_out(const Tensor& out, const Tensor& x, double p, const Dims& dims, bool keepdim) {
+  return write_out(out, norm(x, p, dims, keepdim), "norm");
+}
+const Tensor& logsumexp_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim) {
+  return write_out(out, logsumexp(x, dims, keepdim), "logsumexp");
+}
+const Tensor& cumsum_out(const Tensor& out, const Tensor& x, int64_t dim, std::optional<DType> dtype) {
+  return write_out(out, cumsum(x, dim, dtype), "cumsum");
+}
+const Tensor& cumprod_out(const Tensor& out, const Tensor& x, int64_t dim, std::optional<DType> dtype) {
+  return write_out(out, cumprod(x, dim, dtype), "cumprod");
+}
 
 // ---- methods ---------------------------------------------------------------------------------------------------------
 

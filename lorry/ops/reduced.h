@@ -31,7 +31,8 @@ struct Reduced {
   /// For folds without an identity.
   void require_elements(const Tensor& x, const char* where) const {
     for (const int64_t d : dims)
-      require<IndexError>(x.size(d) > 0, "{}: dimension {} is empty, so there is no element to choose; got {}; expected sizes > 0 where it reduces", where, d, x);
+      require<IndexError>(x.size(d) > 0, "{}: dimension {} is empty, so there is no element to choose; got {}; expected sizes > 0 where it reduces", where, d,
+                          x);
   }
 
   Tensor result(const Tensor& x, DType dtype) const { return empty(sizes, {dtype, x.device()}); }

@@ -46,7 +46,9 @@ Tensor backward(Op op, const Tensor& grad, const Tensor& out, int64_t dim, bool 
 Tensor softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype) { return forward(Op::softmax, x, dim, dtype, false); }
 Tensor log_softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype) { return forward(Op::log_softmax, x, dim, dtype, true); }
 
-const Tensor& softmax_out(const Tensor& out, const Tensor& x, int64_t dim, std::optional<DType> dtype) { return write_out(out, softmax(x, dim, dtype), "softmax"); }
+const Tensor& softmax_out(const Tensor& out, const Tensor& x, int64_t dim, std::optional<DType> dtype) {
+  return write_out(out, softmax(x, dim, dtype), "softmax");
+}
 const Tensor& log_softmax_out(const Tensor& out, const Tensor& x, int64_t dim, std::optional<DType> dtype) {
   return write_out(out, log_softmax(x, dim, dtype), "log_softmax");
 }

@@ -18,7 +18,8 @@ std::tuple<Tensor, Tensor> kthvalue(const Tensor& x, int64_t k, int64_t dim = -1
 std::tuple<Tensor, Tensor> median(const Tensor& x, int64_t dim, bool keepdim = false);
 
 /// The same into given tensors, of the results' sizes.
-std::tuple<Tensor, Tensor> sort_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim = -1, bool descending = false, bool stable = true);
+std::tuple<Tensor, Tensor> sort_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim = -1, bool descending = false,
+                                    bool stable = true);
 std::tuple<Tensor, Tensor> topk_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t k, int64_t dim = -1, bool largest = true,
                                     bool sorted = true);
 

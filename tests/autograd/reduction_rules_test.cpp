@@ -33,10 +33,12 @@ TEST(reduction_rules, sums_and_moments_over_any_dims) {
       check("amin", [&](auto& v) { return v[0].amin(dims, keepdim).square(); }, {x});
     }
   check("sum in f64", [](auto& v) { return v[0].sum({0}, false, kF64).exp(); }, {x});
-  check("var_mean", [](auto& v) {
-    auto [variance, average] = var_mean(v[0], {2});
-    return variance.mul(average);
-  }, {x});
+  check("var_mean",
+        [](auto& v) {
+          auto [variance, average] = var_mean(v[0], {2});
+          return variance.mul(average);
+        },
+        {x});
   const Tensor number = leaf({}, 2);
   check("0-d", [](auto& v) { return v[0].sum().add(v[0].mean({0})).add(v[0].amax()).mul(v[0].prod()).mul(v[0].cumsum(0)).mul(v[0].cumprod(0)); }, {number});
 }
@@ -136,7 +138,8 @@ TEST(reduction_rules, other_losses) {
   check("l1_loss", [](auto& v) { return l1_loss(v[0], v[1], Reduction::none); }, {x, y});
   check("huber_loss", [](auto& v) { return huber_loss(v[0], v[1], Reduction::mean, 0.7); }, {x, y});
   check("smooth_l1_loss", [](auto& v) { return smooth_l1_loss(v[0], v[1], Reduction::sum, 0.3); }, {x, y});
-  check("binary_cross_entropy_with_logits", [](auto& v) { return binary_cross_entropy_with_logits(v[0], v[1], {}, Reduction::mean, v[2]); }, {x, y, leaf({4}, 21)});
+  check("binary_cross_entropy_with_logits", [](auto& v) { return binary_cross_entropy_with_logits(v[0], v[1], {}, Reduction::mean, v[2]); },
+        {x, y, leaf({4}, 21)});
 }
 
 TEST(reduction_rules, sorting_moves_gradients_back) {

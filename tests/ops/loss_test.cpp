@@ -179,7 +179,8 @@ TEST(loss, regression_losses_match_their_formulas_and_broadcast) {
 TEST(loss, binary_cross_entropy_with_logits_is_right_for_huge_logits_too) {
   const std::vector<double> logits = {0, 3, -3, 50, -50, 300, -300, 0.5}, targets = {0, 1, 0.25, 1, 1, 0, 0, 0.5};
   for (const DType dtype : {kF32, kF64}) {
-    const Tensor x = tensor_of({8}, dtype, logits).requires_grad_(), y = tensor_of({8}, dtype, targets), weight = tensor_of({8}, dtype, {1, 2, 1, 1, 0.5, 1, 1, 3});
+    const Tensor x = tensor_of({8}, dtype, logits).requires_grad_(), y = tensor_of({8}, dtype, targets),
+                 weight = tensor_of({8}, dtype, {1, 2, 1, 1, 0.5, 1, 1, 3});
     const Tensor pos_weight = tensor_of({1}, dtype, {2.5});
     std::vector<double> plain, weighted, slopes;
     for (size_t i = 0; i < 8; ++i) {
@@ -208,7 +209,11 @@ TEST(loss, wrong_arguments_are_refused_with_the_operands_named) {
   const Tensor x = sample({2, 3}, kF32, 1), target = tensor_of({2}, kI64, {0, 3});
   expect_error<IndexError>([&] { cross_entropy(x, target); }, "cross_entropy: a target is no class; got 3 at position 1 for 3 classes; expected 0 to 2");
   expect_error<IndexError>([&] { nll_loss(x, tensor_of({2}, kI64, {-1, 0})); }, "nll_loss: a target is no class; got -1 at position 0");
-  expect_error<ShapeError>([&] { cross_entropy(x, tensor_of({3}, kI64, {0, 0, 0})); }, "cross_entropy: sizes do not fit; got x: [2, 3] f32 cpu, target: [3] i64 cpu");
+  expect_error<ShapeError>(
+      [&] {
+        cross_entropy(x, tensor_of({3}, kI64, {0, 0, 0}));
+      },
+      "cross_entropy: sizes do not fit; got x: [2, 3] f32 cpu, target: [3] i64 cpu");
   expect_error<ShapeError>([&] { cross_entropy(x, sample({2}, kF32, 1)); }, "cross_entropy: class probabilities need x's sizes");
   expect_error<ShapeError>([&] { nll_loss(x, tensor_of({2}, kI64, {0, 0}), sample({2}, kF32, 1)); }, "nll_loss: one weight a class is needed");
   expect_error<DTypeError>([&] { cross_entropy(sample({2, 3}, kI32, 1), target); }, "cross_entropy: the input is not floating");

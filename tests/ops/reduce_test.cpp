@@ -45,7 +45,9 @@ double total(const Group& g, const std::function<long double(double)>& f) {
   for (const double v : g) sum += f(v);
   return static_cast<double>(sum);
 }
-double sum_of(const Group& g) { return total(g, [](double v) { return v; }); }
+double sum_of(const Group& g) {
+  return total(g, [](double v) { return v; });
+}
 double variance_of(const Group& g, double correction) {
   const long double mean = static_cast<long double>(sum_of(g)) / static_cast<long double>(g.size());
   return total(g, [&](double v) { return (v - mean) * (v - mean); }) / std::max(0.0, static_cast<double>(g.size()) - correction);
@@ -78,16 +80,18 @@ std::vector<Case> cases() {
       {"mean", [](auto& x, auto& d, bool k) { return x.mean(d, k); }, [](const Group& g) { return sum_of(g) / static_cast<double>(g.size()); }, true},
       {"amax", [](auto& x, auto& d, bool k) { return x.amax(d, k); }, [](const Group& g) { return *std::max_element(g.begin(), g.end()); }, false, true},
       {"amin", [](auto& x, auto& d, bool k) { return x.amin(d, k); }, [](const Group& g) { return *std::min_element(g.begin(), g.end()); }, false, true},
-      {"any", [](auto& x, auto& d, bool k) { return x.any(d, k); }, [](const Group& g) { return std::any_of(g.begin(), g.end(), [](double v) { return v != 0; }); },
-       false, false, truth},
-      {"all", [](auto& x, auto& d, bool k) { return x.all(d, k); }, [](const Group& g) { return std::all_of(g.begin(), g.end(), [](double v) { return v != 0; }); },
-       false, false, truth},
-      {"logsumexp", [](auto& x, auto& d, bool k) { return x.logsumexp(d, k); }, [](const Group& g) { return std::log(total(g, [](double v) { return std::exp(v); })); },
-       false, false, [](DType t) { return is_floating(t) ? t : kF32; }},
+      {"any", [](auto& x, auto& d, bool k) { return x.any(d, k); },
+       [](const Group& g) { return std::any_of(g.begin(), g.end(), [](double v) { return v != 0; }); }, false, false, truth},
+      {"all", [](auto& x, auto& d, bool k) { return x.all(d, k); },
+       [](const Group& g) { return std::all_of(g.begin(), g.end(), [](double v) { return v != 0; }); }, false, false, truth},
+      {"logsumexp", [](auto& x, auto& d, bool k) { return x.logsumexp(d, k); },
+       [](const Group& g) { return std::log(total(g, [](double v) { return std::exp(v); })); }, false, false,
+       [](DType t) { return is_floating(t) ? t : kF32; }},
   };
   for (const double correction : {0.0, 1.0, 2.5}) {
     all.push_back({"var", [=](auto& x, auto& d, bool k) { return x.var(d, correction, k); }, [=](const Group& g) { return variance_of(g, correction); }, true});
-    all.push_back({"std", [=](auto& x, auto& d, bool k) { return x.std(d, correction, k); }, [=](const Group& g) { return std::sqrt(variance_of(g, correction)); }, true});
+    all.push_back({"std", [=](auto& x, auto& d, bool k) { return x.std(d, correction, k); },
+                   [=](const Group& g) { return std::sqrt(variance_of(g, correction)); }, true});
   }
   for (const double p : {0.0, 1.0, 2.0, 3.0, 0.5, kInf})
     all.push_back({"norm", [=](auto& x, auto& d, bool k) { return x.norm(p, d, k); }, [=](const Group& g) { return norm_of(g, p); }, true, std::isinf(p)});
@@ -131,7 +135,8 @@ TEST(reduce, every_subset_of_dims_of_every_dtype_and_layout_matches_a_long_doubl
 }
 
 TEST(reduce, ranks_zero_to_eight_with_sizes_of_one_and_odd_lengths_match_a_long_double_loop) {
-  const Dims shapes[] = {{}, {1}, {17}, {1, 1}, {65, 3}, {3, 67}, {2, 1, 9}, {2, 3, 1, 2, 2}, {1, 2, 3, 1, 2, 2}, {2, 1, 2, 2, 1, 2, 3}, {2, 2, 1, 2, 2, 2, 1, 3}};
+  const Dims shapes[] = {
+      {}, {1}, {17}, {1, 1}, {65, 3}, {3, 67}, {2, 1, 9}, {2, 3, 1, 2, 2}, {1, 2, 3, 1, 2, 2}, {2, 1, 2, 2, 1, 2, 3}, {2, 2, 1, 2, 2, 2, 1, 3}};
   for (const Dims& sizes : shapes)
     for (const DType dtype : {kF32, kF64, kI32, kBF16})
       for (const Memory memory : {Memory::contiguous, Memory::transposed, Memory::sliced}) {
@@ -247,8 +252,8 @@ TEST(reduce, a_nan_anywhere_shows_in_the_result) {
         const Tensor x = sample({n}, dtype, 9);
         set_element(x, at, kNaN);
         const std::string what = fmt::format(" of {} elements of {} with a NaN at {}", n, dtype, at);
-        for (const Tensor& y : {x.sum(), x.mean(), x.prod(), x.amax(), x.amin(), x.max(), x.min(), x.var(), x.std(), x.norm(), x.norm(kInf), x.norm(-kInf), x.norm(1),
-                                x.logsumexp({0}), std::get<0>(x.max(0)), std::get<0>(x.min(0))})
+        for (const Tensor& y : {x.sum(), x.mean(), x.prod(), x.amax(), x.amin(), x.max(), x.min(), x.var(), x.std(), x.norm(), x.norm(kInf), x.norm(-kInf),
+                                x.norm(1), x.logsumexp({0}), std::get<0>(x.max(0)), std::get<0>(x.min(0))})
           EXPECT_TRUE(std::isnan(element(y, 0))) << what;
         EXPECT_EQ(element(x.argmax(), 0), static_cast<double>(at)) << what;
         EXPECT_EQ(element(std::get<1>(x.min(0)), 0), static_cast<double>(at)) << what;
@@ -311,7 +316,8 @@ TEST(reduce, results_do_not_depend_on_the_number_of_threads) {
   expect_same_for_all_thread_counts([&] {
     std::vector<Tensor> out;
     for (const Tensor& x : {long_row, matrix, halves}) {
-      for (const Tensor& y : {x.sum(), x.mean(), x.var(), x.norm(), x.norm(3), x.prod(), x.amax(), x.argmax(), x.sum({0}), x.std({0}), x.cumsum(0)}) out.push_back(y);
+      for (const Tensor& y : {x.sum(), x.mean(), x.var(), x.norm(), x.norm(3), x.prod(), x.amax(), x.argmax(), x.sum({0}), x.std({0}), x.cumsum(0)})
+        out.push_back(y);
       if (x.dim() == 2)
         for (const Tensor& y : {x.sum({1}), x.var({1}), x.argmin(0), x.logsumexp({0}), x.cumsum(1), x.cumprod(0)}) out.push_back(y);
     }

@@ -89,11 +89,16 @@ inline Tensor tensor_of(const Dims& sizes, DType dtype, const std::vector<double
 /// The error allowed to a result of `dtype`, relative to its magnitude (at least 1).
 inline double tolerance(DType dtype) {
   switch (dtype) {
-    case kF64: return 1e-13;
-    case kF32: return 2e-6;
-    case kF16: return 1.0 / 1024;
-    case kBF16: return 1.0 / 128;
-    default: return 0;
+    case kF64:
+      return 1e-13;
+    case kF32:
+      return 2e-6;
+    case kF16:
+      return 1.0 / 1024;
+    case kBF16:
+      return 1.0 / 128;
+    default:
+      return 0;
   }
 }
 
@@ -102,7 +107,8 @@ inline testing::AssertionResult near(const Tensor& got, const std::vector<double
   for (int64_t i = 0; i < got.numel(); ++i) {
     const double a = element(got, i), b = want[static_cast<size_t>(i)];
     if ((std::isnan(a) && std::isnan(b)) || a == b) continue;
-    if (!(std::fabs(a - b) <= relative * std::max(1.0, std::fabs(b)))) return testing::AssertionFailure() << "element " << i << " is " << a << " instead of " << b;
+    if (!(std::fabs(a - b) <= relative * std::max(1.0, std::fabs(b))))
+      return testing::AssertionFailure() << "element " << i << " is " << a << " instead of " << b;
   }
   return testing::AssertionSuccess();
 }

@@ -69,7 +69,8 @@ TEST(sort, extreme_values_of_every_whole_dtype_keep_their_order) {
   for (const DType dtype : {kU8, kI8, kI16, kI32})
     visit(dtype, [&]<class T>(Type<T>) {
       const double low = static_cast<double>(std::numeric_limits<T>::lowest()), high = static_cast<double>(std::numeric_limits<T>::max());
-      EXPECT_EQ(elements(std::get<0>(tensor_of({4}, dtype, {high, low, 0, 1}).sort())), low < 0 ? (std::vector<double>{low, 0, 1, high}) : (std::vector<double>{0, 0, 1, high}));
+      EXPECT_EQ(elements(std::get<0>(tensor_of({4}, dtype, {high, low, 0, 1}).sort())),
+                low < 0 ? (std::vector<double>{low, 0, 1, high}) : (std::vector<double>{0, 0, 1, high}));
     });
   const Tensor x = empty({3}, {kI64});
   x.data<int64_t>()[0] = INT64_MAX, x.data<int64_t>()[1] = INT64_MIN, x.data<int64_t>()[2] = INT64_MAX - 1;

@@ -30,10 +30,14 @@ template <class T>
 constexpr T fold_identity(Fold fold) {
   using Limits = std::numeric_limits<T>;
   switch (fold) {
-    case Fold::sum: return T(0);
-    case Fold::prod: return T(1);
-    case Fold::max: return Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
-    case Fold::min: break;
+    case Fold::sum:
+      return T(0);
+    case Fold::prod:
+      return T(1);
+    case Fold::max:
+      return Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
+    case Fold::min:
+      break;
   }
   return Limits::has_infinity ? Limits::infinity() : Limits::max();
 }

@@ -40,7 +40,8 @@ double logsumexp_row(const C* x, int64_t n) {
   const C max = static_cast<C>(fold_loops<C>(Fold::max).row(x, n));
   if (!std::isfinite(max)) return std::numeric_limits<double>::quiet_NaN();
   const C pad = -std::numeric_limits<C>::infinity();
-  const double sum = sum_map<false>(static_cast<C*>(nullptr), x, x, n, pad, [&](auto d, auto v, auto) HWY_ATTR { return hn::Exp(d, hn::Sub(v, hn::Set(d, max))); });
+  const double sum =
+      sum_map<false>(static_cast<C*>(nullptr), x, x, n, pad, [&](auto d, auto v, auto) HWY_ATTR { return hn::Exp(d, hn::Sub(v, hn::Set(d, max))); });
   return static_cast<double>(max) + std::log(sum);
 }
 
@@ -139,7 +140,8 @@ void cross_entropy_backward(const ClassArgs& args, const Array& grad_x, const Ar
           std::fill(to, to + n, C(0));
         } else {
           const double s = scale.as<C>()[r * scale.stride(0)], own = s * (1 - args.label_smoothing) * weight[t];
-          loss_rows<C>().gradient(to, read(r), weight.data(), n, logsumexp.as<C>()[r], static_cast<C>(own + s * smooth * total_weight), static_cast<C>(s * smooth));
+          loss_rows<C>().gradient(to, read(r), weight.data(), n, logsumexp.as<C>()[r], static_cast<C>(own + s * smooth * total_weight),
+                                  static_cast<C>(s * smooth));
           to[t] -= static_cast<C>(own);
         }
         write.done(r);

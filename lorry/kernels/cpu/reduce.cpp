@@ -1,8 +1,8 @@
 #include <cmath>
 
 #include "lorry/kernels/cpu/fold_loops.h"
-#include "lorry/kernels/cpu/reductions.h"
 #include "lorry/kernels/cpu/reduce_driver.h"
+#include "lorry/kernels/cpu/reductions.h"
 #include "lorry/kernels/cpu/stage.h"
 
 namespace lorry::kernels::cpu {
@@ -60,10 +60,14 @@ struct FoldPolicy {
  private:
   Cell one(Cell a, Cell b) const {
     switch (args_.fold) {
-      case Fold::sum: return fold_one<Fold::sum>(a, b);
-      case Fold::prod: return fold_one<Fold::prod>(a, b);
-      case Fold::max: return fold_one<Fold::max>(a, b);
-      case Fold::min: break;
+      case Fold::sum:
+        return fold_one<Fold::sum>(a, b);
+      case Fold::prod:
+        return fold_one<Fold::prod>(a, b);
+      case Fold::max:
+        return fold_one<Fold::max>(a, b);
+      case Fold::min:
+        break;
     }
     return fold_one<Fold::min>(a, b);
   }

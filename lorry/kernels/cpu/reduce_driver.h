@@ -81,12 +81,12 @@ class Reducer {
  private:
   using Value = typename P::Value;
   using Cell = typename P::Cell;
-  static constexpr int64_t kTile = 1024;          // outputs carried together
-  static constexpr int64_t kRowChunk = 1 << 16;   // reduced elements of a task, by rows
-  static constexpr int64_t kColumnChunk = 256;    // and by columns
-  static constexpr int64_t kRowTask = 1 << 14;    // elements that make a task of short rows worth its overhead
-  static constexpr int64_t kGrain = 1 << 15;      // elements that make a thread worth waking
-  static constexpr int64_t kBlock = 1024;         // staged elements
+  static constexpr int64_t kTile = 1024;         // outputs carried together
+  static constexpr int64_t kRowChunk = 1 << 16;  // reduced elements of a task, by rows
+  static constexpr int64_t kColumnChunk = 256;   // and by columns
+  static constexpr int64_t kRowTask = 1 << 14;   // elements that make a task of short rows worth its overhead
+  static constexpr int64_t kGrain = 1 << 15;     // elements that make a thread worth waking
+  static constexpr int64_t kBlock = 1024;        // staged elements
   static constexpr int64_t kMinColumns = 8;
   static constexpr int64_t kRows = 64, kStagedRows = 8;
 

@@ -44,9 +44,8 @@ void softmax_row(C* out, const C* x, int64_t n, bool log) {
   const auto exp_of = [&](auto d, auto v, auto) HWY_ATTR { return hn::Exp(d, hn::Sub(v, hn::Set(d, max))); };
   if (log) {
     const C shift = static_cast<C>(std::log(sum_map<false>(out, x, x, n, pad, exp_of)));
-    for_each_vector<C>(n, [&](auto d, int64_t i) HWY_ATTR {
-      hn::StoreU(hn::Sub(hn::Sub(hn::LoadU(d, x + i), hn::Set(d, max)), hn::Set(d, shift)), d, out + i);
-    });
+    for_each_vector<C>(n,
+                       [&](auto d, int64_t i) HWY_ATTR { hn::StoreU(hn::Sub(hn::Sub(hn::LoadU(d, x + i), hn::Set(d, max)), hn::Set(d, shift)), d, out + i); });
   } else {
     const C scale = static_cast<C>(1 / sum_map<true>(out, x, x, n, pad, exp_of));
     for_each_vector<C>(n, [&](auto d, int64_t i) HWY_ATTR { hn::StoreU(hn::Mul(hn::LoadU(d, out + i), hn::Set(d, scale)), d, out + i); });
@@ -65,9 +64,8 @@ void softmax_backward_row(C* grad_x, const C* grad, const C* out, int64_t n, boo
     });
   } else {
     const C total = static_cast<C>(sum_map<false>(grad_x, grad, out, n, C(0), [](auto, auto g, auto y) HWY_ATTR { return hn::Mul(g, y); }));
-    for_each_vector<C>(n, [&](auto d, int64_t i) HWY_ATTR {
-      hn::StoreU(hn::Mul(hn::LoadU(d, out + i), hn::Sub(hn::LoadU(d, grad + i), hn::Set(d, total))), d, grad_x + i);
-    });
+    for_each_vector<C>(
+        n, [&](auto d, int64_t i) HWY_ATTR { hn::StoreU(hn::Mul(hn::LoadU(d, out + i), hn::Sub(hn::LoadU(d, grad + i), hn::Set(d, total))), d, grad_x + i); });
   }
 }
 
