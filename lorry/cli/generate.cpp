@@ -28,14 +28,12 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 /// One text as it grows.
 struct Line {
-  std::string bytes;    ///< everything but the prompt
-  std::string printed;  ///< the characters of it that are complete
+  std::string printed;  ///< what was released, without the prompt
   Utf8Stream characters;
   bool stopped = false;
 
   /// Takes a byte; returns what may be shown now. A beginning of the stop text is held back until it is known not to be one.
   std::string add(unsigned char byte, const std::string& stop) {
-    bytes.push_back(static_cast<char>(byte));
     held_ += characters.push(byte);
     if (stop.empty()) return release(held_.size());
     if (const size_t at = held_.find(stop); at != std::string::npos) {

@@ -57,7 +57,9 @@ void add_train(CLI::App& app, TrainOptions& o) {
   app.add_option("--text", o.texts, "Text files to learn, read as bytes")->type_name("FILE");
   app.add_option("--out", o.out, "Folder for checkpoints, metrics and the loss curve")->capture_default_str()->type_name("DIR");
   CLI::Option* resume = app.add_option("--resume", o.resume, "Go on with the run in DIR, with its settings")->type_name("DIR");
-  app.add_option("--checkpoint-every", o.checkpoint_every, "Save a checkpoint every N steps (default: at the end)")->check(CLI::PositiveNumber)->type_name("N");
+  app.add_option("--checkpoint-every", o.checkpoint_every, "Save a checkpoint every N steps (default: with each validation)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
 
   // What decides the numbers of a run comes from its checkpoint when it is resumed, and cannot be given again.
   const std::vector<CLI::Option*> settings = {

@@ -47,7 +47,7 @@ struct TrainOptions {
   std::vector<std::string> texts;
   std::optional<double> max_seconds;
   std::string out = "run", resume;
-  int64_t checkpoint_every = 0;  ///< 0: only at the end and when interrupted
+  int64_t checkpoint_every = 0;  ///< 0: with each validation; always at the end and when interrupted
 };
 
 struct GenerateOptions {

@@ -22,7 +22,7 @@ class TimeBudget {
  private:
   double seconds_;
   int64_t taken_ = 0, timed_ = 0;
-  double spent_ = 0;
+  double spent_ = 0, untypical_ = 0;
 };
 
 }  // namespace lorry::cli

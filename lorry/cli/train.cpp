@@ -99,20 +99,19 @@ Ending Session::run() {
   if (!trainer_.settings().steps) budget_.emplace(*max_seconds_);
   Ending ending = Ending::complete;
   while (budget_ || trainer_.steps_taken() < *trainer_.settings().steps) {
-    if (interrupt_.raised()) ending = Ending::interrupted;
-    if (!budget_ && out_of_time()) ending = Ending::out_of_time;
-    if (ending != Ending::complete) break;
-
     take_step();
     // The warm-up does not depend on the length of the run; what follows does.
     if (budget_ && (budget_->ready() || trainer_.steps_taken() == *trainer_.settings().warmup)) decide_steps();
+    if (budget_ && interrupt_.raised()) decide_steps();
     if (budget_) continue;
-    const int64_t step = trainer_.steps_taken();
+    const int64_t step = trainer_.steps_taken(), eval_every = trainer_.settings().eval_every;
     if (step == *trainer_.settings().steps) break;
-    if (step % trainer_.settings().eval_every == 0) validate(kQuickValidation);
-    if (checkpoint_every_ > 0 && step % checkpoint_every_ == 0) save();
+    if (step % eval_every == 0) validate(kQuickValidation);
+    if (step % (checkpoint_every_ > 0 ? checkpoint_every_ : eval_every) == 0) save();
+    if (out_of_time()) ending = Ending::out_of_time;
+    if (interrupt_.raised()) ending = Ending::interrupted;
+    if (ending != Ending::complete) break;
   }
-  if (budget_) decide_steps();
   if (ending != Ending::interrupted) validate(kFullValidation);
   save();
   return ending;

@@ -25,5 +25,12 @@ TEST(TimeBudget, a_time_that_is_over_ends_with_the_steps_taken) {
   EXPECT_EQ(budget.decide(15, 0), 5);
 }
 
+TEST(TimeBudget, a_run_interrupted_at_once_goes_by_the_steps_it_has) {
+  TimeBudget budget(100);
+  budget.add_step(3);
+  budget.add_step(1);
+  EXPECT_EQ(budget.decide(20, 0), 2 + 38);  // 0.95 * 80 seconds at two seconds each
+}
+
 }  // namespace
 }  // namespace lorry::cli

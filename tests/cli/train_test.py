@@ -175,6 +175,15 @@ class Interrupted(CommandTest):
             self.run_lorry("train", "--resume", out, "--threads", 1)
             self.assertEqual(self.losses(out), self.losses("whole"))
 
+    def test_a_timed_run_interrupted_at_once_can_go_on(self):
+        process = self.start("--max-seconds", 30)
+        self.wait_for_steps(1)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 1)
+        state = json.loads((self.path / "run/checkpoint/state.json").read_text())
+        self.assertGreater(state["config"]["steps"], state["step"])
+
 
 if __name__ == "__main__":
     unittest.main()
