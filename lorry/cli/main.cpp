@@ -16,6 +16,8 @@ template <class... F>
 struct Overloaded : F... {
   using F::operator()...;
 };
+template <class... F>
+Overloaded(F...) -> Overloaded<F...>;  // Clang before 17 deduces no aggregates
 
 int run(const Arguments& arguments) {
   if (arguments.common.threads) cpu::set_threads(*arguments.common.threads);

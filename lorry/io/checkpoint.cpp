@@ -23,7 +23,8 @@ Json to_json(const Settings& settings) {
   for (const auto& [name, value] : settings) {
     if (const double* number = std::get_if<double>(&value))
       require<ValueError>(std::isfinite(*number), "checkpoint: setting '{}' is not finite; got {}", printable(name), *number);
-    std::visit([&](const auto& v) { json[name] = v; }, value);
+    Json& target = json[name];
+    std::visit([&](const auto& v) { target = v; }, value);
   }
   return json;
 }

@@ -61,7 +61,7 @@ Tensor from_blob(void* data, const Dims& sizes, const Dims& strides, const Optio
     std::function<void(void*)> deleter;
     void* data;
   };
-  auto owner = std::make_unique<Owner>(std::move(deleter), data);
+  auto owner = std::unique_ptr<Owner>(new Owner{std::move(deleter), data});
   auto storage = Storage::foreign(
       options.device, data, layout.extent() * size_of(options.dtype),
       [](void* context) {
