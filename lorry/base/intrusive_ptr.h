@@ -28,7 +28,14 @@ class IntrusivePtr {
  public:
   constexpr IntrusivePtr() = default;
   constexpr IntrusivePtr(std::nullptr_t) {}
-  explicit IntrusivePtr(T* p) : p_(p) { retain(); }
+  explicit IntrusivePtr(T* p) : p_(p) {
+    // Nobody else can know an object without owners, so its first owner needs no atomic write either.
+    if (p_ && p_->owners_.load(std::memory_order_relaxed) == 0) {
+      p_->owners_.store(1, std::memory_order_relaxed);
+    } else {
+      retain();
+    }
+  }
   IntrusivePtr(const IntrusivePtr& other) : p_(other.p_) { retain(); }
   IntrusivePtr(IntrusivePtr&& other) noexcept : p_(std::exchange(other.p_, nullptr)) {}
   template <class U>
