@@ -1,5 +1,7 @@
 #include "lorry/cli/metrics.h"
 
+#include <unistd.h>
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -28,7 +30,7 @@ class Metrics : public testing::Test {
       if (step > 1) file.add(ValidationMetrics{step, 10.0 + static_cast<double>(step)});
     }
   }
-  std::filesystem::path path_ = testing::TempDir() + "lorry_metrics_test.jsonl";
+  std::filesystem::path path_ = testing::TempDir() + "lorry_metrics_test_" + std::to_string(getpid()) + ".jsonl";
 };
 
 TEST_F(Metrics, a_course_is_read_back_to_the_bit) {

@@ -1,5 +1,7 @@
 #include "lorry/cli/plot.h"
 
+#include <unistd.h>
+
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -20,7 +22,7 @@ std::string drawn(const std::string& name, bool done) {
 
 TEST(Plot, curves_become_an_svg_with_their_titles) {
   if (!can_plot()) GTEST_SKIP() << "gnuplot is not installed";
-  const std::string svg = testing::TempDir() + "it's a curve.svg";
+  const std::string svg = testing::TempDir() + std::to_string(getpid()) + " it's a curve.svg";
   const std::string text =
       drawn(svg, plot_curves(svg, "A run's loss", "step", "nats per byte", {{"train", {{1, 5.5}, {2, 4.5}}}, {"held_out", {{2, 4.75}}, true}}));
   EXPECT_NE(text.find("<svg"), std::string::npos);
@@ -30,7 +32,7 @@ TEST(Plot, curves_become_an_svg_with_their_titles) {
 
 TEST(Plot, bars_become_an_svg_with_their_names) {
   if (!can_plot()) GTEST_SKIP() << "gnuplot is not installed";
-  const std::string svg = testing::TempDir() + "bars.svg";
+  const std::string svg = testing::TempDir() + std::to_string(getpid()) + "bars.svg";
   const std::string text = drawn(svg, plot_bars(svg, "overhead", "us", {{"add_", 0.14}, {"view", 0.04}}));
   EXPECT_NE(text.find("add_"), std::string::npos);
 }
