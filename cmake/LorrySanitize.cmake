@@ -16,6 +16,9 @@ if(LORRY_SANITIZE)
   endif()
   add_compile_options(${flags})
   add_link_options(${flags})
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    add_compile_definitions(FMT_HEADER_ONLY)  # the packaged library, made by GCC, exports format_to under another name than Clang asks for
+  endif()
   if(LORRY_SANITIZE STREQUAL "thread")
     # Linked into each program, Archer is found by the OpenMP runtime without a setting in the environment.
     execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-resource-dir OUTPUT_VARIABLE resources OUTPUT_STRIP_TRAILING_WHITESPACE)
