@@ -1,5 +1,6 @@
 #include "lorry/ops/creation.h"
 
+#include "lorry/ops/array.h"
 #include "lorry/ops/door.h"
 
 namespace lorry {
@@ -13,9 +14,13 @@ Tensor allocate(const Layout& layout, const Options& options) {
 
 Tensor empty(const Dims& sizes, const Options& options) { return allocate(Layout::contiguous(sizes), options); }
 
-Tensor empty_like(const Tensor& x) { return empty_like(x, x.dtype()); }
+Tensor empty_like(const Tensor& x) {
+  require_defined(x, "empty_like", "x");
+  return empty_like(x, x.dtype());
+}
 
 Tensor empty_like(const Tensor& x, DType dtype) {
+  require_defined(x, "empty_like", "x");
   const Layout& from = x.layout();
   return allocate(from.is_dense() ? from : Layout::contiguous(from.size_list()), {dtype, x.device()});
 }

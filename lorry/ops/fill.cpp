@@ -14,9 +14,9 @@ Tensor zeros(const Dims& sizes, const Options& options) { return empty(sizes, op
 Tensor ones(const Dims& sizes, const Options& options) { return full(sizes, 1, options); }
 Tensor full(const Dims& sizes, const Scalar& value) { return full(sizes, value, {.dtype = value.dtype()}); }
 Tensor full(const Dims& sizes, const Scalar& value, const Options& options) { return empty(sizes, options).fill_(value); }
-Tensor zeros_like(const Tensor& x, std::optional<DType> dtype) { return empty_like(x, dtype.value_or(x.dtype())).zero_(); }
+Tensor zeros_like(const Tensor& x, std::optional<DType> dtype) { return (dtype ? empty_like(x, *dtype) : empty_like(x)).zero_(); }
 Tensor ones_like(const Tensor& x, std::optional<DType> dtype) { return full_like(x, 1, dtype); }
-Tensor full_like(const Tensor& x, const Scalar& value, std::optional<DType> dtype) { return empty_like(x, dtype.value_or(x.dtype())).fill_(value); }
+Tensor full_like(const Tensor& x, const Scalar& value, std::optional<DType> dtype) { return (dtype ? empty_like(x, *dtype) : empty_like(x)).fill_(value); }
 
 namespace {
 

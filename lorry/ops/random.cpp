@@ -114,9 +114,18 @@ Tensor randint(int64_t low, int64_t high, const Dims& sizes, const Options& opti
 }
 
 Tensor randint(int64_t high, const Dims& sizes, const Options& options, Generator* generator) { return randint(0, high, sizes, options, generator); }
-Tensor rand_like(const Tensor& x, Generator* generator) { return rand(x.sizes(), x.options(), generator); }
-Tensor randn_like(const Tensor& x, Generator* generator) { return randn(x.sizes(), x.options(), generator); }
-Tensor randint_like(const Tensor& x, int64_t low, int64_t high, Generator* generator) { return randint(low, high, x.sizes(), x.options(), generator); }
+Tensor rand_like(const Tensor& x, Generator* generator) {
+  require_defined(x, "rand_like", "x");
+  return rand(x.sizes(), x.options(), generator);
+}
+Tensor randn_like(const Tensor& x, Generator* generator) {
+  require_defined(x, "randn_like", "x");
+  return randn(x.sizes(), x.options(), generator);
+}
+Tensor randint_like(const Tensor& x, int64_t low, int64_t high, Generator* generator) {
+  require_defined(x, "randint_like", "x");
+  return randint(low, high, x.sizes(), x.options(), generator);
+}
 
 Tensor randperm(int64_t n, Device device, Generator* generator) {
   require<ValueError>(n >= 0, "randperm: negative count; got {}", n);

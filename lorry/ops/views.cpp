@@ -39,7 +39,10 @@ Tensor view(const Tensor& x, const Dims& sizes) {
   return resized(x, layout);
 }
 
-Tensor view_as(const Tensor& x, const Tensor& other) { return view(x, other.sizes()); }
+Tensor view_as(const Tensor& x, const Tensor& other) {
+  require_defined(other, "view_as", "other");
+  return view(x, other.sizes());
+}
 
 Tensor reshape(const Tensor& x, const Dims& sizes) {
   require_defined(x, "reshape", "x");
@@ -49,7 +52,10 @@ Tensor reshape(const Tensor& x, const Dims& sizes) {
   return resized(x.contiguous(), Layout::contiguous(wanted));
 }
 
-Tensor reshape_as(const Tensor& x, const Tensor& other) { return reshape(x, other.sizes()); }
+Tensor reshape_as(const Tensor& x, const Tensor& other) {
+  require_defined(other, "reshape_as", "other");
+  return reshape(x, other.sizes());
+}
 
 Tensor permute(const Tensor& x, const Dims& dims) {
   require_defined(x, "permute", "x");
@@ -116,12 +122,18 @@ Tensor expand(const Tensor& x, const Dims& sizes) {
   return door::view(Op::expand, x, layout, x.storage_offset());
 }
 
-Tensor expand_as(const Tensor& x, const Tensor& other) { return expand(x, other.sizes()); }
+Tensor expand_as(const Tensor& x, const Tensor& other) {
+  require_defined(other, "expand_as", "other");
+  return expand(x, other.sizes());
+}
 Tensor broadcast_to(const Tensor& x, const Dims& sizes) { return expand(x, sizes); }
 
 std::vector<Tensor> broadcast_tensors(const std::vector<Tensor>& tensors) {
   Dims common;
-  for (const Tensor& x : tensors) common = broadcast(common, x.sizes(), "broadcast_tensors");
+  for (const Tensor& x : tensors) {
+    require_defined(x, "broadcast_tensors", "a tensor");
+    common = broadcast(common, x.sizes(), "broadcast_tensors");
+  }
   std::vector<Tensor> out;
   for (const Tensor& x : tensors) out.push_back(expand(x, common));
   return out;

@@ -146,6 +146,10 @@ TEST_P(PointwiseGradients, of_gradients_agree_with_central_differences) {
 
 TEST_P(PointwiseInPlaceGradients, agree_with_central_differences) { EXPECT_TRUE(gradcheck(in_place_of(op()), leaves(op(), {{3, 4}, {4}, {3, 1}}))); }
 
+TEST_P(PointwiseInPlaceGradients, of_gradients_agree_with_central_differences) {
+  EXPECT_TRUE(gradgradcheck(in_place_of(op()), leaves(op(), {{2, 3}, {3}, {2, 1}}), {.relative = 1e-4, .absolute = 1e-6}));
+}
+
 template <class Predicate>
 auto differentiable_rows(Predicate&& predicate) {
   std::vector<int> chosen;

@@ -1,0 +1,85 @@
+// Matrix products, attention and embedding.
+
+#include "tests/ops/operator_samples.h"
+
+namespace lorry::test {
+namespace {
+
+using T = const Tensors&;
+
+const Sample kSamples[] = {
+    {.op = Op::matmul,
+     .inputs = {value({3, 4}), value({4, 2})},
+     .call = [](T t) -> Tensors { return {matmul(t[0], t[1])}; },
+     .out = [](T out, T t) { matmul_out(out[0], t[0], t[1]); },
+     .accepts = number,
+     .leading = 1},
+    {.op = Op::matmul,
+     .inputs = {value({3, 4}), value({4})},
+     .call = [](T t) -> Tensors { return {mv(t[0], t[1])}; },
+     .out = [](T out, T t) { mv_out(out[0], t[0], t[1]); },
+     .accepts = number,
+     .leading = 1},
+    {.op = Op::matmul,
+     .inputs = {value({4}), value({4})},
+     .call = [](T t) -> Tensors { return {dot(t[0], t[1])}; },
+     .out = [](T out, T t) { dot_out(out[0], t[0], t[1]); },
+     .accepts = number,
+     .leading = 3},
+    {.op = Op::matmul,
+     .inputs = {value({2, 3, 4}), value({2, 4, 2})},
+     .call = [](T t) -> Tensors { return {bmm(t[0], t[1])}; },
+     .out = [](T out, T t) { bmm_out(out[0], t[0], t[1]); },
+     .accepts = number,
+     .leading = 3},
+    {.op = Op::addmm,
+     .inputs = {value({3, 2}), value({3, 4}), value({4, 2})},
+     .call = [](T t) -> Tensors { return {addmm(t[0], t[1], t[2], 2, 3)}; },
+     .in_place = [](T t) { t[0].addmm_(t[1], t[2], 2, 3); },
+     .out = [](T out, T t) { addmm_out(out[0], t[0], t[1], t[2], 2, 3); },
+     .accepts = number,
+     .leading = 3},
+    {.op = Op::baddbmm,
+     .inputs = {value({2, 3, 2}), value({2, 3, 4}), value({2, 4, 2})},
+     .call = [](T t) -> Tensors { return {baddbmm(t[0], t[1], t[2], 2, 3)}; },
+     .in_place = [](T t) { t[0].baddbmm_(t[1], t[2], 2, 3); },
+     .out = [](T out, T t) { baddbmm_out(out[0], t[0], t[1], t[2], 2, 3); },
+     .accepts = number,
+     .leading = 7},
+    {.op = Op::linear,
+     .inputs = {value({3, 4}), value({2, 4}), optional({2})},
+     .call = [](T t) -> Tensors { return {linear(t[0], t[1], t[2])}; },
+     .accepts = number,
+     .leading = 1},
+    {.op = Op::attention,
+     .inputs = {value({1, 2, 3, 4}), value({1, 2, 5, 4}), value({1, 2, 5, 4}), optional({3, 5})},
+     .call = [](T t) -> Tensors { return {scaled_dot_product_attention(t[0], t[1], t[2], t[3])}; },
+     .accepts = floating,
+     .leading = 7},
+    {.op = Op::attention,
+     .inputs = {value({1, 2, 4, 2}), value({1, 2, 4, 2}), value({1, 2, 4, 2})},
+     .call = [](T t) -> Tensors { return {scaled_dot_product_attention(t[0], t[1], t[2], {}, {.causal = true})}; },
+     .accepts = floating,
+     .leading = 7},
+    {.op = Op::packed_attention,
+     .inputs = {value({2, 3, 12})},
+     .call = [](T t) -> Tensors { return {packed_attention(t[0], 2, {.causal = true})}; },
+     .accepts = floating,
+     .leading = 1},
+    {.op = Op::embedding,
+     .inputs = {position({2, 3}, {0, 4, 2, 2, 1, 0}), value({5, 4})},
+     .call = [](T t) -> Tensors { return {embedding(t[0], t[1])}; },
+     .leading = 1},
+    {.op = Op::embedding_backward,
+     .inputs = {value({2, 3, 4}), position({2, 3}, {0, 4, 2, 2, 1, 0})},
+     .call = [](T t) -> Tensors { return {embedding_backward(t[0], t[1], 5, 1)}; },
+     .accepts = floating,
+     .leading = 3,
+     .internal = true},
+};
+
+}  // namespace
+
+std::span<const Sample> product_samples() { return kSamples; }
+
+}  // namespace lorry::test
