@@ -1,6 +1,7 @@
 #include "lorry/cli/run_settings.h"
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <sstream>
 
@@ -22,6 +23,15 @@ constexpr Recipe kRecipes[] = {
 };
 constexpr int64_t kLongestWarmup = 100;
 constexpr int64_t kBytes = 256;
+
+/// A seed is kept as text. The file may have been damaged.
+uint64_t parse_seed(const std::string& text) {
+  uint64_t seed = 0;
+  const char* end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, seed);
+  require<FormatError>(error == std::errc() && at == end, "checkpoint: setting 'seed' is '{}'; expected a whole number from 0 to 2^64 - 1", text);
+  return seed;
+}
 
 }  // namespace
 
@@ -93,7 +103,7 @@ TrainSettings from_config(const io::Settings& config, std::vector<std::string>& 
   s.optimizer = io::setting<std::string>(config, "optimizer");
   s.execution = io::setting<std::string>(config, "execution");
   s.eval_every = io::setting<int64_t>(config, "eval_every");
-  s.seed = std::stoull(io::setting<std::string>(config, "seed"));
+  s.seed = parse_seed(io::setting<std::string>(config, "seed"));
   require<FormatError>(*s.steps > 0 && s.batch > 0 && s.context > 0 && *s.warmup >= 0 && s.eval_every > 0,
                        "checkpoint: settings are out of range; got steps {}, batch {}, context {}, warmup {}, eval_every {}", *s.steps, s.batch, s.context,
                        *s.warmup, s.eval_every);
