@@ -113,7 +113,7 @@ int run_generate(const GenerateOptions& options, const CommonOptions& common) {
   require<ValueError>(!options.prompt.empty(), "generate: the prompt is empty; expected at least one byte to go on from");
   // A run's folder or the checkpoint in it.
   const RunFolder run{options.checkpoint};
-  Writer writer(std::filesystem::exists(run.checkpoint()) ? run.checkpoint() : run.folder, options.prompt, options.batch);
+  Writer writer(run.has_checkpoint() ? run.checkpoint() : run.folder, options.prompt, options.batch);
   const Sampling sampling{options.temperature, options.top_k, options.top_p};
   const bool streams = options.batch == 1;
 

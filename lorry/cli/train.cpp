@@ -44,12 +44,15 @@ class Session {
 
   Ending run();
   const Course& course() const { return metrics_.course(); }
+  /// True when the loss on the held-out text is known for where the run stands.
+  bool validated() const { return !course().validations.empty() && course().validations.back().step == trainer_.steps_taken(); }
   void say(std::string_view line) { progress_.say(line); }
 
  private:
   void take_step();
   void decide_steps();
-  void validate(int64_t batches);
+  /// Measures the loss on the held-out text; unless it is `patient`, a signal cuts it short and nothing is recorded.
+  void validate(int64_t batches, bool patient = false);
   void save() { io::save_checkpoint(folder_.checkpoint(), trainer_.checkpoint()); }
   bool out_of_time() const { return max_seconds_ && seconds_since(start_) > *max_seconds_ - reserve_; }
 
@@ -81,7 +84,7 @@ void Session::take_step() {
 void Session::decide_steps() {
   // What is kept for the end: one validation over all held-out text, judged by a quick one, and a checkpoint.
   const auto begin = Clock::now();
-  validate(kQuickValidation);
+  validate(kQuickValidation, /*patient=*/true);
   const double quick = seconds_since(begin), batches = static_cast<double>(std::min(trainer_.validation_batches(), kFullValidation));
   reserve_ = kEnding + quick * std::max(1.0, batches / kQuickValidation);
   trainer_.set_steps(budget_->decide(seconds_since(start_), reserve_ + kValidationsInARun * quick));
@@ -89,15 +92,19 @@ void Session::decide_steps() {
   budget_.reset();
 }
 
-void Session::validate(int64_t batches) {
-  const double loss = trainer_.validate(batches);
-  metrics_.add(ValidationMetrics{trainer_.steps_taken(), loss});
-  progress_.say(fmt::format("step {}: validation loss {:.4f} nats per byte", trainer_.steps_taken(), loss));
+void Session::validate(int64_t batches, bool patient) {
+  const std::optional<double> loss = trainer_.validate(batches, [&] { return !patient && interrupt_.raised(); });
+  if (!loss) return;
+  metrics_.add(ValidationMetrics{trainer_.steps_taken(), *loss});
+  progress_.say(fmt::format("step {}: validation loss {:.4f} nats per byte", trainer_.steps_taken(), *loss));
 }
 
 Ending Session::run() {
   if (!trainer_.settings().steps) budget_.emplace(*max_seconds_);
   Ending ending = Ending::complete;
+  // A run that was interrupted while it validated makes up for it.
+  const int64_t begun = trainer_.steps_taken();
+  if (!budget_ && begun > 0 && begun < *trainer_.settings().steps && begun % trainer_.settings().eval_every == 0 && !validated()) validate(kQuickValidation);
   while (budget_ || trainer_.steps_taken() < *trainer_.settings().steps) {
     take_step();
     // The warm-up does not depend on the length of the run; what follows does.
@@ -112,7 +119,10 @@ Ending Session::run() {
     if (interrupt_.raised()) ending = Ending::interrupted;
     if (ending != Ending::complete) break;
   }
-  if (ending != Ending::interrupted) validate(kFullValidation);
+  if (ending != Ending::interrupted) {
+    validate(kFullValidation);
+    if (!validated()) ending = Ending::interrupted;
+  }
   save();
   return ending;
 }
@@ -152,8 +162,8 @@ int run_train(const TrainOptions& options, const CommonOptions& common) {
   if (resumed) {
     trainer = std::make_unique<Trainer>(io::load_checkpoint(folder.checkpoint()), options.texts);
   } else {
-    require<ValueError>(!std::filesystem::exists(folder.checkpoint()),
-                        "train: '{0}' holds a run already; go on with it by --resume {0}, or choose another --out", folder.folder.string());
+    require<ValueError>(!folder.has_checkpoint(), "train: '{0}' holds a run already; go on with it by --resume {0}, or choose another --out",
+                        folder.folder.string());
     TrainSettings settings = options.settings;
     complete(settings, options.max_seconds.has_value());
     trainer = std::make_unique<Trainer>(settings, options.texts);
@@ -163,7 +173,7 @@ int run_train(const TrainOptions& options, const CommonOptions& common) {
   }
 
   Session session(*trainer, folder, options, common.quiet);
-  if (resumed && trainer->steps_taken() >= *trainer->settings().steps) {
+  if (resumed && trainer->steps_taken() >= *trainer->settings().steps && session.validated()) {
     session.say(fmt::format("{} has taken all of its {} steps", folder.folder.string(), trainer->steps_taken()));
     report(*trainer, folder, session.course(), common.json);
     return 0;

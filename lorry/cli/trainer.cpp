@@ -128,13 +128,14 @@ StepMetrics Trainer::step() {
   return {run.steps_taken, loss.item<double>(), lr, norm.item<double>(), 0};
 }
 
-double Trainer::validate(int64_t batches) {
+std::optional<double> Trainer::validate(int64_t batches, const std::function<bool()>& stop) {
   const NoGrad no_grad;
   const int64_t all = validation_batches();
   batches = std::min(batches, all);
   double sum = 0;
   int64_t tokens = 0;
   for (int64_t i = 0; i < batches; ++i) {
+    if (stop()) return std::nullopt;
     const io::Batch batch = run_->corpus.validation_batch(i * all / batches, run_->settings.batch);
     sum += run_->model->loss(batch.x, batch.y).item<double>() * static_cast<double>(batch.y.numel());
     tokens += batch.y.numel();

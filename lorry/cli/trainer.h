@@ -3,7 +3,9 @@
 // One training run without its command line: model, optimizer, schedule and text, advanced a step at a time. Everything that
 // decides the next step is in checkpoint(), so a run resumed from one takes exactly the steps that it would have taken.
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,8 +33,9 @@ class Trainer {
 
   /// One step. The loss is that before the update. `seconds` is left 0.
   StepMetrics step();
-  /// The mean loss over `batches` batches spread evenly over the held-out text, or over all of it when it has fewer.
-  double validate(int64_t batches);
+  /// The mean loss over `batches` batches spread evenly over the held-out text, or over all of it when it has fewer. Asks `stop`
+  /// before each batch, and gives nothing once it says so.
+  std::optional<double> validate(int64_t batches, const std::function<bool()>& stop);
   int64_t validation_batches() const;
 
   io::Checkpoint checkpoint() const;

@@ -91,6 +91,16 @@ class BadInput(CommandTest):
         self.refused("train", "--text", self.text, "--out", "run", *small(), "--steps", 3, says=("run", "--resume"))
         self.assertEqual(self.checkpoint_bytes(), before)
 
+    def test_a_run_whose_checkpoint_a_crash_set_aside_is_not_started_over(self):
+        self.train("--steps", 3)
+        whole = self.checkpoint_bytes()
+        aside = self.path / "run/.checkpoint.previous"
+        (self.path / "run/checkpoint").rename(aside)
+        self.refused("train", "--text", self.text, "--out", "run", *small(), "--steps", 3, says=("run", "--resume"))
+        self.assertEqual({p.name: p.read_bytes() for p in aside.iterdir()}, whole)
+        self.run_lorry("generate", "--checkpoint", "run", "--tokens", 3)
+        self.run_lorry("train", "--resume", "run", "--threads", 1)
+
     def test_a_loss_that_explodes_stops_the_run(self):
         self.refused("train", "--text", self.text, "--out", "run", *small(), "--steps", 200, "--optimizer", "sgd", "--lr", "1e30", "--clip", 0, says=("loss", "--lr"))
 
@@ -138,6 +148,9 @@ class BadCheckpoint(CommandTest):
         for bad in ("", "{", "[]", good.replace('"step": 4', '"step": -4'), good.replace('"nano"', '"mega"'), good.replace('"batch"', '"bath"')):
             state.write_text(bad)
             self.refused_resume()
+        for seed in ("", "many", "-1", "1x", "99999999999999999999"):
+            state.write_text(good.replace('"seed": "0"', f'"seed": "{seed}"'))
+            self.refused_resume("seed", f"'{seed}'")
 
     def test_a_checkpoint_of_another_shape_is_refused(self):
         self.train("--steps", 1, context=24, out="other")
@@ -150,8 +163,8 @@ class BadCheckpoint(CommandTest):
 
 
 class Interrupted(CommandTest):
-    def start(self, *arguments, out="run"):
-        process = subprocess.Popen([LORRY, "train", "--text", self.text, "--out", out, *small(), *map(str, arguments)], cwd=self.path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    def start(self, *arguments, out="run", size=small()):
+        process = subprocess.Popen([LORRY, "train", "--text", self.text, "--out", out, *size, *map(str, arguments)], cwd=self.path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
         self.addCleanup(process.stderr.close)
         self.addCleanup(process.kill)
         return process
@@ -174,6 +187,20 @@ class Interrupted(CommandTest):
             self.assertLess(json.loads((self.path / out / "checkpoint/state.json").read_text())["step"], 400)
             self.run_lorry("train", "--resume", out, "--threads", 1)
             self.assertEqual(self.losses(out), self.losses("whole"))
+
+    def test_a_signal_is_heard_while_validating(self):
+        self.text.write_text(self.text.read_text() * 200)  # a held-out tenth that takes a while
+        size = ("--preset", "nano", "--batch", "16", "--context", "64", "--threads", "1")
+        self.run_lorry("train", "--text", self.text, "--out", "whole", *size, "--steps", 3)
+        process = self.start("--steps", 3, size=size)
+        self.wait_for_steps(5)  # three steps and the two quick validations between them: now all of the held-out text is read
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 1, err)
+        self.assertIn("interrupted after step 3 of 3", err.decode())
+        self.assertEqual(len(self.losses()), 5, "a loss over a part of the text is not recorded")
+        self.run_lorry("train", "--resume", "run", "--threads", 1)
+        self.assertEqual(self.losses(), self.losses("whole"))
 
     def test_a_timed_run_interrupted_at_once_can_go_on(self):
         process = self.start("--max-seconds", 30)
