@@ -34,6 +34,11 @@ std::string check_execution(const std::string& name) {
   return "unknown execution '" + name + "'; expected automatic, loop or fused";
 }
 
+/// Refuses the flag of something that this build does not have. It is known, so that nobody takes the refusal for a misspelling.
+void add_absent(CLI::App& app, const std::string& name, const std::string& instead) {
+  app.add_flag_callback(name, [name, instead] { throw CLI::ValidationError(name, "is not part of this build; " + instead); })->group("");
+}
+
 void add_common(CLI::App& app, CommonOptions& o) {
   app.add_option("--json", o.json, "Also write the figures to FILE as JSON")->type_name("FILE");
   add_parsed(
@@ -93,6 +98,7 @@ void add_train(CLI::App& app, TrainOptions& o) {
           ->check(CLI::PositiveNumber)
           ->type_name("N"),
   };
+  for (const char* name : {"--compile", "--replay"}) add_absent(app, name, "expected no such flag: every step runs operator by operator");
   app.callback([&app, &s, resume, settings] {
     if (resume->count() == 0 && app.count("--text") == 0) throw CLI::RequiredError("--text");
     if (app.count("--steps") && app.count("--max-seconds")) throw CLI::ExcludesError("--steps", "--max-seconds");

@@ -53,6 +53,19 @@ TEST(Options, the_values_of_train_arrive) {
   EXPECT_EQ(train.out, "there");
 }
 
+TEST(Options, what_this_build_lacks_is_refused_by_name) {
+  const std::vector<std::vector<const char*>> lines = {{"--compile"}, {"--replay"}, {"--execution", "foreach"}, {"--execution", "compiled"}};
+  for (std::vector<const char*> flags : lines) {
+    flags.insert(flags.begin(), {"lorry", "train", "--text", "a"});
+    testing::internal::CaptureStderr();
+    const auto result = parse(static_cast<int>(flags.size()), flags.data());
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(std::get<int>(result), 2);
+    EXPECT_NE(said.find(flags[4]), std::string::npos) << said;
+    EXPECT_NE(said.find("is not part of this build"), std::string::npos) << said;
+  }
+}
+
 TEST(Options, wrong_usage_is_status_2) {
   EXPECT_EQ(status_of({}), 2);
   EXPECT_EQ(status_of({"frobnicate"}), 2);
