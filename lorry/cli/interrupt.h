@@ -2,9 +2,15 @@
 
 // Ctrl-C and SIGTERM ask a long command to stop where it can be resumed. A second one ends it at once.
 
+#include <signal.h>
+
+#include <cstddef>
+#include <memory>
+
 namespace lorry::cli {
 
-/// While it lives, the first SIGINT or SIGTERM only raises the flag; the handlers of before come back at the end.
+/// While it lives, the first SIGINT or SIGTERM only raises the flag; the handlers of before come back at the end. Made on the main
+/// thread, to which the system sends the signals of a process.
 class Interrupt {
  public:
   Interrupt();
@@ -14,6 +20,10 @@ class Interrupt {
 
   /// True once a signal has arrived.
   bool raised() const;
+
+ private:
+  std::unique_ptr<std::byte[]> stack_;  ///< of the handlers
+  stack_t stack_before_{};
 };
 
 }  // namespace lorry::cli
