@@ -4,8 +4,9 @@
 // tests of the table walk its rows, and fail where one has no sample: no operator comes without them.
 //
 // An operand has the same values in f64 as in the dtype under test, so the result in f64 is the oracle of all dtypes, layouts and
-// forms. What f64 itself should give is the business of each family's own test.
+// forms. What f64 itself should give, plain loops say for the first sample of each row; each family's own test says more.
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -75,6 +76,10 @@ Tensors in_f64(const Tensors& inputs);
 /// The sample with a first size of 0 where that may be, or with operands of `rank` dimensions of size 2.
 Sample without_rows(const Sample& sample);
 Sample with_rank(const Sample& sample, int rank);
+
+/// The elements of the first result of the first sample of a row, computed without operators from f64 operands; none when that is
+/// not known for the row.
+std::optional<std::vector<double>> oracle(const Sample& first, const Tensors& inputs);
 
 /// A generator at the beginning of a fixed sequence.
 Generator& fresh_generator();

@@ -68,6 +68,19 @@ class OperatorsOfAnyRank : public Operators {};
 
 TEST_P(Operators, have_samples) { EXPECT_FALSE(samples_of(op()).empty()) << "a new row needs a sample in one of tests/ops/*_samples.cpp"; }
 
+TEST_P(OperatorsOfUsers, give_in_f64_what_plain_loops_give) {
+  ASSERT_FALSE(samples_of(op()).empty());
+  const Sample& first = *samples_of(op())[0];
+  const Tensors inputs = make_inputs(first, kF64);
+  if (first.holds != nullptr) {
+    EXPECT_TRUE(first.holds(elements(first.call(inputs)[0])));
+    return;
+  }
+  const std::optional<std::vector<double>> want = oracle(first, inputs);
+  ASSERT_TRUE(want.has_value()) << "a new row needs an oracle in tests/ops/operator_oracles.cpp";
+  EXPECT_TRUE(near(first.call(inputs)[0], *want, 1e-13));
+}
+
 TEST_P(Operators, give_in_every_dtype_what_f64_gives) {
   for_each_case([](const Sample& sample, DType dtype) {
     const Tensors inputs = make_inputs(sample, dtype), got = sample.call(inputs);
