@@ -24,30 +24,61 @@ OVERHEAD = (
 NANO_STEP = "nano step, batch 16 x 128"
 
 
-def medians(name):
-    """{case: median in microseconds} of a report, and the report itself."""
-    report = json.loads((RESULTS / name).read_text())
-    return {row["case"]: row["median_us"] for row in report["results"]}, report
+# What a newcomer meets, from limits.json: key, how the README names it, its unit and the most that it may be.
+LIMITS = (
+    ("info_ms", "start of `lorry info`", "{:.0f} ms", 50),
+    ("command_mb", "size of the command", "{:.1f} MB", 30),
+    ("build_minutes", "clean build, 2 cores", "{:.1f} min", 6),
+    ("test_minutes", "`make test`, 2 cores", "{:.1f} min", 15),
+    ("demo_validation_loss", "validation loss of `make demo`", "{:.2f} nats per byte", 2.3),
+)
+
+
+def report_of(name):
+    """A report of bench/results, or None when it was not made: who measures without PyTorch has none of the peers'."""
+    path = RESULTS / name
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def medians(report):
+    """{case: median in microseconds} of a report."""
+    return {row["case"]: row["median_us"] for row in report["results"]}
+
+
+def speeds(report):
+    """The table of what Lorry and its peers take; a peer that was not measured has no cell."""
+    lorry = medians(report)
+    peer, train = report_of("overhead_libtorch.json"), report_of("train_torch.json")
+    libtorch = medians(peer) if peer else {}
+    rows = [(title, f"{lorry[case]:.3f} us", lorry[case], libtorch.get(case), "{:.3f} us") for title, case in OVERHEAD if case in lorry]
+    if NANO_STEP in lorry:
+        step = lorry[NANO_STEP] / 1e3
+        rows.append(("training step of the nano GPT, f32, batch 16 x 128", f"{step:.1f} ms", step, train and train["ms_per_step"],
+                     "{:.1f} ms (Python, eager, fused AdamW)"))
+    if not peer and not train:
+        return ["| | Lorry |", "|---|---|"] + [f"| {title} | {ours} |" for title, ours, *_ in rows]
+    lines = [f"| | Lorry | {peer['results'][0]['implementation'] if peer else 'PyTorch'} | |", "|---|---|---|---|"]
+    for title, shown, ours, theirs, form in rows:
+        cells = f"{form.format(theirs)} | {theirs / ours:.2f} x" if theirs else "|"
+        lines.append(f"| {title} | {shown} | {cells} |")
+    return lines
+
+
+def limits(measured):
+    rows = [(title, form, measured[key], most) for key, title, form, most in LIMITS if key in measured]
+    if not rows:
+        return []
+    lines = ["", "| | measured | at most |", "|---|---|---|"]
+    return lines + [f"| {title} | {form.format(value)} | {form.format(most).replace('.0 ', ' ')} |" for title, form, value, most in rows]
 
 
 def numbers():
-    if not (RESULTS / "lorry.json").exists():
+    report = report_of("lorry.json")
+    if report is None:
         return "Not measured yet; `make bench` measures this machine."
-    lorry, report = medians("lorry.json")
-    libtorch, peer = medians("overhead_libtorch.json")
-    train = json.loads((RESULTS / "train_torch.json").read_text())
     machine = report["machine"]
-    lines = [
-        f"Measured on {machine['cpu']}, {machine['threads']} threads, {machine['system'].split(',')[0]}; the files are in [bench/results](bench/results).",
-        "",
-        f"| | Lorry | {peer['results'][0]['implementation']} | |",
-        "|---|---|---|---|",
-    ]
-    for title, case in OVERHEAD:
-        lines.append(f"| {title} | {lorry[case]:.3f} us | {libtorch[case]:.3f} us | {libtorch[case] / lorry[case]:.1f} x |")
-    ours, theirs = lorry[NANO_STEP] / 1e3, train["ms_per_step"]
-    lines.append(f"| training step of the nano GPT, f32, batch 16 x 128 | {ours:.1f} ms | {theirs:.1f} ms (Python, eager, fused AdamW) | {theirs / ours:.2f} x |")
-    return "\n".join(lines)
+    lines = [f"Measured on {machine['cpu']}, {machine['threads']} threads, {machine['system'].split(',')[0]}; the files are in [bench/results](bench/results).", ""]
+    return "\n".join(lines + speeds(report) + limits((report_of("limits.json") or {}).get("limits", {})))
 
 
 def example():

@@ -39,14 +39,48 @@ class UpdateReadme(unittest.TestCase):
         example.write_text(example.read_text() + "// changed\n")
         self.assert_noticed_and_mended()
 
+    CASES = ("add_ 64", "add 64", "view 64 as 8x8", "empty 64", "nano step, batch 16 x 128")
+
+    def write_report(self, name):
+        rows = [{"case": case, "median_us": 0.125, "implementation": "a peer"} for case in self.CASES]
+        (self.results / name).write_text(json.dumps({"machine": {"cpu": "a processor", "threads": 2, "system": "a system, a kernel"}, "results": rows}))
+
+    def readme(self):
+        return (self.root / "README.md").read_text()
+
+    def clear_results(self):
+        for report in self.results.glob("*.json"):
+            report.unlink()
+
     def test_a_changed_result_is_noticed_and_mended(self):
-        rows = [{"case": case, "median_us": 0.125, "implementation": "a peer"} for case in ("add_ 64", "add 64", "view 64 as 8x8", "empty 64", "nano step, batch 16 x 128")]
-        report = {"machine": {"cpu": "a processor", "threads": 2, "system": "a system, a kernel"}, "results": rows}
         for name in ("lorry.json", "overhead_libtorch.json"):
-            (self.results / name).write_text(json.dumps(report))
+            self.write_report(name)
         (self.results / "train_torch.json").write_text(json.dumps({"ms_per_step": 777.7}))
         self.assert_noticed_and_mended()
-        self.assertIn("777.7 ms", (self.root / "README.md").read_text())
+        self.assertIn("777.7 ms", self.readme())
+
+    def test_a_peer_that_was_not_measured_has_no_column(self):
+        self.clear_results()
+        self.write_report("lorry.json")
+        self.assert_noticed_and_mended()
+        self.assertIn("| | Lorry |\n", self.readme())
+        self.assertIn("| `empty({64})` | 0.125 us |\n", self.readme())
+
+    def test_one_peer_of_two_has_its_rows(self):
+        self.clear_results()
+        self.write_report("lorry.json")
+        self.write_report("overhead_libtorch.json")
+        self.assert_noticed_and_mended()
+        self.assertIn("| `empty({64})` | 0.125 us | 0.125 us | 1.00 x |\n", self.readme())
+        self.assertIn("| 0.0 ms | | |\n", self.readme())
+
+    def test_limits_are_shown_with_what_they_may_be(self):
+        self.clear_results()
+        self.write_report("lorry.json")
+        (self.results / "limits.json").write_text(json.dumps({"limits": {"info_ms": 12.3, "command_mb": 4.56}}))
+        self.assert_noticed_and_mended()
+        self.assertIn("| start of `lorry info` | 12 ms | 50 ms |\n| size of the command | 4.6 MB | 30 MB |\n", self.readme())
+        self.assertNotIn("clean build", self.readme())
 
 
 if __name__ == "__main__":
