@@ -13,19 +13,29 @@
 namespace lorry::cli {
 namespace {
 
+double gb_per_s(const BenchRow& row) { return static_cast<double>(*row.bytes) / row.time.median_us / 1e3; }
+double tflop_per_s(const BenchRow& row) { return *row.flops / row.time.median_us / 1e6; }
+
 nlohmann::ordered_json to_json(const BenchRow& row) {
   nlohmann::ordered_json json = {{"suite", row.suite},        {"case", row.name},         {"implementation", "lorry"},
                                  {"device", "cpu"},           {"dtype", row.dtype},       {"median_us", row.time.median_us},
                                  {"min_us", row.time.min_us}, {"p90_us", row.time.p90_us}};
+  if (row.bytes) {
+    json["bytes"] = *row.bytes;
+    json["gb_per_s"] = gb_per_s(row);
+  }
+  if (row.flops) {
+    json["flops"] = *row.flops;
+    json["tflop_per_s"] = tflop_per_s(row);
+  }
   if (row.tokens_per_s) json["tokens_per_s"] = *row.tokens_per_s;
-  if (row.tflop_per_s) json["tflop_per_s"] = *row.tflop_per_s;
   return json;
 }
 
 void print(const BenchRow& row) {
   fmt::print("{:<9} {:<28} {:>11.3f} us   (least {:.3f}, p90 {:.3f})", row.suite, row.name, row.time.median_us, row.time.min_us, row.time.p90_us);
   if (row.tokens_per_s) fmt::print("   {:.1f} k tokens/s", *row.tokens_per_s / 1e3);
-  if (row.tflop_per_s) fmt::print("   {:.3f} TFLOP/s", *row.tflop_per_s);
+  if (row.flops) fmt::print("   {:.3f} TFLOP/s", tflop_per_s(row));
   fmt::print("\n");
 }
 

@@ -16,7 +16,9 @@ struct BenchRow {
   std::string suite, name;
   Timing time;
   std::string dtype = "f32";
-  std::optional<double> tokens_per_s = {}, tflop_per_s = {};
+  std::optional<int64_t> bytes = {};  ///< read and written by a call
+  std::optional<double> flops = {};   ///< of a call
+  std::optional<double> tokens_per_s = {};
 };
 
 /// True for the cases to run.

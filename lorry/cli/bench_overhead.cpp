@@ -9,13 +9,16 @@ std::vector<BenchRow> bench_overhead(const Filter& wanted) {
   const ModeScope no_grad(0, kGradMode);
   const Tensor x = ones({64}), y = ones({64});
   std::vector<BenchRow> rows;
-  const auto add = [&](const char* name, auto&& call) {
-    if (wanted(name)) rows.push_back({"overhead", name, measure(call)});
+  const auto add = [&](const char* name, auto&& call, std::optional<int64_t> bytes = {}) {
+    if (wanted(name)) rows.push_back({.suite = "overhead", .name = name, .time = measure(call), .bytes = bytes});
   };
+  const int64_t three_operands = 3 * x.numel() * size_of(x.dtype());
   add("empty 64", [&] { keep(empty({64})); });
   add("view 64 as 8x8", [&] { keep(x.view({8, 8})); });
-  add("add 64", [&] { keep(x.add(y)); });
-  add("add_ 64", [&] { x.add_(y); });
+  add(
+      "add 64", [&] { keep(x.add(y)); }, three_operands);
+  add(
+      "add_ 64", [&] { x.add_(y); }, three_operands);
   return rows;
 }
 

@@ -37,6 +37,15 @@ class RandomText {
   std::filesystem::path path_;
 };
 
+/// Multiplications and additions of a step, counted as is usual (Chowdhery et al. 2022, appendix B): each parameter meets each
+/// token in one multiply-add forward and two backward; so does, in attention, each channel each of the earlier positions, once for the
+/// scores and once for the values. The causal mask is not deducted.
+double flops_per_step(const Trainer& trainer) {
+  const nn::GPTConfig model = model_config(trainer.settings());
+  const double attention = 12.0 * static_cast<double>(model.layers * model.width * model.context);
+  return static_cast<double>(trainer.tokens_per_step()) * (6.0 * static_cast<double>(trainer.parameters()) + attention);
+}
+
 }  // namespace
 
 std::vector<BenchRow> bench_train(const Filter& wanted) {
@@ -47,6 +56,7 @@ std::vector<BenchRow> bench_train(const Filter& wanted) {
   const RandomText text;
   Trainer trainer(settings, {text.path()});
   BenchRow row{"train", kCase, measure([&] { trainer.step(); }, {.warmup_s = 1.0, .total_s = 10.0, .least_samples = 20})};
+  row.flops = flops_per_step(trainer);
   row.tokens_per_s = 1e6 * static_cast<double>(trainer.tokens_per_step()) / row.time.median_us;
   return {row};
 }
