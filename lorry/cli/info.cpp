@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include <cstring>
+#include <ctime>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -27,6 +28,16 @@ void print(const nlohmann::ordered_json& facts) {
     for (const auto& [key, entry] : value.items()) line += fmt::format("{}{} {}", line.empty() ? "" : ", ", key, text_of(entry));
     fmt::print("{:<12} {}\n", name, line);
   }
+}
+
+/// The time of day, as ISO 8601 in UTC: a saved measurement says how old it is.
+std::string now() {
+  const std::time_t seconds = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  char text[sizeof "2000-01-01T00:00:00Z"];
+  std::strftime(text, sizeof text, "%FT%TZ", &utc);
+  return text;
 }
 
 /// Bytes read and written a second by a copy far larger than the caches, every thread at work.
@@ -64,6 +75,7 @@ int run_info(const InfoOptions& options, const CommonOptions& common) {
     nlohmann::ordered_json ceilings = {{"copy_gb_per_s", copy_gb_per_s()}, {"team_launch_us", team_launch_us()}};
     for (const DType dtype : {kF32, kBF16, kF64}) ceilings[fmt::format("matmul_{}_gflop_per_s", dtype)] = matmul_gflop_per_s(dtype);
     for (const auto& [name, value] : ceilings.items()) fmt::print("{:<28} {:.4g}\n", name, value.get<double>());
+    ceilings["measured"] = now();
     facts["ceilings"] = ceilings;
   }
   write_json(common.json, facts);

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "lorry/cli/build_facts.h"
+#include "lorry/cli/plot.h"
 #include "lorry/device/cpu/team.h"
 
 namespace lorry::cli {
@@ -53,6 +54,7 @@ nlohmann::ordered_json describe_machine() {
           {"simd", simd()},
           {"memory_gib", std::round(memory * 10) / 10},
           {"libraries", {{"openmp", kOpenMp}, {"highway", kHighway}, {"onednn", kOneDnn}, {"fmt", kFmt}}},
+          {"programs", {{"gnuplot", can_plot() ? "found" : "not found"}}},
           {"cuda", *kNvcc ? fmt::format("toolkit found ({}), not used: this version computes on the CPU", kNvcc) : "toolkit not found; not needed"}};
 }
 

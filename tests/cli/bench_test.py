@@ -1,0 +1,33 @@
+"""`lorry bench` and `lorry info` from the outside: the figures that they write."""
+import json
+import unittest
+
+from support import CommandTest
+
+
+class Figures(CommandTest):
+    def figures(self, *arguments):
+        self.run_lorry(*arguments, "--json", "figures.json")
+        return json.loads((self.path / "figures.json").read_text())
+
+    def test_a_case_has_what_applies_to_it(self):
+        rows = {row["case"]: row for row in self.figures("bench", "overhead", "--quiet")["results"]}
+        add = rows["add 64"]
+        self.assertEqual(add["bytes"], 3 * 64 * 4)
+        self.assertAlmostEqual(add["gb_per_s"], add["bytes"] / add["median_us"] / 1e3)
+        self.assertNotIn("bytes", rows["empty 64"])
+        self.assertNotIn("flops", add)
+
+    def test_info_says_what_was_found(self):
+        facts = self.figures("info")
+        self.assertIn(facts["programs"]["gnuplot"], ("found", "not found"))
+        self.assertNotIn("ceilings", facts)
+
+    def test_ceilings_say_when_they_were_measured(self):
+        ceilings = self.figures("info", "--measure")["ceilings"]
+        self.assertRegex(ceilings["measured"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+        self.assertGreater(ceilings["copy_gb_per_s"], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
