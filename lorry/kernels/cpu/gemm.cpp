@@ -17,6 +17,7 @@ void gemm(const Gemm<Float16, float>& g) { packed::gemm(g); }
 // dnnl_sgemm rather than a matmul primitive: for the products of a small GPT (2048 x 128..512 x 128..512, 2 threads, tiles of
 // 256 rows) it gives 310-335 GFLOP/s where the primitive gives 200-330, it takes 3 us instead of 6 for one row, and
 // shapes need no cache. It would split k among idle threads, hence the serial scope.
+// While it runs, the stack register may point into oneDNN's workspace on the heap: a signal handler needs SA_ONSTACK (docs/architecture.md).
 void gemm(const Gemm<float, float>& g) {
   if (g.k == 0) return packed::gemm(g);
   const auto transposed = [](int64_t column) { return column == 1 ? 'N' : 'T'; };
