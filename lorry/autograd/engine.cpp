@@ -50,7 +50,8 @@ std::unordered_map<Node*, bool> leading_to(const std::vector<Edge>& roots, const
 Tensor fitted(Tensor g, const Node& node, int index) {
   const Node::Output& like = node.outputs[static_cast<size_t>(index)];
   require<ShapeError>(g.sizes() == like.sizes, "{} backward: a gradient has another shape than its tensor; got {}; expected {}", node.name(), g, like.sizes);
-  require<DeviceError>(g.device() == like.device, "{} backward: a gradient is on another device than its tensor; got {}; expected {}", node.name(), g, like.device);
+  require<DeviceError>(g.device() == like.device, "{} backward: a gradient is on another device than its tensor; got {}; expected {}", node.name(), g,
+                       like.device);
   return g.dtype() == like.dtype ? g : g.to(like.dtype);
 }
 
@@ -107,17 +108,20 @@ void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, bool kee
 }
 
 std::vector<Edge> root_edges(const std::vector<Tensor>& roots, const std::vector<Tensor>& given, std::vector<Tensor>& gradients, const char* where) {
-  require<GradError>(given.empty() || given.size() == roots.size(), "{}: as many gradients as roots are needed; got {} and {}", where, given.size(), roots.size());
+  require<GradError>(given.empty() || given.size() == roots.size(), "{}: as many gradients as roots are needed; got {} and {}", where, given.size(),
+                     roots.size());
   std::vector<Edge> edges;
   for (size_t i = 0; i < roots.size(); ++i) {
     const Tensor& x = roots[i];
-    require<GradError>(x.defined() && x.requires_grad(), "{}: the tensor does not require a gradient and has no history; got {}; call requires_grad_() on a leaf it depends on",
-                       where, x);
+    require<GradError>(x.defined() && x.requires_grad(),
+                       "{}: the tensor does not require a gradient and has no history; got {}; call requires_grad_() on a leaf it depends on", where, x);
     if (i < given.size() && given[i].defined()) {
-      require<ShapeError>(given[i].sizes() == x.sizes(), "{}: the gradient has another shape than its tensor; got gradient: {}, tensor: {}", where, given[i], x);
+      require<ShapeError>(given[i].sizes() == x.sizes(), "{}: the gradient has another shape than its tensor; got gradient: {}, tensor: {}", where, given[i],
+                          x);
       gradients.push_back(given[i]);
     } else {
-      require<GradError>(x.numel() == 1, "{}: a gradient is needed for a tensor of more than one element; got {}; pass one of the same shape, or sum it first", where, x);
+      require<GradError>(x.numel() == 1, "{}: a gradient is needed for a tensor of more than one element; got {}; pass one of the same shape, or sum it first",
+                         where, x);
       const NoGrad quiet;
       gradients.push_back(empty(x.sizes(), x.options()).fill_(1));
     }
@@ -145,8 +149,8 @@ std::vector<Tensor> grad(const std::vector<Tensor>& roots, const std::vector<Ten
   run(edges, std::move(gradients), options.retain_graph || options.create_graph, options.create_graph, &captures);
   std::vector<Tensor> result;
   for (size_t i = 0; i < captures.size(); ++i) {
-    require<GradError>(captures[i].gradient.defined() || options.allow_unused, "grad: no root depends on input {}; got {}; set allow_unused to get an undefined tensor", i,
-                       inputs[i]);
+    require<GradError>(captures[i].gradient.defined() || options.allow_unused,
+                       "grad: no root depends on input {}; got {}; set allow_unused to get an undefined tensor", i, inputs[i]);
     result.push_back(captures[i].gradient);
   }
   return result;

@@ -21,6 +21,7 @@ struct GradOptions {
 };
 
 /// The gradients of `roots` with respect to `inputs` (leaves or not); no grad is touched.
-std::vector<Tensor> grad(const std::vector<Tensor>& roots, const std::vector<Tensor>& inputs, const std::vector<Tensor>& gradients = {}, const GradOptions& options = {});
+std::vector<Tensor> grad(const std::vector<Tensor>& roots, const std::vector<Tensor>& inputs, const std::vector<Tensor>& gradients = {},
+                         const GradOptions& options = {});
 
 }  // namespace lorry::autograd

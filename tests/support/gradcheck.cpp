@@ -108,7 +108,8 @@ testing::AssertionResult gradgradcheck(const Function& f, const std::vector<Tens
     };
     const Tensor g = gradient_of_k(leaves(given));
     if (constant) continue;  // linear in everything: its second derivative is zero
-    if (const auto result = gradcheck(gradient_of_k, given, options); !result) return testing::AssertionFailure() << "second derivative through gradient " << k << ": " << result.message();
+    if (const auto result = gradcheck(gradient_of_k, given, options); !result)
+      return testing::AssertionFailure() << "second derivative through gradient " << k << ": " << result.message();
   }
   return testing::AssertionSuccess();
 }

@@ -14,8 +14,8 @@ namespace lorry::test {
 using Function = std::function<Tensor(const std::vector<Tensor>&)>;
 
 struct GradcheckOptions {
-  double step = 1e-6;        ///< of the central difference
-  double relative = 1e-5;    ///< allowed difference, of the larger magnitude
+  double step = 1e-6;      ///< of the central difference
+  double relative = 1e-5;  ///< allowed difference, of the larger magnitude
   double absolute = 1e-7;
 };
 
