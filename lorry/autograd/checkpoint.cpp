@@ -22,6 +22,18 @@ class KeeperScope {
   Keeper* before_;
 };
 
+/// Rewinds the default generator for a scope.
+class RandomScope {
+ public:
+  explicit RandomScope(const Generator::State& state) : now_(default_generator().state()) { default_generator().set_state(state); }
+  ~RandomScope() { default_generator().set_state(now_); }
+  RandomScope(const RandomScope&) = delete;
+  RandomScope& operator=(const RandomScope&) = delete;
+
+ private:
+  Generator::State now_;
+};
+
 /// Sees what the second run keeps, in the order in which the first run kept it.
 class Collector final : public Keeper {
  public:
@@ -41,7 +53,10 @@ class Region final : public Keeper {
  public:
   explicit Region(std::function<Tensor()> function) : function_(std::move(function)), random_(default_generator().state()) {}
 
-  int64_t keep(const Tensor&) override { return count_++; }
+  int64_t keep(const Tensor& x) override {
+    first_.push_back({&x.storage(), x.version()});
+    return static_cast<int64_t>(first_.size()) - 1;
+  }
 
   Tensor recall(int64_t number) override {
     const std::scoped_lock lock(mutex_);
@@ -63,25 +78,33 @@ class Region final : public Keeper {
   void run_again() {
     auto collector = make_counted<Collector>();
     const EnableGrad recording;
-    const auto now = default_generator().state();
-    default_generator().set_state(random_);
     {
+      const RandomScope rewound(random_);
       const KeeperScope collecting(collector.get());
       function_();
     }
-    default_generator().set_state(now);
-    require<GradError>(static_cast<int64_t>(collector->kept.size()) == count_,
+    require<GradError>(collector->kept.size() == first_.size(),
                        "checkpoint: the function did something else when it ran again; got {} tensors kept, {} at first; make it depend on its captures alone",
-                       collector->kept.size(), count_);
+                       collector->kept.size(), first_.size());
+    // What existed before the region has the same storage on both runs, and must not have been written between them.
+    for (size_t i = 0; i < first_.size(); ++i)
+      require<GradError>(&collector->kept[i].storage() != first_[i].storage || collector->versions[i] == first_[i].version,
+                         "checkpoint: a tensor that the function uses was overwritten in place since its first run; got {}; clone it before that write",
+                         collector->kept[i]);
     again_ = collector;
-    held_ = count_;
+    held_ = first_.size();
   }
 
   std::function<Tensor()> function_;
   Generator::State random_;
   std::mutex mutex_;
   IntrusivePtr<Collector> again_;
-  int64_t count_ = 0, held_ = 0;
+  struct Kept {
+    const Storage* storage;
+    uint32_t version;
+  };
+  std::vector<Kept> first_;
+  size_t held_ = 0;
 };
 
 }  // namespace

@@ -8,8 +8,9 @@ namespace lorry {
 using autograd::Meta;
 
 const Tensor& Tensor::requires_grad_(bool on) const {
+  require<ValueError>(defined(), "requires_grad_: the tensor is undefined; expected a tensor");
   TensorNode& node = *node_;
-  if (on == node.requires_grad && !(node.base && node.base->requires_grad)) return *this;
+  if (on == requires_grad()) return *this;
   require<GradError>(is_leaf(), "requires_grad_: only a leaf can be switched; got {} made by {}; use detach()", *this, grad_fn());
   if (!on) {
     node.requires_grad = false;
@@ -20,6 +21,7 @@ const Tensor& Tensor::requires_grad_(bool on) const {
   Meta& m = autograd::meta(*this);
   if (!m.gradient) m.gradient = make_counted<autograd::Accumulate>(*this);
   node.base = nullptr;  // a leaf stands for itself
+  node.cut_view = false;
   node.requires_grad = true;
   autograd::install_recorder();
   return *this;
@@ -77,6 +79,7 @@ void Tensor::remove_hook(int64_t handle) const {
 }
 
 void Tensor::set_data(const Tensor& other) const {
+  require<ValueError>(other.defined(), "set_data: the other tensor is undefined; expected a tensor");
   require<GradError>(is_leaf(), "set_data: only a leaf can take another tensor's data; got {} made by {}", *this, grad_fn());
   require<DTypeError>(!requires_grad() || is_floating(other.dtype()), "set_data: a tensor that requires a gradient stays floating; got {}", other);
   TensorNode& node = *node_;

@@ -66,7 +66,7 @@ std::vector<Tensor> Accumulate::apply(std::vector<Tensor> grads) {
     return {};
   }
   const bool sole = g.node_ptr()->owners() == 1 && g.node()->storage->owners() == 1 && g.is_contiguous();
-  grad_ = sole || mode(kGradMode) ? g : g.clone();
+  grad_ = sole ? g : g.clone();  // never shared: the next backward adds into it
   return {};
 }
 
@@ -97,7 +97,7 @@ void set_history(const Tensor& x, const IntrusivePtr<Node>& fn, int index) {
 
 IntrusivePtr<Node> gradient_function(const Tensor& x, int* index) {
   TensorNode& node = *x.node();
-  if (node.base && node.base->requires_grad) {
+  if (node.base && !node.cut_view && node.base->requires_grad) {
     // A view's history follows its base's: it is rebuilt when something was written through the base or another view. Views
     // may be read from several threads, so the rebuild is guarded.
     static std::mutex rebuilding;

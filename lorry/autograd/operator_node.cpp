@@ -17,6 +17,7 @@ Saved::Saved(const Tensor& x, bool own_output, int index) : index_(index), own_o
     }
   }
   tensor_ = kept;
+  storage_ = kept.node()->storage;
   version_ = x.version();
 }
 
@@ -24,11 +25,14 @@ void Saved::release() {
   if (keeper_) keeper_->forget(number_);
   keeper_ = nullptr;
   tensor_ = Tensor();
+  storage_ = nullptr;
 }
 
 Tensor Saved::unpack(const Node* owner, const char* op, const char* which, int position) const {
   Tensor x = keeper_ ? keeper_->recall(number_) : tensor_;
   if (!x.defined()) return x;
+  if (!keeper_ && !(x.node()->storage == storage_))
+    raise<GradError>("{} backward: a tensor kept for the gradient was given other data by set_data; got {} {}: {}; do so before the forward pass", op, which, position, x);
   if (!keeper_ && x.version() != version_) {
     const char* writer = x.storage().last_writer();
     raise<GradError>(

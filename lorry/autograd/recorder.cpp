@@ -7,22 +7,31 @@
 namespace lorry::autograd {
 namespace {
 
-void require_not_a_leaf(const door::Call& call) {
+void require_can_be_rebased(const door::Call& call) {
   const Tensor& self = call.inputs[0];
+  if (self.node()->cut_view)
+    raise<GradError>("{}: a view made while gradients were not recorded is written while they are; got {}; take the view outside NoGrad, or write inside it",
+                     name(call.op), self);
   const auto leaf = [](const Tensor& x) { return x.node()->requires_grad && !gradient_function(x); };
   if (leaf(self))
     raise<GradError>("{}: a leaf that requires a gradient is written in place; got {}; write inside NoGrad, or use the operator that makes a new tensor", name(call.op),
                      self);
-  if (self.is_view() && leaf(Tensor(self.node()->base)))
+  if (!self.is_view()) return;
+  const Tensor base(self.node()->base);
+  if (leaf(base))
     raise<GradError>("{}: a view of a leaf that requires a gradient is written in place; got {}; write inside NoGrad, or use the operator that makes a new tensor",
                      name(call.op), self);
+  const int64_t first = self.storage_offset() - base.storage_offset();
+  if (self.numel() > 0 && (first < 0 || first + self.layout().extent() > base.layout().extent()))
+    raise<GradError>("{}: a view that reaches outside its base is written while gradients are recorded; got {} of {}; clone it, or write inside NoGrad", name(call.op),
+                     self, base);
 }
 
 void before(door::Call& call) {
   bool wanted = false;
   for (const Tensor& x : call.inputs) wanted |= x.defined() && x.requires_grad();
   if (!wanted) return;
-  if (call.in_place) require_not_a_leaf(call);
+  if (call.in_place) require_can_be_rebased(call);
   // A constant operator that writes in place still cuts the history of what it overwrites.
   if (row(call.op).kind == OpKind::constant && !call.in_place) return;
   const Rule* rule = row(call.op).kind == OpKind::constant ? nullptr : find_rule(call.op);

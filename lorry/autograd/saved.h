@@ -34,6 +34,7 @@ class Saved {
 
  private:
   Tensor tensor_;
+  IntrusivePtr<Storage> storage_;  // the one it had: set_data may give the tensor another
   IntrusivePtr<Keeper> keeper_;
   int64_t number_ = 0;
   uint32_t version_ = 0;

@@ -86,18 +86,18 @@ bool is_known(const std::string& name, std::span<const std::string_view> known) 
 
 /// Throws IoError naming the first entry that a directory of `known` files would not hold.
 void require_ours(const fs::path& path, std::span<const std::string_view> known) {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(path, error))
-    require<IoError>(is_known(entry.path().filename().string(), known) && !entry.is_directory(),
-                     "cannot replace '{}': it holds '{}', which no checkpoint has; choose another directory", path.string(), entry.path().filename().string());
+  std::error_code error, ignored;
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
+    require<IoError>(is_known(entry->path().filename().string(), known) && !entry->is_directory(ignored),
+                     "cannot replace '{}': it holds '{}', which no checkpoint has; choose another directory", path.string(), entry->path().filename().string());
   if (error) raise_io("cannot list", path, error.value());
 }
 
 /// Removes a directory of known files; entries that are not ours, and then the directory, stay.
 void remove_known(const fs::path& path, std::span<const std::string_view> known) {
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(path, ignored))
-    if (is_known(entry.path().filename().string(), known)) ::unlink(entry.path().c_str());
+  std::error_code error;  // what cannot be listed stays
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
+    if (is_known(entry->path().filename().string(), known)) ::unlink(entry->path().c_str());
   ::rmdir(path.c_str());
 }
 

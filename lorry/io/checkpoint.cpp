@@ -1,5 +1,7 @@
 #include "lorry/io/checkpoint.h"
 
+#include <sys/stat.h>
+
 #include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -114,13 +116,27 @@ void save_checkpoint(const std::filesystem::path& directory, const Checkpoint& c
   staged.commit();
 }
 
+namespace {
+/// What stays the same as long as a name leads to the same directory.
+std::pair<dev_t, ino_t> identity_of(const std::filesystem::path& path) {
+  struct stat facts;
+  return ::stat(path.c_str(), &facts) == 0 ? std::pair(facts.st_dev, facts.st_ino) : std::pair<dev_t, ino_t>();
+}
+}  // namespace
+
 Checkpoint load_checkpoint(const std::filesystem::path& directory) {
-  const std::filesystem::path found = AtomicDirectory::find(directory);
-  Checkpoint checkpoint;
-  checkpoint.state = StateReader((found / kState).string(), read_text(found / kState, kMaxState)).read();
-  checkpoint.model = load_safetensors(found / kModel);
-  checkpoint.optimizer = load_safetensors(found / kOptimizer);
-  return checkpoint;
+  constexpr int kAttempts = 100;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const std::filesystem::path found = AtomicDirectory::find(directory);
+    const auto before = identity_of(found);
+    Checkpoint checkpoint;
+    checkpoint.state = StateReader((found / kState).string(), read_text(found / kState, kMaxState)).read();
+    checkpoint.model = load_safetensors(found / kModel);
+    checkpoint.optimizer = load_safetensors(found / kOptimizer);
+    // A writer that replaced the directory meanwhile has left files of two checkpoints here.
+    if (identity_of(found) == before) return checkpoint;
+  }
+  raise<IoError>("cannot read '{}': it is replaced faster than it can be read", directory.string());
 }
 
 template <class T>

@@ -68,10 +68,10 @@ Descriptor stage(const std::filesystem::path& path, bool directory, std::filesys
 void for_each_leftover(const std::filesystem::path& path, const std::function<void(const std::filesystem::path&)>& remove) {
   const std::string name = path.filename().string();
   std::error_code ignored;  // cleaning is a courtesy: what cannot be listed or locked stays
-  for (const auto& entry : std::filesystem::directory_iterator(parent_of(path), ignored)) {
-    if (!is_staged_name(entry.path().filename().string(), name)) continue;
-    const Descriptor open(::open(entry.path().c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
-    if (open.is_open() && ::flock(open.get(), LOCK_EX | LOCK_NB) == 0) remove(entry.path());
+  for (std::filesystem::directory_iterator entry(parent_of(path), ignored), end; !ignored && entry != end; entry.increment(ignored)) {
+    if (!is_staged_name(entry->path().filename().string(), name)) continue;
+    const Descriptor open(::open(entry->path().c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+    if (open.is_open() && ::flock(open.get(), LOCK_EX | LOCK_NB) == 0) remove(entry->path());
   }
 }
 

@@ -102,6 +102,13 @@ decltype(auto) visit_floating(DType t, std::string_view where, F&& f) {
   }
 }
 
+/// A floating number as a whole one, toward zero; what 64 bits cannot hold becomes the nearest that they can, and NaN 0.
+constexpr int64_t to_whole(double x) {
+  if (x != x) return 0;
+  if (x >= 0x1p63) return INT64_MAX;
+  return x < -0x1p63 ? INT64_MIN : static_cast<int64_t>(x);
+}
+
 /// The type in which a kernel computes: 16-bit floats in f32.
 template <class T>
 using Accumulate = std::conditional_t<std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>, float, T>;

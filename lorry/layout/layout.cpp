@@ -10,12 +10,11 @@ int64_t checked_numel(const Dims& sizes) {
   for (const int64_t s : sizes) {
     require<ShapeError>(s >= 0, "shape: negative size; got {}; expected every size >= 0", sizes);
     empty |= s == 0;
-    overflow |= __builtin_mul_overflow(n, s, &n);
+    overflow |= __builtin_mul_overflow(n, std::max<int64_t>(s, 1), &n);  // empty tensors have strides too
   }
-  if (empty) return 0;
   // Bytes are counted in 64 bits too, and no element is larger than 8.
   require<ShapeError>(!overflow && n <= INT64_MAX / 8, "shape: too many elements; got {}; expected fewer than 2^60", sizes);
-  return n;
+  return empty ? 0 : n;
 }
 
 Layout Layout::contiguous(const Dims& sizes) {
@@ -38,6 +37,12 @@ Layout Layout::strided(const Dims& sizes, const Dims& strides) {
   l.rank = sizes.size();
   std::copy(sizes.begin(), sizes.end(), l.sizes);
   std::copy(strides.begin(), strides.end(), l.strides);
+  int64_t last = 0, reach = 0;
+  for (int i = 0; i < l.rank; ++i) {
+    const bool overflow = __builtin_mul_overflow(std::max<int64_t>(sizes[i] - 1, 0), strides[i], &reach) || __builtin_add_overflow(last, reach, &last);
+    require<ShapeError>(strides[i] >= 0 && !overflow && last < INT64_MAX / 8, "layout: strides are negative or reach beyond 64 bits; got sizes {} and strides {}", sizes,
+                        strides);
+  }
   return l;
 }
 

@@ -40,6 +40,7 @@ void Announced::finish(const Tensor* outputs, size_t count) {
 Announced::~Announced() { t_modes = modes_; }
 
 void require_writable(const Tensor& self, const char* where) {
+  if (!self.defined()) [[unlikely]] raise<ValueError>("{}: the tensor to be written is undefined; expected a tensor", where);
   const TensorNode& node = *self.node();
   if (node.inference && !mode(kInferenceMode)) [[unlikely]]
     raise<GradError>("{}: an inference tensor is written outside inference mode; got {}; clone it first", where, self);
@@ -54,7 +55,9 @@ Tensor make_view(const Tensor& base, const Layout& layout, int64_t offset) {
   auto node = make_counted<TensorNode>(from.storage, layout, offset, from.dtype);
   node->inference = from.inference;
   node->wrapped_number = from.wrapped_number;
-  if (mode(kGradMode) && !from.inference) node->base = from.base ? from.base : base.node_ptr();
+  if (from.inference) return Tensor(std::move(node));
+  node->base = from.base ? from.base : base.node_ptr();
+  node->cut_view = from.cut_view || !mode(kGradMode);
   return Tensor(std::move(node));
 }
 

@@ -200,8 +200,11 @@ Tensor repeat_interleave(const Tensor& x, const Tensor& repeats, std::optional<i
   require<ShapeError>(repeats.dim() <= 1 && (repeats.numel() == 1 || repeats.numel() == x.size(d)),
                       "repeat_interleave: repeats does not fit; got {} for dimension {} of {}; expected one count, or one for each slice", repeats, d, x);
   const Tensor counts = expand(ravel(repeats.to(kI64)), {x.size(d)}).contiguous();
-  const int64_t total = counts.numel() == 0 ? 0 : counts.sum().item<int64_t>();
-  require<ValueError>(counts.numel() == 0 || counts.min().item<int64_t>() >= 0, "repeat_interleave: a count is negative; got {}", repeats);
+  int64_t total = 0;
+  for (const int64_t count : counts.to_vector<int64_t>()) {
+    require<ValueError>(count >= 0, "repeat_interleave: a count is negative; got {}", count);
+    require<ShapeError>(!__builtin_add_overflow(total, count, &total), "repeat_interleave: the counts add up to more than 64 bits hold; got {}", repeats);
+  }
   const Tensor positions = empty({total}, {kI64, x.device()});
   backend(x, "repeat_interleave").indexing->repeat_positions(array(positions), array(counts), current_stream(x.device()));
   return index_select(x, d, positions);

@@ -96,6 +96,11 @@ struct Multiplication {
 void require_whole(const Tensor& a, const Scalar& number, const char* where, const char* which) {
   require<DTypeError>(is_floating(a.dtype()) || !number.is_floating(), "{}: {} is not a whole number; got {} for operands like {}; expected an integer", where,
                       which, number.to<double>(), a);
+  if (is_floating(a.dtype())) return;
+  // Kernels take it as a double, which holds whole numbers up to 2^53, and narrow it to the dtype.
+  const int64_t value = number.to<int64_t>(), limit = size_of(a.dtype()) < 8 ? int64_t{1} << (8 * size_of(a.dtype()) - 1) : int64_t{1} << 53;
+  const bool fits = a.dtype() == kU8 ? value >= 0 && value < 256 : value >= -limit && value < limit;
+  require<ValueError>(fits, "{}: {} is out of range for {}; got {}; multiply by a tensor instead", where, which, a.dtype(), value);
 }
 
 /// addmm and baddbmm: operands of one rank, with an addend.

@@ -86,6 +86,8 @@ Tensor view(const Tensor& x, DType dtype) {
     for (int d = 0; d < last; ++d) layout.strides[d] = scale(layout.strides[d]);
     offset = scale(offset);
   }
+  require<ValueError>(reinterpret_cast<uintptr_t>(x.data_ptr()) % static_cast<uintptr_t>(to) == 0, "view: the memory is not aligned for {}; got {}; clone it first",
+                      dtype, x);
   auto node = make_counted<TensorNode>(x.node()->storage, layout, offset, dtype);
   node->inference = x.node()->inference;
   return Tensor(std::move(node));

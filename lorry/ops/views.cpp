@@ -19,13 +19,7 @@ Tensor resized(const Tensor& x, const Layout& layout) { return door::view(Op::vi
 /// view_as for sizes that are known to have x's number of elements; the common case, a contiguous x, is decided by x's own flag.
 bool fits(const Tensor& x, const Dims& sizes, Layout& layout) {
   if (!x.is_contiguous()) return view_as(x.layout(), sizes, layout);
-  layout.rank = sizes.size();
-  int64_t stride = 1;
-  for (int d = layout.rank - 1; d >= 0; --d) {
-    layout.sizes[d] = sizes[d];
-    layout.strides[d] = stride;
-    stride *= std::max<int64_t>(sizes[d], 1);
-  }
+  layout = Layout::contiguous(sizes);
   return true;
 }
 

@@ -97,14 +97,15 @@ Tensor take_over(Managed* managed, bool read_only) {
   char* const first = t.data == nullptr ? nullptr : static_cast<char*>(t.data) + t.byte_offset;
   require<FormatError>(reinterpret_cast<uintptr_t>(first) % static_cast<uintptr_t>(size_of(dtype)) == 0,
                        "from_dlpack: memory is not aligned for {}; got a byte offset of {}", dtype, t.byte_offset);
-  auto storage = Storage::foreign(
+  auto node = make_counted<TensorNode>(nullptr, layout, 0, dtype);  // before the storage, which owns `managed` from then on
+  node->storage = Storage::foreign(
       device, first, layout.extent() * size_of(dtype),
       [](void* context) {
         auto* const owner = static_cast<Managed*>(context);
         if (owner->deleter != nullptr) owner->deleter(owner);
       },
       managed, read_only);
-  return Tensor(make_counted<TensorNode>(std::move(storage), layout, 0, dtype));
+  return Tensor(std::move(node));
 }
 
 }  // namespace

@@ -35,6 +35,7 @@ struct TensorNode : Counted {
   DType dtype;
   bool contiguous;
   bool requires_grad = false;
+  bool cut_view = false;        ///< a view (of a view) made while nothing was recorded: follows no history, and may not start one
   bool inference;               ///< made in inference mode: carries no versions and never enters a graph
   bool wrapped_number = false;  ///< stands for a Scalar: promotes by kind alone
   Layout layout;

@@ -24,7 +24,11 @@ class Scalar {
 
   template <class T>
   T to() const {
-    return is_floating() ? static_cast<T>(real_) : static_cast<T>(whole_);
+    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+      return static_cast<T>(is_floating() ? to_whole(real_) : whole_);
+    } else {
+      return is_floating() ? static_cast<T>(real_) : static_cast<T>(whole_);
+    }
   }
 
  private:

@@ -90,7 +90,7 @@ class Tensor {
   }
 
   // ---- gradients (autograd room) -------------------------------------------------------------------------------------
-  bool requires_grad() const { return node_ && (node_->requires_grad || (node_->base && node_->base->requires_grad)); }
+  bool requires_grad() const { return node_ && (node_->requires_grad || (node_->base && !node_->cut_view && node_->base->requires_grad)); }
   /// Marks a leaf as one to differentiate by. Throws GradError for a non-leaf, DTypeError unless floating.
   const Tensor& requires_grad_(bool on = true) const;
   bool is_leaf() const;

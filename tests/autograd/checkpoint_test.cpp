@@ -89,6 +89,28 @@ TEST(Checkpoint, memory_between_the_passes_is_the_regions_inputs_alone) {
   EXPECT_LE(held(true) * 2, held(false));
 }
 
+TEST(Checkpoint, an_overwritten_capture_is_refused) {
+  const Tensor x = leaf({2}, {1, 2}), w = leaf({2}, {3, 4});
+  const Tensor y = checkpoint([&] { return x.mul(w); });
+  {
+    const NoGrad quiet;
+    w.mul_(2);
+  }
+  EXPECT_THROW(y.sum().backward(), GradError);
+}
+
+TEST(Checkpoint, a_second_run_that_throws_leaves_the_random_numbers_where_they_were) {
+  const Tensor x = leaf({2}, {1, 2});
+  int runs = 0;
+  const Tensor y = checkpoint([&] {
+    require<ValueError>(runs++ == 0, "enough");
+    return x.mul(rand({2}, {kF64})).mul(x);
+  });
+  const auto before = default_generator().state();
+  EXPECT_THROW(y.sum().backward(), ValueError);
+  EXPECT_EQ(default_generator().state(), before);
+}
+
 TEST(Checkpoint, a_function_that_changes_its_mind_is_refused) {
   const Tensor x = leaf({2}, {1, 2});
   int runs = 0;

@@ -50,6 +50,49 @@ TEST(Engine, a_grad_once_given_out_is_not_shared_with_the_graph) {
   EXPECT_EQ(read(g), (V{7, 7}));
 }
 
+TEST(Engine, recorded_gradients_are_not_shared_between_leaves_either) {
+  const Tensor x = leaf({2}, {1, 2}), y = leaf({2}, {1, 2}), g = values({2}, {1, 1});
+  x.add(y).backward(g, false, true);
+  x.mul(3).sum().backward();
+  EXPECT_EQ(read(x.grad().detach()), (V{4, 4}));
+  EXPECT_EQ(read(y.grad().detach()), (V{1, 1}));
+  EXPECT_EQ(read(g), (V{1, 1}));
+  const Tensor z = leaf({2}, {1, 2});
+  z.sum().backward({}, false, true);  // an expanded gradient
+  z.sum().backward();
+  EXPECT_EQ(read(z.grad().detach()), (V{2, 2}));
+}
+
+TEST(Engine, a_view_made_inside_no_grad_cannot_be_written_while_gradients_are_recorded) {
+  const Tensor a = leaf({2}, {1, 2}), w = leaf({}, {3});
+  const Tensor x = a.mul(1);
+  Tensor v;
+  {
+    const NoGrad quiet;
+    v = x.select(0, 0);
+  }
+  EXPECT_FALSE(v.requires_grad());
+  EXPECT_NE(thrown([&] { v.mul_(w); }).find("take the view outside NoGrad"), std::string::npos);
+  EXPECT_EQ(read(x.detach()), (V{1, 2}));
+  v.mul_(2);  // nothing to record
+  EXPECT_EQ(read(x.detach()), (V{2, 2}));
+}
+
+TEST(Engine, a_view_beyond_its_base_is_refused_before_it_is_written) {
+  const Tensor big = values({4}, {1, 2, 3, 4}), w = leaf({2}, {5, 6});
+  const Tensor base = big.slice(0, 2).detach();
+  EXPECT_NE(thrown([&] { base.as_strided({2}, {1}, 0).mul_(w); }).find("outside its base"), std::string::npos);
+  EXPECT_EQ(read(big), (V{1, 2, 3, 4}));
+}
+
+TEST(Engine, other_data_given_to_a_saved_tensor_is_noticed) {
+  const Tensor w = leaf({2}, {1, 2}), x = leaf({2}, {3, 4});
+  const Tensor y = w.mul(x);
+  w.set_data(values({2}, {9, 9}));
+  EXPECT_NE(thrown([&] { y.sum().backward(); }).find("set_data"), std::string::npos);
+  EXPECT_THROW(w.set_data({}), ValueError);
+}
+
 TEST(Engine, a_diamond_is_walked_once_for_each_node) {
   const Tensor x = leaf({1}, {2});
   Tensor y = x.mul(1);

@@ -17,7 +17,8 @@ T store(V value) {
   if constexpr (std::is_same_v<T, bool>) {
     return value != V(0);
   } else if constexpr (std::is_integral_v<T>) {
-    return static_cast<T>(static_cast<int64_t>(value));
+    if constexpr (std::is_floating_point_v<V>) return static_cast<T>(to_whole(value));
+    return static_cast<T>(value);
   } else if constexpr (std::is_same_v<Accumulate<T>, T>) {
     return static_cast<T>(value);
   } else {
