@@ -227,6 +227,13 @@ std::vector<LiveBlock> CpuAllocator::snapshot() const {
   return blocks;
 }
 
+int64_t CpuAllocator::largest_free() const {
+  const std::scoped_lock lock(mutex_);
+  int c = kClasses - 1;
+  while (c >= 0 && bins_[c] == nullptr && t_cache.lists[c] == nullptr) --c;
+  return c < 0 ? 0 : bytes_of(c);
+}
+
 void CpuAllocator::out_of_memory(int64_t requested) {
   const Stats s = stats();
   std::string largest;
@@ -234,9 +241,11 @@ void CpuAllocator::out_of_memory(int64_t requested) {
   for (size_t i = 0; i < blocks.size() && i < 10; ++i)
     largest += fmt::format("{}{} bytes by {}", i ? ", " : "", blocks[i].bytes, *blocks[i].made_by ? blocks[i].made_by : "the caller");
   const int64_t limit = limit_.load(std::memory_order_relaxed);
-  raise<OutOfMemory>("{}: out of memory on cpu; requested {} bytes; allocated {}, reserved {}{}; largest live blocks: {}; release tensors or use smaller ones",
-                     t_operator == nullptr ? "allocate" : t_operator, requested, s.allocated, s.reserved,
-                     limit == 0 ? std::string() : fmt::format(", limit {}", limit), largest.empty() ? "none of 1 MB or more" : largest);
+  raise<OutOfMemory>(
+      "{}: out of memory on cpu; requested {} bytes; allocated {}, reserved {}, free {} (largest free block {}){}; largest live blocks: {}; "
+      "release tensors or use smaller ones",
+      t_operator == nullptr ? "allocate" : t_operator, requested, s.allocated, s.reserved, s.reserved - s.allocated, largest_free(),
+      limit == 0 ? std::string() : fmt::format(", limit {}", limit), largest.empty() ? "none of 1 MB or more" : largest);
 }
 
 }  // namespace lorry::memory

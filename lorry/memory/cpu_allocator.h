@@ -47,6 +47,8 @@ class CpuAllocator {
   void* from_system(int size_class, int64_t requested);
   void to_system(void* data, int size_class) noexcept;
   void trim_bins();
+  /// Bytes of the largest block kept for reuse here or in this thread's cache; 0 without any.
+  int64_t largest_free() const;
   [[noreturn]] void out_of_memory(int64_t requested);
 
   mutable std::mutex mutex_;

@@ -31,7 +31,7 @@ struct LiveBlock {
 inline constexpr int64_t kTrackedBytes = 1 << 20;
 
 /// At least `bytes` bytes, uninitialised; null for 0. When the system has none: frees what is cached, tries once more, then
-/// throws OutOfMemory naming the operator, the request, what is held, and the ten largest live blocks.
+/// throws OutOfMemory naming the operator, the request, what is held and what is free, and the ten largest live blocks.
 void* allocate(Device device, int64_t bytes);
 void release(Device device, void* data, int64_t bytes) noexcept;
 

@@ -68,6 +68,7 @@ TEST(Allocator, statistics_follow_allocations) {
 TEST(Allocator, out_of_memory_names_the_operator_the_request_and_the_largest_blocks_and_the_next_call_works) {
   t_operator = "hoarder";
   void* held = memory::allocate(kCPU, 2 << 20);
+  memory::release(kCPU, memory::allocate(kCPU, 3 << 20), 3 << 20);  // kept for reuse
   t_operator = "matmul";
   try {
     memory::allocate(kCPU, int64_t{1} << 50);
@@ -77,6 +78,8 @@ TEST(Allocator, out_of_memory_names_the_operator_the_request_and_the_largest_blo
     EXPECT_NE(text.find("matmul: out of memory"), std::string::npos) << text;
     EXPECT_NE(text.find("1125899906842624"), std::string::npos) << text;
     EXPECT_NE(text.find("by hoarder"), std::string::npos) << text;
+    const memory::Stats s = memory::stats(kCPU);
+    EXPECT_NE(text.find(fmt::format("free {} (largest free block ", s.reserved - s.allocated)), std::string::npos) << text;
   }
   t_operator = nullptr;
   void* block = memory::allocate(kCPU, 100);
