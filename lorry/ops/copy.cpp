@@ -29,7 +29,23 @@ void fill_elements(const Tensor& to, const Operand& value) {
   }
 }
 
+/// A temporary that shares its node and its storage with nothing dies at the end of the statement, and the write with it.
+void require_reachable(const Tensor& target) {
+  require<ValueError>(target.defined(), "assignment: the tensor is undefined; expected a view to write through");
+  require<ValueError>(target.node()->owners() > 1 || target.storage().owners() > 1,
+                      "assignment to a temporary copy, which would be lost; got {}; expected a view; use index_put_, or copy_ on a variable", target);
+}
+
 }  // namespace
+
+const Tensor& Tensor::operator=(const Tensor& source) && {
+  require_reachable(*this);
+  return copy_(source);
+}
+const Tensor& Tensor::operator=(const Scalar& value) && {
+  require_reachable(*this);
+  return fill_(value);
+}
 
 Tensor Tensor::to(DType dtype) const {
   require<ValueError>(defined(), "to: the tensor is undefined; expected a tensor");

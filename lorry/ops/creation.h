@@ -36,6 +36,10 @@ Tensor arange(const Scalar& start, const Scalar& end, const Options& options);
 Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, const Options& options);
 /// `steps` values from start to end, both included.
 Tensor linspace(double start, double end, int64_t steps, const Options& options = {});
+/// The same into `out`, which has the result's length, in its dtype.
+const Tensor& arange_out(const Tensor& out, const Scalar& start, const Scalar& end, const Scalar& step = 1);
+const Tensor& arange_out(const Tensor& out, const Scalar& end);
+const Tensor& linspace_out(const Tensor& out, double start, double end, int64_t steps);
 /// Ones on the main diagonal.
 Tensor eye(int64_t n, const Options& options = {});
 Tensor eye(int64_t n, int64_t m, const Options& options = {});

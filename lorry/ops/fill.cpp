@@ -72,6 +72,16 @@ Tensor linspace(double start, double end, int64_t steps, const Options& options)
   return out;
 }
 
+const Tensor& arange_out(const Tensor& out, const Scalar& start, const Scalar& end, const Scalar& step) {
+  require_defined(out, "arange", "out");
+  return write_out(out, arange(start, end, step, out.options()), "arange");
+}
+const Tensor& arange_out(const Tensor& out, const Scalar& end) { return arange_out(out, 0, end); }
+const Tensor& linspace_out(const Tensor& out, double start, double end, int64_t steps) {
+  require_defined(out, "linspace", "out");
+  return write_out(out, linspace(start, end, steps, out.options()), "linspace");
+}
+
 Tensor eye(int64_t n, const Options& options) { return eye(n, n, options); }
 
 Tensor eye(int64_t n, int64_t m, const Options& options) {

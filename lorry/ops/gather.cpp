@@ -159,6 +159,12 @@ const Tensor& Tensor::scatter_add_(int64_t dim, const Tensor& index, const Tenso
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source) { return x.clone().scatter_(dim, index, source); }
 Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) { return x.clone().scatter_add_(dim, index, source); }
 const Tensor& gather_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index) { return write_out(out, gather(x, dim, index), "gather"); }
+const Tensor& scatter_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Operand& source) {
+  return write_out(out, scatter(x, dim, index, source), "scatter");
+}
+const Tensor& scatter_add_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
+  return write_out(out, scatter_add(x, dim, index, source), "scatter_add");
+}
 const Tensor& take_along_dim_out(const Tensor& out, const Tensor& x, const Tensor& index, std::optional<int64_t> dim) {
   return write_out(out, take_along_dim(x, index, dim), "take_along_dim");
 }

@@ -120,6 +120,12 @@ Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor
 }
 Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) { return x.clone().index_copy_(dim, index, source); }
 Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& index, const Scalar& value) { return x.clone().index_fill_(dim, index, value); }
+const Tensor& index_add_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha) {
+  return write_out(out, index_add(x, dim, index, source, alpha), "index_add");
+}
+const Tensor& index_copy_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
+  return write_out(out, index_copy(x, dim, index, source), "index_copy");
+}
 const Tensor& index_select_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index) {
   return write_out(out, index_select(x, dim, index), "index_select");
 }

@@ -86,6 +86,10 @@ const Tensor& gather_out(const Tensor& out, const Tensor& x, int64_t dim, const 
 const Tensor& take_along_dim_out(const Tensor& out, const Tensor& x, const Tensor& index, std::optional<int64_t> dim = {});
 const Tensor& index_select_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index);
 const Tensor& masked_select_out(const Tensor& out, const Tensor& x, const Tensor& mask);
+const Tensor& scatter_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Operand& source);
+const Tensor& scatter_add_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source);
+const Tensor& index_add_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha = 1);
+const Tensor& index_copy_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source);
 const Tensor& nonzero_out(const Tensor& out, const Tensor& x);
 
 }  // namespace lorry

@@ -240,10 +240,14 @@ Tensor diff(const Tensor& x, int64_t n, int64_t dim) {
   return out;
 }
 
+const Tensor& hstack_out(const Tensor& out, std::span<const Tensor> tensors) { return write_out(out, hstack(tensors), "hstack"); }
+const Tensor& vstack_out(const Tensor& out, std::span<const Tensor> tensors) { return write_out(out, vstack(tensors), "vstack"); }
+
 Tensor Tensor::flip(const Dims& dims) const { return lorry::flip(*this, dims); }
 Tensor Tensor::roll(const Dims& shifts, const Dims& dims) const { return lorry::roll(*this, shifts, dims); }
 Tensor Tensor::repeat(const Dims& repeats) const { return lorry::repeat(*this, repeats); }
 Tensor Tensor::repeat_interleave(int64_t repeats, std::optional<int64_t> dim) const { return lorry::repeat_interleave(*this, repeats, dim); }
+Tensor Tensor::diff(int64_t n, int64_t dim) const { return lorry::diff(*this, n, dim); }
 Tensor Tensor::tile(const Dims& repeats) const { return lorry::tile(*this, repeats); }
 
 }  // namespace lorry

@@ -17,6 +17,8 @@ const Tensor& stack_out(const Tensor& out, std::span<const Tensor> tensors, int6
 /// cat along the second dimension (the first, for vectors), and along the first.
 Tensor hstack(std::span<const Tensor> tensors);
 Tensor vstack(std::span<const Tensor> tensors);
+const Tensor& hstack_out(const Tensor& out, std::span<const Tensor> tensors);
+const Tensor& vstack_out(const Tensor& out, std::span<const Tensor> tensors);
 
 Tensor flip(const Tensor& x, const Dims& dims);
 /// Moves elements by `shifts` along `dims`, around the end; without dims over the flattened tensor.

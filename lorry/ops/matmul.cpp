@@ -1,6 +1,7 @@
 #include "lorry/ops/matmul.h"
 
 #include "lorry/ops/creation.h"
+#include "lorry/ops/out.h"
 #include "lorry/ops/pointwise.h"
 #include "lorry/ops/product.h"
 
@@ -210,6 +211,10 @@ Tensor addmv(const Tensor& c, const Tensor& a, const Tensor& vector, const Scala
   return Addition("addmv", 2, c.dim() == 1 ? c.unsqueeze(1) : c, a, vector.unsqueeze(1), beta, alpha).call(Op::addmm).squeeze(1);
 }
 
+const Tensor& addmv_out(const Tensor& out, const Tensor& c, const Tensor& a, const Tensor& vector, const Scalar& beta, const Scalar& alpha) {
+  return write_out(out, addmv(c, a, vector, beta, alpha), "addmv");
+}
+
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   require_factors(x, weight, "linear");
   require_rank(weight, 2, "linear", "weight");
@@ -247,6 +252,12 @@ Tensor Tensor::mv(const Tensor& vector) const { return lorry::mv(*this, vector);
 Tensor Tensor::dot(const Tensor& other) const { return lorry::dot(*this, other); }
 Tensor Tensor::outer(const Tensor& other) const { return lorry::outer(*this, other); }
 Tensor Tensor::addmm(const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) const { return lorry::addmm(*this, a, b, beta, alpha); }
+Tensor Tensor::addmv(const Tensor& a, const Tensor& vector, const Scalar& beta, const Scalar& alpha) const {
+  return lorry::addmv(*this, a, vector, beta, alpha);
+}
+const Tensor& Tensor::addmv_(const Tensor& a, const Tensor& vector, const Scalar& beta, const Scalar& alpha) const {
+  return copy_(lorry::addmv(*this, a, vector, beta, alpha));
+}
 const Tensor& Tensor::addmm_(const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) const {
   return Addition("addmm_", 2, *this, a, b, beta, alpha).call_in_place(Op::addmm);
 }

@@ -41,6 +41,7 @@ const Tensor& mv_out(const Tensor& out, const Tensor& a, const Tensor& vector);
 const Tensor& dot_out(const Tensor& out, const Tensor& a, const Tensor& b);
 const Tensor& outer_out(const Tensor& out, const Tensor& a, const Tensor& b);
 const Tensor& addmm_out(const Tensor& out, const Tensor& c, const Tensor& a, const Tensor& b, const Scalar& beta = 1, const Scalar& alpha = 1);
+const Tensor& addmv_out(const Tensor& out, const Tensor& c, const Tensor& a, const Tensor& vector, const Scalar& beta = 1, const Scalar& alpha = 1);
 const Tensor& baddbmm_out(const Tensor& out, const Tensor& c, const Tensor& a, const Tensor& b, const Scalar& beta = 1, const Scalar& alpha = 1);
 
 }  // namespace lorry

@@ -97,6 +97,7 @@ Tensor Tensor::view(const Dims& sizes) const { return lorry::view(*this, sizes);
 Tensor Tensor::view(DType dtype) const { return lorry::view(*this, dtype); }
 Tensor Tensor::view_as(const Tensor& other) const { return lorry::view_as(*this, other); }
 Tensor Tensor::reshape(const Dims& sizes) const { return lorry::reshape(*this, sizes); }
+Tensor Tensor::reshape_as(const Tensor& other) const { return lorry::reshape_as(*this, other); }
 Tensor Tensor::permute(const Dims& dims) const { return lorry::permute(*this, dims); }
 Tensor Tensor::transpose(int64_t dim0, int64_t dim1) const { return lorry::transpose(*this, dim0, dim1); }
 Tensor Tensor::swapdims(int64_t dim0, int64_t dim1) const { return lorry::swapdims(*this, dim0, dim1); }
@@ -109,8 +110,10 @@ Tensor Tensor::slice(int64_t dim, std::optional<int64_t> start, std::optional<in
 Tensor Tensor::narrow(int64_t dim, int64_t start, int64_t length) const { return lorry::narrow(*this, dim, start, length); }
 Tensor Tensor::expand(const Dims& sizes) const { return lorry::expand(*this, sizes); }
 Tensor Tensor::expand_as(const Tensor& other) const { return lorry::expand_as(*this, other); }
+Tensor Tensor::broadcast_to(const Dims& sizes) const { return lorry::broadcast_to(*this, sizes); }
 Tensor Tensor::squeeze() const { return lorry::squeeze(*this); }
 Tensor Tensor::squeeze(int64_t dim) const { return lorry::squeeze(*this, dim); }
+Tensor Tensor::squeeze(const Dims& dims) const { return lorry::squeeze(*this, dims); }
 Tensor Tensor::unsqueeze(int64_t dim) const { return lorry::unsqueeze(*this, dim); }
 Tensor Tensor::flatten(int64_t start_dim, int64_t end_dim) const { return lorry::flatten(*this, start_dim, end_dim); }
 Tensor Tensor::unflatten(int64_t dim, const Dims& sizes) const { return lorry::unflatten(*this, dim, sizes); }

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "lorry/ops/door.h"
+#include "lorry/ops/out.h"
 #include "lorry/ops/pointwise_call.h"
 
 namespace lorry {
@@ -48,6 +49,18 @@ Op rounded_division(std::string_view mode) {
   return mode == "floor" ? Op::floor_divide : Op::trunc_divide;
 }
 
+/// The largest finite number of a floating type.
+double largest_of(DType dtype) {
+  return visit_floating(dtype, "nan_to_num", []<class T>(Type<T>) {
+    if constexpr (std::is_same_v<T, Float16>)
+      return 65504.0;
+    else if constexpr (std::is_same_v<T, BFloat16>)
+      return 0x1.fep127;
+    else
+      return static_cast<double>(std::numeric_limits<T>::max());
+  });
+}
+
 /// The bounds that are given select the operator.
 void require_bound(const std::optional<Operand>& min, const std::optional<Operand>& max) {
   require<ValueError>(min.has_value() || max.has_value(), "clamp: no bound; expected a minimum, a maximum or both");
@@ -87,8 +100,24 @@ const Tensor& Tensor::operator+=(const Operand& y) const { return add_(y); }
 const Tensor& Tensor::operator-=(const Operand& y) const { return sub_(y); }
 const Tensor& Tensor::operator*=(const Operand& y) const { return mul_(y); }
 const Tensor& Tensor::operator/=(const Operand& y) const { return div_(y); }
+const Tensor& Tensor::operator%=(const Operand& y) const { return remainder_(y); }
+Tensor Tensor::operator!() const { return lorry::logical_not(*this); }
+Tensor Tensor::operator~() const { return lorry::bitwise_not(*this); }
+const Tensor& Tensor::operator&=(const Operand& y) const { return bitwise_and_(y); }
+const Tensor& Tensor::operator|=(const Operand& y) const { return bitwise_or_(y); }
+const Tensor& Tensor::operator^=(const Operand& y) const { return bitwise_xor_(y); }
+const Tensor& Tensor::operator<<=(const Operand& y) const { return bitwise_left_shift_(y); }
+const Tensor& Tensor::operator>>=(const Operand& y) const { return bitwise_right_shift_(y); }
 
 Tensor true_divide(const Tensor& x, const Operand& y) { return div(x, y); }
+Tensor Tensor::true_divide(const Operand& y) const { return lorry::div(*this, y); }
+const Tensor& add_out(const Tensor& out, const Tensor& x, const Operand& y, const Scalar& alpha) { return compute_out(Op::add_scaled, out, x, y, alpha); }
+const Tensor& sub_out(const Tensor& out, const Tensor& x, const Operand& y, const Scalar& alpha) {
+  return compute_out(Op::add_scaled, out, x, y, negative(alpha));
+}
+const Tensor& div_out(const Tensor& out, const Tensor& x, const Operand& y, std::string_view rounding_mode) {
+  return compute_out(rounded_division(rounding_mode), out, x, y);
+}
 Tensor div(const Tensor& x, const Operand& y, std::string_view rounding_mode) { return compute(rounded_division(rounding_mode), x, y); }
 Tensor Tensor::div(const Operand& y, std::string_view rounding_mode) const { return lorry::div(*this, y, rounding_mode); }
 const Tensor& Tensor::div_(const Operand& y, std::string_view rounding_mode) const { return compute_in_place(rounded_division(rounding_mode), *this, y); }
@@ -161,18 +190,23 @@ const Tensor& Tensor::clamp_(const std::optional<Operand>& min, const std::optio
 Tensor nan_to_num(const Tensor& x, double nan, std::optional<double> posinf, std::optional<double> neginf) {
   require<ValueError>(x.defined(), "nan_to_num: the tensor is undefined; expected a tensor");
   if (!is_floating(x.dtype())) return x.clone();
-  const double largest = visit_floating(x.dtype(), "nan_to_num", []<class T>(Type<T>) {
-    if constexpr (std::is_same_v<T, Float16>)
-      return 65504.0;
-    else if constexpr (std::is_same_v<T, BFloat16>)
-      return 0x1.fep127;
-    else
-      return static_cast<double>(std::numeric_limits<T>::max());
-  });
+  const double largest = largest_of(x.dtype());
   return compute(Op::nan_to_num, x, Scalar(nan), Scalar(posinf.value_or(largest)), Scalar(neginf.value_or(-largest)));
+}
+const Tensor& nan_to_num_out(const Tensor& out, const Tensor& x, double nan, std::optional<double> posinf, std::optional<double> neginf) {
+  require<ValueError>(x.defined(), "nan_to_num: the tensor is undefined; expected a tensor");
+  if (!is_floating(x.dtype())) return write_out(out, x, "nan_to_num");
+  const double largest = largest_of(x.dtype());
+  return compute_out(Op::nan_to_num, out, x, Scalar(nan), Scalar(posinf.value_or(largest)), Scalar(neginf.value_or(-largest)));
 }
 Tensor Tensor::nan_to_num(double nan, std::optional<double> posinf, std::optional<double> neginf) const {
   return lorry::nan_to_num(*this, nan, posinf, neginf);
+}
+const Tensor& Tensor::nan_to_num_(double nan, std::optional<double> posinf, std::optional<double> neginf) const {
+  require<ValueError>(defined(), "nan_to_num_: the tensor is undefined; expected a tensor");
+  if (!is_floating(dtype())) return *this;
+  const double largest = largest_of(dtype());
+  return compute_in_place(Op::nan_to_num, *this, Scalar(nan), Scalar(posinf.value_or(largest)), Scalar(neginf.value_or(-largest)));
 }
 
 // ---- activations with coefficients, and derivatives ------------------------------------------------------------------
@@ -182,8 +216,15 @@ Tensor gelu(const Tensor& x, std::string_view approximate) {
   return approximate == "tanh" ? gelu_tanh(x) : gelu(x);
 }
 Tensor leaky_relu(const Tensor& x, const Scalar& negative_slope) { return compute(Op::leaky_relu, x, negative_slope); }
+const Tensor& leaky_relu_(const Tensor& x, const Scalar& negative_slope) { return compute_in_place(Op::leaky_relu, x, negative_slope); }
+const Tensor& leaky_relu_out(const Tensor& out, const Tensor& x, const Scalar& negative_slope) { return compute_out(Op::leaky_relu, out, x, negative_slope); }
 Tensor elu(const Tensor& x, const Scalar& alpha) { return compute(Op::elu, x, alpha); }
+const Tensor& elu_(const Tensor& x, const Scalar& alpha) { return compute_in_place(Op::elu, x, alpha); }
+const Tensor& elu_out(const Tensor& out, const Tensor& x, const Scalar& alpha) { return compute_out(Op::elu, out, x, alpha); }
 Tensor softplus(const Tensor& x, const Scalar& beta, const Scalar& threshold) { return compute(Op::softplus, x, beta, threshold); }
+const Tensor& softplus_out(const Tensor& out, const Tensor& x, const Scalar& beta, const Scalar& threshold) {
+  return compute_out(Op::softplus, out, x, beta, threshold);
+}
 
 Tensor sigmoid_backward(const Tensor& grad, const Tensor& output) { return compute(Op::sigmoid_backward, grad, output); }
 Tensor tanh_backward(const Tensor& grad, const Tensor& output) { return compute(Op::tanh_backward, grad, output); }

@@ -28,6 +28,9 @@ Tensor add(const Tensor& x, const Operand& y, const Scalar& alpha);
 Tensor sub(const Tensor& x, const Operand& y, const Scalar& alpha);
 /// The quotient rounded by `rounding_mode`, "floor" or "trunc". Throws ValueError for another.
 Tensor div(const Tensor& x, const Operand& y, std::string_view rounding_mode);
+const Tensor& add_out(const Tensor& out, const Tensor& x, const Operand& y, const Scalar& alpha);
+const Tensor& sub_out(const Tensor& out, const Tensor& x, const Operand& y, const Scalar& alpha);
+const Tensor& div_out(const Tensor& out, const Tensor& x, const Operand& y, std::string_view rounding_mode);
 Tensor true_divide(const Tensor& x, const Operand& y);
 
 /// x where the condition (bool) holds, else y.
@@ -51,11 +54,24 @@ const Tensor& addcdiv_out(const Tensor& out, const Tensor& x, const Tensor& a, c
 /// approximate: "none" (the error function) or "tanh". Throws ValueError for another.
 Tensor gelu(const Tensor& x, std::string_view approximate);
 Tensor leaky_relu(const Tensor& x, const Scalar& negative_slope = 0.01);
+const Tensor& leaky_relu_(const Tensor& x, const Scalar& negative_slope = 0.01);
+const Tensor& leaky_relu_out(const Tensor& out, const Tensor& x, const Scalar& negative_slope = 0.01);
 Tensor elu(const Tensor& x, const Scalar& alpha = 1.0);
+const Tensor& elu_(const Tensor& x, const Scalar& alpha = 1.0);
+const Tensor& elu_out(const Tensor& out, const Tensor& x, const Scalar& alpha = 1.0);
 /// log(1 + exp(beta x)) / beta; x itself where beta x > threshold.
 Tensor softplus(const Tensor& x, const Scalar& beta = 1.0, const Scalar& threshold = 20.0);
+const Tensor& softplus_out(const Tensor& out, const Tensor& x, const Scalar& beta = 1.0, const Scalar& threshold = 20.0);
 /// NaN becomes `nan`; infinities become the given numbers, or the largest and smallest of x's dtype.
 Tensor nan_to_num(const Tensor& x, double nan = 0.0, std::optional<double> posinf = {}, std::optional<double> neginf = {});
+const Tensor& nan_to_num_out(const Tensor& out, const Tensor& x, double nan = 0.0, std::optional<double> posinf = {}, std::optional<double> neginf = {});
+
+/// Where |x - y| <= atol + rtol |y|, or both are the same infinity, or with equal_nan both are NaN. Throws DTypeError for unlike types.
+Tensor isclose(const Tensor& x, const Tensor& y, double rtol = 1e-5, double atol = 1e-8, bool equal_nan = false);
+/// Whether that holds everywhere.
+bool allclose(const Tensor& x, const Tensor& y, double rtol = 1e-5, double atol = 1e-8, bool equal_nan = false);
+/// Whether sizes and all elements are equal. Throws DTypeError for unlike types.
+bool equal(const Tensor& x, const Tensor& y);
 
 /// grad times the derivative, in one pass over memory. They have no rules: backward rules call them while nothing is recorded.
 Tensor sigmoid_backward(const Tensor& grad, const Tensor& output);
@@ -65,13 +81,33 @@ Tensor gelu_backward(const Tensor& grad, const Tensor& x);
 Tensor gelu_tanh_backward(const Tensor& grad, const Tensor& x);
 Tensor silu_backward(const Tensor& grad, const Tensor& x);
 
-inline Tensor operator+(const Tensor& x, const Operand& y) { return add(x, y); }
-inline Tensor operator-(const Tensor& x, const Operand& y) { return sub(x, y); }
-inline Tensor operator*(const Tensor& x, const Operand& y) { return mul(x, y); }
-inline Tensor operator/(const Tensor& x, const Operand& y) { return div(x, y); }
-inline Tensor operator+(const Scalar& x, const Tensor& y) { return add(x, y); }
-inline Tensor operator-(const Scalar& x, const Tensor& y) { return sub(x, y); }
-inline Tensor operator*(const Scalar& x, const Tensor& y) { return mul(x, y); }
-inline Tensor operator/(const Scalar& x, const Tensor& y) { return div(x, y); }
+#define LORRY_INFIX(symbol, function)                                                         \
+  inline Tensor operator symbol(const Tensor& x, const Operand& y) { return function(x, y); } \
+  inline Tensor operator symbol(const Scalar& x, const Tensor& y) { return function(x, y); }
+LORRY_INFIX(+, add)
+LORRY_INFIX(-, sub)
+LORRY_INFIX(*, mul)
+LORRY_INFIX(/, div)
+LORRY_INFIX(%, remainder)
+LORRY_INFIX(&, bitwise_and)
+LORRY_INFIX(|, bitwise_or)
+LORRY_INFIX(^, bitwise_xor)
+LORRY_INFIX(<<, bitwise_left_shift)
+LORRY_INFIX(>>, bitwise_right_shift)
+#undef LORRY_INFIX
+
+// Comparisons give a tensor of truth values; Tensor::is_same asks for identity and equal() for one answer. Each pair of types is
+// written out: C++20 also tries x == y as y == x, so with one Operand for both kinds two tensors would match ambiguously.
+#define LORRY_COMPARE(symbol, function)                                                      \
+  inline Tensor operator symbol(const Tensor& x, const Tensor& y) { return function(x, y); } \
+  inline Tensor operator symbol(const Tensor& x, const Scalar& y) { return function(x, y); } \
+  inline Tensor operator symbol(const Scalar& x, const Tensor& y) { return function(x, y); }
+LORRY_COMPARE(==, eq)
+LORRY_COMPARE(!=, ne)
+LORRY_COMPARE(<, lt)
+LORRY_COMPARE(<=, le)
+LORRY_COMPARE(>, gt)
+LORRY_COMPARE(>=, ge)
+#undef LORRY_COMPARE
 
 }  // namespace lorry

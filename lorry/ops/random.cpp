@@ -114,18 +114,27 @@ Tensor randint(int64_t low, int64_t high, const Dims& sizes, const Options& opti
 }
 
 Tensor randint(int64_t high, const Dims& sizes, const Options& options, Generator* generator) { return randint(0, high, sizes, options, generator); }
-Tensor rand_like(const Tensor& x, Generator* generator) {
-  require_defined(x, "rand_like", "x");
-  return rand(x.sizes(), x.options(), generator);
+
+namespace {
+Options options_like(const Tensor& x, std::optional<DType> dtype, const char* where) {
+  require_defined(x, where, "x");
+  return {dtype.value_or(x.dtype()), x.device()};
 }
-Tensor randn_like(const Tensor& x, Generator* generator) {
-  require_defined(x, "randn_like", "x");
-  return randn(x.sizes(), x.options(), generator);
+}  // namespace
+
+Tensor rand_like(const Tensor& x, std::optional<DType> dtype, Generator* generator) {
+  const Options options = options_like(x, dtype, "rand_like");
+  return rand(x.sizes(), options, generator);
 }
-Tensor randint_like(const Tensor& x, int64_t low, int64_t high, Generator* generator) {
-  require_defined(x, "randint_like", "x");
-  return randint(low, high, x.sizes(), x.options(), generator);
+Tensor randn_like(const Tensor& x, std::optional<DType> dtype, Generator* generator) {
+  const Options options = options_like(x, dtype, "randn_like");
+  return randn(x.sizes(), options, generator);
 }
+Tensor randint_like(const Tensor& x, int64_t low, int64_t high, std::optional<DType> dtype, Generator* generator) {
+  const Options options = options_like(x, dtype, "randint_like");
+  return randint(low, high, x.sizes(), options, generator);
+}
+Tensor randint_like(const Tensor& x, int64_t high, std::optional<DType> dtype, Generator* generator) { return randint_like(x, 0, high, dtype, generator); }
 
 Tensor randperm(int64_t n, Device device, Generator* generator) {
   require<ValueError>(n >= 0, "randperm: negative count; got {}", n);

@@ -57,9 +57,11 @@ Tensor randn(const Dims& sizes, const Options& options = {}, Generator* generato
 /// Whole numbers in [low, high).
 Tensor randint(int64_t low, int64_t high, const Dims& sizes, const Options& options = {.dtype = kI64}, Generator* generator = nullptr);
 Tensor randint(int64_t high, const Dims& sizes, const Options& options = {.dtype = kI64}, Generator* generator = nullptr);
-Tensor rand_like(const Tensor& x, Generator* generator = nullptr);
-Tensor randn_like(const Tensor& x, Generator* generator = nullptr);
-Tensor randint_like(const Tensor& x, int64_t low, int64_t high, Generator* generator = nullptr);
+/// With x's sizes, device and, unless given, dtype.
+Tensor rand_like(const Tensor& x, std::optional<DType> dtype = {}, Generator* generator = nullptr);
+Tensor randn_like(const Tensor& x, std::optional<DType> dtype = {}, Generator* generator = nullptr);
+Tensor randint_like(const Tensor& x, int64_t low, int64_t high, std::optional<DType> dtype = {}, Generator* generator = nullptr);
+Tensor randint_like(const Tensor& x, int64_t high, std::optional<DType> dtype = {}, Generator* generator = nullptr);
 /// The numbers 0 to n - 1 in random order, i64.
 Tensor randperm(int64_t n, Device device = default_device(), Generator* generator = nullptr);
 

@@ -283,6 +283,8 @@ Tensor Tensor::norm(double p, const Dims& dims, bool keepdim) const { return lor
 Tensor Tensor::logsumexp(const Dims& dims, bool keepdim) const { return lorry::logsumexp(*this, dims, keepdim); }
 Tensor Tensor::count_nonzero(const Dims& dims) const { return lorry::count_nonzero(*this, dims); }
 Tensor Tensor::cumsum(int64_t dim, std::optional<DType> dtype) const { return lorry::cumsum(*this, dim, dtype); }
+const Tensor& Tensor::cumsum_(int64_t dim) const { return copy_(lorry::cumsum(*this, dim)); }
 Tensor Tensor::cumprod(int64_t dim, std::optional<DType> dtype) const { return lorry::cumprod(*this, dim, dtype); }
+const Tensor& Tensor::cumprod_(int64_t dim) const { return copy_(lorry::cumprod(*this, dim)); }
 
 }  // namespace lorry

@@ -78,12 +78,25 @@ std::tuple<Tensor, Tensor> median(const Tensor& x, int64_t wanted, bool keepdim)
   return {top.where(poisoned, value), where.where(poisoned, index)};
 }
 
+Tensor median(const Tensor& x) {
+  require_defined(x, "median", "x");
+  return std::get<0>(median(x.reshape({-1}), 0));
+}
+
 std::tuple<Tensor, Tensor> sort_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim, bool descending, bool stable) {
   return write_out(values, indices, sort(x, dim, descending, stable), "sort");
 }
 
 std::tuple<Tensor, Tensor> topk_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t k, int64_t dim, bool largest, bool sorted) {
   return write_out(values, indices, topk(x, k, dim, largest, sorted), "topk");
+}
+
+std::tuple<Tensor, Tensor> kthvalue_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t k, int64_t dim, bool keepdim) {
+  return write_out(values, indices, kthvalue(x, k, dim, keepdim), "kthvalue");
+}
+
+std::tuple<Tensor, Tensor> median_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim, bool keepdim) {
+  return write_out(values, indices, median(x, dim, keepdim), "median");
 }
 
 Unique unique(const Tensor& x, bool, bool return_inverse, bool return_counts) {
@@ -113,5 +126,9 @@ Unique unique(const Tensor& x, bool, bool return_inverse, bool return_counts) {
 std::tuple<Tensor, Tensor> Tensor::sort(int64_t dim, bool descending, bool stable) const { return lorry::sort(*this, dim, descending, stable); }
 Tensor Tensor::argsort(int64_t dim, bool descending, bool stable) const { return lorry::argsort(*this, dim, descending, stable); }
 std::tuple<Tensor, Tensor> Tensor::topk(int64_t k, int64_t dim, bool largest, bool sorted) const { return lorry::topk(*this, k, dim, largest, sorted); }
+std::tuple<Tensor, Tensor> Tensor::kthvalue(int64_t k, int64_t dim, bool keepdim) const { return lorry::kthvalue(*this, k, dim, keepdim); }
+Tensor Tensor::median() const { return lorry::median(*this); }
+std::tuple<Tensor, Tensor> Tensor::median(int64_t dim, bool keepdim) const { return lorry::median(*this, dim, keepdim); }
+Unique Tensor::unique(bool sorted, bool return_inverse, bool return_counts) const { return lorry::unique(*this, sorted, return_inverse, return_counts); }
 
 }  // namespace lorry

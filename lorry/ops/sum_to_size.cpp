@@ -19,4 +19,6 @@ Tensor sum_to_size(const Tensor& x, const Dims& sizes) {
   return missing == 0 ? sums : sums.reshape(sizes);
 }
 
+Tensor Tensor::sum_to_size(const Dims& sizes) const { return lorry::sum_to_size(*this, sizes); }
+
 }  // namespace lorry

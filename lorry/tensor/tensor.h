@@ -20,6 +20,7 @@ namespace lorry {
 class Tensor;
 class Index;
 class Generator;
+struct Unique;
 
 /// The device that factories use when none is named: the CPU, or what set_default_device said on this thread.
 Device default_device();
@@ -53,6 +54,16 @@ class Tensor {
   /// Undefined: no storage, no shape; what optional arguments default to.
   Tensor() = default;
   explicit Tensor(IntrusivePtr<TensorNode> node) : node_(std::move(node)) {}
+  Tensor(const Tensor&) = default;
+  Tensor(Tensor&&) noexcept = default;
+
+  /// A variable is made to refer to another tensor.
+  Tensor& operator=(const Tensor&) & = default;
+  Tensor& operator=(Tensor&&) & noexcept = default;
+  /// A temporary is written through, as by copy_ and fill_: x[i] = y, x.select(0, 1) = 2. Throws ValueError for one that nothing
+  /// else refers to, such as an index by a tensor: the write would be lost.
+  const Tensor& operator=(const Tensor& source) &&;
+  const Tensor& operator=(const Scalar& value) &&;
 
   // ---- facts ---------------------------------------------------------------------------------------------------------
   bool defined() const { return static_cast<bool>(node_); }
@@ -129,6 +140,15 @@ class Tensor {
   const Tensor& operator-=(const Operand& other) const;
   const Tensor& operator*=(const Operand& other) const;
   const Tensor& operator/=(const Operand& other) const;
+  const Tensor& operator%=(const Operand& other) const;
+  Tensor operator!() const;
+  Tensor operator~() const;
+  const Tensor& operator&=(const Operand& other) const;
+  const Tensor& operator|=(const Operand& other) const;
+  const Tensor& operator^=(const Operand& other) const;
+  const Tensor& operator<<=(const Operand& other) const;
+  const Tensor& operator>>=(const Operand& other) const;
+  Tensor true_divide(const Operand& other) const;
   /// rounding_mode: "floor" or "trunc".
   Tensor div(const Operand& other, std::string_view rounding_mode) const;
   const Tensor& div_(const Operand& other, std::string_view rounding_mode) const;
@@ -142,8 +162,12 @@ class Tensor {
   const Tensor& addcdiv_(const Tensor& a, const Tensor& b, const Scalar& value = 1) const;
   Tensor where(const Tensor& condition, const Operand& other) const;
   Tensor nan_to_num(double nan = 0.0, std::optional<double> posinf = {}, std::optional<double> neginf = {}) const;
+  const Tensor& nan_to_num_(double nan = 0.0, std::optional<double> posinf = {}, std::optional<double> neginf = {}) const;
   Tensor masked_fill(const Tensor& mask, const Operand& value) const;
   const Tensor& masked_fill_(const Tensor& mask, const Operand& value) const;
+  Tensor isclose(const Tensor& other, double rtol = 1e-5, double atol = 1e-8, bool equal_nan = false) const;
+  bool allclose(const Tensor& other, double rtol = 1e-5, double atol = 1e-8, bool equal_nan = false) const;
+  bool equal(const Tensor& other) const;
 
   // ---- copies --------------------------------------------------------------------------------------------------------
   /// Itself when nothing changes, else a copy.
@@ -170,6 +194,7 @@ class Tensor {
   Tensor view(DType dtype) const;
   Tensor view_as(const Tensor& other) const;
   Tensor reshape(const Dims& sizes) const;
+  Tensor reshape_as(const Tensor& other) const;
   Tensor permute(const Dims& dims) const;
   Tensor transpose(int64_t dim0, int64_t dim1) const;
   Tensor swapdims(int64_t dim0, int64_t dim1) const;
@@ -180,8 +205,10 @@ class Tensor {
   Tensor narrow(int64_t dim, int64_t start, int64_t length) const;
   Tensor expand(const Dims& sizes) const;
   Tensor expand_as(const Tensor& other) const;
+  Tensor broadcast_to(const Dims& sizes) const;
   Tensor squeeze() const;
   Tensor squeeze(int64_t dim) const;
+  Tensor squeeze(const Dims& dims) const;
   Tensor unsqueeze(int64_t dim) const;
   Tensor flatten(int64_t start_dim = 0, int64_t end_dim = -1) const;
   Tensor unflatten(int64_t dim, const Dims& sizes) const;
@@ -194,6 +221,13 @@ class Tensor {
   std::vector<Tensor> split(const std::vector<int64_t>& sizes, int64_t dim = 0) const;
   std::vector<Tensor> chunk(int64_t chunks, int64_t dim = 0) const;
   std::vector<Tensor> unbind(int64_t dim = 0) const;
+  /// The tensor itself gets other sizes and strides. They count as a write, so that a graph which saved the tensor notices; throws
+  /// GradError for one that requires gradients.
+  const Tensor& squeeze_() const;
+  const Tensor& squeeze_(int64_t dim) const;
+  const Tensor& unsqueeze_(int64_t dim) const;
+  const Tensor& transpose_(int64_t dim0, int64_t dim1) const;
+  const Tensor& t_() const;
 
   // ---- indexing ------------------------------------------------------------------------------------------------------
   /// x[i]: a view of row i.
@@ -253,12 +287,20 @@ class Tensor {
   Tensor logsumexp(const Dims& dims, bool keepdim = false) const;
   Tensor count_nonzero(const Dims& dims = {}) const;
   Tensor cumsum(int64_t dim, std::optional<DType> dtype = {}) const;
+  const Tensor& cumsum_(int64_t dim) const;
   Tensor cumprod(int64_t dim, std::optional<DType> dtype = {}) const;
+  const Tensor& cumprod_(int64_t dim) const;
+  Tensor sum_to_size(const Dims& sizes) const;
+  Tensor diff(int64_t n = 1, int64_t dim = -1) const;
   Tensor softmax(int64_t dim, std::optional<DType> dtype = {}) const;
   Tensor log_softmax(int64_t dim, std::optional<DType> dtype = {}) const;
   std::tuple<Tensor, Tensor> sort(int64_t dim = -1, bool descending = false, bool stable = true) const;
   Tensor argsort(int64_t dim = -1, bool descending = false, bool stable = true) const;
   std::tuple<Tensor, Tensor> topk(int64_t k, int64_t dim = -1, bool largest = true, bool sorted = true) const;
+  std::tuple<Tensor, Tensor> kthvalue(int64_t k, int64_t dim = -1, bool keepdim = false) const;
+  Tensor median() const;
+  std::tuple<Tensor, Tensor> median(int64_t dim, bool keepdim = false) const;
+  Unique unique(bool sorted = true, bool return_inverse = false, bool return_counts = false) const;
 
   // ---- matrix products -----------------------------------------------------------------------------------------------
   Tensor matmul(const Tensor& other) const;
@@ -267,6 +309,8 @@ class Tensor {
   Tensor mv(const Tensor& vector) const;
   Tensor dot(const Tensor& other) const;
   Tensor outer(const Tensor& other) const;
+  Tensor addmv(const Tensor& a, const Tensor& vector, const Scalar& beta = 1, const Scalar& alpha = 1) const;
+  const Tensor& addmv_(const Tensor& a, const Tensor& vector, const Scalar& beta = 1, const Scalar& alpha = 1) const;
   Tensor addmm(const Tensor& a, const Tensor& b, const Scalar& beta = 1, const Scalar& alpha = 1) const;
   const Tensor& addmm_(const Tensor& a, const Tensor& b, const Scalar& beta = 1, const Scalar& alpha = 1) const;
   Tensor baddbmm(const Tensor& a, const Tensor& b, const Scalar& beta = 1, const Scalar& alpha = 1) const;

@@ -164,5 +164,18 @@ TEST(IndexingGradients, a_failed_write_leaves_value_and_history_alone) {
   EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{2, 2, 2}));
 }
 
+TEST(IndexingGradients, assignment_through_a_view_carries_gradients) {
+  const Tensor x = randn({3, 2}, {kF64}).requires_grad_(), y = randn({2}, {kF64}).requires_grad_();
+  EXPECT_TRUE(test::gradcheck(
+      [](const std::vector<Tensor>& in) {
+        const Tensor z = in[0] * 2;
+        z[1] = in[1] * in[1];
+        z.select(1, 0) = 3;
+        return z * z;
+      },
+      {x, y}));
+  EXPECT_THROW(x[0] = y, GradError);  // a leaf is not overwritten while gradients are recorded
+}
+
 }  // namespace
 }  // namespace lorry

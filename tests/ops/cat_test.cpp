@@ -151,5 +151,12 @@ TEST(Rearrange, meshgrid_and_diff) {
   EXPECT_EQ(diff(tensor({1}), 3).numel(), 0);
 }
 
+TEST(Cat, stacked_rows_and_columns_are_written_into_given_tensors) {
+  const std::vector<Tensor> parts = {randn({2, 3}), randn({2, 3})};
+  EXPECT_TRUE(equal(hstack_out(empty({2, 6}), parts), hstack(parts)));
+  EXPECT_TRUE(equal(vstack_out(empty({4, 3}), parts), vstack(parts)));
+  EXPECT_THROW(vstack_out(empty({2, 6}), parts), ShapeError);
+}
+
 }  // namespace
 }  // namespace lorry

@@ -144,5 +144,13 @@ TEST(Creation, a_blob_is_shared_and_given_back_once) {
   EXPECT_THROW(from_blob(memory, {2}, {-1}, {kF32}), ShapeError);
 }
 
+TEST(Creation, sequences_are_written_into_given_tensors) {
+  EXPECT_TRUE(equal(arange_out(empty({4}), 1, 9, 2), arange(1, 9, 2, {kF32})));
+  EXPECT_TRUE(equal(arange_out(empty({3}, {kI64}), 3), arange(3)));
+  EXPECT_TRUE(equal(linspace_out(empty({5}), 0, 1, 5), linspace(0, 1, 5)));
+  EXPECT_THROW(arange_out(empty({3}), 4), ShapeError);
+  EXPECT_THROW(linspace_out(Tensor(), 0, 1, 5), ValueError);
+}
+
 }  // namespace
 }  // namespace lorry

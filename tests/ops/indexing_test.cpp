@@ -312,5 +312,47 @@ TEST(Indexing, nonzero_and_masked_select_list_elements_in_row_major_order) {
   EXPECT_THROW(zeros({2}).masked_select(zeros({3}, {kBool})), ShapeError);
 }
 
+TEST(Indexing, assignment_to_an_indexed_tensor_writes_through_it) {
+  const Tensor x = zeros({3, 4}, {kF64});
+  x[0] = tensor({1, 2, 3, 4});
+  x.select(1, 3) = 9;
+  x.index({Slice(1, 3), 0}) = ones({2}, {kF64});
+  x[2][1] = x[0][2] = 7.5;
+  EXPECT_EQ(x.to_vector<double>(), (std::vector<double>{1, 2, 7.5, 9, 1, 0, 0, 9, 1, 7.5, 0, 9}));
+  EXPECT_THROW(x[0] = ones({5}), ShapeError);
+}
+
+TEST(Indexing, assignment_to_a_variable_makes_it_refer_to_another_tensor) {
+  Tensor x = zeros({2});
+  const Tensor first = x, second = ones({2});
+  x = second;
+  EXPECT_TRUE(x.is_same(second));
+  x = zeros({3});
+  EXPECT_EQ(x.sizes(), Dims{3});
+  EXPECT_EQ(first.to_vector<double>(), (std::vector<double>{0, 0}));
+  EXPECT_EQ(second.to_vector<double>(), (std::vector<double>{1, 1}));
+}
+
+TEST(Indexing, assignment_to_a_copy_that_nothing_refers_to_is_refused) {
+  const Tensor x = zeros({3}), rows = tensor({0, 2});
+  EXPECT_THROW(x.index({rows}) = 1, ValueError);
+  EXPECT_THROW(x.index({x.eq(0)}) = ones({3}), ValueError);
+  EXPECT_THROW(x.clone() = ones({3}), ValueError);
+  EXPECT_THROW(Tensor() = 1, ValueError);
+  EXPECT_EQ(x.to_vector<double>(), (std::vector<double>{0, 0, 0}));
+  x.contiguous() = 2;  // x itself, under another name
+  EXPECT_EQ(x.to_vector<double>(), (std::vector<double>{2, 2, 2}));
+}
+
+TEST(Indexing, out_forms_of_writes_at_positions_agree_with_the_functions) {
+  const Tensor x = randn({3, 4}), index = tensor({{0, 1, 2, 0}, {2, 2, 1, 1}}), rows = tensor({2, 0}), source = randn({2, 4}), out = empty({3, 4});
+  EXPECT_TRUE(equal(scatter_out(out, x, 0, index, source), scatter(x, 0, index, source)));
+  EXPECT_TRUE(equal(scatter_out(out, x, 0, index, 5), scatter(x, 0, index, 5)));
+  EXPECT_TRUE(equal(scatter_add_out(out, x, 0, index, source), scatter_add(x, 0, index, source)));
+  EXPECT_TRUE(equal(index_add_out(out, x, 0, rows, source, 2), index_add(x, 0, rows, source, 2)));
+  EXPECT_TRUE(equal(index_copy_out(out, x, 0, rows, source), index_copy(x, 0, rows, source)));
+  EXPECT_THROW(scatter_out(empty({2, 4}), x, 0, index, source), ShapeError);
+}
+
 }  // namespace
 }  // namespace lorry

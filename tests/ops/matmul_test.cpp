@@ -338,5 +338,14 @@ TEST(Matmul, gradients_of_empty_products_are_zeros) {
   EXPECT_EQ(w.grad().abs().sum().item<double>(), 0);
 }
 
+TEST(Matmul, addmv_has_a_method_an_in_place_and_an_out_form) {
+  const Tensor c = randn({3}), a = randn({3, 4}), v = randn({4}), out = empty({3}), self = c.clone();
+  const Tensor want = c * 2 + matmul(a, v) * 3;
+  EXPECT_TRUE(allclose(c.addmv(a, v, 2, 3), want, 1e-4, 1e-5));
+  EXPECT_TRUE(equal(addmv_out(out, c, a, v, 2, 3), c.addmv(a, v, 2, 3)));
+  EXPECT_TRUE(self.addmv_(a, v, 2, 3).is_same(self));
+  EXPECT_TRUE(equal(self, out));
+}
+
 }  // namespace
 }  // namespace lorry

@@ -190,5 +190,88 @@ TEST(PointwiseForms, an_out_form_refuses_to_be_differentiated) {
   EXPECT_NO_THROW(exp_out(out, x));
 }
 
+using Truth = std::vector<bool>;
+using Whole = std::vector<int64_t>;
+
+TEST(PointwiseForms, comparison_operators_give_truth_values_for_tensors_and_numbers_on_either_side) {
+  const Tensor x = tensor({1, 2, 3}), y = tensor({3, 2, 1});
+  EXPECT_EQ((x == y).to_vector<bool>(), (Truth{false, true, false}));
+  EXPECT_EQ((x != y).to_vector<bool>(), (Truth{true, false, true}));
+  EXPECT_EQ((x < y).to_vector<bool>(), (Truth{true, false, false}));
+  EXPECT_EQ((x <= y).to_vector<bool>(), (Truth{true, true, false}));
+  EXPECT_EQ((x > y).to_vector<bool>(), (Truth{false, false, true}));
+  EXPECT_EQ((x >= y).to_vector<bool>(), (Truth{false, true, true}));
+  EXPECT_EQ((x == 2).to_vector<bool>(), (Truth{false, true, false}));
+  EXPECT_EQ((2 == x).to_vector<bool>(), (Truth{false, true, false}));
+  EXPECT_EQ((x != 2).to_vector<bool>(), (Truth{true, false, true}));
+  EXPECT_EQ((x < 2.5).to_vector<bool>(), (Truth{true, true, false}));
+  EXPECT_EQ((2.5 < x).to_vector<bool>(), (Truth{false, false, true}));
+  EXPECT_EQ((2 >= x).to_vector<bool>(), (Truth{true, true, false}));
+}
+
+TEST(PointwiseForms, bit_operators_and_the_remainder_read_as_in_python) {
+  const Tensor x = tensor({12, 10}), y = tensor({10, 6});
+  EXPECT_EQ((x & y).to_vector<int64_t>(), (Whole{8, 2}));
+  EXPECT_EQ((x | y).to_vector<int64_t>(), (Whole{14, 14}));
+  EXPECT_EQ((x ^ 15).to_vector<int64_t>(), (Whole{3, 5}));
+  EXPECT_EQ((8 & x).to_vector<int64_t>(), (Whole{8, 8}));
+  EXPECT_EQ((~x).to_vector<int64_t>(), (Whole{-13, -11}));
+  EXPECT_EQ((x << 1).to_vector<int64_t>(), (Whole{24, 20}));
+  EXPECT_EQ((x >> 1).to_vector<int64_t>(), (Whole{6, 5}));
+  EXPECT_EQ((-x % 7).to_vector<int64_t>(), (Whole{2, 4}));
+  EXPECT_EQ((!(x == 12)).to_vector<bool>(), (Truth{false, true}));
+  EXPECT_EQ((~(x == 12)).to_vector<bool>(), (Truth{false, true}));
+  EXPECT_EQ(((x > 11) | (y < 7)).to_vector<bool>(), (Truth{true, true}));
+}
+
+TEST(PointwiseForms, compound_bit_operators_write_in_place) {
+  const Tensor x = tensor({12, 10}), same = x;
+  x &= 14;
+  x |= 1;
+  x ^= tensor({0, 1});
+  x <<= 2;
+  x >>= 1;
+  x %= 20;
+  EXPECT_EQ(same.to_vector<int64_t>(), (Whole{6, 0}));
+}
+
+TEST(PointwiseForms, isclose_allclose_and_equal_follow_their_definitions) {
+  const double inf = INFINITY, nan = NAN;
+  const Tensor x = tensor({1.0, 100.0, inf, inf, nan, 0.0}), y = tensor({1.000001, 100.1, inf, -inf, nan, 1e-9});
+  EXPECT_EQ(isclose(x, y).to_vector<bool>(), (Truth{true, false, true, false, false, true}));
+  EXPECT_EQ(x.isclose(y, 1e-2, 0, true).to_vector<bool>(), (Truth{true, true, true, false, true, false}));
+  EXPECT_EQ(isclose(x, y, 0, 0).to_vector<bool>(), (Truth{false, false, true, false, false, false}));
+  EXPECT_EQ(isclose(tensor({10, 10}), tensor({11, 12}), 0.1, 0).to_vector<bool>(), (Truth{true, false}));
+  EXPECT_EQ(isclose(tensor({true, false}), tensor({true, true})).to_vector<bool>(), (Truth{true, false}));
+  EXPECT_TRUE(allclose(ones({2, 3}), ones({3}) + 1e-6));
+  EXPECT_FALSE(ones({2}).allclose(tensor({1.0, 1.1})));
+  EXPECT_TRUE(equal(ones({2, 3}), ones({2, 3})));
+  EXPECT_TRUE(equal(empty({0, 3}), empty({0, 3})));
+  EXPECT_FALSE(ones({2, 3}).equal(ones({3})));
+  EXPECT_FALSE(equal(tensor({nan}), tensor({nan})));
+  EXPECT_THROW(equal(ones({2}), ones({2}, {kF64})), DTypeError);
+  EXPECT_THROW(allclose(ones({2}), ones({2}), -1), ValueError);
+}
+
+TEST(PointwiseForms, out_and_in_place_forms_with_coefficients_agree_with_the_functions) {
+  const Tensor x = random_tensor({3, 5}, kF32, 1), y = random_tensor({5}, kF32, 2), out = empty({3, 5});
+  EXPECT_TRUE(equal(add_out(out, x, y, 3), add(x, y, 3)));
+  EXPECT_TRUE(equal(sub_out(out, x, y, 0.5), sub(x, y, 0.5)));
+  EXPECT_TRUE(equal(div_out(out, x, y, "floor"), div(x, y, "floor")));
+  EXPECT_TRUE(equal(leaky_relu_out(out, x, 0.2), leaky_relu(x, 0.2)));
+  EXPECT_TRUE(equal(elu_out(out, x, 0.7), elu(x, 0.7)));
+  EXPECT_TRUE(equal(softplus_out(out, x, 2.0, 1.0), softplus(x, 2.0, 1.0)));
+  EXPECT_TRUE(equal(x.true_divide(y), x / y));
+  const Tensor a = x.clone(), b = x.clone();
+  EXPECT_TRUE(leaky_relu_(a, 0.2).is_same(a));
+  EXPECT_TRUE(equal(a, leaky_relu(x, 0.2)));
+  EXPECT_TRUE(elu_(b).is_same(b));
+  EXPECT_TRUE(equal(b, elu(x)));
+  const Tensor odd = tensor({NAN, INFINITY, -INFINITY, 1.0}), clean = empty({4}), self = odd.clone();
+  EXPECT_EQ(nan_to_num_out(clean, odd, 1, 2, 3).to_vector<double>(), (std::vector<double>{1, 2, 3, 1}));
+  EXPECT_TRUE(equal(self.nan_to_num_(), nan_to_num(odd)));
+  EXPECT_EQ(nan_to_num_out(empty({2}), tensor({4, 5})).to_vector<double>(), (std::vector<double>{4, 5}));
+}
+
 }  // namespace
 }  // namespace lorry::test

@@ -155,5 +155,19 @@ TEST(Random, wrong_arguments_are_refused) {
   EXPECT_THROW(zeros({1}).expand({3}).uniform_(), ShapeError);
 }
 
+TEST(Random, like_another_tensor_but_of_a_given_dtype) {
+  const Tensor x = zeros({4, 5}, {kF64});
+  EXPECT_EQ(rand_like(x).dtype(), kF64);
+  EXPECT_EQ(rand_like(x, kF32).dtype(), kF32);
+  EXPECT_EQ(randn_like(x, kBF16).sizes(), x.sizes());
+  EXPECT_EQ(randn_like(x, kBF16).dtype(), kBF16);
+  const Tensor whole = randint_like(x, 3, kI64);
+  EXPECT_EQ(whole.dtype(), kI64);
+  EXPECT_TRUE(((whole >= 0) & (whole < 3)).all().item<bool>());
+  const Tensor between = randint_like(x, 7, 9);
+  EXPECT_TRUE(((between == 7) | (between == 8)).all().item<bool>());
+  EXPECT_THROW(rand_like(Tensor()), ValueError);
+}
+
 }  // namespace
 }  // namespace lorry

@@ -397,5 +397,12 @@ TEST(reduce, wrong_arguments_are_refused_with_the_operator_named) {
   expect_error<ValueError>([&] { sum(Tensor()); }, "sum: x is an undefined tensor");
 }
 
+TEST(reduce, scans_in_place_agree_with_the_functions) {
+  const Tensor x = sample({3, 4}, kF32, 1), a = x.clone(), b = x.clone();
+  EXPECT_TRUE(a.cumsum_(1).is_same(a));
+  EXPECT_TRUE(equal(a, cumsum(x, 1)));
+  EXPECT_TRUE(equal(b.cumprod_(0), cumprod(x, 0)));
+}
+
 }  // namespace
 }  // namespace lorry::test

@@ -73,10 +73,10 @@ TEST(Shorthands, true_divide_divides_whole_numbers_into_fractions) {
 
 TEST(Shorthands, random_tensors_like_another_have_its_sizes_and_dtype) {
   for (const DType dtype : {kF16, kBF16, kF32, kF64}) {
-    const Tensor x = empty({3, 5}, {dtype}), drawn = rand_like(x, &fresh_generator()), whole = randint_like(x, -3, 4, &fresh_generator());
+    const Tensor x = empty({3, 5}, {dtype}), drawn = rand_like(x, {}, &fresh_generator()), whole = randint_like(x, -3, 4, {}, &fresh_generator());
     EXPECT_TRUE(same_bits(drawn, rand({3, 5}, {dtype}, &fresh_generator())));
     EXPECT_TRUE(same_bits(whole, randint(-3, 4, {3, 5}, {dtype}, &fresh_generator())));
-    EXPECT_TRUE(same_bits(randn_like(x, &fresh_generator()), randn({3, 5}, {dtype}, &fresh_generator())));
+    EXPECT_TRUE(same_bits(randn_like(x, {}, &fresh_generator()), randn({3, 5}, {dtype}, &fresh_generator())));
     for (const double v : elements(whole)) EXPECT_TRUE(v >= -3 && v <= 3 && v == std::floor(v)) << v;
   }
 }

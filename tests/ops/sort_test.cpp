@@ -170,5 +170,26 @@ TEST(sort, wrong_arguments_are_refused_with_the_operator_named) {
   expect_error<IndexError>([&] { median(empty({2, 0}), 1); }, "median: dimension 1 is empty");
 }
 
+TEST(sort, the_median_of_all_elements_is_the_lower_one) {
+  EXPECT_EQ(median(tensor({{4, 1}, {3, 2}})).item<int64_t>(), 2);
+  EXPECT_EQ(tensor({5.0, 1.0, 3.0}).median().item<double>(), 3);
+  EXPECT_TRUE(std::isnan(tensor({5.0, static_cast<double>(NAN)}).median().item<double>()));
+  EXPECT_EQ(tensor(7).median().dim(), 0);
+  EXPECT_THROW(empty({0}).median(), IndexError);
+}
+
+TEST(sort, methods_and_out_forms_agree_with_the_functions) {
+  const Tensor x = tensor({{3, 1, 2}, {6, 6, 4}}), values = empty({2}, {kI64}), indices = empty({2}, {kI64});
+  EXPECT_TRUE(equal(std::get<0>(x.kthvalue(2)), std::get<0>(kthvalue(x, 2))));
+  EXPECT_EQ(std::get<0>(x.median(1)).to_vector<int64_t>(), (std::vector<int64_t>{2, 6}));
+  kthvalue_out(values, indices, x, 1);
+  EXPECT_EQ(values.to_vector<int64_t>(), (std::vector<int64_t>{1, 4}));
+  EXPECT_EQ(indices.to_vector<int64_t>(), (std::vector<int64_t>{1, 2}));
+  median_out(values, indices, x, 1);
+  EXPECT_EQ(values.to_vector<int64_t>(), (std::vector<int64_t>{2, 6}));
+  EXPECT_EQ(x.unique().values.to_vector<int64_t>(), (std::vector<int64_t>{1, 2, 3, 4, 6}));
+  EXPECT_EQ(x.unique(true, false, true).counts.to_vector<int64_t>(), (std::vector<int64_t>{1, 1, 1, 1, 2}));
+}
+
 }  // namespace
 }  // namespace lorry::test

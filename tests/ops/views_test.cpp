@@ -338,5 +338,34 @@ TEST(Views, wrong_arguments_are_refused_by_type) {
   EXPECT_THROW(Tensor().view({1}), ValueError);
 }
 
+TEST(Views, in_place_forms_change_the_tensor_itself) {
+  const Tensor x = arange(6).reshape({1, 2, 3}).clone(), same = x;
+  x.squeeze_().t_();
+  EXPECT_EQ(same.sizes(), (Dims{3, 2}));
+  EXPECT_FALSE(same.is_contiguous());
+  EXPECT_EQ(same.to_vector<int64_t>(), (std::vector<int64_t>{0, 3, 1, 4, 2, 5}));
+  x.unsqueeze_(0).transpose_(0, 2);
+  EXPECT_EQ(same.sizes(), (Dims{2, 3, 1}));
+  EXPECT_EQ(x.squeeze_(-1).sizes(), (Dims{2, 3}));
+  EXPECT_TRUE(same.is_contiguous());
+}
+
+TEST(Views, in_place_forms_are_refused_where_gradients_flow_and_noticed_by_a_graph_that_saved_the_tensor) {
+  const Tensor w = randn({2, 2}).requires_grad_(), x = randn({2, 2});
+  EXPECT_THROW(w.t_(), GradError);
+  const Tensor y = w * x;
+  x.t_();
+  EXPECT_THROW(y.sum().backward(), GradError);
+}
+
+TEST(Views, methods_agree_with_the_functions) {
+  const Tensor x = randn({1, 2, 1, 3}), y = randn({3, 2});
+  EXPECT_EQ(x.squeeze(Dims{0, 2}).sizes(), (Dims{2, 3}));
+  EXPECT_EQ(x.reshape_as(y).sizes(), (Dims{3, 2}));
+  EXPECT_EQ(x.broadcast_to({4, 2, 5, 3}).sizes(), (Dims{4, 2, 5, 3}));
+  EXPECT_TRUE(equal(y.sum_to_size({1, 2}), y.sum({0}, true)));
+  EXPECT_TRUE(equal(y.diff(1, 0), y.slice(0, 1) - y.slice(0, 0, 2)));
+}
+
 }  // namespace
 }  // namespace lorry
