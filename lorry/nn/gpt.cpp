@@ -114,8 +114,8 @@ Tensor Block::forward(const Tensor& x, const KVCache::Layer& cache, int64_t firs
 }
 
 GPT::GPT(const GPTConfig& config, const Options& options)
-    : tokens(checked(config).vocab, config.width, options),
-      positions(config.context, config.width, options),
+    : tokens(checked(config).vocab, config.width, {}, options),
+      positions(config.context, config.width, {}, options),
       norm(config.width, config.bias, 1e-5, options),
       config_(config),
       dropout_(config.dropout) {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "lorry/autograd/grad_mode.h"
 #include "lorry/ops/ops.h"
 
 namespace lorry::nn {
@@ -10,6 +11,19 @@ namespace {
 int64_t positive(int64_t size, const char* layer, const char* what) {
   require<ValueError>(size > 0, "{}: {} is not positive; got {}", layer, what, size);
   return size;
+}
+
+const Dims& positive(const Dims& sizes, const char* layer) {
+  require<ValueError>(!sizes.empty(), "{}: normalized_shape is empty; expected at least one size", layer);
+  for (const int64_t size : sizes) positive(size, layer, "a size of normalized_shape");
+  return sizes;
+}
+
+int64_t padding_row(std::optional<int64_t> padding_idx, int64_t rows) {
+  if (!padding_idx) return -1;
+  require<IndexError>(*padding_idx >= -rows && *padding_idx < rows, "Embedding: padding_idx out of range; got {}; expected {} to {}", *padding_idx, -rows,
+                      rows - 1);
+  return *padding_idx < 0 ? *padding_idx + rows : *padding_idx;
 }
 
 Tensor uniform(const Dims& sizes, int64_t fan_in, const Options& options) {
@@ -25,22 +39,26 @@ Linear::Linear(int64_t in, int64_t out, bool with_bias, const Options& options)
 
 Tensor Linear::forward(const Tensor& x) const { return linear(x, weight, bias); }
 
-Embedding::Embedding(int64_t rows, int64_t width, const Options& options)
-    : weight(parameter("weight", randn({positive(rows, "Embedding", "rows"), positive(width, "Embedding", "width")}, options))) {}
+Embedding::Embedding(int64_t rows, int64_t width, std::optional<int64_t> padding_idx, const Options& options)
+    : weight(parameter("weight", randn({positive(rows, "Embedding", "rows"), positive(width, "Embedding", "width")}, options))),
+      padding_idx_(padding_row(padding_idx, rows)) {
+  const NoGrad quiet;
+  if (padding_idx_ >= 0) weight[padding_idx_] = 0;
+}
 
-Tensor Embedding::forward(const Tensor& indices) const { return embedding(indices, weight); }
+Tensor Embedding::forward(const Tensor& indices) const { return embedding(indices, weight, padding_idx_); }
 
-LayerNorm::LayerNorm(int64_t width, bool with_bias, double eps, const Options& options)
-    : weight(parameter("weight", ones({positive(width, "LayerNorm", "width")}, options))),
-      bias(with_bias ? parameter("bias", zeros({width}, options)) : Tensor()),
+LayerNorm::LayerNorm(const Dims& normalized_shape, bool with_bias, double eps, const Options& options)
+    : weight(parameter("weight", ones(positive(normalized_shape, "LayerNorm"), options))),
+      bias(with_bias ? parameter("bias", zeros(normalized_shape, options)) : Tensor()),
       eps_(eps) {}
 
-Tensor LayerNorm::forward(const Tensor& x) const { return layer_norm(x, {weight.size(0)}, weight, bias, eps_); }
+Tensor LayerNorm::forward(const Tensor& x) const { return layer_norm(x, weight.sizes(), weight, bias, eps_); }
 
-RMSNorm::RMSNorm(int64_t width, double eps, const Options& options)
-    : weight(parameter("weight", ones({positive(width, "RMSNorm", "width")}, options))), eps_(eps) {}
+RMSNorm::RMSNorm(const Dims& normalized_shape, std::optional<double> eps, const Options& options)
+    : weight(parameter("weight", ones(positive(normalized_shape, "RMSNorm"), options))), eps_(eps) {}
 
-Tensor RMSNorm::forward(const Tensor& x) const { return rms_norm(x, {weight.size(0)}, weight, eps_); }
+Tensor RMSNorm::forward(const Tensor& x) const { return rms_norm(x, weight.sizes(), weight, eps_); }
 
 Dropout::Dropout(double p) : p_(p) { require<ValueError>(p >= 0 && p <= 1, "Dropout: p out of range; got {}; expected 0 to 1", p); }
 

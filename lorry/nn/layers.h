@@ -16,19 +16,24 @@ class Linear : public Module {
   const Tensor bias;  ///< undefined without
 };
 
-/// Rows of a table, by whole numbers. Rows start standard normal.
+/// Rows of a table, by whole numbers. Rows start standard normal; the row `padding_idx` (negative: from the back) starts at 0 and
+/// gets no gradient.
 class Embedding : public Module {
  public:
-  Embedding(int64_t rows, int64_t width, const Options& options = {});
+  Embedding(int64_t rows, int64_t width, std::optional<int64_t> padding_idx = {}, const Options& options = {});
   Tensor forward(const Tensor& indices) const;
 
   const Tensor weight;
+
+ private:
+  int64_t padding_idx_;  // -1: none
 };
 
-/// Over the last dimension: mean 0 and variance 1, then weight (from 1) and bias (from 0).
+/// Over the last dimensions, of sizes `normalized_shape` (a number: the last one): mean 0 and variance 1, then weight (from 1) and
+/// bias (from 0).
 class LayerNorm : public Module {
  public:
-  explicit LayerNorm(int64_t width, bool with_bias = true, double eps = 1e-5, const Options& options = {});
+  explicit LayerNorm(const Dims& normalized_shape, bool with_bias = true, double eps = 1e-5, const Options& options = {});
   Tensor forward(const Tensor& x) const;
 
   const Tensor weight;
@@ -38,16 +43,17 @@ class LayerNorm : public Module {
   double eps_;
 };
 
-/// Over the last dimension: root mean square 1, then weight (from 1). Zhang, Sennrich 2019.
+/// Over the last dimensions, of sizes `normalized_shape`: root mean square 1, then weight (from 1). Without eps, rms_norm's own.
+/// Zhang, Sennrich 2019.
 class RMSNorm : public Module {
  public:
-  explicit RMSNorm(int64_t width, double eps = 1e-5, const Options& options = {});
+  explicit RMSNorm(const Dims& normalized_shape, std::optional<double> eps = {}, const Options& options = {});
   Tensor forward(const Tensor& x) const;
 
   const Tensor weight;
 
  private:
-  double eps_;
+  std::optional<double> eps_;
 };
 
 /// In training, zeroes elements with probability p and scales the rest by 1 / (1 - p).

@@ -66,7 +66,7 @@ TEST(Layers, rms_norm_has_mean_square_1_before_its_weight) {
 }
 
 TEST(Layers, embedding_reads_rows) {
-  const Embedding table(5, 3, kDouble);
+  const Embedding table(5, 3, {}, kDouble);
   const Tensor indices = randint(0, 5, {2, 4});
   test::expect_elements(table.forward(indices), {2, 4, 3}, [&](const Coordinates& at) {
     return element(table.weight, {static_cast<int64_t>(element(indices, {at[0], at[1]})), at[2]});
@@ -87,6 +87,36 @@ TEST(Layers, impossible_sizes_are_refused) {
   EXPECT_THROW(LayerNorm(0), ValueError);
   EXPECT_THROW(RMSNorm(-1), ValueError);
   EXPECT_THROW(Dropout(1.5), ValueError);
+}
+
+TEST(Layers, norms_take_the_sizes_of_several_dimensions) {
+  const LayerNorm centred(Dims{2, 3}, true, 1e-12, kDouble);
+  const RMSNorm scaled(Dims{2, 3}, 1e-12, kDouble);
+  const Tensor x = randn({4, 2, 3}, kDouble);
+  EXPECT_EQ(centred.weight.sizes(), (Dims{2, 3}));
+  EXPECT_EQ(centred.bias.sizes(), (Dims{2, 3}));
+  for (int64_t r = 0; r < 4; ++r) {
+    EXPECT_NEAR(centred.forward(x)[r].mean().item<double>(), 0, 1e-12);
+    EXPECT_NEAR(scaled.forward(x)[r].square().mean().item<double>(), 1, 1e-9);
+  }
+  EXPECT_THROW(LayerNorm(Dims{}), ValueError);
+  EXPECT_THROW(RMSNorm(Dims{2, 0}), ValueError);
+}
+
+TEST(Layers, rms_norm_without_eps_takes_that_of_the_type) {
+  const Tensor x = tensor({{0.0, 1e-4}});
+  EXPECT_TRUE(equal(RMSNorm(2).forward(x), rms_norm(x, {2})));
+  EXPECT_FALSE(equal(RMSNorm(2, 1e-5).forward(x), rms_norm(x, {2})));
+}
+
+TEST(Layers, the_padding_row_of_an_embedding_is_0_and_gets_no_gradient) {
+  const Embedding table(5, 3, -2, kDouble);
+  EXPECT_TRUE(equal(table.weight[3], zeros({3}, kDouble)));
+  EXPECT_TRUE((table.weight[4] != 0).all().item<bool>());
+  table.forward(tensor({3, 4, 3})).sum().backward();
+  EXPECT_TRUE(equal(table.weight.grad()[3], zeros({3}, kDouble)));
+  EXPECT_TRUE(equal(table.weight.grad()[4], ones({3}, kDouble)));
+  EXPECT_THROW(Embedding(5, 3, 5), IndexError);
 }
 
 }  // namespace
