@@ -19,7 +19,17 @@ Tensor resized(const Tensor& x, const Layout& layout) { return door::view(Op::vi
 /// view_as for sizes that are known to have x's number of elements; the common case, a contiguous x, is decided by x's own flag.
 bool fits(const Tensor& x, const Dims& sizes, Layout& layout) {
   if (!x.is_contiguous()) return view_as(x.layout(), sizes, layout);
-  layout = Layout::contiguous(sizes);
+  if (x.numel() == 0) {  // whose sizes have not been multiplied yet
+    layout = Layout::contiguous(sizes);
+    return true;
+  }
+  layout.rank = sizes.size();
+  int64_t stride = 1;
+  for (int d = layout.rank - 1; d >= 0; --d) {
+    layout.sizes[d] = sizes[d];
+    layout.strides[d] = stride;
+    stride *= sizes[d];
+  }
   return true;
 }
 
