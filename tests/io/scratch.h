@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "lorry/device/cpu/team.h"
+#include "tests/support/message.h"
 
 namespace lorry::io::test {
 
@@ -94,19 +95,6 @@ void kill_while_saving(std::mt19937& random, F&& save) {
   EXPECT_EQ(wait_for(child), -SIGKILL);
 }
 
-/// The text of the E that `body` throws; anything else fails the test.
-template <class E, class F>
-std::string message(F&& body) {
-  try {
-    body();
-  } catch (const E& error) {
-    return error.what();
-  } catch (const std::exception& other) {
-    ADD_FAILURE() << "another type of error: " << other.what();
-    return "";
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
-}
+using lorry::test::message;
 
 }  // namespace lorry::io::test

@@ -12,6 +12,7 @@
 #include "lorry/ops/ops.h"
 #include "lorry/optim/adamw.h"
 #include "lorry/optim/sgd.h"
+#include "tests/support/message.h"
 
 namespace lorry::optim::test {
 
@@ -43,19 +44,6 @@ inline std::string bits(const Tensor& x) {
   return {static_cast<const char*>(c.data_ptr()), static_cast<size_t>(c.nbytes())};
 }
 
-/// The text of the E that `body` throws; anything else fails the test.
-template <class E, class F>
-std::string message(F&& body) {
-  try {
-    body();
-  } catch (const E& error) {
-    return error.what();
-  } catch (const std::exception& other) {
-    ADD_FAILURE() << "another type of error: " << other.what();
-    return "";
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
-}
+using lorry::test::message;
 
 }  // namespace lorry::optim::test
