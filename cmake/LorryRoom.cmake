@@ -1,6 +1,8 @@
 # Formulas promise the same bits on every path: the compiler never contracts a*b+c by itself.
 add_library(lorry_warnings INTERFACE)
-target_compile_options(lorry_warnings INTERFACE -Wall -Wextra -Wno-unknown-pragmas -ffp-contract=off $<$<BOOL:${LORRY_WERROR}>:-Werror>)
+target_compile_options(lorry_warnings INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-unknown-pragmas -ffp-contract=off $<$<BOOL:${LORRY_WERROR}>:-Werror>>
+  $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false --expt-relaxed-constexpr --expt-extended-lambda -DFMT_USE_CONSTEXPR=1 -Xcompiler=-Wall,-Wno-unknown-pragmas,-ffp-contract=off $<$<BOOL:${LORRY_WERROR}>:-Werror=all-warnings>>)
 
 # lorry_room(NAME SOURCES... DEPENDS... PRIVATE...): one static library a room, linked only upwards.
 #   DEPENDS  rooms and packages that its headers use

@@ -1,16 +1,89 @@
 #pragma once
 
+// Streams and events. A stream is a queue of work on a device: what is enqueued on one runs in order, and streams run beside
+// each other. On the CPU work is done when a call returns, handles are null, and every wait returns at once.
+
+#include <utility>
+
 #include "lorry/layout/device.h"
 
 namespace lorry {
 
-/// A queue of work on a device. On the CPU work is done when a call returns, and the handle is null.
+inline constexpr int kMaxDevices = 16;
+
+/// Names a stream; does not own it. The null handle is the device's default stream.
 struct Stream {
   Device device;
   void* handle = nullptr;
+
+  friend bool operator==(const Stream&, const Stream&) = default;
+  /// Waits until the work enqueued so far is done. Throws what that work met with.
+  void synchronize() const;
 };
 
-/// The stream on which this thread's calls on `device` run.
-inline Stream current_stream(Device device) { return {device, nullptr}; }
+namespace detail {
+inline constinit thread_local void* t_streams[kMaxDevices] = {};
+}
+
+/// The stream on which this thread's calls on `device` run: the default one, or that of the innermost StreamScope.
+inline Stream current_stream(Device device) { return {device, device.is_cpu() ? nullptr : detail::t_streams[device.index]}; }
+
+/// Makes a stream current on this thread for a scope.
+class StreamScope {
+ public:
+  explicit StreamScope(Stream stream);
+  ~StreamScope();
+  StreamScope(const StreamScope&) = delete;
+  StreamScope& operator=(const StreamScope&) = delete;
+
+ private:
+  Device device_;
+  void* before_;
+};
+
+/// A stream of one's own, beside the default one. Priority 0 is the lowest; -1 and below run first where the device can tell.
+class OwnedStream {
+ public:
+  explicit OwnedStream(Device device, int priority = 0);
+  ~OwnedStream();
+  OwnedStream(OwnedStream&& other) noexcept : stream_{other.stream_.device, std::exchange(other.stream_.handle, nullptr)} {}
+  OwnedStream& operator=(OwnedStream&& other) noexcept {
+    stream_ = std::exchange(other.stream_, stream_);
+    return *this;
+  }
+  operator Stream() const { return stream_; }
+  void synchronize() const { stream_.synchronize(); }
+
+ private:
+  Stream stream_;
+};
+
+/// A point in a stream's work.
+class Event {
+ public:
+  /// A timed event can measure; the others are cheaper.
+  explicit Event(Device device, bool timed = false);
+  ~Event();
+  Event(Event&& other) noexcept : device_(other.device_), handle_(std::exchange(other.handle_, nullptr)) {}
+  Event& operator=(Event&& other) noexcept {
+    device_ = std::exchange(other.device_, device_);
+    handle_ = std::exchange(other.handle_, handle_);
+    return *this;
+  }
+
+  /// Marks the work enqueued on the stream so far.
+  void record(Stream stream) const;
+  /// What is enqueued on the stream from now on runs after the mark.
+  void block(Stream stream) const;
+  /// True when the work is done. True before record.
+  bool done() const;
+  void synchronize() const;
+  /// Device time between the marks; both timed, recorded and done. Throws CudaError.
+  double milliseconds_since(const Event& start) const;
+
+ private:
+  Device device_;
+  void* handle_;
+};
 
 }  // namespace lorry

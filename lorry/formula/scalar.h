@@ -86,7 +86,7 @@ LORRY_INLINE T fmod(T x, T y) {
 struct Whole {
   int64_t value;
 
-  LORRY_INLINE Whole() = default;
+  Whole() = default;
   LORRY_INLINE Whole(int64_t v) : value(v) {}
 
   friend LORRY_INLINE Whole operator+(Whole a, Whole b) { return wrap(bits(a) + bits(b)); }

@@ -42,5 +42,8 @@ const Backend& backend(Device device, const char* where);
 namespace cpu {
 const Backend& table();
 }
+namespace cuda {
+const Backend& table();
+}
 
 }  // namespace lorry::kernels

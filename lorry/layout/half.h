@@ -1,6 +1,7 @@
 #pragma once
 
-// Storage types of 16 bits. Arithmetic happens in f32: both convert exactly to float, and round to nearest even back.
+// Storage types of 16 bits. Arithmetic happens in f32: both convert exactly to float, and round to nearest even back. On a GPU the hardware
+// converts: the same numbers; a NaN may come out with other bits.
 
 #include <bit>
 #include <cstdint>
@@ -16,12 +17,18 @@ struct Float16 {
   Float16() = default;
   LORRY_INLINE explicit Float16(float value) : bits(round(value)) {}
   LORRY_INLINE operator float() const {
+#ifdef __CUDA_ARCH__
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+#else
     const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
     const uint32_t magnitude = bits & 0x7fffu;
     if (magnitude >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
     // Shift the exponent and mantissa into place and rescale: exact for normals and subnormals alike.
     const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
     return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | sign);
+#endif
   }
   static LORRY_INLINE Float16 from_bits(uint16_t b) {
     Float16 h;
@@ -31,6 +38,11 @@ struct Float16 {
 
  private:
   static LORRY_INLINE uint16_t round(float value) {
+#ifdef __CUDA_ARCH__
+    uint16_t bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+#else
     const uint32_t x = std::bit_cast<uint32_t>(value);
     const uint32_t sign = (x >> 16) & 0x8000u;
     const uint32_t magnitude = x & 0x7fffffffu;
@@ -42,6 +54,7 @@ struct Float16 {
     }
     const uint32_t even = (magnitude >> 13) & 1u;
     return static_cast<uint16_t>(sign | ((magnitude - 0x38000000u + 0xfffu + even) >> 13));
+#endif
   }
 };
 
@@ -51,9 +64,13 @@ struct BFloat16 {
 
   BFloat16() = default;
   LORRY_INLINE explicit BFloat16(float value) {
+#ifdef __CUDA_ARCH__
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+#else
     const uint32_t x = std::bit_cast<uint32_t>(value);
     const uint32_t rounded = x + 0x7fffu + ((x >> 16) & 1u);
     bits = static_cast<uint16_t>((x & 0x7fffffffu) > 0x7f800000u ? ((x >> 16) | 0x40u) : (rounded >> 16));
+#endif
   }
   LORRY_INLINE operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
   static LORRY_INLINE BFloat16 from_bits(uint16_t b) {

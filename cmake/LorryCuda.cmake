@@ -1,0 +1,32 @@
+# CUDA is a column of every table, filled when there is a compiler for it; nothing else asks whether it is there.
+# LORRY_WITH_CUDA says the outcome. Devices and libraries beyond the runtime are looked for when the program runs.
+set(LORRY_WITH_CUDA OFF)
+if(LORRY_CUDA AND NOT LORRY_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+      set(CMAKE_CUDA_ARCHITECTURES 90 CACHE STRING "compute capabilities to compile for")
+    endif()
+    if(LORRY_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+      set(CMAKE_CUDA_COMPILER_LAUNCHER "${LORRY_CCACHE}")
+    endif()
+    enable_language(CUDA)
+    find_package(CUDAToolkit REQUIRED)
+    set(LORRY_WITH_CUDA ON)
+    # CMake older than 3.26 does not know C++20 for CUDA and drops CMAKE_CUDA_STANDARD 20 silently.
+    string(APPEND CMAKE_CUDA_FLAGS " -std=c++20")
+  else()
+    message(STATUS "lorry: no CUDA compiler (nvcc); this build is for the CPU only")
+  endif()
+endif()
+
+# lorry_cuda(ROOM SOURCES...): adds sources to a room when CUDA is there. They see LORRY_WITH_CUDA.
+function(lorry_cuda room)
+  if(NOT LORRY_WITH_CUDA)
+    return()
+  endif()
+  target_sources(lorry_${room} PRIVATE ${ARGN})
+  target_compile_definitions(lorry_${room} PRIVATE LORRY_WITH_CUDA=1)
+  target_link_libraries(lorry_${room} PUBLIC CUDA::cudart_static)
+endfunction()

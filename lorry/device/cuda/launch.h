@@ -1,0 +1,53 @@
+#pragma once
+
+// The one place that launches kernels. A launch runs on the stream it is given, with the arguments converted to the kernel's
+// parameter types; it throws what the launch or an earlier kernel met with, and costs the driver's launch and a few nanoseconds.
+
+#include <cuda_runtime_api.h>
+
+#include <tuple>
+#include <utility>
+
+#include "lorry/base/modes.h"
+#include "lorry/device/cuda/fault.h"
+#include "lorry/device/cuda/runtime.h"
+
+namespace lorry::cuda {
+
+struct Shape {
+  dim3 grid;
+  dim3 block;
+  size_t shared_bytes = 0;  ///< dynamic shared memory; above 48 KB call allow_shared first
+};
+
+template <class... Parameters, class... Arguments>
+void launch(Stream stream, const Shape& shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
+  static_assert(sizeof...(Parameters) == sizeof...(Arguments));
+  make_current(stream.device.index);
+  throw_fault(stream.device.index);
+  std::tuple<std::remove_cv_t<Parameters>...> values(std::forward<Arguments>(arguments)...);
+  const cudaError_t error = std::apply(
+      [&](auto&... value) {
+        void* pointers[] = {const_cast<void*>(static_cast<const void*>(&value))..., nullptr};
+        return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), shape.grid, shape.block, pointers, shape.shared_bytes, handle(stream));
+      },
+      values);
+  detail::g_in_flight.note(t_operator);
+  check(error, "cudaLaunchKernel");
+}
+
+/// Lets a kernel use this much dynamic shared memory. Once a kernel and device.
+template <class... Parameters>
+void allow_shared(void (*kernel)(Parameters...), size_t bytes) {
+  check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+        "cudaFuncSetAttribute");
+}
+
+/// Blocks of `block` threads that give each of `items` a thread, at least 1 and at most `waves` full loads of the device.
+inline unsigned blocks_for(int64_t items, int block, int device, int waves = 8) {
+  const int64_t wanted = (items + block - 1) / block;
+  const int64_t most = int64_t{1} * properties(device).multiprocessors * (2048 / block) * waves;
+  return static_cast<unsigned>(wanted < 1 ? 1 : wanted < most ? wanted : most);
+}
+
+}  // namespace lorry::cuda

@@ -1,0 +1,240 @@
+#include "lorry/device/cuda/runtime.h"
+
+#include <algorithm>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "lorry/base/modes.h"
+#include "lorry/device/cuda/fault.h"
+#include "lorry/device/device.h"
+
+namespace lorry::cuda {
+namespace {
+
+struct Found {
+  int count = 0;
+  std::string why;
+  Properties properties[kMaxDevices];
+};
+
+int attribute(cudaDeviceAttr which, int device) {
+  int value = 0;
+  check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
+  return value;
+}
+
+/// Looks for devices once. Reading attributes makes no context.
+const Found& found() {
+  static const Found kFound = [] {
+    Found f;
+    const cudaError_t error = cudaGetDeviceCount(&f.count);
+    if (error != cudaSuccess) {
+      f.count = 0;
+      f.why = error == cudaErrorInsufficientDriver ? "there is no NVIDIA driver, or it is older than this build's CUDA" : cudaGetErrorString(error);
+      cudaGetLastError();  // asking was allowed to fail
+      return f;
+    }
+    if (f.count == 0) f.why = "there is no NVIDIA GPU";
+    f.count = std::min(f.count, kMaxDevices);
+    for (int i = 0; i < f.count; ++i)
+      f.properties[i] = {attribute(cudaDevAttrMultiProcessorCount, i), attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, i), attribute(cudaDevAttrL2CacheSize, i),
+                         attribute(cudaDevAttrComputeCapabilityMajor, i) * 10 + attribute(cudaDevAttrComputeCapabilityMinor, i)};
+    detail::g_several = f.count > 1;
+    return f;
+  }();
+  return kFound;
+}
+
+/// Errors after which a context answers nothing else.
+bool is_fault(cudaError_t error) {
+  switch (error) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorECCUncorrectable:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// The story of the first fault, told again by every later error.
+struct Latch {
+  std::mutex mutex;
+  std::string story;
+};
+Latch& latch() {
+  static Latch& the = *new Latch;
+  return the;
+}
+
+std::string in_flight() {
+  const uint32_t next = detail::g_in_flight.next.load();
+  std::vector<std::string> names;
+  for (uint32_t back = 1; back <= std::min(next, detail::InFlight::kLength) && names.size() < 8; ++back) {
+    const char* name = detail::g_in_flight.operators[(next - back) % detail::InFlight::kLength].load();
+    if (name != nullptr && (names.empty() || names.back() != name)) names.emplace_back(name);
+  }
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text.empty() ? "none of Lorry's" : text;
+}
+
+const char* running() { return t_operator == nullptr ? "a call outside any operator" : t_operator; }
+
+}  // namespace
+
+bool detail::g_several = false;
+detail::InFlight detail::g_in_flight;
+
+int device_count() { return found().count; }
+std::string why_none() { return found().why; }
+const Properties& properties(int device) { return found().properties[device]; }
+
+void detail::failed(cudaError_t error, const char* call) {
+  cudaGetLastError();  // an error that is not a fault is spent with this exception
+  if (error == cudaErrorMemoryAllocation) raise<OutOfMemory>("{}: out of memory on cuda in {}; release tensors or use smaller ones", running(), call);
+  if (!is_fault(error)) raise<CudaError>("{}: {} failed: {} ({})", running(), call, cudaGetErrorString(error), cudaGetErrorName(error));
+  const std::scoped_lock lock(latch().mutex);
+  if (latch().story.empty()) {
+    latch().story = fmt::format("{} ({}), first seen by {} in {}; the last operators launched, newest first: {}", cudaGetErrorString(error),
+                                cudaGetErrorName(error), running(), call, in_flight());
+  }
+  raise<CudaError>("{}: the device has met a fault and this process cannot use it any more: {}; set CUDA_LAUNCH_BLOCKING=1 to find the operator", running(),
+                   latch().story);
+}
+
+void detail::make_current_slowly(int device) {
+  int now = -1;
+  check(cudaGetDevice(&now), "cudaGetDevice");
+  if (now != device) check(cudaSetDevice(device), "cudaSetDevice");
+}
+
+namespace {
+
+// ---- the row of the table of devices ---------------------------------------------------------------------------------
+
+/// Streams are never destroyed: memory remembers by its stream where it may be used again, and a new stream at an old
+/// address would be mistaken for the old one.
+struct StreamPool {
+  std::mutex mutex;
+  std::vector<std::pair<int, cudaStream_t>> idle[kMaxDevices];  // priority, stream
+  std::vector<std::pair<int, cudaStream_t>> made[kMaxDevices];
+};
+StreamPool& pool() {
+  static StreamPool& the = *new StreamPool;
+  return the;
+}
+
+void* make_stream(int device, int priority) {
+  make_current(device);
+  int lowest = 0, highest = 0;
+  check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange");
+  priority = std::max(highest, std::min(lowest, priority));
+  const std::scoped_lock lock(pool().mutex);
+  auto& idle = pool().idle[device];
+  for (auto it = idle.begin(); it != idle.end(); ++it) {
+    if (it->first != priority) continue;
+    const cudaStream_t stream = it->second;
+    idle.erase(it);
+    return stream;
+  }
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority), "cudaStreamCreateWithPriority");
+  pool().made[device].emplace_back(priority, stream);
+  return stream;
+}
+
+void destroy_stream(int device, void* stream) noexcept {
+  const std::scoped_lock lock(pool().mutex);
+  for (const auto& [priority, made] : pool().made[device])
+    if (made == stream) pool().idle[device].emplace_back(priority, made);
+}
+
+device::Facts facts(int device) {
+  cudaDeviceProp p;
+  check(cudaGetDeviceProperties(&p, device), "cudaGetDeviceProperties");
+  return {p.name, static_cast<int64_t>(p.totalGlobalMem), p.major, p.minor, p.multiProcessorCount};
+}
+
+device::MemoryUse memory_use(int device) {
+  make_current(device);
+  size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return {static_cast<int64_t>(free), static_cast<int64_t>(total)};
+}
+
+void synchronize(int device) {
+  make_current(device);
+  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  throw_fault(device);
+}
+
+void synchronize_stream(Stream stream) {
+  make_current(stream.device.index);
+  check(cudaStreamSynchronize(handle(stream)), "cudaStreamSynchronize");
+  throw_fault(stream.device.index);
+}
+
+void copy(void* to, Device to_device, const void* from, Device from_device, int64_t bytes, Stream stream) {
+  make_current(stream.device.index);
+  detail::g_in_flight.note(t_operator);
+  if (to_device.is_cuda() && from_device.is_cuda() && to_device != from_device) {
+    check(cudaMemcpyPeerAsync(to, to_device.index, from, from_device.index, static_cast<size_t>(bytes), handle(stream)), "cudaMemcpyPeerAsync");
+  } else {
+    check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, handle(stream)), "cudaMemcpyAsync");
+  }
+}
+
+void* make_event(int device, bool timed) {
+  make_current(device);
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  return event;
+}
+
+bool event_done(void* event) {
+  const cudaError_t answer = cudaEventQuery(static_cast<cudaEvent_t>(event));
+  if (answer == cudaErrorNotReady) {
+    cudaGetLastError();
+    return false;
+  }
+  check(answer, "cudaEventQuery");
+  return true;
+}
+
+double milliseconds(void* start, void* end) {
+  float ms = 0;
+  check(cudaEventElapsedTime(&ms, static_cast<cudaEvent_t>(start), static_cast<cudaEvent_t>(end)), "cudaEventElapsedTime");
+  return ms;
+}
+
+}  // namespace
+
+const device::Runtime kDeviceRuntime = {
+    .count = device_count,
+    .why_absent = why_none,
+    .facts = facts,
+    .memory_use = memory_use,
+    .synchronize = synchronize,
+    .copy = copy,
+    .make_stream = make_stream,
+    .destroy_stream = destroy_stream,
+    .synchronize_stream = synchronize_stream,
+    .make_event = make_event,
+    .destroy_event = [](int, void* event) noexcept { cudaEventDestroy(static_cast<cudaEvent_t>(event)); },
+    .record_event = [](void* event, Stream stream) { check(cudaEventRecord(static_cast<cudaEvent_t>(event), handle(stream)), "cudaEventRecord"); },
+    .block_stream = [](void* event, Stream stream) { check(cudaStreamWaitEvent(handle(stream), static_cast<cudaEvent_t>(event)), "cudaStreamWaitEvent"); },
+    .event_done = event_done,
+    .synchronize_event = [](void* event) { check(cudaEventSynchronize(static_cast<cudaEvent_t>(event)), "cudaEventSynchronize"); },
+    .milliseconds = milliseconds,
+};
+
+}  // namespace lorry::cuda

@@ -1,0 +1,89 @@
+#include "lorry/device/device.h"
+
+#include <unistd.h>
+
+#include <cstring>
+
+namespace lorry::device {
+namespace {
+
+MemoryUse host_memory() {
+  const auto page = static_cast<int64_t>(sysconf(_SC_PAGESIZE));
+  return {sysconf(_SC_AVPHYS_PAGES) * page, sysconf(_SC_PHYS_PAGES) * page};
+}
+
+/// Work is done when a call returns: there is nothing to wait for, and null stands for every stream and event.
+constexpr Runtime kCpuRuntime = {
+    .count = [] { return 1; },
+    .why_absent = [] { return std::string(); },
+    .facts = [](int) { return Facts{.name = "cpu", .memory_bytes = host_memory().total_bytes}; },
+    .memory_use = [](int) { return host_memory(); },
+    .synchronize = [](int) {},
+    .copy = [](void* to, Device, const void* from, Device, int64_t bytes, Stream) { std::memcpy(to, from, static_cast<size_t>(bytes)); },
+    .make_stream = [](int, int) -> void* { return nullptr; },
+    .destroy_stream = [](int, void*) noexcept {},
+    .synchronize_stream = [](Stream) {},
+    .make_event = [](int, bool) -> void* { return nullptr; },
+    .destroy_event = [](int, void*) noexcept {},
+    .record_event = [](void*, Stream) {},
+    .block_stream = [](void*, Stream) {},
+    .event_done = [](void*) { return true; },
+    .synchronize_event = [](void*) {},
+    .milliseconds = [](void*, void*) { return 0.0; },
+};
+
+/// In the order of DeviceType; null where this build has no such devices.
+#ifdef LORRY_WITH_CUDA
+constexpr const Runtime* kRuntimes[kDeviceTypeCount] = {&kCpuRuntime, &lorry::cuda::kDeviceRuntime};
+#else
+constexpr const Runtime* kRuntimes[kDeviceTypeCount] = {&kCpuRuntime, nullptr};
+#endif
+
+}  // namespace
+
+const Runtime& runtime(DeviceType type, const char* where) {
+  if (const Runtime* row = kRuntimes[static_cast<int>(type)]) [[likely]]
+    return *row;
+  raise<DeviceError>("{}: this build has no CUDA; expected cpu; build Lorry where nvcc is installed", where);
+}
+
+int count(DeviceType type) {
+  const Runtime* row = kRuntimes[static_cast<int>(type)];
+  return row == nullptr ? 0 : row->count();
+}
+
+std::string why_absent(DeviceType type) {
+  const Runtime* row = kRuntimes[static_cast<int>(type)];
+  return row == nullptr ? "this build has no CUDA" : row->why_absent();
+}
+
+void require_device(Device device, const char* where) {
+  const Runtime& row = runtime(device.type, where);
+  const int devices = row.count();
+  if (device.index >= 0 && device.index < devices) [[likely]] return;
+  if (devices == 0) raise<DeviceError>("{}: no device {} here: {}; expected cpu", where, device, row.why_absent());
+  raise<DeviceError>("{}: no device {} here; expected {} to {}", where, device, to_string(Device{device.type, 0}),
+                     to_string(Device{device.type, static_cast<int8_t>(devices - 1)}));
+}
+
+Facts facts(Device device) {
+  require_device(device, "device::facts");
+  return runtime(device.type, "device::facts").facts(device.index);
+}
+
+MemoryUse memory_use(Device device) {
+  require_device(device, "device::memory_use");
+  return runtime(device.type, "device::memory_use").memory_use(device.index);
+}
+
+void synchronize(Device device) {
+  require_device(device, "synchronize");
+  runtime(device.type, "synchronize").synchronize(device.index);
+}
+
+void copy(void* to, Device to_device, const void* from, Device from_device, int64_t bytes, Stream stream) {
+  if (bytes == 0) return;
+  runtime(to_device.is_cpu() ? from_device.type : to_device.type, "copy").copy(to, to_device, from, from_device, bytes, stream);
+}
+
+}  // namespace lorry::device

@@ -1,0 +1,40 @@
+#include "lorry/device/stream.h"
+
+#include "lorry/device/device.h"
+
+namespace lorry {
+namespace {
+const device::Runtime& runtime_of(Device device, const char* where) {
+  device::require_device(device, where);
+  return device::runtime(device.type, where);
+}
+}  // namespace
+
+void Stream::synchronize() const { runtime_of(device, "synchronize").synchronize_stream(*this); }
+
+StreamScope::StreamScope(Stream stream) : device_(stream.device), before_(current_stream(stream.device).handle) {
+  if (!device_.is_cpu()) detail::t_streams[device_.index] = stream.handle;
+}
+StreamScope::~StreamScope() {
+  if (!device_.is_cpu()) detail::t_streams[device_.index] = before_;
+}
+
+OwnedStream::OwnedStream(Device device, int priority) : stream_{device, runtime_of(device, "stream").make_stream(device.index, priority)} {}
+OwnedStream::~OwnedStream() {
+  if (stream_.handle != nullptr) device::runtime(stream_.device.type, "stream").destroy_stream(stream_.device.index, stream_.handle);
+}
+
+Event::Event(Device device, bool timed) : device_(device), handle_(runtime_of(device, "event").make_event(device.index, timed)) {}
+Event::~Event() {
+  if (handle_ != nullptr) device::runtime(device_.type, "event").destroy_event(device_.index, handle_);
+}
+void Event::record(Stream stream) const {
+  require<DeviceError>(stream.device == device_, "event: the stream is on another device; got {}; expected {}", stream.device, device_);
+  device::runtime(device_.type, "event").record_event(handle_, stream);
+}
+void Event::block(Stream stream) const { device::runtime(device_.type, "event").block_stream(handle_, stream); }
+bool Event::done() const { return device::runtime(device_.type, "event").event_done(handle_); }
+void Event::synchronize() const { device::runtime(device_.type, "event").synchronize_event(handle_); }
+double Event::milliseconds_since(const Event& start) const { return device::runtime(device_.type, "event").milliseconds(start.handle_, handle_); }
+
+}  // namespace lorry

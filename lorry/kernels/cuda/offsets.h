@@ -1,0 +1,78 @@
+#pragma once
+
+// From a linear position to each operand's offset, in a kernel: the strides of an Iteration by value, with division by
+// multiplication (Granlund, Montgomery 1994) where 32 bits hold the positions.
+
+#include <cstdint>
+
+#include "lorry/layout/layout.h"
+
+namespace lorry::kernels::cuda {
+
+/// Division of n < 2^31 by a divisor in [1, 2^31).
+struct Divider {
+  uint32_t divisor = 1, multiplier = 0, shift = 0;
+
+  Divider() = default;
+  explicit Divider(int64_t d) : divisor(static_cast<uint32_t>(d)) {
+    while (shift < 32 && (uint64_t{1} << shift) < divisor) ++shift;
+    multiplier = static_cast<uint32_t>(((uint64_t{1} << 32) * ((uint64_t{1} << shift) - divisor)) / divisor + 1);
+  }
+  LORRY_HOST_DEVICE uint32_t operator()(uint32_t n) const {
+#ifdef __CUDA_ARCH__
+    return (__umulhi(n, multiplier) + n) >> shift;
+#else
+    return static_cast<uint32_t>(((static_cast<uint64_t>(n) * multiplier >> 32) + n) >> shift);
+#endif
+  }
+};
+
+/// The offsets of `kOperands` operands. kIndex is uint32_t when positions and offsets stay below 2^31, else int64_t.
+template <int kOperands, class Index>
+struct Offsets {
+  static constexpr bool kNarrow = sizeof(Index) == 4;
+  struct Wide {
+    int64_t divisor;
+    LORRY_HOST_DEVICE int64_t operator()(int64_t n) const { return n / divisor; }
+  };
+  int rank;
+  std::conditional_t<kNarrow, Divider, Wide> sizes[kMaxRank];
+  Index strides[kOperands][kMaxRank];
+
+  explicit Offsets(const Iteration& it) : rank(it.rank) {
+    for (int d = 0; d < kMaxRank; ++d) {
+      if constexpr (kNarrow) {
+        sizes[d] = Divider(d < rank ? it.sizes[d] : 1);
+      } else {
+        sizes[d] = {d < rank ? it.sizes[d] : 1};
+      }
+      for (int k = 0; k < kOperands; ++k) strides[k][d] = d < rank ? static_cast<Index>(it.strides[k][d]) : 0;
+    }
+  }
+
+  /// offsets[k] of the element at row-major position `n` of the iteration (dimension 0 innermost).
+  LORRY_HOST_DEVICE void operator()(Index n, Index (&offsets)[kOperands]) const {
+    for (int k = 0; k < kOperands; ++k) offsets[k] = 0;
+#pragma unroll
+    for (int d = 0; d < kMaxRank; ++d) {
+      if (d == rank) break;
+      const Index next = d + 1 == rank ? 0 : static_cast<Index>(sizes[d](n));
+      const Index at = d + 1 == rank ? n : static_cast<Index>(n - next * sizes[d].divisor);
+      for (int k = 0; k < kOperands; ++k) offsets[k] += at * strides[k][d];
+      n = next;
+    }
+  }
+};
+
+/// Whether positions and every offset of the iteration fit 31 bits.
+inline bool fits_narrow(const Iteration& it) {
+  if (it.numel() > INT32_MAX) return false;
+  for (int k = 0; k < it.operands; ++k) {
+    int64_t extent = 0;
+    for (int d = 0; d < it.rank; ++d) extent += (it.sizes[d] - 1) * it.strides[k][d];
+    if (extent > INT32_MAX) return false;
+  }
+  return true;
+}
+
+}  // namespace lorry::kernels::cuda

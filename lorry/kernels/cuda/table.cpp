@@ -1,0 +1,24 @@
+#include "lorry/kernels/cuda/table.h"
+
+namespace lorry::kernels::cuda {
+
+const Backend& table() {
+  static const Backend kTable{
+      .attention = &attention_kernels(),
+      .copy = &copy_kernels(),
+      .creation = &creation_kernels(),
+      .indexing = &indexing_kernels(),
+      .loss = &loss_kernels(),
+      .matmul = &matmul_kernels(),
+      .norm = &norm_kernels(),
+      .optim = &optim_kernels(),
+      .pointwise = &pointwise_kernels(),
+      .random = &random_kernels(),
+      .reduce = &reduce_kernels(),
+      .softmax = &softmax_kernels(),
+      .sort = &sort_kernels(),
+  };
+  return kTable;
+}
+
+}  // namespace lorry::kernels::cuda
