@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "lorry/base/modes.h"
+#include "lorry/memory/counters.h"
+#include "lorry/memory/out_of_memory.h"
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
@@ -32,12 +34,6 @@ constexpr int64_t kThreadCached = 64 << 10;   // larger blocks go through the sh
 constexpr int64_t kThreadBudget = 256 << 10;  // bytes a thread keeps of one class
 constexpr int64_t kCountedLate = 64 << 10;    // a thread adds to the shared counts when it is this far off
 constexpr int64_t kHugePage = 2 << 20;
-
-void raise_to(std::atomic<int64_t>& peak, int64_t value) {
-  int64_t seen = peak.load(std::memory_order_relaxed);
-  while (value > seen && !peak.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
-  }
-}
 
 }  // namespace
 
@@ -235,17 +231,13 @@ int64_t CpuAllocator::largest_free() const {
 }
 
 void CpuAllocator::out_of_memory(int64_t requested) {
-  const Stats s = stats();
-  std::string largest;
-  const auto blocks = snapshot();
-  for (size_t i = 0; i < blocks.size() && i < 10; ++i)
-    largest += fmt::format("{}{} bytes by {}", i ? ", " : "", blocks[i].bytes, *blocks[i].made_by ? blocks[i].made_by : "the caller");
-  const int64_t limit = limit_.load(std::memory_order_relaxed);
-  raise<OutOfMemory>(
-      "{}: out of memory on cpu; requested {} bytes; allocated {}, reserved {}, free {} (largest free block {}){}; largest live blocks: {}; "
-      "release tensors or use smaller ones",
-      t_operator == nullptr ? "allocate" : t_operator, requested, s.allocated, s.reserved, s.reserved - s.allocated, largest_free(),
-      limit == 0 ? std::string() : fmt::format(", limit {}", limit), largest.empty() ? "none of 1 MB or more" : largest);
+  raise_out_of_memory({.of = "cpu",
+                       .requested = requested,
+                       .stats = stats(),
+                       .largest_free = largest_free(),
+                       .limit = limit_.load(std::memory_order_relaxed),
+                       .live = snapshot(),
+                       .none_live = "none of 1 MB or more"});
 }
 
 }  // namespace lorry::memory

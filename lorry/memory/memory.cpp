@@ -1,33 +1,64 @@
 #include "lorry/memory/memory.h"
 
+#include "lorry/device/device.h"
 #include "lorry/memory/cpu_allocator.h"
+#ifdef LORRY_WITH_CUDA
+#include "lorry/memory/cuda_allocator.h"
+#endif
 
 namespace lorry::memory {
 namespace {
 
 /// What a device type's allocator does, as a table row, so that a device without one is a null entry.
 struct Allocator {
-  void* (*allocate)(int64_t bytes);
-  void (*release)(void* data, int64_t bytes) noexcept;
-  Stats (*stats)();
-  void (*reset_peak)();
-  void (*empty_cache)();
-  void (*set_limit)(int64_t bytes);
-  std::vector<LiveBlock> (*snapshot)();
+  void* (*allocate)(Device device, int64_t bytes);
+  void (*release)(Device device, void* data, int64_t bytes) noexcept;
+  void (*record_stream)(Device device, void* data, Stream stream);
+  Stats (*stats)(Device device);
+  void (*reset_peak)(Device device);
+  void (*empty_cache)(Device device);
+  void (*set_limit)(Device device, int64_t bytes);
+  std::vector<LiveBlock> (*snapshot)(Device device);
+  /// Null, or the CachingAllocator that has private pools.
+  void* (*with_pools)(Device device);
 };
 
 constexpr Allocator kCpuAllocator = {
-    .allocate = [](int64_t bytes) { return CpuAllocator::instance().allocate(bytes); },
-    .release = [](void* data, int64_t bytes) noexcept { CpuAllocator::instance().release(data, bytes); },
-    .stats = [] { return CpuAllocator::instance().stats(); },
-    .reset_peak = [] { CpuAllocator::instance().reset_peak(); },
-    .empty_cache = [] { CpuAllocator::instance().empty_cache(); },
-    .set_limit = [](int64_t bytes) { CpuAllocator::instance().set_limit(bytes); },
-    .snapshot = [] { return CpuAllocator::instance().snapshot(); },
+    .allocate = [](Device, int64_t bytes) { return CpuAllocator::instance().allocate(bytes); },
+    .release = [](Device, void* data, int64_t bytes) noexcept { CpuAllocator::instance().release(data, bytes); },
+    .record_stream = [](Device, void*, Stream) {},
+    .stats = [](Device) { return CpuAllocator::instance().stats(); },
+    .reset_peak = [](Device) { CpuAllocator::instance().reset_peak(); },
+    .empty_cache = [](Device) { CpuAllocator::instance().empty_cache(); },
+    .set_limit = [](Device, int64_t bytes) { CpuAllocator::instance().set_limit(bytes); },
+    .snapshot = [](Device) { return CpuAllocator::instance().snapshot(); },
+    .with_pools = [](Device) -> void* { return nullptr; },
 };
 
+#ifdef LORRY_WITH_CUDA
+constexpr Allocator kCudaAllocator = {
+    .allocate =
+        [](Device device, int64_t bytes) {
+          CachingAllocator& allocator = cuda_allocator(device, "allocate");  // before the stream: the device may not exist
+          return allocator.allocate(bytes, current_stream(device));
+        },
+    .release = [](Device device, void* data, int64_t bytes) noexcept { cuda_allocator(device, "release").release(data, bytes); },
+    .record_stream = [](Device device, void* data, Stream stream) { cuda_allocator(device, "record_stream").record_stream(data, stream); },
+    .stats = [](Device device) { return cuda_allocator(device, "memory::stats").stats(); },
+    .reset_peak = [](Device device) { cuda_allocator(device, "memory::reset_peak").reset_peak(); },
+    .empty_cache = [](Device device) { cuda_allocator(device, "memory::empty_cache").empty_cache(); },
+    .set_limit = [](Device device, int64_t bytes) { cuda_allocator(device, "memory::set_limit").set_limit(bytes); },
+    .snapshot = [](Device device) { return cuda_allocator(device, "memory::snapshot").snapshot(); },
+    .with_pools = [](Device device) -> void* { return &cuda_allocator(device, "memory::Pool"); },
+};
+constexpr const Allocator* kCudaRow = &kCudaAllocator;
+bool pins() { return device::available(DeviceType::cuda); }
+#else
+constexpr const Allocator* kCudaRow = nullptr;
+#endif
+
 /// In the order of DeviceType; null where this build has no memory of that type.
-constexpr const Allocator* kAllocators[kDeviceTypeCount] = {&kCpuAllocator, nullptr};
+constexpr const Allocator* kAllocators[kDeviceTypeCount] = {&kCpuAllocator, kCudaRow};
 
 const Allocator& allocator(Device device, const char* where) {
   if (const Allocator* found = kAllocators[static_cast<int>(device.type)]) [[likely]]
@@ -37,13 +68,41 @@ const Allocator& allocator(Device device, const char* where) {
 
 }  // namespace
 
-void* allocate(Device device, int64_t bytes) { return allocator(device, "allocate").allocate(bytes); }
+void* allocate(Device device, int64_t bytes) { return allocator(device, "allocate").allocate(device, bytes); }
 // What was allocated on a device has an allocator there.
-void release(Device device, void* data, int64_t bytes) noexcept { kAllocators[static_cast<int>(device.type)]->release(data, bytes); }
-Stats stats(Device device) { return allocator(device, "memory::stats").stats(); }
-void reset_peak(Device device) { allocator(device, "memory::reset_peak").reset_peak(); }
-void empty_cache(Device device) { allocator(device, "memory::empty_cache").empty_cache(); }
-void set_limit(Device device, int64_t bytes) { allocator(device, "memory::set_limit").set_limit(bytes); }
-std::vector<LiveBlock> snapshot(Device device) { return allocator(device, "memory::snapshot").snapshot(); }
+void release(Device device, void* data, int64_t bytes) noexcept {
+  if (data != nullptr) kAllocators[static_cast<int>(device.type)]->release(device, data, bytes);
+}
+void record_stream(Device device, void* data, Stream stream) { allocator(device, "record_stream").record_stream(device, data, stream); }
+Stats stats(Device device) { return allocator(device, "memory::stats").stats(device); }
+void reset_peak(Device device) { allocator(device, "memory::reset_peak").reset_peak(device); }
+void empty_cache(Device device) { allocator(device, "memory::empty_cache").empty_cache(device); }
+void set_limit(Device device, int64_t bytes) { allocator(device, "memory::set_limit").set_limit(device, bytes); }
+std::vector<LiveBlock> snapshot(Device device) { return allocator(device, "memory::snapshot").snapshot(device); }
+
+int64_t device_use(Device device) {
+  const device::MemoryUse use = device::memory_use(device);
+  return use.total_bytes - use.free_bytes;
+}
+
+#ifdef LORRY_WITH_CUDA
+Pool::Pool(Device device) : allocator_(allocator(device, "memory::Pool").with_pools(device)) {
+  if (allocator_ != nullptr) id_ = static_cast<CachingAllocator*>(allocator_)->make_pool();
+}
+Pool::~Pool() {
+  if (allocator_ != nullptr) static_cast<CachingAllocator*>(allocator_)->release_pool(id_);
+}
+void* allocate_pinned(int64_t bytes) { return pins() ? pinned_allocator().allocate(bytes, Stream{kCPU}) : allocate(kCPU, bytes); }
+void record_pinned(void* data, Stream stream) {
+  if (pins()) pinned_allocator().record_stream(data, stream);
+}
+void release_pinned(void* data, int64_t bytes) noexcept { pins() ? pinned_allocator().release(data, bytes) : release(kCPU, data, bytes); }
+#else
+Pool::Pool(Device device) : allocator_(allocator(device, "memory::Pool").with_pools(device)) {}
+Pool::~Pool() = default;
+void* allocate_pinned(int64_t bytes) { return allocate(kCPU, bytes); }
+void record_pinned(void*, Stream) {}
+void release_pinned(void* data, int64_t bytes) noexcept { release(kCPU, data, bytes); }
+#endif
 
 }  // namespace lorry::memory

@@ -2,11 +2,16 @@
 
 // Memory for tensors: a caching allocator per device. A released block is kept and handed out again, so a program in a
 // steady state never asks the system for memory. Invariant: release(device, p, bytes) names the same byte count as
-// allocate(device, bytes) did; blocks are 64-byte aligned.
+// allocate(device, bytes) did; blocks are 64-byte aligned on the CPU, 512-byte aligned on a GPU.
+//
+// On a GPU memory is ordered by streams (caching_allocator.h): a block belongs to the stream that was current when it was
+// allocated, and may be released while that stream still works on it. A use on any other stream is noted by record_stream.
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
+#include "lorry/device/stream.h"
 #include "lorry/layout/device.h"
 
 namespace lorry::memory {
@@ -19,11 +24,15 @@ struct Stats {
   int64_t peak_reserved = 0;
   int64_t live_blocks = 0;
   int64_t system_requests = 0;  ///< how often the system was asked: constant in a steady state
+  int64_t waiting = 0;          ///< released, but work on another stream may still use it
+  int64_t segments = 0;         ///< pieces that `reserved` consists of
+  int64_t retries = 0;          ///< how often the cache was given back because the system had no more
   /// The share of reserved memory that no tensor holds.
   double fragmentation() const { return reserved == 0 ? 0.0 : 1.0 - static_cast<double>(allocated) / static_cast<double>(reserved); }
 };
 
-/// A block that a tensor holds, and the operator that made it. Only blocks of at least kTrackedBytes are listed.
+/// A block that a tensor holds, and the operator that made it ("" outside any). On the CPU only blocks of at least
+/// kTrackedBytes are listed.
 struct LiveBlock {
   int64_t bytes;
   const char* made_by;
@@ -32,16 +41,71 @@ inline constexpr int64_t kTrackedBytes = 1 << 20;
 
 /// At least `bytes` bytes, uninitialised; null for 0. When the system has none: frees what is cached, tries once more, then
 /// throws OutOfMemory naming the operator, the request, what is held and what is free, and the ten largest live blocks.
+/// Throws DeviceError for a device that does not exist.
 void* allocate(Device device, int64_t bytes);
 void release(Device device, void* data, int64_t bytes) noexcept;
+/// Notes that work enqueued on `stream` uses the block that starts at `data`: once released, it is handed out again only when
+/// that work is done. Memory that is not the allocator's own (a foreign storage's) is left to its owner.
+void record_stream(Device device, void* data, Stream stream);
 
 Stats stats(Device device);
 void reset_peak(Device device);
-/// Gives cached blocks back to the system (this thread's and the shared ones).
+/// Gives cached blocks back to the system (this thread's and the shared ones; other threads' at their next call).
 void empty_cache(Device device);
 /// Refuses to reserve more than `bytes` from the system; 0 lifts the limit.
 void set_limit(Device device, int64_t bytes);
-/// Large live blocks, largest first.
+/// Live blocks, largest first.
 std::vector<LiveBlock> snapshot(Device device);
+/// Bytes of the device's memory in use by anybody: tensors and cache, and what no allocator counts, which is this process's
+/// context and libraries (half a gigabyte on a GPU) and other processes.
+int64_t device_use(Device device);
+
+/// Memory that a device graph keeps: what is allocated inside a PoolScope comes from the pool and returns to it, and nobody
+/// else is given it, not even when memory is short. When the Pool ends, its free memory goes back to the system, and what
+/// tensors still hold follows as they release it. On the CPU, where nothing is replayed at old addresses, it does nothing.
+class Pool {
+ public:
+  explicit Pool(Device device);
+  ~Pool();
+  Pool(Pool&& other) noexcept : allocator_(std::exchange(other.allocator_, nullptr)), id_(other.id_) {}
+  Pool& operator=(Pool&& other) noexcept {
+    std::swap(allocator_, other.allocator_);
+    std::swap(id_, other.id_);
+    return *this;
+  }
+
+ private:
+  friend class PoolScope;
+  void* allocator_;
+  uint32_t id_ = 0;
+};
+
+namespace detail {
+/// The pool in force on this thread; none when `allocator` is null.
+struct PoolInForce {
+  const void* allocator;
+  uint32_t id;
+};
+inline constinit thread_local PoolInForce t_pool{};
+}  // namespace detail
+
+/// Puts a pool in force on this thread for a scope. The Pool must outlive it.
+class PoolScope {
+ public:
+  explicit PoolScope(const Pool& pool) : before_(std::exchange(detail::t_pool, {pool.allocator_, pool.id_})) {}
+  ~PoolScope() { detail::t_pool = before_; }
+  PoolScope(const PoolScope&) = delete;
+  PoolScope& operator=(const PoolScope&) = delete;
+
+ private:
+  detail::PoolInForce before_;
+};
+
+/// Host memory that a GPU reads and writes at the speed of the link and asynchronously; ordinary memory where there is no
+/// GPU. A copy or kernel enqueued on it is noted by record_pinned, and the released block is handed out again only when that
+/// work is done. Throws OutOfMemory.
+void* allocate_pinned(int64_t bytes);
+void record_pinned(void* data, Stream stream);
+void release_pinned(void* data, int64_t bytes) noexcept;
 
 }  // namespace lorry::memory

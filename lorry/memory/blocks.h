@@ -1,0 +1,203 @@
+#pragma once
+
+// What the caching allocator builds on: blocks and the segments they are cut from, the free blocks of a stream ordered by size,
+// and the way from an address to its block. Nothing here allocates while memory is released.
+
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "lorry/device/stream.h"
+
+namespace lorry::memory {
+
+class CachingAllocator;
+struct Home;
+struct Segment;
+
+inline constexpr int64_t kUnit = 512;       ///< sizes and addresses of blocks are multiples of this
+inline constexpr int64_t kSmall = 1 << 20;  ///< requests up to here come from segments of kSmallSegment
+inline constexpr int64_t kSmallSegment = 2 << 20;
+
+/// Size classes of small blocks: multiples of 512 bytes up to 4 KB, then four steps to each power of two.
+inline constexpr int kSmallClasses = 40;
+constexpr int small_class(int64_t bytes) {
+  if (bytes <= 4096) return static_cast<int>((bytes + kUnit - 1) / kUnit) - 1;
+  const int power = std::bit_width(static_cast<uint64_t>(bytes - 1)) - 1;  // 2^power < bytes <= 2^(power + 1)
+  return 8 + (power - 12) * 4 + static_cast<int>((bytes - 1 - (int64_t{1} << power)) >> (power - 2));
+}
+constexpr int64_t small_class_bytes(int size_class) {
+  if (size_class < 8) return (size_class + 1) * kUnit;
+  const int power = 12 + (size_class - 8) / 4, quarter = (size_class - 8) % 4;
+  return (int64_t{1} << power) + (quarter + 1) * (int64_t{1} << (power - 2));
+}
+
+/// Work on another stream that may still use a block. The event is null until it could be recorded.
+struct Use {
+  Stream stream;
+  void* event;
+};
+
+struct Block {
+  void* data = nullptr;
+  int64_t size = 0;
+  Segment* segment = nullptr;
+  Home* home = nullptr;
+  Block *before = nullptr, *after = nullptr;   // neighbours in the segment, by address
+  Block *next = nullptr, *previous = nullptr;  // in the one list that holds it
+  bool free = false;                           // in its home's free blocks
+  std::atomic<const char*> made_by{nullptr};   // the operator, "" outside any; null unless a tensor holds the block
+  const char* was_made_by = "";
+  std::vector<Use> uses;  // other streams'; written by record_stream, which the caller orders before release
+  void* offer = nullptr;  // a free block's: the event after which any stream may have it
+
+  bool whole_segment() const { return before == nullptr && after == nullptr; }
+};
+
+/// What the system gave in one piece.
+struct Segment {
+  char* data = nullptr;
+  int64_t size = 0;
+  bool small = false;
+  bool mapped = false;  // its blocks are found through SmallBlocks
+  Block* first = nullptr;
+  Segment *next = nullptr, *previous = nullptr;
+  std::unique_ptr<Block*[]> starts;  // a mapped segment's blocks by (address - data) / kUnit; valid where a live block starts
+};
+
+/// A first-in first-out list through next and previous.
+template <class T>
+struct List {
+  T *head = nullptr, *tail = nullptr;
+  bool empty() const { return head == nullptr; }
+  void append(T* item) {
+    item->next = nullptr;
+    item->previous = tail;
+    (tail == nullptr ? head : tail->next) = item;
+    tail = item;
+  }
+  void remove(T* item) {
+    (item->previous == nullptr ? head : item->previous->next) = item->next;
+    (item->next == nullptr ? tail : item->next->previous) = item->previous;
+    item->next = item->previous = nullptr;
+  }
+};
+
+/// Free blocks in bins, eight to each power of two: adding, removing and finding one that fits take constant time (after the
+/// two-level segregated fit of Masmano et al. 2004). Every small size class is the least size of its bin.
+class FreeBlocks {
+ public:
+  static constexpr int kBins = 38 * 8;  // 512 bytes to 2^47
+  static int bin_of(int64_t size) {
+    const int power = std::bit_width(static_cast<uint64_t>(size)) - 1;
+    return (power - 9) * 8 + static_cast<int>((size >> (power - 3)) & 7);
+  }
+
+  void add(Block* block) {
+    const int bin = bin_of(block->size);
+    block->free = true;
+    block->previous = nullptr;
+    block->next = bins_[bin];
+    if (block->next != nullptr) block->next->previous = block;
+    bins_[bin] = block;
+    filled_[bin / 64] |= uint64_t{1} << (bin % 64);
+  }
+  void remove(Block* block) {
+    const int bin = bin_of(block->size);
+    if (block->next != nullptr) block->next->previous = block->previous;
+    (block->previous == nullptr ? bins_[bin] : block->previous->next) = block->next;
+    if (bins_[bin] == nullptr) filled_[bin / 64] &= ~(uint64_t{1} << (bin % 64));
+    block->next = block->previous = nullptr;
+    block->free = false;
+  }
+
+  /// The smallest of the first few fitting blocks in the lowest bin that has one; null without any.
+  Block* fit(int64_t size) const {
+    for (int bin = next_filled(bin_of(size)); bin >= 0; bin = next_filled(bin + 1)) {
+      Block* best = nullptr;
+      int patience = 64;
+      for (Block* b = bins_[bin]; b != nullptr && patience-- > 0; b = b->next) {
+        if (b->size == size) return b;
+        if (b->size > size && (best == nullptr || b->size < best->size)) best = b;
+      }
+      if (best != nullptr) return best;
+    }
+    return nullptr;
+  }
+  /// A fitting block that is a whole segment, of at most `most` bytes; null without any.
+  Block* fit_whole_segment(int64_t size, int64_t most) const {
+    for (int bin = next_filled(bin_of(size)); bin >= 0; bin = next_filled(bin + 1))
+      for (Block* b = bins_[bin]; b != nullptr; b = b->next)
+        if (b->size >= size && b->size <= most && b->whole_segment()) return b;
+    return nullptr;
+  }
+
+ private:
+  int next_filled(int bin) const {
+    for (int word = bin / 64; word < kWords; ++word) {
+      const uint64_t bits = filled_[word] & (word == bin / 64 ? ~uint64_t{0} << (bin % 64) : ~uint64_t{0});
+      if (bits != 0) return word * 64 + std::countr_zero(bits);
+    }
+    return -1;
+  }
+
+  static constexpr int kWords = (kBins + 63) / 64;
+  Block* bins_[kBins] = {};
+  uint64_t filled_[kWords] = {};
+};
+
+/// Whom free blocks belong to: a stream, in the ordinary pool (0) or a private one.
+struct Home {
+  Stream stream;
+  uint32_t pool = 0;
+  bool closing = false;  // its pool has ended: free segments go back to the system
+  int64_t segments = 0;
+  FreeBlocks small, large;
+
+  FreeBlocks& blocks(bool of_small) { return of_small ? small : large; }
+};
+
+/// Finds the segment of a small block from its address without a lock: a two-level table over pages of 2 MB. A small segment
+/// fills its page, so a page has one owner; a segment that the system did not align is left out (and found under the lock).
+class SmallBlocks {
+ public:
+  ~SmallBlocks() {
+    for (auto& leaf : leaves_) delete leaf.load(std::memory_order_relaxed);
+  }
+  bool insert(Segment* segment) {
+    const uint64_t page = page_of(segment->data);
+    if (reinterpret_cast<uintptr_t>(segment->data) % kSmallSegment != 0 || page >> (kLeafBits + kRootBits) != 0) return false;
+    std::atomic<Leaf*>& root = leaves_[page >> kLeafBits];
+    Leaf* leaf = root.load(std::memory_order_relaxed);
+    if (leaf == nullptr) root.store(leaf = new Leaf, std::memory_order_release);
+    leaf->segments[page % kLeaf].store(segment, std::memory_order_release);
+    return true;
+  }
+  void erase(const Segment* segment) {
+    const uint64_t page = page_of(segment->data);
+    leaves_[page >> kLeafBits].load(std::memory_order_relaxed)->segments[page % kLeaf].store(nullptr, std::memory_order_release);
+  }
+  /// Null for an address that no mapped segment holds.
+  Block* find(const void* data) const {
+    const uint64_t page = page_of(data);
+    if (page >> (kLeafBits + kRootBits) != 0) return nullptr;
+    const Leaf* leaf = leaves_[page >> kLeafBits].load(std::memory_order_acquire);
+    if (leaf == nullptr) return nullptr;
+    const Segment* segment = leaf->segments[page % kLeaf].load(std::memory_order_acquire);
+    return segment == nullptr ? nullptr : segment->starts[(static_cast<const char*>(data) - segment->data) / kUnit];
+  }
+
+ private:
+  static constexpr int kLeafBits = 13, kRootBits = 14;  // 48 bits of address, less the 21 of a page
+  static constexpr uint64_t kLeaf = uint64_t{1} << kLeafBits;
+  struct Leaf {
+    std::atomic<Segment*> segments[kLeaf] = {};
+  };
+  static uint64_t page_of(const void* data) { return reinterpret_cast<uintptr_t>(data) / static_cast<uintptr_t>(kSmallSegment); }
+
+  std::atomic<Leaf*> leaves_[uint64_t{1} << kRootBits] = {};
+};
+
+}  // namespace lorry::memory

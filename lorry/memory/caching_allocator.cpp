@@ -1,0 +1,484 @@
+#include "lorry/memory/caching_allocator.h"
+
+#include <algorithm>
+#include <climits>
+#include <utility>
+
+#include "lorry/base/modes.h"
+#include "lorry/memory/counters.h"
+#include "lorry/memory/out_of_memory.h"
+
+namespace lorry::memory {
+namespace {
+
+constexpr int64_t kMost = int64_t{1} << 46;  // bytes of one request; more is refused without asking
+constexpr int kPatience = 8;                 // blocks that still wait, of which an allocation asks before it goes on
+
+int64_t round_up(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
+const char* running() { return t_operator == nullptr ? "" : t_operator; }
+
+}  // namespace
+
+CachingAllocator::CachingAllocator(std::unique_ptr<Provider> provider, std::string name, Caching caching)
+    : provider_(std::move(provider)), name_(std::move(name)), caching_(caching) {}
+
+CachingAllocator::~CachingAllocator() {
+  for (ThreadBins& bins : t_cache.bins)
+    if (bins.owner == this) hand_in(bins);
+  release_cached();
+  while (Segment* segment = segments_.head) {  // private pools, and what tests left live
+    segments_.remove(segment);
+    provider_->give_back(segment->data, segment->size);
+    delete segment;
+  }
+}
+
+// ---- the way without a lock ------------------------------------------------------------------------------------------------
+
+void* CachingAllocator::allocate(int64_t bytes, Stream stream) {
+  if (static_cast<uint64_t>(bytes) - 1 < static_cast<uint64_t>(kSmall) && detail::t_pool.allocator != this) [[likely]] {
+    ThreadBins* bins = t_cache.find(this, stream.handle);
+    if (bins != nullptr && bins->epoch == epoch_.load(std::memory_order_relaxed)) [[likely]] {
+      if (Block* block = bins->take(small_class(bytes))) {
+        block->made_by.store(running(), std::memory_order_relaxed);
+        if (bins->count(block->size, 1)) publish(*bins);
+        return block->data;
+      }
+    }
+  }
+  return allocate_slowly(bytes, stream);
+}
+
+void CachingAllocator::release(void* data, int64_t bytes) noexcept {
+  if (data == nullptr) return;
+  Block* block = bytes <= kSmall ? small_blocks_.find(data) : nullptr;
+  if (block != nullptr && block->uses.empty()) [[likely]] {
+    ThreadBins* bins = t_cache.find(block->home);
+    if (bins != nullptr && bins->epoch == epoch_.load(std::memory_order_relaxed)) [[likely]] {
+      block->made_by.store(nullptr, std::memory_order_relaxed);
+      if (bins->keep(block)) {
+        if (bins->count(-block->size, -1)) publish(*bins);
+        return;
+      }
+    }
+  }
+  release_slowly(block, data);
+}
+
+void CachingAllocator::publish(ThreadBins& bins) noexcept { count(std::exchange(bins.held, 0), std::exchange(bins.blocks, 0)); }
+
+void CachingAllocator::count(int64_t bytes, int64_t blocks) noexcept {
+  raise_to(peak_allocated_, allocated_.fetch_add(bytes, std::memory_order_relaxed) + bytes);
+  live_.fetch_add(blocks, std::memory_order_relaxed);
+}
+
+void CachingAllocator::empty(ThreadBins& bins) noexcept {
+  for (int c = 0; c < kSmallClasses; ++c)
+    while (Block* block = bins.take(c)) to_free(block);
+}
+
+void CachingAllocator::hand_in(ThreadBins& bins) noexcept {
+  const std::scoped_lock lock(mutex_);
+  empty(bins);
+  publish(bins);
+  bins = {};
+}
+
+// ---- allocating under the lock ---------------------------------------------------------------------------------------------
+
+void* CachingAllocator::allocate_slowly(int64_t bytes, Stream stream) {
+  if (bytes == 0) return nullptr;
+  if (bytes < 0 || bytes > kMost) out_of_memory(bytes);
+  const uint32_t pool = detail::t_pool.allocator == this ? detail::t_pool.id : 0;
+  const bool small = bytes <= kSmall && caching_ != Caching::direct;
+  const int64_t size = caching_ == Caching::direct ? bytes : small ? small_class_bytes(small_class(bytes)) : round_up(bytes, kLargeRound);
+  const uint32_t epoch = epoch_.load(std::memory_order_relaxed);
+  for (ThreadBins& bins : t_cache.bins)
+    if (bins.owner == this && bins.epoch != epoch) hand_in(bins);
+
+  Home* home = nullptr;
+  Block* block = nullptr;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!damage_.empty()) raise<Error>("{}", std::exchange(damage_, std::string()));
+    home = &home_of(pool, stream);
+    poll_waiting(kPatience);
+    if (quarantined_bytes_ > kQuarantine) leave_quarantine(kQuarantine);
+    block = obtain(*home, small, size);
+    if (block == nullptr) {
+      ++retries_;
+      release_cached();
+      block = obtain(*home, small, size);
+    }
+    if (block != nullptr) {
+      if (!block->segment->mapped) located_[block->data] = block;
+      block->made_by.store(running(), std::memory_order_relaxed);
+      count(block->size, 1);
+    }
+  }
+  if (block == nullptr) out_of_memory(bytes);
+  if (small && pool == 0 && caching_ == Caching::on) t_cache.open(*this, *home, epoch);
+  return block->data;
+}
+
+Block* CachingAllocator::obtain(Home& home, bool small, int64_t size) {
+  if (caching_ == Caching::direct) return from_system(home, small, size);
+  FreeBlocks& own = home.blocks(small);
+  Block* block = own.fit(size);
+  if (block == nullptr && !waiting_.empty()) {
+    poll_waiting(INT_MAX);
+    block = own.fit(size);
+  }
+  if (block == nullptr) block = adopt(home, small, size);
+  if (block == nullptr) block = from_system(home, small, size);
+  return block == nullptr ? nullptr : carve(block, size);
+}
+
+Block* CachingAllocator::adopt(Home& home, bool small, int64_t size) {
+  if (home.pool != 0) return nullptr;  // asking for events may be forbidden where private pools are used
+  const int64_t most = std::max(2 * size, kSharedSegment);
+  for (auto& [key, other] : homes_) {
+    if (&other == &home || other.pool != 0) continue;
+    Block* block = other.blocks(small).fit_whole_segment(size, most);
+    if (block == nullptr) continue;
+    if (block->offer == nullptr && !provider_->capturing(other.stream)) block->offer = provider_->record(other.stream);
+    if (block->offer == nullptr || !provider_->done(block->offer)) continue;
+    other.blocks(small).remove(block);
+    withdraw_offer(block);
+    --other.segments;
+    ++home.segments;
+    block->home = &home;
+    home.blocks(small).add(block);
+    return block;
+  }
+  return nullptr;
+}
+
+Block* CachingAllocator::from_system(Home& home, bool small, int64_t size) {
+  const bool direct = caching_ == Caching::direct;
+  const int64_t least = direct ? size : round_up(size, kOwnSegmentRound);
+  const int64_t wanted = direct ? size : small ? kSmallSegment : size < kOwnSegment ? kSharedSegment : least;
+  auto segment = std::make_unique<Segment>();
+  if (small) segment->starts = std::make_unique<Block*[]>(kSmallSegment / kUnit);
+  const int64_t limit = limit_.load(std::memory_order_relaxed);
+  for (const int64_t bytes : {wanted, least}) {  // a shared segment may be too much where the request alone is not
+    if (segment->size == bytes) break;
+    segment->size = bytes;
+    if (limit != 0 && reserved_ + bytes > limit) continue;
+    segment->data = static_cast<char*>(provider_->take(bytes));
+    if (segment->data != nullptr) break;
+  }
+  if (segment->data == nullptr) return nullptr;
+  ++system_requests_;
+  ++segment_count_;
+  ++home.segments;
+  reserved_ += segment->size;
+  peak_reserved_ = std::max(peak_reserved_, reserved_);
+
+  Block* block = new_block();
+  block->data = segment->data;
+  block->size = segment->size;
+  block->segment = segment.get();
+  block->home = &home;
+  segment->first = block;
+  segment->small = small;
+  segment->mapped = small && small_blocks_.insert(segment.get());
+  if (segment->mapped) segment->starts[0] = block;
+  segments_.append(segment.release());
+  if (!direct) home.blocks(small).add(block);
+  return block;
+}
+
+Block* CachingAllocator::carve(Block* block, int64_t size) {
+  Home& home = *block->home;
+  Segment& segment = *block->segment;
+  const int64_t rest = block->size - size;
+  Block* tail = rest >= (segment.small ? kUnit : kSmall) ? new_block() : nullptr;
+  home.blocks(segment.small).remove(block);
+  withdraw_offer(block);
+  if (tail == nullptr) return block;
+  block->size = size;
+  tail->data = static_cast<char*>(block->data) + size;
+  tail->size = rest;
+  tail->segment = &segment;
+  tail->home = &home;
+  tail->before = block;
+  tail->after = block->after;
+  if (tail->after != nullptr) tail->after->before = tail;
+  block->after = tail;
+  if (segment.mapped) segment.starts[(static_cast<char*>(tail->data) - segment.data) / kUnit] = tail;
+  home.blocks(segment.small).add(tail);
+  return block;
+}
+
+void CachingAllocator::out_of_memory(int64_t requested) {
+  int64_t largest_free = 0;
+  {
+    const std::scoped_lock lock(mutex_);
+    for (const Segment* s = segments_.head; s != nullptr; s = s->next)
+      for (const Block* b = s->first; b != nullptr; b = b->after)
+        if (b->free) largest_free = std::max(largest_free, b->size);
+  }
+  raise_out_of_memory({.of = name_,
+                       .requested = requested,
+                       .stats = stats(),
+                       .largest_free = largest_free,
+                       .limit = limit_.load(std::memory_order_relaxed),
+                       .live = snapshot(),
+                       .none_live = "none"});
+}
+
+// ---- releasing under the lock ----------------------------------------------------------------------------------------------
+
+void CachingAllocator::release_slowly(Block* block, void* data) noexcept {
+  const std::scoped_lock lock(mutex_);
+  if (block == nullptr) {
+    const auto found = located_.find(data);
+    if (found == located_.end()) return;
+    block = found->second;
+    located_.erase(found);
+  }
+  if (const char* made_by = block->made_by.exchange(nullptr, std::memory_order_relaxed)) block->was_made_by = made_by;
+  count(-block->size, -1);
+  if (block->uses.empty()) return retire(block);
+  mark(*block);
+  waiting_.append(block);
+  waiting_bytes_ += block->size;
+  if (caching_ != Caching::direct) return;
+  for (const Use& use : block->uses)
+    if (use.event != nullptr) provider_->wait(use.event);
+  poll_waiting(INT_MAX);
+}
+
+void CachingAllocator::record_stream(void* data, Stream stream) {
+  const std::scoped_lock lock(mutex_);
+  Block* block = small_blocks_.find(data);
+  if (block == nullptr) {
+    const auto found = located_.find(data);
+    if (found != located_.end()) block = found->second;
+  }
+  if (block == nullptr || block->data != data || block->made_by.load(std::memory_order_relaxed) == nullptr) return;
+  if (stream.device.is_cpu() || stream == block->home->stream) return;  // the CPU is done when a call returns
+  for (const Use& use : block->uses)
+    if (use.stream == stream) return;
+  block->uses.push_back({stream, nullptr});
+}
+
+/// Records the events that the block waits for, where that is possible now.
+void CachingAllocator::mark(Block& block) noexcept {
+  for (Use& use : block.uses)
+    if (use.event == nullptr && !provider_->capturing(use.stream)) use.event = provider_->record(use.stream);
+}
+
+bool CachingAllocator::settled(Block& block) noexcept {
+  mark(block);
+  while (!block.uses.empty()) {
+    const Use& use = block.uses.back();
+    if (use.event == nullptr || !provider_->done(use.event)) return false;
+    provider_->recycle(use.stream, use.event);
+    block.uses.pop_back();
+  }
+  return true;
+}
+
+void CachingAllocator::poll_waiting(int patience) noexcept {
+  for (Block* block = waiting_.head; block != nullptr && patience > 0;) {
+    Block* next = block->next;
+    if (settled(*block)) {
+      waiting_.remove(block);
+      waiting_bytes_ -= block->size;
+      retire(block);
+    } else {
+      --patience;
+    }
+    block = next;
+  }
+}
+
+void CachingAllocator::poll() {
+  const std::scoped_lock lock(mutex_);
+  poll_waiting(INT_MAX);
+}
+
+void CachingAllocator::retire(Block* block) noexcept {
+  switch (caching_) {
+    case Caching::on:
+      return to_free(block);
+    case Caching::poison:
+      provider_->fill(block->data, kPoison, block->size, block->home->stream);
+      quarantined_.append(block);
+      quarantined_bytes_ += block->size;
+      return;
+    case Caching::direct:
+      return to_system(block->segment);
+  }
+}
+
+void CachingAllocator::leave_quarantine(int64_t most) {
+  while (quarantined_bytes_ > most) {
+    Block* block = quarantined_.head;
+    if (provider_->capturing(block->home->stream)) return;
+    quarantined_.remove(block);
+    quarantined_bytes_ -= block->size;
+    if (!provider_->holds(block->data, kPoison, block->size, block->home->stream)) {
+      damage_ = fmt::format(
+          "memory::release: a block of {} was written after its release; {} bytes made by {}; expected nobody to use it; "
+          "keep the tensor alive, or note the other stream with record_stream",
+          name_, block->size, *block->was_made_by ? block->was_made_by : "the caller");
+    }
+    to_free(block);
+  }
+}
+
+void CachingAllocator::to_free(Block* block) noexcept {
+  Home& home = *block->home;
+  FreeBlocks& free = home.blocks(block->segment->small);
+  if (Block* before = block->before; before != nullptr && before->free) {
+    free.remove(before);
+    before->size += block->size;
+    before->after = block->after;
+    if (block->after != nullptr) block->after->before = before;
+    delete_block(std::exchange(block, before));
+  }
+  if (Block* after = block->after; after != nullptr && after->free) {
+    free.remove(after);
+    block->size += after->size;
+    block->after = after->after;
+    if (block->after != nullptr) block->after->before = block;
+    delete_block(after);
+  }
+  free.add(block);
+  if (home.closing && block->whole_segment()) give_back_free_segments(true);
+}
+
+// ---- giving back -----------------------------------------------------------------------------------------------------------
+
+void CachingAllocator::to_system(Segment* segment) noexcept {
+  Block* block = segment->first;
+  if (block->free) block->home->blocks(segment->small).remove(block);
+  withdraw_offer(block);
+  --block->home->segments;
+  delete_block(block);
+  if (segment->mapped) small_blocks_.erase(segment);
+  provider_->give_back(segment->data, segment->size);
+  reserved_ -= segment->size;
+  --segment_count_;
+  segments_.remove(segment);
+  delete segment;
+}
+
+/// Those of the ordinary pool, or of private pools that have ended.
+void CachingAllocator::give_back_free_segments(bool of_closing_homes) noexcept {
+  for (Segment* segment = segments_.head; segment != nullptr;) {
+    Segment* next = segment->next;
+    const Block& block = *segment->first;
+    if (block.free && block.whole_segment() && (of_closing_homes ? block.home->closing : block.home->pool == 0)) to_system(segment);
+    segment = next;
+  }
+  std::erase_if(homes_, [](const auto& entry) { return entry.second.closing && entry.second.segments == 0; });
+}
+
+void CachingAllocator::release_cached() {
+  for (const auto& [key, home] : homes_)
+    if (provider_->capturing(home.stream)) return;
+  for (ThreadBins& bins : t_cache.bins)
+    if (bins.owner == this) empty(bins);
+  epoch_.fetch_add(1, std::memory_order_relaxed);
+  for (Block* block = waiting_.head; block != nullptr; block = block->next) {
+    mark(*block);
+    for (const Use& use : block->uses)
+      if (use.event != nullptr) provider_->wait(use.event);
+  }
+  poll_waiting(INT_MAX);
+  leave_quarantine(0);
+  give_back_free_segments(false);
+}
+
+void CachingAllocator::empty_cache() {
+  const std::scoped_lock lock(mutex_);
+  release_cached();
+}
+
+void CachingAllocator::withdraw_offer(Block* block) noexcept {
+  if (block->offer != nullptr) provider_->recycle(block->home->stream, std::exchange(block->offer, nullptr));
+}
+
+uint32_t CachingAllocator::make_pool() {
+  const std::scoped_lock lock(mutex_);
+  return ++last_pool_;
+}
+
+void CachingAllocator::release_pool(uint32_t pool) noexcept {
+  const std::scoped_lock lock(mutex_);
+  for (auto& [key, home] : homes_)
+    if (home.pool == pool) home.closing = true;
+  poll_waiting(INT_MAX);
+  give_back_free_segments(true);
+}
+
+// ---- headers, homes and figures --------------------------------------------------------------------------------------------
+
+Block* CachingAllocator::new_block() {
+  if (spare_ == nullptr) {
+    constexpr int kTogether = 256;
+    headers_.push_back(std::make_unique<Block[]>(kTogether));
+    for (int i = 0; i < kTogether; ++i) {
+      headers_.back()[i].next = spare_;
+      spare_ = &headers_.back()[i];
+    }
+  }
+  return std::exchange(spare_, std::exchange(spare_->next, nullptr));
+}
+
+void CachingAllocator::delete_block(Block* block) noexcept {
+  block->data = nullptr;
+  block->size = 0;
+  block->segment = nullptr;
+  block->home = nullptr;
+  block->before = block->after = block->previous = nullptr;
+  block->free = false;
+  block->next = std::exchange(spare_, block);
+}
+
+Home& CachingAllocator::home_of(uint32_t pool, Stream stream) {
+  Home& home = homes_[{pool, stream.handle}];
+  home.stream = stream;
+  home.pool = pool;
+  return home;
+}
+
+Stats CachingAllocator::stats() {
+  for (ThreadBins& bins : t_cache.bins)
+    if (bins.owner == this) publish(bins);
+  const std::scoped_lock lock(mutex_);
+  return {.allocated = allocated_.load(std::memory_order_relaxed),
+          .peak_allocated = peak_allocated_.load(std::memory_order_relaxed),
+          .reserved = reserved_,
+          .peak_reserved = peak_reserved_,
+          .live_blocks = live_.load(std::memory_order_relaxed),
+          .system_requests = system_requests_,
+          .waiting = waiting_bytes_,
+          .segments = segment_count_,
+          .retries = retries_};
+}
+
+void CachingAllocator::reset_peak() {
+  const Stats now = stats();
+  const std::scoped_lock lock(mutex_);
+  peak_allocated_.store(now.allocated, std::memory_order_relaxed);
+  peak_reserved_ = reserved_;
+}
+
+std::vector<LiveBlock> CachingAllocator::snapshot() const {
+  std::vector<LiveBlock> blocks;
+  {
+    const std::scoped_lock lock(mutex_);
+    for (const Segment* s = segments_.head; s != nullptr; s = s->next)
+      for (const Block* b = s->first; b != nullptr; b = b->after)
+        if (const char* made_by = b->made_by.load(std::memory_order_relaxed)) blocks.push_back({b->size, made_by});
+  }
+  std::sort(blocks.begin(), blocks.end(), [](const LiveBlock& a, const LiveBlock& b) { return a.bytes > b.bytes; });
+  return blocks;
+}
+
+}  // namespace lorry::memory

@@ -1,0 +1,151 @@
+#pragma once
+
+// The stream-ordered caching allocator: one page of policy over whatever gives memory, so that it is tested without a GPU.
+//
+// A stream is a queue of work; the host enqueues and does not wait. A block of memory is therefore used twice: by the host,
+// between allocate and release, and by the device, somewhat later. Who owns a block when:
+//
+//   allocate  The block belongs to the stream that was current (its home). Work on that stream may use it freely.
+//   record    Work on another stream uses it too: record_stream notes the stream.
+//   release   The host is done with it; the device may not be. On its home stream that does not matter: whoever gets the
+//             block next enqueues behind the work that still uses it. So without noted streams the block is free at once, for its
+//             home stream only. With noted streams it waits: an event is recorded on each, later allocations ask
+//             whether the events have passed, and when all have the block is free for its home.
+//   adopt     A stream that finds no free block of its own may take a segment that lies wholly free with another stream, but only
+//             after an event recorded there has passed: when it is asked for, an event is recorded, and whichever
+//             allocation finds it passed takes the segment. Until then the first stream may still use it itself.
+//   system    Segments that are wholly free go back only in empty_cache, when memory is short, or when their private pool ends; the
+//             provider waits for the device first.
+//
+// Sizes. Requests up to 1 MB are rounded to a size class and cut from segments of 2 MB, larger ones are rounded to 64 KB and cut
+// from segments of 20 MB, or of their own size from 10 MB up. A block is split when the rest is of use (512 bytes; 1 MB) and merged
+// with its free neighbours when it becomes free again.
+//
+// Threads. A small block that is released goes to the releasing thread's bins for its home, if it has allocated on that stream, and
+// from there to the thread's next request of the class: no lock, and two loads to find the block. All else holds one mutex. Other
+// threads' bins (at most 1 MB a class, handed in at the thread's end) are out of reach; emptying the cache raises an epoch,
+// and each thread hands in at its next call.
+//
+// Capture. While a stream is captured into a graph, events would become part of the graph: blocks wait until the capture has ended, and
+// nothing is given back. Captured work is replayed at its addresses, so it allocates from a private pool.
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "lorry/memory/blocks.h"
+#include "lorry/memory/memory.h"
+#include "lorry/memory/thread_bins.h"
+
+namespace lorry::memory {
+
+/// What gives memory, and what marks points in streams. Called under the allocator's lock; events are its own to reuse.
+class Provider {
+ public:
+  virtual ~Provider() = default;
+  /// Null when there is no more; throws what else is wrong (a device that has met a fault).
+  virtual void* take(int64_t bytes) = 0;
+  /// Waits for the device's work, then frees.
+  virtual void give_back(void* data, int64_t bytes) noexcept = 0;
+  /// An event after the work enqueued on the stream so far; null when none can be recorded.
+  virtual void* record(Stream stream) noexcept = 0;
+  virtual bool done(void* event) noexcept = 0;
+  virtual void wait(void* event) noexcept = 0;
+  virtual void recycle(Stream stream, void* event) noexcept = 0;
+  virtual bool capturing(Stream stream) noexcept = 0;
+  /// Enqueues a fill; for Caching::poison.
+  virtual void fill(void* data, unsigned char value, int64_t bytes, Stream stream) noexcept = 0;
+  /// Waits for the stream and says whether every byte has the value (or cannot be read); for Caching::poison.
+  virtual bool holds(const void* data, unsigned char value, int64_t bytes, Stream stream) noexcept = 0;
+};
+
+enum class Caching {
+  on,
+  poison,  ///< released blocks are filled with 0xff (NaN; -1), kept from reuse for a while, and checked for writes in between
+  direct,  ///< every block is the system's own, of the exact size, and goes back on release: for memory checkers
+};
+
+class CachingAllocator {
+ public:
+  CachingAllocator(std::unique_ptr<Provider> provider, std::string name, Caching caching = Caching::on);
+  /// For tests: threads that used the allocator have ended, and nothing is live. A program's allocators are never destroyed.
+  ~CachingAllocator();
+  CachingAllocator(const CachingAllocator&) = delete;
+  CachingAllocator& operator=(const CachingAllocator&) = delete;
+
+  void* allocate(int64_t bytes, Stream stream);
+  void release(void* data, int64_t bytes) noexcept;
+  void record_stream(void* data, Stream stream);
+
+  /// A private pool; allocations of a thread that names it in detail::t_pool come from it. Release it once.
+  uint32_t make_pool();
+  void release_pool(uint32_t pool) noexcept;
+
+  Stats stats();
+  void reset_peak();
+  void empty_cache();
+  void set_limit(int64_t bytes) { limit_.store(bytes, std::memory_order_relaxed); }
+  std::vector<LiveBlock> snapshot() const;
+  /// Asks of every waiting block whether it is free now.
+  void poll();
+  /// Takes over a thread's free blocks and counts; the bins are empty and nobody's afterwards.
+  void hand_in(ThreadBins& bins) noexcept;
+
+  static constexpr unsigned char kPoison = 0xff;
+  static constexpr int64_t kQuarantine = 256 << 20;    ///< bytes kept from reuse in poison mode
+  static constexpr int64_t kSharedSegment = 20 << 20;  ///< for requests of more than 1 MB and less than kOwnSegment
+  static constexpr int64_t kOwnSegment = 10 << 20;
+  static constexpr int64_t kOwnSegmentRound = 2 << 20;
+  static constexpr int64_t kLargeRound = 64 << 10;
+
+ private:
+  void* allocate_slowly(int64_t bytes, Stream stream);
+  void release_slowly(Block* block, void* data) noexcept;
+  Block* obtain(Home& home, bool small, int64_t size);
+  Block* adopt(Home& home, bool small, int64_t size);
+  Block* from_system(Home& home, bool small, int64_t size);
+  /// Cuts a free block to size and takes it out of the free ones.
+  Block* carve(Block* block, int64_t size);
+
+  void mark(Block& block) noexcept;
+  bool settled(Block& block) noexcept;
+  void poll_waiting(int patience) noexcept;
+  /// Nothing runs any more that uses the block outside its home stream.
+  void retire(Block* block) noexcept;
+  void leave_quarantine(int64_t most);
+  void to_free(Block* block) noexcept;
+  void to_system(Segment* segment) noexcept;
+  void give_back_free_segments(bool of_closing_homes) noexcept;
+  void release_cached();
+  void withdraw_offer(Block* block) noexcept;
+
+  Block* new_block();
+  void delete_block(Block* block) noexcept;
+  Home& home_of(uint32_t pool, Stream stream);
+  void count(int64_t bytes, int64_t blocks) noexcept;
+  void publish(ThreadBins& bins) noexcept;
+  void empty(ThreadBins& bins) noexcept;
+  [[noreturn]] void out_of_memory(int64_t requested);
+
+  const std::unique_ptr<Provider> provider_;
+  const std::string name_;
+  const Caching caching_;
+  std::atomic<uint32_t> epoch_{0};
+  std::atomic<int64_t> allocated_{0}, peak_allocated_{0}, live_{0}, limit_{0};
+  SmallBlocks small_blocks_;
+
+  mutable std::mutex mutex_;  // over all that follows
+  std::map<std::pair<uint32_t, void*>, Home> homes_;
+  std::unordered_map<void*, Block*> located_;  // live blocks that small_blocks_ does not find
+  List<Segment> segments_;
+  List<Block> waiting_, quarantined_;
+  Block* spare_ = nullptr;  // block headers, linked through next
+  std::vector<std::unique_ptr<Block[]>> headers_;
+  std::string damage_;  // a write to a quarantined block, to be thrown by the next allocation
+  uint32_t last_pool_ = 0;
+  int64_t reserved_ = 0, peak_reserved_ = 0, system_requests_ = 0, segment_count_ = 0, retries_ = 0, waiting_bytes_ = 0, quarantined_bytes_ = 0;
+};
+
+}  // namespace lorry::memory

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace lorry::memory {
+
+inline void raise_to(std::atomic<int64_t>& peak, int64_t value) {
+  int64_t seen = peak.load(std::memory_order_relaxed);
+  while (value > seen && !peak.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
+  }
+}
+
+}  // namespace lorry::memory

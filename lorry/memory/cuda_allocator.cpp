@@ -1,0 +1,150 @@
+#include "lorry/memory/cuda_allocator.h"
+
+#include <algorithm>
+
+#include "lorry/base/env.h"
+#include "lorry/base/modes.h"
+#include "lorry/device/cuda/runtime.h"
+#include "lorry/device/device.h"
+
+namespace lorry::memory {
+namespace {
+
+/// While a stream is captured, calls that could disturb the capture are refused to the thread; the allocator's do not disturb.
+class Unrestricted {
+ public:
+  Unrestricted() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~Unrestricted() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+/// For calls from release, which may run when the process is ending and must not throw: failure is an answer.
+bool succeeded(cudaError_t error) noexcept {
+  if (error == cudaSuccess) return true;
+  cudaGetLastError();
+  return false;
+}
+
+bool make_current_quietly(int device) noexcept { return !cuda::detail::g_several || succeeded(cudaSetDevice(device)); }
+
+/// Events of every device, kept for reuse.
+class CudaProvider : public Provider {
+ public:
+  void* record(Stream stream) noexcept override {
+    const Unrestricted scope;
+    if (!make_current_quietly(stream.device.index)) return nullptr;
+    auto& idle = idle_[stream.device.index];
+    cudaEvent_t event = nullptr;
+    if (!idle.empty()) {
+      event = idle.back();
+      idle.pop_back();
+    } else if (!succeeded(cudaEventCreateWithFlags(&event, cudaEventDisableTiming))) {
+      return nullptr;
+    }
+    if (succeeded(cudaEventRecord(event, cuda::handle(stream)))) return event;
+    idle.push_back(event);
+    return nullptr;
+  }
+  bool done(void* event) noexcept override {
+    const Unrestricted scope;
+    return succeeded(cudaEventQuery(static_cast<cudaEvent_t>(event)));
+  }
+  void wait(void* event) noexcept override { succeeded(cudaEventSynchronize(static_cast<cudaEvent_t>(event))); }
+  void recycle(Stream stream, void* event) noexcept override { idle_[stream.device.index].push_back(static_cast<cudaEvent_t>(event)); }
+  bool capturing(Stream stream) noexcept override {
+    if (stream.device.is_cpu()) return false;
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    return succeeded(cudaStreamIsCapturing(cuda::handle(stream), &status)) && status != cudaStreamCaptureStatusNone;
+  }
+  void fill(void* data, unsigned char value, int64_t bytes, Stream stream) noexcept override {
+    if (make_current_quietly(stream.device.index)) succeeded(cudaMemsetAsync(data, value, static_cast<size_t>(bytes), cuda::handle(stream)));
+  }
+  bool holds(const void* data, unsigned char value, int64_t bytes, Stream stream) noexcept override {
+    if (!make_current_quietly(stream.device.index)) return true;
+    std::vector<unsigned char> host(static_cast<size_t>(bytes));
+    if (!succeeded(cudaMemcpyAsync(host.data(), data, host.size(), cudaMemcpyDeviceToHost, cuda::handle(stream)))) return true;
+    if (!succeeded(cudaStreamSynchronize(cuda::handle(stream)))) return true;
+    return std::all_of(host.begin(), host.end(), [value](unsigned char byte) { return byte == value; });
+  }
+
+ private:
+  std::vector<cudaEvent_t> idle_[kMaxDevices];
+};
+
+/// Null when there is no more; throws any other error, a latched fault among them.
+void* or_null(cudaError_t error, void* data, const char* call) {
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  cuda::check(error, call);
+  return data;
+}
+
+class DeviceProvider final : public CudaProvider {
+ public:
+  explicit DeviceProvider(int device) : device_(device) {}
+  void* take(int64_t bytes) override {
+    const Unrestricted scope;
+    cuda::make_current(device_);
+    void* data = nullptr;
+    const cudaError_t error = cudaMalloc(&data, static_cast<size_t>(bytes));
+    return or_null(error, data, "cudaMalloc");
+  }
+  void give_back(void* data, int64_t) noexcept override {
+    const Unrestricted scope;
+    if (!make_current_quietly(device_)) return;
+    succeeded(cudaDeviceSynchronize());
+    succeeded(cudaFree(data));
+  }
+
+ private:
+  const int device_;
+};
+
+class PinnedProvider final : public CudaProvider {
+ public:
+  void* take(int64_t bytes) override {
+    const Unrestricted scope;
+    void* data = nullptr;
+    const cudaError_t error = cudaHostAlloc(&data, static_cast<size_t>(bytes), cudaHostAllocPortable);
+    return or_null(error, data, "cudaHostAlloc");
+  }
+  /// What is free here is used by nobody: every device's work has been waited for by event.
+  void give_back(void* data, int64_t) noexcept override {
+    const Unrestricted scope;
+    succeeded(cudaFreeHost(data));
+  }
+};
+
+Caching caching_from_environment() {
+  const auto value = env::text("LORRY_CUDA_MEMORY");
+  if (!value) return Caching::on;
+  if (*value == "poison") return Caching::poison;
+  if (*value == "direct") return Caching::direct;
+  raise<ValueError>("LORRY_CUDA_MEMORY: not a way to handle memory; got '{}'; expected poison or direct, or nothing", *value);
+}
+
+}  // namespace
+
+std::atomic<CachingAllocator*> detail::g_cuda_allocators[kMaxDevices] = {};
+
+CachingAllocator& detail::make_cuda_allocator(Device device, const char* where) {
+  device::require_device(device, where);
+  static const Caching kCaching = caching_from_environment();
+  static std::mutex& mutex = *new std::mutex;
+  const std::scoped_lock lock(mutex);
+  auto& made = g_cuda_allocators[device.index];
+  if (made.load(std::memory_order_relaxed) == nullptr)
+    made.store(new CachingAllocator(std::make_unique<DeviceProvider>(device.index), to_string(device), kCaching), std::memory_order_release);
+  return *made.load(std::memory_order_relaxed);
+}
+
+CachingAllocator& pinned_allocator() {
+  static CachingAllocator& allocator = *new CachingAllocator(std::make_unique<PinnedProvider>(), "pinned host memory");
+  return allocator;
+}
+
+}  // namespace lorry::memory
