@@ -8,7 +8,11 @@
 //
 // c runs over one shape that all operands share. The indexed operand has stride 0 in the dimensions that are indexed, and `step`
 // is the distance, in elements, between neighbours along the indexed one. Indices are i64; wrap adds `size` to negative ones.
-// `check` has been called before: the kernels trust every index.
+//
+// Who finds a bad index: on the CPU `check`, before anything is read or written, and the other kernels trust every index. A device
+// that runs behind the host must not be waited for just to look: there `check` answers at once that all is well, and the kernels
+// look at each index as they meet it. A bad one reads 0 or is not written, and IndexError comes from the next call that launches or
+// waits.
 
 #include "lorry/device/stream.h"
 #include "lorry/kernels/array.h"
@@ -18,10 +22,18 @@ namespace lorry::kernels {
 /// How `put` combines what is there with what comes.
 enum class Combine : uint8_t { assign, add };
 
+/// What an index below 0 is, for kernels that look.
+enum class Negative : uint8_t {
+  wrong,    ///< as bad as one that is too large
+  wraps,    ///< counted from the end
+  skipped,  ///< left by `flatten`, which has complained about it
+};
+
 struct TakeArgs {
   Array out, source, index;
   int64_t size = 0;
   int64_t step = 0;
+  Negative negative = Negative::wrong;
 };
 
 struct PutArgs {
@@ -29,6 +41,7 @@ struct PutArgs {
   int64_t size = 0;
   int64_t step = 0;
   Combine combine = Combine::assign;
+  Negative negative = Negative::wrong;
 };
 
 /// An index that lies outside [-size, size).
@@ -45,9 +58,10 @@ struct IndexTerm {
 };
 
 struct IndexingKernels {
-  /// The first index outside [low, high). Waits for the device.
+  /// The first index outside [low, high); on a device that runs behind the host none, at once.
   OutOfRange (*check)(const Array& index, int64_t low, int64_t high, Stream stream);
-  /// out[c] = the sum of wrap(index_k[c]) * step_k over `count` terms. `out` is i64 and contiguous.
+  /// out[c] = the sum of wrap(index_k[c]) * step_k over `count` terms, or -1 where a kernel that looks finds one outside
+  /// [-size_k, size_k). `out` is i64 and contiguous.
   void (*flatten)(const Array& out, const IndexTerm* terms, int count, Stream stream);
   void (*take)(const TakeArgs& args, Stream stream);
   /// Equal positions are combined in row-major order of their dimension, whatever the number of threads. The target overlaps neither

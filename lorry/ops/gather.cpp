@@ -143,7 +143,7 @@ Tensor take_along_dim(const Tensor& x, const Tensor& index, std::optional<int64_
     to[d] = count;
   }
   indexing::check(at, -size, size, d, "take_along_dim");
-  return gather(expand(x, from), d, expand(at.remainder(size == 0 ? 1 : size), to));
+  return gather(expand(x, from), d, expand(at.where(at.ge(0), at.add(size)), to));
 }
 
 const Tensor& Tensor::scatter_(int64_t dim, const Tensor& index, const Operand& source) const {

@@ -22,6 +22,7 @@ struct Plan {
   Layout source;         ///< the indexed tensor, walked over them
   kernels::Array index;  ///< the same for the positions
   int64_t size = 0, step = 0;
+  kernels::Negative negative = kernels::Negative::wraps;
   Tensor keep;  ///< owns what `index` points to
 };
 
@@ -83,12 +84,15 @@ Plan plan(const Tensor& x, const std::vector<Tensor>& indices, const char* where
     p.keep = empty(common, {kI64, x.device()});
     kernels::IndexTerm terms[kMaxRank];
     int count = 0;
+    p.size = 1;
     for (const int d : indexed) {
       const Tensor& index = indices[static_cast<size_t>(d)];
+      p.size += std::max<int64_t>(x.layout().sizes[d] - 1, 0) * x.layout().strides[d];
       terms[count++] = {indexing::restrided(index, expand(index.layout(), common, where)), x.layout().sizes[d], x.layout().strides[d]};
     }
     if (p.keep.numel() > 0) backend(x, where).indexing->flatten(array(p.keep), terms, count, current_stream(x.device()));
     p.step = 1;
+    p.negative = kernels::Negative::skipped;
   }
   p.index = indexing::restrided(p.keep, at);
   return p;
@@ -114,7 +118,12 @@ Tensor index(const Tensor& x, const std::vector<Tensor>& given) {
     const Tensor out = empty(p.sizes, x.options());
     if (out.numel() > 0)
       backend(x, "index")
-          .indexing->take({.out = array(out), .source = indexing::restrided(x, p.source), .index = p.index, .size = p.size, .step = p.step},
+          .indexing->take({.out = array(out),
+                           .source = indexing::restrided(x, p.source),
+                           .index = p.index,
+                           .size = p.size,
+                           .step = p.step,
+                           .negative = p.negative},
                           current_stream(x.device()));
     return out;
   });
@@ -142,7 +151,8 @@ const Tensor& index_put_(const Tensor& x, const std::vector<Tensor>& given, cons
                               .index = p.index,
                               .size = p.size,
                               .step = p.step,
-                              .combine = accumulate ? kernels::Combine::add : kernels::Combine::assign},
+                              .combine = accumulate ? kernels::Combine::add : kernels::Combine::assign,
+                              .negative = p.negative},
                              current_stream(x.device()));
       },
       accumulate);

@@ -39,7 +39,8 @@ Dims sizes_with(const Tensor& x, int dim, int64_t count) {
 
 Layout at_least_1d(const Tensor& x) { return x.dim() == 0 ? Layout::contiguous({1}) : x.layout(); }
 
-void put(const Tensor& self, const Rows& r, const Tensor& source, const Layout& source_layout, kernels::Combine combine, const char* where) {
+void put(const Tensor& self, const Rows& r, const Tensor& source, const Layout& source_layout, kernels::Combine combine, const char* where,
+         kernels::Negative negative = kernels::Negative::wrong) {
   const Layout layout = at_least_1d(self);
   const Dims sizes = sizes_with(self, r.dim, r.index.numel());
   backend(self, where)
@@ -48,7 +49,8 @@ void put(const Tensor& self, const Rows& r, const Tensor& source, const Layout& 
                       .index = along(r.index, r.dim, sizes),
                       .size = layout.sizes[r.dim],
                       .step = layout.strides[r.dim],
-                      .combine = combine},
+                      .combine = combine,
+                      .negative = negative},
                      current_stream(self.device()));
 }
 
@@ -110,7 +112,8 @@ const Tensor& Tensor::index_fill_(int64_t dim, const Tensor& index, const Scalar
         indexing::check(r.index, -size, size, r.dim, "index_fill");
         const Tensor number = full({}, value, options());
         put(*this, {r.dim, indexing::apart(r.index, *this, "index_fill")}, number,
-            lorry::expand(number.layout(), sizes_with(*this, r.dim, r.index.numel()), "index_fill"), kernels::Combine::assign, "index_fill");
+            lorry::expand(number.layout(), sizes_with(*this, r.dim, r.index.numel()), "index_fill"), kernels::Combine::assign, "index_fill",
+            kernels::Negative::wraps);
       },
       static_cast<int64_t>(r.dim), value);
 }
