@@ -3,6 +3,9 @@
 // Matrix products. One kernel serves mm, bmm, matmul, addmm, baddbmm, linear and their gradients: transposes and
 // broadcast batches are strides, a bias is an addend with a zero stride, so neither is ever materialised.
 
+#include <atomic>
+#include <cstdint>
+
 #include "lorry/device/stream.h"
 #include "lorry/kernels/array.h"
 
@@ -28,5 +31,15 @@ struct MatmulKernels {
 /// True when the matrix in the last two dimensions can be read in place: one of its strides is 1 and the other steps past
 /// a whole row (or column). Sizes of 1 have whatever stride suits.
 bool has_unit_stride(const Layout& layout);
+
+/// How exactly f32 operands enter a product on hardware that offers a choice.
+enum class Precision : uint8_t { full, tf32 };
+
+/// The process's choices, which ops/matmul.h explains to users. The CPU has none to make.
+struct MatmulSettings {
+  std::atomic<Precision> precision;
+  std::atomic<bool> tuning;  ///< at first what LORRY_MATMUL_TUNE says: 0 (the default) or 1
+};
+MatmulSettings& matmul_settings();
 
 }  // namespace lorry::kernels

@@ -245,6 +245,11 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   });
 }
 
+void set_matmul_precision(Precision precision) { kernels::matmul_settings().precision = precision; }
+Precision matmul_precision() { return kernels::matmul_settings().precision; }
+void set_matmul_tuning(bool on) { kernels::matmul_settings().tuning = on; }
+bool matmul_tuning() { return kernels::matmul_settings().tuning; }
+
 Tensor Tensor::matmul(const Tensor& other) const { return lorry::matmul(*this, other); }
 Tensor Tensor::mm(const Tensor& other) const { return lorry::mm(*this, other); }
 Tensor Tensor::bmm(const Tensor& other) const { return lorry::bmm(*this, other); }

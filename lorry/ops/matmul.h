@@ -4,6 +4,7 @@
 // copied, and says so (bell::Event::hidden_copy). All operands have one dtype, any but bool; 16-bit floats accumulate in f32.
 // Results do not depend on the number of threads.
 
+#include "lorry/kernels/matmul.h"
 #include "lorry/tensor/tensor.h"
 
 namespace lorry {
@@ -43,5 +44,20 @@ const Tensor& outer_out(const Tensor& out, const Tensor& a, const Tensor& b);
 const Tensor& addmm_out(const Tensor& out, const Tensor& c, const Tensor& a, const Tensor& b, const Scalar& beta = 1, const Scalar& alpha = 1);
 const Tensor& addmv_out(const Tensor& out, const Tensor& c, const Tensor& a, const Tensor& vector, const Scalar& beta = 1, const Scalar& alpha = 1);
 const Tensor& baddbmm_out(const Tensor& out, const Tensor& c, const Tensor& a, const Tensor& b, const Scalar& beta = 1, const Scalar& alpha = 1);
+
+// ---- settings, for the whole process ---------------------------------------------------------------------------------
+
+/// full: f32 products are products of f32. tf32: on tensor cores, whose operands keep 10 of their 23 bits of mantissa (relative
+/// errors near 1e-3, about 8 times as fast on an H200); sums stay f32. The default is full. The CPU always computes in full;
+/// other dtypes are not concerned.
+using kernels::Precision;
+void set_matmul_precision(Precision precision);
+Precision matmul_precision();
+
+/// On: the first product of each shape on a GPU times the library's best few algorithms and keeps the fastest, which waits for
+/// the device once a shape (never inside a capture). What is fastest by a hair may differ from run to run, and with it the last
+/// bits of results, so the default is off, or what the environment's LORRY_MATMUL_TUNE says (0 or 1).
+void set_matmul_tuning(bool on);
+bool matmul_tuning();
 
 }  // namespace lorry

@@ -1,0 +1,80 @@
+#include "lorry/kernels/cuda/cublas_lt.h"
+
+#include <dlfcn.h>
+
+#include <mutex>
+#include <string>
+
+#include "lorry/base/error.h"
+#include "lorry/base/modes.h"
+#include "lorry/device/cuda/runtime.h"
+
+namespace lorry::kernels::cuda {
+namespace {
+
+#define LORRY_TEXT(x) #x
+#define LORRY_SONAME(major) "libcublasLt.so." LORRY_TEXT(major)
+/// Only the major version whose header this was compiled with: descriptors and enumerations differ between majors.
+constexpr const char* kName = LORRY_SONAME(CUBLAS_VER_MAJOR);
+#undef LORRY_SONAME
+#undef LORRY_TEXT
+
+const char* running() { return t_operator == nullptr ? "matmul" : t_operator; }
+
+/// By its name, as the loader finds it, then where the toolkit of the build keeps it.
+void* open_library() {
+  if (void* const library = dlopen(kName, RTLD_NOW | RTLD_LOCAL)) return library;
+  const std::string why = dlerror();
+  if (void* const library = dlopen((std::string(LORRY_CUDA_LIBRARY_DIR "/") + kName).c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
+  raise<DeviceError>(
+      "{}: products on cuda need cuBLASLt, which cannot be opened; got '{}'; expected {} among the loader's libraries or in {}; "
+      "install CUDA's cuBLAS {}, or name its folder in LD_LIBRARY_PATH",
+      running(), why, kName, LORRY_CUDA_LIBRARY_DIR, CUBLAS_VER_MAJOR);
+}
+
+CublasLt load() {
+  void* const library = open_library();
+  const auto find = [&]<class F>(F& function, const char* name) {
+    function = reinterpret_cast<F>(dlsym(library, name));
+    require<DeviceError>(function != nullptr, "{}: {} has no function {}; expected the library of CUDA {}", running(), kName, name, CUBLAS_VER_MAJOR);
+  };
+  CublasLt lt;
+  find(lt.create, "cublasLtCreate");
+  find(lt.version, "cublasLtGetVersion");
+  find(lt.status_string, "cublasLtGetStatusString");
+  find(lt.operation_init, "cublasLtMatmulDescInit_internal");
+  find(lt.operation_set, "cublasLtMatmulDescSetAttribute");
+  find(lt.layout_init, "cublasLtMatrixLayoutInit_internal");
+  find(lt.layout_set, "cublasLtMatrixLayoutSetAttribute");
+  find(lt.preference_init, "cublasLtMatmulPreferenceInit_internal");
+  find(lt.preference_set, "cublasLtMatmulPreferenceSetAttribute");
+  find(lt.heuristic, "cublasLtMatmulAlgoGetHeuristic");
+  find(lt.matmul, "cublasLtMatmul");
+  return lt;
+}
+
+}  // namespace
+
+const CublasLt& cublas_lt() {
+  static const CublasLt kLibrary = load();  // a failure is not kept: the next call tries again
+  return kLibrary;
+}
+
+cublasLtHandle_t cublas_lt_handle(int device) {
+  static std::once_flag once[kMaxDevices];
+  static cublasLtHandle_t handles[kMaxDevices];  // never destroyed: at exit the context may be gone already
+  std::call_once(once[device], [device] {
+    lorry::cuda::make_current(device);
+    check_cublas_lt(cublas_lt().create(&handles[device]), "cublasLtCreate");
+  });
+  return handles[device];
+}
+
+void check_cublas_lt(cublasStatus_t status, const char* call) {
+  if (status == CUBLAS_STATUS_SUCCESS) [[likely]]
+    return;
+  lorry::cuda::check(cudaGetLastError(), call);  // a fault of the device explains more
+  raise<CudaError>("{}: {} failed: {} (cuBLASLt {})", running(), call, cublas_lt().status_string(status), cublas_lt().version());
+}
+
+}  // namespace lorry::kernels::cuda

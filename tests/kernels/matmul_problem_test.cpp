@@ -1,0 +1,200 @@
+#include "lorry/kernels/cuda/matmul_problem.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+#include "lorry/kernels/cuda/matmul_plan.h"
+
+// What cuBLASLt is told of a product, carried out by plain loops as its manual says, against the product by its definition. Runs
+// without a device.
+
+namespace lorry::kernels::cuda {
+namespace {
+
+const Stream kStream{Device{DeviceType::cuda, 0}, nullptr};
+
+struct Random {
+  std::mt19937_64 engine;
+  int64_t number(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(engine); }
+  bool one_in(int64_t n) { return number(1, n) == 1; }
+};
+
+/// Memory and one operand in it.
+struct Strided {
+  std::vector<double> memory;
+  Layout layout;
+
+  void fill(Random& random) {
+    memory.resize(static_cast<size_t>(std::max<int64_t>(1, layout.extent())));
+    for (double& x : memory) x = static_cast<double>(random.number(-3, 3));
+  }
+  Array array() { return {memory.data(), kF64, layout}; }
+};
+
+/// A layout with a unit stride in its matrix, batch dimensions in any order, gaps here and there, and, if `shares`, batch
+/// dimensions of stride 0.
+Layout random_layout(Random& random, const Dims& sizes, bool shares) {
+  const int rank = static_cast<int>(sizes.size());
+  std::vector<int> order;  // innermost first
+  for (int d = 0; d < rank - 2; ++d) order.insert(order.begin() + random.number(0, static_cast<int64_t>(order.size())), d);
+  const bool by_columns = random.one_in(2);
+  const int inner = by_columns ? rank - 2 : rank - 1, outer = by_columns ? rank - 1 : rank - 2;
+  order.insert(order.begin() + random.number(0, static_cast<int64_t>(order.size())), outer);
+  Layout layout = Layout::contiguous(sizes);
+  int64_t step = 1;
+  layout.strides[inner] = 1;
+  step = std::max<int64_t>(1, sizes[inner]);
+  for (const int d : order) {
+    if (random.one_in(4)) step += random.number(1, 3);
+    if (d < rank - 2 && shares && random.one_in(3)) {
+      layout.strides[d] = 0;
+      continue;
+    }
+    layout.strides[d] = step;
+    step *= std::max<int64_t>(1, sizes[d]);
+  }
+  for (int d = 0; d < rank; ++d)
+    if (sizes[d] == 1 && random.one_in(2)) layout.strides[d] = random.number(1, 7);
+  return layout;
+}
+
+/// The product as cuBLASLt's manual defines it, from what the plan's key tells it.
+void blas(const Problem& part) {
+  const PlanKey key = plan_key(part, kStream);
+  const auto at = [&](Operand x, int64_t batch) { return reinterpret_cast<double*>(part.data[x]) + batch * key.batch_stride[x]; };
+  ASSERT_GE(key.leading[kA], key.transposed_a ? key.k : key.m);
+  ASSERT_GE(key.leading[kB], key.transposed_b ? key.n : key.k);
+  ASSERT_GE(key.leading[kC], key.m);
+  ASSERT_GE(key.leading[kOut], key.m);
+  for (int64_t batch = 0; batch < key.batches; ++batch) {
+    const double *const a = at(kA, batch), *const b = at(kB, batch), *const c = at(kC, batch);
+    for (int64_t j = 0; j < key.n; ++j) {
+      for (int64_t i = 0; i < key.m; ++i) {
+        double sum = 0;
+        for (int64_t k = 0; k < key.k; ++k)
+          sum +=
+              a[key.transposed_a ? k + i * key.leading[kA] : i + k * key.leading[kA]] * b[key.transposed_b ? j + k * key.leading[kB] : k + j * key.leading[kB]];
+        double result = part.alpha * sum;
+        if (key.bias != 0) {
+          result += c[i];
+        } else if (part.adds) {
+          result += part.beta * c[i + j * key.leading[kC]];
+        }
+        at(kOut, batch)[i + j * key.leading[kOut]] = result;
+      }
+    }
+  }
+}
+
+/// Walks every element of `sizes` and gives each operand's offset there.
+template <class F>
+void for_each_element(const Dims& sizes, F&& f) {
+  Dims at;
+  for (int d = 0; d < static_cast<int>(sizes.size()); ++d) at.push_back(0);
+  for (int64_t i = 0, n = checked_numel(sizes); i < n; ++i) {
+    f(at);
+    for (int d = static_cast<int>(sizes.size()) - 1; d >= 0 && ++at[d] == sizes[d]; --d) at[d] = 0;
+  }
+}
+
+int64_t offset(const Layout& layout, const Dims& at) {
+  int64_t sum = 0;
+  for (int d = 0; d < layout.rank; ++d) sum += at[d] * layout.strides[d];
+  return sum;
+}
+
+void by_definition(const MatmulArgs& args) {
+  const int r = args.out.layout.rank;
+  for_each_element(args.out.layout.size_list(), [&](const Dims& at) {
+    Dims at_a = at, at_b = at;
+    double sum = 0;
+    for (int64_t k = 0; k < args.a.size(r - 1); ++k) {
+      at_a[r - 1] = at_b[r - 2] = k;
+      sum += args.a.as<double>()[offset(args.a.layout, at_a)] * args.b.as<double>()[offset(args.b.layout, at_b)];
+    }
+    const double added = args.beta == 0 || args.c.data == nullptr ? 0 : args.beta * args.c.as<double>()[offset(args.c.layout, at)];
+    args.out.as<double>()[offset(args.out.layout, at)] = args.alpha * sum + added;
+  });
+}
+
+TEST(MatmulProblem, what_the_library_is_told_is_the_product) {
+  Random random{std::mt19937_64(20251121)};
+  int64_t forms[5] = {};
+  for (int round = 0; round < 20000; ++round) {
+    const int rank = static_cast<int>(random.number(2, 6));
+    Dims sizes;
+    for (int d = 0; d < rank; ++d) sizes.push_back(random.number(1, 3));
+    const int64_t k = random.number(1, 3);
+    Dims sizes_a = sizes, sizes_b = sizes;
+    sizes_a[rank - 1] = k, sizes_b[rank - 2] = k;
+    Strided out, a, b, c;
+    out.layout = random_layout(random, sizes, false);
+    a.layout = random_layout(random, sizes_a, true);
+    b.layout = random_layout(random, sizes_b, true);
+    c.layout = random_layout(random, sizes, true);
+    for (int d = rank - 2; d < rank; ++d)
+      if (random.one_in(3)) c.layout.strides[d] = random.one_in(3) ? 2 : 0;
+    for (Strided* x : {&out, &a, &b, &c}) x->fill(random);
+    MatmulArgs args{.out = out.array(), .a = a.array(), .b = b.array(), .c = {}, .alpha = 1.0, .beta = 0.0};
+    if (random.one_in(3)) args.alpha = 2;
+    if (!random.one_in(3)) args.c = random.one_in(3) ? args.out : c.array(), args.beta = random.one_in(3) ? 3 : 1;
+
+    Strided expected = out;
+    MatmulArgs oracle = args;
+    oracle.out.data = expected.memory.data();
+    if (args.c.data == args.out.data) oracle.c.data = oracle.out.data;
+    by_definition(oracle);
+
+    Problem problem = describe(args);
+    ++forms[static_cast<int>(addend(problem))];
+    if (addend(problem) == Addend::other) {
+      for_each_element(sizes,
+                       [&](const Dims& at) { out.memory[static_cast<size_t>(offset(out.layout, at))] = c.memory[static_cast<size_t>(offset(c.layout, at))]; });
+      args.c = args.out;
+      problem = describe(args);
+    }
+    for_each_part(problem, 2, [](const Problem& part) { blas(part); });
+    ASSERT_EQ(out.memory, expected.memory) << "round " << round << ": " << to_string(sizes) << " strides " << to_string(out.layout.stride_list());
+  }
+  for (const int64_t count : forms) EXPECT_GT(count, 100);
+}
+
+Problem described(const Layout& out, const Layout& a, const Layout& b, const Layout* c = nullptr) {
+  static double memory;
+  MatmulArgs args{.out = {&memory, kF64, out}, .a = {&memory, kF64, a}, .b = {&memory, kF64, b}, .c = {}};
+  if (c != nullptr) args.c = {&memory + 1, kF64, *c}, args.beta = 1;
+  return describe(args);
+}
+
+TEST(MatmulProblem, a_linear_layer_over_batches_is_one_product_with_a_bias) {
+  const Layout bias = Layout::strided({8, 128, 32}, {0, 0, 1});
+  const Problem p = described(Layout::contiguous({8, 128, 32}), Layout::contiguous({8, 128, 64}), Layout::strided({8, 64, 32}, {0, 1, 64}), &bias);
+  EXPECT_EQ(p.batch_rank, 0);
+  EXPECT_EQ(p.m, 32);
+  EXPECT_EQ(p.n, 1024);
+  EXPECT_EQ(addend(p), Addend::bias);
+}
+
+TEST(MatmulProblem, a_batch_of_matrices_by_one_vector_is_one_product) {
+  const Problem p = described(Layout::contiguous({8, 128, 1}), Layout::contiguous({8, 128, 64}), Layout::strided({8, 64, 1}, {0, 1, 1}));
+  EXPECT_EQ(p.batch_rank, 0);
+  EXPECT_EQ(p.m, 1024);
+  EXPECT_EQ(p.n, 1);
+}
+
+TEST(MatmulProblem, even_batches_are_one_call) {
+  const Problem p = described(Layout::contiguous({4, 8, 16, 16}), Layout::contiguous({4, 8, 16, 32}), Layout::contiguous({4, 8, 32, 16}));
+  EXPECT_EQ(p.batch_rank, 1);
+  EXPECT_EQ(p.batches(), 32);
+}
+
+TEST(MatmulProblem, an_alpha_of_zero_leaves_no_depth) {
+  double memory[4] = {};
+  const Array x{memory, kF64, Layout::contiguous({2, 2})};
+  EXPECT_EQ(describe({.out = x, .a = x, .b = x, .c = {}, .alpha = 0}).k, 0);
+}
+
+}  // namespace
+}  // namespace lorry::kernels::cuda
