@@ -19,6 +19,18 @@ LORRY_INLINE double unit_f64(uint32_t low, uint32_t high) {
   return static_cast<double>(static_cast<int64_t>(word >> 11)) * 0x1p-53;
 }
 
+/// [0, 1) in steps of 2^-kDigits, for a type whose significand has that many bits.
+template <int kDigits>
+LORRY_INLINE float unit_of_digits(uint32_t word) {
+  return static_cast<float>(static_cast<int32_t>(word >> (32 - kDigits))) * (1.0f / (1 << kDigits));
+}
+/// low + unit (high - low), and low where that rounds up to high; range is high - low.
+template <class T>
+LORRY_INLINE T stretch(T unit, T low, T range, T high) {
+  const T value = unit * range + low;
+  return value < high ? value : low;
+}
+
 /// Natural logarithm of a normal x in (0, 1], within 1.5 units in the last place. Cephes logf (Moshier 1989): x = m 2^e with m
 /// in [sqrt(1/2), sqrt(2)), then a polynomial in m - 1.
 LORRY_INLINE float log_unit(float x) {

@@ -21,7 +21,8 @@ struct RandomKernels {
   void (*integers)(const Array& out, RandomKey key, int64_t low, uint64_t range, Stream stream);
   /// 1 with probability p, else 0: word < ceil(p 2^32). One word an element.
   void (*bernoulli)(const Array& out, RandomKey key, double p, Stream stream);
-  /// The same with a probability for each element, contiguous and floating. Returns false, having written nothing, unless all lie in [0, 1].
+  /// The same with a probability for each element, contiguous and floating. Unless all lie in [0, 1] the CPU returns false, having
+  /// written nothing; CUDA, which does not wait, returns true, writes 0 for those outside, and reports one (device/cuda/fault.h).
   bool (*bernoulli_each)(const Array& out, const Array& p, RandomKey key, Stream stream);
   /// mask = bernoulli(keep); out = mask ? x * scale : 0. All contiguous; x and out of one floating dtype, mask boolean.
   void (*dropout)(const Array& out, const Array& mask, const Array& x, RandomKey key, double keep, double scale, Stream stream);

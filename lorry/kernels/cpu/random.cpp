@@ -43,20 +43,14 @@ void fill(const Array& out, int words_each, RandomKey key, const Fill& tile) {
   });
 }
 
-/// The upper bits of a word that a 16-bit float holds exactly, as a number in [0, 1).
-template <class T>
-float unit_half(uint32_t word) {
-  constexpr int kDigits = std::is_same_v<T, Float16> ? 11 : 8;
-  return static_cast<float>(word >> (32 - kDigits)) * (1.0f / (1 << kDigits));
-}
-
 void uniform(const Array& out, RandomKey key, double low, double high, Stream) {
   visit_floating(out.dtype, "uniform", [&]<class T>(Type<T>) {
     if constexpr (sizeof(T) == 2) {
+      constexpr int kDigits = std::is_same_v<T, Float16> ? 11 : 8;
       const float from = static_cast<float>(low), range = static_cast<float>(high) - from;
       for_each_tile(out.numel(), 1, key, [&](const uint32_t* words, int64_t first, int64_t count) {
         for (int64_t i = 0; i < count; ++i) {
-          const T value(unit_half<T>(words[i]) * range + from);
+          const T value(formula::unit_of_digits<kDigits>(words[i]) * range + from);
           out.as<T>()[first + i] = static_cast<float>(value) < static_cast<float>(high) ? value : T(from);
         }
       });

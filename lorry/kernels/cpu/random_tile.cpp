@@ -65,18 +65,12 @@ void Words(formula::RandomKey key, uint64_t block, uint32_t* HWY_RESTRICT words)
 
 void UniformF32(const uint32_t* HWY_RESTRICT words, float* HWY_RESTRICT out, int64_t count, float low, float high) {
   const float range = high - low;
-  for (int64_t i = 0; i < count; ++i) {
-    const float value = formula::unit_f32(words[i]) * range + low;
-    out[i] = value < high ? value : low;
-  }
+  for (int64_t i = 0; i < count; ++i) out[i] = formula::stretch(formula::unit_f32(words[i]), low, range, high);
 }
 
 void UniformF64(const uint32_t* HWY_RESTRICT words, double* HWY_RESTRICT out, int64_t count, double low, double high) {
   const double range = high - low;
-  for (int64_t i = 0; i < count; ++i) {
-    const double value = formula::unit_f64(words[2 * i], words[2 * i + 1]) * range + low;
-    out[i] = value < high ? value : low;
-  }
+  for (int64_t i = 0; i < count; ++i) out[i] = formula::stretch(formula::unit_f64(words[2 * i], words[2 * i + 1]), low, range, high);
 }
 
 void NormalF32(const uint32_t* HWY_RESTRICT words, float* HWY_RESTRICT out, int64_t count, float mean, float std) {
