@@ -32,6 +32,7 @@ struct AdamWHyper {
     return {To(weight_decay), To(lr_weight_decay), To(one_minus_beta1), To(beta2), To(one_minus_beta2), To(step_size), To(inv_sqrt_bias2),
             To(eps),          decays_gradient,     decays_param,        maximize};
   }
+  friend bool operator==(const AdamWHyper&, const AdamWHyper&) = default;
 };
 
 /// The hyper-parameters of the next step, corrected for the moments' start at zero.

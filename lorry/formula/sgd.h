@@ -29,6 +29,7 @@ struct SgdHyper {
   LORRY_INLINE SgdHyper<To> as() const {
     return {To(lr), To(weight_decay), To(momentum), To(gradient_weight), decays, nesterov, maximize};
   }
+  friend bool operator==(const SgdHyper&, const SgdHyper&) = default;
 };
 
 /// The hyper-parameters of the next step. The first one fills the buffer with the gradient itself, undampened, as PyTorch does.

@@ -26,7 +26,7 @@ namespace {
 
 constexpr int64_t kGrain = 16'384;  // elements that repay waking a thread
 constexpr int64_t kBlock = 1'024;   // of 16-bit elements widened at a time: they stay in the first cache
-constexpr int64_t kTile = 16'384;   // elements to a partial norm
+constexpr int64_t kTile = kBlock;   // elements to a partial norm
 
 bool is_half(DType dtype) { return dtype == kF16 || dtype == kBF16; }
 
@@ -104,31 +104,29 @@ std::vector<Tile> tiles_of(std::span<const ListTensor> tensors) {
 
 using Reduction = double (*)(const void*, int64_t);
 
-template <class Join>
-double reduce_tile(const Reduction (&functions)[2], const ListTensor& x, const Tile& tile, Join&& join) {
-  if (!is_half(x.dtype)) return functions[x.dtype == kF64](at(x.data, tile.begin, size_of(x.dtype)), tile.count);
-  alignas(64) float block[kBlock];
-  const Convert widen = converter(x.dtype, kF32);
-  double total = 0;
-  for (int64_t i = 0; i < tile.count; i += kBlock) {
-    const int64_t n = std::min(kBlock, tile.count - i);
-    widen(at(x.data, tile.begin + i, 2), 1, block, 1, n);
-    total = join(total, functions[0](block, n));
-  }
-  return total;
+double reduce_tile(const Reduction (&functions)[2], const ListTensor& x, const Tile& tile) {
+  const void* from = at(x.data, tile.begin, size_of(x.dtype));
+  if (!is_half(x.dtype)) return functions[x.dtype == kF64](from, tile.count);
+  alignas(64) float block[kTile];
+  converter(x.dtype, kF32)(from, 1, block, 1, tile.count);
+  return functions[0](block, tile.count);
 }
 
+// The order of additions, which kernels/cuda/optim.cu keeps to the bit: tiles of 1,024 elements, in each 16 sums of every 16th
+// element, which are joined in halves; the tiles' sums are treated in the same way until one is left.
 void norm(const ListNormArgs& args, const Stream&) {
   const OptimRuns& runs = optim_runs();
   const auto& functions = args.norm == Norm::one ? runs.sum_abs : args.norm == Norm::two ? runs.sum_square : runs.max_abs;
-  const auto join = [&](double a, double b) { return args.norm != Norm::inf ? a + b : b > a || std::isnan(b) ? b : a; };
   const std::vector<Tile> tiles = tiles_of(args.tensors);
-  std::vector<double> partial(tiles.size());
-  lorry::cpu::parallel_for(static_cast<int64_t>(tiles.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) partial[i] = reduce_tile(functions, args.tensors[tiles[i].tensor], tiles[i], join);
+  std::vector<double> sums(tiles.size());
+  lorry::cpu::parallel_for(static_cast<int64_t>(tiles.size()), kGrain / kTile, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) sums[i] = reduce_tile(functions, args.tensors[tiles[i].tensor], tiles[i]);
   });
-  double total = 0;
-  for (const double p : partial) total = join(total, p);
+  // Sums are not negative, so the sum of their sizes is their sum. A level overwrites the one that it has read.
+  const Reduction again = (args.norm == Norm::inf ? runs.max_abs : runs.sum_abs)[1];
+  for (auto n = static_cast<int64_t>(sums.size()); n > 1; n = (n + kTile - 1) / kTile)
+    for (int64_t i = 0; i * kTile < n; ++i) sums[i] = again(&sums[i * kTile], std::min(kTile, n - i * kTile));
+  const double total = sums.empty() ? 0 : sums[0];
   *args.total = args.norm == Norm::two ? std::sqrt(total) : total;
 }
 

@@ -189,14 +189,22 @@ void visit_coin(DType dtype, const F& f) {
   switch (dtype) {
     case kBool:
     case kU8:
-    case kI8: return f(uint8_t{1});
-    case kI16: return f(uint16_t{1});
-    case kF16: return f(uint16_t{0x3c00});
-    case kBF16: return f(uint16_t{0x3f80});
-    case kI32: return f(uint32_t{1});
-    case kF32: return f(uint32_t{0x3f800000});
-    case kI64: return f(uint64_t{1});
-    case kF64: return f(uint64_t{0x3ff0000000000000});
+    case kI8:
+      return f(uint8_t{1});
+    case kI16:
+      return f(uint16_t{1});
+    case kF16:
+      return f(uint16_t{0x3c00});
+    case kBF16:
+      return f(uint16_t{0x3f80});
+    case kI32:
+      return f(uint32_t{1});
+    case kF32:
+      return f(uint32_t{0x3f800000});
+    case kI64:
+      return f(uint64_t{1});
+    case kF64:
+      return f(uint64_t{0x3ff0000000000000});
   }
 }
 
@@ -219,8 +227,8 @@ void bernoulli(const Array& out, RandomKey key, double p, Stream stream) {
 }
 
 template <class P, class Bits>
-__global__ void __launch_bounds__(kThreads) draw_each(Bits* out, const P* chances, int64_t n, bool aligned, Bits one, RandomKey key, lorry::cuda::Fault* fault,
-                                                      const char* where) {
+__global__ void __launch_bounds__(kThreads)
+    draw_each(Bits* out, const P* chances, int64_t n, bool aligned, Bits one, RandomKey key, lorry::cuda::Fault* fault, const char* where) {
   const int64_t groups = (n + 3) / 4;
   for (int64_t group = int64_t{blockIdx.x} * kThreads + threadIdx.x; group < groups; group += int64_t{gridDim.x} * kThreads) {
     P p[4];

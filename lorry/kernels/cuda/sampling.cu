@@ -206,7 +206,8 @@ __global__ void __launch_bounds__(1024) select_smallest(int64_t* out, const doub
   }
 }
 
-__global__ void __launch_bounds__(kThreads) fill_scores(uint64_t* scores, uint32_t* positions, const double* weights, int64_t first, int64_t count, RandomKey key) {
+__global__ void __launch_bounds__(kThreads)
+    fill_scores(uint64_t* scores, uint32_t* positions, const double* weights, int64_t first, int64_t count, RandomKey key) {
   for (int64_t i = thread_position(); i < count; i += thread_count()) {
     scores[i] = score(weights, first + i, key);
     positions[i] = static_cast<uint32_t>(i);
@@ -226,7 +227,8 @@ __global__ void __launch_bounds__(kThreads) take_first(int64_t* out, const uint3
 
 /// The same for many draws: sorts the scores of whole rows together, then stably by row.
 void sort_scores(int64_t* out, const double* weights, int64_t rows, int64_t draws, int64_t columns, RandomKey key, Stream stream) {
-  require<ShapeError>(columns <= kMostPairs, "multinomial: too many columns to draw without replacement on cuda; got {}; expected at most {}", columns, kMostPairs);
+  require<ShapeError>(columns <= kMostPairs, "multinomial: too many columns to draw without replacement on cuda; got {}; expected at most {}", columns,
+                      kMostPairs);
   const int64_t rows_at_once = std::min(rows, std::max<int64_t>(1, (int64_t{1} << 28) / columns));
   for (int64_t first = 0; first < rows; first += rows_at_once) {
     const int64_t height = std::min(rows_at_once, rows - first), count = height * columns;
