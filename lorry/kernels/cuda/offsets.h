@@ -4,6 +4,7 @@
 // multiplication (Granlund, Montgomery 1994) where 32 bits hold the positions.
 
 #include <cstdint>
+#include <type_traits>
 
 #include "lorry/layout/layout.h"
 
@@ -42,7 +43,7 @@ struct Offsets {
   explicit Offsets(const Iteration& it) : rank(it.rank) {
     for (int d = 0; d < kMaxRank; ++d) {
       if constexpr (kNarrow) {
-        sizes[d] = Divider(d < rank ? it.sizes[d] : 1);
+        if (d < rank) sizes[d] = Divider(it.sizes[d]);
       } else {
         sizes[d] = {d < rank ? it.sizes[d] : 1};
       }
