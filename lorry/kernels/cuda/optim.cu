@@ -2,7 +2,8 @@
 // are those of the CPU, and so are all bits, those of the norm included.
 //
 // Bytes an element, f32: AdamW 28 (16 read), with amsgrad 36; SGD 12, with momentum 20; norm 4; clip 8, and none when the factor is 1.
-// A tile of a step is 8,192 elements for 512 threads: four loads of 16 bytes in flight a thread and array, two blocks a multiprocessor.
+// A tile of a step is 8,192 elements for 512 threads. Each has a run of 16 bytes of every array in flight, and two blocks a
+// multiprocessor, 64 KB of AdamW's loads, are enough to keep the memory busy.
 
 #include <algorithm>
 
@@ -315,7 +316,7 @@ __global__ void __launch_bounds__(kThreads, 2) clip_tiles(const __grid_constant_
     const Entry& entry = list.entries[entry_of(list.entries, list.count, at)];
     with_floating(entry.dtype, [&]<class T>(T*) {
       using C = Accumulate<T>;
-      constexpr int kLength = kRun<T>, kFlight = 4;
+      constexpr int kLength = kRun<T>, kFlight = kLength > 4 ? 2 : 4;  // a tile of 16-bit elements is two runs a thread
       const Tile tile = tile_at<kTile, kLength>(at - entry.first_tile, entry.count, entry.head);
       T* const x = static_cast<T*>(entry.data) + tile.first;
       const C by = static_cast<C>(factor);
