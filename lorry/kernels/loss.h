@@ -9,14 +9,15 @@ namespace lorry::kernels {
 
 struct ClassArgs {
   Array x;       ///< logits (cross_entropy) or log-probabilities (nll): contiguous [rows, classes]
-  Array target;  ///< i64 [rows], contiguous; already checked
+  Array target;  ///< i64 [rows], contiguous; each a class or ignore_index, see check_targets
   Array weight;  ///< [classes], dtype of x; may be absent
   int64_t ignore_index = -100;
   double label_smoothing = 0;  ///< cross_entropy only
 };
 
 struct LossKernels {
-  /// -1, or the first row whose target is neither a class nor ignore_index.
+  /// -1, or the first row whose target is neither a class nor ignore_index. A backend that would have to wait for the answer says
+  /// -1 at once; its other kernels then report such a target while they run, and give its row no weight.
   int64_t (*check_targets)(const Array& target, int64_t classes, int64_t ignore_index, const Stream&) = nullptr;
   /// losses [rows] and row_weights [rows] (weight[target], 0 where ignored) in x's compute type (f32, or f64 for f64);
   /// logsumexp [rows] of the same type, which is all that the gradient needs beside x.
