@@ -348,7 +348,7 @@ void CachingAllocator::to_free(Block* block) noexcept {
     delete_block(after);
   }
   free.add(block);
-  if (home.closing && block->whole_segment()) give_back_free_segments(true);
+  if (home.closing && block->whole_segment()) give_back_free_segments(false);
 }
 
 // ---- giving back -----------------------------------------------------------------------------------------------------------
@@ -367,20 +367,30 @@ void CachingAllocator::to_system(Segment* segment) noexcept {
   delete segment;
 }
 
-/// Those of the ordinary pool, or of private pools that have ended.
-void CachingAllocator::give_back_free_segments(bool of_closing_homes) noexcept {
+/// Giving back waits for the device, which would spoil a capture.
+bool CachingAllocator::capturing() const noexcept {
+  for (const auto& [key, home] : homes_)
+    if (provider_->capturing(home.stream)) return true;
+  for (const Block* block = waiting_.head; block != nullptr; block = block->next)
+    for (const Use& use : block->uses)
+      if (use.event == nullptr && provider_->capturing(use.stream)) return true;
+  return false;
+}
+
+/// Those of private pools that have ended, and those of the ordinary pool if wanted.
+void CachingAllocator::give_back_free_segments(bool ordinary) noexcept {
+  if (capturing()) return;
   for (Segment* segment = segments_.head; segment != nullptr;) {
     Segment* next = segment->next;
     const Block& block = *segment->first;
-    if (block.free && block.whole_segment() && (of_closing_homes ? block.home->closing : block.home->pool == 0)) to_system(segment);
+    if (block.free && block.whole_segment() && (block.home->closing || (ordinary && block.home->pool == 0))) to_system(segment);
     segment = next;
   }
   std::erase_if(homes_, [](const auto& entry) { return entry.second.closing && entry.second.segments == 0; });
 }
 
 void CachingAllocator::release_cached() {
-  for (const auto& [key, home] : homes_)
-    if (provider_->capturing(home.stream)) return;
+  if (capturing()) return;
   for (ThreadBins& bins : t_cache.bins)
     if (bins.owner == this) empty(bins);
   epoch_.fetch_add(1, std::memory_order_relaxed);
@@ -391,7 +401,7 @@ void CachingAllocator::release_cached() {
   }
   poll_waiting(INT_MAX);
   leave_quarantine(0);
-  give_back_free_segments(false);
+  give_back_free_segments(true);
 }
 
 void CachingAllocator::empty_cache() {
@@ -413,7 +423,7 @@ void CachingAllocator::release_pool(uint32_t pool) noexcept {
   for (auto& [key, home] : homes_)
     if (home.pool == pool) home.closing = true;
   poll_waiting(INT_MAX);
-  give_back_free_segments(true);
+  give_back_free_segments(false);
 }
 
 // ---- headers, homes and figures --------------------------------------------------------------------------------------------
@@ -441,9 +451,12 @@ void CachingAllocator::delete_block(Block* block) noexcept {
 }
 
 Home& CachingAllocator::home_of(uint32_t pool, Stream stream) {
-  Home& home = homes_[{pool, stream.handle}];
-  home.stream = stream;
-  home.pool = pool;
+  const auto [entry, made] = homes_.try_emplace({pool, stream.handle});
+  Home& home = entry->second;
+  if (made) {  // threads with bins of the home read these without the lock
+    home.stream = stream;
+    home.pool = pool;
+  }
   return home;
 }
 

@@ -117,7 +117,8 @@ class CachingAllocator {
   void leave_quarantine(int64_t most);
   void to_free(Block* block) noexcept;
   void to_system(Segment* segment) noexcept;
-  void give_back_free_segments(bool of_closing_homes) noexcept;
+  bool capturing() const noexcept;
+  void give_back_free_segments(bool ordinary) noexcept;
   void release_cached();
   void withdraw_offer(Block* block) noexcept;
 

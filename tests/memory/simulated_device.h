@@ -1,0 +1,205 @@
+#pragma once
+
+// A device that exists only as bookkeeping: streams whose work is done when the test says so, events that are positions in a
+// stream, and memory that is address space. It is the oracle of the caching allocator's tests: work enqueued on memory that
+// earlier work of another tenancy may still use must be ordered behind it.
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "lorry/memory/caching_allocator.h"
+
+namespace lorry::test {
+
+class SimulatedDevice {
+ public:
+  static constexpr int64_t kAddressSpace = int64_t{16} << 30;
+
+  /// `misaligned` offsets every piece of memory from the 2 MB boundary that the allocator's quick way relies on.
+  explicit SimulatedDevice(int64_t capacity, bool misaligned = false) : capacity_(capacity), offset_(misaligned ? 4096 : 0) {
+    mapping_ = mmap(nullptr, static_cast<size_t>(kAddressSpace), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    EXPECT_NE(mapping_, MAP_FAILED);
+    const auto start = reinterpret_cast<uintptr_t>(mapping_), page = uintptr_t{2} << 20;
+    base_ = static_cast<char*>(mapping_) + ((start + page - 1) / page * page - start);
+    gaps_[0] = kAddressSpace - (4 << 20);
+  }
+  ~SimulatedDevice() { munmap(mapping_, static_cast<size_t>(kAddressSpace)); }
+  SimulatedDevice(const SimulatedDevice&) = delete;
+
+  static Stream stream(int number) { return {{DeviceType::cuda, 0}, reinterpret_cast<void*>(static_cast<intptr_t>(number))}; }
+
+  /// Enqueues work that uses the bytes on behalf of a tenancy (one allocate to one release).
+  void use(Stream on, const void* data, int64_t bytes, int64_t tenancy) {
+    const std::scoped_lock lock(mutex_);
+    const auto* low = static_cast<const char*>(data);
+    for (const auto& [other, queue] : queues_)
+      for (const Work& w : queue.pending)
+        if (w.tenancy != tenancy && w.low < low + bytes && low < w.high && other != on.handle && queues_[on.handle].behind[other] < w.position)
+          ADD_FAILURE() << "tenancy " << tenancy << " on stream " << on.handle << " uses memory that tenancy " << w.tenancy << " still uses on stream "
+                        << other;
+    Queue& queue = queues_[on.handle];
+    queue.pending.push_back({++queue.enqueued, low, low + bytes, tenancy});
+  }
+  /// What is enqueued on `later` from now on runs behind what is enqueued on `earlier` so far.
+  void join(Stream later, Stream earlier) {
+    if (later == earlier) return;
+    const std::scoped_lock lock(mutex_);
+    Queue &to = queues_[later.handle], &from = queues_[earlier.handle];
+    for (const auto& [handle, position] : from.behind) to.behind[handle] = std::max(to.behind[handle], position);
+    to.behind[earlier.handle] = from.enqueued;
+    to.pending.push_back({++to.enqueued, nullptr, nullptr, -1, &from, from.enqueued});
+  }
+  /// Does the next `steps` pieces of a stream's work.
+  void advance(Stream on, int64_t steps) {
+    const std::scoped_lock lock(mutex_);
+    finish(queues_[on.handle], steps);
+  }
+  void finish_all() {
+    const std::scoped_lock lock(mutex_);
+    for (auto& [handle, queue] : queues_) finish(queue, INT64_MAX);
+  }
+  void capture(Stream on, bool yes) {
+    const std::scoped_lock lock(mutex_);
+    queues_[on.handle].capturing = yes;
+  }
+  int64_t taken() const { return taken_; }
+  int64_t pieces() const { return static_cast<int64_t>(sizes_.size()); }
+  int64_t events_in_use() const { return events_made_ - static_cast<int64_t>(idle_.size()); }
+
+  std::unique_ptr<memory::Provider> provider() { return std::make_unique<Provider>(*this); }
+
+ private:
+  struct Queue;
+  struct Work {
+    int64_t position;
+    const char *low, *high;
+    int64_t tenancy;
+    Queue* awaited = nullptr;  // a join: the other stream, and how far it must be
+    int64_t awaited_position = 0;
+  };
+  struct Queue {
+    int64_t enqueued = 0, done = 0;
+    std::map<void*, int64_t> behind;  // what is enqueued next runs behind this much of other streams
+    bool capturing = false;
+    std::deque<Work> pending;
+  };
+  struct Event {
+    Queue* queue;
+    int64_t position;
+  };
+
+  static void finish(Queue& queue, int64_t steps) {
+    queue.done = steps > queue.enqueued - queue.done ? queue.enqueued : queue.done + steps;
+    while (!queue.pending.empty() && queue.pending.front().position <= queue.done) {
+      const Work work = queue.pending.front();
+      queue.pending.pop_front();
+      if (work.awaited != nullptr && work.awaited->done < work.awaited_position) finish(*work.awaited, work.awaited_position - work.awaited->done);
+    }
+  }
+
+  class Provider final : public memory::Provider {
+   public:
+    explicit Provider(SimulatedDevice& device) : d_(device) {}
+    void* take(int64_t bytes) override {
+      const std::scoped_lock lock(d_.mutex_);
+      if (d_.taken_ + bytes > d_.capacity_) return nullptr;
+      const int64_t room = (bytes + (4 << 20) - 1) / (2 << 20) * (2 << 20);  // for the offset too
+      for (auto gap = d_.gaps_.begin(); gap != d_.gaps_.end(); ++gap) {
+        const auto [at, size] = *gap;
+        if (size < room) continue;
+        d_.gaps_.erase(gap);
+        if (size > room) d_.gaps_[at + room] = size - room;
+        d_.taken_ += bytes;
+        d_.sizes_[at] = {bytes, room};
+        return d_.base_ + at + d_.offset_;
+      }
+      ADD_FAILURE() << "the simulated address space is full";
+      return nullptr;
+    }
+    void give_back(void* data, int64_t bytes) noexcept override {
+      const std::scoped_lock lock(d_.mutex_);
+      for (auto& [handle, queue] : d_.queues_) {
+        EXPECT_FALSE(queue.capturing) << "waited for the device during a capture";
+        finish(queue, INT64_MAX);
+      }
+      const int64_t at = static_cast<char*>(data) - d_.base_ - d_.offset_;
+      const auto found = d_.sizes_.find(at);
+      ASSERT_NE(found, d_.sizes_.end());
+      ASSERT_EQ(found->second.first, bytes);
+      int64_t room = found->second.second;
+      d_.taken_ -= bytes;
+      d_.sizes_.erase(found);
+      auto next = d_.gaps_.lower_bound(at);
+      if (next != d_.gaps_.end() && next->first == at + room) {
+        room += next->second;
+        next = d_.gaps_.erase(next);
+      }
+      if (next != d_.gaps_.begin() && std::prev(next)->first + std::prev(next)->second == at) {
+        std::prev(next)->second += room;
+      } else {
+        d_.gaps_[at] = room;
+      }
+    }
+    void* record(Stream stream) noexcept override {
+      const std::scoped_lock lock(d_.mutex_);
+      Queue& queue = d_.queues_[stream.handle];
+      EXPECT_FALSE(queue.capturing) << "an event was recorded into a capture";
+      Event* event = nullptr;
+      if (d_.idle_.empty()) {
+        event = &d_.events_.emplace_back();
+        ++d_.events_made_;
+      } else {
+        event = d_.idle_.back();
+        d_.idle_.pop_back();
+      }
+      *event = {&queue, queue.enqueued};
+      return event;
+    }
+    bool done(void* event) noexcept override {
+      const std::scoped_lock lock(d_.mutex_);
+      const auto* e = static_cast<const Event*>(event);
+      return e->queue->done >= e->position;
+    }
+    void wait(void* event) noexcept override {
+      const std::scoped_lock lock(d_.mutex_);
+      const auto* e = static_cast<const Event*>(event);
+      if (e->queue->done < e->position) finish(*e->queue, e->position - e->queue->done);
+    }
+    void recycle(Stream, void* event) noexcept override {
+      const std::scoped_lock lock(d_.mutex_);
+      d_.idle_.push_back(static_cast<Event*>(event));
+    }
+    bool capturing(Stream stream) noexcept override {
+      const std::scoped_lock lock(d_.mutex_);
+      return d_.queues_[stream.handle].capturing;
+    }
+    void fill(void* data, unsigned char value, int64_t bytes, Stream) noexcept override { std::memset(data, value, static_cast<size_t>(bytes)); }
+    bool holds(const void* data, unsigned char value, int64_t bytes, Stream) noexcept override {
+      const auto* at = static_cast<const unsigned char*>(data);
+      return bytes == 0 || (at[0] == value && std::memcmp(at, at + 1, static_cast<size_t>(bytes - 1)) == 0);
+    }
+
+   private:
+    SimulatedDevice& d_;
+  };
+
+  std::mutex mutex_;
+  const int64_t capacity_, offset_;
+  void* mapping_ = nullptr;
+  char* base_ = nullptr;
+  std::map<int64_t, int64_t> gaps_;                       // free address space: where, bytes
+  std::map<int64_t, std::pair<int64_t, int64_t>> sizes_;  // what was taken: where, bytes asked for, bytes of address space
+  std::map<void*, Queue> queues_;
+  std::deque<Event> events_;
+  std::vector<Event*> idle_;
+  int64_t taken_ = 0, events_made_ = 0;
+};
+
+}  // namespace lorry::test
