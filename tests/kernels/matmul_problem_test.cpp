@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <random>
 #include <vector>
 
 #include "lorry/kernels/cuda/matmul_plan.h"
+#include "tests/support/product_layouts.h"
 
 // What cuBLASLt is told of a product, carried out by plain loops as its manual says, against the product by its definition. Runs
 // without a device.
@@ -13,13 +13,9 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-const Stream kStream{Device{DeviceType::cuda, 0}, nullptr};
+using test::Random;
 
-struct Random {
-  std::mt19937_64 engine;
-  int64_t number(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(engine); }
-  bool one_in(int64_t n) { return number(1, n) == 1; }
-};
+const Stream kStream{Device{DeviceType::cuda, 0}, nullptr};
 
 /// Memory and one operand in it.
 struct Strided {
@@ -32,33 +28,6 @@ struct Strided {
   }
   Array array() { return {memory.data(), kF64, layout}; }
 };
-
-/// A layout with a unit stride in its matrix, batch dimensions in any order, gaps here and there, and, if `shares`, batch
-/// dimensions of stride 0.
-Layout random_layout(Random& random, const Dims& sizes, bool shares) {
-  const int rank = static_cast<int>(sizes.size());
-  std::vector<int> order;  // innermost first
-  for (int d = 0; d < rank - 2; ++d) order.insert(order.begin() + random.number(0, static_cast<int64_t>(order.size())), d);
-  const bool by_columns = random.one_in(2);
-  const int inner = by_columns ? rank - 2 : rank - 1, outer = by_columns ? rank - 1 : rank - 2;
-  order.insert(order.begin() + random.number(0, static_cast<int64_t>(order.size())), outer);
-  Layout layout = Layout::contiguous(sizes);
-  int64_t step = 1;
-  layout.strides[inner] = 1;
-  step = std::max<int64_t>(1, sizes[inner]);
-  for (const int d : order) {
-    if (random.one_in(4)) step += random.number(1, 3);
-    if (d < rank - 2 && shares && random.one_in(3)) {
-      layout.strides[d] = 0;
-      continue;
-    }
-    layout.strides[d] = step;
-    step *= std::max<int64_t>(1, sizes[d]);
-  }
-  for (int d = 0; d < rank; ++d)
-    if (sizes[d] == 1 && random.one_in(2)) layout.strides[d] = random.number(1, 7);
-  return layout;
-}
 
 /// The product as cuBLASLt's manual defines it, from what the plan's key tells it.
 void blas(const Problem& part) {
@@ -120,7 +89,7 @@ void by_definition(const MatmulArgs& args) {
 }
 
 TEST(MatmulProblem, what_the_library_is_told_is_the_product) {
-  Random random{std::mt19937_64(20251121)};
+  Random random(20251121);
   int64_t forms[5] = {};
   for (int round = 0; round < 20000; ++round) {
     const int rank = static_cast<int>(random.number(2, 6));
@@ -130,12 +99,10 @@ TEST(MatmulProblem, what_the_library_is_told_is_the_product) {
     Dims sizes_a = sizes, sizes_b = sizes;
     sizes_a[rank - 1] = k, sizes_b[rank - 2] = k;
     Strided out, a, b, c;
-    out.layout = random_layout(random, sizes, false);
-    a.layout = random_layout(random, sizes_a, true);
-    b.layout = random_layout(random, sizes_b, true);
-    c.layout = random_layout(random, sizes, true);
-    for (int d = rank - 2; d < rank; ++d)
-      if (random.one_in(3)) c.layout.strides[d] = random.one_in(3) ? 2 : 0;
+    out.layout = test::product_layout(random, sizes, false);
+    a.layout = test::product_layout(random, sizes_a, true);
+    b.layout = test::product_layout(random, sizes_b, true);
+    c.layout = test::addend_layout(random, sizes);
     for (Strided* x : {&out, &a, &b, &c}) x->fill(random);
     MatmulArgs args{.out = out.array(), .a = a.array(), .b = b.array(), .c = {}, .alpha = 1.0, .beta = 0.0};
     if (random.one_in(3)) args.alpha = 2;
