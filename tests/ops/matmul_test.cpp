@@ -349,7 +349,7 @@ TEST(Matmul, addmv_has_a_method_an_in_place_and_an_out_form) {
 
 TEST(Matmul, the_cpu_computes_in_full_whatever_the_precision) {
   EXPECT_EQ(matmul_precision(), Precision::full);
-  EXPECT_FALSE(matmul_tuning());
+  const bool tuning = matmul_tuning();
   const Tensor a = randn({33, 70}), b = randn({70, 12}), want = matmul(a, b);
   set_matmul_precision(Precision::tf32);
   set_matmul_tuning(true);
@@ -357,7 +357,7 @@ TEST(Matmul, the_cpu_computes_in_full_whatever_the_precision) {
   EXPECT_TRUE(matmul_tuning());
   const Tensor got = matmul(a, b);
   set_matmul_precision(Precision::full);
-  set_matmul_tuning(false);
+  set_matmul_tuning(tuning);
   EXPECT_TRUE(equal(got, want));
 }
 
