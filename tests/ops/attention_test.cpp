@@ -73,6 +73,7 @@ TEST(Attention, agrees_with_its_definition_in_every_dtype_and_shape) {
                            {2, 6, 1, 33, 130, 8, 5},
                            {1, 1, 1, 1, 600, 32, 32},
                            {1, 2, 2, 130, 1100, 8, 8},
+                           {1, 4, 2, 64, 128, 16, 16},  // lengths of whole tiles: what a library's kernel takes
                            {1, 2, 2, 3, 1, 1, 1}}) {
       const auto [q, k, v] = operands(x, dtype);
       for (const bool causal : {false, true}) {
@@ -165,7 +166,7 @@ std::vector<Tensor> gradients(const std::array<Tensor, 3>& x, const Tensor& weig
 
 TEST(Attention, the_fused_backward_agrees_with_operators_over_many_blocks) {
   for (const DType dtype : {kF64, kF32, kBF16, kF16}) {
-    for (const Shape& x : {Shape{2, 2, 2, 150, 150, 16, 16}, {1, 4, 2, 70, 1100, 8, 12}}) {
+    for (const Shape& x : {Shape{2, 2, 2, 150, 150, 16, 16}, {1, 4, 2, 70, 1100, 8, 12}, {2, 4, 2, 128, 192, 32, 32}, {2, 2, 2, 128, 64, 64, 64}}) {
       const auto inputs = operands(x, dtype);
       std::array<Tensor, 3> wide;
       for (size_t i = 0; i < 3; ++i) wide[i] = inputs[i].to(kF64);
