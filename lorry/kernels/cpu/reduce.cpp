@@ -58,19 +58,7 @@ struct FoldPolicy {
   }
 
  private:
-  Cell one(Cell a, Cell b) const {
-    switch (args_.fold) {
-      case Fold::sum:
-        return fold_one<Fold::sum>(a, b);
-      case Fold::prod:
-        return fold_one<Fold::prod>(a, b);
-      case Fold::max:
-        return fold_one<Fold::max>(a, b);
-      case Fold::min:
-        break;
-    }
-    return fold_one<Fold::min>(a, b);
-  }
+  Cell one(Cell a, Cell b) const { return fold_one(args_.fold, a, b); }
 
   const FoldArgs& args_;
   const FoldLoops<C>& loops_;

@@ -21,31 +21,15 @@
 
 #include "lorry/device/cpu/team.h"
 #include "lorry/kernels/array.h"
+#include "lorry/kernels/fold.h"
 
 namespace lorry::kernels::cpu {
 
 template <class P>
 class Reducer {
  public:
-  Reducer(const P& policy, const Array& x, const Layout& out) : policy_(policy), x_(static_cast<const char*>(x.data)), element_(size_of(x.dtype)) {
-    Layout kept[2], reduced;  // x and the output over the kept dimensions; x over the reduced ones
-    kept[0].rank = kept[1].rank = reduced.rank = 0;
-    const auto append = [](Layout& to, const Layout& from, int d) {
-      to.sizes[to.rank] = from.sizes[d];
-      to.strides[to.rank++] = from.strides[d];
-    };
-    for (int d = 0; d < x.layout.rank; ++d) {
-      if (x.layout.sizes[d] != out.sizes[d]) {
-        append(reduced, x.layout, d);
-      } else {
-        append(kept[0], x.layout, d);
-        append(kept[1], out, d);
-      }
-    }
-    kept_ = collapse(kept, 2);
-    reduced_ = collapse(&reduced, 1, !P::ordered());
-    outputs_ = kept_.numel();
-    count_ = reduced_.numel();
+  Reducer(const P& policy, const Array& x, const Layout& out)
+      : policy_(policy), x_(static_cast<const char*>(x.data)), element_(size_of(x.dtype)), axes_(x.layout, out, P::ordered()) {
     const bool in_rows = reduced_.strides[0][0] == 1 && count_ > 1;
     columns_ = !in_rows && kept_.strides[0][0] == 1 && kept_.sizes[0] >= kMinColumns;
     chunk_ = columns_ ? kColumnChunk : kRowChunk;
@@ -186,8 +170,10 @@ class Reducer {
   P policy_;
   const char* x_;
   int64_t element_;
-  Iteration kept_, reduced_;
-  int64_t outputs_ = 0, count_ = 0, chunk_ = 0, chunks_ = 0, tile_ = 0;
+  Axes axes_;
+  const Iteration &kept_ = axes_.kept, &reduced_ = axes_.reduced;
+  const int64_t outputs_ = axes_.outputs, count_ = axes_.count;
+  int64_t chunk_ = 0, chunks_ = 0, tile_ = 0;
   bool columns_ = false;
 };
 
