@@ -1,0 +1,509 @@
+#pragma once
+
+// One driver for every reduction: four kernels, and a plan that depends on shapes and constants alone, so that the tree in which
+// elements are combined does too (not on the device, nor on where a tensor starts).
+//
+//   rows      the reduced elements of an output lie in contiguous runs: 1 to 1024 lanes an output, 16 bytes a lane and load
+//   columns   neighbouring outputs are neighbours in memory: each thread carries a few of them along the reduced rows
+//   general   any strides and any dtype, element by element
+//   combine   where few outputs have many elements, each is split among blocks that leave partial cells; this adds them up
+//
+// All of them read every element once: the bytes moved are those of x. A policy P says what is computed:
+//   T, C              the stored type and the compute type (rows and columns)
+//   Acc, Cell         what a thread carries, and the trivially copyable partial result that threads exchange
+//   End               the base of P that knows Cell, identity(), combine(into, from) and finish(offset, cell)
+//   kColumns          elements of a load of the columns kernel
+//   start(), cell(acc)
+//   value(t)          the value that enters, of a stored element
+//   take(acc, v[N], position, step)   takes in N values, v[i] at `position + i * step` of the reduced range
+// and for the general kernel, values(x, index, v): the values at these indices of x, whose dtype is known at run time.
+
+#include <algorithm>
+#include <bit>
+
+#include "lorry/device/cuda/launch.h"
+#include "lorry/kernels/cuda/element.h"
+#include "lorry/kernels/cuda/places.h"
+#include "lorry/kernels/cuda/scratch.h"
+#include "lorry/kernels/fold.h"
+
+namespace lorry::kernels::cuda {
+
+inline constexpr int kUnroll = 4;  // loads in flight a thread
+
+// ---- the parts of a reduction among threads --------------------------------------------------------------------------
+
+/// The cell of the thread `offset` lanes further on in the warp.
+template <class Cell>
+__device__ __forceinline__ Cell shuffle_down(const Cell& cell, int offset) {
+  struct Words {
+    uint32_t at[sizeof(Cell) / 4];
+  };
+  Words words = __builtin_bit_cast(Words, cell);
+#pragma unroll
+  for (uint32_t& word : words.at) word = __shfl_down_sync(0xffffffffu, word, offset);
+  return __builtin_bit_cast(Cell, words);
+}
+
+/// Lane 0 of each group of `lanes` neighbouring threads (a power of two) gets the group's cells combined in order. Called by
+/// every thread of the block.
+template <class End>
+__device__ typename End::Cell combine_lanes(const End& end, typename End::Cell cell, int lanes) {
+  using Cell = typename End::Cell;
+  for (int offset = 1; offset < min(lanes, 32); offset *= 2) end.combine(cell, shuffle_down(cell, offset));
+  if (lanes <= 32) return cell;
+  __shared__ alignas(16) unsigned char memory[32 * sizeof(Cell)];
+  Cell* const warps = reinterpret_cast<Cell*>(memory);
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
+  if (threadIdx.x % 32 == 0) warps[warp] = cell;
+  __syncthreads();
+  if (lane < 32) {  // the first warp of the group
+    if (lane < lanes / 32) cell = warps[warp + lane];
+    for (int offset = 1; offset < lanes / 32; offset *= 2) end.combine(cell, shuffle_down(cell, offset));
+  }
+  return cell;
+}
+
+inline constexpr int kSpread = 256;  // threads of the general and of the combining kernel
+
+/// A block of kSpread threads as kSpread / lanes outputs by `lanes`: lane 0 of each output gets its cells combined.
+template <class End>
+__device__ typename End::Cell combine_spread(const End& end, typename End::Cell cell, int lane, int slot, int lanes) {
+  using Cell = typename End::Cell;
+  __shared__ alignas(16) unsigned char memory[kSpread * sizeof(Cell)];
+  Cell* const cells = reinterpret_cast<Cell*>(memory);
+  const int slots = kSpread / lanes;
+  cells[lane * slots + slot] = cell;
+  for (int half = lanes / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (lane < half) end.combine(cells[lane * slots + slot], cells[(lane + half) * slots + slot]);
+  }
+  return cells[lane * slots + slot];
+}
+
+/// To the output, or to the partial cells where there are other parts.
+template <class End>
+__device__ __forceinline__ void leave(const End& end, typename End::Cell* partials, int64_t outputs, int64_t output, int64_t offset,
+                                      const typename End::Cell& cell) {
+  if (partials != nullptr) {
+    partials[(blockIdx.z * int64_t{gridDim.y} + blockIdx.y) * outputs + output] = cell;
+  } else {
+    end.finish(offset, cell);
+  }
+}
+
+/// The elements of `dtype` at these indices. One branch for them all, so that the loads are in flight together.
+template <class C>
+__device__ __forceinline__ void load_several(const void* x, DType dtype, const int64_t (&index)[kUnroll], C (&v)[kUnroll]) {
+  const auto load = [&]<class T>(Type<T>) {
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) v[u] = cast<C, T>(static_cast<const Stored<T>*>(x)[index[u]]);
+  };
+  switch (dtype) {
+    case kBool:
+      return load(Type<bool>{});
+    case kU8:
+      return load(Type<uint8_t>{});
+    case kI8:
+      return load(Type<int8_t>{});
+    case kI16:
+      return load(Type<int16_t>{});
+    case kI32:
+      return load(Type<int32_t>{});
+    case kI64:
+      return load(Type<int64_t>{});
+    case kF16:
+      return load(Type<Float16>{});
+    case kBF16:
+      return load(Type<BFloat16>{});
+    case kF32:
+      return load(Type<float>{});
+    case kF64:
+      break;
+  }
+  load(Type<double>{});
+}
+
+// ---- rows ------------------------------------------------------------------------------------------------------------
+
+struct RowPlan {
+  int64_t outputs, runs, length;  // a row is `runs` runs of `length` contiguous elements
+  int64_t run_chunk, chunk;       // of which a block takes so many runs, and so much of each
+  int32_t run_parts, parts;       // blocks: grid.z and grid.y
+  int32_t lane_bits, run_bits;    // 2^lane_bits threads have a row, 2^run_bits of them a run
+  Places<2> kept;
+  Places<1> reduced;
+  int threads;
+};
+
+/// Takes in a run: lane l of `lanes` has the 16-byte groups l, l + lanes, ... whatever the alignment; groups that straddle
+/// 16-byte boundaries are read one by one (and found in the first-level cache).
+template <class P>
+__device__ __forceinline__ void take_run(const P& policy, typename P::Acc& acc, const typename P::T* from, int n, int lane, int lanes, int64_t position) {
+  using T = typename P::T;
+  constexpr int kV = kRun<T>;
+  const bool aligned = reinterpret_cast<uintptr_t>(from) % 16 == 0;
+  const auto take = [&](const T* group, int at) {
+    typename P::C v[kV];
+#pragma unroll
+    for (int i = 0; i < kV; ++i) v[i] = policy.value(group[i]);
+    policy.take(acc, v, position + at, int64_t{1});
+  };
+  const int step = lanes * kV;
+  for (int at = lane * kV; at < n; at += kUnroll * step) {
+    Run<T, kV> groups[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      if (at + u * step + kV > n) continue;
+      const T* const group = from + at + u * step;
+      if (aligned) {
+        groups[u] = load_run<T, kV>(group);
+      } else {
+#pragma unroll
+        for (int i = 0; i < kV; ++i) groups[u].at[i] = group[i];
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u)
+      if (at + u * step + kV <= n) take(groups[u].at, at + u * step);
+  }
+  const int rest = n / kV * kV;
+  if (rest < n && ((rest / kV) & (lanes - 1)) == lane) {
+    for (int at = rest; at < n; ++at) {
+      const typename P::C v[1] = {policy.value(from[at])};
+      policy.take(acc, v, position + at, int64_t{1});
+    }
+  }
+}
+
+template <class P>
+__global__ void __launch_bounds__(1024) reduce_rows(const P policy, const typename P::T* x, const RowPlan plan, typename P::Cell* partials) {
+  const int lanes = 1 << plan.lane_bits, run_lanes = 1 << plan.run_bits, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
+  const int64_t row = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) >> plan.lane_bits;
+  typename P::Acc acc = policy.start();
+  int64_t at[2] = {};
+  if (row < plan.outputs) {
+    plan.kept(row, at);
+    const int64_t begin = blockIdx.y * plan.chunk, last = min(plan.runs, (blockIdx.z + 1) * plan.run_chunk);
+    const int n = static_cast<int>(min(plan.chunk, plan.length - begin));
+    for (int64_t run = blockIdx.z * plan.run_chunk + (lane >> plan.run_bits); run < last; run += lanes >> plan.run_bits) {
+      int64_t offset[1];
+      plan.reduced(run, offset);
+      take_run(policy, acc, x + at[0] + offset[0] + begin, n, lane & (run_lanes - 1), run_lanes, run * plan.length + begin);
+    }
+  }
+  const typename P::Cell cell = combine_lanes<typename P::End>(policy, policy.cell(acc), lanes);
+  if (lane == 0 && row < plan.outputs) leave<typename P::End>(policy, partials, plan.outputs, row, at[1], cell);
+}
+
+// ---- columns ---------------------------------------------------------------------------------------------------------
+
+struct ColumnPlan {
+  int64_t outputs, columns, count, chunk, out_step;  // a block takes `chunk` of `count` rows
+  int32_t tiles, across, down;                       // tiles of columns; threads of a warp along a row; warps along the rows
+  bool aligned;                                      // every group of columns starts at a multiple of its size
+  Places<2> kept;                                    // without the columns
+  Places<1, false> reduced;
+  int threads;
+};
+inline constexpr int kColumnThreads = 512;
+
+template <class P>
+__global__ void __launch_bounds__(kColumnThreads, 2) reduce_columns(const P policy, const typename P::T* x, const ColumnPlan plan, typename P::Cell* partials) {
+  using T = typename P::T;
+  using Cell = typename P::Cell;
+  constexpr int kV = P::kColumns;
+  extern __shared__ __align__(16) unsigned char column_cells[];
+  Cell* const cells = reinterpret_cast<Cell*>(column_cells);  // [plan.down][width]
+
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  const int warps_across = static_cast<int>(blockDim.x) / 32 / plan.down, width = warps_across * plan.across * kV;
+  const int column = (warp % warps_across * plan.across + lane % plan.across) * kV, warp_down = warp / warps_across;
+  const int rows_down = 32 / plan.across * plan.down, row_down = warp_down * (32 / plan.across) + lane / plan.across;
+  const unsigned outer = blockIdx.x / static_cast<unsigned>(plan.tiles), tile = blockIdx.x % static_cast<unsigned>(plan.tiles);
+  const int64_t first = static_cast<int64_t>(tile) * width;
+  const int valid = static_cast<int>(max(int64_t{0}, min(int64_t{kV}, plan.columns - first - column)));
+  int64_t at[2];
+  plan.kept(outer, at);
+  const T* const base = x + at[0] + first + column;
+
+  typename P::Acc acc[kV];
+#pragma unroll
+  for (int i = 0; i < kV; ++i) acc[i] = policy.start();
+  const int64_t end = min(plan.count, (blockIdx.y + int64_t{1}) * plan.chunk);
+  for (int64_t row = blockIdx.y * plan.chunk + row_down; row < end && valid > 0; row += kUnroll * rows_down) {
+    Run<T, kV> runs[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      if (row + u * rows_down >= end) continue;
+      int64_t offset[1];
+      plan.reduced(row + u * rows_down, offset);
+      if (plan.aligned && valid == kV) {
+        runs[u] = load_run<T, kV>(base + offset[0]);
+      } else {
+#pragma unroll
+        for (int i = 0; i < kV; ++i)
+          if (i < valid) runs[u].at[i] = base[offset[0] + i];
+      }
+    }
+    if (row + (kUnroll - 1) * rows_down < end) {
+#pragma unroll
+      for (int i = 0; i < kV; ++i) {
+        typename P::C v[kUnroll];
+#pragma unroll
+        for (int u = 0; u < kUnroll; ++u) v[u] = policy.value(runs[u].at[i]);
+        policy.take(acc[i], v, row, int64_t{rows_down});
+      }
+    } else {
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) {
+        if (row + u * rows_down >= end) continue;
+#pragma unroll
+        for (int i = 0; i < kV; ++i) {
+          const typename P::C v[1] = {policy.value(runs[u].at[i])};
+          policy.take(acc[i], v, row + u * rows_down, int64_t{1});
+        }
+      }
+    }
+  }
+
+#pragma unroll
+  for (int i = 0; i < kV; ++i) {
+    Cell cell = policy.cell(acc[i]);
+    for (int offset = plan.across; offset < 32; offset *= 2) policy.combine(cell, shuffle_down(cell, offset));
+    if (lane < plan.across) cells[warp_down * width + column + i] = cell;
+  }
+  __syncthreads();
+  for (int c = static_cast<int>(threadIdx.x); c < width && first + c < plan.columns; c += static_cast<int>(blockDim.x)) {
+    Cell cell = cells[c];
+    for (int w = 1; w < plan.down; ++w) policy.combine(cell, cells[w * width + c]);
+    leave<typename P::End>(policy, partials, plan.outputs, outer * plan.columns + first + c, at[1] + (first + c) * plan.out_step, cell);
+  }
+}
+
+// ---- general and combining -------------------------------------------------------------------------------------------
+
+struct SpreadPlan {
+  int64_t outputs, count, chunk;
+  int32_t lanes;
+  bool outputs_first;  // neighbouring threads have neighbouring outputs, else neighbouring elements of one
+  Places<2> kept;
+  Places<1> reduced;
+};
+
+template <class P>
+__global__ void __launch_bounds__(kSpread) reduce_general(const P policy, const void* x, const SpreadPlan plan, typename P::Cell* partials) {
+  const int t = static_cast<int>(threadIdx.x), slots = kSpread / plan.lanes;
+  const int lane = plan.outputs_first ? t / slots : t & (plan.lanes - 1), slot = plan.outputs_first ? t & (slots - 1) : t / plan.lanes;
+  const int64_t output = static_cast<int64_t>(blockIdx.x) * slots + slot;
+  typename P::Acc acc = policy.start();
+  int64_t at[2] = {};
+  if (output < plan.outputs) {
+    plan.kept(output, at);
+    const int64_t end = min(plan.count, (blockIdx.y + int64_t{1}) * plan.chunk);
+    for (int64_t position = blockIdx.y * plan.chunk + lane; position < end; position += kUnroll * plan.lanes) {
+      int64_t from[kUnroll];
+      typename P::C v[kUnroll];
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) {  // past the end the first element is read again, and left out
+        int64_t offset[1];
+        plan.reduced(position + u * plan.lanes < end ? position + u * plan.lanes : position, offset);
+        from[u] = at[0] + offset[0];
+      }
+      policy.values(x, from, v);
+#pragma unroll 1
+      for (int u = 0; u < kUnroll && position + u * plan.lanes < end; ++u) {
+        const typename P::C one[1] = {v[0]};
+        policy.take(acc, one, position + u * plan.lanes, int64_t{1});
+#pragma unroll
+        for (int i = 0; i + 1 < kUnroll; ++i) v[i] = v[i + 1];
+      }
+    }
+  }
+  const typename P::Cell cell = combine_spread<typename P::End>(policy, policy.cell(acc), lane, slot, plan.lanes);
+  if (lane == 0 && output < plan.outputs) leave<typename P::End>(policy, partials, plan.outputs, output, at[1], cell);
+}
+
+/// partials: [parts, outputs]. Neighbouring threads have neighbouring outputs.
+template <class End>
+__global__ void __launch_bounds__(kSpread)
+    reduce_combine(const End end, const typename End::Cell* partials, int64_t outputs, int parts, int lanes, const Places<2> kept) {
+  const int slots = kSpread / lanes, lane = static_cast<int>(threadIdx.x) / slots, slot = static_cast<int>(threadIdx.x) & (slots - 1);
+  const int64_t output = static_cast<int64_t>(blockIdx.x) * slots + slot;
+  typename End::Cell cell = end.identity();
+  if (output < outputs) {
+#pragma unroll 4
+    for (int part = lane; part < parts; part += lanes) end.combine(cell, partials[part * outputs + output]);
+  }
+  cell = combine_spread(end, cell, lane, slot, lanes);
+  if (lane != 0 || output >= outputs) return;
+  int64_t at[2];
+  kept(output, at);
+  end.finish(at[1], cell);
+}
+
+// ---- plans -----------------------------------------------------------------------------------------------------------
+
+// Constants fitted to the H200 (132 multiprocessors); being constants, they give one tree on every device.
+inline constexpr int64_t kThreads = 1 << 19;       // beyond so many threads, more lanes an output only cost
+inline constexpr int64_t kFewBlocks = 528;         // with fewer, outputs are split ...
+inline constexpr int64_t kBlocks = 1056;           // ... into about so many blocks,
+inline constexpr int64_t kSplitBytes = 256 << 10;  // where a block would read more than this,
+inline constexpr int64_t kPartBytes = 64 << 10;    // into parts that are worth a block.
+inline constexpr int64_t kLongest = 1 << 30;       // elements of a run that a block counts in 32 bits
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr int64_t power_above(int64_t n) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1)))); }
+constexpr int64_t power_below(int64_t n) { return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(n, 1)))); }
+constexpr int32_t bits_of(int64_t power) { return std::countr_zero(static_cast<uint64_t>(power)); }
+
+/// How many parts a block's work of `bytes` is split into when there are `blocks` of them.
+constexpr int64_t parts_for(int64_t blocks, int64_t bytes) {
+  if (blocks >= kFewBlocks || bytes < kSplitBytes) return 1;
+  return std::min(ceil_div(kBlocks, blocks), bytes / kPartBytes);
+}
+
+/// The types that the rows and columns kernels are made for.
+constexpr bool has_rows(DType t) { return is_floating(t) || t == kI64; }
+template <class F>
+void visit_rows(DType t, F&& f) {
+  switch (t) {
+    case kF16:
+      return f(Type<Float16>{});
+    case kBF16:
+      return f(Type<BFloat16>{});
+    case kF32:
+      return f(Type<float>{});
+    case kF64:
+      return f(Type<double>{});
+    default:
+      return f(Type<int64_t>{});
+  }
+}
+
+enum class Route { rows, columns, general };
+
+/// The kernel for the axes when x has a type that rows and columns are made for.
+inline Route route(const Axes& axes) {
+  const Iteration &kept = axes.kept, &reduced = axes.reduced;
+  if (axes.count == 0) return Route::general;
+  if (axes.count > 1 && reduced.strides[0][0] == 1 && (reduced.rank == 1 || reduced.sizes[0] >= 4)) return Route::rows;
+  const bool countable = reduced.rank == 1 || axes.count <= INT32_MAX;
+  if (countable && kept.strides[0][0] == 1 && kept.sizes[0] >= (kept.rank == 1 ? 2 : 8)) return Route::columns;
+  return Route::general;
+}
+
+inline RowPlan plan_rows(const Axes& axes, int64_t element) {
+  const int64_t group = 16 / element, length = axes.reduced.sizes[0], runs = axes.count / length;
+  int64_t lanes = std::min(power_above(ceil_div(axes.count, 2 * group)), std::max<int64_t>(32, power_below(kThreads / axes.outputs)));
+  lanes = std::min<int64_t>(lanes, 1024);
+  const int64_t parts = parts_for(axes.outputs, axes.count * element);
+  if (parts > 1) lanes = 256;
+  const int64_t run_chunk = ceil_div(runs, std::min(runs, parts)), run_parts = ceil_div(runs, run_chunk);
+  int64_t chunk = ceil_div(length, std::max<int64_t>(1, parts / run_parts));
+  chunk = std::min(kLongest, ceil_div(chunk, lanes * group) * lanes * group);
+  return {.outputs = axes.outputs,
+          .runs = runs,
+          .length = length,
+          .run_chunk = run_chunk,
+          .chunk = chunk,
+          .run_parts = static_cast<int32_t>(run_parts),
+          .parts = static_cast<int32_t>(ceil_div(length, chunk)),
+          .lane_bits = bits_of(lanes),
+          .run_bits = bits_of(std::min(lanes, power_above(ceil_div(std::min(length, chunk), group)))),
+          .kept = Places<2>(axes.kept),
+          .reduced = Places<1>(axes.reduced, 1),
+          .threads = static_cast<int>(std::max<int64_t>(256, lanes))};
+}
+
+inline ColumnPlan plan_columns(const Axes& axes, const void* x, int64_t element, int group) {
+  const int64_t columns = axes.kept.sizes[0], outer = axes.outputs / columns, groups = ceil_div(columns, group);
+  int64_t across = std::min<int64_t>(32, power_above(groups));
+  while (across > 8 && outer * ceil_div(groups, across) < kFewBlocks / 2) across /= 2;
+  constexpr int64_t kWarps = kColumnThreads / 32;
+  const int64_t down = std::min(kWarps, power_above(ceil_div(axes.count, kUnroll * (32 / across))));
+  const int64_t warps_across = std::min(kWarps / down, power_above(ceil_div(groups, across)));
+  const int64_t width = warps_across * across * group, tiles = ceil_div(columns, width), rows = kUnroll * (32 / across) * down;
+  const int64_t parts = parts_for(outer * tiles, axes.count * std::min(columns, width) * element);
+  bool aligned = reinterpret_cast<uintptr_t>(x) % (group * element) == 0;
+  for (int d = 1; d < axes.kept.rank; ++d) aligned = aligned && axes.kept.strides[0][d] % group == 0;
+  for (int d = 0; d < axes.reduced.rank && axes.count > 1; ++d) aligned = aligned && axes.reduced.strides[0][d] % group == 0;
+  return {.outputs = axes.outputs,
+          .columns = columns,
+          .count = axes.count,
+          .chunk = ceil_div(ceil_div(axes.count, parts), rows) * rows,
+          .out_step = axes.kept.strides[1][0],
+          .tiles = static_cast<int32_t>(tiles),
+          .across = static_cast<int32_t>(across),
+          .down = static_cast<int32_t>(down),
+          .aligned = aligned,
+          .kept = Places<2>(axes.kept, 1),
+          .reduced = Places<1, false>(axes.reduced),
+          .threads = static_cast<int>(warps_across * down * 32)};
+}
+
+inline SpreadPlan plan_general(const Axes& axes, int64_t element) {
+  const bool outputs_first = axes.outputs > 1 && (axes.count <= 1 || axes.kept.strides[0][0] < axes.reduced.strides[0][0]);
+  const int64_t enough = std::max<int64_t>(outputs_first ? 1 : 32, power_below(kThreads / axes.outputs));
+  const int64_t lanes = std::min({power_above(ceil_div(axes.count, 2 * kUnroll)), enough, int64_t{outputs_first ? 64 : kSpread}});
+  // Elements that are not neighbours cost as much as eight bytes or more.
+  const int64_t slots = kSpread / lanes, parts = parts_for(ceil_div(axes.outputs, slots), axes.count * slots * std::max<int64_t>(element, 8));
+  const int64_t chunk = std::max<int64_t>(1, ceil_div(axes.count, parts));
+  return {.outputs = axes.outputs,
+          .count = axes.count,
+          .chunk = chunk,
+          .lanes = static_cast<int32_t>(lanes),
+          .outputs_first = outputs_first,
+          .kept = Places<2>(axes.kept),
+          .reduced = axes.count > 0 ? Places<1>(axes.reduced) : Places<1>(axes.reduced, axes.reduced.rank)};
+}
+
+// ---- launches --------------------------------------------------------------------------------------------------------
+
+/// Calls run(partials) with memory for the cells of `parts` parts, or null where there is one, and then combines them.
+template <class End, class F>
+void in_parts(const End& end, const Axes& axes, int64_t parts, Stream stream, F&& run) {
+  using Cell = typename End::Cell;
+  if (parts <= 1) return run(static_cast<Cell*>(nullptr));
+  const Scratch partials(parts * axes.outputs * static_cast<int64_t>(sizeof(Cell)), stream);
+  run(partials.as<Cell>());
+  const int64_t lanes = std::min<int64_t>(kSpread, power_above(ceil_div(parts, 4)));
+  const unsigned grid = static_cast<unsigned>(ceil_div(axes.outputs, kSpread / lanes));
+  lorry::cuda::launch(stream, {grid, kSpread}, reduce_combine<End>, end, partials.as<Cell>(), axes.outputs, parts, lanes, Places<2>(axes.kept));
+}
+
+/// By rows or by columns, as `way` says.
+template <class P>
+void reduce(const P& policy, const Axes& axes, Route way, const void* x, Stream stream) {
+  using T = typename P::T;
+  using End = typename P::End;
+  const auto* from = static_cast<const T*>(x);
+  if (way == Route::rows) {
+    const RowPlan plan = plan_rows(axes, sizeof(T));
+    const dim3 grid(static_cast<unsigned>(ceil_div(axes.outputs, plan.threads >> plan.lane_bits)), static_cast<unsigned>(plan.parts),
+                    static_cast<unsigned>(plan.run_parts));
+    in_parts<End>(policy, axes, int64_t{plan.parts} * plan.run_parts, stream, [&](auto* partials) {
+      lorry::cuda::launch(stream, {grid, static_cast<unsigned>(plan.threads)}, reduce_rows<P>, policy, from, plan, partials);
+    });
+  } else {
+    const ColumnPlan plan = plan_columns(axes, x, sizeof(T), P::kColumns);
+    const unsigned parts = static_cast<unsigned>(ceil_div(plan.count, plan.chunk));
+    const unsigned grid = static_cast<unsigned>(axes.outputs / plan.columns * plan.tiles);
+    const size_t shared = static_cast<size_t>(plan.threads / 32 * plan.across * P::kColumns) * sizeof(typename P::Cell);
+    in_parts<End>(policy, axes, parts, stream, [&](auto* partials) {
+      lorry::cuda::launch(stream, {{grid, parts}, static_cast<unsigned>(plan.threads), shared}, reduce_columns<P>, policy, from, plan, partials);
+    });
+  }
+}
+
+template <class P>
+void reduce_any(const P& policy, const Axes& axes, const Array& x, Stream stream) {
+  const SpreadPlan plan = plan_general(axes, size_of(x.dtype));
+  const unsigned parts = static_cast<unsigned>(std::max<int64_t>(1, ceil_div(plan.count, plan.chunk)));
+  const unsigned grid = static_cast<unsigned>(ceil_div(axes.outputs, kSpread / plan.lanes));
+  in_parts<typename P::End>(policy, axes, parts, stream, [&](auto* partials) {
+    lorry::cuda::launch(stream, {{grid, parts}, kSpread}, reduce_general<P>, policy, x.data, plan, partials);
+  });
+}
+
+}  // namespace lorry::kernels::cuda
