@@ -56,7 +56,9 @@ class CudaProvider : public Provider {
   bool capturing(Stream stream) noexcept override {
     if (stream.device.is_cpu()) return false;
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    return succeeded(cudaStreamIsCapturing(cuda::handle(stream), &status)) && status != cudaStreamCaptureStatusNone;
+    const cudaError_t error = cudaStreamIsCapturing(cuda::handle(stream), &status);
+    if (!succeeded(error)) return error == cudaErrorStreamCaptureImplicit;  // the default stream, beside a capture it would disturb
+    return status != cudaStreamCaptureStatusNone;
   }
   void fill(void* data, unsigned char value, int64_t bytes, Stream stream) noexcept override {
     if (make_current_quietly(stream.device.index)) succeeded(cudaMemsetAsync(data, value, static_cast<size_t>(bytes), cuda::handle(stream)));

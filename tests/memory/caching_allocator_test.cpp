@@ -560,6 +560,7 @@ TEST(CachingAllocator, random_traces_on_several_streams_never_share_memory_that_
     stress(seed, 1, 4000, 150 * kMB, Caching::on, seed % 4 == 3);  // often short of memory
   }
   stress(1, 1, 2000, 2048 * kMB, Caching::direct, false);
+  stress(2, 1, 1000, 2048 * kMB, Caching::poison, false);
 }
 
 TEST(CachingAllocator, random_traces_of_several_threads_never_share_memory_that_is_in_use) {
