@@ -344,16 +344,17 @@ __device__ __forceinline__ void scatter(const Place& place, const uint32_t (&at)
   }
 }
 
-/// The offsets of every operand at four positions.
-template <int kOperands>
-__device__ __forceinline__ void four_offsets(const Offsets<kOperands, uint32_t>& offsets, uint32_t (&position)[4], uint32_t (&at)[kOperands][4]) {
+/// The offsets of every operand at several positions: their divisions overlap, and the loop over dimensions stands once.
+template <int kOperands, int kPositions>
+__device__ __forceinline__ void offsets_at(const Offsets<kOperands, uint32_t>& offsets, uint32_t (&position)[kPositions],
+                                           uint32_t (&at)[kOperands][kPositions]) {
 #pragma unroll
   for (int k = 0; k < kOperands; ++k)
-    for (int j = 0; j < 4; ++j) at[k][j] = 0;
+    for (int j = 0; j < kPositions; ++j) at[k][j] = 0;
 #pragma unroll 1
   for (int d = 0; d + 1 < offsets.rank; ++d) {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
+    for (int j = 0; j < kPositions; ++j) {
       const uint32_t next = offsets.sizes[d](position[j]);
       const uint32_t index = position[j] - next * offsets.sizes[d].divisor;
 #pragma unroll
@@ -362,7 +363,7 @@ __device__ __forceinline__ void four_offsets(const Offsets<kOperands, uint32_t>&
     }
   }
 #pragma unroll
-  for (int j = 0; j < 4; ++j)
+  for (int j = 0; j < kPositions; ++j)
     for (int k = 0; k < kOperands; ++k) at[k][j] += position[j] * offsets.strides[k][offsets.rank - 1];
 }
 
@@ -375,19 +376,19 @@ static __global__ void __launch_bounds__(kPointwiseBlock) staged(const __grid_co
   uint32_t i = base + threadIdx.x, step = kPointwiseBlock, end = min(call.n, base + kStagedTile<kArity, C>);
   if (call.vectors) {
     Raw raw[kGroups][kArity];
-    uint32_t to[kGroups];
+    uint32_t positions[kGroups], at[1 + kArity][kGroups];
+#pragma unroll
+    for (uint32_t u = 0; u < kGroups; ++u) positions[u] = base + (u * kPointwiseBlock + threadIdx.x) * kLength;
+    offsets_at(call.offsets, positions, at);
 #pragma unroll
     for (uint32_t u = 0; u < kGroups; ++u) {
       const uint32_t position = base + (u * kPointwiseBlock + threadIdx.x) * kLength;
       if (position + kLength > call.n) continue;
-      uint32_t at[1 + kArity];
-      call.offsets(position, at);
-      to[u] = at[0];
 #pragma unroll
       for (int k = 0; k < kArity; ++k) {
         if (call.in[k].data == nullptr) continue;
         const int size = call.in[k].size;
-        const char* const from = static_cast<const char*>(call.in[k].data) + int64_t{at[1 + k]} * size;
+        const char* const from = static_cast<const char*>(call.in[k].data) + int64_t{at[1 + k][u]} * size;
         raw[u][k] = call.offsets.strides[1 + k][0] == 0 ? repeat_lanes<C>(from, size) : load_lanes<C>(from, size);
       }
     }
@@ -413,7 +414,7 @@ static __global__ void __launch_bounds__(kPointwiseBlock) staged(const __grid_co
         result.at[lane] = compute<Formula>(values);
       }
       const int size = call.out.size;
-      store_lanes<C>(static_cast<char*>(call.out.data) + int64_t{to[u]} * size, size, narrow<C>(result, call.out.dtype));
+      store_lanes<C>(static_cast<char*>(call.out.data) + int64_t{at[0][u]} * size, size, narrow<C>(result, call.out.dtype));
     }
     // What is left of a single run of odd length.
     if (blockIdx.x + 1 != gridDim.x || threadIdx.x != 0) return;
@@ -424,7 +425,7 @@ static __global__ void __launch_bounds__(kPointwiseBlock) staged(const __grid_co
     uint32_t positions[4], at[1 + kArity][4];
 #pragma unroll
     for (uint32_t j = 0; j < 4; ++j) positions[j] = min(i + j * step, end - 1);
-    four_offsets(call.offsets, positions, at);
+    offsets_at(call.offsets, positions, at);
     Four<C> x[kArity], result;
 #pragma unroll
     for (int k = 0; k < kArity; ++k) {
