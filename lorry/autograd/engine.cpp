@@ -50,6 +50,7 @@ std::unordered_map<Node*, bool> leading_to(const std::vector<Edge>& roots, const
 Tensor fitted(Tensor g, const Node& node, int index) {
   const Node::Output& like = node.outputs[static_cast<size_t>(index)];
   require<ShapeError>(g.sizes() == like.sizes, "{} backward: a gradient has another shape than its tensor; got {}; expected {}", node.name(), g, like.sizes);
+  if (g.dim() == 0) g = g.to(like.device);  // of a 0-d CPU tensor that went with others as a number does
   require<DeviceError>(g.device() == like.device, "{} backward: a gradient is on another device than its tensor; got {}; expected {}", node.name(), g,
                        like.device);
   return g.dtype() == like.dtype ? g : g.to(like.dtype);

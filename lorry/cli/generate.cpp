@@ -90,11 +90,11 @@ class Writer {
   }
   /// Feeds the last `count` bytes of every text.
   Tensor read(int64_t count) {
-    const Tensor tokens = empty({static_cast<int64_t>(texts_.size()), count}, {kI64});
+    const Tensor tokens = empty({static_cast<int64_t>(texts_.size()), count}, {kI64, kCPU});
     int64_t* token = tokens.data<int64_t>();
     for (const std::string& text : texts_)
       for (size_t i = text.size() - static_cast<size_t>(count); i < text.size(); ++i) *token++ = static_cast<unsigned char>(text[i]);
-    return model_->forward(tokens, *cache_).to(kF32).contiguous();
+    return model_->forward(tokens.to(default_device()), *cache_).to(kF32).to(kCPU).contiguous();
   }
 
   std::vector<std::string> texts_;

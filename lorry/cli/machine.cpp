@@ -14,6 +14,7 @@
 #include "lorry/cli/build_facts.h"
 #include "lorry/cli/plot.h"
 #include "lorry/device/cpu/team.h"
+#include "lorry/device/device.h"
 
 namespace lorry::cli {
 namespace {
@@ -38,6 +39,20 @@ std::string simd() {
   return hwy::TargetName(targets & -targets);
 }
 
+/// The GPUs, or why there is none.
+nlohmann::ordered_json describe_gpus() {
+  const int count = device::count(DeviceType::cuda);
+  if (count == 0) return fmt::format("none: {}", device::why_absent(DeviceType::cuda));
+  nlohmann::ordered_json gpus;
+  for (int i = 0; i < count; ++i) {
+    const Device gpu{DeviceType::cuda, static_cast<int8_t>(i)};
+    const device::Facts f = device::facts(gpu);
+    gpus[to_string(gpu)] = fmt::format("{} ({:.1f} GiB, compute capability {}.{}, {} multiprocessors)", f.name,
+                                       static_cast<double>(f.memory_bytes) / (1 << 30), f.compute_major, f.compute_minor, f.multiprocessors);
+  }
+  return gpus;
+}
+
 }  // namespace
 
 nlohmann::ordered_json describe_machine() {
@@ -53,9 +68,9 @@ nlohmann::ordered_json describe_machine() {
           {"threads", cpu::threads()},
           {"simd", simd()},
           {"memory_gib", std::round(memory * 10) / 10},
-          {"libraries", {{"openmp", kOpenMp}, {"highway", kHighway}, {"onednn", kOneDnn}, {"fmt", kFmt}}},
+          {"libraries", {{"openmp", kOpenMp}, {"highway", kHighway}, {"onednn", kOneDnn}, {"cuda", kCuda}, {"fmt", kFmt}}},
           {"programs", {{"gnuplot", can_plot() ? "found" : "not found"}}},
-          {"cuda", *kNvcc ? fmt::format("toolkit found ({}), not used: this version computes on the CPU", kNvcc) : "toolkit not found; not needed"}};
+          {"gpus", describe_gpus()}};
 }
 
 }  // namespace lorry::cli

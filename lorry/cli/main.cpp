@@ -8,6 +8,8 @@
 
 #include "lorry/cli/commands.h"
 #include "lorry/device/cpu/team.h"
+#include "lorry/device/device.h"
+#include "lorry/tensor/tensor.h"
 
 namespace lorry::cli {
 namespace {
@@ -20,6 +22,8 @@ template <class... F>
 Overloaded(F...) -> Overloaded<F...>;  // Clang before 17 deduces no aggregates
 
 int run(const Arguments& arguments) {
+  const Device gpu{DeviceType::cuda, 0};
+  set_default_device(arguments.common.device.value_or(device::available(gpu.type) ? gpu : kCPU));
   if (arguments.common.threads) cpu::set_threads(*arguments.common.threads);
   return std::visit(Overloaded{
                         [&](const InfoOptions& o) { return run_info(o, arguments.common); },

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include "lorry/cli/build_facts.h"
+#include "lorry/device/device.h"
 
 namespace lorry::cli {
 namespace {
@@ -45,10 +46,10 @@ void add_common(CLI::App& app, CommonOptions& o) {
       app, "--device", o.device,
       [](const std::string& text) {
         const Device device = parse_device(text);
-        require<DeviceError>(device.is_cpu(), "'{}' is not part of this build; expected cpu", text);
+        device::require_device(device, "--device");
         return device;
       },
-      "Where to compute: cpu")
+      "Where to compute: cpu, cuda or cuda:N (default: cuda where there is one)")
       ->type_name("DEVICE");
   app.add_option("--threads", o.threads, "Threads to compute with (default: every processor this process may use)")->check(CLI::Range(1, 1024))->type_name("N");
   app.add_option("--seed", o.seed, "Seed of every random number")->capture_default_str()->type_name("S");

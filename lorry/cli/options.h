@@ -16,7 +16,7 @@ namespace lorry::cli {
 /// Flags that every command takes.
 struct CommonOptions {
   std::string json;  ///< where the figures go as JSON; empty: nowhere
-  Device device = kCPU;
+  std::optional<Device> device;  ///< unset: a GPU where there is one
   std::optional<int> threads;
   uint64_t seed = 0;
   bool quiet = false;

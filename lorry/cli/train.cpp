@@ -40,6 +40,7 @@ class Session {
         metrics_(folder_.metrics(), trainer.steps_taken()),
         checkpoint_every_(options.checkpoint_every),
         max_seconds_(options.max_seconds),
+        training_s_(metrics_.course().seconds()),
         progress_("train", trainer.steps_taken(), trainer.settings().steps.value_or(0), quiet) {}
 
   Ending run();
@@ -50,10 +51,17 @@ class Session {
 
  private:
   void take_step();
+  /// Records a step that is done, if any.
+  void record(std::optional<StepMetrics> metrics);
+  /// Waits for the last step and records it.
+  void settle() { record(trainer_.settle()); }
   void decide_steps();
   /// Measures the loss on the held-out text; unless it is `patient`, a signal cuts it short and nothing is recorded.
   void validate(int64_t batches, bool patient = false);
-  void save() { io::save_checkpoint(folder_.checkpoint(), trainer_.checkpoint()); }
+  void save() {
+    settle();
+    io::save_checkpoint(folder_.checkpoint(), trainer_.checkpoint());
+  }
   bool out_of_time() const { return max_seconds_ && seconds_since(start_) > *max_seconds_ - reserve_; }
 
   Trainer& trainer_;
@@ -62,6 +70,7 @@ class Session {
   int64_t checkpoint_every_;
   std::optional<double> max_seconds_;
   std::optional<TimeBudget> budget_;
+  double training_s_;  ///< spent in steps since the run began
   double reserve_ = 0;  // seconds that the end of the run takes
   Progress progress_;
   Interrupt interrupt_;
@@ -70,19 +79,26 @@ class Session {
 
 void Session::take_step() {
   const auto begin = Clock::now();
-  StepMetrics m = trainer_.step();
+  std::optional<StepMetrics> done = trainer_.step();
   const double seconds = seconds_since(begin);
-  m.seconds = course().seconds() + seconds;
-  metrics_.add(m);
-  require<ValueError>(std::isfinite(m.loss), "train: the loss is {} after step {}; the run cannot go on; try a smaller --lr{}", m.loss, m.step,
-                      trainer_.settings().clip == 0 ? " or --clip 1" : "");
+  training_s_ += seconds;
+  record(std::move(done));
   if (budget_) budget_->add_step(seconds);
-  const double speed = static_cast<double>(trainer_.tokens_per_step() * m.step) / m.seconds;
-  progress_.update(m.step, fmt::format("loss {:.3f}  {:.1f} k tokens/s", m.loss, speed / 1e3));
+}
+
+void Session::record(std::optional<StepMetrics> m) {
+  if (!m) return;
+  m->seconds = training_s_;
+  metrics_.add(*m);
+  require<ValueError>(std::isfinite(m->loss), "train: the loss is {} after step {}; the run cannot go on; try a smaller --lr{}", m->loss, m->step,
+                      trainer_.settings().clip == 0 ? " or --clip 1" : "");
+  const double speed = static_cast<double>(trainer_.tokens_per_step() * m->step) / m->seconds;
+  progress_.update(m->step, fmt::format("loss {:.3f}  {:.1f} k tokens/s", m->loss, speed / 1e3));
 }
 
 void Session::decide_steps() {
   // What is kept for the end: one validation over all held-out text, judged by a quick one, and a checkpoint.
+  settle();
   const auto begin = Clock::now();
   validate(kQuickValidation, /*patient=*/true);
   const double quick = seconds_since(begin), batches = static_cast<double>(std::min(trainer_.validation_batches(), kFullValidation));
@@ -93,6 +109,7 @@ void Session::decide_steps() {
 }
 
 void Session::validate(int64_t batches, bool patient) {
+  settle();
   const std::optional<double> loss = trainer_.validate(batches, [&] { return !patient && interrupt_.raised(); });
   if (!loss) return;
   metrics_.add(ValidationMetrics{trainer_.steps_taken(), *loss});

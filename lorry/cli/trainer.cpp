@@ -54,6 +54,26 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const TrainSettings& s, const s
 
 }  // namespace
 
+/// The figures of a step, on their way from the device.
+class Pending {
+ public:
+  Pending(int64_t step, double lr, const Tensor& loss, const Tensor& norm)
+      : metrics_{step, 0, lr, 0, 0}, loss_(loss.detach().to(kCPU, true)), norm_(norm.to(kCPU, true)), arrived_(loss.device()) {
+    arrived_.record(current_stream(loss.device()));
+  }
+  StepMetrics get() {
+    arrived_.synchronize();
+    metrics_.loss = loss_.item<double>();
+    metrics_.gradient_norm = norm_.item<double>();
+    return metrics_;
+  }
+
+ private:
+  StepMetrics metrics_;
+  Tensor loss_, norm_;
+  Event arrived_;
+};
+
 struct Trainer::Run {
   Run(TrainSettings s, std::vector<std::string> files)
       : settings(std::move(s)),
@@ -62,7 +82,9 @@ struct Trainer::Run {
         model(make_model(settings)),
         parameters(model->named_parameters()),
         tensors(tensors_of(parameters)),
-        optimizer(make_optimizer(settings, parameters)) {}
+        optimizer(make_optimizer(settings, parameters)) {
+    corpus.pin_batches(!device.is_cpu());
+  }
 
   /// Before the length of the run is known only the warm-up is used, which does not depend on it.
   double lr(int64_t step) const {
@@ -70,6 +92,10 @@ struct Trainer::Run {
     return optim::Schedule{optim::Schedule::Kind::cosine, settings.lr, kLeastLr * settings.lr, *settings.warmup, *settings.steps}.at(step);
   }
 
+  /// The loss of a batch, copied to the device while the host goes on.
+  Tensor loss(const io::Batch& batch) const { return model->loss(batch.x.to(device, true), batch.y.to(device, true)); }
+
+  Device device = default_device();
   TrainSettings settings;
   std::vector<std::string> texts;
   io::Corpus corpus;
@@ -78,6 +104,7 @@ struct Trainer::Run {
   std::vector<Tensor> tensors;
   std::unique_ptr<optim::Optimizer> optimizer;
   int64_t steps_taken = 0;
+  std::optional<Pending> pending;
 };
 
 Trainer::Trainer(TrainSettings settings, std::vector<std::string> texts) : run_(std::make_unique<Run>(std::move(settings), std::move(texts))) {}
@@ -114,18 +141,27 @@ void Trainer::set_steps(int64_t steps) {
   if (s.eval_every == 0) s.eval_every = default_eval_every(steps);
 }
 
-StepMetrics Trainer::step() {
+std::optional<StepMetrics> Trainer::step() {
   Run& run = *run_;
   const double lr = run.lr(run.steps_taken);
   run.optimizer->zero_grad();
   const io::Batch batch = run.corpus.train_batch(run.settings.batch);
-  const Tensor loss = run.model->loss(batch.x, batch.y);
+  const Tensor loss = run.loss(batch);
   loss.backward();
   const Tensor norm = optim::clip_grad_norm_(run.tensors, run.settings.clip > 0 ? run.settings.clip : kNoClip);
   run.optimizer->set_lr(lr);
   run.optimizer->step();
   ++run.steps_taken;
-  return {run.steps_taken, loss.item<double>(), lr, norm.item<double>(), 0};
+  std::optional<StepMetrics> before = settle();
+  run.pending.emplace(run.steps_taken, lr, loss, norm);
+  return run.device.is_cpu() ? settle() : before;
+}
+
+std::optional<StepMetrics> Trainer::settle() {
+  if (!run_->pending) return std::nullopt;
+  const StepMetrics metrics = run_->pending->get();
+  run_->pending.reset();
+  return metrics;
 }
 
 std::optional<double> Trainer::validate(int64_t batches, const std::function<bool()>& stop) {
@@ -137,7 +173,7 @@ std::optional<double> Trainer::validate(int64_t batches, const std::function<boo
   for (int64_t i = 0; i < batches; ++i) {
     if (stop()) return std::nullopt;
     const io::Batch batch = run_->corpus.validation_batch(i * all / batches, run_->settings.batch);
-    sum += run_->model->loss(batch.x, batch.y).item<double>() * static_cast<double>(batch.y.numel());
+    sum += run_->loss(batch).item<double>() * static_cast<double>(batch.y.numel());
     tokens += batch.y.numel();
   }
   return sum / static_cast<double>(tokens);

@@ -31,8 +31,11 @@ class Trainer {
   int64_t parameters() const;
   int64_t tokens_per_step() const;
 
-  /// One step. The loss is that before the update. `seconds` is left 0.
-  StepMetrics step();
+  /// One step. Gives the metrics of the last step that is known to be done, if it is a new one: on the CPU this step, on a GPU the
+  /// one before, so that the host never waits for the device. The loss is that before the update. `seconds` is left 0.
+  std::optional<StepMetrics> step();
+  /// Waits for the last step and gives its metrics, unless step() has.
+  std::optional<StepMetrics> settle();
   /// The mean loss over `batches` batches spread evenly over the held-out text, or over all of it when it has fewer. Asks `stop`
   /// before each batch, and gives nothing once it says so.
   std::optional<double> validate(int64_t batches, const std::function<bool()>& stop);

@@ -25,9 +25,10 @@ uint64_t draw(uint64_t seed, uint64_t position, uint64_t limit) {
   return static_cast<uint64_t>(static_cast<unsigned __int128>(random) * limit >> 64);
 }
 
-Batch empty_batch(int64_t batch, int64_t context, const char* where) {
+Batch empty_batch(int64_t batch, int64_t context, bool pinned, const char* where) {
   require<ValueError>(batch >= 1, "{}: batch is out of range; got {}; expected at least 1", where, batch);
-  return {empty({batch, context}, {.dtype = kI64}), empty({batch, context}, {.dtype = kI64})};
+  const auto make = [&] { return pinned ? empty_pinned({batch, context}, kI64) : empty({batch, context}, {kI64, kCPU}); };
+  return {make(), make()};
 }
 
 /// Row `row` of a batch from the bytes at `from`.
@@ -68,7 +69,7 @@ uint64_t Corpus::fingerprint() const {
 }
 
 Batch Corpus::train_batch(int64_t batch) {
-  const Batch result = empty_batch(batch, context_, "train_batch");
+  const Batch result = empty_batch(batch, context_, pinned_, "train_batch");
   const auto places = static_cast<uint64_t>(train_bytes() - context_);
   for (int64_t row = 0; row < batch; ++row) fill(result, row, context_, train_.data() + draw(seed_, position_++, places));
   return result;
@@ -83,7 +84,7 @@ Batch Corpus::validation_batch(int64_t index, int64_t batch) const {
   const int64_t count = validation_batches(batch);
   require<IndexError>(index >= 0 && index < count, "validation_batch: index is out of range; got {}; expected 0 to {}", index, count - 1);
   const int64_t first = index * batch, rows = std::min(batch, validation_windows() - first);
-  const Batch result = empty_batch(rows, context_, "validation_batch");
+  const Batch result = empty_batch(rows, context_, pinned_, "validation_batch");
   for (int64_t row = 0; row < rows; ++row) fill(result, row, context_, validation_.data() + (first + row) * context_);
   return result;
 }

@@ -13,7 +13,7 @@
 
 namespace lorry::io {
 
-/// Inputs and the bytes that follow each of them, both i64 [batch, context].
+/// Inputs and the bytes that follow each of them, both i64 [batch, context], in host memory.
 struct Batch {
   Tensor x, y;
 };
@@ -30,6 +30,9 @@ class Corpus {
 
   /// A number that is another for another text: tells a resumed run that it reads what it began with.
   uint64_t fingerprint() const;
+
+  /// Whether batches are made in pinned memory, from which a GPU copies them while the host goes on.
+  void pin_batches(bool on) { pinned_ = on; }
 
   /// `batch` windows from random places of the training part; advances the position by `batch`.
   Batch train_batch(int64_t batch);
@@ -50,6 +53,7 @@ class Corpus {
   int64_t context_;
   uint64_t seed_;
   uint64_t position_ = 0;
+  bool pinned_ = false;
 };
 
 }  // namespace lorry::io

@@ -1,6 +1,8 @@
 #include "lorry/ops/copy.h"
 
 #include "lorry/base/bell.h"
+#include "lorry/device/device.h"
+#include "lorry/memory/memory.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/door.h"
@@ -15,11 +17,36 @@ void copy_elements(const Tensor& to, const Tensor& from, const char* where) {
   backend(to, where).copy->copy(array(to), source, current_stream(to.device()));
 }
 
+/// A tensor of another device with the elements and, where x is dense, the strides of x. Work enqueued before on either side comes
+/// before. A host that receives waits, and so does one whose pinned memory is read, unless `non_blocking`.
+Tensor transferred(const Tensor& x, Device device, bool non_blocking) {
+  const Tensor from = x.layout().is_dense() ? x : x.contiguous();
+  auto memory = device.is_cpu() && non_blocking ? Storage::allocate_pinned(from.nbytes()) : Storage::allocate(device, from.nbytes());
+  const Tensor to(make_counted<TensorNode>(std::move(memory), from.layout(), 0, from.dtype()));
+  const Stream stream = current_stream(device.is_cpu() ? x.device() : device);
+  const bool between_gpus = !device.is_cpu() && !x.device().is_cpu();
+  if (between_gpus) {
+    const Event made(x.device());
+    made.record(current_stream(x.device()));
+    made.block(stream);
+  }
+  device::copy(to.data_ptr(), device, from.data_ptr(), x.device(), from.nbytes(), stream);
+  if (between_gpus) {
+    const Event read(device);  // the source's memory may be used again only after it was read
+    read.record(stream);
+    read.block(current_stream(x.device()));
+  }
+  for (const Tensor& t : {from, to})
+    if (t.is_pinned()) memory::record_pinned(t.storage().data(), stream);
+  if (!non_blocking && (device.is_cpu() || from.is_pinned())) stream.synchronize();
+  return to;
+}
+
 /// Every element becomes the number, or the value of the 0-d tensor.
 void fill_elements(const Tensor& to, const Operand& value) {
   const kernels::CopyKernels& kernels = *backend(to, "fill").copy;
   const Stream stream = current_stream(to.device());
-  if (value.tensor() != nullptr) return copy_elements(to, *value.tensor(), "fill");
+  if (value.tensor() != nullptr) return copy_elements(to, value.tensor()->to(to.device()), "fill");
   if (value.scalar().is_floating()) {
     const double number = value.scalar().to<double>();
     kernels.fill(array(to), &number, kF64, stream);
@@ -60,12 +87,25 @@ Tensor Tensor::to(DType dtype) const {
       dtype);
 }
 
-Tensor Tensor::to(Device device) const {
+Tensor Tensor::to(Device device, bool non_blocking) const {
   require<ValueError>(defined(), "to: the tensor is undefined; expected a tensor");
   if (device == this->device()) return *this;
-  // Naming the device's kernels throws where there are none, which is the one thing that can happen in a build of one backend.
-  kernels::backend(device, "to");
-  raise<DeviceError>("to: no copy between devices in this build; got {} for {}; expected {}", *this, device, this->device());
+  device::require_device(device, "to");
+  return door::call(Op::transfer, {this}, [&] { return transferred(*this, device, non_blocking); });
+}
+
+Tensor Tensor::pin_memory() const {
+  require<ValueError>(defined(), "pin_memory: the tensor is undefined; expected a tensor");
+  require<DeviceError>(device().is_cpu(), "pin_memory: only host memory is pinned; got {}; copy it with to(kCPU) first", *this);
+  if (is_pinned()) return *this;
+  const ModeScope quiet(0, kGradMode);
+  return empty_pinned(sizes(), dtype()).copy_(detach());
+}
+
+void Tensor::record_stream(Stream stream) const {
+  require<ValueError>(defined(), "record_stream: the tensor is undefined; expected a tensor");
+  require<DeviceError>(stream.device == device(), "record_stream: the stream is on another device; got {} for {}", stream.device, *this);
+  memory::record_stream(device(), storage().data(), stream);
 }
 
 Tensor clone(const Tensor& x) {
@@ -91,7 +131,7 @@ Tensor Tensor::contiguous() const { return lorry::contiguous(*this); }
 
 const Tensor& Tensor::copy_(const Tensor& source) const {
   require<ValueError>(defined() && source.defined(), "copy_: a tensor is undefined; expected two tensors");
-  require_same_device(*this, source, "copy_");
+  if (source.device() != device()) return copy_(source.to(device()));
   return door::call_in_place(Op::copy, *this, {&source}, [&] {
     const Layout from = lorry::expand(source.layout(), sizes(), "copy_");
     const ops::Overlap how =
@@ -125,16 +165,17 @@ const Tensor& Tensor::zero_() const { return fill_(0); }
 Scalar Tensor::item() const {
   require<ShapeError>(defined() && numel() == 1, "item: not a single element; got {}; expected a tensor of one element", *this);
   const ModeScope quiet(0, kGradMode);
-  if (is_floating(dtype())) return *static_cast<const double*>(to(kF64).data_ptr());
-  if (dtype() == kBool) return *static_cast<const uint8_t*>(data_ptr()) != 0;
-  return *static_cast<const int64_t*>(to(kI64).data_ptr());
+  const Tensor host = to(kCPU);  // waits for the device
+  if (is_floating(dtype())) return *static_cast<const double*>(host.to(kF64).data_ptr());
+  if (dtype() == kBool) return *static_cast<const uint8_t*>(host.data_ptr()) != 0;
+  return *static_cast<const int64_t*>(host.to(kI64).data_ptr());
 }
 
 template <class T>
 std::vector<T> Tensor::to_vector() const {
   require<ValueError>(defined(), "to_vector: the tensor is undefined; expected a tensor");
   const ModeScope quiet(0, kGradMode);
-  const Tensor row_major = to(dtype_of<T>).contiguous();
+  const Tensor row_major = to(kCPU).to(dtype_of<T>).contiguous();
   using Stored = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;  // memory from elsewhere may hold any byte as true
   const Stored* first = static_cast<const Stored*>(row_major.data_ptr());
   return std::vector<T>(first, first + numel());

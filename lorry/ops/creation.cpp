@@ -14,6 +14,11 @@ Tensor allocate(const Layout& layout, const Options& options) {
 
 Tensor empty(const Dims& sizes, const Options& options) { return allocate(Layout::contiguous(sizes), options); }
 
+Tensor empty_pinned(const Dims& sizes, DType dtype) {
+  const Layout layout = Layout::contiguous(sizes);
+  return Tensor(make_counted<TensorNode>(Storage::allocate_pinned(layout.extent() * size_of(dtype)), layout, 0, dtype));
+}
+
 Tensor empty_like(const Tensor& x) {
   require_defined(x, "empty_like", "x");
   return empty_like(x, x.dtype());

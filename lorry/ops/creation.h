@@ -12,6 +12,8 @@ namespace lorry {
 
 /// Uninitialised, row-major. Throws ShapeError, OutOfMemory.
 Tensor empty(const Dims& sizes, const Options& options = {});
+/// The same in host memory that a GPU reads at the speed of the link. Throws OutOfMemory.
+Tensor empty_pinned(const Dims& sizes, DType dtype);
 /// Uninitialised with x's sizes and, when x is dense, its strides.
 Tensor empty_like(const Tensor& x);
 Tensor empty_like(const Tensor& x, DType dtype);
@@ -96,9 +98,9 @@ Tensor from_data(const std::vector<T>& data, Device device = default_device()) {
 }
 
 /// A tensor over memory of the caller's, which stays valid until `deleter(data)` is called, once, when the last view is gone.
-/// Strides are row-major unless given, in elements and >= 0.
-Tensor from_blob(void* data, const Dims& sizes, const Options& options = {}, std::function<void(void*)> deleter = {});
-Tensor from_blob(void* data, const Dims& sizes, const Dims& strides, const Options& options = {}, std::function<void(void*)> deleter = {});
+/// Strides are row-major unless given, in elements and >= 0. The memory is the CPU's unless the options say otherwise.
+Tensor from_blob(void* data, const Dims& sizes, const Options& options = {.device = kCPU}, std::function<void(void*)> deleter = {});
+Tensor from_blob(void* data, const Dims& sizes, const Dims& strides, const Options& options = {.device = kCPU}, std::function<void(void*)> deleter = {});
 
 /// A 0-d CPU tensor that stands for a number in recorded calls: it promotes by kind alone.
 Tensor wrapped_number(const Scalar& value);

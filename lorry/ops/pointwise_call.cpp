@@ -127,15 +127,22 @@ Dims infer_sizes(Op op, Operands operands) {
 
 bool same_sizes(const Layout& a, const Layout& b) { return a.rank == b.rank && std::equal(a.sizes, a.sizes + a.rank, b.sizes); }
 
-void require_operands(Op op, Operands operands) {
-  const Tensor* first = nullptr;
+/// A 0-d tensor of the CPU goes with tensors of any device, as a number does.
+bool goes_anywhere(const Tensor& x) { return x.device().is_cpu() && x.dim() == 0; }
+
+/// The device of the call.
+Device require_operands(Op op, Operands operands) {
+  const Tensor* leading = nullptr;
   for (const Operand& x : operands) {
     if (x.tensor() == nullptr) continue;
     require<ValueError>(x.tensor()->defined(), "{}: an operand is an undefined tensor; expected a tensor", name(op));
-    if (first == nullptr) first = x.tensor();
-    // A 0-d tensor of the CPU goes with tensors of any device, as a number does.
-    if (x.tensor()->device() != first->device() && x.tensor()->dim() > 0) require_same_device(*first, *x.tensor(), name(op));
+    if (leading == nullptr || goes_anywhere(*leading)) {
+      leading = x.tensor();
+    } else if (x.tensor()->device() != leading->device() && !goes_anywhere(*x.tensor())) {
+      require_same_device(*leading, *x.tensor(), name(op));
+    }
   }
+  return leading == nullptr ? kCPU : leading->device();
 }
 
 /// Whole numbers are not divided by zero, nor raised to a negative number.
@@ -173,7 +180,9 @@ void launch(Op op, const Types& types, const Tensor& out, Operands operands) {
   } numbers[4];
   for (int k = 0; k < call.arity; ++k) {
     const Operand& x = operands[static_cast<size_t>(k)];
-    if (const Tensor* t = x.tensor()) {
+    if (const Tensor* t = x.tensor(); t != nullptr && t->device() != out.device()) {
+      call.in[k] = {t->data_ptr(), nullptr, t->dtype(), true};
+    } else if (t != nullptr) {
       call.in[k] = {t->data_ptr(), &t->layout(), t->dtype(), t->is_contiguous()};
     } else if (x.scalar().is_floating()) {
       numbers[k].real = x.scalar().to<double>();
@@ -187,7 +196,7 @@ void launch(Op op, const Types& types, const Tensor& out, Operands operands) {
 }
 
 /// The result takes the strides of the operands that have its sizes where these are dense and agree; else it is row-major.
-Tensor allocate(Op op, DType dtype, Operands operands) {
+Tensor allocate(Op op, DType dtype, Device device, Operands operands) {
   const Tensor* first = nullptr;
   bool sizes_agree = true, strides_agree = true;
   for (const Operand& x : operands) {
@@ -200,18 +209,15 @@ Tensor allocate(Op op, DType dtype, Operands operands) {
       strides_agree &= (first->is_contiguous() && x.tensor()->is_contiguous()) || first->layout() == x.tensor()->layout();
     }
   }
-  if (sizes_agree && strides_agree) return empty_like(*first, dtype);
+  if (sizes_agree && strides_agree && first->device() == device) return empty_like(*first, dtype);
   const Dims sizes = sizes_agree ? first->sizes() : infer_sizes(op, operands);
   const Tensor* pattern = nullptr;
-  Device device = first->device();
   for (const Operand& x : operands) {
-    if (x.tensor() == nullptr) continue;
-    if (device.is_cpu()) device = x.tensor()->device();
-    if (x.tensor()->sizes() != sizes) continue;
+    if (x.tensor() == nullptr || x.tensor()->device() != device || x.tensor()->sizes() != sizes) continue;
     if (pattern != nullptr && !(pattern->layout() == x.tensor()->layout())) return empty(sizes, {dtype, device});
     pattern = x.tensor();
   }
-  return pattern != nullptr && pattern->device() == device ? empty_like(*pattern, dtype) : empty(sizes, {dtype, device});
+  return pattern != nullptr ? empty_like(*pattern, dtype) : empty(sizes, {dtype, device});
 }
 
 [[gnu::cold, gnu::noinline]] void refuse_overlap(Op op, const Tensor& out, const Tensor& x) {
@@ -229,16 +235,18 @@ Overlap overlap(const Tensor& out, const Tensor& x) {
 }
 
 Tensor pointwise(Op op, std::span<const Operand> operands) {
-  require_operands(op, operands);
+  const Device device = require_operands(op, operands);
   const Types types = infer_types(op, operands);
   if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, operands[1]);
-  const Tensor out = allocate(op, types.result, operands);
+  const Tensor out = allocate(op, types.result, device, operands);
   launch(op, types, out, operands);
   return out;
 }
 
 void pointwise_into(Op op, const Tensor& out, std::span<const Operand> operands) {
   require_operands(op, operands);
+  for (const Operand& x : operands)
+    if (x.tensor() != nullptr && x.tensor()->device() != out.device() && !goes_anywhere(*x.tensor())) require_same_device(out, *x.tensor(), name(op));
   const Types types = infer_types(op, operands);
   require<DTypeError>(can_store(types.result, out.dtype()), "{}: the result is {} and cannot be stored in {}; expected a tensor of at least that kind",
                       name(op), types.result, out);

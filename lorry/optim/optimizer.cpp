@@ -23,7 +23,7 @@ bool same_order(const Layout& a, const Layout& b) {
 }
 
 Tensor scalar(double value) {
-  const Tensor x = empty({}, {.dtype = kF64});
+  const Tensor x = empty({}, {.dtype = kF64, .device = kCPU});
   *x.data<double>() = value;
   return x;
 }

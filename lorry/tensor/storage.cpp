@@ -8,6 +8,12 @@ IntrusivePtr<Storage> Storage::allocate(Device device, int64_t bytes) {
   return IntrusivePtr<Storage>(new Storage(device, memory::allocate(device, bytes), bytes, nullptr, nullptr, false));
 }
 
+IntrusivePtr<Storage> Storage::allocate_pinned(int64_t bytes) {
+  const IntrusivePtr<Storage> storage(new Storage(kCPU, memory::allocate_pinned(bytes), bytes, nullptr, nullptr, false));
+  storage->pinned_ = true;
+  return storage;
+}
+
 IntrusivePtr<Storage> Storage::foreign(Device device, void* data, int64_t bytes, Deleter deleter, void* context, bool read_only) {
   return IntrusivePtr<Storage>(new Storage(device, data, bytes, deleter == nullptr ? [](void*) {} : deleter, context, read_only));
 }
@@ -15,6 +21,8 @@ IntrusivePtr<Storage> Storage::foreign(Device device, void* data, int64_t bytes,
 void Storage::destroy() {
   if (deleter_ != nullptr) {
     deleter_(context_);
+  } else if (pinned_) {
+    memory::release_pinned(data_, bytes_);
   } else {
     memory::release(device_, data_, bytes_);
   }

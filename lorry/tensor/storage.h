@@ -16,6 +16,8 @@ class Storage : public Counted {
 
   /// Memory from the device's allocator. Throws OutOfMemory.
   static IntrusivePtr<Storage> allocate(Device device, int64_t bytes);
+  /// Host memory that copies to and from a GPU can use while the host goes on. Throws OutOfMemory.
+  static IntrusivePtr<Storage> allocate_pinned(int64_t bytes);
   /// Memory of somebody else's; `deleter(context)` is called once when the last view is gone. A read-only storage refuses
   /// in-place operators.
   static IntrusivePtr<Storage> foreign(Device device, void* data, int64_t bytes, Deleter deleter, void* context, bool read_only = false);
@@ -24,6 +26,7 @@ class Storage : public Counted {
   int64_t bytes() const { return bytes_; }
   Device device() const { return device_; }
   bool read_only() const { return read_only_; }
+  bool pinned() const { return pinned_; }
 
   uint32_t version() const { return version_.load(std::memory_order_relaxed); }
   /// The operator of the last write, for the error that names it; null before any.
@@ -47,6 +50,7 @@ class Storage : public Counted {
   std::atomic<uint32_t> version_{0};
   Device device_;
   bool read_only_;
+  bool pinned_ = false;
 };
 
 }  // namespace lorry

@@ -12,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include "lorry/device/stream.h"
 #include "lorry/tensor/node.h"
 #include "lorry/tensor/scalar.h"
 
@@ -172,7 +173,16 @@ class Tensor {
   // ---- copies --------------------------------------------------------------------------------------------------------
   /// Itself when nothing changes, else a copy.
   Tensor to(DType dtype) const;
-  Tensor to(Device device) const;
+  /// With `non_blocking` nothing waits: from pinned memory the copy is enqueued, and its source must not be written until the stream
+  /// is done; to the host the result lies in pinned memory and is there once the stream is done. Throws DeviceError.
+  Tensor to(Device device, bool non_blocking = false) const;
+  Tensor cpu() const { return to(kCPU); }
+  Tensor cuda(int index = 0) const { return to(Device{DeviceType::cuda, static_cast<int8_t>(index)}); }
+  /// Itself when it is there, else a copy in host memory that a GPU reads at the speed of the link.
+  Tensor pin_memory() const;
+  bool is_pinned() const { return node_->storage->pinned(); }
+  /// Work enqueued on the stream uses the memory, which was allocated for another: it is not used again before that is done.
+  void record_stream(Stream stream) const;
   Tensor clone() const;
   /// Itself when contiguous, else a row-major copy.
   Tensor contiguous() const;

@@ -81,10 +81,10 @@ TEST(Checkpoint, memory_between_the_passes_is_the_regions_inputs_alone) {
   const Tensor x = rand({1 << 18}).requires_grad_();
   const auto held = [&](bool dropped) {
     const auto body = [](const Tensor& h) { return h.sin().exp().sin().exp().sin(); };
-    const int64_t before = memory::stats(kCPU).allocated;
+    const int64_t before = memory::stats(default_device()).allocated;
     Tensor h = x;
     for (int i = 0; i < 4; ++i) h = dropped ? checkpoint([h, body] { return body(h); }) : body(h);
-    return memory::stats(kCPU).allocated - before;
+    return memory::stats(default_device()).allocated - before;
   };
   EXPECT_LE(held(true) * 2, held(false));
 }

@@ -113,11 +113,11 @@ int tensor_operands(Op op) {
 }
 
 Tensor leaf(const Dims& sizes, Interval range, uint64_t seed) {
-  const Tensor x = empty(sizes, {kF64});
   std::mt19937_64 random(seed);
   std::uniform_real_distribution<double> draw(range.low, range.high);
-  for (int64_t i = 0; i < x.numel(); ++i) x.data<double>()[i] = draw(random);
-  return x.requires_grad_();
+  std::vector<double> values(static_cast<size_t>(checked_numel(sizes)));
+  for (double& v : values) v = draw(random);
+  return from_data(values, sizes).requires_grad_();
 }
 
 Tensors leaves(Op op, const std::vector<Dims>& shapes) {
@@ -174,9 +174,7 @@ TEST(PointwiseRules, copies_pass_gradients_on) {
 /// d f / d x at one point.
 template <class F>
 std::vector<double> slopes(F&& f, const std::vector<double>& at) {
-  const Tensor x = empty({static_cast<int64_t>(at.size())}, {kF64});
-  std::copy(at.begin(), at.end(), x.data<double>());
-  x.requires_grad_();
+  const Tensor x = from_data(at).requires_grad_();
   f(x).backward(empty_like(x).fill_(1));
   return x.grad().template to_vector<double>();
 }

@@ -58,7 +58,7 @@ class Info(CommandTest):
     def test_the_figures_are_json_too(self):
         done = self.run_lorry("info", "--json", "info.json")
         facts = json.loads((self.path / "info.json").read_text())
-        for key in ("lorry", "cpu", "threads", "simd", "libraries", "cuda"):
+        for key in ("lorry", "cpu", "threads", "simd", "libraries", "gpus"):
             self.assertIn(key, facts)
         self.assertIn(facts["cpu"], done.out)
 

@@ -9,6 +9,7 @@
 #include "lorry/optim/clip.h"
 #include "lorry/optim/schedule.h"
 #include "tests/io/scratch.h"
+#include "tests/support/host.h"
 
 namespace lorry::io::test {
 namespace {
@@ -27,10 +28,9 @@ class Training {
     const Batch batch = corpus_.train_batch(4);
     const auto x = batch.x.to_vector<int64_t>(), y = batch.y.to_vector<int64_t>();
     const auto table = table_.detach().to(kF64).to_vector<double>();
-    const Tensor grad = empty({256}, {.dtype = kF64});
-    grad.zero_();
-    for (size_t i = 0; i < x.size(); ++i) grad.data<double>()[x[i]] += table[x[i]] - static_cast<double>(y[i]) / 255;
-    table_.set_grad(grad.to(table_.dtype()));
+    std::vector<double> grad(256);
+    for (size_t i = 0; i < x.size(); ++i) grad[static_cast<size_t>(x[i])] += table[static_cast<size_t>(x[i])] - static_cast<double>(y[i]) / 255;
+    table_.set_grad(from_data(grad).to(table_.dtype()));
     optim::clip_grad_norm_({table_}, 1.0);
     optimizer_->step();
     scheduler_->step();
@@ -50,7 +50,7 @@ class Training {
     corpus_.seek(c.state.data_position);
   }
 
-  std::string bits() const { return {static_cast<const char*>(table_.data_ptr()), static_cast<size_t>(table_.nbytes())}; }
+  std::string bits() const { return lorry::test::bytes_of(table_); }
 
  private:
   Corpus corpus_;

@@ -6,6 +6,7 @@
 #include "lorry/ops/ops.h"
 #include "tests/io/safetensors_bytes.h"
 #include "tests/io/scratch.h"
+#include "tests/support/host.h"
 
 namespace lorry::io::test {
 namespace {
@@ -14,17 +15,11 @@ const std::filesystem::path kData = LORRY_TEST_DATA;
 
 /// Element i holds i.
 Tensor counting(const Dims& sizes, DType dtype) {
-  const Tensor x = empty(sizes, {.dtype = dtype});
-  visit(dtype, [&]<class T>(Type<T>) {
-    for (int64_t i = 0; i < x.numel(); ++i) x.data<T>()[i] = T(static_cast<float>(i));
-  });
-  return x;
+  return arange(checked_numel(sizes), {.dtype = kF32}).to(dtype).view(sizes);
 }
 
 Tensor scalar(float value) {
-  const Tensor x = empty({});
-  *x.data<float>() = value;
-  return x;
+  return full({}, value);
 }
 
 TensorMap reference_tensors() {
@@ -35,7 +30,7 @@ TensorMap reference_tensors() {
   return tensors;
 }
 
-std::string bytes(const Tensor& x) { return {static_cast<const char*>(x.data_ptr()), static_cast<size_t>(x.nbytes())}; }
+using lorry::test::bytes_of;
 
 void expect_same(const TensorMap& a, const TensorMap& b) {
   ASSERT_EQ(a.size(), b.size());
@@ -44,7 +39,7 @@ void expect_same(const TensorMap& a, const TensorMap& b) {
     const Tensor& y = b.at(name);
     EXPECT_EQ(x.dtype(), y.dtype()) << name;
     EXPECT_EQ(x.sizes(), y.sizes()) << name;
-    EXPECT_EQ(bytes(x.contiguous()), bytes(y.contiguous())) << name;
+    EXPECT_EQ(bytes_of(x.contiguous()), bytes_of(y.contiguous())) << name;
   }
 }
 
@@ -63,7 +58,7 @@ TEST(Safetensors, the_same_tensors_give_the_bytes_of_the_reference_writer) {
 TEST(Safetensors, strided_tensors_are_written_in_row_major_order) {
   const Scratch scratch;
   const Tensor transposed = empty_strided({2, 3}, {1, 2});
-  for (int i = 0; i < 6; ++i) transposed.data<float>()[i] = static_cast<float>(i);
+  transposed.t().copy_(arange(6, {.dtype = kF32}).view({3, 2}));
   save_safetensors(scratch / "a", {{"x", transposed}});
   EXPECT_EQ(load_safetensors(scratch / "a").at("x").to_vector<float>(), (std::vector<float>{0, 2, 4, 1, 3, 5}));
 }

@@ -127,7 +127,7 @@ TEST(Creation, a_blob_is_shared_and_given_back_once) {
   float memory[6] = {0, 1, 2, 3, 4, 5};
   int given_back = 0;
   {
-    const Tensor x = from_blob(memory, {2, 3}, {kF32}, [&](void* data) {
+    const Tensor x = from_blob(memory, {2, 3}, {kF32, kCPU}, [&](void* data) {
       EXPECT_EQ(data, memory);
       ++given_back;
     });
@@ -138,10 +138,10 @@ TEST(Creation, a_blob_is_shared_and_given_back_once) {
     EXPECT_EQ(given_back, 0);
   }
   EXPECT_EQ(given_back, 1);
-  EXPECT_EQ(element(from_blob(memory, {3}, {2}, {kF32}), {1}), 2);
+  EXPECT_EQ(element(from_blob(memory, {3}, {2}, {kF32, kCPU}), {1}), 2);
   EXPECT_THROW(from_blob(nullptr, {1}), ValueError);
   EXPECT_THROW(from_blob(reinterpret_cast<char*>(memory) + 1, {1}), ValueError);
-  EXPECT_THROW(from_blob(memory, {2}, {-1}, {kF32}), ShapeError);
+  EXPECT_THROW(from_blob(memory, {2}, {-1}, {kF32, kCPU}), ShapeError);
 }
 
 TEST(Creation, sequences_are_written_into_given_tensors) {

@@ -52,9 +52,9 @@ TEST(Limits, factors_of_whole_products_must_fit_the_dtype) {
 
 TEST(Limits, bytes_seen_as_another_dtype_must_be_aligned) {
   alignas(8) uint8_t bytes[24] = {};
-  const Tensor odd = from_blob(bytes + 1, {16}, {.dtype = kU8});
+  const Tensor odd = from_blob(bytes + 1, {16}, {kU8, kCPU});
   EXPECT_THROW(odd.view(kI64), ValueError);
-  EXPECT_EQ(from_blob(bytes, {16}, {.dtype = kU8}).view(kI64).numel(), 2);
+  EXPECT_EQ(from_blob(bytes, {16}, {kU8, kCPU}).view(kI64).numel(), 2);
 }
 
 TEST(Limits, undefined_tensors_are_refused_by_type) {

@@ -11,6 +11,7 @@
 #include "lorry/ops/door.h"
 #include "lorry/ops/ops.h"
 #include "lorry/ops/pointwise_call.h"
+#include "tests/support/host.h"
 
 namespace lorry::test {
 
@@ -27,7 +28,7 @@ inline int64_t offset_of(const Layout& l, int64_t i) {
 /// Element i as a double, read from memory.
 inline double element(const Tensor& x, int64_t i) {
   return visit(x.dtype(), [&]<class T>(Type<T>) {
-    const void* at = static_cast<const char*>(x.data_ptr()) + offset_of(x.layout(), i) * size_of(x.dtype());
+    const void* at = static_cast<const char*>(host_data(x)) + offset_of(x.layout(), i) * size_of(x.dtype());
     if constexpr (std::is_same_v<T, bool>)
       return *static_cast<const uint8_t*>(at) != 0 ? 1.0 : 0.0;
     else
@@ -36,11 +37,8 @@ inline double element(const Tensor& x, int64_t i) {
 }
 inline void set_element(const Tensor& x, int64_t i, double value) {
   visit(x.dtype(), [&]<class T>(Type<T>) {
-    void* at = static_cast<char*>(x.data_ptr()) + offset_of(x.layout(), i) * size_of(x.dtype());
-    if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>)
-      *static_cast<T*>(at) = T(static_cast<float>(value));
-    else
-      *static_cast<T*>(at) = static_cast<T>(value);
+    const T stored = static_cast<T>(static_cast<Accumulate<T>>(value));
+    write_element(x, offset_of(x.layout(), i), &stored);
   });
 }
 inline std::vector<double> elements(const Tensor& x) {
@@ -73,8 +71,7 @@ inline Tensor materialise(const Tensor& x, const Dims& sizes) {
   const Tensor copy = empty(sizes, {x.dtype()});
   const Layout from = expand(x.layout(), sizes, "materialise");
   for (int64_t i = 0; i < copy.numel(); ++i)
-    std::memcpy(static_cast<char*>(copy.data_ptr()) + i * size_of(x.dtype()), static_cast<char*>(x.data_ptr()) + offset_of(from, i) * size_of(x.dtype()),
-                static_cast<size_t>(size_of(x.dtype())));
+    write_element(copy, i, static_cast<const char*>(host_data(x)) + offset_of(from, i) * size_of(x.dtype()));
   return copy;
 }
 /// Any view of x's memory.

@@ -151,6 +151,7 @@ const std::map<Op, V (*)(const In&)> kOracles = {
     // ---- copies and views
     {Op::copy, [](const In& in) { return each(12, [&](size_t i) { return in[1][i % 4]; }); }},
     {Op::cast, [](const In& in) { return in[0]; }},
+    {Op::transfer, [](const In& in) { return in[0]; }},
     {Op::clone, [](const In& in) { return in[0]; }},
     {Op::fill, [](const In& in) { return V(12, in[1][0]); }},
     {Op::as_strided,

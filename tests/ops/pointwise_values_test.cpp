@@ -17,14 +17,10 @@ namespace {
 constexpr uint64_t kSeed = 20240607;
 
 Tensor of_reals(const std::vector<double>& values, DType dtype) {
-  const Tensor x = empty({static_cast<int64_t>(values.size())}, {kF64});
-  std::copy(values.begin(), values.end(), x.data<double>());
-  return x.to(dtype);
+  return from_data(values).to(dtype);
 }
 Tensor of_wholes(const std::vector<int64_t>& values, DType dtype) {
-  const Tensor x = empty({static_cast<int64_t>(values.size())}, {kI64});
-  std::copy(values.begin(), values.end(), x.data<int64_t>());
-  return x.to(dtype);
+  return from_data(values).to(dtype);
 }
 
 struct FloatFacts {
@@ -247,9 +243,7 @@ TEST_P(PointwiseRows, gives_the_same_bits_for_every_length_and_alignment) {
   }
   const auto part = [&](int64_t begin, int64_t length) {
     return compute(whole.size(), [&](size_t k) {
-      const Tensor x = empty({length}, {t});
-      if (length > 0) std::memcpy(x.data_ptr(), static_cast<char*>(whole[k].data_ptr()) + begin * 4, static_cast<size_t>(length) * 4);
-      return x;
+      return whole[k].narrow(0, begin, length).clone();
     });
   };
   const std::vector<double> all = part(0, kLongest + 3).to_vector<double>();

@@ -277,12 +277,13 @@ TEST(reduce, infinities_follow_arithmetic) {
 
 TEST(reduce, long_sums_stay_accurate) {
   const int64_t n = 3'000'001;
-  const Tensor x = empty({n});
-  for (int64_t i = 0; i < n; ++i) x.data<float>()[i] = 0.1f;
+  std::vector<float> numbers(static_cast<size_t>(n), 0.1f);
+  Tensor x = from_data(numbers);
   const double exact = static_cast<double>(0.1f) * static_cast<double>(n);
   EXPECT_NEAR(element(x.sum(), 0), exact, exact * 2e-7);
   EXPECT_NEAR(element(x.mean(), 0), 0.1f, 2e-8);
-  for (int64_t i = 0; i < n; ++i) x.data<float>()[i] = 1e4f + static_cast<float>(i % 2);
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = 1e4f + static_cast<float>(i % 2);
+  x = from_data(numbers);
   EXPECT_NEAR(element(x.var({}, 0), 0), 0.25, 1e-6);
   const Tensor halves = empty({70000}, {kF16});
   for (int64_t i = 0; i < 70000; ++i) set_element(halves, i, 0.5);
@@ -350,7 +351,7 @@ TEST(reduce, var_mean_and_count_nonzero_agree_with_their_parts) {
 TEST(reduce, any_byte_of_a_bool_but_zero_is_true) {
   const Tensor x = empty({4}, {kBool});
   const uint8_t bytes[] = {2, 0, 255, 1};
-  std::copy(bytes, bytes + 4, static_cast<uint8_t*>(x.data_ptr()));
+  write_all(x, bytes);
   EXPECT_EQ(element(x.sum(), 0), 3);
   EXPECT_EQ(element(x.count_nonzero(), 0), 3);
   EXPECT_EQ(element(x.any(), 0), 1);

@@ -14,6 +14,7 @@
 
 #include "lorry/device/cpu/team.h"
 #include "lorry/ops/creation.h"
+#include "tests/support/host.h"
 
 namespace lorry::test {
 inline namespace samples {
@@ -31,11 +32,14 @@ inline int64_t offset_of(const Layout& l, int64_t i) {
 }
 
 inline void set_element(const Tensor& x, int64_t i, double value) {
-  visit(x.dtype(), [&]<class T>(Type<T>) { x.data<T>()[offset_of(x.layout(), i)] = static_cast<T>(static_cast<Accumulate<T>>(value)); });
+  visit(x.dtype(), [&]<class T>(Type<T>) {
+    const T stored = static_cast<T>(static_cast<Accumulate<T>>(value));
+    write_element(x, offset_of(x.layout(), i), &stored);
+  });
 }
 
 inline double element(const Tensor& x, int64_t i) {
-  return visit(x.dtype(), [&]<class T>(Type<T>) { return static_cast<double>(static_cast<Accumulate<T>>(x.data<T>()[offset_of(x.layout(), i)])); });
+  return visit(x.dtype(), [&]<class T>(Type<T>) { return static_cast<double>(static_cast<Accumulate<T>>(host<T>(x)[offset_of(x.layout(), i)])); });
 }
 
 inline std::vector<double> elements(const Tensor& x) {

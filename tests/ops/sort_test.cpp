@@ -72,8 +72,7 @@ TEST(sort, extreme_values_of_every_whole_dtype_keep_their_order) {
       EXPECT_EQ(elements(std::get<0>(tensor_of({4}, dtype, {high, low, 0, 1}).sort())),
                 low < 0 ? (std::vector<double>{low, 0, 1, high}) : (std::vector<double>{0, 0, 1, high}));
     });
-  const Tensor x = empty({3}, {kI64});
-  x.data<int64_t>()[0] = INT64_MAX, x.data<int64_t>()[1] = INT64_MIN, x.data<int64_t>()[2] = INT64_MAX - 1;
+  const Tensor x = from_data(std::vector<int64_t>{INT64_MAX, INT64_MIN, INT64_MAX - 1});
   EXPECT_EQ(elements(x.argsort()), (std::vector<double>{1, 2, 0}));
 }
 

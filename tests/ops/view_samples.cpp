@@ -47,6 +47,11 @@ const Sample kSamples[] = {
      .leading = 1,
      .any_rank = true,
      .step = 0x1p-5},  // what f32 holds exactly
+    {.op = Op::transfer,  // from the CPU to the CPU nothing is done
+     .inputs = {value({3, 4})},
+     .call = [](T t) -> Tensors { return {t[0].to(kCPU)}; },
+     .leading = 1,
+     .any_rank = true},
     {.op = Op::clone, .inputs = {value({3, 4})}, .call = [](T t) -> Tensors { return {clone(t[0])}; }, .leading = 1, .any_rank = true},
     {.op = Op::fill,
      .inputs = {value({3, 4}), value({})},

@@ -13,13 +13,12 @@
 #include "lorry/optim/adamw.h"
 #include "lorry/optim/sgd.h"
 #include "tests/support/message.h"
+#include "tests/support/host.h"
 
 namespace lorry::optim::test {
 
 inline Tensor tensor_of(const std::vector<double>& values, const Dims& sizes, DType dtype = kF32) {
-  const Tensor x = empty(sizes, {.dtype = kF64});
-  std::ranges::copy(values, x.data<double>());
-  return x.to(dtype).clone();
+  return from_data(values, sizes).to(dtype).clone();
 }
 
 /// Standard normal values times `scale`.
@@ -40,8 +39,7 @@ inline std::vector<double> values(const Tensor& x) { return x.detach().to(kF64).
 
 /// All elements in row-major order, as stored.
 inline std::string bits(const Tensor& x) {
-  const Tensor c = x.detach().contiguous();
-  return {static_cast<const char*>(c.data_ptr()), static_cast<size_t>(c.nbytes())};
+  return lorry::test::bytes_of(x.detach().contiguous());
 }
 
 using lorry::test::message;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lorry/ops/creation.h"
+#include "tests/support/host.h"
 
 namespace lorry::test {
 
@@ -36,18 +37,15 @@ inline double element(const Tensor& x, const Coordinates& at) {
     EXPECT_TRUE(i >= 0 && i < size) << "coordinate " << at[d] << " of " << describe(x);
     offset += i * x.layout().strides[d];
   }
-  return visit(x.dtype(), [&]<class T>(Type<T>) { return static_cast<double>(static_cast<const T*>(x.data_ptr())[offset]); });
+  return visit(x.dtype(), [&]<class T>(Type<T>) { return static_cast<double>(host<T>(x)[offset]); });
 }
 
 inline void set_element(const Tensor& x, const Coordinates& at, double value) {
   int64_t offset = 0;
   for (size_t d = 0; d < at.size(); ++d) offset += at[d] * x.layout().strides[d];
   visit(x.dtype(), [&]<class T>(Type<T>) {
-    if constexpr (std::is_same_v<Accumulate<T>, T>) {
-      static_cast<T*>(x.data_ptr())[offset] = static_cast<T>(value);
-    } else {
-      static_cast<T*>(x.data_ptr())[offset] = T(static_cast<float>(value));
-    }
+    const T stored = static_cast<T>(static_cast<Accumulate<T>>(value));
+    write_element(x, offset, &stored);
   });
 }
 

@@ -4,20 +4,23 @@
 
 #include "lorry/autograd/engine.h"
 #include "lorry/ops/ops.h"
+#include "tests/support/host.h"
 
 namespace lorry::test {
 namespace {
 
-/// The address of element i, in row-major order, of a tensor with any strides.
-double* element(const Tensor& x, int64_t i) {
+/// The offset of element i, in row-major order, of a tensor with any strides.
+int64_t offset_of(const Tensor& x, int64_t i) {
   const Layout& l = x.layout();
   int64_t offset = 0;
   for (int d = l.rank - 1; d >= 0; --d) {
     offset += i % l.sizes[d] * l.strides[d];
     i /= l.sizes[d];
   }
-  return static_cast<double*>(x.data_ptr()) + offset;
+  return offset;
 }
+double element(const Tensor& x, int64_t i) { return host<double>(x)[offset_of(x, i)]; }
+void set_element(const Tensor& x, int64_t i, double value) { write_element(x, offset_of(x, i), &value); }
 
 /// A fixed weight in [0.5, 1.5) for element i.
 double weight(int64_t i) {
@@ -28,13 +31,13 @@ double weight(int64_t i) {
 
 double weighted_sum(const Tensor& y) {
   double total = 0;
-  for (int64_t i = 0; i < y.numel(); ++i) total += weight(i) * *element(y, i);
+  for (int64_t i = 0; i < y.numel(); ++i) total += weight(i) * element(y, i);
   return total;
 }
 
 Tensor weights_like(const Tensor& y) {
   const Tensor w = empty(y.sizes(), {kF64});
-  for (int64_t i = 0; i < y.numel(); ++i) *element(w, i) = weight(i);
+  for (int64_t i = 0; i < y.numel(); ++i) set_element(w, i, weight(i));
   return w;
 }
 
@@ -47,7 +50,7 @@ std::vector<Tensor> leaves(const std::vector<Tensor>& inputs) {
       continue;
     }
     Tensor copy = x.layout().has_internal_overlap() ? empty(x.sizes(), x.options()) : empty_strided(x.sizes(), x.strides(), x.options());
-    for (int64_t i = 0; i < x.numel(); ++i) *element(copy, i) = *element(x, i);
+    for (int64_t i = 0; i < x.numel(); ++i) set_element(copy, i, element(x, i));
     copies.push_back(copy.requires_grad_());
   }
   return copies;
@@ -73,15 +76,14 @@ testing::AssertionResult gradcheck(const Function& f, const std::vector<Tensor>&
     if (analytic[k].defined() && analytic[k].sizes() != x.sizes())
       return testing::AssertionFailure() << "gradient " << k << " has shape " << to_string(analytic[k].sizes()) << " for input " << describe(x);
     for (int64_t i = 0; i < x.numel(); ++i) {
-      double* at = element(x, i);
-      const double centre = *at, h = options.step * std::max(1.0, std::abs(centre));
-      *at = centre + h;
+      const double centre = element(x, i), h = options.step * std::max(1.0, std::abs(centre));
+      set_element(x, i, centre + h);
       const double above = weighted_sum(f(inputs));
-      *at = centre - h;
+      set_element(x, i, centre - h);
       const double below = weighted_sum(f(inputs));
-      *at = centre;
+      set_element(x, i, centre);
       const double numeric = (above - below) / (2 * h);
-      const double exact = analytic[k].defined() ? *element(analytic[k], i) : 0.0;
+      const double exact = analytic[k].defined() ? element(analytic[k], i) : 0.0;
       const double allowed = options.absolute + options.relative * std::max(std::abs(numeric), std::abs(exact));
       if (!(std::abs(numeric - exact) <= allowed))
         return testing::AssertionFailure() << "input " << k << " " << describe(x) << ", element " << i << " (value " << centre << "): gradient " << exact

@@ -5,14 +5,13 @@
 #include <vector>
 
 #include "lorry/ops/creation.h"
+#include "tests/support/host.h"
 
 namespace lorry::test {
 
 /// A row-major f64 tensor with these values.
 inline Tensor values(const Dims& sizes, const std::vector<double>& data) {
-  Tensor x = empty(sizes, {kF64});
-  for (size_t i = 0; i < data.size(); ++i) x.data<double>()[i] = data[i];
-  return x;
+  return from_data(data, sizes);
 }
 
 inline Tensor leaf(const Dims& sizes, const std::vector<double>& data) { return values(sizes, data).requires_grad_(); }
@@ -27,7 +26,7 @@ inline std::vector<double> read(const Tensor& x) {
       offset += rest % l.sizes[d] * l.strides[d];
       rest /= l.sizes[d];
     }
-    out.push_back(x.data<double>()[offset]);
+    out.push_back(host<double>(x)[offset]);
   }
   return out;
 }

@@ -201,6 +201,7 @@ constexpr Rule kRules[] = {
     {Op::copy, kNothing, [](const Call& c, const Grads& g) -> Grads { return {zeros_like_input(c, 0), of(c, 1, [&] { return g[0]; })}; }},
     {Op::fill, kNothing, [](const Call& c, const Grads& g) -> Grads { return {zeros_like_input(c, 0), of(c, 1, [&] { return g[0]; })}; }},
     {Op::cast, kNothing, [](const Call& c, const Grads& g) -> Grads { return {g[0].to(c.dtype(0))}; }},
+    {Op::transfer, kNothing, [](const Call& c, const Grads& g) -> Grads { return {g[0].to(c.device(0))}; }},
     {Op::clone, kNothing, [](const Call&, const Grads& g) -> Grads { return {g[0]}; }},
 };
 // clang-format on
