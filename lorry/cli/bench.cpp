@@ -2,7 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "lorry/base/error.h"
 #include "lorry/cli/commands.h"
@@ -18,8 +20,9 @@ double tflop_per_s(const BenchRow& row) { return *row.flops / row.time.median_us
 
 nlohmann::ordered_json to_json(const BenchRow& row) {
   nlohmann::ordered_json json = {{"suite", row.suite},        {"case", row.name},         {"implementation", "lorry"},
-                                 {"device", "cpu"},           {"dtype", row.dtype},       {"median_us", row.time.median_us},
+                                 {"device", to_string(row.device)}, {"dtype", row.dtype},   {"median_us", row.time.median_us},
                                  {"min_us", row.time.min_us}, {"p90_us", row.time.p90_us}};
+  if (!row.device.is_cpu()) json["submit_us"] = row.time.submit_us;
   if (row.bytes) {
     json["bytes"] = *row.bytes;
     json["gb_per_s"] = gb_per_s(row);
@@ -29,6 +32,8 @@ nlohmann::ordered_json to_json(const BenchRow& row) {
     json["tflop_per_s"] = tflop_per_s(row);
   }
   if (row.tokens_per_s) json["tokens_per_s"] = *row.tokens_per_s;
+  if (row.ratio_to_ceiling) json["ratio_to_ceiling"] = *row.ratio_to_ceiling;
+  if (row.peak_bytes) json["peak_bytes"] = *row.peak_bytes;
   return json;
 }
 
@@ -36,6 +41,8 @@ void print(const BenchRow& row) {
   fmt::print("{:<9} {:<28} {:>11.3f} us   (least {:.3f}, p90 {:.3f})", row.suite, row.name, row.time.median_us, row.time.min_us, row.time.p90_us);
   if (row.tokens_per_s) fmt::print("   {:.1f} k tokens/s", *row.tokens_per_s / 1e3);
   if (row.flops) fmt::print("   {:.3f} TFLOP/s", tflop_per_s(row));
+  if (row.ratio_to_ceiling) fmt::print("   {:.0f} GB/s, {:.0f} % of a copy", gb_per_s(row), 100 * *row.ratio_to_ceiling);
+  if (row.peak_bytes) fmt::print("   {:.2f} GB at most", static_cast<double>(*row.peak_bytes) / 1e9);
   fmt::print("\n");
 }
 
@@ -47,7 +54,8 @@ int run_bench(const BenchOptions& options, const CommonOptions& common) {
   std::vector<std::pair<std::string, double>> bars;
   for (const std::string& suite : options.suites) {
     if (!common.quiet) fmt::print(stderr, "measuring {}\n", suite);
-    for (const BenchRow& row : suite == "overhead" ? bench_overhead(wanted) : bench_train(wanted)) {
+    const auto known = std::ranges::find(kSuites, suite, [](const Suite& s) { return std::string_view(s.name); });
+    for (const BenchRow& row : known->run(wanted)) {
       print(row);
       results.push_back(to_json(row));
       bars.emplace_back(row.suite + ": " + row.name, row.time.median_us);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Benchmarks: each suite measures its cases and yields rows of one schema.
+// Benchmarks: each suite measures its cases on the default device and yields rows of one schema.
 
 #include <functional>
 #include <optional>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lorry/cli/measure.h"
+#include "lorry/tensor/tensor.h"
 
 namespace lorry::cli {
 
@@ -19,12 +20,24 @@ struct BenchRow {
   std::optional<int64_t> bytes = {};  ///< read and written by a call
   std::optional<double> flops = {};   ///< of a call
   std::optional<double> tokens_per_s = {};
+  std::optional<double> ratio_to_ceiling = {};  ///< of what this machine was measured to reach
+  std::optional<int64_t> peak_bytes = {};       ///< held by tensors at most
+  Device device = default_device();
 };
 
 /// True for the cases to run.
 using Filter = std::function<bool(const std::string& name)>;
 
+std::vector<BenchRow> bench_matmul(const Filter& wanted);
+std::vector<BenchRow> bench_memory(const Filter& wanted);
 std::vector<BenchRow> bench_overhead(const Filter& wanted);
 std::vector<BenchRow> bench_train(const Filter& wanted);
+
+/// The suites by the names that the command knows them by.
+struct Suite {
+  const char* name;
+  std::vector<BenchRow> (*run)(const Filter& wanted);
+};
+inline constexpr Suite kSuites[] = {{"matmul", bench_matmul}, {"memory", bench_memory}, {"overhead", bench_overhead}, {"train", bench_train}};
 
 }  // namespace lorry::cli

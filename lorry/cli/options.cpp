@@ -1,9 +1,10 @@
 #include "lorry/cli/options.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 
+#include "lorry/cli/bench.h"
 #include "lorry/cli/build_facts.h"
 #include "lorry/device/device.h"
 
@@ -134,7 +135,9 @@ void add_generate(CLI::App& app, GenerateOptions& o) {
 }
 
 void add_bench(CLI::App& app, BenchOptions& o) {
-  app.add_option("suite", o.suites, "overhead, train")->required()->check(CLI::IsMember({"overhead", "train"}));
+  std::vector<std::string> names;
+  for (const Suite& suite : kSuites) names.emplace_back(suite.name);
+  app.add_option("suite", o.suites, fmt::format("{}", fmt::join(names, ", ")))->required()->check(CLI::IsMember(names));
   app.add_option("--filter", o.filter, "Only cases whose name contains TEXT")->type_name("TEXT");
   app.add_option("--plot", o.plot, "Draw the medians into FILE, with gnuplot")->type_name("FILE.svg");
 }

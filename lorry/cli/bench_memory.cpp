@@ -1,0 +1,71 @@
+// Operators that only move memory, against the rate at which the device copies: what a row misses of it is the operator's doing.
+// Bytes are those that must be read and written once, and the results are written into memory that is there.
+
+#include "lorry/autograd/grad_mode.h"
+#include "lorry/cli/bench.h"
+#include "lorry/ops/ops.h"
+
+namespace lorry::cli {
+namespace {
+
+class Cases {
+ public:
+  explicit Cases(const Filter& wanted) : wanted_(wanted) {}
+
+  template <class F>
+  void add(const char* name, DType dtype, int64_t bytes, F&& call) {
+    if (!wanted_(name) && !rows_.empty()) return;  // the first row is the ceiling
+    BenchRow row{.suite = "memory", .name = name, .time = measure(call, {.device = default_device()}), .dtype = std::string(lorry::name(dtype)), .bytes = bytes};
+    const double rate = static_cast<double>(bytes) / row.time.median_us;
+    if (rows_.empty()) ceiling_ = rate;
+    row.ratio_to_ceiling = rate / ceiling_;
+    rows_.push_back(row);
+  }
+  std::vector<BenchRow> rows() const { return rows_; }
+
+ private:
+  const Filter& wanted_;
+  double ceiling_ = 0;
+  std::vector<BenchRow> rows_;
+};
+
+}  // namespace
+
+std::vector<BenchRow> bench_memory(const Filter& wanted) {
+  const NoGrad no_grad;
+  // Far beyond the caches of either device.
+  const int64_t rows = default_device().is_cpu() ? 4096 : 16384, columns = 4096, n = rows * columns;
+  Cases suite(wanted);
+  const Tensor x = randn({rows, columns}), y = randn({rows, columns}), out = empty({rows, columns});
+  const Tensor half = x.to(kBF16), half_out = empty({rows, columns}, {.dtype = kBF16});
+  const Tensor weight = randn({columns}), bias = randn({columns}), grad = randn({rows, columns});
+  const int64_t f32 = 4 * n, bf16 = 2 * n;
+
+  suite.add("copy", kF32, 2 * f32, [&] { out.copy_(x); });
+  suite.add("fill", kF32, f32, [&] { out.fill_(1); });
+  suite.add("add", kF32, 3 * f32, [&] { add_out(out, x, y); });
+  suite.add("add bf16", kBF16, 3 * bf16, [&] { add_out(half_out, half, half); });
+  suite.add("add a row", kF32, 2 * f32, [&] { add_out(out, x, bias); });
+  suite.add("gelu", kF32, 2 * f32, [&] { gelu_out(out, x); });
+  suite.add("cast f32 to bf16", kBF16, f32 + bf16, [&] { half_out.copy_(x); });
+  suite.add("transpose", kF32, 2 * f32, [&] { keep(x.t().contiguous()); });
+  suite.add("transpose bf16", kBF16, 2 * bf16, [&] { keep(half.t().contiguous()); });
+  suite.add("sum of all", kF32, f32, [&] { keep(x.sum()); });
+  suite.add("sum of rows", kF32, f32, [&] { keep(x.sum({1})); });
+  suite.add("sum of columns", kF32, f32, [&] { keep(x.sum({0})); });
+  suite.add("sum of columns bf16", kBF16, bf16, [&] { keep(half.sum({0})); });
+  suite.add("max of rows", kF32, f32, [&] { keep(x.amax({1})); });
+  suite.add("softmax", kF32, 2 * f32, [&] { keep(softmax(x, -1)); });
+  suite.add("softmax bf16", kBF16, 2 * bf16, [&] { keep(softmax(half, -1)); });
+  suite.add("layer_norm", kF32, 2 * f32, [&] { keep(layer_norm(x, {columns}, weight, bias)); });
+  suite.add("rms_norm", kF32, 2 * f32, [&] { keep(rms_norm(x, {columns}, weight)); });
+  suite.add("cumsum", kF32, 2 * f32, [&] { keep(x.cumsum(1)); });
+  suite.add("normal", kF32, f32, [&] { out.normal_(); });
+  const Tensor sparse = randn({16 << 20}).gt(1);
+  suite.add("nonzero of 16 M", kBool, sparse.numel() + 8 * sparse.count_nonzero().item<int64_t>(), [&] { keep(sparse.nonzero()); });
+  const Tensor picks = randint(50257, {8192}, {.dtype = kI64}), table = randn({50257, 768}).to(kBF16);
+  suite.add("embedding 8192 x 768 bf16", kBF16, 2 * 2 * 8192 * 768, [&] { keep(index_select(table, 0, picks)); });
+  return suite.rows();
+}
+
+}  // namespace lorry::cli
