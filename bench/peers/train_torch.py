@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 """Times training steps of a small GPT in PyTorch: the peer of `lorry bench train`.
 
-Same model (pre-norm GPT-2, tied embeddings, GPT-2 initialisation), same batch, f32, eager mode, fused AdamW, gradient
-clipping; reports the median over many steps as one JSON line. Run it beside Lorry on an otherwise idle machine:
+Same model (pre-norm GPT-2, tied embeddings, GPT-2 initialisation), same batch, eager mode unless --compile, fused AdamW,
+gradient clipping; reports the median over many steps as one JSON line. Run it beside Lorry on an otherwise idle machine:
 
     python bench/peers/train_torch.py --preset nano --batch 16 --threads 2
+    python bench/peers/train_torch.py --preset gpt2 --batch 8 --device cuda --bf16 [--compile]
+
+--bf16 is autocast: parameters and optimizer stay in f32. On a GPU the loss is read one step late, as `lorry train` does.
 """
 
 import argparse
@@ -82,7 +85,7 @@ class GPT(nn.Module):
                 nn.init.zeros_(p)
 
     def forward(self, tokens, targets):
-        x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1]))
+        x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
             x = block(x)
         logits = self.head(self.norm(x))
@@ -99,12 +102,17 @@ def main():
     parser.add_argument("--text", help="a file of bytes to train on; random bytes without it")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--clip", type=float, default=1.0)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--bf16", action="store_true")
+    parser.add_argument("--compile", action="store_true")
     a = parser.parse_args()
 
     torch.manual_seed(a.seed)
     torch.set_num_threads(a.threads)
     config = PRESETS[a.preset]
-    model = GPT(config)
+    model = GPT(config).to(a.device)
+    run = torch.compile(model) if a.compile else model
+    gpu = a.device != "cpu"
     decayed = [p for p in model.parameters() if p.dim() >= 2]
     rest = [p for p in model.parameters() if p.dim() < 2]
     groups = [{"params": decayed, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}]
@@ -115,27 +123,52 @@ def main():
     else:
         data = torch.randint(0, min(config.vocab, 256), (1 << 20,), dtype=torch.uint8)
 
-    times, loss = [], None
+    times, late, first = [], None, None
     for step in range(a.warmup + a.steps):
+        if gpu and step == a.warmup:
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
         begin = time.perf_counter()
         starts = torch.randint(0, len(data) - config.context - 1, (a.batch,)).tolist()
         window = torch.stack([data[i : i + config.context + 1] for i in starts]).long()
-        loss = model(window[:, :-1], window[:, 1:])
+        x, y = window[:, :-1].contiguous(), window[:, 1:].contiguous()
+        if gpu:
+            x, y = (t.pin_memory().to(a.device, non_blocking=True) for t in (x, y))
+        with torch.autocast(a.device, dtype=torch.bfloat16, enabled=a.bf16):
+            loss = run(x, y)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         if a.clip > 0:
             torch.nn.utils.clip_grad_norm_(model.parameters(), a.clip)
         optimizer.step()
-        last = loss.item()
+        if gpu:
+            if late is not None:
+                late[1].synchronize()
+            late = (loss.detach().to("cpu", non_blocking=True), torch.cuda.Event())
+            late[1].record()
+        else:
+            late = (loss.detach(), None)
+            loss.item()
+        if step == 0:
+            if gpu:
+                torch.cuda.synchronize()
+            first = time.perf_counter() - begin
         if step >= a.warmup:
             times.append(time.perf_counter() - begin)
+    if gpu:
+        torch.cuda.synchronize()
+    last = late[0].item()
 
     times.sort()
     median = statistics.median(times)
     print(
         json.dumps(
             {
-                "framework": f"pytorch {torch.__version__}",
+                "framework": f"pytorch {torch.__version__}" + (", compiled" if a.compile else ""),
+                "device": torch.cuda.get_device_name() if gpu else "cpu",
+                "dtype": "bf16 autocast" if a.bf16 else "f32",
+                "first_step_s": round(first, 3),
+                **({"peak_reserved_bytes": torch.cuda.max_memory_reserved(), "peak_allocated_bytes": torch.cuda.max_memory_allocated()} if gpu else {}),
                 "preset": a.preset,
                 "parameters": sum(p.numel() for p in model.parameters()),
                 "batch": a.batch,

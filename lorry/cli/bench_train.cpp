@@ -1,15 +1,20 @@
-// A training step of the nano GPT as `lorry train` takes it: batch, forward, backward, clipping, update, and the loss read
+// A training step as `lorry train` takes it, of the nano GPT and, on a GPU, of GPT-2 124M: batch, forward, backward, clipping, update, and the loss read
 // back. bench/peers/train_torch.py does the same in PyTorch.
 
+#include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
+#include <iterator>
 #include <random>
 
 #include "lorry/cli/bench.h"
 #include "lorry/cli/run_settings.h"
 #include "lorry/cli/trainer.h"
 #include "lorry/io/file.h"
+#include "lorry/memory/memory.h"
 
 namespace lorry::cli {
 namespace {
@@ -46,19 +51,40 @@ double flops_per_step(const Trainer& trainer) {
   return static_cast<double>(trainer.tokens_per_step()) * (6.0 * static_cast<double>(trainer.parameters()) + attention);
 }
 
-}  // namespace
-
-std::vector<BenchRow> bench_train(const Filter& wanted) {
-  constexpr const char* kCase = "nano step, batch 16 x 128";
-  if (!wanted(kCase)) return {};
-  TrainSettings settings{.preset = "nano", .batch = 16, .context = 128};
+/// A step of a preset under its own case. The first step is measured too: it holds what is done once.
+std::vector<BenchRow> train(const char* name, TrainSettings settings, Effort effort) {
   complete(settings, false);
   const RandomText text;
   Trainer trainer(settings, {text.path()});
-  BenchRow row{"train", kCase, measure([&] { trainer.step(); }, {.warmup_s = 1.0, .total_s = 10.0, .least_samples = 20})};
+  const Device device = default_device();
+  const auto begin = std::chrono::steady_clock::now();
+  trainer.step();
+  trainer.settle();
+  const double first_us = 1e6 * std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  effort.device = device;
+  BenchRow first{.suite = "train", .name = fmt::format("{}, the first", name), .time = {first_us, first_us, first_us, first_us}, .dtype = std::string(lorry::name(settings.dtype))};
+  memory::reset_peak(device);
+  BenchRow row{.suite = "train", .name = name, .time = measure([&] { trainer.step(); }, effort), .dtype = first.dtype};
+  trainer.settle();
   row.flops = flops_per_step(trainer);
   row.tokens_per_s = 1e6 * static_cast<double>(trainer.tokens_per_step()) / row.time.median_us;
-  return {row};
+  row.peak_bytes = memory::stats(device).peak_reserved;
+  return {row, first};
+}
+
+}  // namespace
+
+std::vector<BenchRow> bench_train(const Filter& wanted) {
+  std::vector<BenchRow> rows;
+  const auto add = [&](const char* name, const TrainSettings& settings, const Effort& effort) {
+    if (wanted(name)) std::ranges::copy(train(name, settings, effort), std::back_inserter(rows));
+  };
+  add("nano step, batch 16 x 128", {.preset = "nano", .batch = 16, .context = 128}, {.warmup_s = 1.0, .total_s = 10.0, .least_samples = 20});
+  if (!default_device().is_cpu()) {
+    constexpr Effort kLong{.warmup_s = 2.0, .sample_s = 0.5, .total_s = 8.0, .least_samples = 9};
+    add("gpt2 step, batch 8 x 1024", {.preset = "gpt2", .batch = 8, .context = 1024, .vocab = 50257, .dtype = kBF16}, kLong);
+  }
+  return rows;
 }
 
 }  // namespace lorry::cli

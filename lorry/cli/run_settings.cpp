@@ -22,7 +22,6 @@ constexpr Recipe kRecipes[] = {
     {"gpt2", 8, 6e-4, 100'000},
 };
 constexpr int64_t kLongestWarmup = 100;
-constexpr int64_t kBytes = 256;
 
 /// A seed is kept as text. The file may have been damaged.
 uint64_t parse_seed(const std::string& text) {
@@ -37,7 +36,7 @@ uint64_t parse_seed(const std::string& text) {
 
 nn::GPTConfig model_config(const TrainSettings& settings) {
   nn::GPTConfig config = nn::gpt_preset(settings.preset);
-  config.vocab = kBytes;
+  config.vocab = settings.vocab;
   if (settings.context > 0) config.context = settings.context;
   return config;
 }
@@ -92,6 +91,7 @@ io::Settings to_config(const TrainSettings& s, const std::vector<std::string>& t
 TrainSettings from_config(const io::Settings& config, std::vector<std::string>& texts) {
   TrainSettings s;
   s.preset = io::setting<std::string>(config, "preset");
+  s.vocab = io::setting<int64_t>(config, "vocab");
   s.steps = io::setting<int64_t>(config, "steps");
   s.batch = io::setting<int64_t>(config, "batch");
   s.context = io::setting<int64_t>(config, "context");
