@@ -1,0 +1,160 @@
+// What is particular to a GPU: streams, events, transfers, and errors that arrive late.
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "lorry/device/device.h"
+#include "lorry/memory/memory.h"
+#include "lorry/ops/ops.h"
+#include "tests/support/message.h"
+
+namespace lorry::test {
+namespace {
+
+constexpr Device kGpu{DeviceType::cuda, 0};
+
+class Cuda : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!device::available(DeviceType::cuda)) GTEST_SKIP() << device::why_absent(DeviceType::cuda);
+  }
+  static Tensor on_gpu(const Tensor& x) { return x.to(kGpu); }
+};
+
+TEST(Devices, those_that_do_not_exist_are_refused_by_name) {
+  EXPECT_THROW(empty({2}, {.device = {DeviceType::cuda, 99}}), DeviceError);
+  EXPECT_THROW(ones({2}).to(Device{DeviceType::cuda, 99}), DeviceError);
+  EXPECT_THROW(OwnedStream(Device{DeviceType::cuda, 99}), DeviceError);
+  EXPECT_THROW(device::synchronize({DeviceType::cuda, 99}), DeviceError);
+  const std::string said = message<DeviceError>([] { empty({2}, {.device = {DeviceType::cuda, 99}}); });
+  EXPECT_NE(said.find("cuda"), std::string::npos) << said;
+}
+
+TEST(Devices, on_the_cpu_streams_and_events_are_always_done) {
+  const OwnedStream stream(kCPU);
+  const StreamScope scope(stream);
+  const Event event(kCPU);
+  event.record(stream);
+  EXPECT_TRUE(event.done());
+  event.block(stream);
+  event.synchronize();
+  EXPECT_EQ(device::count(DeviceType::cpu), 1);
+  EXPECT_GT(device::facts(kCPU).memory_bytes, 0);
+}
+
+TEST_F(Cuda, tensors_of_every_dtype_and_layout_come_back_as_they_went) {
+  for (const DType dtype : kDTypes)
+    for (const Tensor& x : {arange(24, {.dtype = kF32, .device = kCPU}).to(dtype).view({2, 3, 4}), arange(24, {kF32, kCPU}).to(dtype).view({2, 3, 4}).transpose(0, 2),
+                            arange(24, {kF32, kCPU}).to(dtype).slice(0, 1, 20, 3), empty({0, 3}, {dtype, kCPU}), ones({}, {dtype, kCPU})}) {
+      const Tensor there = x.to(kGpu);
+      EXPECT_EQ(there.device(), kGpu);
+      EXPECT_EQ(there.sizes(), x.sizes());
+      EXPECT_TRUE(there.to(kCPU).equal(x)) << describe(x);
+      EXPECT_TRUE(there.cpu().equal(x));
+      const Tensor target = empty_like(x);
+      target.copy_(there);
+      EXPECT_TRUE(target.equal(x));
+    }
+}
+
+TEST_F(Cuda, pinned_memory_is_read_and_written_while_the_host_goes_on) {
+  const Tensor x = arange(1 << 20, {kF32, kCPU}).pin_memory();
+  EXPECT_TRUE(x.is_pinned());
+  EXPECT_TRUE(x.pin_memory().is_same(x));
+  const Tensor back = x.to(kGpu, true).mul(2).to(kCPU, true);
+  EXPECT_TRUE(back.is_pinned());
+  current_stream(kGpu).synchronize();
+  EXPECT_TRUE(back.equal(x.mul(2)));
+}
+
+TEST_F(Cuda, a_gradient_returns_to_the_device_of_its_leaf) {
+  const Tensor x = arange(6, {kF32, kCPU}).requires_grad_();
+  x.to(kGpu).square().sum().backward();
+  EXPECT_EQ(x.grad().device(), kCPU);
+  EXPECT_TRUE(x.grad().equal(x.detach() * 2));
+}
+
+TEST_F(Cuda, a_cpu_tensor_without_dimensions_goes_with_others_as_a_number_does) {
+  const Tensor x = ones({3}, {.device = kGpu}), two = full({}, 2.0, {kF32, kCPU}).requires_grad_();
+  const Tensor y = x * two;
+  EXPECT_EQ(y.device(), kGpu);
+  EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{2, 2, 2}));
+  y.sum().backward();
+  EXPECT_EQ(two.grad().device(), kCPU);
+  EXPECT_EQ(two.grad().item<float>(), 3);
+  EXPECT_EQ((two + ones({}, {.device = kGpu})).device(), kGpu);
+}
+
+TEST_F(Cuda, operands_on_two_devices_are_refused_and_named) {
+  const Tensor here = ones({2, 3}, {.device = kCPU}), there = ones({2, 3}, {.device = kGpu});
+  const std::string said = message<DeviceError>([&] { add(here, there); });
+  EXPECT_NE(said.find("add"), std::string::npos) << said;
+  EXPECT_NE(said.find("cuda:0"), std::string::npos) << said;
+  EXPECT_THROW(here.add_(there), DeviceError);
+  EXPECT_THROW(there.add_(here), DeviceError);
+  EXPECT_THROW(add_out(there, here, here), DeviceError);
+  EXPECT_THROW(there.matmul(here.t()), DeviceError);
+  EXPECT_THROW(cat({here, there}), DeviceError);
+  EXPECT_THROW(embedding(there, tensor({0}, {.dtype = kI64, .device = kCPU})), DeviceError);
+}
+
+TEST_F(Cuda, an_index_outside_is_reported_by_a_later_call_and_the_device_goes_on) {
+  const Tensor x = arange(5, {kF32, kGpu});
+  for (int round = 0; round < 3; ++round) {
+    const Tensor picked = index_select(x, 0, tensor({1, 7}, {.dtype = kI64, .device = kGpu}));
+    const std::string said = message<IndexError>([] { device::synchronize(kGpu); });
+    EXPECT_NE(said.find("index_select"), std::string::npos) << said;
+    EXPECT_NE(said.find("got 7"), std::string::npos) << said;
+    EXPECT_EQ(picked.to_vector<float>(), (std::vector<float>{1, 0})) << "what is not there reads as 0";
+    EXPECT_EQ(x.sum().item<float>(), 10) << "the device works as before";
+  }
+}
+
+TEST_F(Cuda, work_on_two_streams_is_ordered_by_events) {
+  const OwnedStream other(kGpu, -1);
+  for (int round = 0; round < 50; ++round) {
+    const Tensor x = zeros({1 << 20}, {.device = kGpu});
+    for (int i = 0; i < 20; ++i) x.add_(1);
+    const Event made(kGpu), used(kGpu);
+    made.record(current_stream(kGpu));
+    Tensor y;
+    {
+      const StreamScope scope(other);
+      made.block(other);
+      y = x.mul(3);
+      x.record_stream(other);
+      used.record(other);
+    }
+    used.block(current_stream(kGpu));
+    ASSERT_EQ(y.min().item<float>(), 60);
+    ASSERT_EQ(y.max().item<float>(), 60);
+  }
+}
+
+TEST_F(Cuda, each_thread_has_its_own_current_stream) {
+  const OwnedStream mine(kGpu);
+  const StreamScope scope(mine);
+  std::thread([&] { EXPECT_EQ(current_stream(kGpu).handle, nullptr); }).join();
+  EXPECT_EQ(current_stream(kGpu), Stream(mine));
+}
+
+TEST_F(Cuda, timed_events_measure_the_device) {
+  const Event start(kGpu, true), end(kGpu, true);
+  const Tensor x = zeros({64 << 20}, {.device = kGpu});
+  start.record(current_stream(kGpu));
+  x.add_(1);
+  end.record(current_stream(kGpu));
+  end.synchronize();
+  EXPECT_GT(end.milliseconds_since(start), 0.01);
+}
+
+TEST_F(Cuda, more_memory_than_there_is_names_the_operator_and_the_next_call_works) {
+  const Tensor x = ones({1}, {.device = kGpu});
+  const std::string said = message<OutOfMemory>([&] { x.expand({int64_t{1} << 45}).clone().add_(1); });
+  EXPECT_NE(said.find("cuda"), std::string::npos) << said;
+  EXPECT_EQ(x.add(1).item<float>(), 2);
+}
+
+}  // namespace
+}  // namespace lorry::test
