@@ -25,8 +25,8 @@ struct Places {
       for (int k = 0; k < kOperands; ++k) strides[k][rank] = it.strides[k][d];
       ++rank;
     }
-    wide = positions > INT32_MAX;
-    for (int d = 0; d < rank && !wide; ++d) dividers[d] = Divider(sizes[d]);
+    wide = kDivides && positions > INT32_MAX;
+    for (int d = 0; d + 1 < rank && !wide; ++d) dividers[d] = Divider(sizes[d]);
   }
 
   LORRY_HOST_DEVICE void operator()(int64_t n, int64_t (&offsets)[kOperands]) const {

@@ -9,7 +9,7 @@ namespace {
 /// Not inlined: it is long and rare.
 template <class C>
 __device__ __noinline__ C power(C v, C exponent) {
-  return pow(abs(v), exponent);
+  return std::pow(std::abs(v), exponent);
 }
 
 /// A fold of any dtype. Products are taken in f64 throughout: a run of f32 could overflow on the way to an ordinary result.

@@ -2,6 +2,8 @@
 
 // Sums, products, largest and smallest, with maps before and finishes after.
 
+#include <cmath>
+
 #include "lorry/kernels/cpu/stage.h"
 #include "lorry/kernels/cuda/reduce_driver.h"
 
@@ -27,8 +29,8 @@ struct FoldEnd {
   __device__ void finish(int64_t offset, Cell cell) const {
     if constexpr (!std::is_integral_v<Cell>) {
       if (after == Finish::divide) cell /= parameter;
-      if (after == Finish::sqrt) cell = sqrt(cell);
-      if (after == Finish::root) cell = pow(cell, 1 / parameter);
+      if (after == Finish::sqrt) cell = std::sqrt(cell);
+      if (after == Finish::root) cell = std::pow(cell, 1 / parameter);
     }
     store_as<Cell>(out, out_dtype, offset, cell);
   }
