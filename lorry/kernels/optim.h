@@ -2,7 +2,8 @@
 
 // Optimizer steps over whole lists of tensors: one call moves every parameter of a model. Work is split into tiles of a fixed
 // size across all tensors, so that a bias shares a trip with its neighbours and a large matrix spreads over the team.
-// Bytes an element, f32: AdamW reads 16 and writes 12, SGD with momentum reads 12 and writes 8; a norm reads 4.
+// Bytes an element, f32: AdamW reads 16 and writes 12, SGD with momentum reads 12 and writes 8; a norm reads 4. In 16 bits with a master
+// AdamW moves 28 too: it reads 4 + 2 + 4 + 4 (master, gradient, moments) and writes 4 + 2 + 4 + 4 (master, parameter, moments).
 
 #include <span>
 
@@ -14,26 +15,32 @@
 namespace lorry::kernels {
 
 /// One parameter: `count` elements without gaps, laid out alike in param, grad and states. States are f64 for f64 parameters and
-/// f32 for the others: 16-bit parameters are widened, stepped in f32, and rounded to nearest even when they are stored.
+/// f32 for the others: 16-bit parameters are widened, stepped in f32, and rounded to nearest even when they are stored. Where one has
+/// a master, an f32, that is stepped and kept instead, and the parameter is only written: its rounded copy.
 struct OptimTensor {
   void* param = nullptr;
   const void* grad = nullptr;
   void* states[3] = {};
   int64_t count = 0;
+  void* master = nullptr;  ///< null: none; always for f32 and f64
 };
 
-/// A step of one dtype. hypers[i] belongs to tensors[i].
+/// A step of one dtype. hypers[i] belongs to tensors[i]. Every gradient is first multiplied by *grad_factor (null: 1), rounded to
+/// the type of the states; when that is NaN, nothing is written. It lies on the device, so that a loss scale, a clip and the choice to
+/// skip the step reach the kernel without passing through the host.
 struct AdamWArgs {
   std::span<const OptimTensor> tensors;
   std::span<const formula::AdamWHyper<double>> hypers;
   DType dtype = kF32;
   bool amsgrad = false;
+  const double* grad_factor = nullptr;
 };
 struct SgdArgs {
   std::span<const OptimTensor> tensors;
   std::span<const formula::SgdHyper<double>> hypers;
   DType dtype = kF32;
   bool momentum = false;
+  const double* grad_factor = nullptr;
 };
 
 /// A list of floating tensors of any dtypes, each without gaps.

@@ -37,7 +37,7 @@ void AdamW::add(const Group<Options>& group, bool decoupled) {
   beta("beta2", o.beta2);
   positive("eps", o.eps);
   positive("weight_decay", o.weight_decay);
-  add_group(group.params);
+  add_group(group.params, o.masters);
   rules_.push_back({{o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, decoupled, o.maximize}, o.amsgrad});
 }
 
@@ -56,7 +56,7 @@ std::span<const double> AdamW::first_counters() const {
   return kFirst;
 }
 
-void AdamW::apply(std::span<const Work> works) {
+void AdamW::apply(std::span<const Work> works, const Tensor& grad_factor) {
   std::vector<kernels::OptimTensor> tensors[2];  // without and with amsgrad
   std::vector<formula::AdamWHyper<double>> hypers[2];
   for (const Work& work : works) {
@@ -65,19 +65,23 @@ void AdamW::apply(std::span<const Work> works) {
     formula::AdamWProgress progress{counters[0], counters[1], counters[2]};
     const auto hyper = formula::advance(progress, rule.settings);
     counters[0] = progress.steps, counters[1] = progress.beta1_power, counters[2] = progress.beta2_power;
+    const Tensor* s = work.slot->states;
     if (execution() == Execution::loop) {
       (rule.amsgrad ? step_by_operators<formula::AdamW<true>, decltype(hyper)>
-                    : step_by_operators<formula::AdamW<false>, decltype(hyper)>)(work.param, work.grad, work.slot->states, hyper);
+                    : step_by_operators<formula::AdamW<false>, decltype(hyper)>)(work.param, work.master, work.grad, s, hyper, grad_factor);
     } else {
-      const Tensor* s = work.slot->states;
-      tensors[rule.amsgrad].push_back(
-          {work.param.data_ptr(), work.grad.data_ptr(), {s[0].data_ptr(), s[1].data_ptr(), rule.amsgrad ? s[2].data_ptr() : nullptr}, work.param.numel()});
+      tensors[rule.amsgrad].push_back({work.param.data_ptr(),
+                                       work.grad.data_ptr(),
+                                       {s[0].data_ptr(), s[1].data_ptr(), rule.amsgrad ? s[2].data_ptr() : nullptr},
+                                       work.param.numel(),
+                                       work.master.defined() ? work.master.data_ptr() : nullptr});
       hypers[rule.amsgrad].push_back(hyper);
     }
   }
+  const double* const factor = grad_factor.defined() ? grad_factor.data<double>() : nullptr;
   for (const bool amsgrad : {false, true})
     if (const Tensor& first = works[0].param; !tensors[amsgrad].empty())
-      backend(first, where()).optim->adamw({tensors[amsgrad], hypers[amsgrad], first.dtype(), amsgrad}, current_stream(first.device()));
+      backend(first, where()).optim->adamw({tensors[amsgrad], hypers[amsgrad], first.dtype(), amsgrad, factor}, current_stream(first.device()));
 }
 
 }  // namespace lorry::optim

@@ -11,12 +11,14 @@ struct AdamWOptions {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double weight_decay = 1e-2;  ///< shrinks the parameter by lr * weight_decay
   bool amsgrad = false, maximize = false;
+  bool masters = false;  ///< keeps 16-bit parameters in f32 as well: see optimizer.h
 };
 
 struct AdamOptions {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double weight_decay = 0;  ///< adds weight_decay * param to the gradient
   bool amsgrad = false, maximize = false;
+  bool masters = false;  ///< keeps 16-bit parameters in f32 as well: see optimizer.h
 };
 
 /// Throws ValueError for options out of their domain: lr, eps, weight_decay >= 0 and finite, 0 <= beta < 1.
@@ -40,7 +42,7 @@ class AdamW : public Optimizer {
   std::span<const char* const> counter_names() const override;
   std::span<const double> first_counters() const override;
   double& lr_of(int group) override { return rules_[group].settings.lr; }
-  void apply(std::span<const Work> works) override;
+  void apply(std::span<const Work> works, const Tensor& grad_factor) override;
 
  private:
   std::vector<Rule> rules_;

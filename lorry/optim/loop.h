@@ -32,15 +32,23 @@ class Value {
   Tensor x_;
 };
 
-/// Steps one parameter. 16-bit parameters are widened to f32 and rounded when they are stored, as the fused kernel does.
+/// Steps one parameter. 16-bit parameters are widened to f32, or their master is taken, and rounded when they are stored, as the fused
+/// kernel does. master and grad_factor may be undefined; a grad_factor of NaN leaves everything as it was.
 template <class Rule, class Hyper>
-void step_by_operators(const Tensor& param, const Tensor& grad, const Tensor* states, const Hyper& hyper) {
+void step_by_operators(const Tensor& param, const Tensor& master, const Tensor& grad, const Tensor* states, const Hyper& hyper, const Tensor& grad_factor) {
   const DType dtype = param.dtype() == kF64 ? kF64 : kF32;
-  Value p(param.to(dtype)), s[3];
+  Tensor wide_grad = grad.to(dtype), steps;
+  if (grad_factor.defined()) {
+    wide_grad = wide_grad.mul(grad_factor.to(dtype));
+    steps = grad_factor.eq(grad_factor);
+  }
+  const auto store = [&](const Tensor& to, const Value& x) { to.copy_(steps.defined() ? x.tensor().where(steps, to.to(dtype)) : x.tensor()); };
+  Value p(master.defined() ? master : param.to(dtype)), s[3];
   for (int k = 0; k < Rule::kStates; ++k) s[k] = Value(states[k]);
-  Rule()(p, Value(grad.to(dtype)), s, hyper);
-  param.copy_(p.tensor());
-  for (int k = 0; k < Rule::kStates; ++k) states[k].copy_(s[k].tensor());
+  Rule()(p, Value(wide_grad), s, hyper);
+  store(param, p);
+  if (master.defined()) store(master, p);
+  for (int k = 0; k < Rule::kStates; ++k) store(states[k], s[k]);
 }
 
 }  // namespace lorry::optim

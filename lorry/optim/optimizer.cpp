@@ -7,6 +7,7 @@
 
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/base/bell.h"
+#include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/door.h"
 
@@ -14,6 +15,8 @@ namespace lorry::optim {
 namespace {
 
 DType state_dtype(DType param) { return param == kF64 ? kF64 : kF32; }
+
+bool has_master(bool masters, DType param) { return masters && (param == kF16 || param == kBF16); }
 
 /// True when equal offsets in both tensors hold the same element: equal sizes, and equal strides where they matter.
 bool same_order(const Layout& a, const Layout& b) {
@@ -43,7 +46,7 @@ Optimizer::Optimizer(const char* where, Execution execution) : where_(where), ex
 
 // ---- groups ----------------------------------------------------------------------------------------------------------
 
-void Optimizer::add_group(const std::vector<NamedTensor>& params) {
+void Optimizer::add_group(const std::vector<NamedTensor>& params, bool masters) {
   std::set<std::string_view> names;
   for (const Slot& slot : slots_) names.insert(slot.name);
   for (const auto& [name, param] : params) {
@@ -61,6 +64,7 @@ void Optimizer::add_group(const std::vector<NamedTensor>& params) {
     slot.name = name;
     slot.param = param;
     slot.group = static_cast<int>(group_count_);
+    slot.masters = masters;
     std::ranges::copy(first_counters(), slot.counters);
   }
   ++group_count_;
@@ -82,6 +86,12 @@ void Optimizer::require_separate(const std::vector<NamedTensor>& added) const {
   for (size_t i = 1; i < spans.size(); ++i)
     require<ValueError>(spans[i - 1].end <= spans[i].begin, "{}: parameters '{}' and '{}' share memory; list each tensor once", where_,
                         std::min(*spans[i - 1].name, *spans[i].name), std::max(*spans[i - 1].name, *spans[i].name));
+}
+
+std::vector<Tensor> Optimizer::parameters() const {
+  std::vector<Tensor> parameters;
+  for (const Slot& slot : slots_) parameters.push_back(slot.param);
+  return parameters;
 }
 
 double Optimizer::lr(int group) const {
@@ -122,36 +132,74 @@ Optimizer::Work Optimizer::prepare(Slot& slot, const Tensor& grad) const {
   return {&slot, param, aligned};
 }
 
-void Optimizer::step() {
+size_t Optimizer::state_count(const Slot& slot) const { return state_names(slot.group).size() + (has_master(slot.masters, slot.param.dtype()) ? 1 : 0); }
+
+const char* Optimizer::state_name(const Slot& slot, size_t k) const {
+  const auto names = state_names(slot.group);
+  return k < names.size() ? names[k] : "master";
+}
+
+void Optimizer::step() { step(Tensor()); }
+
+void Optimizer::step(const Tensor& grad_factor) {
   const NoGrad quiet;
+  settle();
   std::vector<Work> works;
   for (Slot& slot : slots_)
     if (const Tensor grad = slot.param.grad(); grad.defined()) works.push_back(prepare(slot, grad));
+  if (grad_factor.defined()) {
+    require<ShapeError>(grad_factor.dim() == 0, "{}: grad_factor has a shape; got {}; expected a 0-d f64", where_, grad_factor);
+    require<DTypeError>(grad_factor.dtype() == kF64, "{}: grad_factor has another dtype; got {}; expected a 0-d f64", where_, grad_factor);
+    for (const Work& work : works) require_same_device(work.param, grad_factor, where_);
+  }
   // New states are made aside first: when memory runs out here, no parameter has moved.
   std::vector<std::pair<Tensor*, Tensor>> made;
   for (const Work& work : works)
-    for (size_t k = 0; k < state_names(work.slot->group).size(); ++k) {
+    for (size_t k = 0; k < state_count(*work.slot); ++k) {
       Tensor& state = work.slot->states[k];
+      const DType dtype = state_dtype(work.param.dtype());
       if (!state.defined()) {
-        made.emplace_back(&state, empty_like(work.param, state_dtype(work.param.dtype())).zero_());
+        const bool master = k == state_names(work.slot->group).size();
+        made.emplace_back(&state, master ? empty_like(work.param, dtype).copy_(work.param) : empty_like(work.param, dtype).zero_());
         continue;
       }
-      require<ShapeError>(state.sizes() == work.param.sizes() && state.dtype() == state_dtype(work.param.dtype()),
+      require<ShapeError>(state.sizes() == work.param.sizes() && state.dtype() == dtype,
                           "{}: parameter '{}' has changed since its last step; got {} with a state of {}; make a new optimizer", where_, work.slot->name,
                           work.param, state);
       if (!same_order(state.layout(), work.param.layout())) made.emplace_back(&state, empty_like(work.param, state.dtype()).copy_(state));
     }
   for (auto& [state, tensor] : made) *state = tensor;
+  for (Work& work : works)
+    if (const size_t own = state_names(work.slot->group).size(); state_count(*work.slot) > own) work.master = work.slot->states[own];
 
+  std::optional<Undecided> undecided;
+  if (grad_factor.defined()) {
+    const Device device = grad_factor.device();
+    undecided = Undecided{device.is_cpu() ? grad_factor.clone() : grad_factor.to(kCPU, /*non_blocking=*/true), Event(device), {}};
+    undecided->arrived.record(current_stream(device));
+    for (const Slot& slot : slots_) undecided->counters.push_back(std::to_array(slot.counters));
+  }
   std::ranges::stable_sort(works, {}, [](const Work& w) { return std::pair(w.param.device().type, w.param.dtype()); });
   for (size_t first = 0, last = 0; first < works.size(); first = last) {
     while (last < works.size() && works[last].param.device() == works[first].param.device() && works[last].param.dtype() == works[first].param.dtype()) ++last;
-    apply(std::span(works).subspan(first, last - first));
+    apply(std::span(works).subspan(first, last - first), grad_factor);
   }
+  undecided_ = std::move(undecided);
   for (const Work& work : works) {
     if (!work.slot->param.layout().is_dense()) work.slot->param.copy_(work.param);
     work.slot->param.storage().written_by(where_);
   }
+}
+
+void Optimizer::settle() const {
+  if (!undecided_) return;
+  undecided_->arrived.synchronize();
+  if (std::isnan(undecided_->grad_factor.item<double>()))
+    for (size_t i = 0; i < undecided_->counters.size(); ++i) {
+      std::ranges::copy(undecided_->counters[i], slots_[i].counters);
+      if (slots_[i].counters[0] == 0) std::ranges::fill(slots_[i].states, Tensor());
+    }
+  undecided_.reset();
 }
 
 void Optimizer::zero_grad(bool set_to_none) {
@@ -170,13 +218,13 @@ void Optimizer::zero_grad(bool set_to_none) {
 // ---- state dictionaries ----------------------------------------------------------------------------------------------
 
 TensorMap Optimizer::state_dict() const {
+  settle();
   TensorMap dict;
   for (const Slot& slot : slots_) {
     const auto counters = counter_names();
     for (size_t k = 0; k < counters.size(); ++k) dict[fmt::format("{}.{}", slot.name, counters[k])] = scalar(slot.counters[k]);
-    const auto states = state_names(slot.group);
-    for (size_t k = 0; k < states.size(); ++k)
-      if (slot.states[k].defined()) dict[fmt::format("{}.{}", slot.name, states[k])] = slot.states[k];
+    for (size_t k = 0; k < state_count(slot); ++k)
+      if (slot.states[k].defined()) dict[fmt::format("{}.{}", slot.name, state_name(slot, k))] = slot.states[k];
   }
   return dict;
 }
@@ -206,11 +254,9 @@ void Optimizer::load_state_dict(const TensorMap& dict) {
       require<FormatError>(slot.counters[k] >= 0 && std::isfinite(slot.counters[k]), "{}: state '{}' is out of range; got {}; expected a finite number >= 0",
                            where_, key, slot.counters[k]);
     }
-    const auto states = state_names(slot.group);
-    for (size_t k = 0; k < states.size(); ++k) {
-      slot.states[k] = Tensor();
-      if (slot.counters[0] == 0) continue;
-      const std::string key = fmt::format("{}.{}", slot.name, states[k]);
+    std::ranges::fill(slot.states, Tensor());
+    for (size_t k = 0; k < state_count(slot) && slot.counters[0] > 0; ++k) {
+      const std::string key = fmt::format("{}.{}", slot.name, state_name(slot, k));
       const Tensor& value = find(key);
       check(key, value, slot.param.sizes(), state_dtype(slot.param.dtype()));
       slot.states[k] = empty_like(slot.param, value.dtype()).copy_(value);
@@ -219,6 +265,7 @@ void Optimizer::load_state_dict(const TensorMap& dict) {
   for (const auto& [key, value] : dict)
     require<FormatError>(used.contains(key), "{}: state '{}' is unexpected; load the state of the same optimizer and model", where_, key);
   slots_ = std::move(loaded);
+  undecided_.reset();
 }
 
 }  // namespace lorry::optim

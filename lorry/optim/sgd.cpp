@@ -24,7 +24,7 @@ void SGD::add_param_group(const Group<SGDOptions>& group) {
   require<ValueError>(std::isfinite(o.dampening), "sgd: dampening is out of range; got {}; expected a finite number", o.dampening);
   require<ValueError>(!o.nesterov || (o.momentum > 0 && o.dampening == 0), "sgd: nesterov needs a momentum and no dampening; got momentum {} and dampening {}",
                       o.momentum, o.dampening);
-  add_group(group.params);
+  add_group(group.params, o.masters);
   rules_.push_back({o.lr, o.momentum, o.dampening, o.weight_decay, o.nesterov, o.maximize});
 }
 
@@ -43,7 +43,7 @@ std::span<const double> SGD::first_counters() const {
   return kFirst;
 }
 
-void SGD::apply(std::span<const Work> works) {
+void SGD::apply(std::span<const Work> works, const Tensor& grad_factor) {
   std::vector<kernels::OptimTensor> tensors[2];  // without and with momentum
   std::vector<formula::SgdHyper<double>> hypers[2];
   for (const Work& work : works) {
@@ -52,18 +52,23 @@ void SGD::apply(std::span<const Work> works) {
     formula::SgdProgress progress{work.slot->counters[0]};
     const auto hyper = formula::advance(progress, settings);
     work.slot->counters[0] = progress.steps;
+    const Tensor* s = work.slot->states;
     if (execution() == Execution::loop) {
-      (momentum ? step_by_operators<formula::Sgd<true>, decltype(hyper)> : step_by_operators<formula::Sgd<false>, decltype(hyper)>)(work.param, work.grad,
-                                                                                                                                    work.slot->states, hyper);
+      (momentum ? step_by_operators<formula::Sgd<true>, decltype(hyper)>
+                : step_by_operators<formula::Sgd<false>, decltype(hyper)>)(work.param, work.master, work.grad, s, hyper, grad_factor);
     } else {
-      void* buffer = momentum ? work.slot->states[0].data_ptr() : nullptr;
-      tensors[momentum].push_back({work.param.data_ptr(), work.grad.data_ptr(), {buffer}, work.param.numel()});
+      tensors[momentum].push_back({work.param.data_ptr(),
+                                   work.grad.data_ptr(),
+                                   {momentum ? s[0].data_ptr() : nullptr},
+                                   work.param.numel(),
+                                   work.master.defined() ? work.master.data_ptr() : nullptr});
       hypers[momentum].push_back(hyper);
     }
   }
+  const double* const factor = grad_factor.defined() ? grad_factor.data<double>() : nullptr;
   for (const bool momentum : {false, true})
     if (const Tensor& first = works[0].param; !tensors[momentum].empty())
-      backend(first, where()).optim->sgd({tensors[momentum], hypers[momentum], first.dtype(), momentum}, current_stream(first.device()));
+      backend(first, where()).optim->sgd({tensors[momentum], hypers[momentum], first.dtype(), momentum, factor}, current_stream(first.device()));
 }
 
 }  // namespace lorry::optim

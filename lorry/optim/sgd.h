@@ -11,6 +11,7 @@ struct SGDOptions {
   double lr = 1e-3, momentum = 0, dampening = 0;
   double weight_decay = 0;  ///< adds weight_decay * param to the gradient
   bool nesterov = false, maximize = false;
+  bool masters = false;  ///< keeps 16-bit parameters in f32 as well: see optimizer.h
 };
 
 /// Throws ValueError for options out of their domain: lr, momentum, weight_decay >= 0 and finite; nesterov needs a momentum and
@@ -26,7 +27,7 @@ class SGD : public Optimizer {
   std::span<const char* const> counter_names() const override;
   std::span<const double> first_counters() const override;
   double& lr_of(int group) override { return rules_[group].lr; }
-  void apply(std::span<const Work> works) override;
+  void apply(std::span<const Work> works, const Tensor& grad_factor) override;
 
  private:
   std::vector<formula::SgdSettings> rules_;

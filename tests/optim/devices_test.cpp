@@ -29,11 +29,12 @@ std::vector<T> normals(int64_t n, std::mt19937_64& random) {
   return values;
 }
 
-/// Parameters with gradients and states on a device. Tensors of one alignment, of another, and of several take turns.
+/// Parameters with gradients and states on a device, four of five with masters if asked for. Tensors of one alignment, of another, and
+/// of several take turns.
 template <class T>
 struct Model {
   using State = Accumulate<T>;
-  Model(Device device, size_t count, int states) {
+  Model(Device device, size_t count, int states, bool masters) {
     std::mt19937_64 random(5);
     const auto all = sizes();
     for (size_t t = 0; t < std::min(count, all.size()); ++t) {
@@ -45,6 +46,12 @@ struct Model {
         this->states.emplace_back(device, std::vector<State>(static_cast<size_t>(n)), shift);
         x.states[k] = this->states.back().data();
       }
+      if (masters && t % 5 != 0) {
+        std::vector<State> values;
+        for (const T& p : params.back().read()) values.push_back(static_cast<State>(p));
+        this->states.emplace_back(device, values, t % 7 == 0 ? 0 : shift);
+        x.master = this->states.back().data();
+      }
       tensors.push_back(x);
     }
   }
@@ -55,14 +62,15 @@ struct Model {
 
 /// Five steps on both devices; `hyper(t, progress)` gives what tensor t steps with.
 template <class T, class Progress, class HyperOf, class Step>
-void expect_same_steps(size_t count, int states, const HyperOf& hyper, const Step& step) {
-  Model<T> cpu(kCPU, count, states), gpu(kGPU, count, states);
+void expect_same_steps(size_t count, int states, const HyperOf& hyper, const Step& step, bool masters = false, double factor = 1) {
+  Model<T> cpu(kCPU, count, states, masters), gpu(kGPU, count, states, masters);
+  const Copied<double> cpu_factor(kCPU, {factor}), gpu_factor(kGPU, {factor});
   std::vector<Progress> progress(cpu.tensors.size());
   for (int i = 0; i < 5; ++i) {
     std::vector<decltype(hyper(size_t{0}, progress[0]))> hypers;
     for (size_t t = 0; t < progress.size(); ++t) hypers.push_back(hyper(t, progress[t]));
-    step(kernels_on(kCPU), cpu.tensors, hypers, current_stream(kCPU));
-    step(kernels_on(kGPU), gpu.tensors, hypers, current_stream(kGPU));
+    step(kernels_on(kCPU), cpu.tensors, hypers, cpu_factor.data(), current_stream(kCPU));
+    step(kernels_on(kGPU), gpu.tensors, hypers, gpu_factor.data(), current_stream(kGPU));
   }
   for (size_t t = 0; t < cpu.params.size(); ++t)
     ASSERT_TRUE(test::same_bits(cpu.params[t].read(), gpu.params[t].read())) << name(dtype_of<T>) << " parameter " << t << " of " << cpu.tensors[t].count;
@@ -85,7 +93,7 @@ TEST(OptimDevices, adamw_steps_agree_to_the_bit) {
             [&](size_t t, auto& progress) {  // two groups, as with weight decay on matrices alone
               return formula::advance(progress, {.lr = 0.01, .weight_decay = t % 2 ? 0.1 : 0.0, .decoupled = !amsgrad, .maximize = amsgrad});
             },
-            [&](const auto& kernel, const auto& tensors, const auto& hypers, const Stream& stream) {
+            [&](const auto& kernel, const auto& tensors, const auto& hypers, const double*, const Stream& stream) {
               kernel.adamw({tensors, hypers, dtype_of<T>, amsgrad}, stream);
             });
       });
@@ -100,10 +108,31 @@ TEST(OptimDevices, sgd_steps_agree_to_the_bit_when_every_tensor_has_its_own_lr) 
           [&](size_t t, auto& progress) {
             return formula::advance(progress, {.lr = 0.001 * static_cast<double>(t + 1), .momentum = 0.9, .weight_decay = 0.01, .nesterov = t % 2 == 0});
           },
-          [&](const auto& kernel, const auto& tensors, const auto& hypers, const Stream& stream) {
+          [&](const auto& kernel, const auto& tensors, const auto& hypers, const double*, const Stream& stream) {
             kernel.sgd({tensors, hypers, dtype_of<T>, momentum}, stream);
           });
     });
+}
+
+TEST(OptimDevices, steps_with_masters_and_a_gradient_factor_agree_to_the_bit) {
+  LORRY_SKIP_WITHOUT_CUDA();
+  for (const bool full : {false, true})  // with amsgrad and a momentum
+    for (const double factor : {1.0, 1.0 / 3, std::nan("")})
+      for_floating([&]<class T>(Type<T>) {
+        constexpr bool kMasters = sizeof(T) == 2;
+        expect_same_steps<T, formula::AdamWProgress>(
+            5000, full ? 3 : 2, [&](size_t t, auto& progress) { return formula::advance(progress, {.lr = 0.01, .weight_decay = t % 2 ? 0.1 : 0.0}); },
+            [&](const auto& kernel, const auto& tensors, const auto& hypers, const double* by, const Stream& stream) {
+              kernel.adamw({tensors, hypers, dtype_of<T>, full, by}, stream);
+            },
+            kMasters, factor);
+        expect_same_steps<T, formula::SgdProgress>(
+            40, full ? 1 : 0, [&](size_t, auto& progress) { return formula::advance(progress, {.lr = 0.1, .momentum = 0.9}); },
+            [&](const auto& kernel, const auto& tensors, const auto& hypers, const double* by, const Stream& stream) {
+              kernel.sgd({tensors, hypers, dtype_of<T>, full, by}, stream);
+            },
+            kMasters, factor);
+      });
 }
 
 /// The same gradients of mixed dtypes on a device.

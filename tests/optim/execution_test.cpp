@@ -1,5 +1,7 @@
 // loop and fused are two executions of one formula: the same bits, whatever the shapes, dtypes and layouts.
 
+#include <cmath>
+
 #include "tests/optim/support.h"
 
 namespace lorry::optim::test {
@@ -30,15 +32,21 @@ void give_gradients(const std::vector<NamedTensor>& params, int step) {
 }
 
 template <class Optimizer, class Options>
-void expect_same_bits(const Options& options, DType dtype, int steps) {
+void expect_same_bits(const Options& options, DType dtype, int steps, const std::vector<double>& factors = {}) {
   SCOPED_TRACE(fmt::format("{} steps in {}", steps, dtype));
   const auto looped = model(dtype), fused = model(dtype);
   Optimizer by_loop(looped, options, Execution::loop), by_kernel(fused, options, Execution::fused);
   for (int step = 0; step < steps; ++step) {
     give_gradients(looped, step);
     give_gradients(fused, step);
-    by_loop.step();
-    by_kernel.step();
+    if (factors.empty()) {
+      by_loop.step();
+      by_kernel.step();
+    } else {
+      const Tensor factor = tensor_of({factors[static_cast<size_t>(step) % factors.size()]}, {}, kF64);
+      by_loop.step(factor);
+      by_kernel.step(factor);
+    }
   }
   for (size_t i = 0; i < looped.size(); ++i) EXPECT_EQ(bits(looped[i].second), bits(fused[i].second)) << looped[i].first;
   const TensorMap a = by_loop.state_dict(), b = by_kernel.state_dict();
@@ -60,6 +68,24 @@ TEST(Execution, every_option_and_dtype_agrees_to_the_bit) {
     expect_same_bits<SGD>(SGDOptions{.lr = 0.1}, dtype, 12);
     expect_same_bits<SGD>(SGDOptions{.lr = 0.1, .momentum = 0.9, .dampening = 0.2, .weight_decay = 0.1, .maximize = true}, dtype, 12);
   }
+}
+
+TEST(Execution, masters_agree_to_the_bit) {
+  for (const DType dtype : {kF16, kBF16}) {
+    expect_same_bits<AdamW>(AdamWOptions{.lr = 0.02, .amsgrad = true, .masters = true}, dtype, 12);
+    expect_same_bits<Adam>(AdamOptions{.weight_decay = 0.1, .masters = true}, dtype, 12);
+    expect_same_bits<SGD>(SGDOptions{.lr = 0.1, .masters = true}, dtype, 12);
+    expect_same_bits<SGD>(SGDOptions{.lr = 0.1, .momentum = 0.9, .masters = true}, dtype, 12);
+  }
+}
+
+TEST(Execution, scaled_and_skipped_steps_agree_to_the_bit) {
+  const std::vector<double> factors = {NAN, 0.5, 1.0 / 3, NAN, 1};
+  for (const DType dtype : {kF32, kF64, kF16, kBF16})
+    for (const bool masters : {false, true}) {
+      expect_same_bits<AdamW>(AdamWOptions{.lr = 0.02, .amsgrad = true, .masters = masters}, dtype, 11, factors);
+      expect_same_bits<SGD>(SGDOptions{.lr = 0.1, .momentum = 0.9, .dampening = 0.2, .masters = masters}, dtype, 11, factors);
+    }
 }
 
 TEST(Execution, automatic_is_fused) { EXPECT_EQ(SGD(model(kF32)).execution(), Execution::fused); }

@@ -24,38 +24,49 @@ const Stream kStream = current_stream(kCPU);
 /// Sizes around registers, blocks and tiles, empties among them.
 const int64_t kSizes[] = {0, 1, 3, 7, 8, 15, 16, 17, 31, 33, 64, 1000, 1023, 1025, 0, 16'383, 16'385, 40'001, 5};
 
-/// One parameter with its gradient and states, each starting `shift` elements into its memory.
+/// What a step is done with beside its rule.
+struct Means {
+  bool masters = false;
+  const double* grad_factor = nullptr;
+};
+
+/// One parameter with its master, gradient and states, each starting `shift` elements into its memory.
 template <class Stored, class State>
 struct Case {
   Case(int64_t count, int64_t shift, std::mt19937_64& random) : n(count), first(shift), param(count + shift), grad(count + shift) {
     for (auto& s : states) s.resize(static_cast<size_t>(count + shift));
     std::normal_distribution<double> normal;
     for (auto& p : param) p = Stored(static_cast<State>(normal(random)));
+    for (const auto& p : param) master.push_back(static_cast<State>(p));
     for (auto& g : grad) g = Stored(static_cast<State>(normal(random) * std::pow(10.0, static_cast<int>(random() % 9) - 4)));
   }
-  kernels::OptimTensor tensor(int state_count) {
-    kernels::OptimTensor t{param.data() + first, grad.data() + first, {}, n};
+  kernels::OptimTensor tensor(int state_count, bool masters = false) {
+    kernels::OptimTensor t{param.data() + first, grad.data() + first, {}, n, masters ? master.data() + first : nullptr};
     for (int k = 0; k < state_count; ++k) t.states[k] = states[k].data() + first;
     return t;
   }
   template <class Rule, class Hyper>
-  void step_by_scalars(const Hyper& block) {
+  void step_by_scalars(const Hyper& block, const Means& means) {
     const auto hyper = block.template as<State>();
+    const State factor = means.grad_factor ? static_cast<State>(*means.grad_factor) : 1;
+    if (std::isnan(factor)) return;
     for (int64_t i = first; i < first + n; ++i) {
-      State p = static_cast<State>(param[i]), s[3] = {states[0][i], states[1][i], states[2][i]};
-      Rule()(p, static_cast<State>(grad[i]), s, hyper);
+      State p = means.masters ? master[i] : static_cast<State>(param[i]), s[3] = {states[0][i], states[1][i], states[2][i]};
+      Rule()(p, static_cast<State>(grad[i]) * factor, s, hyper);
       param[i] = Stored(p);
+      if (means.masters) master[i] = p;
       for (int k = 0; k < Rule::kStates; ++k) states[k][i] = s[k];
     }
   }
   bool same_bits(const Case& other) const {
     const auto equal = [](const auto& a, const auto& b) { return a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0; };
-    return equal(param, other.param) && equal(states[0], other.states[0]) && equal(states[1], other.states[1]) && equal(states[2], other.states[2]);
+    return equal(param, other.param) && equal(master, other.master) && equal(states[0], other.states[0]) && equal(states[1], other.states[1]) &&
+           equal(states[2], other.states[2]);
   }
 
   int64_t n, first;
   std::vector<Stored> param, grad;
-  std::vector<State> states[3];
+  std::vector<State> master, states[3];
 };
 
 template <class Stored, class State>
@@ -67,33 +78,33 @@ std::vector<Case<Stored, State>> cases(uint64_t seed) {
 }
 
 template <class Rule, class Stored, class State, class Progress, class Settings, class Launch>
-void expect_same_bits(const Settings& settings, int steps, Launch&& launch) {
+void expect_same_bits(const Settings& settings, const Means& means, int steps, Launch&& launch) {
   auto fused = cases<Stored, State>(7), scalar = fused;
   std::vector<Progress> progress(fused.size());
   std::vector<kernels::OptimTensor> tensors;
-  for (auto& c : fused) tensors.push_back(c.tensor(Rule::kStates));
+  for (auto& c : fused) tensors.push_back(c.tensor(Rule::kStates, means.masters));
   for (int step = 0; step < steps; ++step) {
     std::vector<decltype(formula::advance(progress[0], settings))> hypers;
     for (auto& p : progress) hypers.push_back(formula::advance(p, settings));
     launch(tensors, hypers);
-    for (size_t t = 0; t < scalar.size(); ++t) scalar[t].template step_by_scalars<Rule>(hypers[t]);
+    for (size_t t = 0; t < scalar.size(); ++t) scalar[t].template step_by_scalars<Rule>(hypers[t], means);
   }
   for (size_t t = 0; t < fused.size(); ++t) EXPECT_TRUE(fused[t].same_bits(scalar[t])) << "tensor " << t << " of " << fused[t].n;
 }
 
 template <bool kAmsgrad, class Stored, class State>
-void adamw_is_the_formula(const formula::AdamWSettings& settings) {
+void adamw_is_the_formula(const formula::AdamWSettings& settings, const Means& means = {}) {
   SCOPED_TRACE(fmt::format("adamw {} amsgrad {}", dtype_of<Stored>, kAmsgrad));
-  expect_same_bits<formula::AdamW<kAmsgrad>, Stored, State, formula::AdamWProgress>(settings, 5, [](const auto& tensors, const auto& hypers) {
-    kernel().adamw({tensors, hypers, dtype_of<Stored>, kAmsgrad}, kStream);
+  expect_same_bits<formula::AdamW<kAmsgrad>, Stored, State, formula::AdamWProgress>(settings, means, 5, [&](const auto& tensors, const auto& hypers) {
+    kernel().adamw({tensors, hypers, dtype_of<Stored>, kAmsgrad, means.grad_factor}, kStream);
   });
 }
 
 template <bool kMomentum, class Stored, class State>
-void sgd_is_the_formula(const formula::SgdSettings& settings) {
+void sgd_is_the_formula(const formula::SgdSettings& settings, const Means& means = {}) {
   SCOPED_TRACE(fmt::format("sgd {} momentum {}", dtype_of<Stored>, kMomentum));
-  expect_same_bits<formula::Sgd<kMomentum>, Stored, State, formula::SgdProgress>(settings, 5, [](const auto& tensors, const auto& hypers) {
-    kernel().sgd({tensors, hypers, dtype_of<Stored>, kMomentum}, kStream);
+  expect_same_bits<formula::Sgd<kMomentum>, Stored, State, formula::SgdProgress>(settings, means, 5, [&](const auto& tensors, const auto& hypers) {
+    kernel().sgd({tensors, hypers, dtype_of<Stored>, kMomentum, means.grad_factor}, kStream);
   });
 }
 
@@ -114,6 +125,34 @@ TEST(OptimKernel, fused_sgd_gives_the_bits_of_the_scalar_formula) {
   sgd_is_the_formula<true, double, double>({.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true, .maximize = true});
   sgd_is_the_formula<false, Float16, float>({.lr = 0.1});
   sgd_is_the_formula<true, BFloat16, float>({.lr = 0.1, .momentum = 0.9, .nesterov = true});
+}
+
+TEST(OptimKernel, masters_are_stepped_and_parameters_are_their_rounded_copies) {
+  const double third = 1.0 / 3;
+  for (const double* factor : {static_cast<const double*>(nullptr), &third}) {
+    const Means means{.masters = true, .grad_factor = factor};
+    adamw_is_the_formula<false, BFloat16, float>({.lr = 0.01, .weight_decay = 0.1}, means);
+    adamw_is_the_formula<true, Float16, float>({.lr = 0.01, .weight_decay = 0.1, .decoupled = false}, means);
+    sgd_is_the_formula<false, Float16, float>({.lr = 0.1}, means);
+    sgd_is_the_formula<true, BFloat16, float>({.lr = 0.1, .momentum = 0.9}, means);
+  }
+}
+
+TEST(OptimKernel, gradients_are_multiplied_by_their_factor) {
+  const double third = 1.0 / 3;
+  const Means means{.grad_factor = &third};
+  adamw_is_the_formula<false, float, float>({.weight_decay = 0.1}, means);
+  adamw_is_the_formula<true, double, double>({}, means);
+  adamw_is_the_formula<false, BFloat16, float>({}, means);
+  sgd_is_the_formula<true, float, float>({.lr = 0.1, .momentum = 0.9}, means);
+  sgd_is_the_formula<false, Float16, float>({.lr = 0.1}, means);
+}
+
+TEST(OptimKernel, a_factor_that_is_nan_leaves_everything_as_it_was) {
+  const double nan = NAN;
+  adamw_is_the_formula<false, float, float>({}, {.grad_factor = &nan});
+  adamw_is_the_formula<false, Float16, float>({}, {.masters = true, .grad_factor = &nan});
+  sgd_is_the_formula<true, double, double>({.lr = 0.1, .momentum = 0.9}, {.grad_factor = &nan});
 }
 
 TEST(OptimKernel, the_number_of_threads_changes_no_bit) {

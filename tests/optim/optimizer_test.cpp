@@ -121,6 +121,61 @@ TEST(Optimizer, a_parameter_that_changed_under_its_state_is_named) {
             "adamw: parameter 'a' has changed since its last step; got [3] f32 cpu with a state of [2] f32 cpu; make a new optimizer");
 }
 
+// ---- masters and factors ---------------------------------------------------------------------------------------------
+
+TEST(Masters, keep_the_steps_that_16_bits_lose) {
+  for (const bool masters : {false, true}) {
+    const Tensor a = parameter({1}, kBF16);
+    SGD sgd({{"a", a}}, {.lr = 1.0 / 1024, .masters = masters});
+    for (int i = 0; i < 16; ++i) {
+      a.set_grad(tensor_of({-1}, {1}, kBF16));
+      sgd.step();
+    }
+    EXPECT_EQ(values(a)[0], masters ? 1 + 16.0 / 1024 : 1) << "half of the distance to the next bf16 is 4 steps";
+    if (masters) EXPECT_EQ(values(sgd.state_dict().at("a.master"))[0], 1 + 16.0 / 1024);
+  }
+}
+
+TEST(Masters, are_for_16_bits_alone) {
+  const Tensor a = parameter({1}), b = parameter({1}, kF16);
+  AdamW adamw({{"a", a}, {"b", b}}, {.masters = true});
+  EXPECT_FALSE(adamw.state_dict().contains("b.master")) << "none before the first step";
+  for (const Tensor& x : {a, b}) x.set_grad(tensor_of({1}, {1}, x.dtype()));
+  adamw.step();
+  EXPECT_FALSE(adamw.state_dict().contains("a.master"));
+  EXPECT_EQ(adamw.state_dict().at("b.master").dtype(), kF32);
+}
+
+TEST(GradFactor, multiplies_the_gradients_it_does_not_write) {
+  const Tensor a = parameter({1, 2});
+  SGD sgd({{"a", a}}, {.lr = 1});
+  a.set_grad(tensor_of({4, 8}, {2}));
+  sgd.step(tensor_of({0.25}, {}, kF64));
+  EXPECT_EQ(values(a), (std::vector<double>{0, 0}));
+  EXPECT_EQ(values(a.grad()), (std::vector<double>{4, 8}));
+}
+
+TEST(GradFactor, that_is_nan_makes_the_step_not_count) {
+  const Tensor a = parameter({1, 2}), b = parameter({1, 2});
+  AdamW skipping({{"w", a}}), plain({{"w", b}});
+  for (const double factor : {NAN, 1.0, 1.0, NAN, 1.0, NAN}) {
+    for (const Tensor& x : {a, b}) x.set_grad(tensor_of({0.5, -2}, {2}));
+    skipping.step(tensor_of({factor}, {}, kF64));
+    if (!std::isnan(factor)) plain.step();
+    EXPECT_EQ(bits(a), bits(b));
+    const TensorMap x = skipping.state_dict(), y = plain.state_dict();
+    ASSERT_EQ(x.size(), y.size()) << "a parameter that was never stepped has no state";
+    for (const auto& [name, state] : x) EXPECT_EQ(bits(state), bits(y.at(name))) << name;
+  }
+}
+
+TEST(GradFactor, that_is_no_number_is_refused) {
+  const Tensor a = parameter({1, 2});
+  SGD sgd({{"a", a}});
+  EXPECT_NE(message<ShapeError>([&] { sgd.step(tensor_of({1, 2}, {2}, kF64)); }).find("expected a 0-d f64"), std::string::npos);
+  EXPECT_NE(message<DTypeError>([&] { sgd.step(tensor_of({1}, {}, kF32)); }).find("expected a 0-d f64"), std::string::npos);
+}
+
 // ---- state dictionaries ----------------------------------------------------------------------------------------------
 
 TensorMap copied(const TensorMap& state) {
@@ -135,7 +190,7 @@ TEST(StateDict, resumes_to_the_bit) {
     const Tensor start = random_tensor(random, {5, 7}, dtype);
     std::vector<Tensor> grads;
     for (int i = 0; i < 20; ++i) grads.push_back(random_tensor(random, {5, 7}, dtype));
-    const AdamWOptions options{.lr = 0.01, .amsgrad = true};
+    const AdamWOptions options{.lr = 0.01, .amsgrad = true, .masters = true};
     const Tensor straight = parameter(start.clone());
     AdamW one({{"w", straight}}, options);
     TensorMap saved;

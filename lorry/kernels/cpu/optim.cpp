@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <vector>
 
 #include "lorry/device/cpu/team.h"
@@ -25,7 +26,7 @@ const OptimRuns& optim_runs() {
 namespace {
 
 constexpr int64_t kGrain = 16'384;  // elements that repay waking a thread
-constexpr int64_t kBlock = 1'024;   // of 16-bit elements widened at a time: they stay in the first cache
+constexpr int64_t kBlock = 1'024;   // of elements widened or scaled at a time: they stay in the first cache
 constexpr int64_t kTile = kBlock;   // elements to a partial norm
 
 bool is_half(DType dtype) { return dtype == kF16 || dtype == kBF16; }
@@ -49,27 +50,35 @@ void for_each_run(std::span<const T> tensors, F&& body) {
   });
 }
 
-/// Steps a run of 16-bit elements through blocks of f32.
+/// Steps a run through blocks: 16-bit elements are widened there, and gradients multiplied by their factor.
 template <class Hyper>
-void step_half(StepRun<Hyper> run, DType dtype, const OptimTensor& x, int64_t begin, int64_t count, const Hyper& hyper) {
-  alignas(64) float param[kBlock], grad[kBlock];
-  const Convert widen = converter(dtype, kF32), narrow = converter(kF32, dtype);
+void step_blocks(StepRun<Hyper> run, DType dtype, const OptimTensor& x, int64_t begin, int64_t count, const Hyper& hyper, double factor) {
+  alignas(64) std::byte param_block[kBlock * 4], grad_block[kBlock * 8];
+  const DType state = dtype == kF64 ? kF64 : kF32;
+  const int64_t bytes = size_of(dtype), state_bytes = size_of(state);
+  const Convert widen = converter(dtype, state), narrow = converter(state, dtype);
+  const auto& scale = optim_runs().scale[dtype == kF64];
   for (int64_t i = begin; i < begin + count; i += kBlock) {
     const int64_t n = std::min(kBlock, begin + count - i);
-    widen(at(x.param, i, 2), 1, param, 1, n);
-    widen(at(x.grad, i, 2), 1, grad, 1, n);
+    void* const stored = at(x.param, i, bytes);
+    void* const param = x.master ? at(x.master, i, 4) : is_half(dtype) ? param_block : stored;
+    if (param == param_block) widen(stored, 1, param, 1, n);
+    widen(at(x.grad, i, bytes), 1, grad_block, 1, n);
+    if (factor != 1) scale(grad_block, n, factor);
     void* states[3];
-    for (int k = 0; k < 3; ++k) states[k] = x.states[k] ? at(x.states[k], i, 4) : nullptr;
-    run(param, grad, states, n, hyper);
-    narrow(param, 1, at(x.param, i, 2), 1, n);
+    for (int k = 0; k < 3; ++k) states[k] = x.states[k] ? at(x.states[k], i, state_bytes) : nullptr;
+    run(param, grad_block, states, n, hyper);
+    if (param != stored) narrow(param, 1, stored, 1, n);
   }
 }
 
 template <class Hyper>
-void step(const StepRun<Hyper> (&runs)[2], DType dtype, std::span<const OptimTensor> tensors, std::span<const Hyper> hypers) {
+void step(const StepRun<Hyper> (&runs)[2], DType dtype, std::span<const OptimTensor> tensors, std::span<const Hyper> hypers, const double* grad_factor) {
+  const double factor = grad_factor ? *grad_factor : 1;
+  if (std::isnan(factor)) return;
   for_each_run(tensors, [&](size_t t, int64_t begin, int64_t count) {
     const OptimTensor& x = tensors[t];
-    if (is_half(dtype)) return step_half(runs[0], dtype, x, begin, count, hypers[t]);
+    if (is_half(dtype) || factor != 1) return step_blocks(runs[dtype == kF64], dtype, x, begin, count, hypers[t], factor);
     const int64_t bytes = size_of(dtype);
     void* states[3];
     for (int k = 0; k < 3; ++k) states[k] = x.states[k] ? at(x.states[k], begin, bytes) : nullptr;
@@ -79,12 +88,12 @@ void step(const StepRun<Hyper> (&runs)[2], DType dtype, std::span<const OptimTen
 
 void adamw(const AdamWArgs& args, const Stream&) {
   const OptimRuns& runs = optim_runs();
-  step(args.amsgrad ? runs.adamw_amsgrad : runs.adamw, args.dtype, args.tensors, args.hypers);
+  step(args.amsgrad ? runs.adamw_amsgrad : runs.adamw, args.dtype, args.tensors, args.hypers, args.grad_factor);
 }
 
 void sgd(const SgdArgs& args, const Stream&) {
   const OptimRuns& runs = optim_runs();
-  step(args.momentum ? runs.sgd_momentum : runs.sgd, args.dtype, args.tensors, args.hypers);
+  step(args.momentum ? runs.sgd_momentum : runs.sgd, args.dtype, args.tensors, args.hypers, args.grad_factor);
 }
 
 // ---- norms and clipping ----------------------------------------------------------------------------------------------
