@@ -12,10 +12,10 @@ namespace {
 
 constexpr const char* kNormName = "clip_grad_norm_";
 
-kernels::Norm norm_of(double type) {
+kernels::Norm norm_of(double type, const char* where) {
   if (type == 1) return kernels::Norm::one;
   if (type == 2) return kernels::Norm::two;
-  require<ValueError>(std::isinf(type) && type > 0, "clip_grad_norm_: norm_type is not known; got {}; expected 1, 2 or infinity", type);
+  require<ValueError>(std::isinf(type) && type > 0, "{}: norm_type is not known; got {}; expected 1, 2 or infinity", where, type);
   return kernels::Norm::inf;
 }
 
@@ -38,24 +38,45 @@ std::vector<Tensor> gradients(const std::vector<Tensor>& parameters, const char*
   return found;
 }
 
+std::vector<kernels::ListTensor> listed(const std::vector<Tensor>& tensors) {
+  std::vector<kernels::ListTensor> list;
+  for (const Tensor& x : tensors) list.push_back({x.data_ptr(), x.numel(), x.dtype()});
+  return list;
+}
+
+Tensor norm_of(const std::vector<Tensor>& tensors, std::span<const kernels::ListTensor> list, kernels::Norm norm, const char* where) {
+  const Tensor total = empty({}, {.dtype = kF64, .device = tensors.empty() ? default_device() : tensors[0].device()});
+  backend(total, where).optim->norm({list, norm, total.data<double>()}, current_stream(total.device()));
+  return total;
+}
+
 }  // namespace
+
+Tensor get_total_norm(const std::vector<Tensor>& tensors, double norm_type) {
+  constexpr const char* kName = "get_total_norm";
+  const NoGrad quiet;
+  std::vector<Tensor> dense;
+  for (const Tensor& x : tensors) {
+    require_defined(x, kName, "a tensor");
+    require<DTypeError>(is_floating(x.dtype()), "get_total_norm: a tensor is not floating; got {}", x);
+    dense.push_back(x.layout().is_dense() ? x : x.contiguous());
+    require_same_device(dense[0], x, kName);
+  }
+  return norm_of(dense, listed(dense), norm_of(norm_type, kName), kName);
+}
 
 Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, double norm_type, bool error_if_nonfinite) {
   const NoGrad quiet;
-  const kernels::Norm norm = norm_of(norm_type);
+  const kernels::Norm norm = norm_of(norm_type, kNormName);
   require<ValueError>(max_norm >= 0, "clip_grad_norm_: max_norm is out of range; got {}; expected a number >= 0", max_norm);
   const std::vector<Tensor> grads = gradients(parameters, kNormName);
-  const Tensor total = empty({}, {.dtype = kF64, .device = grads.empty() ? kCPU : grads[0].device()});
-  std::vector<kernels::ListTensor> list;
-  for (const Tensor& grad : grads) list.push_back({grad.data_ptr(), grad.numel(), grad.dtype()});
-  const kernels::OptimKernels& kernel = *backend(total, kNormName).optim;
-  const Stream stream = current_stream(total.device());
-  kernel.norm({list, norm, total.data<double>()}, stream);
+  const std::vector<kernels::ListTensor> list = listed(grads);
+  const Tensor total = norm_of(grads, list, norm, kNormName);
   if (error_if_nonfinite) {
     const double value = total.item<double>();
     require<ValueError>(std::isfinite(value), "clip_grad_norm_: the norm of the gradients is {}; nothing was clipped; expected a finite norm", value);
   }
-  kernel.clip({list, total.data<double>(), max_norm}, stream);
+  backend(total, kNormName).optim->clip({list, total.data<double>(), max_norm}, current_stream(total.device()));
   for (const Tensor& grad : grads) grad.storage().written_by(kNormName);
   return total;
 }

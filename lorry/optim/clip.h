@@ -1,12 +1,15 @@
 #pragma once
 
-// Gradient clipping, in place over the gradients of a list of parameters; parameters without a gradient are passed over.
+// Norms of gradients, and clipping, in place over the gradients of a list of parameters; parameters without a gradient are passed over.
 
 #include <vector>
 
 #include "lorry/tensor/tensor.h"
 
 namespace lorry::optim {
+
+/// The common norm of all elements of `tensors`, which are only read: a 0-d f64, computed as below.
+Tensor get_total_norm(const std::vector<Tensor>& tensors, double norm_type = 2.0);
 
 /// Scales all gradients together so that their common norm is at most max_norm: by min(1, max_norm / (norm + 1e-6)).
 /// norm_type: 1, 2 or infinity. Returns the norm before scaling, a 0-d f64; it is accumulated in f64 in an order that does not depend

@@ -1,0 +1,60 @@
+#include "lorry/optim/loss_scaler.h"
+
+#include "lorry/autograd/grad_mode.h"
+#include "lorry/ops/ops.h"
+#include "lorry/optim/clip.h"
+
+namespace lorry::optim {
+
+LossScaler::LossScaler(const LossScalerOptions& o, Device device)
+    : options_(o), scale_(full({}, o.scale, {.dtype = kF64, .device = device})), tracker_(zeros({}, {.dtype = kF64, .device = device})) {
+  require<ValueError>(o.scale > 0 && std::isfinite(o.scale), "loss_scaler: scale is out of range; got {}; expected a finite number > 0", o.scale);
+  require<ValueError>(o.growth > 1 && std::isfinite(o.growth), "loss_scaler: growth is out of range; got {}; expected a finite number > 1", o.growth);
+  require<ValueError>(o.backoff > 0 && o.backoff < 1, "loss_scaler: backoff is out of range; got {}; expected 0 < backoff < 1", o.backoff);
+  require<ValueError>(o.interval >= 1, "loss_scaler: interval is out of range; got {}; expected at least 1", o.interval);
+}
+
+Tensor LossScaler::scale(const Tensor& loss) const {
+  const DType dtype = loss.dtype() == kF64 ? kF64 : kF32;
+  return loss.to(dtype).mul(scale_.to(dtype));
+}
+
+Tensor LossScaler::step(Optimizer& optimizer, double max_norm) {
+  require<ValueError>(max_norm >= 0, "loss_scaler: max_norm is out of range; got {}; expected a number >= 0", max_norm);
+  const NoGrad quiet;
+  std::vector<Tensor> grads;
+  for (const Tensor& param : optimizer.parameters())
+    if (Tensor grad = param.grad(); grad.defined()) grads.push_back(std::move(grad));
+  // Accumulated in f64, so that finite gradients have a finite norm.
+  const Tensor total = get_total_norm(grads).to(scale_.device()), norm = total.div(scale_), finite = total.isfinite();
+  Tensor factor = scale_.reciprocal();
+  if (std::isfinite(max_norm)) factor = norm.add(1e-6).reciprocal().mul(max_norm).clamp({}, Operand(1.0)).div(scale_);
+  optimizer.step(factor.where(finite, NAN));
+  const Tensor overflow = finite.logical_not();
+  overflow_ = overflow_.defined() ? overflow_.logical_or(overflow) : overflow;
+  return norm;
+}
+
+void LossScaler::update() {
+  if (!overflow_.defined()) return;
+  const NoGrad quiet;
+  const Tensor count = tracker_.add(1), grows = count.ge(static_cast<double>(options_.interval));
+  scale_ = scale_.mul(options_.backoff).where(overflow_, scale_.mul(options_.growth).where(grows, scale_));
+  tracker_ = count.masked_fill(overflow_.logical_or(grows), 0.0);
+  overflow_ = Tensor();
+}
+
+void LossScaler::load_state_dict(const TensorMap& state) {
+  const auto number = [&](const char* key) {
+    const auto found = state.find(key);
+    require<FormatError>(found != state.end() && found->second.defined(), "loss_scaler: state '{}' is missing", key);
+    const Tensor& x = found->second;
+    require<FormatError>(x.dim() == 0 && x.dtype() == kF64, "loss_scaler: state '{}' is no number; got {}; expected a 0-d f64", key, x);
+    return x.to(scale_.device()).clone();
+  };
+  const Tensor scale = number("scale"), tracker = number("growth_tracker");
+  require<FormatError>(state.size() == 2, "loss_scaler: a state is unexpected; got {} entries; expected scale and growth_tracker", state.size());
+  scale_ = scale, tracker_ = tracker, overflow_ = Tensor();
+}
+
+}  // namespace lorry::optim

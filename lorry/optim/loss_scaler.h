@@ -1,0 +1,55 @@
+#pragma once
+
+// Loss scaling: what f16 training needs, since a gradient under 6e-8 is zero in f16. The loss is multiplied by a scale before backward(), the
+// gradients are divided by it while they are applied, and the scale is as large as it can be: it grows while all gradients are finite,
+// and where one overflows the step is left out and the scale shrinks (Micikevicius et al. 2018, section 3.2; PyTorch's GradScaler).
+//
+//   scaler.scale(model.loss(x, y)).backward();
+//   scaler.step(optimizer);
+//   scaler.update();
+//
+// The scale and what was found live on the device, and so does the choice to leave a step out: the host waits for nothing.
+
+#include <cmath>
+
+#include "lorry/optim/optimizer.h"
+
+namespace lorry::optim {
+
+/// PyTorch's defaults.
+struct LossScalerOptions {
+  double scale = 65536;  ///< to begin with
+  double growth = 2;     ///< what the scale is multiplied by after `interval` updates in a row without an overflow
+  double backoff = 0.5;  ///< and after an overflow
+  int64_t interval = 2000;
+};
+
+class LossScaler {
+ public:
+  /// For losses and parameters on one device. Throws ValueError for options out of their domain: scale > 0, growth > 1,
+  /// 0 < backoff < 1, interval >= 1, all finite.
+  explicit LossScaler(const LossScalerOptions& options = {}, Device device = default_device());
+
+  /// loss times the scale, in f32, or in f64 for an f64 loss.
+  Tensor scale(const Tensor& loss) const;
+  /// Steps by the gradients divided by the scale and clipped to a common norm of max_norm, as clip_grad_norm_ would clip them; the
+  /// gradients themselves are only read, since divided by the scale they might not fit f16. If one is not finite, parameters and
+  /// state stay as they are and the step does not count. Returns the norm of the divided gradients before clipping, a 0-d f64.
+  Tensor step(Optimizer& optimizer, double max_norm = INFINITY);
+  /// Ends a round of steps: adapts the scale to what they found.
+  void update();
+
+  /// The current scale, a 0-d f64 on the device.
+  const Tensor& current_scale() const { return scale_; }
+  /// "scale" and "growth_tracker", the number of updates since it last changed, both 0-d f64.
+  TensorMap state_dict() const { return {{"scale", scale_}, {"growth_tracker", tracker_}}; }
+  /// Throws FormatError for a missing or unexpected entry and for one that is no number; nothing is changed then.
+  void load_state_dict(const TensorMap& state);
+
+ private:
+  LossScalerOptions options_;
+  Tensor scale_, tracker_;  ///< replaced, never written: a graph may have saved them
+  Tensor overflow_;         ///< true when a step since the last update met one; undefined when there was none
+};
+
+}  // namespace lorry::optim
