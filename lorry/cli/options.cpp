@@ -75,7 +75,11 @@ void add_train(CLI::App& app, TrainOptions& o) {
       app.add_option("--max-seconds", o.max_seconds, "Choose the steps so that training takes about N seconds, and at most that")
           ->check(CLI::PositiveNumber)
           ->type_name("N"),
-      app.add_option("--batch", s.batch, "Sequences in a step (default: the preset's)")->check(CLI::Range(1, 1 << 20))->type_name("N"),
+      app.add_option("--batch", s.batch, "Sequences in a batch (default: the preset's)")->check(CLI::Range(1, 1 << 20))->type_name("N"),
+      app.add_option("--accumulate", s.accumulate, "Batches in a step: their gradients are added up, their losses averaged")
+          ->capture_default_str()
+          ->check(CLI::Range(1, 1 << 20))
+          ->type_name("N"),
       app.add_option("--context", s.context, "Bytes in a sequence (default: the preset's)")->check(CLI::Range(1, 1 << 20))->type_name("N"),
       app.add_option("--lr", s.lr, "Largest learning rate (default: the preset's)")->check(CLI::PositiveNumber)->type_name("LR"),
       app.add_option("--warmup", s.warmup, "Steps over which the learning rate rises (default: a tenth of the run, at most 100)")
@@ -87,10 +91,10 @@ void add_train(CLI::App& app, TrainOptions& o) {
           app, "--dtype", s.dtype,
           [](const std::string& text) {
             const DType dtype = parse_dtype(text);
-            require<ValueError>(dtype == kF32 || dtype == kBF16, "'{}' is not a type to train in; expected f32 or bf16", text);
+            require<ValueError>(dtype == kF32 || dtype == kBF16 || dtype == kF16, "'{}' is not a type to train in; expected f32, bf16 or f16", text);
             return dtype;
           },
-          "Type of parameters and activations: f32 or bf16")
+          "Type of parameters and activations: f32, or bf16 or f16 with f32 masters of the parameters")
           ->type_name("TYPE"),
       app.add_option("--optimizer", s.optimizer, "adamw or sgd")->capture_default_str()->check(CLI::IsMember({"adamw", "sgd"})),
       app.add_option("--execution", s.execution, "How the optimizer runs: automatic, loop or fused")

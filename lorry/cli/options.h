@@ -15,7 +15,7 @@ namespace lorry::cli {
 
 /// Flags that every command takes.
 struct CommonOptions {
-  std::string json;  ///< where the figures go as JSON; empty: nowhere
+  std::string json;              ///< where the figures go as JSON; empty: nowhere
   std::optional<Device> device;  ///< unset: a GPU where there is one
   std::optional<int> threads;
   uint64_t seed = 0;
@@ -31,6 +31,7 @@ struct TrainSettings {
   std::string preset = "nano";
   std::optional<int64_t> steps = {};  ///< unset: decided from max_seconds, or the preset's default
   int64_t batch = 0, context = 0;     ///< 0: the preset's
+  int64_t accumulate = 1;             ///< batches in a step
   int64_t vocab = 256;                ///< one token a byte; more leaves the others unused, as in GPT-2's own size
   double lr = 0;                      ///< 0: the preset's
   std::optional<int64_t> warmup = {};

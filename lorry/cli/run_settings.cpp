@@ -75,6 +75,7 @@ io::Settings to_config(const TrainSettings& s, const std::vector<std::string>& t
           {"width", model.width},
           {"steps", *s.steps},
           {"batch", s.batch},
+          {"accumulate", s.accumulate},
           {"context", s.context},
           {"lr", s.lr},
           {"warmup", *s.warmup},
@@ -94,6 +95,7 @@ TrainSettings from_config(const io::Settings& config, std::vector<std::string>& 
   s.vocab = io::setting<int64_t>(config, "vocab");
   s.steps = io::setting<int64_t>(config, "steps");
   s.batch = io::setting<int64_t>(config, "batch");
+  if (config.contains("accumulate")) s.accumulate = io::setting<int64_t>(config, "accumulate");  // older runs have none
   s.context = io::setting<int64_t>(config, "context");
   s.lr = io::setting<double>(config, "lr");
   s.warmup = io::setting<int64_t>(config, "warmup");
@@ -104,9 +106,9 @@ TrainSettings from_config(const io::Settings& config, std::vector<std::string>& 
   s.execution = io::setting<std::string>(config, "execution");
   s.eval_every = io::setting<int64_t>(config, "eval_every");
   s.seed = parse_seed(io::setting<std::string>(config, "seed"));
-  require<FormatError>(*s.steps > 0 && s.batch > 0 && s.context > 0 && *s.warmup >= 0 && s.eval_every > 0,
-                       "checkpoint: settings are out of range; got steps {}, batch {}, context {}, warmup {}, eval_every {}", *s.steps, s.batch, s.context,
-                       *s.warmup, s.eval_every);
+  require<FormatError>(*s.steps > 0 && s.batch > 0 && s.accumulate > 0 && s.context > 0 && *s.warmup >= 0 && s.eval_every > 0,
+                       "checkpoint: settings are out of range; got steps {}, batch {}, accumulate {}, context {}, warmup {}, eval_every {}", *s.steps, s.batch,
+                       s.accumulate, s.context, *s.warmup, s.eval_every);
   if (texts.empty()) {
     std::istringstream files(io::setting<std::string>(config, "texts"));
     for (std::string line; std::getline(files, line);) texts.push_back(line);

@@ -8,6 +8,7 @@
 #include "lorry/ops/ops.h"
 #include "lorry/optim/adamw.h"
 #include "lorry/optim/clip.h"
+#include "lorry/optim/loss_scaler.h"
 #include "lorry/optim/schedule.h"
 #include "lorry/optim/sgd.h"
 
@@ -17,6 +18,8 @@ namespace {
 constexpr double kBeta1 = 0.9, kBeta2 = 0.99, kMomentum = 0.9;
 constexpr double kLeastLr = 0.1;  // of the largest, at the end of the run
 constexpr double kNoClip = INFINITY;
+constexpr double kFirstScale = 32768;  // of an f16 loss: the largest power of two that its gradient can be
+constexpr std::string_view kScalerState = "loss_scaler.";
 
 std::vector<std::filesystem::path> paths(const std::vector<std::string>& texts) { return {texts.begin(), texts.end()}; }
 
@@ -46,10 +49,13 @@ std::unique_ptr<nn::GPT> make_model(const TrainSettings& s) {
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const TrainSettings& s, const std::vector<optim::NamedTensor>& parameters) {
   const optim::Execution execution = optim::parse_execution(s.execution);
+  const bool masters = s.dtype != kF32;  // a step of lr 1e-3 is lost in the 8 bits of a bf16
   if (s.optimizer == "sgd")
-    return std::make_unique<optim::SGD>(groups(parameters, optim::SGDOptions{.lr = s.lr, .momentum = kMomentum}, s.weight_decay), execution);
+    return std::make_unique<optim::SGD>(groups(parameters, optim::SGDOptions{.lr = s.lr, .momentum = kMomentum, .masters = masters}, s.weight_decay),
+                                        execution);
   require<FormatError>(s.optimizer == "adamw", "train: unknown optimizer '{}'; expected adamw or sgd", s.optimizer);
-  return std::make_unique<optim::AdamW>(groups(parameters, optim::AdamWOptions{.lr = s.lr, .beta1 = kBeta1, .beta2 = kBeta2}, s.weight_decay), execution);
+  const optim::AdamWOptions options{.lr = s.lr, .beta1 = kBeta1, .beta2 = kBeta2, .masters = masters};
+  return std::make_unique<optim::AdamW>(groups(parameters, options, s.weight_decay), execution);
 }
 
 }  // namespace
@@ -84,6 +90,7 @@ struct Trainer::Run {
         tensors(tensors_of(parameters)),
         optimizer(make_optimizer(settings, parameters)) {
     corpus.pin_batches(!device.is_cpu());
+    if (settings.dtype == kF16) scaler.emplace(optim::LossScalerOptions{.scale = kFirstScale}, device);
   }
 
   /// Before the length of the run is known only the warm-up is used, which does not depend on it.
@@ -95,6 +102,48 @@ struct Trainer::Run {
   /// The loss of a batch, copied to the device while the host goes on.
   Tensor loss(const io::Batch& batch) const { return model->loss(batch.x.to(device, true), batch.y.to(device, true)); }
 
+  /// Adds up the gradients of the mean loss over the batches of a step, and gives that loss.
+  Tensor accumulate() {
+    if (settings.accumulate == 1) return accumulate_batch(1);
+    const double share = 1.0 / static_cast<double>(settings.accumulate);
+    Tensor mean;
+    for (int64_t i = 0; i < settings.accumulate; ++i) {
+      const Tensor part = accumulate_batch(share).to(kF32).mul(share);
+      mean = mean.defined() ? mean.add(part) : part;
+    }
+    return mean;
+  }
+  Tensor accumulate_batch(double share) {
+    const Tensor whole = loss(corpus.train_batch(settings.batch)), part = share == 1 ? whole : whole.mul(share);
+    (scaler ? scaler->scale(part) : part).backward();
+    return whole.detach();
+  }
+
+  /// Takes over what checkpoint() saved of the optimizer and the loss scaler.
+  void restore(optim::TensorMap state) {
+    if (scaler) {
+      optim::TensorMap own;
+      for (auto at = state.lower_bound(std::string(kScalerState)); at != state.end() && at->first.starts_with(kScalerState); at = state.erase(at))
+        own[at->first.substr(kScalerState.size())] = at->second;
+      scaler->load_state_dict(own);
+    }
+    optimizer->load_state_dict(state);
+  }
+
+  /// Clips and steps. Gives the norm before clipping.
+  Tensor update(double lr) {
+    const double clip = settings.clip > 0 ? settings.clip : kNoClip;
+    optimizer->set_lr(lr);
+    if (scaler) {
+      const Tensor norm = scaler->step(*optimizer, clip);
+      scaler->update();
+      return norm;
+    }
+    const Tensor norm = optim::clip_grad_norm_(tensors, clip);
+    optimizer->step();
+    return norm;
+  }
+
   Device device = default_device();
   TrainSettings settings;
   std::vector<std::string> texts;
@@ -103,6 +152,7 @@ struct Trainer::Run {
   std::vector<optim::NamedTensor> parameters;
   std::vector<Tensor> tensors;
   std::unique_ptr<optim::Optimizer> optimizer;
+  std::optional<optim::LossScaler> scaler;  ///< for f16
   int64_t steps_taken = 0;
   std::optional<Pending> pending;
 };
@@ -116,7 +166,7 @@ Trainer::Trainer(const io::Checkpoint& checkpoint, std::vector<std::string> text
   require<ValueError>(fingerprint == std::to_string(run_->corpus.fingerprint()),
                       "train: the text is not the one that this run began with; got {} bytes to train on; expected the same files", run_->corpus.train_bytes());
   io::restore(run_->model->state_dict(), checkpoint.model, "checkpoint: model.safetensors");
-  run_->optimizer->load_state_dict(checkpoint.optimizer);
+  run_->restore(checkpoint.optimizer);
   run_->corpus.seek(checkpoint.state.data_position);
   default_generator().set_state({checkpoint.state.seed, checkpoint.state.random_offset});
   run_->steps_taken = checkpoint.state.step;
@@ -126,7 +176,7 @@ Trainer::~Trainer() = default;
 
 const TrainSettings& Trainer::settings() const { return run_->settings; }
 int64_t Trainer::steps_taken() const { return run_->steps_taken; }
-int64_t Trainer::tokens_per_step() const { return run_->settings.batch * run_->settings.context; }
+int64_t Trainer::tokens_per_step() const { return run_->settings.batch * run_->settings.accumulate * run_->settings.context; }
 int64_t Trainer::validation_batches() const { return run_->corpus.validation_batches(run_->settings.batch); }
 
 int64_t Trainer::parameters() const {
@@ -145,12 +195,7 @@ std::optional<StepMetrics> Trainer::step() {
   Run& run = *run_;
   const double lr = run.lr(run.steps_taken);
   run.optimizer->zero_grad();
-  const io::Batch batch = run.corpus.train_batch(run.settings.batch);
-  const Tensor loss = run.loss(batch);
-  loss.backward();
-  const Tensor norm = optim::clip_grad_norm_(run.tensors, run.settings.clip > 0 ? run.settings.clip : kNoClip);
-  run.optimizer->set_lr(lr);
-  run.optimizer->step();
+  const Tensor loss = run.accumulate(), norm = run.update(lr);
   ++run.steps_taken;
   std::optional<StepMetrics> before = settle();
   run.pending.emplace(run.steps_taken, lr, loss, norm);
@@ -183,6 +228,8 @@ io::Checkpoint Trainer::checkpoint() const {
   io::Checkpoint c;
   c.model = run_->model->state_dict();
   c.optimizer = run_->optimizer->state_dict();
+  if (run_->scaler)
+    for (const auto& [name, x] : run_->scaler->state_dict()) c.optimizer[std::string(kScalerState) + name] = x;
   c.state.step = run_->steps_taken;
   const Generator::State random = default_generator().state();
   c.state.seed = random.seed;
