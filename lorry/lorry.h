@@ -15,5 +15,6 @@
 #include "lorry/ops/ops.h"
 #include "lorry/optim/adamw.h"
 #include "lorry/optim/clip.h"
+#include "lorry/optim/loss_scaler.h"
 #include "lorry/optim/schedule.h"
 #include "lorry/optim/sgd.h"

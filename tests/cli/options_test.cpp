@@ -53,6 +53,13 @@ TEST(Options, the_values_of_train_arrive) {
   EXPECT_EQ(train.out, "there");
 }
 
+TEST(Options, sixteen_bits_and_accumulation_arrive) {
+  const auto result = parse_line({"train", "--text", "a", "--dtype", "f16", "--accumulate", "8"});
+  const auto& train = std::get<TrainOptions>(std::get<Arguments>(result).command);
+  EXPECT_EQ(train.settings.dtype, kF16);
+  EXPECT_EQ(train.settings.accumulate, 8);
+}
+
 TEST(Options, what_this_build_lacks_is_refused_by_name) {
   const std::vector<std::vector<const char*>> lines = {{"--compile"}, {"--replay"}, {"--execution", "foreach"}, {"--execution", "compiled"}};
   for (std::vector<const char*> flags : lines) {
@@ -78,6 +85,7 @@ TEST(Options, wrong_usage_is_status_2) {
   EXPECT_EQ(status_of({"train", "--text", "a", "--steps", "many"}), 2);
   EXPECT_EQ(status_of({"train", "--text", "a", "--lr", "-1"}), 2);
   EXPECT_EQ(status_of({"train", "--text", "a", "--dtype", "i32"}), 2);
+  EXPECT_EQ(status_of({"train", "--text", "a", "--accumulate", "0"}), 2);
   EXPECT_EQ(status_of({"train", "--text", "a", "--execution", "foreach"}), 2);
   EXPECT_EQ(status_of({"train", "--text", "a", "--steps", "3", "--max-seconds", "3"}), 2);
   EXPECT_EQ(status_of({"generate"}), 2);
@@ -92,6 +100,7 @@ TEST(Options, what_decides_a_resumed_run_cannot_be_given_again) {
   EXPECT_EQ(status_of({"train", "--resume", "d", "--lr", "1"}), 2);
   EXPECT_EQ(status_of({"train", "--resume", "d", "--steps", "5"}), 2);
   EXPECT_EQ(status_of({"train", "--resume", "d", "--out", "e"}), 2);
+  EXPECT_EQ(status_of({"train", "--resume", "d", "--accumulate", "2"}), 2);
 }
 
 TEST(Options, help_and_version_are_status_0) {

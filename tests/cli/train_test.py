@@ -37,11 +37,29 @@ class Train(CommandTest):
         self.train("--steps", 8, "--execution", "fused", out="fused")
         self.assertEqual(self.losses("loop"), self.losses("fused"))
 
-    def test_sgd_and_bf16_train(self):
-        for flags in (("--optimizer", "sgd", "--lr", "0.1"), ("--dtype", "bf16")):
+    def test_sgd_and_16_bits_train(self):
+        for flags in (("--optimizer", "sgd", "--lr", "0.1"), ("--dtype", "bf16"), ("--dtype", "f16")):
             self.train("--steps", 30, *flags, out=flags[1])
             losses = self.training_losses(flags[1])
             self.assertLess(losses[-1], losses[0] - 0.5)
+
+    def test_16_bits_keep_masters_and_f16_a_loss_scale(self):
+        for dtype in ("f32", "bf16", "f16"):
+            self.train("--steps", 2, "--dtype", dtype, out=dtype)
+            optimizer = (self.path / dtype / "checkpoint/optimizer.safetensors").read_bytes()
+            self.assertEqual(b".master" in optimizer, dtype != "f32")
+            self.assertEqual(b"loss_scaler.scale" in optimizer, dtype == "f16")
+
+    def test_batches_of_a_step_add_up_to_a_large_one(self):
+        def train(out, batch, accumulate):
+            size = ("--preset", "nano", "--context", 16, "--threads", 1, "--batch", batch, "--accumulate", accumulate)
+            self.run_lorry("train", "--text", self.text, "--out", out, *size, "--steps", 10, "--json", f"{out}.json")
+            return self.training_losses(out)
+
+        for large, parts in zip(train("large", 4, 1), train("parts", 2, 2)):
+            self.assertAlmostEqual(large, parts, delta=1e-3)
+        state = json.loads((self.path / "parts/checkpoint/state.json").read_text())
+        self.assertEqual(state["config"]["accumulate"], 2)
 
     def test_a_time_becomes_a_number_of_steps_that_repeats_the_run(self):
         self.train("--max-seconds", 2, out="timed")
@@ -187,6 +205,19 @@ class Interrupted(CommandTest):
             self.assertLess(json.loads((self.path / out / "checkpoint/state.json").read_text())["step"], 400)
             self.run_lorry("train", "--resume", out, "--threads", 1)
             self.assertEqual(self.losses(out), self.losses("whole"))
+
+    def test_16_bits_and_accumulation_go_on_to_the_bit(self):
+        for flags in (("--dtype", "f16", "--accumulate", 2), ("--dtype", "bf16", "--accumulate", 3)):
+            whole, out = f"whole-{flags[1]}", f"run-{flags[1]}"
+            self.train("--steps", 100, *flags, out=whole)
+            process = self.start("--steps", 100, *flags, out=out)
+            self.wait_for_steps(10, out)
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 1)
+            self.run_lorry("train", "--resume", out, "--threads", 1)
+            self.assertEqual(self.losses(out), self.losses(whole))
+            self.assertEqual(self.checkpoint_bytes(out)["model.safetensors"], self.checkpoint_bytes(whole)["model.safetensors"])
 
     def test_a_signal_is_heard_while_validating(self):
         self.text.write_text(self.text.read_text() * 200)  # a held-out tenth that takes a while

@@ -132,7 +132,7 @@ TEST(Masters, keep_the_steps_that_16_bits_lose) {
       sgd.step();
     }
     EXPECT_EQ(values(a)[0], masters ? 1 + 16.0 / 1024 : 1) << "half of the distance to the next bf16 is 4 steps";
-    if (masters) EXPECT_EQ(values(sgd.state_dict().at("a.master"))[0], 1 + 16.0 / 1024);
+    EXPECT_EQ(sgd.state_dict().contains("a.master"), masters);
   }
 }
 
@@ -158,7 +158,7 @@ TEST(GradFactor, multiplies_the_gradients_it_does_not_write) {
 TEST(GradFactor, that_is_nan_makes_the_step_not_count) {
   const Tensor a = parameter({1, 2}), b = parameter({1, 2});
   AdamW skipping({{"w", a}}), plain({{"w", b}});
-  for (const double factor : {NAN, 1.0, 1.0, NAN, 1.0, NAN}) {
+  for (const double factor : std::vector<double>{NAN, 1, 1, NAN, 1, NAN}) {
     for (const Tensor& x : {a, b}) x.set_grad(tensor_of({0.5, -2}, {2}));
     skipping.step(tensor_of({factor}, {}, kF64));
     if (!std::isnan(factor)) plain.step();
