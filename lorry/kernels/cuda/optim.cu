@@ -119,8 +119,7 @@ uint8_t head_of(const OptimTensor& x, int states) {
 
 /// Launches one list of the tensors from `next` on and returns the first tensor that it does not hold.
 template <class Rule, class T, int kCapacity, template <class> class Hyper>
-size_t step_some(std::span<const OptimTensor> tensors, std::span<const Hyper<double>> hypers, const double* grad_factor, size_t next,
-                 const Stream& stream) {
+size_t step_some(std::span<const OptimTensor> tensors, std::span<const Hyper<double>> hypers, const double* grad_factor, size_t next, const Stream& stream) {
   using C = Accumulate<T>;
   using List = StepList<Rule::kStates, Hyper<C>, kCapacity>;
   static_assert(sizeof(List) <= kMostArguments);
@@ -163,8 +162,8 @@ template <class Rule, template <class> class Hyper>
 void step_all(DType dtype, std::span<const OptimTensor> tensors, std::span<const Hyper<double>> hypers, const double* grad_factor, const Stream& stream) {
   visit_floating(dtype, "optimizer step", [&]<class T>(Type<T>) {
     for (size_t next = 0; next < tensors.size();)
-      next = (tensors.size() - next <= kShortList ? step_some<Rule, T, kShortList, Hyper>
-                                                  : step_some<Rule, T, kLongList, Hyper>)(tensors, hypers, grad_factor, next, stream);
+      next = (tensors.size() - next <= kShortList ? step_some<Rule, T, kShortList, Hyper> : step_some<Rule, T, kLongList, Hyper>)(tensors, hypers, grad_factor,
+                                                                                                                                  next, stream);
   });
 }
 
