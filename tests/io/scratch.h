@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "lorry/device/cpu/team.h"
+#include "lorry/tensor/tensor.h"
 #include "tests/support/message.h"
 
 namespace lorry::io::test {
@@ -62,6 +63,7 @@ pid_t spawn(F&& body) {
   int status = 99;
   try {
     cpu::set_threads(1);
+    set_default_device(kCPU);  // a GPU's driver does not survive a fork
     status = body();
   } catch (...) {
   }

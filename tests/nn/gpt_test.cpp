@@ -63,7 +63,7 @@ TEST(GPT, a_seed_fixes_the_parameters) {
 }
 
 TEST(GPT, a_position_does_not_see_what_follows) {
-  const GPT model(kSmallest, {.dtype = kF64, .device = kCPU});
+  const GPT model(kSmallest, {.dtype = kF64});
   const Tensor tokens = randint(0, 7, {1, 6}), changed = tokens.clone();
   changed.narrow(1, 4, 2).copy_(tokens.narrow(1, 4, 2).add(1).remainder(7));
   const Tensor a = model.forward(tokens).detach(), b = model.forward(changed).detach();
@@ -76,7 +76,7 @@ TEST(GPT, gradients_of_every_parameter_are_right) {
     GPTConfig config = kSmallest;
     config.tie_weights = tied;
     config.layers = 1;
-    const GPT model(config, {.dtype = kF64, .device = kCPU});
+    const GPT model(config, {.dtype = kF64});
     const Tensor tokens = randint(0, 7, {2, 3}), targets = randint(0, 7, {2, 3});
     EXPECT_EQ(model.parameters().size(), tied ? 16u : 17u);
     EXPECT_TRUE(test::gradcheck([&](const std::vector<Tensor>&) { return model.loss(tokens, targets).mul(10); }, model.parameters()));
@@ -85,7 +85,7 @@ TEST(GPT, gradients_of_every_parameter_are_right) {
 
 TEST(GPT, the_cache_gives_what_the_whole_sequence_gives) {
   for (const DType dtype : {kF64, kF32, kBF16}) {
-    const Options options{.dtype = dtype, .device = kCPU};
+    const Options options{.dtype = dtype};
     GPT model(kSmallest, options);
     model.eval();
     for (const Tensor& x : model.parameters()) {
@@ -180,7 +180,7 @@ TEST(GPT, impossible_configs_and_inputs_are_refused) {
   const Tensor tokens = zeros({2, 6}, {kI64});
   EXPECT_THROW(model.forward(zeros({1, 7}, {kI64})), IndexError);
   EXPECT_THROW(model.forward(zeros({6}, {kI64})), ShapeError);
-  EXPECT_THROW(model.forward(full({1, 2}, 7, {kI64})), IndexError);
+  EXPECT_THROW_IN_TIME(model.forward(full({1, 2}, 7, {kI64})), IndexError);
   EXPECT_THROW(model.forward(zeros({2, 3})), DTypeError);
   EXPECT_THROW(model.forward(Tensor()), ShapeError);
   EXPECT_THROW(model.loss(tokens, zeros({2, 5}, {kI64})), ShapeError);

@@ -14,7 +14,7 @@ namespace {
 using test::Coordinates;
 using test::element;
 
-constexpr Options kDouble{.dtype = kF64, .device = kCPU};
+Options in_f64() { return {.dtype = kF64}; }
 
 /// The parameters of a module as inputs of a gradient check, after x.
 std::vector<Tensor> with_parameters(const Tensor& x, const Module& m) {
@@ -24,8 +24,8 @@ std::vector<Tensor> with_parameters(const Tensor& x, const Module& m) {
 }
 
 TEST(Layers, linear_is_a_product_with_a_bias) {
-  const Linear layer(3, 2, true, kDouble);
-  const Tensor x = randn({4, 3}, kDouble).requires_grad_(), y = layer.forward(x);
+  const Linear layer(3, 2, true, in_f64());
+  const Tensor x = randn({4, 3}, in_f64()).requires_grad_(), y = layer.forward(x);
   test::for_each_coordinate({4, 2}, [&](const Coordinates& at) {
     double sum = element(layer.bias, {at[1]});
     for (int64_t k = 0; k < 3; ++k) sum += element(x, {at[0], k}) * element(layer.weight, {at[1], k});
@@ -46,8 +46,8 @@ TEST(Layers, linear_starts_uniform_within_its_bound) {
 }
 
 TEST(Layers, layer_norm_has_mean_0_and_variance_1_before_its_weight) {
-  const LayerNorm norm(8, true, 1e-12, kDouble);
-  const Tensor x = randn({3, 8}, kDouble).mul(5).add(3).detach().requires_grad_();
+  const LayerNorm norm(8, true, 1e-12, in_f64());
+  const Tensor x = randn({3, 8}, in_f64()).mul(5).add(3).detach().requires_grad_();
   const Tensor y = norm.forward(x);
   for (int64_t r = 0; r < 3; ++r) {
     EXPECT_NEAR(y[r].mean().item<double>(), 0, 1e-12);
@@ -58,15 +58,15 @@ TEST(Layers, layer_norm_has_mean_0_and_variance_1_before_its_weight) {
 }
 
 TEST(Layers, rms_norm_has_mean_square_1_before_its_weight) {
-  const RMSNorm norm(8, 1e-12, kDouble);
-  const Tensor x = randn({3, 8}, kDouble).mul(5).add(3).detach().requires_grad_();
+  const RMSNorm norm(8, 1e-12, in_f64());
+  const Tensor x = randn({3, 8}, in_f64()).mul(5).add(3).detach().requires_grad_();
   const Tensor y = norm.forward(x);
   for (int64_t r = 0; r < 3; ++r) EXPECT_NEAR(y[r].square().mean().item<double>(), 1, 1e-9);
   EXPECT_TRUE(test::gradcheck([&](const std::vector<Tensor>& v) { return norm.forward(v[0]); }, with_parameters(x, norm)));
 }
 
 TEST(Layers, embedding_reads_rows) {
-  const Embedding table(5, 3, {}, kDouble);
+  const Embedding table(5, 3, {}, in_f64());
   const Tensor indices = randint(0, 5, {2, 4});
   test::expect_elements(table.forward(indices), {2, 4, 3}, [&](const Coordinates& at) {
     return element(table.weight, {static_cast<int64_t>(element(indices, {at[0], at[1]})), at[2]});
@@ -90,9 +90,9 @@ TEST(Layers, impossible_sizes_are_refused) {
 }
 
 TEST(Layers, norms_take_the_sizes_of_several_dimensions) {
-  const LayerNorm centred(Dims{2, 3}, true, 1e-12, kDouble);
-  const RMSNorm scaled(Dims{2, 3}, 1e-12, kDouble);
-  const Tensor x = randn({4, 2, 3}, kDouble);
+  const LayerNorm centred(Dims{2, 3}, true, 1e-12, in_f64());
+  const RMSNorm scaled(Dims{2, 3}, 1e-12, in_f64());
+  const Tensor x = randn({4, 2, 3}, in_f64());
   EXPECT_EQ(centred.weight.sizes(), (Dims{2, 3}));
   EXPECT_EQ(centred.bias.sizes(), (Dims{2, 3}));
   for (int64_t r = 0; r < 4; ++r) {
@@ -110,12 +110,12 @@ TEST(Layers, rms_norm_without_eps_takes_that_of_the_type) {
 }
 
 TEST(Layers, the_padding_row_of_an_embedding_is_0_and_gets_no_gradient) {
-  const Embedding table(5, 3, -2, kDouble);
-  EXPECT_TRUE(equal(table.weight[3], zeros({3}, kDouble)));
+  const Embedding table(5, 3, -2, in_f64());
+  EXPECT_TRUE(equal(table.weight[3], zeros({3}, in_f64())));
   EXPECT_TRUE((table.weight[4] != 0).all().item<bool>());
   table.forward(tensor({3, 4, 3})).sum().backward();
-  EXPECT_TRUE(equal(table.weight.grad()[3], zeros({3}, kDouble)));
-  EXPECT_TRUE(equal(table.weight.grad()[4], ones({3}, kDouble)));
+  EXPECT_TRUE(equal(table.weight.grad()[3], zeros({3}, in_f64())));
+  EXPECT_TRUE(equal(table.weight.grad()[4], ones({3}, in_f64())));
   EXPECT_THROW(Embedding(5, 3, 5), IndexError);
 }
 

@@ -100,10 +100,15 @@ TEST(PointwiseForms, division_rounds_as_asked) {
 TEST(PointwiseForms, whole_numbers_are_not_divided_by_zero) {
   const Tensor x = random_tensor({4}, kI32, 1), zeros = random_tensor({4}, kI32, 2);
   set_element(zeros, 2, 0);
-  EXPECT_THROW(floor_divide(x, zeros), ValueError);
-  EXPECT_THROW(div(x, zeros, "trunc"), ValueError);
+  if (x.device().is_cpu()) {
+    EXPECT_THROW(floor_divide(x, zeros), ValueError);
+    EXPECT_THROW(div(x, zeros, "trunc"), ValueError);
+    EXPECT_THROW(x.fmod_(zeros), ValueError);
+  } else {  // looking for zeros would mean waiting
+    EXPECT_EQ(element(floor_divide(x, zeros), 2), 0);
+    EXPECT_EQ(element(remainder(x, zeros), 2), 0);
+  }
   EXPECT_THROW(remainder(x, 0), ValueError);
-  EXPECT_THROW(x.fmod_(zeros), ValueError);
   EXPECT_THROW(pow(x, -1), ValueError);
   EXPECT_TRUE(std::isinf(element(div(x, zeros), 2)));
   EXPECT_EQ(element(floor_divide(x.to(kF32), 0.0), 0), INFINITY);

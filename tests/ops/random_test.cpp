@@ -112,8 +112,8 @@ TEST(Random, bernoulli_follows_each_probability) {
   EXPECT_EQ(coins[0].sum().item<double>(), 0);
   EXPECT_NEAR(coins[1].sum().item<double>(), 3000, 250);
   EXPECT_EQ(coins[2].sum().item<double>(), 10'000);
-  EXPECT_THROW(bernoulli(tensor({0.5, 1.5})), ValueError);
-  EXPECT_THROW(bernoulli(tensor({NAN})), ValueError);
+  EXPECT_THROW_IN_TIME(bernoulli(tensor({0.5, 1.5})), ValueError);
+  EXPECT_THROW_IN_TIME(bernoulli(tensor({NAN})), ValueError);
   EXPECT_THROW(bernoulli(tensor({1})), DTypeError);
   EXPECT_THROW(zeros({2}).bernoulli_(-0.1), ValueError);
 }

@@ -66,4 +66,13 @@ inline void write_all(const Tensor& x, const void* values) {
 /// The bytes of a contiguous tensor.
 inline std::string bytes_of(const Tensor& x) { return {static_cast<const char*>(host_data(x)), static_cast<size_t>(x.nbytes())}; }
 
+/// EXPECT_THROW of an error that a GPU sees while it runs: there it is thrown by the wait at the latest.
+#define EXPECT_THROW_IN_TIME(call, Error)                    \
+  EXPECT_THROW(                                              \
+      {                                                      \
+        call;                                                \
+        ::lorry::device::synchronize(lorry::default_device()); \
+      },                                                     \
+      Error)
+
 }  // namespace lorry::test

@@ -34,6 +34,7 @@ void launch(Stream stream, const Shape& shape, void (*kernel)(Parameters...), Ar
       values);
   detail::g_in_flight.note(t_operator);
   check(error, "cudaLaunchKernel");
+  if (detail::g_blocking) [[unlikely]] detail::wait_after_launch(stream);
 }
 
 /// Lets a kernel use this much dynamic shared memory. Once a kernel and device.

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lorry/base/env.h"
 #include "lorry/base/modes.h"
 #include "lorry/device/cuda/fault.h"
 #include "lorry/device/device.h"
@@ -41,6 +42,7 @@ const Found& found() {
       f.properties[i] = {attribute(cudaDevAttrMultiProcessorCount, i), attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, i), attribute(cudaDevAttrL2CacheSize, i),
                          attribute(cudaDevAttrComputeCapabilityMajor, i) * 10 + attribute(cudaDevAttrComputeCapabilityMinor, i)};
     detail::g_several = f.count > 1;
+    detail::g_blocking = env::text("CUDA_LAUNCH_BLOCKING") == "1";
     return f;
   }();
   return kFound;
@@ -92,6 +94,7 @@ const char* running() { return t_operator == nullptr ? "a call outside any opera
 }  // namespace
 
 bool detail::g_several = false;
+bool detail::g_blocking = false;
 detail::InFlight detail::g_in_flight;
 
 int device_count() { return found().count; }
@@ -109,6 +112,11 @@ void detail::failed(cudaError_t error, const char* call) {
   }
   raise<CudaError>("{}: the device has met a fault and this process cannot use it any more: {}; set CUDA_LAUNCH_BLOCKING=1 to find the operator", running(),
                    latch().story);
+}
+
+void detail::wait_after_launch(Stream stream) {
+  check(cudaStreamSynchronize(handle(stream)), "cudaStreamSynchronize");
+  throw_fault(stream.device.index);
 }
 
 void detail::make_current_slowly(int device) {

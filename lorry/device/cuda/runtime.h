@@ -30,6 +30,8 @@ namespace detail {
 [[noreturn, gnu::cold, gnu::noinline]] void failed(cudaError_t error, const char* call);
 void make_current_slowly(int device);
 extern bool g_several;  ///< more than one device: whose turn it is has to be asked
+extern bool g_blocking;  ///< CUDA_LAUNCH_BLOCKING=1: each launch waits, so that errors come from the call that made them
+void wait_after_launch(Stream stream);
 
 /// The last launches of the process, for the message of a fault.
 struct InFlight {
