@@ -44,7 +44,7 @@ def memory_cases():
     f32, bf16 = 4 * n, 2 * n
     make = lambda *sizes: torch.randn(*sizes, device="cuda")
     x, y, out = make(rows, columns), make(rows, columns), torch.empty(rows, columns, device="cuda")
-    half, half_out = x.bfloat16(), torch.empty(rows, columns, device="cuda", dtype=torch.bfloat16)
+    half, other_half, half_out = x.bfloat16(), y.bfloat16(), torch.empty(rows, columns, device="cuda", dtype=torch.bfloat16)
     weight, bias = make(columns), make(columns)
     sparse = make(16 << 20) > 1
     picks, table = torch.randint(50257, (8192,), device="cuda"), make(50257, 768).bfloat16()
@@ -52,7 +52,7 @@ def memory_cases():
         ("copy", "f32", 2 * f32, lambda: out.copy_(x)),
         ("fill", "f32", f32, lambda: out.fill_(1)),
         ("add", "f32", 3 * f32, lambda: torch.add(x, y, out=out)),
-        ("add bf16", "bf16", 3 * bf16, lambda: torch.add(half, half, out=half_out)),
+        ("add bf16", "bf16", 3 * bf16, lambda: torch.add(half, other_half, out=half_out)),
         ("add a row", "f32", 2 * f32, lambda: torch.add(x, bias, out=out)),
         ("gelu", "f32", 2 * f32, lambda: F.gelu(x)),
         ("cast f32 to bf16", "bf16", f32 + bf16, lambda: half_out.copy_(x)),

@@ -37,14 +37,14 @@ std::vector<BenchRow> bench_memory(const Filter& wanted) {
   const int64_t rows = default_device().is_cpu() ? 4096 : 16384, columns = 4096, n = rows * columns;
   Cases suite(wanted);
   const Tensor x = randn({rows, columns}), y = randn({rows, columns}), out = empty({rows, columns});
-  const Tensor half = x.to(kBF16), half_out = empty({rows, columns}, {.dtype = kBF16});
+  const Tensor half = x.to(kBF16), other_half = y.to(kBF16), half_out = empty({rows, columns}, {.dtype = kBF16});
   const Tensor weight = randn({columns}), bias = randn({columns}), grad = randn({rows, columns});
   const int64_t f32 = 4 * n, bf16 = 2 * n;
 
   suite.add("copy", kF32, 2 * f32, [&] { out.copy_(x); });
   suite.add("fill", kF32, f32, [&] { out.fill_(1); });
   suite.add("add", kF32, 3 * f32, [&] { add_out(out, x, y); });
-  suite.add("add bf16", kBF16, 3 * bf16, [&] { add_out(half_out, half, half); });
+  suite.add("add bf16", kBF16, 3 * bf16, [&] { add_out(half_out, half, other_half); });
   suite.add("add a row", kF32, 2 * f32, [&] { add_out(out, x, bias); });
   suite.add("gelu", kF32, 2 * f32, [&] { gelu_out(out, x); });
   suite.add("cast f32 to bf16", kBF16, f32 + bf16, [&] { half_out.copy_(x); });

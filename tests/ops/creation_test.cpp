@@ -77,7 +77,7 @@ TEST(Creation, eye_and_one_hot_place_ones) {
   expect_elements(one_hot(x), {2, 2, 3}, [&](const Coordinates& at) { return element(x, {at[0], at[1]}) == static_cast<double>(at[2]) ? 1.0 : 0.0; });
   EXPECT_EQ(one_hot(x, 5).sizes(), (Dims{2, 2, 5}));
   EXPECT_THROW_IN_TIME(one_hot(x, 2), IndexError);
-  EXPECT_THROW(one_hot(tensor({-1})), Error);
+  EXPECT_THROW_IN_TIME(one_hot(tensor({-1})), Error);
   EXPECT_THROW(one_hot(empty({0}, {kI64})), ValueError);
   EXPECT_THROW(one_hot(tensor({1.0})), DTypeError);
 }

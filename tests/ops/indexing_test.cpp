@@ -5,6 +5,7 @@
 #include "lorry/device/cpu/team.h"
 #include "lorry/ops/ops.h"
 #include "tests/support/coordinates.h"
+#include "tests/support/message.h"
 
 namespace lorry {
 namespace {
@@ -12,6 +13,7 @@ namespace {
 using test::Coordinates;
 using test::element;
 using test::expect_elements;
+using test::message;
 using test::Shapes;
 
 /// The definition of mixed indexing, independent of how the operator works: every dimension of the view that the plain entries
@@ -237,14 +239,17 @@ TEST(Indexing, a_number_in_a_tensor_indexes_like_the_number) {
 
 TEST(Indexing, an_index_out_of_range_is_named_and_nothing_is_written) {
   const Tensor x = zeros({4, 5}), bad = tensor({{0, 1}, {4, 2}});
-  try {
+  const std::string said = message<IndexError>([&] {
     x.index_put_({bad}, 1);
-    FAIL() << "no error";
-  } catch (const IndexError& e) {
-    EXPECT_STREQ(e.what(), "index_put: index out of range; got 4 at [1, 0] for dimension 0 of size 4; expected -4 to 3");
+    device::synchronize(x.device());
+  });
+  if (x.device().is_cpu()) {
+    EXPECT_EQ(said, "index_put: index out of range; got 4 at [1, 0] for dimension 0 of size 4; expected -4 to 3");
+    expect_elements(x, {4, 5}, [](const Coordinates&) { return 0.0; });
+    EXPECT_EQ(x.version(), 1u);  // that of zeros
+  } else {
+    EXPECT_EQ(said.find("index_put: index out of range; got 4; expected -4 to 3"), 0u) << said;
   }
-  expect_elements(x, {4, 5}, [](const Coordinates&) { return 0.0; });
-  EXPECT_EQ(x.version(), 1u);  // that of zeros
   EXPECT_THROW_IN_TIME(x.index({Slice(), tensor({-6})}), IndexError);
   EXPECT_THROW(x.index({5}), IndexError);
   EXPECT_THROW(x.index({0, 0, 0}), IndexError);

@@ -12,6 +12,7 @@
 #include "tests/support/coordinates.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/host.h"
+#include "tests/support/message.h"
 
 namespace lorry {
 namespace {
@@ -63,7 +64,7 @@ std::string message_of(const std::function<void()>& f) {
   try {
     f();
   } catch (const Error& e) {
-    return e.what();
+    return test::as_on_the_cpu(e.what());
   }
   return "no error";
 }
@@ -351,7 +352,7 @@ TEST(Matmul, addmv_has_a_method_an_in_place_and_an_out_form) {
 TEST(Matmul, the_cpu_computes_in_full_whatever_the_precision) {
   EXPECT_EQ(matmul_precision(), Precision::full);
   const bool tuning = matmul_tuning();
-  const Tensor a = randn({33, 70}), b = randn({70, 12}), want = matmul(a, b);
+  const Tensor a = randn({33, 70}, {.device = kCPU}), b = randn({70, 12}, {.device = kCPU}), want = matmul(a, b);
   set_matmul_precision(Precision::tf32);
   set_matmul_tuning(true);
   EXPECT_EQ(matmul_precision(), Precision::tf32);

@@ -82,7 +82,7 @@ const std::map<Op, Reference>& references() {
       {Op::log10, {[](A a) { return std::log10(a[0]); }, nullptr, 3}},
       {Op::sin, {[](A a) { return std::sin(a[0]); }, nullptr, 4}},
       {Op::cos, {[](A a) { return std::cos(a[0]); }, nullptr, 4}},
-      {Op::tan, {[](A a) { return std::tan(a[0]); }, nullptr, 2}},
+      {Op::tan, {[](A a) { return std::tan(a[0]); }, nullptr, 4}},
       {Op::asin, {[](A a) { return std::asin(a[0]); }, nullptr, 4}},
       {Op::acos, {[](A a) { return std::acos(a[0]); }, nullptr, 4}},
       {Op::atan, {[](A a) { return std::atan(a[0]); }, nullptr, 4}},

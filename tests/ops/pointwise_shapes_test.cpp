@@ -135,6 +135,7 @@ TEST_P(PointwiseInPlace, writes_into_its_first_operand_or_refuses_and_leaves_it)
     const std::vector<Operand> list(given.begin(), given.end());
     if (can_store(want.dtype(), self.dtype())) {
       ops::pointwise_into(op(), self, list);
+      self.storage().written_by("test");
       ASSERT_TRUE(same_values(self, want.to(self.dtype())));
     } else {
       EXPECT_THROW(ops::pointwise_into(op(), self, list), DTypeError);

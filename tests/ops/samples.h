@@ -15,6 +15,7 @@
 #include "lorry/device/cpu/team.h"
 #include "lorry/ops/creation.h"
 #include "tests/support/host.h"
+#include "tests/support/message.h"
 
 namespace lorry::test {
 inline namespace samples {
@@ -146,7 +147,7 @@ void expect_error(const std::function<void()>& f, const std::string& text) {
     f();
     ADD_FAILURE() << "no error; expected one with: " << text;
   } catch (const E& e) {
-    EXPECT_NE(std::string(e.what()).find(text), std::string::npos) << e.what();
+    EXPECT_NE(as_on_the_cpu(e.what()).find(text), std::string::npos) << e.what();
   } catch (const std::exception& e) {
     ADD_FAILURE() << "an error of another type: " << e.what();
   }

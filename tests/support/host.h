@@ -20,12 +20,14 @@ struct Mirror {
   std::vector<char> bytes;
 };
 
+inline constexpr int kMirrors = 4;
+
 inline Mirror& mirror(const Tensor& x) {
-  static Mirror kept[4];
+  static Mirror* const kept = new Mirror[kMirrors];  // never destroyed: the device may be gone before
   static int oldest = 0;
-  for (Mirror& m : kept)
-    if (m.of.defined() && &m.of.storage() == &x.storage() && m.version == x.version()) return m;
-  Mirror& m = kept[oldest++ % 4];
+  for (int i = 0; i < kMirrors; ++i)
+    if (Mirror& m = kept[i]; m.of.defined() && &m.of.storage() == &x.storage() && m.version == x.version()) return m;
+  Mirror& m = kept[oldest++ % kMirrors];
   m = {x.detach(), x.version(), std::vector<char>(static_cast<size_t>(x.storage().bytes()))};
   device::copy(m.bytes.data(), kCPU, x.storage().data(), x.device(), x.storage().bytes(), current_stream(x.device()));
   current_stream(x.device()).synchronize();
@@ -52,9 +54,11 @@ inline void write_element(const Tensor& x, int64_t offset, const void* value) {
     std::memcpy(to, value, size);
     return;
   }
+  char element[8];
+  std::memcpy(element, value, size);  // the value may lie in a mirror that goes when another comes
   detail::Mirror& m = detail::mirror(x);
-  std::memcpy(m.bytes.data() + (x.storage_offset() + offset) * size_of(x.dtype()), value, size);
-  device::copy(to, x.device(), value, kCPU, size_of(x.dtype()), current_stream(x.device()));
+  std::memcpy(m.bytes.data() + (x.storage_offset() + offset) * size_of(x.dtype()), element, size);
+  device::copy(to, x.device(), element, kCPU, size_of(x.dtype()), current_stream(x.device()));
 }
 
 /// Writes x.numel() elements to a contiguous x.

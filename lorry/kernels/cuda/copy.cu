@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kBlock) move_words(const __grid_constant__ Wor
     uint32_t at[2];
     call.offsets(position, at);
     to[u] = at[0];
-    words[u] = call.from == nullptr ? pattern : reinterpret_cast<const Word*>(call.from)[at[1]];
+    words[u] = call.from == nullptr ? pattern : reinterpret_cast<const Word*>(call.from)[static_cast<int32_t>(at[1])];
   }
 #pragma unroll
   for (int u = 0; u < kFlight; ++u)
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kBlock) move_tiles(const __grid_constant__ Til
   uint32_t at[2];
   call.planes(plane, at);
   Word* const to = reinterpret_cast<Word*>(call.to) + at[0];
-  const Word* const from = reinterpret_cast<const Word*>(call.from) + at[1];
+  const Word* const from = reinterpret_cast<const Word*>(call.from) + static_cast<int32_t>(at[1]);
   const uint32_t row = threadIdx.x / kThreads, column = threadIdx.x % kThreads * kLength;
 
   Run<Word, kLength> held[kPasses];

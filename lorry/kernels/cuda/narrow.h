@@ -20,7 +20,7 @@ void for_each_narrow(const Iteration& it, const int64_t* starts, const F& f) {
   int64_t furthest = -1;
   for (int d = 0; d < it.rank; ++d) {
     int64_t reach = it.sizes[d];
-    for (int k = 0; k < it.operands; ++k) reach = std::max(reach, (it.sizes[d] - 1) * it.strides[k][d]);
+    for (int k = 0; k < it.operands; ++k) reach = std::max(reach, (it.sizes[d] - 1) * std::abs(it.strides[k][d]));
     if (it.sizes[d] > 1 && reach > furthest) widest = d, furthest = reach;
   }
   constexpr int64_t kAligned = 1024;  // halves of long dimensions keep the alignment of the whole

@@ -4,6 +4,7 @@
 // multiplication (Granlund, Montgomery 1994) where 32 bits hold the positions.
 
 #include <cstdint>
+#include <cstdlib>
 #include <type_traits>
 
 #include "lorry/layout/layout.h"
@@ -70,7 +71,7 @@ inline bool fits_narrow(const Iteration& it) {
   if (it.numel() > INT32_MAX) return false;
   for (int k = 0; k < it.operands; ++k) {
     int64_t extent = 0;
-    for (int d = 0; d < it.rank; ++d) extent += (it.sizes[d] - 1) * it.strides[k][d];
+    for (int d = 0; d < it.rank; ++d) extent += (it.sizes[d] - 1) * std::abs(it.strides[k][d]);
     if (extent > INT32_MAX) return false;
   }
   return true;
