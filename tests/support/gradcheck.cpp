@@ -36,7 +36,7 @@ double weighted_sum(const Tensor& y) {
 }
 
 Tensor weights_like(const Tensor& y) {
-  const Tensor w = empty(y.sizes(), {kF64});
+  const Tensor w = empty(y.sizes(), {kF64, y.device()});
   for (int64_t i = 0; i < y.numel(); ++i) set_element(w, i, weight(i));
   return w;
 }

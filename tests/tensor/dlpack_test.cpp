@@ -148,7 +148,7 @@ TYPED_TEST(DLPackImport, every_dtype_and_layout_comes_back_as_it_went) {
 TEST(DLPack, the_exported_memory_outlives_the_tensor) {
   DLManagedTensorVersioned* managed = nullptr;
   {
-    const Tensor x = arange(4);
+    const Tensor x = arange(4, {kI64, kCPU});
     managed = to_dlpack(x.narrow(0, 1, 2));
   }
   EXPECT_EQ(managed->version.major, 1u);
