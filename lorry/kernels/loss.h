@@ -8,7 +8,7 @@
 namespace lorry::kernels {
 
 struct ClassArgs {
-  Array x;       ///< logits (cross_entropy) or log-probabilities (nll): contiguous [rows, classes]
+  Array x;       ///< logits (cross_entropy) or log-probabilities (nll): [rows, classes], each row without gaps
   Array target;  ///< i64 [rows], contiguous; each a class or ignore_index, see check_targets
   Array weight;  ///< [classes], dtype of x; may be absent
   int64_t ignore_index = -100;
@@ -22,7 +22,7 @@ struct LossKernels {
   /// losses [rows] and row_weights [rows] (weight[target], 0 where ignored) in x's compute type (f32, or f64 for f64);
   /// logsumexp [rows] of the same type, which is all that the gradient needs beside x.
   void (*cross_entropy)(const ClassArgs&, const Array& losses, const Array& row_weights, const Array& logsumexp, const Stream&) = nullptr;
-  /// grad_x [rows, classes]; `scale` [rows] multiplies each row (stride 0 for one number), of the compute type.
+  /// grad_x [rows, classes], each row without gaps; `scale` [rows] multiplies each row (stride 0 for one number), of the compute type.
   void (*cross_entropy_backward)(const ClassArgs&, const Array& grad_x, const Array& scale, const Array& logsumexp, const Stream&) = nullptr;
   void (*nll)(const ClassArgs&, const Array& losses, const Array& row_weights, const Stream&) = nullptr;
   void (*nll_backward)(const ClassArgs&, const Array& grad_x, const Array& scale, const Stream&) = nullptr;

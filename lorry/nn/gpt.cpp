@@ -148,17 +148,19 @@ Tensor GPT::embed(const Tensor& indices, int64_t first) const {
   return dropout_.forward(tokens.forward(indices) + positions.weight.narrow(0, first, t));
 }
 
-Tensor GPT::forward(const Tensor& indices) const {
+Tensor GPT::features(const Tensor& indices) const {
   Tensor x = embed(indices, 0);
   for (const Block& block : blocks) x = block.forward(x);
-  return linear(norm.forward(x), head());
+  return norm.forward(x);
 }
 
+Tensor GPT::forward(const Tensor& indices) const { return linear(features(indices), head()); }
+
 Tensor GPT::loss(const Tensor& indices, const Tensor& targets) const {
-  const Tensor logits = forward(indices);
+  const Tensor logits = linear_aligned(features(indices), head());
   require<ShapeError>(targets.defined() && targets.sizes() == indices.sizes(), "GPT: targets differ in shape; got {} for tokens {}",
                       targets.defined() ? describe(targets) : "nothing", indices);
-  return cross_entropy(logits.view({-1, config_.vocab}), targets.reshape({-1}));
+  return cross_entropy(logits.view({-1, config_.vocab}), targets.reshape({-1}), {}, -100, Reduction::mean, 0, logits.dtype() == kF64 ? kF64 : kF32);
 }
 
 Tensor GPT::forward(const Tensor& indices, KVCache& cache) const {

@@ -103,7 +103,7 @@ class GPT : public Module {
 
   /// tokens: [b, t] i64 with t <= context. Returns logits [b, t, vocab].
   Tensor forward(const Tensor& tokens) const;
-  /// The mean cross entropy of the next tokens, in nats. targets: [b, t] i64; -100 is passed over.
+  /// The mean cross entropy of the next tokens, in nats, in f32 (f64 for f64). targets: [b, t] i64; -100 is passed over.
   Tensor loss(const Tensor& tokens, const Tensor& targets) const;
   /// The logits after the last of these tokens, [b, vocab], which follow the positions in the cache and are added to it. Records
   /// no gradients. Throws IndexError when the cache has no room for them.
@@ -115,6 +115,8 @@ class GPT : public Module {
 
  private:
   Tensor embed(const Tensor& indices, int64_t first) const;
+  /// What the head sees: [b, t, width].
+  Tensor features(const Tensor& indices) const;
   const Tensor& head() const { return config_.tie_weights ? tokens.weight : head_; }
 
   GPTConfig config_;

@@ -44,7 +44,7 @@ struct ClassRows {
   int64_t count, classes;
 
   ClassRows(const Tensor& input, const Tensor& targets, const Tensor& weights)
-      : x((input.dim() <= 2 ? input : input.movedim({1}, {-1})).contiguous()),
+      : x(without_gaps(input.dim() <= 2 ? input : input.movedim({1}, {-1}))),
         target(targets.to(kI64).contiguous()),
         weight(weights.defined() ? weights.contiguous() : weights),
         count(target.numel()),
@@ -53,16 +53,22 @@ struct ClassRows {
   kernels::ClassArgs args(int64_t ignore_index, double smoothing = 0) const {
     return {matrix(x), {target.data_ptr(), kI64, Layout::contiguous({count})}, weight.defined() ? array(weight) : kernels::Array{}, ignore_index, smoothing};
   }
-  kernels::Array matrix(const Tensor& rows) const { return {rows.data_ptr(), rows.dtype(), Layout::contiguous({count, classes})}; }
+  kernels::Array matrix(const Tensor& rows) const {
+    return {rows.data_ptr(), rows.dtype(), Layout::strided({count, classes}, {rows.dim() == 2 ? rows.stride(0) : classes, 1})};
+  }
+
+ private:
+  /// A matrix may keep space between its rows; whatever else is not contiguous is copied.
+  static Tensor without_gaps(const Tensor& x) { return x.dim() == 2 && x.stride(1) == 1 && x.stride(0) >= x.size(1) ? x : x.contiguous(); }
 };
 
 /// loss, total weight of the samples (for the mean).
-std::array<Tensor, 2> reduce_losses(const Tensor& losses, const Tensor& row_weights, const Tensor& x, const Dims& samples, Reduction reduction) {
-  if (reduction == Reduction::none) return {losses.reshape(samples).to(x.dtype()), Tensor()};
+std::array<Tensor, 2> reduce_losses(const Tensor& losses, const Tensor& row_weights, DType dtype, const Dims& samples, Reduction reduction) {
+  if (reduction == Reduction::none) return {losses.reshape(samples).to(dtype), Tensor()};
   const Tensor total = losses.sum();
-  if (reduction == Reduction::sum) return {total.to(x.dtype()), Tensor()};
+  if (reduction == Reduction::sum) return {total.to(dtype), Tensor()};
   const Tensor weight = row_weights.sum();
-  return {total.div(weight).to(x.dtype()), weight};
+  return {total.div(weight).to(dtype), weight};
 }
 
 /// What multiplies the gradient of each sample's loss: [samples], perhaps one number with stride 0.
@@ -91,10 +97,15 @@ Tensor probability_loss(const Tensor& x, const Tensor& target, const Tensor& wei
 
 }  // namespace
 
-Tensor cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight, int64_t ignore_index, Reduction reduction, double label_smoothing) {
+Tensor cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight, int64_t ignore_index, Reduction reduction, double label_smoothing,
+                     std::optional<DType> dtype) {
   require<ValueError>(label_smoothing >= 0 && label_smoothing <= 1, "cross_entropy: label_smoothing out of range; got {}; expected 0 to 1", label_smoothing);
-  if (x.defined() && target.defined() && x.dim() >= 1 && is_floating(target.dtype())) return probability_loss(x, target, weight, reduction, label_smoothing);
+  if (x.defined() && target.defined() && x.dim() >= 1 && is_floating(target.dtype())) {
+    const Tensor loss = probability_loss(x, target, weight, reduction, label_smoothing);
+    return dtype ? loss.to(*dtype) : loss;
+  }
   check(x, target, weight, ignore_index, "cross_entropy");
+  require<DTypeError>(is_floating(dtype.value_or(kF32)), "cross_entropy: a loss is not whole; got dtype {}; expected f16, bf16, f32 or f64", dtype.value_or(kF32));
   return door::call(
       Op::cross_entropy, {&x, &target, &weight},
       [&]() -> std::array<Tensor, 3> {
@@ -103,7 +114,7 @@ Tensor cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight
         const Tensor losses = empty({rows.count}, kept), row_weights = empty({rows.count}, kept), logsumexp = empty({rows.count}, kept);
         backend(x, "cross_entropy")
             .loss->cross_entropy(rows.args(ignore_index, label_smoothing), array(losses), array(row_weights), array(logsumexp), current_stream(x.device()));
-        auto [loss, total] = reduce_losses(losses, row_weights, x, target.sizes(), reduction);
+        auto [loss, total] = reduce_losses(losses, row_weights, dtype.value_or(x.dtype()), target.sizes(), reduction);
         return {loss, logsumexp, total};
       },
       ignore_index, static_cast<int64_t>(reduction), label_smoothing)[0];
@@ -118,7 +129,7 @@ Tensor nll_loss(const Tensor& x, const Tensor& target, const Tensor& weight, int
         const Options kept{compute_dtype(x.dtype()), x.device()};
         const Tensor losses = empty({rows.count}, kept), row_weights = empty({rows.count}, kept);
         backend(x, "nll_loss").loss->nll(rows.args(ignore_index), array(losses), array(row_weights), current_stream(x.device()));
-        return reduce_losses(losses, row_weights, x, target.sizes(), reduction);
+        return reduce_losses(losses, row_weights, x.dtype(), target.sizes(), reduction);
       },
       ignore_index, static_cast<int64_t>(reduction))[0];
 }
@@ -129,7 +140,7 @@ Tensor cross_entropy_backward(const Tensor& grad, const Tensor& x, const Tensor&
       Op::cross_entropy_backward, {&grad, &x, &target, &weight, &logsumexp, &total_weight},
       [&] {
         const ClassRows rows(x, target, weight);
-        const Tensor scale = sample_scale(grad, total_weight, x.dtype(), rows.count), grad_x = empty(rows.x.sizes(), x.options());
+        const Tensor scale = sample_scale(grad, total_weight, x.dtype(), rows.count), grad_x = empty_strided(rows.x.sizes(), rows.x.strides(), x.options());
         backend(x, "cross_entropy_backward")
             .loss->cross_entropy_backward(rows.args(ignore_index, label_smoothing), rows.matrix(grad_x), array(scale), array(logsumexp),
                                           current_stream(x.device()));

@@ -10,10 +10,11 @@ enum class Reduction : uint8_t { none, mean, sum };
 
 /// Cross entropy of logits x: [C], [N, C] or [N, C, d...], against class indices (whole numbers, of x's sizes without C) or
 /// against class probabilities (floating, x's sizes). weight: [C], dtype of x. The mean is over the weights of the targets'
-/// classes; targets equal to ignore_index count for nothing. Keeps one number a sample for the gradient.
+/// classes; targets equal to ignore_index count for nothing. Keeps one number a sample for the gradient. The loss has x's dtype, or
+/// the floating one given: f32 keeps what 16 bits would round away.
 /// Throws ShapeError, DTypeError, IndexError for a target that is no class, ValueError for label_smoothing outside [0, 1].
 Tensor cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight = {}, int64_t ignore_index = -100, Reduction reduction = Reduction::mean,
-                     double label_smoothing = 0.0);
+                     double label_smoothing = 0.0, std::optional<DType> dtype = {});
 
 /// The same from log-probabilities, with class indices only.
 Tensor nll_loss(const Tensor& x, const Tensor& target, const Tensor& weight = {}, int64_t ignore_index = -100, Reduction reduction = Reduction::mean);

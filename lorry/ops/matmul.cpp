@@ -215,7 +215,17 @@ const Tensor& addmv_out(const Tensor& out, const Tensor& c, const Tensor& a, con
   return write_out(out, addmv(c, a, vector, beta, alpha), "addmv");
 }
 
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+namespace {
+
+/// Row-major but for the distance between rows, which is a multiple of 16 bytes.
+Tensor empty_aligned(const Dims& sizes, const Options& options) {
+  const int64_t per_run = 16 / size_of(options.dtype), row = (sizes.back() + per_run - 1) / per_run * per_run;
+  Dims padded = sizes;
+  padded[padded.size() - 1] = row;
+  return empty_strided(sizes, Layout::contiguous(padded).stride_list(), options);
+}
+
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, bool aligned) {
   require_factors(x, weight, "linear");
   require_rank(weight, 2, "linear", "weight");
   require<ShapeError>(x.dim() > 0 && x.size(-1) == weight.size(1), "linear: features differ; got x: {}, weight: {}; expected x's last size to equal weight's",
@@ -229,7 +239,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return door::call(Op::linear, {&x, &weight, &bias}, [&] {
     Dims sizes = x.sizes();
     sizes[sizes.size() - 1] = weight.size(0);
-    Tensor out = empty(sizes, x.options());
+    Tensor out = aligned ? empty_aligned(sizes, x.options()) : empty(sizes, x.options());
     const bool vector = x.dim() == 1;
     Product{"linear",
             x,
@@ -244,6 +254,11 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
     return out;
   });
 }
+
+}  // namespace
+
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) { return linear(x, weight, bias, false); }
+Tensor linear_aligned(const Tensor& x, const Tensor& weight, const Tensor& bias) { return linear(x, weight, bias, true); }
 
 void set_matmul_precision(Precision precision) { kernels::matmul_settings().precision = precision; }
 Precision matmul_precision() { return kernels::matmul_settings().precision; }

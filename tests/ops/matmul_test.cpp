@@ -6,6 +6,7 @@
 #include <limits>
 #include <string>
 
+#include "lorry/autograd/engine.h"
 #include "lorry/base/bell.h"
 #include "lorry/device/cpu/team.h"
 #include "lorry/ops/ops.h"
@@ -347,6 +348,26 @@ TEST(Matmul, addmv_has_a_method_an_in_place_and_an_out_form) {
   EXPECT_TRUE(equal(addmv_out(out, c, a, v, 2, 3), c.addmv(a, v, 2, 3)));
   EXPECT_TRUE(self.addmv_(a, v, 2, 3).is_same(self));
   EXPECT_TRUE(equal(self, out));
+}
+
+TEST(Matmul, aligned_rows_hold_the_same_numbers_and_the_same_gradients) {
+  for (const DType dtype : {kF32, kBF16, kF16}) {
+    const Tensor x = randn({2, 3, 8}).to(dtype).requires_grad_(), w = randn({13, 8}).to(dtype).requires_grad_(), b = randn({13}).to(dtype);
+    const Tensor y = linear(x, w, b), aligned = linear_aligned(x, w, b);
+    EXPECT_EQ(aligned.stride(1) * size_of(dtype) % 16, 0);
+    EXPECT_EQ(aligned.stride(0), 3 * aligned.stride(1));
+    EXPECT_TRUE(allclose(aligned, y, 1e-2, 1e-2));
+    const Tensor target = randint(13, {6}, {.dtype = kI64});
+    const auto gradients = [&](const Tensor& logits) {
+      const Tensor loss = cross_entropy(logits.view({-1, 13}), target, {}, -100, Reduction::mean, 0.1, kF32);
+      EXPECT_EQ(loss.dtype(), kF32);
+      return autograd::grad({loss}, {x, w});
+    };
+    const auto one = gradients(y), other = gradients(aligned);
+    for (size_t i = 0; i < 2; ++i) EXPECT_TRUE(allclose(one[i], other[i], 1e-2, 1e-3)) << name(dtype) << i;
+  }
+  EXPECT_TRUE(linear_aligned(randn({5, 8}), randn({12, 8})).is_contiguous());
+  EXPECT_EQ(linear_aligned(randn({8}), randn({13, 8})).sizes(), (Dims{13}));
 }
 
 TEST(Matmul, the_cpu_computes_in_full_whatever_the_precision) {

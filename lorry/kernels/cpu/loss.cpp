@@ -107,7 +107,7 @@ void cross_entropy(const ClassArgs& args, const Array& losses, const Array& row_
     const std::vector<C> weight = staged<C>(args.weight, n, 1);
     const double smooth = args.label_smoothing / static_cast<double>(n), total_weight = fold_loops<C>(Fold::sum).row(weight.data(), n);
     lorry::cpu::parallel_for(rows, row_grain(n), [&](int64_t begin, int64_t end) {
-      RowReader<C> read(args.x, n);
+      RowReader<C> read(args.x, n, args.x.stride(0));
       for (int64_t r = begin; r < end; ++r) {
         const int64_t t = args.target.as<int64_t>()[r];
         C &loss = losses.as<C>()[r], &row_weight = row_weights.as<C>()[r], &lse = logsumexp.as<C>()[r];
@@ -131,8 +131,8 @@ void cross_entropy_backward(const ClassArgs& args, const Array& grad_x, const Ar
     const std::vector<C> weight = staged<C>(args.weight, n, 1);
     const double smooth = args.label_smoothing / static_cast<double>(n), total_weight = fold_loops<C>(Fold::sum).row(weight.data(), n);
     lorry::cpu::parallel_for(rows, row_grain(n), [&](int64_t begin, int64_t end) {
-      RowReader<C> read(args.x, n);
-      RowWriter<C> write(grad_x, n);
+      RowReader<C> read(args.x, n, args.x.stride(0));
+      RowWriter<C> write(grad_x, n, grad_x.stride(0));
       for (int64_t r = begin; r < end; ++r) {
         const int64_t t = args.target.as<int64_t>()[r];
         C* to = write(r);
@@ -159,7 +159,7 @@ void nll(const ClassArgs& args, const Array& losses, const Array& row_weights, c
       losses.as<C>()[r] = row_weights.as<C>()[r] = 0;
       if (t == args.ignore_index) continue;
       C x;
-      load(&x, args.x.as<const char>() + (r * n + t) * bytes, args.x.dtype, 1, 1);
+      load(&x, args.x.as<const char>() + (r * args.x.stride(0) + t) * bytes, args.x.dtype, 1, 1);
       losses.as<C>()[r] = -weight[t] * x;
       row_weights.as<C>()[r] = weight[t];
     }
@@ -171,7 +171,7 @@ void nll_backward(const ClassArgs& args, const Array& grad_x, const Array& scale
     const int64_t rows = grad_x.size(0), n = grad_x.size(1);
     const std::vector<C> weight = staged<C>(args.weight, n, 1);
     lorry::cpu::parallel_for(rows, row_grain(n), [&](int64_t begin, int64_t end) {
-      RowWriter<C> write(grad_x, n);
+      RowWriter<C> write(grad_x, n, grad_x.stride(0));
       for (int64_t r = begin; r < end; ++r) {
         const int64_t t = args.target.as<int64_t>()[r];
         C* to = write(r);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Contiguous rows of any floating dtype seen in the compute type: in place where they already are, else through a buffer.
+// Rows, each without gaps, of any floating dtype seen in the compute type: in place where they already are, else through a buffer.
 
 #include <vector>
 
@@ -10,20 +10,21 @@
 
 namespace lorry::kernels::cpu {
 
-/// Reads rows of n elements. One a thread: it owns the buffer.
+/// Reads rows of n elements that begin `step` elements apart. One a thread: it owns the buffer.
 template <class C>
 class RowReader {
  public:
-  RowReader(const Array& x, int64_t n) : x_(x), n_(n), buffer_(x.dtype == dtype_of<C> ? 0 : n) {}
+  RowReader(const Array& x, int64_t n) : RowReader(x, n, n) {}
+  RowReader(const Array& x, int64_t n, int64_t step) : x_(x), n_(n), step_(step), buffer_(x.dtype == dtype_of<C> ? 0 : n) {}
   const C* operator()(int64_t row) {
-    if (buffer_.empty()) return x_.as<const C>() + row * n_;
-    load(buffer_.data(), x_.as<const char>() + row * n_ * size_of(x_.dtype), x_.dtype, 1, n_);
+    if (buffer_.empty()) return x_.as<const C>() + row * step_;
+    load(buffer_.data(), x_.as<const char>() + row * step_ * size_of(x_.dtype), x_.dtype, 1, n_);
     return buffer_.data();
   }
 
  private:
   const Array& x_;
-  int64_t n_;
+  int64_t n_, step_;
   std::vector<C> buffer_;
 };
 
@@ -31,15 +32,16 @@ class RowReader {
 template <class C>
 class RowWriter {
  public:
-  RowWriter(const Array& out, int64_t n) : out_(out), n_(n), buffer_(out.dtype == dtype_of<C> ? 0 : n) {}
-  C* operator()(int64_t row) { return buffer_.empty() ? out_.as<C>() + row * n_ : buffer_.data(); }
+  RowWriter(const Array& out, int64_t n) : RowWriter(out, n, n) {}
+  RowWriter(const Array& out, int64_t n, int64_t step) : out_(out), n_(n), step_(step), buffer_(out.dtype == dtype_of<C> ? 0 : n) {}
+  C* operator()(int64_t row) { return buffer_.empty() ? out_.as<C>() + row * step_ : buffer_.data(); }
   void done(int64_t row) {
-    if (!buffer_.empty()) store(out_.as<char>() + row * n_ * size_of(out_.dtype), out_.dtype, 1, buffer_.data(), n_);
+    if (!buffer_.empty()) store(out_.as<char>() + row * step_ * size_of(out_.dtype), out_.dtype, 1, buffer_.data(), n_);
   }
 
  private:
   const Array& out_;
-  int64_t n_;
+  int64_t n_, step_;
   std::vector<C> buffer_;
 };
 

@@ -23,7 +23,8 @@ template <class T>
 struct ClassRows {
   const T *x, *weight;
   const int64_t* target;
-  int64_t rows, classes, ignore_index;
+  int64_t rows, classes, step;  ///< rows of x, or of the gradient where there is no x, begin `step` elements apart
+  int64_t ignore_index;
   double smoothing;            ///< 0: none
   const double* total_weight;  ///< null: every class weighs 1
   Fault* fault;
@@ -52,7 +53,7 @@ __global__ __launch_bounds__(kLargestTeam) void cross_entropy_rows(ClassRows<T> 
   __shared__ C slots[3 * kWarp];
   const Team team(lanes);
   const int64_t t = a.class_of(team.row, team.lane == 0);
-  const T* const x = a.x + team.row * a.classes;
+  const T* const x = a.x + team.row * a.step;
   const Cut<T, int64_t> cut(x, t < 0 ? 0 : a.classes, team);
   const C own = t < 0 ? C(0) : static_cast<C>(x[t]);
 
@@ -111,14 +112,14 @@ struct RowGradient {
 };
 
 template <class T>
-__global__ __launch_bounds__(kLargestTeam) void cross_entropy_backward_rows(ClassRows<T> a, T* grad_x, const Accumulate<T>* scale, int64_t scale_stride,
+__global__ __launch_bounds__(kLargestTeam) void cross_entropy_backward_rows(ClassRows<T> a, T* grad_x, int64_t grad_step, const Accumulate<T>* scale, int64_t scale_stride,
                                                                             const Accumulate<T>* logsumexp, int lanes) {
   using C = Accumulate<T>;
   constexpr int kN = kRun<T>;
   const Team team(lanes);
   if (team.row >= a.rows) return;
-  const T* const x = a.x + team.row * a.classes;
-  T* const to = grad_x + team.row * a.classes;
+  const T* const x = a.x + team.row * a.step;
+  T* const to = grad_x + team.row * grad_step;
   const Cut<T, int64_t> cut(x, a.classes, team);
   const bool aligned = on_16(to + cut.head), weight_aligned = on_16(a.weight + cut.head);
   const int64_t t = a.class_of(team.row, team.lane == 0);
@@ -176,7 +177,7 @@ __global__ __launch_bounds__(kTeamBlock) void nll_rows(ClassRows<T> a, Accumulat
   const int64_t row = int64_t{blockIdx.x} * kTeamBlock + threadIdx.x, t = a.class_of(row, true);
   if (row >= a.rows) return;
   const C weight = t < 0 ? C(0) : a.weight_of(t);
-  losses[row] = t < 0 ? C(0) : -weight * static_cast<C>(a.x[row * a.classes + t]);
+  losses[row] = t < 0 ? C(0) : -weight * static_cast<C>(a.x[row * a.step + t]);
   row_weights[row] = weight;
 }
 
@@ -186,7 +187,7 @@ __global__ __launch_bounds__(kLargestTeam) void nll_backward_rows(ClassRows<T> a
   constexpr int kN = kRun<T>;
   const Team team(lanes);
   if (team.row >= a.rows) return;
-  T* const to = grad_x + team.row * a.classes;
+  T* const to = grad_x + team.row * a.step;
   const Cut<T, int64_t> cut(to, a.classes, team);
   const int64_t t = a.class_of(team.row, team.lane == 0);
   const RowGradient<T> row{0, 0, 0, t < 0 ? C(0) : a.weight_of(t) * scale[team.row * scale_stride], t};
@@ -205,6 +206,7 @@ ClassRows<T> class_rows(const ClassArgs& args, const Array& x, const char* other
           args.target.as<const int64_t>(),
           x.size(0),
           x.size(1),
+          x.stride(0),
           args.ignore_index,
           args.label_smoothing,
           nullptr,
@@ -254,8 +256,8 @@ void cross_entropy_backward(const ClassArgs& args, const Array& grad_x, const Ar
     using C = Accumulate<T>;
     const RowPlan plan = plan_classes(args.x);
     with_total_weight(class_rows<T>(args, args.x, "cross_entropy_backward", stream), stream, [&](const ClassRows<T>& a) {
-      lorry::cuda::launch(stream, {plan.grid(a.rows), static_cast<unsigned>(plan.block())}, cross_entropy_backward_rows<T>, a, grad_x.as<T>(), scale.as<C>(),
-                          scale.stride(0), logsumexp.as<C>(), plan.lanes);
+      lorry::cuda::launch(stream, {plan.grid(a.rows), static_cast<unsigned>(plan.block())}, cross_entropy_backward_rows<T>, a, grad_x.as<T>(),
+                          grad_x.stride(0), scale.as<C>(), scale.stride(0), logsumexp.as<C>(), plan.lanes);
     });
   });
 }

@@ -73,7 +73,9 @@ void with_runs(int runs, const Held& held, const Longer& longer) {
 }
 
 /// Whether rows of n elements from this address on do not all start and end on 16-byte boundaries.
-inline bool is_cut(const Array& x, int64_t n) { return !aligned16(x.data) || n * size_of(x.dtype) % 16 != 0; }
+inline bool is_cut(const Array& x, int64_t n) {
+  return !aligned16(x.data) || n * size_of(x.dtype) % 16 != 0 || (x.layout.rank == 2 && x.stride(0) * size_of(x.dtype) % 16 != 0 && x.size(0) > 1);
+}
 
 /// Lets a kernel take up to `bytes` of shared memory beyond what it declares, once a kernel and device. Every caller passes the same.
 template <auto kKernel>
