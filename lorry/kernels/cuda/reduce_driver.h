@@ -13,6 +13,8 @@
 //   Acc, Cell         what a thread carries, and the trivially copyable partial result that threads exchange
 //   End               the base of P that knows Cell, identity(), combine(into, from) and finish(offset, cell)
 //   kColumns          elements of a load of the columns kernel
+//   kDeep             loads in flight of its loop over rows that lie a stride apart; 0: it has no such loop
+//   plain(), stored(t)                with kDeep: whether value(t) is nothing but stored(t), which costs no branches
 //   start(), cell(acc)
 //   value(t)          the value that enters, of a stored element
 //   take(acc, v[N], position, step)   takes in N values, v[i] at `position + i * step` of the reduced range
@@ -47,9 +49,9 @@ __device__ __forceinline__ Cell shuffle_down(const Cell& cell, int offset) {
 
 /// Lane 0 of each group of `lanes` neighbouring threads (a power of two) gets the group's cells combined in order. Called by
 /// every thread of the block.
-template <class End>
-__device__ typename End::Cell combine_lanes(const End& end, typename End::Cell cell, int lanes) {
-  using Cell = typename End::Cell;
+template <class P>
+__device__ typename P::Cell combine_lanes(const P& end, typename P::Cell cell, int lanes) {
+  using Cell = typename P::Cell;
   for (int offset = 1; offset < min(lanes, 32); offset *= 2) end.combine(cell, shuffle_down(cell, offset));
   if (lanes <= 32) return cell;
   __shared__ alignas(16) unsigned char memory[32 * sizeof(Cell)];
@@ -192,7 +194,7 @@ __global__ void __launch_bounds__(1024) reduce_rows(const P policy, const typena
       take_run(policy, acc, x + at[0] + offset[0] + begin, n, lane & (run_lanes - 1), run_lanes, run * plan.length + begin);
     }
   }
-  const typename P::Cell cell = combine_lanes<typename P::End>(policy, policy.cell(acc), lanes);
+  const typename P::Cell cell = combine_lanes(policy, policy.cell(acc), lanes);
   if (lane == 0 && row < plan.outputs) leave<typename P::End>(policy, partials, plan.outputs, row, at[1], cell);
 }
 
@@ -202,6 +204,7 @@ struct ColumnPlan {
   int64_t outputs, columns, count, chunk, out_step;  // a block takes `chunk` of `count` rows
   int32_t tiles, across, down;                       // tiles of columns; threads of a warp along a row; warps along the rows
   bool aligned;                                      // every group of columns starts at a multiple of its size
+  bool stepped;                                      // moreover rows are one stride apart, fewer than 2^31 a block
   Places<2> kept;                                    // without the columns
   Places<1, false> reduced;
   int threads;
@@ -231,7 +234,31 @@ __global__ void __launch_bounds__(kColumnThreads, 2) reduce_columns(const P poli
 #pragma unroll
   for (int i = 0; i < kV; ++i) acc[i] = policy.start();
   const int64_t end = min(plan.count, (blockIdx.y + int64_t{1}) * plan.chunk);
-  for (int64_t row = blockIdx.y * plan.chunk + row_down; row < end && valid > 0; row += kUnroll * rows_down) {
+  int64_t row = blockIdx.y * plan.chunk + row_down;
+  if constexpr (P::kDeep > 0) {
+    // 16-bit elements leave few instructions each: no offsets to find, no branches, and wide sums once in kDeep elements.
+    if (plan.stepped && valid == kV && policy.plain()) {
+      const int64_t step = rows_down * plan.reduced.strides[0][0];
+      const T* from = base + row * plan.reduced.strides[0][0];
+      int left = static_cast<int>(end - row);
+#pragma unroll 1
+      for (; left > (P::kDeep - 1) * rows_down; left -= P::kDeep * rows_down, from += P::kDeep * step) {
+        Run<T, kV> runs[P::kDeep];
+#pragma unroll
+        for (int u = 0; u < P::kDeep; ++u) runs[u] = load_run<T, kV>(from + u * step);
+#pragma unroll
+        for (int i = 0; i < kV; ++i) {
+          typename P::C v[P::kDeep];
+#pragma unroll
+          for (int u = 0; u < P::kDeep; ++u) v[u] = policy.stored(runs[u].at[i]);
+          policy.take(acc[i], v, end - left, int64_t{rows_down});
+        }
+      }
+      row = end - left;
+    }
+  }
+#pragma unroll 1
+  for (; row < end && valid > 0; row += kUnroll * rows_down) {
     Run<T, kV> runs[kUnroll];
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
@@ -416,27 +443,31 @@ inline RowPlan plan_rows(const Axes& axes, int64_t element) {
           .threads = static_cast<int>(std::max<int64_t>(256, lanes))};
 }
 
-inline ColumnPlan plan_columns(const Axes& axes, const void* x, int64_t element, int group) {
+inline ColumnPlan plan_columns(const Axes& axes, const void* x, int64_t element, int group, int64_t unroll) {
   const int64_t columns = axes.kept.sizes[0], outer = axes.outputs / columns, groups = ceil_div(columns, group);
   int64_t across = std::min<int64_t>(32, power_above(groups));
   while (across > 8 && outer * ceil_div(groups, across) < kFewBlocks / 2) across /= 2;
   constexpr int64_t kWarps = kColumnThreads / 32;
   const int64_t down = std::min(kWarps, power_above(ceil_div(axes.count, kUnroll * (32 / across))));
   const int64_t warps_across = std::min(kWarps / down, power_above(ceil_div(groups, across)));
-  const int64_t width = warps_across * across * group, tiles = ceil_div(columns, width), rows = kUnroll * (32 / across) * down;
-  const int64_t parts = parts_for(outer * tiles, axes.count * std::min(columns, width) * element);
+  const int64_t width = warps_across * across * group, tiles = ceil_div(columns, width), rows = unroll * (32 / across) * down;
+  // Two blocks fill a multiprocessor, so half as many are enough; a part is a whole number of the loop's turns.
+  int64_t parts = parts_for(outer * tiles, axes.count * std::min(columns, width) * element);
+  if (parts > 1) parts = std::clamp<int64_t>(kBlocks / 2 / (outer * tiles), 1, parts);
+  const int64_t turns = std::max<int64_t>(1, (ceil_div(axes.count, parts) + (parts > 1 ? rows / 2 : rows - 1)) / rows);
   bool aligned = reinterpret_cast<uintptr_t>(x) % (group * element) == 0;
   for (int d = 1; d < axes.kept.rank; ++d) aligned = aligned && axes.kept.strides[0][d] % group == 0;
   for (int d = 0; d < axes.reduced.rank && axes.count > 1; ++d) aligned = aligned && axes.reduced.strides[0][d] % group == 0;
   return {.outputs = axes.outputs,
           .columns = columns,
           .count = axes.count,
-          .chunk = ceil_div(ceil_div(axes.count, parts), rows) * rows,
+          .chunk = turns * rows,
           .out_step = axes.kept.strides[1][0],
           .tiles = static_cast<int32_t>(tiles),
           .across = static_cast<int32_t>(across),
           .down = static_cast<int32_t>(down),
           .aligned = aligned,
+          .stepped = aligned && axes.reduced.rank == 1 && turns * rows <= INT32_MAX,
           .kept = Places<2>(axes.kept, 1),
           .reduced = Places<1, false>(axes.reduced),
           .threads = static_cast<int>(warps_across * down * 32)};
@@ -486,7 +517,7 @@ void reduce(const P& policy, const Axes& axes, Route way, const void* x, Stream 
       lorry::cuda::launch(stream, {grid, static_cast<unsigned>(plan.threads)}, reduce_rows<P>, policy, from, plan, partials);
     });
   } else {
-    const ColumnPlan plan = plan_columns(axes, x, sizeof(T), P::kColumns);
+    const ColumnPlan plan = plan_columns(axes, x, sizeof(T), P::kColumns, std::max(kUnroll, P::kDeep));
     const unsigned parts = static_cast<unsigned>(ceil_div(plan.count, plan.chunk));
     const unsigned grid = static_cast<unsigned>(axes.outputs / plan.columns * plan.tiles);
     const size_t shared = static_cast<size_t>(plan.threads / 32 * plan.across * P::kColumns) * sizeof(typename P::Cell);

@@ -44,7 +44,7 @@ struct Extremum : ExtremumEnd<Accumulate<T_>> {
   using End = ExtremumEnd<C>;
   using Cell = typename End::Cell;
   using Acc = Cell;
-  static constexpr int kColumns = std::min(4, kRun<T>);  // a thread carries them all
+  static constexpr int kColumns = std::min(4, kRun<T>), kDeep = 0;  // a thread carries them all
 
   using End::End;
   __device__ Acc start() const { return this->identity(); }

@@ -52,12 +52,16 @@ struct Folded : FoldEnd<Accumulate<T_>> {
   using End = FoldEnd<C>;
   using Cell = typename End::Cell;
   using Acc = std::conditional_t<kFold == Fold::sum, Cell, C>;
-  static constexpr int kColumns = kRun<T>;
+  static constexpr int kColumns = kRun<T>, kDeep = 8;
 
   using End::End;
   __device__ Acc start() const { return fold_identity<Acc>(kFold); }
   __device__ Cell cell(Acc acc) const { return acc; }
-  __device__ C value(T stored) const { return mapped(this->map, cast<C, T>(stored)); }
+  __device__ bool plain() const { return this->map == Map::none; }
+  __device__ C stored(T element) const { return cast<C, T>(element); }
+  __device__ C value(T element) const { return mapped(this->map, stored(element)); }
+  /// As FoldEnd's, without asking which fold.
+  __device__ void combine(Cell& into, const Cell& from) const { into = fold_one<kFold>(into, from); }
   template <int N>
   __device__ __forceinline__ void take(Acc& acc, const C (&v)[N], int64_t, int64_t) const {
     C tree[N];

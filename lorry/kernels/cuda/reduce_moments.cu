@@ -56,7 +56,7 @@ struct Moments : MomentEnd {
     double pivot, sum, squares;
     int32_t count;
   };
-  static constexpr int kColumns = std::min(4, kRun<T>);  // a thread carries them all
+  static constexpr int kColumns = std::min(4, kRun<T>), kDeep = 0;  // a thread carries them all
 
   DType dtype;
 
