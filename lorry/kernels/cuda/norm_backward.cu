@@ -1,5 +1,5 @@
-// The gradients of layer_norm and rms_norm. One reading of the gradient and of x gives all three: a block takes rows in turn, writes
-// grad_x, and adds its columns' share of grad_weight and grad_bias to sums in shared memory, which no other thread touches. A
+// The gradients of layer_norm and rms_norm. One reading of the gradient and of x gives all three: the teams of a block take rows in
+// turn, write grad_x, and add their columns' share of grad_weight and grad_bias to sums in shared memory, a thread's own. A
 // block leaves its sums in scratch memory; a second kernel adds the blocks' in order, in f64. How many blocks there are follows
 // from the shape alone, and so does every order of summation.
 //
@@ -16,6 +16,8 @@ namespace {
 
 /// Blocks of 1,024 threads that fill an H200, on which the blocks are counted; and the most rows that an f32 sum runs over.
 constexpr int kBlocks = 132, kRowsASum = 256, kLongBlock = 1024;
+/// Threads of a block of several teams: large, because every block leaves sums. A lane of a team of several warps has 8 values.
+constexpr int kTogether = 512, kShort = 8;
 
 template <class T>
 struct BackwardRows {
@@ -43,39 +45,61 @@ struct alignas(16) Quad {
 
 /// kRuns runs of N elements a lane; N > 1 needs every row and the weight on 16 bytes.
 template <class T, int N, int kRuns>
-__global__ __launch_bounds__(kRuns* N < kUsual<T> * kRun<T> ? kTeamBlock : kMaxBlock) void norm_backward_held(BackwardRows<T> a, int lanes) {
+__global__ __launch_bounds__(kRuns* N < kUsual<T> * kRun<T> ? kTogether : kMaxBlock) void norm_backward_held(BackwardRows<T> a, int lanes) {
   using C = Accumulate<T>;
   constexpr int kValues = kRuns * N, kQuad = 16 / sizeof(C), kPlanes = (kValues + kQuad - 1) / kQuad;
   extern __shared__ uint4 shared[];
   __shared__ C slots[2][2 * kWarp];
-  const Team team(lanes);
   const int teams = blockDim.x / lanes, n = static_cast<int>(a.n), runs = n / N;
+  const Team team(lanes, teams);
   Quad<C>* const mine = reinterpret_cast<Quad<C>*>(shared) + threadIdx.x;
   const int weight_plane = 0, bias_plane = a.weight_sums ? kPlanes : 0, planes = bias_plane + (a.bias_sums ? kPlanes : 0);
   for (int p = 0; p < planes; ++p) mine[p * blockDim.x] = {};
 
+  // The next row's elements are on their way while a row is worked on, if the registers last.
+  constexpr bool kAhead = kValues * sizeof(C) <= 32;
+  using Raw = std::conditional_t<N == 1, T, uint4>;
+  Raw raw_grad[kRuns], raw_x[kRuns];
+  C raw_mean, raw_rstd;
+  const auto read = [&](int64_t row) {
+    const bool live = row < a.rows;
+#pragma unroll
+    for (int k = 0; k < kRuns; ++k) {
+      const int j = team.lane + k * lanes;
+      raw_grad[k] = raw_x[k] = Raw{};
+      if (!live || j >= runs) continue;
+      if constexpr (N == 1) {
+        raw_grad[k] = a.grad[row * a.n + j];
+        raw_x[k] = a.x[row * a.n + j];
+      } else {
+        raw_grad[k] = load16<true>(a.grad + row * a.n + j * N);
+        raw_x[k] = load16<true>(a.x + row * a.n + j * N);
+      }
+    }
+    raw_mean = live && a.mean ? a.mean[row] : C(0);
+    raw_rstd = live ? a.rstd[row] : C(0);
+  };
+  const auto widen = [&](const Raw(&from)[kRuns], C(&to)[kValues]) {
+#pragma unroll
+    for (int k = 0; k < kRuns; ++k) {
+      if constexpr (N == 1)
+        to[k] = static_cast<C>(from[k]);
+      else
+        unpack<T>(from[k], reinterpret_cast<C(&)[N]>(to[k * N]));
+    }
+  };
+
   int turn = 0;
+  if (kAhead) read(team.row);
   for (int64_t first = 0; first < a.rows; first += int64_t{gridDim.x} * teams, turn ^= 1) {
     const int64_t row = first + team.row;
     const bool live = row < a.rows;
     C g[kValues], normal[kValues];
-    const auto read = [&](const T* from, C(&to)[kValues]) {
-#pragma unroll
-      for (int k = 0; k < kRuns; ++k) {
-        const int j = team.lane + k * lanes;
-        if constexpr (N == 1) {
-          to[k] = live && j < runs ? static_cast<C>(from[j]) : C(0);
-        } else {
-          uint4 raw = {};
-          if (live && j < runs) raw = load16<true>(from + j * N);
-          C(&run)[N] = reinterpret_cast<C(&)[N]>(to[k * N]);
-          unpack<T>(raw, run);
-        }
-      }
-    };
-    read(a.grad + row * a.n, g);
-    read(a.x + row * a.n, normal);
-    const C mean = live && a.mean ? a.mean[row] : C(0), rstd = live ? a.rstd[row] : C(0);
+    if (!kAhead) read(row);
+    widen(raw_grad, g);
+    widen(raw_x, normal);
+    const C mean = raw_mean, rstd = raw_rstd;
+    if (kAhead) read(row + int64_t{gridDim.x} * teams);
 #pragma unroll
     for (int v = 0; v < kValues; ++v) normal[v] = (normal[v] - mean) * rstd;
 
@@ -152,10 +176,15 @@ __global__ __launch_bounds__(kRuns* N < kUsual<T> * kRun<T> ? kTeamBlock : kMaxB
 #pragma unroll
         for (int e = 0; e < kQuad; ++e) sum.at[e] += other.at[e];
       }
+      if constexpr (N % kQuad == 0) {
+        const int j = team.lane + p * kQuad / N * lanes;
+        if (j < runs) *reinterpret_cast<Quad<C>*>(sums + blockIdx.x * a.n + j * N + p * kQuad % N) = sum;
+      } else {
 #pragma unroll
-      for (int e = 0; e < kQuad; ++e) {
-        const int v = p * kQuad + e, j = team.lane + v / N * lanes;
-        if (v < kValues && j < runs) sums[blockIdx.x * a.n + j * N + v % N] = sum.at[e];
+        for (int e = 0; e < kQuad; ++e) {
+          const int v = p * kQuad + e, j = team.lane + v / N * lanes;
+          if (v < kValues && j < runs) sums[blockIdx.x * a.n + j * N + v % N] = sum.at[e];
+        }
       }
     }
   };
@@ -199,35 +228,42 @@ __global__ __launch_bounds__(kLongBlock) void norm_backward_long(BackwardRows<T>
   }
 }
 
-/// Adds the blocks' sums in f64: 32 columns a block of 32 x 32 threads, of which each row takes every 32nd summand.
+/// Adds the blocks' sums in f64: kAddColumns columns a block, of which each of kAddLanes lanes takes every kAddLanes-th summand.
+/// blockIdx.y says which sums; both lie in one piece, [gridDim.y, blocks, n].
+constexpr int kAddColumns = 8, kAddLanes = 32;
 template <class T>
-__global__ __launch_bounds__(kMaxBlock) void add_blocks(T* out, const Accumulate<T>* sums, int64_t blocks, int64_t n) {
-  __shared__ double parts[kWarp][kWarp + 1];
-  const int64_t column = int64_t{blockIdx.x} * kWarp + threadIdx.x;
+__global__ __launch_bounds__(kAddColumns* kAddLanes) void add_blocks(T* first, T* second, const Accumulate<T>* sums, int64_t blocks, int64_t n) {
+  constexpr int kWarps = kAddColumns * kAddLanes / kWarp;
+  __shared__ double parts[kWarps][kAddColumns];
+  const int in_block = static_cast<int>(threadIdx.x) % kAddColumns, lane = static_cast<int>(threadIdx.x) / kAddColumns;
+  const int64_t column = int64_t{blockIdx.x} * kAddColumns + in_block;
+  sums += blockIdx.y * blocks * n + column;
   double total = 0;
   if (column < n) {
-#pragma unroll 4
-    for (int64_t b = threadIdx.y; b < blocks; b += kWarp) total += sums[b * n + column];
+#pragma unroll 8
+    for (int64_t b = lane; b < blocks; b += kAddLanes) total += sums[b * n];
   }
-  parts[threadIdx.y][threadIdx.x] = total;
+  for (int step = kAddColumns; step < kWarp; step *= 2) total += __shfl_xor_sync(0xffffffffu, total, step);
+  if (threadIdx.x % kWarp < kAddColumns) parts[threadIdx.x / kWarp][in_block] = total;
   __syncthreads();
-  // Turned around, a column lies in one warp.
-  total = parts[threadIdx.x][threadIdx.y];
-  for (int step = kWarp / 2; step > 0; step /= 2) total += __shfl_xor_sync(0xffffffffu, total, step);
-  const int64_t to = int64_t{blockIdx.x} * kWarp + threadIdx.y;
-  if (threadIdx.x == 0 && to < n) out[to] = cast<T, double>(total);
+  if (threadIdx.x >= kAddColumns || column >= n) return;
+#pragma unroll
+  for (int w = 1; w < kWarps; ++w) total += parts[w][in_block];
+  (blockIdx.y == 0 ? first : second)[column] = cast<T, double>(total);
 }
 
 template <class T>
 void launch_backward(BackwardRows<T> a, const NormBackwardArgs& args, Stream stream) {
   using C = Accumulate<T>;
   const bool whole = !is_cut(args.grad, a.n) && aligned16(a.x) && aligned16(a.grad_x) && aligned16(a.weight);
-  const RowPlan plan = plan_rows(a.n, whole ? kRun<T> : 1, false, kUsual<T> * (whole ? 1 : kRun<T>));
+  RowPlan plan = plan_rows(a.n, whole ? kRun<T> : 1, false, kUsual<T> * (whole ? 1 : kRun<T>));
+  if (whole && plan.lanes > kWarp && a.n <= kTogether * kShort)
+    plan = {static_cast<int>((a.n + kShort * kWarp - 1) / (kShort * kWarp)) * kWarp, std::max(1, kShort / kRun<T>)};
   constexpr int kValues = kUsual<T> * kRun<T>;
   const bool held = plan.runs * (whole ? kRun<T> : 1) <= kValues;
-  const int block = held ? plan.block() : kLongBlock, teams = held ? plan.teams() : 1;
+  const int teams = held ? std::max(1, kTogether / plan.lanes) : 1, block = held ? teams * plan.lanes : kLongBlock;
   const int64_t turns = (a.rows + teams - 1) / teams;
-  const int64_t blocks = std::min(turns, std::max<int64_t>(kBlocks * kMaxBlock / block, (turns + kRowsASum - 1) / kRowsASum));
+  const int64_t blocks = std::min(turns, std::max<int64_t>(kBlocks * (kMaxBlock / block), (turns + kRowsASum - 1) / kRowsASum));
 
   const int sums = (args.grad_weight.data != nullptr) + (args.grad_bias.data != nullptr);
   const Scratch scratch(sums * blocks * a.n * int64_t{sizeof(C)}, stream);
@@ -249,12 +285,10 @@ void launch_backward(BackwardRows<T> a, const NormBackwardArgs& args, Stream str
       with_runs<kUsual<T>>(
           plan.runs, [&]<int kRuns>() { run.template operator()<kRun<T>, kRuns>(); }, [] {});
   }
-  const dim3 columns(static_cast<unsigned>((a.n + kWarp - 1) / kWarp));
-  const auto add = [&](const Array& out, const C* from) {
-    if (out.data) lorry::cuda::launch(stream, {columns, dim3(kWarp, kWarp)}, add_blocks<T>, out.as<T>(), from, blocks, a.n);
-  };
-  add(args.grad_weight, a.weight_sums);
-  add(args.grad_bias, a.bias_sums);
+  if (sums == 0) return;
+  const dim3 columns(static_cast<unsigned>((a.n + kAddColumns - 1) / kAddColumns), static_cast<unsigned>(sums));
+  T* const first = (args.grad_weight.data ? args.grad_weight : args.grad_bias).as<T>();
+  lorry::cuda::launch(stream, {columns, kAddColumns * kAddLanes}, add_blocks<T>, first, args.grad_bias.as<T>(), scratch.as<C>(), blocks, a.n);
 }
 
 }  // namespace

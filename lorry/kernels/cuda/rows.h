@@ -113,11 +113,16 @@ __device__ __forceinline__ Accumulate<T> exp_for(Accumulate<T> x) {
 struct Team {
   int lanes, lane;
   int64_t row;
+  int first_warp = 0;  ///< of the team, in its block
 
   __device__ explicit Team(int lanes)
       : lanes(lanes),
         lane(lanes > kWarp ? threadIdx.x : threadIdx.x & (lanes - 1)),
         row(lanes > kWarp ? int64_t{blockIdx.x} : int64_t{blockIdx.x} * (blockDim.x / lanes) + threadIdx.x / lanes) {}
+
+  /// With several teams a block of any whole number of warps each, or of a power of two of lanes.
+  __device__ Team(int lanes, int teams)
+      : lanes(lanes), lane(threadIdx.x % lanes), row(int64_t{blockIdx.x} * teams + threadIdx.x / lanes), first_warp((threadIdx.x - lane) / kWarp) {}
 
   /// Replaces each of K values by its fold over the team; `none` changes nothing when folded. `slots` is shared memory of
   /// K * 32 values, which a block may use again for the next fold but one.
@@ -129,7 +134,7 @@ struct Team {
     if (in_warp == 0)
       for (int k = 0; k < K; ++k) slots[k * kWarp + threadIdx.x / kWarp] = values[k];
     __syncthreads();
-    for (int k = 0; k < K; ++k) values[k] = in_warp < warps ? slots[k * kWarp + in_warp] : none;
+    for (int k = 0; k < K; ++k) values[k] = in_warp < warps ? slots[k * kWarp + first_warp + in_warp] : none;
     fold_lanes(values, kWarp, f);
   }
   template <int K, class C>
