@@ -95,6 +95,28 @@ template <class T, int N>
 __device__ __forceinline__ void store_run(T* to, const Run<T, N>& run) {
   *reinterpret_cast<Run<T, N>*>(to) = run;
 }
+
+// Two 16-bit elements of a word at once: an instruction for each that is widened, and one for both that are narrowed. The rounding
+// is that of the element types.
+#ifdef __CUDACC__
+template <class T>
+__device__ __forceinline__ float2 widen_pair(uint32_t word) {
+  if constexpr (std::is_same_v<T, BFloat16>)
+    return {__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u)};
+  else
+    return {static_cast<float>(T::from_bits(static_cast<uint16_t>(word))), static_cast<float>(T::from_bits(static_cast<uint16_t>(word >> 16)))};
+}
+template <class T>
+__device__ __forceinline__ uint32_t narrow_pair(float low, float high) {
+  uint32_t word;
+  if constexpr (std::is_same_v<T, BFloat16>)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+}
+#endif
+
 inline bool aligned16(const void* address) { return reinterpret_cast<uintptr_t>(address) % 16 == 0; }
 
 }  // namespace lorry::kernels::cuda

@@ -157,6 +157,12 @@ struct Team {
  private:
   template <int K, class C, class F>
   static __device__ __forceinline__ void fold_lanes(C (&values)[K], int count, F f) {
+    if (count == kWarp) {
+#pragma unroll
+      for (int step = kWarp / 2; step > 0; step /= 2)
+        for (int k = 0; k < K; ++k) values[k] = f(values[k], __shfl_xor_sync(0xffffffffu, values[k], step));
+      return;
+    }
     for (int step = count / 2; step > 0; step /= 2)
       for (int k = 0; k < K; ++k) values[k] = f(values[k], __shfl_xor_sync(0xffffffffu, values[k], step));
   }
@@ -175,17 +181,30 @@ __device__ __forceinline__ void store16(void* to, uint4 bytes) {
 
 template <class T>
 __device__ __forceinline__ void unpack(uint4 raw, Accumulate<T> (&to)[kRun<T>]) {
-  const auto run = std::bit_cast<Run<T, kRun<T>>>(raw);
+  if constexpr (kHalf<T>) {
+    const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
-  for (int e = 0; e < kRun<T>; ++e) to[e] = static_cast<Accumulate<T>>(run.at[e]);
+    for (int w = 0; w < 4; ++w) {
+      const float2 pair = widen_pair<T>(words[w]);
+      to[2 * w] = pair.x, to[2 * w + 1] = pair.y;
+    }
+  } else {
+    const auto run = std::bit_cast<Run<T, kRun<T>>>(raw);
+#pragma unroll
+    for (int e = 0; e < kRun<T>; ++e) to[e] = run.at[e];
+  }
 }
 
 template <class T>
 __device__ __forceinline__ uint4 pack(const Accumulate<T> (&from)[kRun<T>]) {
-  Run<T, kRun<T>> run;
+  if constexpr (kHalf<T>) {
+    return {narrow_pair<T>(from[0], from[1]), narrow_pair<T>(from[2], from[3]), narrow_pair<T>(from[4], from[5]), narrow_pair<T>(from[6], from[7])};
+  } else {
+    Run<T, kRun<T>> run;
 #pragma unroll
-  for (int e = 0; e < kRun<T>; ++e) run.at[e] = T(from[e]);
-  return std::bit_cast<uint4>(run);
+    for (int e = 0; e < kRun<T>; ++e) run.at[e] = from[e];
+    return std::bit_cast<uint4>(run);
+  }
 }
 
 /// A run of elements anywhere: one access where the address allows it.

@@ -13,8 +13,19 @@ namespace {
 
 constexpr int kLongBlock = 512;
 
+/// Runs that a thread usually holds forward, the most, and the largest block of a kernel that holds that many. Two sums over a team
+/// cost as much as ten elements, so 32 of 16 bits share them.
+template <class T>
+constexpr int kForward = kHalf<T> ? 4 : kUsual<T>;
+template <class T>
+constexpr int kMostForward = kHalf<T> ? kForward<T> : kMost<T>;
 template <class T, int kRuns>
-__global__ __launch_bounds__(kBlockOf<T, kRuns>) void softmax_held(T* out, const T* x, int64_t rows, int n, int lanes, bool log) {
+constexpr int kForwardBlock = kRuns < kForward<T> ? kTeamBlock : kHalf<T> ? 512 : kMaxBlock;
+
+/// A kernel each for softmax and its logarithm: in one, what they share would be kept in registers for both.
+template <class T, int kRuns, bool kLog>
+__global__ __launch_bounds__(kForwardBlock<T, kRuns>, kHalf<T> && kRuns == kForward<T> ? 2 : 1) void softmax_held(T* out, const T* x, int64_t rows, int n,
+                                                                                                                  int lanes) {
   using C = Accumulate<T>;
   __shared__ C slots[2 * kWarp];
   const Team team(lanes);
@@ -30,7 +41,7 @@ __global__ __launch_bounds__(kBlockOf<T, kRuns>) void softmax_held(T* out, const
   C total = 0;
   // A NaN is not seen by the maximum but by the total, which then makes the whole row NaN.
   const C shift = isfinite(max) ? max : kNaN<C>;
-  if (log) {
+  if constexpr (kLog) {
     held.each([&](C v) { total += quick_exp(v - shift); });
     const C rest = std::log(team.sum(total, slots + kWarp));
     held.each([&](C& v) { v = v - shift - rest; });
@@ -164,11 +175,13 @@ void softmax(const Array& out, const Array& x, bool log, const Stream& stream) {
   const int64_t n = row_length(x), rows = x.numel() / n;
   visit_floating(x.dtype, "softmax", [&]<class T>(Type<T>) {
     constexpr int kN = kRun<T>;
-    const RowPlan plan = plan_rows(n, kN, is_cut(x, n), kUsual<T>);
+    RowPlan plan = plan_rows(n, kN, is_cut(x, n), kForward<T>);
+    if (plan.lanes > kForwardBlock<T, kForward<T>>) plan.runs = kMostForward<T> + 1;
     const auto held = [&]<int kRuns>() {
-      lorry::cuda::launch(stream, {plan.grid(rows), plan.block()}, softmax_held<T, kRuns>, out.as<T>(), x.as<T>(), rows, n, plan.lanes, log);
+      lorry::cuda::launch(stream, {plan.grid(rows), plan.block()}, log ? softmax_held<T, kRuns, true> : softmax_held<T, kRuns, false>, out.as<T>(), x.as<T>(), rows,
+                          n, plan.lanes);
     };
-    with_runs<kMost<T>>(plan.runs, held, [&] {
+    with_runs<kMostForward<T>>(plan.runs, held, [&] {
       constexpr size_t kShared = 222 << 10, kTwoBlocks = 110 << 10;
       const size_t bytes = static_cast<size_t>(n / kN) * 16;
       const bool keep = bytes <= kShared;
