@@ -217,12 +217,12 @@ const Tensor& addmv_out(const Tensor& out, const Tensor& c, const Tensor& a, con
 
 namespace {
 
-/// Row-major but for the distance between rows, which is a multiple of 16 bytes.
+/// Row-major but for the distance between rows, which is a multiple of 16 bytes. The last row, too, is followed by what fills it up.
 Tensor empty_aligned(const Dims& sizes, const Options& options) {
   const int64_t per_run = 16 / size_of(options.dtype), row = (sizes.back() + per_run - 1) / per_run * per_run;
   Dims padded = sizes;
   padded[padded.size() - 1] = row;
-  return empty_strided(sizes, Layout::contiguous(padded).stride_list(), options);
+  return empty(padded, options).narrow(-1, 0, sizes.back());
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, bool aligned) {

@@ -135,6 +135,52 @@ Problem described(const Layout& out, const Layout& a, const Layout& b, const Lay
   return describe(args);
 }
 
+TEST(MatmulProblem, parts_of_whole_runs_make_the_product) {
+  Random random(7);
+  int cut = 0;
+  for (int round = 0; round < 400; ++round) {
+    const int64_t m = random.number(1, 30), n = random.number(1, 30), k = random.number(1, 30);
+    const auto matrix = [&](int64_t rows, int64_t columns) {
+      const bool across = random.number(0, 1) == 0;
+      const int64_t ld = ((across ? columns : rows) + 3) / 4 * 4;
+      return Layout::strided({rows, columns}, across ? Dims{ld, 1} : Dims{1, ld});
+    };
+    const Layout layouts[] = {matrix(m, n), matrix(m, k), matrix(k, n)};
+    std::vector<float> memory[3];
+    for (int x = 0; x < 3; ++x)
+      for (int64_t i = 0; i < layouts[x].extent(); ++i) memory[x].push_back(static_cast<float>(random.number(-3, 3)));
+    const bool adds = random.number(0, 1) == 0;
+    MatmulArgs args{.out = {memory[0].data(), kF32, layouts[0]}, .a = {memory[1].data(), kF32, layouts[1]}, .b = {memory[2].data(), kF32, layouts[2]}, .c = {}};
+    if (adds) args.c = args.out, args.beta = 2;
+    std::vector<float> want;
+    const auto at = [&](int x, int64_t i, int64_t j) -> float& { return memory[x][static_cast<size_t>(i * layouts[x].strides[0] + j * layouts[x].strides[1])]; };
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j < n; ++j) {
+        float sum = adds ? 2 * at(0, i, j) : 0;
+        for (int64_t l = 0; l < k; ++l) sum += at(1, i, l) * at(2, l, j);
+        want.push_back(sum);
+      }
+    int parts = 0;
+    for_each_aligned_part(
+        describe(args),
+        [&](const Problem& p) {
+          ++parts;
+          const auto of = [&](Operand x, int64_t i, int64_t j) -> float& { return reinterpret_cast<float*>(p.data[x])[i * p.row[x] + j * p.column[x]]; };
+          for (int64_t i = 0; i < p.m; ++i)
+            for (int64_t j = 0; j < p.n; ++j) {
+              float sum = p.adds ? static_cast<float>(p.beta) * of(kC, i, j) : 0;
+              for (int64_t l = 0; l < p.k; ++l) sum += of(kA, i, l) * of(kB, l, j);
+              of(kOut, i, j) = sum;
+            }
+        },
+        0);
+    cut += parts > 1;
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j < n; ++j) ASSERT_EQ(at(0, i, j), want[static_cast<size_t>(i * n + j)]) << "round " << round << " at " << i << ", " << j;
+  }
+  EXPECT_GT(cut, 100);
+}
+
 TEST(MatmulProblem, a_linear_layer_over_batches_is_one_product_with_a_bias) {
   const Layout bias = Layout::strided({8, 128, 32}, {0, 0, 1});
   const Problem p = described(Layout::contiguous({8, 128, 32}), Layout::contiguous({8, 128, 64}), Layout::strided({8, 64, 32}, {0, 1, 64}), &bias);

@@ -48,7 +48,9 @@ void matmul(const MatmulArgs& args, Stream stream) {
     in_place.c = args.out;
     problem = describe(in_place);  // without c's strides more of the batch may be one product
   }
-  for_each_part(problem, kMostBatches, [&](const Problem& part) { multiply_part(part, stream); });
+  for_each_aligned_part(problem, [&](const Problem& whole) {
+    for_each_part(whole, kMostBatches, [&](const Problem& part) { multiply_part(part, stream); });
+  });
 }
 
 }  // namespace

@@ -48,9 +48,11 @@ PlanKey plan_key(const Problem& p, Stream stream) {
                  .bias = form == Addend::bias,
                  .alignment = {},
                  .unused = {}};
-  for (int x = 0; x < kMatmulOperands; ++x) {
+  for (const Operand x : {kOut, kA, kB, kC}) {
     key.batch_stride[x] = p.batch_rank == 0 ? 0 : p.batch_strides[x][0];
-    key.alignment[x] = static_cast<uint8_t>(std::countr_zero(reinterpret_cast<uintptr_t>(p.data[x]) | 256u));
+    // A length that is no multiple of an access counts as an address that is none: the library would read on to the next column.
+    const auto length = static_cast<uintptr_t>(unit_length(p, x, x == kB ? b : a) * size_of(p.dtype));
+    key.alignment[x] = static_cast<uint8_t>(std::countr_zero(reinterpret_cast<uintptr_t>(p.data[x]) | length | 256u));
   }
   return key;
 }

@@ -26,7 +26,7 @@ struct PlanKey {
   Precision precision;
   uint8_t transposed_a, transposed_b;
   uint8_t bias;                        ///< c is a vector
-  uint8_t alignment[kMatmulOperands];  ///< log2 of the bytes that divide the address, at most 8
+  uint8_t alignment[kMatmulOperands];  ///< log2 of the bytes that divide the address and the length along the unit stride, at most 8
   uint8_t unused[2];
 
   bool operator==(const PlanKey& other) const;

@@ -59,6 +59,12 @@ enum class Addend : uint8_t {
 };
 Addend addend(const Problem& problem);
 
+/// The length of `x`'s matrix along its unit stride, in elements.
+inline int64_t unit_length(const Problem& p, Operand x, const Reading& reading) {
+  if (x == kOut || x == kC) return p.m;
+  return x == kA ? (reading.transposed ? p.k : p.m) : (reading.transposed ? p.n : p.k);
+}
+
 /// c becomes out, whose matrices now hold it.
 inline void add_in_place(Problem& p) {
   p.in_place = true;
@@ -93,6 +99,43 @@ void for_each_part(const Problem& problem, int64_t most_batches, F&& f) {
       f(static_cast<const Problem&>(part));
     }
   }
+}
+
+/// Calls f(part) with products that together make this one. Tensor cores read 16 bytes at a time along an operand's unit stride, and
+/// the library's kernels that do need lengths of whole such runs: a length that is none, though its columns lie at multiples of 16
+/// bytes (50,257 logits in rows of 50,264), is cut into whole runs and a rest of fewer elements than one. Along k the rest is added to
+/// what the body has left: one rounding more. Products of fewer than `worth` multiplications are not worth a second launch.
+template <class F>
+void for_each_aligned_part(const Problem& p, F&& f, int64_t worth = int64_t{1} << 30) {
+  const int64_t run = 16 / size_of(p.dtype);
+  if (p.dtype == kF64 || p.batches() != 1 || p.m * p.n * p.k < worth) return f(p);
+  const auto aligned = [&](int64_t stride) { return stride % run == 0; };
+  const bool a_along_m = p.row[kA] == 1, b_along_n = p.column[kB] == 1;
+  const auto cut = [&](int64_t Problem::*size, const auto& advance) {
+    const int64_t whole = p.*size / run * run;
+    Problem body = p, rest = p;
+    body.*size = whole;
+    rest.*size = p.*size - whole;
+    advance(rest, whole);
+    for_each_aligned_part(body, f, worth);
+    f(rest);
+  };
+  const auto move = [&](Problem& part, Operand x, int64_t elements) { part.data[x] += elements * size_of(p.dtype); };
+  if (p.m % run != 0 && p.m > run && (aligned(p.column[kOut]) || (a_along_m && aligned(p.column[kA]))))
+    return cut(&Problem::m, [&](Problem& rest, int64_t at) {
+      move(rest, kOut, at), move(rest, kC, at * p.row[kC]), move(rest, kA, at * p.row[kA]);
+    });
+  if (p.n % run != 0 && p.n > run && b_along_n && aligned(p.row[kB]))
+    return cut(&Problem::n, [&](Problem& rest, int64_t at) {
+      move(rest, kOut, at * p.column[kOut]), move(rest, kC, at * p.column[kC]), move(rest, kB, at);
+    });
+  if (p.k % run != 0 && p.k > run && ((!a_along_m && aligned(p.row[kA])) || (!b_along_n && aligned(p.column[kB]))))
+    return cut(&Problem::k, [&](Problem& rest, int64_t at) {
+      move(rest, kA, at * p.column[kA]), move(rest, kB, at * p.row[kB]);
+      rest.adds = true, rest.beta = 1;
+      add_in_place(rest);
+    });
+  f(p);
 }
 
 }  // namespace lorry::kernels::cuda
