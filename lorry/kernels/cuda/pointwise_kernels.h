@@ -7,6 +7,7 @@
 
 #include "lorry/formula/formulas.h"
 #include "lorry/kernels/cuda/pointwise.h"
+#include "lorry/kernels/cuda/quick.h"
 
 namespace lorry::kernels::cuda {
 
@@ -43,9 +44,12 @@ template <class Formula, class C, class... X>
 __device__ __noinline__ C evaluate_called(X... x) {
   return evaluate<Formula, C>(x...);
 }
+/// `narrow`: the result will be rounded to 16 bits. One rule for both kernels, so that strides do not show in results.
 template <class Formula, class C, int kArity>
-__device__ __forceinline__ C compute(const C (&x)[kArity]) {
+__device__ __forceinline__ C compute(const C (&x)[kArity], bool narrow) {
   return [&]<int... k>(std::integer_sequence<int, k...>) {
+    if constexpr (kQuick<Formula> && std::is_same_v<C, float>)
+      if (narrow) return Formula()(Quick(x[k])...).value;
     if constexpr (kLong<Formula, C>)
       return evaluate_called<Formula, C>(x[k]...);
     else
@@ -73,7 +77,10 @@ static __global__ void __launch_bounds__(kPointwiseBlock) plain(const __grid_con
   constexpr int kLength = kRun<T>, kRuns = kPlainRuns<Formula, T, kArity>;
   using Bits =
       std::conditional_t<sizeof(T) == 1, uint8_t, std::conditional_t<sizeof(T) == 2, uint16_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>>>;
-  Run<Bits, kLength> x[kArity][kRuns];
+  // Elements of 16 bits are widened and narrowed two at a time.
+  constexpr int kPair = kHalf<T> ? 2 : 1, kWords = kLength / kPair;
+  using Word = std::conditional_t<kHalf<T>, uint32_t, Bits>;
+  Run<Word, kWords> x[kArity][kRuns];
   Run<uint8_t, kLength> conditions[kRuns];
 
   const int64_t first = int64_t{blockIdx.x} * (kRuns * kPointwiseBlock) + threadIdx.x;
@@ -87,29 +94,41 @@ static __global__ void __launch_bounds__(kPointwiseBlock) plain(const __grid_con
       if (kChoice && k == 0)
         conditions[u] = load_run<uint8_t, kLength>(static_cast<const uint8_t*>(call.in[k]) + run * kLength);
       else
-        x[k][u] = load_run<Bits, kLength>(static_cast<const Bits*>(call.in[k]) + run * kLength);
+        x[k][u] = load_run<Word, kWords>(static_cast<const Word*>(call.in[k]) + run * kWords);
     }
   }
 #pragma unroll
   for (int u = 0; u < kRuns; ++u) {
     const int64_t run = first + u * kPointwiseBlock;
     if (run >= call.runs) continue;
+    constexpr bool kPacked = kHalf<T> && !kTruth;
     Run<Stored<Out>, kLength> result;
+    Run<uint32_t, 4> packed;
 #pragma unroll
-    for (int i = 0; i < kLength; ++i) {
-      C values[kArity];
+    for (int i = 0; i < kLength; i += kPair) {
+      C values[kPair][kArity];
 #pragma unroll
       for (int k = 0; k < kArity; ++k) {
-        if (call.in[k] == nullptr)
-          values[k] = call.numbers[k];
-        else if (kChoice && k == 0)
-          values[k] = cast<C, bool>(conditions[u].at[i]);
-        else
-          values[k] = cast<C, T>(std::bit_cast<Stored<T>>(x[k][u].at[i]));
+        if (call.in[k] == nullptr) {
+          for (auto& of_one : values) of_one[k] = call.numbers[k];
+        } else if (kChoice && k == 0) {
+          for (int p = 0; p < kPair; ++p) values[p][k] = cast<C, bool>(conditions[u].at[i + p]);
+        } else if constexpr (kHalf<T>) {
+          const float2 pair = widen_pair<T>(x[k][u].at[i / 2]);
+          values[0][k] = pair.x, values[1][k] = pair.y;
+        } else {
+          values[0][k] = cast<C, T>(std::bit_cast<Stored<T>>(x[k][u].at[i]));
+        }
       }
-      result.at[i] = cast<Out, C>(compute<Formula>(values));
+      if constexpr (kPacked)
+        packed.at[i / 2] = narrow_pair<T>(compute<Formula>(values[0], true), compute<Formula>(values[1], true));
+      else
+        for (int p = 0; p < kPair; ++p) result.at[i + p] = cast<Out, C>(compute<Formula>(values[p], false));
     }
-    store_run(static_cast<Stored<Out>*>(call.out) + run * kLength, result);
+    if constexpr (kPacked)
+      store_run(static_cast<uint32_t*>(call.out) + run * 4, packed);
+    else
+      store_run(static_cast<Stored<Out>*>(call.out) + run * kLength, result);
   }
 
   const int edge = static_cast<int>(threadIdx.x);
@@ -125,7 +144,7 @@ static __global__ void __launch_bounds__(kPointwiseBlock) plain(const __grid_con
     else
       values[k] = cast<C, T>(static_cast<const Stored<T>*>(call.in[k])[index]);
   }
-  static_cast<Stored<Out>*>(call.out)[index] = cast<Out, C>(compute<Formula>(values));
+  static_cast<Stored<Out>*>(call.out)[index] = cast<Out, C>(compute<Formula>(values, kHalf<T> && !kTruth));
 }
 
 // ---- staged ----------------------------------------------------------------------------------------------------------
@@ -373,6 +392,7 @@ template <class Formula, int kArity, class C>
 static __global__ void __launch_bounds__(kPointwiseBlock) staged(const __grid_constant__ Staged<kArity, C> call) {
   constexpr uint32_t kLength = kLanes<C>, kGroups = staged_groups(kArity);
   const uint32_t base = blockIdx.x * kStagedTile<kArity, C>;
+  const bool half = call.out.dtype == kF16 || call.out.dtype == kBF16;
   uint32_t i = base + threadIdx.x, step = kPointwiseBlock, end = min(call.n, base + kStagedTile<kArity, C>);
   if (call.vectors) {
     Raw raw[kGroups][kArity];
@@ -411,7 +431,7 @@ static __global__ void __launch_bounds__(kPointwiseBlock) staged(const __grid_co
         C values[kArity];
 #pragma unroll
         for (int k = 0; k < kArity; ++k) values[k] = x[k].at[lane];
-        result.at[lane] = compute<Formula>(values);
+        result.at[lane] = compute<Formula>(values, half);
       }
       const int size = call.out.size;
       store_lanes<C>(static_cast<char*>(call.out.data) + int64_t{at[0][u]} * size, size, narrow<C>(result, call.out.dtype));
@@ -441,7 +461,7 @@ static __global__ void __launch_bounds__(kPointwiseBlock) staged(const __grid_co
       C values[kArity];
 #pragma unroll
       for (int k = 0; k < kArity; ++k) values[k] = x[k].at[j];
-      result.at[j] = compute<Formula>(values);
+      result.at[j] = compute<Formula>(values, half);
     }
     const uint32_t count = min((end - i + step - 1) / step, 4u);
     scatter<C>(call.out, at[0], result, static_cast<int>(count));

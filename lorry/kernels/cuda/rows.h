@@ -15,7 +15,7 @@
 
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/array.h"
-#include "lorry/kernels/cuda/element.h"
+#include "lorry/kernels/cuda/quick.h"
 
 namespace lorry::kernels::cuda {
 
@@ -92,12 +92,7 @@ void allow_shared_once(int device, size_t bytes) {
 __device__ __forceinline__ float larger(float a, float b) { return fmaxf(a, b); }  // of a number and a NaN, the number
 __device__ __forceinline__ double larger(double a, double b) { return fmax(a, b); }
 
-/// exp for terms of a sum and for results of 16 bits: its relative error grows with |x| (6e-8 |x|) and results below 2^-126 are 0.
-__device__ __forceinline__ float quick_exp(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504088896341f));
-  return y;
-}
+// quick_exp serves for terms of a sum and for results of 16 bits.
 __device__ __forceinline__ double quick_exp(double x) { return exp(x); }
 
 /// exp to the precision in which T is stored.

@@ -178,8 +178,8 @@ void softmax(const Array& out, const Array& x, bool log, const Stream& stream) {
     RowPlan plan = plan_rows(n, kN, is_cut(x, n), kForward<T>);
     if (plan.lanes > kForwardBlock<T, kForward<T>>) plan.runs = kMostForward<T> + 1;
     const auto held = [&]<int kRuns>() {
-      lorry::cuda::launch(stream, {plan.grid(rows), plan.block()}, log ? softmax_held<T, kRuns, true> : softmax_held<T, kRuns, false>, out.as<T>(), x.as<T>(), rows,
-                          n, plan.lanes);
+      lorry::cuda::launch(stream, {plan.grid(rows), plan.block()}, log ? softmax_held<T, kRuns, true> : softmax_held<T, kRuns, false>, out.as<T>(), x.as<T>(),
+                          rows, n, plan.lanes);
     };
     with_runs<kMostForward<T>>(plan.runs, held, [&] {
       constexpr size_t kShared = 222 << 10, kTwoBlocks = 110 << 10;
