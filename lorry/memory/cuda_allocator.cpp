@@ -1,24 +1,17 @@
 #include "lorry/memory/cuda_allocator.h"
 
 #include <algorithm>
+#include <memory>
+#include <new>
 
 #include "lorry/base/env.h"
 #include "lorry/base/modes.h"
+#include "lorry/device/cuda/capture.h"
 #include "lorry/device/cuda/runtime.h"
 #include "lorry/device/device.h"
 
 namespace lorry::memory {
 namespace {
-
-/// While a stream is captured, calls that could disturb the capture are refused to the thread; the allocator's do not disturb.
-class Unrestricted {
- public:
-  Unrestricted() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  ~Unrestricted() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-
- private:
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-};
 
 /// For calls from release, which may run when the process is ending and must not throw: failure is an answer.
 bool succeeded(cudaError_t error) noexcept {
@@ -33,7 +26,7 @@ bool make_current_quietly(int device) noexcept { return !cuda::detail::g_several
 class CudaProvider : public Provider {
  public:
   void* record(Stream stream) noexcept override {
-    const Unrestricted scope;
+    const cuda::Unrestricted scope;
     if (!make_current_quietly(stream.device.index)) return nullptr;
     auto& idle = idle_[stream.device.index];
     cudaEvent_t event = nullptr;
@@ -44,31 +37,38 @@ class CudaProvider : public Provider {
       return nullptr;
     }
     if (succeeded(cudaEventRecord(event, cuda::handle(stream)))) return event;
-    idle.push_back(event);
+    recycle(stream, event);
     return nullptr;
   }
   bool done(void* event) noexcept override {
-    const Unrestricted scope;
+    const cuda::Unrestricted scope;
     return succeeded(cudaEventQuery(static_cast<cudaEvent_t>(event)));
   }
   void wait(void* event) noexcept override { succeeded(cudaEventSynchronize(static_cast<cudaEvent_t>(event))); }
-  void recycle(Stream stream, void* event) noexcept override { idle_[stream.device.index].push_back(static_cast<cudaEvent_t>(event)); }
-  bool capturing(Stream stream) noexcept override {
-    if (stream.device.is_cpu()) return false;
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    const cudaError_t error = cudaStreamIsCapturing(cuda::handle(stream), &status);
-    if (!succeeded(error)) return error == cudaErrorStreamCaptureImplicit;  // the default stream, beside a capture it would disturb
-    return status != cudaStreamCaptureStatusNone;
+  void recycle(Stream stream, void* event) noexcept override {
+    try {
+      idle_[stream.device.index].push_back(static_cast<cudaEvent_t>(event));
+    } catch (const std::bad_alloc&) {
+      succeeded(cudaEventDestroy(static_cast<cudaEvent_t>(event)));
+    }
   }
+  bool capturing(Stream stream) noexcept override { return stream.device.is_cuda() && cuda::capturing(stream); }
   void fill(void* data, unsigned char value, int64_t bytes, Stream stream) noexcept override {
     if (make_current_quietly(stream.device.index)) succeeded(cudaMemsetAsync(data, value, static_cast<size_t>(bytes), cuda::handle(stream)));
   }
   bool holds(const void* data, unsigned char value, int64_t bytes, Stream stream) noexcept override {
     if (!make_current_quietly(stream.device.index)) return true;
-    std::vector<unsigned char> host(static_cast<size_t>(bytes));
-    if (!succeeded(cudaMemcpyAsync(host.data(), data, host.size(), cudaMemcpyDeviceToHost, cuda::handle(stream)))) return true;
-    if (!succeeded(cudaStreamSynchronize(cuda::handle(stream)))) return true;
-    return std::all_of(host.begin(), host.end(), [value](unsigned char byte) { return byte == value; });
+    constexpr int64_t kPiece = 1 << 20;
+    const std::unique_ptr<unsigned char[]> host(new (std::nothrow) unsigned char[kPiece]);
+    if (host == nullptr) return true;
+    for (int64_t at = 0; at < bytes; at += kPiece) {
+      const int64_t piece = std::min(kPiece, bytes - at);
+      const char* const from = static_cast<const char*>(data) + at;
+      if (!succeeded(cudaMemcpyAsync(host.get(), from, static_cast<size_t>(piece), cudaMemcpyDeviceToHost, cuda::handle(stream)))) return true;
+      if (!succeeded(cudaStreamSynchronize(cuda::handle(stream)))) return true;
+      if (!std::all_of(host.get(), host.get() + piece, [value](unsigned char byte) { return byte == value; })) return false;
+    }
+    return true;
   }
 
  private:
@@ -89,14 +89,14 @@ class DeviceProvider final : public CudaProvider {
  public:
   explicit DeviceProvider(int device) : device_(device) {}
   void* take(int64_t bytes) override {
-    const Unrestricted scope;
+    const cuda::Unrestricted scope;
     cuda::make_current(device_);
     void* data = nullptr;
     const cudaError_t error = cudaMalloc(&data, static_cast<size_t>(bytes));
     return or_null(error, data, "cudaMalloc");
   }
   void give_back(void* data, int64_t) noexcept override {
-    const Unrestricted scope;
+    const cuda::Unrestricted scope;
     if (!make_current_quietly(device_)) return;
     succeeded(cudaDeviceSynchronize());
     succeeded(cudaFree(data));
@@ -109,14 +109,14 @@ class DeviceProvider final : public CudaProvider {
 class PinnedProvider final : public CudaProvider {
  public:
   void* take(int64_t bytes) override {
-    const Unrestricted scope;
+    const cuda::Unrestricted scope;
     void* data = nullptr;
     const cudaError_t error = cudaHostAlloc(&data, static_cast<size_t>(bytes), cudaHostAllocPortable);
     return or_null(error, data, "cudaHostAlloc");
   }
   /// What is free here is used by nobody: every device's work has been waited for by event.
   void give_back(void* data, int64_t) noexcept override {
-    const Unrestricted scope;
+    const cuda::Unrestricted scope;
     succeeded(cudaFreeHost(data));
   }
 };

@@ -4,26 +4,38 @@
 #include <mutex>
 
 #include "lorry/base/modes.h"
+#include "lorry/device/cuda/capture.h"
 #include "lorry/device/cuda/runtime.h"
 
 namespace lorry::cuda {
 
-Fault* detail::g_faults[kMaxDevices] = {};
+std::atomic<Fault*> detail::g_faults[kMaxDevices] = {};
 
 Fault* fault_slot(int device) {
   static std::once_flag once[kMaxDevices];
   std::call_once(once[device], [device] {
+    const Unrestricted scope;
     make_current(device);
     void* memory = nullptr;
     check(cudaHostAlloc(&memory, sizeof(Fault), cudaHostAllocMapped | cudaHostAllocPortable), "cudaHostAlloc");
-    detail::g_faults[device] = new (memory) Fault{};
+    auto* const fault = new (memory) Fault{};
+    void* claim = nullptr;
+    check(cudaMalloc(&claim, sizeof(uint32_t)), "cudaMalloc");
+    fault->claim = static_cast<uint32_t*>(claim);
+    // Zeroed on a stream of its own: the default one may be closed by a capture.
+    cudaStream_t stream = nullptr;
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    check(cudaMemsetAsync(claim, 0, sizeof(uint32_t), stream), "cudaMemsetAsync");
+    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    check(cudaStreamDestroy(stream), "cudaStreamDestroy");
+    detail::g_faults[device].store(fault, std::memory_order_release);
   });
-  return detail::g_faults[device];
+  return detail::g_faults[device].load(std::memory_order_relaxed);
 }
 
-void detail::throw_report(Fault* fault) {
+void detail::throw_report(Fault* fault, uint32_t generation) {
   const Fault report = *fault;
-  __atomic_store_n(&fault->state, 0u, __ATOMIC_RELEASE);
+  if (!__atomic_compare_exchange_n(&fault->generation, &generation, generation + 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
   const char* const now = t_operator == nullptr ? "a wait for the device" : t_operator;
   switch (report.complaint) {
     case Complaint::index:

@@ -5,6 +5,7 @@
 // waits throws. The tensor's contents are then unspecified, the context is sound, and the next call works. One slot a device; the
 // first report stays until it is thrown.
 
+#include <atomic>
 #include <cstdint>
 
 #include "lorry/base/macros.h"
@@ -15,8 +16,13 @@ namespace lorry::cuda {
 /// What went wrong; fault.cpp holds the sentences.
 enum class Complaint : uint32_t { index, target, probability };
 
+/// In host memory, where the GPU can write but not compare and exchange: what threads of the device contend for lies beside it in
+/// device memory. Reports are numbered. Number g may be claimed once `generation` is g and is there once `filled` is g; the host then
+/// copies it and sets `generation` to g + 1, and only from that moment on may the device write here again.
 struct Fault {
-  uint32_t state;  ///< 0 empty, 1 being written, 2 filled
+  uint32_t generation = 1;    ///< written by the host
+  uint32_t filled = 0;        ///< written by the device
+  uint32_t* claim = nullptr;  ///< in device memory: the number last claimed
   Complaint complaint;
   const char* where;  ///< the operator's name, at its address in the host's memory
   int64_t value;      ///< the offending value; its bits for a probability (f64)
@@ -26,30 +32,33 @@ struct Fault {
 /// The slot of a device, at an address that kernels can use. Pass it by value.
 Fault* fault_slot(int device);
 
-
 #ifdef __CUDACC__
 /// Leaves a report unless there is one.
 __device__ inline void report(Fault* fault, Complaint complaint, const char* where, int64_t value, int64_t low, int64_t high) {
-  if (atomicCAS_system(&fault->state, 0u, 1u) != 0u) return;
+  const uint32_t generation = *const_cast<const volatile uint32_t*>(&fault->generation);
+  if (atomicMax(fault->claim, generation) >= generation) return;
   fault->complaint = complaint;
   fault->where = where;
   fault->value = value;
   fault->low = low;
   fault->high = high;
   __threadfence_system();
-  atomicExch_system(&fault->state, 2u);
+  *const_cast<volatile uint32_t*>(&fault->filled) = generation;
 }
 #endif
 
 namespace detail {
-extern Fault* g_faults[kMaxDevices];
-[[noreturn, gnu::cold, gnu::noinline]] void throw_report(Fault* fault);
+extern std::atomic<Fault*> g_faults[kMaxDevices];
+/// Throws report number `generation`, unless another thread does.
+[[gnu::cold, gnu::noinline]] void throw_report(Fault* fault, uint32_t generation);
 }  // namespace detail
 
 /// Throws the report that is there, if any, and empties the slot. Costs one read of host memory.
 inline void throw_fault(int device) {
-  Fault* const fault = detail::g_faults[device];
-  if (fault != nullptr && __atomic_load_n(&fault->state, __ATOMIC_ACQUIRE) == 2u) [[unlikely]] detail::throw_report(fault);
+  Fault* const fault = detail::g_faults[device].load(std::memory_order_acquire);
+  if (fault == nullptr) return;
+  const uint32_t generation = __atomic_load_n(&fault->generation, __ATOMIC_RELAXED);
+  if (__atomic_load_n(&fault->filled, __ATOMIC_ACQUIRE) == generation) [[unlikely]] detail::throw_report(fault, generation);
 }
 
 }  // namespace lorry::cuda

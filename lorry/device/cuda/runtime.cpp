@@ -7,6 +7,7 @@
 
 #include "lorry/base/env.h"
 #include "lorry/base/modes.h"
+#include "lorry/device/cuda/capture.h"
 #include "lorry/device/cuda/fault.h"
 #include "lorry/device/device.h"
 
@@ -115,6 +116,7 @@ void detail::failed(cudaError_t error, const char* call) {
 }
 
 void detail::wait_after_launch(Stream stream) {
+  if (capturing(stream)) return;  // nothing runs, and waiting would end the capture
   check(cudaStreamSynchronize(handle(stream)), "cudaStreamSynchronize");
   throw_fault(stream.device.index);
 }
@@ -123,6 +125,15 @@ void detail::make_current_slowly(int device) {
   int now = -1;
   check(cudaGetDevice(&now), "cudaGetDevice");
   if (now != device) check(cudaSetDevice(device), "cudaSetDevice");
+}
+
+bool capturing(Stream stream) noexcept {
+  if (detail::g_several) cudaSetDevice(stream.device.index);
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  const cudaError_t error = cudaStreamIsCapturing(handle(stream), &status);
+  if (error == cudaSuccess) return status != cudaStreamCaptureStatusNone;
+  cudaGetLastError();
+  return error == cudaErrorStreamCaptureImplicit;
 }
 
 namespace {
@@ -208,6 +219,16 @@ void* make_event(int device, bool timed) {
   return event;
 }
 
+void record_event(void* event, Stream stream) {
+  make_current(stream.device.index);
+  check(cudaEventRecord(static_cast<cudaEvent_t>(event), handle(stream)), "cudaEventRecord");
+}
+
+void block_stream(void* event, Stream stream) {
+  make_current(stream.device.index);
+  check(cudaStreamWaitEvent(handle(stream), static_cast<cudaEvent_t>(event)), "cudaStreamWaitEvent");
+}
+
 bool event_done(void* event) {
   const cudaError_t answer = cudaEventQuery(static_cast<cudaEvent_t>(event));
   if (answer == cudaErrorNotReady) {
@@ -238,8 +259,8 @@ const device::Runtime kDeviceRuntime = {
     .synchronize_stream = synchronize_stream,
     .make_event = make_event,
     .destroy_event = [](int, void* event) noexcept { cudaEventDestroy(static_cast<cudaEvent_t>(event)); },
-    .record_event = [](void* event, Stream stream) { check(cudaEventRecord(static_cast<cudaEvent_t>(event), handle(stream)), "cudaEventRecord"); },
-    .block_stream = [](void* event, Stream stream) { check(cudaStreamWaitEvent(handle(stream), static_cast<cudaEvent_t>(event)), "cudaStreamWaitEvent"); },
+    .record_event = record_event,
+    .block_stream = block_stream,
     .event_done = event_done,
     .synchronize_event = [](void* event) { check(cudaEventSynchronize(static_cast<cudaEvent_t>(event)), "cudaEventSynchronize"); },
     .milliseconds = milliseconds,
