@@ -1,6 +1,7 @@
 // Running sums and products. f32 and narrower are carried in f64, as on the CPU; the tree is fixed by the shapes.
 //
-//   rows    a line is scanned by 1 to 256 neighbouring threads, 16 bytes each at a time; the carry goes from tile to tile
+//   tiles   a line is scanned by a block, up to 64 bytes a thread at a time; the carry goes from tile to tile
+//   rows    a line is scanned by 1 to 256 neighbouring threads, 16 bytes each at a time
 //   lines   neighbouring lines are neighbours in memory: a thread a line, one element at a time
 //
 // Where the lines are few and long, each is split: a first launch leaves the total of every part, a second starts each part
@@ -149,6 +150,89 @@ __global__ void __launch_bounds__(kRowThreads) scan_rows(const Memory<T, C> memo
   if (phase == Phase::totals && lane == 0 && inside) totals[line * plan.parts + part] = carry;
 }
 
+// ---- tiles ------------------------------------------------------------------------------------------------------------
+
+/// A tile is kBands bands of kRowThreads runs, so that memory is met in order. Each warp scans its part of every band by shuffles,
+/// and then, of all the warps' totals, those before each of its parts: one barrier a tile.
+template <class T, class C, bool kProduct>
+__global__ void __launch_bounds__(kRowThreads) scan_tiles(const Memory<T, C> memory, const ScanPlan plan, Phase phase, Total<C>* totals) {
+  using Cell = Total<C>;
+  constexpr Fold kFold = kProduct ? Fold::prod : Fold::sum;
+  constexpr int kV = kRun<T>, kBands = std::min(4, 16 / kV), kWarps = kRowThreads / 32, kTotals = kBands * kWarps;
+  static_assert(kTotals <= 32);
+  const Cell identity = Cell(kProduct ? 1 : 0);
+  __shared__ Cell warp_totals[2][kTotals];
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32, part = static_cast<int>(blockIdx.y);
+  const int64_t line = blockIdx.x, begin = part * plan.chunk, end = min(plan.length, begin + plan.chunk);
+  int64_t at[2];
+  plan.places(line, at);
+  const T* const x = memory.x + at[0];
+  T* const out = memory.out + at[1];
+  const bool aligned = plan.step_x == 1 && reinterpret_cast<uintptr_t>(x + begin) % 16 == 0;
+  const bool aligned_out = plan.step_out == 1 && reinterpret_cast<uintptr_t>(out + begin) % 16 == 0;
+  const auto scan_warp = [&](Cell cell) {
+#pragma unroll
+    for (int offset = 1; offset < 32; offset *= 2) {
+      const Cell before = __shfl_up_sync(0xffffffffu, cell, offset);
+      if (lane >= offset) cell = fold_one<kFold>(before, cell);
+    }
+    return cell;
+  };
+  const auto before_lane = [&](Cell scanned) {
+    const Cell before = __shfl_up_sync(0xffffffffu, scanned, 1);
+    return lane == 0 ? identity : before;
+  };
+
+  Cell carry = phase == Phase::parts ? prefix_of(kProduct, totals, line, plan.parts, part) : identity;
+  int turn = 0;
+  for (int64_t base = begin; base < end; base += kBands * kRowThreads * kV, turn ^= 1) {
+    const int left = static_cast<int>(min(end - base, int64_t{kBands * kRowThreads * kV}));
+    Run<T, kV> runs[kBands];
+#pragma unroll
+    for (int b = 0; b < kBands; ++b) {
+      const int first = (b * kRowThreads + thread) * kV;
+      if (aligned && first + kV <= left) {
+        runs[b] = load_run<T, kV>(x + base + first);
+      } else {
+#pragma unroll
+        for (int i = 0; i < kV; ++i) runs[b].at[i] = first + i < left ? x[(base + first + i) * plan.step_x] : cast<T, Cell>(identity);
+      }
+    }
+    Cell cells[kBands][kV], before[kBands];
+#pragma unroll
+    for (int b = 0; b < kBands; ++b) {
+#pragma unroll
+      for (int i = 0; i < kV; ++i) cells[b][i] = cast<C, T>(runs[b].at[i]);
+#pragma unroll
+      for (int i = 1; i < kV; ++i) cells[b][i] = fold_one<kFold>(cells[b][i - 1], cells[b][i]);
+      const Cell scanned = scan_warp(cells[b][kV - 1]);
+      before[b] = before_lane(scanned);
+      if (lane == 31) warp_totals[turn][b * kWarps + warp] = scanned;
+    }
+    __syncthreads();  // the tile before last, whose totals were here, has been read
+    const Cell all = scan_warp(lane < kTotals ? warp_totals[turn][lane] : identity), before_part = before_lane(all);
+#pragma unroll
+    for (int b = 0; b < kBands; ++b)
+      before[b] = fold_one<kFold>(fold_one<kFold>(carry, __shfl_sync(0xffffffffu, before_part, b * kWarps + warp)), before[b]);
+    carry = fold_one<kFold>(carry, __shfl_sync(0xffffffffu, all, 31));
+    if (phase == Phase::totals) continue;
+#pragma unroll
+    for (int b = 0; b < kBands; ++b) {
+      const int first = (b * kRowThreads + thread) * kV;
+#pragma unroll
+      for (int i = 0; i < kV; ++i) runs[b].at[i] = cast<T, Cell>(fold_one<kFold>(before[b], cells[b][i]));
+      if (aligned_out && first + kV <= left) {
+        store_run(out + base + first, runs[b]);
+      } else {
+#pragma unroll
+        for (int i = 0; i < kV; ++i)
+          if (first + i < left) out[(base + first + i) * plan.step_out] = runs[b].at[i];
+      }
+    }
+  }
+  if (phase == Phase::totals && thread == 0) totals[line * plan.parts + part] = carry;
+}
+
 // ---- lines -----------------------------------------------------------------------------------------------------------
 
 inline constexpr int kLineThreads = 128;
@@ -214,6 +298,12 @@ void scan_as(const ScanArgs& args, const Iteration& lines, Stream stream) {
   plan.parts = static_cast<int32_t>(ceil_div(length, plan.chunk));
   const auto run = [&](Phase phase, Total<C>* totals) {
     const dim3 blocks(grid, static_cast<unsigned>(plan.parts));
+    if constexpr (!std::is_void_v<T>) {
+      if (!side_by_side && plan.lanes == kRowThreads) {
+        const auto tiles = plan.product ? scan_tiles<T, C, true> : scan_tiles<T, C, false>;
+        return lorry::cuda::launch(stream, {blocks, kRowThreads}, tiles, Memory<T, C>(args), plan, phase, totals);
+      }
+    }
     if (side_by_side) {
       lorry::cuda::launch(stream, {blocks, kLineThreads}, scan_lines<T, C>, Memory<T, C>(args), plan, phase, totals);
     } else {
