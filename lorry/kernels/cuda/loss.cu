@@ -17,7 +17,10 @@ namespace {
 using lorry::cuda::Complaint;
 using lorry::cuda::Fault;
 
-constexpr int kLargestTeam = 512;
+/// Small teams, several on a multiprocessor: while some add up a row, others read.
+constexpr int kLargestTeam = 256;
+template <class T>
+constexpr int kTeamsHeld = sizeof(T) == 8 ? 1 : 4;
 
 template <class T>
 struct ClassRows {
@@ -46,8 +49,8 @@ struct ClassRows {
 
 /// kSmooth: the sum of weight * x is wanted as well.
 template <class T, bool kSmooth>
-__global__ __launch_bounds__(kLargestTeam) void cross_entropy_rows(ClassRows<T> a, Accumulate<T>* losses, Accumulate<T>* row_weights, Accumulate<T>* logsumexp,
-                                                                   int lanes) {
+__global__ __launch_bounds__(kLargestTeam, kTeamsHeld<T>) void cross_entropy_rows(ClassRows<T> a, Accumulate<T>* losses, Accumulate<T>* row_weights,
+                                                                                  Accumulate<T>* logsumexp, int lanes) {
   using C = Accumulate<T>;
   constexpr int kN = kRun<T>;
   __shared__ C slots[3 * kWarp];
@@ -112,8 +115,9 @@ struct RowGradient {
 };
 
 template <class T>
-__global__ __launch_bounds__(kLargestTeam) void cross_entropy_backward_rows(ClassRows<T> a, T* grad_x, int64_t grad_step, const Accumulate<T>* scale, int64_t scale_stride,
-                                                                            const Accumulate<T>* logsumexp, int lanes) {
+__global__ __launch_bounds__(kLargestTeam, kTeamsHeld<T>) void cross_entropy_backward_rows(ClassRows<T> a, T* grad_x, int64_t grad_step,
+                                                                                           const Accumulate<T>* scale, int64_t scale_stride,
+                                                                                           const Accumulate<T>* logsumexp, int lanes) {
   using C = Accumulate<T>;
   constexpr int kN = kRun<T>;
   const Team team(lanes);
@@ -256,8 +260,8 @@ void cross_entropy_backward(const ClassArgs& args, const Array& grad_x, const Ar
     using C = Accumulate<T>;
     const RowPlan plan = plan_classes(args.x);
     with_total_weight(class_rows<T>(args, args.x, "cross_entropy_backward", stream), stream, [&](const ClassRows<T>& a) {
-      lorry::cuda::launch(stream, {plan.grid(a.rows), static_cast<unsigned>(plan.block())}, cross_entropy_backward_rows<T>, a, grad_x.as<T>(),
-                          grad_x.stride(0), scale.as<C>(), scale.stride(0), logsumexp.as<C>(), plan.lanes);
+      lorry::cuda::launch(stream, {plan.grid(a.rows), static_cast<unsigned>(plan.block())}, cross_entropy_backward_rows<T>, a, grad_x.as<T>(), grad_x.stride(0),
+                          scale.as<C>(), scale.stride(0), logsumexp.as<C>(), plan.lanes);
     });
   });
 }

@@ -212,8 +212,7 @@ __global__ void __launch_bounds__(kRowThreads) scan_tiles(const Memory<T, C> mem
     __syncthreads();  // the tile before last, whose totals were here, has been read
     const Cell all = scan_warp(lane < kTotals ? warp_totals[turn][lane] : identity), before_part = before_lane(all);
 #pragma unroll
-    for (int b = 0; b < kBands; ++b)
-      before[b] = fold_one<kFold>(fold_one<kFold>(carry, __shfl_sync(0xffffffffu, before_part, b * kWarps + warp)), before[b]);
+    for (int b = 0; b < kBands; ++b) before[b] = fold_one<kFold>(fold_one<kFold>(carry, __shfl_sync(0xffffffffu, before_part, b * kWarps + warp)), before[b]);
     carry = fold_one<kFold>(carry, __shfl_sync(0xffffffffu, all, 31));
     if (phase == Phase::totals) continue;
 #pragma unroll

@@ -20,12 +20,14 @@ constexpr int kForward = kHalf<T> ? 4 : kUsual<T>;
 template <class T>
 constexpr int kMostForward = kHalf<T> ? kForward<T> : kMost<T>;
 template <class T, int kRuns>
-constexpr int kForwardBlock = kRuns < kForward<T> ? kTeamBlock : kHalf<T> ? 512 : kMaxBlock;
+constexpr int kForwardBlock = kRuns < kForward<T> ? kTeamBlock
+                              : kHalf<T>          ? 512
+                                                  : kMaxBlock;
 
 /// A kernel each for softmax and its logarithm: in one, what they share would be kept in registers for both.
 template <class T, int kRuns, bool kLog>
-__global__ __launch_bounds__(kForwardBlock<T, kRuns>, kHalf<T> && kRuns == kForward<T> ? 2 : 1) void softmax_held(T* out, const T* x, int64_t rows, int n,
-                                                                                                                  int lanes) {
+__global__ __launch_bounds__(kForwardBlock<T, kRuns>, kHalf<T>&& kRuns == kForward<T> ? 2 : 1) void softmax_held(T* out, const T* x, int64_t rows, int n,
+                                                                                                                 int lanes) {
   using C = Accumulate<T>;
   __shared__ C slots[2 * kWarp];
   const Team team(lanes);
