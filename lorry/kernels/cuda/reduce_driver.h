@@ -140,15 +140,22 @@ struct RowPlan {
 
 /// Takes in a run: lane l of `lanes` has the 16-byte groups l, l + lanes, ... whatever the alignment; groups that straddle
 /// 16-byte boundaries are read one by one (and found in the first-level cache).
-template <class P>
+/// kPlain: elements enter as they are stored.
+template <bool kPlain, class P>
 __device__ __forceinline__ void take_run(const P& policy, typename P::Acc& acc, const typename P::T* from, int n, int lane, int lanes, int64_t position) {
   using T = typename P::T;
   constexpr int kV = kRun<T>;
   const bool aligned = reinterpret_cast<uintptr_t>(from) % 16 == 0;
+  const auto value = [&](T element) {
+    if constexpr (kPlain)
+      return policy.stored(element);
+    else
+      return policy.value(element);
+  };
   const auto take = [&](const T* group, int at) {
     typename P::C v[kV];
 #pragma unroll
-    for (int i = 0; i < kV; ++i) v[i] = policy.value(group[i]);
+    for (int i = 0; i < kV; ++i) v[i] = value(group[i]);
     policy.take(acc, v, position + at, int64_t{1});
   };
   const int step = lanes * kV;
@@ -172,7 +179,7 @@ __device__ __forceinline__ void take_run(const P& policy, typename P::Acc& acc, 
   const int rest = n / kV * kV;
   if (rest < n && ((rest / kV) & (lanes - 1)) == lane) {
     for (int at = rest; at < n; ++at) {
-      const typename P::C v[1] = {policy.value(from[at])};
+      const typename P::C v[1] = {value(from[at])};
       policy.take(acc, v, position + at, int64_t{1});
     }
   }
@@ -191,7 +198,13 @@ __global__ void __launch_bounds__(1024) reduce_rows(const P policy, const typena
     for (int64_t run = blockIdx.z * plan.run_chunk + (lane >> plan.run_bits); run < last; run += lanes >> plan.run_bits) {
       int64_t offset[1];
       plan.reduced(run, offset);
-      take_run(policy, acc, x + at[0] + offset[0] + begin, n, lane & (run_lanes - 1), run_lanes, run * plan.length + begin);
+      const auto take = [&]<bool kPlain>() {
+        take_run<kPlain>(policy, acc, x + at[0] + offset[0] + begin, n, lane & (run_lanes - 1), run_lanes, run * plan.length + begin);
+      };
+      if constexpr (P::kDeep > 0)
+        policy.plain() ? take.template operator()<true>() : take.template operator()<false>();
+      else
+        take.template operator()<false>();
     }
   }
   const typename P::Cell cell = combine_lanes(policy, policy.cell(acc), lanes);
