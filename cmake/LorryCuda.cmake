@@ -16,6 +16,9 @@ if(LORRY_CUDA AND NOT LORRY_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     set(LORRY_WITH_CUDA ON)
     # CMake older than 3.26 does not know C++20 for CUDA and drops CMAKE_CUDA_STANDARD 20 silently.
     string(APPEND CMAKE_CUDA_FLAGS " -std=c++20")
+    if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
+      string(APPEND CMAKE_CUDA_FLAGS " --compress-mode=size")  # a third of the size
+    endif()
   else()
     message(STATUS "lorry: no CUDA compiler (nvcc); this build is for the CPU only")
   endif()

@@ -4,7 +4,7 @@
     tools/update_readme.py            # rewrites README.md
     tools/update_readme.py --check    # exits 1 when README.md does not say what the files say
 
-bench/measure makes the results and then runs this.
+bench/measure and, for h200.json, bench/measure_gpu make the results.
 """
 import json
 import re
@@ -72,13 +72,60 @@ def limits(measured):
     return lines + [f"| {title} | {form.format(value)} | {form.format(most).replace('.0 ', ' ')} |" for title, form, value, most in rows]
 
 
+# What the README says of a GPU: how it names a case, the case in the report, how a median in microseconds is shown.
+US, MS = "{:.2f} us", "{:.1f} ms"
+GPU = (
+    ("`x.add_(y)`, 64 floats (a launch alone: {launch})", "add_ 64", US),
+    ("`x.add(y)`, 64 floats", "add 64", US),
+    ("`empty({{64}})`", "empty 64", "{:.3f} us"),
+    ("`x.view({{8, 8}})`", "view 64 as 8x8", "{:.3f} us"),
+    ("`add`, 64 M floats", "add", "{:.0f} us"),
+    ("sum of rows, 16384 x 4096", "sum of rows", "{:.0f} us"),
+    ("sum of columns", "sum of columns", "{:.0f} us"),
+    ("`softmax`", "softmax", "{:.0f} us"),
+    ("`layer_norm`", "layer_norm", "{:.0f} us"),
+    ("transposed copy", "transpose", "{:.0f} us"),
+    ("`nonzero` of 16 M", "nonzero of 16 M", "{:.0f} us"),
+    ("product of 4096 x 4096, bf16", "matmul 4096 x 4096 x 4096 bf16", "{:.0f} us"),
+    ("training step of GPT-2 124M, bf16, 8 x 1024 tokens", "gpt2 step, batch 8 x 1024", MS),
+)
+
+
+def gpu():
+    """The table of a GPU: Lorry, PyTorch's eager mode, and the share of a plain copy's rate where memory is the limit."""
+    report = report_of("h200.json")
+    if report is None:
+        return []
+    ours = {row["case"]: row for row in report["results"] if row["implementation"] == "lorry"}
+    peers = {}
+    for row in report["results"]:
+        if row["implementation"] != "lorry" and "compiled" not in row["implementation"]:
+            peers.setdefault(row["case"], row)
+    compiled = next((row for row in report["results"] if "compiled" in row["implementation"] and "tokens_per_s" in row), None)
+    name = next(iter(report["machine"]["gpus"].values())).split(" (")[0]
+    lines = ["", f"On one {name}; PyTorch {next(iter(peers.values()))['implementation'].split()[1]} beside it in the same run, eager mode, called from Python:", "",
+             "| | Lorry | PyTorch | | of a copy's rate |", "|---|---|---|---|---|"]
+    launch = US.format(ours["raw launch"]["median_us"])
+    for title, case, form in GPU:
+        mine, theirs = ours[case], peers[case]
+        scale = 1e-3 if form == MS else 1
+        share = f"{100 * mine['ratio_to_ceiling']:.0f} %" if "ratio_to_ceiling" in mine and case != "nonzero of 16 M" else ""
+        lines.append(f"| {title.format(launch=launch)} | {form.format(scale * mine['median_us'])} | {form.format(scale * theirs['median_us'])} "
+                     f"| {theirs['median_us'] / mine['median_us']:.2f} x | {share} |")
+    step = ours["gpt2 step, batch 8 x 1024"]
+    told = f"That is {step['tokens_per_s'] / 1e3:.0f} k tokens/s with {step['peak_bytes'] / 1e9:.1f} GB at most"
+    if compiled:
+        told += f"; PyTorch compiled reaches {compiled['tokens_per_s'] / 1e3:.0f} k"
+    return lines + ["", told + "."]
+
+
 def numbers():
     report = report_of("lorry.json")
     if report is None:
         return "Not measured yet; `make bench` measures this machine."
     machine = report["machine"]
     lines = [f"Measured on {machine['cpu']}, {machine['threads']} threads, {machine['system'].split(',')[0]}; the files are in [bench/results](bench/results).", ""]
-    return "\n".join(lines + speeds(report) + limits((report_of("limits.json") or {}).get("limits", {})))
+    return "\n".join(lines + speeds(report) + limits((report_of("limits.json") or {}).get("limits", {})) + gpu())
 
 
 def example():
