@@ -1,7 +1,13 @@
 # CUDA is a column of every table, filled when there is a compiler for it; nothing else asks whether it is there.
 # LORRY_WITH_CUDA says the outcome. Devices and libraries beyond the runtime are looked for when the program runs.
 set(LORRY_WITH_CUDA OFF)
-if(LORRY_CUDA AND NOT LORRY_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+if(NOT LORRY_CUDA)
+  message(STATUS "lorry: LORRY_CUDA is off; this build is for the CPU only")
+elseif(LORRY_SANITIZE)
+  message(STATUS "lorry: sanitizers do not follow code for GPUs; this build is for the CPU only")
+elseif(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  message(STATUS "lorry: code for GPUs is compiled beside GCC only, and this is ${CMAKE_CXX_COMPILER_ID}; this build is for the CPU only")
+else()
   include(CheckLanguage)
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)

@@ -19,6 +19,7 @@ constexpr Runtime kCpuRuntime = {
     .facts = [](int) { return Facts{.name = "cpu", .memory_bytes = host_memory().total_bytes}; },
     .memory_use = [](int) { return host_memory(); },
     .synchronize = [](int) {},
+    .throw_reported = [](int) {},
     .copy = [](void* to, Device, const void* from, Device, int64_t bytes, Stream) { std::memcpy(to, from, static_cast<size_t>(bytes)); },
     .make_stream = [](int, int) -> void* { return nullptr; },
     .destroy_stream = [](int, void*) noexcept {},
@@ -62,7 +63,8 @@ void require_device(Device device, const char* where) {
   const int devices = row.count();
   if (device.index >= 0 && device.index < devices) [[likely]] return;
   if (devices == 0) raise<DeviceError>("{}: no device {} here: {}; expected cpu", where, device, row.why_absent());
-  raise<DeviceError>("{}: no device {} here; expected {} to {}", where, device, to_string(Device{device.type, 0}),
+  const std::string why = row.why_absent();
+  raise<DeviceError>("{}: no device {} here{}{}; expected {} to {}", where, device, why.empty() ? "" : ": ", why, to_string(Device{device.type, 0}),
                      to_string(Device{device.type, static_cast<int8_t>(devices - 1)}));
 }
 
@@ -80,6 +82,8 @@ void synchronize(Device device) {
   require_device(device, "synchronize");
   runtime(device.type, "synchronize").synchronize(device.index);
 }
+
+void throw_reported(Device device) { runtime(device.type, "throw_reported").throw_reported(device.index); }
 
 void copy(void* to, Device to_device, const void* from, Device from_device, int64_t bytes, Stream stream) {
   if (bytes == 0) return;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "lorry/device/stream.h"
 
@@ -13,7 +14,7 @@ namespace lorry::device {
 /// How many devices of the type this machine has: 1 for the CPU, 0 without a driver.
 int count(DeviceType type);
 inline bool available(DeviceType type) { return count(type) > 0; }
-/// Why there is no device of the type: one clause, such as "this build has no CUDA"; empty where there is one.
+/// Why there is no device of the type, or fewer than the machine has: one clause, such as "this build has no CUDA"; else empty.
 std::string why_absent(DeviceType type);
 /// Throws DeviceError naming `where` unless the device exists.
 void require_device(Device device, const char* where);
@@ -36,6 +37,24 @@ MemoryUse memory_use(Device device);
 /// Waits for all work on the device. Throws what that work met with.
 void synchronize(Device device);
 
+/// Throws what kernels have reported so far, such as an index outside its tensor, without waiting for those that still run.
+void throw_reported(Device device);
+
+/// For work in several launches that must not stop half way: while it lives, what kernels report waits, and is thrown by the first of
+/// this thread's calls after it.
+class ReportsWait {
+ public:
+  ReportsWait() : before_(std::exchange(t_reports_wait, true)) {}
+  ~ReportsWait() { t_reports_wait = before_; }
+  ReportsWait(const ReportsWait&) = delete;
+  ReportsWait& operator=(const ReportsWait&) = delete;
+  static bool now() { return t_reports_wait; }
+
+ private:
+  static inline constinit thread_local bool t_reports_wait = false;
+  const bool before_;
+};
+
 /// Copies bytes within or between devices, in the order of `stream`, which belongs to the one that is not the CPU (to the
 /// target's between two). A source in pageable host memory may be reused on return; pinned memory only when the stream is done. A
 /// target in host memory is there when the stream is done.
@@ -48,6 +67,7 @@ struct Runtime {
   Facts (*facts)(int index);
   MemoryUse (*memory_use)(int index);
   void (*synchronize)(int index);
+  void (*throw_reported)(int index);
   void (*copy)(void* to, Device to_device, const void* from, Device from_device, int64_t bytes, Stream stream);
   void* (*make_stream)(int index, int priority);
   void (*destroy_stream)(int index, void* stream) noexcept;

@@ -132,6 +132,33 @@ TEST_F(Cuda, work_on_two_streams_is_ordered_by_events) {
   }
 }
 
+TEST_F(Cuda, default_streams_are_those_of_their_own_device) {
+  if (device::count(DeviceType::cuda) < 2) GTEST_SKIP() << "one GPU";
+  constexpr Device kOther{DeviceType::cuda, 1};
+  for (int round = 0; round < 20; ++round) {
+    const Tensor x = zeros({1 << 20}, {.device = kOther});
+    for (int i = 0; i < 20; ++i) x.add_(1);
+    const Tensor here = zeros({1}, {.device = kGpu});  // this thread's device is now the first
+    const Event there(kOther);
+    there.record(current_stream(kOther));
+    const OwnedStream side(kOther);
+    there.block(side);
+    const Tensor elsewhere = zeros({1}, {.device = kGpu});
+    {
+      const StreamScope scope(side);
+      EXPECT_EQ(x.min().item<float>(), 20);
+    }
+    const Event done(kOther);
+    done.record(side);
+    here.add_(elsewhere);
+    done.block(current_stream(kOther));
+    done.block(current_stream(kGpu));
+    there.synchronize();
+    EXPECT_TRUE(there.done());
+    EXPECT_EQ(x.add(1).max().item<float>(), 21);
+  }
+}
+
 TEST_F(Cuda, each_thread_has_its_own_current_stream) {
   const OwnedStream mine(kGpu);
   const StreamScope scope(mine);

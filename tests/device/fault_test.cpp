@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lorry/base/error.h"
+#include "lorry/device/device.h"
 #include "tests/support/message.h"
 
 namespace lorry::cuda {
@@ -46,6 +47,16 @@ TEST_F(FaultSlot, the_first_report_is_thrown_once_and_the_slot_is_free_again) {
     EXPECT_NE(said.find("take: index out of range; got " + std::to_string(value) + "; expected 0 to 4"), std::string::npos) << said;
     EXPECT_NO_THROW(throw_fault(kNoDevice));
   }
+}
+
+TEST_F(FaultSlot, what_must_not_stop_half_way_lets_reports_wait) {
+  report(7);
+  {
+    const device::ReportsWait scope;
+    EXPECT_NO_THROW(throw_fault(kNoDevice));
+    const device::ReportsWait inner;
+  }
+  EXPECT_THROW(throw_fault(kNoDevice), IndexError);
 }
 
 TEST_F(FaultSlot, one_of_many_threads_throws_each_report) {

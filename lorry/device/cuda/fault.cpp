@@ -6,6 +6,7 @@
 #include "lorry/base/modes.h"
 #include "lorry/device/cuda/capture.h"
 #include "lorry/device/cuda/runtime.h"
+#include "lorry/device/device.h"
 
 namespace lorry::cuda {
 
@@ -34,6 +35,7 @@ Fault* fault_slot(int device) {
 }
 
 void detail::throw_report(Fault* fault, uint32_t generation) {
+  if (device::ReportsWait::now()) return;
   const Fault report = *fault;
   if (!__atomic_compare_exchange_n(&fault->generation, &generation, generation + 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
   const char* const now = t_operator == nullptr ? "a wait for the device" : t_operator;

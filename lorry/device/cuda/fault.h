@@ -49,7 +49,7 @@ __device__ inline void report(Fault* fault, Complaint complaint, const char* whe
 
 namespace detail {
 extern std::atomic<Fault*> g_faults[kMaxDevices];
-/// Throws report number `generation`, unless another thread does.
+/// Throws report number `generation`, unless another thread does or a device::ReportsWait holds it back.
 [[gnu::cold, gnu::noinline]] void throw_report(Fault* fault, uint32_t generation);
 }  // namespace detail
 

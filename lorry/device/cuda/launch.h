@@ -20,11 +20,18 @@ struct Shape {
   size_t shared_bytes = 0;  ///< dynamic shared memory; above 48 KB call allow_shared first
 };
 
+/// What comes before any work on a stream, a library's too: makes its device current, throws what an earlier kernel met with, and
+/// notes the operator for the message of a fault.
+inline void prepare(Stream stream) {
+  make_current(stream.device.index);
+  throw_fault(stream.device.index);
+  detail::g_in_flight.note(t_operator);
+}
+
 template <class... Parameters, class... Arguments>
 void launch(Stream stream, const Shape& shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
   static_assert(sizeof...(Parameters) == sizeof...(Arguments));
-  make_current(stream.device.index);
-  throw_fault(stream.device.index);
+  prepare(stream);
   std::tuple<std::remove_cv_t<Parameters>...> values(std::forward<Arguments>(arguments)...);
   const cudaError_t error = std::apply(
       [&](auto&... value) {
@@ -32,9 +39,14 @@ void launch(Stream stream, const Shape& shape, void (*kernel)(Parameters...), Ar
         return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), shape.grid, shape.block, pointers, shape.shared_bytes, handle(stream));
       },
       values);
-  detail::g_in_flight.note(t_operator);
   check(error, "cudaLaunchKernel");
   if (detail::g_blocking) [[unlikely]] detail::wait_after_launch(stream);
+}
+
+/// Fills `count` bytes from `to` on.
+inline void fill_bytes(Stream stream, void* to, unsigned char byte, int64_t count) {
+  prepare(stream);
+  check(cudaMemsetAsync(to, byte, static_cast<size_t>(count), handle(stream)), "cudaMemsetAsync");
 }
 
 /// Lets a kernel use this much dynamic shared memory. Once a kernel and device.

@@ -26,6 +26,10 @@ int attribute(cudaDeviceAttr which, int device) {
   return value;
 }
 
+#ifndef LORRY_CUDA_LOWEST
+#define LORRY_CUDA_LOWEST 0
+#endif
+
 /// Looks for devices once. Reading attributes makes no context.
 const Found& found() {
   static const Found kFound = [] {
@@ -39,6 +43,16 @@ const Found& found() {
     }
     if (f.count == 0) f.why = "there is no NVIDIA GPU";
     f.count = std::min(f.count, kMaxDevices);
+    for (int i = 0; i < f.count; ++i) {
+      const int major = attribute(cudaDevAttrComputeCapabilityMajor, i), minor = attribute(cudaDevAttrComputeCapabilityMinor, i);
+      if (major * 10 + minor >= LORRY_CUDA_LOWEST) continue;
+      // Devices keep CUDA's numbers, so those after it go too; by default CUDA numbers the fastest first.
+      f.count = i;
+      f.why = fmt::format(
+          "this build has no code for GPU {}; got compute capability {}.{}; expected {}.{} or higher; add it to CMAKE_CUDA_ARCHITECTURES, or leave the GPU "
+          "out of CUDA_VISIBLE_DEVICES",
+          i, major, minor, LORRY_CUDA_LOWEST / 10, LORRY_CUDA_LOWEST % 10);
+    }
     for (int i = 0; i < f.count; ++i)
       f.properties[i] = {attribute(cudaDevAttrMultiProcessorCount, i), attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, i), attribute(cudaDevAttrL2CacheSize, i),
                          attribute(cudaDevAttrComputeCapabilityMajor, i) * 10 + attribute(cudaDevAttrComputeCapabilityMinor, i)};
@@ -49,7 +63,7 @@ const Found& found() {
   return kFound;
 }
 
-/// Errors after which a context answers nothing else.
+/// Errors after which a context answers nothing else, as far as they have names in every version of CUDA.
 bool is_fault(cudaError_t error) {
   switch (error) {
     case cudaErrorIllegalAddress:
@@ -62,6 +76,11 @@ bool is_fault(cudaError_t error) {
     case cudaErrorInvalidAddressSpace:
     case cudaErrorInvalidPc:
     case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContextIsDestroyed:
+    case cudaErrorMpsClientTerminated:
+    case cudaErrorExternalDevice:
+    case cudaErrorUnknown:
       return true;
     default:
       return false;
@@ -103,9 +122,10 @@ std::string why_none() { return found().why; }
 const Properties& properties(int device) { return found().properties[device]; }
 
 void detail::failed(cudaError_t error, const char* call) {
-  cudaGetLastError();  // an error that is not a fault is spent with this exception
+  cudaGetLastError();  // an error that is not a fault is spent with this exception; what is still there afterwards is one
+  const bool fault = is_fault(error) || cudaGetLastError() != cudaSuccess;
   if (error == cudaErrorMemoryAllocation) raise<OutOfMemory>("{}: out of memory on cuda in {}; release tensors or use smaller ones", running(), call);
-  if (!is_fault(error)) raise<CudaError>("{}: {} failed: {} ({})", running(), call, cudaGetErrorString(error), cudaGetErrorName(error));
+  if (!fault) raise<CudaError>("{}: {} failed: {} ({})", running(), call, cudaGetErrorString(error), cudaGetErrorName(error));
   const std::scoped_lock lock(latch().mutex);
   if (latch().story.empty()) {
     latch().story = fmt::format("{} ({}), first seen by {} in {}; the last operators launched, newest first: {}", cudaGetErrorString(error),
@@ -253,6 +273,7 @@ const device::Runtime kDeviceRuntime = {
     .facts = facts,
     .memory_use = memory_use,
     .synchronize = synchronize,
+    .throw_reported = [](int device) { throw_fault(device); },
     .copy = copy,
     .make_stream = make_stream,
     .destroy_stream = destroy_stream,

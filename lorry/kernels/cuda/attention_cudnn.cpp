@@ -2,7 +2,6 @@
 // one set of sizes, strides and options; it is made once and kept for the life of the process: captured device graphs may run its code.
 
 #include <cudnn_frontend.h>
-#include <dlfcn.h>
 
 #include <array>
 #include <bit>
@@ -15,8 +14,8 @@
 #include "lorry/base/bell.h"
 #include "lorry/base/error.h"
 #include "lorry/base/modes.h"
-#include "lorry/device/cuda/fault.h"
 #include "lorry/device/cuda/launch.h"
+#include "lorry/device/cuda/library.h"
 #include "lorry/kernels/cuda/attention.h"
 #include "lorry/kernels/cuda/scratch.h"
 
@@ -32,18 +31,11 @@ using frontend::graph::Tensor_attributes;
 
 constexpr const char* kName = "scaled_dot_product_attention";
 
-/// By its name, as the loader finds it, then where the toolkit of the build keeps it.
-void* open_library(const char* name, int major) {
-  const std::string file = std::string("lib") + name + ".so." + std::to_string(major);
-  if (void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
-  return dlopen((LORRY_CUDA_LIBRARY_DIR "/" + file).c_str(), RTLD_NOW | RTLD_LOCAL);
-}
-
 /// The headers call a shared CUDA runtime too, and look for it by name: what is open already they find wherever it lies.
 bool open_cudnn() {
   static const bool kOpened = [] {
-    if (open_library("cudart", CUDART_VERSION / 1000) == nullptr) return false;
-    frontend::cudnn_dlhandle = open_library("cudnn", CUDNN_MAJOR);
+    if (lorry::cuda::open_library("libcudart.so." + std::to_string(CUDART_VERSION / 1000)).handle == nullptr) return false;
+    frontend::cudnn_dlhandle = lorry::cuda::open_library("libcudnn.so." + std::to_string(CUDNN_MAJOR)).handle;
     return frontend::cudnn_dlhandle != nullptr;
   }();
   return kOpened;
@@ -210,8 +202,7 @@ bool cudnn_attention(const AttentionArgs& args, const AttentionGrads* grads, Str
   static Library* const kLibraries = new Library[kMaxDevices];  // never destroyed: at exit the context may be gone already
   Library& library = kLibraries[stream.device.index];
   const std::lock_guard lock(library.turn);
-  lorry::cuda::make_current(stream.device.index);
-  lorry::cuda::throw_fault(stream.device.index);
+  lorry::cuda::prepare(stream);
   const Call call(args, grads);
   Plan* const plan = plan_for(call, library, stream.device.index);
   if (plan == nullptr) return false;
@@ -229,7 +220,6 @@ bool cudnn_attention(const AttentionArgs& args, const AttentionGrads* grads, Str
         return frontend::error_t{frontend::error_code_t::HANDLE_ERROR, "cudnnSetStream failed"};
       return plan->graph.execute(library.handle, data.data(), call.count, workspace.data());
     });
-    lorry::cuda::detail::g_in_flight.note(t_operator);
     if (!why.empty()) [[unlikely]] {
       lorry::cuda::check(cudaGetLastError(), "cudnnBackendExecute");  // a fault of the device explains more
       raise<CudaError>("{}: {}", t_operator ? t_operator : kName, why);

@@ -3,10 +3,10 @@
 #include <dlfcn.h>
 
 #include <mutex>
-#include <string>
 
 #include "lorry/base/error.h"
 #include "lorry/base/modes.h"
+#include "lorry/device/cuda/library.h"
 #include "lorry/device/cuda/runtime.h"
 
 namespace lorry::kernels::cuda {
@@ -21,15 +21,13 @@ constexpr const char* kName = LORRY_SONAME(CUBLAS_VER_MAJOR);
 
 const char* running() { return t_operator == nullptr ? "matmul" : t_operator; }
 
-/// By its name, as the loader finds it, then where the toolkit of the build keeps it.
 void* open_library() {
-  if (void* const library = dlopen(kName, RTLD_NOW | RTLD_LOCAL)) return library;
-  const std::string why = dlerror();
-  if (void* const library = dlopen((std::string(LORRY_CUDA_LIBRARY_DIR "/") + kName).c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
-  raise<DeviceError>(
-      "{}: products on cuda need cuBLASLt, which cannot be opened; got '{}'; expected {} among the loader's libraries or in {}; "
-      "install CUDA's cuBLAS {}, or name its folder in LD_LIBRARY_PATH",
-      running(), why, kName, LORRY_CUDA_LIBRARY_DIR, CUBLAS_VER_MAJOR);
+  const auto [library, why] = lorry::cuda::open_library(kName);
+  require<DeviceError>(library != nullptr,
+                       "{}: products on cuda need cuBLASLt, which cannot be opened; got '{}'; expected {} among the loader's libraries or in {}; "
+                       "install CUDA's cuBLAS {}, or name its folder in LD_LIBRARY_PATH",
+                       running(), why, kName, lorry::cuda::library_folder(), CUBLAS_VER_MAJOR);
+  return library;
 }
 
 CublasLt load() {

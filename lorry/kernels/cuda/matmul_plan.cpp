@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "lorry/base/bell.h"
-#include "lorry/base/modes.h"
+#include "lorry/device/cuda/capture.h"
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/cuda/scratch.h"
 
@@ -218,17 +218,10 @@ Chosen& chosen() {
   return the;
 }
 
-bool capturing(Stream stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  if (cudaStreamIsCapturing(lorry::cuda::handle(stream), &status) == cudaSuccess) return status != cudaStreamCaptureStatusNone;
-  cudaGetLastError();  // the default stream, while another one captures
-  return true;
-}
-
 /// Gives the plan the algorithm that timing chose, now or before. Holds the lock while it times, so that two threads do not
 /// time each other.
 [[gnu::noinline]] void tune(Plan& plan, const Problem& part, Stream stream) {
-  if (capturing(stream)) return;
+  if (lorry::cuda::capturing(stream)) return;
   plan.tuned = true;
   const std::scoped_lock lock(chosen().mutex);
   auto& algorithms = chosen().algorithms;
@@ -248,16 +241,13 @@ bool capturing(Stream stream) {
 
 bool multiply_by_library(const Problem& part, Stream stream) {
   static thread_local Plans plans;
-  const int device = stream.device.index;
-  lorry::cuda::make_current(device);
-  lorry::cuda::throw_fault(device);
+  lorry::cuda::prepare(stream);
   const PlanKey key = plan_key(part, stream);
   Plan& plan = plans.find(key, part.data[kC]);
   if (!plan.possible) return false;
   if (!plan.tuned && matmul_settings().tuning.load(std::memory_order_relaxed)) [[unlikely]]
     tune(plan, part, stream);
   if (key.bias != 0) set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(part.data[kC]));
-  lorry::cuda::detail::g_in_flight.note(t_operator);
   cublasStatus_t status;
   if (plan.algorithm.workspace_bytes == 0) {
     status = plan.run(plan.algorithm, part, part.data[kOut], nullptr, stream);

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "lorry/device/cuda/runtime.h"
+#include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/cuda/scratch.h"
 
 namespace lorry::kernels::cuda {
@@ -73,8 +73,7 @@ class Tiles {
 class TileMemory {
  public:
   TileMemory(int64_t count, Stream stream) : memory_(Tiles::bytes(count), stream) {
-    lorry::cuda::make_current(stream.device.index);
-    lorry::cuda::check(cudaMemsetAsync(memory_.data(), 0, static_cast<size_t>(Tiles::bytes(count)), lorry::cuda::handle(stream)), "cudaMemsetAsync");
+    lorry::cuda::fill_bytes(stream, memory_.data(), 0, Tiles::bytes(count));
   }
   Tiles tiles() const { return Tiles(memory_.as<uint64_t>()); }
 

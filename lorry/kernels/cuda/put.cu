@@ -168,8 +168,7 @@ void put_all(const PutArgs& args, const PutPlan& p, Stream stream) {
     const unsigned blocks = static_cast<unsigned>((count + kThreads - 1) / kThreads);
     if (!add && table_pays(p)) {
       const Scratch keys(count * static_cast<int64_t>(sizeof(Key)), stream), winners(p.nowhere * 4, stream), wins(count, stream);
-      lorry::cuda::make_current(stream.device.index);
-      lorry::cuda::check(cudaMemsetAsync(winners.data(), 0, static_cast<size_t>(p.nowhere) * 4, lorry::cuda::handle(stream)), "cudaMemsetAsync");
+      lorry::cuda::fill_bytes(stream, winners.data(), 0, p.nowhere * 4);
       find(keys.as<Key>(), nullptr, winners.as<uint32_t>());
       lorry::cuda::launch(stream, {blocks, kThreads}, ask_winners<Key>, wins.as<uint8_t>(), keys.as<Key>(), winners.as<uint32_t>(),
                           static_cast<uint32_t>(count), nowhere);

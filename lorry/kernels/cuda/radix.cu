@@ -7,12 +7,11 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-/// CUB launches for itself, so this does around it what cuda::launch does around a kernel. Up to some 5,000 pairs are one launch.
+/// CUB launches for itself, so this does before it what cuda::launch does before a kernel. Up to some 5,000 pairs are one launch.
 template <class Key>
 void sort(Pairs<Key>& pairs, int bits, Stream stream) {
   if (pairs.count() < 2 || bits == 0) return;
-  lorry::cuda::make_current(stream.device.index);
-  lorry::cuda::throw_fault(stream.device.index);
+  lorry::cuda::prepare(stream);
   cub::DoubleBuffer<Key> keys(pairs.keys(), pairs.spare_keys());
   cub::DoubleBuffer<uint32_t> values(pairs.values(), pairs.spare_values());
   const auto count = static_cast<uint32_t>(pairs.count());
@@ -23,7 +22,6 @@ void sort(Pairs<Key>& pairs, int bits, Stream stream) {
   run(nullptr, bytes);
   const Scratch memory(static_cast<int64_t>(bytes), stream);
   run(memory.data(), bytes);
-  lorry::cuda::detail::g_in_flight.note(t_operator);
   if (keys.Current() != pairs.keys()) pairs.swap_keys();
   if (values.Current() != pairs.values()) pairs.swap_values();
 }
