@@ -4,9 +4,11 @@
 #include <cmath>
 #include <set>
 #include <string>
+#include <tuple>
 
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/base/bell.h"
+#include "lorry/device/device.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/door.h"
@@ -168,10 +170,6 @@ void Optimizer::step(const Tensor& grad_factor) {
                           work.param, state);
       if (!same_order(state.layout(), work.param.layout())) made.emplace_back(&state, empty_like(work.param, state.dtype()).copy_(state));
     }
-  for (auto& [state, tensor] : made) *state = tensor;
-  for (Work& work : works)
-    if (const size_t own = state_names(work.slot->group).size(); state_count(*work.slot) > own) work.master = work.slot->states[own];
-
   std::optional<Undecided> undecided;
   if (grad_factor.defined()) {
     const Device device = grad_factor.device();
@@ -179,26 +177,43 @@ void Optimizer::step(const Tensor& grad_factor) {
     undecided->arrived.record(current_stream(device));
     for (const Slot& slot : slots_) undecided->counters.push_back(std::to_array(slot.counters));
   }
-  std::ranges::stable_sort(works, {}, [](const Work& w) { return std::pair(w.param.device().type, w.param.dtype()); });
+  std::ranges::stable_sort(works, {}, [](const Work& w) { return std::tuple(w.param.device().type, w.param.device().index, w.param.dtype()); });
+  std::vector<std::array<double, kMaxCounters>> before;
+  for (const Work& work : works) before.push_back(std::to_array(work.slot->counters));
+  for (const Work& work : works) device::throw_reported(work.param.device());
+
+  // From here on the step is made: what other kernels report does not stop it half way.
+  const device::ReportsWait scope;
+  for (auto& [state, tensor] : made) *state = tensor;
+  for (Work& work : works)
+    if (const size_t own = state_names(work.slot->group).size(); state_count(*work.slot) > own) work.master = work.slot->states[own];
+  undecided_ = std::move(undecided);
   for (size_t first = 0, last = 0; first < works.size(); first = last) {
     while (last < works.size() && works[last].param.device() == works[first].param.device() && works[last].param.dtype() == works[first].param.dtype()) ++last;
-    apply(std::span(works).subspan(first, last - first), grad_factor);
+    const std::span list = std::span(works).subspan(first, last - first);
+    try {
+      apply(list, grad_factor);
+    } catch (...) {
+      for (size_t i = first; i < works.size(); ++i) take_back(*works[i].slot, before[i]);
+      throw;
+    }
+    for (const Work& work : list) {
+      if (!work.slot->param.layout().is_dense()) work.slot->param.copy_(work.param);
+      work.slot->param.storage().written_by(where_);
+    }
   }
-  undecided_ = std::move(undecided);
-  for (const Work& work : works) {
-    if (!work.slot->param.layout().is_dense()) work.slot->param.copy_(work.param);
-    work.slot->param.storage().written_by(where_);
-  }
+}
+
+void Optimizer::take_back(Slot& slot, const std::array<double, kMaxCounters>& counters) {
+  std::ranges::copy(counters, slot.counters);
+  if (slot.counters[0] == 0) std::ranges::fill(slot.states, Tensor());
 }
 
 void Optimizer::settle() const {
   if (!undecided_) return;
   undecided_->arrived.synchronize();
   if (std::isnan(undecided_->grad_factor.item<double>()))
-    for (size_t i = 0; i < undecided_->counters.size(); ++i) {
-      std::ranges::copy(undecided_->counters[i], slots_[i].counters);
-      if (slots_[i].counters[0] == 0) std::ranges::fill(slots_[i].states, Tensor());
-    }
+    for (size_t i = 0; i < undecided_->counters.size(); ++i) take_back(slots_[i], undecided_->counters[i]);
   undecided_.reset();
 }
 

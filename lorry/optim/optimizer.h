@@ -2,8 +2,10 @@
 
 // Optimizers step named parameters by their gradients. Parameters come in groups with options of their own; state is made at a
 // parameter's first step, in f32 for f16 and bf16 parameters (their arithmetic is f32 too; only the stored parameter is rounded)
-// and in the parameter's dtype otherwise. Invariant: gradients are checked and state is made before anything is written, so a
-// fused step that throws leaves parameters and state as they were (a loop may still run out of memory between two parameters).
+// and in the parameter's dtype otherwise. Invariant: gradients are checked, state is made and errors of earlier kernels are thrown
+// before anything is written, so a fused step that throws leaves parameters, state and counters as they were. Parameters of one device
+// and dtype are stepped together: should the second such list fail, for want of host memory, the first has made its step, counted, and
+// the others none (a loop may still run out of memory between two parameters).
 //
 // Groups with `masters` keep an f32 copy of each 16-bit parameter, its master: made from the parameter at its first step, stepped in its
 // place, and from then on what the parameter is a rounded copy of. A step that is too small for the parameter's 8 or 11 bits is so not
@@ -116,6 +118,8 @@ class Optimizer {
 
   /// Takes back the last step if its factor was NaN.
   void settle() const;
+  /// Sets a slot's counters as they were; a slot that had made no step loses its states.
+  static void take_back(Slot& slot, const std::array<double, kMaxCounters>& counters);
   /// How many states a slot has: those of its rule, and the master.
   size_t state_count(const Slot& slot) const;
   const char* state_name(const Slot& slot, size_t k) const;

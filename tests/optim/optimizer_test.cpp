@@ -121,6 +121,44 @@ TEST(Optimizer, a_parameter_that_changed_under_its_state_is_named) {
             "adamw: parameter 'a' has changed since its last step; got [3] f32 cpu with a state of [2] f32 cpu; make a new optimizer");
 }
 
+/// Fails at a dtype, after its counters have moved.
+class FailsAt : public SGD {
+ public:
+  FailsAt(const std::vector<NamedTensor>& params, DType dtype) : SGD(params, {.lr = 0.5, .momentum = 0.9}), dtype(dtype) {}
+  DType dtype;
+
+ protected:
+  void apply(std::span<const Work> works, const Tensor& grad_factor) override {
+    if (works[0].param.dtype() == dtype) {
+      for (const Work& work : works) ++work.slot->counters[0];
+      throw std::bad_alloc();
+    }
+    SGD::apply(works, grad_factor);
+  }
+};
+
+TEST(Optimizer, what_a_failed_step_has_not_moved_it_has_not_counted) {
+  for (const Tensor& factor : {Tensor(), tensor_of({1}, {}, kF64), tensor_of({NAN}, {}, kF64)}) {
+    const Tensor a = parameter({1}), b = parameter({1}, kF64);
+    FailsAt sgd({{"a", a}, {"b", b}}, kF64);
+    for (const Tensor& x : {a, b}) x.set_grad(tensor_of({1}, {1}, x.dtype()));
+    EXPECT_THROW(factor.defined() ? sgd.step(factor) : sgd.step(), std::bad_alloc);
+    const bool skipped = factor.defined() && std::isnan(factor.item<double>());
+    EXPECT_EQ(values(a)[0], skipped ? 1 : 0.5);
+    EXPECT_EQ(values(b)[0], 1);
+    EXPECT_EQ(sgd.state_dict().at("a.step").item<double>(), skipped ? 0 : 1) << "it was stepped before the other failed";
+    EXPECT_EQ(sgd.state_dict().at("b.step").item<double>(), 0);
+    EXPECT_FALSE(sgd.state_dict().contains("b.momentum_buffer"));
+
+    FailsAt first({{"a", a}, {"b", b}}, kF32);
+    EXPECT_THROW(first.step(), std::bad_alloc);
+    for (const char* name : {"a.step", "b.step"}) EXPECT_EQ(first.state_dict().at(name).item<double>(), 0);
+    first.dtype = kF16;
+    first.step();
+    for (const char* name : {"a.step", "b.step"}) EXPECT_EQ(first.state_dict().at(name).item<double>(), 1);
+  }
+}
+
 // ---- masters and factors ---------------------------------------------------------------------------------------------
 
 TEST(Masters, keep_the_steps_that_16_bits_lose) {
