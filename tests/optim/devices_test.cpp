@@ -4,6 +4,8 @@
 #include <random>
 
 #include "lorry/kernels/backend.h"
+#include "lorry/ops/ops.h"
+#include "lorry/optim/sgd.h"
 #include "tests/support/on_cuda.h"
 
 namespace lorry::optim {
@@ -217,6 +219,24 @@ TEST(OptimDevices, clipped_gradients_agree_to_the_bit) {
     expect_same(cpu.f32, gpu.f32);
     expect_same(cpu.f64, gpu.f64);
   }
+}
+
+TEST(OptimDevices, what_an_earlier_kernel_reports_is_thrown_before_a_step_moves_anything) {
+  LORRY_SKIP_WITHOUT_CUDA();
+  const Tensor a = ones({2}, {kF32, kGPU}).requires_grad_(), b = ones({2}, {kF64, kGPU}).requires_grad_();
+  SGD sgd({{"a", a}, {"b", b}}, {.lr = 0.25});
+  for (const Tensor& x : {a, b}) x.set_grad(ones_like(x.detach()));
+  sgd.step();
+  const Tensor picked = index_select(a.detach(), 0, tensor({7}, {.dtype = kI64, .device = kGPU}));
+  const Event done(kGPU);
+  done.record(current_stream(kGPU));
+  done.synchronize();
+  EXPECT_THROW(sgd.step(), IndexError);
+  EXPECT_EQ(a.detach().to_vector<float>(), (std::vector<float>{0.75, 0.75}));
+  EXPECT_EQ(sgd.state_dict().at("a.step").item<double>(), 1);
+  sgd.step();
+  EXPECT_EQ(b.detach().to_vector<double>(), (std::vector<double>{0.5, 0.5}));
+  for (const char* name : {"a.step", "b.step"}) EXPECT_EQ(sgd.state_dict().at(name).item<double>(), 2);
 }
 
 }  // namespace
