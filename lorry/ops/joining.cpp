@@ -193,6 +193,7 @@ Tensor repeat_interleave(const Tensor& x, int64_t repeats, std::optional<int64_t
 Tensor repeat_interleave(const Tensor& x, const Tensor& repeats, std::optional<int64_t> dim) {
   require_defined(x, "repeat_interleave", "x");
   require_defined(repeats, "repeat_interleave", "repeats");
+  require_same_device(x, repeats, "repeat_interleave");
   if (!dim || x.dim() == 0) return repeat_interleave(ravel(x), repeats, 0);
   require<DTypeError>(repeats.dtype() == kI64 || repeats.dtype() == kI32, "repeat_interleave: repeats must be whole numbers; got {}; expected i64 or i32",
                       repeats);

@@ -7,10 +7,11 @@
 
 namespace lorry {
 
-/// Throws ShapeError when the sizes differ, DTypeError when `out` cannot store the result's kind of number, GradError when
-/// gradients are being recorded.
+/// Throws DeviceError when `out` is on another device, ShapeError when the sizes differ, DTypeError when `out` cannot store the
+/// result's kind of number, GradError when gradients are being recorded.
 inline void require_out(const Tensor& out, const Tensor& result, const char* where) {
   require_defined(out, where, "out");
+  require_same_device(out, result, where);
   require<GradError>(!(mode(kGradMode) && (out.requires_grad() || result.requires_grad())),
                      "{}: out= cannot be differentiated; got out: {}; call the form that returns its result, or use NoGrad", where, out);
   require<ShapeError>(out.sizes() == result.sizes(), "{}: out has other sizes than the result; got {}; expected {}", where, out, result.sizes());
