@@ -112,8 +112,10 @@ inline bool heard(const Inputs& inputs) {
 /// Names the running operator for errors and statistics; nested calls keep the outer name.
 class Running {
  public:
-  explicit Running(Op op) : before_(t_operator) {
-    if (before_ == nullptr) t_operator = name(op);
+  explicit Running(Op op) : Running(name(op)) {}
+  /// A composition of operators that goes by a name of its own, a literal.
+  explicit Running(const char* name) : before_(t_operator) {
+    if (before_ == nullptr) t_operator = name;
   }
   ~Running() { t_operator = before_; }
   Running(const Running&) = delete;

@@ -100,6 +100,29 @@ const Tensor& scatter_(Op op, const Tensor& self, int64_t dim, const Tensor& ind
       static_cast<int64_t>(d));
 }
 
+/// gather of what `at` names, all checked but that. What is recorded is `index`, whose positions count from the front.
+Tensor take(const Tensor& x, int d, const Tensor& index, const Tensor& at_in, kernels::Negative negative, const char* where) {
+  return door::call(
+      Op::gather, {&x, &index},
+      [&] {
+        const Tensor out = empty(at_in.sizes(), x.options());
+        if (out.numel() == 0) return out;
+        const Tensor from = at_least_1d(x), at = at_least_1d(at_in), to = at_least_1d(out);
+        const int64_t size = from.layout().sizes[d];
+        check(at, negative == kernels::Negative::wraps ? -size : 0, size, d, where);
+        backend(x, where)
+            .indexing->take({.out = array(to),
+                             .source = restrided(from, with_sizes(from.layout(), at.sizes(), d)),
+                             .index = array(at),
+                             .size = size,
+                             .step = from.layout().strides[d],
+                             .negative = negative},
+                            current_stream(x.device()));
+        return out;
+      },
+      static_cast<int64_t>(d));
+}
+
 /// A number as a source for every index.
 Tensor number_like(const Tensor& self, const Scalar& value, const Dims& sizes) { return full({}, value, self.options()).expand(sizes); }
 
@@ -109,28 +132,14 @@ Tensor number_like(const Tensor& self, const Scalar& value, const Dims& sizes) {
 Tensor gather(const Tensor& x, int64_t dim, const Tensor& index_in) {
   const int d = indexing::gather_dim(x, dim, index_in, "gather");
   const Tensor index = indexing::positions(index_in, "gather");
-  return door::call(
-      Op::gather, {&x, &index},
-      [&] {
-        const Tensor out = empty(index.sizes(), x.options());
-        if (out.numel() == 0) return out;
-        const Tensor from = indexing::at_least_1d(x), at = indexing::at_least_1d(index), to = indexing::at_least_1d(out);
-        indexing::check(at, 0, from.layout().sizes[d], d, "gather");
-        backend(x, "gather")
-            .indexing->take({.out = array(to),
-                             .source = indexing::restrided(from, indexing::with_sizes(from.layout(), at.sizes(), d)),
-                             .index = array(at),
-                             .size = from.layout().sizes[d],
-                             .step = from.layout().strides[d]},
-                            current_stream(x.device()));
-        return out;
-      },
-      static_cast<int64_t>(d));
+  return indexing::take(x, d, index, index, kernels::Negative::wrong, "gather");
 }
 
 Tensor take_along_dim(const Tensor& x, const Tensor& index, std::optional<int64_t> dim) {
+  const door::Running running("take_along_dim");
   require_defined(x, "take_along_dim", "x");
   const Tensor at = indexing::positions(index, "take_along_dim");
+  require_same_device(x, at, "take_along_dim");
   if (!dim) return take_along_dim(ravel(x), ravel(at), 0);
   require<ShapeError>(x.dim() == at.dim(), "take_along_dim: ranks differ; got x: {}, index: {}; expected equal ranks", x, index);
   const int d = wrap_dim(*dim, x.layout().rank, "take_along_dim");
@@ -142,8 +151,9 @@ Tensor take_along_dim(const Tensor& x, const Tensor& index, std::optional<int64_
     from[d] = size;
     to[d] = count;
   }
-  indexing::check(at, -size, size, d, "take_along_dim");
-  return gather(expand(x, from), d, expand(at.where(at.ge(0), at.add(size)), to));
+  const Tensor source = expand(x, from), named = expand(at, to);
+  const Tensor recorded = door::heard({&x}) ? expand(at.where(at.ge(0), at.add(size)), to) : named;
+  return indexing::take(source, d, recorded, named, kernels::Negative::wraps, "take_along_dim");
 }
 
 const Tensor& Tensor::scatter_(int64_t dim, const Tensor& index, const Operand& source) const {

@@ -3,6 +3,7 @@
 #include "lorry/device/cpu/team.h"
 #include "lorry/ops/ops.h"
 #include "tests/support/coordinates.h"
+#include "tests/support/message.h"
 
 namespace lorry {
 namespace {
@@ -109,6 +110,15 @@ TEST(TakeAlongDim, broadcasts_the_other_dimensions_and_wraps_negative_indices) {
   EXPECT_EQ(x.take_along_dim(tensor({11, 0, -2})).to_vector<int64_t>(), (std::vector<int64_t>{11, 0, 10}));
   EXPECT_THROW_IN_TIME(x.take_along_dim(tensor({{4}}), 1), IndexError);
   EXPECT_THROW(x.take_along_dim(tensor({0}), 1), ShapeError);
+  EXPECT_EQ(arange(4).view({1, 4}).expand({3, 4}).take_along_dim(tensor({{-1}, {0}, {-4}}), 1).to_vector<int64_t>(), (std::vector<int64_t>{3, 0, 0}));
+}
+
+TEST(TakeAlongDim, a_wrong_index_is_named_as_it_was_given) {
+  const Tensor x = zeros({3, 4}, {.device = kCPU});
+  for (const int64_t wrong : {4, -5}) {
+    const std::string said = test::message<IndexError>([&] { x.take_along_dim(tensor({{int64_t{0}, wrong}}, {.dtype = kI64, .device = kCPU}), 1); });
+    EXPECT_EQ(said.find("take_along_dim: index out of range; got " + std::to_string(wrong) + " at "), 0u) << said;
+  }
 }
 
 TEST(Gather, long_rows_and_many_threads_give_the_same_result) {
