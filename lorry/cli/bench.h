@@ -21,7 +21,7 @@ struct BenchRow {
   std::optional<double> flops = {};   ///< of a call
   std::optional<double> tokens_per_s = {};
   std::optional<double> ratio_to_ceiling = {};  ///< of what this machine was measured to reach
-  std::optional<int64_t> peak_bytes = {};       ///< held by tensors at most
+  std::optional<int64_t> peak_bytes = {};       ///< reserved from the device at most, cached blocks included
   Device device = default_device();
 };
 

@@ -62,7 +62,10 @@ std::vector<BenchRow> train(const char* name, TrainSettings settings, Effort eff
   trainer.settle();
   const double first_us = 1e6 * std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   effort.device = device;
-  BenchRow first{.suite = "train", .name = fmt::format("{}, the first", name), .time = {first_us, first_us, first_us, first_us}, .dtype = std::string(lorry::name(settings.dtype))};
+  BenchRow first{.suite = "train",
+                 .name = fmt::format("{}, the first", name),
+                 .time = {first_us, first_us, first_us, first_us},
+                 .dtype = std::string(lorry::name(settings.dtype))};
   memory::reset_peak(device);
   BenchRow row{.suite = "train", .name = name, .time = measure([&] { trainer.step(); }, effort), .dtype = first.dtype};
   trainer.settle();

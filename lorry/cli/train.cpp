@@ -53,8 +53,8 @@ class Session {
   void take_step();
   /// Records a step that is done, if any.
   void record(std::optional<StepMetrics> metrics);
-  /// Waits for the last step and records it.
-  void settle() { record(trainer_.settle()); }
+  /// Waits for the last step, which is training too, and records it.
+  void settle();
   void decide_steps();
   /// Measures the loss on the held-out text; unless it is `patient`, a signal cuts it short and nothing is recorded.
   void validate(int64_t batches, bool patient = false);
@@ -84,6 +84,13 @@ void Session::take_step() {
   training_s_ += seconds;
   record(std::move(done));
   if (budget_) budget_->add_step(seconds);
+}
+
+void Session::settle() {
+  const auto begin = Clock::now();
+  std::optional<StepMetrics> last = trainer_.settle();
+  if (last) training_s_ += seconds_since(begin);
+  record(std::move(last));
 }
 
 void Session::record(std::optional<StepMetrics> m) {
