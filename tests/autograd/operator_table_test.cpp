@@ -41,6 +41,7 @@ class InPlaceOperatorGradients : public OperatorGradients {};
 class ViewGradients : public OperatorGradients {};
 
 TEST_P(OperatorGradients, come_from_the_row_that_the_sample_is_for) {
+  if (op() == Op::transfer && default_device().is_cpu()) GTEST_SKIP() << "from the CPU to the CPU nothing is recorded";
   for (const Sample* sample : samples_of(op())) EXPECT_EQ(sample->call(leaves(*sample))[0].grad_fn(), name(op()));
 }
 
