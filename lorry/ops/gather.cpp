@@ -110,14 +110,13 @@ Tensor take(const Tensor& x, int d, const Tensor& index, const Tensor& at_in, ke
         const Tensor from = at_least_1d(x), at = at_least_1d(at_in), to = at_least_1d(out);
         const int64_t size = from.layout().sizes[d];
         check(at, negative == kernels::Negative::wraps ? -size : 0, size, d, where);
-        backend(x, where)
-            .indexing->take({.out = array(to),
-                             .source = restrided(from, with_sizes(from.layout(), at.sizes(), d)),
-                             .index = array(at),
-                             .size = size,
-                             .step = from.layout().strides[d],
-                             .negative = negative},
-                            current_stream(x.device()));
+        backend(x, where).indexing->take({.out = array(to),
+                                          .source = restrided(from, with_sizes(from.layout(), at.sizes(), d)),
+                                          .index = array(at),
+                                          .size = size,
+                                          .step = from.layout().strides[d],
+                                          .negative = negative},
+                                         current_stream(x.device()));
         return out;
       },
       static_cast<int64_t>(d));
