@@ -18,9 +18,13 @@ void copy_elements(const Tensor& to, const Tensor& from, const char* where) {
 }
 
 /// A tensor of another device with the elements and, where x is dense, the strides of x. Work enqueued before on either side comes
-/// before. A host that receives waits, and so does one whose pinned memory is read, unless `non_blocking`.
+/// before. A host that receives waits, and so does one whose pinned memory is read, unless `non_blocking`. One whose memory is
+/// somebody else's always waits: it may be pinned without our knowing, and its owner is not told when the copy is done.
 Tensor transferred(const Tensor& x, Device device, bool non_blocking) {
-  const Tensor from = x.layout().is_dense() ? x : x.contiguous();
+  const bool dense = x.layout().is_dense();
+  if (!dense)
+    bell::ring(bell::Event::hidden_copy, "to", x.is_pinned() ? "a pinned source with gaps becomes a pageable copy" : "a source with gaps is copied first");
+  const Tensor from = dense ? x : x.contiguous();
   auto memory = device.is_cpu() && non_blocking ? Storage::allocate_pinned(from.nbytes()) : Storage::allocate(device, from.nbytes());
   const Tensor to(make_counted<TensorNode>(std::move(memory), from.layout(), 0, from.dtype()));
   const Stream stream = current_stream(device.is_cpu() ? x.device() : device);
@@ -38,7 +42,8 @@ Tensor transferred(const Tensor& x, Device device, bool non_blocking) {
   }
   for (const Tensor& t : {from, to})
     if (t.is_pinned()) memory::record_pinned(t.storage().data(), stream);
-  if (!non_blocking && (device.is_cpu() || from.is_pinned())) stream.synchronize();
+  const bool read_from_elsewhere = from.device().is_cpu() && from.storage().foreign();
+  if (read_from_elsewhere || (!non_blocking && (device.is_cpu() || from.is_pinned()))) stream.synchronize();
   return to;
 }
 
@@ -94,6 +99,11 @@ Tensor Tensor::to(Device device, bool non_blocking) const {
   return door::call(Op::transfer, {this}, [&] { return transferred(*this, device, non_blocking); });
 }
 
+Tensor Tensor::cuda(int index) const {
+  require<DeviceError>(index >= 0 && index < kMaxDevices, "cuda: device number out of range; got {}; expected 0 to {}", index, kMaxDevices - 1);
+  return to(Device{DeviceType::cuda, static_cast<int8_t>(index)});
+}
+
 Tensor Tensor::pin_memory() const {
   require<ValueError>(defined(), "pin_memory: the tensor is undefined; expected a tensor");
   require<DeviceError>(device().is_cpu(), "pin_memory: only host memory is pinned; got {}; copy it with to(kCPU) first", *this);
@@ -104,6 +114,10 @@ Tensor Tensor::pin_memory() const {
 
 void Tensor::record_stream(Stream stream) const {
   require<ValueError>(defined(), "record_stream: the tensor is undefined; expected a tensor");
+  if (is_pinned() && !stream.device.is_cpu()) {
+    device::require_device(stream.device, "record_stream");
+    return memory::record_pinned(storage().data(), stream);
+  }
   require<DeviceError>(stream.device == device(), "record_stream: the stream is on another device; got {} for {}", stream.device, *this);
   memory::record_stream(device(), storage().data(), stream);
 }

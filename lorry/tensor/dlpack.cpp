@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <memory>
 
+#include "lorry/device/device.h"
+
 namespace lorry::dlpack {
 namespace {
 
@@ -80,6 +82,7 @@ Tensor take_over(Managed* managed, bool read_only) {
   require<FormatError>(t.ndim == 0 || t.shape != nullptr, "from_dlpack: sizes are missing; got a null shape for {} dimensions", t.ndim);
   const DType dtype = dtype_from(t.dtype);
   const Device device = device_from(t.device);
+  device::require_device(device, "from_dlpack");
   Dims sizes, strides;
   for (int d = 0; d < t.ndim; ++d) sizes.push_back(t.shape[d]);
   Layout layout = Layout::contiguous(sizes);

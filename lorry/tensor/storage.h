@@ -27,6 +27,7 @@ class Storage : public Counted {
   Device device() const { return device_; }
   bool read_only() const { return read_only_; }
   bool pinned() const { return pinned_; }
+  bool foreign() const { return deleter_ != nullptr; }
 
   uint32_t version() const { return version_.load(std::memory_order_relaxed); }
   /// The operator of the last write, for the error that names it; null before any.

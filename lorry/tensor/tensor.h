@@ -97,7 +97,8 @@ class Tensor {
   /// The same, typed. Throws DTypeError unless T stores this dtype.
   template <class T>
   T* data() const {
-    require<DTypeError>(dtype_of<std::remove_const_t<T>> == dtype(), "data: dtype differs; got {} for a tensor of {}", dtype_of<std::remove_const_t<T>>, dtype());
+    constexpr DType kAsked = dtype_of<std::remove_const_t<T>>;
+    require<DTypeError>(kAsked == dtype(), "data: dtype differs; got {} for a tensor of {}", kAsked, dtype());
     return static_cast<T*>(data_ptr());
   }
 
@@ -174,14 +175,16 @@ class Tensor {
   /// Itself when nothing changes, else a copy.
   Tensor to(DType dtype) const;
   /// With `non_blocking` nothing waits: from pinned memory the copy is enqueued, and its source must not be written until the stream
-  /// is done; to the host the result lies in pinned memory and is there once the stream is done. Throws DeviceError.
+  /// is done; to the host the result lies in pinned memory and is there once the stream is done. Host memory of somebody else's
+  /// (from_blob, DLPack) is always waited for: it may be pinned, and its owner cannot know when it has been read. Throws DeviceError.
   Tensor to(Device device, bool non_blocking = false) const;
   Tensor cpu() const { return to(kCPU); }
-  Tensor cuda(int index = 0) const { return to(Device{DeviceType::cuda, static_cast<int8_t>(index)}); }
+  Tensor cuda(int index = 0) const;
   /// Itself when it is there, else a copy in host memory that a GPU reads at the speed of the link.
   Tensor pin_memory() const;
   bool is_pinned() const { return node_->storage->pinned(); }
-  /// Work enqueued on the stream uses the memory, which was allocated for another: it is not used again before that is done.
+  /// Work enqueued on the stream uses the memory, which was allocated for another or is pinned: it is not used again before that is
+  /// done. Throws DeviceError for a stream of another device, unless the memory is pinned.
   void record_stream(Stream stream) const;
   Tensor clone() const;
   /// Itself when contiguous, else a row-major copy.

@@ -84,6 +84,8 @@ TYPED_TEST(DLPackImport, refuses_what_it_does_not_have_and_leaves_it_to_the_call
   expect_refused<DTypeError, TypeParam>([](P& p) { p.managed.dl_tensor.dtype = {kDLFloat, 8, 1}; });
   expect_refused<DeviceError, TypeParam>([](P& p) { p.managed.dl_tensor.device = {8, 0}; });
   expect_refused<DeviceError, TypeParam>([](P& p) { p.managed.dl_tensor.device = {kDLCUDA, 1000}; });
+  expect_refused<DeviceError, TypeParam>([](P& p) { p.managed.dl_tensor.device = {kDLCUDA, 100}; });
+  expect_refused<DeviceError, TypeParam>([](P& p) { p.managed.dl_tensor.device = {kDLCUDA, -1}; });
   expect_refused<ShapeError, TypeParam>([](P& p) { p.managed.dl_tensor.ndim = 9; });
   expect_refused<ShapeError, TypeParam>([](P& p) { p.managed.dl_tensor.ndim = -1; });
   expect_refused<ShapeError, TypeParam>([](P& p) { p.shape[0] = -2; });
