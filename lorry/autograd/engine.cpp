@@ -4,6 +4,7 @@
 #include <queue>
 #include <unordered_map>
 
+#include "lorry/base/bell.h"
 #include "lorry/ops/ops.h"
 
 namespace lorry::autograd {
@@ -50,7 +51,10 @@ std::unordered_map<Node*, bool> leading_to(const std::vector<Edge>& roots, const
 Tensor fitted(Tensor g, const Node& node, int index) {
   const Node::Output& like = node.outputs[static_cast<size_t>(index)];
   require<ShapeError>(g.sizes() == like.sizes, "{} backward: a gradient has another shape than its tensor; got {}; expected {}", node.name(), g, like.sizes);
-  if (g.dim() == 0) g = g.to(like.device);  // of a 0-d CPU tensor that went with others as a number does
+  if (g.dim() == 0 && like.device.is_cpu() && !g.device().is_cpu()) {  // of a 0-d CPU tensor that went with others as a number does
+    bell::ring(bell::Event::hidden_copy, node.name(), "the gradient of a number on the CPU is fetched from the GPU");
+    g = g.to(like.device);
+  }
   require<DeviceError>(g.device() == like.device, "{} backward: a gradient is on another device than its tensor; got {}; expected {}", node.name(), g,
                        like.device);
   return g.dtype() == like.dtype ? g : g.to(like.dtype);

@@ -1,7 +1,7 @@
 #pragma once
 
 // The bell: rooms ring it when something happens that a user may want to hear of (a copy made for strides, a
-// recompile, a warning). With no listener, ringing is one relaxed load.
+// wait for a GPU, a warning). With no listener, ringing is one relaxed load.
 
 #include <atomic>
 #include <functional>
@@ -10,7 +10,11 @@
 
 namespace lorry::bell {
 
-enum class Event { warning, hidden_copy };
+enum class Event {
+  warning,
+  hidden_copy,
+  synchronisation,  ///< the host waits for what a GPU's stream, or the whole GPU, was given to do
+};
 
 struct Ring {
   Event event;

@@ -4,6 +4,9 @@
 
 #include <cstring>
 
+#include "lorry/base/bell.h"
+#include "lorry/base/modes.h"
+
 namespace lorry::device {
 namespace {
 
@@ -80,6 +83,7 @@ MemoryUse memory_use(Device device) {
 
 void synchronize(Device device) {
   require_device(device, "synchronize");
+  if (!device.is_cpu()) bell::ring(bell::Event::synchronisation, t_operator == nullptr ? "synchronize" : t_operator, "the host waits for a device");
   runtime(device.type, "synchronize").synchronize(device.index);
 }
 

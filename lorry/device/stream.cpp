@@ -1,5 +1,7 @@
 #include "lorry/device/stream.h"
 
+#include "lorry/base/bell.h"
+#include "lorry/base/modes.h"
 #include "lorry/device/device.h"
 
 namespace lorry {
@@ -10,10 +12,15 @@ const device::Runtime& runtime_of(Device device, const char* where) {
 }
 }  // namespace
 
-void Stream::synchronize() const { runtime_of(device, "synchronize").synchronize_stream(*this); }
+void Stream::synchronize() const {
+  const device::Runtime& runtime = runtime_of(device, "synchronize");
+  if (!device.is_cpu()) bell::ring(bell::Event::synchronisation, t_operator == nullptr ? "synchronize" : t_operator, "the host waits for a stream");
+  runtime.synchronize_stream(*this);
+}
 
-StreamScope::StreamScope(Stream stream) : device_(stream.device), before_(current_stream(stream.device).handle) {
-  if (!device_.is_cpu()) detail::t_streams[device_.index] = stream.handle;
+StreamScope::StreamScope(Stream stream) : device_(stream.device), before_(nullptr) {
+  device::require_device(device_, "StreamScope");
+  if (!device_.is_cpu()) before_ = std::exchange(detail::t_streams[device_.index], stream.handle);
 }
 StreamScope::~StreamScope() {
   if (!device_.is_cpu()) detail::t_streams[device_.index] = before_;

@@ -28,7 +28,7 @@ inline constinit thread_local void* t_streams[kMaxDevices] = {};
 /// The stream on which this thread's calls on `device` run: the default one, or that of the innermost StreamScope.
 inline Stream current_stream(Device device) { return {device, device.is_cpu() ? nullptr : detail::t_streams[device.index]}; }
 
-/// Makes a stream current on this thread for a scope.
+/// Makes a stream current on this thread for a scope. Throws DeviceError for a device that does not exist.
 class StreamScope {
  public:
   explicit StreamScope(Stream stream);

@@ -2,8 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "lorry/base/bell.h"
 #include "lorry/device/device.h"
 #include "lorry/memory/memory.h"
 #include "lorry/ops/ops.h"
@@ -22,11 +27,32 @@ class Cuda : public testing::Test {
   static Tensor on_gpu(const Tensor& x) { return x.to(kGpu); }
 };
 
+/// What rings while it listens.
+class Rings {
+ public:
+  Rings() : before_(bell::listen([this](const bell::Ring& ring) { heard_.emplace_back(ring.event, ring.source); })) {}
+  ~Rings() { bell::listen(before_); }
+  Rings(const Rings&) = delete;
+  Rings& operator=(const Rings&) = delete;
+  int64_t count(bell::Event event) const { return std::ranges::count(heard_, event, &Heard::first); }
+  int64_t count(bell::Event event, const char* source) const { return std::ranges::count(heard_, Heard(event, source)); }
+
+ private:
+  using Heard = std::pair<bell::Event, std::string>;
+  std::vector<Heard> heard_;
+  bell::Listener before_;
+};
+
 TEST(Devices, those_that_do_not_exist_are_refused_by_name) {
   EXPECT_THROW(empty({2}, {.device = {DeviceType::cuda, 99}}), DeviceError);
   EXPECT_THROW(ones({2}).to(Device{DeviceType::cuda, 99}), DeviceError);
   EXPECT_THROW(OwnedStream(Device{DeviceType::cuda, 99}), DeviceError);
   EXPECT_THROW(device::synchronize({DeviceType::cuda, 99}), DeviceError);
+  EXPECT_THROW(StreamScope(Stream{{DeviceType::cuda, 99}}), DeviceError);
+  EXPECT_THROW(StreamScope(Stream{{DeviceType::cuda, -1}}), DeviceError);
+  for (const int index : {-1, 99, 256, 1 << 30}) EXPECT_THROW(ones({2}, {.device = kCPU}).cuda(index), DeviceError) << index;
+  float memory[2] = {1, 2};
+  EXPECT_THROW(from_blob(memory, {2}, {.device = {DeviceType::cuda, 99}}), DeviceError);
   const std::string said = message<DeviceError>([] { empty({2}, {.device = {DeviceType::cuda, 99}}); });
   EXPECT_NE(said.find("cuda"), std::string::npos) << said;
 }
@@ -43,10 +69,34 @@ TEST(Devices, on_the_cpu_streams_and_events_are_always_done) {
   EXPECT_GT(device::facts(kCPU).memory_bytes, 0);
 }
 
+TEST(Devices, the_bell_does_not_ring_for_waits_on_the_cpu) {
+  const Rings rings;
+  current_stream(kCPU).synchronize();
+  device::synchronize(kCPU);
+  EXPECT_EQ(ones({2}, {.device = kCPU}).sum().item<float>(), 2);
+  EXPECT_EQ(rings.count(bell::Event::synchronisation), 0);
+}
+
+TEST_F(Cuda, the_bell_rings_when_the_host_waits) {
+  const Tensor x = ones({64}, {.device = kGpu});
+  device::synchronize(kGpu);
+  const Rings rings;
+  const Tensor sum = x.add(1).sum();
+  EXPECT_EQ(rings.count(bell::Event::synchronisation), 0);
+  EXPECT_EQ(sum.item<float>(), 128);
+  EXPECT_EQ(rings.count(bell::Event::synchronisation, "transfer"), 1);
+  current_stream(kGpu).synchronize();
+  device::synchronize(kGpu);
+  EXPECT_EQ(rings.count(bell::Event::synchronisation, "synchronize"), 2);
+  x.nonzero();
+  EXPECT_EQ(rings.count(bell::Event::synchronisation, "nonzero"), 1);
+}
+
 TEST_F(Cuda, tensors_of_every_dtype_and_layout_come_back_as_they_went) {
   for (const DType dtype : kDTypes)
-    for (const Tensor& x : {arange(24, {.dtype = kF32, .device = kCPU}).to(dtype).view({2, 3, 4}), arange(24, {kF32, kCPU}).to(dtype).view({2, 3, 4}).transpose(0, 2),
-                            arange(24, {kF32, kCPU}).to(dtype).slice(0, 1, 20, 3), empty({0, 3}, {dtype, kCPU}), ones({}, {dtype, kCPU})}) {
+    for (const Tensor& x :
+         {arange(24, {.dtype = kF32, .device = kCPU}).to(dtype).view({2, 3, 4}), arange(24, {kF32, kCPU}).to(dtype).view({2, 3, 4}).transpose(0, 2),
+          arange(24, {kF32, kCPU}).to(dtype).slice(0, 1, 20, 3), empty({0, 3}, {dtype, kCPU}), ones({}, {dtype, kCPU})}) {
       const Tensor there = x.to(kGpu);
       EXPECT_EQ(there.device(), kGpu);
       EXPECT_EQ(there.sizes(), x.sizes());
@@ -68,6 +118,46 @@ TEST_F(Cuda, pinned_memory_is_read_and_written_while_the_host_goes_on) {
   EXPECT_TRUE(back.equal(x.mul(2)));
 }
 
+TEST_F(Cuda, pinned_memory_with_gaps_is_copied_first_and_the_bell_rings) {
+  const Tensor x = arange(24, {kF32, kCPU}).pin_memory().view({4, 6});
+  const Rings rings;
+  EXPECT_TRUE(x.to(kGpu).to(kCPU).equal(x));
+  EXPECT_EQ(rings.count(bell::Event::hidden_copy), 0);
+  const Tensor gaps = x.narrow(1, 1, 3);
+  EXPECT_TRUE(gaps.to(kGpu).to(kCPU).equal(gaps));
+  EXPECT_EQ(rings.count(bell::Event::hidden_copy, "to"), 1);
+}
+
+TEST_F(Cuda, pinned_memory_that_a_stream_still_uses_is_not_handed_out_again) {
+  const OwnedStream other(kGpu);
+  const Tensor busy = zeros({64 << 20}, {.device = kGpu});
+  ones({1 << 20}, {.device = kCPU}).pin_memory();  // leaves a block to take, so that nothing below waits for the system
+  device::synchronize(kGpu);
+  const void* first = nullptr;
+  {
+    const StreamScope scope(other);
+    for (int i = 0; i < 400; ++i) busy.add_(1);
+    const Tensor x = ones({1 << 20}, {.device = kCPU}).pin_memory();
+    x.record_stream(other);
+    first = x.data_ptr();
+  }
+  const Tensor next = ones({1 << 20}, {.device = kCPU}).pin_memory();
+  EXPECT_NE(next.data_ptr(), first);
+  other.synchronize();
+  EXPECT_THROW(ones({2}, {.device = kCPU}).record_stream(other), DeviceError);
+}
+
+TEST_F(Cuda, host_memory_of_somebody_else_has_been_read_when_its_copy_returns) {
+  const Tensor pinned = ones({1 << 22}, {.device = kCPU}).pin_memory(), busy = zeros({64 << 20}, {.device = kGpu});
+  for (const bool non_blocking : {false, true}) {
+    for (int i = 0; i < 50; ++i) busy.add_(1);
+    const Tensor there = from_blob(pinned.data_ptr(), pinned.sizes(), {.device = kCPU}).to(kGpu, non_blocking);
+    pinned.fill_(2);
+    EXPECT_EQ(there.max().item<float>(), 1) << non_blocking;
+    pinned.fill_(1);
+  }
+}
+
 TEST_F(Cuda, a_gradient_returns_to_the_device_of_its_leaf) {
   const Tensor x = arange(6, {kF32, kCPU}).requires_grad_();
   x.to(kGpu).square().sum().backward();
@@ -80,10 +170,20 @@ TEST_F(Cuda, a_cpu_tensor_without_dimensions_goes_with_others_as_a_number_does) 
   const Tensor y = x * two;
   EXPECT_EQ(y.device(), kGpu);
   EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{2, 2, 2}));
+  const Rings rings;
   y.sum().backward();
+  EXPECT_EQ(rings.count(bell::Event::hidden_copy), 1);
+  EXPECT_EQ(rings.count(bell::Event::synchronisation), 1);
   EXPECT_EQ(two.grad().device(), kCPU);
   EXPECT_EQ(two.grad().item<float>(), 3);
   EXPECT_EQ((two + ones({}, {.device = kGpu})).device(), kGpu);
+}
+
+TEST_F(Cuda, a_gradient_from_the_cpu_is_refused_where_its_tensor_is_on_the_gpu) {
+  const Tensor x = ones({3}, {.device = kGpu}).requires_grad_(), y = x.sum();
+  EXPECT_THROW(y.backward(full({}, 1.0, {kF32, kCPU})), DeviceError);
+  y.backward();
+  EXPECT_EQ(x.grad().device(), kGpu);
 }
 
 TEST_F(Cuda, operands_on_two_devices_are_refused_and_named) {
@@ -96,6 +196,12 @@ TEST_F(Cuda, operands_on_two_devices_are_refused_and_named) {
   EXPECT_THROW(add_out(there, here, here), DeviceError);
   EXPECT_THROW(there.matmul(here.t()), DeviceError);
   EXPECT_THROW(cat({here, there}), DeviceError);
+  const Tensor counts = tensor({1, 2}, {.dtype = kI64, .device = kCPU}), index = zeros({2, 1}, {kI64, kCPU});
+  EXPECT_THROW(repeat_interleave(there, counts, 0), DeviceError);
+  EXPECT_THROW(repeat_interleave(here, counts.to(kGpu), 0), DeviceError);
+  EXPECT_THROW(there.take_along_dim(index, 1), DeviceError);
+  EXPECT_THROW(cat_out(zeros({4, 3}, {.device = kCPU}), std::vector<Tensor>{there, there}), DeviceError);
+  EXPECT_THROW(gather_out(zeros({2, 1}, {.device = kGpu}), here, 1, index), DeviceError);
   EXPECT_THROW(embedding(there, tensor({0}, {.dtype = kI64, .device = kCPU})), DeviceError);
 }
 
@@ -108,6 +214,18 @@ TEST_F(Cuda, an_index_outside_is_reported_by_a_later_call_and_the_device_goes_on
     EXPECT_NE(said.find("got 7"), std::string::npos) << said;
     EXPECT_EQ(picked.to_vector<float>(), (std::vector<float>{1, 0})) << "what is not there reads as 0";
     EXPECT_EQ(x.sum().item<float>(), 10) << "the device works as before";
+  }
+}
+
+TEST_F(Cuda, take_along_dim_names_itself_and_the_index_that_was_given) {
+  const Tensor x = arange(4, {kF32, kGpu}).requires_grad_();
+  for (const int64_t wrong : {4, -5}) {
+    const std::string said = message<IndexError>([&] {
+      x.take_along_dim(tensor({int64_t{-1}, wrong}, {.dtype = kI64, .device = kGpu}), 0);
+      device::synchronize(kGpu);
+    });
+    EXPECT_EQ(said.find("take_along_dim: "), 0u) << said;
+    EXPECT_NE(said.find("got " + std::to_string(wrong) + "; expected -4 to 3"), std::string::npos) << said;
   }
 }
 
