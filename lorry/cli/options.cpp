@@ -47,7 +47,7 @@ void add_common(CLI::App& app, CommonOptions& o) {
       app, "--device", o.device,
       [](const std::string& text) {
         const Device device = parse_device(text);
-        device::require_device(device, "--device");
+        device::require_device(device, "device");
         return device;
       },
       "Where to compute: cpu, cuda or cuda:N (default: cuda where there is one)")
