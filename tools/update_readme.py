@@ -68,7 +68,7 @@ def limits(measured):
     rows = [(title, form, measured[key], most) for key, title, form, most in LIMITS if key in measured]
     if not rows:
         return []
-    lines = ["", "| | measured | at most |", "|---|---|---|"]
+    lines = ["", "| a build without CUDA | measured | at most |", "|---|---|---|"]
     return lines + [f"| {title} | {form.format(value)} | {form.format(most).replace('.0 ', ' ')} |" for title, form, value, most in rows]
 
 
