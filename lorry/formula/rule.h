@@ -1,0 +1,77 @@
+#pragma once
+
+// What an optimizer's rule is: a struct that says how one parameter moves, once, for every execution and device.
+//
+//   struct Momentum {
+//     static constexpr const char* kName = "momentum";
+//     static constexpr int kStates = 1;                                   // arrays as large as the parameter
+//     static constexpr const char* kStateNames[] = {"momentum_buffer"};
+//
+//     struct Settings { double lr = 1e-3, momentum = 0.9; };              // what a user sets; lr is obligatory
+//     struct Progress { double steps = 0; };                              // what is carried from step to step: doubles, steps first
+//     static constexpr const char* kProgressNames[] = {"step"};
+//
+//     template <class V> struct Hyper {                                   // what a step reads: numbers of one type, then flags
+//       V lr, momentum;
+//       template <class To, class F> LORRY_INLINE Hyper<To> map(const F& f) const { return {f(lr), f(momentum)}; }
+//     };
+//     static LORRY_INLINE Hyper<double> advance(Progress& p, const Settings& s) { p.steps += 1; return {s.lr, s.momentum}; }
+//     static LORRY_INLINE double first_state(int, const Settings&) { return 0; }
+//
+//     template <class V, class H> LORRY_INLINE void operator()(V& param, V grad, V* states, const H& h) const {
+//       states[0] = h.momentum * states[0] + grad;
+//       param = param - h.lr * states[0];
+//     }
+//   };
+//
+// The update and `advance` use only operations that are rounded once, + - * / sqrt fma, comparisons, select and abs, so that all
+// executions give the same bits on every device. Settings, progress and numbers live in a block on the device, a Clock, which
+// moves on by itself when a step is done: the host may not know how many steps were skipped. Hence a flag depends on settings alone,
+// and a choice that depends on the step is a number and a select. Powers such as beta^t are running products in Progress: pow rounds
+// differently on every platform.
+
+#include <cstddef>
+#include <type_traits>
+
+#include "lorry/formula/scalar.h"
+
+namespace lorry::formula {
+
+template <class R>
+using SettingsOf = typename R::Settings;
+template <class R>
+using ProgressOf = typename R::Progress;
+template <class R, class V>
+using HyperOf = typename R::template Hyper<V>;
+
+/// Hyper-parameters of another type, each number rounded once.
+template <class To, class H>
+LORRY_INLINE auto cast_hyper(const H& hyper) {
+  return hyper.template map<To>([](const auto& x) { return To(x); });
+}
+
+/// Parameters of one group that have made the same steps, on the device. `hyper` is that of the coming step. C is the type in which
+/// they are computed: float or double.
+template <class Rule, class C>
+struct Clock {
+  SettingsOf<Rule> settings;
+  ProgressOf<Rule> progress;   ///< of the steps done
+  ProgressOf<Rule> coming;     ///< when the coming step is done too
+  HyperOf<Rule, C> hyper;
+
+  /// After a change of settings or progress.
+  LORRY_INLINE void wind() {
+    coming = progress;
+    hyper = cast_hyper<C>(Rule::advance(coming, settings));
+  }
+  /// The coming step is done.
+  LORRY_INLINE void tick() {
+    progress = coming;
+    wind();
+  }
+};
+
+template <class Rule>
+inline constexpr int kProgressCount = static_cast<int>(sizeof(ProgressOf<Rule>) / sizeof(double));
+
+}  // namespace lorry::formula
