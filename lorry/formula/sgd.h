@@ -1,47 +1,49 @@
 #pragma once
 
-// Stochastic gradient descent with momentum: the whole rule, once (Sutskever et al. 2013 for Nesterov's form). It uses only
-// operations that are rounded once, + - *, so that every execution of it gives the same bits.
+// Stochastic gradient descent with momentum: the whole rule, once (Sutskever et al. 2013 for Nesterov's form).
 
-#include "lorry/formula/scalar.h"
+#include "lorry/formula/rule.h"
 
 namespace lorry::formula {
 
-/// What a user sets.
-struct SgdSettings {
-  double lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0;
-  bool nesterov = false, maximize = false;
-};
+struct SgdBase {
+  static constexpr const char* kStateNames[] = {"momentum_buffer"};
 
-/// What a parameter carries from step to step beside its momentum buffer.
-struct SgdProgress {
-  double steps = 0;
-};
+  struct Settings {
+    double lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0;
+    bool nesterov = false, maximize = false;
+  };
 
-/// What one step reads: trivially copyable, so that the block can live on a device. V is double in the block, and the value
-/// type inside a kernel.
-template <class V>
-struct SgdHyper {
-  V lr, weight_decay, momentum, gradient_weight;
-  bool decays, nesterov, maximize;
+  struct Progress {
+    double steps = 0;
+  };
+  static constexpr const char* kProgressNames[] = {"step"};
 
-  template <class To>
-  LORRY_INLINE SgdHyper<To> as() const {
-    return {To(lr), To(weight_decay), To(momentum), To(gradient_weight), decays, nesterov, maximize};
+  template <class V>
+  struct Hyper {
+    V lr, weight_decay, momentum, gradient_weight;
+    bool decays, nesterov, maximize;
+
+    template <class To, class F>
+    LORRY_INLINE Hyper<To> map(const F& f) const {
+      return {f(lr), f(weight_decay), f(momentum), f(gradient_weight), decays, nesterov, maximize};
+    }
+  };
+
+  /// The first step fills the buffer with the gradient itself, undampened, as PyTorch does.
+  static LORRY_INLINE Hyper<double> advance(Progress& progress, const Settings& s) {
+    const double gradient_weight = progress.steps == 0 ? 1.0 : 1.0 - s.dampening;
+    progress.steps += 1;
+    return {s.lr, s.weight_decay, s.momentum, gradient_weight, s.weight_decay != 0, s.nesterov, s.maximize};
   }
-  friend bool operator==(const SgdHyper&, const SgdHyper&) = default;
+
+  static LORRY_INLINE double first_state(int, const Settings&) { return 0; }
 };
 
-/// The hyper-parameters of the next step. The first one fills the buffer with the gradient itself, undampened, as PyTorch does.
-LORRY_INLINE SgdHyper<double> advance(SgdProgress& progress, const SgdSettings& s) {
-  const double gradient_weight = progress.steps == 0 ? 1.0 : 1.0 - s.dampening;
-  progress.steps += 1;
-  return {s.lr, s.weight_decay, s.momentum, gradient_weight, s.weight_decay != 0, s.nesterov, s.maximize};
-}
-
-/// states: the momentum buffer, zero before the first step; none without momentum.
+/// states: the momentum buffer; none without momentum.
 template <bool kMomentum>
-struct Sgd {
+struct Sgd : SgdBase {
+  static constexpr const char* kName = kMomentum ? "sgd_momentum" : "sgd";
   static constexpr int kStates = kMomentum ? 1 : 0;
 
   template <class V, class H>
