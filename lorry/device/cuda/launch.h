@@ -43,6 +43,15 @@ void launch(Stream stream, const Shape& shape, void (*kernel)(Parameters...), Ar
   if (detail::g_blocking) [[unlikely]] detail::wait_after_launch(stream);
 }
 
+/// The same for arguments of exactly the kernel's parameter types, which are not copied on the way: some fill 32 KB.
+template <class... Parameters>
+void launch_with(Stream stream, const Shape& shape, void (*kernel)(Parameters...), const std::remove_cv_t<Parameters>&... arguments) {
+  prepare(stream);
+  void* pointers[] = {const_cast<void*>(static_cast<const void*>(&arguments))..., nullptr};
+  check(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), shape.grid, shape.block, pointers, shape.shared_bytes, handle(stream)), "cudaLaunchKernel");
+  if (detail::g_blocking) [[unlikely]] detail::wait_after_launch(stream);
+}
+
 /// Fills `count` bytes from `to` on.
 inline void fill_bytes(Stream stream, void* to, unsigned char byte, int64_t count) {
   prepare(stream);

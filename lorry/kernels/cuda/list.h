@@ -1,0 +1,219 @@
+#pragma once
+
+// Lists of tensors in kernels: a warp takes a tile, so many consecutive elements of one entry, whatever the sizes: a bias shares a
+// block with its neighbours, and a large matrix spreads over all multiprocessors. Which tile is whose is told by one of two sources:
+//
+//   Arguments   entries by value among the kernel's arguments: nothing is uploaded, nothing is waited for, and a captured graph keeps
+//               its own copy. A warp finds its entry by a binary search over first tiles.
+//   Table       entries and the owner of every tile in device memory: one launch whatever the number, and two dependent reads a warp.
+//               For one entry it carries the entry itself.
+//
+// A kernel is a body: a trivially copyable struct that works on one tile.
+//
+//   struct Body {
+//     static constexpr int kArrays, kTile, kRunLength, kBlocks;      // kTile: a multiple of 32 * kRunLength; kBlocks of 256 threads on
+//                                                                    // a multiprocessor at least
+//     __device__ void operator()(const Entry<kArrays>& entry, const Tile& tile, int lane) const;
+//     __device__ void finish() const;                                // optional: by one thread, when all tiles of all launches have
+//   };                                                               // read what the body's memory held
+//
+// Tiles are aligned (tile.h): an odd start or length costs its own few elements the vector path and no others.
+
+#include <cstring>
+
+#include "lorry/device/cuda/launch.h"
+#include "lorry/kernels/cuda/tile.h"
+#include "lorry/kernels/list.h"
+
+namespace lorry::kernels::cuda {
+
+inline constexpr int kListThreads = 256, kListWarps = kListThreads / 32;
+
+template <int kArrays>
+struct Entry {
+  void* at[kArrays];
+  int64_t count;
+  uint32_t first_tile;
+  uint32_t word : 24, head : 8;
+};
+
+/// What a body asks of its list.
+struct Geometry {
+  int tile = 0;        ///< elements
+  int run_length = 1;  ///< elements of a vector access; 1 asks for no alignment
+  friend bool operator==(const Geometry&, const Geometry&) = default;
+};
+
+/// What CUDA keeps of a list: entries as kernels read them (of 8 * arrays + 16 bytes each), and where their table lies.
+class CudaList : public ListOnDevice {
+ public:
+  /// That of `list`, up to date for work on `stream` with one of the strategies, and never `automatic`.
+  static CudaList& of(const List& list, const Geometry& geometry, const Stream& stream);
+
+  Strategy strategy() const { return strategy_; }
+  uint32_t tiles() const { return tiles_; }
+  int count() const { return count_; }  ///< entries with elements
+  template <int kArrays>
+  const Entry<kArrays>* entries() const {
+    return reinterpret_cast<const Entry<kArrays>*>(entries_.data());
+  }
+  /// In device memory, for device_table alone.
+  const void* table() const { return table_; }
+  const uint32_t* owners() const { return owners_; }
+  /// A counter in device memory, zero between kernels, for those that must know when all of their blocks are done.
+  uint32_t* ticket(const Stream& stream);
+
+  ~CudaList() override;
+
+ private:
+  CudaList(const List& list, const Geometry& geometry);
+  /// Takes over the addresses of an entry that moved. False when the list must be laid out again.
+  bool learn(const List& list, uint32_t at);
+  /// An entry from its last array on: what does not depend on the number of arrays.
+  Entry<1>& last_part(int place);
+  uint32_t first_tile(int place);
+  void upload(const Stream& stream);
+  void patch(const Stream& stream);
+  uint8_t head_of(const ListEntry& entry) const;
+
+  const Geometry geometry_;
+  Device device_;
+  int arrays_, entry_bytes_;
+  int64_t element_bytes_[kMaxArrays] = {};
+  Strategy strategy_;
+  std::vector<std::byte> entries_;
+  std::vector<int32_t> places_;  ///< of the list's entries among those with elements; -1 for none
+  std::vector<uint32_t> stale_;  ///< entries that the table has wrong
+  int count_ = 0;
+  uint32_t tiles_ = 0;
+  Stream stream_{};  ///< of the table
+  char* memory_ = nullptr;
+  int64_t memory_bytes_ = 0;
+  void* table_ = nullptr;
+  uint32_t* owners_ = nullptr;
+  uint32_t* ticket_ = nullptr;
+};
+
+/// The strategy for a list of `count` entries of `entry_bytes`.
+Strategy quickest(int count, int entry_bytes);
+
+// ---- sources ---------------------------------------------------------------------------------------------------------
+
+/// Bytes of arguments that a body may have.
+inline constexpr int kBodyBytes = 192;
+
+template <int kArrays, int kBytes>
+struct Arguments {
+  static constexpr int kCapacity = (kBytes - kBodyBytes - 16) / static_cast<int>(sizeof(Entry<kArrays>));
+  uint32_t tiles;       ///< of this launch
+  uint32_t first_tile;  ///< of this launch among all
+  int count;
+  Entry<kArrays> entries[kCapacity];
+
+  __device__ __forceinline__ const Entry<kArrays>& find(uint32_t tile) const {
+    int low = 0, high = count;
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      (entries[middle].first_tile <= tile ? low : high) = middle;
+    }
+    return entries[low];
+  }
+};
+template <int kArrays>
+using Arguments4K = Arguments<kArrays, 4'096>;
+template <int kArrays>
+using Arguments32K = Arguments<kArrays, 32'764>;
+
+template <int kArrays>
+struct Table {
+  uint32_t tiles;
+  uint32_t first_tile;
+  const uint32_t* owners;  ///< null: all tiles are those of `one`
+  const Entry<kArrays>* entries;
+  Entry<kArrays> one;
+
+  __device__ __forceinline__ const Entry<kArrays>& find(uint32_t tile) const { return owners ? entries[owners[tile]] : one; }
+};
+
+// ---- kernels ---------------------------------------------------------------------------------------------------------
+
+/// How a kernel notices that it is done: every block of every launch takes a ticket, and the last one sets it back.
+struct Ending {
+  uint32_t* ticket = nullptr;
+  uint32_t blocks = 0;  ///< of all launches
+};
+
+template <class Body, class Source>
+__global__ void __launch_bounds__(kListThreads, Body::kBlocks)
+    over_tiles(const __grid_constant__ Source source, const __grid_constant__ Body body, [[maybe_unused]] const Ending ending) {
+  const uint32_t tile = blockIdx.x * kListWarps + threadIdx.x / 32;
+  if (tile < source.tiles) {
+    const uint32_t at = source.first_tile + tile;
+    const Entry<Body::kArrays>& entry = source.find(at);
+    body(entry, tile_at<Body::kTile, Body::kRunLength>(at - entry.first_tile, entry.count, entry.head), static_cast<int>(threadIdx.x % 32));
+  }
+  if constexpr (requires { body.finish(); }) {
+    __syncthreads();  // all of the block has read what finish() writes
+    if (threadIdx.x != 0) return;
+    __threadfence();
+    if (atomicInc(ending.ticket, ending.blocks - 1) != ending.blocks - 1) return;
+    __threadfence();
+    body.finish();
+  }
+}
+
+/// Runs the body over every tile of the list.
+template <class Body>
+void over_list(const List& list, const Body& body, const Stream& stream) {
+  constexpr int kArrays = Body::kArrays;
+  static_assert(sizeof(Body) <= kBodyBytes - sizeof(Ending) && sizeof(Entry<kArrays>) == 8 * kArrays + 16);
+  static_assert(Body::kTile % (32 * Body::kRunLength) == 0);
+  CudaList& known = CudaList::of(list, {Body::kTile, Body::kRunLength}, stream);
+  const auto blocks_of = [](uint32_t tiles) { return (tiles + kListWarps - 1) / kListWarps; };
+  const Entry<kArrays>* const entries = known.entries<kArrays>();
+  const auto tiles_until = [&](int entry) { return entry == known.count() ? known.tiles() : entries[entry].first_tile; };
+  const int count = known.count(), trip = known.strategy() == Strategy::per_tensor        ? 1
+                                          : known.strategy() == Strategy::kernel_args_4k  ? Arguments4K<kArrays>::kCapacity
+                                          : known.strategy() == Strategy::kernel_args_32k ? Arguments32K<kArrays>::kCapacity
+                                                                                          : count;
+  Ending ending;
+  if constexpr (requires { body.finish(); }) {
+    for (int first = 0; first < count; first += trip) ending.blocks += blocks_of(tiles_until(first + trip < count ? first + trip : count) - tiles_until(first));
+    ending.ticket = known.ticket(stream);
+    if (count == 0) ending.blocks = 1;
+  }
+  const auto launch = [&]<class Source>(const Source& source) {
+    const lorry::cuda::Shape shape{blocks_of(source.tiles), kListThreads};
+    lorry::cuda::launch_with(stream, shape, over_tiles<Body, Source>, source, body, ending);
+  };
+  if (known.strategy() == Strategy::device_table || count == 0) {
+    Table<kArrays> table{known.tiles(), 0, known.owners(), static_cast<const Entry<kArrays>*>(known.table()), {}};
+    if (count > 0)
+      launch(table);
+    else if (ending.ticket != nullptr)  // nothing to do but to finish
+      lorry::cuda::launch_with(stream, lorry::cuda::Shape{1, kListThreads}, over_tiles<Body, Table<kArrays>>, table, body, ending);
+    return;
+  }
+  if (known.strategy() == Strategy::per_tensor) {
+    for (int e = 0; e < count; ++e) launch(Table<kArrays>{tiles_until(e + 1) - tiles_until(e), entries[e].first_tile, nullptr, nullptr, entries[e]});
+    return;
+  }
+  const auto pass = [&]<class Source>(Source&& source) {
+    for (int first = 0; first < count; first += Source::kCapacity) {
+      source.count = count - first < Source::kCapacity ? count - first : Source::kCapacity;
+      source.first_tile = entries[first].first_tile;
+      source.tiles = tiles_until(first + source.count) - source.first_tile;
+      std::memcpy(static_cast<void*>(source.entries), entries + first, static_cast<size_t>(source.count) * sizeof(Entry<kArrays>));
+      launch(source);
+    }
+  };
+  if (known.strategy() == Strategy::kernel_args_4k) {
+    Arguments4K<kArrays> source;
+    pass(std::move(source));
+  } else {
+    Arguments32K<kArrays> source;
+    pass(std::move(source));
+  }
+}
+
+}  // namespace lorry::kernels::cuda

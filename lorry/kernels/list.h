@@ -1,0 +1,90 @@
+#pragma once
+
+// Lists of tensors as kernels see them: n entries, each of a few arrays with equally many elements and no gaps, and how the list
+// reaches a device. A list is made once and kept; when a tensor moves, its address is changed here, and the device learns only that.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "lorry/layout/device.h"
+#include "lorry/layout/dtype.h"
+
+namespace lorry::kernels {
+
+/// How the table of addresses reaches a kernel.
+///   per_tensor       one launch a tensor
+///   kernel_args_4k   among the arguments, 4 KB of them, in as many launches as it takes
+///   kernel_args_32k  the same with the 32,764 bytes that CUDA 12.1 and later allow
+///   device_table     in device memory, copied once and kept while the list stands; one launch
+///   automatic        the quickest of them for this list
+/// All give the same bits. A CPU reads the list where it is, whatever the strategy.
+enum class Strategy : uint8_t { automatic, per_tensor, kernel_args_4k, kernel_args_32k, device_table };
+inline constexpr int kStrategies = 5;
+
+constexpr std::string_view name(Strategy strategy) {
+  constexpr std::string_view kNames[] = {"automatic", "per_tensor", "kernel_args_4k", "kernel_args_32k", "device_table"};
+  return kNames[static_cast<int>(strategy)];
+}
+
+/// The most arrays of an entry: parameter, gradient, three states, and a master.
+inline constexpr int kMaxArrays = 6;
+/// Beyond this an entry's word does not fit beside what devices keep with it.
+inline constexpr uint32_t kMaxWord = (1u << 24) - 1;
+
+struct ListEntry {
+  void* at[kMaxArrays] = {};
+  int64_t count = 0;  ///< elements of each array
+  uint32_t word = 0;  ///< the kernel's own, such as which hyper-parameters are the entry's; at most kMaxWord
+};
+
+/// What a device keeps of a list.
+struct ListOnDevice {
+  virtual ~ListOnDevice() = default;
+};
+
+class List {
+ public:
+  /// All entries have arrays of these dtypes, in this order.
+  List(Device device, std::span<const DType> dtypes, Strategy strategy = Strategy::automatic);
+
+  void add(const ListEntry& entry) {
+    entries_.push_back(entry);
+    on_device_.reset();
+  }
+  void clear() {
+    entries_.clear();
+    moved_.clear();
+    on_device_.reset();
+  }
+  /// The array lies somewhere else now.
+  void move(size_t entry, int array, void* address) {
+    if (entries_[entry].at[array] == address) return;
+    entries_[entry].at[array] = address;
+    if (on_device_) moved_.push_back(static_cast<uint32_t>(entry));
+  }
+
+  Device device() const { return device_; }
+  Strategy strategy() const { return strategy_; }
+  int arrays() const { return arrays_; }
+  DType dtype(int array) const { return dtypes_[array]; }
+  std::span<const ListEntry> entries() const { return entries_; }
+  int64_t elements() const;
+
+  // ---- for the device's kernels: what it keeps, and which entries have moved since it learnt them (some perhaps twice) --------------
+  std::unique_ptr<ListOnDevice>& on_device() const { return on_device_; }
+  std::vector<uint32_t>& moved() const { return moved_; }
+
+ private:
+  Device device_;
+  Strategy strategy_;
+  int arrays_;
+  DType dtypes_[kMaxArrays] = {};
+  std::vector<ListEntry> entries_;
+  mutable std::unique_ptr<ListOnDevice> on_device_;
+  mutable std::vector<uint32_t> moved_;
+};
+
+}  // namespace lorry::kernels
