@@ -1,0 +1,51 @@
+#pragma once
+
+// Norms over whole lists of tensors, in one pass: of each tensor, of all together, and what a step then does to gradients of that norm.
+// A norm reads every element once.
+//
+// Sums are f64, in an order that depends on the counts alone and is the same on every device:
+//   tile    4,096 elements from the start of an entry on (the last has fewer). Element i is added to sum i % 128, in turn; the 128 sums
+//           are joined in halves: k with k + 64, then k with k + 32, and so on.
+//   group   1,024 tiles, of all entries of all lists laid end to end; their sums are treated as a tile's elements are.
+//   total   all groups, treated in the same way. An entry's own norm is that of a list of this entry alone.
+// Elements of f16, bf16 and f32 are widened exactly, and so are the squares of these.
+
+#include <limits>
+#include <span>
+
+#include "lorry/device/stream.h"
+#include "lorry/kernels/list.h"
+
+namespace lorry::kernels {
+
+/// power: (sum |x|^p)^(1/p) for any p > 0; pow agrees between devices to its last bits only. The largest |x| is NaN when one is.
+enum class NormOrder : uint8_t { one, two, inf, power };
+
+/// What is left to do when the common norm is known; formula/clip.h says how. Addresses are of the lists' device, so that nothing waits.
+struct NormEnd {
+  double max_norm = std::numeric_limits<double>::infinity();  ///< to clip to
+  const double* scale = nullptr;                              ///< of the loss: gradients are to be divided by it; null: 1
+  bool skip_nonfinite = false;                                ///< the factor of a norm that is not finite is NaN
+  double* factor = nullptr;                                   ///< what gradients are to be multiplied by; null: not asked for
+};
+
+struct ListNormCall {
+  std::span<const List* const> lists;  ///< of one array each, floating, of one device; a list is used for norms alone
+  NormOrder order = NormOrder::two;
+  double p = 2;                  ///< of NormOrder::power
+  double* total = nullptr;       ///< the norm of all elements, divided by end.scale; null: not asked for
+  double* per_tensor = nullptr;  ///< the norm of every entry, lists laid end to end; null: not asked for
+  NormEnd end;
+};
+
+struct ListNormKernels {
+  /// The factor and the total are there after one launch a dtype; norms of entries take one more.
+  void (*norm)(const ListNormCall& call, const Stream& stream) = nullptr;
+  /// Multiplies every element of a list of one array by *factor, rounded to the type that it is computed in (f32 for 16-bit elements).
+  /// Nothing is written when that is 1.
+  void (*scale)(const List& list, const double* factor, const Stream& stream) = nullptr;
+};
+
+inline constexpr int64_t kNormTile = 4'096, kNormGroup = 1'024;
+
+}  // namespace lorry::kernels
