@@ -2,76 +2,49 @@
 
 // Optimizer steps over whole lists of tensors: one call moves every parameter of a model. Work is split into tiles of a fixed
 // size across all tensors, so that a bias shares a trip with its neighbours and a large matrix spreads over the team.
-// Bytes an element, f32: AdamW reads 16 and writes 12, SGD with momentum reads 12 and writes 8; a norm reads 4. In 16 bits with a master
+// Bytes an element, f32: a rule with s states reads 4 * (2 + s) and writes 4 * (1 + s), AdamW 28 in all. In 16 bits with a master
 // AdamW moves 28 too: it reads 4 + 2 + 4 + 4 (master, gradient, moments) and writes 4 + 2 + 4 + 4 (master, parameter, moments).
 
-#include <span>
-
 #include "lorry/device/stream.h"
-#include "lorry/formula/adamw.h"
-#include "lorry/formula/sgd.h"
-#include "lorry/kernels/array.h"
+#include "lorry/formula/optimizers.h"
+#include "lorry/kernels/list.h"
 
 namespace lorry::kernels {
 
-/// One parameter: `count` elements without gaps, laid out alike in param, grad and states. States are f64 for f64 parameters and
-/// f32 for the others: 16-bit parameters are widened, stepped in f32, and rounded to nearest even when they are stored. Where one has
-/// a master, an f32, that is stepped and kept instead, and the parameter is only written: its rounded copy.
-struct OptimTensor {
-  void* param = nullptr;
-  const void* grad = nullptr;
-  void* states[3] = {};
-  int64_t count = 0;
-  void* master = nullptr;  ///< null: none; always for f32 and f64
-};
+/// What a list of parameters holds beyond parameter, gradient and states.
+///   nothing   a 16-bit parameter is widened, stepped in f32, and rounded to nearest even when it is stored
+///   master    an f32: it is stepped and kept instead, and the parameter is only written, its rounded copy
+///   split     the lower half of an f32 whose upper half is the bf16 parameter: their sum is stepped and kept, with no copy of the upper half.
+///             The parameter is the f32 rounded to nearest, ties away from zero
+enum class Kept : uint8_t { nothing, master, split };
 
-/// A step of one dtype. hypers[i] belongs to tensors[i]. Every gradient is first multiplied by *grad_factor (null: 1), rounded to
-/// the type of the states; when that is NaN, nothing is written. It lies on the device, so that a loss scale, a clip and the choice to
-/// skip the step reach the kernel without passing through the host.
-struct AdamWArgs {
-  std::span<const OptimTensor> tensors;
-  std::span<const formula::AdamWHyper<double>> hypers;
-  DType dtype = kF32;
-  bool amsgrad = false;
-  const double* grad_factor = nullptr;
-};
-struct SgdArgs {
-  std::span<const OptimTensor> tensors;
-  std::span<const formula::SgdHyper<double>> hypers;
-  DType dtype = kF32;
-  bool momentum = false;
+/// A step of one list. Its arrays: parameter, gradient, the rule's states in their order, and what is kept, if something is. f64
+/// parameters have f64 gradients and states; the others any of f16, bf16 and f32 in any mixture, and are computed in f32.
+/// Every entry's word is the number of its clock.
+struct StepCall {
+  const List& list;
+  void* clocks;  ///< formula::Clock<Rule, C>[] on the device, C the type of computation
+  int32_t first_clock, clock_count;  ///< those of the list: they tick when the step is done
+  Kept kept = Kept::nothing;
+  bool zero_grads = false;  ///< gradients are zero afterwards
+  /// Every gradient is first multiplied by *grad_factor (null: 1), rounded to the type of computation. When that is NaN nothing is written
+  /// and no clock ticks. It lies on the device, so that a loss scale, a clip and the choice to skip the step reach the kernel without
+  /// passing through the host.
   const double* grad_factor = nullptr;
 };
 
-/// A list of floating tensors of any dtypes, each without gaps.
-struct ListTensor {
-  void* data = nullptr;
-  int64_t count = 0;
-  DType dtype = kF32;
+/// One rule's kernels on one device. `f64` tells the type of computation of the clocks.
+struct RuleKernels {
+  void (*step)(const StepCall& call, const Stream& stream) = nullptr;
+  /// Gives a clock settings (null: those that it has) and progress (null: likewise), and winds it. Both are read before the call returns.
+  void (*set)(void* clocks, bool f64, int32_t clock, const void* settings, const double* progress, const Stream& stream) = nullptr;
+  /// Ticks clocks unless *grad_factor (null: 1) is NaN: what a step that is made in another way ends with.
+  void (*tick)(void* clocks, bool f64, int32_t first, int32_t count, const double* grad_factor, const Stream& stream) = nullptr;
 };
 
-enum class Norm : uint8_t { one, two, inf };
-
-/// The norm of all elements together, accumulated in f64 in an order that depends on the counts alone and is the same on every
-/// device; `total` is an f64 scalar.
-struct ListNormArgs {
-  std::span<const ListTensor> tensors;
-  Norm norm = Norm::two;
-  double* total = nullptr;
-};
-
-/// Multiplies every element by min(1, max_norm / (*total + 1e-6)); nothing is written when that is 1.
-struct ListClipArgs {
-  std::span<const ListTensor> tensors;
-  const double* total = nullptr;
-  double max_norm = 0;
-};
-
+/// The rules of formula::Rules, in its order.
 struct OptimKernels {
-  void (*adamw)(const AdamWArgs&, const Stream&) = nullptr;
-  void (*sgd)(const SgdArgs&, const Stream&) = nullptr;
-  void (*norm)(const ListNormArgs&, const Stream&) = nullptr;
-  void (*clip)(const ListClipArgs&, const Stream&) = nullptr;
+  RuleKernels rules[formula::kRules];
 };
 
 }  // namespace lorry::kernels

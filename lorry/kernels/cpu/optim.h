@@ -4,6 +4,6 @@
 
 namespace lorry::kernels::cpu {
 
-extern const OptimKernels kOptimKernels;
+const OptimKernels& optim_kernels();
 
 }  // namespace lorry::kernels::cpu

@@ -4,23 +4,13 @@
 
 #include <cstdint>
 
-#include "lorry/formula/adamw.h"
-#include "lorry/formula/sgd.h"
+#include "lorry/formula/optimizers.h"
+#include "lorry/kernels/cpu/step.h"
 
 namespace lorry::kernels::cpu {
 
-/// Steps n elements of a parameter. All addresses are of the same element type, float or double.
-template <class Hyper>
-using StepRun = void (*)(void* param, const void* grad, void* const* states, int64_t n, const Hyper& hyper);
-
 struct OptimRuns {
-  StepRun<formula::AdamWHyper<double>> adamw[2], adamw_amsgrad[2];  ///< [0] float, [1] double
-  StepRun<formula::SgdHyper<double>> sgd[2], sgd_momentum[2];
-  /// The sum of |x|, the sum of x^2 and the largest |x| (NaN when one is), in f64. Element i is added to sum i % 16, and the 16
-  /// sums form a fixed tree, so that every instruction set gives the same bits.
-  double (*sum_abs[2])(const void* x, int64_t n);
-  double (*sum_square[2])(const void* x, int64_t n);
-  double (*max_abs[2])(const void* x, int64_t n);
+  StepRun rules[formula::kRules][2];  ///< [0] float, [1] double
   /// x * factor, the factor rounded to the element type.
   void (*scale[2])(void* x, int64_t n, double factor);
 };

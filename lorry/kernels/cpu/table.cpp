@@ -19,7 +19,7 @@ const Backend& table() {
         .loss = &loss_kernels(),
         .matmul = &matmul_kernels(),
         .norm = &norm_kernels(),
-        .optim = &kOptimKernels,
+        .optim = &optim_kernels(),
         .pointwise = &pointwise_kernels(),
         .random = &kRandomKernels,
         .reduce = &reduce_kernels(),

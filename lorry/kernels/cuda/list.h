@@ -14,8 +14,8 @@
 //     static constexpr int kArrays, kTile, kRunLength, kBlocks;      // kTile: a multiple of 32 * kRunLength; kBlocks of 256 threads on
 //                                                                    // a multiprocessor at least
 //     __device__ void operator()(const Entry<kArrays>& entry, const Tile& tile, int lane) const;
-//     __device__ void finish() const;                                // optional: by one thread, when all tiles of all launches have
-//   };                                                               // read what the body's memory held
+//     __device__ void finish(int thread) const;                      // optional: by all threads of one block, when every tile of every
+//   };                                                               // launch has been worked on
 //
 // Tiles are aligned (tile.h): an odd start or length costs its own few elements the vector path and no others.
 
@@ -152,13 +152,13 @@ __global__ void __launch_bounds__(kListThreads, Body::kBlocks)
     const Entry<Body::kArrays>& entry = source.find(at);
     body(entry, tile_at<Body::kTile, Body::kRunLength>(at - entry.first_tile, entry.count, entry.head), static_cast<int>(threadIdx.x % 32));
   }
-  if constexpr (requires { body.finish(); }) {
-    __syncthreads();  // all of the block has read what finish() writes
-    if (threadIdx.x != 0) return;
+  if constexpr (requires { body.finish(0); }) {
     __threadfence();
-    if (atomicInc(ending.ticket, ending.blocks - 1) != ending.blocks - 1) return;
+    const bool mine = threadIdx.x == 0;
+    __syncthreads();
+    if (!__syncthreads_or(mine && atomicInc(ending.ticket, ending.blocks - 1) == ending.blocks - 1)) return;
     __threadfence();
-    body.finish();
+    body.finish(static_cast<int>(threadIdx.x));
   }
 }
 
@@ -177,7 +177,7 @@ void over_list(const List& list, const Body& body, const Stream& stream) {
                                           : known.strategy() == Strategy::kernel_args_32k ? Arguments32K<kArrays>::kCapacity
                                                                                           : count;
   Ending ending;
-  if constexpr (requires { body.finish(); }) {
+  if constexpr (requires { body.finish(0); }) {
     for (int first = 0; first < count; first += trip) ending.blocks += blocks_of(tiles_until(first + trip < count ? first + trip : count) - tiles_until(first));
     ending.ticket = known.ticket(stream);
     if (count == 0) ending.blocks = 1;

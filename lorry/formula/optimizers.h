@@ -1,0 +1,31 @@
+#pragma once
+
+// Every optimizer's rule, with every number of states that it can have: kernels are made from this list and from nowhere else.
+
+#include "lorry/formula/adamw.h"
+#include "lorry/formula/sgd.h"
+
+namespace lorry::formula {
+
+template <class... Rule>
+struct RuleList {
+  static constexpr int kCount = sizeof...(Rule);
+
+  /// Where a rule stands; -1 for one that is not in the list, such as a user's own.
+  template <class Wanted>
+  static constexpr int index() {
+    int at = 0, found = -1;
+    ((std::is_same_v<Rule, Wanted> ? void(found = at++) : void(++at)), ...);
+    return found;
+  }
+  /// Calls f.operator()<Rule>() for each.
+  template <class F>
+  static constexpr void each(F&& f) {
+    (f.template operator()<Rule>(), ...);
+  }
+};
+
+using Rules = RuleList<AdamW<false>, AdamW<true>, Sgd<false>, Sgd<true>>;
+inline constexpr int kRules = Rules::kCount;
+
+}  // namespace lorry::formula
