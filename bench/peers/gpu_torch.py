@@ -6,36 +6,11 @@
 Same schema as `lorry bench --json`. Times are wall clock over many calls that end with a synchronisation.
 """
 import argparse
-import json
-import platform
-import time
 
 import torch
 from torch.nn import functional as F
 
-
-def measure(call, warmup_s=0.2, sample_s=0.004, total_s=1.0):
-    """Median, least and 90th percentile of a call in microseconds: the harness of lorry/cli/measure.h on a GPU."""
-    calls, start = 0, time.perf_counter()
-    while time.perf_counter() - start < warmup_s:
-        call()
-        calls += 1
-        if calls % 64 == 0:
-            torch.cuda.synchronize()
-    torch.cuda.synchronize()
-    per_sample = max(1, int(sample_s * calls / (time.perf_counter() - start)))
-    samples, submits, begin = [], [], time.perf_counter()
-    while len(samples) < 9 or time.perf_counter() - begin < total_s:
-        start = time.perf_counter()
-        for _ in range(per_sample):
-            call()
-        submits.append(1e6 * (time.perf_counter() - start) / per_sample)
-        torch.cuda.synchronize()
-        samples.append(1e6 * (time.perf_counter() - start) / per_sample)
-    samples.sort()
-    submits.sort()
-    at = lambda xs, share: xs[int(share * (len(xs) - 1))]
-    return {"median_us": at(samples, 0.5), "min_us": samples[0], "p90_us": at(samples, 0.9), "submit_us": at(submits, 0.5)}
+from harness import Report, write
 
 
 def memory_cases():
@@ -104,21 +79,17 @@ def main():
     parser.add_argument("--suite", action="append", choices=("memory", "matmul", "overhead"))
     arguments = parser.parse_args()
     suites = {"memory": memory_cases, "matmul": matmul_cases, "overhead": overhead_cases}
-    results = []
+    rows = []
     with torch.no_grad():
         for suite in arguments.suite or suites:
+            report = Report(suite, f"PyTorch {torch.__version__}", "cuda:0", wait=torch.cuda.synchronize)
             for case, dtype, size, call in suites[suite]():
-                row = {"suite": suite, "case": case, "implementation": f"PyTorch {torch.__version__}", "device": "cuda:0", "dtype": dtype, **measure(call)}
-                if size:
-                    row |= {"bytes": size, "gb_per_s": size / row["median_us"] / 1e3}
+                report.add(case, call, size, dtype)
                 if suite == "matmul":
+                    row = report.rows[-1]
                     row["tflop_per_s"] = 2 * int(case.split()[1]) ** 3 / row["median_us"] / 1e6
-                results.append(row)
-                print(f"{suite:<9} {case:<32} {row['median_us']:10.3f} us  (submit {row['submit_us']:.3f})" + (f"  {row['gb_per_s']:.0f} GB/s" if size else ""), flush=True)
-    if arguments.json:
-        report = {"schema": 1, "machine": {"gpu": torch.cuda.get_device_name(), "system": platform.platform()}, "results": results}
-        with open(arguments.json, "w") as file:
-            json.dump(report, file, indent=2)
+            rows += report.rows
+    write(arguments.json, {"gpu": torch.cuda.get_device_name()}, rows)
 
 
 if __name__ == "__main__":

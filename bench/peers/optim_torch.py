@@ -1,65 +1,191 @@
 #!/usr/bin/env python3
-"""Times optimizer steps over ResNet-50's parameters in PyTorch on the CPU: the peer of bench/optim_bench.cpp.
+"""The cases of `lorry bench optim` and `lorry bench foreach` in PyTorch: the peers of the same names.
 
-    python bench/peers/optim_torch.py --threads 2
+    python bench/peers/optim_torch.py [--device cpu|cuda] [--json FILE] [--suite optim|foreach]... [--models NAME...]
+                                      [--compile NAME...] [--compile-limit SECONDS] [--filter TEXT] [--threads N]
+
+Same schema as `lorry bench --json`. Times are wall clock over whole steps, several of them and one synchronisation a sample; `extra_bytes` is what a
+step takes beyond what stands between two steps. Compiled steps run in processes of their own, which end after the limit.
 """
 import argparse
-import json
-import statistics
-import time
 
 import torch
 
-SGD = {"lr": 1e-3, "momentum": 0.9}
+from harness import SMALL_MODELS, Report, elements, first_ms, load_shapes, write
+
+EXECUTIONS = {"loop": {"foreach": False, "fused": False}, "foreach": {"foreach": True}, "fused": {"fused": True}}
+
+# Lorry's name of a rule: the class, its options, and the arrays that a step reads and writes, counted in parameters.
+RULES = {
+    "adamw": (torch.optim.AdamW, {}, 7),
+    "adamw_amsgrad": (torch.optim.AdamW, {"amsgrad": True}, 9),
+    "adam": (torch.optim.Adam, {}, 7),
+    "sgd": (torch.optim.SGD, {}, 3),
+    "sgd_momentum": (torch.optim.SGD, {"momentum": 0.9}, 5),
+    "adamax": (torch.optim.Adamax, {}, 7),
+    "nadam": (torch.optim.NAdam, {}, 7),
+    "radam": (torch.optim.RAdam, {}, 7),
+    "adagrad": (torch.optim.Adagrad, {}, 5),
+    "adadelta": (torch.optim.Adadelta, {}, 7),
+    "rmsprop": (torch.optim.RMSprop, {}, 5),
+    "rmsprop_centered_momentum": (torch.optim.RMSprop, {"centered": True, "momentum": 0.9}, 9),
+    "rprop": (torch.optim.Rprop, {}, 7),
+    "asgd": (torch.optim.ASGD, {}, 5),
+}
+EVERYWHERE = ("adamw", "sgd_momentum")  # other rules over RULES_MODEL alone
+RULES_MODEL = {"cuda": "gpt2", "cpu": "resnet50"}
+CLIP = 1.0
 
 
-def resnet50():
-    shapes = []
+class Place:
+    """A device, and what has to be asked of it."""
 
-    def convolution(out, inputs, size):
-        shapes.extend([(out, inputs, size, size), (out,), (out,)])
+    def __init__(self, name):
+        self.name = name
+        self.cuda = name.startswith("cuda")
+        self.label = "cuda:0" if name == "cuda" else name
+        self.wait = torch.cuda.synchronize if self.cuda else lambda: None
+        self.machine = {"gpu": torch.cuda.get_device_name()} if self.cuda else {"threads": torch.get_num_threads()}
 
-    convolution(64, 3, 7)
-    inputs = 64
-    for stage, blocks in enumerate((3, 4, 6, 3)):
-        width = 64 << stage
-        for block in range(blocks):
-            convolution(width, inputs, 1)
-            convolution(width, width, 3)
-            convolution(width * 4, width, 1)
-            if block == 0:
-                convolution(width * 4, inputs, 1)
-            inputs = width * 4
-    return shapes + [(1000, 2048), (1000,)]
+    def tensors(self, shapes, value, dtype=torch.float32):
+        return [torch.full(shape, value, device=self.name, dtype=dtype) for shape in shapes]
 
-
-def median_ms(call, repeats):
-    call()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
+    def extra(self, call):
+        """{"extra_bytes": ...} of a call that has been warmed up."""
+        if not self.cuda:
+            return {}
+        self.wait()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
         call()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times) * 1e3
+        self.wait()
+        return {"extra_bytes": torch.cuda.max_memory_allocated() - before}
+
+    def clear(self):
+        if self.cuda:
+            torch.cuda.empty_cache()
+
+
+def effort(elements_):
+    """Enough steps for a median; large models need no long warm-up."""
+    return {"warmup_s": 0.1, "total_s": 0.4 if elements_ > 1 << 25 else 0.3}
+
+
+def parameters(place, shapes):
+    params = place.tensors(shapes, 0.5)
+    for p in params:
+        p.requires_grad_()
+        p.grad = torch.full_like(p, 0.01)
+    return params
+
+
+def optimizer(rule, params, how):
+    """None where PyTorch has no such execution of the rule."""
+    make, options, _ = RULES[rule]
+    try:
+        return make(params, lr=1e-6, **options, **how)
+    except TypeError:
+        return None
+    except RuntimeError:  # a fused kernel that this device lacks
+        return None
+
+
+def optim_cases(report, place, model, shapes, compiled, arguments):
+    params = parameters(place, shapes)
+    count = elements(shapes)
+    rules = RULES if model == RULES_MODEL[place.name.split(":")[0]] else EVERYWHERE
+    for rule in rules:
+        for execution, how in EXECUTIONS.items():
+            case = f"{model} {rule} {execution}"
+            if not report.wants(case) and not (execution == "fused" and report.wants(f"{case}, clip")):
+                continue
+            stepper = optimizer(rule, params, how)
+            if stepper is None:
+                continue
+            stepper.step()
+            report.add(case, stepper.step, 4 * count * RULES[rule][2], effort=effort(count), **place.extra(stepper.step))
+            if rule == "adamw" and execution == "fused":
+
+                def clip_and_step():
+                    torch.nn.utils.clip_grad_norm_(params, CLIP)
+                    stepper.step()
+
+                report.add(f"{case}, clip", clip_and_step, effort=effort(count), **place.extra(clip_and_step))
+            stepper = None  # its state goes before the next is made
+            place.clear()
+    report.add(f"{model} clip_grad_norm_", lambda: torch.nn.utils.clip_grad_norm_(params, CLIP), effort=effort(count))
+    if model in compiled:
+        again = ["--device", place.name, "--only-compiled", model, "--threads", arguments.threads]
+        report.add_limited(f"{model} adamw compiled", __file__, again, arguments.compile_limit)
+
+
+def compiled_case(report, place, model, shapes):
+    """AdamW as the compiler makes it: one call of it and its first call, which compiles."""
+    params = parameters(place, shapes)
+    stepper = torch.optim.AdamW(params, lr=1e-6, foreach=True, capturable=place.cuda)  # counts steps on the device, as a compiled step must
+    step = torch.compile(stepper.step)
+    first = first_ms(step, place.wait)
+    step()
+    report.add(f"{model} adamw compiled", step, 4 * elements(shapes) * 7, effort=effort(elements(shapes)), first_ms=first, **place.extra(step))
+
+
+def foreach_cases(report, place, model, shapes, *_):
+    """Operators over lists, in place, and the same tensor by tensor ("loop")."""
+    count = elements(shapes)
+    xs, ys, zs = (place.tensors(shapes, 1.0) for _ in range(3))
+    halves = place.tensors(shapes, 1.0, torch.bfloat16)
+    for name, size, together, one in (
+        ("add", 12, lambda: torch._foreach_add_(xs, ys), lambda x, y, z, h: x.add_(y)),
+        ("mul", 8, lambda: torch._foreach_mul_(xs, 1.0), lambda x, y, z, h: x.mul_(1.0)),
+        ("addcmul", 16, lambda: torch._foreach_addcmul_(xs, ys, zs, value=0.1), lambda x, y, z, h: x.addcmul_(y, z, value=0.1)),
+        ("lerp", 12, lambda: torch._foreach_lerp_(xs, ys, 0.1), lambda x, y, z, h: x.lerp_(y, 0.1)),
+        ("sqrt", 8, lambda: torch._foreach_sqrt_(xs), lambda x, y, z, h: x.sqrt_()),
+        ("norm", 4, lambda: torch._foreach_norm(xs), lambda x, y, z, h: torch.linalg.vector_norm(x)),
+        ("copy", 8, lambda: torch._foreach_copy_(xs, ys), lambda x, y, z, h: x.copy_(y)),
+        ("cast f32 to bf16", 6, lambda: torch._foreach_copy_(halves, xs), lambda x, y, z, h: h.copy_(x)),
+        ("zero", 4, lambda: torch._foreach_zero_(xs), lambda x, y, z, h: x.zero_()),
+    ):
+
+        def loop():
+            for tensors in zip(xs, ys, zs, halves):
+                one(*tensors)
+
+        report.add(f"{model} {name}", together, size * count, effort=effort(count))
+        report.add(f"{model} {name} loop", loop, size * count, effort=effort(count))
+
+
+SUITES = {"optim": optim_cases, "foreach": foreach_cases}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--json")
+    parser.add_argument("--suite", action="append", choices=SUITES)
+    parser.add_argument("--models", nargs="+", help="all on a GPU, small ones on a CPU by default")
+    parser.add_argument("--compile", nargs="*", default=[], help="models whose step is compiled too, which takes minutes")
+    parser.add_argument("--compile-limit", type=float, default=150)
+    parser.add_argument("--filter", default="", help="only cases whose name contains this")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--only-compiled", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    params = [torch.full(shape, 0.5, requires_grad=True) for shape in resnet50()]
-    for p in params:
-        p.grad = torch.full_like(p, 0.01)
-    elements = sum(p.numel() for p in params)
-    for name, make, arrays in (("adamw", lambda **how: torch.optim.AdamW(params, **how), 7), ("sgd_momentum", lambda **how: torch.optim.SGD(params, **SGD, **how), 5)):
-        for execution, how in (("fused", {"fused": True}), ("foreach", {"foreach": True}), ("loop", {"foreach": False, "fused": False})):
-            ms = median_ms(make(**how).step, arguments.repeats)
-            print(json.dumps({"case": f"{name}_{execution}", "torch": torch.__version__, "threads": arguments.threads, "median_ms": round(ms, 2),
-                              "gb_per_s": round(elements * 4 * arrays / ms / 1e6, 2)}))
-    ms = median_ms(lambda: torch.nn.utils.clip_grad_norm_(params, 1e30), arguments.repeats)
-    print(json.dumps({"case": "clip_grad_norm_", "torch": torch.__version__, "threads": arguments.threads, "median_ms": round(ms, 2)}))
+    place, shapes = Place(arguments.device), load_shapes()
+    rows = []
+    new_report = lambda suite: Report(suite, f"PyTorch {torch.__version__}", place.label, arguments.filter, place.wait)
+    if arguments.only_compiled:
+        report = new_report("optim")
+        compiled_case(report, place, arguments.only_compiled, shapes[arguments.only_compiled])
+        rows = report.rows
+    else:
+        for suite in arguments.suite or SUITES:
+            report = new_report(suite)
+            for model in arguments.models or (shapes if place.cuda else SMALL_MODELS):
+                with torch.no_grad():
+                    SUITES[suite](report, place, model, shapes[model], arguments.compile, arguments)
+                place.clear()
+            rows += report.rows
+    write(arguments.json, place.machine, rows)
 
 
 if __name__ == "__main__":
