@@ -34,8 +34,9 @@ int64_t ModelShapes::elements() const {
 
 const std::vector<ModelShapes>& model_shapes() {
   static const std::vector<ModelShapes> kModels = [] {
+    const auto file = nlohmann::ordered_json::parse(kShapesText);
     std::vector<ModelShapes> models;
-    for (const auto& [name, runs] : nlohmann::ordered_json::parse(kShapesText).items()) {
+    for (const auto& [name, runs] : file.items()) {
       ModelShapes& model = models.emplace_back(ModelShapes{.name = name, .runs = {}});
       for (const auto& run : runs) {
         Dims shape;

@@ -13,7 +13,7 @@ TEST(Shapes, every_model_has_its_published_number_of_tensors_and_elements) {
   const struct {
     const char* model;
     int64_t tensors, elements;
-  } kExpected[] = {{"resnet50", 161, 25557032},     {"vit_b_16", 152, 86567656},     {"efficientnet_b0", 213, 5288548},      {"gpt2", 148, 124439808},
+  } kExpected[] = {{"resnet50", 161, 25557032},   {"vit_b_16", 152, 86567656},       {"efficientnet_b0", 213, 5288548},     {"gpt2", 148, 124439808},
                    {"llama-1b", 146, 1235814400}, {"tiny-4096x1024", 4096, 4194304}, {"one-huge-2^30", 1, int64_t{1} << 30}};
   ASSERT_EQ(model_shapes().size(), std::size(kExpected));
   for (const auto& [name, tensors, elements] : kExpected) {
