@@ -2,6 +2,7 @@
 
 #include "lorry/autograd/engine.h"
 #include "lorry/autograd/recorder.h"
+#include "lorry/tensor/changes.h"
 
 namespace lorry {
 
@@ -91,6 +92,7 @@ void Tensor::set_data(const Tensor& other) const {
   node.dtype = from.dtype;
   node.contiguous = from.contiguous;
   node.layout = from.layout;
+  note_change();
   if (Meta* m = autograd::find_meta(*this); m != nullptr && m->gradient) m->gradient->outputs[0] = {sizes(), dtype(), device()};
 }
 

@@ -31,6 +31,7 @@
 // differently on every platform.
 
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 
 #include "lorry/formula/scalar.h"
@@ -55,9 +56,10 @@ LORRY_INLINE auto cast_hyper(const H& hyper) {
 template <class Rule, class C>
 struct Clock {
   SettingsOf<Rule> settings;
-  ProgressOf<Rule> progress;   ///< of the steps done
-  ProgressOf<Rule> coming;     ///< when the coming step is done too
+  ProgressOf<Rule> progress;  ///< of the steps done
+  ProgressOf<Rule> coming;    ///< when the coming step is done too
   HyperOf<Rule, C> hyper;
+  int32_t running;  ///< 0: its parameters take no part in the coming step
 
   /// After a change of settings or progress.
   LORRY_INLINE void wind() {
@@ -66,6 +68,7 @@ struct Clock {
   }
   /// The coming step is done.
   LORRY_INLINE void tick() {
+    if (!running) return;
     progress = coming;
     wind();
   }

@@ -24,7 +24,7 @@ enum class Kept : uint8_t { nothing, master, split };
 struct StepCall {
   const List& list;
   void* clocks;  ///< formula::Clock<Rule, C>[] on the device, C the type of computation
-  int32_t first_clock, clock_count;  ///< those of the list: they tick when the step is done
+  int32_t first_clock, clock_count;  ///< those of the list: such as run tick when the step is done
   Kept kept = Kept::nothing;
   bool zero_grads = false;  ///< gradients are zero afterwards
   /// Every gradient is first multiplied by *grad_factor (null: 1), rounded to the type of computation. When that is NaN nothing is written
@@ -33,11 +33,19 @@ struct StepCall {
   const double* grad_factor = nullptr;
 };
 
+/// What to write into a clock.
+struct ClockChange {
+  int32_t clock = 0;
+  bool running = true;
+  const void* settings = nullptr;     ///< null: those that it has
+  const double* progress = nullptr;  ///< null: likewise
+};
+
 /// One rule's kernels on one device. `f64` tells the type of computation of the clocks.
 struct RuleKernels {
   void (*step)(const StepCall& call, const Stream& stream) = nullptr;
-  /// Gives a clock settings (null: those that it has) and progress (null: likewise), and winds it. Both are read before the call returns.
-  void (*set)(void* clocks, bool f64, int32_t clock, const void* settings, const double* progress, const Stream& stream) = nullptr;
+  /// Changes clocks and winds them. What the changes point to is read before the call returns.
+  void (*set)(void* clocks, bool f64, std::span<const ClockChange> changes, const Stream& stream) = nullptr;
   /// Ticks clocks unless *grad_factor (null: 1) is NaN: what a step that is made in another way ends with.
   void (*tick)(void* clocks, bool f64, int32_t first, int32_t count, const double* grad_factor, const Stream& stream) = nullptr;
 };

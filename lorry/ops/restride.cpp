@@ -3,6 +3,7 @@
 #include "lorry/base/modes.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/views.h"
+#include "lorry/tensor/changes.h"
 
 namespace lorry {
 namespace {
@@ -18,6 +19,7 @@ const Tensor& restride(const Tensor& x, const char* where, MakeView&& make_view)
   const Tensor view = make_view();
   x.node()->layout = view.layout();
   x.node()->contiguous = view.is_contiguous();
+  note_change();
   x.storage().written_by(where);
   return x;
 }

@@ -3,37 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
-#include <string>
-#include <tuple>
 
 #include "lorry/autograd/grad_mode.h"
-#include "lorry/base/bell.h"
-#include "lorry/device/device.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/door.h"
+#include "lorry/tensor/changes.h"
 
 namespace lorry::optim {
-namespace {
 
-DType state_dtype(DType param) { return param == kF64 ? kF64 : kF32; }
-
-bool has_master(bool masters, DType param) { return masters && (param == kF16 || param == kBF16); }
-
-/// True when equal offsets in both tensors hold the same element: equal sizes, and equal strides where they matter.
-bool same_order(const Layout& a, const Layout& b) {
-  for (int i = 0; i < a.rank; ++i)
-    if (a.sizes[i] != 1 && a.strides[i] != b.strides[i]) return false;
-  return true;
-}
-
-Tensor scalar(double value) {
-  const Tensor x = empty({}, {.dtype = kF64, .device = kCPU});
-  *x.data<double>() = value;
-  return x;
-}
-
-}  // namespace
+using kernels::Kept;
 
 std::vector<NamedTensor> numbered(const std::vector<Tensor>& params) {
   std::vector<NamedTensor> named;
@@ -41,35 +20,36 @@ std::vector<NamedTensor> numbered(const std::vector<Tensor>& params) {
   return named;
 }
 
-Optimizer::Optimizer(const char* where, Execution execution) : where_(where), execution_(execution == Execution::automatic ? Execution::fused : execution) {
+Optimizer::Optimizer(const char* where, Execution execution)
+    : where_(where), execution_(execution == Execution::automatic ? Execution::fused : execution), epoch_(make_counted<Epoch>()) {
   require<ValueError>(execution_ == Execution::fused || execution_ == Execution::loop,
                       "{}: execution '{}' is not part of this build; expected automatic, loop or fused", where, optim::name(execution));
 }
 
+Optimizer::~Optimizer() { epoch_->close(); }
+
 // ---- groups ----------------------------------------------------------------------------------------------------------
 
-void Optimizer::add_group(const std::vector<NamedTensor>& params, bool masters) {
+void Optimizer::add_group(const std::vector<NamedTensor>& params, const RuleTraits& rule, const void* settings, Kept kept) {
   std::set<std::string_view> names;
   for (const Slot& slot : slots_) names.insert(slot.name);
   for (const auto& [name, param] : params) {
     require<ValueError>(param.defined(), "{}: parameter '{}' is an undefined tensor; expected a tensor", where_, name);
     require<ValueError>(names.insert(name).second, "{}: parameter '{}' is listed twice", where_, name);
     require<DTypeError>(is_floating(param.dtype()), "{}: parameter '{}' is not floating; got {}", where_, name, param);
+    require<DTypeError>(kept != Kept::split || param.dtype() != kF16, "{}: parameter '{}' cannot be split; got {}; expected bf16, or f32 and f64, which need no master",
+                        where_, name, param);
     require<GradError>(param.requires_grad(), "{}: parameter '{}' does not require a gradient; got {}; call requires_grad_() first", where_, name, param);
     require<GradError>(param.is_leaf(), "{}: parameter '{}' is not a leaf; got {} made by {}; optimize the tensors it was made from", where_, name, param,
                        param.grad_fn());
     door::require_writable(param, where_);
   }
   require_separate(params);
-  for (const auto& [name, param] : params) {
-    Slot& slot = slots_.emplace_back();
-    slot.name = name;
-    slot.param = param;
-    slot.group = static_cast<int>(group_count_);
-    slot.masters = masters;
-    std::ranges::copy(first_counters(), slot.counters);
-  }
-  ++group_count_;
+  GroupState group{&rule, {}, kept};
+  std::memcpy(group.settings, settings, rule.settings_bytes);
+  groups_.push_back(group);
+  for (const auto& [name, param] : params) slots_.push_back({name, param, groups() - 1});
+  seen_ = 0;
 }
 
 void Optimizer::require_separate(const std::vector<NamedTensor>& added) const {
@@ -98,7 +78,7 @@ std::vector<Tensor> Optimizer::parameters() const {
 
 double Optimizer::lr(int group) const {
   require<IndexError>(group >= 0 && group < groups(), "{}: no such group; got {}; expected 0 to {}", where_, group, groups() - 1);
-  return const_cast<Optimizer*>(this)->lr_of(group);
+  return groups_[group].rule->lr(const_cast<std::byte*>(groups_[group].settings));
 }
 
 void Optimizer::set_lr(double lr) {
@@ -108,113 +88,15 @@ void Optimizer::set_lr(double lr) {
 void Optimizer::set_lr(int group, double lr) {
   require<IndexError>(group >= 0 && group < groups(), "{}: no such group; got {}; expected 0 to {}", where_, group, groups() - 1);
   require<ValueError>(lr >= 0 && std::isfinite(lr), "{}: lr is out of range; got {}; expected a finite number >= 0", where_, lr);
-  lr_of(group) = lr;
+  double& own = groups_[group].rule->lr(groups_[group].settings);
+  if (own == lr) return;
+  own = lr;
+  for (Family& family : families_) write_clocks(family, group);
 }
 
-// ---- steps -----------------------------------------------------------------------------------------------------------
-
-Optimizer::Work Optimizer::prepare(Slot& slot, const Tensor& grad) const {
-  Tensor param = slot.param.detach();
-  require<ShapeError>(grad.sizes() == param.sizes(), "{}: the gradient of '{}' has another shape; got gradient: {}, parameter: {}", where_, slot.name, grad,
-                      param);
-  require<DTypeError>(grad.dtype() == param.dtype(), "{}: the gradient of '{}' has another dtype; got gradient: {}, parameter: {}", where_, slot.name, grad,
-                      param);
-  require<DeviceError>(grad.device() == param.device(), "{}: the gradient of '{}' is on another device; got gradient: {}, parameter: {}", where_, slot.name,
-                       grad, param);
-  door::require_writable(slot.param, where_);
-  Tensor aligned = grad.detach();
-  if (!param.layout().is_dense()) {
-    bell::ring(bell::Event::hidden_copy, where_, "a parameter with gaps in its memory is stepped in a copy");
-    param = param.contiguous();
-  }
-  if (!same_order(param.layout(), aligned.layout())) {
-    bell::ring(bell::Event::hidden_copy, where_, "a gradient is copied into the layout of its parameter");
-    aligned = empty_like(param).copy_(aligned);
-  }
-  return {&slot, param, aligned};
-}
-
-size_t Optimizer::state_count(const Slot& slot) const { return state_names(slot.group).size() + (has_master(slot.masters, slot.param.dtype()) ? 1 : 0); }
-
-const char* Optimizer::state_name(const Slot& slot, size_t k) const {
-  const auto names = state_names(slot.group);
-  return k < names.size() ? names[k] : "master";
-}
-
-void Optimizer::step() { step(Tensor()); }
-
-void Optimizer::step(const Tensor& grad_factor) {
-  const NoGrad quiet;
-  settle();
-  std::vector<Work> works;
-  for (Slot& slot : slots_)
-    if (const Tensor grad = slot.param.grad(); grad.defined()) works.push_back(prepare(slot, grad));
-  if (grad_factor.defined()) {
-    require<ShapeError>(grad_factor.dim() == 0, "{}: grad_factor has a shape; got {}; expected a 0-d f64", where_, grad_factor);
-    require<DTypeError>(grad_factor.dtype() == kF64, "{}: grad_factor has another dtype; got {}; expected a 0-d f64", where_, grad_factor);
-    for (const Work& work : works) require_same_device(work.param, grad_factor, where_);
-  }
-  // New states are made aside first: when memory runs out here, no parameter has moved.
-  std::vector<std::pair<Tensor*, Tensor>> made;
-  for (const Work& work : works)
-    for (size_t k = 0; k < state_count(*work.slot); ++k) {
-      Tensor& state = work.slot->states[k];
-      const DType dtype = state_dtype(work.param.dtype());
-      if (!state.defined()) {
-        const bool master = k == state_names(work.slot->group).size();
-        made.emplace_back(&state, master ? empty_like(work.param, dtype).copy_(work.param) : empty_like(work.param, dtype).zero_());
-        continue;
-      }
-      require<ShapeError>(state.sizes() == work.param.sizes() && state.dtype() == dtype,
-                          "{}: parameter '{}' has changed since its last step; got {} with a state of {}; make a new optimizer", where_, work.slot->name,
-                          work.param, state);
-      if (!same_order(state.layout(), work.param.layout())) made.emplace_back(&state, empty_like(work.param, state.dtype()).copy_(state));
-    }
-  std::optional<Undecided> undecided;
-  if (grad_factor.defined()) {
-    const Device device = grad_factor.device();
-    undecided = Undecided{device.is_cpu() ? grad_factor.clone() : grad_factor.to(kCPU, /*non_blocking=*/true), Event(device), {}};
-    undecided->arrived.record(current_stream(device));
-    for (const Slot& slot : slots_) undecided->counters.push_back(std::to_array(slot.counters));
-  }
-  std::ranges::stable_sort(works, {}, [](const Work& w) { return std::tuple(w.param.device().type, w.param.device().index, w.param.dtype()); });
-  std::vector<std::array<double, kMaxCounters>> before;
-  for (const Work& work : works) before.push_back(std::to_array(work.slot->counters));
-  for (const Work& work : works) device::throw_reported(work.param.device());
-
-  // From here on the step is made: what other kernels report does not stop it half way.
-  const device::ReportsWait scope;
-  for (auto& [state, tensor] : made) *state = tensor;
-  for (Work& work : works)
-    if (const size_t own = state_names(work.slot->group).size(); state_count(*work.slot) > own) work.master = work.slot->states[own];
-  undecided_ = std::move(undecided);
-  for (size_t first = 0, last = 0; first < works.size(); first = last) {
-    while (last < works.size() && works[last].param.device() == works[first].param.device() && works[last].param.dtype() == works[first].param.dtype()) ++last;
-    const std::span list = std::span(works).subspan(first, last - first);
-    try {
-      apply(list, grad_factor);
-    } catch (...) {
-      for (size_t i = first; i < works.size(); ++i) take_back(*works[i].slot, before[i]);
-      throw;
-    }
-    for (const Work& work : list) {
-      if (!work.slot->param.layout().is_dense()) work.slot->param.copy_(work.param);
-      work.slot->param.storage().written_by(where_);
-    }
-  }
-}
-
-void Optimizer::take_back(Slot& slot, const std::array<double, kMaxCounters>& counters) {
-  std::ranges::copy(counters, slot.counters);
-  if (slot.counters[0] == 0) std::ranges::fill(slot.states, Tensor());
-}
-
-void Optimizer::settle() const {
-  if (!undecided_) return;
-  undecided_->arrived.synchronize();
-  if (std::isnan(undecided_->grad_factor.item<double>()))
-    for (size_t i = 0; i < undecided_->counters.size(); ++i) take_back(slots_[i], undecided_->counters[i]);
-  undecided_.reset();
+void Optimizer::set_strategy(kernels::Strategy strategy) {
+  strategy_ = strategy;
+  seen_ = 0;
 }
 
 void Optimizer::zero_grad(bool set_to_none) {
@@ -225,21 +107,100 @@ void Optimizer::zero_grad(bool set_to_none) {
     if (set_to_none) {
       slot.param.set_grad({});
     } else {
-      slot.param.set_grad(grad.detach().zero_());
+      grad.detach().zero_();
     }
   }
+}
+
+// ---- states and clocks -----------------------------------------------------------------------------------------------
+
+Kept Optimizer::kept_of(const Slot& slot) const {
+  const DType dtype = slot.param.dtype();
+  return dtype == kF16 || dtype == kBF16 ? groups_[slot.group].kept : Kept::nothing;
+}
+
+int Optimizer::state_count(const Slot& slot) const { return groups_[slot.group].rule->states + (kept_of(slot) != Kept::nothing ? 1 : 0); }
+
+std::string Optimizer::state_key(const Slot& slot, int k) const {
+  const RuleTraits& rule = *groups_[slot.group].rule;
+  return fmt::format("{}.{}", slot.name, k < rule.states ? rule.state_names[k] : kept_of(slot) == Kept::split ? "remainder" : "master");
+}
+
+Tensor Optimizer::new_state(const Slot& slot, const Tensor& like, int k) const {
+  const GroupState& group = groups_[slot.group];
+  if (k == group.rule->states) return kept_of(slot) == Kept::split ? empty_like(like, kI16).zero_() : empty_like(like, kF32).copy_(like);
+  return empty_like(like, like.dtype() == kF64 ? kF64 : kF32).fill_(group.rule->first_state(k, group.settings));
+}
+
+int Optimizer::family_of(const Slot& slot) {
+  const RuleTraits* rule = groups_[slot.group].rule;
+  for (size_t f = 0; f < families_.size(); ++f)
+    if (const Family& x = families_[f];
+        x.rule == rule && x.device == slot.param.device() && x.dtype == slot.param.dtype() && x.kept == kept_of(slot))
+      return static_cast<int>(f);
+  families_.push_back({.rule = rule, .device = slot.param.device(), .dtype = slot.param.dtype(), .kept = kept_of(slot), .clocks = {}, .clock_groups = {}, .list = {}, .grads = {}, .slots = {}});
+  return static_cast<int>(families_.size()) - 1;
+}
+
+/// A copy of clock `like`, or with -1 one that has made no step; it is written with the next write_clocks.
+int Optimizer::new_clock(Family& family, int group, int like) {
+  const auto bytes = static_cast<int64_t>(family.clock_bytes()), count = static_cast<int64_t>(family.clock_groups.size());
+  if (const int64_t room = family.clocks.defined() ? family.clocks.numel() / bytes : 0; count == room) {
+    const Tensor larger = zeros({std::max<int64_t>(8, 2 * room) * bytes}, {.dtype = kU8, .device = family.device});
+    if (room > 0) larger.narrow(0, 0, room * bytes).copy_(family.clocks);
+    family.clocks = larger;
+  }
+  const auto clock = static_cast<int32_t>(count);
+  if (like >= 0) {
+    family.clocks.narrow(0, count * bytes, bytes).copy_(family.clocks.narrow(0, like * bytes, bytes));
+  } else {
+    const kernels::ClockChange change{clock, true, groups_[group].settings, family.rule->first_progress};
+    family.rule->kernels(family.device, where_).set(family.clocks.data_ptr(), family.f64(), {&change, 1}, current_stream(family.device));
+  }
+  family.clock_groups.push_back(group);
+  return clock;
+}
+
+/// Writes the settings of every clock of a group (-1: all groups), and which clocks run.
+void Optimizer::write_clocks(Family& family, int only_group) {
+  std::vector<bool> running(family.clock_groups.size());
+  for (const int s : family.slots) running[slots_[s].clock] = true;
+  std::vector<kernels::ClockChange> changes;
+  for (size_t c = 0; c < family.clock_groups.size(); ++c)
+    if (const int group = family.clock_groups[c]; only_group < 0 || group == only_group)
+      changes.push_back({static_cast<int32_t>(c), static_cast<bool>(running[c]), groups_[group].settings, nullptr});
+  if (!changes.empty()) family.rule->kernels(family.device, where_).set(family.clocks.data_ptr(), family.f64(), changes, current_stream(family.device));
+}
+
+/// The progress of every clock, one after the other. Waits for the device.
+std::vector<double> Optimizer::progress_of(const Family& family) const {
+  const auto count = static_cast<int64_t>(family.rule->progress);
+  std::vector<double> progress;
+  if (!family.clocks.defined()) return progress;
+  const Tensor bytes = family.clocks.to(kCPU);
+  for (size_t c = 0; c < family.clock_groups.size(); ++c) {
+    progress.resize(progress.size() + count);
+    std::memcpy(&progress[c * count], bytes.data<uint8_t>() + c * family.clock_bytes() + family.rule->progress_at[family.f64()], count * sizeof(double));
+  }
+  return progress;
 }
 
 // ---- state dictionaries ----------------------------------------------------------------------------------------------
 
 TensorMap Optimizer::state_dict() const {
-  settle();
+  const NoGrad quiet;
+  std::vector<std::vector<double>> progress;
+  for (const Family& family : families_) progress.push_back(progress_of(family));
   TensorMap dict;
   for (const Slot& slot : slots_) {
-    const auto counters = counter_names();
-    for (size_t k = 0; k < counters.size(); ++k) dict[fmt::format("{}.{}", slot.name, counters[k])] = scalar(slot.counters[k]);
-    for (size_t k = 0; k < state_count(slot); ++k)
-      if (slot.states[k].defined()) dict[fmt::format("{}.{}", slot.name, state_name(slot, k))] = slot.states[k];
+    const RuleTraits& rule = *groups_[slot.group].rule;
+    const double* own = slot.family < 0 ? rule.first_progress : &progress[slot.family][static_cast<size_t>(slot.clock) * rule.progress];
+    for (int k = 0; k < rule.progress; ++k) {
+      const Tensor value = empty({}, {.dtype = kF64, .device = kCPU});
+      *value.data<double>() = own[k];
+      dict[fmt::format("{}.{}", slot.name, rule.progress_names[k])] = value;
+    }
+    for (int k = 0; k < state_count(slot) && own[0] > 0; ++k) dict[state_key(slot, k)] = slot.states[k];
   }
   return dict;
 }
@@ -258,29 +219,51 @@ void Optimizer::load_state_dict(const TensorMap& dict) {
     require<ShapeError>(got.sizes() == sizes, "{}: state '{}' has another shape; got {}; expected {}", where_, key, got, sizes);
     require<DTypeError>(got.dtype() == dtype, "{}: state '{}' has another dtype; got {}; expected {}", where_, key, got, dtype);
   };
+  // Everything is made aside, and put in place when nothing can fail any more.
+  std::vector<std::vector<double>> progress;
   std::vector<Slot> loaded = slots_;
   for (Slot& slot : loaded) {
-    const auto counters = counter_names();
-    for (size_t k = 0; k < counters.size(); ++k) {
-      const std::string key = fmt::format("{}.{}", slot.name, counters[k]);
+    const RuleTraits& rule = *groups_[slot.group].rule;
+    std::vector<double>& own = progress.emplace_back();
+    for (int k = 0; k < rule.progress; ++k) {
+      const std::string key = fmt::format("{}.{}", slot.name, rule.progress_names[k]);
       const Tensor& value = find(key);
       check(key, value, {}, kF64);
-      slot.counters[k] = value.item<double>();
-      require<FormatError>(slot.counters[k] >= 0 && std::isfinite(slot.counters[k]), "{}: state '{}' is out of range; got {}; expected a finite number >= 0",
-                           where_, key, slot.counters[k]);
+      own.push_back(value.item<double>());
+      require<FormatError>(own[k] >= 0 && std::isfinite(own[k]), "{}: state '{}' is out of range; got {}; expected a finite number >= 0", where_, key, own[k]);
     }
-    std::ranges::fill(slot.states, Tensor());
-    for (size_t k = 0; k < state_count(slot) && slot.counters[0] > 0; ++k) {
-      const std::string key = fmt::format("{}.{}", slot.name, state_name(slot, k));
-      const Tensor& value = find(key);
-      check(key, value, slot.param.sizes(), state_dtype(slot.param.dtype()));
-      slot.states[k] = empty_like(slot.param, value.dtype()).copy_(value);
+    slot.family = slot.clock = slot.entry = -1;
+    for (Tensor& state : slot.states) state = Tensor();
+    for (int k = 0; k < state_count(slot) && own[0] > 0; ++k) {
+      const Tensor& value = find(state_key(slot, k));
+      slot.states[k] = new_state(slot, slot.param.detach(), k);
+      check(state_key(slot, k), value, slot.param.sizes(), slot.states[k].dtype());
+      slot.states[k].copy_(value);
     }
   }
   for (const auto& [key, value] : dict)
     require<FormatError>(used.contains(key), "{}: state '{}' is unexpected; load the state of the same optimizer and model", where_, key);
+  std::vector<Family> before;
+  std::swap(families_, before);
+  try {
+    for (size_t s = 0; s < loaded.size(); ++s) {
+      Slot& slot = loaded[s];
+      if (progress[s][0] == 0) continue;
+      slot.family = family_of(slot);
+      Family& family = families_[slot.family];
+      for (size_t other = 0; other < s && slot.clock < 0; ++other)
+        if (loaded[other].family == slot.family && loaded[other].group == slot.group && progress[other] == progress[s]) slot.clock = loaded[other].clock;
+      if (slot.clock >= 0) continue;
+      slot.clock = new_clock(family, slot.group, -1);
+      const kernels::ClockChange change{slot.clock, true, nullptr, progress[s].data()};
+      family.rule->kernels(family.device, where_).set(family.clocks.data_ptr(), family.f64(), {&change, 1}, current_stream(family.device));
+    }
+  } catch (...) {
+    std::swap(families_, before);
+    throw;
+  }
   slots_ = std::move(loaded);
-  undecided_.reset();
+  seen_ = 0;
 }
 
 }  // namespace lorry::optim

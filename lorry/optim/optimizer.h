@@ -3,24 +3,30 @@
 // Optimizers step named parameters by their gradients. Parameters come in groups with options of their own; state is made at a
 // parameter's first step, in f32 for f16 and bf16 parameters (their arithmetic is f32 too; only the stored parameter is rounded)
 // and in the parameter's dtype otherwise. Invariant: gradients are checked, state is made and errors of earlier kernels are thrown
-// before anything is written, so a fused step that throws leaves parameters, state and counters as they were. Parameters of one device
-// and dtype are stepped together: should the second such list fail, for want of host memory, the first has made its step, counted, and
-// the others none (a loop may still run out of memory between two parameters).
+// before anything is written, so a fused step that throws leaves parameters, state and counters as they were. Parameters of one device,
+// dtype and rule, a family, are stepped together: should the second one fail, for want of host memory, the first has made its step,
+// counted, and the others none (a loop or foreach may still run out of memory between two parameters).
+//
+// A step that finds everything where it was costs the host a few microseconds, however many parameters there are: what does not change
+// between steps, the lists, is kept (kernels/list.h), and looked through again only when a gradient somewhere was replaced. Learning
+// rates and step counts lie on the device (formula/rule.h): the host learns of them when it asks for the state.
 //
 // Groups with `masters` keep an f32 copy of each 16-bit parameter, its master: made from the parameter at its first step, stepped in its
 // place, and from then on what the parameter is a rounded copy of. A step that is too small for the parameter's 8 or 11 bits is so not
-// lost. What is written to such a parameter between two steps is: the next one goes on from the master.
+// lost. What is written to such a parameter between two steps is: the next one goes on from the master. With `split` a bf16 parameter is
+// itself the upper half of its master, and what is kept is the lower half: 2 bytes instead of 4.
 
-#include <array>
+#include <limits>
 #include <map>
-#include <optional>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "lorry/device/stream.h"
+#include "lorry/kernels/list.h"
 #include "lorry/optim/execution.h"
+#include "lorry/optim/rule.h"
 #include "lorry/tensor/tensor.h"
 
 namespace lorry::optim {
@@ -38,9 +44,17 @@ struct Group {
 /// Names for parameters that have none: "0", "1", ...
 std::vector<NamedTensor> numbered(const std::vector<Tensor>& params);
 
+/// What a step does beside the update, in the same launches and without waiting for the device.
+struct StepOptions {
+  double max_norm = std::numeric_limits<double>::infinity();  ///< gradients are scaled together to have at most this common norm
+  bool skip_nonfinite = false;                                ///< when the norm is infinite or NaN, nothing is written and the step does not count
+  bool zero_grad = false;                                     ///< gradients are filled with zeros afterwards
+  Tensor scale = {};                                          ///< the loss's: gradients are divided by it first. A 0-d f64 on the parameters' device
+};
+
 class Optimizer {
  public:
-  virtual ~Optimizer() = default;
+  virtual ~Optimizer();
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
@@ -48,90 +62,107 @@ class Optimizer {
   /// DeviceError naming a parameter whose gradient does not fit it.
   void step();
   /// The same by gradients that are first multiplied by grad_factor, a 0-d f64 on the device of the parameters. When it is NaN, nothing
-  /// is written and the step does not count. The host does not wait to know: it counts the step, and takes that back at the next one,
-  /// or when somebody asks for the state.
+  /// is written and the step does not count.
   void step(const Tensor& grad_factor);
+  /// Norm, clip, unscale, skip, update and zeroing in one. Returns the common norm of the gradients, divided by the scale, before
+  /// clipping: a 0-d f64 on the device; undefined when no option needs it. Gradients are only read, but for zero_grad. All parameters
+  /// are on one device. Throws ValueError for a negative max_norm.
+  Tensor step(const StepOptions& options);
   /// Forgets all gradients or, with set_to_none false, fills them with zeros.
   void zero_grad(bool set_to_none = true);
 
   /// Every parameter, in the order of the groups.
   std::vector<Tensor> parameters() const;
-  int groups() const { return static_cast<int>(group_count_); }
+  int groups() const { return static_cast<int>(groups_.size()); }
   /// The learning rate of a group. Throws IndexError.
   double lr(int group = 0) const;
-  /// Sets it for every group, or for one. Throws ValueError when it is negative or not finite.
+  /// Sets it for every group, or for one, from the next step on. Throws ValueError when it is negative or not finite.
   void set_lr(double lr);
   void set_lr(int group, double lr);
 
   /// Everything that steps have accumulated, keyed "<parameter>.<state>", each in its dtype; the tensors are the live state, not
-  /// copies of it. Learning rates and other options are the caller's to keep.
+  /// copies of it. Learning rates and other options are the caller's to keep. Waits for the device.
   TensorMap state_dict() const;
   /// Takes over a state_dict of the same parameters. Throws FormatError for a missing or unexpected entry, ShapeError or
   /// DTypeError for one of another kind; nothing is changed then.
   void load_state_dict(const TensorMap& state);
 
   Execution execution() const { return execution_; }
+  /// How fused steps pass their lists to the device.
+  kernels::Strategy strategy() const { return strategy_; }
+  void set_strategy(kernels::Strategy strategy);
 
  protected:
-  static constexpr int kMaxStates = 3, kMaxCounters = 3;
+  /// `where` names the optimizer in messages.
+  Optimizer(const char* where, Execution execution);
 
+  /// Checks and adds the parameters of the next group; `settings` are those of the rule. Throws ValueError for a parameter that is listed
+  /// twice or shares memory with another, GradError for one that needs no gradient or is no leaf, DTypeError unless floating.
+  void add_group(const std::vector<NamedTensor>& params, const RuleTraits& rule, const void* settings, kernels::Kept kept);
+
+  const char* where() const { return where_; }
+
+ private:
+  struct GroupState {
+    const RuleTraits* rule;
+    alignas(8) std::byte settings[kMaxSettings];
+    kernels::Kept kept;
+  };
   /// One parameter and what it carries from step to step.
   struct Slot {
     std::string name;
     Tensor param;
     int group = 0;
-    bool masters = false;                ///< that its group keeps them
-    Tensor states[kMaxStates + 1];       ///< the rule's, then the master where there is one; undefined before the first step
-    double counters[kMaxCounters] = {};  ///< the rule's progress; counters[0] counts steps
+    Tensor states[kMaxStates + 1] = {};  ///< the rule's, then what is kept; undefined before the first step
+    int family = -1, clock = -1;         ///< before the first step: none
+    // Of the coming step:
+    int entry = -1;                 ///< in the family's lists; -1: no gradient
+    Tensor own_param = {}, own_grad = {};  ///< aligned copies, where the parameter has gaps or its gradient another layout
   };
-  /// A slot of this step: param, grad, master and states have one layout without gaps. Without a master it is undefined.
-  struct Work {
-    Slot* slot;
-    Tensor param, grad, master = {};
-  };
+  /// Parameters that are stepped together.
+  struct Family {
+    const RuleTraits* rule;
+    Device device;
+    DType dtype;
+    kernels::Kept kept;
+    Tensor clocks;                ///< bytes
+    std::vector<int> clock_groups;  ///< the group of each clock
+    std::unique_ptr<kernels::List> list, grads;
+    std::vector<int> slots;  ///< in the order of the lists' entries
 
-  /// `where` names the optimizer in messages.
-  Optimizer(const char* where, Execution execution);
-
-  /// Checks and adds the parameters of the next group. Throws ValueError for a parameter that is listed twice or shares memory with
-  /// another, GradError for one that needs no gradient or is no leaf, DTypeError unless floating.
-  void add_group(const std::vector<NamedTensor>& params, bool masters);
-
-  /// The names of a group's states and counters, in the order of Slot.
-  virtual std::span<const char* const> state_names(int group) const = 0;
-  virtual std::span<const char* const> counter_names() const = 0;
-  /// The counters of a parameter that has never been stepped.
-  virtual std::span<const double> first_counters() const = 0;
-  virtual double& lr_of(int group) = 0;
-  /// Runs the rule over all of `works`, which share device and dtype. grad_factor may be undefined.
-  virtual void apply(std::span<const Work> works, const Tensor& grad_factor) = 0;
-
-  const char* where() const { return where_; }
-
- private:
-  /// A step whose factor is on its way to the host, and what was counted before it.
-  struct Undecided {
-    Tensor grad_factor;
-    Event arrived;
-    std::vector<std::array<double, kMaxCounters>> counters;
+    bool f64() const { return dtype == kF64; }
+    size_t clock_bytes() const { return rule->clock_bytes[f64()]; }
   };
 
-  /// Takes back the last step if its factor was NaN.
-  void settle() const;
-  /// Sets a slot's counters as they were; a slot that had made no step loses its states.
-  static void take_back(Slot& slot, const std::array<double, kMaxCounters>& counters);
-  /// How many states a slot has: those of its rule, and the master.
-  size_t state_count(const Slot& slot) const;
-  const char* state_name(const Slot& slot, size_t k) const;
-  Work prepare(Slot& slot, const Tensor& grad) const;
+  /// How many tensors a slot has: the states of its rule, and what is kept.
+  int state_count(const Slot& slot) const;
+  kernels::Kept kept_of(const Slot& slot) const;
+  std::string state_key(const Slot& slot, int k) const;
+  Tensor new_state(const Slot& slot, const Tensor& like, int k) const;
   void require_separate(const std::vector<NamedTensor>& added) const;
+
+  /// Looks at all parameters and gradients again, and makes states, clocks and lists for what is new.
+  void look();
+  void check(Slot& slot, const Tensor& grad) const;
+  bool move_addresses();
+  void lay_out();
+  int family_of(const Slot& slot);
+  int new_clock(Family& family, int group, int like);
+  void write_clocks(Family& family, int only_group);
+  void run(const Tensor& grad_factor, bool zero_grads);
+  void run_family(Family& family, const Tensor& grad_factor, bool zero_grads);
+  std::vector<double> progress_of(const Family& family) const;
 
   const char* where_;
   Execution execution_;
-  size_t group_count_ = 0;
-  // The host may learn late what the device has done; nobody sees these before they agree with it.
-  mutable std::vector<Slot> slots_;
-  mutable std::optional<Undecided> undecided_;
+  kernels::Strategy strategy_ = kernels::Strategy::automatic;
+  std::vector<GroupState> groups_;
+  std::vector<Slot> slots_;
+  std::vector<Family> families_;
+  uint64_t seen_ = 0;         ///< changes() when the lists were made; 0: never
+  std::vector<int> copied_;  ///< slots of this step with aligned copies
+  IntrusivePtr<Epoch> epoch_;
+  std::vector<Storage*> loners_;  ///< storages of this step that have joined another epoch
 };
 
 }  // namespace lorry::optim

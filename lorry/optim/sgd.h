@@ -2,7 +2,6 @@
 
 // Stochastic gradient descent: see formula/sgd.h for the rule. Options are PyTorch's, with its defaults.
 
-#include "lorry/formula/sgd.h"
 #include "lorry/optim/optimizer.h"
 
 namespace lorry::optim {
@@ -21,16 +20,6 @@ class SGD : public Optimizer {
   explicit SGD(const std::vector<NamedTensor>& params, const SGDOptions& options = {}, Execution execution = Execution::automatic);
   explicit SGD(const std::vector<Group<SGDOptions>>& groups, Execution execution = Execution::automatic);
   void add_param_group(const Group<SGDOptions>& group);
-
- protected:
-  std::span<const char* const> state_names(int group) const override;
-  std::span<const char* const> counter_names() const override;
-  std::span<const double> first_counters() const override;
-  double& lr_of(int group) override { return rules_[group].lr; }
-  void apply(std::span<const Work> works, const Tensor& grad_factor) override;
-
- private:
-  std::vector<formula::SgdSettings> rules_;
 };
 
 }  // namespace lorry::optim

@@ -18,6 +18,17 @@ IntrusivePtr<Storage> Storage::foreign(Device device, void* data, int64_t bytes,
   return IntrusivePtr<Storage>(new Storage(device, data, bytes, deleter == nullptr ? [](void*) {} : deleter, context, read_only));
 }
 
+bool Storage::join(const IntrusivePtr<Epoch>& epoch) {
+  if (epoch_ == epoch) return true;
+  if (epoch_ && !epoch_->closed()) return false;
+  // The version goes on from where it stood.
+  last_writer_.store(last_writer(), std::memory_order_relaxed);
+  version_.store(version() - epoch->count(), std::memory_order_relaxed);
+  epoch_seen_.store(epoch->count(), std::memory_order_relaxed);
+  epoch_ = epoch;
+  return true;
+}
+
 void Storage::destroy() {
   if (deleter_ != nullptr) {
     deleter_(context_);

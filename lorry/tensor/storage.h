@@ -10,6 +10,26 @@
 
 namespace lorry {
 
+/// Writes that many storages have in common, such as an optimizer's steps: one addition counts a version of all that have joined.
+class Epoch : public Counted {
+ public:
+  void written_by(const char* operator_name) {
+    count_.fetch_add(1, std::memory_order_relaxed);
+    writer_.store(operator_name, std::memory_order_relaxed);
+  }
+  /// Nobody writes in common any more: the storages may join another.
+  void close() { closed_.store(true, std::memory_order_relaxed); }
+  bool closed() const { return closed_.load(std::memory_order_relaxed); }
+  uint32_t count() const { return count_.load(std::memory_order_relaxed); }
+  const char* writer() const { return writer_.load(std::memory_order_relaxed); }
+  void destroy() { delete this; }
+
+ private:
+  std::atomic<uint32_t> count_{0};
+  std::atomic<const char*> writer_{nullptr};
+  std::atomic<bool> closed_{false};
+};
+
 class Storage : public Counted {
  public:
   using Deleter = void (*)(void* context);
@@ -29,13 +49,19 @@ class Storage : public Counted {
   bool pinned() const { return pinned_; }
   bool foreign() const { return deleter_ != nullptr; }
 
-  uint32_t version() const { return version_.load(std::memory_order_relaxed); }
+  uint32_t version() const { return version_.load(std::memory_order_relaxed) + (epoch_ ? epoch_->count() : 0); }
   /// The operator of the last write, for the error that names it; null before any.
-  const char* last_writer() const { return last_writer_.load(std::memory_order_relaxed); }
+  const char* last_writer() const {
+    return epoch_ && epoch_->count() != epoch_seen_.load(std::memory_order_relaxed) ? epoch_->writer() : last_writer_.load(std::memory_order_relaxed);
+  }
   void written_by(const char* operator_name) {
     version_.fetch_add(1, std::memory_order_relaxed);
     last_writer_.store(operator_name, std::memory_order_relaxed);
+    if (epoch_) epoch_seen_.store(epoch_->count(), std::memory_order_relaxed);
   }
+  /// Counts the epoch's writes as its own from now on. False when it has joined another that is not closed. Not while another thread
+  /// uses the storage.
+  bool join(const IntrusivePtr<Epoch>& epoch);
 
   void destroy();
 
@@ -49,6 +75,8 @@ class Storage : public Counted {
   void* context_;
   std::atomic<const char*> last_writer_{nullptr};
   std::atomic<uint32_t> version_{0};
+  std::atomic<uint32_t> epoch_seen_{0};  ///< at the last write of its own
+  IntrusivePtr<Epoch> epoch_;
   Device device_;
   bool read_only_;
   bool pinned_ = false;

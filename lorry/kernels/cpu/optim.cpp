@@ -1,13 +1,14 @@
 #include "lorry/kernels/cpu/optim.h"
 
+#include <bit>
 #include <cmath>
 #include <cstddef>
 
+#include "lorry/formula/split.h"
 #include "lorry/kernels/cpu/convert.h"
 #include "lorry/kernels/cpu/list.h"
 #include "lorry/kernels/cpu/optim_runs.h"
 #include "lorry/kernels/cpu/simd.h"
-#include "lorry/formula/split.h"
 
 namespace lorry::kernels::cpu {
 
@@ -102,13 +103,20 @@ void step_list(const StepCall& call, StepRun run, const ClockLayout& layout) {
   });
 }
 
+namespace {
+
+template <class Rule>
+StepRun run_of(bool f64) {
+  return optim_runs().rules[formula::Rules::index<Rule>()][f64];
+}
+
+}  // namespace
+
 const OptimKernels& optim_kernels() {
   static const OptimKernels kKernels = [] {
     OptimKernels kernels;
     formula::Rules::each([&]<class Rule>() {
-      constexpr int kAt = formula::Rules::index<Rule>();
-      constexpr auto kRun = +[](bool f64) { return optim_runs().rules[kAt][f64]; };
-      kernels.rules[kAt] = RuleOnCpu<Rule, kRun>::kernels();
+      kernels.rules[formula::Rules::index<Rule>()] = RuleOnCpu<Rule, run_of<Rule>>::kernels();
     });
     return kernels;
   }();

@@ -4,7 +4,7 @@
 // rules, and for a user's own whatever his compiler makes of the loop below.
 
 #include <cstring>
-#include <memory>
+#include <span>
 
 #include "lorry/kernels/optim.h"
 
@@ -20,7 +20,8 @@ struct ClockLayout {
 };
 template <class Rule, class C>
 constexpr ClockLayout clock_layout() {
-  return {sizeof(formula::Clock<Rule, C>), offsetof(formula::Clock<Rule, C>, hyper), Rule::kStates};
+  using Clock = formula::Clock<Rule, C>;
+  return {sizeof(Clock), offsetof(Clock, hyper), Rule::kStates};
 }
 
 /// Steps every entry of the list: elements of other types are widened in blocks that stay in the first cache. Clocks do not tick.
@@ -41,11 +42,15 @@ struct RuleOnCpu {
     step_list(call, kRun(f64), f64 ? clock_layout<Rule, double>() : clock_layout<Rule, float>());
     tick(call.clocks, f64, call.first_clock, call.clock_count, call.grad_factor, stream);
   }
-  static void set(void* clocks, bool f64, int32_t clock, const void* settings, const double* progress, const Stream&) {
+  static void set(void* clocks, bool f64, std::span<const ClockChange> changes, const Stream&) {
     visit(clocks, f64, [&](auto* all) {
-      if (settings) all[clock].settings = *static_cast<const formula::SettingsOf<Rule>*>(settings);
-      if (progress) std::memcpy(static_cast<void*>(&all[clock].progress), progress, sizeof(all[clock].progress));
-      all[clock].wind();
+      for (const ClockChange& change : changes) {
+        auto& clock = all[change.clock];
+        if (change.settings) clock.settings = *static_cast<const formula::SettingsOf<Rule>*>(change.settings);
+        if (change.progress) std::memcpy(static_cast<void*>(&clock.progress), change.progress, sizeof(clock.progress));
+        clock.running = change.running;
+        clock.wind();
+      }
     });
   }
   static void tick(void* clocks, bool f64, int32_t first, int32_t count, const double* grad_factor, const Stream&) {

@@ -133,12 +133,29 @@ struct StepMixed : StepNumbers<Rule, float> {
   }
 };
 
+/// Changes of clocks, by value.
+template <class Rule>
+struct Changes {
+  struct One {
+    formula::SettingsOf<Rule> settings;
+    formula::ProgressOf<Rule> progress;
+    int32_t clock;
+    bool running, has_settings, has_progress;
+  };
+  static constexpr int kMost = 4'000 / static_cast<int>(sizeof(One)) < 32 ? 4'000 / static_cast<int>(sizeof(One)) : 32;
+  int count;
+  One changes[kMost];
+};
+
 template <class Rule, class C>
-__global__ void set_clock(formula::Clock<Rule, C>* clock, const formula::SettingsOf<Rule> settings, bool has_settings, const formula::ProgressOf<Rule> progress,
-                          bool has_progress) {
-  if (has_settings) clock->settings = settings;
-  if (has_progress) clock->progress = progress;
-  clock->wind();
+__global__ void set_clocks(formula::Clock<Rule, C>* clocks, const __grid_constant__ Changes<Rule> changes) {
+  if (static_cast<int>(threadIdx.x) >= changes.count) return;
+  const auto& change = changes.changes[threadIdx.x];
+  auto& clock = clocks[change.clock];
+  if (change.has_settings) clock.settings = change.settings;
+  if (change.has_progress) clock.progress = change.progress;
+  clock.running = change.running;
+  clock.wind();
 }
 
 template <class Rule, class C>
@@ -168,16 +185,25 @@ struct RuleOnCuda {
     over_list(list, body, stream);
   }
 
-  static void set(void* clocks, bool f64, int32_t clock, const void* settings, const double* progress, const Stream& stream) {
-    using formula::Clock, formula::SettingsOf, formula::ProgressOf;
-    SettingsOf<Rule> s;
-    ProgressOf<Rule> p;
-    if (settings) s = *static_cast<const SettingsOf<Rule>*>(settings);
-    if (progress) std::memcpy(static_cast<void*>(&p), progress, sizeof(p));
-    if (f64)
-      lorry::cuda::launch(stream, {1, 1}, set_clock<Rule, double>, static_cast<Clock<Rule, double>*>(clocks) + clock, s, settings != nullptr, p, progress != nullptr);
-    else
-      lorry::cuda::launch(stream, {1, 1}, set_clock<Rule, float>, static_cast<Clock<Rule, float>*>(clocks) + clock, s, settings != nullptr, p, progress != nullptr);
+  static void set(void* clocks, bool f64, std::span<const ClockChange> given, const Stream& stream) {
+    using formula::Clock;
+    Changes<Rule> changes;
+    for (size_t next = 0; next < given.size();) {
+      for (changes.count = 0; changes.count < Changes<Rule>::kMost && next < given.size(); ++changes.count, ++next) {
+        auto& to = changes.changes[changes.count];
+        const ClockChange& from = given[next];
+        to.clock = from.clock;
+        to.running = from.running;
+        to.has_settings = from.settings != nullptr;
+        to.has_progress = from.progress != nullptr;
+        if (from.settings) to.settings = *static_cast<const formula::SettingsOf<Rule>*>(from.settings);
+        if (from.progress) std::memcpy(static_cast<void*>(&to.progress), from.progress, sizeof(to.progress));
+      }
+      if (f64)
+        lorry::cuda::launch_with(stream, {1, 32}, set_clocks<Rule, double>, static_cast<Clock<Rule, double>*>(clocks), changes);
+      else
+        lorry::cuda::launch_with(stream, {1, 32}, set_clocks<Rule, float>, static_cast<Clock<Rule, float>*>(clocks), changes);
+    }
   }
 
   static void tick(void* clocks, bool f64, int32_t first, int32_t count, const double* grad_factor, const Stream& stream) {

@@ -1,0 +1,60 @@
+#include "lorry/optim/loop.h"
+
+#include "lorry/ops/ops.h"
+
+namespace lorry::optim {
+
+Tensor Value::like(const Value& other) const { return x_.defined() ? x_ : full({}, number_, other.x_.options()); }
+
+namespace detail {
+namespace {
+
+/// The sum of the halves of formula/split.h.
+Tensor joined(const Tensor& upper, const Tensor& lower) {
+  return upper.view(kI16).to(kI32).bitwise_left_shift(16).add(lower.to(kI32)).view(kF32);
+}
+
+/// Those of x: {upper as bf16, lower as i16}.
+std::pair<Tensor, Tensor> halves(const Tensor& x) {
+  const Tensor bits = x.view(kI32), nan = x.isnan();
+  const Tensor upper = full({}, 0x7fc0, {.dtype = kI32, .device = x.device()}).where(nan, bits.add(0x8000).bitwise_right_shift(16));
+  const Tensor lower = bits.sub(upper.bitwise_left_shift(16)).masked_fill(nan, 0);
+  return {upper.to(kI16).view(kBF16), lower.to(kI16)};
+}
+
+}  // namespace
+
+Tensor wide_parameter(const ByOperators& work) {
+  switch (work.kept_as) {
+    case kernels::Kept::master: return work.kept;
+    case kernels::Kept::split: return joined(work.param, work.kept);
+    case kernels::Kept::nothing: break;
+  }
+  return work.param.to(work.param.dtype() == kF64 ? kF64 : kF32);
+}
+
+Tensor wide_gradient(const ByOperators& work) {
+  const DType dtype = work.param.dtype() == kF64 ? kF64 : kF32;
+  const Tensor grad = work.grad.to(dtype);
+  return work.grad_factor.defined() ? grad.mul(work.grad_factor.to(dtype)) : grad;
+}
+
+void store(const ByOperators& work, const Tensor& param, const Value* states, int count) {
+  Tensor steps;
+  if (work.grad_factor.defined()) steps = work.grad_factor.eq(work.grad_factor);
+  const auto write = [&](const Tensor& to, const Tensor& x) { to.copy_(steps.defined() ? x.where(steps, to.to(x.dtype())) : x); };
+  // A formula without states may return its parameter unchanged in shape but never smaller: numbers broadcast.
+  if (work.kept_as == kernels::Kept::split) {
+    const auto [upper, lower] = halves(param);
+    write(work.param, upper);
+    write(work.kept, lower);
+  } else {
+    write(work.param, param);
+    if (work.kept_as == kernels::Kept::master) write(work.kept, param);
+  }
+  for (int k = 0; k < count; ++k) write(work.states[k], states[k].tensor());
+  if (work.zero_grads) write(work.grad, zeros_like(work.grad));
+}
+
+}  // namespace detail
+}  // namespace lorry::optim

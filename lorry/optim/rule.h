@@ -1,0 +1,70 @@
+#pragma once
+
+// A rule with its type forgotten: what an optimizer needs to know of it. See formula/rule.h for what a rule is.
+
+#include <cstring>
+
+#include "lorry/kernels/backend.h"
+#include "lorry/optim/loop.h"
+
+namespace lorry::optim {
+
+/// The most states of a rule, and bytes of its settings.
+inline constexpr int kMaxStates = 3;
+inline constexpr size_t kMaxSettings = 128, kMaxProgress = 8;
+
+struct RuleTraits {
+  const char* name;
+  int states;
+  const char* const* state_names;
+  int progress;  ///< numbers
+  const char* const* progress_names;
+  double first_progress[kMaxProgress];
+  size_t settings_bytes;
+  size_t clock_bytes[2], progress_at[2], hyper_at[2];  ///< of Clock<Rule, C>: [0] float, [1] double
+  double (*first_state)(int state, const void* settings);
+  double& (*lr)(void* settings);
+  /// The loop execution of one parameter.
+  void (*by_operators)(const ByOperators& work, const void* settings);
+  /// The fused kernels on a device. Throws DeviceError naming `where`.
+  const kernels::RuleKernels& (*kernels)(Device device, const char* where);
+};
+
+/// Of Lorry's rules.
+template <class Rule>
+const kernels::RuleKernels& built_in_kernels(Device device, const char* where) {
+  return kernels::backend(device, where).optim->rules[formula::Rules::index<Rule>()];
+}
+
+template <class Rule, const kernels::RuleKernels& (*kKernels)(Device, const char*) = built_in_kernels<Rule>>
+const RuleTraits& rule_traits() {
+  using Settings = formula::SettingsOf<Rule>;
+  using Narrow = formula::Clock<Rule, float>;
+  using Wide = formula::Clock<Rule, double>;
+  static_assert(Rule::kStates <= kMaxStates && sizeof(Settings) <= kMaxSettings && formula::kProgressCount<Rule> <= static_cast<int>(kMaxProgress));
+  static_assert(std::is_trivially_copyable_v<Settings>);
+  static const RuleTraits kTraits = [] {
+    const char* const* names = nullptr;
+    if constexpr (Rule::kStates > 0) names = Rule::kStateNames;
+    RuleTraits traits{.name = Rule::kName,
+                      .states = Rule::kStates,
+                      .state_names = names,
+                      .progress = formula::kProgressCount<Rule>,
+                      .progress_names = Rule::kProgressNames,
+                      .first_progress = {},
+                      .settings_bytes = sizeof(Settings),
+                      .clock_bytes = {sizeof(Narrow), sizeof(Wide)},
+                      .progress_at = {offsetof(Narrow, progress), offsetof(Wide, progress)},
+                      .hyper_at = {offsetof(Narrow, hyper), offsetof(Wide, hyper)},
+                      .first_state = [](int state, const void* settings) { return Rule::first_state(state, *static_cast<const Settings*>(settings)); },
+                      .lr = [](void* settings) -> double& { return static_cast<Settings*>(settings)->lr; },
+                      .by_operators = step_by_operators<Rule>,
+                      .kernels = kKernels};
+    const formula::ProgressOf<Rule> first;
+    std::memcpy(traits.first_progress, &first, sizeof(first));
+    return traits;
+  }();
+  return kTraits;
+}
+
+}  // namespace lorry::optim

@@ -1,0 +1,303 @@
+// How an optimizer makes a step: it looks at its gradients when one may have changed, lays out lists, and runs a rule over them.
+
+#include <algorithm>
+#include <cmath>
+
+#include "lorry/autograd/grad_mode.h"
+#include "lorry/base/bell.h"
+#include "lorry/device/device.h"
+#include "lorry/kernels/list_norm.h"
+#include "lorry/ops/array.h"
+#include "lorry/ops/creation.h"
+#include "lorry/ops/door.h"
+#include "lorry/optim/optimizer.h"
+#include "lorry/tensor/changes.h"
+
+namespace lorry::optim {
+namespace {
+
+using kernels::Kept;
+
+/// True when equal offsets in both tensors hold the same element: equal sizes, and equal strides where they matter.
+bool same_order(const Layout& a, const Layout& b) {
+  for (int i = 0; i < a.rank; ++i)
+    if (a.sizes[i] != 1 && a.strides[i] != b.strides[i]) return false;
+  return true;
+}
+
+}  // namespace
+
+void Optimizer::step() { step(Tensor()); }
+
+void Optimizer::step(const Tensor& grad_factor) {
+  const NoGrad quiet;
+  look();
+  if (grad_factor.defined()) {
+    require<ShapeError>(grad_factor.dim() == 0, "{}: grad_factor has a shape; got {}; expected a 0-d f64", where_, grad_factor);
+    require<DTypeError>(grad_factor.dtype() == kF64, "{}: grad_factor has another dtype; got {}; expected a 0-d f64", where_, grad_factor);
+    for (const Family& family : families_)
+      if (!family.slots.empty()) require_same_device(slots_[family.slots[0]].param, grad_factor, where_);
+  }
+  run(grad_factor, false);
+}
+
+Tensor Optimizer::step(const StepOptions& options) {
+  const NoGrad quiet;
+  require<ValueError>(options.max_norm >= 0, "{}: max_norm is out of range; got {}; expected a number >= 0", where_, options.max_norm);
+  look();
+  Tensor total, factor;
+  if (std::isfinite(options.max_norm) || options.skip_nonfinite || options.scale.defined()) {
+    std::vector<const kernels::List*> lists;
+    const Tensor* first = nullptr;
+    for (const Family& family : families_) {
+      if (family.slots.empty()) continue;
+      const Tensor& param = slots_[family.slots[0]].param;
+      if (first == nullptr) first = &param;
+      require_same_device(*first, param, where_);
+      lists.push_back(family.grads.get());
+    }
+    const Device device = first ? first->device() : default_device();
+    if (const Tensor& scale = options.scale; scale.defined()) {
+      require<DTypeError>(scale.dim() == 0 && scale.dtype() == kF64, "{}: scale is of another kind; got {}; expected a 0-d f64", where_, scale);
+      require<DeviceError>(scale.device() == device, "{}: scale is on another device than the parameters; got {}; expected {}", where_, scale, device);
+    }
+    total = empty({}, {.dtype = kF64, .device = device});
+    factor = empty({}, {.dtype = kF64, .device = device});
+    kernels::backend(device, where_).list_norm->norm({.lists = lists,
+                                                      .total = total.data<double>(),
+                                                      .end = {.max_norm = options.max_norm,
+                                                              .scale = options.scale.defined() ? options.scale.data<double>() : nullptr,
+                                                              .skip_nonfinite = options.skip_nonfinite,
+                                                              .factor = factor.data<double>()}},
+                                                     current_stream(device));
+  }
+  run(factor, options.zero_grad);
+  return total;
+}
+
+// ---- before the step -------------------------------------------------------------------------------------------------
+
+void Optimizer::check(Slot& slot, const Tensor& grad) const {
+  const Tensor& param = slot.param;
+  require<ShapeError>(grad.sizes() == param.sizes(), "{}: the gradient of '{}' has another shape; got gradient: {}, parameter: {}", where_, slot.name, grad,
+                      param);
+  require<DTypeError>(grad.dtype() == param.dtype(), "{}: the gradient of '{}' has another dtype; got gradient: {}, parameter: {}", where_, slot.name, grad,
+                      param);
+  require<DeviceError>(grad.device() == param.device(), "{}: the gradient of '{}' is on another device; got gradient: {}, parameter: {}", where_, slot.name,
+                       grad, param);
+  door::require_writable(param, where_);
+  if (slot.family < 0) return;
+  const Family& family = families_[slot.family];
+  const DType state = param.dtype() == kF64 ? kF64 : kF32;
+  const bool fits = family.device == param.device() && family.dtype == param.dtype() && family.kept == kept_of(slot) &&
+                    (state_count(slot) == 0 || slot.states[0].sizes() == param.sizes());
+  require<ShapeError>(fits, "{}: parameter '{}' has changed since its last step; got {}, stepped before as {} of {} with states of {}; make a new optimizer", where_,
+                      slot.name, param, lorry::name(family.dtype), family.device, slot.states[0].defined() ? describe(slot.states[0]) : lorry::name(state));
+}
+
+void Optimizer::look() {
+  const uint64_t now = changes();
+  if (seen_ == now + 1) return;
+  if (seen_ == 0 || !move_addresses()) {
+    seen_ = 0;
+    lay_out();
+  }
+  seen_ = now + 1;
+}
+
+/// Takes over new addresses of gradients and parameters. False when more than that has changed.
+bool Optimizer::move_addresses() {
+  if (!copied_.empty()) return false;
+  for (Slot& slot : slots_) {
+    const Tensor grad = slot.param.grad();
+    if (grad.defined() != (slot.entry >= 0)) return false;
+    if (!grad.defined()) continue;
+    Family& family = families_[slot.family];
+    const kernels::ListEntry& entry = family.list->entries()[slot.entry];
+    if (entry.at[0] != slot.param.data_ptr()) return false;
+    if (entry.at[1] == grad.data_ptr() && grad.is_contiguous() && slot.param.is_contiguous() && grad.dtype() == family.dtype && grad.numel() == entry.count) continue;
+    check(slot, grad);
+    if (!same_order(slot.param.layout(), grad.layout())) return false;
+    family.list->move(slot.entry, 1, grad.data_ptr());
+    family.grads->move(slot.entry, 0, grad.data_ptr());
+  }
+  return true;
+}
+
+void Optimizer::lay_out() {
+  std::vector<Tensor> grads(slots_.size());
+  for (size_t s = 0; s < slots_.size(); ++s) {
+    grads[s] = slots_[s].param.grad();
+    if (grads[s].defined()) check(slots_[s], grads[s]);
+  }
+
+  // What is made is made aside: when memory runs out, nothing has changed but clocks that nobody has yet.
+  struct New {
+    Tensor param, grad, states[kMaxStates + 1];
+    int family = -1, clock = -1;
+  };
+  std::vector<New> made(slots_.size());
+  for (size_t s = 0; s < slots_.size(); ++s) {
+    if (!grads[s].defined()) continue;
+    const Slot& slot = slots_[s];
+    New& own = made[s];
+    own.param = slot.param.detach();
+    if (!own.param.layout().is_dense()) {
+      bell::ring(bell::Event::hidden_copy, where_, "a parameter with gaps in its memory is stepped in a copy");
+      own.param = own.param.clone().contiguous();
+    }
+    own.grad = grads[s].detach();
+    if (!same_order(own.param.layout(), own.grad.layout())) {
+      bell::ring(bell::Event::hidden_copy, where_, "a gradient is copied into the layout of its parameter");
+      own.grad = empty_like(own.param);
+    }
+    for (int k = 0; k < state_count(slot); ++k) {
+      own.states[k] = slot.states[k].defined() ? slot.states[k] : new_state(slot, own.param, k);
+      if (!same_order(own.states[k].layout(), own.param.layout())) own.states[k] = empty_like(own.param, own.states[k].dtype()).copy_(own.states[k]);
+    }
+  }
+
+  // Clocks: parameters of a group and family that are new here share one, and one whose parameters part ways is copied.
+  struct Fresh {
+    int family, group, clock;
+  };
+  std::vector<Fresh> fresh;
+  std::vector<std::vector<int>> members(families_.size()), stepping(families_.size());
+  for (size_t f = 0; f < families_.size(); ++f) members[f] = stepping[f] = std::vector<int>(families_[f].clock_groups.size());
+  for (size_t s = 0; s < slots_.size(); ++s)
+    if (const Slot& slot = slots_[s]; slot.family >= 0) {
+      ++members[slot.family][slot.clock];
+      stepping[slot.family][slot.clock] += grads[s].defined();
+    }
+  std::vector<std::vector<int>> copies(families_.size());
+  for (size_t f = 0; f < families_.size(); ++f) copies[f].assign(families_[f].clock_groups.size(), -1);
+  for (size_t s = 0; s < slots_.size(); ++s) {
+    if (!grads[s].defined()) continue;
+    const Slot& slot = slots_[s];
+    New& own = made[s];
+    own.family = slot.family, own.clock = slot.clock;
+    if (slot.family >= 0) {
+      if (stepping[slot.family][slot.clock] == members[slot.family][slot.clock]) continue;
+      int& copy = copies[slot.family][slot.clock];
+      if (copy < 0) copy = new_clock(families_[slot.family], slot.group, slot.clock);
+      own.clock = copy;
+      continue;
+    }
+    own.family = family_of(slot);
+    const auto known = std::ranges::find_if(fresh, [&](const Fresh& x) { return x.family == own.family && x.group == slot.group; });
+    own.clock = known != fresh.end() ? known->clock : fresh.emplace_back(own.family, slot.group, new_clock(families_[own.family], slot.group, -1)).clock;
+  }
+
+  struct Lists {
+    std::unique_ptr<kernels::List> list, grads;
+    std::vector<int> slots;
+  };
+  std::vector<Lists> lists(families_.size());
+  for (size_t f = 0; f < families_.size(); ++f) {
+    const Family& family = families_[f];
+    const DType state = family.f64() ? kF64 : kF32;
+    std::vector<DType> dtypes{family.dtype, family.dtype};
+    dtypes.insert(dtypes.end(), family.rule->states, state);
+    // Lists of mixed dtypes carry an array of what is kept, null where nothing is.
+    if (family.dtype != state) dtypes.push_back(family.kept == Kept::split ? kI16 : kF32);
+    lists[f].list = std::make_unique<kernels::List>(family.device, dtypes, strategy_);
+    lists[f].grads = std::make_unique<kernels::List>(family.device, std::span(&family.dtype, 1), strategy_);
+  }
+  for (size_t s = 0; s < slots_.size(); ++s) {
+    const New& own = made[s];
+    if (own.family < 0) continue;
+    kernels::ListEntry entry{.at = {own.param.data_ptr(), own.grad.data_ptr()}, .count = own.param.numel(), .word = static_cast<uint32_t>(own.clock)};
+    for (int k = 0; k < state_count(slots_[s]); ++k) entry.at[2 + k] = own.states[k].data_ptr();
+    lists[own.family].list->add(entry);
+    lists[own.family].grads->add({.at = {own.grad.data_ptr()}, .count = entry.count, .word = 0});
+    lists[own.family].slots.push_back(static_cast<int>(s));
+  }
+
+  // From here on nothing fails.
+  for (size_t f = 0; f < families_.size(); ++f) {
+    families_[f].list = std::move(lists[f].list);
+    families_[f].grads = std::move(lists[f].grads);
+    families_[f].slots = std::move(lists[f].slots);
+  }
+  std::vector<int> entries(families_.size());
+  copied_.clear();
+  loners_.clear();
+  for (size_t s = 0; s < slots_.size(); ++s) {
+    Slot& slot = slots_[s];
+    New& own = made[s];
+    slot.entry = own.family < 0 ? -1 : entries[own.family]++;
+    slot.own_param = slot.own_grad = Tensor();
+    if (own.family < 0) continue;
+    slot.family = own.family, slot.clock = own.clock;
+    for (int k = 0; k < state_count(slot); ++k) slot.states[k] = own.states[k];
+    if (own.param.data_ptr() != slot.param.data_ptr()) slot.own_param = own.param;
+    if (own.grad.data_ptr() != grads[s].data_ptr()) slot.own_grad = own.grad;
+    if (slot.own_param.defined() || slot.own_grad.defined()) copied_.push_back(static_cast<int>(s));
+    if (!slot.param.storage().join(epoch_)) loners_.push_back(&slot.param.storage());
+  }
+  for (Family& family : families_)
+    if (!family.clock_groups.empty()) write_clocks(family, -1);
+}
+
+// ---- the step --------------------------------------------------------------------------------------------------------
+
+void Optimizer::run(const Tensor& grad_factor, bool zero_grads) {
+  for (const int s : copied_) {
+    const Slot& slot = slots_[s];
+    if (slot.own_param.defined()) slot.own_param.copy_(slot.param.detach());
+    if (slot.own_grad.defined()) slot.own_grad.copy_(slot.param.grad().detach());
+  }
+  for (const Family& family : families_)
+    if (!family.slots.empty()) device::throw_reported(family.device);
+
+  // From here on the step is made: what other kernels report does not stop it half way.
+  const device::ReportsWait scope;
+  for (Family& family : families_)
+    if (!family.slots.empty()) run_family(family, grad_factor, zero_grads);
+  for (const int s : copied_) {
+    const Slot& slot = slots_[s];
+    if (slot.own_param.defined()) slot.param.detach().copy_(slot.own_param);
+    if (slot.own_grad.defined() && zero_grads) slot.param.grad().detach().copy_(slot.own_grad);
+  }
+  epoch_->written_by(where_);
+  for (Storage* const storage : loners_) storage->written_by(where_);
+  if (zero_grads)
+    for (const Slot& slot : slots_)
+      if (slot.entry >= 0) slot.param.grad().storage().written_by(where_);
+}
+
+void Optimizer::run_family(Family& family, const Tensor& grad_factor, bool zero_grads) {
+  const kernels::RuleKernels& rule = family.rule->kernels(family.device, where_);
+  const Stream stream = current_stream(family.device);
+  const double* const factor = grad_factor.defined() ? grad_factor.data<double>() : nullptr;
+  const auto clocks = static_cast<int32_t>(family.clock_groups.size());
+  if (execution_ == Execution::fused) {
+    rule.step({.list = *family.list,
+               .clocks = family.clocks.data_ptr(),
+               .first_clock = 0,
+               .clock_count = clocks,
+               .kept = family.kept,
+               .zero_grads = zero_grads,
+               .grad_factor = factor},
+              stream);
+    return;
+  }
+  const Tensor numbers = family.clocks.view(family.f64() ? kF64 : kF32);
+  const int64_t bytes = family.f64() ? 8 : 4;
+  for (const int s : family.slots) {
+    Slot& slot = slots_[s];
+    const auto at = static_cast<int64_t>(static_cast<size_t>(slot.clock) * family.clock_bytes() + family.rule->hyper_at[family.f64()]) / bytes;
+    family.rule->by_operators({.param = slot.own_param.defined() ? slot.own_param : slot.param.detach(),
+                               .grad = slot.own_grad.defined() ? slot.own_grad : slot.param.grad().detach(),
+                               .kept = family.kept == Kept::nothing ? Tensor() : slot.states[family.rule->states],
+                               .states = slot.states,
+                               .numbers = numbers.narrow(0, at, numbers.numel() - at),
+                               .grad_factor = grad_factor,
+                               .kept_as = family.kept,
+                               .zero_grads = zero_grads},
+                              groups_[slot.group].settings);
+  }
+  rule.tick(family.clocks.data_ptr(), family.f64(), 0, clocks, factor, stream);
+}
+
+}  // namespace lorry::optim
