@@ -1,6 +1,8 @@
 #include "lorry/optim/clip.h"
 
+#include <algorithm>
 #include <cmath>
+#include <deque>
 
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/ops/array.h"
@@ -12,11 +14,12 @@ namespace {
 
 constexpr const char* kNormName = "clip_grad_norm_";
 
-kernels::Norm norm_of(double type, const char* where) {
-  if (type == 1) return kernels::Norm::one;
-  if (type == 2) return kernels::Norm::two;
-  require<ValueError>(std::isinf(type) && type > 0, "{}: norm_type is not known; got {}; expected 1, 2 or infinity", where, type);
-  return kernels::Norm::inf;
+/// The order, and p where it is a power.
+std::pair<kernels::NormOrder, double> order_of(double type, const char* where) {
+  require<ValueError>(type > 0, "{}: norm_type is out of range; got {}; expected a number > 0, or infinity", where, type);
+  if (type == 1) return {kernels::NormOrder::one, type};
+  if (type == 2) return {kernels::NormOrder::two, type};
+  return {std::isinf(type) ? kernels::NormOrder::inf : kernels::NormOrder::power, type};
 }
 
 /// The gradients there are, each without gaps; one with gaps or repeated elements is replaced by a copy.
@@ -38,16 +41,34 @@ std::vector<Tensor> gradients(const std::vector<Tensor>& parameters, const char*
   return found;
 }
 
-std::vector<kernels::ListTensor> listed(const std::vector<Tensor>& tensors) {
-  std::vector<kernels::ListTensor> list;
-  for (const Tensor& x : tensors) list.push_back({x.data_ptr(), x.numel(), x.dtype()});
-  return list;
+/// Lists for kernels, one a dtype, of tensors on one device.
+struct Lists {
+  std::deque<kernels::List> lists;
+  std::vector<const kernels::List*> pointers;
+};
+Lists listed(const std::vector<Tensor>& tensors) {
+  Lists lists;
+  for (const Tensor& x : tensors) {
+    const DType dtype = x.dtype();
+    auto known = std::ranges::find_if(lists.lists, [&](const kernels::List& list) { return list.dtype(0) == dtype; });
+    if (known == lists.lists.end()) {
+      known = lists.lists.emplace(lists.lists.end(), x.device(), std::span(&dtype, 1));
+      lists.pointers.push_back(&*known);
+    }
+    known->add({.at = {x.data_ptr()}, .count = x.numel()});
+  }
+  return lists;
 }
 
-Tensor norm_of(const std::vector<Tensor>& tensors, std::span<const kernels::ListTensor> list, kernels::Norm norm, const char* where) {
-  const Tensor total = empty({}, {.dtype = kF64, .device = tensors.empty() ? default_device() : tensors[0].device()});
-  backend(total, where).optim->norm({list, norm, total.data<double>()}, current_stream(total.device()));
-  return total;
+/// The norm of all, and what clipping to max_norm multiplies by.
+std::pair<Tensor, Tensor> norm_of(const std::vector<Tensor>& tensors, const Lists& lists, double type, double max_norm, const char* where) {
+  const auto [order, p] = order_of(type, where);
+  const Options options{.dtype = kF64, .device = tensors.empty() ? default_device() : tensors[0].device()};
+  const Tensor total = empty({}, options), factor = empty({}, options);
+  backend(total, where).list_norm->norm(
+      {.lists = lists.pointers, .order = order, .p = p, .total = total.data<double>(), .end = {.max_norm = max_norm, .factor = factor.data<double>()}},
+      current_stream(total.device()));
+  return {total, factor};
 }
 
 }  // namespace
@@ -62,21 +83,20 @@ Tensor get_total_norm(const std::vector<Tensor>& tensors, double norm_type) {
     dense.push_back(x.layout().is_dense() ? x : x.contiguous());
     require_same_device(dense[0], x, kName);
   }
-  return norm_of(dense, listed(dense), norm_of(norm_type, kName), kName);
+  return norm_of(dense, listed(dense), norm_type, INFINITY, kName).first;
 }
 
 Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, double norm_type, bool error_if_nonfinite) {
   const NoGrad quiet;
-  const kernels::Norm norm = norm_of(norm_type, kNormName);
   require<ValueError>(max_norm >= 0, "clip_grad_norm_: max_norm is out of range; got {}; expected a number >= 0", max_norm);
   const std::vector<Tensor> grads = gradients(parameters, kNormName);
-  const std::vector<kernels::ListTensor> list = listed(grads);
-  const Tensor total = norm_of(grads, list, norm, kNormName);
+  const Lists lists = listed(grads);
+  const auto [total, factor] = norm_of(grads, lists, norm_type, max_norm, kNormName);
   if (error_if_nonfinite) {
     const double value = total.item<double>();
     require<ValueError>(std::isfinite(value), "clip_grad_norm_: the norm of the gradients is {}; nothing was clipped; expected a finite norm", value);
   }
-  backend(total, kNormName).optim->clip({list, total.data<double>(), max_norm}, current_stream(total.device()));
+  for (const kernels::List& list : lists.lists) backend(total, kNormName).list_norm->scale(list, factor.data<double>(), current_stream(total.device()));
   for (const Tensor& grad : grads) grad.storage().written_by(kNormName);
   return total;
 }

@@ -2,7 +2,6 @@
 
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/ops/ops.h"
-#include "lorry/optim/clip.h"
 
 namespace lorry::optim {
 
@@ -22,14 +21,7 @@ Tensor LossScaler::scale(const Tensor& loss) const {
 Tensor LossScaler::step(Optimizer& optimizer, double max_norm) {
   require<ValueError>(max_norm >= 0, "loss_scaler: max_norm is out of range; got {}; expected a number >= 0", max_norm);
   const NoGrad quiet;
-  std::vector<Tensor> grads;
-  for (const Tensor& param : optimizer.parameters())
-    if (Tensor grad = param.grad(); grad.defined()) grads.push_back(std::move(grad));
-  // Accumulated in f64, so that finite gradients have a finite norm.
-  const Tensor total = get_total_norm(grads).to(scale_.device()), norm = total.div(scale_), finite = total.isfinite();
-  Tensor factor = scale_.reciprocal();
-  if (std::isfinite(max_norm)) factor = norm.add(1e-6).reciprocal().mul(max_norm).clamp({}, Operand(1.0)).div(scale_);
-  optimizer.step(factor.where(finite, NAN));
+  const Tensor norm = optimizer.step({.max_norm = max_norm, .skip_nonfinite = true, .scale = scale_}), finite = norm.isfinite();
   const Tensor overflow = finite.logical_not();
   overflow_ = overflow_.defined() ? overflow_.logical_or(overflow) : overflow;
   return norm;
