@@ -7,6 +7,7 @@
 #include "lorry/kernels/copy.h"
 #include "lorry/kernels/creation.h"
 #include "lorry/kernels/indexing.h"
+#include "lorry/kernels/list_norm.h"
 #include "lorry/kernels/loss.h"
 #include "lorry/kernels/matmul.h"
 #include "lorry/kernels/norm.h"
@@ -25,6 +26,7 @@ struct Backend {
   const CopyKernels* copy = nullptr;
   const CreationKernels* creation = nullptr;
   const IndexingKernels* indexing = nullptr;
+  const ListNormKernels* list_norm = nullptr;
   const LossKernels* loss = nullptr;
   const MatmulKernels* matmul = nullptr;
   const NormKernels* norm = nullptr;

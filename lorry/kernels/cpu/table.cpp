@@ -1,5 +1,6 @@
 #include "lorry/kernels/backend.h"
 #include "lorry/kernels/cpu/attention.h"
+#include "lorry/kernels/cpu/lists.h"
 #include "lorry/kernels/cpu/matmul.h"
 #include "lorry/kernels/cpu/optim.h"
 #include "lorry/kernels/cpu/pointwise.h"
@@ -16,6 +17,7 @@ const Backend& table() {
         .copy = &copy_kernels(),
         .creation = &kCreationKernels,
         .indexing = &kIndexingKernels,
+        .list_norm = &kListNormKernels,
         .loss = &loss_kernels(),
         .matmul = &matmul_kernels(),
         .norm = &norm_kernels(),

@@ -88,7 +88,10 @@ Entry<1>& CudaList::last_part(int place) { return *reinterpret_cast<Entry<1>*>(&
 
 uint32_t CudaList::first_tile(int place) { return place == count_ ? tiles_ : last_part(place).first_tile; }
 
-CudaList::~CudaList() { memory::release(device_, memory_, memory_bytes_); }
+CudaList::~CudaList() {
+  memory::release(device_, memory_, memory_bytes_);
+  memory::release(device_, work_, work_bytes_);
+}
 
 uint8_t CudaList::head_of(const ListEntry& entry) const {
   if (geometry_.run_length == 1) return 0;
@@ -160,17 +163,32 @@ void CudaList::patch(const Stream& stream) {
 }
 
 uint32_t* CudaList::ticket(const Stream& stream) {
-  if (ticket_ == nullptr) {
+  // Kernels of two streams would count each other's blocks: a stream has a ticket of its own.
+  if (ticket_ == nullptr || !(stream_ == stream)) {
     const StreamScope scope(stream);
+    memory::release(device_, memory_, memory_bytes_);
+    memory_ = nullptr, ticket_ = nullptr;
     memory_ = static_cast<char*>(memory::allocate(device_, 16));
     memory_bytes_ = 16;
     ticket_ = reinterpret_cast<uint32_t*>(memory_);
     stream_ = stream;
     lorry::cuda::fill_bytes(stream, ticket_, 0, 16);
-  } else if (!(stream_ == stream)) {
-    memory::record_stream(device_, memory_, stream);
   }
   return ticket_;
+}
+
+char* CudaList::workspace(uint64_t key, int64_t bytes, int64_t head, const Stream& stream, const std::function<void(char*)>& write) {
+  if (work_ != nullptr && work_key_ == key && work_bytes_ == bytes && work_stream_ == stream) return work_;
+  memory::release(device_, work_, work_bytes_);
+  work_ = nullptr;
+  const StreamScope scope(stream);
+  const Staging staging(head);
+  write(staging.data());
+  work_ = static_cast<char*>(memory::allocate(device_, bytes));
+  work_bytes_ = bytes, work_key_ = key, work_stream_ = stream;
+  device::copy(work_, device_, staging.data(), kCPU, head, stream);
+  memory::record_pinned(staging.data(), stream);
+  return work_;
 }
 
 }  // namespace lorry::kernels::cuda

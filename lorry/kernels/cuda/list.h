@@ -14,12 +14,15 @@
 //     static constexpr int kArrays, kTile, kRunLength, kBlocks;      // kTile: a multiple of 32 * kRunLength; kBlocks of 256 threads on
 //                                                                    // a multiprocessor at least
 //     __device__ void operator()(const Entry<kArrays>& entry, const Tile& tile, int lane) const;
+//     __device__ void close(uint32_t first, uint32_t end) const;     // optional: by all threads of a block, when each warp has done its
+//                                                                    // tile: the block had the list's tiles [first, end)
 //     __device__ void finish(int thread) const;                      // optional: by all threads of one block, when every tile of every
 //   };                                                               // launch has been worked on
 //
 // Tiles are aligned (tile.h): an odd start or length costs its own few elements the vector path and no others.
 
 #include <cstring>
+#include <functional>
 
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/cuda/tile.h"
@@ -62,6 +65,9 @@ class CudaList : public ListOnDevice {
   const uint32_t* owners() const { return owners_; }
   /// A counter in device memory, zero between kernels, for those that must know when all of their blocks are done.
   uint32_t* ticket(const Stream& stream);
+  /// Device memory that stays with the list: what it held when it was last asked for under this key for this stream, else new. Of new
+  /// memory the first `head` bytes are what `write` leaves in host memory, and the rest is arbitrary.
+  char* workspace(uint64_t key, int64_t bytes, int64_t head, const Stream& stream, const std::function<void(char*)>& write);
 
   ~CudaList() override;
 
@@ -92,6 +98,10 @@ class CudaList : public ListOnDevice {
   void* table_ = nullptr;
   uint32_t* owners_ = nullptr;
   uint32_t* ticket_ = nullptr;
+  uint64_t work_key_ = 0;
+  Stream work_stream_{};
+  char* work_ = nullptr;
+  int64_t work_bytes_ = 0;
 };
 
 /// The strategy for a list of `count` entries of `entry_bytes`.
@@ -137,6 +147,8 @@ struct Table {
 
 // ---- kernels ---------------------------------------------------------------------------------------------------------
 
+#ifdef __CUDACC__
+
 /// How a kernel notices that it is done: every block of every launch takes a ticket, and the last one sets it back.
 struct Ending {
   uint32_t* ticket = nullptr;
@@ -151,6 +163,10 @@ __global__ void __launch_bounds__(kListThreads, Body::kBlocks)
     const uint32_t at = source.first_tile + tile;
     const Entry<Body::kArrays>& entry = source.find(at);
     body(entry, tile_at<Body::kTile, Body::kRunLength>(at - entry.first_tile, entry.count, entry.head), static_cast<int>(threadIdx.x % 32));
+  }
+  if constexpr (requires { body.close(tile, tile); }) {
+    const uint32_t first = blockIdx.x * kListWarps, left = source.tiles - first;
+    body.close(source.first_tile + first, source.first_tile + first + (left < kListWarps ? left : kListWarps));
   }
   if constexpr (requires { body.finish(0); }) {
     __threadfence();
@@ -215,5 +231,7 @@ void over_list(const List& list, const Body& body, const Stream& stream) {
     pass(std::move(source));
   }
 }
+
+#endif  // __CUDACC__
 
 }  // namespace lorry::kernels::cuda

@@ -8,6 +8,7 @@ const Backend& table() {
       .copy = &copy_kernels(),
       .creation = &creation_kernels(),
       .indexing = &indexing_kernels(),
+      .list_norm = &list_norm_kernels(),
       .loss = &loss_kernels(),
       .matmul = &matmul_kernels(),
       .norm = &norm_kernels(),

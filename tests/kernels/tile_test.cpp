@@ -1,10 +1,8 @@
-// How the CUDA kernels cut lists of tensors into tiles: arithmetic that needs no device.
+// How entries of lists are cut into tiles: arithmetic that needs no device.
 
-#include "lorry/kernels/cuda/tensor_list.h"
+#include "lorry/kernels/cuda/tile.h"
 
 #include <gtest/gtest.h>
-
-#include <vector>
 
 namespace lorry::kernels::cuda {
 namespace {
@@ -13,12 +11,12 @@ constexpr int kTile = 64, kRunLength = 4;
 
 const void* address(uintptr_t value) { return reinterpret_cast<const void*>(value); }
 
-TEST(TensorList, tiles_cover_every_element_once_and_runs_start_at_the_head) {
+TEST(Tile, tiles_cover_every_element_once_and_runs_start_at_the_head) {
   for (const int head : {0, 1, 2, 3, int{kNoHead}})
     for (int64_t count = 1; count < 4 * kTile + 9; ++count) {
       const auto h = static_cast<uint8_t>(head);
       int64_t next = 0;
-      for (int64_t t = 0; t < tiles_of<kTile>(count, h); ++t) {
+      for (int64_t t = 0; t < tiles_of(count, h, kTile); ++t) {
         const Tile tile = tile_at<kTile, kRunLength>(t, count, h);
         SCOPED_TRACE(testing::Message() << "head " << head << " count " << count << " tile " << t);
         ASSERT_EQ(tile.first, next);
@@ -37,14 +35,14 @@ TEST(TensorList, tiles_cover_every_element_once_and_runs_start_at_the_head) {
     }
 }
 
-TEST(TensorList, a_tensor_beyond_32_bits_keeps_its_last_element) {
-  const int64_t count = (int64_t{5} << 32) + 3, tiles = tiles_of<kTile>(count, 1);
+TEST(Tile, a_tensor_beyond_32_bits_keeps_its_last_element) {
+  const int64_t count = (int64_t{5} << 32) + 3, tiles = tiles_of(count, 1, kTile);
   const Tile last = tile_at<kTile, kRunLength>(tiles - 1, count, 1);
   EXPECT_EQ(last.first + last.count, count);
   EXPECT_GT(last.count, 0);
 }
 
-TEST(TensorList, the_head_brings_all_arrays_to_a_boundary) {
+TEST(Tile, the_head_brings_all_arrays_to_a_boundary) {
   const auto f32 = [](int head, uintptr_t a) { return join_head(head, address(a), 4, 16); };
   EXPECT_EQ(f32(kAnyHead, 64), 0);
   EXPECT_EQ(f32(kAnyHead, 68), 3);
@@ -53,21 +51,6 @@ TEST(TensorList, the_head_brings_all_arrays_to_a_boundary) {
   EXPECT_EQ(f32(f32(f32(kAnyHead, 68), 64), 64), kNoHead) << "what cannot be joined stays so";
   EXPECT_EQ(join_head(f32(kAnyHead, 68), address(2 * 17), 2, 8), 3) << "16-bit parameters with f32 states";
   EXPECT_EQ(join_head(kAnyHead, address(66), 4, 16), kNoHead) << "an element across two";
-}
-
-TEST(TensorList, a_tile_belongs_to_the_last_tensor_that_starts_before_it) {
-  struct Entry {
-    uint32_t first_tile;
-  };
-  for (int count = 1; count < 40; ++count) {
-    std::vector<Entry> entries;
-    std::vector<int> owner;
-    for (int e = 0; e < count; ++e) {
-      entries.push_back({static_cast<uint32_t>(owner.size())});
-      owner.insert(owner.end(), static_cast<size_t>(1 + e * 7 % 5), e);
-    }
-    for (size_t tile = 0; tile < owner.size(); ++tile) ASSERT_EQ(entry_of(entries.data(), count, static_cast<uint32_t>(tile)), owner[tile]);
-  }
 }
 
 }  // namespace

@@ -1,0 +1,109 @@
+// What CUDA keeps of a list, as far as it needs no device: entries among the arguments, and what a moved array changes.
+
+#include "lorry/kernels/cuda/list.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace lorry::kernels::cuda {
+namespace {
+
+constexpr Device kGPU{DeviceType::cuda, 0};
+constexpr Geometry kGeometry{64, 4};
+
+void* address(uintptr_t value) { return reinterpret_cast<void*>(value); }
+
+List list_of(const std::vector<int64_t>& counts, Strategy strategy = Strategy::kernel_args_4k) {
+  const DType dtypes[] = {kF32, kBF16};
+  List list(kGPU, dtypes, strategy);
+  for (size_t e = 0; e < counts.size(); ++e) list.add({{address(0x10000 * (e + 1)), address(0x1000000 + 0x10000 * e)}, counts[e], static_cast<uint32_t>(e)});
+  return list;
+}
+
+const CudaList& known(const List& list) { return CudaList::of(list, kGeometry, {kGPU}); }
+
+TEST(CudaList, entries_with_elements_follow_each_other_tile_by_tile) {
+  const List list = list_of({5, 0, 64, 65, 0, 1, 1'000});
+  const CudaList& kept = known(list);
+  ASSERT_EQ(kept.count(), 5);
+  const Entry<2>* const entries = kept.entries<2>();
+  const int64_t counts[] = {5, 64, 65, 1, 1'000};
+  const uint32_t first[] = {0, 1, 2, 4, 5}, words[] = {0, 2, 3, 5, 6};
+  for (int e = 0; e < 5; ++e) {
+    EXPECT_EQ(entries[e].count, counts[e]);
+    EXPECT_EQ(entries[e].first_tile, first[e]);
+    EXPECT_EQ(entries[e].word, words[e]);
+    EXPECT_EQ(entries[e].head, 0);
+    EXPECT_EQ(entries[e].at[1], address(0x1000000 + 0x10000 * words[e]));
+  }
+  EXPECT_EQ(kept.tiles(), 5u + 16u);
+}
+
+TEST(CudaList, a_list_without_elements_has_no_tiles) {
+  EXPECT_EQ(known(list_of({})).tiles(), 0u);
+  EXPECT_EQ(known(list_of({0, 0})).count(), 0);
+}
+
+TEST(CudaList, the_head_joins_what_all_arrays_ask_for) {
+  const DType dtypes[] = {kF32, kBF16};
+  List list(kGPU, dtypes, Strategy::kernel_args_4k);
+  list.add({{address(4), address(2)}, 100});  // both one element past a run
+  list.add({{address(4), address(4)}, 100});  // one and two
+  list.add({{address(4), nullptr}, 100});     // an array that is missing asks for nothing
+  const Entry<2>* const entries = known(list).entries<2>();
+  EXPECT_EQ(entries[0].head, 3);
+  EXPECT_EQ(entries[1].head, kNoHead);
+  EXPECT_EQ(entries[2].head, 3);
+}
+
+TEST(CudaList, a_moved_array_changes_its_entry_alone) {
+  List list = list_of({100, 100, 100});
+  const CudaList* const before = &known(list);
+  list.move(1, 0, address(0x777770));
+  const CudaList& after = known(list);
+  EXPECT_EQ(&after, before);
+  EXPECT_EQ(after.entries<2>()[1].at[0], address(0x777770));
+  EXPECT_EQ(after.entries<2>()[0].at[0], address(0x10000));
+  EXPECT_TRUE(list.moved().empty());
+}
+
+TEST(CudaList, a_move_that_changes_the_number_of_tiles_lays_the_list_out_again) {
+  List list = list_of({65, 100, 100});
+  EXPECT_EQ(known(list).entries<2>()[1].first_tile, 2u);
+  list.move(0, 0, address(4 * 3)), list.move(0, 1, address(2 * 3));  // a head of one element: 64 behind it are a tile
+  EXPECT_EQ(known(list).entries<2>()[1].first_tile, 1u);
+  EXPECT_EQ(known(list).entries<2>()[0].head, 1);
+}
+
+TEST(CudaList, another_geometry_lays_the_list_out_again) {
+  const List list = list_of({100, 100});
+  EXPECT_EQ(known(list).tiles(), 4u);
+  EXPECT_EQ(CudaList::of(list, {128, 4}, {kGPU}).tiles(), 2u);
+}
+
+TEST(CudaList, automatic_takes_arguments_while_one_launch_holds_them) {
+  constexpr int kBytes = sizeof(Entry<2>);
+  EXPECT_EQ(quickest(Arguments4K<2>::kCapacity, kBytes), Strategy::kernel_args_4k);
+  EXPECT_EQ(quickest(Arguments4K<2>::kCapacity + 1, kBytes), Strategy::device_table);
+  EXPECT_LE(sizeof(Arguments4K<6>) + kBodyBytes, 4'096u);
+  EXPECT_LE(sizeof(Arguments32K<1>) + kBodyBytes, 32'764u);
+}
+
+TEST(CudaList, a_warp_finds_the_entry_of_its_tile) {
+  std::mt19937 random(1);
+  std::vector<int64_t> counts;
+  for (int e = 0; e < 60; ++e) counts.push_back(static_cast<int64_t>(random() % 400));
+  const List list = list_of(counts);
+  const CudaList& kept = known(list);
+  const Entry<2>* const entries = kept.entries<2>();
+  int64_t elements = 0;
+  for (int e = 0; e < kept.count(); ++e) {
+    const uint32_t end = e + 1 < kept.count() ? entries[e + 1].first_tile : kept.tiles();
+    for (uint32_t t = entries[e].first_tile; t < end; ++t) elements += tile_at<64, 4>(t - entries[e].first_tile, entries[e].count, entries[e].head).count;
+  }
+  EXPECT_EQ(elements, list.elements());
+}
+
+}  // namespace
+}  // namespace lorry::kernels::cuda
