@@ -88,11 +88,10 @@ void Optimizer::check(Slot& slot, const Tensor& grad) const {
   door::require_writable(param, where_);
   if (slot.family < 0) return;
   const Family& family = families_[slot.family];
-  const DType state = param.dtype() == kF64 ? kF64 : kF32;
   const bool fits = family.device == param.device() && family.dtype == param.dtype() && family.kept == kept_of(slot) &&
                     (state_count(slot) == 0 || slot.states[0].sizes() == param.sizes());
-  require<ShapeError>(fits, "{}: parameter '{}' has changed since its last step; got {}, stepped before as {} of {} with states of {}; make a new optimizer", where_,
-                      slot.name, param, lorry::name(family.dtype), family.device, slot.states[0].defined() ? describe(slot.states[0]) : lorry::name(state));
+  require<ShapeError>(fits, "{}: parameter '{}' has changed since its last step; got {} with a state of {}; make a new optimizer", where_, slot.name, param,
+                      slot.states[0].defined() ? describe(slot.states[0]) : fmt::format("{} {}", family.dtype, family.device));
 }
 
 void Optimizer::look() {

@@ -31,12 +31,13 @@ TEST(ClipGradNorm, short_gradients_keep_their_bits) {
   EXPECT_GE(params[0].grad().version(), version);
 }
 
-TEST(ClipGradNorm, knows_the_norms_1_2_and_infinity) {
+TEST(ClipGradNorm, knows_every_power_and_infinity) {
   EXPECT_EQ(clip_grad_norm_(with_gradients({{3}, {-4}}), 100, 1).item<double>(), 7.0);
   EXPECT_EQ(clip_grad_norm_(with_gradients({{3}, {-4}}), 100, INFINITY).item<double>(), 4.0);
   EXPECT_EQ(clip_grad_norm_(with_gradients({{3}, {-4}}, kBF16), 100).item<double>(), 5.0);
   EXPECT_EQ(clip_grad_norm_({}, 1).item<double>(), 0.0);
-  EXPECT_EQ(message<ValueError>([] { clip_grad_norm_({}, 1, 3); }), "clip_grad_norm_: norm_type is not known; got 3; expected 1, 2 or infinity");
+  EXPECT_NEAR(clip_grad_norm_(with_gradients({{3}, {-4}}), 100, 3).item<double>(), std::cbrt(27 + 64), 1e-14);
+  EXPECT_EQ(message<ValueError>([] { clip_grad_norm_({}, 1, 0); }), "clip_grad_norm_: norm_type is out of range; got 0; expected a number > 0, or infinity");
   EXPECT_EQ(message<ValueError>([] { clip_grad_norm_({}, -1); }), "clip_grad_norm_: max_norm is out of range; got -1; expected a number >= 0");
 }
 

@@ -121,19 +121,27 @@ TEST(Optimizer, a_parameter_that_changed_under_its_state_is_named) {
             "adamw: parameter 'a' has changed since its last step; got [3] f32 cpu with a state of [2] f32 cpu; make a new optimizer");
 }
 
-/// Fails at a dtype, after its counters have moved.
-class FailsAt : public SGD {
+/// SGD whose fused step fails at a dtype.
+class FailsAt : public Optimizer {
  public:
-  FailsAt(const std::vector<NamedTensor>& params, DType dtype) : SGD(params, {.lr = 0.5, .momentum = 0.9}), dtype(dtype) {}
-  DType dtype;
+  FailsAt(const std::vector<NamedTensor>& params, DType dtype) : Optimizer("sgd", Execution::fused) {
+    set_dtype(dtype);
+    const Rule::Settings settings{.lr = 0.5, .momentum = 0.9};
+    add_group(params, rule_traits<Rule, failing>(), &settings, kernels::Kept::nothing);
+  }
+  static void set_dtype(DType dtype) { g_dtype = dtype; }
 
- protected:
-  void apply(std::span<const Work> works, const Tensor& grad_factor) override {
-    if (works[0].param.dtype() == dtype) {
-      for (const Work& work : works) ++work.slot->counters[0];
-      throw std::bad_alloc();
-    }
-    SGD::apply(works, grad_factor);
+ private:
+  using Rule = formula::Sgd<true>;
+  static inline DType g_dtype;
+  static void fail(const kernels::StepCall& call, const Stream& stream) {
+    if (call.list.dtype(0) == g_dtype) throw std::bad_alloc();
+    built_in_kernels<Rule>(call.list.device(), "test").step(call, stream);
+  }
+  static const lorry::kernels::RuleKernels& failing(Device device, const char* where) {
+    const kernels::RuleKernels& real = built_in_kernels<Rule>(device, where);
+    static const kernels::RuleKernels kFailing{fail, real.set, real.tick};
+    return kFailing;
   }
 };
 
@@ -153,7 +161,7 @@ TEST(Optimizer, what_a_failed_step_has_not_moved_it_has_not_counted) {
     FailsAt first({{"a", a}, {"b", b}}, kF32);
     EXPECT_THROW(first.step(), std::bad_alloc);
     for (const char* name : {"a.step", "b.step"}) EXPECT_EQ(first.state_dict().at(name).item<double>(), 0);
-    first.dtype = kF16;
+    FailsAt::set_dtype(kF16);
     first.step();
     for (const char* name : {"a.step", "b.step"}) EXPECT_EQ(first.state_dict().at(name).item<double>(), 1);
   }
