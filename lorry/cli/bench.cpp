@@ -19,8 +19,9 @@ double gb_per_s(const BenchRow& row) { return static_cast<double>(*row.bytes) / 
 double tflop_per_s(const BenchRow& row) { return *row.flops / row.time.median_us / 1e6; }
 
 nlohmann::ordered_json to_json(const BenchRow& row) {
-  nlohmann::ordered_json json = {{"suite", row.suite},        {"case", row.name},         {"implementation", "lorry"},
-                                 {"device", to_string(row.device)}, {"dtype", row.dtype},   {"median_us", row.time.median_us},
+  nlohmann::ordered_json json = {{"suite", row.suite},        {"case", row.name},
+                                 {"implementation", "lorry"}, {"device", to_string(row.device)},
+                                 {"dtype", row.dtype},        {"median_us", row.time.median_us},
                                  {"min_us", row.time.min_us}, {"p90_us", row.time.p90_us}};
   if (!row.device.is_cpu()) json["submit_us"] = row.time.submit_us;
   if (row.bytes) {
@@ -34,16 +35,46 @@ nlohmann::ordered_json to_json(const BenchRow& row) {
   if (row.tokens_per_s) json["tokens_per_s"] = *row.tokens_per_s;
   if (row.ratio_to_ceiling) json["ratio_to_ceiling"] = *row.ratio_to_ceiling;
   if (row.peak_bytes) json["peak_bytes"] = *row.peak_bytes;
+  if (row.extra_bytes) json["extra_bytes"] = *row.extra_bytes;
+  if (row.launches) json["launches"] = *row.launches;
   return json;
 }
 
-void print(const BenchRow& row) {
-  fmt::print("{:<9} {:<28} {:>11.3f} us   (least {:.3f}, p90 {:.3f})", row.suite, row.name, row.time.median_us, row.time.min_us, row.time.p90_us);
+void print(const BenchRow& row, size_t width) {
+  fmt::print("{:<9} {:<{}} {:>11.3f} us   (least {:.3f}, p90 {:.3f})", row.suite, row.name, width, row.time.median_us, row.time.min_us, row.time.p90_us);
   if (row.tokens_per_s) fmt::print("   {:.1f} k tokens/s", *row.tokens_per_s / 1e3);
   if (row.flops) fmt::print("   {:.3f} TFLOP/s", tflop_per_s(row));
   if (row.ratio_to_ceiling) fmt::print("   {:.0f} GB/s, {:.0f} % of a copy", gb_per_s(row), 100 * *row.ratio_to_ceiling);
   if (row.peak_bytes) fmt::print("   {:.2f} GB at most", static_cast<double>(*row.peak_bytes) / 1e9);
+  if (row.launches) fmt::print("   {} launch{}", *row.launches, *row.launches == 1 ? "" : "es");
+  if (row.extra_bytes.value_or(0) > 0) fmt::print("   {:.1f} MB more", static_cast<double>(*row.extra_bytes) / 1e6);
   fmt::print("\n");
+}
+
+/// Rows over models as bars side by side, of what was measured over several of them, with the time that their bytes take at a copy's rate; other
+/// rows as a bar each.
+bool draw(const std::string& svg, const std::vector<BenchRow>& rows) {
+  std::vector<std::string> models;
+  for (const BenchRow& row : rows)
+    if (!row.model.empty() && std::ranges::find(models, row.model) == models.end()) models.push_back(row.model);
+  if (models.empty()) {
+    std::vector<std::pair<std::string, double>> bars;
+    for (const BenchRow& row : rows) bars.emplace_back(row.suite + ": " + row.name, row.time.median_us);
+    return plot_bars(svg, "lorry bench", "us, median", bars);
+  }
+  std::vector<Series> bars;
+  Series copies{.title = "bytes of the first at a copy's rate", .values = std::vector<std::optional<double>>(models.size())};
+  for (const BenchRow& row : rows) {
+    if (row.model.empty()) continue;
+    const std::string way = row.name.substr(row.model.size() + 1);
+    auto series = std::ranges::find(bars, way, &Series::title);
+    if (series == bars.end()) series = bars.insert(bars.end(), {.title = way, .values = std::vector<std::optional<double>>(models.size())});
+    const size_t at = static_cast<size_t>(std::ranges::find(models, row.model) - models.begin());
+    series->values[at] = row.time.median_us;
+    if (row.ratio_to_ceiling && !copies.values[at]) copies.values[at] = row.time.median_us * *row.ratio_to_ceiling;
+  }
+  if (models.size() > 1) std::erase_if(bars, [](const Series& s) { return std::ranges::count_if(s.values, [](const auto& v) { return v.has_value(); }) < 2; });
+  return plot_groups(svg, "lorry bench", "us, median", models, bars, copies);
 }
 
 }  // namespace
@@ -51,20 +82,22 @@ void print(const BenchRow& row) {
 int run_bench(const BenchOptions& options, const CommonOptions& common) {
   const Filter wanted = [&](const std::string& name) { return name.find(options.filter) != std::string::npos; };
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
-  std::vector<std::pair<std::string, double>> bars;
+  std::vector<BenchRow> measured;
   for (const std::string& suite : options.suites) {
     if (!common.quiet) fmt::print(stderr, "measuring {}\n", suite);
     const auto known = std::ranges::find(kSuites, suite, [](const Suite& s) { return std::string_view(s.name); });
-    for (const BenchRow& row : known->run(wanted)) {
-      print(row);
+    const std::vector<BenchRow> rows = known->run(wanted);
+    size_t width = 28;
+    for (const BenchRow& row : rows) width = std::max(width, row.name.size());
+    for (const BenchRow& row : rows) {
+      print(row, width);
       results.push_back(to_json(row));
-      bars.emplace_back(row.suite + ": " + row.name, row.time.median_us);
     }
+    measured.insert(measured.end(), rows.begin(), rows.end());
   }
   require<ValueError>(!results.empty(), "bench: no case contains '{}'", options.filter);
   write_json(common.json, {{"schema", 1}, {"machine", describe_machine()}, {"results", results}});
-  if (!options.plot.empty())
-    require<IoError>(plot_bars(options.plot, "lorry bench", "us, median", bars), "bench: cannot draw '{}'; gnuplot is not installed or failed", options.plot);
+  if (!options.plot.empty()) require<IoError>(draw(options.plot, measured), "bench: cannot draw '{}'; gnuplot is not installed or failed", options.plot);
   return 0;
 }
 

@@ -22,6 +22,9 @@ struct BenchRow {
   std::optional<double> tokens_per_s = {};
   std::optional<double> ratio_to_ceiling = {};  ///< of what this machine was measured to reach
   std::optional<int64_t> peak_bytes = {};       ///< reserved from the device at most, cached blocks included
+  std::optional<int64_t> extra_bytes = {};      ///< that a call takes beyond what stands before it
+  std::optional<int64_t> launches = {};         ///< of kernels, by a call
+  std::string model = {};                       ///< over whose parameters: such rows are drawn side by side
   Device device = default_device();
 };
 
@@ -30,6 +33,7 @@ using Filter = std::function<bool(const std::string& name)>;
 
 std::vector<BenchRow> bench_matmul(const Filter& wanted);
 std::vector<BenchRow> bench_memory(const Filter& wanted);
+std::vector<BenchRow> bench_optim(const Filter& wanted);
 std::vector<BenchRow> bench_overhead(const Filter& wanted);
 std::vector<BenchRow> bench_train(const Filter& wanted);
 
@@ -38,6 +42,7 @@ struct Suite {
   const char* name;
   std::vector<BenchRow> (*run)(const Filter& wanted);
 };
-inline constexpr Suite kSuites[] = {{"matmul", bench_matmul}, {"memory", bench_memory}, {"overhead", bench_overhead}, {"train", bench_train}};
+inline constexpr Suite kSuites[] = {
+    {"matmul", bench_matmul}, {"memory", bench_memory}, {"optim", bench_optim}, {"overhead", bench_overhead}, {"train", bench_train}};
 
 }  // namespace lorry::cli

@@ -2,8 +2,10 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 
 namespace lorry::cli {
 namespace {
@@ -57,6 +59,29 @@ bool plot_bars(const std::string& svg, const std::string& title, const std::stri
     data += fmt::format("0 {} 0 {} {} {}\n", i, bars[i].second, static_cast<double>(i) - 0.35, static_cast<double>(i) + 0.35);
   }
   return run_gnuplot(script + ") noenhanced\nplot '-' using 1:2:3:4:5:6 with boxxyerror lc rgb '#34689a' notitle\n" + data + "e\n");
+}
+
+bool plot_groups(const std::string& svg, const std::string& title, const std::string& unit, const std::vector<std::string>& groups,
+                 const std::vector<Series>& bars, const Series& line) {
+  static constexpr const char* kColours[] = {"#c8d6e5", "#9db8d9", "#5c8dc4", "#34689a", "#e8b873", "#d98b4a", "#a3c9a8", "#5f9e6e", "#b9a3d0", "#8e6bb0"};
+  // A group is one wide; the bars share 0.8 of it.
+  const double width = 0.8 / static_cast<double>(std::max<size_t>(bars.size(), 1));
+  std::string script = head(svg, title, 420 + 140 * static_cast<int>(groups.size()), 480);
+  script += fmt::format("set ylabel {}\nset logscale y\nset style fill solid 0.9 noborder\nset key outside right top vertical noenhanced\n", quote(unit));
+  script += fmt::format("set xrange [-0.5:{}]\nset xtics (", static_cast<double>(groups.size()) - 0.5);
+  for (size_t g = 0; g < groups.size(); ++g) script += fmt::format("{}{} {}", g ? ", " : "", quote(groups[g]), g);
+  script += ") noenhanced\nplot ";
+  std::string data;
+  for (size_t i = 0; i < bars.size(); ++i) {
+    script += fmt::format("'-' using 1:2:({}) with boxes lc rgb '{}' title {}, ", width, kColours[i % std::size(kColours)], quote(bars[i].title));
+    for (size_t g = 0; g < groups.size(); ++g)
+      if (bars[i].values[g]) data += fmt::format("{} {}\n", static_cast<double>(g) - 0.4 + (static_cast<double>(i) + 0.5) * width, *bars[i].values[g]);
+    data += "e\n";
+  }
+  script += fmt::format("'-' using 1:2:(0.45) with xerrorbars pt 0 lw 2 lc rgb '#c0392b' title {}\n", quote(line.title));
+  for (size_t g = 0; g < groups.size(); ++g)
+    if (line.values[g]) data += fmt::format("{} {}\n", g, *line.values[g]);
+  return run_gnuplot(script + data + "e\n");
 }
 
 }  // namespace lorry::cli

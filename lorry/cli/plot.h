@@ -3,6 +3,7 @@
 // Curves and bars as SVG, through gnuplot where it is installed. A plot is an extra: without gnuplot nothing is drawn, and
 // the caller says so.
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,5 +23,15 @@ bool plot_curves(const std::string& svg, const std::string& title, const std::st
 
 /// One horizontal bar a name.
 bool plot_bars(const std::string& svg, const std::string& title, const std::string& unit, const std::vector<std::pair<std::string, double>>& bars);
+
+/// A value a group; those that are missing leave a gap.
+struct Series {
+  std::string title;
+  std::vector<std::optional<double>> values;
+};
+
+/// Bars side by side in each group, on a logarithmic axis, and `line` as a mark across each group.
+bool plot_groups(const std::string& svg, const std::string& title, const std::string& unit, const std::vector<std::string>& groups,
+                 const std::vector<Series>& bars, const Series& line);
 
 }  // namespace lorry::cli

@@ -37,6 +37,16 @@ TEST(Plot, bars_become_an_svg_with_their_names) {
   EXPECT_NE(text.find("add_"), std::string::npos);
 }
 
+TEST(Plot, groups_become_an_svg_with_their_names_and_gaps) {
+  if (!can_plot()) GTEST_SKIP() << "gnuplot is not installed";
+  const std::string svg = testing::TempDir() + std::to_string(getpid()) + "groups.svg";
+  const std::string text =
+      drawn(svg, plot_groups(svg, "optim", "us", {"gpt2", "tiny-4096x1024"}, {{"loop", {100, 2000}}, {"fused", {10, {}}}}, {"bytes", {8, 9.5}}));
+  EXPECT_NE(text.find("tiny-4096x1024"), std::string::npos);
+  EXPECT_NE(text.find("fused"), std::string::npos);
+  EXPECT_NE(text.find("bytes"), std::string::npos);
+}
+
 TEST(Plot, a_place_that_cannot_be_written_is_reported) {
   if (!can_plot()) GTEST_SKIP() << "gnuplot is not installed";
   EXPECT_FALSE(plot_bars("/nonexistent/folder/bars.svg", "overhead", "us", {{"add_", 0.14}}));

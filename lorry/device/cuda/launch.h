@@ -11,6 +11,7 @@
 #include "lorry/base/modes.h"
 #include "lorry/device/cuda/fault.h"
 #include "lorry/device/cuda/runtime.h"
+#include "lorry/device/launches.h"
 
 namespace lorry::cuda {
 
@@ -40,6 +41,7 @@ void launch(Stream stream, const Shape& shape, void (*kernel)(Parameters...), Ar
       },
       values);
   check(error, "cudaLaunchKernel");
+  ++device::t_launches;
   if (detail::g_blocking) [[unlikely]] detail::wait_after_launch(stream);
 }
 
@@ -49,6 +51,7 @@ void launch_with(Stream stream, const Shape& shape, void (*kernel)(Parameters...
   prepare(stream);
   void* pointers[] = {const_cast<void*>(static_cast<const void*>(&arguments))..., nullptr};
   check(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), shape.grid, shape.block, pointers, shape.shared_bytes, handle(stream)), "cudaLaunchKernel");
+  ++device::t_launches;
   if (detail::g_blocking) [[unlikely]] detail::wait_after_launch(stream);
 }
 

@@ -1,0 +1,139 @@
+// Whole optimizer steps over the parameters of models, by rule, execution and strategy, beside a copy: a fused step moves each byte of
+// parameter, gradient and state once, and cannot be faster than that. A case is named "MODEL RULE EXECUTION[ STRATEGY][, WHAT ELSE]".
+// bench/peers/optim_torch.py and optim_optax.py take the same steps.
+
+#include <fmt/core.h>
+
+#include <memory>
+
+#include "lorry/cli/model_cases.h"
+#include "lorry/ops/ops.h"
+#include "lorry/optim/adamw.h"
+#include "lorry/optim/clip.h"
+#include "lorry/optim/sgd.h"
+
+namespace lorry::cli {
+namespace {
+
+using optim::Execution;
+using Steps = std::unique_ptr<optim::Optimizer>;
+
+struct Rule {
+  const char* name;
+  int states;
+  Steps (*make)(const std::vector<Tensor>& params, Execution execution);
+
+  /// Reads parameter, gradient and states; writes parameter and states.
+  int64_t bytes_an_element() const { return 4 * (3 + 2 * states); }
+};
+
+template <class O, class Options>
+Steps make(const std::vector<Tensor>& params, Execution execution, Options options = {}) {
+  options.lr = 1e-6;  // thousands of steps by the same gradient must not run away
+  return std::make_unique<O>(optim::numbered(params), options, execution);
+}
+
+constexpr Rule kAdamW{"adamw", 2, [](const auto& params, Execution e) { return make<optim::AdamW, optim::AdamWOptions>(params, e); }};
+constexpr Rule kMomentum{"sgd_momentum", 1, [](const auto& params, Execution e) { return make<optim::SGD>(params, e, optim::SGDOptions{.momentum = 0.9}); }};
+/// Measured over one model.
+constexpr Rule kOthers[] = {
+    {"adamw_amsgrad", 3, [](const auto& params, Execution e) { return make<optim::AdamW>(params, e, optim::AdamWOptions{.amsgrad = true}); }},
+    {"adam", 2, [](const auto& params, Execution e) { return make<optim::Adam, optim::AdamOptions>(params, e); }},
+    {"sgd", 0, [](const auto& params, Execution e) { return make<optim::SGD, optim::SGDOptions>(params, e); }},
+};
+
+constexpr kernels::Strategy kStrategies[] = {kernels::Strategy::per_tensor, kernels::Strategy::kernel_args_4k, kernels::Strategy::kernel_args_32k,
+                                             kernels::Strategy::device_table};
+
+std::vector<Tensor> parameters(const ModelShapes& model, DType dtype = kF32) {
+  std::vector<Tensor> params = tensors_of(model, 0.5, dtype);
+  const std::vector<Tensor> grads = tensors_of(model, 0.01, dtype);
+  for (size_t i = 0; i < params.size(); ++i) {
+    params[i].requires_grad_();
+    params[i].set_grad(grads[i]);
+  }
+  return params;
+}
+
+/// Null where the execution is not there yet.
+Steps try_make(const Rule& rule, const std::vector<Tensor>& params, Execution execution) {
+  try {
+    return rule.make(params, execution);
+  } catch (const ValueError&) {
+    return nullptr;
+  }
+}
+
+void executions(ModelCases& cases, const ModelShapes& model, const std::vector<Tensor>& params, const Rule& rule) {
+  for (const Execution execution : {Execution::loop, Execution::foreach, Execution::fused, Execution::compiled}) {
+    const std::string way = fmt::format("{} {}", rule.name, optim::name(execution));
+    if (!cases.wants(model, way)) continue;
+    if (const Steps steps = try_make(rule, params, execution)) cases.add(model, way, rule.bytes_an_element(), [&] { steps->step(); });
+  }
+}
+
+void strategies(ModelCases& cases, const ModelShapes& model, const std::vector<Tensor>& params) {
+  if (default_device().is_cpu()) return;  // it reads the list where it is
+  for (const kernels::Strategy strategy : kStrategies) {
+    const std::string way = fmt::format("adamw fused {}", kernels::name(strategy));
+    if (!cases.wants(model, way)) continue;
+    const Steps steps = kAdamW.make(params, Execution::fused);
+    steps->set_strategy(strategy);
+    cases.add(model, way, kAdamW.bytes_an_element(), [&] { steps->step(); });
+  }
+}
+
+/// What else a step can do, and what it can meet with.
+void around_the_step(ModelCases& cases, const ModelShapes& model, const std::vector<Tensor>& params) {
+  if (const std::string way = "adamw fused, clip"; cases.wants(model, way)) {
+    // Divided by the loss's scale, clipped to a norm, and left out should that not be finite. The norm reads the gradients once more.
+    const Steps steps = kAdamW.make(params, Execution::fused);
+    const optim::StepOptions options{.max_norm = 1, .skip_nonfinite = true, .scale = full({}, 1.0, {.dtype = kF64})};
+    cases.add(model, way, kAdamW.bytes_an_element() + 4, [&] { steps->step(options); });
+  }
+  if (const std::string way = "adamw fused, one gradient elsewhere"; cases.wants(model, way)) {
+    const Steps steps = kAdamW.make(params, Execution::fused);
+    const Tensor& param = params[params.size() / 2];
+    const Tensor one = param.grad(), other = one.clone();
+    bool odd = false;
+    cases.add(model, way, kAdamW.bytes_an_element(), [&] {
+      param.set_grad((odd = !odd) ? other : one);
+      steps->step();
+    });
+    param.set_grad(one);
+  }
+  cases.add(model, "clip_grad_norm_", 4, [&] { optim::clip_grad_norm_(params, 1e30); });
+}
+
+/// bf16 parameters and gradients, f32 states and masters: 2 + 2 + 4 * 3 read, 2 + 4 * 3 written.
+void masters(ModelCases& cases, const ModelShapes& model) {
+  const std::string way = "adamw fused, bf16 with masters";
+  if (!cases.wants(model, way)) return;
+  const std::vector<Tensor> params = parameters(model, kBF16);
+  const Steps steps = make<optim::AdamW>(params, Execution::fused, optim::AdamWOptions{.masters = true});
+  cases.add(
+      model, way, 28, [&] { steps->step(); }, kBF16);
+}
+
+}  // namespace
+
+std::vector<BenchRow> bench_optim(const Filter& wanted) {
+  ModelCases cases("optim", wanted);
+  // Parameter, gradient and two states; operators one by one hold up to three more, which a list of operators has for all tensors at once.
+  for (const ModelShapes* model : cases.models(4 * 7)) {
+    {
+      const std::vector<Tensor> params = parameters(*model);
+      executions(cases, *model, params, kAdamW);
+      strategies(cases, *model, params);
+      executions(cases, *model, params, kMomentum);
+      around_the_step(cases, *model, params);
+      if (model->name == (default_device().is_cpu() ? "resnet50" : "gpt2"))
+        for (const Rule& rule : kOthers) executions(cases, *model, params, rule);
+    }
+    masters(cases, *model);
+    memory::empty_cache(default_device());
+  }
+  return cases.rows();
+}
+
+}  // namespace lorry::cli

@@ -1,0 +1,65 @@
+#pragma once
+
+// What the suites over models share: tensors of a model's shapes, and a row with everything that such a row says. A call is measured as it
+// is made in a loop, without rotating buffers: models of less than some 3 M elements a array stay in an H200's cache of 50 MB and may so pass the
+// rate of a copy. The peers measure the same.
+
+#include <string>
+#include <vector>
+
+#include "lorry/cli/bench.h"
+#include "lorry/cli/shapes.h"
+#include "lorry/device/device.h"
+#include "lorry/device/launches.h"
+#include "lorry/memory/memory.h"
+
+namespace lorry::cli {
+
+/// A tensor a parameter of the model, on the default device, all elements alike.
+std::vector<Tensor> tensors_of(const ModelShapes& model, double value, DType dtype = kF32);
+
+class ModelCases {
+ public:
+  ModelCases(const char* suite, const Filter& wanted) : suite_(suite), wanted_(wanted) {}
+
+  /// The models that this device steps in a moment and has memory for, at that many bytes an element. A CPU takes those of up to 32 M.
+  std::vector<const ModelShapes*> models(int64_t bytes_an_element) const;
+
+  /// Whether a case over the model has to run.
+  bool wants(const ModelShapes& model, const std::string& way) const { return wanted_(model.name + " " + way); }
+
+  /// Measures `call`, which moves so many bytes for each of the model's elements, if it is wanted.
+  template <class F>
+  void add(const ModelShapes& model, const std::string& way, int64_t bytes_an_element, F&& call, DType dtype = kF32) {
+    if (!wants(model, way)) return;
+    BenchRow row{.suite = suite_, .name = model.name + " " + way, .time = {}, .dtype = std::string(lorry::name(dtype)), .model = model.name};
+    row.bytes = bytes_an_element * model.elements();
+    call();  // makes what is made once
+    call();
+    device::synchronize(row.device);
+    memory::reset_peak(row.device);
+    const int64_t before = memory::stats(row.device).allocated, launches = device::t_launches;
+    call();
+    row.launches = device::t_launches - launches;
+    device::synchronize(row.device);
+    row.extra_bytes = memory::stats(row.device).peak_allocated - before;
+    if (row.device.is_cpu()) row.launches.reset();
+    row.time = measure(call, effort(row.device));
+    finish(std::move(row));
+  }
+
+  std::vector<BenchRow> rows() const { return rows_; }
+
+ private:
+  static Effort effort(Device device) { return {.warmup_s = 0.1, .total_s = 0.4, .device = device}; }
+
+  /// Sets the row against the rate of a copy, which is measured once and is a row itself.
+  void finish(BenchRow row);
+
+  const char* suite_;
+  const Filter& wanted_;
+  double copy_rate_ = 0;  ///< bytes a microsecond
+  std::vector<BenchRow> rows_;
+};
+
+}  // namespace lorry::cli
