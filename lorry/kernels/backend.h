@@ -6,6 +6,7 @@
 #include "lorry/kernels/attention.h"
 #include "lorry/kernels/copy.h"
 #include "lorry/kernels/creation.h"
+#include "lorry/kernels/foreach.h"
 #include "lorry/kernels/indexing.h"
 #include "lorry/kernels/list_norm.h"
 #include "lorry/kernels/loss.h"
@@ -25,6 +26,7 @@ struct Backend {
   const AttentionKernels* attention = nullptr;
   const CopyKernels* copy = nullptr;
   const CreationKernels* creation = nullptr;
+  const ForeachKernels* foreach = nullptr;
   const IndexingKernels* indexing = nullptr;
   const ListNormKernels* list_norm = nullptr;
   const LossKernels* loss = nullptr;

@@ -16,6 +16,7 @@ const Backend& table() {
         .attention = &attention_kernels(),
         .copy = &copy_kernels(),
         .creation = &kCreationKernels,
+        .foreach = &kForeachKernels,
         .indexing = &kIndexingKernels,
         .list_norm = &kListNormKernels,
         .loss = &loss_kernels(),

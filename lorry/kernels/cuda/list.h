@@ -23,6 +23,7 @@
 
 #include <cstring>
 #include <functional>
+#include <utility>
 
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/cuda/tile.h"
@@ -178,13 +179,19 @@ __global__ void __launch_bounds__(kListThreads, Body::kBlocks)
   }
 }
 
-/// Runs the body over every tile of the list.
-template <class Body>
-void over_list(const List& list, const Body& body, const Stream& stream) {
-  constexpr int kArrays = Body::kArrays;
+/// The kernels of a body, one a source.
+template <int kArrays, class Body>
+struct TileKernels {
+  void (*arguments_4k)(Arguments4K<kArrays>, Body, Ending);
+  void (*arguments_32k)(Arguments32K<kArrays>, Body, Ending);
+  void (*table)(Table<kArrays>, Body, Ending);
+};
+
+/// Runs kernels over every tile of the list. `finishes`: they take tickets.
+template <int kArrays, class Body>
+void over_list(const List& list, const Geometry& geometry, const Body& body, const TileKernels<kArrays, Body>& kernels, bool finishes, const Stream& stream) {
   static_assert(sizeof(Body) <= kBodyBytes - sizeof(Ending) && sizeof(Entry<kArrays>) == 8 * kArrays + 16);
-  static_assert(Body::kTile % (32 * Body::kRunLength) == 0);
-  CudaList& known = CudaList::of(list, {Body::kTile, Body::kRunLength}, stream);
+  CudaList& known = CudaList::of(list, geometry, stream);
   const auto blocks_of = [](uint32_t tiles) { return (tiles + kListWarps - 1) / kListWarps; };
   const Entry<kArrays>* const entries = known.entries<kArrays>();
   const auto tiles_until = [&](int entry) { return entry == known.count() ? known.tiles() : entries[entry].first_tile; };
@@ -193,43 +200,50 @@ void over_list(const List& list, const Body& body, const Stream& stream) {
                                           : known.strategy() == Strategy::kernel_args_32k ? Arguments32K<kArrays>::kCapacity
                                                                                           : count;
   Ending ending;
-  if constexpr (requires { body.finish(0); }) {
+  if (finishes) {
     for (int first = 0; first < count; first += trip) ending.blocks += blocks_of(tiles_until(first + trip < count ? first + trip : count) - tiles_until(first));
     ending.ticket = known.ticket(stream);
     if (count == 0) ending.blocks = 1;
   }
-  const auto launch = [&]<class Source>(const Source& source) {
-    const lorry::cuda::Shape shape{blocks_of(source.tiles), kListThreads};
-    lorry::cuda::launch_with(stream, shape, over_tiles<Body, Source>, source, body, ending);
+  const auto launch = [&](auto* kernel, const auto& source) {
+    lorry::cuda::launch_with(stream, lorry::cuda::Shape{count == 0 ? 1 : blocks_of(source.tiles), kListThreads}, kernel, source, body, ending);
   };
   if (known.strategy() == Strategy::device_table || count == 0) {
-    Table<kArrays> table{known.tiles(), 0, known.owners(), static_cast<const Entry<kArrays>*>(known.table()), {}};
-    if (count > 0)
-      launch(table);
-    else if (ending.ticket != nullptr)  // nothing to do but to finish
-      lorry::cuda::launch_with(stream, lorry::cuda::Shape{1, kListThreads}, over_tiles<Body, Table<kArrays>>, table, body, ending);
+    // Without elements there may be nothing to do but to finish.
+    if (count > 0 || finishes)
+      launch(kernels.table, Table<kArrays>{known.tiles(), 0, known.owners(), static_cast<const Entry<kArrays>*>(known.table()), {}});
     return;
   }
   if (known.strategy() == Strategy::per_tensor) {
-    for (int e = 0; e < count; ++e) launch(Table<kArrays>{tiles_until(e + 1) - tiles_until(e), entries[e].first_tile, nullptr, nullptr, entries[e]});
+    for (int e = 0; e < count; ++e) launch(kernels.table, Table<kArrays>{tiles_until(e + 1) - tiles_until(e), entries[e].first_tile, nullptr, nullptr, entries[e]});
     return;
   }
-  const auto pass = [&]<class Source>(Source&& source) {
+  const auto pass = [&]<class Source>(auto* kernel, Source&& source) {
     for (int first = 0; first < count; first += Source::kCapacity) {
       source.count = count - first < Source::kCapacity ? count - first : Source::kCapacity;
       source.first_tile = entries[first].first_tile;
       source.tiles = tiles_until(first + source.count) - source.first_tile;
       std::memcpy(static_cast<void*>(source.entries), entries + first, static_cast<size_t>(source.count) * sizeof(Entry<kArrays>));
-      launch(source);
+      launch(kernel, source);
     }
   };
   if (known.strategy() == Strategy::kernel_args_4k) {
     Arguments4K<kArrays> source;
-    pass(std::move(source));
+    pass(kernels.arguments_4k, std::move(source));
   } else {
     Arguments32K<kArrays> source;
-    pass(std::move(source));
+    pass(kernels.arguments_32k, std::move(source));
   }
+}
+
+/// Runs the body over every tile of the list.
+template <class Body>
+void over_list(const List& list, const Body& body, const Stream& stream) {
+  constexpr int kArrays = Body::kArrays;
+  static_assert(Body::kTile % (32 * Body::kRunLength) == 0);
+  constexpr bool kFinishes = requires { body.finish(0); };
+  const TileKernels<kArrays, Body> kernels{over_tiles<Body, Arguments4K<kArrays>>, over_tiles<Body, Arguments32K<kArrays>>, over_tiles<Body, Table<kArrays>>};
+  over_list(list, {Body::kTile, Body::kRunLength}, body, kernels, kFinishes, stream);
 }
 
 #endif  // __CUDACC__

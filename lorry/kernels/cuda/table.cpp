@@ -7,6 +7,7 @@ const Backend& table() {
       .attention = &attention_kernels(),
       .copy = &copy_kernels(),
       .creation = &creation_kernels(),
+      .foreach = &foreach_kernels(),
       .indexing = &indexing_kernels(),
       .list_norm = &list_norm_kernels(),
       .loss = &loss_kernels(),

@@ -9,6 +9,7 @@ namespace lorry::kernels::cuda {
 const AttentionKernels& attention_kernels();
 const CopyKernels& copy_kernels();
 const CreationKernels& creation_kernels();
+const ForeachKernels& foreach_kernels();
 const IndexingKernels& indexing_kernels();
 const ListNormKernels& list_norm_kernels();
 const LossKernels& loss_kernels();
