@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
-"""Fills the README's example and table of numbers from examples/readme.cpp and bench/results, so that neither is ever typed.
+"""Fills the example, the tables of numbers and the picture of README.md and docs/optimizers.md from examples/readme.cpp and bench/results, so that
+none of them is ever typed.
 
-    tools/update_readme.py            # rewrites README.md
-    tools/update_readme.py --check    # exits 1 when README.md does not say what the files say
+    tools/update_readme.py            # rewrites them
+    tools/update_readme.py --check    # exits 1 when they do not say what the files say
 
-bench/measure and, for h200.json, bench/measure_gpu make the results.
+bench/measure and, for h200.json and h200_optim.json, bench/measure_gpu make the results.
 """
 import json
 import re
 import sys
 from pathlib import Path
 
+import optim_tables
+
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
+PICTURE = "docs/optimizers.svg"
 
 # The rows of the overhead suite: how the README names them, and how the reports do.
 OVERHEAD = (
@@ -22,7 +26,7 @@ OVERHEAD = (
     ("`empty({64})`", "empty 64"),
 )
 NANO_STEP = "nano step, batch 16 x 128"
-
+ADAMW_STEP = "resnet50 adamw fused"
 
 # What a newcomer meets, from limits.json: key, how the README names it, its unit and the most that it may be.
 LIMITS = (
@@ -45,6 +49,11 @@ def medians(report):
     return {row["case"]: row["median_us"] for row in report["results"]}
 
 
+def steps_of(name):
+    """{case: row} of a report of bench/results."""
+    return {row["case"]: row for row in report_of(name)["results"]}
+
+
 def speeds(report):
     """The table of what Lorry and its peers take; a peer that was not measured has no cell."""
     lorry = medians(report)
@@ -55,6 +64,11 @@ def speeds(report):
         step = lorry[NANO_STEP] / 1e3
         rows.append(("training step of the nano GPT, f32, batch 16 x 128 (`lorry bench train`)", f"{step:.1f} ms", step, train and train["ms_per_step"],
                      "{:.1f} ms (Python, eager, fused AdamW)"))
+    if report_of("optim.json"):
+        row, torch = steps_of("optim.json")[ADAMW_STEP], report_of("optim_torch.json") and steps_of("optim_torch.json").get(ADAMW_STEP)
+        step = row["median_us"] / 1e3
+        rows.append(("AdamW step over ResNet-50's 25.6 M parameters, f32", f"{step:.1f} ms, {100 * row['ratio_to_ceiling']:.0f} % of a copy's rate", step,
+                     torch and torch["median_us"] / 1e3, "{:.1f} ms (Python, fused)"))
     if not peer and not train:
         return ["| | Lorry |", "|---|---|"] + [f"| {title} | {ours} |" for title, ours, *_ in rows]
     lines = [f"| | Lorry | {peer['results'][0]['implementation'] if peer else 'PyTorch'} | |", "|---|---|---|---|"]
@@ -133,25 +147,50 @@ def example():
     return "```cpp\n" + (ROOT / "examples" / "readme.cpp").read_text().rstrip("\n") + "\n```"
 
 
-def filled(text):
-    """The README with what stands between <!-- name --> and <!-- /name --> replaced."""
-    for name, content in (("example", example()), ("numbers", numbers())):
-        text, count = re.subn(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", lambda m: f"{m.group(1)}\n{content}\n\n{m.group(2)}", text, flags=re.DOTALL)
+def optimizer_steps():
+    """What the README shows of optimizers."""
+    report = report_of("h200_optim.json")
+    if report is None:
+        return ""
+    steps = optim_tables.Steps(report)
+    return "\n".join([f"![One AdamW step by model]({PICTURE})", "", *optim_tables.picture_table(steps)])
+
+
+def pages():
+    """{page: {mark: what stands there}}; without results a place is left empty."""
+    report = report_of("h200_optim.json")
+    steps = optim_tables.Steps(report) if report else None
+    return {
+        "README.md": {"example": example(), "numbers": numbers(), "steps": optimizer_steps()},
+        "docs/optimizers.md": {mark: "\n".join(optim_tables.lines_of(make, steps)) if steps else "" for mark, make in optim_tables.TABLES.items() if make is not optim_tables.picture_table},
+    }
+
+
+def filled(page, text, contents):
+    """The page with what stands between <!-- mark --> and <!-- /mark --> replaced."""
+    for mark, content in contents.items():
+        place = f"\n{content}\n\n" if content else "\n"
+        text, count = re.subn(rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)", lambda m: m.group(1) + place + m.group(2), text, flags=re.DOTALL)
         if count != 1:
-            raise SystemExit(f"README.md: the marks of '{name}' stand {count} times; expected once")
+            raise SystemExit(f"{page}: the marks of '{mark}' stand {count} times; expected once")
     return text
 
 
 def main(arguments):
-    path = ROOT / "README.md"
-    before = path.read_text()
-    after = filled(before)
+    before = {page: (ROOT / page).read_text() for page in pages()}
+    after = {page: filled(page, before[page], contents) for page, contents in pages().items()}
+    report = report_of("h200_optim.json")
+    if report:
+        before[PICTURE] = (ROOT / PICTURE).read_text() if (ROOT / PICTURE).exists() else ""
+        after[PICTURE] = optim_tables.picture(optim_tables.Steps(report))
     if "--check" in arguments:
-        if before != after:
-            print("README.md differs from examples/readme.cpp or bench/results; run tools/update_readme.py", file=sys.stderr)
+        stale = [page for page in after if before[page] != after[page]]
+        if stale:
+            print(f"{', '.join(stale)}: not what examples/readme.cpp and bench/results say; run tools/update_readme.py", file=sys.stderr)
             return 1
         return 0
-    path.write_text(after)
+    for page, text in after.items():
+        (ROOT / page).write_text(text)
     return 0
 
 

@@ -15,9 +15,11 @@ class UpdateReadme(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = Path(folder.name)
-        for part in ("tools/update_readme.py", "examples/readme.cpp", "README.md"):
+        parts = ["tools/update_readme.py", "tools/optim_tables.py", "examples/readme.cpp", "README.md", "docs/optimizers.md"]
+        for part in [*parts, "bench/data/make_param_shapes.py", "bench/data/param_shapes.json", "docs/optimizers.svg"]:
             (self.root / part).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / part, self.root / part)
+            if (ROOT / part).exists():  # there is no picture before there are results
+                shutil.copy(ROOT / part, self.root / part)
         self.results = self.root / "bench" / "results"
         self.results.mkdir(parents=True)
         for report in (ROOT / "bench" / "results").glob("*.json"):
@@ -66,6 +68,15 @@ class UpdateReadme(unittest.TestCase):
         self.assertIn("| | Lorry |\n", self.readme())
         self.assertIn("| `empty({64})` | 0.125 us |\n", self.readme())
 
+    def test_a_step_of_a_cpu_has_its_row(self):
+        self.clear_results()
+        self.write_report("lorry.json")
+        for name, median, more in (("optim.json", 14000, {"ratio_to_ceiling": 0.875}), ("optim_torch.json", 21000, {})):
+            (self.results / name).write_text(json.dumps({"results": [{"case": "resnet50 adamw fused", "median_us": median, **more}]}))
+        (self.results / "overhead_libtorch.json").write_text(json.dumps({"results": [{"case": "add 64", "median_us": 1, "implementation": "a peer"}]}))
+        self.assert_noticed_and_mended()
+        self.assertIn("| 14.0 ms, 88 % of a copy's rate | 21.0 ms (Python, fused) | 1.50 x |\n", self.readme())
+
     def test_one_peer_of_two_has_its_rows(self):
         self.clear_results()
         self.write_report("lorry.json")
@@ -81,6 +92,19 @@ class UpdateReadme(unittest.TestCase):
         self.assert_noticed_and_mended()
         self.assertIn("| start of `lorry info` | 12 ms | 50 ms |\n| size of the command | 4.6 MB | 30 MB |\n", self.readme())
         self.assertNotIn("clean build", self.readme())
+
+    def test_optimizer_steps_become_a_table_a_picture_and_a_page(self):
+        self.clear_results()
+        (self.root / "docs/optimizers.svg").unlink(missing_ok=True)
+        head = {"suite": "optim", "device": "cuda:0", "dtype": "f32"}
+        ours = {**head, "implementation": "lorry", "case": "gpt2 adamw fused", "median_us": 875.25, "ratio_to_ceiling": 0.9375, "launches": 1}
+        theirs = {**head, "implementation": "PyTorch 9.9.9", "case": "gpt2 adamw fused", "median_us": 1750.5}
+        report = {"machine": {"gpus": {"cuda:0": "A GPU (some GiB)"}}, "results": [ours, theirs]}
+        (self.results / "h200_optim.json").write_text(json.dumps(report))
+        self.assert_noticed_and_mended()
+        self.assertIn("| gpt2 | 148 | 124.4 M | - | - | 1,750 | **875** | 821 | 2.0 x |\n", self.readme())
+        self.assertIn("on one A GPU", (self.root / "docs/optimizers.svg").read_text())
+        self.assertIn("| `adamw` | - | - | 875 | 94 % | - | 1,750 |\n", (self.root / "docs/optimizers.md").read_text())
 
 
 if __name__ == "__main__":
