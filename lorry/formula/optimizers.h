@@ -2,7 +2,16 @@
 
 // Every optimizer's rule, with every number of states that it can have: kernels are made from this list and from nowhere else.
 
+#include "lorry/formula/adadelta.h"
+#include "lorry/formula/adagrad.h"
+#include "lorry/formula/adamax.h"
 #include "lorry/formula/adamw.h"
+#include "lorry/formula/asgd.h"
+#include "lorry/formula/lion.h"
+#include "lorry/formula/nadam.h"
+#include "lorry/formula/radam.h"
+#include "lorry/formula/rmsprop.h"
+#include "lorry/formula/rprop.h"
 #include "lorry/formula/sgd.h"
 
 namespace lorry::formula {
@@ -25,7 +34,8 @@ struct RuleList {
   }
 };
 
-using Rules = RuleList<AdamW<false>, AdamW<true>, Sgd<false>, Sgd<true>>;
+using Rules = RuleList<AdamW<false>, AdamW<true>, Sgd<false>, Sgd<true>, Adamax, NAdam, RAdam, Adagrad, Adadelta, RMSprop<false, false>, RMSprop<false, true>,
+                       RMSprop<true, false>, RMSprop<true, true>, Rprop, Asgd, Lion>;
 inline constexpr int kRules = Rules::kCount;
 
 }  // namespace lorry::formula

@@ -1,0 +1,247 @@
+// Where every optimizer's rule arrives, against PyTorch's optimizers in f64 (stored by tests/peers/make_rule_values.py), and Lion's, which
+// PyTorch has not, against a plain loop that follows the paper. A rule runs as kernels run it: by a Clock, which alone knows the step.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "lorry/formula/optimizers.h"
+
+namespace lorry::formula {
+namespace {
+
+using Json = nlohmann::json;
+constexpr int kCount = 11;
+
+Json peer() {
+  std::ifstream file(std::string(LORRY_TEST_DATA) + "/rule_values.json");
+  return Json::parse(file);
+}
+
+/// The generator of make_rule_values.py: multiples of 2^-24 in [-0.5, 0.5).
+class Numbers {
+ public:
+  double next() {
+    state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+    return std::ldexp(static_cast<double>(state_ >> 40), -24) - 0.5;
+  }
+  std::vector<double> gradient(bool small) {
+    std::vector<double> grad(kCount);
+    for (int i = 0; i < kCount; ++i) {
+      const double x = next();
+      grad[i] = std::ldexp(x, (i - 5) * (small ? 1 : 2) + static_cast<int>(std::floor(next() * 8)));
+    }
+    return grad;
+  }
+
+ private:
+  uint64_t state_ = 1;
+};
+
+/// Calls f.operator()<Rule>() for the rule of that name.
+template <class F>
+void with_rule(const std::string& name, const F& f) {
+  bool found = false;
+  Rules::each([&]<class Rule>() {
+    if (name != Rule::kName) return;
+    found = true;
+    f.template operator()<Rule>();
+  });
+  ASSERT_TRUE(found) << name;
+}
+
+/// PyTorch's options. What a rule does not have is left over, and fails.
+template <class Rule>
+SettingsOf<Rule> settings_of(const std::string& optimizer, Json o) {
+  SettingsOf<Rule> s;
+  const auto take = [&](const char* name, auto& to) {
+    if (o.contains(name)) to = o[name].get<std::remove_reference_t<decltype(to)>>(), o.erase(name);
+  };
+  const auto take_two = [&](const char* name, double& a, double& b) {
+    if (o.contains(name)) a = o[name][0], b = o[name][1], o.erase(name);
+  };
+  for (const char* chosen_by_the_type : {"amsgrad", "centered", "lr_changes"}) o.erase(chosen_by_the_type);
+  take("lr", s.lr), take("maximize", s.maximize);
+  if constexpr (requires { s.beta1; }) take_two("betas", s.beta1, s.beta2);
+  if constexpr (requires { s.eps; }) take("eps", s.eps);
+  if constexpr (requires { s.weight_decay; }) take("weight_decay", s.weight_decay);
+  if constexpr (requires { s.decoupled; }) take("decoupled_weight_decay", s.decoupled);
+  if constexpr (requires { s.momentum; }) take("momentum", s.momentum);
+  if constexpr (requires { s.nesterov; }) take("dampening", s.dampening), take("nesterov", s.nesterov);
+  if constexpr (requires { s.momentum_decay; }) take("momentum_decay", s.momentum_decay);
+  if constexpr (requires { s.lr_decay; }) take("lr_decay", s.lr_decay), take("initial_accumulator_value", s.initial_accumulator_value);
+  if constexpr (requires { s.rho; }) take("rho", s.rho);
+  if constexpr (requires { s.alpha; }) take("alpha", s.alpha);
+  if constexpr (requires { s.lambd; }) take("lambd", s.lambd), take("t0", s.t0);
+  if constexpr (requires { s.etaplus; }) take_two("etas", s.etaminus, s.etaplus), take_two("step_sizes", s.step_size_min, s.step_size_max);
+  if (optimizer == "Adam" || optimizer == "AdamW")
+    if constexpr (requires { s.decoupled; }) s.decoupled = optimizer == "AdamW";
+  EXPECT_TRUE(o.empty()) << Rule::kName << " has no " << o;
+  return s;
+}
+
+/// Parameters on their way, and how large they and their states have been.
+template <class Rule, class C>
+struct Walk {
+  Walk(const SettingsOf<Rule>& settings, const std::vector<double>& start) : params(start.begin(), start.end()), sizes(start.size()) {
+    states.resize(start.size());
+    clock.settings = settings;
+    clock.running = 1;
+    clock.wind();
+    for (auto& own : states)
+      for (int k = 0; k < Rule::kStates; ++k) own[k] = static_cast<C>(Rule::first_state(k, settings));
+  }
+  void step(double lr, const std::vector<double>& grad) {
+    if (clock.settings.lr != lr) {
+      clock.settings.lr = lr;
+      clock.wind();
+    }
+    for (size_t i = 0; i < params.size(); ++i) {
+      Rule()(params[i], static_cast<C>(grad[i]), states[i].data(), clock.hyper);
+      sizes[i][0] = std::max<double>(sizes[i][0], std::fabs(params[i]));
+      for (int k = 0; k < Rule::kStates; ++k) sizes[i][k + 1] = std::max<double>(sizes[i][k + 1], std::fabs(states[i][k]));
+    }
+    clock.tick();
+  }
+
+  Clock<Rule, C> clock;
+  std::vector<C> params;
+  std::vector<std::array<C, 3>> states;
+  std::vector<std::array<double, 4>> sizes;
+};
+
+/// The largest differences from PyTorch's f64 on the way, relative to the largest size so far: those of parameters and of states.
+template <class Rule, class C>
+std::array<double, 2> differences(const Json& test, const Json& steps) {
+  Numbers numbers;
+  std::vector<double> start(kCount);
+  for (double& x : start) x = 4 * numbers.next();
+  const std::string kind = test["optimizer"];
+  const auto settings = settings_of<Rule>(kind, test["options"]);
+  Walk<Rule, C> walk(settings, start);
+  std::array<double, 2> worst{};
+  const auto compare = [&](double& most, double ours, double theirs, double size) {
+    const double off = ours == theirs ? 0 : std::fabs(ours - theirs) / size;
+    most = off <= most ? most : off;  // NaN is more
+  };
+  const int last = steps.back();
+  for (int step = 0, snapshot = 0; step < last; ++step) {
+    walk.step(test["options"].contains("lr_changes") ? settings.lr / (1 + step % 4) : settings.lr, numbers.gradient(kind == "SGD" || kind == "ASGD"));
+    if (step + 1 != steps[snapshot]) continue;
+    for (int i = 0; i < kCount; ++i) compare(worst[0], walk.params[i], test["snapshots"][snapshot][i], walk.sizes[i][0]);
+    ++snapshot;
+  }
+  EXPECT_EQ(test["states"].size(), size_t{Rule::kStates}) << Rule::kName;
+  for (int k = 0; k < Rule::kStates; ++k)
+    for (int i = 0; i < kCount; ++i) compare(worst[1], walk.states[i][k], test["states"].at(Rule::kStateNames[k])[i], walk.sizes[i][k + 1]);
+  return worst;
+}
+
+TEST(Rules, every_option_arrives_where_pytorch_does) {
+  const Json data = peer();
+  std::set<std::string> tested{"lion"};
+  for (const Json& test : data["cases"]) {
+    const std::string rule = test["rule"];
+    with_rule(rule, [&]<class Rule>() {
+      const auto exact = differences<Rule, double>(test, data["steps"]), rounded = differences<Rule, float>(test, data["steps"]);
+      EXPECT_LT(exact[0], 1e-12) << rule << " " << test["options"];
+      EXPECT_LT(exact[1], 1e-12) << rule << " " << test["options"];
+      // A hundred stored results, each half a unit off: steps of one direction and size are all rounded to the same side.
+      EXPECT_LT(rounded[0], 100 * 0x1p-24) << rule << " " << test["options"];
+      EXPECT_LT(rounded[1], 100 * 0x1p-24) << rule << " " << test["options"];
+    });
+    tested.insert(rule);
+  }
+  EXPECT_EQ(tested.size(), size_t{kRules}) << "every rule has a name of its own, and values of PyTorch's";
+}
+
+double number(const Json& x) { return x.is_string() ? std::strtod(x.get<std::string>().c_str(), nullptr) : x.get<double>(); }
+
+TEST(Rules, nan_and_infinite_gradients_show_as_in_pytorch) {
+  const Json data = peer();
+  const Json& grads = data["special"];
+  for (const Json& test : data["cases"]) {
+    with_rule(test["rule"], [&]<class Rule>() {
+      const auto settings = settings_of<Rule>(test["optimizer"], test["options"]);
+      Walk<Rule, double> walk(settings, std::vector<double>(grads.size(), 1.0));
+      for (size_t step = 0; step < 3; ++step) {
+        std::vector<double> grad;
+        for (const Json& element : grads) grad.push_back(number(element[step]));
+        walk.step(settings.lr, grad);
+        for (size_t i = 0; i < grads.size(); ++i) {
+          const double ours = walk.params[i], theirs = number(test["special"][step][i]);
+          const bool same = std::isfinite(theirs) ? std::fabs(ours - theirs) < 1e-12 : std::isnan(theirs) ? std::isnan(ours) : ours == theirs;
+          EXPECT_TRUE(same) << Rule::kName << test["options"] << " step " << step << " element " << i << ": " << ours << " for " << theirs;
+        }
+      }
+    });
+  }
+}
+
+TEST(Rules, lion_follows_the_paper) {
+  for (const bool maximize : {false, true})
+    for (const double decay : {0.0, 0.3}) {
+      const Lion::Settings s{.lr = 0.01, .beta1 = 0.8, .beta2 = 0.95, .weight_decay = decay, .maximize = maximize};
+      Numbers numbers;
+      std::vector<double> p(kCount), m(kCount, 0.0);
+      for (double& x : p) x = 4 * numbers.next();
+      Walk<Lion, double> exact(s, p);
+      Walk<Lion, float> rounded(s, p);
+      for (int step = 0; step < 100; ++step) {
+        const double lr = s.lr / (1 + step % 4);
+        const std::vector<double> grad = numbers.gradient(false);
+        exact.step(lr, grad);
+        rounded.step(lr, grad);
+        for (int i = 0; i < kCount; ++i) {
+          const double g = maximize ? -grad[i] : grad[i];
+          const double c = s.beta1 * m[i] + (1 - s.beta1) * g;
+          p[i] -= lr * ((c > 0) - (c < 0) + decay * p[i]);
+          m[i] = s.beta2 * m[i] + (1 - s.beta2) * g;
+        }
+      }
+      for (int i = 0; i < kCount; ++i) {
+        EXPECT_NEAR(exact.params[i], p[i], 1e-12 * exact.sizes[i][0]);
+        EXPECT_NEAR(exact.states[i][0], m[i], 1e-12 * exact.sizes[i][1]);
+        EXPECT_NEAR(rounded.params[i], p[i], 100 * 0x1p-24 * exact.sizes[i][0]);
+      }
+    }
+  Walk<Lion, double> walk({}, {1.0, 1.0});
+  walk.step(1e-4, {NAN, 0.0});
+  EXPECT_TRUE(std::isnan(walk.params[0]));
+  EXPECT_EQ(walk.params[1], 1.0);
+}
+
+TEST(Rules, a_clock_that_is_set_back_takes_the_same_steps_again) {
+  Rules::each([&]<class Rule>() {
+    const SettingsOf<Rule> settings;
+    Walk<Rule, float> whole(settings, {1.0, -2.0, 0.5}), parts = whole;
+    std::mt19937_64 random(4);
+    std::normal_distribution<double> normal;
+    for (int step = 0; step < 20; ++step) {
+      const std::vector<double> grad{normal(random), normal(random), normal(random)};
+      whole.step(settings.lr, grad);
+      // What a checkpoint keeps: parameters, states, settings and progress.
+      Walk<Rule, float> resumed(settings, {0, 0, 0});
+      resumed.clock.progress = parts.clock.progress;
+      resumed.clock.wind();
+      resumed.params = parts.params;
+      resumed.states = parts.states;
+      resumed.step(settings.lr, grad);
+      parts = resumed;
+    }
+    EXPECT_EQ(whole.params, parts.params) << Rule::kName;
+    EXPECT_EQ(whole.clock.progress.steps, 20) << Rule::kName;
+    static_assert(std::size(Rule::kProgressNames) == size_t{kProgressCount<Rule>} && Rule::kStates <= 3);
+  });
+}
+
+}  // namespace
+}  // namespace lorry::formula
