@@ -16,7 +16,7 @@ struct RawRun {
 };
 
 template <int N>
-__device__ __forceinline__ RawRun<N> load_raw(const void* from, int i, int64_t bytes) {
+__device__ __forceinline__ RawRun<N> load_raw(const void* from, int i, int bytes) {
   static_assert(N == 1 || N == 4);
   RawRun<N> raw = {};
   if (bytes == 4) {
@@ -40,7 +40,7 @@ __device__ __forceinline__ RawRun<N> load_raw(const void* from, int i, int64_t b
 }
 
 template <int N>
-__device__ __forceinline__ void store_raw(void* to, int i, int64_t bytes, const RawRun<N>& raw) {
+__device__ __forceinline__ void store_raw(void* to, int i, int bytes, const RawRun<N>& raw) {
   if (bytes == 4) {
     auto* at = static_cast<uint32_t*>(to) + i;
     if constexpr (N == 4)

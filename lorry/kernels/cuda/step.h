@@ -2,8 +2,8 @@
 
 // A rule's step over a list, for a rule of Lorry's or a user's own. The formulas are those of the CPU, and so are all bits.
 //
-// A warp's tile is 2,048 elements; each lane has a run of 16 bytes of every array in flight. With AdamW's four loads and 32 warps on a
-// multiprocessor that is 64 KB, enough to keep the memory busy. The last block to finish moves the clocks on.
+// A warp's tile is 2,048 elements; each lane has two runs of 16 bytes of every array in flight. With AdamW's four arrays and 32 warps on
+// a multiprocessor that is 128 KB. The last block to finish moves the clocks on.
 
 #include "lorry/kernels/cuda/element.h"
 #include "lorry/kernels/cuda/list.h"
@@ -28,16 +28,25 @@ struct StepNumbers {
 };
 
 /// Where all arrays are of type C.
-template <class Rule, class C>
+template <class Rule, class C, int kFlight = 2, int kElements = 2'048, int kResident = (sizeof(C) == 8 ? 2 : Rule::kStates > 2 ? 3 : 4)>
 struct StepPlain : StepNumbers<Rule, C> {
   static constexpr int kStates = Rule::kStates, kArrays = 2 + kStates;
-  static constexpr int kTile = 2'048, kRunLength = kRun<C>, kBlocks = sizeof(C) == 8 ? 2 : kStates > 2 ? 3 : 4;
+  static constexpr int kTile = kElements, kRunLength = kRun<C>, kBlocks = kResident;
 
-  template <int N, class Hyper>
-  __device__ __forceinline__ void step(C* const (&at)[kArrays], int i, const Hyper& hyper, C factor) const {
-    Run<C, N> run[kArrays];
+  template <int N>
+  struct Loaded {
+    Run<C, N> arrays[kArrays];
+  };
+  template <int N>
+  static __device__ __forceinline__ Loaded<N> load(C* const (&at)[kArrays], int i) {
+    Loaded<N> loaded;
 #pragma unroll
-    for (int k = 0; k < kArrays; ++k) run[k] = load_run<C, N>(at[k] + i);
+    for (int k = 0; k < kArrays; ++k) loaded.arrays[k] = load_run<C, N>(at[k] + i);
+    return loaded;
+  }
+  template <int N, class Hyper>
+  __device__ __forceinline__ void step(C* const (&at)[kArrays], int i, Loaded<N>& loaded, const Hyper& hyper, C factor) const {
+    auto& run = loaded.arrays;
 #pragma unroll
     for (int e = 0; e < N; ++e) {
       C states[kStates > 0 ? kStates : 1];
@@ -61,9 +70,24 @@ struct StepPlain : StepNumbers<Rule, C> {
     C* at[kArrays];
 #pragma unroll
     for (int k = 0; k < kArrays; ++k) at[k] = static_cast<C*>(entry.at[k]) + tile.first;
-    for (int i = lane; i < tile.runs; i += 32) step<1>(at, i, hyper, factor);
-    for (int i = tile.runs + lane * kRunLength; i < tile.rest; i += 32 * kRunLength) step<kRunLength>(at, i, hyper, factor);
-    for (int i = tile.rest + lane; i < tile.count; i += 32) step<1>(at, i, hyper, factor);
+    const auto one_by_one = [&](int from, int to) {
+      for (int i = from + lane; i < to; i += 32) {
+        Loaded<1> loaded = load<1>(at, i);
+        step(at, i, loaded, hyper, factor);
+      }
+    };
+    one_by_one(0, tile.runs);
+    constexpr int kRow = 32 * kRunLength;
+    for (int i = tile.runs + lane * kRunLength; i < tile.rest; i += kFlight * kRow) {
+      Loaded<kRunLength> loaded[kFlight];
+#pragma unroll
+      for (int f = 0; f < kFlight; ++f)
+        if (i + f * kRow < tile.rest) loaded[f] = load<kRunLength>(at, i + f * kRow);
+#pragma unroll
+      for (int f = 0; f < kFlight; ++f)
+        if (i + f * kRow < tile.rest) step(at, i + f * kRow, loaded[f], hyper, factor);
+    }
+    one_by_one(tile.rest, tile.count);
   }
 };
 
@@ -77,6 +101,8 @@ struct StepMixed : StepNumbers<Rule, float> {
   DType dtypes[kArrays];
   Kept kept;
 
+  __device__ __forceinline__ int bytes_of(int array) const { return dtypes[array] == kF32 ? 4 : 2; }
+
   template <int N, class Hyper>
   __device__ __forceinline__ void step(void* const (&at)[kArrays], int i, const Hyper& hyper, float factor) const {
     // All loads before any is looked at: bits as they lie in memory, converted afterwards.
@@ -85,7 +111,7 @@ struct StepMixed : StepNumbers<Rule, float> {
     for (int k = 0; k < kArrays; ++k) {
       if (k == kKept && kept == Kept::nothing) continue;
       if (k == 0 && kept == Kept::master) continue;  // it is only written
-      raw[k] = load_raw<N>(at[k], i, size_of(dtypes[k]));
+      raw[k] = load_raw<N>(at[k], i, bytes_of(k));
     }
     float values[2 + kStates][N];
 #pragma unroll
@@ -126,7 +152,7 @@ struct StepMixed : StepNumbers<Rule, float> {
     const auto hyper = this->clocks[entry.word].hyper;
     void* at[kArrays];
 #pragma unroll
-    for (int k = 0; k < kArrays; ++k) at[k] = static_cast<char*>(entry.at[k]) + tile.first * size_of(dtypes[k]);
+    for (int k = 0; k < kArrays; ++k) at[k] = static_cast<char*>(entry.at[k]) + tile.first * bytes_of(k);
     for (int i = lane; i < tile.runs; i += 32) step<1>(at, i, hyper, factor);
     for (int i = tile.runs + lane * kRunLength; i < tile.rest; i += 32 * kRunLength) step<kRunLength>(at, i, hyper, factor);
     for (int i = tile.rest + lane; i < tile.count; i += 32) step<1>(at, i, hyper, factor);
