@@ -3,7 +3,6 @@
 // Rprop: a step size for each element, which grows while its gradient keeps its sign and shrinks when that turns (Riedmiller, Braun 1993;
 // the form that forgets a gradient which turned instead of taking the step back: Igel, Huesken 2000, iRprop-).
 
-#include "lorry/formula/arithmetic.h"
 #include "lorry/formula/rule.h"
 
 namespace lorry::formula {
@@ -52,7 +51,7 @@ struct Rprop {
     size = select(size < h.least, h.least, size);
     size = select(size > h.largest, h.largest, size);
     last = select(turned, V(0), grad);
-    param = param - Sign()(last) * size;
+    param = param - select(last > V(0), size, select(last < V(0), -size, V(0)));
   }
 };
 

@@ -28,7 +28,8 @@
 // executions give the same bits on every device. Settings, progress and numbers live in a block on the device, a Clock, which
 // moves on by itself when a step is done: the host may not know how many steps were skipped. Hence a flag depends on settings alone,
 // and a choice that depends on the step is a number and a select. Powers such as beta^t are running products in Progress: pow rounds
-// differently on every platform.
+// differently on every platform (power.h has one that does not). A constant V(number) meets a value in every operation, select's two among
+// them: of two constants an execution by operators would not know the type.
 
 #include <cstddef>
 #include <cstdint>
