@@ -40,10 +40,6 @@ const Tensor& compute_out(Op op, const Tensor& out, const Operands&... given) {
   return out;
 }
 
-void require_bool(const Tensor& condition, const char* where) {
-  require<DTypeError>(condition.defined() && condition.dtype() == kBool, "{}: the condition is not bool; got {}; expected a bool tensor", where, condition);
-}
-
 Op rounded_division(std::string_view mode) {
   require<ValueError>(mode == "floor" || mode == "trunc", "div: unknown rounding mode; got '{}'; expected floor or trunc", mode);
   return mode == "floor" ? Op::floor_divide : Op::trunc_divide;
@@ -70,6 +66,40 @@ void require_bound(const std::optional<Operand>& min, const std::optional<Operan
 Scalar negative(const Scalar& x) { return x.is_floating() ? Scalar(-x.to<double>()) : Scalar(static_cast<int64_t>(-static_cast<uint64_t>(x.to<int64_t>()))); }
 
 }  // namespace
+
+// ---- any row, for code that asks at run time ----------------------------------------------------------------------------
+
+namespace ops {
+
+Tensor call(Op op, std::span<const Operand> x) {
+  if (op == Op::where && x[0].tensor() != nullptr) require_condition(*x[0].tensor(), name(op));
+  switch (x.size()) {
+    case 1:
+      return compute(op, x[0]);
+    case 2:
+      return compute(op, x[0], x[1]);
+    case 3:
+      return compute(op, x[0], x[1], x[2]);
+    default:
+      return compute(op, x[0], x[1], x[2], x[3]);
+  }
+}
+
+const Tensor& call_in_place(Op op, const Tensor& self, std::span<const Operand> x) {
+  if (op == Op::where) require_condition(self, name(op));
+  switch (x.size()) {
+    case 0:
+      return compute_in_place(op, self);
+    case 1:
+      return compute_in_place(op, self, x[0]);
+    case 2:
+      return compute_in_place(op, self, x[0], x[1]);
+    default:
+      return compute_in_place(op, self, x[0], x[1], x[2]);
+  }
+}
+
+}  // namespace ops
 
 // ---- one function, method, in-place method and out form a row --------------------------------------------------------
 
@@ -146,17 +176,17 @@ const Tensor& Tensor::addcdiv_(const Tensor& a, const Tensor& b, const Scalar& v
 // ---- choice ----------------------------------------------------------------------------------------------------------
 
 Tensor where(const Tensor& condition, const Operand& x, const Operand& y) {
-  require_bool(condition, "where");
+  ops::require_condition(condition, "where");
   return compute(Op::where, condition, x, y);
 }
 const Tensor& where_out(const Tensor& out, const Tensor& condition, const Operand& x, const Operand& y) {
-  require_bool(condition, "where");
+  ops::require_condition(condition, "where");
   return compute_out(Op::where, out, condition, x, y);
 }
 Tensor Tensor::where(const Tensor& condition, const Operand& other) const { return lorry::where(condition, *this, other); }
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, const Operand& value) {
-  require_bool(mask, "masked_fill");
+  ops::require_condition(mask, "masked_fill");
   const bool single = value.tensor() == nullptr || value.tensor()->dim() == 0;
   require<ShapeError>(single, "masked_fill: the value has dimensions; got {}; expected a number or a 0-d tensor",
                       value.tensor() != nullptr ? *value.tensor() : x);

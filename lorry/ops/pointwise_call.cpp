@@ -225,6 +225,30 @@ Tensor allocate(Op op, DType dtype, Device device, Operands operands) {
                     name(op), out, x);
 }
 
+/// All that may be wrong with a call that writes a given tensor.
+Types require_into(Op op, const Tensor& out, Operands operands, bool& copied) {
+  require_operands(op, operands);
+  for (const Operand& x : operands)
+    if (x.tensor() != nullptr && x.tensor()->device() != out.device() && !goes_anywhere(*x.tensor())) require_same_device(out, *x.tensor(), name(op));
+  const Types types = infer_types(op, operands);
+  require<DTypeError>(can_store(types.result, out.dtype()), "{}: the result is {} and cannot be stored in {}; expected a tensor of at least that kind",
+                      name(op), types.result, out);
+  if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, operands[1]);
+  bool shapes_agree = true;
+  for (const Operand& x : operands) {
+    if (x.tensor() == nullptr || x.tensor()->is_same(out)) continue;
+    shapes_agree &= same_sizes(x.tensor()->layout(), out.layout());
+    const Overlap how = overlap(out, *x.tensor());
+    if (how == Overlap::partial) refuse_overlap(op, out, *x.tensor());
+    copied |= how == Overlap::unknown;
+  }
+  if (!shapes_agree) {
+    const Dims sizes = infer_sizes(op, operands);
+    require<ShapeError>(sizes == out.sizes(), "{}: the result does not fit; got result sizes {} for {}; expected equal sizes", name(op), sizes, out);
+  }
+  return types;
+}
+
 }  // namespace
 
 Overlap overlap(const Tensor& out, const Tensor& x) {
@@ -243,26 +267,24 @@ Tensor pointwise(Op op, std::span<const Operand> operands) {
   return out;
 }
 
-void pointwise_into(Op op, const Tensor& out, std::span<const Operand> operands) {
-  require_operands(op, operands);
-  for (const Operand& x : operands)
-    if (x.tensor() != nullptr && x.tensor()->device() != out.device() && !goes_anywhere(*x.tensor())) require_same_device(out, *x.tensor(), name(op));
+Resolved resolve(Op op, std::span<const Operand> operands) {
+  const Device device = require_operands(op, operands);
+  if (op == Op::where && operands[0].tensor() != nullptr) require_condition(*operands[0].tensor(), name(op));
   const Types types = infer_types(op, operands);
-  require<DTypeError>(can_store(types.result, out.dtype()), "{}: the result is {} and cannot be stored in {}; expected a tensor of at least that kind",
-                      name(op), types.result, out);
   if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, operands[1]);
-  bool shapes_agree = true, copied = false;
-  for (const Operand& x : operands) {
-    if (x.tensor() == nullptr || x.tensor()->is_same(out)) continue;
-    shapes_agree &= same_sizes(x.tensor()->layout(), out.layout());
-    const Overlap how = overlap(out, *x.tensor());
-    if (how == Overlap::partial) refuse_overlap(op, out, *x.tensor());
-    copied |= how == Overlap::unknown;
-  }
-  if (!shapes_agree) {
-    const Dims sizes = infer_sizes(op, operands);
-    require<ShapeError>(sizes == out.sizes(), "{}: the result does not fit; got result sizes {} for {}; expected equal sizes", name(op), sizes, out);
-  }
+  infer_sizes(op, operands);
+  return {kernel_row(op, types.common, operands), types.result, types.compute, device};
+}
+
+Resolved resolve_into(Op op, const Tensor& out, std::span<const Operand> operands, bool& copies) {
+  if (op == Op::where && operands[0].tensor() != nullptr) require_condition(*operands[0].tensor(), name(op));
+  const Types types = require_into(op, out, operands, copies);
+  return {kernel_row(op, types.common, operands), types.result, types.compute, out.device()};
+}
+
+void pointwise_into(Op op, const Tensor& out, std::span<const Operand> operands) {
+  bool copied = false;
+  const Types types = require_into(op, out, operands, copied);
   if (!copied) return launch(op, types, out, operands);
   // Elements of both may interleave without being shared; copying is right either way.
   std::vector<Operand> safe;
@@ -277,6 +299,10 @@ void pointwise_into(Op op, const Tensor& out, std::span<const Operand> operands)
     safe.push_back(unsure ? Operand(copies.back()) : x);
   }
   launch(op, types, out, safe);
+}
+
+void require_condition(const Tensor& condition, const char* where) {
+  require<DTypeError>(condition.defined() && condition.dtype() == kBool, "{}: the condition is not bool; got {}; expected a bool tensor", where, condition);
 }
 
 }  // namespace lorry::ops

@@ -5,6 +5,7 @@
 
 #include <span>
 
+#include "lorry/formula/pointwise.h"
 #include "lorry/ops/table.h"
 #include "lorry/tensor/tensor.h"
 
@@ -16,6 +17,27 @@ Tensor pointwise(Op op, std::span<const Operand> operands);
 /// Computes into `out`, which has the result's sizes and can store its type. An operand may be `out` itself; one that shares only some
 /// of its memory is refused. Throws ShapeError, DTypeError, DeviceError, ValueError.
 void pointwise_into(Op op, const Tensor& out, std::span<const Operand> operands);
+
+// ---- for whoever launches many at once -------------------------------------------------------------------------------
+
+/// What a call is once its operands have passed every check: its kernel's row, the types of result and computation, and its device.
+struct Resolved {
+  Pointwise row;
+  DType result, compute;
+  Device device;
+};
+
+/// The checks of `pointwise`, without a result.
+Resolved resolve(Op op, std::span<const Operand> operands);
+/// The checks of `pointwise_into`, which writes nothing. `copies`: it would have to copy an operand whose elements may interleave with `out`.
+Resolved resolve_into(Op op, const Tensor& out, std::span<const Operand> operands, bool& copies);
+
+/// The operator as a user calls it, through the door.
+Tensor call(Op op, std::span<const Operand> operands);
+const Tensor& call_in_place(Op op, const Tensor& self, std::span<const Operand> others);
+
+/// Refuses a condition that is not bool.
+void require_condition(const Tensor& condition, const char* where);
 
 /// How an operand's memory lies to that of a tensor about to be written.
 enum class Overlap { none, same, partial, unknown };

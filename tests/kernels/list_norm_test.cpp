@@ -36,9 +36,7 @@ std::vector<double> in_pieces(NormOrder order, const std::vector<double>& terms,
 
 double root(NormOrder order, double sum) { return order == NormOrder::two ? std::sqrt(sum) : order == NormOrder::power ? std::pow(sum, 1 / 3.0) : sum; }
 
-double term(NormOrder order, double x) {
-  return order == NormOrder::two ? x * x : order == NormOrder::power ? std::pow(std::fabs(x), 3.0) : std::fabs(x);
-}
+double term(NormOrder order, double x) { return order == NormOrder::two ? x * x : order == NormOrder::power ? std::pow(std::fabs(x), 3.0) : std::fabs(x); }
 
 // ---- lists -----------------------------------------------------------------------------------------------------------
 
@@ -81,7 +79,8 @@ void put(const std::vector<std::vector<T>>& values, Device device, std::vector<C
   }
 }
 
-Results run(const Sample& s, Device device, NormOrder order, Strategy strategy, double scale = 1, double max_norm = INFINITY, bool skip = false, bool twice = false) {
+Results run(const Sample& s, Device device, NormOrder order, Strategy strategy, double scale = 1, double max_norm = INFINITY, bool skip = false,
+            bool twice = false) {
   const DType f32[] = {kF32}, bf16[] = {kBF16}, f64[] = {kF64};
   List lists[] = {List(device, f32, strategy), List(device, bf16, strategy), List(device, f64, strategy)};
   std::vector<Copied<float>> f32s;
@@ -94,7 +93,8 @@ Results run(const Sample& s, Device device, NormOrder order, Strategy strategy, 
   const Copied<double> total(device, std::vector<double>{-1}), factor(device, std::vector<double>{-1}), scales(device, std::vector<double>{scale});
   const Copied<double> per_tensor(device, std::vector<double>(s.f32.size() + s.bf16.size() + s.f64.size(), -1));
   for (int i = 0; i <= twice; ++i)
-    backend(device, "norm").list_norm->norm({all, order, 3, total.data(), per_tensor.data(), {max_norm, scales.data(), skip, factor.data()}}, current_stream(device));
+    backend(device, "norm")
+        .list_norm->norm({all, order, 3, total.data(), per_tensor.data(), {max_norm, scales.data(), skip, factor.data()}}, current_stream(device));
   return {total.read(), per_tensor.read(), factor.read()};
 }
 

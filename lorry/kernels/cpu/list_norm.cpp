@@ -44,7 +44,8 @@ class Norm {
  public:
   Norm(NormOrder order, double p) : order_(order), p_(p) {
     const ListNormRuns& runs = list_norm_runs();
-    for (int wide = 0; wide < 2; ++wide) tile_[wide] = (order == NormOrder::one ? runs.sum_abs : order == NormOrder::inf ? runs.max_abs : runs.sum_square)[wide];
+    for (int wide = 0; wide < 2; ++wide)
+      tile_[wide] = (order == NormOrder::one ? runs.sum_abs : order == NormOrder::inf ? runs.max_abs : runs.sum_square)[wide];
     // Sums are not negative, so the sum of their sizes is their sum.
     again_ = (order == NormOrder::inf ? runs.max_abs : runs.sum_abs)[1];
   }
@@ -62,7 +63,8 @@ class Norm {
   /// The norm of the elements whose tiles have these sums.
   double of(std::span<const double> tiles) const {
     std::vector<double> groups;
-    for (size_t i = 0; i < tiles.size(); i += kNormGroup) groups.push_back(again_(&tiles[i], static_cast<int64_t>(std::min<size_t>(kNormGroup, tiles.size() - i))));
+    for (size_t i = 0; i < tiles.size(); i += kNormGroup)
+      groups.push_back(again_(&tiles[i], static_cast<int64_t>(std::min<size_t>(kNormGroup, tiles.size() - i))));
     const double sum = again_(groups.data(), static_cast<int64_t>(groups.size()));
     return order_ == NormOrder::two ? std::sqrt(sum) : order_ == NormOrder::power ? std::pow(sum, 1 / p_) : sum;
   }

@@ -30,8 +30,8 @@ struct ListPointwise {
   Uniform<C> uniforms[kArity];
   DType dtypes[1 + kArity];
   uint8_t sizes[1 + kArity];  ///< bytes of an element
-  uint8_t arrays;  ///< bit k: operand k is an array
-  bool vectors;    ///< no stored type is wider than C, nor the result whole where C is not
+  uint8_t arrays;             ///< bit k: operand k is an array
+  bool vectors;               ///< no stored type is wider than C, nor the result whole where C is not
 };
 
 /// Kernels of one row in one compute type, TileKernels without their types.
@@ -42,9 +42,12 @@ struct ForeachRow {
   ForeachRowKernels f32, f64, i64;
   template <class C>
   const ForeachRowKernels& in() const {
-    if constexpr (std::is_same_v<C, float>) return f32;
-    else if constexpr (std::is_same_v<C, double>) return f64;
-    else return i64;
+    if constexpr (std::is_same_v<C, float>)
+      return f32;
+    else if constexpr (std::is_same_v<C, double>)
+      return f64;
+    else
+      return i64;
   }
 };
 

@@ -174,14 +174,13 @@ __device__ __forceinline__ void foreach_tile(const Entry<1 + kArity>& entry, con
 }
 
 template <class Formula, int kArity, class C, class Source>
-static __global__ void __launch_bounds__(kListThreads) foreach_tiles(const __grid_constant__ Source source, const __grid_constant__ ListPointwise<kArity, C> call,
-                                                                     const Ending) {
+static __global__ void __launch_bounds__(kListThreads)
+    foreach_tiles(const __grid_constant__ Source source, const __grid_constant__ ListPointwise<kArity, C> call, const Ending) {
   const uint32_t tile = blockIdx.x * kListWarps + threadIdx.x / 32;
   if (tile >= source.tiles) return;
   const uint32_t at = source.first_tile + tile;
   const Entry<1 + kArity>& entry = source.find(at);
-  foreach_tile<Formula>(entry, tile_at<kForeachTile, kForeachRun<C>>(at - entry.first_tile, entry.count, entry.head), call,
-                        static_cast<int>(threadIdx.x % 32));
+  foreach_tile<Formula>(entry, tile_at<kForeachTile, kForeachRun<C>>(at - entry.first_tile, entry.count, entry.head), call, static_cast<int>(threadIdx.x % 32));
 }
 
 template <class Formula, int kArity, class C>

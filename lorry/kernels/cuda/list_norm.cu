@@ -52,8 +52,8 @@ __device__ __forceinline__ double join_lanes(const double (&s)[4], int lane) {
   const double odd_sum = join_with<kOrder>(high ? s[3] : s[1], high ? s[1] : s[3], 16);
   double sum = join_with<kOrder>(odd ? odd_sum : even_sum, odd ? even_sum : odd_sum, 8);
   for (int distance = 4; distance > 0; distance /= 2) sum = join_with<kOrder>(sum, sum, distance);  // k + 16, k + 8, k + 4
-  sum = join_with<kOrder>(sum, sum, 16);                                                           // k + 2
-  return join_with<kOrder>(sum, sum, 8);                                                           // k + 1
+  sum = join_with<kOrder>(sum, sum, 16);                                                            // k + 2
+  return join_with<kOrder>(sum, sum, 8);                                                            // k + 1
 }
 
 /// Four neighbours.
@@ -167,10 +167,14 @@ struct NormBody {
     const double sum = [&] {
       const void* const at = entry.at[0];
       switch (dtype) {
-        case kF16: return sum_of<kOrder, false>(static_cast<const Float16*>(at) + tile.first, tile.count, lane, p);
-        case kBF16: return sum_of<kOrder, false>(static_cast<const BFloat16*>(at) + tile.first, tile.count, lane, p);
-        case kF32: return sum_of<kOrder, false>(static_cast<const float*>(at) + tile.first, tile.count, lane, p);
-        default: return sum_of<kOrder, false>(static_cast<const double*>(at) + tile.first, tile.count, lane, p);
+        case kF16:
+          return sum_of<kOrder, false>(static_cast<const Float16*>(at) + tile.first, tile.count, lane, p);
+        case kBF16:
+          return sum_of<kOrder, false>(static_cast<const BFloat16*>(at) + tile.first, tile.count, lane, p);
+        case kF32:
+          return sum_of<kOrder, false>(static_cast<const float*>(at) + tile.first, tile.count, lane, p);
+        default:
+          return sum_of<kOrder, false>(static_cast<const double*>(at) + tile.first, tile.count, lane, p);
       }
     }();
     if (lane == 0) __stcg(&sums[first + entry.first_tile + tile.first / kNormTile], sum);

@@ -1,0 +1,167 @@
+#include "lorry/foreach/norm.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lorry/base/bell.h"
+#include "lorry/foreach/foreach.h"
+#include "lorry/ops/array.h"
+#include "lorry/ops/creation.h"
+#include "lorry/ops/door.h"
+#include "lorry/ops/reduce.h"
+
+namespace lorry::foreach {
+namespace {
+
+constexpr const char* kName = "norm";
+
+kernels::NormOrder order_of(double ord) {
+  require<ValueError>(ord > 0, "norm: ord is out of range; got {}; expected a number > 0, or infinity", ord);
+  return ord == 1 ? kernels::NormOrder::one : ord == 2 ? kernels::NormOrder::two : std::isinf(ord) ? kernels::NormOrder::inf : kernels::NormOrder::power;
+}
+
+/// The tensors without gaps, and the lists that hold them: one a device and dtype, those of a device next to each other.
+void refresh(detail::NormPlan& plan, const TensorList& x, Strategy strategy) {
+  std::vector<Tensor> dense;
+  std::vector<detail::Facts> facts;
+  for (const Tensor& t : x) {
+    const bool gaps = !t.layout().is_dense();
+    if (gaps) bell::ring(bell::Event::hidden_copy, kName, "a tensor with gaps is copied first");
+    dense.push_back(gaps ? t.contiguous() : t);
+    facts.emplace_back(dense.back());
+  }
+  const auto same_shapes = [&] { return plan.strategy == strategy && std::ranges::equal(plan.facts, facts, {}, &detail::Facts::shape, &detail::Facts::shape); };
+  if (!same_shapes()) {
+    plan.strategy = strategy;
+    plan.lists.clear(), plan.places.clear();
+    for (size_t e = 0; e < dense.size(); ++e) {
+      const DType dtype = dense[e].dtype();
+      const Device device = dense[e].device();
+      auto list = std::ranges::find_if(plan.lists, [&](const kernels::List& l) { return l.device() == device && l.dtype(0) == dtype; });
+      if (list == plan.lists.end()) {
+        list = std::find_if(plan.lists.rbegin(), plan.lists.rend(), [&](const kernels::List& l) { return l.device() == device; }).base();
+        if (list == plan.lists.begin()) list = plan.lists.end();
+        list = plan.lists.emplace(list, device, std::span(&dtype, 1), strategy);
+      }
+      list->add({.at = {dense[e].data_ptr()}, .count = dense[e].numel()});
+    }
+    std::vector<uint32_t> counts(plan.lists.size());
+    for (const Tensor& t : dense) {
+      uint32_t l = 0;
+      while (!(plan.lists[l].device() == t.device() && plan.lists[l].dtype(0) == t.dtype())) ++l;
+      plan.places.emplace_back(l, counts[l]++);
+    }
+  } else {
+    for (size_t e = 0; e < dense.size(); ++e) plan.lists[plan.places[e].first].move(plan.places[e].second, 0, dense[e].data_ptr());
+  }
+  plan.facts = std::move(facts);
+  plan.dense = std::move(dense);
+}
+
+/// Norms of entries, lists laid end to end, one tensor a device; and the total.
+struct Raw {
+  std::vector<Tensor> of_device;
+  std::vector<std::pair<uint32_t, int64_t>> places;  ///< of every entry: device and place
+  Tensor total;
+};
+
+Raw measure(const TensorList& x, double ord, bool per_tensor, bool total) {
+  const kernels::NormOrder order = order_of(ord);
+  for (const Tensor& t : x) {
+    require_defined(t, kName, "a tensor");
+    require<DTypeError>(is_floating(t.dtype()), "norm: a tensor is not floating; got {}; expected f16, bf16, f32 or f64", t);
+    require<GradError>(!(mode(kGradMode) && t.requires_grad()), "norm: gradients are not followed through a list's norms; got {}; use NoGrad, or foreach::norm",
+                       t);
+  }
+  Raw raw;
+  if (x.empty()) {
+    if (total) raw.total = zeros({}, {.dtype = kF64});
+    return raw;
+  }
+  const door::Running running(kName);
+  detail::Kept& kept = *x.body()->kept;
+  const std::scoped_lock lock(kept.mutex);
+  if (kept.norms == nullptr) kept.norms = std::make_unique<detail::NormPlan>();
+  detail::NormPlan& plan = *kept.norms;
+  refresh(plan, x, current_strategy());
+
+  std::vector<uint32_t> device_of(plan.lists.size());
+  std::vector<int64_t> start_of(plan.lists.size());
+  std::vector<Tensor> totals;
+  for (size_t first = 0; first < plan.lists.size();) {
+    const Device device = plan.lists[first].device();
+    std::vector<const kernels::List*> lists;
+    int64_t entries = 0;
+    size_t l = first;
+    for (; l < plan.lists.size() && plan.lists[l].device() == device; ++l) {
+      lists.push_back(&plan.lists[l]);
+      device_of[l] = static_cast<uint32_t>(raw.of_device.size());
+      start_of[l] = entries;
+      entries += static_cast<int64_t>(plan.lists[l].entries().size());
+    }
+    raw.of_device.push_back(per_tensor ? empty({entries}, {kF64, device}) : Tensor());
+    totals.push_back(total ? empty({}, {kF64, device}) : Tensor());
+    kernels::backend(device, kName)
+        .list_norm->norm({.lists = lists,
+                          .order = order,
+                          .p = ord,
+                          .total = total ? totals.back().data<double>() : nullptr,
+                          .per_tensor = per_tensor ? raw.of_device.back().data<double>() : nullptr,
+                          .end = {}},
+                         current_stream(device));
+    first = l;
+  }
+  for (const auto& [l, place] : plan.places) raw.places.emplace_back(device_of[l], start_of[l] + place);
+  plan.dense.clear();  // what was copied is released in the order of the stream
+  if (!total) return raw;
+  if (totals.size() == 1) {
+    raw.total = totals[0];
+  } else {  // the norm of the devices' norms
+    for (Tensor& t : totals) t = t.to(x[0].device());
+    raw.total = total_norm(totals, ord);
+  }
+  return raw;
+}
+
+std::vector<Tensor> separate(const Raw& raw, const std::vector<Tensor>& of_device) {
+  std::vector<Tensor> each;
+  for (const auto& [device, place] : raw.places) each.push_back(of_device[device].select(0, place));
+  return each;
+}
+
+}  // namespace
+
+Norms norms(const TensorList& x, double ord) {
+  Raw raw = measure(x, ord, true, true);
+  return {separate(raw, raw.of_device), raw.total};
+}
+
+TensorList norm(const TensorList& x, double ord, std::optional<DType> dtype) {
+  require<DTypeError>(!dtype || is_floating(*dtype), "norm: dtype is not floating; got {}; expected f16, bf16, f32 or f64", dtype.value_or(kF64));
+  std::vector<Tensor> each;
+  const auto recorded = [](const Tensor& t) { return t.requires_grad(); };
+  if (mode(kGradMode) && std::ranges::any_of(x, recorded)) {
+    for (const Tensor& t : x) each.push_back(dtype ? lorry::norm(t, ord).to(*dtype) : lorry::norm(t, ord));
+    return each;
+  }
+  const Raw raw = measure(x, ord, true, false);
+  std::vector<std::vector<Tensor>> cast(kDTypeCount);  // of all norms of a device, made when a tensor of the dtype is met
+  for (size_t e = 0; e < x.size(); ++e) {
+    const DType to = dtype.value_or(x[e].dtype());
+    std::vector<Tensor>& known = cast[static_cast<size_t>(to)];
+    if (known.empty())
+      for (const Tensor& t : raw.of_device) known.push_back(t.to(to));
+    each.push_back(known[raw.places[e].first].select(0, raw.places[e].second));
+  }
+  return each;
+}
+
+Tensor total_norm(const TensorList& x, double ord) { return measure(x, ord, false, true).total; }
+
+TensorList max(const TensorList& x) {
+  std::vector<Tensor> each;
+  for (const Tensor& t : x) each.push_back(lorry::max(t));
+  return each;
+}
+
+}  // namespace lorry::foreach

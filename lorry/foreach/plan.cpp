@@ -1,0 +1,339 @@
+#include "lorry/foreach/plan.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "lorry/ops/array.h"
+
+namespace lorry::foreach {
+
+Operand Argument::at(size_t e, Tensor& room) const {
+  if (list_) return (*list_)[e];
+  if (each_) return numbers_[e];
+  if (tensor_ == nullptr) return number_;
+  if (tensor_->dim() == 0) return *tensor_;
+  room = tensor_->select(0, static_cast<int64_t>(e));
+  return room;
+}
+
+namespace detail {
+namespace {
+
+uint64_t mixed(uint64_t hash, uint64_t value) { return (hash ^ value) * 0x9e3779b97f4a7c15ull ^ hash >> 29; }
+
+/// What of an argument decides a plan, besides the tensors of lists.
+uint64_t kind_of(const Request& request, size_t k, bool& keeps) {
+  const Argument& x = request.arguments[k];
+  const auto of_number = [&](const Scalar& n) -> uint64_t {
+    const bool square = request.op == Op::pow && n.to<double>() == 2;  // a row of its own
+    return n.is_floating() * 1 + n.is_boolean() * 2 + square * 4;
+  };
+  if (x.list() != nullptr) return 1;
+  if (x.is_number()) return 0x100 + of_number(x.number());
+  if (x.is_numbers()) {
+    const uint64_t first = of_number(x.numbers()[0]);
+    for (const Scalar& n : x.numbers()) keeps = keeps && of_number(n) == first;
+    return 0x200 + first;
+  }
+  const Tensor& t = *x.tensor();
+  return 0x300 + static_cast<uint64_t>(t.dtype()) + static_cast<uint64_t>(t.dim()) * 0x1000 + t.node()->wrapped_number * 0x10000ull +
+         static_cast<uint64_t>(t.device().type) * 0x100000 + static_cast<uint64_t>(t.device().index) * 0x1000000;
+}
+
+// ---- memory that is written --------------------------------------------------------------------------------------------
+
+struct Span {
+  uintptr_t begin, end;
+};
+Span span_of(const Tensor& x) {
+  const auto begin = reinterpret_cast<uintptr_t>(x.data_ptr());
+  return {begin, begin + static_cast<uintptr_t>(x.layout().extent() * size_of(x.dtype()))};
+}
+
+/// How what one entry writes lies to the tensors of the others: entries of a list are computed in no order.
+enum class Clash { none, interleaved, shared };
+
+Clash worse(Clash a, Clash b) { return a > b ? a : b; }
+
+Clash between(const Tensor& written, const Tensor& other) {
+  switch (ops::overlap(written, other)) {
+    case ops::Overlap::none:
+      return Clash::none;
+    case ops::Overlap::unknown:
+      return Clash::interleaved;
+    default:
+      return Clash::shared;
+  }
+}
+
+/// Among what is written and every tensor of another entry. `order` are the entries by written address.
+class Writes {
+ public:
+  Writes(const TensorList& self, std::vector<uint32_t>& order) : self_(self), order_(order) {
+    const auto before = [&](uint32_t a, uint32_t b) { return span_of(self_[a]).begin < span_of(self_[b]).begin; };
+    if (order_.empty()) {
+      order_.resize(self.size());
+      std::iota(order_.begin(), order_.end(), 0u);
+    }
+    if (!std::ranges::is_sorted(order_, before)) std::ranges::sort(order_, before);
+    reach_.reserve(order_.size());
+    for (const uint32_t e : order_) reach_.push_back(std::max(reach_.empty() ? 0 : reach_.back(), span_of(self_[e]).end));
+  }
+
+  /// Among themselves.
+  Clash all() const {
+    Clash found = Clash::none;
+    for (size_t i = 1; i < order_.size(); ++i)
+      if (reach_[i - 1] > span_of(self_[order_[i]]).begin) found = worse(found, with(self_[order_[i]], order_[i], i));
+    return found;
+  }
+  Clash with(const Tensor& x, uint32_t entry) const {
+    const Span span = span_of(x);
+    const auto end = std::ranges::lower_bound(order_, span.end, {}, [&](uint32_t e) { return span_of(self_[e]).begin; });
+    return with(x, entry, static_cast<size_t>(end - order_.begin()));
+  }
+
+ private:
+  /// With what is written from below the `end`-th address on, other than the entry's own.
+  Clash with(const Tensor& x, uint32_t entry, size_t end) const {
+    Clash found = Clash::none;
+    const Span span = span_of(x);
+    for (size_t i = end; i-- > 0 && reach_[i] > span.begin;)
+      if (order_[i] != entry) found = worse(found, between(self_[order_[i]], x));
+    return found;
+  }
+
+  const TensorList& self_;
+  std::vector<uint32_t>& order_;
+  std::vector<uintptr_t> reach_;  ///< the furthest end up to here
+};
+
+[[gnu::cold, gnu::noinline]] void refuse_sharing(Op op) {
+  raise<ShapeError>(
+      "{}: a tensor of the list that is written shares memory with another entry's; entries are computed in no order; expected none to; "
+      "clone one of them first",
+      name(op));
+}
+
+/// Every tensor of the other arguments against what is written.
+Clash clash_of(const Request& request, std::vector<uint32_t>& order) {
+  const TensorList& self = leading(request);
+  const Writes writes(self, order);
+  Clash found = writes.all();
+  for (const Argument& x : request.arguments.subspan(1)) {
+    if (x.list() != nullptr && !x.list()->is_same(self))
+      for (uint32_t e = 0; e < self.size(); ++e) found = worse(found, writes.with((*x.list())[e], e));
+    if (x.tensor() != nullptr) found = worse(found, writes.with(*x.tensor(), UINT32_MAX));
+  }
+  return found;
+}
+
+// ---- entries ---------------------------------------------------------------------------------------------------------------
+
+bool same_layout(const Tensor& a, const Tensor& b) {
+  if (a.sizes() != b.sizes()) return false;
+  return (a.is_contiguous() && b.is_contiguous()) || (a.layout() == b.layout() && a.layout().is_dense());
+}
+
+ops::Resolved resolve(const Request& request, std::span<const Operand> operands, bool& alone) {
+  const Operand& first = operands.front();
+  switch (request.op) {
+    case Op::copy: {
+      const Tensor& source = *operands[1].tensor();
+      require_defined(source, "copy_", "a source");
+      alone = source.device() != first.tensor()->device() || ops::overlap(*first.tensor(), source) != ops::Overlap::none;
+      return {{}, first.tensor()->dtype(), kF32, first.tensor()->device()};
+    }
+    case Op::cast:
+      alone = first.tensor()->dtype() == request.to;
+      return {{}, request.to, kF32, first.tensor()->device()};
+    case Op::fill:
+      return {{}, first.tensor()->dtype(), kF32, first.tensor()->device()};
+    default:
+      break;
+  }
+  if (!request.in_place) return ops::resolve(request.op, operands);
+  ops::Resolved call = ops::resolve_into(request.op, *first.tensor(), operands, alone);
+  call.result = first.tensor()->dtype();
+  return call;
+}
+
+}  // namespace
+
+Facts::Facts(const Tensor& x) : data(x.data_ptr()), shape(static_cast<uint64_t>(x.dtype())) {
+  const Layout& layout = x.layout();
+  for (int d = 0; d < layout.rank; ++d) shape = mixed(shape, static_cast<uint64_t>(layout.sizes[d]) * 31 + static_cast<uint64_t>(layout.strides[d]));
+}
+
+const TensorList& leading(const Request& request) {
+  for (const Argument& x : request.arguments)
+    if (x.list() != nullptr) return *x.list();
+  raise<ValueError>("{}: no list of tensors among the arguments; expected one", name(request.op));
+}
+
+std::unique_ptr<Plan> make_plan(const Request& request, Strategy strategy) {
+  const TensorList& self = leading(request);
+  const size_t arity = request.arguments.size();
+  auto plan = std::make_unique<Plan>();
+  plan->op = request.op, plan->in_place = request.in_place, plan->to = request.to, plan->strategy = strategy;
+  for (size_t k = 0; k < arity; ++k) {
+    plan->kinds[k] = kind_of(request, k, plan->keeps);
+    if (const TensorList* list = request.arguments[k].list()) {
+      plan->lists[k] = list->body();
+      for (const Tensor& x : *list) plan->facts.emplace_back(x);
+    }
+  }
+  require<ValueError>(self.size() <= kernels::kMaxWord, "{}: too many tensors; got {}; expected at most {}", name(request.op), self.size(), kernels::kMaxWord);
+
+  for (uint32_t e = 0; e < self.size(); ++e) {
+    Tensor rooms[4];
+    std::vector<Operand> operands;
+    for (size_t k = 0; k < arity; ++k) operands.push_back(request.arguments[k].at(e, rooms[k]));
+    bool alone = false;
+    const ops::Resolved call = resolve(request, operands, alone);
+    const bool pointwise = request.op < Op(kPointwiseCount);
+    if (pointwise && call.compute == kI64)
+      plan->keeps = plan->keeps && request.op != Op::pow && request.op != Op::floor_divide && request.op != Op::trunc_divide && request.op != Op::remainder &&
+                    request.op != Op::fmod;
+    // Elements of all of its tensors lie alike, with no gaps.
+    const size_t used = pointwise ? row(call.row).arity : arity;
+    const Tensor* pattern = nullptr;
+    for (size_t k = 0; k < used && !alone; ++k) {
+      if (request.arguments[k].list() == nullptr) continue;
+      const Tensor& x = *operands[k].tensor();
+      if (pattern == nullptr) pattern = &x;
+      alone = x.device() != call.device || !same_layout(*pattern, x);
+    }
+    alone = alone || pattern == nullptr || pattern->device() != call.device;
+    for (size_t k = used; k < arity; ++k) alone = alone || request.arguments[k].list() != nullptr;  // it broadcasts, perhaps
+    for (size_t k = 0; k < used; ++k)                                                               // a tensor of numbers is one that every device takes
+      if (const Tensor* t = request.arguments[k].tensor()) alone = alone || (t->device() != call.device && !t->device().is_cpu());
+    if (alone) {
+      plan->places.emplace_back(-1, static_cast<uint32_t>(plan->alone.size()));
+      plan->alone.push_back(e);
+      continue;
+    }
+    // Its group.
+    DType dtypes[kernels::kMaxArrays] = {call.result};
+    bool whole[4] = {};
+    for (size_t k = 0; k < used; ++k) {
+      const Argument& x = request.arguments[k];
+      dtypes[1 + k] = x.list() != nullptr ? (*x.list())[e].dtype() : kF64;
+      whole[k] = x.is_numbers() && !x.numbers()[e].is_floating();
+    }
+    const size_t arrays = request.op == Op::fill ? 1 : request.op == Op::copy ? 2 : 1 + used;
+    if (request.op == Op::copy) dtypes[1] = (*request.arguments[1].list())[e].dtype();
+    const auto is_mine = [&](const Group& g) {
+      if (g.call.device != call.device || g.call.row != call.row || g.call.compute != call.compute || !std::equal(whole, whole + 4, g.whole)) return false;
+      for (size_t k = 0; k < arrays; ++k)
+        if (g.list.dtype(static_cast<int>(k)) != dtypes[k]) return false;
+      return static_cast<size_t>(g.list.arrays()) == arrays;
+    };
+    auto group = std::ranges::find_if(plan->groups, is_mine);
+    if (group == plan->groups.end()) {
+      plan->groups.push_back({.call = call, .list = kernels::List(call.device, std::span(dtypes, arrays), strategy), .entries = {}});
+      group = plan->groups.end() - 1;
+      std::copy_n(whole, 4, group->whole);
+    }
+    kernels::ListEntry entry;
+    entry.count = pattern->numel();
+    entry.word = e;
+    if (request.in_place) entry.at[0] = self[e].data_ptr();
+    if (request.op == Op::copy) {
+      entry.at[1] = (*request.arguments[1].list())[e].data_ptr();
+    } else if (request.op != Op::fill) {
+      for (size_t k = 0; k < used; ++k)
+        if (request.arguments[k].list() != nullptr) entry.at[1 + k] = operands[k].tensor()->data_ptr();
+    }
+    plan->places.emplace_back(static_cast<int32_t>(group - plan->groups.begin()), static_cast<uint32_t>(group->entries.size()));
+    group->entries.push_back(e);
+    group->list.add(entry);
+  }
+
+  if (!request.in_place) return plan;
+  switch (clash_of(request, plan->written)) {
+    case Clash::none:
+      break;
+    case Clash::shared:
+      refuse_sharing(request.op);
+      break;
+    case Clash::interleaved:  // elements may all be different: in order nothing can go wrong
+      plan->groups.clear();
+      plan->places.assign(self.size(), {-1, 0});
+      plan->alone.resize(self.size());
+      std::iota(plan->alone.begin(), plan->alone.end(), 0u);
+  }
+  return plan;
+}
+
+bool Plan::is_for(const Request& request, Strategy now) const {
+  if (op != request.op || in_place != request.in_place || to != request.to || strategy != now) return false;
+  for (size_t k = 0; k < request.arguments.size(); ++k) {
+    bool uniform = true;
+    if (kind_of(request, k, uniform) != kinds[k] || !uniform) return false;
+    if (const TensorList* list = request.arguments[k].list())
+      if (lists[k].owner_before(list->body()) || list->body().owner_before(lists[k])) return false;
+  }
+  return true;
+}
+
+bool Plan::holds(const Request& request) {
+  const TensorList& self = leading(request);
+  size_t at = 0;
+  bool own_moved = false;
+  std::vector<std::pair<size_t, uint32_t>> moved;  // argument and entry
+  for (size_t k = 0; k < request.arguments.size(); ++k) {
+    if (request.arguments[k].list() == nullptr) continue;
+    const std::vector<Tensor>& tensors = request.arguments[k].list()->tensors();
+    for (uint32_t e = 0; e < tensors.size(); ++e, ++at) {
+      const Facts now(tensors[e]);
+      if (now.shape != facts[at].shape) return false;
+      if (now.data == facts[at].data) continue;
+      facts[at].data = now.data;
+      own_moved |= k == 0;
+      moved.emplace_back(k, e);
+    }
+  }
+  for (const auto& [k, e] : moved) {
+    const auto [group, place] = places[e];
+    if (group < 0) continue;
+    kernels::List& list = groups[static_cast<size_t>(group)].list;
+    void* const data = (*request.arguments[k].list())[e].data_ptr();
+    if (in_place && k == 0) list.move(place, 0, data);
+    const int array = op == Op::fill ? 0 : op == Op::copy ? static_cast<int>(k) : static_cast<int>(k) + 1;
+    if (array < list.arrays()) list.move(place, array, data);
+  }
+  if (!in_place) return true;
+  // What has moved may have moved into what is written. Numbers in tensors come and go, so theirs is asked every time.
+  if (own_moved) return clash_of(request, written) == Clash::none;
+  bool numbers = false;
+  for (const Argument& x : request.arguments)
+    if (x.tensor() != nullptr)
+      for (const Tensor& t : self) numbers |= t.node()->storage.get() == x.tensor()->node()->storage.get();
+  if (numbers) return clash_of(request, written) == Clash::none;
+  if (moved.empty()) return true;
+  const Writes writes(self, written);
+  for (const auto& [k, e] : moved) {
+    const Tensor& x = (*request.arguments[k].list())[e];
+    const ops::Overlap own = ops::overlap(self[e], x);
+    if (writes.with(x, e) != Clash::none || own == ops::Overlap::partial || own == ops::Overlap::unknown) return false;
+  }
+  return true;
+}
+
+Plan& Kept::find(const Request& request) {
+  const Strategy strategy = current_strategy();
+  for (size_t i = 0; i < plans.size(); ++i) {
+    if (!plans[i]->is_for(request, strategy)) continue;
+    std::rotate(plans.begin() + static_cast<int64_t>(i), plans.begin() + static_cast<int64_t>(i) + 1, plans.end());
+    if (plans.back()->keeps && plans.back()->holds(request)) return *plans.back();
+    plans.pop_back();
+    break;
+  }
+  if (plans.size() == kMost) plans.erase(plans.begin());
+  plans.push_back(make_plan(request, strategy));
+  return *plans.back();
+}
+
+}  // namespace detail
+}  // namespace lorry::foreach

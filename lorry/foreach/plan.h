@@ -1,0 +1,131 @@
+#pragma once
+
+// Plans: which kernel takes which tensors of a list, and where these lie. A plan is made when an operator first meets its lists, in time
+// proportional to their number, and kept with the first of them. When it meets the same lists again the plan is found by their identity;
+// each tensor is looked at once, a changed address is told to the kernels' list, which patches that entry, and a changed size, dtype or
+// layout makes the plan anew.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "lorry/foreach/tensor_list.h"
+#include "lorry/kernels/foreach.h"
+#include "lorry/ops/pointwise_call.h"
+
+namespace lorry::foreach {
+
+/// An argument of an operator over lists: a list, a number for all, a number for each, or a tensor of numbers: 0-d for all, 1-d for each.
+class Argument {
+ public:
+  Argument(TensorList list) : list_(std::move(list)) {}
+  Argument(std::vector<Tensor> list) : list_(std::move(list)) {}
+  Argument(const Scalar& number) : number_(number) {}
+  template <class N>
+  requires std::is_arithmetic_v<N> Argument(N number) : number_(number) {}
+  Argument(std::vector<Scalar> numbers) : numbers_(std::move(numbers)), each_(true) {}
+  Argument(const std::vector<double>& numbers) : numbers_(numbers.begin(), numbers.end()), each_(true) {}
+  Argument(const Tensor& numbers) : tensor_(&numbers) {}
+  /// What an Operand holds, for code that has one for all tensors.
+  Argument(const Operand& x) : tensor_(x.tensor()), number_(x.scalar()) {}
+
+  const TensorList* list() const { return list_ ? &*list_ : nullptr; }
+  const Tensor* tensor() const { return tensor_; }
+  bool is_number() const { return !list_ && tensor_ == nullptr && !each_; }
+  bool is_numbers() const { return each_; }
+  const Scalar& number() const { return number_; }
+  const std::vector<Scalar>& numbers() const { return numbers_; }
+
+  /// The argument of entry e's operator; `room` holds it where it is made for the purpose.
+  Operand at(size_t e, Tensor& room) const;
+
+ private:
+  std::optional<TensorList> list_;
+  const Tensor* tensor_ = nullptr;
+  Scalar number_;
+  std::vector<Scalar> numbers_;
+  bool each_ = false;
+};
+
+namespace detail {
+
+/// An operator over lists: a row of formula/pointwise.def, or copy, cast or fill. In place, the first argument is written.
+struct Request {
+  Op op;
+  std::span<const Argument> arguments;
+  bool in_place = false;
+  DType to = kF32;  ///< of a cast
+};
+
+/// What a plan relies on of a tensor.
+struct Facts {
+  const void* data;
+  uint64_t shape;  ///< a hash of dtype, sizes and strides
+  explicit Facts(const Tensor& x);
+};
+
+/// Entries that share a launch: of one device, row and combination of dtypes.
+struct Group {
+  ops::Resolved call;
+  bool whole[4] = {};  ///< of numbers for each: these are whole numbers
+  kernels::List list;
+  std::vector<uint32_t> entries;  ///< where in the TensorLists
+};
+
+struct Plan {
+  // ---- what it is found by
+  Op op;
+  bool in_place;
+  DType to;
+  Strategy strategy;
+  std::array<uint64_t, 4> kinds;                         ///< of the arguments, as far as these decide anything
+  std::array<std::weak_ptr<TensorList::Body>, 4> lists;  ///< among the arguments
+
+  // ---- what it holds
+  std::vector<Group> groups;
+  std::vector<uint32_t> alone;                       ///< entries that no list takes, such as broadcast ones: the operator itself does
+  std::vector<std::pair<int32_t, uint32_t>> places;  ///< of every entry: its group, or -1, and its place there
+  std::vector<Facts> facts;                          ///< list after list
+  std::vector<uint32_t> written;                     ///< entries by the address that is written
+  bool keeps = true;                                 ///< nothing else decided it
+
+  bool is_for(const Request& request, Strategy now) const;
+  /// Takes over addresses that have changed. False when the plan has to be made anew.
+  bool holds(const Request& request);
+};
+
+/// Makes a plan, with all the checks that the operator makes of each entry. Throws what the operator throws.
+std::unique_ptr<Plan> make_plan(const Request& request, Strategy strategy);
+
+/// How a list was last handed to norms: one list a device and dtype.
+struct NormPlan {
+  Strategy strategy = Strategy::automatic;
+  std::vector<Facts> facts;
+  std::vector<kernels::List> lists;
+  std::vector<std::pair<uint32_t, uint32_t>> places;  ///< of every tensor: its list and its place there
+  std::vector<Tensor> dense;                          ///< while the norm is enqueued
+};
+
+/// Plans of a list, the last ones used.
+struct Kept {
+  static constexpr size_t kMost = 8;
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Plan>> plans;  ///< least recently used first
+  std::unique_ptr<NormPlan> norms;
+
+  Plan& find(const Request& request);
+};
+
+/// The list that keeps the plan: the first among the arguments.
+const TensorList& leading(const Request& request);
+
+/// Runs an operator. The results of one out of place are put into `results`.
+void run(const Request& request, std::vector<Tensor>* results);
+
+}  // namespace detail
+
+}  // namespace lorry::foreach

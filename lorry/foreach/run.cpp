@@ -1,0 +1,178 @@
+// From a plan to launches: results are made, numbers brought to the device, and each group's kernel is called.
+
+#include <algorithm>
+
+#include "lorry/device/device.h"
+#include "lorry/foreach/plan.h"
+#include "lorry/ops/array.h"
+#include "lorry/ops/creation.h"
+#include "lorry/ops/door.h"
+
+namespace lorry::foreach::detail {
+namespace {
+
+/// Lists have one length, and numbers for each are as many.
+void require_arguments(const Request& request) {
+  const size_t n = leading(request).size();
+  for (const Argument& x : request.arguments) {
+    if (x.list() != nullptr) {
+      require<ValueError>(x.list()->size() == n, "{}: lists of different lengths; got {} and {}; expected a tensor for each", name(request.op), n,
+                          x.list()->size());
+      for (const Tensor& t : *x.list()) require_defined(t, name(request.op), "an operand");
+    } else if (x.is_numbers()) {
+      require<ValueError>(x.numbers().size() == n, "{}: {} numbers for {} tensors; expected one for each", name(request.op), x.numbers().size(), n);
+    } else if (const Tensor* t = x.tensor()) {
+      require_defined(*t, name(request.op), "an operand");
+      const bool fits = t->dim() == 0 || (t->dim() == 1 && t->numel() == static_cast<int64_t>(n));
+      require<ShapeError>(fits, "{}: a tensor of numbers does not fit {} tensors; got {}; expected a 0-d tensor, or one of {} numbers", name(request.op), n, *t,
+                          n);
+    }
+  }
+}
+
+/// Whether somebody wants to hear of every tensor's operator: then each is called alone.
+bool heard(const Request& request) {
+  if (mode(kTraceMode)) return true;
+  if (!mode(kGradMode)) return false;
+  for (const Argument& x : request.arguments) {
+    if (x.tensor() != nullptr && x.tensor()->requires_grad()) return true;
+    if (x.list() != nullptr)
+      for (const Tensor& t : *x.list())
+        if (t.requires_grad()) return true;
+  }
+  return false;
+}
+
+/// Entry e's operator, as a user would call it.
+Tensor call_alone(const Request& request, size_t e) {
+  Tensor rooms[4];
+  std::vector<Operand> x;
+  for (size_t k = 0; k < request.arguments.size(); ++k) x.push_back(request.arguments[k].at(e, rooms[k]));
+  switch (request.op) {
+    case Op::copy:
+      return x[0].tensor()->copy_(*x[1].tensor());
+    case Op::cast:
+      return x[0].tensor()->to(request.to);
+    case Op::fill:
+      return x[0].tensor()->fill_(x[1]);
+    default:
+      return request.in_place ? ops::call_in_place(request.op, *x[0].tensor(), std::span(x).subspan(1)) : ops::call(request.op, x);
+  }
+}
+
+/// Numbers of one argument where a device's kernels read them.
+class Numbers {
+ public:
+  Numbers(const Argument& x, Device device, bool whole) {
+    if (x.tensor() != nullptr) {
+      tensor_ = x.tensor()->to(device).contiguous();
+    } else {
+      const size_t n = x.numbers().size();
+      tensor_ = empty({static_cast<int64_t>(n)}, {whole ? kI64 : kF64, device});
+      std::vector<double> reals;
+      std::vector<int64_t> wholes;
+      for (const Scalar& number : x.numbers()) whole ? wholes.push_back(number.to<int64_t>()) : reals.push_back(number.to<double>());
+      const void* const from = whole ? static_cast<const void*>(wholes.data()) : reals.data();
+      device::copy(tensor_.data_ptr(), device, from, kCPU, tensor_.nbytes(), current_stream(device));
+    }
+  }
+  kernels::ListOperand operand() const {
+    kernels::ListOperand x;
+    x.kind = kernels::ListOperand::Kind::values;
+    x.dtype = tensor_.dtype();
+    x.step = tensor_.dim() > 0 ? 1 : 0;
+    x.values = tensor_.data_ptr();
+    return x;
+  }
+
+ private:
+  Tensor tensor_;
+};
+
+kernels::ListOperand operand_of(const Scalar& number) {
+  kernels::ListOperand x;
+  x.kind = kernels::ListOperand::Kind::number;
+  x.dtype = number.is_floating() ? kF64 : kI64;
+  if (number.is_floating())
+    x.real = number.to<double>();
+  else
+    x.whole = number.to<int64_t>();
+  return x;
+}
+
+bool same_number(const Scalar& a, const Scalar& b) {
+  if (a.is_floating() != b.is_floating()) return false;
+  return a.is_floating() ? a.to<double>() == b.to<double>() : a.to<int64_t>() == b.to<int64_t>();
+}
+
+void launch(const Request& request, const Group& group) {
+  const Device device = group.call.device;
+  const kernels::ForeachKernels& kernels = *kernels::backend(device, name(request.op)).foreach;
+  const Stream stream = current_stream(device);
+  if (request.op == Op::copy || request.op == Op::cast) return kernels.copy(group.list, stream);
+  if (request.op == Op::fill) {
+    const kernels::ListOperand value = operand_of(request.arguments[1].number());
+    return kernels.fill(group.list, &value.real, value.dtype, stream);
+  }
+  kernels::ListPointwiseCall call{.op = group.call.row, .compute = group.call.compute, .arity = row(group.call.row).arity, .list = group.list, .in = {}};
+  std::vector<Numbers> held;  // until the kernel is enqueued: memory is ordered by the stream
+  held.reserve(4);
+  for (int k = 0; k < call.arity; ++k) {
+    const Argument& x = request.arguments[static_cast<size_t>(k)];
+    if (x.list() != nullptr) continue;
+    if (x.is_number()) {
+      call.in[k] = operand_of(x.number());
+    } else if (x.is_numbers() && std::ranges::all_of(x.numbers(), [&](const Scalar& n) { return same_number(n, x.numbers()[0]); })) {
+      call.in[k] = operand_of(x.numbers()[0]);
+    } else if (x.tensor() != nullptr && x.tensor()->dim() == 0 && x.tensor()->device() != device) {
+      call.in[k] = operand_of(x.tensor()->item());  // of the host
+    } else {
+      held.emplace_back(x, device, group.whole[k]);
+      call.in[k] = held.back().operand();
+    }
+  }
+  kernels.pointwise(call, stream);
+}
+
+}  // namespace
+
+void run(const Request& request, std::vector<Tensor>* results) {
+  require_arguments(request);
+  const TensorList& self = leading(request);
+  if (self.empty()) return;
+  if (results != nullptr) results->resize(self.size());
+  if (heard(request)) {
+    for (size_t e = 0; e < self.size(); ++e) {
+      Tensor result = call_alone(request, e);
+      if (results != nullptr) (*results)[e] = std::move(result);
+    }
+    return;
+  }
+  const door::Running running(request.op);
+  if (request.in_place)
+    for (const Tensor& x : self) door::require_writable(x, name(request.op));
+  Kept& kept = *self.body()->kept;
+  const std::scoped_lock lock(kept.mutex);
+  Plan& plan = kept.find(request);
+  for (Group& group : plan.groups) {
+    if (results != nullptr) {
+      const std::vector<Tensor>* pattern = nullptr;
+      for (const Argument& x : request.arguments)
+        if (pattern == nullptr && x.list() != nullptr) pattern = &x.list()->tensors();
+      for (size_t i = 0; i < group.entries.size(); ++i) {
+        const uint32_t e = group.entries[i];
+        (*results)[e] = empty_like((*pattern)[e], group.call.result);
+        group.list.move(i, 0, (*results)[e].data_ptr());
+      }
+    }
+    launch(request, group);
+    if (request.in_place)
+      for (const uint32_t e : group.entries) self[e].storage().written_by(name(request.op));
+  }
+  for (const uint32_t e : plan.alone) {
+    Tensor result = call_alone(request, e);
+    if (results != nullptr) (*results)[e] = std::move(result);
+  }
+}
+
+}  // namespace lorry::foreach::detail

@@ -1,0 +1,67 @@
+#pragma once
+
+// TensorList: many tensors as one value. Operators over lists (foreach.h) give each tensor what the operator would give it alone, to the
+// bit, in a few launches instead of one a tensor. Copying a list copies a pointer; which tensors it names never changes. With a list is
+// kept how it was last handed to kernels (plan.h), so that using the same list again costs no more than looking at its tensors.
+
+#include <initializer_list>
+#include <memory>
+#include <vector>
+
+#include "lorry/kernels/list.h"
+#include "lorry/tensor/tensor.h"
+
+namespace lorry::foreach {
+
+using kernels::Strategy;
+
+namespace detail {
+struct Kept;
+}
+
+class TensorList {
+ public:
+  TensorList() : TensorList(std::vector<Tensor>()) {}
+  TensorList(std::vector<Tensor> tensors);
+  TensorList(std::initializer_list<Tensor> tensors) : TensorList(std::vector<Tensor>(tensors)) {}
+
+  size_t size() const { return body_->tensors.size(); }
+  bool empty() const { return body_->tensors.empty(); }
+  const Tensor& operator[](size_t i) const { return body_->tensors[i]; }
+  const std::vector<Tensor>& tensors() const { return body_->tensors; }
+  auto begin() const { return body_->tensors.begin(); }
+  auto end() const { return body_->tensors.end(); }
+
+  /// Uninitialised tensors of the same sizes, strides and devices, and of the same or a given dtype.
+  TensorList like() const;
+  TensorList like(DType dtype) const;
+
+  /// Whether both are copies of one list.
+  bool is_same(const TensorList& other) const { return body_ == other.body_; }
+
+  // ---- for the operators ---------------------------------------------------------------------------------------------------
+  struct Body {
+    std::vector<Tensor> tensors;
+    std::unique_ptr<detail::Kept> kept;  ///< plans; never null
+    ~Body();
+  };
+  const std::shared_ptr<Body>& body() const { return body_; }
+
+ private:
+  std::shared_ptr<Body> body_;
+};
+
+/// How lists reach kernels on this thread while it stands: kernels::Strategy says what there is. The default is automatic.
+class StrategyScope {
+ public:
+  explicit StrategyScope(Strategy strategy);
+  ~StrategyScope();
+  StrategyScope(const StrategyScope&) = delete;
+  StrategyScope& operator=(const StrategyScope&) = delete;
+
+ private:
+  Strategy before_;
+};
+Strategy current_strategy();
+
+}  // namespace lorry::foreach

@@ -1,0 +1,116 @@
+// Norms of lists against long double.
+
+#include <cmath>
+
+#include "lorry/base/bell.h"
+#include "tests/foreach/support.h"
+
+namespace lorry::foreach::test {
+namespace {
+
+long double norm_of(const std::vector<double>& x, double ord) {
+  long double sum = 0;
+  for (const double v : x) {
+    const long double size = std::fabs(static_cast<long double>(v));
+    sum = std::isinf(ord) ? std::max(sum, size) : sum + std::pow(size, static_cast<long double>(ord));
+  }
+  return std::isinf(ord) ? sum : std::pow(sum, 1 / static_cast<long double>(ord));
+}
+
+std::vector<Tensor> mixed() {
+  std::vector<Tensor> x = assorted(kF32, 1);
+  for (const Tensor& t : assorted(kBF16, 100)) x.push_back(t);
+  for (const Tensor& t : assorted(kF64, 200)) x.insert(x.begin() + 3, t);
+  for (const Tensor& t : assorted(kF16, 300)) x.push_back(t);
+  return x;
+}
+
+TEST(ForeachNorm, per_tensor_and_total_in_one_call) {
+  const TensorList x = mixed();
+  for (const double ord : {1.0, 2.0, double{INFINITY}, 3.0, 0.5})
+    for (const Strategy strategy : kAll) {
+      SCOPED_TRACE(testing::Message() << ord << " " << name(strategy));
+      const StrategyScope scope(strategy);
+      const Norms got = norms(x, ord);
+      std::vector<double> all;
+      for (size_t e = 0; e < x.size(); ++e) {
+        const std::vector<double> values = x[e].to_vector<double>();
+        all.insert(all.end(), values.begin(), values.end());
+        const auto want = static_cast<double>(norm_of(values, ord));
+        EXPECT_NEAR(got.per_tensor[e].item<double>(), want, 1e-12 * (1 + want)) << e;
+        EXPECT_EQ(got.per_tensor[e].dim(), 0);
+      }
+      const auto want = static_cast<double>(norm_of(all, ord));
+      EXPECT_NEAR(got.total.item<double>(), want, 1e-12 * want);
+      EXPECT_EQ(got.total.item<double>(), total_norm(x, ord).item<double>());
+    }
+}
+
+TEST(ForeachNorm, has_the_dtype_of_each_tensor) {
+  const TensorList x = mixed();
+  const TensorList got = norm(x), wide = norm(x, 2, kF64), exact = norms(x).per_tensor;
+  for (size_t e = 0; e < x.size(); ++e) {
+    EXPECT_TRUE(same_bits(got[e], exact[e].to(x[e].dtype())));
+    EXPECT_TRUE(same_bits(wide[e], exact[e]));
+  }
+}
+
+TEST(ForeachNorm, follows_tensors_that_move_and_change) {
+  const TensorList x = {random_tensor({1'000}, kF32, 1), random_tensor({30}, kF32, 2)};
+  const auto check = [&] {
+    std::vector<double> all;
+    for (const Tensor& t : x)
+      for (const double v : t.to_vector<double>()) all.push_back(v);
+    const auto want = static_cast<double>(norm_of(all, 2));
+    EXPECT_NEAR(total_norm(x).item<double>(), want, 1e-12 * want);
+    EXPECT_NEAR(norms(x).total.item<double>(), want, 1e-12 * want);
+  };
+  check();
+  mul_(x, 2);
+  check();
+  x[0].set_data(random_tensor({1'000}, kF32, 3));
+  check();
+  x[1].set_data(random_tensor({10'000}, kF32, 4));
+  check();
+  x[1].set_data(random_tensor({10'000}, kBF16, 4));
+  check();
+}
+
+TEST(ForeachNorm, says_what_it_copies) {
+  int copies = 0;
+  bell::Listener before = bell::listen([&](const bell::Ring& ring) { copies += ring.event == bell::Event::hidden_copy; });
+  norms({random_tensor({9, 12}, kF32, 1).transpose(0, 1), random_tensor({9, 12}, kF32, 1).slice(1, 2, 9)});
+  bell::listen(std::move(before));
+  EXPECT_EQ(copies, 1);
+}
+
+TEST(ForeachNorm, of_nothing_is_zero) {
+  EXPECT_EQ(total_norm(TensorList()).item<double>(), 0.0);
+  EXPECT_EQ(norms({zeros({0}), zeros({0, 3})}).total.item<double>(), 0.0);
+  EXPECT_TRUE(norm(TensorList()).empty());
+}
+
+TEST(ForeachNorm, refuses_what_has_no_norm) {
+  const TensorList x = {random_tensor({5}, kF32, 1)};
+  EXPECT_EQ(message<ValueError>([&] { norms(x, 0); }), "norm: ord is out of range; got 0; expected a number > 0, or infinity");
+  EXPECT_THROW(norms(x, -1), ValueError);
+  EXPECT_THROW(norms(x, NAN), ValueError);
+  EXPECT_THROW(norms({random_tensor({5}, kI32, 1)}), DTypeError);
+  EXPECT_THROW(norm(x, 2, kI32), DTypeError);
+  EXPECT_THROW(norms({random_tensor({5}, kF32, 1).requires_grad_()}), GradError);
+}
+
+TEST(ForeachNorm, of_each_tensor_is_recorded) {
+  const Tensor x = random_tensor({5}, kF32, 1).requires_grad_();
+  norm({x})[0].backward();
+  EXPECT_TRUE(x.grad().defined());
+}
+
+TEST(ForeachMax, is_that_of_each_tensor) {
+  const TensorList x = {random_tensor({5}, kF32, 1), random_tensor({7, 3}, kI32, 2)};
+  const TensorList got = foreach::max(x);
+  for (size_t e = 0; e < x.size(); ++e) EXPECT_TRUE(same_bits(got[e], lorry::max(x[e])));
+}
+
+}  // namespace
+}  // namespace lorry::foreach::test
