@@ -35,6 +35,7 @@ RULES = {
 EVERYWHERE = ("adamw", "sgd_momentum")  # other rules over RULES_MODEL alone
 RULES_MODEL = {"cuda": "gpt2", "cpu": "resnet50"}
 CLIP = 1.0
+EFFORT = {"warmup_s": 0.05, "total_s": 0.25}  # a report has some 250 cases; that of lorry/cli/model_cases.h
 
 
 class Place:
@@ -64,11 +65,6 @@ class Place:
     def clear(self):
         if self.cuda:
             torch.cuda.empty_cache()
-
-
-def effort(elements_):
-    """Enough steps for a median; large models need no long warm-up."""
-    return {"warmup_s": 0.1, "total_s": 0.4 if elements_ > 1 << 25 else 0.3}
 
 
 def parameters(place, shapes):
@@ -103,17 +99,17 @@ def optim_cases(report, place, model, shapes, compiled, arguments):
             if stepper is None:
                 continue
             stepper.step()
-            report.add(case, stepper.step, 4 * count * RULES[rule][2], effort=effort(count), **place.extra(stepper.step))
+            report.add(case, stepper.step, 4 * count * RULES[rule][2], effort=EFFORT, **place.extra(stepper.step))
             if rule == "adamw" and execution == "fused":
 
                 def clip_and_step():
                     torch.nn.utils.clip_grad_norm_(params, CLIP)
                     stepper.step()
 
-                report.add(f"{case}, clip", clip_and_step, effort=effort(count), **place.extra(clip_and_step))
+                report.add(f"{case}, clip", clip_and_step, effort=EFFORT, **place.extra(clip_and_step))
             stepper = None  # its state goes before the next is made
             place.clear()
-    report.add(f"{model} clip_grad_norm_", lambda: torch.nn.utils.clip_grad_norm_(params, CLIP), effort=effort(count))
+    report.add(f"{model} clip_grad_norm_", lambda: torch.nn.utils.clip_grad_norm_(params, CLIP), effort=EFFORT)
     if model in compiled:
         again = ["--device", place.name, "--only-compiled", model, "--threads", arguments.threads]
         report.add_limited(f"{model} adamw compiled", __file__, again, arguments.compile_limit)
@@ -126,7 +122,7 @@ def compiled_case(report, place, model, shapes):
     step = torch.compile(stepper.step)
     first = first_ms(step, place.wait)
     step()
-    report.add(f"{model} adamw compiled", step, 4 * elements(shapes) * 7, effort=effort(elements(shapes)), first_ms=first, **place.extra(step))
+    report.add(f"{model} adamw compiled", step, 4 * elements(shapes) * 7, effort=EFFORT, first_ms=first, **place.extra(step))
 
 
 def foreach_cases(report, place, model, shapes, *_):
@@ -150,8 +146,8 @@ def foreach_cases(report, place, model, shapes, *_):
             for tensors in zip(xs, ys, zs, halves):
                 one(*tensors)
 
-        report.add(f"{model} {name}", together, size * count, effort=effort(count))
-        report.add(f"{model} {name} loop", loop, size * count, effort=effort(count))
+        report.add(f"{model} {name}", together, size * count, effort=EFFORT)
+        report.add(f"{model} {name} loop", loop, size * count, effort=EFFORT)
 
 
 SUITES = {"optim": optim_cases, "foreach": foreach_cases}

@@ -31,6 +31,7 @@ struct BenchRow {
 /// True for the cases to run.
 using Filter = std::function<bool(const std::string& name)>;
 
+std::vector<BenchRow> bench_foreach(const Filter& wanted);
 std::vector<BenchRow> bench_matmul(const Filter& wanted);
 std::vector<BenchRow> bench_memory(const Filter& wanted);
 std::vector<BenchRow> bench_optim(const Filter& wanted);
@@ -42,7 +43,7 @@ struct Suite {
   const char* name;
   std::vector<BenchRow> (*run)(const Filter& wanted);
 };
-inline constexpr Suite kSuites[] = {
-    {"matmul", bench_matmul}, {"memory", bench_memory}, {"optim", bench_optim}, {"overhead", bench_overhead}, {"train", bench_train}};
+inline constexpr Suite kSuites[] = {{"foreach", bench_foreach}, {"matmul", bench_matmul},     {"memory", bench_memory},
+                                    {"optim", bench_optim},     {"overhead", bench_overhead}, {"train", bench_train}};
 
 }  // namespace lorry::cli

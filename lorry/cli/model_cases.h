@@ -51,7 +51,7 @@ class ModelCases {
   std::vector<BenchRow> rows() const { return rows_; }
 
  private:
-  static Effort effort(Device device) { return {.warmup_s = 0.1, .total_s = 0.4, .device = device}; }
+  static Effort effort(Device device) { return {.warmup_s = 0.05, .total_s = 0.25, .device = device}; }
 
   /// Sets the row against the rate of a copy, which is measured once and is a row itself.
   void finish(BenchRow row);
