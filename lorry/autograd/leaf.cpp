@@ -92,7 +92,7 @@ void Tensor::set_data(const Tensor& other) const {
   node.dtype = from.dtype;
   node.contiguous = from.contiguous;
   node.layout = from.layout;
-  note_change();
+  note_reshaped();
   if (Meta* m = autograd::find_meta(*this); m != nullptr && m->gradient) m->gradient->outputs[0] = {sizes(), dtype(), device()};
 }
 

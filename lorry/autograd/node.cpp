@@ -61,7 +61,7 @@ std::vector<Tensor> Accumulate::apply(std::vector<Tensor> grads) {
     // A recorded sum keeps the graph of gradients; otherwise the sum is taken in place.
     if (mode(kGradMode)) {
       grad_ = grad_.add(g);
-      note_change();
+      changed_ = note_change();
     } else {
       grad_.add_(g);
     }
@@ -69,7 +69,7 @@ std::vector<Tensor> Accumulate::apply(std::vector<Tensor> grads) {
   }
   const bool sole = g.node_ptr()->owners() == 1 && g.node()->storage->owners() == 1 && g.is_contiguous();
   grad_ = sole ? g : g.clone();  // never shared: the next backward adds into it
-  note_change();
+  changed_ = note_change();
   return {};
 }
 
@@ -81,7 +81,7 @@ Tensor Accumulate::grad() const {
 void Accumulate::set_grad(const Tensor& grad) {
   const std::scoped_lock lock(mutex_);
   grad_ = grad;
-  note_change();
+  changed_ = note_change();
 }
 
 Meta* find_meta(const Tensor& x) { return static_cast<Meta*>(x.node()->grad.get()); }

@@ -68,10 +68,13 @@ class Accumulate final : public Node {
 
   Tensor grad() const;
   void set_grad(const Tensor& grad);
+  /// changes() when the gradient was last replaced; 0: never.
+  uint64_t changed() const { return changed_.load(std::memory_order_relaxed); }
 
  private:
   mutable std::mutex mutex_;
   Tensor grad_;
+  std::atomic<uint64_t> changed_{0};
 };
 
 /// What hangs on a tensor that takes part: for a leaf its accumulator, else the node that made it.

@@ -18,8 +18,8 @@ namespace lorry::kernels {
 ///             The parameter is the f32 rounded to nearest, ties away from zero
 enum class Kept : uint8_t { nothing, master, split };
 
-/// A step of one list. Its arrays: parameter, gradient, the rule's states in their order, and what is kept, if something is. f64
-/// parameters have f64 gradients and states; the others any of f16, bf16 and f32 in any mixture, and are computed in f32.
+/// A step of one list. Its arrays: parameter and gradient of one dtype, the rule's states in their order, f64 for f64 parameters and f32
+/// for the others, and for 16-bit parameters one more: what is kept, null where nothing is.
 /// Every entry's word is the number of its clock.
 struct StepCall {
   const List& list;

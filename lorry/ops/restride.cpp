@@ -19,7 +19,7 @@ const Tensor& restride(const Tensor& x, const char* where, MakeView&& make_view)
   const Tensor view = make_view();
   x.node()->layout = view.layout();
   x.node()->contiguous = view.is_contiguous();
-  note_change();
+  note_reshaped();
   x.storage().written_by(where);
   return x;
 }

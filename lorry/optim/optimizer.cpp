@@ -21,12 +21,15 @@ std::vector<NamedTensor> numbered(const std::vector<Tensor>& params) {
 }
 
 Optimizer::Optimizer(const char* where, Execution execution)
-    : where_(where), execution_(execution == Execution::automatic ? Execution::fused : execution), epoch_(make_counted<Epoch>()) {
+    : where_(where), execution_(execution == Execution::automatic ? Execution::fused : execution), epoch_(make_counted<Epoch>()), grad_epoch_(make_counted<Epoch>()) {
   require<ValueError>(execution_ == Execution::fused || execution_ == Execution::loop,
                       "{}: execution '{}' is not part of this build; expected automatic, loop or fused", where, optim::name(execution));
 }
 
-Optimizer::~Optimizer() { epoch_->close(); }
+Optimizer::~Optimizer() {
+  epoch_->close();
+  grad_epoch_->close();
+}
 
 // ---- groups ----------------------------------------------------------------------------------------------------------
 
@@ -48,7 +51,10 @@ void Optimizer::add_group(const std::vector<NamedTensor>& params, const RuleTrai
   GroupState group{&rule, {}, kept};
   std::memcpy(group.settings, settings, rule.settings_bytes);
   groups_.push_back(group);
-  for (const auto& [name, param] : params) slots_.push_back({name, param, groups() - 1});
+  for (const auto& [name, param] : params) {
+    slots_.push_back({name, param, groups() - 1});
+    slots_.back().gradient = autograd::meta(param).gradient;
+  }
   seen_ = 0;
 }
 

@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "lorry/autograd/node.h"
 #include "lorry/kernels/list.h"
 #include "lorry/optim/execution.h"
 #include "lorry/optim/rule.h"
@@ -114,9 +115,10 @@ class Optimizer {
     Tensor param;
     int group = 0;
     Tensor states[kMaxStates + 1] = {};  ///< the rule's, then what is kept; undefined before the first step
-    int family = -1, clock = -1;         ///< before the first step: none
+    int family = -1, clock = -1;            ///< before the first step: none
+    IntrusivePtr<autograd::Accumulate> gradient = {};
     // Of the coming step:
-    int entry = -1;                 ///< in the family's lists; -1: no gradient
+    int entry = -1;                         ///< in the family's lists; -1: no gradient
     Tensor own_param = {}, own_grad = {};  ///< aligned copies, where the parameter has gaps or its gradient another layout
   };
   /// Parameters that are stepped together.
@@ -144,7 +146,7 @@ class Optimizer {
   /// Looks at all parameters and gradients again, and makes states, clocks and lists for what is new.
   void look();
   void check(Slot& slot, const Tensor& grad) const;
-  bool move_addresses();
+  bool move_addresses(uint64_t since);
   void lay_out();
   int family_of(const Slot& slot);
   int new_clock(Family& family, int group, int like);
@@ -159,10 +161,10 @@ class Optimizer {
   std::vector<GroupState> groups_;
   std::vector<Slot> slots_;
   std::vector<Family> families_;
-  uint64_t seen_ = 0;         ///< changes() when the lists were made; 0: never
+  uint64_t seen_ = 0;         ///< changes() when the lists were looked at; 0: they must be made
   std::vector<int> copied_;  ///< slots of this step with aligned copies
-  IntrusivePtr<Epoch> epoch_;
-  std::vector<Storage*> loners_;  ///< storages of this step that have joined another epoch
+  IntrusivePtr<Epoch> epoch_, grad_epoch_;  ///< of steps, and of those that zero gradients
+  std::vector<Storage*> loners_, grad_loners_;  ///< storages of this step that have joined others
 };
 
 }  // namespace lorry::optim

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/base/bell.h"
@@ -96,29 +97,26 @@ void Optimizer::check(Slot& slot, const Tensor& grad) const {
 
 void Optimizer::look() {
   const uint64_t now = changes();
-  if (seen_ == now + 1) return;
-  if (seen_ == 0 || !move_addresses()) {
-    seen_ = 0;
-    lay_out();
-  }
-  seen_ = now + 1;
+  if (seen_ == now) return;
+  const uint64_t since = std::exchange(seen_, 0);  // for the case that this throws
+  if (since == 0 || last_reshaped() > since || !move_addresses(since)) lay_out();
+  seen_ = now;
 }
 
-/// Takes over new addresses of gradients and parameters. False when more than that has changed.
-bool Optimizer::move_addresses() {
-  if (!copied_.empty()) return false;
+/// Takes over gradients that were replaced since. False when more than their addresses has changed.
+bool Optimizer::move_addresses(uint64_t since) {
+  if (!copied_.empty() || !grad_loners_.empty()) return false;
   for (Slot& slot : slots_) {
-    const Tensor grad = slot.param.grad();
+    if (slot.gradient->changed() <= since) continue;
+    const Tensor grad = slot.gradient->grad();
     if (grad.defined() != (slot.entry >= 0)) return false;
     if (!grad.defined()) continue;
-    Family& family = families_[slot.family];
-    const kernels::ListEntry& entry = family.list->entries()[slot.entry];
-    if (entry.at[0] != slot.param.data_ptr()) return false;
-    if (entry.at[1] == grad.data_ptr() && grad.is_contiguous() && slot.param.is_contiguous() && grad.dtype() == family.dtype && grad.numel() == entry.count) continue;
     check(slot, grad);
     if (!same_order(slot.param.layout(), grad.layout())) return false;
+    Family& family = families_[slot.family];
     family.list->move(slot.entry, 1, grad.data_ptr());
     family.grads->move(slot.entry, 0, grad.data_ptr());
+    if (!grad.storage().join(grad_epoch_)) return false;
   }
   return true;
 }
@@ -221,6 +219,7 @@ void Optimizer::lay_out() {
   std::vector<int> entries(families_.size());
   copied_.clear();
   loners_.clear();
+  grad_loners_.clear();
   for (size_t s = 0; s < slots_.size(); ++s) {
     Slot& slot = slots_[s];
     New& own = made[s];
@@ -233,6 +232,7 @@ void Optimizer::lay_out() {
     if (own.grad.data_ptr() != grads[s].data_ptr()) slot.own_grad = own.grad;
     if (slot.own_param.defined() || slot.own_grad.defined()) copied_.push_back(static_cast<int>(s));
     if (!slot.param.storage().join(epoch_)) loners_.push_back(&slot.param.storage());
+    if (!grads[s].storage().join(grad_epoch_)) grad_loners_.push_back(&grads[s].storage());
   }
   for (Family& family : families_)
     if (!family.clock_groups.empty()) write_clocks(family, -1);
@@ -260,9 +260,9 @@ void Optimizer::run(const Tensor& grad_factor, bool zero_grads) {
   }
   epoch_->written_by(where_);
   for (Storage* const storage : loners_) storage->written_by(where_);
-  if (zero_grads)
-    for (const Slot& slot : slots_)
-      if (slot.entry >= 0) slot.param.grad().storage().written_by(where_);
+  if (!zero_grads) return;
+  grad_epoch_->written_by(where_);
+  for (Storage* const storage : grad_loners_) storage->written_by(where_);
 }
 
 void Optimizer::run_family(Family& family, const Tensor& grad_factor, bool zero_grads) {

@@ -9,11 +9,17 @@
 namespace lorry {
 
 namespace detail {
-inline constinit std::atomic<uint64_t> g_changes{0};
+inline constinit std::atomic<uint64_t> g_changes{1}, g_reshaped{1};
 }
 
-/// The count. What another thread changes is seen by whoever is synchronised with it.
+/// The count, at least 1. What another thread changes is seen by whoever is synchronised with it.
 inline uint64_t changes() { return detail::g_changes.load(std::memory_order_relaxed); }
-inline void note_change() { detail::g_changes.fetch_add(1, std::memory_order_relaxed); }
+/// What it was at the last change that was no replaced gradient.
+inline uint64_t last_reshaped() { return detail::g_reshaped.load(std::memory_order_relaxed); }
+
+/// A gradient was replaced: returns the count with this change, by which whoever holds gradients can tell which.
+inline uint64_t note_change() { return detail::g_changes.fetch_add(1, std::memory_order_relaxed) + 1; }
+/// A tensor has other data or strides.
+inline void note_reshaped() { detail::g_reshaped.store(note_change(), std::memory_order_relaxed); }
 
 }  // namespace lorry

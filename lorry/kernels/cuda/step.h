@@ -2,15 +2,41 @@
 
 // A rule's step over a list, for a rule of Lorry's or a user's own. The formulas are those of the CPU, and so are all bits.
 //
-// A warp's tile is 2,048 elements; each lane has two runs of 16 bytes of every array in flight. With AdamW's four arrays and 32 warps on
-// a multiprocessor that is 128 KB. The last block to finish moves the clocks on.
+// A warp's tile is 1,024 elements; each lane has two runs of 16 bytes of every array in flight. With AdamW's four arrays and 24 warps on
+// a multiprocessor that is 96 KB. The last block to finish moves the clocks on.
 
+#include <bit>
+
+#include "lorry/formula/split.h"
 #include "lorry/kernels/cuda/element.h"
 #include "lorry/kernels/cuda/list.h"
-#include "lorry/kernels/cuda/split.h"
 #include "lorry/kernels/optim.h"
 
 namespace lorry::kernels::cuda {
+
+/// Walks a warp through its tile: load(length, i) brings the elements of a run, one or kRunLength, from i on, kFlight runs before any is
+/// used, and use(i, loaded) steps them.
+template <int kRunLength, int kFlight, class Load, class Use>
+__device__ __forceinline__ void in_flight(const Tile& tile, int lane, const Load& load, const Use& use) {
+  const auto one_by_one = [&](int from, int to) {
+    for (int i = from + lane; i < to; i += 32) {
+      auto loaded = load(std::integral_constant<int, 1>(), i);
+      use(i, loaded);
+    }
+  };
+  one_by_one(0, tile.runs);
+  constexpr int kRow = 32 * kRunLength;
+  for (int i = tile.runs + lane * kRunLength; i < tile.rest; i += kFlight * kRow) {
+    decltype(load(std::integral_constant<int, kRunLength>(), i)) loaded[kFlight];
+#pragma unroll
+    for (int f = 0; f < kFlight; ++f)
+      if (i + f * kRow < tile.rest) loaded[f] = load(std::integral_constant<int, kRunLength>(), i + f * kRow);
+#pragma unroll
+    for (int f = 0; f < kFlight; ++f)
+      if (i + f * kRow < tile.rest) use(i + f * kRow, loaded[f]);
+  }
+  one_by_one(tile.rest, tile.count);
+}
 
 /// What every step reads beside its list.
 template <class Rule, class C>
@@ -28,7 +54,7 @@ struct StepNumbers {
 };
 
 /// Where all arrays are of type C.
-template <class Rule, class C, int kFlight = 2, int kElements = 2'048, int kResident = (sizeof(C) == 8 ? 2 : Rule::kStates > 2 ? 3 : 4)>
+template <class Rule, class C, int kFlight = 2, int kElements = 1'024, int kResident = (sizeof(C) == 8 ? 2 : 3)>
 struct StepPlain : StepNumbers<Rule, C> {
   static constexpr int kStates = Rule::kStates, kArrays = 2 + kStates;
   static constexpr int kTile = kElements, kRunLength = kRun<C>, kBlocks = kResident;
@@ -70,79 +96,99 @@ struct StepPlain : StepNumbers<Rule, C> {
     C* at[kArrays];
 #pragma unroll
     for (int k = 0; k < kArrays; ++k) at[k] = static_cast<C*>(entry.at[k]) + tile.first;
-    const auto one_by_one = [&](int from, int to) {
-      for (int i = from + lane; i < to; i += 32) {
-        Loaded<1> loaded = load<1>(at, i);
-        step(at, i, loaded, hyper, factor);
-      }
-    };
-    one_by_one(0, tile.runs);
-    constexpr int kRow = 32 * kRunLength;
-    for (int i = tile.runs + lane * kRunLength; i < tile.rest; i += kFlight * kRow) {
-      Loaded<kRunLength> loaded[kFlight];
-#pragma unroll
-      for (int f = 0; f < kFlight; ++f)
-        if (i + f * kRow < tile.rest) loaded[f] = load<kRunLength>(at, i + f * kRow);
-#pragma unroll
-      for (int f = 0; f < kFlight; ++f)
-        if (i + f * kRow < tile.rest) step(at, i + f * kRow, loaded[f], hyper, factor);
-    }
-    one_by_one(tile.rest, tile.count);
+    in_flight<kRunLength, kFlight>(
+        tile, lane, [&]<int N>(std::integral_constant<int, N>, int i) { return load<N>(at, i); },
+        [&](int i, auto& loaded) { step(at, i, loaded, hyper, factor); });
   }
 };
 
-/// Where arrays are of any types that f32 holds, known at run time, and something may be kept beside the parameter (a null array where
-/// nothing is).
-template <class Rule>
-struct StepMixed : StepNumbers<Rule, float> {
-  static constexpr int kStates = Rule::kStates, kArrays = 3 + kStates, kKept = kArrays - 1;
-  static constexpr int kTile = 2'048, kRunLength = 4, kBlocks = 3;
+/// N elements of 16 bits, 4 or 1, two a word.
+template <int N>
+struct Halves {
+  uint32_t words[(N + 1) / 2];
 
-  DType dtypes[kArrays];
+  static __device__ __forceinline__ Halves load(const void* from, int i) {
+    static_assert(N == 1 || N == 4);
+    const auto* at = static_cast<const uint16_t*>(from) + i;
+    if constexpr (N == 4) {
+      const uint2 both = *reinterpret_cast<const uint2*>(at);
+      return {both.x, both.y};
+    } else {
+      return {*at};
+    }
+  }
+  __device__ __forceinline__ void store(void* to, int i) const {
+    auto* at = static_cast<uint16_t*>(to) + i;
+    if constexpr (N == 4)
+      *reinterpret_cast<uint2*>(at) = make_uint2(words[0], words[1]);
+    else
+      *at = static_cast<uint16_t>(words[0]);
+  }
+  __device__ __forceinline__ uint16_t operator[](int e) const { return static_cast<uint16_t>(words[e / 2] >> 16 * (e % 2)); }
+};
+
+/// Where parameter and gradient are of a 16-bit type T, states are f32, and something may be kept beside the parameter (a null array
+/// where nothing is).
+template <class Rule, class T, int kRuns = 2, int kElements = 1'024, int kResident = 3>
+struct StepNarrow : StepNumbers<Rule, float> {
+  static constexpr int kStates = Rule::kStates, kArrays = 3 + kStates, kKept = kArrays - 1;
+  static constexpr int kTile = kElements, kRunLength = 4, kBlocks = kResident, kFlight = kRuns;
+
   Kept kept;
 
-  __device__ __forceinline__ int bytes_of(int array) const { return dtypes[array] == kF32 ? 4 : 2; }
+  /// N elements of every array, as they lie in memory.
+  template <int N>
+  struct Loaded {
+    Halves<N> param, grad, rest;
+    Run<float, N> master, states[kStates > 0 ? kStates : 1];
+  };
+
+  template <int N>
+  __device__ __forceinline__ Loaded<N> load(void* const (&at)[kArrays], int i) const {
+    Loaded<N> loaded;
+    if (kept == Kept::master)  // the parameter is only written
+      loaded.master = load_run<float, N>(static_cast<const float*>(at[kKept]) + i);
+    else
+      loaded.param = Halves<N>::load(at[0], i);
+    if (kept == Kept::split) loaded.rest = Halves<N>::load(at[kKept], i);
+    loaded.grad = Halves<N>::load(at[1], i);
+#pragma unroll
+    for (int k = 0; k < kStates; ++k) loaded.states[k] = load_run<float, N>(static_cast<const float*>(at[2 + k]) + i);
+    return loaded;
+  }
 
   template <int N, class Hyper>
-  __device__ __forceinline__ void step(void* const (&at)[kArrays], int i, const Hyper& hyper, float factor) const {
-    // All loads before any is looked at: bits as they lie in memory, converted afterwards.
-    RawRun<N> raw[kArrays];
-#pragma unroll
-    for (int k = 0; k < kArrays; ++k) {
-      if (k == kKept && kept == Kept::nothing) continue;
-      if (k == 0 && kept == Kept::master) continue;  // it is only written
-      raw[k] = load_raw<N>(at[k], i, bytes_of(k));
-    }
-    float values[2 + kStates][N];
-#pragma unroll
-    for (int k = 0; k < 2 + kStates; ++k) {
-      if (k == 0 && kept == Kept::master)
-        widen_raw(raw[kKept], kF32, values[0]);
-      else
-        widen_raw(raw[k], dtypes[k], values[k]);
-    }
-    if (kept == Kept::split) join_halves(raw[0], raw[kKept], values[0]);
+  __device__ __forceinline__ void step(void* const (&at)[kArrays], int i, Loaded<N>& loaded, const Hyper& hyper, float factor) const {
+    auto& values = loaded.master.at;
 #pragma unroll
     for (int e = 0; e < N; ++e) {
+      if (kept == Kept::nothing) values[e] = static_cast<float>(T::from_bits(loaded.param[e]));
+      if (kept == Kept::split) values[e] = __uint_as_float(formula::joined(loaded.param[e], loaded.rest[e]));
       float states[kStates > 0 ? kStates : 1];
 #pragma unroll
-      for (int k = 0; k < kStates; ++k) states[k] = values[2 + k][e];
-      Rule()(values[0][e], values[1][e] * factor, states, hyper);
+      for (int k = 0; k < kStates; ++k) states[k] = loaded.states[k].at[e];
+      Rule()(values[e], static_cast<float>(T::from_bits(loaded.grad[e])) * factor, states, hyper);
 #pragma unroll
-      for (int k = 0; k < kStates; ++k) values[2 + k][e] = states[k];
-      values[1][e] = 0;
+      for (int k = 0; k < kStates; ++k) loaded.states[k].at[e] = states[k];
     }
-    if (kept == Kept::split) {
-      split_halves(values[0], raw[0], raw[kKept]);
-      store_raw(at[0], i, 2, raw[0]);
-      store_raw(at[kKept], i, 2, raw[kKept]);
-    } else {
-      store_narrowed(at[0], i, dtypes[0], values[0]);
-      if (kept == Kept::master) store_narrowed(at[kKept], i, kF32, values[0]);
-    }
-    if (this->zero_grads) store_narrowed(at[1], i, dtypes[1], values[1]);
 #pragma unroll
-    for (int k = 2; k < 2 + kStates; ++k) store_narrowed(at[k], i, dtypes[k], values[k]);
+    for (int k = 0; k < kStates; ++k) store_run(static_cast<float*>(at[2 + k]) + i, loaded.states[k]);
+    Halves<N> param = {}, rest = {};
+#pragma unroll
+    for (int e = 0; e < N; e += 2) {
+      const float low = values[e], high = N > 1 ? values[e + (N > 1)] : 0.0f;
+      if (kept == Kept::split) {
+        const uint32_t bits[] = {__float_as_uint(low), __float_as_uint(high)}, upper[] = {formula::upper_half(bits[0]), formula::upper_half(bits[1])};
+        param.words[e / 2] = upper[0] | upper[1] << 16;
+        rest.words[e / 2] = formula::lower_half(bits[0], upper[0]) | formula::lower_half(bits[1], upper[1]) << 16;
+      } else {
+        param.words[e / 2] = narrow_pair<T>(low, high);
+      }
+    }
+    param.store(at[0], i);
+    if (kept == Kept::split) rest.store(at[kKept], i);
+    if (kept == Kept::master) store_run(static_cast<float*>(at[kKept]) + i, loaded.master);
+    if (this->zero_grads) Halves<N>{}.store(at[1], i);
   }
 
   __device__ __forceinline__ void operator()(const Entry<kArrays>& entry, const Tile& tile, int lane) const {
@@ -152,10 +198,13 @@ struct StepMixed : StepNumbers<Rule, float> {
     const auto hyper = this->clocks[entry.word].hyper;
     void* at[kArrays];
 #pragma unroll
-    for (int k = 0; k < kArrays; ++k) at[k] = static_cast<char*>(entry.at[k]) + tile.first * bytes_of(k);
-    for (int i = lane; i < tile.runs; i += 32) step<1>(at, i, hyper, factor);
-    for (int i = tile.runs + lane * kRunLength; i < tile.rest; i += 32 * kRunLength) step<kRunLength>(at, i, hyper, factor);
-    for (int i = tile.rest + lane; i < tile.count; i += 32) step<1>(at, i, hyper, factor);
+    for (int k = 0; k < kArrays; ++k) {
+      const bool wide = k >= 2 && (k != kKept || kept == Kept::master);
+      at[k] = static_cast<char*>(entry.at[k]) + tile.first * (wide ? 4 : 2);
+    }
+    in_flight<kRunLength, kFlight>(
+        tile, lane, [&]<int N>(std::integral_constant<int, N>, int i) { return load<N>(at, i); },
+        [&](int i, auto& loaded) { step(at, i, loaded, hyper, factor); });
   }
 };
 
@@ -206,9 +255,8 @@ struct RuleOnCuda {
     };
     if (all(kF64)) return over_list(list, StepPlain<Rule, double>{numbers<double>(call)}, stream);
     if (all(kF32)) return over_list(list, StepPlain<Rule, float>{numbers<float>(call)}, stream);
-    StepMixed<Rule> body{numbers<float>(call), {}, call.kept};
-    for (int k = 0; k < StepMixed<Rule>::kArrays; ++k) body.dtypes[k] = list.dtype(k);
-    over_list(list, body, stream);
+    const auto narrow = [&]<class T>(Type<T>) { over_list(list, StepNarrow<Rule, T>{numbers<float>(call), call.kept}, stream); };
+    list.dtype(0) == kBF16 ? narrow(Type<BFloat16>()) : narrow(Type<Float16>());
   }
 
   static void set(void* clocks, bool f64, std::span<const ClockChange> given, const Stream& stream) {
