@@ -18,6 +18,14 @@ class Figures(CommandTest):
         self.assertNotIn("bytes", rows["empty 64"])
         self.assertNotIn("flops", add)
 
+    def test_a_step_over_a_model_stands_beside_the_copy_of_its_bytes(self):
+        rows = {row["case"]: row for row in self.figures("bench", "optim", "--quiet", "--filter", "tiny-4096x1024 adamw fused, one")["results"]}
+        self.assertEqual(set(rows), {"copy", "tiny-4096x1024 adamw fused, one gradient elsewhere"})
+        copy, step = rows["copy"], rows["tiny-4096x1024 adamw fused, one gradient elsewhere"]
+        self.assertEqual(step["bytes"], 28 * 4096 * 1024)
+        self.assertAlmostEqual(step["ratio_to_ceiling"], step["gb_per_s"] / copy["gb_per_s"])
+        self.assertGreaterEqual(step["extra_bytes"], 0)
+
     def test_info_says_what_was_found(self):
         facts = self.figures("info")
         self.assertIn(facts["programs"]["gnuplot"], ("found", "not found"))
