@@ -66,47 +66,30 @@ Clash between(const Tensor& written, const Tensor& other) {
   }
 }
 
-/// Among what is written and every tensor of another entry. `order` are the entries by written address.
-class Writes {
- public:
-  Writes(const TensorList& self, std::vector<uint32_t>& order) : self_(self), order_(order) {
-    const auto before = [&](uint32_t a, uint32_t b) { return span_of(self_[a]).begin < span_of(self_[b]).begin; };
-    if (order_.empty()) {
-      order_.resize(self.size());
-      std::iota(order_.begin(), order_.end(), 0u);
-    }
-    if (!std::ranges::is_sorted(order_, before)) std::ranges::sort(order_, before);
-    reach_.reserve(order_.size());
-    for (const uint32_t e : order_) reach_.push_back(std::max(reach_.empty() ? 0 : reach_.back(), span_of(self_[e]).end));
+/// What is written, by address.
+std::vector<Written> in_order_of_addresses(const TensorList& self) {
+  std::vector<Written> written(self.size());
+  for (uint32_t e = 0; e < self.size(); ++e) {
+    const Span span = span_of(self[e]);
+    written[e] = {span.begin, span.end, span.end, e};
   }
+  if (!std::ranges::is_sorted(written, {}, &Written::begin)) std::ranges::sort(written, {}, &Written::begin);
+  for (size_t i = 1; i < written.size(); ++i) written[i].reach = std::max(written[i].reach, written[i - 1].reach);
+  return written;
+}
 
-  /// Among themselves.
-  Clash all() const {
-    Clash found = Clash::none;
-    for (size_t i = 1; i < order_.size(); ++i)
-      if (reach_[i - 1] > span_of(self_[order_[i]]).begin) found = worse(found, with(self_[order_[i]], order_[i], i));
-    return found;
-  }
-  Clash with(const Tensor& x, uint32_t entry) const {
-    const Span span = span_of(x);
-    const auto end = std::ranges::lower_bound(order_, span.end, {}, [&](uint32_t e) { return span_of(self_[e]).begin; });
-    return with(x, entry, static_cast<size_t>(end - order_.begin()));
-  }
-
- private:
-  /// With what is written from below the `end`-th address on, other than the entry's own.
-  Clash with(const Tensor& x, uint32_t entry, size_t end) const {
-    Clash found = Clash::none;
-    const Span span = span_of(x);
-    for (size_t i = end; i-- > 0 && reach_[i] > span.begin;)
-      if (order_[i] != entry) found = worse(found, between(self_[order_[i]], x));
-    return found;
-  }
-
-  const TensorList& self_;
-  std::vector<uint32_t>& order_;
-  std::vector<uintptr_t> reach_;  ///< the furthest end up to here
-};
+/// Entry `entry`'s tensor x against what the others write that begins below the `end`-th address.
+Clash clash_below(const TensorList& self, const std::vector<Written>& written, const Tensor& x, uintptr_t begin, uint32_t entry, size_t end) {
+  Clash found = Clash::none;
+  for (size_t i = end; i-- > 0 && written[i].reach > begin;)
+    if (written[i].entry != entry) found = worse(found, between(self[written[i].entry], x));
+  return found;
+}
+Clash clash_with(const TensorList& self, const std::vector<Written>& written, const Tensor& x, uint32_t entry) {
+  const Span span = span_of(x);
+  const auto end = std::ranges::lower_bound(written, span.end, {}, &Written::begin);
+  return clash_below(self, written, x, span.begin, entry, static_cast<size_t>(end - written.begin()));
+}
 
 [[gnu::cold, gnu::noinline]] void refuse_sharing(Op op) {
   raise<ShapeError>(
@@ -115,15 +98,18 @@ class Writes {
       name(op));
 }
 
-/// Every tensor of the other arguments against what is written.
-Clash clash_of(const Request& request, std::vector<uint32_t>& order) {
+/// Every tensor of every argument against what is written.
+Clash clash_of(const Request& request, std::vector<Written>& written) {
   const TensorList& self = leading(request);
-  const Writes writes(self, order);
-  Clash found = writes.all();
+  written = in_order_of_addresses(self);
+  Clash found = Clash::none;
+  for (size_t i = 1; i < written.size(); ++i)
+    if (written[i - 1].reach > written[i].begin)
+      found = worse(found, clash_below(self, written, self[written[i].entry], written[i].begin, written[i].entry, i));
   for (const Argument& x : request.arguments.subspan(1)) {
     if (x.list() != nullptr && !x.list()->is_same(self))
-      for (uint32_t e = 0; e < self.size(); ++e) found = worse(found, writes.with((*x.list())[e], e));
-    if (x.tensor() != nullptr) found = worse(found, writes.with(*x.tensor(), UINT32_MAX));
+      for (uint32_t e = 0; e < self.size(); ++e) found = worse(found, clash_with(self, written, (*x.list())[e], e));
+    if (x.tensor() != nullptr) found = worse(found, clash_with(self, written, *x.tensor(), UINT32_MAX));
   }
   return found;
 }
@@ -180,14 +166,17 @@ std::unique_ptr<Plan> make_plan(const Request& request, Strategy strategy) {
     plan->kinds[k] = kind_of(request, k, plan->keeps);
     if (const TensorList* list = request.arguments[k].list()) {
       plan->lists[k] = list->body();
+      plan->facts.reserve(plan->facts.size() + self.size());
       for (const Tensor& x : *list) plan->facts.emplace_back(x);
     }
   }
   require<ValueError>(self.size() <= kernels::kMaxWord, "{}: too many tensors; got {}; expected at most {}", name(request.op), self.size(), kernels::kMaxWord);
 
+  plan->places.reserve(self.size());
+  std::vector<Operand> operands;
   for (uint32_t e = 0; e < self.size(); ++e) {
     Tensor rooms[4];
-    std::vector<Operand> operands;
+    operands.clear();
     for (size_t k = 0; k < arity; ++k) operands.push_back(request.arguments[k].at(e, rooms[k]));
     bool alone = false;
     const ops::Resolved call = resolve(request, operands, alone);
@@ -312,11 +301,10 @@ bool Plan::holds(const Request& request) {
       for (const Tensor& t : self) numbers |= t.node()->storage.get() == x.tensor()->node()->storage.get();
   if (numbers) return clash_of(request, written) == Clash::none;
   if (moved.empty()) return true;
-  const Writes writes(self, written);
   for (const auto& [k, e] : moved) {
     const Tensor& x = (*request.arguments[k].list())[e];
     const ops::Overlap own = ops::overlap(self[e], x);
-    if (writes.with(x, e) != Clash::none || own == ops::Overlap::partial || own == ops::Overlap::unknown) return false;
+    if (clash_with(self, written, x, e) != Clash::none || own == ops::Overlap::partial || own == ops::Overlap::unknown) return false;
   }
   return true;
 }

@@ -76,6 +76,13 @@ struct Group {
   std::vector<uint32_t> entries;  ///< where in the TensorLists
 };
 
+/// Memory that an entry writes.
+struct Written {
+  uintptr_t begin, end;
+  uintptr_t reach;  ///< the furthest end of those that begin no later
+  uint32_t entry;
+};
+
 struct Plan {
   // ---- what it is found by
   Op op;
@@ -90,7 +97,7 @@ struct Plan {
   std::vector<uint32_t> alone;                       ///< entries that no list takes, such as broadcast ones: the operator itself does
   std::vector<std::pair<int32_t, uint32_t>> places;  ///< of every entry: its group, or -1, and its place there
   std::vector<Facts> facts;                          ///< list after list
-  std::vector<uint32_t> written;                     ///< entries by the address that is written
+  std::vector<Written> written;                      ///< by address
   bool keeps = true;                                 ///< nothing else decided it
 
   bool is_for(const Request& request, Strategy now) const;
