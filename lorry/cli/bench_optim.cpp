@@ -91,16 +91,26 @@ void around_the_step(ModelCases& cases, const ModelShapes& model, const std::vec
     const optim::StepOptions options{.max_norm = 1, .skip_nonfinite = true, .scale = full({}, 1.0, {.dtype = kF64})};
     cases.add(model, way, kAdamW.bytes_an_element() + 4, [&] { steps->step(options); });
   }
-  if (const std::string way = "adamw fused, one gradient elsewhere"; cases.wants(model, way)) {
+  // Gradients that move between two buffers: one of them, and all, as where zero_grad forgets them and the next pass makes new ones.
+  for (const bool all : {false, true}) {
+    const std::string way = fmt::format("adamw fused, {} elsewhere", all ? "every gradient" : "one gradient");
+    if (!cases.wants(model, way)) continue;
     const Steps steps = kAdamW.make(params, Execution::fused);
-    const Tensor& param = params[params.size() / 2];
-    const Tensor one = param.grad(), other = one.clone();
-    bool odd = false;
+    const size_t begin = all ? 0 : params.size() / 2, end = all ? params.size() : begin + 1;
+    std::vector<Tensor> grads[2];
+    for (size_t i = begin; i < end; ++i) {
+      grads[0].push_back(params[i].grad());
+      grads[1].push_back(params[i].grad().clone());
+    }
+    int now = 0;
+    const auto move_to = [&](int which) {
+      for (size_t i = begin; i < end; ++i) params[i].set_grad(grads[which][i - begin]);
+    };
     cases.add(model, way, kAdamW.bytes_an_element(), [&] {
-      param.set_grad((odd = !odd) ? other : one);
+      move_to(now = 1 - now);
       steps->step();
     });
-    param.set_grad(one);
+    move_to(0);
   }
   cases.add(model, "clip_grad_norm_", 4, [&] { optim::clip_grad_norm_(params, 1e30); });
 }
