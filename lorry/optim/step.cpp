@@ -91,8 +91,9 @@ void Optimizer::check(Slot& slot, const Tensor& grad) const {
   const Family& family = families_[slot.family];
   const bool fits = family.device == param.device() && family.dtype == param.dtype() && family.kept == kept_of(slot) &&
                     (state_count(slot) == 0 || slot.states[0].sizes() == param.sizes());
-  require<ShapeError>(fits, "{}: parameter '{}' has changed since its last step; got {} with a state of {}; make a new optimizer", where_, slot.name, param,
-                      slot.states[0].defined() ? describe(slot.states[0]) : fmt::format("{} {}", family.dtype, family.device));
+  if (fits) return;  // what follows makes strings, and every gradient that moves comes here
+  raise<ShapeError>("{}: parameter '{}' has changed since its last step; got {} with a state of {}; make a new optimizer", where_, slot.name, param,
+                    slot.states[0].defined() ? describe(slot.states[0]) : fmt::format("{} {}", family.dtype, family.device));
 }
 
 void Optimizer::look() {
