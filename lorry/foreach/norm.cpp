@@ -123,9 +123,13 @@ Raw measure(const TensorList& x, double ord, bool per_tensor, bool total) {
   return raw;
 }
 
-std::vector<Tensor> separate(const Raw& raw, const std::vector<Tensor>& of_device) {
+/// Number `place` of many as a 0-d tensor.
+Tensor single(const Tensor& of_device, int64_t place) { return door::make_view(of_device, Layout::contiguous({}), place); }
+
+std::vector<Tensor> separate(const Raw& raw) {
   std::vector<Tensor> each;
-  for (const auto& [device, place] : raw.places) each.push_back(of_device[device].select(0, place));
+  each.reserve(raw.places.size());
+  for (const auto& [device, place] : raw.places) each.push_back(single(raw.of_device[device], place));
   return each;
 }
 
@@ -133,7 +137,7 @@ std::vector<Tensor> separate(const Raw& raw, const std::vector<Tensor>& of_devic
 
 Norms norms(const TensorList& x, double ord) {
   Raw raw = measure(x, ord, true, true);
-  return {separate(raw, raw.of_device), raw.total};
+  return {separate(raw), raw.total};
 }
 
 TensorList norm(const TensorList& x, double ord, std::optional<DType> dtype) {
@@ -151,7 +155,7 @@ TensorList norm(const TensorList& x, double ord, std::optional<DType> dtype) {
     std::vector<Tensor>& known = cast[static_cast<size_t>(to)];
     if (known.empty())
       for (const Tensor& t : raw.of_device) known.push_back(t.to(to));
-    each.push_back(known[raw.places[e].first].select(0, raw.places[e].second));
+    each.push_back(single(known[raw.places[e].first], raw.places[e].second));
   }
   return each;
 }

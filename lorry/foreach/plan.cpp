@@ -116,9 +116,11 @@ Clash clash_of(const Request& request, std::vector<Written>& written) {
 
 // ---- entries ---------------------------------------------------------------------------------------------------------------
 
+/// Elements of both lie alike, with no gaps.
 bool same_layout(const Tensor& a, const Tensor& b) {
-  if (a.sizes() != b.sizes()) return false;
-  return (a.is_contiguous() && b.is_contiguous()) || (a.layout() == b.layout() && a.layout().is_dense());
+  const Layout &x = a.layout(), &y = b.layout();
+  if (x.rank != y.rank || !std::equal(x.sizes, x.sizes + x.rank, y.sizes)) return false;
+  return (a.is_contiguous() && b.is_contiguous()) || (x == y && x.is_dense());
 }
 
 ops::Resolved resolve(const Request& request, std::span<const Operand> operands, bool& alone) {
@@ -144,9 +146,131 @@ ops::Resolved resolve(const Request& request, std::span<const Operand> operands,
   return call;
 }
 
+/// Where argument k stands among a list's arrays, the first of which is written.
+int array_of(Op op, size_t k) { return op == Op::fill ? 0 : op == Op::copy ? static_cast<int>(k) : static_cast<int>(k) + 1; }
+
+/// Puts entries into groups, one after the other.
+class Maker {
+ public:
+  Maker(const Request& request, Strategy strategy, Plan& plan) : request_(request), strategy_(strategy), plan_(plan), arity_(request.arguments.size()) {
+    for (size_t k = 0; k < arity_; ++k) lists_[k] = request.arguments[k].list();
+  }
+
+  void add(uint32_t e) {
+    if (like_the_last(e)) return place(e);
+    Tensor rooms[4];
+    operands_.clear();
+    for (size_t k = 0; k < arity_; ++k) operands_.push_back(request_.arguments[k].at(e, rooms[k]));
+    bool alone = false;
+    const ops::Resolved call = resolve(request_, operands_, alone);
+    if (is_pointwise() && call.compute == kI64) {  // whether a divisor is zero, or an exponent negative, is a matter of values
+      const Op op = request_.op;
+      plan_.keeps = plan_.keeps && op != Op::pow && op != Op::floor_divide && op != Op::trunc_divide && op != Op::remainder && op != Op::fmod;
+    }
+    used_ = is_pointwise() ? row(call.row).arity : arity_;
+    if (alone || !together(e, call.device)) {
+      last_ = -1;
+      plan_.places.emplace_back(-1, static_cast<uint32_t>(plan_.alone.size()));
+      plan_.alone.push_back(e);
+      return;
+    }
+    last_ = group_for(e, call);
+    place(e);
+  }
+
+ private:
+  bool is_pointwise() const { return request_.op < static_cast<Op>(kPointwiseCount); }
+  const Tensor& tensor(size_t k, uint32_t e) const { return (*lists_[k])[e]; }
+
+  /// Whether one kernel can take the entry's tensors.
+  bool together(uint32_t e, Device device) const {
+    const Tensor* first = nullptr;
+    for (size_t k = 0; k < arity_; ++k) {
+      const Tensor* const numbers = request_.arguments[k].tensor();
+      if (numbers != nullptr && numbers->device() != device && !numbers->device().is_cpu()) return false;
+      if (lists_[k] == nullptr) continue;
+      if (k >= used_) return false;  // its row has no use for it, but it may broadcast
+      const Tensor& x = tensor(k, e);
+      if (first == nullptr) first = &x;
+      if (x.device() != device || !same_layout(*first, x)) return false;
+    }
+    return first != nullptr;
+  }
+
+  /// Whether all that was found out about the last entry is true of this one: most are alike, and asking again takes most of the time.
+  bool like_the_last(uint32_t e) const {
+    if (last_ < 0 || !plan_.keeps) return false;
+    const Tensor* first = nullptr;
+    for (size_t k = 0; k < arity_; ++k) {
+      if (lists_[k] == nullptr) continue;
+      const Tensor &x = tensor(k, e), &before = tensor(k, e - 1);
+      if (x.dtype() != before.dtype() || x.device() != before.device() || x.dim() == 0 || before.dim() == 0) return false;
+      if (first == nullptr) first = &x;
+      if (!same_layout(*first, x)) return false;
+      if (request_.in_place && k > 0) {
+        const ops::Overlap how = ops::overlap(*first, x);
+        if (how != ops::Overlap::none && (how != ops::Overlap::same || request_.op == Op::copy)) return false;
+      }
+    }
+    return true;
+  }
+
+  int32_t group_for(uint32_t e, const ops::Resolved& call) {
+    // The list's arrays: what is written, then what is read.
+    DType dtypes[kernels::kMaxArrays] = {call.result};
+    size_t arrays = 1;
+    bool whole[4] = {};
+    for (size_t k = request_.op == Op::copy ? 1 : 0; k < used_ && request_.op != Op::fill; ++k) {
+      const Argument& x = request_.arguments[k];
+      dtypes[arrays++] = lists_[k] != nullptr ? tensor(k, e).dtype() : kF64;
+      whole[k] = x.is_numbers() && !x.numbers()[e].is_floating();
+    }
+    const auto is_mine = [&](const Group& g) {
+      if (g.call.device != call.device || g.call.row != call.row || g.call.compute != call.compute || !std::equal(whole, whole + 4, g.whole)) return false;
+      for (size_t k = 0; k < arrays; ++k)
+        if (g.list.dtype(static_cast<int>(k)) != dtypes[k]) return false;
+      return static_cast<size_t>(g.list.arrays()) == arrays;
+    };
+    auto group = std::ranges::find_if(plan_.groups, is_mine);
+    if (group == plan_.groups.end()) {
+      plan_.groups.push_back({.call = call, .list = kernels::List(call.device, std::span(dtypes, arrays), strategy_), .entries = {}});
+      group = plan_.groups.end() - 1;
+      std::copy_n(whole, 4, group->whole);
+    }
+    return static_cast<int32_t>(group - plan_.groups.begin());
+  }
+
+  void place(uint32_t e) {
+    Group& group = plan_.groups[static_cast<size_t>(last_)];
+    kernels::ListEntry entry;
+    entry.word = e;
+    for (size_t k = 0; k < used_; ++k) {
+      if (lists_[k] == nullptr) continue;
+      const Tensor& x = tensor(k, e);
+      entry.count = x.numel();
+      if (request_.in_place && k == 0) entry.at[0] = x.data_ptr();
+      if (const int array = array_of(request_.op, k); array < group.list.arrays()) entry.at[array] = x.data_ptr();
+    }
+    plan_.places.emplace_back(last_, static_cast<uint32_t>(group.entries.size()));
+    group.entries.push_back(e);
+    group.list.add(entry);
+  }
+
+  const Request& request_;
+  const Strategy strategy_;
+  Plan& plan_;
+  const size_t arity_;
+  const TensorList* lists_[4] = {};
+  std::vector<Operand> operands_;
+  size_t used_ = 0;    ///< operands that the last entry's row reads
+  int32_t last_ = -1;  ///< the last entry's group; -1 for none
+};
+
 }  // namespace
 
-Facts::Facts(const Tensor& x) : data(x.data_ptr()), shape(static_cast<uint64_t>(x.dtype())) {
+Facts::Facts(const Tensor& x)
+    : data(x.data_ptr()),
+      shape(static_cast<uint64_t>(x.dtype()) + static_cast<uint64_t>(x.device().type) * 0x100 + static_cast<uint64_t>(x.device().index) * 0x10000) {
   const Layout& layout = x.layout();
   for (int d = 0; d < layout.rank; ++d) shape = mixed(shape, static_cast<uint64_t>(layout.sizes[d]) * 31 + static_cast<uint64_t>(layout.strides[d]));
 }
@@ -159,10 +283,9 @@ const TensorList& leading(const Request& request) {
 
 std::unique_ptr<Plan> make_plan(const Request& request, Strategy strategy) {
   const TensorList& self = leading(request);
-  const size_t arity = request.arguments.size();
   auto plan = std::make_unique<Plan>();
   plan->op = request.op, plan->in_place = request.in_place, plan->to = request.to, plan->strategy = strategy;
-  for (size_t k = 0; k < arity; ++k) {
+  for (size_t k = 0; k < request.arguments.size(); ++k) {
     plan->kinds[k] = kind_of(request, k, plan->keeps);
     if (const TensorList* list = request.arguments[k].list()) {
       plan->lists[k] = list->body();
@@ -171,73 +294,9 @@ std::unique_ptr<Plan> make_plan(const Request& request, Strategy strategy) {
     }
   }
   require<ValueError>(self.size() <= kernels::kMaxWord, "{}: too many tensors; got {}; expected at most {}", name(request.op), self.size(), kernels::kMaxWord);
-
   plan->places.reserve(self.size());
-  std::vector<Operand> operands;
-  for (uint32_t e = 0; e < self.size(); ++e) {
-    Tensor rooms[4];
-    operands.clear();
-    for (size_t k = 0; k < arity; ++k) operands.push_back(request.arguments[k].at(e, rooms[k]));
-    bool alone = false;
-    const ops::Resolved call = resolve(request, operands, alone);
-    const bool pointwise = request.op < Op(kPointwiseCount);
-    if (pointwise && call.compute == kI64)
-      plan->keeps = plan->keeps && request.op != Op::pow && request.op != Op::floor_divide && request.op != Op::trunc_divide && request.op != Op::remainder &&
-                    request.op != Op::fmod;
-    // Elements of all of its tensors lie alike, with no gaps.
-    const size_t used = pointwise ? row(call.row).arity : arity;
-    const Tensor* pattern = nullptr;
-    for (size_t k = 0; k < used && !alone; ++k) {
-      if (request.arguments[k].list() == nullptr) continue;
-      const Tensor& x = *operands[k].tensor();
-      if (pattern == nullptr) pattern = &x;
-      alone = x.device() != call.device || !same_layout(*pattern, x);
-    }
-    alone = alone || pattern == nullptr || pattern->device() != call.device;
-    for (size_t k = used; k < arity; ++k) alone = alone || request.arguments[k].list() != nullptr;  // it broadcasts, perhaps
-    for (size_t k = 0; k < used; ++k)                                                               // a tensor of numbers is one that every device takes
-      if (const Tensor* t = request.arguments[k].tensor()) alone = alone || (t->device() != call.device && !t->device().is_cpu());
-    if (alone) {
-      plan->places.emplace_back(-1, static_cast<uint32_t>(plan->alone.size()));
-      plan->alone.push_back(e);
-      continue;
-    }
-    // Its group.
-    DType dtypes[kernels::kMaxArrays] = {call.result};
-    bool whole[4] = {};
-    for (size_t k = 0; k < used; ++k) {
-      const Argument& x = request.arguments[k];
-      dtypes[1 + k] = x.list() != nullptr ? (*x.list())[e].dtype() : kF64;
-      whole[k] = x.is_numbers() && !x.numbers()[e].is_floating();
-    }
-    const size_t arrays = request.op == Op::fill ? 1 : request.op == Op::copy ? 2 : 1 + used;
-    if (request.op == Op::copy) dtypes[1] = (*request.arguments[1].list())[e].dtype();
-    const auto is_mine = [&](const Group& g) {
-      if (g.call.device != call.device || g.call.row != call.row || g.call.compute != call.compute || !std::equal(whole, whole + 4, g.whole)) return false;
-      for (size_t k = 0; k < arrays; ++k)
-        if (g.list.dtype(static_cast<int>(k)) != dtypes[k]) return false;
-      return static_cast<size_t>(g.list.arrays()) == arrays;
-    };
-    auto group = std::ranges::find_if(plan->groups, is_mine);
-    if (group == plan->groups.end()) {
-      plan->groups.push_back({.call = call, .list = kernels::List(call.device, std::span(dtypes, arrays), strategy), .entries = {}});
-      group = plan->groups.end() - 1;
-      std::copy_n(whole, 4, group->whole);
-    }
-    kernels::ListEntry entry;
-    entry.count = pattern->numel();
-    entry.word = e;
-    if (request.in_place) entry.at[0] = self[e].data_ptr();
-    if (request.op == Op::copy) {
-      entry.at[1] = (*request.arguments[1].list())[e].data_ptr();
-    } else if (request.op != Op::fill) {
-      for (size_t k = 0; k < used; ++k)
-        if (request.arguments[k].list() != nullptr) entry.at[1 + k] = operands[k].tensor()->data_ptr();
-    }
-    plan->places.emplace_back(static_cast<int32_t>(group - plan->groups.begin()), static_cast<uint32_t>(group->entries.size()));
-    group->entries.push_back(e);
-    group->list.add(entry);
-  }
+  Maker maker(request, strategy, *plan);
+  for (uint32_t e = 0; e < self.size(); ++e) maker.add(e);
 
   if (!request.in_place) return plan;
   switch (clash_of(request, plan->written)) {
@@ -289,22 +348,22 @@ bool Plan::holds(const Request& request) {
     kernels::List& list = groups[static_cast<size_t>(group)].list;
     void* const data = (*request.arguments[k].list())[e].data_ptr();
     if (in_place && k == 0) list.move(place, 0, data);
-    const int array = op == Op::fill ? 0 : op == Op::copy ? static_cast<int>(k) : static_cast<int>(k) + 1;
-    if (array < list.arrays()) list.move(place, array, data);
+    if (const int array = array_of(op, k); array < list.arrays()) list.move(place, array, data);
   }
   if (!in_place) return true;
-  // What has moved may have moved into what is written. Numbers in tensors come and go, so theirs is asked every time.
-  if (own_moved) return clash_of(request, written) == Clash::none;
-  bool numbers = false;
+  // What has moved may have moved into what is written. Numbers in tensors come and go: theirs is asked every time.
+  bool all = own_moved;
   for (const Argument& x : request.arguments)
     if (x.tensor() != nullptr)
-      for (const Tensor& t : self) numbers |= t.node()->storage.get() == x.tensor()->node()->storage.get();
-  if (numbers) return clash_of(request, written) == Clash::none;
-  if (moved.empty()) return true;
+      for (const Tensor& t : self) all |= t.node()->storage.get() == x.tensor()->node()->storage.get();
+  if (all && clash_of(request, written) != Clash::none) return false;
   for (const auto& [k, e] : moved) {
-    const Tensor& x = (*request.arguments[k].list())[e];
-    const ops::Overlap own = ops::overlap(self[e], x);
-    if (clash_with(self, written, x, e) != Clash::none || own == ops::Overlap::partial || own == ops::Overlap::unknown) return false;
+    if (!all && clash_with(self, written, (*request.arguments[k].list())[e], e) != Clash::none) return false;
+    for (const Argument& x : request.arguments.subspan(1)) {
+      if (x.list() == nullptr) continue;
+      const ops::Overlap own = ops::overlap(self[e], (*x.list())[e]);
+      if (own == ops::Overlap::partial || own == ops::Overlap::unknown) return false;
+    }
   }
   return true;
 }

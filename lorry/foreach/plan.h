@@ -64,7 +64,7 @@ struct Request {
 /// What a plan relies on of a tensor.
 struct Facts {
   const void* data;
-  uint64_t shape;  ///< a hash of dtype, sizes and strides
+  uint64_t shape;  ///< a hash of device, dtype, sizes and strides
   explicit Facts(const Tensor& x);
 };
 

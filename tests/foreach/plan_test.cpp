@@ -170,6 +170,17 @@ TEST(ForeachMemory, a_move_onto_another_entry_is_noticed) {
   EXPECT_TRUE(same_bits(add_(x, y), want));
 }
 
+TEST(ForeachMemory, a_move_onto_part_of_its_own_entry_is_noticed) {
+  const TensorList x = {random_tensor({8}, kF32, 1), random_tensor({9}, kF32, 2)}, y = {random_tensor({8}, kF32, 3), random_tensor({9}, kF32, 4)};
+  add_(x, y);
+  const Tensor both = random_tensor({20}, kF32, 5);
+  x[0].set_data(both.slice(0, 0, 8)), y[0].set_data(both.slice(0, 4, 12));
+  EXPECT_THROW(add_(x, y), ShapeError);
+  y[0].set_data(both.slice(0, 8, 16));
+  const std::vector<Tensor> want = added(x, y);
+  EXPECT_TRUE(same_bits(add_(x, y), want));
+}
+
 TEST(ForeachMemory, columns_that_interleave_are_written_in_order) {
   const Tensor x = random_tensor({6, 4}, kF32, 1), y = random_tensor({6, 4}, kF32, 2), want = x + y;
   add_(x.unbind(1), y.unbind(1));
