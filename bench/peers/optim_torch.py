@@ -19,7 +19,6 @@ EXECUTIONS = {"loop": {"foreach": False, "fused": False}, "foreach": {"foreach":
 RULES = {
     "adamw": (torch.optim.AdamW, {}, 7),
     "adamw_amsgrad": (torch.optim.AdamW, {"amsgrad": True}, 9),
-    "adam": (torch.optim.Adam, {}, 7),
     "sgd": (torch.optim.SGD, {}, 3),
     "sgd_momentum": (torch.optim.SGD, {"momentum": 0.9}, 5),
     "adamax": (torch.optim.Adamax, {}, 7),
@@ -28,6 +27,8 @@ RULES = {
     "adagrad": (torch.optim.Adagrad, {}, 5),
     "adadelta": (torch.optim.Adadelta, {}, 7),
     "rmsprop": (torch.optim.RMSprop, {}, 5),
+    "rmsprop_momentum": (torch.optim.RMSprop, {"momentum": 0.9}, 7),
+    "rmsprop_centered": (torch.optim.RMSprop, {"centered": True}, 7),
     "rmsprop_centered_momentum": (torch.optim.RMSprop, {"centered": True, "momentum": 0.9}, 9),
     "rprop": (torch.optim.Rprop, {}, 7),
     "asgd": (torch.optim.ASGD, {}, 5),

@@ -10,13 +10,26 @@
 #include "lorry/ops/ops.h"
 #include "lorry/optim/adamw.h"
 #include "lorry/optim/clip.h"
-#include "lorry/optim/sgd.h"
 
 namespace lorry::cli {
 namespace {
 
 using optim::Execution;
 using Steps = std::unique_ptr<optim::Optimizer>;
+
+/// A rule as the list of rules has it, with its default settings; what the public optimizers add to that is done once a step.
+template <class Rule>
+class Plain : public optim::Optimizer {
+ public:
+  Plain(const std::vector<Tensor>& params, Execution execution) : Optimizer(Rule::kName, execution) {
+    formula::SettingsOf<Rule> settings;
+    settings.lr = kRate;
+    add_group(optim::numbered(params), optim::rule_traits<Rule>(), &settings, kernels::Kept::nothing);
+  }
+
+ private:
+  static constexpr double kRate = 1e-6;  // thousands of steps by the same gradient must not run away
+};
 
 struct Rule {
   const char* name;
@@ -27,20 +40,12 @@ struct Rule {
   int64_t bytes_an_element() const { return 4 * (3 + 2 * states); }
 };
 
-template <class O, class Options>
-Steps make(const std::vector<Tensor>& params, Execution execution, Options options = {}) {
-  options.lr = 1e-6;  // thousands of steps by the same gradient must not run away
-  return std::make_unique<O>(optim::numbered(params), options, execution);
+template <class R>
+constexpr Rule rule() {
+  return {R::kName, R::kStates, [](const std::vector<Tensor>& params, Execution execution) -> Steps { return std::make_unique<Plain<R>>(params, execution); }};
 }
 
-constexpr Rule kAdamW{"adamw", 2, [](const auto& params, Execution e) { return make<optim::AdamW, optim::AdamWOptions>(params, e); }};
-constexpr Rule kMomentum{"sgd_momentum", 1, [](const auto& params, Execution e) { return make<optim::SGD>(params, e, optim::SGDOptions{.momentum = 0.9}); }};
-/// Measured over one model.
-constexpr Rule kOthers[] = {
-    {"adamw_amsgrad", 3, [](const auto& params, Execution e) { return make<optim::AdamW>(params, e, optim::AdamWOptions{.amsgrad = true}); }},
-    {"adam", 2, [](const auto& params, Execution e) { return make<optim::Adam, optim::AdamOptions>(params, e); }},
-    {"sgd", 0, [](const auto& params, Execution e) { return make<optim::SGD, optim::SGDOptions>(params, e); }},
-};
+constexpr Rule kAdamW = rule<formula::AdamW<false>>(), kMomentum = rule<formula::Sgd<true>>();
 
 constexpr kernels::Strategy kStrategies[] = {kernels::Strategy::per_tensor, kernels::Strategy::kernel_args_4k, kernels::Strategy::kernel_args_32k,
                                              kernels::Strategy::device_table};
@@ -120,7 +125,7 @@ void masters(ModelCases& cases, const ModelShapes& model) {
   const std::string way = "adamw fused, bf16 with masters";
   if (!cases.wants(model, way)) return;
   const std::vector<Tensor> params = parameters(model, kBF16);
-  const Steps steps = make<optim::AdamW>(params, Execution::fused, optim::AdamWOptions{.masters = true});
+  const Steps steps = std::make_unique<optim::AdamW>(optim::numbered(params), optim::AdamWOptions{.lr = 1e-6, .masters = true}, Execution::fused);
   cases.add(
       model, way, 28, [&] { steps->step(); }, kBF16);
 }
@@ -138,7 +143,9 @@ std::vector<BenchRow> bench_optim(const Filter& wanted) {
       executions(cases, *model, params, kMomentum);
       around_the_step(cases, *model, params);
       if (model->name == (default_device().is_cpu() ? "resnet50" : "gpt2"))
-        for (const Rule& rule : kOthers) executions(cases, *model, params, rule);
+        formula::Rules::each([&]<class R> {
+          if (rule<R>().name != kAdamW.name && rule<R>().name != kMomentum.name) executions(cases, *model, params, rule<R>());
+        });
     }
     masters(cases, *model);
     memory::empty_cache(default_device());
