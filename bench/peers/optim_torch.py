@@ -77,13 +77,13 @@ def parameters(place, shapes):
 
 
 def optimizer(rule, params, how):
-    """None where PyTorch has no such execution of the rule."""
+    """One that has made its first step; None where PyTorch has no such execution of the rule, or none on this device."""
     make, options, _ = RULES[rule]
     try:
-        return make(params, lr=1e-6, **options, **how)
-    except TypeError:
-        return None
-    except RuntimeError:  # a fused kernel that this device lacks
+        stepper = make(params, lr=1e-6, **options, **how)
+        stepper.step()
+        return stepper
+    except (TypeError, RuntimeError):
         return None
 
 
@@ -99,7 +99,6 @@ def optim_cases(report, place, model, shapes, compiled, arguments):
             stepper = optimizer(rule, params, how)
             if stepper is None:
                 continue
-            stepper.step()
             report.add(case, stepper.step, 4 * count * RULES[rule][2], effort=EFFORT, **place.extra(stepper.step))
             if rule == "adamw" and execution == "fused":
 
