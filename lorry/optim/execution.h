@@ -8,11 +8,11 @@ namespace lorry::optim {
 
 /// How a step runs. All ways give the same bits.
 ///   loop        tensor by tensor, operator by operator: the formula with tensors as its values; needs memory for intermediates
-///   foreach     operator by operator over lists of tensors
+///   foreach     operator by operator over lists of all parameters; needs memory for intermediates of all of them
 ///   fused       one kernel over all parameters, no intermediates
 ///   compiled    traced and compiled
 ///   automatic   fused
-/// foreach and compiled are refused with ValueError until their rooms exist.
+/// compiled is refused with ValueError until its room exists.
 enum class Execution { automatic, loop, foreach, fused, compiled };
 
 constexpr std::string_view name(Execution e) {

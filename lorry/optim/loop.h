@@ -16,9 +16,15 @@ class Value {
   explicit Value(Tensor x) : x_(std::move(x)) {}
   explicit Value(double number) : number_(number) {}
   const Tensor& tensor() const { return x_; }
+  double number() const { return number_; }  ///< where there is no tensor
+  /// As an operator's argument.
+  template <class A>
+  A argument() const {
+    return x_.defined() ? A(x_) : A(number_);
+  }
 
 #define LORRY_VALUE_BINARY(symbol, name)                                                                      \
-  friend Value operator symbol(const Value& a, const Value& b) { return Value(a.like(b).name(b.operand())); }
+  friend Value operator symbol(const Value& a, const Value& b) { return Value(a.like(b).name(b.argument<Operand>())); }
   LORRY_VALUE_BINARY(+, add)
   LORRY_VALUE_BINARY(-, sub)
   LORRY_VALUE_BINARY(*, mul)
@@ -38,11 +44,10 @@ class Value {
   friend Value abs(const Value& a) { return Value(a.x_.abs()); }
   friend Value select(const Value& mask, const Value& a, const Value& b) {
     const Value& typed = a.x_.defined() ? a : b;
-    return Value(a.like(typed).where(mask.x_, b.operand()));
+    return Value(a.like(typed).where(mask.x_, b.argument<Operand>()));
   }
 
  private:
-  Operand operand() const { return x_.defined() ? Operand(x_) : Operand(number_); }
   /// This value as a tensor that can meet `other`.
   Tensor like(const Value& other) const;
 

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "lorry/kernels/backend.h"
-#include "lorry/optim/loop.h"
+#include "lorry/optim/lists.h"
 
 namespace lorry::optim {
 
@@ -26,6 +26,8 @@ struct RuleTraits {
   double& (*lr)(void* settings);
   /// The loop execution of one parameter.
   void (*by_operators)(const ByOperators& work, const void* settings);
+  /// The foreach execution of parameters that share a clock.
+  void (*by_lists)(const ByLists& work, const void* settings);
   /// The fused kernels on a device. Throws DeviceError naming `where`.
   const kernels::RuleKernels& (*kernels)(Device device, const char* where);
 };
@@ -59,6 +61,7 @@ const RuleTraits& rule_traits() {
                       .first_state = [](int state, const void* settings) { return Rule::first_state(state, *static_cast<const Settings*>(settings)); },
                       .lr = [](void* settings) -> double& { return static_cast<Settings*>(settings)->lr; },
                       .by_operators = step_by_operators<Rule>,
+                      .by_lists = step_by_lists<Rule>,
                       .kernels = kKernels};
     const formula::ProgressOf<Rule> first;
     std::memcpy(traits.first_progress, &first, sizeof(first));

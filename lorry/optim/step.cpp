@@ -282,20 +282,48 @@ void Optimizer::run_family(Family& family, const Tensor& grad_factor, bool zero_
               stream);
     return;
   }
-  const Tensor numbers = family.clocks.view(family.f64() ? kF64 : kF32);
-  const int64_t bytes = family.f64() ? 8 : 4;
-  for (const int s : family.slots) {
-    Slot& slot = slots_[s];
-    const auto at = static_cast<int64_t>(static_cast<size_t>(slot.clock) * family.clock_bytes() + family.rule->hyper_at[family.f64()]) / bytes;
-    family.rule->by_operators({.param = slot.own_param.defined() ? slot.own_param : slot.param.detach(),
-                               .grad = slot.own_grad.defined() ? slot.own_grad : slot.param.grad().detach(),
-                               .kept = family.kept == Kept::nothing ? Tensor() : slot.states[family.rule->states],
-                               .states = slot.states,
-                               .numbers = numbers.narrow(0, at, numbers.numel() - at),
-                               .grad_factor = grad_factor,
-                               .kept_as = family.kept,
-                               .zero_grads = zero_grads},
-                              groups_[slot.group].settings);
+  const Tensor all_numbers = family.clocks.view(family.f64() ? kF64 : kF32);
+  const auto numbers = [&](int clock) {
+    const int64_t bytes = family.f64() ? 8 : 4;
+    const auto at = static_cast<int64_t>(static_cast<size_t>(clock) * family.clock_bytes() + family.rule->hyper_at[family.f64()]) / bytes;
+    return all_numbers.narrow(0, at, all_numbers.numel() - at);
+  };
+  const auto param = [](const Slot& slot) { return slot.own_param.defined() ? slot.own_param : slot.param.detach(); };
+  const auto grad = [](const Slot& slot) { return slot.own_grad.defined() ? slot.own_grad : slot.param.grad().detach(); };
+  const int states = family.rule->states;
+  if (execution_ == Execution::loop) {
+    for (const int s : family.slots) {
+      const Slot& slot = slots_[s];
+      family.rule->by_operators({.param = param(slot),
+                                 .grad = grad(slot),
+                                 .kept = slot.states[states],
+                                 .states = slot.states,
+                                 .numbers = numbers(slot.clock),
+                                 .grad_factor = grad_factor,
+                                 .kept_as = family.kept,
+                                 .zero_grads = zero_grads},
+                                groups_[slot.group].settings);
+    }
+  } else {
+    std::map<int, std::vector<const Slot*>> by_clock;
+    for (const int s : family.slots) by_clock[slots_[s].clock].push_back(&slots_[s]);
+    for (const auto& [clock, slots] : by_clock) {
+      const auto listed = [&](const auto& of) {
+        std::vector<Tensor> tensors;
+        for (const Slot* slot : slots) tensors.push_back(of(*slot));
+        return foreach::TensorList(std::move(tensors));
+      };
+      ByLists work;
+      work.param = listed(param);
+      work.grad = listed(grad);
+      work.numbers = numbers(clock);
+      work.grad_factor = grad_factor;
+      work.kept_as = family.kept;
+      work.zero_grads = zero_grads;
+      work.kept = listed([&](const Slot& slot) { return slot.states[states]; });
+      for (int k = 0; k < states; ++k) work.states[k] = listed([&](const Slot& slot) { return slot.states[k]; });
+      family.rule->by_lists(work, groups_[slots[0]->group].settings);
+    }
   }
   rule.tick(family.clocks.data_ptr(), family.f64(), 0, clocks, factor, stream);
 }

@@ -1,0 +1,69 @@
+#include "lorry/optim/lists.h"
+
+#include "lorry/ops/ops.h"
+
+namespace lorry::optim {
+
+using foreach::TensorList;
+
+TensorList ListValue::as_list(const ListValue& other) const {
+  if (is_list_) return list_;
+  const Tensor& like = other.list_[0];
+  const Tensor one = single_.tensor().defined() ? single_.tensor() : full({}, single_.number(), like.options());
+  return std::vector<Tensor>(other.list_.size(), one);
+}
+
+ListValue select(const ListValue& mask, const ListValue& a, const ListValue& b) {
+  if (!mask.is_list_ && !a.is_list_ && !b.is_list_) return ListValue(select(mask.single_, a.single_, b.single_));
+  const ListValue& list = mask.is_list_ ? mask : a.is_list_ ? a : b;
+  return ListValue(foreach::where(mask.as_list(list), a.argument(), b.argument()));
+}
+
+namespace detail {
+namespace {
+
+DType own(const ByLists& work) { return !work.param.empty() && work.param[0].dtype() == kF64 ? kF64 : kF32; }
+
+/// Entry e for the functions of the loop.
+ByOperators entry(const ByLists& work, size_t e) {
+  return {.param = work.param[e], .grad = work.grad[e], .kept = work.kept[e], .states = nullptr, .numbers = {}, .grad_factor = work.grad_factor, .kept_as = work.kept_as};
+}
+
+}  // namespace
+
+TensorList wide_parameters(const ByLists& work) {
+  if (work.kept_as == kernels::Kept::master) return work.kept;
+  if (work.kept_as == kernels::Kept::nothing) return foreach::to(work.param, own(work));
+  std::vector<Tensor> joined;
+  for (size_t e = 0; e < work.param.size(); ++e) joined.push_back(wide_parameter(entry(work, e)));
+  return joined;
+}
+
+TensorList wide_gradients(const ByLists& work) {
+  const TensorList grads = foreach::to(work.grad, own(work));
+  return work.grad_factor.defined() ? foreach::mul(grads, work.grad_factor.to(own(work))) : grads;
+}
+
+void store(const ByLists& work, const TensorList& param, const ListValue* states, int count) {
+  const bool skips = work.grad_factor.defined();
+  const Tensor steps = skips ? work.grad_factor.eq(work.grad_factor) : Tensor();
+  const auto write = [&](const TensorList& to, const TensorList& x) {
+    if (!skips) {
+      foreach::copy_(to, x);
+      return;
+    }
+    const TensorList condition = std::vector<Tensor>(to.size(), steps);
+    foreach::copy_(to, foreach::where(condition, x, x[0].dtype() == to[0].dtype() ? to : foreach::to(to, x[0].dtype())));
+  };
+  if (work.kept_as == kernels::Kept::split) {
+    for (size_t e = 0; e < work.param.size(); ++e) store(entry(work, e), param[e], nullptr, 0);
+  } else {
+    write(work.param, param);
+    if (work.kept_as == kernels::Kept::master) write(work.kept, param);
+  }
+  for (int k = 0; k < count; ++k) write(work.states[k], states[k].list());
+  if (work.zero_grads) foreach::zero_(work.grad);
+}
+
+}  // namespace detail
+}  // namespace lorry::optim
