@@ -61,8 +61,8 @@ def times(theirs, ours):
 
 def picture_table(steps):
     """Whole AdamW steps by model: the one table that a visitor should remember."""
-    lines = [f"| AdamW, microseconds a step | tensors | elements | {steps.pytorch.split('+')[0]} loop | foreach | fused | **Lorry** | its bytes at a copy's rate | fused / Lorry |",
-             "|---|--:|--:|--:|--:|--:|--:|--:|--:|"]
+    lines = [f"| AdamW, microseconds a step | tensors | elements | {steps.pytorch.split('+')[0]} loop | foreach | fused | **Lorry** "
+             "| its bytes at a copy's rate | fused / Lorry |", "|---|--:|--:|--:|--:|--:|--:|--:|--:|"]
     for model in steps.models:
         theirs = {execution: steps.us(f"{model} adamw {execution}", PYTORCH) for execution in ("loop", "foreach", "fused")}
         ours = steps.us(f"{model} adamw fused")
@@ -73,13 +73,14 @@ def picture_table(steps):
 
 def execution_table(steps):
     """Every execution of Lorry and its peers."""
-    lines = ["| AdamW, microseconds | Lorry loop | foreach | fused | host alone | launches | PyTorch compiled (first call) | optax under jit (first call) |", "|---|--:|--:|--:|--:|--:|--:|--:|"]
+    lines = ["| AdamW, microseconds | Lorry loop | foreach | fused | host alone | launches | PyTorch compiled (first call) | optax under jit (first call) |",
+             "|---|--:|--:|--:|--:|--:|--:|--:|"]
     for model in steps.models:
         fused = steps.of(f"{model} adamw fused")
         compiled = steps.of(f"{model} adamw compiled", PYTORCH)
         with_first = lambda row: f"{us(row['median_us'])} ({row['first_ms'] / 1e3:.0f} s)" if row else "-"
-        lines.append(f"| {model} | {us(steps.us(f'{model} adamw loop'))} | {us(steps.us(f'{model} adamw foreach'))} | {us(fused['median_us'])} | {us(fused.get('submit_us'))} "
-                     f"| {fused.get('launches', '-')} | {with_first(compiled)} | {with_first(steps.jit(model))} |")
+        lines.append(f"| {model} | {us(steps.us(f'{model} adamw loop'))} | {us(steps.us(f'{model} adamw foreach'))} | {us(fused['median_us'])} "
+                     f"| {us(fused.get('submit_us'))} | {fused.get('launches', '-')} | {with_first(compiled)} | {with_first(steps.jit(model))} |")
     return lines
 
 
@@ -102,8 +103,8 @@ def rule_table(steps):
         if suite != "optim" or who != LORRY or name != model or not rest.endswith(" fused"):
             continue
         rule, fused = rest.removesuffix(" fused"), steps.of(case)
-        lines.append(f"| `{rule}` | {us(steps.us(f'{model} {rule} loop'))} | {us(steps.us(f'{model} {rule} foreach'))} | {us(fused['median_us'])} | {100 * fused['ratio_to_ceiling']:.0f} % "
-                     f"| {us(steps.us(f'{model} {rule} foreach', PYTORCH))} | {us(steps.us(f'{model} {rule} fused', PYTORCH))} |")
+        lines.append(f"| `{rule}` | {us(steps.us(f'{model} {rule} loop'))} | {us(steps.us(f'{model} {rule} foreach'))} | {us(fused['median_us'])} "
+                     f"| {100 * fused['ratio_to_ceiling']:.0f} % | {us(steps.us(f'{model} {rule} foreach', PYTORCH))} | {us(steps.us(f'{model} {rule} fused', PYTORCH))} |")
     return lines
 
 
@@ -111,7 +112,8 @@ def around_table(steps):
     """What else a step does or meets, on one model; a moved gradient on the most tensors."""
     model = steps.wide
     many = max(steps.models, key=lambda name: len(steps.shapes[name]))
-    said = [("AdamW", f"{model} adamw fused"), ("the same after unscaling, the norm of all gradients, clipping, skipping what is not finite", f"{model} adamw fused, clip"),
+    said = [("AdamW", f"{model} adamw fused"),
+            ("the same after unscaling, the norm of all gradients, clipping, skipping what is not finite", f"{model} adamw fused, clip"),
             ("bf16 parameters with f32 masters", f"{model} adamw fused, bf16 with masters"), (f"AdamW over {many}", f"{many} adamw fused"),
             ("after one of its gradients moved", f"{many} adamw fused, one gradient elsewhere"),
             ("after all of them moved", f"{many} adamw fused, every gradient elsewhere")]
@@ -130,14 +132,16 @@ def memory_table(steps):
     for who, name in ((LORRY, "Lorry"), (PYTORCH, "PyTorch")):
         rows = [steps.of(f"{model} adamw {execution}", who) for execution in ("loop", "foreach", "fused")]
         if any(rows):
-            lines.append(f"| {name}, MB while it runs | " + " | ".join(f"{row['extra_bytes'] / 1e6:,.0f}" if row and "extra_bytes" in row else "-" for row in rows) + " |")
+            cells = [f"{row['extra_bytes'] / 1e6:,.0f}" if row and "extra_bytes" in row else "-" for row in rows]
+            lines.append(f"| {name}, MB while it runs | " + " | ".join(cells) + " |")
     return lines
 
 
 def foreach_table(steps):
     """Operators over lists, beside the same tensor by tensor."""
     models = [model for model in (steps.wide, "tiny-4096x1024") if steps.of(f"{model} add", suite="foreach")]
-    lines = ["| microseconds | " + " | ".join(f"{model}: Lorry | one by one | PyTorch | one by one" for model in models) + " |", "|---|" + "--:|" * (4 * len(models))]
+    lines = ["| microseconds | " + " | ".join(f"{model}: Lorry | one by one | PyTorch | one by one" for model in models) + " |",
+             "|---|" + "--:|" * (4 * len(models))]
     for operator in OPERATORS:
         cells = [us(steps.us(f"{model} {operator}{loop}", who, "foreach")) for model in models for who in (LORRY, PYTORCH) for loop in ("", " loop")]
         if any(cell != "-" for cell in cells):
@@ -145,8 +149,8 @@ def foreach_table(steps):
     return lines
 
 
-TABLES = {"steps": picture_table, "steps-by-execution": execution_table, "strategies": strategy_table, "rules": rule_table, "around": around_table, "memory": memory_table,
-          "foreach": foreach_table}
+TABLES = {"steps": picture_table, "steps-by-execution": execution_table, "strategies": strategy_table, "rules": rule_table, "around": around_table,
+          "memory": memory_table, "foreach": foreach_table}
 
 
 def lines_of(make, steps):
@@ -178,7 +182,8 @@ def picture(steps):
         at += 34 + 7 * len(name)
     out.append(f'<path d="M{at + 5} 34v15" stroke="black" stroke-width="2"/><text x="{at + 14}" y="46">its bytes at the rate of a copy</text>')
     for power in range(low, high + 1):
-        out.append(f'<path d="M{x(10**power):.1f} {TOP - 6}V{bottom}" stroke="#e3e3e3"/><text x="{x(10**power):.1f}" y="{bottom + 18}" text-anchor="middle">{10**power:,}</text>')
+        at = f"{x(10**power):.1f}"
+        out.append(f'<path d="M{at} {TOP - 6}V{bottom}" stroke="#e3e3e3"/><text x="{at}" y="{bottom + 18}" text-anchor="middle">{10**power:,}</text>')
     for g, (model, row) in enumerate(values.items()):
         y = TOP + g * group
         out.append(f'<text x="{LEFT - 10}" y="{y + 2 * BAR + 4}" text-anchor="end">{escape(model)}</text>')

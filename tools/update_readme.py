@@ -160,9 +160,10 @@ def pages():
     """{page: {mark: what stands there}}; without results a place is left empty."""
     report = report_of("h200_optim.json")
     steps = optim_tables.Steps(report) if report else None
+    table = lambda make: "\n".join(optim_tables.lines_of(make, steps)) if steps else ""
     return {
         "README.md": {"example": example(), "numbers": numbers(), "steps": optimizer_steps()},
-        "docs/optimizers.md": {mark: "\n".join(optim_tables.lines_of(make, steps)) if steps else "" for mark, make in optim_tables.TABLES.items() if make is not optim_tables.picture_table},
+        "docs/optimizers.md": {mark: table(make) for mark, make in optim_tables.TABLES.items() if make is not optim_tables.picture_table},
     }
 
 

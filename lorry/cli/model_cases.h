@@ -1,8 +1,8 @@
 #pragma once
 
 // What the suites over models share: tensors of a model's shapes, and a row with everything that such a row says. A call is measured as it
-// is made in a loop, without rotating buffers: models of less than some 3 M elements a array stay in an H200's cache of 50 MB and may so pass the
-// rate of a copy. The peers measure the same.
+// is made in a loop, without rotating buffers, and the peers do the same: models of a few million elements find part of their arrays in an
+// H200's cache of 50 MB and may pass the rate of a copy.
 
 #include <string>
 #include <vector>
