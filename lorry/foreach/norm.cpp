@@ -9,6 +9,7 @@
 #include "lorry/ops/creation.h"
 #include "lorry/ops/door.h"
 #include "lorry/ops/reduce.h"
+#include "lorry/tensor/changes.h"
 
 namespace lorry::foreach {
 namespace {
@@ -20,42 +21,51 @@ kernels::NormOrder order_of(double ord) {
   return ord == 1 ? kernels::NormOrder::one : ord == 2 ? kernels::NormOrder::two : std::isinf(ord) ? kernels::NormOrder::inf : kernels::NormOrder::power;
 }
 
-/// The tensors without gaps, and the lists that hold them: one a device and dtype, those of a device next to each other.
+void require_measurable(const Tensor& t) {
+  require_defined(t, kName, "a tensor");
+  require<DTypeError>(is_floating(t.dtype()), "norm: a tensor is not floating; got {}; expected f16, bf16, f32 or f64", t);
+}
+
+/// Brings the lists up to date: one a device and dtype, those of a device next to each other.
 void refresh(detail::NormPlan& plan, const TensorList& x, Strategy strategy) {
-  std::vector<Tensor> dense;
+  if (plan.looked == last_reshaped() && plan.strategy == strategy && !plan.gaps) return;
+  const uint64_t looked = last_reshaped();
+  plan.looked = 0;
   std::vector<detail::Facts> facts;
+  plan.gaps = false;
+  plan.copies.clear();
   for (const Tensor& t : x) {
-    const bool gaps = !t.layout().is_dense();
-    if (gaps) bell::ring(bell::Event::hidden_copy, kName, "a tensor with gaps is copied first");
-    dense.push_back(gaps ? t.contiguous() : t);
-    facts.emplace_back(dense.back());
+    require_measurable(t);
+    if (t.layout().is_dense()) {
+      facts.emplace_back(t);
+      continue;
+    }
+    bell::ring(bell::Event::hidden_copy, kName, "a tensor with gaps is copied first");
+    plan.gaps = true;
+    plan.copies.push_back(t.contiguous());
+    facts.emplace_back(plan.copies.back());
   }
-  const auto same_shapes = [&] { return plan.strategy == strategy && std::ranges::equal(plan.facts, facts, {}, &detail::Facts::shape, &detail::Facts::shape); };
-  if (!same_shapes()) {
+  const bool same_shapes = plan.strategy == strategy && std::ranges::equal(plan.facts, facts, {}, &detail::Facts::shape, &detail::Facts::shape);
+  if (same_shapes) {
+    for (size_t e = 0; e < x.size(); ++e) plan.lists[plan.places[e].first].move(plan.places[e].second, 0, facts[e].data);
+  } else {
     plan.strategy = strategy;
     plan.lists.clear(), plan.places.clear();
-    for (size_t e = 0; e < dense.size(); ++e) {
-      const DType dtype = dense[e].dtype();
-      const Device device = dense[e].device();
-      auto list = std::ranges::find_if(plan.lists, [&](const kernels::List& l) { return l.device() == device && l.dtype(0) == dtype; });
-      if (list == plan.lists.end()) {
-        list = std::find_if(plan.lists.rbegin(), plan.lists.rend(), [&](const kernels::List& l) { return l.device() == device; }).base();
-        if (list == plan.lists.begin()) list = plan.lists.end();
-        list = plan.lists.emplace(list, device, std::span(&dtype, 1), strategy);
-      }
-      list->add({.at = {dense[e].data_ptr()}, .count = dense[e].numel()});
+    const auto holds = [](const Tensor& t) { return [&t](const kernels::List& l) { return l.device() == t.device() && l.dtype(0) == t.dtype(); }; };
+    for (const Tensor& t : x) {
+      if (std::ranges::any_of(plan.lists, holds(t))) continue;
+      const auto last = std::find_if(plan.lists.rbegin(), plan.lists.rend(), [&](const kernels::List& l) { return l.device() == t.device(); });
+      const DType dtype = t.dtype();
+      plan.lists.emplace(last == plan.lists.rend() ? plan.lists.end() : last.base(), t.device(), std::span(&dtype, 1), strategy);
     }
-    std::vector<uint32_t> counts(plan.lists.size());
-    for (const Tensor& t : dense) {
-      uint32_t l = 0;
-      while (!(plan.lists[l].device() == t.device() && plan.lists[l].dtype(0) == t.dtype())) ++l;
-      plan.places.emplace_back(l, counts[l]++);
+    for (size_t e = 0; e < x.size(); ++e) {
+      const auto list = std::ranges::find_if(plan.lists, holds(x[e]));
+      plan.places.emplace_back(static_cast<uint32_t>(list - plan.lists.begin()), static_cast<uint32_t>(list->entries().size()));
+      list->add({.at = {facts[e].data}, .count = x[e].numel()});
     }
-  } else {
-    for (size_t e = 0; e < dense.size(); ++e) plan.lists[plan.places[e].first].move(plan.places[e].second, 0, dense[e].data_ptr());
   }
   plan.facts = std::move(facts);
-  plan.dense = std::move(dense);
+  plan.looked = looked;
 }
 
 /// Norms of entries, lists laid end to end, one tensor a device; and the total.
@@ -67,12 +77,9 @@ struct Raw {
 
 Raw measure(const TensorList& x, double ord, bool per_tensor, bool total) {
   const kernels::NormOrder order = order_of(ord);
-  for (const Tensor& t : x) {
-    require_defined(t, kName, "a tensor");
-    require<DTypeError>(is_floating(t.dtype()), "norm: a tensor is not floating; got {}; expected f16, bf16, f32 or f64", t);
-    require<GradError>(!(mode(kGradMode) && t.requires_grad()), "norm: gradients are not followed through a list's norms; got {}; use NoGrad, or foreach::norm",
-                       t);
-  }
+  if (mode(kGradMode))
+    for (const Tensor& t : x)
+      require<GradError>(!t.requires_grad(), "norm: gradients are not followed through a list's norms; got {}; use NoGrad, or foreach::norm", t);
   Raw raw;
   if (x.empty()) {
     if (total) raw.total = zeros({}, {.dtype = kF64});
@@ -111,8 +118,11 @@ Raw measure(const TensorList& x, double ord, bool per_tensor, bool total) {
                          current_stream(device));
     first = l;
   }
-  for (const auto& [l, place] : plan.places) raw.places.emplace_back(device_of[l], start_of[l] + place);
-  plan.dense.clear();  // what was copied is released in the order of the stream
+  if (per_tensor) {
+    raw.places.reserve(plan.places.size());
+    for (const auto& [l, place] : plan.places) raw.places.emplace_back(device_of[l], start_of[l] + place);
+  }
+  plan.copies.clear();  // their memory is released in the order of the stream
   if (!total) return raw;
   if (totals.size() == 1) {
     raw.total = totals[0];

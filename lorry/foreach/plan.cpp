@@ -4,6 +4,8 @@
 #include <numeric>
 
 #include "lorry/ops/array.h"
+#include "lorry/ops/door.h"
+#include "lorry/tensor/changes.h"
 
 namespace lorry::foreach {
 
@@ -281,9 +283,26 @@ const TensorList& leading(const Request& request) {
   raise<ValueError>("{}: no list of tensors among the arguments; expected one", name(request.op));
 }
 
+namespace {
+
+/// Notes what is written, and that it may be.
+void look_at_written(const Request& request, Plan& plan) {
+  plan.in_inference = mode(kInferenceMode);
+  plan.storages.clear();
+  if (!request.in_place) return;
+  for (const Tensor& x : leading(request)) {
+    door::require_writable(x, name(request.op));
+    plan.storages.push_back(&x.storage());
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<Plan> make_plan(const Request& request, Strategy strategy) {
   const TensorList& self = leading(request);
   auto plan = std::make_unique<Plan>();
+  plan->looked = last_reshaped();
+  look_at_written(request, *plan);
   plan->op = request.op, plan->in_place = request.in_place, plan->to = request.to, plan->strategy = strategy;
   for (size_t k = 0; k < request.arguments.size(); ++k) {
     plan->kinds[k] = kind_of(request, k, plan->keeps);
@@ -326,7 +345,17 @@ bool Plan::is_for(const Request& request, Strategy now) const {
 }
 
 bool Plan::holds(const Request& request) {
+  if (looked != last_reshaped() || in_inference != mode(kInferenceMode)) return takes_over(request);
+  if (in_place)  // numbers in tensors come and go
+    for (const Argument& x : request.arguments)
+      if (x.tensor() != nullptr && std::ranges::find(storages, &x.tensor()->storage()) != storages.end()) return clash_of(request, written) == Clash::none;
+  return true;
+}
+
+bool Plan::takes_over(const Request& request) {
   const TensorList& self = leading(request);
+  looked = last_reshaped();
+  look_at_written(request, *this);
   size_t at = 0;
   bool own_moved = false;
   std::vector<std::pair<size_t, uint32_t>> moved;  // argument and entry
@@ -351,11 +380,9 @@ bool Plan::holds(const Request& request) {
     if (const int array = array_of(op, k); array < list.arrays()) list.move(place, array, data);
   }
   if (!in_place) return true;
-  // What has moved may have moved into what is written. Numbers in tensors come and go: theirs is asked every time.
+  // What has moved may have moved into what is written.
   bool all = own_moved;
-  for (const Argument& x : request.arguments)
-    if (x.tensor() != nullptr)
-      for (const Tensor& t : self) all |= t.node()->storage.get() == x.tensor()->node()->storage.get();
+  for (const Argument& x : request.arguments) all |= x.tensor() != nullptr;
   if (all && clash_of(request, written) != Clash::none) return false;
   for (const auto& [k, e] : moved) {
     if (!all && clash_with(self, written, (*request.arguments[k].list())[e], e) != Clash::none) return false;

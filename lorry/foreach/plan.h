@@ -2,8 +2,8 @@
 
 // Plans: which kernel takes which tensors of a list, and where these lie. A plan is made when an operator first meets its lists, in time
 // proportional to their number, and kept with the first of them. When it meets the same lists again the plan is found by their identity;
-// each tensor is looked at once, a changed address is told to the kernels' list, which patches that entry, and a changed size, dtype or
-// layout makes the plan anew.
+// each tensor is looked at, a changed address is told to the kernels' list, which patches that entry, and a changed size, dtype or
+// layout makes the plan anew. While no tensor anywhere was given other data or strides, not even that look is needed.
 
 #include <array>
 #include <cstdint>
@@ -63,7 +63,7 @@ struct Request {
 
 /// What a plan relies on of a tensor.
 struct Facts {
-  const void* data;
+  void* data;
   uint64_t shape;  ///< a hash of device, dtype, sizes and strides
   explicit Facts(const Tensor& x);
 };
@@ -98,11 +98,17 @@ struct Plan {
   std::vector<std::pair<int32_t, uint32_t>> places;  ///< of every entry: its group, or -1, and its place there
   std::vector<Facts> facts;                          ///< list after list
   std::vector<Written> written;                      ///< by address
+  std::vector<Storage*> storages;                    ///< that are written, of every entry
+  uint64_t looked = 0;                               ///< last_reshaped() when the tensors were last looked at
+  bool in_inference = false;                         ///< they may be written in this mode
   bool keeps = true;                                 ///< nothing else decided it
 
   bool is_for(const Request& request, Strategy now) const;
-  /// Takes over addresses that have changed. False when the plan has to be made anew.
+  /// Whether all is as it was; takes over addresses that have changed. False when the plan has to be made anew.
   bool holds(const Request& request);
+
+ private:
+  bool takes_over(const Request& request);
 };
 
 /// Makes a plan, with all the checks that the operator makes of each entry. Throws what the operator throws.
@@ -111,10 +117,12 @@ std::unique_ptr<Plan> make_plan(const Request& request, Strategy strategy);
 /// How a list was last handed to norms: one list a device and dtype.
 struct NormPlan {
   Strategy strategy = Strategy::automatic;
+  uint64_t looked = 0;  ///< as in Plan
+  bool gaps = false;    ///< some tensors have to be copied each time
   std::vector<Facts> facts;
   std::vector<kernels::List> lists;
   std::vector<std::pair<uint32_t, uint32_t>> places;  ///< of every tensor: its list and its place there
-  std::vector<Tensor> dense;                          ///< while the norm is enqueued
+  std::vector<Tensor> copies;                         ///< of tensors with gaps, while the norm is enqueued
 };
 
 /// Plans of a list, the last ones used.

@@ -149,8 +149,6 @@ void run(const Request& request, std::vector<Tensor>* results) {
     return;
   }
   const door::Running running(request.op);
-  if (request.in_place)
-    for (const Tensor& x : self) door::require_writable(x, name(request.op));
   Kept& kept = *self.body()->kept;
   const std::scoped_lock lock(kept.mutex);
   Plan& plan = kept.find(request);
@@ -167,7 +165,7 @@ void run(const Request& request, std::vector<Tensor>* results) {
     }
     launch(request, group);
     if (request.in_place)
-      for (const uint32_t e : group.entries) self[e].storage().written_by(name(request.op));
+      for (const uint32_t e : group.entries) plan.storages[e]->written_by(name(request.op));
   }
   for (const uint32_t e : plan.alone) {
     Tensor result = call_alone(request, e);
