@@ -63,7 +63,12 @@ class List {
   void move(size_t entry, int array, void* address) {
     if (entries_[entry].at[array] == address) return;
     entries_[entry].at[array] = address;
-    if (on_device_) moved_.push_back(static_cast<uint32_t>(entry));
+    if (!on_device_) return;
+    moved_.push_back(static_cast<uint32_t>(entry));
+    if (moved_.size() > entries_.size() * static_cast<size_t>(arrays_)) {  // nobody has asked for long: forget rather than grow
+      on_device_.reset();
+      moved_.clear();
+    }
   }
 
   Device device() const { return device_; }

@@ -54,7 +54,10 @@ CudaList& CudaList::of(const List& list, const Geometry& geometry, const Stream&
   if (!std::ranges::all_of(list.moved(), [&](uint32_t moved) { return known->learn(list, moved); }))
     list.on_device().reset(known = new CudaList(list, geometry));
   list.moved().clear();
-  if (known->strategy_ != Strategy::device_table) return *known;
+  if (known->strategy_ != Strategy::device_table) {
+    known->stale_.clear();
+    return *known;
+  }
   if (known->table_ == nullptr || !(known->stream_ == stream))
     known->upload(stream);
   else if (!known->stale_.empty())
