@@ -28,7 +28,7 @@ struct StepCall {
   Kept kept = Kept::nothing;
   bool zero_grads = false;  ///< gradients are zero afterwards
   /// Every gradient is first multiplied by *grad_factor (null: 1), rounded to the type of computation. When that is NaN nothing is written
-  /// and no clock ticks. It lies on the device, so that a loss scale, a clip and the choice to skip the step reach the kernel without
+  /// but the zeros of zero_grads, and no clock ticks. It lies on the device, so that a loss scale, a clip and the choice to skip the step reach the kernel without
   /// passing through the host.
   const double* grad_factor = nullptr;
 };

@@ -43,6 +43,15 @@ void store(const ByOperators& work, const Tensor& param, const Value* states, in
   Tensor steps;
   if (work.grad_factor.defined()) steps = work.grad_factor.eq(work.grad_factor);
   const auto write = [&](const Tensor& to, const Tensor& x) { to.copy_(steps.defined() ? x.where(steps, to.to(x.dtype())) : x); };
+  // A formula may hand an array on to a state as it was: what is written first must not change it.
+  std::vector<Tensor> values;
+  for (int k = 0; k < count; ++k) {
+    const Tensor& x = states[k].tensor();
+    const auto lies_in = [&](const Tensor& to) { return to.defined() && &to.storage() == &x.storage(); };
+    bool handed_on = lies_in(work.param) || lies_in(work.kept);
+    for (int other = 0; other < k; ++other) handed_on = handed_on || lies_in(work.states[other]);
+    values.push_back(handed_on ? x.clone() : x);
+  }
   // A formula without states may return its parameter unchanged in shape but never smaller: numbers broadcast.
   if (work.kept_as == kernels::Kept::split) {
     const auto [upper, lower] = halves(param);
@@ -52,8 +61,8 @@ void store(const ByOperators& work, const Tensor& param, const Value* states, in
     write(work.param, param);
     if (work.kept_as == kernels::Kept::master) write(work.kept, param);
   }
-  for (int k = 0; k < count; ++k) write(work.states[k], states[k].tensor());
-  if (work.zero_grads) write(work.grad, zeros_like(work.grad));
+  for (int k = 0; k < count; ++k) write(work.states[k], values[k]);
+  if (work.zero_grads) work.grad.zero_();
 }
 
 }  // namespace detail

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 
 #include "lorry/formula/split.h"
 #include "lorry/kernels/cpu/convert.h"
@@ -84,8 +85,15 @@ void step_blocks(const StepCall& call, StepRun run, int states, const ListEntry&
 
 void step_list(const StepCall& call, StepRun run, const ClockLayout& layout) {
   const double factor = call.grad_factor ? *call.grad_factor : 1;
-  if (std::isnan(factor)) return;
   const List& list = call.list;
+  const auto zero_grads = [&](const ListEntry& x, int64_t begin, int64_t count) {
+    const int64_t bytes = size_of(list.dtype(1));
+    if (call.zero_grads) std::memset(at(x.at[1], begin, bytes), 0, static_cast<size_t>(count * bytes));
+  };
+  if (std::isnan(factor)) {
+    if (call.zero_grads) for_each_run(list, zero_grads);
+    return;
+  }
   const DType own = list.dtype(0) == kF64 ? kF64 : kF32;
   bool plain = factor == 1 && call.kept == Kept::nothing;
   for (int k = 0; k < 2 + layout.states; ++k) plain = plain && list.dtype(k) == own;
@@ -99,7 +107,7 @@ void step_list(const StepCall& call, StepRun run, const ClockLayout& layout) {
     } else {
       step_blocks(call, run, layout.states, x, begin, count, hyper, factor);
     }
-    if (call.zero_grads) std::memset(at(x.at[1], begin, size_of(list.dtype(1))), 0, static_cast<size_t>(count * size_of(list.dtype(1))));
+    zero_grads(x, begin, count);
   });
 }
 

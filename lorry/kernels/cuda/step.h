@@ -47,6 +47,12 @@ struct StepNumbers {
   bool zero_grads;
 
   __device__ __forceinline__ double factor() const { return grad_factor ? *grad_factor : 1; }
+  /// A tile of a step that is left out: its gradients may have to go all the same.
+  __device__ void leave_out(void* grad, int64_t bytes, const Tile& tile, int lane) const {
+    if (!zero_grads) return;
+    auto* const at = reinterpret_cast<uint16_t*>(static_cast<char*>(grad) + tile.first * bytes);
+    for (int64_t i = lane; i < tile.count * bytes / 2; i += 32) at[i] = 0;
+  }
   __device__ void finish(int thread) const {
     if (const double by = factor(); by != by) return;
     for (int k = thread; k < clock_count; k += kListThreads) clocks[first_clock + k].tick();
@@ -90,7 +96,7 @@ struct StepPlain : StepNumbers<Rule, C> {
 
   __device__ __forceinline__ void operator()(const Entry<kArrays>& entry, const Tile& tile, int lane) const {
     const double by = this->factor();
-    if (by != by) return;
+    if (by != by) return this->leave_out(entry.at[1], sizeof(C), tile, lane);
     const C factor = static_cast<C>(by);
     const auto hyper = this->clocks[entry.word].hyper;
     C* at[kArrays];
@@ -193,7 +199,7 @@ struct StepNarrow : StepNumbers<Rule, float> {
 
   __device__ __forceinline__ void operator()(const Entry<kArrays>& entry, const Tile& tile, int lane) const {
     const double by = this->factor();
-    if (by != by) return;
+    if (by != by) return this->leave_out(entry.at[1], size_of(dtypes[1]), tile, lane);
     const float factor = static_cast<float>(by);
     const auto hyper = this->clocks[entry.word].hyper;
     void* at[kArrays];
