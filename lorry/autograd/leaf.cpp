@@ -85,6 +85,7 @@ void Tensor::set_data(const Tensor& other) const {
   require<DTypeError>(!requires_grad() || is_floating(other.dtype()), "set_data: a tensor that requires a gradient stays floating; got {}", other);
   TensorNode& node = *node_;
   const TensorNode& from = *other.node_;
+  if (node.storage != from.storage) node.storage->leave();  // an optimizer's steps write the new one
   node.storage = from.storage;
   node.base = nullptr;
   node.offset = from.offset;

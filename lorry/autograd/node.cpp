@@ -60,6 +60,7 @@ std::vector<Tensor> Accumulate::apply(std::vector<Tensor> grads) {
   if (grad_.defined()) {
     // A recorded sum keeps the graph of gradients; otherwise the sum is taken in place.
     if (mode(kGradMode)) {
+      grad_.storage().leave();
       grad_ = grad_.add(g);
       changed_ = note_change();
     } else {
@@ -80,6 +81,7 @@ Tensor Accumulate::grad() const {
 
 void Accumulate::set_grad(const Tensor& grad) {
   const std::scoped_lock lock(mutex_);
+  if (grad_.defined()) grad_.storage().leave();  // what an optimizer zeroes from now on is the new one
   grad_ = grad;
   changed_ = note_change();
 }

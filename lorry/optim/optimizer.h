@@ -48,8 +48,8 @@ std::vector<NamedTensor> numbered(const std::vector<Tensor>& params);
 /// What a step does beside the update, in the same launches and without waiting for the device.
 struct StepOptions {
   double max_norm = std::numeric_limits<double>::infinity();  ///< gradients are scaled together to have at most this common norm
-  bool skip_nonfinite = false;                                ///< when the norm is infinite or NaN, nothing is written and the step does not count
-  bool zero_grad = false;                                     ///< gradients are filled with zeros afterwards
+  bool skip_nonfinite = false;  ///< when the norm is infinite or NaN, parameters and state stay as they are and the step does not count
+  bool zero_grad = false;       ///< gradients are filled with zeros afterwards, also those of a step that was left out
   Tensor scale = {};                                          ///< the loss's: gradients are divided by it first. A 0-d f64 on the parameters' device
 };
 
@@ -151,6 +151,7 @@ class Optimizer {
   int family_of(const Slot& slot);
   int new_clock(Family& family, int group, int like);
   void write_clocks(Family& family, int only_group);
+  void copy_in();
   void run(const Tensor& grad_factor, bool zero_grads);
   void run_family(Family& family, const Tensor& grad_factor, bool zero_grads);
   std::vector<double> progress_of(const Family& family) const;
@@ -165,6 +166,7 @@ class Optimizer {
   std::vector<int> copied_;  ///< slots of this step with aligned copies
   IntrusivePtr<Epoch> epoch_, grad_epoch_;  ///< of steps, and of those that zero gradients
   std::vector<Storage*> loners_, grad_loners_;  ///< storages of this step that have joined others
+  std::vector<int> guarded_;  ///< slots of this step with gradients that may not be written
 };
 
 }  // namespace lorry::optim

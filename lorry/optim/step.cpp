@@ -26,6 +26,9 @@ bool same_order(const Layout& a, const Layout& b) {
   return true;
 }
 
+/// True for a gradient that door::require_writable may refuse.
+bool guarded(const Tensor& grad) { return grad.storage().read_only() || grad.is_inference() || (!grad.is_contiguous() && grad.layout().has_internal_overlap()); }
+
 }  // namespace
 
 void Optimizer::step() { step(Tensor()); }
@@ -33,6 +36,7 @@ void Optimizer::step() { step(Tensor()); }
 void Optimizer::step(const Tensor& grad_factor) {
   const NoGrad quiet;
   look();
+  copy_in();
   if (grad_factor.defined()) {
     require<ShapeError>(grad_factor.dim() == 0, "{}: grad_factor has a shape; got {}; expected a 0-d f64", where_, grad_factor);
     require<DTypeError>(grad_factor.dtype() == kF64, "{}: grad_factor has another dtype; got {}; expected a 0-d f64", where_, grad_factor);
@@ -46,6 +50,7 @@ Tensor Optimizer::step(const StepOptions& options) {
   const NoGrad quiet;
   require<ValueError>(options.max_norm >= 0, "{}: max_norm is out of range; got {}; expected a number >= 0", where_, options.max_norm);
   look();
+  copy_in();
   Tensor total, factor;
   if (std::isfinite(options.max_norm) || options.skip_nonfinite || options.scale.defined()) {
     std::vector<const kernels::List*> lists;
@@ -87,6 +92,7 @@ void Optimizer::check(Slot& slot, const Tensor& grad) const {
   require<DeviceError>(grad.device() == param.device(), "{}: the gradient of '{}' is on another device; got gradient: {}, parameter: {}", where_, slot.name,
                        grad, param);
   door::require_writable(param, where_);
+  require<DTypeError>(kept_of(slot) != Kept::split || param.dtype() == kBF16, "{}: parameter '{}' cannot be split; got {}; expected bf16", where_, slot.name, param);
   if (slot.family < 0) return;
   const Family& family = families_[slot.family];
   const bool fits = family.device == param.device() && family.dtype == param.dtype() && family.kept == kept_of(slot) &&
@@ -106,14 +112,14 @@ void Optimizer::look() {
 
 /// Takes over gradients that were replaced since. False when more than their addresses has changed.
 bool Optimizer::move_addresses(uint64_t since) {
-  if (!copied_.empty() || !grad_loners_.empty()) return false;
+  if (!copied_.empty() || !grad_loners_.empty() || !guarded_.empty()) return false;
   for (Slot& slot : slots_) {
     if (slot.gradient->changed() <= since) continue;
     const Tensor grad = slot.gradient->grad();
     if (grad.defined() != (slot.entry >= 0)) return false;
     if (!grad.defined()) continue;
     check(slot, grad);
-    if (!same_order(slot.param.layout(), grad.layout())) return false;
+    if (!same_order(slot.param.layout(), grad.layout()) || guarded(grad)) return false;
     Family& family = families_[slot.family];
     family.list->move(slot.entry, 1, grad.data_ptr());
     family.grads->move(slot.entry, 0, grad.data_ptr());
@@ -221,6 +227,10 @@ void Optimizer::lay_out() {
   copied_.clear();
   loners_.clear();
   grad_loners_.clear();
+  guarded_.clear();
+  // A parameter that is not stepped must not count our writes, unless it shares its storage with one that is.
+  for (size_t s = 0; s < slots_.size(); ++s)
+    if (Storage& storage = slots_[s].param.storage(); made[s].family < 0 && storage.has_joined(*epoch_)) storage.leave();
   for (size_t s = 0; s < slots_.size(); ++s) {
     Slot& slot = slots_[s];
     New& own = made[s];
@@ -234,6 +244,7 @@ void Optimizer::lay_out() {
     if (slot.own_param.defined() || slot.own_grad.defined()) copied_.push_back(static_cast<int>(s));
     if (!slot.param.storage().join(epoch_)) loners_.push_back(&slot.param.storage());
     if (!grads[s].storage().join(grad_epoch_)) grad_loners_.push_back(&grads[s].storage());
+    if (guarded(grads[s])) guarded_.push_back(static_cast<int>(s));
   }
   for (Family& family : families_)
     if (!family.clock_groups.empty()) write_clocks(family, -1);
@@ -241,29 +252,42 @@ void Optimizer::lay_out() {
 
 // ---- the step --------------------------------------------------------------------------------------------------------
 
-void Optimizer::run(const Tensor& grad_factor, bool zero_grads) {
+/// Fills the aligned copies: before anything reads the lists.
+void Optimizer::copy_in() {
   for (const int s : copied_) {
     const Slot& slot = slots_[s];
     if (slot.own_param.defined()) slot.own_param.copy_(slot.param.detach());
     if (slot.own_grad.defined()) slot.own_grad.copy_(slot.param.grad().detach());
   }
+}
+
+void Optimizer::run(const Tensor& grad_factor, bool zero_grads) {
   for (const Family& family : families_)
     if (!family.slots.empty()) device::throw_reported(family.device);
+  if (zero_grads)
+    for (const int s : guarded_) door::require_writable(slots_[s].param.grad(), where_);
 
-  // From here on the step is made: what other kernels report does not stop it half way.
-  const device::ReportsWait scope;
-  for (Family& family : families_)
-    if (!family.slots.empty()) run_family(family, grad_factor, zero_grads);
-  for (const int s : copied_) {
-    const Slot& slot = slots_[s];
-    if (slot.own_param.defined()) slot.param.detach().copy_(slot.own_param);
-    if (slot.own_grad.defined() && zero_grads) slot.param.grad().detach().copy_(slot.own_grad);
-  }
+  // Versions count a step that fails half way too. From here on it is made: what other kernels report does not stop it.
   epoch_->written_by(where_);
   for (Storage* const storage : loners_) storage->written_by(where_);
-  if (!zero_grads) return;
-  grad_epoch_->written_by(where_);
-  for (Storage* const storage : grad_loners_) storage->written_by(where_);
+  if (zero_grads) {
+    grad_epoch_->written_by(where_);
+    for (Storage* const storage : grad_loners_) storage->written_by(where_);
+  }
+  const device::ReportsWait scope;
+  for (size_t f = 0; f < families_.size(); ++f) {
+    if (families_[f].slots.empty()) continue;
+    run_family(families_[f], grad_factor, zero_grads);
+    for (const int s : copied_) {
+      const Slot& slot = slots_[s];
+      if (slot.family != static_cast<int>(f)) continue;
+      if (slot.own_param.defined()) {
+        slot.param.detach().copy_(slot.own_param);
+        slot.param.storage().written_by(where_);
+      }
+      if (slot.own_grad.defined() && zero_grads) slot.param.grad().detach().zero_();
+    }
+  }
 }
 
 void Optimizer::run_family(Family& family, const Tensor& grad_factor, bool zero_grads) {

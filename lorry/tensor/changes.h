@@ -20,6 +20,10 @@ inline uint64_t last_reshaped() { return detail::g_reshaped.load(std::memory_ord
 /// A gradient was replaced: returns the count with this change, by which whoever holds gradients can tell which.
 inline uint64_t note_change() { return detail::g_changes.fetch_add(1, std::memory_order_relaxed) + 1; }
 /// A tensor has other data or strides.
-inline void note_reshaped() { detail::g_reshaped.store(note_change(), std::memory_order_relaxed); }
+inline void note_reshaped() {
+  const uint64_t now = note_change();
+  for (uint64_t last = last_reshaped(); last < now && !detail::g_reshaped.compare_exchange_weak(last, now, std::memory_order_relaxed);) {
+  }
+}
 
 }  // namespace lorry

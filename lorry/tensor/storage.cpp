@@ -29,6 +29,13 @@ bool Storage::join(const IntrusivePtr<Epoch>& epoch) {
   return true;
 }
 
+void Storage::leave() {
+  if (!epoch_) return;
+  last_writer_.store(last_writer(), std::memory_order_relaxed);
+  version_.store(version(), std::memory_order_relaxed);
+  epoch_ = nullptr;
+}
+
 void Storage::destroy() {
   if (deleter_ != nullptr) {
     deleter_(context_);

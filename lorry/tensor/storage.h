@@ -62,6 +62,9 @@ class Storage : public Counted {
   /// Counts the epoch's writes as its own from now on. False when it has joined another that is not closed. Not while another thread
   /// uses the storage.
   bool join(const IntrusivePtr<Epoch>& epoch);
+  /// Counts its own writes alone again. Not while another thread uses the storage.
+  void leave();
+  bool has_joined(const Epoch& epoch) const { return epoch_.get() == &epoch; }
 
   void destroy();
 

@@ -199,7 +199,7 @@ struct StepNarrow : StepNumbers<Rule, float> {
 
   __device__ __forceinline__ void operator()(const Entry<kArrays>& entry, const Tile& tile, int lane) const {
     const double by = this->factor();
-    if (by != by) return this->leave_out(entry.at[1], size_of(dtypes[1]), tile, lane);
+    if (by != by) return this->leave_out(entry.at[1], 2, tile, lane);
     const float factor = static_cast<float>(by);
     const auto hyper = this->clocks[entry.word].hyper;
     void* at[kArrays];
