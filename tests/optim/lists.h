@@ -1,0 +1,266 @@
+#pragma once
+
+// Lists of parameters for step kernels on any device: odd counts and starts, any dtypes, filled from a seed, with the clocks that move them.
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <optional>
+
+#include "lorry/formula/split.h"
+#include "lorry/kernels/backend.h"
+#include "tests/optim/rules.h"
+#include "tests/support/on_cuda.h"
+
+namespace lorry::optim::test {
+
+using kernels::Kept;
+using kernels::Strategy;
+
+/// What the arrays of a list hold.
+struct Spec {
+  DType param, grad, state;
+  Kept kept = Kept::nothing;
+
+  bool f64() const { return param == kF64; }
+  /// Mixtures have an array for what is kept, null where nothing is.
+  bool mixed() const { return !f64() && (param != kF32 || grad != kF32 || state != kF32); }
+  DType kept_dtype() const { return kept == Kept::split ? kI16 : kF32; }
+  std::vector<DType> dtypes(int states) const {
+    std::vector<DType> dtypes{param, grad};
+    dtypes.insert(dtypes.end(), static_cast<size_t>(states), state);
+    if (mixed()) dtypes.push_back(kept_dtype());
+    return dtypes;
+  }
+  std::string text() const { return fmt::format("parameters {}, gradients {}, states {}, kept {}", param, grad, state, static_cast<int>(kept)); }
+};
+
+inline constexpr Spec kSpecs[] = {{kF32, kF32, kF32},
+                                  {kF64, kF64, kF64},
+                                  {kF16, kF16, kF32},
+                                  {kBF16, kBF16, kF32},
+                                  {kF16, kF16, kF32, Kept::master},
+                                  {kBF16, kBF16, kF32, Kept::master},
+                                  {kBF16, kBF16, kF32, Kept::split},
+                                  {kBF16, kF32, kF16, Kept::split},
+                                  {kF32, kBF16, kBF16}};
+
+/// Floats of many magnitudes, and quickly.
+class Numbers {
+ public:
+  explicit Numbers(uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 1) {}
+  float next(int magnitudes = 8) {
+    state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+    const float share = static_cast<float>(static_cast<int64_t>(state_) >> 40) * 0x1p-23f;
+    return magnitudes > 1 ? std::ldexp(share, -static_cast<int>((state_ >> 8) % static_cast<uint64_t>(magnitudes))) : share;
+  }
+
+ private:
+  uint64_t state_;
+};
+
+/// Memory of one array on a device; its first element lies `shift` elements into it.
+class Memory {
+ public:
+  Memory(Device device, DType dtype, const std::vector<double>& values, int64_t shift)
+      : device_(device), bytes_(static_cast<int64_t>(values.size()) * size_of(dtype)), shift_(shift * size_of(dtype)), memory_(memory::allocate(device, bytes_ + shift_)) {
+    std::vector<char> host(static_cast<size_t>(bytes_));
+    visit(dtype, [&]<class T>(Type<T>) {
+      for (size_t i = 0; i < values.size(); ++i) {
+        const T value = static_cast<T>(static_cast<Accumulate<T>>(values[i]));
+        std::memcpy(&host[i * sizeof(T)], &value, sizeof(T));
+      }
+    });
+    write(host);
+  }
+  Memory(const Memory& other, int64_t shift) : device_(other.device_), bytes_(other.bytes_), shift_(shift), memory_(memory::allocate(device_, bytes_ + shift_)) {
+    write(other.read());
+  }
+  ~Memory() { memory::release(device_, memory_, bytes_ + shift_); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  void* data() const { return static_cast<char*>(memory_) + shift_; }
+  void write(const std::vector<char>& bytes) {
+    if (bytes_ > 0) device::copy(data(), device_, bytes.data(), kCPU, bytes_, current_stream(device_));
+    current_stream(device_).synchronize();
+  }
+  std::vector<char> read() const {
+    std::vector<char> bytes(static_cast<size_t>(bytes_));
+    if (bytes_ > 0) device::copy(bytes.data(), kCPU, data(), device_, bytes_, current_stream(device_));
+    current_stream(device_).synchronize();
+    return bytes;
+  }
+
+ private:
+  Device device_;
+  int64_t bytes_, shift_;
+  void* memory_;
+};
+
+/// A list of parameters of a rule, its memory, and its clocks: number 0 is none of the list's, 1 and 2 are, 3 stands still.
+template <class Rule>
+class Steppable {
+ public:
+  static constexpr int kClocks = 4, kStates = Rule::kStates;
+
+  Steppable(Device device, const Spec& spec, const std::vector<int64_t>& counts, int variant, Strategy strategy = Strategy::automatic)
+      : spec_(spec), list_(device, spec.dtypes(kStates), strategy), clocks_(device, kU8, std::vector<double>(kClocks * clock_bytes()), 0) {
+    Numbers numbers(5);
+    for (size_t e = 0; e < counts.size(); ++e) {
+      // One alignment, another, and several take turns.
+      const int64_t shift = e % 3 == 0 ? 0 : 1 + static_cast<int64_t>(e % 4), other = e % 3 == 2 ? 0 : shift;
+      kernels::ListEntry entry{.count = counts[e], .word = static_cast<uint32_t>(1 + e % 2)};
+      std::vector<double> params;
+      for (int64_t i = 0; i < counts[e]; ++i) params.push_back(numbers.next(3));
+      const std::vector<DType> dtypes = spec.dtypes(kStates);
+      for (int k = 0; k < list_.arrays(); ++k) {
+        auto& memory = arrays_.emplace_back();
+        if (k == 2 + kStates && spec.kept == Kept::nothing) continue;
+        std::vector<double> values(static_cast<size_t>(counts[e]));
+        if (k == 0 || (k == 2 + kStates && spec.kept == Kept::master)) values = rounded(params, spec.param);
+        if (k >= 2 && k < 2 + kStates) values.assign(values.size(), Rule::first_state(k - 2, settings_of<Rule>(variant)));
+        memory = std::make_unique<Memory>(device, dtypes[k], values, k == 1 ? other : shift);
+        entry.at[k] = memory->data();
+      }
+      list_.add(entry);
+    }
+    const formula::SettingsOf<Rule> first = settings_of<Rule>(variant);
+    formula::SettingsOf<Rule> second = settings_of<Rule>(1 - variant);
+    second.lr = 0.003;
+    const formula::ProgressOf<Rule> none;
+    std::vector<kernels::ClockChange> changes;
+    for (int c = 0; c < kClocks; ++c) changes.push_back({c, c != 3, c == 2 ? &second : &first, reinterpret_cast<const double*>(&none)});
+    set(changes);
+  }
+
+  const Spec& spec() const { return spec_; }
+  const kernels::List& list() const { return list_; }
+  void* clock_data() const { return clocks_.data(); }
+  const kernels::RuleKernels& rule() const { return kernels::backend(list_.device(), "test").optim->rules[formula::Rules::index<Rule>()]; }
+  const Stream stream() const { return current_stream(list_.device()); }
+  size_t arrays() const { return arrays_.size(); }
+  std::vector<char> read(size_t array) const { return arrays_[array] ? arrays_[array]->read() : std::vector<char>(); }
+  DType dtype(size_t array) const { return list_.dtype(static_cast<int>(array) % list_.arrays()); }
+
+  void set(const std::vector<kernels::ClockChange>& changes) { rule().set(clocks_.data(), spec_.f64(), changes, stream()); }
+  void step(const double* factor = nullptr, bool zero_grads = false) {
+    rule().step({.list = list_, .clocks = clocks_.data(), .first_clock = 1, .clock_count = 3, .kept = spec_.kept, .zero_grads = zero_grads, .grad_factor = factor},
+                stream());
+  }
+  void tick(const double* factor) { rule().tick(clocks_.data(), spec_.f64(), 1, 3, factor, stream()); }
+
+  void new_gradients(uint64_t seed) {
+    Numbers numbers(seed);
+    for (size_t e = 0; e < list_.entries().size(); ++e) {
+      std::vector<double> values;
+      for (int64_t i = 0; i < list_.entries()[e].count; ++i) values.push_back(numbers.next(12));
+      Memory& grad = *arrays_[e * static_cast<size_t>(list_.arrays()) + 1];
+      grad.write(Memory(kCPU, spec_.grad, values, 0).read());
+    }
+  }
+  /// Every third entry's gradient and every seventh's parameter go somewhere else, to another alignment.
+  void move() {
+    for (size_t e = 0; e < list_.entries().size(); ++e)
+      for (const int k : {0, 1}) {
+        if (e % (k == 0 ? 7 : 3) != 1) continue;
+        auto& memory = arrays_[e * static_cast<size_t>(list_.arrays()) + static_cast<size_t>(k)];
+        parked_.push_back(std::move(memory));  // so that what it had is not handed out again
+        memory = std::make_unique<Memory>(*parked_.back(), size_of(list_.dtype(k)) * static_cast<int64_t>(e % 5));
+        list_.move(e, k, memory->data());
+      }
+  }
+
+  template <class C>
+  std::vector<formula::Clock<Rule, C>> clocks() const {
+    std::vector<formula::Clock<Rule, C>> clocks(kClocks);
+    const std::vector<char> bytes = clocks_.read();
+    std::memcpy(static_cast<void*>(clocks.data()), bytes.data(), kClocks * sizeof(clocks[0]));
+    return clocks;
+  }
+  /// The doubles that clocks carry, and the numbers of the coming step.
+  std::vector<double> clock_numbers() const {
+    std::vector<double> numbers;
+    const auto collect = [&](const auto& clocks) {
+      for (const auto& clock : clocks) {
+        for (const auto& progress : {clock.progress, clock.coming}) {
+          double own[formula::kProgressCount<Rule>];
+          std::memcpy(own, &progress, sizeof(own));
+          numbers.insert(numbers.end(), std::begin(own), std::end(own));
+        }
+        clock.hyper.template map<double>([&](auto x) { return numbers.emplace_back(static_cast<double>(x)); });
+        numbers.push_back(clock.running);
+      }
+    };
+    spec_.f64() ? collect(clocks<double>()) : collect(clocks<float>());
+    return numbers;
+  }
+
+ private:
+  size_t clock_bytes() const { return spec_.f64() ? sizeof(formula::Clock<Rule, double>) : sizeof(formula::Clock<Rule, float>); }
+  static std::vector<double> rounded(const std::vector<double>& values, DType dtype) {
+    std::vector<double> result;
+    visit_floating(dtype, "test", [&]<class T>(Type<T>) {
+      for (const double x : values) result.push_back(static_cast<double>(static_cast<Accumulate<T>>(T(static_cast<Accumulate<T>>(x)))));
+    });
+    return result;
+  }
+
+  Spec spec_;
+  kernels::List list_;
+  Memory clocks_;
+  std::vector<std::unique_ptr<Memory>> arrays_, parked_;
+};
+
+// ---- a course of steps -----------------------------------------------------------------------------------------------
+
+struct Doing {
+  std::optional<double> factor;
+  bool zero_grads;
+};
+/// Steps of every kind; `prepare` gives each its gradients and moves arrays and clocks in between.
+inline constexpr Doing kCourse[] = {{{}, false}, {1.0 / 3, true}, {{}, false}, {std::numeric_limits<double>::quiet_NaN(), false}, {0.5, false},
+                                    {std::numeric_limits<double>::quiet_NaN(), true}, {1.0, true}};
+
+template <class Rule>
+void prepare(Steppable<Rule>& x, size_t step) {
+  x.new_gradients(100 + step);
+  if (step == 2) x.move();
+  if (step == 4) {
+    auto settings = settings_of<Rule>(0);
+    settings.lr = 0.02;
+    x.set({{1, true, &settings, nullptr}});
+  }
+}
+
+/// Equal bits, and any NaN for a NaN: a GPU's conversions drop what a NaN carries.
+inline bool same_bytes(DType dtype, const std::vector<char>& a, const std::vector<char>& b) {
+  if (a.size() != b.size()) return false;
+  if (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0) return true;
+  return is_floating(dtype) && visit_floating(dtype, "test", [&]<class T>(Type<T>) {
+    std::vector<T> x(a.size() / sizeof(T)), y(x.size());
+    std::memcpy(static_cast<void*>(x.data()), a.data(), a.size());
+    std::memcpy(static_cast<void*>(y.data()), b.data(), b.size());
+    return lorry::test::same_bits(x, y);
+  });
+}
+
+/// Arrays and clocks of two lists alike; the first difference is a failure.
+template <class Rule>
+bool same(const Steppable<Rule>& a, const Steppable<Rule>& b, size_t step) {
+  for (size_t i = 0; i < a.arrays(); ++i) {
+    if (same_bytes(a.dtype(i), a.read(i), b.read(i))) continue;
+    const auto per = static_cast<size_t>(a.list().arrays());
+    ADD_FAILURE() << "step " << step << ": array " << i % per << " of entry " << i / per << " with " << a.list().entries()[i / per].count << " elements";
+    return false;
+  }
+  const bool clocks = a.clock_numbers() == b.clock_numbers();
+  EXPECT_TRUE(clocks) << "step " << step << ": clocks";
+  return clocks;
+}
+
+}  // namespace lorry::optim::test

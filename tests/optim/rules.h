@@ -1,0 +1,54 @@
+#pragma once
+
+// Every rule alike: settings that use all that a rule has, and an optimizer of any rule.
+
+#include "lorry/optim/optimizer.h"
+
+namespace lorry::optim::test {
+
+inline constexpr int kVariants = 2;
+
+/// Settings of a rule: 0 is near its defaults, 1 has every option switched on that the rule knows.
+template <class Rule>
+formula::SettingsOf<Rule> settings_of(int variant) {
+  formula::SettingsOf<Rule> s;
+  s.lr = 0.01;
+  if constexpr (requires { s.momentum; }) s.momentum = 0.9;
+  if (variant == 0) return s;
+  s.maximize = true;
+  if constexpr (requires { s.weight_decay; }) s.weight_decay = 0.1;
+  if constexpr (requires { s.decoupled; }) s.decoupled = !s.decoupled;
+  if constexpr (requires { s.nesterov; }) s.nesterov = true;
+  if constexpr (requires { s.lr_decay; }) s.lr_decay = 0.01;
+  if constexpr (requires { s.initial_accumulator_value; }) s.initial_accumulator_value = 0.25;
+  if constexpr (requires { s.t0; }) s.t0 = 2;
+  return s;
+}
+
+/// The optimizer of one rule, whichever it is.
+template <class Rule>
+class Any : public Optimizer {
+ public:
+  using Settings = formula::SettingsOf<Rule>;
+  Any(const std::vector<NamedTensor>& params, const Settings& settings, Execution execution, kernels::Kept kept = kernels::Kept::nothing)
+      : Optimizer(Rule::kName, execution) {
+    add(params, settings, kept);
+  }
+  void add(const std::vector<NamedTensor>& params, const Settings& settings, kernels::Kept kept = kernels::Kept::nothing) {
+    add_group(params, rule_traits<Rule>(), &settings, kept);
+  }
+};
+
+/// The executions of this build; all give the same bits.
+inline std::vector<Execution> executions() {
+  std::vector<Execution> found;
+  for (const Execution execution : {Execution::loop, Execution::foreach, Execution::fused}) try {
+      const std::vector<NamedTensor> none;
+      const Any<formula::Sgd<false>> probe(none, {}, execution);
+      found.push_back(execution);
+    } catch (const ValueError&) {
+    }
+  return found;
+}
+
+}  // namespace lorry::optim::test
