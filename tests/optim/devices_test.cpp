@@ -54,7 +54,7 @@ TEST(OptimDevices, every_rule_gives_the_same_bits_on_either_device) {
 TEST(OptimDevices, every_strategy_gives_the_same_bits) {
   LORRY_SKIP_WITHOUT_CUDA();
   const std::vector<Strategy> all(std::begin(kAllStrategies), std::end(kAllStrategies));
-  for (const Spec& spec : {kSpecs[0], kSpecs[1], kSpecs[6], kSpecs[8]}) {
+  for (const Spec& spec : {kSpecs[0], kSpecs[1], kSpecs[4], kSpecs[6]}) {
     expect_same_steps<formula::AdamW<true>>(spec, counts(60), 1, all);
     expect_same_steps<formula::Sgd<false>>(spec, counts(60), 1, all);
   }

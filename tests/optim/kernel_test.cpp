@@ -17,35 +17,31 @@ void step_by_scalars(Steppable<Rule>& x, double factor, bool zero_grads) {
   auto* const clocks = static_cast<formula::Clock<Rule, C>*>(x.clock_data());
   const Kept kept_as = x.spec().kept;
   const bool skips = std::isnan(factor);
-  visit_floating(x.spec().param, "test", [&]<class P>(Type<P>) {
-    visit_floating(x.spec().grad, "test", [&]<class G>(Type<G>) {
-      visit_floating(x.spec().state, "test", [&]<class S>(Type<S>) {
-        for (const kernels::ListEntry& entry : list.entries()) {
-          auto* const param = static_cast<P*>(entry.at[0]);
-          auto* const grad = static_cast<G*>(entry.at[1]);
-          void* const kept = kept_as == Kept::nothing ? nullptr : entry.at[2 + kStates];
-          for (int64_t i = 0; i < entry.count; ++i) {
-            if (!skips) {
-              C p = static_cast<C>(param[i]), states[kStates > 0 ? kStates : 1];
-              if (kept_as == Kept::master) p = static_cast<C>(static_cast<float*>(kept)[i]);
-              if (kept_as == Kept::split)
-                p = static_cast<C>(std::bit_cast<float>(formula::joined(static_cast<uint16_t*>(entry.at[0])[i], static_cast<uint16_t*>(kept)[i])));
-              for (int k = 0; k < kStates; ++k) states[k] = static_cast<C>(static_cast<S*>(entry.at[2 + k])[i]);
-              Rule()(p, static_cast<C>(grad[i]) * static_cast<C>(factor), states, clocks[entry.word].hyper);
-              param[i] = P(p);
-              if (kept_as == Kept::master) static_cast<float*>(kept)[i] = static_cast<float>(p);
-              if (kept_as == Kept::split) {
-                const auto bits = std::bit_cast<uint32_t>(static_cast<float>(p)), upper = formula::upper_half(bits);
-                static_cast<uint16_t*>(entry.at[0])[i] = static_cast<uint16_t>(upper);
-                static_cast<uint16_t*>(kept)[i] = static_cast<uint16_t>(formula::lower_half(bits, upper));
-              }
-              for (int k = 0; k < kStates; ++k) static_cast<S*>(entry.at[2 + k])[i] = S(states[k]);
-            }
-            if (zero_grads) grad[i] = G(0);
+  visit_floating(x.spec().dtype, "test", [&]<class T>(Type<T>) {
+    for (const kernels::ListEntry& entry : list.entries()) {
+      auto* const param = static_cast<T*>(entry.at[0]);
+      auto* const grad = static_cast<T*>(entry.at[1]);
+      void* const kept = kept_as == Kept::nothing ? nullptr : entry.at[2 + kStates];
+      for (int64_t i = 0; i < entry.count; ++i) {
+        if (!skips) {
+          C p = static_cast<C>(param[i]), states[kStates > 0 ? kStates : 1];
+          if (kept_as == Kept::master) p = static_cast<C>(static_cast<float*>(kept)[i]);
+          if (kept_as == Kept::split)
+            p = static_cast<C>(std::bit_cast<float>(formula::joined(static_cast<uint16_t*>(entry.at[0])[i], static_cast<uint16_t*>(kept)[i])));
+          for (int k = 0; k < kStates; ++k) states[k] = static_cast<C*>(entry.at[2 + k])[i];
+          Rule()(p, static_cast<C>(grad[i]) * static_cast<C>(factor), states, clocks[entry.word].hyper);
+          param[i] = T(p);
+          if (kept_as == Kept::master) static_cast<float*>(kept)[i] = static_cast<float>(p);
+          if (kept_as == Kept::split) {
+            const auto bits = std::bit_cast<uint32_t>(static_cast<float>(p)), upper = formula::upper_half(bits);
+            static_cast<uint16_t*>(entry.at[0])[i] = static_cast<uint16_t>(upper);
+            static_cast<uint16_t*>(kept)[i] = static_cast<uint16_t>(formula::lower_half(bits, upper));
           }
+          for (int k = 0; k < kStates; ++k) static_cast<C*>(entry.at[2 + k])[i] = states[k];
         }
-      });
-    });
+        if (zero_grads) grad[i] = T(0);
+      }
+    }
   });
   if (!skips)
     for (int c = 1; c < Steppable<Rule>::kClocks; ++c) clocks[c].tick();

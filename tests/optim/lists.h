@@ -23,31 +23,28 @@ using kernels::Strategy;
 
 /// What the arrays of a list hold.
 struct Spec {
-  DType param, grad, state;
+  DType dtype;  ///< of parameters and gradients
   Kept kept = Kept::nothing;
 
-  bool f64() const { return param == kF64; }
-  /// Mixtures have an array for what is kept, null where nothing is.
-  bool mixed() const { return !f64() && (param != kF32 || grad != kF32 || state != kF32); }
+  bool f64() const { return dtype == kF64; }
+  DType wide() const { return f64() ? kF64 : kF32; }
   DType kept_dtype() const { return kept == Kept::split ? kI16 : kF32; }
   std::vector<DType> dtypes(int states) const {
-    std::vector<DType> dtypes{param, grad};
-    dtypes.insert(dtypes.end(), static_cast<size_t>(states), state);
-    if (mixed()) dtypes.push_back(kept_dtype());
+    std::vector<DType> dtypes{dtype, dtype};
+    dtypes.insert(dtypes.end(), static_cast<size_t>(states), wide());
+    if (size_of(dtype) == 2) dtypes.push_back(kept_dtype());
     return dtypes;
   }
-  std::string text() const { return fmt::format("parameters {}, gradients {}, states {}, kept {}", param, grad, state, static_cast<int>(kept)); }
+  std::string text() const { return fmt::format("{}, kept {}", dtype, static_cast<int>(kept)); }
 };
 
-inline constexpr Spec kSpecs[] = {{kF32, kF32, kF32},
-                                  {kF64, kF64, kF64},
-                                  {kF16, kF16, kF32},
-                                  {kBF16, kBF16, kF32},
-                                  {kF16, kF16, kF32, Kept::master},
-                                  {kBF16, kBF16, kF32, Kept::master},
-                                  {kBF16, kBF16, kF32, Kept::split},
-                                  {kBF16, kF32, kF16, Kept::split},
-                                  {kF32, kBF16, kBF16}};
+inline constexpr Spec kSpecs[] = {{kF32},
+                                  {kF64},
+                                  {kF16},
+                                  {kBF16},
+                                  {kF16, Kept::master},
+                                  {kBF16, Kept::master},
+                                  {kBF16, Kept::split}};
 
 /// Floats of many magnitudes, and quickly.
 class Numbers {
@@ -122,7 +119,7 @@ class Steppable {
         auto& memory = arrays_.emplace_back();
         if (k == 2 + kStates && spec.kept == Kept::nothing) continue;
         std::vector<double> values(static_cast<size_t>(counts[e]));
-        if (k == 0 || (k == 2 + kStates && spec.kept == Kept::master)) values = rounded(params, spec.param);
+        if (k == 0 || (k == 2 + kStates && spec.kept == Kept::master)) values = rounded(params, spec.dtype);
         if (k >= 2 && k < 2 + kStates) values.assign(values.size(), Rule::first_state(k - 2, settings_of<Rule>(variant)));
         memory = std::make_unique<Memory>(device, dtypes[k], values, k == 1 ? other : shift);
         entry.at[k] = memory->data();
@@ -160,7 +157,7 @@ class Steppable {
       std::vector<double> values;
       for (int64_t i = 0; i < list_.entries()[e].count; ++i) values.push_back(numbers.next(12));
       Memory& grad = *arrays_[e * static_cast<size_t>(list_.arrays()) + 1];
-      grad.write(Memory(kCPU, spec_.grad, values, 0).read());
+      grad.write(Memory(kCPU, spec_.dtype, values, 0).read());
     }
   }
   /// Every third entry's gradient and every seventh's parameter go somewhere else, to another alignment.
