@@ -38,6 +38,18 @@ __device__ __forceinline__ void in_flight(const Tile& tile, int lane, const Load
   one_by_one(tile.rest, tile.count);
 }
 
+/// Runs that nobody reads again before the whole model has passed: they leave the cache first, which is worth 1 to 3 % of a step.
+template <class T, int N>
+__device__ __forceinline__ Run<T, N> load_streaming(const T* from) {
+  using Word = std::conditional_t<sizeof(Run<T, N>) == 16, float4, std::conditional_t<sizeof(Run<T, N>) == 8, float2, float>>;
+  return std::bit_cast<Run<T, N>>(__ldcs(reinterpret_cast<const Word*>(from)));
+}
+template <class T, int N>
+__device__ __forceinline__ void store_streaming(T* to, const Run<T, N>& run) {
+  using Word = std::conditional_t<sizeof(Run<T, N>) == 16, float4, std::conditional_t<sizeof(Run<T, N>) == 8, float2, float>>;
+  __stcs(reinterpret_cast<Word*>(to), std::bit_cast<Word>(run));
+}
+
 /// What every step reads beside its list.
 template <class Rule, class C>
 struct StepNumbers {
@@ -47,6 +59,8 @@ struct StepNumbers {
   bool zero_grads;
 
   __device__ __forceinline__ double factor() const { return grad_factor ? *grad_factor : 1; }
+  /// Of the entry's clock; where there is one alone, without waiting for the entry.
+  __device__ __forceinline__ formula::HyperOf<Rule, C> hyper(uint32_t word) const { return clocks[clock_count == 1 ? first_clock : static_cast<int>(word)].hyper; }
   /// A tile of a step that is left out: its gradients may have to go all the same.
   __device__ void leave_out(void* grad, int64_t bytes, const Tile& tile, int lane) const {
     if (!zero_grads) return;
@@ -73,7 +87,7 @@ struct StepPlain : StepNumbers<Rule, C> {
   static __device__ __forceinline__ Loaded<N> load(C* const (&at)[kArrays], int i) {
     Loaded<N> loaded;
 #pragma unroll
-    for (int k = 0; k < kArrays; ++k) loaded.arrays[k] = load_run<C, N>(at[k] + i);
+    for (int k = 0; k < kArrays; ++k) loaded.arrays[k] = load_streaming<C, N>(at[k] + i);
     return loaded;
   }
   template <int N, class Hyper>
@@ -91,14 +105,14 @@ struct StepPlain : StepNumbers<Rule, C> {
     }
 #pragma unroll
     for (int k = 0; k < kArrays; ++k)
-      if (k != 1 || this->zero_grads) store_run(at[k] + i, run[k]);
+      if (k != 1 || this->zero_grads) store_streaming(at[k] + i, run[k]);
   }
 
   __device__ __forceinline__ void operator()(const Entry<kArrays>& entry, const Tile& tile, int lane) const {
     const double by = this->factor();
     if (by != by) return this->leave_out(entry.at[1], sizeof(C), tile, lane);
     const C factor = static_cast<C>(by);
-    const auto hyper = this->clocks[entry.word].hyper;
+    const auto hyper = this->hyper(entry.word);
     C* at[kArrays];
 #pragma unroll
     for (int k = 0; k < kArrays; ++k) at[k] = static_cast<C*>(entry.at[k]) + tile.first;
@@ -135,7 +149,7 @@ struct Halves {
 
 /// Where parameter and gradient are of a 16-bit type T, states are f32, and something may be kept beside the parameter (a null array
 /// where nothing is).
-template <class Rule, class T, int kRuns = 2, int kElements = 1'024, int kResident = 3>
+template <class Rule, class T, int kRuns = 1, int kElements = 1'024, int kResident = 4>
 struct StepNarrow : StepNumbers<Rule, float> {
   static constexpr int kStates = Rule::kStates, kArrays = 3 + kStates, kKept = kArrays - 1;
   static constexpr int kTile = kElements, kRunLength = 4, kBlocks = kResident, kFlight = kRuns;
@@ -153,13 +167,13 @@ struct StepNarrow : StepNumbers<Rule, float> {
   __device__ __forceinline__ Loaded<N> load(void* const (&at)[kArrays], int i) const {
     Loaded<N> loaded;
     if (kept == Kept::master)  // the parameter is only written
-      loaded.master = load_run<float, N>(static_cast<const float*>(at[kKept]) + i);
+      loaded.master = load_streaming<float, N>(static_cast<const float*>(at[kKept]) + i);
     else
       loaded.param = Halves<N>::load(at[0], i);
     if (kept == Kept::split) loaded.rest = Halves<N>::load(at[kKept], i);
     loaded.grad = Halves<N>::load(at[1], i);
 #pragma unroll
-    for (int k = 0; k < kStates; ++k) loaded.states[k] = load_run<float, N>(static_cast<const float*>(at[2 + k]) + i);
+    for (int k = 0; k < kStates; ++k) loaded.states[k] = load_streaming<float, N>(static_cast<const float*>(at[2 + k]) + i);
     return loaded;
   }
 
@@ -178,7 +192,7 @@ struct StepNarrow : StepNumbers<Rule, float> {
       for (int k = 0; k < kStates; ++k) loaded.states[k].at[e] = states[k];
     }
 #pragma unroll
-    for (int k = 0; k < kStates; ++k) store_run(static_cast<float*>(at[2 + k]) + i, loaded.states[k]);
+    for (int k = 0; k < kStates; ++k) store_streaming(static_cast<float*>(at[2 + k]) + i, loaded.states[k]);
     Halves<N> param = {}, rest = {};
 #pragma unroll
     for (int e = 0; e < N; e += 2) {
@@ -193,7 +207,7 @@ struct StepNarrow : StepNumbers<Rule, float> {
     }
     param.store(at[0], i);
     if (kept == Kept::split) rest.store(at[kKept], i);
-    if (kept == Kept::master) store_run(static_cast<float*>(at[kKept]) + i, loaded.master);
+    if (kept == Kept::master) store_streaming(static_cast<float*>(at[kKept]) + i, loaded.master);
     if (this->zero_grads) Halves<N>{}.store(at[1], i);
   }
 
@@ -201,7 +215,7 @@ struct StepNarrow : StepNumbers<Rule, float> {
     const double by = this->factor();
     if (by != by) return this->leave_out(entry.at[1], 2, tile, lane);
     const float factor = static_cast<float>(by);
-    const auto hyper = this->clocks[entry.word].hyper;
+    const auto hyper = this->hyper(entry.word);
     void* at[kArrays];
 #pragma unroll
     for (int k = 0; k < kArrays; ++k) {
