@@ -8,7 +8,7 @@
 
 #include "lorry/cli/model_cases.h"
 #include "lorry/ops/ops.h"
-#include "lorry/optim/adamw.h"
+#include "lorry/optim/adam.h"
 #include "lorry/optim/clip.h"
 
 namespace lorry::cli {
@@ -125,7 +125,7 @@ void masters(ModelCases& cases, const ModelShapes& model) {
   const std::string way = "adamw fused, bf16 with masters";
   if (!cases.wants(model, way)) return;
   const std::vector<Tensor> params = parameters(model, kBF16);
-  const Steps steps = std::make_unique<optim::AdamW>(optim::numbered(params), optim::AdamWOptions{.lr = 1e-6, .masters = true}, Execution::fused);
+  const Steps steps = std::make_unique<optim::AdamW>(optim::numbered(params), optim::AdamWOptions{.lr = 1e-6, .masters = optim::Masters::f32}, Execution::fused);
   cases.add(
       model, way, 28, [&] { steps->step(); }, kBF16);
 }

@@ -1,12 +1,14 @@
 #include "lorry/cli/options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 
 #include "lorry/cli/bench.h"
 #include "lorry/cli/build_facts.h"
 #include "lorry/device/device.h"
+#include "lorry/optim/optimizers.h"
 
 namespace lorry::cli {
 namespace {
@@ -81,7 +83,7 @@ void add_train(CLI::App& app, TrainOptions& o) {
           ->check(CLI::Range(1, 1 << 20))
           ->type_name("N"),
       app.add_option("--context", s.context, "Bytes in a sequence (default: the preset's)")->check(CLI::Range(1, 1 << 20))->type_name("N"),
-      app.add_option("--lr", s.lr, "Largest learning rate (default: the preset's)")->check(CLI::PositiveNumber)->type_name("LR"),
+      app.add_option("--lr", s.lr, "Largest learning rate (default: the preset's, in proportion for the optimizer)")->check(CLI::PositiveNumber)->type_name("LR"),
       app.add_option("--warmup", s.warmup, "Steps over which the learning rate rises (default: a tenth of the run, at most 100)")
           ->check(CLI::NonNegativeNumber)
           ->type_name("N"),
@@ -96,7 +98,10 @@ void add_train(CLI::App& app, TrainOptions& o) {
           },
           "Type of parameters and activations: f32, or bf16 or f16 with f32 masters of the parameters")
           ->type_name("TYPE"),
-      app.add_option("--optimizer", s.optimizer, "adamw or sgd")->capture_default_str()->check(CLI::IsMember({"adamw", "sgd"})),
+      app.add_option("--optimizer", s.optimizer, fmt::format("One of {}", fmt::join(optim::optimizer_names(), ", ")))
+          ->capture_default_str()
+          ->type_name("NAME")
+          ->check(CLI::IsMember(optim::optimizer_names()).description("")),
       app.add_option("--execution", s.execution, "How the optimizer runs: automatic, loop or fused")
           ->capture_default_str()
           ->check(CLI::Validator(check_execution, "MODE")),

@@ -21,6 +21,19 @@ constexpr Recipe kRecipes[] = {
     {"small", 16, 6e-4, 20'000},
     {"gpt2", 8, 6e-4, 100'000},
 };
+/// How large the steps of an optimizer are that train as well as Adam's, in multiples of them.
+struct Proportion {
+  std::string_view optimizer;
+  double of_adam;
+};
+constexpr Proportion kProportions[] = {{"adadelta", 300}, {"adagrad", 3}, {"asgd", 30}, {"lion", 0.1}, {"rprop", 0.1}, {"sgd", 30}};
+
+double proportion(std::string_view optimizer) {
+  for (const Proportion& p : kProportions)
+    if (p.optimizer == optimizer) return p.of_adam;
+  return 1;
+}
+
 constexpr int64_t kLongestWarmup = 100;
 
 /// A seed is kept as text. The file may have been damaged.
@@ -56,7 +69,7 @@ void complete(TrainSettings& s, bool timed) {
   require<ValueError>(recipe != std::end(kRecipes), "train: unknown preset '{}'; expected nano, tiny, small or gpt2", s.preset);
   if (s.batch == 0) s.batch = recipe->batch;
   if (s.context == 0) s.context = model_config(s).context;
-  if (s.lr == 0) s.lr = recipe->lr;
+  if (s.lr == 0) s.lr = recipe->lr * proportion(s.optimizer);
   if (!timed && !s.steps) s.steps = recipe->steps;
   if (s.steps && s.eval_every == 0) s.eval_every = default_eval_every(*s.steps);
   if (!s.warmup) s.warmup = timed ? kLongestWarmup : std::min(kLongestWarmup, *s.steps / 10);

@@ -1,21 +1,23 @@
 #include "lorry/cli/trainer.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/cli/run_settings.h"
 #include "lorry/io/corpus.h"
 #include "lorry/ops/ops.h"
-#include "lorry/optim/adamw.h"
 #include "lorry/optim/clip.h"
 #include "lorry/optim/loss_scaler.h"
+#include "lorry/optim/optimizers.h"
 #include "lorry/optim/schedule.h"
-#include "lorry/optim/sgd.h"
 
 namespace lorry::cli {
 namespace {
 
-constexpr double kBeta1 = 0.9, kBeta2 = 0.99, kMomentum = 0.9;
+constexpr double kBeta2 = 0.99;     // of Adam and its kin: a few hundred steps must do
+constexpr double kMomentum = 0.9;  // of SGD
 constexpr double kLeastLr = 0.1;  // of the largest, at the end of the run
 constexpr double kNoClip = INFINITY;
 constexpr double kFirstScale = 32768;  // of an f16 loss: the largest power of two that its gradient can be
@@ -29,13 +31,15 @@ std::vector<Tensor> tensors_of(const std::vector<optim::NamedTensor>& named) {
   return tensors;
 }
 
-/// Weight matrices decay; biases and the scales of norms do not.
+/// Weight matrices decay, if anything does; biases and the scales of norms do not.
 template <class Options>
-std::vector<optim::Group<Options>> groups(const std::vector<optim::NamedTensor>& parameters, Options options, double weight_decay) {
+std::vector<optim::Group<Options>> groups(const std::vector<optim::NamedTensor>& parameters, const Options& options, double weight_decay) {
   std::vector<optim::Group<Options>> groups(2);
   for (auto& group : groups) group.options = options;
-  groups[0].options.weight_decay = weight_decay;
-  groups[1].options.weight_decay = 0;
+  if constexpr (requires { options.weight_decay; }) {
+    groups[0].options.weight_decay = weight_decay;
+    groups[1].options.weight_decay = 0;
+  }
   for (const auto& named : parameters) groups[named.second.dim() >= 2 ? 0 : 1].params.push_back(named);
   return groups;
 }
@@ -48,14 +52,18 @@ std::unique_ptr<nn::GPT> make_model(const TrainSettings& s) {
 }
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const TrainSettings& s, const std::vector<optim::NamedTensor>& parameters) {
-  const optim::Execution execution = optim::parse_execution(s.execution);
-  const bool masters = s.dtype != kF32;  // a step of lr 1e-3 is lost in the 8 bits of a bf16
-  if (s.optimizer == "sgd")
-    return std::make_unique<optim::SGD>(groups(parameters, optim::SGDOptions{.lr = s.lr, .momentum = kMomentum, .masters = masters}, s.weight_decay),
-                                        execution);
-  require<FormatError>(s.optimizer == "adamw", "train: unknown optimizer '{}'; expected adamw or sgd", s.optimizer);
-  const optim::AdamWOptions options{.lr = s.lr, .beta1 = kBeta1, .beta2 = kBeta2, .masters = masters};
-  return std::make_unique<optim::AdamW>(groups(parameters, options, s.weight_decay), execution);
+  const std::vector<std::string> names = optim::optimizer_names();
+  require<FormatError>(std::ranges::count(names, s.optimizer) > 0, "train: unknown optimizer '{}'; expected one of {}", s.optimizer, fmt::join(names, ", "));
+  std::unique_ptr<optim::Optimizer> optimizer;
+  optim::with_options(s.optimizer, [&]<class Options>(Options options) {
+    options.lr = s.lr;
+    options.masters = s.dtype != kF32 ? optim::Masters::f32 : optim::Masters::none;  // a step of lr 1e-3 is lost in the 8 bits of a bf16
+    if constexpr (requires { options.beta2; }) options.beta2 = kBeta2;
+    if constexpr (requires { options.decoupled_weight_decay; }) options.decoupled_weight_decay = true;
+    if constexpr (requires { options.dampening; }) options.momentum = kMomentum;
+    optimizer = std::make_unique<optim::Of<Options>>(groups(parameters, options, s.weight_decay), optim::parse_execution(s.execution));
+  });
+  return optimizer;
 }
 
 }  // namespace

@@ -11,9 +11,9 @@
 // between steps, the lists, is kept (kernels/list.h), and looked through again only when a gradient somewhere was replaced. Learning
 // rates and step counts lie on the device (formula/rule.h): the host learns of them when it asks for the state.
 //
-// Groups with `masters` keep an f32 copy of each 16-bit parameter, its master: made from the parameter at its first step, stepped in its
+// Groups with Masters::f32 keep an f32 copy of each 16-bit parameter, its master: made from the parameter at its first step, stepped in its
 // place, and from then on what the parameter is a rounded copy of. A step that is too small for the parameter's 8 or 11 bits is so not
-// lost. What is written to such a parameter between two steps is: the next one goes on from the master. With `split` a bf16 parameter is
+// lost. What is written to such a parameter between two steps is: the next one goes on from the master. With Masters::split a bf16 parameter is
 // itself the upper half of its master, and what is kept is the lower half: 2 bytes instead of 4.
 
 #include <limits>

@@ -1,8 +1,9 @@
 #pragma once
 
-// Stochastic gradient descent: see formula/sgd.h for the rule. Options are PyTorch's, with its defaults.
+// Optimizers that go down the gradient, its running mean or its sign. The rules are in formula/sgd.h, asgd.h and lion.h. Domains: lr,
+// momentum, weight_decay, lambd, alpha >= 0 and finite, 0 <= beta < 1, dampening and t0 finite; nesterov needs a momentum and no dampening.
 
-#include "lorry/optim/optimizer.h"
+#include "lorry/optim/of.h"
 
 namespace lorry::optim {
 
@@ -10,16 +11,32 @@ struct SGDOptions {
   double lr = 1e-3, momentum = 0, dampening = 0;
   double weight_decay = 0;  ///< adds weight_decay * param to the gradient
   bool nesterov = false, maximize = false;
-  bool masters = false;  ///< keeps 16-bit parameters in f32 as well: see optimizer.h
+  Masters masters = Masters::none;
+  static constexpr const char* kName = "sgd";
+  RuleChoice choice() const;
 };
 
-/// Throws ValueError for options out of their domain: lr, momentum, weight_decay >= 0 and finite; nesterov needs a momentum and
-/// no dampening.
-class SGD : public Optimizer {
- public:
-  explicit SGD(const std::vector<NamedTensor>& params, const SGDOptions& options = {}, Execution execution = Execution::automatic);
-  explicit SGD(const std::vector<Group<SGDOptions>>& groups, Execution execution = Execution::automatic);
-  void add_param_group(const Group<SGDOptions>& group);
+struct ASGDOptions {
+  double lr = 1e-2, lambd = 1e-4, alpha = 0.75;
+  double t0 = 1e6;          ///< the step from which on parameters are averaged
+  double weight_decay = 0;  ///< adds weight_decay * param to the gradient
+  bool maximize = false;
+  Masters masters = Masters::none;
+  static constexpr const char* kName = "asgd";
+  RuleChoice choice() const;
 };
+
+struct LionOptions {
+  double lr = 1e-4, beta1 = 0.9, beta2 = 0.99;
+  double weight_decay = 0;  ///< shrinks the parameter by lr * weight_decay
+  bool maximize = false;
+  Masters masters = Masters::none;
+  static constexpr const char* kName = "lion";
+  RuleChoice choice() const;
+};
+
+using SGD = Of<SGDOptions>;
+using ASGD = Of<ASGDOptions>;
+using Lion = Of<LionOptions>;
 
 }  // namespace lorry::optim

@@ -43,6 +43,15 @@ class Train(CommandTest):
             losses = self.training_losses(flags[1])
             self.assertLess(losses[-1], losses[0] - 0.5)
 
+    def test_every_optimizer_trains_and_is_kept(self):
+        for name in ("adam", "adamax", "nadam", "radam", "adagrad", "adadelta", "rmsprop", "rprop", "asgd", "lion"):
+            self.train("--steps", 20, "--optimizer", name, out=name)
+            losses = self.training_losses(name)
+            self.assertLess(losses[-1], losses[0] - 0.2, name)
+            state = json.loads((self.path / name / "checkpoint/state.json").read_text())
+            self.assertEqual(state["config"]["optimizer"], name)
+        self.refused("train", "--text", self.text, "--optimizer", "adamv", says=("--optimizer", "adamv", "lion"))
+
     def test_16_bits_keep_masters_and_f16_a_loss_scale(self):
         for dtype in ("f32", "bf16", "f16"):
             self.train("--steps", 2, "--dtype", dtype, out=dtype)

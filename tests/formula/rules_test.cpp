@@ -6,45 +6,20 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "lorry/formula/optimizers.h"
+#include "tests/support/rule_values.h"
 
 namespace lorry::formula {
 namespace {
 
-using Json = nlohmann::json;
-constexpr int kCount = 11;
-
-Json peer() {
-  std::ifstream file(std::string(LORRY_TEST_DATA) + "/rule_values.json");
-  return Json::parse(file);
-}
-
-/// The generator of make_rule_values.py: multiples of 2^-24 in [-0.5, 0.5).
-class Numbers {
- public:
-  double next() {
-    state_ = state_ * 6364136223846793005u + 1442695040888963407u;
-    return std::ldexp(static_cast<double>(state_ >> 40), -24) - 0.5;
-  }
-  std::vector<double> gradient(bool small) {
-    std::vector<double> grad(kCount);
-    for (int i = 0; i < kCount; ++i) {
-      const double x = next();
-      grad[i] = std::ldexp(x, (i - 5) * (small ? 1 : 2) + static_cast<int>(std::floor(next() * 8)));
-    }
-    return grad;
-  }
-
- private:
-  uint64_t state_ = 1;
-};
+using lorry::test::Json;
+using Numbers = lorry::test::RuleNumbers;
+constexpr int kCount = lorry::test::kRuleCount;
 
 /// Calls f.operator()<Rule>() for the rule of that name.
 template <class F>
@@ -58,33 +33,15 @@ void with_rule(const std::string& name, const F& f) {
   ASSERT_TRUE(found) << name;
 }
 
-/// PyTorch's options. What a rule does not have is left over, and fails.
+/// PyTorch's options. What a rule does not have fails.
 template <class Rule>
-SettingsOf<Rule> settings_of(const std::string& optimizer, Json o) {
+SettingsOf<Rule> settings_of(const std::string& optimizer, Json options) {
+  for (const char* chosen_by_the_type : {"amsgrad", "centered"}) options.erase(chosen_by_the_type);
   SettingsOf<Rule> s;
-  const auto take = [&](const char* name, auto& to) {
-    if (o.contains(name)) to = o[name].get<std::remove_reference_t<decltype(to)>>(), o.erase(name);
-  };
-  const auto take_two = [&](const char* name, double& a, double& b) {
-    if (o.contains(name)) a = o[name][0], b = o[name][1], o.erase(name);
-  };
-  for (const char* chosen_by_the_type : {"amsgrad", "centered", "lr_changes"}) o.erase(chosen_by_the_type);
-  take("lr", s.lr), take("maximize", s.maximize);
-  if constexpr (requires { s.beta1; }) take_two("betas", s.beta1, s.beta2);
-  if constexpr (requires { s.eps; }) take("eps", s.eps);
-  if constexpr (requires { s.weight_decay; }) take("weight_decay", s.weight_decay);
-  if constexpr (requires { s.decoupled; }) take("decoupled_weight_decay", s.decoupled);
-  if constexpr (requires { s.momentum; }) take("momentum", s.momentum);
-  if constexpr (requires { s.nesterov; }) take("dampening", s.dampening), take("nesterov", s.nesterov);
-  if constexpr (requires { s.momentum_decay; }) take("momentum_decay", s.momentum_decay);
-  if constexpr (requires { s.lr_decay; }) take("lr_decay", s.lr_decay), take("initial_accumulator_value", s.initial_accumulator_value);
-  if constexpr (requires { s.rho; }) take("rho", s.rho);
-  if constexpr (requires { s.alpha; }) take("alpha", s.alpha);
-  if constexpr (requires { s.lambd; }) take("lambd", s.lambd), take("t0", s.t0);
-  if constexpr (requires { s.etaplus; }) take_two("etas", s.etaminus, s.etaplus), take_two("step_sizes", s.step_size_min, s.step_size_max);
+  const Json left = lorry::test::take_options(options, s);
+  EXPECT_TRUE(left.empty()) << Rule::kName << " has no " << left;
   if (optimizer == "Adam" || optimizer == "AdamW")
     if constexpr (requires { s.decoupled; }) s.decoupled = optimizer == "AdamW";
-  EXPECT_TRUE(o.empty()) << Rule::kName << " has no " << o;
   return s;
 }
 
@@ -122,8 +79,7 @@ struct Walk {
 template <class Rule, class C>
 std::array<double, 2> differences(const Json& test, const Json& steps) {
   Numbers numbers;
-  std::vector<double> start(kCount);
-  for (double& x : start) x = 4 * numbers.next();
+  const std::vector<double> start = numbers.start();
   const std::string kind = test["optimizer"];
   const auto settings = settings_of<Rule>(kind, test["options"]);
   Walk<Rule, C> walk(settings, start);
@@ -134,7 +90,7 @@ std::array<double, 2> differences(const Json& test, const Json& steps) {
   };
   const int last = steps.back();
   for (int step = 0, snapshot = 0; step < last; ++step) {
-    walk.step(test["options"].contains("lr_changes") ? settings.lr / (1 + step % 4) : settings.lr, numbers.gradient(kind == "SGD" || kind == "ASGD"));
+    walk.step(lorry::test::rule_lr(test, settings.lr, step), numbers.gradient(kind));
     if (step + 1 != steps[snapshot]) continue;
     for (int i = 0; i < kCount; ++i) compare(worst[0], walk.params[i], test["snapshots"][snapshot][i], walk.sizes[i][0]);
     ++snapshot;
@@ -146,7 +102,7 @@ std::array<double, 2> differences(const Json& test, const Json& steps) {
 }
 
 TEST(Rules, every_option_arrives_where_pytorch_does) {
-  const Json data = peer();
+  const Json data = lorry::test::rule_values();
   std::set<std::string> tested{"lion"};
   for (const Json& test : data["cases"]) {
     const std::string rule = test["rule"];
@@ -166,7 +122,7 @@ TEST(Rules, every_option_arrives_where_pytorch_does) {
 double number(const Json& x) { return x.is_string() ? std::strtod(x.get<std::string>().c_str(), nullptr) : x.get<double>(); }
 
 TEST(Rules, nan_and_infinite_gradients_show_as_in_pytorch) {
-  const Json data = peer();
+  const Json data = lorry::test::rule_values();
   const Json& grads = data["special"];
   for (const Json& test : data["cases"]) {
     with_rule(test["rule"], [&]<class Rule>() {
@@ -191,13 +147,12 @@ TEST(Rules, lion_follows_the_paper) {
     for (const double decay : {0.0, 0.3}) {
       const Lion::Settings s{.lr = 0.01, .beta1 = 0.8, .beta2 = 0.95, .weight_decay = decay, .maximize = maximize};
       Numbers numbers;
-      std::vector<double> p(kCount), m(kCount, 0.0);
-      for (double& x : p) x = 4 * numbers.next();
+      std::vector<double> p = numbers.start(), m(kCount, 0.0);
       Walk<Lion, double> exact(s, p);
       Walk<Lion, float> rounded(s, p);
       for (int step = 0; step < 100; ++step) {
         const double lr = s.lr / (1 + step % 4);
-        const std::vector<double> grad = numbers.gradient(false);
+        const std::vector<double> grad = numbers.gradient("Lion");
         exact.step(lr, grad);
         rounded.step(lr, grad);
         for (int i = 0; i < kCount; ++i) {

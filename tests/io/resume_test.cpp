@@ -5,7 +5,7 @@
 #include "lorry/io/checkpoint.h"
 #include "lorry/io/corpus.h"
 #include "lorry/ops/ops.h"
-#include "lorry/optim/adamw.h"
+#include "lorry/optim/adam.h"
 #include "lorry/optim/clip.h"
 #include "lorry/optim/schedule.h"
 #include "tests/io/scratch.h"

@@ -10,8 +10,7 @@
 #include <vector>
 
 #include "lorry/ops/ops.h"
-#include "lorry/optim/adamw.h"
-#include "lorry/optim/sgd.h"
+#include "lorry/optim/optimizers.h"
 #include "tests/support/message.h"
 #include "tests/support/host.h"
 

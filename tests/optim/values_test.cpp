@@ -1,80 +1,74 @@
-// Where the optimizers arrive, against PyTorch's (stored by tests/peers/make_optim_values.py) and against a plain loop in double that
-// follows the papers, with pow.
+// Where the optimizers arrive, against PyTorch's (tests/support/rule_values.h) and against a plain loop in double that follows the
+// papers, with pow.
 
 #include <cmath>
-#include <fstream>
-#include <nlohmann/json.hpp>
+#include <set>
 
 #include "tests/optim/support.h"
+#include "tests/support/rule_values.h"
 
 namespace lorry::optim::test {
 namespace {
 
-using Json = nlohmann::json;
-constexpr int kCount = 12;
+using lorry::test::Json;
 
-/// The generator of make_optim_values.py: multiples of 2^-24 in [-0.5, 0.5).
-class Numbers {
- public:
-  double next() {
-    state_ = state_ * 6364136223846793005u + 1442695040888963407u;
-    return std::ldexp(static_cast<double>(state_ >> 40), -24) - 0.5;
+/// The largest differences from PyTorch's f64 on the way, relative to the largest size so far, of parameters and, in the end, of states
+/// relative to the largest of them.
+template <class Options>
+std::array<double, 2> differences(const Json& test, const Json& steps, DType dtype) {
+  Options options;
+  const Json left = lorry::test::take_options(test["options"], options);
+  EXPECT_TRUE(left.empty()) << Options::kName << " has no " << left;
+  lorry::test::RuleNumbers numbers;
+  const Tensor param = parameter(numbers.start(), dtype);
+  Of<Options> optimizer({{"w", param}}, options);
+  std::vector<double> sizes(lorry::test::kRuleCount);
+  std::array<double, 2> worst{};
+  const auto compare = [](double& most, double ours, double theirs, double size) {
+    const double off = ours == theirs ? 0 : std::fabs(ours - theirs) / size;
+    most = off <= most ? most : off;  // NaN is more
+  };
+  const int last = steps.back();
+  for (int step = 0, snapshot = 0; step < last; ++step) {
+    optimizer.set_lr(lorry::test::rule_lr(test, options.lr, step));
+    param.set_grad(tensor_of(numbers.gradient(test["optimizer"]), {lorry::test::kRuleCount}, dtype));
+    optimizer.step();
+    const std::vector<double> now = values(param);
+    for (size_t i = 0; i < now.size(); ++i) sizes[i] = std::max(sizes[i], std::fabs(now[i]));
+    if (step + 1 != steps[snapshot]) continue;
+    for (size_t i = 0; i < now.size(); ++i) compare(worst[0], now[i], test["snapshots"][snapshot][i], sizes[i]);
+    ++snapshot;
   }
-
- private:
-  uint64_t state_ = 1;
-};
-
-std::unique_ptr<Optimizer> make(const std::string& kind, const Json& o, const Tensor& param) {
-  const std::vector<NamedTensor> params = numbered({param});
-  const auto betas = o.value("betas", std::vector<double>{0.9, 0.999});
-  if (kind == "SGD")
-    return std::make_unique<SGD>(params, SGDOptions{o["lr"], o.value("momentum", 0.0), o.value("dampening", 0.0), o.value("weight_decay", 0.0),
-                                                    o.value("nesterov", false), o.value("maximize", false)});
-  if (kind == "Adam")
-    return std::make_unique<Adam>(params, AdamOptions{o["lr"], betas[0], betas[1], o.value("eps", 1e-8), o.value("weight_decay", 0.0),
-                                                      o.value("amsgrad", false), o.value("maximize", false)});
-  return std::make_unique<AdamW>(params, AdamWOptions{o["lr"], betas[0], betas[1], o.value("eps", 1e-8), o.value("weight_decay", 1e-2),
-                                                      o.value("amsgrad", false), o.value("maximize", false)});
-}
-
-/// The parameters after `steps` steps.
-std::vector<double> arrive(const Json& test, DType dtype, int steps) {
-  Numbers numbers;
-  std::vector<double> start(kCount);
-  for (double& x : start) x = numbers.next();
-  const Tensor param = parameter(start, dtype);
-  const auto optimizer = make(test["optimizer"], test["options"], param);
-  const double lr = test["options"]["lr"];
-  for (int step = 0; step < steps; ++step) {
-    if (test["name"].get<std::string>().ends_with("lr-changes")) optimizer->set_lr(lr / (1 + step % 4));
-    std::vector<double> grad(kCount);
-    for (int i = 0; i < kCount; ++i) grad[i] = std::ldexp(numbers.next(), i - 6);
-    param.set_grad(tensor_of(grad, {kCount}, dtype));
-    optimizer->step();
+  const TensorMap state = optimizer.state_dict();
+  for (const auto& [name, theirs] : test["states"].items()) {
+    const auto found = state.find("w." + name);
+    EXPECT_TRUE(found != state.end()) << "no state called " << name;
+    if (found == state.end()) continue;
+    const std::vector<double> ours = values(found->second);
+    double size = 0;
+    for (const double x : ours) size = std::max(size, std::fabs(x));
+    for (size_t i = 0; i < ours.size(); ++i) compare(worst[1], ours[i], theirs[i], size);
   }
-  return values(param);
-}
-
-/// The largest difference relative to the parameter's size (at least 2^-6, as small as they begin).
-double difference(const std::vector<double>& a, const std::vector<double>& b) {
-  double worst = 0;
-  for (int i = 0; i < kCount; ++i) worst = std::max(worst, std::fabs(a[i] - b[i]) / std::max(std::fabs(b[i]), 0x1p-6));
   return worst;
 }
 
 TEST(Values, every_option_arrives_where_pytorch_does) {
-  std::ifstream file(std::string(LORRY_TEST_DATA) + "/optim_values.json");
-  const Json data = Json::parse(file);
-  ASSERT_EQ(data["cases"].size(), 17u);
+  const Json data = lorry::test::rule_values();
+  std::set<std::string> tested{"lion"};  // PyTorch has none; tests/formula/rules_test.cpp follows the paper
   for (const Json& test : data["cases"]) {
-    const auto exact = test["f64"].get<std::vector<double>>(), rounded = test["f32"].get<std::vector<double>>();
-    EXPECT_LT(difference(arrive(test, kF64, data["steps"]), exact), 1e-13) << test["name"];
-    // In f32 PyTorch itself is up to 8e-6 away from its f64: it rounds the factor 1 - lr * weight_decay before it multiplies.
-    const double ours = difference(arrive(test, kF32, data["steps"]), exact);
-    EXPECT_LT(ours, 3e-6) << test["name"];
-    EXPECT_LT(ours, difference(rounded, exact) + 1e-6) << test["name"];
+    std::string name = test["optimizer"];
+    std::ranges::transform(name, name.begin(), [](char c) { return static_cast<char>(std::tolower(c)); });
+    tested.insert(name);
+    with_options(name, [&]<class Options>(const Options&) {
+      const auto exact = differences<Options>(test, data["steps"], kF64), rounded = differences<Options>(test, data["steps"], kF32);
+      for (const int k : {0, 1}) {
+        EXPECT_LT(exact[k], 1e-12) << name << " " << test["options"];
+        // A hundred stored results, each half a unit off: steps of one direction and size are all rounded to the same side.
+        EXPECT_LT(rounded[k], 100 * 0x1p-24) << name << " " << test["options"];
+      }
+    });
   }
+  EXPECT_EQ(tested.size(), optimizer_names().size());
 }
 
 TEST(Values, adamw_follows_the_papers_equations_in_double) {

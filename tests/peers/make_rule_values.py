@@ -3,7 +3,7 @@
 
     tests/peers/make_rule_values.py        (needs torch; the file is kept in the tree, so that the tests do not)
 
-Parameters and gradients come from a generator that tests/formula/rules_test.cpp repeats exactly, in f32 and f64 alike; gradients span
+Parameters and gradients come from a generator that tests/support/rule_values.h repeats exactly, in f32 and f64 alike; gradients span
 twelve orders of magnitude. Beside them stand gradients that are 0, infinite or no number.
 """
 import json

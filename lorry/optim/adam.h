@@ -1,0 +1,61 @@
+#pragma once
+
+// Adam and its kin: running means of the gradient and of its size, corrected for their beginning at zero. The rules are in formula/adamw.h,
+// adamax.h, nadam.h and radam.h. Domains: lr, eps, weight_decay, momentum_decay >= 0 and finite, 0 <= beta < 1.
+
+#include "lorry/optim/of.h"
+
+namespace lorry::optim {
+
+struct AdamWOptions {
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  double weight_decay = 1e-2;  ///< shrinks the parameter by lr * weight_decay
+  bool amsgrad = false, maximize = false;
+  Masters masters = Masters::none;
+  static constexpr const char* kName = "adamw";
+  RuleChoice choice() const;
+};
+
+struct AdamOptions {
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  double weight_decay = 0;  ///< adds weight_decay * param to the gradient
+  bool amsgrad = false, maximize = false;
+  Masters masters = Masters::none;
+  static constexpr const char* kName = "adam";
+  RuleChoice choice() const;
+};
+
+struct AdamaxOptions {
+  double lr = 2e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  double weight_decay = 0;  ///< adds weight_decay * param to the gradient
+  bool maximize = false;
+  Masters masters = Masters::none;
+  static constexpr const char* kName = "adamax";
+  RuleChoice choice() const;
+};
+
+struct NAdamOptions {
+  double lr = 2e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0, momentum_decay = 4e-3;
+  bool decoupled_weight_decay = false;  ///< decay as AdamW's instead of Adam's
+  bool maximize = false;
+  Masters masters = Masters::none;
+  static constexpr const char* kName = "nadam";
+  RuleChoice choice() const;
+};
+
+struct RAdamOptions {
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+  bool decoupled_weight_decay = false;  ///< decay as AdamW's instead of Adam's
+  bool maximize = false;
+  Masters masters = Masters::none;
+  static constexpr const char* kName = "radam";
+  RuleChoice choice() const;
+};
+
+using AdamW = Of<AdamWOptions>;
+using Adam = Of<AdamOptions>;
+using Adamax = Of<AdamaxOptions>;
+using NAdam = Of<NAdamOptions>;
+using RAdam = Of<RAdamOptions>;
+
+}  // namespace lorry::optim

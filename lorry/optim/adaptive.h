@@ -1,0 +1,51 @@
+#pragma once
+
+// Optimizers that find a step size for each element by itself. The rules are in formula/adagrad.h, adadelta.h, rmsprop.h and rprop.h.
+// Domains: numbers >= 0 and finite, 0 <= rho <= 1, 0 < etaminus < 1 < etaplus, step_size_min <= step_size_max. Decay adds
+// weight_decay * param to the gradient.
+
+#include "lorry/optim/of.h"
+
+namespace lorry::optim {
+
+struct AdagradOptions {
+  double lr = 1e-2, lr_decay = 0, weight_decay = 0, initial_accumulator_value = 0, eps = 1e-10;
+  bool maximize = false;
+  Masters masters = Masters::none;
+  static constexpr const char* kName = "adagrad";
+  RuleChoice choice() const;
+};
+
+struct AdadeltaOptions {
+  double lr = 1, rho = 0.9, eps = 1e-6, weight_decay = 0;
+  bool maximize = false;
+  Masters masters = Masters::none;
+  static constexpr const char* kName = "adadelta";
+  RuleChoice choice() const;
+};
+
+struct RMSpropOptions {
+  double lr = 1e-2, alpha = 0.99, eps = 1e-8, weight_decay = 0, momentum = 0;
+  bool centered = false;  ///< divides by the standard deviation of the gradient instead of its root mean square
+  bool maximize = false;
+  Masters masters = Masters::none;
+  static constexpr const char* kName = "rmsprop";
+  RuleChoice choice() const;
+};
+
+struct RpropOptions {
+  double lr = 1e-2;                           ///< the first step size of every element
+  double etaminus = 0.5, etaplus = 1.2;       ///< by what it shrinks and grows
+  double step_size_min = 1e-6, step_size_max = 50;
+  bool maximize = false;
+  Masters masters = Masters::none;
+  static constexpr const char* kName = "rprop";
+  RuleChoice choice() const;
+};
+
+using Adagrad = Of<AdagradOptions>;
+using Adadelta = Of<AdadeltaOptions>;
+using RMSprop = Of<RMSpropOptions>;
+using Rprop = Of<RpropOptions>;
+
+}  // namespace lorry::optim

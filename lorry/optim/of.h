@@ -1,0 +1,57 @@
+#pragma once
+
+// The class of every optimizer. What makes it Adam or Lion is a struct of options, in a user's terms and with PyTorch's names and defaults,
+// that comes to a rule (formula/rule.h) and its settings:
+//
+//   struct LionOptions {
+//     double lr = 1e-4, beta1 = 0.9, beta2 = 0.99, weight_decay = 0;
+//     Masters masters = Masters::none;
+//     static constexpr const char* kName = "lion";
+//     RuleChoice choice() const;                        // throws ValueError for options out of their domain
+//   };
+//   using Lion = Of<LionOptions>;
+
+#include "lorry/optim/optimizer.h"
+
+namespace lorry::optim {
+
+/// What is kept of 16-bit parameters beside them: see optimizer.h.
+enum class Masters {
+  none,
+  f32,    ///< a copy in f32, which is stepped
+  split,  ///< for bf16: the lower half of that f32, whose upper half is the parameter
+};
+
+constexpr kernels::Kept kept(Masters masters) {
+  return masters == Masters::f32 ? kernels::Kept::master : masters == Masters::split ? kernels::Kept::split : kernels::Kept::nothing;
+}
+
+/// A rule and what its settings are.
+struct RuleChoice {
+  const RuleTraits* rule;
+  alignas(8) std::byte settings[kMaxSettings];
+};
+
+template <class Rule>
+RuleChoice choose(const formula::SettingsOf<Rule>& settings) {
+  RuleChoice choice{&rule_traits<Rule>(), {}};
+  std::memcpy(choice.settings, &settings, sizeof(settings));
+  return choice;
+}
+
+/// Throws ValueError for options out of their domain, and what Optimizer::add_group throws for parameters.
+template <class Options>
+class Of : public Optimizer {
+ public:
+  explicit Of(const std::vector<NamedTensor>& params, const Options& options = {}, Execution execution = Execution::automatic)
+      : Of(std::vector<Group<Options>>{{params, options}}, execution) {}
+  explicit Of(const std::vector<Group<Options>>& groups, Execution execution = Execution::automatic) : Optimizer(Options::kName, execution) {
+    for (const auto& group : groups) add_param_group(group);
+  }
+  void add_param_group(const Group<Options>& group) {
+    const RuleChoice choice = group.options.choice();
+    add_group(group.params, *choice.rule, choice.settings, kept(group.options.masters));
+  }
+};
+
+}  // namespace lorry::optim

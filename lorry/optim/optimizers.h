@@ -1,0 +1,46 @@
+#pragma once
+
+// Every optimizer, and how to come to one by its name: that of its options' kName, such as "adamw". The list is written here alone.
+
+#include <optional>
+
+#include "lorry/optim/adam.h"
+#include "lorry/optim/adaptive.h"
+#include "lorry/optim/sgd.h"
+
+namespace lorry::optim {
+
+template <class... Options>
+struct OptionsList {
+  /// Calls f with the default options of each.
+  template <class F>
+  static void each(const F& f) {
+    (f(Options()), ...);
+  }
+};
+using AllOptions = OptionsList<AdamWOptions, AdamOptions, AdamaxOptions, NAdamOptions, RAdamOptions, AdagradOptions, AdadeltaOptions, RMSpropOptions, RpropOptions,
+                               SGDOptions, ASGDOptions, LionOptions>;
+
+/// The names of all optimizers.
+std::vector<std::string> optimizer_names();
+
+/// Throws ValueError that lists the names.
+[[noreturn]] void raise_unknown_optimizer(std::string_view name);
+
+/// Calls f with the default options of the optimizer called `name`; Of<decltype(options)> is its class. Throws ValueError for another name.
+template <class F>
+void with_options(std::string_view name, const F& f) {
+  bool found = false;
+  AllOptions::each([&]<class Options>(Options options) {
+    if (name != Options::kName) return;
+    found = true;
+    f(options);
+  });
+  if (!found) raise_unknown_optimizer(name);
+}
+
+/// The optimizer called `name` with its default options, but for those given. Throws ValueError for another name.
+std::unique_ptr<Optimizer> make_optimizer(std::string_view name, const std::vector<NamedTensor>& params, std::optional<double> lr = {},
+                                          Execution execution = Execution::automatic, Masters masters = Masters::none);
+
+}  // namespace lorry::optim
