@@ -33,9 +33,13 @@ CLI::Option* add_parsed(CLI::App& app, const std::string& name, T& value, Parse 
 
 /// Tells an execution that this build does not have from one that is misspelt.
 std::string check_execution(const std::string& name) {
-  if (name == "automatic" || name == "loop" || name == "fused") return {};
-  if (name == "foreach" || name == "compiled") return "'" + name + "' is not part of this build; expected automatic, loop or fused";
-  return "unknown execution '" + name + "'; expected automatic, loop or fused";
+  constexpr const char* kExpected = "expected automatic, loop, foreach or fused";
+  try {
+    if (optim::parse_execution(name) != optim::Execution::compiled) return {};
+  } catch (const ValueError&) {
+    return fmt::format("unknown execution '{}'; {}", name, kExpected);
+  }
+  return fmt::format("'{}' is not part of this build; {}", name, kExpected);
 }
 
 /// Refuses the flag of something that this build does not have. It is known, so that nobody takes the refusal for a misspelling.
@@ -102,7 +106,7 @@ void add_train(CLI::App& app, TrainOptions& o) {
           ->capture_default_str()
           ->type_name("NAME")
           ->check(CLI::IsMember(optim::optimizer_names()).description("")),
-      app.add_option("--execution", s.execution, "How the optimizer runs: automatic, loop or fused")
+      app.add_option("--execution", s.execution, "How the optimizer runs: automatic, loop, foreach or fused")
           ->capture_default_str()
           ->check(CLI::Validator(check_execution, "MODE")),
       app.add_option("--eval-every", s.eval_every, "Measure the validation loss every N steps (default: ten times)")

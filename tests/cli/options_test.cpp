@@ -61,7 +61,7 @@ TEST(Options, sixteen_bits_and_accumulation_arrive) {
 }
 
 TEST(Options, what_this_build_lacks_is_refused_by_name) {
-  const std::vector<std::vector<const char*>> lines = {{"--compile"}, {"--replay"}, {"--execution", "foreach"}, {"--execution", "compiled"}};
+  const std::vector<std::vector<const char*>> lines = {{"--compile"}, {"--replay"}, {"--execution", "compiled"}};
   for (std::vector<const char*> flags : lines) {
     flags.insert(flags.begin(), {"lorry", "train", "--text", "a"});
     testing::internal::CaptureStderr();
@@ -86,7 +86,8 @@ TEST(Options, wrong_usage_is_status_2) {
   EXPECT_EQ(status_of({"train", "--text", "a", "--lr", "-1"}), 2);
   EXPECT_EQ(status_of({"train", "--text", "a", "--dtype", "i32"}), 2);
   EXPECT_EQ(status_of({"train", "--text", "a", "--accumulate", "0"}), 2);
-  EXPECT_EQ(status_of({"train", "--text", "a", "--execution", "foreach"}), 2);
+  EXPECT_EQ(status_of({"train", "--text", "a", "--execution", "fast"}), 2);
+  EXPECT_EQ(status_of({"train", "--text", "a", "--optimizer", "adamv"}), 2);
   EXPECT_EQ(status_of({"train", "--text", "a", "--steps", "3", "--max-seconds", "3"}), 2);
   EXPECT_EQ(status_of({"generate"}), 2);
   EXPECT_EQ(status_of({"generate", "--checkpoint", "d", "--top-p", "0"}), 2);
