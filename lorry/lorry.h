@@ -1,10 +1,12 @@
 #pragma once
 
-// All of Lorry in one include: tensors and operators, gradients, optimizers, layers and models, files. A program that is built
+// All of Lorry in one include: tensors and operators, gradients, lists of tensors, optimizers, layers and models, files. A program that is built
 // often includes the rooms that it uses instead.
 
 #include "lorry/autograd/checkpoint.h"
 #include "lorry/autograd/grad_mode.h"
+#include "lorry/foreach/foreach.h"
+#include "lorry/foreach/norm.h"
 #include "lorry/io/checkpoint.h"
 #include "lorry/io/corpus.h"
 #include "lorry/io/safetensors.h"
