@@ -1,0 +1,120 @@
+// Every rule in every execution: the same bits, over many steps and over odd shapes from a generator.
+
+#include "tests/optim/rules.h"
+
+#include <cmath>
+
+#include "tests/optim/support.h"
+
+namespace lorry::optim::test {
+namespace {
+
+using kernels::Kept;
+
+/// Sizes, layouts and gradients from a seed; the same for every execution.
+class Model {
+ public:
+  Model(uint64_t seed, int tensors, DType dtype) : random_(seed) {
+    for (int t = 0; t < tensors; ++t) {
+      Dims sizes;
+      for (int rank = number(0, 3); rank > 0; --rank) sizes.push_back(number(0, 20) == 0 ? 0 : number(1, t == 0 ? 40 : 9));
+      Tensor x = random_tensor(random_, sizes, dtype);
+      if (sizes.size() == 2 && number(0, 3) == 0) x = x.t().clone().t();                          // columns first
+      if (sizes.size() == 2 && number(0, 4) == 0) x = cat({x, x}, 1).narrow(1, 0, sizes[1]);      // with gaps
+      if (sizes.size() == 1 && sizes[0] > 1 && number(0, 2) == 0) x = x.narrow(0, 1, sizes[0] - 1);  // misaligned
+      params_.emplace_back(fmt::format("p{}", t), parameter(x.detach()));
+    }
+  }
+  const std::vector<NamedTensor>& params() const { return params_; }
+  /// Gradients for a step; now and then one is missing, transposed, or was there before and is written in place.
+  void give_gradients() {
+    for (const auto& [name, param] : params_) {
+      const Tensor grad = random_tensor(random_, param.sizes(), param.dtype(), std::ldexp(1.0, static_cast<int>(number(-8, 3))));
+      const int64_t way = number(0, 19);
+      if (way == 0)
+        param.set_grad({});
+      else if (way < 6 && param.grad().defined())
+        param.grad().copy_(grad);
+      else
+        param.set_grad(way == 6 && param.dim() == 2 ? grad.t().clone().t() : grad);
+    }
+  }
+
+ private:
+  int64_t number(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_); }
+  std::mt19937_64 random_;
+  std::vector<NamedTensor> params_;
+};
+
+/// Steps of every execution from the same seed, compared with the fused one at the end.
+template <class Rule>
+void expect_the_same_bits(uint64_t seed, int tensors, DType dtype, Kept kept, int variant, int steps) {
+  std::vector<std::string> expected;
+  std::vector<Execution> all = executions();
+  std::ranges::reverse(all);
+  ASSERT_EQ(all.front(), Execution::fused);
+  for (const Execution execution : all) {
+    SCOPED_TRACE(fmt::format("{} by {}, seed {}, {} steps in {}, kept {}, variant {}", Rule::kName, name(execution), seed, steps, dtype, static_cast<int>(kept), variant));
+    Model model(seed, tensors, dtype);
+    Any<Rule> optimizer(model.params(), settings_of<Rule>(variant), execution, kept);
+    for (int step = 0; step < steps; ++step) {
+      model.give_gradients();
+      if (step % 5 == 3)
+        optimizer.step({.max_norm = 1 + step % 3 * 1e3, .skip_nonfinite = true, .zero_grad = step % 2 == 0});
+      else if (step % 7 == 4)
+        optimizer.step(tensor_of({step % 3 == 0 ? NAN : 1.0 / 3}, {}, kF64));
+      else
+        optimizer.step();
+      if (step == steps / 2) optimizer.set_lr(0.003);
+    }
+    std::vector<std::string> got;
+    for (const auto& [name, param] : model.params()) got.push_back(bits(param));
+    for (const auto& [name, state] : optimizer.state_dict()) got.push_back(bits(state));
+    if (execution == Execution::fused) expected = got;
+    ASSERT_EQ(got.size(), expected.size());
+    for (size_t i = 0; i < got.size(); ++i) ASSERT_TRUE(got[i] == expected[i]) << "parameter or state " << i << " of " << got.size();
+  }
+}
+
+TEST(Rules, every_execution_gives_the_same_bits_over_1000_steps) {
+  formula::Rules::each([]<class Rule>() { expect_the_same_bits<Rule>(1, 4, kF32, Kept::nothing, 0, 1000); });
+}
+
+TEST(Rules, every_execution_gives_the_same_bits_over_odd_shapes_and_dtypes) {
+  uint64_t seed = 100;
+  formula::Rules::each([&]<class Rule>() {
+    for (int variant = 0; variant < kVariants; ++variant)
+      for (const auto& [dtype, kept] : {std::pair{kF32, Kept::nothing}, {kF64, Kept::nothing}, {kF16, Kept::nothing}, {kF16, Kept::master}, {kBF16, Kept::master},
+                                        {kBF16, Kept::split}})
+        expect_the_same_bits<Rule>(++seed, 9, dtype, kept, variant, 9);
+  });
+}
+
+TEST(Rules, a_state_dict_continues_any_rule_to_the_bit) {
+  formula::Rules::each([]<class Rule>() {
+    for (const auto& [dtype, kept] : {std::pair{kF32, Kept::nothing}, {kBF16, Kept::master}, {kBF16, Kept::split}}) {
+      std::string expected;
+      for (const bool breaks : {false, true}) {
+        Model model(3, 6, dtype);
+        auto optimizer = std::make_unique<Any<Rule>>(model.params(), settings_of<Rule>(1), Execution::fused, kept);
+        for (int step = 0; step < 12; ++step) {
+          if (breaks && step == 6) {
+            TensorMap state = optimizer->state_dict();
+            for (auto& [name, x] : state) x = x.clone();
+            optimizer = std::make_unique<Any<Rule>>(model.params(), settings_of<Rule>(1), Execution::fused, kept);
+            optimizer->load_state_dict(state);
+          }
+          model.give_gradients();
+          optimizer->step();
+        }
+        std::string got;
+        for (const auto& [name, param] : model.params()) got += bits(param);
+        if (!breaks) expected = got;
+        EXPECT_TRUE(got == expected) << fmt::format("{} in {}, kept {}", Rule::kName, dtype, static_cast<int>(kept));
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace lorry::optim::test
