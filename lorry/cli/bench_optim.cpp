@@ -134,8 +134,8 @@ void masters(ModelCases& cases, const ModelShapes& model) {
 
 std::vector<BenchRow> bench_optim(const Filter& wanted) {
   ModelCases cases("optim", wanted);
-  // Parameter, gradient and two states; operators one by one hold up to three more, which a list of operators has for all tensors at once.
-  for (const ModelShapes* model : cases.models(4 * 7)) {
+  // Parameter, gradient, two states, and what an operator after the other over lists has in flight.
+  for (const ModelShapes* model : cases.models(4 * 14)) {
     {
       const std::vector<Tensor> params = parameters(*model);
       executions(cases, *model, params, kAdamW);
