@@ -114,7 +114,9 @@ def around_table(steps):
     many = max(steps.models, key=lambda name: len(steps.shapes[name]))
     said = [("AdamW", f"{model} adamw fused"),
             ("the same after unscaling, the norm of all gradients, clipping, skipping what is not finite", f"{model} adamw fused, clip"),
-            ("bf16 parameters with f32 masters", f"{model} adamw fused, bf16 with masters"), (f"AdamW over {many}", f"{many} adamw fused"),
+            ("bf16 parameters with f32 masters", f"{model} adamw fused, bf16 with masters"),
+            ("with split masters", f"{model} adamw fused, bf16 with split masters"),
+            (f"AdamW over {many}", f"{many} adamw fused"),
             ("after one of its gradients moved", f"{many} adamw fused, one gradient elsewhere"),
             ("after all of them moved", f"{many} adamw fused, every gradient elsewhere")]
     lines = ["| | Lorry, us | host alone, us | launches | PyTorch, us |", "|---|--:|--:|--:|--:|"]
