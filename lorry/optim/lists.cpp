@@ -55,13 +55,26 @@ void store(const ByLists& work, const TensorList& param, const ListValue* states
     const TensorList condition = std::vector<Tensor>(to.size(), steps);
     foreach::copy_(to, foreach::where(condition, x, x[0].dtype() == to[0].dtype() ? to : foreach::to(to, x[0].dtype())));
   };
+  // As in the loop: what is written first must not change a state that was handed on.
+  std::vector<TensorList> values;
+  for (int k = 0; k < count; ++k) {
+    std::vector<Tensor> own;
+    for (size_t e = 0; e < work.param.size(); ++e) {
+      const Tensor& x = states[k].list()[e];
+      const auto lies_in = [&](const Tensor& to) { return to.defined() && &to.storage() == &x.storage(); };
+      bool handed_on = lies_in(work.param[e]) || lies_in(work.kept[e]);
+      for (int other = 0; other < k; ++other) handed_on = handed_on || lies_in(work.states[other][e]);
+      own.push_back(handed_on ? x.clone() : x);
+    }
+    values.emplace_back(std::move(own));
+  }
   if (work.kept_as == kernels::Kept::split) {
     for (size_t e = 0; e < work.param.size(); ++e) store(entry(work, e), param[e], nullptr, 0);
   } else {
     write(work.param, param);
     if (work.kept_as == kernels::Kept::master) write(work.kept, param);
   }
-  for (int k = 0; k < count; ++k) write(work.states[k], states[k].list());
+  for (int k = 0; k < count; ++k) write(work.states[k], values[static_cast<size_t>(k)]);
   if (work.zero_grads) foreach::zero_(work.grad);
 }
 

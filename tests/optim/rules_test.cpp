@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "lorry/kernels/cpu/step.h"
 #include "tests/optim/support.h"
 
 namespace lorry::optim::test {
@@ -88,6 +89,67 @@ TEST(Rules, every_execution_gives_the_same_bits_over_odd_shapes_and_dtypes) {
                                         {kBF16, Kept::split}})
         expect_the_same_bits<Rule>(++seed, 9, dtype, kept, variant, 9);
   });
+}
+
+/// A user's own: steps by the gradient of the step before the last, which wanders from one state to the other.
+struct Delayed {
+  static constexpr const char* kName = "delayed";
+  static constexpr int kStates = 2;
+  static constexpr const char* kStateNames[] = {"last", "before"};
+  struct Settings {
+    double lr = 0.5;
+  };
+  struct Progress {
+    double steps = 0;
+  };
+  static constexpr const char* kProgressNames[] = {"step"};
+  template <class V>
+  struct Hyper {
+    V lr;
+    template <class To, class F>
+    Hyper<To> map(const F& f) const {
+      return {f(lr)};
+    }
+  };
+  static Hyper<double> advance(Progress& p, const Settings& s) {
+    p.steps += 1;
+    return {s.lr};
+  }
+  static double first_state(int, const Settings&) { return 0; }
+  template <class V, class H>
+  void operator()(V& param, V grad, V* states, const H& h) const {
+    param = param - h.lr * states[1];
+    states[1] = states[0];
+    states[0] = grad;
+  }
+};
+kernels::cpu::StepRun delayed_run(bool f64) { return f64 ? kernels::cpu::step_scalars<Delayed, double> : kernels::cpu::step_scalars<Delayed, float>; }
+const kernels::RuleKernels& delayed_kernels(Device, const char*) {
+  static const kernels::RuleKernels kKernels = kernels::cpu::RuleOnCpu<Delayed, delayed_run>::kernels();
+  return kKernels;
+}
+class DelayedSgd : public Optimizer {
+ public:
+  DelayedSgd(const std::vector<NamedTensor>& params, Execution execution) : Optimizer("delayed", execution) {
+    const Delayed::Settings settings;
+    add_group(params, rule_traits<Delayed, delayed_kernels>(), &settings, Kept::nothing);
+  }
+};
+
+TEST(Rules, a_users_rule_may_hand_one_state_on_to_another) {
+  if (!default_device().is_cpu()) GTEST_SKIP() << "its kernels are for the CPU";
+  for (const Execution execution : executions()) {
+    const Tensor a = parameter({0, 0});
+    DelayedSgd delayed({{"a", a}}, execution);
+    std::vector<double> course;
+    for (const double g : {1.0, 2.0, 4.0, 8.0, 16.0}) {
+      a.set_grad(tensor_of({g, -g}, {2}));
+      delayed.step();
+      course.push_back(values(a)[0]);
+    }
+    EXPECT_EQ(course, (std::vector<double>{0, 0, -0.5, -1.5, -3.5})) << name(execution);
+    EXPECT_EQ(values(delayed.state_dict().at("a.before"))[1], -8) << name(execution);
+  }
 }
 
 TEST(Rules, a_state_dict_continues_any_rule_to_the_bit) {
