@@ -6,17 +6,20 @@ namespace lorry::optim {
 
 using foreach::TensorList;
 
-TensorList ListValue::as_list(const ListValue& other) const {
+TensorList ListValue::as_list(const TensorList& like) const {
   if (is_list_) return list_;
-  const Tensor& like = other.list_[0];
-  const Tensor one = single_.tensor().defined() ? single_.tensor() : full({}, single_.number(), like.options());
-  return std::vector<Tensor>(other.list_.size(), one);
+  const Tensor one = single_.tensor(like[0]);
+  std::vector<Tensor> list;
+  for (const Tensor& x : like) list.push_back(one.expand(x.sizes()));
+  return list;
 }
 
 ListValue select(const ListValue& mask, const ListValue& a, const ListValue& b) {
   if (!mask.is_list_ && !a.is_list_ && !b.is_list_) return ListValue(select(mask.single_, a.single_, b.single_));
-  const ListValue& list = mask.is_list_ ? mask : a.is_list_ ? a : b;
-  return ListValue(foreach::where(mask.as_list(list), a.argument(), b.argument()));
+  const TensorList& list = mask.is_list_ ? mask.list_ : a.is_list_ ? a.list_ : b.list_;
+  // Numbers as tensors in the type of computation: of two numbers `where` could not know it.
+  const Tensor x = a.is_list_ ? Tensor() : a.single_.tensor(list[0]), y = b.is_list_ ? Tensor() : b.single_.tensor(list[0]);
+  return ListValue(foreach::where(mask.as_list(list), a.is_list_ ? foreach::Argument(a.list_) : x, b.is_list_ ? foreach::Argument(b.list_) : y));
 }
 
 namespace detail {
@@ -44,7 +47,8 @@ TensorList wide_gradients(const ByLists& work) {
   return work.grad_factor.defined() ? foreach::mul(grads, work.grad_factor.to(own(work))) : grads;
 }
 
-void store(const ByLists& work, const TensorList& param, const ListValue* states, int count) {
+void store(const ByLists& work, const ListValue& result, const ListValue* states, int count) {
+  const TensorList param = result.as_list(work.param);
   const bool skips = work.grad_factor.defined();
   const Tensor steps = skips ? work.grad_factor.eq(work.grad_factor) : Tensor();
   const auto write = [&](const TensorList& to, const TensorList& x) {
@@ -58,9 +62,10 @@ void store(const ByLists& work, const TensorList& param, const ListValue* states
   // As in the loop: what is written first must not change a state that was handed on.
   std::vector<TensorList> values;
   for (int k = 0; k < count; ++k) {
+    const TensorList state = states[k].as_list(work.param);
     std::vector<Tensor> own;
     for (size_t e = 0; e < work.param.size(); ++e) {
-      const Tensor& x = states[k].list()[e];
+      const Tensor& x = state[e];
       const auto lies_in = [&](const Tensor& to) { return to.defined() && &to.storage() == &x.storage(); };
       bool handed_on = lies_in(work.param[e]) || lies_in(work.kept[e]);
       for (int other = 0; other < k; ++other) handed_on = handed_on || lies_in(work.states[other][e]);
@@ -69,7 +74,7 @@ void store(const ByLists& work, const TensorList& param, const ListValue* states
     values.emplace_back(std::move(own));
   }
   if (work.kept_as == kernels::Kept::split) {
-    for (size_t e = 0; e < work.param.size(); ++e) store(entry(work, e), param[e], nullptr, 0);
+    for (size_t e = 0; e < work.param.size(); ++e) store(entry(work, e), Value(param[e]), nullptr, 0);
   } else {
     write(work.param, param);
     if (work.kept_as == kernels::Kept::master) write(work.kept, param);

@@ -15,12 +15,13 @@ class ListValue {
   explicit ListValue(foreach::TensorList list) : list_(std::move(list)), is_list_(true) {}
   explicit ListValue(Tensor single) : single_(std::move(single)) {}
   explicit ListValue(double number) : single_(number) {}
-  const foreach::TensorList& list() const { return list_; }
+  /// This value once for each tensor of `like`, where it is a single one.
+  foreach::TensorList as_list(const foreach::TensorList& like) const;
 
 #define LORRY_LIST_VALUE_BINARY(symbol, name)                                   \
   friend ListValue operator symbol(const ListValue& a, const ListValue& b) {    \
     if (!a.is_list_ && !b.is_list_) return ListValue(a.single_ symbol b.single_); \
-    return ListValue(foreach::name(a.as_list(b), b.argument()));                \
+    return ListValue(foreach::name(a.as_list(b.list_), b.argument()));                \
   }
   LORRY_LIST_VALUE_BINARY(-, sub)
   LORRY_LIST_VALUE_BINARY(/, div)
@@ -50,8 +51,6 @@ class ListValue {
  private:
   explicit ListValue(Value single) : single_(std::move(single)) {}
   foreach::Argument argument() const { return is_list_ ? foreach::Argument(list_) : single_.argument<foreach::Argument>(); }
-  /// This value once for each tensor of `other`, where it is a single one.
-  foreach::TensorList as_list(const ListValue& other) const;
 
   foreach::TensorList list_;
   Value single_;
@@ -71,12 +70,13 @@ struct ByLists {
 namespace detail {
 foreach::TensorList wide_parameters(const ByLists& work);
 foreach::TensorList wide_gradients(const ByLists& work);
-void store(const ByLists& work, const foreach::TensorList& param, const ListValue* states, int count);
+void store(const ByLists& work, const ListValue& param, const ListValue* states, int count);
 }  // namespace detail
 
 /// settings: of the rule.
 template <class Rule>
 void step_by_lists(const ByLists& work, const void* settings) {
+  const ComputedIn type(!work.param.empty() && work.param[0].dtype() == kF64 ? kF64 : kF32);
   formula::ProgressOf<Rule> progress;  // flags are the same at every step
   const auto flags = Rule::advance(progress, *static_cast<const formula::SettingsOf<Rule>*>(settings));
   int64_t next = 0;
@@ -84,7 +84,7 @@ void step_by_lists(const ByLists& work, const void* settings) {
   ListValue param(detail::wide_parameters(work)), states[Rule::kStates > 0 ? Rule::kStates : 1];
   for (int k = 0; k < Rule::kStates; ++k) states[k] = ListValue(work.states[k]);
   Rule()(param, ListValue(detail::wide_gradients(work)), states, hyper);
-  detail::store(work, param.list(), states, Rule::kStates);
+  detail::store(work, param, states, Rule::kStates);
 }
 
 }  // namespace lorry::optim

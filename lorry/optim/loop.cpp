@@ -4,7 +4,9 @@
 
 namespace lorry::optim {
 
-Tensor Value::like(const Value& other) const { return x_.defined() ? x_ : full({}, number_, other.x_.options()); }
+Tensor Value::tensor(const Tensor& like) const {
+  return x_.defined() ? x_ : full({}, number_, {.dtype = ComputedIn::dtype(), .device = like.device()});
+}
 
 namespace detail {
 namespace {
@@ -39,20 +41,20 @@ Tensor wide_gradient(const ByOperators& work) {
   return work.grad_factor.defined() ? grad.mul(work.grad_factor.to(dtype)) : grad;
 }
 
-void store(const ByOperators& work, const Tensor& param, const Value* states, int count) {
+void store(const ByOperators& work, const Value& result, const Value* states, int count) {
+  const Tensor param = result.tensor(work.param);
   Tensor steps;
   if (work.grad_factor.defined()) steps = work.grad_factor.eq(work.grad_factor);
   const auto write = [&](const Tensor& to, const Tensor& x) { to.copy_(steps.defined() ? x.where(steps, to.to(x.dtype())) : x); };
   // A formula may hand an array on to a state as it was: what is written first must not change it.
   std::vector<Tensor> values;
   for (int k = 0; k < count; ++k) {
-    const Tensor& x = states[k].tensor();
+    const Tensor x = states[k].tensor(work.param);
     const auto lies_in = [&](const Tensor& to) { return to.defined() && &to.storage() == &x.storage(); };
     bool handed_on = lies_in(work.param) || lies_in(work.kept);
     for (int other = 0; other < k; ++other) handed_on = handed_on || lies_in(work.states[other]);
     values.push_back(handed_on ? x.clone() : x);
   }
-  // A formula without states may return its parameter unchanged in shape but never smaller: numbers broadcast.
   if (work.kept_as == kernels::Kept::split) {
     const auto [upper, lower] = halves(param);
     write(work.param, upper);

@@ -2,29 +2,50 @@
 
 // The `loop` execution: a rule with tensors as its values, one operator call for each operation of the formula.
 
+#include <cmath>
+
 #include "lorry/formula/optimizers.h"
 #include "lorry/kernels/optim.h"
 #include "lorry/tensor/tensor.h"
 
 namespace lorry::optim {
 
-/// A tensor, or a number, as the value type of an optimizer's formula. Numbers are rounded to the dtype of the tensor that they meet, as
-/// a kernel rounds its constants.
+/// The type that a formula is computed in on this thread while this lives: constants are rounded to it, as a kernel rounds them.
+class ComputedIn {
+ public:
+  explicit ComputedIn(DType dtype) : outer_(t_dtype) { t_dtype = dtype; }
+  ~ComputedIn() { t_dtype = outer_; }
+  ComputedIn(const ComputedIn&) = delete;
+  ComputedIn& operator=(const ComputedIn&) = delete;
+
+  static DType dtype() { return t_dtype; }
+  /// Of numbers in that type, + - * / and square roots are rounded once: a double has more than twice the bits of a float.
+  static double rounded(double x) { return t_dtype == kF32 ? static_cast<float>(x) : x; }
+
+ private:
+  static inline constinit thread_local DType t_dtype = kF64;
+  DType outer_;
+};
+
+/// A tensor, or a number, as the value type of an optimizer's formula.
 class Value {
  public:
   Value() = default;
   explicit Value(Tensor x) : x_(std::move(x)) {}
-  explicit Value(double number) : number_(number) {}
-  const Tensor& tensor() const { return x_; }
-  double number() const { return number_; }  ///< where there is no tensor
+  explicit Value(double number) : number_(ComputedIn::rounded(number)) {}
+  /// A number becomes a tensor without sizes, in the type of computation, beside `like`.
+  Tensor tensor(const Tensor& like) const;
   /// As an operator's argument.
   template <class A>
   A argument() const {
     return x_.defined() ? A(x_) : A(number_);
   }
 
-#define LORRY_VALUE_BINARY(symbol, name)                                                                      \
-  friend Value operator symbol(const Value& a, const Value& b) { return Value(a.like(b).name(b.argument<Operand>())); }
+#define LORRY_VALUE_BINARY(symbol, name)                                                         \
+  friend Value operator symbol(const Value& a, const Value& b) {                                 \
+    if (!a.x_.defined() && !b.x_.defined()) return Value(double(a.number_ symbol b.number_));    \
+    return Value(a.x_.defined() ? a.x_.name(b.argument<Operand>()) : a.tensor(b.x_).name(b.x_)); \
+  }
   LORRY_VALUE_BINARY(+, add)
   LORRY_VALUE_BINARY(-, sub)
   LORRY_VALUE_BINARY(*, mul)
@@ -35,22 +56,27 @@ class Value {
   LORRY_VALUE_BINARY(>=, ge)
   LORRY_VALUE_BINARY(==, eq)
   LORRY_VALUE_BINARY(!=, ne)
-  LORRY_VALUE_BINARY(&, logical_and)
-  LORRY_VALUE_BINARY(|, logical_or)
 #undef LORRY_VALUE_BINARY
-  friend Value operator-(const Value& a) { return Value(a.x_.neg()); }
-  friend Value operator!(const Value& a) { return Value(a.x_.logical_not()); }
-  friend Value sqrt(const Value& a) { return Value(a.x_.sqrt()); }
-  friend Value abs(const Value& a) { return Value(a.x_.abs()); }
+  friend Value operator&(const Value& a, const Value& b) {
+    if (!a.x_.defined()) return a.number_ != 0 ? b : a;
+    if (!b.x_.defined()) return b.number_ != 0 ? a : b;
+    return Value(a.x_.logical_and(b.x_));
+  }
+  friend Value operator|(const Value& a, const Value& b) {
+    if (!a.x_.defined()) return a.number_ != 0 ? a : b;
+    if (!b.x_.defined()) return b.number_ != 0 ? b : a;
+    return Value(a.x_.logical_or(b.x_));
+  }
+  friend Value operator-(const Value& a) { return a.x_.defined() ? Value(a.x_.neg()) : Value(-a.number_); }
+  friend Value operator!(const Value& a) { return a.x_.defined() ? Value(a.x_.logical_not()) : Value(double(a.number_ == 0)); }
+  friend Value sqrt(const Value& a) { return a.x_.defined() ? Value(a.x_.sqrt()) : Value(std::sqrt(a.number_)); }
+  friend Value abs(const Value& a) { return a.x_.defined() ? Value(a.x_.abs()) : Value(std::fabs(a.number_)); }
   friend Value select(const Value& mask, const Value& a, const Value& b) {
-    const Value& typed = a.x_.defined() ? a : b;
-    return Value(a.like(typed).where(mask.x_, b.argument<Operand>()));
+    if (!mask.x_.defined()) return mask.number_ != 0 ? a : b;
+    return Value(a.tensor(mask.x_).where(mask.x_, b.tensor(mask.x_)));
   }
 
  private:
-  /// This value as a tensor that can meet `other`.
-  Tensor like(const Value& other) const;
-
   Tensor x_;
   double number_ = 0;
 };
@@ -72,20 +98,21 @@ namespace detail {
 Tensor wide_parameter(const ByOperators& work);
 Tensor wide_gradient(const ByOperators& work);
 /// Writes results back, rounded as the fused kernels round.
-void store(const ByOperators& work, const Tensor& param, const Value* states, int count);
+void store(const ByOperators& work, const Value& param, const Value* states, int count);
 }  // namespace detail
 
 /// settings: of the rule.
 template <class Rule>
 void step_by_operators(const ByOperators& work, const void* settings) {
+  const ComputedIn type(work.param.dtype() == kF64 ? kF64 : kF32);
   formula::ProgressOf<Rule> progress;  // flags are the same at every step
   const auto flags = Rule::advance(progress, *static_cast<const formula::SettingsOf<Rule>*>(settings));
   int64_t next = 0;
   const auto hyper = flags.template map<Value>([&](double) { return Value(work.numbers.select(0, next++)); });
   Value param(detail::wide_parameter(work)), states[Rule::kStates > 0 ? Rule::kStates : 1];
-  for (int k = 0; k < Rule::kStates; ++k) states[k] = Value(work.states[k].to(work.param.dtype() == kF64 ? kF64 : kF32));
+  for (int k = 0; k < Rule::kStates; ++k) states[k] = Value(work.states[k]);
   Rule()(param, Value(detail::wide_gradient(work)), states, hyper);
-  detail::store(work, param.tensor(), states, Rule::kStates);
+  detail::store(work, param, states, Rule::kStates);
 }
 
 }  // namespace lorry::optim

@@ -1,0 +1,213 @@
+#pragma once
+
+// An optimizer with a rule of one's own. Either a whole rule, as formula/rule.h describes it:
+//
+//   optim::Custom<Momentum> optimizer(model.named_parameters(), {.lr = 0.1});
+//
+// or only its update, with a learning rate and numbers of one's choice:
+//
+//   const auto momentum = optim::rule<1>(                                      // 1: states, arrays as large as the parameter
+//       [](auto& param, auto grad, auto* states, const auto& h) {
+//         states[0] = h[0] * states[0] + grad;
+//         param = param - h.lr * states[0];
+//       },
+//       0.1, {0.9});                                                           // lr, and h[0]
+//   optim::Custom optimizer(model.named_parameters(), momentum);
+//
+// An update may use + - * /, comparisons and, by `using namespace lorry::formula`, select, sqrt and abs. Constants are V(number), or
+// decltype(grad)(number).
+//
+// That is enough for everything else that an optimizer does: groups, masters, clipping, checkpoints, every dtype, device and execution.
+// On a CPU fused steps are the loop that the compiler makes of the rule. On a GPU they are there when nvcc compiles this header:
+//
+//   nvcc -std=c++20 --expt-relaxed-constexpr --expt-extended-lambda -diag-suppress=20011,20014 ...
+//
+// (of a rule with tensors as its values nvcc would say that host and device functions call host functions); elsewhere `automatic` is
+// `foreach` for parameters on a GPU. Kernels take no lambdas: there the update is a struct with an operator() that is LORRY_INLINE, as in
+// examples/own_rule.h. For the same bits everywhere compile with -ffp-contract=off, and with -fmad=false.
+
+#include <algorithm>
+
+#include "lorry/kernels/cpu/step.h"
+#include "lorry/optim/domain.h"
+#include "lorry/optim/of.h"
+#ifdef __CUDACC__
+#include "lorry/kernels/cuda/step.h"
+#endif
+
+namespace lorry::optim {
+
+// ---- the short form --------------------------------------------------------------------------------------------------
+
+/// The rule of an update. Update: a struct or lambda that captures nothing, called as in the example above; it may have a kName. h has
+/// lr, steps (the number of the coming step, from 1 on) and h[k], the numbers.
+template <class Update, int kStateCount, int kNumbers>
+struct ShortRule {
+  static_assert(std::is_empty_v<Update> && std::is_default_constructible_v<Update>, "an update captures nothing: give it numbers instead");
+  static constexpr const char* name() {
+    if constexpr (requires { Update::kName; })
+      return Update::kName;
+    else
+      return "rule";
+  }
+  static constexpr const char* kName = name();
+  static constexpr int kStates = kStateCount;
+  static constexpr const char* kStateNames[] = {"state0", "state1", "state2"};
+
+  struct Settings {
+    double lr = 1e-3;
+    double numbers[kNumbers > 0 ? kNumbers : 1] = {};
+  };
+  struct Progress {
+    double steps = 0;
+  };
+  static constexpr const char* kProgressNames[] = {"step"};
+
+  template <class V>
+  struct Hyper {
+    V lr, steps, numbers[kNumbers > 0 ? kNumbers : 1];
+
+    LORRY_INLINE const V& operator[](int k) const { return numbers[k]; }
+    template <class To, class F>
+    LORRY_INLINE Hyper<To> map(const F& f) const {
+      Hyper<To> to;
+      to.lr = f(lr);
+      to.steps = f(steps);
+      for (int k = 0; k < (kNumbers > 0 ? kNumbers : 1); ++k) to.numbers[k] = f(numbers[k]);
+      return to;
+    }
+  };
+  static LORRY_INLINE Hyper<double> advance(Progress& progress, const Settings& s) {
+    progress.steps += 1;
+    Hyper<double> hyper;
+    hyper.lr = s.lr;
+    hyper.steps = progress.steps;
+    for (int k = 0; k < (kNumbers > 0 ? kNumbers : 1); ++k) hyper.numbers[k] = s.numbers[k];
+    return hyper;
+  }
+  static LORRY_INLINE double first_state(int, const Settings&) { return 0; }
+
+  template <class V, class H>
+  LORRY_INLINE void operator()(V& param, V grad, V* states, const H& h) const {
+    Update()(param, grad, states, h);
+  }
+};
+
+/// A rule and its settings.
+template <class R>
+struct OwnRule {
+  using Rule = R;
+  typename Rule::Settings settings;
+};
+
+/// A rule from its update, learning rate and numbers.
+template <int kStates, class Update>
+OwnRule<ShortRule<Update, kStates, 0>> rule(Update, double lr = 1e-3) {
+  return {{.lr = lr}};
+}
+template <int kStates, class Update, int kNumbers>
+OwnRule<ShortRule<Update, kStates, kNumbers>> rule(Update, double lr, const double (&numbers)[kNumbers]) {
+  OwnRule<ShortRule<Update, kStates, kNumbers>> own{{.lr = lr}};
+  std::copy(numbers, numbers + kNumbers, own.settings.numbers);
+  return own;
+}
+
+// ---- its kernels -----------------------------------------------------------------------------------------------------
+
+namespace detail {
+
+// Part of the types below: a program may compile this header with nvcc in one file and without it in another.
+#ifdef __CUDACC__
+inline constexpr bool kWithDeviceCode = true;
+#else
+inline constexpr bool kWithDeviceCode = false;
+#endif
+
+template <class Rule>
+inline constexpr bool kBuiltIn = formula::Rules::index<Rule>() >= 0;
+
+template <class Rule>
+kernels::cpu::StepRun scalar_run(bool f64) {
+  return f64 ? kernels::cpu::step_scalars<Rule, double> : kernels::cpu::step_scalars<Rule, float>;
+}
+template <class Rule>
+using OnCpu = kernels::cpu::RuleOnCpu<Rule, scalar_run<Rule>>;
+
+[[noreturn]] void raise_no_device_code(const char* where, Device device);
+
+/// A copy in host memory of some of a device's bytes. Waits for them.
+Tensor read_bytes(const void* from, size_t bytes, Device device);
+void write_bytes(void* to, const Tensor& bytes, Device device);
+/// True when *grad_factor on the device says to leave the step out.
+bool skips(const double* grad_factor, Device device);
+
+/// Where there is no code for the device, the host moves clocks on: it waits for the device once a step.
+template <class Rule>
+struct ClocksByHost {
+  static size_t bytes(bool f64) { return f64 ? sizeof(formula::Clock<Rule, double>) : sizeof(formula::Clock<Rule, float>); }
+  static void step(const kernels::StepCall& call, const Stream&) { raise_no_device_code(Rule::kName, call.list.device()); }
+  static void set(void* clocks, bool f64, std::span<const kernels::ClockChange> changes, const Stream& stream) {
+    int32_t end = 0;
+    for (const kernels::ClockChange& change : changes) end = std::max(end, change.clock + 1);
+    const Tensor copy = read_bytes(clocks, static_cast<size_t>(end) * bytes(f64), stream.device);
+    OnCpu<Rule>::set(copy.data_ptr(), f64, changes, stream);
+    write_bytes(clocks, copy, stream.device);
+  }
+  static void tick(void* clocks, bool f64, int32_t first, int32_t count, const double* grad_factor, const Stream& stream) {
+    if (skips(grad_factor, stream.device)) return;
+    char* const from = static_cast<char*>(clocks) + static_cast<size_t>(first) * bytes(f64);
+    const Tensor copy = read_bytes(from, static_cast<size_t>(count) * bytes(f64), stream.device);
+    OnCpu<Rule>::tick(copy.data_ptr(), f64, 0, count, nullptr, stream);
+    write_bytes(from, copy, stream.device);
+  }
+};
+
+template <class Rule, bool kOnCuda>
+const kernels::RuleKernels& kernels_of(Device device, const char* where) {
+  if constexpr (kBuiltIn<Rule>) {
+    return built_in_kernels<Rule>(device, where);
+  } else {
+    static const kernels::RuleKernels kCpu = OnCpu<Rule>::kernels(), kByHost{ClocksByHost<Rule>::step, ClocksByHost<Rule>::set, ClocksByHost<Rule>::tick};
+#ifdef __CUDACC__
+    static const kernels::RuleKernels kCuda = kernels::cuda::RuleOnCuda<Rule>::kernels();
+    return device.is_cpu() ? kCpu : kCuda;
+#endif
+    return device.is_cpu() ? kCpu : kByHost;
+  }
+}
+
+}  // namespace detail
+
+// ---- the optimizer ---------------------------------------------------------------------------------------------------
+
+/// Throws ValueError for an lr out of its domain, and for fused steps where there is no code for the parameters' device.
+template <class Rule, bool kOnCuda = detail::kWithDeviceCode>
+class Custom : public Optimizer {
+ public:
+  using Settings = formula::SettingsOf<Rule>;
+
+  explicit Custom(const std::vector<NamedTensor>& params, const Settings& settings = {}, Execution execution = Execution::automatic,
+                  Masters masters = Masters::none)
+      : Optimizer(Rule::kName, chosen(params, execution)) {
+    add_param_group({params, settings}, masters);
+  }
+  explicit Custom(const std::vector<NamedTensor>& params, const OwnRule<Rule>& rule, Execution execution = Execution::automatic, Masters masters = Masters::none)
+      : Custom(params, rule.settings, execution, masters) {}
+
+  void add_param_group(const Group<Settings>& group, Masters masters = Masters::none) {
+    Domain(Rule::kName).not_negative("lr", group.options.lr);
+    if (execution() == Execution::fused)
+      for (const auto& [name, param] : group.params)
+        if (lacks_code(param)) detail::raise_no_device_code(Rule::kName, param.device());
+    add_group(group.params, rule_traits<Rule, detail::kernels_of<Rule, kOnCuda>>(), &group.options, kept(masters));
+  }
+
+ private:
+  static bool lacks_code(const Tensor& param) { return !kOnCuda && !detail::kBuiltIn<Rule> && param.defined() && !param.device().is_cpu(); }
+  static Execution chosen(const std::vector<NamedTensor>& params, Execution execution) {
+    const bool none = std::ranges::any_of(params, [](const NamedTensor& named) { return lacks_code(named.second); });
+    return execution == Execution::automatic && none ? Execution::foreach : execution;
+  }
+};
+
+}  // namespace lorry::optim

@@ -1,0 +1,128 @@
+// A rule of one's own, whole or as an update alone, in every execution.
+
+#include "lorry/optim/custom.h"
+
+#include "tests/optim/support.h"
+
+namespace lorry::optim::test {
+namespace {
+
+constexpr Execution kExecutions[] = {Execution::loop, Execution::foreach, Execution::fused};
+
+std::vector<NamedTensor> model(DType dtype) {
+  std::mt19937_64 random(5);
+  std::vector<NamedTensor> params;
+  for (const Dims& sizes : {Dims{}, Dims{0}, Dims{3, 5}, Dims{17}, Dims{33, 31}})
+    params.emplace_back(fmt::format("p{}", params.size()), parameter(random_tensor(random, sizes, dtype)));
+  return params;
+}
+
+/// What `make(params, execution)` leaves after a few steps, all executions of it alike.
+template <class Make>
+std::string expect_same_bits(DType dtype, const Make& make) {
+  std::string first;
+  for (const Execution execution : kExecutions) {
+    if (execution == Execution::fused && !default_device().is_cpu()) continue;  // this file is compiled without code for GPUs
+    const auto params = model(dtype);
+    const auto optimizer = make(params, execution);
+    for (int step = 0; step < 6; ++step) {
+      std::mt19937_64 random(100 + step);
+      for (const auto& [name, param] : params) param.set_grad(random_tensor(random, param.sizes(), dtype));
+      if (step == 3) {
+        optimizer->step(tensor_of({NAN}, {}, kF64));
+        optimizer->set_lr(0.05);
+      }
+      optimizer->step(tensor_of({0.7}, {}, kF64));
+    }
+    std::string after;
+    for (const auto& [name, param] : params) after += bits(param);
+    for (const auto& [name, state] : optimizer->state_dict()) after += name + bits(state);
+    if (first.empty()) first = after;
+    EXPECT_TRUE(after == first) << fmt::format("{} in {}", name(execution), dtype);
+  }
+  return first;
+}
+
+/// Every rule as if it were not Lorry's own.
+template <class Rule>
+struct Foreign : Rule {};
+
+TEST(Custom, gives_the_bits_of_lorrys_own_kernels) {
+  formula::Rules::each([]<class Rule>() {
+    for (const DType dtype : {kF32, kF64, kBF16})
+      for (const Masters masters : {Masters::none, Masters::split}) {
+        typename Rule::Settings settings;
+        settings.lr = 0.01;
+        const auto own = expect_same_bits(dtype, [&](const auto& params, Execution e) { return std::make_unique<Custom<Foreign<Rule>>>(params, settings, e, masters); });
+        const auto known = expect_same_bits(dtype, [&](const auto& params, Execution e) { return std::make_unique<Custom<Rule>>(params, settings, e, masters); });
+        EXPECT_TRUE(own == known) << fmt::format("{} in {}", Rule::kName, dtype);
+      }
+  });
+}
+
+TEST(Custom, an_update_alone_is_a_rule) {
+  const auto momentum = rule<1>(
+      [](auto& param, auto grad, auto* states, const auto& h) {
+        states[0] = h[0] * states[0] + grad;
+        param = param - h.lr * states[0];
+      },
+      0.01, {0.9});
+  for (const DType dtype : {kF32, kF64, kBF16, kF16}) {
+    const auto own = expect_same_bits(dtype, [&](const auto& params, Execution e) { return std::make_unique<Custom<typename decltype(momentum)::Rule>>(params, momentum, e); });
+    EXPECT_FALSE(own.empty());
+  }
+  // SGD's own bits.
+  const auto ours = model(kF32), theirs = model(kF32);
+  Custom custom(ours, momentum);
+  SGD sgd(theirs, {.lr = 0.01, .momentum = 0.9});
+  for (int step = 0; step < 5; ++step) {
+    for (const auto& params : {ours, theirs})
+      for (const auto& [name, param] : params) param.set_grad(param.detach().mul(0.5));
+    custom.step();
+    sgd.step();
+  }
+  for (size_t i = 0; i < ours.size(); ++i) EXPECT_EQ(bits(ours[i].second), bits(theirs[i].second));
+  EXPECT_TRUE(custom.state_dict().contains("p2.state0"));
+}
+
+/// Constants that meet each other, states that change places, and a parameter that becomes a number.
+struct Odd {
+  static constexpr const char* kName = "odd";
+  template <class V, class H>
+  LORRY_INLINE void operator()(V& param, V grad, V* states, const H& h) const {
+    using namespace formula;
+    const V third = V(1) / V(3), small = V(0.1) * V(3);
+    const V sign = select(grad > V(0), V(1), select(grad < V(0), V(-1), V(0)));
+    const V last = states[0];
+    states[0] = grad;
+    states[1] = last;
+    states[2] = select(V(1) > V(2), V(3), -sqrt(V(2)) + abs(V(-1)));
+    param = param - h.lr * (sign * third + small * last / h.steps);
+    param = select((param > V(2)) | (V(2) < V(1)), V(2), param);
+  }
+};
+
+TEST(Custom, constants_may_meet_and_states_change_places) {
+  for (const DType dtype : {kF32, kF64, kBF16})
+    expect_same_bits(dtype, [](const auto& params, Execution e) {
+      const auto odd = rule<3>(Odd(), 0.1);
+      return std::make_unique<Custom<typename decltype(odd)::Rule>>(params, odd, e);
+    });
+  const auto reset = rule<0>([]<class V>(V& param, V, V*, const auto&) { param = V(0.1); });
+  for (const Execution execution : kExecutions) {
+    if (execution == Execution::fused && !default_device().is_cpu()) continue;
+    const Tensor a = parameter({1, 2});
+    Custom optimizer({{"a", a}}, reset, execution);
+    a.set_grad(tensor_of({1, 1}, {2}));
+    optimizer.step();
+    EXPECT_EQ(values(a), (std::vector<double>{0.1f, 0.1f}));
+  }
+}
+
+TEST(Custom, names_itself) {
+  const auto odd = rule<3>(Odd(), -1);
+  EXPECT_EQ(message<ValueError>([&] { Custom({{"a", parameter({1})}}, odd); }), "odd: lr is out of range; got -1; expected a finite number >= 0");
+}
+
+}  // namespace
+}  // namespace lorry::optim::test
