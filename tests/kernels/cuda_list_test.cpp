@@ -85,7 +85,9 @@ TEST(CudaList, another_geometry_lays_the_list_out_again) {
 TEST(CudaList, automatic_takes_arguments_while_one_launch_holds_them) {
   constexpr int kBytes = sizeof(Entry<2>);
   EXPECT_EQ(quickest(Arguments4K<2>::kCapacity, kBytes), Strategy::kernel_args_4k);
-  EXPECT_EQ(quickest(Arguments4K<2>::kCapacity + 1, kBytes), Strategy::device_table);
+  EXPECT_EQ(quickest(Arguments4K<2>::kCapacity + 1, kBytes), Strategy::kernel_args_32k);
+  EXPECT_EQ(quickest(Arguments32K<2>::kCapacity, kBytes), Strategy::kernel_args_32k);
+  EXPECT_EQ(quickest(Arguments32K<2>::kCapacity + 1, kBytes), Strategy::device_table);
   EXPECT_LE(sizeof(Arguments4K<6>) + kBodyBytes, 4'096u);
   EXPECT_LE(sizeof(Arguments32K<1>) + kBodyBytes, 32'764u);
 }

@@ -13,6 +13,8 @@
 //   struct Body {
 //     static constexpr int kArrays, kTile, kRunLength, kBlocks;      // kTile: a multiple of 32 * kRunLength; kBlocks of 256 threads on
 //                                                                    // a multiprocessor at least
+//     static constexpr bool kBackwards = true;                       // optional: tiles are taken from the last on, for a pass that follows
+//                                                                    // one over the same memory and finds the end of it in the cache
 //     __device__ void operator()(const Entry<kArrays>& entry, const Tile& tile, int lane) const;
 //     __device__ void close(uint32_t first, uint32_t end) const;     // optional: by all threads of a block, when each warp has done its
 //                                                                    // tile: the block had the list's tiles [first, end)
@@ -161,7 +163,8 @@ __global__ void __launch_bounds__(kListThreads, Body::kBlocks)
     over_tiles(const __grid_constant__ Source source, const __grid_constant__ Body body, [[maybe_unused]] const Ending ending) {
   const uint32_t tile = blockIdx.x * kListWarps + threadIdx.x / 32;
   if (tile < source.tiles) {
-    const uint32_t at = source.first_tile + tile;
+    constexpr bool kBackwards = requires { Body::kBackwards; };
+    const uint32_t at = source.first_tile + (kBackwards ? source.tiles - 1 - tile : tile);
     const Entry<Body::kArrays>& entry = source.find(at);
     body(entry, tile_at<Body::kTile, Body::kRunLength>(at - entry.first_tile, entry.count, entry.head), static_cast<int>(threadIdx.x % 32));
   }

@@ -53,6 +53,8 @@ __device__ __forceinline__ void store_streaming(T* to, const Run<T, N>& run) {
 /// What every step reads beside its list.
 template <class Rule, class C>
 struct StepNumbers {
+  static constexpr bool kBackwards = true;  // the norm of the gradients may just have been there
+
   formula::Clock<Rule, C>* clocks;
   const double* grad_factor;
   int32_t first_clock, clock_count;
