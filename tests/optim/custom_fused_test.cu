@@ -1,0 +1,66 @@
+// A rule of one's own compiled by nvcc: its fused kernels give the bits of the CPU.
+
+#include "lorry/optim/custom.h"
+#include "tests/optim/support.h"
+#include "tests/support/on_cuda.h"
+
+namespace lorry::optim::test {
+namespace {
+
+struct Heavy {
+  static constexpr const char* kName = "heavy";
+  template <class V, class H>
+  LORRY_INLINE void operator()(V& param, V grad, V* states, const H& h) const {
+    using namespace formula;
+    states[1] = states[0];
+    states[0] = h[0] * states[0] + (V(1) - h[0]) * grad;
+    param = param - h.lr * select(states[0] > V(0), V(1), select(states[0] < V(0), V(-1), V(0))) - states[1] / (sqrt(abs(states[0])) + h.steps);
+  }
+};
+
+/// A rule as if it were not Lorry's own.
+template <class Rule>
+struct Foreign : Rule {};
+
+/// Parameters and states after a few steps on a device.
+template <class Make>
+std::string after_steps(Device device, DType dtype, const Make& make) {
+  std::mt19937_64 random(5);
+  std::vector<NamedTensor> params;
+  for (const Dims& sizes : {Dims{}, Dims{0}, Dims{3, 5}, Dims{17}, Dims{33, 61}})
+    params.emplace_back(fmt::format("p{}", params.size()), parameter(random_tensor(random, sizes, dtype).to(device)));
+  const auto optimizer = make(params);
+  EXPECT_EQ(optimizer->execution(), Execution::fused);
+  for (int step = 0; step < 6; ++step) {
+    for (const auto& [name, param] : params) param.set_grad(random_tensor(random, param.sizes(), dtype).to(device));
+    if (step == 3) optimizer->set_lr(0.05);
+    optimizer->step({.max_norm = step == 2 ? 0.5 : 100, .skip_nonfinite = true});
+  }
+  std::string after;
+  for (const auto& [name, param] : params) after += bits(param.detach().to(kCPU));
+  for (const auto& [name, state] : optimizer->state_dict()) after += name + bits(state.to(kCPU));
+  return after;
+}
+
+template <class Make>
+void expect_same_bits(const Make& make) {
+  for (const DType dtype : {kF32, kF64, kBF16, kF16})
+    for (const Masters masters : {Masters::none, Masters::f32}) {
+      const auto with = [&](const auto& params) { return make(params, masters); };
+      EXPECT_TRUE(after_steps(kCPU, dtype, with) == after_steps(lorry::test::kGPU, dtype, with)) << fmt::format("{}", dtype);
+    }
+}
+
+TEST(CustomFused, gives_the_bits_of_the_cpu) {
+  LORRY_SKIP_WITHOUT_CUDA();
+  expect_same_bits([](const auto& params, Masters masters) {
+    const auto heavy = rule<2>(Heavy(), 0.01, {0.9});
+    return std::make_unique<Custom<ShortRule<Heavy, 2, 1>>>(params, heavy, Execution::automatic, masters);
+  });
+  expect_same_bits([](const auto& params, Masters masters) {
+    return std::make_unique<Custom<Foreign<formula::NAdam>>>(params, formula::NAdam::Settings{}, Execution::automatic, masters);
+  });
+}
+
+}  // namespace
+}  // namespace lorry::optim::test
