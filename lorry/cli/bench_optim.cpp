@@ -11,26 +11,13 @@
 #include "lorry/ops/ops.h"
 #include "lorry/optim/adam.h"
 #include "lorry/optim/clip.h"
+#include "lorry/optim/custom.h"
 
 namespace lorry::cli {
 namespace {
 
 using optim::Execution;
 using Steps = std::unique_ptr<optim::Optimizer>;
-
-/// A rule as the list of rules has it, with its default settings; what the public optimizers add to that is done once a step.
-template <class Rule>
-class Plain : public optim::Optimizer {
- public:
-  Plain(const std::vector<Tensor>& params, Execution execution) : Optimizer(Rule::kName, execution) {
-    formula::SettingsOf<Rule> settings;
-    settings.lr = kRate;
-    add_group(optim::numbered(params), optim::rule_traits<Rule>(), &settings, kernels::Kept::nothing);
-  }
-
- private:
-  static constexpr double kRate = 1e-6;  // thousands of steps by the same gradient must not run away
-};
 
 struct Rule {
   const char* name;
@@ -41,9 +28,14 @@ struct Rule {
   int64_t bytes_an_element() const { return 4 * (3 + 2 * states); }
 };
 
+constexpr double kRate = 1e-6;  // thousands of steps by the same gradient must not run away
+
+/// As the list of rules has it, with default settings; what the public optimizers add to that is done once a step.
 template <class R>
 constexpr Rule rule() {
-  return {R::kName, R::kStates, [](const std::vector<Tensor>& params, Execution execution) -> Steps { return std::make_unique<Plain<R>>(params, execution); }};
+  return {R::kName, R::kStates, [](const std::vector<Tensor>& params, Execution execution) -> Steps {
+            return std::make_unique<optim::Custom<R>>(optim::numbered(params), formula::SettingsOf<R>{.lr = kRate}, execution);
+          }};
 }
 
 constexpr Rule kAdamW = rule<formula::AdamW<false>>(), kMomentum = rule<formula::Sgd<true>>();
