@@ -235,7 +235,8 @@ void Optimizer::load_state_dict(const TensorMap& dict) {
       const Tensor& value = find(key);
       check(key, value, {}, kF64);
       own.push_back(value.item<double>());
-      require<FormatError>(own[k] >= 0 && std::isfinite(own[k]), "{}: state '{}' is out of range; got {}; expected a finite number >= 0", where_, key, own[k]);
+      require<FormatError>(std::isfinite(own[k]) && (k > 0 || own[k] >= 0), "{}: state '{}' is out of range; got {}; expected a finite number{}", where_, key,
+                           own[k], k > 0 ? "" : " >= 0");
     }
     slot.family = slot.clock = slot.entry = -1;
     for (Tensor& state : slot.states) state = Tensor();
