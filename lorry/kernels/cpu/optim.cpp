@@ -8,6 +8,7 @@
 #include "lorry/formula/split.h"
 #include "lorry/kernels/cpu/convert.h"
 #include "lorry/kernels/cpu/list.h"
+#include "lorry/kernels/cpu/list_norm_runs.h"
 #include "lorry/kernels/cpu/optim_runs.h"
 #include "lorry/kernels/cpu/simd.h"
 
@@ -70,7 +71,7 @@ void step_blocks(const StepCall& call, StepRun run, int states, const ListEntry&
         converter(list.dtype(k), own)(stored, 1, values[k], 1, n);
       }
     }
-    if (factor != 1) optim_runs().scale[f64](values[1], n, factor);
+    if (factor != 1) list_norm_runs().scale[f64](values[1], n, factor);
     run(values[0], values[1], values + 2, n, hyper);
     if (call.kept == Kept::split)
       split(static_cast<const float*>(values[0]), param, at(kept, i, 2), n);

@@ -46,16 +46,6 @@ void step(void* param, const void* grad, void* const* states, int64_t n, const v
   for (int k = 0; k < kStates; ++k) std::memcpy(s[k] + i, rest_states[k], bytes);
 }
 
-template <class T>
-void scale(void* data, int64_t n, double factor) {
-  constexpr int64_t kLanes = Vec<T>::kLanes;
-  T* x = static_cast<T*>(data);
-  const Vec<T> f(factor);
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) (Vec<T>::load(x + i) * f).store(x + i);
-  for (; i < n; ++i) x[i] *= static_cast<T>(factor);
-}
-
 }  // namespace
 
 void fill_optim_runs(OptimRuns& runs) {
@@ -64,8 +54,6 @@ void fill_optim_runs(OptimRuns& runs) {
     runs.rules[kAt][0] = step<Rule, float>;
     runs.rules[kAt][1] = step<Rule, double>;
   });
-  runs.scale[0] = scale<float>;
-  runs.scale[1] = scale<double>;
 }
 
 }  // namespace lorry::kernels::cpu::LORRY_SIMD

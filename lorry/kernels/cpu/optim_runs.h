@@ -11,8 +11,6 @@ namespace lorry::kernels::cpu {
 
 struct OptimRuns {
   StepRun rules[formula::kRules][2];  ///< [0] float, [1] double
-  /// x * factor, the factor rounded to the element type.
-  void (*scale[2])(void* x, int64_t n, double factor);
 };
 
 /// The functions for the instruction set of this process.

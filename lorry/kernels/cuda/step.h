@@ -3,7 +3,7 @@
 // A rule's step over a list, for a rule of Lorry's or a user's own. The formulas are those of the CPU, and so are all bits.
 //
 // A warp's tile is 1,024 elements; each lane has two runs of 16 bytes of every array in flight. With AdamW's four arrays and 24 warps on
-// a multiprocessor that is 96 KB. The last block to finish moves the clocks on.
+// a multiprocessor that is 96 KB (16-bit parameters: one run and 32 warps). The last block to finish moves the clocks on.
 
 #include <bit>
 
