@@ -11,6 +11,7 @@ struct Adadelta {
   static constexpr const char* kName = "adadelta";
   static constexpr int kStates = 2;
   static constexpr const char* kStateNames[] = {"square_avg", "acc_delta"};
+  static constexpr unsigned kNotNegative = 0b11;
 
   struct Settings {
     double lr = 1, rho = 0.9, eps = 1e-6, weight_decay = 0;

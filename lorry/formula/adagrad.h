@@ -11,6 +11,7 @@ struct Adagrad {
   static constexpr const char* kName = "adagrad";
   static constexpr int kStates = 1;
   static constexpr const char* kStateNames[] = {"sum"};
+  static constexpr unsigned kNotNegative = 0b1;
 
   struct Settings {
     double lr = 1e-2, lr_decay = 0, weight_decay = 0, initial_accumulator_value = 0, eps = 1e-10;

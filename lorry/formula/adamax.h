@@ -11,6 +11,7 @@ struct Adamax {
   static constexpr const char* kName = "adamax";
   static constexpr int kStates = 2;
   static constexpr const char* kStateNames[] = {"exp_avg", "exp_inf"};
+  static constexpr unsigned kNotNegative = 0b10;
 
   struct Settings {
     double lr = 2e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;

@@ -10,6 +10,7 @@ namespace lorry::formula {
 /// What both forms share. Decoupled decay shrinks the parameter (AdamW); otherwise decay is added to the gradient (Adam).
 struct AdamWBase {
   static constexpr const char* kStateNames[] = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
+  static constexpr unsigned kNotNegative = 0b110;
 
   struct Settings {
     double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;

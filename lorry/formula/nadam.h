@@ -14,6 +14,7 @@ struct NAdam {
   static constexpr const char* kName = "nadam";
   static constexpr int kStates = 2;
   static constexpr const char* kStateNames[] = {"exp_avg", "exp_avg_sq"};
+  static constexpr unsigned kNotNegative = 0b10;
 
   static constexpr Logarithm kLogOf096{-0x1.4e69ed6d80eb3p-5, -0x1.067d54cb9a84cp-60};
 

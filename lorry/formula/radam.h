@@ -12,6 +12,7 @@ struct RAdam {
   static constexpr const char* kName = "radam";
   static constexpr int kStates = 2;
   static constexpr const char* kStateNames[] = {"exp_avg", "exp_avg_sq"};
+  static constexpr unsigned kNotNegative = 0b10;
 
   struct Settings {
     double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;

@@ -45,6 +45,7 @@ struct RMSprop : RMSpropBase {
       kCentered ? (kMomentum ? "rmsprop_centered_momentum" : "rmsprop_centered") : (kMomentum ? "rmsprop_momentum" : "rmsprop");
   static constexpr int kStates = 1 + kCentered + kMomentum;
   static constexpr const char* kStateNames[] = {"square_avg", kCentered ? "grad_avg" : "momentum_buffer", "momentum_buffer"};
+  static constexpr unsigned kNotNegative = 0b1;
 
   template <class V, class H>
   LORRY_INLINE void operator()(V& param, V grad, V* states, const H& h) const {

@@ -12,6 +12,7 @@ struct Rprop {
   static constexpr const char* kName = "rprop";
   static constexpr int kStates = 2;
   static constexpr const char* kStateNames[] = {"prev", "step_size"};
+  static constexpr unsigned kNotNegative = 0b10;
 
   struct Settings {
     double lr = 1e-2, etaminus = 0.5, etaplus = 1.2, step_size_min = 1e-6, step_size_max = 50;

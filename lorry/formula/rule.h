@@ -6,6 +6,8 @@
 //     static constexpr const char* kName = "momentum";
 //     static constexpr int kStates = 1;                                   // arrays as large as the parameter
 //     static constexpr const char* kStateNames[] = {"momentum_buffer"};
+//     static constexpr unsigned kNotNegative = 0b0;                       // optional: bit k is set for a state that is never below zero, which
+//                                                                         // 8 bits hold the better
 //
 //     struct Settings { double lr = 1e-3, momentum = 0.9; };              // what a user sets; lr is obligatory
 //     struct Progress { double steps = 0; };                              // what is carried from step to step: doubles, steps first
@@ -34,6 +36,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include "lorry/formula/scalar.h"
 
@@ -74,6 +77,21 @@ struct Clock {
     wind();
   }
 };
+
+/// Whether state k of a rule may be negative.
+template <class Rule>
+constexpr LORRY_INLINE bool is_signed(int k) {
+  if constexpr (requires { Rule::kNotNegative; })
+    return !(Rule::kNotNegative >> k & 1);
+  else
+    return true;
+}
+
+/// Calls f(integral_constant<k>) for every state, for code that needs to know which when it is compiled.
+template <class Rule, class F>
+LORRY_INLINE void for_states(const F& f) {
+  [&]<size_t... k>(std::index_sequence<k...>) { (f(std::integral_constant<int, k>()), ...); }(std::make_index_sequence<Rule::kStates>());
+}
 
 template <class Rule>
 inline constexpr int kProgressCount = static_cast<int>(sizeof(ProgressOf<Rule>) / sizeof(double));

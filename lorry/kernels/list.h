@@ -31,13 +31,15 @@ constexpr std::string_view name(Strategy strategy) {
 
 /// The most arrays of an entry: parameter, gradient, three states, and a master.
 inline constexpr int kMaxArrays = 6;
-/// Beyond this an entry's word does not fit beside what devices keep with it.
+/// Beyond these an entry does not fit where devices keep it.
 inline constexpr uint32_t kMaxWord = (1u << 24) - 1;
+inline constexpr int64_t kMaxCount = (int64_t{1} << 40) - 1;
 
 struct ListEntry {
   void* at[kMaxArrays] = {};
-  int64_t count = 0;  ///< elements of each array
-  uint32_t word = 0;  ///< the kernel's own, such as which hyper-parameters are the entry's; at most kMaxWord
+  int64_t count = 0;    ///< elements of each array; at most kMaxCount
+  uint32_t word = 0;    ///< the kernel's own, such as which hyper-parameters are the entry's; at most kMaxWord
+  uint32_t number = 0;  ///< another, such as a parameter's number that stays the same whatever lists it is in; at most kMaxWord
 };
 
 /// What a device keeps of a list.

@@ -12,15 +12,23 @@
 namespace lorry::kernels {
 
 /// What a list of parameters holds beyond parameter, gradient and states.
-///   nothing   a 16-bit parameter is widened, stepped in f32, and rounded to nearest even when it is stored
-///   master    an f32: it is stepped and kept instead, and the parameter is only written, its rounded copy
-///   split     the lower half of an f32 whose upper half is the bf16 parameter: their sum is stepped and kept, with no copy of the upper half.
+///   nothing     a 16-bit parameter is widened, stepped in f32, and rounded to nearest even when it is stored
+///   master      an f32: it is stepped and kept instead, and the parameter is only written, its rounded copy
+///   split       the lower half of an f32 whose upper half is the bf16 parameter: their sum is stepped and kept, with no copy of the upper half.
 ///             The parameter is the f32 rounded to nearest, ties away from zero
-enum class Kept : uint8_t { nothing, master, split };
+///   stochastic  nothing, but a bf16 parameter is rounded stochastically (formula/rounding.h)
+enum class Kept : uint8_t { nothing, master, split, stochastic };
 
-/// A step of one list. Its arrays: parameter and gradient of one dtype, the rule's states in their order, f64 for f64 parameters and f32
-/// for the others, and for 16-bit parameters one more: what is kept, null where nothing is.
-/// Every entry's word is the number of its clock.
+/// What a state is stored as; its values are f32 in either.
+///   f32
+///   bf16   rounded stochastically: rounded to nearest, a mean that moves by less than half of its last bit would stand still
+///   q8     8-bit codes in blocks with scales (formula/quantize.h)
+/// In a list they are arrays of kF32, kBF16 and kU8. States of f64 parameters are f64.
+enum class StateType : uint8_t { f32, bf16, q8 };
+
+/// A step of one list. Its arrays: parameter and gradient of one dtype, the rule's states in their order, each as it is stored, and for
+/// 16-bit parameters one more: what is kept, null where nothing is. Every entry's word is the number of its clock, and its number that
+/// of its parameter, which names its random bits.
 struct StepCall {
   const List& list;
   void* clocks;  ///< formula::Clock<Rule, C>[] on the device, C the type of computation
@@ -31,6 +39,20 @@ struct StepCall {
   /// but the zeros of zero_grads, and no clock ticks. It lies on the device, so that a loss scale, a clip and the choice to skip the step reach the kernel without
   /// passing through the host.
   const double* grad_factor = nullptr;
+  uint64_t seed = 0;  ///< of stochastic rounding
+};
+
+/// Arrays between f32 and the form in which they are stored: what executions that step f32 tensors read and write states and parameters
+/// with. A list of {f32, stored}; the fused steps store the same bits.
+struct StoredCall {
+  const List& list;
+  StateType type;          ///< bf16 or q8
+  bool is_signed = true;  ///< of q8
+  // ---- for `store` alone
+  const double* grad_factor = nullptr;  ///< NaN: nothing is written
+  uint64_t seed = 0;
+  uint32_t array = 0;             ///< of formula::rounding_key; the entries' numbers are those of parameters
+  const double* steps = nullptr;  ///< of rounding_key, on the device: the first number of the clock's coming progress
 };
 
 /// What to write into a clock.
@@ -53,6 +75,8 @@ struct RuleKernels {
 /// The rules of formula::Rules, in its order.
 struct OptimKernels {
   RuleKernels rules[formula::kRules];
+  void (*load)(const StoredCall& call, const Stream& stream) = nullptr;
+  void (*store)(const StoredCall& call, const Stream& stream) = nullptr;
 };
 
 }  // namespace lorry::kernels

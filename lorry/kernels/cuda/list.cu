@@ -82,6 +82,7 @@ CudaList::CudaList(const List& list, const Geometry& geometry)
     entry.count = entries[e].count;
     entry.first_tile = static_cast<uint32_t>(tiles);
     entry.word = entries[e].word;
+    entry.number = entries[e].number;
     entry.head = head_of(entries[e]);
     tiles += tiles_of(entries[e].count, static_cast<uint8_t>(entry.head), geometry_.tile);
     require<ValueError>(tiles <= INT32_MAX, "list: more elements than a launch takes; got {} tiles of {}", tiles, geometry_.tile);

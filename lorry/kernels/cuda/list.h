@@ -16,6 +16,7 @@
 //     static constexpr bool kBackwards = true;                       // optional: tiles are taken from the last on, for a pass that follows
 //                                                                    // one over the same memory and finds the end of it in the cache
 //     __device__ void operator()(const Entry<kArrays>& entry, const Tile& tile, int lane) const;
+//     __device__ void open(int thread) const;                        // optional: by all threads of a block, before all else
 //     __device__ void close(uint32_t first, uint32_t end) const;     // optional: by all threads of a block, when each warp has done its
 //                                                                    // tile: the block had the list's tiles [first, end)
 //     __device__ void finish(int thread) const;                      // optional: by all threads of one block, when every tile of every
@@ -38,7 +39,7 @@ inline constexpr int kListThreads = 256, kListWarps = kListThreads / 32;
 template <int kArrays>
 struct Entry {
   void* at[kArrays];
-  int64_t count;
+  uint64_t count : 40, number : 24;
   uint32_t first_tile;
   uint32_t word : 24, head : 8;
 };
@@ -162,6 +163,10 @@ template <class Body, class Source>
 __global__ void __launch_bounds__(kListThreads, Body::kBlocks)
     over_tiles(const __grid_constant__ Source source, const __grid_constant__ Body body, [[maybe_unused]] const Ending ending) {
   const uint32_t tile = blockIdx.x * kListWarps + threadIdx.x / 32;
+  if constexpr (requires { body.open(0); }) {
+    body.open(static_cast<int>(threadIdx.x));
+    __syncthreads();
+  }
   if (tile < source.tiles) {
     constexpr bool kBackwards = requires { Body::kBackwards; };
     const uint32_t at = source.first_tile + (kBackwards ? source.tiles - 1 - tile : tile);

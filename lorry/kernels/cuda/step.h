@@ -61,8 +61,9 @@ struct StepNumbers {
   bool zero_grads;
 
   __device__ __forceinline__ double factor() const { return grad_factor ? *grad_factor : 1; }
-  /// Of the entry's clock; where there is one alone, without waiting for the entry.
-  __device__ __forceinline__ formula::HyperOf<Rule, C> hyper(uint32_t word) const { return clocks[clock_count == 1 ? first_clock : static_cast<int>(word)].hyper; }
+  /// The entry's; where there is one alone, without waiting for the entry.
+  __device__ __forceinline__ const formula::Clock<Rule, C>& clock(uint32_t word) const { return clocks[clock_count == 1 ? first_clock : static_cast<int>(word)]; }
+  __device__ __forceinline__ formula::HyperOf<Rule, C> hyper(uint32_t word) const { return clock(word).hyper; }
   /// A tile of a step that is left out: its gradients may have to go all the same.
   __device__ void leave_out(void* grad, int64_t bytes, const Tile& tile, int lane) const {
     if (!zero_grads) return;
