@@ -28,17 +28,16 @@ constexpr int64_t quant_bytes(int64_t n) { return quant_scales_at(n) + 4 * quant
 
 /// How a block is written.
 struct QuantScale {
-  float scale;        ///< NaN for a block that holds an infinity or a NaN: all of it is NaN then. 0 for one whose largest number is subnormal
-  float inverse;      ///< 0 for such blocks. Too small by a few roundings, so that no product with it reaches 1
-  uint32_t sign_bit;  ///< 0 for such blocks: whatever the sign of a NaN, its code is the same
+  float scale;    ///< NaN for a block that holds an infinity or a NaN: all of it is NaN then. 0 for one whose largest number is subnormal
+  float inverse;  ///< 0 for such blocks, and all of their codes are 0. Too small by a few roundings, so that no product with it reaches 1
 };
 
 /// From the bits of the largest magnitude: those of floats >= 0 are ordered like the floats, and NaNs come last.
 LORRY_INLINE QuantScale quant_scale(uint32_t largest) {
-  if (largest >= 0x7f800000u) return {std::bit_cast<float>(0x7fc00000u), 0, 0};
-  if (largest < 0x00800000u) return {0, 0, 0};
+  if (largest >= 0x7f800000u) return {std::bit_cast<float>(0x7fc00000u), 0};
+  if (largest < 0x00800000u) return {0, 0};
   const float scale = std::bit_cast<float>(largest);
-  return {scale, 1.0f / scale * (1 - 0x1p-22f), 0x80};
+  return {scale, 1.0f / scale * (1 - 0x1p-22f)};
 }
 
 /// Codes with a sign in bit 7, or of numbers >= 0.
@@ -49,8 +48,8 @@ struct QuantCode {
   /// The number of the map. Exact.
   static LORRY_INLINE float decode(uint32_t code) {
     const uint32_t m = kSigned ? code & 0x7fu : code;
-    const float number = std::bit_cast<float>(0x4b000000u | m) - 0x1p23f;                            // m
-    const float first = std::bit_cast<float>(std::bit_cast<uint32_t>(number) & 0x7f800000u);         // its first one, 2^n
+    const float number = std::bit_cast<float>(0x4b000000u | m) - 0x1p23f;                     // m
+    const float first = std::bit_cast<float>(std::bit_cast<uint32_t>(number) & 0x7f800000u);  // its first one, 2^n
     const float magnitude = first * first * (7 * number + 7 - 6 * first) * (1.0f / (uint32_t{8} << (3 * (kWidth - 1))));
     if constexpr (kSigned)
       return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | (code & 0x80u) << 24);
@@ -58,21 +57,25 @@ struct QuantCode {
       return magnitude;
   }
 
-  /// The nearest code. Without a sign, a number > 0 is never 0: what divides by it stays as finite as it was.
+  /// M + 1 is a linear function of the numbers of one exponent: 2^n (8^(e+1) x + 6) / 7.
+  struct Line {
+    float slope, start;
+  };
+  /// Below the map is zero; without a sign, it is only zero that is: what divides by the number stays as finite as it was.
+  static LORRY_INLINE Line line(uint32_t exponent) {
+    const uint32_t e = (126 - exponent) * 43 >> 7;  // a third, of numbers below 24
+    if (exponent < 127 - 3 * kWidth) return {0, kSigned || exponent == 0 ? 1.0f : 2.0f};
+    return {std::bit_cast<float>(std::bit_cast<uint32_t>(8.0f / 7 * (1 << (kWidth - 1))) + (e << 24)),
+            std::bit_cast<float>(std::bit_cast<uint32_t>(6.0f / 7 * (1 << (kWidth - 1))) - (e << 23))};
+  }
+  /// The nearest M, in the last eight bits.
+  static LORRY_INLINE uint32_t magnitude(float ratio, const Line& line) { return std::bit_cast<uint32_t>(ratio * line.slope + line.start + (0x1.8p23f - 1)); }
+
   static LORRY_INLINE uint32_t encode(float value, const QuantScale& by) {
-    constexpr float kLeast = 1.0f / (uint32_t{1} << 3 * (kSigned ? kWidth : kWidth - 1));  // of code 0, without a sign of code 1
     const uint32_t bits = std::bit_cast<uint32_t>(value);
     const float ratio = std::bit_cast<float>(bits & 0x7fffffffu) * by.inverse;
-    const float x = ratio > kLeast ? ratio : kLeast;
-    const uint32_t e = (126 - (std::bit_cast<uint32_t>(x) >> 23)) * 43 >> 7;  // a third, of numbers below 24
-    // M + 1 = 2^n (8^(e+1) x + 6) / 7
-    const float slope = std::bit_cast<float>(std::bit_cast<uint32_t>(8.0f / 7 * (1 << (kWidth - 1))) + (e << 24));
-    const float start = std::bit_cast<float>(std::bit_cast<uint32_t>(6.0f / 7 * (1 << (kWidth - 1))) - (e << 23));
-    const uint32_t m = std::bit_cast<uint32_t>(x * slope + start + (0x1.8p23f - 1)) & 0xffu;  // the sum's last bits are the whole number
-    if constexpr (kSigned)
-      return m | (bits >> 24 & by.sign_bit);
-    else
-      return value > 0 ? m : 0;
+    const uint32_t m = magnitude(ratio, line(std::bit_cast<uint32_t>(ratio) >> 23)) & 0xffu;
+    return by.inverse == 0 ? 0 : kSigned ? m | (bits >> 24 & 0x80u) : m;
   }
 };
 
