@@ -120,7 +120,7 @@ void masters(ModelCases& cases, const ModelShapes& model) {
                                          std::tuple("adamw fused, bf16 with split masters", optim::Masters::split, 26)}) {
     if (!cases.wants(model, way)) continue;
     const std::vector<Tensor> params = parameters(model, kBF16);
-    const Steps steps = std::make_unique<optim::AdamW>(optim::numbered(params), optim::AdamWOptions{.lr = 1e-6, .masters = kept}, Execution::fused);
+    const Steps steps = std::make_unique<optim::AdamW>(optim::numbered(params), optim::AdamWOptions{.lr = 1e-6, .memory = {.masters = kept}}, Execution::fused);
     cases.add(model, way, bytes, [&] { steps->step(); }, kBF16);
   }
 }

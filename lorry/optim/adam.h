@@ -11,7 +11,7 @@ struct AdamWOptions {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double weight_decay = 1e-2;  ///< shrinks the parameter by lr * weight_decay
   bool amsgrad = false, maximize = false;
-  Masters masters = Masters::none;
+  Memory memory = {};
   static constexpr const char* kName = "adamw";
   RuleChoice choice() const;
 };
@@ -20,7 +20,7 @@ struct AdamOptions {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double weight_decay = 0;  ///< adds weight_decay * param to the gradient
   bool amsgrad = false, maximize = false;
-  Masters masters = Masters::none;
+  Memory memory = {};
   static constexpr const char* kName = "adam";
   RuleChoice choice() const;
 };
@@ -29,7 +29,7 @@ struct AdamaxOptions {
   double lr = 2e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double weight_decay = 0;  ///< adds weight_decay * param to the gradient
   bool maximize = false;
-  Masters masters = Masters::none;
+  Memory memory = {};
   static constexpr const char* kName = "adamax";
   RuleChoice choice() const;
 };
@@ -38,7 +38,7 @@ struct NAdamOptions {
   double lr = 2e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0, momentum_decay = 4e-3;
   bool decoupled_weight_decay = false;  ///< decay as AdamW's instead of Adam's
   bool maximize = false;
-  Masters masters = Masters::none;
+  Memory memory = {};
   static constexpr const char* kName = "nadam";
   RuleChoice choice() const;
 };
@@ -47,7 +47,7 @@ struct RAdamOptions {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   bool decoupled_weight_decay = false;  ///< decay as AdamW's instead of Adam's
   bool maximize = false;
-  Masters masters = Masters::none;
+  Memory memory = {};
   static constexpr const char* kName = "radam";
   RuleChoice choice() const;
 };

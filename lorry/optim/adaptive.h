@@ -11,7 +11,7 @@ namespace lorry::optim {
 struct AdagradOptions {
   double lr = 1e-2, lr_decay = 0, weight_decay = 0, initial_accumulator_value = 0, eps = 1e-10;
   bool maximize = false;
-  Masters masters = Masters::none;
+  Memory memory = {};
   static constexpr const char* kName = "adagrad";
   RuleChoice choice() const;
 };
@@ -19,7 +19,7 @@ struct AdagradOptions {
 struct AdadeltaOptions {
   double lr = 1, rho = 0.9, eps = 1e-6, weight_decay = 0;
   bool maximize = false;
-  Masters masters = Masters::none;
+  Memory memory = {};
   static constexpr const char* kName = "adadelta";
   RuleChoice choice() const;
 };
@@ -28,7 +28,7 @@ struct RMSpropOptions {
   double lr = 1e-2, alpha = 0.99, eps = 1e-8, weight_decay = 0, momentum = 0;
   bool centered = false;  ///< divides by the standard deviation of the gradient instead of its root mean square
   bool maximize = false;
-  Masters masters = Masters::none;
+  Memory memory = {};
   static constexpr const char* kName = "rmsprop";
   RuleChoice choice() const;
 };
@@ -38,7 +38,7 @@ struct RpropOptions {
   double etaminus = 0.5, etaplus = 1.2;       ///< by what it shrinks and grows
   double step_size_min = 1e-6, step_size_max = 50;
   bool maximize = false;
-  Masters masters = Masters::none;
+  Memory memory = {};
   static constexpr const char* kName = "rprop";
   RuleChoice choice() const;
 };

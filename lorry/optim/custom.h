@@ -187,19 +187,19 @@ class Custom : public Optimizer {
   using Settings = formula::SettingsOf<Rule>;
 
   explicit Custom(const std::vector<NamedTensor>& params, const Settings& settings = {}, Execution execution = Execution::automatic,
-                  Masters masters = Masters::none)
+                  const Memory& memory = {})
       : Optimizer(Rule::kName, chosen(params, execution)) {
-    add_param_group({params, settings}, masters);
+    add_param_group({params, settings}, memory);
   }
-  explicit Custom(const std::vector<NamedTensor>& params, const OwnRule<Rule>& rule, Execution execution = Execution::automatic, Masters masters = Masters::none)
-      : Custom(params, rule.settings, execution, masters) {}
+  explicit Custom(const std::vector<NamedTensor>& params, const OwnRule<Rule>& rule, Execution execution = Execution::automatic, const Memory& memory = {})
+      : Custom(params, rule.settings, execution, memory) {}
 
-  void add_param_group(const Group<Settings>& group, Masters masters = Masters::none) {
+  void add_param_group(const Group<Settings>& group, const Memory& memory = {}) {
     Domain(Rule::kName).not_negative("lr", group.options.lr);
     if (execution() == Execution::fused)
       for (const auto& [name, param] : group.params)
         if (lacks_code(param)) detail::raise_no_device_code(Rule::kName, param.device());
-    add_group(group.params, rule_traits<Rule, detail::kernels_of<Rule, kOnCuda>>(), &group.options, kept(masters));
+    add_group(group.params, rule_traits<Rule, detail::kernels_of<Rule, kOnCuda>>(), &group.options, memory);
   }
 
  private:

@@ -30,7 +30,8 @@ Tensor wide_parameter(const ByOperators& work) {
   switch (work.kept_as) {
     case kernels::Kept::master: return work.kept;
     case kernels::Kept::split: return joined(work.param, work.kept);
-    case kernels::Kept::nothing: break;
+    case kernels::Kept::nothing:
+    case kernels::Kept::stochastic: break;
   }
   return work.param.to(work.param.dtype() == kF64 ? kF64 : kF32);
 }

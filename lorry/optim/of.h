@@ -5,7 +5,7 @@
 //
 //   struct LionOptions {
 //     double lr = 1e-4, beta1 = 0.9, beta2 = 0.99, weight_decay = 0;
-//     Masters masters = Masters::none;
+//     Memory memory = {};
 //     static constexpr const char* kName = "lion";
 //     RuleChoice choice() const;                        // throws ValueError for options out of their domain
 //   };
@@ -14,17 +14,6 @@
 #include "lorry/optim/optimizer.h"
 
 namespace lorry::optim {
-
-/// What is kept of 16-bit parameters beside them: see optimizer.h.
-enum class Masters {
-  none,
-  f32,    ///< a copy in f32, which is stepped
-  split,  ///< for bf16: the lower half of that f32, whose upper half is the parameter
-};
-
-constexpr kernels::Kept kept(Masters masters) {
-  return masters == Masters::f32 ? kernels::Kept::master : masters == Masters::split ? kernels::Kept::split : kernels::Kept::nothing;
-}
 
 /// A rule and what its settings are.
 struct RuleChoice {
@@ -50,7 +39,7 @@ class Of : public Optimizer {
   }
   void add_param_group(const Group<Options>& group) {
     const RuleChoice choice = group.options.choice();
-    add_group(group.params, *choice.rule, choice.settings, kept(group.options.masters));
+    add_group(group.params, *choice.rule, choice.settings, group.options.memory);
   }
 };
 

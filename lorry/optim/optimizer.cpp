@@ -12,8 +12,6 @@
 
 namespace lorry::optim {
 
-using kernels::Kept;
-
 std::vector<NamedTensor> numbered(const std::vector<Tensor>& params) {
   std::vector<NamedTensor> named;
   for (size_t i = 0; i < params.size(); ++i) named.emplace_back(std::to_string(i), params[i]);
@@ -32,29 +30,42 @@ Optimizer::~Optimizer() {
 
 // ---- groups ----------------------------------------------------------------------------------------------------------
 
-void Optimizer::add_group(const std::vector<NamedTensor>& params, const RuleTraits& rule, const void* settings, Kept kept) {
+void Optimizer::add_group(const std::vector<NamedTensor>& params, const RuleTraits& rule, const void* settings, const Memory& memory) {
   std::set<std::string_view> names;
   for (const Slot& slot : slots_) names.insert(slot.name);
   for (const auto& [name, param] : params) {
     require<ValueError>(param.defined(), "{}: parameter '{}' is an undefined tensor; expected a tensor", where_, name);
     require<ValueError>(names.insert(name).second, "{}: parameter '{}' is listed twice", where_, name);
     require<DTypeError>(is_floating(param.dtype()), "{}: parameter '{}' is not floating; got {}", where_, name, param);
-    require<DTypeError>(kept != Kept::split || param.dtype() != kF16, "{}: parameter '{}' cannot be split; got {}; expected bf16, or f32 and f64, which need no master",
-                        where_, name, param);
     require<GradError>(param.requires_grad(), "{}: parameter '{}' does not require a gradient; got {}; call requires_grad_() first", where_, name, param);
     require<GradError>(param.is_leaf(), "{}: parameter '{}' is not a leaf; got {} made by {}; optimize the tensors it was made from", where_, name, param,
                        param.grad_fn());
     door::require_writable(param, where_);
   }
   require_separate(params);
-  GroupState group{&rule, {}, kept};
+  GroupState group{&rule, {}, memory};
   std::memcpy(group.settings, settings, rule.settings_bytes);
+  for (const auto& [name, param] : params) require_memory_fits(name, param, group);
   groups_.push_back(group);
   for (const auto& [name, param] : params) {
     slots_.push_back({name, param, groups() - 1});
     slots_.back().gradient = autograd::meta(param).gradient;
   }
   seen_ = 0;
+}
+
+void Optimizer::require_memory_fits(const std::string& name, const Tensor& param, const GroupState& group) const {
+  const Memory& memory = group.memory;
+  if (param.dtype() == kF16) {
+    require<DTypeError>(memory.masters != Masters::split, "{}: parameter '{}' cannot be split; got {}; expected bf16, or f32 and f64, which need no master", where_,
+                        name, param);
+    require<DTypeError>(memory.masters != Masters::stochastic,
+                        "{}: parameter '{}' cannot be rounded stochastically; got {}; expected bf16, or f32 and f64, which need it not; or take Masters::f32", where_,
+                        name, param);
+  }
+  for (int k = 0; k < group.rule->states && param.dtype() == kF64; ++k)
+    require<DTypeError>(memory.states[k] == StateType::f32, "{}: states of parameter '{}' cannot be {}; got {}; expected f32, f16 or bf16, or states of StateType::f32",
+                        where_, name, optim::name(memory.states[k]), param);
 }
 
 void Optimizer::require_separate(const std::vector<NamedTensor>& added) const {
@@ -117,33 +128,28 @@ void Optimizer::zero_grad(bool set_to_none) {
   }
 }
 
-// ---- states and clocks -----------------------------------------------------------------------------------------------
+// ---- families and clocks ---------------------------------------------------------------------------------------------
 
-Kept Optimizer::kept_of(const Slot& slot) const {
-  const DType dtype = slot.param.dtype();
-  return dtype == kF16 || dtype == kBF16 ? groups_[slot.group].kept : Kept::nothing;
-}
-
-int Optimizer::state_count(const Slot& slot) const { return groups_[slot.group].rule->states + (kept_of(slot) != Kept::nothing ? 1 : 0); }
-
-std::string Optimizer::state_key(const Slot& slot, int k) const {
-  const RuleTraits& rule = *groups_[slot.group].rule;
-  return fmt::format("{}.{}", slot.name, k < rule.states ? rule.state_names[k] : kept_of(slot) == Kept::split ? "remainder" : "master");
-}
-
-Tensor Optimizer::new_state(const Slot& slot, const Tensor& like, int k) const {
+Optimizer::Kind Optimizer::kind_of(const Slot& slot) const {
   const GroupState& group = groups_[slot.group];
-  if (k == group.rule->states) return kept_of(slot) == Kept::split ? empty_like(like, kI16).zero_() : empty_like(like, kF32).copy_(like);
-  return empty_like(like, like.dtype() == kF64 ? kF64 : kF32).fill_(group.rule->first_state(k, group.settings));
+  Kind kind{group.rule, slot.param.device(), slot.param.dtype(), group.memory};
+  Memory& memory = kind.memory;
+  if (kind.dtype != kF16 && kind.dtype != kBF16) memory.masters = Masters::none;
+  if (kind.device.is_cpu()) memory.placement = Placement::device;
+  bool rounds = memory.masters == Masters::stochastic;
+  for (int k = 0; k < kMaxStates; ++k) {
+    if (k >= kind.rule->states) memory.states.each[k] = StateType::f32;
+    rounds = rounds || memory.states[k] == StateType::bf16;
+  }
+  if (!rounds) memory.seed = 0;
+  return kind;
 }
 
 int Optimizer::family_of(const Slot& slot) {
-  const RuleTraits* rule = groups_[slot.group].rule;
+  const Kind kind = kind_of(slot);
   for (size_t f = 0; f < families_.size(); ++f)
-    if (const Family& x = families_[f];
-        x.rule == rule && x.device == slot.param.device() && x.dtype == slot.param.dtype() && x.kept == kept_of(slot))
-      return static_cast<int>(f);
-  families_.push_back({.rule = rule, .device = slot.param.device(), .dtype = slot.param.dtype(), .kept = kept_of(slot), .clocks = {}, .clock_groups = {}, .list = {}, .grads = {}, .slots = {}});
+    if (static_cast<const Kind&>(families_[f]) == kind) return static_cast<int>(f);
+  families_.push_back({kind, {}, {}, {}, {}, {}});
   return static_cast<int>(families_.size()) - 1;
 }
 
@@ -188,88 +194,6 @@ std::vector<double> Optimizer::progress_of(const Family& family) const {
     std::memcpy(&progress[c * count], bytes.data<uint8_t>() + c * family.clock_bytes() + family.rule->progress_at[family.f64()], count * sizeof(double));
   }
   return progress;
-}
-
-// ---- state dictionaries ----------------------------------------------------------------------------------------------
-
-TensorMap Optimizer::state_dict() const {
-  const NoGrad quiet;
-  std::vector<std::vector<double>> progress;
-  for (const Family& family : families_) progress.push_back(progress_of(family));
-  TensorMap dict;
-  for (const Slot& slot : slots_) {
-    const RuleTraits& rule = *groups_[slot.group].rule;
-    const double* own = slot.family < 0 ? rule.first_progress : &progress[slot.family][static_cast<size_t>(slot.clock) * rule.progress];
-    for (int k = 0; k < rule.progress; ++k) {
-      const Tensor value = empty({}, {.dtype = kF64, .device = kCPU});
-      *value.data<double>() = own[k];
-      dict[fmt::format("{}.{}", slot.name, rule.progress_names[k])] = value;
-    }
-    for (int k = 0; k < state_count(slot) && own[0] > 0; ++k) dict[state_key(slot, k)] = slot.states[k];
-  }
-  return dict;
-}
-
-void Optimizer::load_state_dict(const TensorMap& dict) {
-  const NoGrad quiet;
-  std::set<std::string> used;
-  const auto find = [&](const std::string& key) -> const Tensor& {
-    const auto found = dict.find(key);
-    require<FormatError>(found != dict.end() && found->second.defined(), "{}: state '{}' is missing; load the state of the same optimizer and model", where_,
-                         key);
-    used.insert(key);
-    return found->second;
-  };
-  const auto check = [&](const std::string& key, const Tensor& got, const Dims& sizes, DType dtype) {
-    require<ShapeError>(got.sizes() == sizes, "{}: state '{}' has another shape; got {}; expected {}", where_, key, got, sizes);
-    require<DTypeError>(got.dtype() == dtype, "{}: state '{}' has another dtype; got {}; expected {}", where_, key, got, dtype);
-  };
-  // Everything is made aside, and put in place when nothing can fail any more.
-  std::vector<std::vector<double>> progress;
-  std::vector<Slot> loaded = slots_;
-  for (Slot& slot : loaded) {
-    const RuleTraits& rule = *groups_[slot.group].rule;
-    std::vector<double>& own = progress.emplace_back();
-    for (int k = 0; k < rule.progress; ++k) {
-      const std::string key = fmt::format("{}.{}", slot.name, rule.progress_names[k]);
-      const Tensor& value = find(key);
-      check(key, value, {}, kF64);
-      own.push_back(value.item<double>());
-      require<FormatError>(std::isfinite(own[k]) && (k > 0 || own[k] >= 0), "{}: state '{}' is out of range; got {}; expected a finite number{}", where_, key,
-                           own[k], k > 0 ? "" : " >= 0");
-    }
-    slot.family = slot.clock = slot.entry = -1;
-    for (Tensor& state : slot.states) state = Tensor();
-    for (int k = 0; k < state_count(slot) && own[0] > 0; ++k) {
-      const Tensor& value = find(state_key(slot, k));
-      slot.states[k] = new_state(slot, slot.param.detach(), k);
-      check(state_key(slot, k), value, slot.param.sizes(), slot.states[k].dtype());
-      slot.states[k].copy_(value);
-    }
-  }
-  for (const auto& [key, value] : dict)
-    require<FormatError>(used.contains(key), "{}: state '{}' is unexpected; load the state of the same optimizer and model", where_, key);
-  std::vector<Family> before;
-  std::swap(families_, before);
-  try {
-    for (size_t s = 0; s < loaded.size(); ++s) {
-      Slot& slot = loaded[s];
-      if (progress[s][0] == 0) continue;
-      slot.family = family_of(slot);
-      Family& family = families_[slot.family];
-      for (size_t other = 0; other < s && slot.clock < 0; ++other)
-        if (loaded[other].family == slot.family && loaded[other].group == slot.group && progress[other] == progress[s]) slot.clock = loaded[other].clock;
-      if (slot.clock >= 0) continue;
-      slot.clock = new_clock(family, slot.group, -1);
-      const kernels::ClockChange change{slot.clock, true, nullptr, progress[s].data()};
-      family.rule->kernels(family.device, where_).set(family.clocks.data_ptr(), family.f64(), {&change, 1}, current_stream(family.device));
-    }
-  } catch (...) {
-    std::swap(families_, before);
-    throw;
-  }
-  slots_ = std::move(loaded);
-  seen_ = 0;
 }
 
 }  // namespace lorry::optim

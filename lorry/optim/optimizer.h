@@ -98,8 +98,9 @@ class Optimizer {
   Optimizer(const char* where, Execution execution);
 
   /// Checks and adds the parameters of the next group; `settings` are those of the rule. Throws ValueError for a parameter that is listed
-  /// twice or shares memory with another, GradError for one that needs no gradient or is no leaf, DTypeError unless floating.
-  void add_group(const std::vector<NamedTensor>& params, const RuleTraits& rule, const void* settings, kernels::Kept kept);
+  /// twice or shares memory with another, GradError for one that needs no gradient or is no leaf, DTypeError unless floating and of a type
+  /// that `memory` is for.
+  void add_group(const std::vector<NamedTensor>& params, const RuleTraits& rule, const void* settings, const Memory& memory);
 
   const char* where() const { return where_; }
 
@@ -107,40 +108,57 @@ class Optimizer {
   struct GroupState {
     const RuleTraits* rule;
     alignas(8) std::byte settings[kMaxSettings];
-    kernels::Kept kept;
+    Memory memory;
   };
-  /// One parameter and what it carries from step to step.
+  /// One parameter and what it carries from step to step. Where it stands among the slots is its number in stochastic rounding.
   struct Slot {
     std::string name;
     Tensor param;
     int group = 0;
-    Tensor states[kMaxStates + 1] = {};  ///< the rule's, then what is kept; undefined before the first step
+    Tensor states[kMaxStates + 1] = {};  ///< the rule's, then what is kept, as they are stored; undefined before the first step
+    Layout layout = {};                     ///< in whose order they lie in memory
     int family = -1, clock = -1;            ///< before the first step: none
     IntrusivePtr<autograd::Accumulate> gradient = {};
     // Of the coming step:
     int entry = -1;                         ///< in the family's lists; -1: no gradient
     Tensor own_param = {}, own_grad = {};  ///< aligned copies, where the parameter has gaps or its gradient another layout
   };
-  /// Parameters that are stepped together.
-  struct Family {
+  /// What parameters have in common that are stepped together. Of `memory` it holds what makes a difference to them.
+  struct Kind {
     const RuleTraits* rule;
     Device device;
     DType dtype;
-    kernels::Kept kept;
+    Memory memory;
+
+    bool operator==(const Kind&) const = default;
+    bool f64() const { return dtype == kF64; }
+    kernels::Kept kept() const { return optim::kept(memory.masters); }
+    bool keeps() const { return memory.masters == Masters::f32 || memory.masters == Masters::split; }
+    /// How many tensors there are for a parameter: the states of its rule, and what is kept.
+    int arrays() const { return rule->states + (keeps() ? 1 : 0); }
+    StateType type(int k) const { return k < rule->states ? memory.states[k] : StateType::f32; }
+    /// Of array k as it is stored.
+    DType stored(int k) const;
+    /// Array k, uninitialised, of a parameter without gaps: in its order, or codes and scales.
+    Tensor empty_state(int k, const Layout& like) const;
+  };
+  /// Parameters that are stepped together.
+  struct Family : Kind {
     Tensor clocks;                ///< bytes
     std::vector<int> clock_groups;  ///< the group of each clock
     std::unique_ptr<kernels::List> list, grads;
     std::vector<int> slots;  ///< in the order of the lists' entries
 
-    bool f64() const { return dtype == kF64; }
     size_t clock_bytes() const { return rule->clock_bytes[f64()]; }
   };
 
-  /// How many tensors a slot has: the states of its rule, and what is kept.
-  int state_count(const Slot& slot) const;
-  kernels::Kept kept_of(const Slot& slot) const;
+  Kind kind_of(const Slot& slot) const;
+  void require_memory_fits(const std::string& name, const Tensor& param, const GroupState& group) const;
   std::string state_key(const Slot& slot, int k) const;
-  Tensor new_state(const Slot& slot, const Tensor& like, int k) const;
+  /// Array k of a slot, beside `like`, the parameter without gaps and in its order.
+  Tensor new_state(const Slot& slot, const Kind& kind, const Tensor& like, int k) const;
+  /// The same of one that there is, when the parameter is in another order now.
+  Tensor reordered(const Slot& slot, const Kind& kind, const Tensor& like, int k) const;
   void require_separate(const std::vector<NamedTensor>& added) const;
 
   /// Looks at all parameters and gradients again, and makes states, clocks and lists for what is new.

@@ -15,11 +15,11 @@ void raise_unknown_optimizer(std::string_view name) {
 }
 
 std::unique_ptr<Optimizer> make_optimizer(std::string_view name, const std::vector<NamedTensor>& params, std::optional<double> lr, Execution execution,
-                                          Masters masters) {
+                                          const Memory& memory) {
   std::unique_ptr<Optimizer> optimizer;
   with_options(name, [&]<class Options>(Options options) {
     if (lr) options.lr = *lr;
-    options.masters = masters;
+    options.memory = memory;
     optimizer = std::make_unique<Of<Options>>(params, options, execution);
   });
   return optimizer;

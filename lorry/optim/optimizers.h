@@ -41,6 +41,6 @@ void with_options(std::string_view name, const F& f) {
 
 /// The optimizer called `name` with its default options, but for those given. Throws ValueError for another name.
 std::unique_ptr<Optimizer> make_optimizer(std::string_view name, const std::vector<NamedTensor>& params, std::optional<double> lr = {},
-                                          Execution execution = Execution::automatic, Masters masters = Masters::none);
+                                          Execution execution = Execution::automatic, const Memory& memory = {});
 
 }  // namespace lorry::optim

@@ -6,11 +6,11 @@
 
 #include "lorry/kernels/backend.h"
 #include "lorry/optim/lists.h"
+#include "lorry/optim/memory.h"
 
 namespace lorry::optim {
 
-/// The most states of a rule, and bytes of its settings.
-inline constexpr int kMaxStates = 3;
+/// The most bytes of a rule's settings, and numbers of its progress.
 inline constexpr size_t kMaxSettings = 128, kMaxProgress = 8;
 
 struct RuleTraits {
@@ -23,6 +23,7 @@ struct RuleTraits {
   size_t settings_bytes;
   size_t clock_bytes[2], progress_at[2], hyper_at[2];  ///< of Clock<Rule, C>: [0] float, [1] double
   double (*first_state)(int state, const void* settings);
+  bool (*is_signed)(int state);
   double& (*lr)(void* settings);
   /// The loop execution of one parameter.
   void (*by_operators)(const ByOperators& work, const void* settings);
@@ -59,6 +60,7 @@ const RuleTraits& rule_traits() {
                       .progress_at = {offsetof(Narrow, progress), offsetof(Wide, progress)},
                       .hyper_at = {offsetof(Narrow, hyper), offsetof(Wide, hyper)},
                       .first_state = [](int state, const void* settings) { return Rule::first_state(state, *static_cast<const Settings*>(settings)); },
+                      .is_signed = formula::is_signed<Rule>,
                       .lr = [](void* settings) -> double& { return static_cast<Settings*>(settings)->lr; },
                       .by_operators = step_by_operators<Rule>,
                       .by_lists = step_by_lists<Rule>,

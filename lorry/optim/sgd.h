@@ -11,7 +11,7 @@ struct SGDOptions {
   double lr = 1e-3, momentum = 0, dampening = 0;
   double weight_decay = 0;  ///< adds weight_decay * param to the gradient
   bool nesterov = false, maximize = false;
-  Masters masters = Masters::none;
+  Memory memory = {};
   static constexpr const char* kName = "sgd";
   RuleChoice choice() const;
 };
@@ -21,7 +21,7 @@ struct ASGDOptions {
   double t0 = 1e6;          ///< the step from which on parameters are averaged
   double weight_decay = 0;  ///< adds weight_decay * param to the gradient
   bool maximize = false;
-  Masters masters = Masters::none;
+  Memory memory = {};
   static constexpr const char* kName = "asgd";
   RuleChoice choice() const;
 };
@@ -30,7 +30,7 @@ struct LionOptions {
   double lr = 1e-4, beta1 = 0.9, beta2 = 0.99;
   double weight_decay = 0;  ///< shrinks the parameter by lr * weight_decay
   bool maximize = false;
-  Masters masters = Masters::none;
+  Memory memory = {};
   static constexpr const char* kName = "lion";
   RuleChoice choice() const;
 };

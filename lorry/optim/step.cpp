@@ -17,8 +17,6 @@
 namespace lorry::optim {
 namespace {
 
-using kernels::Kept;
-
 /// True when equal offsets in both tensors hold the same element: equal sizes, and equal strides where they matter.
 bool same_order(const Layout& a, const Layout& b) {
   for (int i = 0; i < a.rank; ++i)
@@ -92,14 +90,13 @@ void Optimizer::check(Slot& slot, const Tensor& grad) const {
   require<DeviceError>(grad.device() == param.device(), "{}: the gradient of '{}' is on another device; got gradient: {}, parameter: {}", where_, slot.name,
                        grad, param);
   door::require_writable(param, where_);
-  require<DTypeError>(kept_of(slot) != Kept::split || param.dtype() == kBF16, "{}: parameter '{}' cannot be split; got {}; expected bf16", where_, slot.name, param);
-  if (slot.family < 0) return;
+  if (slot.family < 0) return require_memory_fits(slot.name, param, groups_[slot.group]);
   const Family& family = families_[slot.family];
-  const bool fits = family.device == param.device() && family.dtype == param.dtype() && family.kept == kept_of(slot) &&
-                    (state_count(slot) == 0 || slot.states[0].sizes() == param.sizes());
+  const bool fits = family.device == param.device() && family.dtype == param.dtype() && (family.arrays() == 0 || slot.layout.size_list() == param.sizes());
   if (fits) return;  // what follows makes strings, and every gradient that moves comes here
   raise<ShapeError>("{}: parameter '{}' has changed since its last step; got {} with a state of {}; make a new optimizer", where_, slot.name, param,
-                    slot.states[0].defined() ? describe(slot.states[0]) : fmt::format("{} {}", family.dtype, family.device));
+                    family.arrays() == 0 ? fmt::format("{} {}", family.dtype, family.device)
+                                         : fmt::format("{} {} {}", slot.layout.size_list(), family.stored(0), family.device));
 }
 
 void Optimizer::look() {
@@ -155,9 +152,12 @@ void Optimizer::lay_out() {
       bell::ring(bell::Event::hidden_copy, where_, "a gradient is copied into the layout of its parameter");
       own.grad = empty_like(own.param);
     }
-    for (int k = 0; k < state_count(slot); ++k) {
-      own.states[k] = slot.states[k].defined() ? slot.states[k] : new_state(slot, own.param, k);
-      if (!same_order(own.states[k].layout(), own.param.layout())) own.states[k] = empty_like(own.param, own.states[k].dtype()).copy_(own.states[k]);
+    const Kind kind = kind_of(slot);
+    for (int k = 0; k < kind.arrays(); ++k) {
+      if (!slot.states[k].defined())
+        own.states[k] = new_state(slot, kind, own.param, k);
+      else
+        own.states[k] = same_order(slot.layout, own.param.layout()) ? slot.states[k] : reordered(slot, kind, own.param, k);
     }
   }
 
@@ -199,19 +199,18 @@ void Optimizer::lay_out() {
   std::vector<Lists> lists(families_.size());
   for (size_t f = 0; f < families_.size(); ++f) {
     const Family& family = families_[f];
-    const DType state = family.f64() ? kF64 : kF32;
     std::vector<DType> dtypes{family.dtype, family.dtype};
-    dtypes.insert(dtypes.end(), family.rule->states, state);
-    // Lists of mixed dtypes carry an array of what is kept, null where nothing is.
-    if (family.dtype != state) dtypes.push_back(family.kept == Kept::split ? kI16 : kF32);
+    for (int k = 0; k < family.rule->states; ++k) dtypes.push_back(family.stored(k));
+    // Lists of 16-bit parameters carry an array of what is kept, null where nothing is.
+    if (size_of(family.dtype) == 2) dtypes.push_back(family.stored(family.rule->states));
     lists[f].list = std::make_unique<kernels::List>(family.device, dtypes, strategy_);
     lists[f].grads = std::make_unique<kernels::List>(family.device, std::span(&family.dtype, 1), strategy_);
   }
   for (size_t s = 0; s < slots_.size(); ++s) {
     const New& own = made[s];
     if (own.family < 0) continue;
-    kernels::ListEntry entry{.at = {own.param.data_ptr(), own.grad.data_ptr()}, .count = own.param.numel(), .word = static_cast<uint32_t>(own.clock)};
-    for (int k = 0; k < state_count(slots_[s]); ++k) entry.at[2 + k] = own.states[k].data_ptr();
+    kernels::ListEntry entry{.at = {own.param.data_ptr(), own.grad.data_ptr()}, .count = own.param.numel(), .word = static_cast<uint32_t>(own.clock), .number = static_cast<uint32_t>(s)};
+    for (int k = 0; k < kMaxStates + 1 && own.states[k].defined(); ++k) entry.at[2 + k] = own.states[k].data_ptr();
     lists[own.family].list->add(entry);
     lists[own.family].grads->add({.at = {own.grad.data_ptr()}, .count = entry.count, .word = 0});
     lists[own.family].slots.push_back(static_cast<int>(s));
@@ -238,7 +237,8 @@ void Optimizer::lay_out() {
     slot.own_param = slot.own_grad = Tensor();
     if (own.family < 0) continue;
     slot.family = own.family, slot.clock = own.clock;
-    for (int k = 0; k < state_count(slot); ++k) slot.states[k] = own.states[k];
+    slot.layout = own.param.layout();
+    std::ranges::move(own.states, slot.states);
     if (own.param.data_ptr() != slot.param.data_ptr()) slot.own_param = own.param;
     if (own.grad.data_ptr() != grads[s].data_ptr()) slot.own_grad = own.grad;
     if (slot.own_param.defined() || slot.own_grad.defined()) copied_.push_back(static_cast<int>(s));
@@ -300,9 +300,10 @@ void Optimizer::run_family(Family& family, const Tensor& grad_factor, bool zero_
                .clocks = family.clocks.data_ptr(),
                .first_clock = 0,
                .clock_count = clocks,
-               .kept = family.kept,
+               .kept = family.kept(),
                .zero_grads = zero_grads,
-               .grad_factor = factor},
+               .grad_factor = factor,
+               .seed = family.memory.seed},
               stream);
     return;
   }
@@ -324,7 +325,7 @@ void Optimizer::run_family(Family& family, const Tensor& grad_factor, bool zero_
                                  .states = slot.states,
                                  .numbers = numbers(slot.clock),
                                  .grad_factor = grad_factor,
-                                 .kept_as = family.kept,
+                                 .kept_as = family.kept(),
                                  .zero_grads = zero_grads},
                                 groups_[slot.group].settings);
     }
@@ -342,7 +343,7 @@ void Optimizer::run_family(Family& family, const Tensor& grad_factor, bool zero_
       work.grad = listed(grad);
       work.numbers = numbers(clock);
       work.grad_factor = grad_factor;
-      work.kept_as = family.kept;
+      work.kept_as = family.kept();
       work.zero_grads = zero_grads;
       work.kept = listed([&](const Slot& slot) { return slot.states[states]; });
       for (int k = 0; k < states; ++k) work.states[k] = listed([&](const Slot& slot) { return slot.states[k]; });

@@ -55,10 +55,10 @@ TEST(CustomFused, gives_the_bits_of_the_cpu) {
   LORRY_SKIP_WITHOUT_CUDA();
   expect_same_bits([](const auto& params, Masters masters) {
     const auto heavy = rule<2>(Heavy(), 0.01, {0.9});
-    return std::make_unique<Custom<ShortRule<Heavy, 2, 1>>>(params, heavy, Execution::automatic, masters);
+    return std::make_unique<Custom<ShortRule<Heavy, 2, 1>>>(params, heavy, Execution::automatic, Memory{.masters = masters});
   });
   expect_same_bits([](const auto& params, Masters masters) {
-    return std::make_unique<Custom<Foreign<formula::NAdam>>>(params, formula::NAdam::Settings{}, Execution::automatic, masters);
+    return std::make_unique<Custom<Foreign<formula::NAdam>>>(params, formula::NAdam::Settings{}, Execution::automatic, Memory{.masters = masters});
   });
 }
 

@@ -53,8 +53,8 @@ TEST(Custom, gives_the_bits_of_lorrys_own_kernels) {
       for (const Masters masters : {Masters::none, Masters::split}) {
         typename Rule::Settings settings;
         settings.lr = 0.01;
-        const auto own = expect_same_bits(dtype, [&](const auto& params, Execution e) { return std::make_unique<Custom<Foreign<Rule>>>(params, settings, e, masters); });
-        const auto known = expect_same_bits(dtype, [&](const auto& params, Execution e) { return std::make_unique<Custom<Rule>>(params, settings, e, masters); });
+        const auto own = expect_same_bits(dtype, [&](const auto& params, Execution e) { return std::make_unique<Custom<Foreign<Rule>>>(params, settings, e, Memory{.masters = masters}); });
+        const auto known = expect_same_bits(dtype, [&](const auto& params, Execution e) { return std::make_unique<Custom<Rule>>(params, settings, e, Memory{.masters = masters}); });
         EXPECT_TRUE(own == known) << fmt::format("{} in {}", Rule::kName, dtype);
       }
   });

@@ -68,10 +68,10 @@ TEST(Execution, every_option_and_dtype_agrees_to_the_bit) {
 
 TEST(Execution, masters_agree_to_the_bit) {
   for (const DType dtype : {kF16, kBF16}) {
-    expect_same_bits<AdamW>(AdamWOptions{.lr = 0.02, .amsgrad = true, .masters = Masters::f32}, dtype, 12);
-    expect_same_bits<Adam>(AdamOptions{.weight_decay = 0.1, .masters = Masters::f32}, dtype, 12);
-    expect_same_bits<SGD>(SGDOptions{.lr = 0.1, .masters = Masters::f32}, dtype, 12);
-    expect_same_bits<SGD>(SGDOptions{.lr = 0.1, .momentum = 0.9, .masters = Masters::f32}, dtype, 12);
+    expect_same_bits<AdamW>(AdamWOptions{.lr = 0.02, .amsgrad = true, .memory = {.masters = Masters::f32}}, dtype, 12);
+    expect_same_bits<Adam>(AdamOptions{.weight_decay = 0.1, .memory = {.masters = Masters::f32}}, dtype, 12);
+    expect_same_bits<SGD>(SGDOptions{.lr = 0.1, .memory = {.masters = Masters::f32}}, dtype, 12);
+    expect_same_bits<SGD>(SGDOptions{.lr = 0.1, .momentum = 0.9, .memory = {.masters = Masters::f32}}, dtype, 12);
   }
 }
 
@@ -79,8 +79,8 @@ TEST(Execution, scaled_and_skipped_steps_agree_to_the_bit) {
   const std::vector<double> factors = {NAN, 0.5, 1.0 / 3, NAN, 1};
   for (const DType dtype : {kF32, kF64, kF16, kBF16})
     for (const bool masters : {false, true}) {
-      expect_same_bits<AdamW>(AdamWOptions{.lr = 0.02, .amsgrad = true, .masters = masters ? Masters::f32 : Masters::none}, dtype, 11, factors);
-      expect_same_bits<SGD>(SGDOptions{.lr = 0.1, .momentum = 0.9, .dampening = 0.2, .masters = masters ? Masters::f32 : Masters::none}, dtype, 11, factors);
+      expect_same_bits<AdamW>(AdamWOptions{.lr = 0.02, .amsgrad = true, .memory = {.masters = masters ? Masters::f32 : Masters::none}}, dtype, 11, factors);
+      expect_same_bits<SGD>(SGDOptions{.lr = 0.1, .momentum = 0.9, .dampening = 0.2, .memory = {.masters = masters ? Masters::f32 : Masters::none}}, dtype, 11, factors);
     }
 }
 

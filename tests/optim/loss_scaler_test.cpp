@@ -61,7 +61,7 @@ TEST(LossScaler, a_scaled_step_is_the_step) {
 TEST(LossScaler, f16_gradients_that_would_vanish_arrive) {
   const Tensor a = parameter({1}, kF16), b = parameter({1}, kF16);
   const auto loss = [](const Tensor& w) { return w.mul(1e-4).mul(1e-4).sum(); };  // the gradient, 1e-8, is none in f16
-  SGD with({{"w", a}}, {.lr = 1e6, .masters = Masters::f32}), without({{"w", b}}, {.lr = 1e6, .masters = Masters::f32});
+  SGD with({{"w", a}}, {.lr = 1e6, .memory = {.masters = Masters::f32}}), without({{"w", b}}, {.lr = 1e6, .memory = {.masters = Masters::f32}});
   LossScaler scaler({.scale = 32768});
   scaler.scale(loss(a)).backward();
   scaler.step(with);
@@ -75,7 +75,7 @@ TEST(LossScaler, f16_gradients_that_would_vanish_arrive) {
 TEST(LossScaler, a_step_that_overflows_writes_nothing_and_does_not_count) {
   for (const DType dtype : {kF32, kF16, kBF16}) {
     const Tensor a = parameter({1, 2}, dtype);
-    AdamW adamw({{"a", a}}, {.masters = Masters::f32});
+    AdamW adamw({{"a", a}}, {.memory = {.masters = Masters::f32}});
     LossScaler scaler({.scale = 4});
     give(a, 1);
     scaler.step(adamw);

@@ -127,7 +127,7 @@ class FailsAt : public Optimizer {
   FailsAt(const std::vector<NamedTensor>& params, DType dtype) : Optimizer("sgd", Execution::fused) {
     set_dtype(dtype);
     const Rule::Settings settings{.lr = 0.5, .momentum = 0.9};
-    add_group(params, rule_traits<Rule, failing>(), &settings, kernels::Kept::nothing);
+    add_group(params, rule_traits<Rule, failing>(), &settings, {});
   }
   static void set_dtype(DType dtype) { g_dtype = dtype; }
 
@@ -172,7 +172,7 @@ TEST(Optimizer, what_a_failed_step_has_not_moved_it_has_not_counted) {
 TEST(Masters, keep_the_steps_that_16_bits_lose) {
   for (const bool masters : {false, true}) {
     const Tensor a = parameter({1}, kBF16);
-    SGD sgd({{"a", a}}, {.lr = 1.0 / 1024, .masters = masters ? Masters::f32 : Masters::none});
+    SGD sgd({{"a", a}}, {.lr = 1.0 / 1024, .memory = {.masters = masters ? Masters::f32 : Masters::none}});
     for (int i = 0; i < 16; ++i) {
       a.set_grad(tensor_of({-1}, {1}, kBF16));
       sgd.step();
@@ -184,7 +184,7 @@ TEST(Masters, keep_the_steps_that_16_bits_lose) {
 
 TEST(Masters, are_for_16_bits_alone) {
   const Tensor a = parameter({1}), b = parameter({1}, kF16);
-  AdamW adamw({{"a", a}, {"b", b}}, {.masters = Masters::f32});
+  AdamW adamw({{"a", a}, {"b", b}}, {.memory = {.masters = Masters::f32}});
   EXPECT_FALSE(adamw.state_dict().contains("b.master")) << "none before the first step";
   for (const Tensor& x : {a, b}) x.set_grad(tensor_of({1}, {1}, x.dtype()));
   adamw.step();
@@ -236,7 +236,7 @@ TEST(StateDict, resumes_to_the_bit) {
     const Tensor start = random_tensor(random, {5, 7}, dtype);
     std::vector<Tensor> grads;
     for (int i = 0; i < 20; ++i) grads.push_back(random_tensor(random, {5, 7}, dtype));
-    const AdamWOptions options{.lr = 0.01, .amsgrad = true, .masters = Masters::f32};
+    const AdamWOptions options{.lr = 0.01, .amsgrad = true, .memory = {.masters = Masters::f32}};
     const Tensor straight = parameter(start.clone());
     AdamW one({{"w", straight}}, options);
     TensorMap saved;

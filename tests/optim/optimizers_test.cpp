@@ -71,14 +71,14 @@ TEST(Optimizers, resume_to_the_bit_with_masters_of_either_kind) {
     for (const Masters masters : {Masters::none, Masters::f32, Masters::split}) {
       std::mt19937_64 random(3);
       const Tensor start = random_tensor(random, {5, 7}, kBF16), straight = parameter(start.clone());
-      const auto one = make_optimizer(name, {{"w", straight}}, 1e-2, Execution::automatic, masters);
+      const auto one = make_optimizer(name, {{"w", straight}}, 1e-2, Execution::automatic, {.masters = masters});
       steps(*one, straight, 0, 4);
       TensorMap saved;
       for (const auto& [key, x] : one->state_dict()) saved[key] = x.clone();
       EXPECT_EQ(saved.contains("w.master"), masters == Masters::f32);
       EXPECT_EQ(saved.contains("w.remainder"), masters == Masters::split);
       const Tensor resumed = parameter(straight.detach().clone());
-      const auto two = make_optimizer(name, {{"w", resumed}}, 1e-2, Execution::loop, masters);
+      const auto two = make_optimizer(name, {{"w", resumed}}, 1e-2, Execution::loop, {.masters = masters});
       two->load_state_dict(saved);
       steps(*one, straight, 4, 8);
       steps(*two, resumed, 4, 8);
@@ -87,9 +87,9 @@ TEST(Optimizers, resume_to_the_bit_with_masters_of_either_kind) {
 }
 
 TEST(Optimizers, split_is_for_bf16) {
-  EXPECT_NE(message<DTypeError>([] { make_optimizer("radam", {{"w", parameter({1}, kF16)}}, {}, Execution::automatic, Masters::split); }).find("cannot be split"),
+  EXPECT_NE(message<DTypeError>([] { make_optimizer("radam", {{"w", parameter({1}, kF16)}}, {}, Execution::automatic, {.masters = Masters::split}); }).find("cannot be split"),
             std::string::npos);
-  make_optimizer("radam", {{"w", parameter({1}, kF32)}}, {}, Execution::automatic, Masters::split);
+  make_optimizer("radam", {{"w", parameter({1}, kF32)}}, {}, Execution::automatic, {.masters = Masters::split});
 }
 
 TEST(Optimizers, take_groups_of_options) {

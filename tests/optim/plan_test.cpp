@@ -12,7 +12,6 @@
 namespace lorry::optim::test {
 namespace {
 
-using kernels::Kept;
 using kernels::Strategy;
 
 using Adam3 = formula::AdamW<true>;
@@ -440,7 +439,7 @@ TEST(StepOptions, gradients_are_divided_by_the_scale) {
 
 TEST(StepOptions, a_loss_scaler_leaves_out_what_overflows) {
   Model model(12, kF16), plain(12, kF16);
-  Any<Adam3> scaled(model.params, {}, Execution::fused, Kept::master), other(plain.params, {}, Execution::fused, Kept::master);
+  Any<Adam3> scaled(model.params, {}, Execution::fused, {.masters = Masters::f32}), other(plain.params, {}, Execution::fused, {.masters = Masters::f32});
   LossScaler scaler({.scale = 4, .interval = 1000});
   for (int step = 0; step < 6; ++step) {
     model.give_gradients(), plain.give_gradients();
@@ -464,7 +463,7 @@ TEST(StepOptions, a_loss_scaler_leaves_out_what_overflows) {
 TEST(Masters, that_are_split_take_the_course_of_f32) {
   for (const Execution execution : executions()) {
     Model split(13, kBF16), whole(13, kBF16);
-    Any<Adam3> by_halves(split.params, settings_of<Adam3>(1), execution, Kept::split), by_f32(whole.params, settings_of<Adam3>(1), execution, Kept::master);
+    Any<Adam3> by_halves(split.params, settings_of<Adam3>(1), execution, {.masters = Masters::split}), by_f32(whole.params, settings_of<Adam3>(1), execution, {.masters = Masters::f32});
     for (int step = 0; step < 50; ++step) {
       split.give_gradients(), whole.give_gradients();
       by_halves.step(), by_f32.step();

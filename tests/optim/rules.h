@@ -30,12 +30,12 @@ template <class Rule>
 class Any : public Optimizer {
  public:
   using Settings = formula::SettingsOf<Rule>;
-  Any(const std::vector<NamedTensor>& params, const Settings& settings, Execution execution, kernels::Kept kept = kernels::Kept::nothing)
+  Any(const std::vector<NamedTensor>& params, const Settings& settings, Execution execution, const Memory& memory = {})
       : Optimizer(Rule::kName, execution) {
-    add(params, settings, kept);
+    add(params, settings, memory);
   }
-  void add(const std::vector<NamedTensor>& params, const Settings& settings, kernels::Kept kept = kernels::Kept::nothing) {
-    add_group(params, rule_traits<Rule>(), &settings, kept);
+  void add(const std::vector<NamedTensor>& params, const Settings& settings, const Memory& memory = {}) {
+    add_group(params, rule_traits<Rule>(), &settings, memory);
   }
 };
 

@@ -10,7 +10,6 @@
 namespace lorry::optim::test {
 namespace {
 
-using kernels::Kept;
 
 /// Sizes, layouts and gradients from a seed; the same for every execution.
 class Model {
@@ -49,15 +48,15 @@ class Model {
 
 /// Steps of every execution from the same seed, compared with the fused one at the end.
 template <class Rule>
-void expect_the_same_bits(uint64_t seed, int tensors, DType dtype, Kept kept, int variant, int steps) {
+void expect_the_same_bits(uint64_t seed, int tensors, DType dtype, Masters masters, int variant, int steps) {
   std::vector<std::string> expected;
   std::vector<Execution> all = executions();
   std::ranges::reverse(all);
   ASSERT_EQ(all.front(), Execution::fused);
   for (const Execution execution : all) {
-    SCOPED_TRACE(fmt::format("{} by {}, seed {}, {} steps in {}, kept {}, variant {}", Rule::kName, name(execution), seed, steps, dtype, static_cast<int>(kept), variant));
+    SCOPED_TRACE(fmt::format("{} by {}, seed {}, {} steps in {}, masters {}, variant {}", Rule::kName, name(execution), seed, steps, dtype, name(masters), variant));
     Model model(seed, tensors, dtype);
-    Any<Rule> optimizer(model.params(), settings_of<Rule>(variant), execution, kept);
+    Any<Rule> optimizer(model.params(), settings_of<Rule>(variant), execution, {.masters = masters});
     for (int step = 0; step < steps; ++step) {
       model.give_gradients();
       if (step % 5 == 3)
@@ -78,16 +77,16 @@ void expect_the_same_bits(uint64_t seed, int tensors, DType dtype, Kept kept, in
 }
 
 TEST(Rules, every_execution_gives_the_same_bits_over_1000_steps) {
-  formula::Rules::each([]<class Rule>() { expect_the_same_bits<Rule>(1, 4, kF32, Kept::nothing, 0, 1000); });
+  formula::Rules::each([]<class Rule>() { expect_the_same_bits<Rule>(1, 4, kF32, Masters::none, 0, 1000); });
 }
 
 TEST(Rules, every_execution_gives_the_same_bits_over_odd_shapes_and_dtypes) {
   uint64_t seed = 100;
   formula::Rules::each([&]<class Rule>() {
     for (int variant = 0; variant < kVariants; ++variant)
-      for (const auto& [dtype, kept] : {std::pair{kF32, Kept::nothing}, {kF64, Kept::nothing}, {kF16, Kept::nothing}, {kF16, Kept::master}, {kBF16, Kept::master},
-                                        {kBF16, Kept::split}})
-        expect_the_same_bits<Rule>(++seed, 9, dtype, kept, variant, 9);
+      for (const auto& [dtype, masters] : {std::pair{kF32, Masters::none}, {kF64, Masters::none}, {kF16, Masters::none}, {kF16, Masters::f32}, {kBF16, Masters::f32},
+                                        {kBF16, Masters::split}})
+        expect_the_same_bits<Rule>(++seed, 9, dtype, masters, variant, 9);
   });
 }
 
@@ -132,7 +131,7 @@ class DelayedSgd : public Optimizer {
  public:
   DelayedSgd(const std::vector<NamedTensor>& params, Execution execution) : Optimizer("delayed", execution) {
     const Delayed::Settings settings;
-    add_group(params, rule_traits<Delayed, delayed_kernels>(), &settings, Kept::nothing);
+    add_group(params, rule_traits<Delayed, delayed_kernels>(), &settings, {});
   }
 };
 
@@ -154,16 +153,16 @@ TEST(Rules, a_users_rule_may_hand_one_state_on_to_another) {
 
 TEST(Rules, a_state_dict_continues_any_rule_to_the_bit) {
   formula::Rules::each([]<class Rule>() {
-    for (const auto& [dtype, kept] : {std::pair{kF32, Kept::nothing}, {kBF16, Kept::master}, {kBF16, Kept::split}}) {
+    for (const auto& [dtype, masters] : {std::pair{kF32, Masters::none}, {kBF16, Masters::f32}, {kBF16, Masters::split}}) {
       std::string expected;
       for (const bool breaks : {false, true}) {
         Model model(3, 6, dtype);
-        auto optimizer = std::make_unique<Any<Rule>>(model.params(), settings_of<Rule>(1), Execution::fused, kept);
+        auto optimizer = std::make_unique<Any<Rule>>(model.params(), settings_of<Rule>(1), Execution::fused, Memory{.masters = masters});
         for (int step = 0; step < 12; ++step) {
           if (breaks && step == 6) {
             TensorMap state = optimizer->state_dict();
             for (auto& [name, x] : state) x = x.clone();
-            optimizer = std::make_unique<Any<Rule>>(model.params(), settings_of<Rule>(1), Execution::fused, kept);
+            optimizer = std::make_unique<Any<Rule>>(model.params(), settings_of<Rule>(1), Execution::fused, Memory{.masters = masters});
             optimizer->load_state_dict(state);
           }
           model.give_gradients();
@@ -172,7 +171,7 @@ TEST(Rules, a_state_dict_continues_any_rule_to_the_bit) {
         std::string got;
         for (const auto& [name, param] : model.params()) got += bits(param);
         if (!breaks) expected = got;
-        EXPECT_TRUE(got == expected) << fmt::format("{} in {}, kept {}", Rule::kName, dtype, static_cast<int>(kept));
+        EXPECT_TRUE(got == expected) << fmt::format("{} in {}, masters {}", Rule::kName, dtype, name(masters));
       }
     }
   });
