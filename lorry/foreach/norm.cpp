@@ -26,45 +26,52 @@ void require_measurable(const Tensor& t) {
   require<DTypeError>(is_floating(t.dtype()), "norm: a tensor is not floating; got {}; expected f16, bf16, f32 or f64", t);
 }
 
-/// Brings the lists up to date: one a device and dtype, those of a device next to each other.
+/// One list a device and dtype, those of a device next to each other.
+void lay_out(detail::NormPlan& plan, const TensorList& x, Strategy strategy) {
+  plan.strategy = strategy;
+  plan.facts.clear(), plan.lists.clear(), plan.places.clear();
+  plan.facts.reserve(x);
+  const auto holds = [](const Tensor& t) { return [&t](const kernels::List& l) { return l.device() == t.device() && l.dtype(0) == t.dtype(); }; };
+  for (const Tensor& t : x) {
+    if (std::ranges::any_of(plan.lists, holds(t))) continue;
+    const auto last = std::find_if(plan.lists.rbegin(), plan.lists.rend(), [&](const kernels::List& l) { return l.device() == t.device(); });
+    const DType dtype = t.dtype();
+    plan.lists.emplace(last == plan.lists.rend() ? plan.lists.end() : last.base(), t.device(), std::span(&dtype, 1), strategy);
+  }
+  size_t copy = 0;
+  for (const Tensor& t : x) {
+    const Tensor& dense = t.layout().is_dense() ? t : plan.copies[copy++];
+    const auto list = std::ranges::find_if(plan.lists, holds(t));
+    const auto place = static_cast<uint32_t>(list->entries().size());
+    plan.facts.add(dense);
+    list->add({.at = {dense.data_ptr()}, .count = t.numel()});
+    plan.places.emplace_back(static_cast<uint32_t>(list - plan.lists.begin()), place);
+  }
+}
+
+/// Brings the lists up to date.
 void refresh(detail::NormPlan& plan, const TensorList& x, Strategy strategy) {
   if (plan.looked == last_reshaped() && plan.strategy == strategy && !plan.gaps) return;
   const uint64_t looked = last_reshaped();
   plan.looked = 0;
-  std::vector<detail::Facts> facts;
   plan.gaps = false;
   plan.copies.clear();
-  for (const Tensor& t : x) {
-    require_measurable(t);
-    if (t.layout().is_dense()) {
-      facts.emplace_back(t);
-      continue;
+  bool known = plan.strategy == strategy && plan.places.size() == x.size();
+  size_t at = 0;
+  for (size_t e = 0; e < x.size(); ++e) {
+    const Tensor* t = &x[e];
+    require_measurable(*t);
+    if (!t->layout().is_dense()) {
+      bell::ring(bell::Event::hidden_copy, kName, "a tensor with gaps is copied first");
+      plan.gaps = true;
+      t = &plan.copies.emplace_back(t->contiguous());
     }
-    bell::ring(bell::Event::hidden_copy, kName, "a tensor with gaps is copied first");
-    plan.gaps = true;
-    plan.copies.push_back(t.contiguous());
-    facts.emplace_back(plan.copies.back());
+    if (!known) continue;
+    const auto since = plan.facts.look(at, *t);
+    known = since != detail::Facts::Since::other;
+    if (since == detail::Facts::Since::moved) plan.lists[plan.places[e].first].move(plan.places[e].second, 0, t->data_ptr());
   }
-  const bool same_shapes = plan.strategy == strategy && std::ranges::equal(plan.facts, facts, {}, &detail::Facts::shape, &detail::Facts::shape);
-  if (same_shapes) {
-    for (size_t e = 0; e < x.size(); ++e) plan.lists[plan.places[e].first].move(plan.places[e].second, 0, facts[e].data);
-  } else {
-    plan.strategy = strategy;
-    plan.lists.clear(), plan.places.clear();
-    const auto holds = [](const Tensor& t) { return [&t](const kernels::List& l) { return l.device() == t.device() && l.dtype(0) == t.dtype(); }; };
-    for (const Tensor& t : x) {
-      if (std::ranges::any_of(plan.lists, holds(t))) continue;
-      const auto last = std::find_if(plan.lists.rbegin(), plan.lists.rend(), [&](const kernels::List& l) { return l.device() == t.device(); });
-      const DType dtype = t.dtype();
-      plan.lists.emplace(last == plan.lists.rend() ? plan.lists.end() : last.base(), t.device(), std::span(&dtype, 1), strategy);
-    }
-    for (size_t e = 0; e < x.size(); ++e) {
-      const auto list = std::ranges::find_if(plan.lists, holds(x[e]));
-      plan.places.emplace_back(static_cast<uint32_t>(list - plan.lists.begin()), static_cast<uint32_t>(list->entries().size()));
-      list->add({.at = {facts[e].data}, .count = x[e].numel()});
-    }
-  }
-  plan.facts = std::move(facts);
+  if (!known) lay_out(plan, x, strategy);
   plan.looked = looked;
 }
 

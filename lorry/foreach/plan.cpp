@@ -21,8 +21,6 @@ Operand Argument::at(size_t e, Tensor& room) const {
 namespace detail {
 namespace {
 
-uint64_t mixed(uint64_t hash, uint64_t value) { return (hash ^ value) * 0x9e3779b97f4a7c15ull ^ hash >> 29; }
-
 /// What of an argument decides a plan, besides the tensors of lists.
 uint64_t kind_of(const Request& request, size_t k, bool& keeps) {
   const Argument& x = request.arguments[k];
@@ -270,11 +268,41 @@ class Maker {
 
 }  // namespace
 
-Facts::Facts(const Tensor& x)
-    : data(x.data_ptr()),
-      shape(static_cast<uint64_t>(x.dtype()) + static_cast<uint64_t>(x.device().type) * 0x100 + static_cast<uint64_t>(x.device().index) * 0x10000) {
+namespace {
+
+int64_t address(const Tensor& x) { return static_cast<int64_t>(reinterpret_cast<uintptr_t>(x.data_ptr())); }
+/// Rank, dtype and device in a number.
+int64_t kind(const Tensor& x) {
+  const Device device = x.device();
+  return x.dim() | static_cast<int64_t>(x.dtype()) << 8 | static_cast<int64_t>(device.type) << 16 | static_cast<int64_t>(device.index) << 24;
+}
+
+}  // namespace
+
+void Facts::reserve(const TensorList& more) {
+  size_t words = words_.size();
+  for (const Tensor& x : more) words += 2 + 2 * static_cast<size_t>(x.dim());
+  words_.reserve(words);
+}
+
+void Facts::add(const Tensor& x) {
   const Layout& layout = x.layout();
-  for (int d = 0; d < layout.rank; ++d) shape = mixed(shape, static_cast<uint64_t>(layout.sizes[d]) * 31 + static_cast<uint64_t>(layout.strides[d]));
+  words_.insert(words_.end(), {address(x), kind(x)});
+  words_.insert(words_.end(), layout.sizes, layout.sizes + layout.rank);
+  words_.insert(words_.end(), layout.strides, layout.strides + layout.rank);
+}
+
+Facts::Since Facts::look(size_t& at, const Tensor& x) {
+  int64_t* const known = &words_[at];
+  if (known[1] != kind(x)) return Since::other;
+  const Layout& layout = x.layout();
+  for (int d = 0; d < layout.rank; ++d)
+    if (known[2 + d] != layout.sizes[d] || known[2 + layout.rank + d] != layout.strides[d]) return Since::other;
+  at += 2 + 2 * static_cast<size_t>(layout.rank);
+  const int64_t now = address(x);
+  if (known[0] == now) return Since::same;
+  known[0] = now;
+  return Since::moved;
 }
 
 const TensorList& leading(const Request& request) {
@@ -308,8 +336,8 @@ std::unique_ptr<Plan> make_plan(const Request& request, Strategy strategy) {
     plan->kinds[k] = kind_of(request, k, plan->keeps);
     if (const TensorList* list = request.arguments[k].list()) {
       plan->lists[k] = list->body();
-      plan->facts.reserve(plan->facts.size() + self.size());
-      for (const Tensor& x : *list) plan->facts.emplace_back(x);
+      plan->facts.reserve(*list);
+      for (const Tensor& x : *list) plan->facts.add(x);
     }
   }
   require<ValueError>(self.size() <= kernels::kMaxWord, "{}: too many tensors; got {}; expected at most {}", name(request.op), self.size(), kernels::kMaxWord);
@@ -354,7 +382,7 @@ bool Plan::holds(const Request& request) {
 
 bool Plan::takes_over(const Request& request) {
   const TensorList& self = leading(request);
-  looked = last_reshaped();
+  const uint64_t now = last_reshaped();
   look_at_written(request, *this);
   size_t at = 0;
   bool own_moved = false;
@@ -362,11 +390,10 @@ bool Plan::takes_over(const Request& request) {
   for (size_t k = 0; k < request.arguments.size(); ++k) {
     if (request.arguments[k].list() == nullptr) continue;
     const std::vector<Tensor>& tensors = request.arguments[k].list()->tensors();
-    for (uint32_t e = 0; e < tensors.size(); ++e, ++at) {
-      const Facts now(tensors[e]);
-      if (now.shape != facts[at].shape) return false;
-      if (now.data == facts[at].data) continue;
-      facts[at].data = now.data;
+    for (uint32_t e = 0; e < tensors.size(); ++e) {
+      const Facts::Since since = facts.look(at, tensors[e]);
+      if (since == Facts::Since::other) return false;
+      if (since == Facts::Since::same) continue;
       own_moved |= k == 0;
       moved.emplace_back(k, e);
     }
@@ -379,6 +406,7 @@ bool Plan::takes_over(const Request& request) {
     if (in_place && k == 0) list.move(place, 0, data);
     if (const int array = array_of(op, k); array < list.arrays()) list.move(place, array, data);
   }
+  looked = now;
   if (!in_place) return true;
   // What has moved may have moved into what is written.
   bool all = own_moved;
@@ -397,12 +425,14 @@ bool Plan::takes_over(const Request& request) {
 
 Plan& Kept::find(const Request& request) {
   const Strategy strategy = current_strategy();
-  for (size_t i = 0; i < plans.size(); ++i) {
-    if (!plans[i]->is_for(request, strategy)) continue;
-    std::rotate(plans.begin() + static_cast<int64_t>(i), plans.begin() + static_cast<int64_t>(i) + 1, plans.end());
-    if (plans.back()->keeps && plans.back()->holds(request)) return *plans.back();
-    plans.pop_back();
-    break;
+  const auto known = std::ranges::find_if(plans, [&](const auto& plan) { return plan->is_for(request, strategy); });
+  if (known != plans.end()) {
+    std::unique_ptr<Plan> plan = std::move(*known);  // gone when it does not hold, or throws
+    plans.erase(known);
+    if (plan->keeps && plan->holds(request)) {
+      plans.push_back(std::move(plan));
+      return *plans.back();
+    }
   }
   if (plans.size() == kMost) plans.erase(plans.begin());
   plans.push_back(make_plan(request, strategy));

@@ -61,11 +61,19 @@ struct Request {
   DType to = kF32;  ///< of a cast
 };
 
-/// What a plan relies on of a tensor.
-struct Facts {
-  void* data;
-  uint64_t shape;  ///< a hash of device, dtype, sizes and strides
-  explicit Facts(const Tensor& x);
+/// What a plan relies on of tensors: their addresses, dtypes, devices, sizes and strides, one tensor after the other.
+class Facts {
+ public:
+  enum class Since { same, moved, other };
+
+  void reserve(const TensorList& more);
+  void clear() { words_.clear(); }
+  void add(const Tensor& x);
+  /// What has become of the tensor whose facts begin at `at`, which goes on to the next one's; a new address is taken over.
+  Since look(size_t& at, const Tensor& x);
+
+ private:
+  std::vector<int64_t> words_;  ///< of each: address, kind, sizes, strides
 };
 
 /// Entries that share a launch: of one device, row and combination of dtypes.
@@ -96,7 +104,7 @@ struct Plan {
   std::vector<Group> groups;
   std::vector<uint32_t> alone;                       ///< entries that no list takes, such as broadcast ones: the operator itself does
   std::vector<std::pair<int32_t, uint32_t>> places;  ///< of every entry: its group, or -1, and its place there
-  std::vector<Facts> facts;                          ///< list after list
+  Facts facts;                                       ///< list after list
   std::vector<Written> written;                      ///< by address
   std::vector<Storage*> storages;                    ///< that are written, of every entry
   uint64_t looked = 0;                               ///< last_reshaped() when the tensors were last looked at
@@ -104,7 +112,7 @@ struct Plan {
   bool keeps = true;                                 ///< nothing else decided it
 
   bool is_for(const Request& request, Strategy now) const;
-  /// Whether all is as it was; takes over addresses that have changed. False when the plan has to be made anew.
+  /// Whether all is as it was; takes over addresses that have changed. False when the plan has to be made anew, and it has to after a throw.
   bool holds(const Request& request);
 
  private:
@@ -119,7 +127,7 @@ struct NormPlan {
   Strategy strategy = Strategy::automatic;
   uint64_t looked = 0;  ///< as in Plan
   bool gaps = false;    ///< some tensors have to be copied each time
-  std::vector<Facts> facts;
+  Facts facts;
   std::vector<kernels::List> lists;
   std::vector<std::pair<uint32_t, uint32_t>> places;  ///< of every tensor: its list and its place there
   std::vector<Tensor> copies;                         ///< of tensors with gaps, while the norm is enqueued

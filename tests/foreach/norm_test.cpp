@@ -74,6 +74,10 @@ TEST(ForeachNorm, follows_tensors_that_move_and_change) {
   check();
   x[1].set_data(random_tensor({10'000}, kBF16, 4));
   check();
+  x[1].set_data(random_tensor({3, 5}, kF32, 5));
+  check();
+  x[1].set_data(random_tensor({3, 67}, kF32, 6).narrow(0, 0, 1).narrow(1, 0, 5));  // 3 * 31 + 5 is 1 * 31 + 67
+  check();
 }
 
 TEST(ForeachNorm, says_what_it_copies) {

@@ -80,6 +80,51 @@ TEST(Plan, is_made_anew_for_another_size_dtype_or_layout) {
   EXPECT_TRUE(same_bits(add(x, y), added(x, y)));
 }
 
+TEST(Plan, tells_layouts_apart_exactly) {
+  // Sums of a size times 31 and a stride are equal in each of these pairs.
+  const TensorList x = {zeros({3, 5})};
+  add_(x, 1);
+  const Tensor wide = zeros({2, 36});
+  x[0].set_data(wide.narrow(1, 0, 5));
+  add_(x, 1);
+  EXPECT_EQ(x[0].sum().item<double>(), 10);
+  EXPECT_EQ(wide.sum().item<double>(), 10);
+  const TensorList y = {zeros({3, 5})};
+  const Tensor row = zeros({3, 67}), part = row.narrow(0, 0, 1).narrow(1, 0, 5);  // [1, 5], the same elements whatever its first stride
+  add_(y, 1);
+  y[0].set_data(part);
+  add_(y, 1);
+  EXPECT_EQ(row.sum().item<double>(), 5);
+}
+
+TEST(Plan, is_dropped_when_a_tensor_may_no_longer_be_written) {
+  alignas(64) static float rom[9] = {};
+  const TensorList x = {random_tensor({8}, kF32, 1).to(kCPU), random_tensor({9}, kF32, 2).to(kCPU)}, y = {x[0].clone(), x[1].clone()};
+  add_(x, y);
+  x[1].set_data(Tensor(make_counted<TensorNode>(Storage::foreign(kCPU, rom, sizeof(rom), nullptr, nullptr, /*read_only=*/true), Layout::contiguous({9}), 0, kF32)));
+  const std::vector<Tensor> before = clones(x.tensors());
+  for (int again = 0; again < 3; ++again) EXPECT_THROW(add_(x, y), ValueError) << again;
+  EXPECT_TRUE(same_bits(x, before));
+  x[1].set_data(random_tensor({9}, kF32, 3).to(kCPU));
+  const std::vector<Tensor> want = added(x, y);
+  EXPECT_TRUE(same_bits(add_(x, y), want));
+}
+
+TEST(Plan, of_inference_mode_does_not_hold_outside) {
+  TensorList x, y;
+  {
+    const InferenceMode scope;
+    x = {random_tensor({8}, kF32, 1), random_tensor({9}, kF32, 2)}, y = x.like();
+    zero_(y);
+    add_(x, y);
+  }
+  const std::vector<Tensor> before = clones(x.tensors());
+  for (int again = 0; again < 3; ++again) EXPECT_THROW(add_(x, y), GradError) << again;
+  EXPECT_TRUE(same_bits(x, before));
+  const InferenceMode scope;
+  EXPECT_TRUE(same_bits(add_(x, y), before));
+}
+
 TEST(Plan, outlives_the_other_list) {
   const TensorList x = assorted(kF32, 1);
   for (uint64_t i = 0; i < 12; ++i) {
