@@ -60,17 +60,14 @@ std::vector<Tensor> Accumulate::apply(std::vector<Tensor> grads) {
   if (grad_.defined()) {
     // A recorded sum keeps the graph of gradients; otherwise the sum is taken in place.
     if (mode(kGradMode)) {
-      grad_.storage().leave();
-      grad_ = grad_.add(g);
-      changed_ = note_change();
+      put(grad_.add(g));
     } else {
       grad_.add_(g);
     }
     return {};
   }
   const bool sole = g.node_ptr()->owners() == 1 && g.node()->storage->owners() == 1 && g.is_contiguous();
-  grad_ = sole ? g : g.clone();  // never shared: the next backward adds into it
-  changed_ = note_change();
+  put(sole ? g : g.clone());  // never shared: the next backward adds into it
   return {};
 }
 
@@ -81,9 +78,18 @@ Tensor Accumulate::grad() const {
 
 void Accumulate::set_grad(const Tensor& grad) {
   const std::scoped_lock lock(mutex_);
-  if (grad_.defined()) grad_.storage().leave();  // what an optimizer zeroes from now on is the new one
+  put(grad);
+}
+
+void Accumulate::put(const Tensor& grad) {
+  if (grad.defined()) grad.storage().add_gradient();
+  if (grad_.defined()) grad_.storage().drop_gradient();
   grad_ = grad;
   changed_ = note_change();
+}
+
+Accumulate::~Accumulate() {
+  if (grad_.defined()) grad_.storage().drop_gradient();
 }
 
 Meta* find_meta(const Tensor& x) { return static_cast<Meta*>(x.node()->grad.get()); }

@@ -63,6 +63,7 @@ class Node : public Counted {
 class Accumulate final : public Node {
  public:
   explicit Accumulate(const Tensor& leaf) { outputs.push_back({leaf.sizes(), leaf.dtype(), leaf.device()}); }
+  ~Accumulate() override;
   std::vector<Tensor> apply(std::vector<Tensor> grads) override;
   const char* name() const override { return "accumulate"; }
 
@@ -72,6 +73,8 @@ class Accumulate final : public Node {
   uint64_t changed() const { return changed_.load(std::memory_order_relaxed); }
 
  private:
+  void put(const Tensor& grad);
+
   mutable std::mutex mutex_;
   Tensor grad_;
   std::atomic<uint64_t> changed_{0};

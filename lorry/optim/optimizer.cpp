@@ -19,7 +19,7 @@ std::vector<NamedTensor> numbered(const std::vector<Tensor>& params) {
 }
 
 Optimizer::Optimizer(const char* where, Execution execution)
-    : where_(where), execution_(execution == Execution::automatic ? Execution::fused : execution), epoch_(make_counted<Epoch>()), grad_epoch_(make_counted<Epoch>()) {
+    : where_(where), execution_(execution == Execution::automatic ? Execution::fused : execution), epoch_(make_counted<Epoch>()), grad_epoch_(make_counted<Epoch>(true)) {
   require<ValueError>(execution_ != Execution::compiled, "{}: execution 'compiled' is not part of this build; expected automatic, loop, foreach or fused", where);
 }
 

@@ -36,6 +36,13 @@ void Storage::leave() {
   epoch_ = nullptr;
 }
 
+void Storage::drop_gradient() {
+  int before = gradients();  // 0 where a gradient got this storage by set_data
+  while (before > 0 && !gradients_.compare_exchange_weak(before, before - 1, std::memory_order_relaxed)) {
+  }
+  if (before <= 1 && epoch_ && epoch_->of_gradients()) leave();
+}
+
 void Storage::destroy() {
   if (deleter_ != nullptr) {
     deleter_(context_);

@@ -13,6 +13,9 @@ namespace lorry {
 /// Writes that many storages have in common, such as an optimizer's steps: one addition counts a version of all that have joined.
 class Epoch : public Counted {
  public:
+  /// of_gradients: a storage counts its writes while gradients lie in it.
+  explicit Epoch(bool of_gradients = false) : of_gradients_(of_gradients) {}
+  bool of_gradients() const { return of_gradients_; }
   void written_by(const char* operator_name) {
     count_.fetch_add(1, std::memory_order_relaxed);
     writer_.store(operator_name, std::memory_order_relaxed);
@@ -28,6 +31,7 @@ class Epoch : public Counted {
   std::atomic<uint32_t> count_{0};
   std::atomic<const char*> writer_{nullptr};
   std::atomic<bool> closed_{false};
+  const bool of_gradients_;
 };
 
 class Storage : public Counted {
@@ -66,6 +70,12 @@ class Storage : public Counted {
   void leave();
   bool has_joined(const Epoch& epoch) const { return epoch_.get() == &epoch; }
 
+  /// How many parameters have a gradient that lies here.
+  int gradients() const { return gradients_.load(std::memory_order_relaxed); }
+  void add_gradient() { gradients_.fetch_add(1, std::memory_order_relaxed); }
+  /// The last one that goes leaves an epoch of gradients: what an optimizer zeroes from now on lies elsewhere.
+  void drop_gradient();
+
   void destroy();
 
  private:
@@ -80,6 +90,7 @@ class Storage : public Counted {
   std::atomic<uint32_t> version_{0};
   std::atomic<uint32_t> epoch_seen_{0};  ///< at the last write of its own
   IntrusivePtr<Epoch> epoch_;
+  std::atomic<int> gradients_{0};
   Device device_;
   bool read_only_;
   bool pinned_ = false;

@@ -334,6 +334,35 @@ TEST(Versions, a_gradient_that_a_step_zeroes_is_counted_and_one_that_was_replace
   EXPECT_EQ(first.version(), before);
 }
 
+TEST(Versions, gradients_that_share_a_storage_count_while_one_of_them_is_left) {
+  const Tensor a = parameter({1}), b = parameter({1}), x = parameter({3}), flat = ones({2});
+  SGD sgd({{"a", a}, {"b", b}});
+  const auto counted = [&](const Tensor& grad) {
+    const uint32_t before = grad.version();
+    sgd.step({.zero_grad = true});
+    return grad.version() != before;
+  };
+  a.set_grad(flat.narrow(0, 0, 1)), b.set_grad(flat.narrow(0, 1, 1));
+  EXPECT_TRUE(counted(flat));
+  a.set_grad(ones({1}));
+  EXPECT_TRUE(counted(flat)) << "b's gradient still lies in it";
+  const Tensor outside = parameter({1});
+  outside.set_grad(flat.narrow(0, 0, 1));
+  outside.set_grad({});
+  EXPECT_TRUE(counted(flat)) << "whatever else lay in it";
+  b.set_grad(ones({1}));
+  EXPECT_FALSE(counted(flat));
+  // Parameters and gradients in one storage: a gradient that goes takes no parameter out of the count.
+  const Tensor both = ones({2}), c = parameter(both.narrow(0, 0, 1)), d = parameter({1});
+  SGD other({{"c", c}, {"d", d}});
+  c.set_grad(ones({1})), d.set_grad(both.narrow(0, 1, 1));
+  other.step();
+  d.set_grad(ones({1}));
+  const uint32_t before = both.version();
+  other.step();
+  EXPECT_GT(both.version(), before);
+}
+
 // ---- what a step does beside the update ------------------------------------------------------------------------------
 
 TEST(StepOptions, clip_as_clip_grad_norm_does) {
