@@ -106,8 +106,14 @@ void Optimizer::set_lr(int group, double lr) {
   require<ValueError>(lr >= 0 && std::isfinite(lr), "{}: lr is out of range; got {}; expected a finite number >= 0", where_, lr);
   double& own = groups_[group].rule->lr(groups_[group].settings);
   if (own == lr) return;
-  own = lr;
-  for (Family& family : families_) write_clocks(family, group);
+  const double before = std::exchange(own, lr);
+  try {
+    for (Family& family : families_) write_clocks(family, group);
+  } catch (...) {
+    own = before;
+    seen_ = 0;  // the next step writes every clock anew, also those that have the other rate already
+    throw;
+  }
 }
 
 void Optimizer::set_strategy(kernels::Strategy strategy) {
