@@ -1,6 +1,7 @@
 #include "lorry/layout/layout.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace lorry {
 
@@ -221,6 +222,83 @@ bool view_as(const Layout& from, const Dims& sizes, Layout& to) {
 bool spans_overlap(const void* a, const Layout& la, int64_t element_a, const void* b, const Layout& lb, int64_t element_b) {
   const auto first_a = reinterpret_cast<uintptr_t>(a), first_b = reinterpret_cast<uintptr_t>(b);
   return first_a < first_b + static_cast<uintptr_t>(lb.extent() * element_b) && first_b < first_a + static_cast<uintptr_t>(la.extent() * element_a);
+}
+
+namespace {
+
+/// A tensor's elements as intervals of bytes.
+struct Intervals {
+  struct Dim {
+    int64_t size, stride;
+  };
+  uintptr_t first;
+  int64_t bytes;
+  FixedVector<Dim, kMaxRank> dims = {};  ///< longer than 1, from the largest stride to the smallest
+  bool ordered = true;                   ///< larger indices, larger addresses
+  int64_t count = 1;
+
+  Intervals(const void* at, const Layout& l, int64_t element) : first(reinterpret_cast<uintptr_t>(at)), bytes(element), count(l.numel()) {
+    const auto order = by_stride(l);
+    int64_t reach = element;
+    for (const int d : order) {
+      ordered = ordered && l.strides[d] * element >= reach;
+      reach += l.strides[d] * element * (l.sizes[d] - 1);
+    }
+    for (int k = order.size() - 1; k >= 0; --k) dims.push_back({l.sizes[order[k]], l.strides[order[k]] * element});
+  }
+  /// Whether an element has a byte in [from, from + length). The layout is ordered.
+  bool meets(uintptr_t from, int64_t length) const {
+    int64_t left = static_cast<int64_t>(from - first) + length - 1;  // to the last byte; the last element that begins there or before is next to it
+    if (left < 0) return false;
+    for (const Dim& d : dims) left -= std::min(left / d.stride, d.size - 1) * d.stride;
+    return left < bytes + length - 1;
+  }
+  /// The bytes that the dimensions with strides below `period` span.
+  int64_t span_below(int64_t period) const {
+    int64_t span = bytes;
+    for (const Dim& d : dims)
+      if (d.stride < period) span += d.stride * (d.size - 1);
+    return span;
+  }
+};
+
+/// Whether all elements of both, counted modulo the greatest common divisor of all strides of at least `least`, lie in places of their own.
+bool apart_modulo(const Intervals& a, const Intervals& b, int64_t least) {
+  int64_t period = 0;
+  for (const Intervals* x : {&a, &b})
+    for (const auto& d : x->dims)
+      if (d.stride >= least) period = std::gcd(period, d.stride);
+  if (period == 0) return false;
+  const int64_t distance = (static_cast<int64_t>(b.first - a.first) % period + period) % period;
+  return distance >= a.span_below(least) && period - distance >= b.span_below(least);
+}
+
+}  // namespace
+
+Sharing share_elements(const void* a, const Layout& la, int64_t element_a, const void* b, const Layout& lb, int64_t element_b) {
+  if (la.numel() == 0 || lb.numel() == 0 || !spans_overlap(a, la, element_a, b, lb, element_b)) return Sharing::no;
+  if (a == b || (la.is_dense() && lb.is_dense())) return Sharing::yes;
+  const Intervals x(a, la, element_a), y(b, lb, element_b);
+  for (const Intervals* of : {&x, &y})
+    for (const auto& d : of->dims)
+      if (apart_modulo(x, y, d.stride)) return Sharing::no;
+  const Intervals& few = y.ordered && (x.count <= y.count || !x.ordered) ? x : y;
+  const Intervals& many = &few == &x ? y : x;
+  constexpr int64_t kMost = 1 << 16;
+  if (!many.ordered || few.count > kMost) return Sharing::unknown;
+  FixedVector<int64_t, kMaxRank> index;
+  for (int d = 0; d < few.dims.size(); ++d) index.push_back(0);
+  for (uintptr_t at = few.first;;) {
+    if (many.meets(at, few.bytes)) return Sharing::yes;
+    int d = few.dims.size() - 1;
+    for (; d >= 0; --d) {
+      at += static_cast<uintptr_t>(few.dims[d].stride);
+      if (++index[d] < few.dims[d].size) break;
+      at -= static_cast<uintptr_t>(few.dims[d].stride * few.dims[d].size);
+      index[d] = 0;
+    }
+    if (d < 0) return Sharing::no;
+  }
 }
 
 std::string to_string(const Dims& dims) {

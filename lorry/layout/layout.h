@@ -73,6 +73,11 @@ bool view_as(const Layout& from, const Dims& sizes, Layout& to);
 /// True when two spans of memory share a byte. `a` and `b` are the addresses of the first elements.
 bool spans_overlap(const void* a, const Layout& la, int64_t element_a, const void* b, const Layout& lb, int64_t element_b);
 
+/// Whether elements of two tensors share a byte: exact for spans that lie apart, for dense layouts, for parts of one matrix (rows, columns, blocks), and
+/// where one of the two has few elements. In general the question is as hard as finding whole numbers that solve an equation: `unknown` then.
+enum class Sharing : uint8_t { no, yes, unknown };
+Sharing share_elements(const void* a, const Layout& la, int64_t element_a, const void* b, const Layout& lb, int64_t element_b);
+
 /// "[8, 128, 64]".
 std::string to_string(const Dims& dims);
 

@@ -8,6 +8,7 @@
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/door.h"
+#include "lorry/optim/separate.h"
 #include "lorry/tensor/changes.h"
 
 namespace lorry::optim {
@@ -69,21 +70,15 @@ void Optimizer::require_memory_fits(const std::string& name, const Tensor& param
 }
 
 void Optimizer::require_separate(const std::vector<NamedTensor>& added) const {
-  struct Span {
-    const char *begin, *end;
-    const std::string* name;
-  };
-  std::vector<Span> spans;
-  const auto add = [&](const std::string& name, const Tensor& x) {
-    const auto* begin = static_cast<const char*>(x.data_ptr());
-    if (x.numel() > 0) spans.push_back({begin, begin + x.layout().extent() * size_of(x.dtype()), &name});
-  };
-  for (const Slot& slot : slots_) add(slot.name, slot.param);
-  for (const auto& [name, param] : added) add(name, param);
-  std::ranges::sort(spans, {}, &Span::begin);
-  for (size_t i = 1; i < spans.size(); ++i)
-    require<ValueError>(spans[i - 1].end <= spans[i].begin, "{}: parameters '{}' and '{}' share memory; list each tensor once", where_,
-                        std::min(*spans[i - 1].name, *spans[i].name), std::max(*spans[i - 1].name, *spans[i].name));
+  std::vector<Tensor> all = parameters();
+  for (const auto& [name, param] : added) all.push_back(param);
+  const auto clash = find_clash(all);
+  if (!clash) return;
+  const auto name = [&](size_t i) -> const std::string& { return i < slots_.size() ? slots_[i].name : added[i - slots_.size()].first; };
+  const auto [one, other] = std::minmax(name(clash->first), name(clash->second));
+  require<ValueError>(!clash->certain, "{}: parameters '{}' and '{}' share memory; list each tensor once", where_, one, other);
+  raise<ValueError>("{}: parameters '{}' and '{}' may share memory, their strides do not tell; got strides {} and {}; clone one of them", where_, one, other,
+                    all[clash->first].strides(), all[clash->second].strides());
 }
 
 std::vector<Tensor> Optimizer::parameters() const {

@@ -74,6 +74,22 @@ TEST(Optimizer, parameters_that_cannot_be_stepped_are_named) {
   EXPECT_EQ(text(Type<GradError>{}, {{"a", a.mul(2)}}), "sgd: parameter 'a' is not a leaf; got [2] f32 cpu made by mul; optimize the tensors it was made from");
 }
 
+TEST(Optimizer, parameters_may_be_interleaved) {
+  const Tensor x = zeros({6, 8}), wide = zeros({4, 6, 8});
+  std::vector<NamedTensor> params;
+  const auto add = [&](const Tensor& view) { params.emplace_back(fmt::format("{}", params.size()), parameter(view)); };
+  for (int64_t column = 0; column < 3; ++column) add(x.narrow(1, column, 1));
+  add(x.narrow(1, 3, 2)), add(x.narrow(1, 5, 3).narrow(0, 0, 3)), add(x.narrow(1, 5, 3).narrow(0, 3, 3).t());
+  add(wide.narrow(1, 0, 2)), add(wide.narrow(1, 2, 4).narrow(2, 0, 4)), add(wide.narrow(1, 2, 4).narrow(2, 4, 4));
+  SGD sgd(params, {.lr = 1});
+  for (const auto& [name, p] : params) p.set_grad(full(p.sizes(), -1.0));
+  sgd.step();
+  for (const Tensor& all : {x, wide}) EXPECT_EQ(all.sum().item<float>(), static_cast<float>(all.numel()));
+  const auto text = [&](const Tensor& view) { return message<ValueError>([&] { sgd.add_param_group({{{"x", parameter(view)}}, {}}); }); };
+  EXPECT_EQ(text(x.narrow(1, 1, 1).narrow(0, 5, 1)), "sgd: parameters '1' and 'x' share memory; list each tensor once");
+  EXPECT_EQ(text(wide.narrow(2, 4, 1)), "sgd: parameters '6' and 'x' share memory; list each tensor once");
+}
+
 TEST(Optimizer, a_group_is_checked_against_those_before) {
   const Tensor a = parameter({1});
   AdamW adamw({{"a", a}});
