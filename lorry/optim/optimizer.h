@@ -67,7 +67,7 @@ class Optimizer {
   void step(const Tensor& grad_factor);
   /// Norm, clip, unscale, skip, update and zeroing in one. Returns the common norm of the gradients, divided by the scale, before
   /// clipping: a 0-d f64 on the device; undefined when no option needs it. Gradients are only read, but for zero_grad. All parameters
-  /// are on one device. Throws ValueError for a negative max_norm.
+  /// are on one device. Throws ValueError for a negative max_norm, and for gradients to be zeroed that share memory.
   Tensor step(const StepOptions& options);
   /// Forgets all gradients or, with set_to_none false, fills them with zeros.
   void zero_grad(bool set_to_none = true);
@@ -160,6 +160,7 @@ class Optimizer {
   /// The same of one that there is, when the parameter is in another order now.
   Tensor reordered(const Slot& slot, const Kind& kind, const Tensor& like, int k) const;
   void require_separate(const std::vector<NamedTensor>& added) const;
+  void require_separate_gradients();
 
   /// Looks at all parameters and gradients again, and makes states, clocks and lists for what is new.
   void look();
@@ -185,6 +186,7 @@ class Optimizer {
   IntrusivePtr<Epoch> epoch_, grad_epoch_;  ///< of steps, and of those that zero gradients
   std::vector<Storage*> loners_, grad_loners_;  ///< storages of this step that have joined others
   std::vector<int> guarded_;  ///< slots of this step with gradients that may not be written
+  bool separate_ = false;     ///< no two gradients of this step share memory; else nobody has looked yet
 };
 
 }  // namespace lorry::optim

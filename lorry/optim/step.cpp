@@ -12,6 +12,7 @@
 #include "lorry/ops/creation.h"
 #include "lorry/ops/door.h"
 #include "lorry/optim/optimizer.h"
+#include "lorry/optim/separate.h"
 #include "lorry/tensor/changes.h"
 
 namespace lorry::optim {
@@ -23,6 +24,9 @@ bool same_order(const Layout& a, const Layout& b) {
     if (a.sizes[i] != 1 && a.strides[i] != b.strides[i]) return false;
   return true;
 }
+
+/// True when no other gradient, of whatever parameter, lies in the storage of this one.
+bool alone(const Tensor& grad) { return grad.storage().gradients() == 1 && !grad.storage().foreign(); }
 
 /// True for a gradient that door::require_writable may refuse.
 bool guarded(const Tensor& grad) { return grad.storage().read_only() || grad.is_inference() || (!grad.is_contiguous() && grad.layout().has_internal_overlap()); }
@@ -48,6 +52,7 @@ Tensor Optimizer::step(const StepOptions& options) {
   const NoGrad quiet;
   require<ValueError>(options.max_norm >= 0, "{}: max_norm is out of range; got {}; expected a number >= 0", where_, options.max_norm);
   look();
+  if (options.zero_grad) require_separate_gradients();
   copy_in();
   Tensor total, factor;
   if (std::isfinite(options.max_norm) || options.skip_nonfinite || options.scale.defined()) {
@@ -121,8 +126,19 @@ bool Optimizer::move_addresses(uint64_t since) {
     family.list->move(slot.entry, 1, grad.data_ptr());
     family.grads->move(slot.entry, 0, grad.data_ptr());
     if (!grad.storage().join(grad_epoch_)) return false;
+    separate_ = separate_ && alone(grad);
   }
   return true;
+}
+
+void Optimizer::require_separate_gradients() {
+  if (separate_) return;
+  std::vector<Tensor> grads;
+  for (const Slot& slot : slots_) grads.push_back(slot.entry < 0 ? Tensor() : slot.param.grad());
+  if (const auto clash = find_clash(grads))
+    raise<ValueError>("{}: the gradients of '{}' and '{}' {}share memory; got zero_grad, which writes them; expected a gradient of its own for each parameter", where_,
+                      slots_[clash->first].name, slots_[clash->second].name, clash->certain ? "" : "may ");
+  separate_ = true;
 }
 
 void Optimizer::lay_out() {
@@ -227,6 +243,7 @@ void Optimizer::lay_out() {
   loners_.clear();
   grad_loners_.clear();
   guarded_.clear();
+  separate_ = false;
   // A parameter that is not stepped must not count our writes, unless it shares its storage with one that is.
   for (size_t s = 0; s < slots_.size(); ++s)
     if (Storage& storage = slots_[s].param.storage(); made[s].family < 0 && storage.has_joined(*epoch_)) storage.leave();

@@ -446,6 +446,39 @@ TEST(StepOptions, a_gradient_that_cannot_be_zeroed_is_refused_before_anything_mo
   EXPECT_LT(values(a)[1], 1);
 }
 
+TEST(StepOptions, gradients_that_share_memory_are_read_but_not_zeroed) {
+  for (const Execution execution : executions()) {
+    const Tensor a = parameter({1, 2}), b = parameter({3, 4}), shared = ones({2}), others = ones({4, 2});
+    Any<formula::Sgd<false>> sgd({{"a", a}, {"b", b}}, {.lr = 0.5}, execution);
+    const auto expect_refused = [&] {
+      const std::vector<double> before = values(a);
+      EXPECT_EQ(message<ValueError>([&] { sgd.step({.zero_grad = true}); }),
+                "sgd: the gradients of 'a' and 'b' share memory; got zero_grad, which writes them; expected a gradient of its own for each parameter");
+      EXPECT_EQ(values(a), before);
+      EXPECT_EQ(values(a.grad()), (std::vector<double>{1, 1}));
+    };
+    a.set_grad(shared), b.set_grad(shared);
+    expect_refused();
+    sgd.step({.max_norm = 1e9});
+    EXPECT_EQ(values(a)[0], 0.5);
+    EXPECT_EQ(values(b)[0], 2.5);
+    // Replaced one by one.
+    a.set_grad(ones({2})), b.set_grad(ones({2}));
+    sgd.step({.zero_grad = true});
+    b.set_grad(ones({2})), a.set_grad(others.select(0, 1));
+    sgd.step({.zero_grad = true});
+    EXPECT_EQ(values(others.select(0, 1)), (std::vector<double>{0, 0}));
+    a.set_grad(ones({2})), b.set_grad(a.grad());
+    expect_refused();
+    others.fill_(1);
+    a.set_grad(others.select(1, 0).narrow(0, 0, 2)), b.set_grad(others.select(1, 1).narrow(0, 0, 2));  // interleaved
+    sgd.step({.zero_grad = true});
+    EXPECT_EQ(values(others), (std::vector<double>{0, 0, 0, 0, 1, 1, 1, 1})) << name(execution);
+    a.set_grad(ones({2})), b.set_grad(from_blob(a.grad().data_ptr(), {2}));
+    expect_refused();
+  }
+}
+
 TEST(StepOptions, gradients_are_divided_by_the_scale) {
   for (const Execution execution : executions()) {
     Model scaled(11), plain(11);
