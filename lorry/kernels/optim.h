@@ -70,6 +70,9 @@ struct RuleKernels {
   void (*set)(void* clocks, bool f64, std::span<const ClockChange> changes, const Stream& stream) = nullptr;
   /// Ticks clocks unless *grad_factor (null: 1) is NaN: what a step that is made in another way ends with.
   void (*tick)(void* clocks, bool f64, int32_t first, int32_t count, const double* grad_factor, const Stream& stream) = nullptr;
+  /// Takes what device memory `step` of the same call on the same stream will need, and writes nothing else: a step that follows does not run out of
+  /// memory when others have been made already. Null: it needs none.
+  void (*prepare)(const StepCall& call, const Stream& stream) = nullptr;
 };
 
 /// The rules of formula::Rules, in its order.

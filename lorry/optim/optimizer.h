@@ -3,9 +3,9 @@
 // Optimizers step named parameters by their gradients. Parameters come in groups with options of their own; state is made at a
 // parameter's first step, in f32 for f16 and bf16 parameters (their arithmetic is f32 too; only the stored parameter is rounded)
 // and in the parameter's dtype otherwise. Invariant: gradients are checked, state is made and errors of earlier kernels are thrown
-// before anything is written, so a fused step that throws leaves parameters, state and counters as they were. Parameters of one device,
-// dtype and rule, a family, are stepped together: should the second one fail, for want of host memory, the first has made its step,
-// counted, and the others none (a loop or foreach may still run out of memory between two parameters).
+// before anything is written, and so is all memory of the device that a fused step takes: one that throws leaves parameters, state and
+// counters as they were. Parameters of one device, dtype and rule, a family, are stepped together: should the second one fail, for want of
+// host memory, the first has made its step, counted, and the others none (a loop or foreach may still run out of memory between two parameters).
 //
 // A step that finds everything where it was costs the host a few microseconds, however many parameters there are: what does not change
 // between steps, the lists, is kept (kernels/list.h), and looked through again only when a gradient somewhere was replaced. Learning
@@ -172,6 +172,7 @@ class Optimizer {
   void write_clocks(Family& family, int only_group);
   void copy_in();
   void run(const Tensor& grad_factor, bool zero_grads);
+  kernels::StepCall call_of(const Family& family, const Tensor& grad_factor, bool zero_grads) const;
   void run_family(Family& family, const Tensor& grad_factor, bool zero_grads);
   std::vector<double> progress_of(const Family& family) const;
 

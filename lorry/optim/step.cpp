@@ -284,6 +284,11 @@ void Optimizer::run(const Tensor& grad_factor, bool zero_grads) {
   if (zero_grads)
     for (const int s : guarded_) door::require_writable(slots_[s].param.grad(), where_);
 
+  if (execution_ == Execution::fused)
+    for (Family& family : families_)
+      if (const auto prepare = family.rule->kernels(family.device, where_).prepare; prepare && !family.slots.empty())
+        prepare(call_of(family, grad_factor, zero_grads), current_stream(family.device));
+
   // Versions count a step that fails half way too. From here on it is made: what other kernels report does not stop it.
   epoch_->written_by(where_);
   for (Storage* const storage : loners_) storage->written_by(where_);
@@ -307,23 +312,23 @@ void Optimizer::run(const Tensor& grad_factor, bool zero_grads) {
   }
 }
 
+kernels::StepCall Optimizer::call_of(const Family& family, const Tensor& grad_factor, bool zero_grads) const {
+  return {.list = *family.list,
+          .clocks = family.clocks.data_ptr(),
+          .first_clock = 0,
+          .clock_count = static_cast<int32_t>(family.clock_groups.size()),
+          .kept = family.kept(),
+          .zero_grads = zero_grads,
+          .grad_factor = grad_factor.defined() ? grad_factor.data<double>() : nullptr,
+          .seed = family.memory.seed};
+}
+
 void Optimizer::run_family(Family& family, const Tensor& grad_factor, bool zero_grads) {
   const kernels::RuleKernels& rule = family.rule->kernels(family.device, where_);
   const Stream stream = current_stream(family.device);
   const double* const factor = grad_factor.defined() ? grad_factor.data<double>() : nullptr;
   const auto clocks = static_cast<int32_t>(family.clock_groups.size());
-  if (execution_ == Execution::fused) {
-    rule.step({.list = *family.list,
-               .clocks = family.clocks.data_ptr(),
-               .first_clock = 0,
-               .clock_count = clocks,
-               .kept = family.kept(),
-               .zero_grads = zero_grads,
-               .grad_factor = factor,
-               .seed = family.memory.seed},
-              stream);
-    return;
-  }
+  if (execution_ == Execution::fused) return rule.step(call_of(family, grad_factor, zero_grads), stream);
   const Tensor all_numbers = family.clocks.view(family.f64() ? kF64 : kF32);
   const auto numbers = [&](int clock) {
     const int64_t bytes = family.f64() ? 8 : 4;

@@ -137,26 +137,36 @@ TEST(Optimizer, a_parameter_that_changed_under_its_state_is_named) {
             "adamw: parameter 'a' has changed since its last step; got [3] f32 cpu with a state of [2] f32 cpu; make a new optimizer");
 }
 
+enum class Fails { in_step, in_prepare, in_set };
+
 /// SGD whose fused step fails at a dtype.
 class FailsAt : public Optimizer {
  public:
-  FailsAt(const std::vector<NamedTensor>& params, DType dtype) : Optimizer("sgd", Execution::fused) {
-    set_dtype(dtype);
+  FailsAt(const std::vector<NamedTensor>& params, DType dtype, Fails where = Fails::in_step) : Optimizer("sgd", Execution::fused) {
+    set_dtype(dtype, where);
     const Rule::Settings settings{.lr = 0.5, .momentum = 0.9};
     add_group(params, rule_traits<Rule, failing>(), &settings, {});
   }
-  static void set_dtype(DType dtype) { g_dtype = dtype; }
+  static void set_dtype(DType dtype, Fails where = Fails::in_step) { g_dtype = dtype, g_where = where; }
 
  private:
   using Rule = formula::Sgd<true>;
   static inline DType g_dtype;
-  static void fail(const kernels::StepCall& call, const Stream& stream) {
-    if (call.list.dtype(0) == g_dtype) throw std::bad_alloc();
+  static inline Fails g_where;
+  static void fail(Fails where, DType dtype) {
+    if (where == g_where && dtype == g_dtype) throw std::bad_alloc();
+  }
+  static void step_or_fail(const kernels::StepCall& call, const Stream& stream) {
+    fail(Fails::in_step, call.list.dtype(0));
     built_in_kernels<Rule>(call.list.device(), "test").step(call, stream);
   }
+  static void prepare_or_fail(const kernels::StepCall& call, const Stream&) { fail(Fails::in_prepare, call.list.dtype(0)); }
+  static void set_or_fail(void* clocks, bool f64, std::span<const kernels::ClockChange> changes, const Stream& stream) {
+    fail(Fails::in_set, f64 ? kF64 : kF32);
+    built_in_kernels<Rule>(stream.device, "test").set(clocks, f64, changes, stream);
+  }
   static const lorry::kernels::RuleKernels& failing(Device device, const char* where) {
-    const kernels::RuleKernels& real = built_in_kernels<Rule>(device, where);
-    static const kernels::RuleKernels kFailing{fail, real.set, real.tick};
+    static const kernels::RuleKernels kFailing{step_or_fail, set_or_fail, built_in_kernels<Rule>(device, where).tick, prepare_or_fail};
     return kFailing;
   }
 };
@@ -180,6 +190,36 @@ TEST(Optimizer, what_a_failed_step_has_not_moved_it_has_not_counted) {
     FailsAt::set_dtype(kF16);
     first.step();
     for (const char* name : {"a.step", "b.step"}) EXPECT_EQ(first.state_dict().at(name).item<double>(), 1);
+  }
+}
+
+TEST(Optimizer, a_step_that_cannot_be_prepared_moves_nothing) {
+  const Tensor a = parameter({1}), b = parameter({1}, kF64);
+  FailsAt sgd({{"a", a}, {"b", b}}, kF64, Fails::in_prepare);
+  for (const Tensor& x : {a, b}) x.set_grad(tensor_of({1}, {1}, x.dtype()));
+  const uint32_t before = a.version();
+  for (int i = 0; i < 2; ++i) EXPECT_THROW(sgd.step(), std::bad_alloc);
+  EXPECT_EQ(a.version(), before);
+  for (const Tensor& x : {a, b}) EXPECT_EQ(values(x)[0], 1);
+  for (const char* name : {"a.step", "b.step"}) EXPECT_EQ(sgd.state_dict().at(name).item<double>(), 0);
+  FailsAt::set_dtype(kF16);
+  sgd.step();
+  for (const Tensor& x : {a, b}) EXPECT_EQ(values(x)[0], 0.5);
+}
+
+TEST(Optimizer, a_learning_rate_that_cannot_be_written_is_not_taken) {
+  for (const bool retry : {false, true}) {
+    const Tensor a = parameter({4}), b = parameter({4}, kF64);
+    FailsAt sgd({{"a", a}, {"b", b}}, kF16);
+    for (const Tensor& x : {a, b}) x.set_grad(tensor_of({1}, {1}, x.dtype()));
+    sgd.step();
+    FailsAt::set_dtype(kF64, Fails::in_set);
+    EXPECT_THROW(sgd.set_lr(2), std::bad_alloc);
+    FailsAt::set_dtype(kF16);
+    EXPECT_EQ(sgd.lr(), 0.5);
+    if (retry) sgd.set_lr(2);
+    sgd.step();  // by a buffer of 1.9
+    for (const Tensor& x : {a, b}) EXPECT_NEAR(values(x)[0], retry ? 3.5 - 2 * 1.9 : 3.5 - 0.5 * 1.9, 1e-6);
   }
 }
 

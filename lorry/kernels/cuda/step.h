@@ -269,17 +269,25 @@ struct RuleOnCuda {
     return {static_cast<formula::Clock<Rule, C>*>(call.clocks), call.grad_factor, call.first_clock, call.clock_count, call.zero_grads};
   }
 
-  static void step(const StepCall& call, const Stream& stream) {
+  /// Calls use(body) with the body that steps the call's list.
+  template <class Use>
+  static void with_body(const StepCall& call, const Use& use) {
     const List& list = call.list;
     const auto all = [&](DType dtype) {
       for (int k = 0; k < list.arrays(); ++k)
         if (list.dtype(k) != dtype) return false;
       return call.kept == Kept::nothing;
     };
-    if (all(kF64)) return over_list(list, StepPlain<Rule, double>{numbers<double>(call)}, stream);
-    if (all(kF32)) return over_list(list, StepPlain<Rule, float>{numbers<float>(call)}, stream);
-    const auto narrow = [&]<class T>(Type<T>) { over_list(list, StepNarrow<Rule, T>{numbers<float>(call), call.kept}, stream); };
+    if (all(kF64)) return use(StepPlain<Rule, double>{numbers<double>(call)});
+    if (all(kF32)) return use(StepPlain<Rule, float>{numbers<float>(call)});
+    const auto narrow = [&]<class T>(Type<T>) { use(StepNarrow<Rule, T>{numbers<float>(call), call.kept}); };
     list.dtype(0) == kBF16 ? narrow(Type<BFloat16>()) : narrow(Type<Float16>());
+  }
+  static void step(const StepCall& call, const Stream& stream) {
+    with_body(call, [&](const auto& body) { over_list(call.list, body, stream); });
+  }
+  static void prepare(const StepCall& call, const Stream& stream) {
+    with_body(call, [&]<class Body>(const Body&) { CudaList::of(call.list, {Body::kTile, Body::kRunLength}, stream).ticket(stream); });
   }
 
   static void set(void* clocks, bool f64, std::span<const ClockChange> given, const Stream& stream) {
@@ -311,7 +319,7 @@ struct RuleOnCuda {
       lorry::cuda::launch(stream, {1, kListThreads}, tick_clocks<Rule, float>, StepNumbers<Rule, float>{static_cast<Clock<Rule, float>*>(clocks), grad_factor, first, count, false});
   }
 
-  static constexpr RuleKernels kernels() { return {step, set, tick}; }
+  static constexpr RuleKernels kernels() { return {step, set, tick, prepare}; }
 };
 
 }  // namespace lorry::kernels::cuda
