@@ -100,6 +100,19 @@ void require_numbers_of_kind(const Schedule& s) {
   require<ValueError>(s.min_lr == 0, "schedule: one_cycle takes no min_lr; got {}; it ends at lr / (div_factor * final_div_factor)", s.min_lr);
 }
 
+/// Throws ValueError for a schedule out of its domain.
+void require_valid(const Schedule& s) {
+  if (s.lr) {
+    require_rate("lr", *s.lr);
+    require<ValueError>(s.min_lr >= 0 && s.min_lr <= *s.lr, "schedule: min_lr is out of range; got {}; expected 0 to lr, {}", s.min_lr, *s.lr);
+  }
+  require_rate("min_lr", s.min_lr);
+  require<ValueError>(s.warmup >= 0, "schedule: warmup is out of range; got {}; expected at least 0", s.warmup);
+  require<ValueError>(!ends(s.kind) || s.steps > s.warmup, "schedule: steps do not reach past the warm-up; got {} steps with a warm-up of {}", s.steps,
+                      s.warmup);
+  require_numbers_of_kind(s);
+}
+
 /// Reads a state_dict entry by entry; done() refuses what is left.
 class StateReader {
  public:
@@ -140,6 +153,9 @@ void require_group(const char* where, int group, size_t groups) {
 }  // namespace
 
 double Schedule::at(int64_t step, double base) const {
+  require_valid(*this);
+  require<ValueError>(step >= 0, "schedule: the step is out of range; got {}; expected at least 0", step);
+  require_rate("lr", base);
   if (step >= warmup) return after_warmup(*this, step - warmup, base);
   const double first = kind == Kind::one_cycle ? base / div_factor : base;
   return first * static_cast<double>(step + 1) / static_cast<double>(warmup);
@@ -159,28 +175,24 @@ Schedule::Kind parse_schedule(std::string_view text) {
 std::string_view name(Schedule::Kind kind) { return kKinds[static_cast<size_t>(kind)]; }
 
 LRScheduler::LRScheduler(Optimizer& optimizer, const Schedule& schedule, int64_t steps_done) : optimizer_(optimizer), schedule_(schedule) {
-  const Schedule& s = schedule;
-  if (s.lr) {
-    require_rate("lr", *s.lr);
-    require<ValueError>(s.min_lr >= 0 && s.min_lr <= *s.lr, "schedule: min_lr is out of range; got {}; expected 0 to lr, {}", s.min_lr, *s.lr);
-  }
-  require_rate("min_lr", s.min_lr);
-  require<ValueError>(s.warmup >= 0, "schedule: warmup is out of range; got {}; expected at least 0", s.warmup);
-  require<ValueError>(!ends(s.kind) || s.steps > s.warmup, "schedule: steps do not reach past the warm-up; got {} steps with a warm-up of {}", s.steps,
-                      s.warmup);
-  require_numbers_of_kind(s);
+  require_valid(schedule);
   seek(steps_done);
 }
 
 void LRScheduler::seek(int64_t steps_done) {
   require<ValueError>(steps_done >= 0, "schedule: steps done are out of range; got {}; expected at least 0", steps_done);
   for (int g = static_cast<int>(bases_.size()); g < optimizer_.groups(); ++g) {
-    const double base = schedule_.lr.value_or(optimizer_.lr(g));
+    const double base = base_of(g);
     require<ValueError>(base >= schedule_.min_lr, "schedule: min_lr is out of range; got {}; expected 0 to the lr of group {}, {}", schedule_.min_lr, g, base);
     bases_.push_back(base);
   }
   steps_done_ = steps_done;
   for (int g = 0; g < optimizer_.groups(); ++g) optimizer_.set_lr(g, lr(g));
+}
+
+/// Of a group that was added since the last step too.
+double LRScheduler::base_of(int group) const {
+  return static_cast<size_t>(group) < bases_.size() ? bases_[group] : schedule_.lr.value_or(optimizer_.lr(group));
 }
 
 double LRScheduler::lr(int group) const {
@@ -190,7 +202,7 @@ double LRScheduler::lr(int group) const {
 
 SchedulerState LRScheduler::state_dict() const {
   SchedulerState state{{"steps_done", static_cast<double>(steps_done_)}};
-  for (size_t g = 0; g < bases_.size(); ++g) state["base_lr." + std::to_string(g)] = bases_[g];
+  for (int g = 0; g < optimizer_.groups(); ++g) state["base_lr." + std::to_string(g)] = base_of(g);
   return state;
 }
 
@@ -252,15 +264,17 @@ double ReduceOnPlateau::lr(int group) const {
   return Schedule{.warmup = options_.warmup}.at(warmed_up_, rates_[group]);
 }
 
+double ReduceOnPlateau::rate_of(int group) const { return static_cast<size_t>(group) < rates_.size() ? rates_[group] : optimizer_.lr(group); }
+
 void ReduceOnPlateau::set_rates() {
-  for (int g = static_cast<int>(rates_.size()); g < optimizer_.groups(); ++g) rates_.push_back(optimizer_.lr(g));
+  for (int g = static_cast<int>(rates_.size()); g < optimizer_.groups(); ++g) rates_.push_back(rate_of(g));
   for (int g = 0; g < optimizer_.groups(); ++g) optimizer_.set_lr(g, lr(g));
 }
 
 SchedulerState ReduceOnPlateau::state_dict() const {
   SchedulerState state{{"bad", static_cast<double>(bad_)}, {"cooldown", static_cast<double>(cooldown_)}, {"warmed_up", static_cast<double>(warmed_up_)}};
   if (std::isfinite(best_)) state["best"] = best_;
-  for (size_t g = 0; g < rates_.size(); ++g) state["lr." + std::to_string(g)] = rates_[g];
+  for (int g = 0; g < optimizer_.groups(); ++g) state["lr." + std::to_string(g)] = rate_of(g);
   return state;
 }
 

@@ -52,9 +52,9 @@ struct Schedule {
   bool three_phase = false;
   Anneal anneal = Anneal::cosine;  ///< of one_cycle
 
-  /// The rate of a step, counted from 0, of a group with this base rate.
+  /// The rate of a step, counted from 0, of a group with this base rate. Throws ValueError for a schedule out of its domain (see LRScheduler).
   double at(int64_t step, double base) const;
-  /// The same for the base rate `lr`. Throws ValueError when there is none.
+  /// The same for the base rate `lr`. Throws ValueError when there is none, too.
   double at(int64_t step) const;
 };
 
@@ -86,6 +86,8 @@ class LRScheduler {
   void load_state_dict(const SchedulerState& state);
 
  private:
+  double base_of(int group) const;
+
   Optimizer& optimizer_;
   Schedule schedule_;
   std::vector<double> bases_;  ///< of the groups
@@ -127,6 +129,7 @@ class ReduceOnPlateau {
 
  private:
   double nothing_yet() const { return options_.mode == PlateauOptions::Mode::min ? kInfinity : -kInfinity; }
+  double rate_of(int group) const;
   void set_rates();
 
   static constexpr double kInfinity = std::numeric_limits<double>::infinity();

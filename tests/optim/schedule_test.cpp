@@ -155,6 +155,18 @@ TEST(Schedule, schedules_out_of_their_domain_are_refused) {
   EXPECT_EQ(message<ValueError>([&] { ReduceOnPlateau(sgd, {.factor = 1}); }), "reduce_on_plateau: factor is out of range; got 1; expected 0 <= factor < 1");
 }
 
+TEST(Schedule, a_rate_is_refused_where_a_scheduler_is) {
+  const auto text = [](const Schedule& s) { return message<ValueError>([&] { s.at(5, 0.1); }); };
+  EXPECT_EQ(text({.kind = Kind::step, .step_size = 0}), "schedule: step_size is out of range; got 0; expected at least 1");
+  EXPECT_EQ(text({.kind = Kind::cosine_restarts, .t_0 = 0}), "schedule: t_0 is out of range; got 0; expected at least 1");
+  EXPECT_EQ(text({.kind = Kind::cosine_restarts, .t_0 = 2, .t_mult = 0}), "schedule: t_mult is out of range; got 0; expected at least 1");
+  EXPECT_EQ(text({.kind = Kind::linear, .warmup = 3, .steps = 3}), "schedule: steps do not reach past the warm-up; got 3 steps with a warm-up of 3");
+  EXPECT_EQ(text({.kind = Kind::one_cycle, .steps = 9, .div_factor = 0}), "schedule: div_factor is out of range; got 0; expected a finite number >= 1");
+  EXPECT_EQ(message<ValueError>([] { Schedule{.lr = 1}.at(-1); }), "schedule: the step is out of range; got -1; expected at least 0");
+  EXPECT_EQ(message<ValueError>([] { Schedule{}.at(0, -1); }), "schedule: lr is out of range; got -1; expected a finite number >= 0");
+  EXPECT_EQ(message<ValueError>([] { Schedule{.lr = 1, .min_lr = 2}.at(0); }), "schedule: min_lr is out of range; got 2; expected 0 to lr, 1");
+}
+
 TEST(Schedule, names_are_those_of_the_kinds) {
   for (const char* text : {"constant", "linear", "cosine", "cosine_restarts", "one_cycle", "step", "multi_step", "exponential", "polynomial"})
     EXPECT_EQ(name(parse_schedule(text)), text);
@@ -190,6 +202,22 @@ TEST(Schedule, each_group_keeps_its_own_base_rate_through_a_state_dict) {
   sgd.add_param_group({{{"late", parameter({1})}}, {.lr = 8}});
   scheduler.step();
   EXPECT_EQ(rates_of(sgd), (std::vector{0.05, 0.0025, 1.0}));
+}
+
+TEST(Schedule, a_state_dict_has_the_groups_that_were_added_since_the_last_step) {
+  SGD sgd = groups_at({0.4}), other = groups_at({7, 7});
+  LRScheduler scheduler(sgd, {.kind = Kind::exponential, .gamma = 0.5}), resumed(other, {.kind = Kind::exponential, .gamma = 0.5});
+  ReduceOnPlateau plateau(sgd), resumed_plateau(other);
+  sgd.add_param_group({{{"late", parameter({1})}}, {.lr = 8}});
+  EXPECT_EQ(scheduler.state_dict(), (SchedulerState{{"base_lr.0", 0.4}, {"base_lr.1", 8}, {"steps_done", 0}}));
+  const SchedulerState bored = plateau.state_dict();
+  EXPECT_EQ(bored, (SchedulerState{{"bad", 0}, {"cooldown", 0}, {"warmed_up", 0}, {"lr.0", 0.4}, {"lr.1", 8}}));
+  resumed.load_state_dict(scheduler.state_dict());
+  EXPECT_EQ(rates_of(other), (std::vector{0.4, 8.0}));
+  scheduler.step(), resumed.step();
+  EXPECT_EQ(rates_of(other), rates_of(sgd));
+  resumed_plateau.load_state_dict(bored);
+  EXPECT_EQ(rates_of(other), (std::vector{0.4, 8.0}));
 }
 
 TEST(Schedule, reduce_on_plateau_resumes_and_warms_up) {
