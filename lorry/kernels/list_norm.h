@@ -26,7 +26,7 @@ struct NormEnd {
   double max_norm = std::numeric_limits<double>::infinity();  ///< to clip to
   const double* scale = nullptr;                              ///< of the loss: gradients are to be divided by it; null: 1
   bool skip_nonfinite = false;                                ///< the factor of a norm that is not finite is NaN
-  double* factor = nullptr;                                   ///< what gradients are to be multiplied by; null: not asked for
+  double* factor = nullptr;                                   ///< what gradients are to be multiplied by, infinite for NaN; null: not asked for
 };
 
 struct ListNormCall {
@@ -41,8 +41,8 @@ struct ListNormCall {
 struct ListNormKernels {
   /// The factor and the total are there after one launch a dtype; norms of entries take one more.
   void (*norm)(const ListNormCall& call, const Stream& stream) = nullptr;
-  /// Multiplies every element of a list of one array by *factor, rounded to the type that it is computed in (f32 for 16-bit elements).
-  /// Nothing is written when that is 1.
+  /// Multiplies every element of a list of one array by formula::multiplier of *factor, rounded to the type that it is computed in (f32
+  /// for 16-bit elements). Nothing is written when that is 1.
   void (*scale)(const List& list, const double* factor, const Stream& stream) = nullptr;
 };
 

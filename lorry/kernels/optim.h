@@ -35,9 +35,9 @@ struct StepCall {
   int32_t first_clock, clock_count;  ///< those of the list: such as run tick when the step is done
   Kept kept = Kept::nothing;
   bool zero_grads = false;  ///< gradients are zero afterwards
-  /// Every gradient is first multiplied by *grad_factor (null: 1), rounded to the type of computation. When that is NaN nothing is written
-  /// but the zeros of zero_grads, and no clock ticks. It lies on the device, so that a loss scale, a clip and the choice to skip the step reach the kernel without
-  /// passing through the host.
+  /// Every gradient is first multiplied by *grad_factor (null: 1), rounded to the type of computation; where that is infinite, by NaN
+  /// (formula::multiplier). When it is NaN nothing is written but the zeros of zero_grads, and no clock ticks. It lies on the device, so
+  /// that a loss scale, a clip and the choice to skip the step reach the kernel without passing through the host.
   const double* grad_factor = nullptr;
   uint64_t seed = 0;  ///< of stochastic rounding
 };

@@ -1,5 +1,6 @@
 #include "lorry/optim/lists.h"
 
+#include "lorry/formula/clip.h"
 #include "lorry/ops/ops.h"
 
 namespace lorry::optim {
@@ -44,7 +45,7 @@ TensorList wide_parameters(const ByLists& work) {
 
 TensorList wide_gradients(const ByLists& work) {
   const TensorList grads = foreach::to(work.grad, own(work));
-  return work.grad_factor.defined() ? foreach::mul(grads, work.grad_factor.to(own(work))) : grads;
+  return work.grad_factor.defined() ? foreach::mul(grads, formula::multiplier(work.grad_factor.to(own(work)))) : grads;
 }
 
 void store(const ByLists& work, const ListValue& result, const ListValue* states, int count) {

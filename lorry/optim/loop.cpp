@@ -1,5 +1,6 @@
 #include "lorry/optim/loop.h"
 
+#include "lorry/formula/clip.h"
 #include "lorry/ops/ops.h"
 
 namespace lorry::optim {
@@ -39,7 +40,7 @@ Tensor wide_parameter(const ByOperators& work) {
 Tensor wide_gradient(const ByOperators& work) {
   const DType dtype = work.param.dtype() == kF64 ? kF64 : kF32;
   const Tensor grad = work.grad.to(dtype);
-  return work.grad_factor.defined() ? grad.mul(work.grad_factor.to(dtype)) : grad;
+  return work.grad_factor.defined() ? grad.mul(formula::multiplier(work.grad_factor.to(dtype))) : grad;
 }
 
 void store(const ByOperators& work, const Value& result, const Value* states, int count) {

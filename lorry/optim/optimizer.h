@@ -47,7 +47,8 @@ std::vector<NamedTensor> numbered(const std::vector<Tensor>& params);
 
 /// What a step does beside the update, in the same launches and without waiting for the device.
 struct StepOptions {
-  double max_norm = std::numeric_limits<double>::infinity();  ///< gradients are scaled together to have at most this common norm
+  /// Gradients are scaled together to have at most this common norm. Where it is NaN, so are then all gradients of the step, as in PyTorch.
+  double max_norm = std::numeric_limits<double>::infinity();
   bool skip_nonfinite = false;  ///< when the norm is infinite or NaN, parameters and state stay as they are and the step does not count
   bool zero_grad = false;       ///< gradients are filled with zeros afterwards, also those of a step that was left out
   Tensor scale = {};                                          ///< the loss's: gradients are divided by it first. A 0-d f64 on the parameters' device
@@ -63,7 +64,7 @@ class Optimizer {
   /// DeviceError naming a parameter whose gradient does not fit it.
   void step();
   /// The same by gradients that are first multiplied by grad_factor, a 0-d f64 on the device of the parameters. When it is NaN, nothing
-  /// is written and the step does not count.
+  /// is written and the step does not count; when it is infinite, every gradient counts as NaN.
   void step(const Tensor& grad_factor);
   /// Norm, clip, unscale, skip, update and zeroing in one. Returns the common norm of the gradients, divided by the scale, before
   /// clipping: a 0-d f64 on the device; undefined when no option needs it. Gradients are only read, but for zero_grad. All parameters

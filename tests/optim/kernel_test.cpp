@@ -1,6 +1,7 @@
 // The fused kernels against the formula run as a scalar loop: the same rule, another execution, the same bits.
 
 #include "lorry/device/cpu/team.h"
+#include "lorry/formula/clip.h"
 #include "tests/optim/lists.h"
 
 namespace lorry::optim::test {
@@ -29,7 +30,7 @@ void step_by_scalars(Steppable<Rule>& x, double factor, bool zero_grads) {
           if (kept_as == Kept::split)
             p = static_cast<C>(std::bit_cast<float>(formula::joined(static_cast<uint16_t*>(entry.at[0])[i], static_cast<uint16_t*>(kept)[i])));
           for (int k = 0; k < kStates; ++k) states[k] = static_cast<C*>(entry.at[2 + k])[i];
-          Rule()(p, static_cast<C>(grad[i]) * static_cast<C>(factor), states, clocks[entry.word].hyper);
+          Rule()(p, static_cast<C>(grad[i]) * formula::multiplier(static_cast<C>(factor)), states, clocks[entry.word].hyper);
           param[i] = T(p);
           if (kept_as == Kept::master) static_cast<float*>(kept)[i] = static_cast<float>(p);
           if (kept_as == Kept::split) {

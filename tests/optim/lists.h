@@ -221,7 +221,7 @@ struct Doing {
 };
 /// Steps of every kind; `prepare` gives each its gradients and moves arrays and clocks in between.
 inline constexpr Doing kCourse[] = {{{}, false}, {1.0 / 3, true}, {{}, false}, {std::numeric_limits<double>::quiet_NaN(), false}, {0.5, false},
-                                    {std::numeric_limits<double>::quiet_NaN(), true}, {1.0, true}};
+                                    {std::numeric_limits<double>::quiet_NaN(), true}, {1.0, true}, {INFINITY, false}};
 
 template <class Rule>
 void prepare(Steppable<Rule>& x, size_t step) {

@@ -418,6 +418,35 @@ TEST(StepOptions, a_step_that_is_left_out_does_not_count_and_leaves_no_infinite_
   }
 }
 
+/// Everything that a step writes, all NaNs alike.
+std::vector<std::string> all_numbers(const Model& model, const Optimizer& optimizer) {
+  std::vector<std::string> all;
+  const auto put = [&](const Tensor& x) {
+    for (const double v : values(x)) all.push_back(std::isnan(v) ? "nan" : fmt::format("{}", v));
+  };
+  for (const auto& [name, p] : model.params) put(p);
+  for (const auto& [name, x] : optimizer.state_dict()) put(x);
+  return all;
+}
+
+TEST(StepOptions, a_norm_of_nan_makes_every_gradient_nan_where_the_step_is_not_left_out) {
+  for (const Execution execution : executions())
+    for (const DType dtype : {kF32, kF64, kBF16})
+      formula::Rules::each([&]<class Rule>() {
+        const std::string where = fmt::format("{} {} {}", Rule::kName, name(execution), dtype);
+        Model clipped(9, dtype), poor(9, dtype);
+        Any<Rule> at_once(clipped.params, settings_of<Rule>(0), execution), by_hand(poor.params, settings_of<Rule>(0), execution);
+        clipped.give_gradients(), poor.give_gradients();
+        at_once.step(), by_hand.step();
+        clipped.give_gradients();
+        clipped.params[0].second.grad().zero_(), clipped.params[2].second.grad().fill_(INFINITY), clipped.params[3].second.grad().select(0, 1).fill_(NAN);
+        for (const Tensor& p : poor.tensors()) p.grad().fill_(NAN);
+        EXPECT_TRUE(std::isnan(values(at_once.step({.max_norm = 1}))[0]));
+        by_hand.step();
+        EXPECT_EQ(all_numbers(clipped, at_once), all_numbers(poor, by_hand)) << where;
+      });
+}
+
 TEST(StepOptions, zeroed_gradients_are_those_of_this_step) {
   for (const Execution execution : executions()) {
     Model model(10), plain(10);

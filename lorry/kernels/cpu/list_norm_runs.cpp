@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "lorry/formula/clip.h"
 #include "lorry/kernels/cpu/vec.h"
 
 namespace lorry::kernels::cpu::LORRY_SIMD {
@@ -56,10 +57,11 @@ template <class T>
 void scale(void* data, int64_t n, double factor) {
   constexpr int64_t kLanes = Vec<T>::kLanes;
   T* x = static_cast<T*>(data);
-  const Vec<T> f(factor);
+  const T by = formula::multiplier(static_cast<T>(factor));
+  const Vec<T> all(by);
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) (Vec<T>::load(x + i) * f).store(x + i);
-  for (; i < n; ++i) x[i] *= static_cast<T>(factor);
+  for (; i + kLanes <= n; i += kLanes) (Vec<T>::load(x + i) * all).store(x + i);
+  for (; i < n; ++i) x[i] *= by;
 }
 
 }  // namespace

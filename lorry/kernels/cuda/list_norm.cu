@@ -315,7 +315,7 @@ struct ScaleBody {
     using C = Accumulate<T>;
     constexpr int kFlight = 4, kStep = 32 * kRunLength;
     if (*factor == 1) return;
-    const C by = static_cast<C>(*factor);
+    const C by = formula::multiplier(static_cast<C>(*factor));
     T* const x = static_cast<T*>(entry.at[0]) + tile.first;
     const auto scale = [&](T& element) { element = T(static_cast<C>(element) * by); };
     for (int i = lane; i < tile.runs; i += 32) scale(x[i]);

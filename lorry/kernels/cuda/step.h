@@ -7,6 +7,7 @@
 
 #include <bit>
 
+#include "lorry/formula/clip.h"
 #include "lorry/formula/split.h"
 #include "lorry/kernels/cuda/element.h"
 #include "lorry/kernels/cuda/list.h"
@@ -114,7 +115,7 @@ struct StepPlain : StepNumbers<Rule, C> {
   __device__ __forceinline__ void operator()(const Entry<kArrays>& entry, const Tile& tile, int lane) const {
     const double by = this->factor();
     if (by != by) return this->leave_out(entry.at[1], sizeof(C), tile, lane);
-    const C factor = static_cast<C>(by);
+    const C factor = formula::multiplier(static_cast<C>(by));
     const auto hyper = this->hyper(entry.word);
     C* at[kArrays];
 #pragma unroll
@@ -217,7 +218,7 @@ struct StepNarrow : StepNumbers<Rule, float> {
   __device__ __forceinline__ void operator()(const Entry<kArrays>& entry, const Tile& tile, int lane) const {
     const double by = this->factor();
     if (by != by) return this->leave_out(entry.at[1], 2, tile, lane);
-    const float factor = static_cast<float>(by);
+    const float factor = formula::multiplier(static_cast<float>(by));
     const auto hyper = this->hyper(entry.word);
     void* at[kArrays];
 #pragma unroll

@@ -217,9 +217,9 @@ struct StepStored : StepNumbers<Rule, float> {
     for (int row = 0; row < tile.count; row += kRow) {
       const int here = tile.count - row;
       if (whole && here >= kRow)
-        step<true>(entry, tile.first + row, kRow, lane, hyper, static_cast<float>(by), steps);
+        step<true>(entry, tile.first + row, kRow, lane, hyper, formula::multiplier(static_cast<float>(by)), steps);
       else
-        step<false>(entry, tile.first + row, here, lane, hyper, static_cast<float>(by), steps);
+        step<false>(entry, tile.first + row, here, lane, hyper, formula::multiplier(static_cast<float>(by)), steps);
     }
   }
 };
