@@ -12,8 +12,8 @@ namespace lorry::kernels::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
-void Words(formula::RandomKey key, uint64_t block, uint32_t* HWY_RESTRICT words) {
-  for (int64_t b = 0; b < kTileBlocks; ++b) {
+void Words(formula::RandomKey key, uint64_t block, uint32_t* HWY_RESTRICT words, int64_t count) {
+  for (int64_t b = 0; b < count; ++b) {
     const formula::Words4 four = formula::random_block(key, block + static_cast<uint64_t>(b));
     for (int i = 0; i < 4; ++i) words[4 * b + i] = four.word[i];
   }
@@ -21,7 +21,7 @@ void Words(formula::RandomKey key, uint64_t block, uint32_t* HWY_RESTRICT words)
 #else
 // One block a 64-bit lane: the 32x32-bit product reads the low half of a lane and ignores the high half, so the halves
 // need no masking between rounds. Four vectors are in flight to hide the latency of the multiplier.
-void Words(formula::RandomKey key, uint64_t block, uint32_t* HWY_RESTRICT words) {
+void Words(formula::RandomKey key, uint64_t block, uint32_t* HWY_RESTRICT words, int64_t count) {
   using namespace formula;
   const hn::ScalableTag<uint64_t> d64;
   const hn::Repartition<uint32_t, decltype(d64)> d32;
@@ -31,7 +31,7 @@ void Words(formula::RandomKey key, uint64_t block, uint32_t* HWY_RESTRICT words)
   const auto multiplier0 = hn::Set(d32, kPhiloxMultiplier0), multiplier1 = hn::Set(d32, kPhiloxMultiplier1);
   const auto product = [&](auto m, V c) HWY_ATTR { return hn::MulEven(m, hn::BitCast(d32, c)); };
   const V low_half = hn::Set(d64, 0xffffffffu);
-  for (int64_t b = 0; b < kTileBlocks; b += kFlight * lanes) {
+  for (int64_t b = 0; b < count; b += kFlight * lanes) {
     V c0[kFlight], c1[kFlight], c2[kFlight], c3[kFlight];
     for (int f = 0; f < kFlight; ++f) {
       c0[f] = hn::Add(hn::Set(d64, block + static_cast<uint64_t>(b + f * lanes)), hn::Iota(d64, 0));
@@ -112,7 +112,9 @@ HWY_EXPORT(NormalF64);
 HWY_EXPORT(AtMost);
 HWY_EXPORT(Dropout);
 
-void random_words(formula::RandomKey key, uint64_t block, uint32_t* words) { HWY_DYNAMIC_DISPATCH(Words)(key, block, words); }
+void random_words(formula::RandomKey key, uint64_t block, uint32_t* words, int64_t count) {
+  HWY_DYNAMIC_DISPATCH(Words)(key, block, words, count);
+}
 void uniform_tile(const uint32_t* words, float* out, int64_t count, float low, float high) { HWY_DYNAMIC_DISPATCH(UniformF32)(words, out, count, low, high); }
 void uniform_tile(const uint32_t* words, double* out, int64_t count, double low, double high) {
   HWY_DYNAMIC_DISPATCH(UniformF64)(words, out, count, low, high);

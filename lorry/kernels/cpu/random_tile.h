@@ -11,9 +11,10 @@ namespace lorry::kernels::cpu {
 
 inline constexpr int64_t kTileBlocks = 256;
 inline constexpr int64_t kTileWords = 4 * kTileBlocks;
+inline constexpr int64_t kWordsUnit = 32;
 
-/// The words of blocks `block` to `block + kTileBlocks - 1`, in order.
-void random_words(formula::RandomKey key, uint64_t block, uint32_t* words);
+/// The words of `count` blocks from `block` on, in order. `count` is a multiple of kWordsUnit, and at most a tile.
+void random_words(formula::RandomKey key, uint64_t block, uint32_t* words, int64_t count = kTileBlocks);
 
 /// `count` values from as many words (twice as many for double). `count` is at most a tile; even for normals.
 void uniform_tile(const uint32_t* words, float* out, int64_t count, float low, float high);

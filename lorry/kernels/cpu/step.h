@@ -13,19 +13,22 @@ namespace lorry::kernels::cpu {
 /// Steps n elements of a parameter. All addresses are of one element type, float or double, and so is the block of hyper-parameters.
 using StepRun = void (*)(void* param, const void* grad, void* const* states, int64_t n, const void* hyper);
 
-/// How to find the hyper-parameters of a clock.
-struct ClockLayout {
-  size_t bytes, hyper_at;
+/// What a step knows of its rule beside the run.
+struct StepRule {
+  size_t clock_bytes, hyper_at, coming_at;  ///< of a clock, and what is where in it
   int states;
+  unsigned not_negative;  ///< bit k: state k is never below zero
 };
 template <class Rule, class C>
-constexpr ClockLayout clock_layout() {
+constexpr StepRule step_rule() {
   using Clock = formula::Clock<Rule, C>;
-  return {sizeof(Clock), offsetof(Clock, hyper), Rule::kStates};
+  StepRule rule{sizeof(Clock), offsetof(Clock, hyper), offsetof(Clock, coming), Rule::kStates, 0};
+  for (int k = 0; k < Rule::kStates; ++k) rule.not_negative |= unsigned{!formula::is_signed<Rule>(k)} << k;
+  return rule;
 }
 
 /// Steps every entry of the list: elements of other types are widened in blocks that stay in the first cache. Clocks do not tick.
-void step_list(const StepCall& call, StepRun run, const ClockLayout& layout);
+void step_list(const StepCall& call, StepRun run, const StepRule& rule);
 
 /// The functions of a rule on the CPU but for the run itself.
 template <class Rule, StepRun (*kRun)(bool f64)>
@@ -39,7 +42,7 @@ struct RuleOnCpu {
   }
   static void step(const StepCall& call, const Stream& stream) {
     const bool f64 = call.list.dtype(0) == kF64;
-    step_list(call, kRun(f64), f64 ? clock_layout<Rule, double>() : clock_layout<Rule, float>());
+    step_list(call, kRun(f64), f64 ? step_rule<Rule, double>() : step_rule<Rule, float>());
     tick(call.clocks, f64, call.first_clock, call.clock_count, call.grad_factor, stream);
   }
   static void set(void* clocks, bool f64, std::span<const ClockChange> changes, const Stream&) {
