@@ -61,10 +61,11 @@ struct QuantCode {
   struct Line {
     float slope, start;
   };
-  /// Below the map is zero; without a sign, it is only zero that is: what divides by the number stays as finite as it was.
+  /// Below the map is zero; without a sign it is its least number, but for what is 2^-126 of the largest or less: what divides by the number stays as
+  /// finite as it was.
   static LORRY_INLINE Line line(uint32_t exponent) {
     const uint32_t e = (126 - exponent) * 43 >> 7;  // a third, of numbers below 24
-    if (exponent < 127 - 3 * kWidth) return {0, kSigned || exponent == 0 ? 1.0f : 2.0f};
+    if (exponent < 127 - 3 * (kSigned ? kWidth : kWidth - 1)) return {0, kSigned || exponent == 0 ? 1.0f : 2.0f};
     return {std::bit_cast<float>(std::bit_cast<uint32_t>(8.0f / 7 * (1 << (kWidth - 1))) + (e << 24)),
             std::bit_cast<float>(std::bit_cast<uint32_t>(6.0f / 7 * (1 << (kWidth - 1))) - (e << 23))};
   }
