@@ -100,7 +100,7 @@ void add_train(CLI::App& app, TrainOptions& o) {
             require<ValueError>(dtype == kF32 || dtype == kBF16 || dtype == kF16, "'{}' is not a type to train in; expected f32, bf16 or f16", text);
             return dtype;
           },
-          "Type of parameters and activations: f32, or bf16 or f16 with f32 masters of the parameters")
+          "Type of parameters and activations: f32, bf16 or f16")
           ->type_name("TYPE"),
       app.add_option("--optimizer", s.optimizer, fmt::format("One of {}", fmt::join(optim::optimizer_names(), ", ")))
           ->capture_default_str()
@@ -109,6 +109,10 @@ void add_train(CLI::App& app, TrainOptions& o) {
       app.add_option("--execution", s.execution, "How the optimizer runs: automatic, loop, foreach or fused")
           ->capture_default_str()
           ->check(CLI::Validator(check_execution, "MODE")),
+      add_parsed(app, "--states", s.states, optim::parse_states, "What the optimizer keeps its states as: f32, bf16 or q8 (8 bits), for all or one after the other, as in bf16,q8")
+          ->type_name("TYPES"),
+      add_parsed(app, "--masters", s.masters, optim::parse_masters, "What it keeps beside parameters of 16 bits: none, f32 (default), split or stochastic")->type_name("KIND"),
+      add_parsed(app, "--placement", s.placement, optim::parse_placement, "Where states and masters lie: device, pinned or managed")->type_name("PLACE"),
       app.add_option("--eval-every", s.eval_every, "Measure the validation loss every N steps (default: ten times)")
           ->check(CLI::PositiveNumber)
           ->type_name("N"),

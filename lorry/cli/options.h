@@ -10,6 +10,7 @@
 
 #include "lorry/layout/device.h"
 #include "lorry/layout/dtype.h"
+#include "lorry/optim/memory.h"
 
 namespace lorry::cli {
 
@@ -40,6 +41,9 @@ struct TrainSettings {
   DType dtype = kF32;
   std::string optimizer = "adamw";
   std::string execution = "automatic";
+  optim::StateTypes states = {};                   ///< what the optimizer keeps its states as
+  std::optional<optim::Masters> masters = {};      ///< unset: f32 for parameters of 16 bits
+  optim::Placement placement = {};                 ///< where they lie
   int64_t eval_every = 0;  ///< 0: ten times a run
   uint64_t seed = 0;
 };

@@ -97,6 +97,9 @@ io::Settings to_config(const TrainSettings& s, const std::vector<std::string>& t
           {"dtype", std::string(name(s.dtype))},
           {"optimizer", s.optimizer},
           {"execution", s.execution},
+          {"states", optim::name(s.states)},
+          {"masters", std::string(s.masters ? name(*s.masters) : "")},
+          {"placement", std::string(name(s.placement))},
           {"eval_every", s.eval_every},
           {"seed", std::to_string(s.seed)},  // as text: a seed may be larger than a signed number
           {"texts", files}};
@@ -117,6 +120,11 @@ TrainSettings from_config(const io::Settings& config, std::vector<std::string>& 
   s.dtype = parse_dtype(io::setting<std::string>(config, "dtype"));
   s.optimizer = io::setting<std::string>(config, "optimizer");
   s.execution = io::setting<std::string>(config, "execution");
+  if (config.contains("states")) {  // older runs have none of these
+    s.states = optim::parse_states(io::setting<std::string>(config, "states"));
+    if (const auto masters = io::setting<std::string>(config, "masters"); !masters.empty()) s.masters = optim::parse_masters(masters);
+    s.placement = optim::parse_placement(io::setting<std::string>(config, "placement"));
+  }
   s.eval_every = io::setting<int64_t>(config, "eval_every");
   s.seed = parse_seed(io::setting<std::string>(config, "seed"));
   require<FormatError>(*s.steps > 0 && s.batch > 0 && s.accumulate > 0 && s.context > 0 && *s.warmup >= 0 && s.eval_every > 0,

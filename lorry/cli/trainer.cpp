@@ -57,7 +57,8 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const TrainSettings& s, const s
   std::unique_ptr<optim::Optimizer> optimizer;
   optim::with_options(s.optimizer, [&]<class Options>(Options options) {
     options.lr = s.lr;
-    options.memory.masters = s.dtype != kF32 ? optim::Masters::f32 : optim::Masters::none;  // a step of lr 1e-3 is lost in the 8 bits of a bf16
+    // A step of lr 1e-3 is lost in the 8 bits of a bf16.
+    options.memory = {.masters = s.masters.value_or(s.dtype != kF32 ? optim::Masters::f32 : optim::Masters::none), .states = s.states, .placement = s.placement, .seed = s.seed};
     if constexpr (requires { options.beta2; }) options.beta2 = kBeta2;
     if constexpr (requires { options.decoupled_weight_decay; }) options.decoupled_weight_decay = true;
     if constexpr (requires { options.dampening; }) options.momentum = kMomentum;

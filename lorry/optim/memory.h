@@ -7,6 +7,7 @@
 //
 // All of it is a choice of bytes against bits: the same one gives the same bits in every execution and on every device.
 
+#include <string>
 #include <string_view>
 
 #include "lorry/kernels/optim.h"
@@ -62,6 +63,14 @@ struct StateTypes {
   constexpr StateType operator[](int k) const { return each[k]; }
   bool operator==(const StateTypes&) const = default;
 };
+
+/// "q8", or where they differ "bf16,q8,q8".
+std::string name(const StateTypes& types);
+
+/// The one called `text`; of states one for all, or several after commas, as StateTypes. Throw ValueError that lists the names.
+Masters parse_masters(std::string_view text);
+Placement parse_placement(std::string_view text);
+StateTypes parse_states(std::string_view text);
 
 struct Memory {
   Masters masters = Masters::none;

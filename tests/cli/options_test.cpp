@@ -53,6 +53,21 @@ TEST(Options, the_values_of_train_arrive) {
   EXPECT_EQ(train.out, "there");
 }
 
+TEST(Options, what_an_optimizer_keeps_arrives) {
+  const auto of = [](const std::vector<const char*>& words) {
+    return std::get<TrainOptions>(std::get<Arguments>(parse_line(words)).command).settings;
+  };
+  const TrainSettings plain = of({"train", "--text", "a"}), chosen = of({"train", "--text", "a", "--states", "bf16,q8", "--masters", "split", "--placement", "pinned"});
+  EXPECT_EQ(plain.states, optim::StateTypes());
+  EXPECT_FALSE(plain.masters);
+  EXPECT_EQ(chosen.states, optim::StateTypes(optim::StateType::bf16, optim::StateType::q8));
+  EXPECT_EQ(chosen.masters, optim::Masters::split);
+  EXPECT_EQ(chosen.placement, optim::Placement::pinned);
+  for (const char* states : {"", "q4", "q8,", "f32,f32,f32,f32"}) EXPECT_EQ(status_of({"train", "--text", "a", "--states", states}), 2) << states;
+  EXPECT_EQ(status_of({"train", "--text", "a", "--masters", "bf16"}), 2);
+  EXPECT_EQ(status_of({"train", "--text", "a", "--placement", "disk"}), 2);
+}
+
 TEST(Options, sixteen_bits_and_accumulation_arrive) {
   const auto result = parse_line({"train", "--text", "a", "--dtype", "f16", "--accumulate", "8"});
   const auto& train = std::get<TrainOptions>(std::get<Arguments>(result).command);
