@@ -21,6 +21,13 @@ Norms norms(const TensorList& x, double ord = 2);
 TensorList norm(const TensorList& x, double ord = 2, std::optional<DType> dtype = {});
 Tensor total_norm(const TensorList& x, double ord = 2);
 
+/// Scales all tensors together in place so that their common norm is at most max_norm: by min(1, max_norm / (norm + 1e-6)). Nothing is
+/// written where that is 1; a norm of NaN makes all elements NaN. Returns the norm before: a 0-d f64, as Norms::total. Tensors with gaps are
+/// copied for the norm and scaled where they are. With error_if_nonfinite the host waits for the norm, and one that is infinite or NaN
+/// throws ValueError and leaves the tensors. Throws ValueError for a negative max_norm, ShapeError where two tensors share memory, and what
+/// norms throws.
+Tensor clip_norm_(const TensorList& x, double max_norm, double ord = 2, bool error_if_nonfinite = false);
+
 /// The largest element of each tensor, 0-d; one reduction a tensor. Throws for a tensor without elements.
 TensorList max(const TensorList& x);
 

@@ -91,21 +91,27 @@ Clash clash_with(const TensorList& self, const std::vector<Written>& written, co
   return clash_below(self, written, x, span.begin, entry, static_cast<size_t>(end - written.begin()));
 }
 
-[[gnu::cold, gnu::noinline]] void refuse_sharing(Op op) {
+[[gnu::cold, gnu::noinline]] void refuse_sharing(std::string_view where) {
   raise<ShapeError>(
       "{}: a tensor of the list that is written shares memory with another entry's; entries are computed in no order; expected none to; "
       "clone one of them first",
-      name(op));
+      where);
 }
 
-/// Every tensor of every argument against what is written.
-Clash clash_of(const Request& request, std::vector<Written>& written) {
-  const TensorList& self = leading(request);
+/// The tensors of a list against each other.
+Clash clash_within(const TensorList& self, std::vector<Written>& written) {
   written = in_order_of_addresses(self);
   Clash found = Clash::none;
   for (size_t i = 1; i < written.size(); ++i)
     if (written[i - 1].reach > written[i].begin)
       found = worse(found, clash_below(self, written, self[written[i].entry], written[i].begin, written[i].entry, i));
+  return found;
+}
+
+/// Every tensor of every argument against what is written.
+Clash clash_of(const Request& request, std::vector<Written>& written) {
+  const TensorList& self = leading(request);
+  Clash found = clash_within(self, written);
   for (const Argument& x : request.arguments.subspan(1)) {
     if (x.list() != nullptr && !x.list()->is_same(self))
       for (uint32_t e = 0; e < self.size(); ++e) found = worse(found, clash_with(self, written, (*x.list())[e], e));
@@ -305,6 +311,11 @@ Facts::Since Facts::look(size_t& at, const Tensor& x) {
   return Since::moved;
 }
 
+void require_separate(const TensorList& x, const char* where) {
+  std::vector<Written> written;
+  if (clash_within(x, written) == Clash::shared) refuse_sharing(where);
+}
+
 const TensorList& leading(const Request& request) {
   for (const Argument& x : request.arguments)
     if (x.list() != nullptr) return *x.list();
@@ -350,7 +361,7 @@ std::unique_ptr<Plan> make_plan(const Request& request, Strategy strategy) {
     case Clash::none:
       break;
     case Clash::shared:
-      refuse_sharing(request.op);
+      refuse_sharing(name(request.op));
       break;
     case Clash::interleaved:  // elements may all be different: in order nothing can go wrong
       plan->groups.clear();

@@ -129,6 +129,8 @@ struct NormPlan {
   bool gaps = false;    ///< some tensors have to be copied each time
   Facts facts;
   std::vector<kernels::List> lists;
+  std::vector<kernels::List> scaled;  ///< the same once more, since scaling cuts other tiles; made when first needed. A tensor with gaps is empty there
+  bool separate = false;              ///< no tensor shares memory with another; to be looked at when first needed
   std::vector<std::pair<uint32_t, uint32_t>> places;  ///< of every tensor: its list and its place there
   std::vector<Tensor> copies;                         ///< of tensors with gaps, while the norm is enqueued
 };
@@ -142,6 +144,9 @@ struct Kept {
 
   Plan& find(const Request& request);
 };
+
+/// Throws ShapeError where tensors that are all written share memory.
+void require_separate(const TensorList& written, const char* where);
 
 /// The list that keeps the plan: the first among the arguments.
 const TensorList& leading(const Request& request);

@@ -1,110 +1,82 @@
 #include "lorry/optim/clip.h"
 
 #include <algorithm>
-#include <cmath>
-#include <deque>
+#include <utility>
 
 #include "lorry/autograd/grad_mode.h"
+#include "lorry/base/bell.h"
+#include "lorry/foreach/foreach.h"
+#include "lorry/foreach/norm.h"
 #include "lorry/ops/array.h"
-#include "lorry/ops/creation.h"
 #include "lorry/ops/door.h"
 
 namespace lorry::optim {
 namespace {
 
-constexpr const char* kNormName = "clip_grad_norm_";
-
-/// The order, and p where it is a power.
-std::pair<kernels::NormOrder, double> order_of(double type, const char* where) {
-  require<ValueError>(type > 0, "{}: norm_type is out of range; got {}; expected a number > 0, or infinity", where, type);
-  if (type == 1) return {kernels::NormOrder::one, type};
-  if (type == 2) return {kernels::NormOrder::two, type};
-  return {std::isinf(type) ? kernels::NormOrder::inf : kernels::NormOrder::power, type};
+/// Leaves the first of tensors that are the same memory.
+void drop_repeated(std::vector<Tensor>& tensors) {
+  std::vector<std::pair<uintptr_t, size_t>> at;
+  at.reserve(tensors.size());
+  for (const Tensor& x : tensors) at.emplace_back(reinterpret_cast<uintptr_t>(x.data_ptr()), at.size());
+  std::ranges::sort(at);
+  for (size_t i = 1, kept = 0; i < at.size(); ++i) {
+    Tensor& x = tensors[at[i].second];
+    const Tensor& first = tensors[at[kept].second];
+    if (at[i].first == at[kept].first && x.dtype() == first.dtype() && x.layout() == first.layout())
+      x = Tensor();
+    else
+      kept = i;
+  }
+  std::erase_if(tensors, [](const Tensor& x) { return !x.defined(); });
 }
 
-/// The gradients there are, each without gaps; one with gaps or repeated elements is replaced by a copy.
-std::vector<Tensor> gradients(const std::vector<Tensor>& parameters, const char* where) {
+/// The gradients there are, each once however many parameters have it. One whose elements share memory is replaced by a copy.
+foreach::TensorList gradients(const std::vector<Tensor>& parameters, const char* where) {
   std::vector<Tensor> found;
+  found.reserve(parameters.size());
   for (const Tensor& param : parameters) {
     require_defined(param, where, "a parameter");
     Tensor grad = param.grad();
     if (!grad.defined()) continue;
-    grad = grad.detach();
-    if (!grad.layout().is_dense()) {
+    if (!grad.is_contiguous() && grad.layout().has_internal_overlap()) {
+      bell::ring(bell::Event::hidden_copy, where, "a gradient whose elements share memory is replaced by a copy");
       grad = grad.contiguous();
       param.set_grad(grad);
     }
-    door::require_writable(grad, where);
-    if (!found.empty()) require_same_device(found[0], grad, where);
-    found.push_back(grad);
+    found.push_back(grad.requires_grad() ? grad.detach() : std::move(grad));
   }
+  drop_repeated(found);
   return found;
 }
 
-/// Lists for kernels, one a dtype, of tensors on one device.
-struct Lists {
-  std::deque<kernels::List> lists;
-  std::vector<const kernels::List*> pointers;
-};
-Lists listed(const std::vector<Tensor>& tensors) {
-  Lists lists;
-  for (const Tensor& x : tensors) {
-    const DType dtype = x.dtype();
-    auto known = std::ranges::find_if(lists.lists, [&](const kernels::List& list) { return list.dtype(0) == dtype; });
-    if (known == lists.lists.end()) {
-      known = lists.lists.emplace(lists.lists.end(), x.device(), std::span(&dtype, 1));
-      lists.pointers.push_back(&*known);
-    }
-    known->add({.at = {x.data_ptr()}, .count = x.numel()});
-  }
-  return lists;
-}
-
-/// The norm of all, and what clipping to max_norm multiplies by.
-std::pair<Tensor, Tensor> norm_of(const std::vector<Tensor>& tensors, const Lists& lists, double type, double max_norm, const char* where) {
-  const auto [order, p] = order_of(type, where);
-  const Options options{.dtype = kF64, .device = tensors.empty() ? default_device() : tensors[0].device()};
-  const Tensor total = empty({}, options), factor = empty({}, options);
-  backend(total, where).list_norm->norm(
-      {.lists = lists.pointers, .order = order, .p = p, .total = total.data<double>(), .end = {.max_norm = max_norm, .factor = factor.data<double>()}},
-      current_stream(total.device()));
-  return {total, factor};
+void require_norm_type(const char* where, double type) {
+  require<ValueError>(type > 0, "{}: norm_type is out of range; got {}; expected a number > 0, or infinity", where, type);
 }
 
 }  // namespace
 
 Tensor get_total_norm(const std::vector<Tensor>& tensors, double norm_type) {
   constexpr const char* kName = "get_total_norm";
+  const door::Running running(kName);
   const NoGrad quiet;
-  std::vector<Tensor> dense;
-  for (const Tensor& x : tensors) {
-    require_defined(x, kName, "a tensor");
-    require<DTypeError>(is_floating(x.dtype()), "get_total_norm: a tensor is not floating; got {}", x);
-    dense.push_back(x.layout().is_dense() ? x : x.contiguous());
-    require_same_device(dense[0], x, kName);
-  }
-  return norm_of(dense, listed(dense), norm_type, INFINITY, kName).first;
+  require_norm_type(kName, norm_type);
+  return foreach::total_norm(tensors, norm_type);
 }
 
 Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, double norm_type, bool error_if_nonfinite) {
+  constexpr const char* kName = "clip_grad_norm_";
+  const door::Running running(kName);
   const NoGrad quiet;
-  require<ValueError>(max_norm >= 0, "clip_grad_norm_: max_norm is out of range; got {}; expected a number >= 0", max_norm);
-  const std::vector<Tensor> grads = gradients(parameters, kNormName);
-  const Lists lists = listed(grads);
-  const auto [total, factor] = norm_of(grads, lists, norm_type, max_norm, kNormName);
-  if (error_if_nonfinite) {
-    const double value = total.item<double>();
-    require<ValueError>(std::isfinite(value), "clip_grad_norm_: the norm of the gradients is {}; nothing was clipped; expected a finite norm", value);
-  }
-  for (const kernels::List& list : lists.lists) backend(total, kNormName).list_norm->scale(list, factor.data<double>(), current_stream(total.device()));
-  for (const Tensor& grad : grads) grad.storage().written_by(kNormName);
-  return total;
+  require<ValueError>(max_norm >= 0, "{}: max_norm is out of range; got {}; expected a number >= 0", kName, max_norm);
+  require_norm_type(kName, norm_type);
+  return foreach::clip_norm_(gradients(parameters, kName), max_norm, norm_type, error_if_nonfinite);
 }
 
 void clip_grad_value_(const std::vector<Tensor>& parameters, double clip_value) {
-  require<ValueError>(clip_value > 0, "clip_grad_value_: clip_value is out of range; got {}; expected a number > 0", clip_value);
+  constexpr const char* kName = "clip_grad_value_";
+  require<ValueError>(clip_value > 0, "{}: clip_value is out of range; got {}; expected a number > 0", kName, clip_value);
   const NoGrad quiet;
-  for (const Tensor& grad : gradients(parameters, "clip_grad_value_")) grad.clamp_(Operand(-clip_value), Operand(clip_value));
+  foreach::clamp_(gradients(parameters, kName), -clip_value, clip_value);
 }
 
 }  // namespace lorry::optim

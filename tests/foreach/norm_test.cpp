@@ -110,6 +110,47 @@ TEST(ForeachNorm, of_each_tensor_is_recorded) {
   EXPECT_TRUE(x.grad().defined());
 }
 
+TEST(ForeachClip, scales_all_tensors_by_one_factor) {
+  for (const Strategy strategy : kAll) {
+    SCOPED_TRACE(name(strategy));
+    const StrategyScope scope(strategy);
+    const TensorList x = clones(mixed());
+    for (int round = 0; round < 3; ++round) {
+      const std::vector<Tensor> before = clones(x.tensors());
+      const double norm = total_norm(x).item<double>(), factor = std::min(1.0, 5.0 / (norm + 1e-6));
+      EXPECT_EQ(clip_norm_(x, 5).item<double>(), norm);
+      for (size_t e = 0; e < x.size(); ++e) EXPECT_TRUE(same_bits(x[e], before[e] * factor)) << e;
+      for (const size_t e : {2u, 5u, 11u, 20u}) x[e].set_data(random_tensor(x[e].sizes(), x[e].dtype(), 50 + e));  // one with gaps has none then
+    }
+  }
+}
+
+TEST(ForeachClip, writes_nothing_that_is_short_enough_or_not_finite_where_that_is_an_error) {
+  const TensorList x = {full({3}, 3.0), full({4}, 2.0)};
+  const std::vector<Tensor> before = clones(x.tensors());
+  EXPECT_EQ(clip_norm_(x, 7).item<double>(), std::sqrt(43));
+  EXPECT_TRUE(same_bits(x, before));
+  x[1].fill_(INFINITY);
+  EXPECT_EQ(message<ValueError>([&] { clip_norm_(x, 1, 2, true); }), "clip_norm_: the norm is inf; nothing was clipped; expected a finite norm");
+  EXPECT_TRUE(same_bits(x[0], before[0]));
+  clip_norm_(x, 1);
+  EXPECT_EQ(x[0].sum().item<double>(), 0) << "as PyTorch does";
+  EXPECT_TRUE(std::isnan(x[1].sum().item<double>()));
+  clip_norm_(x, 1);
+  EXPECT_TRUE(std::isnan(x[0][0].item<double>()));
+}
+
+TEST(ForeachClip, refuses_what_it_cannot_write) {
+  const Tensor x = random_tensor({20}, kF32, 1);
+  EXPECT_EQ(message<ValueError>([&] { clip_norm_({x}, -1); }), "clip_norm_: max_norm is out of range; got -1; expected a number >= 0");
+  EXPECT_EQ(message<ValueError>([&] { clip_norm_({}, 1, 0); }), "clip_norm_: ord is out of range; got 0; expected a number > 0, or infinity");
+  EXPECT_THROW(clip_norm_({x, x}, 1), ShapeError);
+  EXPECT_THROW(clip_norm_({x.slice(0, 0, 10), x.slice(0, 9, 19)}, 1), ShapeError);
+  EXPECT_THROW(clip_norm_({x.slice(0, 0, 1).expand({4})}, 1), ShapeError);
+  EXPECT_THROW(clip_norm_({random_tensor({5}, kF32, 1).requires_grad_()}, 1), GradError);
+  EXPECT_NO_THROW(clip_norm_({x.slice(0, 0, 10), x.slice(0, 10, 20)}, 1));
+}
+
 TEST(ForeachMax, is_that_of_each_tensor) {
   const TensorList x = {random_tensor({5}, kF32, 1), random_tensor({7, 3}, kI32, 2)};
   const TensorList got = foreach::max(x);
