@@ -14,6 +14,7 @@
 #include "lorry/formula/split.h"
 #include "lorry/kernels/backend.h"
 #include "tests/optim/rules.h"
+#include "tests/optim/stored.h"
 #include "tests/support/on_cuda.h"
 
 namespace lorry::optim::test {
@@ -25,26 +26,49 @@ using kernels::Strategy;
 struct Spec {
   DType dtype;  ///< of parameters and gradients
   Kept kept = Kept::nothing;
+  StateType states[3] = {};
 
   bool f64() const { return dtype == kF64; }
-  DType wide() const { return f64() ? kF64 : kF32; }
   DType kept_dtype() const { return kept == Kept::split ? kI16 : kF32; }
-  std::vector<DType> dtypes(int states) const {
+  bool keeps() const { return kept == Kept::master || kept == Kept::split; }
+  DType state_dtype(int k) const { return f64() ? kF64 : dtype_of_state(states[k]); }
+  std::vector<DType> dtypes(int count) const {
     std::vector<DType> dtypes{dtype, dtype};
-    dtypes.insert(dtypes.end(), static_cast<size_t>(states), wide());
+    for (int k = 0; k < count; ++k) dtypes.push_back(state_dtype(k));
     if (size_of(dtype) == 2) dtypes.push_back(kept_dtype());
     return dtypes;
   }
-  std::string text() const { return fmt::format("{}, kept {}", dtype, static_cast<int>(kept)); }
+  /// Whether it says nothing of states that a rule has not.
+  bool fits(int count) const {
+    for (int k = std::max(1, count); k < 3; ++k)
+      if (states[k] != states[0] && states[k] != StateType::f32) return false;
+    return count > 0 || states[0] == StateType::f32;
+  }
+  std::string text() const {
+    return fmt::format("{}, kept {}, states {} {} {}", dtype, static_cast<int>(kept), static_cast<int>(states[0]), static_cast<int>(states[1]), static_cast<int>(states[2]));
+  }
 };
 
+inline constexpr StateType kWide = StateType::f32, kHalf = StateType::bf16, kQ8 = StateType::q8;
 inline constexpr Spec kSpecs[] = {{kF32},
                                   {kF64},
                                   {kF16},
                                   {kBF16},
                                   {kF16, Kept::master},
                                   {kBF16, Kept::master},
-                                  {kBF16, Kept::split}};
+                                  {kBF16, Kept::split},
+                                  {kBF16, Kept::stochastic},
+                                  {kF32, Kept::nothing, {kQ8, kQ8, kQ8}},
+                                  {kF32, Kept::nothing, {kHalf, kHalf, kHalf}},
+                                  {kF32, Kept::nothing, {kWide, kQ8, kHalf}},
+                                  {kF32, Kept::nothing, {kQ8, kWide}},
+                                  {kF16, Kept::nothing, {kQ8, kHalf}},
+                                  {kF16, Kept::master, {kHalf, kQ8, kQ8}},
+                                  {kBF16, Kept::nothing, {kHalf, kHalf, kHalf}},
+                                  {kBF16, Kept::master, {kQ8, kQ8, kQ8}},
+                                  {kBF16, Kept::split, {kQ8, kQ8, kQ8}},
+                                  {kBF16, Kept::stochastic, {kQ8, kQ8, kQ8}},
+                                  {kBF16, Kept::stochastic, {kHalf, kHalf, kHalf}}};
 
 /// Floats of many magnitudes, and quickly.
 class Numbers {
@@ -104,6 +128,7 @@ template <class Rule>
 class Steppable {
  public:
   static constexpr int kClocks = 4, kStates = Rule::kStates;
+  static constexpr uint64_t kSeed = 0x0123456789abcdef;
 
   Steppable(Device device, const Spec& spec, const std::vector<int64_t>& counts, int variant, Strategy strategy = Strategy::automatic)
       : spec_(spec), list_(device, spec.dtypes(kStates), strategy), clocks_(device, kU8, std::vector<double>(kClocks * clock_bytes()), 0) {
@@ -111,17 +136,18 @@ class Steppable {
     for (size_t e = 0; e < counts.size(); ++e) {
       // One alignment, another, and several take turns.
       const int64_t shift = e % 3 == 0 ? 0 : 1 + static_cast<int64_t>(e % 4), other = e % 3 == 2 ? 0 : shift;
-      kernels::ListEntry entry{.count = counts[e], .word = static_cast<uint32_t>(1 + e % 2)};
+      kernels::ListEntry entry{.count = counts[e], .word = static_cast<uint32_t>(1 + e % 2), .number = number_of(e)};
       std::vector<double> params;
       for (int64_t i = 0; i < counts[e]; ++i) params.push_back(numbers.next(3));
       const std::vector<DType> dtypes = spec.dtypes(kStates);
       for (int k = 0; k < list_.arrays(); ++k) {
         auto& memory = arrays_.emplace_back();
-        if (k == 2 + kStates && spec.kept == Kept::nothing) continue;
+        if (k == 2 + kStates && !spec.keeps()) continue;
         std::vector<double> values(static_cast<size_t>(counts[e]));
         if (k == 0 || (k == 2 + kStates && spec.kept == Kept::master)) values = rounded(params, spec.dtype);
-        if (k >= 2 && k < 2 + kStates) values.assign(values.size(), Rule::first_state(k - 2, settings_of<Rule>(variant)));
-        memory = std::make_unique<Memory>(device, dtypes[k], values, k == 1 ? other : shift);
+        if (k >= 2 && k < 2 + kStates) values = first_state(k - 2, counts[e], variant);
+        // 8-bit states begin at multiples of four bytes.
+        memory = std::make_unique<Memory>(device, dtypes[k], values, k == 1 ? other : dtypes[k] == kU8 ? 4 * shift : shift);
         entry.at[k] = memory->data();
       }
       list_.add(entry);
@@ -146,16 +172,20 @@ class Steppable {
 
   void set(const std::vector<kernels::ClockChange>& changes) { rule().set(clocks_.data(), spec_.f64(), changes, stream()); }
   void step(const double* factor = nullptr, bool zero_grads = false) {
-    rule().step({.list = list_, .clocks = clocks_.data(), .first_clock = 1, .clock_count = 3, .kept = spec_.kept, .zero_grads = zero_grads, .grad_factor = factor},
+    rule().step({.list = list_, .clocks = clocks_.data(), .first_clock = 1, .clock_count = 3, .kept = spec_.kept, .zero_grads = zero_grads, .grad_factor = factor, .seed = kSeed},
                 stream());
   }
   void tick(const double* factor) { rule().tick(clocks_.data(), spec_.f64(), 1, 3, factor, stream()); }
 
-  void new_gradients(uint64_t seed) {
+  /// `strange`: infinities, NaNs, zeros and the ends of the range among some of them.
+  void new_gradients(uint64_t seed, bool strange = false) {
+    constexpr double kStrange[] = {INFINITY, 0, 1e-40, NAN, -0.0, -INFINITY, 6e4, -1e-42};
     Numbers numbers(seed);
     for (size_t e = 0; e < list_.entries().size(); ++e) {
       std::vector<double> values;
       for (int64_t i = 0; i < list_.entries()[e].count; ++i) values.push_back(numbers.next(12));
+      if (strange && e % 4 == 3)
+        for (size_t i = 0; i < std::min<size_t>(600, values.size()); i += 5) values[i] = kStrange[i / 5 % std::size(kStrange)];
       Memory& grad = *arrays_[e * static_cast<size_t>(list_.arrays()) + 1];
       grad.write(Memory(kCPU, spec_.dtype, values, 0).read());
     }
@@ -198,6 +228,16 @@ class Steppable {
   }
 
  private:
+  /// Such as an optimizer's: in another order than the entries, and the largest among them.
+  static uint32_t number_of(size_t entry) { return kernels::kMaxWord - 3 * static_cast<uint32_t>(entry); }
+  /// A new state as it is stored: numbers, or bytes of 8-bit codes.
+  std::vector<double> first_state(int k, int64_t count, int variant) const {
+    const double value = Rule::first_state(k, settings_of<Rule>(variant));
+    if (spec_.states[k] != StateType::q8) return std::vector<double>(static_cast<size_t>(count), value);
+    std::vector<uint8_t> bytes(static_cast<size_t>(formula::quant_bytes(count)));
+    store(std::vector<float>(static_cast<size_t>(count), static_cast<float>(value)), StateType::q8, formula::is_signed<Rule>(k), {}, bytes.data());
+    return {bytes.begin(), bytes.end()};
+  }
   size_t clock_bytes() const { return spec_.f64() ? sizeof(formula::Clock<Rule, double>) : sizeof(formula::Clock<Rule, float>); }
   static std::vector<double> rounded(const std::vector<double>& values, DType dtype) {
     std::vector<double> result;
@@ -225,7 +265,7 @@ inline constexpr Doing kCourse[] = {{{}, false}, {1.0 / 3, true}, {{}, false}, {
 
 template <class Rule>
 void prepare(Steppable<Rule>& x, size_t step) {
-  x.new_gradients(100 + step);
+  x.new_gradients(100 + step, step == 6);
   if (step == 2) x.move();
   if (step == 4) {
     auto settings = settings_of<Rule>(0);
