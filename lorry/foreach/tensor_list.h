@@ -43,6 +43,7 @@ class TensorList {
   struct Body {
     std::vector<Tensor> tensors;
     std::unique_ptr<detail::Kept> kept;  ///< plans; never null
+    explicit Body(std::vector<Tensor> listed);
     ~Body();
   };
   const std::shared_ptr<Body>& body() const { return body_; }

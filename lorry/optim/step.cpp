@@ -205,7 +205,7 @@ void Optimizer::lay_out() {
     }
     own.family = family_of(slot);
     const auto known = std::ranges::find_if(fresh, [&](const Fresh& x) { return x.family == own.family && x.group == slot.group; });
-    own.clock = known != fresh.end() ? known->clock : fresh.emplace_back(own.family, slot.group, new_clock(families_[own.family], slot.group, -1)).clock;
+    own.clock = known != fresh.end() ? known->clock : fresh.emplace_back(Fresh{own.family, slot.group, new_clock(families_[own.family], slot.group, -1)}).clock;
   }
 
   struct Lists {
@@ -355,7 +355,7 @@ void Optimizer::run_family(Family& family, const Tensor& grad_factor, bool zero_
     std::map<int, std::vector<const Slot*>> by_clock;
     for (const int s : family.slots) by_clock[slots_[s].clock].push_back(&slots_[s]);
     for (const auto& [clock, slots] : by_clock) {
-      const auto listed = [&](const auto& of) {
+      const auto listed = [&slots = slots](const auto& of) {
         std::vector<Tensor> tensors;
         for (const Slot* slot : slots) tensors.push_back(of(*slot));
         return foreach::TensorList(std::move(tensors));

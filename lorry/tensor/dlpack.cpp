@@ -83,7 +83,7 @@ Tensor take_over(Managed* managed, bool read_only) {
   const DType dtype = dtype_from(t.dtype);
   const Device device = device_from(t.device);
   device::require_device(device, "from_dlpack");
-  Dims sizes, strides;
+  Dims sizes;
   for (int d = 0; d < t.ndim; ++d) sizes.push_back(t.shape[d]);
   Layout layout = Layout::contiguous(sizes);
   if (t.strides != nullptr && layout.numel() > 0) {
