@@ -57,25 +57,27 @@ struct QuantCode {
       return magnitude;
   }
 
-  /// M + 1 is a linear function of the numbers of one exponent: 2^n (8^(e+1) x + 6) / 7.
+  /// M is a linear function of the numbers of one exponent, 2^n (8^(e+1) x + 6) / 7 - 1, rounded: half is added, and what is left of the
+  /// point is cut off. kPoint brings the point between the second and the last byte of the sum.
   struct Line {
     float slope, start;
   };
+  static constexpr float kPoint = 0x1.8p15f;
   /// Below the map is zero; without a sign it is its least number, but for what is 2^-126 of the largest or less: what divides by the number stays as
   /// finite as it was.
   static LORRY_INLINE Line line(uint32_t exponent) {
     const uint32_t e = (126 - exponent) * 43 >> 7;  // a third, of numbers below 24
-    if (exponent < 127 - 3 * (kSigned ? kWidth : kWidth - 1)) return {0, kSigned || exponent == 0 ? 1.0f : 2.0f};
+    if (exponent < 127 - 3 * (kSigned ? kWidth : kWidth - 1)) return {0, kSigned || exponent == 0 ? kPoint : kPoint + 1};
     return {std::bit_cast<float>(std::bit_cast<uint32_t>(8.0f / 7 * (1 << (kWidth - 1))) + (e << 24)),
-            std::bit_cast<float>(std::bit_cast<uint32_t>(6.0f / 7 * (1 << (kWidth - 1))) - (e << 23))};
+            std::bit_cast<float>(std::bit_cast<uint32_t>(6.0f / 7 * (1 << (kWidth - 1))) - (e << 23)) - 0.5f + kPoint};
   }
-  /// The nearest M, in the last eight bits.
-  static LORRY_INLINE uint32_t magnitude(float ratio, const Line& line) { return std::bit_cast<uint32_t>(ratio * line.slope + line.start + (0x1.8p23f - 1)); }
+  /// The nearest M, to a 256th of a step, in the last byte but one.
+  static LORRY_INLINE uint32_t magnitude(float ratio, const Line& line) { return std::bit_cast<uint32_t>(ratio * line.slope + line.start); }
 
   static LORRY_INLINE uint32_t encode(float value, const QuantScale& by) {
     const uint32_t bits = std::bit_cast<uint32_t>(value);
     const float ratio = std::bit_cast<float>(bits & 0x7fffffffu) * by.inverse;
-    const uint32_t m = magnitude(ratio, line(std::bit_cast<uint32_t>(ratio) >> 23)) & 0xffu;
+    const uint32_t m = magnitude(ratio, line(std::bit_cast<uint32_t>(ratio) >> 23)) >> 8 & 0xffu;
     return by.inverse == 0 ? 0 : kSigned ? m | (bits >> 24 & 0x80u) : m;
   }
 };

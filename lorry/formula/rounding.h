@@ -23,11 +23,7 @@ LORRY_INLINE RandomKey rounding_key(uint64_t seed, uint32_t number, uint32_t arr
 /// The 16 random bits of element i, from the words of block i / 8.
 LORRY_INLINE uint32_t rounding_bits(const Words4& words, int i) { return words.word[i % 8 / 2] >> 16 * (i % 2) & 0xffffu; }
 
-/// The bits of the bf16. NaNs become one.
-LORRY_INLINE uint32_t round_stochastically(float x, uint32_t random) {
-  const uint32_t bits = std::bit_cast<uint32_t>(x), magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return 0x7fc0u;
-  return (magnitude == 0x7f800000u ? bits : bits + random) >> 16;
-}
+/// The bits of the bf16. NaNs become one; an infinity has no bits to carry into.
+LORRY_INLINE uint32_t round_stochastically(float x, uint32_t random) { return x != x ? 0x7fc0u : (std::bit_cast<uint32_t>(x) + random) >> 16; }
 
 }  // namespace lorry::formula

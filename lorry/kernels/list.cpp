@@ -9,10 +9,4 @@ List::List(Device device, std::span<const DType> dtypes, Strategy strategy) : de
   for (int k = 0; k < arrays_; ++k) dtypes_[k] = dtypes[k];
 }
 
-int64_t List::elements() const {
-  int64_t elements = 0;
-  for (const ListEntry& entry : entries_) elements += entry.count;
-  return elements;
-}
-
 }  // namespace lorry::kernels

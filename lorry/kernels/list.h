@@ -54,10 +54,12 @@ class List {
 
   void add(const ListEntry& entry) {
     entries_.push_back(entry);
+    elements_ += entry.count;
     on_device_.reset();
   }
   void clear() {
     entries_.clear();
+    elements_ = 0;
     moved_.clear();
     on_device_.reset();
   }
@@ -78,7 +80,7 @@ class List {
   int arrays() const { return arrays_; }
   DType dtype(int array) const { return dtypes_[array]; }
   std::span<const ListEntry> entries() const { return entries_; }
-  int64_t elements() const;
+  int64_t elements() const { return elements_; }
 
   // ---- for the device's kernels: what it keeps, and which entries have moved since it learnt them (some perhaps twice) --------------
   std::unique_ptr<ListOnDevice>& on_device() const { return on_device_; }
@@ -90,6 +92,7 @@ class List {
   int arrays_;
   DType dtypes_[kMaxArrays] = {};
   std::vector<ListEntry> entries_;
+  int64_t elements_ = 0;
   mutable std::unique_ptr<ListOnDevice> on_device_;
   mutable std::vector<uint32_t> moved_;
 };

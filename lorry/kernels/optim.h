@@ -40,6 +40,8 @@ struct StepCall {
   /// that a loss scale, a clip and the choice to skip the step reach the kernel without passing through the host.
   const double* grad_factor = nullptr;
   uint64_t seed = 0;  ///< of stochastic rounding
+  /// Of the first entry with elements, when it is a slice of its parameter: how many elements come before it. A multiple of 256.
+  int64_t first_element = 0;
 };
 
 /// Arrays between f32 and the form in which they are stored: what executions that step f32 tensors read and write states and parameters
@@ -52,6 +54,7 @@ struct StoredCall {
   const double* grad_factor = nullptr;  ///< NaN: nothing is written
   uint64_t seed = 0;
   uint32_t array = 0;             ///< of formula::rounding_key; the entries' numbers are those of parameters
+  int64_t first_element = 0;      ///< as in StepCall
   const double* steps = nullptr;  ///< of rounding_key, on the device: the first number of the clock's coming progress
 };
 

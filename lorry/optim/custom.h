@@ -32,7 +32,7 @@
 #include "lorry/optim/domain.h"
 #include "lorry/optim/of.h"
 #ifdef __CUDACC__
-#include "lorry/kernels/cuda/step.h"
+#include "lorry/kernels/cuda/rule.h"
 #endif
 
 namespace lorry::optim {

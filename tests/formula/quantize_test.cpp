@@ -71,8 +71,8 @@ TEST(Quantize, a_number_is_given_the_nearest_code) {
         double nearest = ratio;
         for (const double x : map)
           if (x > 0) nearest = std::min(nearest, std::fabs(x - ratio));
-        // A product and a sum are rounded on the way, and below its least number the map is taken to go on to 8^-W, not to zero.
-        const double allowed = nearest * (1 + 1e-4) + 1e-6 * ratio + (code == 0 ? map[1] / 8 : 0);
+        // The line is rounded to a 256th of a step, and below its least number the map is taken to go on to 8^-W, not to zero.
+        const double allowed = nearest * (1 + 1.0 / 60) + 1e-6 * ratio + (code == 0 ? map[1] / 8 : 0);
         if (code > 0 && ratio < map[1]) continue;  // see below
         ASSERT_LE(std::fabs(map[code & (map.size() - 1)] - ratio), allowed) << value << " of " << scale << ": code " << code;
         if (kSigned) {

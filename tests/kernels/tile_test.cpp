@@ -4,10 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 namespace lorry::kernels::cuda {
 namespace {
 
-constexpr int kTile = 64, kRunLength = 4;
+constexpr int kTile = 64, kRunLength = 4, kRow = 16;
 
 const void* address(uintptr_t value) { return reinterpret_cast<const void*>(value); }
 
@@ -17,7 +19,7 @@ TEST(Tile, tiles_cover_every_element_once_and_runs_start_at_the_head) {
       const auto h = static_cast<uint8_t>(head);
       int64_t next = 0;
       for (int64_t t = 0; t < tiles_of(count, h, kTile); ++t) {
-        const Tile tile = tile_at<kTile, kRunLength>(t, count, h);
+        const Tile tile = tile_at(t, kTile, kRunLength, kRow, count, h);
         SCOPED_TRACE(testing::Message() << "head " << head << " count " << count << " tile " << t);
         ASSERT_EQ(tile.first, next);
         ASSERT_GT(tile.count, 0);
@@ -35,9 +37,31 @@ TEST(Tile, tiles_cover_every_element_once_and_runs_start_at_the_head) {
     }
 }
 
+TEST(Tile, warps_that_share_rows_cover_their_tiles_once) {
+  constexpr int kWarps = 8;
+  for (const int head : {0, 3}) {
+    const auto h = static_cast<uint8_t>(head);
+    std::map<int64_t, int> visits;
+    for (int warp = 0; warp < kWarps; ++warp) {
+      const Tile tile = woven_at(5, kTile, kRow, warp, kWarps, h);
+      EXPECT_EQ(tile.runs, 0);
+      EXPECT_EQ(tile.rest, tile.count);
+      for (int row = tile.runs; row < tile.rest; row += tile.apart)
+        for (int i = 0; i < kRow; ++i) ++visits[tile.first + row + i];
+    }
+    EXPECT_EQ(visits.size(), size_t{kWarps * kTile});
+    EXPECT_EQ(visits.begin()->first, head + 5 * kTile);
+    EXPECT_EQ(visits.rbegin()->first, head + (5 + kWarps) * kTile - 1);
+  }
+  EXPECT_TRUE(can_weave(1, kTile, kWarps, 3 + 9 * kTile, 3));
+  EXPECT_FALSE(can_weave(1, kTile, kWarps, 2 + 9 * kTile, 3)) << "the last tile is not whole";
+  EXPECT_FALSE(can_weave(0, kTile, kWarps, 3 + 9 * kTile, 3)) << "the first tile has the head";
+  EXPECT_FALSE(can_weave(1, kTile, kWarps, 99 * kTile, kNoHead));
+}
+
 TEST(Tile, a_tensor_beyond_32_bits_keeps_its_last_element) {
   const int64_t count = (int64_t{5} << 32) + 3, tiles = tiles_of(count, 1, kTile);
-  const Tile last = tile_at<kTile, kRunLength>(tiles - 1, count, 1);
+  const Tile last = tile_at(tiles - 1, kTile, kRunLength, kRow, count, 1);
   EXPECT_EQ(last.first + last.count, count);
   EXPECT_GT(last.count, 0);
 }

@@ -61,7 +61,8 @@ class Blocks {
   void* kept(const ListEntry& x, int64_t i) const { return at(x.at[2 + rule_.states], i, call_.kept == Kept::master ? 4 : 2); }
   bool is_stored(int k) const { return k >= 2 ? list_.dtype(k) != own_ : k == 0 && call_.kept == Kept::stochastic; }
   StoredArray stored(const ListEntry& x, int k) const {
-    return {x.at[k], x.count, list_.dtype(k) == kU8 ? StateType::q8 : StateType::bf16, k < 2 || !(rule_.not_negative >> (k - 2) & 1)};
+    return {x.at[k], x.count, list_.dtype(k) == kU8 ? StateType::q8 : StateType::bf16, k < 2 || !(rule_.not_negative >> (k - 2) & 1),
+            before(list_, x, call_.first_element)};
   }
 
   /// Where n elements of array k, from i on, have the type of computation.

@@ -48,8 +48,14 @@ void StoredArray::store(const float* from, int64_t begin, int64_t n, const formu
   constexpr int64_t kWords = kStoredBlock / formula::kRoundedAtOnce;  // blocks of them
   static_assert(kWords % kWordsUnit == 0);
   alignas(64) uint32_t words[4 * kWords];
-  random_words(key, static_cast<uint64_t>(begin / formula::kRoundedAtOnce), words, kWords);
+  random_words(key, static_cast<uint64_t>((before + begin) / formula::kRoundedAtOnce), words, kWords);
   stored_runs().round(from, words, halves(*this, begin), n);
+}
+
+int64_t before(const List& list, const ListEntry& entry, int64_t first_element) {
+  if (first_element == 0) return 0;
+  const auto first = std::ranges::find_if(list.entries(), [](const ListEntry& x) { return x.count > 0; });
+  return &*first == &entry ? first_element : 0;
 }
 
 namespace {
@@ -60,7 +66,7 @@ void for_each_block(const StoredCall& call, const F& f) {
   for_each_run(
       call.list,
       [&](const ListEntry& x, int64_t begin, int64_t count) {
-        const StoredArray array{x.at[1], x.count, call.type, call.is_signed};
+        const StoredArray array{x.at[1], x.count, call.type, call.is_signed, before(call.list, x, call.first_element)};
         for (int64_t i = begin; i < begin + count; i += kStoredBlock)
           f(array, static_cast<float*>(x.at[0]) + i, x, i, std::min(kStoredBlock, begin + count - i));
       },

@@ -153,6 +153,15 @@ struct Table {
 
 #ifdef __CUDACC__
 
+/// Those of a body's tiles.
+template <class Body>
+LORRY_HOST_DEVICE constexpr int tile_elements([[maybe_unused]] const Body& body) {
+  if constexpr (requires { Body::kTile; })
+    return Body::kTile;
+  else
+    return body.elements;
+}
+
 /// How a kernel notices that it is done: every block of every launch takes a ticket, and the last one sets it back.
 struct Ending {
   uint32_t* ticket = nullptr;
@@ -171,7 +180,18 @@ __global__ void __launch_bounds__(kListThreads, Body::kBlocks)
     constexpr bool kBackwards = requires { Body::kBackwards; };
     const uint32_t at = source.first_tile + (kBackwards ? source.tiles - 1 - tile : tile);
     const Entry<Body::kArrays>& entry = source.find(at);
-    body(entry, tile_at<Body::kTile, Body::kRunLength>(at - entry.first_tile, entry.count, entry.head), static_cast<int>(threadIdx.x % 32));
+    const int elements = tile_elements(body);
+    const auto count = static_cast<int64_t>(entry.count);
+    const auto head = static_cast<uint8_t>(entry.head);
+    if constexpr (requires { Body::kRow; }) {
+      const int warp = static_cast<int>(threadIdx.x / 32);
+      const int64_t first = static_cast<int64_t>(at) - entry.first_tile - (kBackwards ? kListWarps - 1 - warp : warp);
+      const bool whole = (blockIdx.x + 1) * kListWarps <= source.tiles && can_weave(first, elements, kListWarps, count, head);
+      body(entry, whole ? woven_at(first, elements, Body::kRow, warp, kListWarps, head) : tile_at(at - entry.first_tile, elements, Body::kRunLength, Body::kRow, count, head),
+           static_cast<int>(threadIdx.x % 32));
+    } else {
+      body(entry, tile_at(at - entry.first_tile, elements, Body::kRunLength, 32 * Body::kRunLength, count, head), static_cast<int>(threadIdx.x % 32));
+    }
   }
   if constexpr (requires { body.close(tile, tile); }) {
     const uint32_t first = blockIdx.x * kListWarps, left = source.tiles - first;
@@ -248,10 +268,9 @@ void over_list(const List& list, const Geometry& geometry, const Body& body, con
 template <class Body>
 void over_list(const List& list, const Body& body, const Stream& stream) {
   constexpr int kArrays = Body::kArrays;
-  static_assert(Body::kTile % (32 * Body::kRunLength) == 0);
   constexpr bool kFinishes = requires { body.finish(0); };
   const TileKernels<kArrays, Body> kernels{over_tiles<Body, Arguments4K<kArrays>>, over_tiles<Body, Arguments32K<kArrays>>, over_tiles<Body, Table<kArrays>>};
-  over_list(list, {Body::kTile, Body::kRunLength}, body, kernels, kFinishes, stream);
+  over_list(list, {tile_elements(body), Body::kRunLength}, body, kernels, kFinishes, stream);
 }
 
 #endif  // __CUDACC__

@@ -1,7 +1,7 @@
 // The steps of Lorry's rules, from their list; compiled in shares of the rules, so that no compilation is long.
 
 #include "lorry/kernels/cuda/optim.h"
-#include "lorry/kernels/cuda/step.h"
+#include "lorry/kernels/cuda/rule.h"
 
 namespace lorry::kernels::cuda {
 

@@ -6,8 +6,11 @@
 
 namespace lorry::kernels::cuda {
 
-inline constexpr int kRuleShares = 6;
+inline constexpr int kRuleShares = 8;
 template <int kShare>
 void fill_rules(RuleKernels* rules);
+
+void load_stored(const StoredCall& call, const Stream& stream);
+void store_stored(const StoredCall& call, const Stream& stream);
 
 }  // namespace lorry::kernels::cuda

@@ -9,6 +9,8 @@ const OptimKernels& optim_kernels() {
   static const OptimKernels kKernels = [] {
     OptimKernels kernels;
     [&]<int... share>(std::integer_sequence<int, share...>) { (fill_rules<share>(kernels.rules), ...); }(std::make_integer_sequence<int, kRuleShares>());
+    kernels.load = load_stored;
+    kernels.store = store_stored;
     return kernels;
   }();
   return kKernels;

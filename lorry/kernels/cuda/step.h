@@ -1,9 +1,10 @@
 #pragma once
 
-// A rule's step over a list, for a rule of Lorry's or a user's own. The formulas are those of the CPU, and so are all bits.
+// A rule's step over a list whose states are f32 or f64. The formulas are those of the CPU, and so are all bits.
 //
 // A warp's tile is 1,024 elements; each lane has two runs of 16 bytes of every array in flight. With AdamW's four arrays and 24 warps on
-// a multiprocessor that is 96 KB (16-bit parameters: one run and 32 warps). The last block to finish moves the clocks on.
+// a multiprocessor that is 96 KB. With 16-bit parameters it has one run of four elements, and the warps of a block share out rows.
+// The last block to finish moves the clocks on.
 
 #include <bit>
 
@@ -26,15 +27,15 @@ __device__ __forceinline__ void in_flight(const Tile& tile, int lane, const Load
     }
   };
   one_by_one(0, tile.runs);
-  constexpr int kRow = 32 * kRunLength;
-  for (int i = tile.runs + lane * kRunLength; i < tile.rest; i += kFlight * kRow) {
+  const int row = tile.apart;
+  for (int i = tile.runs + lane * kRunLength; i < tile.rest; i += kFlight * row) {
     decltype(load(std::integral_constant<int, kRunLength>(), i)) loaded[kFlight];
 #pragma unroll
     for (int f = 0; f < kFlight; ++f)
-      if (i + f * kRow < tile.rest) loaded[f] = load(std::integral_constant<int, kRunLength>(), i + f * kRow);
+      if (i + f * row < tile.rest) loaded[f] = load(std::integral_constant<int, kRunLength>(), i + f * row);
 #pragma unroll
     for (int f = 0; f < kFlight; ++f)
-      if (i + f * kRow < tile.rest) use(i + f * kRow, loaded[f]);
+      if (i + f * row < tile.rest) use(i + f * row, loaded[f]);
   }
   one_by_one(tile.rest, tile.count);
 }
@@ -66,10 +67,11 @@ struct StepNumbers {
   __device__ __forceinline__ const formula::Clock<Rule, C>& clock(uint32_t word) const { return clocks[clock_count == 1 ? first_clock : static_cast<int>(word)]; }
   __device__ __forceinline__ formula::HyperOf<Rule, C> hyper(uint32_t word) const { return clock(word).hyper; }
   /// A tile of a step that is left out: its gradients may have to go all the same.
-  __device__ void leave_out(void* grad, int64_t bytes, const Tile& tile, int lane) const {
+  __device__ void leave_out(void* grad, int bytes, const Tile& tile, int row, int lane) const {
     if (!zero_grads) return;
     auto* const at = reinterpret_cast<uint16_t*>(static_cast<char*>(grad) + tile.first * bytes);
-    for (int64_t i = lane; i < tile.count * bytes / 2; i += 32) at[i] = 0;
+    for (int from = 0; from < tile.count; from += tile.apart)
+      for (int i = from * bytes / 2 + lane; i < (from + row < tile.count ? from + row : tile.count) * bytes / 2; i += 32) at[i] = 0;
   }
   __device__ void finish(int thread) const {
     if (const double by = factor(); by != by) return;
@@ -77,8 +79,8 @@ struct StepNumbers {
   }
 };
 
-/// Where all arrays are of type C.
-template <class Rule, class C, int kFlight = 2, int kElements = 1'024, int kResident = (sizeof(C) == 8 ? 2 : 3)>
+/// Where all arrays are of type C. A rule of three states has registers for one run in flight.
+template <class Rule, class C, int kFlight = (Rule::kStates < 3 ? 2 : 1), int kElements = 1'024, int kResident = (sizeof(C) == 8 ? 2 : 3)>
 struct StepPlain : StepNumbers<Rule, C> {
   static constexpr int kStates = Rule::kStates, kArrays = 2 + kStates;
   static constexpr int kTile = kElements, kRunLength = kRun<C>, kBlocks = kResident;
@@ -114,7 +116,7 @@ struct StepPlain : StepNumbers<Rule, C> {
 
   __device__ __forceinline__ void operator()(const Entry<kArrays>& entry, const Tile& tile, int lane) const {
     const double by = this->factor();
-    if (by != by) return this->leave_out(entry.at[1], sizeof(C), tile, lane);
+    if (by != by) return this->leave_out(entry.at[1], sizeof(C), tile, 32 * kRunLength, lane);
     const C factor = formula::multiplier(static_cast<C>(by));
     const auto hyper = this->hyper(entry.word);
     C* at[kArrays];
@@ -153,10 +155,10 @@ struct Halves {
 
 /// Where parameter and gradient are of a 16-bit type T, states are f32, and something may be kept beside the parameter (a null array
 /// where nothing is).
-template <class Rule, class T, int kRuns = 1, int kElements = 1'024, int kResident = 4>
+template <class Rule, class T, int kRuns = 1, int kElements = 1'024, int kResident = 3>
 struct StepNarrow : StepNumbers<Rule, float> {
   static constexpr int kStates = Rule::kStates, kArrays = 3 + kStates, kKept = kArrays - 1;
-  static constexpr int kTile = kElements, kRunLength = 4, kBlocks = kResident, kFlight = kRuns;
+  static constexpr int kTile = kElements, kRunLength = 4, kRow = 32 * kRunLength, kBlocks = kResident, kFlight = kRuns;
 
   Kept kept;
 
@@ -217,7 +219,7 @@ struct StepNarrow : StepNumbers<Rule, float> {
 
   __device__ __forceinline__ void operator()(const Entry<kArrays>& entry, const Tile& tile, int lane) const {
     const double by = this->factor();
-    if (by != by) return this->leave_out(entry.at[1], 2, tile, lane);
+    if (by != by) return this->leave_out(entry.at[1], 2, tile, kRow, lane);
     const float factor = formula::multiplier(static_cast<float>(by));
     const auto hyper = this->hyper(entry.word);
     void* at[kArrays];
@@ -230,97 +232,6 @@ struct StepNarrow : StepNumbers<Rule, float> {
         tile, lane, [&]<int N>(std::integral_constant<int, N>, int i) { return load<N>(at, i); },
         [&](int i, auto& loaded) { step(at, i, loaded, hyper, factor); });
   }
-};
-
-/// Changes of clocks, by value.
-template <class Rule>
-struct Changes {
-  struct One {
-    formula::SettingsOf<Rule> settings;
-    formula::ProgressOf<Rule> progress;
-    int32_t clock;
-    bool running, has_settings, has_progress;
-  };
-  static constexpr int kMost = 4'000 / static_cast<int>(sizeof(One)) < 32 ? 4'000 / static_cast<int>(sizeof(One)) : 32;
-  int count;
-  One changes[kMost];
-};
-
-template <class Rule, class C>
-__global__ void set_clocks(formula::Clock<Rule, C>* clocks, const __grid_constant__ Changes<Rule> changes) {
-  if (static_cast<int>(threadIdx.x) >= changes.count) return;
-  const auto& change = changes.changes[threadIdx.x];
-  auto& clock = clocks[change.clock];
-  if (change.has_settings) clock.settings = change.settings;
-  if (change.has_progress) clock.progress = change.progress;
-  clock.running = change.running;
-  clock.wind();
-}
-
-template <class Rule, class C>
-__global__ void tick_clocks(StepNumbers<Rule, C> numbers) {
-  numbers.finish(static_cast<int>(threadIdx.x));
-}
-
-/// The kernels of a rule: instantiated here for Lorry's rules, and by whoever includes this header under nvcc for his own.
-template <class Rule>
-struct RuleOnCuda {
-  template <class C>
-  static StepNumbers<Rule, C> numbers(const StepCall& call) {
-    return {static_cast<formula::Clock<Rule, C>*>(call.clocks), call.grad_factor, call.first_clock, call.clock_count, call.zero_grads};
-  }
-
-  /// Calls use(body) with the body that steps the call's list.
-  template <class Use>
-  static void with_body(const StepCall& call, const Use& use) {
-    const List& list = call.list;
-    const auto all = [&](DType dtype) {
-      for (int k = 0; k < list.arrays(); ++k)
-        if (list.dtype(k) != dtype) return false;
-      return call.kept == Kept::nothing;
-    };
-    if (all(kF64)) return use(StepPlain<Rule, double>{numbers<double>(call)});
-    if (all(kF32)) return use(StepPlain<Rule, float>{numbers<float>(call)});
-    const auto narrow = [&]<class T>(Type<T>) { use(StepNarrow<Rule, T>{numbers<float>(call), call.kept}); };
-    list.dtype(0) == kBF16 ? narrow(Type<BFloat16>()) : narrow(Type<Float16>());
-  }
-  static void step(const StepCall& call, const Stream& stream) {
-    with_body(call, [&](const auto& body) { over_list(call.list, body, stream); });
-  }
-  static void prepare(const StepCall& call, const Stream& stream) {
-    with_body(call, [&]<class Body>(const Body&) { CudaList::of(call.list, {Body::kTile, Body::kRunLength}, stream).ticket(stream); });
-  }
-
-  static void set(void* clocks, bool f64, std::span<const ClockChange> given, const Stream& stream) {
-    using formula::Clock;
-    Changes<Rule> changes;
-    for (size_t next = 0; next < given.size();) {
-      for (changes.count = 0; changes.count < Changes<Rule>::kMost && next < given.size(); ++changes.count, ++next) {
-        auto& to = changes.changes[changes.count];
-        const ClockChange& from = given[next];
-        to.clock = from.clock;
-        to.running = from.running;
-        to.has_settings = from.settings != nullptr;
-        to.has_progress = from.progress != nullptr;
-        if (from.settings) to.settings = *static_cast<const formula::SettingsOf<Rule>*>(from.settings);
-        if (from.progress) std::memcpy(static_cast<void*>(&to.progress), from.progress, sizeof(to.progress));
-      }
-      if (f64)
-        lorry::cuda::launch_with(stream, {1, 32}, set_clocks<Rule, double>, static_cast<Clock<Rule, double>*>(clocks), changes);
-      else
-        lorry::cuda::launch_with(stream, {1, 32}, set_clocks<Rule, float>, static_cast<Clock<Rule, float>*>(clocks), changes);
-    }
-  }
-
-  static void tick(void* clocks, bool f64, int32_t first, int32_t count, const double* grad_factor, const Stream& stream) {
-    using formula::Clock;
-    if (f64)
-      lorry::cuda::launch(stream, {1, kListThreads}, tick_clocks<Rule, double>, StepNumbers<Rule, double>{static_cast<Clock<Rule, double>*>(clocks), grad_factor, first, count, false});
-    else
-      lorry::cuda::launch(stream, {1, kListThreads}, tick_clocks<Rule, float>, StepNumbers<Rule, float>{static_cast<Clock<Rule, float>*>(clocks), grad_factor, first, count, false});
-  }
-
-  static constexpr RuleKernels kernels() { return {step, set, tick, prepare}; }
 };
 
 }  // namespace lorry::kernels::cuda

@@ -27,20 +27,31 @@ inline int64_t tiles_of(int64_t count, uint8_t head, int tile) {
   return aligned <= tile ? 1 : (aligned + tile - 1) / tile;
 }
 
-/// A tile's elements, counted from its first: [0, runs) and [rest, count) one by one, [runs, rest) in runs.
+/// A tile's elements, counted from its first: [0, runs) and [rest, count) one by one, [runs, rest) in runs. A warp goes from row to row
+/// of runs, `apart` elements from one to the next.
 struct Tile {
   int64_t first;
-  int runs, rest, count;
+  int runs, rest, count, apart;
 };
 
-template <int kTile, int kRunLength>
-LORRY_HOST_DEVICE inline Tile tile_at(int64_t tile, int64_t count, uint8_t head) {
+LORRY_HOST_DEVICE inline Tile tile_at(int64_t tile, int tile_elements, int run_length, int row, int64_t count, uint8_t head) {
   const int lead = head == kNoHead ? 0 : head;
-  const int64_t first = tile == 0 ? 0 : lead + tile * kTile, after = lead + (tile + 1) * kTile;
+  const int64_t first = tile == 0 ? 0 : lead + tile * tile_elements, after = lead + (tile + 1) * tile_elements;
   const int here = static_cast<int>((count < after ? count : after) - first);
   int runs = tile == 0 ? lead : 0;
   if (head == kNoHead || runs > here) runs = here;
-  return {first, runs, runs + (here - runs) / kRunLength * kRunLength, here};
+  return {first, runs, runs + (here - runs) / run_length * run_length, here, row};
+}
+
+/// What `warp` of `warps` takes of as many whole tiles from `tile` on, when they share out their rows one by one: memory likes it better
+/// when neighbours are read at the same time.
+LORRY_HOST_DEVICE inline Tile woven_at(int64_t tile, int tile_elements, int row, int warp, int warps, uint8_t head) {
+  const int count = warps * tile_elements - warp * row;
+  return {head + tile * tile_elements + warp * row, 0, count, count, warps * row};
+}
+/// Whether there are.
+LORRY_HOST_DEVICE inline bool can_weave(int64_t tile, int tile_elements, int warps, int64_t count, uint8_t head) {
+  return tile > 0 && head != kNoHead && head + (tile + warps) * tile_elements <= count;
 }
 
 }  // namespace lorry::kernels::cuda
