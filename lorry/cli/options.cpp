@@ -91,7 +91,9 @@ void add_train(CLI::App& app, TrainOptions& o) {
       app.add_option("--warmup", s.warmup, "Steps over which the learning rate rises (default: a tenth of the run, at most 100)")
           ->check(CLI::NonNegativeNumber)
           ->type_name("N"),
-      app.add_option("--weight-decay", s.weight_decay, "Decay of weight matrices")->capture_default_str()->check(CLI::NonNegativeNumber),
+      app.add_option("--weight-decay", s.weight_decay, "Decay of weight matrices (default: 0.1 where it shrinks them by themselves, as in adamw, nadam, radam and lion; 0 where it adds to gradients)")
+          ->check(CLI::NonNegativeNumber)
+          ->type_name("DECAY"),
       app.add_option("--clip", s.clip, "Largest norm of all gradients together; 0 for no limit")->capture_default_str()->check(CLI::NonNegativeNumber),
       add_parsed(
           app, "--dtype", s.dtype,

@@ -36,7 +36,7 @@ struct TrainSettings {
   int64_t vocab = 256;                ///< one token a byte; more leaves the others unused, as in GPT-2's own size
   double lr = 0;                      ///< 0: the preset's
   std::optional<int64_t> warmup = {};
-  double weight_decay = 0.1;
+  std::optional<double> weight_decay = {};  ///< unset: decided by the optimizer
   double clip = 1.0;  ///< 0: no clipping
   DType dtype = kF32;
   std::string optimizer = "adamw";

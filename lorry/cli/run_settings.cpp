@@ -4,6 +4,9 @@
 #include <charconv>
 #include <filesystem>
 #include <sstream>
+#include <type_traits>
+
+#include "lorry/optim/optimizers.h"
 
 namespace lorry::cli {
 namespace {
@@ -32,6 +35,20 @@ double proportion(std::string_view optimizer) {
   for (const Proportion& p : kProportions)
     if (p.optimizer == optimizer) return p.of_adam;
   return 1;
+}
+
+/// Decay that adds to gradients is scaled with them: what is usual where it shrinks parameters by themselves is too much then, and each
+/// optimizer's own default stands.
+double usual_decay(std::string_view optimizer) {
+  double decay = 0;
+  optim::with_options(optimizer, [&]<class Options>(const Options& options) {
+    constexpr bool kDecouples = std::is_same_v<Options, optim::AdamWOptions> || std::is_same_v<Options, optim::LionOptions>;
+    if constexpr (kDecouples || requires { options.decoupled_weight_decay; })  // the trainer sets that
+      decay = 0.1;
+    else if constexpr (requires { options.weight_decay; })
+      decay = options.weight_decay;
+  });
+  return decay;
 }
 
 constexpr int64_t kLongestWarmup = 100;
@@ -70,6 +87,7 @@ void complete(TrainSettings& s, bool timed) {
   if (s.batch == 0) s.batch = recipe->batch;
   if (s.context == 0) s.context = model_config(s).context;
   if (s.lr == 0) s.lr = recipe->lr * proportion(s.optimizer);
+  if (!s.weight_decay) s.weight_decay = usual_decay(s.optimizer);
   if (!timed && !s.steps) s.steps = recipe->steps;
   if (s.steps && s.eval_every == 0) s.eval_every = default_eval_every(*s.steps);
   if (!s.warmup) s.warmup = timed ? kLongestWarmup : std::min(kLongestWarmup, *s.steps / 10);
@@ -92,7 +110,7 @@ io::Settings to_config(const TrainSettings& s, const std::vector<std::string>& t
           {"context", s.context},
           {"lr", s.lr},
           {"warmup", *s.warmup},
-          {"weight_decay", s.weight_decay},
+          {"weight_decay", *s.weight_decay},
           {"clip", s.clip},
           {"dtype", std::string(name(s.dtype))},
           {"optimizer", s.optimizer},

@@ -62,7 +62,7 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const TrainSettings& s, const s
     if constexpr (requires { options.beta2; }) options.beta2 = kBeta2;
     if constexpr (requires { options.decoupled_weight_decay; }) options.decoupled_weight_decay = true;
     if constexpr (requires { options.dampening; }) options.momentum = kMomentum;
-    optimizer = std::make_unique<optim::Of<Options>>(groups(parameters, options, s.weight_decay), optim::parse_execution(s.execution));
+    optimizer = std::make_unique<optim::Of<Options>>(groups(parameters, options, *s.weight_decay), optim::parse_execution(s.execution));
   });
   return optimizer;
 }
@@ -102,9 +102,9 @@ struct Trainer::Run {
     if (settings.dtype == kF16) scaler.emplace(optim::LossScalerOptions{.scale = kFirstScale}, device);
   }
 
-  /// Before the length of the run is known only the warm-up is used, which does not depend on it.
+  /// Before the length of the run is known only the warm-up is used, which does not depend on it; a run may also end in it.
   double lr(int64_t step) const {
-    if (!settings.steps) return optim::Schedule{.lr = settings.lr, .warmup = *settings.warmup}.at(step);
+    if (!settings.steps || step < *settings.warmup) return optim::Schedule{.lr = settings.lr, .warmup = *settings.warmup}.at(step);
     return optim::Schedule{optim::Schedule::Kind::cosine, settings.lr, kLeastLr * settings.lr, *settings.warmup, *settings.steps}.at(step);
   }
 

@@ -47,9 +47,24 @@ class Train(CommandTest):
         for name in ("adam", "adamax", "nadam", "radam", "adagrad", "adadelta", "rmsprop", "rprop", "asgd", "lion"):
             self.train("--steps", 20, "--optimizer", name, out=name)
             losses = self.training_losses(name)
-            self.assertLess(losses[-1], losses[0] - 0.2, name)
+            self.assertLess(sorted(losses[-5:])[2], losses[0] - 0.2, name)  # a batch of 32 bytes may be an odd one
             state = json.loads((self.path / name / "checkpoint/state.json").read_text())
             self.assertEqual(state["config"]["optimizer"], name)
+
+    def test_decay_that_adds_to_gradients_is_off_unless_asked_for(self):
+        def decay(out, *flags):
+            self.train("--steps", 1, *flags, out=out)
+            return json.loads((self.path / out / "checkpoint/state.json").read_text())["config"]["weight_decay"]
+
+        for name in ("adamw", "lion", "nadam", "radam"):
+            self.assertEqual(decay(name, "--optimizer", name), 0.1, name)
+        for name in ("adam", "sgd", "rmsprop", "rprop"):
+            self.assertEqual(decay(name, "--optimizer", name), 0, name)
+        self.assertEqual(decay("given", "--optimizer", "adam", "--weight-decay", 0.02), 0.02)
+
+    def test_a_run_may_end_while_it_warms_up(self):
+        self.train("--steps", 3, "--warmup", 5)
+        self.assertEqual(len(self.training_losses()), 3)
 
     def test_16_bits_keep_masters_and_f16_a_loss_scale(self):
         for dtype in ("f32", "bf16", "f16"):
