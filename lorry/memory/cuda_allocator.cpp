@@ -106,6 +106,35 @@ class DeviceProvider final : public CudaProvider {
   const int device_;
 };
 
+/// Managed memory whose pages are on the device from the start, so that what is free there tells whether the next piece has room too: with
+/// more of it than the device holds, pages would be evicted in the middle of kernels.
+class ManagedProvider final : public CudaProvider {
+ public:
+  explicit ManagedProvider(int device) : device_(device) {}
+  void* take(int64_t bytes) override {
+    const cuda::Unrestricted scope;
+    cuda::make_current(device_);
+    size_t free = 0, total = 0;
+    cuda::check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    if (free < kSpared || static_cast<size_t>(bytes) > free - kSpared) return nullptr;
+    void* data = nullptr;
+    if (or_null(cudaMallocManaged(&data, static_cast<size_t>(bytes)), data, "cudaMallocManaged") == nullptr) return nullptr;
+    if (succeeded(cudaMemset(data, 0, static_cast<size_t>(bytes))) && succeeded(cudaDeviceSynchronize())) return data;
+    give_back(data, bytes);
+    return nullptr;
+  }
+  void give_back(void* data, int64_t) noexcept override {
+    const cuda::Unrestricted scope;
+    if (!make_current_quietly(device_)) return;
+    succeeded(cudaDeviceSynchronize());
+    succeeded(cudaFree(data));
+  }
+
+ private:
+  static constexpr size_t kSpared = size_t{512} << 20;  // for others: contexts and libraries grow too
+  const int device_;
+};
+
 class PinnedProvider final : public CudaProvider {
  public:
   void* take(int64_t bytes) override {
@@ -142,6 +171,16 @@ CachingAllocator& detail::make_cuda_allocator(Device device, const char* where) 
   if (made.load(std::memory_order_relaxed) == nullptr)
     made.store(new CachingAllocator(std::make_unique<DeviceProvider>(device.index), to_string(device), kCaching), std::memory_order_release);
   return *made.load(std::memory_order_relaxed);
+}
+
+CachingAllocator& managed_allocator(Device device, const char* where) {
+  static std::mutex& mutex = *new std::mutex;
+  static CachingAllocator* made[kMaxDevices] = {};
+  device::require_device(device, where);
+  const std::scoped_lock lock(mutex);
+  CachingAllocator*& own = made[device.index];
+  if (own == nullptr) own = new CachingAllocator(std::make_unique<ManagedProvider>(device.index), fmt::format("managed memory of {}", to_string(device)));
+  return *own;
 }
 
 CachingAllocator& pinned_allocator() {

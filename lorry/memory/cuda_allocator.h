@@ -1,6 +1,6 @@
 #pragma once
 
-// CUDA's allocators: one a device, and one for page-locked host memory. LORRY_CUDA_MEMORY, read when the first is made, is "poison" or
+// CUDA's allocators: two a device, of which one is for managed memory, and one for page-locked host memory. LORRY_CUDA_MEMORY, read when the first is made, is "poison" or
 // "direct" for debugging (see Caching); anything else is a ValueError. None is ever destroyed: tensors may outlive static objects.
 
 #include <atomic>
@@ -21,6 +21,9 @@ inline CachingAllocator& cuda_allocator(Device device, const char* where) {
       return *made;
   return detail::make_cuda_allocator(device, where);
 }
+
+/// Throws DeviceError naming `where` for a device that does not exist.
+CachingAllocator& managed_allocator(Device device, const char* where);
 
 /// Blocks belong to the host (the null stream of the CPU); only noted streams delay their reuse.
 CachingAllocator& pinned_allocator();

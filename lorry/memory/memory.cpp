@@ -19,6 +19,9 @@ struct Allocator {
   void (*empty_cache)(Device device);
   void (*set_limit)(Device device, int64_t bytes);
   std::vector<LiveBlock> (*snapshot)(Device device);
+  void* (*allocate_managed)(Device device, int64_t bytes);
+  void (*release_managed)(Device device, void* data, int64_t bytes) noexcept;
+  void (*record_managed)(Device device, void* data, Stream stream);
   /// Null, or the CachingAllocator that has private pools.
   void* (*with_pools)(Device device);
 };
@@ -32,6 +35,9 @@ constexpr Allocator kCpuAllocator = {
     .empty_cache = [](Device) { CpuAllocator::instance().empty_cache(); },
     .set_limit = [](Device, int64_t bytes) { CpuAllocator::instance().set_limit(bytes); },
     .snapshot = [](Device) { return CpuAllocator::instance().snapshot(); },
+    .allocate_managed = [](Device, int64_t bytes) { return CpuAllocator::instance().allocate(bytes); },
+    .release_managed = [](Device, void* data, int64_t bytes) noexcept { CpuAllocator::instance().release(data, bytes); },
+    .record_managed = [](Device, void*, Stream) {},
     .with_pools = [](Device) -> void* { return nullptr; },
 };
 
@@ -49,6 +55,13 @@ constexpr Allocator kCudaAllocator = {
     .empty_cache = [](Device device) { cuda_allocator(device, "memory::empty_cache").empty_cache(); },
     .set_limit = [](Device device, int64_t bytes) { cuda_allocator(device, "memory::set_limit").set_limit(bytes); },
     .snapshot = [](Device device) { return cuda_allocator(device, "memory::snapshot").snapshot(); },
+    .allocate_managed =
+        [](Device device, int64_t bytes) {
+          CachingAllocator& allocator = managed_allocator(device, "allocate_managed");
+          return allocator.allocate(bytes, current_stream(device));
+        },
+    .release_managed = [](Device device, void* data, int64_t bytes) noexcept { managed_allocator(device, "release_managed").release(data, bytes); },
+    .record_managed = [](Device device, void* data, Stream stream) { managed_allocator(device, "record_managed").record_stream(data, stream); },
     .with_pools = [](Device device) -> void* { return &cuda_allocator(device, "memory::Pool"); },
 };
 constexpr const Allocator* kCudaRow = &kCudaAllocator;
@@ -74,6 +87,11 @@ void release(Device device, void* data, int64_t bytes) noexcept {
   if (data != nullptr) kAllocators[static_cast<int>(device.type)]->release(device, data, bytes);
 }
 void record_stream(Device device, void* data, Stream stream) { allocator(device, "record_stream").record_stream(device, data, stream); }
+void* allocate_managed(Device device, int64_t bytes) { return allocator(device, "allocate_managed").allocate_managed(device, bytes); }
+void record_managed(Device device, void* data, Stream stream) { allocator(device, "record_managed").record_managed(device, data, stream); }
+void release_managed(Device device, void* data, int64_t bytes) noexcept {
+  if (data != nullptr) kAllocators[static_cast<int>(device.type)]->release_managed(device, data, bytes);
+}
 Stats stats(Device device) { return allocator(device, "memory::stats").stats(device); }
 void reset_peak(Device device) { allocator(device, "memory::reset_peak").reset_peak(device); }
 void empty_cache(Device device) { allocator(device, "memory::empty_cache").empty_cache(device); }

@@ -108,4 +108,11 @@ void* allocate_pinned(int64_t bytes);
 void record_pinned(void* data, Stream stream);
 void release_pinned(void* data, int64_t bytes) noexcept;
 
+/// Memory of a device that its driver moves to whoever touches it, page by page; ordinary memory where the device is a CPU. It is made on the
+/// device, and only while that has room for it: a driver that must evict pages can bring a GPU to a stop. Otherwise as by
+/// allocate: ordered by streams, in a cache of its own. Throws OutOfMemory.
+void* allocate_managed(Device device, int64_t bytes);
+void record_managed(Device device, void* data, Stream stream);
+void release_managed(Device device, void* data, int64_t bytes) noexcept;
+
 }  // namespace lorry::memory

@@ -119,7 +119,7 @@ void Tensor::record_stream(Stream stream) const {
     return memory::record_pinned(storage().data(), stream);
   }
   require<DeviceError>(stream.device == device(), "record_stream: the stream is on another device; got {} for {}", stream.device, *this);
-  memory::record_stream(device(), storage().data(), stream);
+  (is_managed() ? memory::record_managed : memory::record_stream)(device(), storage().data(), stream);
 }
 
 Tensor clone(const Tensor& x) {

@@ -19,6 +19,11 @@ Tensor empty_pinned(const Dims& sizes, DType dtype) {
   return Tensor(make_counted<TensorNode>(Storage::allocate_pinned(layout.extent() * size_of(dtype)), layout, 0, dtype));
 }
 
+Tensor empty_managed(const Dims& sizes, const Options& options) {
+  const Layout layout = Layout::contiguous(sizes);
+  return Tensor(make_counted<TensorNode>(Storage::allocate_managed(options.device, layout.extent() * size_of(options.dtype)), layout, 0, options.dtype));
+}
+
 Tensor empty_like(const Tensor& x) {
   require_defined(x, "empty_like", "x");
   return empty_like(x, x.dtype());

@@ -14,6 +14,8 @@ namespace lorry {
 Tensor empty(const Dims& sizes, const Options& options = {});
 /// The same in host memory that a GPU reads at the speed of the link. Throws OutOfMemory.
 Tensor empty_pinned(const Dims& sizes, DType dtype);
+/// The same in memory of the device that moves to whoever touches it, page by page. Throws OutOfMemory.
+Tensor empty_managed(const Dims& sizes, const Options& options = {});
 /// Uninitialised with x's sizes and, when x is dense, its strides.
 Tensor empty_like(const Tensor& x);
 Tensor empty_like(const Tensor& x, DType dtype);

@@ -10,7 +10,13 @@ IntrusivePtr<Storage> Storage::allocate(Device device, int64_t bytes) {
 
 IntrusivePtr<Storage> Storage::allocate_pinned(int64_t bytes) {
   const IntrusivePtr<Storage> storage(new Storage(kCPU, memory::allocate_pinned(bytes), bytes, nullptr, nullptr, false));
-  storage->pinned_ = true;
+  storage->kind_ = Kind::pinned;
+  return storage;
+}
+
+IntrusivePtr<Storage> Storage::allocate_managed(Device device, int64_t bytes) {
+  const IntrusivePtr<Storage> storage(new Storage(device, memory::allocate_managed(device, bytes), bytes, nullptr, nullptr, false));
+  storage->kind_ = Kind::managed;
   return storage;
 }
 
@@ -46,8 +52,10 @@ void Storage::drop_gradient() {
 void Storage::destroy() {
   if (deleter_ != nullptr) {
     deleter_(context_);
-  } else if (pinned_) {
+  } else if (pinned()) {
     memory::release_pinned(data_, bytes_);
+  } else if (managed()) {
+    memory::release_managed(device_, data_, bytes_);
   } else {
     memory::release(device_, data_, bytes_);
   }

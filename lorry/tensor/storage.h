@@ -42,6 +42,8 @@ class Storage : public Counted {
   static IntrusivePtr<Storage> allocate(Device device, int64_t bytes);
   /// Host memory that copies to and from a GPU can use while the host goes on. Throws OutOfMemory.
   static IntrusivePtr<Storage> allocate_pinned(int64_t bytes);
+  /// Memory of the device that moves to whoever touches it. Throws OutOfMemory.
+  static IntrusivePtr<Storage> allocate_managed(Device device, int64_t bytes);
   /// Memory of somebody else's; `deleter(context)` is called once when the last view is gone. A read-only storage refuses
   /// in-place operators.
   static IntrusivePtr<Storage> foreign(Device device, void* data, int64_t bytes, Deleter deleter, void* context, bool read_only = false);
@@ -50,7 +52,8 @@ class Storage : public Counted {
   int64_t bytes() const { return bytes_; }
   Device device() const { return device_; }
   bool read_only() const { return read_only_; }
-  bool pinned() const { return pinned_; }
+  bool pinned() const { return kind_ == Kind::pinned; }
+  bool managed() const { return kind_ == Kind::managed; }
   bool foreign() const { return deleter_ != nullptr; }
 
   uint32_t version() const { return version_.load(std::memory_order_relaxed) + (epoch_ ? epoch_->count() : 0); }
@@ -79,6 +82,8 @@ class Storage : public Counted {
   void destroy();
 
  private:
+  enum class Kind : uint8_t { ordinary, pinned, managed };
+
   Storage(Device device, void* data, int64_t bytes, Deleter deleter, void* context, bool read_only)
       : data_(data), bytes_(bytes), deleter_(deleter), context_(context), device_(device), read_only_(read_only) {}
 
@@ -93,7 +98,7 @@ class Storage : public Counted {
   std::atomic<int> gradients_{0};
   Device device_;
   bool read_only_;
-  bool pinned_ = false;
+  Kind kind_ = Kind::ordinary;
 };
 
 }  // namespace lorry

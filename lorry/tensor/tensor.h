@@ -183,6 +183,8 @@ class Tensor {
   /// Itself when it is there, else a copy in host memory that a GPU reads at the speed of the link.
   Tensor pin_memory() const;
   bool is_pinned() const { return node_->storage->pinned(); }
+  /// Whether its memory moves to whoever touches it (empty_managed).
+  bool is_managed() const { return node_->storage->managed(); }
   /// Work enqueued on the stream uses the memory, which was allocated for another or is pinned: it is not used again before that is
   /// done. Throws DeviceError for a stream of another device, unless the memory is pinned.
   void record_stream(Stream stream) const;
