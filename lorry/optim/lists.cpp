@@ -30,14 +30,15 @@ DType own(const ByLists& work) { return !work.param.empty() && work.param[0].dty
 
 /// Entry e for the functions of the loop.
 ByOperators entry(const ByLists& work, size_t e) {
-  return {.param = work.param[e], .grad = work.grad[e], .kept = work.kept[e], .states = nullptr, .numbers = {}, .grad_factor = work.grad_factor, .kept_as = work.kept_as};
+  return {.param = work.param[e], .grad = work.grad[e], .kept = work.kept[e], .states = nullptr, .numbers = {}, .grad_factor = work.grad_factor, .kept_as = work.kept_as,
+          .number = work.number[e]};
 }
 
 }  // namespace
 
 TensorList wide_parameters(const ByLists& work) {
   if (work.kept_as == kernels::Kept::master) return work.kept;
-  if (work.kept_as == kernels::Kept::nothing) return foreach::to(work.param, own(work));
+  if (work.kept_as != kernels::Kept::split) return foreach::to(work.param, own(work));
   std::vector<Tensor> joined;
   for (size_t e = 0; e < work.param.size(); ++e) joined.push_back(wide_parameter(entry(work, e)));
   return joined;
@@ -48,39 +49,19 @@ TensorList wide_gradients(const ByLists& work) {
   return work.grad_factor.defined() ? foreach::mul(grads, formula::multiplier(work.grad_factor.to(own(work)))) : grads;
 }
 
+TensorList wide_states(const ByLists& work, int k) {
+  return work.storing.types[k] == StateType::f32 ? work.states[k] : loaded(work.storing, k, work.states[k].tensors(), work.param.tensors());
+}
+
 void store(const ByLists& work, const ListValue& result, const ListValue* states, int count) {
+  Writes writes(work.storing, work.grad_factor, true);
   const TensorList param = result.as_list(work.param);
-  const bool skips = work.grad_factor.defined();
-  const Tensor steps = skips ? work.grad_factor.eq(work.grad_factor) : Tensor();
-  const auto write = [&](const TensorList& to, const TensorList& x) {
-    if (!skips) {
-      foreach::copy_(to, x);
-      return;
-    }
-    const TensorList condition = std::vector<Tensor>(to.size(), steps);
-    foreach::copy_(to, foreach::where(condition, x, x[0].dtype() == to[0].dtype() ? to : foreach::to(to, x[0].dtype())));
-  };
-  // As in the loop: what is written first must not change a state that was handed on.
-  std::vector<TensorList> values;
+  for (size_t e = 0; e < work.param.size(); ++e) add_parameter(writes, entry(work, e), param[e]);
   for (int k = 0; k < count; ++k) {
     const TensorList state = states[k].as_list(work.param);
-    std::vector<Tensor> own;
-    for (size_t e = 0; e < work.param.size(); ++e) {
-      const Tensor& x = state[e];
-      const auto lies_in = [&](const Tensor& to) { return to.defined() && &to.storage() == &x.storage(); };
-      bool handed_on = lies_in(work.param[e]) || lies_in(work.kept[e]);
-      for (int other = 0; other < k; ++other) handed_on = handed_on || lies_in(work.states[other][e]);
-      own.push_back(handed_on ? x.clone() : x);
-    }
-    values.emplace_back(std::move(own));
+    for (size_t e = 0; e < work.param.size(); ++e) writes.add(work.states[k][e], state[e], k, work.param[e], work.number[e]);
   }
-  if (work.kept_as == kernels::Kept::split) {
-    for (size_t e = 0; e < work.param.size(); ++e) store(entry(work, e), Value(param[e]), nullptr, 0);
-  } else {
-    write(work.param, param);
-    if (work.kept_as == kernels::Kept::master) write(work.kept, param);
-  }
-  for (int k = 0; k < count; ++k) write(work.states[k], values[static_cast<size_t>(k)]);
+  writes.finish();
   if (work.zero_grads) foreach::zero_(work.grad);
 }
 

@@ -60,16 +60,19 @@ class ListValue {
 /// The step of parameters that share a clock: the members of ByOperators, as lists.
 struct ByLists {
   foreach::TensorList param, grad, kept;
-  foreach::TensorList states[3];
+  foreach::TensorList states[kMaxStates];
   Tensor numbers;
   Tensor grad_factor;
   kernels::Kept kept_as = kernels::Kept::nothing;
   bool zero_grads = false;
+  Storing storing = {};
+  std::vector<uint32_t> number = {};
 };
 
 namespace detail {
 foreach::TensorList wide_parameters(const ByLists& work);
 foreach::TensorList wide_gradients(const ByLists& work);
+foreach::TensorList wide_states(const ByLists& work, int k);
 void store(const ByLists& work, const ListValue& param, const ListValue* states, int count);
 }  // namespace detail
 
@@ -82,7 +85,7 @@ void step_by_lists(const ByLists& work, const void* settings) {
   int64_t next = 0;
   const auto hyper = flags.template map<ListValue>([&](double) { return ListValue(work.numbers.select(0, next++)); });
   ListValue param(detail::wide_parameters(work)), states[Rule::kStates > 0 ? Rule::kStates : 1];
-  for (int k = 0; k < Rule::kStates; ++k) states[k] = ListValue(work.states[k]);
+  for (int k = 0; k < Rule::kStates; ++k) states[k] = ListValue(detail::wide_states(work, k));
   Rule()(param, ListValue(detail::wide_gradients(work)), states, hyper);
   detail::store(work, param, states, Rule::kStates);
 }

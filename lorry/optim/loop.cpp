@@ -43,29 +43,26 @@ Tensor wide_gradient(const ByOperators& work) {
   return work.grad_factor.defined() ? grad.mul(formula::multiplier(work.grad_factor.to(dtype))) : grad;
 }
 
-void store(const ByOperators& work, const Value& result, const Value* states, int count) {
-  const Tensor param = result.tensor(work.param);
-  Tensor steps;
-  if (work.grad_factor.defined()) steps = work.grad_factor.eq(work.grad_factor);
-  const auto write = [&](const Tensor& to, const Tensor& x) { to.copy_(steps.defined() ? x.where(steps, to.to(x.dtype())) : x); };
-  // A formula may hand an array on to a state as it was: what is written first must not change it.
-  std::vector<Tensor> values;
-  for (int k = 0; k < count; ++k) {
-    const Tensor x = states[k].tensor(work.param);
-    const auto lies_in = [&](const Tensor& to) { return to.defined() && &to.storage() == &x.storage(); };
-    bool handed_on = lies_in(work.param) || lies_in(work.kept);
-    for (int other = 0; other < k; ++other) handed_on = handed_on || lies_in(work.states[other]);
-    values.push_back(handed_on ? x.clone() : x);
+Tensor wide_state(const ByOperators& work, int k) { return loaded(work.storing, k, {work.states[k]}, {work.param})[0]; }
+
+void add_parameter(Writes& writes, const ByOperators& work, const Tensor& x) {
+  switch (work.kept_as) {
+    case kernels::Kept::stochastic: return writes.add(work.param, x, -1, work.param, work.number);
+    case kernels::Kept::split: {
+      const auto [upper, lower] = halves(x);
+      writes.add(work.param, upper);
+      return writes.add(work.kept, lower);
+    }
+    case kernels::Kept::master: writes.add(work.kept, x); [[fallthrough]];
+    case kernels::Kept::nothing: return writes.add(work.param, x);
   }
-  if (work.kept_as == kernels::Kept::split) {
-    const auto [upper, lower] = halves(param);
-    write(work.param, upper);
-    write(work.kept, lower);
-  } else {
-    write(work.param, param);
-    if (work.kept_as == kernels::Kept::master) write(work.kept, param);
-  }
-  for (int k = 0; k < count; ++k) write(work.states[k], values[k]);
+}
+
+void store(const ByOperators& work, const Value& param, const Value* states, int count) {
+  Writes writes(work.storing, work.grad_factor, false);
+  add_parameter(writes, work, param.tensor(work.param));
+  for (int k = 0; k < count; ++k) writes.add(work.states[k], states[k].tensor(work.param), k, work.param, work.number);
+  writes.finish();
   if (work.zero_grads) work.grad.zero_();
 }
 

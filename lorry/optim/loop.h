@@ -5,8 +5,7 @@
 #include <cmath>
 
 #include "lorry/formula/optimizers.h"
-#include "lorry/kernels/optim.h"
-#include "lorry/tensor/tensor.h"
+#include "lorry/optim/stored.h"
 
 namespace lorry::optim {
 
@@ -81,22 +80,27 @@ class Value {
   double number_ = 0;
 };
 
-/// One parameter's step. All tensors are without gaps and laid out alike; `numbers` holds the clock's hyper-parameters, one after the
-/// other, in the type of computation. kept_as tells what `kept` is; kept and grad_factor may be undefined, and a factor of NaN leaves
-/// everything as it was.
+/// One parameter's step. All tensors are without gaps and laid out alike, but for states in 8 bits; `numbers` holds the clock's
+/// hyper-parameters, one after the other, in the type of computation. kept_as tells what `kept` is; kept and grad_factor may be undefined,
+/// and a factor of NaN leaves everything as it was.
 struct ByOperators {
   Tensor param, grad, kept;
-  const Tensor* states;
+  const Tensor* states;  ///< as they are stored
   Tensor numbers;
   Tensor grad_factor;
   kernels::Kept kept_as = kernels::Kept::nothing;
   bool zero_grads = false;
+  Storing storing = {};
+  uint32_t number = 0;  ///< the parameter's, in stochastic rounding
 };
 
 namespace detail {
-/// The values as the formula takes them: parameter or what is kept of it, and gradient times factor, both in the type of computation.
+/// The values as the formula takes them: parameter or what is kept of it, gradient times factor, and state, in the type of computation.
 Tensor wide_parameter(const ByOperators& work);
 Tensor wide_gradient(const ByOperators& work);
+Tensor wide_state(const ByOperators& work, int k);
+/// Adds what comes of a parameter, x, and what is kept of it.
+void add_parameter(Writes& writes, const ByOperators& work, const Tensor& x);
 /// Writes results back, rounded as the fused kernels round.
 void store(const ByOperators& work, const Value& param, const Value* states, int count);
 }  // namespace detail
@@ -110,7 +114,7 @@ void step_by_operators(const ByOperators& work, const void* settings) {
   int64_t next = 0;
   const auto hyper = flags.template map<Value>([&](double) { return Value(work.numbers.select(0, next++)); });
   Value param(detail::wide_parameter(work)), states[Rule::kStates > 0 ? Rule::kStates : 1];
-  for (int k = 0; k < Rule::kStates; ++k) states[k] = Value(work.states[k]);
+  for (int k = 0; k < Rule::kStates; ++k) states[k] = Value(detail::wide_state(work, k));
   Rule()(param, Value(detail::wide_gradient(work)), states, hyper);
   detail::store(work, param, states, Rule::kStates);
 }

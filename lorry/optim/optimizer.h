@@ -19,6 +19,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -83,10 +84,12 @@ class Optimizer {
   void set_lr(int group, double lr);
 
   /// Everything that steps have accumulated, keyed "<parameter>.<state>", each in its dtype; the tensors are the live state, not
-  /// copies of it. Learning rates and other options are the caller's to keep. Waits for the device.
+  /// copies of it. A state in 8 bits is two: its codes, u8 and as large as the parameter, and "<parameter>.<state>_scale", f32, the scales
+  /// of its blocks of 256; for a parameter that is not contiguous also "<parameter>.<state>_strides", since blocks follow its memory.
+  /// Learning rates and other options are the caller's to keep. Waits for the device.
   TensorMap state_dict() const;
-  /// Takes over a state_dict of the same parameters. Throws FormatError for a missing or unexpected entry, ShapeError or
-  /// DTypeError for one of another kind; nothing is changed then.
+  /// Takes over a state_dict of the same parameters from an optimizer with the same masters and types of states; where they lie may differ.
+  /// Throws FormatError for a missing or unexpected entry, ShapeError or DTypeError for one of another kind; nothing is changed then.
   void load_state_dict(const TensorMap& state);
 
   Execution execution() const { return execution_; }
@@ -140,8 +143,14 @@ class Optimizer {
     StateType type(int k) const { return k < rule->states ? memory.states[k] : StateType::f32; }
     /// Of array k as it is stored.
     DType stored(int k) const;
+    /// Whether fused steps bring arrays to the device and back.
+    bool streams() const { return memory.placement == Placement::pinned && arrays() > 0; }
     /// Array k, uninitialised, of a parameter without gaps: in its order, or codes and scales.
     Tensor empty_state(int k, const Layout& like) const;
+    Storing storing() const;
+    /// A state on the parameter's device, without waiting: itself, or a copy of one in pinned memory, which take_home writes back.
+    Tensor here(const Tensor& state) const;
+    void take_home(const Tensor& state, const Tensor& from) const;
   };
   /// Parameters that are stepped together.
   struct Family : Kind {
@@ -160,6 +169,7 @@ class Optimizer {
   Tensor new_state(const Slot& slot, const Kind& kind, const Tensor& like, int k) const;
   /// The same of one that there is, when the parameter is in another order now.
   Tensor reordered(const Slot& slot, const Kind& kind, const Tensor& like, int k) const;
+  void check_order(const std::string& key, const Layout& layout, const TensorMap& dict, std::set<std::string>& used) const;
   void require_separate(const std::vector<NamedTensor>& added) const;
   void require_separate_gradients();
 
@@ -175,6 +185,11 @@ class Optimizer {
   void run(const Tensor& grad_factor, bool zero_grads);
   kernels::StepCall call_of(const Family& family, const Tensor& grad_factor, bool zero_grads) const;
   void run_family(Family& family, const Tensor& grad_factor, bool zero_grads);
+  void run_by_operators(Family& family, const Tensor& grad_factor, bool zero_grads);
+  /// The fused step of a family whose states lie in pinned memory: they stream through the device while it steps.
+  void run_streamed(Family& family, const kernels::StepCall& call);
+  /// Takes what it needs for that, and writes nothing.
+  void prepare_streamed(Family& family, const kernels::StepCall& call);
   std::vector<double> progress_of(const Family& family) const;
 
   const char* where_;

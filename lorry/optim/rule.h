@@ -21,7 +21,7 @@ struct RuleTraits {
   const char* const* progress_names;
   double first_progress[kMaxProgress];
   size_t settings_bytes;
-  size_t clock_bytes[2], progress_at[2], hyper_at[2];  ///< of Clock<Rule, C>: [0] float, [1] double
+  size_t clock_bytes[2], progress_at[2], coming_at[2], hyper_at[2];  ///< of Clock<Rule, C>: [0] float, [1] double
   double (*first_state)(int state, const void* settings);
   bool (*is_signed)(int state);
   double& (*lr)(void* settings);
@@ -58,6 +58,7 @@ const RuleTraits& rule_traits() {
                       .settings_bytes = sizeof(Settings),
                       .clock_bytes = {sizeof(Narrow), sizeof(Wide)},
                       .progress_at = {offsetof(Narrow, progress), offsetof(Wide, progress)},
+                      .coming_at = {offsetof(Narrow, coming), offsetof(Wide, coming)},
                       .hyper_at = {offsetof(Narrow, hyper), offsetof(Wide, hyper)},
                       .first_state = [](int state, const void* settings) { return Rule::first_state(state, *static_cast<const Settings*>(settings)); },
                       .is_signed = formula::is_signed<Rule>,

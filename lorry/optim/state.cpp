@@ -4,6 +4,7 @@
 #include <set>
 
 #include "lorry/autograd/grad_mode.h"
+#include "lorry/device/device.h"
 #include "lorry/formula/quantize.h"
 #include "lorry/ops/creation.h"
 #include "lorry/optim/optimizer.h"
@@ -19,6 +20,21 @@ Tensor filled(const Tensor& state, int64_t n, float number) {
   state.zero_().narrow(0, 0, n).fill_(static_cast<int64_t>(formula::QuantCode<kSigned>::encode(number, by)));
   scales_of(state, n).fill_(by.scale);
   return state;
+}
+
+/// What to do about an entry that is missing, unexpected or of another dtype.
+const char* remedy(std::string_view key) {
+  for (const char* ending : {".master", ".remainder", "_scale", "_strides"})
+    if (key.ends_with(ending)) return "load the state of an optimizer with the same memory, or make this one with the masters and states of the one that saved it";
+  return "load the state of the same optimizer and model";
+}
+
+/// Whether some state of some optimizer is stored so.
+bool is_state_dtype(DType dtype) { return dtype == kF32 || dtype == kBF16 || dtype == kU8; }
+
+Tensor strides_of(const Layout& layout) {
+  const Dims strides = layout.stride_list();
+  return from_data(strides.begin(), {static_cast<int64_t>(strides.size())}, kCPU);
 }
 
 }  // namespace
@@ -37,8 +53,22 @@ std::string Optimizer::state_key(const Slot& slot, int k) const {
 
 Tensor Optimizer::Kind::empty_state(int k, const Layout& like) const {
   const DType dtype = stored(k);
-  if (dtype == kU8) return empty({formula::quant_bytes(like.numel())}, {kU8, device});
-  return empty_strided(like.size_list(), like.stride_list(), {dtype, device});
+  const int64_t n = dtype == kU8 ? formula::quant_bytes(like.numel()) : like.numel();
+  const Tensor flat = memory.placement == Placement::pinned    ? empty_pinned({n}, dtype)
+                      : memory.placement == Placement::managed ? empty_managed({n}, {dtype, device})
+                                                               : empty({n}, {dtype, device});
+  return dtype == kU8 ? flat : flat.as_strided(like.size_list(), like.stride_list());
+}
+
+Storing Optimizer::Kind::storing() const { return {memory.states, rule->is_signed, memory.seed}; }
+
+Tensor Optimizer::Kind::here(const Tensor& state) const { return state.device() == device ? state : state.to(device, true); }
+
+void Optimizer::Kind::take_home(const Tensor& state, const Tensor& from) const {
+  if (state.device() == device) return;
+  const Stream stream = current_stream(device);
+  device::copy(state.data_ptr(), state.device(), from.data_ptr(), device, from.nbytes(), stream);
+  state.record_stream(stream);
 }
 
 Tensor Optimizer::new_state(const Slot& slot, const Kind& kind, const Tensor& like, int k) const {
@@ -50,12 +80,17 @@ Tensor Optimizer::new_state(const Slot& slot, const Kind& kind, const Tensor& li
 }
 
 Tensor Optimizer::reordered(const Slot& slot, const Kind& kind, const Tensor& like, int k) const {
-  const Tensor state = kind.empty_state(k, like.layout());
-  if (kind.stored(k) != kU8) return state.copy_(slot.states[k]);
-  const bool is_signed = kind.rule->is_signed(k);
-  const Tensor as_it_was = empty_strided(slot.layout.size_list(), slot.layout.stride_list(), {kF32, kind.device}), now = empty_like(like, kF32);
-  load_stored(as_it_was, slot.states[k], is_signed);
-  store_stored(now.copy_(as_it_was), state, is_signed);
+  const Tensor state = kind.empty_state(k, like.layout()), now = kind.here(state), before = kind.here(slot.states[k]);
+  if (kind.stored(k) != kU8) {
+    now.copy_(before);
+  } else {
+    const Storing how = kind.storing();
+    const Tensor as_it_was = empty_strided(slot.layout.size_list(), slot.layout.stride_list(), {kF32, kind.device});
+    Writes writes(how, {}, false);
+    writes.add(now, loaded(how, k, {before}, {as_it_was})[0], k, like, 0);
+    writes.finish();
+  }
+  kind.take_home(state, now);
   return state;
 }
 
@@ -74,7 +109,15 @@ TensorMap Optimizer::state_dict() const {
       *value.data<double>() = own[k];
       dict[fmt::format("{}.{}", slot.name, rule.progress_names[k])] = value;
     }
-    for (int k = 0; k < kind_of(slot).arrays() && own[0] > 0; ++k) dict[state_key(slot, k)] = slot.states[k];
+    const Kind kind = kind_of(slot);
+    for (int k = 0; k < kind.arrays() && own[0] > 0; ++k) {
+      const std::string key = state_key(slot, k);
+      dict[key] = slot.states[k];
+      if (kind.stored(k) != kU8) continue;
+      dict[key] = codes_of(slot.states[k], slot.layout.numel()).as_strided(slot.layout.size_list(), slot.layout.stride_list());
+      dict[key + "_scale"] = scales_of(slot.states[k], slot.layout.numel());
+      if (!slot.layout.is_contiguous()) dict[key + "_strides"] = strides_of(slot.layout);
+    }
   }
   return dict;
 }
@@ -84,14 +127,14 @@ void Optimizer::load_state_dict(const TensorMap& dict) {
   std::set<std::string> used;
   const auto find = [&](const std::string& key) -> const Tensor& {
     const auto found = dict.find(key);
-    require<FormatError>(found != dict.end() && found->second.defined(), "{}: state '{}' is missing; load the state of the same optimizer and model", where_,
-                         key);
+    require<FormatError>(found != dict.end() && found->second.defined(), "{}: state '{}' is missing; {}", where_, key, remedy(key));
     used.insert(key);
     return found->second;
   };
   const auto check = [&](const std::string& key, const Tensor& got, const Dims& sizes, DType dtype) {
     require<ShapeError>(got.sizes() == sizes, "{}: state '{}' has another shape; got {}; expected {}", where_, key, got, sizes);
-    require<DTypeError>(got.dtype() == dtype, "{}: state '{}' has another dtype; got {}; expected {}", where_, key, got, dtype);
+    require<DTypeError>(got.dtype() == dtype, "{}: state '{}' has another dtype; got {}; expected {}{}", where_, key, got, dtype,
+                        is_state_dtype(got.dtype()) && is_state_dtype(dtype) ? "; make this optimizer with the memory.states of the one that saved it" : "");
   };
   // Everything is made aside, and put in place when nothing can fail any more.
   std::vector<std::vector<double>> progress;
@@ -108,19 +151,26 @@ void Optimizer::load_state_dict(const TensorMap& dict) {
                            own[k], k > 0 ? "" : " >= 0");
     }
     const Kind kind = kind_of(slot);
-    const Tensor like = slot.param.layout().is_dense() ? slot.param.detach() : slot.param.detach().clone().contiguous();
     slot.family = slot.clock = slot.entry = -1;
-    slot.layout = like.layout();
+    slot.layout = slot.param.layout().is_dense() ? slot.param.layout() : Layout::contiguous(slot.param.sizes());
     for (Tensor& state : slot.states) state = Tensor();
     for (int k = 0; k < kind.arrays() && own[0] > 0; ++k) {
-      const Tensor& value = find(state_key(slot, k));
+      const std::string key = state_key(slot, k);
+      const Tensor& value = find(key);
+      check(key, value, slot.param.sizes(), kind.stored(k));
       slot.states[k] = kind.empty_state(k, slot.layout);
-      check(state_key(slot, k), value, slot.param.sizes(), slot.states[k].dtype());
-      slot.states[k].copy_(value);
+      if (kind.stored(k) != kU8) {
+        slot.states[k].copy_(value);
+        continue;
+      }
+      const Tensor &scale = find(key + "_scale"), scales = scales_of(slot.states[k], slot.layout.numel());
+      check(key + "_scale", scale, scales.sizes(), kF32);
+      check_order(key + "_strides", slot.layout, dict, used);
+      codes_of(slot.states[k], slot.layout.numel()).as_strided(slot.layout.size_list(), slot.layout.stride_list()).copy_(value);
+      scales.copy_(scale);
     }
   }
-  for (const auto& [key, value] : dict)
-    require<FormatError>(used.contains(key), "{}: state '{}' is unexpected; load the state of the same optimizer and model", where_, key);
+  for (const auto& [key, value] : dict) require<FormatError>(used.contains(key), "{}: state '{}' is unexpected; {}", where_, key, remedy(key));
   std::vector<Family> before;
   std::swap(families_, before);
   try {
@@ -142,6 +192,25 @@ void Optimizer::load_state_dict(const TensorMap& dict) {
   }
   slots_ = std::move(loaded);
   seen_ = 0;
+}
+
+/// Blocks of 8-bit states run through memory: codes saved in another order of it go with other scales.
+void Optimizer::check_order(const std::string& key, const Layout& layout, const TensorMap& dict, std::set<std::string>& used) const {
+  const auto found = dict.find(key);
+  const bool given = found != dict.end() && found->second.defined();
+  if (!given && layout.is_contiguous()) return;
+  used.insert(key);
+  const Tensor expected = strides_of(layout);
+  if (given) {
+    const Tensor& got = found->second;
+    require<ShapeError>(got.sizes() == expected.sizes(), "{}: state '{}' has another shape; got {}; expected {}", where_, key, got, expected.sizes());
+    require<DTypeError>(got.dtype() == kI64, "{}: state '{}' has another dtype; got {}; expected i64", where_, key, got);
+  }
+  const Dims saved = given ? Dims(found->second.to_vector<int64_t>()) : Layout::contiguous(layout.size_list()).stride_list();
+  bool same = true;
+  for (int i = 0; i < layout.rank; ++i) same = same && (layout.sizes[i] == 1 || saved[i] == layout.strides[i]);
+  require<FormatError>(same, "{}: state '{}' is of a parameter in another order in memory; got strides {}; expected {}; lay the parameter out as it was saved", where_, key,
+                       saved, layout.stride_list());
 }
 
 }  // namespace lorry::optim
