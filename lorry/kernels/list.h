@@ -20,7 +20,8 @@ namespace lorry::kernels {
 ///   kernel_args_32k  the same with the 32,764 bytes that CUDA 12.1 and later allow
 ///   device_table     in device memory, copied once and kept while the list stands; one launch
 ///   automatic        the quickest of them for this list
-/// All give the same bits. A CPU reads the list where it is, whatever the strategy.
+/// All give the same bits. A CPU reads the list where it is: there entries lie end to end, or with per_tensor come one after the other, and
+/// the other strategies are one.
 enum class Strategy : uint8_t { automatic, per_tensor, kernel_args_4k, kernel_args_32k, device_table };
 inline constexpr int kStrategies = 5;
 

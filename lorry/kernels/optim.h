@@ -1,7 +1,7 @@
 #pragma once
 
-// Optimizer steps over whole lists of tensors: one call moves every parameter of a model. Work is split into tiles of a fixed
-// size across all tensors, so that a bias shares a trip with its neighbours and a large matrix spreads over the team.
+// Optimizer steps over whole lists of tensors: one call moves every parameter of a model. Work is split across all tensors
+// whatever their sizes, so that a bias shares a trip with its neighbours and a large matrix spreads over the device.
 // Bytes an element, f32: a rule with s states reads 4 * (2 + s) and writes 4 * (1 + s), AdamW 28 in all. In 16 bits with a master
 // AdamW moves 28 too: it reads 4 + 2 + 4 + 4 (master, gradient, moments) and writes 4 + 2 + 4 + 4 (master, parameter, moments).
 

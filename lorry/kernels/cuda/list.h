@@ -22,7 +22,8 @@
 //     __device__ void finish(int thread) const;                      // optional: by all threads of one block, when every tile of every
 //   };                                                               // launch has been worked on
 //
-// Tiles are aligned (tile.h): an odd start or length costs its own few elements the vector path and no others.
+// Tiles are aligned (tile.h): an odd length costs its last few elements the vector path and no others, and so does an odd start the first
+// few where all arrays of the entry are off alike; where they are not, it costs the whole entry that path.
 
 #include <cstring>
 #include <functional>
