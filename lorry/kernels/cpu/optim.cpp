@@ -8,7 +8,6 @@
 #include "lorry/formula/rounding.h"
 #include "lorry/kernels/cpu/convert.h"
 #include "lorry/kernels/cpu/list.h"
-#include "lorry/kernels/cpu/list_norm_runs.h"
 #include "lorry/kernels/cpu/optim_runs.h"
 #include "lorry/kernels/cpu/simd.h"
 #include "lorry/kernels/cpu/stored.h"
@@ -49,8 +48,7 @@ class Blocks {
       const int64_t n = std::min(kBlock, begin + count - i);
       void* values[kMaxArrays];
       for (int k = 0; k < 2 + rule_.states; ++k) values[k] = load(x, k, i, n, blocks[k]);
-      if (factor_ != 1) list_norm_runs().scale[own_ == kF64](values[1], n, factor_);
-      run_(values[0], values[1], values + 2, n, clock + rule_.hyper_at);
+      run_(values[0], values[1], values + 2, n, clock + rule_.hyper_at, factor_);
       for (int k = 0; k < 2 + rule_.states; ++k)
         if (k != 1) store(x, k, i, n, values[k], steps);
     }
@@ -68,8 +66,7 @@ class Blocks {
   /// Where n elements of array k, from i on, have the type of computation.
   void* load(const ListEntry& x, int k, int64_t i, int64_t n, void* block) const {
     if (k == 0 && call_.kept == Kept::master) return kept(x, i);
-    // A gradient may only be read.
-    if (list_.dtype(k) == own_ && (k != 1 || factor_ == 1)) return in(x, k, i);
+    if (list_.dtype(k) == own_) return in(x, k, i);
     if (k == 0 && call_.kept == Kept::split)
       stored_runs().join(static_cast<uint16_t*>(in(x, 0, i)), static_cast<uint16_t*>(kept(x, i)), static_cast<float*>(block), n);
     else if (is_stored(k))
@@ -110,14 +107,15 @@ void step_list(const StepCall& call, StepRun run, const StepRule& rule) {
     return;
   }
   const DType own = list.dtype(0) == kF64 ? kF64 : kF32;
-  bool plain = factor == 1 && call.kept == Kept::nothing;
+  bool plain = call.kept == Kept::nothing;
   for (int k = 0; k < 2 + rule.states; ++k) plain = plain && list.dtype(k) == own;
   if (plain) {
     for_each_run(list, [&](const ListEntry& x, int64_t begin, int64_t count) {
       const int64_t bytes = size_of(own);
       void* states[kMaxArrays];
       for (int k = 0; k < rule.states; ++k) states[k] = at(x.at[2 + k], begin, bytes);
-      run(at(x.at[0], begin, bytes), at(x.at[1], begin, bytes), states, count, static_cast<const char*>(call.clocks) + x.word * rule.clock_bytes + rule.hyper_at);
+      const void* hyper = static_cast<const char*>(call.clocks) + x.word * rule.clock_bytes + rule.hyper_at;
+      run(at(x.at[0], begin, bytes), at(x.at[1], begin, bytes), states, count, hyper, factor);
       zero_grads(x, begin, count);
     });
   } else {

@@ -6,12 +6,14 @@
 #include <cstring>
 #include <span>
 
+#include "lorry/formula/clip.h"
 #include "lorry/kernels/optim.h"
 
 namespace lorry::kernels::cpu {
 
-/// Steps n elements of a parameter. All addresses are of one element type, float or double, and so is the block of hyper-parameters.
-using StepRun = void (*)(void* param, const void* grad, void* const* states, int64_t n, const void* hyper);
+/// Steps n elements of a parameter by the gradient times formula::multiplier(factor). All addresses are of one element type, float or double,
+/// and so is the block of hyper-parameters.
+using StepRun = void (*)(void* param, const void* grad, void* const* states, int64_t n, const void* hyper, double factor);
 
 /// What a step knows of its rule beside the run.
 struct StepRule {
@@ -67,14 +69,15 @@ struct RuleOnCpu {
 
 /// A run in scalars.
 template <class Rule, class C>
-void step_scalars(void* param, const void* grad, void* const* states, int64_t n, const void* hyper) {
+void step_scalars(void* param, const void* grad, void* const* states, int64_t n, const void* hyper, double factor) {
   auto* const p = static_cast<C*>(param);
   auto* const g = static_cast<const C*>(grad);
   const auto h = *static_cast<const formula::HyperOf<Rule, C>*>(hyper);
+  const C by = formula::multiplier(static_cast<C>(factor));
   for (int64_t i = 0; i < n; ++i) {
     C own[Rule::kStates > 0 ? Rule::kStates : 1];
     for (int k = 0; k < Rule::kStates; ++k) own[k] = static_cast<C*>(states[k])[i];
-    Rule()(p[i], C(g[i]), own, h);
+    Rule()(p[i], g[i] * by, own, h);
     for (int k = 0; k < Rule::kStates; ++k) static_cast<C*>(states[k])[i] = own[k];
   }
 }
