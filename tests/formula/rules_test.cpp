@@ -37,6 +37,7 @@ void with_rule(const std::string& name, const F& f) {
 template <class Rule>
 SettingsOf<Rule> settings_of(const std::string& optimizer, Json options) {
   for (const char* chosen_by_the_type : {"amsgrad", "centered"}) options.erase(chosen_by_the_type);
+  if (optimizer == "AdamW" && !options.contains("weight_decay")) options["weight_decay"] = 0.01;  // one rule, and another default than Adam's
   SettingsOf<Rule> s;
   const Json left = lorry::test::take_options(options, s);
   EXPECT_TRUE(left.empty()) << Rule::kName << " has no " << left;

@@ -37,6 +37,15 @@ CASES = [
     ("RMSprop", "rmsprop_centered", {"centered": True}), ("RMSprop", "rmsprop_centered", {"centered": True, "alpha": 0.9} | DECAY | UP | CHANGES),
     ("RMSprop", "rmsprop_centered_momentum", {"centered": True, "momentum": 0.9}),
     ("RMSprop", "rmsprop_centered_momentum", {"centered": True, "momentum": 0.5, "eps": 1e-3} | DECAY | UP | CHANGES),
+    # The ends of domains, and flags that meet nowhere above.
+    ("SGD", "sgd_momentum", {"momentum": 0.9, "nesterov": True} | CHANGES), ("SGD", "sgd_momentum", {"momentum": 0.9, "dampening": 1.0} | UP),
+    ("Adam", "adamw", {"betas": (0.4, 0.0), "eps": 0.0, "lr": 0.1}), ("Adam", "adamw_amsgrad", {"amsgrad": True} | BETAS | CHANGES),
+    ("AdamW", "adamw", {}), ("AdamW", "adamw_amsgrad", {"amsgrad": True} | UP | CHANGES),
+    ("Adamax", "adamax", {"betas": (0.4, 0.0)} | UP), ("NAdam", "nadam", {"betas": (0.0, 0.5)} | DECAY | UP), ("RAdam", "radam", {"betas": (0.0, 0.0)} | DECAY | UP),
+    ("Adagrad", "adagrad", {"initial_accumulator_value": 0.1, "eps": 0.0} | UP | CHANGES), ("Adagrad", "adagrad", {"lr_decay": 2.0}),
+    ("Adadelta", "adadelta", {"rho": 0.0} | UP | CHANGES), ("Adadelta", "adadelta", {"rho": 1.0}),
+    ("RMSprop", "rmsprop", {"alpha": 0.0} | UP | CHANGES), ("RMSprop", "rmsprop_momentum", {"momentum": 0.9, "alpha": 1.0, "eps": 0.01}),
+    ("ASGD", "asgd", {"lambd": 0.0, "t0": 5} | DECAY | UP),
     ("Rprop", "rprop", {}), ("Rprop", "rprop", UP | CHANGES), ("Rprop", "rprop", {"etas": (0.3, 1.5), "step_sizes": (1e-3, 0.1)}),
     ("ASGD", "asgd", {}), ("ASGD", "asgd", {"t0": 20} | DECAY | CHANGES), ("ASGD", "asgd", {"lambd": 0.05, "alpha": 0.5, "t0": 0, "lr": 0.1} | UP | CHANGES),
 ]
