@@ -16,6 +16,7 @@
 // lost. What is written to such a parameter between two steps is: the next one goes on from the master. With Masters::split a bf16 parameter is
 // itself the upper half of its master, and what is kept is the lower half: 2 bytes instead of 4.
 
+#include <array>
 #include <limits>
 #include <map>
 #include <memory>
@@ -28,6 +29,7 @@
 #include "lorry/autograd/node.h"
 #include "lorry/kernels/list.h"
 #include "lorry/optim/execution.h"
+#include "lorry/optim/report.h"
 #include "lorry/optim/rule.h"
 #include "lorry/tensor/tensor.h"
 
@@ -93,6 +95,15 @@ class Optimizer {
   void load_state_dict(const TensorMap& state);
 
   Execution execution() const { return execution_; }
+  /// Bounds what steps of the executions loop and foreach take beside parameters, gradients and states, in bytes of tensors; 0: no bound. They step
+  /// as many elements at a time as that lets, a multiple of 256 of each parameter that they part, and give the same bits. Fused steps take
+  /// nothing. A step that runs out of memory all the same may have stepped some elements of a parameter. Throws ValueError for fewer bytes than 256
+  /// elements take.
+  void set_memory_budget(int64_t bytes);
+  int64_t memory_budget() const { return budget_; }
+  /// What parameters, gradients and states take, and what a step takes beside them in each execution; also before the first step.
+  /// by_factor: of steps that clip, unscale or skip.
+  MemoryReport memory_report(bool by_factor = false) const;
   /// How fused steps pass their lists to the device.
   kernels::Strategy strategy() const { return strategy_; }
   void set_strategy(kernels::Strategy strategy);
@@ -186,6 +197,17 @@ class Optimizer {
   kernels::StepCall call_of(const Family& family, const Tensor& grad_factor, bool zero_grads) const;
   void run_family(Family& family, const Tensor& grad_factor, bool zero_grads);
   void run_by_operators(Family& family, const Tensor& grad_factor, bool zero_grads);
+  struct Part;
+  void step_parts(Family& family, std::span<const Part> parts, const Tensor& grad_factor, bool zero_grads);
+  /// Array k of a part, on the device; and back where that is a copy.
+  Tensor part_here(const Family& family, int k, const Part& part) const;
+  void take_part_home(const Family& family, int k, const Part& part, const Tensor& from) const;
+  /// Codes and scales of a part's own array in 8 bits, beside those of the whole one of n elements.
+  static std::array<std::pair<Tensor, Tensor>, 2> pieces(const Tensor& own, const Tensor& state, int64_t n, const Part& part);
+  StepShape shape_of(const Kind& kind, Execution execution, bool by_factor, bool zero_grads) const;
+  void require_budget() const;
+  /// How many elements the budget lets be stepped at a time.
+  int64_t at_a_time(const Kind& kind, const GroupState& group, const StepShape& shape) const;
   /// The fused step of a family whose states lie in pinned memory: they stream through the device while it steps.
   void run_streamed(Family& family, const kernels::StepCall& call);
   /// Takes what it needs for that, and writes nothing.
@@ -195,6 +217,7 @@ class Optimizer {
   const char* where_;
   Execution execution_;
   kernels::Strategy strategy_ = kernels::Strategy::automatic;
+  int64_t budget_ = 0;  ///< bytes
   std::vector<GroupState> groups_;
   std::vector<Slot> slots_;
   std::vector<Family> families_;

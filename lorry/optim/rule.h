@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "lorry/kernels/backend.h"
+#include "lorry/optim/intermediates.h"
 #include "lorry/optim/lists.h"
 #include "lorry/optim/memory.h"
 
@@ -29,6 +30,8 @@ struct RuleTraits {
   void (*by_operators)(const ByOperators& work, const void* settings);
   /// The foreach execution of parameters that share a clock.
   void (*by_lists)(const ByLists& work, const void* settings);
+  /// What these two take.
+  Intermediates (*intermediates)(const StepShape& shape, const void* settings);
   /// The fused kernels on a device. Throws DeviceError naming `where`.
   const kernels::RuleKernels& (*kernels)(Device device, const char* where);
 };
@@ -65,6 +68,7 @@ const RuleTraits& rule_traits() {
                       .lr = [](void* settings) -> double& { return static_cast<Settings*>(settings)->lr; },
                       .by_operators = step_by_operators<Rule>,
                       .by_lists = step_by_lists<Rule>,
+                      .intermediates = intermediates_of<Rule>,
                       .kernels = kKernels};
     const formula::ProgressOf<Rule> first;
     std::memcpy(traits.first_progress, &first, sizeof(first));

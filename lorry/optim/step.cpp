@@ -293,6 +293,8 @@ void Optimizer::run(const Tensor& grad_factor, bool zero_grads) {
       else if (const auto prepare = family.rule->kernels(family.device, where_).prepare)
         prepare(call, current_stream(family.device));
     }
+  else if (budget_ > 0)
+    require_budget();
 
   // Versions count a step that fails half way too. From here on it is made: what other kernels report does not stop it.
   epoch_->written_by(where_);
@@ -333,74 +335,6 @@ void Optimizer::run_family(Family& family, const Tensor& grad_factor, bool zero_
   const kernels::StepCall call = call_of(family, grad_factor, zero_grads);
   if (family.streams()) return run_streamed(family, call);
   family.rule->kernels(family.device, where_).step(call, current_stream(family.device));
-}
-
-/// The executions loop and foreach. States elsewhere are copied to the device and back: for a loop, one parameter's at a time.
-void Optimizer::run_by_operators(Family& family, const Tensor& grad_factor, bool zero_grads) {
-  const Tensor all_numbers = family.clocks.view(family.f64() ? kF64 : kF32);
-  const auto numbers = [&](int clock) {
-    const int64_t bytes = family.f64() ? 8 : 4;
-    const auto at = static_cast<int64_t>(static_cast<size_t>(clock) * family.clock_bytes() + family.rule->hyper_at[family.f64()]) / bytes;
-    return all_numbers.narrow(0, at, all_numbers.numel() - at);
-  };
-  const auto storing = [&](int clock) {
-    Storing how = family.storing();
-    const size_t at = static_cast<size_t>(clock) * family.clock_bytes() + family.rule->coming_at[family.f64()];
-    how.steps = reinterpret_cast<const double*>(static_cast<const char*>(family.clocks.data_ptr()) + at);
-    return how;
-  };
-  const auto param = [](const Slot& slot) { return slot.own_param.defined() ? slot.own_param : slot.param.detach(); };
-  const auto grad = [](const Slot& slot) { return slot.own_grad.defined() ? slot.own_grad : slot.param.grad().detach(); };
-  const int states = family.rule->states, arrays = family.arrays();
-  if (execution_ == Execution::loop) {
-    for (const int s : family.slots) {
-      const Slot& slot = slots_[s];
-      Tensor here[kMaxStates + 1];
-      for (int k = 0; k < arrays; ++k) here[k] = family.here(slot.states[k]);
-      family.rule->by_operators({.param = param(slot),
-                                 .grad = grad(slot),
-                                 .kept = here[states],
-                                 .states = here,
-                                 .numbers = numbers(slot.clock),
-                                 .grad_factor = grad_factor,
-                                 .kept_as = family.kept(),
-                                 .zero_grads = zero_grads,
-                                 .storing = storing(slot.clock),
-                                 .number = static_cast<uint32_t>(s)},
-                                groups_[slot.group].settings);
-      for (int k = 0; k < arrays; ++k) family.take_home(slot.states[k], here[k]);
-    }
-  } else {
-    std::map<int, std::vector<int>> by_clock;
-    for (const int s : family.slots) by_clock[slots_[s].clock].push_back(s);
-    for (const auto& entry : by_clock) {
-      const std::vector<int>& members = entry.second;
-      const auto listed = [&](const auto& of) {
-        std::vector<Tensor> tensors;
-        for (const int s : members) tensors.push_back(of(slots_[s]));
-        return foreach::TensorList(std::move(tensors));
-      };
-      foreach::TensorList here[kMaxStates + 1];
-      for (int k = 0; k <= states; ++k) here[k] = listed([&](const Slot& slot) { return k < arrays ? family.here(slot.states[k]) : Tensor(); });
-      ByLists work;
-      work.param = listed(param);
-      work.grad = listed(grad);
-      work.kept = here[states];
-      std::copy(here, here + states, work.states);
-      work.numbers = numbers(entry.first);
-      work.grad_factor = grad_factor;
-      work.kept_as = family.kept();
-      work.zero_grads = zero_grads;
-      work.storing = storing(entry.first);
-      work.number.assign(members.begin(), members.end());
-      family.rule->by_lists(work, groups_[slots_[members[0]].group].settings);
-      for (int k = 0; k < arrays; ++k)
-        for (size_t i = 0; i < members.size(); ++i) family.take_home(slots_[members[i]].states[k], here[k][i]);
-    }
-  }
-  family.rule->kernels(family.device, where_)
-      .tick(family.clocks.data_ptr(), family.f64(), 0, static_cast<int32_t>(family.clock_groups.size()), grad_factor.defined() ? grad_factor.data<double>() : nullptr,
-            current_stream(family.device));
 }
 
 }  // namespace lorry::optim

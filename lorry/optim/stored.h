@@ -21,6 +21,7 @@ struct Storing {
   bool (*is_signed)(int state) = nullptr;
   uint64_t seed = 0;
   const double* steps = nullptr;  ///< kernels::StoredCall's
+  int64_t first_element = 0;      ///< likewise, where parts of parameters are stepped
 
   /// State k as a call of the kernels over `list`, {f32, stored}.
   kernels::StoredCall call(const kernels::List& list, int k) const;

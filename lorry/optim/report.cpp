@@ -1,0 +1,89 @@
+#include "lorry/optim/report.h"
+
+#include "lorry/formula/quantize.h"
+#include "lorry/optim/optimizer.h"
+
+namespace lorry::optim {
+namespace {
+
+std::string in_units(int64_t bytes) {
+  const auto x = static_cast<double>(bytes);
+  return bytes >= 1'000'000'000 ? fmt::format("{:.2f} GB", x / 1e9) : bytes >= 1'000'000 ? fmt::format("{:.1f} MB", x / 1e6) : fmt::format("{:.1f} kB", x / 1e3);
+}
+
+}  // namespace
+
+std::string MemoryReport::text() const {
+  std::string text;
+  const auto line = [&](const char* what, int64_t bytes, const std::string& more = "") { text += fmt::format("{:<13} {:>10}{}\n", what, in_units(bytes), more); };
+  const auto places = [](const Placed& placed) {
+    std::string where;
+    for (const auto& [bytes, name] : {std::pair(placed.pinned, "in pinned host memory"), std::pair(placed.managed, "in managed memory")})
+      if (bytes > 0) where += fmt::format(", {} of it {}", in_units(bytes), name);
+    return where;
+  };
+  line("parameters", parameters);
+  line("gradients", gradients);
+  line("states", states.total(), places(states));
+  if (masters.total() > 0) line("masters", masters.total(), places(masters));
+  if (copies > 0) line("copies", copies);
+  for (const Step& step : steps)
+    line(std::string(name(step.execution)).c_str(), step.intermediates, fmt::format(" while it steps, {} call{}", step.calls, step.calls == 1 ? "" : "s"));
+  if (budget > 0) line("budget", budget);
+  return text;
+}
+
+MemoryReport Optimizer::memory_report(bool by_factor) const {
+  MemoryReport report;
+  report.budget = budget_;
+  struct Stepped {
+    Kind kind;
+    int group, clock;
+    int64_t tensors = 0, elements = 0, largest = 0;
+  };
+  std::vector<Stepped> together;
+  std::vector<Kind> families;
+  for (const Slot& slot : slots_) {
+    const Kind kind = kind_of(slot);
+    const int64_t n = slot.param.numel();
+    report.parameters += slot.param.nbytes();
+    if (const Tensor grad = slot.param.grad(); grad.defined()) report.gradients += grad.nbytes();
+    for (const Tensor& copy : {slot.own_param, slot.own_grad})
+      if (copy.defined()) report.copies += copy.nbytes();
+    for (int k = 0; k < kind.arrays(); ++k) {
+      MemoryReport::Placed& placed = k < kind.rule->states ? report.states : report.masters;
+      const Placement placement = kind.device.is_cpu() ? Placement::device : kind.memory.placement;
+      (placement == Placement::pinned ? placed.pinned : placement == Placement::managed ? placed.managed : placed.device) +=
+          kind.stored(k) == kU8 ? formula::quant_bytes(n) : n * size_of(kind.stored(k));
+    }
+    if (std::ranges::find(families, kind) == families.end()) families.push_back(kind);
+    auto found = std::ranges::find_if(together, [&](const Stepped& x) { return x.kind == kind && x.group == slot.group && x.clock == slot.clock; });
+    if (found == together.end()) found = together.insert(together.end(), {kind, slot.group, slot.clock});
+    ++found->tensors;
+    found->elements += n;
+    found->largest = std::max(found->largest, n);
+  }
+  for (MemoryReport::Step& step : report.steps) {
+    step.calls = static_cast<int64_t>(families.size());  // the clocks' ticks; of fused steps all there is
+    if (step.execution == Execution::fused) {
+      if (strategy_ == kernels::Strategy::per_tensor) step.calls = static_cast<int64_t>(slots_.size());
+      continue;
+    }
+    for (const Stepped& x : together) {
+      const GroupState& group = groups_[x.group];
+      const StepShape shape = shape_of(x.kind, step.execution, by_factor, false);
+      const Intermediates own = x.kind.rule->intermediates(shape, group.settings);
+      const int64_t most = std::max<int64_t>(at_a_time(x.kind, group, shape), 1), at_once = step.execution == Execution::loop ? x.largest : x.elements;
+      step.intermediates = std::max(step.intermediates, own.bytes * std::min(at_once, most));
+      if (step.execution == Execution::foreach) {
+        step.calls += own.calls * std::max<int64_t>(1, (x.elements - 1) / most + 1);
+      } else {
+        for (const Slot& slot : slots_)
+          if (slot.group == x.group && slot.clock == x.clock && kind_of(slot) == x.kind) step.calls += own.calls * std::max<int64_t>(1, (slot.param.numel() - 1) / most + 1);
+      }
+    }
+  }
+  return report;
+}
+
+}  // namespace lorry::optim

@@ -1,0 +1,184 @@
+// What steps by operators take beside all that stands, against what the allocator saw, and budgets of it.
+
+#include "lorry/memory/memory.h"
+#include "tests/optim/rules.h"
+#include "tests/optim/support.h"
+
+namespace lorry::optim::test {
+namespace {
+
+using Adam3 = formula::AdamW<true>;
+
+constexpr Execution kByOperators[] = {Execution::loop, Execution::foreach};
+
+struct Kept {
+  DType dtype;
+  Memory memory;
+};
+const Kept kKept[] = {{kF32, {}},
+                      {kF64, {}},
+                      {kF32, {.states = StateType::q8}},
+                      {kF32, {.states = {StateType::bf16, StateType::q8, StateType::f32}, .seed = 3}},
+                      {kBF16, {}},
+                      {kF16, {.masters = Masters::f32}},
+                      {kBF16, {.masters = Masters::split}},
+                      {kBF16, {.masters = Masters::stochastic, .seed = 5}},
+                      {kBF16, {.masters = Masters::stochastic, .states = StateType::q8, .seed = 7}}};
+
+std::string text_of(const Kept& kept) { return fmt::format("{}, masters {}, states {}", kept.dtype, name(kept.memory.masters), name(kept.memory.states)); }
+
+/// Parameters with gradients, some odd, some without elements or with their elements in another order.
+struct Model {
+  explicit Model(DType dtype, uint64_t seed = 1) : random(seed) {
+    for (const Dims& sizes : {Dims{3, 5}, Dims{1000}, Dims{0}, Dims{57, 33}, Dims{}, Dims{2048}, Dims{700}})
+      params.emplace_back(fmt::format("p{}", params.size()), parameter(random_tensor(random, sizes, dtype)));
+    params.emplace_back("turned", parameter(random_tensor(random, {40, 30}, dtype).t()));
+    params.emplace_back("gappy", parameter(random_tensor(random, {50, 30}, dtype).narrow(1, 3, 20)));
+  }
+  void give_gradients() {
+    for (const auto& [name, p] : params) p.set_grad(random_tensor(random, p.sizes(), p.dtype()));
+  }
+  std::mt19937_64 random;
+  std::vector<NamedTensor> params;
+};
+
+std::string all_bits(const Model& model, const Optimizer& optimizer) {
+  std::string all;
+  for (const auto& [name, p] : model.params) all += bits(p);
+  for (const auto& [name, x] : optimizer.state_dict()) all += name + bits(x);
+  return all;
+}
+
+/// The most bytes that a step has at a time beside those before it.
+int64_t taken_by(const std::function<void()>& step) {
+  const Device device = default_device();
+  step();
+  memory::reset_peak(device);
+  const int64_t before = memory::stats(device).allocated;
+  step();
+  return memory::stats(device).peak_allocated - before;
+}
+
+constexpr int64_t kNumbers = 64 << 10;  // tensors without sizes, and how late a CPU's threads count
+
+template <class Rule>
+void expect_counted(const Kept& kept, int variant) {
+  constexpr int64_t n = 1 << 17;
+  for (const Execution execution : kByOperators)
+    for (const bool by_factor : {false, true}) {
+      const Tensor a = parameter(full({n}, 0.5, {.dtype = kept.dtype}));
+      a.set_grad(full({n}, 0.01, {.dtype = kept.dtype}));
+      Any<Rule> optimizer({{"a", a}}, settings_of<Rule>(variant), execution, kept.memory);
+      const int64_t got = taken_by([&] { by_factor ? (void)optimizer.step({.skip_nonfinite = true}) : optimizer.step(); });
+      const MemoryReport report = optimizer.memory_report(by_factor);
+      const int64_t counted = report.steps[execution == Execution::loop ? 0 : 1].intermediates;
+      EXPECT_LE(std::abs(got - counted), kNumbers) << Rule::kName << " " << name(execution) << ", " << text_of(kept) << (by_factor ? ", by a factor" : "") << ": " << got / n
+                                                   << " bytes an element, counted " << counted / n;
+    }
+}
+
+TEST(Intermediates, of_every_rule_are_what_the_allocator_sees) {
+  formula::Rules::each([]<class Rule>() {
+    for (const int variant : {0, 1}) expect_counted<Rule>({kF32, {}}, variant);
+  });
+}
+
+TEST(Intermediates, of_every_way_to_keep_states_and_masters_are_what_the_allocator_sees) {
+  for (const Kept& kept : kKept) expect_counted<Adam3>(kept, 1), expect_counted<formula::Sgd<false>>(kept, 0);
+}
+
+// ---- budgets ---------------------------------------------------------------------------------------------------------
+
+TEST(MemoryBudget, changes_no_bit) {
+  for (const Kept& kept : kKept)
+    for (const Execution execution : kByOperators) {
+      std::string expected;
+      for (const int64_t elements : {0, 256, 1024, 3'000}) {
+        Model model(kept.dtype);
+        Any<Adam3> adam(model.params, settings_of<Adam3>(1), execution, kept.memory);
+        if (elements > 0) {
+          adam.set_memory_budget(1 << 30);
+          const int64_t whole = adam.memory_report(true).steps[execution == Execution::loop ? 0 : 1].intermediates;
+          int64_t largest = 0, all = 0;
+          for (const auto& [name, p] : model.params) largest = std::max(largest, p.numel()), all += p.numel();
+          adam.set_memory_budget(whole / (execution == Execution::loop ? largest : all) * elements);
+        }
+        for (int step = 0; step < 4; ++step) {
+          model.give_gradients();
+          if (step == 2) model.params[3].second.set_grad({});
+          step % 2 == 0 ? adam.step() : (void)adam.step({.max_norm = 1, .zero_grad = true});
+        }
+        const std::string got = all_bits(model, adam);
+        if (elements == 0) expected = got;
+        EXPECT_TRUE(got == expected) << name(execution) << ", " << text_of(kept) << ", " << elements << " elements at a time";
+      }
+    }
+}
+
+TEST(MemoryBudget, is_kept) {
+  for (const Kept& kept : kKept)
+    for (const Execution execution : kByOperators) {
+      std::vector<NamedTensor> params;
+      for (int i = 0; i < 4; ++i) {
+        params.emplace_back(fmt::format("{}", i), parameter(full({1 << 16}, 0.5, {.dtype = kept.dtype})));
+        params.back().second.set_grad(full({1 << 16}, 0.01, {.dtype = kept.dtype}));
+      }
+      Any<Adam3> adam(params, settings_of<Adam3>(1), execution, kept.memory);
+      adam.set_memory_budget(1 << 30);
+      const size_t own = execution == Execution::loop ? 0 : 1;
+      const int64_t elements = execution == Execution::loop ? 1 << 16 : 1 << 18;
+      const int64_t budget = adam.memory_report().steps[own].intermediates / elements * (1 << 15);
+      adam.set_memory_budget(budget);
+      EXPECT_EQ(adam.memory_report().steps[own].intermediates, budget);
+      EXPECT_LE(taken_by([&] { adam.step(); }), budget + kNumbers + budget / 16) << name(execution) << ", " << text_of(kept);
+    }
+}
+
+TEST(MemoryBudget, that_is_too_small_is_refused_with_what_is_needed) {
+  const Tensor a = parameter(zeros({1000}));
+  a.set_grad(ones({1000}));
+  AdamW adamw({{"a", a}}, {}, Execution::foreach);
+  const std::string text = message<ValueError>([&] { adamw.set_memory_budget(1000); });
+  EXPECT_EQ(text.substr(0, text.rfind(' ')), "adamw: memory_budget is too small for 256 elements at a time; got 1000 bytes; expected at least");
+  const int64_t least = std::stoll(text.substr(text.rfind(' ')));
+  EXPECT_EQ(adamw.memory_budget(), 0);
+  EXPECT_THROW(adamw.set_memory_budget(least - 1), ValueError);
+  adamw.set_memory_budget(least);
+  EXPECT_NO_THROW(adamw.step({.max_norm = 1}));
+  adamw.add_param_group({{{"b", parameter(zeros({1000}, {.dtype = kF64}))}}, {}});
+  const std::string before = bits(a);
+  EXPECT_THROW(adamw.step(), ValueError) << "f64 needs more";
+  EXPECT_EQ(bits(a), before);
+  EXPECT_THROW(adamw.set_memory_budget(-1), ValueError);
+  AdamW fused({{"c", parameter(zeros({10}))}});
+  fused.set_memory_budget(1);
+}
+
+// ---- reports -----------------------------------------------------------------------------------------------------------
+
+TEST(MemoryReport, says_what_there_will_be_before_the_first_step_and_what_there_is_after_it) {
+  const Tensor a = parameter(zeros({1000}, {.dtype = kBF16})), b = parameter(zeros({24}));
+  AdamW adamw({{"a", a}, {"b", b}}, {.memory = {.masters = Masters::f32, .states = {StateType::bf16, StateType::q8}}}, Execution::loop);
+  a.set_grad(zeros({1000}, {.dtype = kBF16}));
+  b.set_grad(zeros({24}));
+  const MemoryReport before = adamw.memory_report();
+  adamw.step();
+  const MemoryReport after = adamw.memory_report();
+  for (const MemoryReport& report : {before, after}) {
+    EXPECT_EQ(report.parameters, 2 * 1000 + 4 * 24);
+    EXPECT_EQ(report.gradients, report.parameters);
+    EXPECT_EQ(report.states.device, 2 * 1024 + (1000 + 4 * 4) + (24 + 4));
+    EXPECT_EQ(report.masters.total(), 4 * 1000);
+    EXPECT_EQ(report.copies, 0);
+    EXPECT_EQ(report.steps[2].execution, Execution::fused);
+    EXPECT_EQ(report.steps[2].intermediates, 0);
+    EXPECT_EQ(report.steps[2].calls, 2) << "a dtype each";
+    EXPECT_GT(report.steps[1].intermediates, 0);
+    EXPECT_GT(report.steps[0].calls, report.steps[2].calls);
+  }
+  EXPECT_EQ(before.text(), after.text());
+  EXPECT_NE(before.text().find(fmt::format("{:<13} {:>10}\n", "states", "3.1 kB")), std::string::npos) << before.text();
+}
+
+}  // namespace
+}  // namespace lorry::optim::test
