@@ -41,7 +41,7 @@ CASES = [
     ("SGD", "sgd_momentum", {"momentum": 0.9, "nesterov": True} | CHANGES), ("SGD", "sgd_momentum", {"momentum": 0.9, "dampening": 1.0} | UP),
     ("Adam", "adamw", {"betas": (0.4, 0.0), "eps": 0.0, "lr": 0.1}), ("Adam", "adamw_amsgrad", {"amsgrad": True} | BETAS | CHANGES),
     ("AdamW", "adamw", {}), ("AdamW", "adamw_amsgrad", {"amsgrad": True} | UP | CHANGES),
-    ("Adamax", "adamax", {"betas": (0.4, 0.0)} | UP), ("NAdam", "nadam", {"betas": (0.0, 0.5)} | DECAY | UP), ("RAdam", "radam", {"betas": (0.0, 0.0)} | DECAY | UP),
+    ("Adamax", "adamax", {"betas": (0.4, 0.0)} | UP), ("NAdam", "nadam", {"betas": (0.0, 0.5)} | DECAY | UP), ("RAdam", "radam", {"betas": (0.9, 0.0)} | DECAY | UP),
     ("Adagrad", "adagrad", {"initial_accumulator_value": 0.1, "eps": 0.0} | UP | CHANGES), ("Adagrad", "adagrad", {"lr_decay": 2.0}),
     ("Adadelta", "adadelta", {"rho": 0.0} | UP | CHANGES), ("Adadelta", "adadelta", {"rho": 1.0}),
     ("RMSprop", "rmsprop", {"alpha": 0.0} | UP | CHANGES), ("RMSprop", "rmsprop_momentum", {"momentum": 0.9, "alpha": 1.0, "eps": 0.01}),
