@@ -5,6 +5,9 @@
 
 #include "lorry/base/modes.h"
 #include "lorry/memory/cpu_allocator.h"
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
 
 namespace lorry {
 namespace {
@@ -35,6 +38,17 @@ TEST(Allocator, blocks_are_aligned_and_nothing_is_null) {
     memory::release(kCPU, block, bytes);
   }
 }
+
+#if defined(__SANITIZE_ADDRESS__)
+TEST(Allocator, the_byte_after_a_request_is_closed_to_address_sanitizer) {
+  for (const int64_t bytes : {1, 20, 63, 64, 65, 1000, 1025, 4099, 100'000, 5'000'000}) {
+    char* block = static_cast<char*>(memory::allocate(kCPU, bytes));
+    EXPECT_FALSE(__asan_address_is_poisoned(block + bytes - 1)) << bytes;
+    EXPECT_TRUE(__asan_address_is_poisoned(block + bytes)) << bytes;
+    memory::release(kCPU, block, bytes);
+  }
+}
+#endif
 
 TEST(Allocator, a_steady_state_asks_the_system_for_nothing) {
 #if defined(__SANITIZE_ADDRESS__)
