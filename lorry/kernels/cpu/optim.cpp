@@ -33,6 +33,8 @@ void* at(void* data, int64_t element, int64_t bytes) { return static_cast<char*>
 /// Elements widened at a time. They stay in the first cache, and no array waits long for its turn: AdamW with 8-bit states takes 1.5 ns an
 /// element where 1,024 at a time take 2.1, as memory is not asked for more meanwhile.
 constexpr int64_t kBlock = kStoredBlock;
+/// Elements stepped before their gradients are zeroed; whole blocks.
+constexpr int64_t kZeroed = 8 * kBlock;
 
 /// A run that is stepped in blocks: what has the type of computation already is stepped where it lies, and the rest is brought into it.
 class Blocks {
@@ -106,27 +108,31 @@ void step_list(const StepCall& call, StepRun run, const StepRule& rule) {
     if (call.zero_grads) for_each_run(list, zero_grads);
     return;
   }
+  // Gradients are zeroed while they are in the cache.
+  const auto in_chunks = [&](const auto& step, const ListEntry& x, int64_t begin, int64_t count) {
+    const int64_t chunk = call.zero_grads ? kZeroed : count;
+    for (int64_t i = begin; i < begin + count; i += chunk) {
+      const int64_t n = std::min(chunk, begin + count - i);
+      step(x, i, n);
+      zero_grads(x, i, n);
+    }
+  };
   const DType own = list.dtype(0) == kF64 ? kF64 : kF32;
   bool plain = call.kept == Kept::nothing;
   for (int k = 0; k < 2 + rule.states; ++k) plain = plain && list.dtype(k) == own;
   if (plain) {
-    for_each_run(list, [&](const ListEntry& x, int64_t begin, int64_t count) {
+    const auto step = [&](const ListEntry& x, int64_t begin, int64_t count) {
       const int64_t bytes = size_of(own);
       void* states[kMaxArrays];
       for (int k = 0; k < rule.states; ++k) states[k] = at(x.at[2 + k], begin, bytes);
       const void* hyper = static_cast<const char*>(call.clocks) + x.word * rule.clock_bytes + rule.hyper_at;
       run(at(x.at[0], begin, bytes), at(x.at[1], begin, bytes), states, count, hyper, factor);
-      zero_grads(x, begin, count);
-    });
+    };
+    for_each_run(list, [&](const ListEntry& x, int64_t begin, int64_t count) { in_chunks(step, x, begin, count); });
   } else {
     const Blocks blocks(call, run, rule, factor);
-    for_each_run(
-        list,
-        [&](const ListEntry& x, int64_t begin, int64_t count) {
-          blocks.step(x, begin, count);
-          zero_grads(x, begin, count);
-        },
-        kBlock);
+    const auto step = [&](const ListEntry& x, int64_t begin, int64_t count) { blocks.step(x, begin, count); };
+    for_each_run(list, [&](const ListEntry& x, int64_t begin, int64_t count) { in_chunks(step, x, begin, count); }, kBlock);
   }
 }
 
