@@ -37,6 +37,8 @@ nlohmann::ordered_json to_json(const BenchRow& row) {
   if (row.peak_bytes) json["peak_bytes"] = *row.peak_bytes;
   if (row.extra_bytes) json["extra_bytes"] = *row.extra_bytes;
   if (row.launches) json["launches"] = *row.launches;
+  if (row.state_bytes) json["state_bytes"] = *row.state_bytes;
+  if (row.counted_bytes) json["counted_bytes"] = *row.counted_bytes;
   return json;
 }
 
@@ -86,13 +88,14 @@ int run_bench(const BenchOptions& options, const CommonOptions& common) {
   for (const std::string& suite : options.suites) {
     if (!common.quiet) fmt::print(stderr, "measuring {}\n", suite);
     const auto known = std::ranges::find(kSuites, suite, [](const Suite& s) { return std::string_view(s.name); });
-    const std::vector<BenchRow> rows = known->run(wanted);
+    const std::vector<BenchRow> rows = options.kept.given() ? bench_kept(wanted, options.kept) : known->run(wanted);
     size_t width = 28;
     for (const BenchRow& row : rows) width = std::max(width, row.name.size());
     for (const BenchRow& row : rows) {
-      print(row, width);
+      if (!options.kept.report) print(row, width);
       results.push_back(to_json(row));
     }
+    if (options.kept.report) print_report(rows);
     measured.insert(measured.end(), rows.begin(), rows.end());
   }
   require<ValueError>(!results.empty(), "bench: no case contains '{}'", options.filter);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lorry/cli/measure.h"
+#include "lorry/cli/options.h"
 #include "lorry/tensor/tensor.h"
 
 namespace lorry::cli {
@@ -24,6 +25,8 @@ struct BenchRow {
   std::optional<int64_t> peak_bytes = {};       ///< reserved from the device at most, cached blocks included
   std::optional<int64_t> extra_bytes = {};      ///< that a call takes beyond what stands before it
   std::optional<int64_t> launches = {};         ///< of kernels, by a call
+  std::optional<int64_t> state_bytes = {};      ///< that an optimizer keeps, masters among them
+  std::optional<int64_t> counted_bytes = {};    ///< of extra_bytes, what an optimizer knows of before
   std::string model = {};                       ///< over whose parameters: such rows are drawn side by side
   Device device = default_device();
 };
@@ -35,6 +38,9 @@ std::vector<BenchRow> bench_foreach(const Filter& wanted);
 std::vector<BenchRow> bench_matmul(const Filter& wanted);
 std::vector<BenchRow> bench_memory(const Filter& wanted);
 std::vector<BenchRow> bench_optim(const Filter& wanted);
+/// AdamW by what it keeps, or a report of every choice.
+std::vector<BenchRow> bench_kept(const Filter& wanted, const KeptOptions& kept);
+void print_report(const std::vector<BenchRow>& rows);
 std::vector<BenchRow> bench_overhead(const Filter& wanted);
 std::vector<BenchRow> bench_train(const Filter& wanted);
 

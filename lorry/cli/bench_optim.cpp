@@ -7,7 +7,7 @@
 #include <memory>
 #include <tuple>
 
-#include "lorry/cli/model_cases.h"
+#include "lorry/cli/kept_cases.h"
 #include "lorry/ops/ops.h"
 #include "lorry/optim/adam.h"
 #include "lorry/optim/clip.h"
@@ -42,16 +42,6 @@ constexpr Rule kAdamW = rule<formula::AdamW<false>>(), kMomentum = rule<formula:
 
 constexpr kernels::Strategy kStrategies[] = {kernels::Strategy::per_tensor, kernels::Strategy::kernel_args_4k, kernels::Strategy::kernel_args_32k,
                                              kernels::Strategy::device_table};
-
-std::vector<Tensor> parameters(const ModelShapes& model, DType dtype = kF32) {
-  std::vector<Tensor> params = tensors_of(model, 0.5, dtype);
-  const std::vector<Tensor> grads = tensors_of(model, 0.01, dtype);
-  for (size_t i = 0; i < params.size(); ++i) {
-    params[i].requires_grad_();
-    params[i].set_grad(grads[i]);
-  }
-  return params;
-}
 
 /// Null where the execution is not there yet.
 Steps try_make(const Rule& rule, const std::vector<Tensor>& params, Execution execution) {
@@ -143,6 +133,7 @@ std::vector<BenchRow> bench_optim(const Filter& wanted) {
         });
     }
     masters(cases, *model);
+    kept_cases(cases, *model);
     memory::empty_cache(default_device());
   }
   return cases.rows();

@@ -49,10 +49,14 @@ class ModelCases {
   }
 
   std::vector<BenchRow> rows() const { return rows_; }
-
- private:
+  /// The last one, for what a suite has to add to it.
+  BenchRow& last() { return rows_.back(); }
+  /// A row of another kind.
+  void add_row(BenchRow row) { rows_.push_back(std::move(row)); }
+  const char* suite() const { return suite_; }
   static Effort effort(Device device) { return {.warmup_s = 0.05, .total_s = 0.25, .device = device}; }
 
+ private:
   /// Sets the row against the rate of a copy, which is measured once and is a row itself.
   void finish(BenchRow row);
 

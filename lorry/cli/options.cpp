@@ -159,6 +159,19 @@ void add_bench(CLI::App& app, BenchOptions& o) {
   app.add_option("suite", o.suites, fmt::format("{}", fmt::join(names, ", ")))->required()->check(CLI::IsMember(names));
   app.add_option("--filter", o.filter, "Only cases whose name contains TEXT")->type_name("TEXT");
   app.add_option("--plot", o.plot, "Draw the medians into FILE, with gnuplot")->type_name("FILE.svg");
+  KeptOptions& k = o.kept;
+  const std::vector<CLI::Option*> kept = {
+      add_parsed(app, "--states", k.states, optim::parse_states, "optim: AdamW with states of these types (f32, bf16, q8)")->type_name("TYPES"),
+      add_parsed(app, "--masters", k.masters, optim::parse_masters, "optim: AdamW over bf16 parameters with masters none, f32, split or stochastic")->type_name("KIND"),
+      add_parsed(app, "--placement", k.placement, optim::parse_placement, "optim: AdamW with states on the device, pinned or managed")->type_name("PLACE"),
+      app.add_option("--memory-budget", k.memory_budget, "optim: bytes that loop and foreach may take while they step")->check(CLI::PositiveNumber)->type_name("BYTES"),
+      app.add_flag("--report", k.report, "optim: a table of every execution, type of states and placement over one model"),
+      app.add_option("--model", k.model, "optim: the model of --report")->type_name("NAME"),
+  };
+  app.callback([&o, kept] {
+    for (const CLI::Option* option : kept)
+      if (option->count() && o.suites != std::vector<std::string>{"optim"}) throw CLI::ValidationError(option->get_name(), "is for `bench optim` alone");
+  });
 }
 
 }  // namespace
