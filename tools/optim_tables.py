@@ -100,7 +100,7 @@ def rule_table(steps):
     lines = [f"| over {model}, microseconds | Lorry loop | foreach | fused | of a copy's rate | PyTorch foreach | PyTorch fused |", "|---|--:|--:|--:|--:|--:|--:|"]
     for suite, who, case in steps.rows:
         name, _, rest = case.partition(" ")
-        if suite != "optim" or who != LORRY or name != model or not rest.endswith(" fused"):
+        if suite != "optim" or who != LORRY or name != model or not rest.endswith(" fused") or rest.startswith("own_"):
             continue
         rule, fused = rest.removesuffix(" fused"), steps.of(case)
         lines.append(f"| `{rule}` | {us(steps.us(f'{model} {rule} loop'))} | {us(steps.us(f'{model} {rule} foreach'))} | {us(fused['median_us'])} "
@@ -112,10 +112,14 @@ def around_table(steps):
     """What else a step does or meets, on one model; a moved gradient on the most tensors."""
     model = steps.wide
     many = max(steps.models, key=lambda name: len(steps.shapes[name]))
+    own = [("momentum, built in", f"{model} sgd_momentum fused"), ("the same as a rule of one's own", f"{model} own_momentum fused")]
+    if not steps.of(own[1][1]):
+        own = []
     said = [("AdamW", f"{model} adamw fused"),
             ("the same after unscaling, the norm of all gradients, clipping, skipping what is not finite", f"{model} adamw fused, clip"),
             ("bf16 parameters with f32 masters", f"{model} adamw fused, bf16 with masters"),
             ("with split masters", f"{model} adamw fused, bf16 with split masters"),
+            *own,
             (f"AdamW over {many}", f"{many} adamw fused"),
             ("after one of its gradients moved", f"{many} adamw fused, one gradient elsewhere"),
             ("after all of them moved", f"{many} adamw fused, every gradient elsewhere")]
@@ -139,6 +143,50 @@ def memory_table(steps):
     return lines
 
 
+def kept_table(steps):
+    """AdamW by what it keeps: time, bytes of states and masters, and the loss of a model trained with them."""
+    said = [("f32 states", "adamw fused", "f32"), ("bf16 states", "adamw fused, bf16 states", "bf16"), ("8-bit states", "adamw fused, q8 states", "q8"),
+            ("bf16 parameters, rounded stochastically", "adamw fused, bf16, rounded stochastically", None),
+            ("the same, bf16 states", "adamw fused, bf16, bf16 states, rounded stochastically", None),
+            ("the same, 8-bit states", "adamw fused, bf16, q8 states, rounded stochastically", None)]
+    models = [model for model in (steps.wide, "llama-1b") if steps.of(f"{model} adamw fused, q8 states")]
+    if not models:
+        return []
+    losses = {states: steps.of(f"fortunes GPT, {states} states", suite="train") for _, _, states in said if states}
+    head = [f"{model}: us | of a copy's rate | states, MB" for model in models] + ["loss on the fortunes"] * any(losses.values())
+    lines = ["| AdamW, fused | " + " | ".join(head) + " |", "|---|" + "--:|" * (3 * len(models) + any(losses.values()))]
+    for title, way, states in said:
+        rows = [steps.of(f"{model} {way}") for model in models]
+        if not any(rows):
+            continue
+        cells = []
+        for model, row in zip(models, rows):
+            kept = row and row.get("state_bytes", 8 * elements(steps.shapes[model]) if states == "f32" else None)
+            cells += [us(row["median_us"]), f"{100 * row['ratio_to_ceiling']:.0f} %", f"{kept / 1e6:,.0f}" if kept else "-"] if row else ["-"] * 3
+        if any(losses.values()):
+            cells.append(f"{losses[states]['validation_loss']:.4f}" if states and losses[states] else "-")
+        lines.append(f"| {title} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def placement_table(steps):
+    """AdamW with states elsewhere than on the device, beside the rate of the link to it."""
+    model = steps.wide
+    link = steps.of("link, both ways")
+    lines = ["| AdamW over the link, fused | us | GB/s over it | of what copies both ways reach |", "|---|--:|--:|--:|"]
+    for title, way, size in (("f32 states in pinned memory", ", in pinned memory", 16), ("8-bit states in pinned memory", ", q8 states, in pinned memory", 4),
+                             ("f32 states in managed memory", ", in managed memory", 16), ("8-bit states in managed memory", ", q8 states, in managed memory", 4)):
+        if row := steps.of(f"{model} adamw fused{way}"):
+            rate = size * elements(steps.shapes[model]) / row["median_us"] / 1e3  # states alone cross it, there and back
+            lines.append(f"| {model}, {title} | {us(row['median_us'])} | {rate:.1f} | {100 * rate / link['gb_per_s']:.0f} % |" if link else
+                         f"| {model}, {title} | {us(row['median_us'])} | {rate:.1f} | - |")
+    if len(lines) > 2 and link:
+        one_way = [steps.of(f"link, {way} the device") for way in ("to", "from")]
+        rates = [f"{row['gb_per_s']:.1f}" if row else "-" for row in one_way]
+        lines.append(f"| copies to, from the device, both at once | - | {', '.join(rates)}, {link['gb_per_s']:.1f} | |")
+    return lines
+
+
 def foreach_table(steps):
     """Operators over lists, beside the same tensor by tensor."""
     models = [model for model in (steps.wide, "tiny-4096x1024") if steps.of(f"{model} add", suite="foreach")]
@@ -152,7 +200,7 @@ def foreach_table(steps):
 
 
 TABLES = {"steps": picture_table, "steps-by-execution": execution_table, "strategies": strategy_table, "rules": rule_table, "around": around_table,
-          "memory": memory_table, "foreach": foreach_table}
+          "memory": memory_table, "kept": kept_table, "placement": placement_table, "foreach": foreach_table}
 
 
 def lines_of(make, steps):
