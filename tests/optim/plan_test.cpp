@@ -1,11 +1,12 @@
 // What an optimizer keeps between steps, and what makes it look again: gradients that come, go and move, data that are swapped, clocks that
-// part, other optimizers, versions, and memory that runs out.
+// part, other optimizers, and versions.
 
 #include <cmath>
 
 #include "lorry/memory/memory.h"
 #include "lorry/optim/clip.h"
 #include "lorry/optim/loss_scaler.h"
+#include "tests/optim/model.h"
 #include "tests/optim/rules.h"
 #include "tests/optim/support.h"
 
@@ -15,35 +16,6 @@ namespace {
 using kernels::Strategy;
 
 using Adam3 = formula::AdamW<true>;
-
-struct Model {
-  explicit Model(uint64_t seed, DType dtype = kF32, int count = 9) : random(seed) {
-    for (int i = 0; i < count; ++i) params.emplace_back(fmt::format("p{}", i), parameter(random_tensor(random, {1 + i % 4, 3 + i}, dtype)));
-  }
-  void give_gradients() {
-    for (const auto& [name, p] : params) p.set_grad(random_tensor(random, p.sizes(), p.dtype()));
-  }
-  std::vector<Tensor> tensors() const {
-    std::vector<Tensor> all;
-    for (const auto& [name, p] : params) all.push_back(p);
-    return all;
-  }
-  std::string all_bits() const {
-    std::string all;
-    for (const auto& [name, p] : params) all += bits(p);
-    return all;
-  }
-  std::mt19937_64 random;
-  std::vector<NamedTensor> params;
-};
-
-std::string all_bits(const Optimizer& optimizer) {
-  std::string all;
-  for (const auto& [name, x] : optimizer.state_dict()) all += name + bits(x);
-  return all;
-}
-
-double steps_of(const Optimizer& optimizer, const std::string& name) { return optimizer.state_dict().at(name + ".step").item<double>(); }
 
 /// A course of events, played to an optimizer that stays and to one that is made anew, with the state of the one before, for every step.
 template <class Events>
@@ -578,65 +550,6 @@ TEST(Plan, an_empty_cache_changes_nothing) {
         memory::empty_cache(default_device());
       },
       6);
-}
-
-TEST(Plan, a_step_that_finds_no_memory_for_its_state_leaves_all_as_before) {
-  const Device device = default_device();
-  const int64_t count = device.is_cpu() ? 1 << 20 : 1 << 23;  // more than a GPU's segment may have left
-  for (const Execution execution : executions()) {
-    Model model(14);
-    const Tensor large = parameter(zeros({count}));
-    model.params.emplace_back("large", large);
-    Any<Adam3> adam(model.params, settings_of<Adam3>(0), execution);
-    model.give_gradients();
-    large.set_grad({});
-    adam.step();
-    large.set_grad(ones({count}));
-    const std::string before = model.all_bits() + all_bits(adam);
-    memory::empty_cache(device);
-    memory::set_limit(device, memory::stats(device).reserved + (1 << 20));
-    EXPECT_THROW(adam.step(), OutOfMemory) << name(execution);
-    memory::set_limit(device, 0);
-    EXPECT_EQ(model.all_bits() + all_bits(adam), before) << name(execution);
-    adam.step();
-    EXPECT_EQ(steps_of(adam, "large"), 1);
-    EXPECT_EQ(steps_of(adam, "p0"), 2);
-  }
-}
-
-TEST(Plan, a_step_that_finds_no_memory_for_its_tables_leaves_all_as_before) {
-  const Device device = default_device();
-  if (device.is_cpu()) GTEST_SKIP() << "lists have no tables on a CPU";
-  int failed = 0;
-  for (const int room : {0, 1, 2, 3, 4, 5, 6, 8}) {
-    Model model(15), narrow(16, kBF16);
-    for (const auto& [name, p] : narrow.params) model.params.emplace_back("narrow." + name, p);
-    Any<Adam3> adam(model.params, settings_of<Adam3>(0), Execution::fused);
-    model.give_gradients();
-    adam.step();
-    adam.set_strategy(Strategy::device_table);
-    const std::string before = model.all_bits() + all_bits(adam);
-    memory::empty_cache(device);
-    memory::set_limit(device, memory::stats(device).reserved);
-    std::vector<void*> blocks;
-    constexpr int64_t kBytes = 512;
-    try {
-      for (;;) blocks.push_back(memory::allocate(device, kBytes));
-    } catch (const OutOfMemory&) {
-    }
-    for (int k = 0; k < room && !blocks.empty(); ++k) memory::release(device, blocks.back(), kBytes), blocks.pop_back();
-    bool stepped = true;
-    try {
-      adam.step();
-    } catch (const OutOfMemory&) {
-      stepped = false;
-    }
-    for (void* const block : blocks) memory::release(device, block, kBytes);
-    memory::set_limit(device, 0);
-    failed += !stepped;
-    EXPECT_NE(model.all_bits() + all_bits(adam) == before, stepped) << room;
-  }
-  EXPECT_GT(failed, 0);
 }
 
 }  // namespace
