@@ -1,11 +1,12 @@
 #pragma once
 
 // Optimizers step named parameters by their gradients. Parameters come in groups with options of their own; state is made at a
-// parameter's first step, in f32 for f16 and bf16 parameters (their arithmetic is f32 too; only the stored parameter is rounded)
-// and in the parameter's dtype otherwise. Invariant: gradients are checked, state is made and errors of earlier kernels are thrown
-// before anything is written, and so is all memory of the device that a fused step takes: one that throws leaves parameters, state and
-// counters as they were. Parameters of one device, dtype and rule, a family, are stepped together: should the second one fail, for want of
-// host memory, the first has made its step, counted, and the others none (a loop or foreach may still run out of memory between two parameters).
+// parameter's first step, in f32 for f16 and bf16 parameters (their arithmetic is f32 too; only what is stored is rounded) and in the
+// parameter's dtype otherwise, unless the group's Memory (memory.h) has it stored in fewer bits, or elsewhere. Invariant: gradients are
+// checked, state is made and errors of earlier kernels are thrown before anything is written, and so is all memory of the device that a
+// fused step takes: one that throws leaves parameters, state and counters as they were. Parameters of one device, dtype, rule and Memory, a
+// family, are stepped together: should the second one fail, for want of host memory, the first has made its step, counted, and the others
+// none (a loop or foreach may still run out of memory between two parameters, but parts none from its states).
 //
 // A step that finds everything where it was costs the host a few microseconds, however many parameters there are: what does not change
 // between steps, the lists, is kept (kernels/list.h), and looked through again only when a gradient somewhere was replaced. Learning

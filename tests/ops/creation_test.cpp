@@ -38,6 +38,19 @@ TEST(Creation, like_factories_keep_sizes_dtype_and_dense_strides) {
   EXPECT_TRUE(zeros_like(zeros({1}).expand({4})).is_contiguous());
 }
 
+TEST(Creation, managed_tensors_are_tensors_of_their_device_and_too_large_ones_are_refused) {
+  const Tensor x = empty_managed({3, 100}, {.dtype = kF32});
+  EXPECT_TRUE(x.is_managed());
+  EXPECT_EQ(x.device(), default_device());
+  x.fill_(2);
+  EXPECT_EQ(x.mul(x).sum().item<float>(), 1200);
+  EXPECT_EQ(x.t().to(kCPU).to_vector<float>(), std::vector<float>(300, 2));
+  x.record_stream(current_stream(default_device()));
+  EXPECT_EQ(empty_managed({0}).numel(), 0);
+  EXPECT_THROW(empty_managed({int64_t{1} << 46}), OutOfMemory);
+  EXPECT_EQ(empty_managed({8}).zero_().sum().item<float>(), 0) << "the next call works";
+}
+
 TEST(Creation, arange_stops_before_its_end) {
   EXPECT_EQ(arange(4).to_vector<int64_t>(), (std::vector<int64_t>{0, 1, 2, 3}));
   EXPECT_EQ(arange(2, 9, 3).to_vector<int64_t>(), (std::vector<int64_t>{2, 5, 8}));
