@@ -150,7 +150,7 @@ int Optimizer::family_of(const Slot& slot) {
   const Kind kind = kind_of(slot);
   for (size_t f = 0; f < families_.size(); ++f)
     if (static_cast<const Kind&>(families_[f]) == kind) return static_cast<int>(f);
-  families_.push_back({kind, {}, {}, {}, {}, {}});
+  families_.push_back({kind, {}, {}, {}, {}, {}, {}});
   return static_cast<int>(families_.size()) - 1;
 }
 

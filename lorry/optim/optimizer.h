@@ -58,6 +58,8 @@ struct StepOptions {
   Tensor scale = {};                                          ///< the loss's: gradients are divided by it first. A 0-d f64 on the parameters' device
 };
 
+class Streamed;
+
 class Optimizer {
  public:
   virtual ~Optimizer();
@@ -170,6 +172,7 @@ class Optimizer {
     std::vector<int> clock_groups;  ///< the group of each clock
     std::unique_ptr<kernels::List> list, grads;
     std::vector<int> slots;  ///< in the order of the lists' entries
+    std::shared_ptr<Streamed> streamed = nullptr;  ///< of the list, where states are brought to the device and back
 
     size_t clock_bytes() const { return rule->clock_bytes[f64()]; }
   };

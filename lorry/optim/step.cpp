@@ -234,6 +234,7 @@ void Optimizer::lay_out() {
 
   // From here on nothing fails.
   for (size_t f = 0; f < families_.size(); ++f) {
+    families_[f].streamed.reset();
     families_[f].list = std::move(lists[f].list);
     families_[f].grads = std::move(lists[f].grads);
     families_[f].slots = std::move(lists[f].slots);

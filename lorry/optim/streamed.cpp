@@ -1,12 +1,188 @@
+#include "lorry/optim/streamed.h"
+
+#include <algorithm>
+
+#include "lorry/device/device.h"
+#include "lorry/formula/quantize.h"
+#include "lorry/ops/creation.h"
 #include "lorry/optim/optimizer.h"
 
 namespace lorry::optim {
+namespace {
 
-void Optimizer::prepare_streamed(Family& family, const kernels::StepCall&) {
-  raise<DeviceError>("{}: fused steps with states in pinned memory are not part of this build; got parameters on {}; take Execution::foreach or loop, or another placement", where_,
-                     family.device);
+using kernels::List;
+using kernels::ListEntry;
+using kernels::StepCall;
+
+/// Of an entry's states: what the link carries in some 150 us, so that filling and draining the chain costs little and launches less.
+constexpr int64_t kChunkBytes = 8 << 20;
+/// An entry with fewer is stepped where it lies.
+constexpr int64_t kSmallBytes = 256 << 10;
+
+int64_t up(int64_t bytes) { return (bytes + 255) / 256 * 256; }
+
+/// Bytes of n elements of array k, with scales where it has some.
+int64_t array_bytes(const List& list, int k, int64_t n) { return list.dtype(k) == kU8 ? formula::quant_bytes(n) : n * size_of(list.dtype(k)); }
+
+int64_t entry_bytes(const List& list, const ListEntry& entry, int64_t n) {
+  int64_t bytes = 0;
+  for (int k = 2; k < list.arrays(); ++k)
+    if (entry.at[k] != nullptr) bytes += up(array_bytes(list, k, n));
+  return bytes;
 }
 
-void Optimizer::run_streamed(Family& family, const kernels::StepCall& call) { prepare_streamed(family, call); }
+List like(const List& whole) {
+  DType dtypes[kernels::kMaxArrays];
+  for (int k = 0; k < whole.arrays(); ++k) dtypes[k] = whole.dtype(k);
+  return List(whole.device(), std::span(dtypes, whole.arrays()), whole.strategy());
+}
+
+char* advanced(void* at, int64_t bytes) { return static_cast<char*>(at) + bytes; }
+
+}  // namespace
+
+Streamed::Streamed(const StepCall& call) : device_(call.list.device()), direct_{like(call.list), {}, {}}, in_(device_), out_(device_), start_(device_) {
+  cut(call.list);
+  for (const Chunk& chunk : chunks_) slot_bytes_ = std::max(slot_bytes_, chunk.bytes);
+  const int slots = std::min<int>(kSlots, static_cast<int>(chunks_.size()));
+  slots_ = empty({slots * slot_bytes_}, {kU8, device_});
+  for (int s = 0; s < slots; ++s) {
+    came_.emplace_back(device_);
+    stepped_.emplace_back(device_);
+    left_.emplace_back(device_);
+  }
+  for (size_t c = 0; c < chunks_.size(); ++c) {
+    char* const slot = static_cast<char*>(slots_.data_ptr()) + static_cast<int64_t>(c % kSlots) * slot_bytes_;
+    int64_t at = 0;
+    Chunk& chunk = chunks_[c];
+    for (size_t s = 0; s < chunk.slices.size(); ++s) {
+      const ListEntry& entry = chunk.list.entries()[s];
+      for (int k = 2; k < call.list.arrays(); ++k) {
+        if (entry.at[k] == nullptr) continue;
+        chunk.list.move(s, k, slot + at);
+        at += up(array_bytes(call.list, k, entry.count));
+      }
+    }
+  }
+}
+
+Streamed::~Streamed() {
+  try {
+    out_.synchronize();
+  } catch (...) {  // it is reported to whoever asks next
+  }
+}
+
+/// Chunks take elements in the order of the list, so that in each only the first entry may be a slice that does not begin its array.
+void Streamed::cut(const List& whole) {
+  const std::span<const ListEntry> entries = whole.entries();
+  for (uint32_t e = 0; e < entries.size(); ++e) {
+    const ListEntry& entry = entries[e];
+    if (entry_bytes(whole, entry, entry.count) <= kSmallBytes) {
+      direct_.list.add(entry);
+      direct_.slices.push_back({e, 0, entry.count});
+      continue;
+    }
+    for (int64_t first = 0; first < entry.count;) {
+      if (chunks_.empty() || chunks_.back().bytes >= kChunkBytes) chunks_.push_back({like(whole), {}, {}});
+      Chunk& chunk = chunks_.back();
+      const int64_t each = std::max<int64_t>(1, entry_bytes(whole, entry, 1 << 20) >> 20);  // bytes an element, about
+      const int64_t room = std::max<int64_t>(256, (kChunkBytes - chunk.bytes) / each / 256 * 256);
+      const Slice slice{e, first, std::min(room, entry.count - first)};
+      place(chunk, whole, slice);
+      first += slice.count;
+    }
+  }
+}
+
+/// Adds a slice to a chunk, and the copies that bring its arrays into the slot.
+void Streamed::place(Chunk& chunk, const List& whole, const Slice& slice) const {
+  const ListEntry& entry = whole.entries()[slice.entry];
+  const auto copy = [&](char* home, int64_t at, int64_t bytes) {
+    if (bytes > 0) chunk.copies.push_back({home, at, bytes});
+  };
+  for (int k = 2; k < whole.arrays(); ++k) {
+    if (entry.at[k] == nullptr) continue;
+    char* const home = advanced(entry.at[k], slice.first * size_of(whole.dtype(k)));
+    if (whole.dtype(k) == kU8 && slice.count != entry.count) {
+      copy(home, chunk.bytes, slice.count);
+      copy(advanced(entry.at[k], formula::quant_scales_at(entry.count) + 4 * (slice.first / formula::kQuantBlock)),
+           chunk.bytes + formula::quant_scales_at(slice.count), 4 * formula::quant_blocks(slice.count));
+    } else {
+      copy(home, chunk.bytes, array_bytes(whole, k, slice.count));
+    }
+    chunk.bytes += up(array_bytes(whole, k, slice.count));
+  }
+  ListEntry part = entry;
+  part.count = slice.count;
+  for (int k = 0; k < 2; ++k) part.at[k] = advanced(entry.at[k], slice.first * size_of(whole.dtype(k)));
+  chunk.list.add(part);
+  chunk.slices.push_back(slice);
+}
+
+/// Takes over addresses of parameters and gradients.
+void Streamed::learn(const List& whole) {
+  const auto learn = [&](Chunk& chunk) {
+    for (size_t s = 0; s < chunk.slices.size(); ++s)
+      for (int k = 0; k < 2; ++k)
+        chunk.list.move(s, k, advanced(whole.entries()[chunk.slices[s].entry].at[k], chunk.slices[s].first * size_of(whole.dtype(k))));
+  };
+  learn(direct_);
+  for (Chunk& chunk : chunks_) learn(chunk);
+}
+
+/// The call for a chunk. Clocks tick when all chunks are done.
+StepCall Streamed::part(const StepCall& call, const Chunk& chunk) {
+  return {.list = chunk.list,
+          .clocks = call.clocks,
+          .first_clock = call.first_clock,
+          .clock_count = 0,
+          .kept = call.kept,
+          .zero_grads = call.zero_grads,
+          .grad_factor = call.grad_factor,
+          .seed = call.seed,
+          .first_element = chunk.slices.empty() ? 0 : chunk.slices[0].first};
+}
+
+void Streamed::prepare(const kernels::RuleKernels& rule, const StepCall& call, const Stream& stream) {
+  learn(call.list);
+  if (rule.prepare == nullptr) return;
+  rule.prepare(part(call, direct_), stream);
+  for (const Chunk& chunk : chunks_) rule.prepare(part(call, chunk), stream);
+}
+
+void Streamed::step(const kernels::RuleKernels& rule, const StepCall& call, const Stream& stream) {
+  start_.record(stream);
+  start_.block(in_);
+  start_.block(out_);
+  for (size_t c = 0; c < chunks_.size(); ++c) {
+    const Chunk& chunk = chunks_[c];
+    const size_t slot = c % kSlots;
+    char* const memory = static_cast<char*>(slots_.data_ptr()) + static_cast<int64_t>(slot) * slot_bytes_;
+    if (c >= kSlots) left_[slot].block(in_);
+    for (const Copy& copy : chunk.copies) device::copy(memory + copy.at, device_, copy.home, kCPU, copy.bytes, in_);
+    came_[slot].record(in_);
+    came_[slot].block(stream);
+    rule.step(part(call, chunk), stream);
+    stepped_[slot].record(stream);
+    stepped_[slot].block(out_);
+    for (const Copy& copy : chunk.copies) device::copy(copy.home, kCPU, memory + copy.at, device_, copy.bytes, out_);
+    left_[slot].record(out_);
+  }
+  if (!direct_.slices.empty()) rule.step(part(call, direct_), stream);
+  if (!chunks_.empty()) left_[(chunks_.size() - 1) % kSlots].block(stream);
+  rule.tick(call.clocks, call.list.dtype(0) == kF64, call.first_clock, call.clock_count, call.grad_factor, stream);
+}
+
+// ---- the optimizer's side ------------------------------------------------------------------------------------------------------
+
+void Optimizer::prepare_streamed(Family& family, const StepCall& call) {
+  if (!family.streamed) family.streamed = std::make_shared<Streamed>(call);
+  family.streamed->prepare(family.rule->kernels(family.device, where_), call, current_stream(family.device));
+}
+
+void Optimizer::run_streamed(Family& family, const StepCall& call) {
+  family.streamed->step(family.rule->kernels(family.device, where_), call, current_stream(family.device));
+}
 
 }  // namespace lorry::optim

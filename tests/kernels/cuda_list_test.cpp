@@ -102,7 +102,7 @@ TEST(CudaList, a_warp_finds_the_entry_of_its_tile) {
   int64_t elements = 0;
   for (int e = 0; e < kept.count(); ++e) {
     const uint32_t end = e + 1 < kept.count() ? entries[e + 1].first_tile : kept.tiles();
-    for (uint32_t t = entries[e].first_tile; t < end; ++t) elements += tile_at<64, 4>(t - entries[e].first_tile, entries[e].count, entries[e].head).count;
+    for (uint32_t t = entries[e].first_tile; t < end; ++t) elements += tile_at(t - entries[e].first_tile, 64, 4, 128, static_cast<int64_t>(entries[e].count), static_cast<uint8_t>(entries[e].head)).count;
   }
   EXPECT_EQ(elements, list.elements());
 }

@@ -475,7 +475,7 @@ TEST(StepOptions, gradients_that_share_memory_are_read_but_not_zeroed) {
     a.set_grad(others.select(1, 0).narrow(0, 0, 2)), b.set_grad(others.select(1, 1).narrow(0, 0, 2));  // interleaved
     sgd.step({.zero_grad = true});
     EXPECT_EQ(values(others), (std::vector<double>{0, 0, 0, 0, 1, 1, 1, 1})) << name(execution);
-    a.set_grad(ones({2})), b.set_grad(from_blob(a.grad().data_ptr(), {2}));
+    a.set_grad(ones({2})), b.set_grad(from_blob(a.grad().data_ptr(), {2}, {.device = a.device()}));
     expect_refused();
   }
 }
