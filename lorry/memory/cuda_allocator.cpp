@@ -118,7 +118,8 @@ class ManagedProvider final : public CudaProvider {
     cuda::check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
     if (free < kSpared || static_cast<size_t>(bytes) > free - kSpared) return nullptr;
     void* data = nullptr;
-    if (or_null(cudaMallocManaged(&data, static_cast<size_t>(bytes)), data, "cudaMallocManaged") == nullptr) return nullptr;
+    const cudaError_t error = cudaMallocManaged(&data, static_cast<size_t>(bytes));
+    if (or_null(error, data, "cudaMallocManaged") == nullptr) return nullptr;
     if (succeeded(cudaMemset(data, 0, static_cast<size_t>(bytes))) && succeeded(cudaDeviceSynchronize())) return data;
     give_back(data, bytes);
     return nullptr;

@@ -1,0 +1,70 @@
+// States in pinned memory that stream through the device: arrays are cut into chunks, small ones are stepped where they lie, and all bits are
+// those of states on the device.
+
+#include <gtest/gtest.h>
+
+#include "lorry/device/stream.h"
+#include "lorry/optim/optimizers.h"
+#include "tests/optim/support.h"
+
+namespace lorry::optim::test {
+namespace {
+
+/// A cut array of an odd length, one that shares its last chunk, small ones, an empty one, and a transposed one.
+std::vector<NamedTensor> model(DType dtype) {
+  manual_seed(3);
+  const auto make = [&](const Dims& sizes) { return randn(sizes).to(dtype); };
+  std::vector<Tensor> tensors{make({3'000'005}), make({1'000}), make({700'001}), make({0}), make({}), make({1'100, 900}).t(), make({65'536})};
+  for (Tensor& x : tensors) x = parameter(x.detach());
+  return numbered(tensors);
+}
+
+void give_gradients(const std::vector<NamedTensor>& params, int step) {
+  manual_seed(100 + static_cast<uint64_t>(step));
+  for (const auto& [name, p] : params) p.set_grad(empty_like(p.detach()).copy_(randn(p.sizes())));
+}
+
+std::vector<std::string> after_steps(DType dtype, const Memory& memory) {
+  const std::vector<NamedTensor> params = model(dtype);
+  AdamW adamw(params, {.lr = 1e-2, .memory = memory});
+  for (int step = 0; step < 4; ++step) {
+    if (step != 2) give_gradients(params, step);  // at the same addresses once
+    if (step == 3) params[2].second.grad().fill_(std::numeric_limits<float>::infinity());
+    adamw.step({.max_norm = 100, .skip_nonfinite = true, .zero_grad = step == 1});
+  }
+  std::vector<std::string> all;
+  for (const auto& [name, p] : params) {
+    all.push_back(bits(p));
+    all.push_back(bits(p.grad()));
+  }
+  for (const auto& [key, x] : adamw.state_dict()) all.push_back(key + bits(x));
+  return all;
+}
+
+class Streamed : public testing::TestWithParam<std::pair<DType, Memory>> {};
+
+TEST_P(Streamed, states_take_the_same_bits_home) {
+  if (default_device().is_cpu()) GTEST_SKIP() << "a CPU's states are at home";
+  auto [dtype, memory] = GetParam();
+  memory.placement = Placement::device;
+  const std::vector<std::string> expected = after_steps(dtype, memory);
+  for (const Placement placement : {Placement::pinned, Placement::managed}) {
+    memory.placement = placement;
+    EXPECT_TRUE(after_steps(dtype, memory) == expected) << name(placement);
+  }
+  const OwnedStream stream(default_device());
+  const StreamScope scope(stream);
+  memory.placement = Placement::pinned;
+  EXPECT_TRUE(after_steps(dtype, memory) == expected) << "on a stream of its own";
+}
+
+INSTANTIATE_TEST_SUITE_P(OptimMemory, Streamed,
+                         testing::Values(std::pair{kF32, Memory{}}, std::pair{kF64, Memory{}}, std::pair{kF32, Memory{.states = StateType::q8}},
+                                         std::pair{kF32, Memory{.states = StateType::bf16}}, std::pair{kBF16, Memory{.masters = Masters::f32}},
+                                         std::pair{kBF16, Memory{.masters = Masters::split, .states = StateTypes(StateType::bf16, StateType::q8)}},
+                                         std::pair{kBF16, Memory{.masters = Masters::stochastic, .states = StateTypes(StateType::q8, StateType::f32)}},
+                                         std::pair{kF16, Memory{.masters = Masters::f32, .states = StateType::q8}}),
+                         [](const auto& info) { return "choice" + std::to_string(info.index); });
+
+}  // namespace
+}  // namespace lorry::optim::test
