@@ -170,7 +170,7 @@ TEST(OptimMemory, a_parameter_in_another_order_takes_its_states_along) {
       }
       const std::vector<std::string> got = all_bits({{"p", p}}, adamw);
       if (expected.empty()) expected = got;
-      EXPECT_TRUE(got == expected) << name(execution);
+      EXPECT_TRUE(got == expected) << name(execution) << " with states " << name(states);
     }
   }
 }

@@ -1,7 +1,10 @@
 // States in pinned memory that stream through the device: arrays are cut into chunks, small ones are stepped where they lie, and all bits are
 // those of states on the device.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "lorry/device/stream.h"
 #include "lorry/optim/optimizers.h"
@@ -41,6 +44,15 @@ std::vector<std::string> after_steps(DType dtype, const Memory& memory) {
   return all;
 }
 
+/// Where two runs differ; empty where they do not.
+std::string difference(const std::vector<std::string>& a, const std::vector<std::string>& b) {
+  if (a.size() != b.size()) return fmt::format("{} arrays and {}", a.size(), b.size());
+  std::string text;
+  for (size_t i = 0; i < a.size(); ++i)
+    if (a[i] != b[i]) text += fmt::format("array {} ({}) from byte {} of {}; ", i, a[i].substr(0, 12), std::ranges::mismatch(a[i], b[i]).in1 - a[i].begin(), a[i].size());
+  return text;
+}
+
 class Streamed : public testing::TestWithParam<std::pair<DType, Memory>> {};
 
 TEST_P(Streamed, states_take_the_same_bits_home) {
@@ -48,14 +60,15 @@ TEST_P(Streamed, states_take_the_same_bits_home) {
   auto [dtype, memory] = GetParam();
   memory.placement = Placement::device;
   const std::vector<std::string> expected = after_steps(dtype, memory);
+  EXPECT_EQ(difference(expected, after_steps(dtype, memory)), "");
   for (const Placement placement : {Placement::pinned, Placement::managed}) {
     memory.placement = placement;
-    EXPECT_TRUE(after_steps(dtype, memory) == expected) << name(placement);
+    EXPECT_EQ(difference(expected, after_steps(dtype, memory)), "") << name(placement);
   }
   const OwnedStream stream(default_device());
   const StreamScope scope(stream);
   memory.placement = Placement::pinned;
-  EXPECT_TRUE(after_steps(dtype, memory) == expected) << "on a stream of its own";
+  EXPECT_EQ(difference(expected, after_steps(dtype, memory)), "") << "on a stream of its own";
 }
 
 INSTANTIATE_TEST_SUITE_P(OptimMemory, Streamed,
