@@ -73,7 +73,7 @@ Streamed::~Streamed() {
   }
 }
 
-/// Chunks take elements in the order of the list, so that in each only the first entry may be a slice that does not begin its array.
+/// Chunks take elements in the order of the list, and one slice of an array at most, so that in each only the first may not begin its array.
 void Streamed::cut(const List& whole) {
   const std::span<const ListEntry> entries = whole.entries();
   for (uint32_t e = 0; e < entries.size(); ++e) {
@@ -84,7 +84,7 @@ void Streamed::cut(const List& whole) {
       continue;
     }
     for (int64_t first = 0; first < entry.count;) {
-      if (chunks_.empty() || chunks_.back().bytes >= kChunkBytes) chunks_.push_back({like(whole), {}, {}});
+      if (chunks_.empty() || first > 0 || chunks_.back().bytes + kSmallBytes > kChunkBytes) chunks_.push_back({like(whole), {}, {}});
       Chunk& chunk = chunks_.back();
       const int64_t each = std::max<int64_t>(1, entry_bytes(whole, entry, 1 << 20) >> 20);  // bytes an element, about
       const int64_t room = std::max<int64_t>(256, (kChunkBytes - chunk.bytes) / each / 256 * 256);
