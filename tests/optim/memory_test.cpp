@@ -74,7 +74,7 @@ void make_step(Optimizer& optimizer, int step) {
 std::vector<std::string> all_bits(const std::vector<NamedTensor>& params, const Optimizer& optimizer) {
   std::vector<std::string> all;
   for (const auto& [name, p] : params) all.push_back(bits(p));
-  for (const auto& [key, x] : optimizer.state_dict()) all.push_back(key + bits(x));
+  for (const auto& [key, x] : optimizer.state_dict()) all.push_back(key + bits(x.clone()));  // a live state counts no version of its steps
   return all;
 }
 
@@ -160,12 +160,12 @@ TEST(OptimMemory, a_parameter_in_another_order_takes_its_states_along) {
         if (step != 1) continue;
         const Tensor before = adamw.state_dict().at("p.exp_avg").clone();
         const NoGrad quiet;
-        p.set_data(p.detach().t().clone().t());
+        p.set_data(p.detach().t().contiguous().t());
         p.set_grad({});
         p.set_grad(zeros({30, 41}));
         adamw.step(tensor_of({NAN}, {}, kF64));  // moves nothing, but lays the states out
         if (states != StateTypes(kQ)) {
-          EXPECT_EQ(bits(adamw.state_dict().at("p.exp_avg")), bits(before));
+          EXPECT_EQ(bits(adamw.state_dict().at("p.exp_avg").clone()), bits(before));
         }
       }
       const std::vector<std::string> got = all_bits({{"p", p}}, adamw);
@@ -310,8 +310,7 @@ TEST(OptimMemory, states_of_another_storage_are_refused_and_nothing_changes) {
     return state;
   };
   EXPECT_EQ(message<DTypeError>([&] { adamw->load_state_dict(wide); }),
-            fmt::format("adamw: state 'p.exp_avg' has another dtype; got [20, 30] f32 {}; expected u8; make this optimizer with the memory.states of the one that "
-                        "saved it", default_device()));
+            "adamw: state 'p.exp_avg' has another dtype; got [20, 30] f32 cpu; expected u8; make this optimizer with the memory.states of the one that saved it");
   EXPECT_THROW(make({}, p())->load_state_dict(eight), DTypeError);
   EXPECT_THROW(adamw->load_state_dict(with("p.exp_avg", zeros({20, 30}, {.dtype = kI8}))), DTypeError);
   EXPECT_THROW(adamw->load_state_dict(with("p.exp_avg", zeros({30, 20}, {.dtype = kU8}))), ShapeError);
@@ -347,9 +346,9 @@ TEST(OptimMemory, is_refused_where_it_does_not_fit_a_parameter) {
   const Tensor half = parameter({1}, kF16), wide = parameter({1}, kF64);
   const auto why = [](const Tensor& p, const Memory& memory) { return message<DTypeError>([&] { AdamW({{"p", p}}, {.memory = memory}); }); };
   EXPECT_EQ(why(half, {.masters = Masters::stochastic}),
-            fmt::format("adamw: parameter 'p' cannot be rounded stochastically; got {}; expected bf16, or f32 and f64, which need it not; or take Masters::f32", half));
+            "adamw: parameter 'p' cannot be rounded stochastically; got [1] f16 cpu; expected bf16, or f32 and f64, which need it not; or take Masters::f32");
   EXPECT_EQ(why(wide, {.states = {kF, kQ}}),
-            fmt::format("adamw: states of parameter 'p' cannot be q8; got {}; expected f32, f16 or bf16, or states of StateType::f32", wide));
+            "adamw: states of parameter 'p' cannot be q8; got [1] f64 cpu; expected f32, f16 or bf16, or states of StateType::f32");
   SGD({{"p", wide}}, {.memory = {.masters = Masters::stochastic, .states = kQ}});  // has no state
   const Tensor late = parameter({1}, kBF16);
   AdamW adamw({{"p", late}}, {.memory = {.masters = Masters::stochastic}});
@@ -372,7 +371,7 @@ TEST(OptimMemory, states_lie_where_they_were_placed) {
             make_step(adamw, step);
           }
           for (const auto& [key, x] : adamw.state_dict()) {
-            if (x.dim() == 0 && x.dtype() == kF64) continue;
+            if ((x.dim() == 0 && x.dtype() == kF64) || key.ends_with("_strides")) continue;
             EXPECT_EQ(x.is_pinned(), !cpu && where == Placement::pinned) << key;
             EXPECT_EQ(x.is_managed(), !cpu && where == Placement::managed) << key;
           }

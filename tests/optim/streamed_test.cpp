@@ -40,7 +40,7 @@ std::vector<std::string> after_steps(DType dtype, const Memory& memory) {
     all.push_back(bits(p));
     all.push_back(bits(p.grad()));
   }
-  for (const auto& [key, x] : adamw.state_dict()) all.push_back(key + bits(x));
+  for (const auto& [key, x] : adamw.state_dict()) all.push_back(key + bits(x.clone()));
   return all;
 }
 
