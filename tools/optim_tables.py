@@ -175,11 +175,11 @@ def placement_table(steps):
     link = steps.of("link, both ways")
     lines = ["| AdamW over the link, fused | us | GB/s over it | of what copies both ways reach |", "|---|--:|--:|--:|"]
     for title, way, size in (("f32 states in pinned memory", ", in pinned memory", 16), ("8-bit states in pinned memory", ", q8 states, in pinned memory", 4),
-                             ("f32 states in managed memory", ", in managed memory", 16), ("8-bit states in managed memory", ", q8 states, in managed memory", 4)):
+                             ("f32 states in managed memory", ", in managed memory", 0), ("8-bit states in managed memory", ", q8 states, in managed memory", 0)):
         if row := steps.of(f"{model} adamw fused{way}"):
-            rate = size * elements(steps.shapes[model]) / row["median_us"] / 1e3  # states alone cross it, there and back
-            lines.append(f"| {model}, {title} | {us(row['median_us'])} | {rate:.1f} | {100 * rate / link['gb_per_s']:.0f} % |" if link else
-                         f"| {model}, {title} | {us(row['median_us'])} | {rate:.1f} | - |")
+            rate = size * elements(steps.shapes[model]) / row["median_us"] / 1e3  # states alone cross it, there and back; managed ones lie on the device
+            share = f"{100 * rate / link['gb_per_s']:.0f} %" if link and size else "-"
+            lines.append(f"| {model}, {title} | {us(row['median_us'])} | {f'{rate:.1f}' if size else '-'} | {share} |")
     if len(lines) > 2 and link:
         one_way = [steps.of(f"link, {way} the device") for way in ("to", "from")]
         rates = [f"{row['gb_per_s']:.1f}" if row else "-" for row in one_way]
