@@ -91,7 +91,8 @@ class Optimizer {
   /// Everything that steps have accumulated, keyed "<parameter>.<state>", each in its dtype; the tensors are the live state, not
   /// copies of it. A state in 8 bits is two: its codes, u8 and as large as the parameter, and "<parameter>.<state>_scale", f32, the scales
   /// of its blocks of 256; for a parameter that is not contiguous also "<parameter>.<state>_strides", since blocks follow its memory.
-  /// Learning rates and other options are the caller's to keep. Waits for the device.
+  /// Learning rates and other options are the caller's to keep. Waits for the device. States in pinned memory are the host's to read, and
+  /// written by later steps: wait for those too.
   TensorMap state_dict() const;
   /// Takes over a state_dict of the same parameters from an optimizer with the same masters and types of states; where they lie may differ.
   /// Throws FormatError for a missing or unexpected entry, ShapeError or DTypeError for one of another kind; nothing is changed then.

@@ -190,6 +190,7 @@ void Optimizer::load_state_dict(const TensorMap& dict) {
     std::swap(families_, before);
     throw;
   }
+  before.clear();  // waits for states that are on their way into the memory that goes now
   slots_ = std::move(loaded);
   seen_ = 0;
 }

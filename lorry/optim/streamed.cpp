@@ -41,7 +41,7 @@ char* advanced(void* at, int64_t bytes) { return static_cast<char*>(at) + bytes;
 
 }  // namespace
 
-Streamed::Streamed(const StepCall& call) : device_(call.list.device()), direct_{like(call.list), {}, {}}, in_(device_), out_(device_), start_(device_) {
+Streamed::Streamed(const StepCall& call) : device_(call.list.device()), direct_{like(call.list), {}, {}}, in_(device_), out_(device_), start_(device_), gone_(device_), home_(device_) {
   cut(call.list);
   for (const Chunk& chunk : chunks_) slot_bytes_ = std::max(slot_bytes_, chunk.bytes);
   const int slots = std::min<int>(kSlots, static_cast<int>(chunks_.size()));
@@ -67,9 +67,13 @@ Streamed::Streamed(const StepCall& call) : device_(call.list.device()), direct_{
 }
 
 Streamed::~Streamed() {
-  try {
-    out_.synchronize();
-  } catch (...) {  // it is reported to whoever asks next
+  try {  // by events, which leave what kernels report to whoever asks next
+    home_.synchronize();
+    for (const OwnedStream* stream : {&in_, &out_}) {  // of a step that threw
+      gone_.record(*stream);
+      gone_.synchronize();
+    }
+  } catch (...) {
   }
 }
 
@@ -155,6 +159,8 @@ void Streamed::step(const kernels::RuleKernels& rule, const StepCall& call, cons
   start_.record(stream);
   start_.block(in_);
   start_.block(out_);
+  gone_.record(out_);  // of a step that threw
+  gone_.block(in_);
   for (size_t c = 0; c < chunks_.size(); ++c) {
     const Chunk& chunk = chunks_[c];
     const size_t slot = c % kSlots;
@@ -171,6 +177,7 @@ void Streamed::step(const kernels::RuleKernels& rule, const StepCall& call, cons
   }
   if (!direct_.slices.empty()) rule.step(part(call, direct_), stream);
   if (!chunks_.empty()) left_[(chunks_.size() - 1) % kSlots].block(stream);
+  home_.record(stream);
   rule.tick(call.clocks, call.list.dtype(0) == kF64, call.first_clock, call.clock_count, call.grad_factor, stream);
 }
 

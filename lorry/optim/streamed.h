@@ -2,8 +2,8 @@
 
 // Fused steps of parameters whose states lie in pinned host memory. The states go through the device in chunks: while one is stepped, the
 // next one comes and the last one goes back, each way by a copy engine of its own, so that a step takes as long as the link takes to carry
-// its states one way. Large arrays are cut, at multiples of 256 elements; small ones are read and written by the step where they lie, since for
-// many of them the launches of copies would take longer than the bytes.
+// its states one way. Large arrays are cut, at multiples of 256 elements. A parameter whose states take 256 KB or less together is stepped with
+// them where they lie, since for many of them the launches of copies would take longer than the bytes.
 
 #include <cstdint>
 #include <vector>
@@ -59,7 +59,7 @@ class Streamed {
   int64_t slot_bytes_ = 0;
   Tensor slots_;
   OwnedStream in_, out_;
-  Event start_;
+  Event start_, gone_, home_;
   std::vector<Event> came_, stepped_, left_;  ///< of each slot
 };
 
