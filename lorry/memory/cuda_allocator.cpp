@@ -85,7 +85,7 @@ void* or_null(cudaError_t error, void* data, const char* call) {
   return data;
 }
 
-class DeviceProvider final : public CudaProvider {
+class DeviceProvider : public CudaProvider {
  public:
   explicit DeviceProvider(int device) : device_(device) {}
   void* take(int64_t bytes) override {
@@ -102,15 +102,15 @@ class DeviceProvider final : public CudaProvider {
     succeeded(cudaFree(data));
   }
 
- private:
+ protected:
   const int device_;
 };
 
 /// Managed memory whose pages are on the device from the start, so that what is free there tells whether the next piece has room too: with
 /// more of it than the device holds, pages would be evicted in the middle of kernels.
-class ManagedProvider final : public CudaProvider {
+class ManagedProvider final : public DeviceProvider {
  public:
-  explicit ManagedProvider(int device) : device_(device) {}
+  using DeviceProvider::DeviceProvider;
   void* take(int64_t bytes) override {
     const cuda::Unrestricted scope;
     cuda::make_current(device_);
@@ -124,16 +124,9 @@ class ManagedProvider final : public CudaProvider {
     give_back(data, bytes);
     return nullptr;
   }
-  void give_back(void* data, int64_t) noexcept override {
-    const cuda::Unrestricted scope;
-    if (!make_current_quietly(device_)) return;
-    succeeded(cudaDeviceSynchronize());
-    succeeded(cudaFree(data));
-  }
 
  private:
   static constexpr size_t kSpared = size_t{512} << 20;  // for others: contexts and libraries grow too
-  const int device_;
 };
 
 class PinnedProvider final : public CudaProvider {

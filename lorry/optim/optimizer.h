@@ -101,7 +101,7 @@ class Optimizer {
   Execution execution() const { return execution_; }
   /// Bounds what steps of the executions loop and foreach take beside parameters, gradients and states, in bytes of tensors; 0: no bound. They step
   /// as many elements at a time as that lets, a multiple of 256 of each parameter that they part, and give the same bits. Fused steps take
-  /// nothing. A step that runs out of memory all the same may have stepped some elements of a parameter. Throws ValueError for fewer bytes than 256
+  /// nothing, but for the chunks of states in pinned memory. A step that runs out of memory all the same may have stepped some elements of a parameter. Throws ValueError for fewer bytes than 256
   /// elements take.
   void set_memory_budget(int64_t bytes);
   int64_t memory_budget() const { return budget_; }

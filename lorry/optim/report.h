@@ -18,7 +18,9 @@ struct MemoryReport {
   /// A step of one execution.
   struct Step {
     Execution execution;
-    int64_t intermediates;  ///< bytes that are taken at most at a time, beside all above
+    /// Bytes that are taken at most at a time, beside all above. Not counted: up to 25 MB a family that a fused step with pinned states keeps on the
+    /// device (optim/streamed.h), and its launches a chunk.
+    int64_t intermediates;
     int64_t calls;          ///< of kernels. Each is one launch, or for long lists several
   };
 

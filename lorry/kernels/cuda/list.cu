@@ -77,6 +77,9 @@ CudaList::CudaList(const List& list, const Geometry& geometry)
   int64_t tiles = 0;
   for (size_t e = 0; e < entries.size(); ++e) {
     if (places_[e] < 0) continue;
+    require<ValueError>(entries[e].count <= kMaxCount && entries[e].word <= kMaxWord && entries[e].number <= kMaxWord,
+                        "list: entry {} does not fit; got {} elements, word {}, number {}; expected at most {}, {} and {}", e, entries[e].count, entries[e].word,
+                        entries[e].number, kMaxCount, kMaxWord, kMaxWord);
     std::memcpy(&entries_[static_cast<size_t>(places_[e]) * entry_bytes_], entries[e].at, 8 * arrays_);
     Entry<1>& entry = last_part(places_[e]);
     entry.count = entries[e].count;

@@ -15,6 +15,9 @@
 //                                                                    // a multiprocessor at least
 //     static constexpr bool kBackwards = true;                       // optional: tiles are taken from the last on, for a pass that follows
 //                                                                    // one over the same memory and finds the end of it in the cache
+//     int elements;                                                  // in place of kTile, for one that depends on the list
+//     static constexpr int kRow = 32 * kRunLength;                   // optional: the warps of a block share out the rows of their tiles where
+//                                                                    // these are whole ones of an entry (woven_at)
 //     __device__ void operator()(const Entry<kArrays>& entry, const Tile& tile, int lane) const;
 //     __device__ void open(int thread) const;                        // optional: by all threads of a block, before all else
 //     __device__ void close(uint32_t first, uint32_t end) const;     // optional: by all threads of a block, when each warp has done its
@@ -269,6 +272,7 @@ void over_list(const List& list, const Geometry& geometry, const Body& body, con
 template <class Body>
 void over_list(const List& list, const Body& body, const Stream& stream) {
   constexpr int kArrays = Body::kArrays;
+  if constexpr (requires { Body::kTile; }) static_assert(Body::kTile % (32 * Body::kRunLength) == 0);
   constexpr bool kFinishes = requires { body.finish(0); };
   const TileKernels<kArrays, Body> kernels{over_tiles<Body, Arguments4K<kArrays>>, over_tiles<Body, Arguments32K<kArrays>>, over_tiles<Body, Table<kArrays>>};
   over_list(list, {tile_elements(body), Body::kRunLength}, body, kernels, kFinishes, stream);
