@@ -50,9 +50,9 @@ void launch(const ForeachRowKernels& row, const List& list, const ListOperand* i
     call.sizes[k] = static_cast<uint8_t>(size_of(dtype));
     if (size_of(dtype) > static_cast<int64_t>(sizeof(C)) || (k == 0 && is_floating(dtype_of<C>) && is_integral(dtype))) call.vectors = false;
   }
-  const TileKernels<kArrays, Call> kernels{reinterpret_cast<void (*)(Arguments4K<kArrays>, Call, Ending)>(const_cast<void*>(row.arguments_4k)),
-                                           reinterpret_cast<void (*)(Arguments32K<kArrays>, Call, Ending)>(const_cast<void*>(row.arguments_32k)),
-                                           reinterpret_cast<void (*)(Table<kArrays>, Call, Ending)>(const_cast<void*>(row.table))};
+  const TileKernels<kArrays, Call> kernels{reinterpret_cast<void (*)(Call, Ending, Arguments4K<kArrays>)>(const_cast<void*>(row.arguments_4k)),
+                                           reinterpret_cast<void (*)(Call, Ending, Arguments32K<kArrays>)>(const_cast<void*>(row.arguments_32k)),
+                                           reinterpret_cast<void (*)(Call, Ending, Table<kArrays>)>(const_cast<void*>(row.table))};
   over_list(list, {kForeachTile, kForeachRun<C>}, call, kernels, false, stream);
 }
 

@@ -175,7 +175,7 @@ __device__ __forceinline__ void foreach_tile(const Entry<1 + kArity>& entry, con
 
 template <class Formula, int kArity, class C, class Source>
 static __global__ void __launch_bounds__(kListThreads)
-    foreach_tiles(const __grid_constant__ Source source, const __grid_constant__ ListPointwise<kArity, C> call, const Ending) {
+    foreach_tiles(const __grid_constant__ ListPointwise<kArity, C> call, const Ending, const __grid_constant__ Source source) {
   const uint32_t tile = blockIdx.x * kListWarps + threadIdx.x / 32;
   if (tile >= source.tiles) return;
   const uint32_t at = source.first_tile + tile;

@@ -172,9 +172,10 @@ struct Ending {
   uint32_t blocks = 0;  ///< of all launches
 };
 
+/// The source comes last: instructions cannot name what lies behind the first 32 KB of arguments, which would cost registers.
 template <class Body, class Source>
 __global__ void __launch_bounds__(kListThreads, Body::kBlocks)
-    over_tiles(const __grid_constant__ Source source, const __grid_constant__ Body body, [[maybe_unused]] const Ending ending) {
+    over_tiles(const __grid_constant__ Body body, [[maybe_unused]] const Ending ending, const __grid_constant__ Source source) {
   const uint32_t tile = blockIdx.x * kListWarps + threadIdx.x / 32;
   if constexpr (requires { body.open(0); }) {
     body.open(static_cast<int>(threadIdx.x));
@@ -214,9 +215,9 @@ __global__ void __launch_bounds__(kListThreads, Body::kBlocks)
 /// The kernels of a body, one a source.
 template <int kArrays, class Body>
 struct TileKernels {
-  void (*arguments_4k)(Arguments4K<kArrays>, Body, Ending);
-  void (*arguments_32k)(Arguments32K<kArrays>, Body, Ending);
-  void (*table)(Table<kArrays>, Body, Ending);
+  void (*arguments_4k)(Body, Ending, Arguments4K<kArrays>);
+  void (*arguments_32k)(Body, Ending, Arguments32K<kArrays>);
+  void (*table)(Body, Ending, Table<kArrays>);
 };
 
 /// Runs kernels over every tile of the list. `finishes`: they take tickets.
@@ -238,7 +239,7 @@ void over_list(const List& list, const Geometry& geometry, const Body& body, con
     if (count == 0) ending.blocks = 1;
   }
   const auto launch = [&](auto* kernel, const auto& source) {
-    lorry::cuda::launch_with(stream, lorry::cuda::Shape{count == 0 ? 1 : blocks_of(source.tiles), kListThreads}, kernel, source, body, ending);
+    lorry::cuda::launch_with(stream, lorry::cuda::Shape{count == 0 ? 1 : blocks_of(source.tiles), kListThreads}, kernel, body, ending, source);
   };
   if (known.strategy() == Strategy::device_table || count == 0) {
     // Without elements there may be nothing to do but to finish.

@@ -16,38 +16,41 @@ struct StoredRows : Rows {
   __device__ void open(int thread) const {
     if (type == StateType::q8) fill_tables(thread);
   }
-  /// Calls f(whole, row, here) for every row of a tile; `whole` is a constant.
+  /// Calls f(whole, values, stored, row, left) for every row of a tile: `whole` is a constant, the addresses are those of the lane's first elements.
   template <class F>
-  __device__ __forceinline__ void rows(const Entry<kArrays>& entry, const Tile& tile, const F& f) const {
+  __device__ __forceinline__ void rows(const Entry<kArrays>& entry, const Tile& tile, int lane, const F& f) const {
     const bool aligned = reinterpret_cast<uintptr_t>(entry.at[0]) % 16 == 0 && reinterpret_cast<uintptr_t>(entry.at[1]) % 8 == 0;
 #pragma unroll 1
     for (int row = 0; row < tile.count; row += kBlock) {
-      const int here = tile.count - row;
+      const int here = tile.count - row, left = here - first_of(lane);
+      const int64_t first = tile.first + row;
+      float* const values = static_cast<float*>(entry.at[0]) + first + first_of(lane);
+      char* const stored = static_cast<char*>(entry.at[1]) + (first + first_of(lane)) * (type == StateType::bf16 ? 2 : 1);
       if (aligned && here >= kBlock)
-        f(std::true_type(), tile.first + row, kBlock);
+        f(std::true_type(), values, stored, first, left);
       else
-        f(std::false_type(), tile.first + row, here);
+        f(std::false_type(), values, stored, first, left);
     }
   }
 };
 
 struct LoadStored : StoredRows {
   __device__ __forceinline__ void operator()(const Entry<kArrays>& entry, const Tile& tile, int lane) const {
-    rows(entry, tile, [&]<bool kWhole>(std::bool_constant<kWhole>, int64_t row, int here) {
+    rows(entry, tile, lane, [&]<bool kWhole>(std::bool_constant<kWhole>, float* to, const char* from, int64_t row, int left) {
       float values[kLane];
       if (type == StateType::bf16) {
         uint16_t halves[kLane];
-        load<kWhole>(entry.at[1], row, here, lane, halves);
+        load<kWhole>(from, left, halves);
 #pragma unroll
         for (int v = 0; v < kLane; ++v) values[v] = __uint_as_float(uint32_t{halves[v]} << 16);
       } else {
         uint8_t codes[kLane];
-        load<kWhole>(entry.at[1], row, here, lane, codes);
-        const float scale = reinterpret_cast<const float*>(static_cast<const char*>(entry.at[1]) + formula::quant_scales_at(entry.count))[row / kBlock];
+        load<kWhole>(from, left, codes);
+        const float scale = *scale_of(entry.at[1], entry.count, row);
 #pragma unroll
         for (int v = 0; v < kLane; ++v) values[v] = tables().numbers[is_signed][codes[v]] * scale;
       }
-      store<kWhole>(entry.at[0], row, here, lane, values);
+      store<kWhole>(to, left, values);
     });
   }
 };
@@ -60,16 +63,14 @@ struct StoreStored : StoredRows {
 
   __device__ __forceinline__ void operator()(const Entry<kArrays>& entry, const Tile& tile, int lane) const {
     if (grad_factor && *grad_factor != *grad_factor) return;
-    rows(entry, tile, [&]<bool kWhole>(std::bool_constant<kWhole>, int64_t row, int here) {
+    rows(entry, tile, lane, [&]<bool kWhole>(std::bool_constant<kWhole>, const float* from, char* to, int64_t row, int left) {
       float values[kLane];
-      load<kWhole>(entry.at[0], row, here, lane, values);
-      char* const at = static_cast<char*>(entry.at[1]);
+      load<kWhole>(from, left, values);
       if (type == StateType::bf16)
-        round<kWhole>(at, dice(seed, entry.number, array, *steps, row + (entry.first_tile == 0 ? first_element : 0), lane), row, here, lane, values);
-      else if (is_signed)
-        quantise<true, kWhole>(at, entry.count, row, here, lane, values);
-      else
-        quantise<false, kWhole>(at, entry.count, row, here, lane, values);
+        round<kWhole>(to, dice(seed, entry.number, array, *steps, row + (entry.first_tile == 0 ? first_element : 0), lane), left, values);
+      if (type == StateType::bf16) return;
+      const float scale = is_signed ? quantise<true, kWhole>(to, left, values) : quantise<false, kWhole>(to, left, values);
+      if (lane == 0) *scale_of(entry.at[1], entry.count, row) = scale;
     });
   }
 };

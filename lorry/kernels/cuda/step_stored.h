@@ -3,10 +3,12 @@
 // A rule's step where states are stored in fewer than 32 bits, or parameters are rounded stochastically. Arithmetic is that of step.h, in f32.
 //
 // A warp goes through its tile in rows of 256 elements, the blocks of 8-bit states: a lane has two runs of four, 128 elements apart, so that every
-// access of the warp is without gaps. It decodes by a table in shared memory and finds a block's new scale by one reduction of the warp.
+// access of the warp is without gaps. It decodes by a table in shared memory and finds a block's new scale by one reduction of the warp. A tile's
+// scales are read and written at once, a lane one.
 
 #include "lorry/formula/quantize.h"
 #include "lorry/formula/rounding.h"
+#include "lorry/kernels/cuda/branch_free.h"
 #include "lorry/kernels/cuda/step.h"
 
 namespace lorry::kernels::cuda {
@@ -37,36 +39,38 @@ struct Rows {
     fill.template operator()<false>();
   }
 
-  /// Where in its row a lane's value v lies.
-  static __device__ __forceinline__ int place(int lane, int v) { return v / 4 * (kBlock / 2) + lane * 4 + v % 4; }
+  /// How far after a lane's first element its value v lies, and where in the row the former is.
+  static constexpr __device__ __forceinline__ int apart(int v) { return v / 4 * (kBlock / 2) + v % 4; }
+  static __device__ __forceinline__ int first_of(int lane) { return lane * 4; }
 
-  /// A lane's values of an array of type S; kWhole: all of its row are there and aligned.
+  /// A lane's values of a row: `at` is its first element's address, and `left` of the row's elements come from there on. kWhole: all of the row are there
+  /// and aligned.
   template <bool kWhole, class S>
-  static __device__ __forceinline__ void load(const void* array, int64_t row, int here, int lane, S (&to)[kLane]) {
-    const S* const from = static_cast<const S*>(array) + row;
+  static __device__ __forceinline__ void load(const void* at, int left, S (&to)[kLane]) {
+    const S* const from = static_cast<const S*>(at);
     if constexpr (kWhole) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const auto run = load_streaming<S, 4>(from + place(lane, half * 4));
+        const auto run = load_streaming<S, 4>(from + apart(half * 4));
 #pragma unroll
         for (int e = 0; e < 4; ++e) to[half * 4 + e] = run.at[e];
       }
     } else {
 #pragma unroll
-      for (int v = 0; v < kLane; ++v) to[v] = place(lane, v) < here ? from[place(lane, v)] : S(0);
+      for (int v = 0; v < kLane; ++v) to[v] = apart(v) < left ? from[apart(v)] : S(0);
     }
   }
   template <bool kWhole, class S>
-  static __device__ __forceinline__ void store(void* array, int64_t row, int here, int lane, const S (&values)[kLane]) {
-    S* const to = static_cast<S*>(array) + row;
+  static __device__ __forceinline__ void store(void* at, int left, const S (&values)[kLane]) {
+    S* const to = static_cast<S*>(at);
     if constexpr (kWhole) {
 #pragma unroll
       for (int half = 0; half < 2; ++half)
-        store_streaming(to + place(lane, half * 4), Run<S, 4>{values[half * 4], values[half * 4 + 1], values[half * 4 + 2], values[half * 4 + 3]});
+        store_streaming(to + apart(half * 4), Run<S, 4>{values[half * 4], values[half * 4 + 1], values[half * 4 + 2], values[half * 4 + 3]});
     } else {
 #pragma unroll
       for (int v = 0; v < kLane; ++v)
-        if (place(lane, v) < here) to[place(lane, v)] = values[v];
+        if (apart(v) < left) to[apart(v)] = values[v];
     }
   }
 
@@ -77,7 +81,7 @@ struct Rows {
   };
   static __device__ __forceinline__ Dice dice(uint64_t seed, uint32_t number, uint32_t array, double step, int64_t row, int lane) {
     const bool odd = lane % 2;
-    const auto block = static_cast<uint64_t>(row + place(lane & ~1, odd ? 4 : 0)) / formula::kRoundedAtOnce;
+    const auto block = static_cast<uint64_t>(row + first_of(lane & ~1) + apart(odd ? 4 : 0)) / formula::kRoundedAtOnce;
     const formula::Words4 own = formula::random_block(formula::rounding_key(seed, number, array, step), block);
     const uint32_t other[] = {__shfl_xor_sync(~0u, own.word[odd ? 0 : 2], 1), __shfl_xor_sync(~0u, own.word[odd ? 1 : 3], 1)};
     return odd ? Dice{{other[0], other[1], own.word[2], own.word[3]}} : Dice{{own.word[0], own.word[1], other[0], other[1]}};
@@ -107,12 +111,13 @@ struct Rows {
     return __float_as_uint(most);
   }
 
+  /// Values in 8 bits. Returns their scale.
   template <bool kSigned, bool kWhole>
-  static __device__ __forceinline__ void quantise(char* array, int64_t count, int64_t row, int here, int lane, float (&values)[kLane]) {
+  static __device__ __forceinline__ float quantise(void* at, int left, float (&values)[kLane]) {
     if (!kWhole) {
 #pragma unroll
       for (int v = 0; v < kLane; ++v)
-        if (place(lane, v) >= here) values[v] = 0;
+        if (apart(v) >= left) values[v] = 0;
     }
     const auto by = formula::quant_scale(__reduce_max_sync(~0u, largest(values)));
     uint32_t words[2] = {};
@@ -120,19 +125,24 @@ struct Rows {
     uint8_t codes[kLane];
 #pragma unroll
     for (int v = 0; v < kLane; ++v) codes[v] = static_cast<uint8_t>(words[v / 4] >> 8 * (v % 4));
-    store<kWhole>(array, row, here, lane, codes);
-    if (lane == 0) reinterpret_cast<float*>(array + formula::quant_scales_at(count))[row / kBlock] = by.scale;
+    store<kWhole>(at, left, codes);
+    return by.scale;
   }
 
   /// Values rounded stochastically.
   template <bool kWhole>
-  static __device__ __forceinline__ void round(void* array, const Dice& random, int64_t row, int here, int lane, const float (&values)[kLane]) {
+  static __device__ __forceinline__ void round(void* at, const Dice& random, int left, const float (&values)[kLane]) {
     uint16_t bits[kLane];
 #pragma unroll
     for (int v = 0; v < kLane; ++v) bits[v] = static_cast<uint16_t>(formula::round_stochastically(values[v], random[v]));
-    store<kWhole>(array, row, here, lane, bits);
+    store<kWhole>(at, left, bits);
   }
 };
+
+/// The scale of the block that holds element `element` of an array of `count` codes.
+__device__ __forceinline__ float* scale_of(void* codes, int64_t count, int64_t element) {
+  return reinterpret_cast<float*>(static_cast<char*>(codes) + formula::quant_scales_at(count)) + element / formula::kQuantBlock;
+}
 
 /// What the types of all states are, where the compiler knows them.
 enum class StateTypes { f32, bf16, q8, mixed };
@@ -146,11 +156,12 @@ StateTypes types_of(const List& list) {
   return kStates == 0 ? StateTypes::f32 : static_cast<StateTypes>(type_of(list.dtype(2)));
 }
 
-/// Tiles as large as leaves two rounds of blocks for a large GPU: a block has its tables to make, and first waits for its addresses.
+/// Tiles as large as leaves two rounds of blocks for a large GPU: a block has its tables to make, and first waits for its addresses. At most as many
+/// rows as a warp has lanes, each of which keeps the scales of one.
 inline int stored_tile(int64_t elements) {
   constexpr int64_t kWarps = 6'000;
   int tile = 1'024;
-  while (tile < 8'192 && 2 * tile * kWarps <= elements) tile *= 2;
+  while (tile < 32 * Rows::kBlock && 2 * tile * kWarps <= elements) tile *= 2;
   return tile;
 }
 
@@ -172,58 +183,101 @@ struct StepStored : StepNumbers<Rule, float>, Rows {
   }
   __device__ __forceinline__ StateType type(int k) const { return kTypes == StateTypes::mixed ? types[k] : static_cast<StateType>(kTypes); }
 
+  /// Bytes of an element of array k.
+  __device__ __forceinline__ int bytes(int k) const {
+    if (k < 2) return sizeof(T);
+    if (kNarrow && k == kKept) return kept == Kept::master ? 4 : 2;
+    return type(k - 2) == StateType::f32 ? 4 : type(k - 2) == StateType::bf16 ? 2 : 1;
+  }
+
+  /// Where a lane's elements of a row lie, and what is left of the tile from the first of them on.
+  struct Place {
+    char* at[kArrays];
+    int left;
+  };
+  __device__ __forceinline__ Place place(const Entry<kArrays>& entry, const Tile& tile, int lane) const {
+    Place place;
+#pragma unroll
+    for (int k = 0; k < kArrays; ++k) place.at[k] = static_cast<char*>(entry.at[k]) + (tile.first + first_of(lane)) * bytes(k);
+    place.left = tile.count - first_of(lane);
+    return place;
+  }
+  /// To the next row. The empty statement makes a register of every address: the compiler prefers where they began and a distance, runs out of
+  /// registers, and loads the former for every row.
+  __device__ __forceinline__ void next(Place& place) const {
+#pragma unroll
+    for (int k = 0; k < kArrays; ++k) {
+      place.at[k] += kBlock * bytes(k);
+      asm volatile("" : "+l"(place.at[k]));
+    }
+    place.left -= kBlock;
+  }
+
+  /// What names the random bits of a row.
+  struct Draw {
+    uint64_t seed;
+    uint32_t number;
+    double steps;
+    int64_t row;
+    int lane;
+    __device__ __forceinline__ Dice operator()(uint32_t array) const { return dice(seed, number, array, steps, row, lane); }
+  };
+
   template <bool kWhole, class Hyper>
-  __device__ __forceinline__ void step(const Entry<kArrays>& entry, int64_t row, int here, int lane, const Hyper& hyper, float factor, double steps, int64_t before) const {
+  __device__ __forceinline__ void step(const Place& place, int row, int lane, const Hyper& hyper, float factor, float (&scales)[kSome], const Draw& draw) const {
     // As they lie in memory, all before any is used.
+    const int left = place.left;
     T stored[kLane], grad[kLane];
-    float values[kLane], states[kSome][kLane], scales[kSome];
+    float values[kLane], states[kSome][kLane], scale[kSome];
     uint16_t rest[kLane], halves[kSome][kLane];
     uint8_t codes[kSome][kLane];
     if (kNarrow && kept == Kept::master)
-      load<kWhole>(entry.at[kKept], row, here, lane, values);
+      load<kWhole>(place.at[kKept], left, values);
     else
-      load<kWhole>(entry.at[0], row, here, lane, stored);
-    if (kNarrow && kept == Kept::split) load<kWhole>(entry.at[kKept], row, here, lane, rest);
-    load<kWhole>(entry.at[1], row, here, lane, grad);
+      load<kWhole>(place.at[0], left, stored);
+    if (kNarrow && kept == Kept::split) load<kWhole>(place.at[kKept], left, rest);
+    load<kWhole>(place.at[1], left, grad);
 #pragma unroll
     for (int k = 0; k < kStates; ++k) {
-      if (type(k) == StateType::f32) load<kWhole>(entry.at[2 + k], row, here, lane, states[k]);
-      if (type(k) == StateType::bf16) load<kWhole>(entry.at[2 + k], row, here, lane, halves[k]);
-      if (type(k) != StateType::q8) continue;
-      load<kWhole>(entry.at[2 + k], row, here, lane, codes[k]);
-      scales[k] = reinterpret_cast<const float*>(static_cast<const char*>(entry.at[2 + k]) + formula::quant_scales_at(entry.count))[row / kBlock];
+      if (type(k) == StateType::f32) load<kWhole>(place.at[2 + k], left, states[k]);
+      if (type(k) == StateType::bf16) load<kWhole>(place.at[2 + k], left, halves[k]);
+      if (type(k) == StateType::q8) load<kWhole>(place.at[2 + k], left, codes[k]), scale[k] = __shfl_sync(~0u, scales[k], row);
     }
 
 #pragma unroll
     for (int v = 0; v < kLane; ++v) {
-      if constexpr (kNarrow) {
-        if (kept == Kept::split)
-          values[v] = __uint_as_float(formula::joined(stored[v].bits, rest[v]));
-        else if (kept != Kept::master)
-          values[v] = static_cast<float>(stored[v]);
-      } else {
+      if constexpr (!kNarrow)
         values[v] = stored[v];
-      }
+      else if (kept == Kept::split)
+        values[v] = __uint_as_float(formula::joined(stored[v].bits, rest[v]));
+      else if (kept != Kept::master)
+        values[v] = static_cast<float>(stored[v]);
       float own[kSome];
       formula::for_states<Rule>([&]<int k>(std::integral_constant<int, k>) {
         if (type(k) == StateType::f32) own[k] = states[k][v];
         if (type(k) == StateType::bf16) own[k] = __uint_as_float(uint32_t{halves[k][v]} << 16);
-        if (type(k) == StateType::q8) own[k] = tables().numbers[formula::is_signed<Rule>(k)][codes[k][v]] * scales[k];
+        if (type(k) == StateType::q8) own[k] = tables().numbers[formula::is_signed<Rule>(k)][codes[k][v]] * scale[k];
       });
-      Rule()(values[v], static_cast<float>(grad[v]) * factor, own, hyper);
+      const float scaled = static_cast<float>(grad[v]) * factor;
+      if constexpr (kWhole)
+        step_element<Rule>(values[v], scaled, own, hyper);
+      else
+        Rule()(values[v], scaled, own, hyper);
 #pragma unroll
       for (int k = 0; k < kStates; ++k) states[k][v] = own[k];
     }
 
     formula::for_states<Rule>([&]<int k>(std::integral_constant<int, k>) {
-      char* const at = static_cast<char*>(entry.at[2 + k]);
-      if (type(k) == StateType::f32) store<kWhole>(at, row, here, lane, states[k]);
-      if (type(k) == StateType::bf16) round<kWhole>(at, dice(seed, entry.number, 1 + k, steps, before + row, lane), row, here, lane, states[k]);
-      if (type(k) == StateType::q8) quantise<formula::is_signed<Rule>(k), kWhole>(at, entry.count, row, here, lane, states[k]);
+      char* const at = place.at[2 + k];
+      if (type(k) == StateType::f32) store<kWhole>(at, left, states[k]);
+      if (type(k) == StateType::bf16) round<kWhole>(at, draw(1 + k), left, states[k]);
+      if (type(k) != StateType::q8) return;
+      const float written = quantise<formula::is_signed<Rule>(k), kWhole>(at, left, states[k]);
+      if (lane == row) scales[k] = written;
     });
     if constexpr (kNarrow) {
       if (kept == Kept::stochastic) {
-        round<kWhole>(entry.at[0], dice(seed, entry.number, 0, steps, before + row, lane), row, here, lane, values);
+        round<kWhole>(place.at[0], draw(0), left, values);
       } else if (kept == Kept::split) {
         uint16_t bits[kLane];
 #pragma unroll
@@ -232,21 +286,21 @@ struct StepStored : StepNumbers<Rule, float>, Rows {
           bits[v] = static_cast<uint16_t>(upper);
           rest[v] = static_cast<uint16_t>(formula::lower_half(whole, upper));
         }
-        store<kWhole>(entry.at[kKept], row, here, lane, rest);
-        store<kWhole>(entry.at[0], row, here, lane, bits);
+        store<kWhole>(place.at[kKept], left, rest);
+        store<kWhole>(place.at[0], left, bits);
       } else {
         uint16_t bits[kLane];
 #pragma unroll
         for (int v = 0; v < kLane; ++v) bits[v] = T(values[v]).bits;
-        if (kept == Kept::master) store<kWhole>(entry.at[kKept], row, here, lane, values);
-        store<kWhole>(entry.at[0], row, here, lane, bits);
+        if (kept == Kept::master) store<kWhole>(place.at[kKept], left, values);
+        store<kWhole>(place.at[0], left, bits);
       }
     } else {
-      store<kWhole>(entry.at[0], row, here, lane, values);
+      store<kWhole>(place.at[0], left, values);
     }
     if (this->zero_grads) {
       T zeros[kLane] = {};
-      store<kWhole>(entry.at[1], row, here, lane, zeros);
+      store<kWhole>(place.at[1], left, zeros);
     }
   }
 
@@ -261,24 +315,34 @@ struct StepStored : StepNumbers<Rule, float>, Rows {
     return bad == 0;
   }
 
-  __device__ __forceinline__ void operator()(const Entry<kArrays>& listed, const Tile& tile, int lane) const {
-    const Entry<kArrays> entry = listed;
+  __device__ __forceinline__ void operator()(const Entry<kArrays>& entry, const Tile& tile, int lane) const {
     const double by = this->factor();
-    if (by != by) return this->leave_out(entry.at[1], sizeof(T), tile, 32, lane);
+    if (by != by) {
+      for (int i = lane; this->zero_grads && i < tile.count; i += 32) static_cast<T*>(entry.at[1])[tile.first + i] = T();
+      return;
+    }
+    const float factor = formula::multiplier(static_cast<float>(by));
     const auto& clock = this->clock(entry.word);
     const auto hyper = clock.hyper;
-    const double steps = clock.coming.steps;
-    const float factor = formula::multiplier(static_cast<float>(by));
     const bool whole = aligned(entry);
-    const int64_t before = entry.first_tile == 0 ? first_element : 0;
+    Place at = place(entry, tile, lane);
+    float scales[kSome] = {};
+#pragma unroll
+    for (int k = 0; k < kStates; ++k)
+      if (type(k) == StateType::q8 && lane * kBlock < tile.count) scales[k] = scale_of(entry.at[2 + k], entry.count, tile.first)[lane];
+    Draw draw{seed, static_cast<uint32_t>(entry.number), clock.coming.steps, tile.first + (entry.first_tile == 0 ? first_element : 0), lane};
 #pragma unroll 1
-    for (int row = 0; row < tile.count; row += kBlock) {
-      const int here = tile.count - row;
-      if (whole && here >= kBlock)
-        step<true>(entry, tile.first + row, kBlock, lane, hyper, factor, steps, before);
+    for (int row = 0; row * kBlock < tile.count; ++row) {
+      if (whole && (row + 1) * kBlock <= tile.count)
+        step<true>(at, row, lane, hyper, factor, scales, draw);
       else
-        step<false>(entry, tile.first + row, here, lane, hyper, factor, steps, before);
+        step<false>(at, row, lane, hyper, factor, scales, draw);
+      next(at);
+      draw.row += kBlock;
     }
+#pragma unroll
+    for (int k = 0; k < kStates; ++k)
+      if (type(k) == StateType::q8 && lane * kBlock < tile.count) scale_of(entry.at[2 + k], entry.count, tile.first)[lane] = scales[k];
   }
 };
 
