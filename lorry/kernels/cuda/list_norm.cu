@@ -16,6 +16,8 @@ namespace {
 
 constexpr uint32_t kAll = 0xffffffffu;
 constexpr int kSums = 128;
+/// Lists up to this size may still be in the cache when a step reads them again: half of an H200's, the step has more arrays to read.
+constexpr int64_t kKeptInCache = 24 << 20;
 
 // ---- folding ---------------------------------------------------------------------------------------------------------
 
@@ -64,14 +66,14 @@ struct Four {
 
   /// kShared: written by other blocks of this launch, so not to be read from this multiprocessor's cache.
   template <bool kShared>
-  __device__ __forceinline__ void load(const T* from) {
+  __device__ __forceinline__ void load(const T* from, bool streams) {
 #pragma unroll
     for (int r = 0; r < 4 / kAccess; ++r) {
       if constexpr (kShared) {
         const double2 both = __ldcg(reinterpret_cast<const double2*>(from) + r);
         runs[r].at[0] = both.x, runs[r].at[1] = both.y;
       } else {
-        runs[r] = load_run<T, kAccess>(from + r * kAccess);
+        runs[r] = streams ? load_streaming<T, kAccess>(from + r * kAccess) : load_run<T, kAccess>(from + r * kAccess);
       }
     }
   }
@@ -92,9 +94,9 @@ struct Four {
   __device__ __forceinline__ const T& operator[](int j) const { return runs[j / kAccess].at[j % kAccess]; }
 };
 
-/// The sum of one warp's elements; every lane returns it.
+/// The sum of one warp's elements; every lane returns it. `streams`: they need not stay in the cache.
 template <NormOrder kOrder, bool kShared, class T>
-__device__ __forceinline__ double sum_of(const T* x, int count, int lane, double p) {
+__device__ __forceinline__ double sum_of(const T* x, int count, int lane, double p, bool streams = false) {
   constexpr int kFlight = kOrder == NormOrder::power ? 2 : sizeof(T) == 8 ? 4 : 8;
   constexpr auto kAccessBytes = static_cast<unsigned>(Four<T>::kAccess * sizeof(T));
   const bool aligned = reinterpret_cast<uintptr_t>(x) % kAccessBytes == 0;
@@ -106,7 +108,7 @@ __device__ __forceinline__ double sum_of(const T* x, int count, int lane, double
     for (int u = 0; u < kFlight; ++u) {
       const int i = row + u * kSums + 4 * lane, left = count - i;
       if (aligned && left >= 4)
-        loaded[u].template load<kShared>(x + i);
+        loaded[u].template load<kShared>(x + i, streams);
       else
         loaded[u].template load_some<kShared>(x + i, left);
     }
@@ -160,7 +162,8 @@ struct NormBody {
   uint32_t first;         ///< tile of this list
   double p;
   DType dtype;
-  bool folds;  ///< a total or factor is asked for
+  bool folds;    ///< a total or factor is asked for
+  bool streams;  ///< more than the cache would keep for the step that follows: it is left to that step's own runs
   End end;
 
   __device__ __forceinline__ void operator()(const Entry<1>& entry, const Tile& tile, int lane) const {
@@ -168,13 +171,13 @@ struct NormBody {
       const void* const at = entry.at[0];
       switch (dtype) {
         case kF16:
-          return sum_of<kOrder, false>(static_cast<const Float16*>(at) + tile.first, tile.count, lane, p);
+          return sum_of<kOrder, false>(static_cast<const Float16*>(at) + tile.first, tile.count, lane, p, streams);
         case kBF16:
-          return sum_of<kOrder, false>(static_cast<const BFloat16*>(at) + tile.first, tile.count, lane, p);
+          return sum_of<kOrder, false>(static_cast<const BFloat16*>(at) + tile.first, tile.count, lane, p, streams);
         case kF32:
-          return sum_of<kOrder, false>(static_cast<const float*>(at) + tile.first, tile.count, lane, p);
+          return sum_of<kOrder, false>(static_cast<const float*>(at) + tile.first, tile.count, lane, p, streams);
         default:
-          return sum_of<kOrder, false>(static_cast<const double*>(at) + tile.first, tile.count, lane, p);
+          return sum_of<kOrder, false>(static_cast<const double*>(at) + tile.first, tile.count, lane, p, streams);
       }
     }();
     if (lane == 0) __stcg(&sums[first + entry.first_tile + tile.first / kNormTile], sum);
@@ -240,8 +243,9 @@ template <NormOrder kOrder>
 void norm_of(const ListNormCall& call, const Stream& stream) {
   using Body = NormBody<kOrder>;
   const auto rounded = [](int64_t bytes) { return (bytes + 15) / 16 * 16; };
-  int64_t tiles = 0, entries = 0;
+  int64_t tiles = 0, entries = 0, bytes = 0;
   for (const List* list : call.lists) {
+    bytes += list->elements() * size_of(list->dtype(0));
     tiles += CudaList::of(*list, {Body::kTile, Body::kRunLength}, stream).tiles();
     entries += static_cast<int64_t>(list->entries().size());
   }
@@ -278,6 +282,7 @@ void norm_of(const ListNormCall& call, const Stream& stream) {
             .p = call.p,
             .dtype = kF32,
             .folds = folds,
+            .streams = bytes > kKeptInCache,
             .end = end};
   for (const List* list : call.lists) {
     body.dtype = list->dtype(0);

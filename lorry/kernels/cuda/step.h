@@ -6,8 +6,6 @@
 // a multiprocessor that is 96 KB. With 16-bit parameters it has one run of four elements, and the warps of a block share out rows.
 // The last block to finish moves the clocks on.
 
-#include <bit>
-
 #include "lorry/formula/clip.h"
 #include "lorry/formula/split.h"
 #include "lorry/kernels/cuda/element.h"
@@ -38,18 +36,6 @@ __device__ __forceinline__ void in_flight(const Tile& tile, int lane, const Load
       if (i + f * row < tile.rest) use(i + f * row, loaded[f]);
   }
   one_by_one(tile.rest, tile.count);
-}
-
-/// Runs that nobody reads again before the whole model has passed: they leave the cache first, which is worth 1 to 3 % of a step.
-template <class T, int N>
-__device__ __forceinline__ Run<T, N> load_streaming(const T* from) {
-  using Word = std::conditional_t<sizeof(Run<T, N>) == 16, float4, std::conditional_t<sizeof(Run<T, N>) == 8, float2, float>>;
-  return std::bit_cast<Run<T, N>>(__ldcs(reinterpret_cast<const Word*>(from)));
-}
-template <class T, int N>
-__device__ __forceinline__ void store_streaming(T* to, const Run<T, N>& run) {
-  using Word = std::conditional_t<sizeof(Run<T, N>) == 16, float4, std::conditional_t<sizeof(Run<T, N>) == 8, float2, float>>;
-  __stcs(reinterpret_cast<Word*>(to), std::bit_cast<Word>(run));
 }
 
 /// What every step reads beside its list.
