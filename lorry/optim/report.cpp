@@ -2,6 +2,7 @@
 
 #include "lorry/formula/quantize.h"
 #include "lorry/optim/optimizer.h"
+#include "lorry/optim/streamed.h"
 
 namespace lorry::optim {
 namespace {
@@ -27,6 +28,7 @@ std::string MemoryReport::text() const {
   line("states", states.total(), places(states));
   if (masters.total() > 0) line("masters", masters.total(), places(masters));
   if (copies > 0) line("copies", copies);
+  if (chunks > 0) line("chunks", chunks);
   for (const Step& step : steps)
     line(std::string(name(step.execution)).c_str(), step.intermediates, fmt::format(" while it steps, {} call{}", step.calls, step.calls == 1 ? "" : "s"));
   if (budget > 0) line("budget", budget);
@@ -63,6 +65,8 @@ MemoryReport Optimizer::memory_report(bool by_factor) const {
     found->elements += n;
     found->largest = std::max(found->largest, n);
   }
+  for (const Family& family : families_)
+    if (family.streamed) report.chunks += family.streamed->device_bytes();
   for (MemoryReport::Step& step : report.steps) {
     step.calls = static_cast<int64_t>(families.size());  // the clocks' ticks; of fused steps all there is
     if (step.execution == Execution::fused) {

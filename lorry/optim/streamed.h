@@ -29,6 +29,9 @@ class Streamed {
   /// The step. When `stream` has come to its end all states are home.
   void step(const kernels::RuleKernels& rule, const kernels::StepCall& call, const Stream& stream);
 
+  /// What chunks take of the device's memory.
+  int64_t device_bytes() const { return slots_.nbytes(); }
+
  private:
   static constexpr int kSlots = 3;
   /// Bytes between an array and its place in a slot.

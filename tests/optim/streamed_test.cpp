@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "lorry/device/stream.h"
+#include "lorry/memory/memory.h"
 #include "lorry/optim/optimizers.h"
 #include "tests/optim/support.h"
 
@@ -82,6 +83,28 @@ TEST_P(Streamed, states_take_the_same_bits_home) {
   const StreamScope scope(stream);
   memory.placement = Placement::pinned;
   EXPECT_EQ(difference(expected, after_steps(dtype, memory)), "") << "on a stream of its own";
+}
+
+TEST(OptimMemory, the_report_counts_the_chunks_of_pinned_states) {
+  const bool on_cpu = default_device().is_cpu();
+  const std::vector<NamedTensor> params = model(kF32);
+  AdamW adamw(params, {.memory = {.placement = Placement::pinned}});
+  give_gradients(params, 0);
+  EXPECT_EQ(adamw.memory_report().chunks, 0) << "before the first step";
+  const int64_t before = memory::stats(default_device()).allocated;
+  adamw.step();
+  const MemoryReport report = adamw.memory_report();
+  if (on_cpu) {
+    EXPECT_EQ(report.chunks, 0);
+    return;
+  }
+  EXPECT_GT(report.chunks, 20 << 20);
+  EXPECT_LT(report.chunks, 26 << 20);
+  // States are not on the device; tables and the clock are.
+  const int64_t taken = memory::stats(default_device()).allocated - before;
+  EXPECT_GE(taken, report.chunks);
+  EXPECT_LT(taken, report.chunks + (1 << 20));
+  EXPECT_NE(report.text().find("chunks"), std::string::npos);
 }
 
 INSTANTIATE_TEST_SUITE_P(OptimMemory, Streamed, testing::Range(0, 8));
