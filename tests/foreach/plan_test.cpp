@@ -4,6 +4,7 @@
 
 #include "lorry/base/bell.h"
 #include "tests/foreach/support.h"
+#include "tests/support/on_cuda.h"
 
 namespace lorry::foreach::test {
 namespace {
@@ -309,6 +310,33 @@ TEST(ForeachGradients, are_recorded_where_asked) {
   const NoGrad quiet;
   EXPECT_FALSE(mul(x, y)[0].requires_grad());
   EXPECT_NO_THROW(add_(x, y));
+}
+
+TEST(ForeachDevices, of_all_kinds_stand_in_one_list) {
+  LORRY_SKIP_WITHOUT_CUDA();
+  std::vector<Device> devices = {kCPU};
+  for (int i = 0; i < device::count(DeviceType::cuda); ++i) devices.push_back({DeviceType::cuda, static_cast<int8_t>(i)});
+  const auto spread = [&](std::vector<Tensor> list) {
+    for (size_t e = 0; e < list.size(); ++e) list[e] = list[e].to(devices[e % devices.size()]);
+    return TensorList(list);
+  };
+  const auto back = [](const TensorList& list) {
+    std::vector<Tensor> here;
+    for (const Tensor& t : list) here.push_back(t.to(kCPU));
+    return here;
+  };
+  const TensorList x = assorted(kF32, 1), y = assorted(kF32, 2), far_x = spread(x.tensors()), far_y = spread(y.tensors());
+  for (const Strategy strategy : kAll) {
+    const StrategyScope scope(strategy);
+    const TensorList sums = add(far_x, far_y);
+    for (size_t e = 0; e < sums.size(); ++e) EXPECT_EQ(sums[e].device(), far_x[e].device());
+    EXPECT_TRUE(same_bits(back(sums), back(add(x, y)))) << name(strategy);
+    mul_(far_x, 1.25), mul_(x, 1.25);
+    add_(far_x, far_y), add_(x, y);
+    EXPECT_TRUE(same_bits(back(far_x), back(x))) << name(strategy);
+  }
+  EXPECT_THROW(norms(far_x), DeviceError);
+  EXPECT_THROW(add(far_x, TensorList(back(y))), DeviceError);
 }
 
 TEST(ForeachLarge, a_tensor_of_more_than_2_to_the_31_elements) {

@@ -1,8 +1,10 @@
 // Steps over lists give the same bits on the CPU and on CUDA, however the list reaches the device.
 
 #include "lorry/ops/ops.h"
+#include "lorry/optim/adam.h"
 #include "lorry/optim/sgd.h"
 #include "tests/optim/lists.h"
+#include "tests/optim/support.h"
 
 namespace lorry::optim {
 namespace {
@@ -42,12 +44,15 @@ void expect_same_steps(const Spec& spec, const std::vector<int64_t>& counts, int
   }
 }
 
-TEST(OptimDevices, every_rule_gives_the_same_bits_on_either_device) {
+class OptimDevicesOf : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Specs, OptimDevicesOf, testing::Range(0, static_cast<int>(std::size(kSpecs))));
+
+TEST_P(OptimDevicesOf, every_rule_gives_the_same_bits_on_either_device) {
   LORRY_SKIP_WITHOUT_CUDA();
-  formula::Rules::each([]<class Rule>() {
-    for (const Spec& spec : kSpecs)
-      for (int variant = 0; variant < kVariants && spec.fits(Rule::kStates); ++variant)
-        expect_same_steps<Rule>(spec, counts(10), variant, {variant == 0 ? Strategy::device_table : Strategy::kernel_args_4k});
+  const Spec& spec = kSpecs[GetParam()];
+  formula::Rules::each([&]<class Rule>() {
+    for (int variant = 0; variant < kVariants && spec.fits(Rule::kStates); ++variant)
+      expect_same_steps<Rule>(spec, counts(10), variant, {variant == 0 ? Strategy::device_table : Strategy::kernel_args_4k});
   });
 }
 
@@ -66,6 +71,51 @@ TEST(OptimDevices, thousands_of_tensors_and_a_large_one_step_alike) {
   many.insert(many.begin() + 1'000, (1 << 20) + 5);
   for (const Strategy strategy : {Strategy::device_table, Strategy::kernel_args_32k})
     for (const Spec& spec : {kSpecs[0], kSpecs[6], kSpecs[8], kSpecs[17]}) expect_same_steps<formula::AdamW<false>>(spec, many, 0, {strategy});
+}
+
+/// Kernels of stored states choose their tile by the size of the list.
+TEST(OptimDevices, a_large_parameter_steps_like_its_parts) {
+  LORRY_SKIP_WITHOUT_CUDA();
+  constexpr int64_t kCount = 50'000'007, kPart = 4'000'000 / formula::kQuantBlock * formula::kQuantBlock;
+  for (const DType dtype : {kF32, kBF16}) {
+    const Tensor whole = full({kCount}, 0.5, {.dtype = dtype, .device = kGPU}), parted = whole.clone();
+    const Tensor grads[] = {randn({kCount}, {.dtype = dtype, .device = kGPU}), randn({kCount}, {.dtype = dtype, .device = kGPU})};
+    const AdamWOptions options{.lr = 0.1, .weight_decay = 0.1, .memory = {.states = StateType::q8}};
+    AdamW all({{"whole", whole.requires_grad_()}}, options);
+    for (const Tensor& grad : grads) whole.set_grad(grad), all.step();
+    for (int64_t from = 0; from < kCount; from += kPart) {
+      const int64_t count = std::min(kPart, kCount - from);
+      const Tensor part = narrow(parted, 0, from, count).requires_grad_();
+      AdamW own({{"part", part}}, options);
+      for (const Tensor& grad : grads) part.set_grad(narrow(grad, 0, from, count)), own.step();
+    }
+    EXPECT_TRUE(equal(whole.detach(), parted)) << name(dtype);
+  }
+}
+
+TEST(OptimDevices, parameters_of_two_gpus_and_the_cpu_step_in_one_optimizer) {
+  LORRY_SKIP_WITHOUT_TWO_GPUS();
+  const Device devices[] = {kGPU, {DeviceType::cuda, 1}, kCPU};
+  for (const Execution execution : {Execution::loop, Execution::foreach, Execution::fused})
+    for (const StateType states : {StateType::f32, StateType::q8}) {
+      std::mt19937_64 random(7);
+      std::vector<NamedTensor> there, here;
+      for (int i = 0; i < 12; ++i) {
+        const Tensor value = random_tensor(random, {i % 4 == 3 ? 3'001 : 17 * i}, kF32);
+        there.emplace_back(fmt::format("p{}", i), parameter(value.to(devices[i % 3])));
+        here.emplace_back(fmt::format("p{}", i), parameter(value.clone()));
+      }
+      AdamW mixed(there, {.lr = 0.1, .memory = {.states = states}}, execution), plain(here, {.lr = 0.1, .memory = {.states = states}}, execution);
+      for (int step = 0; step < 4; ++step) {
+        for (int i = 0; i < 12; ++i) {
+          const Tensor grad = random_tensor(random, here[i].second.sizes(), kF32);
+          there[i].second.set_grad(grad.to(devices[i % 3])), here[i].second.set_grad(grad);
+        }
+        mixed.step(), plain.step();
+      }
+      for (int i = 0; i < 12; ++i) EXPECT_TRUE(equal(there[i].second.detach().to(kCPU), here[i].second.detach())) << i << " by " << name(execution);
+      EXPECT_THROW(mixed.step({.max_norm = 1}), DeviceError);
+    }
 }
 
 TEST(OptimDevices, lists_without_elements_still_tick) {
