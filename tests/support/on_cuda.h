@@ -19,9 +19,6 @@ inline constexpr Device kGPU{DeviceType::cuda, 0};
 #define LORRY_SKIP_WITHOUT_CUDA() \
   if (!device::available(DeviceType::cuda)) GTEST_SKIP() << device::why_absent(DeviceType::cuda)
 
-#define LORRY_SKIP_WITHOUT_TWO_GPUS() \
-  if (device::count(DeviceType::cuda) < 2) GTEST_SKIP() << "this machine has fewer than two GPUs"
-
 /// A copy of `values` on a device; its first element lies `shift` elements into its memory.
 template <class T>
 class Copied {
