@@ -20,11 +20,11 @@
 // That is enough for everything else that an optimizer does: groups, masters, clipping, checkpoints, every dtype, device and execution.
 // On a CPU fused steps are the loop that the compiler makes of the rule. On a GPU they are there when nvcc compiles this header:
 //
-//   nvcc -std=c++20 --expt-relaxed-constexpr --expt-extended-lambda -diag-suppress=20011,20014 ...
+//   nvcc -std=c++20 -fmad=false --expt-relaxed-constexpr --expt-extended-lambda -diag-suppress=20011,20014 ...
 //
 // (of a rule with tensors as its values nvcc would say that host and device functions call host functions); elsewhere `automatic` is
 // `foreach` for parameters on a GPU. Kernels take no lambdas: there the update is a struct with an operator() that is LORRY_INLINE, as in
-// examples/own_rule.h. For the same bits everywhere compile with -ffp-contract=off, and with -fmad=false.
+// examples/own_rule.h. For the same bits everywhere compile with -ffp-contract=off too.
 
 #include <algorithm>
 

@@ -18,6 +18,18 @@ struct Heavy {
   }
 };
 
+/// Chooses by the step alone, and compares masks.
+struct Choosy {
+  static constexpr const char* kName = "choosy";
+  template <class V, class H>
+  LORRY_INLINE void operator()(V& param, V grad, V* states, const H& h) const {
+    using namespace formula;
+    const V moved = select(h.steps > h[0], grad, states[0]);
+    states[0] = h[1] * states[0] + select((grad < V(0)) != (states[0] < V(0)), V(0), grad);
+    param = param - h.lr * moved / (sqrt(abs(states[0])) + h[1]);
+  }
+};
+
 /// A rule as if it were not Lorry's own.
 template <class Rule>
 struct Foreign : Rule {};
@@ -44,21 +56,30 @@ std::string after_steps(Device device, DType dtype, const Make& make) {
 
 template <class Make>
 void expect_same_bits(const Make& make) {
+  const auto expect = [&](DType dtype, const Memory& memory) {
+    const auto with = [&](const auto& params) { return make(params, memory); };
+    EXPECT_TRUE(after_steps(kCPU, dtype, with) == after_steps(lorry::test::kGPU, dtype, with))
+        << fmt::format("{}, {} masters, {} states", dtype, name(memory.masters), name(memory.states));
+  };
   for (const DType dtype : {kF32, kF64, kBF16, kF16})
-    for (const Masters masters : {Masters::none, Masters::f32}) {
-      const auto with = [&](const auto& params) { return make(params, masters); };
-      EXPECT_TRUE(after_steps(kCPU, dtype, with) == after_steps(lorry::test::kGPU, dtype, with)) << fmt::format("{}", dtype);
-    }
+    for (const Masters masters : {Masters::none, Masters::f32}) expect(dtype, {.masters = masters});
+  for (const DType dtype : {kF32, kBF16, kF16})
+    for (const StateType states : {StateType::q8, StateType::bf16}) expect(dtype, {.masters = dtype == kF32 ? Masters::none : Masters::f32, .states = states});
+  expect(kBF16, {.masters = Masters::stochastic, .states = StateType::q8});
 }
 
 TEST(CustomFused, gives_the_bits_of_the_cpu) {
   LORRY_SKIP_WITHOUT_CUDA();
-  expect_same_bits([](const auto& params, Masters masters) {
+  expect_same_bits([](const auto& params, const Memory& memory) {
     const auto heavy = rule<2>(Heavy(), 0.01, {0.9});
-    return std::make_unique<Custom<ShortRule<Heavy, 2, 1>>>(params, heavy, Execution::automatic, Memory{.masters = masters});
+    return std::make_unique<Custom<ShortRule<Heavy, 2, 1>>>(params, heavy, Execution::automatic, memory);
   });
-  expect_same_bits([](const auto& params, Masters masters) {
-    return std::make_unique<Custom<Foreign<formula::NAdam>>>(params, formula::NAdam::Settings{}, Execution::automatic, Memory{.masters = masters});
+  expect_same_bits([](const auto& params, const Memory& memory) {
+    const auto choosy = rule<1>(Choosy(), 0.01, {2, 0.5});
+    return std::make_unique<Custom<ShortRule<Choosy, 1, 2>>>(params, choosy, Execution::automatic, memory);
+  });
+  expect_same_bits([](const auto& params, const Memory& memory) {
+    return std::make_unique<Custom<Foreign<formula::NAdam>>>(params, formula::NAdam::Settings{}, Execution::automatic, memory);
   });
 }
 

@@ -172,7 +172,8 @@ struct Ending {
   uint32_t blocks = 0;  ///< of all launches
 };
 
-/// The source comes last: instructions cannot name what lies behind the first 32 KB of arguments, which would cost registers.
+/// The source comes last: instructions cannot name what lies more than 32 KB into the bank of constants that arguments are in, which would cost
+/// registers.
 template <class Body, class Source>
 __global__ void __launch_bounds__(kListThreads, Body::kBlocks)
     over_tiles(const __grid_constant__ Body body, [[maybe_unused]] const Ending ending, const __grid_constant__ Source source) {

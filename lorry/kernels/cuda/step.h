@@ -41,7 +41,7 @@ __device__ __forceinline__ void in_flight(const Tile& tile, int lane, const Load
 /// What every step reads beside its list.
 template <class Rule, class C>
 struct StepNumbers {
-  static constexpr bool kBackwards = true;  // the norm of the gradients may just have been there
+  static constexpr bool kBackwards = true;  // the norm of a short list may just have been there
 
   formula::Clock<Rule, C>* clocks;
   const double* grad_factor;

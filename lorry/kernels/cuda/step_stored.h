@@ -317,7 +317,7 @@ struct StepStored : StepNumbers<Rule, float>, Rows {
 
   __device__ __forceinline__ void operator()(const Entry<kArrays>& entry, const Tile& tile, int lane) const {
     const double by = this->factor();
-    if (by != by) {
+    if (by != by) {  // as leave_out, of tiles whose rows lie together, in fewer registers
       for (int i = lane; this->zero_grads && i < tile.count; i += 32) static_cast<T*>(entry.at[1])[tile.first + i] = T();
       return;
     }
