@@ -312,10 +312,8 @@ TEST(ForeachGradients, are_recorded_where_asked) {
   EXPECT_NO_THROW(add_(x, y));
 }
 
-/// The CPU and every GPU there is.
 TEST(ForeachDevices, of_all_kinds_stand_in_one_list) {
-  std::vector<Device> devices = {kCPU};
-  for (int i = 0; i < device::count(DeviceType::cuda); ++i) devices.push_back({DeviceType::cuda, static_cast<int8_t>(i)});
+  const std::vector<Device> devices = lorry::test::all_devices();
   const auto spread = [&](std::vector<Tensor> list) {
     for (size_t e = 0; e < list.size(); ++e) list[e] = list[e].to(devices[e % devices.size()]);
     return TensorList(list);

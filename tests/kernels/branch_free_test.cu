@@ -45,13 +45,14 @@ __global__ void quotients(unsigned long long* counts) {
     for (uint32_t turn = 0; turn < 256; ++turn) {
       const uint32_t bits = mixed(mantissa * 256 + turn), more = mixed(bits + 1);
       float a = __uint_as_float(bits), b = __uint_as_float(mantissa | more << 23);
-      if (turn % 3 > 0) b = __uint_as_float(mantissa | (127 - 60 + more % 80) << 23);
+      const bool power = turn >= 240;
+      if (turn % 3 > 0 || power) b = __uint_as_float(mantissa | (127 - 60 + more % 80) << 23);
       if (turn % 3 == 1) a = __uint_as_float((bits & 0x807fffffu) | (127 - 100 + (more >> 8) % 160) << 23);
       if (turn % 3 == 2) {
         const double quotient = __uint_as_float(0x3f800000u | (bits & 0x7fffffu)), middle = quotient + 0x1p-24;
         a = __uint_as_float(__float_as_uint(static_cast<float>(b * middle)) + (more >> 8) % 3 - 1);
       }
-      if (turn == 255) a = __uint_as_float((bits & 0x80000000u) | (127 - 100 + (more >> 8) % 160) << 23);
+      if (power) a = __uint_as_float((bits & 0x80000000u) | (127 - 100 + (more >> 8) % 160) << 23);
       judge(own, BranchFree(a) / BranchFree(b), __fdiv_rn(a, b), b >= 0x1p-60f && b <= 0x1p20f && fabsf(a) >= 0x1p-100f && fabsf(a) <= 0x1p60f);
     }
   for (const int c : {wrong, needless}) atomicAdd(&counts[c], own[c]);

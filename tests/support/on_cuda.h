@@ -19,6 +19,13 @@ inline constexpr Device kGPU{DeviceType::cuda, 0};
 #define LORRY_SKIP_WITHOUT_CUDA() \
   if (!device::available(DeviceType::cuda)) GTEST_SKIP() << device::why_absent(DeviceType::cuda)
 
+/// The CPU and every GPU there is.
+inline std::vector<Device> all_devices() {
+  std::vector<Device> devices = {kCPU};
+  for (int i = 0; i < device::count(DeviceType::cuda); ++i) devices.push_back({DeviceType::cuda, static_cast<int8_t>(i)});
+  return devices;
+}
+
 /// A copy of `values` on a device; its first element lies `shift` elements into its memory.
 template <class T>
 class Copied {
