@@ -67,7 +67,8 @@ struct StoreStored : StoredRows {
       float values[kLane];
       load<kWhole>(from, left, values);
       if (type == StateType::bf16)
-        return round<kWhole>(to, dice(seed, entry.number, array, *steps, row + (entry.first_tile == 0 ? first_element : 0), lane), left, values);
+        round<kWhole>(to, dice(seed, entry.number, array, *steps, row + (entry.first_tile == 0 ? first_element : 0), lane), left, values);
+      if (type == StateType::bf16) return;
       const float scale = is_signed ? quantise<true, kWhole>(to, left, values) : quantise<false, kWhole>(to, left, values);
       if (lane == 0) *scale_of(entry.at[1], entry.count, row) = scale;
     });
