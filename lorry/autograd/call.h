@@ -2,6 +2,7 @@
 
 // What a backward rule sees: the recorded call with the tensors that its rule asked to keep, and facts about all inputs.
 
+#include <mutex>
 #include <string_view>
 #include <vector>
 
@@ -55,13 +56,15 @@ class Call {
  private:
   friend class OperatorNode;
   Tensor unpack(const std::vector<Saved>& saved, int i, const char* which) const;
+  void release();
 
   Op op_{};
-  const Node* owner_ = nullptr;
-  bool released_ = false;
+  OperatorNode* owner_ = nullptr;
   std::vector<Facts> facts_;
-  std::vector<Saved> inputs_, outputs_;
   std::vector<door::Attribute> attributes_;
+  mutable std::mutex mutex_;  // of what follows
+  bool released_ = false;
+  std::vector<Saved> inputs_, outputs_;
 };
 
 /// Which tensors a rule reads, as bits. Everything else is let go when the call returns.

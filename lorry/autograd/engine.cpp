@@ -1,51 +1,69 @@
 #include "lorry/autograd/engine.h"
 
 #include <algorithm>
+#include <array>
 #include <queue>
 #include <unordered_map>
 
 #include "lorry/base/bell.h"
+#include "lorry/device/fence.h"
 #include "lorry/ops/ops.h"
 
 namespace lorry::autograd {
 namespace {
 
-/// Gradients on their way to a node.
-using Pending = std::unordered_map<Node*, std::vector<Tensor>>;
-
 struct BySequence {
   bool operator()(const Node* a, const Node* b) const { return a->sequence < b->sequence; }
 };
 
+/// A gradient that grad() was asked for.
 struct Capture {
   Edge edge;
   Tensor gradient;
 };
 
-/// Every node from which a captured edge can be reached.
-std::unordered_map<Node*, bool> leading_to(const std::vector<Edge>& roots, const std::vector<Capture>& captures) {
-  std::vector<Node*> all, stack;
-  std::unordered_map<Node*, bool> leads;
-  const auto visit = [&](const Edge& e) {
-    if (e && leads.try_emplace(e.node.get(), false).second) {
-      all.push_back(e.node.get());
-      stack.push_back(e.node.get());
+/// Which nodes a walk visits: all, or for grad() those from which a captured edge can be reached.
+class Wanted {
+ public:
+  Wanted(const std::vector<Edge>& roots, std::vector<Capture>* captures) : all_(captures == nullptr) {
+    if (all_) return;
+    for (Capture& c : *captures) captures_[c.edge.node.get()].push_back(&c);
+    std::vector<Node*> found, stack;
+    const auto visit = [&](const Edge& e) {
+      if (e && leads_.try_emplace(e.node.get(), captures_.contains(e.node.get())).second) {
+        found.push_back(e.node.get());
+        stack.push_back(e.node.get());
+      }
+    };
+    for (const Edge& e : roots) visit(e);
+    while (!stack.empty()) {
+      const Node* node = stack.back();
+      stack.pop_back();
+      for (const Edge& e : node->edges) visit(e);
     }
-  };
-  for (const Edge& e : roots) visit(e);
-  while (!stack.empty()) {
-    const Node* node = stack.back();
-    stack.pop_back();
-    for (const Edge& e : node->edges) visit(e);
+    std::sort(found.begin(), found.end(), [](const Node* a, const Node* b) { return a->sequence < b->sequence; });
+    for (Node* node : found)
+      for (const Edge& e : node->edges)
+        if (e && leads_[e.node.get()]) leads_[node] = true;
   }
-  for (const Capture& c : captures)
-    if (const auto at = leads.find(c.edge.node.get()); at != leads.end()) at->second = true;
-  std::sort(all.begin(), all.end(), [](const Node* a, const Node* b) { return a->sequence < b->sequence; });
-  for (Node* node : all)
-    for (const Edge& e : node->edges)
-      if (e && leads[e.node.get()]) leads[node] = true;
-  return leads;
-}
+
+  bool operator()(const Edge& e) const { return e && (all_ || leads_.at(e.node.get())); }
+  /// Whether a gradient goes on from the node.
+  bool beyond(const Node& node) const {
+    return all_ || std::any_of(node.edges.begin(), node.edges.end(), [&](const Edge& e) { return (*this)(e); });
+  }
+  /// Takes the gradients at a node that were asked for.
+  void capture(Node* node, const std::vector<Tensor>& grads) const {
+    if (all_) return;
+    if (const auto at = captures_.find(node); at != captures_.end())
+      for (Capture* c : at->second) c->gradient = grads[static_cast<size_t>(c->edge.index)];
+  }
+
+ private:
+  const bool all_;
+  std::unordered_map<Node*, bool> leads_;
+  std::unordered_map<Node*, std::vector<Capture*>> captures_;
+};
 
 /// Puts a gradient into the shape of what it belongs to, or refuses it.
 Tensor fitted(Tensor g, const Node& node, int index) {
@@ -60,56 +78,102 @@ Tensor fitted(Tensor g, const Node& node, int index) {
   return g.dtype() == like.dtype ? g : g.to(like.dtype);
 }
 
-void add_to(Pending& pending, std::priority_queue<Node*, std::vector<Node*>, BySequence>& ready, const Edge& edge, Tensor g) {
-  auto [at, fresh] = pending.try_emplace(edge.node.get());
-  if (fresh) {
-    at->second.resize(edge.node->outputs.size());
-    ready.push(edge.node.get());
+/// One backward: the gradients on their way to nodes, and the streams that their work runs on. A node's work runs on the
+/// stream of its forward call, so that what forward saved is there; where a gradient goes to another stream, that stream waits
+/// for it. At the end the streams of the caller wait for all others, so that the caller sees nothing of this.
+class Walk {
+ public:
+  Walk(const std::vector<Edge>& roots, std::vector<Capture>* captures) : wanted_(roots, captures), captures_(captures) {}
+
+  void send(const Edge& edge, Tensor g) {
+    if (!wanted_(edge) || !g.defined()) return;
+    g = fitted(std::move(g), *edge.node, edge.index);
+    const Device device = g.device();
+    const Stream target = stream_of(*edge.node, device);
+    if (several_streams()) hand_over(g, target);
+    const StreamScope there(target);
+    auto [at, fresh] = pending_.try_emplace(edge.node.get());
+    if (fresh) {
+      at->second.resize(edge.node->outputs.size());
+      ready_.push(edge.node.get());
+    }
+    Tensor& sum = at->second[static_cast<size_t>(edge.index)];
+    if (!sum.defined()) {
+      sum = std::move(g);
+    } else if (!mode(kGradMode) && sum.node_ptr()->owners() == 1 && sum.node()->storage->owners() == 1 && !sum.layout().has_internal_overlap()) {
+      sum.add_(g);  // nobody else holds it
+    } else {
+      sum = sum.add(g);
+    }
   }
-  Tensor& sum = at->second[static_cast<size_t>(edge.index)];
-  if (!sum.defined()) {
-    sum = std::move(g);
-  } else if (!mode(kGradMode) && sum.node_ptr()->owners() == 1 && sum.node()->storage->owners() == 1 && !sum.layout().has_internal_overlap()) {
-    sum.add_(g);  // nobody else holds it
-  } else {
-    sum = sum.add(g);
+
+  void run(bool keep) {
+    while (!ready_.empty()) {
+      Node* node = ready_.top();
+      ready_.pop();
+      auto entry = pending_.extract(node);
+      visit(*node, std::move(entry.mapped()), keep);
+    }
+    join();
   }
-}
+
+ private:
+  void visit(Node& node, std::vector<Tensor> grads, bool keep) {
+    const StreamScope there(node.stream);
+    for (const Node::Retained& r : node.run_hooks(grads)) retain(r, grads[static_cast<size_t>(r.output)]);
+    wanted_.capture(&node, grads);
+    if (!wanted_.beyond(node)) return;
+    std::vector<Tensor> next = node.apply(std::move(grads));
+    if (!keep) node.release();
+    for (size_t i = 0; i < next.size() && i < node.edges.size(); ++i) send(node.edges[i], std::move(next[i]));
+  }
+
+  /// Gradients that outlive the walk belong to the caller's stream.
+  void retain(const Node::Retained& r, const Tensor& g) {
+    if (!g.defined()) return;
+    const Stream target = callers(g.device());
+    if (several_streams()) hand_over(g, target);
+    const StreamScope there(target);
+    r.gradient->apply({g});
+  }
+
+  Stream callers(Device device) const { return device.is_cpu() ? Stream{device} : Stream{device, callers_[static_cast<size_t>(device.index)]}; }
+  /// Where the node's work on a device runs: where its forward did, or, at leaves, on the caller's stream.
+  Stream stream_of(const Node& node, Device device) const { return node.stream.device == device ? node.stream : callers(device); }
+
+  /// g was made on this thread's current stream; from now on `target` uses it.
+  void hand_over(const Tensor& g, Stream target) {
+    const Stream made_on = current_stream(g.device());
+    if (made_on == target) return;
+    fence(made_on, target);
+    g.record_stream(target);
+    if (std::find(used_.begin(), used_.end(), made_on) == used_.end()) used_.push_back(made_on);
+    if (std::find(used_.begin(), used_.end(), target) == used_.end()) used_.push_back(target);
+  }
+
+  /// What the caller does next on its own streams runs after everything that was done here.
+  void join() {
+    for (const Stream used : used_) fence(used, callers(used.device));
+    if (used_.empty() || captures_ == nullptr) return;
+    for (const Capture& c : *captures_)
+      if (c.gradient.defined() && !c.gradient.device().is_cpu()) c.gradient.record_stream(current_stream(c.gradient.device()));
+  }
+
+  const Wanted wanted_;
+  std::vector<Capture>* captures_;
+  const std::array<void*, kMaxDevices> callers_ = std::to_array(detail::t_streams);
+  std::unordered_map<Node*, std::vector<Tensor>> pending_;
+  std::priority_queue<Node*, std::vector<Node*>, BySequence> ready_;
+  std::vector<Stream> used_;
+};
 
 void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, bool keep, bool create_graph, std::vector<Capture>* captures) {
   require<GradError>(!mode(kInferenceMode), "backward: gradients do not exist in inference mode; leave the InferenceMode scope first");
   const ModeScope recording(create_graph ? uint32_t{kGradMode} : 0u, create_graph ? 0u : uint32_t{kGradMode});
-  Pending pending;
-  std::priority_queue<Node*, std::vector<Node*>, BySequence> ready;
-  std::unordered_map<Node*, bool> leads;
-  if (captures != nullptr) leads = leading_to(roots, *captures);
-  const auto wanted = [&](const Edge& e) { return e && (captures == nullptr || leads.at(e.node.get())); };
-
-  for (size_t i = 0; i < roots.size(); ++i)
-    if (wanted(roots[i])) add_to(pending, ready, roots[i], fitted(std::move(gradients[i]), *roots[i].node, roots[i].index));
+  Walk walk(roots, captures);
+  for (size_t i = 0; i < roots.size(); ++i) walk.send(roots[i], std::move(gradients[i]));
   gradients.clear();
-
-  while (!ready.empty()) {
-    Node* node = ready.top();
-    ready.pop();
-    auto entry = pending.extract(node);
-    std::vector<Tensor> grads = std::move(entry.mapped());
-    node->run_hooks(grads);
-    bool only_captured = captures != nullptr;
-    if (captures != nullptr) {
-      for (Capture& c : *captures)
-        if (c.edge.node.get() == node) c.gradient = grads[static_cast<size_t>(c.edge.index)];
-      for (const Edge& e : node->edges) only_captured = only_captured && !wanted(e);
-    }
-    if (only_captured) continue;
-    std::vector<Tensor> next = node->apply(std::move(grads));
-    if (!keep) node->release();
-    for (size_t i = 0; i < next.size() && i < node->edges.size(); ++i) {
-      const Edge& e = node->edges[i];
-      if (!wanted(e) || !next[i].defined()) continue;
-      add_to(pending, ready, e, fitted(std::move(next[i]), *e.node, e.index));
-    }
-  }
+  walk.run(keep);
 }
 
 std::vector<Edge> root_edges(const std::vector<Tensor>& roots, const std::vector<Tensor>& given, std::vector<Tensor>& gradients, const char* where) {

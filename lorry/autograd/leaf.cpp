@@ -60,12 +60,10 @@ void Tensor::retain_grad() const {
   require<GradError>(requires_grad(), "retain_grad: the tensor does not require a gradient; got {}", *this);
   if (is_leaf()) return;
   Meta& m = autograd::meta(*this);
-  if (m.gradient) return;
-  m.gradient = make_counted<autograd::Accumulate>(*this);
-  register_hook([cell = m.gradient](const Tensor& g) {
-    cell->set_grad(g);
-    return Tensor();
-  });
+  if (m.retains) return;
+  if (!m.gradient) m.gradient = make_counted<autograd::Accumulate>(*this);
+  m.retains = true;
+  m.fn->retain(m.index, m.gradient);
 }
 
 int64_t Tensor::register_hook(std::function<Tensor(const Tensor&)> hook) const {

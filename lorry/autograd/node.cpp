@@ -14,7 +14,7 @@ std::atomic<int64_t> g_hook{1};
 constinit thread_local std::vector<Node*>* t_dying = nullptr;
 }  // namespace
 
-Node::Node() : sequence(g_sequence.fetch_add(1, std::memory_order_relaxed)) {}
+Node::Node(std::vector<Edge> leads_to) : edges(std::move(leads_to)), sequence(g_sequence.fetch_add(1, std::memory_order_relaxed)) {}
 Node::~Node() = default;
 
 void Node::destroy() {
@@ -35,22 +35,40 @@ void Node::destroy() {
 
 int64_t Node::add_hook(int output, Hook hook) {
   const int64_t handle = g_hook.fetch_add(1, std::memory_order_relaxed);
+  const std::scoped_lock lock(mutex_);
   hooks_.push_back({handle, output, std::move(hook)});
   return handle;
 }
 
 bool Node::remove_hook(int64_t handle) {
+  const std::scoped_lock lock(mutex_);
   return std::erase_if(hooks_, [&](const Entry& e) { return e.handle == handle; }) > 0;
 }
 
-void Node::run_hooks(std::vector<Tensor>& grads) {
-  if (hooks_.empty()) return;
-  const auto hooks = hooks_;  // a hook may add or remove hooks
+void Node::retain(int output, const IntrusivePtr<Accumulate>& gradient) {
+  const std::scoped_lock lock(mutex_);
+  retained_.push_back({output, gradient});
+}
+
+void Node::forget(int output) {
+  const std::scoped_lock lock(mutex_);
+  std::erase_if(retained_, [&](const Retained& r) { return r.output == output; });
+}
+
+std::vector<Node::Retained> Node::run_hooks(std::vector<Tensor>& grads) {
+  std::vector<Entry> hooks;
+  std::vector<Retained> retained;
+  {
+    const std::scoped_lock lock(mutex_);  // not while they run: a hook may add or remove hooks
+    hooks = hooks_;
+    retained = retained_;
+  }
   for (const Entry& e : hooks) {
     Tensor& grad = grads[static_cast<size_t>(e.output)];
     if (!grad.defined()) continue;
     if (Tensor replacement = e.hook(grad); replacement.defined()) grad = std::move(replacement);
   }
+  return retained;
 }
 
 std::vector<Tensor> Accumulate::apply(std::vector<Tensor> grads) {
@@ -99,27 +117,39 @@ Meta& meta(const Tensor& x) {
   return *find_meta(x);
 }
 
-void set_history(const Tensor& x, const IntrusivePtr<Node>& fn, int index) {
-  Meta& m = meta(x);
+namespace {
+
+uint64_t sequence_of(const TensorNode& base) {
+  const auto* m = static_cast<const Meta*>(base.grad.get());
+  return m != nullptr && m->fn ? m->fn->sequence : 0;
+}
+
+void set_fn(const Tensor& x, Meta& m, const IntrusivePtr<Node>& fn, int index) {
+  if (m.retains) {
+    m.fn->forget(m.index);
+    fn->retain(index, m.gradient);
+  }
   m.fn = fn;
   m.index = index;
-  m.version = x.version();
+  if (x.is_view()) m.base_sequence = sequence_of(*x.node()->base);
+}
+
+}  // namespace
+
+void set_history(const Tensor& x, const IntrusivePtr<Node>& fn, int index) {
+  set_fn(x, meta(x), fn, index);
   x.node()->requires_grad = true;
 }
 
 IntrusivePtr<Node> gradient_function(const Tensor& x, int* index) {
   TensorNode& node = *x.node();
   if (node.base && !node.cut_view && node.base->requires_grad) {
-    // A view's history follows its base's: it is rebuilt when something was written through the base or another view. Views
-    // may be read from several threads, so the rebuild is guarded.
-    static std::mutex rebuilding;
-    const std::scoped_lock lock(rebuilding);
+    // A view's history follows its base's: it is made anew when something was written through the base or another view. Views
+    // may be read from several threads, so this is guarded.
+    static std::mutex renewing;
+    const std::scoped_lock lock(renewing);
     Meta& m = meta(x);
-    if (!m.fn || m.version != x.version()) {
-      m.fn = view_of(Tensor(node.base), x);
-      m.index = 0;
-      m.version = x.version();
-    }
+    if (!m.fn || m.base_sequence != sequence_of(*node.base)) set_fn(x, m, view_of(Tensor(node.base), x), 0);
     if (index != nullptr) *index = m.index;
     return m.fn;
   }

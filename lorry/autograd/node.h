@@ -1,7 +1,12 @@
 #pragma once
 
-// The tape: nodes that turn the gradients of their outputs into those of their inputs. Every node is made after the nodes
-// its edges lead to, so descending sequence numbers are a topological order; the engine needs no other.
+// The tape: nodes that turn the gradients of their outputs into those of their inputs.
+//
+// Invariant: a node is constructed from its edges, so its sequence number is larger than those of the nodes they lead to.
+// Descending sequence numbers are therefore a topological order, and the engine needs no other.
+//
+// Nodes are shared: several threads may walk graphs that have nodes in common. Edges and outputs are constant once a node
+// can be reached; everything else is behind the node's mutex.
 
 #include <functional>
 #include <mutex>
@@ -23,15 +28,17 @@ struct Edge {
 
 using Hook = std::function<Tensor(const Tensor&)>;
 
+class Accumulate;
+
 class Node : public Counted {
  public:
-  Node();
+  explicit Node(std::vector<Edge> leads_to = {});
   virtual ~Node();
 
   /// One gradient for every edge, undefined for none.
   virtual std::vector<Tensor> apply(std::vector<Tensor> grads) = 0;
   virtual const char* name() const = 0;
-  /// Lets go of what was kept for apply.
+  /// Frees the tensors saved for apply. Another thread's apply then throws GradError.
   virtual void release() {}
 
   struct Output {
@@ -41,11 +48,22 @@ class Node : public Counted {
   };
   std::vector<Edge> edges;
   std::vector<Output> outputs;  ///< what gradients must look like
-  uint64_t sequence;
+  const uint64_t sequence;
+  /// Where the forward call ran, when that was a GPU: apply runs there too. A CPU stream: wherever backward was called.
+  Stream stream;
 
   int64_t add_hook(int output, Hook hook);
   bool remove_hook(int64_t handle);
-  void run_hooks(std::vector<Tensor>& grads);
+  /// The gradient of an output, as its hooks leave it, is to be added to `gradient` too.
+  void retain(int output, const IntrusivePtr<Accumulate>& gradient);
+  /// Undoes retain.
+  void forget(int output);
+  struct Retained {
+    int output;
+    IntrusivePtr<Accumulate> gradient;
+  };
+  /// Calls the hooks, which may replace gradients. Returns what the resulting gradients are to be added to.
+  std::vector<Retained> run_hooks(std::vector<Tensor>& grads);
 
   /// Frees long chains without recursion.
   void destroy();
@@ -56,7 +74,9 @@ class Node : public Counted {
     int output;
     Hook hook;
   };
+  std::mutex mutex_;
   std::vector<Entry> hooks_;
+  std::vector<Retained> retained_;
 };
 
 /// The end of the tape at a leaf: owns the gradient, so that a graph and its leaves may die in any order.
@@ -84,17 +104,18 @@ class Accumulate final : public Node {
 struct Meta final : GradSlot {
   IntrusivePtr<Node> fn;
   int index = 0;
-  uint32_t version = 0;               ///< of the storage when fn was set: a view's fn is stale when it differs
+  uint64_t base_sequence = 0;         ///< of a view: its base's node when fn was set; fn is stale when it differs
   IntrusivePtr<Accumulate> gradient;  ///< of a leaf, or of a tensor whose gradient is retained
+  bool retains = false;               ///< fn adds to `gradient`
 };
 
 /// The tensor's meta, made when absent.
 Meta& meta(const Tensor& x);
 /// The tensor's meta or null.
 Meta* find_meta(const Tensor& x);
-/// Makes x an output of a node.
+/// Makes x an output of a node. A retained gradient is from now on that of x as the node made it; hooks stay where they are.
 void set_history(const Tensor& x, const IntrusivePtr<Node>& fn, int index);
-/// The node that made x, brought up to date when x is a view of something written since; null for a leaf.
+/// The node that made x; null for a leaf. A view of something written since gets a new one, which leads to the base's.
 IntrusivePtr<Node> gradient_function(const Tensor& x, int* index = nullptr);
 /// Where a gradient of x goes.
 Edge gradient_edge(const Tensor& x);

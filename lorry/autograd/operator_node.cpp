@@ -1,34 +1,49 @@
 #include "lorry/autograd/operator_node.h"
 
 #include "lorry/autograd/grad_mode.h"
+#include "lorry/device/fence.h"
 #include "lorry/ops/ops.h"
 
 namespace lorry::autograd {
 
-Saved::Saved(const Tensor& x, bool own_output, int index) : index_(index), own_output_(own_output) {
+Saved::Saved(const Tensor& x, Edge history) {
   if (!x.defined()) return;
+  // A leaf that requires a gradient is saved as it is: it cannot be written while gradients are recorded.
+  const bool leaf = history && history.node.get() == meta(x).gradient.get();
+  take(leaf ? x : x.detach(), x);
+  if (!leaf && !keeper_) history_ = std::move(history);
+}
+
+Saved Saved::output(const Tensor& x, int index) {
+  Saved saved;
+  saved.own_output_ = true;
+  saved.history_.index = index;
+  const Tensor cut = x.detach();
+  saved.take(cut, cut);
+  return saved;
+}
+
+void Saved::take(const Tensor& x, const Tensor& for_keeper) {
   if (x.is_inference()) raise<GradError>("autograd: an inference tensor cannot be kept for the backward pass; got {}; clone it outside inference mode", x);
-  const Tensor kept = own_output ? x.detach() : x;
   if (t_keeper != nullptr) {
-    number_ = t_keeper->keep(kept);
+    number_ = t_keeper->keep(for_keeper);
     if (number_ >= 0) {
       keeper_ = IntrusivePtr<Keeper>(t_keeper);
       return;
     }
   }
-  tensor_ = kept;
-  storage_ = kept.node()->storage;
+  tensor_ = x;
+  storage_ = x.node()->storage;
   version_ = x.version();
 }
 
 void Saved::release() {
   if (keeper_) keeper_->forget(number_);
   keeper_ = nullptr;
-  tensor_ = Tensor();
-  storage_ = nullptr;
+  *this = Saved();
 }
 
-Tensor Saved::unpack(const Node* owner, const char* op, const char* which, int position) const {
+Tensor Saved::unpack(OperatorNode& owner, const char* op, const char* which, int position) const {
   Tensor x = keeper_ ? keeper_->recall(number_) : tensor_;
   if (!x.defined()) return x;
   if (!keeper_ && !(x.node()->storage == storage_))
@@ -40,22 +55,57 @@ Tensor Saved::unpack(const Node* owner, const char* op, const char* which, int p
         "that write, or use the operator that makes a new tensor",
         op, which, position, x, x.version(), version_, writer == nullptr ? "unknown" : writer);
   }
-  if (own_output_ && mode(kGradMode)) {
+  // Work of this backward reads memory that may belong to another stream; it is freed while that work is still to run.
+  if (several_streams() && !x.device().is_cpu()) x.record_stream(current_stream(x.device()));
+  if (mode(kGradMode) && (own_output_ || history_)) {
     x = x.detach();
-    set_history(x, IntrusivePtr<Node>(const_cast<Node*>(owner)), index_);
+    if (own_output_) {
+      owner.adopt(x, history_.index);
+    } else {
+      set_history(x, history_.node, history_.index);
+    }
   }
   return x;
 }
 
 Tensor Call::unpack(const std::vector<Saved>& saved, int i, const char* which) const {
-  if (released_)
-    raise<GradError>("{} backward: the graph was freed by an earlier backward; pass retain_graph = true to the earlier one to go through it again", lorry::name(op_));
-  const Saved& s = saved.at(static_cast<size_t>(i));
-  if (!s.kept() && (which[0] == 'o' || facts_[static_cast<size_t>(i)].defined)) raise("{} backward: its rule reads {} {}, which it did not ask to keep", lorry::name(op_), which, i);
-  return s.unpack(owner_, lorry::name(op_), which, i);
+  Saved s;
+  {
+    const std::scoped_lock lock(mutex_);  // another thread's backward may release what this one reads
+    if (released_)
+      raise<GradError>("{} backward: the graph was freed by an earlier backward; pass retain_graph = true to the earlier one to go through it again",
+                       lorry::name(op_));
+    s = saved.at(static_cast<size_t>(i));
+  }
+  if (!s.kept() && (which[0] == 'o' || facts_[static_cast<size_t>(i)].defined))
+    raise("{} backward: its rule reads {} {}, which it did not ask to keep", lorry::name(op_), which, i);
+  return s.unpack(*owner_, lorry::name(op_), which, i);
 }
 
-OperatorNode::OperatorNode(const door::Call& call, const Rule* rule) : rule_(rule) {
+void Call::release() {
+  std::vector<Saved> inputs, outputs;
+  {
+    const std::scoped_lock lock(mutex_);
+    released_ = true;
+    inputs.swap(inputs_);
+    outputs.swap(outputs_);
+  }
+  for (Saved& s : inputs) s.release();
+  for (Saved& s : outputs) s.release();
+}
+
+namespace {
+
+std::vector<Edge> edges_of(const std::vector<Tensor>& inputs) {
+  std::vector<Edge> edges;
+  edges.reserve(inputs.size());
+  for (const Tensor& x : inputs) edges.push_back(gradient_edge(x));
+  return edges;
+}
+
+}  // namespace
+
+OperatorNode::OperatorNode(const door::Call& call, const Rule* rule) : Node(edges_of(call.inputs)), rule_(rule) {
   call_.op_ = call.op;
   call_.owner_ = this;
   call_.attributes_ = call.attributes;
@@ -63,16 +113,16 @@ OperatorNode::OperatorNode(const door::Call& call, const Rule* rule) : rule_(rul
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     const Tensor& x = call.inputs[i];
     call_.facts_.emplace_back(x);
-    edges.push_back(gradient_edge(x));
     if (rule == nullptr || !x.defined()) continue;
     const bool keeps = i < 16 ? (rule->saves & (1u << i)) != 0 : (rule->saves & kInputs) == kInputs;
     if (!keeps) continue;
-    if (call.in_place && i == 0) {
-      // What the call is about to overwrite is kept as a copy, with its history, so that it can be differentiated again.
+    if (call.in_place && x.node()->storage == call.inputs[0].node()->storage) {
+      // What the call is about to overwrite is saved as a copy, with its history, so that it can be differentiated again.
       const EnableGrad recording;
-      call_.inputs_[i] = Saved(x.clone());
+      const Tensor before = x.clone();
+      call_.inputs_[i] = Saved(before, gradient_edge(before));
     } else {
-      call_.inputs_[i] = Saved(x);
+      call_.inputs_[i] = Saved(x, edges[i]);
     }
   }
 }
@@ -82,8 +132,11 @@ void OperatorNode::ran(const door::Call& call) {
   for (size_t i = 0; i < call.outputs.size(); ++i) {
     const Tensor& y = call.outputs[i];
     outputs.push_back({y.defined() ? y.sizes() : Dims(), y.defined() ? y.dtype() : kF32, y.defined() ? y.device() : kCPU});
-    if (rule_ != nullptr && y.defined() && (rule_->saves & (kOutput0 << i))) call_.outputs_[i] = Saved(y, true, static_cast<int>(i));
+    if (rule_ != nullptr && y.defined() && (rule_->saves & (kOutput0 << i))) call_.outputs_[i] = Saved::output(y, static_cast<int>(i));
   }
+  for (const auto* tensors : {&call.outputs, &call.inputs})
+    for (const Tensor& x : *tensors)
+      if (stream.device.is_cpu() && x.defined()) stream = current_stream(x.device());
 }
 
 std::vector<Tensor> OperatorNode::apply(std::vector<Tensor> grads) {
@@ -94,17 +147,35 @@ std::vector<Tensor> OperatorNode::apply(std::vector<Tensor> grads) {
   return result;
 }
 
-void OperatorNode::release() {
-  call_.released_ = true;
-  for (Saved& s : call_.inputs_) s.release();
-  for (Saved& s : call_.outputs_) s.release();
+void OperatorNode::adopt(const Tensor& x, int index) {
+  if (through_ != nullptr) {
+    through_->adopt(x);
+  } else {
+    set_history(x, IntrusivePtr<Node>(this), index);
+  }
 }
 
-WriteThroughView::WriteThroughView(const Tensor& base, const Tensor& view, const IntrusivePtr<Node>& inner)
-    : inner_(inner), base_(base.layout()), view_(view.layout()), offset_(view.storage_offset() - base.storage_offset()) {
+WriteThroughView::WriteThroughView(const Tensor& base, const Tensor& view, const IntrusivePtr<OperatorNode>& inner)
+    : Node(edges_of(base, *inner)),
+      inner_(inner),
+      base_(base.layout()),
+      view_(view.layout()),
+      offset_(view.storage_offset() - base.storage_offset()) {
   outputs.push_back({base.sizes(), base.dtype(), base.device()});
-  edges = inner->edges;
+  stream = inner->stream;
+  inner->through_ = this;
+}
+
+void WriteThroughView::adopt(const Tensor& x) {
+  const Tensor base(make_counted<TensorNode>(x.node()->storage, base_, x.storage_offset() - offset_, x.dtype()));
+  set_history(base, IntrusivePtr<Node>(this), 0);
+  set_history(x, view_of(base, x), 0);
+}
+
+std::vector<Edge> WriteThroughView::edges_of(const Tensor& base, const Node& inner) {
+  std::vector<Edge> edges = inner.edges;
   edges[0] = gradient_edge(base);
+  return edges;
 }
 
 std::vector<Tensor> WriteThroughView::apply(std::vector<Tensor> grads) {

@@ -6,34 +6,47 @@
 
 namespace lorry::autograd {
 
+class WriteThroughView;
+
 /// A recorded operator call and its rule.
 class OperatorNode final : public Node {
  public:
-  /// Facts, edges and kept inputs of a call that is about to run. `original` replaces input 0 where the call overwrites it.
+  /// Facts, edges and saved inputs of a call that is about to run.
   OperatorNode(const door::Call& call, const Rule* rule);
-  /// Kept outputs and the look of their gradients.
+  /// Saved outputs and what their gradients must look like.
   void ran(const door::Call& call);
 
   std::vector<Tensor> apply(std::vector<Tensor> grads) override;
   const char* name() const override { return lorry::name(call_.op_); }
-  void release() override;
+  void release() override { call_.release(); }
+
+  /// Makes x, a saved output read again while gradients are recorded, an output of this node.
+  void adopt(const Tensor& x, int index);
 
  private:
+  friend class WriteThroughView;
   Call call_;
   const Rule* rule_;
+  WriteThroughView* through_ = nullptr;  // the node that applies this one, where the call wrote a view
 };
 
 /// The history of a base after a write through one of its views: the gradient outside the view passes, the gradient inside
 /// goes through the operator that wrote.
 class WriteThroughView final : public Node {
  public:
-  WriteThroughView(const Tensor& base, const Tensor& view, const IntrusivePtr<Node>& inner);
+  WriteThroughView(const Tensor& base, const Tensor& view, const IntrusivePtr<OperatorNode>& inner);
+  ~WriteThroughView() override { inner_->through_ = nullptr; }
   std::vector<Tensor> apply(std::vector<Tensor> grads) override;
   const char* name() const override { return "write_through_view"; }
   void release() override { inner_->release(); }
 
+  /// Makes x, what the call left in the view, a view of what this node left in the base.
+  void adopt(const Tensor& x);
+
  private:
-  IntrusivePtr<Node> inner_;
+  static std::vector<Edge> edges_of(const Tensor& base, const Node& inner);
+
+  IntrusivePtr<OperatorNode> inner_;
   Layout base_, view_;
   int64_t offset_;
 };

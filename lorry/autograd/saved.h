@@ -6,6 +6,8 @@
 
 namespace lorry::autograd {
 
+class OperatorNode;
+
 /// Keeps tensors by other means while it is installed on a thread: checkpointing drops them and computes them again.
 class Keeper : public Counted {
  public:
@@ -21,24 +23,30 @@ class Keeper : public Counted {
 /// The thread's keeper; null for the ordinary way.
 inline constinit thread_local Keeper* t_keeper = nullptr;
 
+/// A tensor that a node reads in its backward. Holds the memory and the edge that the tensor had, not the tensor: a tensor
+/// written in place later gets a history that may lead to the node which saved it, and the two would own each other.
 class Saved {
  public:
   Saved() = default;
-  /// `own_output`: x is output `index` of `node`, which will hold this object: kept without its history, so that no cycle forms.
-  explicit Saved(const Tensor& x, bool own_output = false, int index = 0);
+  /// An input, with its gradient_edge.
+  Saved(const Tensor& x, Edge history);
+  /// Output `index` of the node that will hold this object.
+  static Saved output(const Tensor& x, int index);
 
   void release();
   bool kept() const { return tensor_.defined() || keeper_; }
-  /// Throws GradError naming the operator that overwrote it. `owner` restores the history of an output.
-  Tensor unpack(const Node* owner, const char* op, const char* which, int position) const;
+  /// Throws GradError naming the operator that overwrote it. `owner` is the history of an output.
+  Tensor unpack(OperatorNode& owner, const char* op, const char* which, int position) const;
 
  private:
-  Tensor tensor_;
-  IntrusivePtr<Storage> storage_;  // the one it had: set_data may give the tensor another
+  void take(const Tensor& x, const Tensor& for_keeper);
+
+  Tensor tensor_;  // without history, unless it is a leaf
+  Edge history_;   // null for what needs no gradient, and for an output, whose owner must not own itself
+  IntrusivePtr<Storage> storage_;  // the one it had: set_data may give a leaf another
   IntrusivePtr<Keeper> keeper_;
   int64_t number_ = 0;
   uint32_t version_ = 0;
-  int index_ = 0;
   bool own_output_ = false;
 };
 

@@ -3,6 +3,7 @@
 #include "lorry/base/bell.h"
 #include "lorry/base/modes.h"
 #include "lorry/device/device.h"
+#include "lorry/device/fence.h"
 
 namespace lorry {
 namespace {
@@ -19,8 +20,10 @@ void Stream::synchronize() const {
 }
 
 StreamScope::StreamScope(Stream stream) : device_(stream.device), before_(nullptr) {
+  if (device_ == kCPU) return;
   device::require_device(device_, "StreamScope");
-  if (!device_.is_cpu()) before_ = std::exchange(detail::t_streams[device_.index], stream.handle);
+  if (stream.handle != nullptr && !several_streams()) detail::g_several_streams.store(true, std::memory_order_relaxed);
+  before_ = std::exchange(detail::t_streams[device_.index], stream.handle);
 }
 StreamScope::~StreamScope() {
   if (!device_.is_cpu()) detail::t_streams[device_.index] = before_;
@@ -43,5 +46,12 @@ void Event::block(Stream stream) const { device::runtime(device_.type, "event").
 bool Event::done() const { return device::runtime(device_.type, "event").event_done(handle_); }
 void Event::synchronize() const { device::runtime(device_.type, "event").synchronize_event(handle_); }
 double Event::milliseconds_since(const Event& start) const { return device::runtime(device_.type, "event").milliseconds(start.handle_, handle_); }
+
+void fence(Stream earlier, Stream later) {
+  if (earlier == later || earlier.device.is_cpu() || later.device.is_cpu()) return;
+  const Event done(earlier.device);
+  done.record(earlier);
+  done.block(later);
+}
 
 }  // namespace lorry

@@ -251,9 +251,21 @@ Types require_into(Op op, const Tensor& out, Operands operands, bool& copied) {
 
 }  // namespace
 
+namespace {
+
+/// Equal sizes and strides; a dimension of size 1 is never stepped along.
+bool same_elements(const Layout& a, const Layout& b) {
+  if (!same_sizes(a, b)) return false;
+  for (int d = 0; d < a.rank; ++d)
+    if (a.sizes[d] > 1 && a.strides[d] != b.strides[d]) return false;
+  return true;
+}
+
+}  // namespace
+
 Overlap overlap(const Tensor& out, const Tensor& x) {
   if (out.node()->storage.get() != x.node()->storage.get() || out.numel() == 0 || x.numel() == 0) return Overlap::none;
-  if (out.data_ptr() == x.data_ptr() && out.dtype() == x.dtype() && (out.is_same(x) || out.layout() == x.layout())) return Overlap::same;
+  if (out.data_ptr() == x.data_ptr() && out.dtype() == x.dtype() && (out.is_same(x) || same_elements(out.layout(), x.layout()))) return Overlap::same;
   if (!spans_overlap(out.data_ptr(), out.layout(), size_of(out.dtype()), x.data_ptr(), x.layout(), size_of(x.dtype()))) return Overlap::none;
   return out.layout().is_dense() && x.layout().is_dense() ? Overlap::partial : Overlap::unknown;
 }
