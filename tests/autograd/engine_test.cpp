@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <thread>
 
+#include "lorry/memory/memory.h"
 #include "lorry/ops/ops.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
@@ -311,6 +313,140 @@ TEST(Engine, a_failed_operator_leaves_no_trace) {
   EXPECT_TRUE(grad_enabled());
   x.mul(2).sum().backward();
   EXPECT_EQ(read(x.grad()), (V{2, 2}));
+}
+
+TEST(Engine, a_view_written_in_place_leads_to_its_leaf_whoever_asks) {
+  const Tensor x = leaf({2, 2}, {1, 2, 3, 4});
+  const Tensor a = x.mul(2), v = a[0];
+  v.mul_(3);
+  EXPECT_EQ(read(autograd::grad({v.sum()}, {x}, {}, {.retain_graph = true})[0]), (V{6, 6, 0, 0}));
+  v.sum().backward();
+  EXPECT_EQ(read(x.grad()), (V{6, 6, 0, 0}));
+}
+
+TEST(Engine, the_gradient_of_a_written_view_arrives_whole) {
+  const Tensor x = leaf({2}, {0.1, 0.2});
+  const Tensor a = x.mul(2), v = a[0];
+  v.mul_(3);
+  const Tensor s = v.sin(), c = v.cos();
+  v.retain_grad();
+  int calls = 0;
+  v.register_hook([&](const Tensor&) { return ++calls, Tensor(); });
+  (s + c).sum().backward();
+  const double at = 0.6, expected = std::cos(at) - std::sin(at);
+  EXPECT_NEAR(read(v.grad())[0], expected, 1e-15);
+  EXPECT_NEAR(read(x.grad())[0], 6 * expected, 1e-15);
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(Engine, a_retained_gradient_follows_its_tensor_and_a_hook_stays) {
+  const Tensor x = leaf({1}, {0.5});
+  const Tensor y = x.mul(2);
+  V seen;
+  y.retain_grad();
+  y.register_hook([&](const Tensor& g) { return seen = read(g), Tensor(); });
+  y.mul_(3);
+  y.sin().sum().backward({}, true);
+  EXPECT_NEAR(read(y.grad())[0], std::cos(3.0), 1e-15);  // of the value after the write
+  EXPECT_NEAR(seen[0], 3 * std::cos(3.0), 1e-15);        // of the value when the hook was added
+  y.sin().sum().backward();
+  EXPECT_NEAR(read(y.grad())[0], 2 * std::cos(3.0), 1e-15);  // gradients accumulate here too
+}
+
+TEST(Engine, a_retained_gradient_is_what_later_hooks_make_of_it) {
+  const Tensor x = leaf({1}, {1});
+  const Tensor y = x.mul(2);
+  y.retain_grad();
+  y.register_hook([](const Tensor& g) { return g.mul(10); });
+  y.sum().backward();
+  EXPECT_EQ(read(y.grad()), (V{10}));
+}
+
+TEST(Engine, a_write_inside_no_grad_leaves_the_hooks_of_views) {
+  const Tensor x = leaf({2}, {1, 2});
+  const Tensor a = x.mul(2), v = a[0];
+  int calls = 0;
+  v.register_hook([&](const Tensor&) { return ++calls, Tensor(); });
+  {
+    const NoGrad quiet;
+    a.mul_(5);
+  }
+  v.sum().backward();
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(read(x.grad()), (V{2, 0}));
+}
+
+TEST(Engine, a_tensor_may_be_written_with_itself_and_with_its_neighbours) {
+  const Tensor x = leaf({2}, {3, 4});
+  const Tensor y = x.mul(2);
+  y.mul_(y);  // 4 x^2
+  y.sum().backward();
+  EXPECT_EQ(read(x.grad()), (V{24, 32}));
+  x.set_grad({});
+  const Tensor a = x.mul(2);
+  a[0].mul_(a[1]);  // 4 x0 x1, 2 x1
+  a.sum().backward();
+  EXPECT_EQ(read(x.grad()), (V{16, 14}));
+}
+
+TEST(Engine, graphs_of_tensors_written_in_place_are_freed_without_a_backward) {
+  const Device device = default_device();
+  const Tensor x = leaf({4}, {1, 2, 3, 4});
+  const auto make = [&] {
+    const Tensor y = x.mul(2);
+    y.mul_(y);
+    const Tensor s = y.sin();
+    y.mul_(s);  // refers to the sine, which saved y
+    const Tensor a = x.mul(3), v = a[0], w = a[1];
+    const Tensor t = w.cos();
+    v.mul_(w).mul_(t);
+    const Tensor buffer = zeros({4}, {kF64});
+    buffer.add_(buffer.mul(x));
+  };
+  make();
+  const int64_t before = memory::stats(device).live_blocks;
+  for (int i = 0; i < 10; ++i) make();
+  EXPECT_EQ(memory::stats(device).live_blocks, before);
+}
+
+TEST(Engine, threads_that_walk_shared_nodes_get_gradients_or_an_error) {
+  for (int round = 0; round < 50; ++round) {
+    const Tensor x = leaf({64}, V(64, 0.5));
+    Tensor shared = x.mul(1);
+    for (int i = 0; i < 20; ++i) shared = shared.tanh().mul(shared.sin());
+    shared.slice(0, 0, 8).mul_(shared.slice(0, 8, 16));
+    std::atomic<int> done{0}, refused{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t)
+      threads.emplace_back([&, loss = shared.mul(t + 1).sum()] {
+        try {
+          loss.backward();
+          ++done;
+        } catch (const GradError& e) {
+          EXPECT_NE(std::string_view(e.what()).find("the graph was freed"), std::string_view::npos) << e.what();
+          ++refused;
+        }
+      });
+    for (auto& t : threads) t.join();
+    EXPECT_EQ(done + refused, 4);
+    EXPECT_GE(done, 1);
+  }
+}
+
+TEST(Engine, threads_that_keep_the_graph_all_get_their_gradients) {
+  const Tensor x = leaf({64}, V(64, 0.5));
+  Tensor shared = x.mul(1);
+  for (int i = 0; i < 20; ++i) shared = shared.tanh().add(shared.sin());
+  const V one = read(autograd::grad({shared.sum()}, {x}, {}, {.retain_graph = true})[0]);
+  std::vector<std::thread> threads;
+  std::vector<V> got(4);
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 20; ++i)
+        got[static_cast<size_t>(t)] = read(autograd::grad({shared.sum()}, {x}, {}, {.retain_graph = true})[0]);
+    });
+  for (auto& t : threads) t.join();
+  for (const V& g : got) EXPECT_EQ(g, one);
 }
 
 TEST(Engine, several_threads_share_leaves) {
