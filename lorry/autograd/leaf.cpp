@@ -74,7 +74,10 @@ int64_t Tensor::register_hook(std::function<Tensor(const Tensor&)> hook) const {
 
 void Tensor::remove_hook(int64_t handle) const {
   const autograd::Edge edge = autograd::gradient_edge(*this);
-  require<ValueError>(edge && edge.node->remove_hook(handle), "remove_hook: no such hook on this tensor; got handle {}", handle);
+  bool removed = edge && edge.node->remove_hook(handle);
+  if (!removed && edge)
+    for (const auto& earlier : autograd::meta(*this).hooked) removed = removed || earlier->remove_hook(handle);
+  require<ValueError>(removed, "remove_hook: no such hook on this tensor; got handle {}", handle);
 }
 
 void Tensor::set_data(const Tensor& other) const {

@@ -45,6 +45,11 @@ bool Node::remove_hook(int64_t handle) {
   return std::erase_if(hooks_, [&](const Entry& e) { return e.handle == handle; }) > 0;
 }
 
+bool Node::has_hooks() {
+  const std::scoped_lock lock(mutex_);
+  return !hooks_.empty();
+}
+
 void Node::retain(int output, const IntrusivePtr<Accumulate>& gradient) {
   const std::scoped_lock lock(mutex_);
   retained_.push_back({output, gradient});
@@ -129,6 +134,7 @@ void set_fn(const Tensor& x, Meta& m, const IntrusivePtr<Node>& fn, int index) {
     m.fn->forget(m.index);
     fn->retain(index, m.gradient);
   }
+  if (m.fn && m.fn->has_hooks()) m.hooked.push_back(m.fn);
   m.fn = fn;
   m.index = index;
   if (x.is_view()) m.base_sequence = sequence_of(*x.node()->base);

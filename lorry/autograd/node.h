@@ -54,6 +54,7 @@ class Node : public Counted {
 
   int64_t add_hook(int output, Hook hook);
   bool remove_hook(int64_t handle);
+  bool has_hooks();
   /// The gradient of an output, as its hooks leave it, is to be added to `gradient` too.
   void retain(int output, const IntrusivePtr<Accumulate>& gradient);
   /// Undoes retain.
@@ -107,6 +108,7 @@ struct Meta final : GradSlot {
   uint64_t base_sequence = 0;         ///< of a view: its base's node when fn was set; fn is stale when it differs
   IntrusivePtr<Accumulate> gradient;  ///< of a leaf, or of a tensor whose gradient is retained
   bool retains = false;               ///< fn adds to `gradient`
+  std::vector<IntrusivePtr<Node>> hooked;  ///< earlier nodes that still have hooks of this tensor
 };
 
 /// The tensor's meta, made when absent.

@@ -353,6 +353,16 @@ TEST(Engine, a_retained_gradient_follows_its_tensor_and_a_hook_stays) {
   EXPECT_NEAR(read(y.grad())[0], 2 * std::cos(3.0), 1e-15);  // gradients accumulate here too
 }
 
+TEST(Engine, a_hook_can_be_removed_after_its_tensor_was_written) {
+  const Tensor x = leaf({1}, {1});
+  const Tensor y = x.mul(2);
+  const int64_t handle = y.register_hook([](const Tensor& g) { return g.mul(100); });
+  y.mul_(3);
+  y.remove_hook(handle);
+  y.sum().backward();
+  EXPECT_EQ(read(x.grad()), (V{6}));
+}
+
 TEST(Engine, a_retained_gradient_is_what_later_hooks_make_of_it) {
   const Tensor x = leaf({1}, {1});
   const Tensor y = x.mul(2);
