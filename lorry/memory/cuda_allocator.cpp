@@ -20,14 +20,13 @@ bool succeeded(cudaError_t error) noexcept {
   return false;
 }
 
-bool make_current_quietly(int device) noexcept { return !cuda::detail::g_several || succeeded(cudaSetDevice(device)); }
-
 /// Events of every device, kept for reuse.
 class CudaProvider : public Provider {
  public:
   void* record(Stream stream) noexcept override {
     const cuda::Unrestricted scope;
-    if (!make_current_quietly(stream.device.index)) return nullptr;
+    const cuda::DeviceGuard guard(stream.device.index, std::nothrow);
+    if (!guard.holds()) return nullptr;
     auto& idle = idle_[stream.device.index];
     cudaEvent_t event = nullptr;
     if (!idle.empty()) {
@@ -54,10 +53,12 @@ class CudaProvider : public Provider {
   }
   bool capturing(Stream stream) noexcept override { return stream.device.is_cuda() && cuda::capturing(stream); }
   void fill(void* data, unsigned char value, int64_t bytes, Stream stream) noexcept override {
-    if (make_current_quietly(stream.device.index)) succeeded(cudaMemsetAsync(data, value, static_cast<size_t>(bytes), cuda::handle(stream)));
+    const cuda::DeviceGuard guard(stream.device.index, std::nothrow);
+    if (guard.holds()) succeeded(cudaMemsetAsync(data, value, static_cast<size_t>(bytes), cuda::handle(stream)));
   }
   bool holds(const void* data, unsigned char value, int64_t bytes, Stream stream) noexcept override {
-    if (!make_current_quietly(stream.device.index)) return true;
+    const cuda::DeviceGuard guard(stream.device.index, std::nothrow);
+    if (!guard.holds()) return true;
     constexpr int64_t kPiece = 1 << 20;
     const std::unique_ptr<unsigned char[]> host(new (std::nothrow) unsigned char[kPiece]);
     if (host == nullptr) return true;
@@ -90,14 +91,15 @@ class DeviceProvider : public CudaProvider {
   explicit DeviceProvider(int device) : device_(device) {}
   void* take(int64_t bytes) override {
     const cuda::Unrestricted scope;
-    cuda::make_current(device_);
+    const cuda::DeviceGuard guard(device_);
     void* data = nullptr;
     const cudaError_t error = cudaMalloc(&data, static_cast<size_t>(bytes));
     return or_null(error, data, "cudaMalloc");
   }
   void give_back(void* data, int64_t) noexcept override {
     const cuda::Unrestricted scope;
-    if (!make_current_quietly(device_)) return;
+    const cuda::DeviceGuard guard(device_, std::nothrow);
+    if (!guard.holds()) return;
     succeeded(cudaDeviceSynchronize());
     succeeded(cudaFree(data));
   }
@@ -113,7 +115,7 @@ class ManagedProvider final : public DeviceProvider {
   using DeviceProvider::DeviceProvider;
   void* take(int64_t bytes) override {
     const cuda::Unrestricted scope;
-    cuda::make_current(device_);
+    const cuda::DeviceGuard guard(device_);
     size_t free = 0, total = 0;
     cuda::check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
     if (free < kSpared || static_cast<size_t>(bytes) > free - kSpared) return nullptr;

@@ -16,7 +16,7 @@ Fault* fault_slot(int device) {
   static std::once_flag once[kMaxDevices];
   std::call_once(once[device], [device] {
     const Unrestricted scope;
-    make_current(device);
+    const DeviceGuard guard(device);
     void* memory = nullptr;
     check(cudaHostAlloc(&memory, sizeof(Fault), cudaHostAllocMapped | cudaHostAllocPortable), "cudaHostAlloc");
     auto* const fault = new (memory) Fault{};

@@ -21,18 +21,18 @@ struct Shape {
   size_t shared_bytes = 0;  ///< dynamic shared memory; above 48 KB call allow_shared first
 };
 
-/// What comes before any work on a stream, a library's too: makes its device current, throws what an earlier kernel met with, and
-/// notes the operator for the message of a fault.
-inline void prepare(Stream stream) {
-  make_current(stream.device.index);
+/// What comes before any work on a stream, a library's too: throws what an earlier kernel met with, and notes the operator for the
+/// message of a fault. The stream's device is current while the guard lives.
+inline DeviceGuard prepare(Stream stream) {
   throw_fault(stream.device.index);
   detail::g_in_flight.note(t_operator);
+  return DeviceGuard(stream.device.index);
 }
 
 template <class... Parameters, class... Arguments>
 void launch(Stream stream, const Shape& shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
   static_assert(sizeof...(Parameters) == sizeof...(Arguments));
-  prepare(stream);
+  const DeviceGuard guard = prepare(stream);
   std::tuple<std::remove_cv_t<Parameters>...> values(std::forward<Arguments>(arguments)...);
   const cudaError_t error = std::apply(
       [&](auto&... value) {
@@ -48,7 +48,7 @@ void launch(Stream stream, const Shape& shape, void (*kernel)(Parameters...), Ar
 /// The same for arguments of exactly the kernel's parameter types, which are not copied on the way: some fill 32 KB.
 template <class... Parameters>
 void launch_with(Stream stream, const Shape& shape, void (*kernel)(Parameters...), const std::remove_cv_t<Parameters>&... arguments) {
-  prepare(stream);
+  const DeviceGuard guard = prepare(stream);
   void* pointers[] = {const_cast<void*>(static_cast<const void*>(&arguments))..., nullptr};
   check(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), shape.grid, shape.block, pointers, shape.shared_bytes, handle(stream)), "cudaLaunchKernel");
   ++device::t_launches;
@@ -57,7 +57,7 @@ void launch_with(Stream stream, const Shape& shape, void (*kernel)(Parameters...
 
 /// Fills `count` bytes from `to` on.
 inline void fill_bytes(Stream stream, void* to, unsigned char byte, int64_t count) {
-  prepare(stream);
+  const DeviceGuard guard = prepare(stream);
   check(cudaMemsetAsync(to, byte, static_cast<size_t>(count), handle(stream)), "cudaMemsetAsync");
 }
 

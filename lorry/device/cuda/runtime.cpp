@@ -1,5 +1,7 @@
 #include "lorry/device/cuda/runtime.h"
 
+#include <cuda.h>
+
 #include <algorithm>
 #include <mutex>
 #include <string>
@@ -24,6 +26,29 @@ int attribute(cudaDeviceAttr which, int device) {
   int value = 0;
   check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
   return value;
+}
+
+/// A function of the driver, which is not linked: a build with CUDA also starts where there is none.
+template <class F>
+void find(F*& function, const char* name) {
+  void* address = nullptr;
+  cudaDriverEntryPointQueryResult result;
+#if CUDART_VERSION >= 12050
+  check(cudaGetDriverEntryPointByVersion(name, &address, 12000, cudaEnableDefault, &result), name);
+#else
+  check(cudaGetDriverEntryPoint(name, &address, cudaEnableDefault, &result), name);
+#endif
+  if (result != cudaDriverEntryPointSuccess) detail::failed(cudaErrorSymbolNotFound, name);
+  function = reinterpret_cast<F*>(address);
+}
+
+CUresult (*g_retain)(CUcontext*, CUdevice) = nullptr;
+
+void find_context_stack() {
+  find(detail::g_stack.current, "cuCtxGetCurrent");
+  find(detail::g_stack.push, "cuCtxPushCurrent");
+  find(detail::g_stack.pop, "cuCtxPopCurrent");
+  find(g_retain, "cuDevicePrimaryCtxRetain");
 }
 
 #ifndef LORRY_CUDA_LOWEST
@@ -56,6 +81,7 @@ const Found& found() {
     for (int i = 0; i < f.count; ++i)
       f.properties[i] = {attribute(cudaDevAttrMultiProcessorCount, i), attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, i), attribute(cudaDevAttrL2CacheSize, i),
                          attribute(cudaDevAttrComputeCapabilityMajor, i) * 10 + attribute(cudaDevAttrComputeCapabilityMinor, i)};
+    if (f.count > 1) find_context_stack();
     detail::g_several = f.count > 1;
     detail::g_blocking = env::text("CUDA_LAUNCH_BLOCKING") == "1";
     return f;
@@ -116,6 +142,7 @@ const char* running() { return t_operator == nullptr ? "a call outside any opera
 bool detail::g_several = false;
 bool detail::g_blocking = false;
 detail::InFlight detail::g_in_flight;
+detail::ContextStack detail::g_stack{};
 
 int device_count() { return found().count; }
 std::string why_none() { return found().why; }
@@ -141,14 +168,29 @@ void detail::wait_after_launch(Stream stream) {
   throw_fault(stream.device.index);
 }
 
-void detail::make_current_slowly(int device) {
-  int now = -1;
-  check(cudaGetDevice(&now), "cudaGetDevice");
-  if (now != device) check(cudaSetDevice(device), "cudaSetDevice");
+detail::Pushed detail::push_device(int device, cudaError_t* error) noexcept {
+  // The driver's errors have the numbers of the runtime's.
+  const auto succeeded = [&](int result) { return (*error = static_cast<cudaError_t>(result)) == cudaSuccess; };
+  CUctx_st* wanted = g_stack.contexts[device].load(std::memory_order_acquire);
+  if (wanted == nullptr) {
+    // Devices and their numbers are the same to the driver. The context is the one that the runtime uses; it is never released.
+    const Unrestricted scope;
+    if (!succeeded(g_retain(&wanted, device))) return Pushed::failed;
+    g_stack.contexts[device].store(wanted, std::memory_order_release);
+  }
+  CUctx_st* now = nullptr;
+  if (!succeeded(g_stack.current(&now))) return Pushed::failed;
+  if (now == wanted) return Pushed::no;
+  return succeeded(g_stack.push(wanted)) ? Pushed::yes : Pushed::failed;
+}
+
+void detail::pop_device() noexcept {
+  CUctx_st* ours = nullptr;
+  g_stack.pop(&ours);
 }
 
 bool capturing(Stream stream) noexcept {
-  if (detail::g_several) cudaSetDevice(stream.device.index);
+  const DeviceGuard guard(stream.device.index, std::nothrow);
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   const cudaError_t error = cudaStreamIsCapturing(handle(stream), &status);
   if (error == cudaSuccess) return status != cudaStreamCaptureStatusNone;
@@ -173,7 +215,7 @@ StreamPool& pool() {
 }
 
 void* make_stream(int device, int priority) {
-  make_current(device);
+  const DeviceGuard guard(device);
   int lowest = 0, highest = 0;
   check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange");
   priority = std::max(highest, std::min(lowest, priority));
@@ -204,26 +246,26 @@ device::Facts facts(int device) {
 }
 
 device::MemoryUse memory_use(int device) {
-  make_current(device);
+  const DeviceGuard guard(device);
   size_t free = 0, total = 0;
   check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
   return {static_cast<int64_t>(free), static_cast<int64_t>(total)};
 }
 
 void synchronize(int device) {
-  make_current(device);
+  const DeviceGuard guard(device);
   check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   throw_fault(device);
 }
 
 void synchronize_stream(Stream stream) {
-  make_current(stream.device.index);
+  const DeviceGuard guard(stream.device.index);
   check(cudaStreamSynchronize(handle(stream)), "cudaStreamSynchronize");
   throw_fault(stream.device.index);
 }
 
 void copy(void* to, Device to_device, const void* from, Device from_device, int64_t bytes, Stream stream) {
-  make_current(stream.device.index);
+  const DeviceGuard guard(stream.device.index);
   detail::g_in_flight.note(t_operator);
   if (to_device.is_cuda() && from_device.is_cuda() && to_device != from_device) {
     check(cudaMemcpyPeerAsync(to, to_device.index, from, from_device.index, static_cast<size_t>(bytes), handle(stream)), "cudaMemcpyPeerAsync");
@@ -233,19 +275,19 @@ void copy(void* to, Device to_device, const void* from, Device from_device, int6
 }
 
 void* make_event(int device, bool timed) {
-  make_current(device);
+  const DeviceGuard guard(device);
   cudaEvent_t event = nullptr;
   check(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming), "cudaEventCreateWithFlags");
   return event;
 }
 
 void record_event(void* event, Stream stream) {
-  make_current(stream.device.index);
+  const DeviceGuard guard(stream.device.index);
   check(cudaEventRecord(static_cast<cudaEvent_t>(event), handle(stream)), "cudaEventRecord");
 }
 
 void block_stream(void* event, Stream stream) {
-  make_current(stream.device.index);
+  const DeviceGuard guard(stream.device.index);
   check(cudaStreamWaitEvent(handle(stream), static_cast<cudaEvent_t>(event)), "cudaStreamWaitEvent");
 }
 

@@ -7,9 +7,12 @@
 #include <cuda_runtime_api.h>
 
 #include <atomic>
+#include <new>
 #include <string>
 
 #include "lorry/device/stream.h"
+
+struct CUctx_st;  // what the driver's CUcontext points to
 
 namespace lorry::cuda {
 
@@ -28,8 +31,7 @@ const Properties& properties(int device);
 
 namespace detail {
 [[noreturn, gnu::cold, gnu::noinline]] void failed(cudaError_t error, const char* call);
-void make_current_slowly(int device);
-extern bool g_several;  ///< more than one device: whose turn it is has to be asked
+extern bool g_several;  ///< more than one device, so that the current one matters
 extern bool g_blocking;  ///< CUDA_LAUNCH_BLOCKING=1: each launch waits, so that errors come from the call that made them
 void wait_after_launch(Stream stream);
 
@@ -43,6 +45,20 @@ struct InFlight {
   }
 };
 extern InFlight g_in_flight;
+
+/// The driver's stack of contexts of each thread, its functions returning 0 for success. Tests put their own here.
+struct ContextStack {
+  int (*current)(CUctx_st** context);
+  int (*push)(CUctx_st* context);
+  int (*pop)(CUctx_st** context);
+  std::atomic<CUctx_st*> contexts[kMaxDevices];  ///< of the devices, once they are used
+};
+extern ContextStack g_stack;
+
+enum class Pushed { no, yes, failed };
+/// Puts the device's context on top of the thread's stack unless it is there.
+Pushed push_device(int device, cudaError_t* error) noexcept;
+void pop_device() noexcept;
 }  // namespace detail
 
 /// Throws unless the call succeeded: OutOfMemory, or CudaError that names the call, and the fault when the context has met one.
@@ -50,10 +66,32 @@ inline void check(cudaError_t error, const char* call) {
   if (error != cudaSuccess) [[unlikely]] detail::failed(error, call);
 }
 
-/// Makes the device this thread's, for calls that act on "the current device".
-inline void make_current(int device) {
-  if (detail::g_several) [[unlikely]] detail::make_current_slowly(device);
-}
+/// Makes a device the thread's current one for a scope. Afterwards the thread has what it had, so that kernels that are not Lorry's run
+/// where their author expects. The driver's stack of contexts is used rather than cudaSetDevice: a thread that had no device has none
+/// again, where setting device 0 back would make a context there. With one device a guard costs the test of a flag.
+class [[nodiscard]] DeviceGuard {
+ public:
+  explicit DeviceGuard(int device) {
+    if (!detail::g_several) [[likely]] return;
+    cudaError_t error = cudaSuccess;
+    pushed_ = detail::push_device(device, &error);
+    if (pushed_ == detail::Pushed::failed) [[unlikely]] detail::failed(error, "cuCtxPushCurrent");
+  }
+  /// For callers that must not throw: they ask `holds`.
+  DeviceGuard(int device, std::nothrow_t) noexcept {
+    cudaError_t error = cudaSuccess;
+    if (detail::g_several) [[unlikely]] pushed_ = detail::push_device(device, &error);
+  }
+  ~DeviceGuard() {
+    if (pushed_ == detail::Pushed::yes) [[unlikely]] detail::pop_device();
+  }
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+  bool holds() const { return pushed_ != detail::Pushed::failed; }
+
+ private:
+  detail::Pushed pushed_ = detail::Pushed::no;
+};
 
 inline cudaStream_t handle(Stream stream) { return static_cast<cudaStream_t>(stream.handle); }
 

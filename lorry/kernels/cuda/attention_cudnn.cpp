@@ -202,7 +202,7 @@ bool cudnn_attention(const AttentionArgs& args, const AttentionGrads* grads, Str
   static Library* const kLibraries = new Library[kMaxDevices];  // never destroyed: at exit the context may be gone already
   Library& library = kLibraries[stream.device.index];
   const std::lock_guard lock(library.turn);
-  lorry::cuda::prepare(stream);
+  const lorry::cuda::DeviceGuard guard = lorry::cuda::prepare(stream);
   const Call call(args, grads);
   Plan* const plan = plan_for(call, library, stream.device.index);
   if (plan == nullptr) return false;

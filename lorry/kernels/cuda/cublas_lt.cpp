@@ -62,7 +62,7 @@ cublasLtHandle_t cublas_lt_handle(int device) {
   static std::once_flag once[kMaxDevices];
   static cublasLtHandle_t handles[kMaxDevices];  // never destroyed: at exit the context may be gone already
   std::call_once(once[device], [device] {
-    lorry::cuda::make_current(device);
+    const lorry::cuda::DeviceGuard guard(device);
     check_cublas_lt(cublas_lt().create(&handles[device]), "cublasLtCreate");
   });
   return handles[device];

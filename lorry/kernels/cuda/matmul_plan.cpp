@@ -241,7 +241,7 @@ Chosen& chosen() {
 
 bool multiply_by_library(const Problem& part, Stream stream) {
   static thread_local Plans plans;
-  lorry::cuda::prepare(stream);
+  const lorry::cuda::DeviceGuard guard = lorry::cuda::prepare(stream);
   const PlanKey key = plan_key(part, stream);
   Plan& plan = plans.find(key, part.data[kC]);
   if (!plan.possible) return false;

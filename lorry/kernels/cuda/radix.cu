@@ -11,7 +11,7 @@ namespace {
 template <class Key>
 void sort(Pairs<Key>& pairs, int bits, Stream stream) {
   if (pairs.count() < 2 || bits == 0) return;
-  lorry::cuda::prepare(stream);
+  const lorry::cuda::DeviceGuard guard = lorry::cuda::prepare(stream);
   cub::DoubleBuffer<Key> keys(pairs.keys(), pairs.spare_keys());
   cub::DoubleBuffer<uint32_t> values(pairs.values(), pairs.spare_values());
   const auto count = static_cast<uint32_t>(pairs.count());

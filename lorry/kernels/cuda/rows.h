@@ -82,7 +82,7 @@ template <auto kKernel>
 void allow_shared_once(int device, size_t bytes) {
   static std::atomic<bool> done[kMaxDevices] = {};
   if (done[device].load(std::memory_order_relaxed)) return;
-  lorry::cuda::make_current(device);
+  const lorry::cuda::DeviceGuard guard(device);
   lorry::cuda::allow_shared(kKernel, bytes);
   done[device].store(true, std::memory_order_relaxed);
 }
