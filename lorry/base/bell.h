@@ -4,9 +4,11 @@
 // wait for a GPU, a warning). With no listener, ringing is one relaxed load.
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace lorry::bell {
 
@@ -20,6 +22,7 @@ struct Ring {
   Event event;
   std::string_view source;  ///< the operator or room that rang
   std::string_view text;
+  std::chrono::nanoseconds took{};  ///< how long the host waited; 0 where nothing is waited for
 };
 
 using Listener = std::function<void(const Ring&)>;
@@ -36,6 +39,22 @@ inline bool heard() { return detail::listening.load(std::memory_order_relaxed); 
 
 inline void ring(Event event, std::string_view source, std::string_view text) {
   if (heard()) [[unlikely]] detail::ring({event, source, text});
+}
+
+/// Calls wait() and rings when it is over, also by an exception, with the time that it took. Without a listener no clock is read.
+template <class F>
+void ring_after(Event event, std::string_view source, std::string_view text, F&& wait) {
+  if (!heard()) [[likely]]
+    return std::forward<F>(wait)();
+  const auto start = std::chrono::steady_clock::now();
+  const auto ring = [&] { detail::ring({event, source, text, std::chrono::steady_clock::now() - start}); };
+  try {
+    std::forward<F>(wait)();
+  } catch (...) {
+    ring();
+    throw;
+  }
+  ring();
 }
 
 }  // namespace lorry::bell

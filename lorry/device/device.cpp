@@ -83,8 +83,10 @@ MemoryUse memory_use(Device device) {
 
 void synchronize(Device device) {
   require_device(device, "synchronize");
-  if (!device.is_cpu()) bell::ring(bell::Event::synchronisation, t_operator == nullptr ? "synchronize" : t_operator, "the host waits for a device");
-  runtime(device.type, "synchronize").synchronize(device.index);
+  const Runtime& row = runtime(device.type, "synchronize");
+  if (device.is_cpu()) return row.synchronize(device.index);
+  bell::ring_after(bell::Event::synchronisation, t_operator == nullptr ? "synchronize" : t_operator, "the host waited for a device",
+                   [&] { row.synchronize(device.index); });
 }
 
 void throw_reported(Device device) { runtime(device.type, "throw_reported").throw_reported(device.index); }

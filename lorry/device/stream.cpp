@@ -15,8 +15,9 @@ const device::Runtime& runtime_of(Device device, const char* where) {
 
 void Stream::synchronize() const {
   const device::Runtime& runtime = runtime_of(device, "synchronize");
-  if (!device.is_cpu()) bell::ring(bell::Event::synchronisation, t_operator == nullptr ? "synchronize" : t_operator, "the host waits for a stream");
-  runtime.synchronize_stream(*this);
+  if (device.is_cpu()) return runtime.synchronize_stream(*this);
+  bell::ring_after(bell::Event::synchronisation, t_operator == nullptr ? "synchronize" : t_operator, "the host waited for a stream",
+                   [&] { runtime.synchronize_stream(*this); });
 }
 
 StreamScope::StreamScope(Stream stream) : device_(stream.device), before_(nullptr) {

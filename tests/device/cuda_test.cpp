@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <thread>
 #include <utility>
@@ -90,6 +91,64 @@ TEST_F(Cuda, the_bell_rings_when_the_host_waits) {
   EXPECT_EQ(rings.count(bell::Event::synchronisation, "synchronize"), 2);
   x.nonzero();
   EXPECT_EQ(rings.count(bell::Event::synchronisation, "nonzero"), 1);
+}
+
+TEST(Bell, rings_when_a_wait_is_over_and_says_how_long_it_took) {
+  using Clock = std::chrono::steady_clock;
+  bool waited = false;
+  std::vector<std::chrono::nanoseconds> took;
+  const bell::Listener before = bell::listen([&](const bell::Ring& ring) {
+    EXPECT_TRUE(waited);
+    took.push_back(ring.took);
+  });
+  std::chrono::nanoseconds least{};
+  const auto wait = [&] {
+    const auto start = Clock::now();
+    while (Clock::now() - start < std::chrono::microseconds(50)) {
+    }
+    waited = true;
+    least = Clock::now() - start;
+  };
+  bell::ring_after(bell::Event::synchronisation, "here", "waits", wait);
+  ASSERT_EQ(took.size(), 1u);
+  EXPECT_GE(took[0], least);
+  const auto fail = [&] {
+    wait();
+    throw CudaError("the wait met with a fault");
+  };
+  EXPECT_THROW(bell::ring_after(bell::Event::synchronisation, "here", "waits", fail), CudaError);
+  EXPECT_EQ(took.size(), 2u) << "a wait that throws has taken time too";
+  bell::listen(before);
+}
+
+TEST_F(Cuda, the_bell_rings_when_the_stream_is_done) {
+  const Tensor busy = zeros({64 << 20}, {.device = kGpu});
+  const Event done(kGpu);
+  for (const bool whole_device : {false, true}) {
+    for (int i = 0; i < 20; ++i) busy.add_(1);
+    done.record(current_stream(kGpu));
+    int rings = 0;
+    const bell::Listener before = bell::listen([&](const bell::Ring& ring) {
+      ++rings;
+      EXPECT_TRUE(done.done()) << "it rang before the wait";
+      EXPECT_GT(ring.took.count(), 0);
+    });
+    whole_device ? device::synchronize(kGpu) : current_stream(kGpu).synchronize();
+    bell::listen(before);
+    EXPECT_EQ(rings, 1);
+  }
+}
+
+TEST_F(Cuda, pageable_memory_may_change_when_its_copy_returns) {
+  const Tensor busy = zeros({64 << 20}, {.device = kGpu});
+  for (const int64_t n : {3, 70'000, 5 << 20}) {
+    const Tensor x = ones({n}, {.device = kCPU});
+    for (int i = 0; i < 20; ++i) busy.add_(1);
+    const Tensor there = x.to(kGpu);
+    x.fill_(2);
+    EXPECT_EQ(there.min().item<float>(), 1) << n;
+    EXPECT_EQ(there.max().item<float>(), 1) << n;
+  }
 }
 
 TEST_F(Cuda, tensors_of_every_dtype_and_layout_come_back_as_they_went) {
