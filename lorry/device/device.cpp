@@ -27,6 +27,7 @@ constexpr Runtime kCpuRuntime = {
     .make_stream = [](int, int) -> void* { return nullptr; },
     .destroy_stream = [](int, void*) noexcept {},
     .synchronize_stream = [](Stream) {},
+    .capturing = [](Stream) noexcept { return false; },
     .make_event = [](int, bool) -> void* { return nullptr; },
     .destroy_event = [](int, void*) noexcept {},
     .record_event = [](void*, Stream) {},

@@ -56,8 +56,8 @@ class ReportsWait {
 };
 
 /// Copies bytes within or between devices, in the order of `stream`, which belongs to the one that is not the CPU (to the
-/// target's between two). A source in pageable host memory may be reused on return; pinned memory only when the stream is done. A
-/// target in host memory is there when the stream is done.
+/// target's between two). Both ends stay as they are until the stream is done: a driver may still read pageable host memory when the
+/// call returns. memory::upload takes a source that does not stay.
 void copy(void* to, Device to_device, const void* from, Device from_device, int64_t bytes, Stream stream);
 
 /// A row of the table of devices. All but `count` and `why_absent` are called only with devices that exist.
@@ -72,6 +72,7 @@ struct Runtime {
   void* (*make_stream)(int index, int priority);
   void (*destroy_stream)(int index, void* stream) noexcept;
   void (*synchronize_stream)(Stream stream);
+  bool (*capturing)(Stream stream) noexcept;
   void* (*make_event)(int index, bool timed);
   void (*destroy_event)(int index, void* event) noexcept;
   void (*record_event)(void* event, Stream stream);

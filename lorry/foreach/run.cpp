@@ -4,6 +4,7 @@
 
 #include "lorry/device/device.h"
 #include "lorry/foreach/plan.h"
+#include "lorry/memory/upload.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/door.h"
@@ -73,7 +74,7 @@ class Numbers {
       std::vector<int64_t> wholes;
       for (const Scalar& number : x.numbers()) whole ? wholes.push_back(number.to<int64_t>()) : reals.push_back(number.to<double>());
       const void* const from = whole ? static_cast<const void*>(wholes.data()) : reals.data();
-      device::copy(tensor_.data_ptr(), device, from, kCPU, tensor_.nbytes(), current_stream(device));
+      memory::upload(tensor_.data_ptr(), device, from, tensor_.nbytes(), current_stream(device));
     }
   }
   kernels::ListOperand operand() const {

@@ -3,6 +3,7 @@
 #include "lorry/base/bell.h"
 #include "lorry/device/device.h"
 #include "lorry/memory/memory.h"
+#include "lorry/memory/upload.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/door.h"
@@ -18,8 +19,8 @@ void copy_elements(const Tensor& to, const Tensor& from, const char* where) {
 }
 
 /// A tensor of another device with the elements and, where x is dense, the strides of x. Work enqueued before on either side comes
-/// before. A host that receives waits, and so does one whose pinned memory is read, unless `non_blocking`. One whose memory is
-/// somebody else's always waits: it may be pinned without our knowing, and its owner is not told when the copy is done.
+/// before. A host that receives waits, and so does one whose pinned memory is read, unless `non_blocking`. Other host memory has been
+/// read on return.
 Tensor transferred(const Tensor& x, Device device, bool non_blocking) {
   const bool dense = x.layout().is_dense();
   if (!dense)
@@ -34,16 +35,18 @@ Tensor transferred(const Tensor& x, Device device, bool non_blocking) {
     made.record(current_stream(x.device()));
     made.block(stream);
   }
-  device::copy(to.data_ptr(), device, from.data_ptr(), x.device(), from.nbytes(), stream);
+  for (const Tensor& t : {from, to})  // before the copy is enqueued: nothing may fail in between
+    if (t.is_pinned()) memory::record_pinned(t.storage().data(), stream);
+  if (from.device().is_cpu() && !from.is_pinned())
+    memory::upload(to.data_ptr(), device, from.data_ptr(), from.nbytes(), stream);
+  else
+    device::copy(to.data_ptr(), device, from.data_ptr(), x.device(), from.nbytes(), stream);
   if (between_gpus) {
     const Event read(device);  // the source's memory may be used again only after it was read
     read.record(stream);
     read.block(current_stream(x.device()));
   }
-  for (const Tensor& t : {from, to})
-    if (t.is_pinned()) memory::record_pinned(t.storage().data(), stream);
-  const bool read_from_elsewhere = from.device().is_cpu() && from.storage().foreign();
-  if (read_from_elsewhere || (!non_blocking && (device.is_cpu() || from.is_pinned()))) stream.synchronize();
+  if (!non_blocking && (device.is_cpu() || from.is_pinned())) stream.synchronize();
   return to;
 }
 

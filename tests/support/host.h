@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lorry/device/device.h"
+#include "lorry/memory/upload.h"
 #include "lorry/tensor/tensor.h"
 
 namespace lorry::test {
@@ -58,12 +59,12 @@ inline void write_element(const Tensor& x, int64_t offset, const void* value) {
   std::memcpy(element, value, size);  // the value may lie in a mirror that goes when another comes
   detail::Mirror& m = detail::mirror(x);
   std::memcpy(m.bytes.data() + (x.storage_offset() + offset) * size_of(x.dtype()), element, size);
-  device::copy(to, x.device(), element, kCPU, size_of(x.dtype()), current_stream(x.device()));
+  memory::upload(to, x.device(), element, size_of(x.dtype()), current_stream(x.device()));
 }
 
 /// Writes x.numel() elements to a contiguous x.
 inline void write_all(const Tensor& x, const void* values) {
-  device::copy(x.data_ptr(), x.device(), values, kCPU, x.nbytes(), current_stream(x.device()));
+  memory::upload(x.data_ptr(), x.device(), values, x.nbytes(), current_stream(x.device()));
   if (!x.device().is_cpu()) x.storage().written_by("write_all");  // a mirror of it is stale
 }
 

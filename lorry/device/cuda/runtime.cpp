@@ -320,6 +320,7 @@ const device::Runtime kDeviceRuntime = {
     .make_stream = make_stream,
     .destroy_stream = destroy_stream,
     .synchronize_stream = synchronize_stream,
+    .capturing = capturing,
     .make_event = make_event,
     .destroy_event = [](int, void* event) noexcept { cudaEventDestroy(static_cast<cudaEvent_t>(event)); },
     .record_event = record_event,

@@ -1,0 +1,65 @@
+#include "lorry/memory/upload.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "lorry/base/modes.h"
+#include "lorry/device/cpu/team.h"
+#include "lorry/device/device.h"
+#include "lorry/memory/memory.h"
+
+namespace lorry::memory {
+namespace {
+
+constexpr int64_t kGrain = 256 << 10;  ///< of a copy by the team: fewer bytes are not worth a second thread
+
+void read(char* into, const char* from, int64_t bytes) {
+  cpu::parallel_for(bytes, kGrain, [&](int64_t begin, int64_t end) { std::memcpy(into + begin, from + begin, static_cast<size_t>(end - begin)); });
+}
+
+struct Slot {
+  explicit Slot(Device device) : memory(kUploadChunk), sent(device) {}
+  Staging memory;
+  Event sent;
+};
+
+}  // namespace
+
+Staging::Staging(int64_t bytes) : data_(static_cast<char*>(allocate_pinned(bytes))), bytes_(bytes) {}
+Staging::~Staging() { release_pinned(data_, bytes_); }
+void Staging::send(void* to, Device device, int64_t bytes, Stream stream) const {
+  record_pinned(data_, stream);  // first: once the copy is enqueued nothing may fail before it is noted
+  device::copy(to, device, data_, kCPU, bytes, stream);
+}
+
+void upload(void* to, Device device, const void* from, int64_t bytes, Stream stream) {
+  if (bytes == 0) return;
+  if (device.is_cpu()) return device::copy(to, device, from, kCPU, bytes, stream);
+  require<CaptureError>(!device::runtime(device.type, "upload").capturing(stream),
+                        "{}: host memory is copied to {} while its stream is captured; got {} bytes; expected tensors that are there; copy before the capture, "
+                        "or write into a tensor of the device between replays",
+                        t_operator == nullptr ? "upload" : t_operator, device, bytes);
+  auto* const target = static_cast<char*>(to);
+  const auto* const source = static_cast<const char*>(from);
+  if (bytes <= kUploadChunk) {
+    const Staging staging(bytes);
+    read(staging.data(), source, bytes);
+    return staging.send(target, device, bytes, stream);
+  }
+  std::optional<Slot> slots[kUploadsUnderWay];
+  int next = 0;
+  for (int64_t at = 0; at < bytes; at += kUploadChunk, next = (next + 1) % kUploadsUnderWay) {
+    std::optional<Slot>& slot = slots[next];
+    if (slot)
+      slot->sent.synchronize();
+    else
+      slot.emplace(device);
+    const int64_t count = std::min(kUploadChunk, bytes - at);
+    read(slot->memory.data(), source + at, count);
+    slot->memory.send(target + at, device, count, stream);
+    slot->sent.record(stream);
+  }
+}
+
+}  // namespace lorry::memory
