@@ -153,14 +153,14 @@ int64_t tiles_of(const Elements<Word>& x) {
 
 int64_t count_nonzero(const Array& x, Stream stream) {
   if (x.numel() == 0) return 0;
-  const Answer answer;
+  Answer answer(stream);
   int64_t blocks = 0;
   visit_elements(x, [&]<class Word>(const Elements<Word>& elements) {
     const int64_t tiles = tiles_of(elements);
     blocks = std::min<int64_t>({tiles, int64_t{8} * lorry::cuda::properties(stream.device.index).multiprocessors, Answer::kWords});
     lorry::cuda::launch(stream, {static_cast<unsigned>(blocks), kThreads}, count_tiles<Word>, answer.words(), elements, tiles);
   });
-  const int64_t* const counts = answer.wait(stream);
+  const int64_t* const counts = answer.wait();
   int64_t total = 0;
   for (int64_t b = 0; b < blocks; ++b) total += counts[b];
   return total;

@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kThreads) count_values(int64_t* counts, const 
 int64_t unique(const Array& values, const Array& inverse, const Array& counts, const Array& sorted, const Array& order, const Stream& stream) {
   const int64_t n = sorted.numel(), tiles = (n + kTile - 1) / kTile;
   if (n == 0) return 0;
-  const Answer answer;
+  Answer answer(stream);
   const Scratch starts(counts.data == nullptr ? 0 : n * static_cast<int64_t>(sizeof(int64_t)), stream);
   const TileMemory memory(tiles, stream);
   const Results results{values.data, inverse.as<int64_t>(), order.as<const int64_t>(), starts.as<int64_t>(), answer.words()};
@@ -85,7 +85,7 @@ int64_t unique(const Array& values, const Array& inverse, const Array& counts, c
     lorry::cuda::launch(stream, {static_cast<unsigned>(tiles), kThreads}, number_values<Key>, results, Keys<Key>(sorted, false), nan, is_floating(sorted.dtype),
                         size_of(sorted.dtype), n, memory.tiles());
   });
-  const int64_t found = *answer.wait(stream);
+  const int64_t found = *answer.wait();
   if (counts.data != nullptr)
     lorry::cuda::launch(stream, {static_cast<unsigned>((found + kThreads - 1) / kThreads), kThreads}, count_values, counts.as<int64_t>(),
                         starts.as<const int64_t>(), found, n);
