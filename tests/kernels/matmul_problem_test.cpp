@@ -209,5 +209,13 @@ TEST(MatmulProblem, an_alpha_of_zero_leaves_no_depth) {
   EXPECT_EQ(describe({.out = x, .a = x, .b = x, .c = {}, .alpha = 0}).k, 0);
 }
 
+TEST(MatmulProblem, the_library_is_asked_for_no_dtype_that_it_does_not_multiply) {
+  for (const DType dtype : {kBool, kU8, kI8, kI16, kI32, kI64}) {
+    PlanKey key{};
+    key.m = key.n = key.k = 4, key.batches = 1, key.dtype = dtype;
+    EXPECT_THROW(make_plan(key, nullptr), DTypeError) << name(dtype);
+  }
+}
+
 }  // namespace
 }  // namespace lorry::kernels::cuda

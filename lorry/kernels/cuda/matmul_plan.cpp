@@ -69,8 +69,10 @@ cudaDataType type_of(DType dtype) {
       return CUDA_R_16BF;
     case kF32:
       return CUDA_R_32F;
-    default:
+    case kF64:
       return CUDA_R_64F;
+    default:
+      raise<DTypeError>("matmul: cuBLASLt is asked for a dtype that it does not multiply; got {}; expected f16, bf16, f32 or f64", dtype);
   }
 }
 
@@ -135,6 +137,7 @@ cublasStatus_t Plan::run(const Algorithm& with, const Problem& part, void* out, 
   const float alpha = static_cast<float>(part.alpha), beta = part.adds && key.bias == 0 ? static_cast<float>(part.beta) : 0.0f;
   const double wide_alpha = part.alpha, wide_beta = part.adds && key.bias == 0 ? part.beta : 0.0;
   const bool wide = key.dtype == kF64;
+  if (key.bias != 0) set(*this, CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(part.data[kC]));
   return cublas_lt().matmul(cublas_lt_handle(key.device), &operation, wide ? static_cast<const void*>(&wide_alpha) : &alpha, part.data[kA], &layouts[kA],
                             part.data[kB], &layouts[kB], wide ? static_cast<const void*>(&wide_beta) : &beta, part.data[key.bias != 0 ? kOut : kC],
                             &layouts[kC], out, &layouts[kOut], &with.how, workspace, static_cast<size_t>(with.workspace_bytes), lorry::cuda::handle(stream));
@@ -142,13 +145,13 @@ cublasStatus_t Plan::run(const Algorithm& with, const Problem& part, void* out, 
 
 Plan make_plan(const PlanKey& key, const void* bias) {
   Plan plan = {.key = key, .operation = {}, .layouts = {}, .algorithm = {}, .possible = false, .tuned = false};
-  check_cublas_lt(cublas_lt().operation_init(&plan.operation, sizeof(plan.operation), compute_type(key), key.dtype == kF64 ? CUDA_R_64F : CUDA_R_32F),
-                  "cublasLtMatmulDescInit");
+  const cudaDataType scale = type_of(key.dtype) == CUDA_R_64F ? CUDA_R_64F : CUDA_R_32F;
+  check_cublas_lt(cublas_lt().operation_init(&plan.operation, sizeof(plan.operation), compute_type(key), scale), "cublasLtMatmulDescInit");
   set(plan, CUBLASLT_MATMUL_DESC_TRANSA, static_cast<int32_t>(key.transposed_a != 0 ? CUBLAS_OP_T : CUBLAS_OP_N));
   set(plan, CUBLASLT_MATMUL_DESC_TRANSB, static_cast<int32_t>(key.transposed_b != 0 ? CUBLAS_OP_T : CUBLAS_OP_N));
   if (key.bias != 0) {
     set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(CUBLASLT_EPILOGUE_BIAS));
-    set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);  // the heuristic asks for its alignment
+    set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);  // the heuristic asks for its alignment, which is the key's
     if (key.batches > 1) set(plan, CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, key.batch_stride[kC]);
   }
   set_layout(plan, kA, key.transposed_a != 0 ? key.k : key.m, key.transposed_a != 0 ? key.m : key.k);
@@ -247,7 +250,6 @@ bool multiply_by_library(const Problem& part, Stream stream) {
   if (!plan.possible) return false;
   if (!plan.tuned && matmul_settings().tuning.load(std::memory_order_relaxed)) [[unlikely]]
     tune(plan, part, stream);
-  if (key.bias != 0) set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(part.data[kC]));
   cublasStatus_t status;
   if (plan.algorithm.workspace_bytes == 0) {
     status = plan.run(plan.algorithm, part, part.data[kOut], nullptr, stream);

@@ -39,7 +39,7 @@ struct Algorithm {
   int64_t workspace_bytes;
 };
 
-/// Reads its operands' addresses from the problem at each run; only the bias's is part of the descriptor.
+/// Reads its operands' addresses from the problem at each run. That of a bias is part of the descriptor, and each run sets it.
 struct Plan {
   PlanKey key;
   cublasLtMatmulDescOpaque_t operation;
