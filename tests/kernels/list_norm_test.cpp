@@ -5,8 +5,10 @@
 #include <cmath>
 #include <random>
 
+#include "lorry/device/launches.h"
 #include "lorry/formula/clip.h"
 #include "lorry/kernels/backend.h"
+#include "lorry/ops/ops.h"
 #include "tests/support/on_cuda.h"
 
 namespace lorry::kernels {
@@ -175,6 +177,45 @@ TEST(ListNormEnd, clips_unscales_and_skips) {
     EXPECT_EQ(run(nothing, device, NormOrder::two, Strategy::automatic, 2, 1, true).total[0], 0.0);
     EXPECT_EQ(run(nothing, device, NormOrder::two, Strategy::automatic, 2, 1, true).factor[0], 0.5);
     EXPECT_EQ(run(nothing, device, NormOrder::two, Strategy::automatic).per_tensor, std::vector<double>{0});
+  }
+}
+
+/// A report of an earlier kernel arrives, and is thrown, while the launches of a norm are under way.
+TEST(ListNormEnd, a_norm_that_threw_half_way_leaves_the_next_one_right) {
+  LORRY_SKIP_WITHOUT_CUDA();
+  constexpr int64_t kEntries = 2'000;
+  const DType f32[] = {kF32};
+  for (const Strategy strategy : {Strategy::per_tensor, Strategy::kernel_args_4k}) {
+    const Copied<float> memory(kGPU, std::vector<float>(static_cast<size_t>(4 * kEntries), 0.5f));
+    std::vector<List> list;
+    list.emplace_back(kGPU, f32, strategy);
+    for (int64_t e = 0; e < kEntries; ++e) list[0].add({{memory.data() + 4 * e}, 4});
+    const List* const all[] = {&list[0]};
+    const auto norm = [&](double* total, double* factor) {
+      backend(kGPU, "norm").list_norm->norm({all, NormOrder::two, 2, total, nullptr, {1.0, nullptr, false, factor}}, current_stream(kGPU));
+    };
+    const auto measured = [&] {
+      const Copied<double> total(kGPU, std::vector<double>{-1}), factor(kGPU, std::vector<double>{-1});
+      norm(total.data(), factor.data());
+      return std::pair(total.read()[0], factor.read()[0]);
+    };
+    const auto want = measured();
+    EXPECT_EQ(want.first, std::sqrt(static_cast<double>(kEntries)));
+    int64_t before = device::t_launches;
+    measured();
+    const int64_t each = device::t_launches - before;
+    const Tensor busy = zeros({64 << 20}, {.device = kGPU}), five = ones({5}, {.device = kGPU}), wrong = tensor({7}, {.dtype = kI64, .device = kGPU});
+    const Copied<double> nowhere(kGPU, std::vector<double>{0, 0});
+    bool half_way = false;
+    for (int attempt = 0; attempt < 50 && !half_way; ++attempt) {
+      for (int i = 0; i < 4; ++i) busy.add_(1);
+      index_select(five, 0, wrong);
+      before = device::t_launches;
+      EXPECT_THROW(for (int i = 0; i < 100'000; ++i) norm(nowhere.data(), nowhere.data() + 1), IndexError);
+      half_way = (device::t_launches - before) % each != 0;
+    }
+    ASSERT_TRUE(half_way) << "every report arrived between two norms";
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(measured(), want) << name(strategy) << ", " << i << " norms after the one that threw";
   }
 }
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "lorry/device/device.h"
 #include "lorry/memory/memory.h"
+#include "lorry/memory/upload.h"
 
 namespace lorry::kernels::cuda {
 namespace {
@@ -23,19 +23,7 @@ __global__ void write_entries(const __grid_constant__ Patch patch) {
     patch.table[int64_t{patch.places[i / patch.words]} * patch.words + i % patch.words] = patch.entries[i];
 }
 
-/// Pinned memory that goes back when what is enqueued on it is done.
-class Staging {
- public:
-  explicit Staging(int64_t bytes) : data_(static_cast<char*>(memory::allocate_pinned(bytes))), bytes_(bytes) {}
-  ~Staging() { memory::release_pinned(data_, bytes_); }
-  Staging(const Staging&) = delete;
-  Staging& operator=(const Staging&) = delete;
-  char* data() const { return data_; }
-
- private:
-  char* data_;
-  int64_t bytes_;
-};
+constexpr int64_t kTicketBytes = 16;
 
 constexpr int64_t rounded(int64_t bytes) { return (bytes + 15) / 16 * 16; }
 
@@ -129,22 +117,20 @@ bool CudaList::learn(const List& list, uint32_t at) {
 void CudaList::upload(const Stream& stream) {
   const int64_t entries = rounded(static_cast<int64_t>(entries_.size())), owners = rounded(int64_t{tiles_} * 4);
   memory::release(device_, memory_, memory_bytes_);
-  memory_ = nullptr, table_ = nullptr, ticket_ = nullptr;
+  memory_ = nullptr, table_ = nullptr, ticket_ = {};
   stale_.clear();
   const StreamScope scope(stream);
-  const Staging staging(entries + owners + 16);
-  memory_ = static_cast<char*>(memory::allocate(device_, entries + owners + 16));
-  memory_bytes_ = entries + owners + 16;
+  const memory::Staging staging(entries + owners);
+  memory_ = static_cast<char*>(memory::allocate(device_, entries + owners + kTicketBytes));
+  memory_bytes_ = entries + owners + kTicketBytes;
   std::memcpy(staging.data(), entries_.data(), entries_.size());
   auto* owner = reinterpret_cast<uint32_t*>(staging.data() + entries);
   for (int e = 0; e < count_; ++e) std::fill(owner + first_tile(e), owner + first_tile(e + 1), static_cast<uint32_t>(e));
-  std::memset(staging.data() + entries + owners, 0, 16);
-  device::copy(memory_, device_, staging.data(), kCPU, entries + owners + 16, stream);
-  memory::record_pinned(staging.data(), stream);
+  staging.send(memory_, device_, entries + owners, stream);
   stream_ = stream;
   table_ = memory_;
   owners_ = reinterpret_cast<uint32_t*>(memory_ + entries);
-  ticket_ = reinterpret_cast<uint32_t*>(memory_ + entries + owners);
+  ticket_ = Counters(reinterpret_cast<uint32_t*>(memory_ + entries + owners), kTicketBytes);
 }
 
 void CudaList::patch(const Stream& stream) {
@@ -153,10 +139,9 @@ void CudaList::patch(const Stream& stream) {
   Patch patch;
   const int most = std::min(static_cast<int>(std::size(patch.places)), Patch::kBytes / entry_bytes_);
   if (static_cast<int>(stale_.size()) > 2 * most) {  // a copy of all is quicker than several launches
-    const Staging staging(static_cast<int64_t>(entries_.size()));
+    const memory::Staging staging(static_cast<int64_t>(entries_.size()));
     std::memcpy(staging.data(), entries_.data(), entries_.size());
-    device::copy(table_, device_, staging.data(), kCPU, static_cast<int64_t>(entries_.size()), stream);
-    memory::record_pinned(staging.data(), stream);
+    staging.send(table_, device_, static_cast<int64_t>(entries_.size()), stream);
     stale_.clear();
     return;
   }
@@ -172,32 +157,34 @@ void CudaList::patch(const Stream& stream) {
   stale_.clear();
 }
 
-uint32_t* CudaList::ticket(const Stream& stream) {
+Counters& CudaList::ticket(const Stream& stream) {
   // Kernels of two streams would count each other's blocks: a stream has a ticket of its own.
-  if (ticket_ == nullptr || !(stream_ == stream)) {
+  if (ticket_.data() == nullptr || !(stream_ == stream)) {
     const StreamScope scope(stream);
     memory::release(device_, memory_, memory_bytes_);
-    memory_ = nullptr, ticket_ = nullptr;
-    memory_ = static_cast<char*>(memory::allocate(device_, 16));
-    memory_bytes_ = 16;
-    ticket_ = reinterpret_cast<uint32_t*>(memory_);
+    memory_ = nullptr, ticket_ = {};
+    memory_ = static_cast<char*>(memory::allocate(device_, kTicketBytes));
+    memory_bytes_ = kTicketBytes;
+    ticket_ = Counters(reinterpret_cast<uint32_t*>(memory_), kTicketBytes);
     stream_ = stream;
-    lorry::cuda::fill_bytes(stream, ticket_, 0, 16);
   }
   return ticket_;
 }
 
-char* CudaList::workspace(uint64_t key, int64_t bytes, int64_t head, const Stream& stream, const std::function<void(char*)>& write) {
-  if (work_ != nullptr && work_key_ == key && work_bytes_ == bytes && work_stream_ == stream) return work_;
+char* CudaList::workspace(uint64_t key, int64_t bytes, int64_t counters, int64_t head, const Stream& stream, const std::function<void(char*)>& write) {
+  if (work_ready_ && work_key_ == key && work_bytes_ == bytes && work_stream_ == stream) return work_;
   memory::release(device_, work_, work_bytes_);
-  work_ = nullptr;
+  work_ = nullptr, work_ready_ = false;
   const StreamScope scope(stream);
-  const Staging staging(head);
-  write(staging.data());
   work_ = static_cast<char*>(memory::allocate(device_, bytes));
   work_bytes_ = bytes, work_key_ = key, work_stream_ = stream;
-  device::copy(work_, device_, staging.data(), kCPU, head, stream);
-  memory::record_pinned(staging.data(), stream);
+  work_counters_ = Counters(reinterpret_cast<uint32_t*>(work_), counters);
+  if (head > 0) {
+    const memory::Staging staging(head);
+    write(staging.data());
+    staging.send(work_ + counters, device_, head, stream);
+  }
+  work_ready_ = true;
   return work_;
 }
 

@@ -55,6 +55,28 @@ struct Geometry {
   friend bool operator==(const Geometry&, const Geometry&) = default;
 };
 
+/// Counters in device memory by which blocks of several launches know that they are the last: zero before the first launch, and set back
+/// to zero by the last block. A use that throws between its launches leaves them at some number, so the next use zeroes them first.
+class Counters {
+ public:
+  Counters() = default;
+  /// In memory of any content.
+  Counters(uint32_t* at, int64_t bytes) : at_(at), bytes_(bytes) {}
+  uint32_t* data() const { return at_; }
+  /// Before the first launch of a use.
+  void begin(const Stream& stream) {
+    if (counting_) lorry::cuda::fill_bytes(stream, at_, 0, bytes_);
+    counting_ = true;
+  }
+  /// After the last one.
+  void end() { counting_ = false; }
+
+ private:
+  uint32_t* at_ = nullptr;
+  int64_t bytes_ = 0;
+  bool counting_ = true;  ///< not known to be zero
+};
+
 /// What CUDA keeps of a list: entries as kernels read them (of 8 * arrays + 16 bytes each), and where their table lies.
 class CudaList : public ListOnDevice {
  public:
@@ -71,11 +93,13 @@ class CudaList : public ListOnDevice {
   /// In device memory, for device_table alone.
   const void* table() const { return table_; }
   const uint32_t* owners() const { return owners_; }
-  /// A counter in device memory, zero between kernels, for those that must know when all of their blocks are done.
-  uint32_t* ticket(const Stream& stream);
-  /// Device memory that stays with the list: what it held when it was last asked for under this key for this stream, else new. Of new
-  /// memory the first `head` bytes are what `write` leaves in host memory, and the rest is arbitrary.
-  char* workspace(uint64_t key, int64_t bytes, int64_t head, const Stream& stream, const std::function<void(char*)>& write);
+  /// A counter for kernels that must know when all of their blocks are done.
+  Counters& ticket(const Stream& stream);
+  /// Device memory that stays with the list: what it held when it was last asked for under this key for this stream, else new. It begins
+  /// with `counters` bytes that are work_counters(). Of new memory the `head` bytes behind them are what `write` leaves in host memory,
+  /// and the rest is arbitrary.
+  char* workspace(uint64_t key, int64_t bytes, int64_t counters, int64_t head, const Stream& stream, const std::function<void(char*)>& write);
+  Counters& work_counters() { return work_counters_; }
 
   ~CudaList() override;
 
@@ -105,11 +129,13 @@ class CudaList : public ListOnDevice {
   int64_t memory_bytes_ = 0;
   void* table_ = nullptr;
   uint32_t* owners_ = nullptr;
-  uint32_t* ticket_ = nullptr;
+  Counters ticket_;
   uint64_t work_key_ = 0;
   Stream work_stream_{};
   char* work_ = nullptr;
+  bool work_ready_ = false;  ///< the head is on its way
   int64_t work_bytes_ = 0;
+  Counters work_counters_;
 };
 
 /// The strategy for a list of `count` entries of `entry_bytes`.
@@ -234,24 +260,16 @@ void over_list(const List& list, const Geometry& geometry, const Body& body, con
                                           : known.strategy() == Strategy::kernel_args_32k ? Arguments32K<kArrays>::kCapacity
                                                                                           : count;
   Ending ending;
+  Counters* const counters = finishes ? &known.ticket(stream) : nullptr;
   if (finishes) {
     for (int first = 0; first < count; first += trip) ending.blocks += blocks_of(tiles_until(first + trip < count ? first + trip : count) - tiles_until(first));
-    ending.ticket = known.ticket(stream);
+    ending.ticket = counters->data();
+    counters->begin(stream);
     if (count == 0) ending.blocks = 1;
   }
   const auto launch = [&](auto* kernel, const auto& source) {
     lorry::cuda::launch_with(stream, lorry::cuda::Shape{count == 0 ? 1 : blocks_of(source.tiles), kListThreads}, kernel, body, ending, source);
   };
-  if (known.strategy() == Strategy::device_table || count == 0) {
-    // Without elements there may be nothing to do but to finish.
-    if (count > 0 || finishes)
-      launch(kernels.table, Table<kArrays>{known.tiles(), 0, known.owners(), static_cast<const Entry<kArrays>*>(known.table()), {}});
-    return;
-  }
-  if (known.strategy() == Strategy::per_tensor) {
-    for (int e = 0; e < count; ++e) launch(kernels.table, Table<kArrays>{tiles_until(e + 1) - tiles_until(e), entries[e].first_tile, nullptr, nullptr, entries[e]});
-    return;
-  }
   const auto pass = [&]<class Source>(auto* kernel, Source&& source) {
     for (int first = 0; first < count; first += Source::kCapacity) {
       source.count = count - first < Source::kCapacity ? count - first : Source::kCapacity;
@@ -261,13 +279,20 @@ void over_list(const List& list, const Geometry& geometry, const Body& body, con
       launch(kernel, source);
     }
   };
-  if (known.strategy() == Strategy::kernel_args_4k) {
+  if (known.strategy() == Strategy::device_table || count == 0) {
+    // Without elements there may be nothing to do but to finish.
+    if (count > 0 || finishes)
+      launch(kernels.table, Table<kArrays>{known.tiles(), 0, known.owners(), static_cast<const Entry<kArrays>*>(known.table()), {}});
+  } else if (known.strategy() == Strategy::per_tensor) {
+    for (int e = 0; e < count; ++e) launch(kernels.table, Table<kArrays>{tiles_until(e + 1) - tiles_until(e), entries[e].first_tile, nullptr, nullptr, entries[e]});
+  } else if (known.strategy() == Strategy::kernel_args_4k) {
     Arguments4K<kArrays> source;
     pass(kernels.arguments_4k, std::move(source));
   } else {
     Arguments32K<kArrays> source;
     pass(kernels.arguments_32k, std::move(source));
   }
+  if (finishes) counters->end();
 }
 
 /// Runs the body over every tile of the list.

@@ -2,7 +2,7 @@
 //
 // A warp takes a tile: lane l holds the sums 4 l to 4 l + 3 of the 128, so that a row of 128 elements is one access of up to 16 bytes a
 // lane, and it keeps eight rows (four of f64) in flight. Whoever finishes the last tile of a group folds the group, and whoever
-// finishes the last group folds the total and ends the norm: one launch a list, and nothing waits.
+// finishes the last group folds the total and ends the norm: one launch a list, and nothing waits. Counts start at zero: Counters in list.h.
 // Bytes: every element once; a tile's sum costs 8 of 16,384.
 
 #include "lorry/formula/clip.h"
@@ -259,13 +259,11 @@ void norm_of(const ListNormCall& call, const Stream& stream) {
   }
   // Tickets, then where each entry's tiles start if entries are to be folded, then the sums of groups and of tiles.
   const int64_t groups = (tiles + kNormGroup - 1) / kNormGroup, ticket_bytes = rounded((groups + 1) * 4);
-  const int64_t head = ticket_bytes + (call.per_tensor != nullptr ? rounded((entries + 1) * 4) : 0);
+  const int64_t start_bytes = call.per_tensor != nullptr ? rounded((entries + 1) * 4) : 0, head = ticket_bytes + start_bytes;
   const uint64_t key = static_cast<uint64_t>(tiles) << 32 | static_cast<uint64_t>(call.per_tensor != nullptr ? entries : -1) % (uint64_t{1} << 32);
   CudaList& keeper = CudaList::of(*call.lists[0], {Body::kTile, Body::kRunLength}, stream);
-  char* const memory = keeper.workspace(key, head + rounded(groups * 8) + tiles * 8, head, stream, [&](char* to) {
-    std::memset(to, 0, static_cast<size_t>(head));
-    if (call.per_tensor == nullptr) return;
-    auto* start = reinterpret_cast<uint32_t*>(to + ticket_bytes);
+  char* const memory = keeper.workspace(key, head + rounded(groups * 8) + tiles * 8, ticket_bytes, start_bytes, stream, [&](char* to) {
+    auto* start = reinterpret_cast<uint32_t*>(to);
     uint32_t next = 0;
     for (const List* list : call.lists)
       for (const ListEntry& entry : list->entries()) {
@@ -276,7 +274,7 @@ void norm_of(const ListNormCall& call, const Stream& stream) {
   });
   Body body{.sums = reinterpret_cast<double*>(memory + head + rounded(groups * 8)),
             .groups = reinterpret_cast<double*>(memory + head),
-            .tickets = reinterpret_cast<uint32_t*>(memory),
+            .tickets = keeper.work_counters().data(),
             .tiles = static_cast<uint32_t>(tiles),
             .first = 0,
             .p = call.p,
@@ -284,12 +282,14 @@ void norm_of(const ListNormCall& call, const Stream& stream) {
             .folds = folds,
             .streams = bytes > kKeptInCache,
             .end = end};
+  if (folds) keeper.work_counters().begin(stream);
   for (const List* list : call.lists) {
     body.dtype = list->dtype(0);
     const uint32_t own = CudaList::of(*list, {Body::kTile, Body::kRunLength}, stream).tiles();
     if (own > 0) over_list(*list, body, stream);
     body.first += own;
   }
+  if (folds) keeper.work_counters().end();
   if (call.per_tensor != nullptr)
     lorry::cuda::launch(stream, {static_cast<unsigned>(entries), kListThreads}, fold_entries<kOrder>, body.sums,
                         reinterpret_cast<const uint32_t*>(memory + ticket_bytes), call.p, call.per_tensor);
