@@ -1,17 +1,18 @@
 #pragma once
 
-// One driver for every reduction: four kernels, and a plan that depends on shapes and constants alone, so that the tree in which
+// One driver for every reduction: three kernels, and a plan that depends on shapes and constants alone, so that the tree in which
 // elements are combined does too (not on the device, nor on where a tensor starts).
 //
 //   rows      the reduced elements of an output lie in contiguous runs: 1 to 1024 lanes an output, 16 bytes a lane and load
 //   columns   neighbouring outputs are neighbours in memory: each thread carries a few of them along the reduced rows
 //   general   any strides and any dtype, element by element
-//   combine   where few outputs have many elements, each is split among blocks that leave partial cells; this adds them up
 //
+// Where few outputs have many elements, each is split among blocks that leave partial cells, and the last block of an output to do so
+// adds them up: one launch a reduction. Which block that is shows in no bit, because the cells have their order.
 // All of them read every element once: the bytes moved are those of x. A policy P says what is computed:
 //   T, C              the stored type and the compute type (rows and columns)
 //   Acc, Cell         what a thread carries, and the trivially copyable partial result that threads exchange
-//   End               the base of P that knows Cell, identity(), combine(into, from) and finish(offset, cell)
+//   identity(), combine(into, from), finish(offset, cell)   of cells; a base, End, that all dtypes share has them
 //   kColumns          elements of a load of the columns kernel
 //   kDeep             loads in flight of its loop over rows that lie a stride apart; 0: it has no such loop
 //   plain(), stored(t)                with kDeep: whether value(t) is nothing but stored(t), which costs no branches
@@ -27,6 +28,7 @@
 #include "lorry/kernels/cuda/element.h"
 #include "lorry/kernels/cuda/places.h"
 #include "lorry/kernels/cuda/scratch.h"
+#include "lorry/kernels/cuda/tickets.h"
 #include "lorry/kernels/fold.h"
 
 namespace lorry::kernels::cuda {
@@ -66,15 +68,14 @@ __device__ typename P::Cell combine_lanes(const P& end, typename P::Cell cell, i
   return cell;
 }
 
-inline constexpr int kSpread = 256;  // threads of the general and of the combining kernel
+inline constexpr int kSpread = 256;  // threads of the general kernel; of blocks that share outputs at most
 
-/// A block of kSpread threads as kSpread / lanes outputs by `lanes`: lane 0 of each output gets its cells combined.
+/// A block as `slots` outputs by `lanes` threads: lane 0 of each output gets its cells combined.
 template <class End>
-__device__ typename End::Cell combine_spread(const End& end, typename End::Cell cell, int lane, int slot, int lanes) {
+__device__ typename End::Cell combine_spread(const End& end, typename End::Cell cell, int lane, int slot, int lanes, int slots) {
   using Cell = typename End::Cell;
   __shared__ alignas(16) unsigned char memory[kSpread * sizeof(Cell)];
   Cell* const cells = reinterpret_cast<Cell*>(memory);
-  const int slots = kSpread / lanes;
   cells[lane * slots + slot] = cell;
   for (int half = lanes / 2; half > 0; half /= 2) {
     __syncthreads();
@@ -83,14 +84,54 @@ __device__ typename End::Cell combine_spread(const End& end, typename End::Cell 
   return cells[lane * slots + slot];
 }
 
+/// What the blocks of one output (those that differ in y and z) share.
+template <class Cell>
+struct Parts {
+  Cell* cells;        ///< [parts, outputs]; null where there is one part
+  uint32_t* tickets;  ///< for each x
+  int32_t count;
+};
+
 /// To the output, or to the partial cells where there are other parts.
-template <class End>
-__device__ __forceinline__ void leave(const End& end, typename End::Cell* partials, int64_t outputs, int64_t output, int64_t offset,
-                                      const typename End::Cell& cell) {
-  if (partials != nullptr) {
-    partials[(blockIdx.z * int64_t{gridDim.y} + blockIdx.y) * outputs + output] = cell;
+template <class P>
+__device__ __forceinline__ void leave(const P& policy, const Parts<typename P::Cell>& parts, int64_t outputs, int64_t output, int64_t offset,
+                                      const typename P::Cell& cell) {
+  if (parts.cells != nullptr) {
+    parts.cells[(blockIdx.z * int64_t{gridDim.y} + blockIdx.y) * outputs + output] = cell;
   } else {
-    end.finish(offset, cell);
+    policy.finish(offset, cell);
+  }
+}
+
+/// A cell that another block of this launch wrote, so not to be read from this multiprocessor's cache.
+template <class Cell>
+__device__ __forceinline__ Cell load_left(const Cell* from) {
+  using Word = std::conditional_t<sizeof(Cell) % 8 == 0 && alignof(Cell) >= 8, unsigned long long, unsigned>;
+  struct Words {
+    Word at[sizeof(Cell) / sizeof(Word)];
+  } words;
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(sizeof(Cell) / sizeof(Word)); ++i) words.at[i] = __ldcg(reinterpret_cast<const Word*>(from) + i);
+  return __builtin_bit_cast(Cell, words);
+}
+
+/// After every block has left its cells of outputs `first` to `first + count`: the last block adds them up. offset_of(output) says where
+/// an output lies. For all threads of the block, a power of two and at most kSpread where there are parts.
+template <class P, class F>
+__device__ __forceinline__ void combine_parts(const P& policy, const Parts<typename P::Cell>& parts, int64_t outputs, int64_t first, int count, F&& offset_of) {
+  if (parts.cells == nullptr || !is_last_block(&parts.tickets[blockIdx.x], gridDim.y * gridDim.z)) return;
+  const int threads = static_cast<int>(blockDim.x), t = static_cast<int>(threadIdx.x);
+  const int slots = min(threads, count > 1 ? 1 << (32 - __clz(count - 1)) : 1), lanes = threads / slots, slot = t & (slots - 1), lane = t / slots;
+  for (int begin = 0; begin < count; begin += slots) {
+    const bool mine = begin + slot < count;
+    const int64_t output = first + begin + slot;
+    typename P::Cell cell = policy.identity();
+    if (mine) {
+#pragma unroll 4
+      for (int part = lane; part < parts.count; part += lanes) policy.combine(cell, load_left(&parts.cells[part * outputs + output]));
+    }
+    if (lanes > 1) cell = combine_spread(policy, cell, lane, slot, lanes, slots);  // then there is one turn
+    if (mine && lane == 0) policy.finish(offset_of(output), cell);
   }
 }
 
@@ -186,7 +227,7 @@ __device__ __forceinline__ void take_run(const P& policy, typename P::Acc& acc, 
 }
 
 template <class P>
-__global__ void __launch_bounds__(1024) reduce_rows(const P policy, const typename P::T* x, const RowPlan plan, typename P::Cell* partials) {
+__global__ void __launch_bounds__(1024) reduce_rows(const P policy, const typename P::T* x, const RowPlan plan, const Parts<typename P::Cell> parts) {
   const int lanes = 1 << plan.lane_bits, run_lanes = 1 << plan.run_bits, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
   const int64_t row = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) >> plan.lane_bits;
   typename P::Acc acc = policy.start();
@@ -208,7 +249,13 @@ __global__ void __launch_bounds__(1024) reduce_rows(const P policy, const typena
     }
   }
   const typename P::Cell cell = combine_lanes(policy, policy.cell(acc), lanes);
-  if (lane == 0 && row < plan.outputs) leave<typename P::End>(policy, partials, plan.outputs, row, at[1], cell);
+  if (lane == 0 && row < plan.outputs) leave(policy, parts, plan.outputs, row, at[1], cell);
+  const int rows = static_cast<int>(blockDim.x) >> plan.lane_bits;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * rows;
+  combine_parts(policy, parts, plan.outputs, first, static_cast<int>(min(int64_t{rows}, plan.outputs - first)), [&](int64_t output) {
+    plan.kept(output, at);
+    return at[1];
+  });
 }
 
 // ---- columns ---------------------------------------------------------------------------------------------------------
@@ -222,10 +269,12 @@ struct ColumnPlan {
   Places<1, false> reduced;
   int threads;
 };
-inline constexpr int kColumnThreads = 512;
+// Three blocks have 80 registers a thread: with 64, eight wide sums and eight loads of 16-bit elements spill, and loads wait for each other.
+inline constexpr int kColumnThreads = 256, kColumnBlocksEach = 3;
 
 template <class P>
-__global__ void __launch_bounds__(kColumnThreads, 2) reduce_columns(const P policy, const typename P::T* x, const ColumnPlan plan, typename P::Cell* partials) {
+__global__ void __launch_bounds__(kColumnThreads, kColumnBlocksEach)
+    reduce_columns(const P policy, const typename P::T* x, const ColumnPlan plan, const Parts<typename P::Cell> parts) {
   using T = typename P::T;
   using Cell = typename P::Cell;
   constexpr int kV = P::kColumns;
@@ -317,11 +366,14 @@ __global__ void __launch_bounds__(kColumnThreads, 2) reduce_columns(const P poli
   for (int c = static_cast<int>(threadIdx.x); c < width && first + c < plan.columns; c += static_cast<int>(blockDim.x)) {
     Cell cell = cells[c];
     for (int w = 1; w < plan.down; ++w) policy.combine(cell, cells[w * width + c]);
-    leave<typename P::End>(policy, partials, plan.outputs, outer * plan.columns + first + c, at[1] + (first + c) * plan.out_step, cell);
+    leave(policy, parts, plan.outputs, outer * plan.columns + first + c, at[1] + (first + c) * plan.out_step, cell);
   }
+  const int64_t row_of_outputs = outer * plan.columns;
+  combine_parts(policy, parts, plan.outputs, row_of_outputs + first, static_cast<int>(min(int64_t{width}, plan.columns - first)),
+                [&](int64_t output) { return at[1] + (output - row_of_outputs) * plan.out_step; });
 }
 
-// ---- general and combining -------------------------------------------------------------------------------------------
+// ---- general ---------------------------------------------------------------------------------------------------------
 
 struct SpreadPlan {
   int64_t outputs, count, chunk;
@@ -332,7 +384,7 @@ struct SpreadPlan {
 };
 
 template <class P>
-__global__ void __launch_bounds__(kSpread) reduce_general(const P policy, const void* x, const SpreadPlan plan, typename P::Cell* partials) {
+__global__ void __launch_bounds__(kSpread) reduce_general(const P policy, const void* x, const SpreadPlan plan, const Parts<typename P::Cell> parts) {
   const int t = static_cast<int>(threadIdx.x), slots = kSpread / plan.lanes;
   const int lane = plan.outputs_first ? t / slots : t & (plan.lanes - 1), slot = plan.outputs_first ? t & (slots - 1) : t / plan.lanes;
   const int64_t output = static_cast<int64_t>(blockIdx.x) * slots + slot;
@@ -360,26 +412,13 @@ __global__ void __launch_bounds__(kSpread) reduce_general(const P policy, const 
       }
     }
   }
-  const typename P::Cell cell = combine_spread<typename P::End>(policy, policy.cell(acc), lane, slot, plan.lanes);
-  if (lane == 0 && output < plan.outputs) leave<typename P::End>(policy, partials, plan.outputs, output, at[1], cell);
-}
-
-/// partials: [parts, outputs]. Neighbouring threads have neighbouring outputs.
-template <class End>
-__global__ void __launch_bounds__(kSpread)
-    reduce_combine(const End end, const typename End::Cell* partials, int64_t outputs, int parts, int lanes, const Places<2> kept) {
-  const int slots = kSpread / lanes, lane = static_cast<int>(threadIdx.x) / slots, slot = static_cast<int>(threadIdx.x) & (slots - 1);
-  const int64_t output = static_cast<int64_t>(blockIdx.x) * slots + slot;
-  typename End::Cell cell = end.identity();
-  if (output < outputs) {
-#pragma unroll 4
-    for (int part = lane; part < parts; part += lanes) end.combine(cell, partials[part * outputs + output]);
-  }
-  cell = combine_spread(end, cell, lane, slot, lanes);
-  if (lane != 0 || output >= outputs) return;
-  int64_t at[2];
-  kept(output, at);
-  end.finish(at[1], cell);
+  const typename P::Cell cell = combine_spread(policy, policy.cell(acc), lane, slot, plan.lanes, slots);
+  if (lane == 0 && output < plan.outputs) leave(policy, parts, plan.outputs, output, at[1], cell);
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * slots;
+  combine_parts(policy, parts, plan.outputs, first, static_cast<int>(min(int64_t{slots}, plan.outputs - first)), [&](int64_t other) {
+    plan.kept(other, at);
+    return at[1];
+  });
 }
 
 // ---- plans -----------------------------------------------------------------------------------------------------------
@@ -390,6 +429,8 @@ inline constexpr int64_t kFewBlocks = 528;         // with fewer, outputs are sp
 inline constexpr int64_t kBlocks = 1056;           // ... into about so many blocks,
 inline constexpr int64_t kSplitBytes = 256 << 10;  // where a block would read more than this,
 inline constexpr int64_t kPartBytes = 64 << 10;    // into parts that are worth a block.
+inline constexpr int64_t kColumnBlocks = 132 * kColumnBlocksEach;  // of the columns kernel: all run at once,
+inline constexpr int64_t kColumnPartBytes = 32 << 10;              // and a turn of the loop is worth a block.
 inline constexpr int64_t kLongest = 1 << 30;       // elements of a run that a block counts in 32 bits
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -438,7 +479,7 @@ inline RowPlan plan_rows(const Axes& axes, int64_t element) {
   int64_t lanes = std::min(power_above(ceil_div(axes.count, 2 * group)), std::max<int64_t>(32, power_below(kThreads / axes.outputs)));
   lanes = std::min<int64_t>(lanes, 1024);
   const int64_t parts = parts_for(axes.outputs, axes.count * element);
-  if (parts > 1) lanes = 256;
+  if (parts > 1 || length > kLongest) lanes = kSpread;
   const int64_t run_chunk = ceil_div(runs, std::min(runs, parts)), run_parts = ceil_div(runs, run_chunk);
   int64_t chunk = ceil_div(length, std::max<int64_t>(1, parts / run_parts));
   chunk = std::min(kLongest, ceil_div(chunk, lanes * group) * lanes * group);
@@ -464,10 +505,9 @@ inline ColumnPlan plan_columns(const Axes& axes, const void* x, int64_t element,
   const int64_t down = std::min(kWarps, power_above(ceil_div(axes.count, kUnroll * (32 / across))));
   const int64_t warps_across = std::min(kWarps / down, power_above(ceil_div(groups, across)));
   const int64_t width = warps_across * across * group, tiles = ceil_div(columns, width), rows = unroll * (32 / across) * down;
-  // Two blocks fill a multiprocessor, so half as many are enough; a part is a whole number of the loop's turns.
-  int64_t parts = parts_for(outer * tiles, axes.count * std::min(columns, width) * element);
-  if (parts > 1) parts = std::clamp<int64_t>(kBlocks / 2 / (outer * tiles), 1, parts);
-  const int64_t turns = std::max<int64_t>(1, (ceil_div(axes.count, parts) + (parts > 1 ? rows / 2 : rows - 1)) / rows);
+  // A part is a whole number of the loop's turns.
+  const int64_t most = std::max<int64_t>(1, axes.count * std::min(columns, width) * element / kColumnPartBytes);
+  const int64_t parts = std::clamp<int64_t>(kColumnBlocks / (outer * tiles), 1, most), turns = ceil_div(ceil_div(axes.count, parts), rows);
   bool aligned = reinterpret_cast<uintptr_t>(x) % (group * element) == 0;
   for (int d = 1; d < axes.kept.rank; ++d) aligned = aligned && axes.kept.strides[0][d] % group == 0;
   for (int d = 0; d < axes.reduced.rank && axes.count > 1; ++d) aligned = aligned && axes.reduced.strides[0][d] % group == 0;
@@ -504,39 +544,33 @@ inline SpreadPlan plan_general(const Axes& axes, int64_t element) {
 
 // ---- launches --------------------------------------------------------------------------------------------------------
 
-/// Calls run(partials) with memory for the cells of `parts` parts, or null where there is one, and then combines them.
-template <class End, class F>
-void in_parts(const End& end, const Axes& axes, int64_t parts, Stream stream, F&& run) {
-  using Cell = typename End::Cell;
-  if (parts <= 1) return run(static_cast<Cell*>(nullptr));
-  const Scratch partials(parts * axes.outputs * static_cast<int64_t>(sizeof(Cell)), stream);
-  run(partials.as<Cell>());
-  const int64_t lanes = std::min<int64_t>(kSpread, power_above(ceil_div(parts, 4)));
-  const unsigned grid = static_cast<unsigned>(ceil_div(axes.outputs, kSpread / lanes));
-  lorry::cuda::launch(stream, {grid, kSpread}, reduce_combine<End>, end, partials.as<Cell>(), axes.outputs, parts, lanes, Places<2>(axes.kept));
+/// Launches the kernel, with memory for partial cells where the grid has blocks in y and z.
+template <class P, class X, class Plan>
+void launch_parts(void (*kernel)(P, X, Plan, Parts<typename P::Cell>), const lorry::cuda::Shape& shape, const P& policy, X x, const Plan& plan, Stream stream) {
+  using Cell = typename P::Cell;
+  const int64_t count = int64_t{shape.grid.y} * shape.grid.z;
+  if (count == 1) return lorry::cuda::launch(stream, shape, kernel, policy, x, plan, Parts<Cell>{nullptr, nullptr, 1});
+  const Scratch cells(count * plan.outputs * static_cast<int64_t>(sizeof(Cell)), stream);
+  const Tickets tickets(shape.grid.x, stream);
+  lorry::cuda::launch(stream, shape, kernel, policy, x, plan, Parts<Cell>{cells.as<Cell>(), tickets.data(), static_cast<int32_t>(count)});
 }
 
 /// By rows or by columns, as `way` says.
 template <class P>
 void reduce(const P& policy, const Axes& axes, Route way, const void* x, Stream stream) {
   using T = typename P::T;
-  using End = typename P::End;
   const auto* from = static_cast<const T*>(x);
   if (way == Route::rows) {
     const RowPlan plan = plan_rows(axes, sizeof(T));
     const dim3 grid(static_cast<unsigned>(ceil_div(axes.outputs, plan.threads >> plan.lane_bits)), static_cast<unsigned>(plan.parts),
                     static_cast<unsigned>(plan.run_parts));
-    in_parts<End>(policy, axes, int64_t{plan.parts} * plan.run_parts, stream, [&](auto* partials) {
-      lorry::cuda::launch(stream, {grid, static_cast<unsigned>(plan.threads)}, reduce_rows<P>, policy, from, plan, partials);
-    });
+    launch_parts(reduce_rows<P>, {grid, static_cast<unsigned>(plan.threads)}, policy, from, plan, stream);
   } else {
     const ColumnPlan plan = plan_columns(axes, x, sizeof(T), P::kColumns, std::max(kUnroll, P::kDeep));
     const unsigned parts = static_cast<unsigned>(ceil_div(plan.count, plan.chunk));
     const unsigned grid = static_cast<unsigned>(axes.outputs / plan.columns * plan.tiles);
     const size_t shared = static_cast<size_t>(plan.threads / 32 * plan.across * P::kColumns) * sizeof(typename P::Cell);
-    in_parts<End>(policy, axes, parts, stream, [&](auto* partials) {
-      lorry::cuda::launch(stream, {{grid, parts}, static_cast<unsigned>(plan.threads), shared}, reduce_columns<P>, policy, from, plan, partials);
-    });
+    launch_parts(reduce_columns<P>, {{grid, parts}, static_cast<unsigned>(plan.threads), shared}, policy, from, plan, stream);
   }
 }
 
@@ -545,9 +579,7 @@ void reduce_any(const P& policy, const Axes& axes, const Array& x, Stream stream
   const SpreadPlan plan = plan_general(axes, size_of(x.dtype));
   const unsigned parts = static_cast<unsigned>(std::max<int64_t>(1, ceil_div(plan.count, plan.chunk)));
   const unsigned grid = static_cast<unsigned>(ceil_div(axes.outputs, kSpread / plan.lanes));
-  in_parts<typename P::End>(policy, axes, parts, stream, [&](auto* partials) {
-    lorry::cuda::launch(stream, {{grid, parts}, kSpread}, reduce_general<P>, policy, x.data, plan, partials);
-  });
+  launch_parts(reduce_general<P>, {{grid, parts}, kSpread}, policy, static_cast<const void*>(x.data), plan, stream);
 }
 
 }  // namespace lorry::kernels::cuda
