@@ -1,6 +1,6 @@
 // Copies. Elements that keep their type move as words of up to 16 bytes: the iteration is rewritten in the widest words that its
 // strides allow, so slices and permutations whose rows are contiguous move like contiguous memory. Where the source is contiguous
-// along another dimension than the result, tiles pass through shared memory. A change of type is the pointwise formula x -> x.
+// along another dimension than the result, tiles pass through shared memory (transpose.h). A change of type is the pointwise formula x -> x.
 
 #include "lorry/kernels/copy.h"
 
@@ -11,6 +11,7 @@
 #include "lorry/kernels/cuda/pointwise_kernels.h"
 #include "lorry/kernels/cuda/staged.h"
 #include "lorry/kernels/cuda/table.h"
+#include "lorry/kernels/cuda/transpose.h"
 
 namespace lorry::kernels::cuda {
 namespace {
@@ -104,73 +105,6 @@ void run_words(const Movement& m, Stream stream) {
 
 // ---- transposes ------------------------------------------------------------------------------------------------------
 
-/// x runs along the result's rows, y along the source's; everything else is a plane.
-struct Tiles {
-  char* to;
-  const char* from;
-  uint32_t width, height;           ///< extents of x and y
-  uint32_t to_stride, from_stride;  ///< of the result along y, of the source along x
-  bool to_vectors, from_vectors;    ///< rows may be written, or read, 16 bytes at a time
-  Divider across, down;             ///< tiles along x and y
-  Offsets<2, uint32_t> planes;
-};
-
-/// A tile's side in words: 16 bytes of every row for each of 256 threads, or several times that.
-template <class Word>
-constexpr int kSide = sizeof(Word) == 8 ? 32 : 64;
-
-/// Reads and writes each word once, 16 bytes an access on either side. Rows of the tile in shared memory are an odd number of
-/// 4-byte banks (of 8-byte words for these) apart, so columns are read with at most two-way conflicts.
-template <class Word>
-__global__ void __launch_bounds__(kBlock) move_tiles(const __grid_constant__ Tiles call) {
-  constexpr int kLength = kRun<Word>, kThreads = kSide<Word> / kLength, kRows = kBlock / kThreads, kPasses = kSide<Word> / kRows;
-  constexpr int kPad = sizeof(Word) < 4 ? 4 / sizeof(Word) : 1;
-  __shared__ Word tile[kSide<Word>][kSide<Word> + kPad];  // [x][y]
-  const uint32_t row_of_tiles = call.across(blockIdx.x), plane = call.down(row_of_tiles);
-  const uint32_t left = (blockIdx.x - row_of_tiles * call.across.divisor) * kSide<Word>, top = (row_of_tiles - plane * call.down.divisor) * kSide<Word>;
-  uint32_t at[2];
-  call.planes(plane, at);
-  Word* const to = reinterpret_cast<Word*>(call.to) + at[0];
-  const Word* const from = reinterpret_cast<const Word*>(call.from) + static_cast<int32_t>(at[1]);
-  const uint32_t row = threadIdx.x / kThreads, column = threadIdx.x % kThreads * kLength;
-
-  Run<Word, kLength> held[kPasses];
-#pragma unroll
-  for (int p = 0; p < kPasses; ++p) {
-    const uint32_t x = left + row + p * kRows, y = top + column;
-    if (x >= call.width) continue;
-    const Word* const source = from + x * call.from_stride + y;
-    if (call.from_vectors && y + kLength <= call.height) {
-      held[p] = load_run<Word, kLength>(source);
-    } else {
-#pragma unroll
-      for (int i = 0; i < kLength; ++i)
-        if (y + i < call.height) held[p].at[i] = source[i];
-    }
-  }
-#pragma unroll
-  for (int p = 0; p < kPasses; ++p)
-#pragma unroll
-    for (int i = 0; i < kLength; ++i) tile[row + p * kRows][column + i] = held[p].at[i];
-  __syncthreads();
-#pragma unroll
-  for (int p = 0; p < kPasses; ++p) {
-    const uint32_t x = left + column, y = top + row + p * kRows;
-    if (y >= call.height) continue;
-    Run<Word, kLength> out;
-#pragma unroll
-    for (int i = 0; i < kLength; ++i) out.at[i] = tile[column + i][row + p * kRows];
-    Word* const target = to + y * call.to_stride + x;
-    if (call.to_vectors && x + kLength <= call.width) {
-      store_run(target, out);
-    } else {
-#pragma unroll
-      for (int i = 0; i < kLength; ++i)
-        if (x + i < call.width) target[i] = out.at[i];
-    }
-  }
-}
-
 /// The dimension besides the innermost along which the source is contiguous, where tiles are worth while; else 0.
 int transposed_dimension(const Movement& m) {
   const Iteration& it = m.it;
@@ -180,8 +114,9 @@ int transposed_dimension(const Movement& m) {
   return 0;
 }
 
-template <class Word>
-void run_tiles(const Movement& m, int other, Stream stream) {
+/// Calls launch(tiles, blocks) for tiles of side_x by side_y words.
+template <class Word, class F>
+void run_tiles(const Movement& m, int other, int64_t side_x, int64_t side_y, F&& launch) {
   constexpr int64_t kLength = kRun<Word>;
   const Iteration& it = m.it;
   Iteration planes;
@@ -197,19 +132,34 @@ void run_tiles(const Movement& m, int other, Stream stream) {
     ++planes.rank;
   }
   if (planes.rank == 0) planes.rank = 1, planes.sizes[0] = 1, planes.strides[0][0] = planes.strides[1][0] = 0;
-  const int64_t across = (it.sizes[0] + kSide<Word> - 1) / kSide<Word>, down = (it.sizes[other] + kSide<Word> - 1) / kSide<Word>;
-  const Tiles call{.to = m.to,
-                   .from = m.from,
-                   .width = static_cast<uint32_t>(it.sizes[0]),
-                   .height = static_cast<uint32_t>(it.sizes[other]),
-                   .to_stride = static_cast<uint32_t>(it.strides[0][other]),
-                   .from_stride = static_cast<uint32_t>(it.strides[1][0]),
-                   .to_vectors = vectors[0],
-                   .from_vectors = vectors[1],
-                   .across = Divider(across),
-                   .down = Divider(down),
-                   .planes = Offsets<2, uint32_t>(planes)};
-  lorry::cuda::launch(stream, {static_cast<unsigned>(across * down * planes.numel()), kBlock}, move_tiles<Word>, call);
+  const int64_t across = (it.sizes[0] + side_x - 1) / side_x, down = (it.sizes[other] + side_y - 1) / side_y;
+  launch(Transposition{.to = m.to,
+               .from = m.from,
+               .width = static_cast<uint32_t>(it.sizes[0]),
+               .height = static_cast<uint32_t>(it.sizes[other]),
+               .to_stride = static_cast<uint32_t>(it.strides[0][other]),
+               .from_stride = static_cast<uint32_t>(it.strides[1][0]),
+               .to_vectors = vectors[0],
+               .from_vectors = vectors[1],
+               .across = Divider(across),
+               .down = Divider(down),
+               .planes = Offsets<2, uint32_t>(planes)},
+         static_cast<unsigned>(across * down * planes.numel()));
+}
+
+template <class Word>
+void run_squares(const Movement& m, int other, Stream stream) {
+  run_tiles<Word>(m, other, kTransposeSide<Word>, kTransposeSide<Word>,
+                  [&](const Transposition& call, unsigned blocks) { lorry::cuda::launch(stream, {blocks, kTransposeBlock}, move_tiles<Word>, call); });
+}
+
+/// Rows of the result are written 256 bytes at a time where they are long enough.
+void run_halves(const Movement& m, int other, Stream stream) {
+  const auto run = [&]<int kX, int kY>() {
+    run_tiles<uint16_t>(m, other, kX, kY,
+                        [&](const Transposition& call, unsigned blocks) { lorry::cuda::launch(stream, {blocks, kTransposeBlock}, move_halves<kX, kY>, call); });
+  };
+  m.it.sizes[0] > 64 ? run.operator()<128, 64>() : run.operator()<64, 64>();
 }
 
 // ---- one value -------------------------------------------------------------------------------------------------------
@@ -252,13 +202,13 @@ void move(const Array& to, const Array* from, const Iteration& it, uint4 pattern
     if (other == 0) return run_words(m, stream);
     switch (m.size) {
       case 1:
-        return run_tiles<uint8_t>(m, other, stream);
+        return run_squares<uint8_t>(m, other, stream);
       case 2:
-        return run_tiles<uint16_t>(m, other, stream);
+        return run_halves(m, other, stream);
       case 4:
-        return run_tiles<uint32_t>(m, other, stream);
+        return run_squares<uint32_t>(m, other, stream);
       default:
-        return run_tiles<uint64_t>(m, other, stream);
+        return run_squares<uint64_t>(m, other, stream);
     }
   });
 }
