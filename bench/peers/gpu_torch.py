@@ -22,6 +22,9 @@ def memory_cases():
     half, other_half, half_out = x.bfloat16(), y.bfloat16(), torch.empty(rows, columns, device="cuda", dtype=torch.bfloat16)
     weight, bias = make(columns), make(columns)
     sparse = make(16 << 20) > 1
+    grads = make(8192, 3072).bfloat16()
+    pageable = torch.ones(64 << 20)
+    pinned = pageable.pin_memory()
     picks, table = torch.randint(50257, (8192,), device="cuda"), make(50257, 768).bfloat16()
     return [
         ("copy", "f32", 2 * f32, lambda: out.copy_(x)),
@@ -37,6 +40,7 @@ def memory_cases():
         ("sum of rows", "f32", f32, lambda: x.sum(1)),
         ("sum of columns", "f32", f32, lambda: x.sum(0)),
         ("sum of columns bf16", "bf16", bf16, lambda: half.sum(0)),
+        ("sum of columns 8192 x 3072 bf16", "bf16", 2 * grads.numel(), lambda: grads.sum(0)),
         ("max of rows", "f32", f32, lambda: x.amax(1)),
         ("softmax", "f32", 2 * f32, lambda: F.softmax(x, -1)),
         ("softmax bf16", "bf16", 2 * bf16, lambda: F.softmax(half, -1)),
@@ -46,6 +50,8 @@ def memory_cases():
         ("normal", "f32", f32, lambda: out.normal_()),
         ("nonzero of 16 M", "bool", sparse.numel() + 8 * int(sparse.count_nonzero()), lambda: sparse.nonzero()),
         ("embedding 8192 x 768 bf16", "bf16", 2 * 2 * 8192 * 768, lambda: torch.index_select(table, 0, picks)),
+        ("to the GPU from pageable memory", "f32", 4 * pageable.numel(), lambda: pageable.cuda()),
+        ("to the GPU from pinned memory", "f32", 4 * pinned.numel(), lambda: pinned.cuda()),
     ]
 
 

@@ -12,6 +12,13 @@ class Cases {
  public:
   explicit Cases(const Filter& wanted) : wanted_(wanted) {}
 
+  /// A copy between the host and the device, which the link bounds and not the device's memory.
+  template <class F>
+  void add_transfer(const char* name, DType dtype, int64_t bytes, F&& call) {
+    const size_t before = rows_.size();
+    add(name, dtype, bytes, std::forward<F>(call));
+    if (rows_.size() > before) rows_.back().ratio_to_ceiling.reset();
+  }
   template <class F>
   void add(const char* name, DType dtype, int64_t bytes, F&& call) {
     if (!wanted_(name) && !rows_.empty()) return;  // the first row is the ceiling
@@ -54,6 +61,8 @@ std::vector<BenchRow> bench_memory(const Filter& wanted) {
   suite.add("sum of rows", kF32, f32, [&] { keep(x.sum({1})); });
   suite.add("sum of columns", kF32, f32, [&] { keep(x.sum({0})); });
   suite.add("sum of columns bf16", kBF16, bf16, [&] { keep(half.sum({0})); });
+  const Tensor grads = randn({8192, 3072}).to(kBF16);  // of a layer's outputs: its bias has their sums
+  suite.add("sum of columns 8192 x 3072 bf16", kBF16, grads.nbytes(), [&] { keep(grads.sum({0})); });
   suite.add("max of rows", kF32, f32, [&] { keep(x.amax({1})); });
   suite.add("softmax", kF32, 2 * f32, [&] { keep(softmax(x, -1)); });
   suite.add("softmax bf16", kBF16, 2 * bf16, [&] { keep(softmax(half, -1)); });
@@ -65,6 +74,10 @@ std::vector<BenchRow> bench_memory(const Filter& wanted) {
   suite.add("nonzero of 16 M", kBool, sparse.numel() + 8 * sparse.count_nonzero().item<int64_t>(), [&] { keep(sparse.nonzero()); });
   const Tensor picks = randint(50257, {8192}, {.dtype = kI64}), table = randn({50257, 768}).to(kBF16);
   suite.add("embedding 8192 x 768 bf16", kBF16, 2 * 2 * 8192 * 768, [&] { keep(index_select(table, 0, picks)); });
+  if (default_device().is_cpu()) return suite.rows();
+  const Tensor pageable = ones({64 << 20}, {.device = kCPU}), pinned = pageable.pin_memory();
+  suite.add_transfer("to the GPU from pageable memory", kF32, pageable.nbytes(), [&] { keep(pageable.to(default_device())); });
+  suite.add_transfer("to the GPU from pinned memory", kF32, pinned.nbytes(), [&] { keep(pinned.to(default_device())); });
   return suite.rows();
 }
 
