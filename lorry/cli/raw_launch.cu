@@ -8,6 +8,7 @@ __global__ void nothing() {}
 }  // namespace
 
 void raw_launch(Stream stream) {
+  const cuda::DeviceGuard guard(stream.device.index);
   nothing<<<1, 64, 0, cuda::handle(stream)>>>();
   cuda::check(cudaGetLastError(), "<<<>>>");
 }

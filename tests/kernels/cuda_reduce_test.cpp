@@ -1,0 +1,83 @@
+// Reductions whose outputs are split among blocks: the last block adds the parts up, and which one that is shows in no bit.
+
+#include <functional>
+
+#include "lorry/device/launches.h"
+#include "lorry/ops/ops.h"
+#include "tests/support/on_cuda.h"
+
+namespace lorry {
+namespace {
+
+using test::kGPU;
+
+struct Case {
+  const char* name;
+  std::function<Tensor(const Tensor&)> run;
+  double tolerance;  ///< of the result's size
+};
+
+const Case kCases[] = {{"sum of all", [](const Tensor& x) { return x.sum(); }, 1e-5},
+                       {"sum of columns", [](const Tensor& x) { return x.sum({0}); }, 1e-5},
+                       {"sum of few rows", [](const Tensor& x) { return x.narrow(0, 0, 3).sum({1}); }, 1e-5},
+                       {"sum of a view with gaps", [](const Tensor& x) { return x.slice(1, 0, x.size(1), 2).sum({0}); }, 1e-5},
+                       {"largest of columns", [](const Tensor& x) { return x.amax({0}); }, 0},
+                       {"variance of columns", [](const Tensor& x) { return x.var({0}); }, 1e-5},
+                       {"index of the largest", [](const Tensor& x) { return x.flatten().argmax(0); }, 0},
+                       {"norm of all", [](const Tensor& x) { return x.norm(); }, 1e-5}};
+
+/// A number for every element, many of them alike, most within [-1, 1].
+Tensor values(int64_t rows, int64_t columns, DType dtype) {
+  const Tensor x = arange(rows * columns, {kF32, kCPU}).mul(0.7311).sin();
+  return x.view({rows, columns}).to(dtype);
+}
+
+TEST(CudaReduce, parts_add_up_to_what_the_cpu_says) {
+  LORRY_SKIP_WITHOUT_CUDA();
+  for (const DType dtype : {kBF16, kF16, kF32, kF64})
+    for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{40'000, 24}, {40'003, 33}, {6'000, 700}, {3, 900'001}}) {
+      const Tensor x = values(rows, columns, dtype), there = x.to(kGPU);
+      for (const Case& c : kCases) {
+        SCOPED_TRACE(testing::Message() << c.name << " of " << name(dtype) << " [" << rows << ", " << columns << "]");
+        const Tensor got = c.run(there).cpu().to(kF64), want = c.run(x).to(kF64);
+        // Both round once to the result's type, and may fall on either side.
+        const double tolerance = c.tolerance == 0 ? 0 : dtype == kBF16 ? 0.01 : dtype == kF16 ? 0.002 : c.tolerance;
+        EXPECT_TRUE(allclose(got, want, tolerance, 10 * tolerance));
+      }
+    }
+}
+
+TEST(CudaReduce, a_split_reduction_is_one_launch) {
+  LORRY_SKIP_WITHOUT_CUDA();
+  const Tensor x = values(40'000, 64, kBF16).to(kGPU);
+  for (const Case& c : {kCases[0], kCases[1]}) {
+    const int64_t before = device::t_launches;
+    c.run(x);
+    EXPECT_EQ(device::t_launches - before, 1) << c.name;
+  }
+}
+
+TEST(CudaReduce, the_same_bits_come_from_every_stream_at_once) {
+  LORRY_SKIP_WITHOUT_CUDA();
+  std::vector<OwnedStream> owned;
+  for (int i = 0; i < 6; ++i) owned.emplace_back(kGPU);
+  for (const DType dtype : {kBF16, kF32}) {
+    const Tensor x = values(20'000, 96, dtype).to(kGPU);
+    device::synchronize(kGPU);
+    for (const Case& c : kCases) {
+      const Tensor first = c.run(x);
+      device::synchronize(kGPU);
+      std::vector<Tensor> results;
+      for (int round = 0; round < 20; ++round)
+        for (const OwnedStream& stream : owned) {
+          const StreamScope scope(stream);
+          results.push_back(c.run(x));
+        }
+      device::synchronize(kGPU);
+      for (const Tensor& got : results) ASSERT_TRUE(got.equal(first)) << c.name << " of " << name(dtype);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lorry
