@@ -21,7 +21,7 @@ void delay(Stream stream) {
   static const Tensor square = zeros({4096, 4096}, {kF32, kGPU});
   const NoGrad quiet;
   const StreamScope there(stream);
-  for (int i = 0; i < 20; ++i) square.matmul(square);
+  for (int i = 0; i < 20; ++i) (void)square.matmul(square);
 }
 
 std::vector<float> numbers(const Tensor& x) { return x.detach().cpu().to_vector<float>(); }
