@@ -33,10 +33,8 @@ TEST(CudaTranspose, moves_every_element_of_views_and_batches) {
   expect_same(numbered({7, 1, 33}).expand({7, 40, 33}), "an expanded dimension");
   for (const int64_t start : {1, 2, 8}) {
     const Tensor x = numbered({150, 160}), there = x.to(kGPU);
-    for (const int64_t dim : {0, 1}) {
-      const auto cut = [&](const Tensor& t) { return t.narrow(dim, start, 130 + 6 * dim); };
-      EXPECT_TRUE(cut(there).t().contiguous().cpu().equal(cut(x).t())) << start;
-    }
+    for (const int64_t dim : {0, 1})
+      EXPECT_TRUE(there.narrow(dim, start, 130).t().contiguous().cpu().equal(x.narrow(dim, start, 130).t())) << start << " along " << dim;
     // Into a target whose rows start anywhere.
     const Tensor target = zeros({200, 200}, {kI16, kGPU}), expected = zeros({200, 200}, {kI16, kCPU});
     target.narrow(0, start, 160).narrow(1, start, 150).copy_(there.t());

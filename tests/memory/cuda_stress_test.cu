@@ -196,7 +196,9 @@ TEST_F(CudaStress, twelve_streams_never_see_each_others_memory) {
 TEST_F(CudaStress, threads_that_share_streams_never_see_each_others_memory) {
   std::vector<std::thread> threads;
   for (uint32_t t = 0; t < 4; ++t)
-    threads.emplace_back([&, t] { EXPECT_EQ(run(100 + t, 1'000 * stress(), {streams_[t], streams_[t + 1], streams_[8]}, Missing::nothing), 0) << "thread " << t; });
+    threads.emplace_back([&, t] {
+      EXPECT_EQ(run(100 + t, 1'000 * stress(), {streams_[t], streams_[t + 1], streams_[8]}, Missing::nothing), 0) << "thread " << t;
+    });
   for (std::thread& thread : threads) thread.join();
 }
 

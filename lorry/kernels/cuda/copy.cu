@@ -134,30 +134,32 @@ void run_tiles(const Movement& m, int other, int64_t side_x, int64_t side_y, F&&
   if (planes.rank == 0) planes.rank = 1, planes.sizes[0] = 1, planes.strides[0][0] = planes.strides[1][0] = 0;
   const int64_t across = (it.sizes[0] + side_x - 1) / side_x, down = (it.sizes[other] + side_y - 1) / side_y;
   launch(Transposition{.to = m.to,
-               .from = m.from,
-               .width = static_cast<uint32_t>(it.sizes[0]),
-               .height = static_cast<uint32_t>(it.sizes[other]),
-               .to_stride = static_cast<uint32_t>(it.strides[0][other]),
-               .from_stride = static_cast<uint32_t>(it.strides[1][0]),
-               .to_vectors = vectors[0],
-               .from_vectors = vectors[1],
-               .across = Divider(across),
-               .down = Divider(down),
-               .planes = Offsets<2, uint32_t>(planes)},
+                       .from = m.from,
+                       .width = static_cast<uint32_t>(it.sizes[0]),
+                       .height = static_cast<uint32_t>(it.sizes[other]),
+                       .to_stride = static_cast<uint32_t>(it.strides[0][other]),
+                       .from_stride = static_cast<uint32_t>(it.strides[1][0]),
+                       .to_vectors = vectors[0],
+                       .from_vectors = vectors[1],
+                       .across = Divider(across),
+                       .down = Divider(down),
+                       .planes = Offsets<2, uint32_t>(planes)},
          static_cast<unsigned>(across * down * planes.numel()));
 }
 
 template <class Word>
 void run_squares(const Movement& m, int other, Stream stream) {
-  run_tiles<Word>(m, other, kTransposeSide<Word>, kTransposeSide<Word>,
-                  [&](const Transposition& call, unsigned blocks) { lorry::cuda::launch(stream, {blocks, kTransposeBlock}, move_tiles<Word>, call); });
+  run_tiles<Word>(m, other, kTransposeSide<Word>, kTransposeSide<Word>, [&](const Transposition& call, unsigned blocks) {
+    lorry::cuda::launch(stream, {blocks, kTransposeBlock}, move_tiles<Word>, call);
+  });
 }
 
 /// Rows of the result are written 256 bytes at a time where they are long enough.
 void run_halves(const Movement& m, int other, Stream stream) {
   const auto run = [&]<int kX, int kY>() {
-    run_tiles<uint16_t>(m, other, kX, kY,
-                        [&](const Transposition& call, unsigned blocks) { lorry::cuda::launch(stream, {blocks, kTransposeBlock}, move_halves<kX, kY>, call); });
+    run_tiles<uint16_t>(m, other, kX, kY, [&](const Transposition& call, unsigned blocks) {
+      lorry::cuda::launch(stream, {blocks, kTransposeBlock}, move_halves<kX, kY>, call);
+    });
   };
   m.it.sizes[0] > 64 ? run.operator()<128, 64>() : run.operator()<64, 64>();
 }

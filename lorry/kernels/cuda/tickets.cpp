@@ -9,7 +9,7 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-constexpr int64_t kEach = 1024;    ///< counters of a stream
+constexpr int64_t kEach = 1024;   ///< counters of a stream
 constexpr size_t kStreams = 512;  ///< of a device that have counters of their own: 2 MB
 
 /// The counters of a device's streams, never released.

@@ -33,7 +33,8 @@ __global__ void __launch_bounds__(kTransposeBlock) move_tiles(const __grid_const
   constexpr int kPad = sizeof(Word) < 4 ? 4 / sizeof(Word) : 1;
   __shared__ Word tile[kTransposeSide<Word>][kTransposeSide<Word> + kPad];  // [x][y]
   const uint32_t row_of_tiles = call.across(blockIdx.x), plane = call.down(row_of_tiles);
-  const uint32_t left = (blockIdx.x - row_of_tiles * call.across.divisor) * kTransposeSide<Word>, top = (row_of_tiles - plane * call.down.divisor) * kTransposeSide<Word>;
+  const uint32_t left = (blockIdx.x - row_of_tiles * call.across.divisor) * kTransposeSide<Word>,
+                 top = (row_of_tiles - plane * call.down.divisor) * kTransposeSide<Word>;
   uint32_t at[2];
   call.planes(plane, at);
   Word* const to = reinterpret_cast<Word*>(call.to) + at[0];
