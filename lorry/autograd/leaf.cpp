@@ -9,8 +9,7 @@ namespace lorry {
 using autograd::Meta;
 
 const Tensor& Tensor::requires_grad_(bool on) const {
-  require<ValueError>(defined(), "requires_grad_: the tensor is undefined; expected a tensor");
-  TensorNode& node = *node_;
+  TensorNode& node = checked("requires_grad_");
   if (on == requires_grad()) return *this;
   require<GradError>(is_leaf(), "requires_grad_: only a leaf can be switched; got {} made by {}; use detach()", *this, grad_fn());
   if (!on) {
@@ -31,11 +30,13 @@ const Tensor& Tensor::requires_grad_(bool on) const {
 bool Tensor::is_leaf() const { return !requires_grad() || !autograd::gradient_function(*this); }
 
 Tensor Tensor::grad() const {
+  checked("grad");
   const Meta* m = autograd::find_meta(*this);
   return m != nullptr && m->gradient ? m->gradient->grad() : Tensor();
 }
 
 void Tensor::set_grad(const Tensor& grad) const {
+  checked("set_grad");
   if (grad.defined()) {
     require<ShapeError>(grad.sizes() == sizes(), "set_grad: the gradient has another shape than its tensor; got gradient: {}, tensor: {}", grad, *this);
     require<DTypeError>(grad.dtype() == dtype(), "set_grad: the gradient has another dtype than its tensor; got gradient: {}, tensor: {}", grad, *this);
@@ -81,10 +82,10 @@ void Tensor::remove_hook(int64_t handle) const {
 }
 
 void Tensor::set_data(const Tensor& other) const {
+  TensorNode& node = checked("set_data");
   require<ValueError>(other.defined(), "set_data: the other tensor is undefined; expected a tensor");
   require<GradError>(is_leaf(), "set_data: only a leaf can take another tensor's data; got {} made by {}", *this, grad_fn());
   require<DTypeError>(!requires_grad() || is_floating(other.dtype()), "set_data: a tensor that requires a gradient stays floating; got {}", other);
-  TensorNode& node = *node_;
   const TensorNode& from = *other.node_;
   if (node.storage != from.storage) node.storage->leave();  // an optimizer's steps write the new one
   node.storage = from.storage;

@@ -23,6 +23,10 @@ class Index;
 class Generator;
 struct Unique;
 
+namespace detail {
+[[noreturn, gnu::cold]] void raise_undefined(const char* method);
+}
+
 /// The device that factories use when none is named: the CPU, or what set_default_device said on this thread.
 Device default_device();
 void set_default_device(Device device);
@@ -66,40 +70,41 @@ class Tensor {
   const Tensor& operator=(const Tensor& source) &&;
   const Tensor& operator=(const Scalar& value) &&;
 
-  // ---- facts ---------------------------------------------------------------------------------------------------------
+  // ---- facts: of an undefined tensor only defined(), requires_grad() and identity; the others throw ValueError --------------
   bool defined() const { return static_cast<bool>(node_); }
-  DType dtype() const { return node_->dtype; }
-  Device device() const { return node_->storage->device(); }
-  int64_t dim() const { return node_->layout.rank; }
-  Dims sizes() const { return node_->layout.size_list(); }
-  Dims strides() const { return node_->layout.stride_list(); }
+  DType dtype() const { return checked("dtype").dtype; }
+  Device device() const { return checked("device").storage->device(); }
+  int64_t dim() const { return checked("dim").layout.rank; }
+  Dims sizes() const { return checked("sizes").layout.size_list(); }
+  Dims strides() const { return checked("strides").layout.stride_list(); }
   /// Throws IndexError for a dimension that it does not have.
   int64_t size(int64_t dim) const;
   int64_t stride(int64_t dim) const;
-  int64_t numel() const { return node_->numel; }
-  int64_t nbytes() const { return node_->numel * size_of(node_->dtype); }
-  const Layout& layout() const { return node_->layout; }
-  int64_t storage_offset() const { return node_->offset; }
-  bool is_contiguous() const { return node_->contiguous; }
-  bool is_floating_point() const { return is_floating(node_->dtype); }
-  Options options() const { return {dtype(), device()}; }
-  Storage& storage() const { return *node_->storage; }
+  int64_t numel() const { return checked("numel").numel; }
+  int64_t nbytes() const { return checked("nbytes").numel * size_of(node_->dtype); }
+  const Layout& layout() const { return checked("layout").layout; }
+  int64_t storage_offset() const { return checked("storage_offset").offset; }
+  bool is_contiguous() const { return checked("is_contiguous").contiguous; }
+  bool is_floating_point() const { return is_floating(checked("is_floating_point").dtype); }
+  Options options() const { return {checked("options").dtype, node_->storage->device()}; }
+  Storage& storage() const { return *checked("storage").storage; }
   /// Counts in-place writes to the storage.
-  uint32_t version() const { return node_->storage->version(); }
+  uint32_t version() const { return checked("version").storage->version(); }
   bool is_same(const Tensor& other) const { return node_ == other.node_; }
-  bool is_inference() const { return node_->inference; }
-  bool is_view() const { return static_cast<bool>(node_->base); }
+  bool is_inference() const { return checked("is_inference").inference; }
+  bool is_view() const { return static_cast<bool>(checked("is_view").base); }
+  /// Null for an undefined tensor.
   TensorNode* node() const { return node_.get(); }
   const IntrusivePtr<TensorNode>& node_ptr() const { return node_; }
 
   /// The address of the first element.
-  void* data_ptr() const { return node_->data(); }
+  void* data_ptr() const { return checked("data_ptr").data(); }
   /// The same, typed. Throws DTypeError unless T stores this dtype.
   template <class T>
   T* data() const {
     constexpr DType kAsked = dtype_of<std::remove_const_t<T>>;
-    require<DTypeError>(kAsked == dtype(), "data: dtype differs; got {} for a tensor of {}", kAsked, dtype());
-    return static_cast<T*>(data_ptr());
+    require<DTypeError>(kAsked == checked("data").dtype, "data: dtype differs; got {} for a tensor of {}", kAsked, node_->dtype);
+    return static_cast<T*>(node_->data());
   }
 
   // ---- gradients (autograd room) -------------------------------------------------------------------------------------
@@ -107,7 +112,7 @@ class Tensor {
   /// Marks a leaf as one to differentiate by. Throws GradError for a non-leaf, DTypeError unless floating.
   const Tensor& requires_grad_(bool on = true) const;
   bool is_leaf() const;
-  /// The gradient accumulated by backward; undefined before.
+  /// The gradient accumulated by backward; undefined before. Throws ValueError for an undefined tensor, as the methods below do.
   Tensor grad() const;
   void set_grad(const Tensor& grad) const;
   /// The name of the operator that made it ("mul"), or empty for a leaf.
@@ -182,9 +187,9 @@ class Tensor {
   Tensor cuda(int index = 0) const;
   /// Itself when it is there, else a copy in host memory that a GPU reads at the speed of the link.
   Tensor pin_memory() const;
-  bool is_pinned() const { return node_->storage->pinned(); }
+  bool is_pinned() const { return checked("is_pinned").storage->pinned(); }
   /// Whether its memory moves to whoever touches it (empty_managed).
-  bool is_managed() const { return node_->storage->managed(); }
+  bool is_managed() const { return checked("is_managed").storage->managed(); }
   /// Work enqueued on the stream uses the memory, which was allocated for another or is pinned: it is not used again before that is
   /// done. Throws DeviceError for a stream of another device, unless the memory is pinned.
   void record_stream(Stream stream) const;
@@ -332,6 +337,12 @@ class Tensor {
   const Tensor& baddbmm_(const Tensor& a, const Tensor& b, const Scalar& beta = 1, const Scalar& alpha = 1) const;
 
  private:
+  /// The node. Throws ValueError for an undefined tensor, naming the running operator or else the method that was called.
+  TensorNode& checked(const char* method) const {
+    if (!node_) [[unlikely]] detail::raise_undefined(method);
+    return *node_;
+  }
+
   IntrusivePtr<TensorNode> node_;
 };
 
