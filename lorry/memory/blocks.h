@@ -17,20 +17,21 @@ class CachingAllocator;
 struct Home;
 struct Segment;
 
-inline constexpr int64_t kUnit = 512;       ///< sizes and addresses of blocks are multiples of this
+inline constexpr int64_t kLeastUnit = 64;   ///< sizes and addresses of blocks are multiples of the allocator's unit, at least this
 inline constexpr int64_t kSmall = 1 << 20;  ///< requests up to here come from segments of kSmallSegment
 inline constexpr int64_t kSmallSegment = 2 << 20;
 
-/// Size classes of small blocks: multiples of 512 bytes up to 4 KB, then four steps to each power of two.
-inline constexpr int kSmallClasses = 40;
+/// Size classes of small blocks: multiples of 64 bytes up to 1 KB, then four steps to each power of two. A request that is a multiple
+/// of a larger power of two up to 512 gets a class that is one too.
+inline constexpr int kSmallClasses = 56;
 constexpr int small_class(int64_t bytes) {
-  if (bytes <= 4096) return static_cast<int>((bytes + kUnit - 1) / kUnit) - 1;
+  if (bytes <= 1024) return static_cast<int>((bytes + kLeastUnit - 1) / kLeastUnit) - 1;
   const int power = std::bit_width(static_cast<uint64_t>(bytes - 1)) - 1;  // 2^power < bytes <= 2^(power + 1)
-  return 8 + (power - 12) * 4 + static_cast<int>((bytes - 1 - (int64_t{1} << power)) >> (power - 2));
+  return 16 + (power - 10) * 4 + static_cast<int>((bytes - 1 - (int64_t{1} << power)) >> (power - 2));
 }
 constexpr int64_t small_class_bytes(int size_class) {
-  if (size_class < 8) return (size_class + 1) * kUnit;
-  const int power = 12 + (size_class - 8) / 4, quarter = (size_class - 8) % 4;
+  if (size_class < 16) return (size_class + 1) * kLeastUnit;
+  const int power = 10 + (size_class - 16) / 4, quarter = (size_class - 16) % 4;
   return (int64_t{1} << power) + (quarter + 1) * (int64_t{1} << (power - 2));
 }
 
@@ -40,18 +41,22 @@ struct Use {
   void* event;
 };
 
-struct Block {
+struct alignas(64) Block {
+  // What the way without a lock reads: one cache line.
   void* data = nullptr;
   int64_t size = 0;
-  Segment* segment = nullptr;
   Home* home = nullptr;
-  Block *before = nullptr, *after = nullptr;   // neighbours in the segment, by address
-  Block *next = nullptr, *previous = nullptr;  // in the one list that holds it
-  bool free = false;                           // in its home's free blocks
-  std::atomic<const char*> made_by{nullptr};   // the operator, "" outside any; null unless a tensor holds the block
+  std::atomic<const char*> made_by{nullptr};  // the operator, "" outside any; null unless a tensor holds the block
+  Block* next = nullptr;                      // in the one list that holds it
+  std::vector<Use> uses;                      // other streams'; written by record_stream, which the caller orders before release
+
+  Block* previous = nullptr;
+  Block *before = nullptr, *after = nullptr;  // neighbours in the segment, by address
+  Segment* segment = nullptr;
   const char* was_made_by = "";
-  std::vector<Use> uses;  // other streams'; written by record_stream, which the caller orders before release
   void* offer = nullptr;  // a free block's: the event after which any stream may have it
+  int64_t absent = 0;     // a free block's: bytes whose pages went back to the system (at least; the address range stays)
+  bool free = false;      // in its home's free blocks
 
   bool whole_segment() const { return before == nullptr && after == nullptr; }
 };
@@ -62,9 +67,12 @@ struct Segment {
   int64_t size = 0;
   bool small = false;
   bool mapped = false;  // its blocks are found through SmallBlocks
+  int unit_bits = 0;    // log2 of the allocator's unit
   Block* first = nullptr;
   Segment *next = nullptr, *previous = nullptr;
-  std::unique_ptr<Block*[]> starts;  // a mapped segment's blocks by (address - data) / kUnit; valid where a live block starts
+  std::unique_ptr<Block*[]> starts;  // a mapped segment's blocks by start(address); valid where a live block starts
+
+  int64_t start(const void* address) const { return (static_cast<const char*>(address) - data) >> unit_bits; }
 };
 
 /// A first-in first-out list through next and previous.
@@ -89,10 +97,10 @@ struct List {
 /// two-level segregated fit of Masmano et al. 2004). Every small size class is the least size of its bin.
 class FreeBlocks {
  public:
-  static constexpr int kBins = 38 * 8;  // 512 bytes to 2^47
+  static constexpr int kBins = 41 * 8;  // 64 bytes to 2^47
   static int bin_of(int64_t size) {
     const int power = std::bit_width(static_cast<uint64_t>(size)) - 1;
-    return (power - 9) * 8 + static_cast<int>((size >> (power - 3)) & 7);
+    return (power - 6) * 8 + static_cast<int>((size >> (power - 3)) & 7);
   }
 
   void add(Block* block) {
@@ -186,7 +194,7 @@ class SmallBlocks {
     const Leaf* leaf = leaves_[page >> kLeafBits].load(std::memory_order_acquire);
     if (leaf == nullptr) return nullptr;
     const Segment* segment = leaf->segments[page % kLeaf].load(std::memory_order_acquire);
-    return segment == nullptr ? nullptr : segment->starts[(static_cast<const char*>(data) - segment->data) / kUnit];
+    return segment == nullptr ? nullptr : segment->starts[segment->start(data)];
   }
 
  private:

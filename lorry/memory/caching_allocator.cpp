@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <new>
 #include <utility>
 
 #include "lorry/base/modes.h"
@@ -14,13 +15,14 @@ namespace {
 constexpr int64_t kMost = int64_t{1} << 46;  // bytes of one request; more is refused without asking
 constexpr int kPatience = 8;                 // blocks that still wait, of which an allocation asks before it goes on
 
-int64_t round_up(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
+/// `unit` is a power of two.
+int64_t round_up(int64_t bytes, int64_t unit) { return (bytes + unit - 1) & -unit; }
 const char* running() { return t_operator == nullptr ? "" : t_operator; }
 
 }  // namespace
 
-CachingAllocator::CachingAllocator(std::unique_ptr<Provider> provider, std::string name, Caching caching)
-    : provider_(std::move(provider)), name_(std::move(name)), caching_(caching) {}
+CachingAllocator::CachingAllocator(std::unique_ptr<Provider> provider, std::string name, Caching caching, const Policy& policy)
+    : provider_(std::move(provider)), name_(std::move(name)), caching_(caching), policy_(policy), trim_at_(policy.bound), bound_(policy.bound) {}
 
 CachingAllocator::~CachingAllocator() {
   for (ThreadBins& bins : t_cache.bins)
@@ -39,7 +41,7 @@ void* CachingAllocator::allocate(int64_t bytes, Stream stream) {
   if (static_cast<uint64_t>(bytes) - 1 < static_cast<uint64_t>(kSmall) && detail::t_pool.allocator != this) [[likely]] {
     ThreadBins* bins = t_cache.find(this, stream.handle);
     if (bins != nullptr && bins->epoch == epoch_.load(std::memory_order_relaxed)) [[likely]] {
-      if (Block* block = bins->take(small_class(bytes))) {
+      if (Block* block = bins->take(small_class(round_up(bytes, policy_.unit)))) {
         block->made_by.store(running(), std::memory_order_relaxed);
         if (bins->count(block->size, 1)) publish(*bins);
         return block->data;
@@ -57,7 +59,13 @@ void CachingAllocator::release(void* data, int64_t bytes) noexcept {
     if (bins != nullptr && bins->epoch == epoch_.load(std::memory_order_relaxed)) [[likely]] {
       block->made_by.store(nullptr, std::memory_order_relaxed);
       if (bins->keep(block)) {
-        if (bins->count(-block->size, -1)) publish(*bins);
+        if (bins->count(-block->size, -1)) {
+          publish(*bins);
+          if (much_cached()) [[unlikely]] {
+            const std::scoped_lock lock(mutex_);
+            keep_within_bound();
+          }
+        }
         return;
       }
     }
@@ -91,14 +99,14 @@ void* CachingAllocator::allocate_slowly(int64_t bytes, Stream stream) {
   if (bytes < 0 || bytes > kMost) out_of_memory(bytes);
   const uint32_t pool = detail::t_pool.allocator == this ? detail::t_pool.id : 0;
   const bool small = bytes <= kSmall && caching_ != Caching::direct;
-  const int64_t size = caching_ == Caching::direct ? bytes : small ? small_class_bytes(small_class(bytes)) : round_up(bytes, kLargeRound);
+  const int64_t size = caching_ == Caching::direct ? bytes : small ? small_class_bytes(small_class(round_up(bytes, policy_.unit))) : round_up(bytes, kLargeRound);
   const uint32_t epoch = epoch_.load(std::memory_order_relaxed);
   for (ThreadBins& bins : t_cache.bins)
     if (bins.owner == this && bins.epoch != epoch) hand_in(bins);
 
   Home* home = nullptr;
   Block* block = nullptr;
-  {
+  try {
     const std::scoped_lock lock(mutex_);
     if (!damage_.empty()) raise<Error>("{}", std::exchange(damage_, std::string()));
     home = &home_of(pool, stream);
@@ -111,13 +119,16 @@ void* CachingAllocator::allocate_slowly(int64_t bytes, Stream stream) {
       block = obtain(*home, small, size);
     }
     if (block != nullptr) {
-      if (!block->segment->mapped) located_[block->data] = block;
+      if (!block->segment->mapped) locate(block);
       block->made_by.store(running(), std::memory_order_relaxed);
       count(block->size, 1);
+      keep_within_bound();
     }
+  } catch (const std::bad_alloc&) {  // of a header
+    block = nullptr;
   }
   if (block == nullptr) out_of_memory(bytes);
-  if (small && pool == 0 && caching_ == Caching::on) t_cache.open(*this, *home, epoch);
+  if (small && pool == 0 && caching_ == Caching::on) t_cache.open(*this, *home, policy_.thread_budget, epoch);
   return block->data;
 }
 
@@ -130,8 +141,19 @@ Block* CachingAllocator::obtain(Home& home, bool small, int64_t size) {
     block = own.fit(size);
   }
   if (block == nullptr) block = adopt(home, small, size);
+  if (block != nullptr && block->absent > 0 && !restorable(*block, size)) return nullptr;
   if (block == nullptr) block = from_system(home, small, size);
   return block == nullptr ? nullptr : carve(block, size);
+}
+
+/// So that release finds the block.
+void CachingAllocator::locate(Block* block) {
+  try {
+    located_[block->data] = block;
+  } catch (...) {
+    retire(block);
+    throw;
+  }
 }
 
 Block* CachingAllocator::adopt(Home& home, bool small, int64_t size) {
@@ -159,12 +181,13 @@ Block* CachingAllocator::from_system(Home& home, bool small, int64_t size) {
   const int64_t least = direct ? size : round_up(size, kOwnSegmentRound);
   const int64_t wanted = direct ? size : small ? kSmallSegment : size < kOwnSegment ? kSharedSegment : least;
   auto segment = std::make_unique<Segment>();
-  if (small) segment->starts = std::make_unique<Block*[]>(kSmallSegment / kUnit);
-  const int64_t limit = limit_.load(std::memory_order_relaxed);
+  prepare_headers();
+  segment->unit_bits = std::countr_zero(static_cast<uint64_t>(policy_.unit));
+  if (small) segment->starts = std::make_unique<Block*[]>(static_cast<size_t>(kSmallSegment / policy_.unit));
   for (const int64_t bytes : {wanted, least}) {  // a shared segment may be too much where the request alone is not
     if (segment->size == bytes) break;
     segment->size = bytes;
-    if (limit != 0 && reserved_ + bytes > limit) continue;
+    if (!allowed(bytes)) continue;
     segment->data = static_cast<char*>(provider_->take(bytes));
     if (segment->data != nullptr) break;
   }
@@ -172,8 +195,7 @@ Block* CachingAllocator::from_system(Home& home, bool small, int64_t size) {
   ++system_requests_;
   ++segment_count_;
   ++home.segments;
-  reserved_ += segment->size;
-  peak_reserved_ = std::max(peak_reserved_, reserved_);
+  reserve(segment->size);
 
   Block* block = new_block();
   block->data = segment->data;
@@ -193,10 +215,13 @@ Block* CachingAllocator::carve(Block* block, int64_t size) {
   Home& home = *block->home;
   Segment& segment = *block->segment;
   const int64_t rest = block->size - size;
-  Block* tail = rest >= (segment.small ? kUnit : kSmall) ? new_block() : nullptr;
+  Block* tail = splits(*block, size) ? new_block() : nullptr;
   home.blocks(segment.small).remove(block);
   withdraw_offer(block);
+  const int64_t absent = std::exchange(block->absent, 0);
+  reserve(std::min(absent, tail == nullptr ? block->size : size));
   if (tail == nullptr) return block;
+  tail->absent = std::max<int64_t>(absent - size, 0);
   block->size = size;
   tail->data = static_cast<char*>(block->data) + size;
   tail->size = rest;
@@ -206,26 +231,44 @@ Block* CachingAllocator::carve(Block* block, int64_t size) {
   tail->after = block->after;
   if (tail->after != nullptr) tail->after->before = tail;
   block->after = tail;
-  if (segment.mapped) segment.starts[(static_cast<char*>(tail->data) - segment.data) / kUnit] = tail;
+  if (segment.mapped) segment.starts[segment.start(tail->data)] = tail;
   home.blocks(segment.small).add(tail);
   return block;
 }
 
+/// Whether the part of a free block that is about to be used may have its pages again.
+bool CachingAllocator::restorable(const Block& block, int64_t size) const {
+  const int64_t bytes = std::min(block.absent, splits(block, size) ? size : block.size);
+  return allowed(bytes);
+}
+
+bool CachingAllocator::allowed(int64_t bytes) const {
+  const int64_t limit = limit_.load(std::memory_order_relaxed), now = reserved_.load(std::memory_order_relaxed);
+  return (limit == 0 || now + bytes <= limit) && provider_->has_room(bytes, now);
+}
+
+void CachingAllocator::reserve(int64_t bytes) noexcept {
+  reserved_.fetch_add(bytes, std::memory_order_relaxed);
+  peak_reserved_ = std::max(peak_reserved_, reserved_.load(std::memory_order_relaxed));
+}
+
 void CachingAllocator::out_of_memory(int64_t requested) {
   int64_t largest_free = 0;
+  std::string situation;
   {
     const std::scoped_lock lock(mutex_);
+    situation = provider_->situation(reserved_.load(std::memory_order_relaxed));
     for (const Segment* s = segments_.head; s != nullptr; s = s->next)
       for (const Block* b = s->first; b != nullptr; b = b->after)
-        if (b->free) largest_free = std::max(largest_free, b->size);
+        if (b->free) largest_free = std::max(largest_free, b->size - b->absent);
   }
   raise_out_of_memory({.of = name_,
                        .requested = requested,
                        .stats = stats(),
                        .largest_free = largest_free,
                        .limit = limit_.load(std::memory_order_relaxed),
-                       .live = snapshot(),
-                       .none_live = "none"});
+                       .situation = std::move(situation),
+                       .live = snapshot()});
 }
 
 // ---- releasing under the lock ----------------------------------------------------------------------------------------------
@@ -240,7 +283,10 @@ void CachingAllocator::release_slowly(Block* block, void* data) noexcept {
   }
   if (const char* made_by = block->made_by.exchange(nullptr, std::memory_order_relaxed)) block->was_made_by = made_by;
   count(-block->size, -1);
-  if (block->uses.empty()) return retire(block);
+  if (block->uses.empty()) {
+    retire(block);
+    return keep_within_bound();
+  }
   mark(*block);
   waiting_.append(block);
   waiting_bytes_ += block->size;
@@ -336,6 +382,7 @@ void CachingAllocator::to_free(Block* block) noexcept {
   if (Block* before = block->before; before != nullptr && before->free) {
     free.remove(before);
     before->size += block->size;
+    before->absent += block->absent;
     before->after = block->after;
     if (block->after != nullptr) block->after->before = before;
     delete_block(std::exchange(block, before));
@@ -343,6 +390,7 @@ void CachingAllocator::to_free(Block* block) noexcept {
   if (Block* after = block->after; after != nullptr && after->free) {
     free.remove(after);
     block->size += after->size;
+    block->absent += after->absent;
     block->after = after->after;
     if (block->after != nullptr) block->after->before = block;
     delete_block(after);
@@ -358,10 +406,10 @@ void CachingAllocator::to_system(Segment* segment) noexcept {
   if (block->free) block->home->blocks(segment->small).remove(block);
   withdraw_offer(block);
   --block->home->segments;
+  reserve(block->absent - segment->size);
   delete_block(block);
   if (segment->mapped) small_blocks_.erase(segment);
   provider_->give_back(segment->data, segment->size);
-  reserved_ -= segment->size;
   --segment_count_;
   segments_.remove(segment);
   delete segment;
@@ -402,6 +450,54 @@ void CachingAllocator::release_cached() {
   poll_waiting(INT_MAX);
   leave_quarantine(0);
   give_back_free_segments(true);
+  for (const int64_t page : policy_.pages) discard_free_pages(page, 0);
+}
+
+// ---- the bound -------------------------------------------------------------------------------------------------------------
+
+void CachingAllocator::discard_free_pages(int64_t page, int64_t most) noexcept {
+  for (Segment* segment = segments_.head; segment != nullptr; segment = segment->next)
+    for (Block* block = segment->first; block != nullptr; block = block->after) {
+      if (cached() <= most) return;
+      if (!block->free || block->size - block->absent < page) continue;
+      const int64_t gone = provider_->discard(block->data, block->size, page);
+      if (gone <= block->absent) continue;
+      reserve(block->absent - gone);
+      block->absent = gone;
+    }
+}
+
+void CachingAllocator::trim_to(int64_t most) noexcept {
+  for (Segment* segment = segments_.head; segment != nullptr && cached() > most;) {
+    Segment* next = segment->next;
+    const Block& block = *segment->first;
+    if (block.free && block.whole_segment() && block.home->pool == 0) to_system(segment);
+    segment = next;
+  }
+  for (const int64_t page : policy_.pages) discard_free_pages(page, most);
+}
+
+/// Goes an eighth below the bound, so that one walk over all blocks pays for many releases. What is out of reach (other threads' bins, parts
+/// of pages) may by itself be more than the bound: then the next walk waits until another eighth has come.
+void CachingAllocator::trim() noexcept {
+  if (capturing()) return;
+  const int64_t eighth = bound_ / 8, wanted = bound_ - eighth;
+  trim_to(wanted);
+  if (cached() > wanted) {
+    for (ThreadBins& bins : t_cache.bins)
+      if (bins.owner == this) empty(bins);
+    epoch_.fetch_add(1, std::memory_order_relaxed);
+    trim_to(wanted);
+  }
+  trim_at_.store(cached() <= bound_ ? bound_ : cached() + std::max(eighth, kSmall), std::memory_order_relaxed);
+}
+
+int64_t CachingAllocator::set_cache_bound(int64_t bytes) {
+  const std::scoped_lock lock(mutex_);
+  trim_at_.store(bytes, std::memory_order_relaxed);
+  const int64_t before = std::exchange(bound_, bytes);
+  keep_within_bound();
+  return before;
 }
 
 void CachingAllocator::empty_cache() {
@@ -428,15 +524,18 @@ void CachingAllocator::release_pool(uint32_t pool) noexcept {
 
 // ---- headers, homes and figures --------------------------------------------------------------------------------------------
 
-Block* CachingAllocator::new_block() {
-  if (spare_ == nullptr) {
-    constexpr int kTogether = 256;
-    headers_.push_back(std::make_unique<Block[]>(kTogether));
-    for (int i = 0; i < kTogether; ++i) {
-      headers_.back()[i].next = spare_;
-      spare_ = &headers_.back()[i];
-    }
+void CachingAllocator::prepare_headers() {
+  if (spare_ != nullptr) return;
+  constexpr int kTogether = 256;
+  headers_.push_back(std::make_unique<Block[]>(kTogether));
+  for (int i = 0; i < kTogether; ++i) {
+    headers_.back()[i].next = spare_;
+    spare_ = &headers_.back()[i];
   }
+}
+
+Block* CachingAllocator::new_block() {
+  prepare_headers();
   return std::exchange(spare_, std::exchange(spare_->next, nullptr));
 }
 
@@ -446,6 +545,7 @@ void CachingAllocator::delete_block(Block* block) noexcept {
   block->segment = nullptr;
   block->home = nullptr;
   block->before = block->after = block->previous = nullptr;
+  block->absent = 0;
   block->free = false;
   block->next = std::exchange(spare_, block);
 }
@@ -466,7 +566,7 @@ Stats CachingAllocator::stats() {
   const std::scoped_lock lock(mutex_);
   return {.allocated = allocated_.load(std::memory_order_relaxed),
           .peak_allocated = peak_allocated_.load(std::memory_order_relaxed),
-          .reserved = reserved_,
+          .reserved = reserved_.load(std::memory_order_relaxed),
           .peak_reserved = peak_reserved_,
           .live_blocks = live_.load(std::memory_order_relaxed),
           .system_requests = system_requests_,
@@ -479,7 +579,7 @@ void CachingAllocator::reset_peak() {
   const Stats now = stats();
   const std::scoped_lock lock(mutex_);
   peak_allocated_.store(now.allocated, std::memory_order_relaxed);
-  peak_reserved_ = reserved_;
+  peak_reserved_ = now.reserved;
 }
 
 std::vector<LiveBlock> CachingAllocator::snapshot() const {

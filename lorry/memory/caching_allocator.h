@@ -1,6 +1,7 @@
 #pragma once
 
-// The stream-ordered caching allocator: one page of policy over whatever gives memory, so that it is tested without a GPU.
+// The stream-ordered caching allocator: one page of policy over whatever gives memory, so that the CPU and every kind of GPU memory
+// share it, and that it is tested without a GPU. On the CPU there is one stream, and work is done when a call returns.
 //
 // A stream is a queue of work; the host enqueues and does not wait. A block of memory is therefore used twice: by the host,
 // between allocate and release, and by the device, somewhat later. Who owns a block when:
@@ -14,17 +15,21 @@
 //   adopt     A stream that finds no free block of its own may take a segment that lies wholly free with another stream, but only
 //             after an event recorded there has passed: when it is asked for, an event is recorded, and whichever
 //             allocation finds it passed takes the segment. Until then the first stream may still use it itself.
-//   system    Segments that are wholly free go back only in empty_cache, when memory is short, or when their private pool ends; the
-//             provider waits for the device first.
+//   system    Segments that are wholly free go back only in empty_cache, when memory is short, when more than the bound is cached, or
+//             when their private pool ends; the provider waits for the device first.
 //
 // Sizes. Requests up to 1 MB are rounded to a size class and cut from segments of 2 MB, larger ones are rounded to 64 KB and cut
-// from segments of 20 MB, or of their own size from 10 MB up. A block is split when the rest is of use (512 bytes; 1 MB) and merged
+// from segments of 20 MB, or of their own size from 10 MB up. A block is split when the rest is of use (a unit; 1 MB) and merged
 // with its free neighbours when it becomes free again.
+//
+// The bound. Reserved memory that no tensor holds stays within Policy::bound: when a release or a new segment exceeds it, free segments go
+// back to the system, then the pages of free blocks in segments that are partly used, where the provider can (on the CPU it can: the
+// address range stays, and such bytes do not count as reserved until the block is handed out again).
 //
 // Threads. A small block that is released goes to the releasing thread's bins for its home, if it has allocated on that stream, and
 // from there to the thread's next request of the class: no lock, and two loads to find the block. All else holds one mutex. Other
-// threads' bins (at most 1 MB a class, handed in at the thread's end) are out of reach; emptying the cache raises an epoch,
-// and each thread hands in at its next call.
+// threads' bins (at most Policy::thread_budget a class, handed in at the thread's end) are out of reach; emptying the cache raises an
+// epoch, and each thread hands in at its next call.
 //
 // Capture. While a stream is captured into a graph, events would become part of the graph: blocks wait until the capture has ended, and
 // nothing is given back. Captured work is replayed at its addresses, so it allocates from a private pool.
@@ -49,6 +54,13 @@ class Provider {
   virtual void* take(int64_t bytes) = 0;
   /// Waits for the device's work, then frees.
   virtual void give_back(void* data, int64_t bytes) noexcept = 0;
+  /// Gives back the pages that lie wholly within the bytes, of at least `page` bytes each, and returns how many bytes that is. The address
+  /// range stays; the contents are lost. 0 where the provider cannot.
+  virtual int64_t discard(void* /*data*/, int64_t /*bytes*/, int64_t /*page*/) noexcept { return 0; }
+  /// Whether so many more bytes may be used, of new memory or of discarded pages, when `reserved` bytes are in use. Asked before take.
+  virtual bool has_room(int64_t /*bytes*/, int64_t /*reserved*/) { return true; }
+  /// What an OutOfMemory adds about the system, or nothing: ", the system leaves ...".
+  virtual std::string situation(int64_t /*reserved*/) const { return {}; }
   /// An event after the work enqueued on the stream so far; null when none can be recorded.
   virtual void* record(Stream stream) noexcept = 0;
   virtual bool done(void* event) noexcept = 0;
@@ -61,6 +73,14 @@ class Provider {
   virtual bool holds(const void* data, unsigned char value, int64_t bytes, Stream stream) noexcept = 0;
 };
 
+/// What differs between kinds of memory.
+struct Policy {
+  int64_t unit = 512;                ///< sizes and addresses of blocks are multiples of this power of two, from kLeastUnit to 512
+  int64_t thread_budget = 1 << 20;   ///< bytes that a thread keeps of a size class
+  int64_t bound = INT64_MAX;         ///< bytes of reserved memory that no tensor holds
+  int64_t pages[2] = {4096, 4096};   ///< what Provider::discard is asked for: first pages that are cheap to give back, then any
+};
+
 enum class Caching {
   on,
   poison,  ///< released blocks are filled with 0xff (NaN; -1), kept from reuse for a while, and checked for writes in between
@@ -69,7 +89,7 @@ enum class Caching {
 
 class CachingAllocator {
  public:
-  CachingAllocator(std::unique_ptr<Provider> provider, std::string name, Caching caching = Caching::on);
+  CachingAllocator(std::unique_ptr<Provider> provider, std::string name, Caching caching = Caching::on, const Policy& policy = {});
   /// For tests: threads that used the allocator have ended, and nothing is live. A program's allocators are never destroyed.
   ~CachingAllocator();
   CachingAllocator(const CachingAllocator&) = delete;
@@ -87,6 +107,8 @@ class CachingAllocator {
   void reset_peak();
   void empty_cache();
   void set_limit(int64_t bytes) { limit_.store(bytes, std::memory_order_relaxed); }
+  /// Gives back at once what is cached beyond `bytes`. Returns the bound until now.
+  int64_t set_cache_bound(int64_t bytes);
   std::vector<LiveBlock> snapshot() const;
   /// Asks of every waiting block whether it is free now.
   void poll();
@@ -108,6 +130,10 @@ class CachingAllocator {
   Block* from_system(Home& home, bool small, int64_t size);
   /// Cuts a free block to size and takes it out of the free ones.
   Block* carve(Block* block, int64_t size);
+  void locate(Block* block);
+  bool restorable(const Block& block, int64_t size) const;
+  /// Whether what remains of a block is of use by itself.
+  bool splits(const Block& block, int64_t size) const { return block.size - size >= (block.segment->small ? policy_.unit : kSmall); }
 
   void mark(Block& block) noexcept;
   bool settled(Block& block) noexcept;
@@ -120,8 +146,23 @@ class CachingAllocator {
   bool capturing() const noexcept;
   void give_back_free_segments(bool ordinary) noexcept;
   void release_cached();
+  int64_t cached() const { return reserved_.load(std::memory_order_relaxed) - allocated_.load(std::memory_order_relaxed); }
+  bool much_cached() const { return cached() > trim_at_.load(std::memory_order_relaxed); }
+  /// Keeps what is cached within the bound.
+  void keep_within_bound() noexcept {
+    if (much_cached()) [[unlikely]] return trim();
+    if (cached() <= bound_) trim_at_.store(bound_, std::memory_order_relaxed);
+  }
+  void trim() noexcept;
+  void trim_to(int64_t most) noexcept;
+  /// Gives back pages of free blocks until at most `most` bytes are cached.
+  void discard_free_pages(int64_t page, int64_t most) noexcept;
+  void reserve(int64_t bytes) noexcept;
+  /// Whether the limit and the system allow so many more bytes.
+  bool allowed(int64_t bytes) const;
   void withdraw_offer(Block* block) noexcept;
 
+  void prepare_headers();  // so that the next new_block cannot fail
   Block* new_block();
   void delete_block(Block* block) noexcept;
   Home& home_of(uint32_t pool, Stream stream);
@@ -133,8 +174,10 @@ class CachingAllocator {
   const std::unique_ptr<Provider> provider_;
   const std::string name_;
   const Caching caching_;
+  const Policy policy_;
   std::atomic<uint32_t> epoch_{0};
   std::atomic<int64_t> allocated_{0}, peak_allocated_{0}, live_{0}, limit_{0};
+  std::atomic<int64_t> reserved_{0}, trim_at_;  // written under the lock; trim_at_: so much is cached that something may go back
   SmallBlocks small_blocks_;
 
   mutable std::mutex mutex_;  // over all that follows
@@ -144,9 +187,10 @@ class CachingAllocator {
   List<Block> waiting_, quarantined_;
   Block* spare_ = nullptr;  // block headers, linked through next
   std::vector<std::unique_ptr<Block[]>> headers_;
+  int64_t bound_;
   std::string damage_;  // a write to a quarantined block, to be thrown by the next allocation
   uint32_t last_pool_ = 0;
-  int64_t reserved_ = 0, peak_reserved_ = 0, system_requests_ = 0, segment_count_ = 0, retries_ = 0, waiting_bytes_ = 0, quarantined_bytes_ = 0;
+  int64_t peak_reserved_ = 0, system_requests_ = 0, segment_count_ = 0, retries_ = 0, waiting_bytes_ = 0, quarantined_bytes_ = 0;
 };
 
 }  // namespace lorry::memory

@@ -18,6 +18,7 @@ struct Allocator {
   void (*reset_peak)(Device device);
   void (*empty_cache)(Device device);
   void (*set_limit)(Device device, int64_t bytes);
+  int64_t (*set_cache_bound)(Device device, int64_t bytes);
   std::vector<LiveBlock> (*snapshot)(Device device);
   void* (*allocate_managed)(Device device, int64_t bytes);
   void (*release_managed)(Device device, void* data, int64_t bytes) noexcept;
@@ -26,17 +27,24 @@ struct Allocator {
   void* (*with_pools)(Device device);
 };
 
+void* allocate_on_cpu(Device device, int64_t bytes) {
+  if (device != kCPU) [[unlikely]] device::require_device(device, "allocate");
+  return cpu_allocator().allocate(bytes, Stream{kCPU});
+}
+void release_on_cpu(Device, void* data, int64_t bytes) noexcept { cpu_allocator().release(data, bytes); }
+
 constexpr Allocator kCpuAllocator = {
-    .allocate = [](Device, int64_t bytes) { return CpuAllocator::instance().allocate(bytes); },
-    .release = [](Device, void* data, int64_t bytes) noexcept { CpuAllocator::instance().release(data, bytes); },
+    .allocate = allocate_on_cpu,
+    .release = release_on_cpu,
     .record_stream = [](Device, void*, Stream) {},
-    .stats = [](Device) { return CpuAllocator::instance().stats(); },
-    .reset_peak = [](Device) { CpuAllocator::instance().reset_peak(); },
-    .empty_cache = [](Device) { CpuAllocator::instance().empty_cache(); },
-    .set_limit = [](Device, int64_t bytes) { CpuAllocator::instance().set_limit(bytes); },
-    .snapshot = [](Device) { return CpuAllocator::instance().snapshot(); },
-    .allocate_managed = [](Device, int64_t bytes) { return CpuAllocator::instance().allocate(bytes); },
-    .release_managed = [](Device, void* data, int64_t bytes) noexcept { CpuAllocator::instance().release(data, bytes); },
+    .stats = [](Device) { return cpu_allocator().stats(); },
+    .reset_peak = [](Device) { cpu_allocator().reset_peak(); },
+    .empty_cache = [](Device) { cpu_allocator().empty_cache(); },
+    .set_limit = [](Device, int64_t bytes) { cpu_allocator().set_limit(bytes); },
+    .set_cache_bound = [](Device, int64_t bytes) { return cpu_allocator().set_cache_bound(bytes); },
+    .snapshot = [](Device) { return cpu_allocator().snapshot(); },
+    .allocate_managed = allocate_on_cpu,
+    .release_managed = release_on_cpu,
     .record_managed = [](Device, void*, Stream) {},
     .with_pools = [](Device) -> void* { return nullptr; },
 };
@@ -54,6 +62,7 @@ constexpr Allocator kCudaAllocator = {
     .reset_peak = [](Device device) { cuda_allocator(device, "memory::reset_peak").reset_peak(); },
     .empty_cache = [](Device device) { cuda_allocator(device, "memory::empty_cache").empty_cache(); },
     .set_limit = [](Device device, int64_t bytes) { cuda_allocator(device, "memory::set_limit").set_limit(bytes); },
+    .set_cache_bound = [](Device device, int64_t bytes) { return cuda_allocator(device, "memory::set_cache_bound").set_cache_bound(bytes); },
     .snapshot = [](Device device) { return cuda_allocator(device, "memory::snapshot").snapshot(); },
     .allocate_managed =
         [](Device device, int64_t bytes) {
@@ -74,8 +83,9 @@ constexpr const Allocator* kCudaRow = nullptr;
 constexpr const Allocator* kAllocators[kDeviceTypeCount] = {&kCpuAllocator, kCudaRow};
 
 const Allocator& allocator(Device device, const char* where) {
-  if (const Allocator* found = kAllocators[static_cast<int>(device.type)]) [[likely]]
-    return *found;
+  if (static_cast<int>(device.type) < kDeviceTypeCount) [[likely]]
+    if (const Allocator* found = kAllocators[static_cast<int>(device.type)]) [[likely]]
+      return *found;
   raise<DeviceError>("{}: no memory on device {} in this build; expected cpu", where, device);
 }
 
@@ -96,6 +106,10 @@ Stats stats(Device device) { return allocator(device, "memory::stats").stats(dev
 void reset_peak(Device device) { allocator(device, "memory::reset_peak").reset_peak(device); }
 void empty_cache(Device device) { allocator(device, "memory::empty_cache").empty_cache(device); }
 void set_limit(Device device, int64_t bytes) { allocator(device, "memory::set_limit").set_limit(device, bytes); }
+int64_t set_cache_bound(Device device, int64_t bytes) {
+  require<ValueError>(bytes >= 0, "memory::set_cache_bound: negative bound; got {}; expected a number of bytes", bytes);
+  return allocator(device, "memory::set_cache_bound").set_cache_bound(device, bytes);
+}
 std::vector<LiveBlock> snapshot(Device device) { return allocator(device, "memory::snapshot").snapshot(device); }
 
 int64_t device_use(Device device) {

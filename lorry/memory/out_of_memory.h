@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -14,8 +15,8 @@ struct Shortage {
   Stats stats;
   int64_t largest_free;
   int64_t limit;                ///< 0 without one
+  std::string situation;        ///< of the system, as Provider::situation says it
   std::vector<LiveBlock> live;  ///< largest first
-  const char* none_live;        ///< what to say when none is listed
 };
 
 /// Throws OutOfMemory naming the operator that runs.

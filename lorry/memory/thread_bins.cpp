@@ -16,7 +16,7 @@ struct CacheCloser {
 };
 }  // namespace
 
-void ThreadCache::open(CachingAllocator& owner, Home& home, uint32_t epoch) {
+void ThreadCache::open(CachingAllocator& owner, Home& home, int64_t budget, uint32_t epoch) {
   if (closed || find(&home) != nullptr) return;
   if (!registered) {
     static thread_local CacheCloser closer;
@@ -30,6 +30,7 @@ void ThreadCache::open(CachingAllocator& owner, Home& home, uint32_t epoch) {
   chosen->owner = &owner;
   chosen->home = &home;
   chosen->stream = home.stream.handle;
+  chosen->budget = budget;
   chosen->epoch = epoch;
 }
 

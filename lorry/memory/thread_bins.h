@@ -10,12 +10,12 @@ namespace lorry::memory {
 
 /// One thread's free small blocks of one home, and what it has allocated less released there since it last told the allocator.
 struct ThreadBins {
-  static constexpr int64_t kBudget = 1 << 20;       // bytes kept of one class
   static constexpr int64_t kCountedLate = 1 << 16;  // the allocator hears of a difference at least this large at once
 
   CachingAllocator* owner;  // null: not in use
   Home* home;
   void* stream;
+  int64_t budget;  // bytes kept of one class
   uint32_t epoch;  // of the allocator's calls to empty the cache: another one means that the blocks are to be handed in
   Block* lists[kSmallClasses];
   int64_t bytes[kSmallClasses];
@@ -30,7 +30,7 @@ struct ThreadBins {
   }
   bool keep(Block* block) {
     const int c = small_class(block->size);
-    if (bytes[c] >= kBudget) return false;
+    if (bytes[c] >= budget) return false;
     block->next = lists[c];
     lists[c] = block;
     bytes[c] += block->size;
@@ -64,7 +64,7 @@ struct ThreadCache {
   }
   /// Makes bins for a home unless there are some, in the place of others where all are in use; not when the thread is ending.
   /// No lock may be held.
-  void open(CachingAllocator& owner, Home& home, uint32_t epoch);
+  void open(CachingAllocator& owner, Home& home, int64_t budget, uint32_t epoch);
 };
 
 extern constinit thread_local ThreadCache t_cache;

@@ -1,33 +1,27 @@
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <cmath>
 #include <cstring>
+#include <fstream>
+#include <random>
 #include <thread>
 
 #include "lorry/base/modes.h"
-#include "lorry/memory/cpu_allocator.h"
+#include "lorry/memory/memory.h"
+#include "lorry/memory/process_memory.h"
+#if defined(__has_feature)
+#define LORRY_CLANG_THREAD_SANITIZER __has_feature(thread_sanitizer)
+#else
+#define LORRY_CLANG_THREAD_SANITIZER 0
+#endif
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #endif
 
 namespace lorry {
 namespace {
-
-using memory::CpuAllocator;
-
-TEST(Allocator, size_classes_hold_their_requests_and_waste_at_most_a_fifth) {
-  int before = -1;
-  for (int64_t bytes = 1; bytes < (int64_t{1} << 40); bytes += 1 + bytes / 97) {
-    const int c = CpuAllocator::class_of(bytes);
-    ASSERT_GE(c, before);
-    ASSERT_LT(c, CpuAllocator::kClasses);
-    ASSERT_GE(CpuAllocator::bytes_of(c), bytes);
-    ASSERT_EQ(CpuAllocator::class_of(CpuAllocator::bytes_of(c)), c);
-    if (bytes > 1024) {
-      ASSERT_LE(static_cast<double>(CpuAllocator::bytes_of(c) - bytes), 0.2 * static_cast<double>(CpuAllocator::bytes_of(c)));
-    }
-    before = c;
-  }
-}
 
 TEST(Allocator, blocks_are_aligned_and_nothing_is_null) {
   EXPECT_EQ(memory::allocate(kCPU, 0), nullptr);
@@ -135,6 +129,143 @@ TEST(Allocator, blocks_may_be_released_on_another_thread_and_threads_may_end) {
     });
   for (auto& t : threads) t.join();
   EXPECT_EQ(memory::stats(kCPU).live_blocks, live);
+}
+
+constexpr int64_t kMB = 1 << 20;
+
+/// A bound for a scope.
+class Bound {
+ public:
+  explicit Bound(int64_t bytes) : before_(memory::set_cache_bound(kCPU, bytes)) {}
+  ~Bound() { memory::set_cache_bound(kCPU, before_); }
+
+ private:
+  int64_t before_;
+};
+
+TEST(Allocator, training_steps_of_changing_batch_sizes_reserve_no_more_than_is_live_and_the_bound) {
+  constexpr int64_t kCached = 64 * kMB;
+  memory::empty_cache(kCPU);
+  const Bound bound(kCached);
+  std::mt19937 random(5);
+  std::vector<std::pair<void*, int64_t>> parameters, activations;
+  const auto make = [](auto& list, int64_t bytes) { list.emplace_back(memory::allocate(kCPU, bytes), bytes); };
+  const auto let_go = [](auto& list) {
+    for (; !list.empty(); list.pop_back()) memory::release(kCPU, list.back().first, list.back().second);
+  };
+  for (int i = 0; i < 16; ++i) make(parameters, 10 * kMB);
+  for (int step = 0; step < 100; ++step) {
+    const int64_t rows = 1 + static_cast<int64_t>(random() % 512);
+    for (int layer = 0; layer < 12; ++layer)
+      for (const int64_t width : {256, 768, 1024, 3072}) {
+        make(activations, rows * width * 4);
+        const memory::Stats stats = memory::stats(kCPU);
+        ASSERT_LE(stats.reserved, stats.allocated + kCached + (64 << 10)) << "step " << step;
+      }
+    let_go(activations);
+    const memory::Stats stats = memory::stats(kCPU);
+    ASSERT_LE(stats.reserved, stats.allocated + kCached + (64 << 10)) << "step " << step;
+  }
+  let_go(parameters);
+}
+
+TEST(Allocator, contents_survive_whatever_else_goes_back_to_the_system_on_any_thread) {
+  const Bound bound(4 * kMB);  // so that pages go back all the time
+  const int64_t live = memory::stats(kCPU).live_blocks;
+  struct Held {
+    unsigned char* data;
+    int64_t bytes;
+    unsigned char value;
+    bool intact() const {
+      for (const int64_t at : {int64_t{0}, bytes / 3, bytes / 2, bytes - 1})
+        if (data[at] != value) return false;
+      return true;
+    }
+  };
+  std::mutex mutex;
+  std::vector<Held> shared;  // released by whichever thread finds them
+  std::atomic<int> broken{0};
+  std::vector<std::thread> threads;
+  for (uint32_t t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      std::mt19937 random(t);
+      for (int i = 0; i < 3000; ++i) {
+        const auto bytes = static_cast<int64_t>(std::exp2(static_cast<double>(random() % 2300) / 100));  // 1 byte to 8 MB
+        Held made{static_cast<unsigned char*>(memory::allocate(kCPU, bytes)), bytes, static_cast<unsigned char>(1 + random() % 255)};
+        for (const int64_t at : {int64_t{0}, bytes / 3, bytes / 2, bytes - 1}) made.data[at] = made.value;
+        Held old{};
+        {
+          const std::scoped_lock lock(mutex);
+          shared.push_back(made);
+          if (shared.size() > 60) {
+            std::swap(shared[random() % shared.size()], shared.back());
+            old = shared.back();
+            shared.pop_back();
+          }
+        }
+        if (old.data == nullptr) continue;
+        broken += !old.intact();
+        memory::release(kCPU, old.data, old.bytes);
+      }
+    });
+  for (auto& t : threads) t.join();
+  for (const Held& h : shared) {
+    broken += !h.intact();
+    memory::release(kCPU, h.data, h.bytes);
+  }
+  EXPECT_EQ(broken, 0);
+  EXPECT_EQ(memory::stats(kCPU).live_blocks, live);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !LORRY_CLANG_THREAD_SANITIZER
+/// Ends the process with status 0 when `body` returns true although it may use only `room` bytes of address space more than now.
+template <class Body>
+[[noreturn]] void end_within(int64_t room, const Body& body) {
+  int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  rlimit limit{};
+  limit.rlim_cur = limit.rlim_max = static_cast<rlim_t>(pages * sysconf(_SC_PAGESIZE) + room);
+  setrlimit(RLIMIT_AS, &limit);
+  std::exit(body() ? 0 : 1);
+}
+
+TEST(Allocator, a_process_short_of_address_space_gets_out_of_memory_and_goes_on) {
+  const auto body = [] {
+    for (int i = 0; i < 3; ++i) {
+      try {
+        memory::allocate(kCPU, 140 * kMB);
+        return false;
+      } catch (const OutOfMemory&) {
+      }
+      void* data = memory::allocate(kCPU, 60 * kMB);  // fits only when what was cached goes back
+      std::memset(data, 1, 60 * kMB);
+      memory::release(kCPU, data, 60 * kMB);
+      std::vector<void*> pieces;
+      try {
+        for (;;) pieces.push_back(memory::allocate(kCPU, 5 * kMB));
+      } catch (const OutOfMemory&) {
+      }
+      for (void* piece : pieces) memory::release(kCPU, piece, 5 * kMB);
+      if (pieces.size() < 12) return false;
+    }
+    return true;
+  };
+  EXPECT_EXIT(end_within(100 * kMB, body), testing::ExitedWithCode(0), "");
+}
+#endif
+
+TEST(Allocator, more_than_the_machine_has_is_out_of_memory_before_anything_is_touched) {
+  const int64_t limit = memory::process_memory_limit();
+  EXPECT_THROW(memory::allocate(kCPU, limit), OutOfMemory);  // the program itself holds some of it
+  std::vector<void*> pieces;
+  EXPECT_THROW(
+      {
+        for (;;) pieces.push_back(memory::allocate(kCPU, limit / 10));
+      },
+      OutOfMemory);
+  EXPECT_LT(pieces.size(), 11u) << "memory that nobody has touched yet counts too";
+  for (void* piece : pieces) memory::release(kCPU, piece, limit / 10);
+  memory::empty_cache(kCPU);
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 #pragma once
 
 // A device that exists only as bookkeeping: streams whose work is done when the test says so, events that are positions in a
-// stream, and memory that is address space. It is the oracle of the caching allocator's tests: work enqueued on memory that
-// earlier work of another tenancy may still use must be ordered behind it.
+// stream, and memory that is address space, whose pages can be discarded. It is the oracle of the caching allocator's tests: work enqueued
+// on memory that earlier work of another tenancy may still use must be ordered behind it, and it knows which pages are in use.
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -39,6 +39,7 @@ class SimulatedDevice {
   void use(Stream on, const void* data, int64_t bytes, int64_t tenancy) {
     const std::scoped_lock lock(mutex_);
     const auto* low = static_cast<const char*>(data);
+    for (int64_t page = (low - base_) / kPage; page <= (low + bytes - 1 - base_) / kPage; ++page) bring_back(page);
     for (const auto& [other, queue] : queues_)
       for (const Work& w : queue.pending)
         if (w.tenancy != tenancy && w.low < low + bytes && low < w.high && other != on.handle && queues_[on.handle].behind[other] < w.position)
@@ -70,12 +71,24 @@ class SimulatedDevice {
     queues_[on.handle].capturing = yes;
   }
   int64_t taken() const { return taken_; }
+  /// Bytes in use: taken, less the pages that were discarded and not used since.
+  int64_t present() {
+    const std::scoped_lock lock(mutex_);
+    return taken_ - discarded_pages_ * kPage;
+  }
   int64_t pieces() const { return static_cast<int64_t>(sizes_.size()); }
   int64_t events_in_use() const { return events_made_ - static_cast<int64_t>(idle_.size()); }
 
   std::unique_ptr<memory::Provider> provider() { return std::make_unique<Provider>(*this); }
 
  private:
+  static constexpr int64_t kPage = 4096;
+  void bring_back(int64_t page) {
+    if (page < 0 || !discarded_[static_cast<size_t>(page)]) return;
+    discarded_[static_cast<size_t>(page)] = false;
+    --discarded_pages_;
+  }
+
   struct Queue;
   struct Work {
     int64_t position;
@@ -109,7 +122,7 @@ class SimulatedDevice {
     explicit Provider(SimulatedDevice& device) : d_(device) {}
     void* take(int64_t bytes) override {
       const std::scoped_lock lock(d_.mutex_);
-      if (d_.taken_ + bytes > d_.capacity_) return nullptr;
+      if (d_.taken_ - d_.discarded_pages_ * kPage + bytes > d_.capacity_) return nullptr;
       const int64_t room = (bytes + (4 << 20) - 1) / (2 << 20) * (2 << 20);  // for the offset too
       for (auto gap = d_.gaps_.begin(); gap != d_.gaps_.end(); ++gap) {
         const auto [at, size] = *gap;
@@ -129,7 +142,8 @@ class SimulatedDevice {
         EXPECT_FALSE(queue.capturing) << "waited for the device during a capture";
         finish(queue, INT64_MAX);
       }
-      const int64_t at = static_cast<char*>(data) - d_.base_ - d_.offset_;
+      const int64_t at = static_cast<char*>(data) - d_.base_ - d_.offset_, first = (at + d_.offset_) / kPage;
+      for (int64_t page = first; page < first + bytes / kPage; ++page) d_.bring_back(page);
       const auto found = d_.sizes_.find(at);
       ASSERT_NE(found, d_.sizes_.end());
       ASSERT_EQ(found->second.first, bytes);
@@ -147,6 +161,16 @@ class SimulatedDevice {
         d_.gaps_[at] = room;
       }
     }
+    int64_t discard(void* data, int64_t bytes, int64_t page) noexcept override {
+      const std::scoped_lock lock(d_.mutex_);
+      const int64_t at = static_cast<char*>(data) - d_.base_, first = (at + page - 1) / page * page, end = (at + bytes) / page * page;
+      for (int64_t p = first / kPage; p < end / kPage; ++p) {
+        d_.discarded_pages_ += !d_.discarded_[static_cast<size_t>(p)];
+        d_.discarded_[static_cast<size_t>(p)] = true;
+      }
+      return std::max<int64_t>(0, end - first);
+    }
+    bool has_room(int64_t bytes, int64_t reserved) override { return reserved + bytes <= d_.capacity_; }
     void* record(Stream stream) noexcept override {
       const std::scoped_lock lock(d_.mutex_);
       Queue& queue = d_.queues_[stream.handle];
@@ -199,7 +223,8 @@ class SimulatedDevice {
   std::map<void*, Queue> queues_;
   std::deque<Event> events_;
   std::vector<Event*> idle_;
-  int64_t taken_ = 0, events_made_ = 0;
+  std::vector<bool> discarded_ = std::vector<bool>(static_cast<size_t>(kAddressSpace / kPage));
+  int64_t taken_ = 0, discarded_pages_ = 0, events_made_ = 0;
 };
 
 }  // namespace lorry::test
