@@ -47,6 +47,8 @@ constexpr const Runtime* kRuntimes[kDeviceTypeCount] = {&kCpuRuntime, nullptr};
 }  // namespace
 
 const Runtime& runtime(DeviceType type, const char* where) {
+  require<DeviceError>(static_cast<int>(type) < kDeviceTypeCount, "{}: no such type of device; got number {}; expected cpu or cuda", where,
+                       static_cast<int>(type));
   if (const Runtime* row = kRuntimes[static_cast<int>(type)]) [[likely]]
     return *row;
   raise<DeviceError>("{}: this build has no CUDA; expected cpu; build Lorry where nvcc is installed", where);

@@ -1,5 +1,7 @@
 #include "lorry/foreach/foreach.h"
 
+#include "lorry/ops/array.h"
+
 namespace lorry::foreach {
 namespace {
 
@@ -70,6 +72,9 @@ const TensorList& addcdiv_(const TensorList& x, const TensorList& a, const Tenso
 const TensorList& copy_(const TensorList& self, const TensorList& source) { return written(Op::copy, self, {self, source}); }
 const TensorList& fill_(const TensorList& self, const Scalar& value) { return written(Op::fill, self, {self, value}); }
 const TensorList& zero_(const TensorList& self) { return fill_(self, 0); }
-TensorList to(const TensorList& x, DType dtype) { return computed(Op::cast, {x}, dtype); }
+TensorList to(const TensorList& x, DType dtype) {
+  require_dtype(dtype, "to");
+  return computed(Op::cast, {x}, dtype);
+}
 
 }  // namespace lorry::foreach

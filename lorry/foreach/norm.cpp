@@ -213,6 +213,7 @@ Norms norms(const TensorList& x, double ord) {
 }
 
 TensorList norm(const TensorList& x, double ord, std::optional<DType> dtype) {
+  if (dtype) require_dtype(*dtype, "norm");
   require<DTypeError>(!dtype || is_floating(*dtype), "norm: dtype is not floating; got {}; expected f16, bf16, f32 or f64", dtype.value_or(kF64));
   std::vector<Tensor> each;
   const auto recorded = [](const Tensor& t) { return t.requires_grad(); };

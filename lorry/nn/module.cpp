@@ -4,6 +4,7 @@
 #include <set>
 
 #include "lorry/autograd/grad_mode.h"
+#include "lorry/ops/array.h"
 #include "lorry/ops/ops.h"
 
 namespace lorry::nn {
@@ -99,6 +100,7 @@ void Module::convert(const std::function<Tensor(const Tensor&)>& to) const {
 }
 
 void Module::to(DType dtype) {
+  require_dtype(dtype, "module");
   require<DTypeError>(is_floating(dtype), "module: parameters cannot be {}; expected a floating dtype", dtype);
   convert([&](const Tensor& x) { return x.to(dtype); });
 }

@@ -100,6 +100,7 @@ Tensor probability_loss(const Tensor& x, const Tensor& target, const Tensor& wei
 Tensor cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight, int64_t ignore_index, Reduction reduction, double label_smoothing,
                      std::optional<DType> dtype) {
   require<ValueError>(label_smoothing >= 0 && label_smoothing <= 1, "cross_entropy: label_smoothing out of range; got {}; expected 0 to 1", label_smoothing);
+  if (dtype) require_dtype(*dtype, "cross_entropy");
   if (x.defined() && target.defined() && x.dim() >= 1 && is_floating(target.dtype())) {
     const Tensor loss = probability_loss(x, target, weight, reduction, label_smoothing);
     return dtype ? loss.to(*dtype) : loss;

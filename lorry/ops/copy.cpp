@@ -85,6 +85,7 @@ const Tensor& Tensor::operator=(const Scalar& value) && {
 Tensor Tensor::to(DType dtype) const {
   require<ValueError>(defined(), "to: the tensor is undefined; expected a tensor");
   if (dtype == this->dtype()) return *this;
+  require_dtype(dtype, "to");
   return door::call(
       Op::cast, {this},
       [&] {
@@ -180,7 +181,7 @@ const Tensor& Tensor::fill_(const Operand& value) const {
 const Tensor& Tensor::zero_() const { return fill_(0); }
 
 Scalar Tensor::item() const {
-  require<ShapeError>(defined() && numel() == 1, "item: not a single element; got {}; expected a tensor of one element", *this);
+  require<ShapeError>(checked("item").numel == 1, "item: not a single element; got {}; expected a tensor of one element", *this);
   const ModeScope quiet(0, kGradMode);
   const Tensor host = to(kCPU);  // waits for the device
   if (is_floating(dtype())) return *static_cast<const double*>(host.to(kF64).data_ptr());

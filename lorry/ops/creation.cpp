@@ -6,8 +6,13 @@
 namespace lorry {
 namespace {
 
+int64_t bytes_of(const Layout& layout, DType dtype) {
+  require_dtype(dtype, t_operator == nullptr ? "empty" : t_operator);
+  return layout.extent() * size_of(dtype);
+}
+
 Tensor allocate(const Layout& layout, const Options& options) {
-  return Tensor(make_counted<TensorNode>(Storage::allocate(options.device, layout.extent() * size_of(options.dtype)), layout, 0, options.dtype));
+  return Tensor(make_counted<TensorNode>(Storage::allocate(options.device, bytes_of(layout, options.dtype)), layout, 0, options.dtype));
 }
 
 }  // namespace
@@ -16,12 +21,12 @@ Tensor empty(const Dims& sizes, const Options& options) { return allocate(Layout
 
 Tensor empty_pinned(const Dims& sizes, DType dtype) {
   const Layout layout = Layout::contiguous(sizes);
-  return Tensor(make_counted<TensorNode>(Storage::allocate_pinned(layout.extent() * size_of(dtype)), layout, 0, dtype));
+  return Tensor(make_counted<TensorNode>(Storage::allocate_pinned(bytes_of(layout, dtype)), layout, 0, dtype));
 }
 
 Tensor empty_managed(const Dims& sizes, const Options& options) {
   const Layout layout = Layout::contiguous(sizes);
-  return Tensor(make_counted<TensorNode>(Storage::allocate_managed(options.device, layout.extent() * size_of(options.dtype)), layout, 0, options.dtype));
+  return Tensor(make_counted<TensorNode>(Storage::allocate_managed(options.device, bytes_of(layout, options.dtype)), layout, 0, options.dtype));
 }
 
 Tensor empty_like(const Tensor& x) {

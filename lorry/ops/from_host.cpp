@@ -53,6 +53,7 @@ Tensor from_blob(void* data, const Dims& sizes, const Options& options, std::fun
 
 Tensor from_blob(void* data, const Dims& sizes, const Dims& strides, const Options& options, std::function<void(void*)> deleter) {
   device::require_device(options.device, "from_blob");
+  require_dtype(options.dtype, "from_blob");
   for (const int64_t s : strides) require<ShapeError>(s >= 0, "from_blob: negative stride; got {}; expected every stride >= 0", strides);
   const Layout layout = Layout::strided(sizes, strides);
   require<ValueError>(data != nullptr || layout.numel() == 0, "from_blob: null address; got sizes {}", sizes);

@@ -165,8 +165,14 @@ const Tensor& Tensor::scatter_add_(int64_t dim, const Tensor& index, const Tenso
   return indexing::scatter_(Op::scatter_add, *this, dim, index, source);
 }
 
-Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source) { return x.clone().scatter_(dim, index, source); }
-Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) { return x.clone().scatter_add_(dim, index, source); }
+Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source) {
+  require_defined(x, "scatter", "x");
+  return x.clone().scatter_(dim, index, source);
+}
+Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
+  require_defined(x, "scatter_add", "x");
+  return x.clone().scatter_add_(dim, index, source);
+}
 const Tensor& gather_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index) { return write_out(out, gather(x, dim, index), "gather"); }
 const Tensor& scatter_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Operand& source) {
   return write_out(out, scatter(x, dim, index, source), "scatter");

@@ -159,6 +159,7 @@ const Tensor& index_put_(const Tensor& x, const std::vector<Tensor>& given, cons
 }
 
 Tensor index_put(const Tensor& x, const std::vector<Tensor>& indices, const Tensor& values, bool accumulate) {
+  require_defined(x, "index_put", "x");
   const Tensor out = x.clone();
   index_put_(out, indices, values, accumulate);
   return out;
@@ -177,7 +178,10 @@ Tensor nonzero(const Tensor& x) {
   });
 }
 
-std::vector<Tensor> where(const Tensor& condition) { return unbind(nonzero(condition.dim() == 0 ? unsqueeze(condition, 0) : condition), 1); }
+std::vector<Tensor> where(const Tensor& condition) {
+  require_defined(condition, "where", "the condition");
+  return unbind(nonzero(condition.dim() == 0 ? unsqueeze(condition, 0) : condition), 1);
+}
 
 Tensor masked_select(const Tensor& x, const Tensor& mask) {
   require_defined(x, "masked_select", "x");

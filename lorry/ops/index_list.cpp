@@ -104,6 +104,7 @@ Tensor index(const Tensor& x, std::span<const Index> indices) {
 const Tensor& index_put_(const Tensor& x, std::span<const Index> indices, const Operand& value, bool accumulate) {
   const Parsed p = parse(x, indices);
   const Tensor* const tensor = value.tensor();
+  if (tensor != nullptr) require_defined(*tensor, "index_put", "values");
   if (!p.advanced) {
     if (accumulate) {
       p.view.add_(value);

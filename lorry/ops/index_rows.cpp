@@ -119,10 +119,17 @@ const Tensor& Tensor::index_fill_(int64_t dim, const Tensor& index, const Scalar
 }
 
 Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha) {
+  require_defined(x, "index_add", "x");
   return x.clone().index_add_(dim, index, source, alpha);
 }
-Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) { return x.clone().index_copy_(dim, index, source); }
-Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& index, const Scalar& value) { return x.clone().index_fill_(dim, index, value); }
+Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
+  require_defined(x, "index_copy", "x");
+  return x.clone().index_copy_(dim, index, source);
+}
+Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& index, const Scalar& value) {
+  require_defined(x, "index_fill", "x");
+  return x.clone().index_fill_(dim, index, value);
+}
 const Tensor& index_add_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha) {
   return write_out(out, index_add(x, dim, index, source, alpha), "index_add");
 }

@@ -7,6 +7,12 @@
 namespace lorry {
 namespace {
 
+/// Views of an expanded or an empty dimension cost memory that no size limits.
+void require_few(int64_t pieces, const Tensor& x, int d, const char* where) {
+  constexpr int64_t kMost = 1 << 24;
+  require<ValueError>(pieces <= kMost, "{}: too many pieces; got {} of dimension {} of {}; expected at most {}", where, pieces, d, x, kMost);
+}
+
 int piece_dim(const Tensor& x, int64_t dim, const char* where) {
   require_defined(x, where, "x");
   require<ShapeError>(x.dim() > 0, "{}: a tensor of rank 0 has no dimension to divide; got {}", where, x);
@@ -19,8 +25,9 @@ std::vector<Tensor> split(const Tensor& x, int64_t size, int64_t dim) {
   const int d = piece_dim(x, dim, "split");
   const int64_t total = x.layout().sizes[d];
   require<ValueError>(size > 0 || (size == 0 && total == 0), "split: piece size must be positive; got {} for dimension {} of {}", size, d, x);
-  std::vector<Tensor> pieces;
   if (total == 0) return {narrow(x, d, 0, 0)};
+  require_few((total - 1) / size + 1, x, d, "split");
+  std::vector<Tensor> pieces;
   for (int64_t at = 0; at < total; at += size) {
     const int64_t length = std::min(size, total - at);
     pieces.push_back(narrow(x, d, at, length));
@@ -51,13 +58,15 @@ std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int64_t dim) {
   const int d = piece_dim(x, dim, "chunk");
   require<ValueError>(chunks > 0, "chunk: the number of chunks must be positive; got {}", chunks);
   const int64_t total = x.layout().sizes[d], size = total / chunks + (total % chunks != 0 ? 1 : 0);
+  if (size > 0) return split(x, size, dim);
   // An empty dimension gives the asked number of empty pieces, as in PyTorch.
-  if (size == 0) return split(x, std::vector<int64_t>(static_cast<size_t>(chunks), 0), dim);
-  return split(x, size, dim);
+  require_few(chunks, x, d, "chunk");
+  return split(x, std::vector<int64_t>(static_cast<size_t>(chunks), 0), dim);
 }
 
 std::vector<Tensor> unbind(const Tensor& x, int64_t dim) {
   const int d = piece_dim(x, dim, "unbind");
+  require_few(x.layout().sizes[d], x, d, "unbind");
   std::vector<Tensor> pieces;
   pieces.reserve(static_cast<size_t>(x.layout().sizes[d]));
   for (int64_t i = 0; i < x.layout().sizes[d]; ++i) pieces.push_back(select(x, d, i));
@@ -66,6 +75,7 @@ std::vector<Tensor> unbind(const Tensor& x, int64_t dim) {
 
 Tensor view(const Tensor& x, DType dtype) {
   require_defined(x, "view", "x");
+  require_dtype(dtype, "view");
   const int64_t from = size_of(x.dtype()), to = size_of(dtype);
   require<GradError>(!x.requires_grad() || !mode(kGradMode), "view: bytes have no gradient; got {} that requires one; detach it first", x);
   Layout layout = x.layout();

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "lorry/ops/array.h"
 #include "lorry/ops/door.h"
 #include "lorry/ops/out.h"
 #include "lorry/ops/pointwise_call.h"
@@ -186,6 +187,8 @@ const Tensor& where_out(const Tensor& out, const Tensor& condition, const Operan
 Tensor Tensor::where(const Tensor& condition, const Operand& other) const { return lorry::where(condition, *this, other); }
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, const Operand& value) {
+  require_defined(x, "masked_fill", "x");
+  if (value.tensor() != nullptr) require_defined(*value.tensor(), "masked_fill", "the value");
   ops::require_condition(mask, "masked_fill");
   const bool single = value.tensor() == nullptr || value.tensor()->dim() == 0;
   require<ShapeError>(single, "masked_fill: the value has dimensions; got {}; expected a number or a 0-d tensor",

@@ -314,7 +314,8 @@ void pointwise_into(Op op, const Tensor& out, std::span<const Operand> operands)
 }
 
 void require_condition(const Tensor& condition, const char* where) {
-  require<DTypeError>(condition.defined() && condition.dtype() == kBool, "{}: the condition is not bool; got {}; expected a bool tensor", where, condition);
+  require_defined(condition, where, "the condition");
+  require<DTypeError>(condition.dtype() == kBool, "{}: the condition is not bool; got {}; expected a bool tensor", where, condition);
 }
 
 }  // namespace lorry::ops

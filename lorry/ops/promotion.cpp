@@ -30,7 +30,10 @@ DType result_type(std::span<const Operand> operands) {
   for (const Operand& x : operands) {
     if (x.tensor() == nullptr) {
       numbers.join(x.scalar().dtype());
-    } else if (x.tensor()->node()->wrapped_number) {
+      continue;
+    }
+    require<ValueError>(x.tensor()->defined(), "result_type: an operand is an undefined tensor; expected a tensor");
+    if (x.tensor()->node()->wrapped_number) {
       numbers.join(number_type(x.tensor()->dtype()));
     } else {
       (x.tensor()->dim() > 0 ? tensors : zero_dim).join(x.tensor()->dtype());

@@ -15,6 +15,7 @@ formula::RandomKey next_key(Generator* generator) { return (generator != nullptr
 const kernels::RandomKernels& kernels_of(const Tensor& x, const char* where) { return *backend(x, where).random; }
 
 void require_floating(DType dtype, const char* where) {
+  require_dtype(dtype, where);
   require<DTypeError>(is_floating(dtype), "{}: dtype is not floating; got {}; expected f16, bf16, f32 or f64", where, dtype);
 }
 
@@ -52,6 +53,7 @@ int64_t smallest(DType dtype) {
 }
 
 void require_range(int64_t low, int64_t high, DType dtype, const char* where) {
+  require_dtype(dtype, where);
   require<ValueError>(low < high, "{}: empty range; got low {} and high {}; expected low < high", where, low, high);
   require<ValueError>(low >= smallest(dtype) && high - 1 <= largest(dtype), "{}: range does not fit {}; got {} to {}; expected values from {} to {}", where,
                       dtype, low, high - 1, smallest(dtype), largest(dtype));

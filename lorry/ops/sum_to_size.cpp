@@ -1,8 +1,11 @@
 #include "lorry/ops/sum_to_size.h"
 
+#include "lorry/ops/array.h"
+
 namespace lorry {
 
 Tensor sum_to_size(const Tensor& x, const Dims& sizes) {
+  require_defined(x, "sum_to_size", "x");
   const Dims from = x.sizes();
   if (from == sizes) return x;
   const int missing = from.size() - sizes.size();

@@ -67,5 +67,96 @@ TEST(Limits, undefined_tensors_are_refused_by_type) {
   EXPECT_THROW(empty_like(none), ValueError);
 }
 
+constexpr int64_t kTera = int64_t{1} << 40;
+
+TEST(Limits, more_chunks_than_elements_are_as_many_as_elements) {
+  EXPECT_EQ(ones({3}).chunk(kTera).size(), 3u);
+  EXPECT_EQ(ones({2, 3}).chunk(INT64_MAX, 1).size(), 3u);
+  EXPECT_EQ(ones({0}).chunk(5).size(), 5u);
+  EXPECT_EQ(ones({3}).split(INT64_MAX).size(), 1u);
+}
+
+TEST(Limits, more_pieces_than_memory_holds_are_refused) {
+  const Tensor wide = ones({1}).expand({kTera});
+  EXPECT_THROW(ones({0}).chunk(kTera), ValueError);
+  EXPECT_THROW(wide.split(1), ValueError);
+  EXPECT_THROW(wide.chunk(kTera), ValueError);
+  EXPECT_THROW(wide.unbind(), ValueError);
+  EXPECT_EQ(wide.chunk(2).size(), 2u);
+}
+
+TEST(Limits, more_elements_than_memory_holds_are_out_of_memory) {
+  const Tensor x = ones({3});
+  EXPECT_THROW(ones({kTera}), OutOfMemory);
+  EXPECT_THROW(arange(kTera), OutOfMemory);
+  EXPECT_THROW(linspace(0, 1, kTera), OutOfMemory);
+  EXPECT_THROW(eye(1 << 21), OutOfMemory);
+  EXPECT_THROW(x.repeat({kTera}), OutOfMemory);
+  EXPECT_THROW(x.tile({kTera}), OutOfMemory);
+  EXPECT_THROW(x.repeat_interleave(kTera), OutOfMemory);
+  EXPECT_THROW(one_hot(zeros({3}, {kI64}), kTera), OutOfMemory);
+  EXPECT_THROW(randperm(kTera), OutOfMemory);
+  EXPECT_THROW(ones({1}).expand({kTera}).clone().contiguous(), OutOfMemory);
+  EXPECT_EQ(ones({3}).sum().item<double>(), 3);
+}
+
+TEST(Limits, differences_of_an_order_beyond_the_length_are_none) {
+  EXPECT_EQ(arange(4).diff(int64_t{1} << 60).numel(), 0);
+  EXPECT_EQ(ones({0}).diff(2).numel(), 0);
+}
+
+TEST(Limits, a_number_that_is_no_dtype_is_refused_by_whoever_takes_one) {
+  const Tensor x = ones({2, 3}), i = zeros({2}, {kI64});
+  alignas(8) uint8_t bytes[24] = {};
+  for (const auto wrong : {static_cast<DType>(kDTypeCount), static_cast<DType>(77), static_cast<DType>(255)}) {
+    const Options options{.dtype = wrong};
+    EXPECT_THROW(empty({2}, options), DTypeError);
+    EXPECT_THROW(zeros({2}, options), DTypeError);
+    EXPECT_THROW(ones({2}, options), DTypeError);
+    EXPECT_THROW(full({2}, 1, options), DTypeError);
+    EXPECT_THROW(empty_strided({2}, {1}, options), DTypeError);
+    EXPECT_THROW(empty_pinned({2}, wrong), DTypeError);
+    EXPECT_THROW(empty_managed({2}, options), DTypeError);
+    EXPECT_THROW(empty_like(x, wrong), DTypeError);
+    EXPECT_THROW(zeros_like(x, wrong), DTypeError);
+    EXPECT_THROW(full_like(x, 1, wrong), DTypeError);
+    EXPECT_THROW(rand({2}, options), DTypeError);
+    EXPECT_THROW(randn_like(x, wrong), DTypeError);
+    EXPECT_THROW(randint(3, {2}, options), DTypeError);
+    EXPECT_THROW(arange(3, options), DTypeError);
+    EXPECT_THROW(linspace(0, 1, 3, options), DTypeError);
+    EXPECT_THROW(eye(2, options), DTypeError);
+    EXPECT_THROW(tensor({1, 2}, options), DTypeError);
+    EXPECT_THROW(from_bytes(bytes, 3, wrong, {3}, kCPU), DTypeError);
+    EXPECT_THROW(from_blob(bytes, {3}, {wrong, kCPU}), DTypeError);
+    EXPECT_THROW(x.to(wrong), DTypeError);
+    EXPECT_THROW(x.view(wrong), DTypeError);
+    EXPECT_THROW(x.sum({}, false, wrong), DTypeError);
+    EXPECT_THROW(x.mean({}, false, wrong), DTypeError);
+    EXPECT_THROW(x.prod({}, false, wrong), DTypeError);
+    EXPECT_THROW(x.cumsum(0, wrong), DTypeError);
+    EXPECT_THROW(x.cumprod(0, wrong), DTypeError);
+    EXPECT_THROW(x.softmax(0, wrong), DTypeError);
+    EXPECT_THROW(x.log_softmax(0, wrong), DTypeError);
+    EXPECT_THROW(cross_entropy(x, i, {}, -100, Reduction::mean, 0, wrong), DTypeError);
+    EXPECT_THROW(promote(kF32, wrong), DTypeError);
+  }
+}
+
+TEST(Limits, a_device_that_is_none_is_refused_by_whoever_takes_one) {
+  const Tensor x = ones({2}, {.device = kCPU});
+  float number = 0;
+  for (const Device wrong : {Device{static_cast<DeviceType>(9), 0}, Device{DeviceType::cpu, 3}, Device{DeviceType::cpu, -1}, Device{DeviceType::cuda, 99}}) {
+    const Options options{.device = wrong};
+    EXPECT_THROW(zeros({2}, options), DeviceError);
+    EXPECT_THROW(empty_managed({2}, options), DeviceError);
+    EXPECT_THROW(randn({2}, options), DeviceError);
+    EXPECT_THROW(tensor({1, 2}, options), DeviceError);
+    EXPECT_THROW(from_blob(&number, {1}, options), DeviceError);
+    EXPECT_THROW(x.to(wrong), DeviceError);
+  }
+  EXPECT_THROW(set_default_device({static_cast<DeviceType>(9), 0}), DeviceError);
+}
+
 }  // namespace
 }  // namespace lorry
