@@ -21,8 +21,8 @@ inline constexpr int64_t kLeastUnit = 64;   ///< sizes and addresses of blocks a
 inline constexpr int64_t kSmall = 1 << 20;  ///< requests up to here come from segments of kSmallSegment
 inline constexpr int64_t kSmallSegment = 2 << 20;
 
-/// Size classes of small blocks: multiples of 64 bytes up to 1 KB, then four steps to each power of two. A request that is a multiple
-/// of a larger power of two up to 512 gets a class that is one too.
+/// Size classes of small blocks: multiples of 64 bytes up to 1 KB, then four steps to each power of two. A request that
+/// is a multiple of a larger power of two up to 512 gets a class that is one too.
 inline constexpr int kSmallClasses = 56;
 constexpr int small_class(int64_t bytes) {
   if (bytes <= 1024) return static_cast<int>((bytes + kLeastUnit - 1) / kLeastUnit) - 1;

@@ -99,7 +99,9 @@ void* CachingAllocator::allocate_slowly(int64_t bytes, Stream stream) {
   if (bytes < 0 || bytes > kMost) out_of_memory(bytes);
   const uint32_t pool = detail::t_pool.allocator == this ? detail::t_pool.id : 0;
   const bool small = bytes <= kSmall && caching_ != Caching::direct;
-  const int64_t size = caching_ == Caching::direct ? bytes : small ? small_class_bytes(small_class(round_up(bytes, policy_.unit))) : round_up(bytes, kLargeRound);
+  const int64_t size = caching_ == Caching::direct ? bytes
+                       : small                     ? small_class_bytes(small_class(round_up(bytes, policy_.unit)))
+                                                   : round_up(bytes, kLargeRound);
   const uint32_t epoch = epoch_.load(std::memory_order_relaxed);
   for (ThreadBins& bins : t_cache.bins)
     if (bins.owner == this && bins.epoch != epoch) hand_in(bins);
@@ -477,8 +479,9 @@ void CachingAllocator::trim_to(int64_t most) noexcept {
   for (const int64_t page : policy_.pages) discard_free_pages(page, most);
 }
 
-/// Goes an eighth below the bound, so that one walk over all blocks pays for many releases. What is out of reach (other threads' bins, parts
-/// of pages) may by itself be more than the bound: then the next walk waits until another eighth has come.
+/// Goes an eighth below the bound, so that one walk over all blocks pays for many releases. What is out of reach (other
+/// threads' bins, parts of pages) may by itself be more than the bound: then the next walk waits until another eighth
+/// has come.
 void CachingAllocator::trim() noexcept {
   if (capturing()) return;
   const int64_t eighth = bound_ / 8, wanted = bound_ - eighth;

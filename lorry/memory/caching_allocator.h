@@ -1,7 +1,7 @@
 #pragma once
 
-// The stream-ordered caching allocator: one page of policy over whatever gives memory, so that the CPU and every kind of GPU memory
-// share it, and that it is tested without a GPU. On the CPU there is one stream, and work is done when a call returns.
+// The stream-ordered caching allocator: one page of policy over whatever gives memory. The CPU and every kind of GPU memory
+// share it, and it is tested without a GPU. On the CPU there is one stream, and work is done when a call returns.
 //
 // A stream is a queue of work; the host enqueues and does not wait. A block of memory is therefore used twice: by the host,
 // between allocate and release, and by the device, somewhat later. Who owns a block when:
@@ -15,21 +15,22 @@
 //   adopt     A stream that finds no free block of its own may take a segment that lies wholly free with another stream, but only
 //             after an event recorded there has passed: when it is asked for, an event is recorded, and whichever
 //             allocation finds it passed takes the segment. Until then the first stream may still use it itself.
-//   system    Segments that are wholly free go back only in empty_cache, when memory is short, when more than the bound is cached, or
-//             when their private pool ends; the provider waits for the device first.
+//   system    Segments that are wholly free go back only in empty_cache, when memory is short, when more than the bound is
+//             cached, or when their private pool ends; the provider waits for the device first.
 //
 // Sizes. Requests up to 1 MB are rounded to a size class and cut from segments of 2 MB, larger ones are rounded to 64 KB and cut
 // from segments of 20 MB, or of their own size from 10 MB up. A block is split when the rest is of use (a unit; 1 MB) and merged
 // with its free neighbours when it becomes free again.
 //
-// The bound. Reserved memory that no tensor holds stays within Policy::bound: when a release or a new segment exceeds it, free segments go
-// back to the system, then the pages of free blocks in segments that are partly used, where the provider can (on the CPU it can: the
-// address range stays, and such bytes do not count as reserved until the block is handed out again).
+// The bound. Reserved memory that no tensor holds stays within Policy::bound. When a release or a new segment exceeds it,
+// free segments go back to the system. If that is not enough, so do the pages of free blocks in segments that are partly
+// used, where the provider can do that (the CPU's can). The address range stays, and such bytes do not count as reserved
+// until the block is handed out again.
 //
 // Threads. A small block that is released goes to the releasing thread's bins for its home, if it has allocated on that stream, and
 // from there to the thread's next request of the class: no lock, and two loads to find the block. All else holds one mutex. Other
-// threads' bins (at most Policy::thread_budget a class, handed in at the thread's end) are out of reach; emptying the cache raises an
-// epoch, and each thread hands in at its next call.
+// threads' bins (at most Policy::thread_budget a class, handed in at the thread's end) are out of reach; emptying the cache
+// raises an epoch, and each thread hands in at its next call.
 //
 // Capture. While a stream is captured into a graph, events would become part of the graph: blocks wait until the capture has ended, and
 // nothing is given back. Captured work is replayed at its addresses, so it allocates from a private pool.
@@ -54,10 +55,10 @@ class Provider {
   virtual void* take(int64_t bytes) = 0;
   /// Waits for the device's work, then frees.
   virtual void give_back(void* data, int64_t bytes) noexcept = 0;
-  /// Gives back the pages that lie wholly within the bytes, of at least `page` bytes each, and returns how many bytes that is. The address
-  /// range stays; the contents are lost. 0 where the provider cannot.
+  /// Gives back the pages of `page` bytes that lie wholly within the memory, and returns how many bytes that is; 0 where
+  /// the provider cannot. The address range stays; the contents are lost.
   virtual int64_t discard(void* /*data*/, int64_t /*bytes*/, int64_t /*page*/) noexcept { return 0; }
-  /// Whether so many more bytes may be used, of new memory or of discarded pages, when `reserved` bytes are in use. Asked before take.
+  /// Whether so many more bytes may be used when `reserved` are. Asked before take, and before discarded pages are used.
   virtual bool has_room(int64_t /*bytes*/, int64_t /*reserved*/) { return true; }
   /// What an OutOfMemory adds about the system, or nothing: ", the system leaves ...".
   virtual std::string situation(int64_t /*reserved*/) const { return {}; }
@@ -75,10 +76,10 @@ class Provider {
 
 /// What differs between kinds of memory.
 struct Policy {
-  int64_t unit = 512;                ///< sizes and addresses of blocks are multiples of this power of two, from kLeastUnit to 512
-  int64_t thread_budget = 1 << 20;   ///< bytes that a thread keeps of a size class
-  int64_t bound = INT64_MAX;         ///< bytes of reserved memory that no tensor holds
-  int64_t pages[2] = {4096, 4096};   ///< what Provider::discard is asked for: first pages that are cheap to give back, then any
+  int64_t unit = 512;               ///< sizes and addresses of blocks are multiples of it; a power of two, 64 to 512
+  int64_t thread_budget = 1 << 20;  ///< bytes that a thread keeps of a size class
+  int64_t bound = INT64_MAX;        ///< of reserved memory that no tensor holds, in bytes
+  int64_t pages[2] = {4096, 4096};  ///< Provider::discard is asked for the first size, then for the second if need be
 };
 
 enum class Caching {
@@ -150,7 +151,8 @@ class CachingAllocator {
   bool much_cached() const { return cached() > trim_at_.load(std::memory_order_relaxed); }
   /// Keeps what is cached within the bound.
   void keep_within_bound() noexcept {
-    if (much_cached()) [[unlikely]] return trim();
+    if (much_cached()) [[unlikely]]
+      return trim();
     if (cached() <= bound_) trim_at_.store(bound_, std::memory_order_relaxed);
   }
   void trim() noexcept;
@@ -177,7 +179,8 @@ class CachingAllocator {
   const Policy policy_;
   std::atomic<uint32_t> epoch_{0};
   std::atomic<int64_t> allocated_{0}, peak_allocated_{0}, live_{0}, limit_{0};
-  std::atomic<int64_t> reserved_{0}, trim_at_;  // written under the lock; trim_at_: so much is cached that something may go back
+  // Written under the lock. Above trim_at_ cached bytes it is worth a look what can go back.
+  std::atomic<int64_t> reserved_{0}, trim_at_;
   SmallBlocks small_blocks_;
 
   mutable std::mutex mutex_;  // over all that follows

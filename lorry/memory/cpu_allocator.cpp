@@ -35,9 +35,7 @@ constexpr int64_t kSpared = 16 << 20;  // for the kernel's tables and the progra
 /// Pages of the system. Work is done when a call returns, so there are no events.
 class CpuProvider final : public Provider {
  public:
-  void* take(int64_t bytes) override {
-    return kCaching == Caching::direct ? exact(bytes) : pages(bytes);
-  }
+  void* take(int64_t bytes) override { return kCaching == Caching::direct ? exact(bytes) : pages(bytes); }
   void give_back(void* data, int64_t bytes) noexcept override {
     if (kCaching == Caching::direct) {
       std::free(data);
@@ -51,7 +49,8 @@ class CpuProvider final : public Provider {
     if (first >= end || madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED) != 0) return 0;
     return static_cast<int64_t>(end - first);
   }
-  /// The system hands out more than it has and kills who uses it, so it is asked first: for each eighth of what it last had.
+  /// The system hands out more than it has and kills who uses it, so it is asked first: for each eighth of what it last
+  /// had.
   bool has_room(int64_t bytes, int64_t reserved) override {
     if (bytes > unasked_) {
       const int64_t available = process_memory_available(reserved) - kSpared;
@@ -117,8 +116,9 @@ int64_t bound_from_environment() {
 constinit std::atomic<CachingAllocator*> detail::g_cpu_allocator{nullptr};
 
 CachingAllocator& detail::make_cpu_allocator() {
-  static CachingAllocator& made = *new CachingAllocator(std::make_unique<CpuProvider>(), "cpu", kCaching,
-                                                        {.unit = kLeastUnit, .thread_budget = 256 << 10, .bound = bound_from_environment(), .pages = {kHugePage, 4096}});
+  static CachingAllocator& made =
+      *new CachingAllocator(std::make_unique<CpuProvider>(), "cpu", kCaching,
+                            {.unit = kLeastUnit, .thread_budget = 256 << 10, .bound = bound_from_environment(), .pages = {kHugePage, 4096}});
   g_cpu_allocator.store(&made, std::memory_order_release);
   return made;
 }

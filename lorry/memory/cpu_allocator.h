@@ -1,7 +1,8 @@
 #pragma once
 
-// The CPU's allocator: the caching allocator over pages of the system. What is cached stays within LORRY_CPU_CACHE bytes, by default a
-// quarter of the memory that this process may use. It is never destroyed: tensors may outlive static objects.
+// The CPU's allocator: the caching allocator over pages of the system. What is cached stays within LORRY_CPU_CACHE
+// bytes, by default a quarter of the memory that this process may use. It is never destroyed: tensors may outlive
+// static objects.
 
 #include <atomic>
 

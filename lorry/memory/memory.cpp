@@ -28,7 +28,8 @@ struct Allocator {
 };
 
 void* allocate_on_cpu(Device device, int64_t bytes) {
-  if (device != kCPU) [[unlikely]] device::require_device(device, "allocate");
+  if (device != kCPU) [[unlikely]]
+    device::require_device(device, "allocate");
   return cpu_allocator().allocate(bytes, Stream{kCPU});
 }
 void release_on_cpu(Device, void* data, int64_t bytes) noexcept { cpu_allocator().release(data, bytes); }

@@ -1,9 +1,10 @@
 #pragma once
 
 // Memory for tensors: a caching allocator per device. A released block is kept and handed out again, so a program in a
-// steady state never asks the system for memory. What is kept stays within a bound: on the CPU LORRY_CPU_CACHE bytes, by default a
-// quarter of the memory that this process may use (control groups and resource limits included); on a GPU there is none. Invariant: release(device, p, bytes) names the same byte count as
-// allocate(device, bytes) did; blocks are 64-byte aligned on the CPU, 512-byte aligned on a GPU.
+// steady state never asks the system for memory. What is kept stays within a bound: on the CPU LORRY_CPU_CACHE bytes,
+// by default a quarter of the memory that this process may use (control groups and resource limits included); on a GPU
+// there is none. Invariant: release(device, p, bytes) names the same byte count as allocate(device, bytes) did; blocks
+// are 64-byte aligned on the CPU, 512-byte aligned on a GPU.
 //
 // On a GPU memory is ordered by streams (caching_allocator.h): a block belongs to the stream that was current when it was
 // allocated, and may be released while that stream still works on it. A use on any other stream is noted by record_stream.
@@ -38,10 +39,10 @@ struct LiveBlock {
   const char* made_by;
 };
 
-/// At least `bytes` bytes, uninitialised; null for 0. When the system has none: frees what is cached, tries once more, then
-/// throws OutOfMemory naming the operator, the request, what is held and what is free, and the ten largest live blocks. The CPU's
-/// memory is refused where touching it would exceed what the system leaves to this process, though the system would hand it out.
-/// Throws DeviceError for a device that does not exist.
+/// At least `bytes` bytes, uninitialised; null for 0. When the system has none: frees what is cached, tries once more,
+/// then throws OutOfMemory naming the operator, the request, what is held and what is free, and the ten largest live
+/// blocks. The CPU's memory is refused where touching it would exceed what the system leaves to this process, though
+/// the system would hand it out. Throws DeviceError for a device that does not exist.
 void* allocate(Device device, int64_t bytes);
 void release(Device device, void* data, int64_t bytes) noexcept;
 /// Notes that work enqueued on `stream` uses the block that starts at `data`: once released, it is handed out again only when
@@ -54,9 +55,9 @@ void reset_peak(Device device);
 void empty_cache(Device device);
 /// Refuses to reserve more than `bytes` from the system; 0 lifts the limit.
 void set_limit(Device device, int64_t bytes);
-/// Keeps at most about `bytes` of reserved memory that no tensor holds, from now on; what is more goes back to the system at once. Small
-/// blocks that threads keep for themselves (256 KB of a size) count, and go back at each thread's next call. Returns the bound until now.
-/// Throws ValueError.
+/// Keeps at most about `bytes` of reserved memory that no tensor holds, from now on; what is more goes back to the
+/// system at once. Small blocks that threads keep for themselves (256 KB of a size) count, and go back at each thread's
+/// next call. Returns the bound until now. Throws ValueError.
 int64_t set_cache_bound(Device device, int64_t bytes);
 /// Live blocks, largest first.
 std::vector<LiveBlock> snapshot(Device device);

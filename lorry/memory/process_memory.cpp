@@ -25,7 +25,8 @@ std::string contents(const std::string& path) {
   return text;
 }
 
-/// The number that the text begins with, after blanks; nothing for another text ("max"). A number that 64 bits do not hold is no limit.
+/// The number that the text begins with, after blanks; nothing for another text ("max"). A number that 64 bits do not
+/// hold is no limit.
 std::optional<int64_t> number(std::string_view text) {
   text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
   int64_t value = 0;
@@ -79,8 +80,8 @@ constexpr Version kVersions[] = {
     {{"/sys/fs/cgroup/memory", nullptr}, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache ", "total_shmem ", nullptr, nullptr},
 };
 
-/// Calls visit(version, directory) for every control group of the process that exists, from its own to the root. In a container the path may
-/// name groups that are not mounted there; the mount's root is the container's own group then.
+/// Calls visit(version, directory) for every control group of the process that exists, from its own to the root. In a
+/// container the path may name groups that are not mounted there; the mount's root is the container's own group then.
 template <class Visit>
 void for_each_group(const std::string& root, const Visit& visit) {
   const std::string groups = contents(root + "/proc/self/cgroup");

@@ -17,10 +17,11 @@ inline const kernels::Backend& backend(const Tensor& x, const char* where) { ret
 inline void require_defined(const Tensor& x, const char* where, const char* operand) {
   require<ValueError>(x.defined(), "{}: {} is an undefined tensor; expected a tensor", where, operand);
 }
-/// Refuses a value that is none of the dtypes, such as a byte of a file taken as one.
+/// Refuses a value that is none of the dtypes, such as a wrong number converted to one.
 inline void require_dtype(DType t, const char* where) {
-  require<DTypeError>(static_cast<int>(t) < kDTypeCount, "{}: no such dtype; got number {}; expected one of bool to f64, numbers 0 to {}", where,
-                      static_cast<int>(t), kDTypeCount - 1);
+  const int number = static_cast<int>(t);
+  require<DTypeError>(number < kDTypeCount, "{}: no such dtype; got number {}; expected one of the {}, from bool to f64", where,
+                      number, kDTypeCount);
 }
 inline void require_same_device(const Tensor& a, const Tensor& b, const char* where) {
   require<DeviceError>(a.device() == b.device(), "{}: operands are on different devices; got {} and {}; move one with to(device)", where, a, b);

@@ -70,7 +70,8 @@ class Tensor {
   const Tensor& operator=(const Tensor& source) &&;
   const Tensor& operator=(const Scalar& value) &&;
 
-  // ---- facts: of an undefined tensor only defined(), requires_grad() and identity; the others throw ValueError --------------
+  // ---- facts ---------------------------------------------------------------------------------------------------------
+  // An undefined tensor answers defined(), requires_grad(), is_same() and node(); all else throws ValueError.
   bool defined() const { return static_cast<bool>(node_); }
   DType dtype() const { return checked("dtype").dtype; }
   Device device() const { return checked("device").storage->device(); }
@@ -112,7 +113,7 @@ class Tensor {
   /// Marks a leaf as one to differentiate by. Throws GradError for a non-leaf, DTypeError unless floating.
   const Tensor& requires_grad_(bool on = true) const;
   bool is_leaf() const;
-  /// The gradient accumulated by backward; undefined before. Throws ValueError for an undefined tensor, as the methods below do.
+  /// The gradient accumulated by backward; undefined before.
   Tensor grad() const;
   void set_grad(const Tensor& grad) const;
   /// The name of the operator that made it ("mul"), or empty for a leaf.
@@ -337,9 +338,10 @@ class Tensor {
   const Tensor& baddbmm_(const Tensor& a, const Tensor& b, const Scalar& beta = 1, const Scalar& alpha = 1) const;
 
  private:
-  /// The node. Throws ValueError for an undefined tensor, naming the running operator or else the method that was called.
+  /// The node. Throws ValueError for an undefined tensor, naming the running operator, or without one the method.
   TensorNode& checked(const char* method) const {
-    if (!node_) [[unlikely]] detail::raise_undefined(method);
+    if (!node_) [[unlikely]]
+      detail::raise_undefined(method);
     return *node_;
   }
 

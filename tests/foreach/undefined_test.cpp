@@ -24,18 +24,18 @@ TEST(UndefinedInLists, every_pointwise_row_refuses_them) {
 #define LORRY_UNARY(row, Formula, result, domain)                                          \
   {                                                                                        \
     SCOPED_TRACE(#row);                                                                    \
-    expect_refused([](const TensorList& x, const TensorList&) { foreach::row(x); });       \
-    expect_refused([](const TensorList& x, const TensorList&) { foreach::row##_(x); });    \
+    expect_refused([](const TensorList& x, const TensorList&) { row(x); });       \
+    expect_refused([](const TensorList& x, const TensorList&) { row##_(x); });    \
   }
 #define LORRY_BINARY(row, Formula, result, domain)                                          \
   {                                                                                         \
     SCOPED_TRACE(#row);                                                                     \
-    expect_refused([](const TensorList& x, const TensorList& y) { foreach::row(x, y); });   \
-    expect_refused([](const TensorList& x, const TensorList& y) { foreach::row(y, x); });   \
-    expect_refused([](const TensorList& x, const TensorList&) { foreach::row(x, 2); });     \
-    expect_refused([](const TensorList& x, const TensorList&) { foreach::row(2, x); });     \
-    expect_refused([](const TensorList& x, const TensorList& y) { foreach::row##_(x, y); }); \
-    expect_refused([](const TensorList& x, const TensorList& y) { foreach::row##_(y, x); }); \
+    expect_refused([](const TensorList& x, const TensorList& y) { row(x, y); });   \
+    expect_refused([](const TensorList& x, const TensorList& y) { row(y, x); });   \
+    expect_refused([](const TensorList& x, const TensorList&) { row(x, 2); });     \
+    expect_refused([](const TensorList& x, const TensorList&) { row(2, x); });     \
+    expect_refused([](const TensorList& x, const TensorList& y) { row##_(x, y); }); \
+    expect_refused([](const TensorList& x, const TensorList& y) { row##_(y, x); }); \
   }
 #include "lorry/formula/pointwise.def"
 }

@@ -218,7 +218,8 @@ TEST(Allocator, contents_survive_whatever_else_goes_back_to_the_system_on_any_th
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !LORRY_CLANG_THREAD_SANITIZER
-/// Ends the process with status 0 when `body` returns true although it may use only `room` bytes of address space more than now.
+/// Ends the process with status 0 when `body` returns true although it may use only `room` bytes of address space more
+/// than now.
 template <class Body>
 [[noreturn]] void end_within(int64_t room, const Body& body) {
   int64_t pages = 0;

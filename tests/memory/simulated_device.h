@@ -1,8 +1,9 @@
 #pragma once
 
-// A device that exists only as bookkeeping: streams whose work is done when the test says so, events that are positions in a
-// stream, and memory that is address space, whose pages can be discarded. It is the oracle of the caching allocator's tests: work enqueued
-// on memory that earlier work of another tenancy may still use must be ordered behind it, and it knows which pages are in use.
+// A device that exists only as bookkeeping: streams whose work is done when the test says so, events that are positions
+// in a stream, and memory that is address space, whose pages can be discarded. It is the oracle of the caching
+// allocator's tests: work enqueued on memory that earlier work of another tenancy may still use must be ordered behind
+// it, and it knows which pages are in use.
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -1,5 +1,6 @@
-// Undefined and moved-from tensors: every method of Tensor and every function that takes one answers with an error that names it,
-// never with a crash. It is a ValueError, or a GradError where a gradient is asked for. The operators' tables say more (operator_table_test.cpp).
+// Undefined and moved-from tensors: every method of Tensor and every function that takes one answers with an error that
+// names it, never with a crash. It is a ValueError, or a GradError where a gradient is asked for. The operators' tables
+// say more (operator_table_test.cpp).
 
 #include <gtest/gtest.h>
 
@@ -18,10 +19,10 @@ struct Case {
   const char* text;
   void (*call)(const Tensor& none, const Tensor& x, const Tensor& b, const Tensor& i, const Tensor& v);
 };
-#define LORRY_CASE(...)                                                                                                                 \
-  {                                                                                                                                     \
-#__VA_ARGS__, []([[maybe_unused]] const Tensor &none, [[maybe_unused]] const Tensor &x, [[maybe_unused]] const Tensor &b,           \
-                     [[maybe_unused]] const Tensor &i, [[maybe_unused]] const Tensor &v) { static_cast<void>(__VA_ARGS__); } \
+#define LORRY_CASE(...)                                                                                                       \
+  {                                                                                                                           \
+#__VA_ARGS__, []([[maybe_unused]] const Tensor& none, [[maybe_unused]] const Tensor& x, [[maybe_unused]] const Tensor& b, \
+                     [[maybe_unused]] const Tensor& i, [[maybe_unused]] const Tensor& v) { static_cast<void>(__VA_ARGS__); }  \
   }
 
 const Case kMethods[] = {
@@ -351,7 +352,8 @@ const Case kFunctions[] = {
 };
 
 /// Methods that only read a tensor's facts, which operators use inside.
-constexpr std::string_view kFacts[] = {"dtype", "device", "dim", "sizes", "strides", "size", "stride", "numel", "nbytes", "layout", "options", "storage", "data_ptr"};
+constexpr std::string_view kFacts[] = {"dtype", "device", "dim",    "sizes",   "strides", "size",    "stride",
+                                       "numel", "nbytes", "layout", "options", "storage", "data_ptr"};
 
 /// The message names an operator, not a fact that it read inside, and says what is the matter.
 void expect_named(const Case& c, const Tensor& none) {
@@ -366,8 +368,7 @@ void expect_named(const Case& c, const Tensor& none) {
     const bool fact = std::ranges::find(kFacts, where) != std::end(kFacts);
     EXPECT_TRUE(!fact || std::string(c.text).starts_with("none." + where)) << text;
     EXPECT_NE(text.find("undefined"), std::string::npos) << text;
-    EXPECT_TRUE(dynamic_cast<const ValueError*>(&error) != nullptr || dynamic_cast<const GradError*>(&error) != nullptr)
-        << "not a ValueError: " << text;
+    EXPECT_TRUE(dynamic_cast<const ValueError*>(&error) != nullptr || dynamic_cast<const GradError*>(&error) != nullptr) << "not a ValueError: " << text;
   }
 }
 
