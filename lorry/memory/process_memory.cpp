@@ -108,11 +108,17 @@ void for_each_group(const std::string& root, const Visit& visit) {
 
 int64_t group_limit(const Version& version, const std::string& directory) { return number(contents(directory + version.limit)).value_or(kNoLimit); }
 
+int64_t present_memory(const std::string& root) {
+  const auto read = [&] { return present_pages(contents(root + "/proc/zoneinfo")) * page_size(); };
+  if (!root.empty()) return read();
+  static const int64_t own = read();  // a long file, and what it says of RAM stays
+  return own;
+}
+
 /// RAM, and what a kernel that makes its memory known as it is used has not counted yet (MemTotal grows there).
 int64_t machine_memory(const std::string& root) {
   const int64_t known = field(contents(root + "/proc/meminfo"), "MemTotal:").value_or(0) * 1024;
-  const int64_t present = present_pages(contents(root + "/proc/zoneinfo")) * page_size();
-  return known == 0 ? kNoLimit : std::max(known, present);
+  return known == 0 ? kNoLimit : std::max(known, present_memory(root));
 }
 
 int64_t resource_limit(decltype(RLIMIT_AS) which) {
