@@ -1,7 +1,9 @@
 #pragma once
 
-// Storage types of 16 bits. Arithmetic happens in f32: both convert exactly to float, and round to nearest even back. On a GPU the hardware
-// converts: the same numbers; a NaN may come out with other bits.
+// Storage types of 16 bits. Arithmetic happens in f32: both convert exactly to float, and round to nearest even back.
+// These functions treat a NaN as x86 does (its upper bits stay, and it becomes quiet), so that an element converted
+// alone and one converted in a vector are equal. On a GPU the hardware converts: the same numbers; a NaN may come out
+// with other bits.
 
 #include <bit>
 #include <cstdint>
@@ -24,7 +26,10 @@ struct Float16 {
 #else
     const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
     const uint32_t magnitude = bits & 0x7fffu;
-    if (magnitude >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
+    if (magnitude >= 0x7c00u) {
+      const uint32_t quiet = magnitude > 0x7c00u ? 0x400000u : 0u;
+      return std::bit_cast<float>(sign | 0x7f800000u | quiet | ((magnitude & 0x3ffu) << 13));
+    }
     // Shift the exponent and mantissa into place and rescale: exact for normals and subnormals alike.
     const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
     return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | sign);

@@ -144,10 +144,19 @@ LORRY_INLINE Vec<T> log_limits(Vec<T> x, Vec<T> inside) {
   return select(x > Vec<T>(0), above, select(x != x, x, at_zero));
 }
 
-/// sin and cos in vector code lose their reduction for large arguments.
+/// Where the argument reduction of the vector sin and cos is no longer exact enough: large arguments, infinities and
+/// NaN.
 template <class T>
-LORRY_INLINE bool within_reduction(Vec<T> x) {
-  return !any(!(abs(x) < Vec<T>(30000)));
+LORRY_INLINE Mask<T> beyond_reduction(Vec<T> x) {
+  return !(abs(x) < Vec<T>(30000));
+}
+
+/// `fast` with `exact(x)` in the lanes of `mask`. Each lane chooses by its own value, never by its neighbours'.
+template <class T, class F>
+LORRY_INLINE Vec<T> with_exact_lanes(Mask<T> mask, Vec<T> fast, F exact, Vec<T> x) {
+  if (any(mask)) [[unlikely]]
+    return select(mask, lanewise<T>(exact, select(mask, x, Vec<T>(0))), fast);
+  return fast;
 }
 
 }  // namespace detail
@@ -236,15 +245,15 @@ LORRY_INLINE Vec<T> cosh(Vec<T> x) {
 
 template <class T>
 LORRY_INLINE Vec<T> sin(Vec<T> x) {
-  if (!detail::within_reduction(x)) [[unlikely]]
-    return lanewise<T>([](T v) { return std::sin(v); }, x);
-  return select(x == Vec<T>(0), x, Vec<T>(hn::Sin(typename Vec<T>::Tag(), x.raw)));
+  const Vec<T> fast = select(x == Vec<T>(0), x, Vec<T>(hn::Sin(typename Vec<T>::Tag(), x.raw)));
+  return detail::with_exact_lanes(
+      detail::beyond_reduction(x), fast, [](T v) { return std::sin(v); }, x);
 }
 template <class T>
 LORRY_INLINE Vec<T> cos(Vec<T> x) {
-  if (!detail::within_reduction(x)) [[unlikely]]
-    return lanewise<T>([](T v) { return std::cos(v); }, x);
-  return Vec<T>(hn::Cos(typename Vec<T>::Tag(), x.raw));
+  const Vec<T> fast(hn::Cos(typename Vec<T>::Tag(), x.raw));
+  return detail::with_exact_lanes(
+      detail::beyond_reduction(x), fast, [](T v) { return std::cos(v); }, x);
 }
 template <class T>
 LORRY_INLINE Vec<T> asin(Vec<T> x) {
