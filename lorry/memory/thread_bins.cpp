@@ -4,7 +4,7 @@
 
 namespace lorry::memory {
 
-constinit thread_local ThreadCache t_cache{};
+constinit thread_local ThreadBinSet t_cache{};
 
 namespace {
 struct CacheCloser {
@@ -16,7 +16,7 @@ struct CacheCloser {
 };
 }  // namespace
 
-void ThreadCache::open(CachingAllocator& owner, Home& home, int64_t budget, uint32_t epoch) {
+void ThreadBinSet::open(CachingAllocator& owner, Home& home, int64_t budget, uint32_t epoch) {
   if (closed || find(&home) != nullptr) return;
   if (!registered) {
     static thread_local CacheCloser closer;

@@ -44,8 +44,9 @@ struct ThreadBins {
   }
 };
 
-/// Plain data, so that tensors which outlive the thread's other objects still find it valid.
-struct ThreadCache {
+/// One thread's bins, for the homes that it uses most. Plain data, so that tensors which outlive the thread's other
+/// objects still find it valid.
+struct ThreadBinSet {
   static constexpr int kHomes = 8;
   ThreadBins bins[kHomes];
   int next_evicted;
@@ -67,6 +68,6 @@ struct ThreadCache {
   void open(CachingAllocator& owner, Home& home, int64_t budget, uint32_t epoch);
 };
 
-extern constinit thread_local ThreadCache t_cache;
+extern constinit thread_local ThreadBinSet t_cache;
 
 }  // namespace lorry::memory

@@ -169,7 +169,7 @@ __device__ __forceinline__ void load_several(const void* x, DType dtype, const i
 
 // ---- rows ------------------------------------------------------------------------------------------------------------
 
-struct RowPlan {
+struct ReducePlan {
   int64_t outputs, runs, length;  // a row is `runs` runs of `length` contiguous elements
   int64_t run_chunk, chunk;       // of which a block takes so many runs, and so much of each
   int32_t run_parts, parts;       // blocks: grid.z and grid.y
@@ -227,7 +227,7 @@ __device__ __forceinline__ void take_run(const P& policy, typename P::Acc& acc, 
 }
 
 template <class P>
-__global__ void __launch_bounds__(1024) reduce_rows(const P policy, const typename P::T* x, const RowPlan plan, const Parts<typename P::Cell> parts) {
+__global__ void __launch_bounds__(1024) reduce_rows(const P policy, const typename P::T* x, const ReducePlan plan, const Parts<typename P::Cell> parts) {
   const int lanes = 1 << plan.lane_bits, run_lanes = 1 << plan.run_bits, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
   const int64_t row = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) >> plan.lane_bits;
   typename P::Acc acc = policy.start();
@@ -474,7 +474,7 @@ inline Route route(const Axes& axes) {
   return Route::general;
 }
 
-inline RowPlan plan_rows(const Axes& axes, int64_t element) {
+inline ReducePlan plan_rows(const Axes& axes, int64_t element) {
   const int64_t group = 16 / element, length = axes.reduced.sizes[0], runs = axes.count / length;
   int64_t lanes = std::min(power_above(ceil_div(axes.count, 2 * group)), std::max<int64_t>(32, power_below(kThreads / axes.outputs)));
   lanes = std::min<int64_t>(lanes, 1024);
@@ -561,7 +561,7 @@ void reduce(const P& policy, const Axes& axes, Route way, const void* x, Stream 
   using T = typename P::T;
   const auto* from = static_cast<const T*>(x);
   if (way == Route::rows) {
-    const RowPlan plan = plan_rows(axes, sizeof(T));
+    const ReducePlan plan = plan_rows(axes, sizeof(T));
     const dim3 grid(static_cast<unsigned>(ceil_div(axes.outputs, plan.threads >> plan.lane_bits)), static_cast<unsigned>(plan.parts),
                     static_cast<unsigned>(plan.run_parts));
     launch_parts(reduce_rows<P>, {grid, static_cast<unsigned>(plan.threads)}, policy, from, plan, stream);
