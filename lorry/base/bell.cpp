@@ -7,7 +7,7 @@ namespace lorry::bell {
 namespace {
 std::mutex g_mutex;
 Listener& current() {
-  static Listener listener;
+  static Listener& listener = *new Listener;  // never destroyed: static objects may ring while the process ends
   return listener;
 }
 }  // namespace

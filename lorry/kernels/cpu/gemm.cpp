@@ -5,6 +5,7 @@
 
 #include "lorry/device/cpu/team.h"
 #include "lorry/kernels/cpu/gemm_bf16.h"
+#include "lorry/kernels/cpu/onednn.h"
 #endif
 
 namespace lorry::kernels::cpu {
@@ -20,10 +21,13 @@ void gemm(const Gemm<Float16, float>& g) { packed::gemm(g); }
 // While it runs, the stack register may point into oneDNN's workspace on the heap: a signal handler needs SA_ONSTACK (docs/architecture.md).
 void gemm(const Gemm<float, float>& g) {
   if (g.k == 0) return packed::gemm(g);
+  const onednn::Call call;
+  if (!call) return packed::gemm(g);
   const auto transposed = [](int64_t column) { return column == 1 ? 'N' : 'T'; };
   const lorry::cpu::SerialScope serial;
   const int64_t lda = g.a_col == 1 ? g.a_row : g.a_col, ldb = g.b_col == 1 ? g.b_row : g.b_col;
   const dnnl_status_t status = dnnl_sgemm(transposed(g.a_col), transposed(g.b_col), g.m, g.n, g.k, g.alpha, g.a, lda, g.b, ldb, g.beta, g.c, g.c_row);
+  static const onednn::CloseAtExit close_at_exit;
   if (status != dnnl_success) packed::gemm(g);
 }
 

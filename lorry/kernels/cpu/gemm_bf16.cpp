@@ -9,6 +9,7 @@
 #include <dnnl.hpp>
 
 #include "lorry/device/cpu/team.h"
+#include "lorry/kernels/cpu/onednn.h"
 #include "lorry/kernels/cpu/scratch.h"
 
 namespace lorry::kernels::cpu::onednn {
@@ -18,7 +19,7 @@ namespace {
 using Key = std::array<int64_t, 8>;
 
 const dnnl::engine& engine() {
-  static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
+  static const auto& cpu = *new dnnl::engine(dnnl::engine::kind::cpu, 0);  // never destroyed: threads may compute to the end
   return cpu;
 }
 
@@ -90,9 +91,12 @@ bool gemm_bf16(const Gemm<BFloat16, float>& g) {
     return isa == dnnl::cpu_isa::avx512_core_bf16 || isa == dnnl::cpu_isa::avx512_core_amx;
   }();
   if (!native || g.k == 0 || g.alpha != 1 || g.beta != 0) return false;
-  static Cache cache;
+  const Call call;
+  if (!call) return false;
+  static Cache& cache = *new Cache;  // never destroyed
   const Key key{g.m, g.n, g.k, g.a_row, g.a_col, g.b_row, g.b_col, g.c_row};
   const Product product = cache.find(key);
+  static const CloseAtExit close_at_exit;
   if (!product.primitive) return false;
   const lorry::cpu::SerialScope serial;
   dnnl::stream stream(engine());

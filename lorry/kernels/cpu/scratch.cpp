@@ -1,6 +1,5 @@
 #include "lorry/kernels/cpu/scratch.h"
 
-#include <memory>
 #include <new>
 
 namespace lorry::kernels::cpu {
@@ -8,28 +7,39 @@ namespace {
 
 constexpr std::align_val_t kAlignment{64};
 
-struct Free {
-  void operator()(void* p) const { ::operator delete(p, kAlignment); }
+/// Plain data: an object that is destroyed later than the thread's others may still compute.
+struct Buffer {
+  void* data;
+  size_t bytes;
+
+  void resize(size_t to) {
+    ::operator delete(data, kAlignment);
+    data = nullptr;
+    bytes = 0;
+    if (to == 0) return;
+    data = ::operator new(to, kAlignment);
+    bytes = to;
+  }
 };
 
-struct Buffer {
-  std::unique_ptr<void, Free> data;
-  size_t bytes = 0;
+constinit thread_local Buffer t_buffers[kScratchCount] = {};
+
+/// Frees a thread's buffers when it ends. What is made after that, while its last objects are destroyed, stays.
+struct Closer {
+  ~Closer() {
+    for (Buffer& buffer : t_buffers) buffer.resize(0);
+  }
 };
 
 }  // namespace
 
 void* detail::scratch(Scratch purpose, size_t bytes) {
-  static thread_local Buffer buffers[kScratchCount];
-  Buffer& buffer = buffers[static_cast<int>(purpose)];
+  Buffer& buffer = t_buffers[static_cast<int>(purpose)];
   if (buffer.bytes < bytes) {
-    buffer.data.reset();
-    buffer.bytes = 0;
-    const size_t grown = bytes + bytes / 4;
-    buffer.data.reset(::operator new(grown, kAlignment));
-    buffer.bytes = grown;
+    static thread_local Closer closer;
+    buffer.resize(bytes + bytes / 4);
   }
-  return buffer.data.get();
+  return buffer.data;
 }
 
 }  // namespace lorry::kernels::cpu

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "lorry/base/bell.h"
@@ -208,6 +209,20 @@ class Plans {
   size_t count_ = 0;
 };
 
+constinit thread_local Plans* t_plans = nullptr;
+
+/// This thread's plans. They go when it ends; an object of the thread that is destroyed later makes others, which stay.
+Plans& plans() {
+  if (t_plans == nullptr) [[unlikely]] {
+    struct Closer {
+      ~Closer() { delete std::exchange(t_plans, nullptr); }
+    };
+    static thread_local Closer closer;
+    t_plans = new Plans;
+  }
+  return *t_plans;
+}
+
 /// What timing chose, for every thread.
 struct Chosen {
   struct Hash {
@@ -243,10 +258,9 @@ Chosen& chosen() {
 }  // namespace
 
 bool multiply_by_library(const Problem& part, Stream stream) {
-  static thread_local Plans plans;
   const lorry::cuda::DeviceGuard guard = lorry::cuda::prepare(stream);
   const PlanKey key = plan_key(part, stream);
-  Plan& plan = plans.find(key, part.data[kC]);
+  Plan& plan = plans().find(key, part.data[kC]);
   if (!plan.possible) return false;
   if (!plan.tuned && matmul_settings().tuning.load(std::memory_order_relaxed)) [[unlikely]]
     tune(plan, part, stream);
