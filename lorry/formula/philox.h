@@ -34,24 +34,59 @@ inline constexpr uint32_t kPhiloxWeyl0 = 0x9E3779B9u;
 inline constexpr uint32_t kPhiloxWeyl1 = 0xBB67AE85u;
 inline constexpr int kPhiloxRounds = 10;
 
+/// The keys of all rounds. They depend on the seed alone, so that whoever makes many blocks computes them once.
+struct PhiloxKeys {
+  uint32_t round[kPhiloxRounds][2];
+};
+
+LORRY_INLINE PhiloxKeys philox_keys(uint64_t seed) {
+  PhiloxKeys keys;
+  for (uint32_t round = 0; round < kPhiloxRounds; ++round) {
+    keys.round[round][0] = static_cast<uint32_t>(seed) + round * kPhiloxWeyl0;
+    keys.round[round][1] = static_cast<uint32_t>(seed >> 32) + round * kPhiloxWeyl1;
+  }
+  return keys;
+}
+
+/// All 64 bits of a product. Said in PTX on a GPU: of the C++ expression nvcc 13 makes an addition of zero more.
+LORRY_INLINE uint64_t wide_product(uint32_t a, uint32_t b) {
+#ifdef __CUDA_ARCH__
+  uint64_t product;
+  asm("mul.wide.u32 %0, %1, %2;" : "=l"(product) : "r"(a), "r"(b));
+  return product;
+#else
+  return static_cast<uint64_t>(a) * b;
+#endif
+}
+
 /// Philox4x32-10 of a counter and a key.
-LORRY_INLINE Words4 philox(Words4 c, uint32_t key0, uint32_t key1) {
+LORRY_INLINE Words4 philox(Words4 c, const PhiloxKeys& keys) {
+#ifdef __CUDA_ARCH__
+#pragma unroll
+#endif
   for (int round = 0; round < kPhiloxRounds; ++round) {
-    const uint64_t p0 = static_cast<uint64_t>(kPhiloxMultiplier0) * c.word[0];
-    const uint64_t p1 = static_cast<uint64_t>(kPhiloxMultiplier1) * c.word[2];
-    c = {{static_cast<uint32_t>(p1 >> 32) ^ c.word[1] ^ key0, static_cast<uint32_t>(p1), static_cast<uint32_t>(p0 >> 32) ^ c.word[3] ^ key1,
-          static_cast<uint32_t>(p0)}};
-    key0 += kPhiloxWeyl0;
-    key1 += kPhiloxWeyl1;
+    const uint64_t p0 = wide_product(kPhiloxMultiplier0, c.word[0]), p1 = wide_product(kPhiloxMultiplier1, c.word[2]);
+    c = {{static_cast<uint32_t>(p1 >> 32) ^ c.word[1] ^ keys.round[round][0], static_cast<uint32_t>(p1),
+          static_cast<uint32_t>(p0 >> 32) ^ c.word[3] ^ keys.round[round][1], static_cast<uint32_t>(p0)}};
   }
   return c;
 }
 
-/// Block `block` of the draw named `key`.
-LORRY_INLINE Words4 random_block(RandomKey key, uint64_t block) {
-  const Words4 counter = {
-      {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), static_cast<uint32_t>(key.offset), static_cast<uint32_t>(key.offset >> 32)}};
-  return philox(counter, static_cast<uint32_t>(key.seed), static_cast<uint32_t>(key.seed >> 32));
+/// A draw, ready to make many blocks.
+struct Draw {
+  PhiloxKeys keys;
+  uint64_t offset;
+
+  LORRY_INLINE explicit Draw(RandomKey key) : keys(philox_keys(key.seed)), offset(key.offset) {}
+};
+
+/// Block high 2^32 + low of the draw.
+LORRY_INLINE Words4 random_block(const Draw& draw, uint32_t high, uint32_t low) {
+  return philox({{low, high, static_cast<uint32_t>(draw.offset), static_cast<uint32_t>(draw.offset >> 32)}}, draw.keys);
 }
+LORRY_INLINE Words4 random_block(const Draw& draw, uint64_t block) {
+  return random_block(draw, static_cast<uint32_t>(block >> 32), static_cast<uint32_t>(block));
+}
+LORRY_INLINE Words4 random_block(RandomKey key, uint64_t block) { return random_block(Draw(key), block); }
 
 }  // namespace lorry::formula

@@ -2,6 +2,7 @@
 
 #include "lorry/kernels/cuda/branch_free.h"
 
+#include "lorry/formula/random.h"
 #include "tests/support/on_cuda.h"
 
 namespace lorry::kernels::cuda {
@@ -28,6 +29,17 @@ __global__ void roots(unsigned long long* counts) {
     judge(own, sqrt(BranchFree(x)), __fsqrt_rn(x), x >= 0x1p-100f && x <= 0x1p127f);
   }
   for (const int c : {wrong, needless}) atomicAdd(&counts[c], own[c]);
+}
+
+/// Every float for which the formula of the random numbers' radius is made.
+__global__ void moderate_roots(unsigned long long* counts) {
+  unsigned long long wrong_ones = 0;
+  const uint64_t threads = uint64_t{gridDim.x} * blockDim.x, end = __float_as_uint(0x1p60f);
+  for (uint64_t i = __float_as_uint(0x1p-60f) + uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i <= end; i += threads) {
+    const float x = __uint_as_float(static_cast<uint32_t>(i));
+    wrong_ones += __float_as_uint(formula::moderate_sqrt(x)) != __float_as_uint(__fsqrt_rn(x));
+  }
+  atomicAdd(&counts[wrong], wrong_ones);
 }
 
 __device__ uint32_t mixed(uint32_t x) {
@@ -68,6 +80,11 @@ void expect_right(void (*kernel)(unsigned long long*)) {
 TEST(BranchFree, roots_are_rounded_as_the_compiler_rounds_them) {
   LORRY_SKIP_WITHOUT_CUDA();
   expect_right(roots);
+}
+
+TEST(BranchFree, roots_of_moderate_numbers_are_rounded_as_the_compiler_rounds_them) {
+  LORRY_SKIP_WITHOUT_CUDA();
+  expect_right(moderate_roots);
 }
 
 TEST(BranchFree, quotients_are_rounded_as_the_compiler_rounds_them) {

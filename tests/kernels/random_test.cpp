@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -10,6 +11,7 @@
 #include "lorry/device/cpu/team.h"
 #include "lorry/formula/random.h"
 #include "lorry/kernels/backend.h"
+#include "tests/support/scale.h"
 
 namespace lorry::kernels {
 namespace {
@@ -60,10 +62,10 @@ TEST(RandomKernels, normals_are_the_scalar_formula_of_their_words_to_the_bit) {
     random().normal(array(f64), kKey, 2, 3, {});
     for (int64_t i = 0; i < n; ++i) {
       const int64_t even = i & ~int64_t{1};
-      const auto z32 = formula::normal_pair(word(even), word(even + 1));
-      const auto z64 = formula::normal_pair(word64(even), word64(even + 1));
-      expected32.push_back((i == even ? z32.first : z32.second) * 3.0f + 2.0f);
-      expected64.push_back((i == even ? z64.first : z64.second) * 3.0 + 2.0);
+      const auto z32 = formula::normal_pair(word(even), word(even + 1), 2.0f, 3.0f);
+      const auto z64 = formula::normal_pair(word64(even), word64(even + 1), 2.0, 3.0);
+      expected32.push_back(i == even ? z32.first : z32.second);
+      expected64.push_back(i == even ? z64.first : z64.second);
     }
     expect_same_bits(f32, expected32);
     expect_same_bits(f64, expected64);
@@ -166,6 +168,41 @@ TEST(RandomKernels, normals_have_the_moments_of_a_normal_distribution) {
   };
   expect_moments(f32);
   expect_moments(f64);
+}
+
+TEST(RandomKernels, normals_follow_the_normal_distribution_function_out_to_its_tails) {
+  const auto n = static_cast<size_t>(test::scaled(1 << 20));
+  const double root = std::sqrt(static_cast<double>(n));
+  const auto distribution = [](double x) { return 0.5 * std::erfc(-x * std::sqrt(0.5)); };
+  const auto check = [&](auto z) {
+    // The two of a pair share a radius and an angle, yet their squares must not be correlated, nor their signs.
+    double squares = 0, signs = 0;
+    for (size_t i = 0; i < n; i += 2) {
+      squares += (z[i] * z[i] - 1) * (z[i + 1] * z[i + 1] - 1);
+      signs += std::copysign(1.0, z[i]) * std::copysign(1.0, z[i + 1]);
+    }
+    const double pairs = static_cast<double>(n) / 2;
+    EXPECT_NEAR(squares / pairs, 0, 5 * 2 / std::sqrt(pairs));
+    EXPECT_NEAR(signs / pairs, 0, 5 / std::sqrt(pairs));
+    std::sort(z.begin(), z.end());
+    double apart = 0;
+    for (size_t i = 0; i < n; ++i) {
+      const double p = distribution(z[i]), rank = static_cast<double>(i) / static_cast<double>(n);
+      apart = std::max({apart, p - rank, rank + 1 / static_cast<double>(n) - p});
+    }
+    EXPECT_LT(apart * root, 1.95) << "Kolmogorov and Smirnov's statistic exceeds this once in a thousand draws";
+    for (const double limit : {-4.0, -3.0, 3.0, 4.0}) {
+      const double expected = distribution(-std::fabs(limit)) * static_cast<double>(n);
+      const auto beyond = limit < 0 ? std::lower_bound(z.begin(), z.end(), limit) - z.begin() : z.end() - std::upper_bound(z.begin(), z.end(), limit);
+      EXPECT_NEAR(static_cast<double>(beyond), expected, 5 * std::sqrt(expected)) << "beyond " << limit;
+    }
+  };
+  std::vector<float> f32(n);
+  std::vector<double> f64(n);
+  random().normal(array(f32), kKey, 0, 1, {});
+  random().normal(array(f64), kKey, 0, 1, {});
+  check(std::vector<double>(f32.begin(), f32.end()));
+  check(f64);
 }
 
 TEST(RandomKernels, multinomial_draws_in_proportion_and_never_a_zero_weight) {

@@ -75,18 +75,18 @@ void UniformF64(const uint32_t* HWY_RESTRICT words, double* HWY_RESTRICT out, in
 
 void NormalF32(const uint32_t* HWY_RESTRICT words, float* HWY_RESTRICT out, int64_t count, float mean, float std) {
   for (int64_t i = 0; i < count / 2; ++i) {
-    const auto z = formula::normal_pair(words[2 * i], words[2 * i + 1]);
-    out[2 * i] = z.first * std + mean;
-    out[2 * i + 1] = z.second * std + mean;
+    const auto z = formula::normal_pair(words[2 * i], words[2 * i + 1], mean, std);
+    out[2 * i] = z.first;
+    out[2 * i + 1] = z.second;
   }
 }
 
 void NormalF64(const uint32_t* HWY_RESTRICT words, double* HWY_RESTRICT out, int64_t count, double mean, double std) {
   for (int64_t i = 0; i < count / 2; ++i) {
     const auto join = [&](int64_t at) { return static_cast<uint64_t>(words[at + 1]) << 32 | words[at]; };
-    const auto z = formula::normal_pair(join(4 * i), join(4 * i + 2));
-    out[2 * i] = z.first * std + mean;
-    out[2 * i + 1] = z.second * std + mean;
+    const auto z = formula::normal_pair(join(4 * i), join(4 * i + 2), mean, std);
+    out[2 * i] = z.first;
+    out[2 * i + 1] = z.second;
   }
 }
 
