@@ -86,16 +86,7 @@ void Tensor::set_data(const Tensor& other) const {
   require<ValueError>(other.defined(), "set_data: the other tensor is undefined; expected a tensor");
   require<GradError>(is_leaf(), "set_data: only a leaf can take another tensor's data; got {} made by {}", *this, grad_fn());
   require<DTypeError>(!requires_grad() || is_floating(other.dtype()), "set_data: a tensor that requires a gradient stays floating; got {}", other);
-  const TensorNode& from = *other.node_;
-  if (node.storage != from.storage) node.storage->leave();  // an optimizer's steps write the new one
-  node.storage = from.storage;
-  node.base = nullptr;
-  node.offset = from.offset;
-  node.numel = from.numel;
-  node.dtype = from.dtype;
-  node.contiguous = from.contiguous;
-  node.layout = from.layout;
-  note_reshaped();
+  take_over(node, *other.node_);
   if (Meta* m = autograd::find_meta(*this); m != nullptr && m->gradient) m->gradient->outputs[0] = {sizes(), dtype(), device()};
 }
 

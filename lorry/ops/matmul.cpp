@@ -19,26 +19,6 @@ void require_rank(const Tensor& x, int64_t rank, const char* where, const char* 
   require<ShapeError>(x.dim() == rank, "{}: {} has {} dimensions; got {}; expected {}; matmul takes any", where, operand, x.dim(), x, rank);
 }
 
-/// Checks `out` as every out form does, and has the product written straight into it.
-template <class Write>
-const Tensor& write_into(Op op, const Tensor& out, const Dims& sizes, std::initializer_list<const Tensor*> operands, Write write) {
-  const char* const where = name(op);
-  require<ValueError>(out.defined(), "{}_out: the result is an undefined tensor; expected a tensor", where);
-  bool differentiable = out.requires_grad();
-  for (const Tensor* x : operands) differentiable |= x->requires_grad();
-  require<GradError>(!(differentiable && mode(kGradMode)),
-                     "{}_out: writing into a given tensor is not differentiable; got {}; use the form that returns its result, or NoGrad", where, out);
-  const Tensor& like = **operands.begin();
-  require_same_device(out, like, where);
-  require<DTypeError>(out.dtype() == like.dtype(), "{}_out: the result has another dtype; got {} for {}; expected {}", where, out, like, like.dtype());
-  require<ShapeError>(out.sizes() == sizes, "{}_out: the result does not fit; got result sizes {} for {}; expected equal sizes", where, sizes, out);
-  const door::Running running(op);
-  door::require_writable(out, where);
-  write(out);
-  out.storage().written_by(where);
-  return out;
-}
-
 /// A product without addend: operands as matrices, and the sizes of the result with and without the dimensions that vectors lose.
 struct Multiplication {
   const char* where;
@@ -80,7 +60,7 @@ struct Multiplication {
     });
   }
   const Tensor& out(const Tensor& to) const {
-    return write_into(Op::matmul, to, result, {&a, &b}, [&](const Tensor& x) { into(x); });
+    return write_out(Op::matmul, to, {result, a.dtype(), a.device()}, {&a, &b}, [&](const Tensor& x) { into(x); });
   }
 
  private:
@@ -145,7 +125,7 @@ struct Addition {
         beta, alpha);
   }
   const Tensor& out(Op op, const Tensor& to) const {
-    return write_into(op, to, sizes, {&a, &b, &c}, [&](const Tensor& x) { into(x); });
+    return write_out(op, to, {sizes, a.dtype(), a.device()}, {&a, &b, &c}, [&](const Tensor& x) { into(x); });
   }
   const Tensor& call_in_place(Op op) const {
     require<ShapeError>(c.sizes() == sizes, "{}: the result does not fit in place; got {} for a product of {}; expected equal sizes", where, c, sizes);

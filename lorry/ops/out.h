@@ -1,38 +1,58 @@
 #pragma once
 
-// The end of every out= form that computes its result first: the checks that PyTorch makes, then one copy.
+// The contract of every out= form, which is PyTorch's for pointwise operators and reductions. The result is computed as the form that
+// returns it computes it, in its own dtype, and then stored in `out`, which
+//   lies on the result's device (DeviceError) and stores the result's kind of number (DTypeError): floating results do not go into
+//   integers, integers not into bool;
+//   has the result's sizes, or no elements at all: then it gets the sizes, and memory of its own (ShapeError for other sizes);
+//   is not differentiated (GradError while gradients are recorded and an operand or `out` requires one).
+// Nothing is written unless all of that holds. An operand may be `out` itself.
 
-#include "lorry/base/modes.h"
+#include <initializer_list>
+#include <tuple>
+
 #include "lorry/ops/array.h"
+#include "lorry/ops/creation.h"
+#include "lorry/ops/door.h"
 
 namespace lorry {
 
-/// Throws DeviceError when `out` is on another device, ShapeError when the sizes differ, DTypeError when `out` cannot store the
-/// result's kind of number, GradError when gradients are being recorded.
-inline void require_out(const Tensor& out, const Tensor& result, const char* where) {
-  require_defined(out, where, "out");
-  require_same_device(out, result, where);
-  require<GradError>(!(mode(kGradMode) && (out.requires_grad() || result.requires_grad())),
-                     "{}: out= cannot be differentiated; got out: {}; call the form that returns its result, or use NoGrad", where, out);
-  require<ShapeError>(out.sizes() == result.sizes(), "{}: out has other sizes than the result; got {}; expected {}", where, out, result.sizes());
-  require<DTypeError>(can_store(result.dtype(), out.dtype()), "{}: out cannot store the result; got {}; expected {} or a wider kind", where, out,
-                      result.dtype());
-}
+/// What an out= form is about to store.
+struct OutResult {
+  Dims sizes;
+  DType dtype;
+  Device device;
+};
 
-/// Copies `result` into `out`.
-inline const Tensor& write_out(const Tensor& out, const Tensor& result, const char* where) {
-  require_out(out, result, where);
-  out.copy_(result);
-  return out;
-}
+/// Throws GradError where `differentiable` operands, or `out`, would need a gradient.
+void require_no_gradient(const Tensor& out, bool differentiable, const char* where);
+void require_storable(const Tensor& out, DType result, const char* where);
+/// Gives an `out` without elements the sizes. Throws ShapeError for other sizes.
+void fit_out(const Tensor& out, const Dims& sizes, const char* where);
 
-/// The same for operators that return values and where they were. Nothing is written unless both fit.
-inline std::tuple<Tensor, Tensor> write_out(const Tensor& values, const Tensor& indices, const std::tuple<Tensor, Tensor>& result, const char* where) {
-  require_out(values, std::get<0>(result), where);
-  require_out(indices, std::get<1>(result), where);
-  values.copy_(std::get<0>(result));
-  indices.copy_(std::get<1>(result));
-  return {values, indices};
+/// All of the checks; an `out` without elements gets the result's sizes.
+void prepare_out(const Tensor& out, const OutResult& result, bool differentiable, const char* where);
+
+/// Stores a result that is already computed.
+const Tensor& write_out(const Tensor& out, const Tensor& result, const char* where);
+/// The same for operators that return values and where they were.
+std::tuple<Tensor, Tensor> write_out(const Tensor& values, const Tensor& indices, const std::tuple<Tensor, Tensor>& result, const char* where);
+
+/// Has `compute(to)` write the result: straight into `out` where that has the result's dtype.
+template <class Compute>
+const Tensor& write_out(Op op, const Tensor& out, const OutResult& result, std::initializer_list<const Tensor*> operands, Compute&& compute) {
+  bool differentiable = false;
+  for (const Tensor* x : operands) differentiable |= x->requires_grad();
+  prepare_out(out, result, differentiable, name(op));
+  const door::Running running(op);
+  if (out.dtype() == result.dtype) {
+    compute(out);
+    out.storage().written_by(name(op));
+    return out;
+  }
+  const Tensor computed = empty(result.sizes, {result.dtype, result.device});
+  compute(computed);
+  return out.copy_(computed);
 }
 
 }  // namespace lorry

@@ -25,18 +25,17 @@ const Tensor& compute_in_place(Op op, const Tensor& self, const Operands&... oth
   return door::call_in_place(op, self, {door::Input(Operand(others))...}, [&] { ops::pointwise_into(op, self, operands); });
 }
 
-/// A call that writes a tensor which is none of its operands; it is not differentiable.
+/// The out= form (ops/out.h).
 template <class... Operands>
 const Tensor& compute_out(Op op, const Tensor& out, const Operands&... given) {
-  require<ValueError>(out.defined(), "{}_out: the result is an undefined tensor; expected a tensor", name(op));
+  require_defined(out, name(op), "out");
   const Operand operands[] = {Operand(given)...};
-  bool differentiable = out.requires_grad();
+  bool differentiable = false;
   for (const Operand& x : operands) differentiable |= x.tensor() != nullptr && x.tensor()->requires_grad();
-  require<GradError>(!(differentiable && mode(kGradMode)),
-                     "{}_out: writing into a given tensor is not differentiable; got {}; use the form that returns its result, or NoGrad", name(op), out);
+  require_no_gradient(out, differentiable, name(op));
   const door::Running running(op);
   door::require_writable(out, name(op));
-  ops::pointwise_into(op, out, operands);
+  ops::pointwise_out(op, out, operands);
   out.storage().written_by(name(op));
   return out;
 }

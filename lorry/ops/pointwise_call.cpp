@@ -6,6 +6,8 @@
 #include "lorry/formula/pointwise.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
+#include "lorry/ops/meeting.h"
+#include "lorry/ops/out.h"
 #include "lorry/ops/promotion.h"
 
 namespace lorry::ops {
@@ -225,15 +227,16 @@ Tensor allocate(Op op, DType dtype, Device device, Operands operands) {
                     name(op), out, x);
 }
 
+/// How a call writes a given tensor: in place, which leaves its sizes, or as out=, which gives an empty one the result's.
+enum class Target { in_place, out };
+
 /// All that may be wrong with a call that writes a given tensor.
-Types require_into(Op op, const Tensor& out, Operands operands, bool& copied) {
+Types require_into(Op op, const Tensor& out, Operands operands, bool& copied, Target target) {
   require_operands(op, operands);
   for (const Operand& x : operands)
     if (x.tensor() != nullptr && x.tensor()->device() != out.device() && !goes_anywhere(*x.tensor())) require_same_device(out, *x.tensor(), name(op));
   const Types types = infer_types(op, operands);
-  require<DTypeError>(can_store(types.result, out.dtype()), "{}: the result is {} and cannot be stored in {}; expected a tensor of at least that kind",
-                      name(op), types.result, out);
-  if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, operands[1]);
+  require_storable(out, types.result, name(op));
   bool shapes_agree = true;
   for (const Operand& x : operands) {
     if (x.tensor() == nullptr || x.tensor()->is_same(out)) continue;
@@ -244,14 +247,48 @@ Types require_into(Op op, const Tensor& out, Operands operands, bool& copied) {
   }
   if (!shapes_agree) {
     const Dims sizes = infer_sizes(op, operands);
-    require<ShapeError>(sizes == out.sizes(), "{}: the result does not fit; got result sizes {} for {}; expected equal sizes", name(op), sizes, out);
+    if (target == Target::out) {
+      fit_out(out, sizes, name(op));
+    } else {
+      require<ShapeError>(sizes == out.sizes(), "{}: the result does not fit; got result sizes {} for {}; expected equal sizes", name(op), sizes, out);
+    }
   }
   return types;
 }
 
-}  // namespace
+/// Whether converting from the compute type straight to out's dtype gives what converting to the result's dtype first would.
+bool stores_directly(Op op, const Types& types, DType out) {
+  if (out == types.result || types.result == types.compute || row(pointwise_row(op)).result == Result::truth) return true;
+  return is_integral(types.result) && is_integral(out) && size_of(out) <= size_of(types.result);
+}
 
-namespace {
+void run_into(Op op, const Tensor& out, Operands given, Target target) {
+  bool copied = false;
+  const Types types = require_into(op, out, given, copied, target);
+  const Meeting meeting(op, types.common, given, deciding(op, given));
+  const Operands operands = meeting.operands();
+  if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, operands[1]);
+  if (!stores_directly(op, types, out.dtype())) [[unlikely]] {
+    const Tensor result = empty_like(out, types.result);
+    launch(op, types, result, operands);
+    out.copy_(result);
+    return;
+  }
+  if (!copied) return launch(op, types, out, operands);
+  // Elements of both may interleave without being shared; copying is right either way.
+  std::vector<Operand> safe;
+  std::vector<Tensor> copies;
+  copies.reserve(operands.size());
+  for (const Operand& x : operands) {
+    const bool unsure = x.tensor() != nullptr && overlap(out, *x.tensor()) == Overlap::unknown;
+    if (unsure) {
+      bell::ring(bell::Event::hidden_copy, name(op), "an operand lies among the elements that are written");
+      copies.push_back(x.tensor()->clone());
+    }
+    safe.push_back(unsure ? Operand(copies.back()) : x);
+  }
+  launch(op, types, out, safe);
+}
 
 /// Equal sizes and strides; a dimension of size 1 is never stepped along.
 bool same_elements(const Layout& a, const Layout& b) {
@@ -270,9 +307,11 @@ Overlap overlap(const Tensor& out, const Tensor& x) {
   return out.layout().is_dense() && x.layout().is_dense() ? Overlap::partial : Overlap::unknown;
 }
 
-Tensor pointwise(Op op, std::span<const Operand> operands) {
-  const Device device = require_operands(op, operands);
-  const Types types = infer_types(op, operands);
+Tensor pointwise(Op op, std::span<const Operand> given) {
+  const Device device = require_operands(op, given);
+  const Types types = infer_types(op, given);
+  const Meeting meeting(op, types.common, given, deciding(op, given));
+  const Operands operands = meeting.operands();
   if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, operands[1]);
   const Tensor out = allocate(op, types.result, device, operands);
   launch(op, types, out, operands);
@@ -283,35 +322,22 @@ Resolved resolve(Op op, std::span<const Operand> operands) {
   const Device device = require_operands(op, operands);
   if (op == Op::where && operands[0].tensor() != nullptr) require_condition(*operands[0].tensor(), name(op));
   const Types types = infer_types(op, operands);
-  if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, operands[1]);
+  const Meeting meeting(op, types.common, operands, deciding(op, operands));
+  if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, meeting.operands()[1]);
   infer_sizes(op, operands);
-  return {kernel_row(op, types.common, operands), types.result, types.compute, device};
+  return {kernel_row(op, types.common, operands), types.result, types.compute, device, meeting.converts()};
 }
 
 Resolved resolve_into(Op op, const Tensor& out, std::span<const Operand> operands, bool& copies) {
   if (op == Op::where && operands[0].tensor() != nullptr) require_condition(*operands[0].tensor(), name(op));
-  const Types types = require_into(op, out, operands, copies);
-  return {kernel_row(op, types.common, operands), types.result, types.compute, out.device()};
+  const Types types = require_into(op, out, operands, copies, Target::in_place);
+  const Meeting meeting(op, types.common, operands, deciding(op, operands));
+  if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, meeting.operands()[1]);
+  return {kernel_row(op, types.common, operands), types.result, types.compute, out.device(), meeting.converts()};
 }
 
-void pointwise_into(Op op, const Tensor& out, std::span<const Operand> operands) {
-  bool copied = false;
-  const Types types = require_into(op, out, operands, copied);
-  if (!copied) return launch(op, types, out, operands);
-  // Elements of both may interleave without being shared; copying is right either way.
-  std::vector<Operand> safe;
-  std::vector<Tensor> copies;
-  copies.reserve(operands.size());
-  for (const Operand& x : operands) {
-    const bool unsure = x.tensor() != nullptr && overlap(out, *x.tensor()) == Overlap::unknown;
-    if (unsure) {
-      bell::ring(bell::Event::hidden_copy, name(op), "an operand lies among the elements that are written");
-      copies.push_back(x.tensor()->clone());
-    }
-    safe.push_back(unsure ? Operand(copies.back()) : x);
-  }
-  launch(op, types, out, safe);
-}
+void pointwise_into(Op op, const Tensor& self, std::span<const Operand> operands) { run_into(op, self, operands, Target::in_place); }
+void pointwise_out(Op op, const Tensor& out, std::span<const Operand> operands) { run_into(op, out, operands, Target::out); }
 
 void require_condition(const Tensor& condition, const char* where) {
   require_defined(condition, where, "the condition");

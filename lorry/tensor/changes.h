@@ -6,6 +6,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "lorry/tensor/node.h"
+
 namespace lorry {
 
 namespace detail {
@@ -24,6 +26,19 @@ inline void note_reshaped() {
   const uint64_t now = note_change();
   for (uint64_t last = last_reshaped(); last < now && !detail::g_reshaped.compare_exchange_weak(last, now, std::memory_order_relaxed);) {
   }
+}
+
+/// The tensor refers to what the other one refers to: its memory, layout and dtype. Its identity and its history stay.
+inline void take_over(TensorNode& tensor, const TensorNode& other) {
+  if (tensor.storage != other.storage) tensor.storage->leave();  // an optimizer's steps write the new one
+  tensor.storage = other.storage;
+  tensor.base = nullptr;
+  tensor.offset = other.offset;
+  tensor.numel = other.numel;
+  tensor.dtype = other.dtype;
+  tensor.contiguous = other.contiguous;
+  tensor.layout = other.layout;
+  note_reshaped();
 }
 
 }  // namespace lorry

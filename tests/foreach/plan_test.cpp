@@ -47,6 +47,21 @@ TEST(Plan, notices_new_values_and_new_numbers) {
   EXPECT_EQ(mul(TensorList{random_tensor({3}, kI64, 1)}, 2.5)[0].dtype(), kF32);
 }
 
+TEST(Plan, numbers_wrap_and_round_as_for_single_tensors) {
+  for (const DType t : {kU8, kI8, kF16}) {
+    const TensorList x{random_tensor({3}, t, 1), random_tensor({40}, t, 2)};
+    for (const int64_t number : {3, -1, 259, 44})
+      for (const Op op : {Op::eq, Op::lt, Op::floor_divide, Op::bitwise_left_shift}) {
+        if (is_floating(t) && op == Op::bitwise_left_shift) continue;
+        const TensorList got = apply(static_cast<Pointwise>(op), {x, number});
+        for (size_t e = 0; e < x.size(); ++e) {
+          const Operand operands[] = {x[e], number};
+          EXPECT_TRUE(same_bits(got[e], ops::call(op, operands))) << name(op) << " of " << name(t) << " and " << number;
+        }
+      }
+  }
+}
+
 TEST(Plan, takes_over_changed_addresses) {
   for (const Strategy strategy : kAll) {
     const StrategyScope scope(strategy);

@@ -262,7 +262,7 @@ TEST(Matmul, out_forms_write_any_layout_and_take_their_operands_as_result) {
   addmm_out(sum, sum, sum, b);
   EXPECT_TRUE(sum.eq(expected + a).all().item<bool>());
   EXPECT_THROW(matmul_out(empty({3, 4}), a, b), ShapeError);
-  EXPECT_THROW(matmul_out(empty({3, 3}, {kF64}), a, b), DTypeError);
+  EXPECT_THROW(matmul_out(empty({3, 3}, {kI64}), a, b), DTypeError);
   EXPECT_THROW(matmul_out(Tensor(), a, b), ValueError);
   EXPECT_THROW(matmul_out(empty({3, 1}).expand({3, 3}), a, b), ShapeError);
   const Tensor leaf = a.clone().requires_grad_();

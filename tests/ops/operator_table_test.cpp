@@ -137,6 +137,33 @@ TEST_P(OperatorsWithOut, write_into_a_given_tensor_what_they_return) {
   });
 }
 
+TEST_P(OperatorsWithOut, write_into_a_given_tensor_of_any_dtype_what_they_return_converted) {
+  for_each_case([](const Sample& sample, DType dtype) {
+    if (sample.out == nullptr) return;
+    const Tensors inputs = make_inputs(sample, dtype), want = sample.call(inputs);
+    for (const DType stored : kDTypes) {
+      SCOPED_TRACE("into " + std::string(name(stored)));
+      Tensors results, grown;
+      bool stores = true;
+      for (const Tensor& x : want) {
+        results.push_back(empty(x.sizes(), {stored}));
+        grown.push_back(empty({0}, {stored}));
+        stores &= can_store(x.dtype(), stored);
+      }
+      if (!stores) {
+        EXPECT_THROW(sample.out(results, inputs), DTypeError);
+        continue;
+      }
+      sample.out(results, inputs);
+      sample.out(grown, inputs);
+      for (size_t k = 0; k < want.size(); ++k) {
+        EXPECT_TRUE(same_bits(results[k], want[k].to(stored)));
+        EXPECT_TRUE(same_bits(grown[k], want[k].to(stored))) << "an empty result gets its sizes";
+      }
+    }
+  });
+}
+
 TEST_P(OperatorsOfUsers, refuse_undefined_operands_with_a_value_error) {
   for (const Sample* sample : samples_of(op())) {
     if (sample->internal) continue;

@@ -384,7 +384,7 @@ TEST(reduce, out_forms_write_the_given_tensor_and_refuse_what_does_not_fit) {
   EXPECT_TRUE(same_bits(any_out(flags, x, {1}), x.any({1})));
   EXPECT_TRUE(same_bits(all_out(flags, x, {1}), x.all({1})));
   expect_error<ShapeError>([&] { sum_out(out, x); }, "sum: out has other sizes");
-  expect_error<DTypeError>([&] { sum_out(whole, x, {1}); }, "sum: out cannot store");
+  expect_error<DTypeError>([&] { sum_out(whole, x, {1}); }, "sum: the written tensor cannot store");
 }
 
 TEST(reduce, wrong_arguments_are_refused_with_the_operator_named) {

@@ -1,0 +1,58 @@
+#include "lorry/ops/meeting.h"
+
+#include <algorithm>
+
+#include "lorry/formula/pointwise.h"
+
+namespace lorry::ops {
+namespace {
+
+/// Operators whose result is right for any whole number, whether or not the common type holds it.
+bool takes_any_number(Op op) {
+  return op == Op::clamp || op == Op::clamp_min || op == Op::clamp_max || op == Op::maximum || op == Op::minimum || op == Op::fmax || op == Op::fmin ||
+         op == Op::pow;
+}
+
+/// The number as the type stores it: whole numbers wrap, floating ones are rounded.
+Scalar stored(const Scalar& number, DType type) {
+  return visit(type, [&]<class T>(Type<T>) -> Scalar {
+    if constexpr (std::is_integral_v<T>)
+      return static_cast<int64_t>(static_cast<T>(number.to<int64_t>()));
+    else
+      return static_cast<double>(static_cast<T>(static_cast<Accumulate<T>>(number.to<double>())));
+  });
+}
+
+bool differs(Op op, DType common, const Operand& x) {
+  const bool compares = row(static_cast<Pointwise>(op)).result == Result::truth;
+  if (x.tensor() == nullptr) {
+    if (is_floating(common)) return compares;
+    return !takes_any_number(op) && stored(x.scalar(), common).to<int64_t>() != x.scalar().to<int64_t>();
+  }
+  const DType type = x.tensor()->dtype();
+  if (type == common) return false;
+  if (is_floating(common)) return is_floating(type) ? compares : size_of(type) > 1;
+  return promote(type, common) != common;
+}
+
+}  // namespace
+
+void Meeting::meet(Op op, DType common, std::span<const Operand> deciding) {
+  const auto other = [&](const Operand& x) { return differs(op, common, x); };
+  if (std::none_of(deciding.begin(), deciding.end(), other)) return;
+  Converted& c = converted_.emplace();
+  for (size_t i = 0; i < operands_.size(); ++i) {
+    const Operand& x = operands_[i];
+    c.operands[i] = x;
+    if (&x < deciding.data() || &x >= deciding.data() + deciding.size() || !other(x)) continue;
+    if (x.tensor() == nullptr) {
+      c.operands[i] = stored(x.scalar(), common);
+    } else {
+      c.tensors[i] = x.tensor()->to(common);
+      c.operands[i] = c.tensors[i];
+    }
+  }
+  operands_ = {c.operands.data(), operands_.size()};
+}
+
+}  // namespace lorry::ops

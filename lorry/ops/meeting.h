@@ -1,0 +1,44 @@
+#pragma once
+
+// Operands meet in their common type, as in PyTorch: there, 255 (u8) equals -1 and 0.1 (f16) equals 0.1. Kernels convert every operand
+// straight to the type they compute in, so what the common type does not hold is converted here, before the call. That is seldom: only
+// numbers, 0-d tensors and, beside 16-bit floats, whole numbers can hold more than the common type does.
+
+#include <array>
+#include <optional>
+#include <span>
+
+#include "lorry/ops/table.h"
+#include "lorry/tensor/tensor.h"
+
+namespace lorry::ops {
+
+/// The operands of a call in their common type. `deciding` are those among `given` that have decided it; others, such as a condition
+/// or a coefficient, stay as they are. So do floating numbers and 0-d tensors beside 16-bit floats, except for comparisons.
+class Meeting {
+ public:
+  Meeting(Op op, DType common, std::span<const Operand> given, std::span<const Operand> deciding) : operands_(given) {
+    // Kernels compute in these types; and what meets in bool is bool already.
+    if (common == kF32 || common == kF64 || common == kI64 || common == kBool) [[likely]]
+      return;
+    meet(op, common, deciding);
+  }
+  Meeting(const Meeting&) = delete;
+  Meeting& operator=(const Meeting&) = delete;
+
+  std::span<const Operand> operands() const { return operands_; }
+  bool converts() const { return converted_.has_value(); }
+
+ private:
+  struct Converted {
+    std::array<Operand, 4> operands{0, 0, 0, 0};
+    std::array<Tensor, 4> tensors;
+  };
+
+  void meet(Op op, DType common, std::span<const Operand> deciding);
+
+  std::span<const Operand> operands_;
+  std::optional<Converted> converted_;
+};
+
+}  // namespace lorry::ops
