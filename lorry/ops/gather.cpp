@@ -49,6 +49,8 @@ namespace {
 /// A number counts as a vector of one.
 Tensor at_least_1d(const Tensor& x) { return x.dim() == 0 ? unsqueeze(x, 0) : x; }
 
+Dims sizes_at_least_1d(const Tensor& x) { return x.dim() == 0 ? Dims{1} : x.sizes(); }
+
 /// dim of a gather-like call, after its shapes have been checked.
 int gather_dim(const Tensor& x, int64_t dim, const Tensor& index, const char* where) {
   require_defined(x, where, "x");
@@ -88,9 +90,9 @@ const Tensor& scatter_(Op op, const Tensor& self, int64_t dim, const Tensor& ind
   require_defined(source_in, where, "source");
   require_same_device(self, source_in, where);
   require_same_dtype(self, source_in, where);
-  const Dims wanted = index.sizes();
-  bool covers = index.numel() == 0 || std::max<int64_t>(source_in.dim(), 1) == std::max<int64_t>(index.dim(), 1);
-  for (int i = 0; covers && i < std::min(source_in.layout().rank, wanted.size()); ++i) covers = wanted[i] <= source_in.layout().sizes[i] || index.numel() == 0;
+  const Dims wanted = sizes_at_least_1d(index), given = sizes_at_least_1d(source_in);
+  bool covers = index.numel() == 0 || given.size() == wanted.size();
+  for (int i = 0; covers && index.numel() > 0 && i < wanted.size(); ++i) covers = wanted[i] <= given[i];
   require<ShapeError>(covers, "{}: source does not cover index; got index: {}, source: {}; expected every size of index <= source's", where, index, source_in);
   return door::call_in_place(
       op, self, {&index, &source_in},
