@@ -8,6 +8,7 @@
 #include "lorry/ops/creation.h"
 #include "lorry/ops/door.h"
 #include "lorry/ops/pointwise_call.h"
+#include "lorry/ops/views.h"
 
 namespace lorry {
 namespace {
@@ -171,11 +172,23 @@ const Tensor& Tensor::fill_(const Operand& value) const {
   require<ValueError>(defined() && (value.tensor() == nullptr || value.tensor()->defined()), "fill_: a tensor is undefined; expected a tensor");
   require<ShapeError>(value.tensor() == nullptr || value.tensor()->dim() == 0, "fill_: the value has dimensions; got {}; expected a number or a 0-d tensor",
                       value.tensor() != nullptr ? *value.tensor() : *this);
+  if (const Tensor distinct = without_repeats(*this); !distinct.is_same(*this)) {
+    distinct.fill_(value);
+    return *this;
+  }
   return door::call_in_place(Op::fill, *this, {value}, [&] {
     // A value among the elements is read before they are written.
     if (value.tensor() != nullptr && ops::overlap(*this, *value.tensor()) != ops::Overlap::none) return fill_elements(*this, value.tensor()->clone());
     fill_elements(*this, value);
   });
+}
+
+Tensor without_repeats(const Tensor& x) {
+  if (x.is_contiguous()) return x;
+  Tensor distinct = x;
+  for (int64_t d = 0; d < x.dim(); ++d)
+    if (x.layout().strides[d] == 0 && x.layout().sizes[d] > 1) distinct = narrow(distinct, d, 0, 1);
+  return distinct;
 }
 
 const Tensor& Tensor::zero_() const { return fill_(0); }

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "lorry/ops/array.h"
+#include "lorry/ops/copy.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/door.h"
 #include "lorry/ops/out.h"
@@ -103,7 +104,7 @@ Tensor one_hot(const Tensor& x, int64_t num_classes) {
 
 namespace {
 
-Tensor triangle(Op op, const Tensor& x, int64_t diagonal) {
+void require_matrix(Op op, const Tensor& x) {
   require_defined(x, name(op), "x");
   require<ShapeError>(x.dim() >= 2, "{}: a matrix is needed; got {}; expected at least 2 dimensions", name(op), x);
   return door::call(
@@ -118,6 +119,10 @@ Tensor triangle(Op op, const Tensor& x, int64_t diagonal) {
       diagonal);
 }
 
+}
+
+Tensor triangle(Op op, const Tensor& x, int64_t diagonal) {
+  require_matrix(op, x);
 const Tensor& triangle_(Op op, const Tensor& x, int64_t diagonal) {
   return door::call_in_place(
       op, x, {}, [&] { x.copy_(triangle(op, x, diagonal)); }, diagonal);
@@ -131,6 +136,12 @@ const Tensor& tril_out(const Tensor& out, const Tensor& x, int64_t diagonal) { r
 const Tensor& triu_out(const Tensor& out, const Tensor& x, int64_t diagonal) { return write_out(out, triu(x, diagonal), "triu"); }
 Tensor Tensor::tril(int64_t diagonal) const { return triangle(Op::tril, *this, diagonal); }
 Tensor Tensor::triu(int64_t diagonal) const { return triangle(Op::triu, *this, diagonal); }
+  require_matrix(op, x);
+  if (!without_repeats(x).is_same(x)) {
+    const int64_t rows = x.size(-2), columns = x.size(-1), split = std::clamp(diagonal, -rows, columns);
+    const Tensor all = ones({rows, columns}, {kBool, x.device()}), outside = op == Op::tril ? triu(all, split + 1) : tril(all, split - 1);
+    return x.masked_fill_(outside, x.dtype() == kBool ? Scalar(false) : Scalar(0));
+  }
 const Tensor& Tensor::tril_(int64_t diagonal) const { return triangle_(Op::tril, *this, diagonal); }
 const Tensor& Tensor::triu_(int64_t diagonal) const { return triangle_(Op::triu, *this, diagonal); }
 

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "lorry/ops/array.h"
+#include "lorry/ops/copy.h"
 #include "lorry/ops/door.h"
 #include "lorry/ops/out.h"
 #include "lorry/ops/pointwise_call.h"
@@ -197,7 +198,18 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, const Operand& value) {
   return lorry::where(mask, value, x).to(x.dtype());
 }
 Tensor Tensor::masked_fill(const Tensor& mask, const Operand& value) const { return lorry::masked_fill(*this, mask, value); }
-const Tensor& Tensor::masked_fill_(const Tensor& mask, const Operand& value) const { return copy_(lorry::masked_fill(*this, mask, value)); }
+const Tensor& Tensor::masked_fill_(const Tensor& mask, const Operand& value) const {
+  require_defined(*this, "masked_fill_", "self");
+  ops::require_condition(mask, "masked_fill_");
+  const Tensor distinct = without_repeats(*this);
+  if (distinct.is_same(*this)) return copy_(lorry::masked_fill(*this, mask, value));
+  // An element that is seen several times is filled where any of its appearances is chosen.
+  Dims repeated;
+  for (int64_t d = 0; d < dim(); ++d)
+    if (distinct.size(d) != size(d)) repeated.push_back(d);
+  distinct.masked_fill_(mask.expand(sizes()).any(repeated, true), value);
+  return *this;
+}
 
 Tensor clamp(const Tensor& x, const std::optional<Operand>& min, const std::optional<Operand>& max) {
   require_bound(min, max);
