@@ -2,6 +2,7 @@
 
 #include "lorry/base/modes.h"
 #include "lorry/ops/array.h"
+#include "lorry/ops/door.h"
 #include "lorry/ops/views.h"
 #include "lorry/tensor/changes.h"
 
@@ -9,37 +10,49 @@ namespace lorry {
 namespace {
 
 /// Gives x the layout of the view, which has x's elements and starts where x does. A graph that saved x would read it by the new
-/// strides, so this counts as a write, which the graph notices.
-template <class MakeView>
-const Tensor& restride(const Tensor& x, const char* where, MakeView&& make_view) {
+/// strides, so this counts as a write, which the graph notices. Recorded as `op`, the view's operator, in place.
+template <class MakeView, class... A>
+const Tensor& restride(Op op, const Tensor& x, const char* where, MakeView&& make_view, const A&... attributes) {
   require_defined(x, where, "self");
-  require<GradError>(!x.requires_grad(), "{}: the sizes of a tensor that requires gradients do not change in place; got {}; use the form that returns a view",
-                     where, x);
-  const ModeScope quiet(0, kGradMode);
-  const Tensor view = make_view();
-  x.node()->layout = view.layout();
-  x.node()->contiguous = view.is_contiguous();
-  note_reshaped();
-  x.storage().written_by(where);
+  require<GradError>(!x.requires_grad() || mode(kGradMode),
+                     "{}: a tensor that requires gradients changes its sizes while none are recorded; got {}; use the form that returns a view", where, x);
+  const auto change = [&] {
+    const ModeScope quiet(0, kGradMode);
+    const Tensor view = make_view();
+    x.node()->layout = view.layout();
+    x.node()->contiguous = view.is_contiguous();
+    note_reshaped();
+    x.storage().written_by(where);
+  };
+  if (!door::heard({&x})) {
+    change();
+    return x;
+  }
+  door::Announced announced(op, true, {}, &x, {door::Attribute(attributes)...});
+  change();
+  announced.finish(x);
   return x;
 }
 
 }  // namespace
 
 const Tensor& Tensor::squeeze_() const {
-  return restride(*this, "squeeze_", [&] { return squeeze(); });
+  return restride(Op::view, *this, "squeeze_", [&] { return squeeze(); });
 }
 const Tensor& Tensor::squeeze_(int64_t dim) const {
-  return restride(*this, "squeeze_", [&] { return squeeze(dim); });
+  return restride(Op::view, *this, "squeeze_", [&] { return squeeze(dim); });
 }
 const Tensor& Tensor::unsqueeze_(int64_t dim) const {
-  return restride(*this, "unsqueeze_", [&] { return unsqueeze(dim); });
+  return restride(Op::view, *this, "unsqueeze_", [&] { return unsqueeze(dim); });
 }
 const Tensor& Tensor::transpose_(int64_t dim0, int64_t dim1) const {
-  return restride(*this, "transpose_", [&] { return transpose(dim0, dim1); });
+  return restride(
+      Op::transpose, *this, "transpose_", [&] { return transpose(dim0, dim1); }, dim0, dim1);
 }
 const Tensor& Tensor::t_() const {
-  return restride(*this, "t_", [&] { return t(); });
+  if (!defined() || dim() != 2) return restride(Op::view, *this, "t_", [&] { return t(); });
+  return restride(
+      Op::transpose, *this, "t_", [&] { return t(); }, int64_t{0}, int64_t{1});
 }
 
 }  // namespace lorry

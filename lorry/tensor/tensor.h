@@ -242,8 +242,8 @@ class Tensor {
   std::vector<Tensor> split(const std::vector<int64_t>& sizes, int64_t dim = 0) const;
   std::vector<Tensor> chunk(int64_t chunks, int64_t dim = 0) const;
   std::vector<Tensor> unbind(int64_t dim = 0) const;
-  /// The tensor itself gets other sizes and strides. They count as a write, so that a graph which saved the tensor notices; throws
-  /// GradError for one that requires gradients.
+  /// The tensor itself gets other sizes and strides. They count as a write, so that a graph which saved the tensor notices. While
+  /// gradients are recorded the change is recorded too; throws GradError for a leaf that requires gradients, and inside NoGrad.
   const Tensor& squeeze_() const;
   const Tensor& squeeze_(int64_t dim) const;
   const Tensor& unsqueeze_(int64_t dim) const;

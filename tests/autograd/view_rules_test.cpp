@@ -77,5 +77,53 @@ TEST(ViewGradients, writes_through_views_reach_the_base_and_its_gradient) {
   expect_elements(x.grad(), {2, 2}, [](const Coordinates& at) { return at[0] == 1 ? 20.0 : 2.0; });
 }
 
+// ---- views in place --------------------------------------------------------------------------------------------------
+
+using InPlace = const Tensor& (*)(const Tensor&);
+const std::pair<const char*, InPlace> kInPlace[] = {
+    {"squeeze_", [](const Tensor& x) -> const Tensor& { return x.squeeze_(); }},
+    {"squeeze_(0)", [](const Tensor& x) -> const Tensor& { return x.squeeze_(0); }},
+    {"unsqueeze_", [](const Tensor& x) -> const Tensor& { return x.unsqueeze_(1); }},
+    {"transpose_", [](const Tensor& x) -> const Tensor& { return x.transpose_(0, -1); }},
+    {"t_", [](const Tensor& x) -> const Tensor& { return x.t_(); }},
+};
+
+TEST(ViewsInPlace, of_a_result_are_recorded) {
+  for (const auto& [name, change] : kInPlace) {
+    SCOPED_TRACE(name);
+    const Tensor leaf = tensor({{1.0, 2.0, 3.0}}).requires_grad_(), x = leaf.mul(2);
+    EXPECT_TRUE(change(x).is_same(x));
+    EXPECT_FALSE(x.is_leaf());
+    x.square().mul(arange(3).reshape(x.sizes())).sum().backward();
+    expect_elements(leaf.grad(), {1, 3}, [](const Coordinates& at) { return 8.0 * static_cast<double>((at[1] + 1) * at[1]); });
+  }
+}
+
+TEST(ViewsInPlace, of_a_view_of_a_result_leave_its_base_as_it_was) {
+  for (const auto& [name, change] : kInPlace) {
+    SCOPED_TRACE(name);
+    const Tensor leaf = tensor({{1.0, 2.0, 3.0}}).requires_grad_(), x = leaf.mul(2), part = x.slice(1, 1);
+    change(part);
+    part.mul_(10);
+    EXPECT_EQ(x.sizes(), (Dims{1, 3}));
+    (x.sum() + part.sum()).backward();
+    expect_elements(leaf.grad(), {1, 3}, [](const Coordinates& at) { return at[1] == 0 ? 2.0 : 40.0; });
+  }
+}
+
+TEST(ViewsInPlace, of_a_leaf_or_a_view_of_one_are_refused_and_so_is_a_saved_tensor_whose_strides_changed) {
+  for (const auto& [name, change] : kInPlace) {
+    SCOPED_TRACE(name);
+    const Tensor leaf = tensor({{1.0, 2.0, 3.0}}).requires_grad_(), view = leaf.slice(1, 1), saved = leaf.exp();
+    EXPECT_THROW(change(leaf), GradError);
+    EXPECT_THROW(change(view), GradError);
+    EXPECT_EQ(leaf.sizes(), (Dims{1, 3}));
+    change(saved);
+    EXPECT_THROW(saved.sum().backward(), GradError);
+    const NoGrad quiet;
+    EXPECT_THROW(change(leaf), GradError);
+  }
+}
+
 }  // namespace
 }  // namespace lorry
