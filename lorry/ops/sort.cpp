@@ -80,7 +80,10 @@ std::tuple<Tensor, Tensor> median(const Tensor& x, int64_t wanted, bool keepdim)
 
 Tensor median(const Tensor& x) {
   require_defined(x, "median", "x");
-  return std::get<0>(median(x.reshape({-1}), 0));
+  Dims all;
+  for (int64_t d = 0; d < x.dim(); ++d) all.push_back(d);
+  return door::call(
+      Op::median, {&x}, [&] { return std::get<0>(median(x.reshape({-1}), 0)); }, all);
 }
 
 std::tuple<Tensor, Tensor> sort_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim, bool descending, bool stable) {

@@ -148,6 +148,25 @@ TEST(reduction_rules, sorting_moves_gradients_back) {
   check("topk", [](auto& v) { return std::get<0>(v[0].topk(2)).square(); }, {x});
   check("kthvalue", [](auto& v) { return std::get<0>(kthvalue(v[0], 2, 1)).square(); }, {x});
   check("median", [](auto& v) { return std::get<0>(median(v[0], 0)).square(); }, {x});
+  check("median of all", [](auto& v) { return median(v[0]).square(); }, {x});
+}
+
+std::vector<double> slopes(const std::vector<double>& x, Tensor (*f)(const Tensor&)) {
+  const Tensor t = tensor_of({static_cast<int64_t>(x.size())}, kF64, x).requires_grad_();
+  f(t).backward();
+  return elements(t.grad());
+}
+
+TEST(reduction_rules, equals_share_the_gradient_of_a_choice_among_all_elements) {
+  using V = std::vector<double>;
+  const double third = 1.0 / 3;
+  EXPECT_EQ(slopes({1, 2, 2, 2, 5}, [](const Tensor& x) { return median(x); }), (V{0, third, third, third, 0}));
+  EXPECT_EQ(slopes({1, 2, 2, 2, 5}, [](const Tensor& x) { return std::get<0>(median(x, 0)); }), (V{0, 0, 1, 0, 0}));
+  EXPECT_EQ(slopes({1, kNaN, 2, kNaN, 5}, [](const Tensor& x) { return median(x); }), (V{0, 0.5, 0, 0.5, 0}));
+  EXPECT_EQ(slopes({-kInf, 1, -kInf, -kInf}, [](const Tensor& x) { return median(x); }), (V{third, 0, third, third}));
+  EXPECT_EQ(slopes({1, 5, 2, 5}, [](const Tensor& x) { return x.max(); }), (V{0, 0.5, 0, 0.5}));
+  EXPECT_EQ(slopes({1, kNaN, 2, 5, kNaN}, [](const Tensor& x) { return x.max(); }), (V{0, 0.5, 0, 0, 0.5}));
+  EXPECT_EQ(slopes({1, kNaN, 2, 5}, [](const Tensor& x) { return x.amin(); }), (V{0, 1, 0, 0}));
 }
 
 }  // namespace

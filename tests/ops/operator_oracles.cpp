@@ -218,6 +218,12 @@ const std::map<Op, V (*)(const In&)> kOracles = {
     {Op::prod, [](const In& in) { return folded(in[0], product); }},
     {Op::amax, [](const In& in) { return folded(in[0], largest); }},
     {Op::amin, [](const In& in) { return folded(in[0], smallest); }},
+    {Op::median,
+     [](const In& in) {
+       V all = in[0];
+       std::sort(all.begin(), all.end());
+       return V{all[(all.size() - 1) / 2]};
+     }},
     {Op::max, [](const In& in) { return folded(in[0], largest); }},
     {Op::min, [](const In& in) { return folded(in[0], smallest); }},
     {Op::argmax,

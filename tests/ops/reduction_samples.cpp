@@ -55,6 +55,7 @@ const Sample kSamples[] = {
      .out = [](T out, T t) { amax_out(out[0], t[0], {-1}); },
      .leading = 1,
      .any_rank = true},
+    {.op = Op::median, .inputs = {value({3, 5})}, .call = [](T t) -> Tensors { return {median(t[0])}; }, .any_rank = true},
     {.op = Op::amin,
      .inputs = {value({3, 4})},
      .call = [](T t) -> Tensors { return {amin(t[0], {-1})}; },

@@ -1,5 +1,5 @@
-// Backward rules of reductions and scans. Subgradients are PyTorch's: amax shares evenly among equals, max along a dimension
-// sends everything to the position it returned, a norm has gradient 0 where it is 0.
+// Backward rules of reductions and scans. Subgradients are PyTorch's: amax, amin and the median of all elements share evenly
+// among equals (and NaNs among NaNs), max along a dimension sends everything to the position it returned, a norm has gradient 0 where it is 0.
 
 #include <cmath>
 
@@ -32,7 +32,8 @@ Grads mean_gradient(const Call& c, const Grads& g) {
 
 Grads extreme_gradient(const Call& c, const Grads& g) {
   const Dims& dims = c.attribute<Dims>(0);
-  const Tensor chosen = c.input(0).detach().eq(restored(c.output().detach(), c, dims));
+  const Tensor x = c.input(0).detach();
+  const Tensor chosen = x.eq(restored(c.output().detach(), c, dims)).logical_or(x.isnan());  // with a NaN about, it is the result
   return {restored(g[0], c, dims).div(chosen.sum(dims, true)).mul(chosen)};
 }
 
@@ -153,6 +154,7 @@ constexpr Rule kRules[] = {
     {Op::prod, kInput0, prod_gradient},
     {Op::amax, kInput0 | kOutput0, extreme_gradient},
     {Op::amin, kInput0 | kOutput0, extreme_gradient},
+    {Op::median, kInput0 | kOutput0, extreme_gradient},
     {Op::max, kOutput1, position_gradient},
     {Op::min, kOutput1, position_gradient},
     {Op::var, kInput0, var_gradient},
