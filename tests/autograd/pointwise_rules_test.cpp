@@ -218,6 +218,21 @@ TEST(PointwiseRules, gradients_have_the_types_of_their_inputs) {
   EXPECT_EQ(half.grad().to_vector<double>(), (std::vector<double>{3, 3, 3}));
 }
 
+TEST(PointwiseRules, a_16_bit_base_or_ordinate_meets_f32_before_its_derivative_is_taken) {
+  const Tensor low = tensor({1.5, 2.3, 0.7}).to(kBF16), wide = low.to(kF32);
+  const std::function<Tensor(const Tensor&, const Tensor&)> functions[] = {
+      [](const Tensor& x, const Tensor& y) { return pow(x, y); },
+      [](const Tensor& x, const Tensor& y) { return atan2(x, y); },
+      [](const Tensor& x, const Tensor& y) { return atan2(y, x); },
+  };
+  for (const auto& f : functions) {
+    const Tensor a = tensor({2.3, 1.1, -3.7}).requires_grad_(), b = tensor({2.3, 1.1, -3.7}).requires_grad_();
+    f(low, a).sum().backward();
+    f(wide, b).sum().backward();
+    EXPECT_EQ(a.grad().to_vector<double>(), b.grad().to_vector<double>());
+  }
+}
+
 TEST(PointwiseRules, results_of_comparisons_carry_no_gradient) {
   const Tensor x = empty({3}, {kF64}).fill_(2).requires_grad_();
   EXPECT_FALSE(gt(x, 1).requires_grad());

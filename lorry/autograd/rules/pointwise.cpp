@@ -138,11 +138,11 @@ constexpr Rule kRules[] = {
                of(c, 1, [&] {
                  // 0^y is constant for y >= 0; its logarithm there must not reach the product.
                  const Tensor constant = logical_and(eq(x, 0), ge(y, 0));
-                 return keep(logical_not(constant), g[0] * (c.output() * log(where(constant, 1, x))));
+                 return keep(logical_not(constant), g[0] * (c.output() * log(where(constant, 1, x.to(g[0].dtype())))));
                })};
      }},
     {Op::atan2, kInput0 | kInput1, [](const Call& c, const Grads& g) -> Grads {
-       const Tensor y = c.input(0), x = c.input(1), scaled = g[0] / (x * x + y * y);
+       const Tensor y = c.input(0).to(g[0].dtype()), x = c.input(1).to(g[0].dtype()), scaled = g[0] / (x * x + y * y);
        return {of(c, 0, [&] { return scaled * x; }), of(c, 1, [&] { return -scaled * y; })};
      }},
     {Op::maximum, kInput0 | kInput1, [](const Call& c, const Grads& g) -> Grads {
