@@ -4,6 +4,7 @@
 
 #include "lorry/ops/array.h"
 #include "lorry/ops/ops.h"
+#include "lorry/ops/promotion.h"
 
 namespace lorry {
 namespace {
@@ -28,6 +29,14 @@ Tensor difference(const Tensor& x, const Tensor& target, const char* where) {
   return x.sub(target);
 }
 
+/// The difference in the type that a loss of several steps computes in: f32 for 16-bit floats, whose losses are rounded once.
+Tensor wide_difference(const Tensor& x, const Tensor& target, const char* where) {
+  require_defined(x, where, "x");
+  require_defined(target, where, "target");
+  const DType type = result_type(x, target);
+  return type == kF16 || type == kBF16 ? difference(x.to(kF32), target.to(kF32), where) : difference(x, target, where);
+}
+
 }  // namespace
 
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) { return reduced(difference(x, target, "mse_loss").square(), reduction); }
@@ -35,14 +44,15 @@ Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction) { ret
 
 Tensor huber_loss(const Tensor& x, const Tensor& target, Reduction reduction, double delta) {
   require<ValueError>(delta > 0, "huber_loss: delta must be positive; got {}; expected > 0", delta);
-  const Tensor d = difference(x, target, "huber_loss"), far = d.abs();
-  return reduced(d.square().mul(0.5).where(far.le(delta), far.sub(0.5 * delta).mul(delta)), reduction);
+  const Tensor d = wide_difference(x, target, "huber_loss"), far = d.abs();
+  return reduced(d.square().mul(0.5).where(far.le(delta), far.sub(0.5 * delta).mul(delta)).to(result_type(x, target)), reduction);
 }
 
 Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction, double beta) {
   require<ValueError>(beta >= 0, "smooth_l1_loss: beta must not be negative; got {}; expected >= 0", beta);
   if (beta == 0) return l1_loss(x, target, reduction);
-  return huber_loss(x, target, reduction, beta).div(beta);
+  const Tensor d = wide_difference(x, target, "smooth_l1_loss"), far = d.abs();
+  return reduced(d.square().mul(0.5).div(beta).where(far.lt(beta), far.sub(0.5 * beta)).to(result_type(x, target)), reduction);
 }
 
 Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, const Tensor& weight, Reduction reduction, const Tensor& pos_weight) {
