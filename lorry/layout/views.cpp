@@ -100,8 +100,12 @@ View unfold(const Layout& from, int64_t dim, int64_t size, int64_t step, const c
 }
 
 Layout squeeze(const Layout& from, const Dims& dims, const char* where) {
-  uint32_t chosen = dims.empty() ? ~0u : 0;
-  for (const int64_t dim : dims) chosen |= 1u << wrap_dim(dim, from.rank, where);
+  uint32_t chosen = 0;
+  for (const int64_t dim : dims) {
+    const uint32_t bit = 1u << wrap_dim(dim, from.rank, where);
+    require<ShapeError>(!(chosen & bit), "{}: dimension named twice; got dims {} for sizes {}; expected each once", where, dims, from.size_list());
+    chosen |= bit;
+  }
   Layout to;
   for (int i = 0; i < from.rank; ++i)
     if (from.sizes[i] != 1 || !(chosen >> i & 1)) push(to, from.sizes[i], from.strides[i]);

@@ -31,7 +31,7 @@ View diagonal(const Layout& from, int64_t offset, int64_t dim1, int64_t dim2, co
 /// All windows of `size` along a dimension, `step` apart: the dimension counts windows and a new last one runs inside them.
 View unfold(const Layout& from, int64_t dim, int64_t size, int64_t step, const char* where);
 
-/// Without the dimensions of size 1 among `dims` (all, when none are given).
+/// Without the dimensions of size 1 among `dims`.
 Layout squeeze(const Layout& from, const Dims& dims, const char* where);
 /// With a dimension of size 1 before `dim`, which may be -rank - 1 to rank.
 Layout unsqueeze(const Layout& from, int64_t dim, const char* where);

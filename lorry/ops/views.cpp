@@ -143,7 +143,12 @@ std::vector<Tensor> broadcast_tensors(const std::vector<Tensor>& tensors) {
   return out;
 }
 
-Tensor squeeze(const Tensor& x) { return squeeze(x, Dims()); }
+Tensor squeeze(const Tensor& x) {
+  require_defined(x, "squeeze", "x");
+  Dims all;
+  for (int64_t d = 0; d < x.dim(); ++d) all.push_back(d);
+  return squeeze(x, all);
+}
 Tensor squeeze(const Tensor& x, int64_t dim) { return squeeze(x, Dims{dim}); }
 
 Tensor squeeze(const Tensor& x, const Dims& dims) {

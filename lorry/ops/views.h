@@ -33,7 +33,7 @@ Tensor expand_as(const Tensor& x, const Tensor& other);
 Tensor broadcast_to(const Tensor& x, const Dims& sizes);
 std::vector<Tensor> broadcast_tensors(const std::vector<Tensor>& tensors);
 Tensor squeeze(const Tensor& x);
-/// A dimension whose size is not 1 stays.
+/// A dimension whose size is not 1 stays; no dimensions given, none goes.
 Tensor squeeze(const Tensor& x, int64_t dim);
 Tensor squeeze(const Tensor& x, const Dims& dims);
 Tensor unsqueeze(const Tensor& x, int64_t dim);

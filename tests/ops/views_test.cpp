@@ -197,6 +197,8 @@ TEST(Views, squeeze_and_unsqueeze_remove_and_insert_sizes_of_one) {
   });
   EXPECT_EQ(zeros({2, 1, 3}).squeeze(0).sizes(), (Dims{2, 1, 3}));
   EXPECT_EQ(squeeze(zeros({1, 2, 1, 3}), {0, 2}).sizes(), (Dims{2, 3}));
+  EXPECT_EQ(zeros({1, 2, 1}).squeeze(Dims{}).sizes(), (Dims{1, 2, 1}));
+  EXPECT_THROW(zeros({1, 2, 1}).squeeze(Dims{0, -3}), ShapeError);
   EXPECT_TRUE(zeros({2, 3}).unsqueeze(1).is_contiguous());
 }
 
