@@ -19,13 +19,6 @@ const Dims& positive(const Dims& sizes, const char* layer) {
   return sizes;
 }
 
-int64_t padding_row(std::optional<int64_t> padding_idx, int64_t rows) {
-  if (!padding_idx) return -1;
-  require<IndexError>(*padding_idx >= -rows && *padding_idx < rows, "Embedding: padding_idx out of range; got {}; expected {} to {}", *padding_idx, -rows,
-                      rows - 1);
-  return *padding_idx < 0 ? *padding_idx + rows : *padding_idx;
-}
-
 Tensor uniform(const Dims& sizes, int64_t fan_in, const Options& options) {
   const double bound = 1 / std::sqrt(static_cast<double>(fan_in));
   return empty(sizes, options).uniform_(-bound, bound);
@@ -40,10 +33,12 @@ Linear::Linear(int64_t in, int64_t out, bool with_bias, const Options& options)
 Tensor Linear::forward(const Tensor& x) const { return linear(x, weight, bias); }
 
 Embedding::Embedding(int64_t rows, int64_t width, std::optional<int64_t> padding_idx, const Options& options)
-    : weight(parameter("weight", randn({positive(rows, "Embedding", "rows"), positive(width, "Embedding", "width")}, options))),
-      padding_idx_(padding_row(padding_idx, rows)) {
+    : weight(parameter("weight", randn({positive(rows, "Embedding", "rows"), positive(width, "Embedding", "width")}, options))), padding_idx_(padding_idx) {
+  if (!padding_idx) return;
+  require<IndexError>(*padding_idx >= -rows && *padding_idx < rows, "Embedding: padding_idx out of range; got {}; expected {} to {}", *padding_idx, -rows,
+                      rows - 1);
   const NoGrad quiet;
-  if (padding_idx_ >= 0) weight[padding_idx_] = 0;
+  weight[*padding_idx] = 0;
 }
 
 Tensor Embedding::forward(const Tensor& indices) const { return embedding(indices, weight, padding_idx_); }

@@ -26,7 +26,7 @@ class Embedding : public Module {
   const Tensor weight;
 
  private:
-  int64_t padding_idx_;  // -1: none
+  std::optional<int64_t> padding_idx_;
 };
 
 /// Over the last dimensions, of sizes `normalized_shape` (a number: the last one): mean 0 and variance 1, then weight (from 1) and

@@ -27,14 +27,16 @@ kernels::Array as_table(const Tensor& table, int64_t count) {
 
 }  // namespace
 
-Tensor embedding(const Tensor& indices, const Tensor& weight, int64_t padding_idx) {
+Tensor embedding(const Tensor& indices, const Tensor& weight, std::optional<int64_t> padding_idx) {
   require_defined(indices, "embedding", "the indices");
   require_defined(weight, "embedding", "the weight");
   require_same_device(indices, weight, "embedding");
   require<DTypeError>(indices.dtype() == kI64 || indices.dtype() == kI32, "embedding: indices are not i64 or i32; got {}", indices);
   require<ShapeError>(weight.dim() == 2, "embedding: the weight is not a matrix; got {}; expected [rows, width]", weight);
-  require<IndexError>(padding_idx < weight.size(0), "embedding: padding_idx is outside the table; got {} for weight: {}; expected less than {}", padding_idx,
-                      weight, weight.size(0));
+  const int64_t rows = weight.size(0), padding = padding_idx.value_or(0);
+  require<IndexError>(!padding_idx || (padding >= -rows && padding < rows),
+                      "embedding: padding_idx is outside the table; got {} for weight: {}; expected {} to {}", padding, weight, -rows, rows - 1);
+  const int64_t padding_row = !padding_idx ? -1 : padding < 0 ? padding + rows : padding;
   return door::call(
       Op::embedding, {&weight, &indices},
       [&] {
@@ -56,7 +58,7 @@ Tensor embedding(const Tensor& indices, const Tensor& weight, int64_t padding_id
                      stream);
         return out;
       },
-      padding_idx);
+      padding_row);
 }
 
 Tensor embedding_backward(const Tensor& grad, const Tensor& indices, int64_t rows, int64_t padding_idx) {

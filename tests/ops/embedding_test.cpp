@@ -41,16 +41,17 @@ TEST(Embedding, gathers_rows_for_any_shape_of_indices_and_any_table) {
 
 TEST(Embedding, gradients_add_up_repeated_rows_and_skip_the_padding) {
   const Tensor indices = indices_of({3, 4}, 5);
-  for (const int64_t padding : {-1, 2}) {
+  for (const std::optional<int64_t> padding : {std::optional<int64_t>(), std::optional<int64_t>(2), std::optional<int64_t>(-1)}) {
     const test::Function f = [&](const std::vector<Tensor>& x) { return embedding(indices, x[0], padding); };
-    if (padding < 0) {
+    const int64_t skipped = !padding ? 5 : *padding < 0 ? *padding + 5 : *padding;
+    if (!padding) {
       EXPECT_TRUE(test::gradcheck(f, {randn({5, 3}, {kF64}).requires_grad_()}));
       EXPECT_TRUE(
           test::gradgradcheck([&](const std::vector<Tensor>& x) { return embedding(indices, x[0]).square(); }, {randn({5, 3}, {kF64}).requires_grad_()}));
     }
     const Tensor weight = randn({5, 3}).requires_grad_();
     f({weight}).sum().backward();
-    test::expect_elements(weight.grad(), {5, 3}, [&](const Coordinates& at) { return at[0] == padding ? 0.0 : indices.eq(at[0]).sum().item<double>(); });
+    test::expect_elements(weight.grad(), {5, 3}, [&](const Coordinates& at) { return at[0] == skipped ? 0.0 : indices.eq(at[0]).sum().item<double>(); });
   }
 }
 
@@ -87,6 +88,7 @@ TEST(Embedding, indices_outside_the_table_and_wrong_operands_are_refused) {
   EXPECT_THROW(embedding(ones({2}), weight), DTypeError);
   EXPECT_THROW(embedding(zeros({2}, {kI64}), ones({5})), ShapeError);
   EXPECT_THROW(embedding(zeros({2}, {kI64}), weight, 5), IndexError);
+  EXPECT_THROW(embedding(zeros({2}, {kI64}), weight, -6), IndexError);
   EXPECT_THROW(embedding(Tensor(), weight), ValueError);
 }
 
