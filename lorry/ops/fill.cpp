@@ -42,6 +42,14 @@ int64_t count_steps(int64_t start, int64_t end, int64_t step) {
   return static_cast<int64_t>(count);
 }
 
+/// An end of a range of whole numbers, which has to fit into the dtype.
+double whole_end(double value, DType dtype) {
+  const double whole = std::trunc(value);
+  const bool fits = visit(dtype, [&]<class T>(Type<T>) { return static_cast<double>(static_cast<T>(to_whole(whole))) == whole; });
+  require<ValueError>(fits, "linspace: an end is out of range for {}; got {}; expected a number that it holds", dtype, value);
+  return whole;
+}
+
 DType natural(const Scalar& a, const Scalar& b, const Scalar& c) { return a.is_floating() || b.is_floating() || c.is_floating() ? kF32 : kI64; }
 
 }  // namespace
@@ -58,7 +66,7 @@ Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, const 
       whole ? count_steps(start.to<int64_t>(), end.to<int64_t>(), step.to<int64_t>()) : count_steps(start.to<double>(), end.to<double>(), step.to<double>());
   const Tensor out = empty({count}, options);
   const auto& kernels = *backend(out, "arange").creation;
-  if (whole) {
+  if (whole || is_integral(options.dtype)) {
     kernels.arange_integral(array(out), start.to<int64_t>(), step.to<int64_t>(), current_stream(options.device));
   } else {
     kernels.arange_floating(array(out), start.to<double>(), step.to<double>(), current_stream(options.device));
@@ -68,6 +76,10 @@ Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, const 
 
 Tensor linspace(double start, double end, int64_t steps, const Options& options) {
   require<ValueError>(steps >= 0, "linspace: negative number of steps; got {}", steps);
+  if (!is_floating(options.dtype)) {
+    start = whole_end(start, options.dtype);
+    end = whole_end(end, options.dtype);
+  }
   const Tensor out = empty({steps}, options);
   backend(out, "linspace").creation->linspace(array(out), start, end, current_stream(options.device));
   return out;
@@ -107,6 +119,10 @@ namespace {
 void require_matrix(Op op, const Tensor& x) {
   require_defined(x, name(op), "x");
   require<ShapeError>(x.dim() >= 2, "{}: a matrix is needed; got {}; expected at least 2 dimensions", name(op), x);
+}
+
+Tensor triangle(Op op, const Tensor& x, int64_t diagonal) {
+  require_matrix(op, x);
   return door::call(
       op, {&x},
       [&] {
@@ -119,11 +135,13 @@ void require_matrix(Op op, const Tensor& x) {
       diagonal);
 }
 
-}
-
-Tensor triangle(Op op, const Tensor& x, int64_t diagonal) {
-  require_matrix(op, x);
 const Tensor& triangle_(Op op, const Tensor& x, int64_t diagonal) {
+  require_matrix(op, x);
+  if (!without_repeats(x).is_same(x)) {
+    const int64_t rows = x.size(-2), columns = x.size(-1), split = std::clamp(diagonal, -rows, columns);
+    const Tensor all = ones({rows, columns}, {kBool, x.device()}), outside = op == Op::tril ? triu(all, split + 1) : tril(all, split - 1);
+    return x.masked_fill_(outside, x.dtype() == kBool ? Scalar(false) : Scalar(0));
+  }
   return door::call_in_place(
       op, x, {}, [&] { x.copy_(triangle(op, x, diagonal)); }, diagonal);
 }
@@ -136,12 +154,6 @@ const Tensor& tril_out(const Tensor& out, const Tensor& x, int64_t diagonal) { r
 const Tensor& triu_out(const Tensor& out, const Tensor& x, int64_t diagonal) { return write_out(out, triu(x, diagonal), "triu"); }
 Tensor Tensor::tril(int64_t diagonal) const { return triangle(Op::tril, *this, diagonal); }
 Tensor Tensor::triu(int64_t diagonal) const { return triangle(Op::triu, *this, diagonal); }
-  require_matrix(op, x);
-  if (!without_repeats(x).is_same(x)) {
-    const int64_t rows = x.size(-2), columns = x.size(-1), split = std::clamp(diagonal, -rows, columns);
-    const Tensor all = ones({rows, columns}, {kBool, x.device()}), outside = op == Op::tril ? triu(all, split + 1) : tril(all, split - 1);
-    return x.masked_fill_(outside, x.dtype() == kBool ? Scalar(false) : Scalar(0));
-  }
 const Tensor& Tensor::tril_(int64_t diagonal) const { return triangle_(Op::tril, *this, diagonal); }
 const Tensor& Tensor::triu_(int64_t diagonal) const { return triangle_(Op::triu, *this, diagonal); }
 

@@ -83,6 +83,21 @@ TEST(Creation, linspace_meets_both_ends_exactly) {
   EXPECT_THROW(linspace(0, 1, -1), ValueError);
 }
 
+TEST(Creation, ranges_of_whole_numbers_begin_and_step_with_whole_numbers) {
+  using V = std::vector<int64_t>;
+  EXPECT_EQ(arange(0.5, 5, 1.2, {kI64}).to_vector<int64_t>(), (V{0, 1, 2, 3}));
+  EXPECT_EQ(arange(0, 2, 0.5, {kI64}).to_vector<int64_t>(), (V{0, 0, 0, 0}));
+  EXPECT_EQ(arange(-0.9, 5.9, 1.9, {kI32}).to_vector<int64_t>(), (V{0, 1, 2, 3}));
+  EXPECT_EQ(arange(5.5, 0.2, -1.5, {kI8}).to_vector<int64_t>(), (V{5, 4, 3, 2}));
+  EXPECT_EQ(linspace(-3, 8, 6, {kI64}).to_vector<int64_t>(), (V{-3, 0, 1, 3, 5, 8}));
+  EXPECT_EQ(linspace(0.9, 9.9, 4, {kI32}).to_vector<int64_t>(), (V{0, 3, 6, 9}));
+  EXPECT_EQ(linspace(0.5, 100.7, 9, {kI8}).to_vector<int64_t>(), (V{0, 12, 25, 37, 50, 62, 75, 87, 100}));
+  EXPECT_EQ(linspace(-10.5, -1, 8, {kI16}).to_vector<int64_t>(), (V{-10, -8, -7, -6, -4, -3, -2, -1}));
+  EXPECT_EQ(linspace(1.5, 7.5, 1, {kU8}).to_vector<int64_t>(), (V{1}));
+  EXPECT_THROW(linspace(0, 300, 4, {kU8}), ValueError);
+  EXPECT_THROW(linspace(-1, 3, 4, {kU8}), ValueError);
+}
+
 TEST(Creation, eye_and_one_hot_place_ones) {
   expect_elements(eye(3, 5), {3, 5}, [](const Coordinates& at) { return at[0] == at[1] ? 1.0 : 0.0; });
   EXPECT_EQ(eye(0).sizes(), (Dims{0, 0}));
