@@ -232,7 +232,7 @@ Tensor diff(const Tensor& x, int64_t n, int64_t dim) {
   require<ValueError>(n >= 0, "diff: order must not be negative; got {}", n);
   require<ShapeError>(x.dim() > 0, "diff: a tensor of rank 0 has no neighbours; got {}", x);
   const int d = wrap_dim(dim, x.layout().rank, "diff");
-  Tensor out = x;
+  Tensor out = n == 0 ? x.clone() : x;
   for (int64_t i = 0; i < n && (i == 0 || out.size(d) > 0); ++i) {
     const int64_t length = std::max<int64_t>(0, out.size(d) - 1), start = out.size(d) - length;
     const Tensor after = narrow(out, d, start, length), before = narrow(out, d, 0, length);

@@ -149,6 +149,9 @@ TEST(Rearrange, meshgrid_and_diff) {
   EXPECT_EQ(diff(tensor({1, 4, 9, 16})).to_vector<int64_t>(), (std::vector<int64_t>{3, 5, 7}));
   EXPECT_EQ(diff(tensor({1, 4, 9, 16}), 2).to_vector<int64_t>(), (std::vector<int64_t>{2, 2}));
   EXPECT_EQ(diff(tensor({1}), 3).numel(), 0);
+  const Tensor x = tensor({1, 4, 9}), same = diff(x, 0);
+  EXPECT_TRUE(equal(same, x));
+  EXPECT_NE(same.data_ptr(), x.data_ptr()) << "a result that nobody else writes";
 }
 
 TEST(Cat, stacked_rows_and_columns_are_written_into_given_tensors) {
