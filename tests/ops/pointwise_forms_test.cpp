@@ -126,6 +126,8 @@ TEST(PointwiseForms, clamp_takes_numbers_tensors_and_missing_bounds) {
   EXPECT_TRUE(same_values(self, clamp(x, low, high)));
   EXPECT_TRUE(same_values(clamp_out(empty({9}), x, -1, 1), clamp(x, -1, 1)));
   EXPECT_THROW(clamp(x, {}, {}), ValueError);
+  EXPECT_EQ(clamp_min(tensor({true, false}), tensor({false, true})).to_vector<bool>(), (std::vector<bool>{true, true}));
+  EXPECT_EQ(clamp_max(tensor({true, false}), 0).dtype(), kI64);
 }
 
 TEST(PointwiseForms, where_and_masked_fill_choose_by_a_bool) {
