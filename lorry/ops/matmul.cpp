@@ -74,33 +74,33 @@ struct Multiplication {
   }
 };
 
-void require_whole(const Tensor& a, const Scalar& number, const char* where, const char* which) {
-  require<DTypeError>(is_floating(a.dtype()) || !number.is_floating(), "{}: {} is not a whole number; got {} for operands like {}; expected an integer", where,
-                      which, number.to<double>(), a);
-  if (is_floating(a.dtype())) return;
+/// beta or alpha for operands like `a`: for whole numbers it loses its fraction, and for u8 a negative one wraps, as in PyTorch.
+Scalar coefficient(const Tensor& a, const Scalar& number, const char* where, const char* which) {
+  if (is_floating(a.dtype())) return number;
   // Kernels take it as a double, which holds whole numbers up to 2^53, and narrow it to the dtype.
   const int64_t value = number.to<int64_t>(), limit = size_of(a.dtype()) < 8 ? int64_t{1} << (8 * size_of(a.dtype()) - 1) : int64_t{1} << 53;
-  const bool fits = a.dtype() == kU8 ? value >= 0 && value < 256 : value >= -limit && value < limit;
+  const bool fits = a.dtype() == kU8 ? value > -256 && value < 256 : value >= -limit && value < limit;
   require<ValueError>(fits, "{}: {} is out of range for {}; got {}; multiply by a tensor instead", where, which, a.dtype(), value);
+  return a.dtype() == kU8 ? value & 255 : value;
 }
 
 /// addmm and baddbmm: operands of one rank, with an addend.
 struct Addition {
   const char* where;
   const Tensor &c, &a, &b;
-  const Scalar &beta, &alpha;
+  Scalar beta, alpha;
   Dims sizes;
 
   Addition(const char* op, int64_t rank, const Tensor& addend, const Tensor& x, const Tensor& y, const Scalar& of_addend, const Scalar& of_product)
-      : where(op), c(addend), a(x), b(y), beta(of_addend), alpha(of_product) {
+      : where(op), c(addend), a(x), b(y) {
     require_defined(c, where, "the addend");
     require_factors(a, b, where);
     require_rank(a, rank, where, "a");
     require_rank(b, rank, where, "b");
     require_same_device(c, a, where);
     require<DTypeError>(c.dtype() == a.dtype(), "{}: dtypes differ; got c: {}, a: {}; expected one dtype; convert one with to(dtype)", where, c, a);
-    require_whole(a, beta, where, "beta");
-    require_whole(a, alpha, where, "alpha");
+    beta = coefficient(a, of_addend, where, "beta");
+    alpha = coefficient(a, of_product, where, "alpha");
     if (a.size(-1) != b.size(-2)) [[unlikely]]
       raise<ShapeError>("{}: inner sizes differ; got a: {}, b: {}; expected a's last size to equal b's last but one{}", where, a, b, transpose_hint(a, b));
     require<ShapeError>(rank == 2 || a.size(0) == b.size(0), "{}: batch sizes differ; got a: {}, b: {}; expected equal first sizes; matmul broadcasts", where,
@@ -207,6 +207,11 @@ Tensor empty_aligned(const Dims& sizes, const Options& options) {
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, bool aligned) {
   require_factors(x, weight, "linear");
+  if (weight.dim() == 1) {  // one feature, which gets no dimension
+    require<ShapeError>(!bias.defined() || bias.dim() == 0, "linear: the bias does not fit; got weight: {}, bias: {}; expected one element without dimensions",
+                        weight, bias);
+    return linear(x, weight.unsqueeze(0), bias.defined() ? bias.unsqueeze(0) : bias, aligned).squeeze(-1);
+  }
   require_rank(weight, 2, "linear", "weight");
   require<ShapeError>(x.dim() > 0 && x.size(-1) == weight.size(1), "linear: features differ; got x: {}, weight: {}; expected x's last size to equal weight's",
                       x, weight);

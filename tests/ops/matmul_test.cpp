@@ -235,6 +235,29 @@ TEST(Matmul, linear_adds_its_bias_to_every_row) {
   }
 }
 
+TEST(Matmul, linear_with_one_feature_takes_a_vector_and_gives_no_dimension_to_it) {
+  const Tensor x = small_numbers({2, 3, 5}, kF64, 1).requires_grad_(), w = small_numbers({5}, kF64, 2).requires_grad_(),
+               b = small_numbers({}, kF64, 3).requires_grad_();
+  test::expect_elements(linear(x, w, b), {2, 3}, [&](const Coordinates& at) {
+    double sum = element(b, {});
+    for (int64_t k = 0; k < 5; ++k) sum += element(x, {at[0], at[1], k}) * element(w, {k});
+    return sum;
+  });
+  EXPECT_EQ(linear(x[0][0], w).dim(), 0);
+  EXPECT_TRUE(test::gradcheck([](const std::vector<Tensor>& v) { return linear(v[0], v[1], v[2]); }, {x, w, b}));
+}
+
+TEST(Matmul, coefficients_of_whole_numbers_lose_their_fractions) {
+  for (const DType t : {kI64, kI32, kU8}) {
+    const Tensor c = full({1, 1}, 10, {t}), a = full({1, 1}, 3, {t}), b = full({1, 1}, 5, {t});
+    EXPECT_EQ(addmm(c, a, b, 0.5).item<int64_t>(), 15);
+    EXPECT_EQ(addmm(c, a, b, 1, 2.7).item<int64_t>(), 40);
+    EXPECT_EQ(baddbmm(c.unsqueeze(0), a.unsqueeze(0), b.unsqueeze(0), 2.7).item<int64_t>(), 35);
+    EXPECT_EQ(addmv(c[0], a, b[0], 0.5, 2.7).item<int64_t>(), 30);
+    EXPECT_EQ(addmm(c, a, b, -1).item<int64_t>(), 5);
+  }
+}
+
 TEST(Matmul, mm_bmm_mv_dot_and_outer_are_matmul_for_their_ranks) {
   const Tensor a = small_numbers({2, 3, 4}, kF64, 1), b = small_numbers({2, 4, 5}, kF64, 2), v = small_numbers({4}, kF64, 3), w = small_numbers({4}, kF64, 4);
   EXPECT_TRUE(mm(a[0], b[0]).eq(matmul(a[0], b[0])).all().item<bool>());
@@ -287,10 +310,12 @@ TEST(Matmul, errors_name_the_operands_and_suggest_the_transpose) {
   EXPECT_THROW(matmul(empty({2, 2}, {kBool}), empty({2, 2}, {kBool})), DTypeError);
   EXPECT_THROW(matmul(Tensor(), a), ValueError);
   EXPECT_THROW(addmm(empty({4, 4}), empty({2, 3}), empty({3, 2})), ShapeError);
-  EXPECT_THROW(addmm(empty({2, 2}, {kI32}), empty({2, 2}, {kI32}), empty({2, 2}, {kI32}), 0.5), DTypeError);
+  EXPECT_THROW(addmm(empty({2, 2}, {kU8}), empty({2, 2}, {kU8}), empty({2, 2}, {kU8}), 300), ValueError);
   EXPECT_THROW(empty({1, 2}).addmm_(empty({2, 3}), empty({3, 2})), ShapeError);
   EXPECT_THROW(linear(empty({2, 3}), empty({4, 5})), ShapeError);
   EXPECT_THROW(linear(empty({2, 3}), empty({4, 3}), empty({3})), ShapeError);
+  EXPECT_THROW(linear(empty({2, 3}), empty({3}), empty({1})), ShapeError);
+  EXPECT_THROW(linear(empty({2, 3}), empty({4})), ShapeError);
 }
 
 TEST(Matmul, gradients_are_right_to_second_order) {
