@@ -15,16 +15,17 @@ class NoGrad : ModeScope {
   NoGrad() : ModeScope(0, kGradMode) {}
 };
 
-/// Inside, gradients are recorded again.
+/// Inside, gradients are recorded again; in inference mode still nothing is.
 class EnableGrad : ModeScope {
  public:
-  EnableGrad() : ModeScope(kGradMode, 0) {}
+  EnableGrad() : ModeScope(inference_enabled() ? 0u : uint32_t{kGradMode}, 0) {}
 };
 
-/// Inside, nothing is recorded, and new tensors carry no versions and never enter a graph: PyTorch's inference_mode.
+/// Inside, nothing is recorded, and new tensors carry no versions and never enter a graph: PyTorch's inference_mode. With `on`
+/// false the scope ends inference mode and NoGrad: gradients are recorded, and new tensors are ordinary ones.
 class InferenceMode : ModeScope {
  public:
-  InferenceMode() : ModeScope(kInferenceMode, kGradMode) {}
+  explicit InferenceMode(bool on = true) : ModeScope(on ? kInferenceMode : kGradMode, on ? kGradMode : kInferenceMode) {}
 };
 
 }  // namespace lorry
