@@ -92,7 +92,6 @@ void Module::convert(const std::function<Tensor(const Tensor&)>& to) const {
   const NoGrad quiet;
   const TensorMap all = state_dict();
   for (const auto& [name, x] : all) {
-    if (!is_floating(x.dtype())) continue;
     const Tensor grad = x.grad();
     x.set_data(to(x));
     if (grad.defined()) x.set_grad(to(grad));
@@ -101,8 +100,8 @@ void Module::convert(const std::function<Tensor(const Tensor&)>& to) const {
 
 void Module::to(DType dtype) {
   require_dtype(dtype, "module");
-  require<DTypeError>(is_floating(dtype), "module: parameters cannot be {}; expected a floating dtype", dtype);
-  convert([&](const Tensor& x) { return x.to(dtype); });
+  require<DTypeError>(is_floating(dtype), "module: parameters cannot be {}, which is not floating; expected f16, bf16, f32 or f64", dtype);
+  convert([&](const Tensor& x) { return is_floating(x.dtype()) ? x.to(dtype) : x; });
 }
 
 void Module::to(Device device) {

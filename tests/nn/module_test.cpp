@@ -106,7 +106,24 @@ TEST(Module, to_converts_in_place_and_keeps_identity) {
   EXPECT_EQ(held.sum().item<double>(), 6);
   held.mul(2).sum().backward();
   EXPECT_EQ(held.grad().sum().item<double>(), 18);
-  EXPECT_THROW(m.to(kI64), DTypeError);
+}
+
+TEST(Module, to_refuses_a_dtype_that_is_not_floating_and_changes_nothing) {
+  for (const DType dtype : {kBool, kU8, kI8, kI16, kI32, kI64}) {
+    Outer m;
+    EXPECT_EQ(refusal<DTypeError>([&] { m.to(dtype); }),
+              fmt::format("module: parameters cannot be {}, which is not floating; expected f16, bf16, f32 or f64", name(dtype)));
+    EXPECT_EQ(m.first.weight.dtype(), kF32);
+    EXPECT_EQ(m.first.count.dtype(), kI64);
+  }
+}
+
+TEST(Module, to_a_device_moves_buffers_of_whole_numbers_too) {
+  Outer m;
+  for (const Device device : {Device(kCPU), default_device()}) {
+    m.to(device);
+    for (const auto& [name, x] : m.state_dict()) EXPECT_EQ(x.device(), device) << name;
+  }
 }
 
 TEST(Module, zero_grad_and_requires_grad_reach_every_parameter) {
