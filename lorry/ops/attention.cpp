@@ -7,6 +7,7 @@
 #include "lorry/ops/creation.h"
 #include "lorry/ops/door.h"
 #include "lorry/ops/random.h"
+#include "lorry/ops/views.h"
 
 namespace lorry {
 namespace {
@@ -148,7 +149,7 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
   Dims sizes = lead_q;
   sizes.push_back(q.size(-2));
   sizes.push_back(v.size(-1));
-  return out.reshape(sizes);
+  return reshape_result(out, sizes);
 }
 
 Tensor packed_attention(const Tensor& qkv, int64_t heads, const AttentionOptions& options) {

@@ -6,6 +6,7 @@
 #include "lorry/ops/loss.h"
 #include "lorry/ops/reduce.h"
 #include "lorry/ops/softmax.h"
+#include "lorry/ops/views.h"
 
 namespace lorry {
 namespace {
@@ -64,7 +65,7 @@ struct ClassRows {
 
 /// loss, total weight of the samples (for the mean).
 std::array<Tensor, 2> reduce_losses(const Tensor& losses, const Tensor& row_weights, DType dtype, const Dims& samples, Reduction reduction) {
-  if (reduction == Reduction::none) return {losses.reshape(samples).to(dtype), Tensor()};
+  if (reduction == Reduction::none) return {reshape_result(losses, samples).to(dtype), Tensor()};
   const Tensor total = losses.sum();
   if (reduction == Reduction::sum) return {total.to(dtype), Tensor()};
   const Tensor weight = row_weights.sum();

@@ -61,4 +61,10 @@ Tensor make_view(const Tensor& base, const Layout& layout, int64_t offset) {
   return Tensor(std::move(node));
 }
 
+Tensor owning(Tensor view) {
+  view.node()->base = nullptr;
+  view.node()->cut_view = false;
+  return view;
+}
+
 }  // namespace lorry::door

@@ -162,6 +162,10 @@ const Tensor& call_in_place(Op op, const Tensor& self, const Inputs& others, Com
 /// A view: same storage and dtype, another layout. `offset` counts elements from the start of the storage.
 Tensor make_view(const Tensor& base, const Layout& layout, int64_t offset);
 
+/// Makes a view of memory that nothing else refers to a tensor of its own, which is no view. For results that an operator computes in
+/// another layout than it returns.
+Tensor owning(Tensor view);
+
 template <class... A>
 Tensor view(Op op, const Tensor& base, const Layout& layout, int64_t offset, const A&... attributes) {
   Tensor result = make_view(base, layout, offset);

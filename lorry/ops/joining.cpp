@@ -121,7 +121,7 @@ Tensor roll(const Tensor& x, const Dims& shifts, const Dims& dims) {
   require_defined(x, "roll", "x");
   if (dims.empty()) {
     require<ShapeError>(shifts.size() == 1, "roll: one shift is needed without dims; got {}", shifts);
-    return reshape(roll(ravel(x), shifts, {0}), x.sizes());
+    return reshape_result(roll(ravel(x), shifts, {0}), x.sizes());
   }
   require<ShapeError>(shifts.size() == dims.size(), "roll: as many shifts as dims are needed; got {} and {}", shifts, dims);
   Dims wrapped;
@@ -145,10 +145,9 @@ Tensor roll(const Tensor& x, const Dims& shifts, const Dims& dims) {
 
 namespace {
 
-/// x with dimension d repeated: whole (`inside` false: abab) or element by element (true: aabb).
+/// A copy of x with dimension d repeated: whole (`inside` false: abab) or element by element (true: aabb).
 Tensor repeated(const Tensor& x, int d, int64_t times, bool inside) {
   require<ValueError>(times >= 0, "repeat: negative number of repeats; got {}", times);
-  if (times == 1) return x;
   Dims sizes = x.sizes();
   int64_t outer = 1, inner = 1;
   for (int i = 0; i < sizes.size(); ++i) (i < d ? outer : inner) *= sizes[i];
@@ -160,7 +159,7 @@ Tensor repeated(const Tensor& x, int d, int64_t times, bool inside) {
   sizes[d] *= times;
   checked_numel(sizes);
   // Three dimensions suffice, so that a tensor of rank 8 can be repeated too.
-  return reshape(expand(reshape(x, {outer, 1, inner}), {outer, times, inner}), sizes);
+  return reshape_result(expand(reshape(x, {outer, 1, inner}), {outer, times, inner}).clone(), sizes);
 }
 
 }  // namespace
@@ -171,9 +170,14 @@ Tensor repeat(const Tensor& x, const Dims& repeats) {
   Dims sizes = Dims::filled(repeats.size(), 1);
   for (int i = 0; i < x.layout().rank; ++i) sizes[repeats.size() - x.layout().rank + i] = x.layout().sizes[i];
   Tensor out = reshape(x, sizes);
+  bool copied = false;
   // From the last dimension to the first, so that early copies are the small ones.
-  for (int d = repeats.size() - 1; d >= 0; --d) out = repeated(out, d, repeats[d], false);
-  return out.is_same(x) || out.storage().data() == x.storage().data() ? out.clone() : out;
+  for (int d = repeats.size() - 1; d >= 0; --d) {
+    if (repeats[d] == 1) continue;
+    out = repeated(out, d, repeats[d], false);
+    copied = true;
+  }
+  return copied ? out : out.clone();
 }
 
 Tensor tile(const Tensor& x, const Dims& repeats) {
@@ -186,8 +190,7 @@ Tensor tile(const Tensor& x, const Dims& repeats) {
 Tensor repeat_interleave(const Tensor& x, int64_t repeats, std::optional<int64_t> dim) {
   require_defined(x, "repeat_interleave", "x");
   if (!dim || x.dim() == 0) return repeat_interleave(ravel(x), repeats, 0);
-  const Tensor out = repeated(x, wrap_dim(*dim, x.layout().rank, "repeat_interleave"), repeats, true);
-  return out.is_same(x) ? x.clone() : out;
+  return repeated(x, wrap_dim(*dim, x.layout().rank, "repeat_interleave"), repeats, true);
 }
 
 Tensor repeat_interleave(const Tensor& x, const Tensor& repeats, std::optional<int64_t> dim) {

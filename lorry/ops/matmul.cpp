@@ -4,6 +4,7 @@
 #include "lorry/ops/out.h"
 #include "lorry/ops/pointwise.h"
 #include "lorry/ops/product.h"
+#include "lorry/ops/views.h"
 
 namespace lorry {
 namespace {
@@ -188,7 +189,7 @@ Tensor addmv(const Tensor& c, const Tensor& a, const Tensor& vector, const Scala
   require_rank(vector, 1, "addmv", "b");
   require_defined(c, "addmv", "the addend");
   require<ShapeError>(c.dim() <= 1, "addmv: the addend has {} dimensions; got {}; expected at most 1", c.dim(), c);
-  return Addition("addmv", 2, c.dim() == 1 ? c.unsqueeze(1) : c, a, vector.unsqueeze(1), beta, alpha).call(Op::addmm).squeeze(1);
+  return reshape_result(Addition("addmv", 2, c.dim() == 1 ? c.unsqueeze(1) : c, a, vector.unsqueeze(1), beta, alpha).call(Op::addmm), {a.size(0)});
 }
 
 const Tensor& addmv_out(const Tensor& out, const Tensor& c, const Tensor& a, const Tensor& vector, const Scalar& beta, const Scalar& alpha) {
@@ -202,7 +203,7 @@ Tensor empty_aligned(const Dims& sizes, const Options& options) {
   const int64_t per_run = 16 / size_of(options.dtype), row = (sizes.back() + per_run - 1) / per_run * per_run;
   Dims padded = sizes;
   padded[padded.size() - 1] = row;
-  return empty(padded, options).narrow(-1, 0, sizes.back());
+  return door::owning(empty(padded, options).narrow(-1, 0, sizes.back()));
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, bool aligned) {

@@ -185,7 +185,7 @@ Tensor multinomial(const Tensor& weights, int64_t samples, bool replacement, Gen
                               choices, samples, replacement ? "with" : "without");
           kernels_of(out, "multinomial").multinomial(array(out), array(rows), replacement, next_key(generator), current_stream(weights.device()));
         }
-        return weights.dim() == 1 ? squeeze(out, 0) : out;
+        return weights.dim() == 1 ? door::owning(squeeze(out, 0)) : out;
       },
       samples, replacement);
 }

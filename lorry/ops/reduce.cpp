@@ -5,6 +5,7 @@
 #include "lorry/ops/door.h"
 #include "lorry/ops/out.h"
 #include "lorry/ops/reduced.h"
+#include "lorry/ops/views.h"
 
 namespace lorry {
 namespace {
@@ -208,7 +209,7 @@ Tensor logsumexp(const Tensor& input, const Dims& dims, bool keepdim) {
         const Tensor wide = x.dtype() == kF64 ? x : x.to(kF32), peak = wide.amax(r.dims, true);
         // An infinite peak would give inf - inf; around 0 the formula is right.
         const Tensor shift = peak.masked_fill(peak.isinf(), 0);
-        return wide.sub(shift).exp_().sum(r.dims, true).log_().add_(shift).reshape(r.sizes).to(x.dtype());
+        return reshape_result(wide.sub(shift).exp_().sum(r.dims, true).log_().add_(shift), r.sizes).to(x.dtype());
       },
       r.dims, keepdim);
 }

@@ -11,7 +11,7 @@ namespace {
 
 /// Lines along the last dimension, side by side, as the kernels read them.
 Tensor lines(const Tensor& x, int64_t dim) { return (x.dim() < 2 || dim == x.dim() - 1 ? x : x.transpose(dim, -1)).contiguous(); }
-Tensor from_lines(const Tensor& x, int64_t dim) { return x.dim() < 2 || dim == x.dim() - 1 ? x : x.transpose(dim, -1).contiguous(); }
+Tensor from_lines(const Tensor& x, int64_t dim) { return x.dim() < 2 || dim == x.dim() - 1 ? x : door::owning(x.transpose(dim, -1).contiguous()); }
 
 /// The dimension along which to sort; positions within a line are counted in 32 bits.
 int64_t line_dim(const Tensor& x, int64_t dim, const char* where) {
@@ -63,9 +63,8 @@ std::tuple<Tensor, Tensor> kthvalue(const Tensor& x, int64_t k, int64_t wanted, 
   require<IndexError>(k >= 1 && k <= n, "kthvalue: k out of range; got k {} of {}; expected 1 to {}", k, x, n);
   auto [values, indices] = topk(x, k, dim, false);
   if (x.dim() == 0) return {values, indices};
-  Tensor value = values.narrow(dim, k - 1, 1), index = indices.narrow(dim, k - 1, 1);
-  if (keepdim) return {value.contiguous(), index.contiguous()};
-  return {value.squeeze(dim).contiguous(), index.squeeze(dim).contiguous()};
+  if (keepdim) return {values.narrow(dim, k - 1, 1).clone(), indices.narrow(dim, k - 1, 1).clone()};
+  return {values.select(dim, k - 1).clone(), indices.select(dim, k - 1).clone()};
 }
 
 std::tuple<Tensor, Tensor> median(const Tensor& x, int64_t wanted, bool keepdim) {

@@ -53,7 +53,13 @@ Tensor reshape(const Tensor& x, const Dims& sizes) {
   const Dims wanted = infer_sizes(sizes, x.numel(), "reshape");
   Layout layout;
   if (fits(x, wanted, layout)) return resized(x, layout);
-  return resized(x.contiguous(), Layout::contiguous(wanted));
+  return reshape_result(x.contiguous(), wanted);
+}
+
+Tensor reshape_result(const Tensor& temporary, const Dims& sizes) {
+  Layout layout;
+  if (!fits(temporary, sizes, layout)) return reshape_result(temporary.contiguous(), sizes);
+  return door::call(Op::view, {&temporary}, [&] { return door::owning(door::make_view(temporary, layout, temporary.storage_offset())); });
 }
 
 Tensor reshape_as(const Tensor& x, const Tensor& other) {

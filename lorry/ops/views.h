@@ -15,6 +15,8 @@ Tensor view_as(const Tensor& x, const Tensor& other);
 /// A view where the strides allow it, else a view of a row-major copy.
 Tensor reshape(const Tensor& x, const Dims& sizes);
 Tensor reshape_as(const Tensor& x, const Tensor& other);
+/// For operators: a temporary that nothing else refers to, with the sizes that its caller returns. The result is no view.
+Tensor reshape_result(const Tensor& temporary, const Dims& sizes);
 Tensor permute(const Tensor& x, const Dims& dims);
 Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1);
 Tensor swapdims(const Tensor& x, int64_t dim0, int64_t dim1);
