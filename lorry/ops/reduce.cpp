@@ -116,6 +116,13 @@ Tensor scan(Op op, const Tensor& input, int64_t dim, std::optional<DType> dtype,
       static_cast<int64_t>(along));
 }
 
+const Tensor& scan_(Op op, const Tensor& self, int64_t dim, bool product) {
+  require_defined(self, name(op), "self");
+  const auto along = static_cast<int64_t>(wrap_dim(dim, static_cast<int>(self.dim()), name(op)));
+  return door::call_in_place(
+      op, self, {}, [&] { self.copy_(scan(op, self, along, {}, product)); }, along);
+}
+
 FoldKind norm_kind(double p) {
   if (p == 0) return {Fold::sum, Map::nonzero};
   if (p == 1) return {Fold::sum, Map::abs};
@@ -284,8 +291,8 @@ Tensor Tensor::norm(double p, const Dims& dims, bool keepdim) const { return lor
 Tensor Tensor::logsumexp(const Dims& dims, bool keepdim) const { return lorry::logsumexp(*this, dims, keepdim); }
 Tensor Tensor::count_nonzero(const Dims& dims) const { return lorry::count_nonzero(*this, dims); }
 Tensor Tensor::cumsum(int64_t dim, std::optional<DType> dtype) const { return lorry::cumsum(*this, dim, dtype); }
-const Tensor& Tensor::cumsum_(int64_t dim) const { return copy_(lorry::cumsum(*this, dim)); }
+const Tensor& Tensor::cumsum_(int64_t dim) const { return scan_(Op::cumsum, *this, dim, false); }
 Tensor Tensor::cumprod(int64_t dim, std::optional<DType> dtype) const { return lorry::cumprod(*this, dim, dtype); }
-const Tensor& Tensor::cumprod_(int64_t dim) const { return copy_(lorry::cumprod(*this, dim)); }
+const Tensor& Tensor::cumprod_(int64_t dim) const { return scan_(Op::cumprod, *this, dim, true); }
 
 }  // namespace lorry

@@ -217,7 +217,7 @@ Tensor as_strided(const Tensor& x, const Dims& sizes, const Dims& strides, std::
     overflow |= __builtin_mul_overflow(std::max<int64_t>(sizes[d] - 1, 0), strides[d], &reach) || __builtin_add_overflow(last, reach, &last);
   }
   const int64_t available = x.storage().bytes() / size_of(x.dtype());
-  require<ShapeError>(!overflow && (layout.numel() == 0 ? offset <= available : last < available),
+  require<ShapeError>(!overflow && (layout.numel() == 0 || last < available),
                       "as_strided: reaches outside the storage; got sizes {}, strides {} and offset {} over {} elements of {}", sizes, strides, offset,
                       available, x.dtype());
   return door::view(Op::as_strided, x, layout, offset, sizes, strides, offset, x.storage_offset());

@@ -43,7 +43,8 @@ Tensor unsqueeze(const Tensor& x, int64_t dim);
 Tensor flatten(const Tensor& x, int64_t start_dim = 0, int64_t end_dim = -1);
 Tensor unflatten(const Tensor& x, int64_t dim, const Dims& sizes);
 Tensor ravel(const Tensor& x);
-/// Any sizes and strides (in elements) within the storage; the offset counts from its start and defaults to x's.
+/// Any sizes and strides (in elements) within the storage; the offset counts from its start and defaults to x's. Without elements any
+/// offset will do.
 Tensor as_strided(const Tensor& x, const Dims& sizes, const Dims& strides, std::optional<int64_t> storage_offset = {});
 Tensor diagonal(const Tensor& x, int64_t offset = 0, int64_t dim1 = 0, int64_t dim2 = 1);
 Tensor unfold(const Tensor& x, int64_t dim, int64_t size, int64_t step);

@@ -1,6 +1,7 @@
 // The rules of reductions, scans, softmax, norms, losses and sorting against numerical derivatives, first and second.
 
 #include "lorry/autograd/engine.h"
+#include "lorry/base/bell.h"
 #include "lorry/ops/ops.h"
 #include "tests/ops/samples.h"
 #include "tests/support/gradcheck.h"
@@ -65,6 +66,47 @@ TEST(reduction_rules, products_are_right_where_elements_are_zero) {
   const Tensor x = leaf({3, 1, 2}, 5);
   check("prod of a size of one", [](auto& v) { return v[0].prod(1); }, {x});
   check("cumsum", [](auto& v) { return v[0].cumsum(0).square(); }, {x});
+}
+
+TEST(reduction_rules, running_products_of_any_length_with_any_number_of_zeros) {
+  for (const int64_t n : {1, 2, 3, 4, 5, 7, 8, 9, 17})
+    for (const int64_t zeros : {0, 1, 2, 3}) {
+      const Tensor x = sample({n, 2}, kF64, static_cast<uint64_t>(n));
+      for (int64_t k = 0; k < std::min(zeros, n); ++k) set_element(x, 2 * (k * (n - 1) / std::max<int64_t>(zeros - 1, 1)), 0);
+      x.requires_grad_();
+      SCOPED_TRACE(std::to_string(zeros) + " zeros among " + std::to_string(n));
+      check("cumprod", [](auto& v) { return v[0].cumprod(0); }, {x});
+      check("prod", [](auto& v) { return v[0].prod(0); }, {x});
+    }
+}
+
+TEST(reduction_rules, gradients_of_products_do_not_wait_for_the_device) {
+  const Tensor x = sample({4, 3}, kF32, 1).requires_grad_();
+  const Tensor some_zeros = tensor_of({4}, kF32, {0, 2, 0, 3}).requires_grad_();
+  int waits = 0;
+  const Tensor y = x.prod(0).add(x.cumprod(0).sum()).sum() + some_zeros.prod() + some_zeros.cumprod(0).sum(), seed = ones_like(y);
+  bell::Listener before = bell::listen([&](const bell::Ring& ring) { waits += ring.event == bell::Event::synchronisation; });
+  const std::vector<Tensor> grads = autograd::grad({y}, {x, some_zeros}, {seed}, {.create_graph = true});
+  const Tensor again = grads[0].square().sum() + grads[1].square().sum();
+  autograd::grad({again}, {x, some_zeros}, {seed});
+  bell::listen(std::move(before));
+  EXPECT_EQ(waits, 0);
+}
+
+TEST(reduction_rules, a_gradient_does_not_depend_on_x_by_way_of_a_mask_or_of_positions) {
+  const Tensor x = leaf({3, 4}, 6), w = leaf({3, 4}, 7);
+  const std::pair<const char*, Function> linear[] = {
+      {"dropout", [](auto& v) { return dropout(v[0], 0.5); }},     {"max", [](auto& v) { return std::get<0>(v[0].max(1, true)); }},
+      {"min", [](auto& v) { return std::get<0>(v[0].min(0)); }},   {"sort", [](auto& v) { return std::get<0>(v[0].sort(0)); }},
+      {"topk", [](auto& v) { return std::get<0>(v[0].topk(2)); }},
+  };
+  for (const auto& [what, f] : linear) {
+    const Tensor plain = autograd::grad({f({x}).sum()}, {x}, {}, {.create_graph = true})[0];
+    EXPECT_FALSE(plain.requires_grad()) << what;
+    const Tensor weighted = autograd::grad({f({x * w}).sum()}, {x}, {}, {.create_graph = true})[0];
+    EXPECT_TRUE(weighted.requires_grad()) << what;
+    EXPECT_NO_THROW(autograd::grad({weighted.square().sum()}, {w})) << what;
+  }
 }
 
 TEST(reduction_rules, extremes_send_their_gradient_to_the_position_or_share_it_among_equals) {

@@ -6,8 +6,13 @@
 namespace lorry::autograd {
 namespace {
 
-/// [..., n] as [rows, n].
-Tensor as_matrix(const Tensor& x) { return x.dim() == 2 ? x : x.reshape({x.numel() / std::max<int64_t>(x.size(-1), 1), x.size(-1)}); }
+/// [..., n] as [rows, n]. Rows may be empty, so they are counted rather than divided out.
+Tensor as_matrix(const Tensor& x) {
+  if (x.dim() == 2) return x;
+  int64_t rows = 1;
+  for (int64_t d = 0; d + 1 < x.dim(); ++d) rows *= x.size(d);
+  return x.reshape({rows, x.size(-1)});
+}
 
 Tensor scaled(const Tensor& x, const Scalar& by) { return by.to<double>() == 1 ? x : x.mul(by); }
 

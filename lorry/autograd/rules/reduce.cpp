@@ -3,7 +3,6 @@
 
 #include <cmath>
 
-#include "lorry/autograd/grad_mode.h"
 #include "lorry/autograd/rules.h"
 #include "lorry/ops/ops.h"
 
@@ -42,7 +41,7 @@ Grads position_gradient(const Call& c, const Grads& g) {
   const int64_t dim = c.attribute<int64_t>(0);
   if (c.sizes(0).empty()) return {g[0]};
   const bool keepdim = c.attribute<bool>(1);
-  const Tensor indices = c.output(1), at = keepdim ? indices : indices.unsqueeze(dim), values = keepdim ? g[0] : g[0].unsqueeze(dim);
+  const Tensor indices = c.output(1).detach(), at = keepdim ? indices : indices.unsqueeze(dim), values = keepdim ? g[0] : g[0].unsqueeze(dim);
   return {zeros(c.sizes(0), values.options()).scatter_add(dim, at, values)};
 }
 
@@ -71,36 +70,25 @@ Tensor sum_from(const Tensor& x, int64_t dim) { return x.flip({dim}).cumsum(dim)
 
 Grads cumsum_gradient(const Call& c, const Grads& g) { return {c.sizes(0).empty() ? g[0] : sum_from(g[0], c.attribute<int64_t>(0))}; }
 
-/// d/dx_k of the running products is, for each i >= k, the product of all x_j with j <= i but x_k. Quadratic in the length, but
-/// made of differentiable operators and right wherever zeros are.
-Tensor cumprod_gradient_by_position(const Tensor& x, const Tensor& grad, int64_t dim) {
-  const int64_t n = x.size(dim);
-  std::vector<Tensor> parts;
-  for (int64_t k = 0; k < n; ++k) {
-    const Tensor one = ones_like(x.narrow(dim, k, 1));
-    Tensor others = k + 1 < n ? cat({one, x.narrow(dim, k + 1, n - k - 1).cumprod(dim)}, dim) : one;
-    if (k > 0) others = others.mul(x.narrow(dim, 0, k).prod(dim, true));
-    parts.push_back(grad.narrow(dim, k, n - k).mul(others).sum({dim}, true));
-  }
-  return cat(parts, dim);
-}
-
-/// Up to the first zero of a line the gradient is a quotient; at it, a sum of products of the others; behind it, 0.
-Tensor cumprod_gradient_with_zeros(const Tensor& x, const Tensor& y, const Tensor& grad, int64_t dim) {
-  const Tensor zero = x.eq(0), zeros_met = zero.cumsum(dim);
-  const Tensor before = zeros_met.eq(0), from_first = zeros_met.eq(1), first = from_first.logical_and(zero);
-  const Tensor quotient = sum_from(y.mul(grad).masked_fill(before.logical_not(), 0), dim).div(x);
-  const Tensor after = x.masked_fill(from_first.logical_and(zero.logical_not()).logical_not(), 1).cumprod(dim);
-  const Tensor at_first = grad.mul(after).masked_fill(from_first.logical_not(), 0).sum({dim}, true).mul(x.masked_fill(before.logical_not(), 1).prod(dim, true));
-  return at_first.where(first, quotient.masked_fill(before.logical_not(), 0));
-}
-
+/// d/dx_k of the running products y_i is before_k (g_k + x_{k+1} (g_{k+1} + x_{k+2} (...))), where before_k is the product of all x_j before
+/// x_k: no division, so it is right wherever zeros are. The sums s_k = g_k + x_{k+1} s_{k+1} are found in log2(n) rounds: after a round of
+/// reach r, s_k = sum_k + factor_k s_{k+r}, and two neighbours make one of twice the reach.
 Grads cumprod_gradient(const Call& c, const Grads& g) {
-  const Tensor x = c.input(0), y = c.output();
+  const Tensor x = c.input(0);
   const int64_t dim = c.attribute<int64_t>(0);
   if (x.dim() == 0 || x.numel() == 0) return {g[0]};
-  if (!x.detach().eq(0).any().item<bool>()) return {sum_from(y.mul(g[0]), dim).div(x)};
-  return {grad_enabled() ? cumprod_gradient_by_position(x, g[0], dim) : cumprod_gradient_with_zeros(x, y, g[0], dim)};
+  const int64_t n = x.size(dim);
+  if (n == 1) return {g[0]};
+  const Tensor one = ones_like(x.narrow(dim, 0, 1));
+  const auto head = [&](const Tensor& t, int64_t reach) { return t.narrow(dim, 0, n - reach); };
+  const auto tail = [&](const Tensor& t, int64_t reach) { return t.narrow(dim, reach, n - reach); };
+  const auto last = [&](const Tensor& t, int64_t reach) { return t.narrow(dim, n - reach, reach); };
+  Tensor sum = g[0], factor = cat({tail(x, 1), zeros_like(one)}, dim);
+  for (int64_t reach = 1; reach < n; reach *= 2) {
+    sum = cat({head(sum, reach).add(head(factor, reach).mul(tail(sum, reach))), last(sum, reach)}, dim);
+    if (2 * reach < n) factor = cat({head(factor, reach).mul(tail(factor, reach)), last(factor, reach)}, dim);
+  }
+  return {cat({one, head(x, 1).cumprod(dim)}, dim).mul(sum)};
 }
 
 // ---- moments and norms -----------------------------------------------------------------------------------------------
@@ -162,7 +150,7 @@ constexpr Rule kRules[] = {
     {Op::norm, kInput0 | kOutput0, norm_gradient},
     {Op::logsumexp, kInput0 | kOutput0, logsumexp_gradient},
     {Op::cumsum, kNothing, cumsum_gradient},
-    {Op::cumprod, kInput0 | kOutput0, cumprod_gradient},
+    {Op::cumprod, kInput0, cumprod_gradient},
 };
 
 }  // namespace

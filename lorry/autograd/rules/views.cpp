@@ -18,6 +18,7 @@ Grads as_strided_gradient(const Call& c, const Grads& g) {
   const Layout& from = c.layout(0);
   require<GradError>(!from.has_internal_overlap(), "as_strided: no gradient for an input whose elements overlap; got sizes {} and strides {}; clone it first",
                      from.size_list(), from.stride_list());
+  if (g[0].numel() == 0) return {zeros(c.sizes(0), g[0].options())};
   // Both geometries lie over one stretch of memory, counted from whichever begins first.
   const int64_t input_offset = c.attribute<int64_t>(3), output_offset = c.attribute<int64_t>(2), first = std::min(input_offset, output_offset);
   const Layout to = Layout::strided(c.attribute<Dims>(0), c.attribute<Dims>(1));
