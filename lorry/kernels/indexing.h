@@ -19,8 +19,8 @@
 
 namespace lorry::kernels {
 
-/// How `put` combines what is there with what comes.
-enum class Combine : uint8_t { assign, add };
+/// How `put` combines what is there with what comes. A NaN is greater and less than any number.
+enum class Combine : uint8_t { assign, add, multiply, maximum, minimum };
 
 /// What an index below 0 is, for kernels that look.
 enum class Negative : uint8_t {

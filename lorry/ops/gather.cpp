@@ -1,5 +1,8 @@
 // gather, scatter and their kin: one index for each element of the result.
 
+#include <cmath>
+#include <limits>
+
 #include "lorry/base/bell.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/door.h"
@@ -48,8 +51,7 @@ namespace {
 
 /// A number counts as a vector of one.
 Tensor at_least_1d(const Tensor& x) { return x.dim() == 0 ? unsqueeze(x, 0) : x; }
-
-Dims sizes_at_least_1d(const Tensor& x) { return x.dim() == 0 ? Dims{1} : x.sizes(); }
+Dims at_least_1d(const Dims& sizes) { return sizes.empty() ? Dims{1} : sizes; }
 
 /// dim of a gather-like call, after its shapes have been checked.
 int gather_dim(const Tensor& x, int64_t dim, const Tensor& index, const char* where) {
@@ -83,23 +85,70 @@ void put(const Tensor& self_in, int d, const Tensor& index_in, const Tensor& sou
                      current_stream(self.device()));
 }
 
-const Tensor& scatter_(Op op, const Tensor& self, int64_t dim, const Tensor& index_in, const Tensor& source_in) {
-  const char* where = name(op);
+/// The dimension and the positions of a call that writes, after everything but the positions themselves has been checked.
+struct Scatter {
+  int dim;
+  Tensor index;
+};
+
+Scatter require_scatter(const Tensor& self, int64_t dim, const Tensor& index_in, const Tensor& source, const char* where) {
   const int d = gather_dim(self, dim, index_in, where);
   const Tensor index = positions(index_in, where);
-  require_defined(source_in, where, "source");
-  require_same_device(self, source_in, where);
-  require_same_dtype(self, source_in, where);
-  const Dims wanted = sizes_at_least_1d(index), given = sizes_at_least_1d(source_in);
-  bool covers = index.numel() == 0 || given.size() == wanted.size();
-  for (int i = 0; covers && index.numel() > 0 && i < wanted.size(); ++i) covers = wanted[i] <= given[i];
-  require<ShapeError>(covers, "{}: source does not cover index; got index: {}, source: {}; expected every size of index <= source's", where, index, source_in);
+  require_defined(source, where, "source");
+  require_same_device(self, source, where);
+  require_same_dtype(self, source, where);
+  const Dims wanted = at_least_1d(index.sizes()), given = at_least_1d(source.sizes());
+  bool covers = wanted.size() == given.size();
+  for (int i = 0; covers && i < wanted.size(); ++i) covers = wanted[i] <= given[i];
+  require<ShapeError>(covers || index.numel() == 0, "{}: source does not cover index; got index: {}, source: {}; expected every size of index <= source's",
+                      where, index, source);
+  return {d, index};
+}
+
+/// `attributes` follow the dimension in what is recorded.
+template <class... A>
+const Tensor& scatter_(Op op, const Tensor& self, int64_t dim, const Tensor& index_in, const Tensor& source, kernels::Combine combine, const A&... attributes) {
+  const char* where = name(op);
+  const Scatter s = require_scatter(self, dim, index_in, source, where);
   return door::call_in_place(
-      op, self, {&index, &source_in},
-      [&] {
-        put(self, d, apart(index, self, where), apart(source_in, self, where), op == Op::scatter ? kernels::Combine::assign : kernels::Combine::add, where);
-      },
-      static_cast<int64_t>(d));
+      op, self, {&s.index, &source}, [&] { put(self, s.dim, apart(s.index, self, where), apart(source, self, where), combine, where); },
+      static_cast<int64_t>(s.dim), attributes...);
+}
+
+/// The value that changes nothing when it is combined.
+Scalar identity(kernels::Combine combine, DType dtype) {
+  const bool largest = combine == kernels::Combine::minimum;
+  if (combine == kernels::Combine::add) return int64_t{0};
+  if (combine == kernels::Combine::multiply) return int64_t{1};
+  return visit(dtype, [&]<class T>(Type<T>) -> Scalar {
+    if constexpr (std::is_integral_v<T>) {
+      return static_cast<int64_t>(largest ? std::numeric_limits<T>::max() : std::numeric_limits<T>::min());
+    } else {
+      return largest ? HUGE_VAL : -HUGE_VAL;
+    }
+  });
+}
+
+struct Reducing {
+  kernels::Combine combine;
+  bool mean = false;
+};
+
+Reducing reducing(std::string_view reduce) {
+  using kernels::Combine;
+  if (reduce == "sum") return {Combine::add};
+  if (reduce == "mean") return {Combine::add, true};
+  if (reduce == "prod") return {Combine::multiply};
+  if (reduce == "amax") return {Combine::maximum};
+  if (reduce == "amin") return {Combine::minimum};
+  raise<ValueError>("scatter_reduce: unknown reduction; got '{}'; expected sum, prod, mean, amax or amin", reduce);
+}
+
+/// How many numbers make up each mean, at least 1.
+Tensor counts(const Tensor& self, const Scatter& s, bool include_self) {
+  const Options whole{kI64, self.device()};
+  const Tensor each = ones({}, whole).expand(s.index.sizes());
+  return (include_self ? ones(self.sizes(), whole) : zeros(self.sizes(), whole)).scatter_add_(s.dim, s.index, each).clamp_min_(1);
 }
 
 /// gather of what `at` names, all checked but that. What is recorded is `index`, whose positions count from the front.
@@ -158,13 +207,36 @@ Tensor take_along_dim(const Tensor& x, const Tensor& index, std::optional<int64_
 }
 
 const Tensor& Tensor::scatter_(int64_t dim, const Tensor& index, const Operand& source) const {
-  if (source.tensor() != nullptr) return indexing::scatter_(Op::scatter, *this, dim, index, *source.tensor());
+  if (source.tensor() != nullptr) return indexing::scatter_(Op::scatter, *this, dim, index, *source.tensor(), kernels::Combine::assign);
   require_defined(*this, "scatter", "self");
   require_defined(index, "scatter", "index");
-  return indexing::scatter_(Op::scatter, *this, dim, index, indexing::number_like(*this, source.scalar(), index.sizes()));
+  return scatter_(dim, index, indexing::number_like(*this, source.scalar(), index.sizes()));
+}
+const Tensor& Tensor::scatter_(int64_t dim, const Tensor& index, const Operand& source, std::string_view reduce) const {
+  require<ValueError>(reduce == "add" || reduce == "multiply", "scatter: unknown reduction; got '{}'; expected add or multiply", reduce);
+  const std::string_view name = reduce == "add" ? "sum" : "prod";
+  if (source.tensor() != nullptr) return scatter_reduce_(dim, index, *source.tensor(), name);
+  require_defined(*this, "scatter", "self");
+  require_defined(index, "scatter", "index");
+  return scatter_reduce_(dim, index, indexing::number_like(*this, source.scalar(), index.sizes()), name);
 }
 const Tensor& Tensor::scatter_add_(int64_t dim, const Tensor& index, const Tensor& source) const {
-  return indexing::scatter_(Op::scatter_add, *this, dim, index, source);
+  return indexing::scatter_(Op::scatter_add, *this, dim, index, source, kernels::Combine::add);
+}
+
+const Tensor& Tensor::scatter_reduce_(int64_t dim, const Tensor& index, const Tensor& source_in, std::string_view reduce, bool include_self) const {
+  const door::Running running("scatter_reduce");
+  const auto [combine, mean] = indexing::reducing(reduce);
+  const indexing::Scatter s = indexing::require_scatter(*this, dim, index, source_in, "scatter_reduce");
+  require<DTypeError>(!mean || dtype() != kBool, "scatter_reduce: a mean of truth values; got self: {}; expected numbers", *this);
+  // What is written here first may lie under the source.
+  const Tensor source = include_self ? source_in : indexing::apart(source_in, *this, "scatter_reduce");
+  if (!include_self) scatter_(s.dim, s.index, indexing::number_like(*this, indexing::identity(combine, dtype()), s.index.sizes()));
+  if (combine != kernels::Combine::add) return indexing::scatter_(Op::scatter_reduce, *this, s.dim, s.index, source, combine, static_cast<int64_t>(combine));
+  scatter_add_(s.dim, s.index, source);
+  if (!mean) return *this;
+  const Tensor count = indexing::counts(*this, s, include_self);
+  return is_floating(dtype()) ? div_(count) : div_(count, "floor");
 }
 
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source) {
@@ -175,6 +247,14 @@ Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tens
   require_defined(x, "scatter_add", "x");
   return x.clone().scatter_add_(dim, index, source);
 }
+Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source, std::string_view reduce) {
+  require_defined(x, "scatter", "x");
+  return x.clone().scatter_(dim, index, source, reduce);
+}
+Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, std::string_view reduce, bool include_self) {
+  require_defined(x, "scatter_reduce", "x");
+  return x.clone().scatter_reduce_(dim, index, source, reduce, include_self);
+}
 const Tensor& gather_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index) { return write_out(out, gather(x, dim, index), "gather"); }
 const Tensor& scatter_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Operand& source) {
   return write_out(out, scatter(x, dim, index, source), "scatter");
@@ -182,12 +262,25 @@ const Tensor& scatter_out(const Tensor& out, const Tensor& x, int64_t dim, const
 const Tensor& scatter_add_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
   return write_out(out, scatter_add(x, dim, index, source), "scatter_add");
 }
+const Tensor& scatter_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Operand& source, std::string_view reduce) {
+  return write_out(out, scatter(x, dim, index, source, reduce), "scatter");
+}
+const Tensor& scatter_reduce_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, std::string_view reduce,
+                                 bool include_self) {
+  return write_out(out, scatter_reduce(x, dim, index, source, reduce, include_self), "scatter_reduce");
+}
 const Tensor& take_along_dim_out(const Tensor& out, const Tensor& x, const Tensor& index, std::optional<int64_t> dim) {
   return write_out(out, take_along_dim(x, index, dim), "take_along_dim");
 }
 Tensor Tensor::gather(int64_t dim, const Tensor& index) const { return lorry::gather(*this, dim, index); }
 Tensor Tensor::scatter(int64_t dim, const Tensor& index, const Operand& source) const { return lorry::scatter(*this, dim, index, source); }
 Tensor Tensor::scatter_add(int64_t dim, const Tensor& index, const Tensor& source) const { return lorry::scatter_add(*this, dim, index, source); }
+Tensor Tensor::scatter(int64_t dim, const Tensor& index, const Operand& source, std::string_view reduce) const {
+  return lorry::scatter(*this, dim, index, source, reduce);
+}
+Tensor Tensor::scatter_reduce(int64_t dim, const Tensor& index, const Tensor& source, std::string_view reduce, bool include_self) const {
+  return lorry::scatter_reduce(*this, dim, index, source, reduce, include_self);
+}
 Tensor Tensor::take_along_dim(const Tensor& index, std::optional<int64_t> dim) const { return lorry::take_along_dim(*this, index, dim); }
 
 }  // namespace lorry

@@ -103,19 +103,23 @@ const Tensor& Tensor::index_add_(int64_t dim, const Tensor& index, const Tensor&
   return put_rows(Op::index_add, *this, dim, index, plain ? source : source.mul(alpha).to(source.dtype()));
 }
 const Tensor& Tensor::index_copy_(int64_t dim, const Tensor& index, const Tensor& source) const { return put_rows(Op::index_copy, *this, dim, index, source); }
-const Tensor& Tensor::index_fill_(int64_t dim, const Tensor& index, const Scalar& value) const {
+const Tensor& Tensor::index_fill_(int64_t dim, const Tensor& index, const Operand& value) const {
   const Rows r = rows(*this, dim, index, "index_fill");
+  if (value.tensor() != nullptr) {
+    require_defined(*value.tensor(), "index_fill", "value");
+    require<ShapeError>(value.tensor()->dim() == 0, "index_fill: the value has dimensions; got {}; expected a number or a 0-d tensor", *value.tensor());
+  }
   return door::call_in_place(
-      Op::index_fill, *this, {&r.index},
+      Op::index_fill, *this, {&r.index, value},
       [&] {
         const int64_t size = at_least_1d(*this).sizes[r.dim];
         indexing::check(r.index, -size, size, r.dim, "index_fill");
-        const Tensor number = full({}, value, options());
+        const Tensor number = empty({}, options()).fill_(value);
         put(*this, {r.dim, indexing::apart(r.index, *this, "index_fill")}, number,
             lorry::expand(number.layout(), sizes_with(*this, r.dim, r.index.numel()), "index_fill"), kernels::Combine::assign, "index_fill",
             kernels::Negative::wraps);
       },
-      static_cast<int64_t>(r.dim), value);
+      static_cast<int64_t>(r.dim));
 }
 
 Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha) {
@@ -126,7 +130,7 @@ Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& index, const Tenso
   require_defined(x, "index_copy", "x");
   return x.clone().index_copy_(dim, index, source);
 }
-Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& index, const Scalar& value) {
+Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& index, const Operand& value) {
   require_defined(x, "index_fill", "x");
   return x.clone().index_fill_(dim, index, value);
 }
@@ -136,6 +140,9 @@ const Tensor& index_add_out(const Tensor& out, const Tensor& x, int64_t dim, con
 const Tensor& index_copy_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
   return write_out(out, index_copy(x, dim, index, source), "index_copy");
 }
+const Tensor& index_fill_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Operand& value) {
+  return write_out(out, index_fill(x, dim, index, value), "index_fill");
+}
 const Tensor& index_select_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index) {
   return write_out(out, index_select(x, dim, index), "index_select");
 }
@@ -144,6 +151,6 @@ Tensor Tensor::index_add(int64_t dim, const Tensor& index, const Tensor& source,
   return lorry::index_add(*this, dim, index, source, alpha);
 }
 Tensor Tensor::index_copy(int64_t dim, const Tensor& index, const Tensor& source) const { return lorry::index_copy(*this, dim, index, source); }
-Tensor Tensor::index_fill(int64_t dim, const Tensor& index, const Scalar& value) const { return lorry::index_fill(*this, dim, index, value); }
+Tensor Tensor::index_fill(int64_t dim, const Tensor& index, const Operand& value) const { return lorry::index_fill(*this, dim, index, value); }
 
 }  // namespace lorry

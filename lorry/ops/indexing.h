@@ -11,6 +11,7 @@
 // negative ones, the others, as in PyTorch, do not. Writes to one element through equal indices are made in row-major order, so
 // accumulated sums do not depend on the number of threads.
 
+#include <string_view>
 #include <variant>
 
 #include "lorry/tensor/tensor.h"
@@ -65,6 +66,11 @@ Tensor gather(const Tensor& x, int64_t dim, const Tensor& index);
 /// The inverse: self[index[i][j][k]][j][k] = source[i][j][k] for dim 0. source: at least index's sizes, or a number.
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source);
 Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source);
+/// scatter with what is there: reduce is "add" or "multiply".
+Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source, std::string_view reduce);
+/// The "sum", "prod", "mean", "amax" or "amin" of all sources with one position and, with include_self, of what x has there. Other
+/// elements stay. Means of whole numbers round down; a NaN is greater and less than any number. Throws ValueError for another `reduce`.
+Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, std::string_view reduce, bool include_self = true);
 /// gather after broadcasting x and index against each other in the other dimensions; without dim both are flattened. Negative
 /// indices count from the end.
 Tensor take_along_dim(const Tensor& x, const Tensor& index, std::optional<int64_t> dim = {});
@@ -73,7 +79,8 @@ Tensor take_along_dim(const Tensor& x, const Tensor& index, std::optional<int64_
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index);
 Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha = 1);
 Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source);
-Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& index, const Scalar& value);
+/// value: a number or a 0-d tensor.
+Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& index, const Operand& value);
 
 /// The elements where the boolean mask, broadcast with x, is true: a vector.
 Tensor masked_select(const Tensor& x, const Tensor& mask);
@@ -88,8 +95,12 @@ const Tensor& index_select_out(const Tensor& out, const Tensor& x, int64_t dim, 
 const Tensor& masked_select_out(const Tensor& out, const Tensor& x, const Tensor& mask);
 const Tensor& scatter_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Operand& source);
 const Tensor& scatter_add_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source);
+const Tensor& scatter_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Operand& source, std::string_view reduce);
+const Tensor& scatter_reduce_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, std::string_view reduce,
+                                 bool include_self = true);
 const Tensor& index_add_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha = 1);
 const Tensor& index_copy_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source);
+const Tensor& index_fill_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Operand& value);
 const Tensor& nonzero_out(const Tensor& out, const Tensor& x);
 
 }  // namespace lorry

@@ -265,9 +265,12 @@ class Tensor {
   Tensor index_add(int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha = 1) const;
   const Tensor& index_add_(int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha = 1) const;
   Tensor index_copy(int64_t dim, const Tensor& index, const Tensor& source) const;
+  /// reduce: "sum", "prod", "mean", "amax" or "amin".
+  Tensor scatter_reduce(int64_t dim, const Tensor& index, const Tensor& source, std::string_view reduce, bool include_self = true) const;
+  const Tensor& scatter_reduce_(int64_t dim, const Tensor& index, const Tensor& source, std::string_view reduce, bool include_self = true) const;
   const Tensor& index_copy_(int64_t dim, const Tensor& index, const Tensor& source) const;
-  Tensor index_fill(int64_t dim, const Tensor& index, const Scalar& value) const;
-  const Tensor& index_fill_(int64_t dim, const Tensor& index, const Scalar& value) const;
+  Tensor index_fill(int64_t dim, const Tensor& index, const Operand& value) const;
+  const Tensor& index_fill_(int64_t dim, const Tensor& index, const Operand& value) const;
   Tensor masked_select(const Tensor& mask) const;
   Tensor nonzero() const;
   Tensor flip(const Dims& dims) const;

@@ -185,6 +185,12 @@ const std::map<Op, V (*)(const In&)> kOracles = {
     {Op::gather, [](const In& in) { return each(8, [&](size_t i) { return in[0][at(in[1][i]) * 4 + i % 4]; }); }},
     {Op::scatter, [](const In& in) { return scattered(in, 0); }},
     {Op::scatter_add, [](const In& in) { return scattered(in, 1); }},
+    {Op::scatter_reduce,
+     [](const In& in) {
+       V out = in[0];
+       for (size_t i = 0; i < 8; ++i) out[at(in[1][i]) * 4 + i % 4] *= in[2][i];
+       return out;
+     }},
     {Op::index_select, [](const In& in) { return each(12, [&](size_t i) { return in[0][at(in[1][i / 4]) * 4 + i % 4]; }); }},
     {Op::index_add, [](const In& in) { return written(in, 1, 2); }},
     {Op::index_copy, [](const In& in) { return written(in, 0, 1); }},

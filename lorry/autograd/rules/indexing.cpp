@@ -3,8 +3,11 @@
 
 #include "lorry/ops/indexing.h"
 #include "lorry/autograd/rules.h"
+#include "lorry/kernels/indexing.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/joining.h"
+#include "lorry/ops/pointwise.h"
+#include "lorry/ops/reduce.h"
 #include "lorry/ops/sum_to_size.h"
 #include "lorry/ops/views.h"
 
@@ -21,6 +24,60 @@ Tensor padded(const Call& c, int i, const Tensor& gradient) {
   if (gradient.sizes() == sizes) return gradient;
   const Layout whole = Layout::contiguous(sizes);
   return embed(gradient, sizes, {Layout::strided(gradient.sizes(), whole.stride_list()), 0});
+}
+
+/// The opposite: the part of the source that the index reads.
+Tensor covered(const Tensor& source, const Dims& sizes) {
+  if (source.dim() == 0) return source.reshape(sizes);
+  Tensor part = source;
+  for (int d = 0; d < part.dim(); ++d) part = part.narrow(d, 0, sizes.empty() ? 1 : sizes[d]);
+  return part.reshape(sizes);
+}
+
+/// Gradients of self and source, from what each element of them multiplies the gradient of its result by.
+Grads scatter_gradients(const Call& c, const Tensor& grad_self, const Tensor& grad_source) {
+  return {grad_self, Tensor(), if_needed(c, 2, [&] { return padded(c, 2, grad_source); })};
+}
+
+/// A product's derivative is the product of the others: the result divided by the element, unless that is 0. Of the zeros in one product, a single
+/// one multiplies the rest, and of two each multiplies the rest times the other; that is 0, but its derivative is not.
+Grads scatter_prod_gradient(const Call& c, const Tensor& g, const Tensor& x, const Tensor& source, const Tensor& index, int64_t d) {
+  const Tensor y = c.output();
+  const Tensor x_is_0 = x.detach().eq(0), source_is_0 = source.detach().eq(0);
+  const Tensor zeros_met = x_is_0.to(kI64).scatter_add(d, index, source_is_0.to(kI64));
+  const Tensor rest = x.masked_fill(x_is_0, 1).scatter_reduce(d, index, source.masked_fill(source_is_0, 1), "prod");
+  const Tensor sum_of_zeros = x.masked_fill(x_is_0.logical_not(), 0).scatter_add(d, index, source.masked_fill(source_is_0.logical_not(), 0));
+  const auto others = [](const Tensor& value, const Tensor& is_0, const Tensor& product, const Tensor& met, const Tensor& all_but_zeros, const Tensor& zeros) {
+    const Tensor other_zero = zeros.sub(value).masked_fill(met.ne(2), 0).masked_fill(met.eq(1), 1);
+    return all_but_zeros.mul(other_zero).where(is_0, product.div(value.masked_fill(is_0, 1)));
+  };
+  const auto at = [&](const Tensor& t) { return t.gather(d, index); };
+  return scatter_gradients(c, if_needed(c, 0, [&] { return g.mul(others(x, x_is_0, y, zeros_met, rest, sum_of_zeros)); }),
+                           if_needed(c, 2, [&] { return at(g).mul(others(source, source_is_0, at(y), at(zeros_met), at(rest), at(sum_of_zeros))); }));
+}
+
+/// Everything that equals the extreme shares its gradient evenly, as in amax.
+Grads scatter_extreme_gradient(const Call& c, const Tensor& g, const Tensor& x, const Tensor& source, const Tensor& index, int64_t d) {
+  const Tensor y = c.output().detach();
+  const Tensor x_is_it = x.detach().eq(y), source_is_it = source.detach().eq(y.gather(d, index));
+  const Tensor share = g.div(x_is_it.to(kI64).scatter_add(d, index, source_is_it.to(kI64)).clamp_min(1));
+  return scatter_gradients(c, if_needed(c, 0, [&] { return share.mul(x_is_it); }), if_needed(c, 2, [&] { return share.gather(d, index).mul(source_is_it); }));
+}
+
+Grads scatter_reduce_gradient(const Call& c, const Grads& g) {
+  const Tensor index = c.input(1), source = covered(c.input(2), index.sizes());
+  if (index.numel() == 0) return {g[0], Tensor(), if_needed(c, 2, [&] { return zeros(c.sizes(2), g[0].options()); })};
+  const bool product = static_cast<kernels::Combine>(c.attribute<int64_t>(1)) == kernels::Combine::multiply;
+  return (product ? scatter_prod_gradient : scatter_extreme_gradient)(c, g[0], c.input(0), source, index, dim(c));
+}
+
+/// The gradient of the number that filled slices: what arrived at them, each counted once.
+Tensor filled_gradient(const Call& c, const Tensor& g) {
+  Dims along = Dims::filled(static_cast<int>(g.dim()), 1);
+  const int d = static_cast<int>(dim(c));
+  if (g.dim() > 0) along[d] = g.size(d);
+  const Tensor others = ones(along, {kBool, g.device()}).index_fill_(d, c.input(1), false);
+  return g.masked_fill(others, 0).sum().to(c.dtype(2));
 }
 
 /// The index tensors of index (1 to inputs - 1) and of index_put (1 to inputs - 2).
@@ -46,6 +103,7 @@ constexpr Rule kRules[] = {
      [](const Call& c, const Grads& g) -> Grads {
        return {g[0], Tensor(), if_needed(c, 2, [&] { return padded(c, 2, gather(g[0], dim(c), c.input(1))); })};
      }},
+    {Op::scatter_reduce, kInput0 | kInput1 | kInput2 | kOutput0, scatter_reduce_gradient},
     {Op::index_select, kInput1,
      [](const Call& c, const Grads& g) -> Grads {
        return {zeros_like_input(c, g[0]).index_add_(dim(c), c.input(1), g[0]), Tensor()};
@@ -61,7 +119,7 @@ constexpr Rule kRules[] = {
      }},
     {Op::index_fill, kInput1,
      [](const Call& c, const Grads& g) -> Grads {
-       return {index_fill(g[0], dim(c), c.input(1), 0), Tensor()};
+       return {if_needed(c, 0, [&] { return index_fill(g[0], dim(c), c.input(1), 0); }), Tensor(), if_needed(c, 2, [&] { return filled_gradient(c, g[0]); })};
      }},
     {Op::index, kIndices,
      [](const Call& c, const Grads& g) -> Grads {

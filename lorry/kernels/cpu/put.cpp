@@ -33,6 +33,31 @@ struct Add {
     }
   }
 };
+struct Multiply {
+  template <class T>
+  T operator()(T here, T come) const {
+    if constexpr (std::is_same_v<T, bool>) {
+      return here && come;
+    } else if constexpr (std::is_integral_v<T>) {
+      return static_cast<T>(static_cast<uint64_t>(here) * static_cast<uint64_t>(come));
+    } else {
+      return static_cast<T>(here * come);
+    }
+  }
+};
+struct Maximum {
+  template <class T>
+  T operator()(T here, T come) const {
+    return come > here || come != come ? come : here;
+  }
+};
+struct Minimum {
+  template <class T>
+  T operator()(T here, T come) const {
+    return come < here || come != come ? come : here;
+  }
+};
+
 struct Plan {
   Iteration free, bound;  // operands: target, source, index
   int64_t size, step;
@@ -117,7 +142,18 @@ void put(const PutArgs& args, Stream) {
     visit_size(size_of(args.target.dtype), [&]<class Word>(Type<Word>) { put_all<Word>(args, Assign{}); });
     return;
   }
-  visit(args.target.dtype, [&]<class T>(Type<T>) { put_all<T>(args, Add{}); });
+  visit(args.target.dtype, [&]<class T>(Type<T>) {
+    switch (args.combine) {
+      case Combine::multiply:
+        return put_all<T>(args, Multiply{});
+      case Combine::maximum:
+        return put_all<T>(args, Maximum{});
+      case Combine::minimum:
+        return put_all<T>(args, Minimum{});
+      default:
+        return put_all<T>(args, Add{});
+    }
+  });
 }
 
 }  // namespace lorry::kernels::cpu

@@ -7,7 +7,7 @@
 //
 //   assign   the last order of each key wins. Where the keys are few enough for a table, every order leaves its number at its
 //            key and the largest stays; else the keys are sorted. What has won is then moved as `take` moves, in words of 16 bytes.
-//   add      orders are sorted by key (stably), and whoever finds itself first of its key adds all that follow, one after another,
+//   others   orders are sorted by key (stably), and whoever finds itself first of its key combines all that follow, one after another,
 //            rounding as the CPU does: no atomics, the same bits for any grid.
 //
 // Where no dimension is bound to more than one coordinate nobody meets, and nothing is sorted.
@@ -156,7 +156,7 @@ bool table_pays(const PutPlan& p) { return p.nowhere <= std::max<int64_t>(int64_
 
 template <class Key, class Index>
 void put_all(const PutArgs& args, const PutPlan& p, Stream stream) {
-  const bool add = args.combine == Combine::add;
+  const bool assign = args.combine == Combine::assign;
   const Key nowhere = static_cast<Key>(p.nowhere);
   const int bits = std::bit_width(static_cast<uint64_t>(p.nowhere));
   for (int64_t first = 0; first < p.count; first += kChunk) {
@@ -166,7 +166,7 @@ void put_all(const PutArgs& args, const PutPlan& p, Stream stream) {
                           static_cast<uint32_t>(count), p.key_step, nowhere, Offsets<3, Index>(p.orders), Positions(args, stream));
     };
     const unsigned blocks = static_cast<unsigned>((count + kThreads - 1) / kThreads);
-    if (!add && table_pays(p)) {
+    if (assign && table_pays(p)) {
       const Scratch keys(count * static_cast<int64_t>(sizeof(Key)), stream), winners(p.nowhere * 4, stream), wins(count, stream);
       lorry::cuda::fill_bytes(stream, winners.data(), 0, p.nowhere * 4);
       find(keys.as<Key>(), nullptr, winners.as<uint32_t>());
@@ -178,8 +178,10 @@ void put_all(const PutArgs& args, const PutPlan& p, Stream stream) {
     Pairs<Key> pairs(count, stream);
     find(pairs.keys(), pairs.values(), nullptr);
     if (p.meets) radix_sort(pairs, bits, stream);
-    if (add) {
+    if (args.combine == Combine::add) {
       add_in_order(args, p, pairs.keys(), pairs.values(), first, count, stream);
+    } else if (!assign) {
+      fold_in_order(args, p, pairs.keys(), pairs.values(), first, count, stream);
     } else {
       const Scratch wins(count, stream);
       lorry::cuda::launch(stream, {blocks, kThreads}, ask_sorted<Key>, wins.as<uint8_t>(), pairs.keys(), pairs.values(), static_cast<uint32_t>(count), nowhere);

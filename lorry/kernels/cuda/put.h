@@ -1,6 +1,6 @@
 #pragma once
 
-// What the two halves of writing at computed positions share. put.cu tells the story.
+// What the parts of writing at computed positions share. put.cu tells the story.
 
 #include "lorry/kernels/cuda/positions.h"
 
@@ -23,5 +23,8 @@ inline bool narrow(const PutPlan& p) { return p.nowhere <= INT32_MAX && fits_nar
 /// Adds the orders of a chunk, sorted by key, to the target. Key is uint32_t when `narrow`. put_add.cu.
 void add_in_order(const PutArgs& args, const PutPlan& p, const uint32_t* keys, const uint32_t* numbers, int64_t first, int64_t count, Stream stream);
 void add_in_order(const PutArgs& args, const PutPlan& p, const uint64_t* keys, const uint32_t* numbers, int64_t first, int64_t count, Stream stream);
+/// Multiplies them, or takes the largest or the smallest. put_fold.cu.
+void fold_in_order(const PutArgs& args, const PutPlan& p, const uint32_t* keys, const uint32_t* numbers, int64_t first, int64_t count, Stream stream);
+void fold_in_order(const PutArgs& args, const PutPlan& p, const uint64_t* keys, const uint32_t* numbers, int64_t first, int64_t count, Stream stream);
 
 }  // namespace lorry::kernels::cuda
