@@ -2,6 +2,7 @@
 
 // Every public operator.
 
+#include "lorry/ops/aliases.h"
 #include "lorry/ops/attention.h"
 #include "lorry/ops/copy.h"
 #include "lorry/ops/creation.h"

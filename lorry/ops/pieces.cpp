@@ -110,7 +110,6 @@ Tensor Tensor::reshape(const Dims& sizes) const { return lorry::reshape(*this, s
 Tensor Tensor::reshape_as(const Tensor& other) const { return lorry::reshape_as(*this, other); }
 Tensor Tensor::permute(const Dims& dims) const { return lorry::permute(*this, dims); }
 Tensor Tensor::transpose(int64_t dim0, int64_t dim1) const { return lorry::transpose(*this, dim0, dim1); }
-Tensor Tensor::swapdims(int64_t dim0, int64_t dim1) const { return lorry::swapdims(*this, dim0, dim1); }
 Tensor Tensor::t() const { return lorry::t(*this); }
 Tensor Tensor::mT() const { return lorry::mT(*this); }
 Tensor Tensor::select(int64_t dim, int64_t index) const { return lorry::select(*this, dim, index); }
@@ -118,6 +117,7 @@ Tensor Tensor::slice(int64_t dim, std::optional<int64_t> start, std::optional<in
   return lorry::slice(*this, dim, start, end, step);
 }
 Tensor Tensor::narrow(int64_t dim, int64_t start, int64_t length) const { return lorry::narrow(*this, dim, start, length); }
+Tensor Tensor::narrow(int64_t dim, const Tensor& start, int64_t length) const { return lorry::narrow(*this, dim, start, length); }
 Tensor Tensor::expand(const Dims& sizes) const { return lorry::expand(*this, sizes); }
 Tensor Tensor::expand_as(const Tensor& other) const { return lorry::expand_as(*this, other); }
 Tensor Tensor::broadcast_to(const Dims& sizes) const { return lorry::broadcast_to(*this, sizes); }

@@ -64,7 +64,7 @@ void require_bound(const std::optional<Operand>& min, const std::optional<Operan
 }
 
 /// The opposite; that of the least integer wraps, as everywhere.
-Scalar negative(const Scalar& x) { return x.is_floating() ? Scalar(-x.to<double>()) : Scalar(static_cast<int64_t>(-static_cast<uint64_t>(x.to<int64_t>()))); }
+Scalar opposite(const Scalar& x) { return x.is_floating() ? Scalar(-x.to<double>()) : Scalar(static_cast<int64_t>(-static_cast<uint64_t>(x.to<int64_t>()))); }
 
 }  // namespace
 
@@ -120,11 +120,11 @@ const Tensor& call_in_place(Op op, const Tensor& self, std::span<const Operand> 
 // ---- arithmetic with more operands -----------------------------------------------------------------------------------
 
 Tensor add(const Tensor& x, const Operand& y, const Scalar& alpha) { return compute(Op::add_scaled, x, y, alpha); }
-Tensor sub(const Tensor& x, const Operand& y, const Scalar& alpha) { return compute(Op::add_scaled, x, y, negative(alpha)); }
+Tensor sub(const Tensor& x, const Operand& y, const Scalar& alpha) { return compute(Op::add_scaled, x, y, opposite(alpha)); }
 Tensor Tensor::add(const Operand& y, const Scalar& alpha) const { return lorry::add(*this, y, alpha); }
 Tensor Tensor::sub(const Operand& y, const Scalar& alpha) const { return lorry::sub(*this, y, alpha); }
 const Tensor& Tensor::add_(const Operand& y, const Scalar& alpha) const { return compute_in_place(Op::add_scaled, *this, y, alpha); }
-const Tensor& Tensor::sub_(const Operand& y, const Scalar& alpha) const { return compute_in_place(Op::add_scaled, *this, y, negative(alpha)); }
+const Tensor& Tensor::sub_(const Operand& y, const Scalar& alpha) const { return compute_in_place(Op::add_scaled, *this, y, opposite(alpha)); }
 
 Tensor Tensor::operator-() const { return lorry::neg(*this); }
 const Tensor& Tensor::operator+=(const Operand& y) const { return add_(y); }
@@ -140,11 +140,9 @@ const Tensor& Tensor::operator^=(const Operand& y) const { return bitwise_xor_(y
 const Tensor& Tensor::operator<<=(const Operand& y) const { return bitwise_left_shift_(y); }
 const Tensor& Tensor::operator>>=(const Operand& y) const { return bitwise_right_shift_(y); }
 
-Tensor true_divide(const Tensor& x, const Operand& y) { return div(x, y); }
-Tensor Tensor::true_divide(const Operand& y) const { return lorry::div(*this, y); }
 const Tensor& add_out(const Tensor& out, const Tensor& x, const Operand& y, const Scalar& alpha) { return compute_out(Op::add_scaled, out, x, y, alpha); }
 const Tensor& sub_out(const Tensor& out, const Tensor& x, const Operand& y, const Scalar& alpha) {
-  return compute_out(Op::add_scaled, out, x, y, negative(alpha));
+  return compute_out(Op::add_scaled, out, x, y, opposite(alpha));
 }
 const Tensor& div_out(const Tensor& out, const Tensor& x, const Operand& y, std::string_view rounding_mode) {
   return compute_out(rounded_division(rounding_mode), out, x, y);

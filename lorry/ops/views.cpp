@@ -77,8 +77,6 @@ Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1) {
   return view_of(Op::transpose, x, views::transpose(x.layout(), dim0, dim1, "transpose"), dim0, dim1);
 }
 
-Tensor swapdims(const Tensor& x, int64_t dim0, int64_t dim1) { return transpose(x, dim0, dim1); }
-
 Tensor t(const Tensor& x) {
   require_defined(x, "t", "x");
   require<ShapeError>(x.dim() <= 2, "t: x is not a matrix; got {}; expected at most 2 dimensions; use mT or transpose", x);

@@ -19,7 +19,6 @@ Tensor reshape_as(const Tensor& x, const Tensor& other);
 Tensor reshape_result(const Tensor& temporary, const Dims& sizes);
 Tensor permute(const Tensor& x, const Dims& dims);
 Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1);
-Tensor swapdims(const Tensor& x, int64_t dim0, int64_t dim1);
 /// A matrix transposed; a vector or a number is itself.
 Tensor t(const Tensor& x);
 /// The last two dimensions exchanged.

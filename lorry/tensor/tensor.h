@@ -156,7 +156,6 @@ class Tensor {
   const Tensor& operator^=(const Operand& other) const;
   const Tensor& operator<<=(const Operand& other) const;
   const Tensor& operator>>=(const Operand& other) const;
-  Tensor true_divide(const Operand& other) const;
   /// rounding_mode: "floor" or "trunc".
   Tensor div(const Operand& other, std::string_view rounding_mode) const;
   const Tensor& div_(const Operand& other, std::string_view rounding_mode) const;
@@ -218,7 +217,6 @@ class Tensor {
   Tensor reshape_as(const Tensor& other) const;
   Tensor permute(const Dims& dims) const;
   Tensor transpose(int64_t dim0, int64_t dim1) const;
-  Tensor swapdims(int64_t dim0, int64_t dim1) const;
   Tensor t() const;
   Tensor mT() const;
   Tensor select(int64_t dim, int64_t index) const;
@@ -356,6 +354,13 @@ std::string describe(const Tensor& x);
 
 /// The values and what does not go without saying, as PyTorch prints them.
 std::string to_string(const Tensor& x);
+  // ---- second names, one row each in tensor/aliases.def --------------------------------------------------------------
+#define LORRY_ALIAS(alias, original, parameters, arguments) \
+  Tensor alias parameters const { return original arguments; }
+#define LORRY_ALIAS_IN_PLACE(alias, original, parameters, arguments) \
+  const Tensor& alias##_ parameters const { return original##_ arguments; }
+#include "lorry/tensor/aliases.def"
+
 std::ostream& operator<<(std::ostream& out, const Tensor& x);
 
 }  // namespace lorry
