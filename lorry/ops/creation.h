@@ -42,13 +42,23 @@ Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, const 
 /// `steps` values from start to end, both included. In a dtype of whole numbers the ends first lose their fractions, then the values
 /// between; throws ValueError for an end that the dtype does not hold.
 Tensor linspace(double start, double end, int64_t steps, const Options& options = {});
-/// The same into `out`, which has the result's length, in its dtype.
-const Tensor& arange_out(const Tensor& out, const Scalar& start, const Scalar& end, const Scalar& step = 1);
-const Tensor& arange_out(const Tensor& out, const Scalar& end);
-const Tensor& linspace_out(const Tensor& out, double start, double end, int64_t steps);
+/// base to the power of `steps` values from start to end, computed in f64.
+Tensor logspace(double start, double end, int64_t steps, double base = 10.0, const Options& options = {});
 /// Ones on the main diagonal.
 Tensor eye(int64_t n, const Options& options = {});
 Tensor eye(int64_t n, int64_t m, const Options& options = {});
+
+// The same into `out`, which has the result's sizes, in its dtype.
+const Tensor& empty_out(const Tensor& out, const Dims& sizes);
+const Tensor& zeros_out(const Tensor& out, const Dims& sizes);
+const Tensor& ones_out(const Tensor& out, const Dims& sizes);
+const Tensor& full_out(const Tensor& out, const Dims& sizes, const Scalar& value);
+const Tensor& arange_out(const Tensor& out, const Scalar& start, const Scalar& end, const Scalar& step = 1);
+const Tensor& arange_out(const Tensor& out, const Scalar& end);
+const Tensor& linspace_out(const Tensor& out, double start, double end, int64_t steps);
+const Tensor& logspace_out(const Tensor& out, double start, double end, int64_t steps, double base = 10.0);
+const Tensor& eye_out(const Tensor& out, int64_t n);
+const Tensor& eye_out(const Tensor& out, int64_t n, int64_t m);
 /// A 1 at the place each class number names, in a new last dimension. x: i64; num_classes of -1 means the largest + 1.
 Tensor one_hot(const Tensor& x, int64_t num_classes = -1);
 

@@ -7,6 +7,7 @@
 #include "lorry/ops/creation.h"
 #include "lorry/ops/door.h"
 #include "lorry/ops/out.h"
+#include "lorry/ops/pointwise.h"
 #include "lorry/ops/views.h"
 
 namespace lorry {
@@ -85,6 +86,36 @@ Tensor linspace(double start, double end, int64_t steps, const Options& options)
   return out;
 }
 
+Tensor logspace(double start, double end, int64_t steps, double base, const Options& options) {
+  require<ValueError>(steps >= 0, "logspace: negative number of steps; got {}", steps);
+  return pow(Scalar(base), linspace(start, end, steps, {kF64, options.device})).to(options.dtype);
+}
+
+namespace {
+/// `value` into all of `out`, which has to have the sizes.
+const Tensor& fill_out(const Tensor& out, const Dims& sizes, const Scalar& value, const char* where) {
+  require_defined(out, where, "out");
+  return write_out(out, full({}, value, out.options()).expand(sizes), where);
+}
+}  // namespace
+
+const Tensor& empty_out(const Tensor& out, const Dims& sizes) {
+  require_defined(out, "empty", "out");
+  require_out(out, empty({}, out.options()).expand(sizes), "empty");
+  return out;
+}
+const Tensor& zeros_out(const Tensor& out, const Dims& sizes) { return fill_out(out, sizes, 0, "zeros"); }
+const Tensor& ones_out(const Tensor& out, const Dims& sizes) { return fill_out(out, sizes, 1, "ones"); }
+const Tensor& full_out(const Tensor& out, const Dims& sizes, const Scalar& value) { return fill_out(out, sizes, value, "full"); }
+const Tensor& logspace_out(const Tensor& out, double start, double end, int64_t steps, double base) {
+  require_defined(out, "logspace", "out");
+  return write_out(out, logspace(start, end, steps, base, out.options()), "logspace");
+}
+const Tensor& eye_out(const Tensor& out, int64_t n) { return eye_out(out, n, n); }
+const Tensor& eye_out(const Tensor& out, int64_t n, int64_t m) {
+  require_defined(out, "eye", "out");
+  return write_out(out, eye(n, m, out.options()), "eye");
+}
 const Tensor& arange_out(const Tensor& out, const Scalar& start, const Scalar& end, const Scalar& step) {
   require_defined(out, "arange", "out");
   return write_out(out, arange(start, end, step, out.options()), "arange");

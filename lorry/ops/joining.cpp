@@ -214,32 +214,50 @@ Tensor repeat_interleave(const Tensor& x, const Tensor& repeats, std::optional<i
   return index_select(x, d, positions);
 }
 
-std::vector<Tensor> meshgrid(const std::vector<Tensor>& vectors) {
-  Dims sizes;
-  for (const Tensor& v : vectors) {
+std::vector<Tensor> meshgrid(const std::vector<Tensor>& vectors, std::string_view indexing) {
+  require<ValueError>(indexing == "ij" || indexing == "xy", "meshgrid: unknown indexing; got '{}'; expected ij or xy", indexing);
+  require<ValueError>(!vectors.empty(), "meshgrid: no vectors given; expected at least one");
+  const int count = static_cast<int>(vectors.size());
+  require<ShapeError>(count <= kMaxRank, "meshgrid: too many vectors; got {}; expected at most {}", count, kMaxRank);
+  // Where vector k varies: "xy" exchanges the first two dimensions.
+  const auto dim_of = [&](int k) { return indexing == "xy" && count > 1 && k < 2 ? 1 - k : k; };
+  Dims sizes = Dims::filled(count, 1);
+  for (int k = 0; k < count; ++k) {
+    const Tensor& v = vectors[static_cast<size_t>(k)];
     require_defined(v, "meshgrid", "a vector");
-    require<ShapeError>(v.dim() <= 1, "meshgrid: not a vector; got {}", v);
-    sizes.push_back(v.numel());
+    require<ShapeError>(v.dim() <= 1, "meshgrid: not a vector; got {}; expected at most 1 dimension", v);
+    require<DTypeError>(v.dtype() == vectors[0].dtype(), "meshgrid: dtypes differ; got {}, {}; expected one dtype", vectors[0], v);
+    require_same_device(vectors[0], v, "meshgrid");
+    sizes[dim_of(k)] = v.numel();
   }
   std::vector<Tensor> grids;
-  for (int k = 0; k < sizes.size(); ++k) {
-    Dims column = Dims::filled(sizes.size(), 1);
-    column[k] = sizes[k];
+  for (int k = 0; k < count; ++k) {
+    Dims column = Dims::filled(count, 1);
+    column[dim_of(k)] = sizes[dim_of(k)];
     grids.push_back(expand(reshape(vectors[static_cast<size_t>(k)], column), sizes));
   }
   return grids;
 }
 
-Tensor diff(const Tensor& x, int64_t n, int64_t dim) {
+Tensor diff(const Tensor& x, int64_t n, int64_t dim, const Tensor& prepend, const Tensor& append) {
   require_defined(x, "diff", "x");
   require<ValueError>(n >= 0, "diff: order must not be negative; got {}", n);
   require<ShapeError>(x.dim() > 0, "diff: a tensor of rank 0 has no neighbours; got {}", x);
   const int d = wrap_dim(dim, x.layout().rank, "diff");
-  Tensor out = n == 0 ? x.clone() : x;
-  for (int64_t i = 0; i < n && (i == 0 || out.size(d) > 0); ++i) {
+  if (n == 0) return x.clone();
+  std::vector<Tensor> parts;
+  for (const Tensor* part : {&prepend, &x, &append})
+    if (part->defined()) parts.push_back(*part);
+  for (const Tensor& part : parts) {
+    bool fits = part.dim() == x.dim();
+    for (int i = 0; fits && i < x.layout().rank; ++i) fits = i == d || part.layout().sizes[i] == x.layout().sizes[i];
+    require<ShapeError>(fits, "diff: prepend or append does not fit; got x: {}, {}; expected x's sizes except in dimension {}", x, part, d);
+  }
+  Tensor out = parts.size() == 1 ? x : cat(parts, d);
+  for (int64_t i = 0; i < n && (i == 0 || out.layout().sizes[d] > 0); ++i) {
     const int64_t length = std::max<int64_t>(0, out.size(d) - 1), start = out.size(d) - length;
     const Tensor after = narrow(out, d, start, length), before = narrow(out, d, 0, length);
-    out = x.dtype() == kBool ? after.ne(before) : after.sub(before);
+    out = out.dtype() == kBool ? after.ne(before) : after.sub(before);
   }
   return out;
 }
@@ -251,7 +269,8 @@ Tensor Tensor::flip(const Dims& dims) const { return lorry::flip(*this, dims); }
 Tensor Tensor::roll(const Dims& shifts, const Dims& dims) const { return lorry::roll(*this, shifts, dims); }
 Tensor Tensor::repeat(const Dims& repeats) const { return lorry::repeat(*this, repeats); }
 Tensor Tensor::repeat_interleave(int64_t repeats, std::optional<int64_t> dim) const { return lorry::repeat_interleave(*this, repeats, dim); }
-Tensor Tensor::diff(int64_t n, int64_t dim) const { return lorry::diff(*this, n, dim); }
+Tensor Tensor::repeat_interleave(const Tensor& repeats, std::optional<int64_t> dim) const { return lorry::repeat_interleave(*this, repeats, dim); }
+Tensor Tensor::diff(int64_t n, int64_t dim, const Tensor& prepend, const Tensor& append) const { return lorry::diff(*this, n, dim, prepend, append); }
 Tensor Tensor::tile(const Dims& repeats) const { return lorry::tile(*this, repeats); }
 
 }  // namespace lorry

@@ -1,5 +1,6 @@
 #include "lorry/ops/pointwise.h"
 
+#include <cmath>
 #include <limits>
 
 #include "lorry/ops/array.h"
@@ -171,6 +172,28 @@ const Tensor& addcdiv_out(const Tensor& out, const Tensor& x, const Tensor& a, c
 }
 Tensor Tensor::addcdiv(const Tensor& a, const Tensor& b, const Scalar& value) const { return compute(Op::addcdiv, *this, a, b, value); }
 const Tensor& Tensor::addcdiv_(const Tensor& a, const Tensor& b, const Scalar& value) const { return compute_in_place(Op::addcdiv, *this, a, b, value); }
+
+// ---- rounding to digits ----------------------------------------------------------------------------------------------
+
+namespace {
+/// 10^|decimals|, after the checks that round makes.
+double digits(const Tensor& x, int64_t decimals) {
+  require<ValueError>(x.defined(), "round: the tensor is undefined; expected a tensor");
+  require<DTypeError>(is_floating(x.dtype()), "round: decimals of whole numbers; got {}; expected f16, bf16, f32 or f64", x);
+  return std::pow(10.0, std::fabs(static_cast<double>(decimals)));
+}
+}  // namespace
+
+Tensor round(const Tensor& x, int64_t decimals) {
+  const double scale = digits(x, decimals);
+  return decimals < 0 ? lorry::round(x.div(scale)).mul(scale) : lorry::round(x.mul(scale)).div(scale);
+}
+const Tensor& round_out(const Tensor& out, const Tensor& x, int64_t decimals) { return write_out(out, round(x, decimals), "round"); }
+Tensor Tensor::round(int64_t decimals) const { return lorry::round(*this, decimals); }
+const Tensor& Tensor::round_(int64_t decimals) const {
+  const double scale = digits(*this, decimals);
+  return decimals < 0 ? div_(scale).round_().mul_(scale) : mul_(scale).round_().div_(scale);
+}
 
 // ---- choice ----------------------------------------------------------------------------------------------------------
 

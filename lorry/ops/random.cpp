@@ -5,6 +5,9 @@
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/door.h"
+#include "lorry/ops/out.h"
+#include "lorry/ops/pointwise.h"
+#include "lorry/ops/reduce.h"
 #include "lorry/ops/views.h"
 
 namespace lorry {
@@ -188,6 +191,78 @@ Tensor multinomial(const Tensor& weights, int64_t samples, bool replacement, Gen
         return weights.dim() == 1 ? door::owning(squeeze(out, 0)) : out;
       },
       samples, replacement);
+}
+
+// ---- normal with tensors, and out= -----------------------------------------------------------------------------------
+
+namespace {
+
+/// z std + mean, with z drawn for every element.
+Tensor spread(const Dims& sizes, DType dtype, Device device, const Operand& mean, const Operand& std, Generator* generator) {
+  if (std.tensor() != nullptr) {
+    require_floating(std.tensor()->dtype(), "normal");
+    require<ValueError>(std.tensor()->numel() == 0 || std.tensor()->ge(0).all().item<bool>(), "normal: standard deviation must not be negative; got std: {}",
+                        *std.tensor());
+  } else {
+    require<ValueError>(std.scalar().to<double>() >= 0, "normal: standard deviation must not be negative; got {}", std.scalar().to<double>());
+  }
+  if (mean.tensor() != nullptr) require_floating(mean.tensor()->dtype(), "normal");
+  return randn(sizes, {dtype, device}, generator).mul_(std).add_(mean);
+}
+
+}  // namespace
+
+Tensor normal(const Tensor& mean, const Tensor& std, Generator* generator) {
+  require_defined(mean, "normal", "mean");
+  require_defined(std, "normal", "std");
+  require_same_device(mean, std, "normal");
+  return spread(broadcast(mean.sizes(), std.sizes(), "normal"), mean.dtype(), mean.device(), mean.detach(), std.detach(), generator);
+}
+Tensor normal(const Tensor& mean, double std, Generator* generator) {
+  require_defined(mean, "normal", "mean");
+  return spread(mean.sizes(), mean.dtype(), mean.device(), mean.detach(), std, generator);
+}
+Tensor normal(double mean, const Tensor& std, Generator* generator) {
+  require_defined(std, "normal", "std");
+  return spread(std.sizes(), std.dtype(), std.device(), mean, std.detach(), generator);
+}
+Tensor normal(double mean, double std, const Dims& sizes, const Options& options, Generator* generator) {
+  return empty(sizes, options).normal_(mean, std, generator);
+}
+
+const Tensor& rand_out(const Tensor& out, const Dims& sizes, Generator* generator) {
+  require_defined(out, "rand", "out");
+  return write_out(out, rand(sizes, out.options(), generator), "rand");
+}
+const Tensor& randn_out(const Tensor& out, const Dims& sizes, Generator* generator) {
+  require_defined(out, "randn", "out");
+  return write_out(out, randn(sizes, out.options(), generator), "randn");
+}
+const Tensor& randint_out(const Tensor& out, int64_t low, int64_t high, const Dims& sizes, Generator* generator) {
+  require_defined(out, "randint", "out");
+  return write_out(out, randint(low, high, sizes, out.options(), generator), "randint");
+}
+const Tensor& randint_out(const Tensor& out, int64_t high, const Dims& sizes, Generator* generator) { return randint_out(out, 0, high, sizes, generator); }
+const Tensor& randperm_out(const Tensor& out, int64_t n, Generator* generator) {
+  require_defined(out, "randperm", "out");
+  return write_out(out, randperm(n, out.device(), generator), "randperm");
+}
+const Tensor& normal_out(const Tensor& out, const Tensor& mean, const Tensor& std, Generator* generator) {
+  return write_out(out, normal(mean, std, generator), "normal");
+}
+const Tensor& normal_out(const Tensor& out, const Tensor& mean, double std, Generator* generator) {
+  return write_out(out, normal(mean, std, generator), "normal");
+}
+const Tensor& normal_out(const Tensor& out, double mean, const Tensor& std, Generator* generator) {
+  return write_out(out, normal(mean, std, generator), "normal");
+}
+const Tensor& normal_out(const Tensor& out, double mean, double std, const Dims& sizes, Generator* generator) {
+  require_defined(out, "normal", "out");
+  return write_out(out, normal(mean, std, sizes, out.options(), generator), "normal");
+}
+const Tensor& bernoulli_out(const Tensor& out, const Tensor& p, Generator* generator) { return write_out(out, bernoulli(p, generator), "bernoulli"); }
+const Tensor& multinomial_out(const Tensor& out, const Tensor& weights, int64_t samples, bool replacement, Generator* generator) {
+  return write_out(out, multinomial(weights, samples, replacement, generator), "multinomial");
 }
 
 const Tensor& Tensor::uniform_(double low, double high, Generator* generator) const {

@@ -101,28 +101,6 @@ std::tuple<Tensor, Tensor> median_out(const Tensor& values, const Tensor& indice
   return write_out(values, indices, median(x, dim, keepdim), "median");
 }
 
-Unique unique(const Tensor& x, bool, bool return_inverse, bool return_counts) {
-  require_defined(x, "unique", "x");
-  require<ShapeError>(x.numel() <= UINT32_MAX, "unique: too many elements; got {}; expected fewer than 2^32", x);
-  const auto all = door::call(
-      Op::unique, {&x},
-      [&] {
-        auto [sorted, order] = sort(x.reshape({-1}));
-        const Options whole{kI64, x.device()};
-        std::array<Tensor, 3> out{empty({x.numel()}, x.options())};
-        if (return_inverse) out[1] = empty(x.sizes(), whole);
-        if (return_counts) out[2] = empty({x.numel()}, whole);
-        const auto maybe = [](const Tensor& t) { return t.defined() ? array(t) : kernels::Array{}; };
-        const int64_t found =
-            backend(x, "unique").sort->unique(array(out[0]), maybe(out[1]), maybe(out[2]), array(sorted), array(order), current_stream(x.device()));
-        out[0] = out[0].narrow(0, 0, found).clone();
-        if (return_counts) out[2] = out[2].narrow(0, 0, found).clone();
-        return out;
-      },
-      return_inverse, return_counts);
-  return {all[0], all[1], all[2]};
-}
-
 // ---- methods ---------------------------------------------------------------------------------------------------------
 
 std::tuple<Tensor, Tensor> Tensor::sort(int64_t dim, bool descending, bool stable) const { return lorry::sort(*this, dim, descending, stable); }
@@ -131,6 +109,5 @@ std::tuple<Tensor, Tensor> Tensor::topk(int64_t k, int64_t dim, bool largest, bo
 std::tuple<Tensor, Tensor> Tensor::kthvalue(int64_t k, int64_t dim, bool keepdim) const { return lorry::kthvalue(*this, k, dim, keepdim); }
 Tensor Tensor::median() const { return lorry::median(*this); }
 std::tuple<Tensor, Tensor> Tensor::median(int64_t dim, bool keepdim) const { return lorry::median(*this, dim, keepdim); }
-Unique Tensor::unique(bool sorted, bool return_inverse, bool return_counts) const { return lorry::unique(*this, sorted, return_inverse, return_counts); }
 
 }  // namespace lorry

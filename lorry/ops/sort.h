@@ -28,11 +28,14 @@ std::tuple<Tensor, Tensor> kthvalue_out(const Tensor& values, const Tensor& indi
 std::tuple<Tensor, Tensor> median_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim, bool keepdim = false);
 
 struct Unique {
-  Tensor values;   ///< the distinct elements, in ascending order
-  Tensor inverse;  ///< of x's sizes: where each element is in `values`; undefined unless asked for
+  Tensor values;   ///< the distinct elements (or slices)
+  Tensor inverse;  ///< where each element (of x's sizes) or slice (a vector) is in `values`; undefined unless asked for
   Tensor counts;   ///< how often each occurs; undefined unless asked for
 };
-/// The distinct elements of the whole tensor. They are always sorted.
-Unique unique(const Tensor& x, bool sorted = true, bool return_inverse = false, bool return_counts = false);
+/// The distinct elements of the whole tensor, in ascending order; with `dim` the distinct slices along it, in the order of their
+/// elements, the first that differs deciding. They are always sorted. NaNs are distinct.
+Unique unique(const Tensor& x, bool sorted = true, bool return_inverse = false, bool return_counts = false, std::optional<int64_t> dim = {});
+/// The first of each run of equal elements of the flattened tensor, or with `dim` of equal slices.
+Unique unique_consecutive(const Tensor& x, bool return_inverse = false, bool return_counts = false, std::optional<int64_t> dim = {});
 
 }  // namespace lorry

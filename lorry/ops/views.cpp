@@ -117,6 +117,13 @@ Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length) {
   return sliced(x, d, {first, length, 1});
 }
 
+Tensor narrow(const Tensor& x, int64_t dim, const Tensor& start, int64_t length) {
+  require_defined(start, "narrow", "start");
+  require<ShapeError>(start.dim() == 0, "narrow: start has dimensions; got {}; expected a 0-d tensor", start);
+  require<DTypeError>(is_integral(start.dtype()), "narrow: start is no whole number; got {}; expected u8, i8, i16, i32 or i64", start);
+  return narrow(x, dim, start.item<int64_t>(), length);
+}
+
 Tensor expand(const Tensor& x, const Dims& sizes) {
   require_defined(x, "expand", "x");
   Dims wanted = sizes;

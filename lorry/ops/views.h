@@ -28,6 +28,8 @@ Tensor select(const Tensor& x, int64_t dim, int64_t index);
 Tensor slice(const Tensor& x, int64_t dim = 0, std::optional<int64_t> start = {}, std::optional<int64_t> end = {}, int64_t step = 1);
 /// length indices from start on; unlike slice, refuses what does not fit.
 Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length);
+/// The same with a 0-d tensor of whole numbers, which is read.
+Tensor narrow(const Tensor& x, int64_t dim, const Tensor& start, int64_t length);
 /// Repeats dimensions of size 1 (and new leading ones) with stride 0; -1 keeps a size.
 Tensor expand(const Tensor& x, const Dims& sizes);
 Tensor expand_as(const Tensor& x, const Tensor& other);

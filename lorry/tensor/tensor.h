@@ -159,6 +159,9 @@ class Tensor {
   /// rounding_mode: "floor" or "trunc".
   Tensor div(const Operand& other, std::string_view rounding_mode) const;
   const Tensor& div_(const Operand& other, std::string_view rounding_mode) const;
+  /// To `decimals` digits behind the point; negative: to tens, hundreds, ...
+  Tensor round(int64_t decimals) const;
+  const Tensor& round_(int64_t decimals) const;
   Tensor clamp(const std::optional<Operand>& min, const std::optional<Operand>& max = {}) const;
   const Tensor& clamp_(const std::optional<Operand>& min, const std::optional<Operand>& max = {}) const;
   Tensor lerp(const Tensor& end, const Operand& weight) const;
@@ -222,6 +225,7 @@ class Tensor {
   Tensor select(int64_t dim, int64_t index) const;
   Tensor slice(int64_t dim = 0, std::optional<int64_t> start = {}, std::optional<int64_t> end = {}, int64_t step = 1) const;
   Tensor narrow(int64_t dim, int64_t start, int64_t length) const;
+  Tensor narrow(int64_t dim, const Tensor& start, int64_t length) const;
   Tensor expand(const Dims& sizes) const;
   Tensor expand_as(const Tensor& other) const;
   Tensor broadcast_to(const Dims& sizes) const;
@@ -256,16 +260,19 @@ class Tensor {
   Tensor gather(int64_t dim, const Tensor& index) const;
   Tensor scatter(int64_t dim, const Tensor& index, const Operand& source) const;
   const Tensor& scatter_(int64_t dim, const Tensor& index, const Operand& source) const;
+  /// reduce: "add" or "multiply".
+  Tensor scatter(int64_t dim, const Tensor& index, const Operand& source, std::string_view reduce) const;
+  const Tensor& scatter_(int64_t dim, const Tensor& index, const Operand& source, std::string_view reduce) const;
   Tensor scatter_add(int64_t dim, const Tensor& index, const Tensor& source) const;
   const Tensor& scatter_add_(int64_t dim, const Tensor& index, const Tensor& source) const;
+  /// reduce: "sum", "prod", "mean", "amax" or "amin".
+  Tensor scatter_reduce(int64_t dim, const Tensor& index, const Tensor& source, std::string_view reduce, bool include_self = true) const;
+  const Tensor& scatter_reduce_(int64_t dim, const Tensor& index, const Tensor& source, std::string_view reduce, bool include_self = true) const;
   Tensor take_along_dim(const Tensor& index, std::optional<int64_t> dim = {}) const;
   Tensor index_select(int64_t dim, const Tensor& index) const;
   Tensor index_add(int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha = 1) const;
   const Tensor& index_add_(int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha = 1) const;
   Tensor index_copy(int64_t dim, const Tensor& index, const Tensor& source) const;
-  /// reduce: "sum", "prod", "mean", "amax" or "amin".
-  Tensor scatter_reduce(int64_t dim, const Tensor& index, const Tensor& source, std::string_view reduce, bool include_self = true) const;
-  const Tensor& scatter_reduce_(int64_t dim, const Tensor& index, const Tensor& source, std::string_view reduce, bool include_self = true) const;
   const Tensor& index_copy_(int64_t dim, const Tensor& index, const Tensor& source) const;
   Tensor index_fill(int64_t dim, const Tensor& index, const Operand& value) const;
   const Tensor& index_fill_(int64_t dim, const Tensor& index, const Operand& value) const;
@@ -275,6 +282,7 @@ class Tensor {
   Tensor roll(const Dims& shifts, const Dims& dims = {}) const;
   Tensor repeat(const Dims& repeats) const;
   Tensor repeat_interleave(int64_t repeats, std::optional<int64_t> dim = {}) const;
+  Tensor repeat_interleave(const Tensor& repeats, std::optional<int64_t> dim = {}) const;
   Tensor tile(const Dims& repeats) const;
   Tensor tril(int64_t diagonal = 0) const;
   const Tensor& tril_(int64_t diagonal = 0) const;
@@ -313,7 +321,7 @@ class Tensor {
   Tensor cumprod(int64_t dim, std::optional<DType> dtype = {}) const;
   const Tensor& cumprod_(int64_t dim) const;
   Tensor sum_to_size(const Dims& sizes) const;
-  Tensor diff(int64_t n = 1, int64_t dim = -1) const;
+  Tensor diff(int64_t n = 1, int64_t dim = -1, const Tensor& prepend = {}, const Tensor& append = {}) const;
   Tensor softmax(int64_t dim, std::optional<DType> dtype = {}) const;
   Tensor log_softmax(int64_t dim, std::optional<DType> dtype = {}) const;
   std::tuple<Tensor, Tensor> sort(int64_t dim = -1, bool descending = false, bool stable = true) const;
@@ -322,7 +330,8 @@ class Tensor {
   std::tuple<Tensor, Tensor> kthvalue(int64_t k, int64_t dim = -1, bool keepdim = false) const;
   Tensor median() const;
   std::tuple<Tensor, Tensor> median(int64_t dim, bool keepdim = false) const;
-  Unique unique(bool sorted = true, bool return_inverse = false, bool return_counts = false) const;
+  Unique unique(bool sorted = true, bool return_inverse = false, bool return_counts = false, std::optional<int64_t> dim = {}) const;
+  Unique unique_consecutive(bool return_inverse = false, bool return_counts = false, std::optional<int64_t> dim = {}) const;
 
   // ---- matrix products -----------------------------------------------------------------------------------------------
   Tensor matmul(const Tensor& other) const;
@@ -337,6 +346,13 @@ class Tensor {
   const Tensor& addmm_(const Tensor& a, const Tensor& b, const Scalar& beta = 1, const Scalar& alpha = 1) const;
   Tensor baddbmm(const Tensor& a, const Tensor& b, const Scalar& beta = 1, const Scalar& alpha = 1) const;
   const Tensor& baddbmm_(const Tensor& a, const Tensor& b, const Scalar& beta = 1, const Scalar& alpha = 1) const;
+
+  // ---- second names, one row each in tensor/aliases.def --------------------------------------------------------------
+#define LORRY_ALIAS(alias, original, parameters, arguments) \
+  Tensor alias parameters const { return original arguments; }
+#define LORRY_ALIAS_IN_PLACE(alias, original, parameters, arguments) \
+  const Tensor& alias##_ parameters const { return original##_ arguments; }
+#include "lorry/tensor/aliases.def"
 
  private:
   /// The node. Throws ValueError for an undefined tensor, naming the running operator, or without one the method.
@@ -354,13 +370,6 @@ std::string describe(const Tensor& x);
 
 /// The values and what does not go without saying, as PyTorch prints them.
 std::string to_string(const Tensor& x);
-  // ---- second names, one row each in tensor/aliases.def --------------------------------------------------------------
-#define LORRY_ALIAS(alias, original, parameters, arguments) \
-  Tensor alias parameters const { return original arguments; }
-#define LORRY_ALIAS_IN_PLACE(alias, original, parameters, arguments) \
-  const Tensor& alias##_ parameters const { return original##_ arguments; }
-#include "lorry/tensor/aliases.def"
-
 std::ostream& operator<<(std::ostream& out, const Tensor& x);
 
 }  // namespace lorry
