@@ -3,12 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/cli/run_settings.h"
 #include "lorry/io/corpus.h"
 #include "lorry/ops/ops.h"
-#include "lorry/optim/clip.h"
 #include "lorry/optim/loss_scaler.h"
 #include "lorry/optim/optimizers.h"
 #include "lorry/optim/schedule.h"
@@ -19,7 +19,7 @@ namespace {
 constexpr double kBeta2 = 0.99;     // of Adam and its kin: a few hundred steps must do
 constexpr double kMomentum = 0.9;  // of SGD
 constexpr double kLeastLr = 0.1;  // of the largest, at the end of the run
-constexpr double kNoClip = INFINITY;
+constexpr double kNoClip = std::numeric_limits<double>::max();  // no norm is as long, but a finite bound makes the step tell the norm
 constexpr double kFirstScale = 32768;  // of an f16 loss: the largest power of two that its gradient can be
 constexpr std::string_view kScalerState = "loss_scaler.";
 
@@ -100,7 +100,11 @@ struct Trainer::Run {
         optimizer(make_optimizer(settings, parameters)) {
     corpus.pin_batches(!device.is_cpu());
     if (settings.dtype == kF16) scaler.emplace(optim::LossScalerOptions{.scale = kFirstScale}, device);
+    // Sums of many gradients need more than 16 bits: they add up in f32 gradients, which stay where they are and are zeroed by the step.
+    if (adds_up_in_f32())
+      for (const Tensor& p : tensors) p.set_grad(zeros_like(p, kF32));
   }
+  bool adds_up_in_f32() const { return settings.accumulate > 1 && settings.dtype != kF32; }
 
   /// Before the length of the run is known only the warm-up is used, which does not depend on it; a run may also end in it.
   double lr(int64_t step) const {
@@ -139,17 +143,14 @@ struct Trainer::Run {
     optimizer->load_state_dict(state);
   }
 
-  /// Clips and steps. Gives the norm before clipping.
+  /// Clips, steps and releases the gradients, in one pass. Gives the norm before clipping.
   Tensor update(double lr) {
     const double clip = settings.clip > 0 ? settings.clip : kNoClip;
     optimizer->set_lr(lr);
-    if (scaler) {
-      const Tensor norm = scaler->step(*optimizer, clip);
-      scaler->update();
-      return norm;
-    }
-    const Tensor norm = optim::clip_grad_norm_(tensors, clip);
-    optimizer->step();
+    const bool zero_grad = adds_up_in_f32();
+    const Tensor norm = scaler ? scaler->step(*optimizer, clip, zero_grad) : optimizer->step({.max_norm = clip, .zero_grad = zero_grad});
+    if (scaler) scaler->update();
+    if (!zero_grad) optimizer->zero_grad();
     return norm;
   }
 
@@ -203,7 +204,6 @@ void Trainer::set_steps(int64_t steps) {
 std::optional<StepMetrics> Trainer::step() {
   Run& run = *run_;
   const double lr = run.lr(run.steps_taken);
-  run.optimizer->zero_grad();
   const Tensor loss = run.accumulate(), norm = run.update(lr);
   ++run.steps_taken;
   std::optional<StepMetrics> before = settle();

@@ -32,6 +32,8 @@ struct ListPointwiseCall {
   int arity;
   const List& list;
   ListOperand in[4];
+  /// A number on the device: where it is NaN, the call writes nothing. Null: it always writes.
+  const double* unless_nan = nullptr;
 };
 
 struct ForeachKernels {

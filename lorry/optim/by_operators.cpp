@@ -1,180 +1,235 @@
-// The executions loop and foreach: whole parameters at a time, or as many of their elements as a budget of memory lets.
+// The executions loop and foreach: a rule's program (program.h) over whole parameters at a time, or over as many of their elements as a budget of memory
+// lets. All steps of an optimizer's step are prepared, and have all their memory, before the first of them writes.
+
+#include "lorry/optim/by_operators.h"
+
+#include <algorithm>
+#include <bit>
 
 #include "lorry/device/device.h"
 #include "lorry/formula/quantize.h"
-#include "lorry/ops/array.h"
+#include "lorry/kernels/backend.h"
 #include "lorry/ops/creation.h"
-#include "lorry/ops/door.h"
-#include "lorry/optim/optimizer.h"
-#include "lorry/optim/stored.h"
 
 namespace lorry::optim {
-
-/// Some elements of a parameter, in the order of its memory, from a multiple of 256 on.
-struct Optimizer::Part {
-  int slot;
-  int64_t first, count;
-  bool whole;
-
-  Tensor of(const Tensor& x) const { return whole ? x : door::make_view(x, Layout::contiguous({count}), x.storage_offset() + first); }
-};
-
 namespace {
 
-constexpr int64_t kUnit = formula::kQuantBlock;
+constexpr int64_t kUnit = formula::kQuantBlock;  // elements: parts of parameters begin at multiples
+constexpr int64_t kAligned = 64;                 // elements: buffers of an entry begin at multiples, and so on the boundaries that vectors need
+constexpr int64_t kNumberBytes = 512;            // before the buffers: the step's numbers, of 8 bytes each
+constexpr int64_t kOtherBytes = 4'096;           // of a budget: tensors without sizes, such as a norm
+constexpr size_t kMostArguments = 512;           // entries that fit among a kernel's arguments
 
-/// Between a device's memory and the same or the host's, without waiting.
-void copy_bytes(const Tensor& to, const Tensor& from, Device device) {
-  const Stream stream = current_stream(device);
-  device::copy(to.data_ptr(), to.device(), from.data_ptr(), from.device(), from.nbytes(), stream);
-  for (const Tensor& x : {to, from})
-    if (x.device() != device) x.record_stream(stream);
+int64_t aligned(int64_t count) { return (count + kAligned - 1) / kAligned * kAligned; }
+
+/// The largest size up to `bytes` that allocators hand out as it is: one to two times a power of two, in quarters.
+int64_t whole_block(int64_t bytes) {
+  if (bytes < 1'024) return bytes / 512 * 512;
+  const int64_t quarter = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(bytes))) / 4;
+  return bytes / quarter * quarter;
+}
+/// The smallest from `bytes` on.
+int64_t enclosing_block(int64_t bytes) {
+  if (bytes <= 1'024) return (bytes + 511) / 512 * 512;
+  const int64_t quarter = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(bytes - 1))) / 4;
+  return (bytes + quarter - 1) / quarter * quarter;
 }
 
 }  // namespace
 
-// ---- budgets ---------------------------------------------------------------------------------------------------------
-
-StepShape Optimizer::shape_of(const Kind& kind, Execution execution, bool by_factor, bool zero_grads) const {
-  StepShape shape{.execution = execution, .dtype = kind.dtype, .memory = kind.memory, .by_factor = by_factor, .zero_grads = zero_grads, .in_parts = budget_ > 0};
-  if (kind.device.is_cpu()) shape.memory.placement = Placement::device;
-  return shape;
+int64_t elements_within(int64_t budget, int64_t bytes_per_element) {
+  if (budget == 0 || bytes_per_element == 0) return INT64_MAX;
+  return (whole_block(std::max<int64_t>(budget - kOtherBytes, 0)) - kNumberBytes) / bytes_per_element / kUnit * kUnit;
 }
 
-void Optimizer::set_memory_budget(int64_t bytes) {
-  require<ValueError>(bytes >= 0, "{}: memory_budget is out of range; got {}; expected bytes, or 0 for no bound", where_, bytes);
-  const int64_t before = std::exchange(budget_, bytes);
-  try {
-    require_budget();
-  } catch (...) {
-    budget_ = before;
-    throw;
+int64_t least_budget(int64_t bytes_per_element) { return kOtherBytes + enclosing_block(kNumberBytes + kUnit * bytes_per_element); }
+
+// ---- preparation -----------------------------------------------------------------------------------------------------
+
+OperatorStep::OperatorStep(const OperatorWork& work, std::vector<SteppedParameter> parameters, int64_t most_elements)
+    : work_(work), parameters_(std::move(parameters)) {
+  std::erase_if(parameters_, [](const SteppedParameter& x) { return x.entry->count == 0; });
+  int64_t all = 0, largest = 0;
+  for (const SteppedParameter& x : parameters_) {
+    all += aligned(x.entry->count);
+    largest = std::max(largest, aligned(x.entry->count));
   }
-}
-
-void Optimizer::require_budget() const {
-  if (budget_ == 0 || execution_ == Execution::fused) return;
-  int64_t needed = 0;
-  for (const Slot& slot : slots_)  // as a step that clips takes it, so that every step finds room
-    needed = std::max(needed, kUnit * groups_[slot.group].rule->intermediates(shape_of(kind_of(slot), execution_, true, false), groups_[slot.group].settings).bytes);
-  require<ValueError>(budget_ >= needed, "{}: memory_budget is too small for {} elements at a time; got {} bytes; expected at least {}", where_, kUnit, budget_, needed);
-}
-
-int64_t Optimizer::at_a_time(const Kind& kind, const GroupState& group, const StepShape& shape) const {
-  const int64_t bytes = kind.rule->intermediates(shape, group.settings).bytes;
-  return budget_ == 0 || bytes == 0 ? INT64_MAX : budget_ / bytes / kUnit * kUnit;
-}
-
-// ---- parts -------------------------------------------------------------------------------------------------------------
-
-Tensor Optimizer::part_here(const Family& family, int k, const Part& part) const {
-  const Slot& slot = slots_[static_cast<size_t>(part.slot)];
-  const Tensor& state = slot.states[k];
-  if (part.whole || family.stored(k) != kU8) return family.here(part.of(state));
-  const Tensor own = empty({formula::quant_bytes(part.count)}, {kU8, family.device});  // codes and scales of a part lie apart
-  for (const auto& [to, from] : pieces(own, state, slot.param.numel(), part)) copy_bytes(to, from, family.device);
-  return own;
-}
-
-void Optimizer::take_part_home(const Family& family, int k, const Part& part, const Tensor& from) const {
-  const Slot& slot = slots_[static_cast<size_t>(part.slot)];
-  if (part.whole || family.stored(k) != kU8) return family.take_home(part.of(slot.states[k]), from);
-  for (const auto& [own, whole] : pieces(from, slot.states[k], slot.param.numel(), part)) copy_bytes(whole, own, family.device);
-}
-
-std::array<std::pair<Tensor, Tensor>, 2> Optimizer::pieces(const Tensor& own, const Tensor& state, int64_t n, const Part& part) {
-  return {{{codes_of(own, part.count), codes_of(state, n).narrow(0, part.first, part.count)},
-           {scales_of(own, part.count), scales_of(state, n).narrow(0, part.first / kUnit, formula::quant_blocks(part.count))}}};
-}
-
-// ---- steps -------------------------------------------------------------------------------------------------------------
-
-/// Steps parts of parameters that share a clock: a loop one, a foreach several.
-void Optimizer::step_parts(Family& family, std::span<const Part> parts, const Tensor& grad_factor, bool zero_grads) {
-  const Slot& first = slots_[static_cast<size_t>(parts[0].slot)];
-  const void* const settings = groups_[first.group].settings;
-  const Tensor all_numbers = family.clocks.view(family.f64() ? kF64 : kF32);
-  const size_t clock_at = static_cast<size_t>(first.clock) * family.clock_bytes();
-  const auto numbers_at = static_cast<int64_t>((clock_at + family.rule->hyper_at[family.f64()]) / (family.f64() ? 8 : 4));
-  const Tensor numbers = all_numbers.narrow(0, numbers_at, all_numbers.numel() - numbers_at);
-  Storing storing = family.storing();
-  storing.steps = reinterpret_cast<const double*>(static_cast<const char*>(family.clocks.data_ptr()) + clock_at + family.rule->coming_at[family.f64()]);
-  storing.first_element = parts[0].first;  // the others begin where their parameters do
-  const auto slot = [&](const Part& part) -> const Slot& { return slots_[static_cast<size_t>(part.slot)]; };
-  const auto param = [&](const Part& part) { return part.of(slot(part).own_param.defined() ? slot(part).own_param : slot(part).param.detach()); };
-  const auto grad = [&](const Part& part) { return part.of(slot(part).own_grad.defined() ? slot(part).own_grad : slot(part).param.grad().detach()); };
-  const int states = family.rule->states, arrays = family.arrays();
-  if (execution_ == Execution::loop) {
-    const Part& part = parts[0];
-    Tensor here[kMaxStates + 1];
-    for (int k = 0; k < arrays; ++k) here[k] = part_here(family, k, part);
-    family.rule->by_operators({.param = param(part),
-                               .grad = grad(part),
-                               .kept = here[states],
-                               .states = here,
-                               .numbers = numbers,
-                               .grad_factor = grad_factor,
-                               .kept_as = family.kept(),
-                               .zero_grads = zero_grads,
-                               .storing = storing,
-                               .number = static_cast<uint32_t>(part.slot)},
-                              settings);
-    for (int k = 0; k < arrays; ++k) take_part_home(family, k, part, here[k]);
-    return;
+  capacity_ = std::min(work_.by_lists ? all : largest, most_elements);
+  for (const int width : work_.program.buffers) {
+    buffer_at_.push_back(buffer_bytes_);
+    buffer_bytes_ += width;
   }
-  const auto listed = [&](const auto& of) {
-    std::vector<Tensor> tensors;
-    for (const Part& part : parts) tensors.push_back(of(part));
-    return foreach::TensorList(std::move(tensors));
+  require<ValueError>(work_.program.number_count * 8 <= kNumberBytes, "{}: the rule computes with {} numbers for all elements; expected at most {}", work_.where,
+                      work_.program.number_count, kNumberBytes / 8);
+
+  const size_t most = work_.by_lists ? parameters_.size() : 1;
+  parts_.reserve(most);
+  const kernels::Strategy strategy = most <= kMostArguments ? kernels::Strategy::automatic : kernels::Strategy::kernel_args_32k;  // these need no memory
+  const auto make_list = [&](std::initializer_list<DType> dtypes, size_t entries) {
+    kernels::List list(work_.device, std::span(dtypes.begin(), dtypes.size()), strategy);
+    for (size_t e = 0; e < entries; ++e) list.add({});  // room for them
+    list.clear();
+    return list;
   };
-  foreach::TensorList here[kMaxStates + 1];
-  for (int k = 0; k <= states; ++k) here[k] = listed([&](const Part& part) { return k < arrays ? part_here(family, k, part) : Tensor(); });
-  ByLists work;
-  work.param = listed(param);
-  work.grad = listed(grad);
-  work.kept = here[states];
-  std::copy(here, here + states, work.states);
-  work.numbers = numbers;
-  work.grad_factor = grad_factor;
-  work.kept_as = family.kept();
-  work.zero_grads = zero_grads;
-  work.storing = storing;
-  for (const Part& part : parts) work.number.push_back(static_cast<uint32_t>(part.slot));
-  family.rule->by_lists(work, settings);
-  for (int k = 0; k < arrays; ++k)
-    for (size_t i = 0; i < parts.size(); ++i) take_part_home(family, k, parts[i], here[k][i]);
+  const auto list_of = [&](const Instruction& x, size_t entries) {
+    if (x.kind != Instruction::Kind::compute) return make_list({kF32, stored_type(x.state)}, entries);
+    DType dtypes[1 + 4] = {x.out.dtype};
+    for (int k = 0; k < x.arity; ++k) dtypes[1 + k] = x.in[k].dtype;
+    switch (x.arity) {
+      case 1: return make_list({dtypes[0], dtypes[1]}, entries);
+      case 2: return make_list({dtypes[0], dtypes[1], dtypes[2]}, entries);
+      case 3: return make_list({dtypes[0], dtypes[1], dtypes[2], dtypes[3]}, entries);
+      default: return make_list({dtypes[0], dtypes[1], dtypes[2], dtypes[3], dtypes[4]}, entries);
+    }
+  };
+  for (const Instruction& x : work_.program.numbers) number_lists_.push_back(list_of(x, 1));
+  for (const Instruction& x : work_.program.arrays) lists_.push_back(list_of(x, most));
+  if (work_.zero_grads) zeros_.emplace(make_list({work_.grad_dtype}, most));
 }
 
-/// States elsewhere are copied to the device and back: for a loop, one parameter's at a time.
-void Optimizer::run_by_operators(Family& family, const Tensor& grad_factor, bool zero_grads) {
-  const StepShape shape = shape_of(family, execution_, grad_factor.defined(), zero_grads);
-  std::map<int, std::vector<int>> by_clock;
-  for (const int s : family.slots) by_clock[slots_[s].clock].push_back(s);
-  for (const auto& entry : by_clock) {
-    const std::vector<int>& members = entry.second;
-    const int64_t most = at_a_time(family, groups_[slots_[members[0]].group], shape);
-    std::vector<Part> parts;
-    int64_t room = most;
-    const auto step_them = [&] {
-      if (!parts.empty()) step_parts(family, parts, grad_factor, zero_grads);
-      parts.clear();
-      room = most;
-    };
-    for (const int s : members) {
-      const int64_t n = slots_[s].param.numel();
-      for (int64_t first = 0; first < n || first == 0;) {
-        if (execution_ == Execution::loop || (n - first > room && room < kUnit)) step_them();
-        const int64_t count = std::min(n - first, n - first > room ? room / kUnit * kUnit : room);
-        parts.push_back({s, first, count, count == n});
-        room -= count;
-        first += std::max<int64_t>(count, 1);
-      }
-    }
-    step_them();
+int64_t OperatorStep::bytes() const { return parameters_.empty() ? 0 : kNumberBytes + capacity_ * buffer_bytes_; }
+
+/// The next parts to be stepped together: of a loop one, else as many as there is room for. False when all have been stepped.
+bool OperatorStep::next_parts() {
+  parts_.clear();
+  int64_t room = capacity_;
+  while (next_ < parameters_.size()) {
+    const int64_t n = parameters_[next_].entry->count, left = n - first_;
+    const bool fits = aligned(left) <= room;
+    if (!parts_.empty() && (!work_.by_lists || (!fits && room < kUnit))) break;
+    const int64_t count = fits ? left : room / kUnit * kUnit;
+    parts_.push_back({&parameters_[next_], first_, count, capacity_ - room});
+    room -= aligned(count);
+    first_ += count;
+    if (first_ < n) break;
+    ++next_, first_ = 0;
   }
-  family.rule->kernels(family.device, where_)
-      .tick(family.clocks.data_ptr(), family.f64(), 0, static_cast<int32_t>(family.clock_groups.size()), grad_factor.defined() ? grad_factor.data<double>() : nullptr,
-            current_stream(family.device));
+  return !parts_.empty();
+}
+
+// ---- where things lie ------------------------------------------------------------------------------------------------
+
+DType OperatorStep::stored_type(int state) const { return state < 0 ? work_.dtype : work_.state_dtypes[state]; }
+
+char* OperatorStep::buffer(int b, const Part& part) const {
+  return memory_ + kNumberBytes + capacity_ * buffer_at_[static_cast<size_t>(b)] + part.offset * work_.program.buffers[static_cast<size_t>(b)];
+}
+
+void* OperatorStep::array_at(const Location& place, const Part& part) const {
+  const auto of_entry = [&](int array, DType stored) { return static_cast<char*>(part.parameter->entry->at[array]) + part.first * size_of(stored); };
+  const auto state = [&](int k) { return work_.program.copies[k] >= 0 ? buffer(work_.program.copies[k], part) : of_entry(2 + k, work_.state_dtypes[k]); };
+  switch (place.kind) {
+    case Location::Kind::param: return of_entry(0, work_.dtype);
+    case Location::Kind::grad: return of_entry(1, work_.grad_dtype);
+    case Location::Kind::state: return state(place.index);
+    case Location::Kind::kept: return state(work_.states);
+    default: return buffer(place.index, part);
+  }
+}
+
+kernels::ListOperand OperatorStep::operand(const Location& place, DType compute) const {
+  kernels::ListOperand x;
+  x.kind = kernels::ListOperand::Kind::values;
+  x.dtype = place.dtype;
+  switch (place.kind) {
+    case Location::Kind::number: x.values = memory_ + 8 * place.index; return x;
+    case Location::Kind::hyper: x.values = work_.hyper + place.index * size_of(place.dtype); return x;
+    case Location::Kind::factor: x.values = work_.grad_factor; return x;
+    case Location::Kind::constant: break;
+    default: return {};  // an array
+  }
+  x.kind = kernels::ListOperand::Kind::number;
+  x.dtype = compute == kI64 ? kI64 : kF64;
+  if (compute == kI64)
+    x.whole = static_cast<int64_t>(place.constant);
+  else
+    x.real = place.constant;
+  return x;
+}
+
+// ---- copies of arrays ------------------------------------------------------------------------------------------------
+
+/// Calls copy(state, own, bytes) for the pieces of array k of a part: its codes and scales lie apart in an array of 8 bits.
+template <class F>
+void OperatorStep::for_pieces(int k, const Part& part, const F& copy) const {
+  const Tensor& state = part.parameter->states[k];
+  char *const whole = static_cast<char*>(state.data_ptr()), *const own = buffer(work_.program.copies[k], part);
+  const DType stored = work_.state_dtypes[k];
+  if (stored != kU8) return copy(state, whole + part.first * size_of(stored), own, part.count * size_of(stored));
+  copy(state, whole + part.first, own, part.count);
+  copy(state, whole + formula::quant_scales_at(part.parameter->entry->count) + 4 * (part.first / kUnit), own + formula::quant_scales_at(part.count),
+       4 * formula::quant_blocks(part.count));
+}
+
+void OperatorStep::copy_states(bool to_device) const {
+  for (int k = 0; k <= work_.states; ++k) {
+    if (work_.program.copies[k] < 0) continue;
+    for (const Part& part : parts_)
+      for_pieces(k, part, [&](const Tensor& state, char* whole, char* own, int64_t bytes) {
+        if (to_device)
+          device::copy(own, work_.device, whole, state.device(), bytes, work_.stream);
+        else
+          device::copy(whole, state.device(), own, work_.device, bytes, work_.stream);
+        if (state.device() != work_.device) state.record_stream(work_.stream);
+      });
+  }
+}
+
+// ---- the step --------------------------------------------------------------------------------------------------------
+
+void OperatorStep::compute(const Instruction& x, const kernels::List& list, bool always) const {
+  kernels::ListPointwiseCall call{.op = x.op, .compute = x.compute, .arity = x.arity, .list = list, .in = {}, .unless_nan = always ? nullptr : work_.grad_factor};
+  for (int k = 0; k < x.arity; ++k) call.in[k] = operand(x.in[k], x.compute);
+  kernels::backend(work_.device, work_.where).foreach->pointwise(call, work_.stream);
+}
+
+void OperatorStep::run_part() {
+  copy_states(true);
+  for (size_t i = 0; i < lists_.size(); ++i) {
+    const Instruction& x = work_.program.arrays[i];
+    kernels::List& list = lists_[i];
+    list.clear();
+    for (const Part& part : parts_) {
+      kernels::ListEntry entry{.count = part.count, .number = part.parameter->number};
+      if (x.kind == Instruction::Kind::compute) {
+        entry.at[0] = array_at(x.out, part);
+        for (int k = 0; k < x.arity; ++k)
+          if (x.in[k].is_array()) entry.at[1 + k] = array_at(x.in[k], part);
+      } else {
+        const bool loads = x.kind == Instruction::Kind::load;
+        entry.at[0] = array_at(loads ? x.out : x.in[0], part);
+        entry.at[1] = array_at(loads ? x.in[0] : x.out, part);
+      }
+      list.add(entry);
+    }
+    if (x.kind == Instruction::Kind::compute) {
+      compute(x, list, false);
+      continue;
+    }
+    const kernels::OptimKernels& kernels = *kernels::backend(work_.device, work_.where).optim;
+    Storing storing = work_.storing;
+    storing.first_element = parts_[0].first;  // the others begin where their parameters do
+    kernels::StoredCall call = storing.call(list, x.state);
+    if (x.kind == Instruction::Kind::store) call.grad_factor = work_.grad_factor;
+    (x.kind == Instruction::Kind::load ? kernels.load : kernels.store)(call, work_.stream);
+  }
+  copy_states(false);
+  if (!zeros_) return;
+  zeros_->clear();
+  for (const Part& part : parts_) zeros_->add({.at = {array_at({.kind = Location::Kind::grad}, part)}, .count = part.count});
+  const double zero = 0;
+  kernels::backend(work_.device, work_.where).foreach->fill(*zeros_, &zero, kF64, work_.stream);
+}
+
+void OperatorStep::run(char* memory) {
+  if (parameters_.empty()) return;
+  memory_ = memory;
+  for (size_t i = 0; i < number_lists_.size(); ++i) {
+    const Instruction& x = work_.program.numbers[i];
+    number_lists_[i].add({.at = {memory_ + 8 * x.out.index}, .count = 1});
+    compute(x, number_lists_[i], true);
+  }
+  while (next_parts()) run_part();
 }
 
 }  // namespace lorry::optim

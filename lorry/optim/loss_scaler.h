@@ -35,7 +35,8 @@ class LossScaler {
   /// Steps by the gradients divided by the scale and clipped to a common norm of max_norm, as clip_grad_norm_ would clip them; the
   /// gradients themselves are only read, since divided by the scale they might not fit f16. If one is not finite, parameters and
   /// state stay as they are and the step does not count. Returns the norm of the divided gradients before clipping, a 0-d f64.
-  Tensor step(Optimizer& optimizer, double max_norm = INFINITY);
+  /// zero_grad: the gradients are filled with zeros afterwards, also those of a step that was left out.
+  Tensor step(Optimizer& optimizer, double max_norm = INFINITY, bool zero_grad = false);
   /// Ends a round of steps: adapts the scale to what they found.
   void update();
 

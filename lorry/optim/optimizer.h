@@ -29,6 +29,7 @@
 
 #include "lorry/autograd/node.h"
 #include "lorry/kernels/list.h"
+#include "lorry/optim/by_operators.h"
 #include "lorry/optim/execution.h"
 #include "lorry/optim/report.h"
 #include "lorry/optim/rule.h"
@@ -171,6 +172,7 @@ class Optimizer {
   struct Family : Kind {
     Tensor clocks;                ///< bytes
     std::vector<int> clock_groups;  ///< the group of each clock
+    DType grad_dtype = kF32;      ///< of this step's gradients
     std::unique_ptr<kernels::List> list, grads;
     std::vector<int> slots;  ///< in the order of the lists' entries
     std::shared_ptr<Streamed> streamed = nullptr;  ///< of the list, where states are brought to the device and back
@@ -200,19 +202,15 @@ class Optimizer {
   void copy_in();
   void run(const Tensor& grad_factor, bool zero_grads);
   kernels::StepCall call_of(const Family& family, const Tensor& grad_factor, bool zero_grads) const;
-  void run_family(Family& family, const Tensor& grad_factor, bool zero_grads);
-  void run_by_operators(Family& family, const Tensor& grad_factor, bool zero_grads);
-  struct Part;
-  void step_parts(Family& family, std::span<const Part> parts, const Tensor& grad_factor, bool zero_grads);
-  /// Array k of a part, on the device; and back where that is a copy.
-  Tensor part_here(const Family& family, int k, const Part& part) const;
-  void take_part_home(const Family& family, int k, const Part& part, const Tensor& from) const;
-  /// Codes and scales of a part's own array in 8 bits, beside those of the whole one of n elements.
-  static std::array<std::pair<Tensor, Tensor>, 2> pieces(const Tensor& own, const Tensor& state, int64_t n, const Part& part);
-  StepShape shape_of(const Kind& kind, Execution execution, bool by_factor, bool zero_grads) const;
+  /// Of loop and foreach: the steps of a family's clocks.
+  std::vector<OperatorStep> operator_steps(const Family& family, const Tensor& grad_factor, bool zero_grads) const;
+  std::vector<Tensor> memory_of(const std::vector<std::vector<OperatorStep>>& steps) const;
+  void run_by_operators(Family& family, const Tensor& grad_factor, std::vector<OperatorStep>& steps, const Tensor& memory);
+  /// Whether operators step the family: in a fused step those on a GPU with gradients of another dtype, for which it has no fused kernels.
+  bool steps_by_operators(const Family& family) const;
+  StepShape shape_of(const Kind& kind, Execution execution, bool by_factor) const;
+  Program program_of(const Kind& kind, const GroupState& group, const StepShape& shape) const;
   void require_budget() const;
-  /// How many elements the budget lets be stepped at a time.
-  int64_t at_a_time(const Kind& kind, const GroupState& group, const StepShape& shape) const;
   /// The fused step of a family whose states lie in pinned memory: they stream through the device while it steps.
   void run_streamed(Family& family, const kernels::StepCall& call);
   /// Takes what it needs for that, and writes nothing.

@@ -1,5 +1,7 @@
 #include "lorry/optim/report.h"
 
+#include <algorithm>
+
 #include "lorry/formula/quantize.h"
 #include "lorry/optim/optimizer.h"
 #include "lorry/optim/streamed.h"
@@ -75,15 +77,16 @@ MemoryReport Optimizer::memory_report(bool by_factor) const {
     }
     for (const Stepped& x : together) {
       const GroupState& group = groups_[x.group];
-      const StepShape shape = shape_of(x.kind, step.execution, by_factor, false);
-      const Intermediates own = x.kind.rule->intermediates(shape, group.settings);
-      const int64_t most = std::max<int64_t>(at_a_time(x.kind, group, shape), 1), at_once = step.execution == Execution::loop ? x.largest : x.elements;
-      step.intermediates = std::max(step.intermediates, own.bytes * std::min(at_once, most));
+      const Program program = program_of(x.kind, group, shape_of(x.kind, step.execution, by_factor));
+      const int64_t bytes = program.bytes_per_element(), calls = static_cast<int64_t>(program.arrays.size());
+      const int64_t most = std::max<int64_t>(elements_within(budget_, bytes), 1), at_once = step.execution == Execution::loop ? x.largest : x.elements;
+      step.intermediates = std::max(step.intermediates, bytes * std::min(at_once, most));
+      step.calls += static_cast<int64_t>(program.numbers.size());
       if (step.execution == Execution::foreach) {
-        step.calls += own.calls * std::max<int64_t>(1, (x.elements - 1) / most + 1);
+        step.calls += calls * std::max<int64_t>(1, (x.elements - 1) / most + 1);
       } else {
         for (const Slot& slot : slots_)
-          if (slot.group == x.group && slot.clock == x.clock && kind_of(slot) == x.kind) step.calls += own.calls * std::max<int64_t>(1, (slot.param.numel() - 1) / most + 1);
+          if (slot.group == x.group && slot.clock == x.clock && kind_of(slot) == x.kind) step.calls += calls * std::max<int64_t>(1, (slot.param.numel() - 1) / most + 1);
       }
     }
   }

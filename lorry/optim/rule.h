@@ -4,10 +4,10 @@
 
 #include <cstring>
 
+#include "lorry/formula/optimizers.h"
 #include "lorry/kernels/backend.h"
-#include "lorry/optim/intermediates.h"
-#include "lorry/optim/lists.h"
 #include "lorry/optim/memory.h"
+#include "lorry/optim/recording.h"
 
 namespace lorry::optim {
 
@@ -26,12 +26,8 @@ struct RuleTraits {
   double (*first_state)(int state, const void* settings);
   bool (*is_signed)(int state);
   double& (*lr)(void* settings);
-  /// The loop execution of one parameter.
-  void (*by_operators)(const ByOperators& work, const void* settings);
-  /// The foreach execution of parameters that share a clock.
-  void (*by_lists)(const ByLists& work, const void* settings);
-  /// What these two take.
-  Intermediates (*intermediates)(const StepShape& shape, const void* settings);
+  /// Records the update, for the executions loop and foreach (recording.h).
+  void (*record)(const void* settings, Symbol* values);
   /// The fused kernels on a device. Throws DeviceError naming `where`.
   const kernels::RuleKernels& (*kernels)(Device device, const char* where);
 };
@@ -66,9 +62,7 @@ const RuleTraits& rule_traits() {
                       .first_state = [](int state, const void* settings) { return Rule::first_state(state, *static_cast<const Settings*>(settings)); },
                       .is_signed = formula::is_signed<Rule>,
                       .lr = [](void* settings) -> double& { return static_cast<Settings*>(settings)->lr; },
-                      .by_operators = step_by_operators<Rule>,
-                      .by_lists = step_by_lists<Rule>,
-                      .intermediates = intermediates_of<Rule>,
+                      .record = optim::record<Rule>,
                       .kernels = kKernels};
     const formula::ProgressOf<Rule> first;
     std::memcpy(traits.first_progress, &first, sizeof(first));

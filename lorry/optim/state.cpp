@@ -84,11 +84,7 @@ Tensor Optimizer::reordered(const Slot& slot, const Kind& kind, const Tensor& li
   if (kind.stored(k) != kU8) {
     now.copy_(before);
   } else {
-    const Storing how = kind.storing();
-    const Tensor as_it_was = empty_strided(slot.layout.size_list(), slot.layout.stride_list(), {kF32, kind.device});
-    Writes writes(how, {}, false);
-    writes.add(now, loaded(how, k, {before}, {as_it_was})[0], k, like, 0);
-    writes.finish();
+    reorder_stored(kind.storing(), k, before, slot.layout, now, like.layout());
   }
   kind.take_home(state, now);
   return state;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "lorry/autograd/grad_mode.h"
@@ -90,8 +91,9 @@ void Optimizer::check(Slot& slot, const Tensor& grad) const {
   const Tensor& param = slot.param;
   require<ShapeError>(grad.sizes() == param.sizes(), "{}: the gradient of '{}' has another shape; got gradient: {}, parameter: {}", where_, slot.name, grad,
                       param);
-  require<DTypeError>(grad.dtype() == param.dtype(), "{}: the gradient of '{}' has another dtype; got gradient: {}, parameter: {}", where_, slot.name, grad,
-                      param);
+  require<DTypeError>(grad.dtype() == param.dtype() || (grad.dtype() == kF32 && size_of(param.dtype()) == 2),
+                      "{}: the gradient of '{}' has another dtype; got gradient: {}, parameter: {}; expected the parameter's, or f32 for one of 16 bits", where_, slot.name,
+                      grad, param);
   require<DeviceError>(grad.device() == param.device(), "{}: the gradient of '{}' is on another device; got gradient: {}, parameter: {}", where_, slot.name,
                        grad, param);
   door::require_writable(param, where_);
@@ -123,6 +125,7 @@ bool Optimizer::move_addresses(uint64_t since) {
     check(slot, grad);
     if (!same_order(slot.param.layout(), grad.layout()) || guarded(grad)) return false;
     Family& family = families_[slot.family];
+    if (grad.dtype() != family.grad_dtype) return false;
     family.list->move(slot.entry, 1, grad.data_ptr());
     family.grads->move(slot.entry, 0, grad.data_ptr());
     if (!grad.storage().join(grad_epoch_)) return false;
@@ -166,7 +169,7 @@ void Optimizer::lay_out() {
     own.grad = grads[s].detach();
     if (!same_order(own.param.layout(), own.grad.layout())) {
       bell::ring(bell::Event::hidden_copy, where_, "a gradient is copied into the layout of its parameter");
-      own.grad = empty_like(own.param);
+      own.grad = empty_like(own.param, own.grad.dtype());
     }
     const Kind kind = kind_of(slot);
     for (int k = 0; k < kind.arrays(); ++k) {
@@ -211,16 +214,25 @@ void Optimizer::lay_out() {
   struct Lists {
     std::unique_ptr<kernels::List> list, grads;
     std::vector<int> slots;
+    std::optional<DType> grad_dtype;
   };
   std::vector<Lists> lists(families_.size());
+  for (size_t s = 0; s < slots_.size(); ++s) {
+    if (made[s].family < 0) continue;
+    std::optional<DType>& all = lists[made[s].family].grad_dtype;
+    if (!all) all = grads[s].dtype();
+    require<DTypeError>(*all == grads[s].dtype(), "{}: the gradient of '{}' has another dtype than that of a parameter that is stepped with it; got {}; expected {} for all", where_,
+                        slots_[s].name, grads[s].dtype(), *all);
+  }
   for (size_t f = 0; f < families_.size(); ++f) {
     const Family& family = families_[f];
-    std::vector<DType> dtypes{family.dtype, family.dtype};
+    const DType grad_dtype = lists[f].grad_dtype.value_or(family.dtype);
+    std::vector<DType> dtypes{family.dtype, grad_dtype};
     for (int k = 0; k < family.rule->states; ++k) dtypes.push_back(family.stored(k));
     // Lists of 16-bit parameters carry an array of what is kept, null where nothing is.
     if (size_of(family.dtype) == 2) dtypes.push_back(family.stored(family.rule->states));
     lists[f].list = std::make_unique<kernels::List>(family.device, dtypes, strategy_);
-    lists[f].grads = std::make_unique<kernels::List>(family.device, std::span(&family.dtype, 1), strategy_);
+    lists[f].grads = std::make_unique<kernels::List>(family.device, std::span(&grad_dtype, 1), strategy_);
   }
   for (size_t s = 0; s < slots_.size(); ++s) {
     const New& own = made[s];
@@ -238,6 +250,7 @@ void Optimizer::lay_out() {
     families_[f].list = std::move(lists[f].list);
     families_[f].grads = std::move(lists[f].grads);
     families_[f].slots = std::move(lists[f].slots);
+    families_[f].grad_dtype = lists[f].grad_dtype.value_or(families_[f].dtype);
   }
   std::vector<int> entries(families_.size());
   copied_.clear();
@@ -285,17 +298,24 @@ void Optimizer::run(const Tensor& grad_factor, bool zero_grads) {
   if (zero_grads)
     for (const int s : guarded_) door::require_writable(slots_[s].param.grad(), where_);
 
-  if (execution_ == Execution::fused)
-    for (Family& family : families_) {
-      if (family.slots.empty()) continue;
+  // What is needed is taken before anything is written; the memory of steps by operators too, which families use one after the other.
+  std::vector<std::vector<OperatorStep>> steps;
+  require_budget();
+  for (size_t f = 0; f < families_.size(); ++f) {
+    Family& family = families_[f];
+    if (family.slots.empty()) continue;
+    if (steps_by_operators(family)) {
+      steps.resize(families_.size());
+      steps[f] = operator_steps(family, grad_factor, zero_grads);
+    } else {
       const kernels::StepCall call = call_of(family, grad_factor, zero_grads);
       if (family.streams())
         prepare_streamed(family, call);
       else if (const auto prepare = family.rule->kernels(family.device, where_).prepare)
         prepare(call, current_stream(family.device));
     }
-  else if (budget_ > 0)
-    require_budget();
+  }
+  const std::vector<Tensor> memory = steps.empty() ? std::vector<Tensor>() : memory_of(steps);
 
   // Versions count a step that fails half way too. From here on it is made: what other kernels report does not stop it.
   epoch_->written_by(where_);
@@ -307,7 +327,13 @@ void Optimizer::run(const Tensor& grad_factor, bool zero_grads) {
   const device::ReportsWait scope;
   for (size_t f = 0; f < families_.size(); ++f) {
     if (families_[f].slots.empty()) continue;
-    run_family(families_[f], grad_factor, zero_grads);
+    Family& family = families_[f];
+    if (steps_by_operators(family))
+      run_by_operators(family, grad_factor, steps[f], memory[f]);
+    else if (const kernels::StepCall call = call_of(family, grad_factor, zero_grads); family.streams())
+      run_streamed(family, call);
+    else
+      family.rule->kernels(family.device, where_).step(call, current_stream(family.device));
     for (const int s : copied_) {
       const Slot& slot = slots_[s];
       if (slot.family != static_cast<int>(f)) continue;
@@ -331,11 +357,101 @@ kernels::StepCall Optimizer::call_of(const Family& family, const Tensor& grad_fa
           .seed = family.memory.seed};
 }
 
-void Optimizer::run_family(Family& family, const Tensor& grad_factor, bool zero_grads) {
-  if (execution_ != Execution::fused) return run_by_operators(family, grad_factor, zero_grads);
-  const kernels::StepCall call = call_of(family, grad_factor, zero_grads);
-  if (family.streams()) return run_streamed(family, call);
-  family.rule->kernels(family.device, where_).step(call, current_stream(family.device));
+// ---- the executions loop and foreach -----------------------------------------------------------------------------------
+
+bool Optimizer::steps_by_operators(const Family& family) const {
+  return execution_ != Execution::fused || (family.grad_dtype != family.dtype && !family.device.is_cpu());
+}
+
+StepShape Optimizer::shape_of(const Kind& kind, Execution execution, bool by_factor) const {
+  StepShape shape{.execution = execution, .dtype = kind.dtype, .grad_dtype = kind.dtype, .memory = kind.memory, .by_factor = by_factor, .in_parts = budget_ > 0 && execution_ != Execution::fused};
+  if (kind.device.is_cpu()) shape.memory.placement = Placement::device;
+  return shape;
+}
+
+Program Optimizer::program_of(const Kind& kind, const GroupState& group, const StepShape& shape) const {
+  return make_program(kind.rule->record, kind.rule->states, group.settings, shape);
+}
+
+void Optimizer::set_memory_budget(int64_t bytes) {
+  require<ValueError>(bytes >= 0, "{}: memory_budget is out of range; got {}; expected bytes, or 0 for no bound", where_, bytes);
+  const int64_t before = std::exchange(budget_, bytes);
+  try {
+    require_budget();
+  } catch (...) {
+    budget_ = before;
+    throw;
+  }
+}
+
+void Optimizer::require_budget() const {
+  if (budget_ == 0 || execution_ == Execution::fused) return;
+  int64_t needed = 0;
+  std::vector<std::pair<Kind, int>> seen;
+  for (const Slot& slot : slots_) {  // as a step that clips takes it, so that every step finds room
+    const std::pair<Kind, int> own{kind_of(slot), slot.group};
+    if (std::ranges::find(seen, own) != seen.end()) continue;
+    seen.push_back(own);
+    needed = std::max(needed, least_budget(program_of(own.first, groups_[slot.group], shape_of(own.first, execution_, true)).bytes_per_element()));
+  }
+  require<ValueError>(budget_ >= needed, "{}: memory_budget is too small for 256 elements at a time; got {} bytes; expected at least {}", where_, budget_, needed);
+}
+
+std::vector<OperatorStep> Optimizer::operator_steps(const Family& family, const Tensor& grad_factor, bool zero_grads) const {
+  OperatorWork work{.program = {},
+                    .by_lists = execution_ != Execution::loop,
+                    .where = where_,
+                    .device = family.device,
+                    .stream = current_stream(family.device),
+                    .dtype = family.dtype,
+                    .grad_dtype = family.grad_dtype,
+                    .states = family.rule->states,
+                    .state_dtypes = {},
+                    .hyper = nullptr,
+                    .grad_factor = grad_factor.defined() ? grad_factor.data<double>() : nullptr,
+                    .zero_grads = zero_grads,
+                    .storing = family.storing()};
+  for (int k = 0; k < family.arrays(); ++k) work.state_dtypes[k] = family.stored(k);
+  std::map<int, std::vector<SteppedParameter>> by_clock;
+  for (const int s : family.slots) {
+    const Slot& slot = slots_[static_cast<size_t>(s)];
+    by_clock[slot.clock].push_back({&family.list->entries()[static_cast<size_t>(slot.entry)], slot.states, static_cast<uint32_t>(s)});
+  }
+  std::vector<OperatorStep> steps;
+  for (auto& [clock, parameters] : by_clock) {
+    const char* const own = static_cast<const char*>(family.clocks.data_ptr()) + static_cast<size_t>(clock) * family.clock_bytes();
+    StepShape shape = shape_of(family, execution_, grad_factor.defined());
+    shape.grad_dtype = family.grad_dtype;
+    work.program = program_of(family, groups_[family.clock_groups[static_cast<size_t>(clock)]], shape);
+    work.hyper = own + family.rule->hyper_at[family.f64()];
+    work.storing.steps = reinterpret_cast<const double*>(own + family.rule->coming_at[family.f64()]);
+    steps.emplace_back(work, std::move(parameters), elements_within(execution_ == Execution::fused ? 0 : budget_, work.program.bytes_per_element()));
+  }
+  return steps;
+}
+
+/// Of each family, shared by those of one device.
+std::vector<Tensor> Optimizer::memory_of(const std::vector<std::vector<OperatorStep>>& steps) const {
+  std::vector<Tensor> memory(families_.size());
+  for (size_t f = 0; f < families_.size(); ++f) {
+    if (memory[f].defined() || steps[f].empty()) continue;
+    const Device device = families_[f].device;
+    int64_t bytes = 0;
+    for (size_t other = f; other < families_.size(); ++other)
+      for (const OperatorStep& step : steps[other])
+        if (families_[other].device == device) bytes = std::max(bytes, step.bytes());
+    const Tensor own = empty({bytes}, {kU8, device});
+    for (size_t other = f; other < families_.size(); ++other)
+      if (families_[other].device == device) memory[other] = own;
+  }
+  return memory;
+}
+
+void Optimizer::run_by_operators(Family& family, const Tensor& grad_factor, std::vector<OperatorStep>& steps, const Tensor& memory) {
+  for (OperatorStep& step : steps) step.run(static_cast<char*>(memory.data_ptr()));
+  family.rule->kernels(family.device, where_)
+      .tick(family.clocks.data_ptr(), family.f64(), 0, static_cast<int32_t>(family.clock_groups.size()), grad_factor.defined() ? grad_factor.data<double>() : nullptr,
+            current_stream(family.device));
 }
 
 }  // namespace lorry::optim

@@ -63,6 +63,7 @@ void run_entry(const ListPointwiseCall& call, BlockFunction function, const Spla
 }
 
 void pointwise(const ListPointwiseCall& call, const Stream&) {
+  if (call.unless_nan != nullptr && *call.unless_nan != *call.unless_nan) return;
   const BlockFunctions& row = block_functions()[static_cast<int>(call.op)];
   const BlockFunction function = call.compute == kF32 ? row.f32 : call.compute == kF64 ? row.f64 : row.i64;
   require<DTypeError>(function != nullptr, "{}: no kernel computes it in {}", lorry::row(call.op).name, call.compute);

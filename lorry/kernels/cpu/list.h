@@ -3,7 +3,6 @@
 // Lists of tensors on the CPU: runs of all entries laid end to end, shared evenly among the team whatever their sizes.
 
 #include <algorithm>
-#include <vector>
 
 #include "lorry/device/cpu/team.h"
 #include "lorry/kernels/list.h"
@@ -25,16 +24,17 @@ void for_each_run(const List& list, F&& body, int64_t unit = 1) {
       });
     return;
   }
-  std::vector<int64_t> ends(entries.size());  // in units
+  const auto units = [&](const ListEntry& entry) { return (entry.count + unit - 1) / unit; };
   int64_t total = 0;
-  for (size_t e = 0; e < entries.size(); ++e) ends[e] = total += (entries[e].count + unit - 1) / unit;
+  for (const ListEntry& entry : entries) total += units(entry);
+  // Each thread walks to its share: a step that has begun to write allocates nothing.
   lorry::cpu::parallel_for(total, std::max<int64_t>(1, kListGrain / unit), [&](int64_t begin, int64_t end) {
-    auto e = static_cast<size_t>(std::ranges::upper_bound(ends, begin) - ends.begin());
-    for (int64_t from = begin; from < end; ++e) {
-      const ListEntry& entry = entries[e];
-      const int64_t to = std::min(end, ends[e]), first = ends[e] - (entry.count + unit - 1) / unit;
+    int64_t first = 0;  // of the entry, among all units
+    for (const ListEntry& entry : entries) {
+      const int64_t next = first + units(entry), from = std::max(begin, first), to = std::min(end, next);
       if (from < to) body(entry, (from - first) * unit, std::min((to - first) * unit, entry.count) - (from - first) * unit);
-      from = std::max(from, to);
+      if (next >= end) return;
+      first = next;
     }
   });
 }

@@ -29,11 +29,12 @@ const ForeachRow& row_of(Pointwise op) {
 }
 
 template <int kArity, class C>
-void launch(const ForeachRowKernels& row, const List& list, const ListOperand* in, const Stream& stream) {
+void launch(const ForeachRowKernels& row, const List& list, const ListOperand* in, const double* unless_nan, const Stream& stream) {
   using Call = ListPointwise<kArity, C>;
   constexpr int kArrays = 1 + kArity;
   Call call{};
   call.vectors = true;
+  call.unless_nan = unless_nan;
   for (int k = 0; k < kArrays; ++k) {
     const ListOperand* const x = k == 0 ? nullptr : &in[k - 1];
     if (x != nullptr && x->kind != ListOperand::Kind::array) {
@@ -61,7 +62,7 @@ void launch_arity(const ListPointwiseCall& call, const Stream& stream) {
   const ForeachRow& row = row_of(call.op);
   const auto as = [&]<class C>(Type<C>) {
     require<DTypeError>(row.in<C>().table != nullptr, "{}: no kernel computes it in {}", lorry::row(call.op).name, lorry::name(call.compute).data());
-    launch<kArity, C>(row.in<C>(), call.list, call.in, stream);
+    launch<kArity, C>(row.in<C>(), call.list, call.in, call.unless_nan, stream);
   };
   if (call.compute == kF32) return as(Type<float>());
   return call.compute == kF64 ? as(Type<double>()) : as(Type<int64_t>());
@@ -136,7 +137,7 @@ void copy(const List& list, const Stream& stream) {
   const DType to = list.dtype(0), from = list.dtype(1);
   if (to == from) return move<1>(list, {}, stream);
   const ListOperand in[1] = {};
-  const auto by_way_of = [&]<class C>(Type<C>) { launch<1, C>(foreach_kernels_of<Identity, 1, C>(), list, in, stream); };
+  const auto by_way_of = [&]<class C>(Type<C>) { launch<1, C>(foreach_kernels_of<Identity, 1, C>(), list, in, nullptr, stream); };
   if (from != kF64 && (is_floating(from) || (size_of(from) <= 2 && is_floating(to)))) return by_way_of(Type<float>());
   return from == kF64 ? by_way_of(Type<double>()) : by_way_of(Type<int64_t>());
 }

@@ -32,6 +32,7 @@ struct ListPointwise {
   uint8_t sizes[1 + kArity];  ///< bytes of an element
   uint8_t arrays;             ///< bit k: operand k is an array
   bool vectors;               ///< no stored type is wider than C, nor the result whole where C is not
+  const double* unless_nan;   ///< kernels::ListPointwiseCall's
 };
 
 /// Kernels of one row in one compute type, TileKernels without their types.

@@ -178,6 +178,7 @@ static __global__ void __launch_bounds__(kListThreads)
     foreach_tiles(const __grid_constant__ ListPointwise<kArity, C> call, const Ending, const __grid_constant__ Source source) {
   const uint32_t tile = blockIdx.x * kListWarps + threadIdx.x / 32;
   if (tile >= source.tiles) return;
+  if (call.unless_nan != nullptr && *call.unless_nan != *call.unless_nan) return;
   const uint32_t at = source.first_tile + tile;
   const Entry<1 + kArity>& entry = source.find(at);
   foreach_tile<Formula>(entry, tile_at(at - entry.first_tile, kForeachTile, kForeachRun<C>, 32 * kForeachRun<C>, static_cast<int64_t>(entry.count), static_cast<uint8_t>(entry.head)), call, static_cast<int>(threadIdx.x % 32));

@@ -1,0 +1,82 @@
+#pragma once
+
+// The step of parameters that share a clock, by the executions loop and foreach. It is made, with everything that may fail, before any step writes; what is left
+// to do then are kernel calls over lists that there are, in memory that there is.
+
+#include <optional>
+#include <vector>
+
+#include "lorry/device/stream.h"
+#include "lorry/kernels/foreach.h"
+#include "lorry/optim/program.h"
+#include "lorry/optim/stored.h"
+#include "lorry/tensor/tensor.h"
+
+namespace lorry::optim {
+
+/// How many elements can be stepped at a time within a budget of bytes, a multiple of 256; 0 bytes are no bound.
+int64_t elements_within(int64_t budget, int64_t bytes_per_element);
+/// The smallest budget that lets 256 elements be stepped.
+int64_t least_budget(int64_t bytes_per_element);
+
+/// What parameters that share a clock have in common.
+struct OperatorWork {
+  Program program;
+  bool by_lists;  ///< foreach; else loop, one parameter at a time
+  const char* where;
+  Device device;
+  Stream stream;
+  DType dtype, grad_dtype;
+  int states;                            ///< of the rule
+  DType state_dtypes[kMaxStates + 1];    ///< as they are stored; after the states what is kept
+  const char* hyper;                     ///< the clock's numbers, on the device
+  const double* grad_factor;             ///< null: 1. NaN: nothing is written but zeros
+  bool zero_grads;
+  Storing storing;
+};
+
+struct SteppedParameter {
+  const kernels::ListEntry* entry;    ///< parameter, gradient, states, and what is kept
+  const Tensor* states;               ///< the same arrays without parameter and gradient, for those that are copied
+  uint32_t number;                    ///< in stochastic rounding
+};
+
+class OperatorStep {
+ public:
+  /// most_elements: that may be stepped at a time.
+  OperatorStep(const OperatorWork& work, std::vector<SteppedParameter> parameters, int64_t most_elements);
+  /// Of the memory that run() needs.
+  int64_t bytes() const;
+  void run(char* memory);
+
+ private:
+  struct Part {
+    const SteppedParameter* parameter;
+    int64_t first, count;  ///< elements, in the order of memory
+    int64_t offset;        ///< elements of buffers before it
+  };
+  bool next_parts();
+  void run_part();
+  void compute(const Instruction& x, const kernels::List& list, bool always) const;
+  void copy_states(bool to_device) const;
+  template <class F>
+  void for_pieces(int k, const Part& part, const F& copy) const;
+  DType stored_type(int state) const;
+  char* buffer(int b, const Part& part) const;
+  void* array_at(const Location& place, const Part& part) const;
+  kernels::ListOperand operand(const Location& place, DType compute) const;
+
+  const OperatorWork work_;
+  std::vector<SteppedParameter> parameters_;
+  int64_t capacity_ = 0;             ///< elements that buffers hold
+  std::vector<int64_t> buffer_at_;  ///< bytes an element of the buffers before each
+  int64_t buffer_bytes_ = 0;
+  std::vector<kernels::List> number_lists_, lists_;  ///< of each instruction
+  std::optional<kernels::List> zeros_;
+  std::vector<Part> parts_;  ///< that are stepped now
+  size_t next_ = 0;
+  int64_t first_ = 0;
+  char* memory_ = nullptr;
+};
+
+}  // namespace lorry::optim

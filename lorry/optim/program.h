@@ -1,0 +1,86 @@
+#pragma once
+
+// A rule as kernel calls over lists of arrays, one call an operation: what the executions loop and foreach run. A program is made from the rule's
+// recording; it says for each operation where its operands lie and where its result goes:
+//
+//   in place     where an operand's value is needed no longer, the result takes its memory; parameters and states are so updated where they lie
+//   in one row   x +- s a, x +- s a b and x +- s a / b are one row of formula/pointwise.def each, with the same roundings
+//   in buffers   what is left needs memory of its own, and the program says how much: it is taken before the first call
+//
+// Nothing is decided, allocated or refused while a program runs: a step is made wholly or not at all.
+
+#include <array>
+#include <vector>
+
+#include "lorry/layout/dtype.h"
+#include "lorry/optim/execution.h"
+#include "lorry/optim/memory.h"
+#include "lorry/optim/recording.h"
+
+namespace lorry::optim {
+
+/// What decides how a step by operators runs, beside the rule.
+struct StepShape {
+  Execution execution;  ///< loop or foreach
+  DType dtype;          ///< of parameters
+  DType grad_dtype;
+  Memory memory;
+  bool by_factor = false;  ///< gradients are multiplied by a factor, and a step may be left out
+  /// Only some of a parameter's elements are stepped at a time: a state in 8 bits is copied in parts.
+  bool in_parts = false;
+
+  bool narrow() const { return size_of(dtype) == 2; }
+};
+
+/// Where an operand lies.
+struct Location {
+  enum class Kind : uint8_t {
+    param,
+    grad,
+    kept,
+    state,
+    buffer,    ///< an array of the step's own
+    number,    ///< one of the step's own, for all elements
+    hyper,     ///< a number of the clock
+    factor,    ///< by which gradients are multiplied
+    constant,
+  };
+  Kind kind = Kind::constant;
+  int index = 0;
+  DType dtype = kF64;
+  double constant = 0;
+
+  bool is_array() const { return kind <= Kind::buffer; }
+  bool is_same_place(const Location& other) const { return kind == other.kind && index == other.index; }
+};
+
+struct Instruction {
+  enum class Kind : uint8_t {
+    compute,  ///< a row of formula/pointwise.def
+    load,     ///< in[0], a state as it is stored, to f32
+    store,    ///< in[0], f32, as state `state` is stored, or -1: as the parameter, rounded stochastically
+  };
+  Kind kind = Kind::compute;
+  Pointwise op = {};
+  DType compute = kF32;
+  int arity = 1;
+  int state = 0;
+  Location out = {};
+  std::array<Location, 4> in = {};
+};
+
+struct Program {
+  std::vector<Instruction> numbers;  ///< on numbers for all elements: once for all parameters that share a clock
+  std::vector<Instruction> arrays;   ///< on arrays, in order
+  std::vector<int> buffers;          ///< bytes an element of each
+  int number_count = 0;
+  int copies[kMaxStates + 1];  ///< of each state, and of what is kept after them: the buffer that holds its copy while it is stepped; -1: it is where it is
+
+  /// Of all buffers, for each element that is stepped at a time.
+  int64_t bytes_per_element() const;
+};
+
+/// The program of a rule that `record` records. `settings` are the rule's.
+Program make_program(void (*record)(const void* settings, Symbol* values), int states, const void* settings, const StepShape& shape);
+
+}  // namespace lorry::optim
