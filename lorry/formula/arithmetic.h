@@ -111,6 +111,10 @@ struct Lerp {
     return select(abs(weight) < V(0.5), start + weight * span, end - span * (V(1) - weight));
   }
 };
+/// The same in fewer operations, as a running mean has it: start + weight (end - start) whatever the weight.
+struct Blend {
+  template <class V> LORRY_INLINE V operator()(V start, V end, V weight) const { return start + weight * (end - start); }
+};
 
 // clang-format on
 

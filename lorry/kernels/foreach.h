@@ -38,6 +38,8 @@ struct ListPointwiseCall {
 
 struct ForeachKernels {
   void (*pointwise)(const ListPointwiseCall& call, const Stream& stream) = nullptr;
+  /// formula::Blend of three operands in kF32 or kF64; the call's row does not count.
+  void (*blend)(const ListPointwiseCall& call, const Stream& stream) = nullptr;
   /// The second of a list's two arrays to the first, which may be of another dtype.
   void (*copy)(const List& list, const Stream& stream) = nullptr;
   /// Every element of a list's one array becomes the number at `value`, of type `dtype`, in host memory.

@@ -16,8 +16,7 @@ namespace {
 
 constexpr int64_t kUnit = formula::kQuantBlock;  // elements: parts of parameters begin at multiples
 constexpr int64_t kAligned = 64;                 // elements: buffers of an entry begin at multiples, and so on the boundaries that vectors need
-constexpr int64_t kNumberBytes = 512;            // before the buffers: the step's numbers, of 8 bytes each
-constexpr int64_t kOtherBytes = 4'096;           // of a budget: tensors without sizes, such as a norm
+constexpr int64_t kOtherBytes = 4'096;           // of a budget: the step's numbers, and tensors without sizes such as a norm
 constexpr size_t kMostArguments = 512;           // entries that fit among a kernel's arguments
 
 int64_t aligned(int64_t count) { return (count + kAligned - 1) / kAligned * kAligned; }
@@ -39,10 +38,10 @@ int64_t enclosing_block(int64_t bytes) {
 
 int64_t elements_within(int64_t budget, int64_t bytes_per_element) {
   if (budget == 0 || bytes_per_element == 0) return INT64_MAX;
-  return (whole_block(std::max<int64_t>(budget - kOtherBytes, 0)) - kNumberBytes) / bytes_per_element / kUnit * kUnit;
+  return whole_block(std::max<int64_t>(budget - kOtherBytes, 0)) / bytes_per_element / kUnit * kUnit;
 }
 
-int64_t least_budget(int64_t bytes_per_element) { return kOtherBytes + enclosing_block(kNumberBytes + kUnit * bytes_per_element); }
+int64_t least_budget(int64_t bytes_per_element) { return kOtherBytes + enclosing_block(kUnit * bytes_per_element); }
 
 // ---- preparation -----------------------------------------------------------------------------------------------------
 
@@ -87,8 +86,6 @@ OperatorStep::OperatorStep(const OperatorWork& work, std::vector<SteppedParamete
   if (work_.zero_grads) zeros_.emplace(make_list({work_.grad_dtype}, most));
 }
 
-int64_t OperatorStep::bytes() const { return parameters_.empty() ? 0 : kNumberBytes + capacity_ * buffer_bytes_; }
-
 /// The next parts to be stepped together: of a loop one, else as many as there is room for. False when all have been stepped.
 bool OperatorStep::next_parts() {
   parts_.clear();
@@ -112,7 +109,7 @@ bool OperatorStep::next_parts() {
 DType OperatorStep::stored_type(int state) const { return state < 0 ? work_.dtype : work_.state_dtypes[state]; }
 
 char* OperatorStep::buffer(int b, const Part& part) const {
-  return memory_ + kNumberBytes + capacity_ * buffer_at_[static_cast<size_t>(b)] + part.offset * work_.program.buffers[static_cast<size_t>(b)];
+  return buffers_ + capacity_ * buffer_at_[static_cast<size_t>(b)] + part.offset * work_.program.buffers[static_cast<size_t>(b)];
 }
 
 void* OperatorStep::array_at(const Location& place, const Part& part) const {
@@ -132,7 +129,7 @@ kernels::ListOperand OperatorStep::operand(const Location& place, DType compute)
   x.kind = kernels::ListOperand::Kind::values;
   x.dtype = place.dtype;
   switch (place.kind) {
-    case Location::Kind::number: x.values = memory_ + 8 * place.index; return x;
+    case Location::Kind::number: x.values = numbers_ + 8 * place.index; return x;
     case Location::Kind::hyper: x.values = work_.hyper + place.index * size_of(place.dtype); return x;
     case Location::Kind::factor: x.values = work_.grad_factor; return x;
     case Location::Kind::constant: break;
@@ -180,7 +177,8 @@ void OperatorStep::copy_states(bool to_device) const {
 void OperatorStep::compute(const Instruction& x, const kernels::List& list, bool always) const {
   kernels::ListPointwiseCall call{.op = x.op, .compute = x.compute, .arity = x.arity, .list = list, .in = {}, .unless_nan = always ? nullptr : work_.grad_factor};
   for (int k = 0; k < x.arity; ++k) call.in[k] = operand(x.in[k], x.compute);
-  kernels::backend(work_.device, work_.where).foreach->pointwise(call, work_.stream);
+  const kernels::ForeachKernels& kernels = *kernels::backend(work_.device, work_.where).foreach;
+  (x.blends ? kernels.blend : kernels.pointwise)(call, work_.stream);
 }
 
 void OperatorStep::run_part() {
@@ -221,12 +219,13 @@ void OperatorStep::run_part() {
   kernels::backend(work_.device, work_.where).foreach->fill(*zeros_, &zero, kF64, work_.stream);
 }
 
-void OperatorStep::run(char* memory) {
+void OperatorStep::run(const OperatorMemory& memory) {
   if (parameters_.empty()) return;
-  memory_ = memory;
+  numbers_ = static_cast<char*>(memory.numbers.data_ptr());
+  buffers_ = static_cast<char*>(memory.buffers.data_ptr());
   for (size_t i = 0; i < number_lists_.size(); ++i) {
     const Instruction& x = work_.program.numbers[i];
-    number_lists_[i].add({.at = {memory_ + 8 * x.out.index}, .count = 1});
+    number_lists_[i].add({.at = {numbers_ + 8 * x.out.index}, .count = 1});
     compute(x, number_lists_[i], true);
   }
   while (next_parts()) run_part();

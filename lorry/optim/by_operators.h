@@ -35,6 +35,13 @@ struct OperatorWork {
   Storing storing;
 };
 
+/// What steps on one device compute in, one after the other.
+struct OperatorMemory {
+  Tensor numbers, buffers;  ///< bytes
+};
+/// Of the numbers: 8 each.
+inline constexpr int64_t kNumberBytes = 512;
+
 struct SteppedParameter {
   const kernels::ListEntry* entry;    ///< parameter, gradient, states, and what is kept
   const Tensor* states;               ///< the same arrays without parameter and gradient, for those that are copied
@@ -45,9 +52,9 @@ class OperatorStep {
  public:
   /// most_elements: that may be stepped at a time.
   OperatorStep(const OperatorWork& work, std::vector<SteppedParameter> parameters, int64_t most_elements);
-  /// Of the memory that run() needs.
-  int64_t bytes() const;
-  void run(char* memory);
+  /// Of the buffers that run() needs, beside kNumberBytes.
+  int64_t bytes() const { return capacity_ * buffer_bytes_; }
+  void run(const OperatorMemory& memory);
 
  private:
   struct Part {
@@ -76,7 +83,7 @@ class OperatorStep {
   std::vector<Part> parts_;  ///< that are stepped now
   size_t next_ = 0;
   int64_t first_ = 0;
-  char* memory_ = nullptr;
+  char *numbers_ = nullptr, *buffers_ = nullptr;
 };
 
 }  // namespace lorry::optim

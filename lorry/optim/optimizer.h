@@ -204,8 +204,8 @@ class Optimizer {
   kernels::StepCall call_of(const Family& family, const Tensor& grad_factor, bool zero_grads) const;
   /// Of loop and foreach: the steps of a family's clocks.
   std::vector<OperatorStep> operator_steps(const Family& family, const Tensor& grad_factor, bool zero_grads) const;
-  std::vector<Tensor> memory_of(const std::vector<std::vector<OperatorStep>>& steps) const;
-  void run_by_operators(Family& family, const Tensor& grad_factor, std::vector<OperatorStep>& steps, const Tensor& memory);
+  std::vector<OperatorMemory> memory_of(const std::vector<std::vector<OperatorStep>>& steps) const;
+  void run_by_operators(Family& family, const Tensor& grad_factor, std::vector<OperatorStep>& steps, const OperatorMemory& memory);
   /// Whether operators step the family: in a fused step those on a GPU with gradients of another dtype, for which it has no fused kernels.
   bool steps_by_operators(const Family& family) const;
   StepShape shape_of(const Kind& kind, Execution execution, bool by_factor) const;

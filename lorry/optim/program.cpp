@@ -167,8 +167,12 @@ class Fuser {
       const Term x = sum.in[1 - side];
       if (const Node* found = only_for(sum.in[side], Pointwise::mul)) {
         const Term a = found->in[0], b = found->in[1];
-        if (!is_array(a) || !is_array(b)) {
-          replace(n, Pointwise::add_scaled, {x, is_array(a) ? a : b, signed_number(is_array(a) ? b : a)});
+        const Term &array = is_array(a) ? a : b, &number = is_array(a) ? b : a;
+        if (const Node* const way = only_for(array, Pointwise::sub); way != nullptr && !is_array(number) && !minus && way->in[1] == x) {
+          replace(n, Pointwise::add, {x, way->in[0], number});
+          nodes_[n].blends = true;
+        } else if (!is_array(a) || !is_array(b)) {
+          replace(n, Pointwise::add_scaled, {x, array, signed_number(number)});
         } else if (const Scaled scaled = scale_of(a); scaled.found) {
           replace(n, Pointwise::addcmul, {x, scaled.array, b, signed_number(scaled.by)});
         } else if (const Scaled other = scale_of(b); other.found) {
@@ -386,7 +390,7 @@ class Placer {
   /// All but where the result goes.
   Instruction instruction_of(int n) const {
     const Node& x = nodes_[static_cast<size_t>(n)];
-    Instruction made{.op = x.op, .compute = x.compute, .arity = x.arity, .out = at_[static_cast<size_t>(n)]};
+    Instruction made{.op = x.op, .blends = x.blends, .compute = x.compute, .arity = x.arity, .out = at_[static_cast<size_t>(n)]};
     for (int k = 0; k < x.arity; ++k) made.in[k] = location_of(x.in[k]);
     return made;
   }

@@ -4,7 +4,8 @@
 // recording; it says for each operation where its operands lie and where its result goes:
 //
 //   in place     where an operand's value is needed no longer, the result takes its memory; parameters and states are so updated where they lie
-//   in one row   x +- s a, x +- s a b and x +- s a / b are one row of formula/pointwise.def each, with the same roundings
+//   in one row   x +- s a, x +- s a b and x +- s a / b are one row of formula/pointwise.def each, with the same roundings, and x + s (a - x) is
+//                formula::Blend
 //   in buffers   what is left needs memory of its own, and the program says how much: it is taken before the first call
 //
 // Nothing is decided, allocated or refused while a program runs: a step is made wholly or not at all.
@@ -62,6 +63,7 @@ struct Instruction {
   };
   Kind kind = Kind::compute;
   Pointwise op = {};
+  bool blends = false;  ///< formula::Blend in place of a row
   DType compute = kF32;
   int arity = 1;
   int state = 0;

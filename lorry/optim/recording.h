@@ -30,6 +30,7 @@ struct Node {
   bool array = true;     ///< false: one number for all elements
   DType dtype = kF32;    ///< of the value in memory
   Pointwise op = {};     ///< of an operation
+  bool blends = false;   ///< the operation is no row but formula::Blend
   DType compute = kF32;  ///< the type in which it is computed: kF32, kF64 or kI64
   int arity = 0;
   std::array<Term, 4> in = {};

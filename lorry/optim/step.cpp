@@ -315,7 +315,7 @@ void Optimizer::run(const Tensor& grad_factor, bool zero_grads) {
         prepare(call, current_stream(family.device));
     }
   }
-  const std::vector<Tensor> memory = steps.empty() ? std::vector<Tensor>() : memory_of(steps);
+  const std::vector<OperatorMemory> memory = steps.empty() ? std::vector<OperatorMemory>() : memory_of(steps);
 
   // Versions count a step that fails half way too. From here on it is made: what other kernels report does not stop it.
   epoch_->written_by(where_);
@@ -431,24 +431,24 @@ std::vector<OperatorStep> Optimizer::operator_steps(const Family& family, const 
 }
 
 /// Of each family, shared by those of one device.
-std::vector<Tensor> Optimizer::memory_of(const std::vector<std::vector<OperatorStep>>& steps) const {
-  std::vector<Tensor> memory(families_.size());
+std::vector<OperatorMemory> Optimizer::memory_of(const std::vector<std::vector<OperatorStep>>& steps) const {
+  std::vector<OperatorMemory> memory(families_.size());
   for (size_t f = 0; f < families_.size(); ++f) {
-    if (memory[f].defined() || steps[f].empty()) continue;
+    if (memory[f].numbers.defined() || steps[f].empty()) continue;
     const Device device = families_[f].device;
     int64_t bytes = 0;
     for (size_t other = f; other < families_.size(); ++other)
       for (const OperatorStep& step : steps[other])
         if (families_[other].device == device) bytes = std::max(bytes, step.bytes());
-    const Tensor own = empty({bytes}, {kU8, device});
+    const OperatorMemory own{empty({kNumberBytes}, {kU8, device}), empty({bytes}, {kU8, device})};
     for (size_t other = f; other < families_.size(); ++other)
       if (families_[other].device == device) memory[other] = own;
   }
   return memory;
 }
 
-void Optimizer::run_by_operators(Family& family, const Tensor& grad_factor, std::vector<OperatorStep>& steps, const Tensor& memory) {
-  for (OperatorStep& step : steps) step.run(static_cast<char*>(memory.data_ptr()));
+void Optimizer::run_by_operators(Family& family, const Tensor& grad_factor, std::vector<OperatorStep>& steps, const OperatorMemory& memory) {
+  for (OperatorStep& step : steps) step.run(memory);
   family.rule->kernels(family.device, where_)
       .tick(family.clocks.data_ptr(), family.f64(), 0, static_cast<int32_t>(family.clock_groups.size()), grad_factor.defined() ? grad_factor.data<double>() : nullptr,
             current_stream(family.device));

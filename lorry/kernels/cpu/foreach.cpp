@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "lorry/formula/arithmetic.h"
 #include "lorry/kernels/cpu/blocks.h"
 #include "lorry/kernels/cpu/convert.h"
 #include "lorry/kernels/cpu/list.h"
@@ -62,11 +63,8 @@ void run_entry(const ListPointwiseCall& call, BlockFunction function, const Spla
   }
 }
 
-void pointwise(const ListPointwiseCall& call, const Stream&) {
+void run_list(const ListPointwiseCall& call, BlockFunction function) {
   if (call.unless_nan != nullptr && *call.unless_nan != *call.unless_nan) return;
-  const BlockFunctions& row = block_functions()[static_cast<int>(call.op)];
-  const BlockFunction function = call.compute == kF32 ? row.f32 : call.compute == kF64 ? row.f64 : row.i64;
-  require<DTypeError>(function != nullptr, "{}: no kernel computes it in {}", lorry::row(call.op).name, call.compute);
   Splat shared[kMaxArity];
   for (int k = 0; k < call.arity; ++k) {
     const ListOperand& x = call.in[k];
@@ -75,6 +73,21 @@ void pointwise(const ListPointwiseCall& call, const Stream&) {
   }
   for_each_run(call.list, [&](const ListEntry& entry, int64_t begin, int64_t count) { run_entry(call, function, shared, entry, begin, count); });
 }
+
+void pointwise(const ListPointwiseCall& call, const Stream&) {
+  const BlockFunctions& row = block_functions()[static_cast<int>(call.op)];
+  const BlockFunction function = call.compute == kF32 ? row.f32 : call.compute == kF64 ? row.f64 : row.i64;
+  require<DTypeError>(function != nullptr, "{}: no kernel computes it in {}", lorry::row(call.op).name, call.compute);
+  run_list(call, function);
+}
+
+template <class C>
+void blend_block(const void* const* in, const int64_t* step, void* out, int64_t n) {
+  const C *const start = static_cast<const C*>(in[0]), *const end = static_cast<const C*>(in[1]), *const weight = static_cast<const C*>(in[2]);
+  for (int64_t i = 0; i < n; ++i) static_cast<C*>(out)[i] = formula::Blend()(start[step[0] * i], end[step[1] * i], weight[step[2] * i]);
+}
+
+void blend(const ListPointwiseCall& call, const Stream&) { run_list(call, call.compute == kF64 ? blend_block<double> : blend_block<float>); }
 
 void copy(const List& list, const Stream&) {
   const Convert convert = converter(list.dtype(1), list.dtype(0));
@@ -92,6 +105,6 @@ void fill(const List& list, const void* value, DType dtype, const Stream&) {
 
 }  // namespace
 
-constinit const ForeachKernels kForeachKernels{.pointwise = pointwise, .copy = copy, .fill = fill};
+constinit const ForeachKernels kForeachKernels{.pointwise = pointwise, .blend = blend, .copy = copy, .fill = fill};
 
 }  // namespace lorry::kernels::cpu

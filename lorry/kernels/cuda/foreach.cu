@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "lorry/formula/arithmetic.h"
 #include "lorry/kernels/cpu/convert.h"
 #include "lorry/kernels/cuda/foreach_kernels.h"
 #include "lorry/kernels/cuda/table.h"
@@ -81,6 +82,11 @@ void pointwise(const ListPointwiseCall& call, const Stream& stream) {
   }
 }
 
+void blend(const ListPointwiseCall& call, const Stream& stream) {
+  const auto as = [&]<class C>(Type<C>) { launch<3, C>(foreach_kernels_of<formula::Blend, 3, C>(), call.list, call.in, call.unless_nan, stream); };
+  call.compute == kF64 ? as(Type<double>()) : as(Type<float>());
+}
+
 // ---- moving ----------------------------------------------------------------------------------------------------------
 
 /// Elements keep their type: words of an element's size, 16 bytes of them an access. Fills have a pattern and no second array.
@@ -153,7 +159,7 @@ void fill(const List& list, const void* value, DType dtype, const Stream& stream
 }  // namespace
 
 const ForeachKernels& foreach_kernels() {
-  static constexpr ForeachKernels kKernels{.pointwise = pointwise, .copy = copy, .fill = fill};
+  static constexpr ForeachKernels kKernels{.pointwise = pointwise, .blend = blend, .copy = copy, .fill = fill};
   return kKernels;
 }
 
