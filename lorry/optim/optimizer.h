@@ -2,11 +2,13 @@
 
 // Optimizers step named parameters by their gradients. Parameters come in groups with options of their own; state is made at a
 // parameter's first step, in f32 for f16 and bf16 parameters (their arithmetic is f32 too; only what is stored is rounded) and in the
-// parameter's dtype otherwise, unless the group's Memory (memory.h) has it stored in fewer bits, or elsewhere. Invariant: gradients are
-// checked, state is made and errors of earlier kernels are thrown before anything is written, and so is all memory of the device that a
-// fused step takes: one that throws leaves parameters, state and counters as they were. Parameters of one device, dtype, rule and Memory, a
-// family, are stepped together: should the second one fail, for want of host memory, the first has made its step, counted, and the others
-// none (a loop or foreach may still run out of memory between two parameters, but parts none from its states).
+// parameter's dtype otherwise, unless the group's Memory (memory.h) has it stored in fewer bits, or elsewhere. A gradient has its parameter's dtype,
+// or is f32 for a parameter of 16 bits; gradients that are stepped together have one dtype.
+//
+// Invariant: a step is made wholly or not at all. Gradients are checked, state is made, errors of earlier kernels are thrown and all memory of the
+// device is taken before anything is written: a step that throws leaves parameters, state and counters as they were. (Two exceptions: fused steps on a
+// GPU lay out lists in host memory as they go, a family at a time; and steps of a user's rule without code for the GPU move its clocks by the host.)
+// A family is the parameters that share device, dtype, rule and Memory. It is stepped together.
 //
 // A step that finds everything where it was costs the host a few microseconds, however many parameters there are: what does not change
 // between steps, the lists, is kept (kernels/list.h), and looked through again only when a gradient somewhere was replaced. Learning
@@ -68,7 +70,7 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
 
   /// Steps every parameter that has a gradient; the others, and their state, stay as they are. Throws ShapeError, DTypeError or
-  /// DeviceError naming a parameter whose gradient does not fit it.
+  /// DeviceError naming a parameter whose gradient does not fit it, OutOfMemory.
   void step();
   /// The same by gradients that are first multiplied by grad_factor, a 0-d f64 on the device of the parameters. When it is NaN, nothing
   /// is written and the step does not count; when it is infinite, every gradient counts as NaN.
@@ -100,10 +102,9 @@ class Optimizer {
   void load_state_dict(const TensorMap& state);
 
   Execution execution() const { return execution_; }
-  /// Bounds what steps of the executions loop and foreach take beside parameters, gradients and states, in bytes of tensors; 0: no bound. They step
-  /// as many elements at a time as that lets, a multiple of 256 of each parameter that they part, and give the same bits. Fused steps take
-  /// nothing, but for the chunks of states in pinned memory. A step that runs out of memory all the same may have stepped some elements of a parameter. Throws ValueError for fewer bytes than 256
-  /// elements take.
+  /// Bounds what steps of the executions loop and foreach take from the allocator beside parameters, gradients and states, in bytes; 0: no bound. They
+  /// step as many elements at a time as that lets, a multiple of 256 of each parameter that they part, and give the same bits. Fused steps take
+  /// nothing, but for the chunks of states in pinned memory. Throws ValueError for fewer bytes than 256 elements take.
   void set_memory_budget(int64_t bytes);
   int64_t memory_budget() const { return budget_; }
   /// What parameters, gradients and states take, and what a step takes beside them in each execution; also before the first step.
@@ -142,6 +143,7 @@ class Optimizer {
     // Of the coming step:
     int entry = -1;                         ///< in the family's lists; -1: no gradient
     Tensor own_param = {}, own_grad = {};  ///< aligned copies, where the parameter has gaps or its gradient another layout
+    Tensor copied_param = {}, copied_grad = {};  ///< what these are copies of
   };
   /// What parameters have in common that are stepped together. Of `memory` it holds what makes a difference to them.
   struct Kind {

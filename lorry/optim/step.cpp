@@ -153,7 +153,7 @@ void Optimizer::lay_out() {
 
   // What is made is made aside: when memory runs out, nothing has changed but clocks that nobody has yet.
   struct New {
-    Tensor param, grad, states[kMaxStates + 1];
+    Tensor param, grad, states[kMaxStates + 1], copied_param, copied_grad;
     int family = -1, clock = -1;
   };
   std::vector<New> made(slots_.size());
@@ -161,12 +161,12 @@ void Optimizer::lay_out() {
     if (!grads[s].defined()) continue;
     const Slot& slot = slots_[s];
     New& own = made[s];
-    own.param = slot.param.detach();
+    own.copied_param = own.param = slot.param.detach();
     if (!own.param.layout().is_dense()) {
       bell::ring(bell::Event::hidden_copy, where_, "a parameter with gaps in its memory is stepped in a copy");
       own.param = own.param.clone().contiguous();
     }
-    own.grad = grads[s].detach();
+    own.copied_grad = own.grad = grads[s].detach();
     if (!same_order(own.param.layout(), own.grad.layout())) {
       bell::ring(bell::Event::hidden_copy, where_, "a gradient is copied into the layout of its parameter");
       own.grad = empty_like(own.param, own.grad.dtype());
@@ -270,8 +270,9 @@ void Optimizer::lay_out() {
     slot.family = own.family, slot.clock = own.clock;
     slot.layout = own.param.layout();
     std::ranges::move(own.states, slot.states);
-    if (own.param.data_ptr() != slot.param.data_ptr()) slot.own_param = own.param;
-    if (own.grad.data_ptr() != grads[s].data_ptr()) slot.own_grad = own.grad;
+    slot.copied_param = slot.copied_grad = Tensor();
+    if (own.param.data_ptr() != slot.param.data_ptr()) slot.own_param = own.param, slot.copied_param = own.copied_param;
+    if (own.grad.data_ptr() != grads[s].data_ptr()) slot.own_grad = own.grad, slot.copied_grad = own.copied_grad;
     if (slot.own_param.defined() || slot.own_grad.defined()) copied_.push_back(static_cast<int>(s));
     if (!slot.param.storage().join(epoch_)) loners_.push_back(&slot.param.storage());
     if (!grads[s].storage().join(grad_epoch_)) grad_loners_.push_back(&grads[s].storage());
@@ -287,8 +288,8 @@ void Optimizer::lay_out() {
 void Optimizer::copy_in() {
   for (const int s : copied_) {
     const Slot& slot = slots_[s];
-    if (slot.own_param.defined()) slot.own_param.copy_(slot.param.detach());
-    if (slot.own_grad.defined()) slot.own_grad.copy_(slot.param.grad().detach());
+    if (slot.own_param.defined()) slot.own_param.copy_(slot.copied_param);
+    if (slot.own_grad.defined()) slot.own_grad.copy_(slot.copied_grad);
   }
 }
 
@@ -338,10 +339,10 @@ void Optimizer::run(const Tensor& grad_factor, bool zero_grads) {
       const Slot& slot = slots_[s];
       if (slot.family != static_cast<int>(f)) continue;
       if (slot.own_param.defined()) {
-        slot.param.detach().copy_(slot.own_param);
+        slot.copied_param.copy_(slot.own_param);
         slot.param.storage().written_by(where_);
       }
-      if (slot.own_grad.defined() && zero_grads) slot.param.grad().detach().zero_();
+      if (slot.own_grad.defined() && zero_grads) slot.copied_grad.zero_();
     }
   }
 }

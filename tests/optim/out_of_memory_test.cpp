@@ -1,8 +1,35 @@
 // Steps that run out of memory leave everything as it was.
 
+#include <cstdlib>
+#include <new>
+
 #include "lorry/memory/memory.h"
 #include "tests/optim/model.h"
 #include "tests/optim/rules.h"
+
+namespace {
+
+/// Allocations of host memory on this thread until one fails; negative: none does.
+constinit thread_local int64_t t_until_failure = -1;
+
+void* allocate_host(size_t bytes) {
+  if (t_until_failure == 0 || (t_until_failure > 0 && --t_until_failure == 0)) {
+    t_until_failure = -1;  // once
+    throw std::bad_alloc();
+  }
+  void* const data = std::malloc(bytes == 0 ? 1 : bytes);
+  if (data == nullptr) throw std::bad_alloc();
+  return data;
+}
+
+}  // namespace
+
+void* operator new(size_t bytes) { return allocate_host(bytes); }
+void* operator new[](size_t bytes) { return allocate_host(bytes); }
+void operator delete(void* data) noexcept { std::free(data); }
+void operator delete[](void* data) noexcept { std::free(data); }
+void operator delete(void* data, size_t) noexcept { std::free(data); }
+void operator delete[](void* data, size_t) noexcept { std::free(data); }
 
 namespace lorry::optim::test {
 namespace {
@@ -67,6 +94,105 @@ TEST(OutOfMemory, a_step_that_finds_no_memory_for_its_tables_leaves_all_as_befor
     EXPECT_NE(model.all_bits() + all_bits(adam) == before, stepped) << room;
   }
   EXPECT_GT(failed, 0);
+}
+
+/// Parameters of every layout that a step treats apart, and what an optimizer may keep beside them.
+struct Kept {
+  DType dtype;
+  Memory memory;
+};
+const Kept kKept[] = {{kF32, {}}, {kBF16, {.masters = Masters::split, .states = {StateType::bf16, StateType::q8}, .seed = 3}}};
+
+Model odd_model(uint64_t seed, DType dtype) {
+  Model model(seed, dtype, 2);
+  model.params.emplace_back("turned", parameter(random_tensor(model.random, {4, 3}, dtype).t()));
+  model.params.emplace_back("gappy", parameter(random_tensor(model.random, {5, 8}, dtype).narrow(1, 1, 3)));
+  return model;
+}
+
+/// A step that fails at one allocation after the other until it is made: each failure leaves all as before.
+template <class Rule>
+void expect_wholly_or_not_at_all(const Kept& kept, Execution execution) {
+  for (const bool clips : {false, true}) {
+    SCOPED_TRACE(fmt::format("{} by {} in {}{}", Rule::kName, name(execution), kept.dtype, clips ? ", clipped" : ""));
+    Model model = odd_model(17, kept.dtype);
+    Any<Rule> optimizer(model.params, settings_of<Rule>(1), execution, kept.memory);
+    const auto step = [&] { clips ? (void)optimizer.step({.max_norm = 0.5, .zero_grad = true}) : optimizer.step(); };
+    model.give_gradients();
+    step();
+    const auto all = [&] {
+      std::string bits_of_all = model.all_bits() + all_bits(optimizer);
+      for (const auto& [name, p] : model.params) bits_of_all += bits(p.grad());
+      return bits_of_all;
+    };
+    model.give_gradients();
+    int failed = 0;
+    for (int64_t until = 1;; ++until) {
+      const std::string before = all();
+      bool stepped = true;
+      t_until_failure = until;
+      try {
+        step();
+      } catch (const std::exception&) {
+        stepped = false;
+      }
+      const bool reached = t_until_failure < 0;
+      t_until_failure = -1;
+      ASSERT_EQ(all() == before, !stepped) << "allocation " << until;
+      failed += !stepped;
+      if (!reached) break;  // a failure that somebody could do without leads to a step too
+      if (stepped) model.give_gradients();
+    }
+    if (execution != Execution::fused) EXPECT_GT(failed, 0);
+  }
+}
+
+TEST(OutOfMemory, a_step_that_fails_at_any_allocation_of_the_host_changes_nothing) {
+  if (!default_device().is_cpu()) GTEST_SKIP() << "kernels of a GPU lay their lists out while a step runs, in host memory";
+  formula::Rules::each([]<class Rule>() {
+    for (const Kept& kept : kKept)
+      for (const Execution execution : executions()) expect_wholly_or_not_at_all<Rule>(kept, execution);
+  });
+}
+
+TEST(OutOfMemory, a_step_by_operators_that_finds_too_little_memory_on_the_device_changes_nothing) {
+  const Device device = default_device();
+  const int64_t count = device.is_cpu() ? 1 << 17 : 1 << 22;
+  for (const Kept& kept : kKept)
+    for (const Execution execution : {Execution::loop, Execution::foreach})
+      for (const bool has_budget : {false, true}) {
+        int failed = 0, made = 0;
+        for (int64_t room = 0; room < 16 && made < 2; ++room) {
+          std::vector<NamedTensor> params;
+          for (int i = 0; i < 3; ++i) {
+            params.emplace_back(fmt::format("p{}", i), parameter(full({count}, 0.5, {.dtype = kept.dtype})));
+            params.back().second.set_grad(full({count}, 0.01, {.dtype = kept.dtype}));
+          }
+          Any<Adam3> adam(params, settings_of<Adam3>(1), execution, kept.memory);
+          if (has_budget) adam.set_memory_budget(8 * count);
+          adam.step();
+          const auto all = [&] {
+            std::string bits_of_all = all_bits(adam);
+            for (const auto& [name, p] : params) bits_of_all += bits(p);
+            return bits_of_all;
+          };
+          const std::string before = all();
+          const Tensor factor = full({}, 0.5, {.dtype = kF64});
+          memory::empty_cache(device);
+          memory::set_limit(device, memory::stats(device).reserved + room * count * 4 + (1 << 14));
+          bool stepped = true;
+          try {
+            adam.step(factor);
+          } catch (const OutOfMemory&) {
+            stepped = false;
+          }
+          memory::set_limit(device, 0);
+          (stepped ? made : failed) += 1;
+          EXPECT_EQ(all() == before, !stepped) << name(execution) << " in " << lorry::name(kept.dtype) << (has_budget ? ", within a budget, " : ", ") << room;
+        }
+        EXPECT_GT(failed, 0) << name(execution);
+        EXPECT_GT(made, 0) << name(execution);
+      }
 }
 
 }  // namespace
