@@ -1,0 +1,170 @@
+// Rules as programs: what they take and move, and that in-place memory and joined rows change no number.
+
+#include "lorry/optim/program.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <random>
+
+#include "lorry/formula/optimizers.h"
+
+namespace lorry::optim::test {
+namespace {
+
+StepShape shape_in(DType dtype) { return {.execution = Execution::foreach, .dtype = dtype, .grad_dtype = dtype, .memory = {}}; }
+
+template <class Rule>
+Program program_of(const formula::SettingsOf<Rule>& settings, const StepShape& shape) {
+  return make_program(record<Rule>, Rule::kStates, &settings, shape);
+}
+
+/// Bytes an element that a program reads and writes.
+int64_t traffic(const Program& program) {
+  int64_t bytes = 0;
+  for (const Instruction& x : program.arrays) {
+    bytes += size_of(x.out.dtype);
+    for (int k = 0; k < x.arity; ++k) {
+      bool again = false;
+      for (int j = 0; j < k; ++j) again = again || x.in[j].is_same_place(x.in[k]);
+      if (x.in[k].is_array() && !again) bytes += size_of(x.in[k].dtype);
+    }
+  }
+  return bytes;
+}
+
+TEST(Program, of_adamw_moves_no_more_than_pytorchs_operators_and_takes_one_copy_of_the_parameters) {
+  // PyTorch: mul_, lerp_, mul_, addcmul_, sqrt, div_, add_, addcdiv_.
+  const Program program = program_of<formula::AdamW<false>>({.weight_decay = 0.1}, shape_in(kF32));
+  EXPECT_LE(traffic(program), 80);
+  EXPECT_LE(program.arrays.size(), 8u);
+  EXPECT_EQ(program.bytes_per_element(), 4);
+}
+
+TEST(Program, of_sgd_takes_no_memory) {
+  const Program plain = program_of<formula::Sgd<false>>({}, shape_in(kF32)), momentum = program_of<formula::Sgd<true>>({.momentum = 0.9}, shape_in(kF32));
+  EXPECT_EQ(plain.bytes_per_element(), 0);
+  EXPECT_EQ(traffic(plain), 12);
+  EXPECT_EQ(momentum.bytes_per_element(), 0);
+  EXPECT_EQ(traffic(momentum), 32);
+}
+
+TEST(Program, widens_and_narrows_16_bit_parameters_on_the_way) {
+  const Program program = program_of<formula::Sgd<false>>({}, shape_in(kBF16));
+  EXPECT_EQ(program.arrays.size(), 1u);
+  EXPECT_EQ(program.bytes_per_element(), 0);
+  EXPECT_EQ(traffic(program), 6);
+}
+
+// ---- formulas from a seed -------------------------------------------------------------------------------------------
+
+constexpr int kStateCount = 3;
+
+/// An update of random operations: of doubles, and of symbols with the same seed the same.
+template <class V, class H>
+void random_update(uint64_t seed, V* values, const H& hyper) {
+  using formula::abs, formula::select, formula::sqrt;
+  std::mt19937_64 random(seed);
+  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<uint64_t>(n)); };
+  std::vector<V> pool{values[0], values[1], values[2], values[3], values[4]};
+  const auto any = [&]() -> V { return below(6) == 0 ? hyper(below(3)) : below(12) == 0 ? V(0.5) : pool[static_cast<size_t>(below(static_cast<int>(pool.size())))]; };
+  for (int i = 3 + below(14); i > 0; --i) {
+    const V a = any(), b = any(), c = any();
+    V made = a;
+    switch (below(14)) {
+      case 0: made = a + b; break;
+      case 1: made = a - b; break;
+      case 2: made = a * b; break;
+      case 3: made = a / b; break;
+      case 4: made = a + b * c; break;
+      case 5: made = a - b * c; break;
+      case 6: made = a + hyper(0) * b * c; break;
+      case 7: made = a - hyper(1) * b / c; break;
+      case 8: made = a + hyper(2) * (b - a); break;
+      case 9: made = select((a > b) | (a != a), a, b); break;
+      case 10: made = select(a < b, b, c); break;
+      case 11: made = sqrt(abs(a)); break;
+      case 12: made = -a; break;
+      default: made = hyper(0) * a + b; break;
+    }
+    const int target = below(2 + kStateCount);  // a value of the step's now and then, as rules assign them
+    if (target != 1 && below(3) == 0) values[target] = made, pool[static_cast<size_t>(target)] = made;
+    pool.push_back(made);
+  }
+  for (int k = 0; k < 2 + kStateCount; ++k)
+    if (k != 1 && below(3) > 0) values[k] = any();
+}
+
+void record_random(const void* seed, Symbol* values) {
+  random_update(*static_cast<const uint64_t*>(seed), values, [](int k) { return Symbol(Recorder::current().input(Node::From::hyper, k, kF64, false)); });
+}
+
+/// Runs a program on one element.
+class Interpreter {
+ public:
+  std::map<std::pair<Location::Kind, int>, double> memory;
+
+  void run(const Program& program) {
+    for (const auto* list : {&program.numbers, &program.arrays})
+      for (const Instruction& x : *list) {
+        double in[4] = {};
+        for (int k = 0; k < x.arity; ++k) in[k] = x.in[k].kind == Location::Kind::constant ? x.in[k].constant : memory.at({x.in[k].kind, x.in[k].index});
+        memory[{x.out.kind, x.out.index}] = value(x, in);
+      }
+  }
+
+ private:
+  static double value(const Instruction& x, const double* in) {
+    const double a = in[0], b = in[1], c = in[2], d = in[3];
+    if (x.blends) return a + c * (b - a);
+    switch (x.op) {
+      case Pointwise::add: return a + b;
+      case Pointwise::sub: return a - b;
+      case Pointwise::mul: return a * b;
+      case Pointwise::div: return a / b;
+      case Pointwise::neg: return -a;
+      case Pointwise::abs: return std::fabs(a);
+      case Pointwise::sqrt: return std::sqrt(a);
+      case Pointwise::lt: return a < b;
+      case Pointwise::gt: return a > b;
+      case Pointwise::ne: return a != b;
+      case Pointwise::logical_or: return a != 0 || b != 0;
+      case Pointwise::where: return a != 0 ? b : c;
+      case Pointwise::maximum: return a > b || a != a ? a : b;
+      case Pointwise::add_scaled: return a + c * b;
+      case Pointwise::addcmul: return a + d * b * c;
+      case Pointwise::addcdiv: return a + d * b / c;
+      default: ADD_FAILURE() << row(x.op).name; return 0;
+    }
+  }
+};
+
+/// LORRY_TEST_PROGRAMS: how many formulas.
+TEST(Program, of_any_formula_gives_its_numbers_whatever_memory_it_shares) {
+  const char* const given = std::getenv("LORRY_TEST_PROGRAMS");
+  const uint64_t count = given ? std::strtoull(given, nullptr, 10) : 20'000;
+  for (uint64_t seed = 1; seed <= count; ++seed) {
+    std::mt19937_64 random(seed);
+    std::normal_distribution<double> normal;
+    double values[2 + kStateCount], hyper[3];
+    for (double& x : values) x = normal(random);
+    for (double& x : hyper) x = normal(random);
+    const Program program = make_program(record_random, kStateCount, &seed, shape_in(kF64));
+    Interpreter interpreter;
+    interpreter.memory = {{{Location::Kind::param, 0}, values[0]}, {{Location::Kind::grad, 0}, values[1]}};
+    for (int k = 0; k < kStateCount; ++k) interpreter.memory[{Location::Kind::state, k}] = values[2 + k];
+    for (int k = 0; k < 3; ++k) interpreter.memory[{Location::Kind::hyper, k}] = hyper[k];
+    interpreter.run(program);
+    const double grad = values[1];
+    random_update(seed, values, [&](int k) { return hyper[k]; });
+    const auto same = [](double a, double b) { return a == b || (a != a && b != b); };
+    ASSERT_TRUE(same(interpreter.memory.at({Location::Kind::param, 0}), values[0])) << "parameter, seed " << seed;
+    for (int k = 0; k < kStateCount; ++k) ASSERT_TRUE(same(interpreter.memory.at({Location::Kind::state, k}), values[2 + k])) << "state " << k << ", seed " << seed;
+    ASSERT_EQ(interpreter.memory.at({Location::Kind::grad, 0}), grad) << "gradients are only read, seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace lorry::optim::test
