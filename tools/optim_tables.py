@@ -132,15 +132,15 @@ def around_table(steps):
 
 
 def memory_table(steps):
-    """What a step takes beyond what stands, by execution."""
-    model = steps.wide
-    lines = [f"| AdamW over {model} | loop | foreach | fused |", "|---|--:|--:|--:|"]
-    for who, name in ((LORRY, "Lorry"), (PYTORCH, "PyTorch")):
-        rows = [steps.of(f"{model} adamw {execution}", who) for execution in ("loop", "foreach", "fused")]
-        if any(rows):
+    """What an AdamW step takes beyond what stands, by model and execution."""
+    executions = ("loop", "foreach", "fused")
+    lines = ["| MB while AdamW steps | Lorry loop | foreach | fused | PyTorch loop | foreach | fused |", "|---|--:|--:|--:|--:|--:|--:|"]
+    for model in steps.models:
+        rows = [steps.of(f"{model} adamw {execution}", who) for who in (LORRY, PYTORCH) for execution in executions]
+        if any(row and "extra_bytes" in row for row in rows):
             cells = [f"{row['extra_bytes'] / 1e6:,.0f}" if row and "extra_bytes" in row else "-" for row in rows]
-            lines.append(f"| {name}, MB while it runs | " + " | ".join(cells) + " |")
-    return lines
+            lines.append(f"| {model} | " + " | ".join(cells) + " |")
+    return lines if len(lines) > 2 else []
 
 
 def kept_table(steps):

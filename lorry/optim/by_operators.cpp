@@ -1,5 +1,6 @@
-// The executions loop and foreach: a rule's program (program.h) over whole parameters at a time, or over as many of their elements as a budget of memory
-// lets. All steps of an optimizer's step are prepared, and have all their memory, before the first of them writes.
+// The executions loop and foreach: a rule's program (program.h) over whole parameters at a time, or over as many of
+// their elements as a budget of memory lets. All steps of an optimizer's step are prepared, and have all their memory,
+// before the first of them writes.
 
 #include "lorry/optim/by_operators.h"
 
@@ -15,9 +16,10 @@ namespace lorry::optim {
 namespace {
 
 constexpr int64_t kUnit = formula::kQuantBlock;  // elements: parts of parameters begin at multiples
-constexpr int64_t kAligned = 64;                 // elements: buffers of an entry begin at multiples, and so on the boundaries that vectors need
-constexpr int64_t kOtherBytes = 4'096;           // of a budget: the step's numbers, and tensors without sizes such as a norm
-constexpr size_t kMostArguments = 512;           // entries that fit among a kernel's arguments
+constexpr int64_t kAligned =
+    64;  // elements: buffers of an entry begin at multiples, and so on the boundaries that vectors need
+constexpr int64_t kOtherBytes = 4'096;  // of a budget: the step's numbers, and tensors without sizes such as a norm
+constexpr size_t kMostArguments = 512;  // entries that fit among a kernel's arguments
 
 int64_t aligned(int64_t count) { return (count + kAligned - 1) / kAligned * kAligned; }
 
@@ -43,7 +45,7 @@ int64_t elements_within(int64_t budget, int64_t bytes_per_element) {
 
 int64_t least_budget(int64_t bytes_per_element) { return kOtherBytes + enclosing_block(kUnit * bytes_per_element); }
 
-// ---- preparation -----------------------------------------------------------------------------------------------------
+// ---- preparation ----------------------------------------------------------------------------------------------------
 
 OperatorStep::OperatorStep(const OperatorWork& work, std::vector<SteppedParameter> parameters, int64_t most_elements)
     : work_(work), parameters_(std::move(parameters)) {
@@ -58,12 +60,15 @@ OperatorStep::OperatorStep(const OperatorWork& work, std::vector<SteppedParamete
     buffer_at_.push_back(buffer_bytes_);
     buffer_bytes_ += width;
   }
-  require<ValueError>(work_.program.number_count * 8 <= kNumberBytes, "{}: the rule computes with {} numbers for all elements; expected at most {}", work_.where,
+  require<ValueError>(work_.program.number_count * 8 <= kNumberBytes,
+                      "{}: the rule computes with {} numbers for all elements; expected at most {}", work_.where,
                       work_.program.number_count, kNumberBytes / 8);
 
   const size_t most = work_.by_lists ? parameters_.size() : 1;
   parts_.reserve(most);
-  const kernels::Strategy strategy = most <= kMostArguments ? kernels::Strategy::automatic : kernels::Strategy::kernel_args_32k;  // these need no memory
+  const kernels::Strategy strategy = most <= kMostArguments
+                                         ? kernels::Strategy::automatic
+                                         : kernels::Strategy::kernel_args_32k;  // these need no memory
   const auto make_list = [&](std::initializer_list<DType> dtypes, size_t entries) {
     kernels::List list(work_.device, std::span(dtypes.begin(), dtypes.size()), strategy);
     for (size_t e = 0; e < entries; ++e) list.add({});  // room for them
@@ -86,7 +91,8 @@ OperatorStep::OperatorStep(const OperatorWork& work, std::vector<SteppedParamete
   if (work_.zero_grads) zeros_.emplace(make_list({work_.grad_dtype}, most));
 }
 
-/// The next parts to be stepped together: of a loop one, else as many as there is room for. False when all have been stepped.
+/// The next parts to be stepped together: of a loop one, else as many as there is room for. False when all have been
+/// stepped.
 bool OperatorStep::next_parts() {
   parts_.clear();
   int64_t room = capacity_;
@@ -104,17 +110,23 @@ bool OperatorStep::next_parts() {
   return !parts_.empty();
 }
 
-// ---- where things lie ------------------------------------------------------------------------------------------------
+// ---- where things lie -----------------------------------------------------------------------------------------------
 
 DType OperatorStep::stored_type(int state) const { return state < 0 ? work_.dtype : work_.state_dtypes[state]; }
 
 char* OperatorStep::buffer(int b, const Part& part) const {
-  return buffers_ + capacity_ * buffer_at_[static_cast<size_t>(b)] + part.offset * work_.program.buffers[static_cast<size_t>(b)];
+  return buffers_ + capacity_ * buffer_at_[static_cast<size_t>(b)] +
+         part.offset * work_.program.buffers[static_cast<size_t>(b)];
 }
 
 void* OperatorStep::array_at(const Location& place, const Part& part) const {
-  const auto of_entry = [&](int array, DType stored) { return static_cast<char*>(part.parameter->entry->at[array]) + part.first * size_of(stored); };
-  const auto state = [&](int k) { return work_.program.copies[k] >= 0 ? buffer(work_.program.copies[k], part) : of_entry(2 + k, work_.state_dtypes[k]); };
+  const auto of_entry = [&](int array, DType stored) {
+    return static_cast<char*>(part.parameter->entry->at[array]) + part.first * size_of(stored);
+  };
+  const auto state = [&](int k) {
+    return work_.program.copies[k] >= 0 ? buffer(work_.program.copies[k], part)
+                                        : of_entry(2 + k, work_.state_dtypes[k]);
+  };
   switch (place.kind) {
     case Location::Kind::param: return of_entry(0, work_.dtype);
     case Location::Kind::grad: return of_entry(1, work_.grad_dtype);
@@ -144,9 +156,10 @@ kernels::ListOperand OperatorStep::operand(const Location& place, DType compute)
   return x;
 }
 
-// ---- copies of arrays ------------------------------------------------------------------------------------------------
+// ---- copies of arrays -----------------------------------------------------------------------------------------------
 
-/// Calls copy(state, own, bytes) for the pieces of array k of a part: its codes and scales lie apart in an array of 8 bits.
+/// Calls copy(state, own, bytes) for the pieces of array k of a part: its codes and scales lie apart in an array of 8
+/// bits.
 template <class F>
 void OperatorStep::for_pieces(int k, const Part& part, const F& copy) const {
   const Tensor& state = part.parameter->states[k];
@@ -154,8 +167,8 @@ void OperatorStep::for_pieces(int k, const Part& part, const F& copy) const {
   const DType stored = work_.state_dtypes[k];
   if (stored != kU8) return copy(state, whole + part.first * size_of(stored), own, part.count * size_of(stored));
   copy(state, whole + part.first, own, part.count);
-  copy(state, whole + formula::quant_scales_at(part.parameter->entry->count) + 4 * (part.first / kUnit), own + formula::quant_scales_at(part.count),
-       4 * formula::quant_blocks(part.count));
+  copy(state, whole + formula::quant_scales_at(part.parameter->entry->count) + 4 * (part.first / kUnit),
+       own + formula::quant_scales_at(part.count), 4 * formula::quant_blocks(part.count));
 }
 
 void OperatorStep::copy_states(bool to_device) const {
@@ -172,10 +185,15 @@ void OperatorStep::copy_states(bool to_device) const {
   }
 }
 
-// ---- the step --------------------------------------------------------------------------------------------------------
+// ---- the step -------------------------------------------------------------------------------------------------------
 
 void OperatorStep::compute(const Instruction& x, const kernels::List& list, bool always) const {
-  kernels::ListPointwiseCall call{.op = x.op, .compute = x.compute, .arity = x.arity, .list = list, .in = {}, .unless_nan = always ? nullptr : work_.grad_factor};
+  kernels::ListPointwiseCall call{.op = x.op,
+                                  .compute = x.compute,
+                                  .arity = x.arity,
+                                  .list = list,
+                                  .in = {},
+                                  .unless_nan = always ? nullptr : work_.grad_factor};
   for (int k = 0; k < x.arity; ++k) call.in[k] = operand(x.in[k], x.compute);
   const kernels::ForeachKernels& kernels = *kernels::backend(work_.device, work_.where).foreach;
   (x.blends ? kernels.blend : kernels.pointwise)(call, work_.stream);
@@ -214,7 +232,8 @@ void OperatorStep::run_part() {
   copy_states(false);
   if (!zeros_) return;
   zeros_->clear();
-  for (const Part& part : parts_) zeros_->add({.at = {array_at({.kind = Location::Kind::grad}, part)}, .count = part.count});
+  for (const Part& part : parts_)
+    zeros_->add({.at = {array_at({.kind = Location::Kind::grad}, part)}, .count = part.count});
   const double zero = 0;
   kernels::backend(work_.device, work_.where).foreach->fill(*zeros_, &zero, kF64, work_.stream);
 }

@@ -1,7 +1,8 @@
 #pragma once
 
-// The step of parameters that share a clock, by the executions loop and foreach. It is made, with everything that may fail, before any step writes; what is left
-// to do then are kernel calls over lists that there are, in memory that there is.
+// The step of parameters that share a clock, by the executions loop and foreach. It is made, with everything that may
+// fail, before any step writes; what is left to do then are kernel calls over lists that there are, in memory that
+// there is.
 
 #include <optional>
 #include <vector>
@@ -27,10 +28,10 @@ struct OperatorWork {
   Device device;
   Stream stream;
   DType dtype, grad_dtype;
-  int states;                            ///< of the rule
-  DType state_dtypes[kMaxStates + 1];    ///< as they are stored; after the states what is kept
-  const char* hyper;                     ///< the clock's numbers, on the device
-  const double* grad_factor;             ///< null: 1. NaN: nothing is written but zeros
+  int states;                          ///< of the rule
+  DType state_dtypes[kMaxStates + 1];  ///< as they are stored; after the states what is kept
+  const char* hyper;                   ///< the clock's numbers, on the device
+  const double* grad_factor;           ///< null: 1. NaN: nothing is written but zeros
   bool zero_grads;
   Storing storing;
 };
@@ -43,9 +44,9 @@ struct OperatorMemory {
 inline constexpr int64_t kNumberBytes = 512;
 
 struct SteppedParameter {
-  const kernels::ListEntry* entry;    ///< parameter, gradient, states, and what is kept
-  const Tensor* states;               ///< the same arrays without parameter and gradient, for those that are copied
-  uint32_t number;                    ///< in stochastic rounding
+  const kernels::ListEntry* entry;  ///< parameter, gradient, states, and what is kept
+  const Tensor* states;             ///< the same arrays without parameter and gradient, for those that are copied
+  uint32_t number;                  ///< in stochastic rounding
 };
 
 class OperatorStep {
@@ -75,7 +76,7 @@ class OperatorStep {
 
   const OperatorWork work_;
   std::vector<SteppedParameter> parameters_;
-  int64_t capacity_ = 0;             ///< elements that buffers hold
+  int64_t capacity_ = 0;            ///< elements that buffers hold
   std::vector<int64_t> buffer_at_;  ///< bytes an element of the buffers before each
   int64_t buffer_bytes_ = 0;
   std::vector<kernels::List> number_lists_, lists_;  ///< of each instruction

@@ -22,7 +22,7 @@
 //
 //   nvcc -std=c++20 -fmad=false --expt-relaxed-constexpr --expt-extended-lambda -diag-suppress=20011,20014 ...
 //
-// (of a rule with tensors as its values nvcc would say that host and device functions call host functions); elsewhere `automatic` is
+// (of a rule with symbols as its values nvcc would say that host and device functions call host functions); elsewhere `automatic` is
 // `foreach` for parameters on a GPU. Kernels take no lambdas: there the update is a struct with an operator() that is LORRY_INLINE, as in
 // examples/own_rule.h. For the same bits everywhere compile with -ffp-contract=off too.
 

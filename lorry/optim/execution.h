@@ -7,8 +7,8 @@
 namespace lorry::optim {
 
 /// How a step runs. All ways give the same bits.
-///   loop        tensor by tensor, operator by operator: the formula with tensors as its values; needs memory for intermediates
-///   foreach     operator by operator over lists of all parameters; needs memory for intermediates of all of them
+///   loop        tensor by tensor, a kernel for each operation of the formula; needs memory for intermediates of one tensor
+///   foreach     a kernel for each operation over lists of all parameters; needs memory for intermediates of all of them
 ///   fused       one kernel over all parameters, no intermediates
 ///   compiled    traced and compiled
 ///   automatic   fused

@@ -6,8 +6,8 @@
 // or is f32 for a parameter of 16 bits; gradients that are stepped together have one dtype.
 //
 // Invariant: a step is made wholly or not at all. Gradients are checked, state is made, errors of earlier kernels are thrown and all memory of the
-// device is taken before anything is written: a step that throws leaves parameters, state and counters as they were. (Two exceptions: fused steps on a
-// GPU lay out lists in host memory as they go, a family at a time; and steps of a user's rule without code for the GPU move its clocks by the host.)
+// device is taken before anything is written: a step that throws leaves parameters, state and counters as they were. (Two exceptions: kernels of a GPU
+// lay out lists in host memory as they go, and where a user's rule has no code for the GPU the host moves its clocks on.)
 // A family is the parameters that share device, dtype, rule and Memory. It is stepped together.
 //
 // A step that finds everything where it was costs the host a few microseconds, however many parameters there are: what does not change

@@ -26,7 +26,8 @@ struct Step {
 
 class StepRecorder {
  public:
-  StepRecorder(const StepShape& shape, int states) : shape_(shape), states_(states), compute_(shape.dtype == kF64 ? kF64 : kF32), recorder_(compute_) {}
+  StepRecorder(const StepShape& shape, int states)
+      : shape_(shape), states_(states), compute_(shape.dtype == kF64 ? kF64 : kF32), recorder_(compute_) {}
 
   Step record(void (*rule)(const void* settings, Symbol* values), const void* settings) {
     Symbol values[2 + kMaxStates];
@@ -48,7 +49,8 @@ class StepRecorder {
     if (masters() == Masters::f32) return recorder_.input(Node::From::kept, 0, kF32, true);
     if (masters() != Masters::split) return recorder_.input(Node::From::param, 0, shape_.dtype, true);
     // The sum of the halves of formula/split.h.
-    const Term upper = recorder_.input(Node::From::param, 0, kI16, true), lower = recorder_.input(Node::From::kept, 0, kI16, true);
+    const Term upper = recorder_.input(Node::From::param, 0, kI16, true),
+               lower = recorder_.input(Node::From::kept, 0, kI16, true);
     Term joined = whole(Pointwise::add, {whole(Pointwise::bitwise_left_shift, {upper, {.constant = 16}}), lower});
     joined.as = kF32;
     return joined;
@@ -69,7 +71,8 @@ class StepRecorder {
   }
 
   void add_parameter(const Term& x) {
-    const Location param{.kind = Location::Kind::param, .dtype = shape_.dtype}, kept{.kind = Location::Kind::kept, .dtype = kF32};
+    const Location param{.kind = Location::Kind::param, .dtype = shape_.dtype},
+        kept{.kind = Location::Kind::kept, .dtype = kF32};
     switch (masters()) {
       case Masters::stochastic: return results_.push_back({param, spread(x), true, -1});
       case Masters::split: return add_halves(spread(x));
@@ -80,11 +83,13 @@ class StepRecorder {
   /// The halves of formula/split.h.
   void add_halves(const Term& x) {
     const Term bits{.node = x.node, .as = kI32}, nan = recorder_.operation(Pointwise::isnan, kBool, {x});
-    const Term rounded = whole(Pointwise::bitwise_right_shift, {whole(Pointwise::add, {bits, {.constant = 0x8000}}), {.constant = 16}});
+    const Term rounded =
+        whole(Pointwise::bitwise_right_shift, {whole(Pointwise::add, {bits, {.constant = 0x8000}}), {.constant = 16}});
     const Term upper = whole(Pointwise::where, {nan, {.constant = 0x7fc0}, rounded});
     const Term rest = whole(Pointwise::sub, {bits, whole(Pointwise::bitwise_left_shift, {upper, {.constant = 16}})});
     results_.push_back({{.kind = Location::Kind::param, .dtype = kI16}, upper});
-    results_.push_back({{.kind = Location::Kind::kept, .dtype = kI16}, whole(Pointwise::where, {nan, {.constant = 0}, rest})});
+    results_.push_back(
+        {{.kind = Location::Kind::kept, .dtype = kI16}, whole(Pointwise::where, {nan, {.constant = 0}, rest})});
   }
   void add_state(int k, const Term& x) {
     const Location to{.kind = Location::Kind::state, .index = k, .dtype = compute_};
@@ -98,10 +103,10 @@ class StepRecorder {
   std::vector<Result> results_;
 };
 
-// ---- rows ------------------------------------------------------------------------------------------------------------
+// ---- rows -----------------------------------------------------------------------------------------------------------
 
-/// Finds what one row computes with the roundings of several. All of it rests on what IEEE 754 says: x - y is x + (-y), a sign passes through
-/// products and quotients, and a factor of 1 changes nothing.
+/// Finds what one row computes with the roundings of several. All of it rests on what IEEE 754 says: x - y is x + (-y),
+/// a sign passes through products and quotients, and a factor of 1 changes nothing.
 class Fuser {
  public:
   explicit Fuser(Step& step) : nodes_(step.nodes), results_(step.results) {}
@@ -136,7 +141,10 @@ class Fuser {
   const Node* only_for(const Term& x, Pointwise op) const {
     if (x.is_constant() || uses_[static_cast<size_t>(x.node)] != 1) return nullptr;
     const Node& node = nodes_[static_cast<size_t>(x.node)];
-    return node.from == Node::From::operation && node.op == op && node.array && node.compute != kI64 && node.dtype == x.as ? &node : nullptr;
+    return node.from == Node::From::operation && node.op == op && node.array && node.compute != kI64 &&
+                   node.dtype == x.as
+               ? &node
+               : nullptr;
   }
   bool is_array(const Term& x) const { return !x.is_constant() && nodes_[static_cast<size_t>(x.node)].array; }
 
@@ -168,7 +176,8 @@ class Fuser {
       if (const Node* found = only_for(sum.in[side], Pointwise::mul)) {
         const Term a = found->in[0], b = found->in[1];
         const Term &array = is_array(a) ? a : b, &number = is_array(a) ? b : a;
-        if (const Node* const way = only_for(array, Pointwise::sub); way != nullptr && !is_array(number) && !minus && way->in[1] == x) {
+        if (const Node* const way = only_for(array, Pointwise::sub);
+            way != nullptr && !is_array(number) && !minus && way->in[1] == x) {
           replace(n, Pointwise::add, {x, way->in[0], number});
           nodes_[n].blends = true;
         } else if (!is_array(a) || !is_array(b)) {
@@ -212,8 +221,11 @@ class Fuser {
     const Node* const either = only_for(choice.in[0], Pointwise::logical_or);
     if (either == nullptr) return false;
     const Term a = choice.in[1], b = choice.in[2];
-    const Node *const larger = only_for(either->in[0], Pointwise::gt), *const nan = only_for(either->in[1], Pointwise::ne);
-    if (larger == nullptr || nan == nullptr || larger->in[0] != a || larger->in[1] != b || nan->in[0] != a || nan->in[1] != a) return false;
+    const Node *const larger = only_for(either->in[0], Pointwise::gt), *const nan =
+                                                                           only_for(either->in[1], Pointwise::ne);
+    if (larger == nullptr || nan == nullptr || larger->in[0] != a || larger->in[1] != b || nan->in[0] != a ||
+        nan->in[1] != a)
+      return false;
     replace(n, Pointwise::maximum, {a, b});
     return true;
   }
@@ -223,7 +235,7 @@ class Fuser {
   std::vector<int> uses_;
 };
 
-// ---- memory ----------------------------------------------------------------------------------------------------------
+// ---- memory ---------------------------------------------------------------------------------------------------------
 
 /// Puts operations in order and values into memory.
 class Placer {
@@ -245,7 +257,7 @@ class Placer {
  private:
   struct Item {
     Instruction::Kind kind;
-    int node;          ///< what it makes or, stored, reads
+    int node;         ///< what it makes or, stored, reads
     int result = -1;  ///< of a store
   };
   /// Memory of an array, and the node whose value it holds.
@@ -258,11 +270,12 @@ class Placer {
   const Node& node(const Term& x) const { return nodes_[static_cast<size_t>(x.node)]; }
   bool is_stored(int k) const { return shape_.dtype != kF64 && shape_.memory.states[k] != StateType::f32; }
 
-  /// Arrays that lie elsewhere, and parts of 8-bit ones, whose codes and scales lie apart, are copied to the device first. Two bytes an
-  /// element hold codes and scales.
+  /// Arrays that lie elsewhere, and parts of 8-bit ones, whose codes and scales lie apart, are copied to the device
+  /// first. Two bytes an element hold codes and scales.
   void place_copies(int states) {
     std::fill(std::begin(program_.copies), std::end(program_.copies), -1);
-    const bool keeps = shape_.narrow() && (shape_.memory.masters == Masters::f32 || shape_.memory.masters == Masters::split);
+    const bool keeps =
+        shape_.narrow() && (shape_.memory.masters == Masters::f32 || shape_.memory.masters == Masters::split);
     for (int k = 0; k < states + keeps; ++k) {
       const StateType type = k < states && shape_.dtype != kF64 ? shape_.memory.states[k] : StateType::f32;
       if (shape_.memory.placement != Placement::pinned && !(shape_.in_parts && type == StateType::q8)) continue;
@@ -286,11 +299,14 @@ class Placer {
     }
   }
 
-  /// Operations as the formula has them; a stored state is loaded before it is first read, and stored as soon as it is known.
+  /// Operations as the formula has them; a stored state is loaded before it is first read, and stored as soon as it is
+  /// known.
   void order() {
     std::vector<bool> loaded(nodes_.size());
     const auto load = [&](const Term& x) {
-      if (x.is_constant() || node(x).from != Node::From::state || !is_stored(node(x).index) || loaded[static_cast<size_t>(x.node)]) return;
+      if (x.is_constant() || node(x).from != Node::From::state || !is_stored(node(x).index) ||
+          loaded[static_cast<size_t>(x.node)])
+        return;
       loaded[static_cast<size_t>(x.node)] = true;
       items_.push_back({Instruction::Kind::load, x.node});
     };
@@ -301,7 +317,8 @@ class Placer {
       for (int k = 0; k < x.arity; ++k) load(x.in[k]);
       items_.push_back({Instruction::Kind::compute, n});
       for (size_t r = 0; r < results_.size(); ++r)
-        if (results_[r].is_stored && results_[r].value.node == n) items_.push_back({Instruction::Kind::store, n, static_cast<int>(r)}), done[r] = true;
+        if (results_[r].is_stored && results_[r].value.node == n)
+          items_.push_back({Instruction::Kind::store, n, static_cast<int>(r)}), done[r] = true;
     }
     for (size_t r = 0; r < results_.size(); ++r) {
       if (!results_[r].is_stored || done[r]) continue;
@@ -341,13 +358,16 @@ class Placer {
     if (x.from != Node::From::grad) units_.push_back({place, size_of(x.dtype), n});  // gradients are only read
   }
 
-  bool is_free(const Unit& unit, int item) const { return unit.holds < 0 || last_use_[static_cast<size_t>(unit.holds)] <= item; }
+  bool is_free(const Unit& unit, int item) const {
+    return unit.holds < 0 || last_use_[static_cast<size_t>(unit.holds)] <= item;
+  }
   Unit* unit_of(const Location& place) {
     const auto found = std::ranges::find_if(units_, [&](const Unit& unit) { return unit.place.is_same_place(place); });
     return found == units_.end() ? nullptr : &*found;
   }
 
-  /// Where the value of an operation goes: to where it belongs at last, over an operand, to a free buffer, or to a new one.
+  /// Where the value of an operation goes: to where it belongs at last, over an operand, to a free buffer, or to a new
+  /// one.
   Location place_for(int n, int item, bool in_place) {
     const Node& x = nodes_[static_cast<size_t>(n)];
     const int64_t width = size_of(x.dtype);
@@ -359,7 +379,8 @@ class Placer {
     };
     for (const Result& result : results_) {
       if (result.is_stored || result.value.node != n) continue;
-      if (size_of(result.to.dtype) != width && reads_[static_cast<size_t>(n)] > 1) continue;  // others read it unrounded
+      if (size_of(result.to.dtype) != width && reads_[static_cast<size_t>(n)] > 1)
+        continue;  // others read it unrounded
       Unit* unit = unit_of(result.to);
       if (unit == nullptr) unit = &units_.emplace_back(Unit{result.to, size_of(result.to.dtype)});
       if (is_free(*unit, item)) return take(*unit, result.to.dtype);
@@ -370,7 +391,8 @@ class Placer {
       const bool is_buffer = unit.place.kind == Location::Kind::buffer;
       const bool is_operand = in_place && unit.holds >= 0 && last_use_[static_cast<size_t>(unit.holds)] == item;
       if (is_operand && (over == nullptr || is_buffer)) over = &unit;
-      if (is_buffer && idle == nullptr && (unit.holds < 0 || last_use_[static_cast<size_t>(unit.holds)] < item)) idle = &unit;
+      if (is_buffer && idle == nullptr && (unit.holds < 0 || last_use_[static_cast<size_t>(unit.holds)] < item))
+        idle = &unit;
     }
     if (over != nullptr) return take(*over, x.dtype);
     if (idle != nullptr) return take(*idle, x.dtype);
@@ -390,7 +412,8 @@ class Placer {
   /// All but where the result goes.
   Instruction instruction_of(int n) const {
     const Node& x = nodes_[static_cast<size_t>(n)];
-    Instruction made{.op = x.op, .blends = x.blends, .compute = x.compute, .arity = x.arity, .out = at_[static_cast<size_t>(n)]};
+    Instruction made{
+        .op = x.op, .blends = x.blends, .compute = x.compute, .arity = x.arity, .out = at_[static_cast<size_t>(n)]};
     for (int k = 0; k < x.arity; ++k) made.in[k] = location_of(x.in[k]);
     return made;
   }
@@ -401,15 +424,18 @@ class Placer {
     const auto state = [](int k) { return Location{.kind = Location::Kind::state, .index = k}; };
     switch (item.kind) {
       case Instruction::Kind::load:
-        program_.arrays.push_back({.kind = item.kind, .state = x.index, .out = place_for(item.node, i, false), .in = {{state(x.index)}}});
+        program_.arrays.push_back(
+            {.kind = item.kind, .state = x.index, .out = place_for(item.node, i, false), .in = {{state(x.index)}}});
         return;
       case Instruction::Kind::store: {
         const Result& result = results_[static_cast<size_t>(item.result)];
-        program_.arrays.push_back({.kind = item.kind, .state = result.state, .out = result.to, .in = {{location_of(result.value)}}});
+        program_.arrays.push_back(
+            {.kind = item.kind, .state = result.state, .out = result.to, .in = {{location_of(result.value)}}});
         return;
       }
       case Instruction::Kind::compute: {
-        Instruction made = instruction_of(item.node);  // operands lie where they lie before the result takes the place of one
+        Instruction made =
+            instruction_of(item.node);  // operands lie where they lie before the result takes the place of one
         made.out = place_for(item.node, i, true);
         program_.arrays.push_back(made);
       }
@@ -431,10 +457,16 @@ class Placer {
     }
     const auto copy = [&](const Location& to, const Move& move) {
       const Location always{.constant = 1};
-      program_.arrays.push_back({.op = Pointwise::where, .compute = move.compute, .arity = 3, .out = to, .in = {{always, move.from, move.from}}});
+      program_.arrays.push_back({.op = Pointwise::where,
+                                 .compute = move.compute,
+                                 .arity = 3,
+                                 .out = to,
+                                 .in = {{always, move.from, move.from}}});
     };
     for (Move& move : moves) {  // what another move overwrites is saved first
-      const bool is_target = move.from.is_array() && std::ranges::any_of(moves, [&](const Move& other) { return other.to.is_same_place(move.from); });
+      const bool is_target = move.from.is_array() && std::ranges::any_of(moves, [&](const Move& other) {
+                               return other.to.is_same_place(move.from);
+                             });
       if (!is_target) continue;
       Location saved = new_buffer(size_of(move.from.dtype)).place;
       saved.dtype = move.from.dtype;
@@ -460,7 +492,8 @@ class Placer {
 
 int64_t Program::bytes_per_element() const { return std::accumulate(buffers.begin(), buffers.end(), int64_t{0}); }
 
-Program make_program(void (*record)(const void* settings, Symbol* values), int states, const void* settings, const StepShape& shape) {
+Program make_program(void (*record)(const void* settings, Symbol* values), int states, const void* settings,
+                     const StepShape& shape) {
   Step step = StepRecorder(shape, states).record(record, settings);
   Fuser fuser(step);
   fuser.run();

@@ -1,10 +1,12 @@
 #pragma once
 
-// A rule as kernel calls over lists of arrays, one call an operation: what the executions loop and foreach run. A program is made from the rule's
-// recording; it says for each operation where its operands lie and where its result goes:
+// A rule as kernel calls over lists of arrays, one call an operation: what the executions loop and foreach run. A
+// program is made from the rule's recording; it says for each operation where its operands lie and where its result
+// goes:
 //
-//   in place     where an operand's value is needed no longer, the result takes its memory; parameters and states are so updated where they lie
-//   in one row   x +- s a, x +- s a b and x +- s a / b are one row of formula/pointwise.def each, with the same roundings, and x + s (a - x) is
+//   in place     where an operand's value is needed no longer, the result takes its memory; parameters and states are
+//   so updated where they lie in one row   x +- s a, x +- s a b and x +- s a / b are one row of formula/pointwise.def
+//   each, with the same roundings, and x + s (a - x) is
 //                formula::Blend
 //   in buffers   what is left needs memory of its own, and the program says how much: it is taken before the first call
 //
@@ -40,10 +42,10 @@ struct Location {
     grad,
     kept,
     state,
-    buffer,    ///< an array of the step's own
-    number,    ///< one of the step's own, for all elements
-    hyper,     ///< a number of the clock
-    factor,    ///< by which gradients are multiplied
+    buffer,  ///< an array of the step's own
+    number,  ///< one of the step's own, for all elements
+    hyper,   ///< a number of the clock
+    factor,  ///< by which gradients are multiplied
     constant,
   };
   Kind kind = Kind::constant;
@@ -76,13 +78,15 @@ struct Program {
   std::vector<Instruction> arrays;   ///< on arrays, in order
   std::vector<int> buffers;          ///< bytes an element of each
   int number_count = 0;
-  int copies[kMaxStates + 1];  ///< of each state, and of what is kept after them: the buffer that holds its copy while it is stepped; -1: it is where it is
+  int copies[kMaxStates + 1];  ///< of each state, and of what is kept after them: the buffer that holds its copy while
+                               ///< it is stepped; -1: it is where it is
 
   /// Of all buffers, for each element that is stepped at a time.
   int64_t bytes_per_element() const;
 };
 
 /// The program of a rule that `record` records. `settings` are the rule's.
-Program make_program(void (*record)(const void* settings, Symbol* values), int states, const void* settings, const StepShape& shape);
+Program make_program(void (*record)(const void* settings, Symbol* values), int states, const void* settings,
+                     const StepShape& shape);
 
 }  // namespace lorry::optim

@@ -1,7 +1,8 @@
 #pragma once
 
-// A rule as a straight line of operations: what the executions loop and foreach run. The rule's update is called once with Symbols as its values; each
-// operation of the formula becomes a Node. Nothing is computed here: program.h turns a recording into kernel calls.
+// A rule as a straight line of operations: what the executions loop and foreach run. The rule's update is called once
+// with Symbols as its values; each operation of the formula becomes a Node. Nothing is computed here: program.h turns a
+// recording into kernel calls.
 
 #include <array>
 #include <cmath>
@@ -51,9 +52,12 @@ class Recorder {
 
   Term input(Node::From from, int index, DType dtype, bool array);
   /// An operation in the formula's type; result: that type, or kBool.
-  Term operation(Pointwise op, DType result, std::initializer_list<Term> in) { return operation(op, compute_, result, in); }
+  Term operation(Pointwise op, DType result, std::initializer_list<Term> in) {
+    return operation(op, compute_, result, in);
+  }
   Term operation(Pointwise op, DType compute, DType result, std::initializer_list<Term> in);
-  /// Of constants: kernels compute in the formula's type too. A double has more than twice the bits of a float, so that rounding twice does no harm.
+  /// Of constants: kernels compute in the formula's type too. A double has more than twice the bits of a float, so that
+  /// rounding twice does no harm.
   double rounded(double x) const { return compute_ == kF32 ? static_cast<float>(x) : x; }
 
  private:
@@ -71,10 +75,11 @@ class Symbol {
   explicit Symbol(const Term& term) : term_(term) {}
   const Term& term() const { return term_; }
 
-#define LORRY_SYMBOL_BINARY(symbol, name, is_truth)                                                                               \
-  friend Symbol operator symbol(const Symbol& a, const Symbol& b) {                                                               \
-    if (a.is_constant() && b.is_constant()) return Symbol(static_cast<double>(a.term_.constant symbol b.term_.constant));         \
-    return operation(Pointwise::name, is_truth, {a.term_, b.term_});                                                              \
+#define LORRY_SYMBOL_BINARY(symbol, name, is_truth)                                 \
+  friend Symbol operator symbol(const Symbol& a, const Symbol& b) {                 \
+    if (a.is_constant() && b.is_constant())                                         \
+      return Symbol(static_cast<double>(a.term_.constant symbol b.term_.constant)); \
+    return operation(Pointwise::name, is_truth, {a.term_, b.term_});                \
   }
   LORRY_SYMBOL_BINARY(+, add, false)
   LORRY_SYMBOL_BINARY(-, sub, false)
@@ -97,12 +102,18 @@ class Symbol {
     if (b.is_constant()) return b.term_.constant != 0 ? b : a;
     return operation(Pointwise::logical_or, true, {a.term_, b.term_});
   }
-  friend Symbol operator-(const Symbol& a) { return a.is_constant() ? Symbol(-a.term_.constant) : operation(Pointwise::neg, false, {a.term_}); }
+  friend Symbol operator-(const Symbol& a) {
+    return a.is_constant() ? Symbol(-a.term_.constant) : operation(Pointwise::neg, false, {a.term_});
+  }
   friend Symbol operator!(const Symbol& a) {
     return a.is_constant() ? Symbol(double(a.term_.constant == 0)) : operation(Pointwise::logical_not, true, {a.term_});
   }
-  friend Symbol sqrt(const Symbol& a) { return a.is_constant() ? Symbol(std::sqrt(a.term_.constant)) : operation(Pointwise::sqrt, false, {a.term_}); }
-  friend Symbol abs(const Symbol& a) { return a.is_constant() ? Symbol(std::fabs(a.term_.constant)) : operation(Pointwise::abs, false, {a.term_}); }
+  friend Symbol sqrt(const Symbol& a) {
+    return a.is_constant() ? Symbol(std::sqrt(a.term_.constant)) : operation(Pointwise::sqrt, false, {a.term_});
+  }
+  friend Symbol abs(const Symbol& a) {
+    return a.is_constant() ? Symbol(std::fabs(a.term_.constant)) : operation(Pointwise::abs, false, {a.term_});
+  }
   friend Symbol select(const Symbol& mask, const Symbol& a, const Symbol& b) {
     if (mask.is_constant()) return mask.term_.constant != 0 ? a : b;
     return operation(Pointwise::where, false, {mask.term_, a.term_, b.term_});
@@ -117,15 +128,17 @@ class Symbol {
   Term term_;
 };
 
-/// Calls a rule's update with symbols: values[0] is the parameter, [1] the gradient, [2 + k] state k. Parameter and states are replaced by what comes of
-/// them. settings: of the rule, for the flags; the numbers are the clock's hyper-parameters.
+/// Calls a rule's update with symbols: values[0] is the parameter, [1] the gradient, [2 + k] state k. Parameter and
+/// states are replaced by what comes of them. settings: of the rule, for the flags; the numbers are the clock's
+/// hyper-parameters.
 template <class Rule>
 void record(const void* settings, Symbol* values) {
   typename Rule::Progress progress;  // flags are the same at every step
   const auto flags = Rule::advance(progress, *static_cast<const typename Rule::Settings*>(settings));
   Recorder& recorder = Recorder::current();
   int next = 0;
-  const auto hyper = flags.template map<Symbol>([&](double) { return Symbol(recorder.input(Node::From::hyper, next++, recorder.compute(), false)); });
+  const auto hyper = flags.template map<Symbol>(
+      [&](double) { return Symbol(recorder.input(Node::From::hyper, next++, recorder.compute(), false)); });
   Rule()(values[0], values[1], values + 2, hyper);
 }
 

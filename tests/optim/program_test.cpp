@@ -14,7 +14,9 @@
 namespace lorry::optim::test {
 namespace {
 
-StepShape shape_in(DType dtype) { return {.execution = Execution::foreach, .dtype = dtype, .grad_dtype = dtype, .memory = {}}; }
+StepShape shape_in(DType dtype) {
+  return {.execution = Execution::foreach, .dtype = dtype, .grad_dtype = dtype, .memory = {}};
+}
 
 template <class Rule>
 Program program_of(const formula::SettingsOf<Rule>& settings, const StepShape& shape) {
@@ -44,7 +46,8 @@ TEST(Program, of_adamw_moves_no_more_than_pytorchs_operators_and_takes_one_copy_
 }
 
 TEST(Program, of_sgd_takes_no_memory) {
-  const Program plain = program_of<formula::Sgd<false>>({}, shape_in(kF32)), momentum = program_of<formula::Sgd<true>>({.momentum = 0.9}, shape_in(kF32));
+  const Program plain = program_of<formula::Sgd<false>>({}, shape_in(kF32)),
+                momentum = program_of<formula::Sgd<true>>({.momentum = 0.9}, shape_in(kF32));
   EXPECT_EQ(plain.bytes_per_element(), 0);
   EXPECT_EQ(traffic(plain), 12);
   EXPECT_EQ(momentum.bytes_per_element(), 0);
@@ -69,7 +72,11 @@ void random_update(uint64_t seed, V* values, const H& hyper) {
   std::mt19937_64 random(seed);
   const auto below = [&](int n) { return static_cast<int>(random() % static_cast<uint64_t>(n)); };
   std::vector<V> pool{values[0], values[1], values[2], values[3], values[4]};
-  const auto any = [&]() -> V { return below(6) == 0 ? hyper(below(3)) : below(12) == 0 ? V(0.5) : pool[static_cast<size_t>(below(static_cast<int>(pool.size())))]; };
+  const auto any = [&]() -> V {
+    return below(6) == 0    ? hyper(below(3))
+           : below(12) == 0 ? V(0.5)
+                            : pool[static_cast<size_t>(below(static_cast<int>(pool.size())))];
+  };
   for (int i = 3 + below(14); i > 0; --i) {
     const V a = any(), b = any(), c = any();
     V made = a;
@@ -98,7 +105,8 @@ void random_update(uint64_t seed, V* values, const H& hyper) {
 }
 
 void record_random(const void* seed, Symbol* values) {
-  random_update(*static_cast<const uint64_t*>(seed), values, [](int k) { return Symbol(Recorder::current().input(Node::From::hyper, k, kF64, false)); });
+  random_update(*static_cast<const uint64_t*>(seed), values,
+                [](int k) { return Symbol(Recorder::current().input(Node::From::hyper, k, kF64, false)); });
 }
 
 /// Runs a program on one element.
@@ -110,7 +118,9 @@ class Interpreter {
     for (const auto* list : {&program.numbers, &program.arrays})
       for (const Instruction& x : *list) {
         double in[4] = {};
-        for (int k = 0; k < x.arity; ++k) in[k] = x.in[k].kind == Location::Kind::constant ? x.in[k].constant : memory.at({x.in[k].kind, x.in[k].index});
+        for (int k = 0; k < x.arity; ++k)
+          in[k] =
+              x.in[k].kind == Location::Kind::constant ? x.in[k].constant : memory.at({x.in[k].kind, x.in[k].index});
         memory[{x.out.kind, x.out.index}] = value(x, in);
       }
   }
@@ -161,7 +171,9 @@ TEST(Program, of_any_formula_gives_its_numbers_whatever_memory_it_shares) {
     random_update(seed, values, [&](int k) { return hyper[k]; });
     const auto same = [](double a, double b) { return a == b || (a != a && b != b); };
     ASSERT_TRUE(same(interpreter.memory.at({Location::Kind::param, 0}), values[0])) << "parameter, seed " << seed;
-    for (int k = 0; k < kStateCount; ++k) ASSERT_TRUE(same(interpreter.memory.at({Location::Kind::state, k}), values[2 + k])) << "state " << k << ", seed " << seed;
+    for (int k = 0; k < kStateCount; ++k)
+      ASSERT_TRUE(same(interpreter.memory.at({Location::Kind::state, k}), values[2 + k]))
+          << "state " << k << ", seed " << seed;
     ASSERT_EQ(interpreter.memory.at({Location::Kind::grad, 0}), grad) << "gradients are only read, seed " << seed;
   }
 }

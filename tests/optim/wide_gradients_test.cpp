@@ -34,7 +34,8 @@ TEST(WideGradients, of_many_batches_add_up_in_f32) {
 
 struct Model {
   Model(uint64_t seed, DType dtype) : random(seed) {
-    for (const Dims& sizes : {Dims{3, 5}, Dims{1000}, Dims{}, Dims{257}}) params.emplace_back(fmt::format("p{}", params.size()), parameter(random_tensor(random, sizes, dtype)));
+    for (const Dims& sizes : {Dims{3, 5}, Dims{1000}, Dims{}, Dims{257}})
+      params.emplace_back(fmt::format("p{}", params.size()), parameter(random_tensor(random, sizes, dtype)));
     params.emplace_back("turned", parameter(random_tensor(random, {40, 30}, dtype).t()));
     params.emplace_back("gappy", parameter(random_tensor(random, {5, 8}, dtype).narrow(1, 1, 3)));
   }
@@ -49,7 +50,10 @@ struct Model {
   std::vector<NamedTensor> params;
 };
 
-const Memory kMemories[] = {{}, {.masters = Masters::f32}, {.masters = Masters::split}, {.masters = Masters::stochastic, .states = {StateType::bf16, StateType::q8}, .seed = 3}};
+const Memory kMemories[] = {{},
+                            {.masters = Masters::f32},
+                            {.masters = Masters::split},
+                            {.masters = Masters::stochastic, .states = {StateType::bf16, StateType::q8}, .seed = 3}};
 
 TEST(WideGradients, step_every_execution_alike) {
   formula::Rules::each([]<class Rule>() {
@@ -65,7 +69,8 @@ TEST(WideGradients, step_every_execution_alike) {
             got += model.step(optimizer, clips);
           }
           if (expected.empty()) expected = got;
-          EXPECT_TRUE(got == expected) << Rule::kName << " by " << name(execution) << ", masters " << name(memory.masters) << (clips ? ", clipped" : "");
+          EXPECT_TRUE(got == expected) << Rule::kName << " by " << name(execution) << ", masters "
+                                       << name(memory.masters) << (clips ? ", clipped" : "");
         }
       }
   });
@@ -86,18 +91,21 @@ TEST(WideGradients, that_fit_16_bits_step_like_those_of_16_bits_and_may_take_tur
           one.step({.max_norm = clips ? 0.5 : 1e9});
           other.step({.max_norm = clips ? 0.5 : 1e9});
         }
-        for (size_t i = 0; i < narrow.params.size(); ++i) EXPECT_TRUE(bits(narrow.params[i].second) == bits(wide.params[i].second)) << name(execution) << " " << i;
+        for (size_t i = 0; i < narrow.params.size(); ++i)
+          EXPECT_TRUE(bits(narrow.params[i].second) == bits(wide.params[i].second)) << name(execution) << " " << i;
       }
 }
 
 TEST(WideGradients, are_of_all_parameters_that_are_stepped_together_or_of_none) {
-  const Tensor a = parameter(zeros({2}, {.dtype = kBF16})), b = parameter(zeros({3}, {.dtype = kBF16})), c = parameter(zeros({2}));
+  const Tensor a = parameter(zeros({2}, {.dtype = kBF16})), b = parameter(zeros({3}, {.dtype = kBF16})),
+               c = parameter(zeros({2}));
   SGD sgd({{"a", a}, {"b", b}, {"c", c}});
   a.set_grad(ones({2}));
   b.set_grad(ones({3}, {.dtype = kBF16}));
   c.set_grad(ones({2}));
   EXPECT_EQ(message<DTypeError>([&] { sgd.step(); }),
-            "sgd: the gradient of 'b' has another dtype than that of a parameter that is stepped with it; got bf16; expected f32 for all");
+            "sgd: the gradient of 'b' has another dtype than that of a parameter that is stepped with it; got bf16; "
+            "expected f32 for all");
   EXPECT_EQ(values(c)[0], 0) << "nothing is stepped";
   b.set_grad(ones({3}));
   EXPECT_NO_THROW(sgd.step());
