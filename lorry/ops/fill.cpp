@@ -101,7 +101,7 @@ const Tensor& fill_out(const Tensor& out, const Dims& sizes, const Scalar& value
 
 const Tensor& empty_out(const Tensor& out, const Dims& sizes) {
   require_defined(out, "empty", "out");
-  require_out(out, empty({}, out.options()).expand(sizes), "empty");
+  prepare_out(out, {sizes, out.dtype(), out.device()}, false, "empty");
   return out;
 }
 const Tensor& zeros_out(const Tensor& out, const Dims& sizes) { return fill_out(out, sizes, 0, "zeros"); }
