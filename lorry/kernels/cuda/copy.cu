@@ -133,6 +133,7 @@ void run_tiles(const Movement& m, int other, int64_t side_x, int64_t side_y, F&&
   }
   if (planes.rank == 0) planes.rank = 1, planes.sizes[0] = 1, planes.strides[0][0] = planes.strides[1][0] = 0;
   const int64_t across = (it.sizes[0] + side_x - 1) / side_x, down = (it.sizes[other] + side_y - 1) / side_y;
+  const int64_t band = std::min(kTransposeBand, down);
   launch(Transposition{.to = m.to,
                        .from = m.from,
                        .width = static_cast<uint32_t>(it.sizes[0]),
@@ -141,8 +142,10 @@ void run_tiles(const Movement& m, int other, int64_t side_x, int64_t side_y, F&&
                        .from_stride = static_cast<uint32_t>(it.strides[1][0]),
                        .to_vectors = vectors[0],
                        .from_vectors = vectors[1],
-                       .across = Divider(across),
-                       .down = Divider(down),
+                       .down = static_cast<uint32_t>(down),
+                       .band = static_cast<uint32_t>(band),
+                       .plane_tiles = Divider(across * down),
+                       .band_tiles = Divider(across * band),
                        .planes = Offsets<2, uint32_t>(planes)},
          static_cast<unsigned>(across * down * planes.numel()));
 }
@@ -154,14 +157,10 @@ void run_squares(const Movement& m, int other, Stream stream) {
   });
 }
 
-/// Rows of the result are written 256 bytes at a time where they are long enough.
 void run_halves(const Movement& m, int other, Stream stream) {
-  const auto run = [&]<int kX, int kY>() {
-    run_tiles<uint16_t>(m, other, kX, kY, [&](const Transposition& call, unsigned blocks) {
-      lorry::cuda::launch(stream, {blocks, kTransposeBlock}, move_halves<kX, kY>, call);
-    });
-  };
-  m.it.sizes[0] > 64 ? run.operator()<128, 64>() : run.operator()<64, 64>();
+  run_tiles<uint16_t>(m, other, 64, 64, [&](const Transposition& call, unsigned blocks) {
+    lorry::cuda::launch(stream, {blocks, kTransposeBlock}, move_halves<64, 64>, call);
+  });
 }
 
 // ---- one value -------------------------------------------------------------------------------------------------------

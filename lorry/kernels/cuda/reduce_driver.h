@@ -269,8 +269,9 @@ struct ColumnPlan {
   Places<1, false> reduced;
   int threads;
 };
-// Three blocks have 80 registers a thread: with 64, eight wide sums and eight loads of 16-bit elements spill, and loads wait for each other.
-inline constexpr int kColumnThreads = 256, kColumnBlocksEach = 3;
+// With 64 registers a thread, eight wide sums and eight loads of 16-bit elements spill, and loads wait for each other. Two blocks a
+// multiprocessor are enough, and leave fewer parts to add up than three.
+inline constexpr int kColumnThreads = 256, kColumnBlocksEach = 2;
 
 template <class P>
 __global__ void __launch_bounds__(kColumnThreads, kColumnBlocksEach)
@@ -308,12 +309,26 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocksEach)
         Run<T, kV> runs[P::kDeep];
 #pragma unroll
         for (int u = 0; u < P::kDeep; ++u) runs[u] = load_run<T, kV>(from + u * step);
+        if constexpr (kHalf<T>) {  // an instruction each to widen, where one element alone takes two
 #pragma unroll
-        for (int i = 0; i < kV; ++i) {
-          typename P::C v[P::kDeep];
+          for (int i = 0; i < kV; i += 2) {
+            typename P::C low[P::kDeep], high[P::kDeep];
 #pragma unroll
-          for (int u = 0; u < P::kDeep; ++u) v[u] = policy.stored(runs[u].at[i]);
-          policy.take(acc[i], v, end - left, int64_t{rows_down});
+            for (int u = 0; u < P::kDeep; ++u) {
+              const float2 both = widen_pair<T>(std::bit_cast<Run<uint32_t, kV / 2>>(runs[u]).at[i / 2]);
+              low[u] = both.x, high[u] = both.y;
+            }
+            policy.take(acc[i], low, end - left, int64_t{rows_down});
+            policy.take(acc[i + 1], high, end - left, int64_t{rows_down});
+          }
+        } else {
+#pragma unroll
+          for (int i = 0; i < kV; ++i) {
+            typename P::C v[P::kDeep];
+#pragma unroll
+            for (int u = 0; u < P::kDeep; ++u) v[u] = policy.stored(runs[u].at[i]);
+            policy.take(acc[i], v, end - left, int64_t{rows_down});
+          }
         }
       }
       row = end - left;

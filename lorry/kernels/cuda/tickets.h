@@ -24,13 +24,17 @@ class Tickets {
 };
 
 #ifdef __CUDACC__
-/// Whether this block is the last of `blocks` to ask. What those before it wrote to device memory can then be read. For all threads, once.
+/// Whether this block is the last of `blocks` to ask. If so, what those before it wrote to device memory can be read, past the cache of the
+/// multiprocessor. For all threads, once. One thread's fence serves the block: the barriers before and after order the others' accesses.
 __device__ __forceinline__ bool is_last_block(uint32_t* ticket, uint32_t blocks) {
-  __threadfence();
   __syncthreads();
-  const bool last = __syncthreads_or(threadIdx.x == 0 && atomicInc(ticket, blocks - 1) == blocks - 1);
-  __threadfence();
-  return last;
+  bool last = false;
+  if (threadIdx.x == 0) {
+    uint32_t before;
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(before) : "l"(__cvta_generic_to_global(ticket)), "r"(blocks - 1) : "memory");
+    last = before == blocks - 1;
+  }
+  return __syncthreads_or(last);
 }
 #endif
 

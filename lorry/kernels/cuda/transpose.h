@@ -9,6 +9,7 @@
 namespace lorry::kernels::cuda {
 
 inline constexpr int kTransposeBlock = 256;
+inline constexpr int64_t kTransposeBand = 16;  ///< tiles
 
 /// x runs along the result's rows, y along the source's; everything else is a plane.
 struct Transposition {
@@ -17,8 +18,23 @@ struct Transposition {
   uint32_t width, height;           ///< extents of x and y
   uint32_t to_stride, from_stride;  ///< of the result along y, of the source along x
   bool to_vectors, from_vectors;    ///< rows may be written, or read, 16 bytes at a time
-  Divider across, down;             ///< tiles along x and y
+  uint32_t down, band;              ///< tiles along y, of which so many make a band
+  Divider plane_tiles, band_tiles;  ///< of a plane and of a band
   Offsets<2, uint32_t> planes;
+};
+
+/// Where a block's tile lies, in tiles. Blocks go along x band by band, and along y within one: those that run at once share long pieces
+/// of rows on either side, where in the order of x alone the source would be read in pieces of a tile's side.
+struct TilePlace {
+  uint32_t x, y, plane;
+
+  __device__ __forceinline__ explicit TilePlace(const Transposition& call) {
+    plane = call.plane_tiles(blockIdx.x);
+    const uint32_t in_plane = blockIdx.x - plane * call.plane_tiles.divisor, number = call.band_tiles(in_plane);
+    const uint32_t in_band = in_plane - number * call.band_tiles.divisor, first = number * call.band, height = min(call.band, call.down - first);
+    x = in_band / height;
+    y = first + in_band - x * height;
+  }
 };
 
 /// A tile's side in words: 16 bytes of every row for each of 256 threads, or several times that.
@@ -32,11 +48,10 @@ __global__ void __launch_bounds__(kTransposeBlock) move_tiles(const __grid_const
   constexpr int kLength = kRun<Word>, kThreads = kTransposeSide<Word> / kLength, kRows = kTransposeBlock / kThreads, kPasses = kTransposeSide<Word> / kRows;
   constexpr int kPad = sizeof(Word) < 4 ? 4 / sizeof(Word) : 1;
   __shared__ Word tile[kTransposeSide<Word>][kTransposeSide<Word> + kPad];  // [x][y]
-  const uint32_t row_of_tiles = call.across(blockIdx.x), plane = call.down(row_of_tiles);
-  const uint32_t left = (blockIdx.x - row_of_tiles * call.across.divisor) * kTransposeSide<Word>,
-                 top = (row_of_tiles - plane * call.down.divisor) * kTransposeSide<Word>;
+  const TilePlace place(call);
+  const uint32_t left = place.x * kTransposeSide<Word>, top = place.y * kTransposeSide<Word>;
   uint32_t at[2];
-  call.planes(plane, at);
+  call.planes(place.plane, at);
   Word* const to = reinterpret_cast<Word*>(call.to) + at[0];
   const Word* const from = reinterpret_cast<const Word*>(call.from) + static_cast<int32_t>(at[1]);
   const uint32_t row = threadIdx.x / kThreads, column = threadIdx.x % kThreads * kLength;
@@ -86,10 +101,10 @@ __global__ void __launch_bounds__(kTransposeBlock) move_halves(const __grid_cons
   constexpr int kLength = kRun<uint16_t>, kGroups = kX / kLength, kWarps = kTransposeBlock / 32;
   static_assert(kX % 64 == 0 && kY % 64 == 0 && kX * kY % (64 * kLength * kWarps) == 0);
   __shared__ uint4 tile[kY][kGroups];
-  const uint32_t row_of_tiles = call.across(blockIdx.x), plane = call.down(row_of_tiles);
-  const uint32_t left = (blockIdx.x - row_of_tiles * call.across.divisor) * kX, top = (row_of_tiles - plane * call.down.divisor) * kY;
+  const TilePlace place(call);
+  const uint32_t left = place.x * kX, top = place.y * kY;
   uint32_t at[2];
-  call.planes(plane, at);
+  call.planes(place.plane, at);
   uint16_t* const to = reinterpret_cast<uint16_t*>(call.to) + at[0];
   const uint16_t* const from = reinterpret_cast<const uint16_t*>(call.from) + static_cast<int32_t>(at[1]);
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
