@@ -180,6 +180,18 @@ TEST(ListNormEnd, clips_unscales_and_skips) {
   }
 }
 
+TEST(ListNormEnd, a_list_that_is_not_floating_is_refused_on_cuda) {
+  LORRY_SKIP_WITHOUT_CUDA();
+  const Copied<int64_t> memory(kGPU, std::vector<int64_t>(8, 1));
+  const Copied<double> total(kGPU, std::vector<double>{-1});
+  const DType i64[] = {kI64};
+  std::vector<List> list;
+  list.emplace_back(kGPU, i64, Strategy::automatic);
+  list[0].add({{memory.data()}, 8});
+  const List* const all[] = {&list[0]};
+  EXPECT_THROW(backend(kGPU, "norm").list_norm->norm({all, NormOrder::two, 2, total.data(), nullptr, {}}, current_stream(kGPU)), DTypeError);
+}
+
 /// A report of an earlier kernel arrives, and is thrown, while the launches of a norm are under way.
 TEST(ListNormEnd, a_norm_that_threw_half_way_leaves_the_next_one_right) {
   LORRY_SKIP_WITHOUT_CUDA();

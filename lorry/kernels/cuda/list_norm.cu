@@ -245,6 +245,7 @@ void norm_of(const ListNormCall& call, const Stream& stream) {
   const auto rounded = [](int64_t bytes) { return (bytes + 15) / 16 * 16; };
   int64_t tiles = 0, entries = 0, bytes = 0;
   for (const List* list : call.lists) {
+    require<DTypeError>(is_floating(list->dtype(0)), "norm: a list is not floating; got {}; expected f16, bf16, f32 or f64", list->dtype(0));
     bytes += list->elements() * size_of(list->dtype(0));
     tiles += CudaList::of(*list, {Body::kTile, Body::kRunLength}, stream).tiles();
     entries += static_cast<int64_t>(list->entries().size());

@@ -472,8 +472,10 @@ void visit_rows(DType t, F&& f) {
       return f(Type<float>{});
     case kF64:
       return f(Type<double>{});
-    default:
+    case kI64:
       return f(Type<int64_t>{});
+    default:
+      raise<DTypeError>("reduce: a dtype without row kernels; got {}; expected a floating dtype or i64", t);
   }
 }
 
