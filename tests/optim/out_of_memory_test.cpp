@@ -13,7 +13,7 @@ namespace {
 constinit thread_local int64_t t_until_failure = -1;
 
 void* allocate_host(size_t bytes) {
-  if (t_until_failure == 0 || (t_until_failure > 0 && --t_until_failure == 0)) {
+  if (t_until_failure > 0 && --t_until_failure == 0) {
     t_until_failure = -1;  // once
     throw std::bad_alloc();
   }
