@@ -461,7 +461,7 @@ void CachingAllocator::discard_free_pages(int64_t page, int64_t most) noexcept {
   for (Segment* segment = segments_.head; segment != nullptr; segment = segment->next)
     for (Block* block = segment->first; block != nullptr; block = block->after) {
       if (cached() <= most) return;
-      if (!block->free || block->size - block->absent < page) continue;
+      if (!block->free || block->home->pool != 0 || block->size - block->absent < page) continue;
       const int64_t gone = provider_->discard(block->data, block->size, page);
       if (gone <= block->absent) continue;
       reserve(block->absent - gone);

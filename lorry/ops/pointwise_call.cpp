@@ -127,6 +127,9 @@ Dims infer_sizes(Op op, Operands operands) {
   return sizes;
 }
 
+// Behind require_operands nothing is undefined: what runs in every call reads the nodes themselves.
+const TensorNode* node(const Operand& x) { return x.tensor() == nullptr ? nullptr : x.tensor()->node(); }
+
 bool same_sizes(const Layout& a, const Layout& b) { return a.rank == b.rank && std::equal(a.sizes, a.sizes + a.rank, b.sizes); }
 
 /// A 0-d tensor of the CPU goes with tensors of any device, as a number does.
@@ -170,22 +173,24 @@ Pointwise kernel_row(Op op, DType common, Operands operands) {
   return pointwise_row(op);
 }
 
-void launch(Op op, const Types& types, const Tensor& out, Operands operands) {
+void launch(Op op, const Types& types, const Tensor& result, Operands operands) {
+  const TensorNode& out = *result.node();
+  const Device device = out.storage->device();
   kernels::PointwiseCall call;
   call.op = kernel_row(op, types.common, operands);
   call.compute = types.compute;
   call.arity = row(call.op).arity;
-  call.out = {out.data_ptr(), &out.layout(), out.dtype(), out.is_contiguous()};
+  call.out = {out.data(), &out.layout, out.dtype, out.contiguous};
   union Number {
     double real;
     int64_t whole;
   } numbers[4];
   for (int k = 0; k < call.arity; ++k) {
     const Operand& x = operands[static_cast<size_t>(k)];
-    if (const Tensor* t = x.tensor(); t != nullptr && t->device() != out.device()) {
-      call.in[k] = {t->data_ptr(), nullptr, t->dtype(), true};
+    if (const TensorNode* t = node(x); t != nullptr && t->storage->device() != device) {
+      call.in[k] = {t->data(), nullptr, t->dtype, true};
     } else if (t != nullptr) {
-      call.in[k] = {t->data_ptr(), &t->layout(), t->dtype(), t->is_contiguous()};
+      call.in[k] = {t->data(), &t->layout, t->dtype, t->contiguous};
     } else if (x.scalar().is_floating()) {
       numbers[k].real = x.scalar().to<double>();
       call.in[k] = {&numbers[k], nullptr, kF64, true};
@@ -194,7 +199,7 @@ void launch(Op op, const Types& types, const Tensor& out, Operands operands) {
       call.in[k] = {&numbers[k], nullptr, kI64, true};
     }
   }
-  backend(out, name(op)).pointwise->run(call, current_stream(out.device()));
+  kernels::backend(device, name(op)).pointwise->run(call, current_stream(device));
 }
 
 /// The result takes the strides of the operands that have its sizes where these are dense and agree; else it is row-major.
@@ -202,13 +207,14 @@ Tensor allocate(Op op, DType dtype, Device device, Operands operands) {
   const Tensor* first = nullptr;
   bool sizes_agree = true, strides_agree = true;
   for (const Operand& x : operands) {
-    if (x.tensor() == nullptr) continue;
+    const TensorNode* t = node(x);
+    if (t == nullptr) continue;
     if (first == nullptr) {
       first = x.tensor();
-    } else if (!same_sizes(first->layout(), x.tensor()->layout())) {
+    } else if (const TensorNode& f = *first->node(); !same_sizes(f.layout, t->layout)) {
       sizes_agree = false;
     } else {
-      strides_agree &= (first->is_contiguous() && x.tensor()->is_contiguous()) || first->layout() == x.tensor()->layout();
+      strides_agree &= (f.contiguous && t->contiguous) || f.layout == t->layout;
     }
   }
   if (sizes_agree && strides_agree && first->device() == device) return empty_like(*first, dtype);

@@ -14,12 +14,13 @@ Tensor view_of(Op op, const Tensor& x, const View& v, const A&... attributes) {
 }
 
 /// Other sizes over the same elements in the same order: one operator, whatever its public name.
-Tensor resized(const Tensor& x, const Layout& layout) { return door::view(Op::view, x, layout, x.storage_offset()); }
+Tensor resized(const Tensor& x, const Layout& layout) { return door::view(Op::view, x, layout, x.node()->offset); }
 
 /// view_as for sizes that are known to have x's number of elements; the common case, a contiguous x, is decided by x's own flag.
 bool fits(const Tensor& x, const Dims& sizes, Layout& layout) {
-  if (!x.is_contiguous()) return view_as(x.layout(), sizes, layout);
-  if (x.numel() == 0) {  // whose sizes have not been multiplied yet
+  const TensorNode& node = *x.node();
+  if (!node.contiguous) return view_as(node.layout, sizes, layout);
+  if (node.numel == 0) {  // whose sizes have not been multiplied yet
     layout = Layout::contiguous(sizes);
     return true;
   }
@@ -38,7 +39,7 @@ bool fits(const Tensor& x, const Dims& sizes, Layout& layout) {
 Tensor view(const Tensor& x, const Dims& sizes) {
   require_defined(x, "view", "x");
   Layout layout;
-  require<ShapeError>(fits(x, infer_sizes(sizes, x.numel(), "view"), layout),
+  require<ShapeError>(fits(x, infer_sizes(sizes, x.node()->numel, "view"), layout),
                       "view: the strides do not allow it; got {} with strides {} as {}; use reshape, which copies where it must", x, x.strides(), sizes);
   return resized(x, layout);
 }
