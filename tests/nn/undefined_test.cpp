@@ -14,8 +14,8 @@ TEST(UndefinedInModules, layers_refuse_them) {
   const Tensor none;
   EXPECT_THROW(Linear(2, 3).forward(none), ValueError);
   EXPECT_THROW(Embedding(2, 3).forward(none), ValueError);
-  EXPECT_THROW(LayerNorm({3}).forward(none), ValueError);
-  EXPECT_THROW(RMSNorm({3}).forward(none), ValueError);
+  EXPECT_THROW(LayerNorm(Dims{3}).forward(none), ValueError);
+  EXPECT_THROW(RMSNorm(Dims{3}).forward(none), ValueError);
   EXPECT_THROW(Dropout(0.5).forward(none), ValueError);
   const GPTConfig config{.vocab = 16, .context = 8, .layers = 1, .heads = 2, .width = 8};
   const GPT gpt(config);
