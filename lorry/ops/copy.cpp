@@ -172,9 +172,11 @@ const Tensor& Tensor::fill_(const Operand& value) const {
   require<ValueError>(defined() && (value.tensor() == nullptr || value.tensor()->defined()), "fill_: a tensor is undefined; expected a tensor");
   require<ShapeError>(value.tensor() == nullptr || value.tensor()->dim() == 0, "fill_: the value has dimensions; got {}; expected a number or a 0-d tensor",
                       value.tensor() != nullptr ? *value.tensor() : *this);
-  if (const Tensor distinct = without_repeats(*this); !distinct.is_same(*this)) {
-    distinct.fill_(value);
-    return *this;
+  if (!is_contiguous()) {
+    if (const Tensor distinct = without_repeats(*this); !distinct.is_same(*this)) {
+      distinct.fill_(value);
+      return *this;
+    }
   }
   return door::call_in_place(Op::fill, *this, {value}, [&] {
     // A value among the elements is read before they are written.

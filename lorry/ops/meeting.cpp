@@ -23,11 +23,24 @@ Scalar stored(const Scalar& number, DType type) {
   });
 }
 
+bool holds(DType type, const Scalar& number) { return stored(number, type).to<int64_t>() == number.to<int64_t>(); }
+
+/// A bound outside the type bounds nothing on one side; on the other it would be every result, which the type cannot store.
+void require_bounds(Op op, DType common, std::span<const Operand> operands) {
+  if (op == Op::pow || !takes_any_number(op)) return;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (operands[i].tensor() != nullptr || holds(common, operands[i].scalar())) continue;
+    const bool from_below = op == Op::clamp ? i == 1 : op == Op::clamp_min || op == Op::maximum || op == Op::fmax;
+    const int64_t bound = operands[i].scalar().to<int64_t>();
+    require<ValueError>(from_below == (bound < 0), "{}: a bound leaves no value of {}; got {}; expected one within the dtype's range", name(op), common, bound);
+  }
+}
+
 bool differs(Op op, DType common, const Operand& x) {
   const bool compares = row(static_cast<Pointwise>(op)).result == Result::truth;
   if (x.tensor() == nullptr) {
     if (is_floating(common)) return compares;
-    return !takes_any_number(op) && stored(x.scalar(), common).to<int64_t>() != x.scalar().to<int64_t>();
+    return !takes_any_number(op) && !holds(common, x.scalar());
   }
   const DType type = x.tensor()->dtype();
   if (type == common) return false;
@@ -37,14 +50,16 @@ bool differs(Op op, DType common, const Operand& x) {
 
 }  // namespace
 
-void Meeting::meet(Op op, DType common, std::span<const Operand> deciding) {
+void Meeting::meet(Op op, DType common) {
+  if (is_integral(common)) require_bounds(op, common, operands_);
+  const std::span<const Operand> some = deciding(op, operands_);
   const auto other = [&](const Operand& x) { return differs(op, common, x); };
-  if (std::none_of(deciding.begin(), deciding.end(), other)) return;
+  if (std::none_of(some.begin(), some.end(), other)) return;
   Converted& c = converted_.emplace();
   for (size_t i = 0; i < operands_.size(); ++i) {
     const Operand& x = operands_[i];
     c.operands[i] = x;
-    if (&x < deciding.data() || &x >= deciding.data() + deciding.size() || !other(x)) continue;
+    if (&x < some.data() || &x >= some.data() + some.size() || !other(x)) continue;
     if (x.tensor() == nullptr) {
       c.operands[i] = stored(x.scalar(), common);
     } else {

@@ -13,15 +13,39 @@
 
 namespace lorry::ops {
 
-/// The operands of a call in their common type. `deciding` are those among `given` that have decided it; others, such as a condition
-/// or a coefficient, stay as they are. So do floating numbers and 0-d tensors beside 16-bit floats, except for comparisons.
+/// Which operands decide the type: a condition or a coefficient does not.
+inline std::span<const Operand> deciding(Op op, std::span<const Operand> operands) {
+  switch (op) {
+    case Op::where:
+      return operands.subspan(1);
+    case Op::add_scaled:
+      return operands.first(2);
+    case Op::addcmul:
+    case Op::addcdiv:
+      return operands.first(3);
+    case Op::leaky_relu:
+    case Op::elu:
+    case Op::softplus:
+    case Op::nan_to_num:
+      return operands.first(1);
+    default:
+      return operands;
+  }
+}
+
+/// The operands of a call in the common type of those that decide it; others stay as they are. So do floating numbers and 0-d tensors
+/// beside 16-bit floats, except for comparisons.
 class Meeting {
  public:
-  Meeting(Op op, DType common, std::span<const Operand> given, std::span<const Operand> deciding) : operands_(given) {
+  Meeting(Op op, DType common, std::span<const Operand> given) : operands_(given) {
     // Kernels compute in these types; and what meets in bool is bool already.
     if (common == kF32 || common == kF64 || common == kI64 || common == kBool) [[likely]]
       return;
-    meet(op, common, deciding);
+    for (const Operand& x : given)
+      if (x.tensor() == nullptr || x.tensor()->dtype() != common) {
+        meet(op, common);
+        return;
+      }
   }
   Meeting(const Meeting&) = delete;
   Meeting& operator=(const Meeting&) = delete;
@@ -35,7 +59,7 @@ class Meeting {
     std::array<Tensor, 4> tensors;
   };
 
-  void meet(Op op, DType common, std::span<const Operand> deciding);
+  void meet(Op op, DType common);
 
   std::span<const Operand> operands_;
   std::optional<Converted> converted_;

@@ -18,26 +18,6 @@ constexpr Pointwise pointwise_row(Op op) { return static_cast<Pointwise>(op); }
 
 using Operands = std::span<const Operand>;
 
-/// Which operands decide the type: a condition or a coefficient does not.
-Operands deciding(Op op, Operands operands) {
-  switch (op) {
-    case Op::where:
-      return operands.subspan(1);
-    case Op::add_scaled:
-      return operands.first(2);
-    case Op::addcmul:
-    case Op::addcdiv:
-      return operands.first(3);
-    case Op::leaky_relu:
-    case Op::elu:
-    case Op::softplus:
-    case Op::nan_to_num:
-      return operands.first(1);
-    default:
-      return operands;
-  }
-}
-
 std::string describe(const Operand& x) { return x.tensor() != nullptr ? lorry::describe(*x.tensor()) : fmt::format("a number of type {}", x.scalar().dtype()); }
 
 std::string describe(Operands operands) {
@@ -271,7 +251,7 @@ bool stores_directly(Op op, const Types& types, DType out) {
 void run_into(Op op, const Tensor& out, Operands given, Target target) {
   bool copied = false;
   const Types types = require_into(op, out, given, copied, target);
-  const Meeting meeting(op, types.common, given, deciding(op, given));
+  const Meeting meeting(op, types.common, given);
   const Operands operands = meeting.operands();
   if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, operands[1]);
   if (!stores_directly(op, types, out.dtype())) [[unlikely]] {
@@ -316,7 +296,7 @@ Overlap overlap(const Tensor& out, const Tensor& x) {
 Tensor pointwise(Op op, std::span<const Operand> given) {
   const Device device = require_operands(op, given);
   const Types types = infer_types(op, given);
-  const Meeting meeting(op, types.common, given, deciding(op, given));
+  const Meeting meeting(op, types.common, given);
   const Operands operands = meeting.operands();
   if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, operands[1]);
   const Tensor out = allocate(op, types.result, device, operands);
@@ -328,7 +308,7 @@ Resolved resolve(Op op, std::span<const Operand> operands) {
   const Device device = require_operands(op, operands);
   if (op == Op::where && operands[0].tensor() != nullptr) require_condition(*operands[0].tensor(), name(op));
   const Types types = infer_types(op, operands);
-  const Meeting meeting(op, types.common, operands, deciding(op, operands));
+  const Meeting meeting(op, types.common, operands);
   if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, meeting.operands()[1]);
   infer_sizes(op, operands);
   return {kernel_row(op, types.common, operands), types.result, types.compute, device, meeting.converts()};
@@ -337,7 +317,7 @@ Resolved resolve(Op op, std::span<const Operand> operands) {
 Resolved resolve_into(Op op, const Tensor& out, std::span<const Operand> operands, bool& copies) {
   if (op == Op::where && operands[0].tensor() != nullptr) require_condition(*operands[0].tensor(), name(op));
   const Types types = require_into(op, out, operands, copies, Target::in_place);
-  const Meeting meeting(op, types.common, operands, deciding(op, operands));
+  const Meeting meeting(op, types.common, operands);
   if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, meeting.operands()[1]);
   return {kernel_row(op, types.common, operands), types.result, types.compute, out.device(), meeting.converts()};
 }

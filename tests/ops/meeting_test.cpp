@@ -68,11 +68,15 @@ TEST(Meeting, a_byte_equals_minus_one_where_it_is_255) {
   EXPECT_EQ(maximum(x, tensor(-1)).to_vector<int64_t>(), (std::vector<int64_t>{255, 255, 255}));
 }
 
-TEST(Meeting, bounds_beyond_the_dtype_bound_nothing) {
+TEST(Meeting, bounds_beyond_the_dtype_bound_nothing_or_are_refused) {
   const Tensor x = tensor({255, 0, 3}).to(kU8);
   EXPECT_TRUE(equal(clamp_min(x, -1), x));
   EXPECT_TRUE(equal(clamp(x, -5, 300), x));
   EXPECT_TRUE(equal(clamp_max(x, 300), x));
+  EXPECT_THROW(clamp_max(x, -1), ValueError) << "no byte is -1 or less";
+  EXPECT_THROW(clamp_min(x, 300), ValueError);
+  EXPECT_THROW(clamp(x, -5, -1), ValueError);
+  EXPECT_THROW(x.clamp_(300, 400), ValueError);
 }
 
 TEST(Meeting, a_number_is_rounded_to_16_bits_before_it_is_compared) {
