@@ -73,6 +73,34 @@ TEST(IndexShapes, scatter_and_scatter_add_write_for_every_shape_or_refuse) {
       }
 }
 
+TEST(IndexShapes, a_source_has_gradients_where_the_index_reads_it_whatever_their_shapes) {
+  for (const Dims& sizes : kShapes)
+    for (const Dims& index_sizes : kShapes)
+      for (const Dims& source_sizes : kShapes) {
+        if (!index_fits(sizes, index_sizes) || !source_covers(index_sizes, source_sizes)) continue;
+        SCOPED_TRACE(shapes(sizes, index_sizes, source_sizes));
+        const Tensor self = random_tensor(sizes, kF32, 1), index = zeros(index_sizes, {kI64});
+        std::vector<double> want(static_cast<size_t>(count(source_sizes)));
+        if (count(index_sizes) > 0) {
+          const Dims read = vector_of(index_sizes), whole = vector_of(source_sizes);
+          for (int64_t i = 0; i < count(whole); ++i) {
+            bool covered = true;
+            for (int64_t d = whole.size() - 1, rest = i; d >= 0; --d) {
+              covered &= rest % whole[static_cast<int>(d)] < read[static_cast<int>(d)];
+              rest /= whole[static_cast<int>(d)];
+            }
+            want[static_cast<size_t>(i)] = covered;
+          }
+        }
+        const Tensor set = ones(source_sizes).requires_grad_(), added = ones(source_sizes).requires_grad_();
+        scatter(self, 0, index, set).sum().backward();
+        scatter_add(self, 0, index, added).sum().backward();
+        EXPECT_EQ(set.grad().sizes(), source_sizes);
+        EXPECT_EQ(elements(set.grad()), want);
+        EXPECT_EQ(elements(added.grad()), want);
+      }
+}
+
 TEST(IndexShapes, gather_and_its_gradient_take_every_shape_or_refuse) {
   for (const Dims& sizes : kShapes)
     for (const Dims& index_sizes : kShapes) {
@@ -98,6 +126,9 @@ TEST(IndexShapes, gather_and_its_gradient_take_every_shape_or_refuse) {
       }
     }
 }
+
+/// index_copy with index_add's signature.
+Tensor index_copy_of(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, const Scalar&) { return index_copy(x, dim, index, source); }
 
 TEST(IndexShapes, rows_are_written_and_read_for_every_shape_or_refused) {
   for (const Dims& sizes : kShapes)
@@ -134,6 +165,11 @@ TEST(IndexShapes, rows_are_written_and_read_for_every_shape_or_refused) {
         for (int64_t i = 0; i < self.numel(); ++i) {
           EXPECT_EQ(element(added, i), element(self, i) + (i < row ? static_cast<double>(chosen) : 0));
           EXPECT_EQ(element(copied, i), chosen > 0 && i < row ? 1 : element(self, i));
+        }
+        for (const auto& write : {index_add, index_copy_of}) {
+          const Tensor leaf = ones(source_sizes).requires_grad_();
+          write(self, 0, index, leaf, 1).sum().backward();
+          EXPECT_EQ(elements(leaf.grad()), std::vector<double>(static_cast<size_t>(leaf.numel()), 1.0));
         }
       }
     }

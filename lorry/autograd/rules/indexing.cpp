@@ -18,10 +18,14 @@ int64_t dim(const Call& c) { return c.attribute<int64_t>(0); }
 Tensor zeros_like_input(const Call& c, const Tensor& g) { return zeros(c.sizes(0), g.options()); }
 Tensor if_needed(const Call& c, int i, const auto& gradient) { return c.needs(i) ? gradient() : Tensor(); }
 
-/// The part of a source that a smaller index reads has gradients; the rest has none.
-Tensor padded(const Call& c, int i, const Tensor& gradient) {
+/// The part of a source that a smaller index reads has gradients; the rest has none. An index without elements may have any rank, and a
+/// number counts as a vector of one.
+Tensor padded(const Call& c, int i, const Tensor& given) {
   const Dims sizes = c.sizes(i);
-  if (gradient.sizes() == sizes) return gradient;
+  if (given.sizes() == sizes) return given;
+  if (given.numel() == 0) return zeros(sizes, given.options());
+  if (sizes.empty()) return given.reshape(sizes);
+  const Tensor gradient = given.dim() == 0 ? given.unsqueeze(0) : given;
   const Layout whole = Layout::contiguous(sizes);
   return embed(gradient, sizes, {Layout::strided(gradient.sizes(), whole.stride_list()), 0});
 }
@@ -87,6 +91,9 @@ std::vector<Tensor> indices(const Call& c, int count) {
   return out;
 }
 
+/// What arrived at the rows that the source of index_add or index_copy was written to. A number is a vector of one.
+Tensor rows_read(const Call& c, const Tensor& g) { return reshape(index_select(g.dim() == 0 ? g.unsqueeze(0) : g, dim(c), c.input(1)), c.sizes(2)); }
+
 constexpr uint32_t kIndices = kInputs & ~kInput0;
 
 constexpr Rule kRules[] = {
@@ -110,12 +117,11 @@ constexpr Rule kRules[] = {
      }},
     {Op::index_add, kInput1,
      [](const Call& c, const Grads& g) -> Grads {
-       return {g[0], Tensor(), if_needed(c, 2, [&] { return reshape(index_select(g[0], dim(c), c.input(1)), c.sizes(2)); })};
+       return {g[0], Tensor(), if_needed(c, 2, [&] { return rows_read(c, g[0]); })};
      }},
     {Op::index_copy, kInput1,
      [](const Call& c, const Grads& g) -> Grads {
-       return {if_needed(c, 0, [&] { return index_fill(g[0], dim(c), c.input(1), 0); }), Tensor(),
-               if_needed(c, 2, [&] { return reshape(index_select(g[0], dim(c), c.input(1)), c.sizes(2)); })};
+       return {if_needed(c, 0, [&] { return index_fill(g[0], dim(c), c.input(1), 0); }), Tensor(), if_needed(c, 2, [&] { return rows_read(c, g[0]); })};
      }},
     {Op::index_fill, kInput1,
      [](const Call& c, const Grads& g) -> Grads {
