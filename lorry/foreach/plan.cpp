@@ -169,8 +169,7 @@ class Maker {
     for (size_t k = 0; k < arity_; ++k) operands_.push_back(request_.arguments[k].at(e, rooms[k]));
     bool alone = false;
     const ops::Resolved call = resolve(request_, operands_, alone);
-    // Whether a divisor is zero, an exponent negative, or a number wraps into the dtype is a matter of values.
-    if (is_pointwise() && call.compute == kI64) plan_.keeps = plan_.keeps && !depends_on_values(request_.op);
+    plan_.keeps = plan_.keeps && !call.depends_on_values;
     used_ = is_pointwise() ? row(call.row).arity : arity_;
     if (alone || !together(e, call.device)) {
       last_ = -1;
@@ -183,20 +182,6 @@ class Maker {
   }
 
  private:
-  static bool depends_on_values(Op op) {
-    switch (op) {
-      case Op::pow:
-      case Op::floor_divide:
-      case Op::trunc_divide:
-      case Op::remainder:
-      case Op::fmod:
-      case Op::bitwise_left_shift:
-      case Op::bitwise_right_shift:
-        return true;
-      default:
-        return lorry::row(static_cast<Pointwise>(op)).result == Result::truth;
-    }
-  }
   bool is_pointwise() const { return request_.op < static_cast<Op>(kPointwiseCount); }
   const Tensor& tensor(size_t k, uint32_t e) const { return (*lists_[k])[e]; }
 

@@ -7,11 +7,18 @@
 namespace lorry::ops {
 namespace {
 
-/// Operators whose result is right for any whole number, whether or not the common type holds it.
-bool takes_any_number(Op op) {
-  return op == Op::clamp || op == Op::clamp_min || op == Op::clamp_max || op == Op::maximum || op == Op::minimum || op == Op::fmax || op == Op::fmin ||
-         op == Op::pow;
+bool compares(Op op) { return row(static_cast<Pointwise>(op)).result == Result::truth; }
+bool bounds(Op op) {
+  return op == Op::clamp || op == Op::clamp_min || op == Op::clamp_max || op == Op::maximum || op == Op::minimum || op == Op::fmax || op == Op::fmin;
 }
+/// Operators that divide, and pow, which refuses negative exponents of whole numbers.
+bool divides(Op op) { return op == Op::floor_divide || op == Op::trunc_divide || op == Op::remainder || op == Op::fmod || op == Op::pow; }
+bool shifts(Op op) { return op == Op::bitwise_left_shift || op == Op::bitwise_right_shift; }
+
+/// Operators whose result is right for any whole number, whether or not the common type holds it.
+bool takes_any_number(Op op) { return bounds(op) || op == Op::pow; }
+/// Operators for which floating numbers and 0-d tensors are rounded to 16 bits; for others they keep their digits.
+bool rounds(Op op) { return compares(op) || op == Op::remainder || op == Op::fmod || op == Op::pow || op == Op::atan2; }
 
 /// The number as the type stores it: whole numbers wrap, floating ones are rounded.
 Scalar stored(const Scalar& number, DType type) {
@@ -23,11 +30,14 @@ Scalar stored(const Scalar& number, DType type) {
   });
 }
 
-bool holds(DType type, const Scalar& number) { return stored(number, type).to<int64_t>() == number.to<int64_t>(); }
+bool holds(DType type, const Scalar& number) {
+  if (is_floating(type)) return stored(number, type).to<double>() == number.to<double>();
+  return stored(number, type).to<int64_t>() == number.to<int64_t>();
+}
 
-/// A bound outside the type bounds nothing on one side; on the other it would be every result, which the type cannot store.
+/// A bound outside the type bounds nothing on one side. On the other it would be every result, and the type cannot store it.
 void require_bounds(Op op, DType common, std::span<const Operand> operands) {
-  if (op == Op::pow || !takes_any_number(op)) return;
+  if (!bounds(op)) return;
   for (size_t i = 0; i < operands.size(); ++i) {
     if (operands[i].tensor() != nullptr || holds(common, operands[i].scalar())) continue;
     const bool from_below = op == Op::clamp ? i == 1 : op == Op::clamp_min || op == Op::maximum || op == Op::fmax;
@@ -37,18 +47,20 @@ void require_bounds(Op op, DType common, std::span<const Operand> operands) {
 }
 
 bool differs(Op op, DType common, const Operand& x) {
-  const bool compares = row(static_cast<Pointwise>(op)).result == Result::truth;
-  if (x.tensor() == nullptr) {
-    if (is_floating(common)) return compares;
-    return !takes_any_number(op) && !holds(common, x.scalar());
-  }
+  if (x.tensor() == nullptr) return (is_floating(common) ? rounds(op) : !takes_any_number(op)) && !holds(common, x.scalar());
   const DType type = x.tensor()->dtype();
   if (type == common) return false;
-  if (is_floating(common)) return is_floating(type) ? compares : size_of(type) > 1;
+  if (is_floating(common)) return is_floating(type) ? rounds(op) : size_of(type) > 1;
   return promote(type, common) != common;
 }
 
 }  // namespace
+
+bool depends_on_values(Op op, DType common, std::span<const Operand> operands) {
+  if (!is_floating(common) && divides(op)) return true;
+  const bool converts = is_floating(common) ? size_of(common) == 2 && rounds(op) : common != kI64 && (compares(op) || bounds(op) || shifts(op));
+  return converts && std::any_of(operands.begin(), operands.end(), [](const Operand& x) { return x.tensor() == nullptr; });
+}
 
 void Meeting::meet(Op op, DType common) {
   if (is_integral(common)) require_bounds(op, common, operands_);

@@ -1,11 +1,11 @@
 #pragma once
 
-// The contract of every out= form, which is PyTorch's for pointwise operators and reductions. The result is computed as the form that
-// returns it computes it, in its own dtype, and then stored in `out`, which
-//   lies on the result's device (DeviceError) and stores the result's kind of number (DTypeError): floating results do not go into
-//   integers, integers not into bool;
-//   has the result's sizes, or no elements at all: then it gets the sizes, and memory of its own (ShapeError for other sizes);
-//   is not differentiated (GradError while gradients are recorded and an operand or `out` requires one).
+// The contract of every out= form; it is PyTorch's for pointwise operators and reductions. The result is computed in its
+// own dtype, as the form that returns it computes it, and then stored in `out`. `out`
+//   - lies on the result's device (DeviceError);
+//   - stores the result's kind of number (DTypeError): floating results do not go into integers, integers not into bool;
+//   - has the result's sizes, or no elements at all: then it gets the sizes, and memory of its own (ShapeError);
+//   - is not differentiated: while gradients are recorded neither it nor an operand requires one (GradError).
 // Nothing is written unless all of that holds. An operand may be `out` itself.
 
 #include <initializer_list>

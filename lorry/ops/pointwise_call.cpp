@@ -213,7 +213,7 @@ Tensor allocate(Op op, DType dtype, Device device, Operands operands) {
                     name(op), out, x);
 }
 
-/// How a call writes a given tensor: in place, which leaves its sizes, or as out=, which gives an empty one the result's.
+/// How a call writes a given tensor: in place, or as out=, which gives an empty one the result's sizes.
 enum class Target { in_place, out };
 
 /// All that may be wrong with a call that writes a given tensor.
@@ -242,7 +242,7 @@ Types require_into(Op op, const Tensor& out, Operands operands, bool& copied, Ta
   return types;
 }
 
-/// Whether converting from the compute type straight to out's dtype gives what converting to the result's dtype first would.
+/// Whether converting from the compute type straight to out's dtype skips no rounding or wrapping in the result's dtype.
 bool stores_directly(Op op, const Types& types, DType out) {
   if (out == types.result || types.result == types.compute || row(pointwise_row(op)).result == Result::truth) return true;
   return is_integral(types.result) && is_integral(out) && size_of(out) <= size_of(types.result);
@@ -311,7 +311,7 @@ Resolved resolve(Op op, std::span<const Operand> operands) {
   const Meeting meeting(op, types.common, operands);
   if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, meeting.operands()[1]);
   infer_sizes(op, operands);
-  return {kernel_row(op, types.common, operands), types.result, types.compute, device, meeting.converts()};
+  return {kernel_row(op, types.common, operands), types.result, types.compute, device, meeting.converts(), depends_on_values(op, types.common, operands)};
 }
 
 Resolved resolve_into(Op op, const Tensor& out, std::span<const Operand> operands, bool& copies) {
@@ -319,7 +319,7 @@ Resolved resolve_into(Op op, const Tensor& out, std::span<const Operand> operand
   const Types types = require_into(op, out, operands, copies, Target::in_place);
   const Meeting meeting(op, types.common, operands);
   if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, meeting.operands()[1]);
-  return {kernel_row(op, types.common, operands), types.result, types.compute, out.device(), meeting.converts()};
+  return {kernel_row(op, types.common, operands), types.result, types.compute, out.device(), meeting.converts(), depends_on_values(op, types.common, operands)};
 }
 
 void pointwise_into(Op op, const Tensor& self, std::span<const Operand> operands) { run_into(op, self, operands, Target::in_place); }

@@ -22,13 +22,13 @@ void pointwise_out(Op op, const Tensor& out, std::span<const Operand> operands);
 
 // ---- for whoever launches many at once -------------------------------------------------------------------------------
 
-/// What a call is once its operands have passed every check: its kernel's row, the types of result and computation, its device, and
-/// whether operands are converted first (ops/meeting.h).
+/// What a call is once its operands have passed every check: its kernel's row, the types of result and computation, its
+/// device, whether operands are converted first, and whether that depends on their values (ops/meeting.h).
 struct Resolved {
   Pointwise row;
   DType result, compute;
   Device device;
-  bool converts = false;
+  bool converts = false, depends_on_values = false;
 };
 
 /// The checks of `pointwise`, without a result.

@@ -1,5 +1,5 @@
-// Operators that take indices, over all combinations of a few shapes of self, index and source, rank 0 and empty ones among them. Which
-// combinations are accepted is PyTorch's rule, written as a predicate; what is written is a plain loop's.
+// Operators that take indices, over all combinations of a few shapes of self, index and source, rank 0 and empty ones
+// among them. Which combinations are accepted is PyTorch's rule, as a predicate; what is written, a plain loop says.
 
 #include <gtest/gtest.h>
 

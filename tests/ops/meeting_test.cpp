@@ -1,4 +1,5 @@
-// Operands meet in their common type: what that type does not tell apart is equal, whatever the kernels compute in. Values are PyTorch's.
+// Operands meet in their common type: what that type does not tell apart is equal, whatever the kernels compute in.
+// Values are PyTorch's.
 
 #include <gtest/gtest.h>
 
@@ -79,7 +80,7 @@ TEST(Meeting, bounds_beyond_the_dtype_bound_nothing_or_are_refused) {
   EXPECT_THROW(x.clamp_(300, 400), ValueError);
 }
 
-TEST(Meeting, a_number_is_rounded_to_16_bits_before_it_is_compared) {
+TEST(Meeting, a_number_is_rounded_to_16_bits_before_it_is_compared_or_divides) {
   for (const DType t : {kF16, kBF16}) {
     const Tensor x = tensor({0.1, 1.0, 2.3}).to(t);
     EXPECT_EQ((x == 0.1).to_vector<bool>(), (std::vector<bool>{true, false, false}));
@@ -88,6 +89,15 @@ TEST(Meeting, a_number_is_rounded_to_16_bits_before_it_is_compared) {
     EXPECT_EQ((0.1 < x).to_vector<bool>(), (std::vector<bool>{false, true, true}));
   }
   EXPECT_TRUE((full({1}, INFINITY, {.dtype = kF16}) == 70000).item<bool>());
+  for (const DType t : {kF16, kBF16})
+    for (const double number : {0.1, 2.3, -1.7}) {
+      const Tensor x = random_tensor({40}, t, 1), same = full({40}, number, {.dtype = t});
+      for (const Binary f : {Binary(remainder), Binary(fmod), Binary(pow), Binary(atan2)}) {
+        EXPECT_TRUE(same_values(f(x, number), f(x, same)));
+        EXPECT_TRUE(same_values(f(x, tensor(number)), f(x, same)));
+      }
+      EXPECT_TRUE(same_values(x.mul(number), x.to(kF32).mul(number).to(t))) << "a factor keeps its digits";
+    }
 }
 
 TEST(Meeting, whole_numbers_are_rounded_to_the_16_bits_that_they_meet) {

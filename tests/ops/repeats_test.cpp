@@ -1,5 +1,5 @@
-// In-place forms on tensors that show an element several times. What writes one value whichever appearance is chosen is answered, as in
-// PyTorch; all others refuse (door::require_writable).
+// In-place forms on tensors that show an element several times. Those that write one value, whichever appearance is
+// chosen, answer as in PyTorch; all others refuse (door::require_writable).
 
 #include <gtest/gtest.h>
 

@@ -18,8 +18,8 @@ int64_t dim(const Call& c) { return c.attribute<int64_t>(0); }
 Tensor zeros_like_input(const Call& c, const Tensor& g) { return zeros(c.sizes(0), g.options()); }
 Tensor if_needed(const Call& c, int i, const auto& gradient) { return c.needs(i) ? gradient() : Tensor(); }
 
-/// The part of a source that a smaller index reads has gradients; the rest has none. An index without elements may have any rank, and a
-/// number counts as a vector of one.
+/// The part of a source that a smaller index reads has gradients; the rest has none. An index without elements may have
+/// any rank, and a number counts as a vector of one.
 Tensor padded(const Call& c, int i, const Tensor& given) {
   const Dims sizes = c.sizes(i);
   if (given.sizes() == sizes) return given;

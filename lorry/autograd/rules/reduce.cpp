@@ -1,5 +1,6 @@
-// Backward rules of reductions and scans. Subgradients are PyTorch's: amax, amin and the median of all elements share evenly
-// among equals (and NaNs among NaNs), max along a dimension sends everything to the position it returned, a norm has gradient 0 where it is 0.
+// Backward rules of reductions and scans. Subgradients are PyTorch's: amax, amin and the median of all elements share
+// evenly among equals (and NaNs among NaNs), max along a dimension sends everything to the position it returned, a norm
+// has gradient 0 where it is 0.
 
 #include <cmath>
 
