@@ -159,7 +159,7 @@ void expect_independent_of_neighbours(const std::vector<Bytes>& columns, uint64_
   // Shared by threads.
   const int before = cpu::threads();
   cpu::set_threads(3);
-  const std::vector<int64_t> many = order_of(2 * 32768 + 4099);
+  const std::vector<int64_t> many = order_of(32768 + 4099);
   const Bytes got = run(many, plain);
   cpu::set_threads(before);
   ASSERT_TRUE(same(got, alone.picked(many), which_nan)) << "shared by threads";
@@ -259,7 +259,7 @@ void expect_independent_rows(int64_t n, DType dtype, const Function& f, int oper
   std::vector<int64_t> order(static_cast<size_t>(scaled(16384 / n + 97)));
   for (int64_t& r : order) r = static_cast<int64_t>(random() % rows);
   const int before = cpu::threads();
-  for (const int threads : {1, 2, 3}) {
+  for (const int threads : {1, 3}) {
     cpu::set_threads(threads);
     const Tensor y = run(order);
     cpu::set_threads(before);
@@ -270,7 +270,7 @@ void expect_independent_rows(int64_t n, DType dtype, const Function& f, int oper
 TEST(Neighbours, change_no_bit_of_a_row) {
   SCOPED_TRACE(fmt::format("seed {}", kSeed));
   for (const DType dtype : {kF16, kBF16, kF32, kF64})
-    for (const int64_t n : {1, 3, 17, 64, 131, 1000}) {
+    for (const int64_t n : dtype == kF32 ? std::vector<int64_t>{1, 3, 17, 64, 131, 1000} : std::vector<int64_t>{3, 131}) {
       const Tensor weight = arange(1, 1 + n, 1, {dtype}).div(static_cast<double>(n)), bias = weight.neg();
       const auto check = [&](const char* what, int operands, const Function& f) {
         SCOPED_TRACE(what);

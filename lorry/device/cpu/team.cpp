@@ -3,6 +3,8 @@
 #include <omp.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -10,8 +12,9 @@
 #include <cstdlib>
 #include <exception>
 #include <latch>
+#include <memory>
 #include <mutex>
-#include <vector>
+#include <new>
 
 #include "lorry/base/env.h"
 #include "lorry/base/error.h"
@@ -35,15 +38,22 @@ std::atomic<int>& count() {
 
 /// The threads that OpenMP has for the loops of this thread, itself included. OpenMP starts more when a larger team is
 /// asked for, and would end those that a smaller team has no use for: to start them again costs a hundred times what a
-/// loop does (4 and 2 threads in turn on two cores: 330 us a pair instead of 35). So a team once made is asked for
+/// loop does (4 and 2 threads in turn on two cores: 330 us a pair instead of 43). So a team once made is asked for
 /// again, and members without a share return at once.
 constinit thread_local int t_team = 1;
 /// This thread has forked: its OpenMP team stayed behind in the parent process, and a larger team than one would wait
 /// for it for ever.
 constinit thread_local bool t_forked = false;
-/// The largest team that the system allowed when one could not be started whole. Until set_threads is called, nobody
-/// tries again.
-constinit std::atomic<int> g_allowed = kMaxThreads;
+/// The largest team that this thread could have when one could not be started whole. Until set_threads is called again,
+/// it does not try.
+struct Refusal {
+  int most;
+  uint32_t settings;  ///< calls of set_threads before it
+};
+constinit thread_local Refusal t_refusal = {kMaxThreads, 0};
+constinit std::atomic<uint32_t> g_settings = 0;
+/// One thread at a time starts others, so that none starts those that another has just tried.
+constinit std::mutex g_turn;
 
 /// The stack that OpenMP gives to its threads, or 0 for the system's default.
 size_t stack_bytes() {
@@ -59,31 +69,47 @@ size_t stack_bytes() {
   return 0;
 }
 
-/// How many of `wanted` threads the system lets this process start now. They are all there at once before any of them
-/// ends.
+/// A thread that is started to see whether it can be.
+struct Trial {
+  pthread_t thread;
+  pid_t id;
+  std::latch* end;
+};
+
+/// How many of `wanted` threads the system lets this process start now: they are all there at once before any ends, and
+/// have gone entirely, in the kernel's count too, when this returns.
 int startable(int wanted) {
   static const size_t stack = stack_bytes();
-  std::latch enough{1};
+  std::latch end{1};
+  const std::unique_ptr<Trial[]> trials(new (std::nothrow) Trial[static_cast<size_t>(wanted)]);
   pthread_attr_t attributes;
-  if (pthread_attr_init(&attributes) != 0) return 0;
+  if (trials == nullptr || pthread_attr_init(&attributes) != 0) return 0;
   if (stack != 0) pthread_attr_setstacksize(&attributes, stack);
-  std::vector<pthread_t> threads;
-  threads.reserve(static_cast<size_t>(wanted));
-  const auto wait = [](void* latch) -> void* {
-    static_cast<std::latch*>(latch)->wait();
+  const auto run = [](void* data) -> void* {
+    auto* const trial = static_cast<Trial*>(data);
+    trial->id = gettid();
+    trial->end->wait();
     return nullptr;
   };
-  for (pthread_t thread; static_cast<int>(threads.size()) < wanted && pthread_create(&thread, &attributes, wait, &enough) == 0;) threads.push_back(thread);
-  enough.count_down();
-  for (const pthread_t thread : threads) pthread_join(thread, nullptr);
+  int started = 0;
+  for (; started < wanted; ++started) {
+    trials[started].end = &end;
+    if (pthread_create(&trials[started].thread, &attributes, run, &trials[started]) != 0) break;
+  }
+  end.count_down();
+  for (int i = 0; i < started; ++i) {
+    pthread_join(trials[i].thread, nullptr);
+    for (int turns = 0; turns < 100'000 && syscall(SYS_tgkill, getpid(), trials[i].id, 0) == 0; ++turns) sched_yield();
+  }
   pthread_attr_destroy(&attributes);
-  return static_cast<int>(threads.size());
+  return started;
 }
 
 void forget_team_in_children() {
   static std::once_flag once;
   std::call_once(once, [] {
     pthread_atfork(nullptr, nullptr, [] {
+      new (&g_turn) std::mutex;  // a thread that stayed behind may have held it
       if (t_team == 1) return;
       t_forked = true;
       t_team = 1;
@@ -92,25 +118,33 @@ void forget_team_in_children() {
   });
 }
 
-/// Makes sure that OpenMP, which ends the process where it cannot start a thread, can have a team of that size; or of a
-/// smaller one, which is returned.
-int prepare_team(int wanted) {
-  if (wanted > t_team) {
-    forget_team_in_children();
-    const int possible = t_team + startable(wanted - t_team);
-    if (possible < wanted) g_allowed.store(wanted = possible, std::memory_order_relaxed);
+/// Lets OpenMP, which ends the process where it cannot start a thread, start the team for this thread's loops: of `wanted`
+/// threads, or of as many as can be had.
+void grow_team(int wanted) {
+  const std::scoped_lock lock(g_turn);
+  forget_team_in_children();
+  const int possible = t_team + startable(wanted - t_team);
+  int present = 1;
+#pragma omp parallel num_threads(possible)
+  {
+    if (omp_get_thread_num() == 0) present = omp_get_num_threads();  // fewer than asked for under OMP_THREAD_LIMIT
   }
-  return wanted;
+  t_team = present;
+  if (present < wanted) t_refusal = {present, g_settings.load(std::memory_order_relaxed)};
 }
 
 }  // namespace
 
-int threads() { return t_forked ? 1 : std::min(count().load(std::memory_order_relaxed), g_allowed.load(std::memory_order_relaxed)); }
+int threads() {
+  if (t_forked) return 1;
+  const int wanted = count().load(std::memory_order_relaxed);
+  return t_refusal.settings == g_settings.load(std::memory_order_relaxed) ? std::min(wanted, t_refusal.most) : wanted;
+}
 
 void set_threads(int wanted) {
   require<ValueError>(wanted >= 1 && wanted <= kMaxThreads, "set_threads: count out of range; got {}; expected 1 to {}", wanted, kMaxThreads);
   count().store(wanted, std::memory_order_relaxed);
-  g_allowed.store(kMaxThreads, std::memory_order_relaxed);
+  g_settings.fetch_add(1, std::memory_order_relaxed);
   if (!t_forked) omp_set_num_threads(wanted);
 }
 
@@ -120,17 +154,18 @@ SerialScope::~SerialScope() { omp_set_num_threads(before_); }
 void detail::parallel(int64_t count, int64_t grain, void* context, Body body) {
   const int most = threads();
   const int64_t wanted = std::min<int64_t>(most, (count + grain - 1) / grain);
-  const int team = wanted <= 1 || omp_in_parallel() ? 1 : prepare_team(static_cast<int>(wanted));
-  if (team == 1) {
+  if (wanted > t_team && !omp_in_parallel()) grow_team(static_cast<int>(wanted));
+  const int team = static_cast<int>(std::min<int64_t>(wanted, t_team));
+  if (team <= 1 || omp_in_parallel()) {
     body(context, 0, count);
     return;
   }
   std::exception_ptr failure;
   std::atomic_flag failed = ATOMIC_FLAG_INIT;
-#pragma omp parallel num_threads(std::min(most, std::max(team, t_team)))
+#pragma omp parallel num_threads(std::min(most, t_team))
   {
     const int index = omp_get_thread_num(), present = omp_get_num_threads();
-    if (index == 0) t_team = present;  // fewer than asked for under OMP_THREAD_LIMIT
+    if (index == 0) t_team = present;
     const int64_t members = std::min(team, present), share = count / members, extra = count % members;
     const int64_t begin = index * share + std::min<int64_t>(index, extra), end = index < members ? begin + share + (index < extra ? 1 : 0) : begin;
     try {
