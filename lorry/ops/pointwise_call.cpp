@@ -6,7 +6,7 @@
 #include "lorry/formula/pointwise.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
-#include "lorry/ops/meeting.h"
+#include "lorry/ops/common_operands.h"
 #include "lorry/ops/out.h"
 #include "lorry/ops/promotion.h"
 
@@ -58,7 +58,7 @@ const char* accepted(Domain domain) {
   return "any type";
 }
 
-/// The types of a call: where operands meet, the result's, and the one to compute in.
+/// The types of a call: the operands' common one, the result's, and the one to compute in.
 struct Types {
   DType common, result, compute;
 };
@@ -251,8 +251,8 @@ bool stores_directly(Op op, const Types& types, DType out) {
 void run_into(Op op, const Tensor& out, Operands given, Target target) {
   bool copied = false;
   const Types types = require_into(op, out, given, copied, target);
-  const Meeting meeting(op, types.common, given);
-  const Operands operands = meeting.operands();
+  const CommonOperands common(op, types.common, given);
+  const Operands operands = common.operands();
   if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, operands[1]);
   if (!stores_directly(op, types, out.dtype())) [[unlikely]] {
     const Tensor result = empty_like(out, types.result);
@@ -296,8 +296,8 @@ Overlap overlap(const Tensor& out, const Tensor& x) {
 Tensor pointwise(Op op, std::span<const Operand> given) {
   const Device device = require_operands(op, given);
   const Types types = infer_types(op, given);
-  const Meeting meeting(op, types.common, given);
-  const Operands operands = meeting.operands();
+  const CommonOperands common(op, types.common, given);
+  const Operands operands = common.operands();
   if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, operands[1]);
   const Tensor out = allocate(op, types.result, device, operands);
   launch(op, types, out, operands);
@@ -308,18 +308,18 @@ Resolved resolve(Op op, std::span<const Operand> operands) {
   const Device device = require_operands(op, operands);
   if (op == Op::where && operands[0].tensor() != nullptr) require_condition(*operands[0].tensor(), name(op));
   const Types types = infer_types(op, operands);
-  const Meeting meeting(op, types.common, operands);
-  if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, meeting.operands()[1]);
+  const CommonOperands common(op, types.common, operands);
+  if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, common.operands()[1]);
   infer_sizes(op, operands);
-  return {kernel_row(op, types.common, operands), types.result, types.compute, device, meeting.converts(), depends_on_values(op, types.common, operands)};
+  return {kernel_row(op, types.common, operands), types.result, types.compute, device, common.converts(), depends_on_values(op, types.common, operands)};
 }
 
 Resolved resolve_into(Op op, const Tensor& out, std::span<const Operand> operands, bool& copies) {
   if (op == Op::where && operands[0].tensor() != nullptr) require_condition(*operands[0].tensor(), name(op));
   const Types types = require_into(op, out, operands, copies, Target::in_place);
-  const Meeting meeting(op, types.common, operands);
-  if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, meeting.operands()[1]);
-  return {kernel_row(op, types.common, operands), types.result, types.compute, out.device(), meeting.converts(), depends_on_values(op, types.common, operands)};
+  const CommonOperands common(op, types.common, operands);
+  if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, common.operands()[1]);
+  return {kernel_row(op, types.common, operands), types.result, types.compute, out.device(), common.converts(), depends_on_values(op, types.common, operands)};
 }
 
 void pointwise_into(Op op, const Tensor& self, std::span<const Operand> operands) { run_into(op, self, operands, Target::in_place); }

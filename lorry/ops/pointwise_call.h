@@ -23,7 +23,7 @@ void pointwise_out(Op op, const Tensor& out, std::span<const Operand> operands);
 // ---- for whoever launches many at once -------------------------------------------------------------------------------
 
 /// What a call is once its operands have passed every check: its kernel's row, the types of result and computation, its
-/// device, whether operands are converted first, and whether that depends on their values (ops/meeting.h).
+/// device, whether operands are converted first, and whether that depends on their values (ops/common_operands.h).
 struct Resolved {
   Pointwise row;
   DType result, compute;

@@ -10,7 +10,7 @@
 
 namespace lorry {
 
-/// The type in which operands meet.
+/// The common type of operands.
 DType result_type(std::span<const Operand> operands);
 DType result_type(const Operand& a, const Operand& b);
 

@@ -1,4 +1,4 @@
-// Operands meet in their common type: what that type does not tell apart is equal, whatever the kernels compute in.
+// Operands are converted to their common type: what that type does not tell apart is equal, whatever the kernels compute in.
 // Values are PyTorch's.
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ const Row kRows[] = {
     {"fmod", fmod, true},
 };
 
-TEST(Meeting, a_number_wraps_into_the_dtype_of_whole_numbers) {
+TEST(CommonOperands, a_number_wraps_into_the_dtype_of_whole_numbers) {
   for (const DType t : {kU8, kI8, kI16, kI32}) {
     const Tensor x = empty({5}, {t});
     const double values[] = {0, 3, 44, 100, t == kU8 ? 255.0 : -1.0};
@@ -59,7 +59,7 @@ TEST(Meeting, a_number_wraps_into_the_dtype_of_whole_numbers) {
   }
 }
 
-TEST(Meeting, a_byte_equals_minus_one_where_it_is_255) {
+TEST(CommonOperands, a_byte_equals_minus_one_where_it_is_255) {
   const Tensor x = tensor({255, 0, 3}).to(kU8);
   EXPECT_EQ((x == -1).to_vector<bool>(), (std::vector<bool>{true, false, false}));
   EXPECT_EQ((x < -1).to_vector<bool>(), (std::vector<bool>{false, true, true}));
@@ -69,7 +69,7 @@ TEST(Meeting, a_byte_equals_minus_one_where_it_is_255) {
   EXPECT_EQ(maximum(x, tensor(-1)).to_vector<int64_t>(), (std::vector<int64_t>{255, 255, 255}));
 }
 
-TEST(Meeting, bounds_beyond_the_dtype_bound_nothing_or_are_refused) {
+TEST(CommonOperands, bounds_beyond_the_dtype_bound_nothing_or_are_refused) {
   const Tensor x = tensor({255, 0, 3}).to(kU8);
   EXPECT_TRUE(equal(clamp_min(x, -1), x));
   EXPECT_TRUE(equal(clamp(x, -5, 300), x));
@@ -80,7 +80,7 @@ TEST(Meeting, bounds_beyond_the_dtype_bound_nothing_or_are_refused) {
   EXPECT_THROW(x.clamp_(300, 400), ValueError);
 }
 
-TEST(Meeting, a_number_is_rounded_to_16_bits_before_it_is_compared_or_divides) {
+TEST(CommonOperands, a_number_is_rounded_to_16_bits_before_it_is_compared_or_divides) {
   for (const DType t : {kF16, kBF16}) {
     const Tensor x = tensor({0.1, 1.0, 2.3}).to(t);
     EXPECT_EQ((x == 0.1).to_vector<bool>(), (std::vector<bool>{true, false, false}));
@@ -100,13 +100,13 @@ TEST(Meeting, a_number_is_rounded_to_16_bits_before_it_is_compared_or_divides) {
     }
 }
 
-TEST(Meeting, whole_numbers_are_rounded_to_the_16_bits_that_they_meet) {
+TEST(CommonOperands, whole_numbers_are_rounded_to_the_16_bits_beside_them) {
   EXPECT_TRUE((tensor({2048.0}).to(kF16) == tensor({2049})).item<bool>());
   EXPECT_EQ(tensor({0.5}).to(kF16).mul(tensor({2051})).item<double>(), 1026);
   EXPECT_EQ(tensor({0.125}).to(kBF16).mul(tensor({1003}).to(kI16)).item<double>(), 125.5);
 }
 
-TEST(Meeting, in_place_and_out_forms_meet_as_the_plain_form_does) {
+TEST(CommonOperands, in_place_and_out_forms_convert_as_the_plain_form_does) {
   const Tensor x = tensor({255, 0, 3}).to(kU8);
   EXPECT_TRUE(equal(eq_out(empty({3}, {kBool}), x, -1), x == -1));
   EXPECT_TRUE(equal(x.clone().floor_divide_(300), floor_divide(x, 300)));

@@ -1,6 +1,6 @@
 #pragma once
 
-// Operands meet in their common type, as in PyTorch: there, 255 (u8) equals -1 and 0.1 (f16) equals 0.1. Kernels convert
+// Operands are converted to their common type, as in PyTorch: there, 255 (u8) equals -1 and 0.1 (f16) equals 0.1. Kernels convert
 // every operand straight to the type they compute in, so what the common type does not hold is converted here, before
 // the call. Few operands can hold more than the common type: numbers, 0-d tensors, and integers beside 16-bit floats.
 
@@ -38,20 +38,20 @@ bool depends_on_values(Op op, DType common, std::span<const Operand> operands);
 
 /// The operands of a call in the common type of those that decide it; others stay as they are. So do floating numbers and
 /// 0-d tensors beside 16-bit floats, except for comparisons, remainders and powers.
-class Meeting {
+class CommonOperands {
  public:
-  Meeting(Op op, DType common, std::span<const Operand> given) : operands_(given) {
-    // Kernels compute in these types; and what meets in bool is bool already.
+  CommonOperands(Op op, DType common, std::span<const Operand> given) : operands_(given) {
+    // Kernels compute in these types; and operands whose common type is bool are bool already.
     if (common == kF32 || common == kF64 || common == kI64 || common == kBool) [[likely]]
       return;
     for (const Operand& x : given)
       if (x.tensor() == nullptr || x.tensor()->dtype() != common) {
-        meet(op, common);
+        convert(op, common);
         return;
       }
   }
-  Meeting(const Meeting&) = delete;
-  Meeting& operator=(const Meeting&) = delete;
+  CommonOperands(const CommonOperands&) = delete;
+  CommonOperands& operator=(const CommonOperands&) = delete;
 
   std::span<const Operand> operands() const { return operands_; }
   bool converts() const { return converted_.has_value(); }
@@ -62,7 +62,7 @@ class Meeting {
     std::array<Tensor, 4> tensors;
   };
 
-  void meet(Op op, DType common);
+  void convert(Op op, DType common);
 
   std::span<const Operand> operands_;
   std::optional<Converted> converted_;

@@ -1,4 +1,4 @@
-#include "lorry/ops/meeting.h"
+#include "lorry/ops/common_operands.h"
 
 #include <algorithm>
 
@@ -62,7 +62,7 @@ bool depends_on_values(Op op, DType common, std::span<const Operand> operands) {
   return converts && std::any_of(operands.begin(), operands.end(), [](const Operand& x) { return x.tensor() == nullptr; });
 }
 
-void Meeting::meet(Op op, DType common) {
+void CommonOperands::convert(Op op, DType common) {
   if (is_integral(common)) require_bounds(op, common, operands_);
   const std::span<const Operand> some = deciding(op, operands_);
   const auto other = [&](const Operand& x) { return differs(op, common, x); };
