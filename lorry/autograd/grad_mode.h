@@ -21,11 +21,12 @@ class EnableGrad : ModeScope {
   EnableGrad() : ModeScope(inference_enabled() ? 0u : uint32_t{kGradMode}, 0) {}
 };
 
-/// Inside, nothing is recorded, and new tensors carry no versions and never enter a graph: PyTorch's inference_mode. With `on`
-/// false the scope ends inference mode and NoGrad: gradients are recorded, and new tensors are ordinary ones.
+/// Inside, nothing is recorded, and new tensors carry no versions and never enter a graph: PyTorch's inference_mode.
+/// With `on` false the scope ends inference mode and NoGrad: gradients are recorded, and new tensors are ordinary ones.
 class InferenceMode : ModeScope {
  public:
-  explicit InferenceMode(bool on = true) : ModeScope(on ? kInferenceMode : kGradMode, on ? kGradMode : kInferenceMode) {}
+  explicit InferenceMode(bool on = true)
+      : ModeScope(on ? kInferenceMode : kGradMode, on ? kGradMode : kInferenceMode) {}
 };
 
 }  // namespace lorry

@@ -23,7 +23,9 @@ inline bool mode(Mode m) { return (t_modes & m) != 0; }
 /// Sets and clears modes for a scope. The end of the scope restores these bits and leaves all others as they are then.
 class ModeScope {
  public:
-  ModeScope(uint32_t set, uint32_t clear) : changed_(set | clear), before_(t_modes & changed_) { t_modes = (t_modes | set) & ~clear; }
+  ModeScope(uint32_t set, uint32_t clear) : changed_(set | clear), before_(t_modes & changed_) {
+    t_modes = (t_modes | set) & ~clear;
+  }
   ~ModeScope() { t_modes = (t_modes & ~changed_) | before_; }
   ModeScope(const ModeScope&) = delete;
   ModeScope& operator=(const ModeScope&) = delete;

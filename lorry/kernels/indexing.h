@@ -19,7 +19,7 @@
 
 namespace lorry::kernels {
 
-/// How `put` combines what is there with what comes. A NaN is greater and less than any number.
+/// How `put` combines what is there with what comes. Both extremes keep a NaN.
 enum class Combine : uint8_t { assign, add, multiply, maximum, minimum };
 
 /// What an index below 0 is, for kernels that look.

@@ -43,8 +43,9 @@ class Module {
   void eval() { train(false); }
   bool is_training() const { return training_; }
 
-  /// Converts floating parameters, buffers and gradients in place: tensors keep their identity, so optimizers still hold them. Buffers of
-  /// whole numbers and truth values keep their dtype. Throws DTypeError for a dtype that is not floating.
+  /// Converts floating parameters, buffers and gradients in place: tensors keep their identity, so optimizers still
+  /// hold them. Buffers of whole numbers and truth values keep their dtype. Throws DTypeError for a dtype that is not
+  /// floating.
   void to(DType dtype);
   /// Moves all parameters, buffers and gradients, in place too.
   void to(Device device);

@@ -14,15 +14,21 @@ namespace lorry {
 
 #define LORRY_ALIAS(alias, original, parameters, arguments) \
   inline Tensor alias(const Tensor& x LORRY_AFTER_X parameters) { return original(x LORRY_AFTER_X arguments); }
-#define LORRY_ALIAS_OUT(alias, original, parameters, arguments) \
-  inline const Tensor& alias##_out(const Tensor& out, const Tensor& x LORRY_AFTER_X parameters) { return original##_out(out, x LORRY_AFTER_X arguments); }
-#define LORRY_ALIAS_BINARY(alias, original)                                         \
-  inline Tensor alias(const Tensor& x, const Operand& y) { return original(x, y); } \
-  inline Tensor alias(const Scalar& x, const Tensor& y) { return original(x, y); }  \
-  inline const Tensor& alias##_out(const Tensor& out, const Operand& x, const Operand& y) { return original##_out(out, x, y); }
-#define LORRY_ALIAS_LIST(alias, original, parameters, arguments) \
-  inline Tensor alias parameters { return original arguments; }  \
-  inline const Tensor& alias##_out(const Tensor& out LORRY_AFTER_X parameters) { return original##_out(out LORRY_AFTER_X arguments); }
+#define LORRY_ALIAS_OUT(alias, original, parameters, arguments)                                   \
+  inline const Tensor& alias##_out(const Tensor& out, const Tensor& x LORRY_AFTER_X parameters) { \
+    return original##_out(out, x LORRY_AFTER_X arguments);                                        \
+  }
+#define LORRY_ALIAS_BINARY(alias, original)                                                 \
+  inline Tensor alias(const Tensor& x, const Operand& y) { return original(x, y); }         \
+  inline Tensor alias(const Scalar& x, const Tensor& y) { return original(x, y); }          \
+  inline const Tensor& alias##_out(const Tensor& out, const Operand& x, const Operand& y) { \
+    return original##_out(out, x, y);                                                       \
+  }
+#define LORRY_ALIAS_LIST(alias, original, parameters, arguments)                 \
+  inline Tensor alias parameters { return original arguments; }                  \
+  inline const Tensor& alias##_out(const Tensor& out LORRY_AFTER_X parameters) { \
+    return original##_out(out LORRY_AFTER_X arguments);                          \
+  }
 #define LORRY_ALIAS_BRACED(alias, original, parameters, arguments) \
   inline Tensor alias parameters { return original arguments; }
 #include "lorry/tensor/aliases.def"

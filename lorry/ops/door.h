@@ -162,8 +162,8 @@ const Tensor& call_in_place(Op op, const Tensor& self, const Inputs& others, Com
 /// A view: same storage and dtype, another layout. `offset` counts elements from the start of the storage.
 Tensor make_view(const Tensor& base, const Layout& layout, int64_t offset);
 
-/// Makes a view of memory that nothing else refers to a tensor of its own, which is no view. For results that an operator computes in
-/// another layout than it returns.
+/// Turns a view of a temporary into a tensor of its own, which is no view. Only for memory that nothing else refers to:
+/// results that an operator computes in another layout than it returns.
 Tensor owning(Tensor view);
 
 template <class... A>

@@ -106,7 +106,9 @@ const Tensor& empty_out(const Tensor& out, const Dims& sizes) {
 }
 const Tensor& zeros_out(const Tensor& out, const Dims& sizes) { return fill_out(out, sizes, 0, "zeros"); }
 const Tensor& ones_out(const Tensor& out, const Dims& sizes) { return fill_out(out, sizes, 1, "ones"); }
-const Tensor& full_out(const Tensor& out, const Dims& sizes, const Scalar& value) { return fill_out(out, sizes, value, "full"); }
+const Tensor& full_out(const Tensor& out, const Dims& sizes, const Scalar& value) {
+  return fill_out(out, sizes, value, "full");
+}
 const Tensor& logspace_out(const Tensor& out, double start, double end, int64_t steps, double base) {
   require_defined(out, "logspace", "out");
   return write_out(out, logspace(start, end, steps, base, out.options()), "logspace");

@@ -85,13 +85,15 @@ void put(const Tensor& self_in, int d, const Tensor& index_in, const Tensor& sou
                      current_stream(self.device()));
 }
 
-/// The dimension and the positions of a call that writes, after everything but the positions themselves has been checked.
+/// The dimension and the positions of a call that writes, after everything but the positions themselves has been
+/// checked.
 struct Scatter {
   int dim;
   Tensor index;
 };
 
-Scatter require_scatter(const Tensor& self, int64_t dim, const Tensor& index_in, const Tensor& source, const char* where) {
+Scatter require_scatter(const Tensor& self, int64_t dim, const Tensor& index_in, const Tensor& source,
+                        const char* where) {
   const int d = gather_dim(self, dim, index_in, where);
   const Tensor index = positions(index_in, where);
   require_defined(source, where, "source");
@@ -100,18 +102,22 @@ Scatter require_scatter(const Tensor& self, int64_t dim, const Tensor& index_in,
   const Dims wanted = at_least_1d(index.sizes()), given = at_least_1d(source.sizes());
   bool covers = wanted.size() == given.size();
   for (int i = 0; covers && i < wanted.size(); ++i) covers = wanted[i] <= given[i];
-  require<ShapeError>(covers || index.numel() == 0, "{}: source does not cover index; got index: {}, source: {}; expected every size of index <= source's",
-                      where, index, source);
+  require<ShapeError>(
+      covers || index.numel() == 0,
+      "{}: source does not cover index; got index: {}, source: {}; expected every size of index <= source's", where,
+      index, source);
   return {d, index};
 }
 
 /// `attributes` follow the dimension in what is recorded.
 template <class... A>
-const Tensor& scatter_(Op op, const Tensor& self, int64_t dim, const Tensor& index_in, const Tensor& source, kernels::Combine combine, const A&... attributes) {
+const Tensor& scatter_(Op op, const Tensor& self, int64_t dim, const Tensor& index_in, const Tensor& source,
+                       kernels::Combine combine, const A&... attributes) {
   const char* where = name(op);
   const Scatter s = require_scatter(self, dim, index_in, source, where);
   return door::call_in_place(
-      op, self, {&s.index, &source}, [&] { put(self, s.dim, apart(s.index, self, where), apart(source, self, where), combine, where); },
+      op, self, {&s.index, &source},
+      [&] { put(self, s.dim, apart(s.index, self, where), apart(source, self, where), combine, where); },
       static_cast<int64_t>(s.dim), attributes...);
 }
 
@@ -129,12 +135,13 @@ Scalar identity(kernels::Combine combine, DType dtype) {
   });
 }
 
-struct Reducing {
+/// What the name of a reduction means.
+struct ReduceKind {
   kernels::Combine combine;
   bool mean = false;
 };
 
-Reducing reducing(std::string_view reduce) {
+ReduceKind reduce_kind(std::string_view reduce) {
   using kernels::Combine;
   if (reduce == "sum") return {Combine::add};
   if (reduce == "mean") return {Combine::add, true};
@@ -148,7 +155,9 @@ Reducing reducing(std::string_view reduce) {
 Tensor counts(const Tensor& self, const Scatter& s, bool include_self) {
   const Options whole{kI64, self.device()};
   const Tensor each = ones({}, whole).expand(s.index.sizes());
-  return (include_self ? ones(self.sizes(), whole) : zeros(self.sizes(), whole)).scatter_add_(s.dim, s.index, each).clamp_min_(1);
+  return (include_self ? ones(self.sizes(), whole) : zeros(self.sizes(), whole))
+      .scatter_add_(s.dim, s.index, each)
+      .clamp_min_(1);
 }
 
 /// gather of what `at` names, all checked but that. What is recorded is `index`, whose positions count from the front.
@@ -207,13 +216,15 @@ Tensor take_along_dim(const Tensor& x, const Tensor& index, std::optional<int64_
 }
 
 const Tensor& Tensor::scatter_(int64_t dim, const Tensor& index, const Operand& source) const {
-  if (source.tensor() != nullptr) return indexing::scatter_(Op::scatter, *this, dim, index, *source.tensor(), kernels::Combine::assign);
+  if (source.tensor() != nullptr)
+    return indexing::scatter_(Op::scatter, *this, dim, index, *source.tensor(), kernels::Combine::assign);
   require_defined(*this, "scatter", "self");
   require_defined(index, "scatter", "index");
   return scatter_(dim, index, indexing::number_like(*this, source.scalar(), index.sizes()));
 }
 const Tensor& Tensor::scatter_(int64_t dim, const Tensor& index, const Operand& source, std::string_view reduce) const {
-  require<ValueError>(reduce == "add" || reduce == "multiply", "scatter: unknown reduction; got '{}'; expected add or multiply", reduce);
+  require<ValueError>(reduce == "add" || reduce == "multiply",
+                      "scatter: unknown reduction; got '{}'; expected add or multiply", reduce);
   const std::string_view name = reduce == "add" ? "sum" : "prod";
   if (source.tensor() != nullptr) return scatter_reduce_(dim, index, *source.tensor(), name);
   require_defined(*this, "scatter", "self");
@@ -224,15 +235,21 @@ const Tensor& Tensor::scatter_add_(int64_t dim, const Tensor& index, const Tenso
   return indexing::scatter_(Op::scatter_add, *this, dim, index, source, kernels::Combine::add);
 }
 
-const Tensor& Tensor::scatter_reduce_(int64_t dim, const Tensor& index, const Tensor& source_in, std::string_view reduce, bool include_self) const {
+const Tensor& Tensor::scatter_reduce_(int64_t dim, const Tensor& index, const Tensor& source_in,
+                                      std::string_view reduce, bool include_self) const {
   const door::Running running("scatter_reduce");
-  const auto [combine, mean] = indexing::reducing(reduce);
-  const indexing::Scatter s = indexing::require_scatter(*this, dim, index, source_in, "scatter_reduce");
-  require<DTypeError>(!mean || dtype() != kBool, "scatter_reduce: a mean of truth values; got self: {}; expected numbers", *this);
-  // What is written here first may lie under the source.
-  const Tensor source = include_self ? source_in : indexing::apart(source_in, *this, "scatter_reduce");
-  if (!include_self) scatter_(s.dim, s.index, indexing::number_like(*this, indexing::identity(combine, dtype()), s.index.sizes()));
-  if (combine != kernels::Combine::add) return indexing::scatter_(Op::scatter_reduce, *this, s.dim, s.index, source, combine, static_cast<int64_t>(combine));
+  const auto [combine, mean] = indexing::reduce_kind(reduce);
+  indexing::Scatter s = indexing::require_scatter(*this, dim, index, source_in, "scatter_reduce");
+  require<DTypeError>(!mean || dtype() != kBool,
+                      "scatter_reduce: a mean of truth values; got self: {}; expected numbers", *this);
+  // There are several writes, and what is read by the later ones may lie under the first.
+  const Tensor source = indexing::apart(source_in, *this, "scatter_reduce");
+  s.index = indexing::apart(s.index, *this, "scatter_reduce");
+  if (!include_self)
+    scatter_(s.dim, s.index, indexing::number_like(*this, indexing::identity(combine, dtype()), s.index.sizes()));
+  if (combine != kernels::Combine::add)
+    return indexing::scatter_(Op::scatter_reduce, *this, s.dim, s.index, source, combine,
+                              static_cast<int64_t>(combine));
   scatter_add_(s.dim, s.index, source);
   if (!mean) return *this;
   const Tensor count = indexing::counts(*this, s, include_self);
@@ -262,11 +279,12 @@ const Tensor& scatter_out(const Tensor& out, const Tensor& x, int64_t dim, const
 const Tensor& scatter_add_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
   return write_out(out, scatter_add(x, dim, index, source), "scatter_add");
 }
-const Tensor& scatter_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Operand& source, std::string_view reduce) {
+const Tensor& scatter_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Operand& source,
+                          std::string_view reduce) {
   return write_out(out, scatter(x, dim, index, source, reduce), "scatter");
 }
-const Tensor& scatter_reduce_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, std::string_view reduce,
-                                 bool include_self) {
+const Tensor& scatter_reduce_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index,
+                                 const Tensor& source, std::string_view reduce, bool include_self) {
   return write_out(out, scatter_reduce(x, dim, index, source, reduce, include_self), "scatter_reduce");
 }
 const Tensor& take_along_dim_out(const Tensor& out, const Tensor& x, const Tensor& index, std::optional<int64_t> dim) {
@@ -278,7 +296,8 @@ Tensor Tensor::scatter_add(int64_t dim, const Tensor& index, const Tensor& sourc
 Tensor Tensor::scatter(int64_t dim, const Tensor& index, const Operand& source, std::string_view reduce) const {
   return lorry::scatter(*this, dim, index, source, reduce);
 }
-Tensor Tensor::scatter_reduce(int64_t dim, const Tensor& index, const Tensor& source, std::string_view reduce, bool include_self) const {
+Tensor Tensor::scatter_reduce(int64_t dim, const Tensor& index, const Tensor& source, std::string_view reduce,
+                              bool include_self) const {
   return lorry::scatter_reduce(*this, dim, index, source, reduce, include_self);
 }
 Tensor Tensor::take_along_dim(const Tensor& index, std::optional<int64_t> dim) const { return lorry::take_along_dim(*this, index, dim); }

@@ -107,7 +107,9 @@ const Tensor& Tensor::index_fill_(int64_t dim, const Tensor& index, const Operan
   const Rows r = rows(*this, dim, index, "index_fill");
   if (value.tensor() != nullptr) {
     require_defined(*value.tensor(), "index_fill", "value");
-    require<ShapeError>(value.tensor()->dim() == 0, "index_fill: the value has dimensions; got {}; expected a number or a 0-d tensor", *value.tensor());
+    require<ShapeError>(value.tensor()->dim() == 0,
+                        "index_fill: the value has dimensions; got {}; expected a number or a 0-d tensor",
+                        *value.tensor());
   }
   return door::call_in_place(
       Op::index_fill, *this, {&r.index, value},
@@ -140,7 +142,8 @@ const Tensor& index_add_out(const Tensor& out, const Tensor& x, int64_t dim, con
 const Tensor& index_copy_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
   return write_out(out, index_copy(x, dim, index, source), "index_copy");
 }
-const Tensor& index_fill_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Operand& value) {
+const Tensor& index_fill_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index,
+                             const Operand& value) {
   return write_out(out, index_fill(x, dim, index, value), "index_fill");
 }
 const Tensor& index_select_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index) {
@@ -151,6 +154,8 @@ Tensor Tensor::index_add(int64_t dim, const Tensor& index, const Tensor& source,
   return lorry::index_add(*this, dim, index, source, alpha);
 }
 Tensor Tensor::index_copy(int64_t dim, const Tensor& index, const Tensor& source) const { return lorry::index_copy(*this, dim, index, source); }
-Tensor Tensor::index_fill(int64_t dim, const Tensor& index, const Operand& value) const { return lorry::index_fill(*this, dim, index, value); }
+Tensor Tensor::index_fill(int64_t dim, const Tensor& index, const Operand& value) const {
+  return lorry::index_fill(*this, dim, index, value);
+}
 
 }  // namespace lorry

@@ -66,11 +66,14 @@ Tensor gather(const Tensor& x, int64_t dim, const Tensor& index);
 /// The inverse: self[index[i][j][k]][j][k] = source[i][j][k] for dim 0. source: at least index's sizes, or a number.
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source);
 Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source);
-/// scatter with what is there: reduce is "add" or "multiply".
+/// The same, added to what x has there or multiplied by it: reduce is "add" or "multiply".
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source, std::string_view reduce);
-/// The "sum", "prod", "mean", "amax" or "amin" of all sources with one position and, with include_self, of what x has there. Other
-/// elements stay. Means of whole numbers round down; a NaN is greater and less than any number. Throws ValueError for another `reduce`.
-Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, std::string_view reduce, bool include_self = true);
+/// reduce: the "sum", "prod", "mean", "amax" or "amin" of all sources with one position and, with include_self, of what
+/// x has there. Other elements stay. Means of whole numbers round down, and extremes keep a NaN. Combined in row-major
+/// order of the index. Equal extremes share their gradient evenly. Throws ValueError for another `reduce`, DTypeError
+/// for a mean of truth values.
+Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, std::string_view reduce,
+                      bool include_self = true);
 /// gather after broadcasting x and index against each other in the other dimensions; without dim both are flattened. Negative
 /// indices count from the end.
 Tensor take_along_dim(const Tensor& x, const Tensor& index, std::optional<int64_t> dim = {});
@@ -95,12 +98,14 @@ const Tensor& index_select_out(const Tensor& out, const Tensor& x, int64_t dim, 
 const Tensor& masked_select_out(const Tensor& out, const Tensor& x, const Tensor& mask);
 const Tensor& scatter_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Operand& source);
 const Tensor& scatter_add_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source);
-const Tensor& scatter_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Operand& source, std::string_view reduce);
-const Tensor& scatter_reduce_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, std::string_view reduce,
-                                 bool include_self = true);
+const Tensor& scatter_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Operand& source,
+                          std::string_view reduce);
+const Tensor& scatter_reduce_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index,
+                                 const Tensor& source, std::string_view reduce, bool include_self = true);
 const Tensor& index_add_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha = 1);
 const Tensor& index_copy_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source);
-const Tensor& index_fill_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Operand& value);
+const Tensor& index_fill_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index,
+                             const Operand& value);
 const Tensor& nonzero_out(const Tensor& out, const Tensor& x);
 
 }  // namespace lorry

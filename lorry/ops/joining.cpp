@@ -215,7 +215,8 @@ Tensor repeat_interleave(const Tensor& x, const Tensor& repeats, std::optional<i
 }
 
 std::vector<Tensor> meshgrid(const std::vector<Tensor>& vectors, std::string_view indexing) {
-  require<ValueError>(indexing == "ij" || indexing == "xy", "meshgrid: unknown indexing; got '{}'; expected ij or xy", indexing);
+  require<ValueError>(indexing == "ij" || indexing == "xy", "meshgrid: unknown indexing; got '{}'; expected ij or xy",
+                      indexing);
   require<ValueError>(!vectors.empty(), "meshgrid: no vectors given; expected at least one");
   const int count = static_cast<int>(vectors.size());
   require<ShapeError>(count <= kMaxRank, "meshgrid: too many vectors; got {}; expected at most {}", count, kMaxRank);
@@ -226,7 +227,8 @@ std::vector<Tensor> meshgrid(const std::vector<Tensor>& vectors, std::string_vie
     const Tensor& v = vectors[static_cast<size_t>(k)];
     require_defined(v, "meshgrid", "a vector");
     require<ShapeError>(v.dim() <= 1, "meshgrid: not a vector; got {}; expected at most 1 dimension", v);
-    require<DTypeError>(v.dtype() == vectors[0].dtype(), "meshgrid: dtypes differ; got {}, {}; expected one dtype", vectors[0], v);
+    require<DTypeError>(v.dtype() == vectors[0].dtype(), "meshgrid: dtypes differ; got {}, {}; expected one dtype",
+                        vectors[0], v);
     require_same_device(vectors[0], v, "meshgrid");
     sizes[dim_of(k)] = v.numel();
   }
@@ -251,7 +253,9 @@ Tensor diff(const Tensor& x, int64_t n, int64_t dim, const Tensor& prepend, cons
   for (const Tensor& part : parts) {
     bool fits = part.dim() == x.dim();
     for (int i = 0; fits && i < x.layout().rank; ++i) fits = i == d || part.layout().sizes[i] == x.layout().sizes[i];
-    require<ShapeError>(fits, "diff: prepend or append does not fit; got x: {}, {}; expected x's sizes except in dimension {}", x, part, d);
+    require<ShapeError>(
+        fits, "diff: prepend or append does not fit; got x: {}, {}; expected x's sizes except in dimension {}", x, part,
+        d);
   }
   Tensor out = parts.size() == 1 ? x : cat(parts, d);
   for (int64_t i = 0; i < n && (i == 0 || out.layout().sizes[d] > 0); ++i) {
@@ -269,8 +273,12 @@ Tensor Tensor::flip(const Dims& dims) const { return lorry::flip(*this, dims); }
 Tensor Tensor::roll(const Dims& shifts, const Dims& dims) const { return lorry::roll(*this, shifts, dims); }
 Tensor Tensor::repeat(const Dims& repeats) const { return lorry::repeat(*this, repeats); }
 Tensor Tensor::repeat_interleave(int64_t repeats, std::optional<int64_t> dim) const { return lorry::repeat_interleave(*this, repeats, dim); }
-Tensor Tensor::repeat_interleave(const Tensor& repeats, std::optional<int64_t> dim) const { return lorry::repeat_interleave(*this, repeats, dim); }
-Tensor Tensor::diff(int64_t n, int64_t dim, const Tensor& prepend, const Tensor& append) const { return lorry::diff(*this, n, dim, prepend, append); }
+Tensor Tensor::repeat_interleave(const Tensor& repeats, std::optional<int64_t> dim) const {
+  return lorry::repeat_interleave(*this, repeats, dim);
+}
+Tensor Tensor::diff(int64_t n, int64_t dim, const Tensor& prepend, const Tensor& append) const {
+  return lorry::diff(*this, n, dim, prepend, append);
+}
 Tensor Tensor::tile(const Dims& repeats) const { return lorry::tile(*this, repeats); }
 
 }  // namespace lorry

@@ -33,10 +33,11 @@ Tensor tile(const Tensor& x, const Dims& repeats);
 Tensor repeat_interleave(const Tensor& x, int64_t repeats, std::optional<int64_t> dim = {});
 /// The same with an i64 vector of counts, one for each slice.
 Tensor repeat_interleave(const Tensor& x, const Tensor& repeats, std::optional<int64_t> dim = {});
-/// Coordinate grids: views with the sizes of all vectors, of which the k-th varies along dimension k (indexing "ij"), or with the first
-/// two dimensions exchanged ("xy"). The vectors have one dtype.
+/// Coordinate grids: views with the sizes of all vectors, of which the k-th varies along dimension k (indexing "ij"),
+/// or with the first two dimensions exchanged ("xy"). The vectors have one dtype.
 std::vector<Tensor> meshgrid(const std::vector<Tensor>& vectors, std::string_view indexing = "ij");
-/// Neighbouring differences along dim, taken n times, after `prepend` and `append` were joined to x there. n = 0 gives a copy of x alone.
+/// Neighbouring differences along dim, taken n times, after `prepend` and `append` were joined to x there. n = 0 gives
+/// a copy of x alone.
 Tensor diff(const Tensor& x, int64_t n = 1, int64_t dim = -1, const Tensor& prepend = {}, const Tensor& append = {});
 
 }  // namespace lorry

@@ -189,7 +189,9 @@ Tensor addmv(const Tensor& c, const Tensor& a, const Tensor& vector, const Scala
   require_rank(vector, 1, "addmv", "b");
   require_defined(c, "addmv", "the addend");
   require<ShapeError>(c.dim() <= 1, "addmv: the addend has {} dimensions; got {}; expected at most 1", c.dim(), c);
-  return reshape_result(Addition("addmv", 2, c.dim() == 1 ? c.unsqueeze(1) : c, a, vector.unsqueeze(1), beta, alpha).call(Op::addmm), {a.size(0)});
+  return reshape_result(
+      Addition("addmv", 2, c.dim() == 1 ? c.unsqueeze(1) : c, a, vector.unsqueeze(1), beta, alpha).call(Op::addmm),
+      {a.size(0)});
 }
 
 const Tensor& addmv_out(const Tensor& out, const Tensor& c, const Tensor& a, const Tensor& vector, const Scalar& beta, const Scalar& alpha) {

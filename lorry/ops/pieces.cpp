@@ -117,7 +117,9 @@ Tensor Tensor::slice(int64_t dim, std::optional<int64_t> start, std::optional<in
   return lorry::slice(*this, dim, start, end, step);
 }
 Tensor Tensor::narrow(int64_t dim, int64_t start, int64_t length) const { return lorry::narrow(*this, dim, start, length); }
-Tensor Tensor::narrow(int64_t dim, const Tensor& start, int64_t length) const { return lorry::narrow(*this, dim, start, length); }
+Tensor Tensor::narrow(int64_t dim, const Tensor& start, int64_t length) const {
+  return lorry::narrow(*this, dim, start, length);
+}
 Tensor Tensor::expand(const Dims& sizes) const { return lorry::expand(*this, sizes); }
 Tensor Tensor::expand_as(const Tensor& other) const { return lorry::expand_as(*this, other); }
 Tensor Tensor::broadcast_to(const Dims& sizes) const { return lorry::broadcast_to(*this, sizes); }

@@ -65,7 +65,10 @@ void require_bound(const std::optional<Operand>& min, const std::optional<Operan
 }
 
 /// The opposite; that of the least integer wraps, as everywhere.
-Scalar opposite(const Scalar& x) { return x.is_floating() ? Scalar(-x.to<double>()) : Scalar(static_cast<int64_t>(-static_cast<uint64_t>(x.to<int64_t>()))); }
+Scalar opposite(const Scalar& x) {
+  return x.is_floating() ? Scalar(-x.to<double>())
+                         : Scalar(static_cast<int64_t>(-static_cast<uint64_t>(x.to<int64_t>())));
+}
 
 }  // namespace
 
@@ -121,11 +124,15 @@ const Tensor& call_in_place(Op op, const Tensor& self, std::span<const Operand> 
 // ---- arithmetic with more operands -----------------------------------------------------------------------------------
 
 Tensor add(const Tensor& x, const Operand& y, const Scalar& alpha) { return compute(Op::add_scaled, x, y, alpha); }
-Tensor sub(const Tensor& x, const Operand& y, const Scalar& alpha) { return compute(Op::add_scaled, x, y, opposite(alpha)); }
+Tensor sub(const Tensor& x, const Operand& y, const Scalar& alpha) {
+  return compute(Op::add_scaled, x, y, opposite(alpha));
+}
 Tensor Tensor::add(const Operand& y, const Scalar& alpha) const { return lorry::add(*this, y, alpha); }
 Tensor Tensor::sub(const Operand& y, const Scalar& alpha) const { return lorry::sub(*this, y, alpha); }
 const Tensor& Tensor::add_(const Operand& y, const Scalar& alpha) const { return compute_in_place(Op::add_scaled, *this, y, alpha); }
-const Tensor& Tensor::sub_(const Operand& y, const Scalar& alpha) const { return compute_in_place(Op::add_scaled, *this, y, opposite(alpha)); }
+const Tensor& Tensor::sub_(const Operand& y, const Scalar& alpha) const {
+  return compute_in_place(Op::add_scaled, *this, y, opposite(alpha));
+}
 
 Tensor Tensor::operator-() const { return lorry::neg(*this); }
 const Tensor& Tensor::operator+=(const Operand& y) const { return add_(y); }
@@ -173,13 +180,15 @@ const Tensor& addcdiv_out(const Tensor& out, const Tensor& x, const Tensor& a, c
 Tensor Tensor::addcdiv(const Tensor& a, const Tensor& b, const Scalar& value) const { return compute(Op::addcdiv, *this, a, b, value); }
 const Tensor& Tensor::addcdiv_(const Tensor& a, const Tensor& b, const Scalar& value) const { return compute_in_place(Op::addcdiv, *this, a, b, value); }
 
-// ---- rounding to digits ----------------------------------------------------------------------------------------------
+// ---- rounding to digits
+// ----------------------------------------------------------------------------------------------
 
 namespace {
 /// 10^|decimals|, after the checks that round makes.
 double digits(const Tensor& x, int64_t decimals) {
   require<ValueError>(x.defined(), "round: the tensor is undefined; expected a tensor");
-  require<DTypeError>(is_floating(x.dtype()), "round: decimals of whole numbers; got {}; expected f16, bf16, f32 or f64", x);
+  require<DTypeError>(is_floating(x.dtype()),
+                      "round: decimals of whole numbers; got {}; expected f16, bf16, f32 or f64", x);
   return std::pow(10.0, std::fabs(static_cast<double>(decimals)));
 }
 }  // namespace
@@ -188,7 +197,9 @@ Tensor round(const Tensor& x, int64_t decimals) {
   const double scale = digits(x, decimals);
   return decimals < 0 ? lorry::round(x.div(scale)).mul(scale) : lorry::round(x.mul(scale)).div(scale);
 }
-const Tensor& round_out(const Tensor& out, const Tensor& x, int64_t decimals) { return write_out(out, round(x, decimals), "round"); }
+const Tensor& round_out(const Tensor& out, const Tensor& x, int64_t decimals) {
+  return write_out(out, round(x, decimals), "round");
+}
 Tensor Tensor::round(int64_t decimals) const { return lorry::round(*this, decimals); }
 const Tensor& Tensor::round_(int64_t decimals) const {
   const double scale = digits(*this, decimals);

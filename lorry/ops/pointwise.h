@@ -32,8 +32,8 @@ const Tensor& add_out(const Tensor& out, const Tensor& x, const Operand& y, cons
 const Tensor& sub_out(const Tensor& out, const Tensor& x, const Operand& y, const Scalar& alpha);
 const Tensor& div_out(const Tensor& out, const Tensor& x, const Operand& y, std::string_view rounding_mode);
 
-/// To `decimals` digits behind the point, or with a negative number to tens, hundreds, ...: round(x 10^decimals) / 10^decimals, each of
-/// the three steps rounded to x's dtype. Floating input.
+/// To `decimals` digits behind the point, or with a negative number to tens, hundreds, ...: round(x 10^decimals) /
+/// 10^decimals, each of the three steps rounded to x's dtype. Floating input.
 Tensor round(const Tensor& x, int64_t decimals);
 const Tensor& round_out(const Tensor& out, const Tensor& x, int64_t decimals);
 

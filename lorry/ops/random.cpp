@@ -193,18 +193,21 @@ Tensor multinomial(const Tensor& weights, int64_t samples, bool replacement, Gen
       samples, replacement);
 }
 
-// ---- normal with tensors, and out= -----------------------------------------------------------------------------------
+// ---- normal with tensors, and out=
+// -----------------------------------------------------------------------------------
 
 namespace {
 
 /// z std + mean, with z drawn for every element.
-Tensor spread(const Dims& sizes, DType dtype, Device device, const Operand& mean, const Operand& std, Generator* generator) {
+Tensor spread(const Dims& sizes, DType dtype, Device device, const Operand& mean, const Operand& std,
+              Generator* generator) {
   if (std.tensor() != nullptr) {
     require_floating(std.tensor()->dtype(), "normal");
-    require<ValueError>(std.tensor()->numel() == 0 || std.tensor()->ge(0).all().item<bool>(), "normal: standard deviation must not be negative; got std: {}",
-                        *std.tensor());
+    require<ValueError>(std.tensor()->numel() == 0 || std.tensor()->ge(0).all().item<bool>(),
+                        "normal: standard deviation must not be negative; got std: {}", *std.tensor());
   } else {
-    require<ValueError>(std.scalar().to<double>() >= 0, "normal: standard deviation must not be negative; got {}", std.scalar().to<double>());
+    require<ValueError>(std.scalar().to<double>() >= 0, "normal: standard deviation must not be negative; got {}",
+                        std.scalar().to<double>());
   }
   if (mean.tensor() != nullptr) require_floating(mean.tensor()->dtype(), "normal");
   return randn(sizes, {dtype, device}, generator).mul_(std).add_(mean);
@@ -216,7 +219,8 @@ Tensor normal(const Tensor& mean, const Tensor& std, Generator* generator) {
   require_defined(mean, "normal", "mean");
   require_defined(std, "normal", "std");
   require_same_device(mean, std, "normal");
-  return spread(broadcast(mean.sizes(), std.sizes(), "normal"), mean.dtype(), mean.device(), mean.detach(), std.detach(), generator);
+  return spread(broadcast(mean.sizes(), std.sizes(), "normal"), mean.dtype(), mean.device(), mean.detach(),
+                std.detach(), generator);
 }
 Tensor normal(const Tensor& mean, double std, Generator* generator) {
   require_defined(mean, "normal", "mean");
@@ -242,7 +246,9 @@ const Tensor& randint_out(const Tensor& out, int64_t low, int64_t high, const Di
   require_defined(out, "randint", "out");
   return write_out(out, randint(low, high, sizes, out.options(), generator), "randint");
 }
-const Tensor& randint_out(const Tensor& out, int64_t high, const Dims& sizes, Generator* generator) { return randint_out(out, 0, high, sizes, generator); }
+const Tensor& randint_out(const Tensor& out, int64_t high, const Dims& sizes, Generator* generator) {
+  return randint_out(out, 0, high, sizes, generator);
+}
 const Tensor& randperm_out(const Tensor& out, int64_t n, Generator* generator) {
   require_defined(out, "randperm", "out");
   return write_out(out, randperm(n, out.device(), generator), "randperm");
@@ -260,8 +266,11 @@ const Tensor& normal_out(const Tensor& out, double mean, double std, const Dims&
   require_defined(out, "normal", "out");
   return write_out(out, normal(mean, std, sizes, out.options(), generator), "normal");
 }
-const Tensor& bernoulli_out(const Tensor& out, const Tensor& p, Generator* generator) { return write_out(out, bernoulli(p, generator), "bernoulli"); }
-const Tensor& multinomial_out(const Tensor& out, const Tensor& weights, int64_t samples, bool replacement, Generator* generator) {
+const Tensor& bernoulli_out(const Tensor& out, const Tensor& p, Generator* generator) {
+  return write_out(out, bernoulli(p, generator), "bernoulli");
+}
+const Tensor& multinomial_out(const Tensor& out, const Tensor& weights, int64_t samples, bool replacement,
+                              Generator* generator) {
   return write_out(out, multinomial(weights, samples, replacement, generator), "multinomial");
 }
 

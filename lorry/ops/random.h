@@ -65,8 +65,8 @@ Tensor randint_like(const Tensor& x, int64_t high, std::optional<DType> dtype = 
 /// The numbers 0 to n - 1 in random order, i64.
 Tensor randperm(int64_t n, Device device = default_device(), Generator* generator = nullptr);
 
-/// Normal with a mean and a standard deviation for each element, which broadcast: mean's dtype, or std's for a mean that is a number.
-/// Floating input; no gradient flows to it. Throws ValueError for a std below 0.
+/// Normal with a mean and a standard deviation for each element, which broadcast: mean's dtype, or std's for a mean
+/// that is a number. Floating input; no gradient flows to it. Throws ValueError for a std below 0.
 Tensor normal(const Tensor& mean, const Tensor& std, Generator* generator = nullptr);
 Tensor normal(const Tensor& mean, double std = 1.0, Generator* generator = nullptr);
 Tensor normal(double mean, const Tensor& std, Generator* generator = nullptr);
@@ -82,7 +82,8 @@ Tensor multinomial(const Tensor& weights, int64_t samples, bool replacement = fa
 // The same numbers into `out`, which has the result's sizes, in its dtype.
 const Tensor& rand_out(const Tensor& out, const Dims& sizes, Generator* generator = nullptr);
 const Tensor& randn_out(const Tensor& out, const Dims& sizes, Generator* generator = nullptr);
-const Tensor& randint_out(const Tensor& out, int64_t low, int64_t high, const Dims& sizes, Generator* generator = nullptr);
+const Tensor& randint_out(const Tensor& out, int64_t low, int64_t high, const Dims& sizes,
+                          Generator* generator = nullptr);
 const Tensor& randint_out(const Tensor& out, int64_t high, const Dims& sizes, Generator* generator = nullptr);
 const Tensor& randperm_out(const Tensor& out, int64_t n, Generator* generator = nullptr);
 const Tensor& normal_out(const Tensor& out, const Tensor& mean, const Tensor& std, Generator* generator = nullptr);
@@ -90,6 +91,7 @@ const Tensor& normal_out(const Tensor& out, const Tensor& mean, double std = 1.0
 const Tensor& normal_out(const Tensor& out, double mean, const Tensor& std, Generator* generator = nullptr);
 const Tensor& normal_out(const Tensor& out, double mean, double std, const Dims& sizes, Generator* generator = nullptr);
 const Tensor& bernoulli_out(const Tensor& out, const Tensor& p, Generator* generator = nullptr);
-const Tensor& multinomial_out(const Tensor& out, const Tensor& weights, int64_t samples, bool replacement = false, Generator* generator = nullptr);
+const Tensor& multinomial_out(const Tensor& out, const Tensor& weights, int64_t samples, bool replacement = false,
+                              Generator* generator = nullptr);
 
 }  // namespace lorry

@@ -11,7 +11,9 @@ namespace {
 Tensor rows(const Tensor& x, int64_t dim) { return (x.dim() < 2 || dim == x.dim() - 1 ? x : x.transpose(dim, -1)).contiguous(); }
 
 /// The inverse of `rows` for a result: the dimensions stand in their places again.
-Tensor from_rows(const Tensor& out, int64_t dim) { return out.dim() < 2 || dim == out.dim() - 1 ? out : door::owning(out.transpose(dim, -1)); }
+Tensor from_rows(const Tensor& out, int64_t dim) {
+  return out.dim() < 2 || dim == out.dim() - 1 ? out : door::owning(out.transpose(dim, -1));
+}
 
 Tensor forward(Op op, const Tensor& input, int64_t wanted, std::optional<DType> dtype, bool log) {
   require_defined(input, name(op), "x");

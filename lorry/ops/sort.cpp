@@ -11,7 +11,9 @@ namespace {
 
 /// Lines along the last dimension, side by side, as the kernels read them.
 Tensor lines(const Tensor& x, int64_t dim) { return (x.dim() < 2 || dim == x.dim() - 1 ? x : x.transpose(dim, -1)).contiguous(); }
-Tensor from_lines(const Tensor& x, int64_t dim) { return x.dim() < 2 || dim == x.dim() - 1 ? x : door::owning(x.transpose(dim, -1).contiguous()); }
+Tensor from_lines(const Tensor& x, int64_t dim) {
+  return x.dim() < 2 || dim == x.dim() - 1 ? x : door::owning(x.transpose(dim, -1).contiguous());
+}
 
 /// The dimension along which to sort; positions within a line are counted in 32 bits.
 int64_t line_dim(const Tensor& x, int64_t dim, const char* where) {
@@ -108,6 +110,8 @@ Tensor Tensor::argsort(int64_t dim, bool descending, bool stable) const { return
 std::tuple<Tensor, Tensor> Tensor::topk(int64_t k, int64_t dim, bool largest, bool sorted) const { return lorry::topk(*this, k, dim, largest, sorted); }
 std::tuple<Tensor, Tensor> Tensor::kthvalue(int64_t k, int64_t dim, bool keepdim) const { return lorry::kthvalue(*this, k, dim, keepdim); }
 Tensor Tensor::median() const { return lorry::median(*this); }
-std::tuple<Tensor, Tensor> Tensor::median(int64_t dim, bool keepdim) const { return lorry::median(*this, dim, keepdim); }
+std::tuple<Tensor, Tensor> Tensor::median(int64_t dim, bool keepdim) const {
+  return lorry::median(*this, dim, keepdim);
+}
 
 }  // namespace lorry

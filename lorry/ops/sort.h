@@ -32,10 +32,12 @@ struct Unique {
   Tensor inverse;  ///< where each element (of x's sizes) or slice (a vector) is in `values`; undefined unless asked for
   Tensor counts;   ///< how often each occurs; undefined unless asked for
 };
-/// The distinct elements of the whole tensor, in ascending order; with `dim` the distinct slices along it, in the order of their
-/// elements, the first that differs deciding. They are always sorted. NaNs are distinct.
-Unique unique(const Tensor& x, bool sorted = true, bool return_inverse = false, bool return_counts = false, std::optional<int64_t> dim = {});
+/// The distinct elements of the whole tensor, in ascending order; with `dim` the distinct slices along it, in the order
+/// of their elements, the first that differs deciding. They are always sorted. NaNs are distinct.
+Unique unique(const Tensor& x, bool sorted = true, bool return_inverse = false, bool return_counts = false,
+              std::optional<int64_t> dim = {});
 /// The first of each run of equal elements of the flattened tensor, or with `dim` of equal slices.
-Unique unique_consecutive(const Tensor& x, bool return_inverse = false, bool return_counts = false, std::optional<int64_t> dim = {});
+Unique unique_consecutive(const Tensor& x, bool return_inverse = false, bool return_counts = false,
+                          std::optional<int64_t> dim = {});
 
 }  // namespace lorry

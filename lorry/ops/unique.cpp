@@ -24,8 +24,9 @@ Unique unique_elements(const Tensor& x, bool return_inverse, bool return_counts)
         if (return_inverse) out[1] = empty(x.sizes(), whole);
         if (return_counts) out[2] = empty({x.numel()}, whole);
         const auto maybe = [](const Tensor& t) { return t.defined() ? array(t) : kernels::Array{}; };
-        const int64_t found =
-            backend(x, "unique").sort->unique(array(out[0]), maybe(out[1]), maybe(out[2]), array(sorted), array(order), current_stream(x.device()));
+        const int64_t found = backend(x, "unique")
+                                  .sort->unique(array(out[0]), maybe(out[1]), maybe(out[2]), array(sorted),
+                                                array(order), current_stream(x.device()));
         out[0] = out[0].narrow(0, 0, found).clone();
         if (return_counts) out[2] = out[2].narrow(0, 0, found).clone();
         return out;
@@ -43,17 +44,21 @@ struct Slices {
   Slices(const Tensor& x, int64_t wanted, const char* where) : dim(wrap_dim(wanted, x.layout().rank, where)) {
     require<IndexError>(x.dim() > 0, "{}: a tensor of rank 0 has no dimension; got {}", where, x);
     count = x.size(dim);
-    require<ShapeError>(x.numel() > 0 || count == 0, "{}: the slices along dimension {} are empty; got {}; expected sizes > 0 in the other dimensions", where,
-                        dim, x);
+    require<ShapeError>(
+        x.numel() > 0 || count == 0,
+        "{}: the slices along dimension {} are empty; got {}; expected sizes > 0 in the other dimensions", where, dim,
+        x);
     const Tensor first = x.detach().movedim(dim, 0);
     rows = first.reshape({count, count == 0 ? 0 : x.numel() / count});
   }
 };
 
-/// For each row the number of distinct rows that come before it. Neighbouring columns become one, round by round: a pair of elements is the
-/// number of distinct ones that are less than the left, times their count, plus the same of the right. So numbers order as rows do.
+/// For each row the number of distinct rows that come before it. Neighbouring columns become one, round by round: a
+/// pair of elements is the number of distinct ones that are less than the left, times their count, plus the same of the
+/// right. So numbers order as rows do.
 Tensor rank_rows(const Tensor& rows) {
-  require<ShapeError>(rows.numel() <= INT32_MAX, "unique: too many elements to compare slices; got {}; expected fewer than 2^31", rows);
+  require<ShapeError>(rows.numel() <= INT32_MAX,
+                      "unique: too many elements to compare slices; got {}; expected fewer than 2^31", rows);
   Unique found = unique_elements(rows, true, false);
   Tensor rank = found.inverse;
   while (rank.size(1) > 1) {
@@ -77,7 +82,8 @@ Unique unique_slices(const Tensor& x, int64_t wanted, bool return_inverse, bool 
     return {x.detach().clone(), return_inverse ? none : Tensor(), return_counts ? none.clone() : Tensor()};
   }
   const Unique groups = unique_elements(rank_rows(slices.rows), true, return_counts);
-  const Tensor first = zeros(groups.values.sizes(), whole).scatter_reduce_(0, groups.inverse, arange(slices.count, whole), "amin", false);
+  const Tensor first = zeros(groups.values.sizes(), whole)
+                           .scatter_reduce_(0, groups.inverse, arange(slices.count, whole), "amin", false);
   return {index_select(x.detach(), slices.dim, first), return_inverse ? groups.inverse : Tensor(), groups.counts};
 }
 
@@ -86,7 +92,8 @@ Unique unique_slices(const Tensor& x, int64_t wanted, bool return_inverse, bool 
 Unique unique(const Tensor& x, bool, bool return_inverse, bool return_counts, std::optional<int64_t> dim) {
   require_defined(x, "unique", "x");
   const door::Running running("unique");
-  return dim ? unique_slices(x, *dim, return_inverse, return_counts) : unique_elements(x, return_inverse, return_counts);
+  return dim ? unique_slices(x, *dim, return_inverse, return_counts)
+             : unique_elements(x, return_inverse, return_counts);
 }
 
 Unique unique_consecutive(const Tensor& x, bool return_inverse, bool return_counts, std::optional<int64_t> dim) {
@@ -102,7 +109,8 @@ Unique unique_consecutive(const Tensor& x, bool return_inverse, bool return_coun
   const int64_t n = slices.count, neighbours = std::max<int64_t>(n - 1, 0);
   // A slice begins a run when it differs from the one before it.
   const Tensor begins = ones({n}, {kBool, x.device()});
-  begins.narrow(0, n - neighbours, neighbours).copy_(slices.rows.narrow(0, n - neighbours, neighbours).ne(slices.rows.narrow(0, 0, neighbours)).any({1}));
+  begins.narrow(0, n - neighbours, neighbours)
+      .copy_(slices.rows.narrow(0, n - neighbours, neighbours).ne(slices.rows.narrow(0, 0, neighbours)).any({1}));
   const Tensor first = nonzero(begins).squeeze(1);
   const Tensor counts = return_counts ? diff(first, 1, 0, {}, full({1}, n, whole)) : Tensor();
   return {index_select(x.detach(), slices.dim, first), return_inverse ? begins.cumsum(0).sub(1) : Tensor(), counts};

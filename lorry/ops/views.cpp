@@ -60,7 +60,8 @@ Tensor reshape(const Tensor& x, const Dims& sizes) {
 Tensor reshape_result(const Tensor& temporary, const Dims& sizes) {
   Layout layout;
   if (!fits(temporary, sizes, layout)) return reshape_result(temporary.contiguous(), sizes);
-  return door::call(Op::view, {&temporary}, [&] { return door::owning(door::make_view(temporary, layout, temporary.storage_offset())); });
+  return door::call(Op::view, {&temporary},
+                    [&] { return door::owning(door::make_view(temporary, layout, temporary.storage_offset())); });
 }
 
 Tensor reshape_as(const Tensor& x, const Tensor& other) {
@@ -121,7 +122,8 @@ Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length) {
 Tensor narrow(const Tensor& x, int64_t dim, const Tensor& start, int64_t length) {
   require_defined(start, "narrow", "start");
   require<ShapeError>(start.dim() == 0, "narrow: start has dimensions; got {}; expected a 0-d tensor", start);
-  require<DTypeError>(is_integral(start.dtype()), "narrow: start is no whole number; got {}; expected u8, i8, i16, i32 or i64", start);
+  require<DTypeError>(is_integral(start.dtype()),
+                      "narrow: start is no whole number; got {}; expected u8, i8, i16, i32 or i64", start);
   return narrow(x, dim, start.item<int64_t>(), length);
 }
 
@@ -223,9 +225,10 @@ Tensor as_strided(const Tensor& x, const Dims& sizes, const Dims& strides, std::
     overflow |= __builtin_mul_overflow(std::max<int64_t>(sizes[d] - 1, 0), strides[d], &reach) || __builtin_add_overflow(last, reach, &last);
   }
   const int64_t available = x.storage().bytes() / size_of(x.dtype());
-  require<ShapeError>(!overflow && (layout.numel() == 0 || last < available),
-                      "as_strided: reaches outside the storage; got sizes {}, strides {} and offset {} over {} elements of {}", sizes, strides, offset,
-                      available, x.dtype());
+  require<ShapeError>(
+      !overflow && (layout.numel() == 0 || last < available),
+      "as_strided: reaches outside the storage; got sizes {}, strides {} and offset {} over {} elements of {}", sizes,
+      strides, offset, available, x.dtype());
   return door::view(Op::as_strided, x, layout, offset, sizes, strides, offset, x.storage_offset());
 }
 

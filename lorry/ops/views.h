@@ -15,7 +15,8 @@ Tensor view_as(const Tensor& x, const Tensor& other);
 /// A view where the strides allow it, else a view of a row-major copy.
 Tensor reshape(const Tensor& x, const Dims& sizes);
 Tensor reshape_as(const Tensor& x, const Tensor& other);
-/// For operators: a temporary that nothing else refers to, with the sizes that its caller returns. The result is no view.
+/// For operators: a temporary that nothing else refers to, with the sizes that its caller returns. The result is no
+/// view.
 Tensor reshape_result(const Tensor& temporary, const Dims& sizes);
 Tensor permute(const Tensor& x, const Dims& dims);
 Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1);
@@ -44,8 +45,8 @@ Tensor unsqueeze(const Tensor& x, int64_t dim);
 Tensor flatten(const Tensor& x, int64_t start_dim = 0, int64_t end_dim = -1);
 Tensor unflatten(const Tensor& x, int64_t dim, const Dims& sizes);
 Tensor ravel(const Tensor& x);
-/// Any sizes and strides (in elements) within the storage; the offset counts from its start and defaults to x's. Without elements any
-/// offset will do.
+/// Any sizes and strides (in elements) within the storage; the offset counts from its start and defaults to x's.
+/// Without elements any offset will do.
 Tensor as_strided(const Tensor& x, const Dims& sizes, const Dims& strides, std::optional<int64_t> storage_offset = {});
 Tensor diagonal(const Tensor& x, int64_t offset = 0, int64_t dim1 = 0, int64_t dim2 = 1);
 Tensor unfold(const Tensor& x, int64_t dim, int64_t size, int64_t step);

@@ -266,8 +266,10 @@ class Tensor {
   Tensor scatter_add(int64_t dim, const Tensor& index, const Tensor& source) const;
   const Tensor& scatter_add_(int64_t dim, const Tensor& index, const Tensor& source) const;
   /// reduce: "sum", "prod", "mean", "amax" or "amin".
-  Tensor scatter_reduce(int64_t dim, const Tensor& index, const Tensor& source, std::string_view reduce, bool include_self = true) const;
-  const Tensor& scatter_reduce_(int64_t dim, const Tensor& index, const Tensor& source, std::string_view reduce, bool include_self = true) const;
+  Tensor scatter_reduce(int64_t dim, const Tensor& index, const Tensor& source, std::string_view reduce,
+                        bool include_self = true) const;
+  const Tensor& scatter_reduce_(int64_t dim, const Tensor& index, const Tensor& source, std::string_view reduce,
+                                bool include_self = true) const;
   Tensor take_along_dim(const Tensor& index, std::optional<int64_t> dim = {}) const;
   Tensor index_select(int64_t dim, const Tensor& index) const;
   Tensor index_add(int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha = 1) const;
@@ -330,8 +332,10 @@ class Tensor {
   std::tuple<Tensor, Tensor> kthvalue(int64_t k, int64_t dim = -1, bool keepdim = false) const;
   Tensor median() const;
   std::tuple<Tensor, Tensor> median(int64_t dim, bool keepdim = false) const;
-  Unique unique(bool sorted = true, bool return_inverse = false, bool return_counts = false, std::optional<int64_t> dim = {}) const;
-  Unique unique_consecutive(bool return_inverse = false, bool return_counts = false, std::optional<int64_t> dim = {}) const;
+  Unique unique(bool sorted = true, bool return_inverse = false, bool return_counts = false,
+                std::optional<int64_t> dim = {}) const;
+  Unique unique_consecutive(bool return_inverse = false, bool return_counts = false,
+                            std::optional<int64_t> dim = {}) const;
 
   // ---- matrix products -----------------------------------------------------------------------------------------------
   Tensor matmul(const Tensor& other) const;

@@ -51,7 +51,8 @@ TEST(EmptyRules, views_of_nothing_behind_the_end_pass_gradients_on) {
     ASSERT_NO_THROW(y.sum().backward());
     expect_gradient_of_zeros(x);
     const Tensor again = sample({3, 4}, kF64, 1).requires_grad_();
-    ASSERT_NO_THROW(autograd::grad({view(again * again).square().sum()}, {again}, {}, {.create_graph = true})[0].sum().backward());
+    ASSERT_NO_THROW(
+        autograd::grad({view(again * again).square().sum()}, {again}, {}, {.create_graph = true})[0].sum().backward());
     expect_gradient_of_zeros(again);
     const Tensor base = again * 3;
     ASSERT_NO_THROW(view(base).mul_(2));
@@ -86,9 +87,14 @@ TEST(EmptyRules, products_without_elements_pass_gradients_on) {
       ASSERT_NO_THROW(y.sum().backward());
       for (const Tensor& leaf : {x, weight, bias}) EXPECT_EQ(leaf.grad().sizes(), leaf.sizes());
     }
-    EXPECT_EQ(element(linear(x, weight, bias).sum(), 0), static_cast<double>(linear(x, weight, bias).numel()) * (x_sizes.back() > 0 ? 5 : 1));
-    for (int64_t i = 0; i < weight.numel(); ++i) EXPECT_EQ(element(weight.grad(), i), 2.0 * static_cast<double>(x.numel() / x_sizes.back()));
-    ASSERT_NO_THROW(autograd::grad({linear(x * x, weight * weight, bias).square().sum()}, {x}, {}, {.create_graph = true})[0].sum().backward());
+    EXPECT_EQ(element(linear(x, weight, bias).sum(), 0),
+              static_cast<double>(linear(x, weight, bias).numel()) * (x_sizes.back() > 0 ? 5 : 1));
+    for (int64_t i = 0; i < weight.numel(); ++i)
+      EXPECT_EQ(element(weight.grad(), i), 2.0 * static_cast<double>(x.numel() / x_sizes.back()));
+    ASSERT_NO_THROW(
+        autograd::grad({linear(x * x, weight * weight, bias).square().sum()}, {x}, {}, {.create_graph = true})[0]
+            .sum()
+            .backward());
   }
 }
 

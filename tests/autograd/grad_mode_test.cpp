@@ -1,4 +1,5 @@
-// The scopes that switch recording: what each does inside, and that its end gives back what it changed and nothing else.
+// The scopes that switch recording: what each does inside, and that its end gives back what it changed and nothing
+// else.
 
 #include "lorry/autograd/grad_mode.h"
 

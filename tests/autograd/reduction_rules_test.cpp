@@ -72,7 +72,8 @@ TEST(reduction_rules, running_products_of_any_length_with_any_number_of_zeros) {
   for (const int64_t n : {1, 2, 3, 4, 5, 7, 8, 9, 17})
     for (const int64_t zeros : {0, 1, 2, 3}) {
       const Tensor x = sample({n, 2}, kF64, static_cast<uint64_t>(n));
-      for (int64_t k = 0; k < std::min(zeros, n); ++k) set_element(x, 2 * (k * (n - 1) / std::max<int64_t>(zeros - 1, 1)), 0);
+      for (int64_t k = 0; k < std::min(zeros, n); ++k)
+        set_element(x, 2 * (k * (n - 1) / std::max<int64_t>(zeros - 1, 1)), 0);
       x.requires_grad_();
       SCOPED_TRACE(std::to_string(zeros) + " zeros among " + std::to_string(n));
       check("cumprod", [](auto& v) { return v[0].cumprod(0); }, {x});
@@ -84,8 +85,10 @@ TEST(reduction_rules, gradients_of_products_do_not_wait_for_the_device) {
   const Tensor x = sample({4, 3}, kF32, 1).requires_grad_();
   const Tensor some_zeros = tensor_of({4}, kF32, {0, 2, 0, 3}).requires_grad_();
   int waits = 0;
-  const Tensor y = x.prod(0).add(x.cumprod(0).sum()).sum() + some_zeros.prod() + some_zeros.cumprod(0).sum(), seed = ones_like(y);
-  bell::Listener before = bell::listen([&](const bell::Ring& ring) { waits += ring.event == bell::Event::synchronisation; });
+  const Tensor y = x.prod(0).add(x.cumprod(0).sum()).sum() + some_zeros.prod() + some_zeros.cumprod(0).sum(),
+               seed = ones_like(y);
+  bell::Listener before =
+      bell::listen([&](const bell::Ring& ring) { waits += ring.event == bell::Event::synchronisation; });
   const std::vector<Tensor> grads = autograd::grad({y}, {x, some_zeros}, {seed}, {.create_graph = true});
   const Tensor again = grads[0].square().sum() + grads[1].square().sum();
   autograd::grad({again}, {x, some_zeros}, {seed});
@@ -96,8 +99,10 @@ TEST(reduction_rules, gradients_of_products_do_not_wait_for_the_device) {
 TEST(reduction_rules, a_gradient_does_not_depend_on_x_by_way_of_a_mask_or_of_positions) {
   const Tensor x = leaf({3, 4}, 6), w = leaf({3, 4}, 7);
   const std::pair<const char*, Function> linear[] = {
-      {"dropout", [](auto& v) { return dropout(v[0], 0.5); }},     {"max", [](auto& v) { return std::get<0>(v[0].max(1, true)); }},
-      {"min", [](auto& v) { return std::get<0>(v[0].min(0)); }},   {"sort", [](auto& v) { return std::get<0>(v[0].sort(0)); }},
+      {"dropout", [](auto& v) { return dropout(v[0], 0.5); }},
+      {"max", [](auto& v) { return std::get<0>(v[0].max(1, true)); }},
+      {"min", [](auto& v) { return std::get<0>(v[0].min(0)); }},
+      {"sort", [](auto& v) { return std::get<0>(v[0].sort(0)); }},
       {"topk", [](auto& v) { return std::get<0>(v[0].topk(2)); }},
   };
   for (const auto& [what, f] : linear) {

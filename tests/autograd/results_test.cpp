@@ -1,5 +1,5 @@
-// The results of operators that are no views have memory of their own: no element twice, no base, and free to be written while gradients
-// are recorded, whether or not they were when the result was made.
+// The results of operators that are no views have memory of their own: no element twice, no base, and free to be
+// written while gradients are recorded, whether or not they were when the result was made.
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,8 @@ namespace {
 /// Everything that a result has to be, and a write with a history of its own.
 void expect_own_memory(const Tensor& result) {
   EXPECT_FALSE(result.is_view());
-  EXPECT_FALSE(result.layout().has_internal_overlap()) << describe(result) << " with strides " << to_string(result.strides());
+  EXPECT_FALSE(result.layout().has_internal_overlap())
+      << describe(result) << " with strides " << to_string(result.strides());
   if (!is_floating(result.dtype())) return;
   const EnableGrad recording;
   const Tensor factor = full({}, 2, result.options()).requires_grad_();
@@ -40,7 +41,8 @@ class Results : public testing::TestWithParam<int> {
     for (const Memory memory : {Memory::contiguous, Memory::transposed, Memory::sliced}) {
       if (sample.by_memory && memory != Memory::contiguous) continue;
       for (const bool recorded : {true, false}) {
-        SCOPED_TRACE(std::string(recorded ? "recorded" : "not recorded") + ", memory " + std::to_string(static_cast<int>(memory)));
+        SCOPED_TRACE(std::string(recorded ? "recorded" : "not recorded") + ", memory " +
+                     std::to_string(static_cast<int>(memory)));
         const Tensors inputs = recorded ? leaves(sample, memory) : make_inputs(sample, kF64, memory);
         Tensors results;
         {
@@ -71,7 +73,8 @@ auto rows_without_views() {
     if (kOps[i].kind == OpKind::differentiable || kOps[i].kind == OpKind::constant) found.push_back(i);
   return testing::ValuesIn(found);
 }
-INSTANTIATE_TEST_SUITE_P(Rows, Results, rows_without_views(), [](const auto& info) { return std::string(kOps[info.param].name); });
+INSTANTIATE_TEST_SUITE_P(Rows, Results, rows_without_views(),
+                         [](const auto& info) { return std::string(kOps[info.param].name); });
 
 TEST(PointwiseResults, have_memory_of_their_own) {
   for (int i = 0; i < kOpCount; ++i) {
@@ -81,7 +84,11 @@ TEST(PointwiseResults, have_memory_of_their_own) {
     const bool whole = row.domain == Domain::whole || row.domain == Domain::integer;
     Tensors operands;
     for (int k = 0; k < row.arity; ++k)
-      operands.push_back(full({3, 1}, 1, {static_cast<Op>(i) == Op::where && k == 0 ? kBool : whole ? kI64 : kF32}).expand({3, 4}));
+      operands.push_back(full({3, 1}, 1,
+                              {static_cast<Op>(i) == Op::where && k == 0 ? kBool
+                               : whole                                   ? kI64
+                                                                         : kF32})
+                             .expand({3, 4}));
     const std::vector<Operand> given(operands.begin(), operands.end());
     expect_own_memory(ops::call(static_cast<Op>(i), given));
   }

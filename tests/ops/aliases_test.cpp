@@ -1,4 +1,5 @@
-// Every row of tensor/aliases.def against the original: the function, the method, and the in-place and out forms that it has.
+// Every row of tensor/aliases.def against the original: the function, the method, and the in-place and out forms that
+// it has.
 
 #include <gtest/gtest.h>
 
@@ -18,10 +19,13 @@ struct Aliases : testing::Test {
   const std::optional<Operand> min = Operand(-0.5), max = Operand(0.75);
   const Dims source{0}, destination{-1};
   const int64_t dim0 = 0, dim1 = 1, dim = 1;
-  const std::vector<Tensor> side_by_side{other, sample({3, 2}, kF32, 4)}, one_below_another{other, sample({1, 4}, kF32, 5)};
+  const std::vector<Tensor> side_by_side{other, sample({3, 2}, kF32, 4)},
+      one_below_another{other, sample({1, 4}, kF32, 5)};
 
   /// Within the domain of every function: 0 < x < 1.
-  Tensor operand(std::string_view original) const { return original == "outer" ? vector.clone() : sample({3, 4}, kF32, 1).abs().div(4).add(0.01); }
+  Tensor operand(std::string_view original) const {
+    return original == "outer" ? vector.clone() : sample({3, 4}, kF32, 1).abs().div(4).add(0.01);
+  }
 };
 
 TEST_F(Aliases, give_what_the_original_gives){
@@ -82,7 +86,8 @@ TEST_F(Aliases, of_lists_join_what_the_original_joins) {
     EXPECT_TRUE(same_bits(alias arguments, want));                                                 \
     EXPECT_TRUE(same_bits(alias##_out(out LORRY_AFTER arguments), want));                          \
   }
-#define LORRY_ALIAS_BRACED(alias, original, parameters, arguments) EXPECT_TRUE(same_bits(alias({other, other}, dim), original({other, other}, dim)));
+#define LORRY_ALIAS_BRACED(alias, original, parameters, arguments) \
+  EXPECT_TRUE(same_bits(alias({other, other}, dim), original({other, other}, dim)));
 #include "lorry/tensor/aliases.def"
 }
 

@@ -49,44 +49,70 @@ std::vector<Factory> factories() {
 , {"linspace", [](auto& o) { return linspace(0, 1, 5, o); }, [](auto& out) -> auto& {return linspace_out(out, 0, 1, 5);
 }
 }
-, {"logspace", [](auto& o) { return logspace(0, 2, 5, 2, o); }, [](auto& out) -> auto& {return logspace_out(out, 0, 2, 5, 2);
+, {"logspace", [](auto& o) { return logspace(0, 2, 5, 2, o); },
+   [](auto& out) -> auto& {return logspace_out(out, 0, 2, 5, 2);
 }
 }
-, {"rand", [](auto& o) { return rand({3, 4}, o, &fresh()); }, [](auto& out) -> auto& {return rand_out(out, {3, 4}, &fresh());
+, {"rand",
+   [](auto& o) {
+     return rand({3, 4}, o, &fresh());
+   },
+   [](auto& out) -> auto& {return rand_out(out, {3, 4}, &fresh());
 }
 }
-, {"randn", [](auto& o) { return randn({3, 4}, o, &fresh()); }, [](auto& out) -> auto& {return randn_out(out, {3, 4}, &fresh());
+, {"randn",
+   [](auto& o) {
+     return randn({3, 4}, o, &fresh());
+   },
+   [](auto& out) -> auto& {return randn_out(out, {3, 4}, &fresh());
 }
 , kF64
 }
-, {"randint", [](auto& o) { return randint(2, 9, {3, 4}, o, &fresh()); }, [](auto& out) -> auto& {return randint_out(out, 2, 9, {3, 4}, &fresh());
+, {"randint",
+   [](auto& o) {
+     return randint(2, 9, {3, 4}, o, &fresh());
+   },
+   [](auto& out) -> auto& {return randint_out(out, 2, 9, {3, 4}, &fresh());
 }
 , kI32
 }
-, {"randint from 0", [](auto& o) { return randint(9, {3, 4}, o, &fresh()); }, [](auto& out) -> auto& {return randint_out(out, 9, {3, 4}, &fresh());
+, {"randint from 0",
+   [](auto& o) {
+     return randint(9, {3, 4}, o, &fresh());
+   },
+   [](auto& out) -> auto& {return randint_out(out, 9, {3, 4}, &fresh());
 }
 }
-, {"randperm", [](auto& o) { return randperm(7, o.device, &fresh()); }, [](auto& out) -> auto& {return randperm_out(out, 7, &fresh());
+, {"randperm", [](auto& o) { return randperm(7, o.device, &fresh()); },
+   [](auto& out) -> auto& {return randperm_out(out, 7, &fresh());
 }
 , kI64
 }
-, {"normal", [](auto& o) { return normal(1, 2, {3, 4}, o, &fresh()); }, [](auto& out) -> auto& {return normal_out(out, 1, 2, {3, 4}, &fresh());
+, {"normal",
+   [](auto& o) {
+     return normal(1, 2, {3, 4}, o, &fresh());
+   },
+   [](auto& out) -> auto& {return normal_out(out, 1, 2, {3, 4}, &fresh());
 }
 }
-, {"normal of tensors", [=](auto&) { return normal(mean, deviation, &fresh()); }, [=](auto& out) -> auto& {return normal_out(out, mean, deviation, &fresh());
+, {"normal of tensors", [=](auto&) { return normal(mean, deviation, &fresh()); },
+   [=](auto& out) -> auto& {return normal_out(out, mean, deviation, &fresh());
 }
 }
-, {"normal of a mean", [=](auto&) { return normal(mean, 2.0, &fresh()); }, [=](auto& out) -> auto& {return normal_out(out, mean, 2.0, &fresh());
+, {"normal of a mean", [=](auto&) { return normal(mean, 2.0, &fresh()); },
+   [=](auto& out) -> auto& {return normal_out(out, mean, 2.0, &fresh());
 }
 }
-, {"normal of a std", [=](auto&) { return normal(1.0, deviation, &fresh()); }, [=](auto& out) -> auto& {return normal_out(out, 1.0, deviation, &fresh());
+, {"normal of a std", [=](auto&) { return normal(1.0, deviation, &fresh()); },
+   [=](auto& out) -> auto& {return normal_out(out, 1.0, deviation, &fresh());
 }
 }
-, {"bernoulli", [=](auto&) { return bernoulli(chance, &fresh()); }, [=](auto& out) -> auto& {return bernoulli_out(out, chance, &fresh());
+, {"bernoulli", [=](auto&) { return bernoulli(chance, &fresh()); },
+   [=](auto& out) -> auto& {return bernoulli_out(out, chance, &fresh());
 }
 }
-, {"multinomial",
-   [=](auto&) { return multinomial(chance, 2, false, &fresh()); }, [=](auto& out) -> auto& {return multinomial_out(out, chance, 2, false, &fresh());
+, {"multinomial", [=](auto&) { return multinomial(chance, 2, false, &fresh()); },
+   [=](auto& out) -> auto& {return multinomial_out(out, chance, 2, false, &fresh());
 }
 , kI64
 }

@@ -88,7 +88,9 @@ TEST(IndexFill, takes_its_value_from_a_tensor) {
   EXPECT_EQ(elements(full({}, 1.0).index_fill(0, tensor({0}), value)), Values{2.5});
 }
 
-TEST(RepeatInterleave, is_a_method_for_counts_of_each_slice_too) { EXPECT_EQ(elements(tensor({4, 5}).repeat_interleave(tensor({1, 2}))), (Values{4, 5, 5})); }
+TEST(RepeatInterleave, is_a_method_for_counts_of_each_slice_too) {
+  EXPECT_EQ(elements(tensor({4, 5}).repeat_interleave(tensor({1, 2}))), (Values{4, 5, 5}));
+}
 
 TEST(Normal, with_tensors_draws_every_element_with_its_own_mean_and_deviation) {
   const int64_t n = 20000;

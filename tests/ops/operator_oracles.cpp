@@ -178,7 +178,11 @@ const std::map<Op, V (*)(const In&)> kOracles = {
      [](const In& in) {
        return picked(in, {0, 1, 2, 3, 5, 6, 7, 8, 10, 11, 12, 13});
      }},
-    {Op::embed, [](const In& in) { return each(20, [&](size_t i) { return i / 5 % 3 && i % 5 > 0 && i % 5 < 4 ? in[0][(i / 5 - 1) * 3 + i % 5 - 1] : 0; }); }},
+    {Op::embed,
+     [](const In& in) {
+       return each(
+           20, [&](size_t i) { return i / 5 % 3 && i % 5 > 0 && i % 5 < 4 ? in[0][(i / 5 - 1) * 3 + i % 5 - 1] : 0; });
+     }},
     {Op::tril, [](const In& in) { return each(12, [&](size_t i) { return i % 4 <= i / 4 + 1 ? in[0][i] : 0; }); }},
     {Op::triu, [](const In& in) { return each(18, [&](size_t i) { return i % 3 >= i / 3 % 3 ? in[0][i] : 0; }); }},
     // ---- indexing
@@ -191,7 +195,8 @@ const std::map<Op, V (*)(const In&)> kOracles = {
        for (size_t i = 0; i < 8; ++i) out[at(in[1][i]) * 4 + i % 4] *= in[2][i];
        return out;
      }},
-    {Op::index_select, [](const In& in) { return each(12, [&](size_t i) { return in[0][at(in[1][i / 4]) * 4 + i % 4]; }); }},
+    {Op::index_select,
+     [](const In& in) { return each(12, [&](size_t i) { return in[0][at(in[1][i / 4]) * 4 + i % 4]; }); }},
     {Op::index_add, [](const In& in) { return written(in, 1, 2); }},
     {Op::index_copy, [](const In& in) { return written(in, 0, 1); }},
     {Op::index_fill, [](const In& in) { return each(12, [&](size_t i) { return i % 4 % 3 == 0 ? 1 : in[0][i]; }); }},
@@ -200,10 +205,15 @@ const std::map<Op, V (*)(const In&)> kOracles = {
        return picked(in, {9, 3});
      }},
     {Op::index_put, [](const In& in) { return written(in, 0, 1); }},
-    {Op::nonzero, [](const In&) { return each(24, [](size_t i) { return static_cast<double>(i % 2 ? i / 2 % 4 : i / 8); }); }},
-    {Op::cat, [](const In& in) { return each(18, [&](size_t i) { return i % 6 < 2 ? in[0][i / 6 * 2 + i % 6] : in[1][i / 6 * 4 + i % 6 - 2]; }); }},
+    {Op::nonzero,
+     [](const In&) { return each(24, [](size_t i) { return static_cast<double>(i % 2 ? i / 2 % 4 : i / 8); }); }},
+    {Op::cat,
+     [](const In& in) {
+       return each(18, [&](size_t i) { return i % 6 < 2 ? in[0][i / 6 * 2 + i % 6] : in[1][i / 6 * 4 + i % 6 - 2]; });
+     }},
     {Op::flip, [](const In& in) { return each(12, [&](size_t i) { return in[0][i / 4 * 4 + 3 - i % 4]; }); }},
-    {Op::roll, [](const In& in) { return each(12, [&](size_t i) { return in[0][(i / 4 + 2) % 3 * 4 + (i + 2) % 4]; }); }},
+    {Op::roll,
+     [](const In& in) { return each(12, [&](size_t i) { return in[0][(i / 4 + 2) % 3 * 4 + (i + 2) % 4]; }); }},
     {Op::sort,
      [](const In& in) {
        return rows(in[0], [](V row) {
@@ -233,23 +243,36 @@ const std::map<Op, V (*)(const In&)> kOracles = {
     {Op::max, [](const In& in) { return folded(in[0], largest); }},
     {Op::min, [](const In& in) { return folded(in[0], smallest); }},
     {Op::argmax,
-     [](const In& in) { return folded(in[0], [](const V& row) { return static_cast<double>(std::max_element(row.begin(), row.end()) - row.begin()); }); }},
+     [](const In& in) {
+       return folded(in[0], [](const V& row) {
+         return static_cast<double>(std::max_element(row.begin(), row.end()) - row.begin());
+       });
+     }},
     {Op::argmin,
-     [](const In& in) { return folded(in[0], [](const V& row) { return static_cast<double>(std::min_element(row.begin(), row.end()) - row.begin()); }); }},
+     [](const In& in) {
+       return folded(in[0], [](const V& row) {
+         return static_cast<double>(std::min_element(row.begin(), row.end()) - row.begin());
+       });
+     }},
     {Op::any, [](const In&) { return V(3, 1); }},
     {Op::all, [](const In&) { return V(3, 1); }},
     {Op::count_nonzero, [](const In&) { return V(3, 4); }},
     {Op::var, [](const In& in) { return folded(in[0], variance); }},
     {Op::std, [](const In& in) { return folded(in[0], [](const V& row) { return std::sqrt(variance(row)); }); }},
     {Op::norm,
-     [](const In& in) { return folded(in[0], [](const V& row) { return std::sqrt(std::inner_product(row.begin(), row.end(), row.begin(), 0.0)); }); }},
+     [](const In& in) {
+       return folded(
+           in[0], [](const V& row) { return std::sqrt(std::inner_product(row.begin(), row.end(), row.begin(), 0.0)); });
+     }},
     {Op::logsumexp, [](const In& in) { return folded(in[0], log_of_exponentials); }},
-    {Op::cumsum, [](const In& in) { return rows(in[0], [](const V& x) {
-                                      return V{x[0], x[0] + x[1], x[0] + x[1] + x[2], total(x)};
-                                    }); }},
-    {Op::cumprod, [](const In& in) { return rows(in[0], [](const V& x) {
-                                       return V{x[0], x[0] * x[1], x[0] * x[1] * x[2], product(x)};
-                                     }); }},
+    {Op::cumsum,
+     [](const In& in) {
+       return rows(in[0], [](const V& x) { return V{x[0], x[0] + x[1], x[0] + x[1] + x[2], total(x)}; });
+     }},
+    {Op::cumprod,
+     [](const In& in) {
+       return rows(in[0], [](const V& x) { return V{x[0], x[0] * x[1], x[0] * x[1] * x[2], product(x)}; });
+     }},
     // ---- softmax, norms, losses
     {Op::softmax, [](const In& in) { return rows(in[0], softmax_of); }},
     {Op::log_softmax, [](const In& in) { return rows(in[0], log_softmax_of); }},
@@ -285,7 +308,8 @@ const std::map<Op, V (*)(const In&)> kOracles = {
      }},
     {Op::attention, attention},
     {Op::packed_attention, packed_attention},
-    {Op::embedding, [](const In& in) { return each(24, [&](size_t i) { return in[1][at(in[0][i / 4]) * 4 + i % 4]; }); }},
+    {Op::embedding,
+     [](const In& in) { return each(24, [&](size_t i) { return in[1][at(in[0][i / 4]) * 4 + i % 4]; }); }},
 };
 
 }  // namespace

@@ -23,7 +23,8 @@ double combined(const std::string& reduce, double a, double b) {
 }
 
 /// The result along dimension 0 of [rows, columns].
-Values by_loops(const Tensor& x, const Tensor& index, const Tensor& source, const std::string& reduce, bool include_self) {
+Values by_loops(const Tensor& x, const Tensor& index, const Tensor& source, const std::string& reduce,
+                bool include_self) {
   const auto columns = static_cast<size_t>(x.size(1));
   const Values start = elements(x), at = elements(index), from = elements(source);
   std::map<size_t, std::pair<double, int>> found;  // value and count
@@ -36,7 +37,8 @@ Values by_loops(const Tensor& x, const Tensor& index, const Tensor& source, cons
   Values out = start;
   for (const auto& [to, result] : found) {
     out[to] = result.first;
-    if (reduce == "mean") out[to] = is_floating(x.dtype()) ? result.first / result.second : std::floor(result.first / result.second);
+    if (reduce == "mean")
+      out[to] = is_floating(x.dtype()) ? result.first / result.second : std::floor(result.first / result.second);
   }
   return out;
 }
@@ -49,16 +51,20 @@ Tensor positions(const Dims& sizes, int64_t count, uint64_t seed) {
 TEST(ScatterReduce, gives_what_pytorch_gives) {
   // torch.tensor([5, 1, 7, 0]).scatter_reduce(0, [0, 0, 1, 1, 3], [3, -4, 2, 2, 0], reduce, include_self)
   const std::map<std::string, std::pair<Values, Values>> whole = {
-      {"sum", {{4, 5, 7, 0}, {-1, 4, 7, 0}}}, {"prod", {{-60, 4, 7, 0}, {-12, 4, 7, 0}}}, {"mean", {{1, 1, 7, 0}, {-1, 2, 7, 0}}},
-      {"amax", {{5, 2, 7, 0}, {3, 2, 7, 0}}}, {"amin", {{-4, 1, 7, 0}, {-4, 2, 7, 0}}},
+      {"sum", {{4, 5, 7, 0}, {-1, 4, 7, 0}}},   {"prod", {{-60, 4, 7, 0}, {-12, 4, 7, 0}}},
+      {"mean", {{1, 1, 7, 0}, {-1, 2, 7, 0}}},  {"amax", {{5, 2, 7, 0}, {3, 2, 7, 0}}},
+      {"amin", {{-4, 1, 7, 0}, {-4, 2, 7, 0}}},
   };
   for (const DType dtype : {kI8, kI16, kI32, kI64, kF16, kBF16, kF32, kF64}) {
-    const Tensor x = tensor_of({4}, dtype, {5, 1, 7, 0}), source = tensor_of({5}, dtype, {3, -4, 2, 2, 0}), index = tensor({0, 0, 1, 1, 3});
+    const Tensor x = tensor_of({4}, dtype, {5, 1, 7, 0}), source = tensor_of({5}, dtype, {3, -4, 2, 2, 0}),
+                 index = tensor({0, 0, 1, 1, 3});
     for (const auto& [reduce, want] : whole) {
       SCOPED_TRACE(reduce + " of " + std::string(name(dtype)));
       const bool quotient = reduce == "mean" && is_floating(dtype);
-      EXPECT_TRUE(near(x.scatter_reduce(0, index, source, reduce), quotient ? Values{4 / 3.0, 5 / 3.0, 7, 0} : want.first, tolerance(dtype)));
-      EXPECT_TRUE(near(x.scatter_reduce(0, index, source, reduce, false), quotient ? Values{-0.5, 2, 7, 0} : want.second, tolerance(dtype)));
+      EXPECT_TRUE(near(x.scatter_reduce(0, index, source, reduce),
+                       quotient ? Values{4 / 3.0, 5 / 3.0, 7, 0} : want.first, tolerance(dtype)));
+      EXPECT_TRUE(near(x.scatter_reduce(0, index, source, reduce, false),
+                       quotient ? Values{-0.5, 2, 7, 0} : want.second, tolerance(dtype)));
     }
   }
 }
@@ -69,21 +75,26 @@ TEST(ScatterReduce, agrees_with_loops_for_many_meeting_at_few_places) {
       for (const bool include_self : {true, false}) {
         SCOPED_TRACE(reduce + " of " + std::string(name(dtype)));
         const double limit = reduce == "prod" ? 1.5 : 3;
-        const Tensor x = sample({3, 2}, dtype, 1, Memory::transposed, limit), source = sample({500, 2}, dtype, 2, Memory::contiguous, limit);
-        const Tensor index = positions({500, 2}, 2, 3), head = reduce == "prod" || dtype == kU8 ? index.slice(0, 0, 12) : index;
-        EXPECT_TRUE(near(x.scatter_reduce(0, head, source, reduce, include_self), by_loops(x, head, source, reduce, include_self), 16 * tolerance(dtype)));
+        const Tensor x = sample({3, 2}, dtype, 1, Memory::transposed, limit),
+                     source = sample({500, 2}, dtype, 2, Memory::contiguous, limit);
+        const Tensor index = positions({500, 2}, 2, 3),
+                     head = reduce == "prod" || dtype == kU8 ? index.slice(0, 0, 12) : index;
+        EXPECT_TRUE(near(x.scatter_reduce(0, head, source, reduce, include_self),
+                         by_loops(x, head, source, reduce, include_self), 16 * tolerance(dtype)));
       }
 }
 
 TEST(ScatterReduce, lets_a_nan_win) {
-  const Tensor x = tensor_of({3}, kF32, {0, kNaN, 1}), source = tensor_of({4}, kF32, {kNaN, 3, 5, -kInf}), index = tensor({0, 0, 1, 2});
+  const Tensor x = tensor_of({3}, kF32, {0, kNaN, 1}), source = tensor_of({4}, kF32, {kNaN, 3, 5, -kInf}),
+               index = tensor({0, 0, 1, 2});
   EXPECT_TRUE(near(x.scatter_reduce(0, index, source, "amax"), {kNaN, kNaN, 1}, 0));
   EXPECT_TRUE(near(x.scatter_reduce(0, index, source, "amin"), {kNaN, kNaN, -kInf}, 0));
   EXPECT_TRUE(near(x.scatter_reduce(0, index, source, "amax", false), {kNaN, 5, -kInf}, 0));
 }
 
 TEST(ScatterReduce, of_truth_values_combines_them_logically) {
-  const Tensor x = tensor_of({3}, kBool, {1, 1, 0}), source = tensor_of({4}, kBool, {1, 0, 0, 1}), index = tensor({0, 0, 2, 2});
+  const Tensor x = tensor_of({3}, kBool, {1, 1, 0}), source = tensor_of({4}, kBool, {1, 0, 0, 1}),
+               index = tensor({0, 0, 2, 2});
   EXPECT_EQ(elements(x.scatter_reduce(0, index, source, "prod")), (Values{0, 1, 0}));
   EXPECT_EQ(elements(x.scatter_reduce(0, index, source, "amin", false)), (Values{0, 1, 0}));
   EXPECT_EQ(elements(x.scatter_reduce(0, index, source, "amax")), (Values{1, 1, 1}));
@@ -93,7 +104,8 @@ TEST(ScatterReduce, of_truth_values_combines_them_logically) {
 
 TEST(ScatterReduce, writes_nothing_when_it_refuses) {
   const Tensor x = ones({3}), index = tensor({0, 0, 2}), source = ones({3});
-  expect_error<ValueError>([&] { x.scatter_reduce_(0, index, source, "max"); }, "scatter_reduce: unknown reduction; got 'max'");
+  expect_error<ValueError>([&] { x.scatter_reduce_(0, index, source, "max"); },
+                           "scatter_reduce: unknown reduction; got 'max'");
   EXPECT_THROW(x.scatter_reduce_(0, index, source.slice(0, 0, 2), "sum", false), ShapeError);
   EXPECT_THROW(x.scatter_reduce_(0, index, source.to(kF64), "prod", false), DTypeError);
   EXPECT_THROW(x.scatter_reduce_(0, index, Tensor(), "prod", false), Error);
@@ -102,10 +114,16 @@ TEST(ScatterReduce, writes_nothing_when_it_refuses) {
   EXPECT_EQ(elements(x), (Values{1, 1, 1}));
 }
 
-TEST(ScatterReduce, reads_a_source_that_lies_under_what_it_writes) {
-  const Tensor x = tensor_of({4}, kF32, {1, 2, 3, 4}), index = tensor({0, 0, 1, 1});
-  x.scatter_reduce_(0, index, x, "sum", false);
-  EXPECT_EQ(elements(x), (Values{3, 7, 3, 4}));
+TEST(ScatterReduce, reads_a_source_and_an_index_that_lie_under_what_it_writes) {
+  for (const std::string reduce : kReductions)
+    for (const bool include_self : {true, false}) {
+      SCOPED_TRACE(reduce);
+      const Tensor x = tensor_of({4}, kI64, {1, 3, 1, 0}), y = x.clone(), z = x.clone();
+      const Tensor want = x.scatter_reduce(0, x.clone(), x.clone(), reduce, include_self);
+      EXPECT_TRUE(same_bits(x.scatter_reduce_(0, x, x, reduce, include_self), want));
+      EXPECT_TRUE(same_bits(y.scatter_reduce_(0, y, z, reduce, include_self), want));
+      EXPECT_TRUE(same_bits(z.scatter_reduce_(0, z.clone(), z, reduce, include_self), want));
+    }
 }
 
 TEST(ScatterReduce, gradients_agree_with_central_differences_twice_whatever_the_zeros) {
@@ -116,7 +134,8 @@ TEST(ScatterReduce, gradients_agree_with_central_differences_twice_whatever_the_
         if (zeros > 0 && reduce != "prod") continue;
         SCOPED_TRACE(reduce + (include_self ? " with self, " : " without, ") + std::to_string(zeros) + " zeros");
         const Tensor x = sample({3, 3}, kF64, 4), source = sample({5, 4}, kF64, 5);
-        for (int64_t i = 0; i < 20; ++i) set_element(source, i, element(source, i) + 0.37 + 0.011 * static_cast<double>(i));
+        for (int64_t i = 0; i < 20; ++i)
+          set_element(source, i, element(source, i) + 0.37 + 0.011 * static_cast<double>(i));
         for (int64_t k = 0; k < zeros; ++k) set_element(source, 4 * k, 0);  // all meet at one place
         if (zeros == 1) set_element(x, 0, 0);                               // with self, where that counts
         x.requires_grad_(), source.requires_grad_();
@@ -127,8 +146,10 @@ TEST(ScatterReduce, gradients_agree_with_central_differences_twice_whatever_the_
 }
 
 TEST(ScatterReduce, equals_share_the_gradient_of_an_extreme) {
-  const Tensor x = tensor_of({2}, kF32, {3, 1}).requires_grad_(), source = tensor_of({4}, kF32, {3, 3, 2, 1}).requires_grad_();
-  const std::vector<Tensor> grads = autograd::grad({x.scatter_reduce(0, tensor({0, 0, 0, 1}), source, "amax").sum()}, {x, source});
+  const Tensor x = tensor_of({2}, kF32, {3, 1}).requires_grad_(),
+               source = tensor_of({4}, kF32, {3, 3, 2, 1}).requires_grad_();
+  const std::vector<Tensor> grads =
+      autograd::grad({x.scatter_reduce(0, tensor({0, 0, 0, 1}), source, "amax").sum()}, {x, source});
   EXPECT_TRUE(near(grads[0], {1 / 3.0, 0.5}, 1e-6));
   EXPECT_TRUE(near(grads[1], {1 / 3.0, 1 / 3.0, 0, 0.5}, 1e-6));
 }

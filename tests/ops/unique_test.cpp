@@ -21,7 +21,8 @@ std::vector<Values> slices(const Tensor& x, int64_t dim) {
 
 TEST(UniqueSlices, agree_with_an_ordered_map_of_rows) {
   for (const DType dtype : {kF32, kF64, kI64, kU8, kBool, kBF16})
-    for (const Dims& sizes : {Dims{40, 1}, Dims{40, 2}, Dims{30, 3}, Dims{60, 5}, Dims{8, 9}, Dims{3, 20, 2}, Dims{1, 4}, Dims{7}})
+    for (const Dims& sizes :
+         {Dims{40, 1}, Dims{40, 2}, Dims{30, 3}, Dims{60, 5}, Dims{8, 9}, Dims{3, 20, 2}, Dims{1, 4}, Dims{7}})
       for (int64_t dim = 0; dim < sizes.size(); ++dim)
         for (const Memory memory : {Memory::contiguous, Memory::transposed}) {
           const Tensor drawn = sample(sizes, dtype, 11, memory, 1), x = dtype == kBool ? drawn : drawn.round();
@@ -42,7 +43,8 @@ TEST(UniqueSlices, agree_with_an_ordered_map_of_rows) {
             ++k;
           }
           ASSERT_EQ(found.inverse.sizes(), Dims{x.size(dim)});
-          for (int64_t i = 0; i < x.size(dim); ++i) EXPECT_EQ(got[static_cast<size_t>(element(found.inverse, i))], rows[static_cast<size_t>(i)]);
+          for (int64_t i = 0; i < x.size(dim); ++i)
+            EXPECT_EQ(got[static_cast<size_t>(element(found.inverse, i))], rows[static_cast<size_t>(i)]);
           EXPECT_EQ(found.values.dtype(), dtype);
         }
 }
@@ -62,7 +64,11 @@ TEST(UniqueSlices, of_empty_tensors) {
   EXPECT_EQ(none.values.sizes(), (Dims{0, 3}));
   EXPECT_EQ(none.inverse.sizes(), Dims{0});
   EXPECT_EQ(none.counts.sizes(), Dims{0});
-  expect_error<ShapeError>([] { unique(zeros({3, 0}), true, false, false, 0); }, "unique: the slices along dimension 0 are empty");
+  expect_error<ShapeError>(
+      [] {
+        unique(zeros({3, 0}), true, false, false, 0);
+      },
+      "unique: the slices along dimension 0 are empty");
   EXPECT_THROW(unique(tensor({1}).squeeze(0), true, false, false, 0), IndexError);
   EXPECT_THROW(unique(zeros({3}), true, false, false, 1), IndexError);
 }

@@ -43,29 +43,38 @@ Grads scatter_gradients(const Call& c, const Tensor& grad_self, const Tensor& gr
   return {grad_self, Tensor(), if_needed(c, 2, [&] { return padded(c, 2, grad_source); })};
 }
 
-/// A product's derivative is the product of the others: the result divided by the element, unless that is 0. Of the zeros in one product, a single
-/// one multiplies the rest, and of two each multiplies the rest times the other; that is 0, but its derivative is not.
-Grads scatter_prod_gradient(const Call& c, const Tensor& g, const Tensor& x, const Tensor& source, const Tensor& index, int64_t d) {
+/// A product's derivative is the product of the others: the result divided by the element, unless that is 0. Of the
+/// zeros in one product, a single one multiplies the rest, and of two each multiplies the rest times the other; that is
+/// 0, but its derivative is not.
+Grads scatter_prod_gradient(const Call& c, const Tensor& g, const Tensor& x, const Tensor& source, const Tensor& index,
+                            int64_t d) {
   const Tensor y = c.output();
   const Tensor x_is_0 = x.detach().eq(0), source_is_0 = source.detach().eq(0);
   const Tensor zeros_met = x_is_0.to(kI64).scatter_add(d, index, source_is_0.to(kI64));
   const Tensor rest = x.masked_fill(x_is_0, 1).scatter_reduce(d, index, source.masked_fill(source_is_0, 1), "prod");
-  const Tensor sum_of_zeros = x.masked_fill(x_is_0.logical_not(), 0).scatter_add(d, index, source.masked_fill(source_is_0.logical_not(), 0));
-  const auto others = [](const Tensor& value, const Tensor& is_0, const Tensor& product, const Tensor& met, const Tensor& all_but_zeros, const Tensor& zeros) {
+  const Tensor sum_of_zeros =
+      x.masked_fill(x_is_0.logical_not(), 0).scatter_add(d, index, source.masked_fill(source_is_0.logical_not(), 0));
+  const auto others = [](const Tensor& value, const Tensor& is_0, const Tensor& product, const Tensor& met,
+                         const Tensor& all_but_zeros, const Tensor& zeros) {
     const Tensor other_zero = zeros.sub(value).masked_fill(met.ne(2), 0).masked_fill(met.eq(1), 1);
     return all_but_zeros.mul(other_zero).where(is_0, product.div(value.masked_fill(is_0, 1)));
   };
   const auto at = [&](const Tensor& t) { return t.gather(d, index); };
-  return scatter_gradients(c, if_needed(c, 0, [&] { return g.mul(others(x, x_is_0, y, zeros_met, rest, sum_of_zeros)); }),
-                           if_needed(c, 2, [&] { return at(g).mul(others(source, source_is_0, at(y), at(zeros_met), at(rest), at(sum_of_zeros))); }));
+  return scatter_gradients(
+      c, if_needed(c, 0, [&] { return g.mul(others(x, x_is_0, y, zeros_met, rest, sum_of_zeros)); }),
+      if_needed(c, 2, [&] {
+        return at(g).mul(others(source, source_is_0, at(y), at(zeros_met), at(rest), at(sum_of_zeros)));
+      }));
 }
 
 /// Everything that equals the extreme shares its gradient evenly, as in amax.
-Grads scatter_extreme_gradient(const Call& c, const Tensor& g, const Tensor& x, const Tensor& source, const Tensor& index, int64_t d) {
+Grads scatter_extreme_gradient(const Call& c, const Tensor& g, const Tensor& x, const Tensor& source,
+                               const Tensor& index, int64_t d) {
   const Tensor y = c.output().detach();
   const Tensor x_is_it = x.detach().eq(y), source_is_it = source.detach().eq(y.gather(d, index));
   const Tensor share = g.div(x_is_it.to(kI64).scatter_add(d, index, source_is_it.to(kI64)).clamp_min(1));
-  return scatter_gradients(c, if_needed(c, 0, [&] { return share.mul(x_is_it); }), if_needed(c, 2, [&] { return share.gather(d, index).mul(source_is_it); }));
+  return scatter_gradients(c, if_needed(c, 0, [&] { return share.mul(x_is_it); }),
+                           if_needed(c, 2, [&] { return share.gather(d, index).mul(source_is_it); }));
 }
 
 Grads scatter_reduce_gradient(const Call& c, const Grads& g) {
@@ -125,7 +134,8 @@ constexpr Rule kRules[] = {
      }},
     {Op::index_fill, kInput1,
      [](const Call& c, const Grads& g) -> Grads {
-       return {if_needed(c, 0, [&] { return index_fill(g[0], dim(c), c.input(1), 0); }), Tensor(), if_needed(c, 2, [&] { return filled_gradient(c, g[0]); })};
+       return {if_needed(c, 0, [&] { return index_fill(g[0], dim(c), c.input(1), 0); }), Tensor(),
+               if_needed(c, 2, [&] { return filled_gradient(c, g[0]); })};
      }},
     {Op::index, kIndices,
      [](const Call& c, const Grads& g) -> Grads {

@@ -68,7 +68,9 @@ Grads rms_norm_gradient(const Call& c, const Grads& g) {
 }
 
 // The mask has no gradient of its own, so it is read without its history.
-Grads dropout_gradient(const Call& c, const Grads& g) { return {g[0].mul(c.attribute<double>(0)).mul(c.output(1).detach())}; }
+Grads dropout_gradient(const Call& c, const Grads& g) {
+  return {g[0].mul(c.attribute<double>(0)).mul(c.output(1).detach())};
+}
 
 constexpr Rule kRules[] = {
     {Op::softmax, kOutput0, softmax_gradient},

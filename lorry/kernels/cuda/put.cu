@@ -7,8 +7,8 @@
 //
 //   assign   the last order of each key wins. Where the keys are few enough for a table, every order leaves its number at its
 //            key and the largest stays; else the keys are sorted. What has won is then moved as `take` moves, in words of 16 bytes.
-//   others   orders are sorted by key (stably), and whoever finds itself first of its key combines all that follow, one after another,
-//            rounding as the CPU does: no atomics, the same bits for any grid.
+//   others   orders are sorted by key (stably), and whoever finds itself first of its key combines all that follow, one
+//            after another, rounding as the CPU does: no atomics, the same bits for any grid.
 //
 // Where no dimension is bound to more than one coordinate nobody meets, and nothing is sorted.
 

@@ -24,7 +24,9 @@ inline bool narrow(const PutPlan& p) { return p.nowhere <= INT32_MAX && fits_nar
 void add_in_order(const PutArgs& args, const PutPlan& p, const uint32_t* keys, const uint32_t* numbers, int64_t first, int64_t count, Stream stream);
 void add_in_order(const PutArgs& args, const PutPlan& p, const uint64_t* keys, const uint32_t* numbers, int64_t first, int64_t count, Stream stream);
 /// Multiplies them, or takes the largest or the smallest. put_fold.cu.
-void fold_in_order(const PutArgs& args, const PutPlan& p, const uint32_t* keys, const uint32_t* numbers, int64_t first, int64_t count, Stream stream);
-void fold_in_order(const PutArgs& args, const PutPlan& p, const uint64_t* keys, const uint32_t* numbers, int64_t first, int64_t count, Stream stream);
+void fold_in_order(const PutArgs& args, const PutPlan& p, const uint32_t* keys, const uint32_t* numbers, int64_t first,
+                   int64_t count, Stream stream);
+void fold_in_order(const PutArgs& args, const PutPlan& p, const uint64_t* keys, const uint32_t* numbers, int64_t first,
+                   int64_t count, Stream stream);
 
 }  // namespace lorry::kernels::cuda

@@ -1,6 +1,7 @@
-// Adding what meets at one address, in order (put_orders.h). With many columns a warp takes a head and up to 128 columns: each lane fetches the key, the
-// number and the offset of one order, and all of them are broadcast. With few, each lane takes a head, and what is longer than a
-// few orders the whole warp fetches for it. Bytes moved: the source once, the heads' targets twice, 8 or 12 an order for its key.
+// Adding what meets at one address, in order (put_orders.h). With many columns a warp takes a head and up to 128
+// columns: each lane fetches the key, the number and the offset of one order, and all of them are broadcast. With few,
+// each lane takes a head, and what is longer than a few orders the whole warp fetches for it. Bytes moved: the source
+// once, the heads' targets twice, 8 or 12 an order for its key.
 
 #include "lorry/kernels/cuda/put_orders.h"
 
@@ -125,8 +126,9 @@ void add(const PutArgs& args, const PutPlan& p, const Key* keys, const uint32_t*
     if (width < kMany) return launch_elements<T>(args, p, orders, Adding<T>{}, stream);
     const dim3 grid(static_cast<unsigned>((count + kWarps - 1) / kWarps),
                     static_cast<unsigned>(std::min<int64_t>((width + 32 * kAcross - 1) / (32 * kAcross), 65535)));
-    lorry::cuda::launch(stream, {grid, kThreads}, add_columns<T, Key, Index>, args.target.as<Stored<T>>(), args.source.as<const Stored<T>>(), orders,
-                        p.address_step, static_cast<Index>(width), Offsets<2, Index>(p.columns));
+    lorry::cuda::launch(stream, {grid, kThreads}, add_columns<T, Key, Index>, args.target.as<Stored<T>>(),
+                        args.source.as<const Stored<T>>(), orders, p.address_step, static_cast<Index>(width),
+                        Offsets<2, Index>(p.columns));
   });
 }
 

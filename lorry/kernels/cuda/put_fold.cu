@@ -1,5 +1,5 @@
-// Products and extremes of what meets at one address, in order (put_orders.h): the same bits as on the CPU. Bytes moved: the source once,
-// the heads' targets twice, 8 or 12 an order for its key.
+// Products and extremes of what meets at one address, in order (put_orders.h): the same bits as on the CPU. Bytes
+// moved: the source once, the heads' targets twice, 8 or 12 an order for its key.
 
 #include "lorry/kernels/cuda/put_orders.h"
 
@@ -8,7 +8,8 @@ namespace {
 
 /// What is carried: 16-bit floats in f32, and small whole numbers in 32 bits, of which the low ones are right.
 template <class T>
-using Carried = std::conditional_t<kHalf<T>, float, std::conditional_t<std::is_integral_v<T> && sizeof(T) < 4, int32_t, T>>;
+using Carried =
+    std::conditional_t<kHalf<T>, float, std::conditional_t<std::is_integral_v<T> && sizeof(T) < 4, int32_t, T>>;
 
 /// The operation is told when the kernel runs, so that a type needs one kernel for all three.
 template <class T>
@@ -42,17 +43,21 @@ struct Folding {
 };
 
 template <class Key, class Index>
-void fold(const PutArgs& args, const PutPlan& p, const Key* keys, const uint32_t* numbers, int64_t first, int64_t count, Stream stream) {
+void fold(const PutArgs& args, const PutPlan& p, const Key* keys, const uint32_t* numbers, int64_t first, int64_t count,
+          Stream stream) {
   const Orders<Key, Index> orders = sorted_orders<Key, Index>(p, keys, numbers, first, count);
-  visit(args.target.dtype, [&]<class T>(Type<T>) { launch_elements<T>(args, p, orders, Folding<T>{args.combine}, stream); });
+  visit(args.target.dtype,
+        [&]<class T>(Type<T>) { launch_elements<T>(args, p, orders, Folding<T>{args.combine}, stream); });
 }
 
 }  // namespace
 
-void fold_in_order(const PutArgs& args, const PutPlan& p, const uint32_t* keys, const uint32_t* numbers, int64_t first, int64_t count, Stream stream) {
+void fold_in_order(const PutArgs& args, const PutPlan& p, const uint32_t* keys, const uint32_t* numbers, int64_t first,
+                   int64_t count, Stream stream) {
   fold<uint32_t, uint32_t>(args, p, keys, numbers, first, count, stream);
 }
-void fold_in_order(const PutArgs& args, const PutPlan& p, const uint64_t* keys, const uint32_t* numbers, int64_t first, int64_t count, Stream stream) {
+void fold_in_order(const PutArgs& args, const PutPlan& p, const uint64_t* keys, const uint32_t* numbers, int64_t first,
+                   int64_t count, Stream stream) {
   fold<uint64_t, int64_t>(args, p, keys, numbers, first, count, stream);
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// What meets at one address, combined in order. The keys come sorted; a position whose key differs from the one before it is a head, and
-// combines all of its key. put_add.cu adds; put_fold.cu multiplies and finds extremes.
+// What meets at one address, combined in order. The keys come sorted; a position whose key differs from the one before
+// it is a head, and combines all of its key. put_add.cu adds; put_fold.cu multiplies and finds extremes.
 
 #include <algorithm>
 
@@ -24,7 +24,9 @@ struct Orders {
   int64_t first;
   Offsets<1, Index> offsets;
 
-  __device__ bool head(uint32_t i) const { return i < count && keys[i] != nowhere && (i == 0 || keys[i - 1] != keys[i]); }
+  __device__ bool head(uint32_t i) const {
+    return i < count && keys[i] != nowhere && (i == 0 || keys[i - 1] != keys[i]);
+  }
   __device__ Index source(uint32_t i) const {
     Index at[1];
     offsets(static_cast<Index>(first + numbers[i]), at);
@@ -36,11 +38,13 @@ struct Orders {
 inline constexpr uint32_t kAlone = 8;
 inline constexpr int kGroups = 4;
 
-/// Each lane takes a head; what is longer than a few orders the whole warp fetches for it. Operands of `columns`: target, source; blockIdx.y
-/// counts columns from `first_column` on. `Rule` says how an element is read and combined with what has been so far.
+/// Each lane takes a head; what is longer than a few orders the whole warp fetches for it. Operands of `columns`:
+/// target, source; blockIdx.y counts columns from `first_column` on. `Rule` says how an element is read and combined
+/// with what has been so far.
 template <class T, class Rule, class Key, class Index>
-__global__ void __launch_bounds__(kThreads) combine_elements(Stored<T>* target, const Stored<T>* source, Orders<Key, Index> orders, int64_t address_step,
-                                                             Index first_column, Offsets<2, Index> columns, Rule rule) {
+__global__ void __launch_bounds__(kThreads)
+    combine_elements(Stored<T>* target, const Stored<T>* source, Orders<Key, Index> orders, int64_t address_step,
+                     Index first_column, Offsets<2, Index> columns, Rule rule) {
   using Value = typename Rule::Value;
   const uint32_t lane = threadIdx.x % 32, i = blockIdx.x * kThreads + threadIdx.x;
   Index column[2];
@@ -93,20 +97,24 @@ __global__ void __launch_bounds__(kThreads) combine_elements(Stored<T>* target, 
 
 /// Launches combine_elements for every column.
 template <class T, class Key, class Index, class Rule>
-void launch_elements(const PutArgs& args, const PutPlan& p, const Orders<Key, Index>& orders, const Rule& rule, Stream stream) {
+void launch_elements(const PutArgs& args, const PutPlan& p, const Orders<Key, Index>& orders, const Rule& rule,
+                     Stream stream) {
   constexpr int64_t kMostColumns = 65535;  // of a grid
   const Offsets<2, Index> columns(p.columns);
   const int64_t width = p.columns.numel();
   for (int64_t first = 0; first < width; first += kMostColumns) {
-    const dim3 grid((orders.count + kThreads - 1) / kThreads, static_cast<unsigned>(std::min(width - first, kMostColumns)));
-    lorry::cuda::launch(stream, {grid, kThreads}, combine_elements<T, Rule, Key, Index>, args.target.as<Stored<T>>(), args.source.as<const Stored<T>>(), orders,
-                        p.address_step, static_cast<Index>(first), columns, rule);
+    const dim3 grid((orders.count + kThreads - 1) / kThreads,
+                    static_cast<unsigned>(std::min(width - first, kMostColumns)));
+    lorry::cuda::launch(stream, {grid, kThreads}, combine_elements<T, Rule, Key, Index>, args.target.as<Stored<T>>(),
+                        args.source.as<const Stored<T>>(), orders, p.address_step, static_cast<Index>(first), columns,
+                        rule);
   }
 }
 
 /// The orders of a chunk, for a kernel.
 template <class Key, class Index>
-Orders<Key, Index> sorted_orders(const PutPlan& p, const Key* keys, const uint32_t* numbers, int64_t first, int64_t count) {
+Orders<Key, Index> sorted_orders(const PutPlan& p, const Key* keys, const uint32_t* numbers, int64_t first,
+                                 int64_t count) {
   Iteration sources = p.orders;
   std::copy_n(p.orders.strides[1], p.orders.rank, sources.strides[0]);
   return {keys, numbers, static_cast<uint32_t>(count), static_cast<Key>(p.nowhere), first, Offsets<1, Index>(sources)};
