@@ -113,7 +113,7 @@ class Tensor {
   /// Marks a leaf as one to differentiate by. Throws GradError for a non-leaf, DTypeError unless floating.
   const Tensor& requires_grad_(bool on = true) const;
   bool is_leaf() const;
-  /// The gradient accumulated by backward; undefined before.
+  /// The gradient accumulated by backward; undefined before. It may be set; of a 16-bit tensor to an f32, to which backward then adds in f32.
   Tensor grad() const;
   void set_grad(const Tensor& grad) const;
   /// The name of the operator that made it ("mul"), or empty for a leaf.
