@@ -1,7 +1,7 @@
 #pragma once
 
-// What a program is made of on its way: a step is recorded (program.cpp), several of its operations become one row where that rounds alike (join_rows.cpp),
-// and its values find memory (place_values.cpp).
+// How a program is made: a step is recorded (program.cpp), several of its operations become one row where that rounds
+// alike (join_rows.cpp), and its values find memory (place_values.cpp).
 
 #include <vector>
 

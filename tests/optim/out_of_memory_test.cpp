@@ -164,7 +164,7 @@ TEST(OutOfMemory, a_step_by_operators_that_finds_too_little_memory_on_the_device
     for (const Execution execution : {Execution::loop, Execution::foreach})
       for (const bool has_budget : {false, true}) {
         int failed = 0, made = 0;
-        for (int64_t room = 0; room < 16 && made < 2; ++room) {
+        for (int64_t room = 0; room < 64 && made < 2; ++room) {
           std::vector<NamedTensor> params;
           for (int i = 0; i < 3; ++i) {
             params.emplace_back(fmt::format("p{}", i), parameter(full({count}, 0.5, {.dtype = kept.dtype})));
