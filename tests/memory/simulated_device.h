@@ -228,4 +228,16 @@ class SimulatedDevice {
   int64_t taken_ = 0, discarded_pages_ = 0, events_made_ = 0;
 };
 
+/// A caching allocator of such a device, and two streams.
+struct Setting {
+  explicit Setting(int64_t capacity = int64_t{1} << 30, memory::Caching caching = memory::Caching::on, bool misaligned = false)
+      : device(capacity, misaligned), allocator(device.provider(), "simulated:0", caching) {}
+  SimulatedDevice device;
+  memory::CachingAllocator allocator;
+  const Stream first = SimulatedDevice::stream(0), second = SimulatedDevice::stream(1);
+
+  void* allocate(int64_t bytes, Stream stream) { return allocator.allocate(bytes, stream); }
+  void release(void* data, int64_t bytes) { allocator.release(data, bytes); }
+};
+
 }  // namespace lorry::test

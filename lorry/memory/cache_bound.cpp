@@ -1,0 +1,57 @@
+// How the caching allocator keeps what is cached within its bound.
+
+#include <algorithm>
+#include <utility>
+
+#include "lorry/memory/caching_allocator.h"
+
+namespace lorry::memory {
+
+void CachingAllocator::discard_free_pages(int64_t page, int64_t most) noexcept {
+  for (Segment* segment = segments_.head; segment != nullptr; segment = segment->next)
+    for (Block* block = segment->first; block != nullptr; block = block->after) {
+      if (cached() <= most) return;
+      if (!block->free || block->home->pool != 0 || block->size - block->absent < page) continue;
+      const int64_t gone = provider_->discard(block->data, block->size, page);
+      if (gone <= block->absent) continue;
+      reserve(block->absent - gone);
+      block->absent = gone;
+    }
+}
+
+/// Free segments first; then pages of free blocks, of the size that is cheap to give back before the other.
+void CachingAllocator::trim_to(int64_t most) noexcept {
+  for (Segment* segment = segments_.head; segment != nullptr && cached() > most;) {
+    Segment* next = segment->next;
+    const Block& block = *segment->first;
+    if (block.free && block.whole_segment() && block.home->pool == 0) to_system(segment);
+    segment = next;
+  }
+  for (const int64_t page : policy_.pages) discard_free_pages(page, most);
+}
+
+/// Goes an eighth below the bound, so that one walk over all blocks pays for many releases. What is out of reach (other
+/// threads' bins, parts of pages) may by itself be more than the bound: then the next walk waits until another eighth
+/// has come.
+void CachingAllocator::trim() noexcept {
+  if (capturing()) return;
+  const int64_t eighth = bound_ / 8, wanted = bound_ - eighth;
+  trim_to(wanted);
+  if (cached() > wanted) {
+    for (ThreadBins& bins : t_cache.bins)
+      if (bins.owner == this) empty(bins);
+    epoch_.fetch_add(1, std::memory_order_relaxed);
+    trim_to(wanted);
+  }
+  trim_at_.store(cached() <= bound_ ? bound_ : cached() + std::max(eighth, kSmall), std::memory_order_relaxed);
+}
+
+int64_t CachingAllocator::set_cache_bound(int64_t bytes) {
+  const std::scoped_lock lock(mutex_);
+  trim_at_.store(bytes, std::memory_order_relaxed);
+  const int64_t before = std::exchange(bound_, bytes);
+  keep_within_bound();
+  return before;
+}
+
+}  // namespace lorry::memory
