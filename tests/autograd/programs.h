@@ -29,6 +29,14 @@ enum class Action {
   hook, retain,
 };
 
+inline bool is_write(Action a) { return a >= Action::write_sine && a <= Action::write_quietly; }
+inline bool is_view(Action a) { return a >= Action::select && a <= Action::detach; }
+
+using Sizes = std::vector<int64_t>;
+int64_t product(const Sizes& sizes);
+/// Whether a tensor of `from` can be read as one of `to`.
+bool broadcasts(const Sizes& from, const Sizes& to);
+
 /// One line of a program. `x`, `y` and `z` are earlier values by number.
 struct Step {
   Action action;
