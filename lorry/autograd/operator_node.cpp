@@ -148,6 +148,7 @@ std::vector<Tensor> OperatorNode::apply(std::vector<Tensor> grads) {
 }
 
 void OperatorNode::adopt(const Tensor& x, int index) {
+  if (!is_floating(x.dtype())) return;  // a mask, positions: nothing is differentiated by them
   if (through_ != nullptr) {
     through_->adopt(x);
   } else {

@@ -26,7 +26,10 @@ inline constinit thread_local void* t_streams[kMaxDevices] = {};
 }
 
 /// The stream on which this thread's calls on `device` run: the default one, or that of the innermost StreamScope.
-inline Stream current_stream(Device device) { return {device, device.is_cpu() ? nullptr : detail::t_streams[device.index]}; }
+inline Stream current_stream(Device device) {
+  const bool has_streams = !device.is_cpu() && static_cast<unsigned>(device.index) < static_cast<unsigned>(kMaxDevices);
+  return {device, has_streams ? detail::t_streams[device.index] : nullptr};
+}
 
 /// Makes a stream current on this thread for a scope. Throws DeviceError for a device that does not exist.
 class StreamScope {

@@ -35,16 +35,19 @@ struct DTypeFacts {
   uint8_t size;
   uint8_t category;  // 0 boolean, 1 integral, 2 floating
 };
-inline constexpr DTypeFacts kDTypeFacts[kDTypeCount] = {{"bool", 1, 0}, {"u8", 1, 1},  {"i8", 1, 1},   {"i16", 2, 1}, {"i32", 4, 1},
-                                                        {"i64", 8, 1},  {"f16", 2, 2}, {"bf16", 2, 2}, {"f32", 4, 2}, {"f64", 8, 2}};
+inline constexpr DTypeFacts kDTypeFacts[kDTypeCount + 1] = {
+    {"bool", 1, 0}, {"u8", 1, 1},   {"i8", 1, 1},  {"i16", 2, 1}, {"i32", 4, 1},       {"i64", 8, 1},
+    {"f16", 2, 2},  {"bf16", 2, 2}, {"f32", 4, 2}, {"f64", 8, 2}, {"no dtype", 0, 3},  // a number cast to DType
+};
+constexpr const DTypeFacts& facts(DType t) { return kDTypeFacts[t <= kF64 ? static_cast<int>(t) : kDTypeCount]; }
 }  // namespace detail
 
-constexpr std::string_view name(DType t) { return detail::kDTypeFacts[static_cast<int>(t)].name; }
+constexpr std::string_view name(DType t) { return detail::facts(t).name; }
 /// Bytes of one element.
-constexpr int64_t size_of(DType t) { return detail::kDTypeFacts[static_cast<int>(t)].size; }
-constexpr bool is_floating(DType t) { return detail::kDTypeFacts[static_cast<int>(t)].category == 2; }
+constexpr int64_t size_of(DType t) { return detail::facts(t).size; }
+constexpr bool is_floating(DType t) { return detail::facts(t).category == 2; }
 /// Whole numbers; bool is not among them.
-constexpr bool is_integral(DType t) { return detail::kDTypeFacts[static_cast<int>(t)].category == 1; }
+constexpr bool is_integral(DType t) { return detail::facts(t).category == 1; }
 
 /// The dtype called `text` ("f32", "bf16", ...). Throws ValueError that lists the names.
 DType parse_dtype(std::string_view text);
@@ -119,7 +122,7 @@ DType promote(DType a, DType b);
 
 /// True when PyTorch allows an in-place result of `from` to be stored in `to` (never float to integral, nor integral to bool).
 constexpr bool can_store(DType from, DType to) {
-  return detail::kDTypeFacts[static_cast<int>(from)].category <= detail::kDTypeFacts[static_cast<int>(to)].category;
+  return detail::facts(from).category <= detail::facts(to).category;
 }
 
 }  // namespace lorry

@@ -2,6 +2,7 @@
 
 // TensorNode: what a Tensor points to. Only rooms that build tensors (tensor, ops, autograd) look inside.
 
+#include <cstdint>
 #include <memory>
 
 #include "lorry/base/intrusive_ptr.h"
@@ -40,7 +41,10 @@ struct TensorNode : Counted {
   bool wrapped_number = false;  ///< stands for a Scalar: promotes by kind alone
   Layout layout;
 
-  void* data() const { return static_cast<char*>(storage->data()) + offset * size_of(dtype); }
+  /// The address of the first element. An empty tensor may lie at any offset, also of no memory at all: no pointer arithmetic.
+  void* data() const {
+    return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(storage->data()) + static_cast<uintptr_t>(offset * size_of(dtype)));
+  }
   void destroy() { delete this; }
 };
 

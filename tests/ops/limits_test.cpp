@@ -109,6 +109,9 @@ TEST(Limits, a_number_that_is_no_dtype_is_refused_by_whoever_takes_one) {
   const Tensor x = ones({2, 3}), i = zeros({2}, {kI64});
   alignas(8) uint8_t bytes[24] = {};
   for (const auto wrong : {static_cast<DType>(kDTypeCount), static_cast<DType>(77), static_cast<DType>(255)}) {
+    EXPECT_EQ(name(wrong), "no dtype");
+    EXPECT_EQ(size_of(wrong), 0);
+    EXPECT_FALSE(is_floating(wrong) || is_integral(wrong) || can_store(wrong, kF64));
     const Options options{.dtype = wrong};
     EXPECT_THROW(empty({2}, options), DTypeError);
     EXPECT_THROW(zeros({2}, options), DTypeError);

@@ -67,10 +67,7 @@ Grads rms_norm_gradient(const Call& c, const Grads& g) {
   return grads;
 }
 
-// The mask has no gradient of its own, so it is read without its history.
-Grads dropout_gradient(const Call& c, const Grads& g) {
-  return {g[0].mul(c.attribute<double>(0)).mul(c.output(1).detach())};
-}
+Grads dropout_gradient(const Call& c, const Grads& g) { return {g[0].mul(c.attribute<double>(0)).mul(c.output(1))}; }
 
 constexpr Rule kRules[] = {
     {Op::softmax, kOutput0, softmax_gradient},

@@ -43,7 +43,7 @@ Grads position_gradient(const Call& c, const Grads& g) {
   const int64_t dim = c.attribute<int64_t>(0);
   if (c.sizes(0).empty()) return {g[0]};
   const bool keepdim = c.attribute<bool>(1);
-  const Tensor indices = c.output(1).detach(), at = keepdim ? indices : indices.unsqueeze(dim),
+  const Tensor indices = c.output(1), at = keepdim ? indices : indices.unsqueeze(dim),
                values = keepdim ? g[0] : g[0].unsqueeze(dim);
   return {zeros(c.sizes(0), values.options()).scatter_add(dim, at, values)};
 }

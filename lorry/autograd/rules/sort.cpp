@@ -8,7 +8,7 @@ namespace {
 
 Grads order_gradient(const Call& c, const Grads& g) {
   if (!g[0].defined()) return {};
-  const Tensor indices = c.output(1).detach();
+  const Tensor indices = c.output(1);
   if (c.sizes(0).empty()) return {g[0]};
   return {zeros(c.sizes(0), g[0].options()).scatter_add(c.attribute<int64_t>(0), indices, g[0])};
 }
