@@ -45,9 +45,10 @@ class Train(CommandTest):
 
     def test_every_optimizer_trains_and_is_kept(self):
         for name in ("adam", "adamax", "nadam", "radam", "adagrad", "adadelta", "rmsprop", "rprop", "asgd", "lion"):
-            self.train("--steps", 20, "--optimizer", name, out=name)
+            # Of this seed: tiny batches make some short runs jump, whatever the optimizer.
+            self.train("--steps", 20, "--optimizer", name, "--seed", 4, out=name)
             losses = self.training_losses(name)
-            self.assertLess(min(losses[-5:]), losses[0] - 0.2, name)  # batches of 32 bytes: single losses jump
+            self.assertLess(sorted(losses[-5:])[2], losses[0] - 0.2, name)  # a batch of 32 bytes may be an odd one
             state = json.loads((self.path / name / "checkpoint/state.json").read_text())
             self.assertEqual(state["config"]["optimizer"], name)
 
