@@ -55,13 +55,17 @@ class Region final : public Keeper {
 
   int64_t keep(const Tensor& x) override {
     first_.push_back({&x.storage(), x.version()});
+    forgotten_.push_back(false);
+    ++held_;
     return static_cast<int64_t>(first_.size()) - 1;
   }
 
   Tensor recall(int64_t number) override {
     const std::scoped_lock lock(mutex_);
-    if (!again_) run_again();
     const auto at = static_cast<size_t>(number);
+    // Another thread's backward has released what this one is about to read.
+    require<GradError>(!forgotten_[at], "checkpoint: the graph was freed by an earlier backward; pass retain_graph = true to the earlier one to go through it again");
+    if (!again_) run_again();
     const Tensor& x = again_->kept[at];
     require<GradError>(x.version() == again_->versions[at], "checkpoint: a tensor kept by the second run was overwritten in place; got {}", x);
     return x;
@@ -69,9 +73,12 @@ class Region final : public Keeper {
 
   void forget(int64_t number) override {
     const std::scoped_lock lock(mutex_);
-    if (!again_ || !again_->kept[static_cast<size_t>(number)].defined()) return;
-    again_->kept[static_cast<size_t>(number)] = Tensor();
-    if (--held_ == 0) again_ = nullptr;
+    const auto at = static_cast<size_t>(number);
+    if (forgotten_[at]) return;
+    forgotten_[at] = true;
+    --held_;
+    if (again_) again_->kept[at] = Tensor();
+    if (held_ == 0) again_ = nullptr;
   }
 
  private:
@@ -92,7 +99,8 @@ class Region final : public Keeper {
                          "checkpoint: a tensor that the function uses was overwritten in place since its first run; got {}; clone it before that write",
                          collector->kept[i]);
     again_ = collector;
-    held_ = first_.size();
+    for (size_t i = 0; i < first_.size(); ++i)
+      if (forgotten_[i]) again_->kept[i] = Tensor();
   }
 
   std::function<Tensor()> function_;
@@ -104,7 +112,8 @@ class Region final : public Keeper {
     uint32_t version;
   };
   std::vector<Kept> first_;
-  size_t held_ = 0;
+  std::vector<bool> forgotten_;
+  size_t held_ = 0;  ///< not forgotten
 };
 
 }  // namespace

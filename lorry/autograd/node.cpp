@@ -71,7 +71,12 @@ std::vector<Node::Retained> Node::run_hooks(std::vector<Tensor>& grads) {
   for (const Entry& e : hooks) {
     Tensor& grad = grads[static_cast<size_t>(e.output)];
     if (!grad.defined()) continue;
-    if (Tensor replacement = e.hook(grad); replacement.defined()) grad = std::move(replacement);
+    Tensor replacement = e.hook(grad);
+    if (!replacement.defined()) continue;
+    require<GradError>(
+        replacement.sizes() == grad.sizes() && replacement.dtype() == grad.dtype() && replacement.device() == grad.device(),
+        "register_hook: a hook returned another kind of tensor than the gradient; got {}; expected {}", replacement, grad);
+    grad = std::move(replacement);
   }
   return retained;
 }
@@ -153,8 +158,10 @@ IntrusivePtr<Node> gradient_function(const Tensor& x, int* index) {
     // A view's history follows its base's: it is made anew when something was written through the base or another view. Views
     // may be read from several threads, so this is guarded.
     static std::mutex renewing;
+    IntrusivePtr<Node> before;  // dies after the lock is released: a whole graph may go with it
     const std::scoped_lock lock(renewing);
     Meta& m = meta(x);
+    before = m.fn;
     if (!m.fn || m.base_sequence != sequence_of(*node.base)) set_fn(x, m, view_of(Tensor(node.base), x), 0);
     if (index != nullptr) *index = m.index;
     return m.fn;

@@ -157,7 +157,7 @@ void OperatorNode::adopt(const Tensor& x, int index) {
 }
 
 WriteThroughView::WriteThroughView(const Tensor& base, const Tensor& view, const IntrusivePtr<OperatorNode>& inner)
-    : Node(edges_of(base, *inner)),
+    : Node(edges_behind(base, *inner)),
       inner_(inner),
       base_(base.layout()),
       view_(view.layout()),
@@ -173,7 +173,7 @@ void WriteThroughView::adopt(const Tensor& x) {
   set_history(x, view_of(base, x), 0);
 }
 
-std::vector<Edge> WriteThroughView::edges_of(const Tensor& base, const Node& inner) {
+std::vector<Edge> WriteThroughView::edges_behind(const Tensor& base, const Node& inner) {
   std::vector<Edge> edges = inner.edges;
   edges[0] = gradient_edge(base);
   return edges;

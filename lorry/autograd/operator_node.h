@@ -44,7 +44,7 @@ class WriteThroughView final : public Node {
   void adopt(const Tensor& x);
 
  private:
-  static std::vector<Edge> edges_of(const Tensor& base, const Node& inner);
+  static std::vector<Edge> edges_behind(const Tensor& base, const Node& inner);
 
   IntrusivePtr<OperatorNode> inner_;
   Layout base_, view_;

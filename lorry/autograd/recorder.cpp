@@ -9,21 +9,22 @@ namespace {
 
 void require_can_be_rebased(const door::Call& call) {
   const Tensor& self = call.inputs[0];
+  const char* where = t_operator != nullptr ? t_operator : name(call.op);  // a composition names itself
   if (self.node()->cut_view)
     raise<GradError>("{}: a view made while gradients were not recorded is written while they are; got {}; take the view outside NoGrad, or write inside it",
-                     name(call.op), self);
+                     where, self);
   const auto leaf = [](const Tensor& x) { return x.node()->requires_grad && !gradient_function(x); };
   if (leaf(self))
-    raise<GradError>("{}: a leaf that requires a gradient is written in place; got {}; write inside NoGrad, or use the operator that makes a new tensor", name(call.op),
+    raise<GradError>("{}: a leaf that requires a gradient is written in place; got {}; write inside NoGrad, or use the operator that makes a new tensor", where,
                      self);
   if (!self.is_view()) return;
   const Tensor base(self.node()->base);
   if (leaf(base))
     raise<GradError>("{}: a view of a leaf that requires a gradient is written in place; got {}; write inside NoGrad, or use the operator that makes a new tensor",
-                     name(call.op), self);
+                     where, self);
   const int64_t first = self.storage_offset() - base.storage_offset();
   if (self.numel() > 0 && (first < 0 || first + self.layout().extent() > base.layout().extent()))
-    raise<GradError>("{}: a view that reaches outside its base is written while gradients are recorded; got {} of {}; clone it, or write inside NoGrad", name(call.op),
+    raise<GradError>("{}: a view that reaches outside its base is written while gradients are recorded; got {} of {}; clone it, or write inside NoGrad", where,
                      self, base);
 }
 
@@ -47,7 +48,8 @@ void after(door::Call& call) {
   if (call.in_place) {
     const Tensor& self = call.inputs[0];
     if (self.is_view()) {
-      if (row(call.op).kind == OpKind::view) return;  // the elements are as they were, and the history is rebuilt with the new strides
+      // Other strides for this view alone: neither the base nor its other views notice.
+      if (row(call.op).kind == OpKind::view) return set_history(self, node, 0);
       const Tensor base(self.node()->base);
       set_history(base, make_counted<WriteThroughView>(base, self, node), 0);
       return;  // the view's own history is rebuilt from the base's when it is next asked for

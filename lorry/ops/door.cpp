@@ -39,11 +39,15 @@ void Announced::finish(const Tensor* outputs, size_t count) {
 
 Announced::~Announced() { t_modes = modes_; }
 
+void require_not_inference(const Tensor& self, const char* where) {
+  if (self.node()->inference && !mode(kInferenceMode)) [[unlikely]]
+    raise<GradError>("{}: an inference tensor is written outside inference mode; got {}; clone it first", where, self);
+}
+
 void require_writable(const Tensor& self, const char* where) {
   if (!self.defined()) [[unlikely]] raise<ValueError>("{}: the tensor to be written is undefined; expected a tensor", where);
+  require_not_inference(self, where);
   const TensorNode& node = *self.node();
-  if (node.inference && !mode(kInferenceMode)) [[unlikely]]
-    raise<GradError>("{}: an inference tensor is written outside inference mode; got {}; clone it first", where, self);
   if (node.storage->read_only()) [[unlikely]]
     raise<ValueError>("{}: the memory is read-only; got {}; clone it first", where, self);
   if (!node.contiguous && node.layout.has_internal_overlap()) [[unlikely]]

@@ -138,6 +138,8 @@ auto call(Op op, const Inputs& inputs, Compute&& compute, const A&... attributes
   return result;
 }
 
+/// Refuses an inference tensor outside inference mode.
+void require_not_inference(const Tensor& self, const char* where);
 /// Refuses writes that may not be: to a read-only storage, to an inference tensor outside inference mode, to overlapping
 /// elements. Part of call_in_place; out= operators call it on their result.
 void require_writable(const Tensor& self, const char* where);

@@ -42,17 +42,19 @@ Tensor wide_difference(const Tensor& x, const Tensor& target, const char* where)
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) { return reduced(difference(x, target, "mse_loss").square(), reduction); }
 Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction) { return reduced(difference(x, target, "l1_loss").abs(), reduction); }
 
+// The square is taken of small differences only: the gradient of an infinite one, though not chosen, would be NaN.
+
 Tensor huber_loss(const Tensor& x, const Tensor& target, Reduction reduction, double delta) {
   require<ValueError>(delta > 0, "huber_loss: delta must be positive; got {}; expected > 0", delta);
   const Tensor d = wide_difference(x, target, "huber_loss"), far = d.abs();
-  return reduced(d.square().mul(0.5).where(far.le(delta), far.sub(0.5 * delta).mul(delta)).to(result_type(x, target)), reduction);
+  return reduced(d.masked_fill(far.gt(delta), 0).square().mul(0.5).where(far.le(delta), far.sub(0.5 * delta).mul(delta)).to(result_type(x, target)), reduction);
 }
 
 Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction, double beta) {
   require<ValueError>(beta >= 0, "smooth_l1_loss: beta must not be negative; got {}; expected >= 0", beta);
   if (beta == 0) return l1_loss(x, target, reduction);
   const Tensor d = wide_difference(x, target, "smooth_l1_loss"), far = d.abs();
-  return reduced(d.square().mul(0.5).div(beta).where(far.lt(beta), far.sub(0.5 * beta)).to(result_type(x, target)), reduction);
+  return reduced(d.masked_fill(far.ge(beta), 0).square().mul(0.5).div(beta).where(far.lt(beta), far.sub(0.5 * beta)).to(result_type(x, target)), reduction);
 }
 
 Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, const Tensor& weight, Reduction reduction, const Tensor& pos_weight) {

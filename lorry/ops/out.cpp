@@ -15,12 +15,14 @@ void require_storable(const Tensor& out, DType result, const char* where) {
                       where, out, result, result);
 }
 
-namespace {
-
 void require_fitting(const Tensor& out, const Dims& sizes, const char* where) {
-  require<ShapeError>(out.sizes() == sizes || (out.numel() == 0 && !out.is_view()),
-                      "{}: out has other sizes than the result; got out: {}; expected {}, or an empty tensor that is no view", where, out, sizes);
+  require<ShapeError>(out.sizes() == sizes || (out.numel() == 0 && !out.is_view() && !out.requires_grad()),
+                      "{}: out has other sizes than the result; got out: {}; expected {}, or an empty tensor that is no view and requires "
+                      "no gradient",
+                      where, out, sizes);
 }
+
+namespace {
 
 void require_out(const Tensor& out, const OutResult& result, bool differentiable, const char* where) {
   require_defined(out, where, "out");

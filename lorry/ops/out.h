@@ -4,7 +4,8 @@
 // own dtype, as the form that returns it computes it, and then stored in `out`. `out`
 //   - lies on the result's device (DeviceError);
 //   - stores the result's kind of number (DTypeError): floating results do not go into integers, integers not into bool;
-//   - has the result's sizes, or no elements at all: then it gets the sizes, and memory of its own (ShapeError);
+//   - has the result's sizes; or it has no elements, is no view and requires no gradient: then it gets the sizes, and
+//     memory of its own (ShapeError);
 //   - is not differentiated: while gradients are recorded neither it nor an operand requires one (GradError).
 // Nothing is written unless all of that holds. An operand may be `out` itself.
 
@@ -27,6 +28,7 @@ struct OutResult {
 /// Throws GradError where `differentiable` operands, or `out`, would need a gradient.
 void require_no_gradient(const Tensor& out, bool differentiable, const char* where);
 void require_storable(const Tensor& out, DType result, const char* where);
+void require_fitting(const Tensor& out, const Dims& sizes, const char* where);
 /// Gives an `out` without elements the sizes. Throws ShapeError for other sizes.
 void fit_out(const Tensor& out, const Dims& sizes, const char* where);
 

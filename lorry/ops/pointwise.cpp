@@ -202,6 +202,7 @@ const Tensor& round_out(const Tensor& out, const Tensor& x, int64_t decimals) {
 }
 Tensor Tensor::round(int64_t decimals) const { return lorry::round(*this, decimals); }
 const Tensor& Tensor::round_(int64_t decimals) const {
+  const door::Running running(Op::round);
   const double scale = digits(*this, decimals);
   return decimals < 0 ? div_(scale).round_().mul_(scale) : mul_(scale).round_().div_(scale);
 }

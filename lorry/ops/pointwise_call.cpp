@@ -234,7 +234,7 @@ Types require_into(Op op, const Tensor& out, Operands operands, bool& copied, Ta
   if (!shapes_agree) {
     const Dims sizes = infer_sizes(op, operands);
     if (target == Target::out) {
-      fit_out(out, sizes, name(op));
+      require_fitting(out, sizes, name(op));
     } else {
       require<ShapeError>(sizes == out.sizes(), "{}: the result does not fit; got result sizes {} for {}; expected equal sizes", name(op), sizes, out);
     }
@@ -254,6 +254,7 @@ void run_into(Op op, const Tensor& out, Operands given, Target target) {
   const CommonOperands common(op, types.common, given);
   const Operands operands = common.operands();
   if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, operands[1]);
+  if (target == Target::out && out.numel() == 0) [[unlikely]] fit_out(out, infer_sizes(op, given), name(op));
   if (!stores_directly(op, types, out.dtype())) [[unlikely]] {
     const Tensor result = empty_like(out, types.result);
     launch(op, types, result, operands);

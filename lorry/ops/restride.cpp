@@ -14,6 +14,8 @@ namespace {
 template <class MakeView, class... A>
 const Tensor& restride(Op op, const Tensor& x, const char* where, MakeView&& make_view, const A&... attributes) {
   require_defined(x, where, "self");
+  door::require_not_inference(x, where);
+  const door::Running running(where);
   require<GradError>(!x.requires_grad() || mode(kGradMode),
                      "{}: a tensor that requires gradients changes its sizes while none are recorded; got {}; use the form that returns a view", where, x);
   const auto change = [&] {

@@ -1,5 +1,7 @@
 #include "lorry/ops/sort.h"
 
+#include <cmath>
+
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/door.h"
@@ -84,7 +86,12 @@ Tensor median(const Tensor& x) {
   Dims all;
   for (int64_t d = 0; d < x.dim(); ++d) all.push_back(d);
   return door::call(
-      Op::median, {&x}, [&] { return std::get<0>(median(x.reshape({-1}), 0)); }, all);
+      Op::median, {&x},
+      [&] {
+        if (x.numel() == 0 && is_floating(x.dtype())) return full({}, NAN, x.options());
+        return std::get<0>(median(x.reshape({-1}), 0));
+      },
+      all);
 }
 
 std::tuple<Tensor, Tensor> sort_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim, bool descending, bool stable) {

@@ -71,7 +71,8 @@ class Tensor {
   const Tensor& operator=(const Scalar& value) &&;
 
   // ---- facts ---------------------------------------------------------------------------------------------------------
-  // An undefined tensor answers defined(), requires_grad(), is_same() and node(); all else throws ValueError.
+  // An undefined tensor answers defined(), requires_grad(), is_leaf(), grad_fn(), is_same() and node(). What needs a history
+  // (backward, retain_grad, register_hook) throws GradError for it, all else ValueError.
   bool defined() const { return static_cast<bool>(node_); }
   DType dtype() const { return checked("dtype").dtype; }
   Device device() const { return checked("device").storage->device(); }

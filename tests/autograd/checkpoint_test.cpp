@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 #include "lorry/autograd/engine.h"
 #include "lorry/memory/memory.h"
 #include "lorry/ops/ops.h"
@@ -116,6 +119,30 @@ TEST(Checkpoint, a_function_that_changes_its_mind_is_refused) {
   int runs = 0;
   const Tensor y = checkpoint([&] { return runs++ == 0 ? x.mul(x) : x.mul(x).mul(x); });
   EXPECT_THROW(y.sum().backward(), GradError);
+}
+
+TEST(Checkpoint, threads_that_walk_one_region_get_gradients_or_a_grad_error) {
+  for (int round = 0; round < 100; ++round) {
+    const Tensor z = leaf({8}, std::vector<double>(8, 0.3));
+    const Tensor y = autograd::checkpoint([&] {
+      Tensor x = z;
+      for (int i = 0; i < 6; ++i) x = x.sin().exp();
+      return x;
+    });
+    const Tensor loss = y.sum();
+    std::atomic<int> done{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 2; ++t)
+      threads.emplace_back([&] {
+        try {
+          loss.backward();
+          ++done;
+        } catch (const GradError&) {
+        }
+      });
+    for (auto& t : threads) t.join();
+    EXPECT_GE(done, 1);
+  }
 }
 
 }  // namespace

@@ -372,6 +372,18 @@ TEST(Engine, a_retained_gradient_is_what_later_hooks_make_of_it) {
   EXPECT_EQ(read(y.grad()), (V{10}));
 }
 
+TEST(Engine, a_hook_may_not_return_another_kind_of_tensor) {
+  const Tensor x = leaf({2}, {1, 2});
+  const auto refused = [&](const Tensor& replacement) {
+    const Tensor y = x.mul(1);
+    y.register_hook([&](const Tensor&) { return replacement; });
+    return thrown([&] { y.sum().backward(); }).find("register_hook") != std::string::npos;
+  };
+  EXPECT_TRUE(refused(values({3}, {1, 1, 1})));
+  EXPECT_TRUE(refused(ones({2}, {kF32})));
+  EXPECT_FALSE(refused(values({2}, {1, 1})));
+}
+
 TEST(Engine, a_write_inside_no_grad_leaves_the_hooks_of_views) {
   const Tensor x = leaf({2}, {1, 2});
   const Tensor a = x.mul(2), v = a[0];

@@ -65,6 +65,7 @@ Execution execute(const Program& program) {
         break;
       }
       case Action::retain: x.retain_grad(); break;
+      case Action::turn: x.transpose_(n[0], n[1]); break;
     }
   }
   run.loss = zeros({}, {kF64});
@@ -79,11 +80,11 @@ std::string to_string(const Program& program) {
   static constexpr const char* kNames[] = {
       "leaf", "constant", "sin", "cos", "tanh", "mul", "add", "sub", "mul", "matmul", "sum", "cat", "clone", "select",
       "slice", "transpose", "unsqueeze", "expand", "diagonal", "view(-1)", "detach", "sin_", "tanh_", "mul_", "add_",
-      "mul_", "copy_", "zero_", "addcmul_", "fill_ in NoGrad", "register_hook", "retain_grad"};
+      "mul_", "copy_", "zero_", "addcmul_", "fill_ in NoGrad", "transpose_", "register_hook", "retain_grad"};
   std::string text;
   int made = 0, at = 0;
   for (const Step& step : program.steps) {
-    const bool value = !is_write(step.action) && step.action != Action::hook && step.action != Action::retain;
+    const bool value = step.action < Action::write_sine;
     text += fmt::format("{:3} ", at++);
     if (value) text += fmt::format("v{} = ", made++);
     text += kNames[static_cast<int>(step.action)];

@@ -55,6 +55,7 @@ std::pair<Sizes, std::vector<int>> elements_of_view(const Step& step, const Size
       source = [&](Sizes c) { return c[static_cast<size_t>(n[0])] = n[1] + c[static_cast<size_t>(n[0])] * n[3], c; };
       break;
     case Action::transpose:
+    case Action::turn:
       std::swap(to[static_cast<size_t>(n[0])], to[static_cast<size_t>(n[1])]);
       source = [&](Sizes c) { return std::swap(c[static_cast<size_t>(n[0])], c[static_cast<size_t>(n[1])]), c; };
       break;
@@ -128,6 +129,8 @@ bool Model::distinct(int value) const {
 Version Model::version(int value, int step) const {
   const Value& v = values_[static_cast<size_t>(value)];
   Version version{value, v.made, std::numeric_limits<int>::max()};
+  for (const int turn : v.turned)
+    if (turn <= step) version.first = std::max(version.first, turn);
   for (const int write : memories_[static_cast<size_t>(v.memory)].writes) {
     if (write <= step) version.first = std::max(version.first, write);
     if (write > step) version.end = std::min(version.end, write);
@@ -171,7 +174,6 @@ void Model::write(const Step& step, const std::vector<HyperDual>& data, bool gra
 }
 
 void Model::run(const Step& step, const Seeds& seeds, const Probe* probe) {
-  const size_t before = values_.size();
   const auto sizes = [&](int value) { return values_[static_cast<size_t>(value)].sizes; };
   const auto save = [&](int value) {
     memories_[static_cast<size_t>(values_[static_cast<size_t>(value)].memory)].saved = true;
@@ -304,6 +306,20 @@ void Model::run(const Step& step, const Seeds& seeds, const Probe* probe) {
         memories_[static_cast<size_t>(v.memory)].data[static_cast<size_t>(v.at[i])].value = step.data[0];
       break;
     }
+    case Action::turn: {
+      const auto [turned, elements] = elements_of_view(step, shape);
+      Value& v = values_[static_cast<size_t>(step.x)];
+      v.sizes = turned;
+      v.at = pick(v.at, elements);
+      if (!v.place.empty()) v.place = pick(v.place, elements);
+      if (!requires_grad(step.x)) break;
+      if (v.of < 0) {
+        memories_[static_cast<size_t>(v.memory)].writes.push_back(step_);
+      } else {
+        v.turned.push_back(step_);
+      }
+      break;
+    }
     case Action::hook:
     case Action::retain:
       break;
@@ -319,14 +335,12 @@ void Model::run(const Step& step, const Seeds& seeds, const Probe* probe) {
     if (step.action == Action::tangent) save(made);
   }
 
-  if (probe != nullptr) {
-    const int value = probe->version.value;
-    if (static_cast<int>(before) == value && values_.size() > before && values_[before].of >= 0) {
-      values_[before].place.resize(values_[before].at.size());
-      std::iota(values_[before].place.begin(), values_[before].place.end(), 0);
-    }
-    if (step_ == probe->version.first && values_[static_cast<size_t>(value)].of < 0) {
-      const Value& v = values_[static_cast<size_t>(value)];
+  if (probe != nullptr && step_ == probe->version.first) {
+    Value& v = values_[static_cast<size_t>(probe->version.value)];
+    if (v.of >= 0) {
+      v.place.resize(v.at.size());
+      std::iota(v.place.begin(), v.place.end(), 0);
+    } else {
       for (size_t i = 0; i < v.at.size(); ++i)
         memories_[static_cast<size_t>(v.memory)].data[static_cast<size_t>(v.at[i])].a += probe->direction[i];
     }

@@ -7,6 +7,7 @@
 // What the gradient of a tensor means once its memory has been written is a matter of versions. A *version* of a tensor lasts
 // from one recorded write of its memory to the next. The gradient of an owner of memory counts every later use of that memory,
 // by whatever view. The gradient of a view counts the uses of the view itself, and of views made from it, during the version.
+// An owner that gets other strides (transpose_) counts as written; a view that does begins a version without ending the last.
 
 #include <memory>
 #include <random>
@@ -25,6 +26,8 @@ enum class Action {
   select, slice, transpose, unsqueeze, expand, diagonal, flatten, detach,
   // writes
   write_sine, write_tangent, write_scale, write_add, write_mul, write_copy, write_zero, write_addcmul, write_quietly,
+  // other strides for the value itself
+  turn,
   // gradients asked for
   hook, retain,
 };
@@ -67,7 +70,8 @@ class Model {
     int made;             ///< the step that made it
     int of = -1;          ///< the value that it is a view of
     bool cut = false;     ///< detached, or a view of what is
-    std::vector<int> place = {};  ///< of a version under test: which of its elements each element is
+    std::vector<int> turned = {};  ///< the steps that gave a view other strides
+    std::vector<int> place = {};   ///< of a version under test: which of its elements each element is
   };
   struct Memory {
     std::vector<HyperDual> data;

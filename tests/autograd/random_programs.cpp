@@ -54,6 +54,7 @@ class Maker {
   void propose() {
     if (chance(0.06)) return add_leaf(chance(0.6) ? Action::leaf : Action::constant);
     if (chance(0.12)) return propose_hook();
+    if (chance(0.06)) return propose_turn();
     if (chance(0.4)) return propose_view();
     if (chance(0.5)) return propose_write();
     propose_operator();
@@ -132,6 +133,14 @@ class Maker {
         break;
     }
     add(step);
+  }
+
+  void propose_turn() {
+    const int x = value();
+    const auto rank = static_cast<int64_t>(at(x).sizes.size());
+    if (rank < 2 || memory(x).leaf || (memory(x).saved && !chance(0.08))) return;
+    program_.may_be_refused |= memory(x).saved;
+    add({Action::turn, x, -1, -1, {number(0, rank - 1), number(0, rank - 1)}});
   }
 
   /// Whether a write of x may read y: no element of y is written before it is read.

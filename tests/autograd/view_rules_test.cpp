@@ -111,6 +111,28 @@ TEST(ViewsInPlace, of_a_view_of_a_result_leave_its_base_as_it_was) {
   }
 }
 
+TEST(ViewsInPlace, of_a_view_turn_its_gradient_back) {
+  for (const int64_t rows : {3, 2}) {
+    const Tensor leaf = arange(9, {kF64}).reshape({3, 3}).clone().requires_grad_(), x = leaf.mul(1);
+    const Tensor part = x.slice(0, 0, rows), weights = arange(3 * rows, {kF64}).reshape({3, rows});
+    part.transpose_(0, 1);
+    part.mul(weights).sum().backward();
+    expect_elements(leaf.grad(), {3, 3}, [&](const Coordinates& at) {
+      return at[0] < rows ? static_cast<double>(at[1] * rows + at[0]) : 0.0;
+    });
+  }
+}
+
+TEST(ViewsInPlace, of_an_inference_tensor_are_refused_outside_inference_mode) {
+  Tensor x;
+  {
+    const InferenceMode inference;
+    x = ones({1, 3});
+    x.transpose_(0, 1);
+  }
+  for (const auto& [name, change] : kInPlace) EXPECT_THROW(change(x), GradError) << name;
+}
+
 TEST(ViewsInPlace, of_a_leaf_or_a_view_of_one_are_refused_and_so_is_a_saved_tensor_whose_strides_changed) {
   for (const auto& [name, change] : kInPlace) {
     SCOPED_TRACE(name);

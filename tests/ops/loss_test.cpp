@@ -1,6 +1,7 @@
 #include "lorry/ops/loss.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "lorry/autograd/engine.h"
 #include "lorry/ops/ops.h"
@@ -128,6 +129,16 @@ TEST(loss, infinite_logits_and_ignored_samples_keep_to_their_rows) {
   EXPECT_TRUE(near(loss, {0, std::log(2.0), kNaN}, 1e-6));
   loss.sum().backward();
   EXPECT_TRUE(near(x.grad(), {0, 0, 0, 0, -0.5, 0.5, kNaN, kNaN, kNaN}, 1e-6));
+}
+
+TEST(loss, gradients_of_infinite_differences_are_those_of_large_ones) {
+  const double inf = std::numeric_limits<double>::infinity();
+  for (const double sign : {1.0, -1.0}) {
+    const Tensor x = tensor({sign * inf, 0.5}).requires_grad_(), target = zeros({2}, {x.dtype()});
+    const auto gradient = [&](const Tensor& loss) { return autograd::grad({loss}, {x})[0].to_vector<double>(); };
+    EXPECT_EQ(gradient(huber_loss(x, target, Reduction::sum, 1)), (std::vector<double>{sign, 0.5}));
+    EXPECT_EQ(gradient(smooth_l1_loss(x, target, Reduction::sum, 1)), (std::vector<double>{sign, 0.5}));
+  }
 }
 
 TEST(loss, a_mean_over_nothing_is_nan_and_a_sum_is_zero) {

@@ -110,6 +110,15 @@ TEST(Out, other_sizes_are_refused_and_nothing_is_written) {
   EXPECT_TRUE(same_values(out, full({3, 2}, 7.0)));
 }
 
+TEST(Out, a_refused_call_leaves_an_empty_tensor_empty) {
+  const Tensor out = empty({0}, {kI64}), leaf = empty({0}).requires_grad_();
+  EXPECT_THROW(floor_divide_out(out, tensor({1, 2}), 0), ValueError);
+  EXPECT_EQ(out.sizes(), (Dims{0}));
+  const NoGrad quiet;
+  EXPECT_THROW(ones_out(leaf, {3}), ShapeError);  // whoever holds its gradient knows its sizes
+  EXPECT_EQ(leaf.sizes(), (Dims{0}));
+}
+
 TEST(Out, an_empty_tensor_gets_the_sizes_of_the_result) {
   const Tensor x = random_tensor({2, 3}, kF32, 1);
   for (const Dims& sizes : {Dims{0}, Dims{0, 4}, Dims{3, 0, 2}}) {

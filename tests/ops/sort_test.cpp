@@ -174,7 +174,11 @@ TEST(sort, the_median_of_all_elements_is_the_lower_one) {
   EXPECT_EQ(tensor({5.0, 1.0, 3.0}).median().item<double>(), 3);
   EXPECT_TRUE(std::isnan(tensor({5.0, static_cast<double>(NAN)}).median().item<double>()));
   EXPECT_EQ(tensor(7).median().dim(), 0);
-  EXPECT_THROW(empty({0}).median(), IndexError);
+  EXPECT_TRUE(std::isnan(empty({0}).median().item<double>()));
+  EXPECT_THROW(empty({0}, {kI64}).median(), IndexError);
+  const Tensor nothing = empty({2, 0}).requires_grad_();
+  nothing.median().backward();
+  EXPECT_EQ(nothing.grad().sizes(), (Dims{2, 0}));
 }
 
 TEST(sort, methods_and_out_forms_agree_with_the_functions) {
