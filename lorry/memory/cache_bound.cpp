@@ -30,11 +30,15 @@ void CachingAllocator::trim_to(int64_t most) noexcept {
   for (const int64_t page : policy_.pages) discard_free_pages(page, most);
 }
 
+void CachingAllocator::trim_later() noexcept {
+  trim_at_.store(std::max(bound_, cached() + std::max(bound_ / 16, kSmall)), std::memory_order_relaxed);
+}
+
 /// Goes an eighth below the bound, so that one walk over all blocks pays for many releases. What is out of reach (other
-/// threads' bins, parts of pages) may by itself be more than the bound: then the next walk waits until another eighth
-/// has come.
+/// threads' bins, parts of pages, everything during a capture) may be more than that: then the next walk waits until
+/// another sixteenth has come, also beyond the bound.
 void CachingAllocator::trim() noexcept {
-  if (capturing()) return;
+  if (capturing()) return trim_later();
   const int64_t eighth = bound_ / 8, wanted = bound_ - eighth;
   trim_to(wanted);
   if (cached() > wanted) {
@@ -43,7 +47,7 @@ void CachingAllocator::trim() noexcept {
     epoch_.fetch_add(1, std::memory_order_relaxed);
     trim_to(wanted);
   }
-  trim_at_.store(cached() <= bound_ ? bound_ : cached() + std::max(eighth, kSmall), std::memory_order_relaxed);
+  trim_later();
 }
 
 int64_t CachingAllocator::set_cache_bound(int64_t bytes) {

@@ -22,10 +22,11 @@
 // from segments of 20 MB, or of their own size from 10 MB up. A block is split when the rest is of use (a unit; 1 MB) and merged
 // with its free neighbours when it becomes free again.
 //
-// The bound. Reserved memory that no tensor holds stays within Policy::bound. When a release or a new segment exceeds it,
-// free segments go back to the system. If that is not enough, so do the pages of free blocks in segments that are partly
-// used, where the provider can do that (the CPU's can). The address range stays, and such bytes do not count as reserved
-// until the block is handed out again.
+// The bound. Reserved memory that no tensor holds stays within Policy::bound, or a sixteenth above it where little of it can
+// go back: a walk over all blocks has to be worth it. When a release or a new segment exceeds the bound, free segments go
+// back to the system. If that is not enough, so do the pages of free blocks in segments that are partly used, where the
+// provider can do that (the CPU's can). The address range stays, and such bytes do not count as reserved until the block
+// is handed out again.
 //
 // Threads. A small block that is released goes to the releasing thread's bins for its home, if it has allocated on that stream, and
 // from there to the thread's next request of the class: no lock, and two loads to find the block. All else holds one mutex. Other
@@ -153,9 +154,11 @@ class CachingAllocator {
   void keep_within_bound() noexcept {
     if (much_cached()) [[unlikely]]
       return trim();
-    if (cached() <= bound_) trim_at_.store(bound_, std::memory_order_relaxed);
+    if (cached() <= bound_ - bound_ / 8) trim_at_.store(bound_, std::memory_order_relaxed);
   }
   void trim() noexcept;
+  /// Puts the next walk off until a sixteenth of the bound has been added to what is cached now.
+  void trim_later() noexcept;
   void trim_to(int64_t most) noexcept;
   /// Gives back pages of free blocks until at most `most` bytes are cached.
   void discard_free_pages(int64_t page, int64_t most) noexcept;

@@ -90,6 +90,46 @@ TEST(CacheBound, a_lowered_bound_is_met_at_once_and_memory_within_it_is_kept) {
   EXPECT_EQ(s.device.present(), 0);
 }
 
+// Every walk over the blocks asks first whether the stream is captured, and nothing else here does.
+
+TEST(CacheBound, a_walk_waits_for_a_sixteenth_of_the_bound_where_little_can_go_back) {
+  SimulatedDevice device(4096 * kMB);
+  CachingAllocator allocator(device.provider(), "simulated:0", Caching::on, {.pages = {32 * kMB, 32 * kMB}});
+  const Stream stream = SimulatedDevice::stream(0);
+  constexpr int64_t kPiece = 2 * kMB;  // smaller than a page: out of reach when its neighbours live
+  std::vector<void*> pieces;
+  for (int i = 0; i < 300; ++i) pieces.push_back(allocator.allocate(kPiece, stream));
+  for (size_t i = 0; i < pieces.size(); i += 2) allocator.release(pieces[i], kPiece);
+  const Stats fragmented = allocator.stats();
+  const int64_t out_of_reach = fragmented.reserved - fragmented.allocated;
+  ASSERT_EQ(out_of_reach, 300 * kMB);
+  constexpr int64_t kLittle = 12 * kMB;
+  allocator.set_cache_bound(out_of_reach + kLittle / 2);  // between seven eighths of the bound and the bound
+  const int64_t questions = device.capture_questions(), requests = allocator.stats().system_requests;
+  for (int i = 0; i < 100; ++i) allocator.release(allocator.allocate(kLittle, stream), kLittle);
+  EXPECT_LE(device.capture_questions() - questions, 1);
+  EXPECT_LE(allocator.stats().system_requests - requests, 2);
+  const Stats after = allocator.stats();
+  EXPECT_LE(after.reserved - after.allocated, (out_of_reach + kLittle / 2) * 17 / 16);
+  for (size_t i = 1; i < pieces.size(); i += 2) allocator.release(pieces[i], kPiece);
+}
+
+TEST(CacheBound, a_capture_does_not_make_every_release_look_what_can_go_back) {
+  Setting s;
+  constexpr int64_t kBlock = 2 * kMB, kCapturedBound = 64 * kMB;
+  s.allocator.set_cache_bound(kCapturedBound);
+  std::vector<void*> blocks;
+  for (int i = 0; i < 200; ++i) blocks.push_back(s.allocate(kBlock, s.first));
+  s.device.capture(s.first, true);
+  const int64_t questions = s.device.capture_questions();
+  for (void* block : blocks) s.release(block, kBlock);
+  EXPECT_LE(s.device.capture_questions() - questions, 200 * kBlock / (kCapturedBound / 16));
+  EXPECT_EQ(s.allocator.stats().reserved, 200 * kBlock) << "nothing goes back during a capture";
+  s.device.capture(s.first, false);
+  s.allocator.set_cache_bound(kCapturedBound);
+  EXPECT_LE(s.allocator.stats().reserved, kCapturedBound);
+}
+
 TEST(CacheBound, discarded_pages_are_not_used_again_beyond_what_the_system_has) {
   Setting s(60 * kMB);
   void* low = s.allocate(15 * kMB, s.first);

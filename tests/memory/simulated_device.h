@@ -77,6 +77,8 @@ class SimulatedDevice {
     const std::scoped_lock lock(mutex_);
     return taken_ - discarded_pages_ * kPage;
   }
+  /// How often the allocator asked whether a stream is captured.
+  int64_t capture_questions() const { return capture_questions_; }
   int64_t pieces() const { return static_cast<int64_t>(sizes_.size()); }
   int64_t events_in_use() const { return events_made_ - static_cast<int64_t>(idle_.size()); }
 
@@ -203,6 +205,7 @@ class SimulatedDevice {
     }
     bool capturing(Stream stream) noexcept override {
       const std::scoped_lock lock(d_.mutex_);
+      ++d_.capture_questions_;
       return d_.queues_[stream.handle].capturing;
     }
     void fill(void* data, unsigned char value, int64_t bytes, Stream) noexcept override { std::memset(data, value, static_cast<size_t>(bytes)); }
@@ -225,7 +228,7 @@ class SimulatedDevice {
   std::deque<Event> events_;
   std::vector<Event*> idle_;
   std::vector<bool> discarded_ = std::vector<bool>(static_cast<size_t>(kAddressSpace / kPage));
-  int64_t taken_ = 0, discarded_pages_ = 0, events_made_ = 0;
+  int64_t taken_ = 0, discarded_pages_ = 0, events_made_ = 0, capture_questions_ = 0;
 };
 
 /// A caching allocator of such a device, and two streams.
