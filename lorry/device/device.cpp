@@ -32,9 +32,9 @@ constexpr Runtime kCpuRuntime = {
     .destroy_event = [](int, void*) noexcept {},
     .record_event = [](void*, Stream) {},
     .block_stream = [](void*, Stream) {},
-    .event_done = [](void*) { return true; },
-    .synchronize_event = [](void*) {},
-    .milliseconds = [](void*, void*) { return 0.0; },
+    .event_done = [](int, void*) { return true; },
+    .synchronize_event = [](int, void*) {},
+    .milliseconds = [](int, void*, void*) { return 0.0; },
 };
 
 /// In the order of DeviceType; null where this build has no such devices.

@@ -77,9 +77,9 @@ struct Runtime {
   void (*destroy_event)(int index, void* event) noexcept;
   void (*record_event)(void* event, Stream stream);
   void (*block_stream)(void* event, Stream stream);
-  bool (*event_done)(void* event);
-  void (*synchronize_event)(void* event);
-  double (*milliseconds)(void* start, void* end);
+  bool (*event_done)(int index, void* event);
+  void (*synchronize_event)(int index, void* event);
+  double (*milliseconds)(int index, void* start, void* end);
 };
 
 /// The row of a device type. Throws DeviceError naming `where` when this build has none.

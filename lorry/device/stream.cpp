@@ -44,9 +44,11 @@ void Event::record(Stream stream) const {
   device::runtime(device_.type, "event").record_event(handle_, stream);
 }
 void Event::block(Stream stream) const { device::runtime(device_.type, "event").block_stream(handle_, stream); }
-bool Event::done() const { return device::runtime(device_.type, "event").event_done(handle_); }
-void Event::synchronize() const { device::runtime(device_.type, "event").synchronize_event(handle_); }
-double Event::milliseconds_since(const Event& start) const { return device::runtime(device_.type, "event").milliseconds(start.handle_, handle_); }
+bool Event::done() const { return device::runtime(device_.type, "event").event_done(device_.index, handle_); }
+void Event::synchronize() const { device::runtime(device_.type, "event").synchronize_event(device_.index, handle_); }
+double Event::milliseconds_since(const Event& start) const {
+  return device::runtime(device_.type, "event").milliseconds(device_.index, start.handle_, handle_);
+}
 
 void fence(Stream earlier, Stream later) {
   if (earlier == later || earlier.device.is_cpu() || later.device.is_cpu()) return;

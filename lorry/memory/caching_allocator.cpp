@@ -166,7 +166,7 @@ Block* CachingAllocator::adopt(Home& home, bool small, int64_t size) {
     Block* block = other.blocks(small).fit_whole_segment(size, most);
     if (block == nullptr) continue;
     if (block->offer == nullptr && !provider_->capturing(other.stream)) block->offer = provider_->record(other.stream);
-    if (block->offer == nullptr || !provider_->done(block->offer)) continue;
+    if (block->offer == nullptr || !provider_->done(other.stream, block->offer)) continue;
     other.blocks(small).remove(block);
     withdraw_offer(block);
     --other.segments;
@@ -294,7 +294,7 @@ void CachingAllocator::release_slowly(Block* block, void* data) noexcept {
   waiting_bytes_ += block->size;
   if (caching_ != Caching::direct) return;
   for (const Use& use : block->uses)
-    if (use.event != nullptr) provider_->wait(use.event);
+    if (use.event != nullptr) provider_->wait(use.stream, use.event);
   poll_waiting(INT_MAX);
 }
 
@@ -322,7 +322,7 @@ bool CachingAllocator::settled(Block& block) noexcept {
   mark(block);
   while (!block.uses.empty()) {
     const Use& use = block.uses.back();
-    if (use.event == nullptr || !provider_->done(use.event)) return false;
+    if (use.event == nullptr || !provider_->done(use.stream, use.event)) return false;
     provider_->recycle(use.stream, use.event);
     block.uses.pop_back();
   }
@@ -447,7 +447,7 @@ void CachingAllocator::release_cached() {
   for (Block* block = waiting_.head; block != nullptr; block = block->next) {
     mark(*block);
     for (const Use& use : block->uses)
-      if (use.event != nullptr) provider_->wait(use.event);
+      if (use.event != nullptr) provider_->wait(use.stream, use.event);
   }
   poll_waiting(INT_MAX);
   leave_quarantine(0);

@@ -63,10 +63,10 @@ class Provider {
   virtual bool has_room(int64_t /*bytes*/, int64_t /*reserved*/) { return true; }
   /// What an OutOfMemory adds about the system, or nothing: ", the system leaves ...".
   virtual std::string situation(int64_t /*reserved*/) const { return {}; }
-  /// An event after the work enqueued on the stream so far; null when none can be recorded.
+  /// An event after the work enqueued on the stream so far; null when none can be recorded. The other calls name the same stream.
   virtual void* record(Stream stream) noexcept = 0;
-  virtual bool done(void* event) noexcept = 0;
-  virtual void wait(void* event) noexcept = 0;
+  virtual bool done(Stream stream, void* event) noexcept = 0;
+  virtual void wait(Stream stream, void* event) noexcept = 0;
   virtual void recycle(Stream stream, void* event) noexcept = 0;
   virtual bool capturing(Stream stream) noexcept = 0;
   /// Enqueues a fill; for Caching::poison.

@@ -65,8 +65,8 @@ class CpuProvider final : public Provider {
   }
 
   void* record(Stream) noexcept override { return nullptr; }
-  bool done(void*) noexcept override { return true; }
-  void wait(void*) noexcept override {}
+  bool done(Stream, void*) noexcept override { return true; }
+  void wait(Stream, void*) noexcept override {}
   void recycle(Stream, void*) noexcept override {}
   bool capturing(Stream) noexcept override { return false; }
   void fill(void* data, unsigned char value, int64_t bytes, Stream) noexcept override { std::fill_n(static_cast<unsigned char*>(data), bytes, value); }

@@ -24,8 +24,8 @@ bool succeeded(cudaError_t error) noexcept {
 class CudaProvider : public Provider {
  public:
   void* record(Stream stream) noexcept override {
-    const cuda::Unrestricted scope;
     const cuda::DeviceGuard guard(stream.device.index, std::nothrow);
+    const cuda::Unrestricted scope(guard);
     if (!guard.holds()) return nullptr;
     auto& idle = idle_[stream.device.index];
     cudaEvent_t event = nullptr;
@@ -39,16 +39,21 @@ class CudaProvider : public Provider {
     recycle(stream, event);
     return nullptr;
   }
-  bool done(void* event) noexcept override {
-    const cuda::Unrestricted scope;
-    return succeeded(cudaEventQuery(static_cast<cudaEvent_t>(event)));
+  bool done(Stream stream, void* event) noexcept override {
+    const cuda::DeviceGuard guard(stream.device.index, std::nothrow);
+    const cuda::Unrestricted scope(guard);
+    return guard.holds() && succeeded(cudaEventQuery(static_cast<cudaEvent_t>(event)));
   }
-  void wait(void* event) noexcept override { succeeded(cudaEventSynchronize(static_cast<cudaEvent_t>(event))); }
+  void wait(Stream stream, void* event) noexcept override {
+    const cuda::DeviceGuard guard(stream.device.index, std::nothrow);
+    if (guard.holds()) succeeded(cudaEventSynchronize(static_cast<cudaEvent_t>(event)));
+  }
   void recycle(Stream stream, void* event) noexcept override {
     try {
       idle_[stream.device.index].push_back(static_cast<cudaEvent_t>(event));
     } catch (const std::bad_alloc&) {
-      succeeded(cudaEventDestroy(static_cast<cudaEvent_t>(event)));
+      const cuda::DeviceGuard guard(stream.device.index, std::nothrow);
+      if (guard.holds()) succeeded(cudaEventDestroy(static_cast<cudaEvent_t>(event)));
     }
   }
   bool capturing(Stream stream) noexcept override { return stream.device.is_cuda() && cuda::capturing(stream); }
@@ -90,15 +95,15 @@ class DeviceProvider : public CudaProvider {
  public:
   explicit DeviceProvider(int device) : device_(device) {}
   void* take(int64_t bytes) override {
-    const cuda::Unrestricted scope;
     const cuda::DeviceGuard guard(device_);
+    const cuda::Unrestricted scope(guard);
     void* data = nullptr;
     const cudaError_t error = cudaMalloc(&data, static_cast<size_t>(bytes));
     return or_null(error, data, "cudaMalloc");
   }
   void give_back(void* data, int64_t) noexcept override {
-    const cuda::Unrestricted scope;
     const cuda::DeviceGuard guard(device_, std::nothrow);
+    const cuda::Unrestricted scope(guard);
     if (!guard.holds()) return;
     succeeded(cudaDeviceSynchronize());
     succeeded(cudaFree(data));
@@ -114,8 +119,8 @@ class ManagedProvider final : public DeviceProvider {
  public:
   using DeviceProvider::DeviceProvider;
   void* take(int64_t bytes) override {
-    const cuda::Unrestricted scope;
     const cuda::DeviceGuard guard(device_);
+    const cuda::Unrestricted scope(guard);
     size_t free = 0, total = 0;
     cuda::check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
     if (free < kSpared || static_cast<size_t>(bytes) > free - kSpared) return nullptr;
@@ -134,15 +139,17 @@ class ManagedProvider final : public DeviceProvider {
 class PinnedProvider final : public CudaProvider {
  public:
   void* take(int64_t bytes) override {
-    const cuda::Unrestricted scope;
+    const cuda::DeviceGuard guard(cuda::device_in_use());
+    const cuda::Unrestricted scope(guard);
     void* data = nullptr;
     const cudaError_t error = cudaHostAlloc(&data, static_cast<size_t>(bytes), cudaHostAllocPortable);
     return or_null(error, data, "cudaHostAlloc");
   }
   /// What is free here is used by nobody: every device's work has been waited for by event.
   void give_back(void* data, int64_t) noexcept override {
-    const cuda::Unrestricted scope;
-    succeeded(cudaFreeHost(data));
+    const cuda::DeviceGuard guard(cuda::device_in_use(), std::nothrow);
+    const cuda::Unrestricted scope(guard);
+    if (guard.holds()) succeeded(cudaFreeHost(data));
   }
 };
 

@@ -189,19 +189,19 @@ class SimulatedDevice {
       *event = {&queue, queue.enqueued};
       return event;
     }
-    bool done(void* event) noexcept override {
+    bool done(Stream stream, void* event) noexcept override {
       const std::scoped_lock lock(d_.mutex_);
-      const auto* e = static_cast<const Event*>(event);
+      const Event* e = own(stream, event);
       return e->queue->done >= e->position;
     }
-    void wait(void* event) noexcept override {
+    void wait(Stream stream, void* event) noexcept override {
       const std::scoped_lock lock(d_.mutex_);
-      const auto* e = static_cast<const Event*>(event);
+      const Event* e = own(stream, event);
       if (e->queue->done < e->position) finish(*e->queue, e->position - e->queue->done);
     }
-    void recycle(Stream, void* event) noexcept override {
+    void recycle(Stream stream, void* event) noexcept override {
       const std::scoped_lock lock(d_.mutex_);
-      d_.idle_.push_back(static_cast<Event*>(event));
+      d_.idle_.push_back(own(stream, event));
     }
     bool capturing(Stream stream) noexcept override {
       const std::scoped_lock lock(d_.mutex_);
@@ -215,6 +215,13 @@ class SimulatedDevice {
     }
 
    private:
+    /// An event, which must be the stream's.
+    Event* own(Stream stream, void* event) {
+      auto* const e = static_cast<Event*>(event);
+      EXPECT_EQ(e->queue, &d_.queues_[stream.handle]) << "an event of another stream";
+      return e;
+    }
+
     SimulatedDevice& d_;
   };
 

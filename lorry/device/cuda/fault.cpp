@@ -15,8 +15,8 @@ std::atomic<Fault*> detail::g_faults[kMaxDevices] = {};
 Fault* fault_slot(int device) {
   static std::once_flag once[kMaxDevices];
   std::call_once(once[device], [device] {
-    const Unrestricted scope;
     const DeviceGuard guard(device);
+    const Unrestricted scope(guard);
     void* memory = nullptr;
     check(cudaHostAlloc(&memory, sizeof(Fault), cudaHostAllocMapped | cudaHostAllocPortable), "cudaHostAlloc");
     auto* const fault = new (memory) Fault{};

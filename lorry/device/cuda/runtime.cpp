@@ -174,7 +174,6 @@ detail::Pushed detail::push_device(int device, cudaError_t* error) noexcept {
   CUctx_st* wanted = g_stack.contexts[device].load(std::memory_order_acquire);
   if (wanted == nullptr) {
     // Devices and their numbers are the same to the driver. The context is the one that the runtime uses; it is never released.
-    const Unrestricted scope;
     if (!succeeded(g_retain(&wanted, device))) return Pushed::failed;
     g_stack.contexts[device].store(wanted, std::memory_order_release);
   }
@@ -187,6 +186,13 @@ detail::Pushed detail::push_device(int device, cudaError_t* error) noexcept {
 void detail::pop_device() noexcept {
   CUctx_st* ours = nullptr;
   g_stack.pop(&ours);
+}
+
+int device_in_use() noexcept {
+  for (int i = 0; i < kMaxDevices; ++i)
+    if (detail::g_stack.contexts[i].load(std::memory_order_relaxed) != nullptr) return i;
+  int device = 0;
+  return cudaGetDevice(&device) == cudaSuccess ? device : 0;
 }
 
 bool capturing(Stream stream) noexcept {
@@ -291,7 +297,13 @@ void block_stream(void* event, Stream stream) {
   check(cudaStreamWaitEvent(handle(stream), static_cast<cudaEvent_t>(event)), "cudaStreamWaitEvent");
 }
 
-bool event_done(void* event) {
+void destroy_event(int device, void* event) noexcept {
+  const DeviceGuard guard(device, std::nothrow);
+  if (guard.holds()) cudaEventDestroy(static_cast<cudaEvent_t>(event));
+}
+
+bool event_done(int device, void* event) {
+  const DeviceGuard guard(device);
   const cudaError_t answer = cudaEventQuery(static_cast<cudaEvent_t>(event));
   if (answer == cudaErrorNotReady) {
     cudaGetLastError();
@@ -301,7 +313,13 @@ bool event_done(void* event) {
   return true;
 }
 
-double milliseconds(void* start, void* end) {
+void synchronize_event(int device, void* event) {
+  const DeviceGuard guard(device);
+  check(cudaEventSynchronize(static_cast<cudaEvent_t>(event)), "cudaEventSynchronize");
+}
+
+double milliseconds(int device, void* start, void* end) {
+  const DeviceGuard guard(device);
   float ms = 0;
   check(cudaEventElapsedTime(&ms, static_cast<cudaEvent_t>(start), static_cast<cudaEvent_t>(end)), "cudaEventElapsedTime");
   return ms;
@@ -322,11 +340,11 @@ const device::Runtime kDeviceRuntime = {
     .synchronize_stream = synchronize_stream,
     .capturing = capturing,
     .make_event = make_event,
-    .destroy_event = [](int, void* event) noexcept { cudaEventDestroy(static_cast<cudaEvent_t>(event)); },
+    .destroy_event = destroy_event,
     .record_event = record_event,
     .block_stream = block_stream,
     .event_done = event_done,
-    .synchronize_event = [](void* event) { check(cudaEventSynchronize(static_cast<cudaEvent_t>(event)), "cudaEventSynchronize"); },
+    .synchronize_event = synchronize_event,
     .milliseconds = milliseconds,
 };
 

@@ -93,6 +93,10 @@ class [[nodiscard]] DeviceGuard {
   detail::Pushed pushed_ = detail::Pushed::no;
 };
 
+/// A device for calls that belong to none, such as those for host memory, which need a context all the same: the first that this
+/// process has worked on, so that none gets a context for their sake; else the thread's own.
+int device_in_use() noexcept;
+
 inline cudaStream_t handle(Stream stream) { return static_cast<cudaStream_t>(stream.handle); }
 
 }  // namespace lorry::cuda

@@ -41,7 +41,10 @@ Algorithm fastest_algorithm(Plan& plan, const Problem& part, Stream stream) {
   const Scratch out(extent_of_out(part), stream), workspace(workspace_bytes, stream);
   const struct Wait {  // before they go, whatever happens: `stream` knows nothing of what runs aside
     Stream stream;
-    ~Wait() { cudaStreamSynchronize(lorry::cuda::handle(stream)); }
+    ~Wait() {
+      const lorry::cuda::DeviceGuard guard(stream.device.index, std::nothrow);
+      if (guard.holds()) cudaStreamSynchronize(lorry::cuda::handle(stream));
+    }
   } wait{aside};
 
   std::vector<Algorithm> timed;

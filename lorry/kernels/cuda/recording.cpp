@@ -6,6 +6,7 @@ namespace lorry::kernels::cuda {
 
 Recording::Recording(Stream stream, const std::function<void()>& enqueue) {
   using lorry::cuda::check, lorry::cuda::handle;
+  const lorry::cuda::DeviceGuard guard(stream.device.index);
   check(cudaStreamBeginCapture(handle(stream), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
   cudaGraph_t graph = nullptr;
   try {
@@ -24,7 +25,10 @@ Recording::Recording(Stream stream, const std::function<void()>& enqueue) {
   graph_.reset(executable);
 }
 
-void Recording::replay(Stream stream) const { lorry::cuda::check(cudaGraphLaunch(graph_.get(), lorry::cuda::handle(stream)), "cudaGraphLaunch"); }
+void Recording::replay(Stream stream) const {
+  const lorry::cuda::DeviceGuard guard(stream.device.index);
+  lorry::cuda::check(cudaGraphLaunch(graph_.get(), lorry::cuda::handle(stream)), "cudaGraphLaunch");
+}
 
 std::vector<std::vector<double>> time_in_turns(const std::vector<Recording>& recordings, Stream stream, int rounds) {
   std::vector<Event> marks;

@@ -28,8 +28,8 @@ class StreamCounters {
  private:
   static uint32_t* zeroed(int device) {
     using lorry::cuda::check;
-    const lorry::cuda::Unrestricted scope;
     const lorry::cuda::DeviceGuard guard(device);
+    const lorry::cuda::Unrestricted scope(guard);
     constexpr size_t kBytes = kStreams * kEach * sizeof(uint32_t);
     void* memory = nullptr;
     check(cudaMalloc(&memory, kBytes), "cudaMalloc");
