@@ -45,7 +45,12 @@ void Event::record(Stream stream) const {
 }
 void Event::block(Stream stream) const { device::runtime(device_.type, "event").block_stream(handle_, stream); }
 bool Event::done() const { return device::runtime(device_.type, "event").event_done(device_.index, handle_); }
-void Event::synchronize() const { device::runtime(device_.type, "event").synchronize_event(device_.index, handle_); }
+void Event::synchronize() const {
+  const device::Runtime& runtime = device::runtime(device_.type, "event");
+  if (device_.is_cpu() || (bell::heard() && done())) return;  // nothing to wait for, so nothing to hear of
+  bell::ring_after(bell::Event::synchronisation, t_operator == nullptr ? "synchronize" : t_operator, "the host waited for an event",
+                   [&] { runtime.synchronize_event(device_.index, handle_); });
+}
 double Event::milliseconds_since(const Event& start) const {
   return device::runtime(device_.type, "event").milliseconds(device_.index, start.handle_, handle_);
 }

@@ -74,6 +74,7 @@ TEST(Devices, the_bell_does_not_ring_for_waits_on_the_cpu) {
   const Rings rings;
   current_stream(kCPU).synchronize();
   device::synchronize(kCPU);
+  Event(kCPU).synchronize();
   EXPECT_EQ(ones({2}, {.device = kCPU}).sum().item<float>(), 2);
   EXPECT_EQ(rings.count(bell::Event::synchronisation), 0);
 }
@@ -124,7 +125,8 @@ TEST(Bell, rings_when_a_wait_is_over_and_says_how_long_it_took) {
 TEST_F(Cuda, the_bell_rings_when_the_stream_is_done) {
   const Tensor busy = zeros({64 << 20}, {.device = kGpu});
   const Event done(kGpu);
-  for (const bool whole_device : {false, true}) {
+  enum class How { device, stream, event };
+  for (const How how : {How::device, How::stream, How::event}) {
     for (int i = 0; i < 20; ++i) busy.add_(1);
     done.record(current_stream(kGpu));
     int rings = 0;
@@ -133,7 +135,18 @@ TEST_F(Cuda, the_bell_rings_when_the_stream_is_done) {
       EXPECT_TRUE(done.done()) << "it rang before the wait";
       EXPECT_GT(ring.took.count(), 0);
     });
-    whole_device ? device::synchronize(kGpu) : current_stream(kGpu).synchronize();
+    switch (how) {
+      case How::device:
+        device::synchronize(kGpu);
+        break;
+      case How::stream:
+        current_stream(kGpu).synchronize();
+        break;
+      case How::event:
+        done.synchronize();
+        done.synchronize();  // nothing left to wait for
+        break;
+    }
     bell::listen(before);
     EXPECT_EQ(rings, 1);
   }
