@@ -29,23 +29,31 @@ struct Slot {
 Staging::Staging(int64_t bytes) : data_(static_cast<char*>(allocate_pinned(bytes))), bytes_(bytes) {}
 Staging::~Staging() { release_pinned(data_, bytes_); }
 void Staging::send(void* to, Device device, int64_t bytes, Stream stream) const {
+  require_no_capture(device, bytes, stream);
+  enqueue(to, device, bytes, stream);
+}
+void Staging::enqueue(void* to, Device device, int64_t bytes, Stream stream) const {
   record_pinned(data_, stream);  // first: once the copy is enqueued nothing may fail before it is noted
   device::copy(to, device, data_, kCPU, bytes, stream);
+}
+
+void require_no_capture(Device device, int64_t bytes, Stream stream) {
+  require<CaptureError>(!device::runtime(device.type, "upload").capturing(stream),
+                        "{}: host memory is copied to {} while its stream is captured; got {} bytes; expected tensors that are there; copy before the capture, "
+                        "or write into a tensor of the device between replays",
+                        t_operator == nullptr ? "upload" : t_operator, device, bytes);
 }
 
 void upload(void* to, Device device, const void* from, int64_t bytes, Stream stream) {
   if (bytes == 0) return;
   if (device.is_cpu()) return device::copy(to, device, from, kCPU, bytes, stream);
-  require<CaptureError>(!device::runtime(device.type, "upload").capturing(stream),
-                        "{}: host memory is copied to {} while its stream is captured; got {} bytes; expected tensors that are there; copy before the capture, "
-                        "or write into a tensor of the device between replays",
-                        t_operator == nullptr ? "upload" : t_operator, device, bytes);
+  require_no_capture(device, bytes, stream);
   auto* const target = static_cast<char*>(to);
   const auto* const source = static_cast<const char*>(from);
   if (bytes <= kUploadChunk) {
     const Staging staging(bytes);
     read(staging.data(), source, bytes);
-    return staging.send(target, device, bytes, stream);
+    return staging.enqueue(target, device, bytes, stream);
   }
   std::optional<Slot> slots[kUploadsUnderWay];
   int next = 0;
@@ -57,7 +65,7 @@ void upload(void* to, Device device, const void* from, int64_t bytes, Stream str
       slot.emplace(device);
     const int64_t count = std::min(kUploadChunk, bytes - at);
     read(slot->memory.data(), source + at, count);
-    slot->memory.send(target + at, device, count, stream);
+    slot->memory.enqueue(target + at, device, count, stream);
     slot->sent.record(stream);
   }
 }

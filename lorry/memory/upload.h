@@ -19,13 +19,20 @@ class Staging {
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
   char* data() const { return data_; }
-  /// Enqueues a copy of the first `bytes` to the device's memory. What is in data() stays until the stream is done.
+  /// Enqueues a copy of the first `bytes` to the device's memory. What is in data() stays until the stream is done. Throws CaptureError
+  /// where the stream is captured: a graph would read the memory when it holds something else.
   void send(void* to, Device device, int64_t bytes, Stream stream) const;
 
  private:
+  friend void upload(void* to, Device device, const void* from, int64_t bytes, Stream stream);
+  void enqueue(void* to, Device device, int64_t bytes, Stream stream) const;
+
   char* data_;
   int64_t bytes_;
 };
+
+/// Throws CaptureError, naming the operator, where the stream is captured: `bytes` of the host's memory were to go to the device.
+void require_no_capture(Device device, int64_t bytes, Stream stream);
 
 inline constexpr int64_t kUploadChunk = 4 << 20;  ///< worth the team's effort, and four of them stay in a processor's cache
 inline constexpr int kUploadsUnderWay = 4;

@@ -6,6 +6,10 @@
 
 #include <random>
 
+#include "lorry/device/device.h"
+#include "lorry/memory/memory.h"
+#include "tests/support/on_cuda.h"
+
 namespace lorry::kernels::cuda {
 namespace {
 
@@ -105,6 +109,57 @@ TEST(CudaList, a_warp_finds_the_entry_of_its_tile) {
     for (uint32_t t = entries[e].first_tile; t < end; ++t) elements += tile_at(t - entries[e].first_tile, 64, 4, 128, static_cast<int64_t>(entries[e].count), static_cast<uint8_t>(entries[e].head)).count;
   }
   EXPECT_EQ(elements, list.elements());
+}
+
+/// A graph of what `enqueue` enqueues; the number of its nodes.
+template <class F>
+size_t nodes_of_capture(Stream stream, F&& enqueue) {
+  EXPECT_EQ(cudaStreamBeginCapture(lorry::cuda::handle(stream), cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  enqueue();
+  cudaGraph_t graph = nullptr;
+  EXPECT_EQ(cudaStreamEndCapture(lorry::cuda::handle(stream), &graph), cudaSuccess);
+  size_t nodes = 0;
+  EXPECT_EQ(cudaGraphGetNodes(graph, nullptr, &nodes), cudaSuccess);
+  cudaGraphDestroy(graph);
+  return nodes;
+}
+
+TEST(CudaList, counters_do_not_take_a_captured_fill_for_one_that_ran) {
+  LORRY_SKIP_WITHOUT_CUDA();
+  const OwnedStream stream(kGPU);
+  const StreamScope scope(stream);
+  void* const memory = memory::allocate(kGPU, 16);
+  lorry::cuda::fill_bytes(stream, memory, 0xff, 16);
+  Counters counters(static_cast<uint32_t*>(memory), 16);
+  const auto use = [&] {
+    counters.begin(stream);
+    counters.end();
+  };
+  EXPECT_EQ(nodes_of_capture(stream, use), 1u);
+  use();
+  uint32_t values[4];
+  device::copy(values, kCPU, memory, kGPU, 16, stream);
+  stream.synchronize();
+  for (const uint32_t value : values) EXPECT_EQ(value, 0u);
+  EXPECT_EQ(nodes_of_capture(stream, use), 1u) << "a graph zeroes them by itself, whatever is known of the stream's";
+  memory::release(kGPU, memory, 16);
+}
+
+TEST(CudaList, a_table_is_not_written_by_a_capture) {
+  LORRY_SKIP_WITHOUT_CUDA();
+  const OwnedStream stream(kGPU);
+  List list = list_of({100, 100}, Strategy::device_table);
+  nodes_of_capture(stream, [&] { EXPECT_THROW(CudaList::of(list, kGeometry, stream), CaptureError); });
+  const void* const table = CudaList::of(list, kGeometry, stream).table();
+  ASSERT_NE(table, nullptr);
+  void* const moved_to = address(0x777770);
+  list.move(1, 0, moved_to);
+  nodes_of_capture(stream, [&] { EXPECT_THROW(CudaList::of(list, kGeometry, stream), CaptureError); });
+  ASSERT_EQ(CudaList::of(list, kGeometry, stream).table(), table);
+  Entry<2> entries[2];
+  device::copy(entries, kCPU, const_cast<void*>(table), kGPU, sizeof entries, stream);
+  stream.synchronize();
+  EXPECT_EQ(entries[1].at[0], moved_to) << "the refused patch is made up for";
 }
 
 }  // namespace

@@ -77,6 +77,10 @@ TEST(Upload, is_refused_while_the_stream_is_captured) {
   void* const there = allocate(kGPU, 4);
   ASSERT_EQ(cudaStreamBeginCapture(cuda::handle(stream), cudaStreamCaptureModeThreadLocal), cudaSuccess);
   EXPECT_THROW(upload(there, kGPU, &value, 4, stream), CaptureError);
+  {
+    const Staging staging(4);
+    EXPECT_THROW(staging.send(there, kGPU, 4, stream), CaptureError) << "by the time of a replay others have its memory";
+  }
   cudaGraph_t graph = nullptr;
   ASSERT_EQ(cudaStreamEndCapture(cuda::handle(stream), &graph), cudaSuccess) << "the capture goes on as if nothing had been asked";
   cudaGraphDestroy(graph);

@@ -134,6 +134,8 @@ void CudaList::upload(const Stream& stream) {
 }
 
 void CudaList::patch(const Stream& stream) {
+  // A captured patch would not have run when the table is next read outside the graph, and replays would undo later ones.
+  memory::require_no_capture(device_, static_cast<int64_t>(stale_.size()) * entry_bytes_, stream);
   std::ranges::sort(stale_);
   stale_.erase(std::unique(stale_.begin(), stale_.end()), stale_.end());
   Patch patch;

@@ -32,6 +32,7 @@
 #include <functional>
 #include <utility>
 
+#include "lorry/device/cuda/capture.h"
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/cuda/tile.h"
 #include "lorry/kernels/list.h"
@@ -65,16 +66,18 @@ class Counters {
   uint32_t* data() const { return at_; }
   /// Before the first launch of a use.
   void begin(const Stream& stream) {
-    if (counting_) lorry::cuda::fill_bytes(stream, at_, 0, bytes_);
+    captured_ = lorry::cuda::capturing(stream);
+    if (counting_ || captured_) lorry::cuda::fill_bytes(stream, at_, 0, bytes_);
     counting_ = true;
   }
-  /// After the last one.
-  void end() { counting_ = false; }
+  /// After the last one. A captured use has not run: it leaves the memory as it was, and each replay zeroes it for itself.
+  void end() { counting_ = captured_; }
 
  private:
   uint32_t* at_ = nullptr;
   int64_t bytes_ = 0;
-  bool counting_ = true;  ///< not known to be zero
+  bool counting_ = true;   ///< not known to be zero
+  bool captured_ = false;  ///< the use is recorded into a graph
 };
 
 /// What CUDA keeps of a list: entries as kernels read them (of 8 * arrays + 16 bytes each), and where their table lies.
