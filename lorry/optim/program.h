@@ -1,14 +1,16 @@
 #pragma once
 
 // A rule as kernel calls over lists of arrays, one call an operation: what the executions loop and foreach run. A
-// program is made from the rule's recording; it says for each operation where its operands lie and where its result
-// goes:
+// program is made from the rule's recording. It says for each operation where its operands lie and where its result
+// goes.
 //
-//   in place     where an operand's value is needed no longer, the result takes its memory; parameters and states are
-//   so updated where they lie in one row   x +- s a, x +- s a b and x +- s a / b are one row of formula/pointwise.def
-//   each, with the same roundings, and x + s (a - x) is
-//                formula::Blend
-//   in buffers   what is left needs memory of its own, and the program says how much: it is taken before the first call
+// Where an operand's value is no longer needed, the result takes its memory: parameters and states are updated where
+// they lie.
+//
+// Several operations become one row of formula/pointwise.def where that gives the same roundings: x +- s a,
+// x +- s a b and x +- s a / b. x + s (a - x) becomes formula::Blend.
+//
+// What is left needs buffers. The program says how large they are, and they are taken before the first call.
 //
 // Nothing is decided, allocated or refused while a program runs: a step is made wholly or not at all.
 
