@@ -37,18 +37,15 @@ class Placer {
   };
 
   const Node& node(const Term& x) const { return nodes_[static_cast<size_t>(x.node)]; }
-  bool is_stored(int k) const { return shape_.dtype != kF64 && shape_.memory.states[k] != StateType::f32; }
 
   /// Arrays that lie elsewhere, and parts of 8-bit ones, whose codes and scales lie apart, are copied to the device
   /// first. Two bytes an element hold codes and scales.
   void place_copies(int states) {
     std::fill(std::begin(program_.copies), std::end(program_.copies), -1);
-    const bool keeps =
-        shape_.narrow() && (shape_.memory.masters == Masters::f32 || shape_.memory.masters == Masters::split);
-    for (int k = 0; k < states + keeps; ++k) {
-      const StateType type = k < states && shape_.dtype != kF64 ? shape_.memory.states[k] : StateType::f32;
+    for (int k = 0; k < states + shape_.keeps(); ++k) {
+      const StateType type = k < states && shape_.is_stored(k) ? shape_.memory.states[k] : StateType::f32;
       if (shape_.memory.placement != Placement::pinned && !(shape_.in_parts && type == StateType::q8)) continue;
-      const bool half = type != StateType::f32 || (k == states && shape_.memory.masters == Masters::split);
+      const bool half = type != StateType::f32 || (k == states && shape_.masters() == Masters::split);
       program_.copies[k] = static_cast<int>(program_.buffers.size());
       program_.buffers.push_back(half ? 2 : shape_.dtype == kF64 ? 8 : 4);
     }
@@ -68,32 +65,61 @@ class Placer {
     }
   }
 
-  /// Operations as the formula has them; a stored state is loaded before it is first read, and stored as soon as it is
-  /// known.
+  /// Operations as the formula has them. A stored state is loaded before it is first read. A result is stored as soon
+  /// as it is known and no operation is left that reads what it overwrites.
   void order() {
-    std::vector<bool> loaded(nodes_.size());
+    std::vector<bool> loaded(nodes_.size()), known(nodes_.size());
+    std::vector<int> readers(nodes_.size());  // operations to come that read each node
+    const auto is_ordered = [&](size_t n) {
+      return nodes_[n].from == Node::From::operation && nodes_[n].array && uses_[n] > 0;
+    };
+    const auto count_readers = [&](const Node& x, int by) {
+      for (int k = 0; k < x.arity; ++k)
+        if (!x.in[k].is_constant()) readers[static_cast<size_t>(x.in[k].node)] += by;
+    };
+    for (size_t n = 0; n < nodes_.size(); ++n) {
+      known[n] = nodes_[n].from != Node::From::operation;
+      if (is_ordered(n)) count_readers(nodes_[n], 1);
+    }
     const auto load = [&](const Term& x) {
-      if (x.is_constant() || node(x).from != Node::From::state || !is_stored(node(x).index) ||
+      if (x.is_constant() || node(x).from != Node::From::state || !shape_.is_stored(node(x).index) ||
           loaded[static_cast<size_t>(x.node)])
         return;
       loaded[static_cast<size_t>(x.node)] = true;
       items_.push_back({Instruction::Kind::load, x.node});
     };
     std::vector<bool> done(results_.size());
-    for (int n = 0; n < static_cast<int>(nodes_.size()); ++n) {
-      const Node& x = nodes_[static_cast<size_t>(n)];
-      if (x.from != Node::From::operation || !x.array || uses_[static_cast<size_t>(n)] == 0) continue;
-      for (int k = 0; k < x.arity; ++k) load(x.in[k]);
-      items_.push_back({Instruction::Kind::compute, n});
-      for (size_t r = 0; r < results_.size(); ++r)
-        if (results_[r].is_stored && results_[r].value.node == n)
-          items_.push_back({Instruction::Kind::store, n, static_cast<int>(r)}), done[r] = true;
+    const auto store_what_is_known = [&] {
+      for (size_t r = 0; r < results_.size(); ++r) {
+        const Result& result = results_[r];
+        if (!result.is_stored || done[r] || !known[static_cast<size_t>(result.value.node)]) continue;
+        if (const int old = old_value(result); old >= 0 && readers[static_cast<size_t>(old)] > 0) continue;
+        load(result.value);
+        items_.push_back({Instruction::Kind::store, result.value.node, static_cast<int>(r)});
+        done[r] = true;
+      }
+    };
+    for (size_t n = 0; n < nodes_.size(); ++n) {
+      if (!is_ordered(n)) continue;
+      for (int k = 0; k < nodes_[n].arity; ++k) load(nodes_[n].in[k]);
+      items_.push_back({Instruction::Kind::compute, static_cast<int>(n)});
+      count_readers(nodes_[n], -1);
+      known[n] = true;
+      store_what_is_known();
     }
-    for (size_t r = 0; r < results_.size(); ++r) {
-      if (!results_[r].is_stored || done[r]) continue;
-      load(results_[r].value);
-      items_.push_back({Instruction::Kind::store, results_[r].value.node, static_cast<int>(r)});
-    }
+    store_what_is_known();
+    count_reads();
+  }
+
+  /// The node of what a stored result overwrites. -1: nothing reads it.
+  int old_value(const Result& result) const {
+    const auto old = std::ranges::find_if(nodes_, [&](const Node& x) {
+      return result.state < 0 ? x.from == Node::From::param : x.from == Node::From::state && x.index == result.state;
+    });
+    return old == nodes_.end() ? -1 : static_cast<int>(old - nodes_.begin());
+  }
+
+  void count_reads() {
     last_use_.assign(nodes_.size(), -1);
     reads_.assign(nodes_.size(), 0);
     const auto read = [&](const Term& x, int at) {
@@ -117,7 +143,7 @@ class Placer {
       case Node::From::grad: place.kind = Location::Kind::grad; break;
       case Node::From::kept: place.kind = Location::Kind::kept; break;
       case Node::From::state:
-        if (is_stored(x.index)) return;
+        if (shape_.is_stored(x.index)) return;
         place.kind = Location::Kind::state;
         break;
       default: return;

@@ -28,13 +28,11 @@ class StepRecorder {
   }
 
  private:
-  Masters masters() const { return shape_.narrow() ? shape_.memory.masters : Masters::none; }
-  bool is_stored(int k) const { return shape_.dtype != kF64 && shape_.memory.states[k] != StateType::f32; }
   Term whole(Pointwise op, std::initializer_list<Term> in) { return recorder_.operation(op, kI64, kI32, in); }
 
   Term param() {
-    if (masters() == Masters::f32) return recorder_.input(Node::From::kept, 0, kF32, true);
-    if (masters() != Masters::split) return recorder_.input(Node::From::param, 0, shape_.dtype, true);
+    if (shape_.masters() == Masters::f32) return recorder_.input(Node::From::kept, 0, kF32, true);
+    if (shape_.masters() != Masters::split) return recorder_.input(Node::From::param, 0, shape_.dtype, true);
     // The sum of the halves of formula/split.h.
     const Term upper = recorder_.input(Node::From::param, 0, kI16, true),
                lower = recorder_.input(Node::From::kept, 0, kI16, true);
@@ -49,18 +47,32 @@ class StepRecorder {
     return (grad * formula::multiplier(Symbol(recorder_.input(Node::From::factor, 0, kF64, false)))).term();
   }
 
+  /// Whether the step overwrites the memory of x before it is over, other than by `state` (-1: the parameter).
+  bool is_overwritten(const Term& x, int state) {
+    if (x.is_constant()) return false;
+    const Node& node = recorder_.nodes()[static_cast<size_t>(x.node)];
+    if (node.from == Node::From::param) return state >= 0 && shape_.masters() == Masters::stochastic;
+    return node.from == Node::From::state && node.index != state && shape_.is_stored(node.index);
+  }
+  /// x as state `state`, or as the parameter, may take it over: an old value that is stored anew is read by an
+  /// operation, since stores wait for these.
+  Term separate(const Term& x, int state) { return is_overwritten(x, state) ? copy(x) : x; }
   /// An array of the formula's type.
   Term spread(const Term& x) {
     if (!x.is_constant() && recorder_.nodes()[static_cast<size_t>(x.node)].array && x.as == compute_) return x;
+    return copy(x);
+  }
+  Term copy(const Term& x) {
     const Term array = recorder_.operation(Pointwise::where, compute_, {{.constant = 1}, x, x});
     recorder_.nodes().back().array = true;
     return array;
   }
 
-  void add_parameter(const Term& x) {
+  void add_parameter(const Term& result) {
+    const Term x = separate(result, -1);
     const Location param{.kind = Location::Kind::param, .dtype = shape_.dtype},
         kept{.kind = Location::Kind::kept, .dtype = kF32};
-    switch (masters()) {
+    switch (shape_.masters()) {
       case Masters::stochastic: return results_.push_back({param, spread(x), true, -1});
       case Masters::split: return add_halves(spread(x));
       case Masters::f32: results_.push_back({kept, x}); [[fallthrough]];
@@ -78,9 +90,10 @@ class StepRecorder {
     results_.push_back(
         {{.kind = Location::Kind::kept, .dtype = kI16}, whole(Pointwise::where, {nan, {.constant = 0}, rest})});
   }
-  void add_state(int k, const Term& x) {
+  void add_state(int k, const Term& result) {
+    const Term x = separate(result, k);
     const Location to{.kind = Location::Kind::state, .index = k, .dtype = compute_};
-    results_.push_back(is_stored(k) ? Result{to, spread(x), true, k} : Result{to, x});
+    results_.push_back(shape_.is_stored(k) ? Result{to, spread(x), true, k} : Result{to, x});
   }
 
   const StepShape& shape_;

@@ -34,7 +34,11 @@ struct StepShape {
   /// Only some of a parameter's elements are stepped at a time: a state in 8 bits is copied in parts.
   bool in_parts = false;
 
-  bool narrow() const { return size_of(dtype) == 2; }
+  /// What is kept of parameters beside them: for f32 and f64 ones nothing.
+  Masters masters() const { return size_of(dtype) == 2 ? memory.masters : Masters::none; }
+  bool keeps() const { return masters() == Masters::f32 || masters() == Masters::split; }
+  /// Whether state k is stored as something else than the numbers that the formula computes with.
+  bool is_stored(int k) const { return dtype != kF64 && memory.states[k] != StateType::f32; }
 };
 
 /// Where an operand lies.

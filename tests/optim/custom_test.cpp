@@ -119,6 +119,60 @@ TEST(Custom, constants_may_meet_and_states_change_places) {
   }
 }
 
+// ---- old values that are read after the new ones are known ----------------------------------------------------------
+
+template <class Rule>
+void expect_same_bits_however_it_is_stored(const Rule& own) {
+  for (const DType dtype : {kF32, kBF16})
+    for (const Masters masters : {Masters::none, Masters::stochastic})
+      for (const StateType state : {StateType::f32, StateType::bf16, StateType::q8}) {
+        SCOPED_TRACE(fmt::format("states {}, masters {}", name(state), name(masters)));
+        expect_same_bits(dtype, [&](const auto& params, Execution e) {
+          return std::make_unique<Custom<typename Rule::Rule>>(params, own, e,
+                                                               Memory{.masters = masters, .states = state, .seed = 3});
+        });
+      }
+}
+
+TEST(Custom, may_read_a_state_after_it_is_replaced) {
+  expect_same_bits_however_it_is_stored(rule<1>(
+      []<class V>(V& param, V grad, V* states, const auto& h) {
+        const V old = states[0];
+        states[0] = grad * h[0];
+        param = param - h.lr * old;
+      },
+      0.1, {0.5}));
+}
+
+TEST(Custom, may_read_the_parameter_after_it_is_replaced) {
+  expect_same_bits_however_it_is_stored(rule<1>(
+      []<class V>(V& param, V grad, V* states, const auto& h) {
+        const V old = param;
+        param = param - h.lr * grad;
+        states[0] = states[0] + h[0] * (old - states[0]);
+      },
+      0.1, {0.5}));
+}
+
+TEST(Custom, may_pass_old_values_on_as_they_are) {
+  expect_same_bits_however_it_is_stored(rule<3>(
+      []<class V>(V& param, V grad, V* states, const auto& h) {
+        const V old = states[0];
+        states[0] = states[1];
+        states[1] = old;
+        states[2] = param;
+        param = param - h.lr * grad * h[0];
+      },
+      0.1, {0.5}));
+  expect_same_bits_however_it_is_stored(rule<1>(
+      []<class V>(V& param, V grad, V* states, const auto&) {
+        const V old = states[0];
+        states[0] = param + grad;
+        param = old;
+      },
+      0.1));
+}
+
 TEST(Custom, names_itself) {
   const auto odd = rule<3>(Odd(), -1);
   EXPECT_EQ(message<ValueError>([&] { Custom({{"a", parameter({1})}}, odd); }), "odd: lr is out of range; got -1; expected a finite number >= 0");
