@@ -166,9 +166,9 @@ class Optimizer {
     /// Array k, uninitialised, of a parameter without gaps: in its order, or codes and scales.
     Tensor empty_state(int k, const Layout& like) const;
     Storing storing() const;
-    /// A state on the parameter's device, without waiting: itself, or a copy of one in pinned memory, which take_home writes back.
+    /// A state on the parameter's device, without waiting: itself, or a copy of one in pinned memory, which write_back writes back.
     Tensor here(const Tensor& state) const;
-    void take_home(const Tensor& state, const Tensor& from) const;
+    void write_back(const Tensor& state, const Tensor& from) const;
   };
   /// Parameters that are stepped together.
   struct Family : Kind {
@@ -229,7 +229,7 @@ class Optimizer {
   uint64_t seen_ = 0;         ///< changes() when the lists were looked at; 0: they must be made
   std::vector<int> copied_;  ///< slots of this step with aligned copies
   IntrusivePtr<Epoch> epoch_, grad_epoch_;  ///< of steps, and of those that zero gradients
-  std::vector<Storage*> loners_, grad_loners_;  ///< storages of this step that have joined others
+  std::vector<Storage*> shared_storages_, shared_grad_storages_;  ///< storages of this step that belong to another optimizer's epoch too
   std::vector<int> guarded_;  ///< slots of this step with gradients that may not be written
   bool separate_ = false;     ///< no two gradients of this step share memory; else nobody has looked yet
 };

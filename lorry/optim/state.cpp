@@ -64,7 +64,7 @@ Storing Optimizer::Kind::storing() const { return {memory.states, rule->is_signe
 
 Tensor Optimizer::Kind::here(const Tensor& state) const { return state.device() == device ? state : state.to(device, true); }
 
-void Optimizer::Kind::take_home(const Tensor& state, const Tensor& from) const {
+void Optimizer::Kind::write_back(const Tensor& state, const Tensor& from) const {
   if (state.device() == device) return;
   const Stream stream = current_stream(device);
   device::copy(state.data_ptr(), state.device(), from.data_ptr(), device, from.nbytes(), stream);
@@ -86,7 +86,7 @@ Tensor Optimizer::reordered(const Slot& slot, const Kind& kind, const Tensor& li
   } else {
     reorder_stored(kind.storing(), k, before, slot.layout, now, like.layout());
   }
-  kind.take_home(state, now);
+  kind.write_back(state, now);
   return state;
 }
 

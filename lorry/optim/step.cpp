@@ -116,7 +116,7 @@ void Optimizer::look() {
 
 /// Takes over gradients that were replaced since. False when more than their addresses has changed.
 bool Optimizer::move_addresses(uint64_t since) {
-  if (!copied_.empty() || !grad_loners_.empty() || !guarded_.empty()) return false;
+  if (!copied_.empty() || !shared_grad_storages_.empty() || !guarded_.empty()) return false;
   for (Slot& slot : slots_) {
     if (slot.gradient->changed() <= since) continue;
     const Tensor grad = slot.gradient->grad();
@@ -254,8 +254,8 @@ void Optimizer::lay_out() {
   }
   std::vector<int> entries(families_.size());
   copied_.clear();
-  loners_.clear();
-  grad_loners_.clear();
+  shared_storages_.clear();
+  shared_grad_storages_.clear();
   guarded_.clear();
   separate_ = false;
   // A parameter that is not stepped must not count our writes, unless it shares its storage with one that is.
@@ -274,8 +274,8 @@ void Optimizer::lay_out() {
     if (own.param.data_ptr() != slot.param.data_ptr()) slot.own_param = own.param, slot.copied_param = own.copied_param;
     if (own.grad.data_ptr() != grads[s].data_ptr()) slot.own_grad = own.grad, slot.copied_grad = own.copied_grad;
     if (slot.own_param.defined() || slot.own_grad.defined()) copied_.push_back(static_cast<int>(s));
-    if (!slot.param.storage().join(epoch_)) loners_.push_back(&slot.param.storage());
-    if (!grads[s].storage().join(grad_epoch_)) grad_loners_.push_back(&grads[s].storage());
+    if (!slot.param.storage().join(epoch_)) shared_storages_.push_back(&slot.param.storage());
+    if (!grads[s].storage().join(grad_epoch_)) shared_grad_storages_.push_back(&grads[s].storage());
     if (guarded(grads[s])) guarded_.push_back(static_cast<int>(s));
   }
   for (Family& family : families_)
@@ -320,10 +320,10 @@ void Optimizer::run(const Tensor& grad_factor, bool zero_grads) {
 
   // Versions count a step that fails half way too. From here on it is made: what other kernels report does not stop it.
   epoch_->written_by(where_);
-  for (Storage* const storage : loners_) storage->written_by(where_);
+  for (Storage* const storage : shared_storages_) storage->written_by(where_);
   if (zero_grads) {
     grad_epoch_->written_by(where_);
-    for (Storage* const storage : grad_loners_) storage->written_by(where_);
+    for (Storage* const storage : shared_grad_storages_) storage->written_by(where_);
   }
   const device::ReportsWait scope;
   for (size_t f = 0; f < families_.size(); ++f) {

@@ -125,14 +125,14 @@ void Streamed::place(Chunk& chunk, const List& whole, const Slice& slice) const 
 }
 
 /// Takes over addresses of parameters and gradients.
-void Streamed::learn(const List& whole) {
-  const auto learn = [&](Chunk& chunk) {
+void Streamed::update_addresses(const List& whole) {
+  const auto update = [&](Chunk& chunk) {
     for (size_t s = 0; s < chunk.slices.size(); ++s)
       for (int k = 0; k < 2; ++k)
         chunk.list.move(s, k, advanced(whole.entries()[chunk.slices[s].entry].at[k], chunk.slices[s].first * size_of(whole.dtype(k))));
   };
-  learn(direct_);
-  for (Chunk& chunk : chunks_) learn(chunk);
+  update(direct_);
+  for (Chunk& chunk : chunks_) update(chunk);
 }
 
 /// The call for a chunk. Clocks tick when all chunks are done.
@@ -149,7 +149,7 @@ StepCall Streamed::part(const StepCall& call, const Chunk& chunk) {
 }
 
 void Streamed::prepare(const kernels::RuleKernels& rule, const StepCall& call, const Stream& stream) {
-  learn(call.list);
+  update_addresses(call.list);
   if (rule.prepare == nullptr) return;
   rule.prepare(part(call, direct_), stream);
   for (const Chunk& chunk : chunks_) rule.prepare(part(call, chunk), stream);

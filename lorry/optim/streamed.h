@@ -53,7 +53,7 @@ class Streamed {
 
   void cut(const kernels::List& whole);
   void place(Chunk& chunk, const kernels::List& whole, const Slice& slice) const;
-  void learn(const kernels::List& whole);
+  void update_addresses(const kernels::List& whole);
   static kernels::StepCall part(const kernels::StepCall& call, const Chunk& chunk);
 
   Device device_;

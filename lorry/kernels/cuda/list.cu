@@ -42,7 +42,7 @@ CudaList& CudaList::of(const List& list, const Geometry& geometry, const Stream&
     list.on_device().reset(known = new CudaList(list, geometry));
     list.moved().clear();
   }
-  if (!std::ranges::all_of(list.moved(), [&](uint32_t moved) { return known->learn(list, moved); }))
+  if (!std::ranges::all_of(list.moved(), [&](uint32_t moved) { return known->update_addresses(list, moved); }))
     list.on_device().reset(known = new CudaList(list, geometry));
   list.moved().clear();
   if (known->strategy_ != Strategy::device_table) {
@@ -100,7 +100,7 @@ uint8_t CudaList::head_of(const ListEntry& entry) const {
   return static_cast<uint8_t>(head);
 }
 
-bool CudaList::learn(const List& list, uint32_t at) {
+bool CudaList::update_addresses(const List& list, uint32_t at) {
   const int32_t place = places_[at];
   if (place < 0) return true;
   const ListEntry& moved = list.entries()[at];

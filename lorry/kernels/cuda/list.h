@@ -109,7 +109,7 @@ class CudaList : public ListOnDevice {
  private:
   CudaList(const List& list, const Geometry& geometry);
   /// Takes over the addresses of an entry that moved. False when the list must be laid out again.
-  bool learn(const List& list, uint32_t at);
+  bool update_addresses(const List& list, uint32_t at);
   /// An entry from its last array on: what does not depend on the number of arrays.
   Entry<1>& last_part(int place);
   uint32_t first_tile(int place);
