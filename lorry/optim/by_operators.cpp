@@ -47,7 +47,7 @@ int64_t least_budget(int64_t bytes_per_element) { return kOtherBytes + enclosing
 
 // ---- preparation ----------------------------------------------------------------------------------------------------
 
-OperatorStep::OperatorStep(const OperatorWork& work, std::vector<SteppedParameter> parameters, int64_t most_elements)
+OperatorStep::OperatorStep(const OperatorWork& work, std::vector<SteppedParameter> parameters, int64_t budget)
     : work_(work), parameters_(std::move(parameters)) {
   std::erase_if(parameters_, [](const SteppedParameter& x) { return x.entry->count == 0; });
   int64_t all = 0, largest = 0;
@@ -55,7 +55,13 @@ OperatorStep::OperatorStep(const OperatorWork& work, std::vector<SteppedParamete
     all += aligned(x.entry->count);
     largest = std::max(largest, aligned(x.entry->count));
   }
+  const int64_t element_bytes = work_.program.bytes_per_element(),
+                most_elements = elements_within(budget, element_bytes);
+  require<ValueError>(most_elements > 0,
+                      "{}: memory_budget is too small for 256 elements at a time; got {} bytes; expected at least {}",
+                      work_.where, budget, least_budget(element_bytes));
   capacity_ = std::min(work_.by_lists ? all : largest, most_elements);
+  is_whole_ = work_.by_lists && all <= capacity_;
   for (const int width : work_.program.buffers) {
     buffer_at_.push_back(buffer_bytes_);
     buffer_bytes_ += width;
@@ -143,7 +149,7 @@ kernels::ListOperand OperatorStep::operand(const Location& place, DType compute)
   switch (place.kind) {
     case Location::Kind::number: x.values = numbers_ + 8 * place.index; return x;
     case Location::Kind::hyper: x.values = work_.hyper + place.index * size_of(place.dtype); return x;
-    case Location::Kind::factor: x.values = work_.grad_factor; return x;
+    case Location::Kind::factor: x.values = grad_factor_; return x;
     case Location::Kind::constant: break;
     default: return {};  // an array
   }
@@ -177,10 +183,10 @@ void OperatorStep::copy_states(bool to_device) const {
     for (const Part& part : parts_)
       for_pieces(k, part, [&](const Tensor& state, char* whole, char* own, int64_t bytes) {
         if (to_device)
-          device::copy(own, work_.device, whole, state.device(), bytes, work_.stream);
+          device::copy(own, work_.device, whole, state.device(), bytes, stream_);
         else
-          device::copy(whole, state.device(), own, work_.device, bytes, work_.stream);
-        if (state.device() != work_.device) state.record_stream(work_.stream);
+          device::copy(whole, state.device(), own, work_.device, bytes, stream_);
+        if (state.device() != work_.device) state.record_stream(stream_);
       });
   }
 }
@@ -193,61 +199,97 @@ void OperatorStep::compute(const Instruction& x, const kernels::List& list, bool
                                   .arity = x.arity,
                                   .list = list,
                                   .in = {},
-                                  .unless_nan = always ? nullptr : work_.grad_factor};
+                                  .unless_nan = always ? nullptr : grad_factor_};
   for (int k = 0; k < x.arity; ++k) call.in[k] = operand(x.in[k], x.compute);
   const kernels::ForeachKernels& kernels = *kernels::backend(work_.device, work_.where).foreach;
-  (x.blends ? kernels.blend : kernels.pointwise)(call, work_.stream);
+  (x.blends ? kernels.blend : kernels.pointwise)(call, stream_);
 }
 
-void OperatorStep::run_part() {
+kernels::ListEntry OperatorStep::entry_of(const Instruction& x, const Part& part) const {
+  kernels::ListEntry entry{.count = part.count, .number = part.parameter->number};
+  if (x.kind == Instruction::Kind::compute) {
+    entry.at[0] = array_at(x.out, part);
+    for (int k = 0; k < x.arity; ++k)
+      if (x.in[k].is_array()) entry.at[1 + k] = array_at(x.in[k], part);
+  } else {
+    const bool loads = x.kind == Instruction::Kind::load;
+    entry.at[0] = array_at(loads ? x.out : x.in[0], part);
+    entry.at[1] = array_at(loads ? x.in[0] : x.out, part);
+  }
+  return entry;
+}
+
+/// The lists of the parts, which are new.
+void OperatorStep::fill_lists() {
+  for (size_t i = 0; i < lists_.size(); ++i) {
+    lists_[i].clear();
+    for (const Part& part : parts_) lists_[i].add(entry_of(work_.program.arrays[i], part));
+  }
+  if (!zeros_) return;
+  zeros_->clear();
+  for (const Part& part : parts_)
+    zeros_->add({.at = {array_at({.kind = Location::Kind::grad}, part)}, .count = part.count});
+}
+
+void OperatorStep::prepare(const OperatorMemory& memory) {
+  if (parameters_.empty()) return;
+  numbers_ = static_cast<char*>(memory.numbers.data_ptr());
+  for (size_t i = 0; i < number_lists_.size(); ++i) {
+    number_lists_[i].clear();
+    number_lists_[i].add({.at = {numbers_ + 8 * work_.program.numbers[i].out.index}, .count = 1});
+  }
+  char* const buffers = static_cast<char*>(memory.buffers.data_ptr());
+  const bool moved = buffers != buffers_;
+  buffers_ = buffers;
+  if (!is_whole_) return;
+  if (parts_.empty()) {
+    next_parts();
+    return fill_lists();
+  }
+  const auto may_move = [&](const Location& place) { return moved || place.kind == Location::Kind::grad; };
+  for (size_t i = 0; i < lists_.size(); ++i) {
+    const Instruction& x = work_.program.arrays[i];
+    if (!may_move(x.out) && std::ranges::none_of(x.in, may_move)) continue;
+    for (size_t p = 0; p < parts_.size(); ++p) {
+      const kernels::ListEntry entry = entry_of(x, parts_[p]);
+      for (int k = 0; k < lists_[i].arrays(); ++k) lists_[i].move(p, k, entry.at[k]);
+    }
+  }
+  for (size_t p = 0; zeros_ && p < parts_.size(); ++p)
+    zeros_->move(p, 0, array_at({.kind = Location::Kind::grad}, parts_[p]));
+}
+
+void OperatorStep::run_parts() const {
   copy_states(true);
   for (size_t i = 0; i < lists_.size(); ++i) {
     const Instruction& x = work_.program.arrays[i];
-    kernels::List& list = lists_[i];
-    list.clear();
-    for (const Part& part : parts_) {
-      kernels::ListEntry entry{.count = part.count, .number = part.parameter->number};
-      if (x.kind == Instruction::Kind::compute) {
-        entry.at[0] = array_at(x.out, part);
-        for (int k = 0; k < x.arity; ++k)
-          if (x.in[k].is_array()) entry.at[1 + k] = array_at(x.in[k], part);
-      } else {
-        const bool loads = x.kind == Instruction::Kind::load;
-        entry.at[0] = array_at(loads ? x.out : x.in[0], part);
-        entry.at[1] = array_at(loads ? x.in[0] : x.out, part);
-      }
-      list.add(entry);
-    }
     if (x.kind == Instruction::Kind::compute) {
-      compute(x, list, false);
+      compute(x, lists_[i], false);
       continue;
     }
     const kernels::OptimKernels& kernels = *kernels::backend(work_.device, work_.where).optim;
     Storing storing = work_.storing;
     storing.first_element = parts_[0].first;  // the others begin where their parameters do
-    kernels::StoredCall call = storing.call(list, x.state);
-    if (x.kind == Instruction::Kind::store) call.grad_factor = work_.grad_factor;
-    (x.kind == Instruction::Kind::load ? kernels.load : kernels.store)(call, work_.stream);
+    kernels::StoredCall call = storing.call(lists_[i], x.state);
+    if (x.kind == Instruction::Kind::store) call.grad_factor = grad_factor_;
+    (x.kind == Instruction::Kind::load ? kernels.load : kernels.store)(call, stream_);
   }
   copy_states(false);
   if (!zeros_) return;
-  zeros_->clear();
-  for (const Part& part : parts_)
-    zeros_->add({.at = {array_at({.kind = Location::Kind::grad}, part)}, .count = part.count});
   const double zero = 0;
-  kernels::backend(work_.device, work_.where).foreach->fill(*zeros_, &zero, kF64, work_.stream);
+  kernels::backend(work_.device, work_.where).foreach->fill(*zeros_, &zero, kF64, stream_);
 }
 
-void OperatorStep::run(const OperatorMemory& memory) {
+void OperatorStep::run(const double* grad_factor, const Stream& stream) {
   if (parameters_.empty()) return;
-  numbers_ = static_cast<char*>(memory.numbers.data_ptr());
-  buffers_ = static_cast<char*>(memory.buffers.data_ptr());
-  for (size_t i = 0; i < number_lists_.size(); ++i) {
-    const Instruction& x = work_.program.numbers[i];
-    number_lists_[i].add({.at = {numbers_ + 8 * x.out.index}, .count = 1});
-    compute(x, number_lists_[i], true);
+  grad_factor_ = grad_factor, stream_ = stream;
+  for (size_t i = 0; i < number_lists_.size(); ++i) compute(work_.program.numbers[i], number_lists_[i], true);
+  if (is_whole_) return run_parts();
+  next_ = 0, first_ = 0;
+  while (next_parts()) {
+    fill_lists();
+    run_parts();
   }
-  while (next_parts()) run_part();
 }
 
 }  // namespace lorry::optim

@@ -1,8 +1,9 @@
 #pragma once
 
-// The step of parameters that share a clock, by the executions loop and foreach. It is made, with everything that may
-// fail, before any step writes; what is left to do then are kernel calls over lists that there are, in memory that
-// there is.
+// The step of parameters that share a clock, by the executions loop and foreach. It is made once for a layout of
+// parameters and gradients, and used by every step until that changes. Everything that may fail is done by its
+// constructor and prepare(), before any step writes: what is left to run() are kernel calls over lists that there are,
+// in memory that there is.
 
 #include <optional>
 #include <vector>
@@ -26,12 +27,10 @@ struct OperatorWork {
   bool by_lists;  ///< foreach; else loop, one parameter at a time
   const char* where;
   Device device;
-  Stream stream;
   DType dtype, grad_dtype;
   int states;                          ///< of the rule
   DType state_dtypes[kMaxStates + 1];  ///< as they are stored; after the states what is kept
   const char* hyper;                   ///< the clock's numbers, on the device
-  const double* grad_factor;           ///< null: 1. NaN: nothing is written but zeros
   bool zero_grads;
   Storing storing;
 };
@@ -51,11 +50,17 @@ struct SteppedParameter {
 
 class OperatorStep {
  public:
-  /// most_elements: that may be stepped at a time.
-  OperatorStep(const OperatorWork& work, std::vector<SteppedParameter> parameters, int64_t most_elements);
+  /// Takes at most `budget` bytes for its buffers; 0: as many as it takes to step all elements at a time. Throws
+  /// ValueError for a budget that holds less than 256 elements.
+  OperatorStep(const OperatorWork& work, std::vector<SteppedParameter> parameters, int64_t budget);
+  const Program& program() const { return work_.program; }
   /// Of the buffers that run() needs, beside kNumberBytes.
   int64_t bytes() const { return capacity_ * buffer_bytes_; }
-  void run(const OperatorMemory& memory);
+  /// Before each run: takes over the memory, and the addresses of the gradients in their entries. May run out of host
+  /// memory.
+  void prepare(const OperatorMemory& memory);
+  /// grad_factor: null: 1. NaN: nothing is written but zeros.
+  void run(const double* grad_factor, const Stream& stream);
 
  private:
   struct Part {
@@ -64,7 +69,9 @@ class OperatorStep {
     int64_t offset;        ///< elements of buffers before it
   };
   bool next_parts();
-  void run_part();
+  void fill_lists();
+  void run_parts() const;
+  kernels::ListEntry entry_of(const Instruction& x, const Part& part) const;
   void compute(const Instruction& x, const kernels::List& list, bool always) const;
   void copy_states(bool to_device) const;
   template <class F>
@@ -74,7 +81,7 @@ class OperatorStep {
   void* array_at(const Location& place, const Part& part) const;
   kernels::ListOperand operand(const Location& place, DType compute) const;
 
-  const OperatorWork work_;
+  OperatorWork work_;
   std::vector<SteppedParameter> parameters_;
   int64_t capacity_ = 0;            ///< elements that buffers hold
   std::vector<int64_t> buffer_at_;  ///< bytes an element of the buffers before each
@@ -84,7 +91,10 @@ class OperatorStep {
   std::vector<Part> parts_;  ///< that are stepped now
   size_t next_ = 0;
   int64_t first_ = 0;
+  bool is_whole_ = false;  ///< all elements are stepped at a time: lists are filled once
   char *numbers_ = nullptr, *buffers_ = nullptr;
+  const double* grad_factor_ = nullptr;
+  Stream stream_ = {};
 };
 
 }  // namespace lorry::optim

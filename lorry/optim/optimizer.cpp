@@ -103,7 +103,10 @@ void Optimizer::set_lr(int group, double lr) {
   if (own == lr) return;
   const double before = std::exchange(own, lr);
   try {
-    for (Family& family : families_) write_clocks(family, group);
+    for (Family& family : families_) {
+      write_clocks(family, group);
+      if (family.by_operators) family.by_operators->settings_changed = true;
+    }
   } catch (...) {
     own = before;
     seen_ = 0;  // the next step writes every clock anew, also those that have the other rate already

@@ -23,6 +23,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -104,7 +105,9 @@ class Optimizer {
   Execution execution() const { return execution_; }
   /// Bounds what steps of the executions loop and foreach take from the allocator beside parameters, gradients and states, in bytes; 0: no bound. They
   /// step as many elements at a time as that lets, a multiple of 256 of each parameter that they part, and give the same bits. Fused steps take
-  /// nothing, but for the chunks of states in pinned memory. Throws ValueError for fewer bytes than 256 elements take.
+  /// nothing, but for the chunks of states in pinned memory, and for 16-bit parameters on a GPU with f32 gradients: there are no fused kernels for
+  /// these. They are stepped as by foreach, within this bound or, where it is 0, within 64 MB; a warning (base/bell.h) says so once for each layout
+  /// of the gradients. Throws ValueError for fewer bytes than 256 elements take; so does a step whose gradients need more.
   void set_memory_budget(int64_t bytes);
   int64_t memory_budget() const { return budget_; }
   /// What parameters, gradients and states take, and what a step takes beside them in each execution; also before the first step.
@@ -170,6 +173,13 @@ class Optimizer {
     Tensor here(const Tensor& state) const;
     void write_back(const Tensor& state, const Tensor& from) const;
   };
+  /// The steps of a family's clocks by operators. They stand until the layout or the budget changes, or what their programs depend on.
+  struct ByOperators {
+    bool by_factor, zero_grads;
+    std::vector<OperatorStep> steps = {};  ///< one a clock
+    std::vector<int> groups = {};          ///< of each step
+    bool settings_changed = false;         ///< of some group since: it may have another program now
+  };
   /// Parameters that are stepped together.
   struct Family : Kind {
     Tensor clocks;                ///< bytes
@@ -178,6 +188,7 @@ class Optimizer {
     std::unique_ptr<kernels::List> list, grads;
     std::vector<int> slots;  ///< in the order of the lists' entries
     std::shared_ptr<Streamed> streamed = nullptr;  ///< of the list, where states are brought to the device and back
+    std::optional<ByOperators> by_operators = {};  ///< of the list, where operators step it
 
     size_t clock_bytes() const { return rule->clock_bytes[f64()]; }
   };
@@ -204,13 +215,22 @@ class Optimizer {
   void copy_in();
   void run(const Tensor& grad_factor, bool zero_grads);
   kernels::StepCall call_of(const Family& family, const Tensor& grad_factor, bool zero_grads) const;
-  /// Of loop and foreach: the steps of a family's clocks.
-  std::vector<OperatorStep> operator_steps(const Family& family, const Tensor& grad_factor, bool zero_grads) const;
-  std::vector<OperatorMemory> memory_of(const std::vector<std::vector<OperatorStep>>& steps) const;
-  void run_by_operators(Family& family, const Tensor& grad_factor, std::vector<OperatorStep>& steps, const OperatorMemory& memory);
-  /// Whether operators step the family: in a fused step those on a GPU with gradients of another dtype, for which it has no fused kernels.
-  bool steps_by_operators(const Family& family) const;
-  StepShape shape_of(const Kind& kind, Execution execution, bool by_factor) const;
+  /// Makes the family's steps by operators, unless those that there are will do.
+  void plan_operators(Family& family, bool by_factor, bool zero_grads) const;
+  OperatorStep operator_step(const Family& family, int clock, Program program, std::vector<SteppedParameter> parameters,
+                             bool zero_grads) const;
+  /// Takes the memory of all steps by operators: one after the other uses it, those of one device the same.
+  std::vector<OperatorMemory> prepare_operators();
+  void run_by_operators(Family& family, const Tensor& grad_factor);
+  /// Whether operators step parameters in an execution: in a fused step those on a GPU with gradients of another dtype, for which it has no
+  /// fused kernels.
+  static bool steps_by_operators(Execution execution, const Kind& kind, DType grad_dtype);
+  bool steps_by_operators(const Family& family) const { return steps_by_operators(execution_, family, family.grad_dtype); }
+  /// The bytes that steps by operators may take in an execution; 0: no bound.
+  int64_t budget_of(Execution execution) const;
+  /// Of the gradients that there are.
+  DType grad_dtype_of(const Kind& kind) const;
+  StepShape shape_of(const Kind& kind, DType grad_dtype, Execution execution, bool by_factor) const;
   Program program_of(const Kind& kind, const GroupState& group, const StepShape& shape) const;
   void require_budget() const;
   /// The fused step of a family whose states lie in pinned memory: they stream through the device while it steps.

@@ -59,6 +59,7 @@ struct Location {
   DType dtype = kF64;
   double constant = 0;
 
+  bool operator==(const Location&) const = default;
   bool is_array() const { return kind <= Kind::buffer; }
   bool is_same_place(const Location& other) const { return kind == other.kind && index == other.index; }
 };
@@ -77,6 +78,8 @@ struct Instruction {
   int state = 0;
   Location out = {};
   std::array<Location, 4> in = {};
+
+  bool operator==(const Instruction&) const = default;
 };
 
 struct Program {
@@ -89,6 +92,7 @@ struct Program {
 
   /// Of all buffers, for each element that is stepped at a time.
   int64_t bytes_per_element() const;
+  bool operator==(const Program&) const = default;
 };
 
 /// The program of a rule that `record` records. `settings` are the rule's.

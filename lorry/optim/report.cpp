@@ -43,6 +43,7 @@ MemoryReport Optimizer::memory_report(bool by_factor) const {
   struct Stepped {
     Kind kind;
     int group, clock;
+    DType grad_dtype;
     int64_t tensors = 0, elements = 0, largest = 0;
   };
   std::vector<Stepped> together;
@@ -62,7 +63,8 @@ MemoryReport Optimizer::memory_report(bool by_factor) const {
     }
     if (std::ranges::find(families, kind) == families.end()) families.push_back(kind);
     auto found = std::ranges::find_if(together, [&](const Stepped& x) { return x.kind == kind && x.group == slot.group && x.clock == slot.clock; });
-    if (found == together.end()) found = together.insert(together.end(), {kind, slot.group, slot.clock});
+    if (found == together.end())
+      found = together.insert(together.end(), {kind, slot.group, slot.clock, grad_dtype_of(kind)});
     ++found->tensors;
     found->elements += n;
     found->largest = std::max(found->largest, n);
@@ -71,18 +73,18 @@ MemoryReport Optimizer::memory_report(bool by_factor) const {
     if (family.streamed) report.chunks += family.streamed->device_bytes();
   for (MemoryReport::Step& step : report.steps) {
     step.calls = static_cast<int64_t>(families.size());  // the clocks' ticks; of fused steps all there is
-    if (step.execution == Execution::fused) {
-      if (strategy_ == kernels::Strategy::per_tensor) step.calls = static_cast<int64_t>(slots_.size());
-      continue;
-    }
+    if (step.execution == Execution::fused && strategy_ == kernels::Strategy::per_tensor)
+      step.calls = static_cast<int64_t>(slots_.size());
     for (const Stepped& x : together) {
+      if (!steps_by_operators(step.execution, x.kind, x.grad_dtype)) continue;
       const GroupState& group = groups_[x.group];
-      const Program program = program_of(x.kind, group, shape_of(x.kind, step.execution, by_factor));
+      const Program program = program_of(x.kind, group, shape_of(x.kind, x.grad_dtype, step.execution, by_factor));
       const int64_t bytes = program.bytes_per_element(), calls = static_cast<int64_t>(program.arrays.size());
-      const int64_t most = std::max<int64_t>(elements_within(budget_, bytes), 1), at_once = step.execution == Execution::loop ? x.largest : x.elements;
+      const int64_t most = std::max<int64_t>(elements_within(budget_of(step.execution), bytes), 1),
+                    at_once = step.execution == Execution::loop ? x.largest : x.elements;
       step.intermediates = std::max(step.intermediates, bytes * std::min(at_once, most));
       step.calls += static_cast<int64_t>(program.numbers.size());
-      if (step.execution == Execution::foreach) {
+      if (step.execution != Execution::loop) {
         step.calls += calls * std::max<int64_t>(1, (x.elements - 1) / most + 1);
       } else {
         for (const Slot& slot : slots_)

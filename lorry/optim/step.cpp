@@ -150,6 +150,7 @@ void Optimizer::lay_out() {
     grads[s] = slots_[s].param.grad();
     if (grads[s].defined()) check(slots_[s], grads[s]);
   }
+  require_budget();
 
   // What is made is made aside: when memory runs out, nothing has changed but clocks that nobody has yet.
   struct New {
@@ -247,6 +248,7 @@ void Optimizer::lay_out() {
   // From here on nothing fails.
   for (size_t f = 0; f < families_.size(); ++f) {
     families_[f].streamed.reset();
+    families_[f].by_operators.reset();
     families_[f].list = std::move(lists[f].list);
     families_[f].grads = std::move(lists[f].grads);
     families_[f].slots = std::move(lists[f].slots);
@@ -280,6 +282,11 @@ void Optimizer::lay_out() {
   }
   for (Family& family : families_)
     if (!family.clock_groups.empty()) write_clocks(family, -1);
+  for (const Family& family : families_)
+    if (execution_ == Execution::fused && !family.slots.empty() && steps_by_operators(family))
+      bell::ring(bell::Event::warning, where_,
+                 "there are no fused kernels for f32 gradients of 16-bit parameters on a GPU: the step runs as by "
+                 "foreach, in buffers of bounded size");
 }
 
 // ---- the step --------------------------------------------------------------------------------------------------------
@@ -299,24 +306,20 @@ void Optimizer::run(const Tensor& grad_factor, bool zero_grads) {
   if (zero_grads)
     for (const int s : guarded_) door::require_writable(slots_[s].param.grad(), where_);
 
-  // What is needed is taken before anything is written; the memory of steps by operators too, which families use one after the other.
-  std::vector<std::vector<OperatorStep>> steps;
-  require_budget();
-  for (size_t f = 0; f < families_.size(); ++f) {
-    Family& family = families_[f];
+  // What is needed is taken before anything is written.
+  for (Family& family : families_) {
     if (family.slots.empty()) continue;
     if (steps_by_operators(family)) {
-      steps.resize(families_.size());
-      steps[f] = operator_steps(family, grad_factor, zero_grads);
-    } else {
-      const kernels::StepCall call = call_of(family, grad_factor, zero_grads);
-      if (family.streams())
-        prepare_streamed(family, call);
-      else if (const auto prepare = family.rule->kernels(family.device, where_).prepare)
-        prepare(call, current_stream(family.device));
+      plan_operators(family, grad_factor.defined(), zero_grads);
+      continue;
     }
+    const kernels::StepCall call = call_of(family, grad_factor, zero_grads);
+    if (family.streams())
+      prepare_streamed(family, call);
+    else if (const auto prepare = family.rule->kernels(family.device, where_).prepare)
+      prepare(call, current_stream(family.device));
   }
-  const std::vector<OperatorMemory> memory = steps.empty() ? std::vector<OperatorMemory>() : memory_of(steps);
+  const std::vector<OperatorMemory> memory = prepare_operators();
 
   // Versions count a step that fails half way too. From here on it is made: what other kernels report does not stop it.
   epoch_->written_by(where_);
@@ -330,7 +333,7 @@ void Optimizer::run(const Tensor& grad_factor, bool zero_grads) {
     if (families_[f].slots.empty()) continue;
     Family& family = families_[f];
     if (steps_by_operators(family))
-      run_by_operators(family, grad_factor, steps[f], memory[f]);
+      run_by_operators(family, grad_factor);
     else if (const kernels::StepCall call = call_of(family, grad_factor, zero_grads); family.streams())
       run_streamed(family, call);
     else
@@ -360,12 +363,28 @@ kernels::StepCall Optimizer::call_of(const Family& family, const Tensor& grad_fa
 
 // ---- the executions loop and foreach -----------------------------------------------------------------------------------
 
-bool Optimizer::steps_by_operators(const Family& family) const {
-  return execution_ != Execution::fused || (family.grad_dtype != family.dtype && !family.device.is_cpu());
+bool Optimizer::steps_by_operators(Execution execution, const Kind& kind, DType grad_dtype) {
+  return execution != Execution::fused || (grad_dtype != kind.dtype && !kind.device.is_cpu());
 }
 
-StepShape Optimizer::shape_of(const Kind& kind, Execution execution, bool by_factor) const {
-  StepShape shape{.execution = execution, .dtype = kind.dtype, .grad_dtype = kind.dtype, .memory = kind.memory, .by_factor = by_factor, .in_parts = budget_ > 0 && execution_ != Execution::fused};
+int64_t Optimizer::budget_of(Execution execution) const {
+  constexpr int64_t kOfFusedSteps = 64 << 20;
+  return budget_ == 0 && execution == Execution::fused ? kOfFusedSteps : budget_;
+}
+
+DType Optimizer::grad_dtype_of(const Kind& kind) const {
+  for (const Slot& slot : slots_)
+    if (const Tensor grad = slot.param.grad(); grad.defined() && kind_of(slot) == kind) return grad.dtype();
+  return kind.dtype;
+}
+
+StepShape Optimizer::shape_of(const Kind& kind, DType grad_dtype, Execution execution, bool by_factor) const {
+  StepShape shape{.execution = execution,
+                  .dtype = kind.dtype,
+                  .grad_dtype = grad_dtype,
+                  .memory = kind.memory,
+                  .by_factor = by_factor,
+                  .in_parts = budget_of(execution) > 0};
   if (kind.device.is_cpu()) shape.memory.placement = Placement::device;
   return shape;
 }
@@ -383,76 +402,99 @@ void Optimizer::set_memory_budget(int64_t bytes) {
     budget_ = before;
     throw;
   }
+  for (Family& family : families_) family.by_operators.reset();
 }
 
 void Optimizer::require_budget() const {
-  if (budget_ == 0 || execution_ == Execution::fused) return;
+  if (budget_ == 0) return;
   int64_t needed = 0;
   std::vector<std::pair<Kind, int>> seen;
-  for (const Slot& slot : slots_) {  // as a step that clips takes it, so that every step finds room
+  for (const Slot& slot : slots_) {
     const std::pair<Kind, int> own{kind_of(slot), slot.group};
     if (std::ranges::find(seen, own) != seen.end()) continue;
     seen.push_back(own);
-    needed = std::max(needed, least_budget(program_of(own.first, groups_[slot.group], shape_of(own.first, execution_, true)).bytes_per_element()));
+    const DType grad_dtype = grad_dtype_of(own.first);
+    if (!steps_by_operators(execution_, own.first, grad_dtype)) continue;
+    for (const bool by_factor : {false, true}) {  // every step finds room, whether it clips or not
+      const StepShape shape = shape_of(own.first, grad_dtype, execution_, by_factor);
+      needed = std::max(needed, least_budget(program_of(own.first, groups_[slot.group], shape).bytes_per_element()));
+    }
   }
   require<ValueError>(budget_ >= needed, "{}: memory_budget is too small for 256 elements at a time; got {} bytes; expected at least {}", where_, budget_, needed);
 }
 
-std::vector<OperatorStep> Optimizer::operator_steps(const Family& family, const Tensor& grad_factor, bool zero_grads) const {
-  OperatorWork work{.program = {},
+void Optimizer::plan_operators(Family& family, bool by_factor, bool zero_grads) const {
+  std::optional<ByOperators>& known = family.by_operators;
+  const StepShape shape = shape_of(family, family.grad_dtype, execution_, by_factor);
+  const auto program = [&](int group) { return program_of(family, groups_[static_cast<size_t>(group)], shape); };
+  if (known && known->by_factor == by_factor && known->zero_grads == zero_grads) {
+    if (!known->settings_changed) return;
+    bool same = true;
+    for (size_t i = 0; i < known->steps.size(); ++i)
+      same = same && known->steps[i].program() == program(known->groups[i]);
+    known->settings_changed = false;
+    if (same) return;
+  }
+  known.reset();
+  ByOperators made{.by_factor = by_factor, .zero_grads = zero_grads};
+  std::map<int, std::vector<SteppedParameter>> by_clock;
+  for (const int s : family.slots) {
+    const Slot& slot = slots_[static_cast<size_t>(s)];
+    by_clock[slot.clock].push_back(
+        {&family.list->entries()[static_cast<size_t>(slot.entry)], slot.states, static_cast<uint32_t>(s)});
+  }
+  for (auto& [clock, parameters] : by_clock) {
+    made.groups.push_back(family.clock_groups[static_cast<size_t>(clock)]);
+    made.steps.push_back(operator_step(family, clock, program(made.groups.back()), std::move(parameters), zero_grads));
+  }
+  known = std::move(made);
+}
+
+OperatorStep Optimizer::operator_step(const Family& family, int clock, Program program,
+                                      std::vector<SteppedParameter> parameters, bool zero_grads) const {
+  const char* const own =
+      static_cast<const char*>(family.clocks.data_ptr()) + static_cast<size_t>(clock) * family.clock_bytes();
+  OperatorWork work{.program = std::move(program),
                     .by_lists = execution_ != Execution::loop,
                     .where = where_,
                     .device = family.device,
-                    .stream = current_stream(family.device),
                     .dtype = family.dtype,
                     .grad_dtype = family.grad_dtype,
                     .states = family.rule->states,
                     .state_dtypes = {},
-                    .hyper = nullptr,
-                    .grad_factor = grad_factor.defined() ? grad_factor.data<double>() : nullptr,
+                    .hyper = own + family.rule->hyper_at[family.f64()],
                     .zero_grads = zero_grads,
                     .storing = family.storing()};
   for (int k = 0; k < family.arrays(); ++k) work.state_dtypes[k] = family.stored(k);
-  std::map<int, std::vector<SteppedParameter>> by_clock;
-  for (const int s : family.slots) {
-    const Slot& slot = slots_[static_cast<size_t>(s)];
-    by_clock[slot.clock].push_back({&family.list->entries()[static_cast<size_t>(slot.entry)], slot.states, static_cast<uint32_t>(s)});
-  }
-  std::vector<OperatorStep> steps;
-  for (auto& [clock, parameters] : by_clock) {
-    const char* const own = static_cast<const char*>(family.clocks.data_ptr()) + static_cast<size_t>(clock) * family.clock_bytes();
-    StepShape shape = shape_of(family, execution_, grad_factor.defined());
-    shape.grad_dtype = family.grad_dtype;
-    work.program = program_of(family, groups_[family.clock_groups[static_cast<size_t>(clock)]], shape);
-    work.hyper = own + family.rule->hyper_at[family.f64()];
-    work.storing.steps = reinterpret_cast<const double*>(own + family.rule->coming_at[family.f64()]);
-    steps.emplace_back(work, std::move(parameters), elements_within(execution_ == Execution::fused ? 0 : budget_, work.program.bytes_per_element()));
-  }
-  return steps;
+  work.storing.steps = reinterpret_cast<const double*>(own + family.rule->coming_at[family.f64()]);
+  return OperatorStep(work, std::move(parameters), budget_of(execution_));
 }
 
-/// Of each family, shared by those of one device.
-std::vector<OperatorMemory> Optimizer::memory_of(const std::vector<std::vector<OperatorStep>>& steps) const {
-  std::vector<OperatorMemory> memory(families_.size());
-  for (size_t f = 0; f < families_.size(); ++f) {
-    if (memory[f].numbers.defined() || steps[f].empty()) continue;
-    const Device device = families_[f].device;
+std::vector<OperatorMemory> Optimizer::prepare_operators() {
+  std::vector<OperatorMemory> memory;
+  std::vector<Device> devices;
+  for (const Family& first : families_) {
+    if (!first.by_operators || std::ranges::find(devices, first.device) != devices.end()) continue;
     int64_t bytes = 0;
-    for (size_t other = f; other < families_.size(); ++other)
-      for (const OperatorStep& step : steps[other])
-        if (families_[other].device == device) bytes = std::max(bytes, step.bytes());
-    const OperatorMemory own{empty({kNumberBytes}, {kU8, device}), empty({bytes}, {kU8, device})};
-    for (size_t other = f; other < families_.size(); ++other)
-      if (families_[other].device == device) memory[other] = own;
+    for (const Family& family : families_)
+      if (family.by_operators && family.device == first.device)
+        for (const OperatorStep& step : family.by_operators->steps) bytes = std::max(bytes, step.bytes());
+    devices.push_back(first.device);
+    memory.push_back({empty({kNumberBytes}, {kU8, first.device}), empty({bytes}, {kU8, first.device})});
+    for (Family& family : families_)
+      if (family.by_operators && family.device == first.device)
+        for (OperatorStep& step : family.by_operators->steps) step.prepare(memory.back());
   }
   return memory;
 }
 
-void Optimizer::run_by_operators(Family& family, const Tensor& grad_factor, std::vector<OperatorStep>& steps, const OperatorMemory& memory) {
-  for (OperatorStep& step : steps) step.run(memory);
+void Optimizer::run_by_operators(Family& family, const Tensor& grad_factor) {
+  const double* const factor = grad_factor.defined() ? grad_factor.data<double>() : nullptr;
+  const Stream stream = current_stream(family.device);
+  for (OperatorStep& step : family.by_operators->steps) step.run(factor, stream);
   family.rule->kernels(family.device, where_)
-      .tick(family.clocks.data_ptr(), family.f64(), 0, static_cast<int32_t>(family.clock_groups.size()), grad_factor.defined() ? grad_factor.data<double>() : nullptr,
-            current_stream(family.device));
+      .tick(family.clocks.data_ptr(), family.f64(), 0, static_cast<int32_t>(family.clock_groups.size()), factor,
+            stream);
 }
 
 }  // namespace lorry::optim

@@ -2,7 +2,9 @@
 
 #include <bit>
 
+#include "lorry/base/bell.h"
 #include "lorry/memory/memory.h"
+#include "lorry/optim/by_operators.h"
 #include "tests/optim/rules.h"
 #include "tests/optim/support.h"
 
@@ -180,6 +182,71 @@ TEST(MemoryBudget, that_is_too_small_is_refused_with_what_is_needed) {
   EXPECT_THROW(adamw.set_memory_budget(-1), ValueError);
   AdamW fused({{"c", parameter(zeros({10}))}});
   fused.set_memory_budget(1);
+}
+
+// On a GPU, where fused steps have no kernels for these.
+TEST(MemoryBudget, of_fused_steps_by_f32_gradients_is_64_megabytes_unless_another_is_set) {
+  if (default_device().is_cpu()) GTEST_SKIP() << "fused steps of a CPU take gradients of any dtype";
+  constexpr int64_t n = 24 << 20, kBound = 64 << 20;
+  const Tensor a = parameter(full({n}, 0.5, {.dtype = kBF16}));
+  a.set_grad(full({n}, 0.01));
+  AdamW adamw({{"a", a}}, {.memory = {.masters = Masters::split}}, Execution::fused);
+  int rings = 0;
+  const bell::Listener before = bell::listen(
+      [&](const bell::Ring& ring) { rings += ring.event == bell::Event::warning && ring.source == "adamw"; });
+  const int64_t taken = taken_by([&] { adamw.step(); });
+  bell::listen(before);
+  EXPECT_EQ(rings, 1) << "of two steps";
+  EXPECT_LE(taken, kBound);
+  const int64_t reported = adamw.memory_report().steps[2].intermediates;
+  EXPECT_TRUE(reported > kBound / 2 && reported <= kBound) << reported;
+  adamw.set_memory_budget(1 << 20);
+  EXPECT_LE(taken_by([&] { adamw.step(); }), 1 << 20);
+  EXPECT_THROW(adamw.set_memory_budget(1), ValueError);
+}
+
+/// The bytes that a refused budget asks for.
+int64_t least_in(const std::string& text) { return std::stoll(text.substr(text.rfind(' '))); }
+
+TEST(MemoryBudget, that_is_accepted_is_enough_for_gradients_of_every_dtype_with_and_without_clipping) {
+  formula::Rules::each([]<class Rule>() {
+    for (const Kept& kept : kKept) {
+      if (size_of(kept.dtype) != 2) continue;
+      for (const Execution execution : kByOperators) {
+        std::string expected;
+        for (const bool bounded : {false, true}) {
+          std::mt19937_64 random(5);
+          const Tensor a = parameter(random_tensor(random, {1000}, kept.dtype));
+          Any<Rule> optimizer({{"a", a}}, settings_of<Rule>(1), execution, kept.memory);
+          if (bounded)
+            optimizer.set_memory_budget(least_in(message<ValueError>([&] { optimizer.set_memory_budget(1); })));
+          for (const DType grad_dtype : {kF32, kept.dtype, kF32}) {
+            a.set_grad(random_tensor(random, {1000}, grad_dtype));
+            optimizer.step();
+            optimizer.step({.max_norm = 1, .skip_nonfinite = true});
+          }
+          if (!bounded) expected = bits(a);
+          EXPECT_TRUE(bits(a) == expected) << fmt::format("{} {}, {}", Rule::kName, name(execution), text_of(kept));
+        }
+      }
+    }
+  });
+}
+
+TEST(OperatorStep, that_has_room_for_no_element_is_refused) {
+  const Tensor a = zeros({1000});
+  const kernels::ListEntry entry{.at = {a.data_ptr(), a.data_ptr()}, .count = 1000};
+  OperatorWork work{};
+  work.program.buffers = {4};
+  work.where = "test";
+  work.device = a.device();
+  work.dtype = work.grad_dtype = kF32;
+  const std::string text = message<ValueError>([&] { OperatorStep(work, {{&entry, nullptr, 0}}, 4'096); });
+  EXPECT_EQ(
+      text,
+      fmt::format("test: memory_budget is too small for 256 elements at a time; got 4096 bytes; expected at least {}",
+                  least_budget(4)));
+  EXPECT_NO_THROW(OperatorStep(work, {{&entry, nullptr, 0}}, least_budget(4)));
 }
 
 // ---- reports -----------------------------------------------------------------------------------------------------------
