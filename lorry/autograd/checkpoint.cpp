@@ -64,7 +64,9 @@ class Region final : public Keeper {
     const std::scoped_lock lock(mutex_);
     const auto at = static_cast<size_t>(number);
     // Another thread's backward has released what this one is about to read.
-    require<GradError>(!forgotten_[at], "checkpoint: the graph was freed by an earlier backward; pass retain_graph = true to the earlier one to go through it again");
+    require<GradError>(!forgotten_[at],
+                       "checkpoint: the graph was freed by an earlier backward; pass retain_graph = true to the "
+                       "earlier one to go through it again");
     if (!again_) run_again();
     const Tensor& x = again_->kept[at];
     require<GradError>(x.version() == again_->versions[at], "checkpoint: a tensor kept by the second run was overwritten in place; got {}", x);

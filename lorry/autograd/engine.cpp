@@ -78,12 +78,14 @@ Tensor fitted(Tensor g, const Node& node, int index) {
   return g.dtype() == like.dtype ? g : g.to(like.dtype);
 }
 
-/// One backward: the gradients on their way to nodes, and the streams that their work runs on. A node's work runs on the
-/// stream of its forward call, so that what forward saved is there; where a gradient goes to another stream, that stream waits
-/// for it. At the end the streams of the caller wait for all others, so that the caller sees nothing of this.
+/// One backward: the gradients on their way to nodes, and the streams that their work runs on. A node's work runs on
+/// the stream of its forward call, so that what forward saved is there; where a gradient goes to another stream, that
+/// stream waits for it. At the end the streams of the caller wait for all others, so that the caller sees nothing of
+/// this.
 class Walk {
  public:
-  Walk(const std::vector<Edge>& roots, std::vector<Capture>* captures) : wanted_(roots, captures), captures_(captures) {}
+  Walk(const std::vector<Edge>& roots, std::vector<Capture>* captures)
+      : wanted_(roots, captures), captures_(captures) {}
 
   void send(const Edge& edge, Tensor g) {
     if (!wanted_(edge) || !g.defined()) return;
@@ -100,7 +102,8 @@ class Walk {
     Tensor& sum = at->second[static_cast<size_t>(edge.index)];
     if (!sum.defined()) {
       sum = std::move(g);
-    } else if (!mode(kGradMode) && sum.node_ptr()->owners() == 1 && sum.node()->storage->owners() == 1 && !sum.layout().has_internal_overlap()) {
+    } else if (!mode(kGradMode) && sum.node_ptr()->owners() == 1 && sum.node()->storage->owners() == 1 &&
+               !sum.layout().has_internal_overlap()) {
       sum.add_(g);  // nobody else holds it
     } else {
       sum = sum.add(g);
@@ -137,9 +140,13 @@ class Walk {
     r.gradient->apply({g});
   }
 
-  Stream callers(Device device) const { return device.is_cpu() ? Stream{device} : Stream{device, callers_[static_cast<size_t>(device.index)]}; }
+  Stream callers(Device device) const {
+    return device.is_cpu() ? Stream{device} : Stream{device, callers_[static_cast<size_t>(device.index)]};
+  }
   /// Where the node's work on a device runs: where its forward did, or, at leaves, on the caller's stream.
-  Stream stream_of(const Node& node, Device device) const { return node.stream.device == device ? node.stream : callers(device); }
+  Stream stream_of(const Node& node, Device device) const {
+    return node.stream.device == device ? node.stream : callers(device);
+  }
 
   /// g was made on this thread's current stream; from now on `target` uses it.
   void hand_over(const Tensor& g, Stream target) {
@@ -156,7 +163,8 @@ class Walk {
     for (const Stream used : used_) fence(used, callers(used.device));
     if (used_.empty() || captures_ == nullptr) return;
     for (const Capture& c : *captures_)
-      if (c.gradient.defined() && !c.gradient.device().is_cpu()) c.gradient.record_stream(current_stream(c.gradient.device()));
+      if (c.gradient.defined() && !c.gradient.device().is_cpu())
+        c.gradient.record_stream(current_stream(c.gradient.device()));
   }
 
   const Wanted wanted_;

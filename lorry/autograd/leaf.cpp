@@ -39,8 +39,11 @@ void Tensor::set_grad(const Tensor& grad) const {
   checked("set_grad");
   if (grad.defined()) {
     require<ShapeError>(grad.sizes() == sizes(), "set_grad: the gradient has another shape than its tensor; got gradient: {}, tensor: {}", grad, *this);
-    require<DTypeError>(grad.dtype() == dtype() || (grad.dtype() == kF32 && size_of(dtype()) == 2 && is_floating(dtype())),
-                        "set_grad: the gradient has another dtype than its tensor; got gradient: {}, tensor: {}; expected the tensor's, or f32 for one of 16 bits", grad, *this);
+    require<DTypeError>(
+        grad.dtype() == dtype() || (grad.dtype() == kF32 && size_of(dtype()) == 2 && is_floating(dtype())),
+        "set_grad: the gradient has another dtype than its tensor; got gradient: {}, tensor: {}; expected the "
+        "tensor's, or f32 for one of 16 bits",
+        grad, *this);
     require<DeviceError>(grad.device() == device(), "set_grad: the gradient is on another device than its tensor; got gradient: {}, tensor: {}", grad, *this);
   }
   Meta& m = autograd::meta(*this);

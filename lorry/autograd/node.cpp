@@ -14,7 +14,8 @@ std::atomic<int64_t> g_hook{1};
 constinit thread_local std::vector<Node*>* t_dying = nullptr;
 }  // namespace
 
-Node::Node(std::vector<Edge> leads_to) : edges(std::move(leads_to)), sequence(g_sequence.fetch_add(1, std::memory_order_relaxed)) {}
+Node::Node(std::vector<Edge> leads_to)
+    : edges(std::move(leads_to)), sequence(g_sequence.fetch_add(1, std::memory_order_relaxed)) {}
 Node::~Node() = default;
 
 void Node::destroy() {
@@ -73,9 +74,10 @@ std::vector<Node::Retained> Node::run_hooks(std::vector<Tensor>& grads) {
     if (!grad.defined()) continue;
     Tensor replacement = e.hook(grad);
     if (!replacement.defined()) continue;
-    require<GradError>(
-        replacement.sizes() == grad.sizes() && replacement.dtype() == grad.dtype() && replacement.device() == grad.device(),
-        "register_hook: a hook returned another kind of tensor than the gradient; got {}; expected {}", replacement, grad);
+    require<GradError>(replacement.sizes() == grad.sizes() && replacement.dtype() == grad.dtype() &&
+                           replacement.device() == grad.device(),
+                       "register_hook: a hook returned another kind of tensor than the gradient; got {}; expected {}",
+                       replacement, grad);
     grad = std::move(replacement);
   }
   return retained;
@@ -155,8 +157,8 @@ void set_history(const Tensor& x, const IntrusivePtr<Node>& fn, int index) {
 IntrusivePtr<Node> gradient_function(const Tensor& x, int* index) {
   TensorNode& node = *x.node();
   if (node.base && !node.cut_view && node.base->requires_grad) {
-    // A view's history follows its base's: it is made anew when something was written through the base or another view. Views
-    // may be read from several threads, so this is guarded.
+    // A view's history follows its base's: it is made anew when something was written through the base or another view.
+    // Views may be read from several threads, so this is guarded.
     static std::mutex renewing;
     IntrusivePtr<Node> before;  // dies after the lock is released: a whole graph may go with it
     const std::scoped_lock lock(renewing);

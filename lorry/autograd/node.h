@@ -2,11 +2,11 @@
 
 // The tape: nodes that turn the gradients of their outputs into those of their inputs.
 //
-// Invariant: a node is constructed from its edges, so its sequence number is larger than those of the nodes they lead to.
-// Descending sequence numbers are therefore a topological order, and the engine needs no other.
+// Invariant: a node is constructed from its edges, so its sequence number is larger than those of the nodes they lead
+// to. Descending sequence numbers are therefore a topological order, and the engine needs no other.
 //
-// Nodes are shared: several threads may walk graphs that have nodes in common. Edges and outputs are constant once a node
-// can be reached; everything else is behind the node's mutex.
+// Nodes are shared: several threads may walk graphs that have nodes in common. Edges and outputs are constant once a
+// node can be reached; everything else is behind the node's mutex.
 
 #include <functional>
 #include <mutex>
@@ -115,7 +115,8 @@ struct Meta final : GradSlot {
 Meta& meta(const Tensor& x);
 /// The tensor's meta or null.
 Meta* find_meta(const Tensor& x);
-/// Makes x an output of a node. A retained gradient is from now on that of x as the node made it; hooks stay where they are.
+/// Makes x an output of a node. A retained gradient is from now on that of x as the node made it; hooks stay where they
+/// are.
 void set_history(const Tensor& x, const IntrusivePtr<Node>& fn, int index);
 /// The node that made x; null for a leaf. A view of something written since gets a new one, which leads to the base's.
 IntrusivePtr<Node> gradient_function(const Tensor& x, int* index = nullptr);

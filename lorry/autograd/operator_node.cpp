@@ -24,7 +24,10 @@ Saved Saved::output(const Tensor& x, int index) {
 }
 
 void Saved::take(const Tensor& x, const Tensor& for_keeper) {
-  if (x.is_inference()) raise<GradError>("autograd: an inference tensor cannot be kept for the backward pass; got {}; clone it outside inference mode", x);
+  if (x.is_inference())
+    raise<GradError>(
+        "autograd: an inference tensor cannot be kept for the backward pass; got {}; clone it outside inference mode",
+        x);
   if (t_keeper != nullptr) {
     number_ = t_keeper->keep(for_keeper);
     if (number_ >= 0) {
@@ -73,8 +76,10 @@ Tensor Call::unpack(const std::vector<Saved>& saved, int i, const char* which) c
   {
     const std::scoped_lock lock(mutex_);  // another thread's backward may release what this one reads
     if (released_)
-      raise<GradError>("{} backward: the graph was freed by an earlier backward; pass retain_graph = true to the earlier one to go through it again",
-                       lorry::name(op_));
+      raise<GradError>(
+          "{} backward: the graph was freed by an earlier backward; pass retain_graph = true to the earlier one to go "
+          "through it again",
+          lorry::name(op_));
     s = saved.at(static_cast<size_t>(i));
   }
   if (!s.kept() && (which[0] == 'o' || facts_[static_cast<size_t>(i)].defined))
@@ -117,7 +122,8 @@ OperatorNode::OperatorNode(const door::Call& call, const Rule* rule) : Node(edge
     const bool keeps = i < 16 ? (rule->saves & (1u << i)) != 0 : (rule->saves & kInputs) == kInputs;
     if (!keeps) continue;
     if (call.in_place && x.node()->storage == call.inputs[0].node()->storage) {
-      // What the call is about to overwrite is saved as a copy, with its history, so that it can be differentiated again.
+      // What the call is about to overwrite is saved as a copy, with its history, so that it can be differentiated
+      // again.
       const EnableGrad recording;
       const Tensor before = x.clone();
       call_.inputs_[i] = Saved(before, gradient_edge(before));
@@ -132,7 +138,8 @@ void OperatorNode::ran(const door::Call& call) {
   for (size_t i = 0; i < call.outputs.size(); ++i) {
     const Tensor& y = call.outputs[i];
     outputs.push_back({y.defined() ? y.sizes() : Dims(), y.defined() ? y.dtype() : kF32, y.defined() ? y.device() : kCPU});
-    if (rule_ != nullptr && y.defined() && (rule_->saves & (kOutput0 << i))) call_.outputs_[i] = Saved::output(y, static_cast<int>(i));
+    if (rule_ != nullptr && y.defined() && (rule_->saves & (kOutput0 << i)))
+      call_.outputs_[i] = Saved::output(y, static_cast<int>(i));
   }
   for (const auto* tensors : {&call.outputs, &call.inputs})
     for (const Tensor& x : *tensors)

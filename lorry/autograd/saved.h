@@ -23,8 +23,9 @@ class Keeper : public Counted {
 /// The thread's keeper; null for the ordinary way.
 inline constinit thread_local Keeper* t_keeper = nullptr;
 
-/// A tensor that a node reads in its backward. Holds the memory and the edge that the tensor had, not the tensor: a tensor
-/// written in place later gets a history that may lead to the node which saved it, and the two would own each other.
+/// A tensor that a node reads in its backward. Holds the memory and the edge that the tensor had, not the tensor: a
+/// tensor written in place later gets a history that may lead to the node which saved it, and the two would own each
+/// other.
 class Saved {
  public:
   Saved() = default;

@@ -41,7 +41,8 @@ inline void ring(Event event, std::string_view source, std::string_view text) {
   if (heard()) [[unlikely]] detail::ring({event, source, text});
 }
 
-/// Calls wait() and rings when it is over, also by an exception, with the time that it took. Without a listener no clock is read.
+/// Calls wait() and rings when it is over, also by an exception, with the time that it took. Without a listener no
+/// clock is read.
 template <class F>
 void ring_after(Event event, std::string_view source, std::string_view text, F&& wait) {
   if (!heard()) [[likely]]

@@ -76,8 +76,10 @@ std::vector<BenchRow> bench_memory(const Filter& wanted) {
   suite.add("embedding 8192 x 768 bf16", kBF16, 2 * 2 * 8192 * 768, [&] { keep(index_select(table, 0, picks)); });
   if (default_device().is_cpu()) return suite.rows();
   const Tensor pageable = ones({64 << 20}, {.device = kCPU}), pinned = pageable.pin_memory();
-  suite.add_transfer("to the GPU from pageable memory", kF32, pageable.nbytes(), [&] { keep(pageable.to(default_device())); });
-  suite.add_transfer("to the GPU from pinned memory", kF32, pinned.nbytes(), [&] { keep(pinned.to(default_device())); });
+  suite.add_transfer("to the GPU from pageable memory", kF32, pageable.nbytes(),
+                     [&] { keep(pageable.to(default_device())); });
+  suite.add_transfer("to the GPU from pinned memory", kF32, pinned.nbytes(),
+                     [&] { keep(pinned.to(default_device())); });
   return suite.rows();
 }
 

@@ -19,7 +19,8 @@ namespace {
 constexpr double kBeta2 = 0.99;     // of Adam and its kin: a few hundred steps must do
 constexpr double kMomentum = 0.9;  // of SGD
 constexpr double kLeastLr = 0.1;  // of the largest, at the end of the run
-constexpr double kNoClip = std::numeric_limits<double>::max();  // no norm is as long, but a finite bound makes the step tell the norm
+constexpr double kNoClip =
+    std::numeric_limits<double>::max();  // no norm is as long, but a finite bound makes the step tell the norm
 constexpr double kFirstScale = 32768;  // of an f16 loss: the largest power of two that its gradient can be
 constexpr std::string_view kScalerState = "loss_scaler.";
 
@@ -100,7 +101,8 @@ struct Trainer::Run {
         optimizer(make_optimizer(settings, parameters)) {
     corpus.pin_batches(!device.is_cpu());
     if (settings.dtype == kF16) scaler.emplace(optim::LossScalerOptions{.scale = kFirstScale}, device);
-    // Sums of many gradients need more than 16 bits: they add up in f32 gradients, which stay where they are and are zeroed by the step.
+    // Sums of many gradients need more than 16 bits: they add up in f32 gradients, which stay where they are and are
+    // zeroed by the step.
     if (adds_up_in_f32())
       for (const Tensor& p : tensors) p.set_grad(zeros_like(p, kF32));
   }
@@ -148,7 +150,8 @@ struct Trainer::Run {
     const double clip = settings.clip > 0 ? settings.clip : kNoClip;
     optimizer->set_lr(lr);
     const bool zero_grad = adds_up_in_f32();
-    const Tensor norm = scaler ? scaler->step(*optimizer, clip, zero_grad) : optimizer->step({.max_norm = clip, .zero_grad = zero_grad});
+    const Tensor norm = scaler ? scaler->step(*optimizer, clip, zero_grad)
+                               : optimizer->step({.max_norm = clip, .zero_grad = zero_grad});
     if (scaler) scaler->update();
     if (!zero_grad) optimizer->zero_grad();
     return norm;

@@ -23,7 +23,8 @@ constexpr Runtime kCpuRuntime = {
     .memory_use = [](int) { return host_memory(); },
     .synchronize = [](int) {},
     .throw_reported = [](int) {},
-    .copy = [](void* to, Device, const void* from, Device, int64_t bytes, Stream) { std::memcpy(to, from, static_cast<size_t>(bytes)); },
+    .copy = [](void* to, Device, const void* from, Device, int64_t bytes,
+               Stream) { std::memcpy(to, from, static_cast<size_t>(bytes)); },
     .make_stream = [](int, int) -> void* { return nullptr; },
     .destroy_stream = [](int, void*) noexcept {},
     .synchronize_stream = [](Stream) {},
@@ -47,7 +48,8 @@ constexpr const Runtime* kRuntimes[kDeviceTypeCount] = {&kCpuRuntime, nullptr};
 }  // namespace
 
 const Runtime& runtime(DeviceType type, const char* where) {
-  require<DeviceError>(static_cast<int>(type) < kDeviceTypeCount, "{}: no such type of device; got number {}; expected cpu or cuda", where,
+  require<DeviceError>(static_cast<int>(type) < kDeviceTypeCount,
+                       "{}: no such type of device; got number {}; expected cpu or cuda", where,
                        static_cast<int>(type));
   if (const Runtime* row = kRuntimes[static_cast<int>(type)]) [[likely]]
     return *row;
@@ -88,8 +90,8 @@ void synchronize(Device device) {
   require_device(device, "synchronize");
   const Runtime& row = runtime(device.type, "synchronize");
   if (device.is_cpu()) return row.synchronize(device.index);
-  bell::ring_after(bell::Event::synchronisation, t_operator == nullptr ? "synchronize" : t_operator, "the host waited for a device",
-                   [&] { row.synchronize(device.index); });
+  bell::ring_after(bell::Event::synchronisation, t_operator == nullptr ? "synchronize" : t_operator,
+                   "the host waited for a device", [&] { row.synchronize(device.index); });
 }
 
 void throw_reported(Device device) { runtime(device.type, "throw_reported").throw_reported(device.index); }

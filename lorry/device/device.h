@@ -55,9 +55,9 @@ class ReportsWait {
   const bool before_;
 };
 
-/// Copies bytes within or between devices, in the order of `stream`, which belongs to the one that is not the CPU (to the
-/// target's between two). Both ends stay as they are until the stream is done: a driver may still read pageable host memory when the
-/// call returns. memory::upload takes a source that does not stay.
+/// Copies bytes within or between devices, in the order of `stream`, which belongs to the one that is not the CPU (to
+/// the target's between two). Both ends stay as they are until the stream is done: a driver may still read pageable
+/// host memory when the call returns. memory::upload takes a source that does not stay.
 void copy(void* to, Device to_device, const void* from, Device from_device, int64_t bytes, Stream stream);
 
 /// A row of the table of devices. All but `count` and `why_absent` are called only with devices that exist.

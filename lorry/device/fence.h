@@ -12,7 +12,8 @@ namespace detail {
 inline constinit std::atomic<bool> g_several_streams{false};
 }
 
-/// Whether a stream other than a default one was ever current in this process. Until then all work of a device is in order.
+/// Whether a stream other than a default one was ever current in this process. Until then all work of a device is in
+/// order.
 inline bool several_streams() { return detail::g_several_streams.load(std::memory_order_relaxed); }
 
 /// What is enqueued on `later` from now on runs after what was enqueued on `earlier` so far. Nothing to do on the CPU.

@@ -146,7 +146,8 @@ ops::Resolved resolve(const Request& request, std::span<const Operand> operands,
     default:
       break;
   }
-  ops::Resolved call = request.in_place ? ops::resolve_into(request.op, *first.tensor(), operands, alone) : ops::resolve(request.op, operands);
+  ops::Resolved call = request.in_place ? ops::resolve_into(request.op, *first.tensor(), operands, alone)
+                                        : ops::resolve(request.op, operands);
   if (request.in_place) call.result = first.tensor()->dtype();
   alone |= call.converts;
   return call;

@@ -36,7 +36,7 @@ struct DTypeFacts {
   uint8_t category;  // 0 boolean, 1 integral, 2 floating
 };
 inline constexpr DTypeFacts kDTypeFacts[kDTypeCount + 1] = {
-    {"bool", 1, 0}, {"u8", 1, 1},   {"i8", 1, 1},  {"i16", 2, 1}, {"i32", 4, 1},       {"i64", 8, 1},
+    {"bool", 1, 0}, {"u8", 1, 1},   {"i8", 1, 1},  {"i16", 2, 1}, {"i32", 4, 1},      {"i64", 8, 1},
     {"f16", 2, 2},  {"bf16", 2, 2}, {"f32", 4, 2}, {"f64", 8, 2}, {"no dtype", 0, 3},  // a number cast to DType
 };
 constexpr const DTypeFacts& facts(DType t) { return kDTypeFacts[t <= kF64 ? static_cast<int>(t) : kDTypeCount]; }
@@ -121,9 +121,7 @@ using Accumulate = std::conditional_t<std::is_same_v<T, Float16> || std::is_same
 DType promote(DType a, DType b);
 
 /// True when PyTorch allows an in-place result of `from` to be stored in `to` (never float to integral, nor integral to bool).
-constexpr bool can_store(DType from, DType to) {
-  return detail::facts(from).category <= detail::facts(to).category;
-}
+constexpr bool can_store(DType from, DType to) { return detail::facts(from).category <= detail::facts(to).category; }
 
 }  // namespace lorry
 

@@ -103,7 +103,8 @@ Layout squeeze(const Layout& from, const Dims& dims, const char* where) {
   uint32_t chosen = 0;
   for (const int64_t dim : dims) {
     const uint32_t bit = 1u << wrap_dim(dim, from.rank, where);
-    require<ShapeError>(!(chosen & bit), "{}: dimension named twice; got dims {} for sizes {}; expected each once", where, dims, from.size_list());
+    require<ShapeError>(!(chosen & bit), "{}: dimension named twice; got dims {} for sizes {}; expected each once",
+                        where, dims, from.size_list());
     chosen |= bit;
   }
   Layout to;

@@ -17,7 +17,8 @@ class CachingAllocator;
 struct Home;
 struct Segment;
 
-inline constexpr int64_t kLeastUnit = 64;   ///< sizes and addresses of blocks are multiples of the allocator's unit, at least this
+inline constexpr int64_t kLeastUnit =
+    64;  ///< sizes and addresses of blocks are multiples of the allocator's unit, at least this
 inline constexpr int64_t kSmall = 1 << 20;  ///< requests up to here come from segments of kSmallSegment
 inline constexpr int64_t kSmallSegment = 2 << 20;
 
@@ -48,15 +49,15 @@ struct alignas(64) Block {
   Home* home = nullptr;
   std::atomic<const char*> made_by{nullptr};  // the operator, "" outside any; null unless a tensor holds the block
   Block* next = nullptr;                      // in the one list that holds it
-  std::vector<Use> uses;                      // other streams'; written by record_stream, which the caller orders before release
+  std::vector<Use> uses;  // other streams'; written by record_stream, which the caller orders before release
 
   Block* previous = nullptr;
   Block *before = nullptr, *after = nullptr;  // neighbours in the segment, by address
   Segment* segment = nullptr;
   const char* was_made_by = "";
   void* offer = nullptr;  // a free block's: the event after which any stream may have it
-  int64_t absent = 0;     // a free block's: bytes whose pages went back to the system (at least; the address range stays)
-  bool free = false;      // in its home's free blocks
+  int64_t absent = 0;  // a free block's: bytes whose pages went back to the system (at least; the address range stays)
+  bool free = false;   // in its home's free blocks
 
   bool whole_segment() const { return before == nullptr && after == nullptr; }
 };

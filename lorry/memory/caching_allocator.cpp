@@ -21,8 +21,14 @@ const char* running() { return t_operator == nullptr ? "" : t_operator; }
 
 }  // namespace
 
-CachingAllocator::CachingAllocator(std::unique_ptr<Provider> provider, std::string name, Caching caching, const Policy& policy)
-    : provider_(std::move(provider)), name_(std::move(name)), caching_(caching), policy_(policy), trim_at_(policy.bound), bound_(policy.bound) {}
+CachingAllocator::CachingAllocator(std::unique_ptr<Provider> provider, std::string name, Caching caching,
+                                   const Policy& policy)
+    : provider_(std::move(provider)),
+      name_(std::move(name)),
+      caching_(caching),
+      policy_(policy),
+      trim_at_(policy.bound),
+      bound_(policy.bound) {}
 
 CachingAllocator::~CachingAllocator() {
   for (ThreadBins& bins : t_cache.bins)

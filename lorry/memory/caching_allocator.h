@@ -1,40 +1,45 @@
 #pragma once
 
-// The stream-ordered caching allocator: one page of policy over whatever gives memory. The CPU and every kind of GPU memory
-// share it, and it is tested without a GPU. On the CPU there is one stream, and work is done when a call returns.
+// The stream-ordered caching allocator: one page of policy over whatever gives memory. The CPU and every kind of GPU
+// memory share it, and it is tested without a GPU. On the CPU there is one stream, and work is done when a call
+// returns.
 //
-// A stream is a queue of work; the host enqueues and does not wait. A block of memory is therefore used twice: by the host,
-// between allocate and release, and by the device, somewhat later. Who owns a block when:
+// A stream is a queue of work; the host enqueues and does not wait. A block of memory is therefore used twice: by the
+// host, between allocate and release, and by the device, somewhat later. Who owns a block when:
 //
 //   allocate  The block belongs to the stream that was current (its home). Work on that stream may use it freely.
 //   record    Work on another stream uses it too: record_stream notes the stream.
-//   release   The host is done with it; the device may not be. On its home stream that does not matter: whoever gets the
-//             block next enqueues behind the work that still uses it. So without noted streams the block is free at once, for its
-//             home stream only. With noted streams it waits: an event is recorded on each, later allocations ask
-//             whether the events have passed, and when all have the block is free for its home.
-//   adopt     A stream that finds no free block of its own may take a segment that lies wholly free with another stream, but only
+//   release   The host is done with it; the device may not be. On its home stream that does not matter: whoever gets
+//   the
+//             block next enqueues behind the work that still uses it. So without noted streams the block is free at
+//             once, for its home stream only. With noted streams it waits: an event is recorded on each, later
+//             allocations ask whether the events have passed, and when all have the block is free for its home.
+//   adopt     A stream that finds no free block of its own may take a segment that lies wholly free with another
+//   stream, but only
 //             after an event recorded there has passed: when it is asked for, an event is recorded, and whichever
 //             allocation finds it passed takes the segment. Until then the first stream may still use it itself.
-//   system    Segments that are wholly free go back only in empty_cache, when memory is short, when more than the bound is
+//   system    Segments that are wholly free go back only in empty_cache, when memory is short, when more than the bound
+//   is
 //             cached, or when their private pool ends; the provider waits for the device first.
 //
-// Sizes. Requests up to 1 MB are rounded to a size class and cut from segments of 2 MB, larger ones are rounded to 64 KB and cut
-// from segments of 20 MB, or of their own size from 10 MB up. A block is split when the rest is of use (a unit; 1 MB) and merged
-// with its free neighbours when it becomes free again.
+// Sizes. Requests up to 1 MB are rounded to a size class and cut from segments of 2 MB, larger ones are rounded to 64
+// KB and cut from segments of 20 MB, or of their own size from 10 MB up. A block is split when the rest is of use (a
+// unit; 1 MB) and merged with its free neighbours when it becomes free again.
 //
-// The bound. Reserved memory that no tensor holds stays within Policy::bound, or a sixteenth above it where little of it can
-// go back: a walk over all blocks has to be worth it. When a release or a new segment exceeds the bound, free segments go
-// back to the system. If that is not enough, so do the pages of free blocks in segments that are partly used, where the
-// provider can do that (the CPU's can). The address range stays, and such bytes do not count as reserved until the block
-// is handed out again.
+// The bound. Reserved memory that no tensor holds stays within Policy::bound, or a sixteenth above it where little of
+// it can go back: a walk over all blocks has to be worth it. When a release or a new segment exceeds the bound, free
+// segments go back to the system. If that is not enough, so do the pages of free blocks in segments that are partly
+// used, where the provider can do that (the CPU's can). The address range stays, and such bytes do not count as
+// reserved until the block is handed out again.
 //
-// Threads. A small block that is released goes to the releasing thread's bins for its home, if it has allocated on that stream, and
-// from there to the thread's next request of the class: no lock, and two loads to find the block. All else holds one mutex. Other
-// threads' bins (at most Policy::thread_budget a class, handed in at the thread's end) are out of reach; emptying the cache
-// raises an epoch, and each thread hands in at its next call.
+// Threads. A small block that is released goes to the releasing thread's bins for its home, if it has allocated on that
+// stream, and from there to the thread's next request of the class: no lock, and two loads to find the block. All else
+// holds one mutex. Other threads' bins (at most Policy::thread_budget a class, handed in at the thread's end) are out
+// of reach; emptying the cache raises an epoch, and each thread hands in at its next call.
 //
-// Capture. While a stream is captured into a graph, events would become part of the graph: blocks wait until the capture has ended, and
-// nothing is given back. Captured work is replayed at its addresses, so it allocates from a private pool.
+// Capture. While a stream is captured into a graph, events would become part of the graph: blocks wait until the
+// capture has ended, and nothing is given back. Captured work is replayed at its addresses, so it allocates from a
+// private pool.
 
 #include <map>
 #include <memory>
@@ -56,14 +61,16 @@ class Provider {
   virtual void* take(int64_t bytes) = 0;
   /// Waits for the device's work, then frees.
   virtual void give_back(void* data, int64_t bytes) noexcept = 0;
-  /// Gives back the pages of `page` bytes that lie wholly within the memory, and returns how many bytes that is; 0 where
-  /// the provider cannot. The address range stays; the contents are lost.
+  /// Gives back the pages of `page` bytes that lie wholly within the memory, and returns how many bytes that is; 0
+  /// where the provider cannot. The address range stays; the contents are lost.
   virtual int64_t discard(void* /*data*/, int64_t /*bytes*/, int64_t /*page*/) noexcept { return 0; }
-  /// Whether so many more bytes may be used when `reserved` are. Asked before take, and before discarded pages are used.
+  /// Whether so many more bytes may be used when `reserved` are. Asked before take, and before discarded pages are
+  /// used.
   virtual bool has_room(int64_t /*bytes*/, int64_t /*reserved*/) { return true; }
   /// What an OutOfMemory adds about the system, or nothing: ", the system leaves ...".
   virtual std::string situation(int64_t /*reserved*/) const { return {}; }
-  /// An event after the work enqueued on the stream so far; null when none can be recorded. The other calls name the same stream.
+  /// An event after the work enqueued on the stream so far; null when none can be recorded. The other calls name the
+  /// same stream.
   virtual void* record(Stream stream) noexcept = 0;
   virtual bool done(Stream stream, void* event) noexcept = 0;
   virtual void wait(Stream stream, void* event) noexcept = 0;
@@ -91,7 +98,8 @@ enum class Caching {
 
 class CachingAllocator {
  public:
-  CachingAllocator(std::unique_ptr<Provider> provider, std::string name, Caching caching = Caching::on, const Policy& policy = {});
+  CachingAllocator(std::unique_ptr<Provider> provider, std::string name, Caching caching = Caching::on,
+                   const Policy& policy = {});
   /// For tests: threads that used the allocator have ended, and nothing is live. A program's allocators are never destroyed.
   ~CachingAllocator();
   CachingAllocator(const CachingAllocator&) = delete;
@@ -135,7 +143,9 @@ class CachingAllocator {
   void locate(Block* block);
   bool restorable(const Block& block, int64_t size) const;
   /// Whether what remains of a block is of use by itself.
-  bool splits(const Block& block, int64_t size) const { return block.size - size >= (block.segment->small ? policy_.unit : kSmall); }
+  bool splits(const Block& block, int64_t size) const {
+    return block.size - size >= (block.segment->small ? policy_.unit : kSmall);
+  }
 
   void mark(Block& block) noexcept;
   bool settled(Block& block) noexcept;
@@ -148,7 +158,9 @@ class CachingAllocator {
   bool capturing() const noexcept;
   void give_back_free_segments(bool ordinary) noexcept;
   void release_cached();
-  int64_t cached() const { return reserved_.load(std::memory_order_relaxed) - allocated_.load(std::memory_order_relaxed); }
+  int64_t cached() const {
+    return reserved_.load(std::memory_order_relaxed) - allocated_.load(std::memory_order_relaxed);
+  }
   bool much_cached() const { return cached() > trim_at_.load(std::memory_order_relaxed); }
   /// Keeps what is cached within the bound.
   void keep_within_bound() noexcept {
@@ -196,7 +208,8 @@ class CachingAllocator {
   int64_t bound_;
   std::string damage_;  // a write to a quarantined block, to be thrown by the next allocation
   uint32_t last_pool_ = 0;
-  int64_t peak_reserved_ = 0, system_requests_ = 0, segment_count_ = 0, retries_ = 0, waiting_bytes_ = 0, quarantined_bytes_ = 0;
+  int64_t peak_reserved_ = 0, system_requests_ = 0, segment_count_ = 0, retries_ = 0, waiting_bytes_ = 0,
+          quarantined_bytes_ = 0;
 };
 
 }  // namespace lorry::memory

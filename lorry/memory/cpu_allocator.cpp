@@ -45,7 +45,8 @@ class CpuProvider final : public Provider {
   }
   int64_t discard(void* data, int64_t bytes, int64_t page) noexcept override {
     const auto begin = reinterpret_cast<uintptr_t>(data), unit = static_cast<uintptr_t>(page);
-    const uintptr_t first = (begin + unit - 1) / unit * unit, end = (begin + static_cast<uintptr_t>(bytes)) / unit * unit;
+    const uintptr_t first = (begin + unit - 1) / unit * unit,
+                    end = (begin + static_cast<uintptr_t>(bytes)) / unit * unit;
     if (first >= end || madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED) != 0) return 0;
     return static_cast<int64_t>(end - first);
   }
@@ -61,7 +62,8 @@ class CpuProvider final : public Provider {
     return true;
   }
   std::string situation(int64_t reserved) const override {
-    return fmt::format(", the system leaves {} of {} to this process", process_memory_available(reserved), process_memory_limit());
+    return fmt::format(", the system leaves {} of {} to this process", process_memory_available(reserved),
+                       process_memory_limit());
   }
 
   void* record(Stream) noexcept override { return nullptr; }
@@ -69,7 +71,9 @@ class CpuProvider final : public Provider {
   void wait(Stream, void*) noexcept override {}
   void recycle(Stream, void*) noexcept override {}
   bool capturing(Stream) noexcept override { return false; }
-  void fill(void* data, unsigned char value, int64_t bytes, Stream) noexcept override { std::fill_n(static_cast<unsigned char*>(data), bytes, value); }
+  void fill(void* data, unsigned char value, int64_t bytes, Stream) noexcept override {
+    std::fill_n(static_cast<unsigned char*>(data), bytes, value);
+  }
   bool holds(const void* data, unsigned char value, int64_t bytes, Stream) noexcept override {
     const auto* first = static_cast<const unsigned char*>(data);
     return std::all_of(first, first + bytes, [value](unsigned char byte) { return byte == value; });
@@ -82,7 +86,9 @@ class CpuProvider final : public Provider {
   }
   /// On a boundary of 2 MB. Mappings mostly follow each other, so the second attempt is rare.
   static void* pages(int64_t bytes) {
-    const auto map = [](int64_t size) { return mmap(nullptr, static_cast<size_t>(size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); };
+    const auto map = [](int64_t size) {
+      return mmap(nullptr, static_cast<size_t>(size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    };
     const auto unmap = [](char* from, const char* to) {
       if (from != to) munmap(from, static_cast<size_t>(to - from));
     };
@@ -98,7 +104,8 @@ class CpuProvider final : public Provider {
       unmap(aligned + bytes, all + bytes + kHugePage);
       data = aligned;
     }
-    if (bytes > kSmallSegment) madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // advice: a kernel without huge pages ignores it
+    if (bytes > kSmallSegment)
+      madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // advice: a kernel without huge pages ignores it
     return data;
   }
 
@@ -116,9 +123,9 @@ int64_t bound_from_environment() {
 constinit std::atomic<CachingAllocator*> detail::g_cpu_allocator{nullptr};
 
 CachingAllocator& detail::make_cpu_allocator() {
-  static CachingAllocator& made =
-      *new CachingAllocator(std::make_unique<CpuProvider>(), "cpu", kCaching,
-                            {.unit = kLeastUnit, .thread_budget = 256 << 10, .bound = bound_from_environment(), .pages = {kHugePage, 4096}});
+  static CachingAllocator& made = *new CachingAllocator(
+      std::make_unique<CpuProvider>(), "cpu", kCaching,
+      {.unit = kLeastUnit, .thread_budget = 256 << 10, .bound = bound_from_environment(), .pages = {kHugePage, 4096}});
   g_cpu_allocator.store(&made, std::memory_order_release);
   return made;
 }

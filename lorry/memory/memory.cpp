@@ -57,21 +57,30 @@ constexpr Allocator kCudaAllocator = {
           CachingAllocator& allocator = cuda_allocator(device, "allocate");  // before the stream: the device may not exist
           return allocator.allocate(bytes, current_stream(device));
         },
-    .release = [](Device device, void* data, int64_t bytes) noexcept { cuda_allocator(device, "release").release(data, bytes); },
-    .record_stream = [](Device device, void* data, Stream stream) { cuda_allocator(device, "record_stream").record_stream(data, stream); },
+    .release = [](Device device, void* data,
+                  int64_t bytes) noexcept { cuda_allocator(device, "release").release(data, bytes); },
+    .record_stream = [](Device device, void* data,
+                        Stream stream) { cuda_allocator(device, "record_stream").record_stream(data, stream); },
     .stats = [](Device device) { return cuda_allocator(device, "memory::stats").stats(); },
     .reset_peak = [](Device device) { cuda_allocator(device, "memory::reset_peak").reset_peak(); },
     .empty_cache = [](Device device) { cuda_allocator(device, "memory::empty_cache").empty_cache(); },
     .set_limit = [](Device device, int64_t bytes) { cuda_allocator(device, "memory::set_limit").set_limit(bytes); },
-    .set_cache_bound = [](Device device, int64_t bytes) { return cuda_allocator(device, "memory::set_cache_bound").set_cache_bound(bytes); },
+    .set_cache_bound =
+        [](Device device, int64_t bytes) {
+          return cuda_allocator(device, "memory::set_cache_bound").set_cache_bound(bytes);
+        },
     .snapshot = [](Device device) { return cuda_allocator(device, "memory::snapshot").snapshot(); },
     .allocate_managed =
         [](Device device, int64_t bytes) {
           CachingAllocator& allocator = managed_allocator(device, "allocate_managed");
           return allocator.allocate(bytes, current_stream(device));
         },
-    .release_managed = [](Device device, void* data, int64_t bytes) noexcept { managed_allocator(device, "release_managed").release(data, bytes); },
-    .record_managed = [](Device device, void* data, Stream stream) { managed_allocator(device, "record_managed").record_stream(data, stream); },
+    .release_managed =
+        [](Device device, void* data, int64_t bytes) noexcept {
+          managed_allocator(device, "release_managed").release(data, bytes);
+        },
+    .record_managed = [](Device device, void* data,
+                         Stream stream) { managed_allocator(device, "record_managed").record_stream(data, stream); },
     .with_pools = [](Device device) -> void* { return &cuda_allocator(device, "memory::Pool"); },
 };
 constexpr const Allocator* kCudaRow = &kCudaAllocator;

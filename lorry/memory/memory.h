@@ -6,8 +6,9 @@
 // there is none. Invariant: release(device, p, bytes) names the same byte count as allocate(device, bytes) did; blocks
 // are 64-byte aligned on the CPU, 512-byte aligned on a GPU.
 //
-// On a GPU memory is ordered by streams (caching_allocator.h): a block belongs to the stream that was current when it was
-// allocated, and may be released while that stream still works on it. A use on any other stream is noted by record_stream.
+// On a GPU memory is ordered by streams (caching_allocator.h): a block belongs to the stream that was current when it
+// was allocated, and may be released while that stream still works on it. A use on any other stream is noted by
+// record_stream.
 
 #include <cstdint>
 #include <utility>

@@ -76,8 +76,20 @@ struct Version {
   const char *swap_limit, *swap_usage;    // null where the limit is on both together
 };
 constexpr Version kVersions[] = {
-    {{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}, "memory.max", "memory.current", "file ", "shmem ", "memory.swap.max", "memory.swap.current"},
-    {{"/sys/fs/cgroup/memory", nullptr}, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache ", "total_shmem ", nullptr, nullptr},
+    {{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"},
+     "memory.max",
+     "memory.current",
+     "file ",
+     "shmem ",
+     "memory.swap.max",
+     "memory.swap.current"},
+    {{"/sys/fs/cgroup/memory", nullptr},
+     "memory.limit_in_bytes",
+     "memory.usage_in_bytes",
+     "total_cache ",
+     "total_shmem ",
+     nullptr,
+     nullptr},
 };
 
 /// Calls visit(version, directory) for every control group of the process that exists, from its own to the root. In a
@@ -106,7 +118,9 @@ void for_each_group(const std::string& root, const Visit& visit) {
   });
 }
 
-int64_t group_limit(const Version& version, const std::string& directory) { return number(contents(directory + version.limit)).value_or(kNoLimit); }
+int64_t group_limit(const Version& version, const std::string& directory) {
+  return number(contents(directory + version.limit)).value_or(kNoLimit);
+}
 
 int64_t present_memory(const std::string& root) {
   const auto read = [&] { return present_pages(contents(root + "/proc/zoneinfo")) * page_size(); };
@@ -115,9 +129,9 @@ int64_t present_memory(const std::string& root) {
   return own;
 }
 
-/// MemTotal, or more where the kernel makes its memory known as it is used: MemTotal grows there, up to what is present less
-/// what the kernel reserves when it starts (its tables, its code, room for a crash dump). That is 1.6 % at least and was 1.9 % where it
-/// was measured; a sixteenth is taken for it, so that no memory is counted that never comes.
+/// MemTotal, or more where the kernel makes its memory known as it is used: MemTotal grows there, up to what is present
+/// less what the kernel reserves when it starts (its tables, its code, room for a crash dump). That is 1.6 % at least
+/// and was 1.9 % where it was measured; a sixteenth is taken for it, so that no memory is counted that never comes.
 int64_t machine_memory(const std::string& root) {
   const int64_t known = field(contents(root + "/proc/meminfo"), "MemTotal:").value_or(0) * 1024;
   const int64_t present = present_memory(root);
@@ -134,7 +148,9 @@ int64_t resource_limit(decltype(RLIMIT_AS) which) {
 
 int64_t process_memory_limit(const std::string& root) {
   int64_t limit = std::min({machine_memory(root), resource_limit(RLIMIT_AS), resource_limit(RLIMIT_DATA)});
-  for_each_group(root, [&](const Version& version, const std::string& directory) { limit = std::min(limit, group_limit(version, directory)); });
+  for_each_group(root, [&](const Version& version, const std::string& directory) {
+    limit = std::min(limit, group_limit(version, directory));
+  });
   return limit;
 }
 
@@ -159,7 +175,8 @@ int64_t process_memory_available(int64_t reserved, const std::string& root) {
     const int64_t limit = group_limit(version, directory);
     if (limit >= kNoLimit / 2) return;  // version 1 says a number near the largest for none
     const std::string facts = contents(directory + "memory.stat");
-    const int64_t droppable = std::max<int64_t>(0, field(facts, version.file_pages).value_or(0) - field(facts, version.shared_pages).value_or(0));
+    const int64_t droppable = std::max<int64_t>(
+        0, field(facts, version.file_pages).value_or(0) - field(facts, version.shared_pages).value_or(0));
     int64_t room = limit - number(contents(directory + version.usage)).value_or(0) + droppable;
     if (version.swap_limit != nullptr) {
       const int64_t swap_limit = number(contents(directory + version.swap_limit)).value_or(kNoLimit);

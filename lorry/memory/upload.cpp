@@ -15,7 +15,9 @@ namespace {
 constexpr int64_t kGrain = 256 << 10;  ///< of a copy by the team: fewer bytes are not worth a second thread
 
 void read(char* into, const char* from, int64_t bytes) {
-  cpu::parallel_for(bytes, kGrain, [&](int64_t begin, int64_t end) { std::memcpy(into + begin, from + begin, static_cast<size_t>(end - begin)); });
+  cpu::parallel_for(bytes, kGrain, [&](int64_t begin, int64_t end) {
+    std::memcpy(into + begin, from + begin, static_cast<size_t>(end - begin));
+  });
 }
 
 struct Slot {
@@ -39,7 +41,8 @@ void Staging::enqueue(void* to, Device device, int64_t bytes, Stream stream) con
 
 void require_no_capture(Device device, int64_t bytes, Stream stream) {
   require<CaptureError>(!device::runtime(device.type, "upload").capturing(stream),
-                        "{}: host memory is copied to {} while its stream is captured; got {} bytes; expected tensors that are there; copy before the capture, "
+                        "{}: host memory is copied to {} while its stream is captured; got {} bytes; expected tensors "
+                        "that are there; copy before the capture, "
                         "or write into a tensor of the device between replays",
                         t_operator == nullptr ? "upload" : t_operator, device, bytes);
 }

@@ -33,10 +33,12 @@ Linear::Linear(int64_t in, int64_t out, bool with_bias, const Options& options)
 Tensor Linear::forward(const Tensor& x) const { return linear(x, weight, bias); }
 
 Embedding::Embedding(int64_t rows, int64_t width, std::optional<int64_t> padding_idx, const Options& options)
-    : weight(parameter("weight", randn({positive(rows, "Embedding", "rows"), positive(width, "Embedding", "width")}, options))), padding_idx_(padding_idx) {
+    : weight(parameter("weight",
+                       randn({positive(rows, "Embedding", "rows"), positive(width, "Embedding", "width")}, options))),
+      padding_idx_(padding_idx) {
   if (!padding_idx) return;
-  require<IndexError>(*padding_idx >= -rows && *padding_idx < rows, "Embedding: padding_idx out of range; got {}; expected {} to {}", *padding_idx, -rows,
-                      rows - 1);
+  require<IndexError>(*padding_idx >= -rows && *padding_idx < rows,
+                      "Embedding: padding_idx out of range; got {}; expected {} to {}", *padding_idx, -rows, rows - 1);
   const NoGrad quiet;
   weight[*padding_idx] = 0;
 }

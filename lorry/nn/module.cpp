@@ -100,7 +100,8 @@ void Module::convert(const std::function<Tensor(const Tensor&)>& to) const {
 
 void Module::to(DType dtype) {
   require_dtype(dtype, "module");
-  require<DTypeError>(is_floating(dtype), "module: parameters cannot be {}, which is not floating; expected f16, bf16, f32 or f64", dtype);
+  require<DTypeError>(is_floating(dtype),
+                      "module: parameters cannot be {}, which is not floating; expected f16, bf16, f32 or f64", dtype);
   convert([&](const Tensor& x) { return is_floating(x.dtype()) ? x.to(dtype) : x; });
 }
 

@@ -20,8 +20,9 @@ inline void require_defined(const Tensor& x, const char* where, const char* oper
 /// Refuses a value that is none of the dtypes, such as a wrong number converted to one.
 inline void require_dtype(DType t, const char* where) {
   const int number = static_cast<int>(t);
-  require<DTypeError>(number < kDTypeCount, "{}: no such dtype; got number {}; expected one of the {}, from bool to f64", where,
-                      number, kDTypeCount);
+  require<DTypeError>(number < kDTypeCount,
+                      "{}: no such dtype; got number {}; expected one of the {}, from bool to f64", where, number,
+                      kDTypeCount);
 }
 inline void require_same_device(const Tensor& a, const Tensor& b, const char* where) {
   require<DeviceError>(a.device() == b.device(), "{}: operands are on different devices; got {} and {}; move one with to(device)", where, a, b);

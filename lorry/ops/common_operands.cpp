@@ -9,10 +9,13 @@ namespace {
 
 bool compares(Op op) { return row(static_cast<Pointwise>(op)).result == Result::truth; }
 bool bounds(Op op) {
-  return op == Op::clamp || op == Op::clamp_min || op == Op::clamp_max || op == Op::maximum || op == Op::minimum || op == Op::fmax || op == Op::fmin;
+  return op == Op::clamp || op == Op::clamp_min || op == Op::clamp_max || op == Op::maximum || op == Op::minimum ||
+         op == Op::fmax || op == Op::fmin;
 }
 /// Operators that divide, and pow, which refuses negative exponents of whole numbers.
-bool divides(Op op) { return op == Op::floor_divide || op == Op::trunc_divide || op == Op::remainder || op == Op::fmod || op == Op::pow; }
+bool divides(Op op) {
+  return op == Op::floor_divide || op == Op::trunc_divide || op == Op::remainder || op == Op::fmod || op == Op::pow;
+}
 bool shifts(Op op) { return op == Op::bitwise_left_shift || op == Op::bitwise_right_shift; }
 
 /// Operators whose result is right for any whole number, whether or not the common type holds it.
@@ -35,19 +38,23 @@ bool holds(DType type, const Scalar& number) {
   return stored(number, type).to<int64_t>() == number.to<int64_t>();
 }
 
-/// A bound outside the type bounds nothing on one side. On the other it would be every result, and the type cannot store it.
+/// A bound outside the type bounds nothing on one side. On the other it would be every result, and the type cannot
+/// store it.
 void require_bounds(Op op, DType common, std::span<const Operand> operands) {
   if (!bounds(op)) return;
   for (size_t i = 0; i < operands.size(); ++i) {
     if (operands[i].tensor() != nullptr || holds(common, operands[i].scalar())) continue;
     const bool from_below = op == Op::clamp ? i == 1 : op == Op::clamp_min || op == Op::maximum || op == Op::fmax;
     const int64_t bound = operands[i].scalar().to<int64_t>();
-    require<ValueError>(from_below == (bound < 0), "{}: a bound leaves no value of {}; got {}; expected one within the dtype's range", name(op), common, bound);
+    require<ValueError>(from_below == (bound < 0),
+                        "{}: a bound leaves no value of {}; got {}; expected one within the dtype's range", name(op),
+                        common, bound);
   }
 }
 
 bool differs(Op op, DType common, const Operand& x) {
-  if (x.tensor() == nullptr) return (is_floating(common) ? rounds(op) : !takes_any_number(op)) && !holds(common, x.scalar());
+  if (x.tensor() == nullptr)
+    return (is_floating(common) ? rounds(op) : !takes_any_number(op)) && !holds(common, x.scalar());
   const DType type = x.tensor()->dtype();
   if (type == common) return false;
   if (is_floating(common)) return is_floating(type) ? rounds(op) : size_of(type) > 1;
@@ -58,8 +65,10 @@ bool differs(Op op, DType common, const Operand& x) {
 
 bool depends_on_values(Op op, DType common, std::span<const Operand> operands) {
   if (!is_floating(common) && divides(op)) return true;
-  const bool converts = is_floating(common) ? size_of(common) == 2 && rounds(op) : common != kI64 && (compares(op) || bounds(op) || shifts(op));
-  return converts && std::any_of(operands.begin(), operands.end(), [](const Operand& x) { return x.tensor() == nullptr; });
+  const bool converts = is_floating(common) ? size_of(common) == 2 && rounds(op)
+                                            : common != kI64 && (compares(op) || bounds(op) || shifts(op));
+  return converts &&
+         std::any_of(operands.begin(), operands.end(), [](const Operand& x) { return x.tensor() == nullptr; });
 }
 
 void CommonOperands::convert(Op op, DType common) {

@@ -1,8 +1,9 @@
 #pragma once
 
-// Operands are converted to their common type, as in PyTorch: there, 255 (u8) equals -1 and 0.1 (f16) equals 0.1. Kernels convert
-// every operand straight to the type they compute in, so what the common type does not hold is converted here, before
-// the call. Few operands can hold more than the common type: numbers, 0-d tensors, and integers beside 16-bit floats.
+// Operands are converted to their common type, as in PyTorch: there, 255 (u8) equals -1 and 0.1 (f16) equals 0.1.
+// Kernels convert every operand straight to the type they compute in, so what the common type does not hold is
+// converted here, before the call. Few operands can hold more than the common type: numbers, 0-d tensors, and integers
+// beside 16-bit floats.
 
 #include <array>
 #include <optional>
@@ -36,8 +37,8 @@ inline std::span<const Operand> deciding(Op op, std::span<const Operand> operand
 /// Whether a call with other numbers, or other divisors, may convert its operands or be refused where this one is not.
 bool depends_on_values(Op op, DType common, std::span<const Operand> operands);
 
-/// The operands of a call in the common type of those that decide it; others stay as they are. So do floating numbers and
-/// 0-d tensors beside 16-bit floats, except for comparisons, remainders and powers.
+/// The operands of a call in the common type of those that decide it; others stay as they are. So do floating numbers
+/// and 0-d tensors beside 16-bit floats, except for comparisons, remainders and powers.
 class CommonOperands {
  public:
   CommonOperands(Op op, DType common, std::span<const Operand> given) : operands_(given) {

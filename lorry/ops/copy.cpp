@@ -19,9 +19,9 @@ void copy_elements(const Tensor& to, const Tensor& from, const char* where) {
   backend(to, where).copy->copy(array(to), source, current_stream(to.device()));
 }
 
-/// A tensor of another device with the elements and, where x is dense, the strides of x. Work enqueued before on either side comes
-/// before. A host that receives waits, and so does one whose pinned memory is read, unless `non_blocking`. Other host memory has been
-/// read on return.
+/// A tensor of another device with the elements and, where x is dense, the strides of x. Work enqueued before on either
+/// side comes before. A host that receives waits, and so does one whose pinned memory is read, unless `non_blocking`.
+/// Other host memory has been read on return.
 Tensor transferred(const Tensor& x, Device device, bool non_blocking) {
   const bool dense = x.layout().is_dense();
   if (!dense)
@@ -196,7 +196,8 @@ Tensor without_repeats(const Tensor& x) {
 const Tensor& Tensor::zero_() const { return fill_(0); }
 
 Scalar Tensor::item() const {
-  require<ShapeError>(checked("item").numel == 1, "item: not a single element; got {}; expected a tensor of one element", *this);
+  require<ShapeError>(checked("item").numel == 1,
+                      "item: not a single element; got {}; expected a tensor of one element", *this);
   const ModeScope quiet(0, kGradMode);
   const Tensor host = to(kCPU);  // waits for the device
   if (is_floating(dtype())) return *static_cast<const double*>(host.to(kF64).data_ptr());

@@ -12,7 +12,8 @@ int64_t bytes_of(const Layout& layout, DType dtype) {
 }
 
 Tensor allocate(const Layout& layout, const Options& options) {
-  return Tensor(make_counted<TensorNode>(Storage::allocate(options.device, bytes_of(layout, options.dtype)), layout, 0, options.dtype));
+  return Tensor(make_counted<TensorNode>(Storage::allocate(options.device, bytes_of(layout, options.dtype)), layout, 0,
+                                         options.dtype));
 }
 
 }  // namespace
@@ -26,7 +27,8 @@ Tensor empty_pinned(const Dims& sizes, DType dtype) {
 
 Tensor empty_managed(const Dims& sizes, const Options& options) {
   const Layout layout = Layout::contiguous(sizes);
-  return Tensor(make_counted<TensorNode>(Storage::allocate_managed(options.device, bytes_of(layout, options.dtype)), layout, 0, options.dtype));
+  return Tensor(make_counted<TensorNode>(Storage::allocate_managed(options.device, bytes_of(layout, options.dtype)),
+                                         layout, 0, options.dtype));
 }
 
 Tensor empty_like(const Tensor& x) {

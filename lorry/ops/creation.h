@@ -31,16 +31,16 @@ Tensor zeros_like(const Tensor& x, std::optional<DType> dtype = {});
 Tensor ones_like(const Tensor& x, std::optional<DType> dtype = {});
 Tensor full_like(const Tensor& x, const Scalar& value, std::optional<DType> dtype = {});
 
-/// start, start + step, ... before end. Without options i64 when all three are whole, else f32; floating values are computed as
-/// start + i step in f64. In a dtype of whole numbers start and step first lose their fractions. Throws ValueError when step is 0 or
-/// leads away from end.
+/// start, start + step, ... before end. Without options i64 when all three are whole, else f32; floating values are
+/// computed as start + i step in f64. In a dtype of whole numbers start and step first lose their fractions. Throws
+/// ValueError when step is 0 or leads away from end.
 Tensor arange(const Scalar& end);
 Tensor arange(const Scalar& end, const Options& options);
 Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step = 1);
 Tensor arange(const Scalar& start, const Scalar& end, const Options& options);
 Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, const Options& options);
-/// `steps` values from start to end, both included. In a dtype of whole numbers the ends first lose their fractions, then the values
-/// between; throws ValueError for an end that the dtype does not hold.
+/// `steps` values from start to end, both included. In a dtype of whole numbers the ends first lose their fractions,
+/// then the values between; throws ValueError for an end that the dtype does not hold.
 Tensor linspace(double start, double end, int64_t steps, const Options& options = {});
 /// base to the power of `steps` values from start to end, computed in f64.
 Tensor logspace(double start, double end, int64_t steps, double base = 10.0, const Options& options = {});

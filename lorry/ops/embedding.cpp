@@ -35,7 +35,8 @@ Tensor embedding(const Tensor& indices, const Tensor& weight, std::optional<int6
   require<ShapeError>(weight.dim() == 2, "embedding: the weight is not a matrix; got {}; expected [rows, width]", weight);
   const int64_t rows = weight.size(0), padding = padding_idx.value_or(0);
   require<IndexError>(!padding_idx || (padding >= -rows && padding < rows),
-                      "embedding: padding_idx is outside the table; got {} for weight: {}; expected {} to {}", padding, weight, -rows, rows - 1);
+                      "embedding: padding_idx is outside the table; got {} for weight: {}; expected {} to {}", padding,
+                      weight, -rows, rows - 1);
   const int64_t padding_row = !padding_idx ? -1 : padding < 0 ? padding + rows : padding;
   return door::call(
       Op::embedding, {&weight, &indices},

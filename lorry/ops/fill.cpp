@@ -46,8 +46,10 @@ int64_t count_steps(int64_t start, int64_t end, int64_t step) {
 /// An end of a range of whole numbers, which has to fit into the dtype.
 double whole_end(double value, DType dtype) {
   const double whole = std::trunc(value);
-  const bool fits = visit(dtype, [&]<class T>(Type<T>) { return static_cast<double>(static_cast<T>(to_whole(whole))) == whole; });
-  require<ValueError>(fits, "linspace: an end is out of range for {}; got {}; expected a number that it holds", dtype, value);
+  const bool fits =
+      visit(dtype, [&]<class T>(Type<T>) { return static_cast<double>(static_cast<T>(to_whole(whole))) == whole; });
+  require<ValueError>(fits, "linspace: an end is out of range for {}; got {}; expected a number that it holds", dtype,
+                      value);
   return whole;
 }
 
@@ -172,7 +174,8 @@ const Tensor& triangle_(Op op, const Tensor& x, int64_t diagonal) {
   require_matrix(op, x);
   if (!without_repeats(x).is_same(x)) {
     const int64_t rows = x.size(-2), columns = x.size(-1), split = std::clamp(diagonal, -rows, columns);
-    const Tensor all = ones({rows, columns}, {kBool, x.device()}), outside = op == Op::tril ? triu(all, split + 1) : tril(all, split - 1);
+    const Tensor all = ones({rows, columns}, {kBool, x.device()}),
+                 outside = op == Op::tril ? triu(all, split + 1) : tril(all, split - 1);
     return x.masked_fill_(outside, x.dtype() == kBool ? Scalar(false) : Scalar(0));
   }
   return door::call_in_place(

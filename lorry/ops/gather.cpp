@@ -268,7 +268,8 @@ Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand&
   require_defined(x, "scatter", "x");
   return x.clone().scatter_(dim, index, source, reduce);
 }
-Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, std::string_view reduce, bool include_self) {
+Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, std::string_view reduce,
+                      bool include_self) {
   require_defined(x, "scatter_reduce", "x");
   return x.clone().scatter_reduce_(dim, index, source, reduce, include_self);
 }

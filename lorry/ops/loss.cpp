@@ -29,7 +29,8 @@ Tensor difference(const Tensor& x, const Tensor& target, const char* where) {
   return x.sub(target);
 }
 
-/// The difference in the type that a loss of several steps computes in: f32 for 16-bit floats, whose losses are rounded once.
+/// The difference in the type that a loss of several steps computes in: f32 for 16-bit floats, whose losses are rounded
+/// once.
 Tensor wide_difference(const Tensor& x, const Tensor& target, const char* where) {
   require_defined(x, where, "x");
   require_defined(target, where, "target");
@@ -47,14 +48,25 @@ Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction) { ret
 Tensor huber_loss(const Tensor& x, const Tensor& target, Reduction reduction, double delta) {
   require<ValueError>(delta > 0, "huber_loss: delta must be positive; got {}; expected > 0", delta);
   const Tensor d = wide_difference(x, target, "huber_loss"), far = d.abs();
-  return reduced(d.masked_fill(far.gt(delta), 0).square().mul(0.5).where(far.le(delta), far.sub(0.5 * delta).mul(delta)).to(result_type(x, target)), reduction);
+  return reduced(d.masked_fill(far.gt(delta), 0)
+                     .square()
+                     .mul(0.5)
+                     .where(far.le(delta), far.sub(0.5 * delta).mul(delta))
+                     .to(result_type(x, target)),
+                 reduction);
 }
 
 Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction, double beta) {
   require<ValueError>(beta >= 0, "smooth_l1_loss: beta must not be negative; got {}; expected >= 0", beta);
   if (beta == 0) return l1_loss(x, target, reduction);
   const Tensor d = wide_difference(x, target, "smooth_l1_loss"), far = d.abs();
-  return reduced(d.masked_fill(far.ge(beta), 0).square().mul(0.5).div(beta).where(far.lt(beta), far.sub(0.5 * beta)).to(result_type(x, target)), reduction);
+  return reduced(d.masked_fill(far.ge(beta), 0)
+                     .square()
+                     .mul(0.5)
+                     .div(beta)
+                     .where(far.lt(beta), far.sub(0.5 * beta))
+                     .to(result_type(x, target)),
+                 reduction);
 }
 
 Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, const Tensor& weight, Reduction reduction, const Tensor& pos_weight) {

@@ -75,7 +75,8 @@ struct Multiplication {
   }
 };
 
-/// beta or alpha for operands like `a`: for whole numbers it loses its fraction, and for u8 a negative one wraps, as in PyTorch.
+/// beta or alpha for operands like `a`: for whole numbers it loses its fraction, and for u8 a negative one wraps, as in
+/// PyTorch.
 Scalar coefficient(const Tensor& a, const Scalar& number, const char* where, const char* which) {
   if (is_floating(a.dtype())) return number;
   // Kernels take it as a double, which holds whole numbers up to 2^53, and narrow it to the dtype.
@@ -92,7 +93,8 @@ struct Addition {
   Scalar beta, alpha;
   Dims sizes;
 
-  Addition(const char* op, int64_t rank, const Tensor& addend, const Tensor& x, const Tensor& y, const Scalar& of_addend, const Scalar& of_product)
+  Addition(const char* op, int64_t rank, const Tensor& addend, const Tensor& x, const Tensor& y,
+           const Scalar& of_addend, const Scalar& of_product)
       : where(op), c(addend), a(x), b(y) {
     require_defined(c, where, "the addend");
     require_factors(a, b, where);
@@ -211,8 +213,10 @@ Tensor empty_aligned(const Dims& sizes, const Options& options) {
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, bool aligned) {
   require_factors(x, weight, "linear");
   if (weight.dim() == 1) {  // one feature, which gets no dimension
-    require<ShapeError>(!bias.defined() || bias.dim() == 0, "linear: the bias does not fit; got weight: {}, bias: {}; expected one element without dimensions",
-                        weight, bias);
+    require<ShapeError>(
+        !bias.defined() || bias.dim() == 0,
+        "linear: the bias does not fit; got weight: {}, bias: {}; expected one element without dimensions", weight,
+        bias);
     return linear(x, weight.unsqueeze(0), bias.defined() ? bias.unsqueeze(0) : bias, aligned).squeeze(-1);
   }
   require_rank(weight, 2, "linear", "weight");

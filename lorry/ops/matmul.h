@@ -24,15 +24,16 @@ Tensor dot(const Tensor& a, const Tensor& b);
 /// [m] and [n]: every product, [m, n].
 Tensor outer(const Tensor& a, const Tensor& b);
 
-/// beta * c + alpha * (a @ b) with c expandable to [m, n]. beta 0 does not read c. For whole numbers alpha and beta lose their fractions.
+/// beta * c + alpha * (a @ b) with c expandable to [m, n]. beta 0 does not read c. For whole numbers alpha and beta
+/// lose their fractions.
 Tensor addmm(const Tensor& c, const Tensor& a, const Tensor& b, const Scalar& beta = 1, const Scalar& alpha = 1);
 /// The same for batches of matrices: a [b, m, k], b [b, k, n].
 Tensor baddbmm(const Tensor& c, const Tensor& a, const Tensor& b, const Scalar& beta = 1, const Scalar& alpha = 1);
 /// beta * c + alpha * (a @ vector) with c expandable to [m].
 Tensor addmv(const Tensor& c, const Tensor& a, const Tensor& vector, const Scalar& beta = 1, const Scalar& alpha = 1);
 
-/// x @ weight^T + bias. x: [..., in], weight: [out, in], bias: [out] or undefined. Returns [..., out]; [...] for a weight [in], whose bias
-/// is 0-d.
+/// x @ weight^T + bias. x: [..., in], weight: [out, in], bias: [out] or undefined. Returns [..., out]; [...] for a
+/// weight [in], whose bias is 0-d.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 /// The same with every row of the result beginning at a multiple of 16 bytes, so that it is not contiguous where `out` is odd: the
 /// logits of a vocabulary of 50,257, for one. A GPU multiplies what it can read in 16 bytes up to five times as fast.

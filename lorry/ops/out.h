@@ -1,9 +1,10 @@
 #pragma once
 
-// The contract of every out= form; it is PyTorch's for pointwise operators and reductions. The result is computed in its
-// own dtype, as the form that returns it computes it, and then stored in `out`. `out`
+// The contract of every out= form; it is PyTorch's for pointwise operators and reductions. The result is computed in
+// its own dtype, as the form that returns it computes it, and then stored in `out`. `out`
 //   - lies on the result's device (DeviceError);
-//   - stores the result's kind of number (DTypeError): floating results do not go into integers, integers not into bool;
+//   - stores the result's kind of number (DTypeError): floating results do not go into integers, integers not into
+//   bool;
 //   - has the result's sizes; or it has no elements, is no view and requires no gradient: then it gets the sizes, and
 //     memory of its own (ShapeError);
 //   - is not differentiated: while gradients are recorded neither it nor an operand requires one (GradError).
@@ -38,11 +39,13 @@ void prepare_out(const Tensor& out, const OutResult& result, bool differentiable
 /// Stores a result that is already computed.
 const Tensor& write_out(const Tensor& out, const Tensor& result, const char* where);
 /// The same for operators that return values and where they were.
-std::tuple<Tensor, Tensor> write_out(const Tensor& values, const Tensor& indices, const std::tuple<Tensor, Tensor>& result, const char* where);
+std::tuple<Tensor, Tensor> write_out(const Tensor& values, const Tensor& indices,
+                                     const std::tuple<Tensor, Tensor>& result, const char* where);
 
 /// Has `compute(to)` write the result: straight into `out` where that has the result's dtype.
 template <class Compute>
-const Tensor& write_out(Op op, const Tensor& out, const OutResult& result, std::initializer_list<const Tensor*> operands, Compute&& compute) {
+const Tensor& write_out(Op op, const Tensor& out, const OutResult& result,
+                        std::initializer_list<const Tensor*> operands, Compute&& compute) {
   bool differentiable = false;
   for (const Tensor* x : operands) differentiable |= x->requires_grad();
   prepare_out(out, result, differentiable, name(op));

@@ -10,7 +10,8 @@ namespace {
 /// Views of an expanded or an empty dimension cost memory that no size limits.
 void require_few(int64_t pieces, const Tensor& x, int d, const char* where) {
   constexpr int64_t kMost = 1 << 24;
-  require<ValueError>(pieces <= kMost, "{}: too many pieces; got {} of dimension {} of {}; expected at most {}", where, pieces, d, x, kMost);
+  require<ValueError>(pieces <= kMost, "{}: too many pieces; got {} of dimension {} of {}; expected at most {}", where,
+                      pieces, d, x, kMost);
 }
 
 int piece_dim(const Tensor& x, int64_t dim, const char* where) {
@@ -24,7 +25,8 @@ int piece_dim(const Tensor& x, int64_t dim, const char* where) {
 std::vector<Tensor> split(const Tensor& x, int64_t size, int64_t dim) {
   const int d = piece_dim(x, dim, "split");
   const int64_t total = x.layout().sizes[d];
-  require<ValueError>(size > 0 || (size == 0 && total == 0), "split: piece size must be positive; got {} for dimension {} of {}", size, d, x);
+  require<ValueError>(size > 0 || (size == 0 && total == 0),
+                      "split: piece size must be positive; got {} for dimension {} of {}", size, d, x);
   if (total == 0) return {narrow(x, d, 0, 0)};
   require_few((total - 1) / size + 1, x, d, "split");
   std::vector<Tensor> pieces;

@@ -5,8 +5,8 @@
 #include "lorry/base/bell.h"
 #include "lorry/formula/pointwise.h"
 #include "lorry/ops/array.h"
-#include "lorry/ops/creation.h"
 #include "lorry/ops/common_operands.h"
+#include "lorry/ops/creation.h"
 #include "lorry/ops/out.h"
 #include "lorry/ops/promotion.h"
 
@@ -236,15 +236,19 @@ Types require_into(Op op, const Tensor& out, Operands operands, bool& copied, Ta
     if (target == Target::out) {
       require_fitting(out, sizes, name(op));
     } else {
-      require<ShapeError>(sizes == out.sizes(), "{}: the result does not fit; got result sizes {} for {}; expected equal sizes", name(op), sizes, out);
+      require<ShapeError>(sizes == out.sizes(),
+                          "{}: the result does not fit; got result sizes {} for {}; expected equal sizes", name(op),
+                          sizes, out);
     }
   }
   return types;
 }
 
-/// Whether converting from the compute type straight to out's dtype skips no rounding or wrapping in the result's dtype.
+/// Whether converting from the compute type straight to out's dtype skips no rounding or wrapping in the result's
+/// dtype.
 bool stores_directly(Op op, const Types& types, DType out) {
-  if (out == types.result || types.result == types.compute || row(pointwise_row(op)).result == Result::truth) return true;
+  if (out == types.result || types.result == types.compute || row(pointwise_row(op)).result == Result::truth)
+    return true;
   return is_integral(types.result) && is_integral(out) && size_of(out) <= size_of(types.result);
 }
 
@@ -254,7 +258,8 @@ void run_into(Op op, const Tensor& out, Operands given, Target target) {
   const CommonOperands common(op, types.common, given);
   const Operands operands = common.operands();
   if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, operands[1]);
-  if (target == Target::out && out.numel() == 0) [[unlikely]] fit_out(out, infer_sizes(op, given), name(op));
+  if (target == Target::out && out.numel() == 0) [[unlikely]]
+    fit_out(out, infer_sizes(op, given), name(op));
   if (!stores_directly(op, types, out.dtype())) [[unlikely]] {
     const Tensor result = empty_like(out, types.result);
     launch(op, types, result, operands);
@@ -289,7 +294,9 @@ bool same_elements(const Layout& a, const Layout& b) {
 
 Overlap overlap(const Tensor& out, const Tensor& x) {
   if (out.node()->storage.get() != x.node()->storage.get() || out.numel() == 0 || x.numel() == 0) return Overlap::none;
-  if (out.data_ptr() == x.data_ptr() && out.dtype() == x.dtype() && (out.is_same(x) || same_elements(out.layout(), x.layout()))) return Overlap::same;
+  if (out.data_ptr() == x.data_ptr() && out.dtype() == x.dtype() &&
+      (out.is_same(x) || same_elements(out.layout(), x.layout())))
+    return Overlap::same;
   if (!spans_overlap(out.data_ptr(), out.layout(), size_of(out.dtype()), x.data_ptr(), x.layout(), size_of(x.dtype()))) return Overlap::none;
   return out.layout().is_dense() && x.layout().is_dense() ? Overlap::partial : Overlap::unknown;
 }
@@ -312,7 +319,8 @@ Resolved resolve(Op op, std::span<const Operand> operands) {
   const CommonOperands common(op, types.common, operands);
   if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, common.operands()[1]);
   infer_sizes(op, operands);
-  return {kernel_row(op, types.common, operands), types.result, types.compute, device, common.converts(), depends_on_values(op, types.common, operands)};
+  return {kernel_row(op, types.common, operands),       types.result, types.compute, device, common.converts(),
+          depends_on_values(op, types.common, operands)};
 }
 
 Resolved resolve_into(Op op, const Tensor& out, std::span<const Operand> operands, bool& copies) {
@@ -320,15 +328,21 @@ Resolved resolve_into(Op op, const Tensor& out, std::span<const Operand> operand
   const Types types = require_into(op, out, operands, copies, Target::in_place);
   const CommonOperands common(op, types.common, operands);
   if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, common.operands()[1]);
-  return {kernel_row(op, types.common, operands), types.result, types.compute, out.device(), common.converts(), depends_on_values(op, types.common, operands)};
+  return {kernel_row(op, types.common, operands),       types.result, types.compute, out.device(), common.converts(),
+          depends_on_values(op, types.common, operands)};
 }
 
-void pointwise_into(Op op, const Tensor& self, std::span<const Operand> operands) { run_into(op, self, operands, Target::in_place); }
-void pointwise_out(Op op, const Tensor& out, std::span<const Operand> operands) { run_into(op, out, operands, Target::out); }
+void pointwise_into(Op op, const Tensor& self, std::span<const Operand> operands) {
+  run_into(op, self, operands, Target::in_place);
+}
+void pointwise_out(Op op, const Tensor& out, std::span<const Operand> operands) {
+  run_into(op, out, operands, Target::out);
+}
 
 void require_condition(const Tensor& condition, const char* where) {
   require_defined(condition, where, "the condition");
-  require<DTypeError>(condition.dtype() == kBool, "{}: the condition is not bool; got {}; expected a bool tensor", where, condition);
+  require<DTypeError>(condition.dtype() == kBool, "{}: the condition is not bool; got {}; expected a bool tensor",
+                      where, condition);
 }
 
 }  // namespace lorry::ops

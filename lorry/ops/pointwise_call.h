@@ -14,8 +14,8 @@ namespace lorry::ops {
 /// Computes into a new tensor. Its strides are those of the operands where these are dense and agree, else row-major.
 Tensor pointwise(Op op, std::span<const Operand> operands);
 
-/// Computes into `self`, which has the result's sizes and can store its type. An operand may be `self` itself; one that shares only some
-/// of its memory is refused. Throws ShapeError, DTypeError, DeviceError, ValueError.
+/// Computes into `self`, which has the result's sizes and can store its type. An operand may be `self` itself; one that
+/// shares only some of its memory is refused. Throws ShapeError, DTypeError, DeviceError, ValueError.
 void pointwise_into(Op op, const Tensor& self, std::span<const Operand> operands);
 /// The same for an out= form (ops/out.h): an empty `out` gets the result's sizes.
 void pointwise_out(Op op, const Tensor& out, std::span<const Operand> operands);

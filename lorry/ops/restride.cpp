@@ -9,15 +9,18 @@
 namespace lorry {
 namespace {
 
-/// Gives x the layout of the view, which has x's elements and starts where x does. A graph that saved x would read it by the new
-/// strides, so this counts as a write, which the graph notices. Recorded as `op`, the view's operator, in place.
+/// Gives x the layout of the view, which has x's elements and starts where x does. A graph that saved x would read it
+/// by the new strides, so this counts as a write, which the graph notices. Recorded as `op`, the view's operator, in
+/// place.
 template <class MakeView, class... A>
 const Tensor& restride(Op op, const Tensor& x, const char* where, MakeView&& make_view, const A&... attributes) {
   require_defined(x, where, "self");
   door::require_not_inference(x, where);
   const door::Running running(where);
   require<GradError>(!x.requires_grad() || mode(kGradMode),
-                     "{}: a tensor that requires gradients changes its sizes while none are recorded; got {}; use the form that returns a view", where, x);
+                     "{}: a tensor that requires gradients changes its sizes while none are recorded; got {}; use the "
+                     "form that returns a view",
+                     where, x);
   const auto change = [&] {
     const ModeScope quiet(0, kGradMode);
     const Tensor view = make_view();

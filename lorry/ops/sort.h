@@ -14,7 +14,8 @@ Tensor argsort(const Tensor& x, int64_t dim = -1, bool descending = false, bool 
 std::tuple<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t dim = -1, bool largest = true, bool sorted = true);
 /// The k-th smallest of each line (k counts from 1) and where it was.
 std::tuple<Tensor, Tensor> kthvalue(const Tensor& x, int64_t k, int64_t dim = -1, bool keepdim = false);
-/// The lower median of all elements: a number, whose gradient is shared evenly among those equal to it. A NaN among them is the median.
+/// The lower median of all elements: a number, whose gradient is shared evenly among those equal to it. A NaN among
+/// them is the median.
 Tensor median(const Tensor& x);
 /// The lower median of each line and where it was; a NaN in the line is its median.
 std::tuple<Tensor, Tensor> median(const Tensor& x, int64_t dim, bool keepdim = false);

@@ -39,8 +39,10 @@ bool fits(const Tensor& x, const Dims& sizes, Layout& layout) {
 Tensor view(const Tensor& x, const Dims& sizes) {
   require_defined(x, "view", "x");
   Layout layout;
-  require<ShapeError>(fits(x, infer_sizes(sizes, x.node()->numel, "view"), layout),
-                      "view: the strides do not allow it; got {} with strides {} as {}; use reshape, which copies where it must", x, x.strides(), sizes);
+  require<ShapeError>(
+      fits(x, infer_sizes(sizes, x.node()->numel, "view"), layout),
+      "view: the strides do not allow it; got {} with strides {} as {}; use reshape, which copies where it must", x,
+      x.strides(), sizes);
   return resized(x, layout);
 }
 

@@ -86,10 +86,14 @@ OperatorStep::OperatorStep(const OperatorWork& work, std::vector<SteppedParamete
     DType dtypes[1 + 4] = {x.out.dtype};
     for (int k = 0; k < x.arity; ++k) dtypes[1 + k] = x.in[k].dtype;
     switch (x.arity) {
-      case 1: return make_list({dtypes[0], dtypes[1]}, entries);
-      case 2: return make_list({dtypes[0], dtypes[1], dtypes[2]}, entries);
-      case 3: return make_list({dtypes[0], dtypes[1], dtypes[2], dtypes[3]}, entries);
-      default: return make_list({dtypes[0], dtypes[1], dtypes[2], dtypes[3], dtypes[4]}, entries);
+      case 1:
+        return make_list({dtypes[0], dtypes[1]}, entries);
+      case 2:
+        return make_list({dtypes[0], dtypes[1], dtypes[2]}, entries);
+      case 3:
+        return make_list({dtypes[0], dtypes[1], dtypes[2], dtypes[3]}, entries);
+      default:
+        return make_list({dtypes[0], dtypes[1], dtypes[2], dtypes[3], dtypes[4]}, entries);
     }
   };
   for (const Instruction& x : work_.program.numbers) number_lists_.push_back(list_of(x, 1));
@@ -134,11 +138,16 @@ void* OperatorStep::array_at(const Location& place, const Part& part) const {
                                         : of_entry(2 + k, work_.state_dtypes[k]);
   };
   switch (place.kind) {
-    case Location::Kind::param: return of_entry(0, work_.dtype);
-    case Location::Kind::grad: return of_entry(1, work_.grad_dtype);
-    case Location::Kind::state: return state(place.index);
-    case Location::Kind::kept: return state(work_.states);
-    default: return buffer(place.index, part);
+    case Location::Kind::param:
+      return of_entry(0, work_.dtype);
+    case Location::Kind::grad:
+      return of_entry(1, work_.grad_dtype);
+    case Location::Kind::state:
+      return state(place.index);
+    case Location::Kind::kept:
+      return state(work_.states);
+    default:
+      return buffer(place.index, part);
   }
 }
 
@@ -147,11 +156,19 @@ kernels::ListOperand OperatorStep::operand(const Location& place, DType compute)
   x.kind = kernels::ListOperand::Kind::values;
   x.dtype = place.dtype;
   switch (place.kind) {
-    case Location::Kind::number: x.values = numbers_ + 8 * place.index; return x;
-    case Location::Kind::hyper: x.values = work_.hyper + place.index * size_of(place.dtype); return x;
-    case Location::Kind::factor: x.values = grad_factor_; return x;
-    case Location::Kind::constant: break;
-    default: return {};  // an array
+    case Location::Kind::number:
+      x.values = numbers_ + 8 * place.index;
+      return x;
+    case Location::Kind::hyper:
+      x.values = work_.hyper + place.index * size_of(place.dtype);
+      return x;
+    case Location::Kind::factor:
+      x.values = grad_factor_;
+      return x;
+    case Location::Kind::constant:
+      break;
+    default:
+      return {};  // an array
   }
   x.kind = kernels::ListOperand::Kind::number;
   x.dtype = compute == kI64 ? kI64 : kF64;

@@ -6,7 +6,8 @@
 //
 // or only its update, with a learning rate and numbers of one's choice:
 //
-//   const auto momentum = optim::rule<1>(                                      // 1: states, arrays as large as the parameter
+//   const auto momentum = optim::rule<1>(                                      // 1: states, arrays as large as the
+//   parameter
 //       [](auto& param, auto grad, auto* states, const auto& h) {
 //         states[0] = h[0] * states[0] + grad;
 //         param = param - h.lr * states[0];
@@ -14,17 +15,19 @@
 //       0.1, {0.9});                                                           // lr, and h[0]
 //   optim::Custom optimizer(model.named_parameters(), momentum);
 //
-// An update may use + - * /, comparisons and, by `using namespace lorry::formula`, select, sqrt and abs. Constants are V(number), or
-// decltype(grad)(number).
+// An update may use + - * /, comparisons and, by `using namespace lorry::formula`, select, sqrt and abs. Constants are
+// V(number), or decltype(grad)(number).
 //
-// That is enough for everything else that an optimizer does: groups, masters, clipping, checkpoints, every dtype, device and execution.
-// On a CPU fused steps are the loop that the compiler makes of the rule. On a GPU they are there when nvcc compiles this header:
+// That is enough for everything else that an optimizer does: groups, masters, clipping, checkpoints, every dtype,
+// device and execution. On a CPU fused steps are the loop that the compiler makes of the rule. On a GPU they are there
+// when nvcc compiles this header:
 //
 //   nvcc -std=c++20 -fmad=false --expt-relaxed-constexpr --expt-extended-lambda -diag-suppress=20011,20014 ...
 //
-// (of a rule with symbols as its values nvcc would say that host and device functions call host functions); elsewhere `automatic` is
-// `foreach` for parameters on a GPU. Kernels take no lambdas: there the update is a struct with an operator() that is LORRY_INLINE, as in
-// examples/own_rule.h. For the same bits everywhere compile with -ffp-contract=off too.
+// (of a rule with symbols as its values nvcc would say that host and device functions call host functions); elsewhere
+// `automatic` is `foreach` for parameters on a GPU. Kernels take no lambdas: there the update is a struct with an
+// operator() that is LORRY_INLINE, as in examples/own_rule.h. For the same bits everywhere compile with
+// -ffp-contract=off too.
 
 #include <algorithm>
 

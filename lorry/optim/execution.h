@@ -7,11 +7,10 @@
 namespace lorry::optim {
 
 /// How a step runs. All ways give the same bits.
-///   loop        tensor by tensor, a kernel for each operation of the formula; needs memory for intermediates of one tensor
-///   foreach     a kernel for each operation over lists of all parameters; needs memory for intermediates of all of them
-///   fused       one kernel over all parameters, no intermediates
-///   compiled    traced and compiled
-///   automatic   fused
+///   loop        tensor by tensor, a kernel for each operation of the formula; needs memory for intermediates of one
+///   tensor foreach     a kernel for each operation over lists of all parameters; needs memory for intermediates of all
+///   of them fused       one kernel over all parameters, no intermediates compiled    traced and compiled automatic
+///   fused
 /// compiled is refused with ValueError until its room exists.
 enum class Execution { automatic, loop, foreach, fused, compiled };
 

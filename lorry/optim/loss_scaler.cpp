@@ -21,7 +21,9 @@ Tensor LossScaler::scale(const Tensor& loss) const {
 Tensor LossScaler::step(Optimizer& optimizer, double max_norm, bool zero_grad) {
   require<ValueError>(max_norm >= 0, "loss_scaler: max_norm is out of range; got {}; expected a number >= 0", max_norm);
   const NoGrad quiet;
-  const Tensor norm = optimizer.step({.max_norm = max_norm, .skip_nonfinite = true, .zero_grad = zero_grad, .scale = scale_}), finite = norm.isfinite();
+  const Tensor norm = optimizer.step(
+                   {.max_norm = max_norm, .skip_nonfinite = true, .zero_grad = zero_grad, .scale = scale_}),
+               finite = norm.isfinite();
   const Tensor overflow = finite.logical_not();
   overflow_ = overflow_.defined() ? overflow_.logical_or(overflow) : overflow;
   return norm;

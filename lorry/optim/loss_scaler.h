@@ -32,10 +32,11 @@ class LossScaler {
 
   /// loss times the scale, in f32, or in f64 for an f64 loss.
   Tensor scale(const Tensor& loss) const;
-  /// Steps by the gradients divided by the scale and clipped to a common norm of max_norm, as clip_grad_norm_ would clip them; the
-  /// gradients themselves are only read, since divided by the scale they might not fit f16. If one is not finite, parameters and
-  /// state stay as they are and the step does not count. Returns the norm of the divided gradients before clipping, a 0-d f64.
-  /// zero_grad: the gradients are filled with zeros afterwards, also those of a step that was left out.
+  /// Steps by the gradients divided by the scale and clipped to a common norm of max_norm, as clip_grad_norm_ would
+  /// clip them; the gradients themselves are only read, since divided by the scale they might not fit f16. If one is
+  /// not finite, parameters and state stay as they are and the step does not count. Returns the norm of the divided
+  /// gradients before clipping, a 0-d f64. zero_grad: the gradients are filled with zeros afterwards, also those of a
+  /// step that was left out.
   Tensor step(Optimizer& optimizer, double max_norm = INFINITY, bool zero_grad = false);
   /// Ends a round of steps: adapts the scale to what they found.
   void update();

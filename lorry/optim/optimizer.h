@@ -1,23 +1,27 @@
 #pragma once
 
-// Optimizers step named parameters by their gradients. Parameters come in groups with options of their own; state is made at a
-// parameter's first step, in f32 for f16 and bf16 parameters (their arithmetic is f32 too; only what is stored is rounded) and in the
-// parameter's dtype otherwise, unless the group's Memory (memory.h) has it stored in fewer bits, or elsewhere. A gradient has its parameter's dtype,
-// or is f32 for a parameter of 16 bits; gradients that are stepped together have one dtype.
+// Optimizers step named parameters by their gradients. Parameters come in groups with options of their own; state is
+// made at a parameter's first step, in f32 for f16 and bf16 parameters (their arithmetic is f32 too; only what is
+// stored is rounded) and in the parameter's dtype otherwise, unless the group's Memory (memory.h) has it stored in
+// fewer bits, or elsewhere. A gradient has its parameter's dtype, or is f32 for a parameter of 16 bits; gradients that
+// are stepped together have one dtype.
 //
-// Invariant: a step is made wholly or not at all. Gradients are checked, state is made, errors of earlier kernels are thrown and all memory of the
-// device is taken before anything is written: a step that throws leaves parameters, state and counters as they were. (Two exceptions: kernels of a GPU
-// lay out lists in host memory as they go, and where a user's rule has no code for the GPU the host moves its clocks on.)
-// A family is the parameters that share device, dtype, rule and Memory. It is stepped together.
+// Invariant: a step is made wholly or not at all. Gradients are checked, state is made, errors of earlier kernels are
+// thrown and all memory of the device is taken before anything is written: a step that throws leaves parameters, state
+// and counters as they were. (Two exceptions: kernels of a GPU lay out lists in host memory as they go, and where a
+// user's rule has no code for the GPU the host moves its clocks on.) A family is the parameters that share device,
+// dtype, rule and Memory. It is stepped together.
 //
-// A step that finds everything where it was costs the host a few microseconds, however many parameters there are: what does not change
-// between steps, the lists, is kept (kernels/list.h), and looked through again only when a gradient somewhere was replaced. Learning
-// rates and step counts lie on the device (formula/rule.h): the host learns of them when it asks for the state.
+// A step that finds everything where it was costs the host a few microseconds, however many parameters there are: what
+// does not change between steps, the lists, is kept (kernels/list.h), and looked through again only when a gradient
+// somewhere was replaced. Learning rates and step counts lie on the device (formula/rule.h): the host learns of them
+// when it asks for the state.
 //
-// Groups with Masters::f32 keep an f32 copy of each 16-bit parameter, its master: made from the parameter at its first step, stepped in its
-// place, and from then on what the parameter is a rounded copy of. A step that is too small for the parameter's 8 or 11 bits is so not
-// lost. What is written to such a parameter between two steps is: the next one goes on from the master. With Masters::split a bf16 parameter is
-// itself the upper half of its master, and what is kept is the lower half: 2 bytes instead of 4.
+// Groups with Masters::f32 keep an f32 copy of each 16-bit parameter, its master: made from the parameter at its first
+// step, stepped in its place, and from then on what the parameter is a rounded copy of. A step that is too small for
+// the parameter's 8 or 11 bits is so not lost. What is written to such a parameter between two steps is: the next one
+// goes on from the master. With Masters::split a bf16 parameter is itself the upper half of its master, and what is
+// kept is the lower half: 2 bytes instead of 4.
 
 #include <array>
 #include <limits>
@@ -70,8 +74,8 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// Steps every parameter that has a gradient; the others, and their state, stay as they are. Throws ShapeError, DTypeError or
-  /// DeviceError naming a parameter whose gradient does not fit it, OutOfMemory.
+  /// Steps every parameter that has a gradient; the others, and their state, stay as they are. Throws ShapeError,
+  /// DTypeError or DeviceError naming a parameter whose gradient does not fit it, OutOfMemory.
   void step();
   /// The same by gradients that are first multiplied by grad_factor, a 0-d f64 on the device of the parameters. When it is NaN, nothing
   /// is written and the step does not count; when it is infinite, every gradient counts as NaN.
@@ -103,11 +107,13 @@ class Optimizer {
   void load_state_dict(const TensorMap& state);
 
   Execution execution() const { return execution_; }
-  /// Bounds what steps of the executions loop and foreach take from the allocator beside parameters, gradients and states, in bytes; 0: no bound. They
-  /// step as many elements at a time as that lets, a multiple of 256 of each parameter that they part, and give the same bits. Fused steps take
-  /// nothing, but for the chunks of states in pinned memory, and for 16-bit parameters on a GPU with f32 gradients: there are no fused kernels for
-  /// these. They are stepped as by foreach, within this bound or, where it is 0, within 64 MB; a warning (base/bell.h) says so once for each layout
-  /// of the gradients. Throws ValueError for fewer bytes than 256 elements take; so does a step whose gradients need more.
+  /// Bounds what steps of the executions loop and foreach take from the allocator beside parameters, gradients and
+  /// states, in bytes; 0: no bound. They step as many elements at a time as that lets, a multiple of 256 of each
+  /// parameter that they part, and give the same bits. Fused steps take nothing, but for the chunks of states in pinned
+  /// memory, and for 16-bit parameters on a GPU with f32 gradients: there are no fused kernels for these. They are
+  /// stepped as by foreach, within this bound or, where it is 0, within 64 MB; a warning (base/bell.h) says so once for
+  /// each layout of the gradients. Throws ValueError for fewer bytes than 256 elements take; so does a step whose
+  /// gradients need more.
   void set_memory_budget(int64_t bytes);
   int64_t memory_budget() const { return budget_; }
   /// What parameters, gradients and states take, and what a step takes beside them in each execution; also before the first step.
@@ -169,11 +175,13 @@ class Optimizer {
     /// Array k, uninitialised, of a parameter without gaps: in its order, or codes and scales.
     Tensor empty_state(int k, const Layout& like) const;
     Storing storing() const;
-    /// A state on the parameter's device, without waiting: itself, or a copy of one in pinned memory, which write_back writes back.
+    /// A state on the parameter's device, without waiting: itself, or a copy of one in pinned memory, which write_back
+    /// writes back.
     Tensor here(const Tensor& state) const;
     void write_back(const Tensor& state, const Tensor& from) const;
   };
-  /// The steps of a family's clocks by operators. They stand until the layout or the budget changes, or what their programs depend on.
+  /// The steps of a family's clocks by operators. They stand until the layout or the budget changes, or what their
+  /// programs depend on.
   struct ByOperators {
     bool by_factor, zero_grads;
     std::vector<OperatorStep> steps = {};  ///< one a clock
@@ -184,7 +192,7 @@ class Optimizer {
   struct Family : Kind {
     Tensor clocks;                ///< bytes
     std::vector<int> clock_groups;  ///< the group of each clock
-    DType grad_dtype = kF32;      ///< of this step's gradients
+    DType grad_dtype = kF32;        ///< of this step's gradients
     std::unique_ptr<kernels::List> list, grads;
     std::vector<int> slots;  ///< in the order of the lists' entries
     std::shared_ptr<Streamed> streamed = nullptr;  ///< of the list, where states are brought to the device and back
@@ -222,10 +230,12 @@ class Optimizer {
   /// Takes the memory of all steps by operators: one after the other uses it, those of one device the same.
   std::vector<OperatorMemory> prepare_operators();
   void run_by_operators(Family& family, const Tensor& grad_factor);
-  /// Whether operators step parameters in an execution: in a fused step those on a GPU with gradients of another dtype, for which it has no
-  /// fused kernels.
+  /// Whether operators step parameters in an execution: in a fused step those on a GPU with gradients of another dtype,
+  /// for which it has no fused kernels.
   static bool steps_by_operators(Execution execution, const Kind& kind, DType grad_dtype);
-  bool steps_by_operators(const Family& family) const { return steps_by_operators(execution_, family, family.grad_dtype); }
+  bool steps_by_operators(const Family& family) const {
+    return steps_by_operators(execution_, family, family.grad_dtype);
+  }
   /// The bytes that steps by operators may take in an execution; 0: no bound.
   int64_t budget_of(Execution execution) const;
   /// Of the gradients that there are.
@@ -249,7 +259,8 @@ class Optimizer {
   uint64_t seen_ = 0;         ///< changes() when the lists were looked at; 0: they must be made
   std::vector<int> copied_;  ///< slots of this step with aligned copies
   IntrusivePtr<Epoch> epoch_, grad_epoch_;  ///< of steps, and of those that zero gradients
-  std::vector<Storage*> shared_storages_, shared_grad_storages_;  ///< storages of this step that belong to another optimizer's epoch too
+  std::vector<Storage*> shared_storages_,
+      shared_grad_storages_;  ///< storages of this step that belong to another optimizer's epoch too
   std::vector<int> guarded_;  ///< slots of this step with gradients that may not be written
   bool separate_ = false;     ///< no two gradients of this step share memory; else nobody has looked yet
 };

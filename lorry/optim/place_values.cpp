@@ -56,8 +56,12 @@ class Placer {
       const Node& x = nodes_[n];
       if (x.array || uses_[n] == 0) continue;
       switch (x.from) {
-        case Node::From::hyper: at_[n] = {.kind = Location::Kind::hyper, .index = x.index, .dtype = x.dtype}; break;
-        case Node::From::factor: at_[n] = {.kind = Location::Kind::factor, .dtype = x.dtype}; break;
+        case Node::From::hyper:
+          at_[n] = {.kind = Location::Kind::hyper, .index = x.index, .dtype = x.dtype};
+          break;
+        case Node::From::factor:
+          at_[n] = {.kind = Location::Kind::factor, .dtype = x.dtype};
+          break;
         default:
           at_[n] = {.kind = Location::Kind::number, .index = program_.number_count++, .dtype = x.dtype};
           program_.numbers.push_back(instruction_of(static_cast<int>(n)));
@@ -139,14 +143,21 @@ class Placer {
   void find_place(const Node& x) {
     Location place{.index = x.index, .dtype = x.dtype};
     switch (x.from) {
-      case Node::From::param: place.kind = Location::Kind::param; break;
-      case Node::From::grad: place.kind = Location::Kind::grad; break;
-      case Node::From::kept: place.kind = Location::Kind::kept; break;
+      case Node::From::param:
+        place.kind = Location::Kind::param;
+        break;
+      case Node::From::grad:
+        place.kind = Location::Kind::grad;
+        break;
+      case Node::From::kept:
+        place.kind = Location::Kind::kept;
+        break;
       case Node::From::state:
         if (shape_.is_stored(x.index)) return;
         place.kind = Location::Kind::state;
         break;
-      default: return;
+      default:
+        return;
     }
     const int n = static_cast<int>(&x - nodes_.data());
     at_[static_cast<size_t>(n)] = place;

@@ -73,10 +73,15 @@ class StepRecorder {
     const Location param{.kind = Location::Kind::param, .dtype = shape_.dtype},
         kept{.kind = Location::Kind::kept, .dtype = kF32};
     switch (shape_.masters()) {
-      case Masters::stochastic: return results_.push_back({param, spread(x), true, -1});
-      case Masters::split: return add_halves(spread(x));
-      case Masters::f32: results_.push_back({kept, x}); [[fallthrough]];
-      case Masters::none: return results_.push_back({param, x});
+      case Masters::stochastic:
+        return results_.push_back({param, spread(x), true, -1});
+      case Masters::split:
+        return add_halves(spread(x));
+      case Masters::f32:
+        results_.push_back({kept, x});
+        [[fallthrough]];
+      case Masters::none:
+        return results_.push_back({param, x});
     }
   }
   /// The halves of formula/split.h.

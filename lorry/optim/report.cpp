@@ -88,7 +88,8 @@ MemoryReport Optimizer::memory_report(bool by_factor) const {
         step.calls += calls * std::max<int64_t>(1, (x.elements - 1) / most + 1);
       } else {
         for (const Slot& slot : slots_)
-          if (slot.group == x.group && slot.clock == x.clock && kind_of(slot) == x.kind) step.calls += calls * std::max<int64_t>(1, (slot.param.numel() - 1) / most + 1);
+          if (slot.group == x.group && slot.clock == x.clock && kind_of(slot) == x.kind)
+            step.calls += calls * std::max<int64_t>(1, (slot.param.numel() - 1) / most + 1);
       }
     }
   }

@@ -59,7 +59,10 @@ const RuleTraits& rule_traits() {
                       .progress_at = {offsetof(Narrow, progress), offsetof(Wide, progress)},
                       .coming_at = {offsetof(Narrow, coming), offsetof(Wide, coming)},
                       .hyper_at = {offsetof(Narrow, hyper), offsetof(Wide, hyper)},
-                      .first_state = [](int state, const void* settings) { return Rule::first_state(state, *static_cast<const Settings*>(settings)); },
+                      .first_state =
+                          [](int state, const void* settings) {
+                            return Rule::first_state(state, *static_cast<const Settings*>(settings));
+                          },
                       .is_signed = formula::is_signed<Rule>,
                       .lr = [](void* settings) -> double& { return static_cast<Settings*>(settings)->lr; },
                       .record = optim::record<Rule>,

@@ -92,8 +92,9 @@ void Optimizer::check(Slot& slot, const Tensor& grad) const {
   require<ShapeError>(grad.sizes() == param.sizes(), "{}: the gradient of '{}' has another shape; got gradient: {}, parameter: {}", where_, slot.name, grad,
                       param);
   require<DTypeError>(grad.dtype() == param.dtype() || (grad.dtype() == kF32 && size_of(param.dtype()) == 2),
-                      "{}: the gradient of '{}' has another dtype; got gradient: {}, parameter: {}; expected the parameter's, or f32 for one of 16 bits", where_, slot.name,
-                      grad, param);
+                      "{}: the gradient of '{}' has another dtype; got gradient: {}, parameter: {}; expected the "
+                      "parameter's, or f32 for one of 16 bits",
+                      where_, slot.name, grad, param);
   require<DeviceError>(grad.device() == param.device(), "{}: the gradient of '{}' is on another device; got gradient: {}, parameter: {}", where_, slot.name,
                        grad, param);
   door::require_writable(param, where_);
@@ -222,8 +223,10 @@ void Optimizer::lay_out() {
     if (made[s].family < 0) continue;
     std::optional<DType>& all = lists[made[s].family].grad_dtype;
     if (!all) all = grads[s].dtype();
-    require<DTypeError>(*all == grads[s].dtype(), "{}: the gradient of '{}' has another dtype than that of a parameter that is stepped with it; got {}; expected {} for all", where_,
-                        slots_[s].name, grads[s].dtype(), *all);
+    require<DTypeError>(*all == grads[s].dtype(),
+                        "{}: the gradient of '{}' has another dtype than that of a parameter that is stepped with it; "
+                        "got {}; expected {} for all",
+                        where_, slots_[s].name, grads[s].dtype(), *all);
   }
   for (size_t f = 0; f < families_.size(); ++f) {
     const Family& family = families_[f];
@@ -361,7 +364,8 @@ kernels::StepCall Optimizer::call_of(const Family& family, const Tensor& grad_fa
           .seed = family.memory.seed};
 }
 
-// ---- the executions loop and foreach -----------------------------------------------------------------------------------
+// ---- the executions loop and foreach
+// -----------------------------------------------------------------------------------
 
 bool Optimizer::steps_by_operators(Execution execution, const Kind& kind, DType grad_dtype) {
   return execution != Execution::fused || (grad_dtype != kind.dtype && !kind.device.is_cpu());
@@ -394,7 +398,8 @@ Program Optimizer::program_of(const Kind& kind, const GroupState& group, const S
 }
 
 void Optimizer::set_memory_budget(int64_t bytes) {
-  require<ValueError>(bytes >= 0, "{}: memory_budget is out of range; got {}; expected bytes, or 0 for no bound", where_, bytes);
+  require<ValueError>(bytes >= 0, "{}: memory_budget is out of range; got {}; expected bytes, or 0 for no bound",
+                      where_, bytes);
   const int64_t before = std::exchange(budget_, bytes);
   try {
     require_budget();
@@ -420,7 +425,9 @@ void Optimizer::require_budget() const {
       needed = std::max(needed, least_budget(program_of(own.first, groups_[slot.group], shape).bytes_per_element()));
     }
   }
-  require<ValueError>(budget_ >= needed, "{}: memory_budget is too small for 256 elements at a time; got {} bytes; expected at least {}", where_, budget_, needed);
+  require<ValueError>(budget_ >= needed,
+                      "{}: memory_budget is too small for 256 elements at a time; got {} bytes; expected at least {}",
+                      where_, budget_, needed);
 }
 
 void Optimizer::plan_operators(Family& family, bool by_factor, bool zero_grads) const {

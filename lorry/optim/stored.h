@@ -25,6 +25,7 @@ struct Storing {
 };
 
 /// State k, as it is stored, of an array laid out as `from`, in the layout `to`. `stored` is overwritten.
-void reorder_stored(const Storing& how, int k, const Tensor& before, const Layout& from, const Tensor& stored, const Layout& to);
+void reorder_stored(const Storing& how, int k, const Tensor& before, const Layout& from, const Tensor& stored,
+                    const Layout& to);
 
 }  // namespace lorry::optim

@@ -41,9 +41,11 @@ struct TensorNode : Counted {
   bool wrapped_number = false;  ///< stands for a Scalar: promotes by kind alone
   Layout layout;
 
-  /// The address of the first element. An empty tensor may lie at any offset, also of no memory at all: no pointer arithmetic.
+  /// The address of the first element. An empty tensor may lie at any offset, also of no memory at all: no pointer
+  /// arithmetic.
   void* data() const {
-    return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(storage->data()) + static_cast<uintptr_t>(offset * size_of(dtype)));
+    return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(storage->data()) +
+                                   static_cast<uintptr_t>(offset * size_of(dtype)));
   }
   void destroy() { delete this; }
 };

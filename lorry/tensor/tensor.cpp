@@ -13,7 +13,8 @@ void detail::raise_undefined(const char* method) {
 
 Device default_device() { return t_default_device; }
 void set_default_device(Device device) {
-  require<DeviceError>(static_cast<int>(device.type) < kDeviceTypeCount, "set_default_device: no such type of device; got number {}; expected cpu or cuda",
+  require<DeviceError>(static_cast<int>(device.type) < kDeviceTypeCount,
+                       "set_default_device: no such type of device; got number {}; expected cpu or cuda",
                        static_cast<int>(device.type));
   t_default_device = device;
 }

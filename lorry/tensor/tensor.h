@@ -70,9 +70,10 @@ class Tensor {
   const Tensor& operator=(const Tensor& source) &&;
   const Tensor& operator=(const Scalar& value) &&;
 
-  // ---- facts ---------------------------------------------------------------------------------------------------------
-  // An undefined tensor answers defined(), requires_grad(), is_leaf(), grad_fn(), is_same() and node(). What needs a history
-  // (backward, retain_grad, register_hook) throws GradError for it, all else ValueError.
+  // ---- facts
+  // --------------------------------------------------------------------------------------------------------- An
+  // undefined tensor answers defined(), requires_grad(), is_leaf(), grad_fn(), is_same() and node(). What needs a
+  // history (backward, retain_grad, register_hook) throws GradError for it, all else ValueError.
   bool defined() const { return static_cast<bool>(node_); }
   DType dtype() const { return checked("dtype").dtype; }
   Device device() const { return checked("device").storage->device(); }
@@ -105,7 +106,8 @@ class Tensor {
   template <class T>
   T* data() const {
     constexpr DType kAsked = dtype_of<std::remove_const_t<T>>;
-    require<DTypeError>(kAsked == checked("data").dtype, "data: dtype differs; got {} for a tensor of {}", kAsked, node_->dtype);
+    require<DTypeError>(kAsked == checked("data").dtype, "data: dtype differs; got {} for a tensor of {}", kAsked,
+                        node_->dtype);
     return static_cast<T*>(node_->data());
   }
 
@@ -114,7 +116,8 @@ class Tensor {
   /// Marks a leaf as one to differentiate by. Throws GradError for a non-leaf, DTypeError unless floating.
   const Tensor& requires_grad_(bool on = true) const;
   bool is_leaf() const;
-  /// The gradient accumulated by backward; undefined before. It may be set; of a 16-bit tensor to an f32, to which backward then adds in f32.
+  /// The gradient accumulated by backward; undefined before. It may be set; of a 16-bit tensor to an f32, to which
+  /// backward then adds in f32.
   Tensor grad() const;
   void set_grad(const Tensor& grad) const;
   /// The name of the operator that made it ("mul"), or empty for a leaf.
@@ -245,8 +248,9 @@ class Tensor {
   std::vector<Tensor> split(const std::vector<int64_t>& sizes, int64_t dim = 0) const;
   std::vector<Tensor> chunk(int64_t chunks, int64_t dim = 0) const;
   std::vector<Tensor> unbind(int64_t dim = 0) const;
-  /// The tensor itself gets other sizes and strides. They count as a write, so that a graph which saved the tensor notices. While
-  /// gradients are recorded the change is recorded too; throws GradError for a leaf that requires gradients, and inside NoGrad.
+  /// The tensor itself gets other sizes and strides. They count as a write, so that a graph which saved the tensor
+  /// notices. While gradients are recorded the change is recorded too; throws GradError for a leaf that requires
+  /// gradients, and inside NoGrad.
   const Tensor& squeeze_() const;
   const Tensor& squeeze_(int64_t dim) const;
   const Tensor& unsqueeze_(int64_t dim) const;
@@ -352,7 +356,8 @@ class Tensor {
   Tensor baddbmm(const Tensor& a, const Tensor& b, const Scalar& beta = 1, const Scalar& alpha = 1) const;
   const Tensor& baddbmm_(const Tensor& a, const Tensor& b, const Scalar& beta = 1, const Scalar& alpha = 1) const;
 
-  // ---- second names, one row each in tensor/aliases.def --------------------------------------------------------------
+  // ---- second names, one row each in tensor/aliases.def
+  // --------------------------------------------------------------
 #define LORRY_ALIAS(alias, original, parameters, arguments) \
   Tensor alias parameters const { return original arguments; }
 #define LORRY_ALIAS_IN_PLACE(alias, original, parameters, arguments) \

@@ -7,7 +7,6 @@
 
 namespace lorry::test {
 
-
 Execution execute(const Program& program) {
   Execution run;
   auto& values = run.values;
@@ -20,35 +19,94 @@ Execution execute(const Program& program) {
     const auto& n = step.numbers;
     const Dims dims(std::span<const int64_t>(n.data(), n.size()));
     switch (step.action) {
-      case Action::leaf: values.push_back(leaf(dims, step.data)); run.leaves.push_back(values.back()); break;
-      case Action::constant: values.push_back(lorry::test::values(dims, step.data)); break;
-      case Action::sine: values.push_back(x.sin()); break;
-      case Action::cosine: values.push_back(x.cos()); break;
-      case Action::tangent: values.push_back(x.tanh()); break;
-      case Action::scale: values.push_back(x.mul(step.data[0])); break;
-      case Action::add: values.push_back(x.add(y)); break;
-      case Action::sub: values.push_back(x.sub(y)); break;
-      case Action::mul: values.push_back(x.mul(y)); break;
-      case Action::matmul: values.push_back(x.matmul(y)); break;
-      case Action::sum: values.push_back(x.sum({n[0]})); break;
-      case Action::cat: values.push_back(cat({x, y}, 0)); break;
-      case Action::clone: values.push_back(x.clone()); break;
-      case Action::select: values.push_back(x.select(n[0], n[1])); break;
-      case Action::slice: values.push_back(x.slice(n[0], n[1], n[2], n[3])); break;
-      case Action::transpose: values.push_back(x.transpose(n[0], n[1])); break;
-      case Action::unsqueeze: values.push_back(x.unsqueeze(n[0])); break;
-      case Action::expand: values.push_back(x.expand(dims)); break;
-      case Action::diagonal: values.push_back(x.diagonal()); break;
-      case Action::flatten: values.push_back(x.view({-1})); break;
-      case Action::detach: values.push_back(x.detach()); break;
-      case Action::write_sine: x.sin_(); break;
-      case Action::write_tangent: x.tanh_(); break;
-      case Action::write_scale: x.mul_(step.data[0]); break;
-      case Action::write_add: x.add_(y); break;
-      case Action::write_mul: x.mul_(y); break;
-      case Action::write_copy: x.copy_(y); break;
-      case Action::write_zero: x.zero_(); break;
-      case Action::write_addcmul: x.addcmul_(y, z); break;
+      case Action::leaf:
+        values.push_back(leaf(dims, step.data));
+        run.leaves.push_back(values.back());
+        break;
+      case Action::constant:
+        values.push_back(lorry::test::values(dims, step.data));
+        break;
+      case Action::sine:
+        values.push_back(x.sin());
+        break;
+      case Action::cosine:
+        values.push_back(x.cos());
+        break;
+      case Action::tangent:
+        values.push_back(x.tanh());
+        break;
+      case Action::scale:
+        values.push_back(x.mul(step.data[0]));
+        break;
+      case Action::add:
+        values.push_back(x.add(y));
+        break;
+      case Action::sub:
+        values.push_back(x.sub(y));
+        break;
+      case Action::mul:
+        values.push_back(x.mul(y));
+        break;
+      case Action::matmul:
+        values.push_back(x.matmul(y));
+        break;
+      case Action::sum:
+        values.push_back(x.sum({n[0]}));
+        break;
+      case Action::cat:
+        values.push_back(cat({x, y}, 0));
+        break;
+      case Action::clone:
+        values.push_back(x.clone());
+        break;
+      case Action::select:
+        values.push_back(x.select(n[0], n[1]));
+        break;
+      case Action::slice:
+        values.push_back(x.slice(n[0], n[1], n[2], n[3]));
+        break;
+      case Action::transpose:
+        values.push_back(x.transpose(n[0], n[1]));
+        break;
+      case Action::unsqueeze:
+        values.push_back(x.unsqueeze(n[0]));
+        break;
+      case Action::expand:
+        values.push_back(x.expand(dims));
+        break;
+      case Action::diagonal:
+        values.push_back(x.diagonal());
+        break;
+      case Action::flatten:
+        values.push_back(x.view({-1}));
+        break;
+      case Action::detach:
+        values.push_back(x.detach());
+        break;
+      case Action::write_sine:
+        x.sin_();
+        break;
+      case Action::write_tangent:
+        x.tanh_();
+        break;
+      case Action::write_scale:
+        x.mul_(step.data[0]);
+        break;
+      case Action::write_add:
+        x.add_(y);
+        break;
+      case Action::write_mul:
+        x.mul_(y);
+        break;
+      case Action::write_copy:
+        x.copy_(y);
+        break;
+      case Action::write_zero:
+        x.zero_();
+        break;
+      case Action::write_addcmul:
+        x.addcmul_(y, z);
+        break;
       case Action::write_quietly: {
         const NoGrad quiet;
         x.fill_(step.data[0]);
@@ -64,8 +122,12 @@ Execution execute(const Program& program) {
         });
         break;
       }
-      case Action::retain: x.retain_grad(); break;
-      case Action::turn: x.transpose_(n[0], n[1]); break;
+      case Action::retain:
+        x.retain_grad();
+        break;
+      case Action::turn:
+        x.transpose_(n[0], n[1]);
+        break;
     }
   }
   run.loss = zeros({}, {kF64});
@@ -77,10 +139,13 @@ Execution execute(const Program& program) {
 }
 
 std::string to_string(const Program& program) {
-  static constexpr const char* kNames[] = {
-      "leaf", "constant", "sin", "cos", "tanh", "mul", "add", "sub", "mul", "matmul", "sum", "cat", "clone", "select",
-      "slice", "transpose", "unsqueeze", "expand", "diagonal", "view(-1)", "detach", "sin_", "tanh_", "mul_", "add_",
-      "mul_", "copy_", "zero_", "addcmul_", "fill_ in NoGrad", "transpose_", "register_hook", "retain_grad"};
+  static constexpr const char* kNames[] = {"leaf",       "constant",      "sin",        "cos",      "tanh",
+                                           "mul",        "add",           "sub",        "mul",      "matmul",
+                                           "sum",        "cat",           "clone",      "select",   "slice",
+                                           "transpose",  "unsqueeze",     "expand",     "diagonal", "view(-1)",
+                                           "detach",     "sin_",          "tanh_",      "mul_",     "add_",
+                                           "mul_",       "copy_",         "zero_",      "addcmul_", "fill_ in NoGrad",
+                                           "transpose_", "register_hook", "retain_grad"};
   std::string text;
   int made = 0, at = 0;
   for (const Step& step : program.steps) {

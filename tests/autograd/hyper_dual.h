@@ -1,7 +1,8 @@
 #pragma once
 
-// Exact derivatives of a calculation, without a tape: a number that carries its derivatives in two directions and the mixed
-// second one. Fike and Alonso 2011, "The development of hyper-dual numbers for exact second-derivative calculations".
+// Exact derivatives of a calculation, without a tape: a number that carries its derivatives in two directions and the
+// mixed second one. Fike and Alonso 2011, "The development of hyper-dual numbers for exact second-derivative
+// calculations".
 
 #include <cmath>
 
@@ -25,12 +26,8 @@ struct HyperDual {
 inline HyperDual chain(const HyperDual& x, double f, double first, double second) {
   return {f, first * x.a, first * x.b, first * x.ab + second * x.a * x.b};
 }
-inline HyperDual sin(const HyperDual& x) {
-  return chain(x, std::sin(x.value), std::cos(x.value), -std::sin(x.value));
-}
-inline HyperDual cos(const HyperDual& x) {
-  return chain(x, std::cos(x.value), -std::sin(x.value), -std::cos(x.value));
-}
+inline HyperDual sin(const HyperDual& x) { return chain(x, std::sin(x.value), std::cos(x.value), -std::sin(x.value)); }
+inline HyperDual cos(const HyperDual& x) { return chain(x, std::cos(x.value), -std::sin(x.value), -std::cos(x.value)); }
 inline HyperDual tanh(const HyperDual& x) {
   const double t = std::tanh(x.value), first = 1 - t * t;
   return chain(x, t, first, -2 * t * first);

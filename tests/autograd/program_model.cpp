@@ -272,7 +272,8 @@ void Model::run(const Step& step, const Seeds& seeds, const Probe* probe) {
       for (int64_t i = 0; i < m; ++i)
         for (int64_t j = 0; j < n; ++j) {
           HyperDual sum;
-          for (int64_t p = 0; p < k; ++p) sum = sum + x[static_cast<size_t>(i * k + p)] * y[static_cast<size_t>(p * n + j)];
+          for (int64_t p = 0; p < k; ++p)
+            sum = sum + x[static_cast<size_t>(i * k + p)] * y[static_cast<size_t>(p * n + j)];
           out.push_back(sum);
         }
       shape = {m, n};

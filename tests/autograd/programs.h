@@ -1,13 +1,15 @@
 #pragma once
 
-// Random programs of tensors: leaves, ordinary operators, views of views, and writes in place through any of them. A program is
-// data, so that it can be run twice: by Lorry, with a tape, and by Model, which moves hyper-dual numbers about in plain arrays
-// and knows nothing of tapes. Model also decides, while a program is being made, which next step is allowed.
+// Random programs of tensors: leaves, ordinary operators, views of views, and writes in place through any of them. A
+// program is data, so that it can be run twice: by Lorry, with a tape, and by Model, which moves hyper-dual numbers
+// about in plain arrays and knows nothing of tapes. Model also decides, while a program is being made, which next step
+// is allowed.
 //
-// What the gradient of a tensor means once its memory has been written is a matter of versions. A *version* of a tensor lasts
-// from one recorded write of its memory to the next. The gradient of an owner of memory counts every later use of that memory,
-// by whatever view. The gradient of a view counts the uses of the view itself, and of views made from it, during the version.
-// An owner that gets other strides (transpose_) counts as written; a view that does begins a version without ending the last.
+// What the gradient of a tensor means once its memory has been written is a matter of versions. A *version* of a tensor
+// lasts from one recorded write of its memory to the next. The gradient of an owner of memory counts every later use of
+// that memory, by whatever view. The gradient of a view counts the uses of the view itself, and of views made from it,
+// during the version. An owner that gets other strides (transpose_) counts as written; a view that does begins a
+// version without ending the last.
 
 #include <memory>
 #include <random>
@@ -21,15 +23,43 @@ namespace lorry::test {
 
 enum class Action {
   // new memory
-  leaf, constant, sine, cosine, tangent, scale, add, sub, mul, matmul, sum, cat, clone,
+  leaf,
+  constant,
+  sine,
+  cosine,
+  tangent,
+  scale,
+  add,
+  sub,
+  mul,
+  matmul,
+  sum,
+  cat,
+  clone,
   // the same memory
-  select, slice, transpose, unsqueeze, expand, diagonal, flatten, detach,
+  select,
+  slice,
+  transpose,
+  unsqueeze,
+  expand,
+  diagonal,
+  flatten,
+  detach,
   // writes
-  write_sine, write_tangent, write_scale, write_add, write_mul, write_copy, write_zero, write_addcmul, write_quietly,
+  write_sine,
+  write_tangent,
+  write_scale,
+  write_add,
+  write_mul,
+  write_copy,
+  write_zero,
+  write_addcmul,
+  write_quietly,
   // other strides for the value itself
   turn,
   // gradients asked for
-  hook, retain,
+  hook,
+  retain,
 };
 
 inline bool is_write(Action a) { return a >= Action::write_sine && a <= Action::write_quietly; }
@@ -67,9 +97,9 @@ class Model {
     int memory;
     std::vector<int> at;  ///< addresses of the elements in row-major order
     std::vector<int64_t> sizes;
-    int made;             ///< the step that made it
-    int of = -1;          ///< the value that it is a view of
-    bool cut = false;     ///< detached, or a view of what is
+    int made;                      ///< the step that made it
+    int of = -1;                   ///< the value that it is a view of
+    bool cut = false;              ///< detached, or a view of what is
     std::vector<int> turned = {};  ///< the steps that gave a view other strides
     std::vector<int> place = {};   ///< of a version under test: which of its elements each element is
   };

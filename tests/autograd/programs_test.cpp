@@ -1,5 +1,5 @@
-// Gradients of random programs with views and in-place writes against exact derivatives that use no tape. LORRY_PROGRAMS says how
-// many (500 by default), LORRY_PROGRAMS_SEED where to start.
+// Gradients of random programs with views and in-place writes against exact derivatives that use no tape.
+// LORRY_PROGRAMS says how many (500 by default), LORRY_PROGRAMS_SEED where to start.
 
 #include "tests/autograd/programs.h"
 
@@ -44,7 +44,8 @@ Model modelled(const Program& program, const Model::Seeds& seeds = {}, const Mod
 /// Checks everything that can be asked of one program; false when Lorry refused it, which it may.
 class Check {
  public:
-  explicit Check(uint32_t seed) : seed_(seed), random_(seed + 1), program_(random_program(seed, 18)), model_(modelled(program_)) {}
+  explicit Check(uint32_t seed)
+      : seed_(seed), random_(seed + 1), program_(random_program(seed, 18)), model_(modelled(program_)) {}
 
   bool run() {
     SCOPED_TRACE(fmt::format("program of seed {}:\n{}", seed_, to_string(program_)));
@@ -64,7 +65,8 @@ class Check {
 
  private:
   bool model_loss_requires_grad() const {
-    return std::any_of(program_.loss.begin(), program_.loss.end(), [&](const auto& p) { return model_.requires_grad(p.first); });
+    return std::any_of(program_.loss.begin(), program_.loss.end(),
+                       [&](const auto& p) { return model_.requires_grad(p.first); });
   }
 
   void values() {
@@ -72,7 +74,8 @@ class Check {
     for (size_t v = 0; v < run.values.size(); ++v) {
       const Numbers got = read(run.values[v].detach());
       const auto expected = model_.read(static_cast<int>(v), nullptr);
-      for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(close(got[i], expected[i].value)) << "value v" << v << " element " << i;
+      for (size_t i = 0; i < got.size(); ++i)
+        EXPECT_TRUE(close(got[i], expected[i].value)) << "value v" << v << " element " << i;
       EXPECT_EQ(run.values[v].requires_grad(), model_.requires_grad(static_cast<int>(v))) << "v" << v;
     }
   }
@@ -109,7 +112,8 @@ class Check {
     }
     for (const Step& step : program_.steps)
       if (step.action == Action::retain)
-        compare(run.values[static_cast<size_t>(step.x)].grad(), model_.version(step.x, last_step()), "retained gradient");
+        compare(run.values[static_cast<size_t>(step.x)].grad(), model_.version(step.x, last_step()),
+                "retained gradient");
   }
 
   /// grad() of every value.
@@ -123,7 +127,8 @@ class Check {
         numbers.push_back(static_cast<int>(v));
       }
     const auto together = autograd::grad({run.loss}, asked, {}, {.retain_graph = true, .allow_unused = true});
-    for (size_t i = 0; i < asked.size(); ++i) compare(together[i], model_.version(numbers[i], last_step()), "grad({loss}, ...)");
+    for (size_t i = 0; i < asked.size(); ++i)
+      compare(together[i], model_.version(numbers[i], last_step()), "grad({loss}, ...)");
     const size_t one = random_() % asked.size();
     const auto alone = autograd::grad({run.loss}, {asked[one]}, {}, {.allow_unused = true});
     compare(alone[0], model_.version(numbers[one], last_step()), "grad({loss}, one)");
@@ -148,7 +153,8 @@ class Check {
     }
     Model model = modelled(program_, seeds);
     const HyperDual loss = model.loss(program_);
-    EXPECT_TRUE(close(slope.detach().item<double>(), loss.a)) << "slope " << slope.detach().item<double>() << ", expected " << loss.a;
+    EXPECT_TRUE(close(slope.detach().item<double>(), loss.a))
+        << "slope " << slope.detach().item<double>() << ", expected " << loss.a;
     EXPECT_TRUE(close(got, loss.ab)) << "second derivative " << got << ", expected " << loss.ab;
   }
 

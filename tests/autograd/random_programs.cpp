@@ -46,7 +46,8 @@ class Maker {
 
   void add_leaf(Action action) {
     Step step{action};
-    for (int64_t rank = number(action == Action::leaf ? 1 : 0, 3); rank > 0; --rank) step.numbers.push_back(number(1, 3));
+    for (int64_t rank = number(action == Action::leaf ? 1 : 0, 3); rank > 0; --rank)
+      step.numbers.push_back(number(1, 3));
     step.data = numbers(static_cast<size_t>(product(step.numbers)));
     add(step);
   }
@@ -98,7 +99,8 @@ class Maker {
     const Sizes& x = at(step.x).sizes;
     const auto rank = static_cast<int64_t>(x.size());
     if (step.action == Action::detach && !chance(0.2)) return;
-    if (rank == 0 && step.action != Action::unsqueeze && step.action != Action::expand && step.action != Action::detach) return;
+    if (rank == 0 && step.action != Action::unsqueeze && step.action != Action::expand && step.action != Action::detach)
+      return;
     const int64_t d = rank == 0 ? 0 : number(0, rank - 1), size = rank == 0 ? 1 : x[static_cast<size_t>(d)];
     switch (step.action) {
       case Action::select:
@@ -152,7 +154,9 @@ class Maker {
   }
 
   void propose_write() {
-    Step step{static_cast<Action>(number(static_cast<int>(Action::write_sine), static_cast<int>(Action::write_quietly))), value()};
+    Step step{
+        static_cast<Action>(number(static_cast<int>(Action::write_sine), static_cast<int>(Action::write_quietly))),
+        value()};
     const auto quiet = step.action == Action::write_quietly;
     if (quiet && !chance(0.3)) return;
     if (at(step.x).cut || !model_.distinct(step.x) || memory(step.x).leaf) return;

@@ -1,5 +1,6 @@
-// Backward over a forward pass that ran on several streams. Delays make a missing fence show: whoever does not wait reads memory
-// before it is written, or memory that somebody else has been given. LORRY_STREAM_GRAPHS says how many random graphs (20).
+// Backward over a forward pass that ran on several streams. Delays make a missing fence show: whoever does not wait
+// reads memory before it is written, or memory that somebody else has been given. LORRY_STREAM_GRAPHS says how many
+// random graphs (20).
 
 #include <gtest/gtest.h>
 

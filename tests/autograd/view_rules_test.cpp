@@ -77,7 +77,8 @@ TEST(ViewGradients, writes_through_views_reach_the_base_and_its_gradient) {
   expect_elements(x.grad(), {2, 2}, [](const Coordinates& at) { return at[0] == 1 ? 20.0 : 2.0; });
 }
 
-// ---- views in place --------------------------------------------------------------------------------------------------
+// ---- views in place
+// --------------------------------------------------------------------------------------------------
 
 using InPlace = const Tensor& (*)(const Tensor&);
 const std::pair<const char*, InPlace> kInPlace[] = {
@@ -95,7 +96,8 @@ TEST(ViewsInPlace, of_a_result_are_recorded) {
     EXPECT_TRUE(change(x).is_same(x));
     EXPECT_FALSE(x.is_leaf());
     x.square().mul(arange(3).reshape(x.sizes())).sum().backward();
-    expect_elements(leaf.grad(), {1, 3}, [](const Coordinates& at) { return 8.0 * static_cast<double>((at[1] + 1) * at[1]); });
+    expect_elements(leaf.grad(), {1, 3},
+                    [](const Coordinates& at) { return 8.0 * static_cast<double>((at[1] + 1) * at[1]); });
   }
 }
 

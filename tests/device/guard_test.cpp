@@ -1,4 +1,5 @@
-// Whose device a thread has: Lorry's calls leave it as it was. The driver's stack of contexts is the test's own where no GPU is needed.
+// Whose device a thread has: Lorry's calls leave it as it was. The driver's stack of contexts is the test's own where
+// no GPU is needed.
 
 #include <gtest/gtest.h>
 

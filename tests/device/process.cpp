@@ -100,7 +100,8 @@ int fork_and_compute() {
   waitpid(child, &status, 0);
   compute("parent");
   if (status != 0)
-    std::printf("the child ended with %s %d\n", WIFSIGNALED(status) ? "signal" : "status", WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    std::printf("the child ended with %s %d\n", WIFSIGNALED(status) ? "signal" : "status",
+                WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
   return status == 0 ? 0 : 1;
 }
 

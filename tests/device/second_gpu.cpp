@@ -1,5 +1,5 @@
-// A program that uses the second GPU alone leaves the first one without a context, which would take half a gigabyte of its
-// memory. In a process of its own: whatever made a context before would hide who makes one here.
+// A program that uses the second GPU alone leaves the first one without a context, which would take half a gigabyte of
+// its memory. In a process of its own: whatever made a context before would hide who makes one here.
 //
 // Status 0: there was none after any step; 77: this machine has fewer than two GPUs.
 
@@ -23,7 +23,8 @@ constexpr Device kSecond{DeviceType::cuda, 1};
 bool first_has_context() {
   using GetState = int (*)(int device, unsigned* flags, int* active);
   static void* const driver = dlopen("libcuda.so.1", RTLD_NOW);
-  static const auto get_state = driver == nullptr ? nullptr : reinterpret_cast<GetState>(dlsym(driver, "cuDevicePrimaryCtxGetState"));
+  static const auto get_state =
+      driver == nullptr ? nullptr : reinterpret_cast<GetState>(dlsym(driver, "cuDevicePrimaryCtxGetState"));
   unsigned flags = 0;
   int active = 0;
   return get_state == nullptr || get_state(0, &flags, &active) != 0 || active != 0;

@@ -65,7 +65,8 @@ TEST(Plan, numbers_wrap_and_round_as_for_single_tensors) {
 TEST(Plan, notices_numbers_that_16_bits_do_not_hold) {
   const TensorList x{random_tensor({3}, kBF16, 1), random_tensor({40}, kBF16, 2)};
   for (const double number : {0.5, 0.1, 2.0})
-    for (size_t e = 0; e < x.size(); ++e) EXPECT_TRUE(same_bits(remainder(x, number)[e], lorry::remainder(x[e], number))) << number;
+    for (size_t e = 0; e < x.size(); ++e)
+      EXPECT_TRUE(same_bits(remainder(x, number)[e], lorry::remainder(x[e], number))) << number;
 }
 
 TEST(Plan, takes_over_changed_addresses) {

@@ -20,20 +20,20 @@ void expect_refused(const Call& call) {
   }
 }
 
-TEST(UndefinedInLists, every_pointwise_row_refuses_them) {
-#define LORRY_UNARY(row, Formula, result, domain)                                          \
-  {                                                                                        \
-    SCOPED_TRACE(#row);                                                                    \
-    expect_refused([](const TensorList& x, const TensorList&) { row(x); });       \
-    expect_refused([](const TensorList& x, const TensorList&) { row##_(x); });    \
+TEST(UndefinedInLists, every_pointwise_row_refuses_them){
+#define LORRY_UNARY(row, Formula, result, domain)                              \
+  {                                                                            \
+    SCOPED_TRACE(#row);                                                        \
+    expect_refused([](const TensorList& x, const TensorList&) { row(x); });    \
+    expect_refused([](const TensorList& x, const TensorList&) { row##_(x); }); \
   }
-#define LORRY_BINARY(row, Formula, result, domain)                                          \
-  {                                                                                         \
-    SCOPED_TRACE(#row);                                                                     \
-    expect_refused([](const TensorList& x, const TensorList& y) { row(x, y); });   \
-    expect_refused([](const TensorList& x, const TensorList& y) { row(y, x); });   \
-    expect_refused([](const TensorList& x, const TensorList&) { row(x, 2); });     \
-    expect_refused([](const TensorList& x, const TensorList&) { row(2, x); });     \
+#define LORRY_BINARY(row, Formula, result, domain)                                  \
+  {                                                                                 \
+    SCOPED_TRACE(#row);                                                             \
+    expect_refused([](const TensorList& x, const TensorList& y) { row(x, y); });    \
+    expect_refused([](const TensorList& x, const TensorList& y) { row(y, x); });    \
+    expect_refused([](const TensorList& x, const TensorList&) { row(x, 2); });      \
+    expect_refused([](const TensorList& x, const TensorList&) { row(2, x); });      \
     expect_refused([](const TensorList& x, const TensorList& y) { row##_(x, y); }); \
     expect_refused([](const TensorList& x, const TensorList& y) { row##_(y, x); }); \
   }

@@ -20,13 +20,16 @@ void expect_words(Words4 got, Words4 expected) {
 // The vectors of the reference implementation, Random123 1.14.0, tests/kat_vectors.
 TEST(Philox, gives_the_known_answers_of_the_reference_implementation) {
   expect_words(philox({{0, 0, 0, 0}}, philox_keys(0)), {{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}});
-  expect_words(philox({{~0u, ~0u, ~0u, ~0u}}, philox_keys(~uint64_t{0})), {{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}});
-  expect_words(philox({{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}}, philox_keys(0x299f31d0a4093822)), {{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}});
+  expect_words(philox({{~0u, ~0u, ~0u, ~0u}}, philox_keys(~uint64_t{0})),
+               {{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}});
+  expect_words(philox({{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}}, philox_keys(0x299f31d0a4093822)),
+               {{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}});
 }
 
 TEST(Philox, a_block_is_the_counter_of_block_and_offset_under_the_seed) {
   const RandomKey key{0x0123456789abcdef, 0xfedcba9876543210};
-  expect_words(random_block(key, 0x1122334455667788), philox({{0x55667788, 0x11223344, 0x76543210, 0xfedcba98}}, philox_keys(key.seed)));
+  expect_words(random_block(key, 0x1122334455667788),
+               philox({{0x55667788, 0x11223344, 0x76543210, 0xfedcba98}}, philox_keys(key.seed)));
 }
 
 TEST(RandomFormula, units_cover_zero_to_just_below_one) {
@@ -49,14 +52,18 @@ long double exact_radius_squared(uint32_t word) {
   const long double magnitude = std::fabs(static_cast<long double>(static_cast<int32_t>(word)));
   return -2 * std::log((magnitude + 0.25L) / 0x1p31L);
 }
-long double exact_radius_squared(uint64_t word) { return -2 * std::log(static_cast<long double>(2 * (word & 0x000fffffffffffff) + 1) / 0x1p53L); }
+long double exact_radius_squared(uint64_t word) {
+  return -2 * std::log(static_cast<long double>(2 * (word & 0x000fffffffffffff) + 1) / 0x1p53L);
+}
 
 /// Words at random, and those at the ends, where the logarithm is large or small: their sizes are spread over all
 /// powers of two. LORRY_TEST_SCALE multiplies them.
 template <class Word, class Check>
 void for_words(const Check& check) {
   std::mt19937_64 random(7);
-  for (const Word word : {Word(0), Word(1), ~Word(0), Word(1) << (8 * sizeof(Word) - 1), ~(Word(1) << (8 * sizeof(Word) - 1))}) check(word);
+  for (const Word word :
+       {Word(0), Word(1), ~Word(0), Word(1) << (8 * sizeof(Word) - 1), ~(Word(1) << (8 * sizeof(Word) - 1))})
+    check(word);
   for (int64_t i = 0; i < test::scaled(300'000); ++i) {
     const auto word = static_cast<Word>(random() >> (random() % (8 * sizeof(Word))));
     check(i % 2 == 0 ? word : ~word);
@@ -86,12 +93,16 @@ TEST(RandomFormula, directions_are_as_accurate_as_their_header_says) {
   double worst32 = 0, worst64 = 0;
   const auto off = [](const auto& got, long double half_turns) {
     const long double angle = 3.14159265358979323846L * half_turns;
-    return static_cast<double>(std::max(std::fabs(got.first - std::cos(angle)), std::fabs(got.second - std::sin(angle))));
+    return static_cast<double>(
+        std::max(std::fabs(got.first - std::cos(angle)), std::fabs(got.second - std::sin(angle))));
   };
-  for_words<uint32_t>(
-      [&](uint32_t word) { worst32 = std::max(worst32, off(direction(word), static_cast<long double>(static_cast<int32_t>(word)) * 0x1p-32L)); });
-  for_words<uint64_t>(
-      [&](uint64_t word) { worst64 = std::max(worst64, off(direction(word), static_cast<long double>((word & 0x000fffffffffffff) | 1) * 0x1p-52L - 0.5L)); });
+  for_words<uint32_t>([&](uint32_t word) {
+    worst32 = std::max(worst32, off(direction(word), static_cast<long double>(static_cast<int32_t>(word)) * 0x1p-32L));
+  });
+  for_words<uint64_t>([&](uint64_t word) {
+    worst64 = std::max(
+        worst64, off(direction(word), static_cast<long double>((word & 0x000fffffffffffff) | 1) * 0x1p-52L - 0.5L));
+  });
   EXPECT_LT(worst32, 0x1p-22);
   EXPECT_LT(worst64, 0x1p-51);
   RecordProperty("worst32", std::to_string(std::log2(worst32)));

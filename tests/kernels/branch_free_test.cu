@@ -35,7 +35,8 @@ __global__ void roots(unsigned long long* counts) {
 __global__ void moderate_roots(unsigned long long* counts) {
   unsigned long long wrong_ones = 0;
   const uint64_t threads = uint64_t{gridDim.x} * blockDim.x, end = __float_as_uint(0x1p60f);
-  for (uint64_t i = __float_as_uint(0x1p-60f) + uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i <= end; i += threads) {
+  for (uint64_t i = __float_as_uint(0x1p-60f) + uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i <= end;
+       i += threads) {
     const float x = __uint_as_float(static_cast<uint32_t>(i));
     wrong_ones += __float_as_uint(formula::moderate_sqrt(x)) != __float_as_uint(__fsqrt_rn(x));
   }

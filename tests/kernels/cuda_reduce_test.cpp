@@ -1,4 +1,5 @@
-// Reductions whose outputs are split among blocks: the last block adds the parts up, and which one that is shows in no bit.
+// Reductions whose outputs are split among blocks: the last block adds the parts up, and which one that is shows in no
+// bit.
 
 #include <functional>
 
@@ -17,14 +18,15 @@ struct Case {
   double tolerance;  ///< of the result's size
 };
 
-const Case kCases[] = {{"sum of all", [](const Tensor& x) { return x.sum(); }, 1e-5},
-                       {"sum of columns", [](const Tensor& x) { return x.sum({0}); }, 1e-5},
-                       {"sum of few rows", [](const Tensor& x) { return x.narrow(0, 0, 3).sum({1}); }, 1e-5},
-                       {"sum of a view with gaps", [](const Tensor& x) { return x.slice(1, 0, x.size(1), 2).sum({0}); }, 1e-5},
-                       {"largest of columns", [](const Tensor& x) { return x.amax({0}); }, 0},
-                       {"variance of columns", [](const Tensor& x) { return x.var({0}); }, 1e-5},
-                       {"index of the largest", [](const Tensor& x) { return x.flatten().argmax(0); }, 0},
-                       {"norm of all", [](const Tensor& x) { return x.norm(); }, 1e-5}};
+const Case kCases[] = {
+    {"sum of all", [](const Tensor& x) { return x.sum(); }, 1e-5},
+    {"sum of columns", [](const Tensor& x) { return x.sum({0}); }, 1e-5},
+    {"sum of few rows", [](const Tensor& x) { return x.narrow(0, 0, 3).sum({1}); }, 1e-5},
+    {"sum of a view with gaps", [](const Tensor& x) { return x.slice(1, 0, x.size(1), 2).sum({0}); }, 1e-5},
+    {"largest of columns", [](const Tensor& x) { return x.amax({0}); }, 0},
+    {"variance of columns", [](const Tensor& x) { return x.var({0}); }, 1e-5},
+    {"index of the largest", [](const Tensor& x) { return x.flatten().argmax(0); }, 0},
+    {"norm of all", [](const Tensor& x) { return x.norm(); }, 1e-5}};
 
 /// A number for every element, many of them alike, most within [-1, 1].
 Tensor values(int64_t rows, int64_t columns, DType dtype) {
@@ -35,7 +37,8 @@ Tensor values(int64_t rows, int64_t columns, DType dtype) {
 TEST(CudaReduce, parts_add_up_to_what_the_cpu_says) {
   LORRY_SKIP_WITHOUT_CUDA();
   for (const DType dtype : {kBF16, kF16, kF32, kF64})
-    for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{40'000, 24}, {40'003, 33}, {6'000, 700}, {3, 900'001}}) {
+    for (const auto& [rows, columns] :
+         {std::pair<int64_t, int64_t>{40'000, 24}, {40'003, 33}, {6'000, 700}, {3, 900'001}}) {
       const Tensor x = values(rows, columns, dtype), there = x.to(kGPU);
       for (const Case& c : kCases) {
         SCOPED_TRACE(testing::Message() << c.name << " of " << name(dtype) << " [" << rows << ", " << columns << "]");

@@ -1,5 +1,5 @@
-// Copies of 16-bit elements between layouts whose rows run along different dimensions: every element, around the sides of tiles and where
-// 16-byte accesses are not possible.
+// Copies of 16-bit elements between layouts whose rows run along different dimensions: every element, around the sides
+// of tiles and where 16-byte accesses are not possible.
 
 #include "lorry/ops/ops.h"
 #include "tests/support/on_cuda.h"
@@ -24,7 +24,8 @@ void expect_same(const Tensor& x, const char* what) {
 TEST(CudaTranspose, moves_every_element_whatever_the_sides) {
   LORRY_SKIP_WITHOUT_CUDA();
   for (const int64_t rows : {8, 9, 63, 64, 65, 72, 127, 128, 129, 136, 200, 1000})
-    for (const int64_t columns : {8, 15, 64, 66, 71, 128, 130, 192, 257}) expect_same(numbered({rows, columns}), "the whole");
+    for (const int64_t columns : {8, 15, 64, 66, 71, 128, 130, 192, 257})
+      expect_same(numbered({rows, columns}), "the whole");
 }
 
 TEST(CudaTranspose, moves_every_element_of_views_and_batches) {
@@ -34,7 +35,8 @@ TEST(CudaTranspose, moves_every_element_of_views_and_batches) {
   for (const int64_t start : {1, 2, 8}) {
     const Tensor x = numbered({150, 160}), there = x.to(kGPU);
     for (const int64_t dim : {0, 1})
-      EXPECT_TRUE(there.narrow(dim, start, 130).t().contiguous().cpu().equal(x.narrow(dim, start, 130).t())) << start << " along " << dim;
+      EXPECT_TRUE(there.narrow(dim, start, 130).t().contiguous().cpu().equal(x.narrow(dim, start, 130).t()))
+          << start << " along " << dim;
     // Into a target whose rows start anywhere.
     const Tensor target = zeros({200, 200}, {kI16, kGPU}), expected = zeros({200, 200}, {kI16, kCPU});
     target.narrow(0, start, 160).narrow(1, start, 150).copy_(there.t());

@@ -189,7 +189,9 @@ TEST(ListNormEnd, a_list_that_is_not_floating_is_refused_on_cuda) {
   list.emplace_back(kGPU, i64, Strategy::automatic);
   list[0].add({{memory.data()}, 8});
   const List* const all[] = {&list[0]};
-  EXPECT_THROW(backend(kGPU, "norm").list_norm->norm({all, NormOrder::two, 2, total.data(), nullptr, {}}, current_stream(kGPU)), DTypeError);
+  EXPECT_THROW(
+      backend(kGPU, "norm").list_norm->norm({all, NormOrder::two, 2, total.data(), nullptr, {}}, current_stream(kGPU)),
+      DTypeError);
 }
 
 /// A report of an earlier kernel arrives, and is thrown, while the launches of a norm are under way.
@@ -204,7 +206,9 @@ TEST(ListNormEnd, a_norm_that_threw_half_way_leaves_the_next_one_right) {
     for (int64_t e = 0; e < kEntries; ++e) list[0].add({{memory.data() + 4 * e}, 4});
     const List* const all[] = {&list[0]};
     const auto norm = [&](double* total, double* factor) {
-      backend(kGPU, "norm").list_norm->norm({all, NormOrder::two, 2, total, nullptr, {1.0, nullptr, false, factor}}, current_stream(kGPU));
+      backend(kGPU, "norm")
+          .list_norm->norm({all, NormOrder::two, 2, total, nullptr, {1.0, nullptr, false, factor}},
+                           current_stream(kGPU));
     };
     const auto measured = [&] {
       const Copied<double> total(kGPU, std::vector<double>{-1}), factor(kGPU, std::vector<double>{-1});
@@ -216,7 +220,8 @@ TEST(ListNormEnd, a_norm_that_threw_half_way_leaves_the_next_one_right) {
     int64_t before = device::t_launches;
     measured();
     const int64_t each = device::t_launches - before;
-    const Tensor busy = zeros({64 << 20}, {.device = kGPU}), five = ones({5}, {.device = kGPU}), wrong = tensor({7}, {.dtype = kI64, .device = kGPU});
+    const Tensor busy = zeros({64 << 20}, {.device = kGPU}), five = ones({5}, {.device = kGPU}),
+                 wrong = tensor({7}, {.dtype = kI64, .device = kGPU});
     const Copied<double> nowhere(kGPU, std::vector<double>{0, 0});
     bool half_way = false;
     for (int attempt = 0; attempt < 50 && !half_way; ++attempt) {
@@ -227,7 +232,8 @@ TEST(ListNormEnd, a_norm_that_threw_half_way_leaves_the_next_one_right) {
       half_way = (device::t_launches - before) % each != 0;
     }
     ASSERT_TRUE(half_way) << "every report arrived between two norms";
-    for (int i = 0; i < 3; ++i) EXPECT_EQ(measured(), want) << name(strategy) << ", " << i << " norms after the one that threw";
+    for (int i = 0; i < 3; ++i)
+      EXPECT_EQ(measured(), want) << name(strategy) << ", " << i << " norms after the one that threw";
   }
 }
 

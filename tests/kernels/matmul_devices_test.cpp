@@ -176,7 +176,8 @@ TEST(MatmulDevices, tf32_and_tuning_keep_exact_products_exact) {
 TEST(MatmulDevices, timing_reads_the_bias_of_the_call_that_is_timed) {
   LORRY_SKIP_WITHOUT_CUDA();
   const Settings settings;
-  constexpr int64_t kRows = 4, kFeatures = 3 << 20, kInner = 8;  // a bias of 12 MB has a segment of its own, which goes back
+  constexpr int64_t kRows = 4, kFeatures = 3 << 20,
+                    kInner = 8;  // a bias of 12 MB has a segment of its own, which goes back
   const Copied a(kGPU, std::vector<float>(kRows * kInner, 1.0f)), b(kGPU, std::vector<float>(kFeatures * kInner, 1.0f));
   const Copied out(kGPU, std::vector<float>(kRows * kFeatures, 0.0f));
   const auto run = [&](const Copied<float>& bias) {

@@ -193,7 +193,8 @@ TEST(RandomKernels, normals_follow_the_normal_distribution_function_out_to_its_t
     EXPECT_LT(apart * root, 1.95) << "Kolmogorov and Smirnov's statistic exceeds this once in a thousand draws";
     for (const double limit : {-4.0, -3.0, 3.0, 4.0}) {
       const double expected = distribution(-std::fabs(limit)) * static_cast<double>(n);
-      const auto beyond = limit < 0 ? std::lower_bound(z.begin(), z.end(), limit) - z.begin() : z.end() - std::upper_bound(z.begin(), z.end(), limit);
+      const auto beyond = limit < 0 ? std::lower_bound(z.begin(), z.end(), limit) - z.begin()
+                                    : z.end() - std::upper_bound(z.begin(), z.end(), limit);
       EXPECT_NEAR(static_cast<double>(beyond), expected, 5 * std::sqrt(expected)) << "beyond " << limit;
     }
   };

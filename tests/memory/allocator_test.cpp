@@ -190,8 +190,10 @@ TEST(Allocator, contents_survive_whatever_else_goes_back_to_the_system_on_any_th
     threads.emplace_back([&, t] {
       std::mt19937 random(t);
       for (int i = 0; i < 3000; ++i) {
-        const auto bytes = static_cast<int64_t>(std::exp2(static_cast<double>(random() % 2300) / 100));  // 1 byte to 8 MB
-        Held made{static_cast<unsigned char*>(memory::allocate(kCPU, bytes)), bytes, static_cast<unsigned char>(1 + random() % 255)};
+        const auto bytes =
+            static_cast<int64_t>(std::exp2(static_cast<double>(random() % 2300) / 100));  // 1 byte to 8 MB
+        Held made{static_cast<unsigned char*>(memory::allocate(kCPU, bytes)), bytes,
+                  static_cast<unsigned char>(1 + random() % 255)};
         for (const int64_t at : {int64_t{0}, bytes / 3, bytes / 2, bytes - 1}) made.data[at] = made.value;
         Held old{};
         {

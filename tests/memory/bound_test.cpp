@@ -42,7 +42,8 @@ TEST(CacheBound, whatever_the_sizes_what_is_cached_stays_within_the_bound) {
         live -= held.back().second;
         held.pop_back();
       }
-      const auto bytes = static_cast<int64_t>(std::exp2(static_cast<double>(random() % 2500) / 100));  // 1 byte to 32 MB, all magnitudes alike
+      const auto bytes = static_cast<int64_t>(
+          std::exp2(static_cast<double>(random() % 2500) / 100));  // 1 byte to 32 MB, all magnitudes alike
       held.emplace_back(allocator.allocate(bytes, stream), bytes);
       live += bytes;
       device.use(stream, held.back().first, std::min<int64_t>(bytes, 10'000), i);

@@ -437,7 +437,8 @@ TEST(CachingAllocator, more_streams_than_a_thread_keeps_bins_for_work_too) {
 }
 
 /// Threads (each with its streams) allocate, use, note, hand over and release at random, while the simulated device lags.
-void stress(uint32_t seed, int threads, int rounds, int64_t capacity, Caching caching, bool misaligned, const memory::Policy& policy = {}) {
+void stress(uint32_t seed, int threads, int rounds, int64_t capacity, Caching caching, bool misaligned,
+            const memory::Policy& policy = {}) {
   SCOPED_TRACE(fmt::format("seed {}, {} threads, caching {}, misaligned {}", seed, threads, static_cast<int>(caching), misaligned));
   SimulatedDevice device(capacity, misaligned);
   CachingAllocator allocator(device.provider(), "simulated:0", caching, policy);

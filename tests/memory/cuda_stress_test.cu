@@ -1,6 +1,7 @@
-// Streams, events and caches under load on a GPU. Every tenancy of a block fills it with poison when it gets it and with a pattern of its
-// own a while later, and readers on any stream compare after a delay. Memory that is handed out too early, or read before it is written,
-// shows as a foreign pattern. The same traces with one fence left out must be caught: a test that sees nothing then would prove nothing.
+// Streams, events and caches under load on a GPU. Every tenancy of a block fills it with poison when it gets it and
+// with a pattern of its own a while later, and readers on any stream compare after a delay. Memory that is handed out
+// too early, or read before it is written, shows as a foreign pattern. The same traces with one fence left out must be
+// caught: a test that sees nothing then would prove nothing.
 //
 // LORRY_STRESS (default 1) multiplies the length of every trace.
 
@@ -30,7 +31,8 @@ __global__ void spin(int64_t cycles) {
 }
 
 __global__ void fill(uint32_t* words, int64_t count, uint32_t value) {
-  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += int64_t{gridDim.x} * blockDim.x) words[i] = value;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += int64_t{gridDim.x} * blockDim.x)
+    words[i] = value;
 }
 
 __global__ void compare(const uint32_t* words, int64_t count, uint32_t value, unsigned long long* wrong) {
@@ -53,7 +55,8 @@ struct Block {
 /// Enqueues work on blocks, and counts what readers found wrong.
 class Work {
  public:
-  explicit Work(Missing missing) : missing_(missing), wrong_(static_cast<unsigned long long*>(memory::allocate(kGPU, 8))), event_(kGPU) {
+  explicit Work(Missing missing)
+      : missing_(missing), wrong_(static_cast<unsigned long long*>(memory::allocate(kGPU, 8))), event_(kGPU) {
     cuda::fill_bytes(current_stream(kGPU), wrong_, 0, 8);
     current_stream(kGPU).synchronize();
   }
@@ -76,7 +79,9 @@ class Work {
     const Stream home = current_stream(kGPU);
     const Block b{memory::allocate(kGPU, bytes), bytes, tenancy, home};
     if (microseconds > 0) delay(home, microseconds);
-    const auto fill_host = [&](void* host, uint32_t value) { std::fill_n(static_cast<uint32_t*>(host), b.words(), value); };
+    const auto fill_host = [&](void* host, uint32_t value) {
+      std::fill_n(static_cast<uint32_t*>(host), b.words(), value);
+    };
     if (missing_ == Missing::record_pinned) {
       void* const host = memory::allocate_pinned(bytes);
       fill_host(host, tenancy);
@@ -153,7 +158,8 @@ int64_t run(uint32_t seed, int64_t steps, const std::vector<Stream>& streams, Mi
     const int64_t kind = below(100);
     if (held.size() < 60 && kind < 45) {
       const int64_t large = below(20), bytes = 4 * (1 + below(large == 0 ? 2 << 20 : large < 5 ? 300'000 : 5'000));
-      held.push_back(below(4) == 0 ? work.take_from_host(std::min<int64_t>(bytes, 1 << 20), ++tenancies, pause()) : work.take(bytes, ++tenancies, pause()));
+      held.push_back(below(4) == 0 ? work.take_from_host(std::min<int64_t>(bytes, 1 << 20), ++tenancies, pause())
+                                   : work.take(bytes, ++tenancies, pause()));
     } else if (!held.empty()) {
       const auto at = static_cast<size_t>(below(static_cast<int64_t>(held.size())));
       if (kind < 60) {
@@ -190,28 +196,33 @@ class CudaStress : public testing::Test {
 };
 
 TEST_F(CudaStress, twelve_streams_never_see_each_others_memory) {
-  for (uint32_t seed = 1; seed <= 3; ++seed) EXPECT_EQ(run(seed, 4'000 * stress(), streams_, Missing::nothing), 0) << "seed " << seed;
+  for (uint32_t seed = 1; seed <= 3; ++seed)
+    EXPECT_EQ(run(seed, 4'000 * stress(), streams_, Missing::nothing), 0) << "seed " << seed;
 }
 
 TEST_F(CudaStress, threads_that_share_streams_never_see_each_others_memory) {
   std::vector<std::thread> threads;
   for (uint32_t t = 0; t < 4; ++t)
     threads.emplace_back([&, t] {
-      EXPECT_EQ(run(100 + t, 1'000 * stress(), {streams_[t], streams_[t + 1], streams_[8]}, Missing::nothing), 0) << "thread " << t;
+      EXPECT_EQ(run(100 + t, 1'000 * stress(), {streams_[t], streams_[t + 1], streams_[8]}, Missing::nothing), 0)
+          << "thread " << t;
     });
   for (std::thread& thread : threads) thread.join();
 }
 
 TEST_F(CudaStress, a_fence_left_out_is_caught) {
-  if (const char* mode = std::getenv("LORRY_CUDA_MEMORY"); mode != nullptr) GTEST_SKIP() << "memory is not reused at once with LORRY_CUDA_MEMORY=" << mode;
+  if (const char* mode = std::getenv("LORRY_CUDA_MEMORY"); mode != nullptr)
+    GTEST_SKIP() << "memory is not reused at once with LORRY_CUDA_MEMORY=" << mode;
   const auto caught = [&](Missing missing) {
     for (uint32_t seed = 1; seed <= 5; ++seed)
       if (run(seed, 2'000, streams_, missing) > 0) return true;
     return false;
   };
-  EXPECT_TRUE(caught(Missing::record_stream)) << "a block that another stream still reads was handed out, and no reader noticed";
+  EXPECT_TRUE(caught(Missing::record_stream))
+      << "a block that another stream still reads was handed out, and no reader noticed";
   EXPECT_TRUE(caught(Missing::event)) << "a block was read before it was written, and no reader noticed";
-  EXPECT_TRUE(caught(Missing::record_pinned)) << "pinned memory was written while a copy still read it, and no reader noticed";
+  EXPECT_TRUE(caught(Missing::record_pinned))
+      << "pinned memory was written while a copy still read it, and no reader noticed";
 }
 
 }  // namespace

@@ -17,9 +17,12 @@ class Machine {
   Machine() {
     root_ = std::filesystem::temp_directory_path() / ("lorry_machine_" + std::to_string(getpid()));
     std::filesystem::remove_all(root_);
-    write("proc/meminfo", "MemTotal:        8388608 kB\nMemFree:         1048576 kB\nMemAvailable:    6291456 kB\nSwapFree:              0 kB\n");
+    write("proc/meminfo",
+          "MemTotal:        8388608 kB\nMemFree:         1048576 kB\nMemAvailable:    6291456 kB\nSwapFree:            "
+          "  0 kB\n");
     const int64_t page = sysconf(_SC_PAGESIZE);
-    write("proc/self/statm", std::to_string(1000 * kMB / page) + " " + std::to_string(340 * kMB / page) + " " + std::to_string(40 * kMB / page) + " 1 0 2 0\n");
+    write("proc/self/statm", std::to_string(1000 * kMB / page) + " " + std::to_string(340 * kMB / page) + " " +
+                                 std::to_string(40 * kMB / page) + " 1 0 2 0\n");
     write("proc/self/cgroup", "");
   }
   ~Machine() { std::filesystem::remove_all(root_); }
@@ -51,7 +54,8 @@ TEST(ProcessMemory, free_swap_can_be_used) {
 TEST(ProcessMemory, what_the_kernel_reserves_when_it_starts_is_not_there) {
   const Machine machine;
   const int64_t pages = 8347 * kMB / sysconf(_SC_PAGESIZE);  // 1.9 % more than MemTotal
-  machine.write("proc/zoneinfo", "Node 0, zone   Normal\n  pages free 1\n        present  " + std::to_string(pages) + "\n        managed  7\n");
+  machine.write("proc/zoneinfo", "Node 0, zone   Normal\n  pages free 1\n        present  " + std::to_string(pages) +
+                                     "\n        managed  7\n");
   EXPECT_EQ(machine.limit(), 8192 * kMB);
   EXPECT_EQ(machine.available(0), 6144 * kMB);
 }
@@ -59,8 +63,9 @@ TEST(ProcessMemory, what_the_kernel_reserves_when_it_starts_is_not_there) {
 TEST(ProcessMemory, memory_that_the_kernel_has_not_counted_yet_is_there_but_for_what_it_reserves) {
   const Machine machine;
   const int64_t pages = 16384 * kMB / sysconf(_SC_PAGESIZE);
-  machine.write("proc/zoneinfo", "Node 0, zone   Normal\n  pages free 1\n        spanned  9\n        present  " + std::to_string(pages) +
-                                     "\n        managed  7\nNode 1, zone   Device\n        present  " + std::to_string(pages) + "\n");
+  machine.write("proc/zoneinfo",
+                "Node 0, zone   Normal\n  pages free 1\n        spanned  9\n        present  " + std::to_string(pages) +
+                    "\n        managed  7\nNode 1, zone   Device\n        present  " + std::to_string(pages) + "\n");
   EXPECT_EQ(machine.limit(), 15360 * kMB) << "the memory of devices is not the machine's";
   EXPECT_EQ(machine.available(0), 6144 * kMB + 7168 * kMB);
 }

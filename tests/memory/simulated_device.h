@@ -166,7 +166,8 @@ class SimulatedDevice {
     }
     int64_t discard(void* data, int64_t bytes, int64_t page) noexcept override {
       const std::scoped_lock lock(d_.mutex_);
-      const int64_t at = static_cast<char*>(data) - d_.base_, first = (at + page - 1) / page * page, end = (at + bytes) / page * page;
+      const int64_t at = static_cast<char*>(data) - d_.base_, first = (at + page - 1) / page * page,
+                    end = (at + bytes) / page * page;
       for (int64_t p = first / kPage; p < end / kPage; ++p) {
         d_.discarded_pages_ += !d_.discarded_[static_cast<size_t>(p)];
         d_.discarded_[static_cast<size_t>(p)] = true;
@@ -240,7 +241,8 @@ class SimulatedDevice {
 
 /// A caching allocator of such a device, and two streams.
 struct Setting {
-  explicit Setting(int64_t capacity = int64_t{1} << 30, memory::Caching caching = memory::Caching::on, bool misaligned = false)
+  explicit Setting(int64_t capacity = int64_t{1} << 30, memory::Caching caching = memory::Caching::on,
+                   bool misaligned = false)
       : device(capacity, misaligned), allocator(device.provider(), "simulated:0", caching) {}
   SimulatedDevice device;
   memory::CachingAllocator allocator;

@@ -43,7 +43,8 @@ void check_upload(Device device, int64_t bytes, F&& busy) {
   release(device, there, bytes);
 }
 
-const std::vector<int64_t> kSizes = {1, 7, 4096, 1 << 20, kUploadChunk - 4, kUploadChunk, kUploadChunk + 4, (kUploadsUnderWay + 3) * kUploadChunk + 40};
+const std::vector<int64_t> kSizes = {
+    1, 7, 4096, 1 << 20, kUploadChunk - 4, kUploadChunk, kUploadChunk + 4, (kUploadsUnderWay + 3) * kUploadChunk + 40};
 
 TEST(Upload, on_the_cpu_is_a_copy) {
   for (const int64_t bytes : kSizes) check_upload(kCPU, bytes, [] {});
@@ -56,7 +57,8 @@ TEST(Upload, has_read_its_source_on_return_while_the_stream_is_busy) {
   void* const busy = allocate(kGPU, 2 * kBusy);
   for (const int64_t bytes : kSizes)
     check_upload(kGPU, bytes, [&] {
-      for (int i = 0; i < 10; ++i) device::copy(busy, kGPU, static_cast<char*>(busy) + kBusy, kGPU, kBusy, current_stream(kGPU));
+      for (int i = 0; i < 10; ++i)
+        device::copy(busy, kGPU, static_cast<char*>(busy) + kBusy, kGPU, kBusy, current_stream(kGPU));
     });
   release(kGPU, busy, 2 * kBusy);
 }
@@ -79,10 +81,12 @@ TEST(Upload, is_refused_while_the_stream_is_captured) {
   EXPECT_THROW(upload(there, kGPU, &value, 4, stream), CaptureError);
   {
     const Staging staging(4);
-    EXPECT_THROW(staging.send(there, kGPU, 4, stream), CaptureError) << "by the time of a replay others have its memory";
+    EXPECT_THROW(staging.send(there, kGPU, 4, stream), CaptureError)
+        << "by the time of a replay others have its memory";
   }
   cudaGraph_t graph = nullptr;
-  ASSERT_EQ(cudaStreamEndCapture(cuda::handle(stream), &graph), cudaSuccess) << "the capture goes on as if nothing had been asked";
+  ASSERT_EQ(cudaStreamEndCapture(cuda::handle(stream), &graph), cudaSuccess)
+      << "the capture goes on as if nothing had been asked";
   cudaGraphDestroy(graph);
   upload(there, kGPU, &value, 4, stream);
   stream.synchronize();

@@ -1,5 +1,5 @@
-// Operands are converted to their common type: what that type does not tell apart is equal, whatever the kernels compute in.
-// Values are PyTorch's.
+// Operands are converted to their common type: what that type does not tell apart is equal, whatever the kernels
+// compute in. Values are PyTorch's.
 
 #include <gtest/gtest.h>
 
@@ -64,7 +64,8 @@ TEST(CommonOperands, a_byte_equals_minus_one_where_it_is_255) {
   EXPECT_EQ((x == -1).to_vector<bool>(), (std::vector<bool>{true, false, false}));
   EXPECT_EQ((x < -1).to_vector<bool>(), (std::vector<bool>{false, true, true}));
   EXPECT_EQ((-1 < x).to_vector<bool>(), (std::vector<bool>{false, false, false}));
-  EXPECT_EQ((x == tensor({-1})).to_vector<bool>(), (std::vector<bool>{false, false, false})) << "a vector of i64 widens the bytes";
+  EXPECT_EQ((x == tensor({-1})).to_vector<bool>(), (std::vector<bool>{false, false, false}))
+      << "a vector of i64 widens the bytes";
   EXPECT_EQ(x.add(300).to_vector<int64_t>(), (std::vector<int64_t>{43, 44, 47}));
   EXPECT_EQ(maximum(x, tensor(-1)).to_vector<int64_t>(), (std::vector<int64_t>{255, 255, 255}));
 }

@@ -41,7 +41,8 @@ TEST(Embedding, gathers_rows_for_any_shape_of_indices_and_any_table) {
 
 TEST(Embedding, gradients_add_up_repeated_rows_and_skip_the_padding) {
   const Tensor indices = indices_of({3, 4}, 5);
-  for (const std::optional<int64_t> padding : {std::optional<int64_t>(), std::optional<int64_t>(2), std::optional<int64_t>(-1)}) {
+  for (const std::optional<int64_t> padding :
+       {std::optional<int64_t>(), std::optional<int64_t>(2), std::optional<int64_t>(-1)}) {
     const test::Function f = [&](const std::vector<Tensor>& x) { return embedding(indices, x[0], padding); };
     const int64_t skipped = !padding ? 5 : *padding < 0 ? *padding + 5 : *padding;
     if (!padding) {
@@ -51,7 +52,9 @@ TEST(Embedding, gradients_add_up_repeated_rows_and_skip_the_padding) {
     }
     const Tensor weight = randn({5, 3}).requires_grad_();
     f({weight}).sum().backward();
-    test::expect_elements(weight.grad(), {5, 3}, [&](const Coordinates& at) { return at[0] == skipped ? 0.0 : indices.eq(at[0]).sum().item<double>(); });
+    test::expect_elements(weight.grad(), {5, 3}, [&](const Coordinates& at) {
+      return at[0] == skipped ? 0.0 : indices.eq(at[0]).sum().item<double>();
+    });
   }
 }
 

@@ -49,14 +49,17 @@ void for_each_index(const Dims& index_sizes, const Dims& self_sizes, const F& f)
   }
 }
 
-std::string shapes(const Dims& self, const Dims& index, const Dims& source = {}) { return fmt::format("self {}, index {}, source {}", self, index, source); }
+std::string shapes(const Dims& self, const Dims& index, const Dims& source = {}) {
+  return fmt::format("self {}, index {}, source {}", self, index, source);
+}
 
 TEST(IndexShapes, scatter_and_scatter_add_write_for_every_shape_or_refuse) {
   for (const Dims& sizes : kShapes)
     for (const Dims& index_sizes : kShapes)
       for (const Dims& source_sizes : kShapes) {
         SCOPED_TRACE(shapes(sizes, index_sizes, source_sizes));
-        const Tensor self = random_tensor(sizes, kF32, 1), index = zeros(index_sizes, {kI64}), source = ones(source_sizes);
+        const Tensor self = random_tensor(sizes, kF32, 1), index = zeros(index_sizes, {kI64}),
+                     source = ones(source_sizes);
         if (!index_fits(sizes, index_sizes) || !source_covers(index_sizes, source_sizes)) {
           EXPECT_THROW(scatter(self, 0, index, source), Error);
           EXPECT_THROW(scatter_add(self, 0, index, source), Error);
@@ -122,13 +125,16 @@ TEST(IndexShapes, gather_and_its_gradient_take_every_shape_or_refuse) {
       if (count(index_sizes) == 0) {
         const Tensor self = random_tensor(sizes, kF32, 2).requires_grad_();
         scatter(self, 0, index, 1).sum().backward();
-        EXPECT_EQ(elements(self.grad()), std::vector<double>(static_cast<size_t>(self.numel()), 1.0)) << "an empty index leaves self as it is";
+        EXPECT_EQ(elements(self.grad()), std::vector<double>(static_cast<size_t>(self.numel()), 1.0))
+            << "an empty index leaves self as it is";
       }
     }
 }
 
 /// index_copy with index_add's signature.
-Tensor index_copy_of(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, const Scalar&) { return index_copy(x, dim, index, source); }
+Tensor index_copy_of(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, const Scalar&) {
+  return index_copy(x, dim, index, source);
+}
 
 TEST(IndexShapes, rows_are_written_and_read_for_every_shape_or_refused) {
   for (const Dims& sizes : kShapes)
@@ -143,7 +149,8 @@ TEST(IndexShapes, rows_are_written_and_read_for_every_shape_or_refused) {
       } else {
         const Tensor filled = index_fill(self, 0, index, 5);
         const int64_t row = self.numel() / std::max<int64_t>(1, vector_of(sizes)[0]);
-        for (int64_t i = 0; i < self.numel(); ++i) EXPECT_EQ(element(filled, i), chosen > 0 && i < row ? 5 : element(self, i));
+        for (int64_t i = 0; i < self.numel(); ++i)
+          EXPECT_EQ(element(filled, i), chosen > 0 && i < row ? 5 : element(self, i));
         if (sizes.empty() && chosen != 1) {
           EXPECT_THROW(index_select(self, 0, index), Error);
         } else {
@@ -197,10 +204,15 @@ TEST(IndexShapes, no_combination_reaches_outside_its_operands) {
           EXPECT_TRUE(same_values(taken, gather(self, 0, index)));
         }
       });
-      returns_or_refuses([&] { EXPECT_EQ(self.index({index}).numel(), index.numel() * self.numel() / std::max<int64_t>(1, vector_of(sizes)[0])); });
+      returns_or_refuses([&] {
+        EXPECT_EQ(self.index({index}).numel(),
+                  index.numel() * self.numel() / std::max<int64_t>(1, vector_of(sizes)[0]));
+      });
       for (const Dims& source_sizes : kShapes)
         for (const bool accumulate : {false, true})
-          returns_or_refuses([&] { EXPECT_EQ(self.clone().index_put_({index}, ones(source_sizes), accumulate).numel(), self.numel()); });
+          returns_or_refuses([&] {
+            EXPECT_EQ(self.clone().index_put_({index}, ones(source_sizes), accumulate).numel(), self.numel());
+          });
     }
 }
 

@@ -149,7 +149,8 @@ TEST(Limits, a_number_that_is_no_dtype_is_refused_by_whoever_takes_one) {
 TEST(Limits, a_device_that_is_none_is_refused_by_whoever_takes_one) {
   const Tensor x = ones({2}, {.device = kCPU});
   float number = 0;
-  for (const Device wrong : {Device{static_cast<DeviceType>(9), 0}, Device{DeviceType::cpu, 3}, Device{DeviceType::cpu, -1}, Device{DeviceType::cuda, 99}}) {
+  for (const Device wrong : {Device{static_cast<DeviceType>(9), 0}, Device{DeviceType::cpu, 3},
+                             Device{DeviceType::cpu, -1}, Device{DeviceType::cuda, 99}}) {
     const Options options{.device = wrong};
     EXPECT_THROW(zeros({2}, options), DeviceError);
     EXPECT_THROW(empty_managed({2}, options), DeviceError);

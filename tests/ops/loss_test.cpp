@@ -219,8 +219,10 @@ TEST(loss, results_do_not_depend_on_the_number_of_threads) {
 TEST(loss, huber_and_smooth_l1_of_16_bits_are_rounded_once) {
   for (const DType t : {kF16, kBF16}) {
     const Tensor x = randn({500}).to(t), y = randn({500}).to(t), wide_x = x.to(kF32), wide_y = y.to(kF32);
-    EXPECT_TRUE(same_bits(huber_loss(x, y, Reduction::none, 0.7), huber_loss(wide_x, wide_y, Reduction::none, 0.7).to(t)));
-    EXPECT_TRUE(same_bits(smooth_l1_loss(x, y, Reduction::none, 0.7), smooth_l1_loss(wide_x, wide_y, Reduction::none, 0.7).to(t)));
+    EXPECT_TRUE(
+        same_bits(huber_loss(x, y, Reduction::none, 0.7), huber_loss(wide_x, wide_y, Reduction::none, 0.7).to(t)));
+    EXPECT_TRUE(same_bits(smooth_l1_loss(x, y, Reduction::none, 0.7),
+                          smooth_l1_loss(wide_x, wide_y, Reduction::none, 0.7).to(t)));
     EXPECT_EQ(huber_loss(x, y).dtype(), t);
   }
   EXPECT_EQ(huber_loss(tensor({1.0}).to(kF16), tensor({3.0})).dtype(), kF32);

@@ -28,7 +28,9 @@ struct Bytes {
 
   int64_t size() const { return static_cast<int64_t>(bytes.size()) / size_of(dtype); }
   const char* at(int64_t i) const { return bytes.data() + i * size_of(dtype); }
-  void add(const void* element) { bytes.append(static_cast<const char*>(element), static_cast<size_t>(size_of(dtype))); }
+  void add(const void* element) {
+    bytes.append(static_cast<const char*>(element), static_cast<size_t>(size_of(dtype)));
+  }
   /// The elements in another order, some of them often.
   Bytes picked(const std::vector<int64_t>& order) const {
     Bytes to{dtype, {}};
@@ -53,14 +55,16 @@ bool is_nan(DType dtype, const char* element) {
 
 /// To the bit, but for NaNs unless `which_nan`.
 testing::AssertionResult same(const Bytes& got, const Bytes& want, bool which_nan) {
-  if (got.dtype != want.dtype || got.size() != want.size()) return testing::AssertionFailure() << got.size() << " elements instead of " << want.size();
+  if (got.dtype != want.dtype || got.size() != want.size())
+    return testing::AssertionFailure() << got.size() << " elements instead of " << want.size();
   for (int64_t i = 0; i < got.size(); ++i) {
     if (std::memcmp(got.at(i), want.at(i), static_cast<size_t>(size_of(got.dtype))) == 0) continue;
     if (!which_nan && is_nan(got.dtype, got.at(i)) && is_nan(want.dtype, want.at(i))) continue;
     uint64_t a = 0, b = 0;
     std::memcpy(&a, got.at(i), static_cast<size_t>(size_of(got.dtype)));
     std::memcpy(&b, want.at(i), static_cast<size_t>(size_of(got.dtype)));
-    return testing::AssertionFailure() << fmt::format("element {} of {} has the bits {:x} instead of {:x}", i, got.size(), a, b);
+    return testing::AssertionFailure() << fmt::format("element {} of {} has the bits {:x} instead of {:x}", i,
+                                                      got.size(), a, b);
   }
   return testing::AssertionSuccess();
 }
@@ -84,8 +88,8 @@ Bytes values(DType dtype, int64_t count, std::mt19937_64& random, bool divisor) 
   };
   if (is_floating(dtype)) {
     constexpr double kInf = std::numeric_limits<double>::infinity();
-    for (const double x :
-         {0.0, 1.0, 0.5, 2.5, 10.0, 20.0, 88.7, 709.0, 29999.5, 30000.0, 30000.5, 65504.0, 1e5, 1e9, 1e22, 1e30, 1e300, 1e-3, 1e-7, 1e-39, 1e-310, kInf})
+    for (const double x : {0.0,     1.0, 0.5, 2.5,  10.0, 20.0,  88.7, 709.0, 29999.5, 30000.0, 30000.5,
+                           65504.0, 1e5, 1e9, 1e22, 1e30, 1e300, 1e-3, 1e-7,  1e-39,   1e-310,  kInf})
       add_real(x), add_real(-x);
   }
   const uint64_t nans[] = {0x7ff8000000000000, 0xfff8000000000001, 0x7ff0000000000001};
@@ -99,7 +103,8 @@ Bytes values(DType dtype, int64_t count, std::mt19937_64& random, bool divisor) 
     for (const uint16_t bits : {0x7fc0, 0xffc1, 0x7f81}) to.add(&bits);
   while (to.size() < count) {
     if (is_floating(dtype) && random() % 2) {
-      add_real(std::ldexp(std::uniform_real_distribution<double>(-1, 1)(random), std::uniform_int_distribution<int>(-8, 40)(random)));
+      add_real(std::ldexp(std::uniform_real_distribution<double>(-1, 1)(random),
+                          std::uniform_int_distribution<int>(-8, 40)(random)));
       continue;
     }
     uint64_t bits = dtype == kBool ? random() & 1 : random() % 4 == 0 ? random() % 9 : random();
@@ -144,8 +149,8 @@ void expect_independent_of_neighbours(const std::vector<Bytes>& columns, uint64_
   // Among others, from every offset within a register on, in odd lengths.
   for (int64_t offset = 0; offset <= 64 / size_of(columns[0].dtype); ++offset) {
     const std::vector<int64_t> order = order_of(offset + 67 + 2 * (offset % 5));
-    ASSERT_TRUE(
-        same(run(order, [&](const Tensor& x) { return x.slice(0, offset, x.numel()); }), alone.picked({order.begin() + offset, order.end()}), which_nan))
+    ASSERT_TRUE(same(run(order, [&](const Tensor& x) { return x.slice(0, offset, x.numel()); }),
+                     alone.picked({order.begin() + offset, order.end()}), which_nan))
         << "from " << offset << " on";
   }
   // By strides: every second element, and a transposed matrix.
@@ -154,8 +159,15 @@ void expect_independent_of_neighbours(const std::vector<Bytes>& columns, uint64_
   for (size_t i = 0; i < order.size(); i += 2) second.push_back(order[i]);
   for (int64_t i = 0; i < 7; ++i)
     for (int64_t j = 0; j < 86; ++j) transposed.push_back(order[static_cast<size_t>(j * 7 + i)]);
-  ASSERT_TRUE(same(run(order, [](const Tensor& x) { return x.slice(0, 0, x.numel(), 2); }), alone.picked(second), which_nan)) << "every second";
-  ASSERT_TRUE(same(run(order, [](const Tensor& x) { return x.reshape({86, 7}).t(); }), alone.picked(transposed), which_nan)) << "transposed";
+  ASSERT_TRUE(
+      same(run(order, [](const Tensor& x) { return x.slice(0, 0, x.numel(), 2); }), alone.picked(second), which_nan))
+      << "every second";
+  ASSERT_TRUE(same(run(order,
+                       [](const Tensor& x) {
+                         return x.reshape({86, 7}).t();
+                       }),
+                   alone.picked(transposed), which_nan))
+      << "transposed";
   // Shared by threads.
   const int before = cpu::threads();
   cpu::set_threads(3);
@@ -188,7 +200,8 @@ class Neighbours : public testing::TestWithParam<int> {
 
 TEST_P(Neighbours, change_no_bit_of_an_element_in_any_dtype) {
   SCOPED_TRACE(fmt::format("seed {}", kSeed));
-  const bool divides = op() == Op::floor_divide || op() == Op::trunc_divide || op() == Op::remainder || op() == Op::fmod;
+  const bool divides =
+      op() == Op::floor_divide || op() == Op::trunc_divide || op() == Op::remainder || op() == Op::fmod;
   for (const DType t : kDTypes) {
     if (!accepts(t)) continue;
     SCOPED_TRACE(fmt::format("{} in {}", row().name, t));
@@ -202,13 +215,15 @@ TEST_P(Neighbours, change_no_bit_of_an_element_in_any_dtype) {
       columns.push_back(column.picked(order));
     }
     if (op() == Op::where) columns[0] = values(kBool, columns[1].size(), random, false);
-    expect_independent_of_neighbours(columns, kSeed + 1,
-                                     [&](const std::vector<Tensor>& x) { return ops::pointwise(op(), std::vector<Operand>(x.begin(), x.end())); });
+    expect_independent_of_neighbours(columns, kSeed + 1, [&](const std::vector<Tensor>& x) {
+      return ops::pointwise(op(), std::vector<Operand>(x.begin(), x.end()));
+    });
     if (HasFatalFailure()) return;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, Neighbours, testing::Range(0, kPointwiseCount), [](const auto& info) { return std::string(kPointwise[info.param].name); });
+INSTANTIATE_TEST_SUITE_P(Rows, Neighbours, testing::Range(0, kPointwiseCount),
+                         [](const auto& info) { return std::string(kPointwise[info.param].name); });
 
 TEST(Neighbours, change_no_bit_of_a_conversion) {
   SCOPED_TRACE(fmt::format("seed {}", kSeed));
@@ -216,7 +231,8 @@ TEST(Neighbours, change_no_bit_of_a_conversion) {
     for (const DType to : kDTypes) {
       SCOPED_TRACE(fmt::format("{} to {}", from, to));
       std::mt19937_64 random(kSeed);
-      expect_independent_of_neighbours({values(from, scaled(160), random, false)}, kSeed + 1, [&](const std::vector<Tensor>& x) { return x[0].to(to); });
+      expect_independent_of_neighbours({values(from, scaled(160), random, false)}, kSeed + 1,
+                                       [&](const std::vector<Tensor>& x) { return x[0].to(to); });
       if (testing::Test::HasFatalFailure()) return;
     }
 }
@@ -270,7 +286,8 @@ void expect_independent_rows(int64_t n, DType dtype, const Function& f, int oper
 TEST(Neighbours, change_no_bit_of_a_row) {
   SCOPED_TRACE(fmt::format("seed {}", kSeed));
   for (const DType dtype : {kF16, kBF16, kF32, kF64})
-    for (const int64_t n : dtype == kF32 ? std::vector<int64_t>{1, 3, 17, 64, 131, 1000} : std::vector<int64_t>{3, 131}) {
+    for (const int64_t n :
+         dtype == kF32 ? std::vector<int64_t>{1, 3, 17, 64, 131, 1000} : std::vector<int64_t>{3, 131}) {
       const Tensor weight = arange(1, 1 + n, 1, {dtype}).div(static_cast<double>(n)), bias = weight.neg();
       const auto check = [&](const char* what, int operands, const Function& f) {
         SCOPED_TRACE(what);

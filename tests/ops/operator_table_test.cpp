@@ -177,7 +177,8 @@ TEST_P(OperatorsOfUsers, refuse_undefined_operands_with_a_value_error) {
         EXPECT_NO_THROW(sample->call(some));
         continue;
       }
-      if (op() == Op::index_put && k == 1) {  // in its list of indices an undefined one is a full slice, and one other is needed
+      if (op() == Op::index_put &&
+          k == 1) {  // in its list of indices an undefined one is a full slice, and one other is needed
         EXPECT_THROW(sample->call(some), IndexError);
         continue;
       }

@@ -80,11 +80,14 @@ TEST(Out, every_pointwise_row_stores_the_converted_result_of_its_plain_form) {
     check_stored(add(x, y, 3), [&](const Tensor& out) -> const Tensor& { return add_out(out, x, y, 3); });
     check_stored(clamp(x, -1, 1), [&](const Tensor& out) -> const Tensor& { return clamp_out(out, x, -1, 1); });
     check_stored(lerp(x, y, 0.3), [&](const Tensor& out) -> const Tensor& { return lerp_out(out, x, y, 0.3); });
-    check_stored(addcmul(x, x, y, 0.3), [&](const Tensor& out) -> const Tensor& { return addcmul_out(out, x, x, y, 0.3); });
-    check_stored(addcdiv(x, x, y, 0.3), [&](const Tensor& out) -> const Tensor& { return addcdiv_out(out, x, x, y, 0.3); });
+    check_stored(addcmul(x, x, y, 0.3),
+                 [&](const Tensor& out) -> const Tensor& { return addcmul_out(out, x, x, y, 0.3); });
+    check_stored(addcdiv(x, x, y, 0.3),
+                 [&](const Tensor& out) -> const Tensor& { return addcdiv_out(out, x, x, y, 0.3); });
     check_stored(softplus(x), [&](const Tensor& out) -> const Tensor& { return softplus_out(out, x); });
     check_stored(elu(x), [&](const Tensor& out) -> const Tensor& { return elu_out(out, x); });
-    check_stored(where(x.gt(0), x, y), [&](const Tensor& out) -> const Tensor& { return where_out(out, x.gt(0), x, y); });
+    check_stored(where(x.gt(0), x, y),
+                 [&](const Tensor& out) -> const Tensor& { return where_out(out, x.gt(0), x, y); });
   }
 }
 

@@ -19,10 +19,11 @@ struct Case {
   const char* text;
   void (*call)(const Tensor& none, const Tensor& x, const Tensor& b, const Tensor& i, const Tensor& v);
 };
-#define LORRY_CASE(...)                                                                                                       \
-  {                                                                                                                           \
-#__VA_ARGS__, []([[maybe_unused]] const Tensor& none, [[maybe_unused]] const Tensor& x, [[maybe_unused]] const Tensor& b, \
-                     [[maybe_unused]] const Tensor& i, [[maybe_unused]] const Tensor& v) { static_cast<void>(__VA_ARGS__); }  \
+#define LORRY_CASE(...)                                                                                             \
+  {                                                                                                                 \
+#__VA_ARGS__,                                                                                                   \
+        []([[maybe_unused]] const Tensor& none, [[maybe_unused]] const Tensor& x, [[maybe_unused]] const Tensor& b, \
+           [[maybe_unused]] const Tensor& i, [[maybe_unused]] const Tensor& v) { static_cast<void>(__VA_ARGS__); }  \
   }
 
 const Case kMethods[] = {
@@ -368,7 +369,8 @@ void expect_named(const Case& c, const Tensor& none) {
     const bool fact = std::ranges::find(kFacts, where) != std::end(kFacts);
     EXPECT_TRUE(!fact || std::string(c.text).starts_with("none." + where)) << text;
     EXPECT_NE(text.find("undefined"), std::string::npos) << text;
-    EXPECT_TRUE(dynamic_cast<const ValueError*>(&error) != nullptr || dynamic_cast<const GradError*>(&error) != nullptr) << "not a ValueError: " << text;
+    EXPECT_TRUE(dynamic_cast<const ValueError*>(&error) != nullptr || dynamic_cast<const GradError*>(&error) != nullptr)
+        << "not a ValueError: " << text;
   }
 }
 
@@ -388,11 +390,13 @@ TEST(Undefined, every_function_names_itself) {
 
 TEST(Undefined, every_pointwise_row_names_itself_in_all_forms) {
   constexpr Case kRows[] = {
-#define LORRY_UNARY(name, Formula, result, domain) \
-  LORRY_CASE(name(none)), LORRY_CASE(none.name()), LORRY_CASE(none.name##_()), LORRY_CASE(name##_out(none, x)), LORRY_CASE(name##_out(x, none)),
-#define LORRY_BINARY(name, Formula, result, domain)                                                                                       \
-  LORRY_CASE(name(none, x)), LORRY_CASE(name(x, none)), LORRY_CASE(name(2, none)), LORRY_CASE(none.name(2)), LORRY_CASE(none.name##_(x)), \
-      LORRY_CASE(i.name##_(none)), LORRY_CASE(name##_out(none, x, x)), LORRY_CASE(name##_out(x, none, x)), LORRY_CASE(name##_out(x, x, none)),
+#define LORRY_UNARY(name, Formula, result, domain)                                                              \
+  LORRY_CASE(name(none)), LORRY_CASE(none.name()), LORRY_CASE(none.name##_()), LORRY_CASE(name##_out(none, x)), \
+      LORRY_CASE(name##_out(x, none)),
+#define LORRY_BINARY(name, Formula, result, domain)                                                          \
+  LORRY_CASE(name(none, x)), LORRY_CASE(name(x, none)), LORRY_CASE(name(2, none)), LORRY_CASE(none.name(2)), \
+      LORRY_CASE(none.name##_(x)), LORRY_CASE(i.name##_(none)), LORRY_CASE(name##_out(none, x, x)),          \
+      LORRY_CASE(name##_out(x, none, x)), LORRY_CASE(name##_out(x, x, none)),
 #include "lorry/formula/pointwise.def"
   };
   for (const Case& c : kRows) expect_named(c, Tensor());

@@ -55,7 +55,8 @@ std::string all_bits(const Model& model, const Optimizer& optimizer) {
 
 /// What an allocator makes of a request at most: sizes are one to two times a power of two, in quarters.
 int64_t block_of(int64_t bytes) {
-  const int64_t quarter = std::max<int64_t>(1, static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(bytes, 2) - 1))) / 4);
+  const int64_t quarter = std::max<int64_t>(
+      1, static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(bytes, 2) - 1))) / 4);
   return (bytes + quarter - 1) / quarter * quarter;
 }
 
@@ -69,7 +70,7 @@ int64_t taken_by(const std::function<void()>& step) {
   return memory::stats(device).peak_allocated - before;
 }
 
-constexpr int64_t kOthers = 4'096;  // of a budget, for tensors without sizes
+constexpr int64_t kOthers = 4'096;      // of a budget, for tensors without sizes
 constexpr int64_t kNumbers = 64 << 10;  // tensors without sizes, and how late a CPU's threads count
 
 template <class Rule>
@@ -83,8 +84,9 @@ void expect_counted(const Kept& kept, int variant) {
       const int64_t got = taken_by([&] { by_factor ? (void)optimizer.step({.skip_nonfinite = true}) : optimizer.step(); });
       const MemoryReport report = optimizer.memory_report(by_factor);
       const int64_t counted = report.steps[execution == Execution::loop ? 0 : 1].intermediates;
-      EXPECT_TRUE(got >= counted - kNumbers && got <= block_of(counted) + kNumbers) << Rule::kName << " " << name(execution) << ", " << text_of(kept) << (by_factor ? ", by a factor" : "") << ": " << got / n
-                                                   << " bytes an element, counted " << counted / n;
+      EXPECT_TRUE(got >= counted - kNumbers && got <= block_of(counted) + kNumbers)
+          << Rule::kName << " " << name(execution) << ", " << text_of(kept) << (by_factor ? ", by a factor" : "")
+          << ": " << got / n << " bytes an element, counted " << counted / n;
     }
 }
 

@@ -1,4 +1,5 @@
-// Steps of several launches that end by an exception between two of them, at the kernels' own interface: optimizers let reports wait.
+// Steps of several launches that end by an exception between two of them, at the kernels' own interface: optimizers let
+// reports wait.
 
 #include "lorry/device/launches.h"
 #include "lorry/ops/ops.h"
@@ -14,18 +15,22 @@ using Rule = formula::AdamW<false>;
 void copy_elements(const Steppable<Rule>& x, const Steppable<Rule>& from) {
   const auto entries = x.list().entries(), others = from.list().entries();
   for (size_t e = 0; e < entries.size(); ++e)
-    for (int k = 0; k < x.list().arrays(); ++k) device::copy(entries[e].at[k], kGPU, others[e].at[k], kGPU, 4 * entries[e].count, x.stream());
-  device::copy(x.clock_data(), kGPU, from.clock_data(), kGPU, Steppable<Rule>::kClocks * sizeof(formula::Clock<Rule, float>), x.stream());
+    for (int k = 0; k < x.list().arrays(); ++k)
+      device::copy(entries[e].at[k], kGPU, others[e].at[k], kGPU, 4 * entries[e].count, x.stream());
+  device::copy(x.clock_data(), kGPU, from.clock_data(), kGPU,
+               Steppable<Rule>::kClocks * sizeof(formula::Clock<Rule, float>), x.stream());
 }
 
 /// A report of an earlier kernel arrives, and is thrown, while the launches of a step are under way.
 TEST(HalfWay, a_step_that_threw_between_its_launches_leaves_the_next_one_right) {
   LORRY_SKIP_WITHOUT_CUDA();
   const std::vector<int64_t> counts(1'000, 40);
-  Steppable<Rule> spoiled(kGPU, {kF32}, counts, 0, Strategy::per_tensor), fresh(kGPU, {kF32}, counts, 0, Strategy::per_tensor);
+  Steppable<Rule> spoiled(kGPU, {kF32}, counts, 0, Strategy::per_tensor),
+      fresh(kGPU, {kF32}, counts, 0, Strategy::per_tensor);
   for (Steppable<Rule>* x : {&spoiled, &fresh}) x->new_gradients(1), x->step();
   const int64_t each = static_cast<int64_t>(counts.size());
-  const Tensor busy = zeros({64 << 20}, {.device = kGPU}), five = ones({5}, {.device = kGPU}), wrong = tensor({7}, {.dtype = kI64, .device = kGPU});
+  const Tensor busy = zeros({64 << 20}, {.device = kGPU}), five = ones({5}, {.device = kGPU}),
+               wrong = tensor({7}, {.dtype = kI64, .device = kGPU});
   bool half_way = false;
   for (int attempt = 0; attempt < 50 && !half_way; ++attempt) {
     for (int i = 0; i < 4; ++i) busy.add_(1);

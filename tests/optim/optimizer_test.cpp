@@ -121,7 +121,9 @@ TEST(Optimizer, a_gradient_that_no_longer_fits_is_named_and_nothing_moves) {
   b.set_data(tensor_of({1, 2, 3}, {3}));
   EXPECT_EQ(message<ShapeError>([&] { sgd.step(); }), "sgd: the gradient of 'b' has another shape; got gradient: [2] f32 cpu, parameter: [3] f32 cpu");
   b.set_data(tensor_of({1, 2}, {2}, kF64));
-  EXPECT_EQ(message<DTypeError>([&] { sgd.step(); }), "sgd: the gradient of 'b' has another dtype; got gradient: [2] f32 cpu, parameter: [2] f64 cpu; expected the parameter's, or f32 for one of 16 bits");
+  EXPECT_EQ(message<DTypeError>([&] { sgd.step(); }),
+            "sgd: the gradient of 'b' has another dtype; got gradient: [2] f32 cpu, parameter: [2] f64 cpu; expected "
+            "the parameter's, or f32 for one of 16 bits");
   EXPECT_EQ(values(a), std::vector<double>{1});
 }
 

@@ -83,20 +83,48 @@ void random_update(uint64_t seed, V* values, const H& hyper) {
     const V a = any(), b = any(), c = any();
     V made = a;
     switch (below(14)) {
-      case 0: made = a + b; break;
-      case 1: made = a - b; break;
-      case 2: made = a * b; break;
-      case 3: made = a / b; break;
-      case 4: made = a + b * c; break;
-      case 5: made = a - b * c; break;
-      case 6: made = a + hyper(0) * b * c; break;
-      case 7: made = a - hyper(1) * b / c; break;
-      case 8: made = a + hyper(2) * (b - a); break;
-      case 9: made = select((a > b) | (a != a), a, b); break;
-      case 10: made = select(a < b, b, c); break;
-      case 11: made = sqrt(abs(a)); break;
-      case 12: made = -a; break;
-      default: made = hyper(0) * a + b; break;
+      case 0:
+        made = a + b;
+        break;
+      case 1:
+        made = a - b;
+        break;
+      case 2:
+        made = a * b;
+        break;
+      case 3:
+        made = a / b;
+        break;
+      case 4:
+        made = a + b * c;
+        break;
+      case 5:
+        made = a - b * c;
+        break;
+      case 6:
+        made = a + hyper(0) * b * c;
+        break;
+      case 7:
+        made = a - hyper(1) * b / c;
+        break;
+      case 8:
+        made = a + hyper(2) * (b - a);
+        break;
+      case 9:
+        made = select((a > b) | (a != a), a, b);
+        break;
+      case 10:
+        made = select(a < b, b, c);
+        break;
+      case 11:
+        made = sqrt(abs(a));
+        break;
+      case 12:
+        made = -a;
+        break;
+      default:
+        made = hyper(0) * a + b;
+        break;
     }
     const int target = below(2 + kStateCount);  // a value of the step's now and then, as rules assign them
     if (target != 1 && below(3) == 0) values[target] = made, pool[static_cast<size_t>(target)] = made;
@@ -136,23 +164,41 @@ class Interpreter {
     const double a = in[0], b = in[1], c = in[2], d = in[3];
     if (x.blends) return a + c * (b - a);
     switch (x.op) {
-      case Pointwise::add: return a + b;
-      case Pointwise::sub: return a - b;
-      case Pointwise::mul: return a * b;
-      case Pointwise::div: return a / b;
-      case Pointwise::neg: return -a;
-      case Pointwise::abs: return std::fabs(a);
-      case Pointwise::sqrt: return std::sqrt(a);
-      case Pointwise::lt: return a < b;
-      case Pointwise::gt: return a > b;
-      case Pointwise::ne: return a != b;
-      case Pointwise::logical_or: return a != 0 || b != 0;
-      case Pointwise::where: return a != 0 ? b : c;
-      case Pointwise::maximum: return a > b || a != a ? a : b;
-      case Pointwise::add_scaled: return a + c * b;
-      case Pointwise::addcmul: return a + d * b * c;
-      case Pointwise::addcdiv: return a + d * b / c;
-      default: ADD_FAILURE() << row(x.op).name; return 0;
+      case Pointwise::add:
+        return a + b;
+      case Pointwise::sub:
+        return a - b;
+      case Pointwise::mul:
+        return a * b;
+      case Pointwise::div:
+        return a / b;
+      case Pointwise::neg:
+        return -a;
+      case Pointwise::abs:
+        return std::fabs(a);
+      case Pointwise::sqrt:
+        return std::sqrt(a);
+      case Pointwise::lt:
+        return a < b;
+      case Pointwise::gt:
+        return a > b;
+      case Pointwise::ne:
+        return a != b;
+      case Pointwise::logical_or:
+        return a != 0 || b != 0;
+      case Pointwise::where:
+        return a != 0 ? b : c;
+      case Pointwise::maximum:
+        return a > b || a != a ? a : b;
+      case Pointwise::add_scaled:
+        return a + c * b;
+      case Pointwise::addcmul:
+        return a + d * b * c;
+      case Pointwise::addcdiv:
+        return a + d * b / c;
+      default:
+        ADD_FAILURE() << row(x.op).name;
+        return 0;
     }
   }
 };
@@ -192,11 +238,10 @@ void run_program(uint64_t seed, const StepShape& shape, Numbers& numbers) {
 void expect_same(const Numbers& got, const Numbers& expected, uint64_t seed) {
   for (int k = 0; k < 2 + kStateCount; ++k) {
     const double a = got.values[k], b = expected.values[k];
-    ASSERT_TRUE(a == b || (a != a && b != b))
-        << (k == 0   ? "parameter"
-            : k == 1 ? "gradients are only read"
-                     : "state " + std::to_string(k - 2))
-        << ", seed " << seed << ": " << a << " for " << b;
+    ASSERT_TRUE(a == b || (a != a && b != b)) << (k == 0   ? "parameter"
+                                                  : k == 1 ? "gradients are only read"
+                                                           : "state " + std::to_string(k - 2))
+                                              << ", seed " << seed << ": " << a << " for " << b;
   }
 }
 

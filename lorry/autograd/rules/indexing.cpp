@@ -101,7 +101,9 @@ std::vector<Tensor> indices(const Call& c, int count) {
 }
 
 /// What arrived at the rows that the source of index_add or index_copy was written to. A number is a vector of one.
-Tensor rows_read(const Call& c, const Tensor& g) { return reshape(index_select(g.dim() == 0 ? g.unsqueeze(0) : g, dim(c), c.input(1)), c.sizes(2)); }
+Tensor rows_read(const Call& c, const Tensor& g) {
+  return reshape(index_select(g.dim() == 0 ? g.unsqueeze(0) : g, dim(c), c.input(1)), c.sizes(2));
+}
 
 constexpr uint32_t kIndices = kInputs & ~kInput0;
 
@@ -130,7 +132,8 @@ constexpr Rule kRules[] = {
      }},
     {Op::index_copy, kInput1,
      [](const Call& c, const Grads& g) -> Grads {
-       return {if_needed(c, 0, [&] { return index_fill(g[0], dim(c), c.input(1), 0); }), Tensor(), if_needed(c, 2, [&] { return rows_read(c, g[0]); })};
+       return {if_needed(c, 0, [&] { return index_fill(g[0], dim(c), c.input(1), 0); }), Tensor(),
+               if_needed(c, 2, [&] { return rows_read(c, g[0]); })};
      }},
     {Op::index_fill, kInput1,
      [](const Call& c, const Grads& g) -> Grads {

@@ -35,7 +35,8 @@ Grads extreme_gradient(const Call& c, const Grads& g) {
   const Dims& dims = c.attribute<Dims>(0);
   const Tensor x = c.input(0).detach();
   if (x.numel() == 0) return {zeros(x.sizes(), x.options())};  // of a median, which is NaN
-  const Tensor chosen = x.eq(restored(c.output().detach(), c, dims)).logical_or(x.isnan());  // with a NaN about, it is the result
+  const Tensor chosen =
+      x.eq(restored(c.output().detach(), c, dims)).logical_or(x.isnan());  // with a NaN about, it is the result
   return {restored(g[0], c, dims).div(chosen.sum(dims, true)).mul(chosen)};
 }
 

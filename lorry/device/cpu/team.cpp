@@ -64,7 +64,8 @@ size_t stack_bytes() {
     const unsigned long long number = std::strtoull(value->c_str(), &rest, 10);
     while (std::isspace(static_cast<unsigned char>(*rest))) ++rest;
     const int unit = std::toupper(static_cast<unsigned char>(*rest));
-    if (rest != value->c_str()) return static_cast<size_t>(number) << (unit == 'B' ? 0 : unit == 'M' ? 20 : unit == 'G' ? 30 : 10);
+    if (rest != value->c_str())
+      return static_cast<size_t>(number) << (unit == 'B' ? 0 : unit == 'M' ? 20 : unit == 'G' ? 30 : 10);
   }
   return 0;
 }
@@ -118,8 +119,8 @@ void forget_team_in_children() {
   });
 }
 
-/// Lets OpenMP, which ends the process where it cannot start a thread, start the team for this thread's loops: of `wanted`
-/// threads, or of as many as can be had.
+/// Lets OpenMP, which ends the process where it cannot start a thread, start the team for this thread's loops: of
+/// `wanted` threads, or of as many as can be had.
 void grow_team(int wanted) {
   const std::scoped_lock lock(g_turn);
   forget_team_in_children();
@@ -167,7 +168,8 @@ void detail::parallel(int64_t count, int64_t grain, void* context, Body body) {
     const int index = omp_get_thread_num(), present = omp_get_num_threads();
     if (index == 0) t_team = present;
     const int64_t members = std::min(team, present), share = count / members, extra = count % members;
-    const int64_t begin = index * share + std::min<int64_t>(index, extra), end = index < members ? begin + share + (index < extra ? 1 : 0) : begin;
+    const int64_t begin = index * share + std::min<int64_t>(index, extra),
+                  end = index < members ? begin + share + (index < extra ? 1 : 0) : begin;
     try {
       if (begin < end) body(context, begin, end);
     } catch (...) {

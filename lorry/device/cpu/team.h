@@ -10,9 +10,9 @@
 namespace lorry::cpu {
 
 /// The number of threads that parallel loops use on this thread: LORRY_THREADS, or the processors this process may run
-/// on. Fewer, once the system has refused to start so many (RLIMIT_NPROC, RLIMIT_AS, a control group). In a process made
-/// by fork, 1 on the thread that forked if it had run loops on several threads before: they stayed behind. Its other
-/// threads use as many as ever.
+/// on. Fewer, once the system has refused to start so many (RLIMIT_NPROC, RLIMIT_AS, a control group). In a process
+/// made by fork, 1 on the thread that forked if it had run loops on several threads before: they stayed behind. Its
+/// other threads use as many as ever.
 int threads();
 /// Sets it for the process, and forgets what the system has refused. Throws ValueError unless 1 <= count <= 1024.
 void set_threads(int count);

@@ -9,9 +9,9 @@
 
 namespace lorry::cuda {
 
-/// While a stream is captured, calls that could disturb a capture are refused to the thread. In this scope they are allowed: for what
-/// disturbs none, such as memory that no captured work is to free. It stands inside a guard: on a thread without a context the exchange
-/// itself makes that of the first device.
+/// While a stream is captured, calls that could disturb a capture are refused to the thread. In this scope they are
+/// allowed: for what disturbs none, such as memory that no captured work is to free. It stands inside a guard: on a
+/// thread without a context the exchange itself makes that of the first device.
 class [[nodiscard]] Unrestricted {
  public:
   /// Does nothing inside a guard that failed.

@@ -21,8 +21,8 @@ struct Shape {
   size_t shared_bytes = 0;  ///< dynamic shared memory; above 48 KB call allow_shared first
 };
 
-/// What comes before any work on a stream, a library's too: throws what an earlier kernel met with, and notes the operator for the
-/// message of a fault. The stream's device is current while the guard lives.
+/// What comes before any work on a stream, a library's too: throws what an earlier kernel met with, and notes the
+/// operator for the message of a fault. The stream's device is current while the guard lives.
 inline DeviceGuard prepare(Stream stream) {
   throw_fault(stream.device.index);
   detail::g_in_flight.note(t_operator);

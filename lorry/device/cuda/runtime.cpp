@@ -173,7 +173,8 @@ detail::Pushed detail::push_device(int device, cudaError_t* error) noexcept {
   const auto succeeded = [&](int result) { return (*error = static_cast<cudaError_t>(result)) == cudaSuccess; };
   CUctx_st* wanted = g_stack.contexts[device].load(std::memory_order_acquire);
   if (wanted == nullptr) {
-    // Devices and their numbers are the same to the driver. The context is the one that the runtime uses; it is never released.
+    // Devices and their numbers are the same to the driver. The context is the one that the runtime uses; it is never
+    // released.
     if (!succeeded(g_retain(&wanted, device))) return Pushed::failed;
     g_stack.contexts[device].store(wanted, std::memory_order_release);
   }

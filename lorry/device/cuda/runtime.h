@@ -31,7 +31,7 @@ const Properties& properties(int device);
 
 namespace detail {
 [[noreturn, gnu::cold, gnu::noinline]] void failed(cudaError_t error, const char* call);
-extern bool g_several;  ///< more than one device, so that the current one matters
+extern bool g_several;   ///< more than one device, so that the current one matters
 extern bool g_blocking;  ///< CUDA_LAUNCH_BLOCKING=1: each launch waits, so that errors come from the call that made them
 void wait_after_launch(Stream stream);
 
@@ -66,24 +66,29 @@ inline void check(cudaError_t error, const char* call) {
   if (error != cudaSuccess) [[unlikely]] detail::failed(error, call);
 }
 
-/// Makes a device the thread's current one for a scope. Afterwards the thread has what it had, so that kernels that are not Lorry's run
-/// where their author expects. The driver's stack of contexts is used rather than cudaSetDevice: a thread that had no device has none
-/// again, where setting device 0 back would make a context there. With one device a guard costs the test of a flag.
+/// Makes a device the thread's current one for a scope. Afterwards the thread has what it had, so that kernels that are
+/// not Lorry's run where their author expects. The driver's stack of contexts is used rather than cudaSetDevice: a
+/// thread that had no device has none again, where setting device 0 back would make a context there. With one device a
+/// guard costs the test of a flag.
 class [[nodiscard]] DeviceGuard {
  public:
   explicit DeviceGuard(int device) {
-    if (!detail::g_several) [[likely]] return;
+    if (!detail::g_several) [[likely]]
+      return;
     cudaError_t error = cudaSuccess;
     pushed_ = detail::push_device(device, &error);
-    if (pushed_ == detail::Pushed::failed) [[unlikely]] detail::failed(error, "cuCtxPushCurrent");
+    if (pushed_ == detail::Pushed::failed) [[unlikely]]
+      detail::failed(error, "cuCtxPushCurrent");
   }
   /// For callers that must not throw: they ask `holds`.
   DeviceGuard(int device, std::nothrow_t) noexcept {
     cudaError_t error = cudaSuccess;
-    if (detail::g_several) [[unlikely]] pushed_ = detail::push_device(device, &error);
+    if (detail::g_several) [[unlikely]]
+      pushed_ = detail::push_device(device, &error);
   }
   ~DeviceGuard() {
-    if (pushed_ == detail::Pushed::yes) [[unlikely]] detail::pop_device();
+    if (pushed_ == detail::Pushed::yes) [[unlikely]]
+      detail::pop_device();
   }
   DeviceGuard(const DeviceGuard&) = delete;
   DeviceGuard& operator=(const DeviceGuard&) = delete;
@@ -93,8 +98,8 @@ class [[nodiscard]] DeviceGuard {
   detail::Pushed pushed_ = detail::Pushed::no;
 };
 
-/// A device for calls that belong to none, such as those for host memory, which need a context all the same: the first that this
-/// process has worked on, so that none gets a context for their sake; else the thread's own.
+/// A device for calls that belong to none, such as those for host memory, which need a context all the same: the first
+/// that this process has worked on, so that none gets a context for their sake; else the thread's own.
 int device_in_use() noexcept;
 
 inline cudaStream_t handle(Stream stream) { return static_cast<cudaStream_t>(stream.handle); }

@@ -83,11 +83,15 @@ void pointwise(const ListPointwiseCall& call, const Stream&) {
 
 template <class C>
 void blend_block(const void* const* in, const int64_t* step, void* out, int64_t n) {
-  const C *const start = static_cast<const C*>(in[0]), *const end = static_cast<const C*>(in[1]), *const weight = static_cast<const C*>(in[2]);
-  for (int64_t i = 0; i < n; ++i) static_cast<C*>(out)[i] = formula::Blend()(start[step[0] * i], end[step[1] * i], weight[step[2] * i]);
+  const C *const start = static_cast<const C*>(in[0]), *const end = static_cast<const C*>(in[1]),
+                 *const weight = static_cast<const C*>(in[2]);
+  for (int64_t i = 0; i < n; ++i)
+    static_cast<C*>(out)[i] = formula::Blend()(start[step[0] * i], end[step[1] * i], weight[step[2] * i]);
 }
 
-void blend(const ListPointwiseCall& call, const Stream&) { run_list(call, call.compute == kF64 ? blend_block<double> : blend_block<float>); }
+void blend(const ListPointwiseCall& call, const Stream&) {
+  run_list(call, call.compute == kF64 ? blend_block<double> : blend_block<float>);
+}
 
 void copy(const List& list, const Stream&) {
   const Convert convert = converter(list.dtype(1), list.dtype(0));

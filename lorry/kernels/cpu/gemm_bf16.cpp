@@ -19,7 +19,8 @@ namespace {
 using Key = std::array<int64_t, 8>;
 
 const dnnl::engine& engine() {
-  static const auto& cpu = *new dnnl::engine(dnnl::engine::kind::cpu, 0);  // never destroyed: threads may compute to the end
+  static const auto& cpu =
+      *new dnnl::engine(dnnl::engine::kind::cpu, 0);  // never destroyed: threads may compute to the end
   return cpu;
 }
 

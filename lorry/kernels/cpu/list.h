@@ -32,7 +32,8 @@ void for_each_run(const List& list, F&& body, int64_t unit = 1) {
     int64_t first = 0;  // of the entry, among all units
     for (const ListEntry& entry : entries) {
       const int64_t next = first + units(entry), from = std::max(begin, first), to = std::min(end, next);
-      if (from < to) body(entry, (from - first) * unit, std::min((to - first) * unit, entry.count) - (from - first) * unit);
+      if (from < to)
+        body(entry, (from - first) * unit, std::min((to - first) * unit, entry.count) - (from - first) * unit);
       if (next >= end) return;
       first = next;
     }

@@ -21,10 +21,11 @@ class Call {
 };
 
 /// A static object of this type, made after a first call of its kind has made oneDNN's static objects, is destroyed
-/// before they are: it closes. What oneDNN makes later is destroyed first, so a window remains. oneDNN 2.6 makes the objects of f32
-/// products in three goes: with the first product, with the first that copies its operands (from 16 x 16 on), and with the first of
-/// certain flat shapes (8 x 36). Between their destruction and the closing, a thread of the program that still computes such a product
-/// runs a kernel that is gone. To make all three beforehand costs 47 ms; a program closes the window by ending its threads before exit.
+/// before they are: it closes. What oneDNN makes later is destroyed first, so a window remains. oneDNN 2.6 makes the
+/// objects of f32 products in three goes: with the first product, with the first that copies its operands (from 16 x 16
+/// on), and with the first of certain flat shapes (8 x 36). Between their destruction and the closing, a thread of the
+/// program that still computes such a product runs a kernel that is gone. To make all three beforehand costs 47 ms; a
+/// program closes the window by ending its threads before exit.
 struct CloseAtExit {
   CloseAtExit() = default;
   ~CloseAtExit();

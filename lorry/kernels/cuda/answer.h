@@ -17,7 +17,8 @@ class Answer {
 
   /// For kernels of the stream.
   explicit Answer(Stream stream) : stream_(stream), words_(static_cast<int64_t*>(memory::allocate_pinned(kBytes))) {}
-  /// Without a wait, as when a launch has thrown, kernels may still write: the memory is handed out again when the stream is done.
+  /// Without a wait, as when a launch has thrown, kernels may still write: the memory is handed out again when the
+  /// stream is done.
   ~Answer() {
     try {
       if (!waited_) memory::record_pinned(words_, stream_);

@@ -1,6 +1,7 @@
-// Copies. Elements that keep their type move as words of up to 16 bytes: the iteration is rewritten in the widest words that its
-// strides allow, so slices and permutations whose rows are contiguous move like contiguous memory. Where the source is contiguous
-// along another dimension than the result, tiles pass through shared memory (transpose.h). A change of type is the pointwise formula x -> x.
+// Copies. Elements that keep their type move as words of up to 16 bytes: the iteration is rewritten in the widest words
+// that its strides allow, so slices and permutations whose rows are contiguous move like contiguous memory. Where the
+// source is contiguous along another dimension than the result, tiles pass through shared memory (transpose.h). A
+// change of type is the pointwise formula x -> x.
 
 #include "lorry/kernels/copy.h"
 
@@ -152,9 +153,10 @@ void run_tiles(const Movement& m, int other, int64_t side_x, int64_t side_y, F&&
 
 template <class Word>
 void run_squares(const Movement& m, int other, Stream stream) {
-  run_tiles<Word>(m, other, kTransposeSide<Word>, kTransposeSide<Word>, [&](const Transposition& call, unsigned blocks) {
-    lorry::cuda::launch(stream, {blocks, kTransposeBlock}, move_tiles<Word>, call);
-  });
+  run_tiles<Word>(m, other, kTransposeSide<Word>, kTransposeSide<Word>,
+                  [&](const Transposition& call, unsigned blocks) {
+                    lorry::cuda::launch(stream, {blocks, kTransposeBlock}, move_tiles<Word>, call);
+                  });
 }
 
 void run_halves(const Movement& m, int other, Stream stream) {

@@ -30,7 +30,8 @@ const ForeachRow& row_of(Pointwise op) {
 }
 
 template <int kArity, class C>
-void launch(const ForeachRowKernels& row, const List& list, const ListOperand* in, const double* unless_nan, const Stream& stream) {
+void launch(const ForeachRowKernels& row, const List& list, const ListOperand* in, const double* unless_nan,
+            const Stream& stream) {
   using Call = ListPointwise<kArity, C>;
   constexpr int kArrays = 1 + kArity;
   Call call{};
@@ -83,7 +84,9 @@ void pointwise(const ListPointwiseCall& call, const Stream& stream) {
 }
 
 void blend(const ListPointwiseCall& call, const Stream& stream) {
-  const auto as = [&]<class C>(Type<C>) { launch<3, C>(foreach_kernels_of<formula::Blend, 3, C>(), call.list, call.in, call.unless_nan, stream); };
+  const auto as = [&]<class C>(Type<C>) {
+    launch<3, C>(foreach_kernels_of<formula::Blend, 3, C>(), call.list, call.in, call.unless_nan, stream);
+  };
   call.compute == kF64 ? as(Type<double>()) : as(Type<float>());
 }
 
@@ -143,7 +146,9 @@ void copy(const List& list, const Stream& stream) {
   const DType to = list.dtype(0), from = list.dtype(1);
   if (to == from) return move<1>(list, {}, stream);
   const ListOperand in[1] = {};
-  const auto by_way_of = [&]<class C>(Type<C>) { launch<1, C>(foreach_kernels_of<Identity, 1, C>(), list, in, nullptr, stream); };
+  const auto by_way_of = [&]<class C>(Type<C>) {
+    launch<1, C>(foreach_kernels_of<Identity, 1, C>(), list, in, nullptr, stream);
+  };
   if (from != kF64 && (is_floating(from) || (size_of(from) <= 2 && is_floating(to)))) return by_way_of(Type<float>());
   return from == kF64 ? by_way_of(Type<double>()) : by_way_of(Type<int64_t>());
 }

@@ -134,7 +134,8 @@ void CudaList::upload(const Stream& stream) {
 }
 
 void CudaList::patch(const Stream& stream) {
-  // A captured patch would not have run when the table is next read outside the graph, and replays would undo later ones.
+  // A captured patch would not have run when the table is next read outside the graph, and replays would undo later
+  // ones.
   memory::require_no_capture(device_, static_cast<int64_t>(stale_.size()) * entry_bytes_, stream);
   std::ranges::sort(stale_);
   stale_.erase(std::unique(stale_.begin(), stale_.end()), stale_.end());
@@ -173,7 +174,8 @@ Counters& CudaList::ticket(const Stream& stream) {
   return ticket_;
 }
 
-char* CudaList::workspace(uint64_t key, int64_t bytes, int64_t counters, int64_t head, const Stream& stream, const std::function<void(char*)>& write) {
+char* CudaList::workspace(uint64_t key, int64_t bytes, int64_t counters, int64_t head, const Stream& stream,
+                          const std::function<void(char*)>& write) {
   if (work_ready_ && work_key_ == key && work_bytes_ == bytes && work_stream_ == stream) return work_;
   memory::release(device_, work_, work_bytes_);
   work_ = nullptr, work_ready_ = false;

@@ -56,8 +56,9 @@ struct Geometry {
   friend bool operator==(const Geometry&, const Geometry&) = default;
 };
 
-/// Counters in device memory by which blocks of several launches know that they are the last: zero before the first launch, and set back
-/// to zero by the last block. A use that throws between its launches leaves them at some number, so the next use zeroes them first.
+/// Counters in device memory by which blocks of several launches know that they are the last: zero before the first
+/// launch, and set back to zero by the last block. A use that throws between its launches leaves them at some number,
+/// so the next use zeroes them first.
 class Counters {
  public:
   Counters() = default;
@@ -70,7 +71,8 @@ class Counters {
     if (counting_ || captured_) lorry::cuda::fill_bytes(stream, at_, 0, bytes_);
     counting_ = true;
   }
-  /// After the last one. A captured use has not run: it leaves the memory as it was, and each replay zeroes it for itself.
+  /// After the last one. A captured use has not run: it leaves the memory as it was, and each replay zeroes it for
+  /// itself.
   void end() { counting_ = captured_; }
 
  private:
@@ -98,10 +100,11 @@ class CudaList : public ListOnDevice {
   const uint32_t* owners() const { return owners_; }
   /// A counter for kernels that must know when all of their blocks are done.
   Counters& ticket(const Stream& stream);
-  /// Device memory that stays with the list: what it held when it was last asked for under this key for this stream, else new. It begins
-  /// with `counters` bytes that are work_counters(). Of new memory the `head` bytes behind them are what `write` leaves in host memory,
-  /// and the rest is arbitrary.
-  char* workspace(uint64_t key, int64_t bytes, int64_t counters, int64_t head, const Stream& stream, const std::function<void(char*)>& write);
+  /// Device memory that stays with the list: what it held when it was last asked for under this key for this stream,
+  /// else new. It begins with `counters` bytes that are work_counters(). Of new memory the `head` bytes behind them are
+  /// what `write` leaves in host memory, and the rest is arbitrary.
+  char* workspace(uint64_t key, int64_t bytes, int64_t counters, int64_t head, const Stream& stream,
+                  const std::function<void(char*)>& write);
   Counters& work_counters() { return work_counters_; }
 
   ~CudaList() override;
@@ -285,9 +288,12 @@ void over_list(const List& list, const Geometry& geometry, const Body& body, con
   if (known.strategy() == Strategy::device_table || count == 0) {
     // Without elements there may be nothing to do but to finish.
     if (count > 0 || finishes)
-      launch(kernels.table, Table<kArrays>{known.tiles(), 0, known.owners(), static_cast<const Entry<kArrays>*>(known.table()), {}});
+      launch(kernels.table,
+             Table<kArrays>{known.tiles(), 0, known.owners(), static_cast<const Entry<kArrays>*>(known.table()), {}});
   } else if (known.strategy() == Strategy::per_tensor) {
-    for (int e = 0; e < count; ++e) launch(kernels.table, Table<kArrays>{tiles_until(e + 1) - tiles_until(e), entries[e].first_tile, nullptr, nullptr, entries[e]});
+    for (int e = 0; e < count; ++e)
+      launch(kernels.table,
+             Table<kArrays>{tiles_until(e + 1) - tiles_until(e), entries[e].first_tile, nullptr, nullptr, entries[e]});
   } else if (known.strategy() == Strategy::kernel_args_4k) {
     Arguments4K<kArrays> source;
     pass(kernels.arguments_4k, std::move(source));

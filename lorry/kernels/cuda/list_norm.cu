@@ -1,9 +1,9 @@
 // Norms over lists of tensors: see kernels/list_norm.h for the order of additions, which is that of the CPU to the bit.
 //
-// A warp takes a tile: lane l holds the sums 4 l to 4 l + 3 of the 128, so that a row of 128 elements is one access of up to 16 bytes a
-// lane, and it keeps eight rows (four of f64) in flight. Whoever finishes the last tile of a group folds the group, and whoever
-// finishes the last group folds the total and ends the norm: one launch a list, and nothing waits. Counts start at zero: Counters in list.h.
-// Bytes: every element once; a tile's sum costs 8 of 16,384.
+// A warp takes a tile: lane l holds the sums 4 l to 4 l + 3 of the 128, so that a row of 128 elements is one access of
+// up to 16 bytes a lane, and it keeps eight rows (four of f64) in flight. Whoever finishes the last tile of a group
+// folds the group, and whoever finishes the last group folds the total and ends the norm: one launch a list, and
+// nothing waits. Counts start at zero: Counters in list.h. Bytes: every element once; a tile's sum costs 8 of 16,384.
 
 #include "lorry/formula/clip.h"
 #include "lorry/kernels/cuda/element.h"
@@ -245,7 +245,8 @@ void norm_of(const ListNormCall& call, const Stream& stream) {
   const auto rounded = [](int64_t bytes) { return (bytes + 15) / 16 * 16; };
   int64_t tiles = 0, entries = 0, bytes = 0;
   for (const List* list : call.lists) {
-    require<DTypeError>(is_floating(list->dtype(0)), "norm: a list is not floating; got {}; expected f16, bf16, f32 or f64", list->dtype(0));
+    require<DTypeError>(is_floating(list->dtype(0)),
+                        "norm: a list is not floating; got {}; expected f16, bf16, f32 or f64", list->dtype(0));
     bytes += list->elements() * size_of(list->dtype(0));
     tiles += CudaList::of(*list, {Body::kTile, Body::kRunLength}, stream).tiles();
     entries += static_cast<int64_t>(list->entries().size());
@@ -260,19 +261,21 @@ void norm_of(const ListNormCall& call, const Stream& stream) {
   }
   // Tickets, then where each entry's tiles start if entries are to be folded, then the sums of groups and of tiles.
   const int64_t groups = (tiles + kNormGroup - 1) / kNormGroup, ticket_bytes = rounded((groups + 1) * 4);
-  const int64_t start_bytes = call.per_tensor != nullptr ? rounded((entries + 1) * 4) : 0, head = ticket_bytes + start_bytes;
+  const int64_t start_bytes = call.per_tensor != nullptr ? rounded((entries + 1) * 4) : 0,
+                head = ticket_bytes + start_bytes;
   const uint64_t key = static_cast<uint64_t>(tiles) << 32 | static_cast<uint64_t>(call.per_tensor != nullptr ? entries : -1) % (uint64_t{1} << 32);
   CudaList& keeper = CudaList::of(*call.lists[0], {Body::kTile, Body::kRunLength}, stream);
-  char* const memory = keeper.workspace(key, head + rounded(groups * 8) + tiles * 8, ticket_bytes, start_bytes, stream, [&](char* to) {
-    auto* start = reinterpret_cast<uint32_t*>(to);
-    uint32_t next = 0;
-    for (const List* list : call.lists)
-      for (const ListEntry& entry : list->entries()) {
-        *start++ = next;
-        next += static_cast<uint32_t>((entry.count + kNormTile - 1) / kNormTile);
-      }
-    *start = next;
-  });
+  char* const memory =
+      keeper.workspace(key, head + rounded(groups * 8) + tiles * 8, ticket_bytes, start_bytes, stream, [&](char* to) {
+        auto* start = reinterpret_cast<uint32_t*>(to);
+        uint32_t next = 0;
+        for (const List* list : call.lists)
+          for (const ListEntry& entry : list->entries()) {
+            *start++ = next;
+            next += static_cast<uint32_t>((entry.count + kNormTile - 1) / kNormTile);
+          }
+        *start = next;
+      });
   Body body{.sums = reinterpret_cast<double*>(memory + head + rounded(groups * 8)),
             .groups = reinterpret_cast<double*>(memory + head),
             .tickets = keeper.work_counters().data(),

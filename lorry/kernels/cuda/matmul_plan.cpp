@@ -73,7 +73,9 @@ cudaDataType type_of(DType dtype) {
     case kF64:
       return CUDA_R_64F;
     default:
-      raise<DTypeError>("matmul: cuBLASLt is asked for a dtype that it does not multiply; got {}; expected f16, bf16, f32 or f64", dtype);
+      raise<DTypeError>(
+          "matmul: cuBLASLt is asked for a dtype that it does not multiply; got {}; expected f16, bf16, f32 or f64",
+          dtype);
   }
 }
 
@@ -147,7 +149,8 @@ cublasStatus_t Plan::run(const Algorithm& with, const Problem& part, void* out, 
 Plan make_plan(const PlanKey& key, const void* bias) {
   Plan plan = {.key = key, .operation = {}, .layouts = {}, .algorithm = {}, .possible = false, .tuned = false};
   const cudaDataType scale = type_of(key.dtype) == CUDA_R_64F ? CUDA_R_64F : CUDA_R_32F;
-  check_cublas_lt(cublas_lt().operation_init(&plan.operation, sizeof(plan.operation), compute_type(key), scale), "cublasLtMatmulDescInit");
+  check_cublas_lt(cublas_lt().operation_init(&plan.operation, sizeof(plan.operation), compute_type(key), scale),
+                  "cublasLtMatmulDescInit");
   set(plan, CUBLASLT_MATMUL_DESC_TRANSA, static_cast<int32_t>(key.transposed_a != 0 ? CUBLAS_OP_T : CUBLAS_OP_N));
   set(plan, CUBLASLT_MATMUL_DESC_TRANSB, static_cast<int32_t>(key.transposed_b != 0 ? CUBLAS_OP_T : CUBLAS_OP_N));
   if (key.bias != 0) {

@@ -39,7 +39,8 @@ struct Algorithm {
   int64_t workspace_bytes;
 };
 
-/// Reads its operands' addresses from the problem at each run. That of a bias is part of the descriptor, and each run sets it.
+/// Reads its operands' addresses from the problem at each run. That of a bias is part of the descriptor, and each run
+/// sets it.
 struct Plan {
   PlanKey key;
   cublasLtMatmulDescOpaque_t operation;

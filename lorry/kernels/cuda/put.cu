@@ -1,12 +1,14 @@
 // Writing at computed positions, in parallel and yet in a fixed order.
 //
-// Two coordinates can meet at one address only where the target itself stands still (stride 0: a bound dimension). Dimensions along
-// which neither the target stands still nor the index moves are columns: all of a column's neighbours meet the same fate. The others,
-// walked in row-major order, are the *orders*: each has a key, the address it writes to, and equal keys have to be combined order
-// by order.
+// Two coordinates can meet at one address only where the target itself stands still (stride 0: a bound dimension).
+// Dimensions along which neither the target stands still nor the index moves are columns: all of a column's neighbours
+// meet the same fate. The others, walked in row-major order, are the *orders*: each has a key, the address it writes
+// to, and equal keys have to be combined order by order.
 //
-//   assign   the last order of each key wins. Where the keys are few enough for a table, every order leaves its number at its
-//            key and the largest stays; else the keys are sorted. What has won is then moved as `take` moves, in words of 16 bytes.
+//   assign   the last order of each key wins. Where the keys are few enough for a table, every order leaves its number
+//   at its
+//            key and the largest stays; else the keys are sorted. What has won is then moved as `take` moves, in words
+//            of 16 bytes.
 //   others   orders are sorted by key (stably), and whoever finds itself first of its key combines all that follow, one
 //            after another, rounding as the CPU does: no atomics, the same bits for any grid.
 //

@@ -71,15 +71,18 @@ constexpr int kTurn = 4;
 /// out[i] = what `make` makes of element i's words. A turn of a block of threads is a tile, within which the upper half
 /// of a block's number is the same: what Philox makes of it alone is computed once a tile.
 template <class T, int kWordsEach, class Make>
-__global__ void __launch_bounds__(kThreads) fill(T* out, int64_t n, bool aligned, const __grid_constant__ Draw draw, const Make make) {
-  constexpr int kEach = 4 / kWordsEach, kElements = kGroup<T, kWordsEach>, kBlocks = kElements / kEach, kTile = kTurn * kThreads * kElements;
+__global__ void __launch_bounds__(kThreads)
+    fill(T* out, int64_t n, bool aligned, const __grid_constant__ Draw draw, const Make make) {
+  constexpr int kEach = 4 / kWordsEach, kElements = kGroup<T, kWordsEach>, kBlocks = kElements / kEach,
+                kTile = kTurn * kThreads * kElements;
   for (int64_t tile = int64_t{blockIdx.x} * kTile; tile < n; tile += int64_t{gridDim.x} * kTile) {
     const uint64_t block = static_cast<uint64_t>(tile) / kEach;
     const auto high = static_cast<uint32_t>(block >> 32), low = static_cast<uint32_t>(block);
     const auto values = [&](int group, T(&to)[kElements]) {
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b) {
-        const Made<T, kEach> made = make(formula::random_block(draw, high, low + static_cast<uint32_t>(group * kBlocks + b)));
+        const Made<T, kEach> made =
+            make(formula::random_block(draw, high, low + static_cast<uint32_t>(group * kBlocks + b)));
 #pragma unroll
         for (int k = 0; k < kEach; ++k) to[b * kEach + k] = made.at[k];
       }
@@ -110,7 +113,8 @@ void launch_fill(const Array& out, RandomKey key, Stream stream, const Make& mak
   if (n == 0) return;
   constexpr int kTile = kTurn * kThreads * kGroup<T, kWordsEach>;
   const unsigned grid = lorry::cuda::blocks_for((n + kTile - 1) / kTile, 1, stream.device.index);
-  lorry::cuda::launch(stream, {grid, kThreads}, fill<T, kWordsEach, Make>, out.as<T>(), n, aligned16(out.data), Draw(key), make);
+  lorry::cuda::launch(stream, {grid, kThreads}, fill<T, kWordsEach, Make>, out.as<T>(), n, aligned16(out.data),
+                      Draw(key), make);
 }
 
 // ---- uniform and normal ----------------------------------------------------------------------------------------------
@@ -171,7 +175,8 @@ struct MakeNormal {
         made.at[k + 1] = T(z.second);
       }
     } else {
-      const auto z = formula::normal_pair(static_cast<uint64_t>(w.word[1]) << 32 | w.word[0], static_cast<uint64_t>(w.word[3]) << 32 | w.word[2], mean, std);
+      const auto z = formula::normal_pair(static_cast<uint64_t>(w.word[1]) << 32 | w.word[0],
+                                          static_cast<uint64_t>(w.word[3]) << 32 | w.word[2], mean, std);
       made.at[0] = z.first;
       made.at[1] = z.second;
     }
@@ -248,12 +253,15 @@ struct MakeCoin {
 };
 
 void bernoulli(const Array& out, RandomKey key, double p, Stream stream) {
-  visit_coin(out.dtype, [&]<class Bits>(Bits one) { launch_fill<Bits, 1>(out, key, stream, MakeCoin<Bits>{threshold_of(p), one}); });
+  visit_coin(out.dtype, [&]<class Bits>(Bits one) {
+    launch_fill<Bits, 1>(out, key, stream, MakeCoin<Bits>{threshold_of(p), one});
+  });
 }
 
 template <class P, class Bits>
 __global__ void __launch_bounds__(kThreads)
-    draw_each(Bits* out, const P* chances, int64_t n, bool aligned, Bits one, const __grid_constant__ Draw draw, lorry::cuda::Fault* fault, const char* where) {
+    draw_each(Bits* out, const P* chances, int64_t n, bool aligned, Bits one, const __grid_constant__ Draw draw,
+              lorry::cuda::Fault* fault, const char* where) {
   const int64_t groups = (n + 3) / 4;
   for (int64_t group = int64_t{blockIdx.x} * kThreads + threadIdx.x; group < groups; group += int64_t{gridDim.x} * kThreads) {
     P p[4];
@@ -278,8 +286,9 @@ bool bernoulli_each(const Array& out, const Array& p, RandomKey key, Stream stre
       const int64_t n = out.numel();
       if (n == 0) return;
       const unsigned grid = lorry::cuda::blocks_for((n + 3) / 4, kThreads, stream.device.index);
-      lorry::cuda::launch(stream, {grid, kThreads}, draw_each<P, Bits>, out.as<Bits>(), p.as<const P>(), n, aligned16(out.data) && aligned16(p.data), one,
-                          Draw(key), lorry::cuda::fault_slot(stream.device.index), "bernoulli");
+      lorry::cuda::launch(stream, {grid, kThreads}, draw_each<P, Bits>, out.as<Bits>(), p.as<const P>(), n,
+                          aligned16(out.data) && aligned16(p.data), one, Draw(key),
+                          lorry::cuda::fault_slot(stream.device.index), "bernoulli");
     });
   });
   return true;
@@ -289,7 +298,8 @@ bool bernoulli_each(const Array& out, const Array& p, RandomKey key, Stream stre
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    drop(T* out, uint8_t* mask, const T* x, int64_t n, bool aligned, const __grid_constant__ Draw draw, uint64_t threshold, Accumulate<T> factor) {
+    drop(T* out, uint8_t* mask, const T* x, int64_t n, bool aligned, const __grid_constant__ Draw draw,
+         uint64_t threshold, Accumulate<T> factor) {
   constexpr int kElements = kGroup<T, 1>;
   const int64_t groups = (n + kElements - 1) / kElements;
   for (int64_t group = int64_t{blockIdx.x} * kThreads + threadIdx.x; group < groups; group += int64_t{gridDim.x} * kThreads) {
@@ -319,7 +329,8 @@ void dropout(const Array& out, const Array& mask, const Array& x, RandomKey key,
     if (n == 0) return;
     const unsigned grid = lorry::cuda::blocks_for((n + kGroup<T, 1> - 1) / kGroup<T, 1>, kThreads, stream.device.index);
     lorry::cuda::launch(stream, {grid, kThreads}, drop<T>, out.as<T>(), mask.as<uint8_t>(), x.as<const T>(), n,
-                        aligned16(out.data) && aligned16(mask.data) && aligned16(x.data), Draw(key), threshold_of(keep), static_cast<Accumulate<T>>(scale));
+                        aligned16(out.data) && aligned16(mask.data) && aligned16(x.data), Draw(key), threshold_of(keep),
+                        static_cast<Accumulate<T>>(scale));
   });
 }
 

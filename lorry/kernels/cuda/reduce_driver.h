@@ -1,15 +1,15 @@
 #pragma once
 
-// One driver for every reduction: three kernels, and a plan that depends on shapes and constants alone, so that the tree in which
-// elements are combined does too (not on the device, nor on where a tensor starts).
+// One driver for every reduction: three kernels, and a plan that depends on shapes and constants alone, so that the
+// tree in which elements are combined does too (not on the device, nor on where a tensor starts).
 //
-//   rows      the reduced elements of an output lie in contiguous runs: 1 to 1024 lanes an output, 16 bytes a lane and load
-//   columns   neighbouring outputs are neighbours in memory: each thread carries a few of them along the reduced rows
-//   general   any strides and any dtype, element by element
+//   rows      the reduced elements of an output lie in contiguous runs: 1 to 1024 lanes an output, 16 bytes a lane and
+//   load columns   neighbouring outputs are neighbours in memory: each thread carries a few of them along the reduced
+//   rows general   any strides and any dtype, element by element
 //
-// Where few outputs have many elements, each is split among blocks that leave partial cells, and the last block of an output to do so
-// adds them up: one launch a reduction. Which block that is shows in no bit, because the cells have their order.
-// All of them read every element once: the bytes moved are those of x. A policy P says what is computed:
+// Where few outputs have many elements, each is split among blocks that leave partial cells, and the last block of an
+// output to do so adds them up: one launch a reduction. Which block that is shows in no bit, because the cells have
+// their order. All of them read every element once: the bytes moved are those of x. A policy P says what is computed:
 //   T, C              the stored type and the compute type (rows and columns)
 //   Acc, Cell         what a thread carries, and the trivially copyable partial result that threads exchange
 //   identity(), combine(into, from), finish(offset, cell)   of cells; a base, End, that all dtypes share has them
@@ -35,7 +35,8 @@ namespace lorry::kernels::cuda {
 
 inline constexpr int kUnroll = 4;  // loads in flight a thread
 
-// ---- elements --------------------------------------------------------------------------------------------------------
+// ---- elements
+// --------------------------------------------------------------------------------------------------------
 
 /// The elements of `dtype` at these indices. One branch for them all, so that the loads are in flight together.
 template <class C>
@@ -129,7 +130,8 @@ __device__ __forceinline__ void take_run(const P& policy, typename P::Acc& acc, 
 }
 
 template <class P>
-__global__ void __launch_bounds__(1024) reduce_rows(const P policy, const typename P::T* x, const ReducePlan plan, const Parts<typename P::Cell> parts) {
+__global__ void __launch_bounds__(1024)
+    reduce_rows(const P policy, const typename P::T* x, const ReducePlan plan, const Parts<typename P::Cell> parts) {
   const int lanes = 1 << plan.lane_bits, run_lanes = 1 << plan.run_bits, lane = static_cast<int>(threadIdx.x) & (lanes - 1);
   const int64_t row = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) >> plan.lane_bits;
   typename P::Acc acc = policy.start();
@@ -154,10 +156,11 @@ __global__ void __launch_bounds__(1024) reduce_rows(const P policy, const typena
   if (lane == 0 && row < plan.outputs) leave(policy, parts, plan.outputs, row, at[1], cell);
   const int rows = static_cast<int>(blockDim.x) >> plan.lane_bits;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * rows;
-  combine_parts(policy, parts, plan.outputs, first, static_cast<int>(min(int64_t{rows}, plan.outputs - first)), [&](int64_t output) {
-    plan.kept(output, at);
-    return at[1];
-  });
+  combine_parts(policy, parts, plan.outputs, first, static_cast<int>(min(int64_t{rows}, plan.outputs - first)),
+                [&](int64_t output) {
+                  plan.kept(output, at);
+                  return at[1];
+                });
 }
 
 // ---- columns ---------------------------------------------------------------------------------------------------------
@@ -171,8 +174,8 @@ struct ColumnPlan {
   Places<1, false> reduced;
   int threads;
 };
-// With 64 registers a thread, eight wide sums and eight loads of 16-bit elements spill, and loads wait for each other. Two blocks a
-// multiprocessor are enough, and leave fewer parts to add up than three.
+// With 64 registers a thread, eight wide sums and eight loads of 16-bit elements spill, and loads wait for each other.
+// Two blocks a multiprocessor are enough, and leave fewer parts to add up than three.
 inline constexpr int kColumnThreads = 256, kColumnBlocksEach = 2;
 
 template <class P>
@@ -286,11 +289,13 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocksEach)
     leave(policy, parts, plan.outputs, outer * plan.columns + first + c, at[1] + (first + c) * plan.out_step, cell);
   }
   const int64_t row_of_outputs = outer * plan.columns;
-  combine_parts(policy, parts, plan.outputs, row_of_outputs + first, static_cast<int>(min(int64_t{width}, plan.columns - first)),
+  combine_parts(policy, parts, plan.outputs, row_of_outputs + first,
+                static_cast<int>(min(int64_t{width}, plan.columns - first)),
                 [&](int64_t output) { return at[1] + (output - row_of_outputs) * plan.out_step; });
 }
 
-// ---- general ---------------------------------------------------------------------------------------------------------
+// ---- general
+// ---------------------------------------------------------------------------------------------------------
 
 struct SpreadPlan {
   int64_t outputs, count, chunk;
@@ -301,7 +306,8 @@ struct SpreadPlan {
 };
 
 template <class P>
-__global__ void __launch_bounds__(kSpread) reduce_general(const P policy, const void* x, const SpreadPlan plan, const Parts<typename P::Cell> parts) {
+__global__ void __launch_bounds__(kSpread)
+    reduce_general(const P policy, const void* x, const SpreadPlan plan, const Parts<typename P::Cell> parts) {
   const int t = static_cast<int>(threadIdx.x), slots = kSpread / plan.lanes;
   const int lane = plan.outputs_first ? t / slots : t & (plan.lanes - 1), slot = plan.outputs_first ? t & (slots - 1) : t / plan.lanes;
   const int64_t output = static_cast<int64_t>(blockIdx.x) * slots + slot;
@@ -332,10 +338,11 @@ __global__ void __launch_bounds__(kSpread) reduce_general(const P policy, const 
   const typename P::Cell cell = combine_spread(policy, policy.cell(acc), lane, slot, plan.lanes, slots);
   if (lane == 0 && output < plan.outputs) leave(policy, parts, plan.outputs, output, at[1], cell);
   const int64_t first = static_cast<int64_t>(blockIdx.x) * slots;
-  combine_parts(policy, parts, plan.outputs, first, static_cast<int>(min(int64_t{slots}, plan.outputs - first)), [&](int64_t other) {
-    plan.kept(other, at);
-    return at[1];
-  });
+  combine_parts(policy, parts, plan.outputs, first, static_cast<int>(min(int64_t{slots}, plan.outputs - first)),
+                [&](int64_t other) {
+                  plan.kept(other, at);
+                  return at[1];
+                });
 }
 
 // ---- plans -----------------------------------------------------------------------------------------------------------
@@ -426,7 +433,8 @@ inline ColumnPlan plan_columns(const Axes& axes, const void* x, int64_t element,
   const int64_t width = warps_across * across * group, tiles = ceil_div(columns, width), rows = unroll * (32 / across) * down;
   // A part is a whole number of the loop's turns.
   const int64_t most = std::max<int64_t>(1, axes.count * std::min(columns, width) * element / kColumnPartBytes);
-  const int64_t parts = std::clamp<int64_t>(kColumnBlocks / (outer * tiles), 1, most), turns = ceil_div(ceil_div(axes.count, parts), rows);
+  const int64_t parts = std::clamp<int64_t>(kColumnBlocks / (outer * tiles), 1, most),
+                turns = ceil_div(ceil_div(axes.count, parts), rows);
   bool aligned = reinterpret_cast<uintptr_t>(x) % (group * element) == 0;
   for (int d = 1; d < axes.kept.rank; ++d) aligned = aligned && axes.kept.strides[0][d] % group == 0;
   for (int d = 0; d < axes.reduced.rank && axes.count > 1; ++d) aligned = aligned && axes.reduced.strides[0][d] % group == 0;
@@ -465,13 +473,15 @@ inline SpreadPlan plan_general(const Axes& axes, int64_t element) {
 
 /// Launches the kernel, with memory for partial cells where the grid has blocks in y and z.
 template <class P, class X, class Plan>
-void launch_parts(void (*kernel)(P, X, Plan, Parts<typename P::Cell>), const lorry::cuda::Shape& shape, const P& policy, X x, const Plan& plan, Stream stream) {
+void launch_parts(void (*kernel)(P, X, Plan, Parts<typename P::Cell>), const lorry::cuda::Shape& shape, const P& policy,
+                  X x, const Plan& plan, Stream stream) {
   using Cell = typename P::Cell;
   const int64_t count = int64_t{shape.grid.y} * shape.grid.z;
   if (count == 1) return lorry::cuda::launch(stream, shape, kernel, policy, x, plan, Parts<Cell>{nullptr, nullptr, 1});
   const Scratch cells(count * plan.outputs * static_cast<int64_t>(sizeof(Cell)), stream);
   const Tickets tickets(shape.grid.x, stream);
-  lorry::cuda::launch(stream, shape, kernel, policy, x, plan, Parts<Cell>{cells.as<Cell>(), tickets.data(), static_cast<int32_t>(count)});
+  lorry::cuda::launch(stream, shape, kernel, policy, x, plan,
+                      Parts<Cell>{cells.as<Cell>(), tickets.data(), static_cast<int32_t>(count)});
 }
 
 /// By rows or by columns, as `way` says.
@@ -489,7 +499,8 @@ void reduce(const P& policy, const Axes& axes, Route way, const void* x, Stream 
     const unsigned parts = static_cast<unsigned>(ceil_div(plan.count, plan.chunk));
     const unsigned grid = static_cast<unsigned>(axes.outputs / plan.columns * plan.tiles);
     const size_t shared = static_cast<size_t>(plan.threads / 32 * plan.across * P::kColumns) * sizeof(typename P::Cell);
-    launch_parts(reduce_columns<P>, {{grid, parts}, static_cast<unsigned>(plan.threads), shared}, policy, from, plan, stream);
+    launch_parts(reduce_columns<P>, {{grid, parts}, static_cast<unsigned>(plan.threads), shared}, policy, from, plan,
+                 stream);
   }
 }
 

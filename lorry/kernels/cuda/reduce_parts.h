@@ -1,7 +1,8 @@
 #pragma once
 
-// How the parts of a reduction come together: cells of the lanes of a warp, of the threads of a block, and of the blocks that share an
-// output. Cells are combined in an order of their own, so that who is first or last shows in no bit.
+// How the parts of a reduction come together: cells of the lanes of a warp, of the threads of a block, and of the
+// blocks that share an output. Cells are combined in an order of their own, so that who is first or last shows in no
+// bit.
 
 #include <cstdint>
 #include <type_traits>
@@ -22,8 +23,8 @@ __device__ __forceinline__ Cell shuffle_down(const Cell& cell, int offset) {
   return __builtin_bit_cast(Cell, words);
 }
 
-/// Lane 0 of each group of `lanes` neighbouring threads (a power of two) gets the group's cells combined in order. Called by
-/// every thread of the block.
+/// Lane 0 of each group of `lanes` neighbouring threads (a power of two) gets the group's cells combined in order.
+/// Called by every thread of the block.
 template <class P>
 __device__ typename P::Cell combine_lanes(const P& end, typename P::Cell cell, int lanes) {
   using Cell = typename P::Cell;
@@ -45,7 +46,8 @@ inline constexpr int kSpread = 256;  // threads of the general kernel; of blocks
 
 /// A block as `slots` outputs by `lanes` threads: lane 0 of each output gets its cells combined.
 template <class End>
-__device__ typename End::Cell combine_spread(const End& end, typename End::Cell cell, int lane, int slot, int lanes, int slots) {
+__device__ typename End::Cell combine_spread(const End& end, typename End::Cell cell, int lane, int slot, int lanes,
+                                             int slots) {
   using Cell = typename End::Cell;
   __shared__ alignas(16) unsigned char memory[kSpread * sizeof(Cell)];
   Cell* const cells = reinterpret_cast<Cell*>(memory);
@@ -67,8 +69,8 @@ struct Parts {
 
 /// To the output, or to the partial cells where there are other parts.
 template <class P>
-__device__ __forceinline__ void leave(const P& policy, const Parts<typename P::Cell>& parts, int64_t outputs, int64_t output, int64_t offset,
-                                      const typename P::Cell& cell) {
+__device__ __forceinline__ void leave(const P& policy, const Parts<typename P::Cell>& parts, int64_t outputs,
+                                      int64_t output, int64_t offset, const typename P::Cell& cell) {
   if (parts.cells != nullptr) {
     parts.cells[(blockIdx.z * int64_t{gridDim.y} + blockIdx.y) * outputs + output] = cell;
   } else {
@@ -84,24 +86,29 @@ __device__ __forceinline__ Cell load_left(const Cell* from) {
     Word at[sizeof(Cell) / sizeof(Word)];
   } words;
 #pragma unroll
-  for (int i = 0; i < static_cast<int>(sizeof(Cell) / sizeof(Word)); ++i) words.at[i] = __ldcg(reinterpret_cast<const Word*>(from) + i);
+  for (int i = 0; i < static_cast<int>(sizeof(Cell) / sizeof(Word)); ++i)
+    words.at[i] = __ldcg(reinterpret_cast<const Word*>(from) + i);
   return __builtin_bit_cast(Cell, words);
 }
 
-/// After every block has left its cells of outputs `first` to `first + count`: the last block adds them up. offset_of(output) says where
-/// an output lies. For all threads of the block, a power of two and at most kSpread where there are parts.
+/// After every block has left its cells of outputs `first` to `first + count`: the last block adds them up.
+/// offset_of(output) says where an output lies. For all threads of the block, a power of two and at most kSpread where
+/// there are parts.
 template <class P, class F>
-__device__ __forceinline__ void combine_parts(const P& policy, const Parts<typename P::Cell>& parts, int64_t outputs, int64_t first, int count, F&& offset_of) {
+__device__ __forceinline__ void combine_parts(const P& policy, const Parts<typename P::Cell>& parts, int64_t outputs,
+                                              int64_t first, int count, F&& offset_of) {
   if (parts.cells == nullptr || !is_last_block(&parts.tickets[blockIdx.x], gridDim.y * gridDim.z)) return;
   const int threads = static_cast<int>(blockDim.x), t = static_cast<int>(threadIdx.x);
-  const int slots = min(threads, count > 1 ? 1 << (32 - __clz(count - 1)) : 1), lanes = threads / slots, slot = t & (slots - 1), lane = t / slots;
+  const int slots = min(threads, count > 1 ? 1 << (32 - __clz(count - 1)) : 1), lanes = threads / slots,
+            slot = t & (slots - 1), lane = t / slots;
   for (int begin = 0; begin < count; begin += slots) {
     const bool mine = begin + slot < count;
     const int64_t output = first + begin + slot;
     typename P::Cell cell = policy.identity();
     if (mine) {
 #pragma unroll 4
-      for (int part = lane; part < parts.count; part += lanes) policy.combine(cell, load_left(&parts.cells[part * outputs + output]));
+      for (int part = lane; part < parts.count; part += lanes)
+        policy.combine(cell, load_left(&parts.cells[part * outputs + output]));
     }
     if (lanes > 1) cell = combine_spread(policy, cell, lane, slot, lanes, slots);  // then there is one turn
     if (mine && lane == 0) policy.finish(offset_of(output), cell);

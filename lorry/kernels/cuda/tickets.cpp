@@ -12,7 +12,8 @@ namespace {
 constexpr int64_t kEach = 1024;   ///< counters of a stream
 constexpr size_t kStreams = 512;  ///< of a device that have counters of their own: 2 MB
 
-/// The counters of a device's streams, never released. They are not the caching allocator's, whose figures tell programs of leaks.
+/// The counters of a device's streams, never released. They are not the caching allocator's, whose figures tell
+/// programs of leaks.
 class StreamCounters {
  public:
   /// Null when there are more streams than counters, or when the device was full when they were first wanted.
@@ -72,7 +73,8 @@ uint32_t* counters_of(Stream stream) {
 
 }  // namespace
 
-Tickets::Tickets(int64_t count, Stream stream) : data_(count <= kEach && !lorry::cuda::capturing(stream) ? counters_of(stream) : nullptr) {
+Tickets::Tickets(int64_t count, Stream stream)
+    : data_(count <= kEach && !lorry::cuda::capturing(stream) ? counters_of(stream) : nullptr) {
   if (data_ != nullptr) return;
   const int64_t bytes = count * static_cast<int64_t>(sizeof(uint32_t));
   data_ = own_.emplace(bytes, stream).as<uint32_t>();

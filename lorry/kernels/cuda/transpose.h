@@ -1,7 +1,7 @@
 #pragma once
 
-// Copies between layouts whose innermost dimensions differ: tiles pass through shared memory, so that both sides are read and written in
-// rows of 16-byte accesses. Every word is read and written once.
+// Copies between layouts whose innermost dimensions differ: tiles pass through shared memory, so that both sides are
+// read and written in rows of 16-byte accesses. Every word is read and written once.
 
 #include "lorry/kernels/cuda/element.h"
 #include "lorry/kernels/cuda/offsets.h"
@@ -23,15 +23,17 @@ struct Transposition {
   Offsets<2, uint32_t> planes;
 };
 
-/// Where a block's tile lies, in tiles. Blocks go along x band by band, and along y within one: those that run at once share long pieces
-/// of rows on either side, where in the order of x alone the source would be read in pieces of a tile's side.
+/// Where a block's tile lies, in tiles. Blocks go along x band by band, and along y within one: those that run at once
+/// share long pieces of rows on either side, where in the order of x alone the source would be read in pieces of a
+/// tile's side.
 struct TilePlace {
   uint32_t x, y, plane;
 
   __device__ __forceinline__ explicit TilePlace(const Transposition& call) {
     plane = call.plane_tiles(blockIdx.x);
     const uint32_t in_plane = blockIdx.x - plane * call.plane_tiles.divisor, number = call.band_tiles(in_plane);
-    const uint32_t in_band = in_plane - number * call.band_tiles.divisor, first = number * call.band, height = min(call.band, call.down - first);
+    const uint32_t in_band = in_plane - number * call.band_tiles.divisor, first = number * call.band,
+                   height = min(call.band, call.down - first);
     x = in_band / height;
     y = first + in_band - x * height;
   }
@@ -41,11 +43,12 @@ struct TilePlace {
 template <class Word>
 inline constexpr int kTransposeSide = sizeof(Word) == 8 ? 32 : 64;
 
-/// Reads and writes each word once, 16 bytes an access on either side. Rows of the tile in shared memory are an odd number of
-/// 4-byte banks (of 8-byte words for these) apart, so columns are read with at most two-way conflicts.
+/// Reads and writes each word once, 16 bytes an access on either side. Rows of the tile in shared memory are an odd
+/// number of 4-byte banks (of 8-byte words for these) apart, so columns are read with at most two-way conflicts.
 template <class Word>
 __global__ void __launch_bounds__(kTransposeBlock) move_tiles(const __grid_constant__ Transposition call) {
-  constexpr int kLength = kRun<Word>, kThreads = kTransposeSide<Word> / kLength, kRows = kTransposeBlock / kThreads, kPasses = kTransposeSide<Word> / kRows;
+  constexpr int kLength = kRun<Word>, kThreads = kTransposeSide<Word> / kLength, kRows = kTransposeBlock / kThreads,
+                kPasses = kTransposeSide<Word> / kRows;
   constexpr int kPad = sizeof(Word) < 4 ? 4 / sizeof(Word) : 1;
   __shared__ Word tile[kTransposeSide<Word>][kTransposeSide<Word> + kPad];  // [x][y]
   const TilePlace place(call);
@@ -93,9 +96,10 @@ __global__ void __launch_bounds__(kTransposeBlock) move_tiles(const __grid_const
   }
 }
 
-/// For words of 2 bytes. Shared memory has banks of 4, so rows of the source are taken two at a time and their elements paired in
-/// registers: word k of a tile's row y holds elements 2 k and 2 k + 1 of the result's row. Groups of four words are permuted by y / 8,
-/// so that neither the pairs that a warp writes nor the groups that it reads meet in a bank.
+/// For words of 2 bytes. Shared memory has banks of 4, so rows of the source are taken two at a time and their elements
+/// paired in registers: word k of a tile's row y holds elements 2 k and 2 k + 1 of the result's row. Groups of four
+/// words are permuted by y / 8, so that neither the pairs that a warp writes nor the groups that it reads meet in a
+/// bank.
 template <int kX, int kY>
 __global__ void __launch_bounds__(kTransposeBlock) move_halves(const __grid_constant__ Transposition call) {
   constexpr int kLength = kRun<uint16_t>, kGroups = kX / kLength, kWarps = kTransposeBlock / 32;
@@ -124,7 +128,8 @@ __global__ void __launch_bounds__(kTransposeBlock) move_halves(const __grid_cons
   Run<uint16_t, kLength> held[kReads][2];
 #pragma unroll
   for (int p = 0; p < kReads; ++p) {
-    const uint32_t unit = warp + p * kWarps, x = left + unit % kGroups * kLength + lane % 4 * 2, y = top + unit / kGroups * 64 + lane / 4 * kLength;
+    const uint32_t unit = warp + p * kWarps, x = left + unit % kGroups * kLength + lane % 4 * 2,
+                   y = top + unit / kGroups * 64 + lane / 4 * kLength;
     held[p][0] = run_at(x, y);
     held[p][1] = run_at(x + 1, y);
   }
