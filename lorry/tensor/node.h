@@ -44,8 +44,8 @@ struct TensorNode : Counted {
   /// The address of the first element. An empty tensor may lie at any offset, also of no memory at all: no pointer
   /// arithmetic.
   void* data() const {
-    return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(storage->data()) +
-                                   static_cast<uintptr_t>(offset * size_of(dtype)));
+    const uintptr_t first = reinterpret_cast<uintptr_t>(storage->data());
+    return reinterpret_cast<void*>(first + static_cast<uintptr_t>(offset) * static_cast<uintptr_t>(size_of(dtype)));
   }
   void destroy() { delete this; }
 };

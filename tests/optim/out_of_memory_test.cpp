@@ -26,6 +26,11 @@ void* allocate_host(size_t bytes) {
 
 void* operator new(size_t bytes) { return allocate_host(bytes); }
 void* operator new[](size_t bytes) { return allocate_host(bytes); }
+// A sanitizer's runtime brings all forms; those that are not aligned have to belong together.
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return std::malloc(bytes == 0 ? 1 : bytes); }
+void* operator new[](size_t bytes, const std::nothrow_t&) noexcept { return std::malloc(bytes == 0 ? 1 : bytes); }
+void operator delete(void* data, const std::nothrow_t&) noexcept { std::free(data); }
+void operator delete[](void* data, const std::nothrow_t&) noexcept { std::free(data); }
 void operator delete(void* data) noexcept { std::free(data); }
 void operator delete[](void* data) noexcept { std::free(data); }
 void operator delete(void* data, size_t) noexcept { std::free(data); }
