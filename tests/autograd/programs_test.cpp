@@ -1,5 +1,5 @@
 // Gradients of random programs with views and in-place writes against exact derivatives that use no tape.
-// LORRY_PROGRAMS says how many (500 by default), LORRY_PROGRAMS_SEED where to start.
+// LORRY_TEST_SCALE multiplies the 500 programs.
 
 #include "tests/autograd/programs.h"
 
@@ -8,9 +8,9 @@
 #include <memory>
 
 #include "lorry/autograd/engine.h"
-#include "lorry/base/env.h"
 #include "lorry/memory/memory.h"
 #include "lorry/ops/ops.h"
+#include "tests/support/scale.h"
 #include "tests/support/tensors.h"
 
 namespace lorry::test {
@@ -164,16 +164,11 @@ class Check {
   Model model_;
 };
 
-int64_t setting(const char* name, int64_t otherwise) {
-  const auto text = env::text(name);
-  return text ? std::stoll(*text) : otherwise;
-}
-
 TEST(Programs, gradients_of_random_programs_are_their_derivatives) {
-  const int64_t count = setting("LORRY_PROGRAMS", 500), first = setting("LORRY_PROGRAMS_SEED", 1);
+  const int64_t count = scaled(500);
   int64_t refused = 0, failed = 0;
   for (int64_t i = 0; i < count && failed < 5; ++i) {
-    refused += Check(static_cast<uint32_t>(first + i)).run() ? 0 : 1;
+    refused += Check(static_cast<uint32_t>(i + 1)).run() ? 0 : 1;
     if (HasFailure()) ++failed;
   }
   EXPECT_LE(refused, count / 4) << "too many programs are refused for the test to say much";

@@ -1,16 +1,16 @@
 // Backward over a forward pass that ran on several streams. Delays make a missing fence show: whoever does not wait
-// reads memory before it is written, or memory that somebody else has been given. LORRY_STREAM_GRAPHS says how many
-// random graphs (20).
+// reads memory before it is written, or memory that somebody else has been given. LORRY_TEST_SCALE multiplies the
+// random graphs.
 
 #include <gtest/gtest.h>
 
 #include <random>
 
 #include "lorry/autograd/engine.h"
-#include "lorry/base/env.h"
 #include "lorry/device/fence.h"
 #include "lorry/ops/ops.h"
 #include "tests/support/on_cuda.h"
+#include "tests/support/scale.h"
 
 namespace lorry {
 namespace {
@@ -81,9 +81,7 @@ struct Made {
 };
 
 TEST_F(StreamsOfBackward, random_graphs_over_several_streams_give_the_gradients_of_the_cpu) {
-  const auto text = env::text("LORRY_STREAM_GRAPHS");
-  const int graphs = text ? std::stoi(*text) : 20;
-  for (int graph = 0; graph < graphs; ++graph) {
+  for (int64_t graph = 0; graph < test::scaled(20); ++graph) {
     SCOPED_TRACE(graph);
     std::mt19937 random(static_cast<uint32_t>(graph));
     const auto any = [&](size_t count) { return std::uniform_int_distribution<size_t>(0, count - 1)(random); };

@@ -5,9 +5,9 @@
 #include <cmath>
 #include <random>
 
-#include "lorry/base/env.h"
 #include "lorry/memory/caching_allocator.h"
 #include "tests/memory/simulated_device.h"
+#include "tests/support/scale.h"
 
 namespace lorry {
 namespace {
@@ -22,8 +22,8 @@ constexpr int64_t kMB = 1 << 20;
 constexpr int64_t kBound = 48 * kMB;
 constexpr memory::Policy kHost{.unit = 64, .thread_budget = 256 << 10, .bound = kBound, .pages = {2 * kMB, 4096}};
 
-/// How often random traces go round: LORRY_TEST_ROUNDS times as often as in CI.
-int rounds(int usual) { return usual * static_cast<int>(env::integer("LORRY_TEST_ROUNDS", 1, 10'000).value_or(1)); }
+/// How often random traces go round: LORRY_TEST_SCALE multiplies it.
+int rounds(int usual) { return static_cast<int>(test::scaled(usual)); }
 
 TEST(CacheBound, whatever_the_sizes_what_is_cached_stays_within_the_bound) {
   for (const uint32_t seed : {1, 2, 3}) {

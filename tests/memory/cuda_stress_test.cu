@@ -3,11 +3,10 @@
 // too early, or read before it is written, shows as a foreign pattern. The same traces with one fence left out must be
 // caught: a test that sees nothing then would prove nothing.
 //
-// LORRY_STRESS (default 1) multiplies the length of every trace.
+// LORRY_TEST_SCALE multiplies the length of every trace.
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <random>
 #include <thread>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "lorry/memory/memory.h"
 #include "lorry/memory/upload.h"
 #include "tests/support/on_cuda.h"
+#include "tests/support/scale.h"
 
 namespace lorry {
 namespace {
@@ -139,11 +139,6 @@ class Work {
   const Event event_;
 };
 
-int64_t stress() {
-  const char* const text = std::getenv("LORRY_STRESS");
-  return text == nullptr ? 1 : std::max<int64_t>(1, std::atoll(text));
-}
-
 /// A random trace over the streams; a number above 0 says that some reader saw what it should not.
 int64_t run(uint32_t seed, int64_t steps, const std::vector<Stream>& streams, Missing missing) {
   const Work work(missing);
@@ -197,14 +192,14 @@ class CudaStress : public testing::Test {
 
 TEST_F(CudaStress, twelve_streams_never_see_each_others_memory) {
   for (uint32_t seed = 1; seed <= 3; ++seed)
-    EXPECT_EQ(run(seed, 4'000 * stress(), streams_, Missing::nothing), 0) << "seed " << seed;
+    EXPECT_EQ(run(seed, test::scaled(4'000), streams_, Missing::nothing), 0) << "seed " << seed;
 }
 
 TEST_F(CudaStress, threads_that_share_streams_never_see_each_others_memory) {
   std::vector<std::thread> threads;
   for (uint32_t t = 0; t < 4; ++t)
     threads.emplace_back([&, t] {
-      EXPECT_EQ(run(100 + t, 1'000 * stress(), {streams_[t], streams_[t + 1], streams_[8]}, Missing::nothing), 0)
+      EXPECT_EQ(run(100 + t, test::scaled(1'000), {streams_[t], streams_[t + 1], streams_[8]}, Missing::nothing), 0)
           << "thread " << t;
     });
   for (std::thread& thread : threads) thread.join();

@@ -6,12 +6,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <map>
 #include <random>
 #include <string>
 
 #include "lorry/formula/optimizers.h"
+#include "tests/support/scale.h"
 
 namespace lorry::optim::test {
 namespace {
@@ -203,11 +203,8 @@ class Interpreter {
   }
 };
 
-/// LORRY_TEST_PROGRAMS: how many formulas.
-uint64_t formula_count(uint64_t count) {
-  const char* const given = std::getenv("LORRY_TEST_PROGRAMS");
-  return given ? std::strtoull(given, nullptr, 10) : count;
-}
+/// How many formulas: LORRY_TEST_SCALE multiplies them.
+uint64_t formula_count(int64_t count) { return static_cast<uint64_t>(lorry::test::scaled(count)); }
 
 /// What a formula starts from: the parameter, the gradient and the states, and the hyper-parameters.
 struct Numbers {
