@@ -106,9 +106,9 @@ class Tensor {
   template <class T>
   T* data() const {
     constexpr DType kAsked = dtype_of<std::remove_const_t<T>>;
-    require<DTypeError>(kAsked == checked("data").dtype, "data: dtype differs; got {} for a tensor of {}", kAsked,
-                        node_->dtype);
-    return static_cast<T*>(node_->data());
+    const TensorNode& node = checked("data");
+    require<DTypeError>(kAsked == node.dtype, "data: dtype differs; got {} for a tensor of {}", kAsked, node.dtype);
+    return static_cast<T*>(node.data());
   }
 
   // ---- gradients (autograd room) -------------------------------------------------------------------------------------
