@@ -26,22 +26,6 @@ std::string describe(Operands operands) {
   return text;
 }
 
-bool accepts(Domain domain, DType t) {
-  switch (domain) {
-    case Domain::number:
-      return t != kBool;
-    case Domain::whole:
-      return !is_floating(t);
-    case Domain::integer:
-      return is_integral(t);
-    case Domain::floating:
-      return is_floating(t);
-    case Domain::any:
-      break;
-  }
-  return true;
-}
-
 const char* accepted(Domain domain) {
   switch (domain) {
     case Domain::number:

@@ -43,6 +43,23 @@ const Tensor& call_in_place(Op op, const Tensor& self, std::span<const Operand> 
 /// Refuses a condition that is not bool.
 void require_condition(const Tensor& condition, const char* where);
 
+/// Whether operators of the domain take operands of the dtype.
+constexpr bool accepts(Domain domain, DType t) {
+  switch (domain) {
+    case Domain::number:
+      return t != kBool;
+    case Domain::whole:
+      return !is_floating(t);
+    case Domain::integer:
+      return is_integral(t);
+    case Domain::floating:
+      return is_floating(t);
+    case Domain::any:
+      break;
+  }
+  return true;
+}
+
 /// How an operand's memory lies to that of a tensor about to be written.
 enum class Overlap { none, same, partial, unknown };
 Overlap overlap(const Tensor& out, const Tensor& x);

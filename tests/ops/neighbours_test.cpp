@@ -181,21 +181,7 @@ class Neighbours : public testing::TestWithParam<int> {
  protected:
   Op op() const { return static_cast<Op>(GetParam()); }
   const PointwiseRow& row() const { return kPointwise[GetParam()]; }
-  bool accepts(DType t) const {
-    switch (row().domain) {
-      case Domain::number:
-        return t != kBool;
-      case Domain::whole:
-        return !is_floating(t);
-      case Domain::integer:
-        return is_integral(t);
-      case Domain::floating:
-        return is_floating(t);
-      case Domain::any:
-        break;
-    }
-    return true;
-  }
+  bool accepts(DType t) const { return ops::accepts(row().domain, t); }
 };
 
 TEST_P(Neighbours, change_no_bit_of_an_element_in_any_dtype) {

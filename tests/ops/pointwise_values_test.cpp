@@ -113,21 +113,7 @@ class PointwiseRows : public testing::TestWithParam<int> {
  protected:
   Op op() const { return static_cast<Op>(GetParam()); }
   const PointwiseRow& row() const { return kPointwise[GetParam()]; }
-  bool accepts(DType t) const {
-    switch (row().domain) {
-      case Domain::number:
-        return t != kBool;
-      case Domain::whole:
-        return !is_floating(t);
-      case Domain::integer:
-        return is_integral(t);
-      case Domain::floating:
-        return is_floating(t);
-      case Domain::any:
-        break;
-    }
-    return true;
-  }
+  bool accepts(DType t) const { return ops::accepts(row().domain, t); }
   DType result_of(DType t) const {
     if (row().result == Result::truth) return kBool;
     return row().result == Result::real && !is_floating(t) ? kF32 : t;
