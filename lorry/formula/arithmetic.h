@@ -113,7 +113,10 @@ struct Lerp {
 };
 /// The same in fewer operations, as a running mean has it: start + weight (end - start) whatever the weight.
 struct Blend {
-  template <class V> LORRY_INLINE V operator()(V start, V end, V weight) const { return start + weight * (end - start); }
+  template <class V>
+  LORRY_INLINE V operator()(V start, V end, V weight) const {
+    return start + weight * (end - start);
+  }
 };
 
 // clang-format on
