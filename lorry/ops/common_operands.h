@@ -37,6 +37,12 @@ inline std::span<const Operand> deciding(Op op, std::span<const Operand> operand
 /// Whether a call with other numbers, or other divisors, may convert its operands or be refused where this one is not.
 bool depends_on_values(Op op, DType common, std::span<const Operand> operands);
 
+/// What was converted of a call's operands.
+struct Converted {
+  std::array<Operand, 4> operands{0, 0, 0, 0};
+  std::array<Tensor, 4> tensors;
+};
+
 /// The operands of a call in the common type of those that decide it; others stay as they are. So do floating numbers
 /// and 0-d tensors beside 16-bit floats, except for comparisons, remainders and powers.
 class CommonOperands {
@@ -58,11 +64,6 @@ class CommonOperands {
   bool converts() const { return converted_.has_value(); }
 
  private:
-  struct Converted {
-    std::array<Operand, 4> operands{0, 0, 0, 0};
-    std::array<Tensor, 4> tensors;
-  };
-
   void convert(Op op, DType common);
 
   std::span<const Operand> operands_;

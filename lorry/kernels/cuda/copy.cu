@@ -115,9 +115,9 @@ int transposed_dimension(const Movement& m) {
   return 0;
 }
 
-/// Calls launch(tiles, blocks) for tiles of side_x by side_y words.
+/// Calls launch(tiles, blocks) for tiles of `side` by `side` words.
 template <class Word, class F>
-void run_tiles(const Movement& m, int other, int64_t side_x, int64_t side_y, F&& launch) {
+void run_tiles(const Movement& m, int other, int64_t side, F&& launch) {
   constexpr int64_t kLength = kRun<Word>;
   const Iteration& it = m.it;
   Iteration planes;
@@ -133,7 +133,7 @@ void run_tiles(const Movement& m, int other, int64_t side_x, int64_t side_y, F&&
     ++planes.rank;
   }
   if (planes.rank == 0) planes.rank = 1, planes.sizes[0] = 1, planes.strides[0][0] = planes.strides[1][0] = 0;
-  const int64_t across = (it.sizes[0] + side_x - 1) / side_x, down = (it.sizes[other] + side_y - 1) / side_y;
+  const int64_t across = (it.sizes[0] + side - 1) / side, down = (it.sizes[other] + side - 1) / side;
   const int64_t band = std::min(kTransposeBand, down);
   launch(Transposition{.to = m.to,
                        .from = m.from,
@@ -153,15 +153,15 @@ void run_tiles(const Movement& m, int other, int64_t side_x, int64_t side_y, F&&
 
 template <class Word>
 void run_squares(const Movement& m, int other, Stream stream) {
-  run_tiles<Word>(m, other, kTransposeSide<Word>, kTransposeSide<Word>,
+  run_tiles<Word>(m, other, kTransposeSide<Word>,
                   [&](const Transposition& call, unsigned blocks) {
                     lorry::cuda::launch(stream, {blocks, kTransposeBlock}, move_tiles<Word>, call);
                   });
 }
 
 void run_halves(const Movement& m, int other, Stream stream) {
-  run_tiles<uint16_t>(m, other, 64, 64, [&](const Transposition& call, unsigned blocks) {
-    lorry::cuda::launch(stream, {blocks, kTransposeBlock}, move_halves<64, 64>, call);
+  run_tiles<uint16_t>(m, other, kHalvesSide, [&](const Transposition& call, unsigned blocks) {
+    lorry::cuda::launch(stream, {blocks, kHalvesBlock}, move_halves, call);
   });
 }
 

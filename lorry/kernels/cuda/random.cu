@@ -1,8 +1,7 @@
 // Random fills. A thread draws whole Philox blocks of four words and makes from them as many elements as 16 bytes hold,
 // so that a warp stores whole lines; which words an element gets depends on its index alone. Written: the elements.
-// Read: nothing, but for dropout and bernoulli_each. A block is about 40 instructions and an f32 normal about 20 more,
-// 30 an element in all. On an H200, whose copy moves 4.24 TB/s, f32 uniforms are stored at 4.3 TB/s, bound by memory,
-// and normals at 3.2, bound by arithmetic.
+// Read: nothing, but for dropout and bernoulli_each. A block is about 28 instructions and an f32 normal about 20 more,
+// 27 an element in all: uniforms are bound by memory, normals by arithmetic.
 
 #include <algorithm>
 #include <cmath>
@@ -19,6 +18,9 @@ using formula::Draw;
 using formula::Words4;
 
 constexpr int kThreads = 256;
+/// Of fill, on a multiprocessor: 64 registers a thread hold the words of several turns at once, which keeps the
+/// arithmetic units busier than more threads do (74 us instead of 87 for 64 M normals).
+constexpr int kBlocksEach = 4;
 
 /// The elements made from one block of four words.
 template <class T, int kCount>
@@ -71,7 +73,7 @@ constexpr int kTurn = 4;
 /// out[i] = what `make` makes of element i's words. A turn of a block of threads is a tile, within which the upper half
 /// of a block's number is the same: what Philox makes of it alone is computed once a tile.
 template <class T, int kWordsEach, class Make>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kBlocksEach)
     fill(T* out, int64_t n, bool aligned, const __grid_constant__ Draw draw, const Make make) {
   constexpr int kEach = 4 / kWordsEach, kElements = kGroup<T, kWordsEach>, kBlocks = kElements / kEach,
                 kTile = kTurn * kThreads * kElements;
@@ -112,7 +114,8 @@ void launch_fill(const Array& out, RandomKey key, Stream stream, const Make& mak
   const int64_t n = out.numel();
   if (n == 0) return;
   constexpr int kTile = kTurn * kThreads * kGroup<T, kWordsEach>;
-  const unsigned grid = lorry::cuda::blocks_for((n + kTile - 1) / kTile, 1, stream.device.index);
+  const int64_t most = int64_t{lorry::cuda::properties(stream.device.index).multiprocessors} * kBlocksEach;
+  const auto grid = static_cast<unsigned>(std::min((n + kTile - 1) / kTile, most));
   lorry::cuda::launch(stream, {grid, kThreads}, fill<T, kWordsEach, Make>, out.as<T>(), n, aligned16(out.data),
                       Draw(key), make);
 }

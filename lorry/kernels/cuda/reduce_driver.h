@@ -205,6 +205,7 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocksEach)
   int64_t row = blockIdx.y * plan.chunk + row_down;
   if constexpr (P::kDeep > 0) {
     // 16-bit elements leave few instructions each: no offsets to find, no branches, and wide sums once in kDeep elements.
+    static_assert(kV == kRun<T>);
     if (plan.stepped && valid == kV && policy.plain()) {
       const int64_t step = rows_down * plan.reduced.strides[0][0];
       const T* from = base + row * plan.reduced.strides[0][0];
@@ -213,7 +214,7 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocksEach)
       for (; left > (P::kDeep - 1) * rows_down; left -= P::kDeep * rows_down, from += P::kDeep * step) {
         Run<T, kV> runs[P::kDeep];
 #pragma unroll
-        for (int u = 0; u < P::kDeep; ++u) runs[u] = load_run<T, kV>(from + u * step);
+        for (int u = 0; u < P::kDeep; ++u) runs[u] = load_once(from + u * step);
         if constexpr (kHalf<T>) {  // an instruction each to widen, where one element alone takes two
 #pragma unroll
           for (int i = 0; i < kV; i += 2) {

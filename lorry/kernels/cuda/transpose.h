@@ -9,7 +9,7 @@
 namespace lorry::kernels::cuda {
 
 inline constexpr int kTransposeBlock = 256;
-inline constexpr int64_t kTransposeBand = 2;  ///< tiles; 1 to 8 are alike on an H200, 16 and more slower
+inline constexpr int64_t kTransposeBand = 2;  ///< tiles; 1 to 4 are alike on an H200, more are slower
 
 /// x runs along the result's rows, y along the source's; everything else is a plane.
 struct Transposition {
@@ -96,64 +96,63 @@ __global__ void __launch_bounds__(kTransposeBlock) move_tiles(const __grid_const
   }
 }
 
-/// For words of 2 bytes. Shared memory has banks of 4, so rows of the source are taken two at a time and their elements
-/// paired in registers: word k of a tile's row y holds elements 2 k and 2 k + 1 of the result's row. Groups of four
-/// words are permuted by y / 8, so that neither the pairs that a warp writes nor the groups that it reads meet in a
-/// bank.
-template <int kX, int kY>
-__global__ void __launch_bounds__(kTransposeBlock) move_halves(const __grid_constant__ Transposition call) {
-  constexpr int kLength = kRun<uint16_t>, kGroups = kX / kLength, kWarps = kTransposeBlock / 32;
-  static_assert(kX % 64 == 0 && kY % 64 == 0 && kX * kY % (64 * kLength * kWarps) == 0);
-  __shared__ uint4 tile[kY][kGroups];
+/// For words of 2 bytes: a square goes to shared memory without passing through registers, and comes back transposed by
+/// the instruction that loads matrices for the tensor cores, 8 x 8 words at a time. The rows of its four matrices are
+/// chosen so that the words that a lane gets are 8 neighbours in a row of the result. Chunks of 16 bytes are permuted
+/// within a row of shared memory, by the bits in which the 8 rows of a matrix differ, so that they lie in 8 different
+/// groups of banks.
+inline constexpr int kHalvesSide = 128, kHalvesBlock = 512;
+
+__global__ void __launch_bounds__(kHalvesBlock) move_halves(const __grid_constant__ Transposition call) {
+  constexpr int kLength = kRun<uint16_t>, kChunks = kHalvesSide / kLength, kWarps = kHalvesBlock / 32;
+  __shared__ __align__(128) uint16_t tile[kHalvesSide][kHalvesSide];  // [x][y]
   const TilePlace place(call);
-  const uint32_t left = place.x * kX, top = place.y * kY;
+  const uint32_t left = place.x * kHalvesSide, top = place.y * kHalvesSide;
   uint32_t at[2];
   call.planes(place.plane, at);
   uint16_t* const to = reinterpret_cast<uint16_t*>(call.to) + at[0];
   const uint16_t* const from = reinterpret_cast<const uint16_t*>(call.from) + static_cast<int32_t>(at[1]);
-  const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-
-  // A warp reads 4 pairs of rows by 8 runs along y.
-  constexpr int kReads = kGroups * (kY / 64) / kWarps;
-  const auto run_at = [&](uint32_t x, uint32_t y) {
-    Run<uint16_t, kLength> run{};
-    if (x >= call.width) return run;
-    const uint16_t* const source = from + x * call.from_stride + y;
-    if (call.from_vectors && y + kLength <= call.height) return load_run<uint16_t, kLength>(source);
-#pragma unroll
-    for (int i = 0; i < kLength; ++i)
-      if (y + i < call.height) run.at[i] = source[i];
-    return run;
+  const auto slot = [&](uint32_t x, uint32_t chunk) {
+    return &tile[x][(chunk ^ ((x & 1) | (x >> 2 & 6))) * kLength];
   };
-  Run<uint16_t, kLength> held[kReads][2];
+
+  constexpr int kRows = kHalvesBlock / kChunks;
+  const uint32_t chunk = threadIdx.x % kChunks;
 #pragma unroll
-  for (int p = 0; p < kReads; ++p) {
-    const uint32_t unit = warp + p * kWarps, x = left + unit % kGroups * kLength + lane % 4 * 2,
-                   y = top + unit / kGroups * 64 + lane / 4 * kLength;
-    held[p][0] = run_at(x, y);
-    held[p][1] = run_at(x + 1, y);
-  }
+  for (int p = 0; p < kHalvesSide / kRows; ++p) {
+    const uint32_t row = threadIdx.x / kChunks + p * kRows, x = left + row, y = top + chunk * kLength;
+    if (x >= call.width) continue;
+    const uint16_t* const source = from + x * call.from_stride + y;
+    if (call.from_vectors && y + kLength <= call.height) {
+      asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(
+                       static_cast<uint32_t>(__cvta_generic_to_shared(slot(row, chunk)))),
+                   "l"(__cvta_generic_to_global(source))
+                   : "memory");
+    } else {
 #pragma unroll
-  for (int p = 0; p < kReads; ++p) {
-    const uint32_t unit = warp + p * kWarps, y = unit / kGroups * 64 + lane / 4 * kLength;
-    const uint4 even = std::bit_cast<uint4>(held[p][0]), odd = std::bit_cast<uint4>(held[p][1]);
-    const uint32_t evens[] = {even.x, even.y, even.z, even.w}, odds[] = {odd.x, odd.y, odd.z, odd.w};
-#pragma unroll
-    for (int i = 0; i < kLength; ++i) {
-      const uint32_t pair = __byte_perm(evens[i / 2], odds[i / 2], i % 2 == 0 ? 0x5410 : 0x7632);
-      reinterpret_cast<uint32_t*>(&tile[y + i][(unit % kGroups) ^ (lane / 4)])[lane % 4] = pair;
+      for (int i = 0; i < kLength; ++i)
+        if (y + i < call.height) slot(row, chunk)[i] = source[i];
     }
   }
+  asm volatile("cp.async.wait_all;" ::: "memory");
   __syncthreads();
 
-  constexpr int kRows = kTransposeBlock / kGroups;
-  const uint32_t group = threadIdx.x % kGroups, x = left + group * kLength;
+  // A warp takes 8 rows of the result by 32 of their elements. Lane l says where row l % 8 of matrix l / 8 lies; row 2 q
+  // + b of matrix m is element 8 q + 2 m + b.
+  const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const uint32_t element = lane % 8 / 2 * 8 + lane / 8 * 2 + lane % 2;
 #pragma unroll
-  for (int p = 0; p < kY / kRows; ++p) {
-    const uint32_t row = threadIdx.x / kGroups + p * kRows, y = top + row;
+  for (int p = 0; p < kChunks * (kHalvesSide / 32) / kWarps; ++p) {
+    const uint32_t unit = warp + p * kWarps, rows = unit / (kHalvesSide / 32), first = unit % (kHalvesSide / 32) * 32;
+    uint4 words;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+                 : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(slot(first + element, rows))))
+                 : "memory");
+    const uint32_t y = top + rows * kLength + lane / 4, x = left + first + lane % 4 * kLength;
     if (y >= call.height) continue;
-    const auto out = std::bit_cast<Run<uint16_t, kLength>>(tile[row][group ^ (row / 8 % 8)]);
     uint16_t* const target = to + y * call.to_stride + x;
+    const auto out = std::bit_cast<Run<uint16_t, kLength>>(words);
     if (call.to_vectors && x + kLength <= call.width) {
       store_run(target, out);
     } else {
