@@ -170,6 +170,7 @@ struct ColumnPlan {
   int32_t tiles, across, down;                       // tiles of columns; threads of a warp along a row; warps along the rows
   bool aligned;                                      // every group of columns starts at a multiple of its size
   bool stepped;                                      // moreover rows are one stride apart, fewer than 2^31 a block
+  bool once;                                         // too many bytes to stay in a cache until they are read again
   Places<2> kept;                                    // without the columns
   Places<1, false> reduced;
   int threads;
@@ -206,7 +207,7 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocksEach)
   if constexpr (P::kDeep > 0) {
     // 16-bit elements leave few instructions each: no offsets to find, no branches, and wide sums once in kDeep elements.
     static_assert(kV == kRun<T>);
-    if (plan.stepped && valid == kV && policy.plain()) {
+    const auto sum_rows = [&]<bool kOnce>() {
       const int64_t step = rows_down * plan.reduced.strides[0][0];
       const T* from = base + row * plan.reduced.strides[0][0];
       int left = static_cast<int>(end - row);
@@ -214,7 +215,7 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocksEach)
       for (; left > (P::kDeep - 1) * rows_down; left -= P::kDeep * rows_down, from += P::kDeep * step) {
         Run<T, kV> runs[P::kDeep];
 #pragma unroll
-        for (int u = 0; u < P::kDeep; ++u) runs[u] = load_once(from + u * step);
+        for (int u = 0; u < P::kDeep; ++u) runs[u] = kOnce ? load_once(from + u * step) : load_run<T, kV>(from + u * step);
         if constexpr (kHalf<T>) {  // an instruction each to widen, where one element alone takes two
 #pragma unroll
           for (int i = 0; i < kV; i += 2) {
@@ -238,6 +239,9 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocksEach)
         }
       }
       row = end - left;
+    };
+    if (plan.stepped && valid == kV && policy.plain()) {
+      plan.once ? sum_rows.template operator()<true>() : sum_rows.template operator()<false>();
     }
   }
 #pragma unroll 1
@@ -356,6 +360,7 @@ inline constexpr int64_t kSplitBytes = 256 << 10;  // where a block would read m
 inline constexpr int64_t kPartBytes = 64 << 10;    // into parts that are worth a block.
 inline constexpr int64_t kColumnBlocks = 132 * kColumnBlocksEach;  // of the columns kernel: all run at once,
 inline constexpr int64_t kColumnPartBytes = 32 << 10;              // and a turn of the loop is worth a block.
+inline constexpr int64_t kCached = 64 << 20;  // bytes of which much is found in the second-level cache when read again
 inline constexpr int64_t kLongest = 1 << 30;       // elements of a run that a block counts in 32 bits
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -449,6 +454,7 @@ inline ColumnPlan plan_columns(const Axes& axes, const void* x, int64_t element,
           .down = static_cast<int32_t>(down),
           .aligned = aligned,
           .stepped = aligned && axes.reduced.rank == 1 && turns * rows <= INT32_MAX,
+          .once = axes.count * axes.outputs * element > kCached,
           .kept = Places<2>(axes.kept, 1),
           .reduced = Places<1, false>(axes.reduced),
           .threads = static_cast<int>(warps_across * down * 32)};
