@@ -1,8 +1,10 @@
-// Operators that only move memory, against the rate at which the device copies: what a row misses of it is the operator's doing.
-// Bytes are those that must be read and written once, and the results are written into memory that is there.
+// Operators that only move memory, against a copy that moves as many bytes: what a row misses of it is the operator's
+// doing. Bytes are those that must be read and written once, and the results are written into memory that is there.
+// Cases whose bytes a cache could hold take turns over several tensors.
 
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/cli/bench.h"
+#include "lorry/cli/ceilings.h"
 #include "lorry/ops/ops.h"
 
 namespace lorry::cli {
@@ -15,24 +17,42 @@ class Cases {
   /// A copy between the host and the device, which the link bounds and not the device's memory.
   template <class F>
   void add_transfer(const char* name, DType dtype, int64_t bytes, F&& call) {
-    const size_t before = rows_.size();
-    add(name, dtype, bytes, std::forward<F>(call));
-    if (rows_.size() > before) rows_.back().ratio_to_ceiling.reset();
+    if (wanted_(name)) rows_.push_back(row(name, dtype, bytes, call));
   }
+  /// A call that moves `bytes`.
   template <class F>
   void add(const char* name, DType dtype, int64_t bytes, F&& call) {
-    if (!wanted_(name) && !rows_.empty()) return;  // the first row is the ceiling
-    BenchRow row{.suite = "memory", .name = name, .time = measure(call, {.device = default_device()}), .dtype = std::string(lorry::name(dtype)), .bytes = bytes};
-    const double rate = static_cast<double>(bytes) / row.time.median_us;
-    if (rows_.empty()) ceiling_ = rate;
-    row.ratio_to_ceiling = rate / ceiling_;
-    rows_.push_back(row);
+    if (!wanted_(name)) return;
+    rows_.push_back(row(name, dtype, bytes, call));
+    rows_.back().ratio_to_ceiling = static_cast<double>(bytes) / rows_.back().time.median_us / copies_.of(bytes);
+  }
+  /// One that moves few: call(inputs) with tensors of make(), which take turns.
+  template <class Make, class F>
+  void add_turns(const char* name, DType dtype, int64_t bytes, Make&& make, F&& call) {
+    if (!wanted_(name)) return;
+    std::vector<decltype(make())> inputs;
+    for (int64_t there = 0; inputs.empty() || there < beyond_caches(default_device()); there += bytes)
+      inputs.push_back(make());
+    size_t turn = 0;
+    add(name, dtype, bytes, [&] {
+      call(inputs[turn]);
+      turn = turn + 1 < inputs.size() ? turn + 1 : 0;
+    });
   }
   std::vector<BenchRow> rows() const { return rows_; }
 
  private:
+  template <class F>
+  static BenchRow row(const char* name, DType dtype, int64_t bytes, F&& call) {
+    return {.suite = "memory",
+            .name = name,
+            .time = measure(call, {.device = default_device()}),
+            .dtype = std::string(lorry::name(dtype)),
+            .bytes = bytes};
+  }
+
   const Filter& wanted_;
-  double ceiling_ = 0;
+  CopyRate copies_{default_device()};
   std::vector<BenchRow> rows_;
 };
 
@@ -61,8 +81,10 @@ std::vector<BenchRow> bench_memory(const Filter& wanted) {
   suite.add("sum of rows", kF32, f32, [&] { keep(x.sum({1})); });
   suite.add("sum of columns", kF32, f32, [&] { keep(x.sum({0})); });
   suite.add("sum of columns bf16", kBF16, bf16, [&] { keep(half.sum({0})); });
-  const Tensor grads = randn({8192, 3072}).to(kBF16);  // of a layer's outputs: its bias has their sums
-  suite.add("sum of columns 8192 x 3072 bf16", kBF16, grads.nbytes(), [&] { keep(grads.sum({0})); });
+  const int64_t gradients = 2 * 8192 * 3072;  // of a layer's outputs: its bias has their sums
+  suite.add_turns(
+      "sum of columns 8192 x 3072 bf16", kBF16, gradients, [] { return randn({8192, 3072}).to(kBF16); },
+      [](const Tensor& grads) { keep(grads.sum({0})); });
   suite.add("max of rows", kF32, f32, [&] { keep(x.amax({1})); });
   suite.add("softmax", kF32, 2 * f32, [&] { keep(softmax(x, -1)); });
   suite.add("softmax bf16", kBF16, 2 * bf16, [&] { keep(softmax(half, -1)); });
@@ -71,9 +93,14 @@ std::vector<BenchRow> bench_memory(const Filter& wanted) {
   suite.add("cumsum", kF32, 2 * f32, [&] { keep(x.cumsum(1)); });
   suite.add("normal", kF32, f32, [&] { out.normal_(); });
   const Tensor sparse = randn({16 << 20}).gt(1);
-  suite.add("nonzero of 16 M", kBool, sparse.numel() + 8 * sparse.count_nonzero().item<int64_t>(), [&] { keep(sparse.nonzero()); });
-  const Tensor picks = randint(50257, {8192}, {.dtype = kI64}), table = randn({50257, 768}).to(kBF16);
-  suite.add("embedding 8192 x 768 bf16", kBF16, 2 * 2 * 8192 * 768, [&] { keep(index_select(table, 0, picks)); });
+  suite.add_turns(
+      "nonzero of 16 M", kBool, sparse.numel() + 8 * sparse.count_nonzero().item<int64_t>(),
+      [&] { return sparse.clone(); }, [](const Tensor& mask) { keep(mask.nonzero()); });
+  const Tensor table = randn({4 * 50257, 768}).to(kBF16);
+  suite.add_turns(
+      "embedding 8192 x 768 bf16", kBF16, 2 * 2 * 8192 * 768,
+      [] { return randint(4 * 50257, {8192}, {.dtype = kI64}); },
+      [&](const Tensor& picks) { keep(index_select(table, 0, picks)); });
   if (default_device().is_cpu()) return suite.rows();
   const Tensor pageable = ones({64 << 20}, {.device = kCPU}), pinned = pageable.pin_memory();
   suite.add_transfer("to the GPU from pageable memory", kF32, pageable.nbytes(),

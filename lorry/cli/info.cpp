@@ -1,17 +1,15 @@
 #include <fmt/core.h>
 
-#include <cstring>
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "lorry/autograd/grad_mode.h"
+#include "lorry/cli/ceilings.h"
 #include "lorry/cli/commands.h"
 #include "lorry/cli/machine.h"
-#include "lorry/cli/measure.h"
 #include "lorry/cli/report.h"
 #include "lorry/device/cpu/team.h"
-#include "lorry/ops/ops.h"
+#include "lorry/device/device.h"
 
 namespace lorry::cli {
 namespace {
@@ -40,30 +38,25 @@ std::string now() {
   return text;
 }
 
-/// Bytes read and written a second by a copy far larger than the caches, every thread at work.
-double copy_gb_per_s() {
-  constexpr int64_t kBytes = 256 << 20;
-  std::vector<char> from(kBytes, 1), to(kBytes, 2);
-  const Timing t = measure([&] {
-    cpu::parallel_for(kBytes, 1 << 20,
-                      [&](int64_t begin, int64_t end) { std::memcpy(to.data() + begin, from.data() + begin, static_cast<size_t>(end - begin)); });
-    keep(to);
-  });
-  return 2.0 * kBytes / t.min_us / 1e3;
-}
-
 /// What it costs to give the team a loop and wait for it.
 double team_launch_us() {
   const int64_t threads = cpu::threads();
   return measure([&] { cpu::parallel_for(threads, 1, [](int64_t begin, int64_t) { keep(begin); }); }).median_us;
 }
 
-/// The speed of a square matrix product.
-double matmul_gflop_per_s(DType dtype) {
-  constexpr int64_t n = 1024;
-  const NoGrad no_grad;
-  const Tensor a = randn({n, n}).to(dtype), b = randn({n, n}).to(dtype);
-  return 2e-3 * n * n * n / measure([&] { keep(a.matmul(b)); }).min_us;
+/// The ceilings that the benches of `device` divide by, and those of its link to the host.
+nlohmann::ordered_json ceilings_of(Device device) {
+  constexpr int64_t kBytes = int64_t{512} << 20;
+  nlohmann::ordered_json found = {{"copy_gb_per_s", CopyRate(device).of(kBytes) / 1e3}};
+  if (device.is_cpu()) {
+    found["team_launch_us"] = team_launch_us();
+  } else {
+    found["from_host_gb_per_s"] = link_rate(device, true) / 1e3;
+    found["to_host_gb_per_s"] = link_rate(device, false) / 1e3;
+  }
+  for (const DType dtype : {kF32, kBF16, kF64})
+    found[fmt::format("matmul_{}_gflop_per_s", dtype)] = matmul_rate(device, dtype) / 1e3;
+  return found;
 }
 
 }  // namespace
@@ -72,9 +65,14 @@ int run_info(const InfoOptions& options, const CommonOptions& common) {
   nlohmann::ordered_json facts = describe_machine();
   print(facts);
   if (options.measure) {
-    nlohmann::ordered_json ceilings = {{"copy_gb_per_s", copy_gb_per_s()}, {"team_launch_us", team_launch_us()}};
-    for (const DType dtype : {kF32, kBF16, kF64}) ceilings[fmt::format("matmul_{}_gflop_per_s", dtype)] = matmul_gflop_per_s(dtype);
-    for (const auto& [name, value] : ceilings.items()) fmt::print("{:<28} {:.4g}\n", name, value.get<double>());
+    nlohmann::ordered_json ceilings = {{"cpu", ceilings_of(kCPU)}};
+    for (int i = 0; i < device::count(DeviceType::cuda); ++i) {
+      const Device gpu{DeviceType::cuda, static_cast<int8_t>(i)};
+      ceilings[to_string(gpu)] = ceilings_of(gpu);
+    }
+    for (const auto& [device, figures] : ceilings.items())
+      for (const auto& [name, value] : figures.items())
+        fmt::print("{:<12} {:<28} {:.3g}\n", device, name, value.get<double>());
     ceilings["measured"] = now();
     facts["ceilings"] = ceilings;
   }

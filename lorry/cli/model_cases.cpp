@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include "lorry/cli/ceilings.h"
 #include "lorry/ops/ops.h"
 
 namespace lorry::cli {
@@ -33,11 +34,9 @@ std::vector<const ModelShapes*> ModelCases::models(int64_t bytes_an_element) con
 
 void ModelCases::finish(BenchRow row) {
   if (copy_rate_ == 0) {
-    // Far beyond the caches of either device.
-    const int64_t n = row.device.is_cpu() ? 16 << 20 : 256 << 20;
-    const Tensor from = full({n}, 1.0), to = full({n}, 2.0);
-    BenchRow copy{.suite = suite_, .name = "copy", .time = measure([&] { to.copy_(from); }, effort(row.device)), .bytes = 2 * from.nbytes()};
-    copy_rate_ = static_cast<double>(*copy.bytes) / copy.time.median_us;
+    const int64_t bytes = row.device.is_cpu() ? int64_t{128} << 20 : int64_t{2} << 30;
+    BenchRow copy{.suite = suite_, .name = "copy", .time = CopyRate(row.device).copy(bytes), .bytes = bytes};
+    copy_rate_ = static_cast<double>(bytes) / copy.time.median_us;
     copy.ratio_to_ceiling = 1;
     rows_.push_back(copy);
   }

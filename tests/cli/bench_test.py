@@ -34,7 +34,14 @@ class Figures(CommandTest):
     def test_ceilings_say_when_they_were_measured(self):
         ceilings = self.figures("info", "--measure")["ceilings"]
         self.assertRegex(ceilings["measured"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
-        self.assertGreater(ceilings["copy_gb_per_s"], 0)
+        self.assertGreater(ceilings["cpu"]["copy_gb_per_s"], 0)
+        self.assertGreater(ceilings["cpu"]["matmul_f32_gflop_per_s"], 0)
+
+    def test_an_operator_stands_beside_the_copy_of_as_many_bytes(self):
+        rows = {row["case"]: row for row in self.figures("bench", "memory", "--quiet", "--filter", "8192 x 3072")["results"]}
+        row = rows["sum of columns 8192 x 3072 bf16"]
+        self.assertEqual(row["bytes"], 2 * 8192 * 3072)
+        self.assertGreater(row["ratio_to_ceiling"], 0)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,54 @@
+#include "lorry/cli/ceilings.h"
+
+#include <algorithm>
+
+#include "lorry/autograd/grad_mode.h"
+#include "lorry/ops/ops.h"
+
+namespace lorry::cli {
+
+int64_t beyond_caches(Device device) { return device.is_cpu() ? int64_t{512} << 20 : int64_t{256} << 20; }
+
+const Timing& CopyRate::copy(int64_t bytes) {
+  const auto [at, is_new] = measured_.try_emplace(bytes);
+  if (!is_new) return at->second;
+  const NoGrad no_grad;
+  const int64_t half = std::max<int64_t>(1, bytes / 2), turns = std::max<int64_t>(1, beyond_caches(device_) / bytes);
+  // Rows start where allocations of their own would.
+  const int64_t pitch = (half + 511) / 512 * 512;
+  const Options options{.dtype = kU8, .device = device_};
+  const Tensor from = full({turns, pitch}, 1, options), to = full({turns, pitch}, 2, options);
+  std::vector<Tensor> sources, targets;
+  for (int64_t i = 0; i < turns; ++i) {
+    sources.push_back(from.select(0, i).narrow(0, 0, half));
+    targets.push_back(to.select(0, i).narrow(0, 0, half));
+  }
+  size_t turn = 0;
+  at->second = measure(
+      [&] {
+        targets[turn].copy_(sources[turn]);
+        turn = turn + 1 < sources.size() ? turn + 1 : 0;
+      },
+      {.warmup_s = 0.1, .total_s = 0.4, .device = device_});
+  return at->second;
+}
+
+double link_rate(Device gpu, bool to_gpu) {
+  constexpr int64_t kBytes = int64_t{256} << 20;
+  const NoGrad no_grad;
+  const Tensor here = full({kBytes}, 1, {.dtype = kU8, .device = kCPU}).pin_memory(),
+               there = full({kBytes}, 2, {.dtype = kU8, .device = gpu});
+  const Tensor &from = to_gpu ? here : there, &to = to_gpu ? there : here;
+  return static_cast<double>(kBytes) / measure([&] { to.copy_(from); }, {.device = gpu}).median_us;
+}
+
+double matmul_rate(Device device, DType dtype) {
+  const int64_t n = device.is_cpu() ? 1024 : 8192;
+  const NoGrad no_grad;
+  const Tensor a = randn({n, n}, {.device = device}).to(dtype), b = randn({n, n}, {.device = device}).to(dtype),
+               out = empty({n, n}, {.dtype = dtype, .device = device});
+  const double products = 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
+  return products / measure([&] { matmul_out(out, a, b); }, {.device = device}).median_us;
+}
+
+}  // namespace lorry::cli
