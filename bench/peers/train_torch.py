@@ -30,12 +30,13 @@ class Config:
     heads: int = 4
     width: int = 128
     bias: bool = True
+    rotary: bool = False
 
 
 PRESETS = {
-    "nano": Config(),
-    "tiny": Config(context=256, layers=6, heads=6, width=384),
-    "small": Config(context=512, layers=8, heads=8, width=512),
+    "nano": Config(rotary=True),
+    "tiny": Config(context=256, layers=6, heads=6, width=384, rotary=True),
+    "small": Config(context=512, layers=8, heads=8, width=512, rotary=True),
     "gpt2": Config(vocab=50257, context=1024, layers=12, heads=12, width=768),
 }
 
@@ -46,10 +47,23 @@ class Attention(nn.Module):
         self.heads = c.heads
         self.qkv = nn.Linear(c.width, 3 * c.width, bias=c.bias)
         self.proj = nn.Linear(c.width, c.width, bias=c.bias)
+        self.rotary = c.rotary
+        if c.rotary:
+            d = c.width // c.heads
+            angles = torch.outer(torch.arange(c.context), 1e4 ** (-2.0 * torch.arange(d // 2) / d))
+            self.register_buffer("cos", angles.cos(), persistent=False)
+            self.register_buffer("sin", angles.sin(), persistent=False)
+
+    def turn(self, x):
+        cos, sin = self.cos[: x.shape[2]], self.sin[: x.shape[2]]
+        a, b = x.float().chunk(2, dim=-1)
+        return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).to(x.dtype)
 
     def forward(self, x):
         b, t, w = x.shape
         q, k, v = (y.view(b, t, self.heads, w // self.heads).transpose(1, 2) for y in self.qkv(x).split(w, dim=2))
+        if self.rotary:
+            q, k = self.turn(q), self.turn(k)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.proj(y.transpose(1, 2).reshape(b, t, w))
 
@@ -72,7 +86,7 @@ class GPT(nn.Module):
     def __init__(self, c: Config):
         super().__init__()
         self.tokens = nn.Embedding(c.vocab, c.width)
-        self.positions = nn.Embedding(c.context, c.width)
+        self.positions = None if c.rotary else nn.Embedding(c.context, c.width)
         self.blocks = nn.ModuleList(Block(c) for _ in range(c.layers))
         self.norm = nn.LayerNorm(c.width, bias=c.bias)
         self.head = nn.Linear(c.width, c.vocab, bias=False)
@@ -85,7 +99,9 @@ class GPT(nn.Module):
                 nn.init.zeros_(p)
 
     def forward(self, tokens, targets):
-        x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
+        x = self.tokens(tokens)
+        if self.positions is not None:
+            x = x + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
             x = block(x)
         logits = self.head(self.norm(x))

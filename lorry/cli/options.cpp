@@ -76,25 +76,43 @@ void add_train(CLI::App& app, TrainOptions& o) {
 
   // What decides the numbers of a run comes from its checkpoint when it is resumed, and cannot be given again.
   const std::vector<CLI::Option*> settings = {
-      app.add_option("--preset", s.preset, "Size of the model")->capture_default_str()->check(CLI::IsMember({"nano", "tiny", "small", "gpt2"})),
-      app.add_option("--steps", s.steps, "Steps to train")->check(CLI::Range(int64_t{1}, int64_t{1} << 40))->type_name("N"),
-      app.add_option("--max-seconds", o.max_seconds, "Choose the steps so that training takes about N seconds, and at most that")
+      app.add_option("--preset", s.preset, "Size of the model")
+          ->capture_default_str()
+          ->check(CLI::IsMember({"nano", "tiny", "small", "gpt2"})),
+      app.add_option("--steps", s.steps, "Steps to train")
+          ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+          ->type_name("N"),
+      app.add_option("--max-seconds", o.max_seconds,
+                     "Choose the steps so that training takes about N seconds, and at most that")
           ->check(CLI::PositiveNumber)
           ->type_name("N"),
-      app.add_option("--batch", s.batch, "Sequences in a batch (default: the preset's)")->check(CLI::Range(1, 1 << 20))->type_name("N"),
-      app.add_option("--accumulate", s.accumulate, "Batches in a step: their gradients are added up, their losses averaged")
+      app.add_option("--batch", s.batch, "Sequences in a batch (default: the preset's)")
+          ->check(CLI::Range(1, 1 << 20))
+          ->type_name("N"),
+      app.add_option("--accumulate", s.accumulate,
+                     "Batches in a step: their gradients are added up, their losses averaged")
           ->capture_default_str()
           ->check(CLI::Range(1, 1 << 20))
           ->type_name("N"),
-      app.add_option("--context", s.context, "Bytes in a sequence (default: the preset's)")->check(CLI::Range(1, 1 << 20))->type_name("N"),
-      app.add_option("--lr", s.lr, "Largest learning rate (default: the preset's, in proportion for the optimizer)")->check(CLI::PositiveNumber)->type_name("LR"),
-      app.add_option("--warmup", s.warmup, "Steps over which the learning rate rises (default: a tenth of the run, at most 100)")
+      app.add_option("--context", s.context, "Bytes in a sequence (default: the preset's)")
+          ->check(CLI::Range(1, 1 << 20))
+          ->type_name("N"),
+      app.add_option("--lr", s.lr, "Largest learning rate (default: the preset's, in proportion for the optimizer)")
+          ->check(CLI::PositiveNumber)
+          ->type_name("LR"),
+      app.add_option(
+             "--warmup", s.warmup,
+             "Steps over which the learning rate rises (default: a tenth of the run, 30 to 100 but at most a third)")
           ->check(CLI::NonNegativeNumber)
           ->type_name("N"),
-      app.add_option("--weight-decay", s.weight_decay, "Decay of weight matrices (default: 0.1 where it shrinks them by themselves, as in adamw, nadam, radam and lion; 0 where it adds to gradients)")
+      app.add_option("--weight-decay", s.weight_decay,
+                     "Decay of weight matrices (default: 0.1 where it shrinks them by themselves, as in adamw, nadam, "
+                     "radam and lion; 0 where it adds to gradients)")
           ->check(CLI::NonNegativeNumber)
           ->type_name("DECAY"),
-      app.add_option("--clip", s.clip, "Largest norm of all gradients together; 0 for no limit")->capture_default_str()->check(CLI::NonNegativeNumber),
+      app.add_option("--clip", s.clip, "Largest norm of all gradients together; 0 for no limit")
+          ->capture_default_str()
+          ->check(CLI::NonNegativeNumber),
       add_parsed(
           app, "--dtype", s.dtype,
           [](const std::string& text) {
@@ -111,10 +129,16 @@ void add_train(CLI::App& app, TrainOptions& o) {
       app.add_option("--execution", s.execution, "How the optimizer runs: automatic, loop, foreach or fused")
           ->capture_default_str()
           ->check(CLI::Validator(check_execution, "MODE")),
-      add_parsed(app, "--states", s.states, optim::parse_states, "What the optimizer keeps its states as: f32, bf16 or q8 (8 bits), for all or one after the other, as in bf16,q8")
+      add_parsed(app, "--states", s.states, optim::parse_states,
+                 "What the optimizer keeps its states as: f32, bf16 or q8 (8 bits), for all or one after the other, as "
+                 "in bf16,q8")
           ->type_name("TYPES"),
-      add_parsed(app, "--masters", s.masters, optim::parse_masters, "What it keeps beside parameters of 16 bits: none, f32 (default), split or stochastic")->type_name("KIND"),
-      add_parsed(app, "--placement", s.placement, optim::parse_placement, "Where states and masters lie: device, pinned or managed")->type_name("PLACE"),
+      add_parsed(app, "--masters", s.masters, optim::parse_masters,
+                 "What it keeps beside parameters of 16 bits: none, f32 (default), split or stochastic")
+          ->type_name("KIND"),
+      add_parsed(app, "--placement", s.placement, optim::parse_placement,
+                 "Where states and masters lie: device, pinned or managed")
+          ->type_name("PLACE"),
       app.add_option("--eval-every", s.eval_every, "Measure the validation loss every N steps (default: ten times)")
           ->check(CLI::PositiveNumber)
           ->type_name("N"),

@@ -14,9 +14,9 @@ struct Preset {
 };
 
 constexpr Preset kPresets[] = {
-    {"nano", {.vocab = 256, .context = 128, .layers = 4, .heads = 4, .width = 128}},
-    {"tiny", {.vocab = 256, .context = 256, .layers = 6, .heads = 6, .width = 384}},
-    {"small", {.vocab = 256, .context = 512, .layers = 8, .heads = 8, .width = 512}},
+    {"nano", {.vocab = 256, .context = 128, .layers = 4, .heads = 4, .width = 128, .rotary = true}},
+    {"tiny", {.vocab = 256, .context = 256, .layers = 6, .heads = 6, .width = 384, .rotary = true}},
+    {"small", {.vocab = 256, .context = 512, .layers = 8, .heads = 8, .width = 512, .rotary = true}},
     {"gpt2", {.vocab = 50257, .context = 1024, .layers = 12, .heads = 12, .width = 768}},
 };
 
@@ -24,6 +24,9 @@ GPTConfig checked(const GPTConfig& c) {
   for (const auto& [name, value] : {std::pair{"vocab", c.vocab}, {"context", c.context}, {"layers", c.layers}, {"heads", c.heads}, {"width", c.width}})
     require<ValueError>(value > 0, "GPT: {} is not positive; got {}", name, value);
   require<ValueError>(c.width % c.heads == 0, "GPT: heads do not divide the width; got {} heads for width {}", c.heads, c.width);
+  require<ValueError>(!c.rotary || c.width / c.heads % 2 == 0,
+                      "GPT: rotary positions need an even width of a head; got {} heads for width {}", c.heads,
+                      c.width);
   require<ValueError>(c.dropout >= 0 && c.dropout <= 1, "GPT: dropout out of range; got {}; expected 0 to 1", c.dropout);
   return c;
 }
@@ -69,14 +72,23 @@ CausalSelfAttention::CausalSelfAttention(const GPTConfig& c, const Options& opti
   add("dropout", residual_dropout_);
 }
 
-Tensor CausalSelfAttention::forward(const Tensor& x) const {
-  const AttentionOptions options{.dropout = is_training() ? dropout_ : 0, .causal = true};
-  return residual_dropout_.forward(projection.forward(packed_attention(qkv.forward(x), heads_, options)));
+Tensor CausalSelfAttention::project(const Tensor& x, const Rotation* rotation) const {
+  const Tensor packed = qkv.forward(x);
+  if (rotation == nullptr) return packed;
+  const int64_t b = x.size(0), t = x.size(1), w = x.size(2);
+  const Tensor turned = rotate(packed.narrow(2, 0, 2 * w).view({b, t, 2 * heads_, w / heads_}), *rotation);
+  return cat({turned.view({b, t, 2 * w}), packed.narrow(2, 2 * w, w)}, 2);
 }
 
-Tensor CausalSelfAttention::forward(const Tensor& x, const KVCache::Layer& cache, int64_t first) const {
+Tensor CausalSelfAttention::forward(const Tensor& x, const Rotation* rotation) const {
+  const AttentionOptions options{.dropout = is_training() ? dropout_ : 0, .causal = true};
+  return residual_dropout_.forward(projection.forward(packed_attention(project(x, rotation), heads_, options)));
+}
+
+Tensor CausalSelfAttention::forward(const Tensor& x, const Rotation* rotation, const KVCache::Layer& cache,
+                                    int64_t first) const {
   const int64_t b = x.size(0), t = x.size(1), w = x.size(2), end = first + t;
-  const Tensor parts = qkv.forward(x).view({b, t, 3, heads_, w / heads_});
+  const Tensor parts = project(x, rotation).view({b, t, 3, heads_, w / heads_});
   const auto part = [&](int64_t i) { return parts.select(2, i).transpose(1, 2); };
   cache.k.narrow(2, first, t).copy_(part(1));
   cache.v.narrow(2, first, t).copy_(part(2));
@@ -103,24 +115,23 @@ Block::Block(const GPTConfig& c, const Options& options)
   add("mlp", mlp);
 }
 
-Tensor Block::forward(const Tensor& x) const {
-  const Tensor middle = x + attention.forward(norm1.forward(x));
+Tensor Block::forward(const Tensor& x, const Rotation* rotation) const {
+  const Tensor middle = x + attention.forward(norm1.forward(x), rotation);
   return middle + mlp.forward(norm2.forward(middle));
 }
 
-Tensor Block::forward(const Tensor& x, const KVCache::Layer& cache, int64_t first) const {
-  const Tensor middle = x + attention.forward(norm1.forward(x), cache, first);
+Tensor Block::forward(const Tensor& x, const Rotation* rotation, const KVCache::Layer& cache, int64_t first) const {
+  const Tensor middle = x + attention.forward(norm1.forward(x), rotation, cache, first);
   return middle + mlp.forward(norm2.forward(middle));
 }
 
 GPT::GPT(const GPTConfig& config, const Options& options)
     : tokens(checked(config).vocab, config.width, {}, options),
-      positions(config.context, config.width, {}, options),
       norm(config.width, config.bias, 1e-5, options),
       config_(config),
       dropout_(config.dropout) {
   add("tokens", tokens);
-  add("positions", positions);
+  if (!config.rotary) add("positions", positions.emplace(config.context, config.width, std::nullopt, options));
   add("dropout", dropout_);
   for (int64_t i = 0; i < config.layers; ++i) add(fmt::format("block{}", i), blocks.emplace_back(config, options));
   add("norm", norm);
@@ -130,7 +141,7 @@ GPT::GPT(const GPTConfig& config, const Options& options)
   constexpr double kStd = 0.02;
   const double residual = kStd / std::sqrt(2.0 * static_cast<double>(config.layers));
   tokens.weight.normal_(0, kStd);
-  positions.weight.normal_(0, kStd);
+  if (positions) positions->weight.normal_(0, kStd);
   for (const Block& block : blocks) {
     initialise(block.attention.qkv, kStd);
     initialise(block.attention.projection, residual);
@@ -145,12 +156,20 @@ Tensor GPT::embed(const Tensor& indices, int64_t first) const {
                       indices.defined() ? describe(indices) : "an undefined tensor");
   const int64_t t = indices.size(1);
   require<IndexError>(first + t <= config_.context, "GPT: more positions than the context; got {} after {}; expected at most {}", t, first, config_.context);
-  return dropout_.forward(tokens.forward(indices) + positions.weight.narrow(0, first, t));
+  const Tensor x = tokens.forward(indices);
+  return dropout_.forward(positions ? x + positions->weight.narrow(0, first, t) : x);
+}
+
+std::optional<Rotation> GPT::rotation(int64_t first, int64_t count) const {
+  if (!config_.rotary) return std::nullopt;
+  return nn::rotation(first, count, config_.width / config_.heads,
+                      {.dtype = tokens.weight.dtype(), .device = tokens.weight.device()});
 }
 
 Tensor GPT::features(const Tensor& indices) const {
   Tensor x = embed(indices, 0);
-  for (const Block& block : blocks) x = block.forward(x);
+  const std::optional<Rotation> turn = rotation(0, indices.size(1));
+  for (const Block& block : blocks) x = block.forward(x, turn ? &*turn : nullptr);
   return norm.forward(x);
 }
 
@@ -169,7 +188,9 @@ Tensor GPT::forward(const Tensor& indices, KVCache& cache) const {
                       blocks.size());
   Tensor x = embed(indices, cache.length_);
   require<ShapeError>(indices.size(0) == cache.batch_, "GPT: the cache is for another batch; got tokens: {} and a cache for {}", indices, cache.batch_);
-  for (size_t i = 0; i < blocks.size(); ++i) x = blocks[i].forward(x, cache.layers_[i], cache.length_);
+  const std::optional<Rotation> turn = rotation(cache.length_, indices.size(1));
+  for (size_t i = 0; i < blocks.size(); ++i)
+    x = blocks[i].forward(x, turn ? &*turn : nullptr, cache.layers_[i], cache.length_);
   cache.length_ += indices.size(1);
   // Only the last position is asked for, so the head, a third of the work for a byte vocabulary, runs once.
   return linear(norm.forward(x.select(1, -1)), head());

@@ -1,6 +1,7 @@
 #pragma once
 
-// GPT: a stack of pre-norm transformer blocks over tokens, with GPT-2's shapes and initialisation (Radford et al. 2019).
+// GPT: a stack of pre-norm transformer blocks over tokens, with GPT-2's shapes and initialisation (Radford et al.
+// 2019), and with its learned positions or rotary ones.
 //
 //   GPT model(gpt_preset("nano"));
 //   Tensor loss = model.loss(tokens, targets);        // training
@@ -8,6 +9,7 @@
 //   Tensor logits = model.forward(prompt, cache);
 
 #include <deque>
+#include <optional>
 #include <string_view>
 
 #include "lorry/nn/layers.h"
@@ -23,11 +25,13 @@ struct GPTConfig {
   double dropout = 0;
   bool bias = true;         ///< in the linear layers and norms
   bool tie_weights = true;  ///< the head reads the token embedding
+  bool rotary = false;      ///< queries and keys turn with their position (Su et al. 2021), and none is learned
 
   friend bool operator==(const GPTConfig&, const GPTConfig&) = default;
 };
 
-/// "nano" (0.8 M parameters), "tiny" (10.8 M), "small" (25.6 M): bytes; "gpt2" (124 M): GPT-2's vocabulary. Throws ValueError that lists the names.
+/// "nano" (0.8 M parameters), "tiny" (10.7 M), "small" (25.4 M): bytes, rotary positions; "gpt2" (124 M): GPT-2's
+/// vocabulary and positions. Throws ValueError that lists the names.
 GPTConfig gpt_preset(std::string_view name);
 
 /// The keys and values of the positions so far, so that a new one costs one position's work. Memory is taken once, for the
@@ -56,14 +60,17 @@ class KVCache {
 class CausalSelfAttention : public Module {
  public:
   CausalSelfAttention(const GPTConfig& config, const Options& options);
-  /// x: [b, t, width].
-  Tensor forward(const Tensor& x) const;
+  /// x: [b, t, width]; rotation: null without.
+  Tensor forward(const Tensor& x, const Rotation* rotation = nullptr) const;
   /// The same for positions `first` and on, whose keys and values are written into the cache.
-  Tensor forward(const Tensor& x, const KVCache::Layer& cache, int64_t first) const;
+  Tensor forward(const Tensor& x, const Rotation* rotation, const KVCache::Layer& cache, int64_t first) const;
 
   Linear qkv, projection;
 
  private:
+  /// [b, t, 3 * width]: queries and keys, turned, and values.
+  Tensor project(const Tensor& x, const Rotation* rotation) const;
+
   int64_t heads_;
   double dropout_;
   Dropout residual_dropout_;
@@ -85,8 +92,8 @@ class MLP : public Module {
 class Block : public Module {
  public:
   Block(const GPTConfig& config, const Options& options);
-  Tensor forward(const Tensor& x) const;
-  Tensor forward(const Tensor& x, const KVCache::Layer& cache, int64_t first) const;
+  Tensor forward(const Tensor& x, const Rotation* rotation = nullptr) const;
+  Tensor forward(const Tensor& x, const Rotation* rotation, const KVCache::Layer& cache, int64_t first) const;
 
   LayerNorm norm1;
   CausalSelfAttention attention;
@@ -109,12 +116,14 @@ class GPT : public Module {
   /// no gradients. Throws IndexError when the cache has no room for them.
   Tensor forward(const Tensor& tokens, KVCache& cache) const;
 
-  Embedding tokens, positions;
+  Embedding tokens;
+  std::optional<Embedding> positions;  ///< unless they are rotary
   std::deque<Block> blocks;
   LayerNorm norm;
 
  private:
   Tensor embed(const Tensor& indices, int64_t first) const;
+  std::optional<Rotation> rotation(int64_t first, int64_t count) const;
   /// What the head sees: [b, t, width].
   Tensor features(const Tensor& indices) const;
   const Tensor& head() const { return config_.tie_weights ? tokens.weight : head_; }

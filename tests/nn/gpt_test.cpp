@@ -15,6 +15,7 @@ namespace lorry::nn {
 namespace {
 
 constexpr GPTConfig kSmallest{.vocab = 7, .context = 6, .layers = 2, .heads = 2, .width = 4};
+constexpr GPTConfig kSmallestRotary{.vocab = 7, .context = 6, .layers = 2, .heads = 2, .width = 8, .rotary = true};
 
 int64_t count(const Module& m) {
   int64_t total = 0;
@@ -22,11 +23,14 @@ int64_t count(const Module& m) {
   return total;
 }
 
-/// 12 l w^2 + 13 l w for the blocks, tables for tokens and positions, and the last norm.
-int64_t expected_count(const GPTConfig& c) { return 12 * c.layers * c.width * c.width + 13 * c.layers * c.width + (c.vocab + c.context + 2) * c.width; }
+/// 12 l w^2 + 13 l w for the blocks, tables for tokens and for positions that are learned, and the last norm.
+int64_t expected_count(const GPTConfig& c) {
+  const int64_t rows = c.vocab + (c.rotary ? 0 : c.context) + 2;
+  return 12 * c.layers * c.width * c.width + 13 * c.layers * c.width + rows * c.width;
+}
 
 TEST(GPT, presets_have_their_sizes) {
-  EXPECT_EQ(count(GPT(gpt_preset("nano"))), 842496);
+  EXPECT_EQ(count(GPT(gpt_preset("nano"))), 826112);
   for (const char* name : {"nano", "tiny", "small"}) EXPECT_EQ(count(GPT(gpt_preset(name))), expected_count(gpt_preset(name))) << name;
   EXPECT_EQ(expected_count(gpt_preset("gpt2")), 124439808);
   EXPECT_THROW(gpt_preset("huge"), ValueError);
@@ -63,54 +67,57 @@ TEST(GPT, a_seed_fixes_the_parameters) {
 }
 
 TEST(GPT, a_position_does_not_see_what_follows) {
-  const GPT model(kSmallest, {.dtype = kF64});
-  const Tensor tokens = randint(0, 7, {1, 6}), changed = tokens.clone();
-  changed.narrow(1, 4, 2).copy_(tokens.narrow(1, 4, 2).add(1).remainder(7));
-  const Tensor a = model.forward(tokens).detach(), b = model.forward(changed).detach();
-  EXPECT_TRUE(a.narrow(1, 0, 4).eq(b.narrow(1, 0, 4)).all().item<bool>());
-  EXPECT_FALSE(a.narrow(1, 4, 2).eq(b.narrow(1, 4, 2)).any().item<bool>());
+  for (const GPTConfig& config : {kSmallest, kSmallestRotary}) {
+    const GPT model(config, {.dtype = kF64});
+    const Tensor tokens = randint(0, 7, {1, 6}), changed = tokens.clone();
+    changed.narrow(1, 4, 2).copy_(tokens.narrow(1, 4, 2).add(1).remainder(7));
+    const Tensor a = model.forward(tokens).detach(), b = model.forward(changed).detach();
+    EXPECT_TRUE(a.narrow(1, 0, 4).eq(b.narrow(1, 0, 4)).all().item<bool>());
+    EXPECT_FALSE(a.narrow(1, 4, 2).eq(b.narrow(1, 4, 2)).any().item<bool>());
+  }
 }
 
 TEST(GPT, gradients_of_every_parameter_are_right) {
   for (const bool tied : {true, false}) {
-    GPTConfig config = kSmallest;
+    GPTConfig config = tied ? kSmallestRotary : kSmallest;
     config.tie_weights = tied;
     config.layers = 1;
     const GPT model(config, {.dtype = kF64});
     const Tensor tokens = randint(0, 7, {2, 3}), targets = randint(0, 7, {2, 3});
-    EXPECT_EQ(model.parameters().size(), tied ? 16u : 17u);
+    EXPECT_EQ(model.parameters().size(), tied ? 15u : 17u);
     EXPECT_TRUE(test::gradcheck([&](const std::vector<Tensor>&) { return model.loss(tokens, targets).mul(10); }, model.parameters()));
   }
 }
 
 TEST(GPT, the_cache_gives_what_the_whole_sequence_gives) {
-  for (const DType dtype : {kF64, kF32, kBF16}) {
-    const Options options{.dtype = dtype};
-    GPT model(kSmallest, options);
-    model.eval();
-    for (const Tensor& x : model.parameters()) {
-      const Tensor larger = x.detach();
-      larger.mul_(5);  // so that attention is not nearly uniform
-    }
-    const Tensor tokens = randint(0, 7, {3, 6});
-    const Tensor whole = model.forward(tokens).detach().to(kF64);
-    for (const std::vector<int64_t>& pieces : {std::vector<int64_t>{1, 1, 1, 1, 1, 1}, {6}, {3, 1, 2}, {2, 4}}) {
-      KVCache cache(kSmallest, 3, options);
-      int64_t at = 0;
-      for (const int64_t n : pieces) {
-        const Tensor logits = model.forward(tokens.narrow(1, at, n), cache);
-        at += n;
-        EXPECT_EQ(cache.length(), at);
-        EXPECT_FALSE(logits.requires_grad());
-        const double difference = logits.to(kF64).sub(whole.select(1, at - 1)).abs().max().item<double>();
-        EXPECT_LT(difference, dtype == kF64 ? 1e-12 : dtype == kF32 ? 1e-4 : 0.2) << name(dtype) << " at " << at;
+  for (const GPTConfig& config : {kSmallest, kSmallestRotary})
+    for (const DType dtype : {kF64, kF32, kBF16}) {
+      const Options options{.dtype = dtype};
+      GPT model(config, options);
+      model.eval();
+      for (const Tensor& x : model.parameters()) {
+        const Tensor larger = x.detach();
+        larger.mul_(5);  // so that attention is not nearly uniform
       }
-      EXPECT_THROW(model.forward(tokens.narrow(1, 0, 1), cache), IndexError);
-      cache.truncate(2);
-      EXPECT_EQ(cache.length(), 2);
-      model.forward(tokens.narrow(1, 2, 1), cache);
+      const Tensor tokens = randint(0, 7, {3, 6});
+      const Tensor whole = model.forward(tokens).detach().to(kF64);
+      for (const std::vector<int64_t>& pieces : {std::vector<int64_t>{1, 1, 1, 1, 1, 1}, {6}, {3, 1, 2}, {2, 4}}) {
+        KVCache cache(config, 3, options);
+        int64_t at = 0;
+        for (const int64_t n : pieces) {
+          const Tensor logits = model.forward(tokens.narrow(1, at, n), cache);
+          at += n;
+          EXPECT_EQ(cache.length(), at);
+          EXPECT_FALSE(logits.requires_grad());
+          const double difference = logits.to(kF64).sub(whole.select(1, at - 1)).abs().max().item<double>();
+          EXPECT_LT(difference, dtype == kF64 ? 1e-12 : dtype == kF32 ? 1e-4 : 0.2) << name(dtype) << " at " << at;
+        }
+        EXPECT_THROW(model.forward(tokens.narrow(1, 0, 1), cache), IndexError);
+        cache.truncate(2);
+        EXPECT_EQ(cache.length(), 2);
+        model.forward(tokens.narrow(1, 2, 1), cache);
+      }
     }
-  }
 }
 
 TEST(GPT, training_a_few_steps_lowers_the_loss) {
@@ -157,7 +164,7 @@ TEST(GPT, dropout_acts_in_training_only) {
 }
 
 TEST(GPT, it_runs_in_bf16) {
-  GPT model(kSmallest);
+  GPT model(kSmallestRotary);
   model.to(kBF16);
   const Tensor loss = model.loss(randint(0, 7, {2, 6}), randint(0, 7, {2, 6}));
   loss.backward();
@@ -173,6 +180,11 @@ TEST(GPT, impossible_configs_and_inputs_are_refused) {
   };
   EXPECT_THROW(GPT(with([](GPTConfig& c) { c.width = 5; })), ValueError);
   EXPECT_THROW(GPT(with([](GPTConfig& c) { c.layers = 0; })), ValueError);
+  EXPECT_THROW(GPT(with([](GPTConfig& c) {
+                 c.rotary = true;
+                 c.width = 6;
+               })),
+               ValueError);
   EXPECT_THROW(GPT(with([](GPTConfig& c) { c.vocab = -1; })), ValueError);
   EXPECT_THROW(GPT(with([](GPTConfig& c) { c.dropout = 2; })), ValueError);
   EXPECT_THROW(KVCache(kSmallest, 0), ValueError);

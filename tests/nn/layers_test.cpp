@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <complex>
 
 #include "lorry/ops/ops.h"
 #include "tests/support/coordinates.h"
@@ -117,6 +118,54 @@ TEST(Layers, the_padding_row_of_an_embedding_is_0_and_gets_no_gradient) {
   EXPECT_TRUE(equal(table.weight.grad()[3], zeros({3}, in_f64())));
   EXPECT_TRUE(equal(table.weight.grad()[4], ones({3}, in_f64())));
   EXPECT_THROW(Embedding(5, 3, 5), IndexError);
+}
+
+TEST(Rotary, turns_pairs_as_complex_numbers) {
+  const int64_t first = 5, t = 3, heads = 2, d = 6, half = d / 2;
+  for (const DType dtype : {kF64, kF32, kBF16}) {
+    const Tensor x = randn({2, t, heads, d}, {.dtype = kF64}).to(dtype);
+    const Tensor y = rotate(x, rotation(first, t, d, {.dtype = dtype}, 100));
+    EXPECT_EQ(y.dtype(), dtype);
+    for (int64_t b = 0; b < 2; ++b)
+      for (int64_t p = 0; p < t; ++p)
+        for (int64_t h = 0; h < heads; ++h)
+          for (int64_t i = 0; i < half; ++i) {
+            const auto at = [&](const Tensor& z, int64_t k) { return z[b][p][h][k].to(kF64).item<double>(); };
+            const double angle = static_cast<double>(first + p) * std::pow(100.0, -2.0 * static_cast<double>(i) / d);
+            const std::complex<double> turned =
+                std::complex<double>(at(x, i), at(x, i + half)) * std::polar(1.0, angle);
+            const double bound = dtype == kF64 ? 1e-14 : dtype == kF32 ? 2e-6 : 2e-2;
+            EXPECT_NEAR(at(y, i), turned.real(), bound * (1 + std::abs(turned)));
+            EXPECT_NEAR(at(y, i + half), turned.imag(), bound * (1 + std::abs(turned)));
+          }
+  }
+}
+
+TEST(Rotary, products_depend_on_distances_alone) {
+  const Tensor q = randn({1, 1, 8}, {.dtype = kF64}), k = randn({1, 1, 8}, {.dtype = kF64});
+  const auto product = [&](int64_t at_q, int64_t at_k) {
+    const Options f64{.dtype = kF64};
+    return rotate(q, rotation(at_q, 1, 8, f64)).mul(rotate(k, rotation(at_k, 1, 8, f64))).sum().item<double>();
+  };
+  for (const int64_t away : {0, 1, 7, 100}) EXPECT_NEAR(product(away + 4, 4), product(away + 300, 300), 1e-12) << away;
+}
+
+TEST(Rotary, gradients_are_right) {
+  const Rotation turn = rotation(2, 3, 4, {.dtype = kF64});
+  EXPECT_TRUE(test::gradcheck([&](const std::vector<Tensor>& x) { return rotate(x[0], turn).square().mul(0.3).sum(); },
+                              {randn({2, 3, 2, 4}, {.dtype = kF64}).requires_grad_()}));
+}
+
+TEST(Rotary, what_does_not_fit_is_refused) {
+  EXPECT_THROW(rotation(0, 4, 3), ValueError);
+  EXPECT_THROW(rotation(0, 4, 0), ValueError);
+  EXPECT_THROW(rotation(0, 4, 2, {}, 0), ValueError);
+  const Rotation turn = rotation(0, 4, 6);
+  EXPECT_THROW(rotate(zeros({3, 2, 6}), turn), ShapeError);
+  EXPECT_THROW(rotate(zeros({4, 2, 4}), turn), ShapeError);
+  EXPECT_THROW(rotate(zeros({4, 6}), turn), ShapeError);
+  EXPECT_EQ(rotate(zeros({0, 4, 2, 6}), turn).sizes(), (Dims{0, 4, 2, 6}));
+  EXPECT_EQ(rotate(zeros({0, 2, 6}), rotation(3, 0, 6)).sizes(), (Dims{0, 2, 6}));
 }
 
 }  // namespace
