@@ -9,6 +9,7 @@
 #include "lorry/base/error.h"
 #include "lorry/cli/commands.h"
 #include "lorry/cli/machine.h"
+#include "lorry/cli/output.h"
 #include "lorry/cli/plot.h"
 #include "lorry/cli/report.h"
 
@@ -42,27 +43,29 @@ nlohmann::ordered_json to_json(const BenchRow& row) {
   return json;
 }
 
-void print(const BenchRow& row, size_t width) {
-  fmt::print("{:<9} {:<{}} {:>11.3f} us   (least {:.3f}, p90 {:.3f})", row.suite, row.name, width, row.time.median_us, row.time.min_us, row.time.p90_us);
-  if (row.tokens_per_s) fmt::print("   {:.1f} k tokens/s", *row.tokens_per_s / 1e3);
-  if (row.flops) fmt::print("   {:.3f} TFLOP/s", tflop_per_s(row));
-  if (row.ratio_to_ceiling) fmt::print("   {:.0f} GB/s, {:.0f} % of a copy", gb_per_s(row), 100 * *row.ratio_to_ceiling);
-  if (row.peak_bytes) fmt::print("   {:.2f} GB at most", static_cast<double>(*row.peak_bytes) / 1e9);
-  if (row.launches) fmt::print("   {} launch{}", *row.launches, *row.launches == 1 ? "" : "es");
-  if (row.extra_bytes.value_or(0) > 0) fmt::print("   {:.1f} MB more", static_cast<double>(*row.extra_bytes) / 1e6);
-  fmt::print("\n");
+void print(const Table& table, const BenchRow& row, size_t width) {
+  table.print("{:<9} {:<{}} {:>11.3f} us   (least {:.3f}, p90 {:.3f})", row.suite, row.name, width, row.time.median_us,
+              row.time.min_us, row.time.p90_us);
+  if (row.tokens_per_s) table.print("   {:.1f} k tokens/s", *row.tokens_per_s / 1e3);
+  if (row.flops) table.print("   {:.3f} TFLOP/s", tflop_per_s(row));
+  if (row.ratio_to_ceiling)
+    table.print("   {:.0f} GB/s, {:.0f} % of a copy", gb_per_s(row), 100 * *row.ratio_to_ceiling);
+  if (row.peak_bytes) table.print("   {:.2f} GB at most", static_cast<double>(*row.peak_bytes) / 1e9);
+  if (row.launches) table.print("   {} launch{}", *row.launches, *row.launches == 1 ? "" : "es");
+  if (row.extra_bytes.value_or(0) > 0) table.print("   {:.1f} MB more", static_cast<double>(*row.extra_bytes) / 1e6);
+  table.print("\n");
 }
 
 /// Rows over models as bars side by side, of what was measured over several of them, with the time that their bytes take at a copy's rate; other
 /// rows as a bar each.
-bool draw(const std::string& svg, const std::vector<BenchRow>& rows) {
+std::optional<std::string> draw(const std::vector<BenchRow>& rows) {
   std::vector<std::string> models;
   for (const BenchRow& row : rows)
     if (!row.model.empty() && std::ranges::find(models, row.model) == models.end()) models.push_back(row.model);
   if (models.empty()) {
     std::vector<std::pair<std::string, double>> bars;
     for (const BenchRow& row : rows) bars.emplace_back(row.suite + ": " + row.name, row.time.median_us);
-    return plot_bars(svg, "lorry bench", "us, median", bars);
+    return plot_bars("lorry bench", "us, median", bars);
   }
   std::vector<Series> bars;
   Series copies{.title = "bytes of the first at a copy's rate", .values = std::vector<std::optional<double>>(models.size())};
@@ -76,13 +79,14 @@ bool draw(const std::string& svg, const std::vector<BenchRow>& rows) {
     if (row.ratio_to_ceiling && !copies.values[at]) copies.values[at] = row.time.median_us * *row.ratio_to_ceiling;
   }
   if (models.size() > 1) std::erase_if(bars, [](const Series& s) { return std::ranges::count_if(s.values, [](const auto& v) { return v.has_value(); }) < 2; });
-  return plot_groups(svg, "lorry bench", "us, median", models, bars, copies);
+  return plot_groups("lorry bench", "us, median", models, bars, copies);
 }
 
 }  // namespace
 
 int run_bench(const BenchOptions& options, const CommonOptions& common) {
   const Filter wanted = [&](const std::string& name) { return name.find(options.filter) != std::string::npos; };
+  const Table table{common.json, options.plot};
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
   std::vector<BenchRow> measured;
   for (const std::string& suite : options.suites) {
@@ -92,15 +96,19 @@ int run_bench(const BenchOptions& options, const CommonOptions& common) {
     size_t width = 28;
     for (const BenchRow& row : rows) width = std::max(width, row.name.size());
     for (const BenchRow& row : rows) {
-      if (!options.kept.report) print(row, width);
+      if (!options.kept.report) print(table, row, width);
       results.push_back(to_json(row));
     }
-    if (options.kept.report) print_report(rows);
+    if (options.kept.report) print_report(rows, table);
     measured.insert(measured.end(), rows.begin(), rows.end());
   }
   require<ValueError>(!results.empty(), "bench: no case contains '{}'", options.filter);
   write_json(common.json, {{"schema", 1}, {"machine", describe_machine()}, {"results", results}});
-  if (!options.plot.empty()) require<IoError>(draw(options.plot, measured), "bench: cannot draw '{}'; gnuplot is not installed or failed", options.plot);
+  if (!options.plot.empty()) {
+    const std::optional<std::string> svg = draw(measured);
+    require<IoError>(svg.has_value(), "bench: cannot draw '{}'; gnuplot is not installed or failed", options.plot);
+    write_file(options.plot, *svg);
+  }
   return 0;
 }
 

@@ -9,6 +9,7 @@
 
 #include "lorry/cli/measure.h"
 #include "lorry/cli/options.h"
+#include "lorry/cli/output.h"
 #include "lorry/tensor/tensor.h"
 
 namespace lorry::cli {
@@ -40,7 +41,7 @@ std::vector<BenchRow> bench_memory(const Filter& wanted);
 std::vector<BenchRow> bench_optim(const Filter& wanted);
 /// AdamW by what it keeps, or a report of every choice.
 std::vector<BenchRow> bench_kept(const Filter& wanted, const KeptOptions& kept);
-void print_report(const std::vector<BenchRow>& rows);
+void print_report(const std::vector<BenchRow>& rows, const Table& table);
 std::vector<BenchRow> bench_overhead(const Filter& wanted);
 std::vector<BenchRow> bench_train(const Filter& wanted);
 

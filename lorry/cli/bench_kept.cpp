@@ -130,15 +130,17 @@ std::vector<BenchRow> bench_kept(const Filter& wanted, const KeptOptions& kept) 
   return cases.rows();
 }
 
-void print_report(const std::vector<BenchRow>& rows) {
+void print_report(const std::vector<BenchRow>& rows, const Table& table) {
   size_t width = 20;
   for (const BenchRow& row : rows) width = std::max(width, row.name.size());
   const auto mb = [](std::optional<int64_t> bytes) { return bytes ? fmt::format("{:.1f}", static_cast<double>(*bytes) / 1e6) : std::string("-"); };
-  fmt::print("{:<{}} {:>12} {:>14} {:>14} {:>9} {:>12}\n", "", width, "states, MB", "counted, MB", "measured, MB", "launches", "us");
+  table.print("{:<{}} {:>12} {:>14} {:>14} {:>9} {:>12}\n", "", width, "states, MB", "counted, MB", "measured, MB",
+              "launches", "us");
   for (const BenchRow& row : rows)
     if (row.state_bytes)
-      fmt::print("{:<{}} {:>12} {:>14} {:>14} {:>9} {:>12.1f}\n", row.name, width, mb(row.state_bytes), mb(row.counted_bytes), mb(row.extra_bytes),
-                 row.launches ? fmt::format("{}", *row.launches) : "-", row.time.median_us);
+      table.print("{:<{}} {:>12} {:>14} {:>14} {:>9} {:>12.1f}\n", row.name, width, mb(row.state_bytes),
+                  mb(row.counted_bytes), mb(row.extra_bytes), row.launches ? fmt::format("{}", *row.launches) : "-",
+                  row.time.median_us);
 }
 
 }  // namespace lorry::cli

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lorry/cli/commands.h"
+#include "lorry/cli/output.h"
 #include "lorry/cli/report.h"
 #include "lorry/cli/run_folder.h"
 #include "lorry/cli/run_settings.h"
@@ -102,9 +103,10 @@ class Writer {
   std::unique_ptr<nn::KVCache> cache_;
 };
 
-void show(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+/// Text as it is written: each piece is seen at once.
+void show(const Table& table, const std::string& text) {
+  write(table.stream(), text);
+  if (table.stream() == stdout) flush_standard_output();
 }
 
 }  // namespace
@@ -115,11 +117,12 @@ int run_generate(const GenerateOptions& options, const CommonOptions& common) {
   const RunFolder run{options.checkpoint};
   Writer writer(run.has_checkpoint() ? run.checkpoint() : run.folder, options.prompt, options.batch);
   const Sampling sampling{options.temperature, options.top_k, options.top_p};
+  const Table table{common.json};
   const bool streams = options.batch == 1;
 
   std::vector<Line> lines(static_cast<size_t>(options.batch));
   std::string next(lines.size(), '\0');
-  if (streams && options.echo) show(options.prompt);
+  if (streams && options.echo) show(table, options.prompt);
   const auto start = Clock::now();
   double first_s = 0;
   int64_t written = 0;
@@ -134,7 +137,7 @@ int run_generate(const GenerateOptions& options, const CommonOptions& common) {
       const int64_t byte = sample({row, static_cast<size_t>(logits.size(1))}, sampling, formula::unit_f64(words.word[0], words.word[1]));
       next[i] = static_cast<char>(byte);
       const std::string visible = lines[i].add(static_cast<unsigned char>(byte), options.stop);
-      if (streams) show(visible);
+      if (streams) show(table, visible);
       ++written;
       all_stopped &= lines[i].stopped;
     }
@@ -147,9 +150,9 @@ int run_generate(const GenerateOptions& options, const CommonOptions& common) {
   for (size_t i = 0; i < lines.size(); ++i) {
     const std::string rest = lines[i].finish();
     if (streams)
-      show(rest + "\n");
+      show(table, rest + "\n");
     else
-      fmt::print("{}--- {} ---\n{}{}\n", i ? "\n" : "", i + 1, options.echo ? options.prompt : "", lines[i].printed);
+      table.print("{}--- {} ---\n{}{}\n", i ? "\n" : "", i + 1, options.echo ? options.prompt : "", lines[i].printed);
     texts.push_back(lines[i].printed);
   }
   const double speed = static_cast<double>(written) / seconds, after_first = static_cast<double>(written) - static_cast<double>(lines.size());

@@ -7,6 +7,7 @@
 #include "lorry/cli/ceilings.h"
 #include "lorry/cli/commands.h"
 #include "lorry/cli/machine.h"
+#include "lorry/cli/output.h"
 #include "lorry/cli/report.h"
 #include "lorry/device/cpu/team.h"
 #include "lorry/device/device.h"
@@ -16,15 +17,15 @@ namespace {
 
 std::string text_of(const nlohmann::ordered_json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
 
-void print(const nlohmann::ordered_json& facts) {
+void print(const Table& table, const nlohmann::ordered_json& facts) {
   for (const auto& [name, value] : facts.items()) {
     if (!value.is_object()) {
-      fmt::print("{:<12} {}\n", name, text_of(value));
+      table.print("{:<12} {}\n", name, text_of(value));
       continue;
     }
     std::string line;
     for (const auto& [key, entry] : value.items()) line += fmt::format("{}{} {}", line.empty() ? "" : ", ", key, text_of(entry));
-    fmt::print("{:<12} {}\n", name, line);
+    table.print("{:<12} {}\n", name, line);
   }
 }
 
@@ -63,7 +64,8 @@ nlohmann::ordered_json ceilings_of(Device device) {
 
 int run_info(const InfoOptions& options, const CommonOptions& common) {
   nlohmann::ordered_json facts = describe_machine();
-  print(facts);
+  const Table table{common.json};
+  print(table, facts);
   if (options.measure) {
     nlohmann::ordered_json ceilings = {{"cpu", ceilings_of(kCPU)}};
     for (int i = 0; i < device::count(DeviceType::cuda); ++i) {
@@ -72,7 +74,7 @@ int run_info(const InfoOptions& options, const CommonOptions& common) {
     }
     for (const auto& [device, figures] : ceilings.items())
       for (const auto& [name, value] : figures.items())
-        fmt::print("{:<12} {:<28} {:.3g}\n", device, name, value.get<double>());
+        table.print("{:<12} {:<28} {:.3g}\n", device, name, value.get<double>());
     ceilings["measured"] = now();
     facts["ceilings"] = ceilings;
   }

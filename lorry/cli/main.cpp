@@ -7,6 +7,7 @@
 #include <new>
 
 #include "lorry/cli/commands.h"
+#include "lorry/cli/output.h"
 #include "lorry/device/cpu/team.h"
 #include "lorry/device/device.h"
 #include "lorry/tensor/tensor.h"
@@ -54,8 +55,10 @@ int main(int argc, char** argv) {
   lorry::cli::limit_spinning(argv);
   try {
     const auto parsed = lorry::cli::parse(argc, argv);
-    if (const int* status = std::get_if<int>(&parsed)) return *status;
-    return lorry::cli::run(std::get<lorry::cli::Arguments>(parsed));
+    const int* done = std::get_if<int>(&parsed);
+    const int status = done ? *done : lorry::cli::run(std::get<lorry::cli::Arguments>(parsed));
+    lorry::cli::flush_standard_output();
+    return status;
   } catch (const std::bad_alloc&) {
     std::fputs("lorry: out of memory\n", stderr);
   } catch (const std::exception& error) {

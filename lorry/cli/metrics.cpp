@@ -23,6 +23,12 @@ Json to_json(const StepMetrics& m) {
 }
 Json to_json(const ValidationMetrics& m) { return {{"step", m.step}, {"validation_loss", number(m.loss)}}; }
 
+/// False for a FIFO or a device: what is written there cannot be read back.
+bool is_kept(const std::filesystem::path& path) {
+  std::error_code error;
+  return !std::filesystem::exists(path, error) || std::filesystem::is_regular_file(path, error);
+}
+
 /// The lines of `path` up to `step`; none when there is no such file.
 Course read(const std::filesystem::path& path, int64_t step) {
   Course course;
@@ -61,14 +67,17 @@ std::optional<double> Course::validation_loss() const {
 }
 
 MetricsFile::MetricsFile(std::filesystem::path path, int64_t step) : path_(std::move(path)) {
-  if (step > 0) course_ = read(path_, step);
-  io::AtomicFile kept(path_);
-  auto validation = course_.validations.begin();
-  for (const StepMetrics& m : course_.steps) {
-    kept.write(to_json(m).dump() + "\n");
-    for (; validation != course_.validations.end() && validation->step <= m.step; ++validation) kept.write(to_json(*validation).dump() + "\n");
+  if (step > 0 && is_kept(path_)) course_ = read(path_, step);
+  if (is_kept(path_)) {
+    io::AtomicFile kept(path_);
+    auto validation = course_.validations.begin();
+    for (const StepMetrics& m : course_.steps) {
+      kept.write(to_json(m).dump() + "\n");
+      for (; validation != course_.validations.end() && validation->step <= m.step; ++validation)
+        kept.write(to_json(*validation).dump() + "\n");
+    }
+    kept.commit();
   }
-  kept.commit();
   file_ = std::fopen(path_.c_str(), "a");
   if (file_ == nullptr) io::raise_io("cannot open", path_, errno);
 }

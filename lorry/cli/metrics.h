@@ -40,7 +40,8 @@ struct Course {
 
 class MetricsFile {
  public:
-  /// Opens `path` to go on after `step`: later lines are dropped; 0 starts afresh. Throws IoError, FormatError.
+  /// Opens `path` to go on after `step`: later lines are dropped; 0 starts afresh. A FIFO or a device is written
+  /// through. Throws IoError, FormatError.
   MetricsFile(std::filesystem::path path, int64_t step);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;

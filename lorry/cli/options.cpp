@@ -48,7 +48,7 @@ void add_absent(CLI::App& app, const std::string& name, const std::string& inste
 }
 
 void add_common(CLI::App& app, CommonOptions& o) {
-  app.add_option("--json", o.json, "Also write the figures to FILE as JSON")->type_name("FILE");
+  app.add_option("--json", o.json, "Also write the figures to FILE as JSON; - is standard output")->type_name("FILE");
   add_parsed(
       app, "--device", o.device,
       [](const std::string& text) {
@@ -182,7 +182,8 @@ void add_bench(CLI::App& app, BenchOptions& o) {
   for (const Suite& suite : kSuites) names.emplace_back(suite.name);
   app.add_option("suite", o.suites, fmt::format("{}", fmt::join(names, ", ")))->required()->check(CLI::IsMember(names));
   app.add_option("--filter", o.filter, "Only cases whose name contains TEXT")->type_name("TEXT");
-  app.add_option("--plot", o.plot, "Draw the medians into FILE, with gnuplot")->type_name("FILE.svg");
+  app.add_option("--plot", o.plot, "Draw the medians into FILE, with gnuplot; - is standard output")
+      ->type_name("FILE.svg");
   KeptOptions& k = o.kept;
   const std::vector<CLI::Option*> kept = {
       add_parsed(app, "--states", k.states, optim::parse_states, "optim: AdamW with states of these types (f32, bf16, q8)")->type_name("TYPES"),
@@ -192,9 +193,12 @@ void add_bench(CLI::App& app, BenchOptions& o) {
       app.add_flag("--report", k.report, "optim: a table of every execution, type of states and placement over one model"),
       app.add_option("--model", k.model, "optim: the model of --report")->type_name("NAME"),
   };
-  app.callback([&o, kept] {
+  app.callback([&app, &o, kept] {
+    if (o.plot == "-" && app.get_option("--json")->as<std::string>() == "-")
+      throw CLI::ValidationError("--plot", "and --json cannot both be -; expected a file for one of them");
     for (const CLI::Option* option : kept)
-      if (option->count() && o.suites != std::vector<std::string>{"optim"}) throw CLI::ValidationError(option->get_name(), "is for `bench optim` alone");
+      if (option->count() && o.suites != std::vector<std::string>{"optim"})
+        throw CLI::ValidationError(option->get_name(), "is for `bench optim` alone");
   });
 }
 

@@ -1,22 +1,16 @@
 #include "lorry/cli/plot.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <iterator>
 
 namespace lorry::cli {
 namespace {
-
-/// Runs a gnuplot script; what it says goes nowhere, and only its exit status counts.
-bool run_gnuplot(const std::string& script) {
-  std::FILE* pipe = popen("gnuplot >/dev/null 2>&1", "w");
-  if (pipe == nullptr) return false;
-  const bool written = std::fwrite(script.data(), 1, script.size(), pipe) == script.size();
-  return pclose(pipe) == 0 && written;
-}
 
 /// A gnuplot string: single quotes, doubled where they occur.
 std::string quote(const std::string& text) {
@@ -25,19 +19,60 @@ std::string quote(const std::string& text) {
   return out + "'";
 }
 
-std::string head(const std::string& svg, const std::string& title, int width, int height) {
+/// A file of a moment, with a text in it.
+class Scratch {
+ public:
+  explicit Scratch(const std::string& text) {
+    std::error_code error;  // where the system names no such folder, the current one serves
+    name_ = (std::filesystem::temp_directory_path(error) / "lorry-plot-XXXXXX").string();
+    const int file = mkstemp(name_.data());
+    if (file < 0) return;
+    complete_ = ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    ::close(file);
+    made_ = true;
+  }
+  ~Scratch() {
+    if (made_) ::unlink(name_.c_str());
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  const std::string& name() const { return name_; }
+  bool complete() const { return complete_; }
+
+ private:
+  std::string name_;
+  bool made_ = false, complete_ = false;
+};
+
+/// What a gnuplot script draws. What gnuplot says goes nowhere, and its exit status counts.
+std::optional<std::string> run_gnuplot(const std::string& script) {
+  const Scratch file(script);
+  if (!file.complete()) return std::nullopt;
+  std::FILE* pipe = popen(fmt::format("gnuplot {} 2>/dev/null", quote(file.name())).c_str(), "r");
+  if (pipe == nullptr) return std::nullopt;
+  std::string svg;
+  char piece[4096];
+  for (size_t got; (got = std::fread(piece, 1, sizeof piece, pipe)) > 0;) svg.append(piece, got);
+  if (pclose(pipe) != 0 || svg.empty()) return std::nullopt;
+  return svg;
+}
+
+std::string head(const std::string& title, int width, int height) {
   return fmt::format(
-      "set terminal svg size {},{} font 'sans,13' background rgb 'white'\nset output {}\nset title {} noenhanced\nset grid back lc rgb '#dddddd'\n", width,
-      height, quote(svg), quote(title));
+      "set terminal svg size {},{} font 'sans,13' background rgb 'white'\nset title {} noenhanced\n"
+      "set grid back lc rgb '#dddddd'\n",
+      width, height, quote(title));
 }
 
 }  // namespace
 
 bool can_plot() { return std::system("command -v gnuplot >/dev/null 2>&1") == 0; }
 
-bool plot_curves(const std::string& svg, const std::string& title, const std::string& x, const std::string& y, const std::vector<Curve>& curves) {
+std::optional<std::string> plot_curves(const std::string& title, const std::string& x, const std::string& y,
+                                       const std::vector<Curve>& curves) {
   static constexpr const char* kColours[] = {"#9db8d9", "#c0392b", "#27ae60", "#8e44ad"};
-  std::string script = head(svg, title, 800, 480);
+  std::string script = head(title, 800, 480);
   script += fmt::format("set xlabel {}\nset ylabel {}\nset key top right noenhanced\nplot ", quote(x), quote(y));
   std::string data;
   for (size_t i = 0; i < curves.size(); ++i) {
@@ -49,8 +84,9 @@ bool plot_curves(const std::string& svg, const std::string& title, const std::st
   return run_gnuplot(script + "\n" + data);
 }
 
-bool plot_bars(const std::string& svg, const std::string& title, const std::string& unit, const std::vector<std::pair<std::string, double>>& bars) {
-  std::string script = head(svg, title, 800, 100 + 32 * static_cast<int>(bars.size()));
+std::optional<std::string> plot_bars(const std::string& title, const std::string& unit,
+                                     const std::vector<std::pair<std::string, double>>& bars) {
+  std::string script = head(title, 800, 100 + 32 * static_cast<int>(bars.size()));
   script += fmt::format("set xlabel {}\nset xrange [0:*]\nset yrange [-0.6:{}] reverse\nset style fill solid 0.8 noborder\nset ytics ({}", quote(unit),
                         static_cast<double>(bars.size()) - 0.4, "");
   std::string data;
@@ -61,12 +97,13 @@ bool plot_bars(const std::string& svg, const std::string& title, const std::stri
   return run_gnuplot(script + ") noenhanced\nplot '-' using 1:2:3:4:5:6 with boxxyerror lc rgb '#34689a' notitle\n" + data + "e\n");
 }
 
-bool plot_groups(const std::string& svg, const std::string& title, const std::string& unit, const std::vector<std::string>& groups,
-                 const std::vector<Series>& bars, const Series& line) {
+std::optional<std::string> plot_groups(const std::string& title, const std::string& unit,
+                                       const std::vector<std::string>& groups, const std::vector<Series>& bars,
+                                       const Series& line) {
   static constexpr const char* kColours[] = {"#c8d6e5", "#9db8d9", "#5c8dc4", "#34689a", "#e8b873", "#d98b4a", "#a3c9a8", "#5f9e6e", "#b9a3d0", "#8e6bb0"};
   // A group is one wide; the bars share 0.8 of it.
   const double width = 0.8 / static_cast<double>(std::max<size_t>(bars.size(), 1));
-  std::string script = head(svg, title, 420 + 140 * static_cast<int>(groups.size()), 480);
+  std::string script = head(title, 420 + 140 * static_cast<int>(groups.size()), 480);
   script += fmt::format("set ylabel {}\nset logscale y\nset style fill solid 0.9 noborder\nset key outside right top vertical noenhanced\n", quote(unit));
   script += fmt::format("set xrange [-0.5:{}]\nset xtics (", static_cast<double>(groups.size()) - 0.5);
   for (size_t g = 0; g < groups.size(); ++g) script += fmt::format("{}{} {}", g ? ", " : "", quote(groups[g]), g);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Curves and bars as SVG, through gnuplot where it is installed. A plot is an extra: without gnuplot nothing is drawn, and
-// the caller says so.
+// Curves and bars as the text of an SVG, through gnuplot where it is installed. A plot is an extra: without gnuplot
+// nothing is drawn, and the caller says so.
 
 #include <optional>
 #include <string>
@@ -18,11 +18,13 @@ struct Curve {
 
 bool can_plot();
 
-/// Lines over a common x axis, the y axis logarithmic where `log_y`. False when gnuplot is missing or fails.
-bool plot_curves(const std::string& svg, const std::string& title, const std::string& x, const std::string& y, const std::vector<Curve>& curves);
+/// Lines over a common x axis. Nothing when gnuplot is missing or fails.
+std::optional<std::string> plot_curves(const std::string& title, const std::string& x, const std::string& y,
+                                       const std::vector<Curve>& curves);
 
 /// One horizontal bar a name.
-bool plot_bars(const std::string& svg, const std::string& title, const std::string& unit, const std::vector<std::pair<std::string, double>>& bars);
+std::optional<std::string> plot_bars(const std::string& title, const std::string& unit,
+                                     const std::vector<std::pair<std::string, double>>& bars);
 
 /// A value a group; those that are missing leave a gap.
 struct Series {
@@ -31,7 +33,8 @@ struct Series {
 };
 
 /// Bars side by side in each group, on a logarithmic axis, and `line` as a mark across each group.
-bool plot_groups(const std::string& svg, const std::string& title, const std::string& unit, const std::vector<std::string>& groups,
-                 const std::vector<Series>& bars, const Series& line);
+std::optional<std::string> plot_groups(const std::string& title, const std::string& unit,
+                                       const std::vector<std::string>& groups, const std::vector<Series>& bars,
+                                       const Series& line);
 
 }  // namespace lorry::cli

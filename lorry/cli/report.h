@@ -7,7 +7,7 @@
 
 namespace lorry::cli {
 
-/// Writes `figures` to `path`, complete or not at all. An empty path writes nothing. Throws IoError.
+/// Writes `figures` to `path` as write_file does. Throws IoError.
 void write_json(const std::string& path, const nlohmann::ordered_json& figures);
 
 }  // namespace lorry::cli

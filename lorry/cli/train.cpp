@@ -8,6 +8,7 @@
 #include "lorry/cli/commands.h"
 #include "lorry/cli/interrupt.h"
 #include "lorry/cli/metrics.h"
+#include "lorry/cli/output.h"
 #include "lorry/cli/plot.h"
 #include "lorry/cli/progress.h"
 #include "lorry/cli/report.h"
@@ -155,19 +156,26 @@ void draw_curve(const RunFolder& folder, const Course& course, Session& session)
   Curve train{"training", {}}, validation{"held-out tenth", {}, true};
   for (const StepMetrics& m : course.steps) train.points.emplace_back(m.step, m.loss);
   for (const ValidationMetrics& m : course.validations) validation.points.emplace_back(m.step, m.loss);
-  if (!can_plot())
+  if (!can_plot()) {
     session.say("gnuplot is not installed: no loss curve is drawn");
-  else if (!plot_curves(folder.curve(), "Loss", "step", "nats per byte", {train, validation}))
+    return;
+  }
+  const std::optional<std::string> svg = plot_curves("Loss", "step", "nats per byte", {train, validation});
+  if (svg)
+    write_file(folder.curve().string(), *svg);
+  else
     session.say(fmt::format("gnuplot could not draw {}", folder.curve().string()));
 }
 
 void report(const Trainer& trainer, const RunFolder& folder, const Course& course, const std::string& json) {
+  const Table table{json};
   const double tokens = static_cast<double>(trainer.tokens_per_step() * trainer.steps_taken());
   const double seconds = course.seconds(), train_loss = course.recent_loss(kRecentSteps);
   const double validation_loss = course.validation_loss().value_or(std::nan(""));
-  fmt::print("validation loss  {:.4f} nats per byte\ntraining loss    {:.4f}\n", validation_loss, train_loss);
-  fmt::print("steps            {} in {}, {:.1f} k tokens/s\n", trainer.steps_taken(), clock_text(seconds), tokens / seconds / 1e3);
-  fmt::print("parameters       {}\ncheckpoint       {}\n", trainer.parameters(), folder.folder.string());
+  table.print("validation loss  {:.4f} nats per byte\ntraining loss    {:.4f}\n", validation_loss, train_loss);
+  table.print("steps            {} in {}, {:.1f} k tokens/s\n", trainer.steps_taken(), clock_text(seconds),
+              tokens / seconds / 1e3);
+  table.print("parameters       {}\ncheckpoint       {}\n", trainer.parameters(), folder.folder.string());
   write_json(json, {{"parameters", trainer.parameters()},
                     {"checkpoint", folder.checkpoint().string()},
                     {"validation_loss", validation_loss},

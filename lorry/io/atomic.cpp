@@ -19,31 +19,45 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// The name that a write replaces: what a symbolic link leads to, so that the link stays.
+/// The name that a write replaces: what a symbolic link leads to, so that the link stays. The target need not exist.
 fs::path target_of(fs::path path) {
+  constexpr int kMostLinks = 40;  // as the system follows
   path = writable_name(std::move(path));
   std::error_code error;
   if (!fs::is_symlink(path, error)) return path;
-  fs::path target = fs::canonical(path, error);
-  if (error) raise_io("cannot follow", path, error.value());
-  return target;
+  if (fs::exists(path, error)) {
+    fs::path target = fs::canonical(path, error);
+    if (error) raise_io("cannot follow", path, error.value());
+    return target;
+  }
+  for (int links = 0; fs::is_symlink(path, error); ++links) {
+    if (links == kMostLinks) raise_io("cannot follow", path, ELOOP);
+    const fs::path target = fs::read_symlink(path, error);
+    if (error) raise_io("cannot follow", path, error.value());
+    path = parent_of(path) / target;  // an absolute target replaces the parent
+  }
+  return path;
 }
 
 }  // namespace
 
-AtomicFile::AtomicFile(fs::path path) : path_(target_of(std::move(path))) {
+AtomicFile::AtomicFile(fs::path path) : path_(writable_name(std::move(path))) {
   struct stat facts;
-  if (::lstat(path_.c_str(), &facts) == 0) {
+  if (::stat(path_.c_str(), &facts) == 0) {
     if (S_ISDIR(facts.st_mode)) raise_io("cannot write", path_, EISDIR);
-    // A rename would replace a device or a FIFO by a file.
-    require<IoError>(S_ISREG(facts.st_mode), "cannot write '{}': it is not a regular file", path_.string());
+    if (!S_ISREG(facts.st_mode)) {  // a rename would replace a device or a FIFO by a file
+      file_ = Descriptor(::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
+      if (!file_.is_open()) raise_io("cannot open", path_, errno);
+      return;
+    }
   }
+  path_ = target_of(std::move(path_));
   for_each_leftover(path_, [](const fs::path& leftover) { ::unlink(leftover.c_str()); });
   file_ = stage(path_, /*directory=*/false, staged_);
 }
 
 AtomicFile::~AtomicFile() {
-  if (file_.is_open()) ::unlink(staged_.c_str());
+  if (file_.is_open() && !staged_.empty()) ::unlink(staged_.c_str());
 }
 
 void AtomicFile::write(const void* data, std::size_t bytes) {
@@ -60,6 +74,10 @@ void AtomicFile::write(const void* data, std::size_t bytes) {
 }
 
 void AtomicFile::commit() {
+  if (staged_.empty()) {
+    if (!file_.close()) raise_io("cannot write", path_, errno);
+    return;
+  }
   // Without the flush a rename may reach the disk before the data, and a crash would leave an empty file under the name.
   if (::fsync(file_.get()) != 0) raise_io("cannot write", path_, errno);
   if (::rename(staged_.c_str(), path_.c_str()) != 0) raise_io("cannot write", path_, errno);

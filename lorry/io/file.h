@@ -66,6 +66,8 @@ std::string read_text(const std::filesystem::path& path, std::size_t limit);
 
 /// Writes a file beside its final name; `commit` flushes it to the disk and renames it into place. Destroyed without a
 /// commit, it removes what it wrote. Every failure (full disk, no permission, a directory in the way) is an IoError.
+/// Only a regular file or an absent name is replaced. A symbolic link stays, and the file that it leads to is replaced
+/// or made. A FIFO or a device is written through: each `write` reaches it at once.
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path path);
@@ -78,7 +80,7 @@ class AtomicFile {
   void commit();
 
  private:
-  std::filesystem::path path_, staged_;
+  std::filesystem::path path_, staged_;  ///< staged_ is empty when the file is written through
   Descriptor file_;
 };
 

@@ -131,7 +131,7 @@ TEST(AtomicFile, names_that_cannot_be_written_are_refused) {
   const auto text = [](const fs::path& path) { return message<IoError>([&] { write(path, "x"); }); };
   EXPECT_EQ(text(scratch.root()), "cannot write '" + scratch.root().string() + "': Is a directory");
   EXPECT_EQ(text(scratch / "no/a"), "cannot create '" + (scratch / "no/a").string() + "': No such file or directory");
-  EXPECT_EQ(text("/dev/full"), "cannot write '/dev/full': it is not a regular file");
+  EXPECT_EQ(text("/dev/full"), "cannot write '/dev/full': No space left on device");
   EXPECT_EQ(text(""), "cannot write '': it names no file or directory");
   EXPECT_EQ(text(".."), "cannot write '..': it names no file or directory");
 }
@@ -155,6 +155,38 @@ TEST(AtomicFile, a_link_keeps_leading_to_the_file_that_is_replaced) {
   write(scratch / "link", "new");
   EXPECT_TRUE(fs::is_symlink(scratch / "link"));
   EXPECT_EQ(get(scratch / "a"), "new");
+}
+
+TEST(AtomicFile, a_link_to_nothing_makes_what_it_leads_to) {
+  const Scratch scratch;
+  fs::create_directory(scratch / "d");
+  fs::create_symlink("d/b", scratch / "a");
+  fs::create_symlink(scratch / "a", scratch / "link");
+  write(scratch / "link", "new");
+  EXPECT_TRUE(fs::is_symlink(scratch / "link"));
+  EXPECT_TRUE(fs::is_symlink(scratch / "a"));
+  EXPECT_EQ(get(scratch / "d/b"), "new");
+  fs::create_symlink("loop", scratch / "loop");
+  EXPECT_EQ(message<IoError>([&] { write(scratch / "loop", "x"); }),
+            "cannot follow '" + (scratch / "loop").string() + "': Too many levels of symbolic links");
+}
+
+TEST(AtomicFile, a_fifo_and_a_device_are_written_through_and_stay) {
+  const Scratch scratch;
+  const fs::path fifo = scratch / "fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  fs::create_symlink("fifo", scratch / "link");
+  for (const fs::path& path : {fifo, scratch / "link"}) {
+    std::string read;
+    std::thread reader([&] { read = get(fifo); });
+    write(path, "through");
+    reader.join();
+    EXPECT_EQ(read, "through");
+  }
+  EXPECT_TRUE(fs::is_fifo(fifo));
+  EXPECT_EQ(scratch.names(), (std::set<std::string>{"fifo", "link"}));
+  write("/dev/null", "nowhere");
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
 }
 
 TEST(AtomicFile, the_leftovers_of_a_dead_writer_go_and_those_of_a_living_one_stay) {

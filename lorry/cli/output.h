@@ -1,0 +1,49 @@
+#pragma once
+
+// Where a command writes. Results go to standard output; progress goes to standard error. A file that the user names
+// may be "-", which is standard output: the table makes room for it and goes to standard error.
+
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace lorry::cli {
+
+/// The width of the terminal that `stream` leads to, in columns; nothing where it leads elsewhere.
+std::optional<int> terminal_columns(std::FILE* stream);
+
+/// Writes `text` to `stream`. Throws IoError "cannot write standard output: ...".
+void write(std::FILE* stream, std::string_view text);
+
+/// Writes what is left of standard output. Throws IoError where any of it is lost, now or before.
+void flush_standard_output();
+
+/// True for "-", and for any name of the file that standard output is.
+bool is_standard_output(const std::string& path);
+
+/// Writes a whole file: "-" is standard output, a regular file is complete or as it was, and a FIFO or a device is
+/// written through. An empty path writes nothing. Throws IoError.
+void write_file(const std::string& path, std::string_view text);
+
+/// What a command prints for a person.
+class Table {
+ public:
+  /// On standard output, or on standard error where one of `files` goes to standard output.
+  explicit Table(std::initializer_list<std::string_view> files);
+
+  template <class... Arguments>
+  void print(fmt::format_string<Arguments...> format, Arguments&&... arguments) const {
+    write(stream_, fmt::format(format, std::forward<Arguments>(arguments)...));
+  }
+  std::FILE* stream() const { return stream_; }
+
+ private:
+  std::FILE* stream_;
+};
+
+}  // namespace lorry::cli

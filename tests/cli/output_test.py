@@ -1,0 +1,89 @@
+"""Where the command writes: a file that the user names may be standard output, a link, a FIFO or a device."""
+import json
+import os
+import shutil
+import stat
+import subprocess
+import threading
+import unittest
+
+from support import LORRY, CommandTest, small
+
+BENCH = ("bench", "overhead", "--filter", "empty", "--quiet")
+
+
+class Files(CommandTest):
+    def read_fifo(self, name):
+        """Makes a FIFO; returns it, and a call that gives what was written to it."""
+        fifo = self.path / name
+        os.mkfifo(fifo)
+        text = []
+        reader = threading.Thread(target=lambda: text.append(fifo.read_text()), daemon=True)
+        reader.start()
+
+        def result():
+            reader.join(timeout=60)
+            self.assertFalse(reader.is_alive(), "the FIFO was never closed")
+            return text[0]
+
+        return fifo, result
+
+    def test_a_dash_is_standard_output_and_the_table_goes_to_standard_error(self):
+        for arguments, key in ((BENCH, "results"), (("info",), "cpu")):
+            done = self.run_lorry(*arguments, "--json", "-")
+            self.assertIn(key, json.loads(done.out))
+            self.assertTrue(done.err)
+        self.assertFalse((self.path / "-").exists())
+        self.run_lorry(*BENCH, "--json", "-", "--plot", "-", status=2)
+
+    def test_figures_of_training_and_texts_go_to_standard_output(self):
+        done = self.train("--steps", 3, "--json", "-")
+        self.assertEqual(json.loads(done.out)["steps"], 3)
+        self.assertIn("validation loss", done.err)
+        done = self.run_lorry("generate", "--checkpoint", "run", "--tokens", 5, "--json", "-")
+        self.assertEqual(json.loads(done.out)["tokens"], 5)
+
+    def test_another_name_of_standard_output_is_standard_output(self):
+        with open(self.path / "out.json", "wb") as out:
+            subprocess.run([LORRY, "info", "--json", "/dev/stdout"], stdout=out, stderr=subprocess.DEVNULL, check=True)
+        self.assertIn("cpu", json.loads((self.path / "out.json").read_text()))
+
+    def test_a_link_stays_and_its_target_is_written(self):
+        (self.path / "link").symlink_to("there.json")
+        self.run_lorry("info", "--json", "link")
+        self.assertTrue((self.path / "link").is_symlink())
+        self.assertIn("cpu", json.loads((self.path / "there.json").read_text()))
+
+    def test_a_fifo_is_written_through(self):
+        fifo, text = self.read_fifo("fifo")
+        self.run_lorry("info", "--json", fifo)
+        self.assertIn("cpu", json.loads(text()))
+        self.assertTrue(stat.S_ISFIFO(fifo.lstat().st_mode))
+
+    def test_a_device_is_written_through_and_stays(self):
+        self.run_lorry("info", "--json", "/dev/null")
+        self.assertTrue(stat.S_ISCHR(os.lstat("/dev/null").st_mode))
+        self.refused("info", "--json", "/dev/full", says=("/dev/full", "No space left"))
+
+    @unittest.skipUnless(shutil.which("gnuplot"), "gnuplot is not installed")
+    def test_a_plot_is_written_like_every_file(self):
+        fifo, text = self.read_fifo("fifo")
+        self.run_lorry(*BENCH, "--plot", fifo)
+        self.assertIn("<svg", text())
+        self.assertIn("<svg", self.run_lorry(*BENCH, "--plot", "-").out)
+        (self.path / "link.svg").symlink_to("there.svg")
+        self.run_lorry(*BENCH, "--plot", "link.svg")
+        self.assertTrue((self.path / "link.svg").is_symlink())
+        self.assertIn("<svg", (self.path / "there.svg").read_text())
+        self.refused(*BENCH, "--plot", "no/such.svg", says=("no/such.svg", "No such file"))
+
+    def test_metrics_may_go_to_a_device_or_through_a_link(self):
+        (self.path / "run").mkdir()
+        (self.path / "run/metrics.jsonl").symlink_to("/dev/null")
+        self.train("--steps", 3)
+        self.assertTrue((self.path / "run/metrics.jsonl").is_symlink())
+        self.assertTrue(stat.S_ISCHR(os.stat("/dev/null").st_mode))
+
+
+if __name__ == "__main__":
+    unittest.main()
