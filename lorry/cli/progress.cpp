@@ -1,12 +1,14 @@
 #include "lorry/cli/progress.h"
 
 #include <fmt/core.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <limits>
+
+#include "lorry/cli/output.h"
 
 namespace lorry::cli {
 namespace {
@@ -15,12 +17,45 @@ constexpr auto kRedraw = std::chrono::milliseconds(100);  // faster than this is
 constexpr auto kPlainLine = std::chrono::seconds(10);
 constexpr int kBar = 24;
 
-int columns() {
-  winsize size{};
-  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+/// How much of a line is left out, each step on top of those before it.
+enum Brevity { kEverything, kNoBar, kNoLabel, kNoExtra, kNoWords, kNoShare, kNoCount, kNoTime, kNothing };
+
+std::string line_of(const ProgressFacts& f, Brevity brevity) {
+  std::string line;
+  const auto add = [&](std::string_view part) {
+    if (part.empty()) return;
+    if (!line.empty()) line += "  ";
+    line += part;
+  };
+  if (brevity < kNoLabel) line += f.label;
+  if (f.total > 0) {
+    // Rounded down: 100 % is the end.
+    const int share = static_cast<int>(100.0 * static_cast<double>(f.done) / static_cast<double>(f.total));
+    if (brevity < kNoBar) {
+      const int full = std::clamp(share * kBar / 100, 0, kBar);
+      line += fmt::format(" [{:=<{}}{:<{}}]", "", full, full < kBar ? ">" : "", kBar - full);
+    }
+    if (brevity < kNoShare) line += fmt::format("{}{:{}} %", line.empty() ? "" : " ", share, line.empty() ? 0 : 3);
+    if (brevity < kNoCount) add(fmt::format("{}/{}", f.done, f.total));
+  } else if (brevity < kNoCount) {
+    line += fmt::format("{}{}", line.empty() ? "" : " ", f.done);
+  }
+  if (brevity < kNothing) add(f.figure);
+  if (brevity < kNoExtra) add(f.extra);
+  if (f.left && brevity < kNoTime) add(clock_text(*f.left) + (brevity < kNoWords ? " left" : ""));
+  return line;
 }
 
 }  // namespace
+
+std::string progress_line(const ProgressFacts& facts, int columns, bool bar) {
+  std::string line;
+  for (int brevity = bar ? kEverything : kNoBar; brevity <= kNothing; ++brevity) {
+    line = line_of(facts, static_cast<Brevity>(brevity));
+    if (line.size() <= static_cast<size_t>(std::max(columns, 0))) break;
+  }
+  return line;
+}
 
 std::string clock_text(double seconds) {
   const auto s = static_cast<int64_t>(std::llround(std::clamp(seconds, 0.0, 1e9)));
@@ -35,36 +70,28 @@ Progress::~Progress() {
   if (drawn_) std::fputc('\n', stderr);
 }
 
-void Progress::update(int64_t done, std::string_view detail) {
+void Progress::update(int64_t done, std::string_view figure, std::string_view extra) {
   if (quiet_) return;
   const auto now = Clock::now();
   const bool last = total_ > 0 && done >= total_;
   if (!last && now - last_ < (terminal_ ? Clock::duration(kRedraw) : Clock::duration(kPlainLine))) return;
   last_ = now;
-  draw(done, detail, now);
+  ProgressFacts facts{label_, done, total_, figure, extra};
+  if (total_ > 0 && done > first_) {
+    const double elapsed = std::chrono::duration<double>(now - start_).count();
+    facts.left = elapsed * static_cast<double>(total_ - done) / static_cast<double>(done - first_);
+  }
+  draw(facts);
 }
 
-void Progress::draw(int64_t done, std::string_view detail, Clock::time_point now) {
-  const double elapsed = std::chrono::duration<double>(now - start_).count();
-  std::string line = label_;
-  if (total_ > 0) {
-    const double share = static_cast<double>(done) / static_cast<double>(total_);
-    const double left = done > first_ ? elapsed * static_cast<double>(total_ - done) / static_cast<double>(done - first_) : 0;
-    if (terminal_) {
-      const int full = std::clamp(static_cast<int>(share * kBar), 0, kBar);
-      line += fmt::format(" [{:=<{}}{:<{}}]", "", full, full < kBar ? ">" : "", kBar - full);
-    }
-    line += fmt::format(" {:3.0f} %  {}/{}  {}  {} left", 100 * share, done, total_, detail, clock_text(left));
-  } else {
-    line += fmt::format(" {}  {}", done, detail);
-  }
+void Progress::draw(const ProgressFacts& facts) {
   if (!terminal_) {
-    std::fprintf(stderr, "%s\n", line.c_str());
+    std::fprintf(stderr, "%s\n", progress_line(facts, std::numeric_limits<int>::max(), /*bar=*/false).c_str());
     return;
   }
-  // A line wider than the terminal would wrap, and then no longer be overwritten.
-  line.resize(std::min(line.size(), static_cast<size_t>(columns() - 1)));
-  std::fprintf(stderr, "\r\033[K%s", line.c_str());
+  // A line as wide as the terminal would wrap, and then no longer be overwritten.
+  const int columns = terminal_columns(stderr).value_or(80) - 1;
+  std::fprintf(stderr, "\r\033[K%s", progress_line(facts, columns).c_str());
   std::fflush(stderr);
   drawn_ = true;
 }

@@ -5,10 +5,24 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
 namespace lorry::cli {
+
+/// What a line of progress tells.
+struct ProgressFacts {
+  std::string_view label;
+  int64_t done = 0, total = 0;      ///< a total of 0 is not known
+  std::string_view figure;          ///< what matters most: the loss
+  std::string_view extra = {};      ///< what may be left out: the speed
+  std::optional<double> left = {};  ///< seconds; unset: not known
+};
+
+/// The line of at most `columns` characters that tells most; a bar is drawn where there is room. Where it is narrow the
+/// bar goes first, then the words, then whole figures, the loss last: a figure is never cut.
+std::string progress_line(const ProgressFacts& facts, int columns, bool bar = true);
 
 class Progress {
  public:
@@ -19,14 +33,14 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void set_total(int64_t total) { total_ = total; }
-  /// `detail` follows the bar: the loss, the speed.
-  void update(int64_t done, std::string_view detail);
+  /// `figure` and `extra` as in ProgressFacts.
+  void update(int64_t done, std::string_view figure, std::string_view extra = {});
   /// A line that stays, above the bar.
   void say(std::string_view line);
 
  private:
   using Clock = std::chrono::steady_clock;
-  void draw(int64_t done, std::string_view detail, Clock::time_point now);
+  void draw(const ProgressFacts& facts);
   void clear();
 
   std::string label_;

@@ -101,7 +101,7 @@ void Session::record(std::optional<StepMetrics> m) {
   require<ValueError>(std::isfinite(m->loss), "train: the loss is {} after step {}; the run cannot go on; try a smaller --lr{}", m->loss, m->step,
                       trainer_.settings().clip == 0 ? " or --clip 1" : "");
   const double speed = static_cast<double>(trainer_.tokens_per_step() * m->step) / m->seconds;
-  progress_.update(m->step, fmt::format("loss {:.3f}  {:.1f} k tokens/s", m->loss, speed / 1e3));
+  progress_.update(m->step, fmt::format("loss {:.3f}", m->loss), fmt::format("{:.1f} k tokens/s", speed / 1e3));
 }
 
 void Session::decide_steps() {

@@ -1,6 +1,7 @@
 """Where the command writes: a file that the user names may be standard output, a link, a FIFO or a device."""
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -83,6 +84,20 @@ class Files(CommandTest):
         self.train("--steps", 3)
         self.assertTrue((self.path / "run/metrics.jsonl").is_symlink())
         self.assertTrue(stat.S_ISCHR(os.stat("/dev/null").st_mode))
+
+
+class Terminals(CommandTest):
+    def test_a_line_of_progress_fits_its_terminal_and_keeps_the_loss(self):
+        for columns in (40, 80, 200):
+            arguments = ("train", "--text", self.text, "--out", f"run{columns}", *small(), "--steps", 120)
+            status, text = self.run_on_terminal(columns, *arguments)
+            self.assertEqual(status, 0, text)
+            drawn = re.findall("\r\033\\[K([^\r]+)", text)
+            self.assertTrue(drawn, text)
+            for line in drawn:
+                self.assertLess(len(line), columns, line)
+                self.assertRegex(line, r"loss \d+\.\d{3}(?!\d)")
+                self.assertRegex(line, r"\d+:\d\d( left)?$")
 
 
 if __name__ == "__main__":

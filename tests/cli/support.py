@@ -1,8 +1,12 @@
 """Runs the built command and reads what it wrote. The command's path is in LORRY; ctest sets it."""
+import fcntl
 import json
 import os
+import pty
+import struct
 import subprocess
 import tempfile
+import termios
 import unittest
 from pathlib import Path
 
@@ -43,6 +47,22 @@ class CommandTest(unittest.TestCase):
 
     def train(self, *arguments, out="run", context=16, threads=1):
         return self.run_lorry("train", "--text", self.text, "--out", out, *small(context, threads), *arguments)
+
+    def run_on_terminal(self, columns, *arguments, stream="stderr"):
+        """Runs the command with one of its streams on a terminal; returns (exit status, what the terminal received)."""
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, stream: theirs}
+        process = subprocess.Popen([LORRY, *map(str, arguments)], cwd=self.path, **streams)
+        os.close(theirs)
+        text = b""
+        try:
+            while piece := os.read(ours, 4096):
+                text += piece
+        except OSError:  # the other end is closed
+            pass
+        os.close(ours)
+        return process.wait(timeout=300), text.decode("utf-8")
 
     def losses(self, out="run"):
         """[(step, training loss, validation loss)] of a run, exactly as written; one of the two is None."""
