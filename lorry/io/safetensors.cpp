@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <vector>
 
 #include "lorry/base/modes.h"
 #include "lorry/io/file.h"
@@ -33,9 +32,12 @@ int order_of(DType dtype) {
 
 }  // namespace
 
-TensorMap load_safetensors(const std::filesystem::path& path, Metadata* metadata) {
+TensorMap load_safetensors(const std::filesystem::path& path, Metadata* metadata, std::vector<UnreadTensor>* unread) {
   const auto file = std::make_shared<const MappedFile>(path);
   SafetensorsHeader header = parse_safetensors(file->bytes(), path.string());
+  require<FormatError>(unread != nullptr || header.unread.empty(), "safetensors '{}': {}", path.string(),
+                       header.unread.empty() ? "" : why_unread(header.unread.front()));
+  if (unread != nullptr) *unread = std::move(header.unread);
   TensorMap tensors;
   for (SafetensorsEntry& entry : header.entries)
     tensors.emplace(std::move(entry.name), Tensor(make_counted<TensorNode>(storage_of(file, entry), Layout::contiguous(entry.sizes), 0, entry.dtype)));

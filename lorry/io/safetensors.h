@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "lorry/io/safetensors_header.h"
 #include "lorry/tensor/tensor.h"
@@ -15,10 +16,13 @@ namespace lorry::io {
 
 using TensorMap = std::map<std::string, Tensor>;
 
-/// The tensors of a file, on the CPU. A tensor whose data is aligned for its elements shows the mapped file, privately: writing
-/// to it is allowed and never reaches the file; another one is copied. The file stays mapped while any tensor uses it.
-/// Throws IoError when it cannot be read, FormatError when it is malformed (nothing is loaded then).
-TensorMap load_safetensors(const std::filesystem::path& path, Metadata* metadata = nullptr);
+/// The tensors of a file, on the CPU. A tensor whose data is aligned for its elements shows the mapped file, privately:
+/// writing to it is allowed and never reaches the file; another one is copied. The file stays mapped while any tensor
+/// uses it. Throws IoError when it cannot be read, FormatError when it is malformed (nothing is loaded then). A tensor
+/// of a dtype that Lorry does not have is refused by name: it is listed in `unread` and the others load; without that
+/// list, FormatError.
+TensorMap load_safetensors(const std::filesystem::path& path, Metadata* metadata = nullptr,
+                           std::vector<UnreadTensor>* unread = nullptr);
 
 /// Writes tensors of any strides and device. Larger elements come first, then names in order, as the reference writer does.
 /// Throws ValueError for an undefined tensor or a name that no reader takes, IoError when the disk refuses.

@@ -113,16 +113,19 @@ class Reader {
       header_.metadata.emplace(std::move(metadata_key_), std::move(text));
       place_ = Place::metadata;
     } else if (place_ == Place::dtype) {
-      const auto* found = std::ranges::find(kSpelling, text);
-      fail_unless(found != std::end(kSpelling), "tensor '{}' has a dtype that this reader does not take; got '{}'; expected one of {}", shown(),
-                  printable(text), fmt::join(kSpelling, ", "));
-      entry().dtype = kDTypes[found - kSpelling];
+      if (const auto* found = std::ranges::find(kSpelling, text); found != std::end(kSpelling))
+        entry().dtype = kDTypes[found - kSpelling];
+      else
+        unread_.emplace(entry().name, std::move(text));
       place_ = Place::tensor;
     } else {
       unexpected("a string");
     }
     return true;
   }
+
+  /// Names and dtypes of the tensors whose dtype is not known.
+  const std::map<std::string, std::string>& unread() const { return unread_; }
 
   bool null() { unexpected("null"); }
   bool boolean(bool) { unexpected("a boolean"); }
@@ -189,6 +192,7 @@ class Reader {
   std::string_view source_;
   Place place_ = Place::start;
   std::unordered_set<std::string> names_;
+  std::map<std::string, std::string> unread_;
   std::string metadata_key_;
   unsigned seen_ = 0;
   int offsets_ = 0;
@@ -223,6 +227,11 @@ std::string json_string(const std::string& text) {
 }
 
 }  // namespace
+
+std::string why_unread(const UnreadTensor& tensor) {
+  return fmt::format("tensor '{}' has a dtype that this reader does not take; got '{}'; expected one of {}",
+                     printable(tensor.name), printable(tensor.dtype), fmt::join(kSpelling, ", "));
+}
 
 std::string_view safetensors_name(DType dtype) { return kSpelling[static_cast<int>(dtype)]; }
 
@@ -268,16 +277,21 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, std::string
   for (SafetensorsEntry& e : entries) {
     uint64_t needed = 0;
     check(e.begin <= e.end, "data_offsets of '{}' run backwards; got [{}, {}]", printable(e.name), e.begin, e.end);
-    check(e.begin == at, "data of '{}' leaves a hole or overlaps; got an offset of {}; expected {}", printable(e.name), e.begin, at);
-    check(bytes_needed(e, needed), "shape of '{}' is too large; got {} {}; expected less than 2^63 bytes", printable(e.name), e.sizes, e.dtype);
-    check(needed == e.end - e.begin, "shape and data of '{}' disagree; got {} {} in {} bytes; expected {}", printable(e.name), e.sizes, e.dtype,
-          e.end - e.begin, needed);
+    check(e.begin == at, "data of '{}' leaves a hole or overlaps; got an offset of {}; expected {}", printable(e.name),
+          e.begin, at);
     at = e.end;
     check(at <= size - data, "data of '{}' reaches past the end of the file; got an offset of {} in {} bytes of data", printable(e.name), at, size - data);
     e.begin += data;
     e.end += data;
+    if (reader.unread().contains(e.name)) continue;
+    check(bytes_needed(e, needed), "shape of '{}' is too large; got {} {}; expected less than 2^63 bytes",
+          printable(e.name), e.sizes, e.dtype);
+    check(needed == e.end - e.begin, "shape and data of '{}' disagree; got {} {} in {} bytes; expected {}",
+          printable(e.name), e.sizes, e.dtype, e.end - e.begin, needed);
   }
   check(at == size - data, "file is longer than its tensors; got {} bytes of data; expected {}", size - data, at);
+  std::erase_if(entries, [&](const SafetensorsEntry& e) { return reader.unread().contains(e.name); });
+  for (const auto& [name, dtype] : reader.unread()) header.unread.push_back({name, dtype});
   return header;
 }
 

@@ -27,13 +27,23 @@ struct SafetensorsEntry {
   uint64_t begin = 0, end = 0;  ///< bytes of the file, counted from its start
 };
 
+/// What a file says of a tensor whose dtype is not one of Lorry's.
+struct UnreadTensor {
+  std::string name, dtype;  ///< dtype as the file spells it
+};
+
 struct SafetensorsHeader {
   std::vector<SafetensorsEntry> entries;  ///< in the order of their data
+  std::vector<UnreadTensor> unread;       ///< not among the entries
   Metadata metadata;
 };
 
 /// The longest header that a reader takes, in bytes.
 inline constexpr uint64_t kMaxSafetensorsHeader = 100'000'000;
+
+/// Why a tensor was not read: "tensor 'w' has a dtype that this reader does not take; got 'F8_E4M3'; expected one of
+/// ...".
+std::string why_unread(const UnreadTensor& tensor);
 
 /// "F32" for kF32 and so on: the format's spelling.
 std::string_view safetensors_name(DType dtype);
@@ -41,7 +51,8 @@ std::string_view safetensors_name(DType dtype);
 /// A tensor name as an error message shows it: control characters and quotes escaped, cut after 100 bytes.
 std::string printable(std::string_view name);
 
-/// Reads and checks the header of a whole file. Throws FormatError "safetensors '<source>': ..." that names the tensor.
+/// Reads and checks the header of a whole file. A tensor of another dtype than Lorry's is listed as unread; of its data
+/// only the place is checked. Throws FormatError "safetensors '<source>': ..." that names the tensor.
 SafetensorsHeader parse_safetensors(std::span<const std::byte> file, std::string_view source);
 
 /// The first bytes of a file whose data holds `entries` in their order: length and JSON, padded with spaces so that the data

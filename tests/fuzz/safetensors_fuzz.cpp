@@ -37,7 +37,8 @@ void load_whole(const uint8_t* data, size_t size, const lorry::io::SafetensorsHe
   using namespace lorry;
   const MemoryFile file(data, size);
   io::Metadata metadata;
-  const io::TensorMap loaded = io::load_safetensors(file.path(), &metadata);
+  std::vector<io::UnreadTensor> unread;
+  const io::TensorMap loaded = io::load_safetensors(file.path(), &metadata, &unread);
   expect(metadata == header.metadata && loaded.size() == header.entries.size(), "a file has what its header says");
   for (const auto& e : header.entries) {
     const Tensor& x = loaded.at(e.name);
