@@ -12,6 +12,7 @@
 #include "lorry/cli/output.h"
 #include "lorry/cli/plot.h"
 #include "lorry/cli/report.h"
+#include "lorry/cli/units.h"
 
 namespace lorry::cli {
 namespace {
@@ -44,16 +45,18 @@ nlohmann::ordered_json to_json(const BenchRow& row) {
 }
 
 void print(const Table& table, const BenchRow& row, size_t width) {
-  table.print("{:<9} {:<{}} {:>11.3f} us   (least {:.3f}, p90 {:.3f})", row.suite, row.name, width, row.time.median_us,
-              row.time.min_us, row.time.p90_us);
-  if (row.tokens_per_s) table.print("   {:.1f} k tokens/s", *row.tokens_per_s / 1e3);
-  if (row.flops) table.print("   {:.3f} TFLOP/s", tflop_per_s(row));
+  std::vector<std::string> parts = {
+      fmt::format("{:<9} {:<{}}", row.suite, row.name, width), fmt::format("{:>7}", duration_text(row.time.median_us)),
+      fmt::format("(least {}, p90 {})", duration_text(row.time.min_us), duration_text(row.time.p90_us))};
+  if (row.tokens_per_s) parts.push_back(quantity(*row.tokens_per_s, " tokens/s"));
+  if (row.flops) parts.push_back(quantity(1e12 * tflop_per_s(row), "FLOP/s"));
   if (row.ratio_to_ceiling)
-    table.print("   {:.0f} GB/s, {:.0f} % of a copy", gb_per_s(row), 100 * *row.ratio_to_ceiling);
-  if (row.peak_bytes) table.print("   {:.2f} GB at most", static_cast<double>(*row.peak_bytes) / 1e9);
-  if (row.launches) table.print("   {} launch{}", *row.launches, *row.launches == 1 ? "" : "es");
-  if (row.extra_bytes.value_or(0) > 0) table.print("   {:.1f} MB more", static_cast<double>(*row.extra_bytes) / 1e6);
-  table.print("\n");
+    parts.push_back(
+        fmt::format("{}, {:.3g} % of a copy", quantity(1e9 * gb_per_s(row), "B/s"), 100 * *row.ratio_to_ceiling));
+  if (row.peak_bytes) parts.push_back(bytes_text(row.peak_bytes) + " at most");
+  if (row.launches) parts.push_back(fmt::format("{} launch{}", *row.launches, *row.launches == 1 ? "" : "es"));
+  if (row.extra_bytes.value_or(0) > 0) parts.push_back(bytes_text(row.extra_bytes) + " more");
+  table.print_row(parts);
 }
 
 /// Rows over models as bars side by side, of what was measured over several of them, with the time that their bytes take at a copy's rate; other
@@ -93,7 +96,7 @@ int run_bench(const BenchOptions& options, const CommonOptions& common) {
     if (!common.quiet) fmt::print(stderr, "measuring {}\n", suite);
     const auto known = std::ranges::find(kSuites, suite, [](const Suite& s) { return std::string_view(s.name); });
     const std::vector<BenchRow> rows = options.kept.given() ? bench_kept(wanted, options.kept) : known->run(wanted);
-    size_t width = 28;
+    size_t width = 24;
     for (const BenchRow& row : rows) width = std::max(width, row.name.size());
     for (const BenchRow& row : rows) {
       if (!options.kept.report) print(table, row, width);

@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include "lorry/cli/kept_cases.h"
+#include "lorry/cli/units.h"
 #include "lorry/ops/ops.h"
 #include "lorry/optim/adam.h"
 
@@ -133,14 +134,13 @@ std::vector<BenchRow> bench_kept(const Filter& wanted, const KeptOptions& kept) 
 void print_report(const std::vector<BenchRow>& rows, const Table& table) {
   size_t width = 20;
   for (const BenchRow& row : rows) width = std::max(width, row.name.size());
-  const auto mb = [](std::optional<int64_t> bytes) { return bytes ? fmt::format("{:.1f}", static_cast<double>(*bytes) / 1e6) : std::string("-"); };
-  table.print("{:<{}} {:>12} {:>14} {:>14} {:>9} {:>12}\n", "", width, "states, MB", "counted, MB", "measured, MB",
-              "launches", "us");
+  constexpr const char* kFormat = "{:<{}} {:>9} {:>9} {:>9} {:>9} {:>9}\n";
+  table.print(kFormat, "", width, "states", "counted", "measured", "launches", "time");
   for (const BenchRow& row : rows)
     if (row.state_bytes)
-      table.print("{:<{}} {:>12} {:>14} {:>14} {:>9} {:>12.1f}\n", row.name, width, mb(row.state_bytes),
-                  mb(row.counted_bytes), mb(row.extra_bytes), row.launches ? fmt::format("{}", *row.launches) : "-",
-                  row.time.median_us);
+      table.print(kFormat, row.name, width, bytes_text(row.state_bytes), bytes_text(row.counted_bytes),
+                  bytes_text(row.extra_bytes), row.launches ? fmt::format("{}", *row.launches) : "-",
+                  duration_text(row.time.median_us));
 }
 
 }  // namespace lorry::cli

@@ -14,6 +14,7 @@
 #include "lorry/cli/run_folder.h"
 #include "lorry/cli/run_settings.h"
 #include "lorry/cli/sample.h"
+#include "lorry/cli/units.h"
 #include "lorry/cli/utf8.h"
 #include "lorry/formula/philox.h"
 #include "lorry/formula/random.h"
@@ -158,8 +159,8 @@ int run_generate(const GenerateOptions& options, const CommonOptions& common) {
   const double speed = static_cast<double>(written) / seconds, after_first = static_cast<double>(written) - static_cast<double>(lines.size());
   const double latency_ms = after_first > 0 ? 1e3 * (seconds - first_s) * static_cast<double>(lines.size()) / after_first : 0;
   if (!common.quiet)
-    fmt::print(stderr, "{} bytes in {:.2f} s: {:.0f} tokens/s, first after {:.1f} ms, then one every {:.2f} ms\n", written, seconds, speed, 1e3 * first_s,
-               latency_ms);
+    fmt::print(stderr, "{} bytes in {}: {}, first after {}, then one every {}\n", written, duration_text(1e6 * seconds),
+               quantity(speed, " tokens/s"), duration_text(1e6 * first_s), duration_text(1e3 * latency_ms));
   write_json(common.json,
              {{"texts", texts}, {"tokens", written}, {"seconds", seconds}, {"tokens_per_s", speed}, {"first_ms", 1e3 * first_s}, {"latency_ms", latency_ms}});
   return 0;

@@ -1,5 +1,7 @@
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cstring>
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -9,6 +11,7 @@
 #include "lorry/cli/machine.h"
 #include "lorry/cli/output.h"
 #include "lorry/cli/report.h"
+#include "lorry/cli/units.h"
 #include "lorry/device/cpu/team.h"
 #include "lorry/device/device.h"
 
@@ -45,6 +48,18 @@ double team_launch_us() {
   return measure([&] { cpu::parallel_for(threads, 1, [](int64_t begin, int64_t) { keep(begin); }); }).median_us;
 }
 
+/// "matmul f32" for "matmul_f32_gflop_per_s".
+std::string title_of(std::string name) {
+  for (const char* unit : {"_us", "_gb_per_s", "_gflop_per_s"})
+    if (name.ends_with(unit)) name.resize(name.size() - std::strlen(unit));
+  std::ranges::replace(name, '_', ' ');
+  return name;
+}
+std::string text_of_ceiling(const std::string& name, double value) {
+  if (name.ends_with("_us")) return duration_text(value);
+  return quantity(1e9 * value, name.ends_with("_gb_per_s") ? "B/s" : "FLOP/s");
+}
+
 /// The ceilings that the benches of `device` divide by, and those of its link to the host.
 nlohmann::ordered_json ceilings_of(Device device) {
   constexpr int64_t kBytes = int64_t{512} << 20;
@@ -74,7 +89,7 @@ int run_info(const InfoOptions& options, const CommonOptions& common) {
     }
     for (const auto& [device, figures] : ceilings.items())
       for (const auto& [name, value] : figures.items())
-        table.print("{:<12} {:<28} {:.3g}\n", device, name, value.get<double>());
+        table.print("{:<12} {:<14} {}\n", device, title_of(name), text_of_ceiling(name, value.get<double>()));
     ceilings["measured"] = now();
     facts["ceilings"] = ceilings;
   }

@@ -68,7 +68,12 @@ nlohmann::ordered_json describe_machine() {
           {"threads", cpu::threads()},
           {"simd", simd()},
           {"memory_gib", std::round(memory * 10) / 10},
-          {"libraries", {{"openmp", kOpenMp}, {"highway", kHighway}, {"onednn", kOneDnn}, {"cuda", kCuda}, {"fmt", kFmt}}},
+          {"libraries",
+           {{"openmp", kOpenMp},
+            {"highway", kHighway},
+            {"onednn", kOneDnn},
+            {"cuda", *kCuda ? kCuda : "none"},
+            {"fmt", kFmt}}},
           {"programs", {{"gnuplot", can_plot() ? "found" : "not found"}}},
           {"gpus", describe_gpus()}};
 }

@@ -1,5 +1,7 @@
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -35,6 +37,13 @@ int run(const Arguments& arguments) {
                     arguments.command);
 }
 
+/// A standard stream that the caller closed would be the next file that is opened, and take what is written to the
+/// stream. In its place a descriptor is opened that refuses every write.
+void refuse_closed_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(stream, F_GETFD) < 0) open("/dev/null", O_RDONLY);  // takes the least number that is free
+}
+
 /// GCC's OpenMP lets a thread that waits spin for 300,000 rounds, some 13 ms, before it sleeps. Where others use the processors too, every
 /// barrier then waits for a time slice: 40 small training steps on a loaded 2-core machine took 37 s, and 2 s with a limit of 1,000. On an
 /// idle one the nano step takes 72 ms with 1,000 rounds, 65 ms with 10,000 and 64 ms with 30,000. The runtime reads its settings before
@@ -52,6 +61,8 @@ void limit_spinning(char** argv) {
 
 // 0: done. 1: it failed, and the message says why. 2: wrong usage.
 int main(int argc, char** argv) {
+  lorry::cli::refuse_closed_streams();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file past the limit of its size is an error that is explained
   lorry::cli::limit_spinning(argv);
   try {
     const auto parsed = lorry::cli::parse(argc, argv);

@@ -3,10 +3,16 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <sstream>
+
 #include <CLI/CLI.hpp>
 
 #include "lorry/cli/bench.h"
 #include "lorry/cli/build_facts.h"
+#include "lorry/cli/checks.h"
+#include "lorry/cli/output.h"
+#include "lorry/cli/run_settings.h"
 #include "lorry/device/device.h"
 #include "lorry/optim/optimizers.h"
 
@@ -31,15 +37,32 @@ CLI::Option* add_parsed(CLI::App& app, const std::string& name, T& value, Parse 
       help);
 }
 
+// Checks as CLI11 takes them; help shows the type's name alone.
+template <class Check>
+CLI::Validator validator(Check check) {
+  return CLI::Validator([check](const std::string& word) { return check(word); }, "");
+}
+CLI::Validator whole(int64_t least, std::optional<int64_t> most = {}) {
+  return validator([=](const std::string& word) { return check_whole(word, least, most); });
+}
+CLI::Validator above_zero() {
+  return validator([](const std::string& word) { return check_number(word, /*may_be_zero=*/false); });
+}
+CLI::Validator from_zero() {
+  return validator([](const std::string& word) { return check_number(word, /*may_be_zero=*/true); });
+}
+CLI::Validator between(double least, double most) {
+  return validator([=](const std::string& word) { return check_between(word, least, most); });
+}
+CLI::Validator one_of(std::vector<std::string> names) {
+  return validator([names = std::move(names)](const std::string& word) { return check_one_of(word, names); });
+}
+
 /// Tells an execution that this build does not have from one that is misspelt.
 std::string check_execution(const std::string& name) {
-  constexpr const char* kExpected = "expected automatic, loop, foreach or fused";
-  try {
-    if (optim::parse_execution(name) != optim::Execution::compiled) return {};
-  } catch (const ValueError&) {
-    return fmt::format("unknown execution '{}'; {}", name, kExpected);
-  }
-  return fmt::format("'{}' is not part of this build; {}", name, kExpected);
+  const std::vector<std::string> names = {"automatic", "loop", "foreach", "fused"};
+  if (name == "compiled") return fmt::format("'{}' is not part of this build; expected {}", name, listed(names));
+  return check_one_of(name, names);
 }
 
 /// Refuses the flag of something that this build does not have. It is known, so that nobody takes the refusal for a misspelling.
@@ -58,8 +81,13 @@ void add_common(CLI::App& app, CommonOptions& o) {
       },
       "Where to compute: cpu, cuda or cuda:N (default: cuda where there is one)")
       ->type_name("DEVICE");
-  app.add_option("--threads", o.threads, "Threads to compute with (default: every processor this process may use)")->check(CLI::Range(1, 1024))->type_name("N");
-  app.add_option("--seed", o.seed, "Seed of every random number")->capture_default_str()->type_name("S");
+  app.add_option("--threads", o.threads, "Threads to compute with (default: every processor this process may use)")
+      ->check(whole(1, 1024))
+      ->type_name("N");
+  app.add_option("--seed", o.seed, "Seed of every random number: a whole number from 0 to 2^64 - 1")
+      ->capture_default_str()
+      ->check(validator(check_seed))
+      ->type_name("S");
   app.add_flag("--quiet", o.quiet, "No progress on standard error");
 }
 
@@ -70,49 +98,49 @@ void add_train(CLI::App& app, TrainOptions& o) {
   app.add_option("--text", o.texts, "Text files to learn, read as bytes")->type_name("FILE");
   app.add_option("--out", o.out, "Folder for checkpoints, metrics and the loss curve")->capture_default_str()->type_name("DIR");
   CLI::Option* resume = app.add_option("--resume", o.resume, "Go on with the run in DIR, with its settings")->type_name("DIR");
-  app.add_option("--checkpoint-every", o.checkpoint_every, "Save a checkpoint every N steps (default: with each validation)")
-      ->check(CLI::PositiveNumber)
+  app.add_option("--checkpoint-every", o.checkpoint_every,
+                 "Save a checkpoint every N steps (default: with each validation)")
+      ->check(whole(1))
       ->type_name("N");
 
   // What decides the numbers of a run comes from its checkpoint when it is resumed, and cannot be given again.
   const std::vector<CLI::Option*> settings = {
-      app.add_option("--preset", s.preset, "Size of the model")
+      app.add_option("--preset", s.preset, "Size of the model: " + listed(preset_names()))
           ->capture_default_str()
-          ->check(CLI::IsMember({"nano", "tiny", "small", "gpt2"})),
-      app.add_option("--steps", s.steps, "Steps to train")
-          ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
-          ->type_name("N"),
+          ->check(one_of(preset_names()))
+          ->type_name("NAME"),
+      app.add_option("--steps", s.steps, "Steps to train")->check(whole(1, int64_t{1} << 40))->type_name("N"),
       app.add_option("--max-seconds", o.max_seconds,
                      "Choose the steps so that training takes about N seconds, and at most that")
-          ->check(CLI::PositiveNumber)
+          ->check(above_zero())
           ->type_name("N"),
       app.add_option("--batch", s.batch, "Sequences in a batch (default: the preset's)")
-          ->check(CLI::Range(1, 1 << 20))
+          ->check(whole(1, 1 << 20))
           ->type_name("N"),
       app.add_option("--accumulate", s.accumulate,
                      "Batches in a step: their gradients are added up, their losses averaged")
           ->capture_default_str()
-          ->check(CLI::Range(1, 1 << 20))
+          ->check(whole(1, 1 << 20))
           ->type_name("N"),
       app.add_option("--context", s.context, "Bytes in a sequence (default: the preset's)")
-          ->check(CLI::Range(1, 1 << 20))
+          ->check(whole(1, 1 << 20))
           ->type_name("N"),
       app.add_option("--lr", s.lr, "Largest learning rate (default: the preset's, in proportion for the optimizer)")
-          ->check(CLI::PositiveNumber)
+          ->check(above_zero())
           ->type_name("LR"),
-      app.add_option(
-             "--warmup", s.warmup,
-             "Steps over which the learning rate rises (default: a tenth of the run, 30 to 100 but at most a third)")
-          ->check(CLI::NonNegativeNumber)
+      app.add_option("--warmup", s.warmup,
+                     "Steps over which the learning rate rises (default: a tenth of the run, 30 to 100 but at most a third)")
+          ->check(whole(0))
           ->type_name("N"),
       app.add_option("--weight-decay", s.weight_decay,
                      "Decay of weight matrices (default: 0.1 where it shrinks them by themselves, as in adamw, nadam, "
                      "radam and lion; 0 where it adds to gradients)")
-          ->check(CLI::NonNegativeNumber)
+          ->check(from_zero())
           ->type_name("DECAY"),
       app.add_option("--clip", s.clip, "Largest norm of all gradients together; 0 for no limit")
           ->capture_default_str()
-          ->check(CLI::NonNegativeNumber),
+          ->check(from_zero())
+          ->type_name("NORM"),
       add_parsed(
           app, "--dtype", s.dtype,
           [](const std::string& text) {
@@ -125,10 +153,11 @@ void add_train(CLI::App& app, TrainOptions& o) {
       app.add_option("--optimizer", s.optimizer, fmt::format("One of {}", fmt::join(optim::optimizer_names(), ", ")))
           ->capture_default_str()
           ->type_name("NAME")
-          ->check(CLI::IsMember(optim::optimizer_names()).description("")),
+          ->check(one_of(optim::optimizer_names())),
       app.add_option("--execution", s.execution, "How the optimizer runs: automatic, loop, foreach or fused")
           ->capture_default_str()
-          ->check(CLI::Validator(check_execution, "MODE")),
+          ->check(validator(check_execution))
+          ->type_name("MODE"),
       add_parsed(app, "--states", s.states, optim::parse_states,
                  "What the optimizer keeps its states as: f32, bf16 or q8 (8 bits), for all or one after the other, as "
                  "in bf16,q8")
@@ -140,7 +169,7 @@ void add_train(CLI::App& app, TrainOptions& o) {
                  "Where states and masters lie: device, pinned or managed")
           ->type_name("PLACE"),
       app.add_option("--eval-every", s.eval_every, "Measure the validation loss every N steps (default: ten times)")
-          ->check(CLI::PositiveNumber)
+          ->check(whole(1))
           ->type_name("N"),
   };
   for (const char* name : {"--compile", "--replay"}) add_absent(app, name, "expected no such flag: every step runs operator by operator");
@@ -159,38 +188,57 @@ void add_train(CLI::App& app, TrainOptions& o) {
 void add_generate(CLI::App& app, GenerateOptions& o) {
   app.add_option("--checkpoint", o.checkpoint, "Folder that `lorry train` wrote")->required()->type_name("DIR");
   app.add_option("--prompt", o.prompt, "Text to go on from")->type_name("TEXT");
-  app.add_option("--tokens", o.tokens, "Bytes to write")->capture_default_str()->check(CLI::Range(int64_t{1}, int64_t{1} << 40))->type_name("N");
+  app.add_option("--tokens", o.tokens, "Bytes to write")
+      ->capture_default_str()
+      ->check(whole(1, int64_t{1} << 40))
+      ->type_name("N");
   app.add_option("--temperature", o.temperature, "0 always takes the likeliest byte; 1 samples what was learnt")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 100.0))
+      ->check(between(0, 100))
       ->type_name("T");
-  app.add_option("--top-k", o.top_k, "Sample among the K likeliest; 0 for all")->capture_default_str()->check(CLI::NonNegativeNumber)->type_name("K");
+  app.add_option("--top-k", o.top_k, "Sample among the K likeliest; 0 for all")
+      ->capture_default_str()
+      ->check(whole(0))
+      ->type_name("K");
   app.add_option("--top-p", o.top_p, "Sample among the likeliest that together have probability P")
       ->capture_default_str()
-      ->check(CLI::Range(1e-6, 1.0))
+      ->check(between(1e-6, 1))
       ->type_name("P");
   app.add_option("--batch", o.batch, "Texts written side by side; printed one after the other when there are several")
       ->capture_default_str()
-      ->check(CLI::Range(1, 4096))
+      ->check(whole(1, 4096))
       ->type_name("N");
   app.add_option("--stop", o.stop, "End before TEXT where it appears")->type_name("TEXT");
-  app.add_flag("!--no-echo", o.echo, "Do not print the prompt");
+  app.add_flag_callback(
+      "--no-echo", [&o] { o.echo = false; }, "Do not print the prompt");
 }
 
 void add_bench(CLI::App& app, BenchOptions& o) {
   std::vector<std::string> names;
   for (const Suite& suite : kSuites) names.emplace_back(suite.name);
-  app.add_option("suite", o.suites, fmt::format("{}", fmt::join(names, ", ")))->required()->check(CLI::IsMember(names));
+  app.add_option("suite", o.suites, "What to measure: " + listed(names))
+      ->type_name("NAME")
+      ->required()
+      ->check(one_of(names));
   app.add_option("--filter", o.filter, "Only cases whose name contains TEXT")->type_name("TEXT");
   app.add_option("--plot", o.plot, "Draw the medians into FILE, with gnuplot; - is standard output")
       ->type_name("FILE.svg");
   KeptOptions& k = o.kept;
   const std::vector<CLI::Option*> kept = {
-      add_parsed(app, "--states", k.states, optim::parse_states, "optim: AdamW with states of these types (f32, bf16, q8)")->type_name("TYPES"),
-      add_parsed(app, "--masters", k.masters, optim::parse_masters, "optim: AdamW over bf16 parameters with masters none, f32, split or stochastic")->type_name("KIND"),
-      add_parsed(app, "--placement", k.placement, optim::parse_placement, "optim: AdamW with states on the device, pinned or managed")->type_name("PLACE"),
-      app.add_option("--memory-budget", k.memory_budget, "optim: bytes that loop and foreach may take while they step")->check(CLI::PositiveNumber)->type_name("BYTES"),
-      app.add_flag("--report", k.report, "optim: a table of every execution, type of states and placement over one model"),
+      add_parsed(app, "--states", k.states, optim::parse_states,
+                 "optim: AdamW with states of these types (f32, bf16, q8)")
+          ->type_name("TYPES"),
+      add_parsed(app, "--masters", k.masters, optim::parse_masters,
+                 "optim: AdamW over bf16 parameters with masters none, f32, split or stochastic")
+          ->type_name("KIND"),
+      add_parsed(app, "--placement", k.placement, optim::parse_placement,
+                 "optim: AdamW with states on the device, pinned or managed")
+          ->type_name("PLACE"),
+      app.add_option("--memory-budget", k.memory_budget, "optim: bytes that loop and foreach may take while they step")
+          ->check(whole(1))
+          ->type_name("BYTES"),
+      app.add_flag("--report", k.report,
+                   "optim: a table of every execution, type of states and placement over one model"),
       app.add_option("--model", k.model, "optim: the model of --report")->type_name("NAME"),
   };
   app.callback([&app, &o, kept] {
@@ -202,13 +250,70 @@ void add_bench(CLI::App& app, BenchOptions& o) {
   });
 }
 
+/// Help whose lines fit the terminal.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option_desc(const CLI::Option* option) const override {
+    const int columns = std::min(terminal_columns(stdout).value_or(kHelpColumns), kHelpColumns);
+    return folded(CLI::Formatter::make_option_desc(option), columns - static_cast<int>(get_column_width()), 0);
+  }
+
+ private:
+  static constexpr int kHelpColumns = 100;
+};
+
+std::vector<std::string> flags_of(const CLI::App& app) {
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+  return flags;
+}
+
+std::vector<std::string> commands_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  return names;
+}
+
+/// What is wrong with a word that nothing took.
+std::string explain_unknown(const CLI::App& app, std::string word) {
+  if (!word.starts_with('-')) {
+    if (app.get_parent() != nullptr) return fmt::format("'{}' is not expected here", word);
+    return fmt::format("unknown command: {}", check_one_of(word, commands_of(app)));
+  }
+  word = word.substr(0, word.find('='));
+  if (app.get_parent() == nullptr)
+    for (const CLI::App* command : app.get_subcommands({}))
+      if (const auto flags = flags_of(*command); std::ranges::find(flags, word) != flags.end())
+        return fmt::format("{} goes after the command, as in: lorry {} {}", word, command->get_name(), word);
+  const std::optional<std::string> meant = nearest(word, flags_of(app));
+  return fmt::format("unknown flag {}{}", word, meant ? fmt::format("; did you mean {}?", *meant) : "");
+}
+
+/// Explains wrong usage on standard error.
+void explain(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  const CLI::App& in = chosen.empty() || app.remaining_size() > 0 ? app : *chosen.front();
+  std::vector<std::string> unknown = in.remaining();
+  const bool nameless = chosen.empty() && !unknown.empty();
+  // A misspelt flag leaves its value behind as well, and a misspelt command its flags.
+  std::ranges::stable_partition(unknown, [&](const std::string& word) { return word.starts_with('-') != nameless; });
+  std::string what = error.what();
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr || nameless)
+    what = explain_unknown(in, unknown.front());
+  else if (chosen.empty())
+    what = fmt::format("a command is missing; expected {}", listed(commands_of(app)));
+  const std::string name = chosen.empty() ? "" : " " + chosen.front()->get_name();
+  fmt::print(stderr, "lorry{}: {}\nRun lorry{} --help for more information.\n", name, what, name);
+}
+
 }  // namespace
 
 std::variant<Arguments, int> parse(int argc, const char* const* argv) {
   CLI::App app("Lorry: a C++20 tensor runtime that trains and runs a small GPT.", "lorry");
   app.set_version_flag("--version", std::string("lorry ") + kVersion);
   app.require_subcommand(1);
-  app.failure_message(CLI::FailureMessage::simple);
+  app.formatter(std::make_shared<HelpFormatter>());
 
   Arguments arguments;
   InfoOptions info;
@@ -229,7 +334,14 @@ std::variant<Arguments, int> parse(int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kWrongUsage;
+    if (error.get_exit_code() == 0) {  // --help and --version
+      std::ostringstream text;
+      app.exit(error, text, text);
+      write(stdout, text.str());
+      return 0;
+    }
+    explain(app, error);
+    return kWrongUsage;
   }
   train.settings.seed = arguments.common.seed;
   if (*info_command)

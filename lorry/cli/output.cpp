@@ -14,6 +14,8 @@
 namespace lorry::cli {
 namespace {
 
+constexpr int kIndent = 4;  // of a folded line
+
 [[noreturn]] void raise_lost(std::FILE* stream, int error) {
   raise<IoError>("cannot write standard {}: {}", stream == stdout ? "output" : "error",
                  std::generic_category().message(error));
@@ -28,14 +30,38 @@ std::optional<int> terminal_columns(std::FILE* stream) {
   return ioctl(file, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
+std::string folded(std::string_view text, int columns, int indent) {
+  std::string lines;
+  const size_t width = static_cast<size_t>(std::max(columns, 1));
+  size_t column = 0;
+  for (size_t at = 0; at < text.size();) {
+    // A word with the spaces, or the end of a line, before it.
+    const size_t word = std::min(text.find_first_not_of(' ', at), text.size());
+    const size_t end =
+        word < text.size() && text[word] == '\n' ? word + 1 : std::min(text.find_first_of(" \n", word), text.size());
+    if (word < end && text[word] == '\n') {
+      lines += '\n';
+      column = 0;
+    } else if (column > 0 && word < end && column + (end - at) > width) {
+      lines += '\n' + std::string(static_cast<size_t>(indent), ' ');
+      lines += text.substr(word, end - word);
+      column = static_cast<size_t>(indent) + (end - word);
+    } else {
+      lines += text.substr(at, end - at);
+      column += end - at;
+    }
+    at = end;
+  }
+  return lines;
+}
+
 void write(std::FILE* stream, std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stream) != text.size()) raise_lost(stream, errno);
 }
 
 void flush_standard_output() {
-  const bool lost_before = std::ferror(stdout) != 0;
   if (std::fflush(stdout) != 0) raise_lost(stdout, errno);
-  if (lost_before) raise_lost(stdout, EIO);
+  require<IoError>(std::ferror(stdout) == 0, "cannot write standard output: some of it was lost");
 }
 
 bool is_standard_output(const std::string& path) {
@@ -59,6 +85,25 @@ void write_file(const std::string& path, std::string_view text) {
 Table::Table(std::initializer_list<std::string_view> files)
     : stream_(std::ranges::any_of(files, [](std::string_view file) { return is_standard_output(std::string(file)); })
                   ? stderr
-                  : stdout) {}
+                  : stdout),
+      columns_(terminal_columns(stream_)) {}
+
+void Table::print_row(const std::vector<std::string>& parts) const {
+  constexpr std::string_view kGap = "   ";
+  std::string line, text;
+  for (const std::string& part : parts) {
+    if (columns_ && !line.empty() && line.size() + kGap.size() + part.size() > static_cast<size_t>(*columns_)) {
+      text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+      line = std::string(kIndent, ' ') + part;
+    } else {
+      line += (line.empty() ? "" : std::string(kGap)) + part;
+    }
+  }
+  write(stream_, text + line + "\n");
+}
+
+void Table::print_folded(std::string_view text) const {
+  write(stream_, columns_ ? folded(text, *columns_, kIndent) : std::string(text));
+}
 
 }  // namespace lorry::cli

@@ -11,11 +11,16 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace lorry::cli {
 
 /// The width of the terminal that `stream` leads to, in columns; nothing where it leads elsewhere.
 std::optional<int> terminal_columns(std::FILE* stream);
+
+/// `text` broken between words into lines of at most `columns`, those after the first indented by `indent`. A word that
+/// is longer has a line of its own.
+std::string folded(std::string_view text, int columns, int indent);
 
 /// Writes `text` to `stream`. Throws IoError "cannot write standard output: ...".
 void write(std::FILE* stream, std::string_view text);
@@ -30,7 +35,7 @@ bool is_standard_output(const std::string& path);
 /// written through. An empty path writes nothing. Throws IoError.
 void write_file(const std::string& path, std::string_view text);
 
-/// What a command prints for a person.
+/// What a command prints for a person. On a terminal its lines are folded to the width.
 class Table {
  public:
   /// On standard output, or on standard error where one of `files` goes to standard output.
@@ -38,12 +43,17 @@ class Table {
 
   template <class... Arguments>
   void print(fmt::format_string<Arguments...> format, Arguments&&... arguments) const {
-    write(stream_, fmt::format(format, std::forward<Arguments>(arguments)...));
+    print_folded(fmt::format(format, std::forward<Arguments>(arguments)...));
   }
+  /// A line of parts that stay whole: on a terminal, one that does not fit begins a new line.
+  void print_row(const std::vector<std::string>& parts) const;
   std::FILE* stream() const { return stream_; }
 
  private:
+  void print_folded(std::string_view text) const;
+
   std::FILE* stream_;
+  std::optional<int> columns_;
 };
 
 }  // namespace lorry::cli

@@ -65,6 +65,11 @@ std::string head(const std::string& title, int width, int height) {
       width, height, quote(title));
 }
 
+/// The names of what is drawn, under the axes: they cover nothing.
+std::string key_below(int columns) {
+  return fmt::format("set key outside below center horizontal maxcols {} noenhanced\n", columns);
+}
+
 }  // namespace
 
 bool can_plot() { return std::system("command -v gnuplot >/dev/null 2>&1") == 0; }
@@ -73,7 +78,7 @@ std::optional<std::string> plot_curves(const std::string& title, const std::stri
                                        const std::vector<Curve>& curves) {
   static constexpr const char* kColours[] = {"#9db8d9", "#c0392b", "#27ae60", "#8e44ad"};
   std::string script = head(title, 800, 480);
-  script += fmt::format("set xlabel {}\nset ylabel {}\nset key top right noenhanced\nplot ", quote(x), quote(y));
+  script += fmt::format("set xlabel {}\nset ylabel {}\n{}plot ", quote(x), quote(y), key_below(2));
   std::string data;
   for (size_t i = 0; i < curves.size(); ++i) {
     script += fmt::format("{}'-' with {} lc rgb '{}' lw 2 title {}", i ? ", " : "", curves[i].marks ? "linespoints pt 7 ps 0.5" : "lines", kColours[i % 4],
@@ -103,8 +108,14 @@ std::optional<std::string> plot_groups(const std::string& title, const std::stri
   static constexpr const char* kColours[] = {"#c8d6e5", "#9db8d9", "#5c8dc4", "#34689a", "#e8b873", "#d98b4a", "#a3c9a8", "#5f9e6e", "#b9a3d0", "#8e6bb0"};
   // A group is one wide; the bars share 0.8 of it.
   const double width = 0.8 / static_cast<double>(std::max<size_t>(bars.size(), 1));
-  std::string script = head(title, 420 + 140 * static_cast<int>(groups.size()), 480);
-  script += fmt::format("set ylabel {}\nset logscale y\nset style fill solid 0.9 noborder\nset key outside right top vertical noenhanced\n", quote(unit));
+  size_t longest = 0;
+  for (const std::string& group : groups) longest = std::max(longest, group.size());
+  const int group_width = std::max(140, 9 * static_cast<int>(longest));  // pixels; a name's letters take 9 each
+  const int key_rows = static_cast<int>(bars.size()) + 1;
+  std::string script =
+      head(title, std::max(640, 100 + group_width * static_cast<int>(groups.size())), 440 + 18 * key_rows);
+  script +=
+      fmt::format("set ylabel {}\nset logscale y\nset style fill solid 0.9 noborder\n{}", quote(unit), key_below(1));
   script += fmt::format("set xrange [-0.5:{}]\nset xtics (", static_cast<double>(groups.size()) - 0.5);
   for (size_t g = 0; g < groups.size(); ++g) script += fmt::format("{}{} {}", g ? ", " : "", quote(groups[g]), g);
   script += ") noenhanced\nplot ";

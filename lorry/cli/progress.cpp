@@ -104,7 +104,8 @@ void Progress::clear() {
 void Progress::say(std::string_view line) {
   if (quiet_) return;
   clear();
-  std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
+  const std::string text = folded(line, terminal_columns(stderr).value_or(std::numeric_limits<int>::max()), 2);
+  std::fprintf(stderr, "%s\n", text.c_str());
 }
 
 }  // namespace lorry::cli

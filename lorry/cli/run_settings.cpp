@@ -6,6 +6,7 @@
 #include <sstream>
 #include <type_traits>
 
+#include "lorry/cli/checks.h"
 #include "lorry/optim/optimizers.h"
 
 namespace lorry::cli {
@@ -93,9 +94,16 @@ nn::GPTConfig model_config(const io::Settings& config) {
   return c;
 }
 
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  for (const Recipe& recipe : kRecipes) names.emplace_back(recipe.preset);
+  return names;
+}
+
 void complete(TrainSettings& s, bool timed) {
   const auto recipe = std::find_if(std::begin(kRecipes), std::end(kRecipes), [&](const Recipe& r) { return r.preset == s.preset; });
-  require<ValueError>(recipe != std::end(kRecipes), "train: unknown preset '{}'; expected nano, tiny, small or gpt2", s.preset);
+  require<ValueError>(recipe != std::end(kRecipes), "train: unknown preset '{}'; expected {}", s.preset,
+                      listed(preset_names()));
   if (s.batch == 0) s.batch = recipe->batch;
   if (s.context == 0) s.context = model_config(s).context;
   if (s.lr == 0) s.lr = recipe->lr * proportion(s.optimizer);

@@ -16,6 +16,9 @@ nn::GPTConfig model_config(const TrainSettings& settings);
 /// The model that a checkpoint holds.
 nn::GPTConfig model_config(const io::Settings& config);
 
+/// The sizes of model that `train` knows.
+std::vector<std::string> preset_names();
+
 /// Fills in what the preset decides. `steps` stays unset where a time decides it; the warm-up does not depend on it then.
 void complete(TrainSettings& settings, bool timed);
 

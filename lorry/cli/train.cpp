@@ -16,6 +16,7 @@
 #include "lorry/cli/run_settings.h"
 #include "lorry/cli/time_budget.h"
 #include "lorry/cli/trainer.h"
+#include "lorry/cli/units.h"
 
 namespace lorry::cli {
 namespace {
@@ -101,7 +102,7 @@ void Session::record(std::optional<StepMetrics> m) {
   require<ValueError>(std::isfinite(m->loss), "train: the loss is {} after step {}; the run cannot go on; try a smaller --lr{}", m->loss, m->step,
                       trainer_.settings().clip == 0 ? " or --clip 1" : "");
   const double speed = static_cast<double>(trainer_.tokens_per_step() * m->step) / m->seconds;
-  progress_.update(m->step, fmt::format("loss {:.3f}", m->loss), fmt::format("{:.1f} k tokens/s", speed / 1e3));
+  progress_.update(m->step, fmt::format("loss {:.3f}", m->loss), quantity(speed, " tokens/s"));
 }
 
 void Session::decide_steps() {
@@ -121,7 +122,9 @@ void Session::validate(int64_t batches, bool patient) {
   const std::optional<double> loss = trainer_.validate(batches, [&] { return !patient && interrupt_.raised(); });
   if (!loss) return;
   metrics_.add(ValidationMetrics{trainer_.steps_taken(), *loss});
-  progress_.say(fmt::format("step {}: validation loss {:.4f} nats per byte", trainer_.steps_taken(), *loss));
+  // The loss over all of the text is told at the end of the run.
+  if (batches < kFullValidation)
+    progress_.say(fmt::format("step {}: validation loss {:.4f}", trainer_.steps_taken(), *loss));
 }
 
 Ending Session::run() {
@@ -138,7 +141,7 @@ Ending Session::run() {
     if (budget_) continue;
     const int64_t step = trainer_.steps_taken(), eval_every = trainer_.settings().eval_every;
     if (step == *trainer_.settings().steps) break;
-    if (step % eval_every == 0) validate(kQuickValidation);
+    if (step % eval_every == 0 && !validated()) validate(kQuickValidation);
     if (step % (checkpoint_every_ > 0 ? checkpoint_every_ : eval_every) == 0) save();
     if (out_of_time()) ending = Ending::out_of_time;
     if (interrupt_.raised()) ending = Ending::interrupted;
@@ -173,9 +176,10 @@ void report(const Trainer& trainer, const RunFolder& folder, const Course& cours
   const double seconds = course.seconds(), train_loss = course.recent_loss(kRecentSteps);
   const double validation_loss = course.validation_loss().value_or(std::nan(""));
   table.print("validation loss  {:.4f} nats per byte\ntraining loss    {:.4f}\n", validation_loss, train_loss);
-  table.print("steps            {} in {}, {:.1f} k tokens/s\n", trainer.steps_taken(), clock_text(seconds),
-              tokens / seconds / 1e3);
-  table.print("parameters       {}\ncheckpoint       {}\n", trainer.parameters(), folder.folder.string());
+  table.print("steps            {} in {}, {}\n", trainer.steps_taken(), clock_text(seconds),
+              quantity(tokens / seconds, " tokens/s"));
+  table.print("parameters       {}\n", quantity(static_cast<double>(trainer.parameters()), ""));
+  table.print("checkpoint       {}\n", folder.folder.string());
   write_json(json, {{"parameters", trainer.parameters()},
                     {"checkpoint", folder.checkpoint().string()},
                     {"validation_loss", validation_loss},

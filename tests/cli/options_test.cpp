@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -99,6 +100,52 @@ TEST(Options, what_this_build_lacks_is_refused_by_name) {
     EXPECT_EQ(std::get<int>(result), 2);
     EXPECT_NE(said.find(flags[4]), std::string::npos) << said;
     EXPECT_NE(said.find("is not part of this build"), std::string::npos) << said;
+  }
+}
+
+/// What a command line makes the parser say, on both streams.
+std::string said_to(std::vector<const char*> words) {
+  words.insert(words.begin(), "lorry");
+  testing::internal::CaptureStderr();
+  testing::internal::CaptureStdout();
+  parse(static_cast<int>(words.size()), words.data());
+  const std::string out = testing::internal::GetCapturedStdout();
+  return out + testing::internal::GetCapturedStderr();
+}
+
+TEST(Options, a_misspelt_word_gets_a_suggestion) {
+  const auto first_line = [](const std::vector<const char*>& words) {
+    const std::string said = said_to(words);
+    return said.substr(0, said.find('\n'));
+  };
+  EXPECT_EQ(first_line({"trian", "--text", "a"}),
+            "lorry: unknown command: got 'trian'; expected info, train, generate or bench; did you mean train?");
+  EXPECT_EQ(first_line({"train", "--text", "a", "--stpes", "3"}),
+            "lorry train: unknown flag --stpes; did you mean --steps?");
+  EXPECT_EQ(first_line({"train", "--text", "a", "--stpes=3"}),
+            "lorry train: unknown flag --stpes; did you mean --steps?");
+  EXPECT_EQ(first_line({"--quiet", "info"}), "lorry info: --quiet goes after the command, as in: lorry info --quiet");
+  EXPECT_TRUE(first_line({"bench", "optin"}).ends_with("did you mean optim?"));
+  EXPECT_TRUE(first_line({"train", "--text", "a", "--optimizer", "adamv"}).ends_with("did you mean adamw?"));
+  EXPECT_TRUE(first_line({"train", "--text", "a", "--execution", "fussed"}).ends_with("did you mean fused?"));
+}
+
+TEST(Options, a_number_out_of_range_is_told_in_one_short_line) {
+  for (const char* flag : {"--lr", "--clip", "--warmup", "--weight-decay", "--max-seconds", "--eval-every"})
+    for (const char* value : {"-1", "nan", "many"}) {
+      const std::string said = said_to({"train", "--text", "a", flag, value});
+      EXPECT_TRUE(said.starts_with(std::string("lorry train: ") + flag + ": got '" + value + "'; expected a ")) << said;
+      EXPECT_LT(said.size(), 200u) << said;
+    }
+}
+
+TEST(Options, help_fits_100_columns_and_shows_nothing_of_the_parser) {
+  for (const char* command : {"info", "train", "generate", "bench"}) {
+    const std::string help = said_to({command, "--help"});
+    std::istringstream lines(help);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
+    for (const char* odd : {"{", "POSITIVE", "NONNEGATIVE", "INT", "FLOAT", "1099511627776"})
+      EXPECT_EQ(help.find(odd), std::string::npos) << odd << " in " << help;
   }
 }
 

@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import resource
 import shutil
 import stat
 import subprocess
@@ -86,7 +87,51 @@ class Files(CommandTest):
         self.assertTrue(stat.S_ISCHR(os.stat("/dev/null").st_mode))
 
 
+def lose_output():
+    """In the child: standard output is closed."""
+    os.close(1)
+
+
+class LostOutput(CommandTest):
+    def test_standard_output_that_takes_nothing_is_a_failure(self):
+        self.train("--steps", 3)
+        commands = (BENCH, ("info",), ("generate", "--checkpoint", "run", "--tokens", 5), ("train", "--resume", "run"),
+                    ("--help",), ("train", "--help"), ("--version",), ("info", "--json", "-"))
+        for arguments in commands:
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run([LORRY, *map(str, arguments)], cwd=self.path, stdout=full, stderr=subprocess.PIPE, timeout=60)
+            self.assertEqual(done.returncode, 1, arguments)
+            self.assertIn(b"lorry: cannot write standard output: No space left on device", done.stderr, arguments)
+
+    def test_standard_output_that_is_closed_is_a_failure_and_takes_no_file(self):
+        done = self.refused("info", "--json", "info.json", says=("standard output",), preexec_fn=lose_output)
+        self.assertEqual(done.out, "")
+        self.assertIn("cpu", json.loads((self.path / "info.json").read_text()))
+
+    def test_a_file_past_the_limit_of_its_size_is_a_failure(self):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+
+        self.refused("info", "--json", "info.json", says=("info.json", "File too large"), preexec_fn=limit)
+        self.assertFalse((self.path / "info.json").exists())
+        self.refused("train", "--text", self.text, *small(), "--steps", 9, says=("metrics.jsonl", "File too large"), preexec_fn=limit)
+
+
 class Terminals(CommandTest):
+    def test_rows_of_a_table_fit_their_terminal(self):
+        for arguments in (("bench", "optim", "--filter", "efficientnet_b0 adamw fused, one", "--quiet"), ("info",)):
+            for columns in (64, 80):
+                status, text = self.run_on_terminal(columns, *arguments, stream="stdout")
+                self.assertEqual(status, 0, text)
+                for line in text.splitlines():
+                    self.assertLessEqual(len(line), columns, line)
+
+    def test_a_step_is_said_once(self):
+        done = self.train("--max-seconds", 2)
+        said = re.findall(r"^step (\d+):", done.err, re.MULTILINE)
+        self.assertTrue(said, done.err)
+        self.assertEqual(len(said), len(set(said)), done.err)
+
     def test_a_line_of_progress_fits_its_terminal_and_keeps_the_loss(self):
         for columns in (40, 80, 200):
             arguments = ("train", "--text", self.text, "--out", f"run{columns}", *small(), "--steps", 120)
@@ -95,6 +140,8 @@ class Terminals(CommandTest):
             drawn = re.findall("\r\033\\[K([^\r]+)", text)
             self.assertTrue(drawn, text)
             for line in drawn:
+                if line.startswith("step "):  # a line that stays
+                    continue
                 self.assertLess(len(line), columns, line)
                 self.assertRegex(line, r"loss \d+\.\d{3}(?!\d)")
                 self.assertRegex(line, r"\d+:\d\d( left)?$")

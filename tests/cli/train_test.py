@@ -154,7 +154,6 @@ class BadInput(CommandTest):
         before["state.json"] = state.read_bytes()
 
         def limit():  # no file may pass 1 MiB (ThreadSanitizer makes one of half that); writing more fails as a full disk does
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 
         self.refused("train", "--resume", "run", "--threads", 1, says=("model.safetensors",), preexec_fn=limit)
