@@ -67,6 +67,7 @@ class Writer {
  public:
   Writer(const std::filesystem::path& checkpoint, const std::string& prompt, int64_t batch) : texts_(static_cast<size_t>(batch), prompt) {
     const io::Checkpoint loaded = io::load_checkpoint(checkpoint);
+    check_against_tensors(loaded);
     const DType dtype = parse_dtype(io::setting<std::string>(loaded.state.config, "dtype"));
     model_ = std::make_unique<nn::GPT>(model_config(loaded.state.config));
     model_->to(dtype);

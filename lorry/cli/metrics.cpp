@@ -29,15 +29,18 @@ bool is_kept(const std::filesystem::path& path) {
   return !std::filesystem::exists(path, error) || std::filesystem::is_regular_file(path, error);
 }
 
-/// The lines of `path` up to `step`; none when there is no such file.
-Course read(const std::filesystem::path& path, int64_t step) {
+}  // namespace
+
+Course read_course(const std::filesystem::path& path, int64_t step) {
   Course course;
+  if (!is_kept(path)) return course;
   std::ifstream file(path);
   std::string line;
   for (int64_t at = 1; std::getline(file, line) && !file.eof(); ++at) {
     try {
       const Json json = Json::parse(line);
       const int64_t here = json.at("step").get<int64_t>();
+      if (!json.contains("validation_loss")) json.at("loss");
       if (here > step) continue;
       if (json.contains("validation_loss"))
         course.validations.push_back({here, number(json["validation_loss"])});
@@ -51,7 +54,18 @@ Course read(const std::filesystem::path& path, int64_t step) {
   return course;
 }
 
-}  // namespace
+bool is_course(const std::filesystem::path& path) {
+  try {
+    read_course(path, 0);
+  } catch (const FormatError&) {
+    return false;
+  }
+  constexpr std::string_view kBeginning = "{\"step\":";
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line.starts_with(kBeginning) || kBeginning.starts_with(line);
+}
 
 double Course::recent_loss(size_t count) const {
   require<ValueError>(!steps.empty(), "train: no step has been taken");
@@ -67,7 +81,7 @@ std::optional<double> Course::validation_loss() const {
 }
 
 MetricsFile::MetricsFile(std::filesystem::path path, int64_t step) : path_(std::move(path)) {
-  if (step > 0 && is_kept(path_)) course_ = read(path_, step);
+  if (step > 0) course_ = read_course(path_, step);
   if (is_kept(path_)) {
     io::AtomicFile kept(path_);
     auto validation = course_.validations.begin();

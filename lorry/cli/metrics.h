@@ -38,6 +38,13 @@ struct Course {
   double seconds() const { return steps.empty() ? 0.0 : steps.back().seconds; }
 };
 
+/// The records of the file `path` up to `step`; none when there is no such file, or one that cannot be read back.
+/// Throws FormatError.
+Course read_course(const std::filesystem::path& path, int64_t step);
+
+/// True for a file that a run has written, also when it is empty or its last line was cut short.
+bool is_course(const std::filesystem::path& path);
+
 class MetricsFile {
  public:
   /// Opens `path` to go on after `step`: later lines are dropped; 0 starts afresh. A FIFO or a device is written

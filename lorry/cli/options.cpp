@@ -103,13 +103,16 @@ void add_train(CLI::App& app, TrainOptions& o) {
       ->check(whole(1))
       ->type_name("N");
 
+  app.add_option("--steps", s.steps,
+                 "Steps to train; with --resume, the steps of the whole run, which may be more than before")
+      ->check(whole(1, int64_t{1} << 40))
+      ->type_name("N");
   // What decides the numbers of a run comes from its checkpoint when it is resumed, and cannot be given again.
   const std::vector<CLI::Option*> settings = {
       app.add_option("--preset", s.preset, "Size of the model: " + listed(preset_names()))
           ->capture_default_str()
           ->check(one_of(preset_names()))
           ->type_name("NAME"),
-      app.add_option("--steps", s.steps, "Steps to train")->check(whole(1, int64_t{1} << 40))->type_name("N"),
       app.add_option("--max-seconds", o.max_seconds,
                      "Choose the steps so that training takes about N seconds, and at most that")
           ->check(above_zero())

@@ -4,6 +4,7 @@
 //   DIR/checkpoint/     model.safetensors, optimizer.safetensors, state.json: complete, the newest that was saved
 //   DIR/metrics.jsonl   the course of the run
 //   DIR/loss.svg        the same as a picture
+//   DIR/lock            while a process trains: which one
 
 #include <filesystem>
 
@@ -16,11 +17,12 @@ struct RunFolder {
 
   std::filesystem::path checkpoint() const { return folder / "checkpoint"; }
   /// True as well while a crash has left only the set-aside one, which loading finds: the run is there, and nobody starts it over.
-  bool has_checkpoint() const {
-    std::error_code error;
-    return std::filesystem::exists(io::AtomicDirectory::find(checkpoint()), error);
-  }
+  bool has_checkpoint() const;
+  /// Throws IoError that names the first entry which a run without a checkpoint would not leave. Nothing of it is
+  /// overwritten.
+  void require_own() const;
   std::filesystem::path metrics() const { return folder / "metrics.jsonl"; }
+  std::filesystem::path lock() const { return folder / "lock"; }
   std::filesystem::path curve() const { return folder / "loss.svg"; }
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <set>
 #include <sstream>
 #include <type_traits>
 
@@ -98,6 +99,47 @@ std::vector<std::string> preset_names() {
   std::vector<std::string> names;
   for (const Recipe& recipe : kRecipes) names.emplace_back(recipe.preset);
   return names;
+}
+
+void check_against_tensors(const io::Checkpoint& checkpoint) {
+  const io::TrainingState& state = checkpoint.state;
+  const auto agree = [](std::string_view setting, int64_t said, std::string_view where, int64_t found) {
+    require<FormatError>(said == found, "checkpoint: state.json says {} {}, and {} has {}; expected the same", setting,
+                         said, where, found);
+  };
+  const auto rows = [&](const std::string& name, int64_t dim) {
+    const auto found = checkpoint.model.find(name);
+    require<FormatError>(found != checkpoint.model.end() && found->second.dim() == 2,
+                         "checkpoint: model.safetensors has no matrix '{}'", name);
+    return found->second.size(dim);
+  };
+  std::set<std::string> blocks;
+  for (const auto& [name, tensor] : checkpoint.model)
+    if (name.starts_with("block")) blocks.insert(name.substr(0, name.find('.')));
+
+  const auto preset = io::setting<std::string>(state.config, "preset");
+  nn::GPTConfig of_preset = nn::gpt_preset(preset);
+  const nn::GPTConfig config = model_config(state.config);
+  constexpr std::string_view kModel = "model.safetensors";
+  agree("layers", config.layers, kModel, static_cast<int64_t>(blocks.size()));
+  agree("width", config.width, kModel, rows("tokens.weight", 1));
+  agree("vocab", config.vocab, kModel, rows("tokens.weight", 0));
+  agree("context", config.context, kModel, rows("positions.weight", 0));
+  const std::string of = fmt::format("preset {}", preset);
+  agree("layers", config.layers, of, of_preset.layers);
+  agree("width", config.width, of, of_preset.width);
+  agree("heads", config.heads, of, of_preset.heads);
+
+  const auto steps = io::setting<int64_t>(state.config, "steps");
+  require<FormatError>(state.step <= steps, "checkpoint: state.json says steps {}, and step {} has been taken", steps,
+                       state.step);
+  // Steps that an f16 run skipped for an overflow do not count in the optimizer.
+  const bool skips = io::setting<std::string>(state.config, "dtype") == "f16";
+  for (const auto& [name, tensor] : checkpoint.optimizer) {
+    if (!name.ends_with(".step") || tensor.numel() != 1) continue;
+    const auto taken = static_cast<int64_t>(tensor.item<double>());
+    if (!skips || taken > state.step) agree("step", state.step, "optimizer.safetensors", taken);
+  }
 }
 
 void complete(TrainSettings& s, bool timed) {

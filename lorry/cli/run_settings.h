@@ -25,6 +25,10 @@ void complete(TrainSettings& settings, bool timed);
 /// Ten validations a run.
 int64_t default_eval_every(int64_t steps);
 
+/// Compares what a checkpoint's state says of its model and its steps with its tensors, before anything is built from
+/// it. Throws FormatError that names the first setting that differs, with both values.
+void check_against_tensors(const io::Checkpoint& checkpoint);
+
 /// What a checkpoint keeps, and back. `texts` are the files of the run, made absolute.
 io::Settings to_config(const TrainSettings& settings, const std::vector<std::string>& texts);
 TrainSettings from_config(const io::Settings& config, std::vector<std::string>& texts);

@@ -17,6 +17,7 @@
 #include "lorry/cli/time_budget.h"
 #include "lorry/cli/trainer.h"
 #include "lorry/cli/units.h"
+#include "lorry/io/lock.h"
 
 namespace lorry::cli {
 namespace {
@@ -170,23 +171,73 @@ void draw_curve(const RunFolder& folder, const Course& course, Session& session)
     session.say(fmt::format("gnuplot could not draw {}", folder.curve().string()));
 }
 
-void report(const Trainer& trainer, const RunFolder& folder, const Course& course, const std::string& json) {
+/// What the end of a run tells.
+struct Outcome {
+  int64_t parameters, steps, tokens_per_step;
+};
+
+Outcome outcome_of(const Trainer& trainer) {
+  return {trainer.parameters(), trainer.steps_taken(), trainer.tokens_per_step()};
+}
+
+void report(const Outcome& run, const RunFolder& folder, const Course& course, const std::string& json) {
   const Table table{json};
-  const double tokens = static_cast<double>(trainer.tokens_per_step() * trainer.steps_taken());
+  const double tokens = static_cast<double>(run.tokens_per_step * run.steps);
   const double seconds = course.seconds(), train_loss = course.recent_loss(kRecentSteps);
   const double validation_loss = course.validation_loss().value_or(std::nan(""));
   table.print("validation loss  {:.4f} nats per byte\ntraining loss    {:.4f}\n", validation_loss, train_loss);
-  table.print("steps            {} in {}, {}\n", trainer.steps_taken(), clock_text(seconds),
+  table.print("steps            {} in {}, {}\n", run.steps, clock_text(seconds),
               quantity(tokens / seconds, " tokens/s"));
-  table.print("parameters       {}\n", quantity(static_cast<double>(trainer.parameters()), ""));
+  table.print("parameters       {}\n", quantity(static_cast<double>(run.parameters), ""));
   table.print("checkpoint       {}\n", folder.folder.string());
-  write_json(json, {{"parameters", trainer.parameters()},
+  write_json(json, {{"parameters", run.parameters},
                     {"checkpoint", folder.checkpoint().string()},
                     {"validation_loss", validation_loss},
                     {"train_loss", train_loss},
                     {"tokens_per_s", tokens / seconds},
-                    {"steps", trainer.steps_taken()},
+                    {"steps", run.steps},
                     {"seconds", seconds}});
+}
+
+/// The steps of a resumed run: those that the command line says, or `before`. Throws ValueError when fewer than were
+/// taken.
+int64_t total_steps(const TrainOptions& options, int64_t taken, int64_t before) {
+  const int64_t steps = options.settings.steps.value_or(before);
+  require<ValueError>(!options.settings.steps || steps >= taken,
+                      "train: '{}' has taken {} steps; got --steps {}; expected at least as many", options.resume,
+                      taken, steps);
+  return steps;
+}
+
+/// Tells of a run that has nothing left to do, without writing to its folder. False when there is something left.
+bool report_finished(const RunFolder& folder, const io::Checkpoint& checkpoint, const TrainOptions& options,
+                     const CommonOptions& common) {
+  std::vector<std::string> texts;
+  const TrainSettings settings = from_config(checkpoint.state.config, texts);
+  const int64_t step = checkpoint.state.step;
+  if (step < total_steps(options, step, *settings.steps)) return false;
+  const Course course = read_course(folder.metrics(), step);
+  if (course.validations.empty() || course.validations.back().step != step) return false;
+  check_against_tensors(checkpoint);
+  if (!common.quiet) fmt::print(stderr, "{} has taken all of its {} steps\n", folder.folder.string(), step);
+  Outcome run{0, step, settings.batch * settings.accumulate * settings.context};
+  for (const auto& [name, tensor] : checkpoint.model) run.parameters += tensor.numel();
+  report(run, folder, course, common.json);
+  return true;
+}
+
+/// The trainer of a run that goes on, of as many steps as the command line says.
+std::unique_ptr<Trainer> resume(const RunFolder& folder, const TrainOptions& options) {
+  auto trainer = std::make_unique<Trainer>(io::load_checkpoint(folder.checkpoint()), options.texts);
+  trainer->set_steps(total_steps(options, trainer->steps_taken(), *trainer->settings().steps));
+  return trainer;
+}
+
+/// The trainer of a new run.
+std::unique_ptr<Trainer> begin(const TrainOptions& options) {
+  TrainSettings settings = options.settings;
+  complete(settings, options.max_seconds.has_value());
+  return std::make_unique<Trainer>(settings, options.texts);
 }
 
 }  // namespace
@@ -195,25 +246,28 @@ int run_train(const TrainOptions& options, const CommonOptions& common) {
   const bool resumed = !options.resume.empty();
   const RunFolder folder{resumed ? options.resume : options.out};
   std::unique_ptr<Trainer> trainer;
+  std::optional<io::FileLock> lock;
   if (resumed) {
-    trainer = std::make_unique<Trainer>(io::load_checkpoint(folder.checkpoint()), options.texts);
+    if (report_finished(folder, io::load_checkpoint(folder.checkpoint()), options, common)) return 0;
+    lock.emplace(folder.lock());
+    trainer = resume(folder, options);
   } else {
-    require<ValueError>(!folder.has_checkpoint(), "train: '{0}' holds a run already; go on with it by --resume {0}, or choose another --out",
-                        folder.folder.string());
-    TrainSettings settings = options.settings;
-    complete(settings, options.max_seconds.has_value());
-    trainer = std::make_unique<Trainer>(settings, options.texts);
+    const auto require_new = [&] {
+      require<ValueError>(!folder.has_checkpoint(),
+                          "train: '{0}' holds a run already; go on with it by --resume {0}, or choose another --out",
+                          folder.folder.string());
+    };
+    require_new();
+    trainer = begin(options);
     std::error_code error;
     std::filesystem::create_directories(folder.folder, error);
     require<IoError>(!error, "train: cannot make the folder '{}': {}", folder.folder.string(), error.message());
+    lock.emplace(folder.lock());
+    require_new();  // another process may have begun meanwhile
+    folder.require_own();
   }
 
   Session session(*trainer, folder, options, common.quiet);
-  if (resumed && trainer->steps_taken() >= *trainer->settings().steps && session.validated()) {
-    session.say(fmt::format("{} has taken all of its {} steps", folder.folder.string(), trainer->steps_taken()));
-    report(*trainer, folder, session.course(), common.json);
-    return 0;
-  }
   const Ending ending = session.run();
   draw_curve(folder, session.course(), session);
   if (ending == Ending::interrupted) {
@@ -223,7 +277,7 @@ int run_train(const TrainOptions& options, const CommonOptions& common) {
   if (ending == Ending::out_of_time)
     session.say(fmt::format("the time is over after step {} of {}; go on with: lorry train --resume {}", trainer->steps_taken(), *trainer->settings().steps,
                             folder.folder.string()));
-  report(*trainer, folder, session.course(), common.json);
+  report(outcome_of(*trainer), folder, session.course(), common.json);
   return 0;
 }
 

@@ -174,6 +174,7 @@ Trainer::Trainer(TrainSettings settings, std::vector<std::string> texts) : run_(
 
 Trainer::Trainer(const io::Checkpoint& checkpoint, std::vector<std::string> texts) {
   TrainSettings settings = from_config(checkpoint.state.config, texts);
+  check_against_tensors(checkpoint);
   run_ = std::make_unique<Run>(std::move(settings), std::move(texts));
   const std::string fingerprint = io::setting<std::string>(checkpoint.state.config, "text_fingerprint");
   require<ValueError>(fingerprint == std::to_string(run_->corpus.fingerprint()),

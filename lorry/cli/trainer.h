@@ -25,7 +25,7 @@ class Trainer {
   ~Trainer();
 
   const TrainSettings& settings() const;
-  /// Decides the length of a run that began without one.
+  /// Decides the length of a run that began without one, or changes it.
   void set_steps(int64_t steps);
   int64_t steps_taken() const;
   int64_t parameters() const;

@@ -18,14 +18,13 @@ constexpr int kAttempts = 10'000;
 
 std::string prefix_of(std::string_view name) { return fmt::format(".{}.staged-", name); }
 
-/// True when the name still leads to the open file: a cleaner may have removed it between its creation and its locking.
+}  // namespace
+
 bool still_named(const Descriptor& open, const std::filesystem::path& name) {
   struct stat by_handle, by_name;
   return ::fstat(open.get(), &by_handle) == 0 && ::lstat(name.c_str(), &by_name) == 0 && by_handle.st_ino == by_name.st_ino &&
          by_handle.st_dev == by_name.st_dev;
 }
-
-}  // namespace
 
 std::filesystem::path parent_of(const std::filesystem::path& path) { return path.has_parent_path() ? path.parent_path() : "."; }
 

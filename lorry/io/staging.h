@@ -17,6 +17,10 @@ std::filesystem::path parent_of(const std::filesystem::path& path);
 /// `path` without a trailing separator. Throws IoError when it names nothing that could be written ("", "/", "..").
 std::filesystem::path writable_name(std::filesystem::path path);
 
+/// True when the name still leads to the open file: another process may have removed it between its creation and its
+/// locking.
+bool still_named(const Descriptor& open, const std::filesystem::path& name);
+
 /// True when `name` is a staging name of `final_name`.
 bool is_staged_name(std::string_view name, std::string_view final_name);
 

@@ -175,7 +175,8 @@ TEST(Options, what_decides_a_resumed_run_cannot_be_given_again) {
   EXPECT_EQ(status_of({"train", "--resume", "d"}), -1);
   EXPECT_EQ(status_of({"train", "--resume", "d", "--text", "a"}), -1);
   EXPECT_EQ(status_of({"train", "--resume", "d", "--lr", "1"}), 2);
-  EXPECT_EQ(status_of({"train", "--resume", "d", "--steps", "5"}), 2);
+  EXPECT_EQ(status_of({"train", "--resume", "d", "--steps", "5"}), -1) << "a run may be extended";
+  EXPECT_EQ(status_of({"train", "--resume", "d", "--max-seconds", "5"}), 2);
   EXPECT_EQ(status_of({"train", "--resume", "d", "--out", "e"}), 2);
   EXPECT_EQ(status_of({"train", "--resume", "d", "--accumulate", "2"}), 2);
 }

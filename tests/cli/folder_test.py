@@ -1,0 +1,116 @@
+"""The folder of a run: one writer, nothing of another's overwritten, read and extended as it stands."""
+import json
+import os
+import socket
+import subprocess
+import time
+import unittest
+
+from support import LORRY, CommandTest, small
+
+
+class OneWriter(CommandTest):
+    def test_a_second_process_is_told_who_holds_the_folder(self):
+        command = [LORRY, "train", "--text", self.text, "--out", "run", *small(), "--steps", "100000", "--checkpoint-every", "5"]
+        first = subprocess.Popen(command, cwd=self.path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(first.wait)
+        self.addCleanup(first.kill)
+        while not (self.path / "run/checkpoint").exists():
+            time.sleep(0.01)
+        self.refused("train", "--resume", "run", says=(f"process {first.pid} on {socket.gethostname()}",))
+        self.run_lorry("generate", "--checkpoint", "run", "--tokens", 3)
+        first.kill()
+        first.wait()
+        self.run_lorry("train", "--resume", "run", "--max-seconds", 1, status=2)
+        state = json.loads((self.path / "run/checkpoint/state.json").read_text())
+        self.run_lorry("train", "--resume", "run", "--steps", state["step"] + 2)
+        self.assertFalse((self.path / "run/lock").exists())
+
+
+class Extended(CommandTest):
+    def test_a_finished_run_goes_on_to_more_steps(self):
+        self.train("--steps", 20)
+        before = self.training_losses()
+        self.run_lorry("train", "--resume", "run", "--steps", 30, "--threads", 1, "--json", "figures.json")
+        self.assertEqual(json.loads((self.path / "figures.json").read_text())["steps"], 30)
+        self.assertEqual(self.training_losses()[:20], before)
+        self.assertEqual(len(self.training_losses()), 30)
+        state = json.loads((self.path / "run/checkpoint/state.json").read_text())
+        self.assertEqual((state["step"], state["config"]["steps"]), (30, 30))
+        self.refused("train", "--resume", "run", "--steps", 10, says=("30 steps", "--steps 10"))
+
+    def test_a_finished_run_is_read_where_nothing_can_be_written(self):
+        self.train("--steps", 5)
+        self.text.unlink()
+        files = {p: p.read_bytes() for p in self.path.rglob("*") if p.is_file()}
+        for path in (*self.path.rglob("*"), self.path):
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        self.addCleanup(lambda: [p.chmod(0o755) for p in (self.path, *self.path.rglob("*")) if p.is_dir()])
+
+        def without_rights():  # root may write everywhere
+            if os.geteuid() == 0:
+                os.setgroups([])
+                os.setuid(65534)
+
+        if subprocess.run([LORRY, "--version"], preexec_fn=without_rights, capture_output=True).returncode != 0:
+            self.skipTest("the command may not be run without root's rights here")
+        probe = subprocess.run(["touch", self.path / "run/probe"], preexec_fn=without_rights, capture_output=True)
+        self.assertNotEqual(probe.returncode, 0, "nothing can be written")
+        self.run_lorry("generate", "--checkpoint", "run", "--tokens", 5, preexec_fn=without_rights)
+        done = self.run_lorry("train", "--resume", "run", preexec_fn=without_rights)
+        self.assertIn("validation loss", done.out)
+        self.run_lorry("info", preexec_fn=without_rights)
+        self.assertEqual({p: p.read_bytes() for p in self.path.rglob("*") if p.is_file()}, files)
+
+
+class Foreign(CommandTest):
+    def test_a_folder_with_files_of_another_is_refused_by_name(self):
+        run = self.path / "run"
+        run.mkdir()
+        for name, text in (("thesis.tex", "years"), ("metrics.jsonl", "{\"step\": \"dance\"}\n"), ("metrics.jsonl", "notes"),
+                           ("loss.svg", "<svg/>"), ("lock", "mine")):
+            (run / name).write_text(text)
+            self.refused("train", "--text", self.text, "--out", "run", *small(), "--steps", 2, says=(name,))
+            self.assertEqual({p.name: p.read_text() for p in run.iterdir()}, {name: text})
+            (run / name).unlink()
+
+    def test_a_run_that_was_killed_before_its_first_checkpoint_starts_over(self):
+        self.train("--steps", 3, out="whole")
+        run = self.path / "run"
+        run.mkdir()
+        for text in ("", '{"st', '{"step":1,"loss":5.5,"lr":0.1,"gradient_norm":1.5,"seconds":0.1}\n{"ste'):
+            for leftover in run.iterdir():
+                if leftover.is_dir():
+                    for file in leftover.iterdir():
+                        file.unlink()
+                    leftover.rmdir()
+                else:
+                    leftover.unlink()
+            (run / "metrics.jsonl").write_text(text)
+            (run / "lock").write_text("process 1 on nowhere")
+            self.train("--steps", 3)
+            self.assertEqual(self.losses(), self.losses("whole"))
+
+
+class EditedState(CommandTest):
+    def test_settings_that_differ_from_the_tensors_are_named_with_both_values(self):
+        self.train("--steps", 4)
+        state = self.path / "run/checkpoint/state.json"
+        good = json.loads(state.read_text())
+        cases = (("layers", 1_000_000_000, 4), ("layers", 3, 4), ("width", 4096, 128), ("vocab", 300, 256), ("context", 64, 16), ("heads", 8, 4))
+        for name, said, has in cases:
+            edited = json.loads(json.dumps(good))
+            edited["config"][name] = said
+            state.write_text(json.dumps(edited))
+            for command in (("train", "--resume", "run", "--steps", 9), ("generate", "--checkpoint", "run")):
+                self.refused(*command, says=(f"{name} {said}", f"has {has}"))
+        for key, said, says in (("step", 3, ("step 3", "has 4")), ("steps", 2, ("steps 2", "step 4"))):
+            edited = json.loads(json.dumps(good))
+            (edited if key == "step" else edited["config"])[key] = said
+            state.write_text(json.dumps(edited))
+            for command in (("train", "--resume", "run", "--steps", 9), ("generate", "--checkpoint", "run")):
+                self.refused(*command, says=says)
+
+
+if __name__ == "__main__":
+    unittest.main()
