@@ -95,6 +95,7 @@ void add_info(CLI::App& app, InfoOptions& o) { app.add_flag("--measure", o.measu
 
 void add_train(CLI::App& app, TrainOptions& o) {
   TrainSettings& s = o.settings;
+  app.footer("Presets, over bytes:\n" + preset_table() + "How long a run takes here is told after its first steps.");
   app.add_option("--text", o.texts, "Text files to learn, read as bytes")->type_name("FILE");
   app.add_option("--out", o.out, "Folder for checkpoints, metrics and the loss curve")->capture_default_str()->type_name("DIR");
   CLI::Option* resume = app.add_option("--resume", o.resume, "Go on with the run in DIR, with its settings")->type_name("DIR");

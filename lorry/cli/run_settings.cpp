@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "lorry/cli/checks.h"
+#include "lorry/cli/units.h"
 #include "lorry/optim/optimizers.h"
 
 namespace lorry::cli {
@@ -99,6 +100,20 @@ std::vector<std::string> preset_names() {
   std::vector<std::string> names;
   for (const Recipe& recipe : kRecipes) names.emplace_back(recipe.preset);
   return names;
+}
+
+std::string preset_table() {
+  constexpr const char* kRow = "  {:<7} {:>6} {:>6} {:>11} {:>6} {:>8} {:>7} {:>8}\n";
+  std::string table = fmt::format(kRow, "preset", "layers", "width", "parameters", "batch", "context", "rate", "steps");
+  for (const std::string& name : preset_names()) {
+    TrainSettings s{.preset = name};
+    complete(s, /*timed=*/false);
+    const nn::GPTConfig model = model_config(s);
+    table +=
+        fmt::format(kRow, name, model.layers, model.width,
+                    quantity(static_cast<double>(nn::parameter_count(model)), ""), s.batch, s.context, s.lr, *s.steps);
+  }
+  return table;
 }
 
 void check_against_tensors(const io::Checkpoint& checkpoint) {

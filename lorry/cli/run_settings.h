@@ -19,6 +19,9 @@ nn::GPTConfig model_config(const io::Settings& config);
 /// The sizes of model that `train` knows.
 std::vector<std::string> preset_names();
 
+/// A line for each of them: its layers, width, parameters, batch, context, learning rate and steps.
+std::string preset_table();
+
 /// Fills in what the preset decides. `steps` stays unset where a time decides it; the warm-up does not depend on it then.
 void complete(TrainSettings& settings, bool timed);
 

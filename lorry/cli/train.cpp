@@ -32,6 +32,8 @@ constexpr size_t kRecentSteps = 20;       // a training loss is the mean over th
 
 constexpr double kEnding = 0.5;  // seconds that the last checkpoint and the curve may take
 
+constexpr double kProbe = 1;  // seconds of steps that tell how long the run takes
+
 enum class Ending { complete, interrupted, out_of_time };
 
 /// The loop around a Trainer: metrics, validation, checkpoints, and when to stop.
@@ -54,6 +56,8 @@ class Session {
 
  private:
   void take_step();
+  /// Says how long a long run takes on this machine, once its first steps have told.
+  void tell_time(double seconds);
   /// Records a step that is done, if any.
   void record(std::optional<StepMetrics> metrics);
   /// Waits for the last step, which is training too, and records it.
@@ -74,6 +78,8 @@ class Session {
   std::optional<double> max_seconds_;
   std::optional<TimeBudget> budget_;
   double training_s_;  ///< spent in steps since the run began
+  Pace pace_;
+  bool told_time_ = false;
   double reserve_ = 0;  // seconds that the end of the run takes
   Progress progress_;
   Interrupt interrupt_;
@@ -87,6 +93,17 @@ void Session::take_step() {
   training_s_ += seconds;
   record(std::move(done));
   if (budget_) budget_->add_step(seconds);
+  if (!max_seconds_) tell_time(seconds);
+}
+
+void Session::tell_time(double seconds) {
+  if (told_time_) return;
+  pace_.add_step(seconds);
+  if (!pace_.known(kProbe)) return;
+  told_time_ = true;
+  const int64_t left = *trainer_.settings().steps - trainer_.steps_taken();
+  if (const auto time = long_time_text(pace_.seconds_a_step() * static_cast<double>(left)))
+    progress_.say(fmt::format("{} steps: {} here", left, *time));
 }
 
 void Session::settle() {

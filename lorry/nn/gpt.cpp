@@ -48,6 +48,14 @@ GPTConfig gpt_preset(std::string_view name) {
   raise<ValueError>("GPT: no preset '{}'; expected one of {}", name, names);
 }
 
+int64_t parameter_count(const GPTConfig& c) {
+  const int64_t w = c.width, norm = c.bias ? 2 * w : w;
+  // Attention maps w to 3 w and back, the MLP w to 4 w and back.
+  const int64_t block = 12 * w * w + (c.bias ? 9 * w : 0) + 2 * norm;
+  const int64_t embeddings = (c.vocab + c.context) * w;
+  return embeddings + c.layers * block + norm + (c.tie_weights ? 0 : c.vocab * w);
+}
+
 KVCache::KVCache(const GPTConfig& config, int64_t batch, const Options& options) : capacity_(checked(config).context), batch_(batch) {
   require<ValueError>(batch > 0, "KVCache: batch is not positive; got {}", batch);
   for (int64_t i = 0; i < config.layers; ++i) {

@@ -34,6 +34,9 @@ struct GPTConfig {
 /// vocabulary and positions. Throws ValueError that lists the names.
 GPTConfig gpt_preset(std::string_view name);
 
+/// The parameters of a GPT of this shape, shared ones once. Nothing is built.
+int64_t parameter_count(const GPTConfig& config);
+
 /// The keys and values of the positions so far, so that a new one costs one position's work. Memory is taken once, for the
 /// whole context.
 class KVCache {

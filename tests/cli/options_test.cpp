@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <regex>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -146,6 +147,15 @@ TEST(Options, help_fits_100_columns_and_shows_nothing_of_the_parser) {
     for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
     for (const char* odd : {"{", "POSITIVE", "NONNEGATIVE", "INT", "FLOAT", "1099511627776"})
       EXPECT_EQ(help.find(odd), std::string::npos) << odd << " in " << help;
+  }
+}
+
+TEST(Options, help_of_train_tells_what_each_preset_is) {
+  const std::string help = said_to({"train", "--help"});
+  for (const char* words : {"preset layers width parameters batch context rate steps",
+                            "nano 4 128 842 k 8 128 0.003 3000", "gpt2 12 768"}) {
+    std::string pattern = std::regex_replace(words, std::regex(" "), " +");
+    EXPECT_TRUE(std::regex_search(help, std::regex("\n *" + pattern))) << pattern << " in " << help;
   }
 }
 

@@ -78,10 +78,14 @@ std::string drawn_on_terminal(int columns) {
     progress.update(1, "loss 1.234", "12.3 k tokens/s");
   }
   dup2(before, STDERR_FILENO);
+  std::string line;
   char text[1000];
-  const ssize_t got = read(ends[0], text, sizeof text);
+  while (!line.ends_with("\r\n")) {  // the terminal hands on what it has
+    const ssize_t got = read(ends[0], text, sizeof text);
+    if (got <= 0) break;
+    line.append(text, static_cast<size_t>(got));
+  }
   for (const int file : {ends[0], ends[1], before}) close(file);
-  std::string line(text, static_cast<size_t>(std::max<ssize_t>(got, 0)));
   EXPECT_TRUE(line.starts_with("\r\033[K") && line.ends_with("\r\n")) << line;
   return line.substr(4, line.size() - 6);
 }

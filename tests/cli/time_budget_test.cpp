@@ -32,5 +32,13 @@ TEST(TimeBudget, a_run_interrupted_at_once_goes_by_the_steps_it_has) {
   EXPECT_EQ(budget.decide(20, 0), 2 + 38);  // 0.95 * 80 seconds at two seconds each
 }
 
+TEST(TimeBudget, a_long_time_is_told_in_the_unit_that_fits) {
+  EXPECT_FALSE(long_time_text(59));
+  EXPECT_EQ(long_time_text(60), "about 1 minute");
+  EXPECT_EQ(long_time_text(100 * 60), "about 100 minutes");
+  EXPECT_EQ(long_time_text(3.1 * 3600), "about 3 hours");
+  EXPECT_EQ(long_time_text(50 * 3600), "about 2 days");
+}
+
 }  // namespace
 }  // namespace lorry::cli

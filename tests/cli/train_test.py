@@ -98,6 +98,17 @@ class Train(CommandTest):
         self.assertEqual(self.train("--steps", 3, "--quiet").err, "")
 
 
+class LongRun(CommandTest):
+    def test_how_long_it_takes_here_is_told_after_the_first_steps(self):
+        command = [LORRY, "train", "--text", self.text, *small(), "--steps", "1000000", "--eval-every", "1000000"]
+        process = subprocess.Popen(command, cwd=self.path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.addCleanup(process.stderr.close)
+        line = process.stderr.readline().decode()
+        self.assertRegex(line, r"^\d+ steps: about \d+ (minutes?|hours|days) here$")
+
+
 class BadInput(CommandTest):
     def refused_text(self, path, *says):
         return self.refused("train", "--text", path, "--out", "run", *small(), "--steps", 2, says=says)

@@ -36,6 +36,15 @@ TEST(GPT, presets_have_their_sizes) {
   EXPECT_THROW(gpt_preset("huge"), ValueError);
 }
 
+TEST(GPT, its_parameters_are_counted_without_building_it) {
+  for (const bool bias : {true, false})
+    for (const bool tie : {true, false}) {
+      const GPTConfig config{
+          .vocab = 7, .context = 5, .layers = 3, .heads = 2, .width = 8, .bias = bias, .tie_weights = tie};
+      EXPECT_EQ(parameter_count(config), count(GPT(config))) << bias << tie;
+    }
+}
+
 TEST(GPT, starts_as_gpt2_does) {
   manual_seed(11);
   const GPT model(gpt_preset("nano"));
