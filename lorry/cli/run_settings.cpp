@@ -139,7 +139,12 @@ void check_against_tensors(const io::Checkpoint& checkpoint) {
   agree("layers", config.layers, kModel, static_cast<int64_t>(blocks.size()));
   agree("width", config.width, kModel, rows("tokens.weight", 1));
   agree("vocab", config.vocab, kModel, rows("tokens.weight", 0));
-  agree("context", config.context, kModel, rows("positions.weight", 0));
+  const bool learned = checkpoint.model.contains("positions.weight");
+  require<FormatError>(config.rotary != learned,
+                       "checkpoint: state.json says that positions are {}, and model.safetensors has {} of them; "
+                       "expected one for learned positions",
+                       config.rotary ? "rotary" : "learned", learned ? "a table" : "no table");
+  if (learned) agree("context", config.context, kModel, rows("positions.weight", 0));
   const std::string of = fmt::format("preset {}", preset);
   agree("layers", config.layers, of, of_preset.layers);
   agree("width", config.width, of, of_preset.width);

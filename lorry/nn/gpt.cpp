@@ -52,7 +52,7 @@ int64_t parameter_count(const GPTConfig& c) {
   const int64_t w = c.width, norm = c.bias ? 2 * w : w;
   // Attention maps w to 3 w and back, the MLP w to 4 w and back.
   const int64_t block = 12 * w * w + (c.bias ? 9 * w : 0) + 2 * norm;
-  const int64_t embeddings = (c.vocab + c.context) * w;
+  const int64_t embeddings = (c.vocab + (c.rotary ? 0 : c.context)) * w;
   return embeddings + c.layers * block + norm + (c.tie_weights ? 0 : c.vocab * w);
 }
 

@@ -97,13 +97,18 @@ class EditedState(CommandTest):
         self.train("--steps", 4)
         state = self.path / "run/checkpoint/state.json"
         good = json.loads(state.read_text())
-        cases = (("layers", 1_000_000_000, 4), ("layers", 3, 4), ("width", 4096, 128), ("vocab", 300, 256), ("context", 64, 16), ("heads", 8, 4))
+        cases = (("layers", 1_000_000_000, 4), ("layers", 3, 4), ("width", 4096, 128), ("vocab", 300, 256), ("heads", 8, 4))
         for name, said, has in cases:
             edited = json.loads(json.dumps(good))
             edited["config"][name] = said
             state.write_text(json.dumps(edited))
             for command in (("train", "--resume", "run", "--steps", 9), ("generate", "--checkpoint", "run")):
                 self.refused(*command, says=(f"{name} {said}", f"has {has}"))
+        edited = json.loads(json.dumps(good))
+        edited["config"]["rotary"] = False
+        state.write_text(json.dumps(edited))
+        for command in (("train", "--resume", "run", "--steps", 9), ("generate", "--checkpoint", "run")):
+            self.refused(*command, says=("learned", "no table"))
         for key, said, says in (("step", 3, ("step 3", "has 4")), ("steps", 2, ("steps 2", "step 4"))):
             edited = json.loads(json.dumps(good))
             (edited if key == "step" else edited["config"])[key] = said

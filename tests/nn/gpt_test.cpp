@@ -38,11 +38,14 @@ TEST(GPT, presets_have_their_sizes) {
 
 TEST(GPT, its_parameters_are_counted_without_building_it) {
   for (const bool bias : {true, false})
-    for (const bool tie : {true, false}) {
-      const GPTConfig config{
-          .vocab = 7, .context = 5, .layers = 3, .heads = 2, .width = 8, .bias = bias, .tie_weights = tie};
-      EXPECT_EQ(parameter_count(config), count(GPT(config))) << bias << tie;
-    }
+    for (const bool tie : {true, false})
+      for (const bool rotary : {true, false}) {
+        GPTConfig config{.vocab = 7, .context = 5, .layers = 3, .heads = 2, .width = 8};
+        config.bias = bias;
+        config.tie_weights = tie;
+        config.rotary = rotary;
+        EXPECT_EQ(parameter_count(config), count(GPT(config))) << bias << tie << rotary;
+      }
 }
 
 TEST(GPT, starts_as_gpt2_does) {
