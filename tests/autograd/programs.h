@@ -147,6 +147,15 @@ Program random_program(uint32_t seed, int length);
 
 /// What Lorry made of a program.
 struct Execution {
+  Execution() = default;
+  Execution(Execution&&) = default;
+  /// Gradients with a history are part of the graph that they belong to, which would hold itself.
+  ~Execution() {
+    for (const Tensor& x : values)
+      if (x.defined() && x.requires_grad()) x.set_grad({});
+    for (const auto& heard : hooks) heard->gradient = {};
+  }
+
   std::vector<Tensor> values;  ///< undefined where a step made none
   std::vector<Tensor> leaves;
   Tensor loss;

@@ -99,7 +99,8 @@ class LostOutput(CommandTest):
                     ("--help",), ("train", "--help"), ("--version",), ("info", "--json", "-"))
         for arguments in commands:
             with open("/dev/full", "wb") as full:
-                done = subprocess.run([LORRY, *map(str, arguments)], cwd=self.path, stdout=full, stderr=subprocess.PIPE, timeout=60)
+                command = [LORRY, *map(str, arguments)]
+                done = subprocess.run(command, cwd=self.path, stdout=full, stderr=subprocess.PIPE, timeout=60)
             self.assertEqual(done.returncode, 1, arguments)
             self.assertIn(b"lorry: cannot write standard output: No space left on device", done.stderr, arguments)
 
@@ -114,7 +115,8 @@ class LostOutput(CommandTest):
 
         self.refused("info", "--json", "info.json", says=("info.json", "File too large"), preexec_fn=limit)
         self.assertFalse((self.path / "info.json").exists())
-        self.refused("train", "--text", self.text, *small(), "--steps", 9, says=("metrics.jsonl", "File too large"), preexec_fn=limit)
+        train = ("train", "--text", self.text, *small(), "--steps", 9)
+        self.refused(*train, says=("metrics.jsonl", "File too large"), preexec_fn=limit)
 
 
 class Terminals(CommandTest):
