@@ -15,7 +15,12 @@ int main(int argc, char** argv) {
     const io::Checkpoint checkpoint = io::load_checkpoint(argv[1]);
     const io::Settings& config = checkpoint.state.config;
     const auto whole = [&](const char* name) { return io::setting<int64_t>(config, name); };
-    nn::GPT model({.vocab = whole("vocab"), .context = whole("context"), .layers = whole("layers"), .heads = whole("heads"), .width = whole("width")});
+    nn::GPT model({.vocab = whole("vocab"),
+                   .context = whole("context"),
+                   .layers = whole("layers"),
+                   .heads = whole("heads"),
+                   .width = whole("width"),
+                   .rotary = io::setting<bool>(config, "rotary")});
     model.load_state_dict(checkpoint.model);
     model.eval();
 
