@@ -9,31 +9,35 @@ namespace {
 
 void require_can_be_rebased(const door::Call& call) {
   const Tensor& self = call.inputs[0];
-  const char* where = t_operator != nullptr ? t_operator : name(call.op);  // a composition names itself
+  const char* where = running_or(name(call.op));  // a composition names itself
   if (self.node()->cut_view)
-    raise<GradError>(
-        "{}: a view made while gradients were not recorded is written while they are; got {}; take the view outside "
+    raise_as<GradError>(
+        where,
+        "a view made while gradients were not recorded is written while they are; got {}; take the view outside "
         "NoGrad, or write inside it",
-        where, self);
+        self);
   const auto leaf = [](const Tensor& x) { return x.node()->requires_grad && !gradient_function(x); };
   if (leaf(self))
-    raise<GradError>(
-        "{}: a leaf that requires a gradient is written in place; got {}; write inside NoGrad, or use the operator "
+    raise_as<GradError>(
+        where,
+        "a leaf that requires a gradient is written in place; got {}; write inside NoGrad, or use the operator "
         "that makes a new tensor",
-        where, self);
+        self);
   if (!self.is_view()) return;
   const Tensor base(self.node()->base);
   if (leaf(base))
-    raise<GradError>(
-        "{}: a view of a leaf that requires a gradient is written in place; got {}; write inside NoGrad, or use the "
+    raise_as<GradError>(
+        where,
+        "a view of a leaf that requires a gradient is written in place; got {}; write inside NoGrad, or use the "
         "operator that makes a new tensor",
-        where, self);
+        self);
   const int64_t first = self.storage_offset() - base.storage_offset();
   if (self.numel() > 0 && (first < 0 || first + self.layout().extent() > base.layout().extent()))
-    raise<GradError>(
-        "{}: a view that reaches outside its base is written while gradients are recorded; got {} of {}; clone it, or "
+    raise_as<GradError>(
+        where,
+        "a view that reaches outside its base is written while gradients are recorded; got {} of {}; clone it, or "
         "write inside NoGrad",
-        where, self, base);
+        self, base);
 }
 
 void before(door::Call& call) {

@@ -37,7 +37,9 @@ const Rule* find_rule(Op op) {
 
 const Rule& rule(Op op) {
   const Rule* found = find_rule(op);
-  if (found == nullptr) raise<GradError>("{}: the operator has no derivative; detach its input, or call it inside NoGrad", name(op));
+  if (found == nullptr)
+    raise_as<GradError>(running_or(name(op)),
+                        "the operator has no derivative; detach its input, or call it inside NoGrad");
   return *found;
 }
 

@@ -1,15 +1,20 @@
 #pragma once
 
-// The typed errors of Lorry, and the two functions that throw them.
+// The typed errors of Lorry, and the functions that throw them.
 //
 // A message is one sentence a user can act on:
 //   <operator>: <what is wrong>; got <operand: shape dtype device>, ...; expected <rule>; <remedy>
+// raise and require write the operator: the one that this thread runs (Running, base/modes.h). No message spells it.
+// Where no operator runs, a message begins with what it is about: "safetensors: ...".
 // Invariant: nothing in Lorry aborts the process or prints instead of throwing; every failure is one of these types.
 
 #include <fmt/core.h>
 
 #include <stdexcept>
 #include <string>
+#include <utility>
+
+#include "lorry/base/modes.h"
 
 namespace lorry {
 
@@ -60,10 +65,24 @@ class CudaError : public Error {
   using Error::Error;
 };
 
-/// Throws E with a formatted message.
+namespace detail {
+/// "<name>: <text>", or the text alone where the name is null.
+[[gnu::cold]] inline std::string named(const char* name, std::string text) {
+  return name == nullptr ? std::move(text) : fmt::format("{}: {}", name, text);
+}
+}  // namespace detail
+
+/// Throws E with a formatted message, which begins with the running operator where there is one.
 template <class E = Error, class... Args>
 [[noreturn, gnu::cold, gnu::noinline]] void raise(fmt::format_string<Args...> format, Args&&... args) {
-  throw E(fmt::vformat(format, fmt::make_format_args(args...)));
+  throw E(detail::named(t_operator, fmt::vformat(format, fmt::make_format_args(args...))));
+}
+
+/// Throws E with a message that begins with `name`, whatever runs: for reports about another call, and with running_or.
+template <class E = Error, class... Args>
+[[noreturn, gnu::cold, gnu::noinline]] void raise_as(const char* name, fmt::format_string<Args...> format,
+                                                     Args&&... args) {
+  throw E(detail::named(name, fmt::vformat(format, fmt::make_format_args(args...))));
 }
 
 /// Throws E unless the condition holds. Arguments are only formatted on failure, so tensors and layouts cost nothing here.

@@ -15,8 +15,29 @@ enum Mode : uint32_t {
 
 inline constinit thread_local uint32_t t_modes = kGradMode;
 
-/// The operator that this thread is running, for errors, statistics and version checks; null between calls.
+/// The operator that this thread is running, by the name that the user called: errors begin with it, statistics and
+/// version checks name it. Null between calls.
 inline constinit thread_local const char* t_operator = nullptr;
+
+/// Names the running operator for a scope. Every public operator begins with one. Nested scopes keep the outermost
+/// name, so whatever an operator is composed of, it is the one that was called which is named. An in-place form and an
+/// out= form go by the operator's name: add_ and add_out run as "add".
+class Running {
+ public:
+  /// name: a literal.
+  explicit Running(const char* name) : before_(t_operator) {
+    if (before_ == nullptr) t_operator = name;
+  }
+  ~Running() { t_operator = before_; }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+ private:
+  const char* before_;
+};
+
+/// The running operator, or `otherwise` between calls: for what operators use and users also call.
+inline const char* running_or(const char* otherwise) { return t_operator == nullptr ? otherwise : t_operator; }
 
 inline bool mode(Mode m) { return (t_modes & m) != 0; }
 

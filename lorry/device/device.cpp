@@ -48,12 +48,12 @@ constexpr const Runtime* kRuntimes[kDeviceTypeCount] = {&kCpuRuntime, nullptr};
 }  // namespace
 
 const Runtime& runtime(DeviceType type, const char* where) {
-  require<DeviceError>(static_cast<int>(type) < kDeviceTypeCount,
-                       "{}: no such type of device; got number {}; expected cpu or cuda", where,
-                       static_cast<int>(type));
+  if (static_cast<int>(type) >= kDeviceTypeCount)
+    raise_as<DeviceError>(running_or(where), "no such type of device; got number {}; expected cpu or cuda",
+                          static_cast<int>(type));
   if (const Runtime* row = kRuntimes[static_cast<int>(type)]) [[likely]]
     return *row;
-  raise<DeviceError>("{}: this build has no CUDA; expected cpu; build Lorry where nvcc is installed", where);
+  raise_as<DeviceError>(running_or(where), "this build has no CUDA; expected cpu; build Lorry where nvcc is installed");
 }
 
 int count(DeviceType type) {
@@ -70,10 +70,12 @@ void require_device(Device device, const char* where) {
   const Runtime& row = runtime(device.type, where);
   const int devices = row.count();
   if (device.index >= 0 && device.index < devices) [[likely]] return;
-  if (devices == 0) raise<DeviceError>("{}: no device {} here: {}; expected cpu", where, device, row.why_absent());
+  if (devices == 0)
+    raise_as<DeviceError>(running_or(where), "no device {} here: {}; expected cpu", device, row.why_absent());
   const std::string why = row.why_absent();
-  raise<DeviceError>("{}: no device {} here{}{}; expected {} to {}", where, device, why.empty() ? "" : ": ", why, to_string(Device{device.type, 0}),
-                     to_string(Device{device.type, static_cast<int8_t>(devices - 1)}));
+  raise_as<DeviceError>(running_or(where), "no device {} here{}{}; expected {} to {}", device, why.empty() ? "" : ": ",
+                        why, to_string(Device{device.type, 0}),
+                        to_string(Device{device.type, static_cast<int8_t>(devices - 1)}));
 }
 
 Facts facts(Device device) {
@@ -90,8 +92,8 @@ void synchronize(Device device) {
   require_device(device, "synchronize");
   const Runtime& row = runtime(device.type, "synchronize");
   if (device.is_cpu()) return row.synchronize(device.index);
-  bell::ring_after(bell::Event::synchronisation, t_operator == nullptr ? "synchronize" : t_operator,
-                   "the host waited for a device", [&] { row.synchronize(device.index); });
+  bell::ring_after(bell::Event::synchronisation, running_or("synchronize"), "the host waited for a device",
+                   [&] { row.synchronize(device.index); });
 }
 
 void throw_reported(Device device) { runtime(device.type, "throw_reported").throw_reported(device.index); }

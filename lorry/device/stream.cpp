@@ -16,8 +16,8 @@ const device::Runtime& runtime_of(Device device, const char* where) {
 void Stream::synchronize() const {
   const device::Runtime& runtime = runtime_of(device, "synchronize");
   if (device.is_cpu()) return runtime.synchronize_stream(*this);
-  bell::ring_after(bell::Event::synchronisation, t_operator == nullptr ? "synchronize" : t_operator,
-                   "the host waited for a stream", [&] { runtime.synchronize_stream(*this); });
+  bell::ring_after(bell::Event::synchronisation, running_or("synchronize"), "the host waited for a stream",
+                   [&] { runtime.synchronize_stream(*this); });
 }
 
 StreamScope::StreamScope(Stream stream) : device_(stream.device), before_(nullptr) {
@@ -48,8 +48,8 @@ bool Event::done() const { return device::runtime(device_.type, "event").event_d
 void Event::synchronize() const {
   const device::Runtime& runtime = device::runtime(device_.type, "event");
   if (device_.is_cpu() || (bell::heard() && done())) return;  // nothing to wait for, so nothing to hear of
-  bell::ring_after(bell::Event::synchronisation, t_operator == nullptr ? "synchronize" : t_operator,
-                   "the host waited for an event", [&] { runtime.synchronize_event(device_.index, handle_); });
+  bell::ring_after(bell::Event::synchronisation, running_or("synchronize"), "the host waited for an event",
+                   [&] { runtime.synchronize_event(device_.index, handle_); });
 }
 double Event::milliseconds_since(const Event& start) const {
   return device::runtime(device_.type, "event").milliseconds(device_.index, start.handle_, handle_);

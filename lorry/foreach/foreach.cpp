@@ -20,7 +20,7 @@ TensorList computed(Op op, std::initializer_list<Argument> arguments, DType to =
 }
 
 void require_arity(Pointwise op, size_t given) {
-  require<ValueError>(given == row(op).arity, "{}: {} operands; expected {}", row(op).name, given, row(op).arity);
+  require<ValueError>(given == row(op).arity, "{} operands; expected {}", given, row(op).arity);
 }
 
 /// The opposite; that of the least integer wraps, as everywhere.
@@ -29,11 +29,13 @@ Scalar negative(const Scalar& x) { return x.is_floating() ? Scalar(-x.to<double>
 }  // namespace
 
 TensorList apply(Pointwise op, std::initializer_list<Argument> arguments) {
+  const Running running(row(op).name);
   require_arity(op, arguments.size());
   return computed(static_cast<Op>(op), arguments);
 }
 
 const TensorList& apply_(Pointwise op, const TensorList& self, std::initializer_list<Argument> others) {
+  const Running running(row(op).name);
   require_arity(op, 1 + others.size());
   std::vector<Argument> arguments{self};
   arguments.insert(arguments.end(), others.begin(), others.end());
@@ -50,10 +52,22 @@ const TensorList& apply_(Pointwise op, const TensorList& self, std::initializer_
   const TensorList& name##_(const TensorList& x, const Argument& y) { return written(Op::name, x, {x, y}); }
 #include "lorry/formula/pointwise.def"
 
-TensorList add(const TensorList& x, const Argument& y, const Scalar& alpha) { return computed(Op::add_scaled, {x, y, alpha}); }
-TensorList sub(const TensorList& x, const Argument& y, const Scalar& alpha) { return computed(Op::add_scaled, {x, y, negative(alpha)}); }
-const TensorList& add_(const TensorList& x, const Argument& y, const Scalar& alpha) { return written(Op::add_scaled, x, {x, y, alpha}); }
-const TensorList& sub_(const TensorList& x, const Argument& y, const Scalar& alpha) { return written(Op::add_scaled, x, {x, y, negative(alpha)}); }
+TensorList add(const TensorList& x, const Argument& y, const Scalar& alpha) {
+  const Running running("add");
+  return computed(Op::add_scaled, {x, y, alpha});
+}
+TensorList sub(const TensorList& x, const Argument& y, const Scalar& alpha) {
+  const Running running("sub");
+  return computed(Op::add_scaled, {x, y, negative(alpha)});
+}
+const TensorList& add_(const TensorList& x, const Argument& y, const Scalar& alpha) {
+  const Running running("add");
+  return written(Op::add_scaled, x, {x, y, alpha});
+}
+const TensorList& sub_(const TensorList& x, const Argument& y, const Scalar& alpha) {
+  const Running running("sub");
+  return written(Op::add_scaled, x, {x, y, negative(alpha)});
+}
 
 TensorList where(const TensorList& condition, const Argument& x, const Argument& y) { return computed(Op::where, {condition, x, y}); }
 TensorList clamp(const TensorList& x, const Argument& low, const Argument& high) { return computed(Op::clamp, {x, low, high}); }
@@ -71,9 +85,13 @@ const TensorList& addcdiv_(const TensorList& x, const TensorList& a, const Tenso
 
 const TensorList& copy_(const TensorList& self, const TensorList& source) { return written(Op::copy, self, {self, source}); }
 const TensorList& fill_(const TensorList& self, const Scalar& value) { return written(Op::fill, self, {self, value}); }
-const TensorList& zero_(const TensorList& self) { return fill_(self, 0); }
+const TensorList& zero_(const TensorList& self) {
+  const Running running("zero");
+  return fill_(self, 0);
+}
 TensorList to(const TensorList& x, DType dtype) {
-  require_dtype(dtype, "to");
+  const Running running("to");
+  require_dtype(dtype);
   return computed(Op::cast, {x}, dtype);
 }
 

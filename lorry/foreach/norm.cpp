@@ -16,17 +16,14 @@
 namespace lorry::foreach {
 namespace {
 
-/// What runs, by the outermost name.
-const char* where() { return t_operator; }
-
 kernels::NormOrder order_of(double ord) {
-  require<ValueError>(ord > 0, "{}: ord is out of range; got {}; expected a number > 0, or infinity", where(), ord);
+  require<ValueError>(ord > 0, "ord is out of range; got {}; expected a number > 0, or infinity", ord);
   return ord == 1 ? kernels::NormOrder::one : ord == 2 ? kernels::NormOrder::two : std::isinf(ord) ? kernels::NormOrder::inf : kernels::NormOrder::power;
 }
 
 void require_measurable(const Tensor& t) {
-  require_defined(t, where(), "a tensor");
-  require<DTypeError>(is_floating(t.dtype()), "{}: a tensor is not floating; got {}; expected f16, bf16, f32 or f64", where(), t);
+  require_defined(t, "a tensor");
+  require<DTypeError>(is_floating(t.dtype()), "a tensor is not floating; got {}; expected f16, bf16, f32 or f64", t);
 }
 
 /// One list a device and dtype, those of a device next to each other.
@@ -66,7 +63,7 @@ void refresh(detail::NormPlan& plan, const TensorList& x, Strategy strategy) {
     require_measurable(*t);
     const bool dense = t->layout().is_dense();
     if (!dense) {
-      bell::ring(bell::Event::hidden_copy, where(), "a tensor with gaps is copied first");
+      bell::ring(bell::Event::hidden_copy, t_operator, "a tensor with gaps is copied first");
       plan.gaps = true;
       t = &plan.copies.emplace_back(t->contiguous());
     }
@@ -99,7 +96,8 @@ struct Raw {
 void require_unrecorded(const TensorList& x) {
   if (mode(kGradMode))
     for (const Tensor& t : x)
-      require<GradError>(!t.requires_grad(), "{}: gradients are not followed through a list's norms; got {}; use NoGrad, or foreach::norm", where(), t);
+      require<GradError>(!t.requires_grad(),
+                         "gradients are not followed through a list's norms; got {}; use NoGrad, or foreach::norm", t);
 }
 
 Raw measure(const TensorList& x, const Wanted& wanted);
@@ -126,14 +124,14 @@ Raw measure(detail::NormPlan& plan, const TensorList& x, const Wanted& wanted) {
     raw.of_device.push_back(wanted.per_tensor ? empty({entries}, {kF64, device}) : Tensor());
     totals.push_back(wanted.total ? empty({}, {kF64, device}) : Tensor());
     if (wanted.factor && one_device) raw.factor = empty({}, {kF64, device});
-    kernels::backend(device, where())
-        .list_norm->norm({.lists = lists,
-                          .order = order,
-                          .p = wanted.ord,
-                          .total = wanted.total ? totals.back().data<double>() : nullptr,
-                          .per_tensor = wanted.per_tensor ? raw.of_device.back().data<double>() : nullptr,
-                          .end = {.max_norm = wanted.max_norm, .factor = raw.factor.defined() ? raw.factor.data<double>() : nullptr}},
-                         current_stream(device));
+    kernels::backend(device).list_norm->norm(
+        {.lists = lists,
+         .order = order,
+         .p = wanted.ord,
+         .total = wanted.total ? totals.back().data<double>() : nullptr,
+         .per_tensor = wanted.per_tensor ? raw.of_device.back().data<double>() : nullptr,
+         .end = {.max_norm = wanted.max_norm, .factor = raw.factor.defined() ? raw.factor.data<double>() : nullptr}},
+        current_stream(device));
     first = l;
   }
   if (wanted.per_tensor) {
@@ -163,7 +161,6 @@ auto with_plan(const TensorList& x, const F& f) {
 }
 
 Raw measure(const TensorList& x, const Wanted& wanted) {
-  const door::Running running("norm");
   order_of(wanted.ord);
   require_unrecorded(x);
   if (!x.empty()) return with_plan(x, [&](detail::NormPlan& plan) { return measure(plan, x, wanted); });
@@ -186,11 +183,11 @@ void scale(detail::NormPlan& plan, const TensorList& x, const Tensor& factor) {
   }
   for (const kernels::List& list : plan.scaled) {
     const Tensor there = factor.to(list.device());
-    kernels::backend(list.device(), where()).list_norm->scale(list, there.data<double>(), current_stream(list.device()));
+    kernels::backend(list.device()).list_norm->scale(list, there.data<double>(), current_stream(list.device()));
   }
   for (const Tensor& t : x)
     if (t.layout().is_dense())
-      t.storage().written_by(where());
+      t.storage().written_by(t_operator);
     else
       t.mul_(formula::multiplier(factor.to(t.device())));
 }
@@ -208,13 +205,16 @@ std::vector<Tensor> separate(const Raw& raw) {
 }  // namespace
 
 Norms norms(const TensorList& x, double ord) {
+  const Running running("norms");
   Raw raw = measure(x, {.ord = ord, .per_tensor = true, .total = true});
   return {separate(raw), raw.total};
 }
 
 TensorList norm(const TensorList& x, double ord, std::optional<DType> dtype) {
-  if (dtype) require_dtype(*dtype, "norm");
-  require<DTypeError>(!dtype || is_floating(*dtype), "norm: dtype is not floating; got {}; expected f16, bf16, f32 or f64", dtype.value_or(kF64));
+  const Running running("norm");
+  if (dtype) require_dtype(*dtype);
+  require<DTypeError>(!dtype || is_floating(*dtype), "dtype is not floating; got {}; expected f16, bf16, f32 or f64",
+                      dtype.value_or(kF64));
   std::vector<Tensor> each;
   const auto recorded = [](const Tensor& t) { return t.requires_grad(); };
   if (mode(kGradMode) && std::ranges::any_of(x, recorded)) {
@@ -233,23 +233,26 @@ TensorList norm(const TensorList& x, double ord, std::optional<DType> dtype) {
   return each;
 }
 
-Tensor total_norm(const TensorList& x, double ord) { return measure(x, {.ord = ord, .total = true}).total; }
+Tensor total_norm(const TensorList& x, double ord) {
+  const Running running("total_norm");
+  return measure(x, {.ord = ord, .total = true}).total;
+}
 
 Tensor clip_norm_(const TensorList& x, double max_norm, double ord, bool error_if_nonfinite) {
-  const door::Running running("clip_norm_");
+  const Running running("clip_norm_");
   const Wanted wanted{.ord = ord, .total = true, .factor = true, .max_norm = max_norm};
-  require<ValueError>(max_norm >= 0, "{}: max_norm is out of range; got {}; expected a number >= 0", where(), max_norm);
+  require<ValueError>(max_norm >= 0, "max_norm is out of range; got {}; expected a number >= 0", max_norm);
   if (x.empty()) return measure(x, wanted).total;
   order_of(ord);
   require_unrecorded(x);
-  for (const Tensor& t : x) door::require_writable(t, where());
+  for (const Tensor& t : x) door::require_writable(t);
   return with_plan(x, [&](detail::NormPlan& plan) {
-    if (!plan.separate) detail::require_separate(x, where());
+    if (!plan.separate) detail::require_separate(x);
     plan.separate = true;
     const Raw raw = measure(plan, x, wanted);
     if (error_if_nonfinite) {
       const double norm = raw.total.item<double>();
-      require<ValueError>(std::isfinite(norm), "{}: the norm is {}; nothing was clipped; expected a finite norm", where(), norm);
+      require<ValueError>(std::isfinite(norm), "the norm is {}; nothing was clipped; expected a finite norm", norm);
     }
     scale(plan, x, raw.factor);
     return raw.total;

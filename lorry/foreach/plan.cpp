@@ -91,11 +91,11 @@ Clash clash_with(const TensorList& self, const std::vector<Written>& written, co
   return clash_below(self, written, x, span.begin, entry, static_cast<size_t>(end - written.begin()));
 }
 
-[[gnu::cold, gnu::noinline]] void refuse_sharing(std::string_view where) {
+[[gnu::cold, gnu::noinline]] void refuse_sharing() {
   raise<ShapeError>(
-      "{}: a tensor of the list that is written shares memory with another entry's; entries are computed in no order; expected none to; "
-      "clone one of them first",
-      where);
+      "a tensor of the list that is written shares memory with another entry's; entries are computed in no order; "
+      "expected none to; "
+      "clone one of them first");
 }
 
 /// The tensors of a list against each other.
@@ -134,7 +134,7 @@ ops::Resolved resolve(const Request& request, std::span<const Operand> operands,
   switch (request.op) {
     case Op::copy: {
       const Tensor& source = *operands[1].tensor();
-      require_defined(source, "copy_", "a source");
+      require_defined(source, "a source");
       alone = source.device() != first.tensor()->device() || ops::overlap(*first.tensor(), source) != ops::Overlap::none;
       return {{}, first.tensor()->dtype(), kF32, first.tensor()->device()};
     }
@@ -309,15 +309,15 @@ Facts::Since Facts::look(size_t& at, const Tensor& x) {
   return Since::moved;
 }
 
-void require_separate(const TensorList& x, const char* where) {
+void require_separate(const TensorList& x) {
   std::vector<Written> written;
-  if (clash_within(x, written) == Clash::shared) refuse_sharing(where);
+  if (clash_within(x, written) == Clash::shared) refuse_sharing();
 }
 
 const TensorList& leading(const Request& request) {
   for (const Argument& x : request.arguments)
     if (x.list() != nullptr) return *x.list();
-  raise<ValueError>("{}: no list of tensors among the arguments; expected one", name(request.op));
+  raise<ValueError>("no list of tensors among the arguments; expected one");
 }
 
 namespace {
@@ -328,7 +328,7 @@ void look_at_written(const Request& request, Plan& plan) {
   plan.storages.clear();
   if (!request.in_place) return;
   for (const Tensor& x : leading(request)) {
-    door::require_writable(x, name(request.op));
+    door::require_writable(x);
     plan.storages.push_back(&x.storage());
   }
 }
@@ -349,7 +349,8 @@ std::unique_ptr<Plan> make_plan(const Request& request, Strategy strategy) {
       for (const Tensor& x : *list) plan->facts.add(x);
     }
   }
-  require<ValueError>(self.size() <= kernels::kMaxWord, "{}: too many tensors; got {}; expected at most {}", name(request.op), self.size(), kernels::kMaxWord);
+  require<ValueError>(self.size() <= kernels::kMaxWord, "too many tensors; got {}; expected at most {}", self.size(),
+                      kernels::kMaxWord);
   plan->places.reserve(self.size());
   Maker maker(request, strategy, *plan);
   for (uint32_t e = 0; e < self.size(); ++e) maker.add(e);
@@ -359,7 +360,7 @@ std::unique_ptr<Plan> make_plan(const Request& request, Strategy strategy) {
     case Clash::none:
       break;
     case Clash::shared:
-      refuse_sharing(name(request.op));
+      refuse_sharing();
       break;
     case Clash::interleaved:  // elements may all be different: in order nothing can go wrong
       plan->groups.clear();

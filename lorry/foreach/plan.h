@@ -146,7 +146,7 @@ struct Kept {
 };
 
 /// Throws ShapeError where tensors that are all written share memory.
-void require_separate(const TensorList& written, const char* where);
+void require_separate(const TensorList& written);
 
 /// The list that keeps the plan: the first among the arguments.
 const TensorList& leading(const Request& request);

@@ -17,16 +17,18 @@ void require_arguments(const Request& request) {
   const size_t n = leading(request).size();
   for (const Argument& x : request.arguments) {
     if (x.list() != nullptr) {
-      require<ValueError>(x.list()->size() == n, "{}: lists of different lengths; got {} and {}; expected a tensor for each", name(request.op), n,
-                          x.list()->size());
-      for (const Tensor& t : *x.list()) require_defined(t, name(request.op), "an operand");
+      require<ValueError>(x.list()->size() == n,
+                          "lists of different lengths; got {} and {}; expected a tensor for each", n, x.list()->size());
+      for (const Tensor& t : *x.list()) require_defined(t, "an operand");
     } else if (x.is_numbers()) {
-      require<ValueError>(x.numbers().size() == n, "{}: {} numbers for {} tensors; expected one for each", name(request.op), x.numbers().size(), n);
+      require<ValueError>(x.numbers().size() == n, "{} numbers for {} tensors; expected one for each",
+                          x.numbers().size(), n);
     } else if (const Tensor* t = x.tensor()) {
-      require_defined(*t, name(request.op), "an operand");
+      require_defined(*t, "an operand");
       const bool fits = t->dim() == 0 || (t->dim() == 1 && t->numel() == static_cast<int64_t>(n));
-      require<ShapeError>(fits, "{}: a tensor of numbers does not fit {} tensors; got {}; expected a 0-d tensor, or one of {} numbers", name(request.op), n, *t,
-                          n);
+      require<ShapeError>(
+          fits, "a tensor of numbers does not fit {} tensors; got {}; expected a 0-d tensor, or one of {} numbers", n,
+          *t, n);
     }
   }
 }
@@ -108,7 +110,7 @@ bool same_number(const Scalar& a, const Scalar& b) {
 
 void launch(const Request& request, const Group& group) {
   const Device device = group.call.device;
-  const kernels::ForeachKernels& kernels = *kernels::backend(device, name(request.op)).foreach;
+  const kernels::ForeachKernels& kernels = *kernels::backend(device).foreach;
   const Stream stream = current_stream(device);
   if (request.op == Op::copy || request.op == Op::cast) return kernels.copy(group.list, stream);
   if (request.op == Op::fill) {
@@ -138,6 +140,7 @@ void launch(const Request& request, const Group& group) {
 }  // namespace
 
 void run(const Request& request, std::vector<Tensor>* results) {
+  const Running running(name(request.op));
   require_arguments(request);
   const TensorList& self = leading(request);
   if (self.empty()) return;
@@ -149,7 +152,6 @@ void run(const Request& request, std::vector<Tensor>* results) {
     }
     return;
   }
-  const door::Running running(request.op);
   Kept& kept = *self.body()->kept;
   const std::scoped_lock lock(kept.mutex);
   Plan& plan = kept.find(request);
@@ -166,7 +168,7 @@ void run(const Request& request, std::vector<Tensor>* results) {
     }
     launch(request, group);
     if (request.in_place)
-      for (const uint32_t e : group.entries) plan.storages[e]->written_by(name(request.op));
+      for (const uint32_t e : group.entries) plan.storages[e]->written_by(t_operator);
   }
   for (const uint32_t e : plan.alone) {
     Tensor result = call_alone(request, e);

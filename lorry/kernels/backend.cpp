@@ -13,10 +13,10 @@ constexpr Column kColumns[kDeviceTypeCount] = {cpu::table, nullptr};
 
 }  // namespace
 
-const Backend& backend(Device device, const char* where) {
+const Backend& backend(Device device) {
   if (const Column column = kColumns[static_cast<int>(device.type)]) [[likely]]
     return column();
-  raise<DeviceError>("{}: no kernels for device {} in this build; expected cpu", where, device);
+  raise<DeviceError>("no kernels for device {} in this build; expected cpu", device);
 }
 
 }  // namespace lorry::kernels

@@ -40,8 +40,8 @@ struct Backend {
   const SortKernels* sort = nullptr;
 };
 
-/// The kernels of a device. Throws DeviceError naming `where` when this build or machine has none for it.
-const Backend& backend(Device device, const char* where);
+/// The kernels of a device. Throws DeviceError when this build or machine has none for it.
+const Backend& backend(Device device);
 
 namespace cpu {
 const Backend& table();

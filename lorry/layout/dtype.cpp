@@ -17,9 +17,8 @@ DType parse_dtype(std::string_view text) {
 
 DType promote(DType a, DType b) {
   const auto larger = static_cast<int>(std::max(a, b));
-  require<DTypeError>(larger < kDTypeCount,
-                      "promote: no such dtype; got number {}; expected one of the {}, from bool to f64", larger,
-                      kDTypeCount);
+  require<DTypeError>(larger < kDTypeCount, "no such dtype; got number {}; expected one of the {}, from bool to f64",
+                      larger, kDTypeCount);
   if (a == b) return a;
   if (a > b) std::swap(a, b);
   if (is_floating(b)) {

@@ -93,15 +93,16 @@ decltype(auto) visit(DType t, F&& f) {
   return f(Type<double>{});
 }
 
-/// visit over the floating types only. Throws DTypeError naming `where` for the others.
+/// visit over the floating types only. Throws DTypeError for the others.
 template <class F>
-decltype(auto) visit_floating(DType t, std::string_view where, F&& f) {
+decltype(auto) visit_floating(DType t, F&& f) {
   switch (t) {
     case kF16: return f(Type<Float16>{});
     case kBF16: return f(Type<BFloat16>{});
     case kF32: return f(Type<float>{});
     case kF64: return f(Type<double>{});
-    default: raise<DTypeError>("{}: dtype is not floating; got {}; expected f16, bf16, f32 or f64", where, name(t));
+    default:
+      raise<DTypeError>("dtype is not floating; got {}; expected f16, bf16, f32 or f64", name(t));
   }
 }
 

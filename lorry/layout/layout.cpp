@@ -9,12 +9,12 @@ int64_t checked_numel(const Dims& sizes) {
   int64_t n = 1;
   bool overflow = false, empty = false;
   for (const int64_t s : sizes) {
-    require<ShapeError>(s >= 0, "shape: negative size; got {}; expected every size >= 0", sizes);
+    require<ShapeError>(s >= 0, "negative size; got {}; expected every size >= 0", sizes);
     empty |= s == 0;
     overflow |= __builtin_mul_overflow(n, std::max<int64_t>(s, 1), &n);  // empty tensors have strides too
   }
   // Bytes are counted in 64 bits too, and no element is larger than 8.
-  require<ShapeError>(!overflow && n <= INT64_MAX / 8, "shape: too many elements; got {}; expected fewer than 2^60", sizes);
+  require<ShapeError>(!overflow && n <= INT64_MAX / 8, "too many elements; got {}; expected fewer than 2^60", sizes);
   return empty ? 0 : n;
 }
 
@@ -32,7 +32,8 @@ Layout Layout::contiguous(const Dims& sizes) {
 }
 
 Layout Layout::strided(const Dims& sizes, const Dims& strides) {
-  require<ShapeError>(sizes.size() == strides.size(), "layout: as many strides as sizes are needed; got sizes {} and strides {}", sizes, strides);
+  require<ShapeError>(sizes.size() == strides.size(),
+                      "as many strides as sizes are needed; got sizes {} and strides {}", sizes, strides);
   checked_numel(sizes);
   Layout l;
   l.rank = sizes.size();
@@ -41,8 +42,8 @@ Layout Layout::strided(const Dims& sizes, const Dims& strides) {
   int64_t last = 0, reach = 0;
   for (int i = 0; i < l.rank; ++i) {
     const bool overflow = __builtin_mul_overflow(std::max<int64_t>(sizes[i] - 1, 0), strides[i], &reach) || __builtin_add_overflow(last, reach, &last);
-    require<ShapeError>(strides[i] >= 0 && !overflow && last < INT64_MAX / 8, "layout: strides are negative or reach beyond 64 bits; got sizes {} and strides {}", sizes,
-                        strides);
+    require<ShapeError>(strides[i] >= 0 && !overflow && last < INT64_MAX / 8,
+                        "strides are negative or reach beyond 64 bits; got sizes {} and strides {}", sizes, strides);
   }
   return l;
 }
@@ -118,43 +119,54 @@ bool operator==(const Layout& a, const Layout& b) {
   return a.rank == b.rank && std::equal(a.sizes, a.sizes + a.rank, b.sizes) && std::equal(a.strides, a.strides + a.rank, b.strides);
 }
 
-int wrap_dim(int64_t dim, int rank, const char* where) {
+int wrap_dim(int64_t dim, int rank) {
   const int64_t n = std::max(rank, 1);
-  require<IndexError>(dim >= -n && dim < n, "{}: dimension out of range; got dim {} of a tensor of rank {}; expected {} to {}", where, dim, rank, -n, n - 1);
+  require<IndexError>(dim >= -n && dim < n,
+                      "dimension out of range; got dim {} of a tensor of rank {}; expected {} to {}", dim, rank, -n,
+                      n - 1);
   return static_cast<int>(dim < 0 ? dim + n : dim);
 }
 
-Dims wrap_dims(const Dims& dims, int rank, const char* where) {
+int wrap_new_dim(int64_t dim, int rank) {
+  require<IndexError>(
+      dim >= -rank - 1 && dim <= rank,
+      "dimension out of range; got dim {} for one more dimension of a tensor of rank {}; expected {} to {}", dim, rank,
+      -rank - 1, rank);
+  return static_cast<int>(dim < 0 ? dim + rank + 1 : dim);
+}
+
+Dims wrap_dims(const Dims& dims, int rank) {
   Dims wrapped;
   if (dims.empty()) {
     for (int i = 0; i < rank; ++i) wrapped.push_back(i);
     return wrapped;
   }
   for (const int64_t d : dims) {
-    const int64_t w = wrap_dim(d, rank, where);
-    require<ShapeError>(!wrapped.contains(w), "{}: dimension named twice; got dims {}; expected distinct dimensions", where, dims);
+    const int64_t w = wrap_dim(d, rank);
+    require<ShapeError>(!wrapped.contains(w), "dimension named twice; got dims {}; expected distinct dimensions", dims);
     wrapped.push_back(w);
   }
   return wrapped;
 }
 
-Dims broadcast(const Dims& a, const Dims& b, const char* where) {
+Dims broadcast(const Dims& a, const Dims& b) {
   if (a == b) return a;
   Dims out = Dims::filled(std::max(a.size(), b.size()), 1);
   for (int i = 1; i <= out.size(); ++i) {
     const int64_t x = i <= a.size() ? a[a.size() - i] : 1, y = i <= b.size() ? b[b.size() - i] : 1;
-    require<ShapeError>(x == y || x == 1 || y == 1,
-                        "{}: shapes do not broadcast; got {} and {}; expected sizes equal or 1, aligned at the last dimension", where, a, b);
+    require<ShapeError>(
+        x == y || x == 1 || y == 1,
+        "shapes do not broadcast; got {} and {}; expected sizes equal or 1, aligned at the last dimension", a, b);
     out[out.size() - i] = x == 1 ? y : x;
   }
   return out;
 }
 
-Layout expand(const Layout& layout, const Dims& sizes, const char* where) {
+Layout expand(const Layout& layout, const Dims& sizes) {
   Layout out;
   out.rank = sizes.size();
   const int shift = out.rank - layout.rank;
-  require<ShapeError>(shift >= 0, "{}: cannot expand to fewer dimensions; got {} to {}", where, layout.size_list(), sizes);
+  require<ShapeError>(shift >= 0, "cannot expand to fewer dimensions; got {} to {}", layout.size_list(), sizes);
   for (int i = 0; i < out.rank; ++i) {
     const int from = i - shift;
     out.sizes[i] = sizes[i];
@@ -163,31 +175,34 @@ Layout expand(const Layout& layout, const Dims& sizes, const char* where) {
       continue;
     }
     require<ShapeError>(layout.sizes[from] == sizes[i] || layout.sizes[from] == 1,
-                        "{}: sizes do not expand; got {} to {}; expected sizes equal or 1, aligned at the last dimension", where, layout.size_list(), sizes);
+                        "sizes do not expand; got {} to {}; expected sizes equal or 1, aligned at the last dimension",
+                        layout.size_list(), sizes);
     out.strides[i] = layout.sizes[from] == sizes[i] ? layout.strides[from] : 0;
   }
   return out;
 }
 
-Dims infer_sizes(const Dims& sizes, int64_t numel, const char* where) {
+Dims infer_sizes(const Dims& sizes, int64_t numel) {
   int unknown = -1;
   int64_t known = 1;
   for (int i = 0; i < sizes.size(); ++i) {
     if (sizes[i] == -1) {
-      require<ShapeError>(unknown < 0, "{}: only one size can be inferred; got {}; expected at most one -1", where, sizes);
+      require<ShapeError>(unknown < 0, "only one size can be inferred; got {}; expected at most one -1", sizes);
       unknown = i;
       continue;
     }
-    require<ShapeError>(sizes[i] >= 0, "{}: negative size; got {}; expected sizes >= 0, or one -1", where, sizes);
-    require<ShapeError>(!__builtin_mul_overflow(known, sizes[i], &known), "{}: too many elements; got {}", where, sizes);
+    require<ShapeError>(sizes[i] >= 0, "negative size; got {}; expected sizes >= 0, or one -1", sizes);
+    require<ShapeError>(!__builtin_mul_overflow(known, sizes[i], &known), "too many elements; got {}", sizes);
   }
   Dims out = sizes;
   if (unknown >= 0) {
-    require<ShapeError>(known > 0 && numel % known == 0, "{}: sizes do not fit; got {} for {} elements; expected sizes whose product divides it", where, sizes,
+    require<ShapeError>(known > 0 && numel % known == 0,
+                        "sizes do not fit; got {} for {} elements; expected sizes whose product divides it", sizes,
                         numel);
     out[unknown] = numel / known;
   } else {
-    require<ShapeError>(known == numel, "{}: sizes do not fit; got {} for {} elements; expected sizes with that product", where, sizes, numel);
+    require<ShapeError>(known == numel, "sizes do not fit; got {} for {} elements; expected sizes with that product",
+                        sizes, numel);
   }
   return out;
 }

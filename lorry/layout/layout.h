@@ -55,18 +55,25 @@ struct View {
 /// The product of sizes. Throws ShapeError for a negative size or an overflow.
 int64_t checked_numel(const Dims& sizes);
 
-/// Maps -rank..rank-1 to 0..rank-1 (a rank of 0 counts as 1, as in PyTorch). Throws IndexError naming `where`.
-int wrap_dim(int64_t dim, int rank, const char* where);
+/// Where an index may point, for messages: "-3 to 2", or that there is no such place.
+struct IndexRange {
+  int64_t low, size;  ///< low to size - 1
+};
+
+/// Maps -rank..rank-1 to 0..rank-1 (a rank of 0 counts as 1, as in PyTorch). Throws IndexError.
+int wrap_dim(int64_t dim, int rank);
+/// Maps -rank-1..rank to 0..rank: where a tensor of `rank` may get one more dimension. Throws IndexError.
+int wrap_new_dim(int64_t dim, int rank);
 /// wrap_dim over a list, refusing duplicates; an empty list means every dimension.
-Dims wrap_dims(const Dims& dims, int rank, const char* where);
+Dims wrap_dims(const Dims& dims, int rank);
 
-/// Two shapes broadcast by the common rule: aligned at the last dimension, sizes equal or 1. Throws ShapeError naming `where`.
-Dims broadcast(const Dims& a, const Dims& b, const char* where);
+/// Two shapes broadcast by the common rule: aligned at the last dimension, sizes equal or 1. Throws ShapeError.
+Dims broadcast(const Dims& a, const Dims& b);
 /// The strides that read a tensor of `layout` as if it had `sizes`: 0 where it is broadcast. Throws ShapeError.
-Layout expand(const Layout& layout, const Dims& sizes, const char* where);
+Layout expand(const Layout& layout, const Dims& sizes);
 
-/// Resolves a -1 among `sizes` for `numel` elements. Throws ShapeError naming `where`.
-Dims infer_sizes(const Dims& sizes, int64_t numel, const char* where);
+/// Resolves a -1 among `sizes` for `numel` elements. Throws ShapeError.
+Dims infer_sizes(const Dims& sizes, int64_t numel);
 /// The layout that shows the same memory with other sizes, when one exists without copying.
 bool view_as(const Layout& from, const Dims& sizes, Layout& to);
 
@@ -111,5 +118,14 @@ struct fmt::formatter<lorry::Dims> : fmt::formatter<std::string_view> {
   template <class Context>
   auto format(const lorry::Dims& d, Context& context) const {
     return fmt::format_to(context.out(), "{}", lorry::to_string(d));
+  }
+};
+
+template <>
+struct fmt::formatter<lorry::IndexRange> : fmt::formatter<std::string_view> {
+  template <class Context>
+  auto format(const lorry::IndexRange& p, Context& context) const {
+    if (p.low >= p.size) return fmt::format_to(context.out(), "none: the dimension is empty");
+    return fmt::format_to(context.out(), "{} to {}", p.low, p.size - 1);
   }
 };

@@ -10,27 +10,30 @@ void push(Layout& layout, int64_t size, int64_t stride) {
   layout.strides[layout.rank++] = stride;
 }
 
-void require_room(const Layout& from, const char* where) {
-  require<ShapeError>(from.rank < kMaxRank, "{}: too many dimensions; got a tensor of rank {}; expected at most {} afterwards", where, from.rank, kMaxRank);
+void require_room(const Layout& from) {
+  require<ShapeError>(from.rank < kMaxRank,
+                      "too many dimensions; got a tensor of rank {}; expected at most {} afterwards", from.rank,
+                      kMaxRank);
 }
 
 }  // namespace
 
-View permute(const Layout& from, const Dims& dims, const char* where) {
-  require<ShapeError>(dims.size() == from.rank, "{}: one entry a dimension is needed; got {} for sizes {}", where, dims, from.size_list());
+View permute(const Layout& from, const Dims& dims) {
+  require<ShapeError>(dims.size() == from.rank, "one entry a dimension is needed; got {} for sizes {}", dims,
+                      from.size_list());
   View view;
   uint32_t seen = 0;
   for (const int64_t dim : dims) {
-    const int d = wrap_dim(dim, from.rank, where);
-    require<ShapeError>(!(seen >> d & 1), "{}: dimension named twice; got dims {}; expected a permutation", where, dims);
+    const int d = wrap_dim(dim, from.rank);
+    require<ShapeError>(!(seen >> d & 1), "dimension named twice; got dims {}; expected a permutation", dims);
     seen |= 1u << d;
     push(view.layout, from.sizes[d], from.strides[d]);
   }
   return view;
 }
 
-View transpose(const Layout& from, int64_t dim0, int64_t dim1, const char* where) {
-  const int a = wrap_dim(dim0, from.rank, where), b = wrap_dim(dim1, from.rank, where);
+View transpose(const Layout& from, int64_t dim0, int64_t dim1) {
+  const int a = wrap_dim(dim0, from.rank), b = wrap_dim(dim1, from.rank);
   View view{from, 0};
   if (from.rank == 0) return view;
   std::swap(view.layout.sizes[a], view.layout.sizes[b]);
@@ -38,12 +41,13 @@ View transpose(const Layout& from, int64_t dim0, int64_t dim1, const char* where
   return view;
 }
 
-View select(const Layout& from, int64_t dim, int64_t index, const char* where) {
-  require<IndexError>(from.rank > 0, "{}: a tensor of rank 0 has no dimension to index; use item()", where);
-  const int d = wrap_dim(dim, from.rank, where);
+View select(const Layout& from, int64_t dim, int64_t index) {
+  require<IndexError>(from.rank > 0, "a tensor of rank 0 has no dimension to index; use item()");
+  const int d = wrap_dim(dim, from.rank);
   const int64_t size = from.sizes[d];
-  require<IndexError>(index >= -size && index < size, "{}: index out of range; got {} for dimension {} of sizes {}; expected {} to {}", where, index, d,
-                      from.size_list(), -size, size - 1);
+  require<IndexError>(index >= -size && index < size,
+                      "index out of range; got {} for dimension {} of sizes {}; expected {}", index, d,
+                      from.size_list(), IndexRange{-size, size});
   View view;
   for (int i = 0; i < from.rank; ++i)
     if (i != d) push(view.layout, from.sizes[i], from.strides[i]);
@@ -51,8 +55,8 @@ View select(const Layout& from, int64_t dim, int64_t index, const char* where) {
   return view;
 }
 
-Range resolve(std::optional<int64_t> start, std::optional<int64_t> end, int64_t step, int64_t size, const char* where) {
-  require<ValueError>(step > 0, "{}: step must be positive; got {}; reverse with flip", where, step);
+Range resolve(std::optional<int64_t> start, std::optional<int64_t> end, int64_t step, int64_t size) {
+  require<ValueError>(step > 0, "step must be positive; got {}; reverse with flip", step);
   const auto bound = [size](int64_t at) { return std::clamp<int64_t>(at < 0 ? at + size : at, 0, size); };
   const int64_t first = start ? bound(*start) : 0;
   const int64_t last = std::max(first, end ? bound(*end) : size);
@@ -68,9 +72,10 @@ View slice(const Layout& from, int dim, const Range& range) {
   return view;
 }
 
-View diagonal(const Layout& from, int64_t offset, int64_t dim1, int64_t dim2, const char* where) {
-  const int a = wrap_dim(dim1, from.rank, where), b = wrap_dim(dim2, from.rank, where);
-  require<ShapeError>(from.rank >= 2 && a != b, "{}: two different dimensions are needed; got {} and {} of sizes {}", where, dim1, dim2, from.size_list());
+View diagonal(const Layout& from, int64_t offset, int64_t dim1, int64_t dim2) {
+  const int a = wrap_dim(dim1, from.rank), b = wrap_dim(dim2, from.rank);
+  require<ShapeError>(from.rank >= 2 && a != b, "two different dimensions are needed; got {} and {} of sizes {}", dim1,
+                      dim2, from.size_list());
   View view;
   for (int i = 0; i < from.rank; ++i)
     if (i != a && i != b) push(view.layout, from.sizes[i], from.strides[i]);
@@ -82,12 +87,13 @@ View diagonal(const Layout& from, int64_t offset, int64_t dim1, int64_t dim2, co
   return view;
 }
 
-View unfold(const Layout& from, int64_t dim, int64_t size, int64_t step, const char* where) {
-  const int d = wrap_dim(dim, from.rank, where);
-  require_room(from, where);
-  require<ValueError>(step > 0, "{}: step must be positive; got {}", where, step);
+View unfold(const Layout& from, int64_t dim, int64_t size, int64_t step) {
+  const int d = wrap_dim(dim, from.rank);
+  require_room(from);
+  require<ValueError>(step > 0, "step must be positive; got {}", step);
   const int64_t extent = from.rank == 0 ? 1 : from.sizes[d];
-  require<ShapeError>(size >= 0 && size <= extent, "{}: window does not fit; got size {} for dimension {} of sizes {}", where, size, d, from.size_list());
+  require<ShapeError>(size >= 0 && size <= extent, "window does not fit; got size {} for dimension {} of sizes {}",
+                      size, d, from.size_list());
   View view{from, 0};
   const int64_t stride = from.rank == 0 ? 1 : from.strides[d];
   if (from.rank > 0) {
@@ -99,12 +105,12 @@ View unfold(const Layout& from, int64_t dim, int64_t size, int64_t step, const c
   return view;
 }
 
-Layout squeeze(const Layout& from, const Dims& dims, const char* where) {
+Layout squeeze(const Layout& from, const Dims& dims) {
   uint32_t chosen = 0;
   for (const int64_t dim : dims) {
-    const uint32_t bit = 1u << wrap_dim(dim, from.rank, where);
-    require<ShapeError>(!(chosen & bit), "{}: dimension named twice; got dims {} for sizes {}; expected each once",
-                        where, dims, from.size_list());
+    const uint32_t bit = 1u << wrap_dim(dim, from.rank);
+    require<ShapeError>(!(chosen & bit), "dimension named twice; got dims {} for sizes {}; expected each once", dims,
+                        from.size_list());
     chosen |= bit;
   }
   Layout to;
@@ -113,9 +119,9 @@ Layout squeeze(const Layout& from, const Dims& dims, const char* where) {
   return to;
 }
 
-Layout unsqueeze(const Layout& from, int64_t dim, const char* where) {
-  require_room(from, where);
-  const int d = wrap_dim(dim, from.rank + 1, where);
+Layout unsqueeze(const Layout& from, int64_t dim) {
+  require_room(from);
+  const int d = wrap_new_dim(dim, from.rank);
   Layout to;
   for (int i = 0; i <= from.rank; ++i) {
     // The stride that keeps a contiguous tensor looking contiguous, as PyTorch chooses it.
@@ -131,18 +137,20 @@ Dims inverse(const Dims& permutation) {
   return out;
 }
 
-Dims moved(int rank, const Dims& source, const Dims& destination, const char* where) {
-  require<ShapeError>(source.size() == destination.size(), "{}: as many destinations as sources are needed; got {} and {}", where, source, destination);
+Dims moved(int rank, const Dims& source, const Dims& destination) {
+  require<ShapeError>(source.size() == destination.size(), "as many destinations as sources are needed; got {} and {}",
+                      source, destination);
   if (rank == 0) {
-    for (const int64_t dim : source) wrap_dim(dim, 0, where);
-    for (const int64_t dim : destination) wrap_dim(dim, 0, where);
+    for (const int64_t dim : source) wrap_dim(dim, 0);
+    for (const int64_t dim : destination) wrap_dim(dim, 0);
     return {};
   }
   Dims order = Dims::filled(rank, -1);
   uint32_t placed = 0;
   for (int i = 0; i < source.size(); ++i) {
-    const int from = wrap_dim(source[i], rank, where), to = wrap_dim(destination[i], rank, where);
-    require<ShapeError>(!(placed >> from & 1) && order[to] < 0, "{}: dimension named twice; got {} to {}", where, source, destination);
+    const int from = wrap_dim(source[i], rank), to = wrap_dim(destination[i], rank);
+    require<ShapeError>(!(placed >> from & 1) && order[to] < 0, "dimension named twice; got {} to {}", source,
+                        destination);
     placed |= 1u << from;
     order[to] = from;
   }

@@ -17,7 +17,7 @@ constexpr int kPatience = 8;                 // blocks that still wait, of which
 
 /// `unit` is a power of two.
 int64_t round_up(int64_t bytes, int64_t unit) { return (bytes + unit - 1) & -unit; }
-const char* running() { return t_operator == nullptr ? "" : t_operator; }
+const char* running() { return running_or(""); }
 
 }  // namespace
 
@@ -116,7 +116,7 @@ void* CachingAllocator::allocate_slowly(int64_t bytes, Stream stream) {
   Block* block = nullptr;
   try {
     const std::scoped_lock lock(mutex_);
-    if (!damage_.empty()) raise<Error>("{}", std::exchange(damage_, std::string()));
+    if (!damage_.empty()) raise_as<Error>(nullptr, "{}", std::exchange(damage_, std::string()));
     home = &home_of(pool, stream);
     poll_waiting(kPatience);
     if (quarantined_bytes_ > kQuarantine) leave_quarantine(kQuarantine);

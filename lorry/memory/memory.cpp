@@ -96,7 +96,7 @@ const Allocator& allocator(Device device, const char* where) {
   if (static_cast<int>(device.type) < kDeviceTypeCount) [[likely]]
     if (const Allocator* found = kAllocators[static_cast<int>(device.type)]) [[likely]]
       return *found;
-  raise<DeviceError>("{}: no memory on device {} in this build; expected cpu", where, device);
+  raise_as<DeviceError>(running_or(where), "no memory on device {} in this build; expected cpu", device);
 }
 
 }  // namespace

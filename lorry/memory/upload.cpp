@@ -40,11 +40,12 @@ void Staging::enqueue(void* to, Device device, int64_t bytes, Stream stream) con
 }
 
 void require_no_capture(Device device, int64_t bytes, Stream stream) {
-  require<CaptureError>(!device::runtime(device.type, "upload").capturing(stream),
-                        "{}: host memory is copied to {} while its stream is captured; got {} bytes; expected tensors "
-                        "that are there; copy before the capture, "
-                        "or write into a tensor of the device between replays",
-                        t_operator == nullptr ? "upload" : t_operator, device, bytes);
+  if (device::runtime(device.type, "upload").capturing(stream))
+    raise_as<CaptureError>(running_or("upload"),
+                           "host memory is copied to {} while its stream is captured; got {} bytes; expected tensors "
+                           "that are there; copy before the capture, or write into a tensor of the device between "
+                           "replays",
+                           device, bytes);
 }
 
 void upload(void* to, Device device, const void* from, int64_t bytes, Stream stream) {

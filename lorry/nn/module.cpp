@@ -99,9 +99,10 @@ void Module::convert(const std::function<Tensor(const Tensor&)>& to) const {
 }
 
 void Module::to(DType dtype) {
-  require_dtype(dtype, "module");
+  const Running running("module");
+  require_dtype(dtype);
   require<DTypeError>(is_floating(dtype),
-                      "module: parameters cannot be {}, which is not floating; expected f16, bf16, f32 or f64", dtype);
+                      "parameters cannot be {}, which is not floating; expected f16, bf16, f32 or f64", dtype);
   convert([&](const Tensor& x) { return is_floating(x.dtype()) ? x.to(dtype) : x; });
 }
 

@@ -10,22 +10,22 @@ namespace lorry {
 
 inline kernels::Array array(const Tensor& x) { return {x.data_ptr(), x.dtype(), x.layout()}; }
 
-/// The kernels for x's device. Throws DeviceError naming `where`.
-inline const kernels::Backend& backend(const Tensor& x, const char* where) { return kernels::backend(x.device(), where); }
+/// The kernels for x's device. Throws DeviceError.
+inline const kernels::Backend& backend(const Tensor& x) { return kernels::backend(x.device()); }
 
 /// Refuses an undefined operand and operands on different devices.
-inline void require_defined(const Tensor& x, const char* where, const char* operand) {
-  require<ValueError>(x.defined(), "{}: {} is an undefined tensor; expected a tensor", where, operand);
+inline void require_defined(const Tensor& x, const char* operand) {
+  require<ValueError>(x.defined(), "{} is an undefined tensor; expected a tensor", operand);
 }
 /// Refuses a value that is none of the dtypes, such as a wrong number converted to one.
-inline void require_dtype(DType t, const char* where) {
+inline void require_dtype(DType t) {
   const int number = static_cast<int>(t);
-  require<DTypeError>(number < kDTypeCount,
-                      "{}: no such dtype; got number {}; expected one of the {}, from bool to f64", where, number,
-                      kDTypeCount);
+  require<DTypeError>(number < kDTypeCount, "no such dtype; got number {}; expected one of the {}, from bool to f64",
+                      number, kDTypeCount);
 }
-inline void require_same_device(const Tensor& a, const Tensor& b, const char* where) {
-  require<DeviceError>(a.device() == b.device(), "{}: operands are on different devices; got {} and {}; move one with to(device)", where, a, b);
+inline void require_same_device(const Tensor& a, const Tensor& b) {
+  require<DeviceError>(a.device() == b.device(),
+                       "operands are on different devices; got {} and {}; move one with to(device)", a, b);
 }
 
 }  // namespace lorry

@@ -12,15 +12,13 @@
 namespace lorry {
 namespace {
 
-constexpr const char* kName = "scaled_dot_product_attention";
-
 /// x with rows of unit stride that do not overlap, as the kernels read it.
 Tensor readable(const Tensor& x) {
   const Layout& l = x.layout();
   if (x.numel() == 0 ||
       ((l.strides[l.rank - 1] == 1 || l.sizes[l.rank - 1] == 1) && (l.sizes[l.rank - 2] == 1 || l.strides[l.rank - 2] >= l.sizes[l.rank - 1])))
     return x;
-  bell::ring(bell::Event::hidden_copy, kName, "the rows of an operand have no unit stride");
+  bell::ring(bell::Event::hidden_copy, t_operator, "the rows of an operand have no unit stride");
   Tensor copy = empty(x.sizes(), x.options());
   copy.copy_(x);
   return copy;
@@ -55,7 +53,8 @@ kernels::AttentionArgs arguments(const AttentionCall& call) {
 }
 
 void require_call(const AttentionOptions& options) {
-  require<ValueError>(options.dropout >= 0 && options.dropout <= 1, "{}: dropout out of range; got {}; expected 0 to 1", kName, options.dropout);
+  require<ValueError>(options.dropout >= 0 && options.dropout <= 1, "dropout out of range; got {}; expected 0 to 1",
+                      options.dropout);
 }
 
 AttentionCall call_of(const AttentionOptions& options, int64_t d) {
@@ -75,7 +74,7 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& m
         kernels::AttentionArgs args = arguments(call);
         args.q = array(rows_q), args.k = array(rows_k), args.v = array(rows_v), args.out = array(result[0]), args.logsumexp = array(result[1]);
         if (mask.defined()) args.mask = array(mask);
-        backend(q, kName).attention->forward(args, current_stream(q.device()));
+        backend(q).attention->forward(args, current_stream(q.device()));
         return result;
       },
       call.scale, call.causal, call.dropout, static_cast<int64_t>(call.key.seed), static_cast<int64_t>(call.key.offset))[0];
@@ -106,35 +105,43 @@ void require_operands(const Tensor& q, const Tensor& k, const Tensor& v, const T
   const Tensor* const operands[] = {&q, &k, &v};
   for (int i = 0; i < 3; ++i) {
     const Tensor& x = *operands[i];
-    require_defined(x, kName, names[i]);
-    require_same_device(x, q, kName);
-    require<DTypeError>(is_floating(x.dtype()) && x.dtype() == q.dtype(), "{}: {} has another dtype; got q: {}, {}: {}; expected one floating dtype", kName,
-                        names[i], q, names[i], x);
-    require<ShapeError>(x.dim() >= 2, "{}: {} has too few dimensions; got {}; expected [..., length, width]", kName, names[i], x);
+    require_defined(x, names[i]);
+    require_same_device(x, q);
+    require<DTypeError>(is_floating(x.dtype()) && x.dtype() == q.dtype(),
+                        "{} has another dtype; got q: {}, {}: {}; expected one floating dtype", names[i], q, names[i],
+                        x);
+    require<ShapeError>(x.dim() >= 2, "{} has too few dimensions; got {}; expected [..., length, width]", names[i], x);
   }
-  require<ShapeError>(q.size(-1) == k.size(-1), "{}: widths differ; got q: {}, k: {}; expected equal last sizes", kName, q, k);
-  require<ShapeError>(k.size(-2) == v.size(-2), "{}: lengths differ; got k: {}, v: {}; expected equal sizes in the last dimension but one", kName, k, v);
+  require<ShapeError>(q.size(-1) == k.size(-1), "widths differ; got q: {}, k: {}; expected equal last sizes", q, k);
+  require<ShapeError>(k.size(-2) == v.size(-2),
+                      "lengths differ; got k: {}, v: {}; expected equal sizes in the last dimension but one", k, v);
   if (!mask.defined()) return;
-  require_same_device(mask, q, kName);
-  require<ValueError>(!options.causal, "{}: causal together with a mask; got mask: {}; expected one of them; put the causal part into the mask", kName, mask);
-  require<DTypeError>(mask.dtype() == kBool || is_floating(mask.dtype()), "{}: the mask is neither bool nor floating; got {}", kName, mask);
+  require_same_device(mask, q);
+  require<ValueError>(
+      !options.causal,
+      "causal together with a mask; got mask: {}; expected one of them; put the causal part into the mask", mask);
+  require<DTypeError>(mask.dtype() == kBool || is_floating(mask.dtype()),
+                      "the mask is neither bool nor floating; got {}", mask);
 }
 
 }  // namespace
 
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, const AttentionOptions& options) {
+  const Running running("scaled_dot_product_attention");
   require_operands(q, k, v, mask, options);
   Dims lead_q = leading(q), lead_k = leading(k), lead_v = leading(v);
   if (options.enable_gqa && !lead_q.empty() && !lead_k.empty() && !lead_v.empty()) {
     const int64_t heads = lead_q.back(), shared = lead_k.back();
-    require<ShapeError>(shared == lead_v.back() && shared > 0 && heads % shared == 0,
-                        "{}: heads do not divide; got q: {}, k: {}, v: {}; expected k and v with equally many, and q with a multiple", kName, q, k, v);
+    require<ShapeError>(
+        shared == lead_v.back() && shared > 0 && heads % shared == 0,
+        "heads do not divide; got q: {}, k: {}, v: {}; expected k and v with equally many, and q with a multiple", q, k,
+        v);
     lead_q.pop_back(), lead_k.pop_back(), lead_v.pop_back();
-    const Dims batch = broadcast(broadcast(lead_q, lead_k, kName), lead_v, kName);
+    const Dims batch = broadcast(broadcast(lead_q, lead_k), lead_v);
     lead_q = lead_k = lead_v = batch;
     lead_q.push_back(heads), lead_k.push_back(shared), lead_v.push_back(shared);
   } else {
-    lead_q = lead_k = lead_v = broadcast(broadcast(lead_q, lead_k, kName), lead_v, kName);
+    lead_q = lead_k = lead_v = broadcast(broadcast(lead_q, lead_k), lead_v);
   }
   Tensor added = mask;
   if (mask.defined()) {
@@ -153,12 +160,13 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
 }
 
 Tensor packed_attention(const Tensor& qkv, int64_t heads, const AttentionOptions& options) {
+  const Running running("packed_attention");
   require_call(options);
-  require_defined(qkv, "packed_attention", "qkv");
-  require<DTypeError>(is_floating(qkv.dtype()), "packed_attention: dtype is not floating; got {}", qkv);
+  require_defined(qkv, "qkv");
+  require<DTypeError>(is_floating(qkv.dtype()), "dtype is not floating; got {}", qkv);
   require<ShapeError>(heads > 0 && qkv.dim() == 3 && qkv.size(2) % (3 * heads) == 0,
-                      "packed_attention: qkv does not divide; got {} and {} heads; expected [b, t, 3 * heads * d]", qkv, heads);
-  require<ValueError>(!options.enable_gqa, "packed_attention: grouped heads are not packed; use scaled_dot_product_attention");
+                      "qkv does not divide; got {} and {} heads; expected [b, t, 3 * heads * d]", qkv, heads);
+  require<ValueError>(!options.enable_gqa, "grouped heads are not packed; use scaled_dot_product_attention");
   const int64_t width = qkv.size(2) / 3;
   const AttentionCall call = call_of(options, width / heads);
   return door::call(
@@ -170,7 +178,7 @@ Tensor packed_attention(const Tensor& qkv, int64_t heads, const AttentionOptions
         kernels::AttentionArgs args = arguments(call);
         args.q = part_of(rows, 0, heads), args.k = part_of(rows, 1, heads), args.v = part_of(rows, 2, heads);
         args.out = heads_of(result[0], heads), args.logsumexp = array(result[1]);
-        backend(qkv, "packed_attention").attention->forward(args, current_stream(qkv.device()));
+        backend(qkv).attention->forward(args, current_stream(qkv.device()));
         return result;
       },
       heads, call.scale, call.causal, call.dropout, static_cast<int64_t>(call.key.seed), static_cast<int64_t>(call.key.offset))[0];
@@ -178,6 +186,7 @@ Tensor packed_attention(const Tensor& qkv, int64_t heads, const AttentionOptions
 
 std::array<Tensor, 3> attention_backward(const Tensor& grad, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, const Tensor& out,
                                          const Tensor& logsumexp, const AttentionCall& call) {
+  const Running running("attention_backward");
   return door::call(Op::attention_backward, {&grad, &q, &k, &v, &mask, &out, &logsumexp}, [&] {
     const Tensor rows_grad = readable(grad), rows_q = readable(q), rows_k = readable(k), rows_v = readable(v);
     const auto like = [](const Tensor& x) { return empty_heads(x.size(0), x.size(1), x.size(2), x.size(3), x.options()); };
@@ -185,28 +194,31 @@ std::array<Tensor, 3> attention_backward(const Tensor& grad, const Tensor& q, co
     kernels::AttentionArgs args = arguments(call);
     args.q = array(rows_q), args.k = array(rows_k), args.v = array(rows_v), args.out = array(out), args.logsumexp = array(logsumexp);
     if (mask.defined()) args.mask = array(mask);
-    backend(q, kName).attention->backward(args, {array(rows_grad), array(result[0]), array(result[1]), array(result[2])}, current_stream(q.device()));
+    backend(q).attention->backward(args, {array(rows_grad), array(result[0]), array(result[1]), array(result[2])},
+                                   current_stream(q.device()));
     return result;
   });
 }
 
 Tensor packed_attention_backward(const Tensor& grad, const Tensor& qkv, const Tensor& out, const Tensor& logsumexp, int64_t heads, const AttentionCall& call) {
+  const Running running("packed_attention_backward");
   return door::call(Op::attention_backward, {&grad, &qkv, &out, &logsumexp}, [&] {
     const Tensor rows_grad = readable(grad), rows = readable(qkv);
     Tensor result = empty(qkv.sizes(), qkv.options());
     kernels::AttentionArgs args = arguments(call);
     args.q = part_of(rows, 0, heads), args.k = part_of(rows, 1, heads), args.v = part_of(rows, 2, heads);
     args.out = heads_of(out, heads), args.logsumexp = array(logsumexp);
-    backend(qkv, "packed_attention")
-        .attention->backward(args, {heads_of(rows_grad, heads), part_of(result, 0, heads), part_of(result, 1, heads), part_of(result, 2, heads)},
-                             current_stream(qkv.device()));
+    backend(qkv).attention->backward(
+        args,
+        {heads_of(rows_grad, heads), part_of(result, 0, heads), part_of(result, 1, heads), part_of(result, 2, heads)},
+        current_stream(qkv.device()));
     return result;
   });
 }
 
 Tensor attention_dropout(const Tensor& q, int64_t keys, const AttentionCall& call) {
   Tensor kept = empty({q.size(0), q.size(1), q.size(2), keys}, q.options());
-  backend(q, kName).random->bernoulli(array(kept), call.key, 1 - call.dropout, current_stream(q.device()));
+  backend(q).random->bernoulli(array(kept), call.key, 1 - call.dropout, current_stream(q.device()));
   return call.dropout < 1 ? kept.mul(1 / (1 - call.dropout)) : kept;
 }
 

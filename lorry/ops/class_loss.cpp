@@ -14,29 +14,35 @@ namespace {
 int64_t class_dim(const Tensor& x) { return x.dim() == 1 ? 0 : 1; }
 DType compute_dtype(DType t) { return t == kF64 ? kF64 : kF32; }
 
-void check(const Tensor& x, const Tensor& target, const Tensor& weight, int64_t ignore_index, const char* where) {
-  require_defined(x, where, "x");
-  require_defined(target, where, "target");
-  require_same_device(x, target, where);
-  require<DTypeError>(is_floating(x.dtype()), "{}: the input is not floating; got {}; expected f16, bf16, f32 or f64", where, x);
-  require<DTypeError>(is_integral(target.dtype()), "{}: targets are not class indices; got {}; expected whole numbers", where, target);
-  require<ShapeError>(x.dim() >= 1, "{}: the input has no class dimension; got {}; expected [C], [N, C] or [N, C, d...]", where, x);
+void check(const Tensor& x, const Tensor& target, const Tensor& weight, int64_t ignore_index) {
+  require_defined(x, "x");
+  require_defined(target, "target");
+  require_same_device(x, target);
+  require<DTypeError>(is_floating(x.dtype()), "the input is not floating; got {}; expected f16, bf16, f32 or f64", x);
+  require<DTypeError>(is_integral(target.dtype()), "targets are not class indices; got {}; expected whole numbers",
+                      target);
+  require<ShapeError>(x.dim() >= 1, "the input has no class dimension; got {}; expected [C], [N, C] or [N, C, d...]",
+                      x);
   Dims samples = x.sizes();
   samples.erase(static_cast<int>(class_dim(x)));
-  require<ShapeError>(target.sizes() == samples, "{}: sizes do not fit; got x: {}, target: {}; expected targets of {}", where, x, target, samples);
+  require<ShapeError>(target.sizes() == samples, "sizes do not fit; got x: {}, target: {}; expected targets of {}", x,
+                      target, samples);
   if (weight.defined()) {
     const int64_t classes = x.size(class_dim(x));
-    require<ShapeError>(weight.sizes() == Dims{classes}, "{}: one weight a class is needed; got {} for x: {}; expected [{}]", where, weight, x, classes);
-    require<DTypeError>(weight.dtype() == x.dtype(), "{}: weight has another dtype than x; got {}; expected {}", where, weight, x.dtype());
-    require_same_device(x, weight, where);
-    require<GradError>(!(mode(kGradMode) && weight.requires_grad()), "{}: class weights have no derivative; got weight: {}; detach it", where, weight);
+    require<ShapeError>(weight.sizes() == Dims{classes},
+                        "one weight a class is needed; got {} for x: {}; expected [{}]", weight, x, classes);
+    require<DTypeError>(weight.dtype() == x.dtype(), "weight has another dtype than x; got {}; expected {}", weight,
+                        x.dtype());
+    require_same_device(x, weight);
+    require<GradError>(!(mode(kGradMode) && weight.requires_grad()),
+                       "class weights have no derivative; got weight: {}; detach it", weight);
   }
   const Tensor flat = target.to(kI64).contiguous();
   const int64_t classes = x.size(class_dim(x));
-  const int64_t wrong = backend(x, where).loss->check_targets(array(flat), classes, ignore_index, current_stream(x.device()));
+  const int64_t wrong = backend(x).loss->check_targets(array(flat), classes, ignore_index, current_stream(x.device()));
   if (wrong >= 0)
-    raise<IndexError>("{}: a target is no class; got {} at position {} for {} classes; expected 0 to {}, or ignore_index {}", where,
-                      flat.reshape({-1})[wrong].item<int64_t>(), wrong, classes, classes - 1, ignore_index);
+    raise<IndexError>("a target is no class; got {} at position {} for {} classes; expected {}, or ignore_index {}",
+                      flat.reshape({-1})[wrong].item<int64_t>(), wrong, classes, IndexRange{0, classes}, ignore_index);
 }
 
 /// The arguments as kernels take them, and the tensors that hold them.
@@ -83,7 +89,8 @@ Tensor sample_scale(const Tensor& grad, const Tensor& total_weight, DType x, int
 Tensor from_rows(const Tensor& rows, const Dims& sizes) { return sizes.size() <= 2 ? rows : rows.movedim({-1}, {1}); }
 
 Tensor probability_loss(const Tensor& x, const Tensor& target, const Tensor& weight, Reduction reduction, double label_smoothing) {
-  require<ShapeError>(target.sizes() == x.sizes(), "cross_entropy: class probabilities need x's sizes; got x: {}, target: {}; expected the same", x, target);
+  require<ShapeError>(target.sizes() == x.sizes(),
+                      "class probabilities need x's sizes; got x: {}, target: {}; expected the same", x, target);
   const int64_t dim = class_dim(x), classes = x.size(dim);
   Tensor wanted = label_smoothing > 0 ? target.mul(1 - label_smoothing).add(label_smoothing / static_cast<double>(classes)) : target;
   if (weight.defined()) {
@@ -100,22 +107,25 @@ Tensor probability_loss(const Tensor& x, const Tensor& target, const Tensor& wei
 
 Tensor cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight, int64_t ignore_index, Reduction reduction, double label_smoothing,
                      std::optional<DType> dtype) {
-  require<ValueError>(label_smoothing >= 0 && label_smoothing <= 1, "cross_entropy: label_smoothing out of range; got {}; expected 0 to 1", label_smoothing);
-  if (dtype) require_dtype(*dtype, "cross_entropy");
+  const Running running("cross_entropy");
+  require<ValueError>(label_smoothing >= 0 && label_smoothing <= 1,
+                      "label_smoothing out of range; got {}; expected 0 to 1", label_smoothing);
+  if (dtype) require_dtype(*dtype);
   if (x.defined() && target.defined() && x.dim() >= 1 && is_floating(target.dtype())) {
     const Tensor loss = probability_loss(x, target, weight, reduction, label_smoothing);
     return dtype ? loss.to(*dtype) : loss;
   }
-  check(x, target, weight, ignore_index, "cross_entropy");
-  require<DTypeError>(is_floating(dtype.value_or(kF32)), "cross_entropy: a loss is not whole; got dtype {}; expected f16, bf16, f32 or f64", dtype.value_or(kF32));
+  check(x, target, weight, ignore_index);
+  require<DTypeError>(is_floating(dtype.value_or(kF32)),
+                      "a loss is not whole; got dtype {}; expected f16, bf16, f32 or f64", dtype.value_or(kF32));
   return door::call(
       Op::cross_entropy, {&x, &target, &weight},
       [&]() -> std::array<Tensor, 3> {
         const ClassRows rows(x, target, weight);
         const Options kept{compute_dtype(x.dtype()), x.device()};
         const Tensor losses = empty({rows.count}, kept), row_weights = empty({rows.count}, kept), logsumexp = empty({rows.count}, kept);
-        backend(x, "cross_entropy")
-            .loss->cross_entropy(rows.args(ignore_index, label_smoothing), array(losses), array(row_weights), array(logsumexp), current_stream(x.device()));
+        backend(x).loss->cross_entropy(rows.args(ignore_index, label_smoothing), array(losses), array(row_weights),
+                                       array(logsumexp), current_stream(x.device()));
         auto [loss, total] = reduce_losses(losses, row_weights, dtype.value_or(x.dtype()), target.sizes(), reduction);
         return {loss, logsumexp, total};
       },
@@ -123,14 +133,15 @@ Tensor cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight
 }
 
 Tensor nll_loss(const Tensor& x, const Tensor& target, const Tensor& weight, int64_t ignore_index, Reduction reduction) {
-  check(x, target, weight, ignore_index, "nll_loss");
+  const Running running("nll_loss");
+  check(x, target, weight, ignore_index);
   return door::call(
       Op::nll_loss, {&x, &target, &weight},
       [&] {
         const ClassRows rows(x, target, weight);
         const Options kept{compute_dtype(x.dtype()), x.device()};
         const Tensor losses = empty({rows.count}, kept), row_weights = empty({rows.count}, kept);
-        backend(x, "nll_loss").loss->nll(rows.args(ignore_index), array(losses), array(row_weights), current_stream(x.device()));
+        backend(x).loss->nll(rows.args(ignore_index), array(losses), array(row_weights), current_stream(x.device()));
         return reduce_losses(losses, row_weights, x.dtype(), target.sizes(), reduction);
       },
       ignore_index, static_cast<int64_t>(reduction))[0];
@@ -138,14 +149,14 @@ Tensor nll_loss(const Tensor& x, const Tensor& target, const Tensor& weight, int
 
 Tensor cross_entropy_backward(const Tensor& grad, const Tensor& x, const Tensor& target, const Tensor& weight, const Tensor& logsumexp,
                               const Tensor& total_weight, int64_t ignore_index, Reduction reduction, double label_smoothing) {
+  const Running running("cross_entropy_backward");
   return door::call(
       Op::cross_entropy_backward, {&grad, &x, &target, &weight, &logsumexp, &total_weight},
       [&] {
         const ClassRows rows(x, target, weight);
         const Tensor scale = sample_scale(grad, total_weight, x.dtype(), rows.count), grad_x = empty_strided(rows.x.sizes(), rows.x.strides(), x.options());
-        backend(x, "cross_entropy_backward")
-            .loss->cross_entropy_backward(rows.args(ignore_index, label_smoothing), rows.matrix(grad_x), array(scale), array(logsumexp),
-                                          current_stream(x.device()));
+        backend(x).loss->cross_entropy_backward(rows.args(ignore_index, label_smoothing), rows.matrix(grad_x),
+                                                array(scale), array(logsumexp), current_stream(x.device()));
         return from_rows(grad_x, x.sizes());
       },
       ignore_index, static_cast<int64_t>(reduction), label_smoothing);
@@ -153,6 +164,7 @@ Tensor cross_entropy_backward(const Tensor& grad, const Tensor& x, const Tensor&
 
 Tensor nll_loss_backward(const Tensor& grad, const Dims& sizes, const Tensor& target, const Tensor& weight, const Tensor& total_weight, int64_t ignore_index,
                          Reduction reduction) {
+  const Running running("nll_loss_backward");
   return door::call(
       Op::nll_loss_backward, {&grad, &target, &weight, &total_weight},
       [&] {
@@ -165,9 +177,10 @@ Tensor nll_loss_backward(const Tensor& grad, const Dims& sizes, const Tensor& ta
         const Tensor targets = target.to(kI64).contiguous(), weights = weight.defined() ? weight.contiguous() : weight;
         const Tensor scale = sample_scale(grad, total_weight, grad.dtype(), samples), grad_x = empty(moved, grad.options());
         const Layout flat = Layout::contiguous({samples});
-        backend(grad, "nll_loss_backward")
-            .loss->nll_backward({{}, {targets.data_ptr(), kI64, flat}, weights.defined() ? array(weights) : kernels::Array{}, ignore_index},
-                                {grad_x.data_ptr(), grad_x.dtype(), Layout::contiguous({samples, classes})}, array(scale), current_stream(grad.device()));
+        backend(grad).loss->nll_backward(
+            {{}, {targets.data_ptr(), kI64, flat}, weights.defined() ? array(weights) : kernels::Array{}, ignore_index},
+            {grad_x.data_ptr(), grad_x.dtype(), Layout::contiguous({samples, classes})}, array(scale),
+            current_stream(grad.device()));
         return from_rows(grad_x, sizes);
       },
       sizes, ignore_index, static_cast<int64_t>(reduction));

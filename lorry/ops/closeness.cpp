@@ -6,10 +6,10 @@
 namespace lorry {
 namespace {
 
-void require_alike(const Tensor& x, const Tensor& y, const char* where) {
-  require<ValueError>(x.defined() && y.defined(), "{}: a tensor is undefined; expected two tensors", where);
-  require_same_device(x, y, where);
-  require<DTypeError>(x.dtype() == y.dtype(), "{}: types differ; got {} and {}; expected one type", where, x, y);
+void require_alike(const Tensor& x, const Tensor& y) {
+  require<ValueError>(x.defined() && y.defined(), "a tensor is undefined; expected two tensors");
+  require_same_device(x, y);
+  require<DTypeError>(x.dtype() == y.dtype(), "types differ; got {} and {}; expected one type", x, y);
 }
 
 bool true_everywhere(const Tensor& truth) { return truth.all().item<bool>(); }
@@ -17,8 +17,10 @@ bool true_everywhere(const Tensor& truth) { return truth.all().item<bool>(); }
 }  // namespace
 
 Tensor isclose(const Tensor& x, const Tensor& y, double rtol, double atol, bool equal_nan) {
-  require_alike(x, y, "isclose");
-  require<ValueError>(rtol >= 0 && atol >= 0, "isclose: a tolerance is negative; got rtol {}, atol {}; expected >= 0", rtol, atol);
+  const Running running("isclose");
+  require_alike(x, y);
+  require<ValueError>(rtol >= 0 && atol >= 0, "a tolerance is negative; got rtol {}, atol {}; expected >= 0", rtol,
+                      atol);
   const ModeScope quiet(0, kGradMode);
   const bool floating = x.is_floating_point();
   Tensor close = x == y;  // also where both are the same infinity
@@ -30,10 +32,14 @@ Tensor isclose(const Tensor& x, const Tensor& y, double rtol, double atol, bool 
   return close | (isfinite(distance) & (distance <= atol + abs(rtol * b)));
 }
 
-bool allclose(const Tensor& x, const Tensor& y, double rtol, double atol, bool equal_nan) { return true_everywhere(isclose(x, y, rtol, atol, equal_nan)); }
+bool allclose(const Tensor& x, const Tensor& y, double rtol, double atol, bool equal_nan) {
+  const Running running("allclose");
+  return true_everywhere(isclose(x, y, rtol, atol, equal_nan));
+}
 
 bool equal(const Tensor& x, const Tensor& y) {
-  require_alike(x, y, "equal");
+  const Running running("equal");
+  require_alike(x, y);
   return x.sizes() == y.sizes() && true_everywhere(x == y);
 }
 

@@ -47,8 +47,7 @@ void require_bounds(Op op, DType common, std::span<const Operand> operands) {
     const bool from_below = op == Op::clamp ? i == 1 : op == Op::clamp_min || op == Op::maximum || op == Op::fmax;
     const int64_t bound = operands[i].scalar().to<int64_t>();
     require<ValueError>(from_below == (bound < 0),
-                        "{}: a bound leaves no value of {}; got {}; expected one within the dtype's range", name(op),
-                        common, bound);
+                        "a bound leaves no value of {}; got {}; expected one within the dtype's range", common, bound);
   }
 }
 

@@ -13,10 +13,10 @@
 namespace lorry {
 namespace {
 
-void copy_elements(const Tensor& to, const Tensor& from, const char* where) {
+void copy_elements(const Tensor& to, const Tensor& from) {
   kernels::Array source = array(from);
-  source.layout = expand(from.layout(), to.sizes(), where);
-  backend(to, where).copy->copy(array(to), source, current_stream(to.device()));
+  source.layout = expand(from.layout(), to.sizes());
+  backend(to).copy->copy(array(to), source, current_stream(to.device()));
 }
 
 /// A tensor of another device with the elements and, where x is dense, the strides of x. Work enqueued before on either
@@ -53,9 +53,9 @@ Tensor transferred(const Tensor& x, Device device, bool non_blocking) {
 
 /// Every element becomes the number, or the value of the 0-d tensor.
 void fill_elements(const Tensor& to, const Operand& value) {
-  const kernels::CopyKernels& kernels = *backend(to, "fill").copy;
+  const kernels::CopyKernels& kernels = *backend(to).copy;
   const Stream stream = current_stream(to.device());
-  if (value.tensor() != nullptr) return copy_elements(to, value.tensor()->to(to.device()), "fill");
+  if (value.tensor() != nullptr) return copy_elements(to, value.tensor()->to(to.device()));
   if (value.scalar().is_floating()) {
     const double number = value.scalar().to<double>();
     kernels.fill(array(to), &number, kF64, stream);
@@ -67,7 +67,7 @@ void fill_elements(const Tensor& to, const Operand& value) {
 
 /// A temporary that shares its node and its storage with nothing dies at the end of the statement, and the write with it.
 void require_reachable(const Tensor& target) {
-  require<ValueError>(target.defined(), "assignment: the tensor is undefined; expected a view to write through");
+  require<ValueError>(target.defined(), "the tensor is undefined; expected a view to write through");
   require<ValueError>(target.node()->owners() > 1 || target.storage().owners() > 1,
                       "assignment to a temporary copy, which would be lost; got {}; expected a view; use index_put_, or copy_ on a variable", target);
 }
@@ -75,102 +75,117 @@ void require_reachable(const Tensor& target) {
 }  // namespace
 
 const Tensor& Tensor::operator=(const Tensor& source) && {
+  const Running running("assignment");
   require_reachable(*this);
   return copy_(source);
 }
 const Tensor& Tensor::operator=(const Scalar& value) && {
+  const Running running("assignment");
   require_reachable(*this);
   return fill_(value);
 }
 
 Tensor Tensor::to(DType dtype) const {
-  require<ValueError>(defined(), "to: the tensor is undefined; expected a tensor");
+  const Running running("to");
+  require<ValueError>(defined(), "the tensor is undefined; expected a tensor");
   if (dtype == this->dtype()) return *this;
-  require_dtype(dtype, "to");
+  require_dtype(dtype);
   return door::call(
       Op::cast, {this},
       [&] {
         const Tensor out = empty_like(*this, dtype);
-        copy_elements(out, *this, "to");
+        copy_elements(out, *this);
         return out;
       },
       dtype);
 }
 
 Tensor Tensor::to(Device device, bool non_blocking) const {
-  require<ValueError>(defined(), "to: the tensor is undefined; expected a tensor");
+  const Running running("to");
+  require<ValueError>(defined(), "the tensor is undefined; expected a tensor");
   if (device == this->device()) return *this;
   device::require_device(device, "to");
   return door::call(Op::transfer, {this}, [&] { return transferred(*this, device, non_blocking); });
 }
 
 Tensor Tensor::cuda(int index) const {
-  require<DeviceError>(index >= 0 && index < kMaxDevices, "cuda: device number out of range; got {}; expected 0 to {}", index, kMaxDevices - 1);
+  const Running running("cuda");
+  require<DeviceError>(index >= 0 && index < kMaxDevices, "device number out of range; got {}; expected 0 to {}", index,
+                       kMaxDevices - 1);
   return to(Device{DeviceType::cuda, static_cast<int8_t>(index)});
 }
 
 Tensor Tensor::pin_memory() const {
-  require<ValueError>(defined(), "pin_memory: the tensor is undefined; expected a tensor");
-  require<DeviceError>(device().is_cpu(), "pin_memory: only host memory is pinned; got {}; copy it with to(kCPU) first", *this);
+  const Running running("pin_memory");
+  require<ValueError>(defined(), "the tensor is undefined; expected a tensor");
+  require<DeviceError>(device().is_cpu(), "only host memory is pinned; got {}; copy it with to(kCPU) first", *this);
   if (is_pinned()) return *this;
   const ModeScope quiet(0, kGradMode);
   return empty_pinned(sizes(), dtype()).copy_(detach());
 }
 
 void Tensor::record_stream(Stream stream) const {
-  require<ValueError>(defined(), "record_stream: the tensor is undefined; expected a tensor");
+  const Running running("record_stream");
+  require<ValueError>(defined(), "the tensor is undefined; expected a tensor");
   if (is_pinned() && !stream.device.is_cpu()) {
     device::require_device(stream.device, "record_stream");
     return memory::record_pinned(storage().data(), stream);
   }
-  require<DeviceError>(stream.device == device(), "record_stream: the stream is on another device; got {} for {}", stream.device, *this);
+  require<DeviceError>(stream.device == device(), "the stream is on another device; got {} for {}", stream.device,
+                       *this);
   (is_managed() ? memory::record_managed : memory::record_stream)(device(), storage().data(), stream);
 }
 
 Tensor clone(const Tensor& x) {
-  require<ValueError>(x.defined(), "clone: the tensor is undefined; expected a tensor");
+  const Running running("clone");
+  require<ValueError>(x.defined(), "the tensor is undefined; expected a tensor");
   return door::call(Op::clone, {&x}, [&] {
     const Tensor out = empty_like(x);
-    copy_elements(out, x, "clone");
+    copy_elements(out, x);
     return out;
   });
 }
 Tensor Tensor::clone() const { return lorry::clone(*this); }
 
 Tensor contiguous(const Tensor& x) {
-  require<ValueError>(x.defined(), "contiguous: the tensor is undefined; expected a tensor");
+  const Running running("contiguous");
+  require<ValueError>(x.defined(), "the tensor is undefined; expected a tensor");
   if (x.is_contiguous()) return x;
   return door::call(Op::clone, {&x}, [&] {
     const Tensor out = empty(x.sizes(), x.options());
-    copy_elements(out, x, "contiguous");
+    copy_elements(out, x);
     return out;
   });
 }
 Tensor Tensor::contiguous() const { return lorry::contiguous(*this); }
 
 const Tensor& Tensor::copy_(const Tensor& source) const {
-  require<ValueError>(defined() && source.defined(), "copy_: a tensor is undefined; expected two tensors");
+  const Running running("copy");
+  require<ValueError>(defined() && source.defined(), "a tensor is undefined; expected two tensors");
   if (source.device() != device()) return copy_(source.to(device()));
   return door::call_in_place(Op::copy, *this, {&source}, [&] {
-    const Layout from = lorry::expand(source.layout(), sizes(), "copy_");
+    const Layout from = lorry::expand(source.layout(), sizes());
     const ops::Overlap how =
         source.numel() == numel() ? ops::overlap(*this, source) : ops::overlap(*this, door::make_view(source, from, source.storage_offset()));
     if (how == ops::Overlap::same) return;
-    require<ShapeError>(
-        how != ops::Overlap::partial,
-        "copy_: the source shares part of the memory that is written; got {} and {}; expected the same elements or none; clone the source first", *this,
-        source);
+    require<ShapeError>(how != ops::Overlap::partial,
+                        "the source shares part of the memory that is written; got {} and {}; expected the same "
+                        "elements or none; clone the source first",
+                        *this, source);
     if (how == ops::Overlap::unknown) {
       bell::ring(bell::Event::hidden_copy, "copy_", "the source lies among the elements that are written");
-      return copy_elements(*this, source.clone(), "copy_");
+      return copy_elements(*this, source.clone());
     }
-    copy_elements(*this, source, "copy_");
+    copy_elements(*this, source);
   });
 }
 
 const Tensor& Tensor::fill_(const Operand& value) const {
-  require<ValueError>(defined() && (value.tensor() == nullptr || value.tensor()->defined()), "fill_: a tensor is undefined; expected a tensor");
-  require<ShapeError>(value.tensor() == nullptr || value.tensor()->dim() == 0, "fill_: the value has dimensions; got {}; expected a number or a 0-d tensor",
+  const Running running("fill");
+  require<ValueError>(defined() && (value.tensor() == nullptr || value.tensor()->defined()),
+                      "a tensor is undefined; expected a tensor");
+  require<ShapeError>(value.tensor() == nullptr || value.tensor()->dim() == 0,
+                      "the value has dimensions; got {}; expected a number or a 0-d tensor",
                       value.tensor() != nullptr ? *value.tensor() : *this);
   if (!is_contiguous()) {
     if (const Tensor distinct = without_repeats(*this); !distinct.is_same(*this)) {
@@ -193,11 +208,15 @@ Tensor without_repeats(const Tensor& x) {
   return distinct;
 }
 
-const Tensor& Tensor::zero_() const { return fill_(0); }
+const Tensor& Tensor::zero_() const {
+  const Running running("zero");
+  return fill_(0);
+}
 
 Scalar Tensor::item() const {
-  require<ShapeError>(checked("item").numel == 1,
-                      "item: not a single element; got {}; expected a tensor of one element", *this);
+  const Running running("item");
+  require<ShapeError>(checked("item").numel == 1, "not a single element; got {}; expected a tensor of one element",
+                      *this);
   const ModeScope quiet(0, kGradMode);
   const Tensor host = to(kCPU);  // waits for the device
   if (is_floating(dtype())) return *static_cast<const double*>(host.to(kF64).data_ptr());
@@ -207,7 +226,8 @@ Scalar Tensor::item() const {
 
 template <class T>
 std::vector<T> Tensor::to_vector() const {
-  require<ValueError>(defined(), "to_vector: the tensor is undefined; expected a tensor");
+  const Running running("to_vector");
+  require<ValueError>(defined(), "the tensor is undefined; expected a tensor");
   const ModeScope quiet(0, kGradMode);
   const Tensor row_major = to(kCPU).to(dtype_of<T>).contiguous();
   using Stored = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;  // memory from elsewhere may hold any byte as true

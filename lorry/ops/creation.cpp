@@ -7,7 +7,7 @@ namespace lorry {
 namespace {
 
 int64_t bytes_of(const Layout& layout, DType dtype) {
-  require_dtype(dtype, t_operator == nullptr ? "empty" : t_operator);
+  require_dtype(dtype);
   return layout.extent() * size_of(dtype);
 }
 
@@ -18,31 +18,39 @@ Tensor allocate(const Layout& layout, const Options& options) {
 
 }  // namespace
 
-Tensor empty(const Dims& sizes, const Options& options) { return allocate(Layout::contiguous(sizes), options); }
+Tensor empty(const Dims& sizes, const Options& options) {
+  const Running running("empty");
+  return allocate(Layout::contiguous(sizes), options);
+}
 
 Tensor empty_pinned(const Dims& sizes, DType dtype) {
+  const Running running("empty_pinned");
   const Layout layout = Layout::contiguous(sizes);
   return Tensor(make_counted<TensorNode>(Storage::allocate_pinned(bytes_of(layout, dtype)), layout, 0, dtype));
 }
 
 Tensor empty_managed(const Dims& sizes, const Options& options) {
+  const Running running("empty_managed");
   const Layout layout = Layout::contiguous(sizes);
   return Tensor(make_counted<TensorNode>(Storage::allocate_managed(options.device, bytes_of(layout, options.dtype)),
                                          layout, 0, options.dtype));
 }
 
 Tensor empty_like(const Tensor& x) {
-  require_defined(x, "empty_like", "x");
+  const Running running("empty_like");
+  require_defined(x, "x");
   return empty_like(x, x.dtype());
 }
 
 Tensor empty_like(const Tensor& x, DType dtype) {
-  require_defined(x, "empty_like", "x");
+  const Running running("empty_like");
+  require_defined(x, "x");
   const Layout& from = x.layout();
   return allocate(from.is_dense() ? from : Layout::contiguous(from.size_list()), {dtype, x.device()});
 }
 
 Tensor empty_strided(const Dims& sizes, const Dims& strides, const Options& options) {
+  const Running running("empty_strided");
   return allocate(Layout::strided(sizes, strides), options);
 }
 

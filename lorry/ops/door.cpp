@@ -39,19 +39,22 @@ void Announced::finish(const Tensor* outputs, size_t count) {
 
 Announced::~Announced() { t_modes = modes_; }
 
-void require_not_inference(const Tensor& self, const char* where) {
+void require_not_inference(const Tensor& self) {
   if (self.node()->inference && !mode(kInferenceMode)) [[unlikely]]
-    raise<GradError>("{}: an inference tensor is written outside inference mode; got {}; clone it first", where, self);
+    raise<GradError>("an inference tensor is written outside inference mode; got {}; clone it first", self);
 }
 
-void require_writable(const Tensor& self, const char* where) {
-  if (!self.defined()) [[unlikely]] raise<ValueError>("{}: the tensor to be written is undefined; expected a tensor", where);
-  require_not_inference(self, where);
+void require_writable(const Tensor& self) {
+  if (!self.defined()) [[unlikely]]
+    raise<ValueError>("the tensor to be written is undefined; expected a tensor");
+  require_not_inference(self);
   const TensorNode& node = *self.node();
   if (node.storage->read_only()) [[unlikely]]
-    raise<ValueError>("{}: the memory is read-only; got {}; clone it first", where, self);
+    raise<ValueError>("the memory is read-only; got {}; clone it first", self);
   if (!node.contiguous && node.layout.has_internal_overlap()) [[unlikely]]
-    raise<ShapeError>("{}: several elements of the written tensor share one address; got {} with strides {}; clone it first", where, self, self.strides());
+    raise<ShapeError>(
+        "several elements of the written tensor share one address; got {} with strides {}; clone it first", self,
+        self.strides());
 }
 
 Tensor make_view(const Tensor& base, const Layout& layout, int64_t offset) {

@@ -109,28 +109,12 @@ inline bool heard(const Inputs& inputs) {
   return (modes & kGradMode) && inputs.requires_grad();
 }
 
-/// Names the running operator for errors and statistics; nested calls keep the outer name.
-class Running {
- public:
-  explicit Running(Op op) : Running(name(op)) {}
-  /// A composition of operators that goes by a name of its own, a literal.
-  explicit Running(const char* name) : before_(t_operator) {
-    if (before_ == nullptr) t_operator = name;
-  }
-  ~Running() { t_operator = before_; }
-  Running(const Running&) = delete;
-  Running& operator=(const Running&) = delete;
-
- private:
-  const char* before_;
-};
-
 // ---- the three ways in -----------------------------------------------------------------------------------------------
 
 /// A call that makes new tensors. compute() returns a Tensor, or std::array<Tensor, N>.
 template <class Compute, class... A>
 auto call(Op op, const Inputs& inputs, Compute&& compute, const A&... attributes) {
-  const Running running(op);
+  const Running running(name(op));
   if (!heard(inputs)) [[likely]] return compute();
   Announced announced(op, false, inputs, nullptr, {Attribute(attributes)...});
   auto result = compute();
@@ -139,24 +123,24 @@ auto call(Op op, const Inputs& inputs, Compute&& compute, const A&... attributes
 }
 
 /// Refuses an inference tensor outside inference mode.
-void require_not_inference(const Tensor& self, const char* where);
+void require_not_inference(const Tensor& self);
 /// Refuses writes that may not be: to a read-only storage, to an inference tensor outside inference mode, to overlapping
 /// elements. Part of call_in_place; out= operators call it on their result.
-void require_writable(const Tensor& self, const char* where);
+void require_writable(const Tensor& self);
 
 /// A call that writes `self`, which becomes input 0 of the recorded call. compute() returns nothing.
 template <class Compute, class... A>
 const Tensor& call_in_place(Op op, const Tensor& self, const Inputs& others, Compute&& compute, const A&... attributes) {
-  const Running running(op);
-  require_writable(self, name(op));
+  const Running running(name(op));
+  require_writable(self);
   if (!(self.requires_grad() && (t_modes & kGradMode)) && !heard(others)) [[likely]] {
     compute();
-    self.storage().written_by(name(op));
+    self.storage().written_by(t_operator);
     return self;
   }
   Announced announced(op, true, others, &self, {Attribute(attributes)...});
   compute();
-  self.storage().written_by(name(op));
+  self.storage().written_by(t_operator);
   announced.finish(self);
   return self;
 }

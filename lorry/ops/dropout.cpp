@@ -7,9 +7,10 @@
 namespace lorry {
 
 Tensor dropout(const Tensor& x, double p, bool training, Generator* generator) {
-  require_defined(x, "dropout", "x");
-  require<ValueError>(p >= 0 && p <= 1, "dropout: p is no probability; got {}; expected 0 to 1", p);
-  require<DTypeError>(is_floating(x.dtype()), "dropout: the input is not floating; got {}; expected f16, bf16, f32 or f64", x);
+  const Running running("dropout");
+  require_defined(x, "x");
+  require<ValueError>(p >= 0 && p <= 1, "p is no probability; got {}; expected 0 to 1", p);
+  require<DTypeError>(is_floating(x.dtype()), "the input is not floating; got {}; expected f16, bf16, f32 or f64", x);
   if (!training || p == 0) return x;
   const double keep = 1 - p, scale = p < 1 ? 1 / keep : 0;
   return door::call(
@@ -18,7 +19,8 @@ Tensor dropout(const Tensor& x, double p, bool training, Generator* generator) {
         const Tensor from = x.contiguous();
         const std::array<Tensor, 2> out{empty(x.sizes(), x.options()), empty(x.sizes(), {kBool, x.device()})};
         const formula::RandomKey key = (generator ? *generator : default_generator()).next();
-        backend(x, "dropout").random->dropout(array(out[0]), array(out[1]), array(from), key, keep, scale, current_stream(x.device()));
+        backend(x).random->dropout(array(out[0]), array(out[1]), array(from), key, keep, scale,
+                                   current_stream(x.device()));
         return out;
       },
       scale)[0];

@@ -6,9 +6,10 @@
 namespace lorry {
 
 Tensor embed(const Tensor& source, const Dims& sizes, const View& view) {
-  require_defined(source, "embed", "source");
-  require<ShapeError>(source.sizes() == view.layout.size_list(), "embed: source does not have the view's sizes; got {} for sizes {}", source,
-                      view.layout.size_list());
+  const Running running("embed");
+  require_defined(source, "source");
+  require<ShapeError>(source.sizes() == view.layout.size_list(),
+                      "source does not have the view's sizes; got {} for sizes {}", source, view.layout.size_list());
   return door::call(
       Op::embed, {&source},
       [&] {
@@ -23,14 +24,13 @@ Tensor embed(const Tensor& source, const Dims& sizes, const View& view) {
             arange(view.offset + view.layout.extent(), {kI64, source.device()}).as_strided(view.layout.size_list(), view.layout.stride_list(), view.offset);
         Layout still = view.layout;
         for (int d = 0; d < still.rank; ++d) still.strides[d] = 0;
-        backend(source, "embed")
-            .indexing->put({.target = indexing::restrided(out, still),
-                            .source = array(source),
-                            .index = array(flat),
-                            .size = out.numel(),
-                            .step = 1,
-                            .combine = kernels::Combine::add},
-                           current_stream(source.device()));
+        backend(source).indexing->put({.target = indexing::restrided(out, still),
+                                       .source = array(source),
+                                       .index = array(flat),
+                                       .size = out.numel(),
+                                       .step = 1,
+                                       .combine = kernels::Combine::add},
+                                      current_stream(source.device()));
         return out;
       },
       sizes, view.layout.size_list(), view.layout.stride_list(), view.offset);

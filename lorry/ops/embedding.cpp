@@ -28,15 +28,17 @@ kernels::Array as_table(const Tensor& table, int64_t count) {
 }  // namespace
 
 Tensor embedding(const Tensor& indices, const Tensor& weight, std::optional<int64_t> padding_idx) {
-  require_defined(indices, "embedding", "the indices");
-  require_defined(weight, "embedding", "the weight");
-  require_same_device(indices, weight, "embedding");
-  require<DTypeError>(indices.dtype() == kI64 || indices.dtype() == kI32, "embedding: indices are not i64 or i32; got {}", indices);
-  require<ShapeError>(weight.dim() == 2, "embedding: the weight is not a matrix; got {}; expected [rows, width]", weight);
+  const Running running("embedding");
+  require_defined(indices, "the indices");
+  require_defined(weight, "the weight");
+  require_same_device(indices, weight);
+  require<DTypeError>(indices.dtype() == kI64 || indices.dtype() == kI32, "indices are not i64 or i32; got {}",
+                      indices);
+  require<ShapeError>(weight.dim() == 2, "the weight is not a matrix; got {}; expected [rows, width]", weight);
   const int64_t rows = weight.size(0), padding = padding_idx.value_or(0);
   require<IndexError>(!padding_idx || (padding >= -rows && padding < rows),
-                      "embedding: padding_idx is outside the table; got {} for weight: {}; expected {} to {}", padding,
-                      weight, -rows, rows - 1);
+                      "padding_idx is outside the table; got {} for weight: {}; expected {}", padding, weight,
+                      IndexRange{-rows, rows});
   const int64_t padding_row = !padding_idx ? -1 : padding < 0 ? padding + rows : padding;
   return door::call(
       Op::embedding, {&weight, &indices},
@@ -45,12 +47,12 @@ Tensor embedding(const Tensor& indices, const Tensor& weight, std::optional<int6
         sizes.push_back(weight.size(1));
         Tensor out = empty(sizes, weight.options());
         if (indices.numel() == 0) return out;
-        const auto& kernels = *backend(weight, "embedding").indexing;
+        const auto& kernels = *backend(weight).indexing;
         const Stream stream = current_stream(weight.device());
         const Positions positions(indices, weight.size(1));
         const kernels::OutOfRange bad = kernels.check(array(positions.held), 0, weight.size(0), stream);
-        require<IndexError>(bad.position < 0, "embedding: index {} is outside the table; got indices: {}, weight: {}; expected 0 to {}", bad.value, indices,
-                            weight, weight.size(0) - 1);
+        require<IndexError>(bad.position < 0, "index {} is outside the table; got indices: {}, weight: {}; expected {}",
+                            bad.value, indices, weight, IndexRange{0, weight.size(0)});
         kernels.take({.out = as_rows(out, indices.numel(), weight.size(1)),
                       .source = as_table(weight, indices.numel()),
                       .index = positions.array,
@@ -63,6 +65,7 @@ Tensor embedding(const Tensor& indices, const Tensor& weight, std::optional<int6
 }
 
 Tensor embedding_backward(const Tensor& grad, const Tensor& indices, int64_t rows, int64_t padding_idx) {
+  const Running running("embedding_backward");
   return door::call(
       Op::embedding_backward, {&grad, &indices},
       [&] {
@@ -72,14 +75,13 @@ Tensor embedding_backward(const Tensor& grad, const Tensor& indices, int64_t row
         table.zero_();
         if (indices.numel() == 0 || width == 0) return table.to(grad.dtype());
         const Positions positions(indices, width);
-        backend(grad, "embedding")
-            .indexing->put({.target = as_table(table, indices.numel()),
-                            .source = as_rows(wide, indices.numel(), width),
-                            .index = positions.array,
-                            .size = rows,
-                            .step = width,
-                            .combine = kernels::Combine::add},
-                           current_stream(grad.device()));
+        backend(grad).indexing->put({.target = as_table(table, indices.numel()),
+                                     .source = as_rows(wide, indices.numel(), width),
+                                     .index = positions.array,
+                                     .size = rows,
+                                     .step = width,
+                                     .combine = kernels::Combine::add},
+                                    current_stream(grad.device()));
         if (padding_idx >= 0) table.select(0, padding_idx).zero_();
         return table.to(grad.dtype());
       },

@@ -12,34 +12,54 @@
 
 namespace lorry {
 
-Tensor zeros(const Dims& sizes, const Options& options) { return empty(sizes, options).zero_(); }
-Tensor ones(const Dims& sizes, const Options& options) { return full(sizes, 1, options); }
+Tensor zeros(const Dims& sizes, const Options& options) {
+  const Running running("zeros");
+  return empty(sizes, options).zero_();
+}
+Tensor ones(const Dims& sizes, const Options& options) {
+  const Running running("ones");
+  return full(sizes, 1, options);
+}
 Tensor full(const Dims& sizes, const Scalar& value) { return full(sizes, value, {.dtype = value.dtype()}); }
-Tensor full(const Dims& sizes, const Scalar& value, const Options& options) { return empty(sizes, options).fill_(value); }
-Tensor zeros_like(const Tensor& x, std::optional<DType> dtype) { return (dtype ? empty_like(x, *dtype) : empty_like(x)).zero_(); }
-Tensor ones_like(const Tensor& x, std::optional<DType> dtype) { return full_like(x, 1, dtype); }
-Tensor full_like(const Tensor& x, const Scalar& value, std::optional<DType> dtype) { return (dtype ? empty_like(x, *dtype) : empty_like(x)).fill_(value); }
+Tensor full(const Dims& sizes, const Scalar& value, const Options& options) {
+  const Running running("full");
+  return empty(sizes, options).fill_(value);
+}
+Tensor zeros_like(const Tensor& x, std::optional<DType> dtype) {
+  const Running running("zeros_like");
+  return (dtype ? empty_like(x, *dtype) : empty_like(x)).zero_();
+}
+Tensor ones_like(const Tensor& x, std::optional<DType> dtype) {
+  const Running running("ones_like");
+  return full_like(x, 1, dtype);
+}
+Tensor full_like(const Tensor& x, const Scalar& value, std::optional<DType> dtype) {
+  const Running running("full_like");
+  return (dtype ? empty_like(x, *dtype) : empty_like(x)).fill_(value);
+}
 
 namespace {
 
 /// The number of steps from start that stay before end.
 int64_t count_steps(double start, double end, double step) {
   require<ValueError>(std::isfinite(start) && std::isfinite(end) && step != 0 && !std::isnan(step),
-                      "arange: bounds must be finite and step not 0; got start {}, end {}, step {}", start, end, step);
-  require<ValueError>(step > 0 ? end >= start : end <= start, "arange: step leads away from end; got start {}, end {}, step {}", start, end, step);
+                      "bounds must be finite and step not 0; got start {}, end {}, step {}", start, end, step);
+  require<ValueError>(step > 0 ? end >= start : end <= start, "step leads away from end; got start {}, end {}, step {}",
+                      start, end, step);
   const double count = std::ceil((end - start) / step);
-  require<ShapeError>(count < 0x1p60, "arange: too many elements; got start {}, end {}, step {}", start, end, step);
+  require<ShapeError>(count < 0x1p60, "too many elements; got start {}, end {}, step {}", start, end, step);
   return static_cast<int64_t>(count);
 }
 
 /// The same for whole numbers, where f64 would lose the low bits.
 int64_t count_steps(int64_t start, int64_t end, int64_t step) {
-  require<ValueError>(step != 0, "arange: step must not be 0; got start {}, end {}", start, end);
-  require<ValueError>(step > 0 ? end >= start : end <= start, "arange: step leads away from end; got start {}, end {}, step {}", start, end, step);
+  require<ValueError>(step != 0, "step must not be 0; got start {}, end {}", start, end);
+  require<ValueError>(step > 0 ? end >= start : end <= start, "step leads away from end; got start {}, end {}, step {}",
+                      start, end, step);
   const uint64_t distance = step > 0 ? static_cast<uint64_t>(end) - static_cast<uint64_t>(start) : static_cast<uint64_t>(start) - static_cast<uint64_t>(end);
   const uint64_t stride = step > 0 ? static_cast<uint64_t>(step) : uint64_t{0} - static_cast<uint64_t>(step);
   const uint64_t count = distance / stride + (distance % stride != 0 ? 1 : 0);
-  require<ShapeError>(count < uint64_t{1} << 60, "arange: too many elements; got start {}, end {}, step {}", start, end, step);
+  require<ShapeError>(count < uint64_t{1} << 60, "too many elements; got start {}, end {}, step {}", start, end, step);
   return static_cast<int64_t>(count);
 }
 
@@ -48,8 +68,7 @@ double whole_end(double value, DType dtype) {
   const double whole = std::trunc(value);
   const bool fits =
       visit(dtype, [&]<class T>(Type<T>) { return static_cast<double>(static_cast<T>(to_whole(whole))) == whole; });
-  require<ValueError>(fits, "linspace: an end is out of range for {}; got {}; expected a number that it holds", dtype,
-                      value);
+  require<ValueError>(fits, "an end is out of range for {}; got {}; expected a number that it holds", dtype, value);
   return whole;
 }
 
@@ -63,12 +82,14 @@ Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step) { retu
 Tensor arange(const Scalar& start, const Scalar& end, const Options& options) { return arange(start, end, 1, options); }
 
 Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, const Options& options) {
-  require<DTypeError>(options.dtype != kBool, "arange: a sequence of bool makes no sense; got dtype bool; expected a number type");
+  const Running running("arange");
+  require<DTypeError>(options.dtype != kBool,
+                      "a sequence of bool makes no sense; got dtype bool; expected a number type");
   const bool whole = natural(start, end, step) == kI64;
   const int64_t count =
       whole ? count_steps(start.to<int64_t>(), end.to<int64_t>(), step.to<int64_t>()) : count_steps(start.to<double>(), end.to<double>(), step.to<double>());
   const Tensor out = empty({count}, options);
-  const auto& kernels = *backend(out, "arange").creation;
+  const auto& kernels = *backend(out).creation;
   if (whole || is_integral(options.dtype)) {
     kernels.arange_integral(array(out), start.to<int64_t>(), step.to<int64_t>(), current_stream(options.device));
   } else {
@@ -78,71 +99,88 @@ Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, const 
 }
 
 Tensor linspace(double start, double end, int64_t steps, const Options& options) {
-  require<ValueError>(steps >= 0, "linspace: negative number of steps; got {}", steps);
+  const Running running("linspace");
+  require<ValueError>(steps >= 0, "negative number of steps; got {}", steps);
   if (!is_floating(options.dtype)) {
     start = whole_end(start, options.dtype);
     end = whole_end(end, options.dtype);
   }
   const Tensor out = empty({steps}, options);
-  backend(out, "linspace").creation->linspace(array(out), start, end, current_stream(options.device));
+  backend(out).creation->linspace(array(out), start, end, current_stream(options.device));
   return out;
 }
 
 Tensor logspace(double start, double end, int64_t steps, double base, const Options& options) {
-  require<ValueError>(steps >= 0, "logspace: negative number of steps; got {}", steps);
+  const Running running("logspace");
+  require<ValueError>(steps >= 0, "negative number of steps; got {}", steps);
   return pow(Scalar(base), linspace(start, end, steps, {kF64, options.device})).to(options.dtype);
 }
 
 namespace {
 /// `value` into all of `out`, which has to have the sizes.
-const Tensor& fill_out(const Tensor& out, const Dims& sizes, const Scalar& value, const char* where) {
-  require_defined(out, where, "out");
-  return write_out(out, full({}, value, out.options()).expand(sizes), where);
+const Tensor& fill_out(const Tensor& out, const Dims& sizes, const Scalar& value) {
+  require_defined(out, "out");
+  return write_out(out, full({}, value, out.options()).expand(sizes));
 }
 }  // namespace
 
 const Tensor& empty_out(const Tensor& out, const Dims& sizes) {
-  require_defined(out, "empty", "out");
-  prepare_out(out, {sizes, out.dtype(), out.device()}, false, "empty");
+  const Running running("empty");
+  require_defined(out, "out");
+  prepare_out(out, {sizes, out.dtype(), out.device()}, false);
   return out;
 }
-const Tensor& zeros_out(const Tensor& out, const Dims& sizes) { return fill_out(out, sizes, 0, "zeros"); }
-const Tensor& ones_out(const Tensor& out, const Dims& sizes) { return fill_out(out, sizes, 1, "ones"); }
+const Tensor& zeros_out(const Tensor& out, const Dims& sizes) {
+  const Running running("zeros");
+  return fill_out(out, sizes, 0);
+}
+const Tensor& ones_out(const Tensor& out, const Dims& sizes) {
+  const Running running("ones");
+  return fill_out(out, sizes, 1);
+}
 const Tensor& full_out(const Tensor& out, const Dims& sizes, const Scalar& value) {
-  return fill_out(out, sizes, value, "full");
+  const Running running("full");
+  return fill_out(out, sizes, value);
 }
 const Tensor& logspace_out(const Tensor& out, double start, double end, int64_t steps, double base) {
-  require_defined(out, "logspace", "out");
-  return write_out(out, logspace(start, end, steps, base, out.options()), "logspace");
+  const Running running("logspace");
+  require_defined(out, "out");
+  return write_out(out, logspace(start, end, steps, base, out.options()));
 }
 const Tensor& eye_out(const Tensor& out, int64_t n) { return eye_out(out, n, n); }
 const Tensor& eye_out(const Tensor& out, int64_t n, int64_t m) {
-  require_defined(out, "eye", "out");
-  return write_out(out, eye(n, m, out.options()), "eye");
+  const Running running("eye");
+  require_defined(out, "out");
+  return write_out(out, eye(n, m, out.options()));
 }
 const Tensor& arange_out(const Tensor& out, const Scalar& start, const Scalar& end, const Scalar& step) {
-  require_defined(out, "arange", "out");
-  return write_out(out, arange(start, end, step, out.options()), "arange");
+  const Running running("arange");
+  require_defined(out, "out");
+  return write_out(out, arange(start, end, step, out.options()));
 }
 const Tensor& arange_out(const Tensor& out, const Scalar& end) { return arange_out(out, 0, end); }
 const Tensor& linspace_out(const Tensor& out, double start, double end, int64_t steps) {
-  require_defined(out, "linspace", "out");
-  return write_out(out, linspace(start, end, steps, out.options()), "linspace");
+  const Running running("linspace");
+  require_defined(out, "out");
+  return write_out(out, linspace(start, end, steps, out.options()));
 }
 
 Tensor eye(int64_t n, const Options& options) { return eye(n, n, options); }
 
 Tensor eye(int64_t n, int64_t m, const Options& options) {
+  const Running running("eye");
   const Tensor out = zeros({n, m}, options);
   diagonal(out).fill_(1);
   return out;
 }
 
 Tensor one_hot(const Tensor& x, int64_t num_classes) {
-  require_defined(x, "one_hot", "x");
-  require<DTypeError>(x.dtype() == kI64, "one_hot: class numbers must be i64; got {}", x);
+  const Running running("one_hot");
+  require_defined(x, "x");
+  require<DTypeError>(x.dtype() == kI64, "class numbers must be i64; got {}", x);
   require<ValueError>(num_classes >= -1 && (num_classes > 0 || x.numel() > 0),
-                      "one_hot: the number of classes cannot be told; got num_classes {} for {}; expected a positive number", num_classes, x);
+                      "the number of classes cannot be told; got num_classes {} for {}; expected a positive number",
+                      num_classes, x);
   const int64_t classes = num_classes > 0 ? num_classes : x.max().item<int64_t>() + 1;
   Dims sizes = x.sizes();
   sizes.push_back(std::max<int64_t>(classes, 0));
@@ -151,27 +189,28 @@ Tensor one_hot(const Tensor& x, int64_t num_classes) {
 
 namespace {
 
-void require_matrix(Op op, const Tensor& x) {
-  require_defined(x, name(op), "x");
-  require<ShapeError>(x.dim() >= 2, "{}: a matrix is needed; got {}; expected at least 2 dimensions", name(op), x);
+void require_matrix(const Tensor& x) {
+  require_defined(x, "x");
+  require<ShapeError>(x.dim() >= 2, "a matrix is needed; got {}; expected at least 2 dimensions", x);
 }
 
 Tensor triangle(Op op, const Tensor& x, int64_t diagonal) {
-  require_matrix(op, x);
+  require_matrix(x);
   return door::call(
       op, {&x},
       [&] {
         const Tensor out = empty(x.sizes(), x.options());
         const int64_t rows = x.size(-2), columns = x.size(-1);
         // Diagonals beyond the corners select the same elements as the corners' own.
-        backend(x, name(op)).creation->triangle(array(out), array(x), std::clamp(diagonal, -rows, columns), op == Op::triu, current_stream(x.device()));
+        backend(x).creation->triangle(array(out), array(x), std::clamp(diagonal, -rows, columns), op == Op::triu,
+                                      current_stream(x.device()));
         return out;
       },
       diagonal);
 }
 
 const Tensor& triangle_(Op op, const Tensor& x, int64_t diagonal) {
-  require_matrix(op, x);
+  require_matrix(x);
   if (!without_repeats(x).is_same(x)) {
     const int64_t rows = x.size(-2), columns = x.size(-1), split = std::clamp(diagonal, -rows, columns);
     const Tensor all = ones({rows, columns}, {kBool, x.device()}),
@@ -184,13 +223,37 @@ const Tensor& triangle_(Op op, const Tensor& x, int64_t diagonal) {
 
 }  // namespace
 
-Tensor tril(const Tensor& x, int64_t diagonal) { return triangle(Op::tril, x, diagonal); }
-Tensor triu(const Tensor& x, int64_t diagonal) { return triangle(Op::triu, x, diagonal); }
-const Tensor& tril_out(const Tensor& out, const Tensor& x, int64_t diagonal) { return write_out(out, tril(x, diagonal), "tril"); }
-const Tensor& triu_out(const Tensor& out, const Tensor& x, int64_t diagonal) { return write_out(out, triu(x, diagonal), "triu"); }
-Tensor Tensor::tril(int64_t diagonal) const { return triangle(Op::tril, *this, diagonal); }
-Tensor Tensor::triu(int64_t diagonal) const { return triangle(Op::triu, *this, diagonal); }
-const Tensor& Tensor::tril_(int64_t diagonal) const { return triangle_(Op::tril, *this, diagonal); }
-const Tensor& Tensor::triu_(int64_t diagonal) const { return triangle_(Op::triu, *this, diagonal); }
+Tensor tril(const Tensor& x, int64_t diagonal) {
+  const Running running("tril");
+  return triangle(Op::tril, x, diagonal);
+}
+Tensor triu(const Tensor& x, int64_t diagonal) {
+  const Running running("triu");
+  return triangle(Op::triu, x, diagonal);
+}
+const Tensor& tril_out(const Tensor& out, const Tensor& x, int64_t diagonal) {
+  const Running running("tril");
+  return write_out(out, tril(x, diagonal));
+}
+const Tensor& triu_out(const Tensor& out, const Tensor& x, int64_t diagonal) {
+  const Running running("triu");
+  return write_out(out, triu(x, diagonal));
+}
+Tensor Tensor::tril(int64_t diagonal) const {
+  const Running running("tril");
+  return triangle(Op::tril, *this, diagonal);
+}
+Tensor Tensor::triu(int64_t diagonal) const {
+  const Running running("triu");
+  return triangle(Op::triu, *this, diagonal);
+}
+const Tensor& Tensor::tril_(int64_t diagonal) const {
+  const Running running("tril");
+  return triangle_(Op::tril, *this, diagonal);
+}
+const Tensor& Tensor::triu_(int64_t diagonal) const {
+  const Running running("triu");
+  return triangle_(Op::triu, *this, diagonal);
+}
 
 }  // namespace lorry

@@ -9,10 +9,13 @@
 namespace lorry {
 
 Data::Data(std::initializer_list<Data> list) {
+  const Running running("tensor");
   sizes_.push_back(static_cast<int64_t>(list.size()));
   const Data* first = list.begin();
   for (const Data& item : list) {
-    require<ShapeError>(item.sizes_ == first->sizes_, "tensor: nested lists differ in shape; got {} beside {}; expected all alike", item.sizes_, first->sizes_);
+    require<ShapeError>(item.sizes_ == first->sizes_,
+                        "nested lists differ in shape; got {} beside {}; expected all alike", item.sizes_,
+                        first->sizes_);
     values_.insert(values_.end(), item.values_.begin(), item.values_.end());
   }
   if (first != list.end())
@@ -20,12 +23,14 @@ Data::Data(std::initializer_list<Data> list) {
 }
 
 Tensor tensor(const Data& data) {
+  const Running running("tensor");
   DType dtype = data.values().empty() ? kF32 : kBool;
   for (const Scalar& v : data.values()) dtype = promote(dtype, v.dtype());
   return tensor(data, {.dtype = dtype});
 }
 
 Tensor tensor(const Data& data, const Options& options) {
+  const Running running("tensor");
   const Tensor host = empty(data.sizes(), {options.dtype, kCPU});
   visit(options.dtype, [&]<class T>(Type<T>) {
     T* to = static_cast<T*>(host.data_ptr());
@@ -41,7 +46,8 @@ Tensor tensor(const Data& data, const Options& options) {
 }
 
 Tensor from_bytes(const void* data, int64_t count, DType dtype, const Dims& sizes, Device device) {
-  require<ShapeError>(checked_numel(sizes) == count, "from_data: sizes do not fit; got {} for {} elements", sizes, count);
+  const Running running("from_data");
+  require<ShapeError>(checked_numel(sizes) == count, "sizes do not fit; got {} for {} elements", sizes, count);
   const Tensor host = empty(sizes, {dtype, kCPU});
   if (count > 0) std::memcpy(host.data_ptr(), data, static_cast<size_t>(host.nbytes()));
   return host.to(device);
@@ -52,14 +58,16 @@ Tensor from_blob(void* data, const Dims& sizes, const Options& options, std::fun
 }
 
 Tensor from_blob(void* data, const Dims& sizes, const Dims& strides, const Options& options, std::function<void(void*)> deleter) {
+  const Running running("from_blob");
   device::require_device(options.device, "from_blob");
-  require_dtype(options.dtype, "from_blob");
-  for (const int64_t s : strides) require<ShapeError>(s >= 0, "from_blob: negative stride; got {}; expected every stride >= 0", strides);
+  require_dtype(options.dtype);
+  for (const int64_t s : strides)
+    require<ShapeError>(s >= 0, "negative stride; got {}; expected every stride >= 0", strides);
   const Layout layout = Layout::strided(sizes, strides);
-  require<ValueError>(data != nullptr || layout.numel() == 0, "from_blob: null address; got sizes {}", sizes);
+  require<ValueError>(data != nullptr || layout.numel() == 0, "null address; got sizes {}", sizes);
   const auto address = reinterpret_cast<uintptr_t>(data);
-  require<ValueError>(address % static_cast<uintptr_t>(size_of(options.dtype)) == 0, "from_blob: address is not aligned for {}; got {:#x}", options.dtype,
-                      address);
+  require<ValueError>(address % static_cast<uintptr_t>(size_of(options.dtype)) == 0,
+                      "address is not aligned for {}; got {:#x}", options.dtype, address);
   struct Owner {
     std::function<void(void*)> deleter;
     void* data;

@@ -13,14 +13,16 @@
 namespace lorry {
 namespace indexing {
 
-Tensor positions(const Tensor& index, const char* where) {
-  require_defined(index, where, "index");
-  require<DTypeError>(index.dtype() == kI64 || index.dtype() == kI32, "{}: dtype cannot index; got index: {}; expected i64 or i32", where, index);
+Tensor positions(const Tensor& index) {
+  require_defined(index, "index");
+  require<DTypeError>(index.dtype() == kI64 || index.dtype() == kI32,
+                      "dtype cannot index; got index: {}; expected i64 or i32", index);
   return index.to(kI64);
 }
 
-void check(const Tensor& index, int64_t low, int64_t size, int64_t dim, const char* where) {
-  const kernels::OutOfRange bad = backend(index, where).indexing->check(array(index), low, size, current_stream(index.device()));
+void check(const Tensor& index, int64_t low, int64_t size, int64_t dim) {
+  const kernels::OutOfRange bad =
+      backend(index).indexing->check(array(index), low, size, current_stream(index.device()));
   if (bad.position < 0) return;
   Dims at = index.sizes();
   int64_t rest = bad.position;
@@ -29,14 +31,16 @@ void check(const Tensor& index, int64_t low, int64_t size, int64_t dim, const ch
     at[d] = rest % extent;
     rest /= extent;
   }
-  raise<IndexError>("{}: index out of range; got {} at {} for dimension {} of size {}; expected {} to {}", where, bad.value, at, dim, size, low, size - 1);
+  raise<IndexError>("index out of range; got {} at {} for dimension {} of size {}; expected {}", bad.value, at, dim,
+                    size, IndexRange{low, size});
 }
 
-Tensor apart(const Tensor& source, const Tensor& target, const char* where) {
+Tensor apart(const Tensor& source, const Tensor& target) {
   if (source.numel() == 0 ||
       !spans_overlap(source.data_ptr(), source.layout(), size_of(source.dtype()), target.data_ptr(), target.layout(), size_of(target.dtype())))
     return source;
-  bell::ring(bell::Event::hidden_copy, where, "the source shares memory with the written tensor and is copied first");
+  bell::ring(bell::Event::hidden_copy, t_operator,
+             "the source shares memory with the written tensor and is copied first");
   return source.clone();
 }
 
@@ -54,35 +58,35 @@ Tensor at_least_1d(const Tensor& x) { return x.dim() == 0 ? unsqueeze(x, 0) : x;
 Dims at_least_1d(const Dims& sizes) { return sizes.empty() ? Dims{1} : sizes; }
 
 /// dim of a gather-like call, after its shapes have been checked.
-int gather_dim(const Tensor& x, int64_t dim, const Tensor& index, const char* where) {
-  require_defined(x, where, "x");
-  require_defined(index, where, "index");
-  require_same_device(x, index, where);
-  const int d = wrap_dim(dim, x.layout().rank, where);
+int gather_dim(const Tensor& x, int64_t dim, const Tensor& index) {
+  require_defined(x, "x");
+  require_defined(index, "index");
+  require_same_device(x, index);
+  const int d = wrap_dim(dim, x.layout().rank);
   require<ShapeError>(std::max<int64_t>(x.dim(), 1) == std::max<int64_t>(index.dim(), 1) || index.numel() == 0,
-                      "{}: ranks differ; got x: {}, index: {}; expected equal ranks", where, x, index);
+                      "ranks differ; got x: {}, index: {}; expected equal ranks", x, index);
   if (index.numel() == 0) return d;
   for (int i = 0; i < std::min(x.layout().rank, index.layout().rank); ++i)
-    require<ShapeError>(i == d || index.layout().sizes[i] <= x.layout().sizes[i],
-                        "{}: index is larger than x; got x: {}, index: {}; expected no size above x's except in dimension {}", where, x, index, d);
+    require<ShapeError>(
+        i == d || index.layout().sizes[i] <= x.layout().sizes[i],
+        "index is larger than x; got x: {}, index: {}; expected no size above x's except in dimension {}", x, index, d);
   return d;
 }
 
 /// self (op)= source at index along dim, all checked but the index.
-void put(const Tensor& self_in, int d, const Tensor& index_in, const Tensor& source_in, kernels::Combine combine, const char* where) {
+void put(const Tensor& self_in, int d, const Tensor& index_in, const Tensor& source_in, kernels::Combine combine) {
   if (index_in.numel() == 0) return;
   const Tensor self = at_least_1d(self_in), index = at_least_1d(index_in), source = at_least_1d(source_in);
   const int64_t size = self.layout().sizes[d];
-  check(index, 0, size, d, where);
+  check(index, 0, size, d);
   const Dims sizes = index.sizes();
-  backend(self, where)
-      .indexing->put({.target = restrided(self, with_sizes(self.layout(), sizes, d)),
-                      .source = restrided(source, with_sizes(source.layout(), sizes)),
-                      .index = array(index),
-                      .size = size,
-                      .step = self.layout().strides[d],
-                      .combine = combine},
-                     current_stream(self.device()));
+  backend(self).indexing->put({.target = restrided(self, with_sizes(self.layout(), sizes, d)),
+                               .source = restrided(source, with_sizes(source.layout(), sizes)),
+                               .index = array(index),
+                               .size = size,
+                               .step = self.layout().strides[d],
+                               .combine = combine},
+                              current_stream(self.device()));
 }
 
 /// The dimension and the positions of a call that writes, after everything but the positions themselves has been
@@ -92,20 +96,19 @@ struct Scatter {
   Tensor index;
 };
 
-Scatter require_scatter(const Tensor& self, int64_t dim, const Tensor& index_in, const Tensor& source,
-                        const char* where) {
-  const int d = gather_dim(self, dim, index_in, where);
-  const Tensor index = positions(index_in, where);
-  require_defined(source, where, "source");
-  require_same_device(self, source, where);
-  require_same_dtype(self, source, where);
+Scatter require_scatter(const Tensor& self, int64_t dim, const Tensor& index_in, const Tensor& source) {
+  const int d = gather_dim(self, dim, index_in);
+  const Tensor index = positions(index_in);
+  require_defined(source, "source");
+  require_same_device(self, source);
+  require_same_dtype(self, source);
   const Dims wanted = at_least_1d(index.sizes()), given = at_least_1d(source.sizes());
   bool covers = wanted.size() == given.size();
   for (int i = 0; covers && i < wanted.size(); ++i) covers = wanted[i] <= given[i];
   require<ShapeError>(
       covers || index.numel() == 0,
-      "{}: source does not cover index; got index: {}, source: {}; expected every size of index <= source's", where,
-      index, source);
+      "source does not cover index; got index: {}, source: {}; expected every size of index <= source's", index,
+      source);
   return {d, index};
 }
 
@@ -113,11 +116,9 @@ Scatter require_scatter(const Tensor& self, int64_t dim, const Tensor& index_in,
 template <class... A>
 const Tensor& scatter_(Op op, const Tensor& self, int64_t dim, const Tensor& index_in, const Tensor& source,
                        kernels::Combine combine, const A&... attributes) {
-  const char* where = name(op);
-  const Scatter s = require_scatter(self, dim, index_in, source, where);
+  const Scatter s = require_scatter(self, dim, index_in, source);
   return door::call_in_place(
-      op, self, {&s.index, &source},
-      [&] { put(self, s.dim, apart(s.index, self, where), apart(source, self, where), combine, where); },
+      op, self, {&s.index, &source}, [&] { put(self, s.dim, apart(s.index, self), apart(source, self), combine); },
       static_cast<int64_t>(s.dim), attributes...);
 }
 
@@ -148,7 +149,7 @@ ReduceKind reduce_kind(std::string_view reduce) {
   if (reduce == "prod") return {Combine::multiply};
   if (reduce == "amax") return {Combine::maximum};
   if (reduce == "amin") return {Combine::minimum};
-  raise<ValueError>("scatter_reduce: unknown reduction; got '{}'; expected sum, prod, mean, amax or amin", reduce);
+  raise<ValueError>("unknown reduction; got '{}'; expected sum, prod, mean, amax or amin", reduce);
 }
 
 /// How many numbers make up each mean, at least 1.
@@ -161,7 +162,7 @@ Tensor counts(const Tensor& self, const Scatter& s, bool include_self) {
 }
 
 /// gather of what `at` names, all checked but that. What is recorded is `index`, whose positions count from the front.
-Tensor take(const Tensor& x, int d, const Tensor& index, const Tensor& at_in, kernels::Negative negative, const char* where) {
+Tensor take(const Tensor& x, int d, const Tensor& index, const Tensor& at_in, kernels::Negative negative) {
   return door::call(
       Op::gather, {&x, &index},
       [&] {
@@ -169,14 +170,14 @@ Tensor take(const Tensor& x, int d, const Tensor& index, const Tensor& at_in, ke
         if (out.numel() == 0) return out;
         const Tensor from = at_least_1d(x), at = at_least_1d(at_in), to = at_least_1d(out);
         const int64_t size = from.layout().sizes[d];
-        check(at, negative == kernels::Negative::wraps ? -size : 0, size, d, where);
-        backend(x, where).indexing->take({.out = array(to),
-                                          .source = restrided(from, with_sizes(from.layout(), at.sizes(), d)),
-                                          .index = array(at),
-                                          .size = size,
-                                          .step = from.layout().strides[d],
-                                          .negative = negative},
-                                         current_stream(x.device()));
+        check(at, negative == kernels::Negative::wraps ? -size : 0, size, d);
+        backend(x).indexing->take({.out = array(to),
+                                   .source = restrided(from, with_sizes(from.layout(), at.sizes(), d)),
+                                   .index = array(at),
+                                   .size = size,
+                                   .step = from.layout().strides[d],
+                                   .negative = negative},
+                                  current_stream(x.device()));
         return out;
       },
       static_cast<int64_t>(d));
@@ -189,62 +190,65 @@ Tensor number_like(const Tensor& self, const Scalar& value, const Dims& sizes) {
 }  // namespace indexing
 
 Tensor gather(const Tensor& x, int64_t dim, const Tensor& index_in) {
-  const int d = indexing::gather_dim(x, dim, index_in, "gather");
-  const Tensor index = indexing::positions(index_in, "gather");
-  return indexing::take(x, d, index, index, kernels::Negative::wrong, "gather");
+  const Running running("gather");
+  const int d = indexing::gather_dim(x, dim, index_in);
+  const Tensor index = indexing::positions(index_in);
+  return indexing::take(x, d, index, index, kernels::Negative::wrong);
 }
 
 Tensor take_along_dim(const Tensor& x, const Tensor& index, std::optional<int64_t> dim) {
-  const door::Running running("take_along_dim");
-  require_defined(x, "take_along_dim", "x");
-  const Tensor at = indexing::positions(index, "take_along_dim");
-  require_same_device(x, at, "take_along_dim");
+  const Running running("take_along_dim");
+  require_defined(x, "x");
+  const Tensor at = indexing::positions(index);
+  require_same_device(x, at);
   if (!dim) return take_along_dim(ravel(x), ravel(at), 0);
-  require<ShapeError>(x.dim() == at.dim(), "take_along_dim: ranks differ; got x: {}, index: {}; expected equal ranks", x, index);
-  const int d = wrap_dim(*dim, x.layout().rank, "take_along_dim");
+  require<ShapeError>(x.dim() == at.dim(), "ranks differ; got x: {}, index: {}; expected equal ranks", x, index);
+  const int d = wrap_dim(*dim, x.layout().rank);
   Dims ours = x.sizes(), theirs = at.sizes();
   const int64_t size = x.dim() == 0 ? 1 : ours[d], count = x.dim() == 0 ? 1 : theirs[d];
   if (x.dim() > 0) ours[d] = theirs[d] = 1;
-  Dims common = broadcast(ours, theirs, "take_along_dim"), from = common, to = common;
+  Dims common = broadcast(ours, theirs), from = common, to = common;
   if (x.dim() > 0) {
     from[d] = size;
     to[d] = count;
   }
   const Tensor source = expand(x, from), named = expand(at, to);
   const Tensor recorded = door::heard({&x}) ? expand(at.where(at.ge(0), at.add(size)), to) : named;
-  return indexing::take(source, d, recorded, named, kernels::Negative::wraps, "take_along_dim");
+  return indexing::take(source, d, recorded, named, kernels::Negative::wraps);
 }
 
 const Tensor& Tensor::scatter_(int64_t dim, const Tensor& index, const Operand& source) const {
+  const Running running("scatter");
   if (source.tensor() != nullptr)
     return indexing::scatter_(Op::scatter, *this, dim, index, *source.tensor(), kernels::Combine::assign);
-  require_defined(*this, "scatter", "self");
-  require_defined(index, "scatter", "index");
+  require_defined(*this, "self");
+  require_defined(index, "index");
   return scatter_(dim, index, indexing::number_like(*this, source.scalar(), index.sizes()));
 }
 const Tensor& Tensor::scatter_(int64_t dim, const Tensor& index, const Operand& source, std::string_view reduce) const {
-  require<ValueError>(reduce == "add" || reduce == "multiply",
-                      "scatter: unknown reduction; got '{}'; expected add or multiply", reduce);
+  const Running running("scatter");
+  require<ValueError>(reduce == "add" || reduce == "multiply", "unknown reduction; got '{}'; expected add or multiply",
+                      reduce);
   const std::string_view name = reduce == "add" ? "sum" : "prod";
   if (source.tensor() != nullptr) return scatter_reduce_(dim, index, *source.tensor(), name);
-  require_defined(*this, "scatter", "self");
-  require_defined(index, "scatter", "index");
+  require_defined(*this, "self");
+  require_defined(index, "index");
   return scatter_reduce_(dim, index, indexing::number_like(*this, source.scalar(), index.sizes()), name);
 }
 const Tensor& Tensor::scatter_add_(int64_t dim, const Tensor& index, const Tensor& source) const {
+  const Running running("scatter_add");
   return indexing::scatter_(Op::scatter_add, *this, dim, index, source, kernels::Combine::add);
 }
 
 const Tensor& Tensor::scatter_reduce_(int64_t dim, const Tensor& index, const Tensor& source_in,
                                       std::string_view reduce, bool include_self) const {
-  const door::Running running("scatter_reduce");
+  const Running running("scatter_reduce");
   const auto [combine, mean] = indexing::reduce_kind(reduce);
-  indexing::Scatter s = indexing::require_scatter(*this, dim, index, source_in, "scatter_reduce");
-  require<DTypeError>(!mean || dtype() != kBool,
-                      "scatter_reduce: a mean of truth values; got self: {}; expected numbers", *this);
+  indexing::Scatter s = indexing::require_scatter(*this, dim, index, source_in);
+  require<DTypeError>(!mean || dtype() != kBool, "a mean of truth values; got self: {}; expected numbers", *this);
   // There are several writes, and what is read by the later ones may lie under the first.
-  const Tensor source = indexing::apart(source_in, *this, "scatter_reduce");
-  s.index = indexing::apart(s.index, *this, "scatter_reduce");
+  const Tensor source = indexing::apart(source_in, *this);
+  s.index = indexing::apart(s.index, *this);
   if (!include_self)
     scatter_(s.dim, s.index, indexing::number_like(*this, indexing::identity(combine, dtype()), s.index.sizes()));
   if (combine != kernels::Combine::add)
@@ -257,39 +261,51 @@ const Tensor& Tensor::scatter_reduce_(int64_t dim, const Tensor& index, const Te
 }
 
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source) {
-  require_defined(x, "scatter", "x");
+  const Running running("scatter");
+  require_defined(x, "x");
   return x.clone().scatter_(dim, index, source);
 }
 Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
-  require_defined(x, "scatter_add", "x");
+  const Running running("scatter_add");
+  require_defined(x, "x");
   return x.clone().scatter_add_(dim, index, source);
 }
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source, std::string_view reduce) {
-  require_defined(x, "scatter", "x");
+  const Running running("scatter");
+  require_defined(x, "x");
   return x.clone().scatter_(dim, index, source, reduce);
 }
 Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, std::string_view reduce,
                       bool include_self) {
-  require_defined(x, "scatter_reduce", "x");
+  const Running running("scatter_reduce");
+  require_defined(x, "x");
   return x.clone().scatter_reduce_(dim, index, source, reduce, include_self);
 }
-const Tensor& gather_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index) { return write_out(out, gather(x, dim, index), "gather"); }
+const Tensor& gather_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index) {
+  const Running running("gather");
+  return write_out(out, gather(x, dim, index));
+}
 const Tensor& scatter_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Operand& source) {
-  return write_out(out, scatter(x, dim, index, source), "scatter");
+  const Running running("scatter");
+  return write_out(out, scatter(x, dim, index, source));
 }
 const Tensor& scatter_add_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
-  return write_out(out, scatter_add(x, dim, index, source), "scatter_add");
+  const Running running("scatter_add");
+  return write_out(out, scatter_add(x, dim, index, source));
 }
 const Tensor& scatter_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Operand& source,
                           std::string_view reduce) {
-  return write_out(out, scatter(x, dim, index, source, reduce), "scatter");
+  const Running running("scatter");
+  return write_out(out, scatter(x, dim, index, source, reduce));
 }
 const Tensor& scatter_reduce_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index,
                                  const Tensor& source, std::string_view reduce, bool include_self) {
-  return write_out(out, scatter_reduce(x, dim, index, source, reduce, include_self), "scatter_reduce");
+  const Running running("scatter_reduce");
+  return write_out(out, scatter_reduce(x, dim, index, source, reduce, include_self));
 }
 const Tensor& take_along_dim_out(const Tensor& out, const Tensor& x, const Tensor& index, std::optional<int64_t> dim) {
-  return write_out(out, take_along_dim(x, index, dim), "take_along_dim");
+  const Running running("take_along_dim");
+  return write_out(out, take_along_dim(x, index, dim));
 }
 Tensor Tensor::gather(int64_t dim, const Tensor& index) const { return lorry::gather(*this, dim, index); }
 Tensor Tensor::scatter(int64_t dim, const Tensor& index, const Operand& source) const { return lorry::scatter(*this, dim, index, source); }

@@ -27,33 +27,34 @@ struct Plan {
 };
 
 /// The defined indices as i64, every one checked against its dimension.
-std::vector<Tensor> checked(const Tensor& x, const std::vector<Tensor>& indices, const char* where) {
-  require<IndexError>(static_cast<int64_t>(indices.size()) <= x.dim(), "{}: too many indices; got {} for {}", where, indices.size(), x);
+std::vector<Tensor> checked(const Tensor& x, const std::vector<Tensor>& indices) {
+  require<IndexError>(static_cast<int64_t>(indices.size()) <= x.dim(), "too many indices; got {} for {}",
+                      indices.size(), x);
   std::vector<Tensor> out(indices.size());
   bool any = false;
   for (size_t d = 0; d < indices.size(); ++d) {
     if (!indices[d].defined()) continue;
-    out[d] = indexing::positions(indices[d], where);
-    require_same_device(x, out[d], where);
+    out[d] = indexing::positions(indices[d]);
+    require_same_device(x, out[d]);
     any = true;
   }
-  require<IndexError>(any, "{}: no index given for {}", where, x);
+  require<IndexError>(any, "no index given for {}", x);
   return out;
 }
 
-Plan plan(const Tensor& x, const std::vector<Tensor>& indices, const char* where) {
+Plan plan(const Tensor& x, const std::vector<Tensor>& indices) {
   Dims common;
   FixedVector<int, kMaxRank> indexed;
   for (int d = 0; d < static_cast<int>(indices.size()); ++d) {
     const Tensor& index = indices[static_cast<size_t>(d)];
     if (!index.defined()) continue;
-    common = broadcast(common, index.sizes(), where);
+    common = broadcast(common, index.sizes());
     indexed.push_back(d);
   }
   for (const int d : indexed) {
     const int64_t size = x.layout().sizes[d];
     // Without any position there is nothing to check, and an index into an empty dimension is only wrong when it is used.
-    if (checked_numel(common) > 0) indexing::check(indices[static_cast<size_t>(d)], -size, size, d, where);
+    if (checked_numel(common) > 0) indexing::check(indices[static_cast<size_t>(d)], -size, size, d);
   }
   const bool neighbours = indexed.back() - indexed[0] + 1 == indexed.size();
   const int before = neighbours ? indexed[0] : 0;
@@ -70,7 +71,7 @@ Plan plan(const Tensor& x, const std::vector<Tensor>& indices, const char* where
     p.source.rank = at.rank = i + 1;
   };
   Layout alone = b;  // strides of a single index over B; several are flattened into a contiguous one
-  if (indexed.size() == 1) alone = expand(indices[static_cast<size_t>(indexed[0])].layout(), common, where);
+  if (indexed.size() == 1) alone = expand(indices[static_cast<size_t>(indexed[0])].layout(), common);
   for (int d = 0; d < before; ++d) push(x.layout().sizes[d], x.layout().strides[d], 0);
   for (int d = 0; d < b.rank; ++d) push(b.sizes[d], 0, alone.strides[d]);
   for (int d = before; d < x.layout().rank; ++d)
@@ -88,9 +89,10 @@ Plan plan(const Tensor& x, const std::vector<Tensor>& indices, const char* where
     for (const int d : indexed) {
       const Tensor& index = indices[static_cast<size_t>(d)];
       p.size += std::max<int64_t>(x.layout().sizes[d] - 1, 0) * x.layout().strides[d];
-      terms[count++] = {indexing::restrided(index, expand(index.layout(), common, where)), x.layout().sizes[d], x.layout().strides[d]};
+      terms[count++] = {indexing::restrided(index, expand(index.layout(), common)), x.layout().sizes[d],
+                        x.layout().strides[d]};
     }
-    if (p.keep.numel() > 0) backend(x, where).indexing->flatten(array(p.keep), terms, count, current_stream(x.device()));
+    if (p.keep.numel() > 0) backend(x).indexing->flatten(array(p.keep), terms, count, current_stream(x.device()));
     p.step = 1;
     p.negative = kernels::Negative::skipped;
   }
@@ -110,66 +112,68 @@ std::vector<Tensor> inputs_of(const Tensor& x, const std::vector<Tensor>& indice
 }  // namespace
 
 Tensor index(const Tensor& x, const std::vector<Tensor>& given) {
-  require_defined(x, "index", "x");
-  const std::vector<Tensor> indices = checked(x, given, "index");
+  const Running running("index");
+  require_defined(x, "x");
+  const std::vector<Tensor> indices = checked(x, given);
   const std::vector<Tensor> inputs = inputs_of(x, indices, {});
   return door::call(Op::index, inputs, [&] {
-    const Plan p = plan(x, indices, "index");
+    const Plan p = plan(x, indices);
     const Tensor out = empty(p.sizes, x.options());
     if (out.numel() > 0)
-      backend(x, "index")
-          .indexing->take({.out = array(out),
-                           .source = indexing::restrided(x, p.source),
-                           .index = p.index,
-                           .size = p.size,
-                           .step = p.step,
-                           .negative = p.negative},
-                          current_stream(x.device()));
+      backend(x).indexing->take({.out = array(out),
+                                 .source = indexing::restrided(x, p.source),
+                                 .index = p.index,
+                                 .size = p.size,
+                                 .step = p.step,
+                                 .negative = p.negative},
+                                current_stream(x.device()));
     return out;
   });
 }
 
 const Tensor& index_put_(const Tensor& x, const std::vector<Tensor>& given, const Tensor& values, bool accumulate) {
-  require_defined(x, "index_put", "self");
-  require_defined(values, "index_put", "values");
-  require_same_device(x, values, "index_put");
-  indexing::require_same_dtype(x, values, "index_put");
-  const std::vector<Tensor> indices = checked(x, given, "index_put");
+  const Running running("index_put");
+  require_defined(x, "self");
+  require_defined(values, "values");
+  require_same_device(x, values);
+  indexing::require_same_dtype(x, values);
+  const std::vector<Tensor> indices = checked(x, given);
   const std::vector<Tensor> inputs = inputs_of({}, indices, values);
   return door::call_in_place(
       Op::index_put, x, inputs,
       [&] {
         std::vector<Tensor> safe;
-        for (const Tensor& i : indices) safe.push_back(i.defined() ? indexing::apart(i, x, "index_put") : i);
-        const Plan p = plan(x, safe, "index_put");
-        const Tensor from = indexing::apart(values, x, "index_put");
-        const Layout source = expand(from.layout(), p.sizes, "index_put");
+        for (const Tensor& i : indices) safe.push_back(i.defined() ? indexing::apart(i, x) : i);
+        const Plan p = plan(x, safe);
+        const Tensor from = indexing::apart(values, x);
+        const Layout source = expand(from.layout(), p.sizes);
         if (source.numel() > 0)
-          backend(x, "index_put")
-              .indexing->put({.target = indexing::restrided(x, p.source),
-                              .source = indexing::restrided(from, source),
-                              .index = p.index,
-                              .size = p.size,
-                              .step = p.step,
-                              .combine = accumulate ? kernels::Combine::add : kernels::Combine::assign,
-                              .negative = p.negative},
-                             current_stream(x.device()));
+          backend(x).indexing->put({.target = indexing::restrided(x, p.source),
+                                    .source = indexing::restrided(from, source),
+                                    .index = p.index,
+                                    .size = p.size,
+                                    .step = p.step,
+                                    .combine = accumulate ? kernels::Combine::add : kernels::Combine::assign,
+                                    .negative = p.negative},
+                                   current_stream(x.device()));
       },
       accumulate);
 }
 
 Tensor index_put(const Tensor& x, const std::vector<Tensor>& indices, const Tensor& values, bool accumulate) {
-  require_defined(x, "index_put", "x");
+  const Running running("index_put");
+  require_defined(x, "x");
   const Tensor out = x.clone();
   index_put_(out, indices, values, accumulate);
   return out;
 }
 
 Tensor nonzero(const Tensor& x) {
-  require_defined(x, "nonzero", "x");
+  const Running running("nonzero");
+  require_defined(x, "x");
   return door::call(Op::nonzero, {&x}, [&] {
     const Tensor from = x.contiguous();
-    const auto& kernels = *backend(x, "nonzero").indexing;
+    const auto& kernels = *backend(x).indexing;
     const Stream stream = current_stream(x.device());
     const int64_t count = kernels.count_nonzero(array(from), stream);
     const Tensor out = empty({count, x.dim()}, {kI64, x.device()});
@@ -179,21 +183,29 @@ Tensor nonzero(const Tensor& x) {
 }
 
 std::vector<Tensor> where(const Tensor& condition) {
-  require_defined(condition, "where", "the condition");
+  const Running running("where");
+  require_defined(condition, "the condition");
   return unbind(nonzero(condition.dim() == 0 ? unsqueeze(condition, 0) : condition), 1);
 }
 
 Tensor masked_select(const Tensor& x, const Tensor& mask) {
-  require_defined(x, "masked_select", "x");
-  require_defined(mask, "masked_select", "mask");
-  require<DTypeError>(mask.dtype() == kBool, "masked_select: mask is not boolean; got {}", mask);
-  const Dims common = broadcast(x.sizes(), mask.sizes(), "masked_select");
+  const Running running("masked_select");
+  require_defined(x, "x");
+  require_defined(mask, "mask");
+  require<DTypeError>(mask.dtype() == kBool, "mask is not boolean; got {}", mask);
+  const Dims common = broadcast(x.sizes(), mask.sizes());
   const Tensor from = expand(x, common), chosen = expand(mask, common);
   return common.empty() ? index(unsqueeze(from, 0), where(chosen)) : index(from, where(chosen));
 }
 
-const Tensor& masked_select_out(const Tensor& out, const Tensor& x, const Tensor& mask) { return write_out(out, masked_select(x, mask), "masked_select"); }
-const Tensor& nonzero_out(const Tensor& out, const Tensor& x) { return write_out(out, nonzero(x), "nonzero"); }
+const Tensor& masked_select_out(const Tensor& out, const Tensor& x, const Tensor& mask) {
+  const Running running("masked_select");
+  return write_out(out, masked_select(x, mask));
+}
+const Tensor& nonzero_out(const Tensor& out, const Tensor& x) {
+  const Running running("nonzero");
+  return write_out(out, nonzero(x));
+}
 
 Tensor Tensor::nonzero() const { return lorry::nonzero(*this); }
 Tensor Tensor::masked_select(const Tensor& mask) const { return lorry::masked_select(*this, mask); }

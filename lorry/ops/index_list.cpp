@@ -31,7 +31,8 @@ int64_t consumed(const Index& entry) {
 int64_t apply_mask(Parsed& p, int64_t dim, const Tensor& mask) {
   for (int64_t i = 0; i < mask.dim(); ++i)
     require<IndexError>(mask.size(i) == p.view.size(dim + i),
-                        "index: mask does not fit; got {} at dimension {} of {}; expected the sizes of the masked dimensions", mask, dim, p.view);
+                        "mask does not fit; got {} at dimension {} of {}; expected the sizes of the masked dimensions",
+                        mask, dim, p.view);
   for (const Tensor& coordinate : unbind(nonzero(mask), 1)) p.put(dim++, coordinate);
   return dim;
 }
@@ -44,9 +45,9 @@ int64_t apply_truth(Parsed& p, int64_t dim, bool keep) {
 }
 
 int64_t apply_tensor(Parsed& p, int64_t dim, const Tensor& index) {
-  require_defined(index, "index", "an index");
-  require<DTypeError>(index.dtype() == kI64 || index.dtype() == kI32 || index.dtype() == kBool, "index: dtype cannot index; got {}; expected i64, i32 or bool",
-                      index);
+  require_defined(index, "an index");
+  require<DTypeError>(index.dtype() == kI64 || index.dtype() == kI32 || index.dtype() == kBool,
+                      "dtype cannot index; got {}; expected i64, i32 or bool", index);
   if (index.dtype() == kBool) return index.dim() == 0 ? apply_truth(p, dim, index.item<bool>()) : apply_mask(p, dim, index);
   if (index.dim() == 0) {
     p.view = select(p.view, dim, index.item<int64_t>());
@@ -57,14 +58,14 @@ int64_t apply_tensor(Parsed& p, int64_t dim, const Tensor& index) {
 }
 
 Parsed parse(const Tensor& x, std::span<const Index> indices) {
-  require_defined(x, "index", "x");
+  require_defined(x, "x");
   int64_t named = 0, ellipses = 0;
   for (const Index& entry : indices) {
     named += consumed(entry);
     ellipses += std::holds_alternative<EllipsisType>(entry.value());
   }
-  require<IndexError>(ellipses <= 1, "index: more than one Ellipsis; expected at most one");
-  require<IndexError>(named <= x.dim(), "index: too many indices; got {} for {}", named, x);
+  require<IndexError>(ellipses <= 1, "more than one Ellipsis; expected at most one");
+  require<IndexError>(named <= x.dim(), "too many indices; got {} for {}", named, x);
   Parsed p{x, {}, false};
   int64_t dim = 0;
   for (const Index& entry : indices) {
@@ -96,15 +97,17 @@ Parsed parse(const Tensor& x, std::span<const Index> indices) {
 }  // namespace
 
 Tensor index(const Tensor& x, std::span<const Index> indices) {
+  const Running running("index");
   const Parsed p = parse(x, indices);
   if (p.advanced) return index(p.view, p.tensors);
   return p.view.is_same(x) ? slice(x, 0) : p.view;
 }
 
 const Tensor& index_put_(const Tensor& x, std::span<const Index> indices, const Operand& value, bool accumulate) {
+  const Running running("index_put");
   const Parsed p = parse(x, indices);
   const Tensor* const tensor = value.tensor();
-  if (tensor != nullptr) require_defined(*tensor, "index_put", "values");
+  if (tensor != nullptr) require_defined(*tensor, "values");
   if (!p.advanced) {
     if (accumulate) {
       p.view.add_(value);

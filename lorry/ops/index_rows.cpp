@@ -15,12 +15,12 @@ struct Rows {
   Tensor index;
 };
 
-Rows rows(const Tensor& x, int64_t dim, const Tensor& index, const char* where) {
-  require_defined(x, where, "x");
-  Tensor at = indexing::positions(index, where);
-  require_same_device(x, at, where);
-  require<ShapeError>(at.dim() <= 1, "{}: index is not a vector; got {}; expected at most 1 dimension", where, index);
-  return {wrap_dim(dim, x.layout().rank, where), at.dim() == 0 ? unsqueeze(at, 0) : at};
+Rows rows(const Tensor& x, int64_t dim, const Tensor& index) {
+  require_defined(x, "x");
+  Tensor at = indexing::positions(index);
+  require_same_device(x, at);
+  require<ShapeError>(at.dim() <= 1, "index is not a vector; got {}; expected at most 1 dimension", index);
+  return {wrap_dim(dim, x.layout().rank), at.dim() == 0 ? unsqueeze(at, 0) : at};
 }
 
 /// The vector of positions, walked along `dim` of `sizes`.
@@ -39,37 +39,36 @@ Dims sizes_with(const Tensor& x, int dim, int64_t count) {
 
 Layout at_least_1d(const Tensor& x) { return x.dim() == 0 ? Layout::contiguous({1}) : x.layout(); }
 
-void put(const Tensor& self, const Rows& r, const Tensor& source, const Layout& source_layout, kernels::Combine combine, const char* where,
+void put(const Tensor& self, const Rows& r, const Tensor& source, const Layout& source_layout, kernels::Combine combine,
          kernels::Negative negative = kernels::Negative::wrong) {
   const Layout layout = at_least_1d(self);
   const Dims sizes = sizes_with(self, r.dim, r.index.numel());
-  backend(self, where)
-      .indexing->put({.target = indexing::restrided(self, indexing::with_sizes(layout, sizes, r.dim)),
-                      .source = indexing::restrided(source, source_layout),
-                      .index = along(r.index, r.dim, sizes),
-                      .size = layout.sizes[r.dim],
-                      .step = layout.strides[r.dim],
-                      .combine = combine,
-                      .negative = negative},
-                     current_stream(self.device()));
+  backend(self).indexing->put({.target = indexing::restrided(self, indexing::with_sizes(layout, sizes, r.dim)),
+                               .source = indexing::restrided(source, source_layout),
+                               .index = along(r.index, r.dim, sizes),
+                               .size = layout.sizes[r.dim],
+                               .step = layout.strides[r.dim],
+                               .combine = combine,
+                               .negative = negative},
+                              current_stream(self.device()));
 }
 
 const Tensor& put_rows(Op op, const Tensor& self, int64_t dim, const Tensor& index, const Tensor& source) {
-  const char* where = name(op);
-  const Rows r = rows(self, dim, index, where);
-  require_defined(source, where, "source");
-  require_same_device(self, source, where);
-  indexing::require_same_dtype(self, source, where);
+  const Rows r = rows(self, dim, index);
+  require_defined(source, "source");
+  require_same_device(self, source);
+  indexing::require_same_dtype(self, source);
   const Dims wanted = sizes_with(self, r.dim, r.index.numel()), given = source.dim() == 0 ? Dims{1} : source.sizes();
-  require<ShapeError>(given == wanted, "{}: source does not fit; got self: {}, index: {}, source: {}; expected source sizes {}", where, self, index, source,
-                      wanted);
+  require<ShapeError>(given == wanted,
+                      "source does not fit; got self: {}, index: {}, source: {}; expected source sizes {}", self, index,
+                      source, wanted);
   return door::call_in_place(
       op, self, {&r.index, &source},
       [&] {
-        indexing::check(r.index, 0, at_least_1d(self).sizes[r.dim], r.dim, where);
-        const Tensor from = indexing::apart(source, self, where);
-        put(self, {r.dim, indexing::apart(r.index, self, where)}, from, at_least_1d(from),
-            op == Op::index_add ? kernels::Combine::add : kernels::Combine::assign, where);
+        indexing::check(r.index, 0, at_least_1d(self).sizes[r.dim], r.dim);
+        const Tensor from = indexing::apart(source, self);
+        put(self, {r.dim, indexing::apart(r.index, self)}, from, at_least_1d(from),
+            op == Op::index_add ? kernels::Combine::add : kernels::Combine::assign);
       },
       static_cast<int64_t>(r.dim));
 }
@@ -77,77 +76,89 @@ const Tensor& put_rows(Op op, const Tensor& self, int64_t dim, const Tensor& ind
 }  // namespace
 
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index) {
-  const Rows r = rows(x, dim, index, "index_select");
+  const Running running("index_select");
+  const Rows r = rows(x, dim, index);
   return door::call(
       Op::index_select, {&x, &r.index},
       [&] {
         const Layout layout = at_least_1d(x);
-        indexing::check(r.index, 0, layout.sizes[r.dim], r.dim, "index_select");
+        indexing::check(r.index, 0, layout.sizes[r.dim], r.dim);
         const Dims sizes = sizes_with(x, r.dim, r.index.numel());
-        require<ShapeError>(x.dim() > 0 || r.index.numel() == 1, "index_select: a number has one element to select; got {} with index {}", x, index);
+        require<ShapeError>(x.dim() > 0 || r.index.numel() == 1,
+                            "a number has one element to select; got {} with index {}", x, index);
         const Tensor out = empty(x.dim() == 0 ? Dims() : sizes, x.options());
-        backend(x, "index_select")
-            .indexing->take({.out = indexing::restrided(out, at_least_1d(out)),
-                             .source = indexing::restrided(x, indexing::with_sizes(layout, sizes, r.dim)),
-                             .index = along(r.index, r.dim, sizes),
-                             .size = layout.sizes[r.dim],
-                             .step = layout.strides[r.dim]},
-                            current_stream(x.device()));
+        backend(x).indexing->take({.out = indexing::restrided(out, at_least_1d(out)),
+                                   .source = indexing::restrided(x, indexing::with_sizes(layout, sizes, r.dim)),
+                                   .index = along(r.index, r.dim, sizes),
+                                   .size = layout.sizes[r.dim],
+                                   .step = layout.strides[r.dim]},
+                                  current_stream(x.device()));
         return out;
       },
       static_cast<int64_t>(r.dim));
 }
 
 const Tensor& Tensor::index_add_(int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha) const {
+  const Running running("index_add");
   const bool plain = alpha.is_floating() ? alpha.to<double>() == 1 : alpha.to<int64_t>() == 1;
   return put_rows(Op::index_add, *this, dim, index, plain ? source : source.mul(alpha).to(source.dtype()));
 }
-const Tensor& Tensor::index_copy_(int64_t dim, const Tensor& index, const Tensor& source) const { return put_rows(Op::index_copy, *this, dim, index, source); }
+const Tensor& Tensor::index_copy_(int64_t dim, const Tensor& index, const Tensor& source) const {
+  const Running running("index_copy");
+  return put_rows(Op::index_copy, *this, dim, index, source);
+}
 const Tensor& Tensor::index_fill_(int64_t dim, const Tensor& index, const Operand& value) const {
-  const Rows r = rows(*this, dim, index, "index_fill");
+  const Running running("index_fill");
+  const Rows r = rows(*this, dim, index);
   if (value.tensor() != nullptr) {
-    require_defined(*value.tensor(), "index_fill", "value");
+    require_defined(*value.tensor(), "value");
     require<ShapeError>(value.tensor()->dim() == 0,
-                        "index_fill: the value has dimensions; got {}; expected a number or a 0-d tensor",
-                        *value.tensor());
+                        "the value has dimensions; got {}; expected a number or a 0-d tensor", *value.tensor());
   }
   return door::call_in_place(
       Op::index_fill, *this, {&r.index, value},
       [&] {
         const int64_t size = at_least_1d(*this).sizes[r.dim];
-        indexing::check(r.index, -size, size, r.dim, "index_fill");
+        indexing::check(r.index, -size, size, r.dim);
         const Tensor number = empty({}, options()).fill_(value);
-        put(*this, {r.dim, indexing::apart(r.index, *this, "index_fill")}, number,
-            lorry::expand(number.layout(), sizes_with(*this, r.dim, r.index.numel()), "index_fill"), kernels::Combine::assign, "index_fill",
+        put(*this, {r.dim, indexing::apart(r.index, *this)}, number,
+            lorry::expand(number.layout(), sizes_with(*this, r.dim, r.index.numel())), kernels::Combine::assign,
             kernels::Negative::wraps);
       },
       static_cast<int64_t>(r.dim));
 }
 
 Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha) {
-  require_defined(x, "index_add", "x");
+  const Running running("index_add");
+  require_defined(x, "x");
   return x.clone().index_add_(dim, index, source, alpha);
 }
 Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
-  require_defined(x, "index_copy", "x");
+  const Running running("index_copy");
+  require_defined(x, "x");
   return x.clone().index_copy_(dim, index, source);
 }
 Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& index, const Operand& value) {
-  require_defined(x, "index_fill", "x");
+  const Running running("index_fill");
+  require_defined(x, "x");
   return x.clone().index_fill_(dim, index, value);
 }
 const Tensor& index_add_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha) {
-  return write_out(out, index_add(x, dim, index, source, alpha), "index_add");
+  const Running running("index_add");
+  return write_out(out, index_add(x, dim, index, source, alpha));
 }
 const Tensor& index_copy_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
-  return write_out(out, index_copy(x, dim, index, source), "index_copy");
+  const Running running("index_copy");
+  return write_out(out, index_copy(x, dim, index, source));
 }
 const Tensor& index_fill_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index,
                              const Operand& value) {
-  return write_out(out, index_fill(x, dim, index, value), "index_fill");
+  const Running running("index_fill");
+  return write_out(out, index_fill(x, dim, index, value));
 }
 const Tensor& index_select_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index) {
-  return write_out(out, index_select(x, dim, index), "index_select");
+  const Running running("index_select");
+  return write_out(out, index_select(x, dim, index));
 }
 Tensor Tensor::index_select(int64_t dim, const Tensor& index) const { return lorry::index_select(*this, dim, index); }
 Tensor Tensor::index_add(int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha) const {

@@ -8,13 +8,13 @@
 namespace lorry::indexing {
 
 /// The index as i64. Throws DTypeError unless it is i64 or i32.
-Tensor positions(const Tensor& index, const char* where);
+Tensor positions(const Tensor& index);
 
 /// Throws IndexError, naming position, value and size, unless low <= index < size for every index. Nothing has been written by then.
-void check(const Tensor& index, int64_t low, int64_t size, int64_t dim, const char* where);
+void check(const Tensor& index, int64_t low, int64_t size, int64_t dim);
 
 /// The tensor to read from while `target` is written: a copy when their memory overlaps.
-Tensor apart(const Tensor& source, const Tensor& target, const char* where);
+Tensor apart(const Tensor& source, const Tensor& target);
 
 /// An array over x's memory with another layout.
 inline kernels::Array restrided(const Tensor& x, const Layout& layout) { return {x.data_ptr(), x.dtype(), layout}; }
@@ -22,8 +22,9 @@ inline kernels::Array restrided(const Tensor& x, const Layout& layout) { return 
 /// `layout` with `sizes`, and with stride 0 in dimension `dim`: how the indexed operand and a vector of positions are walked.
 Layout with_sizes(const Layout& layout, const Dims& sizes, int without_stride = -1);
 
-inline void require_same_dtype(const Tensor& x, const Tensor& source, const char* where) {
-  require<DTypeError>(x.dtype() == source.dtype(), "{}: dtypes differ; got self: {}, source: {}; expected one dtype", where, x, source);
+inline void require_same_dtype(const Tensor& x, const Tensor& source) {
+  require<DTypeError>(x.dtype() == source.dtype(), "dtypes differ; got self: {}, source: {}; expected one dtype", x,
+                      source);
 }
 
 }  // namespace lorry::indexing

@@ -10,7 +10,9 @@
 namespace lorry {
 namespace {
 
-void copy_into(const Tensor& to, const Tensor& from) { backend(to, "cat").copy->copy(array(to), array(from), current_stream(to.device())); }
+void copy_into(const Tensor& to, const Tensor& from) {
+  backend(to).copy->copy(array(to), array(from), current_stream(to.device()));
+}
 
 /// PyTorch's old rule: a vector without elements joins with anything.
 bool ignored(const Tensor& x) { return x.dim() == 1 && x.numel() == 0; }
@@ -18,19 +20,20 @@ bool ignored(const Tensor& x) { return x.dim() == 1 && x.numel() == 0; }
 }  // namespace
 
 Tensor cat(std::span<const Tensor> tensors, int64_t dim) {
-  require<ValueError>(!tensors.empty(), "cat: no tensors given; expected at least one");
+  const Running running("cat");
+  require<ValueError>(!tensors.empty(), "no tensors given; expected at least one");
   const Tensor* model = nullptr;  // the first that counts
   DType dtype{};
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Tensor& x = tensors[i];
-    require_defined(x, "cat", "a tensor");
-    require_same_device(tensors[0], x, "cat");
-    require<ShapeError>(x.dim() > 0, "cat: a tensor of rank 0 cannot be joined; got {} at position {}; use stack", x, i);
+    require_defined(x, "a tensor");
+    require_same_device(tensors[0], x);
+    require<ShapeError>(x.dim() > 0, "a tensor of rank 0 cannot be joined; got {} at position {}; use stack", x, i);
     dtype = i == 0 ? x.dtype() : promote(dtype, x.dtype());
     if (model == nullptr && !ignored(x)) model = &x;
   }
   const Tensor& first = model != nullptr ? *model : tensors[0];
-  const int d = wrap_dim(dim, first.layout().rank, "cat");
+  const int d = wrap_dim(dim, first.layout().rank);
   Dims sizes = first.sizes();
   sizes[d] = 0;
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -38,7 +41,9 @@ Tensor cat(std::span<const Tensor> tensors, int64_t dim) {
     if (ignored(x)) continue;
     bool fits = x.dim() == first.dim();
     for (int k = 0; fits && k < sizes.size(); ++k) fits = k == d || x.layout().sizes[k] == sizes[k];
-    require<ShapeError>(fits, "cat: sizes differ; got {} at position {} beside {}; expected equal sizes except in dimension {}", x, i, first, d);
+    require<ShapeError>(fits,
+                        "sizes differ; got {} at position {} beside {}; expected equal sizes except in dimension {}", x,
+                        i, first, d);
     sizes[d] += x.layout().sizes[d];
   }
   return door::call(
@@ -58,44 +63,55 @@ Tensor cat(std::span<const Tensor> tensors, int64_t dim) {
 }
 
 Tensor stack(std::span<const Tensor> tensors, int64_t dim) {
-  require<ValueError>(!tensors.empty(), "stack: no tensors given; expected at least one");
+  const Running running("stack");
+  require<ValueError>(!tensors.empty(), "no tensors given; expected at least one");
   std::vector<Tensor> rows;
   for (const Tensor& x : tensors) {
-    require_defined(x, "stack", "a tensor");
-    require<ShapeError>(x.sizes() == tensors[0].sizes(), "stack: sizes differ; got {} beside {}; expected equal sizes", x, tensors[0]);
+    require_defined(x, "a tensor");
+    require<ShapeError>(x.sizes() == tensors[0].sizes(), "sizes differ; got {} beside {}; expected equal sizes", x,
+                        tensors[0]);
     rows.push_back(unsqueeze(x, dim));
   }
-  return cat(rows, wrap_dim(dim, tensors[0].layout().rank + 1, "stack"));
+  return cat(rows, wrap_new_dim(dim, tensors[0].layout().rank));
 }
 
 Tensor cat(std::initializer_list<Tensor> tensors, int64_t dim) { return cat(std::span<const Tensor>(tensors.begin(), tensors.size()), dim); }
 Tensor stack(std::initializer_list<Tensor> tensors, int64_t dim) { return stack(std::span<const Tensor>(tensors.begin(), tensors.size()), dim); }
 
-const Tensor& cat_out(const Tensor& out, std::span<const Tensor> tensors, int64_t dim) { return write_out(out, cat(tensors, dim), "cat"); }
-const Tensor& stack_out(const Tensor& out, std::span<const Tensor> tensors, int64_t dim) { return write_out(out, stack(tensors, dim), "stack"); }
+const Tensor& cat_out(const Tensor& out, std::span<const Tensor> tensors, int64_t dim) {
+  const Running running("cat");
+  return write_out(out, cat(tensors, dim));
+}
+const Tensor& stack_out(const Tensor& out, std::span<const Tensor> tensors, int64_t dim) {
+  const Running running("stack");
+  return write_out(out, stack(tensors, dim));
+}
 
 Tensor hstack(std::span<const Tensor> tensors) {
+  const Running running("hstack");
   std::vector<Tensor> rows;
   for (const Tensor& x : tensors) {
-    require_defined(x, "hstack", "a tensor");
+    require_defined(x, "a tensor");
     rows.push_back(x.dim() == 0 ? unsqueeze(x, 0) : x);
   }
   return cat(rows, rows.empty() || rows[0].dim() == 1 ? 0 : 1);
 }
 
 Tensor vstack(std::span<const Tensor> tensors) {
+  const Running running("vstack");
   std::vector<Tensor> rows;
   for (const Tensor& x : tensors) {
-    require_defined(x, "vstack", "a tensor");
+    require_defined(x, "a tensor");
     rows.push_back(x.dim() < 2 ? reshape(x, {1, -1}) : x);
   }
   return cat(rows, 0);
 }
 
 Tensor flip(const Tensor& x, const Dims& dims) {
-  require_defined(x, "flip", "x");
+  const Running running("flip");
+  require_defined(x, "x");
   Dims wrapped;
-  if (!dims.empty()) wrapped = wrap_dims(dims, x.layout().rank, "flip");
+  if (!dims.empty()) wrapped = wrap_dims(dims, x.layout().rank);
   return door::call(
       Op::flip, {&x},
       [&] {
@@ -111,21 +127,22 @@ Tensor flip(const Tensor& x, const Dims& dims) {
           from.layout.strides[d] = -from.layout.strides[d];
         }
         from.data = from.as<char>() + start * size_of(x.dtype());
-        backend(x, "flip").copy->copy(array(out), from, current_stream(x.device()));
+        backend(x).copy->copy(array(out), from, current_stream(x.device()));
         return out;
       },
       wrapped);
 }
 
 Tensor roll(const Tensor& x, const Dims& shifts, const Dims& dims) {
-  require_defined(x, "roll", "x");
+  const Running running("roll");
+  require_defined(x, "x");
   if (dims.empty()) {
-    require<ShapeError>(shifts.size() == 1, "roll: one shift is needed without dims; got {}", shifts);
+    require<ShapeError>(shifts.size() == 1, "one shift is needed without dims; got {}", shifts);
     return reshape_result(roll(ravel(x), shifts, {0}), x.sizes());
   }
-  require<ShapeError>(shifts.size() == dims.size(), "roll: as many shifts as dims are needed; got {} and {}", shifts, dims);
+  require<ShapeError>(shifts.size() == dims.size(), "as many shifts as dims are needed; got {} and {}", shifts, dims);
   Dims wrapped;
-  for (const int64_t dim : dims) wrapped.push_back(wrap_dim(dim, x.layout().rank, "roll"));
+  for (const int64_t dim : dims) wrapped.push_back(wrap_dim(dim, x.layout().rank));
   return door::call(
       Op::roll, {&x},
       [&] {
@@ -147,7 +164,7 @@ namespace {
 
 /// A copy of x with dimension d repeated: whole (`inside` false: abab) or element by element (true: aabb).
 Tensor repeated(const Tensor& x, int d, int64_t times, bool inside) {
-  require<ValueError>(times >= 0, "repeat: negative number of repeats; got {}", times);
+  require<ValueError>(times >= 0, "negative number of repeats; got {}", times);
   Dims sizes = x.sizes();
   int64_t outer = 1, inner = 1;
   for (int i = 0; i < sizes.size(); ++i) (i < d ? outer : inner) *= sizes[i];
@@ -165,8 +182,9 @@ Tensor repeated(const Tensor& x, int d, int64_t times, bool inside) {
 }  // namespace
 
 Tensor repeat(const Tensor& x, const Dims& repeats) {
-  require_defined(x, "repeat", "x");
-  require<ShapeError>(repeats.size() >= x.dim(), "repeat: a count for each dimension is needed; got {} for {}", repeats, x);
+  const Running running("repeat");
+  require_defined(x, "x");
+  require<ShapeError>(repeats.size() >= x.dim(), "a count for each dimension is needed; got {} for {}", repeats, x);
   Dims sizes = Dims::filled(repeats.size(), 1);
   for (int i = 0; i < x.layout().rank; ++i) sizes[repeats.size() - x.layout().rank + i] = x.layout().sizes[i];
   Tensor out = reshape(x, sizes);
@@ -181,55 +199,60 @@ Tensor repeat(const Tensor& x, const Dims& repeats) {
 }
 
 Tensor tile(const Tensor& x, const Dims& repeats) {
-  require_defined(x, "tile", "x");
+  const Running running("tile");
+  require_defined(x, "x");
   Dims all = repeats;
   while (all.size() < x.dim()) all.insert(0, 1);
   return repeat(x, all);
 }
 
 Tensor repeat_interleave(const Tensor& x, int64_t repeats, std::optional<int64_t> dim) {
-  require_defined(x, "repeat_interleave", "x");
+  const Running running("repeat_interleave");
+  require_defined(x, "x");
   if (!dim || x.dim() == 0) return repeat_interleave(ravel(x), repeats, 0);
-  return repeated(x, wrap_dim(*dim, x.layout().rank, "repeat_interleave"), repeats, true);
+  return repeated(x, wrap_dim(*dim, x.layout().rank), repeats, true);
 }
 
 Tensor repeat_interleave(const Tensor& x, const Tensor& repeats, std::optional<int64_t> dim) {
-  require_defined(x, "repeat_interleave", "x");
-  require_defined(repeats, "repeat_interleave", "repeats");
-  require_same_device(x, repeats, "repeat_interleave");
+  const Running running("repeat_interleave");
+  require_defined(x, "x");
+  require_defined(repeats, "repeats");
+  require_same_device(x, repeats);
   if (!dim || x.dim() == 0) return repeat_interleave(ravel(x), repeats, 0);
-  require<DTypeError>(repeats.dtype() == kI64 || repeats.dtype() == kI32, "repeat_interleave: repeats must be whole numbers; got {}; expected i64 or i32",
-                      repeats);
-  const int d = wrap_dim(*dim, x.layout().rank, "repeat_interleave");
+  require<DTypeError>(repeats.dtype() == kI64 || repeats.dtype() == kI32,
+                      "repeats must be whole numbers; got {}; expected i64 or i32", repeats);
+  const int d = wrap_dim(*dim, x.layout().rank);
   require<ShapeError>(repeats.dim() <= 1 && (repeats.numel() == 1 || repeats.numel() == x.size(d)),
-                      "repeat_interleave: repeats does not fit; got {} for dimension {} of {}; expected one count, or one for each slice", repeats, d, x);
+                      "repeats does not fit; got {} for dimension {} of {}; expected one count, or one for each slice",
+                      repeats, d, x);
   const Tensor counts = expand(ravel(repeats.to(kI64)), {x.size(d)}).contiguous();
   int64_t total = 0;
   for (const int64_t count : counts.to_vector<int64_t>()) {
-    require<ValueError>(count >= 0, "repeat_interleave: a count is negative; got {}", count);
-    require<ShapeError>(!__builtin_add_overflow(total, count, &total), "repeat_interleave: the counts add up to more than 64 bits hold; got {}", repeats);
+    require<ValueError>(count >= 0, "a count is negative; got {}", count);
+    require<ShapeError>(!__builtin_add_overflow(total, count, &total),
+                        "the counts add up to more than 64 bits hold; got {}", repeats);
   }
   const Tensor positions = empty({total}, {kI64, x.device()});
-  backend(x, "repeat_interleave").indexing->repeat_positions(array(positions), array(counts), current_stream(x.device()));
+  backend(x).indexing->repeat_positions(array(positions), array(counts), current_stream(x.device()));
   return index_select(x, d, positions);
 }
 
 std::vector<Tensor> meshgrid(const std::vector<Tensor>& vectors, std::string_view indexing) {
-  require<ValueError>(indexing == "ij" || indexing == "xy", "meshgrid: unknown indexing; got '{}'; expected ij or xy",
-                      indexing);
-  require<ValueError>(!vectors.empty(), "meshgrid: no vectors given; expected at least one");
+  const Running running("meshgrid");
+  require<ValueError>(indexing == "ij" || indexing == "xy", "unknown indexing; got '{}'; expected ij or xy", indexing);
+  require<ValueError>(!vectors.empty(), "no vectors given; expected at least one");
   const int count = static_cast<int>(vectors.size());
-  require<ShapeError>(count <= kMaxRank, "meshgrid: too many vectors; got {}; expected at most {}", count, kMaxRank);
+  require<ShapeError>(count <= kMaxRank, "too many vectors; got {}; expected at most {}", count, kMaxRank);
   // Where vector k varies: "xy" exchanges the first two dimensions.
   const auto dim_of = [&](int k) { return indexing == "xy" && count > 1 && k < 2 ? 1 - k : k; };
   Dims sizes = Dims::filled(count, 1);
   for (int k = 0; k < count; ++k) {
     const Tensor& v = vectors[static_cast<size_t>(k)];
-    require_defined(v, "meshgrid", "a vector");
-    require<ShapeError>(v.dim() <= 1, "meshgrid: not a vector; got {}; expected at most 1 dimension", v);
-    require<DTypeError>(v.dtype() == vectors[0].dtype(), "meshgrid: dtypes differ; got {}, {}; expected one dtype",
-                        vectors[0], v);
-    require_same_device(vectors[0], v, "meshgrid");
+    require_defined(v, "a vector");
+    require<ShapeError>(v.dim() <= 1, "not a vector; got {}; expected at most 1 dimension", v);
+    require<DTypeError>(v.dtype() == vectors[0].dtype(), "dtypes differ; got {}, {}; expected one dtype", vectors[0],
+                        v);
+    require_same_device(vectors[0], v);
     sizes[dim_of(k)] = v.numel();
   }
   std::vector<Tensor> grids;
@@ -242,10 +265,11 @@ std::vector<Tensor> meshgrid(const std::vector<Tensor>& vectors, std::string_vie
 }
 
 Tensor diff(const Tensor& x, int64_t n, int64_t dim, const Tensor& prepend, const Tensor& append) {
-  require_defined(x, "diff", "x");
-  require<ValueError>(n >= 0, "diff: order must not be negative; got {}", n);
-  require<ShapeError>(x.dim() > 0, "diff: a tensor of rank 0 has no neighbours; got {}", x);
-  const int d = wrap_dim(dim, x.layout().rank, "diff");
+  const Running running("diff");
+  require_defined(x, "x");
+  require<ValueError>(n >= 0, "order must not be negative; got {}", n);
+  require<ShapeError>(x.dim() > 0, "a tensor of rank 0 has no neighbours; got {}", x);
+  const int d = wrap_dim(dim, x.layout().rank);
   if (n == 0) return x.clone();
   std::vector<Tensor> parts;
   for (const Tensor* part : {&prepend, &x, &append})
@@ -254,8 +278,7 @@ Tensor diff(const Tensor& x, int64_t n, int64_t dim, const Tensor& prepend, cons
     bool fits = part.dim() == x.dim();
     for (int i = 0; fits && i < x.layout().rank; ++i) fits = i == d || part.layout().sizes[i] == x.layout().sizes[i];
     require<ShapeError>(
-        fits, "diff: prepend or append does not fit; got x: {}, {}; expected x's sizes except in dimension {}", x, part,
-        d);
+        fits, "prepend or append does not fit; got x: {}, {}; expected x's sizes except in dimension {}", x, part, d);
   }
   Tensor out = parts.size() == 1 ? x : cat(parts, d);
   for (int64_t i = 0; i < n && (i == 0 || out.layout().sizes[d] > 0); ++i) {
@@ -266,8 +289,14 @@ Tensor diff(const Tensor& x, int64_t n, int64_t dim, const Tensor& prepend, cons
   return out;
 }
 
-const Tensor& hstack_out(const Tensor& out, std::span<const Tensor> tensors) { return write_out(out, hstack(tensors), "hstack"); }
-const Tensor& vstack_out(const Tensor& out, std::span<const Tensor> tensors) { return write_out(out, vstack(tensors), "vstack"); }
+const Tensor& hstack_out(const Tensor& out, std::span<const Tensor> tensors) {
+  const Running running("hstack");
+  return write_out(out, hstack(tensors));
+}
+const Tensor& vstack_out(const Tensor& out, std::span<const Tensor> tensors) {
+  const Running running("vstack");
+  return write_out(out, vstack(tensors));
+}
 
 Tensor Tensor::flip(const Dims& dims) const { return lorry::flip(*this, dims); }
 Tensor Tensor::roll(const Dims& shifts, const Dims& dims) const { return lorry::roll(*this, shifts, dims); }

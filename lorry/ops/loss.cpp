@@ -21,33 +21,41 @@ Tensor reduced(const Tensor& losses, Reduction reduction) {
   return losses.sum();
 }
 
-Tensor difference(const Tensor& x, const Tensor& target, const char* where) {
-  require_defined(x, where, "x");
-  require_defined(target, where, "target");
+Tensor difference(const Tensor& x, const Tensor& target) {
+  require_defined(x, "x");
+  require_defined(target, "target");
   const DType type = promote(x.dtype(), target.dtype());
-  require<DTypeError>(is_floating(type), "{}: neither operand is floating; got x: {}, target: {}; expected a floating dtype", where, x, target);
+  require<DTypeError>(is_floating(type),
+                      "neither operand is floating; got x: {}, target: {}; expected a floating dtype", x, target);
   return x.sub(target);
 }
 
 /// The difference in the type that a loss of several steps computes in: f32 for 16-bit floats, whose losses are rounded
 /// once.
-Tensor wide_difference(const Tensor& x, const Tensor& target, const char* where) {
-  require_defined(x, where, "x");
-  require_defined(target, where, "target");
+Tensor wide_difference(const Tensor& x, const Tensor& target) {
+  require_defined(x, "x");
+  require_defined(target, "target");
   const DType type = result_type(x, target);
-  return type == kF16 || type == kBF16 ? difference(x.to(kF32), target.to(kF32), where) : difference(x, target, where);
+  return type == kF16 || type == kBF16 ? difference(x.to(kF32), target.to(kF32)) : difference(x, target);
 }
 
 }  // namespace
 
-Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) { return reduced(difference(x, target, "mse_loss").square(), reduction); }
-Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction) { return reduced(difference(x, target, "l1_loss").abs(), reduction); }
+Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
+  const Running running("mse_loss");
+  return reduced(difference(x, target).square(), reduction);
+}
+Tensor l1_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
+  const Running running("l1_loss");
+  return reduced(difference(x, target).abs(), reduction);
+}
 
 // The square is taken of small differences only: the gradient of an infinite one, though not chosen, would be NaN.
 
 Tensor huber_loss(const Tensor& x, const Tensor& target, Reduction reduction, double delta) {
-  require<ValueError>(delta > 0, "huber_loss: delta must be positive; got {}; expected > 0", delta);
-  const Tensor d = wide_difference(x, target, "huber_loss"), far = d.abs();
+  const Running running("huber_loss");
+  require<ValueError>(delta > 0, "delta must be positive; got {}; expected > 0", delta);
+  const Tensor d = wide_difference(x, target), far = d.abs();
   return reduced(d.masked_fill(far.gt(delta), 0)
                      .square()
                      .mul(0.5)
@@ -57,9 +65,10 @@ Tensor huber_loss(const Tensor& x, const Tensor& target, Reduction reduction, do
 }
 
 Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction, double beta) {
-  require<ValueError>(beta >= 0, "smooth_l1_loss: beta must not be negative; got {}; expected >= 0", beta);
+  const Running running("smooth_l1_loss");
+  require<ValueError>(beta >= 0, "beta must not be negative; got {}; expected >= 0", beta);
   if (beta == 0) return l1_loss(x, target, reduction);
-  const Tensor d = wide_difference(x, target, "smooth_l1_loss"), far = d.abs();
+  const Tensor d = wide_difference(x, target), far = d.abs();
   return reduced(d.masked_fill(far.ge(beta), 0)
                      .square()
                      .mul(0.5)
@@ -70,11 +79,12 @@ Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction
 }
 
 Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, const Tensor& weight, Reduction reduction, const Tensor& pos_weight) {
-  constexpr const char* kWhere = "binary_cross_entropy_with_logits";
-  require_defined(x, kWhere, "x");
-  require_defined(target, kWhere, "target");
-  require<ShapeError>(x.sizes() == target.sizes(), "{}: sizes differ; got x: {}, target: {}; expected the same", kWhere, x, target);
-  require<DTypeError>(is_floating(x.dtype()), "{}: the input is not floating; got x: {}; expected f16, bf16, f32 or f64", kWhere, x);
+  const Running running("binary_cross_entropy_with_logits");
+  require_defined(x, "x");
+  require_defined(target, "target");
+  require<ShapeError>(x.sizes() == target.sizes(), "sizes differ; got x: {}, target: {}; expected the same", x, target);
+  require<DTypeError>(is_floating(x.dtype()), "the input is not floating; got x: {}; expected f16, bf16, f32 or f64",
+                      x);
   // -log sigmoid(x) = log(1 + exp(-x)); past 40 the 1 is below the last digit of f64.
   const Tensor surprise = softplus(x.neg(), 1.0, 40.0);
   const Tensor positive = pos_weight.defined() ? surprise.mul(pos_weight.sub(1).mul(target).add(1)) : surprise;

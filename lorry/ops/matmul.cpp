@@ -16,27 +16,28 @@ std::string transpose_hint(const Tensor& a, const Tensor& b) {
   return "";
 }
 
-void require_rank(const Tensor& x, int64_t rank, const char* where, const char* operand) {
-  require<ShapeError>(x.dim() == rank, "{}: {} has {} dimensions; got {}; expected {}; matmul takes any", where, operand, x.dim(), x, rank);
+void require_rank(const Tensor& x, int64_t rank, const char* operand) {
+  require<ShapeError>(x.dim() == rank, "{} has {} dimensions; got {}; expected {}; matmul takes any", operand, x.dim(),
+                      x, rank);
 }
 
 /// A product without addend: operands as matrices, and the sizes of the result with and without the dimensions that vectors lose.
 struct Multiplication {
-  const char* where;
   const Tensor &a, &b;
   Layout a_layout, b_layout;
   Dims matrices, result;
 
-  Multiplication(const char* op, const Tensor& x, const Tensor& y) : where(op), a(x), b(y) {
-    require_factors(x, y, where);
-    require<ShapeError>(x.dim() > 0 && y.dim() > 0, "{}: an operand is a number; got a: {}, b: {}; expected at least one dimension each; mul takes numbers",
-                        where, x, y);
+  Multiplication(const Tensor& x, const Tensor& y) : a(x), b(y) {
+    require_factors(x, y);
+    require<ShapeError>(
+        x.dim() > 0 && y.dim() > 0,
+        "an operand is a number; got a: {}, b: {}; expected at least one dimension each; mul takes numbers", x, y);
     a_layout = x.dim() == 1 ? as_row(x.layout()) : x.layout();
     b_layout = y.dim() == 1 ? as_column(y.layout()) : y.layout();
     if (a_layout.sizes[a_layout.rank - 1] != b_layout.sizes[b_layout.rank - 2]) [[unlikely]]
-      raise<ShapeError>("{}: inner sizes differ; got a: {}, b: {}; expected a's last size to equal b's {}{}", where, x, y,
+      raise<ShapeError>("inner sizes differ; got a: {}, b: {}; expected a's last size to equal b's {}{}", x, y,
                         y.dim() == 1 ? "only one" : "last but one", transpose_hint(x, y));
-    result = broadcast(batch_sizes(a_layout), batch_sizes(b_layout), where);
+    result = broadcast(batch_sizes(a_layout), batch_sizes(b_layout));
     matrices = result;
     matrices.push_back(a_layout.sizes[a_layout.rank - 2]);
     matrices.push_back(b_layout.sizes[b_layout.rank - 1]);
@@ -44,14 +45,15 @@ struct Multiplication {
     if (y.dim() > 1) result.push_back(matrices.back());
   }
   /// Operands of these ranks only.
-  Multiplication(const char* op, const Tensor& x, int64_t rank_x, const Tensor& y, int64_t rank_y) : Multiplication(op, checked(op, x, rank_x, y, rank_y), y) {}
+  Multiplication(const Tensor& x, int64_t rank_x, const Tensor& y, int64_t rank_y)
+      : Multiplication(checked(x, rank_x, y, rank_y), y) {}
 
   void into(const Tensor& out) const {
     // The dimensions that vectors lose come back with size 1.
     Dims strides = out.strides();
     if (b.dim() == 1) strides.push_back(1);
     if (a.dim() == 1) strides.insert(strides.size() - 1, 1);
-    Product{where, a, b, a_layout, b_layout}.run(out, Layout::strided(matrices, strides));
+    Product{a, b, a_layout, b_layout}.run(out, Layout::strided(matrices, strides));
   }
   Tensor call() const {
     return door::call(Op::matmul, {&a, &b}, [&] {
@@ -61,61 +63,62 @@ struct Multiplication {
     });
   }
   const Tensor& out(const Tensor& to) const {
-    return write_out(Op::matmul, to, {result, a.dtype(), a.device()}, {&a, &b}, [&](const Tensor& x) { into(x); });
+    return write_out(to, {result, a.dtype(), a.device()}, {&a, &b}, [&](const Tensor& x) { into(x); });
   }
 
  private:
-  static const Tensor& checked(const char* op, const Tensor& x, int64_t rank_x, const Tensor& y, int64_t rank_y) {
-    require_factors(x, y, op);
-    require_rank(x, rank_x, op, "a");
-    require_rank(y, rank_y, op, "b");
-    require<ShapeError>(rank_x < 3 || x.size(0) == y.size(0), "{}: batch sizes differ; got a: {}, b: {}; expected equal first sizes; matmul broadcasts", op, x,
-                        y);
+  static const Tensor& checked(const Tensor& x, int64_t rank_x, const Tensor& y, int64_t rank_y) {
+    require_factors(x, y);
+    require_rank(x, rank_x, "a");
+    require_rank(y, rank_y, "b");
+    require<ShapeError>(rank_x < 3 || x.size(0) == y.size(0),
+                        "batch sizes differ; got a: {}, b: {}; expected equal first sizes; matmul broadcasts", x, y);
     return x;
   }
 };
 
 /// beta or alpha for operands like `a`: for whole numbers it loses its fraction, and for u8 a negative one wraps, as in
 /// PyTorch.
-Scalar coefficient(const Tensor& a, const Scalar& number, const char* where, const char* which) {
+Scalar coefficient(const Tensor& a, const Scalar& number, const char* which) {
   if (is_floating(a.dtype())) return number;
   // Kernels take it as a double, which holds whole numbers up to 2^53, and narrow it to the dtype.
   const int64_t value = number.to<int64_t>(), limit = size_of(a.dtype()) < 8 ? int64_t{1} << (8 * size_of(a.dtype()) - 1) : int64_t{1} << 53;
   const bool fits = a.dtype() == kU8 ? value > -256 && value < 256 : value >= -limit && value < limit;
-  require<ValueError>(fits, "{}: {} is out of range for {}; got {}; multiply by a tensor instead", where, which, a.dtype(), value);
+  require<ValueError>(fits, "{} is out of range for {}; got {}; multiply by a tensor instead", which, a.dtype(), value);
   return a.dtype() == kU8 ? value & 255 : value;
 }
 
 /// addmm and baddbmm: operands of one rank, with an addend.
 struct Addition {
-  const char* where;
   const Tensor &c, &a, &b;
   Scalar beta, alpha;
   Dims sizes;
 
-  Addition(const char* op, int64_t rank, const Tensor& addend, const Tensor& x, const Tensor& y,
-           const Scalar& of_addend, const Scalar& of_product)
-      : where(op), c(addend), a(x), b(y) {
-    require_defined(c, where, "the addend");
-    require_factors(a, b, where);
-    require_rank(a, rank, where, "a");
-    require_rank(b, rank, where, "b");
-    require_same_device(c, a, where);
-    require<DTypeError>(c.dtype() == a.dtype(), "{}: dtypes differ; got c: {}, a: {}; expected one dtype; convert one with to(dtype)", where, c, a);
-    beta = coefficient(a, of_addend, where, "beta");
-    alpha = coefficient(a, of_product, where, "alpha");
+  Addition(int64_t rank, const Tensor& addend, const Tensor& x, const Tensor& y, const Scalar& of_addend,
+           const Scalar& of_product)
+      : c(addend), a(x), b(y) {
+    require_defined(c, "the addend");
+    require_factors(a, b);
+    require_rank(a, rank, "a");
+    require_rank(b, rank, "b");
+    require_same_device(c, a);
+    require<DTypeError>(c.dtype() == a.dtype(),
+                        "dtypes differ; got c: {}, a: {}; expected one dtype; convert one with to(dtype)", c, a);
+    beta = coefficient(a, of_addend, "beta");
+    alpha = coefficient(a, of_product, "alpha");
     if (a.size(-1) != b.size(-2)) [[unlikely]]
-      raise<ShapeError>("{}: inner sizes differ; got a: {}, b: {}; expected a's last size to equal b's last but one{}", where, a, b, transpose_hint(a, b));
-    require<ShapeError>(rank == 2 || a.size(0) == b.size(0), "{}: batch sizes differ; got a: {}, b: {}; expected equal first sizes; matmul broadcasts", where,
-                        a, b);
+      raise<ShapeError>("inner sizes differ; got a: {}, b: {}; expected a's last size to equal b's last but one{}", a,
+                        b, transpose_hint(a, b));
+    require<ShapeError>(rank == 2 || a.size(0) == b.size(0),
+                        "batch sizes differ; got a: {}, b: {}; expected equal first sizes; matmul broadcasts", a, b);
     if (rank == 3) sizes.push_back(a.size(0));
     sizes.push_back(a.size(-2));
     sizes.push_back(b.size(-1));
-    expand(c.layout(), sizes, where);
+    expand(c.layout(), sizes);
   }
 
   void into(const Tensor& out) const {
-    Product{where, a, b, a.layout(), b.layout(), &c, c.layout(), alpha.to<double>(), beta.to<double>()}.run(out, out.layout());
+    Product{a, b, a.layout(), b.layout(), &c, c.layout(), alpha.to<double>(), beta.to<double>()}.run(out, out.layout());
   }
   Tensor call(Op op) const {
     return door::call(
@@ -127,11 +130,12 @@ struct Addition {
         },
         beta, alpha);
   }
-  const Tensor& out(Op op, const Tensor& to) const {
-    return write_out(op, to, {sizes, a.dtype(), a.device()}, {&a, &b, &c}, [&](const Tensor& x) { into(x); });
+  const Tensor& out(const Tensor& to) const {
+    return write_out(to, {sizes, a.dtype(), a.device()}, {&a, &b, &c}, [&](const Tensor& x) { into(x); });
   }
   const Tensor& call_in_place(Op op) const {
-    require<ShapeError>(c.sizes() == sizes, "{}: the result does not fit in place; got {} for a product of {}; expected equal sizes", where, c, sizes);
+    require<ShapeError>(c.sizes() == sizes,
+                        "the result does not fit in place; got {} for a product of {}; expected equal sizes", c, sizes);
     return door::call_in_place(
         op, c, {&a, &b}, [&] { into(c); }, beta, alpha);
   }
@@ -139,65 +143,102 @@ struct Addition {
 
 }  // namespace
 
-Tensor matmul(const Tensor& a, const Tensor& b) { return Multiplication("matmul", a, b).call(); }
-Tensor mm(const Tensor& a, const Tensor& b) { return Multiplication("mm", a, 2, b, 2).call(); }
-Tensor bmm(const Tensor& a, const Tensor& b) { return Multiplication("bmm", a, 3, b, 3).call(); }
-Tensor mv(const Tensor& a, const Tensor& vector) { return Multiplication("mv", a, 2, vector, 1).call(); }
-Tensor dot(const Tensor& a, const Tensor& b) { return Multiplication("dot", a, 1, b, 1).call(); }
+Tensor matmul(const Tensor& a, const Tensor& b) {
+  const Running running("matmul");
+  return Multiplication(a, b).call();
+}
+Tensor mm(const Tensor& a, const Tensor& b) {
+  const Running running("mm");
+  return Multiplication(a, 2, b, 2).call();
+}
+Tensor bmm(const Tensor& a, const Tensor& b) {
+  const Running running("bmm");
+  return Multiplication(a, 3, b, 3).call();
+}
+Tensor mv(const Tensor& a, const Tensor& vector) {
+  const Running running("mv");
+  return Multiplication(a, 2, vector, 1).call();
+}
+Tensor dot(const Tensor& a, const Tensor& b) {
+  const Running running("dot");
+  return Multiplication(a, 1, b, 1).call();
+}
 
-const Tensor& matmul_out(const Tensor& out, const Tensor& a, const Tensor& b) { return Multiplication("matmul", a, b).out(out); }
-const Tensor& mm_out(const Tensor& out, const Tensor& a, const Tensor& b) { return Multiplication("mm", a, 2, b, 2).out(out); }
-const Tensor& bmm_out(const Tensor& out, const Tensor& a, const Tensor& b) { return Multiplication("bmm", a, 3, b, 3).out(out); }
-const Tensor& mv_out(const Tensor& out, const Tensor& a, const Tensor& vector) { return Multiplication("mv", a, 2, vector, 1).out(out); }
-const Tensor& dot_out(const Tensor& out, const Tensor& a, const Tensor& b) { return Multiplication("dot", a, 1, b, 1).out(out); }
+const Tensor& matmul_out(const Tensor& out, const Tensor& a, const Tensor& b) {
+  const Running running("matmul");
+  return Multiplication(a, b).out(out);
+}
+const Tensor& mm_out(const Tensor& out, const Tensor& a, const Tensor& b) {
+  const Running running("mm");
+  return Multiplication(a, 2, b, 2).out(out);
+}
+const Tensor& bmm_out(const Tensor& out, const Tensor& a, const Tensor& b) {
+  const Running running("bmm");
+  return Multiplication(a, 3, b, 3).out(out);
+}
+const Tensor& mv_out(const Tensor& out, const Tensor& a, const Tensor& vector) {
+  const Running running("mv");
+  return Multiplication(a, 2, vector, 1).out(out);
+}
+const Tensor& dot_out(const Tensor& out, const Tensor& a, const Tensor& b) {
+  const Running running("dot");
+  return Multiplication(a, 1, b, 1).out(out);
+}
 
 namespace {
 void require_vectors(const Tensor& a, const Tensor& b) {
-  require_defined(a, "outer", "a");
-  require_defined(b, "outer", "b");
-  require_rank(a, 1, "outer", "a");
-  require_rank(b, 1, "outer", "b");
+  require_defined(a, "a");
+  require_defined(b, "b");
+  require_rank(a, 1, "a");
+  require_rank(b, 1, "b");
 }
 }  // namespace
 
 Tensor outer(const Tensor& a, const Tensor& b) {
+  const Running running("outer");
   require_vectors(a, b);
   return a.unsqueeze(1).mul(b);
 }
 
 const Tensor& outer_out(const Tensor& out, const Tensor& a, const Tensor& b) {
+  const Running running("outer");
   require_vectors(a, b);
   return mul_out(out, a.unsqueeze(1), b);
 }
 
 Tensor addmm(const Tensor& c, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
-  return Addition("addmm", 2, c, a, b, beta, alpha).call(Op::addmm);
+  const Running running("addmm");
+  return Addition(2, c, a, b, beta, alpha).call(Op::addmm);
 }
 
 Tensor baddbmm(const Tensor& c, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
-  return Addition("baddbmm", 3, c, a, b, beta, alpha).call(Op::baddbmm);
+  const Running running("baddbmm");
+  return Addition(3, c, a, b, beta, alpha).call(Op::baddbmm);
 }
 
 const Tensor& addmm_out(const Tensor& out, const Tensor& c, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
-  return Addition("addmm", 2, c, a, b, beta, alpha).out(Op::addmm, out);
+  const Running running("addmm");
+  return Addition(2, c, a, b, beta, alpha).out(out);
 }
 
 const Tensor& baddbmm_out(const Tensor& out, const Tensor& c, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
-  return Addition("baddbmm", 3, c, a, b, beta, alpha).out(Op::baddbmm, out);
+  const Running running("baddbmm");
+  return Addition(3, c, a, b, beta, alpha).out(out);
 }
 
 Tensor addmv(const Tensor& c, const Tensor& a, const Tensor& vector, const Scalar& beta, const Scalar& alpha) {
-  require_factors(a, vector, "addmv");
-  require_rank(vector, 1, "addmv", "b");
-  require_defined(c, "addmv", "the addend");
-  require<ShapeError>(c.dim() <= 1, "addmv: the addend has {} dimensions; got {}; expected at most 1", c.dim(), c);
+  const Running running("addmv");
+  require_factors(a, vector);
+  require_rank(vector, 1, "b");
+  require_defined(c, "the addend");
+  require<ShapeError>(c.dim() <= 1, "the addend has {} dimensions; got {}; expected at most 1", c.dim(), c);
   return reshape_result(
-      Addition("addmv", 2, c.dim() == 1 ? c.unsqueeze(1) : c, a, vector.unsqueeze(1), beta, alpha).call(Op::addmm),
-      {a.size(0)});
+      Addition(2, c.dim() == 1 ? c.unsqueeze(1) : c, a, vector.unsqueeze(1), beta, alpha).call(Op::addmm), {a.size(0)});
 }
 
 const Tensor& addmv_out(const Tensor& out, const Tensor& c, const Tensor& a, const Tensor& vector, const Scalar& beta, const Scalar& alpha) {
-  return write_out(out, addmv(c, a, vector, beta, alpha), "addmv");
+  const Running running("addmv");
+  return write_out(out, addmv(c, a, vector, beta, alpha));
 }
 
 namespace {
@@ -211,30 +252,29 @@ Tensor empty_aligned(const Dims& sizes, const Options& options) {
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, bool aligned) {
-  require_factors(x, weight, "linear");
+  require_factors(x, weight);
   if (weight.dim() == 1) {  // one feature, which gets no dimension
-    require<ShapeError>(
-        !bias.defined() || bias.dim() == 0,
-        "linear: the bias does not fit; got weight: {}, bias: {}; expected one element without dimensions", weight,
-        bias);
+    require<ShapeError>(!bias.defined() || bias.dim() == 0,
+                        "the bias does not fit; got weight: {}, bias: {}; expected one element without dimensions",
+                        weight, bias);
     return linear(x, weight.unsqueeze(0), bias.defined() ? bias.unsqueeze(0) : bias, aligned).squeeze(-1);
   }
-  require_rank(weight, 2, "linear", "weight");
-  require<ShapeError>(x.dim() > 0 && x.size(-1) == weight.size(1), "linear: features differ; got x: {}, weight: {}; expected x's last size to equal weight's",
-                      x, weight);
+  require_rank(weight, 2, "weight");
+  require<ShapeError>(x.dim() > 0 && x.size(-1) == weight.size(1),
+                      "features differ; got x: {}, weight: {}; expected x's last size to equal weight's", x, weight);
   if (bias.defined()) {
-    require_same_device(bias, weight, "linear");
-    require<DTypeError>(bias.dtype() == x.dtype(), "linear: dtypes differ; got x: {}, bias: {}; expected one dtype", x, bias);
+    require_same_device(bias, weight);
+    require<DTypeError>(bias.dtype() == x.dtype(), "dtypes differ; got x: {}, bias: {}; expected one dtype", x, bias);
     require<ShapeError>(bias.dim() == 1 && bias.size(0) == weight.size(0),
-                        "linear: the bias does not fit; got weight: {}, bias: {}; expected one element for each row of weight", weight, bias);
+                        "the bias does not fit; got weight: {}, bias: {}; expected one element for each row of weight",
+                        weight, bias);
   }
   return door::call(Op::linear, {&x, &weight, &bias}, [&] {
     Dims sizes = x.sizes();
     sizes[sizes.size() - 1] = weight.size(0);
     Tensor out = aligned ? empty_aligned(sizes, x.options()) : empty(sizes, x.options());
     const bool vector = x.dim() == 1;
-    Product{"linear",
-            x,
+    Product{x,
             weight,
             vector ? as_row(x.layout()) : x.layout(),
             transposed(weight.layout()),
@@ -249,8 +289,14 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, bool al
 
 }  // namespace
 
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) { return linear(x, weight, bias, false); }
-Tensor linear_aligned(const Tensor& x, const Tensor& weight, const Tensor& bias) { return linear(x, weight, bias, true); }
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  const Running running("linear");
+  return linear(x, weight, bias, false);
+}
+Tensor linear_aligned(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  const Running running("linear_aligned");
+  return linear(x, weight, bias, true);
+}
 
 void set_matmul_precision(Precision precision) { kernels::matmul_settings().precision = precision; }
 Precision matmul_precision() { return kernels::matmul_settings().precision; }
@@ -268,14 +314,17 @@ Tensor Tensor::addmv(const Tensor& a, const Tensor& vector, const Scalar& beta, 
   return lorry::addmv(*this, a, vector, beta, alpha);
 }
 const Tensor& Tensor::addmv_(const Tensor& a, const Tensor& vector, const Scalar& beta, const Scalar& alpha) const {
+  const Running running("addmv");
   return copy_(lorry::addmv(*this, a, vector, beta, alpha));
 }
 const Tensor& Tensor::addmm_(const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) const {
-  return Addition("addmm_", 2, *this, a, b, beta, alpha).call_in_place(Op::addmm);
+  const Running running("addmm");
+  return Addition(2, *this, a, b, beta, alpha).call_in_place(Op::addmm);
 }
 Tensor Tensor::baddbmm(const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) const { return lorry::baddbmm(*this, a, b, beta, alpha); }
 const Tensor& Tensor::baddbmm_(const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) const {
-  return Addition("baddbmm_", 3, *this, a, b, beta, alpha).call_in_place(Op::baddbmm);
+  const Running running("baddbmm");
+  return Addition(3, *this, a, b, beta, alpha).call_in_place(Op::baddbmm);
 }
 
 }  // namespace lorry

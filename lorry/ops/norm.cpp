@@ -9,18 +9,22 @@
 namespace lorry {
 namespace {
 
-void check(const Tensor& x, const Dims& shape, const Tensor& weight, const Tensor& bias, const char* where) {
-  require_defined(x, where, "x");
-  require<DTypeError>(is_floating(x.dtype()), "{}: the input is not floating; got {}; expected f16, bf16, f32 or f64", where, x);
+void check(const Tensor& x, const Dims& shape, const Tensor& weight, const Tensor& bias) {
+  require_defined(x, "x");
+  require<DTypeError>(is_floating(x.dtype()), "the input is not floating; got {}; expected f16, bf16, f32 or f64", x);
   bool trailing = !shape.empty() && shape.size() <= x.dim();
   for (int i = 0; trailing && i < shape.size(); ++i) trailing = x.size(x.dim() - shape.size() + i) == shape[i];
-  require<ShapeError>(trailing, "{}: normalized_shape is not x's last sizes; got {}, normalized_shape {}; expected at least one trailing size of x", where, x,
-                      shape);
+  require<ShapeError>(
+      trailing,
+      "normalized_shape is not x's last sizes; got {}, normalized_shape {}; expected at least one trailing size of x",
+      x, shape);
   for (const auto& [operand, what] : {std::pair{&weight, "weight"}, std::pair{&bias, "bias"}}) {
     if (!operand->defined()) continue;
-    require<ShapeError>(operand->sizes() == shape, "{}: {} has other sizes than normalized_shape; got {}; expected {}", where, what, *operand, shape);
-    require<DTypeError>(operand->dtype() == x.dtype(), "{}: {} has another dtype than x; got {}; expected {}", where, what, *operand, x.dtype());
-    require_same_device(x, *operand, where);
+    require<ShapeError>(operand->sizes() == shape, "{} has other sizes than normalized_shape; got {}; expected {}",
+                        what, *operand, shape);
+    require<DTypeError>(operand->dtype() == x.dtype(), "{} has another dtype than x; got {}; expected {}", what,
+                        *operand, x.dtype());
+    require_same_device(x, *operand);
   }
 }
 
@@ -32,7 +36,8 @@ Tensor contiguous_or_none(const Tensor& x) { return x.defined() ? x.contiguous()
 
 /// out, rstd and (for layer_norm) mean.
 template <size_t kOutputs>
-std::array<Tensor, kOutputs> normalise(const Tensor& x, const Dims& shape, const Tensor& weight, const Tensor& bias, double eps, const char* where) {
+std::array<Tensor, kOutputs> normalise(const Tensor& x, const Dims& shape, const Tensor& weight, const Tensor& bias,
+                                       double eps) {
   const int64_t n = checked_numel(shape);
   const Tensor from = x.contiguous(), w = contiguous_or_none(weight), b = contiguous_or_none(bias);
   Dims statistics;
@@ -43,7 +48,8 @@ std::array<Tensor, kOutputs> normalise(const Tensor& x, const Dims& shape, const
   for (size_t i = 1; i < kOutputs; ++i) out[i] = empty(statistics, kept);
   if (x.numel() == 0) return out;
   const kernels::Array mean = kOutputs == 3 ? vector(out[kOutputs - 1]) : kernels::Array{};
-  backend(x, where).norm->layer_norm({matrix(out[0], n), matrix(from, n), vector(w), vector(b), mean, vector(out[1]), eps}, current_stream(x.device()));
+  backend(x).norm->layer_norm({matrix(out[0], n), matrix(from, n), vector(w), vector(b), mean, vector(out[1]), eps},
+                              current_stream(x.device()));
   return out;
 }
 
@@ -53,21 +59,25 @@ double machine_epsilon(DType t) { return t == kF64 ? std::numeric_limits<double>
 }  // namespace
 
 Tensor layer_norm(const Tensor& x, const Dims& shape, const Tensor& weight, const Tensor& bias, double eps) {
-  check(x, shape, weight, bias, "layer_norm");
+  const Running running("layer_norm");
+  check(x, shape, weight, bias);
   return door::call(
-      Op::layer_norm, {&x, &weight, &bias}, [&] { return normalise<3>(x, shape, weight, bias, eps, "layer_norm"); }, static_cast<int64_t>(shape.size()),
-      eps)[0];
+      Op::layer_norm, {&x, &weight, &bias}, [&] { return normalise<3>(x, shape, weight, bias, eps); },
+      static_cast<int64_t>(shape.size()), eps)[0];
 }
 
 Tensor rms_norm(const Tensor& x, const Dims& shape, const Tensor& weight, std::optional<double> eps) {
-  check(x, shape, weight, {}, "rms_norm");
+  const Running running("rms_norm");
+  check(x, shape, weight, {});
   const double epsilon = eps.value_or(machine_epsilon(x.dtype()));
   return door::call(
-      Op::rms_norm, {&x, &weight}, [&] { return normalise<2>(x, shape, weight, {}, epsilon, "rms_norm"); }, static_cast<int64_t>(shape.size()), epsilon)[0];
+      Op::rms_norm, {&x, &weight}, [&] { return normalise<2>(x, shape, weight, {}, epsilon); },
+      static_cast<int64_t>(shape.size()), epsilon)[0];
 }
 
 NormGrads layer_norm_backward(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& mean, const Tensor& rstd, int64_t normalized_dims,
                               bool want_x, bool want_weight, bool want_bias) {
+  const Running running("layer_norm_backward");
   Dims shape;
   for (int64_t d = x.dim() - normalized_dims; d < x.dim(); ++d) shape.push_back(x.size(d));
   const int64_t n = checked_numel(shape);
@@ -81,9 +91,9 @@ NormGrads layer_norm_backward(const Tensor& grad, const Tensor& x, const Tensor&
         if (want_bias) out[2] = empty(shape, x.options());
         if (n == 0) return out;
         const kernels::Array grad_x = want_x ? matrix(out[0], n) : kernels::Array{};
-        backend(x, "layer_norm_backward")
-            .norm->layer_norm_backward({grad_x, vector(out[1]), vector(out[2]), matrix(g, n), matrix(from, n), vector(w), vector(mean), vector(rstd)},
-                                       current_stream(x.device()));
+        backend(x).norm->layer_norm_backward({grad_x, vector(out[1]), vector(out[2]), matrix(g, n), matrix(from, n),
+                                              vector(w), vector(mean), vector(rstd)},
+                                             current_stream(x.device()));
         return out;
       },
       normalized_dims);

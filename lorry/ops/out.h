@@ -27,32 +27,31 @@ struct OutResult {
 };
 
 /// Throws GradError where `differentiable` operands, or `out`, would need a gradient.
-void require_no_gradient(const Tensor& out, bool differentiable, const char* where);
-void require_storable(const Tensor& out, DType result, const char* where);
-void require_fitting(const Tensor& out, const Dims& sizes, const char* where);
+void require_no_gradient(const Tensor& out, bool differentiable);
+void require_storable(const Tensor& out, DType result);
+void require_fitting(const Tensor& out, const Dims& sizes);
 /// Gives an `out` without elements the sizes. Throws ShapeError for other sizes.
-void fit_out(const Tensor& out, const Dims& sizes, const char* where);
+void fit_out(const Tensor& out, const Dims& sizes);
 
 /// All of the checks; an `out` without elements gets the result's sizes.
-void prepare_out(const Tensor& out, const OutResult& result, bool differentiable, const char* where);
+void prepare_out(const Tensor& out, const OutResult& result, bool differentiable);
 
 /// Stores a result that is already computed.
-const Tensor& write_out(const Tensor& out, const Tensor& result, const char* where);
+const Tensor& write_out(const Tensor& out, const Tensor& result);
 /// The same for operators that return values and where they were.
 std::tuple<Tensor, Tensor> write_out(const Tensor& values, const Tensor& indices,
-                                     const std::tuple<Tensor, Tensor>& result, const char* where);
+                                     const std::tuple<Tensor, Tensor>& result);
 
 /// Has `compute(to)` write the result: straight into `out` where that has the result's dtype.
 template <class Compute>
-const Tensor& write_out(Op op, const Tensor& out, const OutResult& result,
-                        std::initializer_list<const Tensor*> operands, Compute&& compute) {
+const Tensor& write_out(const Tensor& out, const OutResult& result, std::initializer_list<const Tensor*> operands,
+                        Compute&& compute) {
   bool differentiable = false;
   for (const Tensor* x : operands) differentiable |= x->requires_grad();
-  prepare_out(out, result, differentiable, name(op));
-  const door::Running running(op);
+  prepare_out(out, result, differentiable);
   if (out.dtype() == result.dtype) {
     compute(out);
-    out.storage().written_by(name(op));
+    out.storage().written_by(t_operator);
     return out;
   }
   const Tensor computed = empty(result.sizes, {result.dtype, result.device});

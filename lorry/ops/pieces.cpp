@@ -8,27 +8,28 @@ namespace lorry {
 namespace {
 
 /// Views of an expanded or an empty dimension cost memory that no size limits.
-void require_few(int64_t pieces, const Tensor& x, int d, const char* where) {
+void require_few(int64_t pieces, const Tensor& x, int d) {
   constexpr int64_t kMost = 1 << 24;
-  require<ValueError>(pieces <= kMost, "{}: too many pieces; got {} of dimension {} of {}; expected at most {}", where,
-                      pieces, d, x, kMost);
+  require<ValueError>(pieces <= kMost, "too many pieces; got {} of dimension {} of {}; expected at most {}", pieces, d,
+                      x, kMost);
 }
 
-int piece_dim(const Tensor& x, int64_t dim, const char* where) {
-  require_defined(x, where, "x");
-  require<ShapeError>(x.dim() > 0, "{}: a tensor of rank 0 has no dimension to divide; got {}", where, x);
-  return wrap_dim(dim, x.layout().rank, where);
+int piece_dim(const Tensor& x, int64_t dim) {
+  require_defined(x, "x");
+  require<ShapeError>(x.dim() > 0, "a tensor of rank 0 has no dimension to divide; got {}", x);
+  return wrap_dim(dim, x.layout().rank);
 }
 
 }  // namespace
 
 std::vector<Tensor> split(const Tensor& x, int64_t size, int64_t dim) {
-  const int d = piece_dim(x, dim, "split");
+  const Running running("split");
+  const int d = piece_dim(x, dim);
   const int64_t total = x.layout().sizes[d];
   require<ValueError>(size > 0 || (size == 0 && total == 0),
-                      "split: piece size must be positive; got {} for dimension {} of {}", size, d, x);
+                      "piece size must be positive; got {} for dimension {} of {}", size, d, x);
   if (total == 0) return {narrow(x, d, 0, 0)};
-  require_few((total - 1) / size + 1, x, d, "split");
+  require_few((total - 1) / size + 1, x, d);
   std::vector<Tensor> pieces;
   for (int64_t at = 0; at < total; at += size) {
     const int64_t length = std::min(size, total - at);
@@ -39,14 +40,17 @@ std::vector<Tensor> split(const Tensor& x, int64_t size, int64_t dim) {
 }
 
 std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, int64_t dim) {
-  const int d = piece_dim(x, dim, "split");
+  const Running running("split");
+  const int d = piece_dim(x, dim);
   int64_t left = x.layout().sizes[d];
   for (const int64_t size : sizes) {
-    require<ShapeError>(size >= 0 && size <= left, "split: sizes do not fit; got {} within dimension {} of {}; expected sizes >= 0 that sum to {}", size, d, x,
-                        x.layout().sizes[d]);
+    require<ShapeError>(size >= 0 && size <= left,
+                        "sizes do not fit; got {} within dimension {} of {}; expected sizes >= 0 that sum to {}", size,
+                        d, x, x.layout().sizes[d]);
     left -= size;
   }
-  require<ShapeError>(left == 0, "split: sizes do not fill the dimension; got {} elements left over of dimension {} of {}", left, d, x);
+  require<ShapeError>(left == 0, "sizes do not fill the dimension; got {} elements left over of dimension {} of {}",
+                      left, d, x);
   std::vector<Tensor> pieces;
   int64_t at = 0;
   for (const int64_t size : sizes) {
@@ -57,18 +61,20 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, in
 }
 
 std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int64_t dim) {
-  const int d = piece_dim(x, dim, "chunk");
-  require<ValueError>(chunks > 0, "chunk: the number of chunks must be positive; got {}", chunks);
+  const Running running("chunk");
+  const int d = piece_dim(x, dim);
+  require<ValueError>(chunks > 0, "the number of chunks must be positive; got {}", chunks);
   const int64_t total = x.layout().sizes[d], size = total / chunks + (total % chunks != 0 ? 1 : 0);
   if (size > 0) return split(x, size, dim);
   // An empty dimension gives the asked number of empty pieces, as in PyTorch.
-  require_few(chunks, x, d, "chunk");
+  require_few(chunks, x, d);
   return split(x, std::vector<int64_t>(static_cast<size_t>(chunks), 0), dim);
 }
 
 std::vector<Tensor> unbind(const Tensor& x, int64_t dim) {
-  const int d = piece_dim(x, dim, "unbind");
-  require_few(x.layout().sizes[d], x, d, "unbind");
+  const Running running("unbind");
+  const int d = piece_dim(x, dim);
+  require_few(x.layout().sizes[d], x, d);
   std::vector<Tensor> pieces;
   pieces.reserve(static_cast<size_t>(x.layout().sizes[d]));
   for (int64_t i = 0; i < x.layout().sizes[d]; ++i) pieces.push_back(select(x, d, i));
@@ -76,21 +82,25 @@ std::vector<Tensor> unbind(const Tensor& x, int64_t dim) {
 }
 
 Tensor view(const Tensor& x, DType dtype) {
-  require_defined(x, "view", "x");
-  require_dtype(dtype, "view");
+  const Running running("view");
+  require_defined(x, "x");
+  require_dtype(dtype);
   const int64_t from = size_of(x.dtype()), to = size_of(dtype);
-  require<GradError>(!x.requires_grad() || !mode(kGradMode), "view: bytes have no gradient; got {} that requires one; detach it first", x);
+  require<GradError>(!x.requires_grad() || !mode(kGradMode),
+                     "bytes have no gradient; got {} that requires one; detach it first", x);
   Layout layout = x.layout();
   int64_t offset = x.storage_offset();
   if (from != to) {
     const int last = layout.rank - 1;
-    require<ShapeError>(layout.rank > 0 && layout.strides[last] == 1, "view: the last dimension must be contiguous to change {} to {}; got {} with strides {}",
-                        x.dtype(), dtype, x, x.strides());
+    require<ShapeError>(layout.rank > 0 && layout.strides[last] == 1,
+                        "the last dimension must be contiguous to change {} to {}; got {} with strides {}", x.dtype(),
+                        dtype, x, x.strides());
     // In units of the wider type everything must be whole.
     const int64_t ratio = std::max(from, to) / std::min(from, to);
     const bool widen = to > from;
     const auto scale = [&](int64_t count) {
-      require<ShapeError>(!widen || count % ratio == 0, "view: sizes, strides and offset do not divide by {}, to change {} to {}; got {}", ratio, x.dtype(),
+      require<ShapeError>(!widen || count % ratio == 0,
+                          "sizes, strides and offset do not divide by {}, to change {} to {}; got {}", ratio, x.dtype(),
                           dtype, x);
       return widen ? count / ratio : count * ratio;
     };
@@ -98,8 +108,8 @@ Tensor view(const Tensor& x, DType dtype) {
     for (int d = 0; d < last; ++d) layout.strides[d] = scale(layout.strides[d]);
     offset = scale(offset);
   }
-  require<ValueError>(reinterpret_cast<uintptr_t>(x.data_ptr()) % static_cast<uintptr_t>(to) == 0, "view: the memory is not aligned for {}; got {}; clone it first",
-                      dtype, x);
+  require<ValueError>(reinterpret_cast<uintptr_t>(x.data_ptr()) % static_cast<uintptr_t>(to) == 0,
+                      "the memory is not aligned for {}; got {}; clone it first", dtype, x);
   auto node = make_counted<TensorNode>(x.node()->storage, layout, offset, dtype);
   node->inference = x.node()->inference;
   return Tensor(std::move(node));

@@ -22,7 +22,8 @@ Tensor compute(Op op, const Operands&... given) {
 /// A call that writes its first operand.
 template <class... Operands>
 const Tensor& compute_in_place(Op op, const Tensor& self, const Operands&... others) {
-  require<ValueError>(self.defined(), "{}_: the tensor is undefined; expected a tensor", name(op));
+  const Running running(name(op));
+  require_defined(self, "self");
   const Operand operands[] = {Operand(self), Operand(others)...};
   return door::call_in_place(op, self, {door::Input(Operand(others))...}, [&] { ops::pointwise_into(op, self, operands); });
 }
@@ -30,26 +31,27 @@ const Tensor& compute_in_place(Op op, const Tensor& self, const Operands&... oth
 /// The out= form (ops/out.h).
 template <class... Operands>
 const Tensor& compute_out(Op op, const Tensor& out, const Operands&... given) {
-  require_defined(out, name(op), "out");
+  const Running running(name(op));
+  require_defined(out, "out");
   const Operand operands[] = {Operand(given)...};
   bool differentiable = false;
   for (const Operand& x : operands) differentiable |= x.tensor() != nullptr && x.tensor()->requires_grad();
-  require_no_gradient(out, differentiable, name(op));
-  const door::Running running(op);
-  door::require_writable(out, name(op));
+  require_no_gradient(out, differentiable);
+  door::require_writable(out);
   ops::pointwise_out(op, out, operands);
-  out.storage().written_by(name(op));
+  out.storage().written_by(t_operator);
   return out;
 }
 
 Op rounded_division(std::string_view mode) {
-  require<ValueError>(mode == "floor" || mode == "trunc", "div: unknown rounding mode; got '{}'; expected floor or trunc", mode);
+  require<ValueError>(mode == "floor" || mode == "trunc", "unknown rounding mode; got '{}'; expected floor or trunc",
+                      mode);
   return mode == "floor" ? Op::floor_divide : Op::trunc_divide;
 }
 
 /// The largest finite number of a floating type.
 double largest_of(DType dtype) {
-  return visit_floating(dtype, "nan_to_num", []<class T>(Type<T>) {
+  return visit_floating(dtype, []<class T>(Type<T>) {
     if constexpr (std::is_same_v<T, Float16>)
       return 65504.0;
     else if constexpr (std::is_same_v<T, BFloat16>)
@@ -61,7 +63,7 @@ double largest_of(DType dtype) {
 
 /// The bounds that are given select the operator.
 void require_bound(const std::optional<Operand>& min, const std::optional<Operand>& max) {
-  require<ValueError>(min.has_value() || max.has_value(), "clamp: no bound; expected a minimum, a maximum or both");
+  require<ValueError>(min.has_value() || max.has_value(), "no bound; expected a minimum, a maximum or both");
 }
 
 /// The opposite; that of the least integer wraps, as everywhere.
@@ -77,7 +79,7 @@ Scalar opposite(const Scalar& x) {
 namespace ops {
 
 Tensor call(Op op, std::span<const Operand> x) {
-  if (op == Op::where && x[0].tensor() != nullptr) require_condition(*x[0].tensor(), name(op));
+  if (op == Op::where && x[0].tensor() != nullptr) require_condition(*x[0].tensor());
   switch (x.size()) {
     case 1:
       return compute(op, x[0]);
@@ -91,7 +93,7 @@ Tensor call(Op op, std::span<const Operand> x) {
 }
 
 const Tensor& call_in_place(Op op, const Tensor& self, std::span<const Operand> x) {
-  if (op == Op::where) require_condition(self, name(op));
+  if (op == Op::where) require_condition(self);
   switch (x.size()) {
     case 0:
       return compute_in_place(op, self);
@@ -123,14 +125,22 @@ const Tensor& call_in_place(Op op, const Tensor& self, std::span<const Operand> 
 
 // ---- arithmetic with more operands -----------------------------------------------------------------------------------
 
-Tensor add(const Tensor& x, const Operand& y, const Scalar& alpha) { return compute(Op::add_scaled, x, y, alpha); }
+Tensor add(const Tensor& x, const Operand& y, const Scalar& alpha) {
+  const Running running("add");
+  return compute(Op::add_scaled, x, y, alpha);
+}
 Tensor sub(const Tensor& x, const Operand& y, const Scalar& alpha) {
+  const Running running("sub");
   return compute(Op::add_scaled, x, y, opposite(alpha));
 }
 Tensor Tensor::add(const Operand& y, const Scalar& alpha) const { return lorry::add(*this, y, alpha); }
 Tensor Tensor::sub(const Operand& y, const Scalar& alpha) const { return lorry::sub(*this, y, alpha); }
-const Tensor& Tensor::add_(const Operand& y, const Scalar& alpha) const { return compute_in_place(Op::add_scaled, *this, y, alpha); }
+const Tensor& Tensor::add_(const Operand& y, const Scalar& alpha) const {
+  const Running running("add");
+  return compute_in_place(Op::add_scaled, *this, y, alpha);
+}
 const Tensor& Tensor::sub_(const Operand& y, const Scalar& alpha) const {
+  const Running running("sub");
   return compute_in_place(Op::add_scaled, *this, y, opposite(alpha));
 }
 
@@ -148,16 +158,27 @@ const Tensor& Tensor::operator^=(const Operand& y) const { return bitwise_xor_(y
 const Tensor& Tensor::operator<<=(const Operand& y) const { return bitwise_left_shift_(y); }
 const Tensor& Tensor::operator>>=(const Operand& y) const { return bitwise_right_shift_(y); }
 
-const Tensor& add_out(const Tensor& out, const Tensor& x, const Operand& y, const Scalar& alpha) { return compute_out(Op::add_scaled, out, x, y, alpha); }
+const Tensor& add_out(const Tensor& out, const Tensor& x, const Operand& y, const Scalar& alpha) {
+  const Running running("add");
+  return compute_out(Op::add_scaled, out, x, y, alpha);
+}
 const Tensor& sub_out(const Tensor& out, const Tensor& x, const Operand& y, const Scalar& alpha) {
+  const Running running("sub");
   return compute_out(Op::add_scaled, out, x, y, opposite(alpha));
 }
 const Tensor& div_out(const Tensor& out, const Tensor& x, const Operand& y, std::string_view rounding_mode) {
+  const Running running("div");
   return compute_out(rounded_division(rounding_mode), out, x, y);
 }
-Tensor div(const Tensor& x, const Operand& y, std::string_view rounding_mode) { return compute(rounded_division(rounding_mode), x, y); }
+Tensor div(const Tensor& x, const Operand& y, std::string_view rounding_mode) {
+  const Running running("div");
+  return compute(rounded_division(rounding_mode), x, y);
+}
 Tensor Tensor::div(const Operand& y, std::string_view rounding_mode) const { return lorry::div(*this, y, rounding_mode); }
-const Tensor& Tensor::div_(const Operand& y, std::string_view rounding_mode) const { return compute_in_place(rounded_division(rounding_mode), *this, y); }
+const Tensor& Tensor::div_(const Operand& y, std::string_view rounding_mode) const {
+  const Running running("div");
+  return compute_in_place(rounded_division(rounding_mode), *this, y);
+}
 
 Tensor lerp(const Tensor& start, const Tensor& end, const Operand& weight) { return compute(Op::lerp, start, end, weight); }
 const Tensor& lerp_out(const Tensor& out, const Tensor& start, const Tensor& end, const Operand& weight) {
@@ -186,23 +207,24 @@ const Tensor& Tensor::addcdiv_(const Tensor& a, const Tensor& b, const Scalar& v
 namespace {
 /// 10^|decimals|, after the checks that round makes.
 double digits(const Tensor& x, int64_t decimals) {
-  require<ValueError>(x.defined(), "round: the tensor is undefined; expected a tensor");
-  require<DTypeError>(is_floating(x.dtype()),
-                      "round: decimals of whole numbers; got {}; expected f16, bf16, f32 or f64", x);
+  require<ValueError>(x.defined(), "the tensor is undefined; expected a tensor");
+  require<DTypeError>(is_floating(x.dtype()), "decimals of whole numbers; got {}; expected f16, bf16, f32 or f64", x);
   return std::pow(10.0, std::fabs(static_cast<double>(decimals)));
 }
 }  // namespace
 
 Tensor round(const Tensor& x, int64_t decimals) {
+  const Running running("round");
   const double scale = digits(x, decimals);
   return decimals < 0 ? lorry::round(x.div(scale)).mul(scale) : lorry::round(x.mul(scale)).div(scale);
 }
 const Tensor& round_out(const Tensor& out, const Tensor& x, int64_t decimals) {
-  return write_out(out, round(x, decimals), "round");
+  const Running running("round");
+  return write_out(out, round(x, decimals));
 }
 Tensor Tensor::round(int64_t decimals) const { return lorry::round(*this, decimals); }
 const Tensor& Tensor::round_(int64_t decimals) const {
-  const door::Running running(Op::round);
+  const Running running("round");
   const double scale = digits(*this, decimals);
   return decimals < 0 ? div_(scale).round_().mul_(scale) : mul_(scale).round_().div_(scale);
 }
@@ -210,30 +232,35 @@ const Tensor& Tensor::round_(int64_t decimals) const {
 // ---- choice ----------------------------------------------------------------------------------------------------------
 
 Tensor where(const Tensor& condition, const Operand& x, const Operand& y) {
-  ops::require_condition(condition, "where");
+  const Running running("where");
+  ops::require_condition(condition);
   return compute(Op::where, condition, x, y);
 }
 const Tensor& where_out(const Tensor& out, const Tensor& condition, const Operand& x, const Operand& y) {
-  ops::require_condition(condition, "where");
+  const Running running("where");
+  ops::require_condition(condition);
   return compute_out(Op::where, out, condition, x, y);
 }
 Tensor Tensor::where(const Tensor& condition, const Operand& other) const { return lorry::where(condition, *this, other); }
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, const Operand& value) {
-  require_defined(x, "masked_fill", "x");
-  if (value.tensor() != nullptr) require_defined(*value.tensor(), "masked_fill", "the value");
-  ops::require_condition(mask, "masked_fill");
+  const Running running("masked_fill");
+  require_defined(x, "x");
+  if (value.tensor() != nullptr) require_defined(*value.tensor(), "the value");
+  ops::require_condition(mask);
   const bool single = value.tensor() == nullptr || value.tensor()->dim() == 0;
-  require<ShapeError>(single, "masked_fill: the value has dimensions; got {}; expected a number or a 0-d tensor",
+  require<ShapeError>(single, "the value has dimensions; got {}; expected a number or a 0-d tensor",
                       value.tensor() != nullptr ? *value.tensor() : x);
   const DType given = value.tensor() != nullptr ? value.tensor()->dtype() : value.scalar().dtype();
-  require<DTypeError>(can_store(given, x.dtype()), "masked_fill: a value of {} cannot be stored in {}; expected one of its kind", given, x);
+  require<DTypeError>(can_store(given, x.dtype()), "a value of {} cannot be stored in {}; expected one of its kind",
+                      given, x);
   return lorry::where(mask, value, x).to(x.dtype());
 }
 Tensor Tensor::masked_fill(const Tensor& mask, const Operand& value) const { return lorry::masked_fill(*this, mask, value); }
 const Tensor& Tensor::masked_fill_(const Tensor& mask, const Operand& value) const {
-  require_defined(*this, "masked_fill_", "self");
-  ops::require_condition(mask, "masked_fill_");
+  const Running running("masked_fill");
+  require_defined(*this, "self");
+  ops::require_condition(mask);
   const Tensor distinct = without_repeats(*this);
   if (distinct.is_same(*this)) return copy_(lorry::masked_fill(*this, mask, value));
   // An element that is seen several times is filled where any of its appearances is chosen.
@@ -245,12 +272,14 @@ const Tensor& Tensor::masked_fill_(const Tensor& mask, const Operand& value) con
 }
 
 Tensor clamp(const Tensor& x, const std::optional<Operand>& min, const std::optional<Operand>& max) {
+  const Running running("clamp");
   require_bound(min, max);
   if (!max) return clamp_min(x, *min);
   if (!min) return clamp_max(x, *max);
   return compute(Op::clamp, x, *min, *max);
 }
 const Tensor& clamp_out(const Tensor& out, const Tensor& x, const std::optional<Operand>& min, const std::optional<Operand>& max) {
+  const Running running("clamp");
   require_bound(min, max);
   if (!max) return clamp_min_out(out, x, *min);
   if (!min) return clamp_max_out(out, x, *max);
@@ -258,6 +287,7 @@ const Tensor& clamp_out(const Tensor& out, const Tensor& x, const std::optional<
 }
 Tensor Tensor::clamp(const std::optional<Operand>& min, const std::optional<Operand>& max) const { return lorry::clamp(*this, min, max); }
 const Tensor& Tensor::clamp_(const std::optional<Operand>& min, const std::optional<Operand>& max) const {
+  const Running running("clamp");
   require_bound(min, max);
   if (!max) return clamp_min_(*min);
   if (!min) return clamp_max_(*max);
@@ -265,14 +295,16 @@ const Tensor& Tensor::clamp_(const std::optional<Operand>& min, const std::optio
 }
 
 Tensor nan_to_num(const Tensor& x, double nan, std::optional<double> posinf, std::optional<double> neginf) {
-  require<ValueError>(x.defined(), "nan_to_num: the tensor is undefined; expected a tensor");
+  const Running running("nan_to_num");
+  require<ValueError>(x.defined(), "the tensor is undefined; expected a tensor");
   if (!is_floating(x.dtype())) return x.clone();
   const double largest = largest_of(x.dtype());
   return compute(Op::nan_to_num, x, Scalar(nan), Scalar(posinf.value_or(largest)), Scalar(neginf.value_or(-largest)));
 }
 const Tensor& nan_to_num_out(const Tensor& out, const Tensor& x, double nan, std::optional<double> posinf, std::optional<double> neginf) {
-  require<ValueError>(x.defined(), "nan_to_num: the tensor is undefined; expected a tensor");
-  if (!is_floating(x.dtype())) return write_out(out, x, "nan_to_num");
+  const Running running("nan_to_num");
+  require<ValueError>(x.defined(), "the tensor is undefined; expected a tensor");
+  if (!is_floating(x.dtype())) return write_out(out, x);
   const double largest = largest_of(x.dtype());
   return compute_out(Op::nan_to_num, out, x, Scalar(nan), Scalar(posinf.value_or(largest)), Scalar(neginf.value_or(-largest)));
 }
@@ -280,7 +312,8 @@ Tensor Tensor::nan_to_num(double nan, std::optional<double> posinf, std::optiona
   return lorry::nan_to_num(*this, nan, posinf, neginf);
 }
 const Tensor& Tensor::nan_to_num_(double nan, std::optional<double> posinf, std::optional<double> neginf) const {
-  require<ValueError>(defined(), "nan_to_num_: the tensor is undefined; expected a tensor");
+  const Running running("nan_to_num");
+  require<ValueError>(defined(), "the tensor is undefined; expected a tensor");
   if (!is_floating(dtype())) return *this;
   const double largest = largest_of(dtype());
   return compute_in_place(Op::nan_to_num, *this, Scalar(nan), Scalar(posinf.value_or(largest)), Scalar(neginf.value_or(-largest)));
@@ -289,7 +322,9 @@ const Tensor& Tensor::nan_to_num_(double nan, std::optional<double> posinf, std:
 // ---- activations with coefficients, and derivatives ------------------------------------------------------------------
 
 Tensor gelu(const Tensor& x, std::string_view approximate) {
-  require<ValueError>(approximate == "none" || approximate == "tanh", "gelu: unknown approximation; got '{}'; expected none or tanh", approximate);
+  const Running running("gelu");
+  require<ValueError>(approximate == "none" || approximate == "tanh",
+                      "unknown approximation; got '{}'; expected none or tanh", approximate);
   return approximate == "tanh" ? gelu_tanh(x) : gelu(x);
 }
 Tensor leaky_relu(const Tensor& x, const Scalar& negative_slope) { return compute(Op::leaky_relu, x, negative_slope); }

@@ -47,15 +47,16 @@ struct Types {
   DType common, result, compute;
 };
 
-[[gnu::cold, gnu::noinline]] void refuse_domain(Op op, Domain domain, DType common, Operands operands) {
-  raise<DTypeError>("{}: not defined for {}; got {}; expected {}", name(op), common, describe(operands), accepted(domain));
+[[gnu::cold, gnu::noinline]] void refuse_domain(Domain domain, DType common, Operands operands) {
+  raise<DTypeError>("not defined for {}; got {}; expected {}", common, describe(operands), accepted(domain));
 }
 
 /// Coefficients do not decide the type, so they must fit into it.
-void require_fitting(Op op, DType common, Operands operands, size_t first) {
+void require_fitting(DType common, Operands operands, size_t first) {
   for (const Operand& x : operands.subspan(first)) {
     const bool fits = x.tensor() != nullptr || !x.scalar().is_floating() || is_floating(common);
-    require<DTypeError>(fits, "{}: a floating coefficient for whole numbers; got {}; expected a whole number", name(op), describe(operands));
+    require<DTypeError>(fits, "a floating coefficient for whole numbers; got {}; expected a whole number",
+                        describe(operands));
   }
 }
 
@@ -71,8 +72,8 @@ Types infer_types(Op op, Operands operands) {
     t.common = result_type(some);
   }
   const PointwiseRow& row = lorry::row(pointwise_row(op));
-  if (!accepts(row.domain, t.common)) refuse_domain(op, row.domain, t.common, operands);
-  if (op == Op::add_scaled || op == Op::addcmul) require_fitting(op, t.common, operands, deciding(op, operands).size());
+  if (!accepts(row.domain, t.common)) refuse_domain(row.domain, t.common, operands);
+  if (op == Op::add_scaled || op == Op::addcmul) require_fitting(t.common, operands, deciding(op, operands).size());
   if (row.result == Result::real && !is_floating(t.common)) t.common = kF32;
   t.result = row.result == Result::truth ? kBool : t.common;
   t.compute = t.common == kF64 ? kF64 : is_floating(t.common) ? kF32 : kI64;
@@ -80,12 +81,12 @@ Types infer_types(Op op, Operands operands) {
 }
 
 /// The shape that the operands broadcast to.
-Dims infer_sizes(Op op, Operands operands) {
+Dims infer_sizes(Operands operands) {
   Dims sizes;
   bool first = true;
   for (const Operand& x : operands) {
     if (x.tensor() == nullptr) continue;
-    sizes = first ? x.tensor()->sizes() : broadcast(sizes, x.tensor()->sizes(), name(op));
+    sizes = first ? x.tensor()->sizes() : broadcast(sizes, x.tensor()->sizes());
     first = false;
   }
   return sizes;
@@ -100,15 +101,15 @@ bool same_sizes(const Layout& a, const Layout& b) { return a.rank == b.rank && s
 bool goes_anywhere(const Tensor& x) { return x.device().is_cpu() && x.dim() == 0; }
 
 /// The device of the call.
-Device require_operands(Op op, Operands operands) {
+Device require_operands(Operands operands) {
   const Tensor* leading = nullptr;
   for (const Operand& x : operands) {
     if (x.tensor() == nullptr) continue;
-    require<ValueError>(x.tensor()->defined(), "{}: an operand is an undefined tensor; expected a tensor", name(op));
+    require<ValueError>(x.tensor()->defined(), "an operand is an undefined tensor; expected a tensor");
     if (leading == nullptr || goes_anywhere(*leading)) {
       leading = x.tensor();
     } else if (x.tensor()->device() != leading->device() && !goes_anywhere(*x.tensor())) {
-      require_same_device(*leading, *x.tensor(), name(op));
+      require_same_device(*leading, *x.tensor());
     }
   }
   return leading == nullptr ? kCPU : leading->device();
@@ -118,16 +119,20 @@ Device require_operands(Op op, Operands operands) {
 void require_divisible(Op op, DType common, const Operand& divisor) {
   if (is_floating(common)) return;
   if (op == Op::pow) {
-    require<ValueError>(divisor.tensor() != nullptr || divisor.scalar().to<int64_t>() >= 0,
-                        "pow: a whole number to a negative power; got exponent {} for {}; expected an exponent >= 0, or floating operands",
-                        divisor.scalar().to<int64_t>(), common);
+    require<ValueError>(
+        divisor.tensor() != nullptr || divisor.scalar().to<int64_t>() >= 0,
+        "a whole number to a negative power; got exponent {} for {}; expected an exponent >= 0, or floating operands",
+        divisor.scalar().to<int64_t>(), common);
     return;
   }
   if (op != Op::floor_divide && op != Op::trunc_divide && op != Op::remainder && op != Op::fmod) return;
-  const bool zero = divisor.tensor() == nullptr
-                        ? divisor.scalar().to<int64_t>() == 0
-                        : backend(*divisor.tensor(), name(op)).pointwise->has_zero(array(*divisor.tensor()), current_stream(divisor.tensor()->device()));
-  require<ValueError>(!zero, "{}: a whole number is divided by zero; got divisor {}; expected no zeros, or floating operands", name(op), describe(divisor));
+  const bool zero = divisor.tensor() == nullptr ? divisor.scalar().to<int64_t>() == 0
+                                                : backend(*divisor.tensor())
+                                                      .pointwise->has_zero(array(*divisor.tensor()),
+                                                                           current_stream(divisor.tensor()->device()));
+  require<ValueError>(!zero,
+                      "a whole number is divided by zero; got divisor {}; expected no zeros, or floating operands",
+                      describe(divisor));
 }
 
 /// The kernel that computes the row for these types.
@@ -163,11 +168,11 @@ void launch(Op op, const Types& types, const Tensor& result, Operands operands) 
       call.in[k] = {&numbers[k], nullptr, kI64, true};
     }
   }
-  kernels::backend(device, name(op)).pointwise->run(call, current_stream(device));
+  kernels::backend(device).pointwise->run(call, current_stream(device));
 }
 
 /// The result takes the strides of the operands that have its sizes where these are dense and agree; else it is row-major.
-Tensor allocate(Op op, DType dtype, Device device, Operands operands) {
+Tensor allocate(DType dtype, Device device, Operands operands) {
   const Tensor* first = nullptr;
   bool sizes_agree = true, strides_agree = true;
   for (const Operand& x : operands) {
@@ -182,7 +187,7 @@ Tensor allocate(Op op, DType dtype, Device device, Operands operands) {
     }
   }
   if (sizes_agree && strides_agree && first->device() == device) return empty_like(*first, dtype);
-  const Dims sizes = sizes_agree ? first->sizes() : infer_sizes(op, operands);
+  const Dims sizes = sizes_agree ? first->sizes() : infer_sizes(operands);
   const Tensor* pattern = nullptr;
   for (const Operand& x : operands) {
     if (x.tensor() == nullptr || x.tensor()->device() != device || x.tensor()->sizes() != sizes) continue;
@@ -192,9 +197,11 @@ Tensor allocate(Op op, DType dtype, Device device, Operands operands) {
   return pattern != nullptr ? empty_like(*pattern, dtype) : empty(sizes, {dtype, device});
 }
 
-[[gnu::cold, gnu::noinline]] void refuse_overlap(Op op, const Tensor& out, const Tensor& x) {
-  raise<ShapeError>("{}: an operand shares part of the memory that is written; got {} and {}; expected the same elements or none; clone the operand first",
-                    name(op), out, x);
+[[gnu::cold, gnu::noinline]] void refuse_overlap(const Tensor& out, const Tensor& x) {
+  raise<ShapeError>(
+      "an operand shares part of the memory that is written; got {} and {}; expected the same elements or none; clone "
+      "the operand first",
+      out, x);
 }
 
 /// How a call writes a given tensor: in place, or as out=, which gives an empty one the result's sizes.
@@ -202,27 +209,27 @@ enum class Target { in_place, out };
 
 /// All that may be wrong with a call that writes a given tensor.
 Types require_into(Op op, const Tensor& out, Operands operands, bool& copied, Target target) {
-  require_operands(op, operands);
+  require_operands(operands);
   for (const Operand& x : operands)
-    if (x.tensor() != nullptr && x.tensor()->device() != out.device() && !goes_anywhere(*x.tensor())) require_same_device(out, *x.tensor(), name(op));
+    if (x.tensor() != nullptr && x.tensor()->device() != out.device() && !goes_anywhere(*x.tensor()))
+      require_same_device(out, *x.tensor());
   const Types types = infer_types(op, operands);
-  require_storable(out, types.result, name(op));
+  require_storable(out, types.result);
   bool shapes_agree = true;
   for (const Operand& x : operands) {
     if (x.tensor() == nullptr || x.tensor()->is_same(out)) continue;
     shapes_agree &= same_sizes(x.tensor()->layout(), out.layout());
     const Overlap how = overlap(out, *x.tensor());
-    if (how == Overlap::partial) refuse_overlap(op, out, *x.tensor());
+    if (how == Overlap::partial) refuse_overlap(out, *x.tensor());
     copied |= how == Overlap::unknown;
   }
   if (!shapes_agree) {
-    const Dims sizes = infer_sizes(op, operands);
+    const Dims sizes = infer_sizes(operands);
     if (target == Target::out) {
-      require_fitting(out, sizes, name(op));
+      require_fitting(out, sizes);
     } else {
       require<ShapeError>(sizes == out.sizes(),
-                          "{}: the result does not fit; got result sizes {} for {}; expected equal sizes", name(op),
-                          sizes, out);
+                          "the result does not fit; got result sizes {} for {}; expected equal sizes", sizes, out);
     }
   }
   return types;
@@ -243,7 +250,7 @@ void run_into(Op op, const Tensor& out, Operands given, Target target) {
   const Operands operands = common.operands();
   if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, operands[1]);
   if (target == Target::out && out.numel() == 0) [[unlikely]]
-    fit_out(out, infer_sizes(op, given), name(op));
+    fit_out(out, infer_sizes(given));
   if (!stores_directly(op, types, out.dtype())) [[unlikely]] {
     const Tensor result = empty_like(out, types.result);
     launch(op, types, result, operands);
@@ -286,29 +293,29 @@ Overlap overlap(const Tensor& out, const Tensor& x) {
 }
 
 Tensor pointwise(Op op, std::span<const Operand> given) {
-  const Device device = require_operands(op, given);
+  const Device device = require_operands(given);
   const Types types = infer_types(op, given);
   const CommonOperands common(op, types.common, given);
   const Operands operands = common.operands();
   if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, operands[1]);
-  const Tensor out = allocate(op, types.result, device, operands);
+  const Tensor out = allocate(types.result, device, operands);
   launch(op, types, out, operands);
   return out;
 }
 
 Resolved resolve(Op op, std::span<const Operand> operands) {
-  const Device device = require_operands(op, operands);
-  if (op == Op::where && operands[0].tensor() != nullptr) require_condition(*operands[0].tensor(), name(op));
+  const Device device = require_operands(operands);
+  if (op == Op::where && operands[0].tensor() != nullptr) require_condition(*operands[0].tensor());
   const Types types = infer_types(op, operands);
   const CommonOperands common(op, types.common, operands);
   if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, common.operands()[1]);
-  infer_sizes(op, operands);
+  infer_sizes(operands);
   return {kernel_row(op, types.common, operands),       types.result, types.compute, device, common.converts(),
           depends_on_values(op, types.common, operands)};
 }
 
 Resolved resolve_into(Op op, const Tensor& out, std::span<const Operand> operands, bool& copies) {
-  if (op == Op::where && operands[0].tensor() != nullptr) require_condition(*operands[0].tensor(), name(op));
+  if (op == Op::where && operands[0].tensor() != nullptr) require_condition(*operands[0].tensor());
   const Types types = require_into(op, out, operands, copies, Target::in_place);
   const CommonOperands common(op, types.common, operands);
   if (operands.size() == 2 && !is_floating(types.common)) require_divisible(op, types.common, common.operands()[1]);
@@ -323,10 +330,10 @@ void pointwise_out(Op op, const Tensor& out, std::span<const Operand> operands) 
   run_into(op, out, operands, Target::out);
 }
 
-void require_condition(const Tensor& condition, const char* where) {
-  require_defined(condition, where, "the condition");
-  require<DTypeError>(condition.dtype() == kBool, "{}: the condition is not bool; got {}; expected a bool tensor",
-                      where, condition);
+void require_condition(const Tensor& condition) {
+  require_defined(condition, "the condition");
+  require<DTypeError>(condition.dtype() == kBool, "the condition is not bool; got {}; expected a bool tensor",
+                      condition);
 }
 
 }  // namespace lorry::ops

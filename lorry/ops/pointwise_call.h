@@ -41,7 +41,7 @@ Tensor call(Op op, std::span<const Operand> operands);
 const Tensor& call_in_place(Op op, const Tensor& self, std::span<const Operand> others);
 
 /// Refuses a condition that is not bool.
-void require_condition(const Tensor& condition, const char* where);
+void require_condition(const Tensor& condition);
 
 /// Whether operators of the domain take operands of the dtype.
 constexpr bool accepts(Domain domain, DType t) {

@@ -25,12 +25,13 @@ Dims batch_sizes(const Layout& matrices) {
   return sizes;
 }
 
-void require_factors(const Tensor& a, const Tensor& b, const char* where) {
-  require_defined(a, where, "the first operand");
-  require_defined(b, where, "the second operand");
-  require_same_device(a, b, where);
-  require<DTypeError>(a.dtype() == b.dtype(), "{}: dtypes differ; got a: {}, b: {}; expected one dtype; convert one with to(dtype)", where, a, b);
-  require<DTypeError>(a.dtype() != kBool, "{}: bool has no products; got {}; convert with to(dtype)", where, a);
+void require_factors(const Tensor& a, const Tensor& b) {
+  require_defined(a, "the first operand");
+  require_defined(b, "the second operand");
+  require_same_device(a, b);
+  require<DTypeError>(a.dtype() == b.dtype(),
+                      "dtypes differ; got a: {}, b: {}; expected one dtype; convert one with to(dtype)", a, b);
+  require<DTypeError>(a.dtype() != kBool, "bool has no products; got {}; convert with to(dtype)", a);
 }
 
 namespace {
@@ -44,23 +45,24 @@ struct Source {
   Tensor copy;
   kernels::Array array;
 
-  Source(const Tensor& x, const Layout& layout, const Dims& sizes, const char* copy_because, const char* where) : array{x.data_ptr(), x.dtype(), layout} {
+  Source(const Tensor& x, const Layout& layout, const Dims& sizes, const char* copy_because)
+      : array{x.data_ptr(), x.dtype(), layout} {
     if (copy_because != nullptr) {
-      bell::ring(bell::Event::hidden_copy, where, copy_because);
+      bell::ring(bell::Event::hidden_copy, t_operator, copy_because);
       copy = empty(layout.size_list(), x.options());
       copy.copy_(door::make_view(x, layout, x.storage_offset()));
       array = lorry::array(copy);
     }
-    array.layout = expand(array.layout, sizes, where);
+    array.layout = expand(array.layout, sizes);
   }
 };
 
-Source factor(const Tensor& x, const Layout& layout, const Tensor& out, Dims batch, const char* where) {
+Source factor(const Tensor& x, const Layout& layout, const Tensor& out, Dims batch) {
   batch.push_back(layout.sizes[layout.rank - 2]);
   batch.push_back(layout.sizes[layout.rank - 1]);
   const char* because = overlap(x, out) ? "an operand overlaps the result" : nullptr;
   if (!kernels::has_unit_stride(layout)) because = "a matrix has no unit stride";
-  return Source(x, layout, batch, because, where);
+  return Source(x, layout, batch, because);
 }
 
 }  // namespace
@@ -74,16 +76,16 @@ void Product::run(const Tensor& out, const Layout& out_layout) const {
     door::make_view(out, out_layout, out.storage_offset()).copy_(rows);
     return;
   }
-  const Source left = factor(a, a_layout, out, batch, where), right = factor(b, b_layout, out, batch, where);
+  const Source left = factor(a, a_layout, out, batch), right = factor(b, b_layout, out, batch);
   kernels::MatmulArgs args{.out = {out.data_ptr(), out.dtype(), out_layout}, .a = left.array, .b = right.array, .c = {}, .alpha = alpha, .beta = beta};
   Tensor keeps;
   if (c != nullptr && c->defined() && beta != 0) {
     const bool is_out = c->data_ptr() == out.data_ptr() && c_layout == out_layout;
-    const Source addend(*c, c_layout, sizes, !is_out && overlap(*c, out) ? "an operand overlaps the result" : nullptr, where);
+    const Source addend(*c, c_layout, sizes, !is_out && overlap(*c, out) ? "an operand overlaps the result" : nullptr);
     keeps = addend.copy;
     args.c = addend.array;
   }
-  backend(out, where).matmul->matmul(args, current_stream(out.device()));
+  backend(out).matmul->matmul(args, current_stream(out.device()));
 }
 
 }  // namespace lorry

@@ -26,13 +26,14 @@ DType number_type(DType t) { return is_floating(t) ? kF32 : t; }
 }  // namespace
 
 DType result_type(std::span<const Operand> operands) {
+  const Running running("result_type");
   Category tensors, zero_dim, numbers;
   for (const Operand& x : operands) {
     if (x.tensor() == nullptr) {
       numbers.join(x.scalar().dtype());
       continue;
     }
-    require<ValueError>(x.tensor()->defined(), "result_type: an operand is an undefined tensor; expected a tensor");
+    require<ValueError>(x.tensor()->defined(), "an operand is an undefined tensor; expected a tensor");
     if (x.tensor()->node()->wrapped_number) {
       numbers.join(number_type(x.tensor()->dtype()));
     } else {
@@ -43,6 +44,7 @@ DType result_type(std::span<const Operand> operands) {
 }
 
 DType result_type(const Operand& a, const Operand& b) {
+  const Running running("result_type");
   const Operand both[] = {a, b};
   return result_type(both);
 }

@@ -15,14 +15,16 @@ namespace {
 
 formula::RandomKey next_key(Generator* generator) { return (generator != nullptr ? *generator : default_generator()).next(); }
 
-const kernels::RandomKernels& kernels_of(const Tensor& x, const char* where) { return *backend(x, where).random; }
+const kernels::RandomKernels& kernels_of(const Tensor& x) { return *backend(x).random; }
 
-void require_floating(DType dtype, const char* where) {
-  require_dtype(dtype, where);
-  require<DTypeError>(is_floating(dtype), "{}: dtype is not floating; got {}; expected f16, bf16, f32 or f64", where, dtype);
+void require_floating(DType dtype) {
+  require_dtype(dtype);
+  require<DTypeError>(is_floating(dtype), "dtype is not floating; got {}; expected f16, bf16, f32 or f64", dtype);
 }
 
-void require_probability(double p, const char* where) { require<ValueError>(p >= 0 && p <= 1, "{}: not a probability; got p = {}; expected 0 to 1", where, p); }
+void require_probability(double p) {
+  require<ValueError>(p >= 0 && p <= 1, "not a probability; got p = {}; expected 0 to 1", p);
+}
 
 /// The largest whole number up to which every one is a value of the dtype.
 int64_t largest(DType dtype) {
@@ -55,11 +57,12 @@ int64_t smallest(DType dtype) {
   return is_integral(dtype) ? -largest(dtype) - 1 : -largest(dtype);
 }
 
-void require_range(int64_t low, int64_t high, DType dtype, const char* where) {
-  require_dtype(dtype, where);
-  require<ValueError>(low < high, "{}: empty range; got low {} and high {}; expected low < high", where, low, high);
-  require<ValueError>(low >= smallest(dtype) && high - 1 <= largest(dtype), "{}: range does not fit {}; got {} to {}; expected values from {} to {}", where,
-                      dtype, low, high - 1, smallest(dtype), largest(dtype));
+void require_range(int64_t low, int64_t high, DType dtype) {
+  require_dtype(dtype);
+  require<ValueError>(low < high, "empty range; got low {} and high {}; expected low < high", low, high);
+  require<ValueError>(low >= smallest(dtype) && high - 1 <= largest(dtype),
+                      "range does not fit {}; got {} to {}; expected values from {} to {}", dtype, low, high - 1,
+                      smallest(dtype), largest(dtype));
 }
 
 uint64_t width(int64_t low, int64_t high) { return static_cast<uint64_t>(high) - static_cast<uint64_t>(low); }
@@ -83,36 +86,40 @@ Generator& default_generator() {
 void manual_seed(uint64_t seed) { default_generator().manual_seed(seed); }
 
 Tensor rand(const Dims& sizes, const Options& options, Generator* generator) {
-  require_floating(options.dtype, "rand");
+  const Running running("rand");
+  require_floating(options.dtype);
   return door::call(
       Op::rand, {},
       [&] {
         const Tensor out = empty(sizes, options);
-        kernels_of(out, "rand").uniform(array(out), next_key(generator), 0, 1, current_stream(options.device));
+        kernels_of(out).uniform(array(out), next_key(generator), 0, 1, current_stream(options.device));
         return out;
       },
       sizes);
 }
 
 Tensor randn(const Dims& sizes, const Options& options, Generator* generator) {
-  require_floating(options.dtype, "randn");
+  const Running running("randn");
+  require_floating(options.dtype);
   return door::call(
       Op::randn, {},
       [&] {
         const Tensor out = empty(sizes, options);
-        kernels_of(out, "randn").normal(array(out), next_key(generator), 0, 1, current_stream(options.device));
+        kernels_of(out).normal(array(out), next_key(generator), 0, 1, current_stream(options.device));
         return out;
       },
       sizes);
 }
 
 Tensor randint(int64_t low, int64_t high, const Dims& sizes, const Options& options, Generator* generator) {
-  require_range(low, high, options.dtype, "randint");
+  const Running running("randint");
+  require_range(low, high, options.dtype);
   return door::call(
       Op::randint, {},
       [&] {
         const Tensor out = empty(sizes, options);
-        kernels_of(out, "randint").integers(array(out), next_key(generator), low, width(low, high), current_stream(options.device));
+        kernels_of(out).integers(array(out), next_key(generator), low, width(low, high),
+                                 current_stream(options.device));
         return out;
       },
       low, high, sizes);
@@ -121,60 +128,68 @@ Tensor randint(int64_t low, int64_t high, const Dims& sizes, const Options& opti
 Tensor randint(int64_t high, const Dims& sizes, const Options& options, Generator* generator) { return randint(0, high, sizes, options, generator); }
 
 namespace {
-Options options_like(const Tensor& x, std::optional<DType> dtype, const char* where) {
-  require_defined(x, where, "x");
+Options options_like(const Tensor& x, std::optional<DType> dtype) {
+  require_defined(x, "x");
   return {dtype.value_or(x.dtype()), x.device()};
 }
 }  // namespace
 
 Tensor rand_like(const Tensor& x, std::optional<DType> dtype, Generator* generator) {
-  const Options options = options_like(x, dtype, "rand_like");
+  const Running running("rand_like");
+  const Options options = options_like(x, dtype);
   return rand(x.sizes(), options, generator);
 }
 Tensor randn_like(const Tensor& x, std::optional<DType> dtype, Generator* generator) {
-  const Options options = options_like(x, dtype, "randn_like");
+  const Running running("randn_like");
+  const Options options = options_like(x, dtype);
   return randn(x.sizes(), options, generator);
 }
 Tensor randint_like(const Tensor& x, int64_t low, int64_t high, std::optional<DType> dtype, Generator* generator) {
-  const Options options = options_like(x, dtype, "randint_like");
+  const Running running("randint_like");
+  const Options options = options_like(x, dtype);
   return randint(low, high, x.sizes(), options, generator);
 }
 Tensor randint_like(const Tensor& x, int64_t high, std::optional<DType> dtype, Generator* generator) { return randint_like(x, 0, high, dtype, generator); }
 
 Tensor randperm(int64_t n, Device device, Generator* generator) {
-  require<ValueError>(n >= 0, "randperm: negative count; got {}", n);
+  const Running running("randperm");
+  require<ValueError>(n >= 0, "negative count; got {}", n);
   return door::call(
       Op::randperm, {},
       [&] {
         const Tensor out = empty({n}, {kI64, device});
-        kernels_of(out, "randperm").permutation(array(out), next_key(generator), current_stream(device));
+        kernels_of(out).permutation(array(out), next_key(generator), current_stream(device));
         return out;
       },
       n);
 }
 
 Tensor bernoulli(const Tensor& p, Generator* generator) {
-  require_defined(p, "bernoulli", "p");
-  require_floating(p.dtype(), "bernoulli");
+  const Running running("bernoulli");
+  require_defined(p, "p");
+  require_floating(p.dtype());
   return door::call(Op::bernoulli, {&p}, [&] {
     const Tensor out = empty(p.sizes(), p.options()), chances = p.contiguous();
-    const bool inside = kernels_of(out, "bernoulli").bernoulli_each(array(out), array(chances), next_key(generator), current_stream(p.device()));
-    require<ValueError>(inside, "bernoulli: a probability is outside 0 to 1; got p: {}", p);
+    const bool inside =
+        kernels_of(out).bernoulli_each(array(out), array(chances), next_key(generator), current_stream(p.device()));
+    require<ValueError>(inside, "a probability is outside 0 to 1; got p: {}", p);
     return out;
   });
 }
 
 Tensor bernoulli(const Tensor& x, double p, Generator* generator) {
-  require_defined(x, "bernoulli", "x");
+  const Running running("bernoulli");
+  require_defined(x, "x");
   return empty(x.sizes(), x.options()).bernoulli_(p, generator);
 }
 
 Tensor multinomial(const Tensor& weights, int64_t samples, bool replacement, Generator* generator) {
-  require_defined(weights, "multinomial", "weights");
-  require_floating(weights.dtype(), "multinomial");
+  const Running running("multinomial");
+  require_defined(weights, "weights");
+  require_floating(weights.dtype());
   require<ShapeError>((weights.dim() == 1 || weights.dim() == 2) && weights.size(-1) > 0,
-                      "multinomial: weights must be a vector or a matrix with columns; got {}", weights);
-  require<ValueError>(samples > 0, "multinomial: the number of samples must be positive; got {}", samples);
+                      "weights must be a vector or a matrix with columns; got {}", weights);
+  require<ValueError>(samples > 0, "the number of samples must be positive; got {}", samples);
   return door::call(
       Op::multinomial, {&weights},
       [&] {
@@ -182,11 +197,13 @@ Tensor multinomial(const Tensor& weights, int64_t samples, bool replacement, Gen
         const Tensor out = empty({rows.size(0), samples}, {kI64, weights.device()});
         if (rows.numel() > 0) {
           require<ValueError>(rows.ge(0).logical_and(rows.lt(HUGE_VAL)).all().item<bool>(),
-                              "multinomial: a weight is negative, infinite or NaN; got weights: {}", weights);
+                              "a weight is negative, infinite or NaN; got weights: {}", weights);
           const int64_t choices = rows.gt(0).to(kI64).sum({1}).min().item<int64_t>();
-          require<ValueError>(choices >= (replacement ? 1 : samples), "multinomial: a row has too few positive weights; got {} for {} samples {} replacement",
-                              choices, samples, replacement ? "with" : "without");
-          kernels_of(out, "multinomial").multinomial(array(out), array(rows), replacement, next_key(generator), current_stream(weights.device()));
+          require<ValueError>(choices >= (replacement ? 1 : samples),
+                              "a row has too few positive weights; got {} for {} samples {} replacement", choices,
+                              samples, replacement ? "with" : "without");
+          kernels_of(out).multinomial(array(out), array(rows), replacement, next_key(generator),
+                                      current_stream(weights.device()));
         }
         return weights.dim() == 1 ? door::owning(squeeze(out, 0)) : out;
       },
@@ -202,119 +219,145 @@ namespace {
 Tensor spread(const Dims& sizes, DType dtype, Device device, const Operand& mean, const Operand& std,
               Generator* generator) {
   if (std.tensor() != nullptr) {
-    require_floating(std.tensor()->dtype(), "normal");
+    require_floating(std.tensor()->dtype());
     require<ValueError>(std.tensor()->numel() == 0 || std.tensor()->ge(0).all().item<bool>(),
-                        "normal: standard deviation must not be negative; got std: {}", *std.tensor());
+                        "standard deviation must not be negative; got std: {}", *std.tensor());
   } else {
-    require<ValueError>(std.scalar().to<double>() >= 0, "normal: standard deviation must not be negative; got {}",
+    require<ValueError>(std.scalar().to<double>() >= 0, "standard deviation must not be negative; got {}",
                         std.scalar().to<double>());
   }
-  if (mean.tensor() != nullptr) require_floating(mean.tensor()->dtype(), "normal");
+  if (mean.tensor() != nullptr) require_floating(mean.tensor()->dtype());
   return randn(sizes, {dtype, device}, generator).mul_(std).add_(mean);
 }
 
 }  // namespace
 
 Tensor normal(const Tensor& mean, const Tensor& std, Generator* generator) {
-  require_defined(mean, "normal", "mean");
-  require_defined(std, "normal", "std");
-  require_same_device(mean, std, "normal");
-  return spread(broadcast(mean.sizes(), std.sizes(), "normal"), mean.dtype(), mean.device(), mean.detach(),
-                std.detach(), generator);
+  const Running running("normal");
+  require_defined(mean, "mean");
+  require_defined(std, "std");
+  require_same_device(mean, std);
+  return spread(broadcast(mean.sizes(), std.sizes()), mean.dtype(), mean.device(), mean.detach(), std.detach(),
+                generator);
 }
 Tensor normal(const Tensor& mean, double std, Generator* generator) {
-  require_defined(mean, "normal", "mean");
+  const Running running("normal");
+  require_defined(mean, "mean");
   return spread(mean.sizes(), mean.dtype(), mean.device(), mean.detach(), std, generator);
 }
 Tensor normal(double mean, const Tensor& std, Generator* generator) {
-  require_defined(std, "normal", "std");
+  const Running running("normal");
+  require_defined(std, "std");
   return spread(std.sizes(), std.dtype(), std.device(), mean, std.detach(), generator);
 }
 Tensor normal(double mean, double std, const Dims& sizes, const Options& options, Generator* generator) {
+  const Running running("normal");
   return empty(sizes, options).normal_(mean, std, generator);
 }
 
 const Tensor& rand_out(const Tensor& out, const Dims& sizes, Generator* generator) {
-  require_defined(out, "rand", "out");
-  return write_out(out, rand(sizes, out.options(), generator), "rand");
+  const Running running("rand");
+  require_defined(out, "out");
+  return write_out(out, rand(sizes, out.options(), generator));
 }
 const Tensor& randn_out(const Tensor& out, const Dims& sizes, Generator* generator) {
-  require_defined(out, "randn", "out");
-  return write_out(out, randn(sizes, out.options(), generator), "randn");
+  const Running running("randn");
+  require_defined(out, "out");
+  return write_out(out, randn(sizes, out.options(), generator));
 }
 const Tensor& randint_out(const Tensor& out, int64_t low, int64_t high, const Dims& sizes, Generator* generator) {
-  require_defined(out, "randint", "out");
-  return write_out(out, randint(low, high, sizes, out.options(), generator), "randint");
+  const Running running("randint");
+  require_defined(out, "out");
+  return write_out(out, randint(low, high, sizes, out.options(), generator));
 }
 const Tensor& randint_out(const Tensor& out, int64_t high, const Dims& sizes, Generator* generator) {
   return randint_out(out, 0, high, sizes, generator);
 }
 const Tensor& randperm_out(const Tensor& out, int64_t n, Generator* generator) {
-  require_defined(out, "randperm", "out");
-  return write_out(out, randperm(n, out.device(), generator), "randperm");
+  const Running running("randperm");
+  require_defined(out, "out");
+  return write_out(out, randperm(n, out.device(), generator));
 }
 const Tensor& normal_out(const Tensor& out, const Tensor& mean, const Tensor& std, Generator* generator) {
-  return write_out(out, normal(mean, std, generator), "normal");
+  const Running running("normal");
+  return write_out(out, normal(mean, std, generator));
 }
 const Tensor& normal_out(const Tensor& out, const Tensor& mean, double std, Generator* generator) {
-  return write_out(out, normal(mean, std, generator), "normal");
+  const Running running("normal");
+  return write_out(out, normal(mean, std, generator));
 }
 const Tensor& normal_out(const Tensor& out, double mean, const Tensor& std, Generator* generator) {
-  return write_out(out, normal(mean, std, generator), "normal");
+  const Running running("normal");
+  return write_out(out, normal(mean, std, generator));
 }
 const Tensor& normal_out(const Tensor& out, double mean, double std, const Dims& sizes, Generator* generator) {
-  require_defined(out, "normal", "out");
-  return write_out(out, normal(mean, std, sizes, out.options(), generator), "normal");
+  const Running running("normal");
+  require_defined(out, "out");
+  return write_out(out, normal(mean, std, sizes, out.options(), generator));
 }
 const Tensor& bernoulli_out(const Tensor& out, const Tensor& p, Generator* generator) {
-  return write_out(out, bernoulli(p, generator), "bernoulli");
+  const Running running("bernoulli");
+  return write_out(out, bernoulli(p, generator));
 }
 const Tensor& multinomial_out(const Tensor& out, const Tensor& weights, int64_t samples, bool replacement,
                               Generator* generator) {
-  return write_out(out, multinomial(weights, samples, replacement, generator), "multinomial");
+  const Running running("multinomial");
+  return write_out(out, multinomial(weights, samples, replacement, generator));
 }
 
 const Tensor& Tensor::uniform_(double low, double high, Generator* generator) const {
-  require_defined(*this, "uniform", "self");
-  require_floating(dtype(), "uniform");
-  require<ValueError>(low <= high && std::isfinite(high - low), "uniform: not a range; got low {} and high {}", low, high);
+  const Running running("uniform");
+  require_defined(*this, "self");
+  require_floating(dtype());
+  require<ValueError>(low <= high && std::isfinite(high - low), "not a range; got low {} and high {}", low, high);
   return door::call_in_place(
       Op::uniform, *this, {},
       [&] {
-        fill_random(*this, [&](const Tensor& x) { kernels_of(x, "uniform").uniform(array(x), next_key(generator), low, high, current_stream(x.device())); });
+        fill_random(*this, [&](const Tensor& x) {
+          kernels_of(x).uniform(array(x), next_key(generator), low, high, current_stream(x.device()));
+        });
       },
       low, high);
 }
 
 const Tensor& Tensor::normal_(double mean, double std, Generator* generator) const {
-  require_defined(*this, "normal", "self");
-  require_floating(dtype(), "normal");
-  require<ValueError>(std >= 0, "normal: standard deviation must not be negative; got {}", std);
+  const Running running("normal");
+  require_defined(*this, "self");
+  require_floating(dtype());
+  require<ValueError>(std >= 0, "standard deviation must not be negative; got {}", std);
   return door::call_in_place(
       Op::normal, *this, {},
       [&] {
-        fill_random(*this, [&](const Tensor& x) { kernels_of(x, "normal").normal(array(x), next_key(generator), mean, std, current_stream(x.device())); });
+        fill_random(*this, [&](const Tensor& x) {
+          kernels_of(x).normal(array(x), next_key(generator), mean, std, current_stream(x.device()));
+        });
       },
       mean, std);
 }
 
 const Tensor& Tensor::bernoulli_(double p, Generator* generator) const {
-  require_defined(*this, "bernoulli", "self");
-  require_probability(p, "bernoulli");
+  const Running running("bernoulli");
+  require_defined(*this, "self");
+  require_probability(p);
   return door::call_in_place(
       Op::coin, *this, {},
-      [&] { fill_random(*this, [&](const Tensor& x) { kernels_of(x, "bernoulli").bernoulli(array(x), next_key(generator), p, current_stream(x.device())); }); },
+      [&] {
+        fill_random(*this, [&](const Tensor& x) {
+          kernels_of(x).bernoulli(array(x), next_key(generator), p, current_stream(x.device()));
+        });
+      },
       p);
 }
 
 const Tensor& Tensor::random_(int64_t low, int64_t high, Generator* generator) const {
-  require_defined(*this, "random", "self");
-  require_range(low, high, dtype(), "random");
+  const Running running("random");
+  require_defined(*this, "self");
+  require_range(low, high, dtype());
   return door::call_in_place(
       Op::random, *this, {},
       [&] {
         fill_random(*this, [&](const Tensor& x) {
-          kernels_of(x, "random").integers(array(x), next_key(generator), low, width(low, high), current_stream(x.device()));
+          kernels_of(x).integers(array(x), next_key(generator), low, width(low, high), current_stream(x.device()));
         });
       },
       low, high);

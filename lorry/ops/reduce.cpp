@@ -21,104 +21,107 @@ struct FoldKind {
   double parameter = 0;
 };
 
-Tensor fold(const Tensor& x, const Reduced& r, DType dtype, const FoldKind& kind, const char* where) {
+Tensor fold(const Tensor& x, const Reduced& r, DType dtype, const FoldKind& kind) {
   Tensor out = r.result(x, dtype);
-  backend(x, where).reduce->fold({r.array(out), array(x), kind.fold, kind.map, kind.finish, kind.parameter}, current_stream(x.device()));
+  backend(x).reduce->fold({r.array(out), array(x), kind.fold, kind.map, kind.finish, kind.parameter},
+                          current_stream(x.device()));
   return out;
 }
 
 /// x in the type in which its sum or product is taken.
-Tensor summand(const Tensor& x, std::optional<DType> dtype, const char* where) {
-  require_defined(x, where, "x");
+Tensor summand(const Tensor& x, std::optional<DType> dtype) {
+  require_defined(x, "x");
   return x.to(dtype.value_or(is_floating(x.dtype()) ? x.dtype() : kI64));
 }
 
-void require_floating(const Tensor& x, const char* where) {
-  require_defined(x, where, "x");
-  require<DTypeError>(is_floating(x.dtype()), "{}: the input is not floating; got {}; expected f16, bf16, f32 or f64; convert it with to(dtype)", where, x);
+void require_floating(const Tensor& x) {
+  require_defined(x, "x");
+  require<DTypeError>(is_floating(x.dtype()),
+                      "the input is not floating; got {}; expected f16, bf16, f32 or f64; convert it with to(dtype)",
+                      x);
 }
 
 Dims one(std::optional<int64_t> dim) { return dim ? Dims{*dim} : Dims{}; }
 
 Tensor extreme(Op op, const Tensor& x, const Dims& dims, bool keepdim, Fold kind) {
-  require_defined(x, name(op), "x");
-  const Reduced r(x, dims, keepdim, name(op));
-  r.require_elements(x, name(op));
+  require_defined(x, "x");
+  const Reduced r(x, dims, keepdim);
+  r.require_elements(x);
   return door::call(
-      op, {&x}, [&] { return fold(x, r, x.dtype(), {kind}, name(op)); }, r.dims, keepdim);
+      op, {&x}, [&] { return fold(x, r, x.dtype(), {kind}); }, r.dims, keepdim);
 }
 
 std::array<Tensor, 2> extreme_along(Op op, const Tensor& x, int64_t dim, bool keepdim, bool largest) {
-  require_defined(x, name(op), "x");
-  const Reduced r(x, {dim}, keepdim, name(op));
-  r.require_elements(x, name(op));
+  require_defined(x, "x");
+  const Reduced r(x, {dim}, keepdim);
+  r.require_elements(x);
   return door::call(
       op, {&x},
       [&] {
         std::array<Tensor, 2> out{r.result(x, x.dtype()), r.result(x, kI64)};
-        backend(x, name(op)).reduce->extremum({r.array(out[0]), r.array(out[1]), array(x), largest}, current_stream(x.device()));
+        backend(x).reduce->extremum({r.array(out[0]), r.array(out[1]), array(x), largest}, current_stream(x.device()));
         return out;
       },
-      static_cast<int64_t>(wrap_dim(dim, static_cast<int>(x.dim()), name(op))), keepdim);
+      static_cast<int64_t>(wrap_dim(dim, static_cast<int>(x.dim()))), keepdim);
 }
 
 Tensor position(Op op, const Tensor& x, std::optional<int64_t> dim, bool keepdim, bool largest) {
-  require_defined(x, name(op), "x");
-  const Reduced r(x, one(dim), keepdim, name(op));
-  r.require_elements(x, name(op));
+  require_defined(x, "x");
+  const Reduced r(x, one(dim), keepdim);
+  r.require_elements(x);
   return door::call(
       op, {&x},
       [&] {
         Tensor out = r.result(x, kI64);
-        backend(x, name(op)).reduce->extremum({{}, r.array(out), array(x), largest}, current_stream(x.device()));
+        backend(x).reduce->extremum({{}, r.array(out), array(x), largest}, current_stream(x.device()));
         return out;
       },
       r.dims, keepdim);
 }
 
 Tensor truth(Op op, const Tensor& x, const Dims& dims, bool keepdim, Fold kind) {
-  require_defined(x, name(op), "x");
-  const Reduced r(x, dims, keepdim, name(op));
+  require_defined(x, "x");
+  const Reduced r(x, dims, keepdim);
   const Tensor out = door::call(
       op, {&x},
       [&] {
-        return fold(x, r, kBool, {kind, Map::nonzero}, name(op));
+        return fold(x, r, kBool, {kind, Map::nonzero});
       },
       r.dims, keepdim);
   return x.dtype() == kU8 ? out.to(kU8) : out;
 }
 
 Tensor moment(Op op, const Tensor& x, const Dims& dims, double correction, bool keepdim, bool root) {
-  require_floating(x, name(op));
-  const Reduced r(x, dims, keepdim, name(op));
+  require_floating(x);
+  const Reduced r(x, dims, keepdim);
   return door::call(
       op, {&x},
       [&] {
         Tensor out = r.result(x, x.dtype());
-        backend(x, name(op)).reduce->moments({{}, r.array(out), array(x), correction, root}, current_stream(x.device()));
+        backend(x).reduce->moments({{}, r.array(out), array(x), correction, root}, current_stream(x.device()));
         return out;
       },
       r.dims, correction, keepdim);
 }
 
 Tensor scan(Op op, const Tensor& input, int64_t dim, std::optional<DType> dtype, bool product) {
-  const Tensor x = summand(input, dtype, name(op));
-  const int along = wrap_dim(dim, static_cast<int>(x.dim()), name(op));
+  const Tensor x = summand(input, dtype);
+  const int along = wrap_dim(dim, static_cast<int>(x.dim()));
   return door::call(
       op, {&x},
       [&] {
         Tensor out = empty(x.sizes(), x.options());
         kernels::Array from = array(x), to = array(out);
         if (x.dim() == 0) from.layout = to.layout = Layout::contiguous({1});
-        backend(x, name(op)).reduce->scan({to, from, along, product}, current_stream(x.device()));
+        backend(x).reduce->scan({to, from, along, product}, current_stream(x.device()));
         return out;
       },
       static_cast<int64_t>(along));
 }
 
 const Tensor& scan_(Op op, const Tensor& self, int64_t dim, bool product) {
-  require_defined(self, name(op), "self");
-  const auto along = static_cast<int64_t>(wrap_dim(dim, static_cast<int>(self.dim()), name(op)));
+  require_defined(self, "self");
+  const auto along = static_cast<int64_t>(wrap_dim(dim, static_cast<int>(self.dim())));
   return door::call_in_place(
       op, self, {}, [&] { self.copy_(scan(op, self, along, {}, product)); }, along);
 }
@@ -134,81 +137,120 @@ FoldKind norm_kind(double p) {
 }  // namespace
 
 Tensor sum(const Tensor& input, const Dims& dims, bool keepdim, std::optional<DType> dtype) {
-  const Tensor x = summand(input, dtype, "sum");
-  const Reduced r(x, dims, keepdim, "sum");
+  const Running running("sum");
+  const Tensor x = summand(input, dtype);
+  const Reduced r(x, dims, keepdim);
   return door::call(
-      Op::sum, {&x}, [&] { return fold(x, r, x.dtype(), {Fold::sum}, "sum"); }, r.dims, keepdim);
+      Op::sum, {&x}, [&] { return fold(x, r, x.dtype(), {Fold::sum}); }, r.dims, keepdim);
 }
 
 Tensor mean(const Tensor& input, const Dims& dims, bool keepdim, std::optional<DType> dtype) {
-  require_defined(input, "mean", "x");
+  const Running running("mean");
+  require_defined(input, "x");
   const Tensor x = dtype ? input.to(*dtype) : input;
-  require_floating(x, "mean");
-  const Reduced r(x, dims, keepdim, "mean");
+  require_floating(x);
+  const Reduced r(x, dims, keepdim);
   const FoldKind kind{Fold::sum, Map::none, Finish::divide, static_cast<double>(r.count(x))};
   return door::call(
-      Op::mean, {&x}, [&] { return fold(x, r, x.dtype(), kind, "mean"); }, r.dims, keepdim);
+      Op::mean, {&x}, [&] { return fold(x, r, x.dtype(), kind); }, r.dims, keepdim);
 }
 
 Tensor prod(const Tensor& input, std::optional<int64_t> dim, bool keepdim, std::optional<DType> dtype) {
-  const Tensor x = summand(input, dtype, "prod");
-  const Reduced r(x, one(dim), keepdim, "prod");
+  const Running running("prod");
+  const Tensor x = summand(input, dtype);
+  const Reduced r(x, one(dim), keepdim);
   return door::call(
-      Op::prod, {&x}, [&] { return fold(x, r, x.dtype(), {Fold::prod}, "prod"); }, r.dims, keepdim);
+      Op::prod, {&x}, [&] { return fold(x, r, x.dtype(), {Fold::prod}); }, r.dims, keepdim);
 }
 
-Tensor amax(const Tensor& x, const Dims& dims, bool keepdim) { return extreme(Op::amax, x, dims, keepdim, Fold::max); }
-Tensor amin(const Tensor& x, const Dims& dims, bool keepdim) { return extreme(Op::amin, x, dims, keepdim, Fold::min); }
-Tensor max(const Tensor& x) { return amax(x); }
-Tensor min(const Tensor& x) { return amin(x); }
+Tensor amax(const Tensor& x, const Dims& dims, bool keepdim) {
+  const Running running("amax");
+  return extreme(Op::amax, x, dims, keepdim, Fold::max);
+}
+Tensor amin(const Tensor& x, const Dims& dims, bool keepdim) {
+  const Running running("amin");
+  return extreme(Op::amin, x, dims, keepdim, Fold::min);
+}
+Tensor max(const Tensor& x) {
+  const Running running("max");
+  return amax(x);
+}
+Tensor min(const Tensor& x) {
+  const Running running("min");
+  return amin(x);
+}
 
 std::tuple<Tensor, Tensor> max(const Tensor& x, int64_t dim, bool keepdim) {
+  const Running running("max");
   auto [values, indices] = extreme_along(Op::max, x, dim, keepdim, true);
   return {values, indices};
 }
 
 std::tuple<Tensor, Tensor> min(const Tensor& x, int64_t dim, bool keepdim) {
+  const Running running("min");
   auto [values, indices] = extreme_along(Op::min, x, dim, keepdim, false);
   return {values, indices};
 }
 
-Tensor argmax(const Tensor& x, std::optional<int64_t> dim, bool keepdim) { return position(Op::argmax, x, dim, keepdim, true); }
-Tensor argmin(const Tensor& x, std::optional<int64_t> dim, bool keepdim) { return position(Op::argmin, x, dim, keepdim, false); }
+Tensor argmax(const Tensor& x, std::optional<int64_t> dim, bool keepdim) {
+  const Running running("argmax");
+  return position(Op::argmax, x, dim, keepdim, true);
+}
+Tensor argmin(const Tensor& x, std::optional<int64_t> dim, bool keepdim) {
+  const Running running("argmin");
+  return position(Op::argmin, x, dim, keepdim, false);
+}
 
 // The count of what is not zero is itself truth once stored as bool, and it has the right identity.
-Tensor any(const Tensor& x, const Dims& dims, bool keepdim) { return truth(Op::any, x, dims, keepdim, Fold::sum); }
-Tensor all(const Tensor& x, const Dims& dims, bool keepdim) { return truth(Op::all, x, dims, keepdim, Fold::min); }
+Tensor any(const Tensor& x, const Dims& dims, bool keepdim) {
+  const Running running("any");
+  return truth(Op::any, x, dims, keepdim, Fold::sum);
+}
+Tensor all(const Tensor& x, const Dims& dims, bool keepdim) {
+  const Running running("all");
+  return truth(Op::all, x, dims, keepdim, Fold::min);
+}
 
 Tensor count_nonzero(const Tensor& x, const Dims& dims) {
-  require_defined(x, "count_nonzero", "x");
-  const Reduced r(x, dims, false, "count_nonzero");
+  const Running running("count_nonzero");
+  require_defined(x, "x");
+  const Reduced r(x, dims, false);
   return door::call(
       Op::count_nonzero, {&x},
       [&] {
-        return fold(x, r, kI64, {Fold::sum, Map::nonzero}, "count_nonzero");
+        return fold(x, r, kI64, {Fold::sum, Map::nonzero});
       },
       r.dims);
 }
 
-Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) { return moment(Op::var, x, dims, correction, keepdim, false); }
-Tensor std(const Tensor& x, const Dims& dims, double correction, bool keepdim) { return moment(Op::std, x, dims, correction, keepdim, true); }
+Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
+  const Running running("var");
+  return moment(Op::var, x, dims, correction, keepdim, false);
+}
+Tensor std(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
+  const Running running("std");
+  return moment(Op::std, x, dims, correction, keepdim, true);
+}
 
 std::tuple<Tensor, Tensor> var_mean(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
+  const Running running("var_mean");
   return {var(x, dims, correction, keepdim), mean(x, dims, keepdim)};
 }
 
 Tensor norm(const Tensor& x, double p, const Dims& dims, bool keepdim) {
-  require_floating(x, "norm");
-  const Reduced r(x, dims, keepdim, "norm");
-  if (std::isinf(p) || p < 0) r.require_elements(x, "norm");
+  const Running running("norm");
+  require_floating(x);
+  const Reduced r(x, dims, keepdim);
+  if (std::isinf(p) || p < 0) r.require_elements(x);
   return door::call(
-      Op::norm, {&x}, [&] { return fold(x, r, x.dtype(), norm_kind(p), "norm"); }, p, r.dims, keepdim);
+      Op::norm, {&x}, [&] { return fold(x, r, x.dtype(), norm_kind(p)); }, p, r.dims, keepdim);
 }
 
 Tensor logsumexp(const Tensor& input, const Dims& dims, bool keepdim) {
-  require_defined(input, "logsumexp", "x");
+  const Running running("logsumexp");
+  require_defined(input, "x");
   const Tensor x = is_floating(input.dtype()) ? input : input.to(kF32);
-  const Reduced r(x, dims, keepdim, "logsumexp");
+  const Reduced r(x, dims, keepdim);
   return door::call(
       Op::logsumexp, {&x},
       [&] {
@@ -221,53 +263,84 @@ Tensor logsumexp(const Tensor& input, const Dims& dims, bool keepdim) {
       r.dims, keepdim);
 }
 
-Tensor cumsum(const Tensor& x, int64_t dim, std::optional<DType> dtype) { return scan(Op::cumsum, x, dim, dtype, false); }
-Tensor cumprod(const Tensor& x, int64_t dim, std::optional<DType> dtype) { return scan(Op::cumprod, x, dim, dtype, true); }
+Tensor cumsum(const Tensor& x, int64_t dim, std::optional<DType> dtype) {
+  const Running running("cumsum");
+  return scan(Op::cumsum, x, dim, dtype, false);
+}
+Tensor cumprod(const Tensor& x, int64_t dim, std::optional<DType> dtype) {
+  const Running running("cumprod");
+  return scan(Op::cumprod, x, dim, dtype, true);
+}
 
 // ---- out= ------------------------------------------------------------------------------------------------------------
 
 const Tensor& sum_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim, std::optional<DType> dtype) {
-  return write_out(out, sum(x, dims, keepdim, dtype), "sum");
+  const Running running("sum");
+  return write_out(out, sum(x, dims, keepdim, dtype));
 }
 const Tensor& mean_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim, std::optional<DType> dtype) {
-  return write_out(out, mean(x, dims, keepdim, dtype), "mean");
+  const Running running("mean");
+  return write_out(out, mean(x, dims, keepdim, dtype));
 }
 const Tensor& prod_out(const Tensor& out, const Tensor& x, std::optional<int64_t> dim, bool keepdim, std::optional<DType> dtype) {
-  return write_out(out, prod(x, dim, keepdim, dtype), "prod");
+  const Running running("prod");
+  return write_out(out, prod(x, dim, keepdim, dtype));
 }
-const Tensor& amax_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim) { return write_out(out, amax(x, dims, keepdim), "amax"); }
-const Tensor& amin_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim) { return write_out(out, amin(x, dims, keepdim), "amin"); }
+const Tensor& amax_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim) {
+  const Running running("amax");
+  return write_out(out, amax(x, dims, keepdim));
+}
+const Tensor& amin_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim) {
+  const Running running("amin");
+  return write_out(out, amin(x, dims, keepdim));
+}
 std::tuple<Tensor, Tensor> max_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim, bool keepdim) {
-  return write_out(values, indices, max(x, dim, keepdim), "max");
+  const Running running("max");
+  return write_out(values, indices, max(x, dim, keepdim));
 }
 std::tuple<Tensor, Tensor> min_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim, bool keepdim) {
-  return write_out(values, indices, min(x, dim, keepdim), "min");
+  const Running running("min");
+  return write_out(values, indices, min(x, dim, keepdim));
 }
 const Tensor& argmax_out(const Tensor& out, const Tensor& x, std::optional<int64_t> dim, bool keepdim) {
-  return write_out(out, argmax(x, dim, keepdim), "argmax");
+  const Running running("argmax");
+  return write_out(out, argmax(x, dim, keepdim));
 }
 const Tensor& argmin_out(const Tensor& out, const Tensor& x, std::optional<int64_t> dim, bool keepdim) {
-  return write_out(out, argmin(x, dim, keepdim), "argmin");
+  const Running running("argmin");
+  return write_out(out, argmin(x, dim, keepdim));
 }
-const Tensor& any_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim) { return write_out(out, any(x, dims, keepdim), "any"); }
-const Tensor& all_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim) { return write_out(out, all(x, dims, keepdim), "all"); }
+const Tensor& any_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim) {
+  const Running running("any");
+  return write_out(out, any(x, dims, keepdim));
+}
+const Tensor& all_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim) {
+  const Running running("all");
+  return write_out(out, all(x, dims, keepdim));
+}
 const Tensor& var_out(const Tensor& out, const Tensor& x, const Dims& dims, double correction, bool keepdim) {
-  return write_out(out, var(x, dims, correction, keepdim), "var");
+  const Running running("var");
+  return write_out(out, var(x, dims, correction, keepdim));
 }
 const Tensor& std_out(const Tensor& out, const Tensor& x, const Dims& dims, double correction, bool keepdim) {
-  return write_out(out, std(x, dims, correction, keepdim), "std");
+  const Running running("std");
+  return write_out(out, std(x, dims, correction, keepdim));
 }
 const Tensor& norm_out(const Tensor& out, const Tensor& x, double p, const Dims& dims, bool keepdim) {
-  return write_out(out, norm(x, p, dims, keepdim), "norm");
+  const Running running("norm");
+  return write_out(out, norm(x, p, dims, keepdim));
 }
 const Tensor& logsumexp_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim) {
-  return write_out(out, logsumexp(x, dims, keepdim), "logsumexp");
+  const Running running("logsumexp");
+  return write_out(out, logsumexp(x, dims, keepdim));
 }
 const Tensor& cumsum_out(const Tensor& out, const Tensor& x, int64_t dim, std::optional<DType> dtype) {
-  return write_out(out, cumsum(x, dim, dtype), "cumsum");
+  const Running running("cumsum");
+  return write_out(out, cumsum(x, dim, dtype));
 }
 const Tensor& cumprod_out(const Tensor& out, const Tensor& x, int64_t dim, std::optional<DType> dtype) {
-  return write_out(out, cumprod(x, dim, dtype), "cumprod");
+  const Running running("cumprod");
+  return write_out(out, cumprod(x, dim, dtype));
 }
 
 // ---- methods ---------------------------------------------------------------------------------------------------------
@@ -291,8 +364,14 @@ Tensor Tensor::norm(double p, const Dims& dims, bool keepdim) const { return lor
 Tensor Tensor::logsumexp(const Dims& dims, bool keepdim) const { return lorry::logsumexp(*this, dims, keepdim); }
 Tensor Tensor::count_nonzero(const Dims& dims) const { return lorry::count_nonzero(*this, dims); }
 Tensor Tensor::cumsum(int64_t dim, std::optional<DType> dtype) const { return lorry::cumsum(*this, dim, dtype); }
-const Tensor& Tensor::cumsum_(int64_t dim) const { return scan_(Op::cumsum, *this, dim, false); }
+const Tensor& Tensor::cumsum_(int64_t dim) const {
+  const Running running("cumsum");
+  return scan_(Op::cumsum, *this, dim, false);
+}
 Tensor Tensor::cumprod(int64_t dim, std::optional<DType> dtype) const { return lorry::cumprod(*this, dim, dtype); }
-const Tensor& Tensor::cumprod_(int64_t dim) const { return scan_(Op::cumprod, *this, dim, true); }
+const Tensor& Tensor::cumprod_(int64_t dim) const {
+  const Running running("cumprod");
+  return scan_(Op::cumprod, *this, dim, true);
+}
 
 }  // namespace lorry

@@ -12,7 +12,7 @@ struct Reduced {
   Dims kept;   ///< the sizes of x with 1 where a dimension is reduced
   Dims sizes;  ///< the sizes of the result
 
-  Reduced(const Tensor& x, const Dims& wanted, bool keepdim, const char* where) : dims(wrap_dims(wanted, static_cast<int>(x.dim()), where)) {
+  Reduced(const Tensor& x, const Dims& wanted, bool keepdim) : dims(wrap_dims(wanted, static_cast<int>(x.dim()))) {
     if (x.dim() == 0) dims.clear();
     for (int d = 0; d < x.dim(); ++d) {
       const bool reduced = dims.contains(d);
@@ -29,10 +29,11 @@ struct Reduced {
   }
 
   /// For folds without an identity.
-  void require_elements(const Tensor& x, const char* where) const {
+  void require_elements(const Tensor& x) const {
     for (const int64_t d : dims)
-      require<IndexError>(x.size(d) > 0, "{}: dimension {} is empty, so there is no element to choose; got {}; expected sizes > 0 where it reduces", where, d,
-                          x);
+      require<IndexError>(
+          x.size(d) > 0,
+          "dimension {} is empty, so there is no element to choose; got {}; expected sizes > 0 where it reduces", d, x);
   }
 
   Tensor result(const Tensor& x, DType dtype) const { return empty(sizes, {dtype, x.device()}); }

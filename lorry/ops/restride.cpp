@@ -13,21 +13,20 @@ namespace {
 /// by the new strides, so this counts as a write, which the graph notices. Recorded as `op`, the view's operator, in
 /// place.
 template <class MakeView, class... A>
-const Tensor& restride(Op op, const Tensor& x, const char* where, MakeView&& make_view, const A&... attributes) {
-  require_defined(x, where, "self");
-  door::require_not_inference(x, where);
-  const door::Running running(where);
+const Tensor& restride(Op op, const Tensor& x, MakeView&& make_view, const A&... attributes) {
+  require_defined(x, "self");
+  door::require_not_inference(x);
   require<GradError>(!x.requires_grad() || mode(kGradMode),
-                     "{}: a tensor that requires gradients changes its sizes while none are recorded; got {}; use the "
+                     "a tensor that requires gradients changes its sizes while none are recorded; got {}; use the "
                      "form that returns a view",
-                     where, x);
+                     x);
   const auto change = [&] {
     const ModeScope quiet(0, kGradMode);
     const Tensor view = make_view();
     x.node()->layout = view.layout();
     x.node()->contiguous = view.is_contiguous();
     note_reshaped();
-    x.storage().written_by(where);
+    x.storage().written_by(t_operator);
   };
   if (!door::heard({&x})) {
     change();
@@ -42,22 +41,27 @@ const Tensor& restride(Op op, const Tensor& x, const char* where, MakeView&& mak
 }  // namespace
 
 const Tensor& Tensor::squeeze_() const {
-  return restride(Op::view, *this, "squeeze_", [&] { return squeeze(); });
+  const Running running("squeeze");
+  return restride(Op::view, *this, [&] { return squeeze(); });
 }
 const Tensor& Tensor::squeeze_(int64_t dim) const {
-  return restride(Op::view, *this, "squeeze_", [&] { return squeeze(dim); });
+  const Running running("squeeze");
+  return restride(Op::view, *this, [&] { return squeeze(dim); });
 }
 const Tensor& Tensor::unsqueeze_(int64_t dim) const {
-  return restride(Op::view, *this, "unsqueeze_", [&] { return unsqueeze(dim); });
+  const Running running("unsqueeze");
+  return restride(Op::view, *this, [&] { return unsqueeze(dim); });
 }
 const Tensor& Tensor::transpose_(int64_t dim0, int64_t dim1) const {
+  const Running running("transpose");
   return restride(
-      Op::transpose, *this, "transpose_", [&] { return transpose(dim0, dim1); }, dim0, dim1);
+      Op::transpose, *this, [&] { return transpose(dim0, dim1); }, dim0, dim1);
 }
 const Tensor& Tensor::t_() const {
-  if (!defined() || dim() != 2) return restride(Op::view, *this, "t_", [&] { return t(); });
+  const Running running("t");
+  if (!defined() || dim() != 2) return restride(Op::view, *this, [&] { return t(); });
   return restride(
-      Op::transpose, *this, "t_", [&] { return t(); }, int64_t{0}, int64_t{1});
+      Op::transpose, *this, [&] { return t(); }, int64_t{0}, int64_t{1});
 }
 
 }  // namespace lorry

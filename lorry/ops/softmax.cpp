@@ -16,16 +16,17 @@ Tensor from_rows(const Tensor& out, int64_t dim) {
 }
 
 Tensor forward(Op op, const Tensor& input, int64_t wanted, std::optional<DType> dtype, bool log) {
-  require_defined(input, name(op), "x");
+  require_defined(input, "x");
   const Tensor x = dtype ? input.to(*dtype) : input;
-  require<DTypeError>(is_floating(x.dtype()), "{}: the input is not floating; got {}; expected f16, bf16, f32 or f64; pass a dtype", name(op), x);
-  const int64_t dim = wrap_dim(wanted, static_cast<int>(x.dim()), name(op));
+  require<DTypeError>(is_floating(x.dtype()),
+                      "the input is not floating; got {}; expected f16, bf16, f32 or f64; pass a dtype", x);
+  const int64_t dim = wrap_dim(wanted, static_cast<int>(x.dim()));
   return door::call(
       op, {&x},
       [&] {
         const Tensor from = rows(x, dim);
         const Tensor out = empty(from.sizes(), from.options());
-        backend(x, name(op)).softmax->softmax(array(out), array(from), log, current_stream(x.device()));
+        backend(x).softmax->softmax(array(out), array(from), log, current_stream(x.device()));
         return from_rows(out, dim);
       },
       dim);
@@ -37,7 +38,7 @@ Tensor backward(Op op, const Tensor& grad, const Tensor& out, int64_t dim, bool 
       [&] {
         const Tensor g = rows(grad, dim), y = rows(out, dim);
         const Tensor grad_x = empty(g.sizes(), g.options());
-        backend(grad, name(op)).softmax->softmax_backward(array(grad_x), array(g), array(y), log, current_stream(grad.device()));
+        backend(grad).softmax->softmax_backward(array(grad_x), array(g), array(y), log, current_stream(grad.device()));
         return from_rows(grad_x, dim);
       },
       dim);
@@ -45,18 +46,32 @@ Tensor backward(Op op, const Tensor& grad, const Tensor& out, int64_t dim, bool 
 
 }  // namespace
 
-Tensor softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype) { return forward(Op::softmax, x, dim, dtype, false); }
-Tensor log_softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype) { return forward(Op::log_softmax, x, dim, dtype, true); }
+Tensor softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype) {
+  const Running running("softmax");
+  return forward(Op::softmax, x, dim, dtype, false);
+}
+Tensor log_softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype) {
+  const Running running("log_softmax");
+  return forward(Op::log_softmax, x, dim, dtype, true);
+}
 
 const Tensor& softmax_out(const Tensor& out, const Tensor& x, int64_t dim, std::optional<DType> dtype) {
-  return write_out(out, softmax(x, dim, dtype), "softmax");
+  const Running running("softmax");
+  return write_out(out, softmax(x, dim, dtype));
 }
 const Tensor& log_softmax_out(const Tensor& out, const Tensor& x, int64_t dim, std::optional<DType> dtype) {
-  return write_out(out, log_softmax(x, dim, dtype), "log_softmax");
+  const Running running("log_softmax");
+  return write_out(out, log_softmax(x, dim, dtype));
 }
 
-Tensor softmax_backward(const Tensor& grad, const Tensor& out, int64_t dim) { return backward(Op::softmax_backward, grad, out, dim, false); }
-Tensor log_softmax_backward(const Tensor& grad, const Tensor& out, int64_t dim) { return backward(Op::log_softmax_backward, grad, out, dim, true); }
+Tensor softmax_backward(const Tensor& grad, const Tensor& out, int64_t dim) {
+  const Running running("softmax_backward");
+  return backward(Op::softmax_backward, grad, out, dim, false);
+}
+Tensor log_softmax_backward(const Tensor& grad, const Tensor& out, int64_t dim) {
+  const Running running("log_softmax_backward");
+  return backward(Op::log_softmax_backward, grad, out, dim, true);
+}
 
 Tensor Tensor::softmax(int64_t dim, std::optional<DType> dtype) const { return lorry::softmax(*this, dim, dtype); }
 Tensor Tensor::log_softmax(int64_t dim, std::optional<DType> dtype) const { return lorry::log_softmax(*this, dim, dtype); }

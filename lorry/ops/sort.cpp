@@ -18,10 +18,11 @@ Tensor from_lines(const Tensor& x, int64_t dim) {
 }
 
 /// The dimension along which to sort; positions within a line are counted in 32 bits.
-int64_t line_dim(const Tensor& x, int64_t dim, const char* where) {
-  require_defined(x, where, "x");
-  const int64_t wrapped = wrap_dim(dim, static_cast<int>(x.dim()), where);
-  require<ShapeError>(x.dim() == 0 || x.size(wrapped) <= UINT32_MAX, "{}: too many elements in a line; got {}; expected fewer than 2^32", where, x);
+int64_t line_dim(const Tensor& x, int64_t dim) {
+  require_defined(x, "x");
+  const int64_t wrapped = wrap_dim(dim, static_cast<int>(x.dim()));
+  require<ShapeError>(x.dim() == 0 || x.size(wrapped) <= UINT32_MAX,
+                      "too many elements in a line; got {}; expected fewer than 2^32", x);
   return wrapped;
 }
 
@@ -30,24 +31,30 @@ int64_t length(const Tensor& x, int64_t dim) { return x.dim() == 0 ? 1 : x.size(
 }  // namespace
 
 std::tuple<Tensor, Tensor> sort(const Tensor& x, int64_t wanted, bool descending, bool) {
-  const int64_t dim = line_dim(x, wanted, "sort");
+  const Running running("sort");
+  const int64_t dim = line_dim(x, wanted);
   auto [values, indices] = door::call(
       Op::sort, {&x},
       [&] {
         const Tensor from = lines(x, dim);
         const Tensor sorted = empty(from.sizes(), from.options()), order = empty(from.sizes(), {kI64, x.device()});
-        backend(x, "sort").sort->sort(array(sorted), array(order), array(from), descending, current_stream(x.device()));
+        backend(x).sort->sort(array(sorted), array(order), array(from), descending, current_stream(x.device()));
         return std::array<Tensor, 2>{from_lines(sorted, dim), from_lines(order, dim)};
       },
       dim, descending);
   return {values, indices};
 }
 
-Tensor argsort(const Tensor& x, int64_t dim, bool descending, bool stable) { return std::get<1>(sort(x.defined() ? x.detach() : x, dim, descending, stable)); }
+Tensor argsort(const Tensor& x, int64_t dim, bool descending, bool stable) {
+  const Running running("argsort");
+  return std::get<1>(sort(x.defined() ? x.detach() : x, dim, descending, stable));
+}
 
 std::tuple<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t wanted, bool largest, bool) {
-  const int64_t dim = line_dim(x, wanted, "topk");
-  require<IndexError>(k >= 0 && k <= length(x, dim), "topk: k out of range; got k {} of {}; expected 0 to {}", k, x, length(x, dim));
+  const Running running("topk");
+  const int64_t dim = line_dim(x, wanted);
+  require<IndexError>(k >= 0 && k <= length(x, dim), "k out of range; got k {} of {}; expected 0 to {}", k, x,
+                      length(x, dim));
   auto [values, indices] = door::call(
       Op::topk, {&x},
       [&] {
@@ -55,7 +62,8 @@ std::tuple<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t wanted, bool
         Dims sizes = from.sizes();
         if (x.dim() > 0) sizes.back() = k;
         const Tensor chosen = empty(sizes, from.options()), order = empty(sizes, {kI64, x.device()});
-        if (chosen.numel() > 0) backend(x, "topk").sort->topk(array(chosen), array(order), array(from), largest, current_stream(x.device()));
+        if (chosen.numel() > 0)
+          backend(x).sort->topk(array(chosen), array(order), array(from), largest, current_stream(x.device()));
         return std::array<Tensor, 2>{from_lines(chosen, dim), from_lines(order, dim)};
       },
       dim, k, largest);
@@ -63,8 +71,9 @@ std::tuple<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t wanted, bool
 }
 
 std::tuple<Tensor, Tensor> kthvalue(const Tensor& x, int64_t k, int64_t wanted, bool keepdim) {
-  const int64_t dim = line_dim(x, wanted, "kthvalue"), n = length(x, dim);
-  require<IndexError>(k >= 1 && k <= n, "kthvalue: k out of range; got k {} of {}; expected 1 to {}", k, x, n);
+  const Running running("kthvalue");
+  const int64_t dim = line_dim(x, wanted), n = length(x, dim);
+  require<IndexError>(k >= 1 && k <= n, "k out of range; got k {} of {}; expected {}", k, x, IndexRange{1, n + 1});
   auto [values, indices] = topk(x, k, dim, false);
   if (x.dim() == 0) return {values, indices};
   if (keepdim) return {values.narrow(dim, k - 1, 1).clone(), indices.narrow(dim, k - 1, 1).clone()};
@@ -72,8 +81,9 @@ std::tuple<Tensor, Tensor> kthvalue(const Tensor& x, int64_t k, int64_t wanted, 
 }
 
 std::tuple<Tensor, Tensor> median(const Tensor& x, int64_t wanted, bool keepdim) {
-  const int64_t dim = line_dim(x, wanted, "median"), n = length(x, dim);
-  require<IndexError>(n > 0, "median: dimension {} is empty; got {}; expected a size > 0", dim, x);
+  const Running running("median");
+  const int64_t dim = line_dim(x, wanted), n = length(x, dim);
+  require<IndexError>(n > 0, "dimension {} is empty; got {}; expected a size > 0", dim, x);
   auto [value, index] = kthvalue(x, (n + 1) / 2, dim, keepdim);
   if (!is_floating(x.dtype())) return {value, index};
   auto [top, where] = max(x, dim, keepdim);  // a NaN, where there is one
@@ -82,7 +92,8 @@ std::tuple<Tensor, Tensor> median(const Tensor& x, int64_t wanted, bool keepdim)
 }
 
 Tensor median(const Tensor& x) {
-  require_defined(x, "median", "x");
+  const Running running("median");
+  require_defined(x, "x");
   Dims all;
   for (int64_t d = 0; d < x.dim(); ++d) all.push_back(d);
   return door::call(
@@ -95,19 +106,23 @@ Tensor median(const Tensor& x) {
 }
 
 std::tuple<Tensor, Tensor> sort_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim, bool descending, bool stable) {
-  return write_out(values, indices, sort(x, dim, descending, stable), "sort");
+  const Running running("sort");
+  return write_out(values, indices, sort(x, dim, descending, stable));
 }
 
 std::tuple<Tensor, Tensor> topk_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t k, int64_t dim, bool largest, bool sorted) {
-  return write_out(values, indices, topk(x, k, dim, largest, sorted), "topk");
+  const Running running("topk");
+  return write_out(values, indices, topk(x, k, dim, largest, sorted));
 }
 
 std::tuple<Tensor, Tensor> kthvalue_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t k, int64_t dim, bool keepdim) {
-  return write_out(values, indices, kthvalue(x, k, dim, keepdim), "kthvalue");
+  const Running running("kthvalue");
+  return write_out(values, indices, kthvalue(x, k, dim, keepdim));
 }
 
 std::tuple<Tensor, Tensor> median_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim, bool keepdim) {
-  return write_out(values, indices, median(x, dim, keepdim), "median");
+  const Running running("median");
+  return write_out(values, indices, median(x, dim, keepdim));
 }
 
 // ---- methods ---------------------------------------------------------------------------------------------------------

@@ -5,7 +5,8 @@
 namespace lorry {
 
 Tensor sum_to_size(const Tensor& x, const Dims& sizes) {
-  require_defined(x, "sum_to_size", "x");
+  const Running running("sum_to_size");
+  require_defined(x, "x");
   const Dims from = x.sizes();
   if (from == sizes) return x;
   const int missing = from.size() - sizes.size();
@@ -16,7 +17,9 @@ Tensor sum_to_size(const Tensor& x, const Dims& sizes) {
     fits = wanted == from[d] || wanted == 1;
     if (wanted != from[d] || d < missing) summed.push_back(d);
   }
-  require<ShapeError>(fits, "sum_to_size: the sizes do not broadcast to the tensor's; got {} for {}; expected sizes equal or 1, aligned at the last dimension",
+  require<ShapeError>(fits,
+                      "the sizes do not broadcast to the tensor's; got {} for {}; expected sizes equal or 1, aligned "
+                      "at the last dimension",
                       sizes, x);
   const Tensor sums = summed.empty() ? x : x.sum(summed, true);
   return missing == 0 ? sums : sums.reshape(sizes);

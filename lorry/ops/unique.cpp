@@ -14,7 +14,7 @@ namespace lorry {
 namespace {
 
 Unique unique_elements(const Tensor& x, bool return_inverse, bool return_counts) {
-  require<ShapeError>(x.numel() <= UINT32_MAX, "unique: too many elements; got {}; expected fewer than 2^32", x);
+  require<ShapeError>(x.numel() <= UINT32_MAX, "too many elements; got {}; expected fewer than 2^32", x);
   const auto all = door::call(
       Op::unique, {&x},
       [&] {
@@ -24,9 +24,8 @@ Unique unique_elements(const Tensor& x, bool return_inverse, bool return_counts)
         if (return_inverse) out[1] = empty(x.sizes(), whole);
         if (return_counts) out[2] = empty({x.numel()}, whole);
         const auto maybe = [](const Tensor& t) { return t.defined() ? array(t) : kernels::Array{}; };
-        const int64_t found = backend(x, "unique")
-                                  .sort->unique(array(out[0]), maybe(out[1]), maybe(out[2]), array(sorted),
-                                                array(order), current_stream(x.device()));
+        const int64_t found = backend(x).sort->unique(array(out[0]), maybe(out[1]), maybe(out[2]), array(sorted),
+                                                      array(order), current_stream(x.device()));
         out[0] = out[0].narrow(0, 0, found).clone();
         if (return_counts) out[2] = out[2].narrow(0, 0, found).clone();
         return out;
@@ -41,13 +40,12 @@ struct Slices {
   int64_t count;
   Tensor rows;
 
-  Slices(const Tensor& x, int64_t wanted, const char* where) : dim(wrap_dim(wanted, x.layout().rank, where)) {
-    require<IndexError>(x.dim() > 0, "{}: a tensor of rank 0 has no dimension; got {}", where, x);
+  Slices(const Tensor& x, int64_t wanted) : dim(wrap_dim(wanted, x.layout().rank)) {
+    require<IndexError>(x.dim() > 0, "a tensor of rank 0 has no dimension; got {}", x);
     count = x.size(dim);
-    require<ShapeError>(
-        x.numel() > 0 || count == 0,
-        "{}: the slices along dimension {} are empty; got {}; expected sizes > 0 in the other dimensions", where, dim,
-        x);
+    require<ShapeError>(x.numel() > 0 || count == 0,
+                        "the slices along dimension {} are empty; got {}; expected sizes > 0 in the other dimensions",
+                        dim, x);
     const Tensor first = x.detach().movedim(dim, 0);
     rows = first.reshape({count, count == 0 ? 0 : x.numel() / count});
   }
@@ -58,7 +56,7 @@ struct Slices {
 /// right. So numbers order as rows do.
 Tensor rank_rows(const Tensor& rows) {
   require<ShapeError>(rows.numel() <= INT32_MAX,
-                      "unique: too many elements to compare slices; got {}; expected fewer than 2^31", rows);
+                      "too many elements to compare slices; got {}; expected fewer than 2^31", rows);
   Unique found = unique_elements(rows, true, false);
   Tensor rank = found.inverse;
   while (rank.size(1) > 1) {
@@ -75,7 +73,7 @@ Tensor rank_rows(const Tensor& rows) {
 }
 
 Unique unique_slices(const Tensor& x, int64_t wanted, bool return_inverse, bool return_counts) {
-  const Slices slices(x, wanted, "unique");
+  const Slices slices(x, wanted);
   const Options whole{kI64, x.device()};
   if (slices.count == 0) {
     const Tensor none = empty({0}, whole);
@@ -90,21 +88,21 @@ Unique unique_slices(const Tensor& x, int64_t wanted, bool return_inverse, bool 
 }  // namespace
 
 Unique unique(const Tensor& x, bool, bool return_inverse, bool return_counts, std::optional<int64_t> dim) {
-  require_defined(x, "unique", "x");
-  const door::Running running("unique");
+  const Running running("unique");
+  require_defined(x, "x");
   return dim ? unique_slices(x, *dim, return_inverse, return_counts)
              : unique_elements(x, return_inverse, return_counts);
 }
 
 Unique unique_consecutive(const Tensor& x, bool return_inverse, bool return_counts, std::optional<int64_t> dim) {
-  require_defined(x, "unique_consecutive", "x");
-  const door::Running running("unique_consecutive");
+  const Running running("unique_consecutive");
+  require_defined(x, "x");
   if (!dim) {
     Unique flat = unique_consecutive(x.detach().ravel(), return_inverse, return_counts, 0);
     if (return_inverse) flat.inverse = reshape_result(flat.inverse, x.sizes());
     return flat;
   }
-  const Slices slices(x, *dim, "unique_consecutive");
+  const Slices slices(x, *dim);
   const Options whole{kI64, x.device()};
   const int64_t n = slices.count, neighbours = std::max<int64_t>(n - 1, 0);
   // A slice begins a run when it differs from the one before it.

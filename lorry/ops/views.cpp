@@ -37,29 +37,33 @@ bool fits(const Tensor& x, const Dims& sizes, Layout& layout) {
 }  // namespace
 
 Tensor view(const Tensor& x, const Dims& sizes) {
-  require_defined(x, "view", "x");
+  const Running running("view");
+  require_defined(x, "x");
   Layout layout;
   require<ShapeError>(
-      fits(x, infer_sizes(sizes, x.node()->numel, "view"), layout),
-      "view: the strides do not allow it; got {} with strides {} as {}; use reshape, which copies where it must", x,
+      fits(x, infer_sizes(sizes, x.node()->numel), layout),
+      "the strides do not allow it; got {} with strides {} as {}; use reshape, which copies where it must", x,
       x.strides(), sizes);
   return resized(x, layout);
 }
 
 Tensor view_as(const Tensor& x, const Tensor& other) {
-  require_defined(other, "view_as", "other");
+  const Running running("view_as");
+  require_defined(other, "other");
   return view(x, other.sizes());
 }
 
 Tensor reshape(const Tensor& x, const Dims& sizes) {
-  require_defined(x, "reshape", "x");
-  const Dims wanted = infer_sizes(sizes, x.numel(), "reshape");
+  const Running running("reshape");
+  require_defined(x, "x");
+  const Dims wanted = infer_sizes(sizes, x.numel());
   Layout layout;
   if (fits(x, wanted, layout)) return resized(x, layout);
   return reshape_result(x.contiguous(), wanted);
 }
 
 Tensor reshape_result(const Tensor& temporary, const Dims& sizes) {
+  const Running running("reshape_result");
   Layout layout;
   if (!fits(temporary, sizes, layout)) return reshape_result(temporary.contiguous(), sizes);
   return door::call(Op::view, {&temporary},
@@ -67,35 +71,41 @@ Tensor reshape_result(const Tensor& temporary, const Dims& sizes) {
 }
 
 Tensor reshape_as(const Tensor& x, const Tensor& other) {
-  require_defined(other, "reshape_as", "other");
+  const Running running("reshape_as");
+  require_defined(other, "other");
   return reshape(x, other.sizes());
 }
 
 Tensor permute(const Tensor& x, const Dims& dims) {
-  require_defined(x, "permute", "x");
-  return view_of(Op::permute, x, views::permute(x.layout(), dims, "permute"), dims);
+  const Running running("permute");
+  require_defined(x, "x");
+  return view_of(Op::permute, x, views::permute(x.layout(), dims), dims);
 }
 
 Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1) {
-  require_defined(x, "transpose", "x");
-  return view_of(Op::transpose, x, views::transpose(x.layout(), dim0, dim1, "transpose"), dim0, dim1);
+  const Running running("transpose");
+  require_defined(x, "x");
+  return view_of(Op::transpose, x, views::transpose(x.layout(), dim0, dim1), dim0, dim1);
 }
 
 Tensor t(const Tensor& x) {
-  require_defined(x, "t", "x");
-  require<ShapeError>(x.dim() <= 2, "t: x is not a matrix; got {}; expected at most 2 dimensions; use mT or transpose", x);
+  const Running running("t");
+  require_defined(x, "x");
+  require<ShapeError>(x.dim() <= 2, "x is not a matrix; got {}; expected at most 2 dimensions; use mT or transpose", x);
   return x.dim() < 2 ? resized(x, x.layout()) : transpose(x, 0, 1);
 }
 
 Tensor mT(const Tensor& x) {
-  require_defined(x, "mT", "x");
-  require<ShapeError>(x.dim() >= 2, "mT: x has no two last dimensions; got {}", x);
+  const Running running("mT");
+  require_defined(x, "x");
+  require<ShapeError>(x.dim() >= 2, "x has no two last dimensions; got {}", x);
   return transpose(x, -2, -1);
 }
 
 Tensor select(const Tensor& x, int64_t dim, int64_t index) {
-  require_defined(x, "select", "x");
-  return view_of(Op::select, x, views::select(x.layout(), dim, index, "select"), dim, index);
+  const Running running("select");
+  require_defined(x, "x");
+  return view_of(Op::select, x, views::select(x.layout(), dim, index), dim, index);
 }
 
 namespace {
@@ -105,54 +115,64 @@ Tensor sliced(const Tensor& x, int dim, const views::Range& r) {
 }  // namespace
 
 Tensor slice(const Tensor& x, int64_t dim, std::optional<int64_t> start, std::optional<int64_t> end, int64_t step) {
-  require_defined(x, "slice", "x");
-  require<IndexError>(x.dim() > 0, "slice: a tensor of rank 0 has no dimension to slice; got {}", x);
-  const int d = wrap_dim(dim, x.layout().rank, "slice");
-  return sliced(x, d, views::resolve(start, end, step, x.layout().sizes[d], "slice"));
+  const Running running("slice");
+  require_defined(x, "x");
+  require<IndexError>(x.dim() > 0, "a tensor of rank 0 has no dimension to slice; got {}", x);
+  const int d = wrap_dim(dim, x.layout().rank);
+  return sliced(x, d, views::resolve(start, end, step, x.layout().sizes[d]));
 }
 
 Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length) {
-  require_defined(x, "narrow", "x");
-  require<IndexError>(x.dim() > 0, "narrow: a tensor of rank 0 has no dimension to narrow; got {}", x);
-  const int d = wrap_dim(dim, x.layout().rank, "narrow");
+  const Running running("narrow");
+  require_defined(x, "x");
+  require<IndexError>(x.dim() > 0, "a tensor of rank 0 has no dimension to narrow; got {}", x);
+  const int d = wrap_dim(dim, x.layout().rank);
   const int64_t size = x.layout().sizes[d], first = start < 0 ? start + size : start;
   require<IndexError>(first >= 0 && first <= size && length >= 0 && length <= size - first,
-                      "narrow: range out of bounds; got start {} and length {} for dimension {} of {}", start, length, d, x);
+                      "range out of bounds; got start {} and length {} for dimension {} of {}", start, length, d, x);
   return sliced(x, d, {first, length, 1});
 }
 
 Tensor narrow(const Tensor& x, int64_t dim, const Tensor& start, int64_t length) {
-  require_defined(start, "narrow", "start");
-  require<ShapeError>(start.dim() == 0, "narrow: start has dimensions; got {}; expected a 0-d tensor", start);
-  require<DTypeError>(is_integral(start.dtype()),
-                      "narrow: start is no whole number; got {}; expected u8, i8, i16, i32 or i64", start);
+  const Running running("narrow");
+  require_defined(start, "start");
+  require<ShapeError>(start.dim() == 0, "start has dimensions; got {}; expected a 0-d tensor", start);
+  require<DTypeError>(is_integral(start.dtype()), "start is no whole number; got {}; expected u8, i8, i16, i32 or i64",
+                      start);
   return narrow(x, dim, start.item<int64_t>(), length);
 }
 
 Tensor expand(const Tensor& x, const Dims& sizes) {
-  require_defined(x, "expand", "x");
+  const Running running("expand");
+  require_defined(x, "x");
   Dims wanted = sizes;
   const int shift = sizes.size() - x.layout().rank;
   for (int i = 0; i < wanted.size(); ++i) {
     if (wanted[i] == -1 && i >= shift) wanted[i] = x.layout().sizes[i - shift];
-    require<ShapeError>(wanted[i] >= 0, "expand: negative size; got {} for {}; expected sizes >= 0, or -1 for an existing dimension", sizes, x);
+    require<ShapeError>(wanted[i] >= 0,
+                        "negative size; got {} for {}; expected sizes >= 0, or -1 for an existing dimension", sizes, x);
   }
-  const Layout layout = lorry::expand(x.layout(), wanted, "expand");
+  const Layout layout = lorry::expand(x.layout(), wanted);
   checked_numel(wanted);
   return door::view(Op::expand, x, layout, x.storage_offset());
 }
 
 Tensor expand_as(const Tensor& x, const Tensor& other) {
-  require_defined(other, "expand_as", "other");
+  const Running running("expand_as");
+  require_defined(other, "other");
   return expand(x, other.sizes());
 }
-Tensor broadcast_to(const Tensor& x, const Dims& sizes) { return expand(x, sizes); }
+Tensor broadcast_to(const Tensor& x, const Dims& sizes) {
+  const Running running("broadcast_to");
+  return expand(x, sizes);
+}
 
 std::vector<Tensor> broadcast_tensors(const std::vector<Tensor>& tensors) {
+  const Running running("broadcast_tensors");
   Dims common;
   for (const Tensor& x : tensors) {
-    require_defined(x, "broadcast_tensors", "a tensor");
-    common = broadcast(common, x.sizes(), "broadcast_tensors");
+    require_defined(x, "a tensor");
+    common = broadcast(common, x.sizes());
   }
   std::vector<Tensor> out;
   for (const Tensor& x : tensors) out.push_back(expand(x, common));
@@ -160,7 +180,8 @@ std::vector<Tensor> broadcast_tensors(const std::vector<Tensor>& tensors) {
 }
 
 Tensor squeeze(const Tensor& x) {
-  require_defined(x, "squeeze", "x");
+  const Running running("squeeze");
+  require_defined(x, "x");
   Dims all;
   for (int64_t d = 0; d < x.dim(); ++d) all.push_back(d);
   return squeeze(x, all);
@@ -168,19 +189,22 @@ Tensor squeeze(const Tensor& x) {
 Tensor squeeze(const Tensor& x, int64_t dim) { return squeeze(x, Dims{dim}); }
 
 Tensor squeeze(const Tensor& x, const Dims& dims) {
-  require_defined(x, "squeeze", "x");
-  return resized(x, views::squeeze(x.layout(), dims, "squeeze"));
+  const Running running("squeeze");
+  require_defined(x, "x");
+  return resized(x, views::squeeze(x.layout(), dims));
 }
 
 Tensor unsqueeze(const Tensor& x, int64_t dim) {
-  require_defined(x, "unsqueeze", "x");
-  return resized(x, views::unsqueeze(x.layout(), dim, "unsqueeze"));
+  const Running running("unsqueeze");
+  require_defined(x, "x");
+  return resized(x, views::unsqueeze(x.layout(), dim));
 }
 
 Tensor flatten(const Tensor& x, int64_t start_dim, int64_t end_dim) {
-  require_defined(x, "flatten", "x");
-  const int rank = x.layout().rank, first = wrap_dim(start_dim, rank, "flatten"), last = wrap_dim(end_dim, rank, "flatten");
-  require<ShapeError>(first <= last, "flatten: start_dim comes after end_dim; got {} and {} for {}", start_dim, end_dim, x);
+  const Running running("flatten");
+  require_defined(x, "x");
+  const int rank = x.layout().rank, first = wrap_dim(start_dim, rank), last = wrap_dim(end_dim, rank);
+  require<ShapeError>(first <= last, "start_dim comes after end_dim; got {} and {} for {}", start_dim, end_dim, x);
   if (rank == 0) return reshape(x, {1});
   if (first == last) return x;
   Dims sizes;
@@ -198,10 +222,12 @@ Tensor flatten(const Tensor& x, int64_t start_dim, int64_t end_dim) {
 }
 
 Tensor unflatten(const Tensor& x, int64_t dim, const Dims& sizes) {
-  require_defined(x, "unflatten", "x");
-  require<ShapeError>(x.dim() > 0 && !sizes.empty(), "unflatten: a dimension and at least one size are needed; got {} and {}", x, sizes);
-  const int d = wrap_dim(dim, x.layout().rank, "unflatten");
-  const Dims inner = infer_sizes(sizes, x.layout().sizes[d], "unflatten");
+  const Running running("unflatten");
+  require_defined(x, "x");
+  require<ShapeError>(x.dim() > 0 && !sizes.empty(), "a dimension and at least one size are needed; got {} and {}", x,
+                      sizes);
+  const int d = wrap_dim(dim, x.layout().rank);
+  const Dims inner = infer_sizes(sizes, x.layout().sizes[d]);
   Dims all;
   for (int i = 0; i < x.layout().rank; ++i) {
     if (i == d) {
@@ -213,40 +239,46 @@ Tensor unflatten(const Tensor& x, int64_t dim, const Dims& sizes) {
   return view(x, all);
 }
 
-Tensor ravel(const Tensor& x) { return reshape(x, {-1}); }
+Tensor ravel(const Tensor& x) {
+  const Running running("ravel");
+  return reshape(x, {-1});
+}
 
 Tensor as_strided(const Tensor& x, const Dims& sizes, const Dims& strides, std::optional<int64_t> storage_offset) {
-  require_defined(x, "as_strided", "x");
+  const Running running("as_strided");
+  require_defined(x, "x");
   const int64_t offset = storage_offset.value_or(x.storage_offset());
   const Layout layout = Layout::strided(sizes, strides);
   int64_t last = offset;
   bool overflow = offset < 0;
   for (int d = 0; d < layout.rank; ++d) {
     int64_t reach = 0;
-    require<ShapeError>(strides[d] >= 0, "as_strided: negative stride; got {}; expected every stride >= 0", strides);
+    require<ShapeError>(strides[d] >= 0, "negative stride; got {}; expected every stride >= 0", strides);
     overflow |= __builtin_mul_overflow(std::max<int64_t>(sizes[d] - 1, 0), strides[d], &reach) || __builtin_add_overflow(last, reach, &last);
   }
   const int64_t available = x.storage().bytes() / size_of(x.dtype());
-  require<ShapeError>(
-      !overflow && (layout.numel() == 0 || last < available),
-      "as_strided: reaches outside the storage; got sizes {}, strides {} and offset {} over {} elements of {}", sizes,
-      strides, offset, available, x.dtype());
+  require<ShapeError>(!overflow && (layout.numel() == 0 || last < available),
+                      "reaches outside the storage; got sizes {}, strides {} and offset {} over {} elements of {}",
+                      sizes, strides, offset, available, x.dtype());
   return door::view(Op::as_strided, x, layout, offset, sizes, strides, offset, x.storage_offset());
 }
 
 Tensor diagonal(const Tensor& x, int64_t offset, int64_t dim1, int64_t dim2) {
-  require_defined(x, "diagonal", "x");
-  return view_of(Op::diagonal, x, views::diagonal(x.layout(), offset, dim1, dim2, "diagonal"), offset, dim1, dim2);
+  const Running running("diagonal");
+  require_defined(x, "x");
+  return view_of(Op::diagonal, x, views::diagonal(x.layout(), offset, dim1, dim2), offset, dim1, dim2);
 }
 
 Tensor unfold(const Tensor& x, int64_t dim, int64_t size, int64_t step) {
-  require_defined(x, "unfold", "x");
-  return view_of(Op::unfold, x, views::unfold(x.layout(), dim, size, step, "unfold"), dim, size, step);
+  const Running running("unfold");
+  require_defined(x, "x");
+  return view_of(Op::unfold, x, views::unfold(x.layout(), dim, size, step), dim, size, step);
 }
 
 Tensor movedim(const Tensor& x, const Dims& source, const Dims& destination) {
-  require_defined(x, "movedim", "x");
-  return permute(x, views::moved(x.layout().rank, source, destination, "movedim"));
+  const Running running("movedim");
+  require_defined(x, "x");
+  return permute(x, views::moved(x.layout().rank, source, destination));
 }
 
 }  // namespace lorry

@@ -49,6 +49,7 @@ int64_t least_budget(int64_t bytes_per_element) { return kOtherBytes + enclosing
 
 OperatorStep::OperatorStep(const OperatorWork& work, std::vector<SteppedParameter> parameters, int64_t budget)
     : work_(work), parameters_(std::move(parameters)) {
+  const Running running(work_.where);
   std::erase_if(parameters_, [](const SteppedParameter& x) { return x.entry->count == 0; });
   int64_t all = 0, largest = 0;
   for (const SteppedParameter& x : parameters_) {
@@ -58,8 +59,8 @@ OperatorStep::OperatorStep(const OperatorWork& work, std::vector<SteppedParamete
   const int64_t element_bytes = work_.program.bytes_per_element(),
                 most_elements = elements_within(budget, element_bytes);
   require<ValueError>(most_elements > 0,
-                      "{}: memory_budget is too small for 256 elements at a time; got {} bytes; expected at least {}",
-                      work_.where, budget, least_budget(element_bytes));
+                      "memory_budget is too small for 256 elements at a time; got {} bytes; expected at least {}",
+                      budget, least_budget(element_bytes));
   capacity_ = std::min(work_.by_lists ? all : largest, most_elements);
   is_whole_ = work_.by_lists && all <= capacity_;
   for (const int width : work_.program.buffers) {
@@ -67,7 +68,7 @@ OperatorStep::OperatorStep(const OperatorWork& work, std::vector<SteppedParamete
     buffer_bytes_ += width;
   }
   require<ValueError>(work_.program.number_count * 8 <= kNumberBytes,
-                      "{}: the rule computes with {} numbers for all elements; expected at most {}", work_.where,
+                      "the rule computes with {} numbers for all elements; expected at most {}",
                       work_.program.number_count, kNumberBytes / 8);
 
   const size_t most = work_.by_lists ? parameters_.size() : 1;
@@ -218,7 +219,7 @@ void OperatorStep::compute(const Instruction& x, const kernels::List& list, bool
                                   .in = {},
                                   .unless_nan = always ? nullptr : grad_factor_};
   for (int k = 0; k < x.arity; ++k) call.in[k] = operand(x.in[k], x.compute);
-  const kernels::ForeachKernels& kernels = *kernels::backend(work_.device, work_.where).foreach;
+  const kernels::ForeachKernels& kernels = *kernels::backend(work_.device).foreach;
   (x.blends ? kernels.blend : kernels.pointwise)(call, stream_);
 }
 
@@ -284,7 +285,7 @@ void OperatorStep::run_parts() const {
       compute(x, lists_[i], false);
       continue;
     }
-    const kernels::OptimKernels& kernels = *kernels::backend(work_.device, work_.where).optim;
+    const kernels::OptimKernels& kernels = *kernels::backend(work_.device).optim;
     Storing storing = work_.storing;
     storing.first_element = parts_[0].first;  // the others begin where their parameters do
     kernels::StoredCall call = storing.call(lists_[i], x.state);
@@ -294,7 +295,7 @@ void OperatorStep::run_parts() const {
   copy_states(false);
   if (!zeros_) return;
   const double zero = 0;
-  kernels::backend(work_.device, work_.where).foreach->fill(*zeros_, &zero, kF64, stream_);
+  kernels::backend(work_.device).foreach->fill(*zeros_, &zero, kF64, stream_);
 }
 
 void OperatorStep::run(const double* grad_factor, const Stream& stream) {

@@ -31,52 +31,53 @@ void drop_repeated(std::vector<Tensor>& tensors) {
 }
 
 /// The gradients there are, each once however many parameters have it. One whose elements share memory is replaced by a copy.
-foreach::TensorList gradients(const std::vector<Tensor>& parameters, const char* where) {
-  std::vector<Tensor> found;
-  found.reserve(parameters.size());
-  for (const Tensor& param : parameters) {
-    require_defined(param, where, "a parameter");
-    Tensor grad = param.grad();
-    if (!grad.defined()) continue;
-    if (!grad.is_contiguous() && grad.layout().has_internal_overlap()) {
-      bell::ring(bell::Event::hidden_copy, where, "a gradient whose elements share memory is replaced by a copy");
-      grad = grad.contiguous();
-      param.set_grad(grad);
+foreach
+  ::TensorList gradients(const std::vector<Tensor>& parameters) {
+    std::vector<Tensor> found;
+    found.reserve(parameters.size());
+    for (const Tensor& param : parameters) {
+      require_defined(param, "a parameter");
+      Tensor grad = param.grad();
+      if (!grad.defined()) continue;
+      if (!grad.is_contiguous() && grad.layout().has_internal_overlap()) {
+        bell::ring(bell::Event::hidden_copy, t_operator,
+                   "a gradient whose elements share memory is replaced by a copy");
+        grad = grad.contiguous();
+        param.set_grad(grad);
+      }
+      found.push_back(grad.requires_grad() ? grad.detach() : std::move(grad));
     }
-    found.push_back(grad.requires_grad() ? grad.detach() : std::move(grad));
+    drop_repeated(found);
+    return found;
   }
-  drop_repeated(found);
-  return found;
-}
 
-void require_norm_type(const char* where, double type) {
-  require<ValueError>(type > 0, "{}: norm_type is out of range; got {}; expected a number > 0, or infinity", where, type);
+void require_norm_type(double type) {
+  require<ValueError>(type > 0, "norm_type is out of range; got {}; expected a number > 0, or infinity", type);
 }
 
 }  // namespace
 
 Tensor get_total_norm(const std::vector<Tensor>& tensors, double norm_type) {
-  constexpr const char* kName = "get_total_norm";
-  const door::Running running(kName);
+  const Running running("get_total_norm");
   const NoGrad quiet;
-  require_norm_type(kName, norm_type);
+  require_norm_type(norm_type);
   return foreach::total_norm(tensors, norm_type);
 }
 
 Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, double norm_type, bool error_if_nonfinite) {
-  constexpr const char* kName = "clip_grad_norm_";
-  const door::Running running(kName);
+  const Running running("clip_grad_norm_");
   const NoGrad quiet;
-  require<ValueError>(max_norm >= 0, "{}: max_norm is out of range; got {}; expected a number >= 0", kName, max_norm);
-  require_norm_type(kName, norm_type);
-  return foreach::clip_norm_(gradients(parameters, kName), max_norm, norm_type, error_if_nonfinite);
+  require<ValueError>(max_norm >= 0, "max_norm is out of range; got {}; expected a number >= 0", max_norm);
+  require_norm_type(norm_type);
+  return foreach::clip_norm_(gradients(parameters), max_norm, norm_type, error_if_nonfinite);
 }
 
 void clip_grad_value_(const std::vector<Tensor>& parameters, double clip_value) {
-  constexpr const char* kName = "clip_grad_value_";
-  require<ValueError>(clip_value > 0, "{}: clip_value is out of range; got {}; expected a number > 0", kName, clip_value);
+  const Running running("clip_grad_value_");
+  require<ValueError>(clip_value > 0, "clip_value is out of range; got {}; expected a number > 0", clip_value);
   const NoGrad quiet;
-  foreach::clamp_(gradients(parameters, kName), -clip_value, clip_value);
+  foreach
+    ::clamp_(gradients(parameters), -clip_value, clip_value);
 }
 
 }  // namespace lorry::optim

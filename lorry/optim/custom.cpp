@@ -8,7 +8,10 @@
 namespace lorry::optim::detail {
 
 void raise_no_device_code(const char* where, Device device) {
-  raise<ValueError>("{}: execution 'fused' has no code for {}; compile what includes lorry/optim/custom.h with nvcc, or take foreach or loop", where, device);
+  raise_as<ValueError>(where,
+                       "execution 'fused' has no code for {}; compile what includes lorry/optim/custom.h with nvcc, or "
+                       "take foreach or loop",
+                       device);
 }
 
 Tensor read_bytes(const void* from, size_t bytes, Device device) {

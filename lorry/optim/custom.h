@@ -166,9 +166,9 @@ struct ClocksByHost {
 };
 
 template <class Rule, bool kOnCuda>
-const kernels::RuleKernels& kernels_of(Device device, const char* where) {
+const kernels::RuleKernels& kernels_of(Device device) {
   if constexpr (kBuiltIn<Rule>) {
-    return built_in_kernels<Rule>(device, where);
+    return built_in_kernels<Rule>(device);
   } else {
     static const kernels::RuleKernels kCpu = OnCpu<Rule>::kernels(), kByHost{ClocksByHost<Rule>::step, ClocksByHost<Rule>::set, ClocksByHost<Rule>::tick};
 #ifdef __CUDACC__

@@ -21,7 +21,9 @@ std::vector<NamedTensor> numbered(const std::vector<Tensor>& params) {
 
 Optimizer::Optimizer(const char* where, Execution execution)
     : where_(where), execution_(execution == Execution::automatic ? Execution::fused : execution), epoch_(make_counted<Epoch>()), grad_epoch_(make_counted<Epoch>(true)) {
-  require<ValueError>(execution_ != Execution::compiled, "{}: execution 'compiled' is not part of this build; expected automatic, loop, foreach or fused", where);
+  const Running running(where_);
+  require<ValueError>(execution_ != Execution::compiled,
+                      "execution 'compiled' is not part of this build; expected automatic, loop, foreach or fused");
 }
 
 Optimizer::~Optimizer() {
@@ -32,16 +34,19 @@ Optimizer::~Optimizer() {
 // ---- groups ----------------------------------------------------------------------------------------------------------
 
 void Optimizer::add_group(const std::vector<NamedTensor>& params, const RuleTraits& rule, const void* settings, const Memory& memory) {
+  const Running running(where_);
   std::set<std::string_view> names;
   for (const Slot& slot : slots_) names.insert(slot.name);
   for (const auto& [name, param] : params) {
-    require<ValueError>(param.defined(), "{}: parameter '{}' is an undefined tensor; expected a tensor", where_, name);
-    require<ValueError>(names.insert(name).second, "{}: parameter '{}' is listed twice", where_, name);
-    require<DTypeError>(is_floating(param.dtype()), "{}: parameter '{}' is not floating; got {}", where_, name, param);
-    require<GradError>(param.requires_grad(), "{}: parameter '{}' does not require a gradient; got {}; call requires_grad_() first", where_, name, param);
-    require<GradError>(param.is_leaf(), "{}: parameter '{}' is not a leaf; got {} made by {}; optimize the tensors it was made from", where_, name, param,
-                       param.grad_fn());
-    door::require_writable(param, where_);
+    require<ValueError>(param.defined(), "parameter '{}' is an undefined tensor; expected a tensor", name);
+    require<ValueError>(names.insert(name).second, "parameter '{}' is listed twice", name);
+    require<DTypeError>(is_floating(param.dtype()), "parameter '{}' is not floating; got {}", name, param);
+    require<GradError>(param.requires_grad(),
+                       "parameter '{}' does not require a gradient; got {}; call requires_grad_() first", name, param);
+    require<GradError>(param.is_leaf(),
+                       "parameter '{}' is not a leaf; got {} made by {}; optimize the tensors it was made from", name,
+                       param, param.grad_fn());
+    door::require_writable(param);
   }
   require_separate(params);
   GroupState group{&rule, {}, memory};
@@ -56,29 +61,36 @@ void Optimizer::add_group(const std::vector<NamedTensor>& params, const RuleTrai
 }
 
 void Optimizer::require_memory_fits(const std::string& name, const Tensor& param, const GroupState& group) const {
+  const Running running(where_);
   const Memory& memory = group.memory;
   if (param.dtype() == kF16) {
-    require<DTypeError>(memory.masters != Masters::split, "{}: parameter '{}' cannot be split; got {}; expected bf16, or f32 and f64, which need no master", where_,
+    require<DTypeError>(memory.masters != Masters::split,
+                        "parameter '{}' cannot be split; got {}; expected bf16, or f32 and f64, which need no master",
                         name, param);
     require<DTypeError>(memory.masters != Masters::stochastic,
-                        "{}: parameter '{}' cannot be rounded stochastically; got {}; expected bf16, or f32 and f64, which need it not; or take Masters::f32", where_,
+                        "parameter '{}' cannot be rounded stochastically; got {}; expected bf16, or f32 and f64, which "
+                        "need it not; or take Masters::f32",
                         name, param);
   }
   for (int k = 0; k < group.rule->states && param.dtype() == kF64; ++k)
-    require<DTypeError>(memory.states[k] == StateType::f32, "{}: states of parameter '{}' cannot be {}; got {}; expected f32, f16 or bf16, or states of StateType::f32",
-                        where_, name, optim::name(memory.states[k]), param);
+    require<DTypeError>(
+        memory.states[k] == StateType::f32,
+        "states of parameter '{}' cannot be {}; got {}; expected f32, f16 or bf16, or states of StateType::f32", name,
+        optim::name(memory.states[k]), param);
 }
 
 void Optimizer::require_separate(const std::vector<NamedTensor>& added) const {
+  const Running running(where_);
   std::vector<Tensor> all = parameters();
   for (const auto& [name, param] : added) all.push_back(param);
   const auto clash = find_clash(all);
   if (!clash) return;
   const auto name = [&](size_t i) -> const std::string& { return i < slots_.size() ? slots_[i].name : added[i - slots_.size()].first; };
   const auto [one, other] = std::minmax(name(clash->first), name(clash->second));
-  require<ValueError>(!clash->certain, "{}: parameters '{}' and '{}' share memory; list each tensor once", where_, one, other);
-  raise<ValueError>("{}: parameters '{}' and '{}' may share memory, their strides do not tell; got strides {} and {}; clone one of them", where_, one, other,
-                    all[clash->first].strides(), all[clash->second].strides());
+  require<ValueError>(!clash->certain, "parameters '{}' and '{}' share memory; list each tensor once", one, other);
+  raise<ValueError>(
+      "parameters '{}' and '{}' may share memory, their strides do not tell; got strides {} and {}; clone one of them",
+      one, other, all[clash->first].strides(), all[clash->second].strides());
 }
 
 std::vector<Tensor> Optimizer::parameters() const {
@@ -88,7 +100,8 @@ std::vector<Tensor> Optimizer::parameters() const {
 }
 
 double Optimizer::lr(int group) const {
-  require<IndexError>(group >= 0 && group < groups(), "{}: no such group; got {}; expected 0 to {}", where_, group, groups() - 1);
+  const Running running(where_);
+  require<IndexError>(group >= 0 && group < groups(), "no such group; got {}; expected 0 to {}", group, groups() - 1);
   return groups_[group].rule->lr(const_cast<std::byte*>(groups_[group].settings));
 }
 
@@ -97,8 +110,9 @@ void Optimizer::set_lr(double lr) {
 }
 
 void Optimizer::set_lr(int group, double lr) {
-  require<IndexError>(group >= 0 && group < groups(), "{}: no such group; got {}; expected 0 to {}", where_, group, groups() - 1);
-  require<ValueError>(lr >= 0 && std::isfinite(lr), "{}: lr is out of range; got {}; expected a finite number >= 0", where_, lr);
+  const Running running(where_);
+  require<IndexError>(group >= 0 && group < groups(), "no such group; got {}; expected 0 to {}", group, groups() - 1);
+  require<ValueError>(lr >= 0 && std::isfinite(lr), "lr is out of range; got {}; expected a finite number >= 0", lr);
   double& own = groups_[group].rule->lr(groups_[group].settings);
   if (own == lr) return;
   const double before = std::exchange(own, lr);
@@ -170,7 +184,8 @@ int Optimizer::new_clock(Family& family, int group, int like) {
     family.clocks.narrow(0, count * bytes, bytes).copy_(family.clocks.narrow(0, like * bytes, bytes));
   } else {
     const kernels::ClockChange change{clock, true, groups_[group].settings, family.rule->first_progress};
-    family.rule->kernels(family.device, where_).set(family.clocks.data_ptr(), family.f64(), {&change, 1}, current_stream(family.device));
+    family.rule->kernels(family.device)
+        .set(family.clocks.data_ptr(), family.f64(), {&change, 1}, current_stream(family.device));
   }
   family.clock_groups.push_back(group);
   return clock;
@@ -184,7 +199,9 @@ void Optimizer::write_clocks(Family& family, int only_group) {
   for (size_t c = 0; c < family.clock_groups.size(); ++c)
     if (const int group = family.clock_groups[c]; only_group < 0 || group == only_group)
       changes.push_back({static_cast<int32_t>(c), static_cast<bool>(running[c]), groups_[group].settings, nullptr});
-  if (!changes.empty()) family.rule->kernels(family.device, where_).set(family.clocks.data_ptr(), family.f64(), changes, current_stream(family.device));
+  if (!changes.empty())
+    family.rule->kernels(family.device)
+        .set(family.clocks.data_ptr(), family.f64(), changes, current_stream(family.device));
 }
 
 /// The progress of every clock, one after the other. Waits for the device.

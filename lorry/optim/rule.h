@@ -28,17 +28,17 @@ struct RuleTraits {
   double& (*lr)(void* settings);
   /// Records the update, for the executions loop and foreach (recording.h).
   void (*record)(const void* settings, Symbol* values);
-  /// The fused kernels on a device. Throws DeviceError naming `where`.
-  const kernels::RuleKernels& (*kernels)(Device device, const char* where);
+  /// The fused kernels on a device. Throws DeviceError.
+  const kernels::RuleKernels& (*kernels)(Device device);
 };
 
 /// Of Lorry's rules.
 template <class Rule>
-const kernels::RuleKernels& built_in_kernels(Device device, const char* where) {
-  return kernels::backend(device, where).optim->rules[formula::Rules::index<Rule>()];
+const kernels::RuleKernels& built_in_kernels(Device device) {
+  return kernels::backend(device).optim->rules[formula::Rules::index<Rule>()];
 }
 
-template <class Rule, const kernels::RuleKernels& (*kKernels)(Device, const char*) = built_in_kernels<Rule>>
+template <class Rule, const kernels::RuleKernels& (*kKernels)(Device) = built_in_kernels<Rule>>
 const RuleTraits& rule_traits() {
   using Settings = formula::SettingsOf<Rule>;
   using Narrow = formula::Clock<Rule, float>;

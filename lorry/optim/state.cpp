@@ -119,18 +119,21 @@ TensorMap Optimizer::state_dict() const {
 }
 
 void Optimizer::load_state_dict(const TensorMap& dict) {
+  const Running running(where_);
   const NoGrad quiet;
   std::set<std::string> used;
   const auto find = [&](const std::string& key) -> const Tensor& {
     const auto found = dict.find(key);
-    require<FormatError>(found != dict.end() && found->second.defined(), "{}: state '{}' is missing; {}", where_, key, remedy(key));
+    require<FormatError>(found != dict.end() && found->second.defined(), "state '{}' is missing; {}", key, remedy(key));
     used.insert(key);
     return found->second;
   };
   const auto check = [&](const std::string& key, const Tensor& got, const Dims& sizes, DType dtype) {
-    require<ShapeError>(got.sizes() == sizes, "{}: state '{}' has another shape; got {}; expected {}", where_, key, got, sizes);
-    require<DTypeError>(got.dtype() == dtype, "{}: state '{}' has another dtype; got {}; expected {}{}", where_, key, got, dtype,
-                        is_state_dtype(got.dtype()) && is_state_dtype(dtype) ? "; make this optimizer with the memory.states of the one that saved it" : "");
+    require<ShapeError>(got.sizes() == sizes, "state '{}' has another shape; got {}; expected {}", key, got, sizes);
+    require<DTypeError>(got.dtype() == dtype, "state '{}' has another dtype; got {}; expected {}{}", key, got, dtype,
+                        is_state_dtype(got.dtype()) && is_state_dtype(dtype)
+                            ? "; make this optimizer with the memory.states of the one that saved it"
+                            : "");
   };
   // Everything is made aside, and put in place when nothing can fail any more.
   std::vector<std::vector<double>> progress;
@@ -143,8 +146,9 @@ void Optimizer::load_state_dict(const TensorMap& dict) {
       const Tensor& value = find(key);
       check(key, value, {}, kF64);
       own.push_back(value.item<double>());
-      require<FormatError>(std::isfinite(own[k]) && (k > 0 || own[k] >= 0), "{}: state '{}' is out of range; got {}; expected a finite number{}", where_, key,
-                           own[k], k > 0 ? "" : " >= 0");
+      require<FormatError>(std::isfinite(own[k]) && (k > 0 || own[k] >= 0),
+                           "state '{}' is out of range; got {}; expected a finite number{}", key, own[k],
+                           k > 0 ? "" : " >= 0");
     }
     const Kind kind = kind_of(slot);
     slot.family = slot.clock = slot.entry = -1;
@@ -166,7 +170,8 @@ void Optimizer::load_state_dict(const TensorMap& dict) {
       scales.copy_(scale);
     }
   }
-  for (const auto& [key, value] : dict) require<FormatError>(used.contains(key), "{}: state '{}' is unexpected; {}", where_, key, remedy(key));
+  for (const auto& [key, value] : dict)
+    require<FormatError>(used.contains(key), "state '{}' is unexpected; {}", key, remedy(key));
   std::vector<Family> before;
   std::swap(families_, before);
   try {
@@ -180,7 +185,8 @@ void Optimizer::load_state_dict(const TensorMap& dict) {
       if (slot.clock >= 0) continue;
       slot.clock = new_clock(family, slot.group, -1);
       const kernels::ClockChange change{slot.clock, true, nullptr, progress[s].data()};
-      family.rule->kernels(family.device, where_).set(family.clocks.data_ptr(), family.f64(), {&change, 1}, current_stream(family.device));
+      family.rule->kernels(family.device)
+          .set(family.clocks.data_ptr(), family.f64(), {&change, 1}, current_stream(family.device));
     }
   } catch (...) {
     std::swap(families_, before);
@@ -193,6 +199,7 @@ void Optimizer::load_state_dict(const TensorMap& dict) {
 
 /// Blocks of 8-bit states run through memory: codes saved in another order of it go with other scales.
 void Optimizer::check_order(const std::string& key, const Layout& layout, const TensorMap& dict, std::set<std::string>& used) const {
+  const Running running(where_);
   const auto found = dict.find(key);
   const bool given = found != dict.end() && found->second.defined();
   if (!given && layout.is_contiguous()) return;
@@ -200,14 +207,17 @@ void Optimizer::check_order(const std::string& key, const Layout& layout, const 
   const Tensor expected = strides_of(layout);
   if (given) {
     const Tensor& got = found->second;
-    require<ShapeError>(got.sizes() == expected.sizes(), "{}: state '{}' has another shape; got {}; expected {}", where_, key, got, expected.sizes());
-    require<DTypeError>(got.dtype() == kI64, "{}: state '{}' has another dtype; got {}; expected i64", where_, key, got);
+    require<ShapeError>(got.sizes() == expected.sizes(), "state '{}' has another shape; got {}; expected {}", key, got,
+                        expected.sizes());
+    require<DTypeError>(got.dtype() == kI64, "state '{}' has another dtype; got {}; expected i64", key, got);
   }
   const Dims saved = given ? Dims(found->second.to_vector<int64_t>()) : Layout::contiguous(layout.size_list()).stride_list();
   bool same = true;
   for (int i = 0; i < layout.rank; ++i) same = same && (layout.sizes[i] == 1 || saved[i] == layout.strides[i]);
-  require<FormatError>(same, "{}: state '{}' is of a parameter in another order in memory; got strides {}; expected {}; lay the parameter out as it was saved", where_, key,
-                       saved, layout.stride_list());
+  require<FormatError>(same,
+                       "state '{}' is of a parameter in another order in memory; got strides {}; expected {}; lay the "
+                       "parameter out as it was saved",
+                       key, saved, layout.stride_list());
 }
 
 }  // namespace lorry::optim

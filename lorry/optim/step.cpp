@@ -37,21 +37,25 @@ bool guarded(const Tensor& grad) { return grad.storage().read_only() || grad.is_
 void Optimizer::step() { step(Tensor()); }
 
 void Optimizer::step(const Tensor& grad_factor) {
+  const Running running(where_);
   const NoGrad quiet;
   look();
   copy_in();
   if (grad_factor.defined()) {
-    require<ShapeError>(grad_factor.dim() == 0, "{}: grad_factor has a shape; got {}; expected a 0-d f64", where_, grad_factor);
-    require<DTypeError>(grad_factor.dtype() == kF64, "{}: grad_factor has another dtype; got {}; expected a 0-d f64", where_, grad_factor);
+    require<ShapeError>(grad_factor.dim() == 0, "grad_factor has a shape; got {}; expected a 0-d f64", grad_factor);
+    require<DTypeError>(grad_factor.dtype() == kF64, "grad_factor has another dtype; got {}; expected a 0-d f64",
+                        grad_factor);
     for (const Family& family : families_)
-      if (!family.slots.empty()) require_same_device(slots_[family.slots[0]].param, grad_factor, where_);
+      if (!family.slots.empty()) require_same_device(slots_[family.slots[0]].param, grad_factor);
   }
   run(grad_factor, false);
 }
 
 Tensor Optimizer::step(const StepOptions& options) {
+  const Running running(where_);
   const NoGrad quiet;
-  require<ValueError>(options.max_norm >= 0, "{}: max_norm is out of range; got {}; expected a number >= 0", where_, options.max_norm);
+  require<ValueError>(options.max_norm >= 0, "max_norm is out of range; got {}; expected a number >= 0",
+                      options.max_norm);
   look();
   if (options.zero_grad) require_separate_gradients();
   copy_in();
@@ -63,23 +67,26 @@ Tensor Optimizer::step(const StepOptions& options) {
       if (family.slots.empty()) continue;
       const Tensor& param = slots_[family.slots[0]].param;
       if (first == nullptr) first = &param;
-      require_same_device(*first, param, where_);
+      require_same_device(*first, param);
       lists.push_back(family.grads.get());
     }
     const Device device = first ? first->device() : default_device();
     if (const Tensor& scale = options.scale; scale.defined()) {
-      require<DTypeError>(scale.dim() == 0 && scale.dtype() == kF64, "{}: scale is of another kind; got {}; expected a 0-d f64", where_, scale);
-      require<DeviceError>(scale.device() == device, "{}: scale is on another device than the parameters; got {}; expected {}", where_, scale, device);
+      require<DTypeError>(scale.dim() == 0 && scale.dtype() == kF64,
+                          "scale is of another kind; got {}; expected a 0-d f64", scale);
+      require<DeviceError>(scale.device() == device,
+                           "scale is on another device than the parameters; got {}; expected {}", scale, device);
     }
     total = empty({}, {.dtype = kF64, .device = device});
     factor = empty({}, {.dtype = kF64, .device = device});
-    kernels::backend(device, where_).list_norm->norm({.lists = lists,
-                                                      .total = total.data<double>(),
-                                                      .end = {.max_norm = options.max_norm,
-                                                              .scale = options.scale.defined() ? options.scale.data<double>() : nullptr,
-                                                              .skip_nonfinite = options.skip_nonfinite,
-                                                              .factor = factor.data<double>()}},
-                                                     current_stream(device));
+    kernels::backend(device).list_norm->norm(
+        {.lists = lists,
+         .total = total.data<double>(),
+         .end = {.max_norm = options.max_norm,
+                 .scale = options.scale.defined() ? options.scale.data<double>() : nullptr,
+                 .skip_nonfinite = options.skip_nonfinite,
+                 .factor = factor.data<double>()}},
+        current_stream(device));
   }
   run(factor, options.zero_grad);
   return total;
@@ -88,23 +95,28 @@ Tensor Optimizer::step(const StepOptions& options) {
 // ---- before the step -------------------------------------------------------------------------------------------------
 
 void Optimizer::check(Slot& slot, const Tensor& grad) const {
+  const Running running(where_);
   const Tensor& param = slot.param;
-  require<ShapeError>(grad.sizes() == param.sizes(), "{}: the gradient of '{}' has another shape; got gradient: {}, parameter: {}", where_, slot.name, grad,
+  require<ShapeError>(grad.sizes() == param.sizes(),
+                      "the gradient of '{}' has another shape; got gradient: {}, parameter: {}", slot.name, grad,
                       param);
   require<DTypeError>(grad.dtype() == param.dtype() || (grad.dtype() == kF32 && size_of(param.dtype()) == 2),
-                      "{}: the gradient of '{}' has another dtype; got gradient: {}, parameter: {}; expected the "
+                      "the gradient of '{}' has another dtype; got gradient: {}, parameter: {}; expected the "
                       "parameter's, or f32 for one of 16 bits",
-                      where_, slot.name, grad, param);
-  require<DeviceError>(grad.device() == param.device(), "{}: the gradient of '{}' is on another device; got gradient: {}, parameter: {}", where_, slot.name,
-                       grad, param);
-  door::require_writable(param, where_);
+                      slot.name, grad, param);
+  require<DeviceError>(grad.device() == param.device(),
+                       "the gradient of '{}' is on another device; got gradient: {}, parameter: {}", slot.name, grad,
+                       param);
+  door::require_writable(param);
   if (slot.family < 0) return require_memory_fits(slot.name, param, groups_[slot.group]);
   const Family& family = families_[slot.family];
   const bool fits = family.device == param.device() && family.dtype == param.dtype() && (family.arrays() == 0 || slot.layout.size_list() == param.sizes());
   if (fits) return;  // what follows makes strings, and every gradient that moves comes here
-  raise<ShapeError>("{}: parameter '{}' has changed since its last step; got {} with a state of {}; make a new optimizer", where_, slot.name, param,
-                    family.arrays() == 0 ? fmt::format("{} {}", family.dtype, family.device)
-                                         : fmt::format("{} {} {}", slot.layout.size_list(), family.stored(0), family.device));
+  raise<ShapeError>("parameter '{}' has changed since its last step; got {} with a state of {}; make a new optimizer",
+                    slot.name, param,
+                    family.arrays() == 0
+                        ? fmt::format("{} {}", family.dtype, family.device)
+                        : fmt::format("{} {} {}", slot.layout.size_list(), family.stored(0), family.device));
 }
 
 void Optimizer::look() {
@@ -136,16 +148,20 @@ bool Optimizer::move_addresses(uint64_t since) {
 }
 
 void Optimizer::require_separate_gradients() {
+  const Running running(where_);
   if (separate_) return;
   std::vector<Tensor> grads;
   for (const Slot& slot : slots_) grads.push_back(slot.entry < 0 ? Tensor() : slot.param.grad());
   if (const auto clash = find_clash(grads))
-    raise<ValueError>("{}: the gradients of '{}' and '{}' {}share memory; got zero_grad, which writes them; expected a gradient of its own for each parameter", where_,
-                      slots_[clash->first].name, slots_[clash->second].name, clash->certain ? "" : "may ");
+    raise<ValueError>(
+        "the gradients of '{}' and '{}' {}share memory; got zero_grad, which writes them; expected a gradient of its "
+        "own for each parameter",
+        slots_[clash->first].name, slots_[clash->second].name, clash->certain ? "" : "may ");
   separate_ = true;
 }
 
 void Optimizer::lay_out() {
+  const Running running(where_);
   std::vector<Tensor> grads(slots_.size());
   for (size_t s = 0; s < slots_.size(); ++s) {
     grads[s] = slots_[s].param.grad();
@@ -224,9 +240,9 @@ void Optimizer::lay_out() {
     std::optional<DType>& all = lists[made[s].family].grad_dtype;
     if (!all) all = grads[s].dtype();
     require<DTypeError>(*all == grads[s].dtype(),
-                        "{}: the gradient of '{}' has another dtype than that of a parameter that is stepped with it; "
+                        "the gradient of '{}' has another dtype than that of a parameter that is stepped with it; "
                         "got {}; expected {} for all",
-                        where_, slots_[s].name, grads[s].dtype(), *all);
+                        slots_[s].name, grads[s].dtype(), *all);
   }
   for (size_t f = 0; f < families_.size(); ++f) {
     const Family& family = families_[f];
@@ -304,10 +320,11 @@ void Optimizer::copy_in() {
 }
 
 void Optimizer::run(const Tensor& grad_factor, bool zero_grads) {
+  const Running running(where_);
   for (const Family& family : families_)
     if (!family.slots.empty()) device::throw_reported(family.device);
   if (zero_grads)
-    for (const int s : guarded_) door::require_writable(slots_[s].param.grad(), where_);
+    for (const int s : guarded_) door::require_writable(slots_[s].param.grad());
 
   // What is needed is taken before anything is written.
   for (Family& family : families_) {
@@ -319,7 +336,7 @@ void Optimizer::run(const Tensor& grad_factor, bool zero_grads) {
     const kernels::StepCall call = call_of(family, grad_factor, zero_grads);
     if (family.streams())
       prepare_streamed(family, call);
-    else if (const auto prepare = family.rule->kernels(family.device, where_).prepare)
+    else if (const auto prepare = family.rule->kernels(family.device).prepare)
       prepare(call, current_stream(family.device));
   }
   const std::vector<OperatorMemory> memory = prepare_operators();
@@ -340,7 +357,7 @@ void Optimizer::run(const Tensor& grad_factor, bool zero_grads) {
     else if (const kernels::StepCall call = call_of(family, grad_factor, zero_grads); family.streams())
       run_streamed(family, call);
     else
-      family.rule->kernels(family.device, where_).step(call, current_stream(family.device));
+      family.rule->kernels(family.device).step(call, current_stream(family.device));
     for (const int s : copied_) {
       const Slot& slot = slots_[s];
       if (slot.family != static_cast<int>(f)) continue;
@@ -398,8 +415,8 @@ Program Optimizer::program_of(const Kind& kind, const GroupState& group, const S
 }
 
 void Optimizer::set_memory_budget(int64_t bytes) {
-  require<ValueError>(bytes >= 0, "{}: memory_budget is out of range; got {}; expected bytes, or 0 for no bound",
-                      where_, bytes);
+  const Running running(where_);
+  require<ValueError>(bytes >= 0, "memory_budget is out of range; got {}; expected bytes, or 0 for no bound", bytes);
   const int64_t before = std::exchange(budget_, bytes);
   try {
     require_budget();
@@ -411,6 +428,7 @@ void Optimizer::set_memory_budget(int64_t bytes) {
 }
 
 void Optimizer::require_budget() const {
+  const Running running(where_);
   if (budget_ == 0) return;
   int64_t needed = 0;
   std::vector<std::pair<Kind, int>> seen;
@@ -426,8 +444,8 @@ void Optimizer::require_budget() const {
     }
   }
   require<ValueError>(budget_ >= needed,
-                      "{}: memory_budget is too small for 256 elements at a time; got {} bytes; expected at least {}",
-                      where_, budget_, needed);
+                      "memory_budget is too small for 256 elements at a time; got {} bytes; expected at least {}",
+                      budget_, needed);
 }
 
 void Optimizer::plan_operators(Family& family, bool by_factor, bool zero_grads) const {
@@ -499,7 +517,7 @@ void Optimizer::run_by_operators(Family& family, const Tensor& grad_factor) {
   const double* const factor = grad_factor.defined() ? grad_factor.data<double>() : nullptr;
   const Stream stream = current_stream(family.device);
   for (OperatorStep& step : family.by_operators->steps) step.run(factor, stream);
-  family.rule->kernels(family.device, where_)
+  family.rule->kernels(family.device)
       .tick(family.clocks.data_ptr(), family.f64(), 0, static_cast<int32_t>(family.clock_groups.size()), factor,
             stream);
 }

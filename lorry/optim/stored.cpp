@@ -18,7 +18,7 @@ kernels::StoredCall Storing::call(const kernels::List& list, int k) const {
 void reorder_stored(const Storing& how, int k, const Tensor& before, const Layout& from, const Tensor& stored,
                     const Layout& to) {
   const Device device = stored.device();
-  const kernels::OptimKernels& kernels = *kernels::backend(device, "optimizer").optim;
+  const kernels::OptimKernels& kernels = *kernels::backend(device).optim;
   const Tensor as_it_was = empty_strided(from.size_list(), from.stride_list(), {kF32, device}),
                as_it_is = empty_strided(to.size_list(), to.stride_list(), {kF32, device});
   const auto list_of = [&](const Tensor& wide, const Tensor& other) {

@@ -185,11 +185,11 @@ void Streamed::step(const kernels::RuleKernels& rule, const StepCall& call, cons
 
 void Optimizer::prepare_streamed(Family& family, const StepCall& call) {
   if (!family.streamed) family.streamed = std::make_shared<Streamed>(call);
-  family.streamed->prepare(family.rule->kernels(family.device, where_), call, current_stream(family.device));
+  family.streamed->prepare(family.rule->kernels(family.device), call, current_stream(family.device));
 }
 
 void Optimizer::run_streamed(Family& family, const StepCall& call) {
-  family.streamed->step(family.rule->kernels(family.device, where_), call, current_stream(family.device));
+  family.streamed->step(family.rule->kernels(family.device), call, current_stream(family.device));
 }
 
 }  // namespace lorry::optim

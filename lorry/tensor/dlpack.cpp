@@ -17,13 +17,14 @@ DLDataType type_of(DType t) {
 }
 
 DType dtype_from(DLDataType type) {
-  require<DTypeError>(type.lanes == 1, "from_dlpack: several lanes an element; got {} lanes; expected 1", type.lanes);
+  require<DTypeError>(type.lanes == 1, "several lanes an element; got {} lanes; expected 1", type.lanes);
   for (const DType t : kDTypes) {
     const DLDataType ours = type_of(t);
     if (ours.code == type.code && ours.bits == type.bits) return t;
   }
-  raise<DTypeError>("from_dlpack: no such dtype here; got type code {} with {} bits; expected one of bool, u8, i8 to i64, f16, bf16, f32, f64", type.code,
-                    type.bits);
+  raise<DTypeError>(
+      "no such dtype here; got type code {} with {} bits; expected one of bool, u8, i8 to i64, f16, bf16, f32, f64",
+      type.code, type.bits);
 }
 
 DLDevice device_of(Device device) { return {device.is_cpu() ? kDLCPU : kDLCUDA, device.index}; }
@@ -35,10 +36,12 @@ Device device_from(DLDevice device) {
       return kCPU;
     case kDLCUDA:
     case kDLCUDAManaged:
-      require<DeviceError>(device.device_id >= 0 && device.device_id <= INT8_MAX, "from_dlpack: device number out of range; got {}", device.device_id);
+      require<DeviceError>(device.device_id >= 0 && device.device_id <= INT8_MAX, "device number out of range; got {}",
+                           device.device_id);
       return {DeviceType::cuda, static_cast<int8_t>(device.device_id)};
     default:
-      raise<DeviceError>("from_dlpack: unsupported device; got type {} number {}; expected a CPU or CUDA device", device.device_type, device.device_id);
+      raise<DeviceError>("unsupported device; got type {} number {}; expected a CPU or CUDA device", device.device_type,
+                         device.device_id);
   }
 }
 
@@ -53,8 +56,9 @@ struct Export {
 
 template <class Managed>
 Managed* hand_out(const Tensor& x) {
-  require<ValueError>(x.defined(), "to_dlpack: an undefined tensor cannot be handed out");
-  require<GradError>(!x.requires_grad(), "to_dlpack: the receiver cannot be differentiated; got {} that requires a gradient; detach it first", x);
+  require<ValueError>(x.defined(), "an undefined tensor cannot be handed out");
+  require<GradError>(!x.requires_grad(),
+                     "the receiver cannot be differentiated; got {} that requires a gradient; detach it first", x);
   auto exported = std::make_unique<Export<Managed>>();
   const Layout& layout = x.layout();
   std::copy_n(layout.sizes, layout.rank, exported->shape);
@@ -78,8 +82,10 @@ Managed* hand_out(const Tensor& x) {
 template <class Managed>
 Tensor take_over(Managed* managed, bool read_only) {
   const DLTensor& t = managed->dl_tensor;
-  require<ShapeError>(t.ndim >= 0 && t.ndim <= kMaxRank, "from_dlpack: too many dimensions; got {}; expected at most {}", t.ndim, kMaxRank);
-  require<FormatError>(t.ndim == 0 || t.shape != nullptr, "from_dlpack: sizes are missing; got a null shape for {} dimensions", t.ndim);
+  require<ShapeError>(t.ndim >= 0 && t.ndim <= kMaxRank, "too many dimensions; got {}; expected at most {}", t.ndim,
+                      kMaxRank);
+  require<FormatError>(t.ndim == 0 || t.shape != nullptr, "sizes are missing; got a null shape for {} dimensions",
+                       t.ndim);
   const DType dtype = dtype_from(t.dtype);
   const Device device = device_from(t.device);
   device::require_device(device, "from_dlpack");
@@ -90,16 +96,19 @@ Tensor take_over(Managed* managed, bool read_only) {
     int64_t last = 0;
     for (int d = 0; d < t.ndim; ++d) {
       int64_t reach = 0;
-      require<ShapeError>(t.strides[d] >= 0 || sizes[d] == 1, "from_dlpack: negative stride; got {} in dimension {}; expected strides >= 0", t.strides[d], d);
+      require<ShapeError>(t.strides[d] >= 0 || sizes[d] == 1,
+                          "negative stride; got {} in dimension {}; expected strides >= 0", t.strides[d], d);
       if (sizes[d] > 1) layout.strides[d] = t.strides[d];
       const bool overflow = __builtin_mul_overflow(sizes[d] - 1, layout.strides[d], &reach) || __builtin_add_overflow(last, reach, &last);
-      require<ShapeError>(!overflow && last < INT64_MAX / 8, "from_dlpack: strides reach beyond 64 bits; got {} in dimension {}", t.strides[d], d);
+      require<ShapeError>(!overflow && last < INT64_MAX / 8, "strides reach beyond 64 bits; got {} in dimension {}",
+                          t.strides[d], d);
     }
   }
-  require<FormatError>(t.data != nullptr || layout.numel() == 0, "from_dlpack: memory is missing; got a null address for sizes {}", sizes);
+  require<FormatError>(t.data != nullptr || layout.numel() == 0, "memory is missing; got a null address for sizes {}",
+                       sizes);
   char* const first = t.data == nullptr ? nullptr : static_cast<char*>(t.data) + t.byte_offset;
   require<FormatError>(reinterpret_cast<uintptr_t>(first) % static_cast<uintptr_t>(size_of(dtype)) == 0,
-                       "from_dlpack: memory is not aligned for {}; got a byte offset of {}", dtype, t.byte_offset);
+                       "memory is not aligned for {}; got a byte offset of {}", dtype, t.byte_offset);
   auto node = make_counted<TensorNode>(nullptr, layout, 0, dtype);  // before the storage, which owns `managed` from then on
   node->storage = Storage::foreign(
       device, first, layout.extent() * size_of(dtype),
@@ -114,6 +123,7 @@ Tensor take_over(Managed* managed, bool read_only) {
 }  // namespace
 
 DLManagedTensorVersioned* to_dlpack(const Tensor& x) {
+  const Running running("to_dlpack");
   DLManagedTensorVersioned* const managed = hand_out<DLManagedTensorVersioned>(x);
   managed->version = {kMajorVersion, kMinorVersion};
   managed->flags = x.storage().read_only() ? kFlagReadOnly : 0;
@@ -121,22 +131,27 @@ DLManagedTensorVersioned* to_dlpack(const Tensor& x) {
 }
 
 DLManagedTensor* to_dlpack_unversioned(const Tensor& x) {
+  const Running running("to_dlpack");
   require<ValueError>(!x.defined() || !x.storage().read_only(),
-                      "to_dlpack: the older form cannot say that memory is read-only; got {}; clone it first, or use to_dlpack", x);
+                      "the older form cannot say that memory is read-only; got {}; clone it first, or use to_dlpack",
+                      x);
   return hand_out<DLManagedTensor>(x);
 }
 
 Tensor from_dlpack(DLManagedTensorVersioned* managed) {
-  require<ValueError>(managed != nullptr, "from_dlpack: null pointer; expected a managed tensor");
+  const Running running("from_dlpack");
+  require<ValueError>(managed != nullptr, "null pointer; expected a managed tensor");
   // Only the version may be read before it is known: a new major version may move everything behind the deleter.
-  require<FormatError>(managed->version.major <= kMajorVersion, "from_dlpack: written for a newer version; got {}.{}; expected at most {}.x",
-                       managed->version.major, managed->version.minor, kMajorVersion);
+  require<FormatError>(managed->version.major <= kMajorVersion,
+                       "written for a newer version; got {}.{}; expected at most {}.x", managed->version.major,
+                       managed->version.minor, kMajorVersion);
   // kFlagCopied needs no answer: the memory is the receiver's alone either way.
   return take_over(managed, (managed->flags & kFlagReadOnly) != 0);
 }
 
 Tensor from_dlpack(DLManagedTensor* managed) {
-  require<ValueError>(managed != nullptr, "from_dlpack: null pointer; expected a managed tensor");
+  const Running running("from_dlpack");
+  require<ValueError>(managed != nullptr, "null pointer; expected a managed tensor");
   return take_over(managed, false);
 }
 

@@ -8,7 +8,7 @@ constinit thread_local Device t_default_device{};
 }
 
 void detail::raise_undefined(const char* method) {
-  raise<ValueError>("{}: the tensor is undefined; expected a tensor", t_operator == nullptr ? method : t_operator);
+  raise_as<ValueError>(running_or(method), "the tensor is undefined; expected a tensor");
 }
 
 Device default_device() { return t_default_device; }
@@ -19,18 +19,25 @@ void set_default_device(Device device) {
   t_default_device = device;
 }
 
+namespace {
+/// Maps -rank..rank-1 to 0..rank-1. A tensor of rank 0 has none.
+int existing_dim(int64_t dim, int rank, const char* method) {
+  if (dim >= -rank && dim < rank) [[likely]]
+    return static_cast<int>(dim < 0 ? dim + rank : dim);
+  if (rank == 0) raise_as<IndexError>(running_or(method), "a tensor of rank 0 has no dimensions; got dim {}", dim);
+  raise_as<IndexError>(running_or(method), "dimension out of range; got dim {} of a tensor of rank {}; expected {}",
+                       dim, rank, IndexRange{-rank, rank});
+}
+}  // namespace
+
 int64_t Tensor::size(int64_t dim) const {
   const Layout& layout = checked("size").layout;
-  const int d = wrap_dim(dim, layout.rank, "size");
-  require<IndexError>(layout.rank > 0, "size: dimension out of range; got dim {} of a tensor of rank 0", dim);
-  return layout.sizes[d];
+  return layout.sizes[existing_dim(dim, layout.rank, "size")];
 }
 
 int64_t Tensor::stride(int64_t dim) const {
   const Layout& layout = checked("stride").layout;
-  const int d = wrap_dim(dim, layout.rank, "stride");
-  require<IndexError>(layout.rank > 0, "stride: dimension out of range; got dim {} of a tensor of rank 0", dim);
-  return layout.strides[d];
+  return layout.strides[existing_dim(dim, layout.rank, "stride")];
 }
 
 Tensor Tensor::detach() const {

@@ -107,7 +107,8 @@ class Tensor {
   T* data() const {
     constexpr DType kAsked = dtype_of<std::remove_const_t<T>>;
     const TensorNode& node = checked("data");
-    require<DTypeError>(kAsked == node.dtype, "data: dtype differs; got {} for a tensor of {}", kAsked, node.dtype);
+    if (kAsked != node.dtype) [[unlikely]]
+      raise_as<DTypeError>(running_or("data"), "dtype differs; got {} for a tensor of {}", kAsked, node.dtype);
     return static_cast<T*>(node.data());
   }
 
@@ -190,7 +191,10 @@ class Tensor {
   /// is done; to the host the result lies in pinned memory and is there once the stream is done. Host memory of somebody else's
   /// (from_blob, DLPack) is always waited for: it may be pinned, and its owner cannot know when it has been read. Throws DeviceError.
   Tensor to(Device device, bool non_blocking = false) const;
-  Tensor cpu() const { return to(kCPU); }
+  Tensor cpu() const {
+    const Running running("cpu");
+    return to(kCPU);
+  }
   Tensor cuda(int index = 0) const;
   /// Itself when it is there, else a copy in host memory that a GPU reads at the speed of the link.
   Tensor pin_memory() const;
@@ -359,9 +363,15 @@ class Tensor {
   // ---- second names, one row each in tensor/aliases.def
   // --------------------------------------------------------------
 #define LORRY_ALIAS(alias, original, parameters, arguments) \
-  Tensor alias parameters const { return original arguments; }
+  Tensor alias parameters const {                           \
+    const Running running(#alias);                          \
+    return original arguments;                              \
+  }
 #define LORRY_ALIAS_IN_PLACE(alias, original, parameters, arguments) \
-  const Tensor& alias##_ parameters const { return original##_ arguments; }
+  const Tensor& alias##_ parameters const {                          \
+    const Running running(#alias);                                   \
+    return original##_ arguments;                                    \
+  }
 #include "lorry/tensor/aliases.def"
 
  private:

@@ -96,7 +96,8 @@ TEST(ForeachNorm, of_nothing_is_zero) {
 
 TEST(ForeachNorm, refuses_what_has_no_norm) {
   const TensorList x = {random_tensor({5}, kF32, 1)};
-  EXPECT_EQ(message<ValueError>([&] { norms(x, 0); }), "norm: ord is out of range; got 0; expected a number > 0, or infinity");
+  EXPECT_EQ(message<ValueError>([&] { norms(x, 0); }),
+            "norms: ord is out of range; got 0; expected a number > 0, or infinity");
   EXPECT_THROW(norms(x, -1), ValueError);
   EXPECT_THROW(norms(x, NAN), ValueError);
   EXPECT_THROW(norms({random_tensor({5}, kI32, 1)}), DTypeError);

@@ -95,8 +95,9 @@ Results run(const Sample& s, Device device, NormOrder order, Strategy strategy, 
   const Copied<double> total(device, std::vector<double>{-1}), factor(device, std::vector<double>{-1}), scales(device, std::vector<double>{scale});
   const Copied<double> per_tensor(device, std::vector<double>(s.f32.size() + s.bf16.size() + s.f64.size(), -1));
   for (int i = 0; i <= twice; ++i)
-    backend(device, "norm")
-        .list_norm->norm({all, order, 3, total.data(), per_tensor.data(), {max_norm, scales.data(), skip, factor.data()}}, current_stream(device));
+    backend(device).list_norm->norm(
+        {all, order, 3, total.data(), per_tensor.data(), {max_norm, scales.data(), skip, factor.data()}},
+        current_stream(device));
   return {total.read(), per_tensor.read(), factor.read()};
 }
 
@@ -189,9 +190,8 @@ TEST(ListNormEnd, a_list_that_is_not_floating_is_refused_on_cuda) {
   list.emplace_back(kGPU, i64, Strategy::automatic);
   list[0].add({{memory.data()}, 8});
   const List* const all[] = {&list[0]};
-  EXPECT_THROW(
-      backend(kGPU, "norm").list_norm->norm({all, NormOrder::two, 2, total.data(), nullptr, {}}, current_stream(kGPU)),
-      DTypeError);
+  EXPECT_THROW(backend(kGPU).list_norm->norm({all, NormOrder::two, 2, total.data(), nullptr, {}}, current_stream(kGPU)),
+               DTypeError);
 }
 
 /// A report of an earlier kernel arrives, and is thrown, while the launches of a norm are under way.
@@ -206,9 +206,8 @@ TEST(ListNormEnd, a_norm_that_threw_half_way_leaves_the_next_one_right) {
     for (int64_t e = 0; e < kEntries; ++e) list[0].add({{memory.data() + 4 * e}, 4});
     const List* const all[] = {&list[0]};
     const auto norm = [&](double* total, double* factor) {
-      backend(kGPU, "norm")
-          .list_norm->norm({all, NormOrder::two, 2, total, nullptr, {1.0, nullptr, false, factor}},
-                           current_stream(kGPU));
+      backend(kGPU).list_norm->norm({all, NormOrder::two, 2, total, nullptr, {1.0, nullptr, false, factor}},
+                                    current_stream(kGPU));
     };
     const auto measured = [&] {
       const Copied<double> total(kGPU, std::vector<double>{-1}), factor(kGPU, std::vector<double>{-1});
@@ -249,7 +248,7 @@ void check_scale(Device device, Strategy strategy) {
     std::vector<Copied<T>> memory;
     put(values, device, memory, list);
     const Copied<double> by(device, std::vector<double>{factor});
-    backend(device, "scale").list_norm->scale(list, by.data(), current_stream(device));
+    backend(device).list_norm->scale(list, by.data(), current_stream(device));
     for (size_t e = 0; e < values.size(); ++e) {
       const std::vector<T> got = memory[e].read();
       if (std::isinf(factor)) {

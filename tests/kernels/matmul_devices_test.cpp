@@ -53,7 +53,7 @@ void expect_same(Random& random, const Product& product, int64_t most = 3, int64
                     .alpha = product.alpha,
                     .beta = product.beta};
     if (product.adds) args.c = product.in_place ? args.out : Array{on_c.data(), dtype_of<T>, product.c};
-    backend(device, "test").matmul->matmul(args, current_stream(device));
+    backend(device).matmul->matmul(args, current_stream(device));
     return out.read();
   };
   EXPECT_TRUE(run(kCPU) == run(kGPU)) << name(dtype_of<T>) << " out " << to_string(product.out.size_list()) << " strides "
@@ -148,7 +148,8 @@ TEST(MatmulDevices, what_is_not_added_is_not_read) {
   const auto run = [&](const std::vector<float>& factors, const std::vector<float>& addend, double alpha, double beta) {
     const Copied out(kGPU, nan), a(kGPU, factors), b(kGPU, factors), c(kGPU, addend);
     const auto at = [&](const Copied<float>& x) { return Array{x.data(), kF32, square}; };
-    backend(kGPU, "test").matmul->matmul({.out = at(out), .a = at(a), .b = at(b), .c = at(c), .alpha = alpha, .beta = beta}, current_stream(kGPU));
+    backend(kGPU).matmul->matmul({.out = at(out), .a = at(a), .b = at(b), .c = at(c), .alpha = alpha, .beta = beta},
+                                 current_stream(kGPU));
     return out.read();
   };
   EXPECT_EQ(run(ones, nan, 1, 0), std::vector<float>(16, 4.0f));
@@ -181,14 +182,13 @@ TEST(MatmulDevices, timing_reads_the_bias_of_the_call_that_is_timed) {
   const Copied a(kGPU, std::vector<float>(kRows * kInner, 1.0f)), b(kGPU, std::vector<float>(kFeatures * kInner, 1.0f));
   const Copied out(kGPU, std::vector<float>(kRows * kFeatures, 0.0f));
   const auto run = [&](const Copied<float>& bias) {
-    backend(kGPU, "test")
-        .matmul->matmul({.out = {out.data(), kF32, Layout::contiguous({kRows, kFeatures})},
-                         .a = {a.data(), kF32, Layout::contiguous({kRows, kInner})},
-                         .b = {b.data(), kF32, Layout::strided({kInner, kFeatures}, {1, kInner})},
-                         .c = {bias.data(), kF32, Layout::strided({kRows, kFeatures}, {0, 1})},
-                         .alpha = 1,
-                         .beta = 1},
-                        current_stream(kGPU));
+    backend(kGPU).matmul->matmul({.out = {out.data(), kF32, Layout::contiguous({kRows, kFeatures})},
+                                  .a = {a.data(), kF32, Layout::contiguous({kRows, kInner})},
+                                  .b = {b.data(), kF32, Layout::strided({kInner, kFeatures}, {1, kInner})},
+                                  .c = {bias.data(), kF32, Layout::strided({kRows, kFeatures}, {0, 1})},
+                                  .alpha = 1,
+                                  .beta = 1},
+                                 current_stream(kGPU));
     device::synchronize(kGPU);
   };
   const Copied second(kGPU, std::vector<float>(kFeatures, 2.0f));
@@ -209,7 +209,7 @@ TEST(MatmulDevices, full_precision_keeps_what_tf32_rounds_away) {
     matmul_settings().precision = precision;
     const Copied out(kGPU, values), a(kGPU, values), b(kGPU, std::vector<float>(256 * 256, 1.0f));
     const auto at = [&](const Copied<float>& x) { return Array{x.data(), kF32, square}; };
-    backend(kGPU, "test").matmul->matmul({.out = at(out), .a = at(a), .b = at(b), .c = {}}, current_stream(kGPU));
+    backend(kGPU).matmul->matmul({.out = at(out), .a = at(a), .b = at(b), .c = {}}, current_stream(kGPU));
     return out.read()[0];
   };
   EXPECT_EQ(run(Precision::full), 256 + 0x1p-7f);

@@ -15,7 +15,7 @@ using test::kGPU;
 constexpr RandomKey kKey{0xfedcba9876543210, (uint64_t{7} << 32) + 9};
 const int64_t kSizes[] = {0, 1, 2, 3, 4, 5, 15, 16, 17, 1023, 4097, 1'000'003};
 
-const RandomKernels& random_on(Device device) { return *backend(device, "test").random; }
+const RandomKernels& random_on(Device device) { return *backend(device).random; }
 
 /// Runs `fill(kernels, out, stream)` on both devices and compares the elements, which a wrong kernel would leave at 77.
 template <class T, class Fill>
@@ -42,7 +42,7 @@ TEST(RandomDevices, floating_fills_agree_to_the_bit) {
     expect_same<T>([](const RandomKernels& k, const Array& out, Stream s) { k.normal(out, kKey, 0, 1, s); });
     expect_same<T>([](const RandomKernels& k, const Array& out, Stream s) { k.normal(out, kKey, 2, 0.3, s); });
   };
-  for (const DType dtype : {kF16, kBF16, kF32, kF64}) visit_floating(dtype, "test", check);
+  for (const DType dtype : {kF16, kBF16, kF32, kF64}) visit_floating(dtype, check);
 }
 
 TEST(RandomDevices, whole_numbers_and_coins_agree_in_every_dtype) {
@@ -61,7 +61,7 @@ TEST(RandomDevices, whole_numbers_and_coins_agree_in_every_dtype) {
 TEST(RandomDevices, dropout_agrees_and_so_does_its_mask) {
   LORRY_SKIP_WITHOUT_CUDA();
   for (const DType dtype : {kF16, kBF16, kF32, kF64})
-    visit_floating(dtype, "test", [&]<class T>(Type<T>) {
+    visit_floating(dtype, [&]<class T>(Type<T>) {
       for (const int64_t n : kSizes)
         for (const int64_t shift : {0, 1}) {
           std::vector<T> x(static_cast<size_t>(n), T(0.0f));

@@ -18,7 +18,7 @@ namespace {
 
 constexpr RandomKey kKey{0x0123456789abcdef, 42};
 
-const RandomKernels& random() { return *backend(kCPU, "test").random; }
+const RandomKernels& random() { return *backend(kCPU).random; }
 
 template <class T>
 Array array(std::vector<T>& values) {

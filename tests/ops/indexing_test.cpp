@@ -35,7 +35,7 @@ struct Definition {
     for (size_t a = 0; a < axes.size(); ++a) {
       if (!axes[a].index.defined()) continue;
       indexed.push_back(a);
-      common = broadcast(common, axes[a].index.sizes(), "test");
+      common = broadcast(common, axes[a].index.sizes());
     }
   }
   bool neighbours() const {

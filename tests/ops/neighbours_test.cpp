@@ -237,7 +237,7 @@ void expect_independent_rows(int64_t n, DType dtype, const Function& f, int oper
       const Bytes wild = values(dtype, 60, random, false);
       for (int64_t i = 0; i < n; ++i) {
         const double value = std::uniform_real_distribution<double>(-4, 4)(random) * (r % 5 == 1 ? 1e-39 : 1);
-        visit_floating(dtype, "test", [&]<class T>(Type<T>) {
+        visit_floating(dtype, [&]<class T>(Type<T>) {
           const T stored(static_cast<Accumulate<T>>(value));
           r % 5 == 2 && random() % 4 == 0 ? x.add(wild.at(static_cast<int64_t>(random() % 60))) : x.add(&stored);
         });

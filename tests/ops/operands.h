@@ -69,7 +69,7 @@ inline Tensor random_strided(const Dims& sizes, const Dims& strides, DType dtype
 /// A row-major copy of x as if it had `sizes`, made element by element.
 inline Tensor materialise(const Tensor& x, const Dims& sizes) {
   const Tensor copy = empty(sizes, {x.dtype()});
-  const Layout from = expand(x.layout(), sizes, "materialise");
+  const Layout from = expand(x.layout(), sizes);
   for (int64_t i = 0; i < copy.numel(); ++i)
     write_element(copy, i, static_cast<const char*>(host_data(x)) + offset_of(from, i) * size_of(x.dtype()));
   return copy;

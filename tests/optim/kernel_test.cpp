@@ -18,7 +18,7 @@ void step_by_scalars(Steppable<Rule>& x, double factor, bool zero_grads) {
   auto* const clocks = static_cast<formula::Clock<Rule, C>*>(x.clock_data());
   const Spec& spec = x.spec();
   const bool skips = std::isnan(factor);
-  visit_floating(spec.dtype, "test", [&]<class T>(Type<T>) {
+  visit_floating(spec.dtype, [&]<class T>(Type<T>) {
     for (const kernels::ListEntry& entry : list.entries()) {
       const auto n = static_cast<size_t>(entry.count);
       auto* const param = static_cast<T*>(entry.at[0]);
@@ -32,7 +32,9 @@ void step_by_scalars(Steppable<Rule>& x, double factor, bool zero_grads) {
         for (size_t i = 0; i < n; ++i) {
           params[i] = static_cast<C>(param[i]);
           if (spec.kept == Kept::master) params[i] = static_cast<C>(static_cast<float*>(kept)[i]);
-          if (spec.kept == Kept::split) params[i] = static_cast<C>(std::bit_cast<float>(formula::joined(halves[i], static_cast<uint16_t*>(kept)[i])));
+          if (spec.kept == Kept::split)
+            params[i] =
+                static_cast<C>(std::bit_cast<float>(formula::joined(halves[i], static_cast<uint16_t*>(kept)[i])));
         }
         for (int k = 0; k < kStates; ++k) {
           if (spec.f64()) {
@@ -166,8 +168,8 @@ TEST(OptimKernel, amsgrad_keeps_the_largest_and_a_nan) {
   formula::Clock<Rule, float> clock{.settings = {}, .progress = {}, .coming = {}, .hyper = {}, .running = 1};
   clock.wind();
   for (int step = 0; step < 2; ++step) {
-    kernels::backend(kCPU, "test").optim->rules[formula::Rules::index<Rule>()].step({.list = list, .clocks = &clock, .first_clock = 0, .clock_count = 1},
-                                                                                   current_stream(kCPU));
+    kernels::backend(kCPU).optim->rules[formula::Rules::index<Rule>()].step(
+        {.list = list, .clocks = &clock, .first_clock = 0, .clock_count = 1}, current_stream(kCPU));
     grad[0] = 0;
   }
   EXPECT_LT(states[1][0], states[2][0]) << "the mean of squares fell, its largest value stayed";

@@ -164,7 +164,9 @@ class Steppable {
   const Spec& spec() const { return spec_; }
   const kernels::List& list() const { return list_; }
   void* clock_data() const { return clocks_.data(); }
-  const kernels::RuleKernels& rule() const { return kernels::backend(list_.device(), "test").optim->rules[formula::Rules::index<Rule>()]; }
+  const kernels::RuleKernels& rule() const {
+    return kernels::backend(list_.device()).optim->rules[formula::Rules::index<Rule>()];
+  }
   const Stream stream() const { return current_stream(list_.device()); }
   size_t arrays() const { return arrays_.size(); }
   std::vector<char> read(size_t array) const { return arrays_[array] ? arrays_[array]->read() : std::vector<char>(); }
@@ -241,8 +243,9 @@ class Steppable {
   size_t clock_bytes() const { return spec_.f64() ? sizeof(formula::Clock<Rule, double>) : sizeof(formula::Clock<Rule, float>); }
   static std::vector<double> rounded(const std::vector<double>& values, DType dtype) {
     std::vector<double> result;
-    visit_floating(dtype, "test", [&]<class T>(Type<T>) {
-      for (const double x : values) result.push_back(static_cast<double>(static_cast<Accumulate<T>>(T(static_cast<Accumulate<T>>(x)))));
+    visit_floating(dtype, [&]<class T>(Type<T>) {
+      for (const double x : values)
+        result.push_back(static_cast<double>(static_cast<Accumulate<T>>(T(static_cast<Accumulate<T>>(x)))));
     });
     return result;
   }
@@ -278,12 +281,12 @@ void prepare(Steppable<Rule>& x, size_t step) {
 inline bool same_bytes(DType dtype, const std::vector<char>& a, const std::vector<char>& b) {
   if (a.size() != b.size()) return false;
   if (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0) return true;
-  return is_floating(dtype) && visit_floating(dtype, "test", [&]<class T>(Type<T>) {
-    std::vector<T> x(a.size() / sizeof(T)), y(x.size());
-    std::memcpy(static_cast<void*>(x.data()), a.data(), a.size());
-    std::memcpy(static_cast<void*>(y.data()), b.data(), b.size());
-    return lorry::test::same_bits(x, y);
-  });
+  return is_floating(dtype) && visit_floating(dtype, [&]<class T>(Type<T>) {
+           std::vector<T> x(a.size() / sizeof(T)), y(x.size());
+           std::memcpy(static_cast<void*>(x.data()), a.data(), a.size());
+           std::memcpy(static_cast<void*>(y.data()), b.data(), b.size());
+           return lorry::test::same_bits(x, y);
+         });
 }
 
 /// Arrays and clocks of two lists alike; the first difference is a failure.

@@ -123,7 +123,7 @@ struct Delayed {
   }
 };
 kernels::cpu::StepRun delayed_run(bool f64) { return f64 ? kernels::cpu::step_scalars<Delayed, double> : kernels::cpu::step_scalars<Delayed, float>; }
-const kernels::RuleKernels& delayed_kernels(Device, const char*) {
+const kernels::RuleKernels& delayed_kernels(Device) {
   static const kernels::RuleKernels kKernels = kernels::cpu::RuleOnCpu<Delayed, delayed_run>::kernels();
   return kKernels;
 }

@@ -69,7 +69,7 @@ class Stored {
   }
   void store(const double* grad_factor = nullptr) const { kernels().store(call(grad_factor), current_stream(list_.device())); }
   void load() const { kernels().load(call(), current_stream(list_.device())); }
-  const kernels::OptimKernels& kernels() const { return *kernels::backend(list_.device(), "test").optim; }
+  const kernels::OptimKernels& kernels() const { return *kernels::backend(list_.device()).optim; }
   std::vector<float> wide(size_t entry) const { return wide_[entry].read(); }
   std::vector<uint8_t> stored(size_t entry) const { return stored_[entry].read(); }
 
@@ -164,7 +164,8 @@ TEST(StoredArrays, rounding_to_bf16_has_the_number_for_its_mean_and_other_bits_a
   std::set<std::vector<uint16_t>> seen;
   const auto store = [&](uint64_t seed, uint32_t array, double step) {
     const Copied<double> steps(device, {step});
-    kernels::backend(device, "test").optim->store({.list = list, .type = kHalf, .seed = seed, .array = array, .steps = steps.data()}, current_stream(device));
+    kernels::backend(device).optim->store(
+        {.list = list, .type = kHalf, .seed = seed, .array = array, .steps = steps.data()}, current_stream(device));
     const std::vector<uint16_t> bits = half.read();
     double mean = 0;
     for (const uint16_t x : bits) {

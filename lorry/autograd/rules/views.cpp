@@ -34,10 +34,15 @@ constexpr Rule kRules[] = {
        for (int64_t& d : dims) d = d < 0 ? d + dims.size() : d;
        return {permute(g[0], views::inverse(dims))};
      }},
-    {Op::transpose, kNothing, [](const Call& c, const Grads& g) -> Grads { return {transpose(g[0], c.attribute<int64_t>(0), c.attribute<int64_t>(1))}; }},
+    {Op::transpose, kNothing,
+     [](const Call& c, const Grads& g) -> Grads {
+       return {transpose(g[0], c.attribute<int64_t>(0), c.attribute<int64_t>(1))};
+     }},
     {Op::expand, kNothing, [](const Call& c, const Grads& g) -> Grads { return {sum_to_size(g[0], c.sizes(0))}; }},
     {Op::select, kNothing,
-     [](const Call& c, const Grads& g) { return embedded(c, g, views::select(row_major(c), c.attribute<int64_t>(0), c.attribute<int64_t>(1), "select")); }},
+     [](const Call& c, const Grads& g) {
+       return embedded(c, g, views::select(row_major(c), c.attribute<int64_t>(0), c.attribute<int64_t>(1)));
+     }},
     {Op::slice, kNothing,
      [](const Call& c, const Grads& g) {
        const views::Range range{c.attribute<int64_t>(1), c.attribute<int64_t>(2), c.attribute<int64_t>(3)};
@@ -45,11 +50,15 @@ constexpr Rule kRules[] = {
      }},
     {Op::diagonal, kNothing,
      [](const Call& c, const Grads& g) {
-       return embedded(c, g, views::diagonal(row_major(c), c.attribute<int64_t>(0), c.attribute<int64_t>(1), c.attribute<int64_t>(2), "diagonal"));
+       return embedded(
+           c, g,
+           views::diagonal(row_major(c), c.attribute<int64_t>(0), c.attribute<int64_t>(1), c.attribute<int64_t>(2)));
      }},
     {Op::unfold, kNothing,
      [](const Call& c, const Grads& g) {
-       return embedded(c, g, views::unfold(row_major(c), c.attribute<int64_t>(0), c.attribute<int64_t>(1), c.attribute<int64_t>(2), "unfold"));
+       return embedded(
+           c, g,
+           views::unfold(row_major(c), c.attribute<int64_t>(0), c.attribute<int64_t>(1), c.attribute<int64_t>(2)));
      }},
     {Op::as_strided, kNothing, as_strided_gradient},
     // embed reads nothing from its result's memory: its gradient is the same view of a row-major gradient.

@@ -7,6 +7,7 @@
 #include "lorry/device/cuda/capture.h"
 #include "lorry/device/cuda/runtime.h"
 #include "lorry/device/device.h"
+#include "lorry/layout/layout.h"
 
 namespace lorry::cuda {
 
@@ -38,19 +39,25 @@ void detail::throw_report(Fault* fault, uint32_t generation) {
   if (device::ReportsWait::now()) return;
   const Fault report = *fault;
   if (!__atomic_compare_exchange_n(&fault->generation, &generation, generation + 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
-  const char* const now = t_operator == nullptr ? "a wait for the device" : t_operator;
+  const char* const now = running_or("a wait for the device");
   switch (report.complaint) {
     case Complaint::index:
-      raise<IndexError>("{}: index out of range; got {}; expected {} to {}; the device found it while it ran, and {} is the first call to hear of it; set CUDA_LAUNCH_BLOCKING=1 to hear of it at once",
-                        report.where, report.value, report.low, report.high - 1, now);
+      raise_as<IndexError>(report.where,
+                           "index out of range; got {}; expected {}; the device found it while it ran, and {} is the "
+                           "first call to hear of it; set CUDA_LAUNCH_BLOCKING=1 to hear of it at once",
+                           report.value, IndexRange{report.low, report.high}, now);
     case Complaint::target:
-      raise<IndexError>("{}: a target is not a class; got {}; expected {} to {}; the device found it while it ran, and {} is the first call to hear of it; set CUDA_LAUNCH_BLOCKING=1 to hear of it at once",
-                        report.where, report.value, report.low, report.high - 1, now);
+      raise_as<IndexError>(report.where,
+                           "a target is not a class; got {}; expected {}; the device found it while it ran, and {} is "
+                           "the first call to hear of it; set CUDA_LAUNCH_BLOCKING=1 to hear of it at once",
+                           report.value, IndexRange{report.low, report.high}, now);
     case Complaint::probability:
-      raise<ValueError>("{}: a probability is outside 0 to 1; got {}; the device found it while it ran, and {} is the first call to hear of it; set CUDA_LAUNCH_BLOCKING=1 to hear of it at once",
-                        report.where, std::bit_cast<double>(report.value), now);
+      raise_as<ValueError>(report.where,
+                           "a probability is outside 0 to 1; got {}; the device found it while it ran, and {} is the "
+                           "first call to hear of it; set CUDA_LAUNCH_BLOCKING=1 to hear of it at once",
+                           std::bit_cast<double>(report.value), now);
   }
-  raise<CudaError>("{}: the device reported an unknown error", report.where);
+  raise_as<CudaError>(report.where, "the device reported an unknown error");
 }
 
 }  // namespace lorry::cuda

@@ -135,7 +135,7 @@ std::string in_flight() {
   return text.empty() ? "none of Lorry's" : text;
 }
 
-const char* running() { return t_operator == nullptr ? "a call outside any operator" : t_operator; }
+const char* running() { return running_or("a call outside any operator"); }
 
 }  // namespace
 
@@ -151,15 +151,19 @@ const Properties& properties(int device) { return found().properties[device]; }
 void detail::failed(cudaError_t error, const char* call) {
   cudaGetLastError();  // an error that is not a fault is spent with this exception; what is still there afterwards is one
   const bool fault = is_fault(error) || cudaGetLastError() != cudaSuccess;
-  if (error == cudaErrorMemoryAllocation) raise<OutOfMemory>("{}: out of memory on cuda in {}; release tensors or use smaller ones", running(), call);
-  if (!fault) raise<CudaError>("{}: {} failed: {} ({})", running(), call, cudaGetErrorString(error), cudaGetErrorName(error));
+  if (error == cudaErrorMemoryAllocation)
+    raise_as<OutOfMemory>(running(), "out of memory on cuda in {}; release tensors or use smaller ones", call);
+  if (!fault)
+    raise_as<CudaError>(running(), "{} failed: {} ({})", call, cudaGetErrorString(error), cudaGetErrorName(error));
   const std::scoped_lock lock(latch().mutex);
   if (latch().story.empty()) {
     latch().story = fmt::format("{} ({}), first seen by {} in {}; the last operators launched, newest first: {}", cudaGetErrorString(error),
                                 cudaGetErrorName(error), running(), call, in_flight());
   }
-  raise<CudaError>("{}: the device has met a fault and this process cannot use it any more: {}; set CUDA_LAUNCH_BLOCKING=1 to find the operator", running(),
-                   latch().story);
+  raise_as<CudaError>(running(),
+                      "the device has met a fault and this process cannot use it any more: {}; set "
+                      "CUDA_LAUNCH_BLOCKING=1 to find the operator",
+                      latch().story);
 }
 
 void detail::wait_after_launch(Stream stream) {

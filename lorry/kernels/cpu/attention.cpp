@@ -85,7 +85,7 @@ void forward_as(const AttentionArgs& args) {
 }
 
 void forward(const AttentionArgs& args, Stream) {
-  visit_floating(args.q.dtype, "scaled_dot_product_attention", [&]<class S>(Type<S>) { forward_as<S>(args); });
+  visit_floating(args.q.dtype, [&]<class S>(Type<S>) { forward_as<S>(args); });
 }
 
 }  // namespace

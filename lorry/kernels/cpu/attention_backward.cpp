@@ -134,7 +134,7 @@ void backward_as(const AttentionArgs& args, const AttentionGrads& grads) {
 }  // namespace
 
 void attention_backward(const AttentionArgs& args, const AttentionGrads& grads, Stream) {
-  visit_floating(args.q.dtype, "scaled_dot_product_attention", [&]<class S>(Type<S>) { backward_as<S>(args, grads); });
+  visit_floating(args.q.dtype, [&]<class S>(Type<S>) { backward_as<S>(args, grads); });
 }
 
 }  // namespace lorry::kernels::cpu

@@ -77,7 +77,7 @@ void run_list(const ListPointwiseCall& call, BlockFunction function) {
 void pointwise(const ListPointwiseCall& call, const Stream&) {
   const BlockFunctions& row = block_functions()[static_cast<int>(call.op)];
   const BlockFunction function = call.compute == kF32 ? row.f32 : call.compute == kF64 ? row.f64 : row.i64;
-  require<DTypeError>(function != nullptr, "{}: no kernel computes it in {}", lorry::row(call.op).name, call.compute);
+  require<DTypeError>(function != nullptr, "no kernel computes it in {}", call.compute);
   run_list(call, function);
 }
 

@@ -31,7 +31,7 @@ struct alignas(kSplatBytes) Splat {
 BlockFunction block_function(Pointwise op, DType compute) {
   const BlockFunctions& row = block_functions()[static_cast<int>(op)];
   const BlockFunction function = compute == kF32 ? row.f32 : compute == kF64 ? row.f64 : row.i64;
-  require<DTypeError>(function != nullptr, "{}: no kernel computes it in {}", lorry::row(op).name, compute);
+  require<DTypeError>(function != nullptr, "no kernel computes it in {}", compute);
   return function;
 }
 
@@ -94,10 +94,10 @@ struct Plan {
       if (k > 0 && is_single(*operands[k])) {
         access[k] = Access::splat;
         splat(operands[k]->data, operands[k]->dtype, compute, splats[k]);
-        layouts[k] = expand(Layout::contiguous({}), sizes, row(call.op).name);
+        layouts[k] = expand(Layout::contiguous({}), sizes);
       } else {
         access[k] = Access::rows;
-        layouts[k] = expand(*operands[k]->layout, sizes, row(call.op).name);
+        layouts[k] = expand(*operands[k]->layout, sizes);
       }
     }
     iteration = collapse(layouts, 1 + call.arity);

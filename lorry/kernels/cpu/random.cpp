@@ -44,7 +44,7 @@ void fill(const Array& out, int words_each, RandomKey key, const Fill& tile) {
 }
 
 void uniform(const Array& out, RandomKey key, double low, double high, Stream) {
-  visit_floating(out.dtype, "uniform", [&]<class T>(Type<T>) {
+  visit_floating(out.dtype, [&]<class T>(Type<T>) {
     if constexpr (sizeof(T) == 2) {
       constexpr int kDigits = std::is_same_v<T, Float16> ? 11 : 8;
       const float from = static_cast<float>(low), range = static_cast<float>(high) - from;
@@ -62,7 +62,7 @@ void uniform(const Array& out, RandomKey key, double low, double high, Stream) {
 }
 
 void normal(const Array& out, RandomKey key, double mean, double std, Stream) {
-  visit_floating(out.dtype, "normal", [&]<class T>(Type<T>) {
+  visit_floating(out.dtype, [&]<class T>(Type<T>) {
     using C = Accumulate<T>;
     fill<T, C>(out, sizeof(C) / 4, key,
                [&](const uint32_t* words, C* to, int64_t count) { normal_tile(words, to, count, static_cast<C>(mean), static_cast<C>(std)); });
@@ -112,7 +112,7 @@ void bernoulli(const Array& out, RandomKey key, double p, Stream) {
 }
 
 bool bernoulli_each(const Array& out, const Array& p, RandomKey key, Stream) {
-  return visit_floating(p.dtype, "bernoulli", [&]<class P>(Type<P>) {
+  return visit_floating(p.dtype, [&]<class P>(Type<P>) {
     const P* const chance = p.as<P>();
     std::atomic<bool> inside{true};
     parallel_for(p.numel(), int64_t{1} << 15, [&](int64_t begin, int64_t end) {
@@ -133,7 +133,7 @@ bool bernoulli_each(const Array& out, const Array& p, RandomKey key, Stream) {
 }
 
 void dropout(const Array& out, const Array& mask, const Array& x, RandomKey key, double keep, double scale, Stream) {
-  visit_floating(out.dtype, "dropout", [&]<class T>(Type<T>) {
+  visit_floating(out.dtype, [&]<class T>(Type<T>) {
     using C = Accumulate<T>;
     const C factor = static_cast<C>(scale);
     for_each_tile(out.numel(), 1, key, [&](const uint32_t* words, int64_t first, int64_t count) {

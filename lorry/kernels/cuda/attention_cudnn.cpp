@@ -222,7 +222,7 @@ bool cudnn_attention(const AttentionArgs& args, const AttentionGrads* grads, Str
     });
     if (!why.empty()) [[unlikely]] {
       lorry::cuda::check(cudaGetLastError(), "cudnnBackendExecute");  // a fault of the device explains more
-      raise<CudaError>("{}: {}", t_operator ? t_operator : kName, why);
+      raise_as<CudaError>(running_or(kName), "{}", why);
     }
   }
   return true;

@@ -98,7 +98,7 @@ void forward_as(const AttentionArgs& args, Stream stream) {
 }  // namespace
 
 void plain_attention_forward(const AttentionArgs& args, Stream stream) {
-  visit_floating(args.q.dtype, "scaled_dot_product_attention", [&]<class T>(Type<T>) { forward_as<T>(args, stream); });
+  visit_floating(args.q.dtype, [&]<class T>(Type<T>) { forward_as<T>(args, stream); });
 }
 
 }  // namespace lorry::kernels::cuda

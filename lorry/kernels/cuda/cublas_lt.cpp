@@ -5,7 +5,6 @@
 #include <mutex>
 
 #include "lorry/base/error.h"
-#include "lorry/base/modes.h"
 #include "lorry/device/cuda/library.h"
 #include "lorry/device/cuda/runtime.h"
 
@@ -19,14 +18,13 @@ constexpr const char* kName = LORRY_SONAME(CUBLAS_VER_MAJOR);
 #undef LORRY_SONAME
 #undef LORRY_TEXT
 
-const char* running() { return t_operator == nullptr ? "matmul" : t_operator; }
-
 void* open_library() {
   const auto [library, why] = lorry::cuda::open_library(kName);
   require<DeviceError>(library != nullptr,
-                       "{}: products on cuda need cuBLASLt, which cannot be opened; got '{}'; expected {} among the loader's libraries or in {}; "
+                       "products on cuda need cuBLASLt, which cannot be opened; got '{}'; expected {} among the "
+                       "loader's libraries or in {}; "
                        "install CUDA's cuBLAS {}, or name its folder in LD_LIBRARY_PATH",
-                       running(), why, kName, lorry::cuda::library_folder(), CUBLAS_VER_MAJOR);
+                       why, kName, lorry::cuda::library_folder(), CUBLAS_VER_MAJOR);
   return library;
 }
 
@@ -34,7 +32,8 @@ CublasLt load() {
   void* const library = open_library();
   const auto find = [&]<class F>(F& function, const char* name) {
     function = reinterpret_cast<F>(dlsym(library, name));
-    require<DeviceError>(function != nullptr, "{}: {} has no function {}; expected the library of CUDA {}", running(), kName, name, CUBLAS_VER_MAJOR);
+    require<DeviceError>(function != nullptr, "{} has no function {}; expected the library of CUDA {}", kName, name,
+                         CUBLAS_VER_MAJOR);
   };
   CublasLt lt;
   find(lt.create, "cublasLtCreate");
@@ -72,7 +71,7 @@ void check_cublas_lt(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) [[likely]]
     return;
   lorry::cuda::check(cudaGetLastError(), call);  // a fault of the device explains more
-  raise<CudaError>("{}: {} failed: {} (cuBLASLt {})", running(), call, cublas_lt().status_string(status), cublas_lt().version());
+  raise<CudaError>("{} failed: {} (cuBLASLt {})", call, cublas_lt().status_string(status), cublas_lt().version());
 }
 
 }  // namespace lorry::kernels::cuda

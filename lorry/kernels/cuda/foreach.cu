@@ -63,7 +63,7 @@ template <int kArity>
 void launch_arity(const ListPointwiseCall& call, const Stream& stream) {
   const ForeachRow& row = row_of(call.op);
   const auto as = [&]<class C>(Type<C>) {
-    require<DTypeError>(row.in<C>().table != nullptr, "{}: no kernel computes it in {}", lorry::row(call.op).name, lorry::name(call.compute).data());
+    require<DTypeError>(row.in<C>().table != nullptr, "no kernel computes it in {}", lorry::name(call.compute).data());
     launch<kArity, C>(row.in<C>(), call.list, call.in, call.unless_nan, stream);
   };
   if (call.compute == kF32) return as(Type<float>());

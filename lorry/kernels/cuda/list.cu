@@ -66,8 +66,8 @@ CudaList::CudaList(const List& list, const Geometry& geometry)
   for (size_t e = 0; e < entries.size(); ++e) {
     if (places_[e] < 0) continue;
     require<ValueError>(entries[e].count <= kMaxCount && entries[e].word <= kMaxWord && entries[e].number <= kMaxWord,
-                        "list: entry {} does not fit; got {} elements, word {}, number {}; expected at most {}, {} and {}", e, entries[e].count, entries[e].word,
-                        entries[e].number, kMaxCount, kMaxWord, kMaxWord);
+                        "entry {} does not fit; got {} elements, word {}, number {}; expected at most {}, {} and {}", e,
+                        entries[e].count, entries[e].word, entries[e].number, kMaxCount, kMaxWord, kMaxWord);
     std::memcpy(&entries_[static_cast<size_t>(places_[e]) * entry_bytes_], entries[e].at, 8 * arrays_);
     Entry<1>& entry = last_part(places_[e]);
     entry.count = entries[e].count;
@@ -76,7 +76,8 @@ CudaList::CudaList(const List& list, const Geometry& geometry)
     entry.number = entries[e].number;
     entry.head = head_of(entries[e]);
     tiles += tiles_of(entries[e].count, static_cast<uint8_t>(entry.head), geometry_.tile);
-    require<ValueError>(tiles <= INT32_MAX, "list: more elements than a launch takes; got {} tiles of {}", tiles, geometry_.tile);
+    require<ValueError>(tiles <= INT32_MAX, "more elements than a launch takes; got {} tiles of {}", tiles,
+                        geometry_.tile);
   }
   tiles_ = static_cast<uint32_t>(tiles);
   if (strategy_ == Strategy::automatic) strategy_ = quickest(count_, entry_bytes_);

@@ -245,13 +245,13 @@ void norm_of(const ListNormCall& call, const Stream& stream) {
   const auto rounded = [](int64_t bytes) { return (bytes + 15) / 16 * 16; };
   int64_t tiles = 0, entries = 0, bytes = 0;
   for (const List* list : call.lists) {
-    require<DTypeError>(is_floating(list->dtype(0)),
-                        "norm: a list is not floating; got {}; expected f16, bf16, f32 or f64", list->dtype(0));
+    require<DTypeError>(is_floating(list->dtype(0)), "a list is not floating; got {}; expected f16, bf16, f32 or f64",
+                        list->dtype(0));
     bytes += list->elements() * size_of(list->dtype(0));
     tiles += CudaList::of(*list, {Body::kTile, Body::kRunLength}, stream).tiles();
     entries += static_cast<int64_t>(list->entries().size());
   }
-  require<ValueError>(tiles <= INT32_MAX, "norm: more elements than a norm takes; got {} tiles of {}", tiles, kNormTile);
+  require<ValueError>(tiles <= INT32_MAX, "more elements than a norm takes; got {} tiles of {}", tiles, kNormTile);
   const End end{call.total, call.end.factor, call.end.scale, call.end.max_norm, call.end.skip_nonfinite};
   const bool folds = call.total != nullptr || call.end.factor != nullptr;
   if (tiles == 0) {
@@ -346,7 +346,7 @@ struct ScaleBody {
 };
 
 void scale(const List& list, const double* factor, const Stream& stream) {
-  visit_floating(list.dtype(0), "scale", [&]<class T>(Type<T>) { over_list(list, ScaleBody<T>{factor}, stream); });
+  visit_floating(list.dtype(0), [&]<class T>(Type<T>) { over_list(list, ScaleBody<T>{factor}, stream); });
 }
 
 }  // namespace

@@ -215,7 +215,7 @@ ClassRows<T> class_rows(const ClassArgs& args, const Array& x, const char* other
           args.label_smoothing,
           nullptr,
           lorry::cuda::fault_slot(stream.device.index),
-          t_operator ? t_operator : otherwise};
+          running_or(otherwise)};
 }
 
 /// Rows are read four runs at a time, so a team needs as few threads as make the turns even.
@@ -243,7 +243,7 @@ int64_t check_targets(const Array&, int64_t, int64_t, const Stream&) { return -1
 
 void cross_entropy(const ClassArgs& args, const Array& losses, const Array& row_weights, const Array& logsumexp, const Stream& stream) {
   if (args.x.size(0) == 0) return;
-  visit_floating(args.x.dtype, "cross_entropy", [&]<class T>(Type<T>) {
+  visit_floating(args.x.dtype, [&]<class T>(Type<T>) {
     using C = Accumulate<T>;
     const RowPlan plan = plan_classes(args.x);
     with_total_weight(class_rows<T>(args, args.x, "cross_entropy", stream), stream, [&](const ClassRows<T>& a) {
@@ -256,7 +256,7 @@ void cross_entropy(const ClassArgs& args, const Array& losses, const Array& row_
 
 void cross_entropy_backward(const ClassArgs& args, const Array& grad_x, const Array& scale, const Array& logsumexp, const Stream& stream) {
   if (grad_x.numel() == 0) return;
-  visit_floating(args.x.dtype, "cross_entropy_backward", [&]<class T>(Type<T>) {
+  visit_floating(args.x.dtype, [&]<class T>(Type<T>) {
     using C = Accumulate<T>;
     const RowPlan plan = plan_classes(args.x);
     with_total_weight(class_rows<T>(args, args.x, "cross_entropy_backward", stream), stream, [&](const ClassRows<T>& a) {
@@ -269,7 +269,7 @@ void cross_entropy_backward(const ClassArgs& args, const Array& grad_x, const Ar
 void nll(const ClassArgs& args, const Array& losses, const Array& row_weights, const Stream& stream) {
   const int64_t rows = args.x.size(0);
   if (rows == 0) return;
-  visit_floating(args.x.dtype, "nll_loss", [&]<class T>(Type<T>) {
+  visit_floating(args.x.dtype, [&]<class T>(Type<T>) {
     using C = Accumulate<T>;
     lorry::cuda::launch(stream, {static_cast<unsigned>((rows + kTeamBlock - 1) / kTeamBlock), kTeamBlock}, nll_rows<T>,
                         class_rows<T>(args, args.x, "nll_loss", stream), losses.as<C>(), row_weights.as<C>());
@@ -278,7 +278,7 @@ void nll(const ClassArgs& args, const Array& losses, const Array& row_weights, c
 
 void nll_backward(const ClassArgs& args, const Array& grad_x, const Array& scale, const Stream& stream) {
   if (grad_x.numel() == 0) return;
-  visit_floating(grad_x.dtype, "nll_loss_backward", [&]<class T>(Type<T>) {
+  visit_floating(grad_x.dtype, [&]<class T>(Type<T>) {
     const RowPlan plan = plan_classes(grad_x);
     lorry::cuda::launch(stream, {plan.grid(grad_x.size(0)), static_cast<unsigned>(plan.block())}, nll_backward_rows<T>,
                         class_rows<T>(args, grad_x, "nll_loss_backward", stream), grad_x.as<T>(), scale.as<Accumulate<T>>(), scale.stride(0), plan.lanes);

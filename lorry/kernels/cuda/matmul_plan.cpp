@@ -74,8 +74,7 @@ cudaDataType type_of(DType dtype) {
       return CUDA_R_64F;
     default:
       raise<DTypeError>(
-          "matmul: cuBLASLt is asked for a dtype that it does not multiply; got {}; expected f16, bf16, f32 or f64",
-          dtype);
+          "cuBLASLt is asked for a dtype that it does not multiply; got {}; expected f16, bf16, f32 or f64", dtype);
   }
 }
 

@@ -182,7 +182,7 @@ __global__ __launch_bounds__(kMaxBlock) void norm_long(NormRows<T> a) {
 void layer_norm(const NormArgs& args, const Stream& stream) {
   const int64_t rows = args.x.size(0), n = args.x.size(1);
   if (rows == 0 || n == 0) return;
-  visit_floating(args.x.dtype, "layer_norm", [&]<class T>(Type<T>) {
+  visit_floating(args.x.dtype, [&]<class T>(Type<T>) {
     using C = Accumulate<T>;
     const NormRows<T> a{args.out.as<T>(),
                         args.x.as<T>(),

@@ -296,7 +296,7 @@ void launch_backward(BackwardRows<T> a, const NormBackwardArgs& args, Stream str
 void layer_norm_backward(const NormBackwardArgs& args, const Stream& stream) {
   const int64_t rows = args.x.size(0), n = args.x.size(1);
   if (n == 0 || !(args.grad_x.data || args.grad_weight.data || args.grad_bias.data)) return;
-  visit_floating(args.x.dtype, "layer_norm_backward", [&]<class T>(Type<T>) {
+  visit_floating(args.x.dtype, [&]<class T>(Type<T>) {
     using C = Accumulate<T>;
     launch_backward<T>({args.grad_x.as<T>(), nullptr, nullptr, args.grad.as<T>(), args.x.as<T>(), args.weight.as<T>(), args.mean.as<C>(), args.rstd.as<C>(),
                         rows, n, 1.0 / static_cast<double>(n)},

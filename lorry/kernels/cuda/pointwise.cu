@@ -95,9 +95,8 @@ bool run_plain(const PointwiseCall& call, const PointwiseRowKernels& row, Stream
 
 template <int kArity, class C>
 [[gnu::noinline]] void run_staged(const PointwiseCall& call, const PointwiseRowKernels& row, Stream stream) {
-  const char* const name = lorry::row(call.op).name;
   const void* const kernel = row.template staged<C>();
-  require<DTypeError>(kernel != nullptr, "{}: no kernel computes it in {}", name, lorry::name(call.compute).data());
+  require<DTypeError>(kernel != nullptr, "no kernel computes it in {}", lorry::name(call.compute).data());
   const Dims sizes = call.out.layout->size_list();
   Layout layouts[1 + kArity];
   Place in[kArity];
@@ -105,7 +104,7 @@ template <int kArity, class C>
   layouts[0] = *call.out.layout;
   for (int k = 0; k < kArity; ++k) {
     const PointwiseOperand& x = call.in[k];
-    layouts[1 + k] = expand(x.layout != nullptr ? *x.layout : Layout::contiguous({}), sizes, name);
+    layouts[1 + k] = expand(x.layout != nullptr ? *x.layout : Layout::contiguous({}), sizes);
     if (x.layout == nullptr)
       numbers[k] = number<C>(x);
     else

@@ -27,7 +27,10 @@ struct Positions {
   template <class Args>
   Positions(const Args& args, Stream stream) : Positions(args.size, args.negative, stream) {}
   Positions(int64_t size, Negative negative, Stream stream)
-      : size(size), negative(negative), fault(lorry::cuda::fault_slot(stream.device.index)), where(t_operator == nullptr ? "indexing" : t_operator) {}
+      : size(size),
+        negative(negative),
+        fault(lorry::cuda::fault_slot(stream.device.index)),
+        where(running_or("indexing")) {}
 
 #ifdef __CUDACC__
   /// In [0, size), or -1 for an index that is outside, after a complaint.

@@ -156,7 +156,7 @@ struct MakeUniformHalf {
 };
 
 void uniform(const Array& out, RandomKey key, double low, double high, Stream stream) {
-  visit_floating(out.dtype, "uniform", [&]<class T>(Type<T>) {
+  visit_floating(out.dtype, [&]<class T>(Type<T>) {
     using C = Accumulate<T>;
     const C from = static_cast<C>(low), to = static_cast<C>(high);
     if constexpr (kHalf<T>) {
@@ -190,7 +190,7 @@ struct MakeNormal {
 };
 
 void normal(const Array& out, RandomKey key, double mean, double std, Stream stream) {
-  visit_floating(out.dtype, "normal", [&]<class T>(Type<T>) {
+  visit_floating(out.dtype, [&]<class T>(Type<T>) {
     using C = Accumulate<T>;
     launch_fill<T, sizeof(C) / 4>(out, key, stream, MakeNormal<T, C>{static_cast<C>(mean), static_cast<C>(std)});
   });
@@ -286,7 +286,7 @@ __global__ void __launch_bounds__(kThreads)
 
 /// Reads and writes an element; four to a thread.
 bool bernoulli_each(const Array& out, const Array& p, RandomKey key, Stream stream) {
-  visit_floating(p.dtype, "bernoulli", [&]<class P>(Type<P>) {
+  visit_floating(p.dtype, [&]<class P>(Type<P>) {
     visit_coin(out.dtype, [&]<class Bits>(Bits one) {
       const int64_t n = out.numel();
       if (n == 0) return;
@@ -329,7 +329,7 @@ __global__ void __launch_bounds__(kThreads)
 
 /// Reads an element, writes an element and a byte.
 void dropout(const Array& out, const Array& mask, const Array& x, RandomKey key, double keep, double scale, Stream stream) {
-  visit_floating(out.dtype, "dropout", [&]<class T>(Type<T>) {
+  visit_floating(out.dtype, [&]<class T>(Type<T>) {
     const int64_t n = out.numel();
     if (n == 0) return;
     const unsigned grid = lorry::cuda::blocks_for((n + kGroup<T, 1> - 1) / kGroup<T, 1>, kThreads, stream.device.index);

@@ -390,7 +390,7 @@ void visit_rows(DType t, F&& f) {
     case kI64:
       return f(Type<int64_t>{});
     default:
-      raise<DTypeError>("reduce: a dtype without row kernels; got {}; expected a floating dtype or i64", t);
+      raise<DTypeError>("a dtype without row kernels; got {}; expected a floating dtype or i64", t);
   }
 }
 

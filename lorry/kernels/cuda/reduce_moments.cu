@@ -90,7 +90,7 @@ void moments(const MomentArgs& args, const Stream& stream) {
   const Route way = route(axes);
   const DType dtype = args.x.dtype;
   if (way == Route::general || !is_floating(dtype)) return reduce_any(Moments<double>(args), axes, args.x, stream);
-  visit_floating(dtype, "moments", [&]<class T>(Type<T>) { reduce(Moments<T>(args), axes, way, args.x.data, stream); });
+  visit_floating(dtype, [&]<class T>(Type<T>) { reduce(Moments<T>(args), axes, way, args.x.data, stream); });
 }
 
 }  // namespace lorry::kernels::cuda

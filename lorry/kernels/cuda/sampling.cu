@@ -195,7 +195,8 @@ __global__ void __launch_bounds__(kThreads) take_first(int64_t* out, const uint3
 
 /// The same for many draws: sorts the scores of whole rows together, then stably by row.
 void sort_scores(int64_t* out, const double* weights, int64_t rows, int64_t draws, int64_t columns, RandomKey key, Stream stream) {
-  require<ShapeError>(columns <= kMostPairs, "multinomial: too many columns to draw without replacement on cuda; got {}; expected at most {}", columns,
+  require<ShapeError>(columns <= kMostPairs,
+                      "too many columns to draw without replacement on cuda; got {}; expected at most {}", columns,
                       kMostPairs);
   const int64_t rows_at_once = std::min(rows, std::max<int64_t>(1, (int64_t{1} << 28) / columns));
   for (int64_t first = 0; first < rows; first += rows_at_once) {
@@ -218,7 +219,8 @@ void sort_scores(int64_t* out, const double* weights, int64_t rows, int64_t draw
 void permutation(const Array& out, RandomKey key, Stream stream) {
   const int64_t n = out.numel();
   if (n == 0) return;
-  require<ShapeError>(n <= kMostPairs, "randperm: too many elements to order on cuda; got {}; expected at most {}", n, kMostPairs);
+  require<ShapeError>(n <= kMostPairs, "too many elements to order on cuda; got {}; expected at most {}", n,
+                      kMostPairs);
   const int bits = std::min(32, (static_cast<int>(std::bit_width(static_cast<uint64_t>(n))) + 15) / 8 * 8);
   Pairs<uint32_t> pairs(n, stream);
   lorry::cuda::launch(stream, shape_for((n + 1) / 2, stream), deal, pairs.keys(), pairs.values(), n, bits, key);

@@ -175,7 +175,7 @@ int64_t row_length(const Array& x) { return x.layout.rank ? x.size(x.layout.rank
 void softmax(const Array& out, const Array& x, bool log, const Stream& stream) {
   if (x.numel() == 0) return;
   const int64_t n = row_length(x), rows = x.numel() / n;
-  visit_floating(x.dtype, "softmax", [&]<class T>(Type<T>) {
+  visit_floating(x.dtype, [&]<class T>(Type<T>) {
     constexpr int kN = kRun<T>;
     RowPlan plan = plan_rows(n, kN, is_cut(x, n), kForward<T>);
     if (plan.lanes > kForwardBlock<T, kForward<T>>) plan.runs = kMostForward<T> + 1;
@@ -197,7 +197,7 @@ void softmax(const Array& out, const Array& x, bool log, const Stream& stream) {
 void softmax_backward(const Array& grad_x, const Array& grad, const Array& out, bool log, const Stream& stream) {
   if (grad.numel() == 0) return;
   const int64_t n = row_length(grad), rows = grad.numel() / n;
-  visit_floating(grad.dtype, "softmax_backward", [&]<class T>(Type<T>) {
+  visit_floating(grad.dtype, [&]<class T>(Type<T>) {
     const RowPlan plan = plan_rows(n, kRun<T>, is_cut(grad, n), kUsual<T>);
     const auto held = [&]<int kRuns>() {
       lorry::cuda::launch(stream, {plan.grid(rows), plan.block()}, softmax_backward_held<T, kRuns>, grad_x.as<T>(), grad.as<T>(), out.as<T>(), rows, n,
