@@ -1,10 +1,15 @@
 #pragma once
 
-// All of Lorry in one include: tensors and operators, gradients, lists of tensors, optimizers, layers and models, files. A program that is built
-// often includes the rooms that it uses instead.
+// All of Lorry that users see, in one include: tensors and operators, gradients, lists of tensors, optimizers, layers
+// and models, files, devices, streams and threads. Kernels, plans and the nodes of the tape stay behind it. A program
+// that is built often includes the rooms that it uses instead.
 
 #include "lorry/autograd/checkpoint.h"
+#include "lorry/autograd/engine.h"
 #include "lorry/autograd/grad_mode.h"
+#include "lorry/base/bell.h"
+#include "lorry/device/cpu/team.h"
+#include "lorry/device/device.h"
 #include "lorry/foreach/foreach.h"
 #include "lorry/foreach/norm.h"
 #include "lorry/io/checkpoint.h"
@@ -16,6 +21,8 @@
 #include "lorry/nn/module.h"
 #include "lorry/ops/ops.h"
 #include "lorry/optim/clip.h"
+#include "lorry/optim/custom.h"
 #include "lorry/optim/loss_scaler.h"
 #include "lorry/optim/optimizers.h"
 #include "lorry/optim/schedule.h"
+#include "lorry/tensor/dlpack.h"

@@ -5,6 +5,7 @@
 #include <queue>
 #include <unordered_map>
 
+#include "lorry/autograd/node.h"
 #include "lorry/base/bell.h"
 #include "lorry/device/fence.h"
 #include "lorry/ops/ops.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "lorry/autograd/grad_mode.h"
-#include "lorry/autograd/node.h"
+#include "lorry/tensor/tensor.h"
 
 namespace lorry::autograd {
 

@@ -1,6 +1,7 @@
 // Tensor's methods that concern gradients.
 
 #include "lorry/autograd/engine.h"
+#include "lorry/autograd/node.h"
 #include "lorry/autograd/recorder.h"
 #include "lorry/tensor/changes.h"
 

@@ -13,7 +13,6 @@ namespace lorry::cli {
 namespace {
 
 using foreach::TensorList;
-using kernels::Strategy;
 
 constexpr Strategy kStrategies[] = {Strategy::per_tensor, Strategy::kernel_args_4k, Strategy::kernel_args_32k, Strategy::device_table};
 
@@ -28,7 +27,7 @@ void add(ModelCases& cases, const ModelShapes& model, const char* name, int64_t 
   if (!by_strategies || default_device().is_cpu()) return;  // a CPU reads the list where it is
   for (const Strategy strategy : kStrategies) {
     const foreach::StrategyScope scope(strategy);
-    cases.add(model, fmt::format("{} {}", name, kernels::name(strategy)), bytes_an_element, together);
+    cases.add(model, fmt::format("{} {}", name, lorry::name(strategy)), bytes_an_element, together);
   }
 }
 

@@ -40,8 +40,8 @@ constexpr Rule rule() {
 
 constexpr Rule kAdamW = rule<formula::AdamW<false>>(), kMomentum = rule<formula::Sgd<true>>();
 
-constexpr kernels::Strategy kStrategies[] = {kernels::Strategy::per_tensor, kernels::Strategy::kernel_args_4k, kernels::Strategy::kernel_args_32k,
-                                             kernels::Strategy::device_table};
+constexpr Strategy kStrategies[] = {Strategy::per_tensor, Strategy::kernel_args_4k, Strategy::kernel_args_32k,
+                                    Strategy::device_table};
 
 /// Null where the execution is not there yet.
 Steps try_make(const Rule& rule, const std::vector<Tensor>& params, Execution execution) {
@@ -62,8 +62,8 @@ void executions(ModelCases& cases, const ModelShapes& model, const std::vector<T
 
 void strategies(ModelCases& cases, const ModelShapes& model, const std::vector<Tensor>& params) {
   if (default_device().is_cpu()) return;  // it reads the list where it is
-  for (const kernels::Strategy strategy : kStrategies) {
-    const std::string way = fmt::format("adamw fused {}", kernels::name(strategy));
+  for (const Strategy strategy : kStrategies) {
+    const std::string way = fmt::format("adamw fused {}", lorry::name(strategy));
     if (!cases.wants(model, way)) continue;
     const Steps steps = kAdamW.make(params, Execution::fused);
     steps->set_strategy(strategy);

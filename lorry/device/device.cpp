@@ -6,6 +6,7 @@
 
 #include "lorry/base/bell.h"
 #include "lorry/base/modes.h"
+#include "lorry/device/runtime.h"
 
 namespace lorry::device {
 namespace {

@@ -1,7 +1,6 @@
 #pragma once
 
-// The devices of this machine, and moving bytes between them. Each device type is a row of a table; a type that this build
-// has no row for has no devices.
+// The devices of this machine, and moving bytes between them. A type that this build has no code for has no devices.
 
 #include <cstdint>
 #include <string>
@@ -60,33 +59,4 @@ class ReportsWait {
 /// host memory when the call returns. memory::upload takes a source that does not stay.
 void copy(void* to, Device to_device, const void* from, Device from_device, int64_t bytes, Stream stream);
 
-/// A row of the table of devices. All but `count` and `why_absent` are called only with devices that exist.
-struct Runtime {
-  int (*count)();
-  std::string (*why_absent)();
-  Facts (*facts)(int index);
-  MemoryUse (*memory_use)(int index);
-  void (*synchronize)(int index);
-  void (*throw_reported)(int index);
-  void (*copy)(void* to, Device to_device, const void* from, Device from_device, int64_t bytes, Stream stream);
-  void* (*make_stream)(int index, int priority);
-  void (*destroy_stream)(int index, void* stream) noexcept;
-  void (*synchronize_stream)(Stream stream);
-  bool (*capturing)(Stream stream) noexcept;
-  void* (*make_event)(int index, bool timed);
-  void (*destroy_event)(int index, void* event) noexcept;
-  void (*record_event)(void* event, Stream stream);
-  void (*block_stream)(void* event, Stream stream);
-  bool (*event_done)(int index, void* event);
-  void (*synchronize_event)(int index, void* event);
-  double (*milliseconds)(int index, void* start, void* end);
-};
-
-/// The row of a device type. Throws DeviceError naming `where` when this build has none.
-const Runtime& runtime(DeviceType type, const char* where);
-
 }  // namespace lorry::device
-
-namespace lorry::cuda {
-extern const device::Runtime kDeviceRuntime;
-}

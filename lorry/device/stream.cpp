@@ -2,8 +2,8 @@
 
 #include "lorry/base/bell.h"
 #include "lorry/base/modes.h"
-#include "lorry/device/device.h"
 #include "lorry/device/fence.h"
+#include "lorry/device/runtime.h"
 
 namespace lorry {
 namespace {

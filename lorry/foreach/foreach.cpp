@@ -1,5 +1,7 @@
 #include "lorry/foreach/foreach.h"
 
+#include "lorry/foreach/plan.h"
+
 #include "lorry/ops/array.h"
 
 namespace lorry::foreach {

@@ -13,7 +13,7 @@
 
 #include <initializer_list>
 
-#include "lorry/foreach/plan.h"
+#include "lorry/foreach/argument.h"
 #include "lorry/formula/pointwise.h"
 
 namespace lorry::foreach {

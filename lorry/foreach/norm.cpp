@@ -4,8 +4,9 @@
 #include <cmath>
 
 #include "lorry/base/bell.h"
-#include "lorry/formula/clip.h"
 #include "lorry/foreach/foreach.h"
+#include "lorry/foreach/plan.h"
+#include "lorry/formula/clip.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/door.h"

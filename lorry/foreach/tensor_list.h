@@ -8,12 +8,12 @@
 #include <memory>
 #include <vector>
 
-#include "lorry/kernels/list.h"
+#include "lorry/device/choices.h"
 #include "lorry/tensor/tensor.h"
 
 namespace lorry::foreach {
 
-using kernels::Strategy;
+using lorry::Strategy;
 
 namespace detail {
 struct Kept;
@@ -52,7 +52,8 @@ class TensorList {
   std::shared_ptr<Body> body_;
 };
 
-/// How lists reach kernels on this thread while it stands: kernels::Strategy says what there is. The default is automatic.
+/// How lists reach kernels on this thread while it stands: Strategy (device/choices.h) says what there is. The default
+/// is automatic.
 class StrategyScope {
  public:
   explicit StrategyScope(Strategy strategy);

@@ -78,6 +78,14 @@ struct Clock {
   }
 };
 
+/// What to write into a clock.
+struct ClockChange {
+  int32_t clock = 0;
+  bool running = true;
+  const void* settings = nullptr;    ///< null: those that it has
+  const double* progress = nullptr;  ///< null: likewise
+};
+
 /// Whether state k of a rule may be negative.
 template <class Rule>
 constexpr LORRY_INLINE bool is_signed(int k) {

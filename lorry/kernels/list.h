@@ -6,29 +6,13 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string_view>
 #include <vector>
 
+#include "lorry/device/choices.h"
 #include "lorry/layout/device.h"
 #include "lorry/layout/dtype.h"
 
 namespace lorry::kernels {
-
-/// How the table of addresses reaches a kernel.
-///   per_tensor       one launch a tensor
-///   kernel_args_4k   among the arguments, 4 KB of them, in as many launches as it takes
-///   kernel_args_32k  the same with the 32,764 bytes that CUDA 12.1 and later allow
-///   device_table     in device memory, copied once and kept while the list stands; one launch
-///   automatic        the quickest of them for this list
-/// All give the same bits. A CPU reads the list where it is: there entries lie end to end, or with per_tensor come one after the other, and
-/// the other strategies are one.
-enum class Strategy : uint8_t { automatic, per_tensor, kernel_args_4k, kernel_args_32k, device_table };
-inline constexpr int kStrategies = 5;
-
-constexpr std::string_view name(Strategy strategy) {
-  constexpr std::string_view kNames[] = {"automatic", "per_tensor", "kernel_args_4k", "kernel_args_32k", "device_table"};
-  return kNames[static_cast<int>(strategy)];
-}
 
 /// The most arrays of an entry: parameter, gradient, three states, and a master.
 inline constexpr int kMaxArrays = 6;

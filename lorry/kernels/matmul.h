@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "lorry/device/choices.h"
 #include "lorry/device/stream.h"
 #include "lorry/kernels/array.h"
 
@@ -31,9 +32,6 @@ struct MatmulKernels {
 /// True when the matrix in the last two dimensions can be read in place: one of its strides is 1 and the other steps past
 /// a whole row (or column). Sizes of 1 have whatever stride suits.
 bool has_unit_stride(const Layout& layout);
-
-/// How exactly f32 operands enter a product on hardware that offers a choice.
-enum class Precision : uint8_t { full, tf32 };
 
 /// The process's choices, which ops/matmul.h explains to users. The CPU has none to make.
 struct MatmulSettings {

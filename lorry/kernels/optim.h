@@ -19,13 +19,6 @@ namespace lorry::kernels {
 ///   stochastic  nothing, but a bf16 parameter is rounded stochastically (formula/rounding.h)
 enum class Kept : uint8_t { nothing, master, split, stochastic };
 
-/// What a state is stored as; its values are f32 in either.
-///   f32
-///   bf16   rounded stochastically: rounded to nearest, a mean that moves by less than half of its last bit would stand still
-///   q8     8-bit codes in blocks with scales (formula/quantize.h)
-/// In a list they are arrays of kF32, kBF16 and kU8. States of f64 parameters are f64.
-enum class StateType : uint8_t { f32, bf16, q8 };
-
 /// A step of one list. Its arrays: parameter and gradient of one dtype, the rule's states in their order, each as it is stored, and for
 /// 16-bit parameters one more: what is kept, null where nothing is. Every entry's word is the number of its clock, and its number that
 /// of its parameter, which names its random bits.
@@ -58,13 +51,7 @@ struct StoredCall {
   const double* steps = nullptr;  ///< of rounding_key, on the device: the first number of the clock's coming progress
 };
 
-/// What to write into a clock.
-struct ClockChange {
-  int32_t clock = 0;
-  bool running = true;
-  const void* settings = nullptr;     ///< null: those that it has
-  const double* progress = nullptr;  ///< null: likewise
-};
+using formula::ClockChange;
 
 /// One rule's kernels on one device. `f64` tells the type of computation of the clocks.
 struct RuleKernels {

@@ -6,7 +6,7 @@
 
 #include "lorry/base/modes.h"
 #include "lorry/device/cpu/team.h"
-#include "lorry/device/device.h"
+#include "lorry/device/runtime.h"
 #include "lorry/memory/memory.h"
 
 namespace lorry::memory {

@@ -4,7 +4,7 @@
 // copied, and says so (bell::Event::hidden_copy). All operands have one dtype, any but bool; 16-bit floats accumulate in f32.
 // Results do not depend on the number of threads.
 
-#include "lorry/kernels/matmul.h"
+#include "lorry/device/choices.h"
 #include "lorry/tensor/tensor.h"
 
 namespace lorry {
@@ -52,10 +52,9 @@ const Tensor& baddbmm_out(const Tensor& out, const Tensor& c, const Tensor& a, c
 
 // ---- settings, for the whole process ---------------------------------------------------------------------------------
 
-/// full: f32 products are products of f32. tf32: on tensor cores, whose operands keep 10 of their 23 bits of mantissa (relative
-/// errors near 1e-3, about 8 times as fast on an H200); sums stay f32. The default is full. The CPU always computes in full;
-/// other dtypes are not concerned.
-using kernels::Precision;
+/// full: f32 products are products of f32. tf32: on tensor cores, whose operands keep 10 of their 23 bits of mantissa
+/// (relative errors near 1e-3, about 8 times as fast on an H200); sums stay f32. The default is full. The CPU always
+/// computes in full; other dtypes are not concerned.
 void set_matmul_precision(Precision precision);
 Precision matmul_precision();
 

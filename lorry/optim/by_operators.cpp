@@ -73,9 +73,8 @@ OperatorStep::OperatorStep(const OperatorWork& work, std::vector<SteppedParamete
 
   const size_t most = work_.by_lists ? parameters_.size() : 1;
   parts_.reserve(most);
-  const kernels::Strategy strategy = most <= kMostArguments
-                                         ? kernels::Strategy::automatic
-                                         : kernels::Strategy::kernel_args_32k;  // these need no memory
+  const Strategy strategy =
+      most <= kMostArguments ? Strategy::automatic : Strategy::kernel_args_32k;  // these need no memory
   const auto make_list = [&](std::initializer_list<DType> dtypes, size_t entries) {
     kernels::List list(work_.device, std::span(dtypes.begin(), dtypes.size()), strategy);
     for (size_t e = 0; e < entries; ++e) list.add({});  // room for them

@@ -30,13 +30,19 @@
 // -ffp-contract=off too.
 
 #include <algorithm>
+#include <memory>
+#include <span>
 
-#include "lorry/kernels/cpu/step.h"
+#include "lorry/formula/rule_code.h"
 #include "lorry/optim/domain.h"
 #include "lorry/optim/of.h"
 #ifdef __CUDACC__
 #include "lorry/kernels/cuda/rule.h"
 #endif
+
+namespace lorry::kernels {
+struct StepCall;
+}
 
 namespace lorry::optim {
 
@@ -129,39 +135,40 @@ inline constexpr bool kWithDeviceCode = false;
 template <class Rule>
 inline constexpr bool kBuiltIn = formula::Rules::index<Rule>() >= 0;
 
-template <class Rule>
-kernels::cpu::StepRun scalar_run(bool f64) {
-  return f64 ? kernels::cpu::step_scalars<Rule, double> : kernels::cpu::step_scalars<Rule, float>;
-}
-template <class Rule>
-using OnCpu = kernels::cpu::RuleOnCpu<Rule, scalar_run<Rule>>;
-
 [[noreturn]] void raise_no_device_code(const char* where, Device device);
 
-/// A copy in host memory of some of a device's bytes. Waits for them.
-Tensor read_bytes(const void* from, size_t bytes, Device device);
-void write_bytes(void* to, const Tensor& bytes, Device device);
-/// True when *grad_factor on the device says to leave the step out.
-bool skips(const double* grad_factor, Device device);
-
-/// Where there is no code for the device, the host moves clocks on: it waits for the device once a step.
+/// By the type of computation.
 template <class Rule>
-struct ClocksByHost {
-  static size_t bytes(bool f64) { return f64 ? sizeof(formula::Clock<Rule, double>) : sizeof(formula::Clock<Rule, float>); }
-  static void step(const kernels::StepCall& call, const Stream&) { raise_no_device_code(Rule::kName, call.list.device()); }
-  static void set(void* clocks, bool f64, std::span<const kernels::ClockChange> changes, const Stream& stream) {
-    int32_t end = 0;
-    for (const kernels::ClockChange& change : changes) end = std::max(end, change.clock + 1);
-    const Tensor copy = read_bytes(clocks, static_cast<size_t>(end) * bytes(f64), stream.device);
-    OnCpu<Rule>::set(copy.data_ptr(), f64, changes, stream);
-    write_bytes(clocks, copy, stream.device);
+const formula::RuleCode& scalar_code(bool f64) {
+  static constexpr formula::RuleCode kCode[] = {formula::rule_code<Rule, float>(), formula::rule_code<Rule, double>()};
+  return kCode[f64];
+}
+using CodeOf = const formula::RuleCode& (*)(bool f64);
+
+/// The kernels of a rule from its code: for the CPU, and for a device without code, where the host moves the clocks on
+/// and waits for the device once a step.
+using KernelsPtr = std::shared_ptr<const kernels::RuleKernels>;
+using Step = void (*)(const kernels::StepCall& call, const Stream& stream);
+using Set = void (*)(void* clocks, bool f64, std::span<const formula::ClockChange> changes, const Stream& stream);
+using Tick = void (*)(void* clocks, bool f64, int32_t first, int32_t count, const double* grad_factor,
+                      const Stream& stream);
+KernelsPtr make_kernels(Step step, Set set, Tick tick);
+
+void step(CodeOf code, const char* where, const kernels::StepCall& call);
+void set(CodeOf code, void* clocks, bool f64, std::span<const formula::ClockChange> changes, const Stream& stream);
+void tick(CodeOf code, void* clocks, bool f64, int32_t first, int32_t count, const double* grad_factor,
+          const Stream& stream);
+
+template <class Rule>
+struct ByHost {
+  static constexpr CodeOf kCode = scalar_code<Rule>;
+  static void step(const kernels::StepCall& call, const Stream&) { detail::step(kCode, Rule::kName, call); }
+  static void set(void* clocks, bool f64, std::span<const formula::ClockChange> changes, const Stream& stream) {
+    detail::set(kCode, clocks, f64, changes, stream);
   }
-  static void tick(void* clocks, bool f64, int32_t first, int32_t count, const double* grad_factor, const Stream& stream) {
-    if (skips(grad_factor, stream.device)) return;
-    char* const from = static_cast<char*>(clocks) + static_cast<size_t>(first) * bytes(f64);
-    const Tensor copy = read_bytes(from, static_cast<size_t>(count) * bytes(f64), stream.device);
-    OnCpu<Rule>::tick(copy.data_ptr(), f64, 0, count, nullptr, stream);
-    write_bytes(from, copy, stream.device);
+  static void tick(void* clocks, bool f64, int32_t first, int32_t count, const double* grad_factor,
+                   const Stream& stream) {
+    detail::tick(kCode, clocks, f64, first, count, grad_factor, stream);
   }
 };
 
@@ -170,12 +177,12 @@ const kernels::RuleKernels& kernels_of(Device device) {
   if constexpr (kBuiltIn<Rule>) {
     return built_in_kernels<Rule>(device);
   } else {
-    static const kernels::RuleKernels kCpu = OnCpu<Rule>::kernels(), kByHost{ClocksByHost<Rule>::step, ClocksByHost<Rule>::set, ClocksByHost<Rule>::tick};
+    static const KernelsPtr kByHost = make_kernels(ByHost<Rule>::step, ByHost<Rule>::set, ByHost<Rule>::tick);
 #ifdef __CUDACC__
     static const kernels::RuleKernels kCuda = kernels::cuda::RuleOnCuda<Rule>::kernels();
-    return device.is_cpu() ? kCpu : kCuda;
+    if (device.is_cuda()) return kCuda;
 #endif
-    return device.is_cpu() ? kCpu : kByHost;
+    return *kByHost;
   }
 }
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "lorry/kernels/optim.h"
+#include "lorry/device/choices.h"
 
 namespace lorry::optim {
 
@@ -24,11 +24,6 @@ enum class Masters : uint8_t {
   split,       ///< for bf16: the lower half of that f32, whose upper half is the parameter
   stochastic,  ///< nothing, but a bf16 parameter is rounded stochastically: small steps add up in the mean
 };
-
-constexpr kernels::Kept kept(Masters masters) {
-  constexpr kernels::Kept kKept[] = {kernels::Kept::nothing, kernels::Kept::master, kernels::Kept::split, kernels::Kept::stochastic};
-  return kKept[static_cast<int>(masters)];
-}
 
 /// Where states and masters lie. For parameters on a CPU all are the same.
 enum class Placement : uint8_t {
@@ -45,13 +40,7 @@ constexpr std::string_view name(Placement placement) {
   constexpr std::string_view kNames[] = {"device", "pinned", "managed"};
   return kNames[static_cast<int>(placement)];
 }
-constexpr std::string_view name(kernels::StateType type) {
-  constexpr std::string_view kNames[] = {"f32", "bf16", "q8"};
-  return kNames[static_cast<int>(type)];
-}
-
-/// What a state is stored as: f32, bf16 or q8 (kernels/optim.h).
-using kernels::StateType;
+using lorry::StateType;
 
 /// The types of a rule's states, in their order; the last that is given is that of all that follow.
 struct StateTypes {

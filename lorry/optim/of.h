@@ -12,6 +12,7 @@
 //   using Lion = Of<LionOptions>;
 
 #include "lorry/optim/optimizer.h"
+#include "lorry/optim/rule.h"
 
 namespace lorry::optim {
 

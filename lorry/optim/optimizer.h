@@ -6,16 +6,8 @@
 // fewer bits, or elsewhere. A gradient has its parameter's dtype, or is f32 for a parameter of 16 bits; gradients that
 // are stepped together have one dtype.
 //
-// Invariant: a step is made wholly or not at all. Gradients are checked, state is made, errors of earlier kernels are
-// thrown and all memory of the device is taken before anything is written: a step that throws leaves parameters, state
-// and counters as they were. (Two exceptions: kernels of a GPU lay out lists in host memory as they go, and where a
-// user's rule has no code for the GPU the host moves its clocks on.) A family is the parameters that share device,
-// dtype, rule and Memory. It is stepped together.
-//
-// A step that finds everything where it was costs the host a few microseconds, however many parameters there are: what
-// does not change between steps, the lists, is kept (kernels/list.h), and looked through again only when a gradient
-// somewhere was replaced. Learning rates and step counts lie on the device (formula/rule.h): the host learns of them
-// when it asks for the state.
+// Invariant: a step is made wholly or not at all: one that throws leaves parameters, state and counters as they were.
+// stepper.h says how, and what the two exceptions are.
 //
 // Groups with Masters::f32 keep an f32 copy of each 16-bit parameter, its master: made from the parameter at its first
 // step, stepped in its place, and from then on what the parameter is a rounded copy of. A step that is too small for
@@ -23,26 +15,22 @@
 // goes on from the master. With Masters::split a bf16 parameter is itself the upper half of its master, and what is
 // kept is the lower half: 2 bytes instead of 4.
 
-#include <array>
 #include <limits>
 #include <map>
 #include <memory>
-#include <optional>
-#include <set>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "lorry/autograd/node.h"
-#include "lorry/kernels/list.h"
-#include "lorry/optim/by_operators.h"
+#include "lorry/device/choices.h"
 #include "lorry/optim/execution.h"
+#include "lorry/optim/memory.h"
 #include "lorry/optim/report.h"
-#include "lorry/optim/rule.h"
 #include "lorry/tensor/tensor.h"
 
 namespace lorry::optim {
+
+struct RuleTraits;
 
 using NamedTensor = std::pair<std::string, Tensor>;
 using TensorMap = std::map<std::string, Tensor>;
@@ -66,7 +54,7 @@ struct StepOptions {
   Tensor scale = {};                                          ///< the loss's: gradients are divided by it first. A 0-d f64 on the parameters' device
 };
 
-class Streamed;
+class Stepper;
 
 class Optimizer {
  public:
@@ -89,7 +77,7 @@ class Optimizer {
 
   /// Every parameter, in the order of the groups.
   std::vector<Tensor> parameters() const;
-  int groups() const { return static_cast<int>(groups_.size()); }
+  int groups() const;
   /// The learning rate of a group. Throws IndexError.
   double lr(int group = 0) const;
   /// Sets it for every group, or for one, from the next step on. Throws ValueError when it is negative or not finite.
@@ -106,7 +94,7 @@ class Optimizer {
   /// Throws FormatError for a missing or unexpected entry, ShapeError or DTypeError for one of another kind; nothing is changed then.
   void load_state_dict(const TensorMap& state);
 
-  Execution execution() const { return execution_; }
+  Execution execution() const;
   /// Bounds what steps of the executions loop and foreach take from the allocator beside parameters, gradients and
   /// states, in bytes; 0: no bound. They step as many elements at a time as that lets, a multiple of 256 of each
   /// parameter that they part, and give the same bits. Fused steps take nothing, but for the chunks of states in pinned
@@ -115,13 +103,13 @@ class Optimizer {
   /// each layout of the gradients. Throws ValueError for fewer bytes than 256 elements take; so does a step whose
   /// gradients need more.
   void set_memory_budget(int64_t bytes);
-  int64_t memory_budget() const { return budget_; }
+  int64_t memory_budget() const;
   /// What parameters, gradients and states take, and what a step takes beside them in each execution; also before the first step.
   /// by_factor: of steps that clip, unscale or skip.
   MemoryReport memory_report(bool by_factor = false) const;
   /// How fused steps pass their lists to the device.
-  kernels::Strategy strategy() const { return strategy_; }
-  void set_strategy(kernels::Strategy strategy);
+  Strategy strategy() const;
+  void set_strategy(Strategy strategy);
 
  protected:
   /// `where` names the optimizer in messages.
@@ -132,137 +120,8 @@ class Optimizer {
   /// that `memory` is for.
   void add_group(const std::vector<NamedTensor>& params, const RuleTraits& rule, const void* settings, const Memory& memory);
 
-  const char* where() const { return where_; }
-
  private:
-  struct GroupState {
-    const RuleTraits* rule;
-    alignas(8) std::byte settings[kMaxSettings];
-    Memory memory;
-  };
-  /// One parameter and what it carries from step to step. Where it stands among the slots is its number in stochastic rounding.
-  struct Slot {
-    std::string name;
-    Tensor param;
-    int group = 0;
-    Tensor states[kMaxStates + 1] = {};  ///< the rule's, then what is kept, as they are stored; undefined before the first step
-    Layout layout = {};                     ///< in whose order they lie in memory
-    int family = -1, clock = -1;            ///< before the first step: none
-    IntrusivePtr<autograd::Accumulate> gradient = {};
-    // Of the coming step:
-    int entry = -1;                         ///< in the family's lists; -1: no gradient
-    Tensor own_param = {}, own_grad = {};  ///< aligned copies, where the parameter has gaps or its gradient another layout
-    Tensor copied_param = {}, copied_grad = {};  ///< what these are copies of
-  };
-  /// What parameters have in common that are stepped together. Of `memory` it holds what makes a difference to them.
-  struct Kind {
-    const RuleTraits* rule;
-    Device device;
-    DType dtype;
-    Memory memory;
-
-    bool operator==(const Kind&) const = default;
-    bool f64() const { return dtype == kF64; }
-    kernels::Kept kept() const { return optim::kept(memory.masters); }
-    bool keeps() const { return memory.masters == Masters::f32 || memory.masters == Masters::split; }
-    /// How many tensors there are for a parameter: the states of its rule, and what is kept.
-    int arrays() const { return rule->states + (keeps() ? 1 : 0); }
-    StateType type(int k) const { return k < rule->states ? memory.states[k] : StateType::f32; }
-    /// Of array k as it is stored.
-    DType stored(int k) const;
-    /// Whether fused steps bring arrays to the device and back.
-    bool streams() const { return memory.placement == Placement::pinned && arrays() > 0; }
-    /// Array k, uninitialised, of a parameter without gaps: in its order, or codes and scales.
-    Tensor empty_state(int k, const Layout& like) const;
-    Storing storing() const;
-    /// A state on the parameter's device, without waiting: itself, or a copy of one in pinned memory, which write_back
-    /// writes back.
-    Tensor here(const Tensor& state) const;
-    void write_back(const Tensor& state, const Tensor& from) const;
-  };
-  /// The steps of a family's clocks by operators. They stand until the layout or the budget changes, or what their
-  /// programs depend on.
-  struct ByOperators {
-    bool by_factor, zero_grads;
-    std::vector<OperatorStep> steps = {};  ///< one a clock
-    std::vector<int> groups = {};          ///< of each step
-    bool settings_changed = false;         ///< of some group since: it may have another program now
-  };
-  /// Parameters that are stepped together.
-  struct Family : Kind {
-    Tensor clocks;                ///< bytes
-    std::vector<int> clock_groups;  ///< the group of each clock
-    DType grad_dtype = kF32;        ///< of this step's gradients
-    std::unique_ptr<kernels::List> list, grads;
-    std::vector<int> slots;  ///< in the order of the lists' entries
-    std::shared_ptr<Streamed> streamed = nullptr;  ///< of the list, where states are brought to the device and back
-    std::optional<ByOperators> by_operators = {};  ///< of the list, where operators step it
-
-    size_t clock_bytes() const { return rule->clock_bytes[f64()]; }
-  };
-
-  Kind kind_of(const Slot& slot) const;
-  void require_memory_fits(const std::string& name, const Tensor& param, const GroupState& group) const;
-  std::string state_key(const Slot& slot, int k) const;
-  /// Array k of a slot, beside `like`, the parameter without gaps and in its order.
-  Tensor new_state(const Slot& slot, const Kind& kind, const Tensor& like, int k) const;
-  /// The same of one that there is, when the parameter is in another order now.
-  Tensor reordered(const Slot& slot, const Kind& kind, const Tensor& like, int k) const;
-  void check_order(const std::string& key, const Layout& layout, const TensorMap& dict, std::set<std::string>& used) const;
-  void require_separate(const std::vector<NamedTensor>& added) const;
-  void require_separate_gradients();
-
-  /// Looks at all parameters and gradients again, and makes states, clocks and lists for what is new.
-  void look();
-  void check(Slot& slot, const Tensor& grad) const;
-  bool move_addresses(uint64_t since);
-  void lay_out();
-  int family_of(const Slot& slot);
-  int new_clock(Family& family, int group, int like);
-  void write_clocks(Family& family, int only_group);
-  void copy_in();
-  void run(const Tensor& grad_factor, bool zero_grads);
-  kernels::StepCall call_of(const Family& family, const Tensor& grad_factor, bool zero_grads) const;
-  /// Makes the family's steps by operators, unless those that there are will do.
-  void plan_operators(Family& family, bool by_factor, bool zero_grads) const;
-  OperatorStep operator_step(const Family& family, int clock, Program program, std::vector<SteppedParameter> parameters,
-                             bool zero_grads) const;
-  /// Takes the memory of all steps by operators: one after the other uses it, those of one device the same.
-  std::vector<OperatorMemory> prepare_operators();
-  void run_by_operators(Family& family, const Tensor& grad_factor);
-  /// Whether operators step parameters in an execution: in a fused step those on a GPU with gradients of another dtype,
-  /// for which it has no fused kernels.
-  static bool steps_by_operators(Execution execution, const Kind& kind, DType grad_dtype);
-  bool steps_by_operators(const Family& family) const {
-    return steps_by_operators(execution_, family, family.grad_dtype);
-  }
-  /// The bytes that steps by operators may take in an execution; 0: no bound.
-  int64_t budget_of(Execution execution) const;
-  /// Of the gradients that there are.
-  DType grad_dtype_of(const Kind& kind) const;
-  StepShape shape_of(const Kind& kind, DType grad_dtype, Execution execution, bool by_factor) const;
-  Program program_of(const Kind& kind, const GroupState& group, const StepShape& shape) const;
-  void require_budget() const;
-  /// The fused step of a family whose states lie in pinned memory: they stream through the device while it steps.
-  void run_streamed(Family& family, const kernels::StepCall& call);
-  /// Takes what it needs for that, and writes nothing.
-  void prepare_streamed(Family& family, const kernels::StepCall& call);
-  std::vector<double> progress_of(const Family& family) const;
-
-  const char* where_;
-  Execution execution_;
-  kernels::Strategy strategy_ = kernels::Strategy::automatic;
-  int64_t budget_ = 0;  ///< bytes
-  std::vector<GroupState> groups_;
-  std::vector<Slot> slots_;
-  std::vector<Family> families_;
-  uint64_t seen_ = 0;         ///< changes() when the lists were looked at; 0: they must be made
-  std::vector<int> copied_;  ///< slots of this step with aligned copies
-  IntrusivePtr<Epoch> epoch_, grad_epoch_;  ///< of steps, and of those that zero gradients
-  std::vector<Storage*> shared_storages_,
-      shared_grad_storages_;  ///< storages of this step that belong to another optimizer's epoch too
-  std::vector<int> guarded_;  ///< slots of this step with gradients that may not be written
-  bool separate_ = false;     ///< no two gradients of this step share memory; else nobody has looked yet
+  std::unique_ptr<Stepper> stepper_;
 };
 
 }  // namespace lorry::optim

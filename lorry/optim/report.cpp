@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "lorry/formula/quantize.h"
-#include "lorry/optim/optimizer.h"
+#include "lorry/optim/stepper.h"
 #include "lorry/optim/streamed.h"
 
 namespace lorry::optim {
@@ -37,7 +37,7 @@ std::string MemoryReport::text() const {
   return text;
 }
 
-MemoryReport Optimizer::memory_report(bool by_factor) const {
+MemoryReport Stepper::memory_report(bool by_factor) const {
   MemoryReport report;
   report.budget = budget_;
   struct Stepped {
@@ -73,7 +73,7 @@ MemoryReport Optimizer::memory_report(bool by_factor) const {
     if (family.streamed) report.chunks += family.streamed->device_bytes();
   for (MemoryReport::Step& step : report.steps) {
     step.calls = static_cast<int64_t>(families.size());  // the clocks' ticks; of fused steps all there is
-    if (step.execution == Execution::fused && strategy_ == kernels::Strategy::per_tensor)
+    if (step.execution == Execution::fused && strategy_ == Strategy::per_tensor)
       step.calls = static_cast<int64_t>(slots_.size());
     for (const Stepped& x : together) {
       if (!steps_by_operators(step.execution, x.kind, x.grad_dtype)) continue;

@@ -5,9 +5,13 @@
 #include <cstring>
 
 #include "lorry/formula/optimizers.h"
-#include "lorry/kernels/backend.h"
+#include "lorry/layout/device.h"
 #include "lorry/optim/memory.h"
 #include "lorry/optim/recording.h"
+
+namespace lorry::kernels {
+struct RuleKernels;
+}
 
 namespace lorry::optim {
 
@@ -32,10 +36,11 @@ struct RuleTraits {
   const kernels::RuleKernels& (*kernels)(Device device);
 };
 
-/// Of Lorry's rules.
+/// Of the rule that stands at `index` in formula::Rules. Throws DeviceError.
+const kernels::RuleKernels& built_in_kernels(int index, Device device);
 template <class Rule>
 const kernels::RuleKernels& built_in_kernels(Device device) {
-  return kernels::backend(device).optim->rules[formula::Rules::index<Rule>()];
+  return built_in_kernels(formula::Rules::index<Rule>(), device);
 }
 
 template <class Rule, const kernels::RuleKernels& (*kKernels)(Device) = built_in_kernels<Rule>>

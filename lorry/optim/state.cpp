@@ -7,7 +7,7 @@
 #include "lorry/device/device.h"
 #include "lorry/formula/quantize.h"
 #include "lorry/ops/creation.h"
-#include "lorry/optim/optimizer.h"
+#include "lorry/optim/stepper.h"
 #include "lorry/optim/stored.h"
 
 namespace lorry::optim {
@@ -39,19 +39,19 @@ Tensor strides_of(const Layout& layout) {
 
 }  // namespace
 
-DType Optimizer::Kind::stored(int k) const {
+DType Stepper::Kind::stored(int k) const {
   if (k == rule->states) return memory.masters == Masters::split ? kI16 : kF32;
   if (f64()) return kF64;
   constexpr DType kStored[] = {kF32, kBF16, kU8};
   return kStored[static_cast<int>(memory.states[k])];
 }
 
-std::string Optimizer::state_key(const Slot& slot, int k) const {
+std::string Stepper::state_key(const Slot& slot, int k) const {
   const RuleTraits& rule = *groups_[slot.group].rule;
   return fmt::format("{}.{}", slot.name, k < rule.states ? rule.state_names[k] : groups_[slot.group].memory.masters == Masters::split ? "remainder" : "master");
 }
 
-Tensor Optimizer::Kind::empty_state(int k, const Layout& like) const {
+Tensor Stepper::Kind::empty_state(int k, const Layout& like) const {
   const DType dtype = stored(k);
   const int64_t n = dtype == kU8 ? formula::quant_bytes(like.numel()) : like.numel();
   const Tensor flat = memory.placement == Placement::pinned    ? empty_pinned({n}, dtype)
@@ -60,18 +60,20 @@ Tensor Optimizer::Kind::empty_state(int k, const Layout& like) const {
   return dtype == kU8 ? flat : flat.as_strided(like.size_list(), like.stride_list());
 }
 
-Storing Optimizer::Kind::storing() const { return {memory.states, rule->is_signed, memory.seed}; }
+Storing Stepper::Kind::storing() const { return {memory.states, rule->is_signed, memory.seed}; }
 
-Tensor Optimizer::Kind::here(const Tensor& state) const { return state.device() == device ? state : state.to(device, true); }
+Tensor Stepper::Kind::here(const Tensor& state) const {
+  return state.device() == device ? state : state.to(device, true);
+}
 
-void Optimizer::Kind::write_back(const Tensor& state, const Tensor& from) const {
+void Stepper::Kind::write_back(const Tensor& state, const Tensor& from) const {
   if (state.device() == device) return;
   const Stream stream = current_stream(device);
   device::copy(state.data_ptr(), state.device(), from.data_ptr(), device, from.nbytes(), stream);
   state.record_stream(stream);
 }
 
-Tensor Optimizer::new_state(const Slot& slot, const Kind& kind, const Tensor& like, int k) const {
+Tensor Stepper::new_state(const Slot& slot, const Kind& kind, const Tensor& like, int k) const {
   const Tensor state = kind.empty_state(k, like.layout());
   if (k == kind.rule->states) return kind.memory.masters == Masters::split ? state.zero_() : state.copy_(like);
   const double first = kind.rule->first_state(k, groups_[slot.group].settings);
@@ -79,7 +81,7 @@ Tensor Optimizer::new_state(const Slot& slot, const Kind& kind, const Tensor& li
   return state.fill_(first);
 }
 
-Tensor Optimizer::reordered(const Slot& slot, const Kind& kind, const Tensor& like, int k) const {
+Tensor Stepper::reordered(const Slot& slot, const Kind& kind, const Tensor& like, int k) const {
   const Tensor state = kind.empty_state(k, like.layout()), now = kind.here(state), before = kind.here(slot.states[k]);
   if (kind.stored(k) != kU8) {
     now.copy_(before);
@@ -92,7 +94,7 @@ Tensor Optimizer::reordered(const Slot& slot, const Kind& kind, const Tensor& li
 
 // ---- state dictionaries ----------------------------------------------------------------------------------------------
 
-TensorMap Optimizer::state_dict() const {
+TensorMap Stepper::state_dict() const {
   const NoGrad quiet;
   std::vector<std::vector<double>> progress;
   for (const Family& family : families_) progress.push_back(progress_of(family));
@@ -118,7 +120,7 @@ TensorMap Optimizer::state_dict() const {
   return dict;
 }
 
-void Optimizer::load_state_dict(const TensorMap& dict) {
+void Stepper::load_state_dict(const TensorMap& dict) {
   const Running running(where_);
   const NoGrad quiet;
   std::set<std::string> used;
@@ -198,7 +200,8 @@ void Optimizer::load_state_dict(const TensorMap& dict) {
 }
 
 /// Blocks of 8-bit states run through memory: codes saved in another order of it go with other scales.
-void Optimizer::check_order(const std::string& key, const Layout& layout, const TensorMap& dict, std::set<std::string>& used) const {
+void Stepper::check_order(const std::string& key, const Layout& layout, const TensorMap& dict,
+                          std::set<std::string>& used) const {
   const Running running(where_);
   const auto found = dict.find(key);
   const bool given = found != dict.end() && found->second.defined();

@@ -12,8 +12,8 @@
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/door.h"
-#include "lorry/optim/optimizer.h"
 #include "lorry/optim/separate.h"
+#include "lorry/optim/stepper.h"
 #include "lorry/tensor/changes.h"
 
 namespace lorry::optim {
@@ -34,9 +34,9 @@ bool guarded(const Tensor& grad) { return grad.storage().read_only() || grad.is_
 
 }  // namespace
 
-void Optimizer::step() { step(Tensor()); }
+void Stepper::step() { step(Tensor()); }
 
-void Optimizer::step(const Tensor& grad_factor) {
+void Stepper::step(const Tensor& grad_factor) {
   const Running running(where_);
   const NoGrad quiet;
   look();
@@ -51,7 +51,7 @@ void Optimizer::step(const Tensor& grad_factor) {
   run(grad_factor, false);
 }
 
-Tensor Optimizer::step(const StepOptions& options) {
+Tensor Stepper::step(const StepOptions& options) {
   const Running running(where_);
   const NoGrad quiet;
   require<ValueError>(options.max_norm >= 0, "max_norm is out of range; got {}; expected a number >= 0",
@@ -94,7 +94,7 @@ Tensor Optimizer::step(const StepOptions& options) {
 
 // ---- before the step -------------------------------------------------------------------------------------------------
 
-void Optimizer::check(Slot& slot, const Tensor& grad) const {
+void Stepper::check(Slot& slot, const Tensor& grad) const {
   const Running running(where_);
   const Tensor& param = slot.param;
   require<ShapeError>(grad.sizes() == param.sizes(),
@@ -119,7 +119,7 @@ void Optimizer::check(Slot& slot, const Tensor& grad) const {
                         : fmt::format("{} {} {}", slot.layout.size_list(), family.stored(0), family.device));
 }
 
-void Optimizer::look() {
+void Stepper::look() {
   const uint64_t now = changes();
   if (seen_ == now) return;
   const uint64_t since = std::exchange(seen_, 0);  // for the case that this throws
@@ -128,7 +128,7 @@ void Optimizer::look() {
 }
 
 /// Takes over gradients that were replaced since. False when more than their addresses has changed.
-bool Optimizer::move_addresses(uint64_t since) {
+bool Stepper::move_addresses(uint64_t since) {
   if (!copied_.empty() || !shared_grad_storages_.empty() || !guarded_.empty()) return false;
   for (Slot& slot : slots_) {
     if (slot.gradient->changed() <= since) continue;
@@ -147,7 +147,7 @@ bool Optimizer::move_addresses(uint64_t since) {
   return true;
 }
 
-void Optimizer::require_separate_gradients() {
+void Stepper::require_separate_gradients() {
   const Running running(where_);
   if (separate_) return;
   std::vector<Tensor> grads;
@@ -160,7 +160,7 @@ void Optimizer::require_separate_gradients() {
   separate_ = true;
 }
 
-void Optimizer::lay_out() {
+void Stepper::lay_out() {
   const Running running(where_);
   std::vector<Tensor> grads(slots_.size());
   for (size_t s = 0; s < slots_.size(); ++s) {
@@ -311,7 +311,7 @@ void Optimizer::lay_out() {
 // ---- the step --------------------------------------------------------------------------------------------------------
 
 /// Fills the aligned copies: before anything reads the lists.
-void Optimizer::copy_in() {
+void Stepper::copy_in() {
   for (const int s : copied_) {
     const Slot& slot = slots_[s];
     if (slot.own_param.defined()) slot.own_param.copy_(slot.copied_param);
@@ -319,7 +319,7 @@ void Optimizer::copy_in() {
   }
 }
 
-void Optimizer::run(const Tensor& grad_factor, bool zero_grads) {
+void Stepper::run(const Tensor& grad_factor, bool zero_grads) {
   const Running running(where_);
   for (const Family& family : families_)
     if (!family.slots.empty()) device::throw_reported(family.device);
@@ -370,7 +370,7 @@ void Optimizer::run(const Tensor& grad_factor, bool zero_grads) {
   }
 }
 
-kernels::StepCall Optimizer::call_of(const Family& family, const Tensor& grad_factor, bool zero_grads) const {
+kernels::StepCall Stepper::call_of(const Family& family, const Tensor& grad_factor, bool zero_grads) const {
   return {.list = *family.list,
           .clocks = family.clocks.data_ptr(),
           .first_clock = 0,
@@ -384,22 +384,22 @@ kernels::StepCall Optimizer::call_of(const Family& family, const Tensor& grad_fa
 // ---- the executions loop and foreach
 // -----------------------------------------------------------------------------------
 
-bool Optimizer::steps_by_operators(Execution execution, const Kind& kind, DType grad_dtype) {
+bool Stepper::steps_by_operators(Execution execution, const Kind& kind, DType grad_dtype) {
   return execution != Execution::fused || (grad_dtype != kind.dtype && !kind.device.is_cpu());
 }
 
-int64_t Optimizer::budget_of(Execution execution) const {
+int64_t Stepper::budget_of(Execution execution) const {
   constexpr int64_t kOfFusedSteps = 64 << 20;
   return budget_ == 0 && execution == Execution::fused ? kOfFusedSteps : budget_;
 }
 
-DType Optimizer::grad_dtype_of(const Kind& kind) const {
+DType Stepper::grad_dtype_of(const Kind& kind) const {
   for (const Slot& slot : slots_)
     if (const Tensor grad = slot.param.grad(); grad.defined() && kind_of(slot) == kind) return grad.dtype();
   return kind.dtype;
 }
 
-StepShape Optimizer::shape_of(const Kind& kind, DType grad_dtype, Execution execution, bool by_factor) const {
+StepShape Stepper::shape_of(const Kind& kind, DType grad_dtype, Execution execution, bool by_factor) const {
   StepShape shape{.execution = execution,
                   .dtype = kind.dtype,
                   .grad_dtype = grad_dtype,
@@ -410,11 +410,11 @@ StepShape Optimizer::shape_of(const Kind& kind, DType grad_dtype, Execution exec
   return shape;
 }
 
-Program Optimizer::program_of(const Kind& kind, const GroupState& group, const StepShape& shape) const {
+Program Stepper::program_of(const Kind& kind, const GroupState& group, const StepShape& shape) const {
   return make_program(kind.rule->record, kind.rule->states, group.settings, shape);
 }
 
-void Optimizer::set_memory_budget(int64_t bytes) {
+void Stepper::set_memory_budget(int64_t bytes) {
   const Running running(where_);
   require<ValueError>(bytes >= 0, "memory_budget is out of range; got {}; expected bytes, or 0 for no bound", bytes);
   const int64_t before = std::exchange(budget_, bytes);
@@ -427,7 +427,7 @@ void Optimizer::set_memory_budget(int64_t bytes) {
   for (Family& family : families_) family.by_operators.reset();
 }
 
-void Optimizer::require_budget() const {
+void Stepper::require_budget() const {
   const Running running(where_);
   if (budget_ == 0) return;
   int64_t needed = 0;
@@ -448,7 +448,7 @@ void Optimizer::require_budget() const {
                       budget_, needed);
 }
 
-void Optimizer::plan_operators(Family& family, bool by_factor, bool zero_grads) const {
+void Stepper::plan_operators(Family& family, bool by_factor, bool zero_grads) const {
   std::optional<ByOperators>& known = family.by_operators;
   const StepShape shape = shape_of(family, family.grad_dtype, execution_, by_factor);
   const auto program = [&](int group) { return program_of(family, groups_[static_cast<size_t>(group)], shape); };
@@ -475,8 +475,8 @@ void Optimizer::plan_operators(Family& family, bool by_factor, bool zero_grads) 
   known = std::move(made);
 }
 
-OperatorStep Optimizer::operator_step(const Family& family, int clock, Program program,
-                                      std::vector<SteppedParameter> parameters, bool zero_grads) const {
+OperatorStep Stepper::operator_step(const Family& family, int clock, Program program,
+                                    std::vector<SteppedParameter> parameters, bool zero_grads) const {
   const char* const own =
       static_cast<const char*>(family.clocks.data_ptr()) + static_cast<size_t>(clock) * family.clock_bytes();
   OperatorWork work{.program = std::move(program),
@@ -495,7 +495,7 @@ OperatorStep Optimizer::operator_step(const Family& family, int clock, Program p
   return OperatorStep(work, std::move(parameters), budget_of(execution_));
 }
 
-std::vector<OperatorMemory> Optimizer::prepare_operators() {
+std::vector<OperatorMemory> Stepper::prepare_operators() {
   std::vector<OperatorMemory> memory;
   std::vector<Device> devices;
   for (const Family& first : families_) {
@@ -513,7 +513,7 @@ std::vector<OperatorMemory> Optimizer::prepare_operators() {
   return memory;
 }
 
-void Optimizer::run_by_operators(Family& family, const Tensor& grad_factor) {
+void Stepper::run_by_operators(Family& family, const Tensor& grad_factor) {
   const double* const factor = grad_factor.defined() ? grad_factor.data<double>() : nullptr;
   const Stream stream = current_stream(family.device);
   for (OperatorStep& step : family.by_operators->steps) step.run(factor, stream);

@@ -8,6 +8,12 @@
 
 namespace lorry::optim {
 
+constexpr kernels::Kept kept(Masters masters) {
+  constexpr kernels::Kept kKept[] = {kernels::Kept::nothing, kernels::Kept::master, kernels::Kept::split,
+                                     kernels::Kept::stochastic};
+  return kKept[static_cast<int>(masters)];
+}
+
 /// Of an array of n elements in 8 bits: its codes, and its scales, f32.
 Tensor codes_of(const Tensor& stored, int64_t n);
 Tensor scales_of(const Tensor& stored, int64_t n);

@@ -5,7 +5,7 @@
 #include "lorry/device/device.h"
 #include "lorry/formula/quantize.h"
 #include "lorry/ops/creation.h"
-#include "lorry/optim/optimizer.h"
+#include "lorry/optim/stepper.h"
 
 namespace lorry::optim {
 namespace {
@@ -183,12 +183,12 @@ void Streamed::step(const kernels::RuleKernels& rule, const StepCall& call, cons
 
 // ---- the optimizer's side ------------------------------------------------------------------------------------------------------
 
-void Optimizer::prepare_streamed(Family& family, const StepCall& call) {
+void Stepper::prepare_streamed(Family& family, const StepCall& call) {
   if (!family.streamed) family.streamed = std::make_shared<Streamed>(call);
   family.streamed->prepare(family.rule->kernels(family.device), call, current_stream(family.device));
 }
 
-void Optimizer::run_streamed(Family& family, const StepCall& call) {
+void Stepper::run_streamed(Family& family, const StepCall& call) {
   family.streamed->step(family.rule->kernels(family.device), call, current_stream(family.device));
 }
 

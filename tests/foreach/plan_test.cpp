@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lorry/base/bell.h"
+#include "lorry/foreach/plan.h"
 #include "tests/foreach/support.h"
 #include "tests/support/on_cuda.h"
 

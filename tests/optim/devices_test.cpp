@@ -38,7 +38,7 @@ void expect_same_steps(const Spec& spec, const std::vector<int64_t>& counts, int
       prepare(*gpus[g], s);
       gpus[g]->step(doing.factor ? gpu_factor.data() : nullptr, doing.zero_grads);
       if (s + 1 < std::size(kCourse) && s != 2) continue;
-      SCOPED_TRACE(kernels::name(strategies[g]));
+      SCOPED_TRACE(lorry::name(strategies[g]));
       if (!same(*gpus[g], cpu, s)) return;
     }
   }
@@ -127,7 +127,7 @@ TEST(OptimDevices, lists_without_elements_still_tick) {
       Steppable<formula::AdamW<false>> cpu(kCPU, kSpecs[0], none, 0), gpu(kGPU, kSpecs[0], none, 0, strategy);
       for (int step = 0; step < 3; ++step) {
         cpu.step(), gpu.step();
-        EXPECT_EQ(gpu.clock_numbers(), cpu.clock_numbers()) << kernels::name(strategy);
+        EXPECT_EQ(gpu.clock_numbers(), cpu.clock_numbers()) << lorry::name(strategy);
       }
     }
 }
@@ -145,7 +145,7 @@ TEST(OptimDevices, a_list_may_be_stepped_on_one_stream_and_then_on_another) {
         gpu.step();
         current_stream(kGPU).synchronize();
       }
-      ASSERT_TRUE(same(gpu, cpu, static_cast<size_t>(step))) << kernels::name(strategy);
+      ASSERT_TRUE(same(gpu, cpu, static_cast<size_t>(step))) << lorry::name(strategy);
     }
   }
 }

@@ -20,7 +20,6 @@
 namespace lorry::optim::test {
 
 using kernels::Kept;
-using kernels::Strategy;
 
 /// What the arrays of a list hold.
 struct Spec {

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "lorry/kernels/optim.h"
+#include "lorry/optim/rule.h"
 #include "tests/optim/support.h"
 
 namespace lorry::optim::test {

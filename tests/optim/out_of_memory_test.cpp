@@ -51,7 +51,6 @@ void operator delete[](void* data, size_t) noexcept { std::free(data); }
 namespace lorry::optim::test {
 namespace {
 
-using kernels::Strategy;
 using Adam3 = formula::AdamW<true>;
 
 /// Frees what is cached, and takes what lies free between blocks that are held: the next block comes from the system.

@@ -13,8 +13,6 @@
 namespace lorry::optim::test {
 namespace {
 
-using kernels::Strategy;
-
 using Adam3 = formula::AdamW<true>;
 
 /// A course of events, played to an optimizer that stays and to one that is made anew, with the state of the one before, for every step.
@@ -214,7 +212,7 @@ TEST(Plan, a_learning_rate_is_felt_at_the_very_next_step_and_by_its_group_alone)
 
 TEST(Plan, every_strategy_gives_the_same_bits) {
   std::string expected;
-  for (int s = 0; s < kernels::kStrategies; ++s) {
+  for (int s = 0; s < kStrategies; ++s) {
     Model model(5, kF32, 150);
     AdamW adamw(model.params);
     for (int step = 0; step < 6; ++step) {
@@ -223,7 +221,7 @@ TEST(Plan, every_strategy_gives_the_same_bits) {
       adamw.step({.max_norm = 5});
     }
     if (s == 0) expected = model.all_bits();
-    EXPECT_TRUE(model.all_bits() == expected) << kernels::name(static_cast<Strategy>(s));
+    EXPECT_TRUE(model.all_bits() == expected) << lorry::name(static_cast<Strategy>(s));
   }
 }
 

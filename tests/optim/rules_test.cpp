@@ -122,9 +122,13 @@ struct Delayed {
     states[0] = grad;
   }
 };
-kernels::cpu::StepRun delayed_run(bool f64) { return f64 ? kernels::cpu::step_scalars<Delayed, double> : kernels::cpu::step_scalars<Delayed, float>; }
+const formula::RuleCode& delayed_code(bool f64) {
+  static constexpr formula::RuleCode kCode[] = {formula::rule_code<Delayed, float>(),
+                                                formula::rule_code<Delayed, double>()};
+  return kCode[f64];
+}
 const kernels::RuleKernels& delayed_kernels(Device) {
-  static const kernels::RuleKernels kKernels = kernels::cpu::RuleOnCpu<Delayed, delayed_run>::kernels();
+  static const kernels::RuleKernels kKernels = kernels::cpu::RuleOnCpu<delayed_code>::kernels();
   return kKernels;
 }
 class DelayedSgd : public Optimizer {

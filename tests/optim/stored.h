@@ -12,8 +12,6 @@
 
 namespace lorry::optim::test {
 
-using kernels::StateType;
-
 inline DType dtype_of_state(StateType type) { return type == StateType::q8 ? kU8 : type == StateType::bf16 ? kBF16 : kF32; }
 inline int64_t stored_bytes(StateType type, int64_t n) { return type == StateType::q8 ? formula::quant_bytes(n) : n * size_of(dtype_of_state(type)); }
 

@@ -91,7 +91,8 @@ class Stored {
 TEST(StoredArrays, store_writes_and_load_reads_the_bits_of_the_formulas) {
   for (const Form& form : kForms)
     for (const Strategy strategy : kEveryStrategy) {
-      SCOPED_TRACE(fmt::format("type {}, signed {}, {}", static_cast<int>(form.type), form.is_signed, kernels::name(strategy)));
+      SCOPED_TRACE(
+          fmt::format("type {}, signed {}, {}", static_cast<int>(form.type), form.is_signed, lorry::name(strategy)));
       const Stored x(default_device(), form, kCounts, strategy);
       std::vector<std::vector<uint8_t>> expected;
       for (size_t e = 0; e < kCounts.size(); ++e) expected.push_back(x.expected(e));

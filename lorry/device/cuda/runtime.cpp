@@ -11,7 +11,7 @@
 #include "lorry/base/modes.h"
 #include "lorry/device/cuda/capture.h"
 #include "lorry/device/cuda/fault.h"
-#include "lorry/device/device.h"
+#include "lorry/device/runtime.h"
 
 namespace lorry::cuda {
 namespace {

@@ -10,6 +10,7 @@
 #include "lorry/kernels/cpu/list.h"
 #include "lorry/kernels/cpu/optim_runs.h"
 #include "lorry/kernels/cpu/simd.h"
+#include "lorry/kernels/cpu/step.h"
 #include "lorry/kernels/cpu/stored.h"
 #include "lorry/kernels/cpu/stored_runs.h"
 
@@ -39,7 +40,8 @@ constexpr int64_t kZeroed = 8 * kBlock;
 /// A run that is stepped in blocks: what has the type of computation already is stepped where it lies, and the rest is brought into it.
 class Blocks {
  public:
-  Blocks(const StepCall& call, StepRun run, const StepRule& rule, double factor) : call_(call), list_(call.list), run_(run), rule_(rule), factor_(factor) {}
+  Blocks(const StepCall& call, const formula::RuleCode& rule, double factor)
+      : call_(call), list_(call.list), rule_(rule), factor_(factor) {}
 
   void step(const ListEntry& x, int64_t begin, int64_t count) const {
     const char* const clock = static_cast<const char*>(call_.clocks) + x.word * rule_.clock_bytes;
@@ -50,7 +52,7 @@ class Blocks {
       const int64_t n = std::min(kBlock, begin + count - i);
       void* values[kMaxArrays];
       for (int k = 0; k < 2 + rule_.states; ++k) values[k] = load(x, k, i, n, blocks[k]);
-      run_(values[0], values[1], values + 2, n, clock + rule_.hyper_at, factor_);
+      rule_.run(values[0], values[1], values + 2, n, clock + rule_.hyper_at, factor_);
       for (int k = 0; k < 2 + rule_.states; ++k)
         if (k != 1) store(x, k, i, n, values[k], steps);
     }
@@ -89,15 +91,13 @@ class Blocks {
 
   const StepCall& call_;
   const List& list_;
-  StepRun run_;
-  const StepRule& rule_;
+  const formula::RuleCode& rule_;
   double factor_;
   DType own_ = list_.dtype(0) == kF64 ? kF64 : kF32;
 };
 
-}  // namespace
-
-void step_list(const StepCall& call, StepRun run, const StepRule& rule) {
+/// The step without its end: clocks do not tick.
+void step_entries(const StepCall& call, const formula::RuleCode& rule) {
   const double factor = call.grad_factor ? *call.grad_factor : 1;
   const List& list = call.list;
   const auto zero_grads = [&](const ListEntry& x, int64_t begin, int64_t count) {
@@ -126,31 +126,46 @@ void step_list(const StepCall& call, StepRun run, const StepRule& rule) {
       void* states[kMaxArrays];
       for (int k = 0; k < rule.states; ++k) states[k] = at(x.at[2 + k], begin, bytes);
       const void* hyper = static_cast<const char*>(call.clocks) + x.word * rule.clock_bytes + rule.hyper_at;
-      run(at(x.at[0], begin, bytes), at(x.at[1], begin, bytes), states, count, hyper, factor);
+      rule.run(at(x.at[0], begin, bytes), at(x.at[1], begin, bytes), states, count, hyper, factor);
     };
     for_each_run(list, [&](const ListEntry& x, int64_t begin, int64_t count) { in_chunks(step, x, begin, count); });
   } else {
-    const Blocks blocks(call, run, rule, factor);
+    const Blocks blocks(call, rule, factor);
     const auto step = [&](const ListEntry& x, int64_t begin, int64_t count) { blocks.step(x, begin, count); };
     for_each_run(list, [&](const ListEntry& x, int64_t begin, int64_t count) { in_chunks(step, x, begin, count); }, kBlock);
   }
 }
 
-namespace {
-
 template <class Rule>
-StepRun run_of(bool f64) {
-  return optim_runs().rules[formula::Rules::index<Rule>()][f64];
+const formula::RuleCode& code_of(bool f64) {
+  static const auto& runs = optim_runs().rules[formula::Rules::index<Rule>()];
+  static const formula::RuleCode code[] = {formula::rule_code<Rule, float>(runs[0]),
+                                           formula::rule_code<Rule, double>(runs[1])};
+  return code[f64];
 }
 
 }  // namespace
 
+void step_list(const StepCall& call, const formula::RuleCode& code) {
+  step_entries(call, code);
+  tick_clocks(call.clocks, code, call.first_clock, call.clock_count, call.grad_factor);
+}
+
+void set_clocks(void* clocks, const formula::RuleCode& code, std::span<const ClockChange> changes) {
+  for (const ClockChange& change : changes)
+    code.set(at(clocks, change.clock, static_cast<int64_t>(code.clock_bytes)), change);
+}
+
+void tick_clocks(void* clocks, const formula::RuleCode& code, int32_t first, int32_t count, const double* grad_factor) {
+  if (grad_factor && std::isnan(*grad_factor)) return;
+  for (int32_t k = first; k < first + count; ++k) code.tick(at(clocks, k, static_cast<int64_t>(code.clock_bytes)));
+}
+
 const OptimKernels& optim_kernels() {
   static const OptimKernels kKernels = [] {
     OptimKernels kernels;
-    formula::Rules::each([&]<class Rule>() {
-      kernels.rules[formula::Rules::index<Rule>()] = RuleOnCpu<Rule, run_of<Rule>>::kernels();
-    });
+    formula::Rules::each(
+        [&]<class Rule>() { kernels.rules[formula::Rules::index<Rule>()] = RuleOnCpu<code_of<Rule>>::kernels(); });
     kernels.load = load_stored;
     kernels.store = store_stored;
     return kernels;

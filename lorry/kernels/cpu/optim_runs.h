@@ -5,12 +5,12 @@
 #include <cstdint>
 
 #include "lorry/formula/optimizers.h"
-#include "lorry/kernels/cpu/step.h"
+#include "lorry/formula/rule_code.h"
 
 namespace lorry::kernels::cpu {
 
 struct OptimRuns {
-  StepRun rules[formula::kRules][2];  ///< [0] float, [1] double
+  formula::StepRun rules[formula::kRules][2];  ///< [0] float, [1] double
 };
 
 /// The functions for the instruction set of this process.

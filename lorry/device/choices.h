@@ -1,0 +1,43 @@
+#pragma once
+
+// Choices that users make and kernels follow. The rooms that offer them say more: foreach/foreach.h, optim/memory.h,
+// ops/matmul.h.
+
+#include <cstdint>
+#include <string_view>
+
+namespace lorry {
+
+/// How the table of addresses reaches a kernel.
+///   per_tensor       one launch a tensor
+///   kernel_args_4k   among the arguments, 4 KB of them, in as many launches as it takes
+///   kernel_args_32k  the same with the 32,764 bytes that CUDA 12.1 and later allow
+///   device_table     in device memory, copied once and kept while the list stands; one launch
+///   automatic        the quickest of them for this list
+/// All give the same bits. A CPU reads the list where it is: there entries lie end to end, or with per_tensor come one
+/// after the other, and the other strategies are one.
+enum class Strategy : uint8_t { automatic, per_tensor, kernel_args_4k, kernel_args_32k, device_table };
+inline constexpr int kStrategies = 5;
+
+constexpr std::string_view name(Strategy strategy) {
+  constexpr std::string_view kNames[] = {"automatic", "per_tensor", "kernel_args_4k", "kernel_args_32k",
+                                         "device_table"};
+  return kNames[static_cast<int>(strategy)];
+}
+
+/// What a state of an optimizer is stored as; its values are f32 in either.
+///   f32
+///   bf16   rounded stochastically: rounded to nearest, a mean that moves by less than half of its last bit would stand
+///   still q8     8-bit codes in blocks with scales (formula/quantize.h)
+/// In a list they are arrays of kF32, kBF16 and kU8. States of f64 parameters are f64.
+enum class StateType : uint8_t { f32, bf16, q8 };
+
+constexpr std::string_view name(StateType type) {
+  constexpr std::string_view kNames[] = {"f32", "bf16", "q8"};
+  return kNames[static_cast<int>(type)];
+}
+
+/// How exactly f32 operands enter a matrix product on hardware that offers a choice.
+enum class Precision : uint8_t { full, tf32 };
+
+}  // namespace lorry

@@ -1,0 +1,197 @@
+#pragma once
+
+// What an Optimizer does behind its face: the parameters it holds, the families it steps, and how it lays out lists.
+//
+// Invariant: a step is made wholly or not at all. Gradients are checked, state is made, errors of earlier kernels are
+// thrown and all memory of the device is taken before anything is written: a step that throws leaves parameters, state
+// and counters as they were. (Two exceptions: kernels of a GPU lay out lists in host memory as they go, and where a
+// user's rule has no code for the GPU the host moves its clocks on.) A family is the parameters that share device,
+// dtype, rule and Memory. It is stepped together.
+//
+// A step that finds everything where it was costs the host a few microseconds, however many parameters there are: what
+// does not change between steps, the lists, is kept (kernels/list.h), and looked through again only when a gradient
+// somewhere was replaced. Learning rates and step counts lie on the device (formula/rule.h): the host learns of them
+// when it asks for the state.
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "lorry/autograd/node.h"
+#include "lorry/kernels/list.h"
+#include "lorry/optim/by_operators.h"
+#include "lorry/optim/optimizer.h"
+#include "lorry/optim/rule.h"
+
+namespace lorry::optim {
+
+class Streamed;
+
+class Stepper {
+ public:
+  Stepper(const char* where, Execution execution);
+  ~Stepper();
+  Stepper(const Stepper&) = delete;
+  Stepper& operator=(const Stepper&) = delete;
+
+  // ---- what Optimizer offers; optimizer.h says what each does
+  // ----------------------------------------------------------
+  void step();
+  void step(const Tensor& grad_factor);
+  Tensor step(const StepOptions& options);
+  void zero_grad(bool set_to_none);
+  std::vector<Tensor> parameters() const;
+  int groups() const { return static_cast<int>(groups_.size()); }
+  double lr(int group) const;
+  void set_lr(double lr);
+  void set_lr(int group, double lr);
+  TensorMap state_dict() const;
+  void load_state_dict(const TensorMap& state);
+  Execution execution() const { return execution_; }
+  void set_memory_budget(int64_t bytes);
+  int64_t memory_budget() const { return budget_; }
+  MemoryReport memory_report(bool by_factor) const;
+  Strategy strategy() const { return strategy_; }
+  void set_strategy(Strategy strategy);
+  void add_group(const std::vector<NamedTensor>& params, const RuleTraits& rule, const void* settings,
+                 const Memory& memory);
+
+ private:
+  struct GroupState {
+    const RuleTraits* rule;
+    alignas(8) std::byte settings[kMaxSettings];
+    Memory memory;
+  };
+  /// One parameter and what it carries from step to step. Where it stands among the slots is its number in stochastic
+  /// rounding.
+  struct Slot {
+    std::string name;
+    Tensor param;
+    int group = 0;
+    Tensor states[kMaxStates + 1] =
+        {};              ///< the rule's, then what is kept, as they are stored; undefined before the first step
+    Layout layout = {};  ///< in whose order they lie in memory
+    int family = -1, clock = -1;  ///< before the first step: none
+    IntrusivePtr<autograd::Accumulate> gradient = {};
+    // Of the coming step:
+    int entry = -1;  ///< in the family's lists; -1: no gradient
+    Tensor own_param = {},
+           own_grad = {};  ///< aligned copies, where the parameter has gaps or its gradient another layout
+    Tensor copied_param = {}, copied_grad = {};  ///< what these are copies of
+  };
+  /// What parameters have in common that are stepped together. Of `memory` it holds what makes a difference to them.
+  struct Kind {
+    const RuleTraits* rule;
+    Device device;
+    DType dtype;
+    Memory memory;
+
+    bool operator==(const Kind&) const = default;
+    bool f64() const { return dtype == kF64; }
+    kernels::Kept kept() const { return optim::kept(memory.masters); }
+    bool keeps() const { return memory.masters == Masters::f32 || memory.masters == Masters::split; }
+    /// How many tensors there are for a parameter: the states of its rule, and what is kept.
+    int arrays() const { return rule->states + (keeps() ? 1 : 0); }
+    StateType type(int k) const { return k < rule->states ? memory.states[k] : StateType::f32; }
+    /// Of array k as it is stored.
+    DType stored(int k) const;
+    /// Whether fused steps bring arrays to the device and back.
+    bool streams() const { return memory.placement == Placement::pinned && arrays() > 0; }
+    /// Array k, uninitialised, of a parameter without gaps: in its order, or codes and scales.
+    Tensor empty_state(int k, const Layout& like) const;
+    Storing storing() const;
+    /// A state on the parameter's device, without waiting: itself, or a copy of one in pinned memory, which write_back
+    /// writes back.
+    Tensor here(const Tensor& state) const;
+    void write_back(const Tensor& state, const Tensor& from) const;
+  };
+  /// The steps of a family's clocks by operators. They stand until the layout or the budget changes, or what their
+  /// programs depend on.
+  struct ByOperators {
+    bool by_factor, zero_grads;
+    std::vector<OperatorStep> steps = {};  ///< one a clock
+    std::vector<int> groups = {};          ///< of each step
+    bool settings_changed = false;         ///< of some group since: it may have another program now
+  };
+  /// Parameters that are stepped together.
+  struct Family : Kind {
+    Tensor clocks;                  ///< bytes
+    std::vector<int> clock_groups;  ///< the group of each clock
+    DType grad_dtype = kF32;        ///< of this step's gradients
+    std::unique_ptr<kernels::List> list, grads;
+    std::vector<int> slots;                        ///< in the order of the lists' entries
+    std::shared_ptr<Streamed> streamed = nullptr;  ///< of the list, where states are brought to the device and back
+    std::optional<ByOperators> by_operators = {};  ///< of the list, where operators step it
+
+    size_t clock_bytes() const { return rule->clock_bytes[f64()]; }
+  };
+
+  Kind kind_of(const Slot& slot) const;
+  void require_memory_fits(const std::string& name, const Tensor& param, const GroupState& group) const;
+  std::string state_key(const Slot& slot, int k) const;
+  /// Array k of a slot, beside `like`, the parameter without gaps and in its order.
+  Tensor new_state(const Slot& slot, const Kind& kind, const Tensor& like, int k) const;
+  /// The same of one that there is, when the parameter is in another order now.
+  Tensor reordered(const Slot& slot, const Kind& kind, const Tensor& like, int k) const;
+  void check_order(const std::string& key, const Layout& layout, const TensorMap& dict,
+                   std::set<std::string>& used) const;
+  void require_separate(const std::vector<NamedTensor>& added) const;
+  void require_separate_gradients();
+
+  /// Looks at all parameters and gradients again, and makes states, clocks and lists for what is new.
+  void look();
+  void check(Slot& slot, const Tensor& grad) const;
+  bool move_addresses(uint64_t since);
+  void lay_out();
+  int family_of(const Slot& slot);
+  int new_clock(Family& family, int group, int like);
+  void write_clocks(Family& family, int only_group);
+  void copy_in();
+  void run(const Tensor& grad_factor, bool zero_grads);
+  kernels::StepCall call_of(const Family& family, const Tensor& grad_factor, bool zero_grads) const;
+  /// Makes the family's steps by operators, unless those that there are will do.
+  void plan_operators(Family& family, bool by_factor, bool zero_grads) const;
+  OperatorStep operator_step(const Family& family, int clock, Program program, std::vector<SteppedParameter> parameters,
+                             bool zero_grads) const;
+  /// Takes the memory of all steps by operators: one after the other uses it, those of one device the same.
+  std::vector<OperatorMemory> prepare_operators();
+  void run_by_operators(Family& family, const Tensor& grad_factor);
+  /// Whether operators step parameters in an execution: in a fused step those on a GPU with gradients of another dtype,
+  /// for which it has no fused kernels.
+  static bool steps_by_operators(Execution execution, const Kind& kind, DType grad_dtype);
+  bool steps_by_operators(const Family& family) const {
+    return steps_by_operators(execution_, family, family.grad_dtype);
+  }
+  /// The bytes that steps by operators may take in an execution; 0: no bound.
+  int64_t budget_of(Execution execution) const;
+  /// Of the gradients that there are.
+  DType grad_dtype_of(const Kind& kind) const;
+  StepShape shape_of(const Kind& kind, DType grad_dtype, Execution execution, bool by_factor) const;
+  Program program_of(const Kind& kind, const GroupState& group, const StepShape& shape) const;
+  void require_budget() const;
+  /// The fused step of a family whose states lie in pinned memory: they stream through the device while it steps.
+  void run_streamed(Family& family, const kernels::StepCall& call);
+  /// Takes what it needs for that, and writes nothing.
+  void prepare_streamed(Family& family, const kernels::StepCall& call);
+  std::vector<double> progress_of(const Family& family) const;
+
+  const char* where_;
+  Execution execution_;
+  Strategy strategy_ = Strategy::automatic;
+  int64_t budget_ = 0;  ///< bytes
+  std::vector<GroupState> groups_;
+  std::vector<Slot> slots_;
+  std::vector<Family> families_;
+  uint64_t seen_ = 0;                       ///< changes() when the lists were looked at; 0: they must be made
+  std::vector<int> copied_;                 ///< slots of this step with aligned copies
+  IntrusivePtr<Epoch> epoch_, grad_epoch_;  ///< of steps, and of those that zero gradients
+  std::vector<Storage*> shared_storages_,
+      shared_grad_storages_;  ///< storages of this step that belong to another optimizer's epoch too
+  std::vector<int> guarded_;  ///< slots of this step with gradients that may not be written
+  bool separate_ = false;     ///< no two gradients of this step share memory; else nobody has looked yet
+};
+
+}  // namespace lorry::optim
