@@ -12,13 +12,13 @@ std::pair<Tensor, Tensor> spirals(int64_t n) {
   return {cat({one, -one}) + randn({2 * n, 2}) * 0.01, cat({zeros({n}, {kI64}), ones({n}, {kI64})})};
 }
 
-struct Network : nn::Module {
+struct Network : nn::Layer<Network> {
   Network() {
     add("in", in);
     add("hidden", hidden);
     add("out", out);
   }
-  Tensor forward(const Tensor& x) const { return out.forward(gelu(hidden.forward(gelu(in.forward(x))))); }
+  Tensor forward(const Tensor& x) const { return out(gelu(hidden(gelu(in(x))))); }
 
   nn::Linear in{2, 64}, hidden{64, 64}, out{64, 2};
 };
@@ -30,7 +30,7 @@ int main() {
   for (int step = 1; step <= 600; ++step) {
     const auto [x, which] = spirals(64);
     optimizer.zero_grad();
-    const Tensor loss = cross_entropy(network.forward(x), which);
+    const Tensor loss = cross_entropy(network(x), which);
     loss.backward();
     optimizer.step();
     if (step % 100 == 0) std::printf("step %3d  loss %.4f\n", step, loss.item<double>());
@@ -38,7 +38,7 @@ int main() {
 
   const NoGrad no_grad;
   const auto [x, which] = spirals(500);
-  const double right = network.forward(x).argmax(1).eq(which).to(kF32).mean().item<double>();
+  const double right = network(x).argmax(1).eq(which).to(kF32).mean().item<double>();
   std::printf("%.1f %% of unseen points right\n", 100 * right);
   return right > 0.95 ? 0 : 1;
 }

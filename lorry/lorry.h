@@ -16,6 +16,7 @@
 #include "lorry/io/corpus.h"
 #include "lorry/io/safetensors.h"
 #include "lorry/memory/memory.h"
+#include "lorry/nn/containers.h"
 #include "lorry/nn/gpt.h"
 #include "lorry/nn/layers.h"
 #include "lorry/nn/module.h"

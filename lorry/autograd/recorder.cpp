@@ -77,10 +77,15 @@ void after(door::Call& call) {
   }
 }
 
+const char* made_by(const Tensor& x) {
+  const auto fn = gradient_function(x);
+  return fn ? fn->name() : nullptr;
+}
+
 }  // namespace
 
 void install_recorder() {
-  static constexpr door::Listener kRecorder{before, after};
+  static constexpr door::Listener kRecorder{before, after, made_by};
   door::set_recorder(&kRecorder);
 }
 

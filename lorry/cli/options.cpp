@@ -75,7 +75,7 @@ void add_common(CLI::App& app, CommonOptions& o) {
   add_parsed(
       app, "--device", o.device,
       [](const std::string& text) {
-        const Device device = parse_device(text);
+        const Device device = Device(text);
         device::require_device(device, "device");
         return device;
       },

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <concepts>
 #include <cstdint>
+#include <iosfwd>
 #include <string>
+#include <string_view>
 
 #include "lorry/base/error.h"
 
@@ -10,21 +13,32 @@ namespace lorry {
 enum class DeviceType : uint8_t { cpu, cuda };
 inline constexpr int kDeviceTypeCount = 2;
 
-/// Where a tensor's bytes live.
+/// Where a tensor's bytes live. A name stands for its device: x.to("cuda:1").
 struct Device {
   DeviceType type = DeviceType::cpu;
   int8_t index = 0;
 
+  constexpr Device() = default;
+  constexpr Device(DeviceType t, int8_t i = 0) : type(t), index(i) {}
+  /// "cpu", "cuda" (its first device) or "cuda:N". Throws ValueError.
+  template <class Name>
+  requires std::convertible_to<const Name&, std::string_view> Device(const Name& name) : Device(parse(name)) {}
+
   constexpr bool is_cpu() const { return type == DeviceType::cpu; }
   constexpr bool is_cuda() const { return type == DeviceType::cuda; }
   friend constexpr bool operator==(Device, Device) = default;
+
+ private:
+  static Device parse(std::string_view name);
 };
 
 inline constexpr Device kCPU{};
+/// The first GPU.
+inline constexpr Device kCUDA{DeviceType::cuda};
 
-/// "cpu", "cuda" or "cuda:N". Throws ValueError.
-Device parse_device(std::string_view text);
+/// "cpu" or "cuda:N".
 std::string to_string(Device device);
+std::ostream& operator<<(std::ostream& out, Device device);
 
 }  // namespace lorry
 

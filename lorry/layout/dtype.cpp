@@ -1,9 +1,12 @@
 #include "lorry/layout/dtype.h"
 
 #include <algorithm>
+#include <ostream>
 #include <string>
 
 namespace lorry {
+
+std::ostream& operator<<(std::ostream& out, DType t) { return out << name(t); }
 
 DType parse_dtype(std::string_view text) {
   std::string names;

@@ -4,6 +4,7 @@
 // DType into a C++ type, so that no switch over types stands anywhere else.
 
 #include <cstdint>
+#include <iosfwd>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -43,6 +44,7 @@ constexpr const DTypeFacts& facts(DType t) { return kDTypeFacts[t <= kF64 ? stat
 }  // namespace detail
 
 constexpr std::string_view name(DType t) { return detail::facts(t).name; }
+std::ostream& operator<<(std::ostream& out, DType t);
 /// Bytes of one element.
 constexpr int64_t size_of(DType t) { return detail::facts(t).size; }
 constexpr bool is_floating(DType t) { return detail::facts(t).category == 2; }

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <numeric>
+#include <ostream>
 
 namespace lorry {
+
+std::ostream& operator<<(std::ostream& out, const Dims& d) { return out << to_string(d); }
 
 int64_t checked_numel(const Dims& sizes) {
   int64_t n = 1;

@@ -111,6 +111,8 @@ struct Iteration {
 /// remains. With `reorder` false the dimensions keep their order and only neighbours merge (needed where order matters).
 Iteration collapse(const Layout* layouts, int count, bool reorder = true);
 
+std::ostream& operator<<(std::ostream& out, const Dims& d);
+
 }  // namespace lorry
 
 template <>

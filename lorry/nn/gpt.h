@@ -60,7 +60,7 @@ class KVCache {
 };
 
 /// Self-attention in which a position sees itself and what is before it.
-class CausalSelfAttention : public Module {
+class CausalSelfAttention : public Layer<CausalSelfAttention> {
  public:
   CausalSelfAttention(const GPTConfig& config, const Options& options);
   /// x: [b, t, width]; rotation: null without.
@@ -80,7 +80,7 @@ class CausalSelfAttention : public Module {
 };
 
 /// Four times wider and back, with GELU between (its tanh form, as in GPT-2).
-class MLP : public Module {
+class MLP : public Layer<MLP> {
  public:
   MLP(const GPTConfig& config, const Options& options);
   Tensor forward(const Tensor& x) const;
@@ -92,7 +92,7 @@ class MLP : public Module {
 };
 
 /// x + attention(norm(x)), then + mlp(norm(x)).
-class Block : public Module {
+class Block : public Layer<Block> {
  public:
   Block(const GPTConfig& config, const Options& options);
   Tensor forward(const Tensor& x, const Rotation* rotation = nullptr) const;
@@ -104,7 +104,7 @@ class Block : public Module {
   MLP mlp;
 };
 
-class GPT : public Module {
+class GPT : public Layer<GPT> {
  public:
   /// Weights are N(0, 0.02), those of the layers that end a residual branch narrower by sqrt(2 * layers); biases 0.
   /// Throws ValueError for a config that makes no model.

@@ -7,7 +7,7 @@
 namespace lorry::nn {
 
 /// y = x W^T + b with W [out, in]. W and b start uniform in +-1 / sqrt(in).
-class Linear : public Module {
+class Linear : public Layer<Linear> {
  public:
   Linear(int64_t in, int64_t out, bool with_bias = true, const Options& options = {});
   Tensor forward(const Tensor& x) const;
@@ -18,7 +18,7 @@ class Linear : public Module {
 
 /// Rows of a table, by whole numbers. Rows start standard normal; the row `padding_idx` (negative: from the back) starts at 0 and
 /// gets no gradient.
-class Embedding : public Module {
+class Embedding : public Layer<Embedding> {
  public:
   Embedding(int64_t rows, int64_t width, std::optional<int64_t> padding_idx = {}, const Options& options = {});
   Tensor forward(const Tensor& indices) const;
@@ -31,9 +31,14 @@ class Embedding : public Module {
 
 /// Over the last dimensions, of sizes `normalized_shape` (a number: the last one): mean 0 and variance 1, then weight (from 1) and
 /// bias (from 0).
-class LayerNorm : public Module {
+class LayerNorm : public Layer<LayerNorm> {
  public:
   explicit LayerNorm(const Dims& normalized_shape, bool with_bias = true, double eps = 1e-5, const Options& options = {});
+  /// LayerNorm({8, 16}).
+  template <size_t N>
+  explicit LayerNorm(const int64_t (&normalized_shape)[N], bool with_bias = true, double eps = 1e-5,
+                     const Options& options = {})
+      : LayerNorm(Dims(normalized_shape), with_bias, eps, options) {}
   Tensor forward(const Tensor& x) const;
 
   const Tensor weight;
@@ -45,9 +50,13 @@ class LayerNorm : public Module {
 
 /// Over the last dimensions, of sizes `normalized_shape`: root mean square 1, then weight (from 1). Without eps, rms_norm's own.
 /// Zhang, Sennrich 2019.
-class RMSNorm : public Module {
+class RMSNorm : public Layer<RMSNorm> {
  public:
   explicit RMSNorm(const Dims& normalized_shape, std::optional<double> eps = {}, const Options& options = {});
+  /// RMSNorm({8, 16}).
+  template <size_t N>
+  explicit RMSNorm(const int64_t (&normalized_shape)[N], std::optional<double> eps = {}, const Options& options = {})
+      : RMSNorm(Dims(normalized_shape), eps, options) {}
   Tensor forward(const Tensor& x) const;
 
   const Tensor weight;
@@ -70,7 +79,7 @@ Rotation rotation(int64_t first, int64_t count, int64_t d, const Options& option
 Tensor rotate(const Tensor& x, const Rotation& by);
 
 /// In training, zeroes elements with probability p and scales the rest by 1 / (1 - p).
-class Dropout : public Module {
+class Dropout : public Layer<Dropout> {
  public:
   explicit Dropout(double p);
   Tensor forward(const Tensor& x) const;

@@ -1,9 +1,13 @@
 #include "lorry/nn/module.h"
 
+#include <algorithm>
 #include <functional>
+#include <mutex>
 #include <set>
+#include <typeinfo>
 
 #include "lorry/autograd/grad_mode.h"
+#include "lorry/base/class_name.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/ops.h"
 
@@ -17,10 +21,80 @@ std::vector<NamedTensor> distinct(std::vector<NamedTensor> all) {
   return all;
 }
 
+/// Every module that there is, by address.
+struct LiveModules {
+  std::mutex mutex;
+  std::set<const Module*> modules;
+};
+LiveModules& live() {
+  static LiveModules* const modules = new LiveModules;  // modules may outlive static objects
+  return *modules;
+}
+
 }  // namespace
 
+Module::Module() {
+  LiveModules& all = live();
+  const std::lock_guard lock(all.mutex);
+  all.modules.insert(this);
+}
+
+/// Members that are modules move after this base: each then finds itself in children_.
+Module::Module(Module&& other) noexcept
+    : parameters_(std::move(other.parameters_)),
+      buffers_(std::move(other.buffers_)),
+      children_(std::move(other.children_)),
+      parents_(std::move(other.parents_)),
+      training_(other.training_) {
+  for (const auto& [name, child] : children_) std::ranges::replace(child->parents_, &other, this);
+  for (Module* parent : parents_)
+    for (auto& [name, child] : parent->children_)
+      if (child == &other) child = this;
+  other.children_.clear();
+  other.parents_.clear();
+  LiveModules& all = live();
+  const std::lock_guard lock(all.mutex);
+  auto entry = all.modules.extract(&other);
+  entry.value() = this;
+  all.modules.insert(std::move(entry));
+}
+
+Module::~Module() {
+  for (const auto& [name, child] : children_) std::erase(child->parents_, this);
+  for (Module* parent : parents_)
+    std::erase_if(parent->children_, [&](const auto& entry) { return entry.second == this; });
+  LiveModules& all = live();
+  const std::lock_guard lock(all.mutex);
+  all.modules.erase(this);
+}
+
+void Module::require_all_added() const {
+  std::set<const Module*> added;
+  const auto visit = [&](const Module& module, const auto& self) -> void {
+    if (!added.insert(&module).second) return;
+    for (const auto& [name, child] : module.children_) self(*child, self);
+  };
+  visit(*this, visit);
+  LiveModules& all = live();
+  const std::lock_guard lock(all.mutex);
+  for (const Module* module : added) {
+    const auto* const end = reinterpret_cast<const Module*>(reinterpret_cast<const char*>(module) + module->extent());
+    for (auto inside = all.modules.upper_bound(module); inside != all.modules.end() && *inside < end; ++inside)
+      require<ValueError>(added.contains(*inside),
+                          "module: a member of {} that is a module was not added; got a {} at byte {}; call "
+                          "add(\"name\", member) in the constructor",
+                          class_name(typeid(*module)), class_name(typeid(**inside)),
+                          reinterpret_cast<const char*>(*inside) - reinterpret_cast<const char*>(module));
+  }
+}
+
 void Module::require_free(const std::string& name) const {
-  require<ValueError>(!name.empty() && name.find('.') == std::string::npos, "module: '{}' is no name; expected one without dots", name);
+  require<ValueError>(!name.empty() && name.find('.') == std::string::npos,
+                      "module: '{}' is no name; expected one without dots", name);
+  require_not_taken(name);
+}
+
+void Module::require_not_taken(const std::string& name) const {
   const auto taken = [&](const auto& list) {
     for (const auto& entry : list)
       if (entry.first == name) return true;
@@ -44,7 +118,13 @@ Tensor Module::buffer(std::string name, const Tensor& value) {
 
 void Module::add(std::string name, Module& child) {
   require_free(name);
+  add_child(std::move(name), child);
+}
+
+void Module::add_child(std::string name, Module& child) {
+  require_not_taken(name);
   children_.emplace_back(std::move(name), &child);
+  child.parents_.push_back(this);
 }
 
 /// Calls f(name, tensor, is a parameter) over the whole tree.
@@ -56,6 +136,7 @@ void Module::each_tensor(const std::string& prefix, const F& f) const {
 }
 
 std::vector<NamedTensor> Module::named_parameters() const {
+  require_all_added();
   std::vector<NamedTensor> all;
   each_tensor("", [&](std::string name, const Tensor& x, bool trained) {
     if (trained) all.emplace_back(std::move(name), x);

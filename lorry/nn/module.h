@@ -1,17 +1,23 @@
 #pragma once
 
-// Module: a named tree of parameters, buffers and further modules. A module lists what it has in its constructor:
+// Module: a named tree of parameters, buffers and further modules. Layer: a module that is called like a function. A
+// module lists what it has in its constructor:
 //
-//   struct Net : Module {
-//     Net() : up(8, 16), down(16, 4) { add("up", up); add("down", down); }
-//     Tensor forward(const Tensor& x) const { return down.forward(x.relu()); }
-//     Linear up, down;
+//   struct Net : Layer<Net> {
+//     Net() { add("up", up); add("down", down); }
+//     Tensor forward(const Tensor& x) const { return down(up(x).relu()); }
+//     Linear up{8, 16}, down{16, 4};
 //   };
+//   const Tensor y = net(x);
 //
 // Names join with dots ("up.weight"). A parameter that two modules share appears once, under the name that comes first.
-// Invariant: a module neither moves nor is copied, so the tree may point at its members.
+// A member of a Layer that is a module and was not added is found out when the parameters are first asked for.
+// Invariant: a module is not copied, and where it moves (in a std::vector that grows) the tree follows it.
 
+#include <concepts>
+#include <functional>
 #include <map>
+#include <ranges>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,12 +31,14 @@ using TensorMap = std::map<std::string, Tensor>;
 
 class Module {
  public:
-  Module() = default;
-  virtual ~Module() = default;
+  Module();
+  virtual ~Module();
   Module(const Module&) = delete;
+  Module(Module&& other) noexcept;
   Module& operator=(const Module&) = delete;
 
-  /// Everything that is trained, in the order of the constructors, each once.
+  /// Everything that is trained, in the order of the constructors, each once. Throws ValueError for a member of a Layer
+  /// that is a module and was not added.
   std::vector<Tensor> parameters() const;
   std::vector<NamedTensor> named_parameters() const;
   /// What is saved and moved with the parameters but not trained.
@@ -62,18 +70,49 @@ class Module {
   /// Names a parameter and makes it require a gradient. Returns it, for the member that holds it.
   Tensor parameter(std::string name, const Tensor& value);
   Tensor buffer(std::string name, const Tensor& value);
-  /// Names a member that is a module.
+  /// Names a member that is a module. Throws ValueError for a name that is taken, empty or has a dot.
   void add(std::string name, Module& child);
+  /// Names the modules that a list has now: "name.0", "name.1", ...
+  template <std::ranges::range List>
+  requires std::derived_from<std::ranges::range_value_t<List>, Module> &&
+      (!std::derived_from<List, Module>)void add(std::string name, List& children) {
+    require_free(name);
+    for (size_t i = 0; auto& child : children) add_child(name + "." + std::to_string(i++), child);
+  }
+  /// The bytes that the object takes, as far as its class says so.
+  virtual size_t extent() const { return sizeof(Module); }
 
  private:
+  void add_child(std::string name, Module& child);
+  /// Throws ValueError where a module lies inside one of this tree but is not in it.
+  void require_all_added() const;
   template <class F>
   void each_tensor(const std::string& prefix, const F& f) const;
   void require_free(const std::string& name) const;
+  void require_not_taken(const std::string& name) const;
   void convert(const std::function<Tensor(const Tensor&)>& convert) const;
 
   std::vector<NamedTensor> parameters_, buffers_;
   std::vector<std::pair<std::string, Module*>> children_;
+  std::vector<Module*> parents_;  ///< those that added this one
   bool training_ = true;
+};
+
+/// A module that is called like a function: layer(x) is layer.forward(x). Self is the class that derives from it.
+template <class Self>
+class Layer : public Module {
+ public:
+  template <class... Args>
+  decltype(auto) operator()(Args&&... args) const {
+    return static_cast<const Self&>(*this).forward(std::forward<Args>(args)...);
+  }
+  template <class... Args>
+  decltype(auto) operator()(Args&&... args) {
+    return static_cast<Self&>(*this).forward(std::forward<Args>(args)...);
+  }
+
+ protected:
+  size_t extent() const override { return sizeof(Self); }
 };
 
 }  // namespace lorry::nn

@@ -13,6 +13,11 @@ const Listener* recorder(uint32_t modes) { return modes & kGradMode ? g_recorder
 
 void set_recorder(const Listener* recorder) { g_recorder.store(recorder, std::memory_order_release); }
 
+const char* made_by(const Tensor& x) {
+  const Listener* const recorder = g_recorder.load(std::memory_order_acquire);
+  return x.requires_grad() && recorder != nullptr ? recorder->made_by(x) : nullptr;
+}
+
 Tensor Input::materialise() const {
   if (tensor_ != nullptr) return *tensor_;
   return scalar_ == nullptr ? Tensor() : wrapped_number(*scalar_);

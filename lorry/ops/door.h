@@ -77,10 +77,14 @@ struct Call {
 struct Listener {
   void (*before)(Call&) = nullptr;
   void (*after)(Call&) = nullptr;
+  /// The name of the operator that made a tensor which requires a gradient; null for a leaf.
+  const char* (*made_by)(const Tensor&) = nullptr;
 };
 
 /// The gradient recorder: installed by the autograd room when the first tensor asks for a gradient.
 void set_recorder(const Listener* recorder);
+/// What the recorder knows of a tensor: the operator that made it; null for a leaf, and for what needs no gradient.
+const char* made_by(const Tensor& x);
 
 // ---- the slow side ---------------------------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 #pragma once
 
-// The text of a tensor's values, as PyTorch writes it: aligned columns, scientific notation when the magnitudes are far apart,
-// three elements at either end of every dimension when there are more than a thousand. operator<< adds the rest
-// (autograd/print.cpp, which knows of gradients).
+// The text of a tensor's values, as PyTorch writes it: aligned columns, scientific notation when the magnitudes are far
+// apart, three elements at either end of every dimension when there are more than a thousand. operator<< adds the rest
+// (to_string.cpp).
 
 #include <string>
 

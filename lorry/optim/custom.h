@@ -15,8 +15,9 @@
 //       0.1, {0.9});                                                           // lr, and h[0]
 //   optim::Custom optimizer(model.named_parameters(), momentum);
 //
-// An update may use + - * /, comparisons and, by `using namespace lorry::formula`, select, sqrt and abs. Constants are
-// V(number), or decltype(grad)(number).
+// An update may use + - * / and their assignments, comparisons, and select, sqrt and abs. Numbers mix with values, as
+// in 0.9 * grad: they are rounded to the type of computation first. Of select's two values one at least is no plain
+// number.
 //
 // That is enough for everything else that an optimizer does: groups, masters, clipping, checkpoints, every dtype,
 // device and execution. On a CPU fused steps are the loop that the compiler makes of the rule. On a GPU they are there
@@ -26,13 +27,15 @@
 //
 // (of a rule with symbols as its values nvcc would say that host and device functions call host functions); elsewhere
 // `automatic` is `foreach` for parameters on a GPU. Kernels take no lambdas: there the update is a struct with an
-// operator() that is LORRY_INLINE, as in examples/own_rule.h. For the same bits everywhere compile with
-// -ffp-contract=off too.
+// operator() that is LORRY_INLINE, as in examples/own_rule.h. For the same bits everywhere code is compiled
+// with -ffp-contract=off, which the CMake targets bring along, and without -ffast-math.
 
 #include <algorithm>
+#include <concepts>
 #include <memory>
 #include <span>
 
+#include "lorry/formula/number.h"
 #include "lorry/formula/rule_code.h"
 #include "lorry/optim/domain.h"
 #include "lorry/optim/of.h"
@@ -52,7 +55,6 @@ namespace lorry::optim {
 /// lr, steps (the number of the coming step, from 1 on) and h[k], the numbers.
 template <class Update, int kStateCount, int kNumbers>
 struct ShortRule {
-  static_assert(std::is_empty_v<Update> && std::is_default_constructible_v<Update>, "an update captures nothing: give it numbers instead");
   static constexpr const char* name() {
     if constexpr (requires { Update::kName; })
       return Update::kName;
@@ -98,9 +100,27 @@ struct ShortRule {
 
   template <class V, class H>
   LORRY_INLINE void operator()(V& param, V grad, V* states, const H& h) const {
-    Update()(param, grad, states, h);
+    // What cannot be called is told by one message, of check_update.
+    if constexpr (std::is_default_constructible_v<Update> && std::is_invocable_v<const Update&, V&, V, V*, const H&>)
+      Update()(param, grad, states, h);
   }
 };
+
+namespace detail {
+/// Whether an update can be called with values of type V; its numbers are those of a ShortRule.
+template <class Update, int kStates, int kNumbers, class V>
+concept UpdateOf = std::is_invocable_v<const Update&, V&, V, V*,
+                                       const typename ShortRule<Update, kStates, kNumbers>::template Hyper<V>&>;
+
+template <class Update, int kStates, int kNumbers>
+constexpr void check_update() {
+  static_assert(std::is_empty_v<Update> && std::is_default_constructible_v<Update>,
+                "an update captures nothing: give it numbers instead");
+  static_assert(kStates >= 0 && kStates <= kMaxStates, "a rule has at most three states");
+  static_assert(UpdateOf<Update, kStates, kNumbers, formula::Number<float>>,
+                "an update is called as update(V& param, V grad, V* states, const H& h) const");
+}
+}  // namespace detail
 
 /// A rule and its settings.
 template <class R>
@@ -112,10 +132,12 @@ struct OwnRule {
 /// A rule from its update, learning rate and numbers.
 template <int kStates, class Update>
 OwnRule<ShortRule<Update, kStates, 0>> rule(Update, double lr = 1e-3) {
+  detail::check_update<Update, kStates, 0>();
   return {{.lr = lr}};
 }
 template <int kStates, class Update, int kNumbers>
 OwnRule<ShortRule<Update, kStates, kNumbers>> rule(Update, double lr, const double (&numbers)[kNumbers]) {
+  detail::check_update<Update, kStates, kNumbers>();
   OwnRule<ShortRule<Update, kStates, kNumbers>> own{{.lr = lr}};
   std::copy(numbers, numbers + kNumbers, own.settings.numbers);
   return own;
@@ -177,9 +199,10 @@ const kernels::RuleKernels& kernels_of(Device device) {
   if constexpr (kBuiltIn<Rule>) {
     return built_in_kernels<Rule>(device);
   } else {
-    static const KernelsPtr kByHost = make_kernels(ByHost<Rule>::step, ByHost<Rule>::set, ByHost<Rule>::tick);
+    using Own = formula::ByNumbers<Rule>;
+    static const KernelsPtr kByHost = make_kernels(ByHost<Own>::step, ByHost<Own>::set, ByHost<Own>::tick);
 #ifdef __CUDACC__
-    static const kernels::RuleKernels kCuda = kernels::cuda::RuleOnCuda<Rule>::kernels();
+    static const kernels::RuleKernels kCuda = kernels::cuda::RuleOnCuda<Own>::kernels();
     if (device.is_cuda()) return kCuda;
 #endif
     return *kByHost;
@@ -190,9 +213,23 @@ const kernels::RuleKernels& kernels_of(Device device) {
 
 // ---- the optimizer ---------------------------------------------------------------------------------------------------
 
+/// A whole rule, as formula/rule.h describes it.
+template <class R>
+concept OptimizerRule = requires(typename R::Settings settings, typename R::Progress progress) {
+  { R::kName } -> std::convertible_to<const char*>;
+  { R::kStates } -> std::convertible_to<int>;
+  { R::kProgressNames[0] } -> std::convertible_to<const char*>;
+  { settings.lr } -> std::convertible_to<double>;
+  { R::advance(progress, settings) } -> std::same_as<typename R::template Hyper<double>>;
+  { R::first_state(0, settings) } -> std::convertible_to<double>;
+};
+
 /// Throws ValueError for an lr out of its domain, and for fused steps where there is no code for the parameters' device.
-template <class Rule, bool kOnCuda = detail::kWithDeviceCode>
+template <OptimizerRule Rule, bool kOnCuda = detail::kWithDeviceCode>
 class Custom : public Optimizer {
+#ifdef __FAST_MATH__
+  static_assert(detail::kBuiltIn<Rule>, "a rule of one's own is compiled without -ffast-math: its bits would differ");
+#endif
  public:
   using Settings = formula::SettingsOf<Rule>;
 
@@ -200,9 +237,17 @@ class Custom : public Optimizer {
                   const Memory& memory = {})
       : Optimizer(Rule::kName, chosen(params, execution)) {
     add_param_group({params, settings}, memory);
+    require_parameters();
   }
   explicit Custom(const std::vector<NamedTensor>& params, const OwnRule<Rule>& rule, Execution execution = Execution::automatic, const Memory& memory = {})
       : Custom(params, rule.settings, execution, memory) {}
+  /// Parameters without names are called "0", "1", ... in messages and state_dict.
+  explicit Custom(const std::vector<Tensor>& params, const Settings& settings = {},
+                  Execution execution = Execution::automatic, const Memory& memory = {})
+      : Custom(numbered(params), settings, execution, memory) {}
+  explicit Custom(const std::vector<Tensor>& params, const OwnRule<Rule>& rule,
+                  Execution execution = Execution::automatic, const Memory& memory = {})
+      : Custom(numbered(params), rule.settings, execution, memory) {}
 
   void add_param_group(const Group<Settings>& group, const Memory& memory = {}) {
     Domain(Rule::kName).not_negative("lr", group.options.lr);

@@ -33,8 +33,15 @@ RuleChoice choose(const formula::SettingsOf<Rule>& settings) {
 template <class Options>
 class Of : public Optimizer {
  public:
-  explicit Of(const std::vector<NamedTensor>& params, const Options& options = {}, Execution execution = Execution::automatic)
-      : Of(std::vector<Group<Options>>{{params, options}}, execution) {}
+  explicit Of(const std::vector<NamedTensor>& params, const Options& options = {},
+              Execution execution = Execution::automatic)
+      : Of(std::vector<Group<Options>>{{params, options}}, execution) {
+    require_parameters();
+  }
+  /// Parameters without names are called "0", "1", ... in messages and state_dict.
+  explicit Of(const std::vector<Tensor>& params, const Options& options = {},
+              Execution execution = Execution::automatic)
+      : Of(numbered(params), options, execution) {}
   explicit Of(const std::vector<Group<Options>>& groups, Execution execution = Execution::automatic) : Optimizer(Options::kName, execution) {
     for (const auto& group : groups) add_param_group(group);
   }

@@ -39,4 +39,6 @@ void Optimizer::add_group(const std::vector<NamedTensor>& params, const RuleTrai
   stepper_->add_group(params, rule, settings, memory);
 }
 
+void Optimizer::require_parameters() const { stepper_->require_parameters(); }
+
 }  // namespace lorry::optim

@@ -119,6 +119,8 @@ class Optimizer {
   /// twice or shares memory with another, GradError for one that needs no gradient or is no leaf, DTypeError unless floating and of a type
   /// that `memory` is for.
   void add_group(const std::vector<NamedTensor>& params, const RuleTraits& rule, const void* settings, const Memory& memory);
+  /// Throws ValueError where there are no parameters to step.
+  void require_parameters() const;
 
  private:
   std::unique_ptr<Stepper> stepper_;

@@ -71,9 +71,13 @@ class Recorder {
 class Symbol {
  public:
   Symbol() = default;
-  explicit Symbol(double number) { term_.constant = Recorder::current().rounded(number); }
+  Symbol(double number) { term_.constant = Recorder::current().rounded(number); }
   explicit Symbol(const Term& term) : term_(term) {}
   const Term& term() const { return term_; }
+  Symbol& operator+=(const Symbol& b) { return *this = *this + b; }
+  Symbol& operator-=(const Symbol& b) { return *this = *this - b; }
+  Symbol& operator*=(const Symbol& b) { return *this = *this * b; }
+  Symbol& operator/=(const Symbol& b) { return *this = *this / b; }
 
 #define LORRY_SYMBOL_BINARY(symbol, name, is_truth)                                 \
   friend Symbol operator symbol(const Symbol& a, const Symbol& b) {                 \

@@ -39,6 +39,7 @@ void Stepper::step() { step(Tensor()); }
 void Stepper::step(const Tensor& grad_factor) {
   const Running running(where_);
   const NoGrad quiet;
+  require_parameters();
   look();
   copy_in();
   if (grad_factor.defined()) {
@@ -56,6 +57,7 @@ Tensor Stepper::step(const StepOptions& options) {
   const NoGrad quiet;
   require<ValueError>(options.max_norm >= 0, "max_norm is out of range; got {}; expected a number >= 0",
                       options.max_norm);
+  require_parameters();
   look();
   if (options.zero_grad) require_separate_gradients();
   copy_in();

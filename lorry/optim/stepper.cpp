@@ -59,6 +59,14 @@ void Stepper::add_group(const std::vector<NamedTensor>& params, const RuleTraits
   seen_ = 0;
 }
 
+void Stepper::require_parameters() const {
+  require<ValueError>(
+      !slots_.empty(),
+      "{}: there are no parameters to step; got empty lists; expected at least one tensor; a module lists "
+      "what its constructor gave to parameter() and add()",
+      where_);
+}
+
 void Stepper::require_memory_fits(const std::string& name, const Tensor& param, const GroupState& group) const {
   const Running running(where_);
   const Memory& memory = group.memory;

@@ -58,6 +58,7 @@ class Stepper {
   void set_strategy(Strategy strategy);
   void add_group(const std::vector<NamedTensor>& params, const RuleTraits& rule, const void* settings,
                  const Memory& memory);
+  void require_parameters() const;
 
  private:
   struct GroupState {

@@ -125,21 +125,18 @@ TEST(Plan, data_of_another_shape_at_the_same_address_are_refused) {
   EXPECT_EQ(values(a)[0], -1);
 }
 
-TEST(Plan, no_gradients_and_no_parameters_are_no_step) {
+TEST(Plan, no_gradients_are_no_step) {
   for (const Execution execution : executions()) {
     Model model(1);
-    Any<Adam3> idle(model.params, {}, execution), none({}, {}, execution);
+    Any<Adam3> idle(model.params, {}, execution);
     const std::string before = model.all_bits();
-    for (Optimizer* x : {static_cast<Optimizer*>(&idle), static_cast<Optimizer*>(&none)}) {
-      x->step();
-      EXPECT_EQ(x->step({.max_norm = 1, .skip_nonfinite = true, .zero_grad = true}).item<double>(), 0);
-      x->set_lr(0.5);
-      x->load_state_dict(x->state_dict());
-      x->step();
-    }
+    idle.step();
+    EXPECT_EQ(idle.step({.max_norm = 1, .skip_nonfinite = true, .zero_grad = true}).item<double>(), 0);
+    idle.set_lr(0.5);
+    idle.load_state_dict(idle.state_dict());
+    idle.step();
     EXPECT_EQ(model.all_bits(), before);
     EXPECT_EQ(steps_of(idle, "p0"), 0);
-    EXPECT_TRUE(none.state_dict().empty());
   }
 }
 

@@ -12,7 +12,7 @@
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  const lorry::Device device = lorry::parse_device(lorry::env::text("LORRY_TEST_DEVICE").value_or("cpu"));
+  const lorry::Device device(lorry::env::text("LORRY_TEST_DEVICE").value_or("cpu"));
   if (!lorry::device::available(device.type)) {
     fmt::print("skipped: no device {}: {}\n", device, lorry::device::why_absent(device.type));
     return 77;

@@ -1,11 +1,12 @@
-// operator<< for tensors: the values, then what does not go without saying, as PyTorch prints it but with Lorry's names of dtypes
-// and operators:
+// operator<< for tensors: the values, then what does not go without saying, as PyTorch prints it but with Lorry's names
+// of dtypes and operators:
 //
 //   tensor([[1., 2.],
 //           [3., 4.]], dtype=f64, grad_fn=<mul>)
 
 #include <ostream>
 
+#include "lorry/ops/door.h"
 #include "lorry/ops/print.h"
 #include "lorry/tensor/tensor.h"
 
@@ -27,14 +28,15 @@ std::string to_string(const Tensor& x) {
   } else if (x.dtype() != kF32 && x.dtype() != kI64 && x.dtype() != kBool) {
     suffixes.push_back(fmt::format("dtype={}", x.dtype()));
   }
-  if (const std::string made_by = x.grad_fn(); !made_by.empty()) {
-    suffixes.push_back("grad_fn=<" + made_by + ">");
+  if (const char* made_by = door::made_by(x)) {
+    suffixes.push_back(fmt::format("grad_fn=<{}>", made_by));
   } else if (x.requires_grad()) {
     suffixes.push_back("requires_grad=True");
   }
 
   std::string text = std::string(kPrefix) + values_text(x, static_cast<int>(kPrefix.size()));
-  // PyTorch counts one column more than the last line has, or two when it is the only one; lines must break where its lines do.
+  // PyTorch counts one column more than the last line has, or two when it is the only one; lines must break where its
+  // lines do.
   const size_t line_end = text.rfind('\n');
   size_t column = line_end == std::string::npos ? text.size() + 2 : text.size() - line_end + 1;
   for (const std::string& suffix : suffixes) {

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <string>
+#include <typeinfo>
+
+namespace lorry {
+
+/// The name of a class as a program writes it, for messages.
+std::string class_name(const std::type_info& type);
+
+}  // namespace lorry
