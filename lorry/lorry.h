@@ -6,6 +6,7 @@
 
 #include "lorry/autograd/checkpoint.h"
 #include "lorry/autograd/engine.h"
+#include "lorry/autograd/function.h"
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/base/bell.h"
 #include "lorry/device/cpu/team.h"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fills the example, the tables of numbers and the picture of README.md and docs/optimizers.md from examples/readme.cpp and bench/results, so that
+"""Fills the examples, the tables of numbers and the picture of README.md and docs/ from examples/ and bench/results, so that
 none of them is ever typed.
 
     tools/update_readme.py            # rewrites them
@@ -143,8 +143,8 @@ def numbers():
     return "\n".join(lines + speeds(report) + limits((report_of("limits.json") or {}).get("limits", {})) + gpu())
 
 
-def example():
-    return "```cpp\n" + (ROOT / "examples" / "readme.cpp").read_text().rstrip("\n") + "\n```"
+def example(name="readme"):
+    return "```cpp\n" + (ROOT / "examples" / f"{name}.cpp").read_text().rstrip("\n") + "\n```"
 
 
 def optimizer_steps():
@@ -163,6 +163,7 @@ def pages():
     table = lambda make: "\n".join(optim_tables.lines_of(make, steps)) if steps else ""
     return {
         "README.md": {"example": example(), "numbers": numbers(), "steps": optimizer_steps()},
+        "docs/own-functions.md": {"example": example("own_function")},
         "docs/optimizers.md": {mark: table(make) for mark, make in optim_tables.TABLES.items() if make is not optim_tables.picture_table},
     }
 
@@ -187,7 +188,7 @@ def main(arguments):
     if "--check" in arguments:
         stale = [page for page in after if before[page] != after[page]]
         if stale:
-            print(f"{', '.join(stale)}: not what examples/readme.cpp and bench/results say; run tools/update_readme.py", file=sys.stderr)
+            print(f"{', '.join(stale)}: not what examples/ and bench/results say; run tools/update_readme.py", file=sys.stderr)
             return 1
         return 0
     for page, text in after.items():

@@ -11,6 +11,8 @@
 
 namespace lorry::autograd {
 
+class OperatorNode;
+
 using Grads = std::vector<Tensor>;
 
 /// Shape, dtype and device of a tensor that need not be kept.

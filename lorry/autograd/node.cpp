@@ -154,6 +154,10 @@ void set_history(const Tensor& x, const IntrusivePtr<Node>& fn, int index) {
   x.node()->requires_grad = true;
 }
 
+void Node::adopt(const Tensor& x, int index) {
+  if (is_floating(x.dtype())) set_history(x, IntrusivePtr<Node>(this), index);  // nothing is differentiated by a mask
+}
+
 IntrusivePtr<Node> gradient_function(const Tensor& x, int* index) {
   TensorNode& node = *x.node();
   if (node.base && !node.cut_view && node.base->requires_grad) {

@@ -40,6 +40,8 @@ class Node : public Counted {
   virtual const char* name() const = 0;
   /// Frees the tensors saved for apply. Another thread's apply then throws GradError.
   virtual void release() {}
+  /// Makes x, a saved output read again while gradients are recorded, an output of this node.
+  virtual void adopt(const Tensor& x, int index);
 
   struct Output {
     Dims sizes;

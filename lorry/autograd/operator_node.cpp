@@ -46,7 +46,7 @@ void Saved::release() {
   *this = Saved();
 }
 
-Tensor Saved::unpack(OperatorNode& owner, const char* op, const char* which, int position) const {
+Tensor Saved::unpack(Node& owner, const char* op, const char* which, int position) const {
   Tensor x = keeper_ ? keeper_->recall(number_) : tensor_;
   if (!x.defined()) return x;
   if (!keeper_ && !(x.node()->storage == storage_))
@@ -155,11 +155,10 @@ std::vector<Tensor> OperatorNode::apply(std::vector<Tensor> grads) {
 }
 
 void OperatorNode::adopt(const Tensor& x, int index) {
-  if (!is_floating(x.dtype())) return;  // a mask, positions: nothing is differentiated by them
-  if (through_ != nullptr) {
-    through_->adopt(x);
+  if (through_ != nullptr && is_floating(x.dtype())) {
+    through_->adopt_view(x);
   } else {
-    set_history(x, IntrusivePtr<Node>(this), index);
+    Node::adopt(x, index);
   }
 }
 
@@ -174,7 +173,7 @@ WriteThroughView::WriteThroughView(const Tensor& base, const Tensor& view, const
   inner->through_ = this;
 }
 
-void WriteThroughView::adopt(const Tensor& x) {
+void WriteThroughView::adopt_view(const Tensor& x) {
   const Tensor base(make_counted<TensorNode>(x.node()->storage, base_, x.storage_offset() - offset_, x.dtype()));
   set_history(base, IntrusivePtr<Node>(this), 0);
   set_history(x, view_of(base, x), 0);

@@ -20,8 +20,7 @@ class OperatorNode final : public Node {
   const char* name() const override { return lorry::name(call_.op_); }
   void release() override { call_.release(); }
 
-  /// Makes x, a saved output read again while gradients are recorded, an output of this node.
-  void adopt(const Tensor& x, int index);
+  void adopt(const Tensor& x, int index) override;
 
  private:
   friend class WriteThroughView;
@@ -41,7 +40,7 @@ class WriteThroughView final : public Node {
   void release() override { inner_->release(); }
 
   /// Makes x, what the call left in the view, a view of what this node left in the base.
-  void adopt(const Tensor& x);
+  void adopt_view(const Tensor& x);
 
  private:
   static std::vector<Edge> edges_behind(const Tensor& base, const Node& inner);

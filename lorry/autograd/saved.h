@@ -6,8 +6,6 @@
 
 namespace lorry::autograd {
 
-class OperatorNode;
-
 /// Keeps tensors by other means while it is installed on a thread: checkpointing drops them and computes them again.
 class Keeper : public Counted {
  public:
@@ -37,7 +35,7 @@ class Saved {
   void release();
   bool kept() const { return tensor_.defined() || keeper_; }
   /// Throws GradError naming the operator that overwrote it. `owner` is the history of an output.
-  Tensor unpack(OperatorNode& owner, const char* op, const char* which, int position) const;
+  Tensor unpack(Node& owner, const char* op, const char* which, int position) const;
 
  private:
   void take(const Tensor& x, const Tensor& for_keeper);

@@ -15,7 +15,8 @@ class UpdateReadme(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = Path(folder.name)
-        parts = ["tools/update_readme.py", "tools/optim_tables.py", "examples/readme.cpp", "README.md", "docs/optimizers.md"]
+        parts = ["tools/update_readme.py", "tools/optim_tables.py", "examples/readme.cpp", "README.md", "docs/optimizers.md",
+                 "docs/own-functions.md", "examples/own_function.cpp"]
         for part in [*parts, "bench/data/make_param_shapes.py", "bench/data/param_shapes.json", "docs/optimizers.svg"]:
             (self.root / part).parent.mkdir(parents=True, exist_ok=True)
             if (ROOT / part).exists():  # there is no picture before there are results
