@@ -4,8 +4,10 @@ include(GNUInstallDirs)
 set(LORRY_CONFIG_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/lorry")
 
 get_property(libraries GLOBAL PROPERTY LORRY_LIBRARIES)
-install(TARGETS lorry_lorry ${libraries} EXPORT lorryTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+install(TARGETS lorry_lorry ${libraries} EXPORT lorryTargets
+        ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 if(TARGET lorry_command)
+  set_target_properties(lorry_command PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
   install(TARGETS lorry_command RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 endif()
 install(EXPORT lorryTargets NAMESPACE lorry:: DESTINATION "${LORRY_CONFIG_DIR}")
