@@ -79,12 +79,14 @@ void Module::require_all_added() const {
   const std::lock_guard lock(all.mutex);
   for (const Module* module : added) {
     const auto* const end = reinterpret_cast<const Module*>(reinterpret_cast<const char*>(module) + module->extent());
-    for (auto inside = all.modules.upper_bound(module); inside != all.modules.end() && *inside < end; ++inside)
-      require<ValueError>(added.contains(*inside),
+    for (auto inside = all.modules.upper_bound(module); inside != all.modules.end() && *inside < end; ++inside) {
+      const Module& member = **inside;
+      require<ValueError>(added.contains(&member),
                           "module: a member of {} that is a module was not added; got a {} at byte {}; call "
                           "add(\"name\", member) in the constructor",
-                          class_name(typeid(*module)), class_name(typeid(**inside)),
-                          reinterpret_cast<const char*>(*inside) - reinterpret_cast<const char*>(module));
+                          class_name(typeid(*module)), class_name(typeid(member)),
+                          reinterpret_cast<const char*>(&member) - reinterpret_cast<const char*>(module));
+    }
   }
 }
 
