@@ -110,8 +110,8 @@ class FunctionNode final : public Node {
 std::vector<Tensor> Context::saved_tensors() const { return node_ == nullptr ? to_save_ : node_->saved_tensors(); }
 
 bool Context::needs_input_grad(size_t argument) const {
-  require<IndexError>(argument < needs_.size(),
-                      "needs_input_grad: no such argument of forward; got {}; expected 0 to {}", argument,
+  const Running running("needs_input_grad");
+  require<IndexError>(argument < needs_.size(), "no such argument of forward; got {}; expected 0 to {}", argument,
                       static_cast<int64_t>(needs_.size()) - 1);
   return needs_[argument];
 }
@@ -163,15 +163,16 @@ std::vector<Tensor> run(const UserFunction& function) {
   {
     const NoGrad quiet;
     made = function.forward(node->context());
+    const Running running(function.name);
     for (size_t i = 0; i < made.size(); ++i)
-      require<ValueError>(made[i].defined(), "{}: forward returned an undefined tensor as result {}; expected a tensor",
-                          function.name, i);
+      require<ValueError>(made[i].defined(), "forward returned an undefined tensor as result {}; expected a tensor", i);
     returned = separate(function.name, made, function.arguments);
   }
+  const Running running(function.name);
   for (size_t i = 0; i < function.arguments.size(); ++i)
     require<GradError>(!function.arguments[i].defined() || function.arguments[i].version() == versions[i],
-                       "{}: forward wrote argument {} in place while gradients are recorded; got {}; clone it first",
-                       function.name, i, function.arguments[i]);
+                       "forward wrote argument {} in place while gradients are recorded; got {}; clone it first", i,
+                       function.arguments[i]);
   const std::vector<Tensor> constant = std::exchange(node->context().constant_, {});
   node->ran(made, returned);
   for (size_t i = 0; i < returned.size(); ++i) {

@@ -1,13 +1,12 @@
 #include "lorry/cli/plot.h"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <iterator>
+#include <memory>
 
 namespace lorry::cli {
 namespace {
@@ -19,37 +18,13 @@ std::string quote(const std::string& text) {
   return out + "'";
 }
 
-/// A file of a moment, with a text in it.
-class Scratch {
- public:
-  explicit Scratch(const std::string& text) {
-    std::error_code error;  // where the system names no such folder, the current one serves
-    name_ = (std::filesystem::temp_directory_path(error) / "lorry-plot-XXXXXX").string();
-    const int file = mkstemp(name_.data());
-    if (file < 0) return;
-    complete_ = ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-    ::close(file);
-    made_ = true;
-  }
-  ~Scratch() {
-    if (made_) ::unlink(name_.c_str());
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-
-  const std::string& name() const { return name_; }
-  bool complete() const { return complete_; }
-
- private:
-  std::string name_;
-  bool made_ = false, complete_ = false;
-};
-
 /// What a gnuplot script draws. What gnuplot says goes nowhere, and its exit status counts.
 std::optional<std::string> run_gnuplot(const std::string& script) {
-  const Scratch file(script);
-  if (!file.complete()) return std::nullopt;
-  std::FILE* pipe = popen(fmt::format("gnuplot {} 2>/dev/null", quote(file.name())).c_str(), "r");
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
+  if (!file || std::fwrite(script.data(), 1, script.size(), file.get()) != script.size()) return std::nullopt;
+  if (std::fflush(file.get()) != 0) return std::nullopt;
+  // By its descriptor, which the child inherits: the file has no name.
+  std::FILE* pipe = popen(fmt::format("gnuplot /proc/self/fd/{} 2>/dev/null", fileno(file.get())).c_str(), "r");
   if (pipe == nullptr) return std::nullopt;
   std::string svg;
   char piece[4096];

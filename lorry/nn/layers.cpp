@@ -58,8 +58,9 @@ RMSNorm::RMSNorm(const Dims& normalized_shape, std::optional<double> eps, const 
 Tensor RMSNorm::forward(const Tensor& x) const { return rms_norm(x, weight.sizes(), weight, eps_); }
 
 Rotation rotation(int64_t first, int64_t count, int64_t d, const Options& options, double base) {
-  require<ValueError>(d > 0 && d % 2 == 0, "rotation: the coordinates of a head make no pairs; got {}", d);
-  require<ValueError>(base > 0, "rotation: base is not positive; got {}", base);
+  const Running running("rotation");
+  require<ValueError>(d > 0 && d % 2 == 0, "the coordinates of a head make no pairs; got {}", d);
+  require<ValueError>(base > 0, "base is not positive; got {}", base);
   Options exact = options;
   exact.dtype = options.dtype == kF64 ? kF64 : kF32;
   const Tensor speeds = arange(d / 2, exact).mul(-2 * std::log(base) / static_cast<double>(d)).exp();

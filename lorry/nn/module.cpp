@@ -69,6 +69,7 @@ Module::~Module() {
 }
 
 void Module::require_all_added() const {
+  const Running running("module");
   std::set<const Module*> added;
   const auto visit = [&](const Module& module, const auto& self) -> void {
     if (!added.insert(&module).second) return;
@@ -82,7 +83,7 @@ void Module::require_all_added() const {
     for (auto inside = all.modules.upper_bound(module); inside != all.modules.end() && *inside < end; ++inside) {
       const Module& member = **inside;
       require<ValueError>(added.contains(&member),
-                          "module: a member of {} that is a module was not added; got a {} at byte {}; call "
+                          "a member of {} that is a module was not added; got a {} at byte {}; call "
                           "add(\"name\", member) in the constructor",
                           class_name(typeid(*module)), class_name(typeid(member)),
                           reinterpret_cast<const char*>(&member) - reinterpret_cast<const char*>(module));
@@ -91,18 +92,20 @@ void Module::require_all_added() const {
 }
 
 void Module::require_free(const std::string& name) const {
+  const Running running("module");
   require<ValueError>(!name.empty() && name.find('.') == std::string::npos,
-                      "module: '{}' is no name; expected one without dots", name);
+                      "'{}' is no name; expected one without dots", name);
   require_not_taken(name);
 }
 
 void Module::require_not_taken(const std::string& name) const {
+  const Running running("module");
   const auto taken = [&](const auto& list) {
     for (const auto& entry : list)
       if (entry.first == name) return true;
     return false;
   };
-  require<ValueError>(!taken(parameters_) && !taken(buffers_) && !taken(children_), "module: the name '{}' is taken", name);
+  require<ValueError>(!taken(parameters_) && !taken(buffers_) && !taken(children_), "the name '{}' is taken", name);
 }
 
 Tensor Module::parameter(std::string name, const Tensor& value) {
@@ -209,21 +212,25 @@ TensorMap Module::state_dict() const {
 }
 
 void Module::load_state_dict(const TensorMap& state, bool strict) {
+  const Running running("load_state_dict");
   const TensorMap mine = state_dict();
   if (strict) {
     for (const auto& [name, x] : state)
-      require<ValueError>(mine.contains(name), "load_state_dict: unexpected name '{}' for {}; expected only the module's names", name, x);
+      require<ValueError>(mine.contains(name), "unexpected name '{}' for {}; expected only the module's names", name,
+                          x);
   }
   for (const auto& [name, x] : mine) {
     const auto found = state.find(name);
     if (found == state.end()) {
-      require<ValueError>(!strict, "load_state_dict: '{}' is missing; expected a value for {}", name, x);
+      require<ValueError>(!strict, "'{}' is missing; expected a value for {}", name, x);
       continue;
     }
     const Tensor& value = found->second;
-    require<ShapeError>(value.sizes() == x.sizes(), "load_state_dict: '{}' has another shape; got {} for {}; expected equal sizes", name, value, x);
-    require<DTypeError>(value.dtype() == x.dtype(), "load_state_dict: '{}' has another dtype; got {} for {}; convert the module with to(dtype) first", name,
+    require<ShapeError>(value.sizes() == x.sizes(), "'{}' has another shape; got {} for {}; expected equal sizes", name,
                         value, x);
+    require<DTypeError>(value.dtype() == x.dtype(),
+                        "'{}' has another dtype; got {} for {}; convert the module with to(dtype) first", name, value,
+                        x);
   }
   const NoGrad quiet;
   for (const auto& [name, x] : mine) {

@@ -60,11 +60,9 @@ void Stepper::add_group(const std::vector<NamedTensor>& params, const RuleTraits
 }
 
 void Stepper::require_parameters() const {
-  require<ValueError>(
-      !slots_.empty(),
-      "{}: there are no parameters to step; got empty lists; expected at least one tensor; a module lists "
-      "what its constructor gave to parameter() and add()",
-      where_);
+  require<ValueError>(!slots_.empty(),
+                      "there are no parameters to step; got empty lists; expected at least one tensor; a module lists "
+                      "what its constructor gave to parameter() and add()");
 }
 
 void Stepper::require_memory_fits(const std::string& name, const Tensor& param, const GroupState& group) const {
