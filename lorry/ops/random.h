@@ -1,8 +1,8 @@
 #pragma once
 
-// Random tensors. Numbers are Philox4x32-7 keyed by a generator's seed and the number of the draw (its offset): a seed gives
-// the same numbers on every device and for any number of threads, and one draw uses up one offset, whatever its size. The
-// mapping from elements to bits is in formula/philox.h.
+// Random tensors. Numbers are Philox4x32-7 keyed by a generator's seed and the number of the draw (its offset): a seed
+// gives the same numbers on every device and for any number of threads, and one draw uses up one offset, whatever its
+// size. The mapping from elements to bits is in formula/philox.h.
 
 #include <mutex>
 

@@ -215,7 +215,8 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocksEach)
       for (; left > (P::kDeep - 1) * rows_down; left -= P::kDeep * rows_down, from += P::kDeep * step) {
         Run<T, kV> runs[P::kDeep];
 #pragma unroll
-        for (int u = 0; u < P::kDeep; ++u) runs[u] = kOnce ? load_once(from + u * step) : load_run<T, kV>(from + u * step);
+        for (int u = 0; u < P::kDeep; ++u)
+          runs[u] = kOnce ? load_once(from + u * step) : load_run<T, kV>(from + u * step);
         if constexpr (kHalf<T>) {  // an instruction each to widen, where one element alone takes two
 #pragma unroll
           for (int i = 0; i < kV; i += 2) {

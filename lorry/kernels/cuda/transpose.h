@@ -137,8 +137,8 @@ __global__ void __launch_bounds__(kHalvesBlock) move_halves(const __grid_constan
   asm volatile("cp.async.wait_all;" ::: "memory");
   __syncthreads();
 
-  // A warp takes 8 rows of the result by 32 of their elements. Lane l says where row l % 8 of matrix l / 8 lies; row 2 q
-  // + b of matrix m is element 8 q + 2 m + b.
+  // A warp takes 8 rows of the result by 32 of their elements. Lane l says where row l % 8 of matrix l / 8 lies; row
+  // 2 q + b of matrix m is element 8 q + 2 m + b.
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const uint32_t element = lane % 8 / 2 * 8 + lane / 8 * 2 + lane % 2;
 #pragma unroll
