@@ -60,6 +60,7 @@ void Stepper::add_group(const std::vector<NamedTensor>& params, const RuleTraits
 }
 
 void Stepper::require_parameters() const {
+  const Running running(where_);
   require<ValueError>(!slots_.empty(),
                       "there are no parameters to step; got empty lists; expected at least one tensor; a module lists "
                       "what its constructor gave to parameter() and add()");

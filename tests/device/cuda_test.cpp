@@ -86,7 +86,7 @@ TEST_F(Cuda, the_bell_rings_when_the_host_waits) {
   const Tensor sum = x.add(1).sum();
   EXPECT_EQ(rings.count(bell::Event::synchronisation), 0);
   EXPECT_EQ(sum.item<float>(), 128);
-  EXPECT_EQ(rings.count(bell::Event::synchronisation, "transfer"), 1);
+  EXPECT_EQ(rings.count(bell::Event::synchronisation, "item"), 1);
   current_stream(kGpu).synchronize();
   device::synchronize(kGpu);
   EXPECT_EQ(rings.count(bell::Event::synchronisation, "synchronize"), 2);
