@@ -21,7 +21,7 @@ using namespace lorry;
 namespace {
 
 /// Nano's sizes.
-constexpr int64_t kVocab = 256, kContext = 128, kLayers = 4, kHeads = 4, kWidth = 128, kBatch = 16;
+constexpr int64_t kVocab = 256, kContext = 128, kLayers = 4, kHeads = 4, kWidth = 128, kBatch = 8;
 
 /// What differs between runs.
 struct Variant {
@@ -30,6 +30,7 @@ struct Variant {
   bool norm_queries_and_keys = false;
   double std = 0.02;  ///< of linear layers; those that write to the residual have it over sqrt(2 layers)
   double embedding_std = 0.02;
+  bool tied = true;             ///< the head reads the embeddings; otherwise a matrix of its own, std 0.02
   double embedding_scale = 1;  ///< what embeddings are multiplied by on their way in
   double mix = 0;              ///< how much of the byte before is added to each embedding, at the start
   double lr = 3e-3;
@@ -39,26 +40,20 @@ struct Variant {
 const double kRootWidth = std::sqrt(static_cast<double>(kWidth));
 
 const Variant kVariants[] = {
-    {.name = "learned", .rotary = false},
+    {.name = "learned positions", .rotary = false},
     {.name = "rotary"},
-    {.name = "rotary, norm of q and k", .norm_queries_and_keys = true},
-    {.name = "rotary, std 0.06", .std = 0.06},
+    {.name = "rotary, norms of q and k", .norm_queries_and_keys = true},
     {.name = "rotary, mix", .mix = 0.5},
+    {.name = "rotary, std 0.05", .std = 0.05},
     {.name = "rotary, scale", .embedding_scale = kRootWidth},
-    {.name = "rotary, scale, norm of q and k", .norm_queries_and_keys = true, .embedding_scale = kRootWidth},
-    {.name = "rotary, scale, std 0.06", .std = 0.06, .embedding_scale = kRootWidth},
-    {.name = "rotary, scale, std 0.06, norm of q and k",
-     .norm_queries_and_keys = true,
-     .std = 0.06,
-     .embedding_scale = kRootWidth},
-    {.name = "rotary, scale, mix", .embedding_scale = kRootWidth, .mix = 0.5},
-    {.name = "rotary, scale 4", .embedding_scale = 4},
-    {.name = "rotary, scale 4, std 0.06", .std = 0.06, .embedding_scale = 4},
-    {.name = "rotary, scale 4, std 0.04", .std = 0.04, .embedding_scale = 4},
-    {.name = "rotary, scale, std 0.04", .std = 0.04, .embedding_scale = kRootWidth},
-    {.name = "rotary, scale, warm-up 30", .embedding_scale = kRootWidth, .warmup = 30},
-    {.name = "rotary, scale, lr 5e-3", .embedding_scale = kRootWidth, .lr = 5e-3},
-    {.name = "rotary, scale, std 0.06, lr 5e-3", .std = 0.06, .embedding_scale = kRootWidth, .lr = 5e-3},
+    {.name = "rotary, scale, std 0.05", .std = 0.05, .embedding_scale = kRootWidth},
+    {.name = "rotary, scale, std 0.07", .std = 0.07, .embedding_scale = kRootWidth},
+    {.name = "rotary, scale, std 0.09", .std = 0.09, .embedding_scale = kRootWidth},
+    {.name = "rotary, scale, std 0.05, mix", .std = 0.05, .embedding_scale = kRootWidth, .mix = 0.5},
+    {.name = "rotary, scale, std 0.05, lr 5e-3", .std = 0.05, .embedding_scale = kRootWidth, .lr = 5e-3},
+    {.name = "rotary, untied 0.2, std 0.05", .std = 0.05, .embedding_std = 0.2, .tied = false},
+    {.name = "rotary, untied 1, std 0.05", .std = 0.05, .embedding_std = 1, .tied = false},
+    {.name = "rotary, untied 1, std 0.09", .std = 0.09, .embedding_std = 1, .tied = false},
 };
 
 struct Block : nn::Layer<Block> {
@@ -109,6 +104,7 @@ struct Model : nn::Layer<Model> {
       : variant(v),
         tokens(parameter("tokens", randn({kVocab, kWidth}, options) * v.embedding_std)),
         norm(kWidth, true, 1e-5, options) {
+    if (!v.tied) head = parameter("head", randn({kVocab, kWidth}, options) * 0.02);
     if (v.mix != 0) mix = parameter("mix", full({kWidth}, v.mix, options));
     if (!v.rotary) positions = parameter("positions", randn({kContext, kWidth}, options) * 0.02);
     for (int64_t i = 0; i < kLayers; ++i) add(fmt::format("block{}", i), blocks.emplace_back(v, options));
@@ -121,14 +117,14 @@ struct Model : nn::Layer<Model> {
     if (mix.defined()) x = x + cat({zeros_like(x.narrow(1, 0, 1)), x.narrow(1, 0, x.size(1) - 1)}, 1) * mix;
     if (positions.defined()) x = x + positions;
     for (const Block& block : blocks) x = block(x, rotation ? &*rotation : nullptr);
-    return linear(norm(x), tokens);
+    return linear(norm(x), head.defined() ? head : tokens);
   }
   Tensor loss(const io::Batch& batch, Device device) const {
     return cross_entropy(forward(batch.x.to(device)).view({-1, kVocab}), batch.y.to(device).reshape({-1}));
   }
 
   const Variant& variant;
-  Tensor tokens, mix, positions;
+  Tensor tokens, head, mix, positions;
   std::vector<Block> blocks;
   nn::LayerNorm norm;
   std::optional<nn::Rotation> rotation;
