@@ -16,6 +16,7 @@
 #include "lorry/kernels/pointwise.h"
 #include "lorry/kernels/random.h"
 #include "lorry/kernels/reduce.h"
+#include "lorry/kernels/rotary.h"
 #include "lorry/kernels/softmax.h"
 #include "lorry/kernels/sort.h"
 #include "lorry/layout/device.h"
@@ -36,6 +37,7 @@ struct Backend {
   const PointwiseKernels* pointwise = nullptr;
   const RandomKernels* random = nullptr;
   const ReduceKernels* reduce = nullptr;
+  const RotaryKernels* rotary = nullptr;
   const SoftmaxKernels* softmax = nullptr;
   const SortKernels* sort = nullptr;
 };

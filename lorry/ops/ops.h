@@ -17,6 +17,7 @@
 #include "lorry/ops/promotion.h"
 #include "lorry/ops/random.h"
 #include "lorry/ops/reduce.h"
+#include "lorry/ops/rotary.h"
 #include "lorry/ops/softmax.h"
 #include "lorry/ops/sort.h"
 #include "lorry/ops/sum_to_size.h"

@@ -302,6 +302,11 @@ TEST(Neighbours, change_no_bit_of_a_row) {
         cross_entropy(at, zeros({at.size(0)}, {kI64}), {}, -100, Reduction::sum).backward();
         return at.grad();
       });
+      if (n % 2 == 0) {
+        const Tensor angles = arange(n / 2, {dtype == kF64 ? kF64 : kF32}).unsqueeze(0), cos = angles.cos(),
+                     sin = angles.sin();
+        check("rotary", 1, [&](const auto& x) { return rotary(x[0].view({-1, 1, 1, n}), cos, sin).view({-1, n}); });
+      }
       check("cumsum", 1, [](const auto& x) { return x[0].cumsum(1); });
     }
 }

@@ -308,6 +308,15 @@ const std::map<Op, V (*)(const In&)> kOracles = {
      }},
     {Op::attention, attention},
     {Op::packed_attention, packed_attention},
+    {Op::rotary,  // the first of two heads turns
+     [](const In& in) {
+       return each(48, [&](size_t i) {
+         const size_t k = i % 4, angle = i / 8 % 3 * 2 + k % 2;
+         if (i / 4 % 2 == 1) return in[0][i];
+         return k < 2 ? in[0][i] * in[1][angle] - in[0][i + 2] * in[2][angle]
+                      : in[0][i] * in[1][angle] + in[0][i - 2] * in[2][angle];
+       });
+     }},
     {Op::embedding,
      [](const In& in) { return each(24, [&](size_t i) { return in[1][at(in[0][i / 4]) * 4 + i % 4]; }); }},
 };

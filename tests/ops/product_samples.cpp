@@ -7,6 +7,14 @@ namespace {
 
 using T = const Tensors&;
 
+/// A table of rotary, of the type in which x is computed.
+SampleInput table(const Dims& sizes) {
+  return {.role = SampleInput::Role::chance, .sizes = sizes, .differentiable = false};
+}
+Tensor as_table(const Tensor& table, const Tensor& x) {
+  return table.defined() ? table.to(x.defined() && x.dtype() == kF64 ? kF64 : kF32) : table;
+}
+
 const Sample kSamples[] = {
     {.op = Op::matmul,
      .inputs = {value({3, 4}), value({4, 2})},
@@ -66,6 +74,16 @@ const Sample kSamples[] = {
      .call = [](T t) -> Tensors { return {packed_attention(t[0], 2, {.causal = true})}; },
      .accepts = floating,
      .leading = 1},
+    {.op = Op::rotary,
+     .inputs = {value({2, 3, 2, 4}), table({3, 2}), table({3, 2})},
+     .call = [](T t) -> Tensors { return {rotary(t[0], as_table(t[1], t[0]), as_table(t[2], t[0]), 1)}; },
+     .accepts = floating,
+     .leading = 1},
+    {.op = Op::rotary,
+     .inputs = {value({3, 2, 6}), table({3, 3}), table({3, 3})},
+     .call = [](T t) -> Tensors { return {rotary(t[0], as_table(t[1], t[0]), as_table(t[2], t[0]), {}, true)}; },
+     .accepts = floating,
+     .leading = 7},
     {.op = Op::embedding,
      .inputs = {position({2, 3}, {0, 4, 2, 2, 1, 0}), value({5, 4})},
      .call = [](T t) -> Tensors { return {embedding(t[0], t[1])}; },

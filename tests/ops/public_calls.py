@@ -18,7 +18,7 @@ import sys
 HEADERS = [
     *("ops/" + name for name in (
         "attention", "copy", "creation", "dropout", "embedding", "indexing", "joining", "loss", "matmul", "norm",
-        "pointwise", "promotion", "random", "reduce", "softmax", "sort", "sum_to_size", "views")),
+        "pointwise", "promotion", "random", "reduce", "rotary", "softmax", "sort", "sum_to_size", "views")),
     "foreach/foreach", "foreach/norm", "autograd/engine", "optim/clip", "tensor/tensor",
 ]
 

@@ -307,6 +307,7 @@ const Case kFunctions[] = {
     LORRY_CASE(log_softmax_out(x, none, 0)),
     LORRY_CASE(layer_norm(none, {3})),
     LORRY_CASE(rms_norm(none, {3})),
+    LORRY_CASE(rotary(none, x, x)),
     LORRY_CASE(cross_entropy(none, i)),
     LORRY_CASE(cross_entropy(x, none)),
     LORRY_CASE(nll_loss(none, i)),

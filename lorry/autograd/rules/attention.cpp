@@ -1,5 +1,5 @@
-// Backward rules of attention and embedding. Attention has a fused backward kernel; gradients that are themselves recorded, and
-// the gradient of a mask, take the operators below, which store the t x s weights.
+// Backward rules of attention, rotary positions and embedding. Attention has a fused backward kernel; gradients that
+// are themselves recorded, and the gradient of a mask, take the operators below, which store the t x s weights.
 
 #include <limits>
 
@@ -77,6 +77,11 @@ Grads packed_attention_gradient(const Call& c, const Grads& g) {
   return {stack(all, 2).reshape(qkv.sizes())};
 }
 
+/// A rotation's transpose is its inverse.
+Grads rotary_gradient(const Call& c, const Grads& g) {
+  return {rotary(g[0], c.input(1), c.input(2), c.attribute<int64_t>(0), !c.attribute<bool>(1)), Tensor(), Tensor()};
+}
+
 Grads embedding_gradient(const Call& c, const Grads& g) { return {embedding_backward(g[0], c.input(1), c.sizes(0)[0], c.attribute<int64_t>(0)), Tensor()}; }
 
 Grads embedding_backward_gradient(const Call& c, const Grads& g) {
@@ -90,6 +95,7 @@ Grads embedding_backward_gradient(const Call& c, const Grads& g) {
 constexpr Rule kRules[] = {
     {Op::attention, kInput0 | kInput1 | kInput2 | kInput3 | kOutput0 | kOutput1, attention_gradient},
     {Op::packed_attention, kInput0 | kOutput0 | kOutput1, packed_attention_gradient},
+    {Op::rotary, kInput1 | kInput2, rotary_gradient},
     {Op::embedding, kInput1, embedding_gradient},
     {Op::embedding_backward, kInput1, embedding_backward_gradient},
 };

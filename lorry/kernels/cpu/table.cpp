@@ -5,6 +5,7 @@
 #include "lorry/kernels/cpu/optim.h"
 #include "lorry/kernels/cpu/pointwise.h"
 #include "lorry/kernels/cpu/reductions.h"
+#include "lorry/kernels/cpu/rotary.h"
 #include "lorry/kernels/cpu/simd.h"
 
 namespace lorry::kernels::cpu {
@@ -26,6 +27,7 @@ const Backend& table() {
         .pointwise = &pointwise_kernels(),
         .random = &kRandomKernels,
         .reduce = &reduce_kernels(),
+        .rotary = &rotary_kernels(),
         .softmax = &softmax_kernels(),
         .sort = &sort_kernels(),
     };

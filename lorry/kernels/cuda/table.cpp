@@ -17,6 +17,7 @@ const Backend& table() {
       .pointwise = &pointwise_kernels(),
       .random = &random_kernels(),
       .reduce = &reduce_kernels(),
+      .rotary = &rotary_kernels(),
       .softmax = &softmax_kernels(),
       .sort = &sort_kernels(),
   };

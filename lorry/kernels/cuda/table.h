@@ -19,6 +19,7 @@ const OptimKernels& optim_kernels();
 const PointwiseKernels& pointwise_kernels();
 const RandomKernels& random_kernels();
 const ReduceKernels& reduce_kernels();
+const RotaryKernels& rotary_kernels();
 const SoftmaxKernels& softmax_kernels();
 const SortKernels& sort_kernels();
 
