@@ -43,6 +43,7 @@ Module::Module() {
 Module::Module(Module&& other) noexcept
     : parameters_(std::move(other.parameters_)),
       buffers_(std::move(other.buffers_)),
+      constants_(std::move(other.constants_)),
       children_(std::move(other.children_)),
       parents_(std::move(other.parents_)),
       training_(other.training_) {
@@ -121,6 +122,11 @@ Tensor Module::buffer(std::string name, const Tensor& value) {
   return value;
 }
 
+Tensor Module::constant(const Tensor& value) {
+  constants_.push_back(value);
+  return value;
+}
+
 void Module::add(std::string name, Module& child) {
   require_free(name);
   add_child(std::move(name), child);
@@ -194,6 +200,12 @@ void Module::to(DType dtype) {
 
 void Module::to(Device device) {
   convert([&](const Tensor& x) { return x.to(device); });
+  move_constants(device);
+}
+
+void Module::move_constants(Device device) const {
+  for (const Tensor& x : constants_) x.set_data(x.to(device));
+  for (const auto& [name, child] : children_) child->move_constants(device);
 }
 
 void Module::requires_grad_(bool on) {

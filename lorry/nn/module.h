@@ -1,7 +1,7 @@
 #pragma once
 
-// Module: a named tree of parameters, buffers and further modules. Layer: a module that is called like a function. A
-// module lists what it has in its constructor:
+// Module: a named tree of parameters, buffers and further modules, and of constants without names. Layer: a module that
+// is called like a function. A module lists what it has in its constructor:
 //
 //   struct Net : Layer<Net> {
 //     Net() { add("up", up); add("down", down); }
@@ -55,7 +55,7 @@ class Module {
   /// hold them. Buffers of whole numbers and truth values keep their dtype. Throws DTypeError for a dtype that is not
   /// floating.
   void to(DType dtype);
-  /// Moves all parameters, buffers and gradients, in place too.
+  /// Moves all parameters, buffers, gradients and constants, in place too.
   void to(Device device);
   void requires_grad_(bool on = true);
   void zero_grad();
@@ -70,6 +70,10 @@ class Module {
   /// Names a parameter and makes it require a gradient. Returns it, for the member that holds it.
   Tensor parameter(std::string name, const Tensor& value);
   Tensor buffer(std::string name, const Tensor& value);
+  /// A tensor that moves with the module and is no part of its state: neither trained nor saved, and to(dtype) leaves
+  /// it as it is. For tables that the constructor computes. Returns it, for the member that holds it. In PyTorch,
+  /// register_buffer(persistent=False), which to(dtype) converts.
+  Tensor constant(const Tensor& value);
   /// Names a member that is a module. Throws ValueError for a name that is taken, empty or has a dot.
   void add(std::string name, Module& child);
   /// Names the modules that a list has now: "name.0", "name.1", ...
@@ -91,8 +95,10 @@ class Module {
   void require_free(const std::string& name) const;
   void require_not_taken(const std::string& name) const;
   void convert(const std::function<Tensor(const Tensor&)>& convert) const;
+  void move_constants(Device device) const;
 
   std::vector<NamedTensor> parameters_, buffers_;
+  std::vector<Tensor> constants_;
   std::vector<std::pair<std::string, Module*>> children_;
   std::vector<Module*> parents_;  ///< those that added this one
   bool training_ = true;

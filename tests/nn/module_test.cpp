@@ -25,6 +25,17 @@ struct Outer : Module {
   Dropout drop;
 };
 
+/// A layer with a table that its constructor computes.
+struct WithTable : Module {
+  WithTable() : weight(parameter("weight", ones({3}))), table(constant(arange(3, {kF32}).add(0.1))) {}
+  const Tensor weight, table;
+};
+
+struct AroundTables : Module {
+  AroundTables() { add("tables", tables); }
+  std::vector<WithTable> tables{3};
+};
+
 /// Two layers that read one table.
 struct Tied : Module {
   Tied() : left(parameter("left", ones({2}))), right(parameter("right", left)) {}
@@ -124,6 +135,34 @@ TEST(Module, to_a_device_moves_buffers_of_whole_numbers_too) {
   for (const Device device : {Device(kCPU), default_device()}) {
     m.to(device);
     for (const auto& [name, x] : m.state_dict()) EXPECT_EQ(x.device(), device) << name;
+  }
+}
+
+TEST(Module, a_constant_is_neither_trained_nor_saved_and_keeps_its_dtype) {
+  WithTable m;
+  EXPECT_EQ(names(m.named_parameters()), (std::vector<std::string>{"weight"}));
+  EXPECT_TRUE(m.named_buffers().empty());
+  EXPECT_EQ(m.state_dict().size(), 1u);
+  EXPECT_FALSE(m.table.requires_grad());
+  const std::vector<float> before = m.table.to_vector<float>();
+  for (const DType dtype : {kBF16, kF64}) {
+    m.to(dtype);
+    EXPECT_EQ(m.weight.dtype(), dtype);
+    EXPECT_EQ(m.table.dtype(), kF32);
+    EXPECT_EQ(m.table.to_vector<float>(), before);
+  }
+}
+
+TEST(Module, constants_move_with_the_module_to_a_device_and_in_memory) {
+  WithTable alone;
+  AroundTables all;
+  WithTable moved = std::move(alone);
+  all.tables.reserve(all.tables.capacity() + 1);
+  for (const Device device : {Device(kCPU), default_device()}) {
+    moved.to(device);
+    all.to(device);
+    EXPECT_EQ(moved.table.device(), device);
+    for (const WithTable& m : all.tables) EXPECT_EQ(m.table.device(), device);
   }
 }
 
