@@ -84,8 +84,8 @@ Tensor CausalSelfAttention::project(const Tensor& x, const Rotation* rotation) c
   const Tensor packed = qkv.forward(x);
   if (rotation == nullptr) return packed;
   const int64_t b = x.size(0), t = x.size(1), w = x.size(2);
-  const Tensor turned = rotate(packed.narrow(2, 0, 2 * w).view({b, t, 2 * heads_, w / heads_}), *rotation);
-  return cat({turned.view({b, t, 2 * w}), packed.narrow(2, 2 * w, w)}, 2);
+  const Tensor heads = packed.view({b, t, 3 * heads_, w / heads_});
+  return rotary(heads, rotation->cos, rotation->sin, 2 * heads_).view({b, t, 3 * w});
 }
 
 Tensor CausalSelfAttention::forward(const Tensor& x, const Rotation* rotation) const {
@@ -143,6 +143,10 @@ GPT::GPT(const GPTConfig& config, const Options& options)
   add("dropout", dropout_);
   for (int64_t i = 0; i < config.layers; ++i) add(fmt::format("block{}", i), blocks.emplace_back(config, options));
   add("norm", norm);
+  if (config.rotary) {
+    const Rotation all = nn::rotation(0, config.context, config.width / config.heads, options);
+    rotation_ = {constant(all.cos), constant(all.sin)};
+  }
   if (!config.tie_weights) head_ = parameter("head", empty({config.vocab, config.width}, options));
 
   const NoGrad quiet;
@@ -170,8 +174,9 @@ Tensor GPT::embed(const Tensor& indices, int64_t first) const {
 
 std::optional<Rotation> GPT::rotation(int64_t first, int64_t count) const {
   if (!config_.rotary) return std::nullopt;
-  return nn::rotation(first, count, config_.width / config_.heads,
-                      {.dtype = tokens.weight.dtype(), .device = tokens.weight.device()});
+  // The tables keep the dtype that the constructor gave them; a model that was converted to or from f64 needs another.
+  const DType dtype = tokens.weight.dtype() == kF64 ? kF64 : kF32;
+  return Rotation{rotation_.cos.narrow(0, first, count).to(dtype), rotation_.sin.narrow(0, first, count).to(dtype)};
 }
 
 Tensor GPT::features(const Tensor& indices) const {

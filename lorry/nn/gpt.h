@@ -126,6 +126,7 @@ class GPT : public Layer<GPT> {
 
  private:
   Tensor embed(const Tensor& indices, int64_t first) const;
+  /// Of `count` positions from `first` on; nothing where positions are learned.
   std::optional<Rotation> rotation(int64_t first, int64_t count) const;
   /// What the head sees: [b, t, width].
   Tensor features(const Tensor& indices) const;
@@ -133,6 +134,7 @@ class GPT : public Layer<GPT> {
 
   GPTConfig config_;
   Dropout dropout_;
+  Rotation rotation_;  ///< of all positions of the context; undefined where they are learned
   Tensor head_;
 };
 

@@ -61,22 +61,11 @@ Rotation rotation(int64_t first, int64_t count, int64_t d, const Options& option
   const Running running("rotation");
   require<ValueError>(d > 0 && d % 2 == 0, "the coordinates of a head make no pairs; got {}", d);
   require<ValueError>(base > 0, "base is not positive; got {}", base);
-  Options exact = options;
-  exact.dtype = options.dtype == kF64 ? kF64 : kF32;
+  const Options exact{kF64, options.device};
   const Tensor speeds = arange(d / 2, exact).mul(-2 * std::log(base) / static_cast<double>(d)).exp();
-  const Tensor angles = arange(first, first + count, exact).unsqueeze(1).mul(speeds).unsqueeze(1);
-  return {angles.cos(), angles.sin()};
-}
-
-Tensor rotate(const Tensor& x, const Rotation& by) {
-  require<ShapeError>(x.dim() >= 3 && by.cos.defined() && by.cos.dim() == 3 && x.size(-3) == by.cos.size(0) &&
-                          x.size(-1) == 2 * by.cos.size(2),
-                      "rotate: x does not fit the rotation; got x: {} for angles: {}; expected [..., t, heads, d] for "
-                      "[t, 1, d / 2]",
-                      x, by.cos);
-  const int64_t half = x.size(-1) / 2;
-  const Tensor exact = x.to(by.cos.dtype()), a = exact.narrow(-1, 0, half), b = exact.narrow(-1, half, half);
-  return cat({a.mul(by.cos).addcmul(b, by.sin, -1), b.mul(by.cos).addcmul(a, by.sin)}, -1).to(x.dtype());
+  const Tensor angles = arange(first, first + count, exact).unsqueeze(1).mul(speeds);
+  const DType dtype = options.dtype == kF64 ? kF64 : kF32;
+  return {angles.cos().to(dtype), angles.sin().to(dtype)};
 }
 
 Dropout::Dropout(double p) : p_(p) { require<ValueError>(p >= 0 && p <= 1, "Dropout: p out of range; got {}; expected 0 to 1", p); }

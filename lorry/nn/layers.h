@@ -65,18 +65,16 @@ class RMSNorm : public Layer<RMSNorm> {
   std::optional<double> eps_;
 };
 
-/// How far pairs of coordinates turn at some positions: [t, 1, d / 2], f32, or f64 for f64.
+/// How far pairs of coordinates turn at some positions, the tables of rotary (ops/rotary.h): [t, d / 2], f32, or f64
+/// for f64.
 struct Rotation {
   Tensor cos, sin;
 };
 
 /// Of `count` positions from `first` on, for heads of d coordinates, an even number. Pair i turns by base^(-2 i / d) a
-/// position. Su et al. 2021, eq. 15. Throws ValueError.
+/// position. Computed in f64 and rounded once: at position 1000 the angle itself has few digits in f32.
+/// Su et al. 2021, eq. 15. Throws ValueError.
 Rotation rotation(int64_t first, int64_t count, int64_t d, const Options& options = {}, double base = 10'000);
-
-/// Turns coordinates i and i + d / 2 of every head: products of a query and a key then depend on how far apart they
-/// stand. Su et al. 2021, eq. 34. x: [..., t, heads, d]; the result has its dtype. Throws ShapeError.
-Tensor rotate(const Tensor& x, const Rotation& by);
 
 /// In training, zeroes elements with probability p and scales the rest by 1 / (1 - p).
 class Dropout : public Layer<Dropout> {

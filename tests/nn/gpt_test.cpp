@@ -184,6 +184,33 @@ TEST(GPT, it_runs_in_bf16) {
   for (const Tensor& x : model.parameters()) EXPECT_TRUE(x.grad().isfinite().all().item<bool>());
 }
 
+TEST(GPT, rotary_positions_add_nothing_to_what_is_saved) {
+  const GPT model(kSmallestRotary);
+  const TensorMap state = model.state_dict();
+  EXPECT_EQ(state.size(), model.parameters().size());
+  EXPECT_FALSE(state.contains("positions.weight"));
+}
+
+TEST(GPT, rotary_positions_survive_every_conversion) {
+  const Tensor tokens = randint(0, 7, {2, 6});
+  for (const DType made : {kF32, kF64}) {
+    GPT model(kSmallestRotary, {.dtype = made});
+    model.eval();
+    for (const Tensor& x : model.parameters()) {
+      const Tensor larger = x.detach();
+      larger.mul_(5);  // so that positions count
+    }
+    const Tensor before = model.forward(tokens).detach().to(kF64);
+    for (const DType other : {kF64, kF32, kBF16, kF64}) {
+      model.to(other);
+      const Tensor got = model.forward(tokens).detach();
+      EXPECT_EQ(got.dtype(), other);
+      if (other == kBF16) break;  // which rounds the parameters for good
+      EXPECT_LT(got.to(kF64).sub(before).abs().max().item<double>(), 1e-4) << name(made) << " as " << name(other);
+    }
+  }
+}
+
 TEST(GPT, impossible_configs_and_inputs_are_refused) {
   const auto with = [](auto change) {
     GPTConfig c = kSmallest;

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <complex>
 
 #include "lorry/ops/ops.h"
 #include "tests/support/coordinates.h"
@@ -120,52 +119,45 @@ TEST(Layers, the_padding_row_of_an_embedding_is_0_and_gets_no_gradient) {
   EXPECT_THROW(Embedding(5, 3, 5), IndexError);
 }
 
-TEST(Rotary, turns_pairs_as_complex_numbers) {
-  const int64_t first = 5, t = 3, heads = 2, d = 6, half = d / 2;
+TEST(Rotation, turns_pair_i_by_its_speed_times_the_position) {
   for (const DType dtype : {kF64, kF32, kBF16}) {
-    const Tensor x = randn({2, t, heads, d}, {.dtype = kF64}).to(dtype);
-    const Tensor y = rotate(x, rotation(first, t, d, {.dtype = dtype}, 100));
-    EXPECT_EQ(y.dtype(), dtype);
-    for (int64_t b = 0; b < 2; ++b)
-      for (int64_t p = 0; p < t; ++p)
-        for (int64_t h = 0; h < heads; ++h)
-          for (int64_t i = 0; i < half; ++i) {
-            const auto at = [&](const Tensor& z, int64_t k) { return z[b][p][h][k].to(kF64).item<double>(); };
-            const double angle = static_cast<double>(first + p) * std::pow(100.0, -2.0 * static_cast<double>(i) / d);
-            const std::complex<double> turned =
-                std::complex<double>(at(x, i), at(x, i + half)) * std::polar(1.0, angle);
-            const double bound = dtype == kF64 ? 1e-14 : dtype == kF32 ? 2e-6 : 2e-2;
-            EXPECT_NEAR(at(y, i), turned.real(), bound * (1 + std::abs(turned)));
-            EXPECT_NEAR(at(y, i + half), turned.imag(), bound * (1 + std::abs(turned)));
-          }
+    const Rotation turn = rotation(5, 3, 6, {.dtype = dtype}, 100);
+    EXPECT_EQ(turn.cos.sizes(), (Dims{3, 3}));
+    EXPECT_EQ(turn.sin.sizes(), (Dims{3, 3}));
+    EXPECT_EQ(turn.cos.dtype(), dtype == kF64 ? kF64 : kF32);
+    EXPECT_EQ(turn.sin.dtype(), dtype == kF64 ? kF64 : kF32);
+    test::for_each_coordinate({3, 3}, [&](const Coordinates& at) {
+      const double angle = static_cast<double>(5 + at[0]) * std::pow(100.0, -2.0 * static_cast<double>(at[1]) / 6);
+      EXPECT_NEAR(element(turn.cos, at), std::cos(angle), dtype == kF64 ? 1e-14 : 1e-7);
+      EXPECT_NEAR(element(turn.sin, at), std::sin(angle), dtype == kF64 ? 1e-14 : 1e-7);
+    });
   }
 }
 
-TEST(Rotary, products_depend_on_distances_alone) {
-  const Tensor q = randn({1, 1, 8}, {.dtype = kF64}), k = randn({1, 1, 8}, {.dtype = kF64});
-  const auto product = [&](int64_t at_q, int64_t at_k) {
-    const Options f64{.dtype = kF64};
-    return rotate(q, rotation(at_q, 1, 8, f64)).mul(rotate(k, rotation(at_k, 1, 8, f64))).sum().item<double>();
+TEST(Rotation, is_exact_in_f32_at_distant_positions_too) {
+  const Rotation turn = rotation(100'000, 2, 8);
+  test::for_each_coordinate({2, 4}, [&](const Coordinates& at) {
+    const double angle = static_cast<double>(100'000 + at[0]) * std::pow(10'000.0, -static_cast<double>(at[1]) / 4);
+    EXPECT_NEAR(element(turn.cos, at), std::cos(angle), 1e-7);
+    EXPECT_NEAR(element(turn.sin, at), std::sin(angle), 1e-7);
+  });
+}
+
+TEST(Rotation, products_depend_on_distances_alone) {
+  const Tensor q = randn({1, 1, 8}, in_f64()), k = randn({1, 1, 8}, in_f64());
+  const auto at = [](const Tensor& x, int64_t position) {
+    const Rotation turn = rotation(position, 1, 8, in_f64());
+    return rotary(x, turn.cos, turn.sin);
   };
+  const auto product = [&](int64_t at_q, int64_t at_k) { return at(q, at_q).mul(at(k, at_k)).sum().item<double>(); };
   for (const int64_t away : {0, 1, 7, 100}) EXPECT_NEAR(product(away + 4, 4), product(away + 300, 300), 1e-12) << away;
 }
 
-TEST(Rotary, gradients_are_right) {
-  const Rotation turn = rotation(2, 3, 4, {.dtype = kF64});
-  EXPECT_TRUE(test::gradcheck([&](const std::vector<Tensor>& x) { return rotate(x[0], turn).square().mul(0.3).sum(); },
-                              {randn({2, 3, 2, 4}, {.dtype = kF64}).requires_grad_()}));
-}
-
-TEST(Rotary, what_does_not_fit_is_refused) {
+TEST(Rotation, what_makes_none_is_refused) {
   EXPECT_THROW(rotation(0, 4, 3), ValueError);
   EXPECT_THROW(rotation(0, 4, 0), ValueError);
   EXPECT_THROW(rotation(0, 4, 2, {}, 0), ValueError);
-  const Rotation turn = rotation(0, 4, 6);
-  EXPECT_THROW(rotate(zeros({3, 2, 6}), turn), ShapeError);
-  EXPECT_THROW(rotate(zeros({4, 2, 4}), turn), ShapeError);
-  EXPECT_THROW(rotate(zeros({4, 6}), turn), ShapeError);
-  EXPECT_EQ(rotate(zeros({0, 4, 2, 6}), turn).sizes(), (Dims{0, 4, 2, 6}));
-  EXPECT_EQ(rotate(zeros({0, 2, 6}), rotation(3, 0, 6)).sizes(), (Dims{0, 2, 6}));
+  EXPECT_EQ(rotation(3, 0, 6).cos.sizes(), (Dims{0, 3}));
 }
 
 }  // namespace
