@@ -85,7 +85,7 @@ struct Block : nn::Layer<Block> {
     const Tensor parts = qkv(norm1(x)).view({b, t, 3, kHeads, kWidth / kHeads});
     Tensor q = parts.select(2, 0), k = parts.select(2, 1);
     if (variant.norm_queries_and_keys) q = rms_norm(q, {q.size(-1)}, {}), k = rms_norm(k, {k.size(-1)}, {});
-    if (rotation) q = nn::rotate(q, *rotation), k = nn::rotate(k, *rotation);
+    if (rotation) q = rotary(q, rotation->cos, rotation->sin), k = rotary(k, rotation->cos, rotation->sin);
     const Tensor seen = scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2),
                                                      parts.select(2, 2).transpose(1, 2), {}, {.causal = true});
     const Tensor middle = x + projection(seen.transpose(1, 2).reshape({b, t, kWidth}));
