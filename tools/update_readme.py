@@ -144,7 +144,7 @@ def numbers():
 
 
 def example(name="readme"):
-    return "```cpp\n" + (ROOT / "examples" / f"{name}.cpp").read_text().rstrip("\n") + "\n```"
+    return "```cpp program\n" + (ROOT / "examples" / f"{name}.cpp").read_text().rstrip("\n") + "\n```"
 
 
 def optimizer_steps():
