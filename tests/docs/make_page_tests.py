@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Writes a C++ test file of the code of one page (page_code.py).
 
-    make_page_tests.py ROOT PAGE OUTPUT
+make_page_tests.py ROOT PAGE OUTPUT
 """
+
 import json
 import re
 import sys
@@ -120,9 +121,18 @@ class Page:
     def source(self):
         self.blocks()
         self.tables()
-        head = [f"// Made from {self.page} by tests/docs/make_page_tests.py.", '#include "docs/shown.h"',
-                *dict.fromkeys(self.includes), "", "namespace {", "", "using namespace lorry;", "",
-                f"class {self.name} : public lorry::docs::Page {{}};", ""]
+        head = [
+            f"// Made from {self.page} by tests/docs/make_page_tests.py.",
+            '#include "docs/shown.h"',
+            *dict.fromkeys(self.includes),
+            "",
+            "namespace {",
+            "",
+            "using namespace lorry;",
+            "",
+            f"class {self.name} : public lorry::docs::Page {{}};",
+            "",
+        ]
         return "\n".join([*head, *self.out, "}  // namespace", ""])
 
 

@@ -13,6 +13,7 @@ Tables with the head `| PyTorch | Lorry |`. Each table is run from top to bottom
 ends in `;` or `}` is a statement; any other is an expression, whose value is compared with that of the left column
 where it has one. The first such table after `<!-- setup -->` is run before each of the others.
 """
+
 import re
 from dataclasses import dataclass, field
 

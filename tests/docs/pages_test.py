@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """What pages claim beside their code, and what make_page_tests.py refuses.
 
-    pages_test.py ROOT
+pages_test.py ROOT
 """
+
 import re
 import sys
 import tempfile
@@ -48,8 +49,11 @@ class Refusals(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = Path(folder.name)
-        for name, text in {"examples/a.cpp": "int main() {}\n", "lorry/a.h": "int a;\nint b;\n",
-                           "tests/data/pytorch_values.json": '{"Sums": {"1 + 1": "2", "f()": null}}'}.items():
+        for name, text in {
+            "examples/a.cpp": "int main() {}\n",
+            "lorry/a.h": "int a;\nint b;\n",
+            "tests/data/pytorch_values.json": '{"Sums": {"1 + 1": "2", "f()": null}}',
+        }.items():
             (self.root / name).parent.mkdir(parents=True, exist_ok=True)
             (self.root / name).write_text(text)
 
@@ -63,7 +67,7 @@ class Refusals(unittest.TestCase):
 
     def test_statements_have_a_test_and_their_lines(self):
         source = self.source("# Page\n```cpp\n#include <map>\nf();\n```\n```cpp continues\ng();\n```\n")
-        self.assertIn('#include <map>\n', source)
+        self.assertIn("#include <map>\n", source)
         self.assertIn('TEST_F(page, code_of_line_3) {\n#line 3 "page.md"\n\nf();\n#line 7 "page.md"\ng();\n}\n', source)
 
     def test_declarations_stand_outside_functions(self):

@@ -6,6 +6,7 @@
 {title of the table: {code: its value as text, or null}}. Code that does not run, or has no value, is null and is
 listed: it must be something that PyTorch cannot run on a CPU without other packages, or no code at all.
 """
+
 import json
 import os
 import re
@@ -19,8 +20,18 @@ import page_code  # noqa: E402
 import torch  # noqa: E402
 import torch.utils.checkpoint  # noqa: E402
 
-NAMES = {"bool": "bool", "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
-         "float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
+NAMES = {
+    "bool": "bool",
+    "uint8": "u8",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "float32": "f32",
+    "float64": "f64",
+}
 
 
 def renamed(text):
