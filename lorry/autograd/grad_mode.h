@@ -6,7 +6,9 @@
 
 namespace lorry {
 
+/// Whether operators on this thread record gradients.
 inline bool grad_enabled() { return mode(kGradMode); }
+/// Whether this thread is inside an InferenceMode.
 inline bool inference_enabled() { return mode(kInferenceMode); }
 
 /// Inside, nothing is recorded; versions still count.

@@ -18,6 +18,7 @@ enum class Event {
   synchronisation,  ///< the host waits for what a GPU's stream, or the whole GPU, was given to do
 };
 
+/// What a listener hears.
 struct Ring {
   Event event;
   std::string_view source;  ///< the operator or room that rang

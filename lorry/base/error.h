@@ -18,6 +18,7 @@
 
 namespace lorry {
 
+/// What every error of Lorry is.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -27,9 +28,11 @@ class Error : public std::runtime_error {
 class ShapeError : public Error {
   using Error::Error;
 };
+/// A dtype that the operator does not take.
 class DTypeError : public Error {
   using Error::Error;
 };
+/// A device that does not exist, or operands on different ones.
 class DeviceError : public Error {
   using Error::Error;
 };
@@ -41,9 +44,11 @@ class IndexError : public Error {
 class ValueError : public Error {
   using Error::Error;
 };
+/// A gradient that cannot be computed: freed, overwritten, or never recorded.
 class GradError : public Error {
   using Error::Error;
 };
+/// The device or the system has no more memory. The next call works.
 class OutOfMemory : public Error {
   using Error::Error;
 };
@@ -61,6 +66,7 @@ class CompileError : public Error {
 class CaptureError : public Error {
   using Error::Error;
 };
+/// What the CUDA driver or one of its libraries reported.
 class CudaError : public Error {
   using Error::Error;
 };

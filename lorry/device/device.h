@@ -12,6 +12,7 @@ namespace lorry::device {
 
 /// How many devices of the type this machine has: 1 for the CPU, 0 without a driver.
 int count(DeviceType type);
+/// Whether there is one.
 inline bool available(DeviceType type) { return count(type) > 0; }
 /// Why there is no device of the type, or fewer than the machine has: one clause, such as "this build has no CUDA"; else empty.
 std::string why_absent(DeviceType type);
@@ -31,6 +32,7 @@ Facts facts(Device device);
 struct MemoryUse {
   int64_t free_bytes = 0, total_bytes = 0;
 };
+/// What is in use now. Throws DeviceError for a device that does not exist.
 MemoryUse memory_use(Device device);
 
 /// Waits for all work on the device. Throws what that work met with.

@@ -9,6 +9,7 @@
 
 namespace lorry::foreach {
 
+/// The norms of a list.
 struct Norms {
   TensorList per_tensor;  ///< 0-d, f64; views of one storage a device
   Tensor total;           ///< of all elements together: 0-d, f64, on the device of the first tensor (the default one for an empty list)
@@ -19,6 +20,7 @@ struct Norms {
 Norms norms(const TensorList& x, double ord = 2);
 /// Of each tensor, in its dtype or in another. Where gradients are recorded it is the operator for each, which rounds differently.
 TensorList norm(const TensorList& x, double ord = 2, std::optional<DType> dtype = {});
+/// Of all elements together: a 0-d f64.
 Tensor total_norm(const TensorList& x, double ord = 2);
 
 /// Scales all tensors together in place so that their common norm is at most max_norm: by min(1, max_norm / (norm + 1e-6)). Nothing is

@@ -30,6 +30,7 @@ struct TrainingState {
   friend bool operator==(const TrainingState&, const TrainingState&) = default;
 };
 
+/// What a checkpoint holds.
 struct Checkpoint {
   TensorMap model;
   TensorMap optimizer;

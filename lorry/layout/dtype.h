@@ -43,10 +43,12 @@ inline constexpr DTypeFacts kDTypeFacts[kDTypeCount + 1] = {
 constexpr const DTypeFacts& facts(DType t) { return kDTypeFacts[t <= kF64 ? static_cast<int>(t) : kDTypeCount]; }
 }  // namespace detail
 
+/// "f32", "i64", "bool", ...
 constexpr std::string_view name(DType t) { return detail::facts(t).name; }
 std::ostream& operator<<(std::ostream& out, DType t);
 /// Bytes of one element.
 constexpr int64_t size_of(DType t) { return detail::facts(t).size; }
+/// Whether it is one of f16, bf16, f32 and f64.
 constexpr bool is_floating(DType t) { return detail::facts(t).category == 2; }
 /// Whole numbers; bool is not among them.
 constexpr bool is_integral(DType t) { return detail::facts(t).category == 1; }

@@ -50,7 +50,9 @@ void release(Device device, void* data, int64_t bytes) noexcept;
 /// that work is done. Memory that is not the allocator's own (a foreign storage's) is left to its owner.
 void record_stream(Device device, void* data, Stream stream);
 
+/// What the allocator of the device holds and has held.
 Stats stats(Device device);
+/// The peaks begin again at what is held now.
 void reset_peak(Device device);
 /// Gives cached blocks back to the system (this thread's and the shared ones; other threads' at their next call).
 void empty_cache(Device device);

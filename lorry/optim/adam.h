@@ -52,10 +52,15 @@ struct RAdamOptions {
   RuleChoice choice() const;
 };
 
+/// Adam with weight decay that shrinks the parameter itself. Loshchilov, Hutter 2019.
 using AdamW = Of<AdamWOptions>;
+/// Steps by the mean of gradients over the root of the mean of their squares. Kingma, Ba 2015.
 using Adam = Of<AdamOptions>;
+/// Adam with the largest gradient in place of the root of squares. Kingma, Ba 2015, section 7.
 using Adamax = Of<AdamaxOptions>;
+/// Adam with Nesterov's momentum. Dozat 2016.
 using NAdam = Of<NAdamOptions>;
+/// Adam that waits until its mean of squares can be trusted. Liu et al. 2020.
 using RAdam = Of<RAdamOptions>;
 
 }  // namespace lorry::optim

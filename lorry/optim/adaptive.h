@@ -43,9 +43,13 @@ struct RpropOptions {
   RuleChoice choice() const;
 };
 
+/// Divides by the root of the sum of all squared gradients. Duchi, Hazan, Singer 2011.
 using Adagrad = Of<AdagradOptions>;
+/// Divides by the root of the mean square of gradients, times that of steps. Zeiler 2012.
 using Adadelta = Of<AdadeltaOptions>;
+/// Divides by the root of the mean square of gradients. Hinton 2012.
 using RMSprop = Of<RMSpropOptions>;
+/// Steps by the sign of the gradient, with a step size for each element. Riedmiller, Braun 1993.
 using Rprop = Of<RpropOptions>;
 
 }  // namespace lorry::optim

@@ -56,11 +56,14 @@ struct StateTypes {
 /// "q8", or where they differ "bf16,q8,q8".
 std::string name(const StateTypes& types);
 
-/// The one called `text`; of states one for all, or several after commas, as StateTypes. Throw ValueError that lists the names.
+/// The masters called `text`. Throws ValueError that lists the names.
 Masters parse_masters(std::string_view text);
+/// The placement called `text`. Throws ValueError that lists the names.
 Placement parse_placement(std::string_view text);
+/// The types called `text`: one for all, or several after commas. Throws ValueError that lists the names.
 StateTypes parse_states(std::string_view text);
 
+/// What a group keeps beside its parameters.
 struct Memory {
   Masters masters = Masters::none;
   StateTypes states = {};

@@ -60,6 +60,7 @@ struct Schedule {
 
 /// The kind called "constant", "linear", "cosine", "cosine_restarts", ...: the enumerator's own name. Throws ValueError.
 Schedule::Kind parse_schedule(std::string_view text);
+/// The name of a kind, as parse_schedule takes it.
 std::string_view name(Schedule::Kind kind);
 
 /// What a scheduler needs to go on: named numbers, ready for the `schedule` of an io::TrainingState.

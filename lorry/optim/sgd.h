@@ -35,8 +35,11 @@ struct LionOptions {
   RuleChoice choice() const;
 };
 
+/// Goes down the gradient, or its running mean.
 using SGD = Of<SGDOptions>;
+/// SGD whose parameters are averaged from a step on. Polyak, Juditsky 1992.
 using ASGD = Of<ASGDOptions>;
+/// Goes down the sign of a running mean. Chen et al. 2023.
 using Lion = Of<LionOptions>;
 
 }  // namespace lorry::optim

@@ -67,6 +67,7 @@ struct DLManagedTensorVersioned {
 /// (detach it first), as the receiver could not be followed. The older form cannot say read-only, so it refuses such memory with
 /// ValueError.
 DLManagedTensorVersioned* to_dlpack(const Tensor& x);
+/// The same in the older form, for receivers from before version 1.
 DLManagedTensor* to_dlpack_unversioned(const Tensor& x);
 
 /// Takes a tensor over, without a copy. On success the result owns `managed`; when it throws, `managed` stays the caller's. Throws

@@ -29,6 +29,7 @@ namespace detail {
 
 /// The device that factories use when none is named: the CPU, or what set_default_device said on this thread.
 Device default_device();
+/// Sets it for this thread.
 void set_default_device(Device device);
 
 /// How a factory makes a tensor: zeros({2, 3}, {.dtype = kI64}).
