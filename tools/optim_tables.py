@@ -62,7 +62,7 @@ def times(theirs, ours):
 def picture_table(steps):
     """Whole AdamW steps by model: the one table that a visitor should remember."""
     lines = [f"| AdamW, microseconds a step | tensors | elements | {steps.pytorch.split('+')[0]} loop | foreach | fused | **Lorry** "
-             "| its bytes at a copy's rate | fused / Lorry |", "|---|--:|--:|--:|--:|--:|--:|--:|--:|"]
+             "| its bytes by a memory copy | fused / Lorry |", "|---|--:|--:|--:|--:|--:|--:|--:|--:|"]
     for model in steps.models:
         theirs = {execution: steps.us(f"{model} adamw {execution}", PYTORCH) for execution in ("loop", "foreach", "fused")}
         ours = steps.us(f"{model} adamw fused")
@@ -97,7 +97,7 @@ def strategy_table(steps):
 def rule_table(steps):
     """Every rule over one model."""
     model = steps.wide
-    lines = [f"| over {model}, microseconds | Lorry loop | foreach | fused | of a copy's rate | PyTorch foreach | PyTorch fused |", "|---|--:|--:|--:|--:|--:|--:|"]
+    lines = [f"| over {model}, microseconds | Lorry loop | foreach | fused | compared with a memory copy | PyTorch foreach | PyTorch fused |", "|---|--:|--:|--:|--:|--:|--:|"]
     for suite, who, case in steps.rows:
         name, _, rest = case.partition(" ")
         if suite != "optim" or who != LORRY or name != model or not rest.endswith(" fused") or rest.startswith("own_"):
@@ -153,7 +153,7 @@ def kept_table(steps):
     if not models:
         return []
     losses = {states: steps.of(f"fortunes GPT, {states} states", suite="train") for _, _, states in said if states}
-    head = [f"{model}: us | of a copy's rate | states, MB" for model in models] + ["loss on the fortunes"] * any(losses.values())
+    head = [f"{model}: us | compared with a memory copy | states, MB" for model in models] + ["loss on the fortunes"] * any(losses.values())
     lines = ["| AdamW, fused | " + " | ".join(head) + " |", "|---|" + "--:|" * (3 * len(models) + any(losses.values()))]
     for title, way, states in said:
         rows = [steps.of(f"{model} {way}") for model in models]
@@ -216,7 +216,7 @@ LEFT, WIDTH, BAR, GAP, TOP = 150, 620, 11, 16, 64
 
 
 def picture(steps):
-    """An SVG: bars on a logarithmic axis for each model, and a mark where its bytes would be at a copy's rate."""
+    """An SVG: bars on a logarithmic axis for each model, and a mark where a memory copy of its bytes would be."""
     values = {model: [steps.us(f"{model} adamw {e}", PYTORCH) for e in ("loop", "foreach", "fused")] + [steps.us(f"{model} adamw fused")] for model in steps.models}
     known = [v for row in values.values() for v in row if v] + [steps.bytes_us(model) for model in steps.models]
     low, high = math.floor(math.log10(min(known))), math.ceil(math.log10(max(known)))

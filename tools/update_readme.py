@@ -5,7 +5,7 @@ none of them is ever typed.
     tools/update_readme.py            # rewrites them
     tools/update_readme.py --check    # exits 1 when they do not say what the files say
 
-bench/measure and, for h200.json and h200_optim.json, bench/measure_gpu make the results.
+bench/measure makes the results; bench/measure_gpu h200.json and h200_optim.json, and bench/measure_demo demo.json.
 """
 import json
 import re
@@ -17,6 +17,7 @@ import optim_tables
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
 PICTURE = "docs/optimizers.svg"
+DEMO_PICTURE = "docs/demo.svg"  # drawn by the command: bench/measure_demo
 
 # The rows of the overhead suite: how the README names them, and how the reports do.
 OVERHEAD = (
@@ -67,7 +68,7 @@ def speeds(report):
     if report_of("optim.json"):
         row, torch = steps_of("optim.json")[ADAMW_STEP], report_of("optim_torch.json") and steps_of("optim_torch.json").get(ADAMW_STEP)
         step = row["median_us"] / 1e3
-        rows.append(("AdamW step over ResNet-50's 25.6 M parameters, f32", f"{step:.1f} ms, {100 * row['ratio_to_ceiling']:.0f} % of a copy's rate", step,
+        rows.append(("AdamW step over ResNet-50's 25.6 M parameters, f32", f"{step:.1f} ms, {100 * row['ratio_to_ceiling']:.0f} % of a memory copy's rate", step,
                      torch and torch["median_us"] / 1e3, "{:.1f} ms (Python, fused)"))
     if not peer and not train:
         return ["| | Lorry |", "|---|---|"] + [f"| {title} | {ours} |" for title, ours, *_ in rows]
@@ -89,7 +90,7 @@ def limits(measured):
 # What the README says of a GPU: how it names a case, the case in the report, how a median in microseconds is shown.
 US, MS = "{:.2f} us", "{:.1f} ms"
 GPU = (
-    ("`x.add_(y)`, 64 floats (a launch alone: {launch})", "add_ 64", US),
+    ("`x.add_(y)`, 64 floats (the kernel launch alone: {launch})", "add_ 64", US),
     ("`x.add(y)`, 64 floats", "add 64", US),
     ("`empty({{64}})`", "empty 64", "{:.3f} us"),
     ("`x.view({{8, 8}})`", "view 64 as 8x8", "{:.3f} us"),
@@ -105,21 +106,27 @@ GPU = (
 )
 
 
+def eager(report):
+    """{case: row} of PyTorch's eager mode in a report of a GPU."""
+    peers = {}
+    for row in report["results"]:
+        if row["implementation"] != "lorry" and "compiled" not in row["implementation"]:
+            peers.setdefault(row["case"], row)
+    return peers
+
+
 def gpu():
     """The table of a GPU: Lorry, PyTorch's eager mode, and the share of a plain copy's rate where memory is the limit."""
     report = report_of("h200.json")
     if report is None:
         return []
     ours = {row["case"]: row for row in report["results"] if row["implementation"] == "lorry"}
-    peers = {}
-    for row in report["results"]:
-        if row["implementation"] != "lorry" and "compiled" not in row["implementation"]:
-            peers.setdefault(row["case"], row)
+    peers = eager(report)
     compiled = next((row for row in report["results"] if "compiled" in row["implementation"] and "tokens_per_s" in row), None)
     name = next(iter(report["machine"]["gpus"].values())).split(" (")[0]
     lines = ["", f"On one {name}; PyTorch {next(iter(peers.values()))['implementation'].split()[1]} beside it in the same run, eager mode, called from Python. The last column may pass "
              "100 %: memory is read faster than it is written, and a copy does as much of both.", "",
-             "| | Lorry | PyTorch | | of a copy's rate |", "|---|---|---|---|---|"]
+             "| | Lorry | PyTorch | | compared with a memory copy |", "|---|---|---|---|---|"]
     launch = US.format(ours["raw launch"]["median_us"])
     for title, case, form in GPU:
         mine, theirs = ours[case], peers[case]
@@ -139,8 +146,62 @@ def numbers():
     if report is None:
         return "Not measured yet; `make bench` measures this machine."
     machine = report["machine"]
-    lines = [f"Measured on {machine['cpu']}, {machine['threads']} threads, {machine['system'].split(',')[0]}; the files are in [bench/results](bench/results).", ""]
+    lines = [f"Measured on {machine['cpu']}, {machine['threads']} threads, {machine['system'].split(',')[0]}; the files are in "
+             "[bench/results](../bench/results).", ""]
     return "\n".join(lines + speeds(report) + limits((report_of("limits.json") or {}).get("limits", {})) + gpu())
+
+
+def demo():
+    """What the README shows of a trained model: its curve, and what it writes."""
+    report = report_of("demo.json")
+    if report is None:
+        return ""
+    run, machine = report["results"][0], report["machine"]
+    minutes, seconds = divmod(round(run["seconds"]), 60)
+    train = " ".join(report["train"][1:])
+    lines = [
+        f"The `nano` preset has {run['parameters'] / 1e3:.0f} thousand parameters. {run['steps']:,} steps on Debian's fortunes took",
+        f"{minutes}:{seconds:02d} minutes on {machine['threads']} threads of {machine['cpu']}, shared with other programs",
+        f"(`lorry train {train}`). The picture is the one that the command draws. The validation loss ends at",
+        f"{run['validation_loss']:.2f} nats per byte.",
+        "",
+        f"![Loss of the training run by step]({DEMO_PICTURE})",
+        "",
+        "It has learnt what English looks like, not what it means. What it writes, by "
+        + " and ".join(f"seed {text['seed']}" for text in report["texts"]) + ":",
+    ]
+    for text in report["texts"]:
+        lines += ["", "```", *text["text"].splitlines(), "```"]
+    return "\n".join(lines)
+
+
+def speed():
+    """A few rows of the tables of docs/benchmarks.md."""
+    rows = []
+
+    def add(title, ours, theirs, form, scale=1.0):
+        if ours and theirs:
+            cells = [title, form.format(scale * ours), form.format(scale * theirs), f"{theirs / ours:.1f} x"]
+            rows.append("| " + " | ".join(cells) + " |")
+
+    gpu_report, steps_report, cpu = report_of("h200.json"), report_of("h200_optim.json"), report_of("lorry.json")
+    if steps_report:
+        steps = optim_tables.Steps(steps_report)
+        add("H200: AdamW step over ResNet-50 (fused)", steps.us("resnet50 adamw fused"),
+            steps.us("resnet50 adamw fused", optim_tables.PYTORCH), "{:.0f} us")
+    if gpu_report:
+        ours = {row["case"]: row["median_us"] for row in gpu_report["results"] if row["implementation"] == "lorry"}
+        theirs = eager(gpu_report)
+        case = "gpt2 step, batch 8 x 1024"
+        add("H200: training step of GPT-2 124M, bf16 (eager)", ours[case], theirs[case]["median_us"], "{:.1f} ms", 1e-3)
+        add(f"H200: `x.add_(y)`, 64 floats (the kernel launch alone: {US.format(ours['raw launch'])})", ours["add_ 64"],
+            theirs["add_ 64"]["median_us"], US)
+    train = report_of("train_torch.json")
+    if cpu and train:
+        step = medians(cpu).get(NANO_STEP, 0) / 1e3
+        title = f"CPU, {cpu['machine']['threads']} threads: training step of the `nano` GPT, f32 (eager)"
+        add(title, step, train["ms_per_step"], "{:.1f} ms")
+    return "\n".join(["| | Lorry | PyTorch from Python | |", "|---|--:|--:|--:|", *rows]) if rows else ""
 
 
 def example(name="readme"):
@@ -148,12 +209,12 @@ def example(name="readme"):
 
 
 def optimizer_steps():
-    """What the README shows of optimizers."""
+    """What docs/benchmarks.md shows of optimizers."""
     report = report_of("h200_optim.json")
     if report is None:
         return ""
     steps = optim_tables.Steps(report)
-    return "\n".join([f"![One AdamW step by model]({PICTURE})", "", *optim_tables.picture_table(steps)])
+    return "\n".join([f"![One AdamW step by model]({Path(PICTURE).name})", "", *optim_tables.picture_table(steps)])
 
 
 def pages():
@@ -162,7 +223,8 @@ def pages():
     steps = optim_tables.Steps(report) if report else None
     table = lambda make: "\n".join(optim_tables.lines_of(make, steps)) if steps else ""
     return {
-        "README.md": {"example": example(), "numbers": numbers(), "steps": optimizer_steps()},
+        "README.md": {"example": example(), "demo": demo(), "speed": speed()},
+        "docs/benchmarks.md": {"numbers": numbers(), "steps": optimizer_steps()},
         "docs/own-functions.md": {"example": example("own_function")},
         "docs/optimizers.md": {mark: table(make) for mark, make in optim_tables.TABLES.items() if make is not optim_tables.picture_table},
     }

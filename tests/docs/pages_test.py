@@ -44,6 +44,33 @@ class NotThere(unittest.TestCase):
         self.assertEqual([code for code in right if not set(re.findall(r"\w+", code)) <= self.names], [])
 
 
+class There(unittest.TestCase):
+    def test_the_headers_have_the_operators_and_layers_of_the_readme(self):
+        text = (ROOT / "README.md").read_text(encoding="utf-8")
+        named = [code for row in page_code.tables(text, "| there is | |")[0].rows for code in row.right]
+        self.assertGreater(len(named), 80)
+        self.assertEqual([name for name in named if name not in public_names(ROOT)], [])
+
+
+def anchors(text):
+    """What headings of a page are linked by."""
+    headings = [line.lstrip("# ") for line in page_code.without_blocks(text) if line.startswith("#")]
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+class Links(unittest.TestCase):
+    def test_links_to_files_and_headings_lead_somewhere(self):
+        broken = []
+        for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+            text = "\n".join(page_code.without_blocks(page.read_text(encoding="utf-8")))
+            text = re.sub(r"`[^`\n]*`", "", text)
+            for file, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text):
+                target = page.parent / file if file else page
+                if not target.exists() or (anchor and anchor not in anchors(target.read_text(encoding="utf-8"))):
+                    broken.append(f"{page.name}: {file}#{anchor}")
+        self.assertEqual(broken, [])
+
+
 class Refusals(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

@@ -15,7 +15,8 @@ class UpdateReadme(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = Path(folder.name)
-        parts = ["tools/update_readme.py", "tools/optim_tables.py", "examples/readme.cpp", "README.md", "docs/optimizers.md",
+        parts = ["tools/update_readme.py", "tools/optim_tables.py", "examples/readme.cpp", "README.md",
+                 "docs/benchmarks.md", "docs/optimizers.md",
                  "docs/own-functions.md", "examples/own_function.cpp"]
         for part in [*parts, "bench/data/make_param_shapes.py", "bench/data/param_shapes.json", "docs/optimizers.svg"]:
             (self.root / part).parent.mkdir(parents=True, exist_ok=True)
@@ -51,6 +52,9 @@ class UpdateReadme(unittest.TestCase):
     def readme(self):
         return (self.root / "README.md").read_text()
 
+    def benchmarks(self):
+        return (self.root / "docs/benchmarks.md").read_text()
+
     def clear_results(self):
         for report in self.results.glob("*.json"):
             report.unlink()
@@ -60,14 +64,15 @@ class UpdateReadme(unittest.TestCase):
             self.write_report(name)
         (self.results / "train_torch.json").write_text(json.dumps({"ms_per_step": 777.7}))
         self.assert_noticed_and_mended()
-        self.assertIn("777.7 ms", self.readme())
+        self.assertIn("777.7 ms", self.benchmarks())
+        self.assertIn("`nano` GPT, f32 (eager) | 0.0 ms | 777.7 ms |", self.readme())
 
     def test_a_peer_that_was_not_measured_has_no_column(self):
         self.clear_results()
         self.write_report("lorry.json")
         self.assert_noticed_and_mended()
-        self.assertIn("| | Lorry |\n", self.readme())
-        self.assertIn("| `empty({64})` | 0.125 us |\n", self.readme())
+        self.assertIn("| | Lorry |\n", self.benchmarks())
+        self.assertIn("| `empty({64})` | 0.125 us |\n", self.benchmarks())
 
     def test_a_step_of_a_cpu_has_its_row(self):
         self.clear_results()
@@ -76,23 +81,34 @@ class UpdateReadme(unittest.TestCase):
             (self.results / name).write_text(json.dumps({"results": [{"case": "resnet50 adamw fused", "median_us": median, **more}]}))
         (self.results / "overhead_libtorch.json").write_text(json.dumps({"results": [{"case": "add 64", "median_us": 1, "implementation": "a peer"}]}))
         self.assert_noticed_and_mended()
-        self.assertIn("| 14.0 ms, 88 % of a copy's rate | 21.0 ms (Python, fused) | 1.50 x |\n", self.readme())
+        self.assertIn("| 14.0 ms, 88 % of a memory copy's rate | 21.0 ms (Python, fused) | 1.50 x |\n", self.benchmarks())
 
     def test_one_peer_of_two_has_its_rows(self):
         self.clear_results()
         self.write_report("lorry.json")
         self.write_report("overhead_libtorch.json")
         self.assert_noticed_and_mended()
-        self.assertIn("| `empty({64})` | 0.125 us | 0.125 us | 1.00 x |\n", self.readme())
-        self.assertIn("| 0.0 ms | | |\n", self.readme())
+        self.assertIn("| `empty({64})` | 0.125 us | 0.125 us | 1.00 x |\n", self.benchmarks())
+        self.assertIn("| 0.0 ms | | |\n", self.benchmarks())
 
     def test_limits_are_shown_with_what_they_may_be(self):
         self.clear_results()
         self.write_report("lorry.json")
         (self.results / "limits.json").write_text(json.dumps({"limits": {"info_ms": 12.3, "command_mb": 4.56}}))
         self.assert_noticed_and_mended()
-        self.assertIn("| start of `lorry info` | 12 ms | 50 ms |\n| size of the command | 4.6 MB | 30 MB |\n", self.readme())
-        self.assertNotIn("clean build", self.readme())
+        self.assertIn("| start of `lorry info` | 12 ms | 50 ms |\n| size of the command | 4.6 MB | 30 MB |\n", self.benchmarks())
+        self.assertNotIn("clean build", self.benchmarks())
+
+    def test_what_a_model_writes_is_shown(self):
+        self.clear_results()
+        report = {"machine": {"cpu": "a processor", "threads": 3}, "train": ["train", "--steps", "9"],
+                  "texts": [{"seed": 4, "text": "One\nday"}], "results": [{"parameters": 826112, "steps": 9, "seconds": 61.2, "validation_loss": 1.2345}]}
+        (self.results / "demo.json").write_text(json.dumps(report))
+        self.assert_noticed_and_mended()
+        for told in ("took\n1:01 minutes on 3 threads of a processor", "(`lorry train --steps 9`)", "at\n1.23 nats", "seed 4:",
+                     "```\nOne\nday\n```\n", "](docs/demo.svg)"):
+            self.assertIn(told, self.readme())
+        self.assertNotIn("PyTorch from Python", self.readme())
 
     def test_optimizer_steps_become_a_table_a_picture_and_a_page(self):
         self.clear_results()
@@ -103,7 +119,7 @@ class UpdateReadme(unittest.TestCase):
         report = {"machine": {"gpus": {"cuda:0": "A GPU (some GiB)"}}, "results": [ours, theirs]}
         (self.results / "h200_optim.json").write_text(json.dumps(report))
         self.assert_noticed_and_mended()
-        self.assertIn("| gpt2 | 148 | 124.4 M | - | - | 1,750 | **875** | 821 | 2.0 x |\n", self.readme())
+        self.assertIn("| gpt2 | 148 | 124.4 M | - | - | 1,750 | **875** | 821 | 2.0 x |\n", self.benchmarks())
         self.assertIn("on one A GPU", (self.root / "docs/optimizers.svg").read_text())
         self.assertIn("| `adamw` | - | - | 875 | 94 % | - | 1,750 |\n", (self.root / "docs/optimizers.md").read_text())
 
