@@ -20,7 +20,6 @@ namespace lorry::cli {
 namespace {
 
 constexpr int kWrongUsage = 2;
-constexpr int64_t kTimedWarmup = 5;
 
 /// Turns the library's own parsers, which throw, into flags that refuse what they refuse.
 template <class T, class Parse>
@@ -115,7 +114,8 @@ void add_train(CLI::App& app, TrainOptions& o) {
           ->check(one_of(preset_names()))
           ->type_name("NAME"),
       app.add_option("--max-seconds", o.max_seconds,
-                     "Choose the steps so that training takes about N seconds, and at most that")
+                     "Train for N seconds: the steps and the learning rate follow the time that is left; validation "
+                     "and checkpoints take a tenth of it at most")
           ->check(above_zero())
           ->type_name("N"),
       app.add_option("--batch", s.batch, "Sequences in a batch (default: the preset's)")
@@ -132,8 +132,10 @@ void add_train(CLI::App& app, TrainOptions& o) {
       app.add_option("--lr", s.lr, "Largest learning rate (default: the preset's, in proportion for the optimizer)")
           ->check(above_zero())
           ->type_name("LR"),
-      app.add_option("--warmup", s.warmup,
-                     "Steps over which the learning rate rises (default: a tenth of the run, 30 to 100 but at most a third)")
+      app.add_option(
+             "--warmup", s.warmup,
+             "Steps over which the learning rate rises (default: a tenth of the run, but at least 30 or a third "
+             "of it; at most 100 with --steps)")
           ->check(whole(0))
           ->type_name("N"),
       app.add_option("--weight-decay", s.weight_decay,
@@ -177,11 +179,9 @@ void add_train(CLI::App& app, TrainOptions& o) {
           ->type_name("N"),
   };
   for (const char* name : {"--compile", "--replay"}) add_absent(app, name, "expected no such flag: every step runs operator by operator");
-  app.callback([&app, &s, resume, settings] {
+  app.callback([&app, resume, settings] {
     if (resume->count() == 0 && app.count("--text") == 0) throw CLI::RequiredError("--text");
     if (app.count("--steps") && app.count("--max-seconds")) throw CLI::ExcludesError("--steps", "--max-seconds");
-    if (app.count("--max-seconds") && s.warmup && *s.warmup < kTimedWarmup)
-      throw CLI::ValidationError("--warmup", fmt::format("at least {} steps are needed with --max-seconds, to measure the speed in", kTimedWarmup));
     if (resume->count() == 0) return;
     if (app.count("--out")) throw CLI::ExcludesError("--resume", "--out");
     for (const CLI::Option* option : settings)

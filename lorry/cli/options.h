@@ -30,7 +30,7 @@ struct InfoOptions {
 /// What decides the numbers of a training run; kept in its checkpoint, so that a resumed run is the same run.
 struct TrainSettings {
   std::string preset = "nano";
-  std::optional<int64_t> steps = {};  ///< unset: decided from max_seconds, or the preset's default
+  std::optional<int64_t> steps = {};  ///< unset: planned by max_seconds, or the preset's default
   int64_t batch = 0, context = 0;     ///< 0: the preset's
   std::optional<bool> rotary = {};    ///< unset: the preset's
   int64_t accumulate = 1;             ///< batches in a step
@@ -45,14 +45,14 @@ struct TrainSettings {
   optim::StateTypes states = {};                   ///< what the optimizer keeps its states as
   std::optional<optim::Masters> masters = {};      ///< unset: f32 for parameters of 16 bits
   optim::Placement placement = {};                 ///< where they lie
-  int64_t eval_every = 0;  ///< 0: ten times a run
+  int64_t eval_every = 0;                          ///< 0: ten times a run; stays 0 in a run of a given time
   uint64_t seed = 0;
 };
 
 struct TrainOptions {
   TrainSettings settings;
   std::vector<std::string> texts;
-  std::optional<double> max_seconds;
+  std::optional<double> max_seconds;  ///< how long the run takes, where its steps are not given
   std::string out = "run", resume;
   int64_t checkpoint_every = 0;  ///< 0: with each validation; always at the end and when interrupted
 };

@@ -70,14 +70,14 @@ Progress::~Progress() {
   if (drawn_) std::fputc('\n', stderr);
 }
 
-void Progress::update(int64_t done, std::string_view figure, std::string_view extra) {
+void Progress::update(int64_t done, std::string_view figure, std::string_view extra, std::optional<double> left) {
   if (quiet_) return;
   const auto now = Clock::now();
   const bool last = total_ > 0 && done >= total_;
   if (!last && now - last_ < (terminal_ ? Clock::duration(kRedraw) : Clock::duration(kPlainLine))) return;
   last_ = now;
-  ProgressFacts facts{label_, done, total_, figure, extra};
-  if (total_ > 0 && done > first_) {
+  ProgressFacts facts{label_, done, total_, figure, extra, left};
+  if (!left && total_ > 0 && done > first_) {
     const double elapsed = std::chrono::duration<double>(now - start_).count();
     facts.left = elapsed * static_cast<double>(total_ - done) / static_cast<double>(done - first_);
   }

@@ -33,8 +33,8 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void set_total(int64_t total) { total_ = total; }
-  /// `figure` and `extra` as in ProgressFacts.
-  void update(int64_t done, std::string_view figure, std::string_view extra = {});
+  /// `figure`, `extra` and `left` as in ProgressFacts; without `left`, the units so far tell it.
+  void update(int64_t done, std::string_view figure, std::string_view extra = {}, std::optional<double> left = {});
   /// A line that stays, above the bar.
   void say(std::string_view line);
 

@@ -170,9 +170,10 @@ void complete(TrainSettings& s, bool timed) {
   if (s.context == 0) s.context = model_config(s).context;
   if (s.lr == 0) s.lr = recipe->lr * proportion(s.optimizer);
   if (!s.weight_decay) s.weight_decay = usual_decay(s.optimizer);
-  if (!timed && !s.steps) s.steps = recipe->steps;
-  if (s.steps && s.eval_every == 0) s.eval_every = default_eval_every(*s.steps);
-  if (!s.warmup) s.warmup = timed ? kLongestWarmup : usual_warmup(*s.steps);
+  if (timed) return;
+  if (!s.steps) s.steps = recipe->steps;
+  if (s.eval_every == 0) s.eval_every = default_eval_every(*s.steps);
+  if (!s.warmup) s.warmup = usual_warmup(*s.steps);
 }
 
 int64_t default_eval_every(int64_t steps) { return std::max<int64_t>(1, steps / 10); }
@@ -229,9 +230,11 @@ TrainSettings from_config(const io::Settings& config, std::vector<std::string>& 
   }
   s.eval_every = io::setting<int64_t>(config, "eval_every");
   s.seed = parse_seed(io::setting<std::string>(config, "seed"));
-  require<FormatError>(*s.steps > 0 && s.batch > 0 && s.accumulate > 0 && s.context > 0 && *s.warmup >= 0 && s.eval_every > 0,
-                       "checkpoint: settings are out of range; got steps {}, batch {}, accumulate {}, context {}, warmup {}, eval_every {}", *s.steps, s.batch,
-                       s.accumulate, s.context, *s.warmup, s.eval_every);
+  require<FormatError>(
+      *s.steps > 0 && s.batch > 0 && s.accumulate > 0 && s.context > 0 && *s.warmup >= 0 && s.eval_every >= 0,
+      "checkpoint: settings are out of range; got steps {}, batch {}, accumulate {}, context {}, warmup {}, eval_every "
+      "{}",
+      *s.steps, s.batch, s.accumulate, s.context, *s.warmup, s.eval_every);
   if (texts.empty()) {
     std::istringstream files(io::setting<std::string>(config, "texts"));
     for (std::string line; std::getline(files, line);) texts.push_back(line);

@@ -22,7 +22,8 @@ std::vector<std::string> preset_names();
 /// A line for each of them: its layers, width, parameters, batch, context, learning rate and steps.
 std::string preset_table();
 
-/// Fills in what the preset decides. `steps` stays unset where a time decides it; the warm-up does not depend on it then.
+/// Fills in what the preset decides. Where a time decides the length of the run, the steps, the warm-up and the steps
+/// between validations stay as they are given: they are planned while it runs.
 void complete(TrainSettings& settings, bool timed);
 
 /// Ten validations a run.

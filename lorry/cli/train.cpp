@@ -9,12 +9,13 @@
 #include "lorry/cli/interrupt.h"
 #include "lorry/cli/metrics.h"
 #include "lorry/cli/output.h"
+#include "lorry/cli/pace.h"
 #include "lorry/cli/plot.h"
 #include "lorry/cli/progress.h"
 #include "lorry/cli/report.h"
 #include "lorry/cli/run_folder.h"
 #include "lorry/cli/run_settings.h"
-#include "lorry/cli/time_budget.h"
+#include "lorry/cli/time_plan.h"
 #include "lorry/cli/trainer.h"
 #include "lorry/cli/units.h"
 #include "lorry/io/lock.h"
@@ -25,34 +26,42 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-constexpr int64_t kValidationsInARun = 10;
-constexpr int64_t kQuickValidation = 8;   // batches: enough to see the course
 constexpr int64_t kFullValidation = 256;  // batches: all of the held-out text unless it is long
 constexpr size_t kRecentSteps = 20;       // a training loss is the mean over these
 
-constexpr double kEnding = 0.5;  // seconds that the last checkpoint and the curve may take
-
 constexpr double kProbe = 1;  // seconds of steps that tell how long the run takes
 
-enum class Ending { complete, interrupted, out_of_time };
+/// A run of a given time: its plan, and the clock that the plan is told.
+struct TimedRun {
+  TimePlan plan;
+  double before = 0;  ///< seconds of the run before this process
+  Clock::time_point start;
+
+  double now() const { return before + seconds_since(start); }
+};
 
 /// The loop around a Trainer: metrics, validation, checkpoints, and when to stop.
 class Session {
  public:
-  Session(Trainer& trainer, RunFolder folder, const TrainOptions& options, bool quiet)
+  /// `timed` is the plan of a run of a given time.
+  Session(Trainer& trainer, RunFolder folder, const TrainOptions& options, std::optional<TimedRun> timed, bool quiet)
       : trainer_(trainer),
         folder_(std::move(folder)),
         metrics_(folder_.metrics(), trainer.steps_taken()),
         checkpoint_every_(options.checkpoint_every),
-        max_seconds_(options.max_seconds),
+        timed_(std::move(timed)),
         training_s_(metrics_.course().seconds()),
-        progress_("train", trainer.steps_taken(), trainer.settings().steps.value_or(0), quiet) {}
+        progress_("train", trainer.steps_taken(), timed_ && !timed_->plan.planned() ? 0 : *trainer.settings().steps,
+                  quiet) {}
 
-  Ending run();
+  /// Trains to the end of the run. False when a signal came first.
+  bool run();
   const Course& course() const { return metrics_.course(); }
   /// True when the loss on the held-out text is known for where the run stands.
   bool validated() const { return !course().validations.empty() && course().validations.back().step == trainer_.steps_taken(); }
   void say(std::string_view line) { progress_.say(line); }
+  /// Where the run stands: "step 7 of 30".
+  std::string position() const;
 
  private:
   void take_step();
@@ -62,28 +71,27 @@ class Session {
   void record(std::optional<StepMetrics> metrics);
   /// Waits for the last step, which is training too, and records it.
   void settle();
-  void decide_steps();
-  /// Measures the loss on the held-out text; unless it is `patient`, a signal cuts it short and nothing is recorded.
-  void validate(int64_t batches, bool patient = false);
-  void save() {
-    settle();
-    io::save_checkpoint(folder_.checkpoint(), trainer_.checkpoint());
-  }
-  bool out_of_time() const { return max_seconds_ && seconds_since(start_) > *max_seconds_ - reserve_; }
+  /// The batches of the validation that is due after a step; 0: none.
+  int64_t validation_due() const;
+  bool checkpoint_due() const;
+  /// Times a batch of validation.
+  void probe();
+  /// Measures the loss on the held-out text; a signal cuts it short, and nothing is recorded then. Gives that loss.
+  std::optional<double> validate(int64_t batches);
+  /// The same while the run goes on, which is said.
+  void validate_between(int64_t batches);
+  void save();
 
   Trainer& trainer_;
   RunFolder folder_;
   MetricsFile metrics_;
   int64_t checkpoint_every_;
-  std::optional<double> max_seconds_;
-  std::optional<TimeBudget> budget_;
+  std::optional<TimedRun> timed_;
   double training_s_;  ///< spent in steps since the run began
   Pace pace_;
   bool told_time_ = false;
-  double reserve_ = 0;  // seconds that the end of the run takes
   Progress progress_;
   Interrupt interrupt_;
-  Clock::time_point start_ = Clock::now();
 };
 
 void Session::take_step() {
@@ -91,9 +99,12 @@ void Session::take_step() {
   std::optional<StepMetrics> done = trainer_.step();
   const double seconds = seconds_since(begin);
   training_s_ += seconds;
+  if (timed_ && timed_->plan.step_taken(timed_->now(), seconds)) {
+    trainer_.set_plan(timed_->plan.steps());
+    progress_.set_total(*trainer_.settings().steps);
+  }
   record(std::move(done));
-  if (budget_) budget_->add_step(seconds);
-  if (!max_seconds_) tell_time(seconds);
+  if (!timed_) tell_time(seconds);
 }
 
 void Session::tell_time(double seconds) {
@@ -120,57 +131,77 @@ void Session::record(std::optional<StepMetrics> m) {
   require<ValueError>(std::isfinite(m->loss), "train: the loss is {} after step {}; the run cannot go on; try a smaller --lr{}", m->loss, m->step,
                       trainer_.settings().clip == 0 ? " or --clip 1" : "");
   const double speed = static_cast<double>(trainer_.tokens_per_step() * m->step) / m->seconds;
-  progress_.update(m->step, fmt::format("loss {:.3f}", m->loss), quantity(speed, " tokens/s"));
+  std::optional<double> left;
+  if (timed_) left = timed_->plan.left(timed_->now());
+  progress_.update(m->step, fmt::format("loss {:.3f}", m->loss), quantity(speed, " tokens/s"), left);
 }
 
-void Session::decide_steps() {
-  // What is kept for the end: one validation over all held-out text, judged by a quick one, and a checkpoint.
+int64_t Session::validation_due() const {
+  if (timed_) return timed_->plan.validation_due(timed_->now());
+  return trainer_.steps_taken() % trainer_.settings().eval_every == 0 && !validated() ? kQuickValidation : 0;
+}
+
+bool Session::checkpoint_due() const {
+  if (timed_) return timed_->plan.checkpoint_due(timed_->now());
+  return trainer_.steps_taken() % (checkpoint_every_ > 0 ? checkpoint_every_ : trainer_.settings().eval_every) == 0;
+}
+
+void Session::probe() {
   settle();
   const auto begin = Clock::now();
-  validate(kQuickValidation, /*patient=*/true);
-  const double quick = seconds_since(begin), batches = static_cast<double>(std::min(trainer_.validation_batches(), kFullValidation));
-  reserve_ = kEnding + quick * std::max(1.0, batches / kQuickValidation);
-  trainer_.set_steps(budget_->decide(seconds_since(start_), reserve_ + kValidationsInARun * quick));
-  progress_.set_total(*trainer_.settings().steps);
-  budget_.reset();
+  trainer_.validate(1, [] { return false; });
+  timed_->plan.probed(seconds_since(begin));
 }
 
-void Session::validate(int64_t batches, bool patient) {
+std::optional<double> Session::validate(int64_t batches) {
   settle();
-  const std::optional<double> loss = trainer_.validate(batches, [&] { return !patient && interrupt_.raised(); });
-  if (!loss) return;
+  const auto begin = Clock::now();
+  batches = std::min(batches, trainer_.validation_batches());
+  const std::optional<double> loss = trainer_.validate(batches, [&] { return interrupt_.raised(); });
+  if (!loss) return loss;
   metrics_.add(ValidationMetrics{trainer_.steps_taken(), *loss});
-  // The loss over all of the text is told at the end of the run.
-  if (batches < kFullValidation)
+  if (timed_) timed_->plan.validated(seconds_since(begin), batches);
+  return loss;
+}
+
+void Session::validate_between(int64_t batches) {
+  if (const std::optional<double> loss = validate(batches))
     progress_.say(fmt::format("step {}: validation loss {:.4f}", trainer_.steps_taken(), *loss));
 }
 
-Ending Session::run() {
-  if (!trainer_.settings().steps) budget_.emplace(*max_seconds_);
-  Ending ending = Ending::complete;
+void Session::save() {
+  settle();
+  const auto begin = Clock::now();
+  io::Checkpoint checkpoint = trainer_.checkpoint();
+  if (timed_) checkpoint.state.schedule.merge(timed_->plan.state(timed_->now()));
+  io::save_checkpoint(folder_.checkpoint(), checkpoint);
+  if (timed_) timed_->plan.saved(seconds_since(begin));
+}
+
+std::string Session::position() const {
+  const int64_t step = trainer_.steps_taken(), steps = *trainer_.settings().steps;
+  if (!timed_ || step == steps) return fmt::format("step {} of {}", step, steps);
+  return fmt::format("step {} of about {}, {} before the end", step, steps,
+                     clock_text(timed_->plan.left(timed_->now())));
+}
+
+bool Session::run() {
   // A run that was interrupted while it validated makes up for it.
-  const int64_t begun = trainer_.steps_taken();
-  if (!budget_ && begun > 0 && begun < *trainer_.settings().steps && begun % trainer_.settings().eval_every == 0 && !validated()) validate(kQuickValidation);
-  while (budget_ || trainer_.steps_taken() < *trainer_.settings().steps) {
+  const auto over = [&] { return trainer_.steps_taken() >= *trainer_.settings().steps; };
+  if (!timed_ && trainer_.steps_taken() > 0 && !over())
+    if (const int64_t batches = validation_due()) validate_between(batches);
+  while (!over()) {
     take_step();
-    // The warm-up does not depend on the length of the run; what follows does.
-    if (budget_ && (budget_->ready() || trainer_.steps_taken() == *trainer_.settings().warmup)) decide_steps();
-    if (budget_ && interrupt_.raised()) decide_steps();
-    if (budget_) continue;
-    const int64_t step = trainer_.steps_taken(), eval_every = trainer_.settings().eval_every;
-    if (step == *trainer_.settings().steps) break;
-    if (step % eval_every == 0 && !validated()) validate(kQuickValidation);
-    if (step % (checkpoint_every_ > 0 ? checkpoint_every_ : eval_every) == 0) save();
-    if (out_of_time()) ending = Ending::out_of_time;
-    if (interrupt_.raised()) ending = Ending::interrupted;
-    if (ending != Ending::complete) break;
+    if (over()) break;
+    if (timed_ && timed_->plan.needs_probe()) probe();
+    if (const int64_t batches = validation_due()) validate_between(batches);
+    if (checkpoint_due()) save();
+    if (interrupt_.raised()) break;
   }
-  if (ending != Ending::interrupted) {
-    validate(kFullValidation);
-    if (!validated()) ending = Ending::interrupted;
-  }
+  // The loss over all of the text is told at the end of the run.
+  if (over()) validate(timed_ ? timed_->plan.last_validation() : kFullValidation);
   save();
-  return ending;
+  return over() && validated();
 }
 
 void draw_curve(const RunFolder& folder, const Course& course, Session& session) {
@@ -243,31 +274,64 @@ bool report_finished(const RunFolder& folder, const io::Checkpoint& checkpoint, 
   return true;
 }
 
-/// The trainer of a run that goes on, of as many steps as the command line says.
-std::unique_ptr<Trainer> resume(const RunFolder& folder, const TrainOptions& options) {
-  auto trainer = std::make_unique<Trainer>(io::load_checkpoint(folder.checkpoint()), options.texts);
-  trainer->set_steps(total_steps(options, trainer->steps_taken(), *trainer->settings().steps));
-  return trainer;
+/// What the settings of a run ask of its plan.
+TimePlanOptions plan_options(const Trainer& trainer, const TrainOptions& options) {
+  // Parameters and two moments in f32, at 500 MB/s.
+  const double checkpoint_s = 0.05 + 12 * static_cast<double>(trainer.parameters()) / 500e6;
+  return {.warmup = options.settings.warmup,
+          .eval_every = trainer.settings().eval_every,
+          .checkpoint_every = options.checkpoint_every,
+          .batches_per_step = trainer.settings().accumulate,
+          .validation_batches = std::min(kFullValidation, trainer.validation_batches()),
+          .checkpoint_s = checkpoint_s};
 }
 
-/// The trainer of a new run.
-std::unique_ptr<Trainer> begin(const TrainOptions& options) {
+/// A trainer, and the plan of a run of a given time.
+struct Training {
+  std::unique_ptr<Trainer> trainer;
+  std::optional<TimedRun> timed;
+};
+
+/// A run that goes on, of as many steps as the command line says; one of a given time otherwise takes what is left of
+/// it.
+Training resume(const RunFolder& folder, const TrainOptions& options, Clock::time_point start) {
+  const io::Checkpoint checkpoint = io::load_checkpoint(folder.checkpoint());
+  Training training{std::make_unique<Trainer>(checkpoint, options.texts), {}};
+  Trainer& trainer = *training.trainer;
+  const int64_t taken = trainer.steps_taken(), steps = total_steps(options, taken, *trainer.settings().steps);
+  const io::Settings& schedule = checkpoint.state.schedule;
+  if (options.settings.steps || !trainer.plan()) {
+    trainer.set_steps(steps);
+    return training;
+  }
+  const auto elapsed = io::setting<double>(schedule, "elapsed_s");
+  training.timed.emplace(TimePlan(*trainer.plan(), schedule, taken, plan_options(trainer, options)), elapsed, start);
+  return training;
+}
+
+/// A new run.
+Training begin(const TrainOptions& options, Clock::time_point start) {
   TrainSettings settings = options.settings;
   complete(settings, options.max_seconds.has_value());
-  return std::make_unique<Trainer>(settings, options.texts);
+  Training training{std::make_unique<Trainer>(settings, options.texts), {}};
+  if (!options.max_seconds) return training;
+  training.timed.emplace(TimePlan(*options.max_seconds, plan_options(*training.trainer, options)), 0.0, start);
+  training.trainer->set_plan(training.timed->plan.steps());
+  return training;
 }
 
 }  // namespace
 
 int run_train(const TrainOptions& options, const CommonOptions& common) {
+  const auto start = Clock::now();
   const bool resumed = !options.resume.empty();
   const RunFolder folder{resumed ? options.resume : options.out};
-  std::unique_ptr<Trainer> trainer;
+  Training training;
   std::optional<io::FileLock> lock;
   if (resumed) {
     if (report_finished(folder, io::load_checkpoint(folder.checkpoint()), options, common)) return 0;
     lock.emplace(folder.lock());
-    trainer = resume(folder, options);
+    training = resume(folder, options, start);
   } else {
     const auto require_new = [&] {
       require<ValueError>(!folder.has_checkpoint(),
@@ -275,7 +339,7 @@ int run_train(const TrainOptions& options, const CommonOptions& common) {
                           folder.folder.string());
     };
     require_new();
-    trainer = begin(options);
+    training = begin(options, start);
     std::error_code error;
     std::filesystem::create_directories(folder.folder, error);
     require<IoError>(!error, "train: cannot make the folder '{}': {}", folder.folder.string(), error.message());
@@ -284,17 +348,12 @@ int run_train(const TrainOptions& options, const CommonOptions& common) {
     folder.require_own();
   }
 
-  Session session(*trainer, folder, options, common.quiet);
-  const Ending ending = session.run();
+  Session session(*training.trainer, folder, options, std::move(training.timed), common.quiet);
+  const bool complete = session.run();
   draw_curve(folder, session.course(), session);
-  if (ending == Ending::interrupted) {
-    raise<Error>("train: interrupted after step {} of {}; everything is saved; go on with: lorry train --resume {}", trainer->steps_taken(),
-                 *trainer->settings().steps, folder.folder.string());
-  }
-  if (ending == Ending::out_of_time)
-    session.say(fmt::format("the time is over after step {} of {}; go on with: lorry train --resume {}", trainer->steps_taken(), *trainer->settings().steps,
-                            folder.folder.string()));
-  report(outcome_of(*trainer), folder, session.course(), common.json);
+  require<Error>(complete, "train: interrupted after {}; everything is saved; go on with: lorry train --resume {}",
+                 session.position(), folder.folder.string());
+  report(outcome_of(*training.trainer), folder, session.course(), common.json);
   return 0;
 }
 

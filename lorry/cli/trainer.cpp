@@ -23,6 +23,7 @@ constexpr double kNoClip =
     std::numeric_limits<double>::max();  // no norm is as long, but a finite bound makes the step tell the norm
 constexpr double kFirstScale = 32768;  // of an f16 loss: the largest power of two that its gradient can be
 constexpr std::string_view kScalerState = "loss_scaler.";
+constexpr const char* kPlanState = "plan";
 
 std::vector<std::filesystem::path> paths(const std::vector<std::string>& texts) { return {texts.begin(), texts.end()}; }
 
@@ -108,10 +109,19 @@ struct Trainer::Run {
   }
   bool adds_up_in_f32() const { return settings.accumulate > 1 && settings.dtype != kF32; }
 
-  /// Before the length of the run is known only the warm-up is used, which does not depend on it; a run may also end in it.
   double lr(int64_t step) const {
-    if (!settings.steps || step < *settings.warmup) return optim::Schedule{.lr = settings.lr, .warmup = *settings.warmup}.at(step);
-    return optim::Schedule{optim::Schedule::Kind::cosine, settings.lr, kLeastLr * settings.lr, *settings.warmup, *settings.steps}.at(step);
+    const double least = kLeastLr * settings.lr;
+    if (plan) return plan->rate(step, settings.lr, least);
+    // A run may end in its warm-up.
+    if (step < *settings.warmup) return optim::Schedule{.lr = settings.lr, .warmup = *settings.warmup}.at(step);
+    return optim::Schedule{optim::Schedule::Kind::cosine, settings.lr, least, *settings.warmup, *settings.steps}.at(
+        step);
+  }
+
+  void set_plan(const StepPlan& next) {
+    plan = next;
+    settings.steps = next.steps();
+    settings.warmup = next.warmup_steps();
   }
 
   /// The loss of a batch, copied to the device while the host goes on.
@@ -159,6 +169,7 @@ struct Trainer::Run {
 
   Device device = default_device();
   TrainSettings settings;
+  std::optional<StepPlan> plan;  ///< of a run of a given time
   std::vector<std::string> texts;
   io::Corpus corpus;
   std::unique_ptr<nn::GPT> model;
@@ -184,6 +195,8 @@ Trainer::Trainer(const io::Checkpoint& checkpoint, std::vector<std::string> text
   run_->corpus.seek(checkpoint.state.data_position);
   default_generator().set_state({checkpoint.state.seed, checkpoint.state.random_offset});
   run_->steps_taken = checkpoint.state.step;
+  if (checkpoint.state.schedule.contains(kPlanState))
+    run_->set_plan(StepPlan::parse(io::setting<std::string>(checkpoint.state.schedule, kPlanState)));
 }
 
 Trainer::~Trainer() = default;
@@ -201,9 +214,13 @@ int64_t Trainer::parameters() const {
 
 void Trainer::set_steps(int64_t steps) {
   TrainSettings& s = run_->settings;
+  run_->plan.reset();
   s.steps = steps;
   if (s.eval_every == 0) s.eval_every = default_eval_every(steps);
 }
+
+void Trainer::set_plan(const StepPlan& plan) { run_->set_plan(plan); }
+const std::optional<StepPlan>& Trainer::plan() const { return run_->plan; }
 
 std::optional<StepMetrics> Trainer::step() {
   Run& run = *run_;
@@ -248,6 +265,7 @@ io::Checkpoint Trainer::checkpoint() const {
   c.state.seed = random.seed;
   c.state.random_offset = random.offset;
   c.state.data_position = run_->corpus.position();
+  if (run_->plan) c.state.schedule[kPlanState] = run_->plan->text();
   c.state.config = to_config(run_->settings, run_->texts);
   c.state.config["text_fingerprint"] = std::to_string(run_->corpus.fingerprint());
   return c;

@@ -11,22 +11,28 @@
 
 #include "lorry/cli/metrics.h"
 #include "lorry/cli/options.h"
+#include "lorry/cli/step_plan.h"
 #include "lorry/io/checkpoint.h"
 
 namespace lorry::cli {
 
 class Trainer {
  public:
-  /// A run from its beginning. Throws IoError and ValueError for texts that cannot be used.
+  /// A run from its beginning. Without a number of steps in its settings it needs a plan before the first step. Throws
+  /// IoError and ValueError for texts that cannot be used.
   Trainer(TrainSettings settings, std::vector<std::string> texts);
   /// A run from a checkpoint. `texts` may be empty: then those of the run. Throws FormatError, ShapeError or DTypeError when the
   /// checkpoint does not fit its own settings, ValueError when the texts are not those of the run.
   Trainer(const io::Checkpoint& checkpoint, std::vector<std::string> texts);
   ~Trainer();
 
+  /// The steps are those of the plan, where there is one, and so is the warm-up.
   const TrainSettings& settings() const;
-  /// Decides the length of a run that began without one, or changes it.
+  /// Makes it a run of so many steps, whose rates follow from that number alone.
   void set_steps(int64_t steps);
+  /// Makes it a run of a given time: its rates follow from this plan.
+  void set_plan(const StepPlan& plan);
+  const std::optional<StepPlan>& plan() const;
   int64_t steps_taken() const;
   int64_t parameters() const;
   int64_t tokens_per_step() const;

@@ -61,8 +61,10 @@ double after_warmup(const Schedule& s, int64_t t, double base) {
   switch (s.kind) {
     case Kind::constant: return base;
     case Kind::linear: return base + (s.min_lr - base) * progress();
-    case Kind::cosine: return s.min_lr + (base - s.min_lr) * half_cosine(progress());
-    case Kind::cosine_restarts: return s.min_lr + (base - s.min_lr) * half_cosine(restarts(t, s.t_0, s.t_mult));
+    case Kind::cosine:
+      return cosine_decay(base, s.min_lr, progress());
+    case Kind::cosine_restarts:
+      return cosine_decay(base, s.min_lr, restarts(t, s.t_0, s.t_mult));
     case Kind::one_cycle: return one_cycle(s, static_cast<double>(t), base);
     case Kind::step: return decayed(t / s.step_size);
     case Kind::multi_step: return decayed(std::ranges::upper_bound(s.milestones, t) - s.milestones.begin());
@@ -165,6 +167,8 @@ double Schedule::at(int64_t step) const {
   require<ValueError>(lr.has_value(), "schedule: it has no lr of its own; give at() a group's");
   return at(step, *lr);
 }
+
+double cosine_decay(double lr, double min_lr, double done) { return min_lr + (lr - min_lr) * half_cosine(done); }
 
 Schedule::Kind parse_schedule(std::string_view text) {
   const auto found = std::ranges::find(kKinds, text);

@@ -58,6 +58,9 @@ struct Schedule {
   double at(int64_t step) const;
 };
 
+/// From lr to min_lr along half a cosine, as `done` goes from 0 to 1: Loshchilov, Hutter 2017, eq. 5.
+double cosine_decay(double lr, double min_lr, double done);
+
 /// The kind called "constant", "linear", "cosine", "cosine_restarts", ...: the enumerator's own name. Throws ValueError.
 Schedule::Kind parse_schedule(std::string_view text);
 /// The name of a kind, as parse_schedule takes it.

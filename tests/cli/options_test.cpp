@@ -175,6 +175,7 @@ TEST(Options, wrong_usage_is_status_2) {
   EXPECT_EQ(status_of({"train", "--text", "a", "--execution", "fast"}), 2);
   EXPECT_EQ(status_of({"train", "--text", "a", "--optimizer", "adamv"}), 2);
   EXPECT_EQ(status_of({"train", "--text", "a", "--steps", "3", "--max-seconds", "3"}), 2);
+  EXPECT_EQ(status_of({"train", "--text", "a", "--max-seconds", "3", "--warmup", "0"}), -1);
   EXPECT_EQ(status_of({"generate"}), 2);
   EXPECT_EQ(status_of({"generate", "--checkpoint", "d", "--top-p", "0"}), 2);
   EXPECT_EQ(status_of({"bench"}), 2);

@@ -32,6 +32,15 @@ TEST(Progress, the_last_line_appears_off_a_terminal_without_control_characters) 
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "train 100 %  10/10  loss 1.5  0:00 left\n");
 }
 
+TEST(Progress, the_time_that_is_left_may_be_given) {
+  testing::internal::CaptureStderr();
+  {
+    Progress progress("train", 0, 10, false);
+    progress.update(10, "loss 1.5", "", 65);
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "train 100 %  10/10  loss 1.5  1:05 left\n");
+}
+
 constexpr ProgressFacts kLong{"train", 120'000, 1'000'000, "loss 1.234", "12.3 k tokens/s", 5 * 3600.0};
 
 TEST(ProgressLine, tells_everything_where_there_is_room) {
