@@ -10,7 +10,9 @@
 #include "lorry/cli/commands.h"
 #include "lorry/cli/machine.h"
 #include "lorry/cli/output.h"
+#include "lorry/cli/progress.h"
 #include "lorry/cli/report.h"
+#include "lorry/cli/run_facts.h"
 #include "lorry/cli/units.h"
 #include "lorry/device/cpu/team.h"
 #include "lorry/device/device.h"
@@ -75,11 +77,64 @@ nlohmann::ordered_json ceilings_of(Device device) {
   return found;
 }
 
+nlohmann::ordered_json to_json(const RunFolder& folder, const RunFacts& run) {
+  nlohmann::ordered_json json = {{"checkpoint", folder.checkpoint().string()},
+                                 {"preset", run.settings.preset},
+                                 {"layers", run.model.layers},
+                                 {"heads", run.model.heads},
+                                 {"width", run.model.width},
+                                 {"context", run.model.context},
+                                 {"vocab", run.model.vocab},
+                                 {"parameters", run.parameters},
+                                 {"dtype", name(run.settings.dtype)},
+                                 {"optimizer", run.settings.optimizer},
+                                 {"step", run.step},
+                                 {"saved_step", run.saved_step},
+                                 {"steps", *run.settings.steps},
+                                 {"tokens", run.step * run.tokens_per_step},
+                                 {"seconds", run.course.seconds()}};
+  if (run.time) json["elapsed_s"] = run.time->elapsed, json["max_seconds"] = run.time->given;
+  if (!run.course.steps.empty()) json["train_loss"] = run.course.recent_loss(kRecentSteps);
+  if (!run.course.validations.empty()) {
+    json["validation_loss"] = run.course.validations.back().loss;
+    json["validation_step"] = run.course.validations.back().step;
+  }
+  json["lock"] = run.holder ? nlohmann::ordered_json(*run.holder) : nlohmann::ordered_json(nullptr);
+  return json;
+}
+
+void print(const Table& table, const RunFacts& run) {
+  const auto row = [&](const char* what, const std::string& value) { table.print("{:<16} {}\n", what, value); };
+  const nn::GPTConfig& m = run.model;
+  row("model", fmt::format("preset {}: {} layers, {} heads, width {}, context {}", run.settings.preset, m.layers,
+                           m.heads, m.width, m.context));
+  row("parameters", fmt::format("{}, {}", quantity(static_cast<double>(run.parameters), ""), run.settings.dtype));
+  row("optimizer", run.settings.optimizer);
+  row("steps", fmt::format("{} of {}{}{}", run.step, run.time && run.step < *run.settings.steps ? "about " : "",
+                           *run.settings.steps,
+                           run.step > run.saved_step ? fmt::format("; saved after {}", run.saved_step) : ""));
+  row("tokens", quantity(static_cast<double>(run.step * run.tokens_per_step), ""));
+  if (run.time) row("time", fmt::format("{} of {}", clock_text(run.time->elapsed), clock_text(run.time->given)));
+  if (!run.course.steps.empty()) row("training loss", fmt::format("{:.4f}", run.course.recent_loss(kRecentSteps)));
+  if (!run.course.validations.empty()) {
+    const ValidationMetrics& last = run.course.validations.back();
+    row("validation loss", fmt::format("{:.4f} nats per byte after step {}", last.loss, last.step));
+  }
+  row("lock", run.holder ? fmt::format("held by {}", *run.holder) : "held by nobody");
+}
+
 }  // namespace
 
 int run_info(const InfoOptions& options, const CommonOptions& common) {
-  nlohmann::ordered_json facts = describe_machine();
   const Table table{common.json};
+  if (!options.run.empty()) {
+    const RunFolder folder{options.run};
+    const RunFacts run = run_facts(folder);
+    print(table, run);
+    write_json(common.json, to_json(folder, run));
+    return 0;
+  }
+  nlohmann::ordered_json facts = describe_machine();
   print(table, facts);
   if (options.measure) {
     nlohmann::ordered_json ceilings = {{"cpu", ceilings_of(kCPU)}};

@@ -25,6 +25,9 @@ struct ValidationMetrics {
   double loss = 0;
 };
 
+/// A training loss is told as the mean over so many steps.
+inline constexpr size_t kRecentSteps = 20;
+
 /// What a metrics file holds; a last line that was cut short is ignored.
 struct Course {
   std::vector<StepMetrics> steps;

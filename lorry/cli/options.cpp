@@ -90,7 +90,13 @@ void add_common(CLI::App& app, CommonOptions& o) {
   app.add_flag("--quiet", o.quiet, "No progress on standard error");
 }
 
-void add_info(CLI::App& app, InfoOptions& o) { app.add_flag("--measure", o.measure, "Measure the machine's ceilings (a few seconds)"); }
+void add_info(CLI::App& app, InfoOptions& o) {
+  app.add_flag("--measure", o.measure, "Measure the machine's ceilings (a few seconds)");
+  app.add_option("DIR", o.run, "Folder of a training run: show that run in place of the machine")->type_name("");
+  app.callback([&app] {
+    if (app.count("DIR") && app.count("--measure")) throw CLI::ExcludesError("DIR", "--measure");
+  });
+}
 
 void add_train(CLI::App& app, TrainOptions& o) {
   TrainSettings& s = o.settings;
@@ -330,7 +336,8 @@ std::variant<Arguments, int> parse(int argc, const char* const* argv) {
     add_common(*sub, arguments.common);
     return sub;
   };
-  const auto* info_command = command("info", "Devices, libraries found and missing, and the machine's ceilings", add_info, info);
+  const auto* info_command = command(
+      "info", "Devices, libraries found and missing, and the machine's ceilings; or a training run", add_info, info);
   const auto* train_command = command("train", "Train a byte-level GPT on text files", add_train, train);
   const auto* generate_command = command("generate", "Write text with a trained model", add_generate, generate);
   command("bench", "Measure Lorry on this machine", add_bench, bench);

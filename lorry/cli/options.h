@@ -25,6 +25,7 @@ struct CommonOptions {
 
 struct InfoOptions {
   bool measure = false;
+  std::string run;  ///< the folder of a training run; empty: the machine
 };
 
 /// What decides the numbers of a training run; kept in its checkpoint, so that a resumed run is the same run.

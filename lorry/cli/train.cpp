@@ -27,8 +27,6 @@ using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 constexpr int64_t kFullValidation = 256;  // batches: all of the held-out text unless it is long
-constexpr size_t kRecentSteps = 20;       // a training loss is the mean over these
-
 constexpr double kProbe = 1;  // seconds of steps that tell how long the run takes
 
 /// A run of a given time: its plan, and the clock that the plan is told.

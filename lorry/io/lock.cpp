@@ -59,4 +59,12 @@ FileLock::FileLock(std::filesystem::path path) : path_(std::move(path)) {
 
 FileLock::~FileLock() { ::unlink(path_.c_str()); }
 
+std::optional<std::string> lock_holder(const std::filesystem::path& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!file.is_open() && errno == ENOENT) return std::nullopt;
+  if (!file.is_open()) raise_io("cannot read", path, errno);
+  if (::flock(file.get(), LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK) return std::nullopt;
+  return holder(file);
+}
+
 }  // namespace lorry::io

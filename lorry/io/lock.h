@@ -4,6 +4,8 @@
 // file's text says who holds it.
 
 #include <filesystem>
+#include <optional>
+#include <string>
 
 #include "lorry/io/file.h"
 
@@ -24,5 +26,10 @@ class FileLock {
   std::filesystem::path path_;
   Descriptor file_;
 };
+
+/// Who holds the lock `path`: "process 123 on host". Nothing where nobody does, also when a killed process left the
+/// file. The folder may be one that cannot be written. A process that takes the lock in the very moment of asking may
+/// be refused. Throws IoError for a file that cannot be read.
+std::optional<std::string> lock_holder(const std::filesystem::path& path);
 
 }  // namespace lorry::io

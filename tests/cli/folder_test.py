@@ -60,7 +60,57 @@ class Extended(CommandTest):
         done = self.run_lorry("train", "--resume", "run", preexec_fn=without_rights)
         self.assertIn("validation loss", done.out)
         self.run_lorry("info", preexec_fn=without_rights)
+        done = self.run_lorry("info", "run", "--json", "-", preexec_fn=without_rights)
+        self.assertEqual(json.loads(done.out)["step"], 5)
         self.assertEqual({p: p.read_bytes() for p in self.path.rglob("*") if p.is_file()}, files)
+
+
+class Shown(CommandTest):
+    def info(self, run="run"):
+        return json.loads(self.run_lorry("info", run, "--json", "-").out)
+
+    def test_a_run_is_shown_with_its_model_its_steps_and_its_losses(self):
+        self.train("--steps", 30, "--dtype", "bf16", "--json", "figures.json")
+        figures = json.loads((self.path / "figures.json").read_text())
+        shown = self.info()
+        for key in ("parameters", "validation_loss", "train_loss", "steps", "seconds", "checkpoint"):
+            self.assertEqual(shown[key], figures[key], key)
+        self.assertEqual((shown["step"], shown["saved_step"], shown["validation_step"]), (30, 30, 30))
+        self.assertEqual((shown["preset"], shown["layers"], shown["width"], shown["context"]), ("nano", 4, 128, 16))
+        self.assertEqual((shown["dtype"], shown["optimizer"], shown["lock"]), ("bf16", "adamw", None))
+        self.assertEqual(shown["tokens"], 30 * 2 * 16)
+        text = self.run_lorry("info", "run").out
+        for says in ("preset nano: 4 layers, 4 heads, width 128, context 16", "826 k, bf16", "30 of 30", "after step 30",
+                     f"{figures['train_loss']:.4f}", f"{figures['validation_loss']:.4f}", "held by nobody"):
+            self.assertIn(says, text)
+
+    def test_a_run_of_a_given_time_is_shown_with_it(self):
+        self.train("--max-seconds", 1)
+        shown = self.info()
+        self.assertEqual((shown["max_seconds"], shown["step"]), (1, shown["steps"]))
+        self.assertRegex(self.run_lorry("info", "run").out, r"time +0:0\d of 0:01")
+
+    def test_who_trains_is_named(self):
+        command = [LORRY, "train", "--text", self.text, "--out", "run", *small(), "--steps", "100000", "--checkpoint-every", "5"]
+        process = subprocess.Popen(command, cwd=self.path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        while not (self.path / "run/checkpoint").exists():
+            time.sleep(0.01)
+        shown = self.info()
+        self.assertEqual(shown["lock"], f"process {process.pid} on {socket.gethostname()}")
+        self.assertGreaterEqual(shown["step"], shown["saved_step"])
+        process.kill()
+        process.wait()
+        shown = self.info()
+        self.assertIsNone(shown["lock"], "a killed process holds nothing")
+        self.assertEqual(shown["step"], shown["saved_step"], "what it did after its checkpoint is lost")
+        self.assertTrue((self.path / "run/lock").exists(), "nothing was removed")
+
+    def test_a_folder_without_a_run_is_refused(self):
+        self.refused("info", "nowhere", says=("nowhere", "no checkpoint"))
+        self.refused("info", self.path, says=("no checkpoint",))
+        self.run_lorry("info", "run", "--measure", status=2)
 
 
 class Foreign(CommandTest):

@@ -32,6 +32,19 @@ TEST(FileLock, what_a_killed_process_left_locks_nothing) {
   EXPECT_NE(get(scratch / "lock").find(fmt::format("process {} on ", ::getpid())), std::string::npos);
 }
 
+TEST(FileLock, who_holds_it_is_told_and_nothing_is_left_or_removed) {
+  const Scratch scratch;
+  EXPECT_FALSE(lock_holder(scratch / "lock"));
+  EXPECT_TRUE(scratch.names().empty());
+  {
+    const FileLock lock(scratch / "lock");
+    EXPECT_TRUE(lock_holder(scratch / "lock").value().starts_with(fmt::format("process {} on ", ::getpid())));
+  }
+  put(scratch / "lock", "process 1 on nowhere");
+  EXPECT_FALSE(lock_holder(scratch / "lock")) << "a killed process holds nothing";
+  EXPECT_EQ(scratch.names(), std::set<std::string>{"lock"});
+}
+
 TEST(FileLock, a_file_that_is_no_lock_stays) {
   const Scratch scratch;
   put(scratch / "lock", "mine");
