@@ -155,7 +155,9 @@ int64_t TimePlan::quick_validation() const {
 
 int64_t TimePlan::validation_due(double now) const {
   const int64_t batches = quick_validation();
-  const double cost = static_cast<double>(batches) * validation_batch_s() + (checkpoint_due_ ? checkpoint_s_ : 0);
+  double cost = static_cast<double>(batches) * validation_batch_s();
+  // It waits until there is time for both, unless that would be late in the run.
+  if (checkpoint_due_ && cost + checkpoint_s_ <= allowance() / 2) cost += checkpoint_s_;
   return validation_due_ && cost <= affordable(now) ? batches : 0;
 }
 

@@ -46,8 +46,7 @@ class TimePlan {
   /// True while it has to be told how long a batch of validation takes.
   bool needs_probe() const { return timed_ && !validation_batch_s_; }
   void probed(double seconds);
-  /// The batches of the validation that is due at `now`; 0: none is due, or none can be afforded yet, together with the
-  /// checkpoint that is due after it.
+  /// The batches of the validation that is due at `now`; 0: none is due, or none can be afforded yet.
   int64_t validation_due(double now) const;
   /// The batches of the validation that ends the run; at least 1.
   int64_t last_validation() const;
