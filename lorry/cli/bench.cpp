@@ -89,6 +89,10 @@ std::optional<std::string> draw(const std::vector<BenchRow>& rows) {
 
 int run_bench(const BenchOptions& options, const CommonOptions& common) {
   const Filter wanted = [&](const std::string& name) { return name.find(options.filter) != std::string::npos; };
+  require_writable(common.json);
+  require_writable(options.plot);
+  require<IoError>(options.plot.empty() || can_plot(), "bench: cannot draw '{}'; gnuplot is not installed",
+                   options.plot);
   const Table table{common.json, options.plot};
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
   std::vector<BenchRow> measured;
@@ -109,7 +113,7 @@ int run_bench(const BenchOptions& options, const CommonOptions& common) {
   write_json(common.json, {{"schema", 1}, {"machine", describe_machine()}, {"results", results}});
   if (!options.plot.empty()) {
     const std::optional<std::string> svg = draw(measured);
-    require<IoError>(svg.has_value(), "bench: cannot draw '{}'; gnuplot is not installed or failed", options.plot);
+    require<IoError>(svg.has_value(), "bench: cannot draw '{}'; gnuplot failed", options.plot);
     write_file(options.plot, *svg);
   }
   return 0;

@@ -126,6 +126,7 @@ void print(const Table& table, const RunFacts& run) {
 }  // namespace
 
 int run_info(const InfoOptions& options, const CommonOptions& common) {
+  require_writable(common.json);
   const Table table{common.json};
   if (!options.run.empty()) {
     const RunFolder folder{options.run};

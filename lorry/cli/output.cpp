@@ -82,6 +82,17 @@ void write_file(const std::string& path, std::string_view text) {
   file.commit();
 }
 
+void require_writable(const std::string& path) {
+  if (path.empty() || is_standard_output(path)) return;
+  struct stat facts;
+  const bool is_there = ::stat(path.c_str(), &facts) == 0;
+  if (is_there && !S_ISREG(facts.st_mode) && !S_ISDIR(facts.st_mode)) {
+    if (::access(path.c_str(), W_OK) != 0) io::raise_io("cannot open", path, errno);
+    return;
+  }
+  const io::AtomicFile probe(path);  // without a commit it removes what it made
+}
+
 Table::Table(std::initializer_list<std::string_view> files)
     : stream_(std::ranges::any_of(files, [](std::string_view file) { return is_standard_output(std::string(file)); })
                   ? stderr

@@ -35,6 +35,10 @@ bool is_standard_output(const std::string& path);
 /// written through. An empty path writes nothing. Throws IoError.
 void write_file(const std::string& path, std::string_view text);
 
+/// Finds out before the work whether write_file can write there. Leaves no file, and one that is there as it is; a FIFO
+/// or a device is not opened. Throws IoError as write_file does.
+void require_writable(const std::string& path);
+
 /// What a command prints for a person. On a terminal its lines are folded to the width.
 class Table {
  public:

@@ -346,6 +346,7 @@ int run_train(const TrainOptions& options, const CommonOptions& common) {
     folder.require_own();
   }
 
+  require_writable(common.json);  // it may lie in the folder, which is there now
   Session session(*training.trainer, folder, options, std::move(training.timed), common.quiet);
   const bool complete = session.run();
   draw_curve(folder, session.course(), session);

@@ -79,6 +79,27 @@ class Files(CommandTest):
         self.assertIn("<svg", (self.path / "there.svg").read_text())
         self.refused(*BENCH, "--plot", "no/such.svg", says=("no/such.svg", "No such file"))
 
+    def test_a_file_that_cannot_be_written_is_found_before_the_work(self):
+        (self.path / "there.json").write_text("what was there")
+        (self.path / "folder").mkdir()
+        for file, why in (("no/such.json", "No such file"), ("folder", "s a directory")):
+            done = self.refused(*BENCH[:-1], "--json", file, says=(file, why))
+            self.assertNotIn("measuring", done.err)
+            done = self.refused(*BENCH[:-1], "--plot", file, says=(file,))
+            self.assertNotIn("measuring", done.err)
+            self.refused("train", "--text", self.text, *small(), "--steps", 3, "--json", file, says=(file, why))
+            self.assertFalse((self.path / "run/checkpoint").exists())
+            self.assertFalse((self.path / "run/metrics.jsonl").exists())
+        self.train("--steps", 3, "--json", "run/figures.json")
+        self.assertEqual(json.loads((self.path / "run/figures.json").read_text())["steps"], 3)
+        done = self.refused("generate", "--checkpoint", "run", "--tokens", 5, "--json", "no/such.json",
+                            says=("no/such.json",))
+        self.assertEqual(done.out, "", "nothing was written before")
+        # A run that fails later leaves the file as it was.
+        self.refused("generate", "--checkpoint", "nowhere", "--json", "there.json", says=("nowhere",))
+        self.assertEqual((self.path / "there.json").read_text(), "what was there")
+        self.assertEqual(sorted(p.name for p in self.path.iterdir()), ["folder", "run", "text.txt", "there.json"])
+
     def test_metrics_may_go_to_a_device_or_through_a_link(self):
         (self.path / "run").mkdir()
         (self.path / "run/metrics.jsonl").symlink_to("/dev/null")
@@ -129,7 +150,7 @@ class Terminals(CommandTest):
                     self.assertLessEqual(len(line), columns, line)
 
     def test_a_step_is_said_once(self):
-        done = self.train("--max-seconds", 2)
+        done = self.train("--max-seconds", 3)
         said = re.findall(r"^step (\d+):", done.err, re.MULTILINE)
         self.assertTrue(said, done.err)
         self.assertEqual(len(said), len(set(said)), done.err)
