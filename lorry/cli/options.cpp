@@ -30,7 +30,10 @@ CLI::Option* add_parsed(CLI::App& app, const std::string& name, T& value, Parse 
         try {
           value = parse(text);
         } catch (const Error& error) {
-          throw CLI::ValidationError(name, error.what());
+          // What the parser calls itself is the flag's name, which the message begins with already.
+          const std::string_view what = error.what(), own = std::string_view(name).substr(2);
+          const bool named = what.starts_with(own) && what.substr(own.size()).starts_with(": ");
+          throw CLI::ValidationError(name, std::string(named ? what.substr(own.size() + 2) : what));
         }
       },
       help);

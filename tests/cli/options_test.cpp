@@ -114,11 +114,12 @@ std::string said_to(std::vector<const char*> words) {
   return out + testing::internal::GetCapturedStderr();
 }
 
+std::string first_line(const std::vector<const char*>& words) {
+  const std::string said = said_to(words);
+  return said.substr(0, said.find('\n'));
+}
+
 TEST(Options, a_misspelt_word_gets_a_suggestion) {
-  const auto first_line = [](const std::vector<const char*>& words) {
-    const std::string said = said_to(words);
-    return said.substr(0, said.find('\n'));
-  };
   EXPECT_EQ(first_line({"trian", "--text", "a"}),
             "lorry: unknown command: got 'trian'; expected info, train, generate or bench; did you mean train?");
   EXPECT_EQ(first_line({"train", "--text", "a", "--stpes", "3"}),
@@ -129,6 +130,21 @@ TEST(Options, a_misspelt_word_gets_a_suggestion) {
   EXPECT_TRUE(first_line({"bench", "optin"}).ends_with("did you mean optim?"));
   EXPECT_TRUE(first_line({"train", "--text", "a", "--optimizer", "adamv"}).ends_with("did you mean adamw?"));
   EXPECT_TRUE(first_line({"train", "--text", "a", "--execution", "fussed"}).ends_with("did you mean fused?"));
+}
+
+TEST(Options, a_flag_is_named_once) {
+  EXPECT_EQ(first_line({"info", "--device", "tpu"}),
+            "lorry info: --device: unknown name; got 'tpu'; expected cpu, cuda or cuda:N");
+  EXPECT_TRUE(first_line({"info", "--device", "cuda:99"}).starts_with("lorry info: --device: "));
+  const std::vector<std::vector<const char*>> lines = {
+      {"--device", "cuda:99"}, {"--states", "q4"}, {"--masters", "bf16"}, {"--placement", "disk"}};
+  for (std::vector<const char*> flags : lines) {
+    const std::string flag = flags[0];
+    flags.insert(flags.begin(), {"train", "--text", "a"});
+    const std::string said = first_line(flags);
+    EXPECT_TRUE(said.starts_with("lorry train: " + flag + ": ")) << said;
+    EXPECT_EQ(said.find(flag.substr(2) + ": ", said.find(flag) + flag.size() + 2), std::string::npos) << said;
+  }
 }
 
 TEST(Options, a_number_out_of_range_is_told_in_one_short_line) {
