@@ -66,8 +66,10 @@ std::string check_whole(std::string_view word, int64_t least, std::optional<int6
               : fmt::format("got '{}'; expected a whole number of at least {}", word, least);
 }
 
+std::optional<uint64_t> parse_seed(std::string_view word) { return parse_number<uint64_t>(word); }
+
 std::string check_seed(std::string_view word) {
-  if (parse_number<uint64_t>(word)) return {};
+  if (parse_seed(word)) return {};
   return fmt::format("got '{}'; expected a whole number from 0 to 2^64 - 1", word);
 }
 

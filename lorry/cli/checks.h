@@ -23,7 +23,8 @@ std::string check_one_of(std::string_view word, const std::vector<std::string>& 
 /// A whole number of at least `least` and, where it is given, at most `most`.
 std::string check_whole(std::string_view word, int64_t least, std::optional<int64_t> most = {});
 
-/// A whole number of 64 bits without a sign.
+/// A whole number of 64 bits without a sign; nothing for any other word.
+std::optional<uint64_t> parse_seed(std::string_view word);
 std::string check_seed(std::string_view word);
 
 /// A finite number of at least 0, or above 0.

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <sstream>
 
 #include <CLI/CLI.hpp>
@@ -39,6 +40,23 @@ CLI::Option* add_parsed(CLI::App& app, const std::string& name, T& value, Parse 
       help);
 }
 
+/// What an optimizer keeps, and where: values, or optional ones that stay unset without the flag. `about` begins each
+/// help.
+template <class States, class Masters, class Placement>
+std::vector<CLI::Option*> add_kept(CLI::App& app, States& states, Masters& masters, Placement& placement,
+                                   const std::string& about) {
+  return {add_parsed(app, "--states", states, optim::parse_states,
+                     about + "Types of the optimizer's states: f32, bf16 or q8 (8 bits), for all or one after the "
+                             "other, as in bf16,q8")
+              ->type_name("TYPES"),
+          add_parsed(app, "--masters", masters, optim::parse_masters,
+                     about + "What it keeps beside parameters of 16 bits: none, f32 (default), split or stochastic")
+              ->type_name("KIND"),
+          add_parsed(app, "--placement", placement, optim::parse_placement,
+                     about + "Where states and masters lie: device, pinned or managed")
+              ->type_name("PLACE")};
+}
+
 // Checks as CLI11 takes them; help shows the type's name alone.
 template <class Check>
 CLI::Validator validator(Check check) {
@@ -67,9 +85,11 @@ std::string check_execution(const std::string& name) {
   return check_one_of(name, names);
 }
 
-/// Refuses the flag of something that this build does not have. It is known, so that nobody takes the refusal for a misspelling.
+/// Refuses the flag of something that this build does not have. It is known, so that nobody takes the refusal for a
+/// misspelling.
 void add_absent(CLI::App& app, const std::string& name, const std::string& instead) {
-  app.add_flag_callback(name, [name, instead] { throw CLI::ValidationError(name, "is not part of this build; " + instead); })->group("");
+  const auto refuse = [name, instead] { throw CLI::ValidationError(name, "is not part of this build; " + instead); };
+  app.add_flag_callback(name, refuse)->group("");
 }
 
 void add_common(CLI::App& app, CommonOptions& o) {
@@ -105,8 +125,11 @@ void add_train(CLI::App& app, TrainOptions& o) {
   TrainSettings& s = o.settings;
   app.footer("Presets, over bytes:\n" + preset_table() + "How long a run takes here is told after its first steps.");
   app.add_option("--text", o.texts, "Text files to learn, read as bytes")->type_name("FILE");
-  app.add_option("--out", o.out, "Folder for checkpoints, metrics and the loss curve")->capture_default_str()->type_name("DIR");
-  CLI::Option* resume = app.add_option("--resume", o.resume, "Go on with the run in DIR, with its settings")->type_name("DIR");
+  app.add_option("--out", o.out, "Folder for checkpoints, metrics and the loss curve")
+      ->capture_default_str()
+      ->type_name("DIR");
+  CLI::Option* resume =
+      app.add_option("--resume", o.resume, "Go on with the run in DIR, with its settings")->type_name("DIR");
   app.add_option("--checkpoint-every", o.checkpoint_every,
                  "Save a checkpoint every N steps (default: with each validation)")
       ->check(whole(1))
@@ -117,7 +140,7 @@ void add_train(CLI::App& app, TrainOptions& o) {
       ->check(whole(1, int64_t{1} << 40))
       ->type_name("N");
   // What decides the numbers of a run comes from its checkpoint when it is resumed, and cannot be given again.
-  const std::vector<CLI::Option*> settings = {
+  std::vector<CLI::Option*> settings = {
       app.add_option("--preset", s.preset, "Size of the model: " + listed(preset_names()))
           ->capture_default_str()
           ->check(one_of(preset_names()))
@@ -160,7 +183,8 @@ void add_train(CLI::App& app, TrainOptions& o) {
           app, "--dtype", s.dtype,
           [](const std::string& text) {
             const DType dtype = parse_dtype(text);
-            require<ValueError>(dtype == kF32 || dtype == kBF16 || dtype == kF16, "'{}' is not a type to train in; expected f32, bf16 or f16", text);
+            require<ValueError>(dtype == kF32 || dtype == kBF16 || dtype == kF16,
+                                "'{}' is not a type to train in; expected f32, bf16 or f16", text);
             return dtype;
           },
           "Type of parameters and activations: f32, bf16 or f16")
@@ -173,21 +197,13 @@ void add_train(CLI::App& app, TrainOptions& o) {
           ->capture_default_str()
           ->check(validator(check_execution))
           ->type_name("MODE"),
-      add_parsed(app, "--states", s.states, optim::parse_states,
-                 "What the optimizer keeps its states as: f32, bf16 or q8 (8 bits), for all or one after the other, as "
-                 "in bf16,q8")
-          ->type_name("TYPES"),
-      add_parsed(app, "--masters", s.masters, optim::parse_masters,
-                 "What it keeps beside parameters of 16 bits: none, f32 (default), split or stochastic")
-          ->type_name("KIND"),
-      add_parsed(app, "--placement", s.placement, optim::parse_placement,
-                 "Where states and masters lie: device, pinned or managed")
-          ->type_name("PLACE"),
       app.add_option("--eval-every", s.eval_every, "Measure the validation loss every N steps (default: ten times)")
           ->check(whole(1))
           ->type_name("N"),
   };
-  for (const char* name : {"--compile", "--replay"}) add_absent(app, name, "expected no such flag: every step runs operator by operator");
+  std::ranges::copy(add_kept(app, s.states, s.masters, s.placement, ""), std::back_inserter(settings));
+  for (const char* name : {"--compile", "--replay"})
+    add_absent(app, name, "expected no such flag: every step runs operator by operator");
   app.callback([&app, resume, settings] {
     if (resume->count() == 0 && app.count("--text") == 0) throw CLI::RequiredError("--text");
     if (app.count("--steps") && app.count("--max-seconds")) throw CLI::ExcludesError("--steps", "--max-seconds");
@@ -237,23 +253,14 @@ void add_bench(CLI::App& app, BenchOptions& o) {
   app.add_option("--plot", o.plot, "Draw the medians into FILE, with gnuplot; - is standard output")
       ->type_name("FILE.svg");
   KeptOptions& k = o.kept;
-  const std::vector<CLI::Option*> kept = {
-      add_parsed(app, "--states", k.states, optim::parse_states,
-                 "optim: AdamW with states of these types (f32, bf16, q8)")
-          ->type_name("TYPES"),
-      add_parsed(app, "--masters", k.masters, optim::parse_masters,
-                 "optim: AdamW over bf16 parameters with masters none, f32, split or stochastic")
-          ->type_name("KIND"),
-      add_parsed(app, "--placement", k.placement, optim::parse_placement,
-                 "optim: AdamW with states on the device, pinned or managed")
-          ->type_name("PLACE"),
+  std::vector<CLI::Option*> kept = add_kept(app, k.states, k.masters, k.placement, "optim, AdamW: ");
+  kept.push_back(
       app.add_option("--memory-budget", k.memory_budget, "optim: bytes that loop and foreach may take while they step")
           ->check(whole(1))
-          ->type_name("BYTES"),
-      app.add_flag("--report", k.report,
-                   "optim: a table of every execution, type of states and placement over one model"),
-      app.add_option("--model", k.model, "optim: the model of --report")->type_name("NAME"),
-  };
+          ->type_name("BYTES"));
+  kept.push_back(app.add_flag("--report", k.report,
+                              "optim: a table of every execution, type of states and placement over one model"));
+  kept.push_back(app.add_option("--model", k.model, "optim: the model of --report")->type_name("NAME"));
   app.callback([&app, &o, kept] {
     if (o.plot == "-" && app.get_option("--json")->as<std::string>() == "-")
       throw CLI::ValidationError("--plot", "and --json cannot both be -; expected a file for one of them");

@@ -1,7 +1,6 @@
 #include "lorry/cli/run_settings.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <set>
 #include <sstream>
@@ -64,12 +63,11 @@ int64_t usual_warmup(int64_t steps) {
 }
 
 /// A seed is kept as text. The file may have been damaged.
-uint64_t parse_seed(const std::string& text) {
-  uint64_t seed = 0;
-  const char* end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data(), end, seed);
-  require<FormatError>(error == std::errc() && at == end, "checkpoint: setting 'seed' is '{}'; expected a whole number from 0 to 2^64 - 1", text);
-  return seed;
+uint64_t seed_of(const io::Settings& config) {
+  const auto text = io::setting<std::string>(config, "seed");
+  const std::optional<uint64_t> seed = parse_seed(text);
+  require<FormatError>(seed.has_value(), "checkpoint: setting 'seed': {}", check_seed(text));
+  return *seed;
 }
 
 /// Whether the model's positions are rotary, which older runs do not say.
@@ -229,7 +227,7 @@ TrainSettings from_config(const io::Settings& config, std::vector<std::string>& 
     s.placement = optim::parse_placement(io::setting<std::string>(config, "placement"));
   }
   s.eval_every = io::setting<int64_t>(config, "eval_every");
-  s.seed = parse_seed(io::setting<std::string>(config, "seed"));
+  s.seed = seed_of(config);
   require<FormatError>(
       *s.steps > 0 && s.batch > 0 && s.accumulate > 0 && s.context > 0 && *s.warmup >= 0 && s.eval_every >= 0,
       "checkpoint: settings are out of range; got steps {}, batch {}, accumulate {}, context {}, warmup {}, eval_every "

@@ -30,6 +30,8 @@ TEST(Checks, numbers_outside_their_range_are_told_it) {
   EXPECT_EQ(check_whole("99999999999999999999", 1),
             "got '99999999999999999999'; expected a whole number of at least 1");
   EXPECT_EQ(check_seed("18446744073709551615"), "");
+  EXPECT_EQ(parse_seed("18446744073709551615"), ~uint64_t{0});
+  for (const char* word : {"", "many", "-1", "1x", "18446744073709551616"}) EXPECT_FALSE(parse_seed(word)) << word;
   EXPECT_EQ(check_seed("-1"), "got '-1'; expected a whole number from 0 to 2^64 - 1");
   EXPECT_EQ(check_number("1e-3", false), "");
   EXPECT_EQ(check_number("0", true), "");
