@@ -9,6 +9,8 @@ namespace lorry::cli {
 
 int64_t beyond_caches(Device device) { return device.is_cpu() ? int64_t{512} << 20 : int64_t{256} << 20; }
 
+int64_t large_copy(Device device) { return device.is_cpu() ? int64_t{128} << 20 : int64_t{2} << 30; }
+
 const Timing& CopyRate::copy(int64_t bytes) {
   const auto [at, is_new] = measured_.try_emplace(bytes);
   if (!is_new) return at->second;

@@ -12,6 +12,9 @@ namespace lorry::cli {
 /// Bytes that no cache of a processor of today holds: calls that move fewer take turns over so many.
 int64_t beyond_caches(Device device);
 
+/// Bytes of a long copy, whose rate is the device's: what calls over whole models are compared with.
+int64_t large_copy(Device device);
+
 /// The rate of copies within a device's memory. A copy starts and ends, so that short ones have a lower rate than long
 /// ones: a call is compared with the copy that moves as many bytes. What only reads, or only writes, can be faster than
 /// any copy: memory loses time when it changes from one to the other.

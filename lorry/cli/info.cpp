@@ -64,8 +64,7 @@ std::string text_of_ceiling(const std::string& name, double value) {
 
 /// The ceilings that the benches of `device` divide by, and those of its link to the host.
 nlohmann::ordered_json ceilings_of(Device device) {
-  constexpr int64_t kBytes = int64_t{512} << 20;
-  nlohmann::ordered_json found = {{"copy_gb_per_s", CopyRate(device).of(kBytes) / 1e3}};
+  nlohmann::ordered_json found = {{"copy_gb_per_s", CopyRate(device).of(large_copy(device)) / 1e3}};
   if (device.is_cpu()) {
     found["team_launch_us"] = team_launch_us();
   } else {

@@ -34,7 +34,7 @@ std::vector<const ModelShapes*> ModelCases::models(int64_t bytes_an_element) con
 
 void ModelCases::finish(BenchRow row) {
   if (copy_rate_ == 0) {
-    const int64_t bytes = row.device.is_cpu() ? int64_t{128} << 20 : int64_t{2} << 30;
+    const int64_t bytes = large_copy(row.device);
     BenchRow copy{.suite = suite_, .name = "copy", .time = CopyRate(row.device).copy(bytes), .bytes = bytes};
     copy_rate_ = static_cast<double>(bytes) / copy.time.median_us;
     copy.ratio_to_ceiling = 1;
