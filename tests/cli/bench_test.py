@@ -19,7 +19,9 @@ class Figures(CommandTest):
         self.assertNotIn("flops", add)
 
     def test_a_step_over_a_model_stands_beside_the_copy_of_its_bytes(self):
-        rows = {row["case"]: row for row in self.figures("bench", "optim", "--quiet", "--filter", "tiny-4096x1024 adamw fused, one")["results"]}
+        case = "tiny-4096x1024 adamw fused, one"
+        figures = self.figures("bench", "optim", "--quiet", "--filter", case)
+        rows = {row["case"]: row for row in figures["results"]}
         self.assertEqual(set(rows), {"copy", "tiny-4096x1024 adamw fused, one gradient elsewhere"})
         copy, step = rows["copy"], rows["tiny-4096x1024 adamw fused, one gradient elsewhere"]
         self.assertEqual(step["bytes"], 28 * 4096 * 1024)
@@ -38,7 +40,8 @@ class Figures(CommandTest):
         self.assertGreater(ceilings["cpu"]["matmul_f32_gflop_per_s"], 0)
 
     def test_an_operator_stands_beside_the_copy_of_as_many_bytes(self):
-        rows = {row["case"]: row for row in self.figures("bench", "memory", "--quiet", "--filter", "8192 x 3072")["results"]}
+        figures = self.figures("bench", "memory", "--quiet", "--filter", "8192 x 3072")
+        rows = {row["case"]: row for row in figures["results"]}
         row = rows["sum of columns 8192 x 3072 bf16"]
         self.assertEqual(row["bytes"], 2 * 8192 * 3072)
         self.assertGreater(row["ratio_to_ceiling"], 0)

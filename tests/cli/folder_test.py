@@ -11,7 +11,8 @@ from support import LORRY, CommandTest, small
 
 class OneWriter(CommandTest):
     def test_a_second_process_is_told_who_holds_the_folder(self):
-        command = [LORRY, "train", "--text", self.text, "--out", "run", *small(), "--steps", "100000", "--checkpoint-every", "5"]
+        command = [LORRY, "train", "--text", self.text, "--out", "run", *small(), "--steps", "100000",
+                   "--checkpoint-every", "5"]
         first = subprocess.Popen(command, cwd=self.path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.addCleanup(first.wait)
         self.addCleanup(first.kill)
@@ -80,8 +81,9 @@ class Shown(CommandTest):
         self.assertEqual((shown["dtype"], shown["optimizer"], shown["lock"]), ("bf16", "adamw", None))
         self.assertEqual(shown["tokens"], 30 * 2 * 16)
         text = self.run_lorry("info", "run").out
-        for says in ("preset nano: 4 layers, 4 heads, width 128, context 16", "826 k, bf16", "30 of 30", "after step 30",
-                     f"{figures['train_loss']:.4f}", f"{figures['validation_loss']:.4f}", "held by nobody"):
+        for says in ("preset nano: 4 layers, 4 heads, width 128, context 16", "826 k, bf16", "30 of 30",
+                     "after step 30", f"{figures['train_loss']:.4f}", f"{figures['validation_loss']:.4f}",
+                     "held by nobody"):
             self.assertIn(says, text)
 
     def test_a_run_of_a_given_time_is_shown_with_it(self):
@@ -91,7 +93,8 @@ class Shown(CommandTest):
         self.assertRegex(self.run_lorry("info", "run").out, r"time +0:0\d of 0:01")
 
     def test_who_trains_is_named(self):
-        command = [LORRY, "train", "--text", self.text, "--out", "run", *small(), "--steps", "100000", "--checkpoint-every", "5"]
+        command = [LORRY, "train", "--text", self.text, "--out", "run", *small(), "--steps", "100000",
+                   "--checkpoint-every", "5"]
         process = subprocess.Popen(command, cwd=self.path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
@@ -117,8 +120,8 @@ class Foreign(CommandTest):
     def test_a_folder_with_files_of_another_is_refused_by_name(self):
         run = self.path / "run"
         run.mkdir()
-        for name, text in (("thesis.tex", "years"), ("metrics.jsonl", "{\"step\": \"dance\"}\n"), ("metrics.jsonl", "notes"),
-                           ("loss.svg", "<svg/>"), ("lock", "mine")):
+        for name, text in (("thesis.tex", "years"), ("metrics.jsonl", "{\"step\": \"dance\"}\n"),
+                           ("metrics.jsonl", "notes"), ("loss.svg", "<svg/>"), ("lock", "mine")):
             (run / name).write_text(text)
             self.refused("train", "--text", self.text, "--out", "run", *small(), "--steps", 2, says=(name,))
             self.assertEqual({p.name: p.read_text() for p in run.iterdir()}, {name: text})
@@ -147,7 +150,8 @@ class EditedState(CommandTest):
         self.train("--steps", 4)
         state = self.path / "run/checkpoint/state.json"
         good = json.loads(state.read_text())
-        cases = (("layers", 1_000_000_000, 4), ("layers", 3, 4), ("width", 4096, 128), ("vocab", 300, 256), ("heads", 8, 4))
+        cases = (("layers", 1_000_000_000, 4), ("layers", 3, 4), ("width", 4096, 128), ("vocab", 300, 256),
+                 ("heads", 8, 4))
         for name, said, has in cases:
             edited = json.loads(json.dumps(good))
             edited["config"][name] = said

@@ -26,18 +26,22 @@ class Killed(CommandTest):
             if resumed == ROUNDS:
                 break
             out = f"run{number}"
-            process = subprocess.Popen([LORRY, "train", "--text", self.text, "--out", out, *flags, "--quiet"], cwd=self.path, stdout=subprocess.DEVNULL)
+            command = [LORRY, "train", "--text", self.text, "--out", out, *flags, "--quiet"]
+            process = subprocess.Popen(command, cwd=self.path, stdout=subprocess.DEVNULL)
             time.sleep(chance.uniform(0, duration))
             process.kill()
-            # A run that ended before the kill, or saved nothing before it, has nothing to go on with: it is another try, not a round.
+            # A run that ended before the kill, or saved nothing before it, has nothing to go on with: it is another
+            # try, not a round.
             ended = process.wait() == 0
             if ended or not (self.path / out / "checkpoint").exists():
                 continue
             self.run_lorry("train", "--resume", out, "--threads", "1")
             resumed += 1
-            self.assertEqual(self.losses(out), expected, f"try {number}, LORRY_TEST_SEED={seed}")
-            self.assertEqual(self.checkpoint_bytes(out), self.checkpoint_bytes("whole"), f"try {number}, LORRY_TEST_SEED={seed}")
-        self.assertEqual(resumed, ROUNDS, f"kills that left a checkpoint, of {MOST_TRIES} tries, LORRY_TEST_SEED={seed}")
+            which = f"try {number}, LORRY_TEST_SEED={seed}"
+            self.assertEqual(self.losses(out), expected, which)
+            self.assertEqual(self.checkpoint_bytes(out), self.checkpoint_bytes("whole"), which)
+        left = f"kills that left a checkpoint, of {MOST_TRIES} tries, LORRY_TEST_SEED={seed}"
+        self.assertEqual(resumed, ROUNDS, left)
 
 
 if __name__ == "__main__":
