@@ -195,8 +195,12 @@ Trainer::Trainer(const io::Checkpoint& checkpoint, std::vector<std::string> text
   run_->corpus.seek(checkpoint.state.data_position);
   default_generator().set_state({checkpoint.state.seed, checkpoint.state.random_offset});
   run_->steps_taken = checkpoint.state.step;
-  if (checkpoint.state.schedule.contains(kPlanState))
-    run_->set_plan(StepPlan::parse(io::setting<std::string>(checkpoint.state.schedule, kPlanState)));
+  if (!checkpoint.state.schedule.contains(kPlanState)) return;
+  const StepPlan plan = StepPlan::parse(io::setting<std::string>(checkpoint.state.schedule, kPlanState));
+  require<FormatError>(plan.steps() == *run_->settings.steps,
+                       "checkpoint: state.json says steps {}, and its plan ends after {}; expected the same",
+                       *run_->settings.steps, plan.steps());
+  run_->set_plan(plan);
 }
 
 Trainer::~Trainer() = default;

@@ -180,10 +180,12 @@ class Timed(CommandTest):
         self.train("--max-seconds", 1)
         state = self.path / "run/checkpoint/state.json"
         good = self.state()
-        for name, value in (("plan", ""), ("plan", "5 0 9 0.1\n"), ("elapsed_s", -1)):
+        good["config"]["steps"] = good["step"] + 1
+        plan = good["schedule"]["plan"]
+        good["schedule"]["plan"] += f"{good['step']} 1 {good['step'] + 1} 0.1\n"
+        for name, value in (("plan", ""), ("plan", "5 0 9 0.1\n"), ("plan", plan), ("elapsed_s", -1)):
             bad = json.loads(json.dumps(good))
             bad["schedule"][name] = value
-            bad["config"]["steps"] = good["step"] + 1
             state.write_text(json.dumps(bad))
             self.refused("train", "--resume", "run", "--threads", 1, says=("checkpoint", name))
 

@@ -32,8 +32,9 @@ class Demo(CommandTest):
         return json.loads((self.path / "demo/checkpoint/state.json").read_text())
 
     def set_steps(self, change):
-        """Makes the run one of as many steps as it has taken, and `change` more."""
+        """Makes the run one of as many steps as it has taken, and `change` more, whatever their time."""
         state = self.state()
+        state["schedule"] = {}
         state["config"]["steps"] = state["step"] + change
         (self.path / "demo/checkpoint/state.json").write_text(json.dumps(state))
 
