@@ -20,7 +20,8 @@ int main(int argc, char** argv) {
                    .layers = whole("layers"),
                    .heads = whole("heads"),
                    .width = whole("width"),
-                   .rotary = io::setting<bool>(config, "rotary")});
+                   .rotary = io::setting<bool>(config, "rotary"),
+                   .scale_embeddings = io::setting<bool>(config, "scale_embeddings")});
     model.load_state_dict(checkpoint.model);
     model.eval();
 

@@ -29,7 +29,7 @@ OPERATORS = (
     ("Shapes, views, copies", "", ("ops/views.h", "ops/joining.h", "ops/copy.h", "ops/sum_to_size.h")),
     ("Indexing", "", ("ops/indexing.h",)),
     ("Reductions, sorting, normalisation", "", ("ops/reduce.h", "ops/sort.h", "ops/softmax.h", "ops/norm.h")),
-    ("Matrix products, attention, embedding", "", ("ops/matmul.h", "ops/attention.h", "ops/embedding.h")),
+    ("Matrix products, attention, embedding", "", ("ops/matmul.h", "ops/attention.h", "ops/rotary.h", "ops/embedding.h")),
     ("Losses and dropout", "", ("ops/loss.h", "ops/dropout.h")),
 )
 OTHERS = (
@@ -231,7 +231,7 @@ SENTENCES = {
     "Function.apply": "Calls forward, and records the call where a gradient is wanted.",
     "nn::Sequential": "Modules and functions, called one after the other.",
     "nn::ModuleList": "Several modules of one class.",
-    "nn::GPT": "A stack of transformer blocks over tokens, with GPT-2's shapes and initialisation.",
+    "nn::GPT": "A stack of transformer blocks over tokens, with GPT-2's shapes.",
     "optim::Custom": "An optimizer with a rule of your own.",
     "LRScheduler.lr": "The rate of a group.",
     "ReduceOnPlateau.lr": "The rate of a group.",

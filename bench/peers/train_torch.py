@@ -30,13 +30,13 @@ class Config:
     heads: int = 4
     width: int = 128
     bias: bool = True
-    rotary: bool = False
+    over_bytes: bool = False  # rotary positions, embeddings times sqrt(width), a start with variance 1 / width
 
 
 PRESETS = {
-    "nano": Config(rotary=True),
-    "tiny": Config(context=256, layers=6, heads=6, width=384, rotary=True),
-    "small": Config(context=512, layers=8, heads=8, width=512, rotary=True),
+    "nano": Config(over_bytes=True),
+    "tiny": Config(context=256, layers=6, heads=6, width=384, over_bytes=True),
+    "small": Config(context=512, layers=8, heads=8, width=512, over_bytes=True),
     "gpt2": Config(vocab=50257, context=1024, layers=12, heads=12, width=768),
 }
 
@@ -47,8 +47,8 @@ class Attention(nn.Module):
         self.heads = c.heads
         self.qkv = nn.Linear(c.width, 3 * c.width, bias=c.bias)
         self.proj = nn.Linear(c.width, c.width, bias=c.bias)
-        self.rotary = c.rotary
-        if c.rotary:
+        self.rotary = c.over_bytes
+        if self.rotary:
             d = c.width // c.heads
             angles = torch.outer(torch.arange(c.context), 1e4 ** (-2.0 * torch.arange(d // 2) / d))
             self.register_buffer("cos", angles.cos(), persistent=False)
@@ -86,20 +86,23 @@ class GPT(nn.Module):
     def __init__(self, c: Config):
         super().__init__()
         self.tokens = nn.Embedding(c.vocab, c.width)
-        self.positions = None if c.rotary else nn.Embedding(c.context, c.width)
+        self.positions = None if c.over_bytes else nn.Embedding(c.context, c.width)
         self.blocks = nn.ModuleList(Block(c) for _ in range(c.layers))
         self.norm = nn.LayerNorm(c.width, bias=c.bias)
         self.head = nn.Linear(c.width, c.vocab, bias=False)
         self.head.weight = self.tokens.weight
+        self.scale = math.sqrt(c.width) if c.over_bytes else 1
+        inside = 1 / math.sqrt(c.width) if c.over_bytes else 0.02
         for name, p in self.named_parameters():
             if p.dim() == 2:
                 residual = name.endswith(("proj.weight", "down.weight"))
-                nn.init.normal_(p, std=0.02 / math.sqrt(2 * c.layers) if residual else 0.02)
+                std = 0.02 if name.startswith(("tokens", "positions", "head")) else inside
+                nn.init.normal_(p, std=std / math.sqrt(2 * c.layers) if residual else std)
             elif name.endswith("bias"):
                 nn.init.zeros_(p)
 
     def forward(self, tokens, targets):
-        x = self.tokens(tokens)
+        x = self.tokens(tokens) * self.scale
         if self.positions is not None:
             x = x + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:

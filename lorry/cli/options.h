@@ -33,7 +33,7 @@ struct TrainSettings {
   std::string preset = "nano";
   std::optional<int64_t> steps = {};  ///< unset: planned by max_seconds, or the preset's default
   int64_t batch = 0, context = 0;     ///< 0: the preset's
-  std::optional<bool> rotary = {};    ///< unset: the preset's
+  std::optional<bool> rotary = {}, scale_embeddings = {};  ///< unset: the preset's
   int64_t accumulate = 1;             ///< batches in a step
   int64_t vocab = 256;                ///< one token a byte; more leaves the others unused, as in GPT-2's own size
   double lr = 0;                      ///< 0: the preset's

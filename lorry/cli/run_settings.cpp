@@ -70,8 +70,10 @@ uint64_t seed_of(const io::Settings& config) {
   return *seed;
 }
 
-/// Whether the model's positions are rotary, which older runs do not say.
-bool is_rotary(const io::Settings& config) { return config.contains("rotary") && io::setting<bool>(config, "rotary"); }
+/// A property of the model that older runs, which do not say it, do not have.
+bool has(const io::Settings& config, const char* property) {
+  return config.contains(property) && io::setting<bool>(config, property);
+}
 
 }  // namespace
 
@@ -80,6 +82,7 @@ nn::GPTConfig model_config(const TrainSettings& settings) {
   config.vocab = settings.vocab;
   if (settings.context > 0) config.context = settings.context;
   if (settings.rotary) config.rotary = *settings.rotary;
+  if (settings.scale_embeddings) config.scale_embeddings = *settings.scale_embeddings;
   return config;
 }
 
@@ -90,7 +93,8 @@ nn::GPTConfig model_config(const io::Settings& config) {
   c.layers = io::setting<int64_t>(config, "layers");
   c.heads = io::setting<int64_t>(config, "heads");
   c.width = io::setting<int64_t>(config, "width");
-  c.rotary = is_rotary(config);
+  c.rotary = has(config, "rotary");
+  c.scale_embeddings = has(config, "scale_embeddings");
   return c;
 }
 
@@ -186,6 +190,7 @@ io::Settings to_config(const TrainSettings& s, const std::vector<std::string>& t
           {"heads", model.heads},
           {"width", model.width},
           {"rotary", model.rotary},
+          {"scale_embeddings", model.scale_embeddings},
           {"steps", *s.steps},
           {"batch", s.batch},
           {"accumulate", s.accumulate},
@@ -213,7 +218,8 @@ TrainSettings from_config(const io::Settings& config, std::vector<std::string>& 
   s.batch = io::setting<int64_t>(config, "batch");
   if (config.contains("accumulate")) s.accumulate = io::setting<int64_t>(config, "accumulate");  // older runs have none
   s.context = io::setting<int64_t>(config, "context");
-  s.rotary = is_rotary(config);
+  s.rotary = has(config, "rotary");
+  s.scale_embeddings = has(config, "scale_embeddings");
   s.lr = io::setting<double>(config, "lr");
   s.warmup = io::setting<int64_t>(config, "warmup");
   s.weight_decay = io::setting<double>(config, "weight_decay");

@@ -13,10 +13,16 @@ struct Preset {
   GPTConfig config;
 };
 
+/// What ends the plateau of small models over bytes: bench/byte_presets.cpp tries it.
+constexpr GPTConfig over_bytes(GPTConfig sizes) {
+  sizes.rotary = sizes.scale_embeddings = sizes.lecun_normal = true;
+  return sizes;
+}
+
 constexpr Preset kPresets[] = {
-    {"nano", {.vocab = 256, .context = 128, .layers = 4, .heads = 4, .width = 128, .rotary = true}},
-    {"tiny", {.vocab = 256, .context = 256, .layers = 6, .heads = 6, .width = 384, .rotary = true}},
-    {"small", {.vocab = 256, .context = 512, .layers = 8, .heads = 8, .width = 512, .rotary = true}},
+    {"nano", over_bytes({.vocab = 256, .context = 128, .layers = 4, .heads = 4, .width = 128})},
+    {"tiny", over_bytes({.vocab = 256, .context = 256, .layers = 6, .heads = 6, .width = 384})},
+    {"small", over_bytes({.vocab = 256, .context = 512, .layers = 8, .heads = 8, .width = 512})},
     {"gpt2", {.vocab = 50257, .context = 1024, .layers = 12, .heads = 12, .width = 768}},
 };
 
@@ -31,7 +37,7 @@ GPTConfig checked(const GPTConfig& c) {
   return c;
 }
 
-/// GPT-2's start for one linear layer.
+/// A normal start for one linear layer.
 void initialise(const Linear& layer, double std) {
   layer.weight.normal_(0, std);
   if (layer.bias.defined()) layer.bias.zero_();
@@ -150,14 +156,15 @@ GPT::GPT(const GPTConfig& config, const Options& options)
   if (!config.tie_weights) head_ = parameter("head", empty({config.vocab, config.width}, options));
 
   const NoGrad quiet;
-  constexpr double kStd = 0.02;
-  const double residual = kStd / std::sqrt(2.0 * static_cast<double>(config.layers));
+  constexpr double kStd = 0.02;  // GPT-2's
+  const double inside = config.lecun_normal ? 1 / std::sqrt(static_cast<double>(config.width)) : kStd;
+  const double residual = inside / std::sqrt(2.0 * static_cast<double>(config.layers));
   tokens.weight.normal_(0, kStd);
   if (positions) positions->weight.normal_(0, kStd);
   for (const Block& block : blocks) {
-    initialise(block.attention.qkv, kStd);
+    initialise(block.attention.qkv, inside);
     initialise(block.attention.projection, residual);
-    initialise(block.mlp.up, kStd);
+    initialise(block.mlp.up, inside);
     initialise(block.mlp.down, residual);
   }
   if (head_.defined()) head_.normal_(0, kStd);
@@ -168,7 +175,8 @@ Tensor GPT::embed(const Tensor& indices, int64_t first) const {
                       indices.defined() ? describe(indices) : "an undefined tensor");
   const int64_t t = indices.size(1);
   require<IndexError>(first + t <= config_.context, "GPT: more positions than the context; got {} after {}; expected at most {}", t, first, config_.context);
-  const Tensor x = tokens.forward(indices);
+  Tensor x = tokens.forward(indices);
+  if (config_.scale_embeddings) x = x * std::sqrt(static_cast<double>(config_.width));
   return dropout_.forward(positions ? x + positions->weight.narrow(0, first, t) : x);
 }
 

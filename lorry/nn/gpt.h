@@ -1,7 +1,7 @@
 #pragma once
 
-// GPT: a stack of pre-norm transformer blocks over tokens, with GPT-2's shapes and initialisation (Radford et al.
-// 2019), and with its learned positions or rotary ones.
+// GPT: a stack of pre-norm transformer blocks over tokens, with GPT-2's shapes (Radford et al. 2019), and with its
+// positions and its start or with those that small models learn faster from.
 //
 //   GPT model(gpt_preset("nano"));
 //   Tensor loss = model.loss(tokens, targets);        // training
@@ -26,12 +26,14 @@ struct GPTConfig {
   bool bias = true;         ///< in the linear layers and norms
   bool tie_weights = true;  ///< the head reads the token embedding
   bool rotary = false;      ///< queries and keys turn with their position (Su et al. 2021), and none is learned
+  bool scale_embeddings = false;  ///< times sqrt(width) on their way in (Vaswani et al. 2017, section 3.4)
+  bool lecun_normal = false;      ///< linear layers start with a variance of 1 / width, not of GPT-2's 0.02^2
 
   friend bool operator==(const GPTConfig&, const GPTConfig&) = default;
 };
 
-/// "nano" (0.8 M parameters), "tiny" (10.7 M), "small" (25.4 M): bytes, rotary positions; "gpt2" (124 M): GPT-2's
-/// vocabulary and positions. Throws ValueError that lists the names.
+/// "nano" (0.8 M parameters), "tiny" (10.7 M), "small" (25.4 M): bytes, rotary positions, scaled embeddings, LeCun's
+/// start; "gpt2" (124 M): GPT-2's own. Throws ValueError that lists the names.
 GPTConfig gpt_preset(std::string_view name);
 
 /// The parameters of a GPT of this shape, shared ones once. Nothing is built.
@@ -106,7 +108,8 @@ class Block : public Layer<Block> {
 
 class GPT : public Layer<GPT> {
  public:
-  /// Weights are N(0, 0.02), those of the layers that end a residual branch narrower by sqrt(2 * layers); biases 0.
+  /// Embeddings are N(0, 0.02^2), weights of linear layers too or as config.lecun_normal says, those of the layers that
+  /// end a residual branch narrower by sqrt(2 * layers); biases are 0.
   /// Throws ValueError for a config that makes no model.
   explicit GPT(const GPTConfig& config, const Options& options = {});
   const GPTConfig& config() const { return config_; }

@@ -48,10 +48,11 @@ TEST(GPT, its_parameters_are_counted_without_building_it) {
       }
 }
 
-TEST(GPT, starts_as_gpt2_does) {
+/// The standard deviations of linear layers at the start are `inside`; where they write to the residual, residual.
+void expect_start(const GPTConfig& config, double inside) {
   manual_seed(11);
-  const GPT model(gpt_preset("nano"));
-  const double residual = 0.02 / std::sqrt(8.0);
+  const GPT model(config);
+  const double residual = inside / std::sqrt(8.0);
   for (const auto& [name, x] : model.named_parameters()) {
     const double std = x.detach().std().item<double>();
     if (name.ends_with("bias")) {
@@ -61,11 +62,32 @@ TEST(GPT, starts_as_gpt2_does) {
     } else if (name.ends_with("projection.weight") || name.ends_with("down.weight")) {
       EXPECT_NEAR(std, residual, residual * 0.05) << name;
     } else {
-      EXPECT_NEAR(std, 0.02, 0.001) << name;
+      const double expected = name == "tokens.weight" || name == "positions.weight" ? 0.02 : inside;
+      EXPECT_NEAR(std, expected, expected * 0.05) << name;
     }
   }
   // Untrained, every byte is about as likely as any other.
   EXPECT_NEAR(model.loss(randint(0, 256, {2, 128}), randint(0, 256, {2, 128})).item<double>(), std::log(256.0), 0.1);
+}
+
+TEST(GPT, starts_as_gpt2_does_or_as_its_width_says) {
+  GPTConfig config = gpt_preset("nano");
+  expect_start(config, 1 / std::sqrt(128.0));
+  config.rotary = config.scale_embeddings = config.lecun_normal = false;
+  expect_start(config, 0.02);
+}
+
+TEST(GPT, scaled_embeddings_enter_times_the_root_of_the_width) {
+  GPTConfig config{.vocab = 7, .context = 6, .layers = 1, .heads = 2, .width = 8, .tie_weights = false};
+  const GPT plain(config);
+  config.scale_embeddings = true;
+  const GPT scaled(config);
+  const TensorMap state = plain.state_dict();
+  for (const auto& [name, x] : scaled.state_dict()) {
+    const NoGrad quiet;
+    x.copy_(name == "tokens.weight" ? state.at(name) / std::sqrt(8.0) : state.at(name));
+  }
+  EXPECT_TRUE(allclose(scaled.forward(arange(6).view({1, 6})), plain.forward(arange(6).view({1, 6})), 1e-5, 1e-6));
 }
 
 TEST(GPT, a_seed_fixes_the_parameters) {
