@@ -6,6 +6,7 @@
 Same schema as `lorry bench --json`. Times are wall clock over many calls that end with a synchronisation.
 """
 import argparse
+import itertools
 
 import torch
 from torch.nn import functional as F
@@ -21,11 +22,23 @@ def memory_cases():
     x, y, out = make(rows, columns), make(rows, columns), torch.empty(rows, columns, device="cuda")
     half, other_half, half_out = x.bfloat16(), y.bfloat16(), torch.empty(rows, columns, device="cuda", dtype=torch.bfloat16)
     weight, bias = make(columns), make(columns)
+    turns = lambda made, count: itertools.cycle([made() for _ in range(count)])  # beyond the caches, as Lorry's
     sparse = make(16 << 20) > 1
-    grads = make(8192, 3072).bfloat16()
+    masks = turns(sparse.clone, 20)
+    grads = turns(lambda: make(8192, 3072).bfloat16(), 8)
+    packed = make(64, 1024, 3 * 16, 64).bfloat16()
+    angles = torch.outer(torch.arange(1024, device="cuda"), 1e4 ** (-2.0 * torch.arange(32, device="cuda") / 64))
+    cos, sin = angles.cos()[:, None], angles.sin()[:, None]
+
+    def rotary():
+        a, b = packed[:, :, :32].float().chunk(2, dim=-1)
+        turned = torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1).bfloat16()
+        return torch.cat((turned, packed[:, :, 32:]), dim=2)
+
     pageable = torch.ones(64 << 20)
     pinned = pageable.pin_memory()
-    picks, table = torch.randint(50257, (8192,), device="cuda"), make(50257, 768).bfloat16()
+    table = make(4 * 50257, 768).bfloat16()
+    picks = turns(lambda: torch.randint(4 * 50257, (8192,), device="cuda"), 20)
     return [
         ("copy", "f32", 2 * f32, lambda: out.copy_(x)),
         ("fill", "f32", f32, lambda: out.fill_(1)),
@@ -40,16 +53,17 @@ def memory_cases():
         ("sum of rows", "f32", f32, lambda: x.sum(1)),
         ("sum of columns", "f32", f32, lambda: x.sum(0)),
         ("sum of columns bf16", "bf16", bf16, lambda: half.sum(0)),
-        ("sum of columns 8192 x 3072 bf16", "bf16", 2 * grads.numel(), lambda: grads.sum(0)),
+        ("sum of columns 8192 x 3072 bf16", "bf16", 2 * 8192 * 3072, lambda: next(grads).sum(0)),
         ("max of rows", "f32", f32, lambda: x.amax(1)),
         ("softmax", "f32", 2 * f32, lambda: F.softmax(x, -1)),
         ("softmax bf16", "bf16", 2 * bf16, lambda: F.softmax(half, -1)),
         ("layer_norm", "f32", 2 * f32, lambda: F.layer_norm(x, (columns,), weight, bias)),
         ("rms_norm", "f32", 2 * f32, lambda: F.rms_norm(x, (columns,), weight)),
         ("cumsum", "f32", 2 * f32, lambda: x.cumsum(1)),
+        ("rotary of q and k, bf16", "bf16", 4 * packed.numel(), rotary),
         ("normal", "f32", f32, lambda: out.normal_()),
-        ("nonzero of 16 M", "bool", sparse.numel() + 8 * int(sparse.count_nonzero()), lambda: sparse.nonzero()),
-        ("embedding 8192 x 768 bf16", "bf16", 2 * 2 * 8192 * 768, lambda: torch.index_select(table, 0, picks)),
+        ("nonzero of 16 M", "bool", sparse.numel() + 8 * int(sparse.count_nonzero()), lambda: next(masks).nonzero()),
+        ("embedding 8192 x 768 bf16", "bf16", 2 * 2 * 8192 * 768, lambda: torch.index_select(table, 0, next(picks))),
         ("to the GPU from pageable memory", "f32", 4 * pageable.numel(), lambda: pageable.cuda()),
         ("to the GPU from pinned memory", "f32", 4 * pinned.numel(), lambda: pinned.cuda()),
     ]

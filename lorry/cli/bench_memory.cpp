@@ -5,6 +5,7 @@
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/cli/bench.h"
 #include "lorry/cli/ceilings.h"
+#include "lorry/nn/layers.h"
 #include "lorry/ops/ops.h"
 
 namespace lorry::cli {
@@ -91,6 +92,13 @@ std::vector<BenchRow> bench_memory(const Filter& wanted) {
   suite.add("layer_norm", kF32, 2 * f32, [&] { keep(layer_norm(x, {columns}, weight, bias)); });
   suite.add("rms_norm", kF32, 2 * f32, [&] { keep(rms_norm(x, {columns}, weight)); });
   suite.add("cumsum", kF32, 2 * f32, [&] { keep(x.cumsum(1)); });
+  {
+    const int64_t texts = default_device().is_cpu() ? 4 : 64, heads = 16, d = 64;
+    const Tensor packed = randn({texts, 1024, 3 * heads, d}).to(kBF16);
+    const auto [cos, sin] = nn::rotation(0, 1024, d, {.device = default_device()});
+    suite.add("rotary of q and k, bf16", kBF16, 2 * packed.nbytes(),
+              [&, cos = cos, sin = sin] { keep(rotary(packed, cos, sin, 2 * heads)); });
+  }
   suite.add("normal", kF32, f32, [&] { out.normal_(); });
   const Tensor sparse = randn({16 << 20}).gt(1);
   suite.add_turns(
