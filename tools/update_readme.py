@@ -217,6 +217,37 @@ def optimizer_steps():
     return "\n".join([f"![One AdamW step by model]({Path(PICTURE).name})", "", *optim_tables.picture_table(steps)])
 
 
+def byte_presets():
+    """What the start of the byte presets does: losses after the first steps of a long run, and jumps of short runs."""
+    report = report_of("byte_presets.json")
+    if report is None:
+        return ""
+    runs = report["results"]
+    early = [run for run in runs if run["steps"] == 500]
+    short = [run for run in runs if run["steps"] < 500]
+    whole = {run["variant"]: run for run in runs if run["steps"] == 2500}
+    texts = list(dict.fromkeys(run["text"] for run in early))
+    seeds = len({run["seed"] for run in early})
+    tries = [sum(run["variant"] == short[0]["variant"] and run["steps"] == steps for run in short)
+             for steps in sorted({run["steps"] for run in short})]
+    mean = lambda values: f"{sum(values) / len(values):.2f}" if values else ""
+    lines = [
+        f"Training loss in nats per byte, the mean of {seeds} seeds: steps 480 to 500 of a run planned for",
+        f"{early[0]['planned']:,}; the validation loss at its end, one seed; and the highest jump of a step over the mean",
+        f"of the ten before it in short runs, 30, 60, 120 and 300 steps, {tries[0]} seeds each.",
+        "",
+        "| | " + " | ".join(texts) + " | whole run | highest jump, short runs |",
+        "|---|" + "--:|" * (len(texts) + 2),
+    ]
+    for variant in dict.fromkeys(run["variant"] for run in early):
+        cells = [mean([run["train"][-1] for run in early if (run["variant"], run["text"]) == (variant, text)]) for text in texts]
+        jumps = [run["jump"] for run in short if run["variant"] == variant]
+        cells.append(f"{whole[variant]['validation']:.2f}" if variant in whole else "")
+        cells.append(f"{max(jumps):.1f}" if jumps else "")
+        lines.append(f"| {variant} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def pages():
     """{page: {mark: what stands there}}; without results a place is left empty."""
     report = report_of("h200_optim.json")
@@ -224,7 +255,7 @@ def pages():
     table = lambda make: "\n".join(optim_tables.lines_of(make, steps)) if steps else ""
     return {
         "README.md": {"example": example(), "demo": demo(), "speed": speed()},
-        "docs/benchmarks.md": {"numbers": numbers(), "steps": optimizer_steps()},
+        "docs/benchmarks.md": {"numbers": numbers(), "steps": optimizer_steps(), "bytes": byte_presets()},
         "docs/own-functions.md": {"example": example("own_function")},
         "docs/optimizers.md": {mark: table(make) for mark, make in optim_tables.TABLES.items() if make is not optim_tables.picture_table},
     }
