@@ -79,7 +79,7 @@ SKIPPED = re.compile("|".join(r"""
     raise\w* require node node_ptr ring ring_after heard choice run require_device parallel_for for_each_chunk
     (allocate|release|record)_(pinned|managed) allocate release record_stream built_in_kernels with_options
     visit\w* promote can_store to_whole index_put checked facts detail named choose layout storage NormGrads
-    AttentionCall Data DTypeOf Type DTypeFacts ShortRule OwnRule UserFunction LiveBlock OptionsList DL\w+
+    AttentionCall NestedNumbers DTypeOf Type DTypeFacts ShortRule OwnRule UserFunction LiveBlock OptionsList DL\w+
     ReportsWait SerialScope EllipsisType numbered copy decltype CompileError CaptureError Operand TensorNode
     """.split()))
 # Sentences for what has none of its own in the headers, or shares its neighbour's.

@@ -70,12 +70,13 @@ const Tensor& triu_out(const Tensor& out, const Tensor& x, int64_t diagonal = 0)
 
 // ---- from the host ---------------------------------------------------------------------------------------------------
 
+namespace detail {
 /// Numbers in nested braces: {1, 2, 3}, {{1.5, 2}, {3, 4}}. All lists of one level have the same length.
-class Data {
+class NestedNumbers {
  public:
   template <class N>
-  requires std::is_arithmetic_v<N> Data(N number) : values_{Scalar(number)} {}
-  Data(std::initializer_list<Data> list);
+  requires std::is_arithmetic_v<N> NestedNumbers(N number) : values_{Scalar(number)} {}
+  NestedNumbers(std::initializer_list<NestedNumbers> list);
 
   const Dims& sizes() const { return sizes_; }
   const std::vector<Scalar>& values() const { return values_; }
@@ -84,10 +85,12 @@ class Data {
   Dims sizes_;
   std::vector<Scalar> values_;
 };
+}  // namespace detail
 
-/// A tensor of the numbers. Without options bool when all are, i64 when all are whole, else f32.
-Tensor tensor(const Data& data);
-Tensor tensor(const Data& data, const Options& options);
+/// A tensor of numbers in nested braces: tensor({{1.5, 2}, {3, 4}}). Without options bool when all are, i64 when all
+/// are whole, else f32. Throws ShapeError for lists of one level that differ in length.
+Tensor tensor(const detail::NestedNumbers& numbers);
+Tensor tensor(const detail::NestedNumbers& numbers, const Options& options);
 
 /// A copy of `count` elements of `dtype` in host memory.
 Tensor from_bytes(const void* data, int64_t count, DType dtype, const Dims& sizes, Device device);

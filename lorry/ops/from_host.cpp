@@ -8,11 +8,11 @@
 
 namespace lorry {
 
-Data::Data(std::initializer_list<Data> list) {
+detail::NestedNumbers::NestedNumbers(std::initializer_list<NestedNumbers> list) {
   const Running running("tensor");
   sizes_.push_back(static_cast<int64_t>(list.size()));
-  const Data* first = list.begin();
-  for (const Data& item : list) {
+  const NestedNumbers* first = list.begin();
+  for (const NestedNumbers& item : list) {
     require<ShapeError>(item.sizes_ == first->sizes_,
                         "nested lists differ in shape; got {} beside {}; expected all alike", item.sizes_,
                         first->sizes_);
@@ -22,19 +22,19 @@ Data::Data(std::initializer_list<Data> list) {
     for (const int64_t size : first->sizes_) sizes_.push_back(size);
 }
 
-Tensor tensor(const Data& data) {
+Tensor tensor(const detail::NestedNumbers& numbers) {
   const Running running("tensor");
-  DType dtype = data.values().empty() ? kF32 : kBool;
-  for (const Scalar& v : data.values()) dtype = promote(dtype, v.dtype());
-  return tensor(data, {.dtype = dtype});
+  DType dtype = numbers.values().empty() ? kF32 : kBool;
+  for (const Scalar& v : numbers.values()) dtype = promote(dtype, v.dtype());
+  return tensor(numbers, {.dtype = dtype});
 }
 
-Tensor tensor(const Data& data, const Options& options) {
+Tensor tensor(const detail::NestedNumbers& numbers, const Options& options) {
   const Running running("tensor");
-  const Tensor host = empty(data.sizes(), {options.dtype, kCPU});
+  const Tensor host = empty(numbers.sizes(), {options.dtype, kCPU});
   visit(options.dtype, [&]<class T>(Type<T>) {
     T* to = static_cast<T*>(host.data_ptr());
-    for (const Scalar& v : data.values()) {
+    for (const Scalar& v : numbers.values()) {
       if constexpr (std::is_same_v<Accumulate<T>, T>) {
         *to++ = v.to<T>();
       } else {

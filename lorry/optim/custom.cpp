@@ -33,6 +33,12 @@ size_t end_of(std::span<const formula::ClockChange> changes) {
 
 }  // namespace
 
+void raise_no_number(int asked, int count) {
+  if (count == 0)
+    raise_as<IndexError>("rule", "the update asks for h[{}]; got no numbers; give them after the rate", asked);
+  raise_as<IndexError>("rule", "the update asks for h[{}]; got {} numbers; expected 0 to {}", asked, count, count - 1);
+}
+
 void raise_no_device_code(const char* where, Device device) {
   raise_as<ValueError>(where,
                        "execution 'fused' has no code for {}; compile what includes lorry/optim/custom.h with nvcc, or "

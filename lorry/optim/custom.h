@@ -49,6 +49,10 @@ struct StepCall;
 
 namespace lorry::optim {
 
+namespace detail {
+[[noreturn]] void raise_no_number(int asked, int count);
+}
+
 // ---- the short form --------------------------------------------------------------------------------------------------
 
 /// The rule of an update. Update: a struct or lambda that captures nothing, called as in the example above; it may have a kName. h has
@@ -78,7 +82,12 @@ struct ShortRule {
   struct Hyper {
     V lr, steps, numbers[kNumbers > 0 ? kNumbers : 1];
 
-    LORRY_INLINE const V& operator[](int k) const { return numbers[k]; }
+    LORRY_INLINE const V& operator[](int k) const {
+#ifndef __CUDA_ARCH__
+      if (k < 0 || k >= kNumbers) detail::raise_no_number(k, kNumbers);  // told by check_update, before any step
+#endif
+      return numbers[k];
+    }
     template <class To, class F>
     LORRY_INLINE Hyper<To> map(const F& f) const {
       Hyper<To> to;
@@ -113,12 +122,21 @@ concept UpdateOf = std::is_invocable_v<const Update&, V&, V, V*,
                                        const typename ShortRule<Update, kStates, kNumbers>::template Hyper<V>&>;
 
 template <class Update, int kStates, int kNumbers>
-constexpr void check_update() {
+void check_update() {
   static_assert(std::is_empty_v<Update> && std::is_default_constructible_v<Update>,
                 "an update captures nothing: give it numbers instead");
   static_assert(kStates >= 0 && kStates <= kMaxStates, "a rule has at most three states");
   static_assert(UpdateOf<Update, kStates, kNumbers, formula::Number<float>>,
                 "an update is called as update(V& param, V grad, V* states, const H& h) const");
+  if constexpr (std::is_default_constructible_v<Update> &&
+                UpdateOf<Update, kStates, kNumbers, formula::Number<float>>) {
+    using V = formula::Number<float>;
+    using Rule = ShortRule<Update, kStates, kNumbers>;
+    typename Rule::Progress progress;
+    V param(1.0f), states[kMaxStates] = {V(0.0f), V(0.0f), V(0.0f)};
+    const auto numbers = Rule::advance(progress, {}).template map<V>([](double x) { return V(static_cast<float>(x)); });
+    Update()(param, V(1.0f), states, numbers);  // throws where it asks for a number that is not there
+  }
 }
 }  // namespace detail
 
@@ -127,9 +145,13 @@ template <class R>
 struct OwnRule {
   using Rule = R;
   typename Rule::Settings settings;
+
+  /// So that a group takes a rule too: add_param_group({params, rule}).
+  operator const typename Rule::Settings &() const { return settings; }
 };
 
-/// A rule from its update, learning rate and numbers.
+/// A rule from its update, learning rate and numbers. Throws IndexError for an update that asks for h[k] where there is
+/// no such number.
 template <int kStates, class Update>
 OwnRule<ShortRule<Update, kStates, 0>> rule(Update, double lr = 1e-3) {
   detail::check_update<Update, kStates, 0>();

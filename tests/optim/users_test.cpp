@@ -23,6 +23,34 @@ TEST(Users, give_parameters_without_names) {
   EXPECT_EQ(custom.lr(), 0.5);
 }
 
+TEST(Users, give_a_group_of_an_own_rule_other_numbers) {
+  const auto momentum = [](double lr, double keep) {
+    return rule<1>(
+        [](auto& x, auto g, auto* states, const auto& h) {
+          states[0] = h[0] * states[0] + g;
+          x -= h.lr * states[0];
+        },
+        lr, {keep});
+  };
+  const Tensor a = zeros({2}).requires_grad_(), b = zeros({2}).requires_grad_();
+  Custom optimizer({{"a", a}}, momentum(0.5, 0));
+  optimizer.add_param_group({{{"b", b}}, momentum(0.25, 0.5)});
+  for (int step = 0; step < 2; ++step) {
+    for (const Tensor& x : {a, b}) x.set_grad(ones({2}));
+    optimizer.step();
+  }
+  EXPECT_EQ(a.to_vector<float>(), (std::vector<float>{-1, -1}));
+  EXPECT_EQ(b.to_vector<float>(), (std::vector<float>{-0.625, -0.625}));
+}
+
+TEST(Users, are_told_of_a_number_that_a_rule_does_not_have) {
+  const auto update = [](auto& x, auto g, auto*, const auto& h) { x -= h[3] * g; };
+  EXPECT_EQ(test::message<IndexError>([&] { rule<1>(update, 0.1, {0.9}); }),
+            "rule: the update asks for h[3]; got 1 numbers; expected 0 to 0");
+  EXPECT_EQ(test::message<IndexError>([&] { rule<0>(update); }),
+            "rule: the update asks for h[3]; got no numbers; give them after the rate");
+}
+
 TEST(Users, are_told_of_an_optimizer_over_nothing) {
   struct Forgetful : nn::Module {};
   const std::string message = test::message<ValueError>([] { Adam(Forgetful().parameters()); });
