@@ -116,9 +116,7 @@ void show(const Table& table, const std::string& text) {
 int run_generate(const GenerateOptions& options, const CommonOptions& common) {
   require<ValueError>(!options.prompt.empty(), "generate: the prompt is empty; expected at least one byte to go on from");
   require_writable(common.json);
-  // A run's folder or the checkpoint in it.
-  const RunFolder run{options.checkpoint};
-  Writer writer(run.has_checkpoint() ? run.checkpoint() : run.folder, options.prompt, options.batch);
+  Writer writer(find_checkpoint(options.checkpoint, "generate"), options.prompt, options.batch);
   const Sampling sampling{options.temperature, options.top_k, options.top_p};
   const Table table{common.json};
   const bool streams = options.batch == 1;

@@ -128,7 +128,7 @@ int run_info(const InfoOptions& options, const CommonOptions& common) {
   require_writable(common.json);
   const Table table{common.json};
   if (!options.run.empty()) {
-    const RunFolder folder{options.run};
+    const RunFolder folder = find_run(options.run, "info");
     const RunFacts run = run_facts(folder);
     print(table, run);
     write_json(common.json, to_json(folder, run));

@@ -4,7 +4,6 @@
 #include <limits>
 #include <vector>
 
-#include "lorry/base/error.h"
 #include "lorry/cli/run_settings.h"
 #include "lorry/io/checkpoint.h"
 #include "lorry/io/lock.h"
@@ -14,8 +13,6 @@ namespace lorry::cli {
 RunFacts run_facts(const RunFolder& folder) {
   RunFacts facts;
   facts.holder = io::lock_holder(folder.lock());
-  require<IoError>(folder.has_checkpoint(), "info: '{}' holds no checkpoint; expected the folder of a training run{}",
-                   folder.folder.string(), facts.holder ? fmt::format("; {} is training there", *facts.holder) : "");
   const io::Checkpoint checkpoint = io::load_checkpoint(folder.checkpoint());
   check_against_tensors(checkpoint);
   std::vector<std::string> texts;

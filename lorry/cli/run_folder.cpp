@@ -1,14 +1,29 @@
 #include "lorry/cli/run_folder.h"
 
+#include <optional>
 #include <string>
 #include <system_error>
 
 #include "lorry/base/error.h"
 #include "lorry/cli/metrics.h"
+#include "lorry/io/lock.h"
 #include "lorry/io/staging.h"
 
 namespace lorry::cli {
 namespace fs = std::filesystem;
+namespace {
+
+[[noreturn]] void raise_none(const fs::path& path, std::string_view command) {
+  std::error_code error;
+  if (fs::status(path / "checkpoint", error).type() == fs::file_type::none)
+    io::raise_io("cannot read", path, error.value());
+  std::optional<std::string> holder;
+  if (fs::is_directory(path, error)) holder = io::lock_holder(RunFolder{path}.lock());
+  raise<IoError>("{}: there is no run or checkpoint at '{}'; expected a folder that `lorry train` wrote{}", command,
+                 path.string(), holder ? fmt::format("; {} is training there and has saved nothing yet", *holder) : "");
+}
+
+}  // namespace
 
 bool RunFolder::has_checkpoint() const {
   std::error_code error;
@@ -30,6 +45,20 @@ void RunFolder::require_own() const {
                      folder.string(), name);
   }
   if (error) io::raise_io("cannot list", folder, error.value());
+}
+
+RunFolder find_run(const fs::path& path, std::string_view command) {
+  const RunFolder run{path};
+  if (!run.has_checkpoint()) raise_none(path, command);
+  return run;
+}
+
+fs::path find_checkpoint(const fs::path& path, std::string_view command) {
+  const RunFolder run{path};
+  if (run.has_checkpoint()) return run.checkpoint();
+  std::error_code error;
+  if (!fs::exists(io::AtomicDirectory::find(path) / "state.json", error)) raise_none(path, command);
+  return path;
 }
 
 }  // namespace lorry::cli

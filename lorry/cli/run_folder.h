@@ -7,6 +7,7 @@
 //   DIR/lock            while a process trains: which one
 
 #include <filesystem>
+#include <string_view>
 
 #include "lorry/io/file.h"
 
@@ -25,5 +26,12 @@ struct RunFolder {
   std::filesystem::path lock() const { return folder / "lock"; }
   std::filesystem::path curve() const { return folder / "loss.svg"; }
 };
+
+/// The run whose folder is `path`. Throws IoError that begins with `command` when there is none.
+RunFolder find_run(const std::filesystem::path& path, std::string_view command);
+
+/// The checkpoint of the run whose folder is `path`, or the checkpoint that `path` is. Throws IoError that begins with
+/// `command` when there is none.
+std::filesystem::path find_checkpoint(const std::filesystem::path& path, std::string_view command);
 
 }  // namespace lorry::cli

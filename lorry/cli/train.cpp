@@ -323,7 +323,7 @@ Training begin(const TrainOptions& options, Clock::time_point start) {
 int run_train(const TrainOptions& options, const CommonOptions& common) {
   const auto start = Clock::now();
   const bool resumed = !options.resume.empty();
-  const RunFolder folder{resumed ? options.resume : options.out};
+  const RunFolder folder = resumed ? find_run(options.resume, "train") : RunFolder{options.out};
   Training training;
   std::optional<io::FileLock> lock;
   if (resumed) {

@@ -1,4 +1,5 @@
 """The folder of a run: one writer, nothing of another's overwritten, read and extended as it stands."""
+import fcntl
 import json
 import os
 import socket
@@ -111,9 +112,36 @@ class Shown(CommandTest):
         self.assertTrue((self.path / "run/lock").exists(), "nothing was removed")
 
     def test_a_folder_without_a_run_is_refused(self):
-        self.refused("info", "nowhere", says=("nowhere", "no checkpoint"))
-        self.refused("info", self.path, says=("no checkpoint",))
         self.run_lorry("info", "run", "--measure", status=2)
+
+
+class NoRun(CommandTest):
+    COMMANDS = (("train", "--resume"), ("generate", "--checkpoint"), ("info",))
+
+    def test_a_path_without_a_run_is_named_with_what_was_expected(self):
+        (self.path / "folder").mkdir()
+        files = sorted(self.path.rglob("*"))
+        for path in ("nothere", "text.txt", "folder", "nothere/deeper", "nothere/checkpoint", "text.txt/checkpoint"):
+            for command in self.COMMANDS:
+                done = self.refused(*command, path)
+                self.assertEqual(done.err, f"lorry: {command[0]}: there is no run or checkpoint at '{path}'; "
+                                           "expected a folder that `lorry train` wrote\n")
+        self.assertEqual(sorted(self.path.rglob("*")), files, "nothing was made")
+
+    def test_who_trains_there_without_a_checkpoint_is_named(self):
+        (self.path / "run").mkdir()
+        with open(self.path / "run/lock", "w") as lock:
+            lock.write("process 7 on host")
+            lock.flush()
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for command in self.COMMANDS:
+                self.refused(*command, "run", says=("no run or checkpoint at 'run'", "process 7 on host is training"))
+
+    def test_a_damaged_run_is_no_missing_one(self):
+        self.train("--steps", 2)
+        (self.path / "run/checkpoint/state.json").unlink()
+        for command in self.COMMANDS:
+            self.refused(*command, "run", says=("run/checkpoint/state.json", "No such file"))
 
 
 class Foreign(CommandTest):
