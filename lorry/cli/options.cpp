@@ -129,7 +129,9 @@ void add_train(CLI::App& app, TrainOptions& o) {
       ->capture_default_str()
       ->type_name("DIR");
   CLI::Option* resume =
-      app.add_option("--resume", o.resume, "Go on with the run in DIR, with its settings")->type_name("DIR");
+      app.add_option("--resume", o.resume,
+                     "Go on with the run in DIR, with its settings; --text names its text where that has moved")
+          ->type_name("DIR");
   app.add_option("--checkpoint-every", o.checkpoint_every,
                  "Save a checkpoint every N steps (default: with each validation)")
       ->check(whole(1))

@@ -184,9 +184,16 @@ struct Trainer::Run {
 Trainer::Trainer(TrainSettings settings, std::vector<std::string> texts) : run_(std::make_unique<Run>(std::move(settings), std::move(texts))) {}
 
 Trainer::Trainer(const io::Checkpoint& checkpoint, std::vector<std::string> texts) {
+  const bool recorded = texts.empty();
   TrainSettings settings = from_config(checkpoint.state.config, texts);
   check_against_tensors(checkpoint);
-  run_ = std::make_unique<Run>(std::move(settings), std::move(texts));
+  try {
+    run_ = std::make_unique<Run>(std::move(settings), texts);
+  } catch (const IoError& error) {
+    if (!recorded) throw;
+    const std::string all = texts.size() > 1 ? fmt::format(", with all {} files in their order", texts.size()) : "";
+    raise<IoError>("{}; if the text has moved, --text FILE says where it is now{}", error.what(), all);
+  }
   const std::string fingerprint = io::setting<std::string>(checkpoint.state.config, "text_fingerprint");
   require<ValueError>(fingerprint == std::to_string(run_->corpus.fingerprint()),
                       "train: the text is not the one that this run began with; got {} bytes to train on; expected the same files", run_->corpus.train_bytes());

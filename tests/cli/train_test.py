@@ -8,7 +8,7 @@ import subprocess
 import time
 import unittest
 
-from support import LORRY, CommandTest, small
+from support import LORRY, TEXT, CommandTest, small
 
 
 class Train(CommandTest):
@@ -304,6 +304,26 @@ class BadCheckpoint(CommandTest):
         self.run_lorry("train", "--text", self.text, "--out", "other", *tiny, "--steps", 1)
         (self.path / "other/checkpoint/model.safetensors").replace(self.path / "run/checkpoint/model.safetensors")
         self.refused_resume("layers 4", "has 6")
+
+    def test_a_text_that_has_moved_is_named_with_the_option_that_finds_it(self):
+        self.text.rename(self.path / "moved.txt")
+        resume = ("train", "--resume", "run", "--threads", 1, "--steps", 6)
+        self.refused(*resume, says=(f"cannot open '{self.text}'", "if the text has moved, --text FILE"))
+        done = self.refused(*resume, "--text", "elsewhere.txt", says=("elsewhere.txt",))
+        self.assertNotIn("--text", done.err)
+        self.run_lorry(*resume, "--text", "moved.txt")
+        self.run_lorry("train", "--resume", "run", "--threads", 1, "--steps", 8)
+        self.assertEqual(len(self.training_losses()), 8, "the new place is kept")
+        usage = " ".join(self.run_lorry("train", "--help").out.split())
+        self.assertIn("--text names its text where that has moved", usage)
+
+    def test_of_several_texts_that_have_moved_all_must_be_named(self):
+        (self.path / "more.txt").write_text(TEXT)
+        self.run_lorry("train", "--text", self.text, "more.txt", "--out", "two", *small(), "--steps", 2)
+        (self.path / "more.txt").rename(self.path / "moved.txt")
+        resume = ("train", "--resume", "two", "--threads", 1, "--steps", 3)
+        self.refused(*resume, says=("more.txt", "--text FILE", "all 2 files in their order"))
+        self.run_lorry(*resume, "--text", self.text, "moved.txt")
 
     def test_another_text_is_refused(self):
         self.text.write_text(self.text.read_text().replace("odd", "ODD"))
