@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::size_t kStackBytes = 64 << 10;  // the vector registers that the system saves there take up to 11 KiB
 
-volatile std::sig_atomic_t g_raised = 0;
+volatile std::sig_atomic_t g_raised = 0;  // the signal that arrived last
 struct sigaction g_before[2];
 constexpr int kSignals[2] = {SIGINT, SIGTERM};
 
@@ -22,7 +22,7 @@ Interrupt::Interrupt() : stack_(new std::byte[kStackBytes]) {
   sigaltstack(&stack, &stack_before_);
   g_raised = 0;
   struct sigaction action {};
-  action.sa_handler = [](int) { g_raised = 1; };
+  action.sa_handler = [](int signal) { g_raised = signal; };
   action.sa_flags = SA_RESTART | SA_RESETHAND | SA_ONSTACK;  // the second signal takes the default action
   for (int i = 0; i < 2; ++i) sigaction(kSignals[i], &action, &g_before[i]);
 }
@@ -33,5 +33,6 @@ Interrupt::~Interrupt() {
 }
 
 bool Interrupt::raised() const { return g_raised != 0; }
+const char* Interrupt::name() const { return g_raised == SIGTERM ? "SIGTERM" : "Ctrl-C"; }
 
 }  // namespace lorry::cli

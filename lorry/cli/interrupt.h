@@ -20,6 +20,8 @@ class Interrupt {
 
   /// True once a signal has arrived.
   bool raised() const;
+  /// What the signal is called that arrived last, and that ends the command when it comes again. Only once raised.
+  const char* name() const;
 
  private:
   std::unique_ptr<std::byte[]> stack_;  ///< of the handlers

@@ -79,6 +79,8 @@ class Session {
   /// The same while the run goes on, which is said.
   void validate_between(int64_t batches);
   void save();
+  /// True once a signal has arrived, which is said the first time.
+  bool stopping();
 
   Trainer& trainer_;
   RunFolder folder_;
@@ -87,7 +89,7 @@ class Session {
   std::optional<TimedRun> timed_;
   double training_s_;  ///< spent in steps since the run began
   Pace pace_;
-  bool told_time_ = false;
+  bool told_time_ = false, told_stop_ = false;
   Progress progress_;
   Interrupt interrupt_;
 };
@@ -155,7 +157,7 @@ std::optional<double> Session::validate(int64_t batches) {
   settle();
   const auto begin = Clock::now();
   batches = std::min(batches, trainer_.validation_batches());
-  const std::optional<double> loss = trainer_.validate(batches, [&] { return interrupt_.raised(); });
+  const std::optional<double> loss = trainer_.validate(batches, [&] { return stopping(); });
   if (!loss) return loss;
   metrics_.add(ValidationMetrics{trainer_.steps_taken(), *loss});
   if (timed_) timed_->plan.validated(seconds_since(begin), batches);
@@ -176,6 +178,13 @@ void Session::save() {
   if (timed_) timed_->plan.saved(seconds_since(begin));
 }
 
+bool Session::stopping() {
+  if (!interrupt_.raised()) return false;
+  if (!told_stop_) progress_.say(fmt::format("saving; {} again gives up", interrupt_.name()));
+  told_stop_ = true;
+  return true;
+}
+
 std::string Session::position() const {
   const int64_t step = trainer_.steps_taken(), steps = *trainer_.settings().steps;
   if (!timed_ || step == steps) return fmt::format("step {} of {}", step, steps);
@@ -190,11 +199,12 @@ bool Session::run() {
     if (const int64_t batches = validation_due()) validate_between(batches);
   while (!over()) {
     take_step();
+    stopping();  // said before anything else takes its time
     if (over()) break;
     if (timed_ && timed_->plan.needs_probe()) probe();
     if (const int64_t batches = validation_due()) validate_between(batches);
-    if (checkpoint_due()) save();
-    if (interrupt_.raised()) break;
+    if (!stopping() && checkpoint_due()) save();
+    if (stopping()) break;  // saves below
   }
   // The loss over all of the text is told at the end of the run.
   if (over()) validate(timed_ ? timed_->plan.last_validation() : kFullValidation);

@@ -352,10 +352,20 @@ class Interrupted(CommandTest):
             process.send_signal(kind)
             _, err = process.communicate(timeout=60)
             self.assertEqual(process.returncode, 1, err)
-            self.assertIn(f"lorry train --resume {out}", err.decode())
+            name = "Ctrl-C" if kind == signal.SIGINT else "SIGTERM"
+            *said, end = err.decode().splitlines()
+            self.assertEqual(said.count(f"saving; {name} again gives up"), 1, said)
+            self.assertIn(f"lorry train --resume {out}", end)
             self.assertLess(json.loads((self.path / out / "checkpoint/state.json").read_text())["step"], 400)
             self.run_lorry("train", "--resume", out, "--threads", 1)
             self.assertEqual(self.losses(out), self.losses("whole"))
+
+    def test_quiet_says_only_how_to_go_on(self):
+        process = self.start("--steps", 100000, "--quiet")
+        self.wait_for_steps(3)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        self.assertRegex(err.decode(), r"^lorry: train: interrupted [^\n]*\n$")
 
     def test_16_bits_and_accumulation_go_on_to_the_bit(self):
         for flags in (("--dtype", "f16", "--accumulate", 2), ("--dtype", "bf16", "--accumulate", 3)):
@@ -381,6 +391,7 @@ class Interrupted(CommandTest):
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 1, err)
+        self.assertEqual(err.decode().count("saving; Ctrl-C again gives up\n"), 1)
         self.assertIn("interrupted after step 3 of 3", err.decode())
         self.assertEqual(len(self.losses()), 5, "a loss over a part of the text is not recorded")
         self.run_lorry("train", "--resume", "run", "--threads", 1)
