@@ -115,7 +115,8 @@ void add_common(CLI::App& app, CommonOptions& o) {
 
 void add_info(CLI::App& app, InfoOptions& o) {
   app.add_flag("--measure", o.measure, "Measure the machine's ceilings (a few seconds)");
-  app.add_option("DIR", o.run, "Folder of a training run: show that run in place of the machine")->type_name("");
+  app.add_option("DIR", o.run, "Folder of a training run, or its checkpoint: show that run in place of the machine")
+      ->type_name("");
   app.callback([&app] {
     if (app.count("DIR") && app.count("--measure")) throw CLI::ExcludesError("DIR", "--measure");
   });
@@ -217,7 +218,9 @@ void add_train(CLI::App& app, TrainOptions& o) {
 }
 
 void add_generate(CLI::App& app, GenerateOptions& o) {
-  app.add_option("--checkpoint", o.checkpoint, "Folder that `lorry train` wrote")->required()->type_name("DIR");
+  app.add_option("--checkpoint", o.checkpoint, "Folder that `lorry train` wrote, or the checkpoint in it")
+      ->required()
+      ->type_name("DIR");
   app.add_option("--prompt", o.prompt, "Text to go on from")->type_name("TEXT");
   app.add_option("--tokens", o.tokens, "Bytes to write")
       ->capture_default_str()

@@ -13,6 +13,18 @@ namespace lorry::cli {
 namespace fs = std::filesystem;
 namespace {
 
+/// The run whose folder or checkpoint `path` names.
+std::optional<RunFolder> run_of(const fs::path& path) {
+  if (const RunFolder run{path}; run.has_checkpoint()) return run;
+  const fs::path named = path.has_filename() ? path : path.parent_path();  // a slash at the end says nothing
+  std::error_code error;
+  for (const fs::path& at : {named, fs::weakly_canonical(path, error)}) {
+    const RunFolder run{at.has_parent_path() ? at.parent_path() : "."};
+    if (at.filename() == run.checkpoint().filename() && run.has_checkpoint()) return run;
+  }
+  return std::nullopt;
+}
+
 [[noreturn]] void raise_none(const fs::path& path, std::string_view command) {
   std::error_code error;
   if (fs::status(path / "checkpoint", error).type() == fs::file_type::none)
@@ -48,14 +60,12 @@ void RunFolder::require_own() const {
 }
 
 RunFolder find_run(const fs::path& path, std::string_view command) {
-  const RunFolder run{path};
-  if (!run.has_checkpoint()) raise_none(path, command);
-  return run;
+  if (const auto run = run_of(path)) return *run;
+  raise_none(path, command);
 }
 
 fs::path find_checkpoint(const fs::path& path, std::string_view command) {
-  const RunFolder run{path};
-  if (run.has_checkpoint()) return run.checkpoint();
+  if (const auto run = run_of(path)) return run->checkpoint();
   std::error_code error;
   if (!fs::exists(io::AtomicDirectory::find(path) / "state.json", error)) raise_none(path, command);
   return path;

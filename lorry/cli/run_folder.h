@@ -27,11 +27,11 @@ struct RunFolder {
   std::filesystem::path curve() const { return folder / "loss.svg"; }
 };
 
-/// The run whose folder is `path`. Throws IoError that begins with `command` when there is none.
+/// The run whose folder or checkpoint `path` names. Throws IoError that begins with `command` when there is none.
 RunFolder find_run(const std::filesystem::path& path, std::string_view command);
 
-/// The checkpoint of the run whose folder is `path`, or the checkpoint that `path` is. Throws IoError that begins with
-/// `command` when there is none.
+/// The checkpoint of the run that `path` names, or the checkpoint outside of a run that `path` is. Throws IoError that
+/// begins with `command` when there is none.
 std::filesystem::path find_checkpoint(const std::filesystem::path& path, std::string_view command);
 
 }  // namespace lorry::cli

@@ -137,6 +137,32 @@ class NoRun(CommandTest):
             for command in self.COMMANDS:
                 self.refused(*command, "run", says=("no run or checkpoint at 'run'", "process 7 on host is training"))
 
+    def test_a_run_is_named_by_its_checkpoint_too(self):
+        self.train("--steps", 2)
+        (self.path / "link").symlink_to("run/checkpoint")
+        whole = self.run_lorry("info", "run").out
+        inside = self.path / "run/checkpoint"
+        for path in ("run/", "run/checkpoint", "run/checkpoint/", "link", inside):
+            self.assertEqual(self.run_lorry("info", path).out, whole, path)
+            self.run_lorry("generate", "--checkpoint", path, "--tokens", 2)
+        for folder, path in ((inside, "."), (self.path / "run", "checkpoint"), (self.path / "run", ".")):
+            done = subprocess.run([LORRY, "info", path], cwd=folder, capture_output=True)
+            self.assertEqual(done.stdout.decode(), whole, done.stderr)
+        self.run_lorry("train", "--resume", "run/checkpoint", "--steps", 3, "--threads", 1)
+        self.assertEqual(len(self.training_losses()), 3)
+        self.assertEqual({p.name for p in inside.iterdir()},
+                         {"model.safetensors", "optimizer.safetensors", "state.json"}, "nothing was written there")
+
+    def test_a_checkpoint_that_a_crash_set_aside_is_named_as_if_it_were_there(self):
+        self.train("--steps", 2)
+        (self.path / "run/checkpoint").rename(self.path / "run/.checkpoint.previous")
+        self.run_lorry("info", "run/checkpoint")
+
+    def test_a_checkpoint_outside_of_a_run_writes_text(self):
+        self.train("--steps", 2)
+        (self.path / "run/checkpoint").rename(self.path / "kept")
+        self.run_lorry("generate", "--checkpoint", "kept", "--tokens", 2)
+
     def test_a_damaged_run_is_no_missing_one(self):
         self.train("--steps", 2)
         (self.path / "run/checkpoint/state.json").unlink()
