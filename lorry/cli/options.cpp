@@ -139,7 +139,7 @@ void add_train(CLI::App& app, TrainOptions& o) {
       ->type_name("N");
 
   app.add_option("--steps", s.steps,
-                 "Steps to train; with --resume, the steps of the whole run, which may be more than before")
+                 "Steps to train; with --resume, the run ends at N steps in all, longer or shorter than before")
       ->check(whole(1, int64_t{1} << 40))
       ->type_name("N");
   // What decides the numbers of a run comes from its checkpoint when it is resumed, and cannot be given again.

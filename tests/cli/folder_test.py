@@ -39,7 +39,18 @@ class Extended(CommandTest):
         self.assertEqual(len(self.training_losses()), 30)
         state = json.loads((self.path / "run/checkpoint/state.json").read_text())
         self.assertEqual((state["step"], state["config"]["steps"]), (30, 30))
+        usage = " ".join(self.run_lorry("train", "--help").out.split())
+        self.assertIn("with --resume, the run ends at N steps in all, longer or shorter than before", usage)
         self.refused("train", "--resume", "run", "--steps", 10, says=("30 steps", "--steps 10"))
+
+    def test_a_run_that_is_not_at_its_end_may_end_sooner(self):
+        self.train("--steps", 4)
+        state = self.path / "run/checkpoint/state.json"
+        state.write_text(state.read_text().replace('"steps": 4', '"steps": 9'))
+        self.run_lorry("train", "--resume", "run", "--steps", 6, "--threads", 1)
+        self.assertEqual(len(self.training_losses()), 6)
+        state = json.loads(state.read_text())
+        self.assertEqual((state["step"], state["config"]["steps"]), (6, 6))
 
     def test_a_finished_run_is_read_where_nothing_can_be_written(self):
         self.train("--steps", 5)
