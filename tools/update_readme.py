@@ -68,7 +68,9 @@ def speeds(report):
     if report_of("optim.json"):
         row, torch = steps_of("optim.json")[ADAMW_STEP], report_of("optim_torch.json") and steps_of("optim_torch.json").get(ADAMW_STEP)
         step = row["median_us"] / 1e3
-        rows.append(("AdamW step over ResNet-50's 25.6 M parameters, f32", f"{step:.1f} ms, {100 * row['ratio_to_ceiling']:.0f} % of a memory copy's rate", step,
+        # Some processors copy more slowly than they step: there the copy is no ceiling.
+        share = f", {100 * row['ratio_to_ceiling']:.0f} % of a memory copy's rate" if row["ratio_to_ceiling"] <= 1.05 else ""
+        rows.append(("AdamW step over ResNet-50's 25.6 M parameters, f32", f"{step:.1f} ms{share}", step,
                      torch and torch["median_us"] / 1e3, "{:.1f} ms (Python, fused)"))
     if not peer and not train:
         return ["| | Lorry |", "|---|---|"] + [f"| {title} | {ours} |" for title, ours, *_ in rows]
@@ -161,7 +163,7 @@ def demo():
     train = " ".join(report["train"][1:])
     lines = [
         f"The `nano` preset has {run['parameters'] / 1e3:.0f} thousand parameters. {run['steps']:,} steps on Debian's fortunes took",
-        f"{minutes}:{seconds:02d} minutes on {machine['threads']} threads of {machine['cpu']}, shared with other programs",
+        f"{minutes}:{seconds:02d} minutes on {machine['threads']} threads of {machine['cpu']}",
         f"(`lorry train {train}`). The picture is the one that the command draws. The validation loss ends at",
         f"{run['validation_loss']:.2f} nats per byte.",
         "",

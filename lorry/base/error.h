@@ -9,6 +9,9 @@
 // Invariant: nothing in Lorry aborts the process or prints instead of throwing; every failure is one of these types.
 
 #include <fmt/core.h>
+#if FMT_VERSION >= 110000
+#include <fmt/format.h>  // where newer versions have vformat
+#endif
 
 #include <stdexcept>
 #include <string>
