@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "lorry/cli/run_settings.h"
 #include "lorry/lorry.h"
 
 using namespace lorry;
@@ -134,11 +135,6 @@ struct Plan {
   int64_t steps, planned;
 };
 
-/// As `lorry train` chooses it.
-int64_t usual_warmup(int64_t steps) {
-  return std::min<int64_t>(100, std::max(steps / 10, std::min<int64_t>(30, steps / 3)));
-}
-
 void run(const Variant& v, const std::string& text, const std::vector<std::filesystem::path>& files, uint64_t seed,
          Plan plan, Device device) {
   const auto began = std::chrono::steady_clock::now();
@@ -151,7 +147,7 @@ void run(const Variant& v, const std::string& text, const std::vector<std::files
   for (const auto& [name, x] : model.named_parameters()) groups[x.dim() >= 2 ? 0 : 1].params.emplace_back(name, x);
   optim::AdamW optimizer(groups);
   const optim::Schedule schedule{optim::Schedule::Kind::cosine, v.lr, 0.1 * v.lr,
-                                 v.warmup ? v.warmup : usual_warmup(plan.planned), plan.planned};
+                                 v.warmup ? v.warmup : cli::usual_warmup(plan.planned), plan.planned};
 
   const Tensor losses = zeros({plan.steps}, {.device = device});
   for (int64_t step = 0; step < plan.steps; ++step) {

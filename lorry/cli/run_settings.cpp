@@ -53,15 +53,6 @@ double usual_decay(std::string_view optimizer) {
   return decay;
 }
 
-constexpr int64_t kLongestWarmup = 100;
-
-/// A tenth of the run, but a third where that is less than 30 steps: in the first steps, Adam's means know too little
-/// for a large rate, and single steps were seen to raise the loss from 3.7 nats to 8.5.
-int64_t usual_warmup(int64_t steps) {
-  constexpr int64_t kEnough = 30;
-  return std::min(kLongestWarmup, std::max(steps / 10, std::min(kEnough, steps / 3)));
-}
-
 /// A seed is kept as text. The file may have been damaged.
 uint64_t seed_of(const io::Settings& config) {
   const auto text = io::setting<std::string>(config, "seed");
@@ -176,6 +167,11 @@ void complete(TrainSettings& s, bool timed) {
   if (!s.steps) s.steps = recipe->steps;
   if (s.eval_every == 0) s.eval_every = default_eval_every(*s.steps);
   if (!s.warmup) s.warmup = usual_warmup(*s.steps);
+}
+
+int64_t usual_warmup(int64_t steps) {
+  constexpr int64_t kLongest = 100;
+  return std::min(kLongest, std::max(steps / 10, std::min(kEnoughWarmup, steps / 3)));
 }
 
 int64_t default_eval_every(int64_t steps) { return std::max<int64_t>(1, steps / 10); }

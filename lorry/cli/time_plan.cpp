@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "lorry/base/error.h"
+#include "lorry/cli/run_settings.h"
 
 namespace lorry::cli {
 namespace {
@@ -24,9 +25,10 @@ constexpr double kPlanAfterTime = 0.5, kPlanAfterLeft = 0.1;
 /// Seconds to draw the curve and to leave.
 double closing_s(double seconds) { return std::min(0.25, seconds / 40); }
 
-/// A tenth of the run, but 30 steps where a third of it is enough: see usual_warmup.
+/// Of a run whose end is not known: as usual_warmup, without its upper bound.
 double usual_warmup_share(int64_t steps) {
-  return std::clamp(30.0 / static_cast<double>(std::max<int64_t>(steps, 1)), 0.1, 1.0 / 3);
+  return std::clamp(static_cast<double>(kEnoughWarmup) / static_cast<double>(std::max<int64_t>(steps, 1)), 0.1,
+                    1.0 / 3);
 }
 
 PlannedPart first_guess(std::optional<int64_t> warmup) {

@@ -10,15 +10,21 @@ import unittest
 from support import LORRY, CommandTest, small
 
 
+def train_on(test):
+    """A process that trains in run/ until it is killed, at the latest with the test; it has saved a checkpoint."""
+    command = [LORRY, "train", "--text", test.text, "--out", "run", *small(), "--steps", "100000",
+               "--checkpoint-every", "5"]
+    process = subprocess.Popen(command, cwd=test.path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    test.addCleanup(process.wait)
+    test.addCleanup(process.kill)
+    while not (test.path / "run/checkpoint").exists():
+        time.sleep(0.01)
+    return process
+
+
 class OneWriter(CommandTest):
     def test_a_second_process_is_told_who_holds_the_folder(self):
-        command = [LORRY, "train", "--text", self.text, "--out", "run", *small(), "--steps", "100000",
-                   "--checkpoint-every", "5"]
-        first = subprocess.Popen(command, cwd=self.path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.addCleanup(first.wait)
-        self.addCleanup(first.kill)
-        while not (self.path / "run/checkpoint").exists():
-            time.sleep(0.01)
+        first = train_on(self)
         self.refused("train", "--resume", "run", says=(f"process {first.pid} on {socket.gethostname()}",))
         self.run_lorry("generate", "--checkpoint", "run", "--tokens", 3)
         first.kill()
@@ -105,13 +111,7 @@ class Shown(CommandTest):
         self.assertRegex(self.run_lorry("info", "run").out, r"time +0:0\d of 0:01")
 
     def test_who_trains_is_named(self):
-        command = [LORRY, "train", "--text", self.text, "--out", "run", *small(), "--steps", "100000",
-                   "--checkpoint-every", "5"]
-        process = subprocess.Popen(command, cwd=self.path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
-        while not (self.path / "run/checkpoint").exists():
-            time.sleep(0.01)
+        process = train_on(self)
         shown = self.info()
         self.assertEqual(shown["lock"], f"process {process.pid} on {socket.gethostname()}")
         self.assertGreaterEqual(shown["step"], shown["saved_step"])
