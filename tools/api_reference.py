@@ -80,7 +80,7 @@ SKIPPED = re.compile("|".join(r"""
     (allocate|release|record)_(pinned|managed) allocate release record_stream built_in_kernels with_options
     visit\w* promote can_store to_whole index_put checked facts detail named choose layout storage NormGrads
     AttentionCall NestedNumbers DTypeOf Type DTypeFacts ShortRule OwnRule UserFunction LiveBlock OptionsList DL\w+
-    ReportsWait SerialScope EllipsisType numbered copy decltype CompileError CaptureError Operand TensorNode
+    extent ReportsWait SerialScope EllipsisType numbered copy decltype CompileError CaptureError Operand TensorNode
     """.split()))
 # Sentences for what has none of its own in the headers, or shares its neighbour's.
 SENTENCES = {
@@ -229,6 +229,7 @@ SENTENCES = {
     "x.data": "The address of the first element, typed.",
     "autograd::Function": "An operator of your own: a struct with a forward and a backward.",
     "Function.apply": "Calls forward, and records the call where a gradient is wanted.",
+    "Module.buffer": "Names a tensor that is saved and moved with the parameters but not trained.",
     "nn::Sequential": "Modules and functions, called one after the other.",
     "nn::ModuleList": "Several modules of one class.",
     "nn::GPT": "A stack of transformer blocks over tokens, with GPT-2's shapes.",

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, field
 
 IN_DETAIL = re.compile(r"\bdetail\b")
+# Classes that users derive theirs from: what is protected is for them too.
+BASES = {"Module"}
 
 
 @dataclass
@@ -90,7 +92,7 @@ class Header:
             elif match := re.compile(r"//[^\n]*").match(text, at):
                 at = match.end()
             elif match := re.compile(r"(public|private|protected):").match(text, at):
-                public[-1] = match[1] == "public"
+                public[-1] = match[1] == "public" or (match[1] == "protected" and scopes[-1][1] in BASES)
                 at = match.end()
             elif text[at] == "}":
                 if scopes:

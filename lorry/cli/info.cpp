@@ -87,6 +87,10 @@ nlohmann::ordered_json to_json(const RunFolder& folder, const RunFacts& run) {
                                  {"parameters", run.parameters},
                                  {"dtype", name(run.settings.dtype)},
                                  {"optimizer", run.settings.optimizer},
+                                 {"lr", run.settings.lr},
+                                 {"batch", run.settings.batch * run.settings.accumulate},
+                                 {"seed", run.settings.seed},
+                                 {"texts", run.texts},
                                  {"step", run.step},
                                  {"saved_step", run.saved_step},
                                  {"steps", *run.settings.steps},
@@ -108,7 +112,9 @@ void print(const Table& table, const RunFacts& run) {
   row("model", fmt::format("preset {}: {} layers, {} heads, width {}, context {}", run.settings.preset, m.layers,
                            m.heads, m.width, m.context));
   row("parameters", fmt::format("{}, {}", quantity(static_cast<double>(run.parameters), ""), run.settings.dtype));
-  row("optimizer", run.settings.optimizer);
+  row("optimizer", fmt::format("{}, learning rate {:g}, batch {}, seed {}", run.settings.optimizer, run.settings.lr,
+                               run.settings.batch * run.settings.accumulate, run.settings.seed));
+  for (const std::string& text : run.texts) row("text", text);
   row("steps", fmt::format("{} of {}{}{}", run.step, run.time && run.step < *run.settings.steps ? "about " : "",
                            *run.settings.steps,
                            run.step > run.saved_step ? fmt::format("; saved after {}", run.saved_step) : ""));

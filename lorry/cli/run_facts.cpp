@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <vector>
 
 #include "lorry/cli/run_settings.h"
 #include "lorry/io/checkpoint.h"
@@ -15,8 +14,7 @@ RunFacts run_facts(const RunFolder& folder) {
   facts.holder = io::lock_holder(folder.lock());
   const io::Checkpoint checkpoint = io::load_checkpoint(folder.checkpoint());
   check_against_tensors(checkpoint);
-  std::vector<std::string> texts;
-  facts.settings = from_config(checkpoint.state.config, texts);
+  facts.settings = from_config(checkpoint.state.config, facts.texts);
   facts.model = model_config(checkpoint.state.config);
   for (const auto& [name, tensor] : checkpoint.model) facts.parameters += tensor.numel();
   facts.tokens_per_step = facts.settings.batch * facts.settings.accumulate * facts.settings.context;

@@ -39,6 +39,11 @@ void raise_no_number(int asked, int count) {
   raise_as<IndexError>("rule", "the update asks for h[{}]; got {} numbers; expected 0 to {}", asked, count, count - 1);
 }
 
+void raise_no_state(int states) {
+  raise_as<IndexError>("rule", "the update uses a state that it does not have; got a rule of {} state{}; expected states[k] "
+                       "with k below that; say rule<N>(...) for N states", states, states == 1 ? "" : "s");
+}
+
 void raise_no_device_code(const char* where, Device device) {
   raise_as<ValueError>(where,
                        "execution 'fused' has no code for {}; compile what includes lorry/optim/custom.h with nvcc, or "

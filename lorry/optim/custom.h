@@ -31,7 +31,9 @@
 // with -ffp-contract=off, which the CMake targets bring along, and without -ffast-math.
 
 #include <algorithm>
+#include <bit>
 #include <concepts>
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -51,6 +53,7 @@ namespace lorry::optim {
 
 namespace detail {
 [[noreturn]] void raise_no_number(int asked, int count);
+[[noreturn]] void raise_no_state(int states);
 }
 
 // ---- the short form --------------------------------------------------------------------------------------------------
@@ -132,10 +135,22 @@ void check_update() {
                 UpdateOf<Update, kStates, kNumbers, formula::Number<float>>) {
     using V = formula::Number<float>;
     using Rule = ShortRule<Update, kStates, kNumbers>;
+    constexpr int kBeyond = 16;  // states that the rule does not have: nothing may depend on them, none may change
     typename Rule::Progress progress;
-    V param(1.0f), states[kMaxStates] = {V(0.0f), V(0.0f), V(0.0f)};
     const auto numbers = Rule::advance(progress, {}).template map<V>([](double x) { return V(static_cast<float>(x)); });
-    Update()(param, V(1.0f), states, numbers);  // throws where it asks for a number that is not there
+    uint32_t results[2][1 + kStates];
+    for (const int run : {0, 1}) {
+      const float beyond = run ? 0.75f : 0.0f;
+      V param(1.0f), states[kStates + kBeyond];
+      std::fill_n(states, kStates, V(0.0f));
+      std::fill_n(states + kStates, kBeyond, V(beyond));
+      Update()(param, V(1.0f), states, numbers);  // throws where it asks for a number that is not there
+      results[run][0] = std::bit_cast<uint32_t>(param.value);
+      for (int k = 0; k < kStates; ++k) results[run][1 + k] = std::bit_cast<uint32_t>(states[k].value);
+      for (int k = kStates; k < kStates + kBeyond; ++k)
+        if (states[k].value != beyond) raise_no_state(kStates);
+    }
+    if (!std::ranges::equal(results[0], results[1])) raise_no_state(kStates);
   }
 }
 }  // namespace detail
@@ -151,7 +166,7 @@ struct OwnRule {
 };
 
 /// A rule from its update, learning rate and numbers. Throws IndexError for an update that asks for h[k] where there is
-/// no such number.
+/// no such number, or uses states[k] where there is no such state.
 template <int kStates, class Update>
 OwnRule<ShortRule<Update, kStates, 0>> rule(Update, double lr = 1e-3) {
   detail::check_update<Update, kStates, 0>();

@@ -360,6 +360,17 @@ class Interrupted(CommandTest):
             self.run_lorry("train", "--resume", out, "--threads", 1)
             self.assertEqual(self.losses(out), self.losses("whole"))
 
+    def test_a_second_signal_ends_at_once_and_leaves_what_was_saved(self):
+        process = self.start("--steps", 100000, "--checkpoint-every", 5)
+        self.wait_for_steps(12)
+        while process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        process.communicate()
+        self.assertIn(process.returncode, (-signal.SIGTERM, 1), "killed, unless it had saved before the second one")
+        state = json.loads((self.path / "run/checkpoint/state.json").read_text())
+        self.assertGreaterEqual(state["step"], 5)
+        self.run_lorry("train", "--resume", "run", "--threads", 1, "--steps", state["step"] + 1)
+
     def test_quiet_says_only_how_to_go_on(self):
         process = self.start("--steps", 100000, "--quiet")
         self.wait_for_steps(3)

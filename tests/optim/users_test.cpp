@@ -51,6 +51,17 @@ TEST(Users, are_told_of_a_number_that_a_rule_does_not_have) {
             "rule: the update asks for h[3]; got no numbers; give them after the rate");
 }
 
+TEST(Users, are_told_of_a_state_that_a_rule_does_not_have) {
+  const std::string none = "rule: the update uses a state that it does not have; got a rule of ";
+  const auto writes = [](auto& x, auto g, auto* states, const auto& h) { states[1] = g, x -= h.lr * g; };
+  const auto reads = [](auto& x, auto g, auto* states, const auto& h) { x -= h.lr * (g + states[2]); };
+  const auto first = [](auto& x, auto g, auto* states, const auto& h) { x -= h.lr * (states[0] += g); };
+  EXPECT_EQ(test::message<IndexError>([&] { rule<1>(writes); }).find(none + "1 state;"), 0u);
+  EXPECT_EQ(test::message<IndexError>([&] { rule<2>(reads); }).find(none + "2 states;"), 0u);
+  EXPECT_EQ(test::message<IndexError>([&] { rule<0>(first); }).find(none + "0 states;"), 0u);
+  rule<2>(writes), rule<3>(reads), rule<1>(first);
+}
+
 TEST(Users, are_told_of_an_optimizer_over_nothing) {
   struct Forgetful : nn::Module {};
   const std::string message = test::message<ValueError>([] { Adam(Forgetful().parameters()); });
