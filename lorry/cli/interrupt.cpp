@@ -1,6 +1,8 @@
 #include "lorry/cli/interrupt.h"
 
 #include <csignal>
+#include <cstdint>
+#include <ctime>
 
 namespace lorry::cli {
 namespace {
@@ -8,8 +10,23 @@ namespace {
 constexpr std::size_t kStackBytes = 64 << 10;  // the vector registers that the system saves there take up to 11 KiB
 
 volatile std::sig_atomic_t g_raised = 0;  // the signal that arrived last
+timespec g_first;                         // when the first one did
+constexpr int64_t kSamePressNs = 500'000'000;
 struct sigaction g_before[2];
 constexpr int kSignals[2] = {SIGINT, SIGTERM};
+
+/// Only what POSIX allows in a handler.
+void handle(int signal) {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  if (g_raised == 0) {
+    g_first = now;
+  } else if (int64_t{now.tv_sec - g_first.tv_sec} * 1'000'000'000 + (now.tv_nsec - g_first.tv_nsec) > kSamePressNs) {
+    ::signal(signal, SIG_DFL);
+    raise(signal);
+  }
+  g_raised = signal;
+}
 
 }  // namespace
 
@@ -22,9 +39,12 @@ Interrupt::Interrupt() : stack_(new std::byte[kStackBytes]) {
   sigaltstack(&stack, &stack_before_);
   g_raised = 0;
   struct sigaction action {};
-  action.sa_handler = [](int signal) { g_raised = signal; };
-  action.sa_flags = SA_RESTART | SA_RESETHAND | SA_ONSTACK;  // the second signal takes the default action
-  for (int i = 0; i < 2; ++i) sigaction(kSignals[i], &action, &g_before[i]);
+  action.sa_handler = handle;
+  action.sa_flags = SA_RESTART | SA_ONSTACK;
+  for (int i = 0; i < 2; ++i) {
+    sigaction(kSignals[i], nullptr, &g_before[i]);
+    if (g_before[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+  }
 }
 
 Interrupt::~Interrupt() {

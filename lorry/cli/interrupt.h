@@ -1,6 +1,7 @@
 #pragma once
 
-// Ctrl-C and SIGTERM ask a long command to stop where it can be resumed. A second one ends it at once.
+// Ctrl-C and SIGTERM ask a long command to stop where it can be resumed. Another one ends it at once, unless it comes
+// within half a second: then it is the same request, pressed twice. A signal that was ignored before stays ignored.
 
 #include <signal.h>
 
@@ -9,7 +10,7 @@
 
 namespace lorry::cli {
 
-/// While it lives, the first SIGINT or SIGTERM only raises the flag; the handlers of before come back at the end. Made on the main
+/// While it lives, SIGINT or SIGTERM first only raise the flag; the handlers of before come back at the end. Made on the main
 /// thread, to which the system sends the signals of a process.
 class Interrupt {
  public:

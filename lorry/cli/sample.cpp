@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "lorry/base/error.h"
@@ -13,7 +14,7 @@ int64_t sample(std::span<const float> logits, const Sampling& sampling, double u
   for (size_t i = 0; i < logits.size(); ++i)
     if (logits[i] > -INFINITY) order.push_back(static_cast<int64_t>(i));  // NaN compares false
   require<ValueError>(!order.empty(), "generate: no byte has a probability; got logits that are all NaN or -inf");
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)]; });
+  std::ranges::sort(order, {}, [&](int64_t i) { return std::pair(-logits[static_cast<size_t>(i)], i); });
   if (sampling.temperature == 0.0) return order[0];
   if (sampling.top_k > 0 && sampling.top_k < static_cast<int64_t>(order.size())) order.resize(static_cast<size_t>(sampling.top_k));
 

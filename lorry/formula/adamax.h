@@ -49,7 +49,8 @@ struct Adamax {
     if (h.decays) grad = grad + h.weight_decay * param;
     mean = mean + h.one_minus_beta1 * (grad - mean);
     const V faded = h.beta2 * largest, size = abs(grad) + h.eps;
-    largest = select((size > faded) | (size != size), size, faded);  // a NaN stays one
+    const auto nan = size != size;  // it stays
+    largest = select((size > faded) | nan, size, faded);
     param = param - h.step_size * mean / largest;
   }
 };

@@ -73,7 +73,8 @@ struct AdamW : AdamWBase {
     V scale = square;
     if constexpr (kAmsgrad) {
       V& largest = states[2];
-      scale = largest = select((square > largest) | (square != square), square, largest);  // a NaN stays one
+      const auto nan = square != square;  // it stays
+      scale = largest = select((square > largest) | nan, square, largest);
     }
     param = param - h.step_size * mean / (sqrt(scale) * h.inv_sqrt_bias2 + h.eps);
   }

@@ -72,14 +72,16 @@ struct Fmod {
 struct Remainder {
   template <class V> LORRY_INLINE V operator()(V x, V y) const {
     const V rest = fmod(x, y);
-    return select((rest != V(0)) & ((rest < V(0)) != (y < V(0))), rest + y, rest);
+    const auto opposite = (rest < V(0)) != (y < V(0));
+    return select((rest != V(0)) & opposite, rest + y, rest);
   }
 };
 /// The quotient rounded towards negative infinity, exact where x / y itself would round up to a whole number (Python's float_divmod).
 struct FloorDivide {
   template <class V> LORRY_INLINE V operator()(V x, V y) const {
     const V rest = fmod(x, y);
-    const V below = select((rest != V(0)) & ((rest < V(0)) != (y < V(0))), V(1), V(0));
+    const auto opposite = (rest < V(0)) != (y < V(0));
+    const V below = select((rest != V(0)) & opposite, V(1), V(0));
     if constexpr (kWhole<V>) {
       return x / y - below;
     } else {

@@ -47,10 +47,16 @@ struct LogicalNot {
   template <class V> LORRY_INLINE V operator()(V x) const { return select(x == V(0), V(1), V(0)); }
 };
 struct LogicalAnd {
-  template <class V> LORRY_INLINE V operator()(V x, V y) const { return select((x != V(0)) & (y != V(0)), V(1), V(0)); }
+  template <class V> LORRY_INLINE V operator()(V x, V y) const {
+    const auto other = y != V(0);
+    return select((x != V(0)) & other, V(1), V(0));
+  }
 };
 struct LogicalOr {
-  template <class V> LORRY_INLINE V operator()(V x, V y) const { return select((x != V(0)) | (y != V(0)), V(1), V(0)); }
+  template <class V> LORRY_INLINE V operator()(V x, V y) const {
+    const auto other = y != V(0);
+    return select((x != V(0)) | other, V(1), V(0));
+  }
 };
 struct LogicalXor {
   template <class V> LORRY_INLINE V operator()(V x, V y) const { return select((x != V(0)) != (y != V(0)), V(1), V(0)); }
@@ -78,17 +84,29 @@ struct RightShift {
 
 /// A NaN on either side is the result.
 struct Maximum {
-  template <class V> LORRY_INLINE V operator()(V x, V y) const { return select((x > y) | (x != x), x, y); }
+  template <class V> LORRY_INLINE V operator()(V x, V y) const {
+    const auto nan = x != x;
+    return select((x > y) | nan, x, y);
+  }
 };
 struct Minimum {
-  template <class V> LORRY_INLINE V operator()(V x, V y) const { return select((x < y) | (x != x), x, y); }
+  template <class V> LORRY_INLINE V operator()(V x, V y) const {
+    const auto nan = x != x;
+    return select((x < y) | nan, x, y);
+  }
 };
 /// A NaN on one side loses.
 struct Fmax {
-  template <class V> LORRY_INLINE V operator()(V x, V y) const { return select((x >= y) | (y != y), x, y); }
+  template <class V> LORRY_INLINE V operator()(V x, V y) const {
+    const auto nan = y != y;
+    return select((x >= y) | nan, x, y);
+  }
 };
 struct Fmin {
-  template <class V> LORRY_INLINE V operator()(V x, V y) const { return select((x <= y) | (y != y), x, y); }
+  template <class V> LORRY_INLINE V operator()(V x, V y) const {
+    const auto nan = y != y;
+    return select((x <= y) | nan, x, y);
+  }
 };
 /// Where low > high the result is high.
 struct Clamp {

@@ -154,4 +154,10 @@ template int64_t setting<int64_t>(const Settings&, const std::string&);
 template double setting<double>(const Settings&, const std::string&);
 template std::string setting<std::string>(const Settings&, const std::string&);
 
+std::map<std::string, double> numbers(const Settings& settings) {
+  std::map<std::string, double> all;
+  for (const auto& [name, value] : settings) all[name] = setting<double>(settings, name);
+  return all;
+}
+
 }  // namespace lorry::io

@@ -24,8 +24,8 @@ struct TrainingState {
   uint64_t seed = 0;           ///< of the random numbers
   uint64_t random_offset = 0;  ///< how many of them were used
   uint64_t data_position = 0;  ///< Corpus::position
-  Settings schedule;           ///< of the learning rate
-  Settings config;             ///< of the model and the run
+  Settings schedule = {};      ///< of the learning rate
+  Settings config = {};        ///< of the model and the run
 
   friend bool operator==(const TrainingState&, const TrainingState&) = default;
 };
@@ -48,5 +48,8 @@ Checkpoint load_checkpoint(const std::filesystem::path& directory);
 /// A required setting as T (bool, int64_t, double or std::string; whole numbers serve as double). Throws FormatError.
 template <class T>
 T setting(const Settings& settings, const std::string& name);
+
+/// Settings that are all numbers, as a schedule's load_state_dict() takes them. Throws FormatError for another.
+std::map<std::string, double> numbers(const Settings& settings);
 
 }  // namespace lorry::io

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <tuple>
 
 #include "lorry/base/modes.h"
 #include "lorry/io/file.h"
@@ -51,7 +52,7 @@ void save_safetensors(const std::filesystem::path& path, const TensorMap& tensor
     require<ValueError>(tensor.defined(), "safetensors: tensor '{}' is undefined; expected a tensor", printable(name));
     entries.push_back({name, tensor.dtype(), tensor.sizes(), 0, 0});
   }
-  std::ranges::stable_sort(entries, {}, [](const SafetensorsEntry& e) { return order_of(e.dtype); });
+  std::ranges::sort(entries, {}, [](const SafetensorsEntry& e) { return std::tuple<int, const std::string&>(order_of(e.dtype), e.name); });
   AtomicFile file(path);
   file.write(format_safetensors_header(entries, metadata));
   const ModeScope quiet(0, kGradMode);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <tuple>
 #include <unordered_set>
 
 namespace lorry::io {
@@ -271,7 +272,7 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, std::string
 
   auto& entries = header.entries;
   // Tensors without elements take no room: they sort before the one that begins where they stand.
-  std::ranges::stable_sort(entries, {}, [](const SafetensorsEntry& e) { return std::pair(e.begin, e.end); });
+  std::ranges::sort(entries, {}, [](const SafetensorsEntry& e) { return std::tie(e.begin, e.end, e.name); });
   const uint64_t data = 8 + length;
   uint64_t at = 0;
   for (SafetensorsEntry& e : entries) {

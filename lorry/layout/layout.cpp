@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <ostream>
+#include <utility>
 
 namespace lorry {
 
@@ -67,12 +68,15 @@ bool Layout::is_contiguous() const {
 }
 
 namespace {
-/// Dimensions longer than 1, from the smallest stride to the largest.
+/// Dimensions longer than 1, from the smallest stride to the largest; of equal ones the inner dimension comes first.
 FixedVector<int, kMaxRank> by_stride(const Layout& l) {
   FixedVector<int, kMaxRank> order;
-  for (int i = l.rank - 1; i >= 0; --i)
-    if (l.sizes[i] != 1) order.push_back(i);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return l.strides[a] < l.strides[b]; });
+  for (int i = l.rank - 1; i >= 0; --i) {
+    if (l.sizes[i] == 1) continue;
+    order.push_back(i);
+    for (size_t k = order.size() - 1; k > 0 && l.strides[order[k - 1]] > l.strides[i]; --k)
+      std::swap(order[k - 1], order[k]);
+  }
   return order;
 }
 }  // namespace

@@ -65,23 +65,26 @@ void fill_elements(const Tensor& to, const Operand& value) {
   }
 }
 
-/// A temporary that shares its node and its storage with nothing dies at the end of the statement, and the write with it.
+}  // namespace
+
+namespace ops {
 void require_reachable(const Tensor& target) {
   require<ValueError>(target.defined(), "the tensor is undefined; expected a view to write through");
   require<ValueError>(target.node()->owners() > 1 || target.storage().owners() > 1,
-                      "assignment to a temporary copy, which would be lost; got {}; expected a view; use index_put_, or copy_ on a variable", target);
+                      "assignment to a temporary copy, which would be lost; got {}; expected a view; use index_put_, or "
+                      "copy_ on a variable",
+                      target);
 }
-
-}  // namespace
+}  // namespace ops
 
 const Tensor& Tensor::operator=(const Tensor& source) && {
   const Running running("assignment");
-  require_reachable(*this);
+  ops::require_reachable(*this);
   return copy_(source);
 }
 const Tensor& Tensor::operator=(const Scalar& value) && {
   const Running running("assignment");
-  require_reachable(*this);
+  ops::require_reachable(*this);
   return fill_(value);
 }
 

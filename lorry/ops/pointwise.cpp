@@ -145,18 +145,26 @@ const Tensor& Tensor::sub_(const Operand& y, const Scalar& alpha) const {
 }
 
 Tensor Tensor::operator-() const { return lorry::neg(*this); }
-const Tensor& Tensor::operator+=(const Operand& y) const { return add_(y); }
-const Tensor& Tensor::operator-=(const Operand& y) const { return sub_(y); }
-const Tensor& Tensor::operator*=(const Operand& y) const { return mul_(y); }
-const Tensor& Tensor::operator/=(const Operand& y) const { return div_(y); }
-const Tensor& Tensor::operator%=(const Operand& y) const { return remainder_(y); }
 Tensor Tensor::operator!() const { return lorry::logical_not(*this); }
 Tensor Tensor::operator~() const { return lorry::bitwise_not(*this); }
-const Tensor& Tensor::operator&=(const Operand& y) const { return bitwise_and_(y); }
-const Tensor& Tensor::operator|=(const Operand& y) const { return bitwise_or_(y); }
-const Tensor& Tensor::operator^=(const Operand& y) const { return bitwise_xor_(y); }
-const Tensor& Tensor::operator<<=(const Operand& y) const { return bitwise_left_shift_(y); }
-const Tensor& Tensor::operator>>=(const Operand& y) const { return bitwise_right_shift_(y); }
+#define LORRY_ASSIGN(sign, op)                                                              \
+  const Tensor& Tensor::operator sign(const Operand& y) const& { return op##_(y); }         \
+  const Tensor& Tensor::operator sign(const Operand& y) const&& {                           \
+    const Running running(#op);                                                             \
+    ops::require_reachable(*this);                                                          \
+    return op##_(y);                                                                        \
+  }
+LORRY_ASSIGN(+=, add)
+LORRY_ASSIGN(-=, sub)
+LORRY_ASSIGN(*=, mul)
+LORRY_ASSIGN(/=, div)
+LORRY_ASSIGN(%=, remainder)
+LORRY_ASSIGN(&=, bitwise_and)
+LORRY_ASSIGN(|=, bitwise_or)
+LORRY_ASSIGN(^=, bitwise_xor)
+LORRY_ASSIGN(<<=, bitwise_left_shift)
+LORRY_ASSIGN(>>=, bitwise_right_shift)
+#undef LORRY_ASSIGN
 
 const Tensor& add_out(const Tensor& out, const Tensor& x, const Operand& y, const Scalar& alpha) {
   const Running running("add");

@@ -40,6 +40,10 @@ Resolved resolve_into(Op op, const Tensor& out, std::span<const Operand> operand
 Tensor call(Op op, std::span<const Operand> operands);
 const Tensor& call_in_place(Op op, const Tensor& self, std::span<const Operand> others);
 
+/// Refuses to write a temporary that shares its node and its storage with nothing: it dies at the end of the statement,
+/// and the write with it. Throws ValueError.
+void require_reachable(const Tensor& target);
+
 /// Refuses a condition that is not bool.
 void require_condition(const Tensor& condition);
 

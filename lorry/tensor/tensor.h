@@ -150,18 +150,24 @@ class Tensor {
   Tensor sub(const Operand& other, const Scalar& alpha) const;
   const Tensor& sub_(const Operand& other, const Scalar& alpha) const;
   Tensor operator-() const;
-  const Tensor& operator+=(const Operand& other) const;
-  const Tensor& operator-=(const Operand& other) const;
-  const Tensor& operator*=(const Operand& other) const;
-  const Tensor& operator/=(const Operand& other) const;
-  const Tensor& operator%=(const Operand& other) const;
   Tensor operator!() const;
   Tensor operator~() const;
-  const Tensor& operator&=(const Operand& other) const;
-  const Tensor& operator|=(const Operand& other) const;
-  const Tensor& operator^=(const Operand& other) const;
-  const Tensor& operator<<=(const Operand& other) const;
-  const Tensor& operator>>=(const Operand& other) const;
+  /// In place: x += y is x.add_(y). A temporary is written through, as in x[i] += y. ValueError for one that nothing
+  /// else refers to, such as x.index({mask}) += y: the write would be lost.
+#define LORRY_ASSIGN(sign)                              \
+  const Tensor& operator sign(const Operand& other) const&; \
+  const Tensor& operator sign(const Operand& other) const&&;
+  LORRY_ASSIGN(+=)
+  LORRY_ASSIGN(-=)
+  LORRY_ASSIGN(*=)
+  LORRY_ASSIGN(/=)
+  LORRY_ASSIGN(%=)
+  LORRY_ASSIGN(&=)
+  LORRY_ASSIGN(|=)
+  LORRY_ASSIGN(^=)
+  LORRY_ASSIGN(<<=)
+  LORRY_ASSIGN(>>=)
+#undef LORRY_ASSIGN
   /// rounding_mode: "floor" or "trunc".
   Tensor div(const Operand& other, std::string_view rounding_mode) const;
   const Tensor& div_(const Operand& other, std::string_view rounding_mode) const;

@@ -331,9 +331,9 @@ class BadCheckpoint(CommandTest):
 
 
 class Interrupted(CommandTest):
-    def start(self, *arguments, out="run", size=small()):
+    def start(self, *arguments, out="run", size=small(), **options):
         command = [LORRY, "train", "--text", self.text, "--out", out, *size, *map(str, arguments)]
-        process = subprocess.Popen(command, cwd=self.path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(command, cwd=self.path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, **options)
         self.addCleanup(process.stderr.close)
         self.addCleanup(process.kill)
         return process
@@ -370,6 +370,23 @@ class Interrupted(CommandTest):
         state = json.loads((self.path / "run/checkpoint/state.json").read_text())
         self.assertGreaterEqual(state["step"], 5)
         self.run_lorry("train", "--resume", "run", "--threads", 1, "--steps", state["step"] + 1)
+
+    def test_a_key_pressed_twice_is_one_request(self):
+        process = self.start("--steps", 100000)
+        self.wait_for_steps(5)
+        for _ in range(2):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.02)
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 1, err)
+        self.assertTrue((self.path / "run/checkpoint/state.json").exists())
+
+    def test_a_signal_that_is_ignored_stays_ignored(self):
+        process = self.start("--steps", 60, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+        self.wait_for_steps(5)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, err)
 
     def test_quiet_says_only_how_to_go_on(self):
         process = self.start("--steps", 100000, "--quiet")

@@ -344,9 +344,17 @@ TEST(Indexing, assignment_to_a_copy_that_nothing_refers_to_is_refused) {
   EXPECT_THROW(x.index({x.eq(0)}) = ones({3}), ValueError);
   EXPECT_THROW(x.clone() = ones({3}), ValueError);
   EXPECT_THROW(Tensor() = 1, ValueError);
+  EXPECT_THROW(x.index({rows}) += 1, ValueError);
+  EXPECT_THROW(x.index({x.eq(0)}) *= x.sum(), ValueError);
+  EXPECT_THROW(x.to(kI64) <<= 1, ValueError);
+  EXPECT_THROW(Tensor() -= 1, ValueError);
   EXPECT_EQ(x.to_vector<double>(), (std::vector<double>{0, 0, 0}));
   x.contiguous() = 2;  // x itself, under another name
   EXPECT_EQ(x.to_vector<double>(), (std::vector<double>{2, 2, 2}));
+  x[1] += 3;
+  x.index({Slice(1)}) *= 2;
+  Tensor(x) -= 1;
+  EXPECT_EQ(x.to_vector<double>(), (std::vector<double>{1, 9, 3}));
 }
 
 TEST(Indexing, out_forms_of_writes_at_positions_agree_with_the_functions) {

@@ -28,8 +28,11 @@ int64_t position(const Tensor& x, int64_t dim, int64_t line, int64_t i) {
 std::vector<int64_t> order_of(const Tensor& x, int64_t dim, int64_t line, bool descending) {
   std::vector<int64_t> order(static_cast<size_t>(x.dim() == 0 ? 1 : x.size(dim)));
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int64_t a, int64_t b) { return before(element(x, position(x, dim, line, a)), element(x, position(x, dim, line, b)), descending); });
+  const auto at = [&](int64_t i) { return element(x, position(x, dim, line, i)); };
+  std::ranges::sort(order, [&](int64_t a, int64_t b) {
+    if (before(at(a), at(b), descending)) return true;
+    return !before(at(b), at(a), descending) && a < b;
+  });
   return order;
 }
 

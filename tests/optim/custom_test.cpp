@@ -98,7 +98,8 @@ struct Odd {
     states[1] = last;
     states[2] = select(V(1) > V(2), V(3), -sqrt(V(2)) + abs(V(-1)));
     param = param - h.lr * (sign * third + small * last / h.steps);
-    param = select((param > V(2)) | (V(2) < V(1)), V(2), param);
+    const auto never = V(2) < V(1);
+    param = select((param > V(2)) | never, V(2), param);
   }
 };
 
