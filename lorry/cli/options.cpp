@@ -322,7 +322,8 @@ void explain(const CLI::App& app, const CLI::ParseError& error) {
   std::vector<std::string> unknown = in.remaining();
   const bool nameless = chosen.empty() && !unknown.empty();
   // A misspelt flag leaves its value behind as well, and a misspelt command its flags.
-  std::ranges::stable_partition(unknown, [&](const std::string& word) { return word.starts_with('-') != nameless; });
+  std::stable_partition(unknown.begin(), unknown.end(),
+                        [&](const std::string& word) { return word.starts_with('-') != nameless; });
   std::string what = error.what();
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr || nameless)
     what = explain_unknown(in, unknown.front());

@@ -314,7 +314,7 @@ Training resume(const RunFolder& folder, const TrainOptions& options, Clock::tim
     return training;
   }
   const auto elapsed = io::setting<double>(schedule, "elapsed_s");
-  training.timed.emplace(TimePlan(*trainer.plan(), schedule, taken, plan_options(trainer, options)), elapsed, start);
+  training.timed = TimedRun{TimePlan(*trainer.plan(), schedule, taken, plan_options(trainer, options)), elapsed, start};
   return training;
 }
 
@@ -324,7 +324,7 @@ Training begin(const TrainOptions& options, Clock::time_point start) {
   complete(settings, options.max_seconds.has_value());
   Training training{std::make_unique<Trainer>(settings, options.texts), {}};
   if (!options.max_seconds) return training;
-  training.timed.emplace(TimePlan(*options.max_seconds, plan_options(*training.trainer, options)), 0.0, start);
+  training.timed = TimedRun{TimePlan(*options.max_seconds, plan_options(*training.trainer, options)), 0.0, start};
   training.trainer->set_plan(training.timed->plan.steps());
   return training;
 }
