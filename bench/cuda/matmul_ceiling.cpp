@@ -11,9 +11,9 @@
 
 #include "lorry/cli/machine.h"
 #include "lorry/device/device.h"
-#include "lorry/kernels/cuda/matmul_plan.h"
-#include "lorry/kernels/cuda/recording.h"
-#include "lorry/kernels/cuda/scratch.h"
+#include "lorry/kernels/cuda/common/scratch.h"
+#include "lorry/kernels/cuda/matmul/matmul_plan.h"
+#include "lorry/kernels/cuda/matmul/recording.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/ops.h"
 

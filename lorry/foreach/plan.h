@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "lorry/foreach/argument.h"
-#include "lorry/kernels/foreach.h"
+#include "lorry/kernels/list.h"
 #include "lorry/ops/pointwise_call.h"
 
 namespace lorry::foreach {

@@ -1,13 +1,18 @@
 #pragma once
 
-// Scaled dot-product attention without its t x s matrix: blocks of queries walk the keys with a running maximum and sum
-// (Dao et al. 2022), and the backward pass recomputes the weights from the saved logsumexp. Memory is linear in t and s.
+// Attention, and the positions of its queries and keys.
 
 #include "lorry/device/stream.h"
 #include "lorry/formula/philox.h"
-#include "lorry/kernels/array.h"
+#include "lorry/kernels/common/array.h"
 
 namespace lorry::kernels {
+
+// ---- attention ------------------------------------------------------------------------------------------------------
+
+// Scaled dot-product attention without its t x s matrix: blocks of queries walk the keys with a running maximum and sum
+// (Dao et al. 2022), and the backward pass recomputes the weights from the saved logsumexp. Memory is linear in t and
+// s.
 
 /// out = dropout(softmax(scale * q k^T + mask)) v for every batch entry and head.
 /// q [b, h, t, d], k [b, g, s, d], v [b, g, s, e], out [b, h, t, e]: one floating dtype, h a multiple of g; the last stride is 1
@@ -30,6 +35,23 @@ struct AttentionGrads {
 struct AttentionKernels {
   void (*forward)(const AttentionArgs&, Stream);
   void (*backward)(const AttentionArgs&, const AttentionGrads&, Stream);
+};
+
+// ---- rotary ---------------------------------------------------------------------------------------------------------
+
+// Rotary positions: pairs of coordinates of queries and keys are turned by angles that grow with the position.
+
+struct RotaryArgs {
+  Array out;             ///< contiguous [n, t, h, d], d even; shares no memory with x
+  Array x;               ///< [n, t, h, d] of out's floating dtype; the last stride is 1, others are any
+  Array cos, sin;        ///< contiguous [t, d / 2], of the type in which x is computed: f32, or f64 for f64
+  int64_t heads = 0;     ///< the first `heads` of h are turned, the others copied
+  bool inverse = false;  ///< turns by the opposite angles
+};
+
+struct RotaryKernels {
+  /// Turns coordinates i and i + d / 2 of each head by the angle i of its position: formula/rotary.h.
+  void (*rotary)(const RotaryArgs&, const Stream&) = nullptr;
 };
 
 }  // namespace lorry::kernels

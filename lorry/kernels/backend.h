@@ -4,20 +4,14 @@
 // pointers; kernels/cpu fills the CPU's column. An absent backend is a null column, and `backend` is its one error site.
 
 #include "lorry/kernels/attention.h"
-#include "lorry/kernels/copy.h"
-#include "lorry/kernels/creation.h"
-#include "lorry/kernels/foreach.h"
 #include "lorry/kernels/indexing.h"
-#include "lorry/kernels/list_norm.h"
-#include "lorry/kernels/loss.h"
+#include "lorry/kernels/list.h"
 #include "lorry/kernels/matmul.h"
-#include "lorry/kernels/norm.h"
 #include "lorry/kernels/optim.h"
 #include "lorry/kernels/pointwise.h"
 #include "lorry/kernels/random.h"
 #include "lorry/kernels/reduce.h"
-#include "lorry/kernels/rotary.h"
-#include "lorry/kernels/softmax.h"
+#include "lorry/kernels/rowwise.h"
 #include "lorry/kernels/sort.h"
 #include "lorry/layout/device.h"
 

@@ -15,7 +15,7 @@
 // waits.
 
 #include "lorry/device/stream.h"
-#include "lorry/kernels/array.h"
+#include "lorry/kernels/common/array.h"
 
 namespace lorry::kernels {
 
@@ -75,9 +75,5 @@ struct IndexingKernels {
   /// Writes i counts[i] times, for each i in order. Both i64 and contiguous; the counts are not negative and sum to out.numel().
   void (*repeat_positions)(const Array& out, const Array& counts, Stream stream);
 };
-
-namespace cpu {
-extern const IndexingKernels kIndexingKernels;
-}
 
 }  // namespace lorry::kernels

@@ -1,85 +1,102 @@
 #pragma once
 
-// Lists of tensors as kernels see them: n entries, each of a few arrays with equally many elements and no gaps, and how the list
-// reaches a device. A list is made once and kept; when a tensor moves, its address is changed here, and the device learns only that.
+// Kernels over lists of tensors: pointwise operators and norms.
 
-#include <cstdint>
-#include <memory>
+#include <limits>
 #include <span>
-#include <vector>
 
-#include "lorry/device/choices.h"
-#include "lorry/layout/device.h"
-#include "lorry/layout/dtype.h"
+#include "lorry/device/stream.h"
+#include "lorry/formula/pointwise.h"
+#include "lorry/kernels/common/list.h"
 
 namespace lorry::kernels {
 
-/// The most arrays of an entry: parameter, gradient, three states, and a master.
-inline constexpr int kMaxArrays = 6;
-/// Beyond these an entry does not fit where devices keep it.
-inline constexpr uint32_t kMaxWord = (1u << 24) - 1;
-inline constexpr int64_t kMaxCount = (int64_t{1} << 40) - 1;
+// ---- foreach --------------------------------------------------------------------------------------------------------
 
-struct ListEntry {
-  void* at[kMaxArrays] = {};
-  int64_t count = 0;    ///< elements of each array; at most kMaxCount
-  uint32_t word = 0;    ///< the kernel's own, such as which hyper-parameters are the entry's; at most kMaxWord
-  uint32_t number = 0;  ///< another, such as a parameter's number that stays the same whatever lists it is in; at most kMaxWord
+// Pointwise operators over lists of tensors: every row of formula/pointwise.def, with the bits of its kernel for one
+// tensor.
+
+/// An operand of a row:
+///   array    a tensor an entry: the list's next array
+///   number   one number of the host, of dtype kF64 or kI64
+///   values   numbers in the list's memory, of any dtype: that of an entry is values[step * word]
+struct ListOperand {
+  enum class Kind : uint8_t { array, number, values };
+  Kind kind = Kind::array;
+  DType dtype = kF64;
+  uint8_t step = 0;  ///< 0: the same for all entries; 1: one an entry
+  union {
+    double real = 0;
+    int64_t whole;
+    const void* values;
+  };
 };
 
-/// What a device keeps of a list.
-struct ListOnDevice {
-  virtual ~ListOnDevice() = default;
+/// The list's arrays: the result, then one an operand, null for those that are none. Each is the result itself or
+/// shares no memory with any result of the list.
+struct ListPointwiseCall {
+  Pointwise op;
+  DType compute;  ///< kF32, kF64 or kI64: operands are converted to it, the result from it
+  int arity;
+  const List& list;
+  ListOperand in[4];
+  /// A number on the device: where it is NaN, the call writes nothing. Null: it always writes.
+  const double* unless_nan = nullptr;
 };
 
-class List {
- public:
-  /// All entries have arrays of these dtypes, in this order.
-  List(Device device, std::span<const DType> dtypes, Strategy strategy = Strategy::automatic);
-
-  void add(const ListEntry& entry) {
-    entries_.push_back(entry);
-    elements_ += entry.count;
-    on_device_.reset();
-  }
-  void clear() {
-    entries_.clear();
-    elements_ = 0;
-    moved_.clear();
-    on_device_.reset();
-  }
-  /// The array lies somewhere else now.
-  void move(size_t entry, int array, void* address) {
-    if (entries_[entry].at[array] == address) return;
-    entries_[entry].at[array] = address;
-    if (!on_device_) return;
-    moved_.push_back(static_cast<uint32_t>(entry));
-    if (moved_.size() > entries_.size() * static_cast<size_t>(arrays_)) {  // nobody has asked for long: forget rather than grow
-      on_device_.reset();
-      moved_.clear();
-    }
-  }
-
-  Device device() const { return device_; }
-  Strategy strategy() const { return strategy_; }
-  int arrays() const { return arrays_; }
-  DType dtype(int array) const { return dtypes_[array]; }
-  std::span<const ListEntry> entries() const { return entries_; }
-  int64_t elements() const { return elements_; }
-
-  // ---- for the device's kernels: what it keeps, and which entries have moved since it learnt them (some perhaps twice) --------------
-  std::unique_ptr<ListOnDevice>& on_device() const { return on_device_; }
-  std::vector<uint32_t>& moved() const { return moved_; }
-
- private:
-  Device device_;
-  Strategy strategy_;
-  int arrays_;
-  DType dtypes_[kMaxArrays] = {};
-  std::vector<ListEntry> entries_;
-  int64_t elements_ = 0;
-  mutable std::unique_ptr<ListOnDevice> on_device_;
-  mutable std::vector<uint32_t> moved_;
+struct ForeachKernels {
+  void (*pointwise)(const ListPointwiseCall& call, const Stream& stream) = nullptr;
+  /// formula::Blend of three operands in kF32 or kF64; the call's row does not count.
+  void (*blend)(const ListPointwiseCall& call, const Stream& stream) = nullptr;
+  /// The second of a list's two arrays to the first, which may be of another dtype.
+  void (*copy)(const List& list, const Stream& stream) = nullptr;
+  /// Every element of a list's one array becomes the number at `value`, of type `dtype`, in host memory.
+  void (*fill)(const List& list, const void* value, DType dtype, const Stream& stream) = nullptr;
 };
+
+// ---- list_norm ------------------------------------------------------------------------------------------------------
+
+// Norms over whole lists of tensors, in one pass: of each tensor, of all together, and what a step then does to
+// gradients of that norm. A norm reads every element once.
+//
+// Sums are f64, in an order that depends on the counts alone and is the same on every device:
+//   tile    4,096 elements from the start of an entry on (the last has fewer). Element i is added to sum i % 128, in
+//   turn; the 128 sums
+//           are joined in halves: k with k + 64, then k with k + 32, and so on.
+//   group   1,024 tiles, of all entries of all lists laid end to end; their sums are treated as a tile's elements are.
+//   total   all groups, treated in the same way. An entry's own norm is that of a list of this entry alone.
+// Elements of f16, bf16 and f32 are widened exactly, and so are the squares of these.
+
+/// power: (sum |x|^p)^(1/p) for any p > 0; pow agrees between devices to its last bits only. The largest |x| is NaN
+/// when one is.
+enum class NormOrder : uint8_t { one, two, inf, power };
+
+/// What is left to do when the common norm is known; formula/clip.h says how. Addresses are of the lists' device, so
+/// that nothing waits.
+struct NormEnd {
+  double max_norm = std::numeric_limits<double>::infinity();  ///< to clip to
+  const double* scale = nullptr;  ///< of the loss: gradients are to be divided by it; null: 1
+  bool skip_nonfinite = false;    ///< the factor of a norm that is not finite is NaN
+  double* factor = nullptr;       ///< what gradients are to be multiplied by, infinite for NaN; null: not asked for
+};
+
+struct ListNormCall {
+  std::span<const List* const> lists;  ///< of one array each, floating, of one device; a list is used for norms alone
+  NormOrder order = NormOrder::two;
+  double p = 2;                  ///< of NormOrder::power
+  double* total = nullptr;       ///< the norm of all elements, divided by end.scale; null: not asked for
+  double* per_tensor = nullptr;  ///< the norm of every entry, lists laid end to end; null: not asked for
+  NormEnd end;
+};
+
+struct ListNormKernels {
+  /// The factor and the total are there after one launch a dtype; norms of entries take one more.
+  void (*norm)(const ListNormCall& call, const Stream& stream) = nullptr;
+  /// Multiplies every element of a list of one array by formula::multiplier of *factor, rounded to the type that it is
+  /// computed in (f32 for 16-bit elements). Nothing is written when that is 1.
+  void (*scale)(const List& list, const double* factor, const Stream& stream) = nullptr;
+};
+
+inline constexpr int64_t kNormTile = 4'096, kNormGroup = 1'024;
 
 }  // namespace lorry::kernels

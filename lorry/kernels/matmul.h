@@ -8,7 +8,7 @@
 
 #include "lorry/device/choices.h"
 #include "lorry/device/stream.h"
-#include "lorry/kernels/array.h"
+#include "lorry/kernels/common/array.h"
 
 namespace lorry::kernels {
 

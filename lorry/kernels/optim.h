@@ -7,7 +7,7 @@
 
 #include "lorry/device/stream.h"
 #include "lorry/formula/optimizers.h"
-#include "lorry/kernels/list.h"
+#include "lorry/kernels/common/list.h"
 
 namespace lorry::kernels {
 

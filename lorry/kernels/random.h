@@ -5,7 +5,7 @@
 
 #include "lorry/device/stream.h"
 #include "lorry/formula/philox.h"
-#include "lorry/kernels/array.h"
+#include "lorry/kernels/common/array.h"
 
 namespace lorry::kernels {
 
@@ -34,9 +34,5 @@ struct RandomKernels {
   /// by the caller.
   void (*multinomial)(const Array& out, const Array& weights, bool replacement, RandomKey key, Stream stream);
 };
-
-namespace cpu {
-extern const RandomKernels kRandomKernels;
-}
 
 }  // namespace lorry::kernels

@@ -5,7 +5,7 @@
 // shapes alone and combined in a fixed order. Floating totals of f16, bf16 and f32 are carried in f64 between short f32 runs.
 
 #include "lorry/device/stream.h"
-#include "lorry/kernels/array.h"
+#include "lorry/kernels/common/array.h"
 
 namespace lorry::kernels {
 

@@ -4,7 +4,7 @@
 // keep their order, so that every result is determined.
 
 #include "lorry/device/stream.h"
-#include "lorry/kernels/array.h"
+#include "lorry/kernels/common/array.h"
 
 namespace lorry::kernels {
 

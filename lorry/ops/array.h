@@ -2,8 +2,8 @@
 
 // From tensors to what kernels take.
 
-#include "lorry/kernels/array.h"
 #include "lorry/kernels/backend.h"
+#include "lorry/kernels/common/array.h"
 #include "lorry/tensor/tensor.h"
 
 namespace lorry {

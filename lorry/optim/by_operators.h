@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "lorry/device/stream.h"
-#include "lorry/kernels/foreach.h"
+#include "lorry/kernels/list.h"
 #include "lorry/optim/program.h"
 #include "lorry/optim/stored.h"
 #include "lorry/tensor/tensor.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lorry/kernels/cpu/step.h"
+#include "lorry/kernels/cpu/optim/step.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/ops.h"
 

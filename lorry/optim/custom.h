@@ -42,7 +42,7 @@
 #include "lorry/optim/domain.h"
 #include "lorry/optim/of.h"
 #ifdef __CUDACC__
-#include "lorry/kernels/cuda/rule.h"
+#include "lorry/kernels/cuda/optim/rule.h"
 #endif
 
 namespace lorry::kernels {

@@ -8,7 +8,7 @@
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/base/bell.h"
 #include "lorry/device/device.h"
-#include "lorry/kernels/list_norm.h"
+#include "lorry/kernels/list.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/door.h"

@@ -9,9 +9,9 @@
 // dtype, rule and Memory. It is stepped together.
 //
 // A step that finds everything where it was costs the host a few microseconds, however many parameters there are: what
-// does not change between steps, the lists, is kept (kernels/list.h), and looked through again only when a gradient
-// somewhere was replaced. Learning rates and step counts lie on the device (formula/rule.h): the host learns of them
-// when it asks for the state.
+// does not change between steps, the lists, is kept (kernels/common/list.h), and looked through again only when a
+// gradient somewhere was replaced. Learning rates and step counts lie on the device (formula/rule.h): the host learns
+// of them when it asks for the state.
 
 #include <array>
 #include <memory>
@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "lorry/autograd/node.h"
-#include "lorry/kernels/list.h"
+#include "lorry/kernels/common/list.h"
 #include "lorry/optim/by_operators.h"
 #include "lorry/optim/optimizer.h"
 #include "lorry/optim/rule.h"

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "lorry/kernels/cuda/attention.h"
+#include "lorry/kernels/cuda/attention/attention.h"
 
 namespace lorry::kernels::cuda {
 namespace {

@@ -1,6 +1,6 @@
 // Divisions and roots that do not branch round as the compiler's do wherever they raise no doubt, and raise none where they said so.
 
-#include "lorry/kernels/cuda/branch_free.h"
+#include "lorry/kernels/cuda/optim/branch_free.h"
 
 #include "lorry/formula/random.h"
 #include "tests/support/on_cuda.h"

@@ -1,6 +1,6 @@
 // Pinned words that kernels write, when nobody waits for them any more.
 
-#include "lorry/kernels/cuda/answer.h"
+#include "lorry/kernels/cuda/common/answer.h"
 
 #include "tests/support/on_cuda.h"
 

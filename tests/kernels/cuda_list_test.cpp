@@ -1,6 +1,6 @@
 // What CUDA keeps of a list, as far as it needs no device: entries among the arguments, and what a moved array changes.
 
-#include "lorry/kernels/cuda/list.h"
+#include "lorry/kernels/cuda/list/list.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // The tile products against a double loop, for each engine: the packed kernel stands behind oneDNN and must be as right.
 
-#include "lorry/kernels/cpu/gemm.h"
+#include "lorry/kernels/cpu/matmul/gemm.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Norms of lists against their definition: the stated order of additions to the bit, and long double for what it means.
 
-#include "lorry/kernels/list_norm.h"
+#include "lorry/kernels/list.h"
 
 #include <cmath>
 #include <random>

@@ -1,10 +1,10 @@
-#include "lorry/kernels/cuda/matmul_problem.h"
+#include "lorry/kernels/cuda/matmul/matmul_problem.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "lorry/kernels/cuda/matmul_plan.h"
+#include "lorry/kernels/cuda/matmul/matmul_plan.h"
 #include "tests/support/product_layouts.h"
 
 // What cuBLASLt is told of a product, carried out by plain loops as its manual says, against the product by its definition. Runs

@@ -1,6 +1,6 @@
 // From positions to offsets as CUDA kernels do it, against plain division: the same functions, compiled for the host.
 
-#include "lorry/kernels/cuda/offsets.h"
+#include "lorry/kernels/cuda/common/offsets.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "lorry/kernels/cuda/narrow.h"
+#include "lorry/kernels/cuda/common/narrow.h"
 
 namespace lorry::kernels::cuda {
 namespace {

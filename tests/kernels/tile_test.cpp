@@ -1,6 +1,6 @@
 // How entries of lists are cut into tiles: arithmetic that needs no device.
 
-#include "lorry/kernels/cuda/tile.h"
+#include "lorry/kernels/cuda/list/tile.h"
 
 #include <gtest/gtest.h>
 

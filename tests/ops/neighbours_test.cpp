@@ -274,7 +274,8 @@ TEST(Neighbours, change_no_bit_of_a_row) {
   for (const DType dtype : {kF16, kBF16, kF32, kF64})
     for (const int64_t n :
          dtype == kF32 ? std::vector<int64_t>{1, 3, 17, 64, 131, 1000} : std::vector<int64_t>{3, 128, 131}) {
-      // On a GPU sums over a row run in an order that its start within 16 bytes fixes too (kernels/cuda/rows.h).
+      // On a GPU sums over a row run in an order that its start within 16 bytes fixes too
+      // (kernels/cuda/rowwise/rows.h).
       if (!default_device().is_cpu() && n * size_of(dtype) % 16 != 0) continue;
       const Tensor weight = arange(1, 1 + n, 1, {dtype}).div(static_cast<double>(n)), bias = weight.neg();
       const auto check = [&](const char* what, int operands, const Function& f) {

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "lorry/kernels/cpu/step.h"
+#include "lorry/kernels/cpu/optim/step.h"
 #include "tests/optim/support.h"
 
 namespace lorry::optim::test {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "lorry/device/device.h"
-#include "lorry/kernels/array.h"
+#include "lorry/kernels/common/array.h"
 #include "lorry/memory/memory.h"
 
 namespace lorry::test {

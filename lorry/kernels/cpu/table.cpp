@@ -1,12 +1,6 @@
-#include "lorry/kernels/backend.h"
-#include "lorry/kernels/cpu/attention.h"
-#include "lorry/kernels/cpu/lists.h"
-#include "lorry/kernels/cpu/matmul.h"
-#include "lorry/kernels/cpu/optim.h"
-#include "lorry/kernels/cpu/pointwise.h"
-#include "lorry/kernels/cpu/reductions.h"
-#include "lorry/kernels/cpu/rotary.h"
-#include "lorry/kernels/cpu/simd.h"
+#include "lorry/kernels/cpu/table.h"
+
+#include "lorry/kernels/cpu/common/simd.h"
 
 namespace lorry::kernels::cpu {
 
@@ -16,16 +10,16 @@ const Backend& table() {
     return Backend{
         .attention = &attention_kernels(),
         .copy = &copy_kernels(),
-        .creation = &kCreationKernels,
-        .foreach = &kForeachKernels,
-        .indexing = &kIndexingKernels,
-        .list_norm = &kListNormKernels,
+        .creation = &creation_kernels(),
+        .foreach = &foreach_kernels(),
+        .indexing = &indexing_kernels(),
+        .list_norm = &list_norm_kernels(),
         .loss = &loss_kernels(),
         .matmul = &matmul_kernels(),
         .norm = &norm_kernels(),
         .optim = &optim_kernels(),
         .pointwise = &pointwise_kernels(),
-        .random = &kRandomKernels,
+        .random = &random_kernels(),
         .reduce = &reduce_kernels(),
         .rotary = &rotary_kernels(),
         .softmax = &softmax_kernels(),

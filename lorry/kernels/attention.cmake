@@ -1,0 +1,18 @@
+target_sources(lorry_kernels PRIVATE
+  cpu/attention/attention.cpp
+  cpu/attention/attention_backward.cpp
+  cpu/attention/attention_rows.cpp
+  cpu/attention/rotary.cpp)
+lorry_simd(kernels SOURCES cpu/attention/rotary_runs.cpp SUFFIX _attention)
+lorry_cuda(kernels
+  cuda/attention/attention.cpp
+  cuda/attention/attention_backward.cu
+  cuda/attention/attention_forward.cu
+  cuda/attention/rotary.cu)
+if(LORRY_WITH_CUDNN)
+  lorry_cuda(kernels cuda/attention/attention_cudnn.cpp)
+  target_include_directories(lorry_kernels SYSTEM PRIVATE "${LORRY_CUDNN_FRONTEND_INCLUDE_DIR}" "${LORRY_CUDNN_INCLUDE_DIR}")
+  set_source_files_properties(cuda/attention/attention.cpp PROPERTIES COMPILE_DEFINITIONS LORRY_WITH_CUDNN=1)
+  set_source_files_properties(cuda/attention/attention_cudnn.cpp PROPERTIES COMPILE_DEFINITIONS
+    "NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING;CUDNN_FRONTEND_SKIP_JSON_LIB")
+endif()

@@ -1,0 +1,105 @@
+// Compiled once for each instruction set: LORRY_SIMD.
+
+#include "lorry/kernels/common/convert.h"
+
+#include <cstring>
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+#include "lorry/base/macros.h"
+
+namespace lorry::kernels::cpu::LORRY_SIMD {
+namespace {
+
+/// As stored: a bool is a byte, and any byte but 0 is true.
+template <class T>
+using Stored = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
+template <class T>
+inline constexpr bool kHalf = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
+template <class T>
+inline constexpr bool kReal = std::is_floating_point_v<T> || kHalf<T>;
+
+/// Written so that it becomes vector code: the conversion itself is always defined.
+template <class F>
+LORRY_INLINE int64_t whole(F x) {
+  const bool inside = x > F(-0x1p63) && x < F(0x1p63);
+  const int64_t value = static_cast<int64_t>(inside ? x : F(0));
+  return x >= F(0x1p63) ? INT64_MAX : x <= F(-0x1p63) ? INT64_MIN : value;
+}
+
+template <class To, class From>
+LORRY_INLINE Stored<To> cast(Stored<From> x) {
+  if constexpr (std::is_same_v<To, From> && !std::is_same_v<To, bool>)
+    return x;
+  else if constexpr (kHalf<From>)
+    return cast<To, float>(static_cast<float>(x));
+  else if constexpr (std::is_same_v<To, bool>)
+    return x != Stored<From>(0);
+  else if constexpr (std::is_same_v<From, bool>)
+    return cast<To, int64_t>(x != 0);
+  else if constexpr (kHalf<To>)
+    return To(static_cast<float>(x));
+  else if constexpr (kReal<From> && !kReal<To>)
+    return static_cast<To>(whole(x));
+  else
+    return static_cast<To>(x);
+}
+
+template <class From, class To>
+LORRY_INLINE int64_t convert_registers(const Stored<From>*, Stored<To>*, int64_t) {
+  return 0;
+}
+#if defined(__F16C__)
+template <>
+LORRY_INLINE int64_t convert_registers<Float16, float>(const Float16* from, float* to, int64_t n) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i))));
+  return i;
+}
+template <>
+LORRY_INLINE int64_t convert_registers<float, Float16>(const float* from, Float16* to, int64_t n) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i),
+                     _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  return i;
+}
+#endif
+
+template <class From, class To>
+void convert(const void* from_bytes, int64_t from_stride, void* to_bytes, int64_t to_stride, int64_t n) {
+  const auto* from = static_cast<const Stored<From>*>(from_bytes);
+  auto* to = static_cast<Stored<To>*>(to_bytes);
+  if (from_stride == 0) {
+    const Stored<To> value = cast<To, From>(*from);
+    if (to_stride == 1) {
+      for (int64_t i = 0; i < n; ++i) to[i] = value;
+    } else {
+      for (int64_t i = 0; i < n; ++i) to[i * to_stride] = value;
+    }
+  } else if (from_stride == 1 && to_stride == 1) {
+    if constexpr (std::is_same_v<From, To>) {
+      std::memmove(to, from, static_cast<size_t>(n) * sizeof(*to));
+    } else {
+      for (int64_t i = convert_registers<From, To>(from, to, n); i < n; ++i) to[i] = cast<To, From>(from[i]);
+    }
+  } else {
+    for (int64_t i = 0; i < n; ++i) to[i * to_stride] = cast<To, From>(from[i * from_stride]);
+  }
+}
+
+}  // namespace
+
+void fill_conversions(ConvertTable& table) {
+  for (const DType from : kDTypes) {
+    for (const DType to : kDTypes) {
+      table[static_cast<int>(from)][static_cast<int>(to)] = visit(from, [&]<class From>(Type<From>) {
+        return visit(to, [&]<class To>(Type<To>) -> Convert { return &convert<From, To>; });
+      });
+    }
+  }
+}
+
+}  // namespace lorry::kernels::cpu::LORRY_SIMD

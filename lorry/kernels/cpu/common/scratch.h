@@ -1,0 +1,24 @@
+#pragma once
+
+// Working memory of CPU kernels: one growing buffer a purpose and thread, aligned for vectors and never given back, so
+// that a training step allocates none. Contents do not survive the next request for the same purpose.
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lorry::kernels::cpu {
+
+enum class Scratch : uint8_t { packed_a, packed_b, tile, attention, library };
+inline constexpr int kScratchCount = 5;
+
+namespace detail {
+void* scratch(Scratch purpose, size_t bytes);
+}
+
+/// Room for `count` values of T on the calling thread, aligned to 64 bytes. Throws std::bad_alloc.
+template <class T>
+T* scratch(Scratch purpose, int64_t count) {
+  return static_cast<T*>(detail::scratch(purpose, static_cast<size_t>(count) * sizeof(T)));
+}
+
+}  // namespace lorry::kernels::cpu

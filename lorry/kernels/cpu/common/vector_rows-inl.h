@@ -1,0 +1,90 @@
+// Sums and maps over contiguous rows, compiled once for each instruction set (see Highway's foreach_target.h). Sums run
+// in fixed lanes combined in a fixed tree, so that they do not depend on the vector width.
+
+#if defined(LORRY_KERNELS_CPU_VECTOR_ROWS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef LORRY_KERNELS_CPU_VECTOR_ROWS_INL_H
+#undef LORRY_KERNELS_CPU_VECTOR_ROWS_INL_H
+#else
+#define LORRY_KERNELS_CPU_VECTOR_ROWS_INL_H
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+
+#include "lorry/kernels/cpu/reduce/fold_loops.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lorry::kernels::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// Folds the lanes of a vector into one number by halving: lane i with lane i + half, the same tree for every vector
+/// width.
+template <class D, class V, class F>
+HWY_INLINE hn::TFromD<D> fold_lanes(D, V v, [[maybe_unused]] F fold) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (hn::MaxLanes(D()) > 1) {
+    const hn::Half<D> half;
+    return fold_lanes(half, fold(half, hn::LowerHalf(half, v), hn::UpperHalf(half, v)), fold);
+  }
+#endif
+  return hn::GetLane(v);
+}
+
+/// Adds up f(d, a[i], b[i]), and stores each term in `out` when kStore. The row is padded to whole groups of lanes with
+/// (pad, 0), for which f must give 0.
+template <bool kStore, class C, class F>
+HWY_INLINE double sum_map(C* out, const C* a, const C* b, int64_t n, C pad, F f) {
+  constexpr int64_t kLanes = 256 / sizeof(C), kBlock = 16 * kLanes;
+  const hn::ScalableTag<C> d;
+  constexpr int kN = hn::MaxLanes(d), kVectors = kLanes / kN;
+  double total = 0;
+  for (int64_t begin = 0; begin < n; begin += kBlock) {
+    const int64_t end = std::min(n, begin + kBlock);
+    hn::Vec<decltype(d)> acc[kVectors];
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v) acc[v] = hn::Zero(d);
+    int64_t i = begin;
+    for (; i + kLanes <= end; i += kLanes) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) {
+        const auto term = f(d, hn::LoadU(d, a + i + v * kN), hn::LoadU(d, b + i + v * kN));
+        if constexpr (kStore) hn::StoreU(term, d, out + i + v * kN);
+        acc[v] = hn::Add(acc[v], term);
+      }
+    }
+    if (i < end) {
+      alignas(64) C rest_a[kLanes], rest_b[kLanes], rest_out[kLanes];
+      std::fill(std::copy(a + i, a + end, rest_a), rest_a + kLanes, pad);
+      std::fill(std::copy(b + i, b + end, rest_b), rest_b + kLanes, C(0));
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) {
+        const auto term = f(d, hn::Load(d, rest_a + v * kN), hn::Load(d, rest_b + v * kN));
+        if constexpr (kStore) hn::Store(term, d, rest_out + v * kN);
+        acc[v] = hn::Add(acc[v], term);
+      }
+      if constexpr (kStore) std::copy(rest_out, rest_out + (end - i), out + i);
+    }
+#pragma GCC unroll 4
+    for (int half = kVectors / 2; half > 0; half /= 2)
+      for (int v = 0; v < half; ++v) acc[v] = hn::Add(acc[v], acc[v + half]);
+    total += static_cast<double>(fold_lanes(d, acc[0], [](auto, auto u, auto v) HWY_ATTR { return hn::Add(u, v); }));
+  }
+  return total;
+}
+
+/// Calls f(d, i) for whole vectors of a row and for single elements at its end: the same formula for both.
+template <class C, class F>
+HWY_INLINE void for_each_vector(int64_t n, F f) {
+  const hn::ScalableTag<C> d;
+  const hn::CappedTag<C, 1> one;
+  constexpr int64_t kN = hn::MaxLanes(d);
+  int64_t i = 0;
+  for (; i + kN <= n; i += kN) f(d, i);
+  for (; i < n; ++i) f(one, i);
+}
+
+}  // namespace lorry::kernels::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

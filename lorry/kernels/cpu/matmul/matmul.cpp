@@ -1,0 +1,266 @@
+#include "lorry/kernels/cpu/table.h"
+
+// Tiles a batch of products and hands each tile to one thread. Tiles, and the parts into which a long k is cut, follow
+// from the shapes alone, and every tile is a serial product: the result has the same bits on any number of threads.
+
+#include <algorithm>
+#include <memory>
+
+#include "lorry/device/cpu/team.h"
+#include "lorry/kernels/cpu/common/scratch.h"
+#include "lorry/kernels/cpu/matmul/gemm.h"
+#include "lorry/kernels/cpu/matmul/gemm_integer.h"
+
+namespace lorry::kernels {
+
+namespace {
+/// Strides that mean the same addresses and suit a matrix product: a dimension of size 1 takes the stride it needs.
+void settle_strides(int64_t rows, int64_t columns, int64_t& row, int64_t& column) {
+  if (columns == 1) column = 1;
+  if (rows == 1) row = column == 1 ? std::max<int64_t>(columns, 1) : 1;
+}
+}  // namespace
+
+bool has_unit_stride(const Layout& layout) {
+  const int64_t rows = layout.sizes[layout.rank - 2], columns = layout.sizes[layout.rank - 1];
+  if (rows == 0 || columns == 0) return true;
+  int64_t row = layout.strides[layout.rank - 2], column = layout.strides[layout.rank - 1];
+  settle_strides(rows, columns, row, column);
+  return (column == 1 && row >= columns) || (row == 1 && column >= rows);
+}
+
+namespace cpu {
+namespace {
+
+enum Operand { kOut, kA, kB, kC };
+
+/// The products to do, all of one shape: strides within a matrix, and the batch dimensions outside it.
+struct Problem {
+  int64_t m, n, k;
+  int64_t row[4], column[4];
+  int batch_rank = 0;
+  int64_t batch_sizes[kMaxRank];
+  int64_t batch_strides[4][kMaxRank];
+  int64_t batches = 1;
+  bool adds;      ///< beta is not 0 and there is a c
+  bool in_place;  ///< c is out
+
+  int64_t offset(Operand operand, int64_t batch) const {
+    int64_t sum = 0;
+    for (int d = batch_rank - 1; d >= 0; --d) {
+      sum += batch % batch_sizes[d] * batch_strides[operand][d];
+      batch /= batch_sizes[d];
+    }
+    return sum;
+  }
+};
+
+/// Merges the innermost batch dimension into the rows while b is shared along it: [8, 128, 64] @ [64, 32] is one
+/// product.
+void fold_batch_into_rows(Problem& p) {
+  while (p.batch_rank > 0) {
+    const int d = p.batch_rank - 1;
+    const auto steps = [&](Operand x) { return p.batch_strides[x][d] == p.row[x] * p.m; };
+    const bool folds =
+        p.batch_sizes[d] == 1 || (p.batch_strides[kB][d] == 0 && steps(kOut) && steps(kA) && (!p.adds || steps(kC)));
+    if (!folds) return;
+    p.m *= p.batch_sizes[d];
+    --p.batch_rank;
+  }
+}
+
+/// The problem with out in rows of unit stride: a column-major out is the product of the transposes. Swaps the
+/// arguments' a and b then.
+Problem describe(MatmulArgs& args) {
+  const int r = args.out.layout.rank;
+  Problem p;
+  p.adds = args.beta != 0 && args.c.data != nullptr;
+  p.in_place = p.adds && args.c.data == args.out.data && args.c.layout == args.out.layout;
+  const Array* operands[] = {&args.out, &args.a, &args.b, p.adds ? &args.c : &args.out};
+  p.m = args.out.size(r - 2), p.n = args.out.size(r - 1), p.k = args.a.size(r - 1);
+  for (int x = 0; x < 4; ++x) {
+    p.row[x] = operands[x]->stride(r - 2), p.column[x] = operands[x]->stride(r - 1);
+    for (int d = 0; d < r - 2; ++d) {
+      p.batch_sizes[d] = args.out.size(d);
+      p.batch_strides[x][d] = p.batch_sizes[d] == 1 ? 0 : operands[x]->stride(d);
+    }
+  }
+  p.batch_rank = r - 2;
+  settle_strides(p.m, p.n, p.row[kOut], p.column[kOut]);
+  settle_strides(p.m, p.k, p.row[kA], p.column[kA]);
+  settle_strides(p.k, p.n, p.row[kB], p.column[kB]);
+  if (p.column[kOut] == 1 && p.row[kOut] >= p.n) {
+    if (p.column[kA] == 1) fold_batch_into_rows(p);
+  } else {
+    std::swap(args.a, args.b);
+    std::swap(p.batch_strides[kA], p.batch_strides[kB]);
+    std::swap(p.m, p.n);
+    const int64_t row_a = p.row[kA], column_a = p.column[kA];
+    p.row[kA] = p.column[kB], p.column[kA] = p.row[kB];
+    p.row[kB] = column_a, p.column[kB] = row_a;
+    std::swap(p.row[kOut], p.column[kOut]);
+    std::swap(p.row[kC], p.column[kC]);
+  }
+  for (int d = 0; d < p.batch_rank; ++d) p.batches *= p.batch_sizes[d];
+  return p;
+}
+
+/// Tiles of at most 256 x 512, halved while there are few of them and they stay above 64 x 128: measured on the shapes
+/// of a small GPT, smaller tiles repack b too often, larger ones leave threads without work.
+struct Tiling {
+  int64_t rows, columns, down, across;
+
+  Tiling(int64_t m, int64_t n, int64_t batches) {
+    split(m, 256, rows, down);
+    split(n, 512, columns, across);
+    while (batches * down * across < 8 && rows * columns > (batches * down * across < 2 ? 8192 : 16384)) {
+      if (rows >= columns) {
+        split(m, (rows + 1) / 2, rows, down);
+      } else {
+        split(n, (columns + 1) / 2, columns, across);
+      }
+    }
+  }
+  int64_t count() const { return down * across; }
+
+ private:
+  /// Equal shares of at most `most`, in multiples of 16 where they are long enough.
+  static void split(int64_t size, int64_t most, int64_t& share, int64_t& parts) {
+    parts = (size + most - 1) / most;
+    share = (size + parts - 1) / parts;
+    if (share > 16) share = (share + 15) / 16 * 16;
+    parts = (size + share - 1) / share;
+  }
+};
+
+/// Below this many multiply-adds a thread's wake-up costs more than it saves.
+constexpr int64_t kGrain = int64_t{1} << 18;
+
+int64_t grain(int64_t m, int64_t n, int64_t k) {
+  return std::max<int64_t>(1, kGrain / std::max<int64_t>(1, m * n * k));
+}
+
+/// The matrices of one batch entry.
+template <class S>
+struct Matrices {
+  S* out;
+  const S *a, *b, *c;
+};
+
+template <class S>
+Matrices<S> matrices(const MatmulArgs& args, const Problem& p, int64_t batch) {
+  return {args.out.as<S>() + p.offset(kOut, batch), args.a.as<S>() + p.offset(kA, batch),
+          args.b.as<S>() + p.offset(kB, batch), p.adds ? args.c.as<S>() + p.offset(kC, batch) : nullptr};
+}
+
+/// alpha * total + beta * addend; whole numbers wrap.
+template <class T>
+T combine(T alpha, T total, T beta, T addend) {
+  if constexpr (std::is_integral_v<T>) {
+    const auto u = [](T x) { return static_cast<uint64_t>(x); };
+    return static_cast<T>(u(alpha) * u(total) + u(beta) * u(addend));
+  } else {
+    return alpha * total + beta * addend;
+  }
+}
+
+/// out = alpha * total + beta * c over a block whose first element is (i0, j0). `total` may be out itself.
+template <class S, class T>
+void finish(const Problem& p, const Matrices<S>& x, T alpha, T beta, int64_t i0, int64_t j0, int64_t m, int64_t n,
+            const T* total, int64_t total_row) {
+  for (int64_t i = 0; i < m; ++i, total += total_row) {
+    S* const out = x.out + (i0 + i) * p.row[kOut] + j0;
+    const S* const c = p.adds ? x.c + (i0 + i) * p.row[kC] + j0 * p.column[kC] : nullptr;
+    if (c == nullptr) {
+      for (int64_t j = 0; j < n; ++j) out[j] = static_cast<S>(combine(alpha, total[j], T(0), T(0)));
+    } else if (p.column[kC] == 1) {
+      for (int64_t j = 0; j < n; ++j) out[j] = static_cast<S>(combine(alpha, total[j], beta, static_cast<T>(c[j])));
+    } else {
+      for (int64_t j = 0; j < n; ++j)
+        out[j] = static_cast<S>(combine(alpha, total[j], beta, static_cast<T>(c[j * p.column[kC]])));
+    }
+  }
+}
+
+template <class S, class T>
+void tile(const Problem& p, const Matrices<S>& x, T alpha, T beta, int64_t i, int64_t j, int64_t m, int64_t n) {
+  Gemm<S, T> g{m,
+               n,
+               p.k,
+               x.a + i * p.row[kA],
+               p.row[kA],
+               p.column[kA],
+               x.b + j * p.column[kB],
+               p.row[kB],
+               p.column[kB],
+               nullptr,
+               n,
+               alpha,
+               T(0)};
+  if constexpr (std::is_same_v<S, T>) {
+    g.c = x.out + i * p.row[kOut] + j;
+    g.c_row = p.row[kOut];
+    if (p.in_place) g.beta = beta;
+    gemm(g);
+    // The addend follows while the tile is in the cache; put there first, its stores would wait for memory.
+    if (p.adds && !p.in_place) finish(p, x, T(1), beta, i, j, m, n, g.c, g.c_row);
+  } else {
+    g.c = scratch<T>(Scratch::tile, m * n);
+    g.alpha = T(1);
+    gemm(g);
+    finish(p, x, alpha, beta, i, j, m, n, g.c, n);
+  }
+}
+
+/// A small out and a long k (a dot product, the gradient of a narrow weight): parts of k side by side, summed in order.
+template <class S, class T>
+void split_depth(const Problem& p, const Matrices<S>& x, T alpha, T beta, int64_t depth) {
+  const int64_t parts = (p.k + depth - 1) / depth, size = p.m * p.n;
+  const auto sums = std::make_unique<T[]>(static_cast<size_t>(parts * size));
+  lorry::cpu::for_each_chunk(p.k, depth, [&](int64_t part, int64_t begin, int64_t end) {
+    gemm(Gemm<S, T>{p.m, p.n, end - begin, x.a + begin * p.column[kA], p.row[kA], p.column[kA], x.b + begin * p.row[kB],
+                    p.row[kB], p.column[kB], sums.get() + part * size, p.n, T(1), T(0)});
+  });
+  for (int64_t part = 1; part < parts; ++part)
+    for (int64_t i = 0; i < size; ++i) sums[i] = combine(T(1), sums[i], T(1), sums[part * size + i]);
+  finish(p, x, alpha, beta, 0, 0, p.m, p.n, sums.get(), p.n);
+}
+
+template <class S>
+void run(MatmulArgs args) {
+  using T = Accumulate<S>;
+  Problem p = describe(args);
+  if (args.alpha == 0) p.k = 0;  // as in BLAS, a and b are not read then
+  const T alpha = static_cast<T>(args.alpha), beta = static_cast<T>(args.beta);
+  constexpr int64_t kDepth = 4096;
+  if (p.m * p.n <= 4096 && p.k >= 4 * kDepth) {
+    for (int64_t b = 0; b < p.batches; ++b) split_depth(p, matrices<S>(args, p, b), alpha, beta, kDepth);
+    return;
+  }
+  const Tiling tiling(p.m, p.n, p.batches);
+  lorry::cpu::parallel_for(
+      p.batches * tiling.count(), grain(tiling.rows, tiling.columns, p.k), [&](int64_t first, int64_t last) {
+        for (int64_t t = first; t < last; ++t) {
+          const int64_t i = t % tiling.count() / tiling.across * tiling.rows, j = t % tiling.across * tiling.columns;
+          tile(p, matrices<S>(args, p, t / tiling.count()), alpha, beta, i, j, std::min(tiling.rows, p.m - i),
+               std::min(tiling.columns, p.n - j));
+        }
+      });
+}
+
+void matmul(const MatmulArgs& args, Stream) {
+  if (args.out.numel() == 0) return;
+  visit(args.out.dtype, [&]<class S>(Type<S>) {
+    if constexpr (!std::is_same_v<S, bool>) run<S>(args);
+  });
+}
+
+}  // namespace
+
+const MatmulKernels& matmul_kernels() {
+  static constexpr MatmulKernels kKernels{.matmul = matmul};
+  return kKernels;
+}
+
+}  // namespace cpu
+}  // namespace lorry::kernels

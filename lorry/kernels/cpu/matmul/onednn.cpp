@@ -1,0 +1,50 @@
+#include "lorry/kernels/cpu/matmul/onednn.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <thread>
+
+namespace lorry::kernels::cpu::onednn {
+namespace {
+
+/// Threads count themselves in different slots, so that they do not wait for each other's cache line.
+struct alignas(64) Slot {
+  std::atomic<int32_t> inside;
+};
+
+constexpr uint32_t kSlots = 64;
+constinit Slot g_slots[kSlots] = {};  // without a destructor: used until the very end
+constinit std::atomic<bool> g_closed = false;
+constinit std::atomic<uint32_t> g_next_slot = 0;
+constinit thread_local Slot* t_slot = nullptr;
+
+Slot& slot() {
+  if (t_slot == nullptr) t_slot = &g_slots[g_next_slot.fetch_add(1, std::memory_order_relaxed) % kSlots];
+  return *t_slot;
+}
+
+}  // namespace
+
+// Sequentially consistent on both sides: either the call sees that it is closed, or CloseAtExit sees the call.
+Call::Call() : inside_(true) {
+  slot().inside.fetch_add(1);
+  if (g_closed.load()) [[unlikely]] {
+    slot().inside.fetch_sub(1);
+    inside_ = false;
+  }
+}
+
+Call::~Call() {
+  if (inside_) slot().inside.fetch_sub(1);
+}
+
+/// Waits for a second at most: exit may have been called inside a call, by a signal handler.
+CloseAtExit::~CloseAtExit() {
+  g_closed.store(true);
+  const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  for (Slot& s : g_slots)
+    while (s.inside.load() != 0 && std::chrono::steady_clock::now() < late) std::this_thread::yield();
+}
+
+}  // namespace lorry::kernels::cpu::onednn

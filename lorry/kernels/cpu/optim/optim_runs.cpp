@@ -1,0 +1,81 @@
+// Compiled once for each instruction set: LORRY_SIMD.
+
+#include "lorry/kernels/cpu/optim/optim_runs.h"
+
+#include <cstring>
+
+#include "lorry/formula/clip.h"
+#include "lorry/kernels/cpu/common/vec.h"
+
+namespace lorry::kernels::cpu::LORRY_SIMD {
+namespace {
+
+// ---- steps
+// -----------------------------------------------------------------------------------------------------------
+
+/// Elements of a cache line, one register or a few.
+template <class T>
+inline constexpr int64_t kLine = 64 / sizeof(T);
+
+/// A line of every array, from `first` on.
+template <class Rule, class T, class H>
+LORRY_INLINE void step_line(T* param, const T* grad, T* const* states, int64_t first, const H& hyper, Vec<T> factor) {
+  using V = Vec<T>;
+  static_assert(kLine<T> % V::kLanes == 0);
+#pragma GCC unroll 1
+  for (int64_t i = first; i < first + kLine<T>; i += V::kLanes) {
+    V p = V::load(param + i), s[Rule::kStates > 0 ? Rule::kStates : 1];
+    for (int k = 0; k < Rule::kStates; ++k) s[k] = V::load(states[k] + i);
+    Rule()(p, V::load(grad + i) * factor, s, hyper);
+    p.store(param + i);
+    for (int k = 0; k < Rule::kStates; ++k) s[k].store(states[k] + i);
+  }
+}
+
+/// Asks for what lies 2 KB ahead: the processor's own prefetching follows each array only to the end of its page. Over
+/// 16 M elements of AdamW a step takes 1.1 ns an element of one thread, and 1.3 without; one within the caches takes as
+/// long as before.
+LORRY_INLINE void prefetch(const void* from) {
+  __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(from) + 2'048));
+}
+
+template <class Rule, class T>
+void step(void* param, const void* grad, void* const* states, int64_t n, const void* block, double grad_factor) {
+  constexpr int kStates = Rule::kStates;
+  const auto hyper = formula::cast_hyper<Vec<T>>(*static_cast<const formula::HyperOf<Rule, T>*>(block));
+  const Vec<T> factor(formula::multiplier(static_cast<T>(grad_factor)));
+  T* p = static_cast<T*>(param);
+  const T* g = static_cast<const T*>(grad);
+  T* s[kStates > 0 ? kStates : 1] = {};
+  for (int k = 0; k < kStates; ++k) s[k] = static_cast<T*>(states[k]);
+  int64_t i = 0;
+  for (; i + kLine<T> <= n; i += kLine<T>) {
+    prefetch(p + i);
+    prefetch(g + i);
+    for (int k = 0; k < kStates; ++k) prefetch(s[k] + i);
+    step_line<Rule>(p, g, s, i, hyper, factor);
+  }
+  if (i == n) return;
+  // What is left goes through a line filled up with zeros.
+  const size_t bytes = static_cast<size_t>(n - i) * sizeof(T);
+  alignas(64) T rest[2 + (kStates > 0 ? kStates : 1)][kLine<T>] = {};
+  std::memcpy(rest[0], p + i, bytes);
+  std::memcpy(rest[1], g + i, bytes);
+  T* rest_states[kStates > 0 ? kStates : 1];
+  for (int k = 0; k < kStates; ++k) std::memcpy(rest_states[k] = rest[2 + k], s[k] + i, bytes);
+  step_line<Rule>(rest[0], rest[1], rest_states, 0, hyper, factor);
+  std::memcpy(p + i, rest[0], bytes);
+  for (int k = 0; k < kStates; ++k) std::memcpy(s[k] + i, rest_states[k], bytes);
+}
+
+}  // namespace
+
+void fill_optim_runs(OptimRuns& runs) {
+  formula::Rules::each([&]<class Rule>() {
+    constexpr int kAt = formula::Rules::index<Rule>();
+    runs.rules[kAt][0] = step<Rule, float>;
+    runs.rules[kAt][1] = step<Rule, double>;
+  });
+}
+
+}  // namespace lorry::kernels::cpu::LORRY_SIMD

@@ -1,0 +1,93 @@
+#include "lorry/kernels/cpu/optim/stored.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lorry/formula/rounding.h"
+#include "lorry/kernels/common/convert.h"
+#include "lorry/kernels/cpu/common/simd.h"
+#include "lorry/kernels/cpu/list/list.h"
+#include "lorry/kernels/cpu/optim/stored_runs.h"
+#include "lorry/kernels/cpu/random/random_tile.h"
+
+namespace lorry::kernels::cpu {
+
+LORRY_SIMD_DECLARE(void fill_stored_runs(StoredRuns& runs))
+
+const StoredRuns& stored_runs() {
+  static const StoredRuns table = [] {
+    StoredRuns runs;
+    LORRY_SIMD_CHOOSE(fill_stored_runs)(runs);
+    return runs;
+  }();
+  return table;
+}
+
+namespace {
+
+uint8_t* codes(const StoredArray& x, int64_t begin) { return static_cast<uint8_t*>(x.data) + begin; }
+float& scale(const StoredArray& x, int64_t begin) {
+  return reinterpret_cast<float*>(static_cast<char*>(x.data) + formula::quant_scales_at(x.count))[begin / kStoredBlock];
+}
+uint16_t* halves(const StoredArray& x, int64_t begin) { return static_cast<uint16_t*>(x.data) + begin; }
+
+}  // namespace
+
+void StoredArray::load(int64_t begin, int64_t n, float* to) const {
+  if (type == StateType::q8)
+    stored_runs().decode[is_signed](codes(*this, begin), scale(*this, begin), to, n);
+  else
+    converter(kBF16, kF32)(halves(*this, begin), 1, to, 1, n);
+}
+
+void StoredArray::store(const float* from, int64_t begin, int64_t n, const formula::RandomKey& key) const {
+  if (type == StateType::q8) {
+    scale(*this, begin) = stored_runs().encode[is_signed](from, codes(*this, begin), n);
+    return;
+  }
+  constexpr int64_t kWords = kStoredBlock / formula::kRoundedAtOnce;  // blocks of them
+  static_assert(kWords % kWordsUnit == 0);
+  alignas(64) uint32_t words[4 * kWords];
+  random_words(key, static_cast<uint64_t>((before + begin) / formula::kRoundedAtOnce), words, kWords);
+  stored_runs().round(from, words, halves(*this, begin), n);
+}
+
+int64_t before(const List& list, const ListEntry& entry, int64_t first_element) {
+  if (first_element == 0) return 0;
+  const auto first = std::ranges::find_if(list.entries(), [](const ListEntry& x) { return x.count > 0; });
+  return &*first == &entry ? first_element : 0;
+}
+
+namespace {
+
+/// Calls f(array, values, entry, begin, n) for all blocks of a list of {f32, stored}.
+template <class F>
+void for_each_block(const StoredCall& call, const F& f) {
+  for_each_run(
+      call.list,
+      [&](const ListEntry& x, int64_t begin, int64_t count) {
+        const StoredArray array{x.at[1], x.count, call.type, call.is_signed, before(call.list, x, call.first_element)};
+        for (int64_t i = begin; i < begin + count; i += kStoredBlock)
+          f(array, static_cast<float*>(x.at[0]) + i, x, i, std::min(kStoredBlock, begin + count - i));
+      },
+      kStoredBlock);
+}
+
+}  // namespace
+
+void load_stored(const StoredCall& call, const Stream&) {
+  for_each_block(call, [](const StoredArray& array, float* values, const ListEntry&, int64_t begin, int64_t n) {
+    array.load(begin, n, values);
+  });
+}
+
+void store_stored(const StoredCall& call, const Stream&) {
+  if (call.grad_factor && std::isnan(*call.grad_factor)) return;
+  const double steps = call.steps ? *call.steps : 0;
+  for_each_block(call,
+                 [&](const StoredArray& array, const float* values, const ListEntry& x, int64_t begin, int64_t n) {
+                   array.store(values, begin, n, formula::rounding_key(call.seed, x.number, call.array, steps));
+                 });
+}
+
+}  // namespace lorry::kernels::cpu

@@ -1,0 +1,32 @@
+#pragma once
+
+// Block functions: each pointwise formula over a run of elements, in the three types in which the CPU computes.
+// Everything else (other types, strides, broadcasting) is brought to that form by the caller, block by block; see
+// pointwise.cpp.
+
+#include <cstdint>
+
+#include "lorry/formula/pointwise.h"
+
+namespace lorry::kernels::cpu {
+
+inline constexpr int kMaxArity = 4;
+/// An operand with step 0 is one value repeated over this many bytes: the widest register.
+inline constexpr int64_t kSplatBytes = 64;
+
+/// Computes n elements. Operand k begins at in[k]; step[k] is 1, or 0 for a splat. `out` may be one of the operands
+/// itself, and overlaps none otherwise.
+using BlockFunction = void (*)(const void* const* in, const int64_t* step, void* out, int64_t n);
+
+/// A row's functions; null in a type in which the operator never computes.
+struct BlockFunctions {
+  BlockFunction f32, f64, i64;
+};
+
+/// The functions of every row, for the instruction set of this process.
+const BlockFunctions* block_functions();
+
+/// blocks.cpp is compiled in this many shares of the rows, so that no compilation is long.
+inline constexpr int kBlockShares = 4;
+
+}  // namespace lorry::kernels::cpu

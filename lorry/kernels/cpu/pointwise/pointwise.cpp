@@ -1,0 +1,293 @@
+// Runs block functions over tensors.
+//
+// Contiguous operands of the compute type go to the block function as they are. Otherwise the iteration is cut into
+// blocks, and in each the operands that are not plain runs of the compute type are gathered and converted into buffers
+// that stay in the first-level cache; the result leaves the same way. So 16-bit floats, small integers, mixed types and
+// strides need no functions of their own, and cost a pass over cached memory. Long rows (kRow) are blocks of their own,
+// whose unit-stride operands are used in place; blocks of shorter rows cross them.
+//
+// What moves: every operand once, the result once. Elements are independent, so the split among threads changes
+// nothing.
+
+#include "lorry/kernels/cpu/table.h"
+
+#include <algorithm>
+
+#include "lorry/device/cpu/team.h"
+#include "lorry/kernels/common/convert.h"
+#include "lorry/kernels/cpu/pointwise/blocks.h"
+
+namespace lorry::kernels::cpu {
+namespace {
+
+static_assert(1 + kMaxArity <= kMaxOperands);
+constexpr int64_t kGrain = 32768;  ///< elements worth a second thread
+constexpr int64_t kBlock =
+    1024;  ///< elements a block: five buffers of 8 bytes an element stay within the first-level cache
+constexpr int64_t kRow = 64;  ///< rows at least this long are not crossed
+
+struct alignas(kSplatBytes) Splat {
+  char bytes[kSplatBytes];
+};
+
+BlockFunction block_function(Pointwise op, DType compute) {
+  const BlockFunctions& row = block_functions()[static_cast<int>(op)];
+  const BlockFunction function = compute == kF32 ? row.f32 : compute == kF64 ? row.f64 : row.i64;
+  require<DTypeError>(function != nullptr, "no kernel computes it in {}", compute);
+  return function;
+}
+
+/// Repeats one element of `dtype` as the compute type.
+void splat(const void* element, DType dtype, DType compute, Splat& to) {
+  converter(dtype, compute)(element, 0, to.bytes, 1, kSplatBytes / size_of(compute));
+}
+
+bool is_single(const PointwiseOperand& x) { return x.layout == nullptr || x.layout->numel() == 1; }
+
+bool same_sizes(const Layout& a, const Layout& b) {
+  return a.rank == b.rank && std::equal(a.sizes, a.sizes + a.rank, b.sizes);
+}
+
+char* advance(void* data, int64_t elements, DType dtype) {
+  return static_cast<char*>(data) + elements * size_of(dtype);
+}
+
+/// Every operand is a number or a contiguous run like the result, all of the compute type: no staging, no iteration.
+bool run_plain(const PointwiseCall& call, BlockFunction function) {
+  if (!call.out.contiguous || call.out.dtype != call.compute) return false;
+  const void* in[kMaxArity];
+  int64_t step[kMaxArity];
+  Splat splats[kMaxArity];
+  for (int k = 0; k < call.arity; ++k) {
+    const PointwiseOperand& x = call.in[k];
+    if (is_single(x)) {
+      splat(x.data, x.dtype, call.compute, splats[k]);
+      in[k] = splats[k].bytes;
+      step[k] = 0;
+    } else if (x.contiguous && x.dtype == call.compute && same_sizes(*x.layout, *call.out.layout)) {
+      in[k] = x.data;
+      step[k] = 1;
+    } else {
+      return false;
+    }
+  }
+  const int64_t n = call.out.layout->numel();
+  if (n <= kGrain) {
+    function(in, step, call.out.data, n);
+    return true;
+  }
+  lorry::cpu::parallel_for(n, kGrain, [&](int64_t begin, int64_t end) {
+    const void* part[kMaxArity];
+    for (int k = 0; k < call.arity; ++k)
+      part[k] = static_cast<const char*>(in[k]) + begin * step[k] * size_of(call.compute);
+    function(part, step, advance(call.out.data, begin, call.compute), end - begin);
+  });
+  return true;
+}
+
+/// The iteration over all operands (0 is the result), and how each takes part.
+struct Plan {
+  enum class Access { splat, run, rows };  ///< one value; contiguous over the whole iteration; by strides
+
+  Iteration iteration;
+  Access access[1 + kMaxArity];
+  Splat splats[1 + kMaxArity];
+  const PointwiseOperand* operands[1 + kMaxArity];
+  DType compute;
+
+  explicit Plan(const PointwiseCall& call) : compute(call.compute) {
+    Layout layouts[1 + kMaxArity];
+    const Dims sizes = call.out.layout->size_list();
+    for (int k = 0; k <= call.arity; ++k) {
+      operands[k] = k == 0 ? &call.out : &call.in[k - 1];
+      if (k > 0 && is_single(*operands[k])) {
+        access[k] = Access::splat;
+        splat(operands[k]->data, operands[k]->dtype, compute, splats[k]);
+        layouts[k] = expand(Layout::contiguous({}), sizes);
+      } else {
+        access[k] = Access::rows;
+        layouts[k] = expand(*operands[k]->layout, sizes);
+      }
+    }
+    iteration = collapse(layouts, 1 + call.arity);
+    for (int k = 0; k <= call.arity; ++k)
+      if (access[k] == Access::rows && is_run(k)) access[k] = Access::run;
+  }
+
+  bool is_plain(int k) const { return operands[k]->dtype == compute; }
+
+ private:
+  bool is_run(int k) const {
+    int64_t expected = 1;
+    for (int d = 0; d < iteration.rank; ++d) {
+      if (iteration.strides[k][d] != expected) return false;
+      expected *= iteration.sizes[d];
+    }
+    return true;
+  }
+};
+
+/// A position in the iteration: the index in every dimension and each operand's offset in elements.
+struct Cursor {
+  const Iteration& it;
+  int64_t at[kMaxRank];
+  int64_t offset[kMaxOperands] = {};
+
+  Cursor(const Iteration& iteration, int64_t linear) : it(iteration) {
+    for (int d = 0; d < it.rank; ++d) {
+      at[d] = linear % it.sizes[d];
+      linear /= it.sizes[d];
+      for (int k = 0; k < it.operands; ++k) offset[k] += at[d] * it.strides[k][d];
+    }
+  }
+  int64_t left_in_row() const { return it.sizes[0] - at[0]; }
+  void step(int64_t elements) {
+    at[0] += elements;
+    for (int k = 0; k < it.operands; ++k) offset[k] += elements * it.strides[k][0];
+    for (int d = 0; at[d] == it.sizes[d] && d + 1 < it.rank; ++d) {
+      at[d] = 0;
+      ++at[d + 1];
+      for (int k = 0; k < it.operands; ++k) offset[k] += it.strides[k][d + 1] - it.sizes[d] * it.strides[k][d];
+    }
+  }
+};
+
+/// One thread's share of a staged run.
+class Stage {
+ public:
+  Stage(const Plan& plan, BlockFunction function, int arity) : plan_(plan), function_(function), arity_(arity) {}
+
+  void run(int64_t begin, int64_t end) {
+    const bool long_rows = plan_.iteration.sizes[0] >= kRow;
+    Cursor cursor(plan_.iteration, begin);
+    while (begin < end) {
+      int64_t n = std::min(kBlock, end - begin);
+      if (long_rows) n = std::min(n, cursor.left_in_row());
+      block(cursor, begin, n);
+      begin += n;
+    }
+  }
+
+ private:
+  using Buffer = char[kBlock * sizeof(double)];
+
+  /// Computes the n elements at the cursor, the `linear`-th of the iteration on, and moves the cursor past them.
+  void block(Cursor& cursor, int64_t linear, int64_t n) {
+    const Iteration& it = plan_.iteration;
+    const bool one_row = n <= cursor.left_in_row();
+    const void* in[kMaxArity];
+    int64_t step[kMaxArity];
+    bool gathered[1 + kMaxArity] = {};
+    bool any_gathered = false;
+    for (int k = 1; k <= arity_; ++k) {
+      const PointwiseOperand& x = *plan_.operands[k];
+      const int64_t stride = it.strides[k][0];
+      step[k - 1] = 1;
+      if (plan_.access[k] == Plan::Access::splat) {
+        in[k - 1] = plan_.splats[k].bytes;
+        step[k - 1] = 0;
+      } else if (plan_.access[k] == Plan::Access::run && plan_.is_plain(k)) {
+        in[k - 1] = advance(x.data, linear, x.dtype);
+      } else if (plan_.access[k] == Plan::Access::run) {
+        converter(x.dtype, plan_.compute)(advance(x.data, linear, x.dtype), 1, buffers_[k], 1, n);
+        in[k - 1] = buffers_[k];
+      } else if (one_row && stride == 0) {
+        splat(advance(x.data, cursor.offset[k], x.dtype), x.dtype, plan_.compute, splats_[k]);
+        in[k - 1] = splats_[k].bytes;
+        step[k - 1] = 0;
+      } else if (one_row && stride == 1 && plan_.is_plain(k)) {
+        in[k - 1] = advance(x.data, cursor.offset[k], x.dtype);
+      } else {
+        in[k - 1] = buffers_[k];
+        gathered[k] = any_gathered = true;
+      }
+    }
+    const PointwiseOperand& out = *plan_.operands[0];
+    const bool run = plan_.access[0] == Plan::Access::run;
+    const bool in_place = plan_.is_plain(0) && (run || (one_row && it.strides[0][0] == 1));
+    if (any_gathered) gather(cursor, n, gathered);
+    void* target = in_place ? advance(out.data, run ? linear : cursor.offset[0], out.dtype) : buffers_[0];
+    function_(in, step, target, n);
+    if (in_place) {
+      skip(cursor, n);
+    } else if (run) {
+      converter(plan_.compute, out.dtype)(buffers_[0], 1, advance(out.data, linear, out.dtype), 1, n);
+      skip(cursor, n);
+    } else {
+      scatter(cursor, n);
+    }
+  }
+
+  void gather(Cursor cursor, int64_t n, const bool* gathered) {
+    for (int64_t done = 0; done < n;) {
+      const int64_t part = std::min(cursor.left_in_row(), n - done);
+      for (int k = 1; k <= arity_; ++k) {
+        if (!gathered[k]) continue;
+        const PointwiseOperand& x = *plan_.operands[k];
+        converter(x.dtype, plan_.compute)(advance(x.data, cursor.offset[k], x.dtype), plan_.iteration.strides[k][0],
+                                          buffers_[k] + done * size_of(plan_.compute), 1, part);
+      }
+      cursor.step(part);
+      done += part;
+    }
+  }
+
+  void scatter(Cursor& cursor, int64_t n) {
+    const PointwiseOperand& out = *plan_.operands[0];
+    for (int64_t done = 0; done < n;) {
+      const int64_t part = std::min(cursor.left_in_row(), n - done);
+      converter(plan_.compute, out.dtype)(buffers_[0] + done * size_of(plan_.compute), 1,
+                                          advance(out.data, cursor.offset[0], out.dtype), plan_.iteration.strides[0][0],
+                                          part);
+      cursor.step(part);
+      done += part;
+    }
+  }
+
+  static void skip(Cursor& cursor, int64_t n) {
+    for (int64_t part; n > 0; n -= part) {
+      part = std::min(cursor.left_in_row(), n);
+      cursor.step(part);
+    }
+  }
+
+  const Plan& plan_;
+  BlockFunction function_;
+  int arity_;
+  alignas(kSplatBytes) Buffer buffers_[1 + kMaxArity];
+  Splat splats_[1 + kMaxArity];
+};
+
+void run(const PointwiseCall& call, Stream) {
+  const BlockFunction function = block_function(call.op, call.compute);
+  if (run_plain(call, function)) return;
+  const int64_t n = call.out.layout->numel();
+  if (n == 0) return;
+  const Plan plan(call);
+  lorry::cpu::parallel_for(n, kGrain,
+                           [&](int64_t begin, int64_t end) { Stage(plan, function, call.arity).run(begin, end); });
+}
+
+bool has_zero(const Array& x, Stream) {
+  const Layout layouts[] = {x.layout};
+  const Iteration it = collapse(layouts, 1);
+  const int64_t rows = x.numel() == 0 ? 0 : x.numel() / it.sizes[0];
+  bool found = false;
+  visit(x.dtype, [&]<class T>(Type<T>) {
+    for (int64_t r = 0; r < rows && !found; ++r) {
+      const Cursor cursor(it, r * it.sizes[0]);
+      const T* row = x.as<T>() + cursor.offset[0];
+      for (int64_t i = 0; i < it.sizes[0]; ++i) found |= row[i * it.strides[0][0]] == T(0);
+    }
+  });
+  return found;
+}
+
+}  // namespace
+
+const PointwiseKernels& pointwise_kernels() {
+  static constexpr PointwiseKernels kKernels{.run = run, .has_zero = has_zero};
+  return kKernels;
+}
+
+}  // namespace lorry::kernels::cpu

@@ -1,0 +1,221 @@
+#include <cmath>
+
+#include "lorry/kernels/cpu/common/stage.h"
+#include "lorry/kernels/cpu/reduce/fold_loops.h"
+#include "lorry/kernels/cpu/reduce/reduce_driver.h"
+#include "lorry/kernels/cpu/table.h"
+
+namespace lorry::kernels::cpu {
+namespace {
+
+template <class C>
+struct FoldPolicy {
+  using Value = C;
+  using Cell = Total<C>;
+
+  explicit FoldPolicy(const FoldArgs& args) : args_(args), loops_(fold_loops<C>(args.fold)) {}
+
+  static constexpr bool ordered() { return false; }
+  bool direct() const { return args_.map == Map::none && args_.x.dtype == dtype_of<C>; }
+  Cell identity() const { return fold_identity<Cell>(args_.fold); }
+
+  void load(C* to, const char* from, int64_t stride, int64_t n) const {
+    if (args_.map == Map::nonzero) return load_nonzero(to, from, args_.x.dtype, stride, n);
+    cpu::load(to, from, args_.x.dtype, stride, n);
+    if (args_.map == Map::abs)
+      for (int64_t i = 0; i < n; ++i) to[i] = to[i] < 0 ? -to[i] : to[i];
+    if (args_.map == Map::square)
+      for (int64_t i = 0; i < n; ++i) to[i] *= to[i];
+    if (args_.map == Map::power)
+      for (int64_t i = 0; i < n; ++i)
+        to[i] = static_cast<C>(std::pow(std::abs(to[i]), static_cast<C>(args_.parameter)));
+  }
+
+  void row(Cell& cell, const C* block, int64_t n, int64_t) const { cell = one(cell, loops_.row(block, n)); }
+
+  void column(Cell* cells, const C* block, int64_t stride, int64_t rows, int64_t n, int64_t) const {
+    if constexpr (std::is_same_v<C, Cell>) {
+      loops_.column(cells, block, stride, rows, n);
+    } else {
+      C acc[1024];  // the driver's tile
+      std::fill(acc, acc + n, fold_identity<C>(args_.fold));
+      loops_.column(acc, block, stride, rows, n);
+      for (int64_t i = 0; i < n; ++i) cells[i] = one(cells[i], acc[i]);
+    }
+  }
+
+  void combine(Cell& into, Cell from) const { into = one(into, from); }
+
+  void finish(int64_t offset, int64_t stride, Cell* cells, int64_t n) const {
+    if constexpr (!std::is_integral_v<Cell>) {
+      if (args_.finish == Finish::divide)
+        for (int64_t i = 0; i < n; ++i) cells[i] /= args_.parameter;
+      if (args_.finish == Finish::sqrt)
+        for (int64_t i = 0; i < n; ++i) cells[i] = std::sqrt(cells[i]);
+      if (args_.finish == Finish::root)
+        for (int64_t i = 0; i < n; ++i) cells[i] = std::pow(cells[i], 1 / args_.parameter);
+    }
+    store(args_.out.as<char>() + offset * size_of(args_.out.dtype), args_.out.dtype, stride, cells, n);
+  }
+
+ private:
+  Cell one(Cell a, Cell b) const { return fold_one(args_.fold, a, b); }
+
+  const FoldArgs& args_;
+  const FoldLoops<C>& loops_;
+};
+
+/// Means and sums of squared deviations by Chan, Golub and LeVeque 1983, always in f64.
+struct MomentPolicy {
+  using Value = double;
+  struct Cell {
+    double mean, squares, count;
+  };
+
+  explicit MomentPolicy(const MomentArgs& args) : args_(args) {}
+
+  static constexpr bool ordered() { return false; }
+  bool direct() const { return args_.x.dtype == kF64; }
+  Cell identity() const { return {0, 0, 0}; }
+  void load(double* to, const char* from, int64_t stride, int64_t n) const {
+    cpu::load(to, from, args_.x.dtype, stride, n);
+  }
+
+  void row(Cell& cell, const double* block, int64_t n, int64_t) const {
+    constexpr int64_t kPart = 1024;  // the second pass over a part finds it in the first-level cache
+    for (int64_t begin = 0; begin < n; begin += kPart) {
+      const int64_t length = std::min(kPart, n - begin);
+      const double mean = fold_loops<double>(Fold::sum).row(block + begin, length) / static_cast<double>(length);
+      double squares[8] = {};
+      int64_t i = 0;
+      for (; i + 8 <= length; i += 8)
+        for (int l = 0; l < 8; ++l) squares[l] += (block[begin + i + l] - mean) * (block[begin + i + l] - mean);
+      for (; i < length; ++i) squares[0] += (block[begin + i] - mean) * (block[begin + i] - mean);
+      const double total = ((squares[0] + squares[1]) + (squares[2] + squares[3])) +
+                           ((squares[4] + squares[5]) + (squares[6] + squares[7]));
+      combine(cell, {mean, total, static_cast<double>(length)});
+    }
+  }
+
+  void column(Cell* cells, const double* block, int64_t stride, int64_t rows, int64_t n, int64_t) const {
+    for (int64_t r = 0; r < rows; ++r) {
+      const double* x = block + r * stride;
+      const double count = cells[0].count + 1, share = 1 / count;  // every cell of a tile has met as many rows
+      for (int64_t i = 0; i < n; ++i) {
+        const double difference = x[i] - cells[i].mean;
+        cells[i].mean += difference * share;
+        cells[i].squares += difference * (x[i] - cells[i].mean);
+        cells[i].count = count;
+      }
+    }
+  }
+
+  void combine(Cell& into, const Cell& from) const {
+    if (from.count == 0) return;
+    const double count = into.count + from.count, difference = from.mean - into.mean;
+    into.mean += difference * (from.count / count);
+    into.squares += from.squares + difference * difference * (into.count * from.count / count);
+    into.count = count;
+  }
+
+  void finish(int64_t offset, int64_t stride, const Cell* cells, int64_t n) const {
+    const auto write = [&](const Array& out, auto&& value) {
+      if (!out.data) return;
+      char* to = out.as<char>() + offset * size_of(out.dtype);
+      for (int64_t i = 0; i < n; ++i) {
+        const double v = value(cells[i]);
+        store(to + i * stride * size_of(out.dtype), out.dtype, 1, &v, 1);
+      }
+    };
+    write(args_.mean, [](const Cell& c) { return c.count > 0 ? c.mean : NAN; });
+    write(args_.variance, [&](const Cell& c) {
+      // With nothing to average over the quotient is 0 / 0 or x / 0, as it should be.
+      const double variance = c.count > 0 ? c.squares / std::max(0.0, c.count - args_.correction) : NAN;
+      return args_.root ? std::sqrt(variance) : variance;
+    });
+  }
+
+ private:
+  const MomentArgs& args_;
+};
+
+template <class C>
+struct ExtremumPolicy {
+  using Value = C;
+  struct Cell {
+    C value;
+    int64_t index;  // negative until an element was met
+  };
+
+  explicit ExtremumPolicy(const ExtremumArgs& args)
+      : args_(args), loops_(fold_loops<C>(args.largest ? Fold::max : Fold::min)) {}
+
+  static constexpr bool ordered() { return true; }
+  bool direct() const { return args_.x.dtype == dtype_of<C>; }
+  Cell identity() const { return {C(0), -1}; }
+  void load(C* to, const char* from, int64_t stride, int64_t n) const { cpu::load(to, from, args_.x.dtype, stride, n); }
+
+  void row(Cell& cell, const C* block, int64_t n, int64_t position) const {
+    constexpr int64_t kPart = 4096;  // found again in the first-level cache
+    for (int64_t begin = 0; begin < n; begin += kPart) {
+      const int64_t end = std::min(n, begin + kPart);
+      const C best = static_cast<C>(loops_.row(block + begin, end - begin));
+      if (!beats(best, cell)) continue;
+      int64_t i = begin;
+      while (block[i] != best && block[i] == block[i]) ++i;
+      cell = {block[i], position + i};
+    }
+  }
+
+  void column(Cell* cells, const C* block, int64_t stride, int64_t rows, int64_t n, int64_t position) const {
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t i = 0; i < n; ++i)
+        if (const C v = block[r * stride + i]; beats(v, cells[i])) cells[i] = {v, position + r};
+  }
+
+  void combine(Cell& into, const Cell& from) const {
+    if (from.index >= 0 && beats(from.value, into)) into = from;
+  }
+
+  void finish(int64_t offset, int64_t stride, const Cell* cells, int64_t n) const {
+    const int64_t size = size_of(args_.x.dtype);
+    for (int64_t i = 0; i < n; ++i) {
+      args_.indices.as<int64_t>()[offset + i * stride] = cells[i].index;
+      if (args_.values.data)
+        store(args_.values.as<char>() + (offset + i * stride) * size, args_.x.dtype, 1, &cells[i].value, 1);
+    }
+  }
+
+ private:
+  bool beats(C v, const Cell& cell) const {
+    if (cell.index < 0) return true;
+    if (cell.value != cell.value) return false;
+    return v != v || (args_.largest ? v > cell.value : v < cell.value);
+  }
+
+  const ExtremumArgs& args_;
+  const FoldLoops<C>& loops_;
+};
+
+void fold(const FoldArgs& args, const Stream&) {
+  // Flags are counted and compared as whole numbers, except where a norm wants a floating count.
+  const DType compute = args.map == Map::nonzero && !is_floating(args.out.dtype) ? kI64 : args.x.dtype;
+  visit_compute(compute, [&]<class C>(Type<C>) { reduce(FoldPolicy<C>(args), args.x, args.out.layout); });
+}
+
+void moments(const MomentArgs& args, const Stream&) {
+  reduce(MomentPolicy(args), args.x, args.variance.data ? args.variance.layout : args.mean.layout);
+}
+
+void extremum(const ExtremumArgs& args, const Stream&) {
+  visit_compute(args.x.dtype, [&]<class C>(Type<C>) { reduce(ExtremumPolicy<C>(args), args.x, args.indices.layout); });
+}
+
+}  // namespace
+
+const ReduceKernels& reduce_kernels() {
+  static constexpr ReduceKernels kKernels{fold, moments, extremum, scan};
+  return kKernels;
+}
+
+}  // namespace lorry::kernels::cpu

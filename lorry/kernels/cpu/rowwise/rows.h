@@ -1,0 +1,62 @@
+#pragma once
+
+// Rows, each without gaps, of any floating dtype seen in the compute type: in place where they already are, else
+// through a buffer.
+
+#include <vector>
+
+#include "lorry/device/cpu/team.h"
+#include "lorry/kernels/common/array.h"
+#include "lorry/kernels/cpu/common/stage.h"
+
+namespace lorry::kernels::cpu {
+
+/// Reads rows of n elements that begin `step` elements apart. One a thread: it owns the buffer.
+template <class C>
+class RowReader {
+ public:
+  RowReader(const Array& x, int64_t n) : RowReader(x, n, n) {}
+  RowReader(const Array& x, int64_t n, int64_t step)
+      : x_(x), n_(n), step_(step), buffer_(x.dtype == dtype_of<C> ? 0 : n) {}
+  const C* operator()(int64_t row) {
+    if (buffer_.empty()) return x_.as<const C>() + row * step_;
+    load(buffer_.data(), x_.as<const char>() + row * step_ * size_of(x_.dtype), x_.dtype, 1, n_);
+    return buffer_.data();
+  }
+
+ private:
+  const Array& x_;
+  int64_t n_, step_;
+  std::vector<C> buffer_;
+};
+
+/// Where a row is to be written; `done` stores what was written to the buffer.
+template <class C>
+class RowWriter {
+ public:
+  RowWriter(const Array& out, int64_t n) : RowWriter(out, n, n) {}
+  RowWriter(const Array& out, int64_t n, int64_t step)
+      : out_(out), n_(n), step_(step), buffer_(out.dtype == dtype_of<C> ? 0 : n) {}
+  C* operator()(int64_t row) { return buffer_.empty() ? out_.as<C>() + row * step_ : buffer_.data(); }
+  void done(int64_t row) {
+    if (!buffer_.empty()) store(out_.as<char>() + row * step_ * size_of(out_.dtype), out_.dtype, 1, buffer_.data(), n_);
+  }
+
+ private:
+  const Array& out_;
+  int64_t n_, step_;
+  std::vector<C> buffer_;
+};
+
+/// A vector of n elements in the compute type, or n times `otherwise` where the array is absent.
+template <class C>
+std::vector<C> staged(const Array& x, int64_t n, C otherwise) {
+  std::vector<C> to(n, otherwise);
+  if (x.data) load(to.data(), x.data, x.dtype, 1, n);
+  return to;
+}
+
+/// Rows that make a thread worth waking.
+inline int64_t row_grain(int64_t n) { return n >= 16384 ? 1 : 16384 / (n + 1) + 1; }
+
+}  // namespace lorry::kernels::cpu

@@ -1,0 +1,26 @@
+#pragma once
+
+// The CPU column's families, each defined beside its kernels. A family that is missing here does not link.
+
+#include "lorry/kernels/backend.h"
+
+namespace lorry::kernels::cpu {
+
+const AttentionKernels& attention_kernels();
+const CopyKernels& copy_kernels();
+const CreationKernels& creation_kernels();
+const ForeachKernels& foreach_kernels();
+const IndexingKernels& indexing_kernels();
+const ListNormKernels& list_norm_kernels();
+const LossKernels& loss_kernels();
+const MatmulKernels& matmul_kernels();
+const NormKernels& norm_kernels();
+const OptimKernels& optim_kernels();
+const PointwiseKernels& pointwise_kernels();
+const RandomKernels& random_kernels();
+const ReduceKernels& reduce_kernels();
+const RotaryKernels& rotary_kernels();
+const SoftmaxKernels& softmax_kernels();
+const SortKernels& sort_kernels();
+
+}  // namespace lorry::kernels::cpu

@@ -1,0 +1,111 @@
+// Attention's forward pass: a block walks the keys for 64 queries (32 of f64) with a running maximum and sum (Dao et
+// al. 2022). Reads q once and k and v once a block of queries, mostly from the second-level cache; writes out and
+// logsumexp.
+
+#include "lorry/device/cuda/launch.h"
+#include "lorry/kernels/cuda/attention/attention.h"
+#include "lorry/kernels/cuda/attention/attention_tile.h"
+
+namespace lorry::kernels::cuda {
+namespace {
+
+/// kPieces tiles of columns of out a block; blockIdx.y takes the next, and weighs the keys again.
+template <class T, int kPieces>
+__global__ void __launch_bounds__(AttentionTile<T>::kThreads, AttentionTile<T>::kBlocks)
+    forward_kernel(AttentionProblem p) {
+  using Tile = AttentionTile<T>;
+  using C = typename Tile::C;
+  constexpr int kSide = Tile::kSide;
+  constexpr C kNone = -std::numeric_limits<C>::infinity();
+  __shared__ typename Tile::Shared shared;
+
+  // Under causal the last queries see the most keys: they go first.
+  const int64_t pairs = p.batches * p.heads, pair = blockIdx.x % pairs, b = pair / p.heads, h = pair % p.heads;
+  const int64_t first = ((p.t + kSide - 1) / kSide - 1 - blockIdx.x / pairs) * kSide,
+                column = int64_t{blockIdx.y} * kPieces * kSide;
+  const auto q = p.q.at<const T>(b, h).from(first), k = p.k.at<const T>(b, h / (p.heads / p.shared)),
+             v = p.v.at<const T>(b, h / (p.heads / p.shared));
+  const int64_t limit = p.causal && first + kSide < p.s ? first + kSide : p.s, query = first + Tile::y() * 4;
+
+  typename Tile::Block scores, sum[kPieces];
+  C most[4], total[4];
+#pragma unroll
+  for (int piece = 0; piece < kPieces; ++piece) Tile::clear(sum[piece]);
+#pragma unroll
+  for (int r = 0; r < 4; ++r) most[r] = kNone, total[r] = 0;
+
+  for (int64_t j = 0; j < limit; j += kSide) {
+    Tile::products(scores, shared, q, k.from(j));
+    const int64_t key = j + Tile::x() * 4;
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      C top = kNone;
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        C& score = scores[r][c];
+        score = p.sees(query + r, key + c) ? p.template score<T>(score, b, h, query + r, key + c) : kNone;
+        top = score > top ? score : top;
+      }
+      top = Tile::over_row(top, [](C a, C c) { return c > a ? c : a; });
+      top = top > most[r] ? top : most[r];
+      const C shift = top == kNone ? C(0) : top, factor = exp(most[r] - shift);
+      most[r] = top;
+      total[r] *= factor;
+#pragma unroll
+      for (int c = 0; c < 4; ++c) total[r] += scores[r][c] = exp(scores[r][c] - shift);
+#pragma unroll
+      for (int piece = 0; piece < kPieces; ++piece)
+#pragma unroll
+        for (int c = 0; c < 4; ++c) sum[piece][r][c] *= factor;
+      if (p.drops) {
+        C factors[4];
+        p.factors(factors, b, h, query + r, key);
+#pragma unroll
+        for (int c = 0; c < 4; ++c) scores[r][c] *= factors[c];
+      }
+    }
+    Tile::keep(shared, scores);
+#pragma unroll
+    for (int piece = 0; piece < kPieces; ++piece)
+      if (column + piece * kSide < v.width) Tile::accumulate(sum[piece], shared, v.from(j), column + piece * kSide);
+  }
+
+#pragma unroll
+  for (int r = 0; r < 4; ++r) {
+    // A row that sees nothing is 0 rather than 0 / 0, and its infinite logsumexp makes every weight 0 in the backward
+    // pass.
+    const C all = Tile::over_row(total[r], [](C a, C c) { return a + c; });
+    const bool blind = all == 0;
+    const C inverse = blind ? C(0) : 1 / all;
+#pragma unroll
+    for (int piece = 0; piece < kPieces; ++piece)
+#pragma unroll
+      for (int c = 0; c < 4; ++c) sum[piece][r][c] = blind ? C(0) : sum[piece][r][c] * inverse;
+    if (Tile::x() == 0 && blockIdx.y == 0 && query + r < p.t)
+      static_cast<C*>(p.logsumexp)[pair * p.t + query + r] =
+          blind ? std::numeric_limits<C>::infinity() : most[r] + log(all);
+  }
+#pragma unroll
+  for (int piece = 0; piece < kPieces; ++piece)
+    Tile::write(p.out.at<T>(b, h).from(first), sum[piece], column + piece * kSide);
+}
+
+template <class T>
+void forward_as(const AttentionArgs& args, Stream stream) {
+  using Tile = AttentionTile<T>;
+  const AttentionProblem p(args);
+  const int64_t tiles = (p.t + Tile::kSide - 1) / Tile::kSide, blocks = p.batches * p.heads * tiles;
+  if (blocks == 0) return;
+  const int pieces = p.v.width > Tile::kSide ? 2 : 1;
+  const int64_t parts = std::max<int64_t>(1, (p.v.width + pieces * Tile::kSide - 1) / (pieces * Tile::kSide));
+  const lorry::cuda::Shape shape{{static_cast<unsigned>(blocks), static_cast<unsigned>(parts)}, {Tile::kThreads}};
+  lorry::cuda::launch(stream, shape, pieces == 1 ? forward_kernel<T, 1> : forward_kernel<T, 2>, p);
+}
+
+}  // namespace
+
+void plain_attention_forward(const AttentionArgs& args, Stream stream) {
+  visit_floating(args.q.dtype, [&]<class T>(Type<T>) { forward_as<T>(args, stream); });
+}
+
+}  // namespace lorry::kernels::cuda

@@ -1,0 +1,47 @@
+#pragma once
+
+// Numbers that the host waits for: kernels write them straight into host memory, which saves a copy, and the host reads
+// them when the stream is done.
+
+#include <cstdint>
+#include <new>
+
+#include "lorry/device/stream.h"
+#include "lorry/memory/memory.h"
+
+namespace lorry::kernels::cuda {
+
+class Answer {
+ public:
+  static constexpr int kWords = 2048;
+
+  /// For kernels of the stream.
+  explicit Answer(Stream stream) : stream_(stream), words_(static_cast<int64_t*>(memory::allocate_pinned(kBytes))) {}
+  /// Without a wait, as when a launch has thrown, kernels may still write: the memory is handed out again when the
+  /// stream is done.
+  ~Answer() {
+    try {
+      if (!waited_) memory::record_pinned(words_, stream_);
+      memory::release_pinned(words_, kBytes);
+    } catch (const std::bad_alloc&) {  // the words are lost, which harms nobody
+    }
+  }
+  Answer(const Answer&) = delete;
+  Answer& operator=(const Answer&) = delete;
+  /// The address, for kernels and the host alike.
+  int64_t* words() const { return words_; }
+  /// Waits for the stream; then what kernels wrote is there.
+  const int64_t* wait() {
+    stream_.synchronize();
+    waited_ = true;
+    return words_;
+  }
+
+ private:
+  static constexpr int64_t kBytes = kWords * static_cast<int64_t>(sizeof(int64_t));
+  const Stream stream_;
+  int64_t* const words_;
+  bool waited_ = false;
+};
+
+}  // namespace lorry::kernels::cuda

@@ -1,0 +1,47 @@
+#pragma once
+
+// From a linear position of any size to each operand's offset. Unlike Offsets (offsets.h) nothing here limits the
+// kernel to 31 bits: offsets are 64 bits wide, and positions beyond 31 bits are divided the slow way. For kernels that
+// ask once a row.
+
+#include "lorry/kernels/cuda/common/offsets.h"
+
+namespace lorry::kernels::cuda {
+
+/// kDivides: positions may reach 2^31 and still have to be divided among several dimensions.
+template <int kOperands, bool kDivides = true>
+struct Places {
+  int32_t rank = 0;
+  bool wide = false;  ///< positions reach 2^31
+  Divider dividers[kMaxRank];
+  int64_t sizes[kMaxRank];
+  int64_t strides[kOperands][kMaxRank];
+
+  /// The iteration's dimensions from `first` on, dimension `first` innermost; none of them is empty.
+  explicit Places(const Iteration& it, int first = 0) {
+    int64_t positions = 1;
+    for (int d = first; d < it.rank; ++d) {
+      sizes[rank] = it.sizes[d];
+      positions *= it.sizes[d];
+      for (int k = 0; k < kOperands; ++k) strides[k][rank] = it.strides[k][d];
+      ++rank;
+    }
+    wide = kDivides && positions > INT32_MAX;
+    for (int d = 0; d + 1 < rank && !wide; ++d) dividers[d] = Divider(sizes[d]);
+  }
+
+  LORRY_HOST_DEVICE void operator()(int64_t n, int64_t (&offsets)[kOperands]) const {
+    for (int k = 0; k < kOperands; ++k) offsets[k] = 0;
+#pragma unroll 1  // unrolled it would be most of a kernel's code
+    for (int d = 0; d < rank; ++d) {
+      int64_t at = n;
+      if (d + 1 < rank) {  // the outermost dimension holds what is left
+        n = kDivides && wide ? n / sizes[d] : static_cast<int64_t>(dividers[d](static_cast<uint32_t>(n)));
+        at -= n * sizes[d];
+      }
+      for (int k = 0; k < kOperands; ++k) offsets[k] += at * strides[k][d];
+    }
+  }
+};
+
+}  // namespace lorry::kernels::cuda

@@ -1,0 +1,185 @@
+// Where elements are not zero. Counting reads x once; listing reads it once more, with the number of what comes before
+// found on the way (prefix.h), and writes 8 bytes a coordinate. Counting goes from the end to the start, so that
+// listing finds the start still in the cache.
+
+#include <algorithm>
+
+#include "lorry/device/cuda/launch.h"
+#include "lorry/kernels/cuda/common/answer.h"
+#include "lorry/kernels/cuda/common/element.h"
+#include "lorry/kernels/cuda/common/offsets.h"
+#include "lorry/kernels/cuda/common/prefix.h"
+#include "lorry/kernels/cuda/indexing/indexing.h"
+
+namespace lorry::kernels::cuda {
+namespace {
+
+constexpr int kThreads = kPrefixThreads;
+/// A thread looks at four runs of 16 bytes, one block's width apart.
+constexpr int kRuns = 4;
+template <class Word>
+constexpr int kTile = kThreads* kRuns* kRun<Word>;
+
+/// x as words of its width, of which `mask` leaves the bits that make it differ from zero: all but the sign of a float.
+template <class Word>
+struct Elements {
+  const Word* data;
+  int64_t count;
+  Word mask;
+  bool aligned;
+
+  /// Bit i says whether element from + i of a run is not zero.
+  __device__ uint32_t run(int64_t from) const {
+    constexpr int kLength = kRun<Word>;
+    uint32_t bits = 0;
+    if (aligned && from + kLength <= count) {
+      const auto words = load_run<Word, kLength>(data + from);
+#pragma unroll
+      for (int i = 0; i < kLength; ++i) bits |= static_cast<uint32_t>((words.at[i] & mask) != 0) << i;
+    } else {
+      for (int i = 0; i < kLength && from + i < count; ++i)
+        bits |= static_cast<uint32_t>((data[from + i] & mask) != 0) << i;
+    }
+    return bits;
+  }
+};
+
+/// Where run r of this thread starts in its tile.
+template <class Word>
+__device__ __forceinline__ int start_of(int r) {
+  return (r * kThreads + static_cast<int>(threadIdx.x)) * kRun<Word>;
+}
+
+/// counts[block] = what the block's tiles hold.
+template <class Word>
+__global__ void __launch_bounds__(kThreads) count_tiles(int64_t* counts, Elements<Word> x, int64_t tiles) {
+  int64_t mine = 0;
+  for (int64_t tile = tiles - 1 - blockIdx.x; tile >= 0; tile -= gridDim.x) {
+    uint32_t bits[kRuns];
+#pragma unroll
+    for (int r = 0; r < kRuns; ++r) bits[r] = x.run(tile * kTile<Word> + start_of<Word>(r));
+#pragma unroll
+    for (int r = 0; r < kRuns; ++r) mine += __popc(bits[r]);
+  }
+  uint64_t all;
+  block_prefix(static_cast<uint64_t>(mine), all);
+  if (threadIdx.x == 0) counts[blockIdx.x] = static_cast<int64_t>(all);
+}
+
+/// From a row-major position to coordinates.
+struct Coordinates {
+  int rank;
+  bool narrow;
+  Divider dividers[kMaxRank];
+  int64_t sizes[kMaxRank];
+
+  Coordinates(const Layout& x, bool flat) : rank(flat ? 1 : x.rank), narrow(x.numel() <= INT32_MAX) {
+    for (int d = 0; d < rank; ++d) {
+      sizes[d] = flat ? x.numel() : x.sizes[d];
+      if (narrow) dividers[d] = Divider(sizes[d]);
+    }
+  }
+  __device__ void write(int64_t* to, int64_t position) const {
+    if (narrow) {
+      auto rest = static_cast<uint32_t>(position);
+      for (int d = rank - 1; d > 0; --d) {
+        const uint32_t next = dividers[d](rest);
+        to[d] = rest - next * dividers[d].divisor;
+        rest = next;
+      }
+      to[0] = rest;
+    } else {
+      for (int d = rank - 1; d > 0; --d) {
+        to[d] = position % sizes[d];
+        position /= sizes[d];
+      }
+      to[0] = position;
+    }
+  }
+};
+
+template <class Word>
+__global__ void __launch_bounds__(kThreads)
+    list_tiles(int64_t* out, Elements<Word> x, Coordinates coordinates, Tiles tiles) {
+  static_assert(kTile<Word> <= 1 << 16 && kThreads * kRun<Word> < 1 << 16);
+  __shared__ uint16_t found[kTile<Word>];
+  __shared__ int64_t start;
+  const int64_t tile = tiles.take(), origin = tile * kTile<Word>;
+  uint32_t bits[kRuns];
+  uint64_t counts = 0, all;
+#pragma unroll
+  for (int r = 0; r < kRuns; ++r) bits[r] = x.run(origin + start_of<Word>(r));
+#pragma unroll
+  for (int r = 0; r < kRuns; ++r) counts |= static_cast<uint64_t>(__popc(bits[r])) << (16 * r);
+  const uint64_t before = block_prefix(counts, all);
+  uint32_t total = 0;
+#pragma unroll
+  for (int r = 0; r < kRuns; ++r) {
+    uint32_t to = total + count_at(before, r);
+    for (uint32_t rest = bits[r]; rest != 0; rest &= rest - 1)
+      found[to++] = static_cast<uint16_t>(start_of<Word>(r) + __ffs(static_cast<int>(rest)) - 1);
+    total += count_at(all, r);
+  }
+  if (threadIdx.x < 32) {
+    const uint64_t earlier = tiles.before(tile, total);
+    if (threadIdx.x == 0) start = static_cast<int64_t>(earlier);
+  }
+  __syncthreads();
+  for (uint32_t i = threadIdx.x; i < total; i += kThreads)
+    coordinates.write(out + (start + i) * coordinates.rank, origin + found[i]);
+}
+
+/// Calls f with the elements of x as words of its width.
+template <class F>
+void visit_elements(const Array& x, F&& f) {
+  const auto with = [&]<class Word>(Word all) {
+    const Word sign = is_floating(x.dtype) ? static_cast<Word>(Word(1) << (8 * sizeof(Word) - 1)) : Word(0);
+    f(Elements<Word>{x.as<const Word>(), x.numel(), static_cast<Word>(all & ~sign), aligned16(x.data)});
+  };
+  switch (size_of(x.dtype)) {
+    case 1:
+      return with(static_cast<uint8_t>(~0u));
+    case 2:
+      return with(static_cast<uint16_t>(~0u));
+    case 4:
+      return with(~uint32_t{0});
+    default:
+      return with(~uint64_t{0});
+  }
+}
+
+template <class Word>
+int64_t tiles_of(const Elements<Word>& x) {
+  return (x.count + kTile<Word> - 1) / kTile<Word>;
+}
+
+}  // namespace
+
+int64_t count_nonzero(const Array& x, Stream stream) {
+  if (x.numel() == 0) return 0;
+  Answer answer(stream);
+  int64_t blocks = 0;
+  visit_elements(x, [&]<class Word>(const Elements<Word>& elements) {
+    const int64_t tiles = tiles_of(elements);
+    blocks = std::min<int64_t>(
+        {tiles, int64_t{8} * lorry::cuda::properties(stream.device.index).multiprocessors, Answer::kWords});
+    lorry::cuda::launch(stream, {static_cast<unsigned>(blocks), kThreads}, count_tiles<Word>, answer.words(), elements,
+                        tiles);
+  });
+  const int64_t* const counts = answer.wait();
+  int64_t total = 0;
+  for (int64_t b = 0; b < blocks; ++b) total += counts[b];
+  return total;
+}
+
+void nonzero(const Array& out, const Array& x, Stream stream) {
+  if (out.numel() == 0) return;
+  visit_elements(x, [&]<class Word>(const Elements<Word>& elements) {
+    const int64_t tiles = tiles_of(elements);
+    const TileMemory memory(tiles, stream);
+    lorry::cuda::launch(stream, {static_cast<unsigned>(tiles), kThreads}, list_tiles<Word>, out.as<int64_t>(), elements,
+                        Coordinates(x.layout, out.layout.rank == 1), memory.tiles());
+  });
+}
+
+}  // namespace lorry::kernels::cuda

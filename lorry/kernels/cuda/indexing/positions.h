@@ -1,0 +1,101 @@
+#pragma once
+
+// From an index to a distance in memory, with the look that every index gets on its way; and runs of elements as wide
+// words.
+
+#include "lorry/base/modes.h"
+#include "lorry/device/cuda/fault.h"
+#include "lorry/kernels/cuda/common/element.h"
+#include "lorry/kernels/cuda/common/offsets.h"
+#include "lorry/kernels/indexing.h"
+
+namespace lorry::kernels::cuda {
+
+#ifdef __CUDACC__
+/// Out of line: a complaint is rare, and kernels hold several indices at a time.
+__device__ __noinline__ inline void complain(lorry::cuda::Fault* fault, const char* where, int64_t index, int64_t low,
+                                             int64_t high) {
+  lorry::cuda::report(fault, lorry::cuda::Complaint::index, where, index, low, high);
+}
+#endif
+
+/// The positions along an indexed dimension.
+struct Positions {
+  int64_t size;
+  Negative negative;
+  lorry::cuda::Fault* fault;
+  const char* where;
+
+  template <class Args>
+  Positions(const Args& args, Stream stream) : Positions(args.size, args.negative, stream) {}
+  Positions(int64_t size, Negative negative, Stream stream)
+      : size(size),
+        negative(negative),
+        fault(lorry::cuda::fault_slot(stream.device.index)),
+        where(running_or("indexing")) {}
+
+#ifdef __CUDACC__
+  /// In [0, size), or -1 for an index that is outside, after a complaint.
+  __device__ __forceinline__ int64_t operator()(int64_t index) const {
+    if (static_cast<uint64_t>(index) < static_cast<uint64_t>(size)) return index;
+    if (index < 0) {
+      if (negative == Negative::skipped) return -1;
+      if (negative == Negative::wraps && index >= -size) return index + size;
+    }
+    complain(fault, where, index, negative == Negative::wraps ? -size : 0, size);
+    return -1;
+  }
+#endif
+};
+
+/// Sixteen bytes that move together.
+struct alignas(16) Word16 {
+  uint64_t at[2];
+};
+
+/// Makes words of up to 16 bytes of the elements (of `bytes` each) along the innermost dimension, where operands 0 and
+/// 1 (at `to` and `from`) lie there without gaps and all other operands stand still, and rewrites sizes, strides and
+/// `step` in words. Returns the bytes of a word.
+inline int64_t widen(Iteration& it, int64_t bytes, const void* to, const void* from, int64_t& step) {
+  if (it.strides[0][0] != 1 || it.strides[1][0] != 1) return bytes;
+  for (int k = 2; k < it.operands; ++k)
+    if (it.strides[k][0] != 0) return bytes;
+  // A word divides everything that moves an address, so the lowest bit of all of it tells.
+  uint64_t all = reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from) |
+                 static_cast<uint64_t>(it.sizes[0] * bytes) | static_cast<uint64_t>(step * bytes) | 16;
+  for (int d = 1; d < it.rank; ++d)
+    all |= static_cast<uint64_t>(it.strides[0][d] * bytes) | static_cast<uint64_t>(it.strides[1][d] * bytes);
+  const int64_t word = static_cast<int64_t>(all & -all), ratio = word / bytes;
+  if (ratio <= 1) return bytes;
+  it.sizes[0] /= ratio;
+  for (int k = 0; k < 2; ++k)
+    for (int d = 1; d < it.rank; ++d) it.strides[k][d] /= ratio;
+  step /= ratio;
+  return word;
+}
+
+/// Calls f(Type<Word>) with the type that moves `bytes` bytes at once.
+template <class F>
+void visit_word(int64_t bytes, F&& f) {
+  switch (bytes) {
+    case 1:
+      return f(Type<uint8_t>{});
+    case 2:
+      return f(Type<uint16_t>{});
+    case 4:
+      return f(Type<uint32_t>{});
+    case 8:
+      return f(Type<uint64_t>{});
+    default:
+      return f(Type<Word16>{});
+  }
+}
+
+/// Calls f(Type<Index>) with uint32_t where that holds all positions and offsets, else int64_t.
+template <class F>
+void visit_index(bool narrow, F&& f) {
+  if (narrow) return f(Type<uint32_t>{});
+  f(Type<int64_t>{});
+}
+
+}  // namespace lorry::kernels::cuda

@@ -1,0 +1,219 @@
+// Writing at computed positions, in parallel and yet in a fixed order.
+//
+// Two coordinates can meet at one address only where the target itself stands still (stride 0: a bound dimension).
+// Dimensions along which neither the target stands still nor the index moves are columns: all of a column's neighbours
+// meet the same fate. The others, walked in row-major order, are the *orders*: each has a key, the address it writes
+// to, and equal keys have to be combined order by order.
+//
+//   assign   the last order of each key wins. Where the keys are few enough for a table, every order leaves its number
+//   at its
+//            key and the largest stays; else the keys are sorted. What has won is then moved as `take` moves, in words
+//            of 16 bytes.
+//   others   orders are sorted by key (stably), and whoever finds itself first of its key combines all that follow, one
+//            after another, rounding as the CPU does: no atomics, the same bits for any grid.
+//
+// Where no dimension is bound to more than one coordinate nobody meets, and nothing is sorted.
+
+#include "lorry/kernels/cuda/indexing/put.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "lorry/device/cuda/launch.h"
+#include "lorry/kernels/cuda/indexing/indexing.h"
+#include "lorry/kernels/cuda/sort/radix.h"
+
+namespace lorry::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kEach = 4;
+constexpr int64_t kTile = kThreads * kEach;
+/// Orders that are sorted at once; later ones follow when these are done, which keeps the order.
+constexpr int64_t kChunk = int64_t{1} << 30;
+
+unsigned tiles(int64_t n) { return static_cast<unsigned>((n + kTile - 1) / kTile); }
+
+/// A layout of some of the dimensions.
+Layout part(const Layout& layout, const FixedVector<int, kMaxRank>& dims) {
+  Layout out;
+  out.rank = dims.size();
+  for (int i = 0; i < dims.size(); ++i) {
+    out.sizes[i] = layout.sizes[dims[i]];
+    out.strides[i] = layout.strides[dims[i]];
+  }
+  return out;
+}
+
+PutPlan plan(const PutArgs& args) {
+  const Layout &target = args.target.layout, &source = args.source.layout, &index = args.index.layout;
+  FixedVector<int, kMaxRank> orders, columns;
+  bool bound = false, moving = false;
+  for (int d = 0; d < target.rank; ++d) {
+    if (target.sizes[d] == 1) continue;
+    const bool column = target.strides[d] != 0 && index.strides[d] == 0;
+    (column ? columns : orders).push_back(d);
+    bound |= target.strides[d] == 0;
+    moving |= target.strides[d] != 0 && !column;
+  }
+  const Layout ordered[] = {part(target, orders), part(source, orders), part(index, orders)};
+  const Layout columned[] = {part(target, columns), part(source, columns)};
+  // Without bound coordinates the order is free, so the order of memory is taken.
+  PutPlan p{collapse(ordered, 3, !bound), collapse(columned, 2), bound, args.step, 1, 0, {}};
+  p.count = p.orders.numel();
+  // A key is an address where several dimensions make it up, and the index itself, which has fewer bits, where only one
+  // does.
+  if (!moving) std::swap(p.key_step, p.address_step);
+  p.nowhere = std::max<int64_t>(args.size - 1, 0) * p.key_step + 1;
+  for (int d = 0; d < p.orders.rank; ++d) p.nowhere += (p.orders.sizes[d] - 1) * p.orders.strides[0][d];
+  // The number of an order at each coordinate.
+  p.numbers = target;
+  int64_t stride = 1;
+  for (int d = 0; d < target.rank; ++d) p.numbers.strides[d] = 0;
+  for (int i = orders.size() - 1; i >= 0; --i) {
+    p.numbers.strides[orders[i]] = stride;
+    stride *= target.sizes[orders[i]];
+  }
+  return p;
+}
+
+/// The keys of `count` orders from `first` on, `nowhere` for a bad index; and their numbers and the table of winners,
+/// if wanted. Operands of `offsets`: target, source, index.
+template <class Key, class Index>
+__global__ void __launch_bounds__(kThreads)
+    find_keys(Key* keys, uint32_t* numbers, uint32_t* winners, const int64_t* index, int64_t first, uint32_t count,
+              int64_t key_step, Key nowhere, Offsets<3, Index> offsets, Positions positions) {
+  // From the last tile to the first: a later order has probably left its number already, and then there is nothing to
+  // do.
+  const uint32_t from = (gridDim.x - 1 - blockIdx.x) * static_cast<uint32_t>(kTile) + threadIdx.x;
+#pragma unroll
+  for (int u = 0; u < kEach; ++u) {
+    const uint32_t i = from + u * kThreads;
+    if (i >= count) return;
+    Index at[3];
+    offsets(static_cast<Index>(first + i), at);
+    const int64_t position = positions(index[at[2]]);
+    const Key key = position < 0 ? nowhere : static_cast<Key>(at[0] + position * key_step);
+    keys[i] = key;
+    if (numbers != nullptr) numbers[i] = i;
+    if (winners != nullptr && key != nowhere && *static_cast<volatile uint32_t*>(winners + key) < i + 1)
+      atomicMax(winners + key, i + 1);
+  }
+}
+
+/// wins[i]: whether order i left the largest number at its key.
+template <class Key>
+__global__ void __launch_bounds__(kThreads)
+    ask_winners(uint8_t* wins, const Key* keys, const uint32_t* winners, uint32_t count, Key nowhere) {
+  const uint32_t i = blockIdx.x * kThreads + threadIdx.x;
+  if (i < count) wins[i] = keys[i] != nowhere && winners[keys[i]] == i + 1;
+}
+
+/// The same from sorted keys: the last of each wins.
+template <class Key>
+__global__ void __launch_bounds__(kThreads)
+    ask_sorted(uint8_t* wins, const Key* keys, const uint32_t* numbers, uint32_t count, Key nowhere) {
+  const uint32_t i = blockIdx.x * kThreads + threadIdx.x;
+  if (i < count) wins[numbers[i]] = keys[i] != nowhere && (i + 1 == count || keys[i + 1] != keys[i]);
+}
+
+/// Operands of `offsets`: target, source, index, number of the order. Without `wins` every order does.
+template <class Word, class Index>
+__global__ void __launch_bounds__(kThreads)
+    put_words(Word* target, const Word* source, const int64_t* index, const uint8_t* wins, int64_t first,
+              uint32_t count, Index n, int64_t step, Offsets<4, Index> offsets, Positions positions) {
+  const Index start = static_cast<Index>(blockIdx.x) * static_cast<Index>(kTile) + threadIdx.x;
+  int64_t to[kEach];
+  Word words[kEach];
+#pragma unroll
+  for (int u = 0; u < kEach; ++u) {
+    const Index i = start + u * kThreads;
+    to[u] = -1;
+    if (i >= n) continue;
+    Index at[4];
+    offsets(i, at);
+    if (wins != nullptr) {
+      const int64_t number = static_cast<int64_t>(at[3]) - first;
+      if (number < 0 || number >= count || !wins[number]) continue;
+    }
+    const int64_t position = positions(index[at[2]]);
+    if (position < 0) continue;
+    to[u] = at[0] + position * step;
+    words[u] = source[at[1]];
+  }
+#pragma unroll
+  for (int u = 0; u < kEach; ++u)
+    if (to[u] >= 0) target[to[u]] = words[u];
+}
+
+void move(const PutArgs& args, const PutPlan& p, const uint8_t* wins, int64_t first, int64_t count, Stream stream) {
+  const Layout layouts[] = {args.target.layout, args.source.layout, args.index.layout, p.numbers};
+  Iteration it = collapse(layouts, 4);
+  int64_t step = args.step;
+  const int64_t bytes = widen(it, size_of(args.target.dtype), args.target.data, args.source.data, step), n = it.numel();
+  visit_word(bytes, [&]<class Word>(Type<Word>) {
+    visit_index(fits_narrow(it), [&]<class Index>(Type<Index>) {
+      lorry::cuda::launch(stream, {tiles(n), kThreads}, put_words<Word, Index>, args.target.as<Word>(),
+                          args.source.as<const Word>(), args.index.as<const int64_t>(), wins, first,
+                          static_cast<uint32_t>(count), static_cast<Index>(n), step, Offsets<4, Index>(it),
+                          Positions(args, stream));
+    });
+  });
+}
+
+/// Whether a table with a place for every key costs less than sorting: up to 16 MB always, beyond that in proportion.
+bool table_pays(const PutPlan& p) { return p.nowhere <= std::max<int64_t>(int64_t{1} << 22, 16 * p.count); }
+
+template <class Key, class Index>
+void put_all(const PutArgs& args, const PutPlan& p, Stream stream) {
+  const bool assign = args.combine == Combine::assign;
+  const Key nowhere = static_cast<Key>(p.nowhere);
+  const int bits = std::bit_width(static_cast<uint64_t>(p.nowhere));
+  for (int64_t first = 0; first < p.count; first += kChunk) {
+    const int64_t count = std::min(p.count - first, kChunk);
+    const auto find = [&](Key* keys, uint32_t* numbers, uint32_t* winners) {
+      lorry::cuda::launch(stream, {tiles(count), kThreads}, find_keys<Key, Index>, keys, numbers, winners,
+                          args.index.as<const int64_t>(), first, static_cast<uint32_t>(count), p.key_step, nowhere,
+                          Offsets<3, Index>(p.orders), Positions(args, stream));
+    };
+    const unsigned blocks = static_cast<unsigned>((count + kThreads - 1) / kThreads);
+    if (assign && table_pays(p)) {
+      const Scratch keys(count * static_cast<int64_t>(sizeof(Key)), stream), winners(p.nowhere * 4, stream),
+          wins(count, stream);
+      lorry::cuda::fill_bytes(stream, winners.data(), 0, p.nowhere * 4);
+      find(keys.as<Key>(), nullptr, winners.as<uint32_t>());
+      lorry::cuda::launch(stream, {blocks, kThreads}, ask_winners<Key>, wins.as<uint8_t>(), keys.as<Key>(),
+                          winners.as<uint32_t>(), static_cast<uint32_t>(count), nowhere);
+      move(args, p, wins.as<uint8_t>(), first, count, stream);
+      continue;
+    }
+    Pairs<Key> pairs(count, stream);
+    find(pairs.keys(), pairs.values(), nullptr);
+    if (p.meets) radix_sort(pairs, bits, stream);
+    if (args.combine == Combine::add) {
+      add_in_order(args, p, pairs.keys(), pairs.values(), first, count, stream);
+    } else if (!assign) {
+      fold_in_order(args, p, pairs.keys(), pairs.values(), first, count, stream);
+    } else {
+      const Scratch wins(count, stream);
+      lorry::cuda::launch(stream, {blocks, kThreads}, ask_sorted<Key>, wins.as<uint8_t>(), pairs.keys(), pairs.values(),
+                          static_cast<uint32_t>(count), nowhere);
+      move(args, p, wins.as<uint8_t>(), first, count, stream);
+    }
+  }
+}
+
+}  // namespace
+
+void put(const PutArgs& args, Stream stream) {
+  if (args.source.numel() == 0) return;
+  const PutPlan p = plan(args);
+  if (!p.meets && args.combine == Combine::assign) return move(args, p, nullptr, 0, 0, stream);
+  if (narrow(p)) {
+    put_all<uint32_t, uint32_t>(args, p, stream);
+  } else {
+    put_all<uint64_t, int64_t>(args, p, stream);
+  }
+}
+
+}  // namespace lorry::kernels::cuda

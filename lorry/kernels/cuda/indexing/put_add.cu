@@ -1,0 +1,151 @@
+// Adding what meets at one address, in order (put_orders.h). With many columns a warp takes a head and up to 128
+// columns: each lane fetches the key, the number and the offset of one order, and all of them are broadcast. With few,
+// each lane takes a head, and what is longer than a few orders the whole warp fetches for it. Bytes moved: the source
+// once, the heads' targets twice, 8 or 12 an order for its key.
+
+#include "lorry/kernels/cuda/indexing/put_orders.h"
+
+namespace lorry::kernels::cuda {
+namespace {
+
+/// What is added up: 16-bit floats in f32, rounded after each addition as the CPU does; whole numbers wrap around.
+template <class T>
+using Sum = std::conditional_t<
+    kHalf<T>, float,
+    std::conditional_t<std::is_same_v<T, uint8_t> || std::is_same_v<T, uint16_t> || std::is_same_v<T, bool>, uint32_t,
+                       T>>;
+
+template <class T>
+struct Adding {
+  using Value = Sum<T>;
+
+  __device__ __forceinline__ static Value read(const Stored<T>* from) {
+    if constexpr (std::is_same_v<T, bool>) {
+      return *from != 0;
+    } else {
+      return static_cast<Value>(*from);
+    }
+  }
+  __device__ __forceinline__ static void combine(Value& sum, Value come) {
+    if constexpr (std::is_same_v<T, bool>) {
+      sum |= come;
+    } else if constexpr (kHalf<T>) {
+      sum = static_cast<float>(T(sum + come));
+    } else {
+      sum += come;
+    }
+  }
+};
+
+/// The lanes of a warp: 32 columns, four times over.
+constexpr int kAcross = 4;
+constexpr int kDeep = 4;
+
+/// Operands of `columns`: target, source. blockIdx.x tells the head, blockIdx.y the columns.
+template <class T, class Key, class Index>
+__global__ void __launch_bounds__(kThreads)
+    add_columns(Stored<T>* target, const Stored<T>* source, Orders<Key, Index> orders, int64_t address_step,
+                Index column_count, Offsets<2, Index> columns) {
+  const uint32_t lane = threadIdx.x % 32, i = blockIdx.x * kWarps + threadIdx.x / 32;
+  if (!orders.head(i)) return;  // the same for the whole warp
+  const Key key = orders.keys[i];
+  for (Index base = static_cast<Index>(blockIdx.y) * (32 * kAcross); base < column_count;
+       base += static_cast<Index>(gridDim.y) * (32 * kAcross)) {
+    Stored<T>* to[kAcross];
+    const Stored<T>* from[kAcross];
+    Sum<T> sum[kAcross] = {};
+#pragma unroll
+    for (int v = 0; v < kAcross; ++v) {
+      const Index column = base + 32 * v + lane;
+      to[v] = nullptr;
+      if (column >= column_count) continue;
+      Index at[2];
+      columns(column, at);
+      to[v] = target + static_cast<int64_t>(key) * address_step + at[0];
+      from[v] = source + at[1];
+      sum[v] = Adding<T>::read(to[v]);
+    }
+    for (uint32_t start = i;; start += 32) {
+      const bool mine = start + lane < orders.count && orders.keys[start + lane] == key;
+      const Index offset = mine ? orders.source(start + lane) : 0;
+      const int length = __popc(__ballot_sync(kAll, mine));  // equal keys are neighbours
+      for (int k = 0; k < length; k += kDeep) {
+        Sum<T> come[kDeep][kAcross];
+#pragma unroll
+        for (int u = 0; u < kDeep; ++u) {
+          const Index row = __shfl_sync(kAll, offset, k + u);  // k + u stays below 32
+#pragma unroll
+          for (int v = 0; v < kAcross; ++v)
+            if (k + u < length && to[v] != nullptr) come[u][v] = Adding<T>::read(from[v] + row);
+        }
+#pragma unroll
+        for (int u = 0; u < kDeep; ++u)
+#pragma unroll
+          for (int v = 0; v < kAcross; ++v)
+            if (k + u < length && to[v] != nullptr) Adding<T>::combine(sum[v], come[u][v]);
+      }
+      if (length < 32) break;
+    }
+#pragma unroll
+    for (int v = 0; v < kAcross; ++v)
+      if (to[v] != nullptr) *to[v] = static_cast<Stored<T>>(sum[v]);
+  }
+}
+
+/// Fewer columns are taken one by one.
+constexpr int64_t kMany = 16;
+
+/// Calls f(Type<T>) with a type that adds as the dtype does: whole numbers of one width wrap alike, signed or not.
+template <class F>
+void visit_sum(DType dtype, F&& f) {
+  switch (dtype) {
+    case kBool:
+      return f(Type<bool>{});
+    case kU8:
+    case kI8:
+      return f(Type<uint8_t>{});
+    case kI16:
+      return f(Type<uint16_t>{});
+    case kI32:
+      return f(Type<uint32_t>{});
+    case kI64:
+      return f(Type<uint64_t>{});
+    case kF16:
+      return f(Type<Float16>{});
+    case kBF16:
+      return f(Type<BFloat16>{});
+    case kF32:
+      return f(Type<float>{});
+    case kF64:
+      break;
+  }
+  f(Type<double>{});
+}
+
+template <class Key, class Index>
+void add(const PutArgs& args, const PutPlan& p, const Key* keys, const uint32_t* numbers, int64_t first, int64_t count,
+         Stream stream) {
+  const Orders<Key, Index> orders = sorted_orders<Key, Index>(p, keys, numbers, first, count);
+  const int64_t width = p.columns.numel();
+  visit_sum(args.target.dtype, [&]<class T>(Type<T>) {
+    if (width < kMany) return launch_elements<T>(args, p, orders, Adding<T>{}, stream);
+    const dim3 grid(static_cast<unsigned>((count + kWarps - 1) / kWarps),
+                    static_cast<unsigned>(std::min<int64_t>((width + 32 * kAcross - 1) / (32 * kAcross), 65535)));
+    lorry::cuda::launch(stream, {grid, kThreads}, add_columns<T, Key, Index>, args.target.as<Stored<T>>(),
+                        args.source.as<const Stored<T>>(), orders, p.address_step, static_cast<Index>(width),
+                        Offsets<2, Index>(p.columns));
+  });
+}
+
+}  // namespace
+
+void add_in_order(const PutArgs& args, const PutPlan& p, const uint32_t* keys, const uint32_t* numbers, int64_t first,
+                  int64_t count, Stream stream) {
+  add<uint32_t, uint32_t>(args, p, keys, numbers, first, count, stream);
+}
+void add_in_order(const PutArgs& args, const PutPlan& p, const uint64_t* keys, const uint32_t* numbers, int64_t first,
+                  int64_t count, Stream stream) {
+  add<uint64_t, int64_t>(args, p, keys, numbers, first, count, stream);
+}
+
+}  // namespace lorry::kernels::cuda

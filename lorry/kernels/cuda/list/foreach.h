@@ -1,0 +1,62 @@
+#pragma once
+
+// How pointwise kernels over lists are called: foreach_kernels.h holds the kernels, foreach_rows.cu their instances in
+// shares of the rows, foreach.cu the choice. A row has one kernel for a compute type and source; what arrays are stored
+// in is known at run time.
+
+#include "lorry/formula/pointwise.h"
+#include "lorry/kernels/cuda/list/list.h"
+#include "lorry/kernels/list.h"
+
+namespace lorry::kernels::cuda {
+
+inline constexpr int kForeachTile = 4'096;
+
+/// Neighbours that a thread takes of every array: 16 bytes of 16-bit elements and twice that of f32, where these are
+/// computed.
+template <class C>
+inline constexpr int kForeachRun = sizeof(C) == 4 ? 8 : 2;
+
+/// An operand that is no array: a number, or values[step * word] of a dtype.
+template <class C>
+struct Uniform {
+  C number;
+  const void* values;  ///< null: the number
+  DType dtype;
+  uint8_t step;
+};
+
+/// The body of a call, without its formula. Arrays 0 is the result.
+template <int kArity, class C>
+struct ListPointwise {
+  Uniform<C> uniforms[kArity];
+  DType dtypes[1 + kArity];
+  uint8_t sizes[1 + kArity];  ///< bytes of an element
+  uint8_t arrays;             ///< bit k: operand k is an array
+  bool vectors;               ///< no stored type is wider than C, nor the result whole where C is not
+  const double* unless_nan;   ///< kernels::ListPointwiseCall's
+};
+
+/// Kernels of one row in one compute type, TileKernels without their types.
+struct ForeachRowKernels {
+  const void *arguments_4k = nullptr, *arguments_32k = nullptr, *table = nullptr;
+};
+struct ForeachRow {
+  ForeachRowKernels f32, f64, i64;
+  template <class C>
+  const ForeachRowKernels& in() const {
+    if constexpr (std::is_same_v<C, float>)
+      return f32;
+    else if constexpr (std::is_same_v<C, double>)
+      return f64;
+    else
+      return i64;
+  }
+};
+
+/// foreach_rows.cu is compiled in this many shares of the rows, so that no compilation is long.
+inline constexpr int kForeachShares = 8;
+template <int kShare>
+void fill_foreach_rows(ForeachRow* table);
+
+}  // namespace lorry::kernels::cuda

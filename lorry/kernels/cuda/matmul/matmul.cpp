@@ -1,0 +1,65 @@
+// Which way a product goes: floating ones through cuBLASLt, whole numbers and what the library does not take through
+// plain kernels. What moves: every operand once from memory, c included; nothing is copied unless c has a layout that
+// BLAS has no word for (a column repeated with a beta other than 1, rows of unit stride beside columns of unit stride),
+// and then once, into out.
+
+#include "lorry/base/bell.h"
+#include "lorry/kernels/cuda/matmul/matmul_plain.h"
+#include "lorry/kernels/cuda/matmul/matmul_plan.h"
+#include "lorry/kernels/cuda/matmul/matmul_problem.h"
+#include "lorry/kernels/cuda/table.h"
+
+namespace lorry::kernels::cuda {
+namespace {
+
+/// An operand of the shape of out, as an array.
+Array array(const Problem& p, Operand x) {
+  Dims sizes, strides;
+  for (int d = 0; d < p.batch_rank; ++d) {
+    sizes.push_back(p.batch_sizes[d]);
+    strides.push_back(p.batch_strides[x][d]);
+  }
+  sizes.push_back(p.n), strides.push_back(p.column[x]);
+  sizes.push_back(p.m), strides.push_back(p.row[x]);
+  return {p.data[x], p.dtype, Layout::strided(sizes, strides)};
+}
+
+void put_addend_into_out(Problem& p, Stream stream) {
+  copy_kernels().copy(array(p, kOut), array(p, kC), stream);
+  add_in_place(p);
+}
+
+void multiply_part(Problem part, Stream stream) {
+  if (multiply_by_library(part, stream)) return;
+  if (part.adds && !part.in_place) {
+    put_addend_into_out(part, stream);
+    if (multiply_by_library(part, stream)) return;
+  }
+  bell::ring(bell::Event::warning, "matmul",
+             "cuBLASLt has no algorithm for this layout; a plain, slower kernel computes it");
+  multiply_plainly(part, stream);
+}
+
+void matmul(const MatmulArgs& args, Stream stream) {
+  if (args.out.numel() == 0) return;
+  Problem problem = describe(args);
+  if (!library_takes(problem)) return multiply_plainly(problem, stream);
+  if (addend(problem) == Addend::other) {
+    copy_kernels().copy(args.out, args.c, stream);
+    MatmulArgs in_place = args;
+    in_place.c = args.out;
+    problem = describe(in_place);  // without c's strides more of the batch may be one product
+  }
+  for_each_aligned_part(problem, [&](const Problem& whole) {
+    for_each_part(whole, kMostBatches, [&](const Problem& part) { multiply_part(part, stream); });
+  });
+}
+
+}  // namespace
+
+const MatmulKernels& matmul_kernels() {
+  static constexpr MatmulKernels kKernels{.matmul = matmul};
+  return kKernels;
+}
+
+}  // namespace lorry::kernels::cuda

@@ -1,0 +1,49 @@
+#include "lorry/kernels/cuda/matmul/recording.h"
+
+#include "lorry/device/cuda/runtime.h"
+
+namespace lorry::kernels::cuda {
+
+Recording::Recording(Stream stream, const std::function<void()>& enqueue) {
+  using lorry::cuda::check, lorry::cuda::handle;
+  const lorry::cuda::DeviceGuard guard(stream.device.index);
+  check(cudaStreamBeginCapture(handle(stream), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  cudaGraph_t graph = nullptr;
+  try {
+    enqueue();
+  } catch (...) {
+    cudaStreamEndCapture(handle(stream), &graph);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    cudaGetLastError();
+    throw;
+  }
+  check(cudaStreamEndCapture(handle(stream), &graph), "cudaStreamEndCapture");
+  cudaGraphExec_t executable = nullptr;
+  const cudaError_t error = cudaGraphInstantiate(&executable, graph, 0);
+  cudaGraphDestroy(graph);
+  check(error, "cudaGraphInstantiate");
+  graph_.reset(executable);
+}
+
+void Recording::replay(Stream stream) const {
+  const lorry::cuda::DeviceGuard guard(stream.device.index);
+  lorry::cuda::check(cudaGraphLaunch(graph_.get(), lorry::cuda::handle(stream)), "cudaGraphLaunch");
+}
+
+std::vector<std::vector<double>> time_in_turns(const std::vector<Recording>& recordings, Stream stream, int rounds) {
+  std::vector<Event> marks;
+  for (int round = -1; round < rounds; ++round) {
+    for (const Recording& recording : recordings) {
+      if (round >= 0) marks.emplace_back(stream.device, true).record(stream);
+      recording.replay(stream);
+      if (round >= 0) marks.emplace_back(stream.device, true).record(stream);
+    }
+  }
+  stream.synchronize();
+  std::vector<std::vector<double>> samples(recordings.size());
+  for (size_t i = 0; i < marks.size(); i += 2)
+    samples[i / 2 % recordings.size()].push_back(1e3 * marks[i + 1].milliseconds_since(marks[i]));
+  return samples;
+}
+
+}  // namespace lorry::kernels::cuda

@@ -1,9 +1,0 @@
-#pragma once
-
-#include "lorry/kernels/norm.h"
-
-namespace lorry::kernels::cuda {
-
-void layer_norm_backward(const NormBackwardArgs& args, const Stream& stream);
-
-}  // namespace lorry::kernels::cuda

@@ -1,0 +1,158 @@
+// Chooses between the two kernels of a row (pointwise.h). The way from `run` to the launch of a plain kernel is the
+// product's most frequent one: a table, a few comparisons an operand, and the arguments.
+
+#include "lorry/kernels/pointwise.h"
+
+#include "lorry/kernels/common/convert.h"
+#include "lorry/kernels/cuda/pointwise/staged.h"
+#include "lorry/kernels/cuda/table.h"
+
+namespace lorry::kernels::cuda {
+namespace {
+
+struct Rows {
+  PointwiseRowKernels kernels[kPointwiseCount];
+
+  Rows() { fill(std::make_integer_sequence<int, kPointwiseShares>()); }
+
+ private:
+  template <int... share>
+  void fill(std::integer_sequence<int, share...>) {
+    (fill_pointwise_rows<share>(kernels), ...);
+  }
+};
+
+const PointwiseRowKernels& kernels_of(Pointwise op) {
+  static const Rows kRows;
+  return kRows.kernels[static_cast<int>(op)];
+}
+
+/// A number of the host in the compute type, by the rules of kernels/common/convert.h.
+template <class C>
+C number(const PointwiseOperand& x) {
+  // The two types of Scalar, whose conversion needs no call.
+  if (x.dtype == kF64) {
+    const double value = *static_cast<const double*>(x.data);
+    if constexpr (std::is_same_v<C, int64_t>)
+      return to_whole(value);
+    else
+      return static_cast<C>(value);
+  }
+  if (x.dtype == kI64) return static_cast<C>(*static_cast<const int64_t*>(x.data));
+  C value;
+  converter(x.dtype, dtype_of<C>)(x.data, 0, &value, 1, 1);
+  return value;
+}
+
+constexpr int size_shift(DType t) { return size_of(t) == 1 ? 0 : size_of(t) == 2 ? 1 : size_of(t) == 4 ? 2 : 3; }
+
+/// Launches the plain kernel where there is one for the operands' type, and they are contiguous and begin equally far
+/// from a run.
+template <int kArity, class C>
+bool run_plain(const PointwiseCall& call, const PointwiseRowKernels& row, Stream stream) {
+  if (!call.out.contiguous) return false;
+  DType type = call.out.dtype;
+  if (lorry::row(call.op).result == Result::truth) {
+    if (type != kBool) return false;
+    type = call.in[kArity > 1 && call.in[0].layout == nullptr ? 1 : 0].dtype;
+  }
+  const void* const kernel = row.plain[static_cast<int>(type)];
+  const bool computes = type == kF64        ? call.compute == kF64
+                        : is_floating(type) ? call.compute == kF32
+                                            : call.compute == kI64;
+  if (kernel == nullptr || !computes) return false;
+
+  const int64_t n = call.out.layout->numel();
+  const int shift = size_shift(type), run_shift = 4 - shift;
+  const uintptr_t run_mask = (uintptr_t{1} << run_shift) - 1;
+  const int out_shift = size_shift(call.out.dtype);
+  const uintptr_t beyond =
+      (reinterpret_cast<uintptr_t>(call.out.data) >> out_shift) & run_mask;  // elements past the start of a run
+  const int64_t head = std::min(n, static_cast<int64_t>((0 - beyond) & run_mask));
+
+  Plain<kArity, C> arguments;
+  for (int k = 0; k < kArity; ++k) {
+    const PointwiseOperand& x = call.in[k];
+    if (x.layout == nullptr) {
+      arguments.in[k] = nullptr;
+      arguments.numbers[k] = number<C>(x);
+      continue;
+    }
+    const bool condition = kArity == 3 && k == 0 && call.op == Pointwise::where;
+    if (x.dtype != (condition ? kBool : type) || !x.contiguous) return false;
+    if (x.layout != call.out.layout && x.layout->numel() != n) return false;
+    const int x_shift = condition ? 0 : shift;
+    if (((reinterpret_cast<uintptr_t>(x.data) >> x_shift) & run_mask) != beyond) return false;
+    arguments.in[k] = static_cast<const char*>(x.data) + (head << x_shift);
+    arguments.numbers[k] = C();
+  }
+  arguments.out = static_cast<char*>(call.out.data) + (head << out_shift);
+  arguments.runs = (n - head) >> run_shift;
+  arguments.head = static_cast<int32_t>(head);
+  arguments.tail = static_cast<int32_t>((n - head) & static_cast<int64_t>(run_mask));
+  const int block_shift = row.plain_shift[static_cast<int>(type)];
+  const int64_t blocks = (arguments.runs + (int64_t{1} << block_shift) - 1) >> block_shift;
+  lorry::cuda::launch(stream, {static_cast<unsigned>(std::max<int64_t>(blocks, 1)), kPointwiseBlock},
+                      reinterpret_cast<void (*)(Plain<kArity, C>)>(const_cast<void*>(kernel)), arguments);
+  return true;
+}
+
+template <int kArity, class C>
+[[gnu::noinline]] void run_staged(const PointwiseCall& call, const PointwiseRowKernels& row, Stream stream) {
+  const void* const kernel = row.template staged<C>();
+  require<DTypeError>(kernel != nullptr, "no kernel computes it in {}", lorry::name(call.compute).data());
+  const Dims sizes = call.out.layout->size_list();
+  Layout layouts[1 + kArity];
+  Place in[kArity];
+  C numbers[kArity] = {};
+  layouts[0] = *call.out.layout;
+  for (int k = 0; k < kArity; ++k) {
+    const PointwiseOperand& x = call.in[k];
+    layouts[1 + k] = expand(x.layout != nullptr ? *x.layout : Layout::contiguous({}), sizes);
+    if (x.layout == nullptr)
+      numbers[k] = number<C>(x);
+    else
+      in[k] = Place(x.data, x.dtype);
+  }
+  launch_staged<kArity, C>(reinterpret_cast<void (*)(Staged<kArity, C>)>(const_cast<void*>(kernel)),
+                           collapse(layouts, 1 + kArity), Place(call.out.data, call.out.dtype), in, numbers, stream);
+}
+
+template <int kArity, class C>
+void run_as(const PointwiseCall& call, Stream stream) {
+  const PointwiseRowKernels& row = kernels_of(call.op);
+  if (call.out.layout->numel() == 0 || run_plain<kArity, C>(call, row, stream)) return;
+  run_staged<kArity, C>(call, row, stream);
+}
+
+template <int kArity>
+void run_arity(const PointwiseCall& call, Stream stream) {
+  if (call.compute == kF32) return run_as<kArity, float>(call, stream);
+  return call.compute == kF64 ? run_as<kArity, double>(call, stream) : run_as<kArity, int64_t>(call, stream);
+}
+
+void run(const PointwiseCall& call, Stream stream) {
+  static_assert(kMaxArity == 4);
+  switch (call.arity) {
+    case 1:
+      return run_arity<1>(call, stream);
+    case 2:
+      return run_arity<2>(call, stream);
+    case 3:
+      return run_arity<3>(call, stream);
+    default:
+      return run_arity<4>(call, stream);
+  }
+}
+
+/// Asking would wait; formulas give 0 for a whole number divided by zero.
+bool has_zero(const Array&, Stream) { return false; }
+
+}  // namespace
+
+const PointwiseKernels& pointwise_kernels() {
+  static constexpr PointwiseKernels kKernels{.run = run, .has_zero = has_zero};
+  return kKernels;
+}
+
+}  // namespace lorry::kernels::cuda

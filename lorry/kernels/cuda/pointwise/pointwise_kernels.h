@@ -1,0 +1,486 @@
+#pragma once
+
+// The kernels of pointwise.h, for one formula each. Static, since several objects may instantiate a formula that two
+// rows share.
+
+#include <cstring>
+#include <utility>
+
+#include "lorry/formula/formulas.h"
+#include "lorry/kernels/cuda/common/quick.h"
+#include "lorry/kernels/cuda/pointwise/pointwise.h"
+
+namespace lorry::kernels::cuda {
+
+// ---- formulas over stored values
+// -------------------------------------------------------------------------------------
+
+namespace detail {
+template <class F, class... Listed>
+inline constexpr bool kAmong = (std::is_same_v<F, Listed> || ...);
+}
+
+/// Formulas of so many instructions that a kernel holds one copy and calls it: argument reductions, loops, and nearly
+/// everything that is not arithmetic in f64 and i64.
+template <class F, class C>
+inline constexpr bool kLong = false;
+template <class F>
+inline constexpr bool kLong<F, float> =
+    detail::kAmong<F, formula::Sin, formula::Cos, formula::Tan, formula::Asin, formula::Acos, formula::Sinh,
+                   formula::Erfc, formula::Atan2, formula::Pow, formula::Fmod, formula::Remainder,
+                   formula::FloorDivide>;
+template <class F>
+inline constexpr bool kLong<F, double> =
+    kLong<F, float> ||
+    detail::kAmong<F, formula::Exp, formula::Exp2, formula::Expm1, formula::Log, formula::Log1p, formula::Log2,
+                   formula::Log10, formula::Atan, formula::Tanh, formula::Erf, formula::Sigmoid, formula::Gelu,
+                   formula::GeluTanh, formula::Silu, formula::Softplus, formula::Elu, formula::GeluBackward,
+                   formula::GeluTanhBackward, formula::SiluBackward, formula::Cosh>;
+template <class F>
+inline constexpr bool kLong<F, int64_t> =
+    detail::kAmong<F, formula::Pow, formula::Fmod, formula::Remainder, formula::FloorDivide, formula::TruncDivide>;
+
+template <class Formula, class C, class... X>
+__device__ __forceinline__ C evaluate(X... x) {
+  if constexpr (std::is_same_v<C, int64_t>)
+    return Formula()(formula::Whole(x)...).value;
+  else
+    return Formula()(x...);
+}
+template <class Formula, class C, class... X>
+__device__ __noinline__ C evaluate_called(X... x) {
+  return evaluate<Formula, C>(x...);
+}
+/// `narrow`: the result will be rounded to 16 bits. One rule for both kernels, so that strides do not show in results.
+template <class Formula, class C, int kArity>
+__device__ __forceinline__ C compute(const C (&x)[kArity], bool narrow) {
+  return [&]<int... k>(std::integer_sequence<int, k...>) {
+    if constexpr (kQuick<Formula> && std::is_same_v<C, float>)
+      if (narrow) return Formula()(Quick(x[k])...).value;
+    if constexpr (kLong<Formula, C>)
+      return evaluate_called<Formula, C>(x[k]...);
+    else
+      return evaluate<Formula, C>(x[k]...);
+  }
+  (std::make_integer_sequence<int, kArity>());
+}
+
+// ---- plain
+// -----------------------------------------------------------------------------------------------------------
+
+/// Runs a thread keeps in flight: 64 bytes of operands, and no more than 16 elements.
+template <class Formula, class T, int kArity>
+inline constexpr int kPlainRuns = kLong<Formula, ComputeOf<T>> || kArity > 2 || sizeof(T) == 1 ? 1
+                                  : kArity == 2 || sizeof(T) == 2                              ? 2
+                                                                                               : 4;
+
+/// Moves the size of T for every operand and the result (a byte for a bool). A block covers kPointwiseBlock *
+/// kPlainRuns runs; the last one also the elements before the first run and behind the last. kTruth: the result is
+/// stored as bool. kChoice: the first operand is.
+template <class Formula, int kArity, class T, bool kTruth, bool kChoice>
+static __global__ void __launch_bounds__(kPointwiseBlock)
+    plain(const __grid_constant__ Plain<kArity, ComputeOf<T>> call) {
+  using C = ComputeOf<T>;
+  using Out = std::conditional_t<kTruth, bool, T>;
+  using Condition = std::conditional_t<kChoice, bool, T>;
+  constexpr int kLength = kRun<T>, kRuns = kPlainRuns<Formula, T, kArity>;
+  using Bits = std::conditional_t<
+      sizeof(T) == 1, uint8_t,
+      std::conditional_t<sizeof(T) == 2, uint16_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>>>;
+  // Elements of 16 bits are widened and narrowed two at a time.
+  constexpr int kPair = kHalf<T> ? 2 : 1, kWords = kLength / kPair;
+  using Word = std::conditional_t<kHalf<T>, uint32_t, Bits>;
+  Run<Word, kWords> x[kArity][kRuns];
+  Run<uint8_t, kLength> conditions[kRuns];
+
+  const int64_t first = int64_t{blockIdx.x} * (kRuns * kPointwiseBlock) + threadIdx.x;
+#pragma unroll
+  for (int u = 0; u < kRuns; ++u) {
+    const int64_t run = first + u * kPointwiseBlock;
+    if (run >= call.runs) continue;
+#pragma unroll
+    for (int k = 0; k < kArity; ++k) {
+      if (call.in[k] == nullptr) continue;
+      if (kChoice && k == 0)
+        conditions[u] = load_run<uint8_t, kLength>(static_cast<const uint8_t*>(call.in[k]) + run * kLength);
+      else
+        x[k][u] = load_run<Word, kWords>(static_cast<const Word*>(call.in[k]) + run * kWords);
+    }
+  }
+#pragma unroll
+  for (int u = 0; u < kRuns; ++u) {
+    const int64_t run = first + u * kPointwiseBlock;
+    if (run >= call.runs) continue;
+    constexpr bool kPacked = kHalf<T> && !kTruth;
+    Run<Stored<Out>, kLength> result;
+    Run<uint32_t, 4> packed;
+#pragma unroll
+    for (int i = 0; i < kLength; i += kPair) {
+      C values[kPair][kArity];
+#pragma unroll
+      for (int k = 0; k < kArity; ++k) {
+        if (call.in[k] == nullptr) {
+          for (auto& of_one : values) of_one[k] = call.numbers[k];
+        } else if (kChoice && k == 0) {
+          for (int p = 0; p < kPair; ++p) values[p][k] = cast<C, bool>(conditions[u].at[i + p]);
+        } else if constexpr (kHalf<T>) {
+          const float2 pair = widen_pair<T>(x[k][u].at[i / 2]);
+          values[0][k] = pair.x, values[1][k] = pair.y;
+        } else {
+          values[0][k] = cast<C, T>(std::bit_cast<Stored<T>>(x[k][u].at[i]));
+        }
+      }
+      if constexpr (kPacked)
+        packed.at[i / 2] = narrow_pair<T>(compute<Formula>(values[0], true), compute<Formula>(values[1], true));
+      else
+        for (int p = 0; p < kPair; ++p) result.at[i + p] = cast<Out, C>(compute<Formula>(values[p], false));
+    }
+    if constexpr (kPacked)
+      store_run(static_cast<uint32_t*>(call.out) + run * 4, packed);
+    else
+      store_run(static_cast<Stored<Out>*>(call.out) + run * kLength, result);
+  }
+
+  const int edge = static_cast<int>(threadIdx.x);
+  if (blockIdx.x + 1 != gridDim.x || edge >= call.head + call.tail) return;
+  const int64_t index = edge < call.head ? int64_t{edge} - call.head : call.runs * kLength + edge - call.head;
+  C values[kArity];
+#pragma unroll
+  for (int k = 0; k < kArity; ++k) {
+    if (call.in[k] == nullptr)
+      values[k] = call.numbers[k];
+    else if (kChoice && k == 0)
+      values[k] = cast<C, Condition>(static_cast<const Stored<Condition>*>(call.in[k])[index]);
+    else
+      values[k] = cast<C, T>(static_cast<const Stored<T>*>(call.in[k])[index]);
+  }
+  static_cast<Stored<Out>*>(call.out)[index] = cast<Out, C>(compute<Formula>(values, kHalf<T> && !kTruth));
+}
+
+// ---- staged
+// ----------------------------------------------------------------------------------------------------------
+
+/// kLanes elements as they lie in memory, packed from the first word on.
+struct Raw {
+  uint32_t words[4];
+};
+template <class C>
+struct Lanes {
+  C at[kLanes<C>];
+};
+template <class C>
+struct Four {
+  C at[4];
+};
+
+/// kLanes elements of `size` bytes, at most that of C, from an address that is a multiple of their bytes.
+template <class C>
+__device__ __forceinline__ Raw load_lanes(const void* from, int size) {
+  switch (size * kLanes<C>) {
+    case 2:
+      return {*static_cast<const uint16_t*>(from)};
+    case 4:
+      return {*static_cast<const uint32_t*>(from)};
+    case 8: {
+      const uint2 words = *static_cast<const uint2*>(from);
+      return {words.x, words.y};
+    }
+    default: {
+      const uint4 words = *static_cast<const uint4*>(from);
+      return {words.x, words.y, words.z, words.w};
+    }
+  }
+}
+template <class C>
+__device__ __forceinline__ void store_lanes(void* to, int size, const Raw& raw) {
+  switch (size * kLanes<C>) {
+    case 2:
+      *static_cast<uint16_t*>(to) = static_cast<uint16_t>(raw.words[0]);
+      return;
+    case 4:
+      *static_cast<uint32_t*>(to) = raw.words[0];
+      return;
+    case 8:
+      *static_cast<uint2*>(to) = make_uint2(raw.words[0], raw.words[1]);
+      return;
+    default:
+      *static_cast<uint4*>(to) = make_uint4(raw.words[0], raw.words[1], raw.words[2], raw.words[3]);
+  }
+}
+/// One element in every lane.
+template <class C>
+__device__ __forceinline__ Raw repeat_lanes(const void* from, int size) {
+  uint32_t low, high;
+  switch (size) {
+    case 1:
+      low = high = *static_cast<const uint8_t*>(from) * 0x01010101u;
+      break;
+    case 2:
+      low = high = *static_cast<const uint16_t*>(from) * 0x00010001u;
+      break;
+    case 4:
+      low = high = *static_cast<const uint32_t*>(from);
+      break;
+    default: {
+      const uint2 word = *static_cast<const uint2*>(from);
+      low = word.x, high = word.y;
+    }
+  }
+  return {low, high, low, high};
+}
+
+template <class C, class T>
+__device__ __forceinline__ Lanes<C> widen_from(const Raw& raw) {
+  Lanes<C> lanes;
+#pragma unroll
+  for (int i = 0; i < kLanes<C>; ++i) {
+    if constexpr (sizeof(T) == 8)
+      lanes.at[i] = cast<C, T>(std::bit_cast<T>(raw.words[2 * i] | static_cast<uint64_t>(raw.words[2 * i + 1]) << 32));
+    else if constexpr (sizeof(T) == 4)
+      lanes.at[i] = cast<C, T>(std::bit_cast<T>(raw.words[i]));
+    else if constexpr (sizeof(T) == 2)
+      lanes.at[i] = cast<C, T>(std::bit_cast<T>(static_cast<uint16_t>(raw.words[i / 2] >> 16 * (i % 2))));
+    else
+      lanes.at[i] = cast<C, T>(std::bit_cast<Stored<T>>(static_cast<uint8_t>(raw.words[i / 4] >> 8 * (i % 4))));
+  }
+  return lanes;
+}
+template <class C, class T>
+__device__ __forceinline__ Raw narrow_to(const Lanes<C>& lanes) {
+  Raw raw = {};
+#pragma unroll
+  for (int i = 0; i < kLanes<C>; ++i) {
+    const Stored<T> value = cast<T, C>(lanes.at[i]);
+    if constexpr (sizeof(T) == 8) {
+      raw.words[2 * i] = static_cast<uint32_t>(std::bit_cast<uint64_t>(value));
+      raw.words[2 * i + 1] = static_cast<uint32_t>(std::bit_cast<uint64_t>(value) >> 32);
+    } else if constexpr (sizeof(T) == 4) {
+      raw.words[i] = std::bit_cast<uint32_t>(value);
+    } else if constexpr (sizeof(T) == 2) {
+      raw.words[i / 2] |= static_cast<uint32_t>(std::bit_cast<uint16_t>(value)) << 16 * (i % 2);
+    } else {
+      raw.words[i / 4] |= static_cast<uint32_t>(std::bit_cast<uint8_t>(value)) << 8 * (i % 4);
+    }
+  }
+  return raw;
+}
+
+// The types that usually meet in C are converted in line, the others by a call, so that a kernel stays short.
+
+/// Calls f(Type<T>) for the dtypes no larger than C, the only ones in vector accesses; as a result also no integers for
+/// a floating C.
+template <class C, bool kResult, class F>
+__device__ __forceinline__ auto visit_lanes(DType dtype, const F& f) {
+  constexpr bool kWhole = !kResult || std::is_integral_v<C>;
+  switch (dtype) {
+    case kF16:
+      return f(Type<Float16>());
+    case kBF16:
+      return f(Type<BFloat16>());
+    case kF32:
+      return f(Type<float>());
+    case kF64:
+      if constexpr (sizeof(C) == 8) return f(Type<double>());
+      break;
+    case kU8:
+      if constexpr (kWhole) return f(Type<uint8_t>());
+      break;
+    case kI8:
+      if constexpr (kWhole) return f(Type<int8_t>());
+      break;
+    case kI16:
+      if constexpr (kWhole) return f(Type<int16_t>());
+      break;
+    case kI32:
+      if constexpr (kWhole) return f(Type<int32_t>());
+      break;
+    case kI64:
+      if constexpr (kWhole && sizeof(C) == 8) return f(Type<int64_t>());
+      break;
+    case kBool:
+      break;
+  }
+  return f(Type<bool>());
+}
+template <class C>
+__device__ __noinline__ Lanes<C> widen_any(Raw raw, DType dtype) {
+  return visit_lanes<C, false>(dtype, [&]<class T>(Type<T>) { return widen_from<C, T>(raw); });
+}
+template <class C>
+__device__ __noinline__ Raw narrow_any(Lanes<C> lanes, DType dtype) {
+  return visit_lanes<C, true>(dtype, [&]<class T>(Type<T>) { return narrow_to<C, T>(lanes); });
+}
+template <class C>
+__device__ __forceinline__ Lanes<C> widen(const Raw& raw, DType dtype) {
+  if (dtype == dtype_of<C>) return widen_from<C, C>(raw);
+  if constexpr (std::is_same_v<C, float>)
+    if (dtype == kBF16) return widen_from<C, BFloat16>(raw);
+  return widen_any<C>(raw, dtype);
+}
+template <class C>
+__device__ __forceinline__ Raw narrow(const Lanes<C>& lanes, DType dtype) {
+  if (dtype == dtype_of<C>) return narrow_to<C, C>(lanes);
+  if constexpr (std::is_same_v<C, float>)
+    if (dtype == kBF16) return narrow_to<C, BFloat16>(lanes);
+  return narrow_any<C>(lanes, dtype);
+}
+
+template <class C>
+__device__ __noinline__ C load_any(const void* data, DType dtype, uint32_t index) {
+  return load_as<C>(data, dtype, index);
+}
+template <class C>
+__device__ __noinline__ void store_any(void* data, DType dtype, uint32_t index, C value) {
+  if (dtype == kF16) return store_as<C>(data, kF16, index, value);
+  if (dtype == kBF16) return store_as<C>(data, kBF16, index, value);
+  if (dtype == kF32) return store_as<C>(data, kF32, index, value);
+  if (dtype == kF64) return store_as<C>(data, kF64, index, value);
+  if (dtype == kBool) return store_as<C>(data, kBool, index, value);
+  const int64_t bits = cast<int64_t, C>(value);  // integers keep what fits of it
+  if (dtype == kI64)
+    static_cast<int64_t*>(data)[index] = bits;
+  else if (dtype == kI32)
+    static_cast<int32_t*>(data)[index] = static_cast<int32_t>(bits);
+  else if (dtype == kI16)
+    static_cast<int16_t*>(data)[index] = static_cast<int16_t>(bits);
+  else
+    static_cast<uint8_t*>(data)[index] = static_cast<uint8_t>(bits);
+}
+
+template <class C, class T>
+__device__ __forceinline__ Four<C> gather_from(const void* data, const uint32_t (&at)[4]) {
+  const T* const from = static_cast<const T*>(data);
+  return {cast<C, T>(from[at[0]]), cast<C, T>(from[at[1]]), cast<C, T>(from[at[2]]), cast<C, T>(from[at[3]])};
+}
+template <class C>
+__device__ __forceinline__ Four<C> gather(const Place& place, const uint32_t (&at)[4]) {
+  if (place.dtype == dtype_of<C>) return gather_from<C, C>(place.data, at);
+  if constexpr (std::is_same_v<C, float>)
+    if (place.dtype == kBF16) return gather_from<C, BFloat16>(place.data, at);
+  Four<C> four;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) four.at[j] = load_any<C>(place.data, place.dtype, at[j]);
+  return four;
+}
+/// Stores the first `count` of the four.
+template <class C>
+__device__ __forceinline__ void scatter(const Place& place, const uint32_t (&at)[4], const Four<C>& values, int count) {
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    if (j >= count) break;
+    if (place.dtype == dtype_of<C>)
+      static_cast<C*>(place.data)[at[j]] = values.at[j];
+    else
+      store_any<C>(place.data, place.dtype, at[j], values.at[j]);
+  }
+}
+
+/// The offsets of every operand at several positions: their divisions overlap, and the loop over dimensions stands
+/// once.
+template <int kOperands, int kPositions>
+__device__ __forceinline__ void offsets_at(const Offsets<kOperands, uint32_t>& offsets,
+                                           uint32_t (&position)[kPositions], uint32_t (&at)[kOperands][kPositions]) {
+#pragma unroll
+  for (int k = 0; k < kOperands; ++k)
+    for (int j = 0; j < kPositions; ++j) at[k][j] = 0;
+#pragma unroll 1
+  for (int d = 0; d + 1 < offsets.rank; ++d) {
+#pragma unroll
+    for (int j = 0; j < kPositions; ++j) {
+      const uint32_t next = offsets.sizes[d](position[j]);
+      const uint32_t index = position[j] - next * offsets.sizes[d].divisor;
+#pragma unroll
+      for (int k = 0; k < kOperands; ++k) at[k][j] += index * offsets.strides[k][d];
+      position[j] = next;
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < kPositions; ++j)
+    for (int k = 0; k < kOperands; ++k) at[k][j] += position[j] * offsets.strides[k][offsets.rank - 1];
+}
+
+/// Moves every operand once. A thread takes groups of kLanes neighbours, a block apart, all loads before the first
+/// store; where that is not possible, as many single elements a block apart, four at a time, so that a warp's accesses
+/// stay together.
+template <class Formula, int kArity, class C>
+static __global__ void __launch_bounds__(kPointwiseBlock) staged(const __grid_constant__ Staged<kArity, C> call) {
+  constexpr uint32_t kLength = kLanes<C>, kGroups = staged_groups(kArity);
+  const uint32_t base = blockIdx.x * kStagedTile<kArity, C>;
+  const bool half = call.out.dtype == kF16 || call.out.dtype == kBF16;
+  uint32_t i = base + threadIdx.x, step = kPointwiseBlock, end = min(call.n, base + kStagedTile<kArity, C>);
+  if (call.vectors) {
+    Raw raw[kGroups][kArity];
+    uint32_t positions[kGroups], at[1 + kArity][kGroups];
+#pragma unroll
+    for (uint32_t u = 0; u < kGroups; ++u) positions[u] = base + (u * kPointwiseBlock + threadIdx.x) * kLength;
+    offsets_at(call.offsets, positions, at);
+#pragma unroll
+    for (uint32_t u = 0; u < kGroups; ++u) {
+      const uint32_t position = base + (u * kPointwiseBlock + threadIdx.x) * kLength;
+      if (position + kLength > call.n) continue;
+#pragma unroll
+      for (int k = 0; k < kArity; ++k) {
+        if (call.in[k].data == nullptr) continue;
+        const int size = call.in[k].size;
+        const char* const from = static_cast<const char*>(call.in[k].data) + int64_t{at[1 + k][u]} * size;
+        raw[u][k] = call.offsets.strides[1 + k][0] == 0 ? repeat_lanes<C>(from, size) : load_lanes<C>(from, size);
+      }
+    }
+#pragma unroll
+    for (uint32_t u = 0; u < kGroups; ++u) {
+      const uint32_t position = base + (u * kPointwiseBlock + threadIdx.x) * kLength;
+      if (position + kLength > call.n) continue;
+      Lanes<C> x[kArity], result;
+#pragma unroll
+      for (int k = 0; k < kArity; ++k) {
+        if (call.in[k].data != nullptr) {
+          x[k] = widen<C>(raw[u][k], call.in[k].dtype);
+        } else {
+#pragma unroll
+          for (uint32_t lane = 0; lane < kLength; ++lane) x[k].at[lane] = call.numbers[k];
+        }
+      }
+#pragma unroll
+      for (uint32_t lane = 0; lane < kLength; ++lane) {
+        C values[kArity];
+#pragma unroll
+        for (int k = 0; k < kArity; ++k) values[k] = x[k].at[lane];
+        result.at[lane] = compute<Formula>(values, half);
+      }
+      const int size = call.out.size;
+      store_lanes<C>(static_cast<char*>(call.out.data) + int64_t{at[0][u]} * size, size,
+                     narrow<C>(result, call.out.dtype));
+    }
+    // What is left of a single run of odd length.
+    if (blockIdx.x + 1 != gridDim.x || threadIdx.x != 0) return;
+    i = call.n - call.n % kLength, step = 1, end = call.n;
+  }
+#pragma unroll 1
+  for (; i < end; i += 4 * step) {
+    uint32_t positions[4], at[1 + kArity][4];
+#pragma unroll
+    for (uint32_t j = 0; j < 4; ++j) positions[j] = min(i + j * step, end - 1);
+    offsets_at(call.offsets, positions, at);
+    Four<C> x[kArity], result;
+#pragma unroll
+    for (int k = 0; k < kArity; ++k) {
+      if (call.in[k].data != nullptr) {
+        x[k] = gather<C>(call.in[k], at[1 + k]);
+      } else {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) x[k].at[j] = call.numbers[k];
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      C values[kArity];
+#pragma unroll
+      for (int k = 0; k < kArity; ++k) values[k] = x[k].at[j];
+      result.at[j] = compute<Formula>(values, half);
+    }
+    const uint32_t count = min((end - i + step - 1) / step, 4u);
+    scatter<C>(call.out, at[0], result, static_cast<int>(count));
+  }
+}
+
+}  // namespace lorry::kernels::cuda

@@ -1,0 +1,50 @@
+// Compiled once for each share of the rows: LORRY_SHARE.
+
+#include <bit>
+
+#include "lorry/kernels/cuda/pointwise/pointwise_kernels.h"
+
+namespace lorry::kernels::cuda {
+namespace {
+
+template <class Formula, int kArity, class T, bool kTruth, bool kChoice>
+void put_plain(PointwiseRowKernels& row) {
+  constexpr int kSlot = static_cast<int>(dtype_of<T>);
+  row.plain[kSlot] = reinterpret_cast<const void*>(&plain<Formula, kArity, T, kTruth, kChoice>);
+  row.plain_shift[kSlot] = std::countr_zero(static_cast<unsigned>(kPointwiseBlock * kPlainRuns<Formula, T, kArity>));
+}
+
+/// Reals are computed in floating types only; bits in whole numbers only.
+template <bool kMine, class Formula, int kArity, Result kResult, Domain kDomain>
+void put(PointwiseRowKernels& row) {
+  if constexpr (kMine) {
+    constexpr bool kTruth = kResult == Result::truth, kChoice = std::is_same_v<Formula, formula::Where>;
+    if constexpr (kDomain != Domain::whole && kDomain != Domain::integer) {
+      put_plain<Formula, kArity, float, kTruth, kChoice>(row);
+      put_plain<Formula, kArity, Float16, kTruth, kChoice>(row);
+      put_plain<Formula, kArity, BFloat16, kTruth, kChoice>(row);
+      put_plain<Formula, kArity, double, kTruth, kChoice>(row);
+      row.staged_f32 = reinterpret_cast<const void*>(&staged<Formula, kArity, float>);
+      row.staged_f64 = reinterpret_cast<const void*>(&staged<Formula, kArity, double>);
+    }
+    if constexpr (kResult != Result::real && kDomain != Domain::floating) {
+      put_plain<Formula, kArity, int64_t, kTruth, kChoice>(row);
+      if constexpr (kTruth || kChoice || kDomain == Domain::whole)
+        put_plain<Formula, kArity, bool, kTruth, kChoice>(row);
+      row.staged_i64 = reinterpret_cast<const void*>(&staged<Formula, kArity, int64_t>);
+    }
+  }
+}
+
+}  // namespace
+
+template <>
+void fill_pointwise_rows<LORRY_SHARE>(PointwiseRowKernels* table) {
+  static_assert(LORRY_SHARE < kPointwiseShares);
+#define LORRY_POINTWISE(name, Formula, arity, result, domain)                                                       \
+  put<static_cast<int>(Pointwise::name) % kPointwiseShares == LORRY_SHARE, formula::Formula, arity, Result::result, \
+      Domain::domain>(table[static_cast<int>(Pointwise::name)]);
+#include "lorry/formula/pointwise.def"
+}
+
+}  // namespace lorry::kernels::cuda

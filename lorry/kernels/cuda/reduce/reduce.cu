@@ -1,0 +1,66 @@
+// The family's table, and the folds that go element by element: those of narrow integers, products, powers, truth.
+
+#include "lorry/kernels/cuda/reduce/reduce_fold.h"
+#include "lorry/kernels/cuda/table.h"
+
+namespace lorry::kernels::cuda {
+namespace {
+
+/// Not inlined: it is long and rare.
+template <class C>
+__device__ __noinline__ C power(C v, C exponent) {
+  return std::pow(std::abs(v), exponent);
+}
+
+/// A fold of any dtype. Products are taken in f64 throughout: a run of f32 could overflow on the way to an ordinary
+/// result.
+template <class C_>
+struct AnyFold : FoldEnd<C_> {
+  using C = C_;
+  using End = FoldEnd<C>;
+  using Cell = typename End::Cell;
+  using Acc = Cell;
+
+  DType dtype;
+
+  explicit AnyFold(const FoldArgs& args) : End(args), dtype(args.x.dtype) {}
+  __device__ Acc start() const { return this->identity(); }
+  __device__ Cell cell(Acc acc) const { return acc; }
+  __device__ void values(const void* x, const int64_t (&index)[kUnroll], C (&v)[kUnroll]) const {
+    if (this->map != Map::nonzero) return load_several(x, dtype, index, v);
+    double wide[kUnroll];  // f64 tells every element from zero, a NaN among them
+    load_several(x, dtype, index, wide);
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) v[u] = C(wide[u] != 0);
+  }
+  __device__ void take(Acc& acc, const C (&v)[1], int64_t, int64_t) const {
+    if constexpr (!std::is_integral_v<C>) {
+      if (this->map == Map::power) return this->combine(acc, power(v[0], static_cast<C>(this->parameter)));
+    }
+    this->combine(acc, mapped(this->map, v[0]));
+  }
+};
+
+void fold(const FoldArgs& args, const Stream& stream) {
+  const Axes axes(args.x.layout, args.out.layout, false);
+  if (axes.outputs == 0) return;
+  // Flags are counted and compared as whole numbers, except where a norm wants a floating count.
+  const DType compute = args.map == Map::nonzero && !is_floating(args.out.dtype) ? kI64 : args.x.dtype;
+  const Route way = route(axes);
+  const bool fits =
+      has_rows(args.x.dtype) && is_floating(compute) == is_floating(args.x.dtype) && args.map != Map::power;
+  if (way != Route::general && fits && args.fold != Fold::prod) {
+    if (args.fold == Fold::sum) return reduce_sum(args, axes, way, stream);
+    return args.fold == Fold::max ? reduce_max(args, axes, way, stream) : reduce_min(args, axes, way, stream);
+  }
+  visit_compute(compute, [&]<class C>(Type<C>) { reduce_any(AnyFold<C>(args), axes, args.x, stream); });
+}
+
+}  // namespace
+
+const ReduceKernels& reduce_kernels() {
+  static constexpr ReduceKernels kKernels{fold, moments, extremum, scan};
+  return kKernels;
+}
+
+}  // namespace lorry::kernels::cuda

@@ -1,7 +1,0 @@
-#include "lorry/kernels/cuda/reduce_fold.h"
-
-namespace lorry::kernels::cuda {
-
-void reduce_min(const FoldArgs& args, const Axes& axes, Route way, Stream stream) { reduce_folded<Fold::min>(args, axes, way, stream); }
-
-}  // namespace lorry::kernels::cuda

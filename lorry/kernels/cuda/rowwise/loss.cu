@@ -1,0 +1,307 @@
+// Cross entropy and negative log-likelihood. Forward reads each row of logits once, of any length, keeping a running
+// maximum and sum a thread; backward reads it once more and writes its gradient. 1 access an element forward, 2
+// backward (nll: none, and 1).
+//
+// Nobody waits for the targets to be checked: a row whose target is neither a class nor ignore_index is reported
+// through the device's fault slot and weighs nothing.
+
+#include "lorry/kernels/rowwise.h"
+
+#include "lorry/base/modes.h"
+#include "lorry/kernels/cuda/common/scratch.h"
+#include "lorry/kernels/cuda/rowwise/rows.h"
+#include "lorry/kernels/cuda/table.h"
+
+namespace lorry::kernels::cuda {
+namespace {
+
+using lorry::cuda::Complaint;
+using lorry::cuda::Fault;
+
+/// Small teams, several on a multiprocessor: while some add up a row, others read.
+constexpr int kLargestTeam = 256;
+template <class T>
+constexpr int kTeamsHeld = sizeof(T) == 8 ? 1 : 4;
+
+template <class T>
+struct ClassRows {
+  const T *x, *weight;
+  const int64_t* target;
+  int64_t rows, classes, step;  ///< rows of x, or of the gradient where there is no x, begin `step` elements apart
+  int64_t ignore_index;
+  double smoothing;            ///< 0: none
+  const double* total_weight;  ///< null: every class weighs 1
+  Fault* fault;
+  const char* where;
+
+  /// The class of a row, or -1 where it weighs nothing. Every thread may ask; the one with `speaks` reports.
+  __device__ int64_t class_of(int64_t row, bool speaks) const {
+    if (row >= rows) return -1;
+    const int64_t t = target[row];
+    if (t == ignore_index) return -1;
+    if (t >= 0 && t < classes) return t;
+    if (speaks) report(fault, Complaint::target, where, t, 0, classes);
+    return -1;
+  }
+  __device__ Accumulate<T> weight_of(int64_t t) const {
+    return weight ? static_cast<Accumulate<T>>(weight[t]) : Accumulate<T>(1);
+  }
+  __device__ double smooth() const { return smoothing / static_cast<double>(classes); }
+  __device__ double weights() const { return total_weight ? *total_weight : static_cast<double>(classes); }
+};
+
+/// kSmooth: the sum of weight * x is wanted as well.
+template <class T, bool kSmooth>
+__global__ __launch_bounds__(kLargestTeam, kTeamsHeld<T>) void cross_entropy_rows(ClassRows<T> a, Accumulate<T>* losses,
+                                                                                  Accumulate<T>* row_weights,
+                                                                                  Accumulate<T>* logsumexp, int lanes) {
+  using C = Accumulate<T>;
+  constexpr int kN = kRun<T>;
+  __shared__ C slots[3 * kWarp];
+  const Team team(lanes);
+  const int64_t t = a.class_of(team.row, team.lane == 0);
+  const T* const x = a.x + team.row * a.step;
+  const Cut<T, int64_t> cut(x, t < 0 ? 0 : a.classes, team);
+  const C own = t < 0 ? C(0) : static_cast<C>(x[t]);
+
+  LogSum<C> total;
+  C dot = 0;
+  const C edge[1][1] = {{cut.edge >= 0 ? static_cast<C>(x[cut.edge]) : -kInfinity<C>}};
+  total.add(edge);
+  if (kSmooth && cut.edge >= 0) dot = a.weight_of(cut.edge) * edge[0][0];
+  const bool weight_aligned = on_16(a.weight + cut.head);
+  each_turn<false>(x, cut, team, T(-kInfinity<C>), [&](const uint4(&raw)[kFlight], int64_t j) {
+    C v[kFlight][kN];
+#pragma unroll
+    for (int k = 0; k < kFlight; ++k) unpack<T>(raw[k], v[k]);
+    total.add(v);
+    if constexpr (kSmooth) {
+#pragma unroll
+      for (int k = 0; k < kFlight; ++k) {
+        if (j + k * team.lanes >= cut.body) break;
+        C w[kN], part = 0;
+        if (a.weight) load_elements(a.weight + cut.at(j + k * team.lanes), weight_aligned, w);
+#pragma unroll
+        for (int e = 0; e < kN; ++e) part += a.weight ? w[e] * v[k][e] : v[k][e];
+        dot += part;
+      }
+    }
+  });
+  total.combine(team, slots);
+  if constexpr (kSmooth) dot = team.sum(dot, slots + 2 * kWarp);
+
+  if (team.lane != 0 || team.row >= a.rows) return;
+  double loss = 0, exact = 0;
+  if (t >= 0) {
+    exact = total.finite() ? static_cast<double>(total.max) + std::log(static_cast<double>(total.sum)) : kNaN<double>;
+    loss = (1 - a.smoothing) * a.weight_of(t) * (exact - own);
+    if constexpr (kSmooth) loss += a.smooth() * (a.weights() * exact - dot);
+  }
+  losses[team.row] = static_cast<C>(loss);
+  row_weights[team.row] = t < 0 ? C(0) : a.weight_of(t);
+  logsumexp[team.row] = static_cast<C>(exact);
+}
+
+/// A row of gradients: softmax times `probability`, less `even` times the weights, less `own` at the class.
+template <class T>
+struct RowGradient {
+  using C = Accumulate<T>;
+  C logsumexp, probability, even, own;
+  int64_t target;
+
+  template <int N>
+  __device__ __forceinline__ void take_own(C (&v)[N], int64_t first) const {
+    if (target < first || target >= first + N) return;
+#pragma unroll
+    for (int e = 0; e < N; ++e)
+      if (first + e == target) v[e] -= own;
+  }
+};
+
+template <class T>
+__global__ __launch_bounds__(kLargestTeam, kTeamsHeld<T>) void cross_entropy_backward_rows(
+    ClassRows<T> a, T* grad_x, int64_t grad_step, const Accumulate<T>* scale, int64_t scale_stride,
+    const Accumulate<T>* logsumexp, int lanes) {
+  using C = Accumulate<T>;
+  constexpr int kN = kRun<T>;
+  const Team team(lanes);
+  if (team.row >= a.rows) return;
+  const T* const x = a.x + team.row * a.step;
+  T* const to = grad_x + team.row * grad_step;
+  const Cut<T, int64_t> cut(x, a.classes, team);
+  const bool aligned = on_16(to + cut.head), weight_aligned = on_16(a.weight + cut.head);
+  const int64_t t = a.class_of(team.row, team.lane == 0);
+  if (t < 0) {
+    const C zeros[kN] = {};
+    for (int64_t j = team.lane; j < cut.body; j += team.lanes) store_elements(to + cut.at(j), aligned, zeros);
+    if (cut.edge >= 0) to[cut.edge] = T(C(0));
+    return;
+  }
+  const double s = scale[team.row * scale_stride], own = s * (1 - a.smoothing) * a.weight_of(t);
+  const bool smooth = a.smoothing != 0;
+  const RowGradient<T> row{logsumexp[team.row], static_cast<C>(smooth ? own + s * a.smooth() * a.weights() : own),
+                           static_cast<C>(smooth ? s * a.smooth() : 0), static_cast<C>(own), t};
+  each_turn<true>(x, cut, team, T(C(0)), [&](const uint4(&raw)[kFlight], int64_t j) {
+#pragma unroll
+    for (int k = 0; k < kFlight; ++k) {
+      const int64_t at = j + k * team.lanes;
+      if (at >= cut.body) break;
+      C v[kN];
+      unpack<T>(raw[k], v);
+#pragma unroll
+      for (int e = 0; e < kN; ++e) v[e] = row.probability * exp_for<T>(v[e] - row.logsumexp);
+      if (smooth) {
+        C w[kN];
+        if (a.weight) load_elements(a.weight + cut.at(at), weight_aligned, w);
+#pragma unroll
+        for (int e = 0; e < kN; ++e) v[e] = std::fma(-row.even, a.weight ? w[e] : C(1), v[e]);
+      }
+      row.take_own(v, cut.at(at));
+      store_elements(to + cut.at(at), aligned, v);
+    }
+  });
+  if (cut.edge >= 0) {
+    C v[1] = {row.probability * exp_for<T>(static_cast<C>(x[cut.edge]) - row.logsumexp)};
+    if (smooth) v[0] = std::fma(-row.even, a.weight_of(cut.edge), v[0]);
+    row.take_own(v, cut.edge);
+    to[cut.edge] = T(v[0]);
+  }
+}
+
+/// The sum of all class weights, which smoothing needs. One block.
+template <class T>
+__global__ __launch_bounds__(kMaxBlock) void add_weights(double* total, const T* weight, int64_t classes) {
+  __shared__ double slots[kWarp];
+  double sum = 0;
+  for (int64_t i = threadIdx.x; i < classes; i += kMaxBlock)
+    sum += static_cast<double>(static_cast<Accumulate<T>>(weight[i]));
+  sum = Team(kMaxBlock).sum(sum, slots);
+  if (threadIdx.x == 0) *total = sum;
+}
+
+/// One thread a row.
+template <class T>
+__global__ __launch_bounds__(kTeamBlock) void nll_rows(ClassRows<T> a, Accumulate<T>* losses,
+                                                       Accumulate<T>* row_weights) {
+  using C = Accumulate<T>;
+  const int64_t row = int64_t{blockIdx.x} * kTeamBlock + threadIdx.x, t = a.class_of(row, true);
+  if (row >= a.rows) return;
+  const C weight = t < 0 ? C(0) : a.weight_of(t);
+  losses[row] = t < 0 ? C(0) : -weight * static_cast<C>(a.x[row * a.step + t]);
+  row_weights[row] = weight;
+}
+
+template <class T>
+__global__ __launch_bounds__(kLargestTeam) void nll_backward_rows(ClassRows<T> a, T* grad_x, const Accumulate<T>* scale,
+                                                                  int64_t scale_stride, int lanes) {
+  using C = Accumulate<T>;
+  constexpr int kN = kRun<T>;
+  const Team team(lanes);
+  if (team.row >= a.rows) return;
+  T* const to = grad_x + team.row * a.step;
+  const Cut<T, int64_t> cut(to, a.classes, team);
+  const int64_t t = a.class_of(team.row, team.lane == 0);
+  const RowGradient<T> row{0, 0, 0, t < 0 ? C(0) : a.weight_of(t) * scale[team.row * scale_stride], t};
+  for (int64_t j = team.lane; j < cut.body; j += team.lanes) {
+    C v[kN] = {};
+    row.take_own(v, cut.at(j));
+    store16(to + cut.at(j), pack<T>(v));
+  }
+  if (cut.edge >= 0) to[cut.edge] = T(cut.edge == t ? -row.own : C(0));
+}
+
+template <class T>
+ClassRows<T> class_rows(const ClassArgs& args, const Array& x, const char* otherwise, Stream stream) {
+  return {args.x.as<const T>(),
+          args.weight.as<const T>(),
+          args.target.as<const int64_t>(),
+          x.size(0),
+          x.size(1),
+          x.stride(0),
+          args.ignore_index,
+          args.label_smoothing,
+          nullptr,
+          lorry::cuda::fault_slot(stream.device.index),
+          running_or(otherwise)};
+}
+
+/// Rows are read four runs at a time, so a team needs as few threads as make the turns even.
+RowPlan plan_classes(const Array& x) {
+  const int64_t n = x.size(1), body = n * size_of(x.dtype) / 16;
+  RowPlan plan = plan_rows(n, static_cast<int>(16 / size_of(x.dtype)), is_cut(x, n), kFlight);
+  if (plan.lanes <= kWarp) return plan;
+  const int64_t turns = (body + kFlight * kLargestTeam - 1) / (kFlight * kLargestTeam), most = kFlight * turns;
+  plan.lanes = static_cast<int>(((body + most - 1) / most + kWarp - 1) / kWarp * kWarp);
+  return plan;
+}
+
+/// The scratch that holds the sum of the weights while a launch with smoothing runs.
+template <class T, class F>
+void with_total_weight(ClassRows<T> a, Stream stream, F&& f) {
+  if (a.smoothing == 0 || !a.weight) return f(a);
+  const Scratch total(sizeof(double), stream);
+  lorry::cuda::launch(stream, {1, kMaxBlock}, add_weights<T>, total.as<double>(), a.weight, a.classes);
+  a.total_weight = total.as<double>();
+  f(a);
+}
+
+/// The kernels look for themselves.
+int64_t check_targets(const Array&, int64_t, int64_t, const Stream&) { return -1; }
+
+void cross_entropy(const ClassArgs& args, const Array& losses, const Array& row_weights, const Array& logsumexp,
+                   const Stream& stream) {
+  if (args.x.size(0) == 0) return;
+  visit_floating(args.x.dtype, [&]<class T>(Type<T>) {
+    using C = Accumulate<T>;
+    const RowPlan plan = plan_classes(args.x);
+    with_total_weight(class_rows<T>(args, args.x, "cross_entropy", stream), stream, [&](const ClassRows<T>& a) {
+      lorry::cuda::launch(stream, {plan.grid(a.rows), static_cast<unsigned>(plan.block())},
+                          a.smoothing == 0 ? cross_entropy_rows<T, false> : cross_entropy_rows<T, true>, a,
+                          losses.as<C>(), row_weights.as<C>(), logsumexp.as<C>(), plan.lanes);
+    });
+  });
+}
+
+void cross_entropy_backward(const ClassArgs& args, const Array& grad_x, const Array& scale, const Array& logsumexp,
+                            const Stream& stream) {
+  if (grad_x.numel() == 0) return;
+  visit_floating(args.x.dtype, [&]<class T>(Type<T>) {
+    using C = Accumulate<T>;
+    const RowPlan plan = plan_classes(args.x);
+    with_total_weight(class_rows<T>(args, args.x, "cross_entropy_backward", stream), stream,
+                      [&](const ClassRows<T>& a) {
+                        lorry::cuda::launch(stream, {plan.grid(a.rows), static_cast<unsigned>(plan.block())},
+                                            cross_entropy_backward_rows<T>, a, grad_x.as<T>(), grad_x.stride(0),
+                                            scale.as<C>(), scale.stride(0), logsumexp.as<C>(), plan.lanes);
+                      });
+  });
+}
+
+void nll(const ClassArgs& args, const Array& losses, const Array& row_weights, const Stream& stream) {
+  const int64_t rows = args.x.size(0);
+  if (rows == 0) return;
+  visit_floating(args.x.dtype, [&]<class T>(Type<T>) {
+    using C = Accumulate<T>;
+    lorry::cuda::launch(stream, {static_cast<unsigned>((rows + kTeamBlock - 1) / kTeamBlock), kTeamBlock}, nll_rows<T>,
+                        class_rows<T>(args, args.x, "nll_loss", stream), losses.as<C>(), row_weights.as<C>());
+  });
+}
+
+void nll_backward(const ClassArgs& args, const Array& grad_x, const Array& scale, const Stream& stream) {
+  if (grad_x.numel() == 0) return;
+  visit_floating(grad_x.dtype, [&]<class T>(Type<T>) {
+    const RowPlan plan = plan_classes(grad_x);
+    lorry::cuda::launch(stream, {plan.grid(grad_x.size(0)), static_cast<unsigned>(plan.block())}, nll_backward_rows<T>,
+                        class_rows<T>(args, grad_x, "nll_loss_backward", stream), grad_x.as<T>(),
+                        scale.as<Accumulate<T>>(), scale.stride(0), plan.lanes);
+  });
+}
+
+}  // namespace
+
+const LossKernels& loss_kernels() {
+  static constexpr LossKernels kKernels{check_targets, cross_entropy, cross_entropy_backward, nll, nll_backward};
+  return kKernels;
+}
+
+}  // namespace lorry::kernels::cuda

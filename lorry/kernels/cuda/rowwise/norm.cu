@@ -1,0 +1,216 @@
+// layer_norm and rms_norm, forward: rows are read once and written once. A row is held in the registers of its team
+// (32,768 elements of f32, 16,384 of other types); longer rows are read three times, by a block each, mostly from the
+// second-level cache.
+//
+// The mean is taken in two steps, as a first mean and the mean of the differences from it, and the squares around the
+// first: so a large common offset costs no digits although the sums are f32.
+
+#include "lorry/kernels/rowwise.h"
+
+#include "lorry/kernels/cuda/rowwise/norm_backward.h"
+#include "lorry/kernels/cuda/rowwise/rows.h"
+#include "lorry/kernels/cuda/table.h"
+
+namespace lorry::kernels::cuda {
+namespace {
+
+template <class T>
+struct NormRows {
+  using C = Accumulate<T>;
+  T* out;
+  const T *x, *weight, *bias;
+  C *mean, *rstd;
+  int64_t rows, n;
+  double eps, one_nth;
+};
+
+/// What maps a row to its normal form: fma(x - mean, rstd, rest).
+template <class C>
+struct Statistics {
+  C mean, rstd, rest;
+
+  /// From the sums of (x - about) and of its square.
+  __device__ Statistics(C about, C differences, C squares, bool centred, double eps, double one_nth) {
+    const double shift = centred ? differences * one_nth : 0, exact = about + shift;
+    const double variance = squares * one_nth - shift * shift;
+    mean = static_cast<C>(exact);
+    rstd = static_cast<C>(rsqrt((variance < 0 ? 0 : variance) + eps));
+    rest = static_cast<C>(mean - exact) * rstd;
+  }
+  __device__ C normal(C x) const { return std::fma(x - mean, rstd, rest); }
+};
+
+/// Scales and shifts a run of normal values, those from element i on.
+template <class T, class Index>
+__device__ __forceinline__ void scale_and_shift(Accumulate<T> (&v)[kRun<T>], const NormRows<T>& a, Index i,
+                                                bool aligned) {
+  Accumulate<T> w[kRun<T>], b[kRun<T>];
+  if (a.weight) load_elements(a.weight + i, aligned, w);
+  if (a.bias) load_elements(a.bias + i, aligned, b);
+#pragma unroll
+  for (int e = 0; e < kRun<T>; ++e) v[e] = std::fma(v[e], a.weight ? w[e] : 1, a.bias ? b[e] : 0);
+}
+template <class T, class Index>
+__device__ __forceinline__ Accumulate<T> scale_and_shift(Accumulate<T> v, const NormRows<T>& a, Index i) {
+  using C = Accumulate<T>;
+  return std::fma(v, a.weight ? static_cast<C>(a.weight[i]) : 1, a.bias ? static_cast<C>(a.bias[i]) : 0);
+}
+/// Whether weight and bias can be read in whole runs beside a row whose body begins after `head` elements.
+template <class T>
+__device__ __forceinline__ bool aligned_beside(const NormRows<T>& a, int head) {
+  return (!a.weight || on_16(a.weight + head)) && (!a.bias || on_16(a.bias + head));
+}
+
+template <class T, int kRuns>
+__global__ __launch_bounds__(kBlockOf<T, kRuns>) void norm_held(NormRows<T> a, int lanes) {
+  using C = Accumulate<T>;
+  constexpr int kN = kRun<T>;
+  __shared__ C slots[3 * kWarp];
+  const Team team(lanes);
+  const bool centred = a.mean != nullptr, live = team.row < a.rows;
+  const T* x = a.x + team.row * a.n;
+  const Cut<T, int> cut(x, live ? static_cast<int>(a.n) : 0, team);
+  HeldRow<T, kRuns> held;
+  held.load(x, cut, team, T(0));
+
+  C about = 0;
+  if (centred) {
+    held.each([&](C v) { about += v; });
+    about = static_cast<C>(team.sum(about, slots) * a.one_nth);
+  }
+  C sums[2] = {0, 0};
+  const auto add = [&](C v) {
+    const C difference = v - about;
+    sums[0] += difference;
+    sums[1] = std::fma(difference, difference, sums[1]);
+  };
+#pragma unroll
+  for (int k = 0; k < kRuns; ++k)
+    if (team.lane + k * team.lanes < cut.body)
+#pragma unroll
+      for (int e = 0; e < kN; ++e) add(held.body[k][e]);
+  if (cut.edge >= 0) add(held.edge);
+  team.sum(sums, slots + kWarp);
+
+  const Statistics<C> row(about, sums[0], sums[1], centred, a.eps, a.one_nth);
+  if (live && team.lane == 0) {
+    if (centred) a.mean[team.row] = row.mean;
+    a.rstd[team.row] = row.rstd;
+  }
+  const bool aligned = aligned_beside(a, cut.head);
+#pragma unroll
+  for (int k = 0; k < kRuns; ++k) {
+    const int j = team.lane + k * team.lanes;
+    if (j >= cut.body) break;
+#pragma unroll
+    for (int e = 0; e < kN; ++e) held.body[k][e] = row.normal(held.body[k][e]);
+    scale_and_shift(held.body[k], a, cut.at(j), aligned);
+  }
+  if (cut.edge >= 0) held.edge = scale_and_shift(row.normal(held.edge), a, cut.edge);
+  held.store(a.out + team.row * a.n, cut, team);
+}
+
+/// One block a row.
+template <class T>
+__global__ __launch_bounds__(kMaxBlock) void norm_long(NormRows<T> a) {
+  using C = Accumulate<T>;
+  constexpr int kN = kRun<T>;
+  __shared__ C slots[3 * kWarp];
+  const Team team(blockDim.x);
+  const bool centred = a.mean != nullptr;
+  const T* x = a.x + team.row * a.n;
+  T* out = a.out + team.row * a.n;
+  const Cut<T, int64_t> cut(x, a.n, team);
+  const C edge = cut.edge >= 0 ? static_cast<C>(x[cut.edge]) : C(0);
+
+  C about = edge;
+  if (centred) {
+    each_turn<false>(x, cut, team, T(0), [&](const uint4(&raw)[kFlight], int64_t) {
+#pragma unroll
+      for (int k = 0; k < kFlight; ++k) {
+        C v[kN], part = 0;
+        unpack<T>(raw[k], v);
+#pragma unroll
+        for (int e = 0; e < kN; ++e) part += v[e];
+        about += part;
+      }
+    });
+    about = static_cast<C>(team.sum(about, slots) * a.one_nth);
+  } else {
+    about = 0;
+  }
+  C sums[2] = {0, 0};
+  if (cut.edge >= 0) sums[0] = edge - about, sums[1] = sums[0] * sums[0];
+  each_turn<false>(x, cut, team, T(0), [&](const uint4(&raw)[kFlight], int64_t j) {
+#pragma unroll
+    for (int k = 0; k < kFlight; ++k) {
+      if (j + k * team.lanes >= cut.body) break;
+      C v[kN], parts[2] = {0, 0};
+      unpack<T>(raw[k], v);
+#pragma unroll
+      for (int e = 0; e < kN; ++e) {
+        const C difference = v[e] - about;
+        parts[0] += difference;
+        parts[1] = std::fma(difference, difference, parts[1]);
+      }
+      sums[0] += parts[0];
+      sums[1] += parts[1];
+    }
+  });
+  team.sum(sums, slots + kWarp);
+
+  const Statistics<C> row(about, sums[0], sums[1], centred, a.eps, a.one_nth);
+  if (team.lane == 0) {
+    if (centred) a.mean[team.row] = row.mean;
+    a.rstd[team.row] = row.rstd;
+  }
+  const bool aligned = aligned_beside(a, cut.head), out_aligned = on_16(out + cut.head);
+  each_turn<true>(x, cut, team, T(0), [&](const uint4(&raw)[kFlight], int64_t j) {
+#pragma unroll
+    for (int k = 0; k < kFlight; ++k) {
+      const int64_t at = j + k * team.lanes;
+      if (at >= cut.body) break;
+      C v[kN];
+      unpack<T>(raw[k], v);
+#pragma unroll
+      for (int e = 0; e < kN; ++e) v[e] = row.normal(v[e]);
+      scale_and_shift(v, a, cut.at(at), aligned);
+      store_elements(out + cut.at(at), out_aligned, v);
+    }
+  });
+  if (cut.edge >= 0) out[cut.edge] = T(scale_and_shift(row.normal(edge), a, cut.edge));
+}
+
+void layer_norm(const NormArgs& args, const Stream& stream) {
+  const int64_t rows = args.x.size(0), n = args.x.size(1);
+  if (rows == 0 || n == 0) return;
+  visit_floating(args.x.dtype, [&]<class T>(Type<T>) {
+    using C = Accumulate<T>;
+    const NormRows<T> a{args.out.as<T>(),
+                        args.x.as<T>(),
+                        args.weight.as<T>(),
+                        args.bias.as<T>(),
+                        args.mean.as<C>(),
+                        args.rstd.as<C>(),
+                        rows,
+                        n,
+                        args.eps,
+                        1.0 / static_cast<double>(n)};
+    const RowPlan plan = plan_rows(n, kRun<T>, is_cut(args.x, n), kUsual<T>);
+    const auto held = [&]<int kRuns>() {
+      lorry::cuda::launch(stream, {plan.grid(rows), plan.block()}, norm_held<T, kRuns>, a, plan.lanes);
+    };
+    with_runs<kMost<T>>(plan.runs, held, [&] {
+      lorry::cuda::launch(stream, {static_cast<unsigned>(rows), kMaxBlock}, norm_long<T>, a);
+    });
+  });
+}
+
+}  // namespace
+
+const NormKernels& norm_kernels() {
+  static constexpr NormKernels kKernels{layer_norm, layer_norm_backward};
+  return kKernels;
+}
+
+}  // namespace lorry::kernels::cuda

@@ -1,0 +1,319 @@
+// The gradients of layer_norm and rms_norm. One reading of the gradient and of x gives all three: the teams of a block
+// take rows in turn, write grad_x, and add their columns' share of grad_weight and grad_bias to sums in shared memory,
+// a thread's own. A block leaves its sums in scratch memory; a second kernel adds the blocks' in order, in f64. How
+// many blocks there are follows from the shape alone, and so does every order of summation.
+//
+// 3 accesses an element, and 2 * 4 * blocks * n bytes of sums, written and read. Rows of up to 16,384 elements (8,192
+// of f64) are held in registers; longer ones are read twice and keep their sums in scratch memory.
+
+#include "lorry/kernels/cuda/rowwise/norm_backward.h"
+
+#include "lorry/kernels/cuda/common/scratch.h"
+#include "lorry/kernels/cuda/rowwise/rows.h"
+
+namespace lorry::kernels::cuda {
+namespace {
+
+/// Blocks of 1,024 threads that fill an H200, on which the blocks are counted; and the most rows that an f32 sum runs
+/// over.
+constexpr int kBlocks = 132, kRowsASum = 256, kLongBlock = 1024;
+/// Threads of a block of several teams: large, because every block leaves sums. A lane of a team of several warps has 8
+/// values.
+constexpr int kTogether = 512, kShort = 8;
+
+template <class T>
+struct BackwardRows {
+  using C = Accumulate<T>;
+  T* grad_x;                   ///< null: not wanted
+  C *weight_sums, *bias_sums;  ///< [blocks, n]; null: not wanted
+  const T *grad, *x, *weight;
+  const C *mean, *rstd;
+  int64_t rows, n;
+  double one_nth;
+};
+
+/// grad_x from the gradient of the normal row, h = grad * weight (Ba, Kiros, Hinton 2016): h without its components
+/// along the constant row (`mean`; 0 unless centred) and along the normal row (`along`), over the deviation.
+template <class C>
+__device__ __forceinline__ C element(C h, C normal, C mean, C along, C rstd) {
+  return rstd * std::fma(-normal, along, h - mean);
+}
+
+/// 16 bytes of sums: a thread's, at a place that is its own in each plane of a block's shared memory.
+template <class C>
+struct alignas(16) Quad {
+  C at[16 / sizeof(C)];
+};
+
+/// kRuns runs of N elements a lane; N > 1 needs every row and the weight on 16 bytes.
+template <class T, int N, int kRuns>
+__global__ __launch_bounds__(kRuns* N < kUsual<T> * kRun<T>
+                                 ? kTogether
+                                 : kMaxBlock) void norm_backward_held(BackwardRows<T> a, int lanes) {
+  using C = Accumulate<T>;
+  constexpr int kValues = kRuns * N, kQuad = 16 / sizeof(C), kPlanes = (kValues + kQuad - 1) / kQuad;
+  extern __shared__ uint4 shared[];
+  __shared__ C slots[2][2 * kWarp];
+  const int teams = blockDim.x / lanes, n = static_cast<int>(a.n), runs = n / N;
+  const Team team(lanes, teams);
+  Quad<C>* const mine = reinterpret_cast<Quad<C>*>(shared) + threadIdx.x;
+  const int weight_plane = 0, bias_plane = a.weight_sums ? kPlanes : 0,
+            planes = bias_plane + (a.bias_sums ? kPlanes : 0);
+  for (int p = 0; p < planes; ++p) mine[p * blockDim.x] = {};
+
+  // The next row's elements are on their way while a row is worked on, if the registers last.
+  constexpr bool kAhead = kValues * sizeof(C) <= 32;
+  using Raw = std::conditional_t<N == 1, T, uint4>;
+  Raw raw_grad[kRuns], raw_x[kRuns];
+  C raw_mean, raw_rstd;
+  const auto read = [&](int64_t row) {
+    const bool live = row < a.rows;
+#pragma unroll
+    for (int k = 0; k < kRuns; ++k) {
+      const int j = team.lane + k * lanes;
+      raw_grad[k] = raw_x[k] = Raw{};
+      if (!live || j >= runs) continue;
+      if constexpr (N == 1) {
+        raw_grad[k] = a.grad[row * a.n + j];
+        raw_x[k] = a.x[row * a.n + j];
+      } else {
+        raw_grad[k] = load16<true>(a.grad + row * a.n + j * N);
+        raw_x[k] = load16<true>(a.x + row * a.n + j * N);
+      }
+    }
+    raw_mean = live && a.mean ? a.mean[row] : C(0);
+    raw_rstd = live ? a.rstd[row] : C(0);
+  };
+  const auto widen = [&](const Raw(&from)[kRuns], C(&to)[kValues]) {
+#pragma unroll
+    for (int k = 0; k < kRuns; ++k) {
+      if constexpr (N == 1)
+        to[k] = static_cast<C>(from[k]);
+      else
+        unpack<T>(from[k], reinterpret_cast<C(&)[N]>(to[k * N]));
+    }
+  };
+
+  int turn = 0;
+  if (kAhead) read(team.row);
+  for (int64_t first = 0; first < a.rows; first += int64_t{gridDim.x} * teams, turn ^= 1) {
+    const int64_t row = first + team.row;
+    const bool live = row < a.rows;
+    C g[kValues], normal[kValues];
+    if (!kAhead) read(row);
+    widen(raw_grad, g);
+    widen(raw_x, normal);
+    const C mean = raw_mean, rstd = raw_rstd;
+    if (kAhead) read(row + int64_t{gridDim.x} * teams);
+#pragma unroll
+    for (int v = 0; v < kValues; ++v) normal[v] = (normal[v] - mean) * rstd;
+
+    if (a.weight_sums) {
+#pragma unroll
+      for (int p = 0; p < kPlanes; ++p) {
+        Quad<C> sum = mine[(weight_plane + p) * blockDim.x];
+#pragma unroll
+        for (int e = 0; e < kQuad; ++e)
+          if (p * kQuad + e < kValues) sum.at[e] = std::fma(g[p * kQuad + e], normal[p * kQuad + e], sum.at[e]);
+        mine[(weight_plane + p) * blockDim.x] = sum;
+      }
+    }
+    if (a.bias_sums) {
+#pragma unroll
+      for (int p = 0; p < kPlanes; ++p) {
+        Quad<C> sum = mine[(bias_plane + p) * blockDim.x];
+#pragma unroll
+        for (int e = 0; e < kQuad; ++e)
+          if (p * kQuad + e < kValues) sum.at[e] += g[p * kQuad + e];
+        mine[(bias_plane + p) * blockDim.x] = sum;
+      }
+    }
+    if (!a.grad_x) continue;
+
+    // From here on g is the gradient of the normal row.
+    C sums[2] = {0, 0};
+#pragma unroll
+    for (int k = 0; k < kRuns; ++k) {
+      const int j = team.lane + k * lanes;
+      if (a.weight && j < runs) {
+        C w[N];
+        if constexpr (N == 1)
+          w[0] = static_cast<C>(a.weight[j]);
+        else
+          unpack<T>(load16<false>(a.weight + j * N), w);
+#pragma unroll
+        for (int e = 0; e < N; ++e) g[k * N + e] *= w[e];
+      }
+#pragma unroll
+      for (int e = 0; e < N; ++e) {
+        sums[0] += g[k * N + e];
+        sums[1] = std::fma(g[k * N + e], normal[k * N + e], sums[1]);
+      }
+    }
+    team.sum(sums, slots[turn]);
+    const C constant = a.mean ? static_cast<C>(sums[0] * a.one_nth) : C(0), along = static_cast<C>(sums[1] * a.one_nth);
+    T* const to = a.grad_x + row * a.n;
+#pragma unroll
+    for (int k = 0; k < kRuns; ++k) {
+      const int j = team.lane + k * lanes;
+      if (!live || j >= runs) break;
+      C result[N];
+#pragma unroll
+      for (int e = 0; e < N; ++e) result[e] = element(g[k * N + e], normal[k * N + e], constant, along, rstd);
+      if constexpr (N == 1)
+        to[j] = T(result[0]);
+      else
+        store16(to + j * N, pack<T>(result));
+    }
+  }
+
+  if (teams > 1) __syncthreads();
+  if (threadIdx.x >= lanes) return;
+  // The first team adds up the block's teams, in order.
+  const auto leave = [&](C* sums, int plane) {
+    if (!sums) return;
+#pragma unroll
+    for (int p = 0; p < kPlanes; ++p) {
+      Quad<C> sum = mine[(plane + p) * blockDim.x];
+#pragma unroll 1
+      for (int t = 1; t < teams; ++t) {
+        const Quad<C> other = mine[(plane + p) * blockDim.x + t * lanes];
+#pragma unroll
+        for (int e = 0; e < kQuad; ++e) sum.at[e] += other.at[e];
+      }
+      if constexpr (N % kQuad == 0) {
+        const int j = team.lane + p * kQuad / N * lanes;
+        if (j < runs) *reinterpret_cast<Quad<C>*>(sums + blockIdx.x * a.n + j * N + p * kQuad % N) = sum;
+      } else {
+#pragma unroll
+        for (int e = 0; e < kQuad; ++e) {
+          const int v = p * kQuad + e, j = team.lane + v / N * lanes;
+          if (v < kValues && j < runs) sums[blockIdx.x * a.n + j * N + v % N] = sum.at[e];
+        }
+      }
+    }
+  };
+  leave(a.weight_sums, weight_plane);
+  leave(a.bias_sums, bias_plane);
+}
+
+/// A block takes rows of any length in turn; each thread adds to its own columns of the block's sums.
+template <class T>
+__global__ __launch_bounds__(kLongBlock) void norm_backward_long(BackwardRows<T> a) {
+  using C = Accumulate<T>;
+  __shared__ C slots[2][2 * kWarp];
+  const Team team(blockDim.x);
+  C* const weight_sums = a.weight_sums ? a.weight_sums + blockIdx.x * a.n : nullptr;
+  C* const bias_sums = a.bias_sums ? a.bias_sums + blockIdx.x * a.n : nullptr;
+  int turn = 0;
+  for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x, turn ^= 1) {
+    const T *grad = a.grad + row * a.n, *x = a.x + row * a.n;
+    const C mean = a.mean ? a.mean[row] : C(0), rstd = a.rstd[row];
+    C constant = 0, along = 0;
+    if (a.grad_x) {
+      C sums[2] = {0, 0};
+#pragma unroll 4
+      for (int64_t i = threadIdx.x; i < a.n; i += kLongBlock) {
+        const C h = static_cast<C>(grad[i]) * (a.weight ? static_cast<C>(a.weight[i]) : C(1));
+        sums[0] += h;
+        sums[1] = std::fma(h, (static_cast<C>(x[i]) - mean) * rstd, sums[1]);
+      }
+      team.sum(sums, slots[turn]);
+      constant = a.mean ? static_cast<C>(sums[0] * a.one_nth) : C(0);
+      along = static_cast<C>(sums[1] * a.one_nth);
+    }
+    const bool begins = row == blockIdx.x;
+#pragma unroll 4
+    for (int64_t i = threadIdx.x; i < a.n; i += kLongBlock) {
+      const C g = static_cast<C>(grad[i]), normal = (static_cast<C>(x[i]) - mean) * rstd;
+      if (weight_sums) weight_sums[i] = std::fma(g, normal, begins ? C(0) : weight_sums[i]);
+      if (bias_sums) bias_sums[i] = g + (begins ? C(0) : bias_sums[i]);
+      if (a.grad_x)
+        a.grad_x[row * a.n + i] =
+            T(element(g * (a.weight ? static_cast<C>(a.weight[i]) : C(1)), normal, constant, along, rstd));
+    }
+  }
+}
+
+/// Adds the blocks' sums in f64: kAddColumns columns a block, of which each of kAddLanes lanes takes every kAddLanes-th
+/// summand. blockIdx.y says which sums; both lie in one piece, [gridDim.y, blocks, n].
+constexpr int kAddColumns = 8, kAddLanes = 32;
+template <class T>
+__global__ __launch_bounds__(kAddColumns* kAddLanes) void add_blocks(T* first, T* second, const Accumulate<T>* sums,
+                                                                     int64_t blocks, int64_t n) {
+  constexpr int kWarps = kAddColumns * kAddLanes / kWarp;
+  __shared__ double parts[kWarps][kAddColumns];
+  const int in_block = static_cast<int>(threadIdx.x) % kAddColumns, lane = static_cast<int>(threadIdx.x) / kAddColumns;
+  const int64_t column = int64_t{blockIdx.x} * kAddColumns + in_block;
+  sums += blockIdx.y * blocks * n + column;
+  double total = 0;
+  if (column < n) {
+#pragma unroll 8
+    for (int64_t b = lane; b < blocks; b += kAddLanes) total += sums[b * n];
+  }
+  for (int step = kAddColumns; step < kWarp; step *= 2) total += __shfl_xor_sync(0xffffffffu, total, step);
+  if (threadIdx.x % kWarp < kAddColumns) parts[threadIdx.x / kWarp][in_block] = total;
+  __syncthreads();
+  if (threadIdx.x >= kAddColumns || column >= n) return;
+#pragma unroll
+  for (int w = 1; w < kWarps; ++w) total += parts[w][in_block];
+  (blockIdx.y == 0 ? first : second)[column] = cast<T, double>(total);
+}
+
+template <class T>
+void launch_backward(BackwardRows<T> a, const NormBackwardArgs& args, Stream stream) {
+  using C = Accumulate<T>;
+  const bool whole = !is_cut(args.grad, a.n) && aligned16(a.x) && aligned16(a.grad_x) && aligned16(a.weight);
+  RowPlan plan = plan_rows(a.n, whole ? kRun<T> : 1, false, kUsual<T> * (whole ? 1 : kRun<T>));
+  if (whole && plan.lanes > kWarp && a.n <= kTogether * kShort)
+    plan = {static_cast<int>((a.n + kShort * kWarp - 1) / (kShort * kWarp)) * kWarp, std::max(1, kShort / kRun<T>)};
+  constexpr int kValues = kUsual<T> * kRun<T>;
+  const bool held = plan.runs * (whole ? kRun<T> : 1) <= kValues;
+  const int teams = held ? std::max(1, kTogether / plan.lanes) : 1, block = held ? teams * plan.lanes : kLongBlock;
+  const int64_t turns = (a.rows + teams - 1) / teams;
+  const int64_t blocks =
+      std::min(turns, std::max<int64_t>(kBlocks * (kMaxBlock / block), (turns + kRowsASum - 1) / kRowsASum));
+
+  const int sums = (args.grad_weight.data != nullptr) + (args.grad_bias.data != nullptr);
+  const Scratch scratch(sums * blocks * a.n * int64_t{sizeof(C)}, stream);
+  a.weight_sums = args.grad_weight.data ? scratch.as<C>() : nullptr;
+  a.bias_sums = args.grad_bias.data ? scratch.as<C>() + (sums - 1) * blocks * a.n : nullptr;
+
+  if (blocks > 0) {
+    const auto run = [&]<int N, int kRuns>() {
+      constexpr auto kKernel = norm_backward_held<T, N, kRuns>;
+      constexpr size_t kPlanes = (kRuns * N * sizeof(C) + 15) / 16, kMostShared = 2 * kPlanes * 16 * kMaxBlock;
+      if constexpr (kMostShared > (48 << 10)) allow_shared_once<kKernel>(stream.device.index, kMostShared);
+      lorry::cuda::launch(stream,
+                          {static_cast<unsigned>(blocks), static_cast<unsigned>(block), sums * kPlanes * 16 * block},
+                          kKernel, a, plan.lanes);
+    };
+    if (!held)
+      lorry::cuda::launch(stream, {static_cast<unsigned>(blocks), kLongBlock}, norm_backward_long<T>, a);
+    else if (!whole)
+      plan.runs <= 4 ? run.template operator()<1, 4>() : run.template operator()<1, kValues>();
+    else
+      with_runs<kUsual<T>>(
+          plan.runs, [&]<int kRuns>() { run.template operator()<kRun<T>, kRuns>(); }, [] {});
+  }
+  if (sums == 0) return;
+  const dim3 columns(static_cast<unsigned>((a.n + kAddColumns - 1) / kAddColumns), static_cast<unsigned>(sums));
+  T* const first = (args.grad_weight.data ? args.grad_weight : args.grad_bias).as<T>();
+  lorry::cuda::launch(stream, {columns, kAddColumns * kAddLanes}, add_blocks<T>, first, args.grad_bias.as<T>(),
+                      scratch.as<C>(), blocks, a.n);
+}
+
+}  // namespace
+
+void layer_norm_backward(const NormBackwardArgs& args, const Stream& stream) {
+  const int64_t rows = args.x.size(0), n = args.x.size(1);
+  if (n == 0 || !(args.grad_x.data || args.grad_weight.data || args.grad_bias.data)) return;
+  visit_floating(args.x.dtype, [&]<class T>(Type<T>) {
+    using C = Accumulate<T>;
+    launch_backward<T>({args.grad_x.as<T>(), nullptr, nullptr, args.grad.as<T>(), args.x.as<T>(), args.weight.as<T>(),
+                        args.mean.as<C>(), args.rstd.as<C>(), rows, n, 1.0 / static_cast<double>(n)},
+                       args, stream);
+  });
+}
+
+}  // namespace lorry::kernels::cuda

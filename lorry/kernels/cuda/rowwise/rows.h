@@ -1,0 +1,375 @@
+#pragma once
+
+// Contiguous rows in a kernel: who reads which part of a row, in accesses of 16 bytes wherever the row starts, and sums
+// that all readers of a row know.
+//
+// A row belongs to a team of threads: 1 to 32 neighbours in a warp (a power of two, several teams a block), or a block.
+// The row is cut at 16-byte boundaries: `body` whole runs, which lanes take in turn (run j belongs to lane j % lanes),
+// and fewer than a run of elements before and after them, of which a lane takes at most one. Sums run in an order that
+// the row's length and start fix.
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "lorry/device/cuda/launch.h"
+#include "lorry/kernels/common/array.h"
+#include "lorry/kernels/cuda/common/quick.h"
+
+namespace lorry::kernels::cuda {
+
+constexpr int kWarp = 32;
+constexpr int kTeamBlock = 128;  ///< threads a block of teams within warps
+constexpr int kMaxBlock = 1024;
+
+template <class C>
+inline constexpr C kInfinity = std::numeric_limits<C>::infinity();
+template <class C>
+inline constexpr C kNaN = std::numeric_limits<C>::quiet_NaN();
+
+/// Runs of a row that a thread usually holds: 16 values, 8 of f64. Twice that where a block of 1,024 threads would
+/// otherwise be too small and the registers last.
+template <class T>
+inline constexpr int kUsual = std::min(4, 16 / kRun<T>);
+template <class T>
+inline constexpr int kMost = kHalf<T> ? kUsual<T> : 2 * kUsual<T>;
+/// The largest block of a kernel that holds kRuns: fewer than usual occur in teams within warps only.
+template <class T, int kRuns>
+inline constexpr int kBlockOf = kRuns < kUsual<T> ? kTeamBlock : kMaxBlock;
+
+/// How rows are dealt to threads. Chosen on the host.
+struct RowPlan {
+  int lanes = 0;  ///< threads a row
+  int runs = 0;   ///< the most runs a lane has
+
+  int block() const { return lanes > kWarp ? lanes : kTeamBlock; }
+  int teams() const { return block() / lanes; }
+  unsigned grid(int64_t rows) const { return static_cast<unsigned>((rows + teams() - 1) / teams()); }
+};
+
+/// Teams for rows of n elements, kRun a run: a lane gets one run until a warp is full, then up to `usual` of them until
+/// a block is full, then as many as it takes. `cut`: rows may start or end inside a run; its elements before and after
+/// the body, at most 2 * (kRun - 1), then need a lane each.
+inline RowPlan plan_rows(int64_t n, int kRun, bool cut, int usual) {
+  const int64_t body = n / kRun;
+  if (body <= kWarp)
+    return {static_cast<int>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>({body, cut ? 2 * kRun : 1, 1})))),
+            1};
+  if (body <= kWarp * usual) return {kWarp, body <= kWarp * 2 ? 2 : static_cast<int>((body + kWarp - 1) / kWarp)};
+  const int64_t turns = (body + kMaxBlock * usual - 1) / (kMaxBlock * usual);
+  const int64_t lanes = (body + usual * turns - 1) / (usual * turns);
+  const int block = static_cast<int>((lanes + kWarp - 1) / kWarp * kWarp);
+  return {block, static_cast<int>((body + block - 1) / block)};
+}
+
+/// Calls held.operator()<kRuns>() with the first of 1, 2, 4, ... kMost that holds `runs`, or longer() when none does.
+template <int kMost, int kRuns = 1, class Held, class Longer>
+void with_runs(int runs, const Held& held, const Longer& longer) {
+  if (runs <= kRuns)
+    held.template operator()<kRuns>();
+  else if constexpr (kRuns < kMost)
+    with_runs<kMost, 2 * kRuns>(runs, held, longer);
+  else
+    longer();
+}
+
+/// Whether rows of n elements from this address on do not all start and end on 16-byte boundaries.
+inline bool is_cut(const Array& x, int64_t n) {
+  return !aligned16(x.data) || n * size_of(x.dtype) % 16 != 0 ||
+         (x.layout.rank == 2 && x.stride(0) * size_of(x.dtype) % 16 != 0 && x.size(0) > 1);
+}
+
+/// Lets a kernel take up to `bytes` of shared memory beyond what it declares, once a kernel and device. Every caller
+/// passes the same.
+template <auto kKernel>
+void allow_shared_once(int device, size_t bytes) {
+  static std::atomic<bool> done[kMaxDevices] = {};
+  if (done[device].load(std::memory_order_relaxed)) return;
+  const lorry::cuda::DeviceGuard guard(device);
+  lorry::cuda::allow_shared(kKernel, bytes);
+  done[device].store(true, std::memory_order_relaxed);
+}
+
+#ifdef __CUDACC__
+
+__device__ __forceinline__ float larger(float a, float b) { return fmaxf(a, b); }  // of a number and a NaN, the number
+__device__ __forceinline__ double larger(double a, double b) { return fmax(a, b); }
+
+// quick_exp serves for terms of a sum and for results of 16 bits.
+__device__ __forceinline__ double quick_exp(double x) { return exp(x); }
+
+/// exp to the precision in which T is stored.
+template <class T>
+__device__ __forceinline__ Accumulate<T> exp_for(Accumulate<T> x) {
+  if constexpr (kHalf<T>)
+    return quick_exp(x);
+  else
+    return exp(x);
+}
+
+/// The threads that share a row. Every thread of a block takes part in every sum, also those whose row is beyond the
+/// last.
+struct Team {
+  int lanes, lane;
+  int64_t row;
+  int first_warp = 0;  ///< of the team, in its block
+
+  __device__ explicit Team(int lanes)
+      : lanes(lanes),
+        lane(lanes > kWarp ? threadIdx.x : threadIdx.x & (lanes - 1)),
+        row(lanes > kWarp ? int64_t{blockIdx.x} : int64_t{blockIdx.x} * (blockDim.x / lanes) + threadIdx.x / lanes) {}
+
+  /// With several teams a block of any whole number of warps each, or of a power of two of lanes.
+  __device__ Team(int lanes, int teams)
+      : lanes(lanes),
+        lane(threadIdx.x % lanes),
+        row(int64_t{blockIdx.x} * teams + threadIdx.x / lanes),
+        first_warp((threadIdx.x - lane) / kWarp) {}
+
+  /// Replaces each of K values by its fold over the team; `none` changes nothing when folded. `slots` is shared memory
+  /// of K * 32 values, which a block may use again for the next fold but one.
+  template <int K, class C, class F>
+  __device__ __forceinline__ void fold(C (&values)[K], C none, C* slots, F f) const {
+    fold_lanes(values, min(lanes, kWarp), f);
+    if (lanes <= kWarp) return;
+    const int in_warp = threadIdx.x % kWarp, warps = lanes / kWarp;
+    if (in_warp == 0)
+      for (int k = 0; k < K; ++k) slots[k * kWarp + threadIdx.x / kWarp] = values[k];
+    __syncthreads();
+    for (int k = 0; k < K; ++k) values[k] = in_warp < warps ? slots[k * kWarp + first_warp + in_warp] : none;
+    fold_lanes(values, kWarp, f);
+  }
+  template <int K, class C>
+  __device__ __forceinline__ void sum(C (&values)[K], C* slots) const {
+    fold(values, C(0), slots, [](C a, C b) { return a + b; });
+  }
+  template <class C>
+  __device__ __forceinline__ C sum(C value, C* slots) const {
+    C values[1] = {value};
+    sum(values, slots);
+    return values[0];
+  }
+  template <class C>
+  __device__ __forceinline__ C max(C value, C* slots) const {
+    C values[1] = {value};
+    fold(values, -kInfinity<C>, slots, [](C a, C b) { return larger(a, b); });
+    return values[0];
+  }
+
+ private:
+  template <int K, class C, class F>
+  static __device__ __forceinline__ void fold_lanes(C (&values)[K], int count, F f) {
+    if (count == kWarp) {
+#pragma unroll
+      for (int step = kWarp / 2; step > 0; step /= 2)
+        for (int k = 0; k < K; ++k) values[k] = f(values[k], __shfl_xor_sync(0xffffffffu, values[k], step));
+      return;
+    }
+    for (int step = count / 2; step > 0; step /= 2)
+      for (int k = 0; k < K; ++k) values[k] = f(values[k], __shfl_xor_sync(0xffffffffu, values[k], step));
+  }
+};
+
+/// 16 bytes; once: nothing will read them again soon, so that they need not push out what is read.
+template <bool kOnce>
+__device__ __forceinline__ uint4 load16(const void* from) {
+  return kOnce ? __ldcs(static_cast<const uint4*>(from)) : *static_cast<const uint4*>(from);
+}
+/// In assembler, because the compiler takes a plain assignment apart into words.
+__device__ __forceinline__ void store16(void* to, uint4 bytes) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(bytes.x),
+               "r"(bytes.y), "r"(bytes.z), "r"(bytes.w)
+               : "memory");
+}
+
+template <class T>
+__device__ __forceinline__ void unpack(uint4 raw, Accumulate<T> (&to)[kRun<T>]) {
+  if constexpr (kHalf<T>) {
+    const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      const float2 pair = widen_pair<T>(words[w]);
+      to[2 * w] = pair.x, to[2 * w + 1] = pair.y;
+    }
+  } else {
+    const auto run = std::bit_cast<Run<T, kRun<T>>>(raw);
+#pragma unroll
+    for (int e = 0; e < kRun<T>; ++e) to[e] = run.at[e];
+  }
+}
+
+template <class T>
+__device__ __forceinline__ uint4 pack(const Accumulate<T> (&from)[kRun<T>]) {
+  if constexpr (kHalf<T>) {
+    return {narrow_pair<T>(from[0], from[1]), narrow_pair<T>(from[2], from[3]), narrow_pair<T>(from[4], from[5]),
+            narrow_pair<T>(from[6], from[7])};
+  } else {
+    Run<T, kRun<T>> run;
+#pragma unroll
+    for (int e = 0; e < kRun<T>; ++e) run.at[e] = from[e];
+    return std::bit_cast<uint4>(run);
+  }
+}
+
+/// A run of elements anywhere: one access where the address allows it.
+template <class T>
+__device__ __forceinline__ void load_elements(const T* from, bool aligned, Accumulate<T> (&to)[kRun<T>]) {
+  if (aligned) {
+    unpack<T>(load16<false>(from), to);
+  } else {
+#pragma unroll
+    for (int e = 0; e < kRun<T>; ++e) to[e] = static_cast<Accumulate<T>>(from[e]);
+  }
+}
+template <class T>
+__device__ __forceinline__ void store_elements(T* to, bool aligned, const Accumulate<T> (&from)[kRun<T>]) {
+  if (aligned) {
+    store16(to, pack<T>(from));
+  } else {
+#pragma unroll
+    for (int e = 0; e < kRun<T>; ++e) to[e] = T(from[e]);
+  }
+}
+
+__device__ __forceinline__ bool on_16(const void* address) { return reinterpret_cast<uintptr_t>(address) % 16 == 0; }
+
+/// Where the body of a row of n elements lies, and the one element outside it that is this lane's (-1: none). Index is
+/// int where n is below 2^31.
+template <class T, class Index>
+struct Cut {
+  Index body;  ///< runs
+  int head;    ///< elements before the body
+  Index edge;
+
+  __device__ Cut(const T* row, Index n, const Team& team) {
+    constexpr int kN = kRun<T>;
+    const int to_boundary = static_cast<int>((0 - reinterpret_cast<uintptr_t>(row) / sizeof(T)) % kN);
+    head = n < to_boundary ? static_cast<int>(n) : to_boundary;
+    body = (n - head) / kN;
+    const int tail = static_cast<int>(n - head - body * kN);
+    edge = team.lane < head ? team.lane : team.lane < head + tail ? head + body * kN + (team.lane - head) : Index(-1);
+  }
+  /// The first element of run j.
+  __device__ Index at(Index j) const { return head + j * kRun<T>; }
+};
+
+/// A row in the registers of its team: kRuns runs a lane, and its edge. What lies beyond the row reads `pad`.
+template <class T, int kRuns>
+struct HeldRow {
+  using C = Accumulate<T>;
+  static constexpr int kN = kRun<T>;
+  C body[kRuns][kN];
+  C edge;
+
+  __device__ __forceinline__ void load(const T* row, const Cut<T, int>& cut, const Team& team, T pad,
+                                       bool aligned = true) {
+    edge = static_cast<C>(cut.edge >= 0 ? row[cut.edge] : pad);
+    if (aligned) {
+      C pads[kN];
+#pragma unroll
+      for (int e = 0; e < kN; ++e) pads[e] = static_cast<C>(pad);
+      uint4 raw[kRuns];
+#pragma unroll
+      for (int k = 0; k < kRuns; ++k) {
+        const int j = team.lane + k * team.lanes;
+        raw[k] = pack<T>(pads);
+        if (j < cut.body) raw[k] = load16<true>(row + cut.at(j));
+      }
+#pragma unroll
+      for (int k = 0; k < kRuns; ++k) unpack<T>(raw[k], body[k]);
+    } else {
+#pragma unroll
+      for (int k = 0; k < kRuns; ++k) {
+        const int j = team.lane + k * team.lanes;
+#pragma unroll
+        for (int e = 0; e < kN; ++e) body[k][e] = static_cast<C>(j < cut.body ? row[cut.at(j) + e] : pad);
+      }
+    }
+  }
+  __device__ __forceinline__ void store(T* row, const Cut<T, int>& cut, const Team& team) const {
+    const bool aligned = on_16(row + cut.head);
+#pragma unroll
+    for (int k = 0; k < kRuns; ++k) {
+      const int j = team.lane + k * team.lanes;
+      if (j < cut.body) store_elements(row + cut.at(j), aligned, body[k]);
+    }
+    if (cut.edge >= 0) row[cut.edge] = T(edge);
+  }
+  /// f(value) for every element, the padding among them.
+  template <class F>
+  __device__ __forceinline__ void each(F f) {
+#pragma unroll
+    for (int k = 0; k < kRuns; ++k)
+#pragma unroll
+      for (int e = 0; e < kN; ++e) f(body[k][e]);
+    f(edge);
+  }
+};
+
+constexpr int kFlight = 4;
+
+/// Reads the body of a row of any length, kFlight runs at a time: f(raw, j) gets runs j, j + lanes, ..., those beyond
+/// the body filled with `pad`.
+template <bool kOnce, class T, class Index, class F>
+__device__ __forceinline__ void each_turn(const T* row, const Cut<T, Index>& cut, const Team& team, T pad, F f) {
+  using C = Accumulate<T>;
+  constexpr int kN = kRun<T>;
+  C pads[kN];
+#pragma unroll
+  for (int e = 0; e < kN; ++e) pads[e] = static_cast<C>(pad);
+  const uint4 nothing = pack<T>(pads);
+  for (Index j = team.lane; j < cut.body; j += kFlight * team.lanes) {
+    uint4 raw[kFlight];
+#pragma unroll
+    for (int k = 0; k < kFlight; ++k) {
+      raw[k] = nothing;
+      if (j + k * team.lanes < cut.body) raw[k] = load16<kOnce>(row + cut.at(j + k * team.lanes));
+    }
+    f(raw, j);
+  }
+}
+
+/// The sum of exp(x - max) over elements met so far and their maximum, in one reading (Milakov, Gimelshein 2018). A NaN
+/// shows in the sum only.
+template <class C>
+struct LogSum {
+  C max = -kInfinity<C>, sum = 0;
+
+  template <int K, int N>
+  __device__ __forceinline__ void add(const C (&x)[K][N]) {
+    C top = max;
+#pragma unroll
+    for (int k = 0; k < K; ++k)
+#pragma unroll
+      for (int e = 0; e < N; ++e) top = larger(top, x[k][e]);
+    rise(top);
+    const C shift = base(top);
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      C part = 0;
+#pragma unroll
+      for (int e = 0; e < N; ++e) part += quick_exp(x[k][e] - shift);
+      sum += part;
+    }
+  }
+  /// Of the whole team, in every lane. slots: shared, 2 * 32 values.
+  __device__ __forceinline__ void combine(const Team& team, C* slots) {
+    rise(team.max(max, slots));
+    sum = team.sum(sum, slots + kWarp);
+  }
+  /// False where a row has no softmax: infinity in it, or nothing above -infinity.
+  __device__ bool finite() const { return isfinite(max); }
+
+ private:
+  static __device__ __forceinline__ C base(C top) { return top == -kInfinity<C> ? C(0) : top; }
+  __device__ __forceinline__ void rise(C top) {
+    sum *= quick_exp(max - base(top));
+    max = top;
+  }
+};
+
+#endif  // __CUDACC__
+
+}  // namespace lorry::kernels::cuda

@@ -1,0 +1,95 @@
+#pragma once
+
+// Sorting by whole numbers: every value is mapped to an unsigned key of its own width whose order is the wanted one, so
+// that two kinds of keys serve all ten types and both directions. Values are never computed from keys: what is sorted
+// is where they are.
+
+#include "lorry/kernels/common/array.h"
+#include "lorry/kernels/cuda/common/element.h"
+
+namespace lorry::kernels::cuda {
+
+/// How many bits of a key tell values apart.
+inline int key_bits(DType dtype) { return dtype == kBool ? 1 : 8 * static_cast<int>(size_of(dtype)); }
+
+/// The keys of an array's elements: uint64_t for types of 8 bytes, uint32_t for the others. a comes before b exactly
+/// when key(a) < key(b); NaN is above everything (below, when descending), and -0 is 0.
+template <class Key>
+struct Keys {
+  const void* data;
+  DType dtype;
+  Key flip;  ///< the bits to turn around: all for descending, none for ascending
+
+  Keys(const Array& x, bool descending)
+      : data(x.data),
+        dtype(x.dtype),
+        flip(descending ? static_cast<Key>(~Key(0) >> (8 * sizeof(Key) - key_bits(dtype))) : 0) {}
+
+#ifdef __CUDACC__
+  __device__ __forceinline__ Key operator()(int64_t i) const { return ascending(i) ^ flip; }
+
+ private:
+  __device__ __forceinline__ Key ascending(int64_t i) const {
+    if constexpr (sizeof(Key) == 8) {
+      const uint64_t bits = static_cast<const uint64_t*>(data)[i];
+      return dtype == kI64 ? bits ^ (uint64_t{1} << 63) : of_float<64, 52>(bits);
+    } else {
+      switch (dtype) {
+        case kBool:
+          return static_cast<const uint8_t*>(data)[i] != 0;
+        case kU8:
+          return static_cast<const uint8_t*>(data)[i];
+        case kI8:
+          return static_cast<const uint8_t*>(data)[i] ^ 0x80u;
+        case kI16:
+          return static_cast<const uint16_t*>(data)[i] ^ 0x8000u;
+        case kI32:
+          return static_cast<const uint32_t*>(data)[i] ^ 0x80000000u;
+        case kF16:
+          return of_float<16, 10>(static_cast<const uint16_t*>(data)[i]);
+        case kBF16:
+          return of_float<16, 7>(static_cast<const uint16_t*>(data)[i]);
+        default:
+          return of_float<32, 23>(static_cast<const uint32_t*>(data)[i]);
+      }
+    }
+  }
+  /// A float of kBits bits, kFraction of them below the exponent.
+  template <int kBits, int kFraction>
+  static __device__ __forceinline__ Key of_float(Key bits) {
+    constexpr Key kSign = Key(1) << (kBits - 1), kEverything = kSign | (kSign - 1),
+                  kInfinity = (kSign - 1) & ~((Key(1) << kFraction) - 1);
+    if ((bits & ~kSign) > kInfinity) return kEverything;
+    if (bits == kSign) return kSign;
+    return bits & kSign ? ~bits & kEverything : bits | kSign;
+  }
+#endif
+};
+
+/// Calls f(Type<Key>) with the kind of key that a dtype needs.
+template <class F>
+decltype(auto) visit_key(DType dtype, F&& f) {
+  if (size_of(dtype) == 8) return f(Type<uint64_t>{});
+  return f(Type<uint32_t>{});
+}
+
+#ifdef __CUDACC__
+/// to[at] = from[i], of a width known at run time.
+__device__ __forceinline__ void copy_element(void* to, int64_t at, const void* from, int64_t i, int width) {
+  switch (width) {
+    case 1:
+      static_cast<uint8_t*>(to)[at] = static_cast<const uint8_t*>(from)[i];
+      return;
+    case 2:
+      static_cast<uint16_t*>(to)[at] = static_cast<const uint16_t*>(from)[i];
+      return;
+    case 4:
+      static_cast<uint32_t*>(to)[at] = static_cast<const uint32_t*>(from)[i];
+      return;
+    default:
+      static_cast<uint64_t*>(to)[at] = static_cast<const uint64_t*>(from)[i];
+  }
+}
+#endif
+
+}  // namespace lorry::kernels::cuda

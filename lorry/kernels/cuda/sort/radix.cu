@@ -1,0 +1,37 @@
+#include "lorry/kernels/cuda/sort/radix.h"
+
+#include <cub/device/device_radix_sort.cuh>
+
+#include "lorry/device/cuda/launch.h"
+
+namespace lorry::kernels::cuda {
+namespace {
+
+/// CUB launches for itself, so this does before it what cuda::launch does before a kernel. Up to some 5,000 pairs are
+/// one launch.
+template <class Key>
+void sort(Pairs<Key>& pairs, int bits, Stream stream) {
+  if (pairs.count() < 2 || bits == 0) return;
+  const lorry::cuda::DeviceGuard guard = lorry::cuda::prepare(stream);
+  cub::DoubleBuffer<Key> keys(pairs.keys(), pairs.spare_keys());
+  cub::DoubleBuffer<uint32_t> values(pairs.values(), pairs.spare_values());
+  const auto count = static_cast<uint32_t>(pairs.count());
+  const auto run = [&](void* memory, size_t& bytes) {
+    lorry::cuda::check(
+        cub::DeviceRadixSort::SortPairs(memory, bytes, keys, values, count, 0, bits, lorry::cuda::handle(stream)),
+        "cub::DeviceRadixSort");
+  };
+  size_t bytes = 0;
+  run(nullptr, bytes);
+  const Scratch memory(static_cast<int64_t>(bytes), stream);
+  run(memory.data(), bytes);
+  if (keys.Current() != pairs.keys()) pairs.swap_keys();
+  if (values.Current() != pairs.values()) pairs.swap_values();
+}
+
+}  // namespace
+
+void radix_sort(Pairs<uint32_t>& pairs, int bits, Stream stream) { sort(pairs, bits, stream); }
+void radix_sort(Pairs<uint64_t>& pairs, int bits, Stream stream) { sort(pairs, bits, stream); }
+
+}  // namespace lorry::kernels::cuda

@@ -1,0 +1,136 @@
+// Sorting rows on the device. What fits a block is sorted by one (sort_rows.cu); long rows go through the radix sort of
+// the whole device: one after another when each is long enough to fill it, else many at once, first by value and then,
+// stably, by row. The first few of a long row win a tournament: blocks sort pieces and send their first k to the next
+// round.
+
+#include <algorithm>
+#include <bit>
+
+#include "lorry/device/cuda/launch.h"
+#include "lorry/kernels/cuda/sort/keys.h"
+#include "lorry/kernels/cuda/sort/radix.h"
+#include "lorry/kernels/cuda/sort/sort_rows.h"
+#include "lorry/kernels/cuda/sort/unique.h"
+#include "lorry/kernels/cuda/table.h"
+
+namespace lorry::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+/// From this length on a row is sorted by itself.
+constexpr int64_t kAlone = int64_t{1} << 18;
+/// Elements of shorter rows that are sorted together.
+constexpr int64_t kTogether = int64_t{1} << 25;
+/// The largest k that makes a tournament: a round leaves a quarter at most.
+constexpr int64_t kFew = kBlockItems / 4;
+
+unsigned blocks(int64_t n) { return static_cast<unsigned>((n + kThreads - 1) / kThreads); }
+
+/// keys[i], positions[i] = element start + i and i.
+template <class Key>
+__global__ void __launch_bounds__(kThreads)
+    read_keys(Key* to, uint32_t* positions, Keys<Key> keys, int64_t start, int64_t n) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= n) return;
+  to[i] = keys(start + i);
+  positions[i] = static_cast<uint32_t>(i);
+}
+
+/// The rows of positions, as the keys to sort them by.
+__global__ void __launch_bounds__(kThreads)
+    read_rows(uint32_t* rows, uint32_t* positions, const uint32_t* from, uint32_t n, uint32_t length) {
+  const uint32_t i = blockIdx.x * kThreads + threadIdx.x;
+  if (i >= n) return;
+  positions[i] = from[i];
+  rows[i] = from[i] / length;
+}
+
+/// The first k of every sorted row. `start` is the first element of the first row, `row` its number.
+__global__ void __launch_bounds__(kThreads)
+    write_rows(void* values, int64_t* indices, const void* x, int width, const uint32_t* positions, int64_t start,
+               int64_t row, int64_t rows, int64_t length, int64_t k) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= rows * k) return;
+  const int64_t r = rows == 1 ? 0 : i / k, from = positions[r * length + i - r * k];
+  indices[row * k + i] = from - r * length;
+  copy_element(values, row * k + i, x, start + from, width);
+}
+
+/// Rows of x, and how much of each is wanted.
+struct Job {
+  Array x;
+  void* values;
+  int64_t* indices;
+  bool descending;
+  int64_t rows, length, k;
+};
+
+void write(const Job& job, const uint32_t* positions, int64_t row, int64_t rows, Stream stream) {
+  lorry::cuda::launch(stream, {blocks(rows * job.k), kThreads}, write_rows, job.values, job.indices, job.x.data,
+                      size_of(job.x.dtype), positions, row * job.length, row, rows, job.length, job.k);
+}
+
+/// Rows [row, row + rows) through the radix sort of the device.
+template <class Key>
+void sort_long(const Job& job, int64_t row, int64_t rows, Stream stream) {
+  const int64_t n = rows * job.length;
+  Pairs<Key> pairs(n, stream);
+  lorry::cuda::launch(stream, {blocks(n), kThreads}, read_keys<Key>, pairs.keys(), pairs.values(),
+                      Keys<Key>(job.x, job.descending), row * job.length, n);
+  radix_sort(pairs, key_bits(job.x.dtype), stream);
+  if (rows == 1) return write(job, pairs.values(), row, rows, stream);
+  Pairs<uint32_t> by_row(n, stream);
+  lorry::cuda::launch(stream, {blocks(n), kThreads}, read_rows, by_row.keys(), by_row.values(), pairs.values(),
+                      static_cast<uint32_t>(n), static_cast<uint32_t>(job.length));
+  radix_sort(by_row, std::bit_width(static_cast<uint64_t>(rows - 1)), stream);
+  write(job, by_row.values(), row, rows, stream);
+}
+
+/// The first k of each row, in rounds. Of equals the first in the row stays first: pieces follow each other, and each
+/// is sorted stably.
+void play(const Job& job, Pieces round, Stream stream) {
+  if (round.items <= kBlockItems) {
+    round.piece = round.items;
+    return sort_pieces(round, job.values, job.indices, stream);
+  }
+  const Scratch chosen(round.rows * round.kept() * 4, stream);
+  sort_pieces(round, chosen.as<uint32_t>(), stream);
+  round.subset = chosen.as<uint32_t>();
+  round.items = round.kept();
+  play(job, round, stream);
+}
+
+void run(const Job& job, Stream stream) {
+  if (job.rows * job.k == 0) return;
+  if (job.length <= kBlockItems || job.k <= kFew)
+    return play(job, {job.x, job.descending, job.rows, job.length, nullptr, job.length, kBlockItems, job.k}, stream);
+  const int64_t together = job.length >= kAlone ? 1 : kTogether / job.length;
+  visit_key(job.x.dtype, [&]<class Key>(Type<Key>) {
+    for (int64_t row = 0; row < job.rows; row += together)
+      sort_long<Key>(job, row, std::min(together, job.rows - row), stream);
+  });
+}
+
+Job job(const Array& values, const Array& indices, const Array& x, bool descending) {
+  const auto last = [](const Array& a) { return a.layout.rank == 0 ? 1 : a.size(a.layout.rank - 1); };
+  const int64_t length = last(x);
+  return {x,      values.data, indices.as<int64_t>(), descending, length == 0 ? 0 : x.numel() / length,
+          length, last(values)};
+}
+
+void sort(const Array& values, const Array& indices, const Array& x, bool descending, const Stream& stream) {
+  run(job(values, indices, x, descending), stream);
+}
+
+void topk(const Array& values, const Array& indices, const Array& x, bool largest, const Stream& stream) {
+  run(job(values, indices, x, largest), stream);
+}
+
+}  // namespace
+
+const SortKernels& sort_kernels() {
+  static constexpr SortKernels kKernels{sort, topk, unique};
+  return kKernels;
+}
+
+}  // namespace lorry::kernels::cuda

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "lorry/kernels/sort.h"
+
+namespace lorry::kernels::cuda {
+
+/// SortKernels::unique. unique.cu.
+int64_t unique(const Array& values, const Array& inverse, const Array& counts, const Array& sorted, const Array& order,
+               const Stream& stream);
+
+}  // namespace lorry::kernels::cuda

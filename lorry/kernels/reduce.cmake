@@ -1,0 +1,12 @@
+target_sources(lorry_kernels PRIVATE
+  cpu/reduce/fold_loops.cpp
+  cpu/reduce/reduce.cpp
+  cpu/reduce/scan.cpp)
+lorry_cuda(kernels
+  cuda/reduce/reduce.cu
+  cuda/reduce/reduce_extremum.cu
+  cuda/reduce/reduce_max.cu
+  cuda/reduce/reduce_min.cu
+  cuda/reduce/reduce_moments.cu
+  cuda/reduce/reduce_sum.cu
+  cuda/reduce/scan.cu)

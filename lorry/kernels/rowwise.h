@@ -1,0 +1,73 @@
+#pragma once
+
+// Kernels over rows: softmax, norms and losses against class indices.
+
+#include "lorry/device/stream.h"
+#include "lorry/kernels/common/array.h"
+
+namespace lorry::kernels {
+
+// ---- softmax --------------------------------------------------------------------------------------------------------
+
+// softmax and log_softmax over the last dimension of contiguous rows, and their gradients.
+
+struct SoftmaxKernels {
+  /// out and x: contiguous [..., n] of one floating dtype.
+  void (*softmax)(const Array& out, const Array& x, bool log, const Stream&) = nullptr;
+  /// grad_x from the gradient of the output and the output itself.
+  void (*softmax_backward)(const Array& grad_x, const Array& grad, const Array& out, bool log, const Stream&) = nullptr;
+};
+
+// ---- norm -----------------------------------------------------------------------------------------------------------
+
+// layer_norm and rms_norm over contiguous rows. rms_norm is layer_norm that does not centre: `mean` is then absent.
+
+struct NormArgs {
+  Array out, x;        ///< contiguous [rows, n]
+  Array weight, bias;  ///< contiguous [n], dtype of x; each may be absent (null data)
+  Array mean, rstd;    ///< [rows], written: f64 for f64, else f32
+  double eps = 0;
+};
+
+struct NormBackwardArgs {
+  Array grad_x, grad_weight, grad_bias;  ///< written; each may be absent
+  Array grad, x;                         ///< contiguous [rows, n]
+  Array weight;                          ///< [n], may be absent
+  Array mean, rstd;                      ///< [rows], as layer_norm left them
+};
+
+struct NormKernels {
+  void (*layer_norm)(const NormArgs&, const Stream&) = nullptr;
+  void (*layer_norm_backward)(const NormBackwardArgs&, const Stream&) = nullptr;
+};
+
+// ---- loss -----------------------------------------------------------------------------------------------------------
+
+// Losses against class indices. Rows are samples, columns are classes; a row whose target is `ignore_index` weighs
+// nothing.
+
+struct ClassArgs {
+  Array x;       ///< logits (cross_entropy) or log-probabilities (nll): [rows, classes], each row without gaps
+  Array target;  ///< i64 [rows], contiguous; each a class or ignore_index, see check_targets
+  Array weight;  ///< [classes], dtype of x; may be absent
+  int64_t ignore_index = -100;
+  double label_smoothing = 0;  ///< cross_entropy only
+};
+
+struct LossKernels {
+  /// -1, or the first row whose target is neither a class nor ignore_index. A backend that would have to wait for the
+  /// answer says -1 at once; its other kernels then report such a target while they run, and give its row no weight.
+  int64_t (*check_targets)(const Array& target, int64_t classes, int64_t ignore_index, const Stream&) = nullptr;
+  /// losses [rows] and row_weights [rows] (weight[target], 0 where ignored) in x's compute type (f32, or f64 for f64);
+  /// logsumexp [rows] of the same type, which is all that the gradient needs beside x.
+  void (*cross_entropy)(const ClassArgs&, const Array& losses, const Array& row_weights, const Array& logsumexp,
+                        const Stream&) = nullptr;
+  /// grad_x [rows, classes], each row without gaps; `scale` [rows] multiplies each row (stride 0 for one number), of
+  /// the compute type.
+  void (*cross_entropy_backward)(const ClassArgs&, const Array& grad_x, const Array& scale, const Array& logsumexp,
+                                 const Stream&) = nullptr;
+  void (*nll)(const ClassArgs&, const Array& losses, const Array& row_weights, const Stream&) = nullptr;
+  void (*nll_backward)(const ClassArgs&, const Array& grad_x, const Array& scale, const Stream&) = nullptr;
+};
+
+}  // namespace lorry::kernels
