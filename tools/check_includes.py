@@ -17,6 +17,15 @@ FORMULA_MAY_INCLUDE = {"lorry/base/macros.h"}
 # Consumers of everything that nothing but the command may build on.
 ONLY_FROM_CLI = {"profile", "cli"}
 
+# Inside a room: a file under the first folder may not include one under the second. Backends share what stands in
+# kernels/common, which knows neither, and so do the contracts beside it.
+APART = (
+    ("lorry/kernels/cuda/", "lorry/kernels/cpu/"),
+    ("lorry/kernels/cpu/", "lorry/kernels/cuda/"),
+    ("lorry/kernels/common/", "lorry/kernels/cpu/"),
+    ("lorry/kernels/common/", "lorry/kernels/cuda/"),
+)
+
 MAX_LINES = 600
 SOURCES = {".h", ".cpp", ".cu", ".cuh", ".def", ".inc"}
 SOURCE_FOLDERS = ("lorry", "tests", "bench", "examples", "tools")
@@ -36,7 +45,18 @@ def room_order_violation(room, other):
     return None
 
 
-def include_violations(path, room, text):
+def apart_violation(source, target):
+    """Why the file `source` may not include `target` of the same room, or None."""
+    for folder, other in APART:
+        if source.startswith(folder) and target.startswith(other):
+            return f"{folder[:-1]} may not use {other[:-1]}"
+    contract = re.fullmatch(r"lorry/kernels/\w+\.h", source)
+    if contract and re.match(r"lorry/kernels/(cpu|cuda)/", target):
+        return "a contract may not use a backend"
+    return None
+
+
+def include_violations(path, room, text, source):
     for number, line in enumerate(text.splitlines(), 1):
         match = INCLUDE.match(line)
         if not match:
@@ -50,6 +70,8 @@ def include_violations(path, room, text):
         if len(parts) < 3:
             yield number, f"include '{target}' names no room"
         elif reason := room_order_violation(room, parts[1]):
+            yield number, f"include '{target}': {reason}"
+        elif reason := apart_violation(source, target):
             yield number, f"include '{target}': {reason}"
         elif room == "formula" and parts[1] != "formula" and target not in FORMULA_MAY_INCLUDE:
             yield number, f"include '{target}': formulas include nothing but formulas"
@@ -84,7 +106,7 @@ def violations(root):
             if room not in ROOMS:
                 yield path, 1, f"'{room}' is not a room"
                 continue
-            found = link_violations(room, text) if is_list else include_violations(path, room, text)
+            found = link_violations(room, text) if is_list else include_violations(path, room, text, path.relative_to(root).as_posix())
             for number, what in found:
                 yield path, number, what
 

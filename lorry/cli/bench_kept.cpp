@@ -119,7 +119,9 @@ std::vector<BenchRow> bench_kept(const Filter& wanted, const KeptOptions& kept) 
     return cases.rows();
   }
   const bool on_cpu = default_device().is_cpu();
-  const ModelShapes& model = model_shapes(!kept.model.empty() ? kept.model : on_cpu ? "efficientnet_b0" : "gpt2");
+  const ModelShapes& model = model_shapes(!kept.model.empty() ? std::string_view(kept.model)
+                                          : on_cpu            ? "efficientnet_b0"
+                                                              : "gpt2");
   for (const Execution execution : kExecutions)
     for (const StateType type : kTypes)
       for (const Placement placement : kPlacements) {

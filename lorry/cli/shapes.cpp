@@ -49,7 +49,7 @@ const std::vector<ModelShapes>& model_shapes() {
   return kModels;
 }
 
-const ModelShapes& model_shapes(const std::string& name) {
+const ModelShapes& model_shapes(std::string_view name) {
   const auto& models = model_shapes();
   const auto found = std::ranges::find(models, name, &ModelShapes::name);
   if (found != models.end()) return *found;

@@ -4,6 +4,7 @@
 // bench/data/make_param_shapes.py and built into the command, so that the peers measure the same.
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,6 @@ struct ModelShapes {
 const std::vector<ModelShapes>& model_shapes();
 
 /// The model of that name. Throws ValueError that lists the names.
-const ModelShapes& model_shapes(const std::string& name);
+const ModelShapes& model_shapes(std::string_view name);
 
 }  // namespace lorry::cli

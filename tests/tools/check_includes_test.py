@@ -44,6 +44,14 @@ class CheckIncludes(unittest.TestCase):
     def test_an_angled_include_of_a_lower_room_is_refused(self):
         self.assert_refused({"lorry/kernels/cpu/add.cpp": "#include <lorry/nn/gpt.h>\n"}, "kernels may not use nn")
 
+    def test_backends_share_only_what_is_common(self):
+        self.assert_refused({"lorry/kernels/cuda/list/list.cu": '#include "lorry/kernels/cpu/list/list.h"\n'},
+                            "lorry/kernels/cuda/list/list.cu:1:", "lorry/kernels/cuda may not use lorry/kernels/cpu")
+        self.assert_refused({"lorry/kernels/common/fold.h": '#include "lorry/kernels/cpu/add.h"\n'},
+                            "lorry/kernels/common may not use lorry/kernels/cpu")
+        self.assert_refused({"lorry/kernels/list.h": '#include "lorry/kernels/cuda/list/list.h"\n'},
+                            "a contract may not use a backend")
+
     def test_an_include_of_the_profiler_is_refused_outside_the_command(self):
         self.assert_refused({"lorry/replay/graph.h": '#include "lorry/profile/session.h"\n'}, "nobody but the command")
 
