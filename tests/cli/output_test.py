@@ -8,6 +8,7 @@ import stat
 import subprocess
 import threading
 import unittest
+from pathlib import Path
 
 from support import LORRY, CommandTest, small
 
@@ -136,6 +137,8 @@ class LostOutput(CommandTest):
 
         self.refused("info", "--json", "info.json", says=("info.json", "File too large"), preexec_fn=limit)
         self.assertFalse((self.path / "info.json").exists())
+        if b"ThreadSanitizer" in Path(LORRY).read_bytes():
+            self.skipTest("ThreadSanitizer's own files are larger than the limit")
         train = ("train", "--text", self.text, *small(), "--steps", 9)
         self.refused(*train, says=("metrics.jsonl", "File too large"), preexec_fn=limit)
 
