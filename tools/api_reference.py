@@ -289,8 +289,8 @@ def pointwise_rows(root):
 
 
 def operator_kinds(root):
-    """{name: differentiable, constant or view} of ops/operators.def."""
-    text = (root / "lorry/ops/operators.def").read_text(encoding="utf-8")
+    """{name: differentiable, constant or view} of ops/dispatch/operators.def."""
+    text = (root / "lorry/ops/dispatch/operators.def").read_text(encoding="utf-8")
     return dict(re.findall(r"^LORRY_OPERATOR\((\w+), (\w+)\)", text, re.M))
 
 

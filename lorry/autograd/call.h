@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "lorry/autograd/saved.h"
-#include "lorry/ops/door.h"
+#include "lorry/ops/dispatch/door.h"
 
 namespace lorry::autograd {
 

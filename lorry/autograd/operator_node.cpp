@@ -101,27 +101,27 @@ void Call::release() {
 
 namespace {
 
-std::vector<Edge> edges_of(const std::vector<Tensor>& inputs) {
+std::vector<Edge> edges_of(std::span<const door::Input> inputs) {
   std::vector<Edge> edges;
   edges.reserve(inputs.size());
-  for (const Tensor& x : inputs) edges.push_back(gradient_edge(x));
+  for (const door::Input& x : inputs) edges.push_back(x.tensor() != nullptr ? gradient_edge(*x.tensor()) : Edge());
   return edges;
 }
 
 }  // namespace
 
-OperatorNode::OperatorNode(const door::Call& call, const Rule* rule) : Node(edges_of(call.inputs)), rule_(rule) {
+OperatorNode::OperatorNode(const door::CallView& call, const Rule* rule) : Node(edges_of(call.inputs)), rule_(rule) {
   call_.op_ = call.op;
   call_.owner_ = this;
-  call_.attributes_ = call.attributes;
+  call_.attributes_.assign(call.attributes.begin(), call.attributes.end());
   call_.inputs_.resize(call.inputs.size());
   for (size_t i = 0; i < call.inputs.size(); ++i) {
-    const Tensor& x = call.inputs[i];
+    const Tensor x = call.inputs[i].materialise();
     call_.facts_.emplace_back(x);
     if (rule == nullptr || !x.defined()) continue;
     const bool keeps = i < 16 ? (rule->saves & (1u << i)) != 0 : (rule->saves & kInputs) == kInputs;
     if (!keeps) continue;
-    if (call.in_place && x.node()->storage == call.inputs[0].node()->storage) {
+    if (call.in_place && x.node()->storage == call.inputs[0].tensor()->node()->storage) {
       // What the call is about to overwrite is saved as a copy, with its history, so that it can be differentiated
       // again.
       const EnableGrad recording;
@@ -133,7 +133,7 @@ OperatorNode::OperatorNode(const door::Call& call, const Rule* rule) : Node(edge
   }
 }
 
-void OperatorNode::ran(const door::Call& call) {
+void OperatorNode::ran(const door::CallView& call) {
   call_.outputs_.resize(call.outputs.size());
   for (size_t i = 0; i < call.outputs.size(); ++i) {
     const Tensor& y = call.outputs[i];
@@ -141,9 +141,12 @@ void OperatorNode::ran(const door::Call& call) {
     if (rule_ != nullptr && y.defined() && (rule_->saves & (kOutput0 << i)))
       call_.outputs_[i] = Saved::output(y, static_cast<int>(i));
   }
-  for (const auto* tensors : {&call.outputs, &call.inputs})
-    for (const Tensor& x : *tensors)
-      if (stream.device.is_cpu() && x.defined()) stream = current_stream(x.device());
+  const auto see = [&](const Tensor& x) {
+    if (stream.device.is_cpu() && x.defined()) stream = current_stream(x.device());
+  };
+  for (const Tensor& y : call.outputs) see(y);
+  for (const door::Input& x : call.inputs)
+    if (x.tensor() != nullptr) see(*x.tensor());
 }
 
 std::vector<Tensor> OperatorNode::apply(std::vector<Tensor> grads) {
@@ -202,11 +205,9 @@ std::vector<Tensor> WriteThroughView::apply(std::vector<Tensor> grads) {
 }
 
 IntrusivePtr<Node> view_of(const Tensor& base, const Tensor& view) {
-  door::Call call;
-  call.op = Op::as_strided;
-  call.inputs = {base};
-  call.outputs = {view};
-  call.attributes = {view.sizes(), view.strides(), view.storage_offset(), base.storage_offset()};
+  const door::Input inputs[] = {&base};
+  const door::Attribute attributes[] = {view.sizes(), view.strides(), view.storage_offset(), base.storage_offset()};
+  door::CallView call{.op = Op::as_strided, .inputs = inputs, .outputs = {&view, 1}, .attributes = attributes};
   auto node = make_counted<OperatorNode>(call, &rule(Op::as_strided));
   node->ran(call);
   return node;

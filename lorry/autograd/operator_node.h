@@ -12,9 +12,9 @@ class WriteThroughView;
 class OperatorNode final : public Node {
  public:
   /// Facts, edges and saved inputs of a call that is about to run.
-  OperatorNode(const door::Call& call, const Rule* rule);
+  OperatorNode(const door::CallView& call, const Rule* rule);
   /// Saved outputs and what their gradients must look like.
-  void ran(const door::Call& call);
+  void ran(const door::CallView& call);
 
   std::vector<Tensor> apply(std::vector<Tensor> grads) override;
   const char* name() const override { return lorry::name(call_.op_); }

@@ -2,13 +2,15 @@
 
 #include "lorry/autograd/recorder.h"
 
+#include <memory>
+
 #include "lorry/autograd/operator_node.h"
 
 namespace lorry::autograd {
 namespace {
 
-void require_can_be_rebased(const door::Call& call) {
-  const Tensor& self = call.inputs[0];
+void require_can_be_rebased(const door::CallView& call) {
+  const Tensor& self = *call.inputs[0].tensor();
   const char* where = running_or(name(call.op));  // a composition names itself
   if (self.node()->cut_view)
     raise_as<GradError>(
@@ -40,25 +42,28 @@ void require_can_be_rebased(const door::Call& call) {
         self, base);
 }
 
-void before(door::Call& call) {
+using NodePtr = IntrusivePtr<OperatorNode>;
+
+void before(const door::CallView& call, void*& note) {
   bool wanted = false;
-  for (const Tensor& x : call.inputs) wanted |= x.defined() && x.requires_grad();
+  for (const door::Input& x : call.inputs) wanted |= x.requires_grad();
   if (!wanted) return;
   if (call.in_place) require_can_be_rebased(call);
   // A constant operator that writes in place still cuts the history of what it overwrites.
   if (row(call.op).kind == OpKind::constant && !call.in_place) return;
   const Rule* rule = row(call.op).kind == OpKind::constant ? nullptr : find_rule(call.op);
-  if (call.in_place && !is_floating(call.inputs[0].dtype())) return;
+  if (call.in_place && !is_floating(call.inputs[0].tensor()->dtype())) return;
   if (call.in_place && row(call.op).kind != OpKind::constant) lorry::autograd::rule(call.op);  // refused by name before anything is written
-  call.note = std::make_shared<IntrusivePtr<OperatorNode>>(make_counted<OperatorNode>(call, rule));
+  note = new NodePtr(make_counted<OperatorNode>(call, rule));
 }
 
-void after(door::Call& call) {
-  if (call.note == nullptr) return;
-  const auto node = *std::static_pointer_cast<IntrusivePtr<OperatorNode>>(call.note);
+void after(const door::CallView& call, void* note) {
+  const std::unique_ptr<NodePtr> held(static_cast<NodePtr*>(note));
+  if (held == nullptr || call.failed) return;
+  const NodePtr& node = *held;
   node->ran(call);
   if (call.in_place) {
-    const Tensor& self = call.inputs[0];
+    const Tensor& self = *call.inputs[0].tensor();
     if (self.is_view()) {
       // Other strides for this view alone: neither the base nor its other views notice.
       if (row(call.op).kind == OpKind::view) return set_history(self, node, 0);
@@ -85,8 +90,12 @@ const char* made_by(const Tensor& x) {
 }  // namespace
 
 void install_recorder() {
-  static constexpr door::Listener kRecorder{before, after, made_by};
-  door::set_recorder(&kRecorder);
+  static constexpr door::Listener kRecorder{.bit = kGradMode, .before = before, .after = after};
+  [[maybe_unused]] static const bool installed = [] {
+    door::set_made_by(made_by);
+    door::add_listener(kRecorder);
+    return true;
+  }();
 }
 
 }  // namespace lorry::autograd

@@ -11,7 +11,13 @@ enum Mode : uint32_t {
   kInferenceMode = 1u << 1,  ///< tensors made now never enter a graph and carry no versions
   kTraceMode = 1u << 2,      ///< a tracer listens
   kProfileMode = 1u << 3,    ///< a profiler listens
+  kUserMode = 1u << 4,       ///< a listener of the user's listens
 };
+
+/// The bits of those who hear of operator calls, in the order in which they are told (ops/dispatch/listener.h).
+inline constexpr Mode kListenerBits[] = {kGradMode, kTraceMode, kProfileMode, kUserMode};
+inline constexpr int kListeners = 4;
+inline constexpr uint32_t kListenerModes = kGradMode | kTraceMode | kProfileMode | kUserMode;
 
 inline constinit thread_local uint32_t t_modes = kGradMode;
 

@@ -2,6 +2,7 @@
 
 #include "lorry/cli/bench.h"
 #include "lorry/cli/raw_launch.h"
+#include "lorry/ops/dispatch/listener.h"
 #include "lorry/ops/ops.h"
 
 namespace lorry::cli {
@@ -22,6 +23,15 @@ std::vector<BenchRow> bench_overhead(const Filter& wanted) {
       "add 64", [&] { keep(x.add(y)); }, three_operands);
   add(
       "add_ 64", [&] { x.add_(y); }, three_operands);
+  // The same with somebody who hears of each call and does nothing.
+  static constexpr door::Listener kNobody{
+      .bit = kUserMode, .before = [](const door::CallView&, void*&) {}, .after = [](const door::CallView&, void*) {}};
+  const door::ListenerScope listening(kNobody);
+  add("view 64 as 8x8, heard", [&] { keep(x.view({8, 8})); });
+  add(
+      "add 64, heard", [&] { keep(x.add(y)); }, three_operands);
+  add(
+      "add_ 64, heard", [&] { x.add_(y); }, three_operands);
   return rows;
 }
 

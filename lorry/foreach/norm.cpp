@@ -9,7 +9,7 @@
 #include "lorry/formula/clip.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
-#include "lorry/ops/door.h"
+#include "lorry/ops/dispatch/door.h"
 #include "lorry/ops/pointwise.h"
 #include "lorry/ops/reduce.h"
 #include "lorry/tensor/changes.h"

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "lorry/ops/array.h"
-#include "lorry/ops/door.h"
+#include "lorry/ops/dispatch/door.h"
 #include "lorry/tensor/changes.h"
 
 namespace lorry::foreach {

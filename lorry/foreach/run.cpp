@@ -7,7 +7,7 @@
 #include "lorry/memory/upload.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
-#include "lorry/ops/door.h"
+#include "lorry/ops/dispatch/door.h"
 
 namespace lorry::foreach::detail {
 namespace {
@@ -35,7 +35,7 @@ void require_arguments(const Request& request) {
 
 /// Whether somebody wants to hear of every tensor's operator: then each is called alone.
 bool heard(const Request& request) {
-  if (mode(kTraceMode)) return true;
+  if (t_modes & kListenerModes & ~kGradMode) return true;
   if (!mode(kGradMode)) return false;
   for (const Argument& x : request.arguments) {
     if (x.tensor() != nullptr && x.tensor()->requires_grad()) return true;

@@ -9,7 +9,7 @@
 #include <optional>
 #include <span>
 
-#include "lorry/ops/table.h"
+#include "lorry/ops/dispatch/table.h"
 #include "lorry/tensor/tensor.h"
 
 namespace lorry::ops {

@@ -6,7 +6,7 @@
 #include "lorry/memory/upload.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
-#include "lorry/ops/door.h"
+#include "lorry/ops/dispatch/door.h"
 #include "lorry/ops/pointwise_call.h"
 #include "lorry/ops/views.h"
 

@@ -1,7 +1,7 @@
 #include "lorry/ops/creation.h"
 
 #include "lorry/ops/array.h"
-#include "lorry/ops/door.h"
+#include "lorry/ops/dispatch/door.h"
 
 namespace lorry {
 namespace {

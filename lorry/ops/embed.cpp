@@ -1,5 +1,5 @@
 #include "lorry/ops/creation.h"
-#include "lorry/ops/door.h"
+#include "lorry/ops/dispatch/door.h"
 #include "lorry/ops/index_support.h"
 #include "lorry/ops/views.h"
 

@@ -5,8 +5,8 @@
 #include "lorry/ops/array.h"
 #include "lorry/ops/copy.h"
 #include "lorry/ops/creation.h"
-#include "lorry/ops/door.h"
-#include "lorry/ops/out.h"
+#include "lorry/ops/dispatch/door.h"
+#include "lorry/ops/dispatch/out.h"
 #include "lorry/ops/pointwise.h"
 #include "lorry/ops/views.h"
 

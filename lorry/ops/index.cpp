@@ -9,9 +9,9 @@
 #include <algorithm>
 
 #include "lorry/ops/creation.h"
-#include "lorry/ops/door.h"
+#include "lorry/ops/dispatch/door.h"
+#include "lorry/ops/dispatch/out.h"
 #include "lorry/ops/index_support.h"
-#include "lorry/ops/out.h"
 #include "lorry/ops/views.h"
 
 namespace lorry {

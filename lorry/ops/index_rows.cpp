@@ -1,9 +1,9 @@
 // index_select, index_add, index_copy, index_fill: one index for each slice along a dimension.
 
 #include "lorry/ops/creation.h"
-#include "lorry/ops/door.h"
+#include "lorry/ops/dispatch/door.h"
+#include "lorry/ops/dispatch/out.h"
 #include "lorry/ops/index_support.h"
-#include "lorry/ops/out.h"
 #include "lorry/ops/views.h"
 
 namespace lorry {

@@ -2,9 +2,9 @@
 
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
-#include "lorry/ops/door.h"
+#include "lorry/ops/dispatch/door.h"
+#include "lorry/ops/dispatch/out.h"
 #include "lorry/ops/indexing.h"
-#include "lorry/ops/out.h"
 #include "lorry/ops/views.h"
 
 namespace lorry {

@@ -1,7 +1,7 @@
 #include "lorry/ops/matmul.h"
 
 #include "lorry/ops/creation.h"
-#include "lorry/ops/out.h"
+#include "lorry/ops/dispatch/out.h"
 #include "lorry/ops/pointwise.h"
 #include "lorry/ops/product.h"
 #include "lorry/ops/views.h"

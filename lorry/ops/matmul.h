@@ -39,7 +39,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 /// logits of a vocabulary of 50,257, for one. A GPU multiplies what it can read in 16 bytes up to five times as fast.
 Tensor linear_aligned(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 
-// Into `out` (ops/out.h), of any strides; it may share memory with the operands.
+// Into `out` (ops/dispatch/out.h), of any strides; it may share memory with the operands.
 const Tensor& matmul_out(const Tensor& out, const Tensor& a, const Tensor& b);
 const Tensor& mm_out(const Tensor& out, const Tensor& a, const Tensor& b);
 const Tensor& bmm_out(const Tensor& out, const Tensor& a, const Tensor& b);

@@ -5,8 +5,8 @@
 
 #include "lorry/ops/array.h"
 #include "lorry/ops/copy.h"
-#include "lorry/ops/door.h"
-#include "lorry/ops/out.h"
+#include "lorry/ops/dispatch/door.h"
+#include "lorry/ops/dispatch/out.h"
 #include "lorry/ops/pointwise_call.h"
 
 namespace lorry {
@@ -28,7 +28,7 @@ const Tensor& compute_in_place(Op op, const Tensor& self, const Operands&... oth
   return door::call_in_place(op, self, {door::Input(Operand(others))...}, [&] { ops::pointwise_into(op, self, operands); });
 }
 
-/// The out= form (ops/out.h).
+/// The out= form (ops/dispatch/out.h).
 template <class... Operands>
 const Tensor& compute_out(Op op, const Tensor& out, const Operands&... given) {
   const Running running(name(op));

@@ -3,9 +3,10 @@
 // The pointwise operators. Each row of formula/pointwise.def gives a function, a method (tensor/tensor.h), an in-place
 // method and an out form; below the generated ones stand those with signatures of their own.
 //
-// All of them promote types and broadcast shapes by PyTorch's rules. In-place and out forms (ops/out.h) write the given
-// tensor and refuse what it cannot hold: a result of another shape (ShapeError), of a higher kind (DTypeError),
-// operands that share only part of its memory (ShapeError). Whole numbers divided by zero are refused (ValueError).
+// All of them promote types and broadcast shapes by PyTorch's rules. In-place and out forms (ops/dispatch/out.h) write
+// the given tensor and refuse what it cannot hold: a result of another shape (ShapeError), of a higher kind
+// (DTypeError), operands that share only part of its memory (ShapeError). Whole numbers divided by zero are refused
+// (ValueError).
 
 #include <optional>
 #include <string_view>

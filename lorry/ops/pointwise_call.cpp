@@ -7,7 +7,7 @@
 #include "lorry/ops/array.h"
 #include "lorry/ops/common_operands.h"
 #include "lorry/ops/creation.h"
-#include "lorry/ops/out.h"
+#include "lorry/ops/dispatch/out.h"
 #include "lorry/ops/promotion.h"
 
 namespace lorry::ops {

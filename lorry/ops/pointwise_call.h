@@ -6,7 +6,7 @@
 #include <span>
 
 #include "lorry/formula/pointwise.h"
-#include "lorry/ops/table.h"
+#include "lorry/ops/dispatch/table.h"
 #include "lorry/tensor/tensor.h"
 
 namespace lorry::ops {
@@ -17,7 +17,7 @@ Tensor pointwise(Op op, std::span<const Operand> operands);
 /// Computes into `self`, which has the result's sizes and can store its type. An operand may be `self` itself; one that
 /// shares only some of its memory is refused. Throws ShapeError, DTypeError, DeviceError, ValueError.
 void pointwise_into(Op op, const Tensor& self, std::span<const Operand> operands);
-/// The same for an out= form (ops/out.h): an empty `out` gets the result's sizes.
+/// The same for an out= form (ops/dispatch/out.h): an empty `out` gets the result's sizes.
 void pointwise_out(Op op, const Tensor& out, std::span<const Operand> operands);
 
 // ---- for whoever launches many at once -------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 // From tensors to one call of the matrix product kernel: operands as (batches of) matrices, copied only where they must be.
 
 #include "lorry/ops/array.h"
-#include "lorry/ops/door.h"
+#include "lorry/ops/dispatch/door.h"
 
 namespace lorry {
 

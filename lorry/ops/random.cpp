@@ -4,8 +4,8 @@
 
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
-#include "lorry/ops/door.h"
-#include "lorry/ops/out.h"
+#include "lorry/ops/dispatch/door.h"
+#include "lorry/ops/dispatch/out.h"
 #include "lorry/ops/pointwise.h"
 #include "lorry/ops/reduce.h"
 #include "lorry/ops/views.h"

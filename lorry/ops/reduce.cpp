@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "lorry/ops/door.h"
-#include "lorry/ops/out.h"
+#include "lorry/ops/dispatch/door.h"
+#include "lorry/ops/dispatch/out.h"
 #include "lorry/ops/reduced.h"
 #include "lorry/ops/views.h"
 

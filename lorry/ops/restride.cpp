@@ -2,7 +2,7 @@
 
 #include "lorry/base/modes.h"
 #include "lorry/ops/array.h"
-#include "lorry/ops/door.h"
+#include "lorry/ops/dispatch/door.h"
 #include "lorry/ops/views.h"
 #include "lorry/tensor/changes.h"
 
@@ -32,7 +32,8 @@ const Tensor& restride(Op op, const Tensor& x, MakeView&& make_view, const A&...
     change();
     return x;
   }
-  door::Announced announced(op, true, {}, &x, {door::Attribute(attributes)...});
+  const std::array<door::Attribute, sizeof...(A)> list{door::Attribute(attributes)...};
+  door::Announced announced(op, true, {}, &x, list);
   change();
   announced.finish(x);
   return x;

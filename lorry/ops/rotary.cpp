@@ -3,7 +3,7 @@
 #include "lorry/base/bell.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
-#include "lorry/ops/door.h"
+#include "lorry/ops/dispatch/door.h"
 
 namespace lorry {
 namespace {

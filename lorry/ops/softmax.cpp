@@ -1,8 +1,8 @@
 #include "lorry/ops/softmax.h"
 
 #include "lorry/ops/creation.h"
-#include "lorry/ops/door.h"
-#include "lorry/ops/out.h"
+#include "lorry/ops/dispatch/door.h"
+#include "lorry/ops/dispatch/out.h"
 
 namespace lorry {
 namespace {

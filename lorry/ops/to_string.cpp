@@ -6,7 +6,7 @@
 
 #include <ostream>
 
-#include "lorry/ops/door.h"
+#include "lorry/ops/dispatch/door.h"
 #include "lorry/ops/print.h"
 #include "lorry/tensor/tensor.h"
 

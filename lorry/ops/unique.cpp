@@ -2,7 +2,7 @@
 
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
-#include "lorry/ops/door.h"
+#include "lorry/ops/dispatch/door.h"
 #include "lorry/ops/indexing.h"
 #include "lorry/ops/joining.h"
 #include "lorry/ops/pointwise.h"

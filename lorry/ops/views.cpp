@@ -2,7 +2,7 @@
 
 #include "lorry/layout/views.h"
 #include "lorry/ops/array.h"
-#include "lorry/ops/door.h"
+#include "lorry/ops/dispatch/door.h"
 
 namespace lorry {
 namespace {

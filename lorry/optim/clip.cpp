@@ -8,7 +8,7 @@
 #include "lorry/foreach/foreach.h"
 #include "lorry/foreach/norm.h"
 #include "lorry/ops/array.h"
-#include "lorry/ops/door.h"
+#include "lorry/ops/dispatch/door.h"
 
 namespace lorry::optim {
 namespace {

@@ -11,7 +11,7 @@
 #include "lorry/kernels/list.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
-#include "lorry/ops/door.h"
+#include "lorry/ops/dispatch/door.h"
 #include "lorry/optim/separate.h"
 #include "lorry/optim/stepper.h"
 #include "lorry/tensor/changes.h"

@@ -7,7 +7,7 @@
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
-#include "lorry/ops/door.h"
+#include "lorry/ops/dispatch/door.h"
 #include "lorry/optim/separate.h"
 #include "lorry/tensor/changes.h"
 

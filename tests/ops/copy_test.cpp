@@ -8,7 +8,7 @@
 
 #include <cmath>
 
-#include "lorry/ops/door.h"
+#include "lorry/ops/dispatch/door.h"
 #include "tests/ops/operands.h"
 
 namespace lorry::test {

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "lorry/ops/door.h"
+#include "lorry/ops/dispatch/door.h"
 #include "lorry/ops/ops.h"
 #include "lorry/ops/pointwise_call.h"
 #include "tests/support/host.h"

@@ -1,17 +1,19 @@
 #pragma once
 
-// Samples of every operator of ops/operators.def: how it is called, with what operands, in which dtypes, and its other forms. The
-// tests of the table walk its rows, and fail where one has no sample: no operator comes without them.
+// Samples of every operator of ops/dispatch/operators.def: how it is called, with what operands, in which dtypes, and
+// its other forms. The tests of the table walk its rows, and fail where one has no sample: no operator comes without
+// them.
 //
-// An operand has the same values in f64 as in the dtype under test, so the result in f64 is the oracle of all dtypes, layouts and
-// forms. What f64 itself should give, plain loops say for the first sample of each row; each family's own test says more.
+// An operand has the same values in f64 as in the dtype under test, so the result in f64 is the oracle of all dtypes,
+// layouts and forms. What f64 itself should give, plain loops say for the first sample of each row; each family's own
+// test says more.
 
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "lorry/ops/dispatch/table.h"
 #include "lorry/ops/ops.h"
-#include "lorry/ops/table.h"
 #include "tests/ops/samples.h"
 
 namespace lorry::test {

@@ -228,7 +228,7 @@ TEST_P(OperatorsOfAnyRank, take_tensors_of_rank_0_to_8) {
   });
 }
 
-/// Rows of lorry/ops/operators.def with a sample that `wanted` is true of.
+/// Rows of lorry/ops/dispatch/operators.def with a sample that `wanted` is true of.
 template <class Wanted>
 auto rows(const Wanted& wanted) {
   std::vector<int> found;

@@ -1,5 +1,5 @@
-// The contract of out= (ops/out.h) for pointwise rows, and what all forms share. Rows of ops/operators.def are tested
-// with their samples (operator_table_test.cpp).
+// The contract of out= (ops/dispatch/out.h) for pointwise rows, and what all forms share. Rows of
+// ops/dispatch/operators.def are tested with their samples (operator_table_test.cpp).
 
 #include <gtest/gtest.h>
 

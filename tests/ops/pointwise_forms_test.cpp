@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "lorry/formula/pointwise.h"
-#include "lorry/ops/door.h"
+#include "lorry/ops/dispatch/door.h"
 #include "tests/ops/operands.h"
 
 namespace lorry::test {

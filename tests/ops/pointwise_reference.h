@@ -2,7 +2,7 @@
 
 // Independent values for every pointwise row: long double for reals, 64-bit integers for the rest, and how far a result may be off.
 
-#include "lorry/ops/table.h"
+#include "lorry/ops/dispatch/table.h"
 
 namespace lorry::test {
 

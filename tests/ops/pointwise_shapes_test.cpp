@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "lorry/formula/pointwise.h"
-#include "lorry/ops/door.h"
+#include "lorry/ops/dispatch/door.h"
 #include "tests/ops/operands.h"
 
 namespace lorry::test {

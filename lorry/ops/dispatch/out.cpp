@@ -1,4 +1,4 @@
-#include "lorry/ops/out.h"
+#include "lorry/ops/dispatch/out.h"
 
 #include "lorry/base/modes.h"
 #include "lorry/tensor/changes.h"

@@ -1,0 +1,146 @@
+#include "lorry/ops/dispatch/door.h"
+
+#include <atomic>
+
+#include "lorry/ops/creation.h"
+
+namespace lorry::door {
+namespace {
+
+constinit std::atomic<const Listener*> g_listeners[kListeners] = {};
+constinit std::atomic<MadeBy> g_made_by{nullptr};
+
+/// The place of a listener's bit among those of listeners; -1 for another bit.
+int place_of(Mode bit) {
+  for (int i = 0; i < kListeners; ++i)
+    if (kListenerBits[i] == bit) return i;
+  return -1;
+}
+
+}  // namespace
+
+void add_listener(const Listener& listener) {
+  const int place = place_of(listener.bit);
+  if (place < 0)
+    raise_as<ValueError>("add_listener", "the mode bit is none of a listener; got {}", uint32_t{listener.bit});
+  const Listener* none = nullptr;
+  if (!g_listeners[place].compare_exchange_strong(none, &listener, std::memory_order_acq_rel))
+    raise_as<ValueError>("add_listener", "the mode bit has a listener already; got {}; remove that one first",
+                         uint32_t{listener.bit});
+}
+
+void remove_listener(const Listener& listener) noexcept {
+  const int place = place_of(listener.bit);
+  const Listener* there = &listener;
+  if (place >= 0) g_listeners[place].compare_exchange_strong(there, nullptr, std::memory_order_acq_rel);
+}
+
+void set_made_by(MadeBy made_by) { g_made_by.store(made_by, std::memory_order_release); }
+
+const char* made_by(const Tensor& x) {
+  const MadeBy told = g_made_by.load(std::memory_order_acquire);
+  return x.requires_grad() && told != nullptr ? told(x) : nullptr;
+}
+
+Tensor Input::materialise() const {
+  if (tensor_ != nullptr) return *tensor_;
+  return scalar_ == nullptr ? Tensor() : wrapped_number(*scalar_);
+}
+
+Announced::Announced(Op op, bool in_place, const Inputs& inputs, const Tensor* self,
+                     std::span<const Attribute> attributes)
+    : modes_(t_modes) {
+  const size_t first = self != nullptr ? 1 : 0, count = inputs.size() + first;
+  Input* list = few_;
+  if (count > kFew) {
+    many_.resize(count);
+    list = many_.data();
+  }
+  if (self != nullptr) list[0] = self;
+  for (size_t i = 0; i < inputs.size(); ++i) list[first + i] = inputs[i];
+  call_ = {.op = op, .in_place = in_place, .inputs = {list, count}, .outputs = {}, .attributes = attributes};
+
+  // Who listens is decided before anybody is told: one that is added by another hears the next call.
+  const Listener* listeners[kListeners];
+  for (int i = 0; i < kListeners; ++i)
+    listeners[i] = modes_ & kListenerBits[i] ? g_listeners[i].load(std::memory_order_acquire) : nullptr;
+  t_modes = modes_ & ~kListenerModes;
+  try {
+    for (const Listener* const listener : listeners) {
+      if (listener == nullptr) continue;
+      void* note = nullptr;
+      if (listener->before != nullptr) listener->before(call_, note);
+      told_[told_count_++] = {listener, note};
+    }
+  } catch (...) {
+    call_.failed = true;
+    tell_end();
+    t_modes = modes_;
+    throw;
+  }
+}
+
+std::exception_ptr Announced::tell_end() noexcept {
+  std::exception_ptr first;
+  while (told_count_ > 0) {
+    const Told& told = told_[--told_count_];
+    if (told.listener->after == nullptr) continue;
+    try {
+      told.listener->after(call_, told.note);
+    } catch (...) {
+      if (first == nullptr) first = std::current_exception();
+    }
+  }
+  return first;
+}
+
+void Announced::finish(std::span<const Tensor> outputs) {
+  call_.outputs = outputs;
+  t_modes = modes_ & ~kListenerModes;
+  if (const std::exception_ptr error = tell_end()) std::rethrow_exception(error);
+}
+
+Announced::~Announced() {
+  if (told_count_ > 0) {
+    call_.failed = true;
+    tell_end();
+  }
+  t_modes = modes_;
+}
+
+void require_not_inference(const Tensor& self) {
+  if (self.node()->inference && !mode(kInferenceMode)) [[unlikely]]
+    raise<GradError>("an inference tensor is written outside inference mode; got {}; clone it first", self);
+}
+
+void require_writable(const Tensor& self) {
+  if (!self.defined()) [[unlikely]]
+    raise<ValueError>("the tensor to be written is undefined; expected a tensor");
+  require_not_inference(self);
+  const TensorNode& node = *self.node();
+  if (node.storage->read_only()) [[unlikely]]
+    raise<ValueError>("the memory is read-only; got {}; clone it first", self);
+  if (!node.contiguous && node.layout.has_internal_overlap()) [[unlikely]]
+    raise<ShapeError>(
+        "several elements of the written tensor share one address; got {} with strides {}; clone it first", self,
+        self.strides());
+}
+
+Tensor make_view(const Tensor& base, const Layout& layout, int64_t offset) {
+  const TensorNode& from = *base.node();
+  auto node = make_counted<TensorNode>(from.storage, layout, offset, from.dtype);
+  node->inference = from.inference;
+  node->wrapped_number = from.wrapped_number;
+  if (from.inference) return Tensor(std::move(node));
+  node->base = from.base ? from.base : base.node_ptr();
+  node->cut_view = from.cut_view || !mode(kGradMode);
+  return Tensor(std::move(node));
+}
+
+Tensor owning(Tensor view) {
+  view.node()->base = nullptr;
+  view.node()->cut_view = false;
+  return view;
+}
+
+}  // namespace lorry::door

@@ -1,0 +1,142 @@
+#pragma once
+
+// The door: every primitive operator call passes here. With nobody listening it costs one test of the mode word and of
+// its inputs' requires_grad; autograd, tracing and profiling hear of a call only behind that test.
+//
+//   Tensor silu(const Tensor& x) { return door::call(Op::silu, {&x}, [&] { ...allocate, launch, return... }); }
+//
+// Invariant: inside `compute` nothing listens, so an operator may be written with other operators and is still one
+// call.
+
+#include <array>
+#include <exception>
+#include <initializer_list>
+#include <vector>
+
+#include "lorry/ops/dispatch/listener.h"
+
+namespace lorry::door {
+
+/// The arguments of a call: a braced list, or a list of tensors (cat, stack).
+class Inputs {
+ public:
+  /// Refers to the braced list, which lives until the end of the call's full expression.
+  Inputs(std::initializer_list<Input> list) : size_(list.size()) {
+    const Input* first = list.begin();
+    list_ = first;
+  }
+  Inputs(std::span<const Tensor> tensors) : tensors_(tensors.data()), size_(tensors.size()) {}
+  Inputs(const std::vector<Tensor>& tensors) : Inputs(std::span<const Tensor>(tensors)) {}
+
+  size_t size() const { return size_; }
+  bool requires_grad() const {
+    for (size_t i = 0; i < size_; ++i)
+      if (tensors_ ? tensors_[i].requires_grad() : list_[i].requires_grad()) return true;
+    return false;
+  }
+  Input operator[](size_t i) const { return tensors_ ? Input(&tensors_[i]) : list_[i]; }
+
+ private:
+  const Input* list_ = nullptr;
+  const Tensor* tensors_ = nullptr;
+  size_t size_;
+};
+
+// ---- the slow side
+// ---------------------------------------------------------------------------------------------------
+
+/// Announces a call to the listeners and silences them until it ends. What it is given is only referred to: attributes
+/// and `self` live as long as this object, the tensors and numbers of `inputs` too.
+class Announced {
+ public:
+  Announced(Op op, bool in_place, const Inputs& inputs, const Tensor* self, std::span<const Attribute> attributes);
+  ~Announced();
+  Announced(const Announced&) = delete;
+  Announced& operator=(const Announced&) = delete;
+  void finish(const Tensor& output) { finish(std::span(&output, 1)); }
+  void finish(std::span<const Tensor> outputs);
+
+ private:
+  static constexpr int kFew = 8;
+  struct Told {
+    const Listener* listener;
+    void* note;
+  };
+  /// Tells everybody that was told of the call how it ended; returns the first error of theirs.
+  std::exception_ptr tell_end() noexcept;
+
+  Input few_[kFew];
+  std::vector<Input> many_;  ///< where the inputs are more
+  CallView call_;
+  Told told_[kListeners];
+  int told_count_ = 0;
+  uint32_t modes_;
+};
+
+inline bool heard(const Inputs& inputs) {
+  const uint32_t modes = t_modes;
+  if (modes & kListenerModes & ~kGradMode) [[unlikely]]
+    return true;
+  return (modes & kGradMode) && inputs.requires_grad();
+}
+
+// ---- the three ways in
+// -----------------------------------------------------------------------------------------------
+
+/// A call that makes new tensors. compute() returns a Tensor, or std::array<Tensor, N>.
+template <class Compute, class... A>
+auto call(Op op, const Inputs& inputs, Compute&& compute, const A&... attributes) {
+  const Running running(name(op));
+  if (!heard(inputs)) [[likely]]
+    return compute();
+  const std::array<Attribute, sizeof...(A)> list{Attribute(attributes)...};
+  Announced announced(op, false, inputs, nullptr, list);
+  auto result = compute();
+  announced.finish(result);
+  return result;
+}
+
+/// Refuses an inference tensor outside inference mode.
+void require_not_inference(const Tensor& self);
+/// Refuses writes that may not be: to a read-only storage, to an inference tensor outside inference mode, to
+/// overlapping elements. Part of call_in_place; out= operators call it on their result.
+void require_writable(const Tensor& self);
+
+/// A call that writes `self`, which becomes input 0 of the recorded call. compute() returns nothing.
+template <class Compute, class... A>
+const Tensor& call_in_place(Op op, const Tensor& self, const Inputs& others, Compute&& compute,
+                            const A&... attributes) {
+  const Running running(name(op));
+  require_writable(self);
+  if (!(self.requires_grad() && (t_modes & kGradMode)) && !heard(others)) [[likely]] {
+    compute();
+    self.storage().written_by(t_operator);
+    return self;
+  }
+  const std::array<Attribute, sizeof...(A)> list{Attribute(attributes)...};
+  Announced announced(op, true, others, &self, list);
+  compute();
+  self.storage().written_by(t_operator);
+  announced.finish(self);
+  return self;
+}
+
+/// A view: same storage and dtype, another layout. `offset` counts elements from the start of the storage.
+Tensor make_view(const Tensor& base, const Layout& layout, int64_t offset);
+
+/// Turns a view of a temporary into a tensor of its own, which is no view. Only for memory that nothing else refers to:
+/// results that an operator computes in another layout than it returns.
+Tensor owning(Tensor view);
+
+template <class... A>
+Tensor view(Op op, const Tensor& base, const Layout& layout, int64_t offset, const A&... attributes) {
+  Tensor result = make_view(base, layout, offset);
+  if (heard({&base})) [[unlikely]] {
+    const std::array<Attribute, sizeof...(A)> list{Attribute(attributes)...};
+    Announced announced(op, false, {&base}, nullptr, list);
+    announced.finish(result);
+  }
+  return result;
+}
+
+}  // namespace lorry::door
