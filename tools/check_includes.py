@@ -106,7 +106,8 @@ def violations(root):
             if room not in ROOMS:
                 yield path, 1, f"'{room}' is not a room"
                 continue
-            found = link_violations(room, text) if is_list else include_violations(path, room, text, path.relative_to(root).as_posix())
+            source = path.relative_to(root).as_posix()
+            found = link_violations(room, text) if is_list else include_violations(path, room, text, source)
             for number, what in found:
                 yield path, number, what
 

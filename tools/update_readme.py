@@ -69,7 +69,8 @@ def speeds(report):
         row, torch = steps_of("optim.json")[ADAMW_STEP], report_of("optim_torch.json") and steps_of("optim_torch.json").get(ADAMW_STEP)
         step = row["median_us"] / 1e3
         # Some processors copy more slowly than they step: there the copy is no ceiling.
-        share = f", {100 * row['ratio_to_ceiling']:.0f} % of a memory copy's rate" if row["ratio_to_ceiling"] <= 1.05 else ""
+        ratio = row["ratio_to_ceiling"]
+        share = f", {100 * ratio:.0f} % of a memory copy's rate" if ratio <= 1.05 else ""
         rows.append(("AdamW step over ResNet-50's 25.6 M parameters, f32", f"{step:.1f} ms{share}", step,
                      torch and torch["median_us"] / 1e3, "{:.1f} ms (Python, fused)"))
     if not peer and not train:

@@ -192,7 +192,9 @@ std::vector<Edge> root_edges(const std::vector<Tensor>& roots, const std::vector
   for (size_t i = 0; i < roots.size(); ++i) {
     const Tensor& x = roots[i];
     require<GradError>(x.defined() && x.requires_grad(),
-                       "{}: the tensor does not require a gradient and has no history; got {}; call requires_grad_() on a leaf it depends on (a gradient that is constant has no history either)", where, x);
+                       "{}: the tensor does not require a gradient and has no history; got {}; call requires_grad_() "
+                       "on a leaf it depends on (a gradient that is constant has no history either)",
+                       where, x);
     if (i < given.size() && given[i].defined()) {
       require<ShapeError>(given[i].sizes() == x.sizes(), "{}: the gradient has another shape than its tensor; got gradient: {}, tensor: {}", where, given[i],
                           x);

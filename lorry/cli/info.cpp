@@ -120,7 +120,8 @@ void print(const Table& table, const RunFacts& run) {
                            run.step > run.saved_step ? fmt::format("; saved after {}", run.saved_step) : ""));
   row("tokens", quantity(static_cast<double>(run.step * run.tokens_per_step), ""));
   if (run.time) row("time", fmt::format("{} of {}", clock_text(run.time->elapsed), clock_text(run.time->given)));
-  if (!run.course.steps.empty()) row("training loss", fmt::format("{:.4f}, mean of the last {} steps", run.course.recent_loss(kRecentSteps),
+  if (!run.course.steps.empty())
+    row("training loss", fmt::format("{:.4f}, mean of the last {} steps", run.course.recent_loss(kRecentSteps),
                                      std::min(kRecentSteps, run.course.steps.size())));
   if (!run.course.validations.empty()) {
     const ValidationMetrics& last = run.course.validations.back();

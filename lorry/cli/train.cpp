@@ -241,8 +241,9 @@ void report(const Outcome& run, const RunFolder& folder, const Course& course, c
   const double tokens = static_cast<double>(run.tokens_per_step * run.steps);
   const double seconds = course.seconds(), train_loss = course.recent_loss(kRecentSteps);
   const double validation_loss = course.validation_loss().value_or(std::nan(""));
-  table.print("validation loss  {:.4f} nats per byte\ntraining loss    {:.4f}, mean of the last {} steps\n", validation_loss,
-              train_loss, std::min(kRecentSteps, course.steps.size()));
+  table.print("validation loss  {:.4f} nats per byte\n", validation_loss);
+  table.print("training loss    {:.4f}, mean of the last {} steps\n", train_loss,
+              std::min(kRecentSteps, course.steps.size()));
   table.print("steps            {} in {}, {}\n", run.steps, clock_text(seconds),
               quantity(tokens / seconds, " tokens/s"));
   table.print("parameters       {}\n", quantity(static_cast<double>(run.parameters), ""));

@@ -52,7 +52,9 @@ void save_safetensors(const std::filesystem::path& path, const TensorMap& tensor
     require<ValueError>(tensor.defined(), "safetensors: tensor '{}' is undefined; expected a tensor", printable(name));
     entries.push_back({name, tensor.dtype(), tensor.sizes(), 0, 0});
   }
-  std::ranges::sort(entries, {}, [](const SafetensorsEntry& e) { return std::tuple<int, const std::string&>(order_of(e.dtype), e.name); });
+  std::ranges::sort(entries, {}, [](const SafetensorsEntry& e) {
+    return std::tuple<int, const std::string&>(order_of(e.dtype), e.name);
+  });
   AtomicFile file(path);
   file.write(format_safetensors_header(entries, metadata));
   const ModeScope quiet(0, kGradMode);

@@ -11,7 +11,8 @@ lorry_cuda(kernels
   cuda/attention/rotary.cu)
 if(LORRY_WITH_CUDNN)
   lorry_cuda(kernels cuda/attention/attention_cudnn.cpp)
-  target_include_directories(lorry_kernels SYSTEM PRIVATE "${LORRY_CUDNN_FRONTEND_INCLUDE_DIR}" "${LORRY_CUDNN_INCLUDE_DIR}")
+  target_include_directories(lorry_kernels SYSTEM PRIVATE
+    "${LORRY_CUDNN_FRONTEND_INCLUDE_DIR}" "${LORRY_CUDNN_INCLUDE_DIR}")
   set_source_files_properties(cuda/attention/attention.cpp PROPERTIES COMPILE_DEFINITIONS LORRY_WITH_CUDNN=1)
   set_source_files_properties(cuda/attention/attention_cudnn.cpp PROPERTIES COMPILE_DEFINITIONS
     "NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING;CUDNN_FRONTEND_SKIP_JSON_LIB")

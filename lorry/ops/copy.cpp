@@ -67,16 +67,6 @@ void fill_elements(const Tensor& to, const Operand& value) {
 
 }  // namespace
 
-namespace ops {
-void require_reachable(const Tensor& target) {
-  require<ValueError>(target.defined(), "the tensor is undefined; expected a view to write through");
-  require<ValueError>(target.node()->owners() > 1 || target.storage().owners() > 1,
-                      "assignment to a temporary copy, which would be lost; got {}; expected a view; use index_put_, or "
-                      "copy_ on a variable",
-                      target);
-}
-}  // namespace ops
-
 const Tensor& Tensor::operator=(const Tensor& source) && {
   const Running running("assignment");
   ops::require_reachable(*this);

@@ -209,8 +209,7 @@ const Tensor& addcdiv_out(const Tensor& out, const Tensor& x, const Tensor& a, c
 Tensor Tensor::addcdiv(const Tensor& a, const Tensor& b, const Scalar& value) const { return compute(Op::addcdiv, *this, a, b, value); }
 const Tensor& Tensor::addcdiv_(const Tensor& a, const Tensor& b, const Scalar& value) const { return compute_in_place(Op::addcdiv, *this, a, b, value); }
 
-// ---- rounding to digits
-// ----------------------------------------------------------------------------------------------
+// ---- rounding to digits ---------------------------------------------------------------------------------------------
 
 namespace {
 /// 10^|decimals|, after the checks that round makes.

@@ -330,6 +330,14 @@ void pointwise_out(Op op, const Tensor& out, std::span<const Operand> operands) 
   run_into(op, out, operands, Target::out);
 }
 
+void require_reachable(const Tensor& target) {
+  require<ValueError>(target.defined(), "the tensor is undefined; expected a view to write through");
+  require<ValueError>(target.node()->owners() > 1 || target.storage().owners() > 1,
+                      "assignment to a temporary copy, which would be lost; got {}; expected a view; use index_put_, "
+                      "or copy_ on a variable",
+                      target);
+}
+
 void require_condition(const Tensor& condition) {
   require_defined(condition, "the condition");
   require<DTypeError>(condition.dtype() == kBool, "the condition is not bool; got {}; expected a bool tensor",

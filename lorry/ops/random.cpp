@@ -210,8 +210,7 @@ Tensor multinomial(const Tensor& weights, int64_t samples, bool replacement, Gen
       samples, replacement);
 }
 
-// ---- normal with tensors, and out=
-// -----------------------------------------------------------------------------------
+// ---- normal with tensors, and out= ----------------------------------------------------------------------------------
 
 namespace {
 

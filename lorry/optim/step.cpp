@@ -383,8 +383,7 @@ kernels::StepCall Stepper::call_of(const Family& family, const Tensor& grad_fact
           .seed = family.memory.seed};
 }
 
-// ---- the executions loop and foreach
-// -----------------------------------------------------------------------------------
+// ---- the executions loop and foreach --------------------------------------------------------------------------------
 
 bool Stepper::steps_by_operators(Execution execution, const Kind& kind, DType grad_dtype) {
   return execution != Execution::fused || (grad_dtype != kind.dtype && !kind.device.is_cpu());

@@ -28,8 +28,7 @@ Stepper::~Stepper() {
   grad_epoch_->close();
 }
 
-// ---- groups
-// ----------------------------------------------------------------------------------------------------------
+// ---- groups ---------------------------------------------------------------------------------------------------------
 
 void Stepper::add_group(const std::vector<NamedTensor>& params, const RuleTraits& rule, const void* settings,
                         const Memory& memory) {
@@ -155,8 +154,7 @@ void Stepper::zero_grad(bool set_to_none) {
   }
 }
 
-// ---- families and clocks
-// ---------------------------------------------------------------------------------------------
+// ---- families and clocks --------------------------------------------------------------------------------------------
 
 Stepper::Kind Stepper::kind_of(const Slot& slot) const {
   const GroupState& group = groups_[slot.group];

@@ -37,8 +37,7 @@ class Stepper {
   Stepper(const Stepper&) = delete;
   Stepper& operator=(const Stepper&) = delete;
 
-  // ---- what Optimizer offers; optimizer.h says what each does
-  // ----------------------------------------------------------
+  // ---- what Optimizer offers; optimizer.h says what each does -------------------------------------------------------
   void step();
   void step(const Tensor& grad_factor);
   Tensor step(const StepOptions& options);

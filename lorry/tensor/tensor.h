@@ -71,8 +71,8 @@ class Tensor {
   const Tensor& operator=(const Tensor& source) &&;
   const Tensor& operator=(const Scalar& value) &&;
 
-  // ---- facts
-  // --------------------------------------------------------------------------------------------------------- An
+  // ---- facts --------------------------------------------------------------------------------------------------------
+  // An
   // undefined tensor answers defined(), requires_grad(), is_leaf(), grad_fn(), is_same() and node(). What needs a
   // history (backward, retain_grad, register_hook) throws GradError for it, all else ValueError.
   bool defined() const { return static_cast<bool>(node_); }
@@ -367,8 +367,7 @@ class Tensor {
   Tensor baddbmm(const Tensor& a, const Tensor& b, const Scalar& beta = 1, const Scalar& alpha = 1) const;
   const Tensor& baddbmm_(const Tensor& a, const Tensor& b, const Scalar& beta = 1, const Scalar& alpha = 1) const;
 
-  // ---- second names, one row each in tensor/aliases.def
-  // --------------------------------------------------------------
+  // ---- second names, one row each in tensor/aliases.def -------------------------------------------------------------
 #define LORRY_ALIAS(alias, original, parameters, arguments) \
   Tensor alias parameters const {                           \
     const Running running(#alias);                          \

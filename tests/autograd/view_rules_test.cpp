@@ -77,8 +77,7 @@ TEST(ViewGradients, writes_through_views_reach_the_base_and_its_gradient) {
   expect_elements(x.grad(), {2, 2}, [](const Coordinates& at) { return at[0] == 1 ? 20.0 : 2.0; });
 }
 
-// ---- views in place
-// --------------------------------------------------------------------------------------------------
+// ---- views in place -------------------------------------------------------------------------------------------------
 
 using InPlace = const Tensor& (*)(const Tensor&);
 const std::pair<const char*, InPlace> kInPlace[] = {

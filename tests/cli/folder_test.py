@@ -103,7 +103,8 @@ class Shown(CommandTest):
         self.assertEqual((shown["lr"], shown["batch"], shown["seed"]), (0.003, 2, 0))
         self.assertEqual(shown["texts"], [str(self.text)])
         text = self.run_lorry("info", "run").out
-        for says in (f"text             {self.text}", "adamw, learning rate 0.003, batch 2, seed 0", "preset nano: 4 layers, 4 heads, width 128, context 16", "826 k, bf16", "30 of 30",
+        for says in (f"text             {self.text}", "adamw, learning rate 0.003, batch 2, seed 0",
+                     "preset nano: 4 layers, 4 heads, width 128, context 16", "826 k, bf16", "30 of 30",
                      "after step 30", f"{figures['train_loss']:.4f}", f"{figures['validation_loss']:.4f}",
                      "held by nobody"):
             self.assertIn(says, text)

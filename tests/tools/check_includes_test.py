@@ -39,7 +39,8 @@ class CheckIncludes(unittest.TestCase):
         self.assertEqual(self.check({}), (0, ""))
 
     def test_an_include_of_a_lower_room_is_refused(self):
-        self.assert_refused({"lorry/base/error.h": '\n#include "lorry/ops/dispatch/door.h"\n'}, "lorry/base/error.h:2:", "base may not use ops")
+        self.assert_refused({"lorry/base/error.h": '\n#include "lorry/ops/dispatch/door.h"\n'},
+                            "lorry/base/error.h:2:", "base may not use ops")
 
     def test_an_angled_include_of_a_lower_room_is_refused(self):
         self.assert_refused({"lorry/kernels/cpu/add.cpp": "#include <lorry/nn/gpt.h>\n"}, "kernels may not use nn")

@@ -42,8 +42,7 @@ class Inputs {
   size_t size_;
 };
 
-// ---- the slow side
-// ---------------------------------------------------------------------------------------------------
+// ---- the slow side --------------------------------------------------------------------------------------------------
 
 /// Announces a call to the listeners and silences them until it ends. What it is given is only referred to: attributes
 /// and `self` live as long as this object, the tensors and numbers of `inputs` too.
@@ -80,8 +79,7 @@ inline bool heard(const Inputs& inputs) {
   return (modes & kGradMode) && inputs.requires_grad();
 }
 
-// ---- the three ways in
-// -----------------------------------------------------------------------------------------------
+// ---- the three ways in ----------------------------------------------------------------------------------------------
 
 /// A call that makes new tensors. compute() returns a Tensor, or std::array<Tensor, N>.
 template <class Compute, class... A>

@@ -4,8 +4,9 @@
 // users. A listener hears the calls of the threads on which its bit is set (ModeScope). What it is shown refers to the
 // call's own arguments and holds none of them: a listener that keeps nothing changes nothing.
 //
-//   constexpr door::Listener kCounter{.bit = kUserMode, .before = [](const door::CallView& call, void*&) {
-//   ++count[call.op]; }}; const door::ListenerScope listening(kCounter);
+//   void count(const door::CallView& call, void*&) { ++counts[call.op]; }
+//   constexpr door::Listener kCounter{.bit = kUserMode, .before = count};
+//   const door::ListenerScope listening(kCounter);
 //
 // `before` is called in the order of the bits, `after` in the opposite one, both with nobody listening: a listener may
 // call operators. Where `before` throws, the operator is not run and its error is that one. Where `after` throws, the

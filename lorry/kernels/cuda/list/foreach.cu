@@ -92,8 +92,7 @@ void blend(const ListPointwiseCall& call, const Stream& stream) {
   call.compute == kF64 ? as(Type<double>()) : as(Type<float>());
 }
 
-// ---- moving
-// ----------------------------------------------------------------------------------------------------------
+// ---- moving ---------------------------------------------------------------------------------------------------------
 
 /// Elements keep their type: words of an element's size, 16 bytes of them an access. Fills have a pattern and no second
 /// array.

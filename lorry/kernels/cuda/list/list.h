@@ -159,8 +159,7 @@ class CudaList : public ListOnDevice {
 /// The strategy for a list of `count` entries of `entry_bytes`.
 Strategy quickest(int count, int entry_bytes);
 
-// ---- sources
-// ---------------------------------------------------------------------------------------------------------
+// ---- sources --------------------------------------------------------------------------------------------------------
 
 /// Bytes of arguments that a body may have.
 inline constexpr int kBodyBytes = 192;
@@ -200,8 +199,7 @@ struct Table {
   }
 };
 
-// ---- kernels
-// ---------------------------------------------------------------------------------------------------------
+// ---- kernels --------------------------------------------------------------------------------------------------------
 
 #ifdef __CUDACC__
 

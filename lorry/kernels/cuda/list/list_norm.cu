@@ -20,8 +20,7 @@ constexpr int kSums = 128;
 /// arrays to read.
 constexpr int64_t kKeptInCache = 24 << 20;
 
-// ---- folding
-// ---------------------------------------------------------------------------------------------------------
+// ---- folding --------------------------------------------------------------------------------------------------------
 
 /// Positive, and rare enough for a call.
 __device__ __noinline__ double power(double x, double p) { return pow(x, p); }
@@ -140,8 +139,7 @@ __device__ __forceinline__ double root(double sum, double p) {
   return sum;
 }
 
-// ---- the pass over all elements
-// --------------------------------------------------------------------------------------
+// ---- the pass over all elements -------------------------------------------------------------------------------------
 
 /// What follows the last sum.
 struct End {
@@ -321,8 +319,7 @@ void norm(const ListNormCall& call, const Stream& stream) {
   }
 }
 
-// ---- scaling
-// ---------------------------------------------------------------------------------------------------------
+// ---- scaling --------------------------------------------------------------------------------------------------------
 
 /// Reads and writes every element once, unless the factor is 1.
 template <class T>

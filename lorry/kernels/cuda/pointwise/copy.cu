@@ -22,8 +22,7 @@ constexpr int kFlight = 4;                    ///< words that a thread keeps in 
 constexpr int64_t kLarge = int64_t{1} << 20;  ///< bytes from which the driver's own copy is used for contiguous memory
 constexpr int64_t kShortestSide = 8;          ///< a transposed dimension shorter than this is not worth tiles
 
-// ---- words
-// -----------------------------------------------------------------------------------------------------------
+// ---- words ----------------------------------------------------------------------------------------------------------
 
 struct Words {
   char* to;
@@ -110,8 +109,7 @@ void run_words(const Movement& m, Stream stream) {
   }
 }
 
-// ---- transposes
-// ------------------------------------------------------------------------------------------------------
+// ---- transposes -----------------------------------------------------------------------------------------------------
 
 /// The dimension besides the innermost along which the source is contiguous, where tiles are worth while; else 0.
 int transposed_dimension(const Movement& m) {
@@ -173,8 +171,7 @@ void run_halves(const Movement& m, int other, Stream stream) {
   });
 }
 
-// ---- one value
-// -------------------------------------------------------------------------------------------------------
+// ---- one value ------------------------------------------------------------------------------------------------------
 
 /// Writes the pattern from `first`, a multiple of 16, for `runs` times 16 bytes, and over `head` bytes before and
 /// `tail` behind.
@@ -198,8 +195,7 @@ void run_fill(char* to, int64_t bytes, uint4 pattern, Stream stream) {
                       static_cast<int>(head), static_cast<int>((bytes - head) % 16), pattern);
 }
 
-// ---- the table
-// -------------------------------------------------------------------------------------------------------
+// ---- the table ------------------------------------------------------------------------------------------------------
 
 char* at(const Array& x, int64_t offset) { return x.as<char>() + offset * size_of(x.dtype); }
 

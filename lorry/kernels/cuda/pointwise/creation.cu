@@ -14,8 +14,7 @@ namespace {
 constexpr int kBlock = 256;
 constexpr int kFlight = 4;  ///< elements of a triangle that a thread keeps in flight
 
-// ---- sequences
-// -------------------------------------------------------------------------------------------------------
+// ---- sequences ------------------------------------------------------------------------------------------------------
 
 struct IntegralSteps {
   uint64_t start, step;  // unsigned, since the product may pass 2^63 on its way to a sum that does not
@@ -76,8 +75,7 @@ void linspace(const Array& out, double start, double end, Stream stream) {
   launch_generate(out, EvenSteps{start, end, (end - start) / static_cast<double>(n - 1), n}, stream);
 }
 
-// ---- triangles
-// -------------------------------------------------------------------------------------------------------
+// ---- triangles ------------------------------------------------------------------------------------------------------
 
 /// Operands of the iteration: the result, x, and a number rather than an address: column minus row, counted from
 /// `first`.

@@ -12,8 +12,7 @@
 
 namespace lorry::kernels::cuda {
 
-// ---- formulas over stored values
-// -------------------------------------------------------------------------------------
+// ---- formulas over stored values ------------------------------------------------------------------------------------
 
 namespace detail {
 template <class F, class... Listed>
@@ -65,8 +64,7 @@ __device__ __forceinline__ C compute(const C (&x)[kArity], bool narrow) {
   (std::make_integer_sequence<int, kArity>());
 }
 
-// ---- plain
-// -----------------------------------------------------------------------------------------------------------
+// ---- plain ----------------------------------------------------------------------------------------------------------
 
 /// Runs a thread keeps in flight: 64 bytes of operands, and no more than 16 elements.
 template <class Formula, class T, int kArity>
@@ -157,8 +155,7 @@ static __global__ void __launch_bounds__(kPointwiseBlock)
   static_cast<Stored<Out>*>(call.out)[index] = cast<Out, C>(compute<Formula>(values, kHalf<T> && !kTruth));
 }
 
-// ---- staged
-// ----------------------------------------------------------------------------------------------------------
+// ---- staged ---------------------------------------------------------------------------------------------------------
 
 /// kLanes elements as they lie in memory, packed from the first word on.
 struct Raw {

@@ -122,8 +122,7 @@ void launch_fill(const Array& out, RandomKey key, Stream stream, const Make& mak
                       Draw(key), make);
 }
 
-// ---- uniform and normal
-// ----------------------------------------------------------------------------------------------
+// ---- uniform and normal ---------------------------------------------------------------------------------------------
 
 template <class T>
 struct MakeUniform {
@@ -198,8 +197,7 @@ void normal(const Array& out, RandomKey key, double mean, double std, Stream str
   });
 }
 
-// ---- whole numbers
-// ---------------------------------------------------------------------------------------------------
+// ---- whole numbers --------------------------------------------------------------------------------------------------
 
 template <class T>
 struct MakeInteger {
@@ -219,8 +217,7 @@ void integers(const Array& out, RandomKey key, int64_t low, uint64_t range, Stre
   visit(out.dtype, [&]<class T>(Type<T>) { launch_fill<Stored<T>, 2>(out, key, stream, MakeInteger<T>{low, range}); });
 }
 
-// ---- coins
-// -----------------------------------------------------------------------------------------------------------
+// ---- coins ----------------------------------------------------------------------------------------------------------
 
 /// Calls f with an unsigned type of the element's size and the bits of its 1: a coin's zero is 0 in every dtype.
 template <class F>
@@ -305,8 +302,7 @@ bool bernoulli_each(const Array& out, const Array& p, RandomKey key, Stream stre
   return true;
 }
 
-// ---- dropout
-// ---------------------------------------------------------------------------------------------------------
+// ---- dropout --------------------------------------------------------------------------------------------------------
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)

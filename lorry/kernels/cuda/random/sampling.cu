@@ -37,8 +37,7 @@ lorry::cuda::Shape shape_for(int64_t items, Stream stream) {
 /// The most pairs that are sorted at once.
 constexpr int64_t kMostPairs = UINT32_MAX;
 
-// ---- permutation
-// -----------------------------------------------------------------------------------------------------
+// ---- permutation ----------------------------------------------------------------------------------------------------
 
 /// keys[i] = the upper `bits` bits of element i's word.
 __global__ void __launch_bounds__(kThreads)
@@ -70,8 +69,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// ---- multinomial with replacement
-// ------------------------------------------------------------------------------------
+// ---- multinomial with replacement -----------------------------------------------------------------------------------
 
 /// The running sums of each row, added one after the other as the CPU does, and the last column of a positive weight. A
 /// warp a row: the chain of additions is its time (about 10 cycles each), and columns of weight 0, which change no sum,
@@ -143,8 +141,7 @@ __global__ void __launch_bounds__(kThreads) pick(int64_t* out, const double* sum
   }
 }
 
-// ---- multinomial without replacement
-// ---------------------------------------------------------------------------------
+// ---- multinomial without replacement --------------------------------------------------------------------------------
 
 /// -ln(u) / weight of element i as bits whose order is the scores' order; infinite for a weight of 0.
 __device__ uint64_t score(const double* weights, int64_t i, RandomKey key) {

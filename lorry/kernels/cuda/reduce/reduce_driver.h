@@ -35,8 +35,7 @@ namespace lorry::kernels::cuda {
 
 inline constexpr int kUnroll = 4;  // loads in flight a thread
 
-// ---- elements
-// --------------------------------------------------------------------------------------------------------
+// ---- elements -------------------------------------------------------------------------------------------------------
 
 /// The elements of `dtype` at these indices. One branch for them all, so that the loads are in flight together.
 template <class C>
@@ -71,8 +70,7 @@ __device__ __forceinline__ void load_several(const void* x, DType dtype, const i
   load(Type<double>{});
 }
 
-// ---- rows
-// ------------------------------------------------------------------------------------------------------------
+// ---- rows -----------------------------------------------------------------------------------------------------------
 
 struct ReducePlan {
   int64_t outputs, runs, length;  // a row is `runs` runs of `length` contiguous elements
@@ -169,8 +167,7 @@ __global__ void __launch_bounds__(1024)
                 });
 }
 
-// ---- columns
-// ---------------------------------------------------------------------------------------------------------
+// ---- columns --------------------------------------------------------------------------------------------------------
 
 struct ColumnPlan {
   int64_t outputs, columns, count, chunk, out_step;  // a block takes `chunk` of `count` rows
@@ -310,8 +307,7 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocksEach)
                 [&](int64_t output) { return at[1] + (output - row_of_outputs) * plan.out_step; });
 }
 
-// ---- general
-// ---------------------------------------------------------------------------------------------------------
+// ---- general --------------------------------------------------------------------------------------------------------
 
 struct SpreadPlan {
   int64_t outputs, count, chunk;
@@ -362,8 +358,7 @@ __global__ void __launch_bounds__(kSpread)
                 });
 }
 
-// ---- plans
-// -----------------------------------------------------------------------------------------------------------
+// ---- plans ----------------------------------------------------------------------------------------------------------
 
 // Constants fitted to the H200 (132 multiprocessors); being constants, they give one tree on every device.
 inline constexpr int64_t kThreads = 1 << 19;       // beyond so many threads, more lanes an output only cost
@@ -499,8 +494,7 @@ inline SpreadPlan plan_general(const Axes& axes, int64_t element) {
           .reduced = axes.count > 0 ? Places<1>(axes.reduced) : Places<1>(axes.reduced, axes.reduced.rank)};
 }
 
-// ---- launches
-// --------------------------------------------------------------------------------------------------------
+// ---- launches -------------------------------------------------------------------------------------------------------
 
 /// Launches the kernel, with memory for partial cells where the grid has blocks in y and z.
 template <class P, class X, class Plan>

@@ -50,8 +50,7 @@ struct ScanPlan {
 
 enum class Phase { whole, totals, parts };
 
-// ---- rows
-// ------------------------------------------------------------------------------------------------------------
+// ---- rows -----------------------------------------------------------------------------------------------------------
 
 inline constexpr int kRowThreads = 256;
 
@@ -156,8 +155,7 @@ __global__ void __launch_bounds__(kRowThreads)
   if (phase == Phase::totals && lane == 0 && inside) totals[line * plan.parts + part] = carry;
 }
 
-// ---- tiles
-// ------------------------------------------------------------------------------------------------------------
+// ---- tiles ----------------------------------------------------------------------------------------------------------
 
 /// A tile is kBands bands of kRowThreads runs, so that memory is met in order. Each warp scans its part of every band
 /// by shuffles, and then, of all the warps' totals, those before each of its parts: one barrier a tile.
@@ -244,8 +242,7 @@ __global__ void __launch_bounds__(kRowThreads)
   if (phase == Phase::totals && thread == 0) totals[line * plan.parts + part] = carry;
 }
 
-// ---- lines
-// -----------------------------------------------------------------------------------------------------------
+// ---- lines ----------------------------------------------------------------------------------------------------------
 
 inline constexpr int kLineThreads = 128;
 inline constexpr int kAhead = 8;  // elements read before they are joined
@@ -280,8 +277,7 @@ __global__ void __launch_bounds__(kLineThreads)
   if (phase == Phase::totals) totals[part * plan.lines + line] = carry;
 }
 
-// ---- launches
-// --------------------------------------------------------------------------------------------------------
+// ---- launches -------------------------------------------------------------------------------------------------------
 
 template <class T, class C>
 void scan_as(const ScanArgs& args, const Iteration& lines, Stream stream) {
