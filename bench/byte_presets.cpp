@@ -31,7 +31,7 @@ struct Variant {
   bool norm_queries_and_keys = false;
   double std = 0.02;  ///< of linear layers; those that write to the residual have it over sqrt(2 layers)
   double embedding_std = 0.02;
-  bool tied = true;             ///< the head reads the embeddings; otherwise a matrix of its own, std 0.02
+  bool tied = true;            ///< the head reads the embeddings; otherwise a matrix of its own, std 0.02
   double embedding_scale = 1;  ///< what embeddings are multiplied by on their way in
   double mix = 0;              ///< how much of the byte before is added to each embedding, at the start
   double lr = 3e-3;

@@ -1,5 +1,5 @@
-// Reductions, softmax, norms, losses and sorting: bytes moved a second (each operand read or written once) beside a plain
-// memory copy, and what a call costs on a small input.
+// Reductions, softmax, norms, losses and sorting: bytes moved a second (each operand read or written once) beside a
+// plain memory copy, and what a call costs on a small input.
 
 #include <benchmark/benchmark.h>
 
@@ -17,7 +17,8 @@ using namespace lorry;
 /// Runs f; each run moves `passes` times x's bytes.
 void measure(benchmark::State& state, const Tensor& x, double passes, const std::function<Tensor()>& f) {
   for (auto _ : state) benchmark::DoNotOptimize(f());
-  state.SetBytesProcessed(static_cast<int64_t>(static_cast<double>(state.iterations()) * passes * static_cast<double>(x.nbytes())));
+  state.SetBytesProcessed(
+      static_cast<int64_t>(static_cast<double>(state.iterations()) * passes * static_cast<double>(x.nbytes())));
 }
 
 void memory_copy(benchmark::State& state) {
@@ -25,7 +26,8 @@ void memory_copy(benchmark::State& state) {
   const int64_t bytes = from.nbytes();
   for (auto _ : state) {
     cpu::parallel_for(bytes, 1 << 20, [&](int64_t begin, int64_t end) {
-      std::memcpy(static_cast<char*>(to.data_ptr()) + begin, static_cast<char*>(from.data_ptr()) + begin, static_cast<size_t>(end - begin));
+      std::memcpy(static_cast<char*>(to.data_ptr()) + begin, static_cast<char*>(from.data_ptr()) + begin,
+                  static_cast<size_t>(end - begin));
     });
     benchmark::ClobberMemory();
   }
@@ -72,7 +74,8 @@ BENCHMARK_CAPTURE(unary, softmax_8x128, softmax_rows, kSmall, kF32, 2)->UseRealT
 
 /// What a training step runs: forward, then backward, of rows of 1024.
 struct Rows {
-  Tensor x = rand(kRows).requires_grad_(), weight = rand({1024}).requires_grad_(), bias = rand({1024}).requires_grad_(), grad = rand(kRows);
+  Tensor x = rand(kRows).requires_grad_(), weight = rand({1024}).requires_grad_(), bias = rand({1024}).requires_grad_(),
+         grad = rand(kRows);
   Tensor target = randint(0, 1024, {4096});
 };
 
@@ -84,7 +87,8 @@ void backward(benchmark::State& state, Tensor (*f)(const Rows&), double passes) 
   const Rows rows;
   const Tensor y = f(rows), grad = y.dim() == 0 ? Tensor() : rows.grad;
   measure(state, rows.x, passes, [&] {
-    return autograd::grad({y}, {rows.x, rows.weight, rows.bias}, {grad}, {.retain_graph = true, .allow_unused = true})[0];
+    return autograd::grad({y}, {rows.x, rows.weight, rows.bias}, {grad},
+                          {.retain_graph = true, .allow_unused = true})[0];
   });
 }
 Tensor layer_norm_rows(const Rows& r) { return layer_norm(r.x, {1024}, r.weight, r.bias); }

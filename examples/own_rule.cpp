@@ -1,4 +1,5 @@
-// An optimizer of one's own: fits a line with a rule that Lorry does not have. Compiled as own_rule.cu it has fused kernels for GPUs too.
+// An optimizer of one's own: fits a line with a rule that Lorry does not have. Compiled as own_rule.cu it has fused
+// kernels for GPUs too.
 #include <cstdio>
 
 #include "examples/own_rule.h"

@@ -8,7 +8,7 @@
 #include "lorry/autograd/engine.h"
 #include "lorry/autograd/function.h"
 #include "lorry/autograd/grad_mode.h"
-#include "lorry/base/bell.h"
+#include "lorry/base/events.h"
 #include "lorry/device/cpu/team.h"
 #include "lorry/device/device.h"
 #include "lorry/foreach/foreach.h"

@@ -66,7 +66,7 @@ OTHERS = (
     (
         "Devices, memory, threads, events",
         "",
-        ("device/device.h", "device/stream.h", "memory/memory.h", "device/cpu/team.h", "base/bell.h"),
+        ("device/device.h", "device/stream.h", "memory/memory.h", "device/cpu/team.h", "base/events.h"),
     ),
     ("DLPack", "", ("tensor/dlpack.h",)),
 )

@@ -1,6 +1,7 @@
-// How near Lorry's products come to the best of cuBLASLt: for square matrices, mm_out as it is and with tuning, beside the fastest
-// of up to 32 algorithms that the library proposes under any rule of adding up. Device time of each, from recordings
-// that take turns, so that clocks and heat favour none. Prints the JSON of DESIGN section 11 to standard output.
+// How near Lorry's products come to the best of cuBLASLt: for square matrices, mm_out as it is and with tuning, beside
+// the fastest of up to 32 algorithms that the library proposes under any rule of adding up. Device time of each, from
+// recordings that take turns, so that clocks and heat favour none. Prints the JSON of DESIGN section 11 to standard
+// output.
 
 #include <fmt/core.h>
 
@@ -28,7 +29,8 @@ struct Kind {
   DType dtype;
   Precision precision;
 };
-constexpr Kind kKinds[] = {{"f16", kF16, Precision::full}, {"bf16", kBF16, Precision::full}, {"tf32", kF32, Precision::tf32}};
+constexpr Kind kKinds[] = {
+    {"f16", kF16, Precision::full}, {"bf16", kBF16, Precision::full}, {"tf32", kF32, Precision::tf32}};
 constexpr int64_t kSizes[] = {512, 1024, 2048, 4096, 8192};
 constexpr int kAlgorithms = 32, kRounds = 11;
 
@@ -78,7 +80,8 @@ void measure(const Kind& kind, int64_t size, Stream stream, Json& results) {
     });
   }
 
-  require<DeviceError>(recordings.size() > 2, "matmul_ceiling: cuBLASLt has no algorithm for {}x{} {}", size, size, kind.name);
+  require<DeviceError>(recordings.size() > 2, "matmul_ceiling: cuBLASLt has no algorithm for {}x{} {}", size, size,
+                       kind.name);
 
   const auto samples = time_in_turns(recordings, stream, kRounds);
   const auto us = [&](size_t i, double share) { return quantile(samples[i], share) / repeats; };
@@ -100,8 +103,8 @@ void measure(const Kind& kind, int64_t size, Stream stream, Json& results) {
     figures["tflop_per_s"] = flops / us(i, 0.5) / 1e6;
     figures["ratio_to_ceiling"] = us(best, 0.5) / us(i, 0.5);
     results.push_back(figures);
-    fmt::print(stderr, "{:5} {:5} {:28} {:9.2f} us {:7.1f} TFLOP/s {:6.3f} of the best\n", kind.name, size, implementation, us(i, 0.5),
-               flops / us(i, 0.5) / 1e6, us(best, 0.5) / us(i, 0.5));
+    fmt::print(stderr, "{:5} {:5} {:28} {:9.2f} us {:7.1f} TFLOP/s {:6.3f} of the best\n", kind.name, size,
+               implementation, us(i, 0.5), flops / us(i, 0.5) / 1e6, us(best, 0.5) / us(i, 0.5));
   };
   row(0, "lorry", submit_us[0]);
   row(1, "lorry tuned", submit_us[1]);

@@ -1,7 +1,8 @@
 // The cases of `lorry bench overhead` in libtorch, called from C++ without gradients:
 //
 //   T=$(python -c 'import os, torch; print(os.path.dirname(torch.__file__))')
-//   g++ -O3 -std=c++20 -I. -I$T/include -I$T/include/torch/csrc/api/include bench/peers/overhead_torch.cpp -o build/overhead_torch \
+//   g++ -O3 -std=c++20 -I. -I$T/include -I$T/include/torch/csrc/api/include bench/peers/overhead_torch.cpp \
+//     -o build/overhead_torch \
 //     -L$T/lib -Wl,-rpath,$T/lib -Wl,--no-as-needed -ltorch_cpu -lc10
 //   build/overhead_torch [FILE.json]
 //
@@ -32,9 +33,9 @@ int main(int argc, char** argv) {
   const char* separator = "";
   for (const auto& [name, t] : rows) {
     std::printf("%-18s %8.3f us   (least %.3f, p90 %.3f)\n", name, t.median_us, t.min_us, t.p90_us);
-    json << separator << "{\"suite\": \"overhead\", \"case\": \"" << name << "\", \"implementation\": \"libtorch " << TORCH_VERSION
-         << "\", \"device\": \"cpu\", \"dtype\": \"f32\", \"median_us\": " << t.median_us << ", \"min_us\": " << t.min_us << ", \"p90_us\": " << t.p90_us
-         << "}";
+    json << separator << "{\"suite\": \"overhead\", \"case\": \"" << name << "\", \"implementation\": \"libtorch "
+         << TORCH_VERSION << "\", \"device\": \"cpu\", \"dtype\": \"f32\", \"median_us\": " << t.median_us
+         << ", \"min_us\": " << t.min_us << ", \"p90_us\": " << t.p90_us << "}";
     separator = ",\n";
   }
   json << "\n]}\n";

@@ -1,6 +1,7 @@
 #pragma once
 
-// What a backward rule sees: the recorded call with the tensors that its rule asked to keep, and facts about all inputs.
+// What a backward rule sees: the recorded call with the tensors that its rule asked to keep, and facts about all
+// inputs.
 
 #include <mutex>
 #include <string_view>
@@ -85,8 +86,8 @@ enum Saves : uint32_t {
   kOutput3 = 1u << 19,
 };
 
-/// A backward rule: from the gradients of the outputs (undefined where none arrived) to those of the inputs (undefined for
-/// none), written with operators so that it can be differentiated again.
+/// A backward rule: from the gradients of the outputs (undefined where none arrived) to those of the inputs (undefined
+/// for none), written with operators so that it can be differentiated again.
 struct Rule {
   Op op;
   uint32_t saves;

@@ -25,7 +25,9 @@ class KeeperScope {
 /// Rewinds the default generator for a scope.
 class RandomScope {
  public:
-  explicit RandomScope(const Generator::State& state) : now_(default_generator().state()) { default_generator().set_state(state); }
+  explicit RandomScope(const Generator::State& state) : now_(default_generator().state()) {
+    default_generator().set_state(state);
+  }
   ~RandomScope() { default_generator().set_state(now_); }
   RandomScope(const RandomScope&) = delete;
   RandomScope& operator=(const RandomScope&) = delete;
@@ -51,7 +53,8 @@ class Collector final : public Keeper {
 /// Counts what the first run keeps, and runs the function again for whoever asks.
 class Region final : public Keeper {
  public:
-  explicit Region(std::function<Tensor()> function) : function_(std::move(function)), random_(default_generator().state()) {}
+  explicit Region(std::function<Tensor()> function)
+      : function_(std::move(function)), random_(default_generator().state()) {}
 
   int64_t keep(const Tensor& x) override {
     first_.push_back({&x.storage(), x.version()});
@@ -69,7 +72,8 @@ class Region final : public Keeper {
                        "earlier one to go through it again");
     if (!again_) run_again();
     const Tensor& x = again_->kept[at];
-    require<GradError>(x.version() == again_->versions[at], "checkpoint: a tensor kept by the second run was overwritten in place; got {}", x);
+    require<GradError>(x.version() == again_->versions[at],
+                       "checkpoint: a tensor kept by the second run was overwritten in place; got {}", x);
     return x;
   }
 
@@ -93,13 +97,16 @@ class Region final : public Keeper {
       function_();
     }
     require<GradError>(collector->kept.size() == first_.size(),
-                       "checkpoint: the function did something else when it ran again; got {} tensors kept, {} at first; make it depend on its captures alone",
+                       "checkpoint: the function did something else when it ran again; got {} tensors kept, {} at "
+                       "first; make it depend on its captures alone",
                        collector->kept.size(), first_.size());
     // What existed before the region has the same storage on both runs, and must not have been written between them.
     for (size_t i = 0; i < first_.size(); ++i)
-      require<GradError>(&collector->kept[i].storage() != first_[i].storage || collector->versions[i] == first_[i].version,
-                         "checkpoint: a tensor that the function uses was overwritten in place since its first run; got {}; clone it before that write",
-                         collector->kept[i]);
+      require<GradError>(
+          &collector->kept[i].storage() != first_[i].storage || collector->versions[i] == first_[i].version,
+          "checkpoint: a tensor that the function uses was overwritten in place since its first run; got {}; clone it "
+          "before that write",
+          collector->kept[i]);
     again_ = collector;
     for (size_t i = 0; i < first_.size(); ++i)
       if (forgotten_[i]) again_->kept[i] = Tensor();

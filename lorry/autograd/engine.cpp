@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "lorry/autograd/node.h"
-#include "lorry/base/bell.h"
+#include "lorry/base/events.h"
 #include "lorry/device/fence.h"
 #include "lorry/ops/ops.h"
 
@@ -69,13 +69,17 @@ class Wanted {
 /// Puts a gradient into the shape of what it belongs to, or refuses it.
 Tensor fitted(Tensor g, const Node& node, int index) {
   const Node::Output& like = node.outputs[static_cast<size_t>(index)];
-  require<ShapeError>(g.sizes() == like.sizes, "{} backward: a gradient has another shape than its tensor; got {}; expected {}", node.name(), g, like.sizes);
-  if (g.dim() == 0 && like.device.is_cpu() && !g.device().is_cpu()) {  // of a 0-d CPU tensor that went with others as a number does
-    bell::ring(bell::Event::hidden_copy, node.name(), "the gradient of a number on the CPU is fetched from the GPU");
+  require<ShapeError>(g.sizes() == like.sizes,
+                      "{} backward: a gradient has another shape than its tensor; got {}; expected {}", node.name(), g,
+                      like.sizes);
+  // of a 0-d CPU tensor that went with others as a number does
+  if (g.dim() == 0 && like.device.is_cpu() && !g.device().is_cpu()) {
+    events::emit(events::Kind::hidden_copy, node.name(), "the gradient of a number on the CPU is fetched from the GPU");
     g = g.to(like.device);
   }
-  require<DeviceError>(g.device() == like.device, "{} backward: a gradient is on another device than its tensor; got {}; expected {}", node.name(), g,
-                       like.device);
+  require<DeviceError>(g.device() == like.device,
+                       "{} backward: a gradient is on another device than its tensor; got {}; expected {}", node.name(),
+                       g, like.device);
   return g.dtype() == like.dtype ? g : g.to(like.dtype);
 }
 
@@ -176,8 +180,10 @@ class Walk {
   std::vector<Stream> used_;
 };
 
-void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, bool keep, bool create_graph, std::vector<Capture>* captures) {
-  require<GradError>(!mode(kInferenceMode), "backward: gradients do not exist in inference mode; leave the InferenceMode scope first");
+void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, bool keep, bool create_graph,
+         std::vector<Capture>* captures) {
+  require<GradError>(!mode(kInferenceMode),
+                     "backward: gradients do not exist in inference mode; leave the InferenceMode scope first");
   const ModeScope recording(create_graph ? uint32_t{kGradMode} : 0u, create_graph ? 0u : uint32_t{kGradMode});
   Walk walk(roots, captures);
   for (size_t i = 0; i < roots.size(); ++i) walk.send(roots[i], std::move(gradients[i]));
@@ -185,9 +191,10 @@ void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, bool kee
   walk.run(keep);
 }
 
-std::vector<Edge> root_edges(const std::vector<Tensor>& roots, const std::vector<Tensor>& given, std::vector<Tensor>& gradients, const char* where) {
-  require<GradError>(given.empty() || given.size() == roots.size(), "{}: as many gradients as roots are needed; got {} and {}", where, given.size(),
-                     roots.size());
+std::vector<Edge> root_edges(const std::vector<Tensor>& roots, const std::vector<Tensor>& given,
+                             std::vector<Tensor>& gradients, const char* where) {
+  require<GradError>(given.empty() || given.size() == roots.size(),
+                     "{}: as many gradients as roots are needed; got {} and {}", where, given.size(), roots.size());
   std::vector<Edge> edges;
   for (size_t i = 0; i < roots.size(); ++i) {
     const Tensor& x = roots[i];
@@ -196,11 +203,14 @@ std::vector<Edge> root_edges(const std::vector<Tensor>& roots, const std::vector
                        "on a leaf it depends on (a gradient that is constant has no history either)",
                        where, x);
     if (i < given.size() && given[i].defined()) {
-      require<ShapeError>(given[i].sizes() == x.sizes(), "{}: the gradient has another shape than its tensor; got gradient: {}, tensor: {}", where, given[i],
-                          x);
+      require<ShapeError>(given[i].sizes() == x.sizes(),
+                          "{}: the gradient has another shape than its tensor; got gradient: {}, tensor: {}", where,
+                          given[i], x);
       gradients.push_back(given[i]);
     } else {
-      require<GradError>(x.numel() == 1, "{}: a gradient is needed for a tensor of more than one element; got {}; pass one of the same shape, or sum it first",
+      require<GradError>(x.numel() == 1,
+                         "{}: a gradient is needed for a tensor of more than one element; got {}; pass one of the same "
+                         "shape, or sum it first",
                          where, x);
       const NoGrad quiet;
       gradients.push_back(empty(x.sizes(), x.options()).fill_(1));
@@ -212,25 +222,30 @@ std::vector<Edge> root_edges(const std::vector<Tensor>& roots, const std::vector
 
 }  // namespace
 
-void backward(const std::vector<Tensor>& roots, const std::vector<Tensor>& given, bool retain_graph, bool create_graph) {
+void backward(const std::vector<Tensor>& roots, const std::vector<Tensor>& given, bool retain_graph,
+              bool create_graph) {
   std::vector<Tensor> gradients;
   const std::vector<Edge> edges = root_edges(roots, given, gradients, "backward");
   run(edges, std::move(gradients), retain_graph || create_graph, create_graph, nullptr);
 }
 
-std::vector<Tensor> grad(const std::vector<Tensor>& roots, const std::vector<Tensor>& inputs, const std::vector<Tensor>& given, const GradOptions& options) {
+std::vector<Tensor> grad(const std::vector<Tensor>& roots, const std::vector<Tensor>& inputs,
+                         const std::vector<Tensor>& given, const GradOptions& options) {
   std::vector<Tensor> gradients;
   const std::vector<Edge> edges = root_edges(roots, given, gradients, "grad");
   std::vector<Capture> captures;
   for (const Tensor& x : inputs) {
-    require<GradError>(x.defined() && x.requires_grad(), "grad: an input does not require a gradient; got {}; call requires_grad_() before it is used", x);
+    require<GradError>(x.defined() && x.requires_grad(),
+                       "grad: an input does not require a gradient; got {}; call requires_grad_() before it is used",
+                       x);
     captures.push_back({gradient_edge(x), {}});
   }
   run(edges, std::move(gradients), options.retain_graph || options.create_graph, options.create_graph, &captures);
   std::vector<Tensor> result;
   for (size_t i = 0; i < captures.size(); ++i) {
     require<GradError>(captures[i].gradient.defined() || options.allow_unused,
-                       "grad: no root depends on input {}; got {}; set allow_unused to get an undefined tensor", i, inputs[i]);
+                       "grad: no root depends on input {}; got {}; set allow_unused to get an undefined tensor", i,
+                       inputs[i]);
     result.push_back(captures[i].gradient);
   }
   return result;

@@ -5,7 +5,7 @@
 
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/autograd/saved.h"
-#include "lorry/base/bell.h"
+#include "lorry/base/events.h"
 #include "lorry/ops/ops.h"
 
 namespace lorry::autograd {
@@ -127,7 +127,7 @@ std::vector<Tensor> separate(const char* name, const std::vector<Tensor>& made, 
   std::vector<Tensor> returned;
   for (const Tensor& y : made) {
     if (shares_memory(y, arguments) || shares_memory(y, returned)) {
-      bell::ring(bell::Event::hidden_copy, name, "a result that shares memory with an argument or another result");
+      events::emit(events::Kind::hidden_copy, name, "a result that shares memory with an argument or another result");
       returned.push_back(y.clone());
     } else {
       returned.push_back(y.detach());

@@ -12,13 +12,17 @@ using autograd::Meta;
 const Tensor& Tensor::requires_grad_(bool on) const {
   TensorNode& node = checked("requires_grad_");
   if (on == requires_grad()) return *this;
-  require<GradError>(is_leaf(), "requires_grad_: only a leaf can be switched; got {} made by {}; use detach()", *this, grad_fn());
+  require<GradError>(is_leaf(), "requires_grad_: only a leaf can be switched; got {} made by {}; use detach()", *this,
+                     grad_fn());
   if (!on) {
     node.requires_grad = false;
     return *this;
   }
-  require<DTypeError>(is_floating(node.dtype), "requires_grad_: gradients exist for floating dtypes only; got {}; convert with to(kF32)", *this);
-  require<GradError>(!node.inference || mode(kInferenceMode), "requires_grad_: an inference tensor never enters a graph; got {}; clone it outside inference mode", *this);
+  require<DTypeError>(is_floating(node.dtype),
+                      "requires_grad_: gradients exist for floating dtypes only; got {}; convert with to(kF32)", *this);
+  require<GradError>(
+      !node.inference || mode(kInferenceMode),
+      "requires_grad_: an inference tensor never enters a graph; got {}; clone it outside inference mode", *this);
   Meta& m = autograd::meta(*this);
   if (!m.gradient) m.gradient = make_counted<autograd::Accumulate>(*this);
   node.base = nullptr;  // a leaf stands for itself
@@ -39,13 +43,17 @@ Tensor Tensor::grad() const {
 void Tensor::set_grad(const Tensor& grad) const {
   checked("set_grad");
   if (grad.defined()) {
-    require<ShapeError>(grad.sizes() == sizes(), "set_grad: the gradient has another shape than its tensor; got gradient: {}, tensor: {}", grad, *this);
+    require<ShapeError>(grad.sizes() == sizes(),
+                        "set_grad: the gradient has another shape than its tensor; got gradient: {}, tensor: {}", grad,
+                        *this);
     require<DTypeError>(
         grad.dtype() == dtype() || (grad.dtype() == kF32 && size_of(dtype()) == 2 && is_floating(dtype())),
         "set_grad: the gradient has another dtype than its tensor; got gradient: {}, tensor: {}; expected the "
         "tensor's, or f32 for one of 16 bits",
         grad, *this);
-    require<DeviceError>(grad.device() == device(), "set_grad: the gradient is on another device than its tensor; got gradient: {}, tensor: {}", grad, *this);
+    require<DeviceError>(grad.device() == device(),
+                         "set_grad: the gradient is on another device than its tensor; got gradient: {}, tensor: {}",
+                         grad, *this);
   }
   Meta& m = autograd::meta(*this);
   if (!m.gradient) m.gradient = make_counted<autograd::Accumulate>(*this);
@@ -89,10 +97,13 @@ void Tensor::remove_hook(int64_t handle) const {
 void Tensor::set_data(const Tensor& other) const {
   TensorNode& node = checked("set_data");
   require<ValueError>(other.defined(), "set_data: the other tensor is undefined; expected a tensor");
-  require<GradError>(is_leaf(), "set_data: only a leaf can take another tensor's data; got {} made by {}", *this, grad_fn());
-  require<DTypeError>(!requires_grad() || is_floating(other.dtype()), "set_data: a tensor that requires a gradient stays floating; got {}", other);
+  require<GradError>(is_leaf(), "set_data: only a leaf can take another tensor's data; got {} made by {}", *this,
+                     grad_fn());
+  require<DTypeError>(!requires_grad() || is_floating(other.dtype()),
+                      "set_data: a tensor that requires a gradient stays floating; got {}", other);
   take_over(node, *other.node_);
-  if (Meta* m = autograd::find_meta(*this); m != nullptr && m->gradient) m->gradient->outputs[0] = {sizes(), dtype(), device()};
+  if (Meta* m = autograd::find_meta(*this); m != nullptr && m->gradient)
+    m->gradient->outputs[0] = {sizes(), dtype(), device()};
 }
 
 }  // namespace lorry

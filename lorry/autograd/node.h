@@ -107,9 +107,9 @@ class Accumulate final : public Node {
 struct Meta final : GradSlot {
   IntrusivePtr<Node> fn;
   int index = 0;
-  uint64_t base_sequence = 0;         ///< of a view: its base's node when fn was set; fn is stale when it differs
-  IntrusivePtr<Accumulate> gradient;  ///< of a leaf, or of a tensor whose gradient is retained
-  bool retains = false;               ///< fn adds to `gradient`
+  uint64_t base_sequence = 0;              ///< of a view: its base's node when fn was set; fn is stale when it differs
+  IntrusivePtr<Accumulate> gradient;       ///< of a leaf, or of a tensor whose gradient is retained
+  bool retains = false;                    ///< fn adds to `gradient`
   std::vector<IntrusivePtr<Node>> hooked;  ///< earlier nodes that still have hooks of this tensor
 };
 

@@ -50,11 +50,15 @@ Tensor Saved::unpack(Node& owner, const char* op, const char* which, int positio
   Tensor x = keeper_ ? keeper_->recall(number_) : tensor_;
   if (!x.defined()) return x;
   if (!keeper_ && !(x.node()->storage == storage_))
-    raise<GradError>("{} backward: a tensor kept for the gradient was given other data by set_data; got {} {}: {}; do so before the forward pass", op, which, position, x);
+    raise<GradError>(
+        "{} backward: a tensor kept for the gradient was given other data by set_data; got {} {}: {}; do so before the "
+        "forward pass",
+        op, which, position, x);
   if (!keeper_ && x.version() != version_) {
     const char* writer = x.storage().last_writer();
     raise<GradError>(
-        "{} backward: a tensor kept for the gradient was overwritten in place; got {} {}: {}, at version {} where {} was kept, last written by {}; clone it before "
+        "{} backward: a tensor kept for the gradient was overwritten in place; got {} {}: {}, at version {} where {} "
+        "was kept, last written by {}; clone it before "
         "that write, or use the operator that makes a new tensor",
         op, which, position, x, x.version(), version_, writer == nullptr ? "unknown" : writer);
   }
@@ -137,7 +141,8 @@ void OperatorNode::ran(const door::CallView& call) {
   call_.outputs_.resize(call.outputs.size());
   for (size_t i = 0; i < call.outputs.size(); ++i) {
     const Tensor& y = call.outputs[i];
-    outputs.push_back({y.defined() ? y.sizes() : Dims(), y.defined() ? y.dtype() : kF32, y.defined() ? y.device() : kCPU});
+    outputs.push_back(
+        {y.defined() ? y.sizes() : Dims(), y.defined() ? y.dtype() : kF32, y.defined() ? y.device() : kCPU});
     if (rule_ != nullptr && y.defined() && (rule_->saves & (kOutput0 << i)))
       call_.outputs_[i] = Saved::output(y, static_cast<int>(i));
   }
@@ -152,7 +157,8 @@ void OperatorNode::ran(const door::CallView& call) {
 std::vector<Tensor> OperatorNode::apply(std::vector<Tensor> grads) {
   if (rule_ == nullptr) return std::vector<Tensor>(edges.size());
   std::vector<Tensor> result = rule_->gradient(call_, grads);
-  if (result.size() > edges.size()) raise("{} backward: its rule returned {} gradients for {} inputs", name(), result.size(), edges.size());
+  if (result.size() > edges.size())
+    raise("{} backward: its rule returned {} gradients for {} inputs", name(), result.size(), edges.size());
   result.resize(edges.size());
   return result;
 }

@@ -29,8 +29,8 @@ class OperatorNode final : public Node {
   WriteThroughView* through_ = nullptr;  // the node that applies this one, where the call wrote a view
 };
 
-/// The history of a base after a write through one of its views: the gradient outside the view passes, the gradient inside
-/// goes through the operator that wrote.
+/// The history of a base after a write through one of its views: the gradient outside the view passes, the gradient
+/// inside goes through the operator that wrote.
 class WriteThroughView final : public Node {
  public:
   WriteThroughView(const Tensor& base, const Tensor& view, const IntrusivePtr<OperatorNode>& inner);

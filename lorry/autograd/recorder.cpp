@@ -53,7 +53,8 @@ void before(const door::CallView& call, void*& note) {
   if (row(call.op).kind == OpKind::constant && !call.in_place) return;
   const Rule* rule = row(call.op).kind == OpKind::constant ? nullptr : find_rule(call.op);
   if (call.in_place && !is_floating(call.inputs[0].tensor()->dtype())) return;
-  if (call.in_place && row(call.op).kind != OpKind::constant) lorry::autograd::rule(call.op);  // refused by name before anything is written
+  // refused by name before anything is written
+  if (call.in_place && row(call.op).kind != OpKind::constant) lorry::autograd::rule(call.op);
   note = new NodePtr(make_counted<OperatorNode>(call, rule));
 }
 

@@ -19,7 +19,8 @@ std::optional<int64_t> integer(const char* name, int64_t low, int64_t high) {
   int64_t number = 0;
   const auto [end, error] = std::from_chars(value->data(), value->data() + value->size(), number);
   require<ValueError>(error == std::errc() && end == value->data() + value->size() && number >= low && number <= high,
-                      "environment: {} is not usable; got '{}'; expected a whole number from {} to {}", name, *value, low, high);
+                      "environment: {} is not usable; got '{}'; expected a whole number from {} to {}", name, *value,
+                      low, high);
   return number;
 }
 

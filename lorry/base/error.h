@@ -94,10 +94,12 @@ template <class E = Error, class... Args>
   throw E(detail::named(name, fmt::vformat(format, fmt::make_format_args(args...))));
 }
 
-/// Throws E unless the condition holds. Arguments are only formatted on failure, so tensors and layouts cost nothing here.
+/// Throws E unless the condition holds. Arguments are only formatted on failure, so tensors and layouts cost nothing
+/// here.
 template <class E = Error, class... Args>
 inline void require(bool condition, fmt::format_string<Args...> format, Args&&... args) {
-  if (!condition) [[unlikely]] raise<E, Args...>(format, std::forward<Args>(args)...);
+  if (!condition) [[unlikely]]
+    raise<E, Args...>(format, std::forward<Args>(args)...);
 }
 
 }  // namespace lorry

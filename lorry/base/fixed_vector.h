@@ -20,17 +20,15 @@ class FixedVector {
   constexpr FixedVector(std::initializer_list<T> items) { assign(items.begin(), items.end()); }
   /// A single number is a list of one: x.sum(1) and x.sum({1}) are the same call.
   template <class I>
-    requires(std::is_integral_v<I> && std::is_same_v<T, int64_t>)
-  constexpr FixedVector(I single) : items_{static_cast<T>(single)}, size_(1) {}
+  requires(std::is_integral_v<I>&& std::is_same_v<T, int64_t>) constexpr FixedVector(I single)
+      : items_{static_cast<T>(single)}, size_(1) {}
   /// From any range of T (std::vector, std::span, std::array).
   template <class Range>
-    requires requires(const Range& r) {
-      std::begin(r);
-      static_cast<T>(*std::begin(r));
-    }
-  constexpr FixedVector(const Range& range) {
-    assign(std::begin(range), std::end(range));
+  requires requires(const Range& r) {
+    std::begin(r);
+    static_cast<T>(*std::begin(r));
   }
+  constexpr FixedVector(const Range& range) { assign(std::begin(range), std::end(range)); }
   static constexpr FixedVector filled(int count, const T& value) {
     FixedVector v;
     v.resize(count, value);

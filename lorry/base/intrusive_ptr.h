@@ -1,7 +1,7 @@
 #pragma once
 
-// A pointer that counts its owners inside the object: one word, no control block. The count is atomic, so objects may be
-// released on any thread; the last owner's release happens after every other owner's last use.
+// A pointer that counts its owners inside the object: one word, no control block. The count is atomic, so objects may
+// be released on any thread; the last owner's release happens after every other owner's last use.
 
 #include <atomic>
 #include <cstdint>
@@ -39,10 +39,7 @@ class IntrusivePtr {
   IntrusivePtr(const IntrusivePtr& other) : p_(other.p_) { retain(); }
   IntrusivePtr(IntrusivePtr&& other) noexcept : p_(std::exchange(other.p_, nullptr)) {}
   template <class U>
-    requires std::is_convertible_v<U*, T*>
-  IntrusivePtr(const IntrusivePtr<U>& other) : p_(other.get()) {
-    retain();
-  }
+  requires std::is_convertible_v<U*, T*> IntrusivePtr(const IntrusivePtr<U>& other) : p_(other.get()) { retain(); }
   IntrusivePtr& operator=(IntrusivePtr other) noexcept {
     std::swap(p_, other.p_);
     return *this;
@@ -62,7 +59,8 @@ class IntrusivePtr {
   void release() {
     if (!p_) return;
     // A sole owner needs no atomic write: nobody else can reach the count.
-    if (p_->owners_.load(std::memory_order_acquire) == 1 || p_->owners_.fetch_sub(1, std::memory_order_acq_rel) == 1) p_->destroy();
+    if (p_->owners_.load(std::memory_order_acquire) == 1 || p_->owners_.fetch_sub(1, std::memory_order_acq_rel) == 1)
+      p_->destroy();
   }
 
   T* p_ = nullptr;

@@ -59,8 +59,8 @@ void print(const Table& table, const BenchRow& row, size_t width) {
   table.print_row(parts);
 }
 
-/// Rows over models as bars side by side, of what was measured over several of them, with the time that their bytes take at a copy's rate; other
-/// rows as a bar each.
+/// Rows over models as bars side by side, of what was measured over several of them, with the time that their bytes
+/// take at a copy's rate; other rows as a bar each.
 std::optional<std::string> draw(const std::vector<BenchRow>& rows) {
   std::vector<std::string> models;
   for (const BenchRow& row : rows)
@@ -71,17 +71,22 @@ std::optional<std::string> draw(const std::vector<BenchRow>& rows) {
     return plot_bars("lorry bench", "us, median", bars);
   }
   std::vector<Series> bars;
-  Series copies{.title = "bytes of the first at a copy's rate", .values = std::vector<std::optional<double>>(models.size())};
+  Series copies{.title = "bytes of the first at a copy's rate",
+                .values = std::vector<std::optional<double>>(models.size())};
   for (const BenchRow& row : rows) {
     if (row.model.empty()) continue;
     const std::string way = row.name.substr(row.model.size() + 1);
     auto series = std::ranges::find(bars, way, &Series::title);
-    if (series == bars.end()) series = bars.insert(bars.end(), {.title = way, .values = std::vector<std::optional<double>>(models.size())});
+    if (series == bars.end())
+      series = bars.insert(bars.end(), {.title = way, .values = std::vector<std::optional<double>>(models.size())});
     const size_t at = static_cast<size_t>(std::ranges::find(models, row.model) - models.begin());
     series->values[at] = row.time.median_us;
     if (row.ratio_to_ceiling && !copies.values[at]) copies.values[at] = row.time.median_us * *row.ratio_to_ceiling;
   }
-  if (models.size() > 1) std::erase_if(bars, [](const Series& s) { return std::ranges::count_if(s.values, [](const auto& v) { return v.has_value(); }) < 2; });
+  if (models.size() > 1)
+    std::erase_if(bars, [](const Series& s) {
+      return std::ranges::count_if(s.values, [](const auto& v) { return v.has_value(); }) < 2;
+    });
   return plot_groups("lorry bench", "us, median", models, bars, copies);
 }
 

@@ -1,5 +1,6 @@
-// Operators over lists of tensors, in place, over the parameters of models: together, tensor by tensor ("loop"), and two of them by every way
-// to pass a list, which costs the others the same. bench/peers/optim_torch.py makes the same calls.
+// Operators over lists of tensors, in place, over the parameters of models: together, tensor by tensor ("loop"), and
+// two of them by every way to pass a list, which costs the others the same. bench/peers/optim_torch.py makes the same
+// calls.
 
 #include <fmt/core.h>
 
@@ -14,12 +15,13 @@ namespace {
 
 using foreach::TensorList;
 
-constexpr Strategy kStrategies[] = {Strategy::per_tensor, Strategy::kernel_args_4k, Strategy::kernel_args_32k, Strategy::device_table};
+constexpr Strategy kStrategies[] = {Strategy::per_tensor, Strategy::kernel_args_4k, Strategy::kernel_args_32k,
+                                    Strategy::device_table};
 
 /// `together` is a call over lists, `alone` the same of the i-th tensors.
 template <class Together, class Alone>
-void add(ModelCases& cases, const ModelShapes& model, const char* name, int64_t bytes_an_element, const Together& together, const Alone& alone,
-         bool by_strategies = false) {
+void add(ModelCases& cases, const ModelShapes& model, const char* name, int64_t bytes_an_element,
+         const Together& together, const Alone& alone, bool by_strategies = false) {
   cases.add(model, name, bytes_an_element, together);
   cases.add(model, fmt::format("{} loop", name), bytes_an_element, [&] {
     for (size_t i = 0; i < static_cast<size_t>(model.tensors()); ++i) alone(i);
@@ -38,8 +40,10 @@ std::vector<BenchRow> bench_foreach(const Filter& wanted) {
   ModelCases cases("foreach", wanted);
   for (const ModelShapes* model : cases.models(3 * 4 + 2)) {
     {
-      const TensorList x = tensors_of(*model, 1), y = tensors_of(*model, 1), z = tensors_of(*model, 1), half = tensors_of(*model, 1, kBF16);
-      const auto each = [&](const char* name, int64_t bytes, const auto& together, const auto& alone, bool by_strategies = false) {
+      const TensorList x = tensors_of(*model, 1), y = tensors_of(*model, 1), z = tensors_of(*model, 1),
+                       half = tensors_of(*model, 1, kBF16);
+      const auto each = [&](const char* name, int64_t bytes, const auto& together, const auto& alone,
+                            bool by_strategies = false) {
         add(cases, *model, name, bytes, together, alone, by_strategies);
       };
       // clang-format off

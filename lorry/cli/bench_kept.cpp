@@ -16,11 +16,12 @@ using optim::StateType;
 
 constexpr double kRate = 1e-6;  // thousands of steps by the same gradient must not run away
 
-/// Reads parameter (but where a master stands for it), gradient, states and master, and writes all but the gradient. The scales of 8-bit
-/// states are a 32nd of a byte.
+/// Reads parameter (but where a master stands for it), gradient, states and master, and writes all but the gradient.
+/// The scales of 8-bit states are a 32nd of a byte.
 int64_t bytes_an_element(DType dtype, const Memory& memory) {
   int64_t bytes = 3 * size_of(dtype);
-  for (int k = 0; k < 2; ++k) bytes += 2 * (memory.states[k] == StateType::f32 ? 4 : memory.states[k] == StateType::bf16 ? 2 : 1);
+  for (int k = 0; k < 2; ++k)
+    bytes += 2 * (memory.states[k] == StateType::f32 ? 4 : memory.states[k] == StateType::bf16 ? 2 : 1);
   if (memory.masters == Masters::f32) bytes += 8 - size_of(dtype);
   if (memory.masters == Masters::split) bytes += 4;
   return bytes;
@@ -31,20 +32,24 @@ std::string text_of(const Memory& memory) {
   std::string text;
   if (memory.states != optim::StateTypes()) text += fmt::format(", {} states", name(memory.states));
   if (memory.masters == Masters::stochastic) text += ", rounded stochastically";
-  if (memory.masters == Masters::f32 || memory.masters == Masters::split) text += fmt::format(", {} masters", name(memory.masters));
+  if (memory.masters == Masters::f32 || memory.masters == Masters::split)
+    text += fmt::format(", {} masters", name(memory.masters));
   if (memory.placement != Placement::device) text += fmt::format(", in {} memory", name(memory.placement));
   return text;
 }
 
 /// One case; what this build or device has not is told of and left out.
-void measure_step(ModelCases& cases, const ModelShapes& model, DType dtype, const Memory& memory, Execution execution, int64_t budget = 0) {
-  const std::string way = fmt::format("adamw {}{}{}", name(execution), dtype == kF32 ? "" : fmt::format(", {}", dtype), text_of(memory));
+void measure_step(ModelCases& cases, const ModelShapes& model, DType dtype, const Memory& memory, Execution execution,
+                  int64_t budget = 0) {
+  const std::string way =
+      fmt::format("adamw {}{}{}", name(execution), dtype == kF32 ? "" : fmt::format(", {}", dtype), text_of(memory));
   if (!cases.wants(model, way)) return;
   try {
     const std::vector<Tensor> params = parameters(model, dtype);
     optim::AdamW adamw(optim::numbered(params), {.lr = kRate, .memory = memory}, execution);
     if (execution != Execution::fused) adamw.set_memory_budget(budget);
-    cases.add(model, way, bytes_an_element(dtype, memory), [&] { adamw.step(); }, dtype);
+    cases.add(
+        model, way, bytes_an_element(dtype, memory), [&] { adamw.step(); }, dtype);
     const optim::MemoryReport report = adamw.memory_report();
     BenchRow& row = cases.last();
     row.state_bytes = report.states.total() + report.masters.total();
@@ -56,14 +61,17 @@ void measure_step(ModelCases& cases, const ModelShapes& model, DType dtype, cons
   memory::empty_cache(default_device());
 }
 
-/// Copies between pinned memory and the device, one way, the other, and both at once, as a step over states in pinned memory needs them.
+/// Copies between pinned memory and the device, one way, the other, and both at once, as a step over states in pinned
+/// memory needs them.
 void link_rows(ModelCases& cases) {
   const Device device = default_device();
   constexpr int64_t kBytes = 256 << 20;
   const Tensor host[] = {empty_pinned({kBytes}, kU8), empty_pinned({kBytes}, kU8)};
   const Tensor there[] = {empty({kBytes}, {.dtype = kU8}), empty({kBytes}, {.dtype = kU8})};
   const OwnedStream streams[] = {OwnedStream(device), OwnedStream(device)};
-  for (const auto& [name, to, from] : {std::tuple("link, to the device", true, false), std::tuple("link, from the device", false, true), std::tuple("link, both ways", true, true)}) {
+  for (const auto& [name, to, from] :
+       {std::tuple("link, to the device", true, false), std::tuple("link, from the device", false, true),
+        std::tuple("link, both ways", true, true)}) {
     const bool sends = to, fetches = from;
     BenchRow row{.suite = cases.suite(), .name = name, .time = {}, .bytes = kBytes * (sends + fetches)};
     row.time = measure(
@@ -95,8 +103,10 @@ std::vector<Tensor> parameters(const ModelShapes& model, DType dtype) {
 void kept_cases(ModelCases& cases, const ModelShapes& model) {
   const bool on_cpu = default_device().is_cpu();
   if (model.name != (on_cpu ? "resnet50" : "gpt2") && model.name != "llama-1b") return;
-  for (const StateType type : {StateType::bf16, StateType::q8}) measure_step(cases, model, kF32, {.states = type}, Execution::fused);
-  for (const StateType type : kTypes) measure_step(cases, model, kBF16, {.masters = Masters::stochastic, .states = type}, Execution::fused);
+  for (const StateType type : {StateType::bf16, StateType::q8})
+    measure_step(cases, model, kF32, {.states = type}, Execution::fused);
+  for (const StateType type : kTypes)
+    measure_step(cases, model, kBF16, {.masters = Masters::stochastic, .states = type}, Execution::fused);
   if (const std::string way = "own_momentum fused"; cases.wants(model, way)) {
     const std::vector<Tensor> params = parameters(model);
     const auto own = make_own_momentum(params, kRate);
@@ -104,18 +114,22 @@ void kept_cases(ModelCases& cases, const ModelShapes& model) {
   }
   if (on_cpu || model.name != "gpt2") return;
   for (const Placement placement : {Placement::pinned, Placement::managed})
-    for (const StateType type : {StateType::f32, StateType::q8}) measure_step(cases, model, kF32, {.states = type, .placement = placement}, Execution::fused);
+    for (const StateType type : {StateType::f32, StateType::q8})
+      measure_step(cases, model, kF32, {.states = type, .placement = placement}, Execution::fused);
   if (cases.wants(model, "adamw fused, in pinned memory")) link_rows(cases);
 }
 
 std::vector<BenchRow> bench_kept(const Filter& wanted, const KeptOptions& kept) {
   ModelCases cases("optim", wanted);
   const DType dtype = kept.masters ? kBF16 : kF32;
-  Memory memory{.masters = kept.masters.value_or(Masters::none), .states = kept.states.value_or(StateType::f32), .placement = kept.placement.value_or(Placement::device)};
+  Memory memory{.masters = kept.masters.value_or(Masters::none),
+                .states = kept.states.value_or(StateType::f32),
+                .placement = kept.placement.value_or(Placement::device)};
   constexpr Execution kExecutions[] = {Execution::fused, Execution::foreach, Execution::loop};
   if (!kept.report) {
     for (const ModelShapes* model : cases.models(4 * 14))
-      for (const Execution execution : kExecutions) measure_step(cases, *model, dtype, memory, execution, kept.memory_budget);
+      for (const Execution execution : kExecutions)
+        measure_step(cases, *model, dtype, memory, execution, kept.memory_budget);
     return cases.rows();
   }
   const bool on_cpu = default_device().is_cpu();
@@ -126,7 +140,9 @@ std::vector<BenchRow> bench_kept(const Filter& wanted, const KeptOptions& kept) 
     for (const StateType type : kTypes)
       for (const Placement placement : kPlacements) {
         if (on_cpu && placement != Placement::device) continue;
-        if ((kept.states && *kept.states != optim::StateTypes(type)) || (kept.placement && *kept.placement != placement)) continue;
+        if ((kept.states && *kept.states != optim::StateTypes(type)) ||
+            (kept.placement && *kept.placement != placement))
+          continue;
         memory.states = type, memory.placement = placement;
         measure_step(cases, model, dtype, memory, execution, kept.memory_budget);
       }

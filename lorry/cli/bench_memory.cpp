@@ -84,7 +84,10 @@ std::vector<BenchRow> bench_memory(const Filter& wanted) {
   suite.add("sum of columns bf16", kBF16, bf16, [&] { keep(half.sum({0})); });
   const int64_t gradients = 2 * 8192 * 3072;  // of a layer's outputs: its bias has their sums
   suite.add_turns(
-      "sum of columns 8192 x 3072 bf16", kBF16, gradients, [] { return randn({8192, 3072}).to(kBF16); },
+      "sum of columns 8192 x 3072 bf16", kBF16, gradients,
+      [] {
+        return randn({8192, 3072}).to(kBF16);
+      },
       [](const Tensor& grads) { keep(grads.sum({0})); });
   suite.add("max of rows", kF32, f32, [&] { keep(x.amax({1})); });
   suite.add("softmax", kF32, 2 * f32, [&] { keep(softmax(x, -1)); });

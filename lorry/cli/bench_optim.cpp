@@ -1,6 +1,6 @@
-// Whole optimizer steps over the parameters of models, by rule, execution and strategy, beside a copy: a fused step moves each byte of
-// parameter, gradient and state once, and cannot be faster than that. A case is named "MODEL RULE EXECUTION[ STRATEGY][, WHAT ELSE]".
-// bench/peers/optim_torch.py and optim_optax.py take the same steps.
+// Whole optimizer steps over the parameters of models, by rule, execution and strategy, beside a copy: a fused step
+// moves each byte of parameter, gradient and state once, and cannot be faster than that. A case is named "MODEL RULE
+// EXECUTION[ STRATEGY][, WHAT ELSE]". bench/peers/optim_torch.py and optim_optax.py take the same steps.
 
 #include <fmt/core.h>
 
@@ -34,7 +34,8 @@ constexpr double kRate = 1e-6;  // thousands of steps by the same gradient must 
 template <class R>
 constexpr Rule rule() {
   return {R::kName, R::kStates, [](const std::vector<Tensor>& params, Execution execution) -> Steps {
-            return std::make_unique<optim::Custom<R>>(optim::numbered(params), formula::SettingsOf<R>{.lr = kRate}, execution);
+            return std::make_unique<optim::Custom<R>>(optim::numbered(params), formula::SettingsOf<R>{.lr = kRate},
+                                                      execution);
           }};
 }
 
@@ -56,7 +57,8 @@ void executions(ModelCases& cases, const ModelShapes& model, const std::vector<T
   for (const Execution execution : {Execution::loop, Execution::foreach, Execution::fused, Execution::compiled}) {
     const std::string way = fmt::format("{} {}", rule.name, optim::name(execution));
     if (!cases.wants(model, way)) continue;
-    if (const Steps steps = try_make(rule, params, execution)) cases.add(model, way, rule.bytes_an_element(), [&] { steps->step(); });
+    if (const Steps steps = try_make(rule, params, execution))
+      cases.add(model, way, rule.bytes_an_element(), [&] { steps->step(); });
   }
 }
 
@@ -74,12 +76,14 @@ void strategies(ModelCases& cases, const ModelShapes& model, const std::vector<T
 /// What else a step can do, and what it can meet with.
 void around_the_step(ModelCases& cases, const ModelShapes& model, const std::vector<Tensor>& params) {
   if (const std::string way = "adamw fused, clip"; cases.wants(model, way)) {
-    // Divided by the loss's scale, clipped to a norm, and left out should that not be finite. The norm reads the gradients once more.
+    // Divided by the loss's scale, clipped to a norm, and left out should that not be finite. The norm reads the
+    // gradients once more.
     const Steps steps = kAdamW.make(params, Execution::fused);
     const optim::StepOptions options{.max_norm = 1, .skip_nonfinite = true, .scale = full({}, 1.0, {.dtype = kF64})};
     cases.add(model, way, kAdamW.bytes_an_element() + 4, [&] { steps->step(options); });
   }
-  // Gradients that move between two buffers: one of them, and all, as where zero_grad forgets them and the next pass makes new ones.
+  // Gradients that move between two buffers: one of them, and all, as where zero_grad forgets them and the next pass
+  // makes new ones.
   for (const bool all : {false, true}) {
     const std::string way = fmt::format("adamw fused, {} elsewhere", all ? "every gradient" : "one gradient");
     if (!cases.wants(model, way)) continue;
@@ -103,15 +107,18 @@ void around_the_step(ModelCases& cases, const ModelShapes& model, const std::vec
   cases.add(model, "clip_grad_norm_", 4, [&] { optim::clip_grad_norm_(params, 1e30); });
 }
 
-/// bf16 parameters and gradients, f32 states, and beside each parameter its f32 (14 bytes read, the parameter not, and 14 written) or the
-/// lower half of it (14 read, 12 written).
+/// bf16 parameters and gradients, f32 states, and beside each parameter its f32 (14 bytes read, the parameter not, and
+/// 14 written) or the lower half of it (14 read, 12 written).
 void masters(ModelCases& cases, const ModelShapes& model) {
-  for (const auto& [way, kept, bytes] : {std::tuple("adamw fused, bf16 with masters", optim::Masters::f32, 28),
-                                         std::tuple("adamw fused, bf16 with split masters", optim::Masters::split, 26)}) {
+  for (const auto& [way, kept, bytes] :
+       {std::tuple("adamw fused, bf16 with masters", optim::Masters::f32, 28),
+        std::tuple("adamw fused, bf16 with split masters", optim::Masters::split, 26)}) {
     if (!cases.wants(model, way)) continue;
     const std::vector<Tensor> params = parameters(model, kBF16);
-    const Steps steps = std::make_unique<optim::AdamW>(optim::numbered(params), optim::AdamWOptions{.lr = 1e-6, .memory = {.masters = kept}}, Execution::fused);
-    cases.add(model, way, bytes, [&] { steps->step(); }, kBF16);
+    const Steps steps = std::make_unique<optim::AdamW>(
+        optim::numbered(params), optim::AdamWOptions{.lr = 1e-6, .memory = {.masters = kept}}, Execution::fused);
+    cases.add(
+        model, way, bytes, [&] { steps->step(); }, kBF16);
   }
 }
 
@@ -129,7 +136,8 @@ std::vector<BenchRow> bench_optim(const Filter& wanted) {
       around_the_step(cases, *model, params);
       if (model->name == (default_device().is_cpu() ? "resnet50" : "gpt2"))
         formula::Rules::each([&]<class R> {
-          if (rule<R>().name != kAdamW.name && rule<R>().name != kMomentum.name) executions(cases, *model, params, rule<R>());
+          if (rule<R>().name != kAdamW.name && rule<R>().name != kMomentum.name)
+            executions(cases, *model, params, rule<R>());
         });
     }
     masters(cases, *model);

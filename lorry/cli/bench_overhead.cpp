@@ -1,4 +1,5 @@
-// What a call costs when there is almost nothing to do. bench/peers/overhead_torch.{cpp,py} make the same calls in PyTorch.
+// What a call costs when there is almost nothing to do. bench/peers/overhead_torch.{cpp,py} make the same calls in
+// PyTorch.
 
 #include "lorry/cli/bench.h"
 #include "lorry/cli/raw_launch.h"
@@ -13,7 +14,8 @@ std::vector<BenchRow> bench_overhead(const Filter& wanted) {
   const Tensor x = ones({64}), y = ones({64});
   std::vector<BenchRow> rows;
   const auto add = [&](const char* name, auto&& call, std::optional<int64_t> bytes = {}) {
-    if (wanted(name)) rows.push_back({.suite = "overhead", .name = name, .time = measure(call, {.device = device}), .bytes = bytes});
+    if (wanted(name))
+      rows.push_back({.suite = "overhead", .name = name, .time = measure(call, {.device = device}), .bytes = bytes});
   };
   const int64_t three_operands = 3 * x.numel() * size_of(x.dtype());
   if (!device.is_cpu()) add("raw launch", [stream = current_stream(device)] { raw_launch(stream); });

@@ -1,5 +1,5 @@
-// A training step as `lorry train` takes it, of the nano GPT and, on a GPU, of GPT-2 124M: batch, forward, backward, clipping, update, and the loss read
-// back. bench/peers/train_torch.py does the same in PyTorch.
+// A training step as `lorry train` takes it, of the nano GPT and, on a GPU, of GPT-2 124M: batch, forward, backward,
+// clipping, update, and the loss read back. bench/peers/train_torch.py does the same in PyTorch.
 
 #include <fmt/core.h>
 #include <unistd.h>
@@ -42,9 +42,9 @@ class RandomText {
   std::filesystem::path path_;
 };
 
-/// Multiplications and additions of a step, counted as is usual (Chowdhery et al. 2022, appendix B): each parameter meets each
-/// token in one multiply-add forward and two backward; so does, in attention, each channel each of the earlier positions, once for the
-/// scores and once for the values. The causal mask is not deducted.
+/// Multiplications and additions of a step, counted as is usual (Chowdhery et al. 2022, appendix B): each parameter
+/// meets each token in one multiply-add forward and two backward; so does, in attention, each channel each of the
+/// earlier positions, once for the scores and once for the values. The causal mask is not deducted.
 double flops_per_step(const Trainer& trainer) {
   const nn::GPTConfig model = model_config(trainer.settings());
   const double attention = 12.0 * static_cast<double>(model.layers * model.width * model.context);
@@ -83,10 +83,12 @@ std::vector<BenchRow> bench_train(const Filter& wanted) {
   const auto add = [&](const char* name, const TrainSettings& settings, const Effort& effort) {
     if (wanted(name)) std::ranges::copy(train(name, settings, effort), std::back_inserter(rows));
   };
-  add("nano step, batch 16 x 128", {.preset = "nano", .batch = 16, .context = 128}, {.warmup_s = 1.0, .total_s = 10.0, .least_samples = 20});
+  add("nano step, batch 16 x 128", {.preset = "nano", .batch = 16, .context = 128},
+      {.warmup_s = 1.0, .total_s = 10.0, .least_samples = 20});
   if (!default_device().is_cpu()) {
     constexpr Effort kLong{.warmup_s = 2.0, .sample_s = 0.5, .total_s = 8.0, .least_samples = 9};
-    add("gpt2 step, batch 8 x 1024", {.preset = "gpt2", .batch = 8, .context = 1024, .vocab = 50257, .dtype = kBF16}, kLong);
+    add("gpt2 step, batch 8 x 1024", {.preset = "gpt2", .batch = 8, .context = 1024, .vocab = 50257, .dtype = kBF16},
+        kLong);
   }
   return rows;
 }

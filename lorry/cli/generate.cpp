@@ -34,7 +34,8 @@ struct Line {
   Utf8Stream characters;
   bool stopped = false;
 
-  /// Takes a byte; returns what may be shown now. A beginning of the stop text is held back until it is known not to be one.
+  /// Takes a byte; returns what may be shown now. A beginning of the stop text is held back until it is known not to be
+  /// one.
   std::string add(unsigned char byte, const std::string& stop) {
     held_ += characters.push(byte);
     if (stop.empty()) return release(held_.size());
@@ -65,14 +66,16 @@ struct Line {
 /// A model that reads what is written, one position at a time.
 class Writer {
  public:
-  Writer(const std::filesystem::path& checkpoint, const std::string& prompt, int64_t batch) : texts_(static_cast<size_t>(batch), prompt) {
+  Writer(const std::filesystem::path& checkpoint, const std::string& prompt, int64_t batch)
+      : texts_(static_cast<size_t>(batch), prompt) {
     const io::Checkpoint loaded = io::load_checkpoint(checkpoint);
     check_against_tensors(loaded);
     const DType dtype = parse_dtype(io::setting<std::string>(loaded.state.config, "dtype"));
     model_ = std::make_unique<nn::GPT>(model_config(loaded.state.config));
     model_->to(dtype);
     model_->eval();
-    io::restore(model_->state_dict(), loaded.model, fmt::format("generate: '{}'", (checkpoint / "model.safetensors").string()));
+    io::restore(model_->state_dict(), loaded.model,
+                fmt::format("generate: '{}'", (checkpoint / "model.safetensors").string()));
     cache_ = std::make_unique<nn::KVCache>(model_->config(), batch, lorry::Options{.dtype = dtype});
   }
 
@@ -96,7 +99,8 @@ class Writer {
     const Tensor tokens = empty({static_cast<int64_t>(texts_.size()), count}, {kI64, kCPU});
     int64_t* token = tokens.data<int64_t>();
     for (const std::string& text : texts_)
-      for (size_t i = text.size() - static_cast<size_t>(count); i < text.size(); ++i) *token++ = static_cast<unsigned char>(text[i]);
+      for (size_t i = text.size() - static_cast<size_t>(count); i < text.size(); ++i)
+        *token++ = static_cast<unsigned char>(text[i]);
     return model_->forward(tokens.to(default_device()), *cache_).to(kF32).to(kCPU).contiguous();
   }
 
@@ -114,7 +118,8 @@ void show(const Table& table, const std::string& text) {
 }  // namespace
 
 int run_generate(const GenerateOptions& options, const CommonOptions& common) {
-  require<ValueError>(!options.prompt.empty(), "generate: the prompt is empty; expected at least one byte to go on from");
+  require<ValueError>(!options.prompt.empty(),
+                      "generate: the prompt is empty; expected at least one byte to go on from");
   require_writable(common.json);
   Writer writer(find_checkpoint(options.checkpoint, "generate"), options.prompt, options.batch);
   const Sampling sampling{options.temperature, options.top_k, options.top_p};
@@ -135,7 +140,8 @@ int run_generate(const GenerateOptions& options, const CommonOptions& common) {
       if (lines[i].stopped) continue;
       // One draw a position, one block a line: a text does not depend on how many are written beside it.
       const formula::Words4 words = formula::random_block({common.seed, static_cast<uint64_t>(position)}, i);
-      const int64_t byte = sample({row, static_cast<size_t>(logits.size(1))}, sampling, formula::unit_f64(words.word[0], words.word[1]));
+      const int64_t byte =
+          sample({row, static_cast<size_t>(logits.size(1))}, sampling, formula::unit_f64(words.word[0], words.word[1]));
       next[i] = static_cast<char>(byte);
       const std::string visible = lines[i].add(static_cast<unsigned char>(byte), options.stop);
       if (streams) show(table, visible);
@@ -156,13 +162,19 @@ int run_generate(const GenerateOptions& options, const CommonOptions& common) {
       table.print("{}--- {} ---\n{}{}\n", i ? "\n" : "", i + 1, options.echo ? options.prompt : "", lines[i].printed);
     texts.push_back(lines[i].printed);
   }
-  const double speed = static_cast<double>(written) / seconds, after_first = static_cast<double>(written) - static_cast<double>(lines.size());
-  const double latency_ms = after_first > 0 ? 1e3 * (seconds - first_s) * static_cast<double>(lines.size()) / after_first : 0;
+  const double speed = static_cast<double>(written) / seconds,
+               after_first = static_cast<double>(written) - static_cast<double>(lines.size());
+  const double latency_ms =
+      after_first > 0 ? 1e3 * (seconds - first_s) * static_cast<double>(lines.size()) / after_first : 0;
   if (!common.quiet)
     fmt::print(stderr, "{} bytes in {}: {}, first after {}, then one every {}\n", written, duration_text(1e6 * seconds),
                quantity(speed, " tokens/s"), duration_text(1e6 * first_s), duration_text(1e3 * latency_ms));
-  write_json(common.json,
-             {{"texts", texts}, {"tokens", written}, {"seconds", seconds}, {"tokens_per_s", speed}, {"first_ms", 1e3 * first_s}, {"latency_ms", latency_ms}});
+  write_json(common.json, {{"texts", texts},
+                           {"tokens", written},
+                           {"seconds", seconds},
+                           {"tokens_per_s", speed},
+                           {"first_ms", 1e3 * first_s},
+                           {"latency_ms", latency_ms}});
   return 0;
 }
 

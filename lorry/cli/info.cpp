@@ -20,7 +20,9 @@
 namespace lorry::cli {
 namespace {
 
-std::string text_of(const nlohmann::ordered_json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+std::string text_of(const nlohmann::ordered_json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
 
 void print(const Table& table, const nlohmann::ordered_json& facts) {
   for (const auto& [name, value] : facts.items()) {
@@ -29,7 +31,8 @@ void print(const Table& table, const nlohmann::ordered_json& facts) {
       continue;
     }
     std::string line;
-    for (const auto& [key, entry] : value.items()) line += fmt::format("{}{} {}", line.empty() ? "" : ", ", key, text_of(entry));
+    for (const auto& [key, entry] : value.items())
+      line += fmt::format("{}{} {}", line.empty() ? "" : ", ", key, text_of(entry));
     table.print("{:<12} {}\n", name, line);
   }
 }

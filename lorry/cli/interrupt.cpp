@@ -30,8 +30,8 @@ void handle(int signal) {
 
 }  // namespace
 
-// oneDNN's sgemm kernels point the stack register into a workspace on the heap where the inner size is large. A handler that ran
-// on the interrupted stack would then overwrite what lies below that workspace, so it gets a stack of its own.
+// oneDNN's sgemm kernels point the stack register into a workspace on the heap where the inner size is large. A handler
+// that ran on the interrupted stack would then overwrite what lies below that workspace, so it gets a stack of its own.
 Interrupt::Interrupt() : stack_(new std::byte[kStackBytes]) {
   stack_t stack{};
   stack.ss_sp = stack_.get();

@@ -10,8 +10,8 @@
 
 namespace lorry::cli {
 
-/// While it lives, SIGINT or SIGTERM first only raise the flag; the handlers of before come back at the end. Made on the
-/// main thread, to which the system sends the signals of a process.
+/// While it lives, SIGINT or SIGTERM first only raise the flag; the handlers of before come back at the end. Made on
+/// the main thread, to which the system sends the signals of a process.
 class Interrupt {
  public:
   Interrupt();

@@ -48,7 +48,8 @@ nlohmann::ordered_json describe_gpus() {
     const Device gpu{DeviceType::cuda, static_cast<int8_t>(i)};
     const device::Facts f = device::facts(gpu);
     gpus[to_string(gpu)] = fmt::format("{} ({:.1f} GiB, compute capability {}.{}, {} multiprocessors)", f.name,
-                                       static_cast<double>(f.memory_bytes) / (1 << 30), f.compute_major, f.compute_minor, f.multiprocessors);
+                                       static_cast<double>(f.memory_bytes) / (1 << 30), f.compute_major,
+                                       f.compute_minor, f.multiprocessors);
   }
   return gpus;
 }
@@ -58,7 +59,8 @@ nlohmann::ordered_json describe_gpus() {
 nlohmann::ordered_json describe_machine() {
   utsname system{};
   uname(&system);
-  const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE)) / (1 << 30);
+  const double memory =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE)) / (1 << 30);
   return {{"lorry", kVersion},
           {"build", kBuildType},
           {"compiler", kCompiler},

@@ -6,7 +6,8 @@
 
 namespace lorry::cli {
 
-/// {"lorry", "build", "compiler", "system", "cpu", "processors", "threads", "simd", "memory_gib", "libraries": {...}, "cuda"}
+/// {"lorry", "build", "compiler", "system", "cpu", "processors", "threads", "simd", "memory_gib", "libraries": {...},
+/// "cuda"}
 nlohmann::ordered_json describe_machine();
 
 }  // namespace lorry::cli

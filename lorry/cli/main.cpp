@@ -44,10 +44,10 @@ void refuse_closed_streams() {
     if (fcntl(stream, F_GETFD) < 0) open("/dev/null", O_RDONLY);  // takes the least number that is free
 }
 
-/// GCC's OpenMP lets a thread that waits spin for 300,000 rounds, some 13 ms, before it sleeps. Where others use the processors too, every
-/// barrier then waits for a time slice: 40 small training steps on a loaded 2-core machine took 37 s, and 2 s with a limit of 1,000. On an
-/// idle one the nano step takes 72 ms with 1,000 rounds, 65 ms with 10,000 and 64 ms with 30,000. The runtime reads its settings before
-/// main, so the command starts itself once more with them.
+/// GCC's OpenMP lets a thread that waits spin for 300,000 rounds, some 13 ms, before it sleeps. Where others use the
+/// processors too, every barrier then waits for a time slice: 40 small training steps on a loaded 2-core machine took
+/// 37 s, and 2 s with a limit of 1,000. On an idle one the nano step takes 72 ms with 1,000 rounds, 65 ms with 10,000
+/// and 64 ms with 30,000. The runtime reads its settings before main, so the command starts itself once more with them.
 void limit_spinning(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") || std::getenv("GOMP_SPINCOUNT")) return;
   setenv("GOMP_SPINCOUNT", "10000", 0);

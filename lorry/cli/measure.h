@@ -1,7 +1,8 @@
 #pragma once
 
-// Timing of short calls: warm up, choose how many calls make a sample that the clock can resolve, report median, least and
-// 90th percentile of a call. On a GPU a sample ends when the device is done; what the host alone took is reported beside it.
+// Timing of short calls: warm up, choose how many calls make a sample that the clock can resolve, report median, least
+// and 90th percentile of a call. On a GPU a sample ends when the device is done; what the host alone took is reported
+// beside it.
 
 #include <algorithm>
 #include <chrono>
@@ -32,7 +33,9 @@ struct Effort {
 template <class F>
 Timing measure(F&& call, Effort effort = {}) {
   using Clock = std::chrono::steady_clock;
-  const auto seconds_since = [](Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  const auto seconds_since = [](Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  };
   const auto wait = [&] {
     if (!effort.device.is_cpu()) device::synchronize(effort.device);
   };
@@ -60,7 +63,9 @@ Timing measure(F&& call, Effort effort = {}) {
   }
   std::sort(samples.begin(), samples.end());
   std::sort(submissions.begin(), submissions.end());
-  const auto at = [](const std::vector<double>& sorted, double share) { return sorted[static_cast<size_t>(share * static_cast<double>(sorted.size() - 1))]; };
+  const auto at = [](const std::vector<double>& sorted, double share) {
+    return sorted[static_cast<size_t>(share * static_cast<double>(sorted.size() - 1))];
+  };
   return {at(samples, 0.5), samples.front(), at(samples, 0.9), at(submissions, 0.5)};
 }
 

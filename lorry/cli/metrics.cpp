@@ -19,7 +19,11 @@ Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nul
 double number(const Json& value) { return value.is_null() ? std::nan("") : value.get<double>(); }
 
 Json to_json(const StepMetrics& m) {
-  return {{"step", m.step}, {"loss", number(m.loss)}, {"lr", m.lr}, {"gradient_norm", number(m.gradient_norm)}, {"seconds", m.seconds}};
+  return {{"step", m.step},
+          {"loss", number(m.loss)},
+          {"lr", m.lr},
+          {"gradient_norm", number(m.gradient_norm)},
+          {"seconds", m.seconds}};
 }
 Json to_json(const ValidationMetrics& m) { return {{"step", m.step}, {"validation_loss", number(m.loss)}}; }
 
@@ -45,8 +49,8 @@ Course read_course(const std::filesystem::path& path, int64_t step) {
       if (json.contains("validation_loss"))
         course.validations.push_back({here, number(json["validation_loss"])});
       else
-        course.steps.push_back(
-            {here, number(json.at("loss")), json.at("lr").get<double>(), number(json.at("gradient_norm")), json.at("seconds").get<double>()});
+        course.steps.push_back({here, number(json.at("loss")), json.at("lr").get<double>(),
+                                number(json.at("gradient_norm")), json.at("seconds").get<double>()});
     } catch (const Json::exception&) {
       raise<FormatError>("'{}': line {} is no record of a training step", path.string(), at);
     }
@@ -101,7 +105,8 @@ MetricsFile::~MetricsFile() {
 }
 
 void MetricsFile::write(const std::string& line) {
-  if (std::fwrite(line.data(), 1, line.size(), file_) != line.size() || std::fflush(file_) != 0) io::raise_io("cannot write", path_, errno);
+  if (std::fwrite(line.data(), 1, line.size(), file_) != line.size() || std::fflush(file_) != 0)
+    io::raise_io("cannot write", path_, errno);
 }
 
 void MetricsFile::add(const StepMetrics& metrics) {

@@ -3,8 +3,8 @@
 // The course of a training run, one JSON object a line in metrics.jsonl:
 //   {"step": 7, "loss": 4.21, "lr": 0.0002, "gradient_norm": 1.4, "seconds": 0.61}    after each step
 //   {"step": 7, "validation_loss": 4.35}                                             where it was measured
-// Losses are written so that reading them back gives the same bits. A resumed run first drops what its checkpoint does not
-// know, so the file always tells one course.
+// Losses are written so that reading them back gives the same bits. A resumed run first drops what its checkpoint does
+// not know, so the file always tells one course.
 
 #include <cstdint>
 #include <cstdio>

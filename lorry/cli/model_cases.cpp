@@ -26,8 +26,8 @@ std::vector<const ModelShapes*> ModelCases::models(int64_t bytes_an_element) con
     if (needed <= there)
       found.push_back(&model);
     else
-      fmt::print(stderr, "{}: {} is left out; it takes {:.1f} GB of the device's memory, and {:.1f} GB are free\n", suite_, model.name,
-                 static_cast<double>(needed) / 1e9, static_cast<double>(there) / 1e9);
+      fmt::print(stderr, "{}: {} is left out; it takes {:.1f} GB of the device's memory, and {:.1f} GB are free\n",
+                 suite_, model.name, static_cast<double>(needed) / 1e9, static_cast<double>(there) / 1e9);
   }
   return found;
 }

@@ -1,8 +1,8 @@
 #pragma once
 
-// What the suites over models share: tensors of a model's shapes, and a row with everything that such a row says. A call is measured as it
-// is made in a loop, without rotating buffers, and the peers do the same: models of a few million elements find part of their arrays in an
-// H200's cache of 50 MB and may pass the rate of a copy.
+// What the suites over models share: tensors of a model's shapes, and a row with everything that such a row says. A
+// call is measured as it is made in a loop, without rotating buffers, and the peers do the same: models of a few
+// million elements find part of their arrays in an H200's cache of 50 MB and may pass the rate of a copy.
 
 #include <string>
 #include <vector>
@@ -22,7 +22,8 @@ class ModelCases {
  public:
   ModelCases(const char* suite, const Filter& wanted) : suite_(suite), wanted_(wanted) {}
 
-  /// The models that this device steps in a moment and has memory for, at that many bytes an element. A CPU takes those of up to 32 M.
+  /// The models that this device steps in a moment and has memory for, at that many bytes an element. A CPU takes those
+  /// of up to 32 M.
   std::vector<const ModelShapes*> models(int64_t bytes_an_element) const;
 
   /// Whether a case over the model has to run.
@@ -32,7 +33,11 @@ class ModelCases {
   template <class F>
   void add(const ModelShapes& model, const std::string& way, int64_t bytes_an_element, F&& call, DType dtype = kF32) {
     if (!wants(model, way)) return;
-    BenchRow row{.suite = suite_, .name = model.name + " " + way, .time = {}, .dtype = std::string(lorry::name(dtype)), .model = model.name};
+    BenchRow row{.suite = suite_,
+                 .name = model.name + " " + way,
+                 .time = {},
+                 .dtype = std::string(lorry::name(dtype)),
+                 .model = model.name};
     row.bytes = bytes_an_element * model.elements();
     call();  // makes what is made once
     call();

@@ -31,22 +31,22 @@ struct InfoOptions {
 /// What decides the numbers of a training run; kept in its checkpoint, so that a resumed run is the same run.
 struct TrainSettings {
   std::string preset = "nano";
-  std::optional<int64_t> steps = {};  ///< unset: planned by max_seconds, or the preset's default
-  int64_t batch = 0, context = 0;     ///< 0: the preset's
+  std::optional<int64_t> steps = {};                       ///< unset: planned by max_seconds, or the preset's default
+  int64_t batch = 0, context = 0;                          ///< 0: the preset's
   std::optional<bool> rotary = {}, scale_embeddings = {};  ///< unset: the preset's
-  int64_t accumulate = 1;             ///< batches in a step
-  int64_t vocab = 256;                ///< one token a byte; more leaves the others unused, as in GPT-2's own size
-  double lr = 0;                      ///< 0: the preset's
+  int64_t accumulate = 1;                                  ///< batches in a step
+  int64_t vocab = 256;  ///< one token a byte; more leaves the others unused, as in GPT-2's own size
+  double lr = 0;        ///< 0: the preset's
   std::optional<int64_t> warmup = {};
   std::optional<double> weight_decay = {};  ///< unset: decided by the optimizer
-  double clip = 1.0;  ///< 0: no clipping
+  double clip = 1.0;                        ///< 0: no clipping
   DType dtype = kF32;
   std::string optimizer = "adamw";
   std::string execution = "automatic";
-  optim::StateTypes states = {};                   ///< what the optimizer keeps its states as
-  std::optional<optim::Masters> masters = {};      ///< unset: f32 for parameters of 16 bits
-  optim::Placement placement = {};                 ///< where they lie
-  int64_t eval_every = 0;                          ///< 0: ten times a run; stays 0 in a run of a given time
+  optim::StateTypes states = {};               ///< what the optimizer keeps its states as
+  std::optional<optim::Masters> masters = {};  ///< unset: f32 for parameters of 16 bits
+  optim::Placement placement = {};             ///< where they lie
+  int64_t eval_every = 0;                      ///< 0: ten times a run; stays 0 in a run of a given time
   uint64_t seed = 0;
 };
 
@@ -88,8 +88,8 @@ struct Arguments {
   std::variant<InfoOptions, TrainOptions, GenerateOptions, BenchOptions> command;
 };
 
-/// Parses a command line. Gives an exit status instead when there is nothing to run: 0 after --help and --version, 2 after
-/// wrong usage, which has been explained on standard error.
+/// Parses a command line. Gives an exit status instead when there is nothing to run: 0 after --help and --version, 2
+/// after wrong usage, which has been explained on standard error.
 std::variant<Arguments, int> parse(int argc, const char* const* argv);
 
 }  // namespace lorry::cli

@@ -1,4 +1,5 @@
-// A rule as a user writes one: beside `sgd_momentum`, which is built in, it shows what that costs. own_rule.cu is the same with device code.
+// A rule as a user writes one: beside `sgd_momentum`, which is built in, it shows what that costs. own_rule.cu is the
+// same with device code.
 
 #include "lorry/cli/kept_cases.h"
 #include "lorry/optim/custom.h"

@@ -56,8 +56,9 @@ std::optional<std::string> plot_curves(const std::string& title, const std::stri
   script += fmt::format("set xlabel {}\nset ylabel {}\n{}plot ", quote(x), quote(y), key_below(2));
   std::string data;
   for (size_t i = 0; i < curves.size(); ++i) {
-    script += fmt::format("{}'-' with {} lc rgb '{}' lw 2 title {}", i ? ", " : "", curves[i].marks ? "linespoints pt 7 ps 0.5" : "lines", kColours[i % 4],
-                          quote(curves[i].title));
+    script +=
+        fmt::format("{}'-' with {} lc rgb '{}' lw 2 title {}", i ? ", " : "",
+                    curves[i].marks ? "linespoints pt 7 ps 0.5" : "lines", kColours[i % 4], quote(curves[i].title));
     for (const auto& [px, py] : curves[i].points) data += fmt::format("{} {}\n", px, py);
     data += "e\n";
   }
@@ -67,20 +68,24 @@ std::optional<std::string> plot_curves(const std::string& title, const std::stri
 std::optional<std::string> plot_bars(const std::string& title, const std::string& unit,
                                      const std::vector<std::pair<std::string, double>>& bars) {
   std::string script = head(title, 800, 100 + 32 * static_cast<int>(bars.size()));
-  script += fmt::format("set xlabel {}\nset xrange [0:*]\nset yrange [-0.6:{}] reverse\nset style fill solid 0.8 noborder\nset ytics ({}", quote(unit),
-                        static_cast<double>(bars.size()) - 0.4, "");
+  script += fmt::format(
+      "set xlabel {}\nset xrange [0:*]\nset yrange [-0.6:{}] reverse\nset style fill solid 0.8 noborder\nset ytics ({}",
+      quote(unit), static_cast<double>(bars.size()) - 0.4, "");
   std::string data;
   for (size_t i = 0; i < bars.size(); ++i) {
     script += fmt::format("{}{} {}", i ? ", " : "", quote(bars[i].first), i);
-    data += fmt::format("0 {} 0 {} {} {}\n", i, bars[i].second, static_cast<double>(i) - 0.35, static_cast<double>(i) + 0.35);
+    data += fmt::format("0 {} 0 {} {} {}\n", i, bars[i].second, static_cast<double>(i) - 0.35,
+                        static_cast<double>(i) + 0.35);
   }
-  return run_gnuplot(script + ") noenhanced\nplot '-' using 1:2:3:4:5:6 with boxxyerror lc rgb '#34689a' notitle\n" + data + "e\n");
+  return run_gnuplot(script + ") noenhanced\nplot '-' using 1:2:3:4:5:6 with boxxyerror lc rgb '#34689a' notitle\n" +
+                     data + "e\n");
 }
 
 std::optional<std::string> plot_groups(const std::string& title, const std::string& unit,
                                        const std::vector<std::string>& groups, const std::vector<Series>& bars,
                                        const Series& line) {
-  static constexpr const char* kColours[] = {"#c8d6e5", "#9db8d9", "#5c8dc4", "#34689a", "#e8b873", "#d98b4a", "#a3c9a8", "#5f9e6e", "#b9a3d0", "#8e6bb0"};
+  static constexpr const char* kColours[] = {"#c8d6e5", "#9db8d9", "#5c8dc4", "#34689a", "#e8b873",
+                                             "#d98b4a", "#a3c9a8", "#5f9e6e", "#b9a3d0", "#8e6bb0"};
   // A group is one wide; the bars share 0.8 of it.
   const double width = 0.8 / static_cast<double>(std::max<size_t>(bars.size(), 1));
   size_t longest = 0;
@@ -96,12 +101,16 @@ std::optional<std::string> plot_groups(const std::string& title, const std::stri
   script += ") noenhanced\nplot ";
   std::string data;
   for (size_t i = 0; i < bars.size(); ++i) {
-    script += fmt::format("'-' using 1:2:({}) with boxes lc rgb '{}' title {}, ", width, kColours[i % std::size(kColours)], quote(bars[i].title));
+    script += fmt::format("'-' using 1:2:({}) with boxes lc rgb '{}' title {}, ", width,
+                          kColours[i % std::size(kColours)], quote(bars[i].title));
     for (size_t g = 0; g < groups.size(); ++g)
-      if (bars[i].values[g]) data += fmt::format("{} {}\n", static_cast<double>(g) - 0.4 + (static_cast<double>(i) + 0.5) * width, *bars[i].values[g]);
+      if (bars[i].values[g])
+        data += fmt::format("{} {}\n", static_cast<double>(g) - 0.4 + (static_cast<double>(i) + 0.5) * width,
+                            *bars[i].values[g]);
     data += "e\n";
   }
-  script += fmt::format("'-' using 1:2:(0.45) with xerrorbars pt 0 lw 2 lc rgb '#c0392b' title {}\n", quote(line.title));
+  script +=
+      fmt::format("'-' using 1:2:(0.45) with xerrorbars pt 0 lw 2 lc rgb '#c0392b' title {}\n", quote(line.title));
   for (size_t g = 0; g < groups.size(); ++g)
     if (line.values[g]) data += fmt::format("{} {}\n", g, *line.values[g]);
   return run_gnuplot(script + data + "e\n");

@@ -64,7 +64,12 @@ std::string clock_text(double seconds) {
 }
 
 Progress::Progress(std::string label, int64_t done, int64_t total, bool quiet)
-    : label_(std::move(label)), first_(done), total_(total), quiet_(quiet), terminal_(isatty(STDERR_FILENO) != 0), last_(start_) {}
+    : label_(std::move(label)),
+      first_(done),
+      total_(total),
+      quiet_(quiet),
+      terminal_(isatty(STDERR_FILENO) != 0),
+      last_(start_) {}
 
 Progress::~Progress() {
   if (drawn_) std::fputc('\n', stderr);

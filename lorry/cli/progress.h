@@ -1,7 +1,7 @@
 #pragma once
 
-// Progress on standard error: a bar that redraws itself on a terminal, a plain line every ten seconds elsewhere, nothing
-// when quiet.
+// Progress on standard error: a bar that redraws itself on a terminal, a plain line every ten seconds elsewhere,
+// nothing when quiet.
 
 #include <chrono>
 #include <cstdint>

@@ -16,7 +16,7 @@ namespace lorry::cli {
 
 /// A run as its newest checkpoint has it; while a process trains, the course goes on from there.
 struct RunFacts {
-  TrainSettings settings;  ///< as they are saved: the steps are those of the whole run
+  TrainSettings settings;          ///< as they are saved: the steps are those of the whole run
   std::vector<std::string> texts;  ///< the files that it reads
   nn::GPTConfig model;
   int64_t parameters = 0, tokens_per_step = 0;

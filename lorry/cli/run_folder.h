@@ -17,7 +17,8 @@ struct RunFolder {
   std::filesystem::path folder;
 
   std::filesystem::path checkpoint() const { return folder / "checkpoint"; }
-  /// True as well while a crash has left only the set-aside one, which loading finds: the run is there, and nobody starts it over.
+  /// True as well while a crash has left only the set-aside one, which loading finds: the run is there, and nobody
+  /// starts it over.
   bool has_checkpoint() const;
   /// Throws IoError that names the first entry which a run without a checkpoint would not leave. Nothing of it is
   /// overwritten.

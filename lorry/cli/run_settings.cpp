@@ -31,7 +31,8 @@ struct Proportion {
   std::string_view optimizer;
   double of_adam;
 };
-constexpr Proportion kProportions[] = {{"adadelta", 300}, {"adagrad", 3}, {"asgd", 30}, {"lion", 0.1}, {"rprop", 0.1}, {"sgd", 30}};
+constexpr Proportion kProportions[] = {{"adadelta", 300}, {"adagrad", 3}, {"asgd", 30},
+                                       {"lion", 0.1},     {"rprop", 0.1}, {"sgd", 30}};
 
 double proportion(std::string_view optimizer) {
   for (const Proportion& p : kProportions)
@@ -39,12 +40,13 @@ double proportion(std::string_view optimizer) {
   return 1;
 }
 
-/// Decay that adds to gradients is scaled with them: what is usual where it shrinks parameters by themselves is too much then, and each
-/// optimizer's own default stands.
+/// Decay that adds to gradients is scaled with them: what is usual where it shrinks parameters by themselves is too
+/// much then, and each optimizer's own default stands.
 double usual_decay(std::string_view optimizer) {
   double decay = 0;
   optim::with_options(optimizer, [&]<class Options>(const Options& options) {
-    constexpr bool kDecouples = std::is_same_v<Options, optim::AdamWOptions> || std::is_same_v<Options, optim::LionOptions>;
+    constexpr bool kDecouples =
+        std::is_same_v<Options, optim::AdamWOptions> || std::is_same_v<Options, optim::LionOptions>;
     if constexpr (kDecouples || requires { options.decoupled_weight_decay; })  // the trainer sets that
       decay = 0.1;
     else if constexpr (requires { options.weight_decay; })
@@ -156,7 +158,8 @@ void check_against_tensors(const io::Checkpoint& checkpoint) {
 }
 
 void complete(TrainSettings& s, bool timed) {
-  const auto recipe = std::find_if(std::begin(kRecipes), std::end(kRecipes), [&](const Recipe& r) { return r.preset == s.preset; });
+  const auto recipe =
+      std::find_if(std::begin(kRecipes), std::end(kRecipes), [&](const Recipe& r) { return r.preset == s.preset; });
   require<ValueError>(recipe != std::end(kRecipes), "train: unknown preset '{}'; expected {}", s.preset,
                       listed(preset_names()));
   if (s.batch == 0) s.batch = recipe->batch;
@@ -225,7 +228,8 @@ TrainSettings from_config(const io::Settings& config, std::vector<std::string>& 
   s.execution = io::setting<std::string>(config, "execution");
   if (config.contains("states")) {  // older runs have none of these
     s.states = optim::parse_states(io::setting<std::string>(config, "states"));
-    if (const auto masters = io::setting<std::string>(config, "masters"); !masters.empty()) s.masters = optim::parse_masters(masters);
+    if (const auto masters = io::setting<std::string>(config, "masters"); !masters.empty())
+      s.masters = optim::parse_masters(masters);
     s.placement = optim::parse_placement(io::setting<std::string>(config, "placement"));
   }
   s.eval_every = io::setting<int64_t>(config, "eval_every");

@@ -16,14 +16,16 @@ int64_t sample(std::span<const float> logits, const Sampling& sampling, double u
   require<ValueError>(!order.empty(), "generate: no byte has a probability; got logits that are all NaN or -inf");
   std::ranges::sort(order, {}, [&](int64_t i) { return std::pair(-logits[static_cast<size_t>(i)], i); });
   if (sampling.temperature == 0.0) return order[0];
-  if (sampling.top_k > 0 && sampling.top_k < static_cast<int64_t>(order.size())) order.resize(static_cast<size_t>(sampling.top_k));
+  if (sampling.top_k > 0 && sampling.top_k < static_cast<int64_t>(order.size()))
+    order.resize(static_cast<size_t>(sampling.top_k));
 
   const double largest = logits[static_cast<size_t>(order[0])];
   std::vector<double> weights;
   double total = 0;
   for (const int64_t i : order) {
     // inf - inf is NaN: an infinite logit is certain.
-    const double gap = std::isinf(largest) ? (std::isinf(logits[static_cast<size_t>(i)]) ? 0.0 : -INFINITY) : logits[static_cast<size_t>(i)] - largest;
+    const double gap = std::isinf(largest) ? (std::isinf(logits[static_cast<size_t>(i)]) ? 0.0 : -INFINITY)
+                                           : logits[static_cast<size_t>(i)] - largest;
     weights.push_back(std::exp(gap / sampling.temperature));
     total += weights.back();
   }

@@ -13,9 +13,9 @@ struct Sampling {
   double top_p = 1.0;
 };
 
-/// The index drawn from softmax(logits / temperature), restricted to the top_k likeliest and then to the fewest likeliest that
-/// together have probability top_p (Holtzman et al. 2020). `uniform` in [0, 1) decides; ties go to the lower index.
-/// Throws ValueError when every logit is NaN or -inf.
+/// The index drawn from softmax(logits / temperature), restricted to the top_k likeliest and then to the fewest
+/// likeliest that together have probability top_p (Holtzman et al. 2020). `uniform` in [0, 1) decides; ties go to the
+/// lower index. Throws ValueError when every logit is NaN or -inf.
 int64_t sample(std::span<const float> logits, const Sampling& sampling, double uniform);
 
 }  // namespace lorry::cli

@@ -1,7 +1,7 @@
 #pragma once
 
-// The shapes of the parameters of known models, for measuring what runs over all parameters of a model. They are defined in
-// bench/data/make_param_shapes.py and built into the command, so that the peers measure the same.
+// The shapes of the parameters of known models, for measuring what runs over all parameters of a model. They are
+// defined in bench/data/make_param_shapes.py and built into the command, so that the peers measure the same.
 
 #include <string>
 #include <string_view>

@@ -27,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 constexpr int64_t kFullValidation = 256;  // batches: all of the held-out text unless it is long
-constexpr double kProbe = 1;  // seconds of steps that tell how long the run takes
+constexpr double kProbe = 1;              // seconds of steps that tell how long the run takes
 
 /// A run of a given time: its plan, and the clock that the plan is told.
 struct TimedRun {
@@ -56,7 +56,9 @@ class Session {
   bool run();
   const Course& course() const { return metrics_.course(); }
   /// True when the loss on the held-out text is known for where the run stands.
-  bool validated() const { return !course().validations.empty() && course().validations.back().step == trainer_.steps_taken(); }
+  bool validated() const {
+    return !course().validations.empty() && course().validations.back().step == trainer_.steps_taken();
+  }
   void say(std::string_view line) { progress_.say(line); }
   /// Where the run stands: "step 7 of 30".
   std::string position() const;
@@ -128,8 +130,9 @@ void Session::record(std::optional<StepMetrics> m) {
   if (!m) return;
   m->seconds = training_s_;
   metrics_.add(*m);
-  require<ValueError>(std::isfinite(m->loss), "train: the loss is {} after step {}; the run cannot go on; try a smaller --lr{}", m->loss, m->step,
-                      trainer_.settings().clip == 0 ? " or --clip 1" : "");
+  require<ValueError>(std::isfinite(m->loss),
+                      "train: the loss is {} after step {}; the run cannot go on; try a smaller --lr{}", m->loss,
+                      m->step, trainer_.settings().clip == 0 ? " or --clip 1" : "");
   const double speed = static_cast<double>(trainer_.tokens_per_step() * m->step) / m->seconds;
   std::optional<double> left;
   if (timed_) left = timed_->plan.left(timed_->now());

@@ -16,12 +16,12 @@
 namespace lorry::cli {
 namespace {
 
-constexpr double kBeta2 = 0.99;     // of Adam and its kin: a few hundred steps must do
+constexpr double kBeta2 = 0.99;    // of Adam and its kin: a few hundred steps must do
 constexpr double kMomentum = 0.9;  // of SGD
-constexpr double kLeastLr = 0.1;  // of the largest, at the end of the run
+constexpr double kLeastLr = 0.1;   // of the largest, at the end of the run
 constexpr double kNoClip =
     std::numeric_limits<double>::max();  // no norm is as long, but a finite bound makes the step tell the norm
-constexpr double kFirstScale = 32768;  // of an f16 loss: the largest power of two that its gradient can be
+constexpr double kFirstScale = 32768;    // of an f16 loss: the largest power of two that its gradient can be
 constexpr std::string_view kScalerState = "loss_scaler.";
 constexpr const char* kPlanState = "plan";
 
@@ -35,7 +35,8 @@ std::vector<Tensor> tensors_of(const std::vector<optim::NamedTensor>& named) {
 
 /// Weight matrices decay, if anything does; biases and the scales of norms do not.
 template <class Options>
-std::vector<optim::Group<Options>> groups(const std::vector<optim::NamedTensor>& parameters, const Options& options, double weight_decay) {
+std::vector<optim::Group<Options>> groups(const std::vector<optim::NamedTensor>& parameters, const Options& options,
+                                          double weight_decay) {
   std::vector<optim::Group<Options>> groups(2);
   for (auto& group : groups) group.options = options;
   if constexpr (requires { options.weight_decay; }) {
@@ -53,18 +54,24 @@ std::unique_ptr<nn::GPT> make_model(const TrainSettings& s) {
   return model;
 }
 
-std::unique_ptr<optim::Optimizer> make_optimizer(const TrainSettings& s, const std::vector<optim::NamedTensor>& parameters) {
+std::unique_ptr<optim::Optimizer> make_optimizer(const TrainSettings& s,
+                                                 const std::vector<optim::NamedTensor>& parameters) {
   const std::vector<std::string> names = optim::optimizer_names();
-  require<FormatError>(std::ranges::count(names, s.optimizer) > 0, "train: unknown optimizer '{}'; expected one of {}", s.optimizer, fmt::join(names, ", "));
+  require<FormatError>(std::ranges::count(names, s.optimizer) > 0, "train: unknown optimizer '{}'; expected one of {}",
+                       s.optimizer, fmt::join(names, ", "));
   std::unique_ptr<optim::Optimizer> optimizer;
   optim::with_options(s.optimizer, [&]<class Options>(Options options) {
     options.lr = s.lr;
     // A step of lr 1e-3 is lost in the 8 bits of a bf16.
-    options.memory = {.masters = s.masters.value_or(s.dtype != kF32 ? optim::Masters::f32 : optim::Masters::none), .states = s.states, .placement = s.placement, .seed = s.seed};
+    options.memory = {.masters = s.masters.value_or(s.dtype != kF32 ? optim::Masters::f32 : optim::Masters::none),
+                      .states = s.states,
+                      .placement = s.placement,
+                      .seed = s.seed};
     if constexpr (requires { options.beta2; }) options.beta2 = kBeta2;
     if constexpr (requires { options.decoupled_weight_decay; }) options.decoupled_weight_decay = true;
     if constexpr (requires { options.dampening; }) options.momentum = kMomentum;
-    optimizer = std::make_unique<optim::Of<Options>>(groups(parameters, options, *s.weight_decay), optim::parse_execution(s.execution));
+    optimizer = std::make_unique<optim::Of<Options>>(groups(parameters, options, *s.weight_decay),
+                                                     optim::parse_execution(s.execution));
   });
   return optimizer;
 }
@@ -75,7 +82,10 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const TrainSettings& s, const s
 class Pending {
  public:
   Pending(int64_t step, double lr, const Tensor& loss, const Tensor& norm)
-      : metrics_{step, 0, lr, 0, 0}, loss_(loss.detach().to(kCPU, true)), norm_(norm.to(kCPU, true)), arrived_(loss.device()) {
+      : metrics_{step, 0, lr, 0, 0},
+        loss_(loss.detach().to(kCPU, true)),
+        norm_(norm.to(kCPU, true)),
+        arrived_(loss.device()) {
     arrived_.record(current_stream(loss.device()));
   }
   StepMetrics get() {
@@ -148,7 +158,8 @@ struct Trainer::Run {
   void restore(optim::TensorMap state) {
     if (scaler) {
       optim::TensorMap own;
-      for (auto at = state.lower_bound(std::string(kScalerState)); at != state.end() && at->first.starts_with(kScalerState); at = state.erase(at))
+      for (auto at = state.lower_bound(std::string(kScalerState));
+           at != state.end() && at->first.starts_with(kScalerState); at = state.erase(at))
         own[at->first.substr(kScalerState.size())] = at->second;
       scaler->load_state_dict(own);
     }
@@ -181,7 +192,8 @@ struct Trainer::Run {
   std::optional<Pending> pending;
 };
 
-Trainer::Trainer(TrainSettings settings, std::vector<std::string> texts) : run_(std::make_unique<Run>(std::move(settings), std::move(texts))) {}
+Trainer::Trainer(TrainSettings settings, std::vector<std::string> texts)
+    : run_(std::make_unique<Run>(std::move(settings), std::move(texts))) {}
 
 Trainer::Trainer(const io::Checkpoint& checkpoint, std::vector<std::string> texts) {
   const bool recorded = texts.empty();
@@ -195,8 +207,10 @@ Trainer::Trainer(const io::Checkpoint& checkpoint, std::vector<std::string> text
     raise<IoError>("{}; if the text has moved, --text FILE says where it is now{}", error.what(), all);
   }
   const std::string fingerprint = io::setting<std::string>(checkpoint.state.config, "text_fingerprint");
-  require<ValueError>(fingerprint == std::to_string(run_->corpus.fingerprint()),
-                      "train: the text is not the one that this run began with; got {} bytes to train on; expected the same files", run_->corpus.train_bytes());
+  require<ValueError>(
+      fingerprint == std::to_string(run_->corpus.fingerprint()),
+      "train: the text is not the one that this run began with; got {} bytes to train on; expected the same files",
+      run_->corpus.train_bytes());
   io::restore(run_->model->state_dict(), checkpoint.model, "checkpoint: model.safetensors");
   run_->restore(checkpoint.optimizer);
   run_->corpus.seek(checkpoint.state.data_position);
@@ -214,7 +228,9 @@ Trainer::~Trainer() = default;
 
 const TrainSettings& Trainer::settings() const { return run_->settings; }
 int64_t Trainer::steps_taken() const { return run_->steps_taken; }
-int64_t Trainer::tokens_per_step() const { return run_->settings.batch * run_->settings.accumulate * run_->settings.context; }
+int64_t Trainer::tokens_per_step() const {
+  return run_->settings.batch * run_->settings.accumulate * run_->settings.context;
+}
 int64_t Trainer::validation_batches() const { return run_->corpus.validation_batches(run_->settings.batch); }
 
 int64_t Trainer::parameters() const {

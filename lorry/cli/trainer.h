@@ -1,7 +1,8 @@
 #pragma once
 
-// One training run without its command line: model, optimizer, schedule and text, advanced a step at a time. Everything that
-// decides the next step is in checkpoint(), so a run resumed from one takes exactly the steps that it would have taken.
+// One training run without its command line: model, optimizer, schedule and text, advanced a step at a time. Everything
+// that decides the next step is in checkpoint(), so a run resumed from one takes exactly the steps that it would have
+// taken.
 
 #include <functional>
 #include <memory>
@@ -21,8 +22,8 @@ class Trainer {
   /// A run from its beginning. Without a number of steps in its settings it needs a plan before the first step. Throws
   /// IoError and ValueError for texts that cannot be used.
   Trainer(TrainSettings settings, std::vector<std::string> texts);
-  /// A run from a checkpoint. `texts` may be empty: then those of the run. Throws FormatError, ShapeError or DTypeError when the
-  /// checkpoint does not fit its own settings, ValueError when the texts are not those of the run.
+  /// A run from a checkpoint. `texts` may be empty: then those of the run. Throws FormatError, ShapeError or DTypeError
+  /// when the checkpoint does not fit its own settings, ValueError when the texts are not those of the run.
   Trainer(const io::Checkpoint& checkpoint, std::vector<std::string> texts);
   ~Trainer();
 
@@ -37,13 +38,14 @@ class Trainer {
   int64_t parameters() const;
   int64_t tokens_per_step() const;
 
-  /// One step. Gives the metrics of the last step that is known to be done, if it is a new one: on the CPU this step, on a GPU the
-  /// one before, so that the host never waits for the device. The loss is that before the update. `seconds` is left 0.
+  /// One step. Gives the metrics of the last step that is known to be done, if it is a new one: on the CPU this step,
+  /// on a GPU the one before, so that the host never waits for the device. The loss is that before the update.
+  /// `seconds` is left 0.
   std::optional<StepMetrics> step();
   /// Waits for the last step and gives its metrics, unless step() has.
   std::optional<StepMetrics> settle();
-  /// The mean loss over `batches` batches spread evenly over the held-out text, or over all of it when it has fewer. Asks `stop`
-  /// before each batch, and gives nothing once it says so.
+  /// The mean loss over `batches` batches spread evenly over the held-out text, or over all of it when it has fewer.
+  /// Asks `stop` before each batch, and gives nothing once it says so.
   std::optional<double> validate(int64_t batches, const std::function<bool()>& stop);
   int64_t validation_batches() const;
 

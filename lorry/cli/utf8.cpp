@@ -16,7 +16,8 @@ size_t length_of(unsigned char first) {
   return 0;
 }
 
-/// Whether `second` may follow `first`: this is where overlong forms, surrogates and numbers past U+10FFFF are told apart.
+/// Whether `second` may follow `first`: this is where overlong forms, surrogates and numbers past U+10FFFF are told
+/// apart.
 bool may_follow(unsigned char first, unsigned char second) {
   switch (first) {
     case 0xE0:

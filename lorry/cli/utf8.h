@@ -1,7 +1,7 @@
 #pragma once
 
-// A model that writes bytes may stop in the middle of a character. Utf8Stream passes on whole characters only, so that a
-// terminal never sees half of one.
+// A model that writes bytes may stop in the middle of a character. Utf8Stream passes on whole characters only, so that
+// a terminal never sees half of one.
 
 #include <string>
 

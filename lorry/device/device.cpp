@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "lorry/base/bell.h"
+#include "lorry/base/events.h"
 #include "lorry/base/modes.h"
 #include "lorry/device/runtime.h"
 
@@ -70,7 +70,8 @@ std::string why_absent(DeviceType type) {
 void require_device(Device device, const char* where) {
   const Runtime& row = runtime(device.type, where);
   const int devices = row.count();
-  if (device.index >= 0 && device.index < devices) [[likely]] return;
+  if (device.index >= 0 && device.index < devices) [[likely]]
+    return;
   if (devices == 0)
     raise_as<DeviceError>(running_or(where), "no device {} here: {}; expected cpu", device, row.why_absent());
   const std::string why = row.why_absent();
@@ -93,15 +94,16 @@ void synchronize(Device device) {
   require_device(device, "synchronize");
   const Runtime& row = runtime(device.type, "synchronize");
   if (device.is_cpu()) return row.synchronize(device.index);
-  bell::ring_after(bell::Event::synchronisation, running_or("synchronize"), "the host waited for a device",
-                   [&] { row.synchronize(device.index); });
+  events::emit_after(events::Kind::synchronisation, running_or("synchronize"), "the host waited for a device",
+                     [&] { row.synchronize(device.index); });
 }
 
 void throw_reported(Device device) { runtime(device.type, "throw_reported").throw_reported(device.index); }
 
 void copy(void* to, Device to_device, const void* from, Device from_device, int64_t bytes, Stream stream) {
   if (bytes == 0) return;
-  runtime(to_device.is_cpu() ? from_device.type : to_device.type, "copy").copy(to, to_device, from, from_device, bytes, stream);
+  runtime(to_device.is_cpu() ? from_device.type : to_device.type, "copy")
+      .copy(to, to_device, from, from_device, bytes, stream);
 }
 
 }  // namespace lorry::device

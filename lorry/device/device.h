@@ -14,7 +14,8 @@ namespace lorry::device {
 int count(DeviceType type);
 /// Whether there is one.
 inline bool available(DeviceType type) { return count(type) > 0; }
-/// Why there is no device of the type, or fewer than the machine has: one clause, such as "this build has no CUDA"; else empty.
+/// Why there is no device of the type, or fewer than the machine has: one clause, such as "this build has no CUDA";
+/// else empty.
 std::string why_absent(DeviceType type);
 /// Throws DeviceError naming `where` unless the device exists.
 void require_device(Device device, const char* where);
@@ -38,11 +39,12 @@ MemoryUse memory_use(Device device);
 /// Waits for all work on the device. Throws what that work met with.
 void synchronize(Device device);
 
-/// Throws what kernels have reported so far, such as an index outside its tensor, without waiting for those that still run.
+/// Throws what kernels have reported so far, such as an index outside its tensor, without waiting for those that still
+/// run.
 void throw_reported(Device device);
 
-/// For work in several launches that must not stop half way: while it lives, what kernels report waits, and is thrown by the first of
-/// this thread's calls after it.
+/// For work in several launches that must not stop half way: while it lives, what kernels report waits, and is thrown
+/// by the first of this thread's calls after it.
 class ReportsWait {
  public:
   ReportsWait() : before_(std::exchange(t_reports_wait, true)) {}

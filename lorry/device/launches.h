@@ -1,7 +1,7 @@
 #pragma once
 
-// How many kernels a thread has launched on GPUs: what a benchmark says of a call beside its time. Launches of libraries (cuBLASLt,
-// cuDNN), copies and fills are not counted.
+// How many kernels a thread has launched on GPUs: what a benchmark says of a call beside its time. Launches of
+// libraries (cuBLASLt, cuDNN), copies and fills are not counted.
 
 #include <cstdint>
 

@@ -1,6 +1,6 @@
 #include "lorry/device/stream.h"
 
-#include "lorry/base/bell.h"
+#include "lorry/base/events.h"
 #include "lorry/base/modes.h"
 #include "lorry/device/fence.h"
 #include "lorry/device/runtime.h"
@@ -16,8 +16,8 @@ const device::Runtime& runtime_of(Device device, const char* where) {
 void Stream::synchronize() const {
   const device::Runtime& runtime = runtime_of(device, "synchronize");
   if (device.is_cpu()) return runtime.synchronize_stream(*this);
-  bell::ring_after(bell::Event::synchronisation, running_or("synchronize"), "the host waited for a stream",
-                   [&] { runtime.synchronize_stream(*this); });
+  events::emit_after(events::Kind::synchronisation, running_or("synchronize"), "the host waited for a stream",
+                     [&] { runtime.synchronize_stream(*this); });
 }
 
 StreamScope::StreamScope(Stream stream) : device_(stream.device), before_(nullptr) {
@@ -30,26 +30,30 @@ StreamScope::~StreamScope() {
   if (!device_.is_cpu()) detail::t_streams[device_.index] = before_;
 }
 
-OwnedStream::OwnedStream(Device device, int priority) : stream_{device, runtime_of(device, "stream").make_stream(device.index, priority)} {}
+OwnedStream::OwnedStream(Device device, int priority)
+    : stream_{device, runtime_of(device, "stream").make_stream(device.index, priority)} {}
 OwnedStream::~OwnedStream() {
-  if (stream_.handle != nullptr) device::runtime(stream_.device.type, "stream").destroy_stream(stream_.device.index, stream_.handle);
+  if (stream_.handle != nullptr)
+    device::runtime(stream_.device.type, "stream").destroy_stream(stream_.device.index, stream_.handle);
 }
 
-Event::Event(Device device, bool timed) : device_(device), handle_(runtime_of(device, "event").make_event(device.index, timed)) {}
+Event::Event(Device device, bool timed)
+    : device_(device), handle_(runtime_of(device, "event").make_event(device.index, timed)) {}
 Event::~Event() {
   if (handle_ != nullptr) device::runtime(device_.type, "event").destroy_event(device_.index, handle_);
 }
 void Event::record(Stream stream) const {
-  require<DeviceError>(stream.device == device_, "event: the stream is on another device; got {}; expected {}", stream.device, device_);
+  require<DeviceError>(stream.device == device_, "event: the stream is on another device; got {}; expected {}",
+                       stream.device, device_);
   device::runtime(device_.type, "event").record_event(handle_, stream);
 }
 void Event::block(Stream stream) const { device::runtime(device_.type, "event").block_stream(handle_, stream); }
 bool Event::done() const { return device::runtime(device_.type, "event").event_done(device_.index, handle_); }
 void Event::synchronize() const {
   const device::Runtime& runtime = device::runtime(device_.type, "event");
-  if (device_.is_cpu() || (bell::heard() && done())) return;  // nothing to wait for, so nothing to hear of
-  bell::ring_after(bell::Event::synchronisation, running_or("synchronize"), "the host waited for an event",
-                   [&] { runtime.synchronize_event(device_.index, handle_); });
+  if (device_.is_cpu() || (events::wanted() && done())) return;  // nothing to wait for, so nothing to hear of
+  events::emit_after(events::Kind::synchronisation, running_or("synchronize"), "the host waited for an event",
+                     [&] { runtime.synchronize_event(device_.index, handle_); });
 }
 double Event::milliseconds_since(const Event& start) const {
   return device::runtime(device_.type, "event").milliseconds(device_.index, start.handle_, handle_);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Streams and events. A stream is a queue of work on a device: what is enqueued on one runs in order, and streams run beside
-// each other. On the CPU work is done when a call returns, handles are null, and every wait returns at once.
+// Streams and events. A stream is a queue of work on a device: what is enqueued on one runs in order, and streams run
+// beside each other. On the CPU work is done when a call returns, handles are null, and every wait returns at once.
 
 #include <utility>
 
@@ -44,12 +44,14 @@ class StreamScope {
   void* before_;
 };
 
-/// A stream of one's own, beside the default one. Priority 0 is the lowest; -1 and below run first where the device can tell.
+/// A stream of one's own, beside the default one. Priority 0 is the lowest; -1 and below run first where the device can
+/// tell.
 class OwnedStream {
  public:
   explicit OwnedStream(Device device, int priority = 0);
   ~OwnedStream();
-  OwnedStream(OwnedStream&& other) noexcept : stream_{other.stream_.device, std::exchange(other.stream_.handle, nullptr)} {}
+  OwnedStream(OwnedStream&& other) noexcept
+      : stream_{other.stream_.device, std::exchange(other.stream_.handle, nullptr)} {}
   OwnedStream& operator=(OwnedStream&& other) noexcept {
     stream_ = std::exchange(other.stream_, stream_);
     return *this;

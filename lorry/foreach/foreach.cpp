@@ -26,7 +26,10 @@ void require_arity(Pointwise op, size_t given) {
 }
 
 /// The opposite; that of the least integer wraps, as everywhere.
-Scalar negative(const Scalar& x) { return x.is_floating() ? Scalar(-x.to<double>()) : Scalar(static_cast<int64_t>(-static_cast<uint64_t>(x.to<int64_t>()))); }
+Scalar negative(const Scalar& x) {
+  return x.is_floating() ? Scalar(-x.to<double>())
+                         : Scalar(static_cast<int64_t>(-static_cast<uint64_t>(x.to<int64_t>())));
+}
 
 }  // namespace
 
@@ -71,13 +74,27 @@ const TensorList& sub_(const TensorList& x, const Argument& y, const Scalar& alp
   return written(Op::add_scaled, x, {x, y, negative(alpha)});
 }
 
-TensorList where(const TensorList& condition, const Argument& x, const Argument& y) { return computed(Op::where, {condition, x, y}); }
-TensorList clamp(const TensorList& x, const Argument& low, const Argument& high) { return computed(Op::clamp, {x, low, high}); }
-const TensorList& clamp_(const TensorList& x, const Argument& low, const Argument& high) { return written(Op::clamp, x, {x, low, high}); }
-TensorList lerp(const TensorList& start, const TensorList& end, const Argument& weight) { return computed(Op::lerp, {start, end, weight}); }
-const TensorList& lerp_(const TensorList& start, const TensorList& end, const Argument& weight) { return written(Op::lerp, start, {start, end, weight}); }
-TensorList addcmul(const TensorList& x, const TensorList& a, const TensorList& b, const Argument& value) { return computed(Op::addcmul, {x, a, b, value}); }
-TensorList addcdiv(const TensorList& x, const TensorList& a, const TensorList& b, const Argument& value) { return computed(Op::addcdiv, {x, a, b, value}); }
+TensorList where(const TensorList& condition, const Argument& x, const Argument& y) {
+  return computed(Op::where, {condition, x, y});
+}
+TensorList clamp(const TensorList& x, const Argument& low, const Argument& high) {
+  return computed(Op::clamp, {x, low, high});
+}
+const TensorList& clamp_(const TensorList& x, const Argument& low, const Argument& high) {
+  return written(Op::clamp, x, {x, low, high});
+}
+TensorList lerp(const TensorList& start, const TensorList& end, const Argument& weight) {
+  return computed(Op::lerp, {start, end, weight});
+}
+const TensorList& lerp_(const TensorList& start, const TensorList& end, const Argument& weight) {
+  return written(Op::lerp, start, {start, end, weight});
+}
+TensorList addcmul(const TensorList& x, const TensorList& a, const TensorList& b, const Argument& value) {
+  return computed(Op::addcmul, {x, a, b, value});
+}
+TensorList addcdiv(const TensorList& x, const TensorList& a, const TensorList& b, const Argument& value) {
+  return computed(Op::addcdiv, {x, a, b, value});
+}
 const TensorList& addcmul_(const TensorList& x, const TensorList& a, const TensorList& b, const Argument& value) {
   return written(Op::addcmul, x, {x, a, b, value});
 }
@@ -85,7 +102,9 @@ const TensorList& addcdiv_(const TensorList& x, const TensorList& a, const Tenso
   return written(Op::addcdiv, x, {x, a, b, value});
 }
 
-const TensorList& copy_(const TensorList& self, const TensorList& source) { return written(Op::copy, self, {self, source}); }
+const TensorList& copy_(const TensorList& self, const TensorList& source) {
+  return written(Op::copy, self, {self, source});
+}
 const TensorList& fill_(const TensorList& self, const Scalar& value) { return written(Op::fill, self, {self, value}); }
 const TensorList& zero_(const TensorList& self) {
   const Running running("zero");

@@ -1,15 +1,16 @@
 #pragma once
 
-// Operators over lists of tensors, PyTorch's _foreach_ family and more: every row of formula/pointwise.def, in and out of place. Each
-// tensor gets what its operator alone would give it, to the bit: the same promotion of types, the same checks, the same errors. Tensors of
-// any sizes, dtypes and devices may stand in one list; each combination of dtypes on a device is one launch (StrategyScope says how).
+// Operators over lists of tensors, PyTorch's _foreach_ family and more: every row of formula/pointwise.def, in and out
+// of place. Each tensor gets what its operator alone would give it, to the bit: the same promotion of types, the same
+// checks, the same errors. Tensors of any sizes, dtypes and devices may stand in one list; each combination of dtypes
+// on a device is one launch (StrategyScope says how).
 //
 //   foreach::add_(params, grads, -lr);               foreach::mul(x, std::vector<double>{1, 2, 3});
 //   foreach::apply(Pointwise::gelu, {activations});  foreach::sub(1, x);
 //
-// Tensors whose elements do not lie alike without gaps (broadcast ones, slices) are taken by the operator itself, one launch each and
-// without a copy. Where gradients are recorded, all are. In place, entries are computed in no order: what is written shares no memory
-// with another entry (ShapeError).
+// Tensors whose elements do not lie alike without gaps (broadcast ones, slices) are taken by the operator itself, one
+// launch each and without a copy. Where gradients are recorded, all are. In place, entries are computed in no order:
+// what is written shares no memory with another entry (ShapeError).
 
 #include <initializer_list>
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lorry/base/bell.h"
+#include "lorry/base/events.h"
 #include "lorry/foreach/foreach.h"
 #include "lorry/foreach/plan.h"
 #include "lorry/formula/clip.h"
@@ -19,7 +19,10 @@ namespace {
 
 kernels::NormOrder order_of(double ord) {
   require<ValueError>(ord > 0, "ord is out of range; got {}; expected a number > 0, or infinity", ord);
-  return ord == 1 ? kernels::NormOrder::one : ord == 2 ? kernels::NormOrder::two : std::isinf(ord) ? kernels::NormOrder::inf : kernels::NormOrder::power;
+  return ord == 1          ? kernels::NormOrder::one
+         : ord == 2        ? kernels::NormOrder::two
+         : std::isinf(ord) ? kernels::NormOrder::inf
+                           : kernels::NormOrder::power;
 }
 
 void require_measurable(const Tensor& t) {
@@ -32,12 +35,16 @@ void lay_out(detail::NormPlan& plan, const TensorList& x, Strategy strategy) {
   plan.strategy = strategy;
   plan.facts.clear(), plan.lists.clear(), plan.scaled.clear(), plan.places.clear();
   plan.facts.reserve(x);
-  const auto holds = [](const Tensor& t) { return [&t](const kernels::List& l) { return l.device() == t.device() && l.dtype(0) == t.dtype(); }; };
+  const auto holds = [](const Tensor& t) {
+    return [&t](const kernels::List& l) { return l.device() == t.device() && l.dtype(0) == t.dtype(); };
+  };
   for (const Tensor& t : x) {
     if (std::ranges::any_of(plan.lists, holds(t))) continue;
-    const auto last = std::find_if(plan.lists.rbegin(), plan.lists.rend(), [&](const kernels::List& l) { return l.device() == t.device(); });
+    const auto last = std::find_if(plan.lists.rbegin(), plan.lists.rend(),
+                                   [&](const kernels::List& l) { return l.device() == t.device(); });
     const DType dtype = t.dtype();
-    plan.lists.emplace(last == plan.lists.rend() ? plan.lists.end() : last.base(), t.device(), std::span(&dtype, 1), strategy);
+    plan.lists.emplace(last == plan.lists.rend() ? plan.lists.end() : last.base(), t.device(), std::span(&dtype, 1),
+                       strategy);
   }
   size_t copy = 0;
   for (const Tensor& t : x) {
@@ -64,7 +71,7 @@ void refresh(detail::NormPlan& plan, const TensorList& x, Strategy strategy) {
     require_measurable(*t);
     const bool dense = t->layout().is_dense();
     if (!dense) {
-      bell::ring(bell::Event::hidden_copy, t_operator, "a tensor with gaps is copied first");
+      events::emit(events::Kind::hidden_copy, t_operator, "a tensor with gaps is copied first");
       plan.gaps = true;
       t = &plan.copies.emplace_back(t->contiguous());
     }
@@ -145,7 +152,8 @@ Raw measure(detail::NormPlan& plan, const TensorList& x, const Wanted& wanted) {
     raw.total = totals[0];
   } else {  // the norm of the devices' norms
     for (Tensor& t : totals) t = t.to(x[0].device());
-    const Raw all = measure(totals, {.ord = wanted.ord, .total = true, .factor = wanted.factor, .max_norm = wanted.max_norm});
+    const Raw all =
+        measure(totals, {.ord = wanted.ord, .total = true, .factor = wanted.factor, .max_norm = wanted.max_norm});
     raw.total = all.total, raw.factor = all.factor;
   }
   return raw;
@@ -194,7 +202,9 @@ void scale(detail::NormPlan& plan, const TensorList& x, const Tensor& factor) {
 }
 
 /// Number `place` of many as a 0-d tensor.
-Tensor single(const Tensor& of_device, int64_t place) { return door::make_view(of_device, Layout::contiguous({}), place); }
+Tensor single(const Tensor& of_device, int64_t place) {
+  return door::make_view(of_device, Layout::contiguous({}), place);
+}
 
 std::vector<Tensor> separate(const Raw& raw) {
   std::vector<Tensor> each;
@@ -223,7 +233,8 @@ TensorList norm(const TensorList& x, double ord, std::optional<DType> dtype) {
     return each;
   }
   const Raw raw = measure(x, {.ord = ord, .per_tensor = true});
-  std::vector<std::vector<Tensor>> cast(kDTypeCount);  // of all norms of a device, made when a tensor of the dtype is met
+  // of all norms of a device, made when a tensor of the dtype is met
+  std::vector<std::vector<Tensor>> cast(kDTypeCount);
   for (size_t e = 0; e < x.size(); ++e) {
     const DType to = dtype.value_or(x[e].dtype());
     std::vector<Tensor>& known = cast[static_cast<size_t>(to)];

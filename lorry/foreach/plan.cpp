@@ -36,11 +36,12 @@ uint64_t kind_of(const Request& request, size_t k, bool& keeps) {
     return 0x200 + first;
   }
   const Tensor& t = *x.tensor();
-  return 0x300 + static_cast<uint64_t>(t.dtype()) + static_cast<uint64_t>(t.dim()) * 0x1000 + t.node()->wrapped_number * 0x10000ull +
-         static_cast<uint64_t>(t.device().type) * 0x100000 + static_cast<uint64_t>(t.device().index) * 0x1000000;
+  return 0x300 + static_cast<uint64_t>(t.dtype()) + static_cast<uint64_t>(t.dim()) * 0x1000 +
+         t.node()->wrapped_number * 0x10000ull + static_cast<uint64_t>(t.device().type) * 0x100000 +
+         static_cast<uint64_t>(t.device().index) * 0x1000000;
 }
 
-// ---- memory that is written --------------------------------------------------------------------------------------------
+// ---- memory that is written -----------------------------------------------------------------------------------------
 
 struct Span {
   uintptr_t begin, end;
@@ -79,7 +80,8 @@ std::vector<Written> in_order_of_addresses(const TensorList& self) {
 }
 
 /// Entry `entry`'s tensor x against what the others write that begins below the `end`-th address.
-Clash clash_below(const TensorList& self, const std::vector<Written>& written, const Tensor& x, uintptr_t begin, uint32_t entry, size_t end) {
+Clash clash_below(const TensorList& self, const std::vector<Written>& written, const Tensor& x, uintptr_t begin,
+                  uint32_t entry, size_t end) {
   Clash found = Clash::none;
   for (size_t i = end; i-- > 0 && written[i].reach > begin;)
     if (written[i].entry != entry) found = worse(found, between(self[written[i].entry], x));
@@ -120,7 +122,7 @@ Clash clash_of(const Request& request, std::vector<Written>& written) {
   return found;
 }
 
-// ---- entries ---------------------------------------------------------------------------------------------------------------
+// ---- entries --------------------------------------------------------------------------------------------------------
 
 /// Elements of both lie alike, with no gaps.
 bool same_layout(const Tensor& a, const Tensor& b) {
@@ -135,7 +137,8 @@ ops::Resolved resolve(const Request& request, std::span<const Operand> operands,
     case Op::copy: {
       const Tensor& source = *operands[1].tensor();
       require_defined(source, "a source");
-      alone = source.device() != first.tensor()->device() || ops::overlap(*first.tensor(), source) != ops::Overlap::none;
+      alone =
+          source.device() != first.tensor()->device() || ops::overlap(*first.tensor(), source) != ops::Overlap::none;
       return {{}, first.tensor()->dtype(), kF32, first.tensor()->device()};
     }
     case Op::cast:
@@ -154,12 +157,15 @@ ops::Resolved resolve(const Request& request, std::span<const Operand> operands,
 }
 
 /// Where argument k stands among a list's arrays, the first of which is written.
-int array_of(Op op, size_t k) { return op == Op::fill ? 0 : op == Op::copy ? static_cast<int>(k) : static_cast<int>(k) + 1; }
+int array_of(Op op, size_t k) {
+  return op == Op::fill ? 0 : op == Op::copy ? static_cast<int>(k) : static_cast<int>(k) + 1;
+}
 
 /// Puts entries into groups, one after the other.
 class Maker {
  public:
-  Maker(const Request& request, Strategy strategy, Plan& plan) : request_(request), strategy_(strategy), plan_(plan), arity_(request.arguments.size()) {
+  Maker(const Request& request, Strategy strategy, Plan& plan)
+      : request_(request), strategy_(strategy), plan_(plan), arity_(request.arguments.size()) {
     for (size_t k = 0; k < arity_; ++k) lists_[k] = request.arguments[k].list();
   }
 
@@ -201,14 +207,16 @@ class Maker {
     return first != nullptr;
   }
 
-  /// Whether all that was found out about the last entry is true of this one: most are alike, and asking again takes most of the time.
+  /// Whether all that was found out about the last entry is true of this one: most are alike, and asking again takes
+  /// most of the time.
   bool like_the_last(uint32_t e) const {
     if (last_ < 0 || !plan_.keeps) return false;
     const Tensor* first = nullptr;
     for (size_t k = 0; k < arity_; ++k) {
       if (lists_[k] == nullptr) continue;
       const Tensor &x = tensor(k, e), &before = tensor(k, e - 1);
-      if (x.dtype() != before.dtype() || x.device() != before.device() || x.dim() == 0 || before.dim() == 0) return false;
+      if (x.dtype() != before.dtype() || x.device() != before.device() || x.dim() == 0 || before.dim() == 0)
+        return false;
       if (first == nullptr) first = &x;
       if (!same_layout(*first, x)) return false;
       if (request_.in_place && k > 0) {
@@ -230,14 +238,17 @@ class Maker {
       whole[k] = x.is_numbers() && !x.numbers()[e].is_floating();
     }
     const auto is_mine = [&](const Group& g) {
-      if (g.call.device != call.device || g.call.row != call.row || g.call.compute != call.compute || !std::equal(whole, whole + 4, g.whole)) return false;
+      if (g.call.device != call.device || g.call.row != call.row || g.call.compute != call.compute ||
+          !std::equal(whole, whole + 4, g.whole))
+        return false;
       for (size_t k = 0; k < arrays; ++k)
         if (g.list.dtype(static_cast<int>(k)) != dtypes[k]) return false;
       return static_cast<size_t>(g.list.arrays()) == arrays;
     };
     auto group = std::ranges::find_if(plan_.groups, is_mine);
     if (group == plan_.groups.end()) {
-      plan_.groups.push_back({.call = call, .list = kernels::List(call.device, std::span(dtypes, arrays), strategy_), .entries = {}});
+      plan_.groups.push_back(
+          {.call = call, .list = kernels::List(call.device, std::span(dtypes, arrays), strategy_), .entries = {}});
       group = plan_.groups.end() - 1;
       std::copy_n(whole, 4, group->whole);
     }
@@ -278,7 +289,8 @@ int64_t address(const Tensor& x) { return static_cast<int64_t>(reinterpret_cast<
 /// Rank, dtype and device in a number.
 int64_t kind(const Tensor& x) {
   const Device device = x.device();
-  return x.dim() | static_cast<int64_t>(x.dtype()) << 8 | static_cast<int64_t>(device.type) << 16 | static_cast<int64_t>(device.index) << 24;
+  return x.dim() | static_cast<int64_t>(x.dtype()) << 8 | static_cast<int64_t>(device.type) << 16 |
+         static_cast<int64_t>(device.index) << 24;
 }
 
 }  // namespace
@@ -386,7 +398,8 @@ bool Plan::holds(const Request& request) {
   if (looked != last_reshaped() || in_inference != mode(kInferenceMode)) return takes_over(request);
   if (in_place)  // numbers in tensors come and go
     for (const Argument& x : request.arguments)
-      if (x.tensor() != nullptr && std::ranges::find(storages, &x.tensor()->storage()) != storages.end()) return clash_of(request, written) == Clash::none;
+      if (x.tensor() != nullptr && std::ranges::find(storages, &x.tensor()->storage()) != storages.end())
+        return clash_of(request, written) == Clash::none;
   return true;
 }
 

@@ -1,9 +1,10 @@
 #pragma once
 
-// Plans: which kernel takes which tensors of a list, and where these lie. A plan is made when an operator first meets its lists, in time
-// proportional to their number, and kept with the first of them. When it meets the same lists again the plan is found by their identity;
-// each tensor is looked at, a changed address is told to the kernels' list, which patches that entry, and a changed size, dtype or
-// layout makes the plan anew. While no tensor anywhere was given other data or strides, not even that look is needed.
+// Plans: which kernel takes which tensors of a list, and where these lie. A plan is made when an operator first meets
+// its lists, in time proportional to their number, and kept with the first of them. When it meets the same lists again
+// the plan is found by their identity; each tensor is looked at, a changed address is told to the kernels' list, which
+// patches that entry, and a changed size, dtype or layout makes the plan anew. While no tensor anywhere was given other
+// data or strides, not even that look is needed.
 
 #include <array>
 #include <cstdint>
@@ -21,7 +22,8 @@ namespace lorry::foreach {
 
 namespace detail {
 
-/// An operator over lists: a row of formula/pointwise.def, or copy, cast or fill. In place, the first argument is written.
+/// An operator over lists: a row of formula/pointwise.def, or copy, cast or fill. In place, the first argument is
+/// written.
 struct Request {
   Op op;
   std::span<const Argument> arguments;
@@ -37,7 +39,8 @@ class Facts {
   void reserve(const TensorList& more);
   void clear() { words_.clear(); }
   void add(const Tensor& x);
-  /// What has become of the tensor whose facts begin at `at`, which goes on to the next one's; a new address is taken over.
+  /// What has become of the tensor whose facts begin at `at`, which goes on to the next one's; a new address is taken
+  /// over.
   Since look(size_t& at, const Tensor& x);
 
  private:
@@ -70,7 +73,8 @@ struct Plan {
 
   // ---- what it holds
   std::vector<Group> groups;
-  std::vector<uint32_t> alone;                       ///< entries that no list takes, such as broadcast ones: the operator itself does
+  /// entries that no list takes, such as broadcast ones: the operator itself does
+  std::vector<uint32_t> alone;
   std::vector<std::pair<int32_t, uint32_t>> places;  ///< of every entry: its group, or -1, and its place there
   Facts facts;                                       ///< list after list
   std::vector<Written> written;                      ///< by address
@@ -80,7 +84,8 @@ struct Plan {
   bool keeps = true;                                 ///< nothing else decided it
 
   bool is_for(const Request& request, Strategy now) const;
-  /// Whether all is as it was; takes over addresses that have changed. False when the plan has to be made anew, and it has to after a throw.
+  /// Whether all is as it was; takes over addresses that have changed. False when the plan has to be made anew, and it
+  /// has to after a throw.
   bool holds(const Request& request);
 
  private:
@@ -97,8 +102,9 @@ struct NormPlan {
   bool gaps = false;    ///< some tensors have to be copied each time
   Facts facts;
   std::vector<kernels::List> lists;
-  std::vector<kernels::List> scaled;  ///< the same once more, since scaling cuts other tiles; made when first needed. A tensor with gaps is empty there
-  bool separate = false;              ///< no tensor shares memory with another; to be looked at when first needed
+  /// the same once more, since scaling cuts other tiles; made when first needed. A tensor with gaps is empty there
+  std::vector<kernels::List> scaled;
+  bool separate = false;  ///< no tensor shares memory with another; to be looked at when first needed
   std::vector<std::pair<uint32_t, uint32_t>> places;  ///< of every tensor: its list and its place there
   std::vector<Tensor> copies;                         ///< of tensors with gaps, while the norm is enqueued
 };

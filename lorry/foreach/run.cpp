@@ -59,7 +59,8 @@ Tensor call_alone(const Request& request, size_t e) {
     case Op::fill:
       return x[0].tensor()->fill_(x[1]);
     default:
-      return request.in_place ? ops::call_in_place(request.op, *x[0].tensor(), std::span(x).subspan(1)) : ops::call(request.op, x);
+      return request.in_place ? ops::call_in_place(request.op, *x[0].tensor(), std::span(x).subspan(1))
+                              : ops::call(request.op, x);
   }
 }
 
@@ -74,7 +75,8 @@ class Numbers {
       tensor_ = empty({static_cast<int64_t>(n)}, {whole ? kI64 : kF64, device});
       std::vector<double> reals;
       std::vector<int64_t> wholes;
-      for (const Scalar& number : x.numbers()) whole ? wholes.push_back(number.to<int64_t>()) : reals.push_back(number.to<double>());
+      for (const Scalar& number : x.numbers())
+        whole ? wholes.push_back(number.to<int64_t>()) : reals.push_back(number.to<double>());
       const void* const from = whole ? static_cast<const void*>(wholes.data()) : reals.data();
       memory::upload(tensor_.data_ptr(), device, from, tensor_.nbytes(), current_stream(device));
     }
@@ -117,7 +119,11 @@ void launch(const Request& request, const Group& group) {
     const kernels::ListOperand value = operand_of(request.arguments[1].number());
     return kernels.fill(group.list, &value.real, value.dtype, stream);
   }
-  kernels::ListPointwiseCall call{.op = group.call.row, .compute = group.call.compute, .arity = row(group.call.row).arity, .list = group.list, .in = {}};
+  kernels::ListPointwiseCall call{.op = group.call.row,
+                                  .compute = group.call.compute,
+                                  .arity = row(group.call.row).arity,
+                                  .list = group.list,
+                                  .in = {}};
   std::vector<Numbers> held;  // until the kernel is enqueued: memory is ordered by the stream
   held.reserve(4);
   for (int k = 0; k < call.arity; ++k) {
@@ -125,7 +131,8 @@ void launch(const Request& request, const Group& group) {
     if (x.list() != nullptr) continue;
     if (x.is_number()) {
       call.in[k] = operand_of(x.number());
-    } else if (x.is_numbers() && std::ranges::all_of(x.numbers(), [&](const Scalar& n) { return same_number(n, x.numbers()[0]); })) {
+    } else if (x.is_numbers() &&
+               std::ranges::all_of(x.numbers(), [&](const Scalar& n) { return same_number(n, x.numbers()[0]); })) {
       call.in[k] = operand_of(x.numbers()[0]);
     } else if (x.tensor() != nullptr && x.tensor()->dim() == 0 && x.tensor()->device() != device) {
       call.in[k] = operand_of(x.tensor()->item());  // of the host

@@ -11,7 +11,8 @@ constinit thread_local Strategy t_strategy = Strategy::automatic;
 
 }  // namespace
 
-TensorList::Body::Body(std::vector<Tensor> listed) : tensors(std::move(listed)), kept(std::make_unique<detail::Kept>()) {}
+TensorList::Body::Body(std::vector<Tensor> listed)
+    : tensors(std::move(listed)), kept(std::make_unique<detail::Kept>()) {}
 TensorList::Body::~Body() = default;
 
 TensorList::TensorList(std::vector<Tensor> tensors) : body_(std::make_shared<Body>(std::move(tensors))) {}

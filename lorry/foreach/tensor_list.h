@@ -1,8 +1,9 @@
 #pragma once
 
-// TensorList: many tensors as one value. Operators over lists (foreach.h) give each tensor what the operator would give it alone, to the
-// bit, in a few launches instead of one a tensor. Copying a list copies a pointer; which tensors it names never changes. With a list is
-// kept how it was last handed to kernels (plan.h), so that using the same list again costs no more than looking at its tensors.
+// TensorList: many tensors as one value. Operators over lists (foreach.h) give each tensor what the operator would give
+// it alone, to the bit, in a few launches instead of one a tensor. Copying a list copies a pointer; which tensors it
+// names never changes. With a list is kept how it was last handed to kernels (plan.h), so that using the same list
+// again costs no more than looking at its tensors.
 
 #include <initializer_list>
 #include <memory>
@@ -39,7 +40,7 @@ class TensorList {
   /// Whether both are copies of one list.
   bool is_same(const TensorList& other) const { return body_ == other.body_; }
 
-  // ---- for the operators ---------------------------------------------------------------------------------------------------
+  // ---- for the operators --------------------------------------------------------------------------------------------
   struct Body {
     std::vector<Tensor> tensors;
     std::unique_ptr<detail::Kept> kept;  ///< plans; never null

@@ -1,6 +1,7 @@
 #pragma once
 
-// Activations and their derivatives. A derivative takes the gradient of the result first, then what it is computed from.
+// Activations and their derivatives. A derivative takes the gradient of the result first, then what it is computed
+// from.
 
 #include "lorry/formula/comparison.h"
 
@@ -28,7 +29,8 @@ struct ReluBackward {
 
 /// x times the normal distribution function. Hendrycks and Gimpel 2016.
 struct Gelu {
-  template <class V> LORRY_INLINE V operator()(V x) const { return V(0.5) * x * (V(1) + erf(x * V(0.70710678118654752440))); }
+  template <class V> LORRY_INLINE V operator()(V x) const {
+      return V(0.5) * x * (V(1) + erf(x * V(0.70710678118654752440))); }
 };
 /// The distribution function plus x times its density.
 struct GeluBackward {
@@ -39,8 +41,8 @@ struct GeluBackward {
   }
 };
 
-/// gelu with 0.5 (1 + tanh(u)), u = sqrt(2 / pi) (x + 0.044715 x^3), for the distribution function; that is sigmoid(2 u), which
-/// keeps its relative accuracy for negative x.
+/// gelu with 0.5 (1 + tanh(u)), u = sqrt(2 / pi) (x + 0.044715 x^3), for the distribution function; that is sigmoid(2
+/// u), which keeps its relative accuracy for negative x.
 struct GeluTanh {
   template <class V> static LORRY_INLINE V gate(V x) {
     const V twice_u = V(1.59576912160573071175) * x * (V(1) + V(0.044715) * x * x);

@@ -1,6 +1,7 @@
 #pragma once
 
-// Adadelta: steps as large as the last ones were, by the ratio of two running means of squares (Zeiler 2012, algorithm 1).
+// Adadelta: steps as large as the last ones were, by the ratio of two running means of squares (Zeiler 2012, algorithm
+// 1).
 
 #include "lorry/formula/rule.h"
 
@@ -47,7 +48,8 @@ struct Adadelta {
     if (h.maximize) grad = -grad;
     if (h.decays) grad = grad + h.weight_decay * param;
     square = h.rho * square + h.one_minus_rho * grad * grad;
-    const V step = sqrt(square_step + h.eps) / sqrt(square + h.eps) * grad;  // one root of the ratio would underflow sooner
+    // one root of the ratio would underflow sooner
+    const V step = sqrt(square_step + h.eps) / sqrt(square + h.eps) * grad;
     square_step = h.rho * square_step + h.one_minus_rho * step * step;
     param = param - h.lr * step;
   }

@@ -6,7 +6,8 @@
 
 namespace lorry::formula {
 
-/// states: the running mean of the gradient, and its fading largest size. As PyTorch has it, eps is added to the size of each gradient.
+/// states: the running mean of the gradient, and its fading largest size. As PyTorch has it, eps is added to the size
+/// of each gradient.
 struct Adamax {
   static constexpr const char* kName = "adamax";
   static constexpr int kStates = 2;
@@ -37,7 +38,8 @@ struct Adamax {
   static LORRY_INLINE Hyper<double> advance(Progress& progress, const Settings& s) {
     progress.steps += 1;
     progress.beta1_power *= s.beta1;
-    return {s.weight_decay, 1 - s.beta1, s.beta2, s.lr / (1 - progress.beta1_power), s.eps, s.weight_decay != 0, s.maximize};
+    return {s.weight_decay, 1 - s.beta1,         s.beta2,   s.lr / (1 - progress.beta1_power),
+            s.eps,          s.weight_decay != 0, s.maximize};
   }
 
   static LORRY_INLINE double first_state(int, const Settings&) { return 0; }

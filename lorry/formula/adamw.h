@@ -1,13 +1,14 @@
 #pragma once
 
-// Adam and AdamW: the whole rule, once (Kingma, Ba 2015, algorithm 1; decoupled decay: Loshchilov, Hutter 2019, algorithm 2;
-// amsgrad: Reddi, Kale, Kumar 2018, algorithm 2).
+// Adam and AdamW: the whole rule, once (Kingma, Ba 2015, algorithm 1; decoupled decay: Loshchilov, Hutter 2019,
+// algorithm 2; amsgrad: Reddi, Kale, Kumar 2018, algorithm 2).
 
 #include "lorry/formula/rule.h"
 
 namespace lorry::formula {
 
-/// What both forms share. Decoupled decay shrinks the parameter (AdamW); otherwise decay is added to the gradient (Adam).
+/// What both forms share. Decoupled decay shrinks the parameter (AdamW); otherwise decay is added to the gradient
+/// (Adam).
 struct AdamWBase {
   static constexpr const char* kStateNames[] = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
   static constexpr unsigned kNotNegative = 0b110;
@@ -29,8 +30,17 @@ struct AdamWBase {
 
     template <class To, class F>
     LORRY_INLINE Hyper<To> map(const F& f) const {
-      return {f(weight_decay), f(lr_weight_decay), f(one_minus_beta1), f(beta2), f(one_minus_beta2), f(step_size), f(inv_sqrt_bias2),
-              f(eps),          decays_gradient,    decays_param,       maximize};
+      return {f(weight_decay),
+              f(lr_weight_decay),
+              f(one_minus_beta1),
+              f(beta2),
+              f(one_minus_beta2),
+              f(step_size),
+              f(inv_sqrt_bias2),
+              f(eps),
+              decays_gradient,
+              decays_param,
+              maximize};
     }
   };
 

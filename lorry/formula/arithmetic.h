@@ -16,7 +16,8 @@ struct Neg {
 };
 /// -1, 0 or 1; 0 for NaN.
 struct Sign {
-  template <class V> LORRY_INLINE V operator()(V x) const { return select(x > V(0), V(1), select(x < V(0), V(-1), V(0))); }
+  template <class V> LORRY_INLINE V operator()(V x) const {
+      return select(x > V(0), V(1), select(x < V(0), V(-1), V(0))); }
 };
 struct Square {
   template <class V> LORRY_INLINE V operator()(V x) const { return x * x; }
@@ -76,7 +77,8 @@ struct Remainder {
     return select((rest != V(0)) & opposite, rest + y, rest);
   }
 };
-/// The quotient rounded towards negative infinity, exact where x / y itself would round up to a whole number (Python's float_divmod).
+/// The quotient rounded towards negative infinity, exact where x / y itself would round up to a whole number (Python's
+/// float_divmod).
 struct FloorDivide {
   template <class V> LORRY_INLINE V operator()(V x, V y) const {
     const V rest = fmod(x, y);

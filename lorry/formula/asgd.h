@@ -1,7 +1,7 @@
 #pragma once
 
-// ASGD: stochastic gradient descent and the mean of where it has been since step t0 (Polyak, Juditsky 1992), with the falling rate
-// eta_t = lr / (1 + lambd lr t)^alpha (Xu 2011).
+// ASGD: stochastic gradient descent and the mean of where it has been since step t0 (Polyak, Juditsky 1992), with the
+// falling rate eta_t = lr / (1 + lambd lr t)^alpha (Xu 2011).
 
 #include "lorry/formula/power.h"
 #include "lorry/formula/rule.h"
@@ -19,7 +19,8 @@ struct Asgd {
     bool maximize = false;
   };
 
-  /// eta and mu are found after a step for the next one, from the lr of that time, as PyTorch does: a new lr is felt one step late.
+  /// eta and mu are found after a step for the next one, from the lr of that time, as PyTorch does: a new lr is felt
+  /// one step late.
   struct Progress {
     double steps = 0;
     double eta = 0;  ///< before the first step: lr

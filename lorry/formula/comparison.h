@@ -59,7 +59,8 @@ struct LogicalOr {
   }
 };
 struct LogicalXor {
-  template <class V> LORRY_INLINE V operator()(V x, V y) const { return select((x != V(0)) != (y != V(0)), V(1), V(0)); }
+  template <class V> LORRY_INLINE V operator()(V x, V y) const {
+      return select((x != V(0)) != (y != V(0)), V(1), V(0)); }
 };
 
 /// The complement of whole numbers. Operators send bool to LogicalNot: its complement is not ~1.

@@ -1,6 +1,7 @@
 #pragma once
 
-// Lion: the sign of an interpolation between momentum and gradient (Chen et al. 2023, algorithm 2), with decoupled decay.
+// Lion: the sign of an interpolation between momentum and gradient (Chen et al. 2023, algorithm 2), with decoupled
+// decay.
 
 #include "lorry/formula/rule.h"
 
@@ -46,7 +47,8 @@ struct Lion {
     if (h.maximize) grad = -grad;
     if (h.decays) param = param - h.lr_weight_decay * param;
     const V span = grad - momentum, direction = momentum + h.one_minus_beta1 * span;
-    const V sign = select(direction > V(0), V(1), select(direction < V(0), V(-1), direction));  // 0 and NaN stay what they are
+    // 0 and NaN stay what they are
+    const V sign = select(direction > V(0), V(1), select(direction < V(0), V(-1), direction));
     param = param - h.lr * sign;
     momentum = momentum + h.one_minus_beta2 * span;
   }

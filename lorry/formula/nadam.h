@@ -8,8 +8,8 @@
 
 namespace lorry::formula {
 
-/// states: the running means of the gradient and of its square. Decoupled decay shrinks the parameter, otherwise decay is added to
-/// the gradient.
+/// states: the running means of the gradient and of its square. Decoupled decay shrinks the parameter, otherwise decay
+/// is added to the gradient.
 struct NAdam {
   static constexpr const char* kName = "nadam";
   static constexpr int kStates = 2;
@@ -37,8 +37,10 @@ struct NAdam {
 
     template <class To, class F>
     LORRY_INLINE Hyper<To> map(const F& f) const {
-      return {f(weight_decay), f(lr_weight_decay), f(one_minus_beta1), f(beta2), f(one_minus_beta2), f(grad_step), f(mean_step), f(inv_sqrt_bias2),
-              f(eps),          decays_gradient,    decays_param,       maximize};
+      return {f(weight_decay), f(lr_weight_decay), f(one_minus_beta1),
+              f(beta2),        f(one_minus_beta2), f(grad_step),
+              f(mean_step),    f(inv_sqrt_bias2),  f(eps),
+              decays_gradient, decays_param,       maximize};
     }
   };
 

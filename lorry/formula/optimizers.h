@@ -1,6 +1,7 @@
 #pragma once
 
-// Every optimizer's rule, with every number of states that it can have: kernels are made from this list and from nowhere else.
+// Every optimizer's rule, with every number of states that it can have: kernels are made from this list and from
+// nowhere else.
 
 #include "lorry/formula/adadelta.h"
 #include "lorry/formula/adagrad.h"
@@ -34,8 +35,9 @@ struct RuleList {
   }
 };
 
-using Rules = RuleList<AdamW<false>, AdamW<true>, Sgd<false>, Sgd<true>, Adamax, NAdam, RAdam, Adagrad, Adadelta, RMSprop<false, false>, RMSprop<false, true>,
-                       RMSprop<true, false>, RMSprop<true, true>, Rprop, Asgd, Lion>;
+using Rules =
+    RuleList<AdamW<false>, AdamW<true>, Sgd<false>, Sgd<true>, Adamax, NAdam, RAdam, Adagrad, Adadelta,
+             RMSprop<false, false>, RMSprop<false, true>, RMSprop<true, false>, RMSprop<true, true>, Rprop, Asgd, Lion>;
 inline constexpr int kRules = Rules::kCount;
 
 }  // namespace lorry::formula

@@ -9,7 +9,8 @@ enum class Pointwise : unsigned char {
 #include "lorry/formula/pointwise.def"
 };
 
-/// The type of a result: the promoted type of the operands, that or a floating one, bool; slope is same for derivatives.
+/// The type of a result: the promoted type of the operands, that or a floating one, bool; slope is same for
+/// derivatives.
 enum class Result : unsigned char { same, real, truth, slope };
 /// The promoted types that an operator accepts.
 enum class Domain : unsigned char { any, number, whole, integer, floating };

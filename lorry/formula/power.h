@@ -1,7 +1,8 @@
 #pragma once
 
-// Powers of positive numbers with the same bits on every device and with every compiler, for what optimizers carry from step to step. They
-// use + - * / fma and bits alone, each rounded once, unlike pow, which every library rounds in its own way.
+// Powers of positive numbers with the same bits on every device and with every compiler, for what optimizers carry from
+// step to step. They use + - * / fma and bits alone, each rounded once, unlike pow, which every library rounds in its
+// own way.
 
 #include <bit>
 #include <cstdint>
@@ -28,8 +29,9 @@ namespace power_parts {
 inline constexpr double kLn2 = 0x1.62e42fefa2p-1, kLn2Rest = 0x1.9ef35793c7673p-41;
 }  // namespace power_parts
 
-/// Of a positive, finite x = m 2^e with m in [sqrt(1/2), sqrt(2)): e ln 2 + 2 atanh(s), s = (m - 1) / (m + 1), |s| < 0.172. Of the series
-/// 2 s (1 + s^2/3 + s^4/5 + ...) the terms up to s^6 / 7 are summed in pairs of doubles, the others are too small to need it.
+/// Of a positive, finite x = m 2^e with m in [sqrt(1/2), sqrt(2)): e ln 2 + 2 atanh(s), s = (m - 1) / (m + 1), |s| <
+/// 0.172. Of the series 2 s (1 + s^2/3 + s^4/5 + ...) the terms up to s^6 / 7 are summed in pairs of doubles, the
+/// others are too small to need it.
 LORRY_SELDOM Logarithm logarithm(double x) {
   const double scale = x < 0x1p-1022 ? 54 : 0;  // a subnormal number is made a normal one
   if (scale != 0) x *= 0x1p54;
@@ -41,7 +43,8 @@ LORRY_SELDOM Logarithm logarithm(double x) {
   const double s = f / above, s_lo = (fma(-s, above, f) - s * above_lo) / above;
   const double z = s * s, z_lo = fma(s, s, -z) + 2 * s * s_lo;
 
-  constexpr double kTail[] = {1.0 / 29, 1.0 / 27, 1.0 / 25, 1.0 / 23, 1.0 / 21, 1.0 / 19, 1.0 / 17, 1.0 / 15, 1.0 / 13, 1.0 / 11, 1.0 / 9};
+  constexpr double kTail[] = {1.0 / 29, 1.0 / 27, 1.0 / 25, 1.0 / 23, 1.0 / 21, 1.0 / 19,
+                              1.0 / 17, 1.0 / 15, 1.0 / 13, 1.0 / 11, 1.0 / 9};
   double p = 0, p_lo = 0;
   for (const double c : kTail) p = p * z + c;
   const auto next = [&](double c, double c_lo) {  // p = c + z p
@@ -74,8 +77,9 @@ LORRY_SELDOM double power(Logarithm log, double exponent) {
   const double r = a + b, r_lo = (a - r) + b;
 
   // e^r = 1 + r + r^2/2 + the rest of the series, whose rounding does not matter any more.
-  constexpr double kRest[] = {1 / 1307674368000., 1 / 87178291200., 1 / 6227020800., 1 / 479001600., 1 / 39916800., 1 / 3628800., 1 / 362880.,
-                              1 / 40320.,         1 / 5040.,        1 / 720.,        1 / 120.,       1 / 24.,       1 / 6.};
+  constexpr double kRest[] = {1 / 1307674368000., 1 / 87178291200., 1 / 6227020800., 1 / 479001600., 1 / 39916800.,
+                              1 / 3628800.,       1 / 362880.,      1 / 40320.,      1 / 5040.,      1 / 720.,
+                              1 / 120.,           1 / 24.,          1 / 6.};
   double rest = 0;
   for (const double c : kRest) rest = rest * r + c;
   const double half = 0.5 * (r * r), half_lo = 0.5 * fma(r, r, -(r * r));

@@ -1,14 +1,14 @@
 #pragma once
 
-// Arrays in 8 bits, block-wise: 256 elements share a scale, their largest magnitude, and each is a code of the dynamic map (Dettmers, Lewis,
-// Shleifer, Zettlemoyer, "8-bit optimizers via block-wise quantization", ICLR 2022, sections 2 and 3; the map: Dettmers, "8-bit
-// approximations for parallelism in deep learning", ICLR 2016, section 2.3), with powers of 8 in place of powers of 10, so that every number of
-// the map is exact in binary.
+// Arrays in 8 bits, block-wise: 256 elements share a scale, their largest magnitude, and each is a code of the dynamic
+// map (Dettmers, Lewis, Shleifer, Zettlemoyer, "8-bit optimizers via block-wise quantization", ICLR 2022, sections 2
+// and 3; the map: Dettmers, "8-bit approximations for parallelism in deep learning", ICLR 2016, section 2.3), with
+// powers of 8 in place of powers of 10, so that every number of the map is exact in binary.
 //
-// Of W bits of magnitude, 7 beside a sign or 8 without, e leading zeros say that it lies in (8^-(e+1), 8^-e], and the bits after the first one
-// divide that interval evenly: the map is fine beside the largest element and spans six or seven decades. A code M > 0 with its
-// first one at bit n = W - 1 - e is the number 8^-e (7 (M + 1) 2^-n - 6) / 8. The code of all ones is 1: the largest element keeps its value, and
-// what was decoded is encoded to the same code again.
+// Of W bits of magnitude, 7 beside a sign or 8 without, e leading zeros say that it lies in (8^-(e+1), 8^-e], and the
+// bits after the first one divide that interval evenly: the map is fine beside the largest element and spans six or
+// seven decades. A code M > 0 with its first one at bit n = W - 1 - e is the number 8^-e (7 (M + 1) 2^-n - 6) / 8. The
+// code of all ones is 1: the largest element keeps its value, and what was decoded is encoded to the same code again.
 //
 // Only operations that are rounded once and the same on every device: + - * / of floats, and of their bits as integers.
 
@@ -28,8 +28,12 @@ constexpr int64_t quant_bytes(int64_t n) { return quant_scales_at(n) + 4 * quant
 
 /// How a block is written.
 struct QuantScale {
-  float scale;    ///< NaN for a block that holds an infinity or a NaN: all of it is NaN then. 0 for one whose largest number is subnormal
-  float inverse;  ///< 0 for such blocks, and all of their codes are 0. Too small by a few roundings, so that no product with it reaches 1
+  /// NaN for a block that holds an infinity or a NaN: all of it is NaN then. 0 for one whose largest number is
+  /// subnormal
+  float scale;
+  /// 0 for such blocks, and all of their codes are 0. Too small by a few roundings, so that no product with it reaches
+  /// 1
+  float inverse;
 };
 
 /// From the bits of the largest magnitude: those of floats >= 0 are ordered like the floats, and NaNs come last.
@@ -57,22 +61,25 @@ struct QuantCode {
       return magnitude;
   }
 
-  /// M is a linear function of the numbers of one exponent, 2^n (8^(e+1) x + 6) / 7 - 1, rounded: half is added, and what is left of the
-  /// point is cut off. kPoint brings the point between the second and the last byte of the sum.
+  /// M is a linear function of the numbers of one exponent, 2^n (8^(e+1) x + 6) / 7 - 1, rounded: half is added, and
+  /// what is left of the point is cut off. kPoint brings the point between the second and the last byte of the sum.
   struct Line {
     float slope, start;
   };
   static constexpr float kPoint = 0x1.8p15f;
-  /// Below the map is zero; without a sign it is its least number, but for what is 2^-126 of the largest or less: what divides by the number stays as
-  /// finite as it was.
+  /// Below the map is zero; without a sign it is its least number, but for what is 2^-126 of the largest or less: what
+  /// divides by the number stays as finite as it was.
   static LORRY_INLINE Line line(uint32_t exponent) {
     const uint32_t e = (126 - exponent) * 43 >> 7;  // a third, of numbers below 24
-    if (exponent < 127 - 3 * (kSigned ? kWidth : kWidth - 1)) return {0, kSigned || exponent == 0 ? kPoint : kPoint + 1};
+    if (exponent < 127 - 3 * (kSigned ? kWidth : kWidth - 1))
+      return {0, kSigned || exponent == 0 ? kPoint : kPoint + 1};
     return {std::bit_cast<float>(std::bit_cast<uint32_t>(8.0f / 7 * (1 << (kWidth - 1))) + (e << 24)),
             std::bit_cast<float>(std::bit_cast<uint32_t>(6.0f / 7 * (1 << (kWidth - 1))) - (e << 23)) - 0.5f + kPoint};
   }
   /// The nearest M, to a 256th of a step, in the last byte but one.
-  static LORRY_INLINE uint32_t magnitude(float ratio, const Line& line) { return std::bit_cast<uint32_t>(ratio * line.slope + line.start); }
+  static LORRY_INLINE uint32_t magnitude(float ratio, const Line& line) {
+    return std::bit_cast<uint32_t>(ratio * line.slope + line.start);
+  }
 
   static LORRY_INLINE uint32_t encode(float value, const QuantScale& by) {
     const uint32_t bits = std::bit_cast<uint32_t>(value);

@@ -6,8 +6,8 @@
 
 namespace lorry::formula {
 
-/// states: the running means of the gradient and of its square. Decoupled decay shrinks the parameter, otherwise decay is added to
-/// the gradient.
+/// states: the running means of the gradient and of its square. Decoupled decay shrinks the parameter, otherwise decay
+/// is added to the gradient.
 struct RAdam {
   static constexpr const char* kName = "radam";
   static constexpr int kStates = 2;
@@ -31,8 +31,9 @@ struct RAdam {
 
     template <class To, class F>
     LORRY_INLINE Hyper<To> map(const F& f) const {
-      return {f(weight_decay), f(lr_weight_decay), f(one_minus_beta1), f(beta2), f(one_minus_beta2), f(step_size), f(eps),
-              f(adapts),       decays_gradient,    decays_param,       maximize};
+      return {
+          f(weight_decay), f(lr_weight_decay), f(one_minus_beta1), f(beta2), f(one_minus_beta2), f(step_size), f(eps),
+          f(adapts),       decays_gradient,    decays_param,       maximize};
     }
   };
 
@@ -41,11 +42,13 @@ struct RAdam {
     progress.beta1_power *= s.beta1;
     progress.beta2_power *= s.beta2;
     const double bias2 = 1 - progress.beta2_power;
-    // The lengths of plain means that would vary as much as the mean square does in the end and now. The paper adapts from 4 on.
+    // The lengths of plain means that would vary as much as the mean square does in the end and now. The paper adapts
+    // from 4 on.
     const double longest = 2 / (1 - s.beta2) - 1, length = longest - 2 * progress.steps * progress.beta2_power / bias2;
     const bool adapts = length > 5;
     double step_size = s.lr / (1 - progress.beta1_power);
-    if (adapts) step_size *= sqrt(bias2) * sqrt((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length));
+    if (adapts)
+      step_size *= sqrt(bias2) * sqrt((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length));
     const bool decays = s.weight_decay != 0;
     return {s.weight_decay,     s.lr * s.weight_decay,  1 - s.beta1,           s.beta2,   1 - s.beta2, step_size, s.eps,
             adapts ? 1.0 : 0.0, decays && !s.decoupled, decays && s.decoupled, s.maximize};

@@ -41,9 +41,12 @@ LORRY_INLINE double log_unit(double x) {
   const double f = m - 1.0, e = static_cast<double>(exponent);
   const double s = f / (2.0 + f), z = s * s, w = z * z;
   const double even = w * (3.999999999940941908e-01 + w * (2.222219843214978396e-01 + w * 1.531383769920937332e-01));
-  const double odd = z * (6.666666666666735130e-01 + w * (2.857142874366239149e-01 + w * (1.818357216161805012e-01 + w * 1.479819860511658591e-01)));
+  const double odd =
+      z * (6.666666666666735130e-01 +
+           w * (2.857142874366239149e-01 + w * (1.818357216161805012e-01 + w * 1.479819860511658591e-01)));
   const double half_square = 0.5 * f * f, r = even + odd;
-  return e * 6.93147180369123816490e-01 - ((half_square - (s * (half_square + r) + e * 1.90821492927058770002e-10)) - f);
+  return e * 6.93147180369123816490e-01 -
+         ((half_square - (s * (half_square + r) + e * 1.90821492927058770002e-10)) - f);
 }
 
 // Normals come in pairs, by Box and Muller 1958: a radius sqrt(-2 ln u) and a random direction. The polynomials are

@@ -1,7 +1,7 @@
 #pragma once
 
-// RMSprop: the gradient over the root of its running mean square (Tieleman, Hinton 2012, lecture 6.5), or over its running standard
-// deviation (Graves 2013, eq. 38 to 41), the quotient with momentum or without.
+// RMSprop: the gradient over the root of its running mean square (Tieleman, Hinton 2012, lecture 6.5), or over its
+// running standard deviation (Graves 2013, eq. 38 to 41), the quotient with momentum or without.
 
 #include "lorry/formula/rule.h"
 
@@ -37,14 +37,16 @@ struct RMSpropBase {
   static LORRY_INLINE double first_state(int, const Settings&) { return 0; }
 };
 
-/// states: the running mean of the squared gradient, for the centered form that of the gradient, and the momentum buffer where there is one.
-/// Where a gradient hardly changes, rounding may leave a variance below zero: its root is a NaN, as in PyTorch.
+/// states: the running mean of the squared gradient, for the centered form that of the gradient, and the momentum
+/// buffer where there is one. Where a gradient hardly changes, rounding may leave a variance below zero: its root is a
+/// NaN, as in PyTorch.
 template <bool kCentered, bool kMomentum>
 struct RMSprop : RMSpropBase {
-  static constexpr const char* kName =
-      kCentered ? (kMomentum ? "rmsprop_centered_momentum" : "rmsprop_centered") : (kMomentum ? "rmsprop_momentum" : "rmsprop");
+  static constexpr const char* kName = kCentered ? (kMomentum ? "rmsprop_centered_momentum" : "rmsprop_centered")
+                                                 : (kMomentum ? "rmsprop_momentum" : "rmsprop");
   static constexpr int kStates = 1 + kCentered + kMomentum;
-  static constexpr const char* kStateNames[] = {"square_avg", kCentered ? "grad_avg" : "momentum_buffer", "momentum_buffer"};
+  static constexpr const char* kStateNames[] = {"square_avg", kCentered ? "grad_avg" : "momentum_buffer",
+                                                "momentum_buffer"};
   static constexpr unsigned kNotNegative = 0b1;
 
   template <class V, class H>

@@ -1,13 +1,15 @@
 #pragma once
 
-// Rprop: a step size for each element, which grows while its gradient keeps its sign and shrinks when that turns (Riedmiller, Braun 1993;
-// the form that forgets a gradient which turned instead of taking the step back: Igel, Huesken 2000, iRprop-).
+// Rprop: a step size for each element, which grows while its gradient keeps its sign and shrinks when that turns
+// (Riedmiller, Braun 1993; the form that forgets a gradient which turned instead of taking the step back: Igel, Huesken
+// 2000, iRprop-).
 
 #include "lorry/formula/rule.h"
 
 namespace lorry::formula {
 
-/// states: the last gradient, and the step size, which begins at lr. After that lr does nothing. A NaN has no sign: it moves nothing.
+/// states: the last gradient, and the step size, which begins at lr. After that lr does nothing. A NaN has no sign: it
+/// moves nothing.
 struct Rprop {
   static constexpr const char* kName = "rprop";
   static constexpr int kStates = 2;

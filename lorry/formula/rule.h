@@ -6,18 +6,23 @@
 //     static constexpr const char* kName = "momentum";
 //     static constexpr int kStates = 1;                                   // arrays as large as the parameter
 //     static constexpr const char* kStateNames[] = {"momentum_buffer"};
-//     static constexpr unsigned kNotNegative = 0b0;                       // optional: bit k is set for a state that is never below zero, which
-//                                                                         // 8 bits hold the better
+//     static constexpr unsigned kNotNegative = 0b0;                       // optional: bit k is set for a state never
+//                                                                         // below zero: 8 bits hold it the better
 //
 //     struct Settings { double lr = 1e-3, momentum = 0.9; };              // what a user sets; lr is obligatory
-//     struct Progress { double steps = 0; };                              // what is carried from step to step: doubles, steps first
+//     struct Progress { double steps = 0; };                              // what is carried from step to step:
+//                                                                         // doubles, steps first
 //     static constexpr const char* kProgressNames[] = {"step"};
 //
-//     template <class V> struct Hyper {                                   // what a step reads: numbers of one type, then flags
+//     template <class V> struct Hyper {                                   // what a step reads: numbers of one type,
+//                                                                         // then flags
 //       V lr, momentum;
 //       template <class To, class F> LORRY_INLINE Hyper<To> map(const F& f) const { return {f(lr), f(momentum)}; }
 //     };
-//     static LORRY_INLINE Hyper<double> advance(Progress& p, const Settings& s) { p.steps += 1; return {s.lr, s.momentum}; }
+//     static LORRY_INLINE Hyper<double> advance(Progress& p, const Settings& s) {
+//       p.steps += 1;
+//       return {s.lr, s.momentum};
+//     }
 //     static LORRY_INLINE double first_state(int, const Settings&) { return 0; }
 //
 //     template <class V, class H> LORRY_INLINE void operator()(V& param, V grad, V* states, const H& h) const {
@@ -26,12 +31,13 @@
 //     }
 //   };
 //
-// The update and `advance` use only operations that are rounded once, + - * / sqrt fma, comparisons, select and abs, so that all
-// executions give the same bits on every device. Settings, progress and numbers live in a block on the device, a Clock, which
-// moves on by itself when a step is done: the host may not know how many steps were skipped. Hence a flag depends on settings alone,
-// and a choice that depends on the step is a number and a select. Powers such as beta^t are running products in Progress: pow rounds
-// differently on every platform (power.h has one that does not). A constant V(number) meets a value in every operation, select's two among
-// them: of two constants an execution by operators would not know the type.
+// The update and `advance` use only operations that are rounded once, + - * / sqrt fma, comparisons, select and abs, so
+// that all executions give the same bits on every device. Settings, progress and numbers live in a block on the device,
+// a Clock, which moves on by itself when a step is done: the host may not know how many steps were skipped. Hence a
+// flag depends on settings alone, and a choice that depends on the step is a number and a select. Powers such as beta^t
+// are running products in Progress: pow rounds differently on every platform (power.h has one that does not). A
+// constant V(number) meets a value in every operation, select's two among them: of two constants an execution by
+// operators would not know the type.
 
 #include <cstddef>
 #include <cstdint>
@@ -55,8 +61,8 @@ LORRY_INLINE auto cast_hyper(const H& hyper) {
   return hyper.template map<To>([](const auto& x) { return To(x); });
 }
 
-/// Parameters of one group that have made the same steps, on the device. `hyper` is that of the coming step. C is the type in which
-/// they are computed: float or double.
+/// Parameters of one group that have made the same steps, on the device. `hyper` is that of the coming step. C is the
+/// type in which they are computed: float or double.
 template <class Rule, class C>
 struct Clock {
   SettingsOf<Rule> settings;
@@ -98,7 +104,8 @@ constexpr LORRY_INLINE bool is_signed(int k) {
 /// Calls f(integral_constant<k>) for every state, for code that needs to know which when it is compiled.
 template <class Rule, class F>
 LORRY_INLINE void for_states(const F& f) {
-  [&]<size_t... k>(std::index_sequence<k...>) { (f(std::integral_constant<int, k>()), ...); }(std::make_index_sequence<Rule::kStates>());
+  [&]<size_t... k>(std::index_sequence<k...>) { (f(std::integral_constant<int, k>()), ...); }
+  (std::make_index_sequence<Rule::kStates>());
 }
 
 template <class Rule>

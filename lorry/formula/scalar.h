@@ -81,8 +81,9 @@ LORRY_INLINE T fmod(T x, T y) {
   return std::fmod(x, y);
 }
 
-/// A 64-bit integer: overflow wraps, division by zero gives 0 (operators refuse it before), shifts beyond the width empty the
-/// value, and the sign fills from the left. Narrower integers and bool are computed in it and cut when they are stored.
+/// A 64-bit integer: overflow wraps, division by zero gives 0 (operators refuse it before), shifts beyond the width
+/// empty the value, and the sign fills from the left. Narrower integers and bool are computed in it and cut when they
+/// are stored.
 struct Whole {
   int64_t value;
 
@@ -96,13 +97,17 @@ struct Whole {
     if (b.value == -1) return -a;  // the one quotient that does not fit would trap
     return b.value == 0 ? 0 : a.value / b.value;
   }
-  friend LORRY_INLINE Whole operator%(Whole a, Whole b) { return b.value == 0 || b.value == -1 ? 0 : a.value % b.value; }
+  friend LORRY_INLINE Whole operator%(Whole a, Whole b) {
+    return b.value == 0 || b.value == -1 ? 0 : a.value % b.value;
+  }
   friend LORRY_INLINE Whole operator-(Whole a) { return wrap(-bits(a)); }
   friend LORRY_INLINE Whole operator&(Whole a, Whole b) { return a.value & b.value; }
   friend LORRY_INLINE Whole operator|(Whole a, Whole b) { return a.value | b.value; }
   friend LORRY_INLINE Whole operator^(Whole a, Whole b) { return a.value ^ b.value; }
   friend LORRY_INLINE Whole operator~(Whole a) { return ~a.value; }
-  friend LORRY_INLINE Whole operator<<(Whole a, Whole b) { return outside(b) ? Whole(0) : wrap(bits(a) << (b.value & 63)); }
+  friend LORRY_INLINE Whole operator<<(Whole a, Whole b) {
+    return outside(b) ? Whole(0) : wrap(bits(a) << (b.value & 63));
+  }
   friend LORRY_INLINE Whole operator>>(Whole a, Whole b) { return a.value >> (outside(b) ? 63 : b.value); }
   friend LORRY_INLINE bool operator<(Whole a, Whole b) { return a.value < b.value; }
   friend LORRY_INLINE bool operator<=(Whole a, Whole b) { return a.value <= b.value; }

@@ -15,7 +15,7 @@
 namespace lorry::io {
 namespace fs = std::filesystem;
 
-// ---- one file --------------------------------------------------------------------------------------------------------
+// ---- one file -------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -78,18 +78,21 @@ void AtomicFile::commit() {
     if (!file_.close()) raise_io("cannot write", path_, errno);
     return;
   }
-  // Without the flush a rename may reach the disk before the data, and a crash would leave an empty file under the name.
+  // Without the flush a rename may reach the disk before the data, and a crash would leave an empty file under the
+  // name.
   if (::fsync(file_.get()) != 0) raise_io("cannot write", path_, errno);
   if (::rename(staged_.c_str(), path_.c_str()) != 0) raise_io("cannot write", path_, errno);
   if (!file_.close()) raise_io("cannot write", path_, errno);
   sync_directory(parent_of(path_));
 }
 
-// ---- a directory of files --------------------------------------------------------------------------------------------
+// ---- a directory of files -------------------------------------------------------------------------------------------
 
 namespace {
 
-fs::path previous_of(const fs::path& path) { return parent_of(path) / fmt::format(".{}.previous", path.filename().string()); }
+fs::path previous_of(const fs::path& path) {
+  return parent_of(path) / fmt::format(".{}.previous", path.filename().string());
+}
 
 /// A directory itself, not a link to one.
 bool is_real_directory(const fs::path& path) {
@@ -107,7 +110,8 @@ void require_ours(const fs::path& path, std::span<const std::string_view> known)
   std::error_code error, ignored;
   for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
     require<IoError>(is_known(entry->path().filename().string(), known) && !entry->is_directory(ignored),
-                     "cannot replace '{}': it holds '{}', which no checkpoint has; choose another directory", path.string(), entry->path().filename().string());
+                     "cannot replace '{}': it holds '{}', which no checkpoint has; choose another directory",
+                     path.string(), entry->path().filename().string());
   if (error) raise_io("cannot list", path, error.value());
 }
 

@@ -24,7 +24,8 @@ Json to_json(const Settings& settings) {
   Json json = Json::object();
   for (const auto& [name, value] : settings) {
     if (const double* number = std::get_if<double>(&value))
-      require<ValueError>(std::isfinite(*number), "checkpoint: setting '{}' is not finite; got {}", printable(name), *number);
+      require<ValueError>(std::isfinite(*number), "checkpoint: setting '{}' is not finite; got {}", printable(name),
+                          *number);
     Json& target = json[name];
     std::visit([&](const auto& v) { target = v; }, value);
   }
@@ -57,7 +58,8 @@ class StateReader {
   TrainingState read() const {
     check(json_.value("format", Json()) == Json(kFormat), "is not the state of a checkpoint");
     const auto version = unsigned_number(json_, "version");
-    require<FormatError>(version == kVersion, "checkpoint '{}': version is not known; got {}; expected {}", source_, version, kVersion);
+    require<FormatError>(version == kVersion, "checkpoint '{}': version is not known; got {}; expected {}", source_,
+                         version, kVersion);
     TrainingState state;
     const uint64_t step = unsigned_number(json_, "step");
     check(step <= INT64_MAX, "has a 'step' beyond 2^63");
@@ -72,14 +74,18 @@ class StateReader {
   }
 
  private:
-  void check(bool condition, std::string_view what) const { require<FormatError>(condition, "checkpoint '{}': the file {}", source_, what); }
+  void check(bool condition, std::string_view what) const {
+    require<FormatError>(condition, "checkpoint '{}': the file {}", source_, what);
+  }
 
   const Json& object(const Json& in, const char* key) const {
-    require<FormatError>(in.contains(key) && in[key].is_object(), "checkpoint '{}': '{}' is missing or no object", source_, key);
+    require<FormatError>(in.contains(key) && in[key].is_object(), "checkpoint '{}': '{}' is missing or no object",
+                         source_, key);
     return in[key];
   }
   uint64_t unsigned_number(const Json& in, const char* key) const {
-    require<FormatError>(in.contains(key) && in[key].is_number_unsigned(), "checkpoint '{}': '{}' is missing or no whole number", source_, key);
+    require<FormatError>(in.contains(key) && in[key].is_number_unsigned(),
+                         "checkpoint '{}': '{}' is missing or no whole number", source_, key);
     return in[key].get<uint64_t>();
   }
   Settings settings(const char* key) const {
@@ -94,7 +100,8 @@ class StateReader {
       else if (value.is_string())
         result[name] = value.get<std::string>();
       else
-        raise<FormatError>("checkpoint '{}': setting '{}' in '{}' is neither a number, a truth value nor text", source_, printable(name), key);
+        raise<FormatError>("checkpoint '{}': setting '{}' in '{}' is neither a number, a truth value nor text", source_,
+                           printable(name), key);
     }
     return result;
   }

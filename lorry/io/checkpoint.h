@@ -1,8 +1,8 @@
 #pragma once
 
-// A checkpoint is a directory: model.safetensors, optimizer.safetensors and state.json. It is written beside its final name and
-// renamed when every byte is on the disk, so that a crash or a full disk leaves the former checkpoint. Together the files
-// hold all that a run needs to continue to the bit.
+// A checkpoint is a directory: model.safetensors, optimizer.safetensors and state.json. It is written beside its final
+// name and renamed when every byte is on the disk, so that a crash or a full disk leaves the former checkpoint.
+// Together the files hold all that a run needs to continue to the bit.
 
 #include <cstdint>
 #include <filesystem>
@@ -37,12 +37,12 @@ struct Checkpoint {
   TrainingState state;
 };
 
-/// Saves to `directory`, whose parent must exist, replacing a former checkpoint there and clearing what a killed writer left.
-/// Throws IoError (the former checkpoint stays), and refuses a directory that holds anything but a checkpoint.
+/// Saves to `directory`, whose parent must exist, replacing a former checkpoint there and clearing what a killed writer
+/// left. Throws IoError (the former checkpoint stays), and refuses a directory that holds anything but a checkpoint.
 void save_checkpoint(const std::filesystem::path& directory, const Checkpoint& checkpoint);
 
-/// Loads the newest complete checkpoint that was saved to `directory`. Throws IoError when there is none, FormatError naming
-/// the file when one is damaged or was written by a newer version. The tensors are views of the mapped files.
+/// Loads the newest complete checkpoint that was saved to `directory`. Throws IoError when there is none, FormatError
+/// naming the file when one is damaged or was written by a newer version. The tensors are views of the mapped files.
 Checkpoint load_checkpoint(const std::filesystem::path& directory);
 
 /// A required setting as T (bool, int64_t, double or std::string; whole numbers serve as double). Throws FormatError.

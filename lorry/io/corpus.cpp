@@ -19,7 +19,8 @@ uint64_t mix(uint64_t z) {
   return z ^ (z >> 31);
 }
 
-/// The number that (seed, position) draws from [0, limit). The bias, limit / 2^64, is far below what a run could notice.
+/// The number that (seed, position) draws from [0, limit). The bias, limit / 2^64, is far below what a run could
+/// notice.
 uint64_t draw(uint64_t seed, uint64_t position, uint64_t limit) {
   const uint64_t random = mix(mix(seed + 0x9e3779b97f4a7c15u) + position * 0x9e3779b97f4a7c15u);
   return static_cast<uint64_t>(static_cast<unsigned __int128>(random) * limit >> 64);
@@ -27,7 +28,9 @@ uint64_t draw(uint64_t seed, uint64_t position, uint64_t limit) {
 
 Batch empty_batch(int64_t batch, int64_t context, bool pinned, const char* where) {
   require<ValueError>(batch >= 1, "{}: batch is out of range; got {}; expected at least 1", where, batch);
-  const auto make = [&] { return pinned ? empty_pinned({batch, context}, kI64) : empty({batch, context}, {kI64, kCPU}); };
+  const auto make = [&] {
+    return pinned ? empty_pinned({batch, context}, kI64) : empty({batch, context}, {kI64, kCPU});
+  };
   return {make(), make()};
 }
 
@@ -41,7 +44,8 @@ void fill(const Batch& batch, int64_t row, int64_t context, const char* from) {
 
 }  // namespace
 
-Corpus::Corpus(const std::vector<std::filesystem::path>& files, int64_t context, uint64_t seed) : context_(context), seed_(seed) {
+Corpus::Corpus(const std::vector<std::filesystem::path>& files, int64_t context, uint64_t seed)
+    : context_(context), seed_(seed) {
   require<ValueError>(context >= 1, "corpus: context is out of range; got {}; expected at least 1", context);
   require<ValueError>(!files.empty(), "corpus: no text file was given; expected at least one");
   for (const auto& path : files) {
@@ -51,10 +55,11 @@ Corpus::Corpus(const std::vector<std::filesystem::path>& files, int64_t context,
     train_.append(text, 0, text.size() - held_out);
     validation_.append(text, text.size() - held_out);
   }
-  require<ValueError>(
-      std::min(train_bytes(), validation_bytes()) > context,
-      "corpus: text is too short for a context of {}; got {} bytes to train on and {} held out; expected more than {} in each, so about {} in all", context,
-      train_bytes(), validation_bytes(), context, (context + 1) * static_cast<int64_t>(kHeldOut));
+  require<ValueError>(std::min(train_bytes(), validation_bytes()) > context,
+                      "corpus: text is too short for a context of {}; got {} bytes to train on and {} held out; "
+                      "expected more than {} in each, so about {} in all",
+                      context, train_bytes(), validation_bytes(), context,
+                      (context + 1) * static_cast<int64_t>(kHeldOut));
 }
 
 uint64_t Corpus::fingerprint() const {
@@ -71,7 +76,8 @@ uint64_t Corpus::fingerprint() const {
 Batch Corpus::train_batch(int64_t batch) {
   const Batch result = empty_batch(batch, context_, pinned_, "train_batch");
   const auto places = static_cast<uint64_t>(train_bytes() - context_);
-  for (int64_t row = 0; row < batch; ++row) fill(result, row, context_, train_.data() + draw(seed_, position_++, places));
+  for (int64_t row = 0; row < batch; ++row)
+    fill(result, row, context_, train_.data() + draw(seed_, position_++, places));
   return result;
 }
 
@@ -82,7 +88,8 @@ int64_t Corpus::validation_batches(int64_t batch) const {
 
 Batch Corpus::validation_batch(int64_t index, int64_t batch) const {
   const int64_t count = validation_batches(batch);
-  require<IndexError>(index >= 0 && index < count, "validation_batch: index is out of range; got {}; expected 0 to {}", index, count - 1);
+  require<IndexError>(index >= 0 && index < count, "validation_batch: index is out of range; got {}; expected 0 to {}",
+                      index, count - 1);
   const int64_t first = index * batch, rows = std::min(batch, validation_windows() - first);
   const Batch result = empty_batch(rows, context_, pinned_, "validation_batch");
   for (int64_t row = 0; row < rows; ++row) fill(result, row, context_, validation_.data() + (first + row) * context_);

@@ -1,8 +1,8 @@
 #pragma once
 
-// Text as training data: bytes are the tokens (a vocabulary of 256), the last tenth of every file is held out for validation,
-// and what remains is one long sequence from which batches are drawn. The draw is a function of (seed, position) alone, so a
-// run resumes from one integer.
+// Text as training data: bytes are the tokens (a vocabulary of 256), the last tenth of every file is held out for
+// validation, and what remains is one long sequence from which batches are drawn. The draw is a function of (seed,
+// position) alone, so a run resumes from one integer.
 
 #include <cstdint>
 #include <filesystem>
@@ -20,8 +20,9 @@ struct Batch {
 
 class Corpus {
  public:
-  /// Reads the files whole. Throws IoError for a file that is missing, unreadable or not a regular file; ValueError when there
-  /// is no file, when one is empty, or when either part is too short for one window of `context` bytes and its successor.
+  /// Reads the files whole. Throws IoError for a file that is missing, unreadable or not a regular file; ValueError
+  /// when there is no file, when one is empty, or when either part is too short for one window of `context` bytes and
+  /// its successor.
   Corpus(const std::vector<std::filesystem::path>& files, int64_t context, uint64_t seed = 0);
 
   int64_t context() const { return context_; }

@@ -1,8 +1,8 @@
 #pragma once
 
-// Files that may be hostile or fail half-way. Reading maps a regular file; writing happens beside the final name and becomes
-// visible by one rename after everything has reached the disk. Invariant: under its final name a file is always complete,
-// the old one or the new one, whatever fails and whenever the process dies.
+// Files that may be hostile or fail half-way. Reading maps a regular file; writing happens beside the final name and
+// becomes visible by one rename after everything has reached the disk. Invariant: under its final name a file is always
+// complete, the old one or the new one, whatever fails and whenever the process dies.
 
 #include <cstddef>
 #include <filesystem>
@@ -42,8 +42,8 @@ class Descriptor {
 };
 
 /// A regular file mapped into memory. The mapping is private: writing to it copies the page and never reaches the file.
-/// It survives the replacement of the file by rename, which is how this room writes. A file that another program truncates
-/// in place while it is mapped faults on access, as every mapping does.
+/// It survives the replacement of the file by rename, which is how this room writes. A file that another program
+/// truncates in place while it is mapped faults on access, as every mapping does.
 class MappedFile {
  public:
   /// Throws IoError when `path` is missing, unreadable or not a regular file (a directory, a FIFO, a device).
@@ -85,12 +85,13 @@ class AtomicFile {
 };
 
 /// A directory of files written beside its final name. Fill `path()`, then `commit`: the directory, whose files must
-/// already be on the disk (AtomicFile sees to that), takes the final name, replacing a former directory of the same kind.
+/// already be on the disk (AtomicFile sees to that), takes the final name, replacing a former directory of the same
+/// kind.
 ///
 /// Replacement exchanges the two names in one step where the file system can; elsewhere the old directory is first
 /// set aside as ".<name>.previous", and `recover` (or `find`) brings it back if the process dies in between.
-/// Only directories whose every entry is among `known_files` are replaced or cleaned up, so that a mistyped name can never
-/// delete anything else.
+/// Only directories whose every entry is among `known_files` are replaced or cleaned up, so that a mistyped name can
+/// never delete anything else.
 class AtomicDirectory {
  public:
   AtomicDirectory(std::filesystem::path path, std::span<const std::string_view> known_files);

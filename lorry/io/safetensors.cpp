@@ -41,7 +41,9 @@ TensorMap load_safetensors(const std::filesystem::path& path, Metadata* metadata
   if (unread != nullptr) *unread = std::move(header.unread);
   TensorMap tensors;
   for (SafetensorsEntry& entry : header.entries)
-    tensors.emplace(std::move(entry.name), Tensor(make_counted<TensorNode>(storage_of(file, entry), Layout::contiguous(entry.sizes), 0, entry.dtype)));
+    tensors.emplace(
+        std::move(entry.name),
+        Tensor(make_counted<TensorNode>(storage_of(file, entry), Layout::contiguous(entry.sizes), 0, entry.dtype)));
   if (metadata != nullptr) *metadata = std::move(header.metadata);
   return tensors;
 }
@@ -70,10 +72,13 @@ void restore(const TensorMap& targets, const TensorMap& loaded, std::string_view
     const auto found = loaded.find(name);
     require<FormatError>(found != loaded.end(), "{}: '{}' is missing; expected {}", where, printable(name), target);
     const Tensor& source = found->second;
-    require<ShapeError>(source.sizes() == target.sizes(), "{}: '{}' has another shape; got {}; expected {}", where, printable(name), source, target);
-    require<DTypeError>(source.dtype() == target.dtype(), "{}: '{}' has another dtype; got {}; expected {}", where, printable(name), source, target);
+    require<ShapeError>(source.sizes() == target.sizes(), "{}: '{}' has another shape; got {}; expected {}", where,
+                        printable(name), source, target);
+    require<DTypeError>(source.dtype() == target.dtype(), "{}: '{}' has another dtype; got {}; expected {}", where,
+                        printable(name), source, target);
   }
-  for (const auto& [name, source] : loaded) require<FormatError>(targets.contains(name), "{}: '{}' is unexpected; got {}", where, printable(name), source);
+  for (const auto& [name, source] : loaded)
+    require<FormatError>(targets.contains(name), "{}: '{}' is unexpected; got {}", where, printable(name), source);
   const ModeScope quiet(0, kGradMode);
   for (const auto& [name, target] : targets) target.copy_(loaded.at(name));
 }

@@ -1,8 +1,9 @@
 #pragma once
 
-// Tensors in safetensors files. Loading maps the file and gives views of it: nothing is read before it is used, and a file of
-// any size opens at once. Saving writes beside the final name and renames, one tensor after the other, so that it needs no
-// second copy of the weights and a crash leaves the former file. The same tensors always give the same bytes.
+// Tensors in safetensors files. Loading maps the file and gives views of it: nothing is read before it is used, and a
+// file of any size opens at once. Saving writes beside the final name and renames, one tensor after the other, so that
+// it needs no second copy of the weights and a crash leaves the former file. The same tensors always give the same
+// bytes.
 
 #include <filesystem>
 #include <map>
@@ -24,12 +25,13 @@ using TensorMap = std::map<std::string, Tensor>;
 TensorMap load_safetensors(const std::filesystem::path& path, Metadata* metadata = nullptr,
                            std::vector<UnreadTensor>* unread = nullptr);
 
-/// Writes tensors of any strides and device. Larger elements come first, then names in order, as the reference writer does.
-/// Throws ValueError for an undefined tensor or a name that no reader takes, IoError when the disk refuses.
+/// Writes tensors of any strides and device. Larger elements come first, then names in order, as the reference writer
+/// does. Throws ValueError for an undefined tensor or a name that no reader takes, IoError when the disk refuses.
 void save_safetensors(const std::filesystem::path& path, const TensorMap& tensors, const Metadata& metadata = {});
 
-/// Copies `loaded` into `targets` by name. Before anything is copied the two must have the same names, shapes and dtypes:
-/// throws FormatError, ShapeError or DTypeError "<where>: ..." naming the first tensor that differs, with both sides.
+/// Copies `loaded` into `targets` by name. Before anything is copied the two must have the same names, shapes and
+/// dtypes: throws FormatError, ShapeError or DTypeError "<where>: ..." naming the first tensor that differs, with both
+/// sides.
 void restore(const TensorMap& targets, const TensorMap& loaded, std::string_view where);
 
 }  // namespace lorry::io

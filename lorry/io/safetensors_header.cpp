@@ -14,10 +14,12 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::string_view kMetadataKey = "__metadata__";
-constexpr std::string_view kSpelling[kDTypeCount] = {"BOOL", "U8", "I8", "I16", "I32", "I64", "F16", "BF16", "F32", "F64"};
+constexpr std::string_view kSpelling[kDTypeCount] = {"BOOL", "U8",  "I8",   "I16", "I32",
+                                                     "I64",  "F16", "BF16", "F32", "F64"};
 
-/// Receives the parser's events and builds the entries. Three levels exist: the header, a tensor (or the metadata), and the two
-/// lists of a tensor. What does not belong where it appears is refused at once, so hostile nesting costs no memory.
+/// Receives the parser's events and builds the entries. Three levels exist: the header, a tensor (or the metadata), and
+/// the two lists of a tensor. What does not belong where it appears is refused at once, so hostile nesting costs no
+/// memory.
 class Reader {
  public:
   Reader(SafetensorsHeader& header, std::string_view source) : header_(header), source_(source) {}
@@ -55,7 +57,8 @@ class Reader {
         begin_field(key);
         break;
       default:
-        fail_unless(!header_.metadata.contains(key), "duplicate key '{}' in __metadata__; expected every key once", printable(key));
+        fail_unless(!header_.metadata.contains(key), "duplicate key '{}' in __metadata__; expected every key once",
+                    printable(key));
         metadata_key_ = key;
         place_ = Place::metadata_text;
     }
@@ -90,15 +93,18 @@ class Reader {
   }
 
   bool end_array() {
-    if (place_ == Place::offset) fail_unless(offsets_ == 2, "tensor '{}' has {} data_offsets; expected 2", shown(), offsets_);
+    if (place_ == Place::offset)
+      fail_unless(offsets_ == 2, "tensor '{}' has {} data_offsets; expected 2", shown(), offsets_);
     place_ = Place::tensor;
     return true;
   }
 
   bool number_unsigned(uint64_t value) {
     if (place_ == Place::size) {
-      fail_unless(entry().sizes.size() < kMaxRank, "tensor '{}' has too many dimensions; expected at most {}", shown(), kMaxRank);
-      fail_unless(value <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()), "tensor '{}' has a size of {}; expected less than 2^63", shown(), value);
+      fail_unless(entry().sizes.size() < kMaxRank, "tensor '{}' has too many dimensions; expected at most {}", shown(),
+                  kMaxRank);
+      fail_unless(value <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()),
+                  "tensor '{}' has a size of {}; expected less than 2^63", shown(), value);
       entry().sizes.push_back(static_cast<int64_t>(value));
     } else if (place_ == Place::offset) {
       fail_unless(offsets_ < 2, "tensor '{}' has more than 2 data_offsets; expected 2", shown());
@@ -143,7 +149,21 @@ class Reader {
   }
 
  private:
-  enum class Place { start, header, tensor_value, tensor, dtype, shape, size, offsets, offset, metadata_value, metadata, metadata_text, end };
+  enum class Place {
+    start,
+    header,
+    tensor_value,
+    tensor,
+    dtype,
+    shape,
+    size,
+    offsets,
+    offset,
+    metadata_value,
+    metadata,
+    metadata_text,
+    end
+  };
   enum Field : unsigned { kDType = 1, kShape = 2, kOffsets = 4, kAllFields = 7 };
 
   SafetensorsEntry& entry() { return header_.entries.back(); }
@@ -151,12 +171,14 @@ class Reader {
 
   template <class... Args>
   void fail_unless(bool condition, fmt::format_string<Args...> format, Args&&... args) {
-    if (!condition) raise<FormatError>("safetensors '{}': {}", source_, fmt::format(format, std::forward<Args>(args)...));
+    if (!condition)
+      raise<FormatError>("safetensors '{}': {}", source_, fmt::format(format, std::forward<Args>(args)...));
   }
 
   void begin_field(const std::string& key) {
     const Field field = key == "dtype" ? kDType : key == "shape" ? kShape : key == "data_offsets" ? kOffsets : Field{};
-    fail_unless(field != 0, "tensor '{}' has the unknown key '{}'; expected dtype, shape and data_offsets", shown(), printable(key));
+    fail_unless(field != 0, "tensor '{}' has the unknown key '{}'; expected dtype, shape and data_offsets", shown(),
+                printable(key));
     fail_unless((seen_ & field) == 0, "tensor '{}' has {} twice", shown(), key);
     seen_ |= field;
     offsets_ = 0;
@@ -205,8 +227,8 @@ uint64_t little_endian(std::span<const std::byte> bytes) {
   return value;
 }
 
-/// Bytes that shape and dtype need; false when they do not fit 63 bits. A size of 0 does not excuse the others: the strides of
-/// an empty tensor are products of them.
+/// Bytes that shape and dtype need; false when they do not fit 63 bits. A size of 0 does not excuse the others: the
+/// strides of an empty tensor are products of them.
 bool bytes_needed(const SafetensorsEntry& e, uint64_t& bytes) {
   int64_t total = size_of(e.dtype);
   bool overflow = false, empty = false;
@@ -247,23 +269,28 @@ std::string printable(std::string_view name) {
     }
   }
   if (name.size() <= kLongest) return text;
-  while (!text.empty() && (static_cast<unsigned char>(text.back()) & 0xc0) == 0x80) text.pop_back();  // never half a character
+  // never half a character
+  while (!text.empty() && (static_cast<unsigned char>(text.back()) & 0xc0) == 0x80) text.pop_back();
   if (!text.empty() && static_cast<unsigned char>(text.back()) >= 0x80) text.pop_back();
   return text + "...";
 }
 
 SafetensorsHeader parse_safetensors(std::span<const std::byte> file, std::string_view source) {
   const auto check = [source]<class... Args>(bool condition, fmt::format_string<Args...> format, Args&&... args) {
-    if (!condition) raise<FormatError>("safetensors '{}': {}", source, fmt::format(format, std::forward<Args>(args)...));
+    if (!condition)
+      raise<FormatError>("safetensors '{}': {}", source, fmt::format(format, std::forward<Args>(args)...));
   };
   check(file.size() >= 8, "file is too short for a header length; got {} bytes; expected at least 8", file.size());
   const uint64_t length = little_endian(file), size = file.size();
-  check(length <= kMaxSafetensorsHeader, "header is too large; got {} bytes; expected at most {}", length, kMaxSafetensorsHeader);
-  check(length <= size - 8, "header reaches past the end of the file; got {} bytes of header in a file of {}", length, size);
+  check(length <= kMaxSafetensorsHeader, "header is too large; got {} bytes; expected at most {}", length,
+        kMaxSafetensorsHeader);
+  check(length <= size - 8, "header reaches past the end of the file; got {} bytes of header in a file of {}", length,
+        size);
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + 8, length);
   check(text.starts_with('{'), "header does not begin with '{{'");
   // The parser takes a NUL for the end of its input, and would leave what follows unread.
-  const auto control = std::ranges::find_if(text, [](char c) { return static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\r' && c != '\t'; });
+  const auto control = std::ranges::find_if(
+      text, [](char c) { return static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\r' && c != '\t'; });
   check(control == text.end(), "header has a control character at byte {}", control - text.begin());
 
   SafetensorsHeader header;
@@ -281,7 +308,8 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, std::string
     check(e.begin == at, "data of '{}' leaves a hole or overlaps; got an offset of {}; expected {}", printable(e.name),
           e.begin, at);
     at = e.end;
-    check(at <= size - data, "data of '{}' reaches past the end of the file; got an offset of {} in {} bytes of data", printable(e.name), at, size - data);
+    check(at <= size - data, "data of '{}' reaches past the end of the file; got an offset of {} in {} bytes of data",
+          printable(e.name), at, size - data);
     e.begin += data;
     e.end += data;
     if (reader.unread().contains(e.name)) continue;
@@ -300,7 +328,8 @@ std::string format_safetensors_header(std::vector<SafetensorsEntry>& entries, co
   std::string text = "{";
   if (!metadata.empty()) {
     for (const auto& [key, value] : metadata)
-      text += fmt::format("{}{}:{}", text.size() == 1 ? "\"__metadata__\":{" : ",", json_string(key), json_string(value));
+      text +=
+          fmt::format("{}{}:{}", text.size() == 1 ? "\"__metadata__\":{" : ",", json_string(key), json_string(value));
     text += '}';
   }
   std::unordered_set<std::string_view> names;
@@ -309,16 +338,18 @@ std::string format_safetensors_header(std::vector<SafetensorsEntry>& entries, co
     require<ValueError>(e.name != kMetadataKey, "safetensors: tensor name '{}' is reserved", e.name);
     require<ValueError>(names.insert(e.name).second, "safetensors: tensor name '{}' is there twice", printable(e.name));
     uint64_t bytes = 0;
-    require<ShapeError>(bytes_needed(e, bytes) && !__builtin_add_overflow(at, bytes, &bytes), "safetensors: tensor '{}' is too large; got {} {}",
-                        printable(e.name), e.sizes, e.dtype);
+    require<ShapeError>(bytes_needed(e, bytes) && !__builtin_add_overflow(at, bytes, &bytes),
+                        "safetensors: tensor '{}' is too large; got {} {}", printable(e.name), e.sizes, e.dtype);
     e.begin = at;
     e.end = at = bytes;
-    text += fmt::format("{}{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", text.size() == 1 ? "" : ",", json_string(e.name),
-                        safetensors_name(e.dtype), fmt::join(e.sizes, ","), e.begin, e.end);
+    text +=
+        fmt::format("{}{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", text.size() == 1 ? "" : ",",
+                    json_string(e.name), safetensors_name(e.dtype), fmt::join(e.sizes, ","), e.begin, e.end);
   }
   text += '}';
   text.resize((text.size() + 7) / 8 * 8, ' ');
-  require<ValueError>(text.size() <= kMaxSafetensorsHeader, "safetensors: header would be too large; got {} bytes; expected at most {}", text.size(),
+  require<ValueError>(text.size() <= kMaxSafetensorsHeader,
+                      "safetensors: header would be too large; got {} bytes; expected at most {}", text.size(),
                       kMaxSafetensorsHeader);
   std::string head(8, '\0');
   for (int i = 0; i < 8; ++i) head[i] = static_cast<char>(text.size() >> (8 * i));

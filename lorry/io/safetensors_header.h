@@ -1,8 +1,8 @@
 #pragma once
 
-// The header of a safetensors file: 8 bytes of little-endian length, JSON that names every tensor's dtype, shape and byte
-// range, then the data. Parsing believes nothing: a header that passes describes tensors that lie inside the file, tile its
-// data without holes or overlap, and have exactly the bytes that their shapes need.
+// The header of a safetensors file: 8 bytes of little-endian length, JSON that names every tensor's dtype, shape and
+// byte range, then the data. Parsing believes nothing: a header that passes describes tensors that lie inside the file,
+// tile its data without holes or overlap, and have exactly the bytes that their shapes need.
 // Format: https://github.com/huggingface/safetensors, whose reader this one matches in strictness or exceeds.
 
 #include <cstddef>
@@ -55,9 +55,9 @@ std::string printable(std::string_view name);
 /// only the place is checked. Throws FormatError "safetensors '<source>': ..." that names the tensor.
 SafetensorsHeader parse_safetensors(std::span<const std::byte> file, std::string_view source);
 
-/// The first bytes of a file whose data holds `entries` in their order: length and JSON, padded with spaces so that the data
-/// starts at a multiple of 8. Fills in begin and end. Throws ValueError for duplicate or reserved names, or text that is
-/// not UTF-8.
+/// The first bytes of a file whose data holds `entries` in their order: length and JSON, padded with spaces so that the
+/// data starts at a multiple of 8. Fills in begin and end. Throws ValueError for duplicate or reserved names, or text
+/// that is not UTF-8.
 std::string format_safetensors_header(std::vector<SafetensorsEntry>& entries, const Metadata& metadata);
 
 }  // namespace lorry::io

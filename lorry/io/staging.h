@@ -1,7 +1,8 @@
 #pragma once
 
 // Names beside a final name. A writer stages its work in ".<name>.staged-<n>" and holds a lock on it while it lives, so
-// that a later writer can tell the leftovers of a dead process from the work of a living one. Used by file writers only.
+// that a later writer can tell the leftovers of a dead process from the work of a living one. Used by file writers
+// only.
 
 #include <filesystem>
 #include <functional>
@@ -28,6 +29,7 @@ bool is_staged_name(std::string_view name, std::string_view final_name);
 Descriptor stage(const std::filesystem::path& path, bool directory, std::filesystem::path& staged);
 
 /// Calls `remove` for every staging entry of `path` whose writer is dead.
-void for_each_leftover(const std::filesystem::path& path, const std::function<void(const std::filesystem::path&)>& remove);
+void for_each_leftover(const std::filesystem::path& path,
+                       const std::function<void(const std::filesystem::path&)>& remove);
 
 }  // namespace lorry::io

@@ -15,15 +15,16 @@ namespace lorry::kernels {
 // s.
 
 /// out = dropout(softmax(scale * q k^T + mask)) v for every batch entry and head.
-/// q [b, h, t, d], k [b, g, s, d], v [b, g, s, e], out [b, h, t, e]: one floating dtype, h a multiple of g; the last stride is 1
-/// and the one before at least the last size.
+/// q [b, h, t, d], k [b, g, s, d], v [b, g, s, e], out [b, h, t, e]: one floating dtype, h a multiple of g; the last
+/// stride is 1 and the one before at least the last size.
 struct AttentionArgs {
   Array q, k, v, out;
   Array logsumexp;  ///< [b, h, t] row-major, f32 (f64 for f64): +infinity for a row that sees no key, whose out is 0
   Array mask;       ///< [b, h, t, s] of any strides: bool (true takes part) or q's dtype (added); data null: none
   double scale = 1;
   bool causal = false;  ///< query i sees keys 0 to i
-  double dropout = 0;   ///< the share of weights dropped: those for which bernoulli(1 - dropout) under `key` over [b, h, t, s] is 0
+  /// the share of weights dropped: those for which bernoulli(1 - dropout) under `key` over [b, h, t, s] is 0
+  double dropout = 0;
   formula::RandomKey key;
 };
 

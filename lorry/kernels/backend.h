@@ -1,7 +1,8 @@
 #pragma once
 
 // The table of kernels: one column a device type, one member a family. A family's header declares a struct of function
-// pointers; kernels/cpu fills the CPU's column. An absent backend is a null column, and `backend` is its one error site.
+// pointers; kernels/cpu fills the CPU's column. An absent backend is a null column, and `backend` is its one error
+// site.
 
 #include "lorry/kernels/attention.h"
 #include "lorry/kernels/indexing.h"

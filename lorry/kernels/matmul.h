@@ -29,8 +29,8 @@ struct MatmulKernels {
   void (*matmul)(const MatmulArgs&, Stream);
 };
 
-/// True when the matrix in the last two dimensions can be read in place: one of its strides is 1 and the other steps past
-/// a whole row (or column). Sizes of 1 have whatever stride suits.
+/// True when the matrix in the last two dimensions can be read in place: one of its strides is 1 and the other steps
+/// past a whole row (or column). Sizes of 1 have whatever stride suits.
 bool has_unit_stride(const Layout& layout);
 
 /// The process's choices, which ops/matmul.h explains to users. The CPU has none to make.

@@ -31,7 +31,8 @@ struct PointwiseCall {
 
 struct PointwiseKernels {
   void (*run)(const PointwiseCall& call, Stream stream);
-  /// True when an integer divisor holds a zero, which formulas do not divide by. May answer false where asking would wait for the device.
+  /// True when an integer divisor holds a zero, which formulas do not divide by. May answer false where asking would
+  /// wait for the device.
   bool (*has_zero)(const Array& x, Stream stream);
 };
 

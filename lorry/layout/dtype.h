@@ -58,17 +58,50 @@ DType parse_dtype(std::string_view text);
 
 template <class T>
 struct DTypeOf;
-template <> struct DTypeOf<bool> { static constexpr DType value = kBool; };
-template <> struct DTypeOf<uint8_t> { static constexpr DType value = kU8; };
-template <> struct DTypeOf<int8_t> { static constexpr DType value = kI8; };
-template <> struct DTypeOf<int16_t> { static constexpr DType value = kI16; };
-template <> struct DTypeOf<int32_t> { static constexpr DType value = kI32; };
-template <> struct DTypeOf<int64_t> { static constexpr DType value = kI64; };
-template <> struct DTypeOf<long long> { static constexpr DType value = kI64; };
-template <> struct DTypeOf<Float16> { static constexpr DType value = kF16; };
-template <> struct DTypeOf<BFloat16> { static constexpr DType value = kBF16; };
-template <> struct DTypeOf<float> { static constexpr DType value = kF32; };
-template <> struct DTypeOf<double> { static constexpr DType value = kF64; };
+template <>
+struct DTypeOf<bool> {
+  static constexpr DType value = kBool;
+};
+template <>
+struct DTypeOf<uint8_t> {
+  static constexpr DType value = kU8;
+};
+template <>
+struct DTypeOf<int8_t> {
+  static constexpr DType value = kI8;
+};
+template <>
+struct DTypeOf<int16_t> {
+  static constexpr DType value = kI16;
+};
+template <>
+struct DTypeOf<int32_t> {
+  static constexpr DType value = kI32;
+};
+template <>
+struct DTypeOf<int64_t> {
+  static constexpr DType value = kI64;
+};
+template <>
+struct DTypeOf<long long> {
+  static constexpr DType value = kI64;
+};
+template <>
+struct DTypeOf<Float16> {
+  static constexpr DType value = kF16;
+};
+template <>
+struct DTypeOf<BFloat16> {
+  static constexpr DType value = kBF16;
+};
+template <>
+struct DTypeOf<float> {
+  static constexpr DType value = kF32;
+};
+template <>
+struct DTypeOf<double> {
+  static constexpr DType value = kF64;
+};
 
 /// The DType that stores T.
 template <class T>
@@ -83,16 +116,26 @@ struct Type {
 template <class F>
 decltype(auto) visit(DType t, F&& f) {
   switch (t) {
-    case kBool: return f(Type<bool>{});
-    case kU8: return f(Type<uint8_t>{});
-    case kI8: return f(Type<int8_t>{});
-    case kI16: return f(Type<int16_t>{});
-    case kI32: return f(Type<int32_t>{});
-    case kI64: return f(Type<int64_t>{});
-    case kF16: return f(Type<Float16>{});
-    case kBF16: return f(Type<BFloat16>{});
-    case kF32: return f(Type<float>{});
-    case kF64: break;
+    case kBool:
+      return f(Type<bool>{});
+    case kU8:
+      return f(Type<uint8_t>{});
+    case kI8:
+      return f(Type<int8_t>{});
+    case kI16:
+      return f(Type<int16_t>{});
+    case kI32:
+      return f(Type<int32_t>{});
+    case kI64:
+      return f(Type<int64_t>{});
+    case kF16:
+      return f(Type<Float16>{});
+    case kBF16:
+      return f(Type<BFloat16>{});
+    case kF32:
+      return f(Type<float>{});
+    case kF64:
+      break;
   }
   return f(Type<double>{});
 }
@@ -101,16 +144,21 @@ decltype(auto) visit(DType t, F&& f) {
 template <class F>
 decltype(auto) visit_floating(DType t, F&& f) {
   switch (t) {
-    case kF16: return f(Type<Float16>{});
-    case kBF16: return f(Type<BFloat16>{});
-    case kF32: return f(Type<float>{});
-    case kF64: return f(Type<double>{});
+    case kF16:
+      return f(Type<Float16>{});
+    case kBF16:
+      return f(Type<BFloat16>{});
+    case kF32:
+      return f(Type<float>{});
+    case kF64:
+      return f(Type<double>{});
     default:
       raise<DTypeError>("dtype is not floating; got {}; expected f16, bf16, f32 or f64", name(t));
   }
 }
 
-/// A floating number as a whole one, toward zero; what 64 bits cannot hold becomes the nearest that they can, and NaN 0.
+/// A floating number as a whole one, toward zero; what 64 bits cannot hold becomes the nearest that they can, and NaN
+/// 0.
 constexpr int64_t to_whole(double x) {
   if (x != x) return 0;
   if (x >= 0x1p63) return INT64_MAX;
@@ -125,7 +173,8 @@ using Accumulate = std::conditional_t<std::is_same_v<T, Float16> || std::is_same
 /// f16 with bf16 is f32.
 DType promote(DType a, DType b);
 
-/// True when PyTorch allows an in-place result of `from` to be stored in `to` (never float to integral, nor integral to bool).
+/// True when PyTorch allows an in-place result of `from` to be stored in `to` (never float to integral, nor integral to
+/// bool).
 constexpr bool can_store(DType from, DType to) { return detail::facts(from).category <= detail::facts(to).category; }
 
 }  // namespace lorry

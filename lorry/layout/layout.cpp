@@ -45,7 +45,8 @@ Layout Layout::strided(const Dims& sizes, const Dims& strides) {
   std::copy(strides.begin(), strides.end(), l.strides);
   int64_t last = 0, reach = 0;
   for (int i = 0; i < l.rank; ++i) {
-    const bool overflow = __builtin_mul_overflow(std::max<int64_t>(sizes[i] - 1, 0), strides[i], &reach) || __builtin_add_overflow(last, reach, &last);
+    const bool overflow = __builtin_mul_overflow(std::max<int64_t>(sizes[i] - 1, 0), strides[i], &reach) ||
+                          __builtin_add_overflow(last, reach, &last);
     require<ShapeError>(strides[i] >= 0 && !overflow && last < INT64_MAX / 8,
                         "strides are negative or reach beyond 64 bits; got sizes {} and strides {}", sizes, strides);
   }
@@ -123,7 +124,8 @@ Dims Layout::stride_list() const {
 }
 
 bool operator==(const Layout& a, const Layout& b) {
-  return a.rank == b.rank && std::equal(a.sizes, a.sizes + a.rank, b.sizes) && std::equal(a.strides, a.strides + a.rank, b.strides);
+  return a.rank == b.rank && std::equal(a.sizes, a.sizes + a.rank, b.sizes) &&
+         std::equal(a.strides, a.strides + a.rank, b.strides);
 }
 
 int wrap_dim(int64_t dim, int rank) {
@@ -241,9 +243,11 @@ bool view_as(const Layout& from, const Dims& sizes, Layout& to) {
   return view == -1;
 }
 
-bool spans_overlap(const void* a, const Layout& la, int64_t element_a, const void* b, const Layout& lb, int64_t element_b) {
+bool spans_overlap(const void* a, const Layout& la, int64_t element_a, const void* b, const Layout& lb,
+                   int64_t element_b) {
   const auto first_a = reinterpret_cast<uintptr_t>(a), first_b = reinterpret_cast<uintptr_t>(b);
-  return first_a < first_b + static_cast<uintptr_t>(lb.extent() * element_b) && first_b < first_a + static_cast<uintptr_t>(la.extent() * element_a);
+  return first_a < first_b + static_cast<uintptr_t>(lb.extent() * element_b) &&
+         first_b < first_a + static_cast<uintptr_t>(la.extent() * element_a);
 }
 
 namespace {
@@ -259,7 +263,8 @@ struct Intervals {
   bool ordered = true;                   ///< larger indices, larger addresses
   int64_t count = 1;
 
-  Intervals(const void* at, const Layout& l, int64_t element) : first(reinterpret_cast<uintptr_t>(at)), bytes(element), count(l.numel()) {
+  Intervals(const void* at, const Layout& l, int64_t element)
+      : first(reinterpret_cast<uintptr_t>(at)), bytes(element), count(l.numel()) {
     const auto order = by_stride(l);
     int64_t reach = element;
     for (const int d : order) {
@@ -270,7 +275,8 @@ struct Intervals {
   }
   /// Whether an element has a byte in [from, from + length). The layout is ordered.
   bool meets(uintptr_t from, int64_t length) const {
-    int64_t left = static_cast<int64_t>(from - first) + length - 1;  // to the last byte; the last element that begins there or before is next to it
+    // to the last byte; the last element that begins there or before is next to it
+    int64_t left = static_cast<int64_t>(from - first) + length - 1;
     if (left < 0) return false;
     for (const Dim& d : dims) left -= std::min(left / d.stride, d.size - 1) * d.stride;
     return left < bytes + length - 1;
@@ -284,7 +290,8 @@ struct Intervals {
   }
 };
 
-/// Whether all elements of both, counted modulo the greatest common divisor of all strides of at least `least`, lie in places of their own.
+/// Whether all elements of both, counted modulo the greatest common divisor of all strides of at least `least`, lie in
+/// places of their own.
 bool apart_modulo(const Intervals& a, const Intervals& b, int64_t least) {
   int64_t period = 0;
   for (const Intervals* x : {&a, &b})
@@ -297,7 +304,8 @@ bool apart_modulo(const Intervals& a, const Intervals& b, int64_t least) {
 
 }  // namespace
 
-Sharing share_elements(const void* a, const Layout& la, int64_t element_a, const void* b, const Layout& lb, int64_t element_b) {
+Sharing share_elements(const void* a, const Layout& la, int64_t element_a, const void* b, const Layout& lb,
+                       int64_t element_b) {
   if (la.numel() == 0 || lb.numel() == 0 || !spans_overlap(a, la, element_a, b, lb, element_b)) return Sharing::no;
   if (a == b || (la.is_dense() && lb.is_dense())) return Sharing::yes;
   const Intervals x(a, la, element_a), y(b, lb, element_b);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Layout: sizes and strides as one trivially copyable value, rank 0 to 8, no heap; kernels take it by value. Strides count
-// elements and are never negative; the offset belongs to the tensor. Every view is a function from
+// Layout: sizes and strides as one trivially copyable value, rank 0 to 8, no heap; kernels take it by value. Strides
+// count elements and are never negative; the offset belongs to the tensor. Every view is a function from
 // (Layout, offset) to (Layout, offset) here, so that views can be tested without memory.
 
 #include <cstdint>
@@ -78,22 +78,26 @@ Dims infer_sizes(const Dims& sizes, int64_t numel);
 bool view_as(const Layout& from, const Dims& sizes, Layout& to);
 
 /// True when two spans of memory share a byte. `a` and `b` are the addresses of the first elements.
-bool spans_overlap(const void* a, const Layout& la, int64_t element_a, const void* b, const Layout& lb, int64_t element_b);
+bool spans_overlap(const void* a, const Layout& la, int64_t element_a, const void* b, const Layout& lb,
+                   int64_t element_b);
 
-/// Whether elements of two tensors share a byte: exact for spans that lie apart, for dense layouts, for parts of one matrix (rows, columns, blocks), and
-/// where one of the two has few elements. In general the question is as hard as finding whole numbers that solve an equation: `unknown` then.
+/// Whether elements of two tensors share a byte: exact for spans that lie apart, for dense layouts, for parts of one
+/// matrix (rows, columns, blocks), and where one of the two has few elements. In general the question is as hard as
+/// finding whole numbers that solve an equation: `unknown` then.
 enum class Sharing : uint8_t { no, yes, unknown };
-Sharing share_elements(const void* a, const Layout& la, int64_t element_a, const void* b, const Layout& lb, int64_t element_b);
+Sharing share_elements(const void* a, const Layout& la, int64_t element_a, const void* b, const Layout& lb,
+                       int64_t element_b);
 
 /// "[8, 128, 64]".
 std::string to_string(const Dims& dims);
 
-// ---- iteration -------------------------------------------------------------------------------------------------------
+// ---- iteration ------------------------------------------------------------------------------------------------------
 
 inline constexpr int kMaxOperands = 6;
 
 /// Several operands walked together: one list of sizes, a stride list for each operand (in elements). After `collapse`,
-/// dimension 0 is the innermost: dimensions are sorted by the strides of operand 0, then merged wherever all operands allow.
+/// dimension 0 is the innermost: dimensions are sorted by the strides of operand 0, then merged wherever all operands
+/// allow.
 struct Iteration {
   int operands = 0;
   int rank = 0;
@@ -107,8 +111,9 @@ struct Iteration {
   }
 };
 
-/// Builds the iteration over operands of equal sizes (expand them first). Dimensions of size 1 vanish; a rank of at least 1
-/// remains. With `reorder` false the dimensions keep their order and only neighbours merge (needed where order matters).
+/// Builds the iteration over operands of equal sizes (expand them first). Dimensions of size 1 vanish; a rank of at
+/// least 1 remains. With `reorder` false the dimensions keep their order and only neighbours merge (needed where order
+/// matters).
 Iteration collapse(const Layout* layouts, int count, bool reorder = true);
 
 std::ostream& operator<<(std::ostream& out, const Dims& d);

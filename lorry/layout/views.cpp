@@ -68,7 +68,8 @@ View slice(const Layout& from, int dim, const Range& range) {
   View view{from, range.start * from.strides[dim]};
   view.layout.sizes[dim] = range.length;
   // A step too large to multiply is never taken: it leaves one element at most.
-  if (int64_t stride = 0; !__builtin_mul_overflow(from.strides[dim], range.step, &stride)) view.layout.strides[dim] = stride;
+  if (int64_t stride = 0; !__builtin_mul_overflow(from.strides[dim], range.step, &stride))
+    view.layout.strides[dim] = stride;
   return view;
 }
 
@@ -79,8 +80,10 @@ View diagonal(const Layout& from, int64_t offset, int64_t dim1, int64_t dim2) {
   View view;
   for (int i = 0; i < from.rank; ++i)
     if (i != a && i != b) push(view.layout, from.sizes[i], from.strides[i]);
-  const int64_t rows = std::max<int64_t>(0, offset < 0 ? (offset <= -from.sizes[a] ? 0 : from.sizes[a] + offset) : from.sizes[a]);
-  const int64_t columns = std::max<int64_t>(0, offset > 0 ? (offset >= from.sizes[b] ? 0 : from.sizes[b] - offset) : from.sizes[b]);
+  const int64_t rows =
+      std::max<int64_t>(0, offset < 0 ? (offset <= -from.sizes[a] ? 0 : from.sizes[a] + offset) : from.sizes[a]);
+  const int64_t columns =
+      std::max<int64_t>(0, offset > 0 ? (offset >= from.sizes[b] ? 0 : from.sizes[b] - offset) : from.sizes[b]);
   const int64_t length = std::min(rows, columns);
   push(view.layout, length, from.strides[a] + from.strides[b]);
   if (length > 0) view.offset = offset < 0 ? -offset * from.strides[a] : offset * from.strides[b];

@@ -20,15 +20,16 @@ struct Range {
   int64_t length = 0;
   int64_t step = 1;
 };
-/// Python's rule for start:end:step over `size` elements: negative bounds count from the end and all are clamped. Throws ValueError
-/// unless step > 0.
+/// Python's rule for start:end:step over `size` elements: negative bounds count from the end and all are clamped.
+/// Throws ValueError unless step > 0.
 Range resolve(std::optional<int64_t> start, std::optional<int64_t> end, int64_t step, int64_t size);
 /// Trusts the range.
 View slice(const Layout& from, int dim, const Range& range);
 
 /// dim1 and dim2 go, and their diagonal `offset` above (or, negative, below) the main one comes last.
 View diagonal(const Layout& from, int64_t offset, int64_t dim1, int64_t dim2);
-/// All windows of `size` along a dimension, `step` apart: the dimension counts windows and a new last one runs inside them.
+/// All windows of `size` along a dimension, `step` apart: the dimension counts windows and a new last one runs inside
+/// them.
 View unfold(const Layout& from, int64_t dim, int64_t size, int64_t step);
 
 /// Without the dimensions of size 1 among `dims`.

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the caching allocator builds on: blocks and the segments they are cut from, the free blocks of a stream ordered by size,
-// and the way from an address to its block. Nothing here allocates while memory is released.
+// What the caching allocator builds on: blocks and the segments they are cut from, the free blocks of a stream ordered
+// by size, and the way from an address to its block. Nothing here allocates while memory is released.
 
 #include <atomic>
 #include <bit>
@@ -94,8 +94,8 @@ struct List {
   }
 };
 
-/// Free blocks in bins, eight to each power of two: adding, removing and finding one that fits take constant time (after the
-/// two-level segregated fit of Masmano et al. 2004). Every small size class is the least size of its bin.
+/// Free blocks in bins, eight to each power of two: adding, removing and finding one that fits take constant time
+/// (after the two-level segregated fit of Masmano et al. 2004). Every small size class is the least size of its bin.
 class FreeBlocks {
  public:
   static constexpr int kBins = 41 * 8;  // 64 bytes to 2^47
@@ -168,8 +168,9 @@ struct Home {
   FreeBlocks& blocks(bool of_small) { return of_small ? small : large; }
 };
 
-/// Finds the segment of a small block from its address without a lock: a two-level table over pages of 2 MB. A small segment
-/// fills its page, so a page has one owner; a segment that the system did not align is left out (and found under the lock).
+/// Finds the segment of a small block from its address without a lock: a two-level table over pages of 2 MB. A small
+/// segment fills its page, so a page has one owner; a segment that the system did not align is left out (and found
+/// under the lock).
 class SmallBlocks {
  public:
   ~SmallBlocks() {
@@ -177,7 +178,8 @@ class SmallBlocks {
   }
   bool insert(Segment* segment) {
     const uint64_t page = page_of(segment->data);
-    if (reinterpret_cast<uintptr_t>(segment->data) % kSmallSegment != 0 || page >> (kLeafBits + kRootBits) != 0) return false;
+    if (reinterpret_cast<uintptr_t>(segment->data) % kSmallSegment != 0 || page >> (kLeafBits + kRootBits) != 0)
+      return false;
     std::atomic<Leaf*>& root = leaves_[page >> kLeafBits];
     Leaf* leaf = root.load(std::memory_order_relaxed);
     if (leaf == nullptr) root.store(leaf = new Leaf, std::memory_order_release);
@@ -186,7 +188,10 @@ class SmallBlocks {
   }
   void erase(const Segment* segment) {
     const uint64_t page = page_of(segment->data);
-    leaves_[page >> kLeafBits].load(std::memory_order_relaxed)->segments[page % kLeaf].store(nullptr, std::memory_order_release);
+    leaves_[page >> kLeafBits]
+        .load(std::memory_order_relaxed)
+        ->segments[page % kLeaf]
+        .store(nullptr, std::memory_order_release);
   }
   /// Null for an address that no mapped segment holds.
   Block* find(const void* data) const {
@@ -204,7 +209,9 @@ class SmallBlocks {
   struct Leaf {
     std::atomic<Segment*> segments[kLeaf] = {};
   };
-  static uint64_t page_of(const void* data) { return reinterpret_cast<uintptr_t>(data) / static_cast<uintptr_t>(kSmallSegment); }
+  static uint64_t page_of(const void* data) {
+    return reinterpret_cast<uintptr_t>(data) / static_cast<uintptr_t>(kSmallSegment);
+  }
 
   std::atomic<Leaf*> leaves_[uint64_t{1} << kRootBits] = {};
 };

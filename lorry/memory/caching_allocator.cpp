@@ -41,7 +41,7 @@ CachingAllocator::~CachingAllocator() {
   }
 }
 
-// ---- the way without a lock ------------------------------------------------------------------------------------------------
+// ---- the way without a lock -----------------------------------------------------------------------------------------
 
 void* CachingAllocator::allocate(int64_t bytes, Stream stream) {
   if (static_cast<uint64_t>(bytes) - 1 < static_cast<uint64_t>(kSmall) && detail::t_pool.allocator != this) [[likely]] {
@@ -79,7 +79,9 @@ void CachingAllocator::release(void* data, int64_t bytes) noexcept {
   release_slowly(block, data);
 }
 
-void CachingAllocator::publish(ThreadBins& bins) noexcept { count(std::exchange(bins.held, 0), std::exchange(bins.blocks, 0)); }
+void CachingAllocator::publish(ThreadBins& bins) noexcept {
+  count(std::exchange(bins.held, 0), std::exchange(bins.blocks, 0));
+}
 
 void CachingAllocator::count(int64_t bytes, int64_t blocks) noexcept {
   raise_to(peak_allocated_, allocated_.fetch_add(bytes, std::memory_order_relaxed) + bytes);
@@ -98,7 +100,7 @@ void CachingAllocator::hand_in(ThreadBins& bins) noexcept {
   bins = {};
 }
 
-// ---- allocating under the lock ---------------------------------------------------------------------------------------------
+// ---- allocating under the lock --------------------------------------------------------------------------------------
 
 void* CachingAllocator::allocate_slowly(int64_t bytes, Stream stream) {
   if (bytes == 0) return nullptr;
@@ -279,7 +281,7 @@ void CachingAllocator::out_of_memory(int64_t requested) {
                        .live = snapshot()});
 }
 
-// ---- releasing under the lock ----------------------------------------------------------------------------------------------
+// ---- releasing under the lock ---------------------------------------------------------------------------------------
 
 void CachingAllocator::release_slowly(Block* block, void* data) noexcept {
   const std::scoped_lock lock(mutex_);
@@ -376,7 +378,8 @@ void CachingAllocator::leave_quarantine(int64_t most) {
     quarantined_bytes_ -= block->size;
     if (!provider_->holds(block->data, kPoison, block->size, block->home->stream)) {
       damage_ = fmt::format(
-          "memory::release: a block of {} was written after its release; {} bytes made by {}; expected nobody to use it; "
+          "memory::release: a block of {} was written after its release; {} bytes made by {}; expected nobody to use "
+          "it; "
           "keep the tensor alive, or note the other stream with record_stream",
           name_, block->size, *block->was_made_by ? block->was_made_by : "the caller");
     }
@@ -407,7 +410,7 @@ void CachingAllocator::to_free(Block* block) noexcept {
   if (home.closing && block->whole_segment()) give_back_free_segments(false);
 }
 
-// ---- giving back -----------------------------------------------------------------------------------------------------------
+// ---- giving back ----------------------------------------------------------------------------------------------------
 
 void CachingAllocator::to_system(Segment* segment) noexcept {
   Block* block = segment->first;
@@ -439,7 +442,8 @@ void CachingAllocator::give_back_free_segments(bool ordinary) noexcept {
   for (Segment* segment = segments_.head; segment != nullptr;) {
     Segment* next = segment->next;
     const Block& block = *segment->first;
-    if (block.free && block.whole_segment() && (block.home->closing || (ordinary && block.home->pool == 0))) to_system(segment);
+    if (block.free && block.whole_segment() && (block.home->closing || (ordinary && block.home->pool == 0)))
+      to_system(segment);
     segment = next;
   }
   std::erase_if(homes_, [](const auto& entry) { return entry.second.closing && entry.second.segments == 0; });
@@ -483,7 +487,7 @@ void CachingAllocator::release_pool(uint32_t pool) noexcept {
   give_back_free_segments(false);
 }
 
-// ---- headers, homes and figures --------------------------------------------------------------------------------------------
+// ---- headers, homes and figures -------------------------------------------------------------------------------------
 
 void CachingAllocator::prepare_headers() {
   if (spare_ != nullptr) return;

@@ -92,7 +92,8 @@ struct Policy {
 
 enum class Caching {
   on,
-  poison,  ///< released blocks are filled with 0xff (NaN; -1), kept from reuse for a while, and checked for writes in between
+  /// released blocks are filled with 0xff (NaN; -1), kept from reuse for a while, and checked for writes in between
+  poison,
   direct,  ///< every block is the system's own, of the exact size, and goes back on release: for memory checkers
 };
 
@@ -100,7 +101,8 @@ class CachingAllocator {
  public:
   CachingAllocator(std::unique_ptr<Provider> provider, std::string name, Caching caching = Caching::on,
                    const Policy& policy = {});
-  /// For tests: threads that used the allocator have ended, and nothing is live. A program's allocators are never destroyed.
+  /// For tests: threads that used the allocator have ended, and nothing is live. A program's allocators are never
+  /// destroyed.
   ~CachingAllocator();
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;

@@ -70,9 +70,12 @@ class CudaProvider : public Provider {
     for (int64_t at = 0; at < bytes; at += kPiece) {
       const int64_t piece = std::min(kPiece, bytes - at);
       const char* const from = static_cast<const char*>(data) + at;
-      if (!succeeded(cudaMemcpyAsync(host.get(), from, static_cast<size_t>(piece), cudaMemcpyDeviceToHost, cuda::handle(stream)))) return true;
+      if (!succeeded(cudaMemcpyAsync(host.get(), from, static_cast<size_t>(piece), cudaMemcpyDeviceToHost,
+                                     cuda::handle(stream))))
+        return true;
       if (!succeeded(cudaStreamSynchronize(cuda::handle(stream)))) return true;
-      if (!std::all_of(host.get(), host.get() + piece, [value](unsigned char byte) { return byte == value; })) return false;
+      if (!std::all_of(host.get(), host.get() + piece, [value](unsigned char byte) { return byte == value; }))
+        return false;
     }
     return true;
   }
@@ -113,8 +116,8 @@ class DeviceProvider : public CudaProvider {
   const int device_;
 };
 
-/// Managed memory whose pages are on the device from the start, so that what is free there tells whether the next piece has room too: with
-/// more of it than the device holds, pages would be evicted in the middle of kernels.
+/// Managed memory whose pages are on the device from the start, so that what is free there tells whether the next piece
+/// has room too: with more of it than the device holds, pages would be evicted in the middle of kernels.
 class ManagedProvider final : public DeviceProvider {
  public:
   using DeviceProvider::DeviceProvider;
@@ -158,7 +161,8 @@ Caching caching_from_environment() {
   if (!value) return Caching::on;
   if (*value == "poison") return Caching::poison;
   if (*value == "direct") return Caching::direct;
-  raise<ValueError>("LORRY_CUDA_MEMORY: not a way to handle memory; got '{}'; expected poison or direct, or nothing", *value);
+  raise<ValueError>("LORRY_CUDA_MEMORY: not a way to handle memory; got '{}'; expected poison or direct, or nothing",
+                    *value);
 }
 
 }  // namespace
@@ -172,7 +176,8 @@ CachingAllocator& detail::make_cuda_allocator(Device device, const char* where) 
   const std::scoped_lock lock(mutex);
   auto& made = g_cuda_allocators[device.index];
   if (made.load(std::memory_order_relaxed) == nullptr)
-    made.store(new CachingAllocator(std::make_unique<DeviceProvider>(device.index), to_string(device), kCaching), std::memory_order_release);
+    made.store(new CachingAllocator(std::make_unique<DeviceProvider>(device.index), to_string(device), kCaching),
+               std::memory_order_release);
   return *made.load(std::memory_order_relaxed);
 }
 
@@ -182,7 +187,9 @@ CachingAllocator& managed_allocator(Device device, const char* where) {
   device::require_device(device, where);
   const std::scoped_lock lock(mutex);
   CachingAllocator*& own = made[device.index];
-  if (own == nullptr) own = new CachingAllocator(std::make_unique<ManagedProvider>(device.index), fmt::format("managed memory of {}", to_string(device)));
+  if (own == nullptr)
+    own = new CachingAllocator(std::make_unique<ManagedProvider>(device.index),
+                               fmt::format("managed memory of {}", to_string(device)));
   return *own;
 }
 

@@ -1,7 +1,8 @@
 #pragma once
 
-// CUDA's allocators: two a device, of which one is for managed memory, and one for page-locked host memory. LORRY_CUDA_MEMORY, read when the first is made, is "poison" or
-// "direct" for debugging (see Caching); anything else is a ValueError. None is ever destroyed: tensors may outlive static objects.
+// CUDA's allocators: two a device, of which one is for managed memory, and one for page-locked host memory.
+// LORRY_CUDA_MEMORY, read when the first is made, is "poison" or "direct" for debugging (see Caching); anything else is
+// a ValueError. None is ever destroyed: tensors may outlive static objects.
 
 #include <atomic>
 

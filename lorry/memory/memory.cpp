@@ -54,7 +54,8 @@ constexpr Allocator kCpuAllocator = {
 constexpr Allocator kCudaAllocator = {
     .allocate =
         [](Device device, int64_t bytes) {
-          CachingAllocator& allocator = cuda_allocator(device, "allocate");  // before the stream: the device may not exist
+          // before the stream: the device may not exist
+          CachingAllocator& allocator = cuda_allocator(device, "allocate");
           return allocator.allocate(bytes, current_stream(device));
         },
     .release = [](Device device, void* data,
@@ -106,9 +107,15 @@ void* allocate(Device device, int64_t bytes) { return allocator(device, "allocat
 void release(Device device, void* data, int64_t bytes) noexcept {
   if (data != nullptr) kAllocators[static_cast<int>(device.type)]->release(device, data, bytes);
 }
-void record_stream(Device device, void* data, Stream stream) { allocator(device, "record_stream").record_stream(device, data, stream); }
-void* allocate_managed(Device device, int64_t bytes) { return allocator(device, "allocate_managed").allocate_managed(device, bytes); }
-void record_managed(Device device, void* data, Stream stream) { allocator(device, "record_managed").record_managed(device, data, stream); }
+void record_stream(Device device, void* data, Stream stream) {
+  allocator(device, "record_stream").record_stream(device, data, stream);
+}
+void* allocate_managed(Device device, int64_t bytes) {
+  return allocator(device, "allocate_managed").allocate_managed(device, bytes);
+}
+void record_managed(Device device, void* data, Stream stream) {
+  allocator(device, "record_managed").record_managed(device, data, stream);
+}
 void release_managed(Device device, void* data, int64_t bytes) noexcept {
   if (data != nullptr) kAllocators[static_cast<int>(device.type)]->release_managed(device, data, bytes);
 }
@@ -134,11 +141,15 @@ Pool::Pool(Device device) : allocator_(allocator(device, "memory::Pool").with_po
 Pool::~Pool() {
   if (allocator_ != nullptr) static_cast<CachingAllocator*>(allocator_)->release_pool(id_);
 }
-void* allocate_pinned(int64_t bytes) { return pins() ? pinned_allocator().allocate(bytes, Stream{kCPU}) : allocate(kCPU, bytes); }
+void* allocate_pinned(int64_t bytes) {
+  return pins() ? pinned_allocator().allocate(bytes, Stream{kCPU}) : allocate(kCPU, bytes);
+}
 void record_pinned(void* data, Stream stream) {
   if (pins()) pinned_allocator().record_stream(data, stream);
 }
-void release_pinned(void* data, int64_t bytes) noexcept { pins() ? pinned_allocator().release(data, bytes) : release(kCPU, data, bytes); }
+void release_pinned(void* data, int64_t bytes) noexcept {
+  pins() ? pinned_allocator().release(data, bytes) : release(kCPU, data, bytes);
+}
 #else
 Pool::Pool(Device device) : allocator_(allocator(device, "memory::Pool").with_pools(device)) {}
 Pool::~Pool() = default;

@@ -31,7 +31,9 @@ struct Stats {
   int64_t segments = 0;         ///< pieces that `reserved` consists of
   int64_t retries = 0;          ///< how often the cache was given back because the system had no more
   /// The share of reserved memory that no tensor holds.
-  double fragmentation() const { return reserved == 0 ? 0.0 : 1.0 - static_cast<double>(allocated) / static_cast<double>(reserved); }
+  double fragmentation() const {
+    return reserved == 0 ? 0.0 : 1.0 - static_cast<double>(allocated) / static_cast<double>(reserved);
+  }
 };
 
 /// A block that a tensor holds, and the operator that made it ("" outside any).
@@ -46,8 +48,8 @@ struct LiveBlock {
 /// the system would hand it out. Throws DeviceError for a device that does not exist.
 void* allocate(Device device, int64_t bytes);
 void release(Device device, void* data, int64_t bytes) noexcept;
-/// Notes that work enqueued on `stream` uses the block that starts at `data`: once released, it is handed out again only when
-/// that work is done. Memory that is not the allocator's own (a foreign storage's) is left to its owner.
+/// Notes that work enqueued on `stream` uses the block that starts at `data`: once released, it is handed out again
+/// only when that work is done. Memory that is not the allocator's own (a foreign storage's) is left to its owner.
 void record_stream(Device device, void* data, Stream stream);
 
 /// What the allocator of the device holds and has held.
@@ -64,13 +66,14 @@ void set_limit(Device device, int64_t bytes);
 int64_t set_cache_bound(Device device, int64_t bytes);
 /// Live blocks, largest first.
 std::vector<LiveBlock> snapshot(Device device);
-/// Bytes of the device's memory in use by anybody: tensors and cache, and what no allocator counts, which is this process's
-/// context and libraries (half a gigabyte on a GPU) and other processes.
+/// Bytes of the device's memory in use by anybody: tensors and cache, and what no allocator counts, which is this
+/// process's context and libraries (half a gigabyte on a GPU) and other processes.
 int64_t device_use(Device device);
 
-/// Memory that a device graph keeps: what is allocated inside a PoolScope comes from the pool and returns to it, and nobody
-/// else is given it, not even when memory is short. When the Pool ends, its free memory goes back to the system, and what
-/// tensors still hold follows as they release it. On the CPU, where nothing is replayed at old addresses, it does nothing.
+/// Memory that a device graph keeps: what is allocated inside a PoolScope comes from the pool and returns to it, and
+/// nobody else is given it, not even when memory is short. When the Pool ends, its free memory goes back to the system,
+/// and what tensors still hold follows as they release it. On the CPU, where nothing is replayed at old addresses, it
+/// does nothing.
 class Pool {
  public:
   explicit Pool(Device device);
@@ -109,16 +112,16 @@ class PoolScope {
   detail::PoolInForce before_;
 };
 
-/// Host memory that a GPU reads and writes at the speed of the link and asynchronously; ordinary memory where there is no
-/// GPU. A copy or kernel enqueued on it is noted by record_pinned, and the released block is handed out again only when that
-/// work is done. Throws OutOfMemory.
+/// Host memory that a GPU reads and writes at the speed of the link and asynchronously; ordinary memory where there is
+/// no GPU. A copy or kernel enqueued on it is noted by record_pinned, and the released block is handed out again only
+/// when that work is done. Throws OutOfMemory.
 void* allocate_pinned(int64_t bytes);
 void record_pinned(void* data, Stream stream);
 void release_pinned(void* data, int64_t bytes) noexcept;
 
-/// Memory of a device that its driver moves to whoever touches it, page by page; ordinary memory where the device is a CPU. It is made on the
-/// device, and only while that has room for it: a driver that must evict pages can bring a GPU to a stop. Otherwise as by
-/// allocate: ordered by streams, in a cache of its own. Throws OutOfMemory.
+/// Memory of a device that its driver moves to whoever touches it, page by page; ordinary memory where the device is a
+/// CPU. It is made on the device, and only while that has room for it: a driver that must evict pages can bring a GPU
+/// to a stop. Otherwise as by allocate: ordered by streams, in a cache of its own. Throws OutOfMemory.
 void* allocate_managed(Device device, int64_t bytes);
 void record_managed(Device device, void* data, Stream stream);
 void release_managed(Device device, void* data, int64_t bytes) noexcept;

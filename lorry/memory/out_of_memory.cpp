@@ -7,7 +7,8 @@ namespace lorry::memory {
 void raise_out_of_memory(const Shortage& s) {
   std::string largest;
   for (size_t i = 0; i < s.live.size() && i < 10; ++i)
-    largest += fmt::format("{}{} bytes by {}", i ? ", " : "", s.live[i].bytes, *s.live[i].made_by ? s.live[i].made_by : "the caller");
+    largest += fmt::format("{}{} bytes by {}", i ? ", " : "", s.live[i].bytes,
+                           *s.live[i].made_by ? s.live[i].made_by : "the caller");
   raise_as<OutOfMemory>(
       running_or("allocate"),
       "out of memory on {}; requested {} bytes; allocated {}, reserved {}, free {} (largest free block {}){}{}; "

@@ -8,7 +8,8 @@
 
 namespace lorry::memory {
 
-/// One thread's free small blocks of one home, and what it has allocated less released there since it last told the allocator.
+/// One thread's free small blocks of one home, and what it has allocated less released there since it last told the
+/// allocator.
 struct ThreadBins {
   static constexpr int64_t kCountedLate = 1 << 16;  // the allocator hears of a difference at least this large at once
 
@@ -63,8 +64,8 @@ struct ThreadBinSet {
       if (b.home == home) return &b;
     return nullptr;
   }
-  /// Makes bins for a home unless there are some, in the place of others where all are in use; not when the thread is ending.
-  /// No lock may be held.
+  /// Makes bins for a home unless there are some, in the place of others where all are in use; not when the thread is
+  /// ending. No lock may be held.
   void open(CachingAllocator& owner, Home& home, int64_t budget, uint32_t epoch);
 };
 

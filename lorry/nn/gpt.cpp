@@ -27,13 +27,19 @@ constexpr Preset kPresets[] = {
 };
 
 GPTConfig checked(const GPTConfig& c) {
-  for (const auto& [name, value] : {std::pair{"vocab", c.vocab}, {"context", c.context}, {"layers", c.layers}, {"heads", c.heads}, {"width", c.width}})
+  for (const auto& [name, value] : {std::pair{"vocab", c.vocab},
+                                    {"context", c.context},
+                                    {"layers", c.layers},
+                                    {"heads", c.heads},
+                                    {"width", c.width}})
     require<ValueError>(value > 0, "GPT: {} is not positive; got {}", name, value);
-  require<ValueError>(c.width % c.heads == 0, "GPT: heads do not divide the width; got {} heads for width {}", c.heads, c.width);
+  require<ValueError>(c.width % c.heads == 0, "GPT: heads do not divide the width; got {} heads for width {}", c.heads,
+                      c.width);
   require<ValueError>(!c.rotary || c.width / c.heads % 2 == 0,
                       "GPT: rotary positions need an even width of a head; got {} heads for width {}", c.heads,
                       c.width);
-  require<ValueError>(c.dropout >= 0 && c.dropout <= 1, "GPT: dropout out of range; got {}; expected 0 to 1", c.dropout);
+  require<ValueError>(c.dropout >= 0 && c.dropout <= 1, "GPT: dropout out of range; got {}; expected 0 to 1",
+                      c.dropout);
   return c;
 }
 
@@ -62,7 +68,8 @@ int64_t parameter_count(const GPTConfig& c) {
   return embeddings + c.layers * block + norm + (c.tie_weights ? 0 : c.vocab * w);
 }
 
-KVCache::KVCache(const GPTConfig& config, int64_t batch, const Options& options) : capacity_(checked(config).context), batch_(batch) {
+KVCache::KVCache(const GPTConfig& config, int64_t batch, const Options& options)
+    : capacity_(checked(config).context), batch_(batch) {
   require<ValueError>(batch > 0, "KVCache: batch is not positive; got {}", batch);
   for (int64_t i = 0; i < config.layers; ++i) {
     const Dims sizes = {batch, config.heads, config.context, config.width / config.heads};
@@ -108,7 +115,8 @@ Tensor CausalSelfAttention::forward(const Tensor& x, const Rotation* rotation, c
   cache.v.narrow(2, first, t).copy_(part(2));
   // A single position sees everything before it. Several after others need a mask: causal counts both from 0.
   const Tensor mask = t > 1 && first > 0 ? ones({t, end}, {kBool, x.device()}).tril(first) : Tensor();
-  const Tensor seen = scaled_dot_product_attention(part(0), cache.k.narrow(2, 0, end), cache.v.narrow(2, 0, end), mask, {.causal = t > 1 && first == 0});
+  const Tensor seen = scaled_dot_product_attention(part(0), cache.k.narrow(2, 0, end), cache.v.narrow(2, 0, end), mask,
+                                                   {.causal = t > 1 && first == 0});
   return projection.forward(seen.transpose(1, 2).reshape({b, t, w}));
 }
 
@@ -122,7 +130,10 @@ MLP::MLP(const GPTConfig& c, const Options& options)
 Tensor MLP::forward(const Tensor& x) const { return dropout_.forward(down.forward(gelu(up.forward(x), "tanh"))); }
 
 Block::Block(const GPTConfig& c, const Options& options)
-    : norm1(c.width, c.bias, 1e-5, options), attention(c, options), norm2(c.width, c.bias, 1e-5, options), mlp(c, options) {
+    : norm1(c.width, c.bias, 1e-5, options),
+      attention(c, options),
+      norm2(c.width, c.bias, 1e-5, options),
+      mlp(c, options) {
   add("norm1", norm1);
   add("attention", attention);
   add("norm2", norm2);
@@ -171,10 +182,13 @@ GPT::GPT(const GPTConfig& config, const Options& options)
 }
 
 Tensor GPT::embed(const Tensor& indices, int64_t first) const {
-  require<ShapeError>(indices.defined() && indices.dim() == 2 && indices.size(1) > 0, "GPT: tokens have no shape [b, t]; got {}",
+  require<ShapeError>(indices.defined() && indices.dim() == 2 && indices.size(1) > 0,
+                      "GPT: tokens have no shape [b, t]; got {}",
                       indices.defined() ? describe(indices) : "an undefined tensor");
   const int64_t t = indices.size(1);
-  require<IndexError>(first + t <= config_.context, "GPT: more positions than the context; got {} after {}; expected at most {}", t, first, config_.context);
+  require<IndexError>(first + t <= config_.context,
+                      "GPT: more positions than the context; got {} after {}; expected at most {}", t, first,
+                      config_.context);
   Tensor x = tokens.forward(indices);
   if (config_.scale_embeddings) x = x * std::sqrt(static_cast<double>(config_.width));
   return dropout_.forward(positions ? x + positions->weight.narrow(0, first, t) : x);
@@ -198,17 +212,21 @@ Tensor GPT::forward(const Tensor& indices) const { return linear(features(indice
 
 Tensor GPT::loss(const Tensor& indices, const Tensor& targets) const {
   const Tensor logits = linear_aligned(features(indices), head());
-  require<ShapeError>(targets.defined() && targets.sizes() == indices.sizes(), "GPT: targets differ in shape; got {} for tokens {}",
+  require<ShapeError>(targets.defined() && targets.sizes() == indices.sizes(),
+                      "GPT: targets differ in shape; got {} for tokens {}",
                       targets.defined() ? describe(targets) : "nothing", indices);
-  return cross_entropy(logits.view({-1, config_.vocab}), targets.reshape({-1}), {}, -100, Reduction::mean, 0, logits.dtype() == kF64 ? kF64 : kF32);
+  return cross_entropy(logits.view({-1, config_.vocab}), targets.reshape({-1}), {}, -100, Reduction::mean, 0,
+                       logits.dtype() == kF64 ? kF64 : kF32);
 }
 
 Tensor GPT::forward(const Tensor& indices, KVCache& cache) const {
   const NoGrad quiet;
-  require<ShapeError>(cache.layers_.size() == blocks.size(), "GPT: the cache is of another model; got {} layers; expected {}", cache.layers_.size(),
+  require<ShapeError>(cache.layers_.size() == blocks.size(),
+                      "GPT: the cache is of another model; got {} layers; expected {}", cache.layers_.size(),
                       blocks.size());
   Tensor x = embed(indices, cache.length_);
-  require<ShapeError>(indices.size(0) == cache.batch_, "GPT: the cache is for another batch; got tokens: {} and a cache for {}", indices, cache.batch_);
+  require<ShapeError>(indices.size(0) == cache.batch_,
+                      "GPT: the cache is for another batch; got tokens: {} and a cache for {}", indices, cache.batch_);
   const std::optional<Rotation> turn = rotation(cache.length_, indices.size(1));
   for (size_t i = 0; i < blocks.size(); ++i)
     x = blocks[i].forward(x, turn ? &*turn : nullptr, cache.layers_[i], cache.length_);

@@ -23,9 +23,9 @@ struct GPTConfig {
   int64_t heads = 4;
   int64_t width = 128;
   double dropout = 0;
-  bool bias = true;         ///< in the linear layers and norms
-  bool tie_weights = true;  ///< the head reads the token embedding
-  bool rotary = false;      ///< queries and keys turn with their position (Su et al. 2021), and none is learned
+  bool bias = true;               ///< in the linear layers and norms
+  bool tie_weights = true;        ///< the head reads the token embedding
+  bool rotary = false;            ///< queries and keys turn with their position (Su et al. 2021), and none is learned
   bool scale_embeddings = false;  ///< times sqrt(width) on their way in (Vaswani et al. 2017, section 3.4)
   bool lecun_normal = false;      ///< linear layers start with a variance of 1 / width, not of GPT-2's 0.02^2
 
@@ -39,8 +39,8 @@ GPTConfig gpt_preset(std::string_view name);
 /// The parameters of a GPT of this shape, shared ones once. Nothing is built.
 int64_t parameter_count(const GPTConfig& config);
 
-/// The keys and values of the positions so far, so that a new one costs one position's work. Memory is taken once, for the
-/// whole context.
+/// The keys and values of the positions so far, so that a new one costs one position's work. Memory is taken once, for
+/// the whole context.
 class KVCache {
  public:
   KVCache(const GPTConfig& config, int64_t batch, const Options& options = {});
@@ -116,10 +116,11 @@ class GPT : public Layer<GPT> {
 
   /// tokens: [b, t] i64 with t <= context. Returns logits [b, t, vocab].
   Tensor forward(const Tensor& tokens) const;
-  /// The mean cross entropy of the next tokens, in nats, in f32 (f64 for f64). targets: [b, t] i64; -100 is passed over.
+  /// The mean cross entropy of the next tokens, in nats, in f32 (f64 for f64). targets: [b, t] i64; -100 is passed
+  /// over.
   Tensor loss(const Tensor& tokens, const Tensor& targets) const;
-  /// The logits after the last of these tokens, [b, vocab], which follow the positions in the cache and are added to it. Records
-  /// no gradients. Throws IndexError when the cache has no room for them.
+  /// The logits after the last of these tokens, [b, vocab], which follow the positions in the cache and are added to
+  /// it. Records no gradients. Throws IndexError when the cache has no room for them.
   Tensor forward(const Tensor& tokens, KVCache& cache) const;
 
   Embedding tokens;

@@ -68,7 +68,9 @@ Rotation rotation(int64_t first, int64_t count, int64_t d, const Options& option
   return {angles.cos().to(dtype), angles.sin().to(dtype)};
 }
 
-Dropout::Dropout(double p) : p_(p) { require<ValueError>(p >= 0 && p <= 1, "Dropout: p out of range; got {}; expected 0 to 1", p); }
+Dropout::Dropout(double p) : p_(p) {
+  require<ValueError>(p >= 0 && p <= 1, "Dropout: p out of range; got {}; expected 0 to 1", p);
+}
 
 Tensor Dropout::forward(const Tensor& x) const { return is_training() && p_ > 0 ? dropout(x, p_) : x; }
 

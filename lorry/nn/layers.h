@@ -16,8 +16,8 @@ class Linear : public Layer<Linear> {
   const Tensor bias;  ///< undefined without
 };
 
-/// Rows of a table, by whole numbers. Rows start standard normal; the row `padding_idx` (negative: from the back) starts at 0 and
-/// gets no gradient.
+/// Rows of a table, by whole numbers. Rows start standard normal; the row `padding_idx` (negative: from the back)
+/// starts at 0 and gets no gradient.
 class Embedding : public Layer<Embedding> {
  public:
   Embedding(int64_t rows, int64_t width, std::optional<int64_t> padding_idx = {}, const Options& options = {});
@@ -29,11 +29,12 @@ class Embedding : public Layer<Embedding> {
   std::optional<int64_t> padding_idx_;
 };
 
-/// Over the last dimensions, of sizes `normalized_shape` (a number: the last one): mean 0 and variance 1, then weight (from 1) and
-/// bias (from 0).
+/// Over the last dimensions, of sizes `normalized_shape` (a number: the last one): mean 0 and variance 1, then weight
+/// (from 1) and bias (from 0).
 class LayerNorm : public Layer<LayerNorm> {
  public:
-  explicit LayerNorm(const Dims& normalized_shape, bool with_bias = true, double eps = 1e-5, const Options& options = {});
+  explicit LayerNorm(const Dims& normalized_shape, bool with_bias = true, double eps = 1e-5,
+                     const Options& options = {});
   /// LayerNorm({8, 16}).
   template <size_t N>
   explicit LayerNorm(const int64_t (&normalized_shape)[N], bool with_bias = true, double eps = 1e-5,
@@ -48,8 +49,8 @@ class LayerNorm : public Layer<LayerNorm> {
   double eps_;
 };
 
-/// Over the last dimensions, of sizes `normalized_shape`: root mean square 1, then weight (from 1). Without eps, rms_norm's own.
-/// Zhang, Sennrich 2019.
+/// Over the last dimensions, of sizes `normalized_shape`: root mean square 1, then weight (from 1). Without eps,
+/// rms_norm's own. Zhang, Sennrich 2019.
 class RMSNorm : public Layer<RMSNorm> {
  public:
   explicit RMSNorm(const Dims& normalized_shape, std::optional<double> eps = {}, const Options& options = {});

@@ -172,7 +172,8 @@ std::vector<Tensor> Module::parameters() const {
 std::vector<std::pair<std::string, Module*>> Module::named_modules() {
   std::vector<std::pair<std::string, Module*>> all{{"", this}};
   for (const auto& [name, child] : children_)
-    for (const auto& [below, module] : child->named_modules()) all.emplace_back(below.empty() ? name : name + "." + below, module);
+    for (const auto& [below, module] : child->named_modules())
+      all.emplace_back(below.empty() ? name : name + "." + below, module);
   return all;
 }
 

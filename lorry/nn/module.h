@@ -62,8 +62,8 @@ class Module {
 
   /// Parameters and buffers by name: the tensors themselves, not copies.
   TensorMap state_dict() const;
-  /// Copies values in. Everything is checked before anything is written: with `strict`, missing and unexpected names are
-  /// ValueError; another shape is ShapeError and another dtype DTypeError either way. Messages name the tensor.
+  /// Copies values in. Everything is checked before anything is written: with `strict`, missing and unexpected names
+  /// are ValueError; another shape is ShapeError and another dtype DTypeError either way. Messages name the tensor.
   void load_state_dict(const TensorMap& state, bool strict = true);
 
  protected:

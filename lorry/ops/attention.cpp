@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "lorry/base/bell.h"
+#include "lorry/base/events.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/dispatch/door.h"
@@ -15,10 +15,10 @@ namespace {
 /// x with rows of unit stride that do not overlap, as the kernels read it.
 Tensor readable(const Tensor& x) {
   const Layout& l = x.layout();
-  if (x.numel() == 0 ||
-      ((l.strides[l.rank - 1] == 1 || l.sizes[l.rank - 1] == 1) && (l.sizes[l.rank - 2] == 1 || l.strides[l.rank - 2] >= l.sizes[l.rank - 1])))
+  if (x.numel() == 0 || ((l.strides[l.rank - 1] == 1 || l.sizes[l.rank - 1] == 1) &&
+                         (l.sizes[l.rank - 2] == 1 || l.strides[l.rank - 2] >= l.sizes[l.rank - 1])))
     return x;
-  bell::ring(bell::Event::hidden_copy, t_operator, "the rows of an operand have no unit stride");
+  events::emit(events::Kind::hidden_copy, t_operator, "the rows of an operand have no unit stride");
   Tensor copy = empty(x.sizes(), x.options());
   copy.copy_(x);
   return copy;
@@ -26,7 +26,8 @@ Tensor readable(const Tensor& x) {
 
 DType statistics_dtype(DType t) { return t == kF64 ? kF64 : kF32; }
 
-/// [b, h, t, e] in the memory order of [b, t, h, e]: what follows attention joins the heads of a position, and that is then a view.
+/// [b, h, t, e] in the memory order of [b, t, h, e]: what follows attention joins the heads of a position, and that is
+/// then a view.
 Tensor empty_heads(int64_t b, int64_t h, int64_t t, int64_t e, const Options& options) {
   return empty_strided({b, h, t, e}, {t * h * e, e, h * e, 1}, options);
 }
@@ -36,14 +37,16 @@ kernels::Array part_of(const Tensor& packed, int part, int64_t heads) {
   const int64_t d = packed.size(2) / 3 / heads;
   const Layout& l = packed.layout();
   char* const data = static_cast<char*>(packed.data_ptr()) + part * heads * d * size_of(packed.dtype());
-  return {data, packed.dtype(), Layout::strided({l.sizes[0], heads, l.sizes[1], d}, {l.strides[0], d, l.strides[1], 1})};
+  return {data, packed.dtype(),
+          Layout::strided({l.sizes[0], heads, l.sizes[1], d}, {l.strides[0], d, l.strides[1], 1})};
 }
 
 /// The heads of a tensor whose rows are [..., width].
 kernels::Array heads_of(const Tensor& x, int64_t heads) {
   const Layout& l = x.layout();
   const int64_t d = l.sizes[2] / heads;
-  return {x.data_ptr(), x.dtype(), Layout::strided({l.sizes[0], heads, l.sizes[1], d}, {l.strides[0], d, l.strides[1], 1})};
+  return {x.data_ptr(), x.dtype(),
+          Layout::strided({l.sizes[0], heads, l.sizes[1], d}, {l.strides[0], d, l.strides[1], 1})};
 }
 
 kernels::AttentionArgs arguments(const AttentionCall& call) {
@@ -58,7 +61,10 @@ void require_call(const AttentionOptions& options) {
 }
 
 AttentionCall call_of(const AttentionOptions& options, int64_t d) {
-  AttentionCall call{.scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(d))), .causal = options.causal, .dropout = options.dropout, .key = {}};
+  AttentionCall call{.scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(d))),
+                     .causal = options.causal,
+                     .dropout = options.dropout,
+                     .key = {}};
   if (options.dropout > 0) call.key = (options.generator ? *options.generator : default_generator()).next();
   return call;
 }
@@ -69,15 +75,18 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& m
       Op::attention, {&q, &k, &v, &mask},
       [&] {
         const Tensor rows_q = readable(q), rows_k = readable(k), rows_v = readable(v);
-        std::array<Tensor, 2> result{empty_heads(q.size(0), q.size(1), q.size(2), v.size(3), q.options()),
-                                     empty({q.size(0), q.size(1), q.size(2)}, {statistics_dtype(q.dtype()), q.device()})};
+        std::array<Tensor, 2> result{
+            empty_heads(q.size(0), q.size(1), q.size(2), v.size(3), q.options()),
+            empty({q.size(0), q.size(1), q.size(2)}, {statistics_dtype(q.dtype()), q.device()})};
         kernels::AttentionArgs args = arguments(call);
-        args.q = array(rows_q), args.k = array(rows_k), args.v = array(rows_v), args.out = array(result[0]), args.logsumexp = array(result[1]);
+        args.q = array(rows_q), args.k = array(rows_k), args.v = array(rows_v), args.out = array(result[0]),
+        args.logsumexp = array(result[1]);
         if (mask.defined()) args.mask = array(mask);
         backend(q).attention->forward(args, current_stream(q.device()));
         return result;
       },
-      call.scale, call.causal, call.dropout, static_cast<int64_t>(call.key.seed), static_cast<int64_t>(call.key.offset))[0];
+      call.scale, call.causal, call.dropout, static_cast<int64_t>(call.key.seed),
+      static_cast<int64_t>(call.key.offset))[0];
 }
 
 /// What is before the last two dimensions.
@@ -99,7 +108,8 @@ Tensor with_rank_4(const Tensor& x, Dims lead) {
   return full.reshape({batch, lead.empty() ? 1 : lead.back(), x.size(-2), x.size(-1)});
 }
 
-void require_operands(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, const AttentionOptions& options) {
+void require_operands(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
+                      const AttentionOptions& options) {
   require_call(options);
   const char* const names[] = {"q", "k", "v"};
   const Tensor* const operands[] = {&q, &k, &v};
@@ -126,7 +136,8 @@ void require_operands(const Tensor& q, const Tensor& k, const Tensor& v, const T
 
 }  // namespace
 
-Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, const AttentionOptions& options) {
+Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
+                                    const AttentionOptions& options) {
   const Running running("scaled_dot_product_attention");
   require_operands(q, k, v, mask, options);
   Dims lead_q = leading(q), lead_k = leading(k), lead_v = leading(v);
@@ -151,7 +162,8 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
     if (mask.dtype() != kBool) added = mask.to(q.dtype());
     added = with_rank_4(added.expand(sizes), lead_q);
   }
-  const Tensor out = attend(with_rank_4(q, lead_q), with_rank_4(k, lead_k), with_rank_4(v, lead_v), added, call_of(options, q.size(-1)));
+  const Tensor out = attend(with_rank_4(q, lead_q), with_rank_4(k, lead_k), with_rank_4(v, lead_v), added,
+                            call_of(options, q.size(-1)));
   if (lead_q.size() == 2) return out;
   Dims sizes = lead_q;
   sizes.push_back(q.size(-2));
@@ -173,26 +185,32 @@ Tensor packed_attention(const Tensor& qkv, int64_t heads, const AttentionOptions
       Op::packed_attention, {&qkv},
       [&] {
         const Tensor rows = readable(qkv);
-        std::array<Tensor, 2> result{empty({qkv.size(0), qkv.size(1), width}, qkv.options()),
-                                     empty({qkv.size(0), heads, qkv.size(1)}, {statistics_dtype(qkv.dtype()), qkv.device()})};
+        std::array<Tensor, 2> result{
+            empty({qkv.size(0), qkv.size(1), width}, qkv.options()),
+            empty({qkv.size(0), heads, qkv.size(1)}, {statistics_dtype(qkv.dtype()), qkv.device()})};
         kernels::AttentionArgs args = arguments(call);
         args.q = part_of(rows, 0, heads), args.k = part_of(rows, 1, heads), args.v = part_of(rows, 2, heads);
         args.out = heads_of(result[0], heads), args.logsumexp = array(result[1]);
         backend(qkv).attention->forward(args, current_stream(qkv.device()));
         return result;
       },
-      heads, call.scale, call.causal, call.dropout, static_cast<int64_t>(call.key.seed), static_cast<int64_t>(call.key.offset))[0];
+      heads, call.scale, call.causal, call.dropout, static_cast<int64_t>(call.key.seed),
+      static_cast<int64_t>(call.key.offset))[0];
 }
 
-std::array<Tensor, 3> attention_backward(const Tensor& grad, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, const Tensor& out,
-                                         const Tensor& logsumexp, const AttentionCall& call) {
+std::array<Tensor, 3> attention_backward(const Tensor& grad, const Tensor& q, const Tensor& k, const Tensor& v,
+                                         const Tensor& mask, const Tensor& out, const Tensor& logsumexp,
+                                         const AttentionCall& call) {
   const Running running("attention_backward");
   return door::call(Op::attention_backward, {&grad, &q, &k, &v, &mask, &out, &logsumexp}, [&] {
     const Tensor rows_grad = readable(grad), rows_q = readable(q), rows_k = readable(k), rows_v = readable(v);
-    const auto like = [](const Tensor& x) { return empty_heads(x.size(0), x.size(1), x.size(2), x.size(3), x.options()); };
+    const auto like = [](const Tensor& x) {
+      return empty_heads(x.size(0), x.size(1), x.size(2), x.size(3), x.options());
+    };
     std::array<Tensor, 3> result{like(q), like(k), like(v)};
     kernels::AttentionArgs args = arguments(call);
-    args.q = array(rows_q), args.k = array(rows_k), args.v = array(rows_v), args.out = array(out), args.logsumexp = array(logsumexp);
+    args.q = array(rows_q), args.k = array(rows_k), args.v = array(rows_v), args.out = array(out),
+    args.logsumexp = array(logsumexp);
     if (mask.defined()) args.mask = array(mask);
     backend(q).attention->backward(args, {array(rows_grad), array(result[0]), array(result[1]), array(result[2])},
                                    current_stream(q.device()));
@@ -200,7 +218,8 @@ std::array<Tensor, 3> attention_backward(const Tensor& grad, const Tensor& q, co
   });
 }
 
-Tensor packed_attention_backward(const Tensor& grad, const Tensor& qkv, const Tensor& out, const Tensor& logsumexp, int64_t heads, const AttentionCall& call) {
+Tensor packed_attention_backward(const Tensor& grad, const Tensor& qkv, const Tensor& out, const Tensor& logsumexp,
+                                 int64_t heads, const AttentionCall& call) {
   const Running running("packed_attention_backward");
   return door::call(Op::attention_backward, {&grad, &qkv, &out, &logsumexp}, [&] {
     const Tensor rows_grad = readable(grad), rows = readable(qkv);

@@ -15,18 +15,21 @@ struct AttentionOptions {
   Generator* generator = nullptr;
 };
 
-/// dropout(softmax(scale * q k^T + mask)) v, in memory linear in t and s: the t x s weights are never stored, and the backward
-/// pass computes them again. (Gradients recorded with create_graph do store them, and so does the gradient of a mask.)
-/// q: [..., t, d], k: [..., s, d], v: [..., s, e], one floating dtype; the leading sizes broadcast, and the last of them counts
-/// heads. mask: expandable to [..., t, s]; bool (true takes part) or floating (added). A query that sees no key gives 0.
-/// Returns [..., t, e]. Throws ShapeError, DTypeError, DeviceError, ValueError. Vaswani et al. 2017, eq. 1; Dao et al. 2022.
-Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask = {}, const AttentionOptions& options = {});
+/// dropout(softmax(scale * q k^T + mask)) v, in memory linear in t and s: the t x s weights are never stored, and the
+/// backward pass computes them again. (Gradients recorded with create_graph do store them, and so does the gradient of
+/// a mask.) q: [..., t, d], k: [..., s, d], v: [..., s, e], one floating dtype; the leading sizes broadcast, and the
+/// last of them counts heads. mask: expandable to [..., t, s]; bool (true takes part) or floating (added). A query that
+/// sees no key gives 0. Returns [..., t, e]. Throws ShapeError, DTypeError, DeviceError, ValueError. Vaswani et al.
+/// 2017, eq. 1; Dao et al. 2022.
+Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask = {},
+                                    const AttentionOptions& options = {});
 
-/// The same for q, k and v that one linear layer made: qkv is [b, t, 3 * width], first all heads of q, then of k, then of v. The
-/// gradient is one tensor too, written once. Returns [b, t, width], heads side by side. No mask, no grouped heads.
+/// The same for q, k and v that one linear layer made: qkv is [b, t, 3 * width], first all heads of q, then of k, then
+/// of v. The gradient is one tensor too, written once. Returns [b, t, width], heads side by side. No mask, no grouped
+/// heads.
 Tensor packed_attention(const Tensor& qkv, int64_t heads, const AttentionOptions& options = {});
 
-// ---- for the rules ---------------------------------------------------------------------------------------------------
+// ---- for the rules --------------------------------------------------------------------------------------------------
 
 /// What a recorded attention call did.
 struct AttentionCall {
@@ -37,10 +40,12 @@ struct AttentionCall {
 };
 
 /// The gradients of q, k and v (all of rank 4) from the gradient of out.
-std::array<Tensor, 3> attention_backward(const Tensor& grad, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, const Tensor& out,
-                                         const Tensor& logsumexp, const AttentionCall& call);
+std::array<Tensor, 3> attention_backward(const Tensor& grad, const Tensor& q, const Tensor& k, const Tensor& v,
+                                         const Tensor& mask, const Tensor& out, const Tensor& logsumexp,
+                                         const AttentionCall& call);
 /// The gradient of a packed qkv.
-Tensor packed_attention_backward(const Tensor& grad, const Tensor& qkv, const Tensor& out, const Tensor& logsumexp, int64_t heads, const AttentionCall& call);
+Tensor packed_attention_backward(const Tensor& grad, const Tensor& qkv, const Tensor& out, const Tensor& logsumexp,
+                                 int64_t heads, const AttentionCall& call);
 
 /// The factors of the weights that dropout gave in that call: 0 or 1 / (1 - dropout), [b, h, t, s] for q [b, h, t, d].
 Tensor attention_dropout(const Tensor& q, int64_t keys, const AttentionCall& call);

@@ -58,19 +58,27 @@ struct ClassRows {
         classes(input.size(class_dim(input))) {}
 
   kernels::ClassArgs args(int64_t ignore_index, double smoothing = 0) const {
-    return {matrix(x), {target.data_ptr(), kI64, Layout::contiguous({count})}, weight.defined() ? array(weight) : kernels::Array{}, ignore_index, smoothing};
+    return {matrix(x),
+            {target.data_ptr(), kI64, Layout::contiguous({count})},
+            weight.defined() ? array(weight) : kernels::Array{},
+            ignore_index,
+            smoothing};
   }
   kernels::Array matrix(const Tensor& rows) const {
-    return {rows.data_ptr(), rows.dtype(), Layout::strided({count, classes}, {rows.dim() == 2 ? rows.stride(0) : classes, 1})};
+    return {rows.data_ptr(), rows.dtype(),
+            Layout::strided({count, classes}, {rows.dim() == 2 ? rows.stride(0) : classes, 1})};
   }
 
  private:
   /// A matrix may keep space between its rows; whatever else is not contiguous is copied.
-  static Tensor without_gaps(const Tensor& x) { return x.dim() == 2 && x.stride(1) == 1 && x.stride(0) >= x.size(1) ? x : x.contiguous(); }
+  static Tensor without_gaps(const Tensor& x) {
+    return x.dim() == 2 && x.stride(1) == 1 && x.stride(0) >= x.size(1) ? x : x.contiguous();
+  }
 };
 
 /// loss, total weight of the samples (for the mean).
-std::array<Tensor, 2> reduce_losses(const Tensor& losses, const Tensor& row_weights, DType dtype, const Dims& samples, Reduction reduction) {
+std::array<Tensor, 2> reduce_losses(const Tensor& losses, const Tensor& row_weights, DType dtype, const Dims& samples,
+                                    Reduction reduction) {
   if (reduction == Reduction::none) return {reshape_result(losses, samples).to(dtype), Tensor()};
   const Tensor total = losses.sum();
   if (reduction == Reduction::sum) return {total.to(dtype), Tensor()};
@@ -88,11 +96,14 @@ Tensor sample_scale(const Tensor& grad, const Tensor& total_weight, DType x, int
 /// A gradient of contiguous rows in the order of dimensions of x.
 Tensor from_rows(const Tensor& rows, const Dims& sizes) { return sizes.size() <= 2 ? rows : rows.movedim({-1}, {1}); }
 
-Tensor probability_loss(const Tensor& x, const Tensor& target, const Tensor& weight, Reduction reduction, double label_smoothing) {
+Tensor probability_loss(const Tensor& x, const Tensor& target, const Tensor& weight, Reduction reduction,
+                        double label_smoothing) {
   require<ShapeError>(target.sizes() == x.sizes(),
                       "class probabilities need x's sizes; got x: {}, target: {}; expected the same", x, target);
   const int64_t dim = class_dim(x), classes = x.size(dim);
-  Tensor wanted = label_smoothing > 0 ? target.mul(1 - label_smoothing).add(label_smoothing / static_cast<double>(classes)) : target;
+  Tensor wanted = label_smoothing > 0
+                      ? target.mul(1 - label_smoothing).add(label_smoothing / static_cast<double>(classes))
+                      : target;
   if (weight.defined()) {
     Dims across = Dims::filled(static_cast<int>(x.dim()), 1);
     across[static_cast<int>(dim)] = classes;
@@ -105,8 +116,8 @@ Tensor probability_loss(const Tensor& x, const Tensor& target, const Tensor& wei
 
 }  // namespace
 
-Tensor cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight, int64_t ignore_index, Reduction reduction, double label_smoothing,
-                     std::optional<DType> dtype) {
+Tensor cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight, int64_t ignore_index,
+                     Reduction reduction, double label_smoothing, std::optional<DType> dtype) {
   const Running running("cross_entropy");
   require<ValueError>(label_smoothing >= 0 && label_smoothing <= 1,
                       "label_smoothing out of range; got {}; expected 0 to 1", label_smoothing);
@@ -123,7 +134,8 @@ Tensor cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight
       [&]() -> std::array<Tensor, 3> {
         const ClassRows rows(x, target, weight);
         const Options kept{compute_dtype(x.dtype()), x.device()};
-        const Tensor losses = empty({rows.count}, kept), row_weights = empty({rows.count}, kept), logsumexp = empty({rows.count}, kept);
+        const Tensor losses = empty({rows.count}, kept), row_weights = empty({rows.count}, kept),
+                     logsumexp = empty({rows.count}, kept);
         backend(x).loss->cross_entropy(rows.args(ignore_index, label_smoothing), array(losses), array(row_weights),
                                        array(logsumexp), current_stream(x.device()));
         auto [loss, total] = reduce_losses(losses, row_weights, dtype.value_or(x.dtype()), target.sizes(), reduction);
@@ -132,7 +144,8 @@ Tensor cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight
       ignore_index, static_cast<int64_t>(reduction), label_smoothing)[0];
 }
 
-Tensor nll_loss(const Tensor& x, const Tensor& target, const Tensor& weight, int64_t ignore_index, Reduction reduction) {
+Tensor nll_loss(const Tensor& x, const Tensor& target, const Tensor& weight, int64_t ignore_index,
+                Reduction reduction) {
   const Running running("nll_loss");
   check(x, target, weight, ignore_index);
   return door::call(
@@ -147,14 +160,16 @@ Tensor nll_loss(const Tensor& x, const Tensor& target, const Tensor& weight, int
       ignore_index, static_cast<int64_t>(reduction))[0];
 }
 
-Tensor cross_entropy_backward(const Tensor& grad, const Tensor& x, const Tensor& target, const Tensor& weight, const Tensor& logsumexp,
-                              const Tensor& total_weight, int64_t ignore_index, Reduction reduction, double label_smoothing) {
+Tensor cross_entropy_backward(const Tensor& grad, const Tensor& x, const Tensor& target, const Tensor& weight,
+                              const Tensor& logsumexp, const Tensor& total_weight, int64_t ignore_index,
+                              Reduction reduction, double label_smoothing) {
   const Running running("cross_entropy_backward");
   return door::call(
       Op::cross_entropy_backward, {&grad, &x, &target, &weight, &logsumexp, &total_weight},
       [&] {
         const ClassRows rows(x, target, weight);
-        const Tensor scale = sample_scale(grad, total_weight, x.dtype(), rows.count), grad_x = empty_strided(rows.x.sizes(), rows.x.strides(), x.options());
+        const Tensor scale = sample_scale(grad, total_weight, x.dtype(), rows.count),
+                     grad_x = empty_strided(rows.x.sizes(), rows.x.strides(), x.options());
         backend(x).loss->cross_entropy_backward(rows.args(ignore_index, label_smoothing), rows.matrix(grad_x),
                                                 array(scale), array(logsumexp), current_stream(x.device()));
         return from_rows(grad_x, x.sizes());
@@ -162,8 +177,8 @@ Tensor cross_entropy_backward(const Tensor& grad, const Tensor& x, const Tensor&
       ignore_index, static_cast<int64_t>(reduction), label_smoothing);
 }
 
-Tensor nll_loss_backward(const Tensor& grad, const Dims& sizes, const Tensor& target, const Tensor& weight, const Tensor& total_weight, int64_t ignore_index,
-                         Reduction reduction) {
+Tensor nll_loss_backward(const Tensor& grad, const Dims& sizes, const Tensor& target, const Tensor& weight,
+                         const Tensor& total_weight, int64_t ignore_index, Reduction reduction) {
   const Running running("nll_loss_backward");
   return door::call(
       Op::nll_loss_backward, {&grad, &target, &weight, &total_weight},
@@ -175,7 +190,8 @@ Tensor nll_loss_backward(const Tensor& grad, const Dims& sizes, const Tensor& ta
         }
         const int64_t classes = moved.back(), samples = target.numel();
         const Tensor targets = target.to(kI64).contiguous(), weights = weight.defined() ? weight.contiguous() : weight;
-        const Tensor scale = sample_scale(grad, total_weight, grad.dtype(), samples), grad_x = empty(moved, grad.options());
+        const Tensor scale = sample_scale(grad, total_weight, grad.dtype(), samples),
+                     grad_x = empty(moved, grad.options());
         const Layout flat = Layout::contiguous({samples});
         backend(grad).loss->nll_backward(
             {{}, {targets.data_ptr(), kI64, flat}, weights.defined() ? array(weights) : kernels::Array{}, ignore_index},

@@ -43,8 +43,12 @@ bool equal(const Tensor& x, const Tensor& y) {
   return x.sizes() == y.sizes() && true_everywhere(x == y);
 }
 
-Tensor Tensor::isclose(const Tensor& other, double rtol, double atol, bool equal_nan) const { return lorry::isclose(*this, other, rtol, atol, equal_nan); }
-bool Tensor::allclose(const Tensor& other, double rtol, double atol, bool equal_nan) const { return lorry::allclose(*this, other, rtol, atol, equal_nan); }
+Tensor Tensor::isclose(const Tensor& other, double rtol, double atol, bool equal_nan) const {
+  return lorry::isclose(*this, other, rtol, atol, equal_nan);
+}
+bool Tensor::allclose(const Tensor& other, double rtol, double atol, bool equal_nan) const {
+  return lorry::allclose(*this, other, rtol, atol, equal_nan);
+}
 bool Tensor::equal(const Tensor& other) const { return lorry::equal(*this, other); }
 
 }  // namespace lorry

@@ -1,6 +1,6 @@
 #include "lorry/ops/copy.h"
 
-#include "lorry/base/bell.h"
+#include "lorry/base/events.h"
 #include "lorry/device/device.h"
 #include "lorry/memory/memory.h"
 #include "lorry/memory/upload.h"
@@ -25,9 +25,12 @@ void copy_elements(const Tensor& to, const Tensor& from) {
 Tensor transferred(const Tensor& x, Device device, bool non_blocking) {
   const bool dense = x.layout().is_dense();
   if (!dense)
-    bell::ring(bell::Event::hidden_copy, "to", x.is_pinned() ? "a pinned source with gaps becomes a pageable copy" : "a source with gaps is copied first");
+    events::emit(
+        events::Kind::hidden_copy, "to",
+        x.is_pinned() ? "a pinned source with gaps becomes a pageable copy" : "a source with gaps is copied first");
   const Tensor from = dense ? x : x.contiguous();
-  auto memory = device.is_cpu() && non_blocking ? Storage::allocate_pinned(from.nbytes()) : Storage::allocate(device, from.nbytes());
+  auto memory = device.is_cpu() && non_blocking ? Storage::allocate_pinned(from.nbytes())
+                                                : Storage::allocate(device, from.nbytes());
   const Tensor to(make_counted<TensorNode>(std::move(memory), from.layout(), 0, from.dtype()));
   const Stream stream = current_stream(device.is_cpu() ? x.device() : device);
   const bool between_gpus = !device.is_cpu() && !x.device().is_cpu();
@@ -158,15 +161,16 @@ const Tensor& Tensor::copy_(const Tensor& source) const {
   if (source.device() != device()) return copy_(source.to(device()));
   return door::call_in_place(Op::copy, *this, {&source}, [&] {
     const Layout from = lorry::expand(source.layout(), sizes());
-    const ops::Overlap how =
-        source.numel() == numel() ? ops::overlap(*this, source) : ops::overlap(*this, door::make_view(source, from, source.storage_offset()));
+    const ops::Overlap how = source.numel() == numel()
+                                 ? ops::overlap(*this, source)
+                                 : ops::overlap(*this, door::make_view(source, from, source.storage_offset()));
     if (how == ops::Overlap::same) return;
     require<ShapeError>(how != ops::Overlap::partial,
                         "the source shares part of the memory that is written; got {} and {}; expected the same "
                         "elements or none; clone the source first",
                         *this, source);
     if (how == ops::Overlap::unknown) {
-      bell::ring(bell::Event::hidden_copy, "copy_", "the source lies among the elements that are written");
+      events::emit(events::Kind::hidden_copy, "copy_", "the source lies among the elements that are written");
       return copy_elements(*this, source.clone());
     }
     copy_elements(*this, source);
@@ -188,7 +192,8 @@ const Tensor& Tensor::fill_(const Operand& value) const {
   }
   return door::call_in_place(Op::fill, *this, {value}, [&] {
     // A value among the elements is read before they are written.
-    if (value.tensor() != nullptr && ops::overlap(*this, *value.tensor()) != ops::Overlap::none) return fill_elements(*this, value.tensor()->clone());
+    if (value.tensor() != nullptr && ops::overlap(*this, *value.tensor()) != ops::Overlap::none)
+      return fill_elements(*this, value.tensor()->clone());
     fill_elements(*this, value);
   });
 }
@@ -223,7 +228,8 @@ std::vector<T> Tensor::to_vector() const {
   require<ValueError>(defined(), "the tensor is undefined; expected a tensor");
   const ModeScope quiet(0, kGradMode);
   const Tensor row_major = to(kCPU).to(dtype_of<T>).contiguous();
-  using Stored = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;  // memory from elsewhere may hold any byte as true
+  // memory from elsewhere may hold any byte as true
+  using Stored = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
   const Stored* first = static_cast<const Stored*>(row_major.data_ptr());
   return std::vector<T>(first, first + numel());
 }

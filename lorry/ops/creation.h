@@ -1,7 +1,7 @@
 #pragma once
 
-// Factories. Every one takes a device and makes its tensor there; nothing passes through the host, but for from_data, whose
-// values come from it.
+// Factories. Every one takes a device and makes its tensor there; nothing passes through the host, but for from_data,
+// whose values come from it.
 
 #include <initializer_list>
 #include <span>
@@ -62,13 +62,14 @@ const Tensor& eye_out(const Tensor& out, int64_t n, int64_t m);
 /// A 1 at the place each class number names, in a new last dimension. x: i64; num_classes of -1 means the largest + 1.
 Tensor one_hot(const Tensor& x, int64_t num_classes = -1);
 
-/// Keeps the elements on and below the diagonal (tril) or on and above it (triu) of the last two dimensions; the rest is 0.
+/// Keeps the elements on and below the diagonal (tril) or on and above it (triu) of the last two dimensions; the rest
+/// is 0.
 Tensor tril(const Tensor& x, int64_t diagonal = 0);
 Tensor triu(const Tensor& x, int64_t diagonal = 0);
 const Tensor& tril_out(const Tensor& out, const Tensor& x, int64_t diagonal = 0);
 const Tensor& triu_out(const Tensor& out, const Tensor& x, int64_t diagonal = 0);
 
-// ---- from the host ---------------------------------------------------------------------------------------------------
+// ---- from the host --------------------------------------------------------------------------------------------------
 
 namespace detail {
 /// Numbers in nested braces: {1, 2, 3}, {{1.5, 2}, {3, 4}}. All lists of one level have the same length.
@@ -114,10 +115,13 @@ Tensor from_data(const std::vector<T>& data, Device device = default_device()) {
   return from_data(data, {static_cast<int64_t>(data.size())}, device);
 }
 
-/// A tensor over memory of the caller's, which stays valid until `deleter(data)` is called, once, when the last view is gone.
-/// Strides are row-major unless given, in elements and >= 0. The memory is the CPU's unless the options say otherwise.
-Tensor from_blob(void* data, const Dims& sizes, const Options& options = {.device = kCPU}, std::function<void(void*)> deleter = {});
-Tensor from_blob(void* data, const Dims& sizes, const Dims& strides, const Options& options = {.device = kCPU}, std::function<void(void*)> deleter = {});
+/// A tensor over memory of the caller's, which stays valid until `deleter(data)` is called, once, when the last view is
+/// gone. Strides are row-major unless given, in elements and >= 0. The memory is the CPU's unless the options say
+/// otherwise.
+Tensor from_blob(void* data, const Dims& sizes, const Options& options = {.device = kCPU},
+                 std::function<void(void*)> deleter = {});
+Tensor from_blob(void* data, const Dims& sizes, const Dims& strides, const Options& options = {.device = kCPU},
+                 std::function<void(void*)> deleter = {});
 
 /// A 0-d CPU tensor that stands for a number in recorded calls: it promotes by kind alone.
 Tensor wrapped_number(const Scalar& value);

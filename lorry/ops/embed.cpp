@@ -20,8 +20,8 @@ Tensor embed(const Tensor& source, const Dims& sizes, const View& view) {
           return out;
         }
         // Elements that the view repeats: every position of the view is one index into the flat result.
-        const Tensor flat =
-            arange(view.offset + view.layout.extent(), {kI64, source.device()}).as_strided(view.layout.size_list(), view.layout.stride_list(), view.offset);
+        const Tensor flat = arange(view.offset + view.layout.extent(), {kI64, source.device()})
+                                .as_strided(view.layout.size_list(), view.layout.stride_list(), view.offset);
         Layout still = view.layout;
         for (int d = 0; d < still.rank; ++d) still.strides[d] = 0;
         backend(source).indexing->put({.target = indexing::restrided(out, still),

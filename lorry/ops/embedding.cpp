@@ -18,7 +18,9 @@ struct Positions {
 };
 
 /// A row-major [..., width] as [count, width].
-kernels::Array as_rows(const Tensor& x, int64_t count, int64_t width) { return {x.data_ptr(), x.dtype(), Layout::contiguous({count, width})}; }
+kernels::Array as_rows(const Tensor& x, int64_t count, int64_t width) {
+  return {x.data_ptr(), x.dtype(), Layout::contiguous({count, width})};
+}
 
 /// A table as the kernels take it: rows are indexed, columns walked.
 kernels::Array as_table(const Tensor& table, int64_t count) {

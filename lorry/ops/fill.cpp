@@ -56,7 +56,8 @@ int64_t count_steps(int64_t start, int64_t end, int64_t step) {
   require<ValueError>(step != 0, "step must not be 0; got start {}, end {}", start, end);
   require<ValueError>(step > 0 ? end >= start : end <= start, "step leads away from end; got start {}, end {}, step {}",
                       start, end, step);
-  const uint64_t distance = step > 0 ? static_cast<uint64_t>(end) - static_cast<uint64_t>(start) : static_cast<uint64_t>(start) - static_cast<uint64_t>(end);
+  const uint64_t distance = step > 0 ? static_cast<uint64_t>(end) - static_cast<uint64_t>(start)
+                                     : static_cast<uint64_t>(start) - static_cast<uint64_t>(end);
   const uint64_t stride = step > 0 ? static_cast<uint64_t>(step) : uint64_t{0} - static_cast<uint64_t>(step);
   const uint64_t count = distance / stride + (distance % stride != 0 ? 1 : 0);
   require<ShapeError>(count < uint64_t{1} << 60, "too many elements; got start {}, end {}, step {}", start, end, step);
@@ -72,13 +73,17 @@ double whole_end(double value, DType dtype) {
   return whole;
 }
 
-DType natural(const Scalar& a, const Scalar& b, const Scalar& c) { return a.is_floating() || b.is_floating() || c.is_floating() ? kF32 : kI64; }
+DType natural(const Scalar& a, const Scalar& b, const Scalar& c) {
+  return a.is_floating() || b.is_floating() || c.is_floating() ? kF32 : kI64;
+}
 
 }  // namespace
 
 Tensor arange(const Scalar& end) { return arange(0, end, 1); }
 Tensor arange(const Scalar& end, const Options& options) { return arange(0, end, 1, options); }
-Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step) { return arange(start, end, step, {.dtype = natural(start, end, step)}); }
+Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step) {
+  return arange(start, end, step, {.dtype = natural(start, end, step)});
+}
 Tensor arange(const Scalar& start, const Scalar& end, const Options& options) { return arange(start, end, 1, options); }
 
 Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, const Options& options) {
@@ -86,8 +91,8 @@ Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, const 
   require<DTypeError>(options.dtype != kBool,
                       "a sequence of bool makes no sense; got dtype bool; expected a number type");
   const bool whole = natural(start, end, step) == kI64;
-  const int64_t count =
-      whole ? count_steps(start.to<int64_t>(), end.to<int64_t>(), step.to<int64_t>()) : count_steps(start.to<double>(), end.to<double>(), step.to<double>());
+  const int64_t count = whole ? count_steps(start.to<int64_t>(), end.to<int64_t>(), step.to<int64_t>())
+                              : count_steps(start.to<double>(), end.to<double>(), step.to<double>());
   const Tensor out = empty({count}, options);
   const auto& kernels = *backend(out).creation;
   if (whole || is_integral(options.dtype)) {

@@ -57,7 +57,8 @@ Tensor from_blob(void* data, const Dims& sizes, const Options& options, std::fun
   return from_blob(data, sizes, Layout::contiguous(sizes).stride_list(), options, std::move(deleter));
 }
 
-Tensor from_blob(void* data, const Dims& sizes, const Dims& strides, const Options& options, std::function<void(void*)> deleter) {
+Tensor from_blob(void* data, const Dims& sizes, const Dims& strides, const Options& options,
+                 std::function<void(void*)> deleter) {
   const Running running("from_blob");
   device::require_device(options.device, "from_blob");
   require_dtype(options.dtype);

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "lorry/base/bell.h"
+#include "lorry/base/events.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/dispatch/door.h"
 #include "lorry/ops/dispatch/out.h"
@@ -36,11 +36,11 @@ void check(const Tensor& index, int64_t low, int64_t size, int64_t dim) {
 }
 
 Tensor apart(const Tensor& source, const Tensor& target) {
-  if (source.numel() == 0 ||
-      !spans_overlap(source.data_ptr(), source.layout(), size_of(source.dtype()), target.data_ptr(), target.layout(), size_of(target.dtype())))
+  if (source.numel() == 0 || !spans_overlap(source.data_ptr(), source.layout(), size_of(source.dtype()),
+                                            target.data_ptr(), target.layout(), size_of(target.dtype())))
     return source;
-  bell::ring(bell::Event::hidden_copy, t_operator,
-             "the source shares memory with the written tensor and is copied first");
+  events::emit(events::Kind::hidden_copy, t_operator,
+               "the source shares memory with the written tensor and is copied first");
   return source.clone();
 }
 
@@ -184,7 +184,9 @@ Tensor take(const Tensor& x, int d, const Tensor& index, const Tensor& at_in, ke
 }
 
 /// A number as a source for every index.
-Tensor number_like(const Tensor& self, const Scalar& value, const Dims& sizes) { return full({}, value, self.options()).expand(sizes); }
+Tensor number_like(const Tensor& self, const Scalar& value, const Dims& sizes) {
+  return full({}, value, self.options()).expand(sizes);
+}
 
 }  // namespace
 }  // namespace indexing
@@ -289,7 +291,8 @@ const Tensor& scatter_out(const Tensor& out, const Tensor& x, int64_t dim, const
   const Running running("scatter");
   return write_out(out, scatter(x, dim, index, source));
 }
-const Tensor& scatter_add_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
+const Tensor& scatter_add_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index,
+                              const Tensor& source) {
   const Running running("scatter_add");
   return write_out(out, scatter_add(x, dim, index, source));
 }
@@ -308,8 +311,12 @@ const Tensor& take_along_dim_out(const Tensor& out, const Tensor& x, const Tenso
   return write_out(out, take_along_dim(x, index, dim));
 }
 Tensor Tensor::gather(int64_t dim, const Tensor& index) const { return lorry::gather(*this, dim, index); }
-Tensor Tensor::scatter(int64_t dim, const Tensor& index, const Operand& source) const { return lorry::scatter(*this, dim, index, source); }
-Tensor Tensor::scatter_add(int64_t dim, const Tensor& index, const Tensor& source) const { return lorry::scatter_add(*this, dim, index, source); }
+Tensor Tensor::scatter(int64_t dim, const Tensor& index, const Operand& source) const {
+  return lorry::scatter(*this, dim, index, source);
+}
+Tensor Tensor::scatter_add(int64_t dim, const Tensor& index, const Tensor& source) const {
+  return lorry::scatter_add(*this, dim, index, source);
+}
 Tensor Tensor::scatter(int64_t dim, const Tensor& index, const Operand& source, std::string_view reduce) const {
   return lorry::scatter(*this, dim, index, source, reduce);
 }
@@ -317,6 +324,8 @@ Tensor Tensor::scatter_reduce(int64_t dim, const Tensor& index, const Tensor& so
                               bool include_self) const {
   return lorry::scatter_reduce(*this, dim, index, source, reduce, include_self);
 }
-Tensor Tensor::take_along_dim(const Tensor& index, std::optional<int64_t> dim) const { return lorry::take_along_dim(*this, index, dim); }
+Tensor Tensor::take_along_dim(const Tensor& index, std::optional<int64_t> dim) const {
+  return lorry::take_along_dim(*this, index, dim);
+}
 
 }  // namespace lorry

@@ -3,8 +3,8 @@
 // With an index for some dimensions and none for the others, the result has the shape
 //   before + B + after   when the indexed dimensions are neighbours,
 //   B + before + after   when others stand between them,
-// where B is the broadcast shape of the indices and before/after are the sizes of the dimensions without one (NumPy's rule). A
-// plan brings both to one walk over the result's shape in which the indexed operand has stride 0 along B.
+// where B is the broadcast shape of the indices and before/after are the sizes of the dimensions without one (NumPy's
+// rule). A plan brings both to one walk over the result's shape in which the indexed operand has stride 0 along B.
 
 #include <algorithm>
 
@@ -53,7 +53,8 @@ Plan plan(const Tensor& x, const std::vector<Tensor>& indices) {
   }
   for (const int d : indexed) {
     const int64_t size = x.layout().sizes[d];
-    // Without any position there is nothing to check, and an index into an empty dimension is only wrong when it is used.
+    // Without any position there is nothing to check, and an index into an empty dimension is only wrong when it is
+    // used.
     if (checked_numel(common) > 0) indexing::check(indices[static_cast<size_t>(d)], -size, size, d);
   }
   const bool neighbours = indexed.back() - indexed[0] + 1 == indexed.size();

@@ -48,7 +48,8 @@ int64_t apply_tensor(Parsed& p, int64_t dim, const Tensor& index) {
   require_defined(index, "an index");
   require<DTypeError>(index.dtype() == kI64 || index.dtype() == kI32 || index.dtype() == kBool,
                       "dtype cannot index; got {}; expected i64, i32 or bool", index);
-  if (index.dtype() == kBool) return index.dim() == 0 ? apply_truth(p, dim, index.item<bool>()) : apply_mask(p, dim, index);
+  if (index.dtype() == kBool)
+    return index.dim() == 0 ? apply_truth(p, dim, index.item<bool>()) : apply_mask(p, dim, index);
   if (index.dim() == 0) {
     p.view = select(p.view, dim, index.item<int64_t>());
     return dim;
@@ -129,7 +130,9 @@ const Tensor& index_put_(const Tensor& x, std::span<const Index> indices, const 
   return x;
 }
 
-Tensor index(const Tensor& x, std::initializer_list<Index> indices) { return index(x, std::span<const Index>(indices.begin(), indices.size())); }
+Tensor index(const Tensor& x, std::initializer_list<Index> indices) {
+  return index(x, std::span<const Index>(indices.begin(), indices.size()));
+}
 const Tensor& index_put_(const Tensor& x, std::initializer_list<Index> indices, const Operand& value, bool accumulate) {
   return index_put_(x, std::span<const Index>(indices.begin(), indices.size()), value, accumulate);
 }

@@ -143,11 +143,13 @@ Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& index, const Opera
   require_defined(x, "x");
   return x.clone().index_fill_(dim, index, value);
 }
-const Tensor& index_add_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha) {
+const Tensor& index_add_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source,
+                            const Scalar& alpha) {
   const Running running("index_add");
   return write_out(out, index_add(x, dim, index, source, alpha));
 }
-const Tensor& index_copy_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source) {
+const Tensor& index_copy_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index,
+                             const Tensor& source) {
   const Running running("index_copy");
   return write_out(out, index_copy(x, dim, index, source));
 }
@@ -164,7 +166,9 @@ Tensor Tensor::index_select(int64_t dim, const Tensor& index) const { return lor
 Tensor Tensor::index_add(int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha) const {
   return lorry::index_add(*this, dim, index, source, alpha);
 }
-Tensor Tensor::index_copy(int64_t dim, const Tensor& index, const Tensor& source) const { return lorry::index_copy(*this, dim, index, source); }
+Tensor Tensor::index_copy(int64_t dim, const Tensor& index, const Tensor& source) const {
+  return lorry::index_copy(*this, dim, index, source);
+}
 Tensor Tensor::index_fill(int64_t dim, const Tensor& index, const Operand& value) const {
   return lorry::index_fill(*this, dim, index, value);
 }

@@ -1,15 +1,15 @@
 #pragma once
 
-// Indexing. Whole numbers, slices, None and Ellipsis give views; tensors of indices or truth values give copies; index_put_ writes
-// through any mixture of them:
+// Indexing. Whole numbers, slices, None and Ellipsis give views; tensors of indices or truth values give copies;
+// index_put_ writes through any mixture of them:
 //
 //   x.index({Slice(1, 4), None, Ellipsis, 0})      a view
 //   x.index({rows, Slice(), columns})               a copy, by PyTorch's rules for mixed indices
 //   x.index_put_({x.gt(0)}, 1.0)                    a write
 //
-// Every index is checked before anything is written. Indices are i64 (i32 is converted); index, index_put and index_fill take
-// negative ones, the others, as in PyTorch, do not. Writes to one element through equal indices are made in row-major order, so
-// accumulated sums do not depend on the number of threads.
+// Every index is checked before anything is written. Indices are i64 (i32 is converted); index, index_put and
+// index_fill take negative ones, the others, as in PyTorch, do not. Writes to one element through equal indices are
+// made in row-major order, so accumulated sums do not depend on the number of threads.
 
 #include <string_view>
 #include <variant>
@@ -54,12 +54,15 @@ class Index {
 Tensor index(const Tensor& x, std::span<const Index> indices);
 Tensor index(const Tensor& x, std::initializer_list<Index> indices);
 /// Writes `value`, broadcast, to the selected elements, or adds it. Of equal positions the last one written stays.
-const Tensor& index_put_(const Tensor& x, std::span<const Index> indices, const Operand& value, bool accumulate = false);
-const Tensor& index_put_(const Tensor& x, std::initializer_list<Index> indices, const Operand& value, bool accumulate = false);
+const Tensor& index_put_(const Tensor& x, std::span<const Index> indices, const Operand& value,
+                         bool accumulate = false);
+const Tensor& index_put_(const Tensor& x, std::initializer_list<Index> indices, const Operand& value,
+                         bool accumulate = false);
 /// The primitive forms: an i64 tensor, or an undefined one for a full slice, for each dimension.
 Tensor index(const Tensor& x, const std::vector<Tensor>& indices);
 Tensor index_put(const Tensor& x, const std::vector<Tensor>& indices, const Tensor& values, bool accumulate = false);
-const Tensor& index_put_(const Tensor& x, const std::vector<Tensor>& indices, const Tensor& values, bool accumulate = false);
+const Tensor& index_put_(const Tensor& x, const std::vector<Tensor>& indices, const Tensor& values,
+                         bool accumulate = false);
 
 /// out[i][j][k] = x[index[i][j][k]][j][k] for dim 0, and so on. index: i64, x's rank, no larger than x but in `dim`.
 Tensor gather(const Tensor& x, int64_t dim, const Tensor& index);
@@ -74,8 +77,8 @@ Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand&
 /// for a mean of truth values.
 Tensor scatter_reduce(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, std::string_view reduce,
                       bool include_self = true);
-/// gather after broadcasting x and index against each other in the other dimensions; without dim both are flattened. Negative
-/// indices count from the end.
+/// gather after broadcasting x and index against each other in the other dimensions; without dim both are flattened.
+/// Negative indices count from the end.
 Tensor take_along_dim(const Tensor& x, const Tensor& index, std::optional<int64_t> dim = {});
 
 /// Whole slices along dim. index: a vector (or one number) of positions; source: x's sizes with index's length in dim.
@@ -93,17 +96,21 @@ Tensor nonzero(const Tensor& x);
 std::vector<Tensor> where(const Tensor& condition);
 
 const Tensor& gather_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index);
-const Tensor& take_along_dim_out(const Tensor& out, const Tensor& x, const Tensor& index, std::optional<int64_t> dim = {});
+const Tensor& take_along_dim_out(const Tensor& out, const Tensor& x, const Tensor& index,
+                                 std::optional<int64_t> dim = {});
 const Tensor& index_select_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index);
 const Tensor& masked_select_out(const Tensor& out, const Tensor& x, const Tensor& mask);
 const Tensor& scatter_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Operand& source);
-const Tensor& scatter_add_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source);
+const Tensor& scatter_add_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index,
+                              const Tensor& source);
 const Tensor& scatter_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Operand& source,
                           std::string_view reduce);
 const Tensor& scatter_reduce_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index,
                                  const Tensor& source, std::string_view reduce, bool include_self = true);
-const Tensor& index_add_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha = 1);
-const Tensor& index_copy_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source);
+const Tensor& index_add_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source,
+                            const Scalar& alpha = 1);
+const Tensor& index_copy_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index,
+                             const Tensor& source);
 const Tensor& index_fill_out(const Tensor& out, const Tensor& x, int64_t dim, const Tensor& index,
                              const Operand& value);
 const Tensor& nonzero_out(const Tensor& out, const Tensor& x);

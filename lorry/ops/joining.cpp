@@ -75,8 +75,12 @@ Tensor stack(std::span<const Tensor> tensors, int64_t dim) {
   return cat(rows, wrap_new_dim(dim, tensors[0].layout().rank));
 }
 
-Tensor cat(std::initializer_list<Tensor> tensors, int64_t dim) { return cat(std::span<const Tensor>(tensors.begin(), tensors.size()), dim); }
-Tensor stack(std::initializer_list<Tensor> tensors, int64_t dim) { return stack(std::span<const Tensor>(tensors.begin(), tensors.size()), dim); }
+Tensor cat(std::initializer_list<Tensor> tensors, int64_t dim) {
+  return cat(std::span<const Tensor>(tensors.begin(), tensors.size()), dim);
+}
+Tensor stack(std::initializer_list<Tensor> tensors, int64_t dim) {
+  return stack(std::span<const Tensor>(tensors.begin(), tensors.size()), dim);
+}
 
 const Tensor& cat_out(const Tensor& out, std::span<const Tensor> tensors, int64_t dim) {
   const Running running("cat");
@@ -301,7 +305,9 @@ const Tensor& vstack_out(const Tensor& out, std::span<const Tensor> tensors) {
 Tensor Tensor::flip(const Dims& dims) const { return lorry::flip(*this, dims); }
 Tensor Tensor::roll(const Dims& shifts, const Dims& dims) const { return lorry::roll(*this, shifts, dims); }
 Tensor Tensor::repeat(const Dims& repeats) const { return lorry::repeat(*this, repeats); }
-Tensor Tensor::repeat_interleave(int64_t repeats, std::optional<int64_t> dim) const { return lorry::repeat_interleave(*this, repeats, dim); }
+Tensor Tensor::repeat_interleave(int64_t repeats, std::optional<int64_t> dim) const {
+  return lorry::repeat_interleave(*this, repeats, dim);
+}
 Tensor Tensor::repeat_interleave(const Tensor& repeats, std::optional<int64_t> dim) const {
   return lorry::repeat_interleave(*this, repeats, dim);
 }

@@ -8,7 +8,8 @@
 
 namespace lorry {
 
-/// Joins along an existing dimension; the other sizes agree. Types are promoted; vectors of size 0 are ignored, as in PyTorch.
+/// Joins along an existing dimension; the other sizes agree. Types are promoted; vectors of size 0 are ignored, as in
+/// PyTorch.
 Tensor cat(std::span<const Tensor> tensors, int64_t dim = 0);
 Tensor cat(std::initializer_list<Tensor> tensors, int64_t dim = 0);
 /// Joins tensors of equal sizes along a new dimension.

@@ -78,7 +78,8 @@ Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction
                  reduction);
 }
 
-Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, const Tensor& weight, Reduction reduction, const Tensor& pos_weight) {
+Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, const Tensor& weight,
+                                        Reduction reduction, const Tensor& pos_weight) {
   const Running running("binary_cross_entropy_with_logits");
   require_defined(x, "x");
   require_defined(target, "target");

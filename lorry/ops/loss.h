@@ -8,16 +8,19 @@ namespace lorry {
 
 enum class Reduction : uint8_t { none, mean, sum };
 
-/// Cross entropy of logits x: [C], [N, C] or [N, C, d...], against class indices (whole numbers, of x's sizes without C) or
-/// against class probabilities (floating, x's sizes). weight: [C], dtype of x. The mean is over the weights of the targets'
-/// classes; targets equal to ignore_index count for nothing. Keeps one number a sample for the gradient. The loss has x's dtype, or
-/// the floating one given: f32 keeps what 16 bits would round away.
-/// Throws ShapeError, DTypeError, IndexError for a target that is no class, ValueError for label_smoothing outside [0, 1].
-Tensor cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight = {}, int64_t ignore_index = -100, Reduction reduction = Reduction::mean,
-                     double label_smoothing = 0.0, std::optional<DType> dtype = {});
+/// Cross entropy of logits x: [C], [N, C] or [N, C, d...], against class indices (whole numbers, of x's sizes without
+/// C) or against class probabilities (floating, x's sizes). weight: [C], dtype of x. The mean is over the weights of
+/// the targets' classes; targets equal to ignore_index count for nothing. Keeps one number a sample for the gradient.
+/// The loss has x's dtype, or the floating one given: f32 keeps what 16 bits would round away.
+/// Throws ShapeError, DTypeError, IndexError for a target that is no class, ValueError for label_smoothing outside [0,
+/// 1].
+Tensor cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight = {}, int64_t ignore_index = -100,
+                     Reduction reduction = Reduction::mean, double label_smoothing = 0.0,
+                     std::optional<DType> dtype = {});
 
 /// The same from log-probabilities, with class indices only.
-Tensor nll_loss(const Tensor& x, const Tensor& target, const Tensor& weight = {}, int64_t ignore_index = -100, Reduction reduction = Reduction::mean);
+Tensor nll_loss(const Tensor& x, const Tensor& target, const Tensor& weight = {}, int64_t ignore_index = -100,
+                Reduction reduction = Reduction::mean);
 
 /// (x - target)^2, |x - target|, and their blends. Sizes broadcast.
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean);
@@ -29,14 +32,15 @@ Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction
 
 /// Binary cross entropy of the logits x against probabilities of the same sizes; `weight` multiplies each loss and
 /// `pos_weight` the part of the positive class; both broadcast.
-Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, const Tensor& weight = {}, Reduction reduction = Reduction::mean,
-                                        const Tensor& pos_weight = {});
+Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, const Tensor& weight = {},
+                                        Reduction reduction = Reduction::mean, const Tensor& pos_weight = {});
 
-/// The gradients of the class losses in one pass, for backward rules while gradients are not being recorded. `grad` is that of
-/// the loss, `logsumexp` and `total_weight` are what the forward call kept.
-Tensor cross_entropy_backward(const Tensor& grad, const Tensor& x, const Tensor& target, const Tensor& weight, const Tensor& logsumexp,
-                              const Tensor& total_weight, int64_t ignore_index, Reduction reduction, double label_smoothing);
-Tensor nll_loss_backward(const Tensor& grad, const Dims& sizes, const Tensor& target, const Tensor& weight, const Tensor& total_weight, int64_t ignore_index,
-                         Reduction reduction);
+/// The gradients of the class losses in one pass, for backward rules while gradients are not being recorded. `grad` is
+/// that of the loss, `logsumexp` and `total_weight` are what the forward call kept.
+Tensor cross_entropy_backward(const Tensor& grad, const Tensor& x, const Tensor& target, const Tensor& weight,
+                              const Tensor& logsumexp, const Tensor& total_weight, int64_t ignore_index,
+                              Reduction reduction, double label_smoothing);
+Tensor nll_loss_backward(const Tensor& grad, const Dims& sizes, const Tensor& target, const Tensor& weight,
+                         const Tensor& total_weight, int64_t ignore_index, Reduction reduction);
 
 }  // namespace lorry

@@ -12,7 +12,8 @@ namespace {
 /// "; did you mean b.transpose(-1, -2)?" where that would fit.
 std::string transpose_hint(const Tensor& a, const Tensor& b) {
   if (a.dim() >= 1 && b.dim() >= 2 && a.size(-1) == b.size(-1)) return "; did you mean b.transpose(-1, -2)?";
-  if (a.dim() >= 2 && b.dim() >= 1 && a.size(-2) == b.size(b.dim() == 1 ? 0 : -2)) return "; did you mean a.transpose(-1, -2)?";
+  if (a.dim() >= 2 && b.dim() >= 1 && a.size(-2) == b.size(b.dim() == 1 ? 0 : -2))
+    return "; did you mean a.transpose(-1, -2)?";
   return "";
 }
 
@@ -21,7 +22,8 @@ void require_rank(const Tensor& x, int64_t rank, const char* operand) {
                       x, rank);
 }
 
-/// A product without addend: operands as matrices, and the sizes of the result with and without the dimensions that vectors lose.
+/// A product without addend: operands as matrices, and the sizes of the result with and without the dimensions that
+/// vectors lose.
 struct Multiplication {
   const Tensor &a, &b;
   Layout a_layout, b_layout;
@@ -82,7 +84,8 @@ struct Multiplication {
 Scalar coefficient(const Tensor& a, const Scalar& number, const char* which) {
   if (is_floating(a.dtype())) return number;
   // Kernels take it as a double, which holds whole numbers up to 2^53, and narrow it to the dtype.
-  const int64_t value = number.to<int64_t>(), limit = size_of(a.dtype()) < 8 ? int64_t{1} << (8 * size_of(a.dtype()) - 1) : int64_t{1} << 53;
+  const int64_t value = number.to<int64_t>(),
+                limit = size_of(a.dtype()) < 8 ? int64_t{1} << (8 * size_of(a.dtype()) - 1) : int64_t{1} << 53;
   const bool fits = a.dtype() == kU8 ? value > -256 && value < 256 : value >= -limit && value < limit;
   require<ValueError>(fits, "{} is out of range for {}; got {}; multiply by a tensor instead", which, a.dtype(), value);
   return a.dtype() == kU8 ? value & 255 : value;
@@ -216,12 +219,14 @@ Tensor baddbmm(const Tensor& c, const Tensor& a, const Tensor& b, const Scalar& 
   return Addition(3, c, a, b, beta, alpha).call(Op::baddbmm);
 }
 
-const Tensor& addmm_out(const Tensor& out, const Tensor& c, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
+const Tensor& addmm_out(const Tensor& out, const Tensor& c, const Tensor& a, const Tensor& b, const Scalar& beta,
+                        const Scalar& alpha) {
   const Running running("addmm");
   return Addition(2, c, a, b, beta, alpha).out(out);
 }
 
-const Tensor& baddbmm_out(const Tensor& out, const Tensor& c, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) {
+const Tensor& baddbmm_out(const Tensor& out, const Tensor& c, const Tensor& a, const Tensor& b, const Scalar& beta,
+                          const Scalar& alpha) {
   const Running running("baddbmm");
   return Addition(3, c, a, b, beta, alpha).out(out);
 }
@@ -236,14 +241,16 @@ Tensor addmv(const Tensor& c, const Tensor& a, const Tensor& vector, const Scala
       Addition(2, c.dim() == 1 ? c.unsqueeze(1) : c, a, vector.unsqueeze(1), beta, alpha).call(Op::addmm), {a.size(0)});
 }
 
-const Tensor& addmv_out(const Tensor& out, const Tensor& c, const Tensor& a, const Tensor& vector, const Scalar& beta, const Scalar& alpha) {
+const Tensor& addmv_out(const Tensor& out, const Tensor& c, const Tensor& a, const Tensor& vector, const Scalar& beta,
+                        const Scalar& alpha) {
   const Running running("addmv");
   return write_out(out, addmv(c, a, vector, beta, alpha));
 }
 
 namespace {
 
-/// Row-major but for the distance between rows, which is a multiple of 16 bytes. The last row, too, is followed by what fills it up.
+/// Row-major but for the distance between rows, which is a multiple of 16 bytes. The last row, too, is followed by what
+/// fills it up.
 Tensor empty_aligned(const Dims& sizes, const Options& options) {
   const int64_t per_run = 16 / size_of(options.dtype), row = (sizes.back() + per_run - 1) / per_run * per_run;
   Dims padded = sizes;
@@ -309,7 +316,9 @@ Tensor Tensor::bmm(const Tensor& other) const { return lorry::bmm(*this, other);
 Tensor Tensor::mv(const Tensor& vector) const { return lorry::mv(*this, vector); }
 Tensor Tensor::dot(const Tensor& other) const { return lorry::dot(*this, other); }
 Tensor Tensor::outer(const Tensor& other) const { return lorry::outer(*this, other); }
-Tensor Tensor::addmm(const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) const { return lorry::addmm(*this, a, b, beta, alpha); }
+Tensor Tensor::addmm(const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) const {
+  return lorry::addmm(*this, a, b, beta, alpha);
+}
 Tensor Tensor::addmv(const Tensor& a, const Tensor& vector, const Scalar& beta, const Scalar& alpha) const {
   return lorry::addmv(*this, a, vector, beta, alpha);
 }
@@ -321,7 +330,9 @@ const Tensor& Tensor::addmm_(const Tensor& a, const Tensor& b, const Scalar& bet
   const Running running("addmm");
   return Addition(2, *this, a, b, beta, alpha).call_in_place(Op::addmm);
 }
-Tensor Tensor::baddbmm(const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) const { return lorry::baddbmm(*this, a, b, beta, alpha); }
+Tensor Tensor::baddbmm(const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) const {
+  return lorry::baddbmm(*this, a, b, beta, alpha);
+}
 const Tensor& Tensor::baddbmm_(const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha) const {
   const Running running("baddbmm");
   return Addition(3, *this, a, b, beta, alpha).call_in_place(Op::baddbmm);

@@ -29,8 +29,12 @@ void check(const Tensor& x, const Dims& shape, const Tensor& weight, const Tenso
 }
 
 /// x as the kernels read it: contiguous [rows, n].
-kernels::Array matrix(const Tensor& x, int64_t n) { return {x.data_ptr(), x.dtype(), Layout::contiguous({n ? x.numel() / n : 0, n})}; }
-kernels::Array vector(const Tensor& x) { return x.defined() ? kernels::Array{x.data_ptr(), x.dtype(), Layout::contiguous({x.numel()})} : kernels::Array{}; }
+kernels::Array matrix(const Tensor& x, int64_t n) {
+  return {x.data_ptr(), x.dtype(), Layout::contiguous({n ? x.numel() / n : 0, n})};
+}
+kernels::Array vector(const Tensor& x) {
+  return x.defined() ? kernels::Array{x.data_ptr(), x.dtype(), Layout::contiguous({x.numel()})} : kernels::Array{};
+}
 
 Tensor contiguous_or_none(const Tensor& x) { return x.defined() ? x.contiguous() : x; }
 
@@ -54,7 +58,9 @@ std::array<Tensor, kOutputs> normalise(const Tensor& x, const Dims& shape, const
 }
 
 /// Of the type in which a dtype is computed.
-double machine_epsilon(DType t) { return t == kF64 ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon(); }
+double machine_epsilon(DType t) {
+  return t == kF64 ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
+}
 
 }  // namespace
 
@@ -75,8 +81,9 @@ Tensor rms_norm(const Tensor& x, const Dims& shape, const Tensor& weight, std::o
       static_cast<int64_t>(shape.size()), epsilon)[0];
 }
 
-NormGrads layer_norm_backward(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& mean, const Tensor& rstd, int64_t normalized_dims,
-                              bool want_x, bool want_weight, bool want_bias) {
+NormGrads layer_norm_backward(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& mean,
+                              const Tensor& rstd, int64_t normalized_dims, bool want_x, bool want_weight,
+                              bool want_bias) {
   const Running running("layer_norm_backward");
   Dims shape;
   for (int64_t d = x.dim() - normalized_dims; d < x.dim(); ++d) shape.push_back(x.size(d));

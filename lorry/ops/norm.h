@@ -9,18 +9,21 @@ namespace lorry {
 /// Normalises the trailing dimensions `normalized_shape` to mean 0 and variance 1, then scales and shifts.
 /// x: [..., normalized_shape] floating; weight, bias: normalized_shape, dtype of x, each may be undefined.
 /// Statistics are accumulated in f64. Throws ShapeError, DTypeError. Ba, Kiros, Hinton 2016, eq. 4.
-Tensor layer_norm(const Tensor& x, const Dims& normalized_shape, const Tensor& weight = {}, const Tensor& bias = {}, double eps = 1e-5);
+Tensor layer_norm(const Tensor& x, const Dims& normalized_shape, const Tensor& weight = {}, const Tensor& bias = {},
+                  double eps = 1e-5);
 
-/// Divides the trailing dimensions by the root of their mean square, then scales. Without `eps`, the machine epsilon of the type
-/// in which x is computed: f32, or f64 for f64. Zhang, Sennrich 2019.
-Tensor rms_norm(const Tensor& x, const Dims& normalized_shape, const Tensor& weight = {}, std::optional<double> eps = {});
+/// Divides the trailing dimensions by the root of their mean square, then scales. Without `eps`, the machine epsilon of
+/// the type in which x is computed: f32, or f64 for f64. Zhang, Sennrich 2019.
+Tensor rms_norm(const Tensor& x, const Dims& normalized_shape, const Tensor& weight = {},
+                std::optional<double> eps = {});
 
-/// The gradients of x, weight and bias in one pass, for backward rules while gradients are not being recorded; those not
-/// wanted come back undefined. `mean` is undefined for rms_norm; mean and rstd are what the forward call kept.
+/// The gradients of x, weight and bias in one pass, for backward rules while gradients are not being recorded; those
+/// not wanted come back undefined. `mean` is undefined for rms_norm; mean and rstd are what the forward call kept.
 struct NormGrads {
   Tensor x, weight, bias;
 };
-NormGrads layer_norm_backward(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& mean, const Tensor& rstd, int64_t normalized_dims,
-                              bool want_x, bool want_weight, bool want_bias);
+NormGrads layer_norm_backward(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& mean,
+                              const Tensor& rstd, int64_t normalized_dims, bool want_x, bool want_weight,
+                              bool want_bias);
 
 }  // namespace lorry

@@ -128,7 +128,9 @@ Tensor Tensor::select(int64_t dim, int64_t index) const { return lorry::select(*
 Tensor Tensor::slice(int64_t dim, std::optional<int64_t> start, std::optional<int64_t> end, int64_t step) const {
   return lorry::slice(*this, dim, start, end, step);
 }
-Tensor Tensor::narrow(int64_t dim, int64_t start, int64_t length) const { return lorry::narrow(*this, dim, start, length); }
+Tensor Tensor::narrow(int64_t dim, int64_t start, int64_t length) const {
+  return lorry::narrow(*this, dim, start, length);
+}
 Tensor Tensor::narrow(int64_t dim, const Tensor& start, int64_t length) const {
   return lorry::narrow(*this, dim, start, length);
 }
@@ -145,11 +147,17 @@ Tensor Tensor::ravel() const { return lorry::ravel(*this); }
 Tensor Tensor::as_strided(const Dims& sizes, const Dims& strides, std::optional<int64_t> storage_offset) const {
   return lorry::as_strided(*this, sizes, strides, storage_offset);
 }
-Tensor Tensor::diagonal(int64_t offset, int64_t dim1, int64_t dim2) const { return lorry::diagonal(*this, offset, dim1, dim2); }
+Tensor Tensor::diagonal(int64_t offset, int64_t dim1, int64_t dim2) const {
+  return lorry::diagonal(*this, offset, dim1, dim2);
+}
 Tensor Tensor::unfold(int64_t dim, int64_t size, int64_t step) const { return lorry::unfold(*this, dim, size, step); }
-Tensor Tensor::movedim(const Dims& source, const Dims& destination) const { return lorry::movedim(*this, source, destination); }
+Tensor Tensor::movedim(const Dims& source, const Dims& destination) const {
+  return lorry::movedim(*this, source, destination);
+}
 std::vector<Tensor> Tensor::split(int64_t size, int64_t dim) const { return lorry::split(*this, size, dim); }
-std::vector<Tensor> Tensor::split(const std::vector<int64_t>& sizes, int64_t dim) const { return lorry::split(*this, sizes, dim); }
+std::vector<Tensor> Tensor::split(const std::vector<int64_t>& sizes, int64_t dim) const {
+  return lorry::split(*this, sizes, dim);
+}
 std::vector<Tensor> Tensor::chunk(int64_t chunks, int64_t dim) const { return lorry::chunk(*this, chunks, dim); }
 std::vector<Tensor> Tensor::unbind(int64_t dim) const { return lorry::unbind(*this, dim); }
 Tensor Tensor::operator[](int64_t index) const { return lorry::select(*this, 0, index); }

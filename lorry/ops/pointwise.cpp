@@ -25,7 +25,8 @@ const Tensor& compute_in_place(Op op, const Tensor& self, const Operands&... oth
   const Running running(name(op));
   require_defined(self, "self");
   const Operand operands[] = {Operand(self), Operand(others)...};
-  return door::call_in_place(op, self, {door::Input(Operand(others))...}, [&] { ops::pointwise_into(op, self, operands); });
+  return door::call_in_place(op, self, {door::Input(Operand(others))...},
+                             [&] { ops::pointwise_into(op, self, operands); });
 }
 
 /// The out= form (ops/dispatch/out.h).
@@ -74,7 +75,7 @@ Scalar opposite(const Scalar& x) {
 
 }  // namespace
 
-// ---- any row, for code that asks at run time ----------------------------------------------------------------------------
+// ---- any row, for code that asks at run time ------------------------------------------------------------------------
 
 namespace ops {
 
@@ -108,22 +109,24 @@ const Tensor& call_in_place(Op op, const Tensor& self, std::span<const Operand> 
 
 }  // namespace ops
 
-// ---- one function, method, in-place method and out form a row --------------------------------------------------------
+// ---- one function, method, in-place method and out form a row -------------------------------------------------------
 
 #define LORRY_UNARY(name, Formula, result, domain)                                                       \
   Tensor name(const Tensor& x) { return compute(Op::name, x); }                                          \
   const Tensor& name##_out(const Tensor& out, const Tensor& x) { return compute_out(Op::name, out, x); } \
   Tensor Tensor::name() const { return compute(Op::name, *this); }                                       \
   const Tensor& Tensor::name##_() const { return compute_in_place(Op::name, *this); }
-#define LORRY_BINARY(name, Formula, result, domain)                                                                            \
-  Tensor name(const Tensor& x, const Operand& y) { return compute(Op::name, x, y); }                                           \
-  Tensor name(const Scalar& x, const Tensor& y) { return compute(Op::name, x, y); }                                            \
-  const Tensor& name##_out(const Tensor& out, const Operand& x, const Operand& y) { return compute_out(Op::name, out, x, y); } \
-  Tensor Tensor::name(const Operand& y) const { return compute(Op::name, *this, y); }                                          \
+#define LORRY_BINARY(name, Formula, result, domain)                                   \
+  Tensor name(const Tensor& x, const Operand& y) { return compute(Op::name, x, y); }  \
+  Tensor name(const Scalar& x, const Tensor& y) { return compute(Op::name, x, y); }   \
+  const Tensor& name##_out(const Tensor& out, const Operand& x, const Operand& y) {   \
+    return compute_out(Op::name, out, x, y);                                          \
+  }                                                                                   \
+  Tensor Tensor::name(const Operand& y) const { return compute(Op::name, *this, y); } \
   const Tensor& Tensor::name##_(const Operand& y) const { return compute_in_place(Op::name, *this, y); }
 #include "lorry/formula/pointwise.def"
 
-// ---- arithmetic with more operands -----------------------------------------------------------------------------------
+// ---- arithmetic with more operands ----------------------------------------------------------------------------------
 
 Tensor add(const Tensor& x, const Operand& y, const Scalar& alpha) {
   const Running running("add");
@@ -147,12 +150,12 @@ const Tensor& Tensor::sub_(const Operand& y, const Scalar& alpha) const {
 Tensor Tensor::operator-() const { return lorry::neg(*this); }
 Tensor Tensor::operator!() const { return lorry::logical_not(*this); }
 Tensor Tensor::operator~() const { return lorry::bitwise_not(*this); }
-#define LORRY_ASSIGN(sign, op)                                                              \
-  const Tensor& Tensor::operator sign(const Operand& y) const& { return op##_(y); }         \
-  const Tensor& Tensor::operator sign(const Operand& y) const&& {                           \
-    const Running running(#op);                                                             \
-    ops::require_reachable(*this);                                                          \
-    return op##_(y);                                                                        \
+#define LORRY_ASSIGN(sign, op)                                                      \
+  const Tensor& Tensor::operator sign(const Operand& y) const& { return op##_(y); } \
+  const Tensor& Tensor::operator sign(const Operand& y) const&& {                   \
+    const Running running(#op);                                                     \
+    ops::require_reachable(*this);                                                  \
+    return op##_(y);                                                                \
   }
 LORRY_ASSIGN(+=, add)
 LORRY_ASSIGN(-=, sub)
@@ -182,32 +185,50 @@ Tensor div(const Tensor& x, const Operand& y, std::string_view rounding_mode) {
   const Running running("div");
   return compute(rounded_division(rounding_mode), x, y);
 }
-Tensor Tensor::div(const Operand& y, std::string_view rounding_mode) const { return lorry::div(*this, y, rounding_mode); }
+Tensor Tensor::div(const Operand& y, std::string_view rounding_mode) const {
+  return lorry::div(*this, y, rounding_mode);
+}
 const Tensor& Tensor::div_(const Operand& y, std::string_view rounding_mode) const {
   const Running running("div");
   return compute_in_place(rounded_division(rounding_mode), *this, y);
 }
 
-Tensor lerp(const Tensor& start, const Tensor& end, const Operand& weight) { return compute(Op::lerp, start, end, weight); }
+Tensor lerp(const Tensor& start, const Tensor& end, const Operand& weight) {
+  return compute(Op::lerp, start, end, weight);
+}
 const Tensor& lerp_out(const Tensor& out, const Tensor& start, const Tensor& end, const Operand& weight) {
   return compute_out(Op::lerp, out, start, end, weight);
 }
 Tensor Tensor::lerp(const Tensor& end, const Operand& weight) const { return compute(Op::lerp, *this, end, weight); }
-const Tensor& Tensor::lerp_(const Tensor& end, const Operand& weight) const { return compute_in_place(Op::lerp, *this, end, weight); }
+const Tensor& Tensor::lerp_(const Tensor& end, const Operand& weight) const {
+  return compute_in_place(Op::lerp, *this, end, weight);
+}
 
-Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value) { return compute(Op::addcmul, x, a, b, value); }
+Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value) {
+  return compute(Op::addcmul, x, a, b, value);
+}
 const Tensor& addcmul_out(const Tensor& out, const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value) {
   return compute_out(Op::addcmul, out, x, a, b, value);
 }
-Tensor Tensor::addcmul(const Tensor& a, const Tensor& b, const Scalar& value) const { return compute(Op::addcmul, *this, a, b, value); }
-const Tensor& Tensor::addcmul_(const Tensor& a, const Tensor& b, const Scalar& value) const { return compute_in_place(Op::addcmul, *this, a, b, value); }
+Tensor Tensor::addcmul(const Tensor& a, const Tensor& b, const Scalar& value) const {
+  return compute(Op::addcmul, *this, a, b, value);
+}
+const Tensor& Tensor::addcmul_(const Tensor& a, const Tensor& b, const Scalar& value) const {
+  return compute_in_place(Op::addcmul, *this, a, b, value);
+}
 
-Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value) { return compute(Op::addcdiv, x, a, b, value); }
+Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value) {
+  return compute(Op::addcdiv, x, a, b, value);
+}
 const Tensor& addcdiv_out(const Tensor& out, const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value) {
   return compute_out(Op::addcdiv, out, x, a, b, value);
 }
-Tensor Tensor::addcdiv(const Tensor& a, const Tensor& b, const Scalar& value) const { return compute(Op::addcdiv, *this, a, b, value); }
-const Tensor& Tensor::addcdiv_(const Tensor& a, const Tensor& b, const Scalar& value) const { return compute_in_place(Op::addcdiv, *this, a, b, value); }
+Tensor Tensor::addcdiv(const Tensor& a, const Tensor& b, const Scalar& value) const {
+  return compute(Op::addcdiv, *this, a, b, value);
+}
+const Tensor& Tensor::addcdiv_(const Tensor& a, const Tensor& b, const Scalar& value) const {
+  return compute_in_place(Op::addcdiv, *this, a, b, value);
+}
 
 // ---- rounding to digits ---------------------------------------------------------------------------------------------
 
@@ -236,7 +257,7 @@ const Tensor& Tensor::round_(int64_t decimals) const {
   return decimals < 0 ? div_(scale).round_().mul_(scale) : mul_(scale).round_().div_(scale);
 }
 
-// ---- choice ----------------------------------------------------------------------------------------------------------
+// ---- choice ---------------------------------------------------------------------------------------------------------
 
 Tensor where(const Tensor& condition, const Operand& x, const Operand& y) {
   const Running running("where");
@@ -248,7 +269,9 @@ const Tensor& where_out(const Tensor& out, const Tensor& condition, const Operan
   ops::require_condition(condition);
   return compute_out(Op::where, out, condition, x, y);
 }
-Tensor Tensor::where(const Tensor& condition, const Operand& other) const { return lorry::where(condition, *this, other); }
+Tensor Tensor::where(const Tensor& condition, const Operand& other) const {
+  return lorry::where(condition, *this, other);
+}
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, const Operand& value) {
   const Running running("masked_fill");
@@ -263,7 +286,9 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, const Operand& value) {
                       given, x);
   return lorry::where(mask, value, x).to(x.dtype());
 }
-Tensor Tensor::masked_fill(const Tensor& mask, const Operand& value) const { return lorry::masked_fill(*this, mask, value); }
+Tensor Tensor::masked_fill(const Tensor& mask, const Operand& value) const {
+  return lorry::masked_fill(*this, mask, value);
+}
 const Tensor& Tensor::masked_fill_(const Tensor& mask, const Operand& value) const {
   const Running running("masked_fill");
   require_defined(*this, "self");
@@ -285,14 +310,17 @@ Tensor clamp(const Tensor& x, const std::optional<Operand>& min, const std::opti
   if (!min) return clamp_max(x, *max);
   return compute(Op::clamp, x, *min, *max);
 }
-const Tensor& clamp_out(const Tensor& out, const Tensor& x, const std::optional<Operand>& min, const std::optional<Operand>& max) {
+const Tensor& clamp_out(const Tensor& out, const Tensor& x, const std::optional<Operand>& min,
+                        const std::optional<Operand>& max) {
   const Running running("clamp");
   require_bound(min, max);
   if (!max) return clamp_min_out(out, x, *min);
   if (!min) return clamp_max_out(out, x, *max);
   return compute_out(Op::clamp, out, x, *min, *max);
 }
-Tensor Tensor::clamp(const std::optional<Operand>& min, const std::optional<Operand>& max) const { return lorry::clamp(*this, min, max); }
+Tensor Tensor::clamp(const std::optional<Operand>& min, const std::optional<Operand>& max) const {
+  return lorry::clamp(*this, min, max);
+}
 const Tensor& Tensor::clamp_(const std::optional<Operand>& min, const std::optional<Operand>& max) const {
   const Running running("clamp");
   require_bound(min, max);
@@ -308,12 +336,14 @@ Tensor nan_to_num(const Tensor& x, double nan, std::optional<double> posinf, std
   const double largest = largest_of(x.dtype());
   return compute(Op::nan_to_num, x, Scalar(nan), Scalar(posinf.value_or(largest)), Scalar(neginf.value_or(-largest)));
 }
-const Tensor& nan_to_num_out(const Tensor& out, const Tensor& x, double nan, std::optional<double> posinf, std::optional<double> neginf) {
+const Tensor& nan_to_num_out(const Tensor& out, const Tensor& x, double nan, std::optional<double> posinf,
+                             std::optional<double> neginf) {
   const Running running("nan_to_num");
   require<ValueError>(x.defined(), "the tensor is undefined; expected a tensor");
   if (!is_floating(x.dtype())) return write_out(out, x);
   const double largest = largest_of(x.dtype());
-  return compute_out(Op::nan_to_num, out, x, Scalar(nan), Scalar(posinf.value_or(largest)), Scalar(neginf.value_or(-largest)));
+  return compute_out(Op::nan_to_num, out, x, Scalar(nan), Scalar(posinf.value_or(largest)),
+                     Scalar(neginf.value_or(-largest)));
 }
 Tensor Tensor::nan_to_num(double nan, std::optional<double> posinf, std::optional<double> neginf) const {
   return lorry::nan_to_num(*this, nan, posinf, neginf);
@@ -323,10 +353,11 @@ const Tensor& Tensor::nan_to_num_(double nan, std::optional<double> posinf, std:
   require<ValueError>(defined(), "the tensor is undefined; expected a tensor");
   if (!is_floating(dtype())) return *this;
   const double largest = largest_of(dtype());
-  return compute_in_place(Op::nan_to_num, *this, Scalar(nan), Scalar(posinf.value_or(largest)), Scalar(neginf.value_or(-largest)));
+  return compute_in_place(Op::nan_to_num, *this, Scalar(nan), Scalar(posinf.value_or(largest)),
+                          Scalar(neginf.value_or(-largest)));
 }
 
-// ---- activations with coefficients, and derivatives ------------------------------------------------------------------
+// ---- activations with coefficients, and derivatives -----------------------------------------------------------------
 
 Tensor gelu(const Tensor& x, std::string_view approximate) {
   const Running running("gelu");
@@ -335,17 +366,27 @@ Tensor gelu(const Tensor& x, std::string_view approximate) {
   return approximate == "tanh" ? gelu_tanh(x) : gelu(x);
 }
 Tensor leaky_relu(const Tensor& x, const Scalar& negative_slope) { return compute(Op::leaky_relu, x, negative_slope); }
-const Tensor& leaky_relu_(const Tensor& x, const Scalar& negative_slope) { return compute_in_place(Op::leaky_relu, x, negative_slope); }
-const Tensor& leaky_relu_out(const Tensor& out, const Tensor& x, const Scalar& negative_slope) { return compute_out(Op::leaky_relu, out, x, negative_slope); }
+const Tensor& leaky_relu_(const Tensor& x, const Scalar& negative_slope) {
+  return compute_in_place(Op::leaky_relu, x, negative_slope);
+}
+const Tensor& leaky_relu_out(const Tensor& out, const Tensor& x, const Scalar& negative_slope) {
+  return compute_out(Op::leaky_relu, out, x, negative_slope);
+}
 Tensor elu(const Tensor& x, const Scalar& alpha) { return compute(Op::elu, x, alpha); }
 const Tensor& elu_(const Tensor& x, const Scalar& alpha) { return compute_in_place(Op::elu, x, alpha); }
-const Tensor& elu_out(const Tensor& out, const Tensor& x, const Scalar& alpha) { return compute_out(Op::elu, out, x, alpha); }
-Tensor softplus(const Tensor& x, const Scalar& beta, const Scalar& threshold) { return compute(Op::softplus, x, beta, threshold); }
+const Tensor& elu_out(const Tensor& out, const Tensor& x, const Scalar& alpha) {
+  return compute_out(Op::elu, out, x, alpha);
+}
+Tensor softplus(const Tensor& x, const Scalar& beta, const Scalar& threshold) {
+  return compute(Op::softplus, x, beta, threshold);
+}
 const Tensor& softplus_out(const Tensor& out, const Tensor& x, const Scalar& beta, const Scalar& threshold) {
   return compute_out(Op::softplus, out, x, beta, threshold);
 }
 
-Tensor sigmoid_backward(const Tensor& grad, const Tensor& output) { return compute(Op::sigmoid_backward, grad, output); }
+Tensor sigmoid_backward(const Tensor& grad, const Tensor& output) {
+  return compute(Op::sigmoid_backward, grad, output);
+}
 Tensor tanh_backward(const Tensor& grad, const Tensor& output) { return compute(Op::tanh_backward, grad, output); }
 Tensor relu_backward(const Tensor& grad, const Tensor& output) { return compute(Op::relu_backward, grad, output); }
 Tensor gelu_backward(const Tensor& grad, const Tensor& x) { return compute(Op::gelu_backward, grad, x); }

@@ -46,15 +46,18 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, const Operand& value);
 
 /// Between the bounds, of which one may be missing; bounds may be tensors. A NaN stays, and low > high gives high.
 Tensor clamp(const Tensor& x, const std::optional<Operand>& min, const std::optional<Operand>& max = {});
-const Tensor& clamp_out(const Tensor& out, const Tensor& x, const std::optional<Operand>& min, const std::optional<Operand>& max = {});
+const Tensor& clamp_out(const Tensor& out, const Tensor& x, const std::optional<Operand>& min,
+                        const std::optional<Operand>& max = {});
 /// start + weight (end - start).
 Tensor lerp(const Tensor& start, const Tensor& end, const Operand& weight);
 const Tensor& lerp_out(const Tensor& out, const Tensor& start, const Tensor& end, const Operand& weight);
 /// x + value a b, and x + value a / b.
 Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value = 1);
-const Tensor& addcmul_out(const Tensor& out, const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value = 1);
+const Tensor& addcmul_out(const Tensor& out, const Tensor& x, const Tensor& a, const Tensor& b,
+                          const Scalar& value = 1);
 Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value = 1);
-const Tensor& addcdiv_out(const Tensor& out, const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& value = 1);
+const Tensor& addcdiv_out(const Tensor& out, const Tensor& x, const Tensor& a, const Tensor& b,
+                          const Scalar& value = 1);
 
 /// approximate: "none" (the error function) or "tanh". Throws ValueError for another.
 Tensor gelu(const Tensor& x, std::string_view approximate);
@@ -66,19 +69,24 @@ const Tensor& elu_(const Tensor& x, const Scalar& alpha = 1.0);
 const Tensor& elu_out(const Tensor& out, const Tensor& x, const Scalar& alpha = 1.0);
 /// log(1 + exp(beta x)) / beta; x itself where beta x > threshold.
 Tensor softplus(const Tensor& x, const Scalar& beta = 1.0, const Scalar& threshold = 20.0);
-const Tensor& softplus_out(const Tensor& out, const Tensor& x, const Scalar& beta = 1.0, const Scalar& threshold = 20.0);
+const Tensor& softplus_out(const Tensor& out, const Tensor& x, const Scalar& beta = 1.0,
+                           const Scalar& threshold = 20.0);
 /// NaN becomes `nan`; infinities become the given numbers, or the largest and smallest of x's dtype.
-Tensor nan_to_num(const Tensor& x, double nan = 0.0, std::optional<double> posinf = {}, std::optional<double> neginf = {});
-const Tensor& nan_to_num_out(const Tensor& out, const Tensor& x, double nan = 0.0, std::optional<double> posinf = {}, std::optional<double> neginf = {});
+Tensor nan_to_num(const Tensor& x, double nan = 0.0, std::optional<double> posinf = {},
+                  std::optional<double> neginf = {});
+const Tensor& nan_to_num_out(const Tensor& out, const Tensor& x, double nan = 0.0, std::optional<double> posinf = {},
+                             std::optional<double> neginf = {});
 
-/// Where |x - y| <= atol + rtol |y|, or both are the same infinity, or with equal_nan both are NaN. Throws DTypeError for unlike types.
+/// Where |x - y| <= atol + rtol |y|, or both are the same infinity, or with equal_nan both are NaN. Throws DTypeError
+/// for unlike types.
 Tensor isclose(const Tensor& x, const Tensor& y, double rtol = 1e-5, double atol = 1e-8, bool equal_nan = false);
 /// Whether that holds everywhere.
 bool allclose(const Tensor& x, const Tensor& y, double rtol = 1e-5, double atol = 1e-8, bool equal_nan = false);
 /// Whether sizes and all elements are equal. Throws DTypeError for unlike types.
 bool equal(const Tensor& x, const Tensor& y);
 
-/// grad times the derivative, in one pass over memory. They have no rules: backward rules call them while nothing is recorded.
+/// grad times the derivative, in one pass over memory. They have no rules: backward rules call them while nothing is
+/// recorded.
 Tensor sigmoid_backward(const Tensor& grad, const Tensor& output);
 Tensor tanh_backward(const Tensor& grad, const Tensor& output);
 Tensor relu_backward(const Tensor& grad, const Tensor& output);
@@ -101,8 +109,9 @@ LORRY_INFIX(<<, bitwise_left_shift)
 LORRY_INFIX(>>, bitwise_right_shift)
 #undef LORRY_INFIX
 
-// Comparisons give a tensor of truth values; Tensor::is_same asks for identity and equal() for one answer. Each pair of types is
-// written out: C++20 also tries x == y as y == x, so with one Operand for both kinds two tensors would match ambiguously.
+// Comparisons give a tensor of truth values; Tensor::is_same asks for identity and equal() for one answer. Each pair of
+// types is written out: C++20 also tries x == y as y == x, so with one Operand for both kinds two tensors would match
+// ambiguously.
 #define LORRY_COMPARE(symbol, function)                                                      \
   inline Tensor operator symbol(const Tensor& x, const Tensor& y) { return function(x, y); } \
   inline Tensor operator symbol(const Tensor& x, const Scalar& y) { return function(x, y); } \

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "lorry/base/bell.h"
+#include "lorry/base/events.h"
 #include "lorry/formula/pointwise.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/common_operands.h"
@@ -13,12 +13,15 @@
 namespace lorry::ops {
 namespace {
 
-static_assert(static_cast<int>(Op::silu) == static_cast<int>(Pointwise::silu), "pointwise rows stand first in the operator table, in order");
+static_assert(static_cast<int>(Op::silu) == static_cast<int>(Pointwise::silu),
+              "pointwise rows stand first in the operator table, in order");
 constexpr Pointwise pointwise_row(Op op) { return static_cast<Pointwise>(op); }
 
 using Operands = std::span<const Operand>;
 
-std::string describe(const Operand& x) { return x.tensor() != nullptr ? lorry::describe(*x.tensor()) : fmt::format("a number of type {}", x.scalar().dtype()); }
+std::string describe(const Operand& x) {
+  return x.tensor() != nullptr ? lorry::describe(*x.tensor()) : fmt::format("a number of type {}", x.scalar().dtype());
+}
 
 std::string describe(Operands operands) {
   std::string text;
@@ -64,7 +67,8 @@ Types infer_types(Op op, Operands operands) {
   const Operands some = deciding(op, operands);
   Types t;
   const Tensor *first = some.front().tensor(), *last = some.back().tensor();
-  if (first != nullptr && (some.size() == 1 || (some.size() == 2 && last != nullptr && first->dtype() == last->dtype()))) {
+  if (first != nullptr &&
+      (some.size() == 1 || (some.size() == 2 && last != nullptr && first->dtype() == last->dtype()))) {
     t.common = first->dtype();
     if (first->node()->wrapped_number || (last->node()->wrapped_number)) [[unlikely]]
       t.common = result_type(some);
@@ -95,7 +99,9 @@ Dims infer_sizes(Operands operands) {
 // Behind require_operands nothing is undefined: what runs in every call reads the nodes themselves.
 const TensorNode* node(const Operand& x) { return x.tensor() == nullptr ? nullptr : x.tensor()->node(); }
 
-bool same_sizes(const Layout& a, const Layout& b) { return a.rank == b.rank && std::equal(a.sizes, a.sizes + a.rank, b.sizes); }
+bool same_sizes(const Layout& a, const Layout& b) {
+  return a.rank == b.rank && std::equal(a.sizes, a.sizes + a.rank, b.sizes);
+}
 
 /// A 0-d tensor of the CPU goes with tensors of any device, as a number does.
 bool goes_anywhere(const Tensor& x) { return x.device().is_cpu() && x.dim() == 0; }
@@ -138,7 +144,8 @@ void require_divisible(Op op, DType common, const Operand& divisor) {
 /// The kernel that computes the row for these types.
 Pointwise kernel_row(Op op, DType common, Operands operands) {
   if (op == Op::bitwise_not && common == kBool) return Pointwise::logical_not;
-  if (op == Op::pow && operands[1].tensor() == nullptr && operands[1].scalar().to<double>() == 2) return Pointwise::square;
+  if (op == Op::pow && operands[1].tensor() == nullptr && operands[1].scalar().to<double>() == 2)
+    return Pointwise::square;
   return pointwise_row(op);
 }
 
@@ -171,7 +178,8 @@ void launch(Op op, const Types& types, const Tensor& result, Operands operands) 
   kernels::backend(device).pointwise->run(call, current_stream(device));
 }
 
-/// The result takes the strides of the operands that have its sizes where these are dense and agree; else it is row-major.
+/// The result takes the strides of the operands that have its sizes where these are dense and agree; else it is
+/// row-major.
 Tensor allocate(DType dtype, Device device, Operands operands) {
   const Tensor* first = nullptr;
   bool sizes_agree = true, strides_agree = true;
@@ -265,7 +273,7 @@ void run_into(Op op, const Tensor& out, Operands given, Target target) {
   for (const Operand& x : operands) {
     const bool unsure = x.tensor() != nullptr && overlap(out, *x.tensor()) == Overlap::unknown;
     if (unsure) {
-      bell::ring(bell::Event::hidden_copy, name(op), "an operand lies among the elements that are written");
+      events::emit(events::Kind::hidden_copy, name(op), "an operand lies among the elements that are written");
       copies.push_back(x.tensor()->clone());
     }
     safe.push_back(unsure ? Operand(copies.back()) : x);
@@ -288,7 +296,8 @@ Overlap overlap(const Tensor& out, const Tensor& x) {
   if (out.data_ptr() == x.data_ptr() && out.dtype() == x.dtype() &&
       (out.is_same(x) || same_elements(out.layout(), x.layout())))
     return Overlap::same;
-  if (!spans_overlap(out.data_ptr(), out.layout(), size_of(out.dtype()), x.data_ptr(), x.layout(), size_of(x.dtype()))) return Overlap::none;
+  if (!spans_overlap(out.data_ptr(), out.layout(), size_of(out.dtype()), x.data_ptr(), x.layout(), size_of(x.dtype())))
+    return Overlap::none;
   return out.layout().is_dense() && x.layout().is_dense() ? Overlap::partial : Overlap::unknown;
 }
 

@@ -1,7 +1,8 @@
 #pragma once
 
-// What all pointwise operators share between the door and the kernel: type promotion, broadcasting, the layout of the result, checks of
-// types, shapes and overlap, and the launch. Rows of formula/pointwise.def come here by their operator number.
+// What all pointwise operators share between the door and the kernel: type promotion, broadcasting, the layout of the
+// result, checks of types, shapes and overlap, and the launch. Rows of formula/pointwise.def come here by their
+// operator number.
 
 #include <span>
 
@@ -20,7 +21,7 @@ void pointwise_into(Op op, const Tensor& self, std::span<const Operand> operands
 /// The same for an out= form (ops/dispatch/out.h): an empty `out` gets the result's sizes.
 void pointwise_out(Op op, const Tensor& out, std::span<const Operand> operands);
 
-// ---- for whoever launches many at once -------------------------------------------------------------------------------
+// ---- for whoever launches many at once ------------------------------------------------------------------------------
 
 /// What a call is once its operands have passed every check: its kernel's row, the types of result and computation, its
 /// device, whether operands are converted first, and whether that depends on their values (ops/common_operands.h).
@@ -33,7 +34,8 @@ struct Resolved {
 
 /// The checks of `pointwise`, without a result.
 Resolved resolve(Op op, std::span<const Operand> operands);
-/// The checks of `pointwise_into`, which writes nothing. `copies`: it would have to copy an operand whose elements may interleave with `out`.
+/// The checks of `pointwise_into`, which writes nothing. `copies`: it would have to copy an operand whose elements may
+/// interleave with `out`.
 Resolved resolve_into(Op op, const Tensor& out, std::span<const Operand> operands, bool& copies);
 
 /// The operator as a user calls it, through the door.

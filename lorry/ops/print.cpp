@@ -64,7 +64,9 @@ class Format {
     });
     if (!any) return;
     const bool far_apart = largest / smallest > 1000.0 || largest > 1e8;
-    notation_ = far_apart || (!whole && smallest < 1e-4) ? Notation::scientific : whole ? Notation::whole : Notation::fixed;
+    notation_ = far_apart || (!whole && smallest < 1e-4) ? Notation::scientific
+                : whole                                  ? Notation::whole
+                                                         : Notation::fixed;
     for_each_shown(layout, 0, 0, summarise, [&](int64_t offset) {
       if (const double v = reader.real(offset); counts(v)) widen(number(v));
     });
@@ -125,10 +127,14 @@ struct Writer {
       parts.push_back((*this)(dim + 1, offset + i * layout.strides[dim], indent + 1));
     }
     const std::string next_line(static_cast<size_t>(indent) + 1, ' ');
-    if (!last) return fmt::format("[{}]", join(parts, fmt::format(",{}{}", std::string(static_cast<size_t>(layout.rank - dim - 1), '\n'), next_line)));
+    if (!last)
+      return fmt::format(
+          "[{}]",
+          join(parts, fmt::format(",{}{}", std::string(static_cast<size_t>(layout.rank - dim - 1), '\n'), next_line)));
     const size_t a_line = static_cast<size_t>(std::max(1, (kPrintWidth - indent) / (format.width() + 2)));
     std::vector<std::string> lines;
-    for (size_t i = 0; i < parts.size(); i += a_line) lines.push_back(join(std::span(parts).subspan(i, std::min(a_line, parts.size() - i)), ", "));
+    for (size_t i = 0; i < parts.size(); i += a_line)
+      lines.push_back(join(std::span(parts).subspan(i, std::min(a_line, parts.size() - i)), ", "));
     return fmt::format("[{}]", join(lines, fmt::format(",\n{}", next_line)));
   }
 };

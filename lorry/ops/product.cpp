@@ -1,6 +1,6 @@
 #include "lorry/ops/product.h"
 
-#include "lorry/base/bell.h"
+#include "lorry/base/events.h"
 #include "lorry/ops/creation.h"
 
 namespace lorry {
@@ -37,7 +37,8 @@ void require_factors(const Tensor& a, const Tensor& b) {
 namespace {
 
 bool overlap(const Tensor& x, const Tensor& out) {
-  return spans_overlap(x.data_ptr(), x.layout(), size_of(x.dtype()), out.data_ptr(), out.layout(), size_of(out.dtype()));
+  return spans_overlap(x.data_ptr(), x.layout(), size_of(x.dtype()), out.data_ptr(), out.layout(),
+                       size_of(out.dtype()));
 }
 
 /// An operand in a form the kernel reads. `copy` keeps the memory alive when one had to be made.
@@ -48,7 +49,7 @@ struct Source {
   Source(const Tensor& x, const Layout& layout, const Dims& sizes, const char* copy_because)
       : array{x.data_ptr(), x.dtype(), layout} {
     if (copy_because != nullptr) {
-      bell::ring(bell::Event::hidden_copy, t_operator, copy_because);
+      events::emit(events::Kind::hidden_copy, t_operator, copy_because);
       copy = empty(layout.size_list(), x.options());
       copy.copy_(door::make_view(x, layout, x.storage_offset()));
       array = lorry::array(copy);
@@ -77,7 +78,12 @@ void Product::run(const Tensor& out, const Layout& out_layout) const {
     return;
   }
   const Source left = factor(a, a_layout, out, batch), right = factor(b, b_layout, out, batch);
-  kernels::MatmulArgs args{.out = {out.data_ptr(), out.dtype(), out_layout}, .a = left.array, .b = right.array, .c = {}, .alpha = alpha, .beta = beta};
+  kernels::MatmulArgs args{.out = {out.data_ptr(), out.dtype(), out_layout},
+                           .a = left.array,
+                           .b = right.array,
+                           .c = {},
+                           .alpha = alpha,
+                           .beta = beta};
   Tensor keeps;
   if (c != nullptr && c->defined() && beta != 0) {
     const bool is_out = c->data_ptr() == out.data_ptr() && c_layout == out_layout;

@@ -1,6 +1,7 @@
 #pragma once
 
-// From tensors to one call of the matrix product kernel: operands as (batches of) matrices, copied only where they must be.
+// From tensors to one call of the matrix product kernel: operands as (batches of) matrices, copied only where they must
+// be.
 
 #include "lorry/ops/array.h"
 #include "lorry/ops/dispatch/door.h"
@@ -10,9 +11,9 @@ namespace lorry {
 /// Checks what every product asks of its two operands, apart from shapes.
 void require_factors(const Tensor& a, const Tensor& b);
 
-/// out = alpha * (a @ b) + beta * c, with shapes already checked. `a` and `b` are matrices as layouts (a vector already given
-/// its second dimension) whose batch dimensions expand to out's; c expands to out, and beta 0 or an undefined c adds nothing.
-/// `out` may have any strides and may overlap any operand.
+/// out = alpha * (a @ b) + beta * c, with shapes already checked. `a` and `b` are matrices as layouts (a vector already
+/// given its second dimension) whose batch dimensions expand to out's; c expands to out, and beta 0 or an undefined c
+/// adds nothing. `out` may have any strides and may overlap any operand.
 struct Product {
   const Tensor &a, &b;
   Layout a_layout, b_layout;

@@ -13,7 +13,9 @@
 namespace lorry {
 namespace {
 
-formula::RandomKey next_key(Generator* generator) { return (generator != nullptr ? *generator : default_generator()).next(); }
+formula::RandomKey next_key(Generator* generator) {
+  return (generator != nullptr ? *generator : default_generator()).next();
+}
 
 const kernels::RandomKernels& kernels_of(const Tensor& x) { return *backend(x).random; }
 
@@ -67,7 +69,8 @@ void require_range(int64_t low, int64_t high, DType dtype) {
 
 uint64_t width(int64_t low, int64_t high) { return static_cast<uint64_t>(high) - static_cast<uint64_t>(low); }
 
-/// Fills x through a kernel that wants it row-major: directly, or by way of a copy. An element's value depends on its index alone.
+/// Fills x through a kernel that wants it row-major: directly, or by way of a copy. An element's value depends on its
+/// index alone.
 template <class Fill>
 void fill_random(const Tensor& x, const Fill& fill) {
   if (x.is_contiguous()) return fill(x);
@@ -125,7 +128,9 @@ Tensor randint(int64_t low, int64_t high, const Dims& sizes, const Options& opti
       low, high, sizes);
 }
 
-Tensor randint(int64_t high, const Dims& sizes, const Options& options, Generator* generator) { return randint(0, high, sizes, options, generator); }
+Tensor randint(int64_t high, const Dims& sizes, const Options& options, Generator* generator) {
+  return randint(0, high, sizes, options, generator);
+}
 
 namespace {
 Options options_like(const Tensor& x, std::optional<DType> dtype) {
@@ -149,7 +154,9 @@ Tensor randint_like(const Tensor& x, int64_t low, int64_t high, std::optional<DT
   const Options options = options_like(x, dtype);
   return randint(low, high, x.sizes(), options, generator);
 }
-Tensor randint_like(const Tensor& x, int64_t high, std::optional<DType> dtype, Generator* generator) { return randint_like(x, 0, high, dtype, generator); }
+Tensor randint_like(const Tensor& x, int64_t high, std::optional<DType> dtype, Generator* generator) {
+  return randint_like(x, 0, high, dtype, generator);
+}
 
 Tensor randperm(int64_t n, Device device, Generator* generator) {
   const Running running("randperm");
@@ -193,7 +200,8 @@ Tensor multinomial(const Tensor& weights, int64_t samples, bool replacement, Gen
   return door::call(
       Op::multinomial, {&weights},
       [&] {
-        const Tensor rows = reshape(weights.to(kF64), {weights.dim() == 1 ? 1 : weights.size(0), weights.size(-1)}).contiguous();
+        const Tensor rows =
+            reshape(weights.to(kF64), {weights.dim() == 1 ? 1 : weights.size(0), weights.size(-1)}).contiguous();
         const Tensor out = empty({rows.size(0), samples}, {kI64, weights.device()});
         if (rows.numel() > 0) {
           require<ValueError>(rows.ge(0).logical_and(rows.lt(HUGE_VAL)).all().item<bool>(),
@@ -363,6 +371,8 @@ const Tensor& Tensor::random_(int64_t low, int64_t high, Generator* generator) c
 }
 
 Tensor Tensor::bernoulli(Generator* generator) const { return lorry::bernoulli(*this, generator); }
-Tensor Tensor::multinomial(int64_t samples, bool replacement, Generator* generator) const { return lorry::multinomial(*this, samples, replacement, generator); }
+Tensor Tensor::multinomial(int64_t samples, bool replacement, Generator* generator) const {
+  return lorry::multinomial(*this, samples, replacement, generator);
+}
 
 }  // namespace lorry

@@ -55,12 +55,15 @@ void manual_seed(uint64_t seed);
 Tensor rand(const Dims& sizes, const Options& options = {}, Generator* generator = nullptr);
 Tensor randn(const Dims& sizes, const Options& options = {}, Generator* generator = nullptr);
 /// Whole numbers in [low, high).
-Tensor randint(int64_t low, int64_t high, const Dims& sizes, const Options& options = {.dtype = kI64}, Generator* generator = nullptr);
-Tensor randint(int64_t high, const Dims& sizes, const Options& options = {.dtype = kI64}, Generator* generator = nullptr);
+Tensor randint(int64_t low, int64_t high, const Dims& sizes, const Options& options = {.dtype = kI64},
+               Generator* generator = nullptr);
+Tensor randint(int64_t high, const Dims& sizes, const Options& options = {.dtype = kI64},
+               Generator* generator = nullptr);
 /// With x's sizes, device and, unless given, dtype.
 Tensor rand_like(const Tensor& x, std::optional<DType> dtype = {}, Generator* generator = nullptr);
 Tensor randn_like(const Tensor& x, std::optional<DType> dtype = {}, Generator* generator = nullptr);
-Tensor randint_like(const Tensor& x, int64_t low, int64_t high, std::optional<DType> dtype = {}, Generator* generator = nullptr);
+Tensor randint_like(const Tensor& x, int64_t low, int64_t high, std::optional<DType> dtype = {},
+                    Generator* generator = nullptr);
 Tensor randint_like(const Tensor& x, int64_t high, std::optional<DType> dtype = {}, Generator* generator = nullptr);
 /// The numbers 0 to n - 1 in random order, i64.
 Tensor randperm(int64_t n, Device device = default_device(), Generator* generator = nullptr);
@@ -75,8 +78,8 @@ Tensor normal(double mean, double std, const Dims& sizes, const Options& options
 /// 0 or 1, with the probability of a 1 given for each element by the floating p, or by one number for all of x.
 Tensor bernoulli(const Tensor& p, Generator* generator = nullptr);
 Tensor bernoulli(const Tensor& x, double p, Generator* generator = nullptr);
-/// `samples` column numbers for each row of weights, a vector or a matrix, in proportion to them. Weights are floating, finite, not
-/// negative, and do not need to sum to 1.
+/// `samples` column numbers for each row of weights, a vector or a matrix, in proportion to them. Weights are floating,
+/// finite, not negative, and do not need to sum to 1.
 Tensor multinomial(const Tensor& weights, int64_t samples, bool replacement = false, Generator* generator = nullptr);
 
 // The same numbers into `out`, which has the result's sizes, in its dtype.

@@ -272,7 +272,7 @@ Tensor cumprod(const Tensor& x, int64_t dim, std::optional<DType> dtype) {
   return scan(Op::cumprod, x, dim, dtype, true);
 }
 
-// ---- out= ------------------------------------------------------------------------------------------------------------
+// ---- out= -----------------------------------------------------------------------------------------------------------
 
 const Tensor& sum_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim, std::optional<DType> dtype) {
   const Running running("sum");
@@ -282,7 +282,8 @@ const Tensor& mean_out(const Tensor& out, const Tensor& x, const Dims& dims, boo
   const Running running("mean");
   return write_out(out, mean(x, dims, keepdim, dtype));
 }
-const Tensor& prod_out(const Tensor& out, const Tensor& x, std::optional<int64_t> dim, bool keepdim, std::optional<DType> dtype) {
+const Tensor& prod_out(const Tensor& out, const Tensor& x, std::optional<int64_t> dim, bool keepdim,
+                       std::optional<DType> dtype) {
   const Running running("prod");
   return write_out(out, prod(x, dim, keepdim, dtype));
 }
@@ -294,11 +295,13 @@ const Tensor& amin_out(const Tensor& out, const Tensor& x, const Dims& dims, boo
   const Running running("amin");
   return write_out(out, amin(x, dims, keepdim));
 }
-std::tuple<Tensor, Tensor> max_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim, bool keepdim) {
+std::tuple<Tensor, Tensor> max_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim,
+                                   bool keepdim) {
   const Running running("max");
   return write_out(values, indices, max(x, dim, keepdim));
 }
-std::tuple<Tensor, Tensor> min_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim, bool keepdim) {
+std::tuple<Tensor, Tensor> min_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim,
+                                   bool keepdim) {
   const Running running("min");
   return write_out(values, indices, min(x, dim, keepdim));
 }
@@ -343,11 +346,17 @@ const Tensor& cumprod_out(const Tensor& out, const Tensor& x, int64_t dim, std::
   return write_out(out, cumprod(x, dim, dtype));
 }
 
-// ---- methods ---------------------------------------------------------------------------------------------------------
+// ---- methods --------------------------------------------------------------------------------------------------------
 
-Tensor Tensor::sum(const Dims& dims, bool keepdim, std::optional<DType> dtype) const { return lorry::sum(*this, dims, keepdim, dtype); }
-Tensor Tensor::mean(const Dims& dims, bool keepdim, std::optional<DType> dtype) const { return lorry::mean(*this, dims, keepdim, dtype); }
-Tensor Tensor::prod(std::optional<int64_t> dim, bool keepdim, std::optional<DType> dtype) const { return lorry::prod(*this, dim, keepdim, dtype); }
+Tensor Tensor::sum(const Dims& dims, bool keepdim, std::optional<DType> dtype) const {
+  return lorry::sum(*this, dims, keepdim, dtype);
+}
+Tensor Tensor::mean(const Dims& dims, bool keepdim, std::optional<DType> dtype) const {
+  return lorry::mean(*this, dims, keepdim, dtype);
+}
+Tensor Tensor::prod(std::optional<int64_t> dim, bool keepdim, std::optional<DType> dtype) const {
+  return lorry::prod(*this, dim, keepdim, dtype);
+}
 Tensor Tensor::max() const { return lorry::max(*this); }
 std::tuple<Tensor, Tensor> Tensor::max(int64_t dim, bool keepdim) const { return lorry::max(*this, dim, keepdim); }
 Tensor Tensor::min() const { return lorry::min(*this); }
@@ -358,8 +367,12 @@ Tensor Tensor::argmax(std::optional<int64_t> dim, bool keepdim) const { return l
 Tensor Tensor::argmin(std::optional<int64_t> dim, bool keepdim) const { return lorry::argmin(*this, dim, keepdim); }
 Tensor Tensor::any(const Dims& dims, bool keepdim) const { return lorry::any(*this, dims, keepdim); }
 Tensor Tensor::all(const Dims& dims, bool keepdim) const { return lorry::all(*this, dims, keepdim); }
-Tensor Tensor::var(const Dims& dims, double correction, bool keepdim) const { return lorry::var(*this, dims, correction, keepdim); }
-Tensor Tensor::std(const Dims& dims, double correction, bool keepdim) const { return lorry::std(*this, dims, correction, keepdim); }
+Tensor Tensor::var(const Dims& dims, double correction, bool keepdim) const {
+  return lorry::var(*this, dims, correction, keepdim);
+}
+Tensor Tensor::std(const Dims& dims, double correction, bool keepdim) const {
+  return lorry::std(*this, dims, correction, keepdim);
+}
 Tensor Tensor::norm(double p, const Dims& dims, bool keepdim) const { return lorry::norm(*this, p, dims, keepdim); }
 Tensor Tensor::logsumexp(const Dims& dims, bool keepdim) const { return lorry::logsumexp(*this, dims, keepdim); }
 Tensor Tensor::count_nonzero(const Dims& dims) const { return lorry::count_nonzero(*this, dims); }

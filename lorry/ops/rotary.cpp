@@ -1,6 +1,6 @@
 #include "lorry/ops/rotary.h"
 
-#include "lorry/base/bell.h"
+#include "lorry/base/events.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/dispatch/door.h"
@@ -35,8 +35,8 @@ kernels::Array rows(const Tensor& x, Tensor& copy) {
   const Dims sizes = {x.numel() / (t * h * d), t, h, d};
   Layout layout;
   if (x.stride(-1) == 1 && view_as(x.layout(), sizes, layout)) return {x.data_ptr(), x.dtype(), layout};
-  bell::ring(bell::Event::hidden_copy, t_operator,
-             "the heads of x have gaps, or its leading dimensions several strides");
+  events::emit(events::Kind::hidden_copy, t_operator,
+               "the heads of x have gaps, or its leading dimensions several strides");
   copy = x.contiguous();
   return {copy.data_ptr(), x.dtype(), Layout::contiguous(sizes)};
 }

@@ -8,7 +8,9 @@ namespace lorry {
 namespace {
 
 /// x with `dim` last and its elements side by side, as the kernels read it; x itself where it already is so.
-Tensor rows(const Tensor& x, int64_t dim) { return (x.dim() < 2 || dim == x.dim() - 1 ? x : x.transpose(dim, -1)).contiguous(); }
+Tensor rows(const Tensor& x, int64_t dim) {
+  return (x.dim() < 2 || dim == x.dim() - 1 ? x : x.transpose(dim, -1)).contiguous();
+}
 
 /// The inverse of `rows` for a result: the dimensions stand in their places again.
 Tensor from_rows(const Tensor& out, int64_t dim) {
@@ -74,6 +76,8 @@ Tensor log_softmax_backward(const Tensor& grad, const Tensor& out, int64_t dim) 
 }
 
 Tensor Tensor::softmax(int64_t dim, std::optional<DType> dtype) const { return lorry::softmax(*this, dim, dtype); }
-Tensor Tensor::log_softmax(int64_t dim, std::optional<DType> dtype) const { return lorry::log_softmax(*this, dim, dtype); }
+Tensor Tensor::log_softmax(int64_t dim, std::optional<DType> dtype) const {
+  return lorry::log_softmax(*this, dim, dtype);
+}
 
 }  // namespace lorry

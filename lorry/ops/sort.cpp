@@ -12,7 +12,9 @@ namespace lorry {
 namespace {
 
 /// Lines along the last dimension, side by side, as the kernels read them.
-Tensor lines(const Tensor& x, int64_t dim) { return (x.dim() < 2 || dim == x.dim() - 1 ? x : x.transpose(dim, -1)).contiguous(); }
+Tensor lines(const Tensor& x, int64_t dim) {
+  return (x.dim() < 2 || dim == x.dim() - 1 ? x : x.transpose(dim, -1)).contiguous();
+}
 Tensor from_lines(const Tensor& x, int64_t dim) {
   return x.dim() < 2 || dim == x.dim() - 1 ? x : door::owning(x.transpose(dim, -1).contiguous());
 }
@@ -105,32 +107,44 @@ Tensor median(const Tensor& x) {
       all);
 }
 
-std::tuple<Tensor, Tensor> sort_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim, bool descending, bool stable) {
+std::tuple<Tensor, Tensor> sort_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim,
+                                    bool descending, bool stable) {
   const Running running("sort");
   return write_out(values, indices, sort(x, dim, descending, stable));
 }
 
-std::tuple<Tensor, Tensor> topk_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t k, int64_t dim, bool largest, bool sorted) {
+std::tuple<Tensor, Tensor> topk_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t k,
+                                    int64_t dim, bool largest, bool sorted) {
   const Running running("topk");
   return write_out(values, indices, topk(x, k, dim, largest, sorted));
 }
 
-std::tuple<Tensor, Tensor> kthvalue_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t k, int64_t dim, bool keepdim) {
+std::tuple<Tensor, Tensor> kthvalue_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t k,
+                                        int64_t dim, bool keepdim) {
   const Running running("kthvalue");
   return write_out(values, indices, kthvalue(x, k, dim, keepdim));
 }
 
-std::tuple<Tensor, Tensor> median_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim, bool keepdim) {
+std::tuple<Tensor, Tensor> median_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim,
+                                      bool keepdim) {
   const Running running("median");
   return write_out(values, indices, median(x, dim, keepdim));
 }
 
-// ---- methods ---------------------------------------------------------------------------------------------------------
+// ---- methods --------------------------------------------------------------------------------------------------------
 
-std::tuple<Tensor, Tensor> Tensor::sort(int64_t dim, bool descending, bool stable) const { return lorry::sort(*this, dim, descending, stable); }
-Tensor Tensor::argsort(int64_t dim, bool descending, bool stable) const { return lorry::argsort(*this, dim, descending, stable); }
-std::tuple<Tensor, Tensor> Tensor::topk(int64_t k, int64_t dim, bool largest, bool sorted) const { return lorry::topk(*this, k, dim, largest, sorted); }
-std::tuple<Tensor, Tensor> Tensor::kthvalue(int64_t k, int64_t dim, bool keepdim) const { return lorry::kthvalue(*this, k, dim, keepdim); }
+std::tuple<Tensor, Tensor> Tensor::sort(int64_t dim, bool descending, bool stable) const {
+  return lorry::sort(*this, dim, descending, stable);
+}
+Tensor Tensor::argsort(int64_t dim, bool descending, bool stable) const {
+  return lorry::argsort(*this, dim, descending, stable);
+}
+std::tuple<Tensor, Tensor> Tensor::topk(int64_t k, int64_t dim, bool largest, bool sorted) const {
+  return lorry::topk(*this, k, dim, largest, sorted);
+}
+std::tuple<Tensor, Tensor> Tensor::kthvalue(int64_t k, int64_t dim, bool keepdim) const {
+  return lorry::kthvalue(*this, k, dim, keepdim);
+}
 Tensor Tensor::median() const { return lorry::median(*this); }
 std::tuple<Tensor, Tensor> Tensor::median(int64_t dim, bool keepdim) const {
   return lorry::median(*this, dim, keepdim);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Sorting and selecting by order. A NaN counts as greater than every number; equals keep their order, whether `stable` asks
-// for it or not. Positions are i64.
+// Sorting and selecting by order. A NaN counts as greater than every number; equals keep their order, whether `stable`
+// asks for it or not. Positions are i64.
 
 #include "lorry/tensor/tensor.h"
 
@@ -10,7 +10,8 @@ namespace lorry {
 /// The elements of each line along `dim` in order, and where they were.
 std::tuple<Tensor, Tensor> sort(const Tensor& x, int64_t dim = -1, bool descending = false, bool stable = true);
 Tensor argsort(const Tensor& x, int64_t dim = -1, bool descending = false, bool stable = true);
-/// The k largest (or smallest) of each line, in order; among equals, the first. Throws IndexError when k is out of range.
+/// The k largest (or smallest) of each line, in order; among equals, the first. Throws IndexError when k is out of
+/// range.
 std::tuple<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t dim = -1, bool largest = true, bool sorted = true);
 /// The k-th smallest of each line (k counts from 1) and where it was.
 std::tuple<Tensor, Tensor> kthvalue(const Tensor& x, int64_t k, int64_t dim = -1, bool keepdim = false);
@@ -21,12 +22,14 @@ Tensor median(const Tensor& x);
 std::tuple<Tensor, Tensor> median(const Tensor& x, int64_t dim, bool keepdim = false);
 
 /// The same into given tensors, of the results' sizes.
-std::tuple<Tensor, Tensor> sort_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim = -1, bool descending = false,
-                                    bool stable = true);
-std::tuple<Tensor, Tensor> topk_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t k, int64_t dim = -1, bool largest = true,
-                                    bool sorted = true);
-std::tuple<Tensor, Tensor> kthvalue_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t k, int64_t dim = -1, bool keepdim = false);
-std::tuple<Tensor, Tensor> median_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim, bool keepdim = false);
+std::tuple<Tensor, Tensor> sort_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim = -1,
+                                    bool descending = false, bool stable = true);
+std::tuple<Tensor, Tensor> topk_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t k,
+                                    int64_t dim = -1, bool largest = true, bool sorted = true);
+std::tuple<Tensor, Tensor> kthvalue_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t k,
+                                        int64_t dim = -1, bool keepdim = false);
+std::tuple<Tensor, Tensor> median_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim,
+                                      bool keepdim = false);
 
 struct Unique {
   Tensor values;   ///< the distinct elements (or slices)

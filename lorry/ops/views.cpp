@@ -16,7 +16,8 @@ Tensor view_of(Op op, const Tensor& x, const View& v, const A&... attributes) {
 /// Other sizes over the same elements in the same order: one operator, whatever its public name.
 Tensor resized(const Tensor& x, const Layout& layout) { return door::view(Op::view, x, layout, x.node()->offset); }
 
-/// view_as for sizes that are known to have x's number of elements; the common case, a contiguous x, is decided by x's own flag.
+/// view_as for sizes that are known to have x's number of elements; the common case, a contiguous x, is decided by x's
+/// own flag.
 bool fits(const Tensor& x, const Dims& sizes, Layout& layout) {
   const TensorNode& node = *x.node();
   if (!node.contiguous) return view_as(node.layout, sizes, layout);
@@ -254,7 +255,8 @@ Tensor as_strided(const Tensor& x, const Dims& sizes, const Dims& strides, std::
   for (int d = 0; d < layout.rank; ++d) {
     int64_t reach = 0;
     require<ShapeError>(strides[d] >= 0, "negative stride; got {}; expected every stride >= 0", strides);
-    overflow |= __builtin_mul_overflow(std::max<int64_t>(sizes[d] - 1, 0), strides[d], &reach) || __builtin_add_overflow(last, reach, &last);
+    overflow |= __builtin_mul_overflow(std::max<int64_t>(sizes[d] - 1, 0), strides[d], &reach) ||
+                __builtin_add_overflow(last, reach, &last);
   }
   const int64_t available = x.storage().bytes() / size_of(x.dtype());
   require<ShapeError>(!overflow && (layout.numel() == 0 || last < available),

@@ -1,7 +1,7 @@
 #pragma once
 
-// Views: other sizes and strides over the same memory. None copies, but for reshape, flatten, ravel and contiguous where the
-// strides force it. The gradient of every view that selects elements is `embed`.
+// Views: other sizes and strides over the same memory. None copies, but for reshape, flatten, ravel and contiguous
+// where the strides force it. The gradient of every view that selects elements is `embed`.
 
 #include "lorry/layout/layout.h"
 #include "lorry/tensor/tensor.h"
@@ -9,7 +9,8 @@
 namespace lorry {
 
 Tensor view(const Tensor& x, const Dims& sizes);
-/// The same bytes as another dtype. When the element sizes differ the last dimension, which must be contiguous, grows or shrinks.
+/// The same bytes as another dtype. When the element sizes differ the last dimension, which must be contiguous, grows
+/// or shrinks.
 Tensor view(const Tensor& x, DType dtype);
 Tensor view_as(const Tensor& x, const Tensor& other);
 /// A view where the strides allow it, else a view of a row-major copy.
@@ -26,7 +27,8 @@ Tensor t(const Tensor& x);
 Tensor mT(const Tensor& x);
 Tensor select(const Tensor& x, int64_t dim, int64_t index);
 /// Python's start:end:step along a dimension; step > 0.
-Tensor slice(const Tensor& x, int64_t dim = 0, std::optional<int64_t> start = {}, std::optional<int64_t> end = {}, int64_t step = 1);
+Tensor slice(const Tensor& x, int64_t dim = 0, std::optional<int64_t> start = {}, std::optional<int64_t> end = {},
+             int64_t step = 1);
 /// length indices from start on; unlike slice, refuses what does not fit.
 Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length);
 /// The same with a 0-d tensor of whole numbers, which is read.
@@ -58,8 +60,8 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, in
 std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int64_t dim = 0);
 std::vector<Tensor> unbind(const Tensor& x, int64_t dim = 0);
 
-/// Zeros of `sizes` (row-major) with `source` added through a view of them: what a view is to reading. Elements that the view
-/// repeats receive the sum, in row-major order of the view.
+/// Zeros of `sizes` (row-major) with `source` added through a view of them: what a view is to reading. Elements that
+/// the view repeats receive the sum, in row-major order of the view.
 Tensor embed(const Tensor& source, const Dims& sizes, const View& view);
 
 }  // namespace lorry

@@ -36,7 +36,8 @@ RuleChoice AdamaxOptions::choice() const {
 
 RuleChoice NAdamOptions::choice() const {
   checked(*this).not_negative("momentum_decay", momentum_decay);
-  return choose<formula::NAdam>({lr, beta1, beta2, eps, weight_decay, momentum_decay, decoupled_weight_decay, maximize});
+  return choose<formula::NAdam>(
+      {lr, beta1, beta2, eps, weight_decay, momentum_decay, decoupled_weight_decay, maximize});
 }
 
 RuleChoice RAdamOptions::choice() const {

@@ -1,7 +1,8 @@
 #pragma once
 
-// Adam and its kin: running means of the gradient and of its size, corrected for their beginning at zero. The rules are in formula/adamw.h,
-// adamax.h, nadam.h and radam.h. Domains: lr, eps, weight_decay, momentum_decay >= 0 and finite, 0 <= beta < 1.
+// Adam and its kin: running means of the gradient and of its size, corrected for their beginning at zero. The rules are
+// in formula/adamw.h, adamax.h, nadam.h and radam.h. Domains: lr, eps, weight_decay, momentum_decay >= 0 and finite, 0
+// <= beta < 1.
 
 #include "lorry/optim/of.h"
 

@@ -31,8 +31,11 @@ RuleChoice RMSpropOptions::choice() const {
   domain.not_negative("weight_decay", weight_decay);
   domain.not_negative("momentum", momentum);
   const formula::RMSpropBase::Settings settings{lr, alpha, eps, weight_decay, momentum, maximize};
-  if (centered) return momentum != 0 ? choose<formula::RMSprop<true, true>>(settings) : choose<formula::RMSprop<true, false>>(settings);
-  return momentum != 0 ? choose<formula::RMSprop<false, true>>(settings) : choose<formula::RMSprop<false, false>>(settings);
+  if (centered)
+    return momentum != 0 ? choose<formula::RMSprop<true, true>>(settings)
+                         : choose<formula::RMSprop<true, false>>(settings);
+  return momentum != 0 ? choose<formula::RMSprop<false, true>>(settings)
+                       : choose<formula::RMSprop<false, false>>(settings);
 }
 
 RuleChoice RpropOptions::choice() const {

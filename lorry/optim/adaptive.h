@@ -1,8 +1,8 @@
 #pragma once
 
-// Optimizers that find a step size for each element by itself. The rules are in formula/adagrad.h, adadelta.h, rmsprop.h and rprop.h.
-// Domains: numbers >= 0 and finite, 0 <= rho <= 1, 0 < etaminus < 1 < etaplus, step_size_min <= step_size_max. Decay adds
-// weight_decay * param to the gradient.
+// Optimizers that find a step size for each element by itself. The rules are in formula/adagrad.h, adadelta.h,
+// rmsprop.h and rprop.h. Domains: numbers >= 0 and finite, 0 <= rho <= 1, 0 < etaminus < 1 < etaplus, step_size_min <=
+// step_size_max. Decay adds weight_decay * param to the gradient.
 
 #include "lorry/optim/of.h"
 
@@ -34,8 +34,8 @@ struct RMSpropOptions {
 };
 
 struct RpropOptions {
-  double lr = 1e-2;                           ///< the first step size of every element
-  double etaminus = 0.5, etaplus = 1.2;       ///< by what it shrinks and grows
+  double lr = 1e-2;                      ///< the first step size of every element
+  double etaminus = 0.5, etaplus = 1.2;  ///< by what it shrinks and grows
   double step_size_min = 1e-6, step_size_max = 50;
   bool maximize = false;
   Memory memory = {};

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "lorry/autograd/grad_mode.h"
-#include "lorry/base/bell.h"
+#include "lorry/base/events.h"
 #include "lorry/foreach/foreach.h"
 #include "lorry/foreach/norm.h"
 #include "lorry/ops/array.h"
@@ -30,7 +30,8 @@ void drop_repeated(std::vector<Tensor>& tensors) {
   std::erase_if(tensors, [](const Tensor& x) { return !x.defined(); });
 }
 
-/// The gradients there are, each once however many parameters have it. One whose elements share memory is replaced by a copy.
+/// The gradients there are, each once however many parameters have it. One whose elements share memory is replaced by a
+/// copy.
 foreach
   ::TensorList gradients(const std::vector<Tensor>& parameters) {
     std::vector<Tensor> found;
@@ -40,8 +41,8 @@ foreach
       Tensor grad = param.grad();
       if (!grad.defined()) continue;
       if (!grad.is_contiguous() && grad.layout().has_internal_overlap()) {
-        bell::ring(bell::Event::hidden_copy, t_operator,
-                   "a gradient whose elements share memory is replaced by a copy");
+        events::emit(events::Kind::hidden_copy, t_operator,
+                     "a gradient whose elements share memory is replaced by a copy");
         grad = grad.contiguous();
         param.set_grad(grad);
       }
@@ -64,7 +65,8 @@ Tensor get_total_norm(const std::vector<Tensor>& tensors, double norm_type) {
   return foreach::total_norm(tensors, norm_type);
 }
 
-Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, double norm_type, bool error_if_nonfinite) {
+Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, double norm_type,
+                       bool error_if_nonfinite) {
   const Running running("clip_grad_norm_");
   const NoGrad quiet;
   require<ValueError>(max_norm >= 0, "max_norm is out of range; got {}; expected a number >= 0", max_norm);

@@ -40,10 +40,11 @@ void raise_no_number(int asked, int count) {
 }
 
 void raise_no_state(int states) {
-  raise_as<IndexError>("rule",
-                       "the update uses a state that it does not have; got a rule of {} state{}; expected states[k] with "
-                       "k below that; say rule<N>(...) for N states",
-                       states, states == 1 ? "" : "s");
+  raise_as<IndexError>(
+      "rule",
+      "the update uses a state that it does not have; got a rule of {} state{}; expected states[k] with "
+      "k below that; say rule<N>(...) for N states",
+      states, states == 1 ? "" : "s");
 }
 
 void raise_no_device_code(const char* where, Device device) {

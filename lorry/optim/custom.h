@@ -54,12 +54,12 @@ namespace lorry::optim {
 namespace detail {
 [[noreturn]] void raise_no_number(int asked, int count);
 [[noreturn]] void raise_no_state(int states);
-}
+}  // namespace detail
 
-// ---- the short form --------------------------------------------------------------------------------------------------
+// ---- the short form -------------------------------------------------------------------------------------------------
 
-/// The rule of an update. Update: a struct or lambda that captures nothing, called as in the example above; it may have a kName. h has
-/// lr, steps (the number of the coming step, from 1 on) and h[k], the numbers.
+/// The rule of an update. Update: a struct or lambda that captures nothing, called as in the example above; it may have
+/// a kName. h has lr, steps (the number of the coming step, from 1 on) and h[k], the numbers.
 template <class Update, int kStateCount, int kNumbers>
 struct ShortRule {
   static constexpr const char* name() {
@@ -180,7 +180,7 @@ OwnRule<ShortRule<Update, kStates, kNumbers>> rule(Update, double lr, const doub
   return own;
 }
 
-// ---- its kernels -----------------------------------------------------------------------------------------------------
+// ---- its kernels ----------------------------------------------------------------------------------------------------
 
 namespace detail {
 
@@ -248,7 +248,7 @@ const kernels::RuleKernels& kernels_of(Device device) {
 
 }  // namespace detail
 
-// ---- the optimizer ---------------------------------------------------------------------------------------------------
+// ---- the optimizer --------------------------------------------------------------------------------------------------
 
 /// A whole rule, as formula/rule.h describes it.
 template <class R>
@@ -261,7 +261,8 @@ concept OptimizerRule = requires(typename R::Settings settings, typename R::Prog
   { R::first_state(0, settings) } -> std::convertible_to<double>;
 };
 
-/// Throws ValueError for an lr out of its domain, and for fused steps where there is no code for the parameters' device.
+/// Throws ValueError for an lr out of its domain, and for fused steps where there is no code for the parameters'
+/// device.
 template <OptimizerRule Rule, bool kOnCuda = detail::kWithDeviceCode>
 class Custom : public Optimizer {
 #ifdef __FAST_MATH__
@@ -270,13 +271,14 @@ class Custom : public Optimizer {
  public:
   using Settings = formula::SettingsOf<Rule>;
 
-  explicit Custom(const std::vector<NamedTensor>& params, const Settings& settings = {}, Execution execution = Execution::automatic,
-                  const Memory& memory = {})
+  explicit Custom(const std::vector<NamedTensor>& params, const Settings& settings = {},
+                  Execution execution = Execution::automatic, const Memory& memory = {})
       : Optimizer(Rule::kName, chosen(params, execution)) {
     add_param_group({params, settings}, memory);
     require_parameters();
   }
-  explicit Custom(const std::vector<NamedTensor>& params, const OwnRule<Rule>& rule, Execution execution = Execution::automatic, const Memory& memory = {})
+  explicit Custom(const std::vector<NamedTensor>& params, const OwnRule<Rule>& rule,
+                  Execution execution = Execution::automatic, const Memory& memory = {})
       : Custom(params, rule.settings, execution, memory) {}
   /// Parameters without names are called "0", "1", ... in messages and state_dict.
   explicit Custom(const std::vector<Tensor>& params, const Settings& settings = {},
@@ -295,7 +297,9 @@ class Custom : public Optimizer {
   }
 
  private:
-  static bool lacks_code(const Tensor& param) { return !kOnCuda && !detail::kBuiltIn<Rule> && param.defined() && !param.device().is_cpu(); }
+  static bool lacks_code(const Tensor& param) {
+    return !kOnCuda && !detail::kBuiltIn<Rule> && param.defined() && !param.device().is_cpu();
+  }
   static Execution chosen(const std::vector<NamedTensor>& params, Execution execution) {
     const bool none = std::ranges::any_of(params, [](const NamedTensor& named) { return lacks_code(named.second); });
     return execution == Execution::automatic && none ? Execution::foreach : execution;

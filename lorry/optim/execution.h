@@ -21,7 +21,8 @@ constexpr std::string_view name(Execution e) {
 
 /// The execution called `text`. Throws ValueError that lists the names.
 inline Execution parse_execution(std::string_view text) {
-  for (const Execution e : {Execution::automatic, Execution::loop, Execution::foreach, Execution::fused, Execution::compiled})
+  for (const Execution e :
+       {Execution::automatic, Execution::loop, Execution::foreach, Execution::fused, Execution::compiled})
     if (name(e) == text) return e;
   raise<ValueError>("execution: unknown name; got '{}'; expected automatic, loop, foreach, fused or compiled", text);
 }

@@ -6,11 +6,17 @@
 namespace lorry::optim {
 
 LossScaler::LossScaler(const LossScalerOptions& o, Device device)
-    : options_(o), scale_(full({}, o.scale, {.dtype = kF64, .device = device})), tracker_(zeros({}, {.dtype = kF64, .device = device})) {
-  require<ValueError>(o.scale > 0 && std::isfinite(o.scale), "loss_scaler: scale is out of range; got {}; expected a finite number > 0", o.scale);
-  require<ValueError>(o.growth > 1 && std::isfinite(o.growth), "loss_scaler: growth is out of range; got {}; expected a finite number > 1", o.growth);
-  require<ValueError>(o.backoff > 0 && o.backoff < 1, "loss_scaler: backoff is out of range; got {}; expected 0 < backoff < 1", o.backoff);
-  require<ValueError>(o.interval >= 1, "loss_scaler: interval is out of range; got {}; expected at least 1", o.interval);
+    : options_(o),
+      scale_(full({}, o.scale, {.dtype = kF64, .device = device})),
+      tracker_(zeros({}, {.dtype = kF64, .device = device})) {
+  require<ValueError>(o.scale > 0 && std::isfinite(o.scale),
+                      "loss_scaler: scale is out of range; got {}; expected a finite number > 0", o.scale);
+  require<ValueError>(o.growth > 1 && std::isfinite(o.growth),
+                      "loss_scaler: growth is out of range; got {}; expected a finite number > 1", o.growth);
+  require<ValueError>(o.backoff > 0 && o.backoff < 1,
+                      "loss_scaler: backoff is out of range; got {}; expected 0 < backoff < 1", o.backoff);
+  require<ValueError>(o.interval >= 1, "loss_scaler: interval is out of range; got {}; expected at least 1",
+                      o.interval);
 }
 
 Tensor LossScaler::scale(const Tensor& loss) const {
@@ -43,11 +49,14 @@ void LossScaler::load_state_dict(const TensorMap& state) {
     const auto found = state.find(key);
     require<FormatError>(found != state.end() && found->second.defined(), "loss_scaler: state '{}' is missing", key);
     const Tensor& x = found->second;
-    require<FormatError>(x.dim() == 0 && x.dtype() == kF64, "loss_scaler: state '{}' is no number; got {}; expected a 0-d f64", key, x);
+    require<FormatError>(x.dim() == 0 && x.dtype() == kF64,
+                         "loss_scaler: state '{}' is no number; got {}; expected a 0-d f64", key, x);
     return x.to(scale_.device()).clone();
   };
   const Tensor scale = number("scale"), tracker = number("growth_tracker");
-  require<FormatError>(state.size() == 2, "loss_scaler: a state is unexpected; got {} entries; expected scale and growth_tracker", state.size());
+  require<FormatError>(state.size() == 2,
+                       "loss_scaler: a state is unexpected; got {} entries; expected scale and growth_tracker",
+                       state.size());
   scale_ = scale, tracker_ = tracker, overflow_ = Tensor();
 }
 

@@ -1,14 +1,16 @@
 #pragma once
 
-// Loss scaling: what f16 training needs, since a gradient under 6e-8 is zero in f16. The loss is multiplied by a scale before backward(), the
-// gradients are divided by it while they are applied, and the scale is as large as it can be: it grows while all gradients are finite,
-// and where one overflows the step is left out and the scale shrinks (Micikevicius et al. 2018, section 3.2; PyTorch's GradScaler).
+// Loss scaling: what f16 training needs, since a gradient under 6e-8 is zero in f16. The loss is multiplied by a scale
+// before backward(), the gradients are divided by it while they are applied, and the scale is as large as it can be: it
+// grows while all gradients are finite, and where one overflows the step is left out and the scale shrinks
+// (Micikevicius et al. 2018, section 3.2; PyTorch's GradScaler).
 //
 //   scaler.scale(model.loss(x, y)).backward();
 //   scaler.step(optimizer);
 //   scaler.update();
 //
-// The scale and what was found live on the device, and so does the choice to leave a step out: the host waits for nothing.
+// The scale and what was found live on the device, and so does the choice to leave a step out: the host waits for
+// nothing.
 
 #include <cmath>
 

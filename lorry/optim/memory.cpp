@@ -22,8 +22,12 @@ E parse(const char* what, std::string_view text, const E (&all)[N]) {
 
 }  // namespace
 
-Masters parse_masters(std::string_view text) { return parse("masters", text, {Masters::none, Masters::f32, Masters::split, Masters::stochastic}); }
-Placement parse_placement(std::string_view text) { return parse("placement", text, {Placement::device, Placement::pinned, Placement::managed}); }
+Masters parse_masters(std::string_view text) {
+  return parse("masters", text, {Masters::none, Masters::f32, Masters::split, Masters::stochastic});
+}
+Placement parse_placement(std::string_view text) {
+  return parse("placement", text, {Placement::device, Placement::pinned, Placement::managed});
+}
 
 StateTypes parse_states(std::string_view text) {
   std::vector<StateType> types;
@@ -32,7 +36,8 @@ StateTypes parse_states(std::string_view text) {
     types.push_back(parse("states", text.substr(begin, end - begin), {StateType::f32, StateType::bf16, StateType::q8}));
     begin = end + 1;
   }
-  require<ValueError>(types.size() <= kMaxStates, "states: more types than a rule has states; got '{}'; expected at most {}", text, kMaxStates);
+  require<ValueError>(types.size() <= kMaxStates,
+                      "states: more types than a rule has states; got '{}'; expected at most {}", text, kMaxStates);
   return {types[0], types.size() > 1 ? types[1] : types[0], types.back()};
 }
 

@@ -3,7 +3,8 @@
 // What an optimizer keeps beside its parameters, as what, and where: the member `memory` of every optimizer's options.
 //
 //   optim::AdamW optimizer(params, {.lr = 6e-4, .memory = {.masters = Masters::split, .states = StateType::q8}});
-//   optim::AdamW optimizer(params, {.memory = {.states = {StateType::bf16, StateType::q8}, .placement = Placement::pinned}});
+//   optim::AdamW optimizer(params, {.memory = {.states = {StateType::bf16, StateType::q8},
+//                                           .placement = Placement::pinned}});
 //
 // All of it is a choice of bytes against bits: the same one gives the same bits in every execution and on every device.
 

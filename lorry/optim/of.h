@@ -1,7 +1,7 @@
 #pragma once
 
-// The class of every optimizer. What makes it Adam or Lion is a struct of options, in a user's terms and with PyTorch's names and defaults,
-// that comes to a rule (formula/rule.h) and its settings:
+// The class of every optimizer. What makes it Adam or Lion is a struct of options, in a user's terms and with PyTorch's
+// names and defaults, that comes to a rule (formula/rule.h) and its settings:
 //
 //   struct LionOptions {
 //     double lr = 1e-4, beta1 = 0.9, beta2 = 0.99, weight_decay = 0;
@@ -42,7 +42,8 @@ class Of : public Optimizer {
   explicit Of(const std::vector<Tensor>& params, const Options& options = {},
               Execution execution = Execution::automatic)
       : Of(numbered(params), options, execution) {}
-  explicit Of(const std::vector<Group<Options>>& groups, Execution execution = Execution::automatic) : Optimizer(Options::kName, execution) {
+  explicit Of(const std::vector<Group<Options>>& groups, Execution execution = Execution::automatic)
+      : Optimizer(Options::kName, execution) {
     for (const auto& group : groups) add_param_group(group);
   }
   void add_param_group(const Group<Options>& group) {

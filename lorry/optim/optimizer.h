@@ -47,11 +47,14 @@ std::vector<NamedTensor> numbered(const std::vector<Tensor>& params);
 
 /// What a step does beside the update, in the same launches and without waiting for the device.
 struct StepOptions {
-  /// Gradients are scaled together to have at most this common norm. Where it is NaN, so are then all gradients of the step, as in PyTorch.
+  /// Gradients are scaled together to have at most this common norm. Where it is NaN, so are then all gradients of the
+  /// step, as in PyTorch.
   double max_norm = std::numeric_limits<double>::infinity();
-  bool skip_nonfinite = false;  ///< when the norm is infinite or NaN, parameters and state stay as they are and the step does not count
-  bool zero_grad = false;       ///< gradients are filled with zeros afterwards, also those of a step that was left out
-  Tensor scale = {};                                          ///< the loss's: gradients are divided by it first. A 0-d f64 on the parameters' device
+  /// when the norm is infinite or NaN, parameters and state stay as they are and the step does not count
+  bool skip_nonfinite = false;
+  bool zero_grad = false;  ///< gradients are filled with zeros afterwards, also those of a step that was left out
+  /// the loss's: gradients are divided by it first. A 0-d f64 on the parameters' device
+  Tensor scale = {};
 };
 
 class Stepper;
@@ -65,12 +68,13 @@ class Optimizer {
   /// Steps every parameter that has a gradient; the others, and their state, stay as they are. Throws ShapeError,
   /// DTypeError or DeviceError naming a parameter whose gradient does not fit it, OutOfMemory.
   void step();
-  /// The same by gradients that are first multiplied by grad_factor, a 0-d f64 on the device of the parameters. When it is NaN, nothing
-  /// is written and the step does not count; when it is infinite, every gradient counts as NaN.
+  /// The same by gradients that are first multiplied by grad_factor, a 0-d f64 on the device of the parameters. When it
+  /// is NaN, nothing is written and the step does not count; when it is infinite, every gradient counts as NaN.
   void step(const Tensor& grad_factor);
-  /// Norm, clip, unscale, skip, update and zeroing in one. Returns the common norm of the gradients, divided by the scale, before
-  /// clipping: a 0-d f64 on the device; undefined when no option needs it. Gradients are only read, but for zero_grad. All parameters
-  /// are on one device. Throws ValueError for a negative max_norm, and for gradients to be zeroed that share memory.
+  /// Norm, clip, unscale, skip, update and zeroing in one. Returns the common norm of the gradients, divided by the
+  /// scale, before clipping: a 0-d f64 on the device; undefined when no option needs it. Gradients are only read, but
+  /// for zero_grad. All parameters are on one device. Throws ValueError for a negative max_norm, and for gradients to
+  /// be zeroed that share memory.
   Tensor step(const StepOptions& options);
   /// Forgets all gradients or, with set_to_none false, fills them with zeros.
   void zero_grad(bool set_to_none = true);
@@ -84,14 +88,16 @@ class Optimizer {
   void set_lr(double lr);
   void set_lr(int group, double lr);
 
-  /// Everything that steps have accumulated, keyed "<parameter>.<state>", each in its dtype; the tensors are the live state, not
-  /// copies of it. A state in 8 bits is two: its codes, u8 and as large as the parameter, and "<parameter>.<state>_scale", f32, the scales
-  /// of its blocks of 256; for a parameter that is not contiguous also "<parameter>.<state>_strides", since blocks follow its memory.
-  /// Learning rates and other options are the caller's to keep. Waits for the device. States in pinned memory are the host's to read, and
-  /// written by later steps: wait for those too.
+  /// Everything that steps have accumulated, keyed "<parameter>.<state>", each in its dtype; the tensors are the live
+  /// state, not copies of it. A state in 8 bits is two: its codes, u8 and as large as the parameter, and
+  /// "<parameter>.<state>_scale", f32, the scales of its blocks of 256; for a parameter that is not contiguous also
+  /// "<parameter>.<state>_strides", since blocks follow its memory. Learning rates and other options are the caller's
+  /// to keep. Waits for the device. States in pinned memory are the host's to read, and written by later steps: wait
+  /// for those too.
   TensorMap state_dict() const;
-  /// Takes over a state_dict of the same parameters from an optimizer with the same masters and types of states; where they lie may differ.
-  /// Throws FormatError for a missing or unexpected entry, ShapeError or DTypeError for one of another kind; nothing is changed then.
+  /// Takes over a state_dict of the same parameters from an optimizer with the same masters and types of states; where
+  /// they lie may differ. Throws FormatError for a missing or unexpected entry, ShapeError or DTypeError for one of
+  /// another kind; nothing is changed then.
   void load_state_dict(const TensorMap& state);
 
   Execution execution() const;
@@ -99,13 +105,13 @@ class Optimizer {
   /// states, in bytes; 0: no bound. They step as many elements at a time as that lets, a multiple of 256 of each
   /// parameter that they part, and give the same bits. Fused steps take nothing, but for the chunks of states in pinned
   /// memory, and for 16-bit parameters on a GPU with f32 gradients: there are no fused kernels for these. They are
-  /// stepped as by foreach, within this bound or, where it is 0, within 64 MB; a warning (base/bell.h) says so once for
-  /// each layout of the gradients. Throws ValueError for fewer bytes than 256 elements take; so does a step whose
-  /// gradients need more.
+  /// stepped as by foreach, within this bound or, where it is 0, within 64 MB; a warning event says so once for each layout
+  /// of the gradients. Throws ValueError for fewer bytes than 256 elements take; so does a step whose gradients need
+  /// more.
   void set_memory_budget(int64_t bytes);
   int64_t memory_budget() const;
-  /// What parameters, gradients and states take, and what a step takes beside them in each execution; also before the first step.
-  /// by_factor: of steps that clip, unscale or skip.
+  /// What parameters, gradients and states take, and what a step takes beside them in each execution; also before the
+  /// first step. by_factor: of steps that clip, unscale or skip.
   MemoryReport memory_report(bool by_factor = false) const;
   /// How fused steps pass their lists to the device.
   Strategy strategy() const;
@@ -115,10 +121,11 @@ class Optimizer {
   /// `where` names the optimizer in messages.
   Optimizer(const char* where, Execution execution);
 
-  /// Checks and adds the parameters of the next group; `settings` are those of the rule. Throws ValueError for a parameter that is listed
-  /// twice or shares memory with another, GradError for one that needs no gradient or is no leaf, DTypeError unless floating and of a type
-  /// that `memory` is for.
-  void add_group(const std::vector<NamedTensor>& params, const RuleTraits& rule, const void* settings, const Memory& memory);
+  /// Checks and adds the parameters of the next group; `settings` are those of the rule. Throws ValueError for a
+  /// parameter that is listed twice or shares memory with another, GradError for one that needs no gradient or is no
+  /// leaf, DTypeError unless floating and of a type that `memory` is for.
+  void add_group(const std::vector<NamedTensor>& params, const RuleTraits& rule, const void* settings,
+                 const Memory& memory);
   /// Throws ValueError where there are no parameters to step.
   void require_parameters() const;
 

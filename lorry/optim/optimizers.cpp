@@ -14,8 +14,8 @@ void raise_unknown_optimizer(std::string_view name) {
   raise<ValueError>("optimizer: unknown name; got '{}'; expected one of {}", name, fmt::join(optimizer_names(), ", "));
 }
 
-std::unique_ptr<Optimizer> make_optimizer(std::string_view name, const std::vector<NamedTensor>& params, std::optional<double> lr, Execution execution,
-                                          const Memory& memory) {
+std::unique_ptr<Optimizer> make_optimizer(std::string_view name, const std::vector<NamedTensor>& params,
+                                          std::optional<double> lr, Execution execution, const Memory& memory) {
   std::unique_ptr<Optimizer> optimizer;
   with_options(name, [&]<class Options>(Options options) {
     if (lr) options.lr = *lr;

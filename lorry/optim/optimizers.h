@@ -1,6 +1,7 @@
 #pragma once
 
-// Every optimizer, and how to come to one by its name: that of its options' kName, such as "adamw". The list is written here alone.
+// Every optimizer, and how to come to one by its name: that of its options' kName, such as "adamw". The list is written
+// here alone.
 
 #include <optional>
 
@@ -18,8 +19,8 @@ struct OptionsList {
     (f(Options()), ...);
   }
 };
-using AllOptions = OptionsList<AdamWOptions, AdamOptions, AdamaxOptions, NAdamOptions, RAdamOptions, AdagradOptions, AdadeltaOptions, RMSpropOptions, RpropOptions,
-                               SGDOptions, ASGDOptions, LionOptions>;
+using AllOptions = OptionsList<AdamWOptions, AdamOptions, AdamaxOptions, NAdamOptions, RAdamOptions, AdagradOptions,
+                               AdadeltaOptions, RMSpropOptions, RpropOptions, SGDOptions, ASGDOptions, LionOptions>;
 
 /// The names of all optimizers.
 std::vector<std::string> optimizer_names();
@@ -27,7 +28,8 @@ std::vector<std::string> optimizer_names();
 /// Throws ValueError that lists the names.
 [[noreturn]] void raise_unknown_optimizer(std::string_view name);
 
-/// Calls f with the default options of the optimizer called `name`; Of<decltype(options)> is its class. Throws ValueError for another name.
+/// Calls f with the default options of the optimizer called `name`; Of<decltype(options)> is its class. Throws
+/// ValueError for another name.
 template <class F>
 void with_options(std::string_view name, const F& f) {
   bool found = false;
@@ -40,7 +42,8 @@ void with_options(std::string_view name, const F& f) {
 }
 
 /// The optimizer called `name` with its default options, but for those given. Throws ValueError for another name.
-std::unique_ptr<Optimizer> make_optimizer(std::string_view name, const std::vector<NamedTensor>& params, std::optional<double> lr = {},
-                                          Execution execution = Execution::automatic, const Memory& memory = {});
+std::unique_ptr<Optimizer> make_optimizer(std::string_view name, const std::vector<NamedTensor>& params,
+                                          std::optional<double> lr = {}, Execution execution = Execution::automatic,
+                                          const Memory& memory = {});
 
 }  // namespace lorry::optim

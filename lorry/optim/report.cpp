@@ -11,17 +11,22 @@ namespace {
 
 std::string in_units(int64_t bytes) {
   const auto x = static_cast<double>(bytes);
-  return bytes >= 1'000'000'000 ? fmt::format("{:.2f} GB", x / 1e9) : bytes >= 1'000'000 ? fmt::format("{:.1f} MB", x / 1e6) : fmt::format("{:.1f} kB", x / 1e3);
+  return bytes >= 1'000'000'000 ? fmt::format("{:.2f} GB", x / 1e9)
+         : bytes >= 1'000'000   ? fmt::format("{:.1f} MB", x / 1e6)
+                                : fmt::format("{:.1f} kB", x / 1e3);
 }
 
 }  // namespace
 
 std::string MemoryReport::text() const {
   std::string text;
-  const auto line = [&](const char* what, int64_t bytes, const std::string& more = "") { text += fmt::format("{:<13} {:>10}{}\n", what, in_units(bytes), more); };
+  const auto line = [&](const char* what, int64_t bytes, const std::string& more = "") {
+    text += fmt::format("{:<13} {:>10}{}\n", what, in_units(bytes), more);
+  };
   const auto places = [](const Placed& placed) {
     std::string where;
-    for (const auto& [bytes, name] : {std::pair(placed.pinned, "in pinned host memory"), std::pair(placed.managed, "in managed memory")})
+    for (const auto& [bytes, name] :
+         {std::pair(placed.pinned, "in pinned host memory"), std::pair(placed.managed, "in managed memory")})
       if (bytes > 0) where += fmt::format(", {} of it {}", in_units(bytes), name);
     return where;
   };
@@ -32,7 +37,8 @@ std::string MemoryReport::text() const {
   if (copies > 0) line("copies", copies);
   if (chunks > 0) line("chunks", chunks);
   for (const Step& step : steps)
-    line(std::string(name(step.execution)).c_str(), step.intermediates, fmt::format(" while it steps, {} call{}", step.calls, step.calls == 1 ? "" : "s"));
+    line(std::string(name(step.execution)).c_str(), step.intermediates,
+         fmt::format(" while it steps, {} call{}", step.calls, step.calls == 1 ? "" : "s"));
   if (budget > 0) line("budget", budget);
   return text;
 }
@@ -58,11 +64,14 @@ MemoryReport Stepper::memory_report(bool by_factor) const {
     for (int k = 0; k < kind.arrays(); ++k) {
       MemoryReport::Placed& placed = k < kind.rule->states ? report.states : report.masters;
       const Placement placement = kind.device.is_cpu() ? Placement::device : kind.memory.placement;
-      (placement == Placement::pinned ? placed.pinned : placement == Placement::managed ? placed.managed : placed.device) +=
+      (placement == Placement::pinned    ? placed.pinned
+       : placement == Placement::managed ? placed.managed
+                                         : placed.device) +=
           kind.stored(k) == kU8 ? formula::quant_bytes(n) : n * size_of(kind.stored(k));
     }
     if (std::ranges::find(families, kind) == families.end()) families.push_back(kind);
-    auto found = std::ranges::find_if(together, [&](const Stepped& x) { return x.kind == kind && x.group == slot.group && x.clock == slot.clock; });
+    auto found = std::ranges::find_if(
+        together, [&](const Stepped& x) { return x.kind == kind && x.group == slot.group && x.clock == slot.clock; });
     if (found == together.end())
       found = together.insert(together.end(), {kind, slot.group, slot.clock, grad_dtype_of(kind)});
     ++found->tensors;

@@ -20,13 +20,15 @@ struct MemoryReport {
     Execution execution;
     int64_t
         intermediates;  ///< bytes that are taken at most at a time, beside all above; by the gradients that there are
-    int64_t calls;          ///< of kernels. Each is one launch, for long lists several, for pinned states one a chunk and one or two beside
+    /// of kernels. Each is one launch, for long lists several, for pinned states one a chunk and one or two beside
+    int64_t calls;
   };
 
   int64_t parameters = 0, gradients = 0;
   int64_t copies = 0;  ///< aligned ones, of parameters with gaps and gradients of other layouts
   Placed states, masters;
-  int64_t chunks = 0;  ///< on the device, through which fused steps bring pinned states (optim/streamed.h), once a step has been made
+  /// on the device, through which fused steps bring pinned states (optim/streamed.h), once a step has been made
+  int64_t chunks = 0;
   int64_t budget = 0;  ///< memory_budget
   Step steps[3] = {{Execution::loop, 0, 0}, {Execution::foreach, 0, 0}, {Execution::fused, 0, 0}};
 

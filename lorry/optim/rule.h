@@ -48,7 +48,8 @@ const RuleTraits& rule_traits() {
   using Settings = formula::SettingsOf<Rule>;
   using Narrow = formula::Clock<Rule, float>;
   using Wide = formula::Clock<Rule, double>;
-  static_assert(Rule::kStates <= kMaxStates && sizeof(Settings) <= kMaxSettings && formula::kProgressCount<Rule> <= static_cast<int>(kMaxProgress));
+  static_assert(Rule::kStates <= kMaxStates && sizeof(Settings) <= kMaxSettings &&
+                formula::kProgressCount<Rule> <= static_cast<int>(kMaxProgress));
   static_assert(std::is_trivially_copyable_v<Settings>);
   static const RuleTraits kTraits = [] {
     const char* const* names = nullptr;

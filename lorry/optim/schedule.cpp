@@ -13,10 +13,12 @@ namespace {
 
 using Kind = Schedule::Kind;
 
-constexpr std::array<std::string_view, 9> kKinds = {"constant", "linear",     "cosine",      "cosine_restarts", "one_cycle",
-                                                    "step",     "multi_step", "exponential", "polynomial"};
+constexpr std::array<std::string_view, 9> kKinds = {
+    "constant", "linear", "cosine", "cosine_restarts", "one_cycle", "step", "multi_step", "exponential", "polynomial"};
 
-bool ends(Kind kind) { return kind == Kind::linear || kind == Kind::cosine || kind == Kind::one_cycle || kind == Kind::polynomial; }
+bool ends(Kind kind) {
+  return kind == Kind::linear || kind == Kind::cosine || kind == Kind::one_cycle || kind == Kind::polynomial;
+}
 
 /// 1 at 0, 0 at 1, along half a cosine.
 double half_cosine(double x) { return 0.5 * (1 + std::cos(std::numbers::pi * x)); }
@@ -39,7 +41,8 @@ double one_cycle(const Schedule& s, double t, double top) {
   struct Phase {
     double end, from, to;
   };
-  const double total = static_cast<double>(s.steps - s.warmup), first = top / s.div_factor, last = first / s.final_div_factor;
+  const double total = static_cast<double>(s.steps - s.warmup), first = top / s.div_factor,
+               last = first / s.final_div_factor;
   const double rise = s.pct_start * total - 1;
   const Phase two[] = {{rise, first, top}, {total - 1, top, last}};
   const Phase three[] = {{rise, first, top}, {2 * rise, top, first}, {total - 1, first, last}};
@@ -52,30 +55,41 @@ double one_cycle(const Schedule& s, double t, double top) {
   }
   const auto [end, from, to] = phases[0];
   const double progress = end > begin ? std::min(1.0, (t - begin) / (end - begin)) : 1;
-  return s.anneal == Schedule::Anneal::linear ? from + (to - from) * progress : to + (from - to) * half_cosine(progress);
+  return s.anneal == Schedule::Anneal::linear ? from + (to - from) * progress
+                                              : to + (from - to) * half_cosine(progress);
 }
 
 double after_warmup(const Schedule& s, int64_t t, double base) {
   const auto progress = [&] { return std::min(1.0, static_cast<double>(t) / static_cast<double>(s.steps - s.warmup)); };
-  const auto decayed = [&](int64_t times) { return std::max(s.min_lr, base * std::pow(s.gamma, static_cast<double>(times))); };
+  const auto decayed = [&](int64_t times) {
+    return std::max(s.min_lr, base * std::pow(s.gamma, static_cast<double>(times)));
+  };
   switch (s.kind) {
-    case Kind::constant: return base;
-    case Kind::linear: return base + (s.min_lr - base) * progress();
+    case Kind::constant:
+      return base;
+    case Kind::linear:
+      return base + (s.min_lr - base) * progress();
     case Kind::cosine:
       return cosine_decay(base, s.min_lr, progress());
     case Kind::cosine_restarts:
       return cosine_decay(base, s.min_lr, restarts(t, s.t_0, s.t_mult));
-    case Kind::one_cycle: return one_cycle(s, static_cast<double>(t), base);
-    case Kind::step: return decayed(t / s.step_size);
-    case Kind::multi_step: return decayed(std::ranges::upper_bound(s.milestones, t) - s.milestones.begin());
-    case Kind::exponential: return decayed(t);
-    case Kind::polynomial: return s.min_lr + (base - s.min_lr) * std::pow(1 - progress(), s.power);
+    case Kind::one_cycle:
+      return one_cycle(s, static_cast<double>(t), base);
+    case Kind::step:
+      return decayed(t / s.step_size);
+    case Kind::multi_step:
+      return decayed(std::ranges::upper_bound(s.milestones, t) - s.milestones.begin());
+    case Kind::exponential:
+      return decayed(t);
+    case Kind::polynomial:
+      return s.min_lr + (base - s.min_lr) * std::pow(1 - progress(), s.power);
   }
   return base;
 }
 
 void require_rate(const char* what, double rate) {
-  require<ValueError>(rate >= 0 && std::isfinite(rate), "schedule: {} is out of range; got {}; expected a finite number >= 0", what, rate);
+  require<ValueError>(rate >= 0 && std::isfinite(rate),
+                      "schedule: {} is out of range; got {}; expected a finite number >= 0", what, rate);
 }
 
 void require_numbers_of_kind(const Schedule& s) {
@@ -83,34 +97,42 @@ void require_numbers_of_kind(const Schedule& s) {
     require<ValueError>(count >= 1, "schedule: {} is out of range; got {}; expected at least 1", what, count);
   };
   const auto divisor = [](const char* what, double x) {
-    require<ValueError>(x >= 1 && std::isfinite(x), "schedule: {} is out of range; got {}; expected a finite number >= 1", what, x);
+    require<ValueError>(x >= 1 && std::isfinite(x),
+                        "schedule: {} is out of range; got {}; expected a finite number >= 1", what, x);
   };
   const bool decays = s.kind == Kind::step || s.kind == Kind::multi_step || s.kind == Kind::exponential;
   if (decays) require_rate("gamma", s.gamma);
   if (s.kind == Kind::step) positive("step_size", s.step_size);
   if (s.kind == Kind::multi_step)
-    require<ValueError>(std::ranges::is_sorted(s.milestones), "schedule: milestones are out of order; got [{}]; expected them ascending",
+    require<ValueError>(std::ranges::is_sorted(s.milestones),
+                        "schedule: milestones are out of order; got [{}]; expected them ascending",
                         fmt::join(s.milestones, ", "));
   if (s.kind == Kind::polynomial)
-    require<ValueError>(s.power > 0 && std::isfinite(s.power), "schedule: power is out of range; got {}; expected a finite number > 0", s.power);
+    require<ValueError>(s.power > 0 && std::isfinite(s.power),
+                        "schedule: power is out of range; got {}; expected a finite number > 0", s.power);
   if (s.kind == Kind::cosine_restarts) positive("t_0", s.t_0), positive("t_mult", s.t_mult);
   if (s.kind != Kind::one_cycle) return;
   const double most = s.three_phase ? 0.5 : 1;  // the second of three phases is as long as the first
-  require<ValueError>(s.pct_start >= 0 && s.pct_start <= most, "schedule: pct_start is out of range; got {}; expected 0 to {}", s.pct_start, most);
+  require<ValueError>(s.pct_start >= 0 && s.pct_start <= most,
+                      "schedule: pct_start is out of range; got {}; expected 0 to {}", s.pct_start, most);
   divisor("div_factor", s.div_factor);
   divisor("final_div_factor", s.final_div_factor);
-  require<ValueError>(s.min_lr == 0, "schedule: one_cycle takes no min_lr; got {}; it ends at lr / (div_factor * final_div_factor)", s.min_lr);
+  require<ValueError>(s.min_lr == 0,
+                      "schedule: one_cycle takes no min_lr; got {}; it ends at lr / (div_factor * final_div_factor)",
+                      s.min_lr);
 }
 
 /// Throws ValueError for a schedule out of its domain.
 void require_valid(const Schedule& s) {
   if (s.lr) {
     require_rate("lr", *s.lr);
-    require<ValueError>(s.min_lr >= 0 && s.min_lr <= *s.lr, "schedule: min_lr is out of range; got {}; expected 0 to lr, {}", s.min_lr, *s.lr);
+    require<ValueError>(s.min_lr >= 0 && s.min_lr <= *s.lr,
+                        "schedule: min_lr is out of range; got {}; expected 0 to lr, {}", s.min_lr, *s.lr);
   }
   require_rate("min_lr", s.min_lr);
   require<ValueError>(s.warmup >= 0, "schedule: warmup is out of range; got {}; expected at least 0", s.warmup);
-  require<ValueError>(!ends(s.kind) || s.steps > s.warmup, "schedule: steps do not reach past the warm-up; got {} steps with a warm-up of {}", s.steps,
+  require<ValueError>(!ends(s.kind) || s.steps > s.warmup,
+                      "schedule: steps do not reach past the warm-up; got {} steps with a warm-up of {}", s.steps,
                       s.warmup);
   require_numbers_of_kind(s);
 }
@@ -141,7 +163,10 @@ class StateReader {
     for (int g = 0; g < groups; ++g) rates.push_back(rate(prefix + std::to_string(g)));
     return rates;
   }
-  void done() const { require<FormatError>(state_.empty(), "{}: the state has an unexpected '{}'", where_, state_.empty() ? "" : state_.begin()->first); }
+  void done() const {
+    require<FormatError>(state_.empty(), "{}: the state has an unexpected '{}'", where_,
+                         state_.empty() ? "" : state_.begin()->first);
+  }
 
  private:
   const char* where_;
@@ -149,7 +174,8 @@ class StateReader {
 };
 
 void require_group(const char* where, int group, size_t groups) {
-  require<IndexError>(group >= 0 && static_cast<size_t>(group) < groups, "{}: there is no group {}; got {} groups", where, group, groups);
+  require<IndexError>(group >= 0 && static_cast<size_t>(group) < groups, "{}: there is no group {}; got {} groups",
+                      where, group, groups);
 }
 
 }  // namespace
@@ -172,22 +198,27 @@ double cosine_decay(double lr, double min_lr, double done) { return min_lr + (lr
 
 Schedule::Kind parse_schedule(std::string_view text) {
   const auto found = std::ranges::find(kKinds, text);
-  require<ValueError>(found != kKinds.end(), "schedule: unknown name; got '{}'; expected one of {}", text, fmt::join(kKinds, ", "));
+  require<ValueError>(found != kKinds.end(), "schedule: unknown name; got '{}'; expected one of {}", text,
+                      fmt::join(kKinds, ", "));
   return static_cast<Kind>(found - kKinds.begin());
 }
 
 std::string_view name(Schedule::Kind kind) { return kKinds[static_cast<size_t>(kind)]; }
 
-LRScheduler::LRScheduler(Optimizer& optimizer, const Schedule& schedule, int64_t steps_done) : optimizer_(optimizer), schedule_(schedule) {
+LRScheduler::LRScheduler(Optimizer& optimizer, const Schedule& schedule, int64_t steps_done)
+    : optimizer_(optimizer), schedule_(schedule) {
   require_valid(schedule);
   seek(steps_done);
 }
 
 void LRScheduler::seek(int64_t steps_done) {
-  require<ValueError>(steps_done >= 0, "schedule: steps done are out of range; got {}; expected at least 0", steps_done);
+  require<ValueError>(steps_done >= 0, "schedule: steps done are out of range; got {}; expected at least 0",
+                      steps_done);
   for (int g = static_cast<int>(bases_.size()); g < optimizer_.groups(); ++g) {
     const double base = base_of(g);
-    require<ValueError>(base >= schedule_.min_lr, "schedule: min_lr is out of range; got {}; expected 0 to the lr of group {}, {}", schedule_.min_lr, g, base);
+    require<ValueError>(base >= schedule_.min_lr,
+                        "schedule: min_lr is out of range; got {}; expected 0 to the lr of group {}, {}",
+                        schedule_.min_lr, g, base);
     bases_.push_back(base);
   }
   steps_done_ = steps_done;
@@ -219,15 +250,18 @@ void LRScheduler::load_state_dict(const SchedulerState& state) {
   seek(steps_done);
 }
 
-ReduceOnPlateau::ReduceOnPlateau(Optimizer& optimizer, const PlateauOptions& options) : optimizer_(optimizer), options_(options), best_(nothing_yet()) {
+ReduceOnPlateau::ReduceOnPlateau(Optimizer& optimizer, const PlateauOptions& options)
+    : optimizer_(optimizer), options_(options), best_(nothing_yet()) {
   const PlateauOptions& o = options;
   const auto positive = [](const char* what, double x) {
-    require<ValueError>(x >= 0 && std::isfinite(x), "reduce_on_plateau: {} is out of range; got {}; expected a finite number >= 0", what, x);
+    require<ValueError>(x >= 0 && std::isfinite(x),
+                        "reduce_on_plateau: {} is out of range; got {}; expected a finite number >= 0", what, x);
   };
   const auto count = [](const char* what, int64_t x) {
     require<ValueError>(x >= 0, "reduce_on_plateau: {} is out of range; got {}; expected at least 0", what, x);
   };
-  require<ValueError>(o.factor >= 0 && o.factor < 1, "reduce_on_plateau: factor is out of range; got {}; expected 0 <= factor < 1", o.factor);
+  require<ValueError>(o.factor >= 0 && o.factor < 1,
+                      "reduce_on_plateau: factor is out of range; got {}; expected 0 <= factor < 1", o.factor);
   positive("threshold", o.threshold), positive("min_lr", o.min_lr), positive("eps", o.eps);
   count("patience", o.patience), count("cooldown", o.cooldown), count("warmup", o.warmup);
   set_rates();
@@ -236,7 +270,8 @@ ReduceOnPlateau::ReduceOnPlateau(Optimizer& optimizer, const PlateauOptions& opt
 void ReduceOnPlateau::step(double metric) {
   const PlateauOptions& o = options_;
   const double sign = o.mode == PlateauOptions::Mode::min ? 1 : -1;
-  const double limit = o.threshold_mode == PlateauOptions::Threshold::rel ? best_ * (1 - sign * o.threshold) : best_ - sign * o.threshold;
+  const double limit = o.threshold_mode == PlateauOptions::Threshold::rel ? best_ * (1 - sign * o.threshold)
+                                                                          : best_ - sign * o.threshold;
   if (sign * metric < sign * limit) {
     best_ = metric;
     bad_ = 0;
@@ -268,7 +303,9 @@ double ReduceOnPlateau::lr(int group) const {
   return Schedule{.warmup = options_.warmup}.at(warmed_up_, rates_[group]);
 }
 
-double ReduceOnPlateau::rate_of(int group) const { return static_cast<size_t>(group) < rates_.size() ? rates_[group] : optimizer_.lr(group); }
+double ReduceOnPlateau::rate_of(int group) const {
+  return static_cast<size_t>(group) < rates_.size() ? rates_[group] : optimizer_.lr(group);
+}
 
 void ReduceOnPlateau::set_rates() {
   for (int g = static_cast<int>(rates_.size()); g < optimizer_.groups(); ++g) rates_.push_back(rate_of(g));
@@ -276,7 +313,9 @@ void ReduceOnPlateau::set_rates() {
 }
 
 SchedulerState ReduceOnPlateau::state_dict() const {
-  SchedulerState state{{"bad", static_cast<double>(bad_)}, {"cooldown", static_cast<double>(cooldown_)}, {"warmed_up", static_cast<double>(warmed_up_)}};
+  SchedulerState state{{"bad", static_cast<double>(bad_)},
+                       {"cooldown", static_cast<double>(cooldown_)},
+                       {"warmed_up", static_cast<double>(warmed_up_)}};
   if (std::isfinite(best_)) state["best"] = best_;
   for (int g = 0; g < optimizer_.groups(); ++g) state["lr." + std::to_string(g)] = rate_of(g);
   return state;

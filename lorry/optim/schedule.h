@@ -1,13 +1,13 @@
 #pragma once
 
-// Learning rates: a Schedule is a function of the step, LRScheduler hands it to an optimizer, and ReduceOnPlateau follows a metric
-// instead. Rates reach the device through Optimizer::set_lr; nothing here waits for it.
+// Learning rates: a Schedule is a function of the step, LRScheduler hands it to an optimizer, and ReduceOnPlateau
+// follows a metric instead. Rates reach the device through Optimizer::set_lr; nothing here waits for it.
 //
-//   LRScheduler scheduler(optimizer, {.kind = Schedule::Kind::cosine, .warmup = 100, .steps = 2000});   // of each group's own rate
+//   LRScheduler scheduler(optimizer, {.kind = Schedule::Kind::cosine, .warmup = 100, .steps = 2000});
 //   for (...) { ...; optimizer.step(); scheduler.step(); }
 //
-// Names and meanings are those of PyTorch's lr_scheduler. A schedule is computed from the step alone, so that a run can be resumed,
-// or sent anywhere with seek(), and has the same rates to the bit.
+// Names and meanings are those of PyTorch's lr_scheduler. A schedule is computed from the step alone, so that a run can
+// be resumed, or sent anywhere with seek(), and has the same rates to the bit.
 
 #include <cstdint>
 #include <limits>
@@ -21,20 +21,23 @@
 
 namespace lorry::optim {
 
-/// A linear warm-up over `warmup` steps, then one of the kinds. Each scales a base rate, the rate of a group as it was made, or `lr`
-/// for all groups. `steps` counts the whole run, its warm-up too; all other counts begin after the warm-up. After `steps` the last rate stays.
+/// A linear warm-up over `warmup` steps, then one of the kinds. Each scales a base rate, the rate of a group as it was
+/// made, or `lr` for all groups. `steps` counts the whole run, its warm-up too; all other counts begin after the
+/// warm-up. After `steps` the last rate stays.
 struct Schedule {
   enum class Kind {
     constant,
-    linear,           ///< falls to min_lr at step `steps` along a line
-    cosine,           ///< and along half a cosine: Loshchilov, Hutter 2017, eq. 5
-    cosine_restarts,  ///< that of t_0 steps, again and again, each t_mult times as long as the one before: their section 3
-    one_cycle,        ///< rises from base / div_factor to the base in the first pct_start of `steps`, then falls to the first rate divided
-                      ///< by final_div_factor; with three_phase it falls to the first rate as fast as it rose: Smith, Topin 2018
-    step,             ///< times gamma every step_size steps
-    multi_step,       ///< times gamma at each of the milestones
-    exponential,      ///< times gamma every step
-    polynomial,       ///< min_lr + (base - min_lr) * (1 - t / steps)^power
+    linear,  ///< falls to min_lr at step `steps` along a line
+    cosine,  ///< and along half a cosine: Loshchilov, Hutter 2017, eq. 5
+    /// that of t_0 steps, again and again, each t_mult times as long as the one before: their section 3
+    cosine_restarts,
+    /// rises from base / div_factor to the base in the first pct_start of `steps`, then falls to the first rate divided
+    /// by final_div_factor; with three_phase it falls to the first rate as fast as it rose: Smith, Topin 2018
+    one_cycle,
+    step,         ///< times gamma every step_size steps
+    multi_step,   ///< times gamma at each of the milestones
+    exponential,  ///< times gamma every step
+    polynomial,   ///< min_lr + (base - min_lr) * (1 - t / steps)^power
   };
   enum class Anneal { cosine, linear };
 
@@ -52,7 +55,8 @@ struct Schedule {
   bool three_phase = false;
   Anneal anneal = Anneal::cosine;  ///< of one_cycle
 
-  /// The rate of a step, counted from 0, of a group with this base rate. Throws ValueError for a schedule out of its domain (see LRScheduler).
+  /// The rate of a step, counted from 0, of a group with this base rate. Throws ValueError for a schedule out of its
+  /// domain (see LRScheduler).
   double at(int64_t step, double base) const;
   /// The same for the base rate `lr`. Throws ValueError when there is none, too.
   double at(int64_t step) const;
@@ -61,7 +65,8 @@ struct Schedule {
 /// From lr to min_lr along half a cosine, as `done` goes from 0 to 1: Loshchilov, Hutter 2017, eq. 5.
 double cosine_decay(double lr, double min_lr, double done);
 
-/// The kind called "constant", "linear", "cosine", "cosine_restarts", ...: the enumerator's own name. Throws ValueError.
+/// The kind called "constant", "linear", "cosine", "cosine_restarts", ...: the enumerator's own name. Throws
+/// ValueError.
 Schedule::Kind parse_schedule(std::string_view text);
 /// The name of a kind, as parse_schedule takes it.
 std::string_view name(Schedule::Kind kind);
@@ -72,8 +77,8 @@ using SchedulerState = std::map<std::string, double>;
 /// Sets every group's rate for the coming step. Groups added later join at their own rate.
 class LRScheduler {
  public:
-  /// Throws ValueError for a schedule out of its domain: finite rates >= 0, min_lr <= every base rate, 0 <= warmup, warmup < steps
-  /// for the kinds that end, and for each kind's numbers what makes sense of them.
+  /// Throws ValueError for a schedule out of its domain: finite rates >= 0, min_lr <= every base rate, 0 <= warmup,
+  /// warmup < steps for the kinds that end, and for each kind's numbers what makes sense of them.
   LRScheduler(Optimizer& optimizer, const Schedule& schedule, int64_t steps_done = 0);
 
   /// After optimizer.step(): moves on to the next rate.
@@ -113,10 +118,12 @@ struct PlateauOptions {
   int64_t warmup = 0;  ///< optimizer steps
 };
 
-/// Reduces the rates when a metric has stopped improving. Each group begins at the rate that it has; to change one later, make another.
+/// Reduces the rates when a metric has stopped improving. Each group begins at the rate that it has; to change one
+/// later, make another.
 class ReduceOnPlateau {
  public:
-  /// Throws ValueError for options out of their domain: 0 <= factor < 1, counts >= 0, finite numbers, min_lr and eps >= 0.
+  /// Throws ValueError for options out of their domain: 0 <= factor < 1, counts >= 0, finite numbers, min_lr and eps >=
+  /// 0.
   explicit ReduceOnPlateau(Optimizer& optimizer, const PlateauOptions& options = {});
 
   /// A new value of the metric, usually after a validation. A NaN is no improvement.

@@ -22,8 +22,10 @@ std::optional<Clash> find_clash(std::span<const Tensor> tensors) {
     std::erase_if(open, [&](const Span& before) { return before.end <= span.begin; });
     for (const Span& before : open) {
       const Tensor &a = tensors[before.of], &b = tensors[span.of];
-      const Sharing sharing = share_elements(a.data_ptr(), a.layout(), size_of(a.dtype()), b.data_ptr(), b.layout(), size_of(b.dtype()));
-      if (sharing != Sharing::no) return Clash{std::min(before.of, span.of), std::max(before.of, span.of), sharing == Sharing::yes};
+      const Sharing sharing =
+          share_elements(a.data_ptr(), a.layout(), size_of(a.dtype()), b.data_ptr(), b.layout(), size_of(b.dtype()));
+      if (sharing != Sharing::no)
+        return Clash{std::min(before.of, span.of), std::max(before.of, span.of), sharing == Sharing::yes};
     }
     open.push_back(span);
   }

@@ -15,7 +15,8 @@ struct Clash {
   bool certain;
 };
 
-/// The first of a list, by address; undefined tensors are passed over. In n log n, but for tensors that lie in between one another.
+/// The first of a list, by address; undefined tensors are passed over. In n log n, but for tensors that lie in between
+/// one another.
 std::optional<Clash> find_clash(std::span<const Tensor> tensors);
 
 }  // namespace lorry::optim

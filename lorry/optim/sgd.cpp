@@ -10,8 +10,9 @@ RuleChoice SGDOptions::choice() const {
   domain.not_negative("momentum", momentum);
   domain.not_negative("weight_decay", weight_decay);
   domain.finite("dampening", dampening);
-  require<ValueError>(!nesterov || (momentum > 0 && dampening == 0), "sgd: nesterov needs a momentum and no dampening; got momentum {} and dampening {}",
-                      momentum, dampening);
+  require<ValueError>(!nesterov || (momentum > 0 && dampening == 0),
+                      "sgd: nesterov needs a momentum and no dampening; got momentum {} and dampening {}", momentum,
+                      dampening);
   const formula::SgdBase::Settings settings{lr, momentum, dampening, weight_decay, nesterov, maximize};
   return momentum != 0 ? choose<formula::Sgd<true>>(settings) : choose<formula::Sgd<false>>(settings);
 }

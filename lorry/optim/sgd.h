@@ -1,7 +1,8 @@
 #pragma once
 
-// Optimizers that go down the gradient, its running mean or its sign. The rules are in formula/sgd.h, asgd.h and lion.h. Domains: lr,
-// momentum, weight_decay, lambd, alpha >= 0 and finite, 0 <= beta < 1, dampening and t0 finite; nesterov needs a momentum and no dampening.
+// Optimizers that go down the gradient, its running mean or its sign. The rules are in formula/sgd.h, asgd.h and
+// lion.h. Domains: lr, momentum, weight_decay, lambd, alpha >= 0 and finite, 0 <= beta < 1, dampening and t0 finite;
+// nesterov needs a momentum and no dampening.
 
 #include "lorry/optim/of.h"
 

@@ -25,7 +25,9 @@ Tensor filled(const Tensor& state, int64_t n, float number) {
 /// What to do about an entry that is missing, unexpected or of another dtype.
 const char* remedy(std::string_view key) {
   for (const char* ending : {".master", ".remainder", "_scale", "_strides"})
-    if (key.ends_with(ending)) return "load the state of an optimizer with the same memory, or make this one with the masters and states of the one that saved it";
+    if (key.ends_with(ending))
+      return "load the state of an optimizer with the same memory, or make this one with the masters and states of the "
+             "one that saved it";
   return "load the state of the same optimizer and model";
 }
 
@@ -48,7 +50,10 @@ DType Stepper::Kind::stored(int k) const {
 
 std::string Stepper::state_key(const Slot& slot, int k) const {
   const RuleTraits& rule = *groups_[slot.group].rule;
-  return fmt::format("{}.{}", slot.name, k < rule.states ? rule.state_names[k] : groups_[slot.group].memory.masters == Masters::split ? "remainder" : "master");
+  return fmt::format("{}.{}", slot.name,
+                     k < rule.states                                        ? rule.state_names[k]
+                     : groups_[slot.group].memory.masters == Masters::split ? "remainder"
+                                                                            : "master");
 }
 
 Tensor Stepper::Kind::empty_state(int k, const Layout& like) const {
@@ -77,7 +82,8 @@ Tensor Stepper::new_state(const Slot& slot, const Kind& kind, const Tensor& like
   const Tensor state = kind.empty_state(k, like.layout());
   if (k == kind.rule->states) return kind.memory.masters == Masters::split ? state.zero_() : state.copy_(like);
   const double first = kind.rule->first_state(k, groups_[slot.group].settings);
-  if (kind.stored(k) == kU8) return (kind.rule->is_signed(k) ? filled<true> : filled<false>)(state, like.numel(), static_cast<float>(first));
+  if (kind.stored(k) == kU8)
+    return (kind.rule->is_signed(k) ? filled<true> : filled<false>)(state, like.numel(), static_cast<float>(first));
   return state.fill_(first);
 }
 
@@ -92,7 +98,7 @@ Tensor Stepper::reordered(const Slot& slot, const Kind& kind, const Tensor& like
   return state;
 }
 
-// ---- state dictionaries ----------------------------------------------------------------------------------------------
+// ---- state dictionaries ---------------------------------------------------------------------------------------------
 
 TensorMap Stepper::state_dict() const {
   const NoGrad quiet;
@@ -101,7 +107,8 @@ TensorMap Stepper::state_dict() const {
   TensorMap dict;
   for (const Slot& slot : slots_) {
     const RuleTraits& rule = *groups_[slot.group].rule;
-    const double* own = slot.family < 0 ? rule.first_progress : &progress[slot.family][static_cast<size_t>(slot.clock) * rule.progress];
+    const double* own =
+        slot.family < 0 ? rule.first_progress : &progress[slot.family][static_cast<size_t>(slot.clock) * rule.progress];
     for (int k = 0; k < rule.progress; ++k) {
       const Tensor value = empty({}, {.dtype = kF64, .device = kCPU});
       *value.data<double>() = own[k];
@@ -112,7 +119,8 @@ TensorMap Stepper::state_dict() const {
       const std::string key = state_key(slot, k);
       dict[key] = slot.states[k];
       if (kind.stored(k) != kU8) continue;
-      dict[key] = codes_of(slot.states[k], slot.layout.numel()).as_strided(slot.layout.size_list(), slot.layout.stride_list());
+      dict[key] =
+          codes_of(slot.states[k], slot.layout.numel()).as_strided(slot.layout.size_list(), slot.layout.stride_list());
       dict[key + "_scale"] = scales_of(slot.states[k], slot.layout.numel());
       if (!slot.layout.is_contiguous()) dict[key + "_strides"] = strides_of(slot.layout);
     }
@@ -168,7 +176,9 @@ void Stepper::load_state_dict(const TensorMap& dict) {
       const Tensor &scale = find(key + "_scale"), scales = scales_of(slot.states[k], slot.layout.numel());
       check(key + "_scale", scale, scales.sizes(), kF32);
       check_order(key + "_strides", slot.layout, dict, used);
-      codes_of(slot.states[k], slot.layout.numel()).as_strided(slot.layout.size_list(), slot.layout.stride_list()).copy_(value);
+      codes_of(slot.states[k], slot.layout.numel())
+          .as_strided(slot.layout.size_list(), slot.layout.stride_list())
+          .copy_(value);
       scales.copy_(scale);
     }
   }
@@ -183,7 +193,8 @@ void Stepper::load_state_dict(const TensorMap& dict) {
       slot.family = family_of(slot);
       Family& family = families_[slot.family];
       for (size_t other = 0; other < s && slot.clock < 0; ++other)
-        if (loaded[other].family == slot.family && loaded[other].group == slot.group && progress[other] == progress[s]) slot.clock = loaded[other].clock;
+        if (loaded[other].family == slot.family && loaded[other].group == slot.group && progress[other] == progress[s])
+          slot.clock = loaded[other].clock;
       if (slot.clock >= 0) continue;
       slot.clock = new_clock(family, slot.group, -1);
       const kernels::ClockChange change{slot.clock, true, nullptr, progress[s].data()};
@@ -214,7 +225,8 @@ void Stepper::check_order(const std::string& key, const Layout& layout, const Te
                         expected.sizes());
     require<DTypeError>(got.dtype() == kI64, "state '{}' has another dtype; got {}; expected i64", key, got);
   }
-  const Dims saved = given ? Dims(found->second.to_vector<int64_t>()) : Layout::contiguous(layout.size_list()).stride_list();
+  const Dims saved =
+      given ? Dims(found->second.to_vector<int64_t>()) : Layout::contiguous(layout.size_list()).stride_list();
   bool same = true;
   for (int i = 0; i < layout.rank; ++i) same = same && (layout.sizes[i] == 1 || saved[i] == layout.strides[i]);
   require<FormatError>(same,

@@ -1,4 +1,5 @@
-// How an optimizer makes a step: it looks at its gradients when one may have changed, lays out lists, and runs a rule over them.
+// How an optimizer makes a step: it looks at its gradients when one may have changed, lays out lists, and runs a rule
+// over them.
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +7,7 @@
 #include <utility>
 
 #include "lorry/autograd/grad_mode.h"
-#include "lorry/base/bell.h"
+#include "lorry/base/events.h"
 #include "lorry/device/device.h"
 #include "lorry/kernels/list.h"
 #include "lorry/ops/array.h"
@@ -30,7 +31,10 @@ bool same_order(const Layout& a, const Layout& b) {
 bool alone(const Tensor& grad) { return grad.storage().gradients() == 1 && !grad.storage().foreign(); }
 
 /// True for a gradient that door::require_writable may refuse.
-bool guarded(const Tensor& grad) { return grad.storage().read_only() || grad.is_inference() || (!grad.is_contiguous() && grad.layout().has_internal_overlap()); }
+bool guarded(const Tensor& grad) {
+  return grad.storage().read_only() || grad.is_inference() ||
+         (!grad.is_contiguous() && grad.layout().has_internal_overlap());
+}
 
 }  // namespace
 
@@ -94,7 +98,7 @@ Tensor Stepper::step(const StepOptions& options) {
   return total;
 }
 
-// ---- before the step -------------------------------------------------------------------------------------------------
+// ---- before the step ------------------------------------------------------------------------------------------------
 
 void Stepper::check(Slot& slot, const Tensor& grad) const {
   const Running running(where_);
@@ -112,7 +116,8 @@ void Stepper::check(Slot& slot, const Tensor& grad) const {
   door::require_writable(param);
   if (slot.family < 0) return require_memory_fits(slot.name, param, groups_[slot.group]);
   const Family& family = families_[slot.family];
-  const bool fits = family.device == param.device() && family.dtype == param.dtype() && (family.arrays() == 0 || slot.layout.size_list() == param.sizes());
+  const bool fits = family.device == param.device() && family.dtype == param.dtype() &&
+                    (family.arrays() == 0 || slot.layout.size_list() == param.sizes());
   if (fits) return;  // what follows makes strings, and every gradient that moves comes here
   raise<ShapeError>("parameter '{}' has changed since its last step; got {} with a state of {}; make a new optimizer",
                     slot.name, param,
@@ -183,12 +188,12 @@ void Stepper::lay_out() {
     New& own = made[s];
     own.copied_param = own.param = slot.param.detach();
     if (!own.param.layout().is_dense()) {
-      bell::ring(bell::Event::hidden_copy, where_, "a parameter with gaps in its memory is stepped in a copy");
+      events::emit(events::Kind::hidden_copy, where_, "a parameter with gaps in its memory is stepped in a copy");
       own.param = own.param.clone().contiguous();
     }
     own.copied_grad = own.grad = grads[s].detach();
     if (!same_order(own.param.layout(), own.grad.layout())) {
-      bell::ring(bell::Event::hidden_copy, where_, "a gradient is copied into the layout of its parameter");
+      events::emit(events::Kind::hidden_copy, where_, "a gradient is copied into the layout of its parameter");
       own.grad = empty_like(own.param, own.grad.dtype());
     }
     const Kind kind = kind_of(slot);
@@ -196,7 +201,8 @@ void Stepper::lay_out() {
       if (!slot.states[k].defined())
         own.states[k] = new_state(slot, kind, own.param, k);
       else
-        own.states[k] = same_order(slot.layout, own.param.layout()) ? slot.states[k] : reordered(slot, kind, own.param, k);
+        own.states[k] =
+            same_order(slot.layout, own.param.layout()) ? slot.states[k] : reordered(slot, kind, own.param, k);
     }
   }
 
@@ -206,7 +212,8 @@ void Stepper::lay_out() {
   };
   std::vector<Fresh> fresh;
   std::vector<std::vector<int>> members(families_.size()), stepping(families_.size());
-  for (size_t f = 0; f < families_.size(); ++f) members[f] = stepping[f] = std::vector<int>(families_[f].clock_groups.size());
+  for (size_t f = 0; f < families_.size(); ++f)
+    members[f] = stepping[f] = std::vector<int>(families_[f].clock_groups.size());
   for (size_t s = 0; s < slots_.size(); ++s)
     if (const Slot& slot = slots_[s]; slot.family >= 0) {
       ++members[slot.family][slot.clock];
@@ -227,8 +234,12 @@ void Stepper::lay_out() {
       continue;
     }
     own.family = family_of(slot);
-    const auto known = std::ranges::find_if(fresh, [&](const Fresh& x) { return x.family == own.family && x.group == slot.group; });
-    own.clock = known != fresh.end() ? known->clock : fresh.emplace_back(Fresh{own.family, slot.group, new_clock(families_[own.family], slot.group, -1)}).clock;
+    const auto known =
+        std::ranges::find_if(fresh, [&](const Fresh& x) { return x.family == own.family && x.group == slot.group; });
+    own.clock =
+        known != fresh.end()
+            ? known->clock
+            : fresh.emplace_back(Fresh{own.family, slot.group, new_clock(families_[own.family], slot.group, -1)}).clock;
   }
 
   struct Lists {
@@ -259,7 +270,10 @@ void Stepper::lay_out() {
   for (size_t s = 0; s < slots_.size(); ++s) {
     const New& own = made[s];
     if (own.family < 0) continue;
-    kernels::ListEntry entry{.at = {own.param.data_ptr(), own.grad.data_ptr()}, .count = own.param.numel(), .word = static_cast<uint32_t>(own.clock), .number = static_cast<uint32_t>(s)};
+    kernels::ListEntry entry{.at = {own.param.data_ptr(), own.grad.data_ptr()},
+                             .count = own.param.numel(),
+                             .word = static_cast<uint32_t>(own.clock),
+                             .number = static_cast<uint32_t>(s)};
     for (int k = 0; k < kMaxStates + 1 && own.states[k].defined(); ++k) entry.at[2 + k] = own.states[k].data_ptr();
     lists[own.family].list->add(entry);
     lists[own.family].grads->add({.at = {own.grad.data_ptr()}, .count = entry.count, .word = 0});
@@ -283,7 +297,8 @@ void Stepper::lay_out() {
   separate_ = false;
   // A parameter that is not stepped must not count our writes, unless it shares its storage with one that is.
   for (size_t s = 0; s < slots_.size(); ++s)
-    if (Storage& storage = slots_[s].param.storage(); made[s].family < 0 && storage.has_joined(*epoch_)) storage.leave();
+    if (Storage& storage = slots_[s].param.storage(); made[s].family < 0 && storage.has_joined(*epoch_))
+      storage.leave();
   for (size_t s = 0; s < slots_.size(); ++s) {
     Slot& slot = slots_[s];
     New& own = made[s];
@@ -305,12 +320,12 @@ void Stepper::lay_out() {
     if (!family.clock_groups.empty()) write_clocks(family, -1);
   for (const Family& family : families_)
     if (execution_ == Execution::fused && !family.slots.empty() && steps_by_operators(family))
-      bell::ring(bell::Event::warning, where_,
-                 "there are no fused kernels for f32 gradients of 16-bit parameters on a GPU: the step runs as by "
-                 "foreach, in buffers of bounded size");
+      events::emit(events::Kind::warning, where_,
+                   "there are no fused kernels for f32 gradients of 16-bit parameters on a GPU: the step runs as by "
+                   "foreach, in buffers of bounded size");
 }
 
-// ---- the step --------------------------------------------------------------------------------------------------------
+// ---- the step -------------------------------------------------------------------------------------------------------
 
 /// Fills the aligned copies: before anything reads the lists.
 void Stepper::copy_in() {

@@ -8,11 +8,25 @@
 namespace lorry::optim {
 
 Tensor codes_of(const Tensor& stored, int64_t n) { return stored.narrow(0, 0, n); }
-Tensor scales_of(const Tensor& stored, int64_t n) { return stored.narrow(0, formula::quant_scales_at(n), 4 * formula::quant_blocks(n)).view(kF32); }
+Tensor scales_of(const Tensor& stored, int64_t n) {
+  return stored.narrow(0, formula::quant_scales_at(n), 4 * formula::quant_blocks(n)).view(kF32);
+}
 
 kernels::StoredCall Storing::call(const kernels::List& list, int k) const {
-  if (k < 0) return {.list = list, .type = StateType::bf16, .seed = seed, .array = 0, .first_element = first_element, .steps = steps};
-  return {.list = list, .type = types[k], .is_signed = is_signed(k), .seed = seed, .array = static_cast<uint32_t>(1 + k), .first_element = first_element, .steps = steps};
+  if (k < 0)
+    return {.list = list,
+            .type = StateType::bf16,
+            .seed = seed,
+            .array = 0,
+            .first_element = first_element,
+            .steps = steps};
+  return {.list = list,
+          .type = types[k],
+          .is_signed = is_signed(k),
+          .seed = seed,
+          .array = static_cast<uint32_t>(1 + k),
+          .first_element = first_element,
+          .steps = steps};
 }
 
 void reorder_stored(const Storing& how, int k, const Tensor& before, const Layout& from, const Tensor& stored,

@@ -18,7 +18,8 @@ constexpr kernels::Kept kept(Masters masters) {
 Tensor codes_of(const Tensor& stored, int64_t n);
 Tensor scales_of(const Tensor& stored, int64_t n);
 
-/// How the states of parameters that share a clock are stored, and what names their random bits beside the parameters' numbers.
+/// How the states of parameters that share a clock are stored, and what names their random bits beside the parameters'
+/// numbers.
 struct Storing {
   StateTypes types = {};
   bool (*is_signed)(int state) = nullptr;

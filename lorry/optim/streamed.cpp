@@ -14,7 +14,8 @@ using kernels::List;
 using kernels::ListEntry;
 using kernels::StepCall;
 
-/// Of an entry's states: what the link carries in some 150 us, so that filling and draining the chain costs little and launches less.
+/// Of an entry's states: what the link carries in some 150 us, so that filling and draining the chain costs little and
+/// launches less.
 constexpr int64_t kChunkBytes = 8 << 20;
 /// An entry with fewer is stepped where it lies.
 constexpr int64_t kSmallBytes = 256 << 10;
@@ -22,7 +23,9 @@ constexpr int64_t kSmallBytes = 256 << 10;
 int64_t up(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 /// Bytes of n elements of array k, with scales where it has some.
-int64_t array_bytes(const List& list, int k, int64_t n) { return list.dtype(k) == kU8 ? formula::quant_bytes(n) : n * size_of(list.dtype(k)); }
+int64_t array_bytes(const List& list, int k, int64_t n) {
+  return list.dtype(k) == kU8 ? formula::quant_bytes(n) : n * size_of(list.dtype(k));
+}
 
 int64_t entry_bytes(const List& list, const ListEntry& entry, int64_t n) {
   int64_t bytes = 0;
@@ -41,7 +44,14 @@ char* advanced(void* at, int64_t bytes) { return static_cast<char*>(at) + bytes;
 
 }  // namespace
 
-Streamed::Streamed(const StepCall& call) : device_(call.list.device()), direct_{like(call.list), {}, {}}, in_(device_), out_(device_), start_(device_), gone_(device_), home_(device_) {
+Streamed::Streamed(const StepCall& call)
+    : device_(call.list.device()),
+      direct_{like(call.list), {}, {}},
+      in_(device_),
+      out_(device_),
+      start_(device_),
+      gone_(device_),
+      home_(device_) {
   cut(call.list);
   for (const Chunk& chunk : chunks_) slot_bytes_ = std::max(slot_bytes_, chunk.bytes);
   const int slots = std::min<int>(kSlots, static_cast<int>(chunks_.size()));
@@ -77,7 +87,8 @@ Streamed::~Streamed() {
   }
 }
 
-/// Chunks take elements in the order of the list, and one slice of an array at most, so that in each only the first may not begin its array.
+/// Chunks take elements in the order of the list, and one slice of an array at most, so that in each only the first may
+/// not begin its array.
 void Streamed::cut(const List& whole) {
   const std::span<const ListEntry> entries = whole.entries();
   for (uint32_t e = 0; e < entries.size(); ++e) {
@@ -88,7 +99,8 @@ void Streamed::cut(const List& whole) {
       continue;
     }
     for (int64_t first = 0; first < entry.count;) {
-      if (chunks_.empty() || first > 0 || chunks_.back().bytes + kSmallBytes > kChunkBytes) chunks_.push_back({like(whole), {}, {}});
+      if (chunks_.empty() || first > 0 || chunks_.back().bytes + kSmallBytes > kChunkBytes)
+        chunks_.push_back({like(whole), {}, {}});
       Chunk& chunk = chunks_.back();
       const int64_t each = std::max<int64_t>(1, entry_bytes(whole, entry, 1 << 20) >> 20);  // bytes an element, about
       const int64_t room = std::max<int64_t>(256, (kChunkBytes - chunk.bytes) / each / 256 * 256);
@@ -129,7 +141,9 @@ void Streamed::update_addresses(const List& whole) {
   const auto update = [&](Chunk& chunk) {
     for (size_t s = 0; s < chunk.slices.size(); ++s)
       for (int k = 0; k < 2; ++k)
-        chunk.list.move(s, k, advanced(whole.entries()[chunk.slices[s].entry].at[k], chunk.slices[s].first * size_of(whole.dtype(k))));
+        chunk.list.move(
+            s, k,
+            advanced(whole.entries()[chunk.slices[s].entry].at[k], chunk.slices[s].first * size_of(whole.dtype(k))));
   };
   update(direct_);
   for (Chunk& chunk : chunks_) update(chunk);
@@ -181,7 +195,7 @@ void Streamed::step(const kernels::RuleKernels& rule, const StepCall& call, cons
   rule.tick(call.clocks, call.list.dtype(0) == kF64, call.first_clock, call.clock_count, call.grad_factor, stream);
 }
 
-// ---- the optimizer's side ------------------------------------------------------------------------------------------------------
+// ---- the optimizer's side -------------------------------------------------------------------------------------------
 
 void Stepper::prepare_streamed(Family& family, const StepCall& call) {
   if (!family.streamed) family.streamed = std::make_shared<Streamed>(call);

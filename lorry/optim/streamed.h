@@ -1,9 +1,10 @@
 #pragma once
 
-// Fused steps of parameters whose states lie in pinned host memory. The states go through the device in chunks: while one is stepped, the
-// next one comes and the last one goes back, each way by a copy engine of its own, so that a step takes as long as the link takes to carry
-// its states one way. Large arrays are cut, at multiples of 256 elements. A parameter whose states take 256 KB or less together is stepped with
-// them where they lie, since for many of them the launches of copies would take longer than the bytes.
+// Fused steps of parameters whose states lie in pinned host memory. The states go through the device in chunks: while
+// one is stepped, the next one comes and the last one goes back, each way by a copy engine of its own, so that a step
+// takes as long as the link takes to carry its states one way. Large arrays are cut, at multiples of 256 elements. A
+// parameter whose states take 256 KB or less together is stepped with them where they lie, since for many of them the
+// launches of copies would take longer than the bytes.
 
 #include <cstdint>
 #include <vector>
@@ -23,8 +24,8 @@ class Streamed {
   Streamed(const Streamed&) = delete;
   Streamed& operator=(const Streamed&) = delete;
 
-  /// What steps need beside; writes no parameter and no state. The call is for the list that this was made for, some of whose addresses may
-  /// have changed.
+  /// What steps need beside; writes no parameter and no state. The call is for the list that this was made for, some of
+  /// whose addresses may have changed.
   void prepare(const kernels::RuleKernels& rule, const kernels::StepCall& call, const Stream& stream);
   /// The step. When `stream` has come to its end all states are home.
   void step(const kernels::RuleKernels& rule, const kernels::StepCall& call, const Stream& stream);

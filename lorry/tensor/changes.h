@@ -1,7 +1,8 @@
 #pragma once
 
-// Counts how often a tensor anywhere came to refer to something else: a gradient was replaced, data were swapped, strides changed in
-// place. Whoever has looked at many tensors, such as an optimizer at its gradients, need not look again while the count stands.
+// Counts how often a tensor anywhere came to refer to something else: a gradient was replaced, data were swapped,
+// strides changed in place. Whoever has looked at many tensors, such as an optimizer at its gradients, need not look
+// again while the count stands.
 
 #include <atomic>
 #include <cstdint>
@@ -24,7 +25,8 @@ inline uint64_t note_change() { return detail::g_changes.fetch_add(1, std::memor
 /// A tensor has other data or strides.
 inline void note_reshaped() {
   const uint64_t now = note_change();
-  for (uint64_t last = last_reshaped(); last < now && !detail::g_reshaped.compare_exchange_weak(last, now, std::memory_order_relaxed);) {
+  for (uint64_t last = last_reshaped();
+       last < now && !detail::g_reshaped.compare_exchange_weak(last, now, std::memory_order_relaxed);) {
   }
 }
 

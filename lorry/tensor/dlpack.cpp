@@ -64,7 +64,8 @@ Managed* hand_out(const Tensor& x) {
   std::copy_n(layout.sizes, layout.rank, exported->shape);
   // Dimensions of size 1 and empty tensors may carry any stride; readers are happiest with the row-major ones.
   const Layout row_major = Layout::contiguous(layout.size_list());
-  for (int d = 0; d < layout.rank; ++d) exported->strides[d] = layout.sizes[d] <= 1 || x.numel() == 0 ? row_major.strides[d] : layout.strides[d];
+  for (int d = 0; d < layout.rank; ++d)
+    exported->strides[d] = layout.sizes[d] <= 1 || x.numel() == 0 ? row_major.strides[d] : layout.strides[d];
   exported->tensor = x.detach();
   exported->managed = {};
   exported->managed.dl_tensor = {.data = x.data_ptr(),
@@ -99,7 +100,8 @@ Tensor take_over(Managed* managed, bool read_only) {
       require<ShapeError>(t.strides[d] >= 0 || sizes[d] == 1,
                           "negative stride; got {} in dimension {}; expected strides >= 0", t.strides[d], d);
       if (sizes[d] > 1) layout.strides[d] = t.strides[d];
-      const bool overflow = __builtin_mul_overflow(sizes[d] - 1, layout.strides[d], &reach) || __builtin_add_overflow(last, reach, &last);
+      const bool overflow =
+          __builtin_mul_overflow(sizes[d] - 1, layout.strides[d], &reach) || __builtin_add_overflow(last, reach, &last);
       require<ShapeError>(!overflow && last < INT64_MAX / 8, "strides reach beyond 64 bits; got {} in dimension {}",
                           t.strides[d], d);
     }
@@ -109,7 +111,8 @@ Tensor take_over(Managed* managed, bool read_only) {
   char* const first = t.data == nullptr ? nullptr : static_cast<char*>(t.data) + t.byte_offset;
   require<FormatError>(reinterpret_cast<uintptr_t>(first) % static_cast<uintptr_t>(size_of(dtype)) == 0,
                        "memory is not aligned for {}; got a byte offset of {}", dtype, t.byte_offset);
-  auto node = make_counted<TensorNode>(nullptr, layout, 0, dtype);  // before the storage, which owns `managed` from then on
+  // before the storage, which owns `managed` from then on
+  auto node = make_counted<TensorNode>(nullptr, layout, 0, dtype);
   node->storage = Storage::foreign(
       device, first, layout.extent() * size_of(dtype),
       [](void* context) {

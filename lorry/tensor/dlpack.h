@@ -1,11 +1,12 @@
 #pragma once
 
-// DLPack: the ABI by which array libraries hand each other tensors without copying (https://dmlc.github.io/dlpack, version 1.x).
-// The structures are declared here because a distribution's header may predate version 1; they are fixed by the specification.
+// DLPack: the ABI by which array libraries hand each other tensors without copying (https://dmlc.github.io/dlpack,
+// version 1.x). The structures are declared here because a distribution's header may predate version 1; they are fixed
+// by the specification.
 //
-// Lorry exports both forms and imports both. A tensor handed out keeps its memory alive until the receiver calls the deleter; a
-// tensor taken in calls the producer's deleter once, when its last view is gone. Memory marked read-only is shared, and every
-// in-place operator refuses to write it.
+// Lorry exports both forms and imports both. A tensor handed out keeps its memory alive until the receiver calls the
+// deleter; a tensor taken in calls the producer's deleter once, when its last view is gone. Memory marked read-only is
+// shared, and every in-place operator refuses to write it.
 
 #include <cstdint>
 
@@ -63,16 +64,16 @@ struct DLManagedTensorVersioned {
   DLTensor dl_tensor;
 };
 
-/// Hands out a tensor; the receiver owns the result and calls its deleter. Throws GradError for a tensor that requires a gradient
-/// (detach it first), as the receiver could not be followed. The older form cannot say read-only, so it refuses such memory with
-/// ValueError.
+/// Hands out a tensor; the receiver owns the result and calls its deleter. Throws GradError for a tensor that requires
+/// a gradient (detach it first), as the receiver could not be followed. The older form cannot say read-only, so it
+/// refuses such memory with ValueError.
 DLManagedTensorVersioned* to_dlpack(const Tensor& x);
 /// The same in the older form, for receivers from before version 1.
 DLManagedTensor* to_dlpack_unversioned(const Tensor& x);
 
-/// Takes a tensor over, without a copy. On success the result owns `managed`; when it throws, `managed` stays the caller's. Throws
-/// FormatError for a newer major version and for contradictory fields, DTypeError, DeviceError and ShapeError for what Lorry
-/// does not have (complex numbers, several lanes, negative strides, more than 8 dimensions).
+/// Takes a tensor over, without a copy. On success the result owns `managed`; when it throws, `managed` stays the
+/// caller's. Throws FormatError for a newer major version and for contradictory fields, DTypeError, DeviceError and
+/// ShapeError for what Lorry does not have (complex numbers, several lanes, negative strides, more than 8 dimensions).
 Tensor from_dlpack(DLManagedTensorVersioned* managed);
 Tensor from_dlpack(DLManagedTensor* managed);
 

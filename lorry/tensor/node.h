@@ -20,7 +20,12 @@ struct GradSlot {
 
 struct TensorNode : Counted {
   TensorNode(IntrusivePtr<Storage> memory, const Layout& shape, int64_t first, DType type)
-      : storage(std::move(memory)), offset(first), numel(shape.numel()), dtype(type), contiguous(shape.is_contiguous()), inference(mode(kInferenceMode)) {
+      : storage(std::move(memory)),
+        offset(first),
+        numel(shape.numel()),
+        dtype(type),
+        contiguous(shape.is_contiguous()),
+        inference(mode(kInferenceMode)) {
     layout.rank = shape.rank;
     for (int i = 0; i < shape.rank; ++i) {
       layout.sizes[i] = shape.sizes[i];
@@ -29,14 +34,16 @@ struct TensorNode : Counted {
   }
 
   IntrusivePtr<Storage> storage;
-  IntrusivePtr<TensorNode> base;  ///< the tensor that owns the memory, when this is a view that autograd may have to follow
+  /// the tensor that owns the memory, when this is a view that autograd may have to follow
+  IntrusivePtr<TensorNode> base;
   std::unique_ptr<GradSlot> grad;
   int64_t offset;  ///< of the first element, in elements from the start of the storage
   int64_t numel;
   DType dtype;
   bool contiguous;
   bool requires_grad = false;
-  bool cut_view = false;        ///< a view (of a view) made while nothing was recorded: follows no history, and may not start one
+  /// a view (of a view) made while nothing was recorded: follows no history, and may not start one
+  bool cut_view = false;
   bool inference;               ///< made in inference mode: carries no versions and never enters a graph
   bool wrapped_number = false;  ///< stands for a Scalar: promotes by kind alone
   Layout layout;

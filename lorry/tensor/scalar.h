@@ -7,8 +7,8 @@
 
 namespace lorry {
 
-/// A number from the host with its kind (bool, whole or floating): what PyTorch calls a wrapped number. Against a tensor it
-/// takes part in type promotion by its kind alone.
+/// A number from the host with its kind (bool, whole or floating): what PyTorch calls a wrapped number. Against a
+/// tensor it takes part in type promotion by its kind alone.
 class Scalar {
  public:
   Scalar() = default;

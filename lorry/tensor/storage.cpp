@@ -9,19 +9,23 @@ IntrusivePtr<Storage> Storage::allocate(Device device, int64_t bytes) {
 }
 
 IntrusivePtr<Storage> Storage::allocate_pinned(int64_t bytes) {
-  const IntrusivePtr<Storage> storage(new Storage(kCPU, memory::allocate_pinned(bytes), bytes, nullptr, nullptr, false));
+  const IntrusivePtr<Storage> storage(
+      new Storage(kCPU, memory::allocate_pinned(bytes), bytes, nullptr, nullptr, false));
   storage->kind_ = Kind::pinned;
   return storage;
 }
 
 IntrusivePtr<Storage> Storage::allocate_managed(Device device, int64_t bytes) {
-  const IntrusivePtr<Storage> storage(new Storage(device, memory::allocate_managed(device, bytes), bytes, nullptr, nullptr, false));
+  const IntrusivePtr<Storage> storage(
+      new Storage(device, memory::allocate_managed(device, bytes), bytes, nullptr, nullptr, false));
   storage->kind_ = Kind::managed;
   return storage;
 }
 
-IntrusivePtr<Storage> Storage::foreign(Device device, void* data, int64_t bytes, Deleter deleter, void* context, bool read_only) {
-  return IntrusivePtr<Storage>(new Storage(device, data, bytes, deleter == nullptr ? [](void*) {} : deleter, context, read_only));
+IntrusivePtr<Storage> Storage::foreign(Device device, void* data, int64_t bytes, Deleter deleter, void* context,
+                                       bool read_only) {
+  return IntrusivePtr<Storage>(
+      new Storage(device, data, bytes, deleter == nullptr ? [](void*) {} : deleter, context, read_only));
 }
 
 bool Storage::join(const IntrusivePtr<Epoch>& epoch) {

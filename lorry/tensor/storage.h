@@ -10,7 +10,8 @@
 
 namespace lorry {
 
-/// Writes that many storages have in common, such as an optimizer's steps: one addition counts a version of all that have joined.
+/// Writes that many storages have in common, such as an optimizer's steps: one addition counts a version of all that
+/// have joined.
 class Epoch : public Counted {
  public:
   /// of_gradients: a storage counts its writes while gradients lie in it.
@@ -44,9 +45,10 @@ class Storage : public Counted {
   static IntrusivePtr<Storage> allocate_pinned(int64_t bytes);
   /// Memory of the device that moves to whoever touches it. Throws OutOfMemory.
   static IntrusivePtr<Storage> allocate_managed(Device device, int64_t bytes);
-  /// Memory of somebody else's; `deleter(context)` is called once when the last view is gone. A read-only storage refuses
-  /// in-place operators.
-  static IntrusivePtr<Storage> foreign(Device device, void* data, int64_t bytes, Deleter deleter, void* context, bool read_only = false);
+  /// Memory of somebody else's; `deleter(context)` is called once when the last view is gone. A read-only storage
+  /// refuses in-place operators.
+  static IntrusivePtr<Storage> foreign(Device device, void* data, int64_t bytes, Deleter deleter, void* context,
+                                       bool read_only = false);
 
   void* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
@@ -59,15 +61,17 @@ class Storage : public Counted {
   uint32_t version() const { return version_.load(std::memory_order_relaxed) + (epoch_ ? epoch_->count() : 0); }
   /// The operator of the last write, for the error that names it; null before any.
   const char* last_writer() const {
-    return epoch_ && epoch_->count() != epoch_seen_.load(std::memory_order_relaxed) ? epoch_->writer() : last_writer_.load(std::memory_order_relaxed);
+    return epoch_ && epoch_->count() != epoch_seen_.load(std::memory_order_relaxed)
+               ? epoch_->writer()
+               : last_writer_.load(std::memory_order_relaxed);
   }
   void written_by(const char* operator_name) {
     version_.fetch_add(1, std::memory_order_relaxed);
     last_writer_.store(operator_name, std::memory_order_relaxed);
     if (epoch_) epoch_seen_.store(epoch_->count(), std::memory_order_relaxed);
   }
-  /// Counts the epoch's writes as its own from now on. False when it has joined another that is not closed. Not while another thread
-  /// uses the storage.
+  /// Counts the epoch's writes as its own from now on. False when it has joined another that is not closed. Not while
+  /// another thread uses the storage.
   bool join(const IntrusivePtr<Epoch>& epoch);
   /// Counts its own writes alone again. Not while another thread uses the storage.
   void leave();

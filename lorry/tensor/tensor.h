@@ -1,8 +1,8 @@
 #pragma once
 
-// Tensor: one pointer to a node that holds storage, layout and dtype. Copying a Tensor copies the pointer; views share the
-// storage; methods ending in _ write in place. Names, defaults and semantics are PyTorch's. Methods that compute are defined
-// in the ops room, those that differentiate in the autograd room.
+// Tensor: one pointer to a node that holds storage, layout and dtype. Copying a Tensor copies the pointer; views share
+// the storage; methods ending in _ write in place. Names, defaults and semantics are PyTorch's. Methods that compute
+// are defined in the ops room, those that differentiate in the autograd room.
 
 #include <functional>
 #include <iosfwd>
@@ -44,8 +44,7 @@ class Operand {
   Operand(const Tensor& t) : tensor_(&t) {}
   Operand(const Scalar& s) : scalar_(s) {}
   template <class N>
-    requires std::is_arithmetic_v<N>
-  Operand(N n) : scalar_(n) {}
+  requires std::is_arithmetic_v<N> Operand(N n) : scalar_(n) {}
 
   const Tensor* tensor() const { return tensor_; }
   const Scalar& scalar() const { return scalar_; }
@@ -66,8 +65,8 @@ class Tensor {
   /// A variable is made to refer to another tensor.
   Tensor& operator=(const Tensor&) & = default;
   Tensor& operator=(Tensor&&) & noexcept = default;
-  /// A temporary is written through, as by copy_ and fill_: x[i] = y, x.select(0, 1) = 2. Throws ValueError for one that nothing
-  /// else refers to, such as an index by a tensor: the write would be lost.
+  /// A temporary is written through, as by copy_ and fill_: x[i] = y, x.select(0, 1) = 2. Throws ValueError for one
+  /// that nothing else refers to, such as an index by a tensor: the write would be lost.
   const Tensor& operator=(const Tensor& source) &&;
   const Tensor& operator=(const Scalar& value) &&;
 
@@ -113,8 +112,10 @@ class Tensor {
     return static_cast<T*>(node.data());
   }
 
-  // ---- gradients (autograd room) -------------------------------------------------------------------------------------
-  bool requires_grad() const { return node_ && (node_->requires_grad || (node_->base && !node_->cut_view && node_->base->requires_grad)); }
+  // ---- gradients (autograd room) ------------------------------------------------------------------------------------
+  bool requires_grad() const {
+    return node_ && (node_->requires_grad || (node_->base && !node_->cut_view && node_->base->requires_grad));
+  }
   /// Marks a leaf as one to differentiate by. Throws GradError for a non-leaf, DTypeError unless floating.
   const Tensor& requires_grad_(bool on = true) const;
   bool is_leaf() const;
@@ -130,13 +131,15 @@ class Tensor {
   Tensor detach() const;
   /// Keeps the gradient of a tensor that is not a leaf.
   void retain_grad() const;
-  /// Calls hook(grad) when the gradient of this tensor is known; a defined result replaces it. Returns a handle for remove_hook.
+  /// Calls hook(grad) when the gradient of this tensor is known; a defined result replaces it. Returns a handle for
+  /// remove_hook.
   int64_t register_hook(std::function<Tensor(const Tensor&)> hook) const;
   void remove_hook(int64_t handle) const;
-  /// Takes over the other tensor's storage, layout and dtype; the identity (and grad_fn) stay. For modules that change dtype.
+  /// Takes over the other tensor's storage, layout and dtype; the identity (and grad_fn) stay. For modules that change
+  /// dtype.
   void set_data(const Tensor& other) const;
 
-  // ---- pointwise, one row each in formula/pointwise.def --------------------------------------------------------------
+  // ---- pointwise, one row each in formula/pointwise.def -------------------------------------------------------------
 #define LORRY_UNARY(name, Formula, result, domain) \
   Tensor name() const;                             \
   const Tensor& name##_() const;
@@ -154,7 +157,7 @@ class Tensor {
   Tensor operator~() const;
   /// In place: x += y is x.add_(y). A temporary is written through, as in x[i] += y. ValueError for one that nothing
   /// else refers to, such as x.index({mask}) += y: the write would be lost.
-#define LORRY_ASSIGN(sign)                              \
+#define LORRY_ASSIGN(sign)                                  \
   const Tensor& operator sign(const Operand& other) const&; \
   const Tensor& operator sign(const Operand& other) const&&;
   LORRY_ASSIGN(+=)
@@ -184,19 +187,21 @@ class Tensor {
   const Tensor& addcdiv_(const Tensor& a, const Tensor& b, const Scalar& value = 1) const;
   Tensor where(const Tensor& condition, const Operand& other) const;
   Tensor nan_to_num(double nan = 0.0, std::optional<double> posinf = {}, std::optional<double> neginf = {}) const;
-  const Tensor& nan_to_num_(double nan = 0.0, std::optional<double> posinf = {}, std::optional<double> neginf = {}) const;
+  const Tensor& nan_to_num_(double nan = 0.0, std::optional<double> posinf = {},
+                            std::optional<double> neginf = {}) const;
   Tensor masked_fill(const Tensor& mask, const Operand& value) const;
   const Tensor& masked_fill_(const Tensor& mask, const Operand& value) const;
   Tensor isclose(const Tensor& other, double rtol = 1e-5, double atol = 1e-8, bool equal_nan = false) const;
   bool allclose(const Tensor& other, double rtol = 1e-5, double atol = 1e-8, bool equal_nan = false) const;
   bool equal(const Tensor& other) const;
 
-  // ---- copies --------------------------------------------------------------------------------------------------------
+  // ---- copies -------------------------------------------------------------------------------------------------------
   /// Itself when nothing changes, else a copy.
   Tensor to(DType dtype) const;
-  /// With `non_blocking` nothing waits: from pinned memory the copy is enqueued, and its source must not be written until the stream
-  /// is done; to the host the result lies in pinned memory and is there once the stream is done. Host memory of somebody else's
-  /// (from_blob, DLPack) is always waited for: it may be pinned, and its owner cannot know when it has been read. Throws DeviceError.
+  /// With `non_blocking` nothing waits: from pinned memory the copy is enqueued, and its source must not be written
+  /// until the stream is done; to the host the result lies in pinned memory and is there once the stream is done. Host
+  /// memory of somebody else's (from_blob, DLPack) is always waited for: it may be pinned, and its owner cannot know
+  /// when it has been read. Throws DeviceError.
   Tensor to(Device device, bool non_blocking = false) const;
   Tensor cpu() const {
     const Running running("cpu");
@@ -208,8 +213,8 @@ class Tensor {
   bool is_pinned() const { return checked("is_pinned").storage->pinned(); }
   /// Whether its memory moves to whoever touches it (empty_managed).
   bool is_managed() const { return checked("is_managed").storage->managed(); }
-  /// Work enqueued on the stream uses the memory, which was allocated for another or is pinned: it is not used again before that is
-  /// done. Throws DeviceError for a stream of another device, unless the memory is pinned.
+  /// Work enqueued on the stream uses the memory, which was allocated for another or is pinned: it is not used again
+  /// before that is done. Throws DeviceError for a stream of another device, unless the memory is pinned.
   void record_stream(Stream stream) const;
   Tensor clone() const;
   /// Itself when contiguous, else a row-major copy.
@@ -227,7 +232,7 @@ class Tensor {
   template <class T>
   std::vector<T> to_vector() const;
 
-  // ---- views ---------------------------------------------------------------------------------------------------------
+  // ---- views --------------------------------------------------------------------------------------------------------
   Tensor view(const Dims& sizes) const;
   Tensor view(DType dtype) const;
   Tensor view_as(const Tensor& other) const;
@@ -238,7 +243,8 @@ class Tensor {
   Tensor t() const;
   Tensor mT() const;
   Tensor select(int64_t dim, int64_t index) const;
-  Tensor slice(int64_t dim = 0, std::optional<int64_t> start = {}, std::optional<int64_t> end = {}, int64_t step = 1) const;
+  Tensor slice(int64_t dim = 0, std::optional<int64_t> start = {}, std::optional<int64_t> end = {},
+               int64_t step = 1) const;
   Tensor narrow(int64_t dim, int64_t start, int64_t length) const;
   Tensor narrow(int64_t dim, const Tensor& start, int64_t length) const;
   Tensor expand(const Dims& sizes) const;
@@ -268,7 +274,7 @@ class Tensor {
   const Tensor& transpose_(int64_t dim0, int64_t dim1) const;
   const Tensor& t_() const;
 
-  // ---- indexing ------------------------------------------------------------------------------------------------------
+  // ---- indexing -----------------------------------------------------------------------------------------------------
   /// x[i]: a view of row i.
   Tensor operator[](int64_t index) const;
   Tensor index(std::initializer_list<Index> indices) const;
@@ -307,7 +313,7 @@ class Tensor {
   Tensor triu(int64_t diagonal = 0) const;
   const Tensor& triu_(int64_t diagonal = 0) const;
 
-  // ---- random, in place ----------------------------------------------------------------------------------------------
+  // ---- random, in place ---------------------------------------------------------------------------------------------
   const Tensor& uniform_(double low = 0.0, double high = 1.0, Generator* generator = nullptr) const;
   const Tensor& normal_(double mean = 0.0, double std = 1.0, Generator* generator = nullptr) const;
   const Tensor& bernoulli_(double p = 0.5, Generator* generator = nullptr) const;
@@ -315,7 +321,7 @@ class Tensor {
   Tensor bernoulli(Generator* generator = nullptr) const;
   Tensor multinomial(int64_t samples, bool replacement = false, Generator* generator = nullptr) const;
 
-  // ---- reductions and scans ------------------------------------------------------------------------------------------
+  // ---- reductions and scans -----------------------------------------------------------------------------------------
   Tensor sum(const Dims& dims = {}, bool keepdim = false, std::optional<DType> dtype = {}) const;
   Tensor mean(const Dims& dims = {}, bool keepdim = false, std::optional<DType> dtype = {}) const;
   Tensor prod(std::optional<int64_t> dim = {}, bool keepdim = false, std::optional<DType> dtype = {}) const;
@@ -353,7 +359,7 @@ class Tensor {
   Unique unique_consecutive(bool return_inverse = false, bool return_counts = false,
                             std::optional<int64_t> dim = {}) const;
 
-  // ---- matrix products -----------------------------------------------------------------------------------------------
+  // ---- matrix products ----------------------------------------------------------------------------------------------
   Tensor matmul(const Tensor& other) const;
   Tensor mm(const Tensor& other) const;
   Tensor bmm(const Tensor& other) const;

@@ -29,8 +29,10 @@ void expect_gradients(const std::vector<std::pair<const char*, Function>>& cases
 
 TEST(IndexingGradients, reading_and_writing_at_positions_pass_the_numerical_check_twice) {
   Shapes shapes(9);
-  const Tensor x = shapes.tensor({3, 4}, kF64, false).mul(0.1).requires_grad_(), y = shapes.tensor({2, 4}, kF64, false).mul(0.1).requires_grad_();
-  const Tensor rows = tensor({2, 0}), again = tensor({1, 1}), places = tensor({{0, 1, 2, 0}, {2, 1, 1, 0}}), mask = tensor({true, false, true});
+  const Tensor x = shapes.tensor({3, 4}, kF64, false).mul(0.1).requires_grad_(),
+               y = shapes.tensor({2, 4}, kF64, false).mul(0.1).requires_grad_();
+  const Tensor rows = tensor({2, 0}), again = tensor({1, 1}), places = tensor({{0, 1, 2, 0}, {2, 1, 1, 0}}),
+               mask = tensor({true, false, true});
   expect_gradients(
       {
           {"gather", [&](const Tensor& a, const Tensor&) { return a.gather(0, places); }},
@@ -88,14 +90,16 @@ TEST(IndexingGradients, reading_and_writing_at_positions_pass_the_numerical_chec
              c.index_put_({rows, Slice(2)}, b.index({Slice(), Slice(0, 2)}));
              return c;
            }},
-          {"index_put_ of the masked", [&](const Tensor& a, const Tensor& b) { return a.clone().index_put_({mask}, b.mul(3), true); }},
+          {"index_put_ of the masked",
+           [&](const Tensor& a, const Tensor& b) { return a.clone().index_put_({mask}, b.mul(3), true); }},
       },
       x, y);
 }
 
 TEST(IndexingGradients, joining_and_rearranging_pass_the_numerical_check_twice) {
   Shapes shapes(10);
-  const Tensor x = shapes.tensor({2, 3}, kF64, false).mul(0.1).requires_grad_(), y = shapes.tensor({2, 3}, kF64, false).mul(0.1).requires_grad_();
+  const Tensor x = shapes.tensor({2, 3}, kF64, false).mul(0.1).requires_grad_(),
+               y = shapes.tensor({2, 3}, kF64, false).mul(0.1).requires_grad_();
   expect_gradients(
       {
           {"cat",

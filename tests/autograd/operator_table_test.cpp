@@ -1,5 +1,5 @@
-// Every row of the operator table that is differentiated, against central differences through its samples: first and second derivatives,
-// in-place forms, writes through views, and gradients of empty tensors.
+// Every row of the operator table that is differentiated, against central differences through its samples: first and
+// second derivatives, in-place forms, writes through views, and gradients of empty tensors.
 
 #include <gtest/gtest.h>
 
@@ -48,10 +48,12 @@ TEST_P(OperatorGradients, come_from_the_row_that_the_sample_is_for) {
 TEST_P(OperatorGradients, agree_with_central_differences_twice) {
   ASSERT_FALSE(samples_of(op()).empty());
   for (const Sample* sample : samples_of(op())) {
-    EXPECT_TRUE(gradcheck([&](const Tensors& t) { return sample->call(t)[0]; }, leaves(*sample), {.step = sample->step}));
+    EXPECT_TRUE(
+        gradcheck([&](const Tensors& t) { return sample->call(t)[0]; }, leaves(*sample), {.step = sample->step}));
     check(squared(*sample), leaves(*sample), sample->step);
     if (!sample->by_memory) {
-      EXPECT_TRUE(gradcheck(squared(*sample), leaves(*sample, Memory::transposed), {.step = sample->step})) << "transposed";
+      EXPECT_TRUE(gradcheck(squared(*sample), leaves(*sample, Memory::transposed), {.step = sample->step}))
+          << "transposed";
     }
   }
 }
@@ -114,7 +116,8 @@ INSTANTIATE_TEST_SUITE_P(Rows, ViewGradients, rows([](Op op) { return row(op).ki
 TEST(OperatorRules, are_there_for_every_row_that_is_differentiated_and_no_other) {
   for (int i = 0; i < kOpCount; ++i) {
     const bool pointwise = kOps[i].kind == OpKind::pointwise;
-    const bool wanted = pointwise ? differentiable(kPointwise[i].result, kPointwise[i].domain) : has_gradient(static_cast<Op>(i));
+    const bool wanted =
+        pointwise ? differentiable(kPointwise[i].result, kPointwise[i].domain) : has_gradient(static_cast<Op>(i));
     EXPECT_EQ(autograd::find_rule(static_cast<Op>(i)) != nullptr, wanted) << kOps[i].name;
   }
 }
@@ -131,9 +134,11 @@ TEST(OperatorRules, give_constants_no_history) {
 }
 
 TEST(OperatorRules, of_masked_fills_hold_twice) {
-  const Tensor x = make_inputs({.inputs = {value({3, 4})}}, kF64)[0].requires_grad_(), number = full({}, 0.7, {kF64}).requires_grad_();
+  const Tensor x = make_inputs({.inputs = {value({3, 4})}}, kF64)[0].requires_grad_(),
+               number = full({}, 0.7, {kF64}).requires_grad_();
   check([](const Tensors& t) { return (t[0] * 2).masked_fill(t[0].detach().gt(0), 3).square(); }, {x}, 1e-6);
-  check([](const Tensors& t) { return (t[0] * 2).masked_fill_(t[0].detach().gt(0), t[1]).square(); }, {x, number}, 1e-6);
+  check([](const Tensors& t) { return (t[0] * 2).masked_fill_(t[0].detach().gt(0), t[1]).square(); }, {x, number},
+        1e-6);
 }
 
 }  // namespace

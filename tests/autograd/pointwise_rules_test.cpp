@@ -1,5 +1,5 @@
-// Numerical first and second derivatives of every differentiable pointwise row, with broadcast operands, and the values chosen where
-// there is no derivative.
+// Numerical first and second derivatives of every differentiable pointwise row, with broadcast operands, and the values
+// chosen where there is no derivative.
 
 #include <gtest/gtest.h>
 
@@ -19,11 +19,13 @@ namespace {
 using Tensors = std::vector<Tensor>;
 using Call = Tensor (*)(const Tensors&);
 
-/// How to call a differentiable row, as its users do. Rows with signatures of their own are listed; a new one needs a line.
+/// How to call a differentiable row, as its users do. Rows with signatures of their own are listed; a new one needs a
+/// line.
 Call function_of(Op op) {
   static const std::map<Op, Call> kCalls = {
 #define LORRY_UNARY(name, Formula, result, domain) {Op::name, [](const Tensors& t) { return lorry::name(t[0]); }},
-#define LORRY_BINARY(name, Formula, result, domain) {Op::name, [](const Tensors& t) { return lorry::name(t[0], t[1]); }},
+#define LORRY_BINARY(name, Formula, result, domain) \
+  {Op::name, [](const Tensors& t) { return lorry::name(t[0], t[1]); }},
 #include "lorry/formula/pointwise.def"
       {Op::add_scaled, [](const Tensors& t) { return add(t[0], t[1], 1.75); }},
       {Op::where, [](const Tensors& t) { return where(gt(t[0], 0).detach(), t[1], t[2]); }},
@@ -43,8 +45,10 @@ Call function_of(Op op) {
 /// The rows' in-place forms, applied to a copy of the first operand.
 Call in_place_of(Op op) {
   static const std::map<Op, Call> kCalls = {
-#define LORRY_UNARY(name, Formula, result, domain) {Op::name, [](const Tensors& t) { return Tensor(t[0].clone().name##_()); }},
-#define LORRY_BINARY(name, Formula, result, domain) {Op::name, [](const Tensors& t) { return Tensor(t[0].clone().name##_(t[1])); }},
+#define LORRY_UNARY(name, Formula, result, domain) \
+  {Op::name, [](const Tensors& t) { return Tensor(t[0].clone().name##_()); }},
+#define LORRY_BINARY(name, Formula, result, domain) \
+  {Op::name, [](const Tensors& t) { return Tensor(t[0].clone().name##_(t[1])); }},
 #include "lorry/formula/pointwise.def"
       {Op::add_scaled, [](const Tensors& t) { return Tensor(t[0].clone().add_(t[1], 1.75)); }},
       {Op::clamp, [](const Tensors& t) { return Tensor(t[0].clone().clamp_(t[1], t[2])); }},
@@ -123,7 +127,8 @@ Tensor leaf(const Dims& sizes, Interval range, uint64_t seed) {
 Tensors leaves(Op op, const std::vector<Dims>& shapes) {
   Tensors inputs;
   for (int k = 0; k < tensor_operands(op); ++k)
-    inputs.push_back(leaf(shapes[static_cast<size_t>(k) % shapes.size()], domain_of(op, k), 100 + static_cast<uint64_t>(k)));
+    inputs.push_back(
+        leaf(shapes[static_cast<size_t>(k) % shapes.size()], domain_of(op, k), 100 + static_cast<uint64_t>(k)));
   return inputs;
 }
 
@@ -135,7 +140,8 @@ class PointwiseInPlaceGradients : public PointwiseGradients {};
 
 TEST_P(PointwiseGradients, agree_with_central_differences) {
   ASSERT_NE(function_of(op()), nullptr) << "a differentiable row needs a line in this file";
-  for (const std::vector<Dims>& shapes : {std::vector<Dims>{{3, 4}}, {{3, 4}, {4}, {3, 1}}, {{4}, {3, 4}, {}}, {{1, 4}, {3, 1}, {2, 1, 1}}})
+  for (const std::vector<Dims>& shapes :
+       {std::vector<Dims>{{3, 4}}, {{3, 4}, {4}, {3, 1}}, {{4}, {3, 4}, {}}, {{1, 4}, {3, 1}, {2, 1, 1}}})
     EXPECT_TRUE(gradcheck(function_of(op()), leaves(op(), shapes)));
 }
 
@@ -144,27 +150,33 @@ TEST_P(PointwiseGradients, of_gradients_agree_with_central_differences) {
     EXPECT_TRUE(gradgradcheck(function_of(op()), leaves(op(), shapes), {.relative = 1e-4, .absolute = 1e-6}));
 }
 
-TEST_P(PointwiseInPlaceGradients, agree_with_central_differences) { EXPECT_TRUE(gradcheck(in_place_of(op()), leaves(op(), {{3, 4}, {4}, {3, 1}}))); }
+TEST_P(PointwiseInPlaceGradients, agree_with_central_differences) {
+  EXPECT_TRUE(gradcheck(in_place_of(op()), leaves(op(), {{3, 4}, {4}, {3, 1}})));
+}
 
 TEST_P(PointwiseInPlaceGradients, of_gradients_agree_with_central_differences) {
-  EXPECT_TRUE(gradgradcheck(in_place_of(op()), leaves(op(), {{2, 3}, {3}, {2, 1}}), {.relative = 1e-4, .absolute = 1e-6}));
+  EXPECT_TRUE(
+      gradgradcheck(in_place_of(op()), leaves(op(), {{2, 3}, {3}, {2, 1}}), {.relative = 1e-4, .absolute = 1e-6}));
 }
 
 template <class Predicate>
 auto differentiable_rows(Predicate&& predicate) {
   std::vector<int> chosen;
   for (int p = 0; p < kPointwiseCount; ++p)
-    if (differentiable(kPointwise[p].result, kPointwise[p].domain) && predicate(static_cast<Op>(p))) chosen.push_back(p);
+    if (differentiable(kPointwise[p].result, kPointwise[p].domain) && predicate(static_cast<Op>(p)))
+      chosen.push_back(p);
   return testing::ValuesIn(chosen);
 }
 const auto kRowName = [](const auto& info) { return std::string(kPointwise[info.param].name); };
 INSTANTIATE_TEST_SUITE_P(Rows, PointwiseGradients, differentiable_rows([](Op) { return true; }), kRowName);
-INSTANTIATE_TEST_SUITE_P(Rows, PointwiseInPlaceGradients, differentiable_rows([](Op op) { return in_place_of(op) != nullptr; }), kRowName);
+INSTANTIATE_TEST_SUITE_P(Rows, PointwiseInPlaceGradients,
+                         differentiable_rows([](Op op) { return in_place_of(op) != nullptr; }), kRowName);
 
 TEST(PointwiseRules, copies_pass_gradients_on) {
   const Tensors x = {leaf({3, 4}, {-2, 2}, 1), leaf({4}, {-2, 2}, 2)};
   EXPECT_TRUE(gradcheck([](const Tensors& t) { return t[0].clone() * 2; }, x));
-  EXPECT_TRUE(gradcheck([](const Tensors& t) { return t[0].to(kF32).to(kF64); }, {leaf({2}, {0.5, 2}, 1)}, {.step = 1e-2, .relative = 1e-4}));
+  EXPECT_TRUE(gradcheck([](const Tensors& t) { return t[0].to(kF32).to(kF64); }, {leaf({2}, {0.5, 2}, 1)},
+                        {.step = 1e-2, .relative = 1e-4}));
   EXPECT_TRUE(gradcheck([](const Tensors& t) { return (t[0] * 2).copy_(t[1]) * t[0]; }, x));
   EXPECT_TRUE(gradcheck([](const Tensors& t) { return (t[0] * 2).fill_(3) * t[0]; }, x));
   EXPECT_TRUE(gradcheck([](const Tensors& t) { return t[0].masked_fill(gt(t[0].detach(), 0), 3) * t[0]; }, x));
@@ -211,7 +223,8 @@ TEST(PointwiseRules, a_branch_that_is_not_taken_passes_no_nan) {
 }
 
 TEST(PointwiseRules, gradients_have_the_types_of_their_inputs) {
-  const Tensor half = empty({3}, {kF16}).fill_(2).requires_grad_(), single = empty({3}, {kF32}).fill_(3).requires_grad_();
+  const Tensor half = empty({3}, {kF16}).fill_(2).requires_grad_(),
+               single = empty({3}, {kF32}).fill_(3).requires_grad_();
   (half * single).backward(empty({3}, {kF32}).fill_(1));
   EXPECT_EQ(half.grad().dtype(), kF16);
   EXPECT_EQ(single.grad().dtype(), kF32);
@@ -248,7 +261,9 @@ TEST(PointwiseRules, an_out_form_refuses_operands_that_require_gradients) {
 
 TEST(PointwiseRules, every_differentiable_row_has_a_rule_and_no_other) {
   for (int p = 0; p < kPointwiseCount; ++p)
-    EXPECT_EQ(autograd::find_rule(static_cast<Op>(p)) != nullptr, differentiable(kPointwise[p].result, kPointwise[p].domain)) << kPointwise[p].name;
+    EXPECT_EQ(autograd::find_rule(static_cast<Op>(p)) != nullptr,
+              differentiable(kPointwise[p].result, kPointwise[p].domain))
+        << kPointwise[p].name;
 }
 
 }  // namespace

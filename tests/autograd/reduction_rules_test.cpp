@@ -1,7 +1,7 @@
 // The rules of reductions, scans, softmax, norms, losses and sorting against numerical derivatives, first and second.
 
 #include "lorry/autograd/engine.h"
-#include "lorry/base/bell.h"
+#include "lorry/base/events.h"
 #include "lorry/ops/ops.h"
 #include "tests/ops/samples.h"
 #include "tests/support/gradcheck.h"
@@ -41,7 +41,17 @@ TEST(reduction_rules, sums_and_moments_over_any_dims) {
         },
         {x});
   const Tensor number = leaf({}, 2);
-  check("0-d", [](auto& v) { return v[0].sum().add(v[0].mean({0})).add(v[0].amax()).mul(v[0].prod()).mul(v[0].cumsum(0)).mul(v[0].cumprod(0)); }, {number});
+  check("0-d",
+        [](auto& v) {
+          return v[0]
+              .sum()
+              .add(v[0].mean({0}))
+              .add(v[0].amax())
+              .mul(v[0].prod())
+              .mul(v[0].cumsum(0))
+              .mul(v[0].cumprod(0));
+        },
+        {number});
 }
 
 TEST(reduction_rules, norms_of_every_order) {
@@ -56,8 +66,10 @@ TEST(reduction_rules, norms_of_every_order) {
 }
 
 TEST(reduction_rules, products_are_right_where_elements_are_zero) {
-  for (const std::vector<double>& data : {std::vector<double>{1, 2, -3, 0.5}, {1, 0, 3, 2}, {0, 2, 3, 0}, {0, 0, 0, 1}, {2, 3, 4, 0}}) {
-    const Tensor x = tensor_of({4}, kF64, data).requires_grad_(), square = tensor_of({2, 2}, kF64, data).requires_grad_();
+  for (const std::vector<double>& data :
+       {std::vector<double>{1, 2, -3, 0.5}, {1, 0, 3, 2}, {0, 2, 3, 0}, {0, 0, 0, 1}, {2, 3, 4, 0}}) {
+    const Tensor x = tensor_of({4}, kF64, data).requires_grad_(),
+                 square = tensor_of({2, 2}, kF64, data).requires_grad_();
     check("prod", [](auto& v) { return v[0].prod(); }, {square});
     check("prod along a dim", [](auto& v) { return v[0].prod(1, true); }, {square});
     check("cumprod", [](auto& v) { return v[0].cumprod(0); }, {x});
@@ -87,12 +99,12 @@ TEST(reduction_rules, gradients_of_products_do_not_wait_for_the_device) {
   int waits = 0;
   const Tensor y = x.prod(0).add(x.cumprod(0).sum()).sum() + some_zeros.prod() + some_zeros.cumprod(0).sum(),
                seed = ones_like(y);
-  bell::Listener before =
-      bell::listen([&](const bell::Ring& ring) { waits += ring.event == bell::Event::synchronisation; });
+  events::Handler before =
+      events::set_handler([&](const events::Event& event) { waits += event.kind == events::Kind::synchronisation; });
   const std::vector<Tensor> grads = autograd::grad({y}, {x, some_zeros}, {seed}, {.create_graph = true});
   const Tensor again = grads[0].square().sum() + grads[1].square().sum();
   autograd::grad({again}, {x, some_zeros}, {seed});
-  bell::listen(std::move(before));
+  events::set_handler(std::move(before));
   EXPECT_EQ(waits, 0);
 }
 
@@ -119,15 +131,19 @@ TEST(reduction_rules, extremes_send_their_gradient_to_the_position_or_share_it_a
   check("max", [](auto& v) { return std::get<0>(v[0].max(1)).square(); }, {x});
   check("min", [](auto& v) { return std::get<0>(v[0].min(0, true)).square(); }, {x});
   const Tensor ties = tensor_of({2, 3}, kF32, {5, 5, 1, 2, 7, 7}).requires_grad_();
-  EXPECT_EQ(elements(autograd::grad({std::get<0>(ties.max(1)).sum()}, {ties})[0]), (std::vector<double>{1, 0, 0, 0, 1, 0}));
-  EXPECT_EQ(elements(autograd::grad({ties.amax({1}).sum()}, {ties})[0]), (std::vector<double>{0.5, 0.5, 0, 0, 0.5, 0.5}));
+  EXPECT_EQ(elements(autograd::grad({std::get<0>(ties.max(1)).sum()}, {ties})[0]),
+            (std::vector<double>{1, 0, 0, 0, 1, 0}));
+  EXPECT_EQ(elements(autograd::grad({ties.amax({1}).sum()}, {ties})[0]),
+            (std::vector<double>{0.5, 0.5, 0, 0, 0.5, 0.5}));
   EXPECT_EQ(elements(autograd::grad({ties.max()}, {ties})[0]), (std::vector<double>{0, 0, 0, 0, 0.5, 0.5}));
   EXPECT_EQ(elements(autograd::grad({ties.min()}, {ties})[0]), (std::vector<double>{0, 0, 1, 0, 0, 0}));
 }
 
 TEST(reduction_rules, subgradients_at_kinks_are_zero) {
-  const Tensor zero = tensor_of({3}, kF32, {0, 0, 0}).requires_grad_(), same = tensor_of({3}, kF32, {2, 2, 2}).requires_grad_();
-  for (const double p : {0.5, 1.0, 2.0, 3.0}) EXPECT_EQ(elements(autograd::grad({zero.norm(p)}, {zero})[0]), (std::vector<double>{0, 0, 0})) << p;
+  const Tensor zero = tensor_of({3}, kF32, {0, 0, 0}).requires_grad_(),
+               same = tensor_of({3}, kF32, {2, 2, 2}).requires_grad_();
+  for (const double p : {0.5, 1.0, 2.0, 3.0})
+    EXPECT_EQ(elements(autograd::grad({zero.norm(p)}, {zero})[0]), (std::vector<double>{0, 0, 0})) << p;
   EXPECT_EQ(elements(autograd::grad({same.std()}, {same})[0]), (std::vector<double>{0, 0, 0}));
   const Tensor gone = tensor_of({2}, kF32, {-kInf, -kInf}).requires_grad_();
   EXPECT_EQ(elements(autograd::grad({gone.logsumexp({0})}, {gone})[0]), (std::vector<double>{0, 0}));
@@ -135,7 +151,8 @@ TEST(reduction_rules, subgradients_at_kinks_are_zero) {
 
 TEST(reduction_rules, operators_without_a_gradient_give_constants) {
   const Tensor x = leaf({3, 4}, 7);
-  for (const Tensor& y : {x.argmax(), x.argmin(0), x.any(), x.all({1}), x.count_nonzero(), std::get<1>(x.max(0)), x.argsort(), unique(x).values})
+  for (const Tensor& y : {x.argmax(), x.argmin(0), x.any(), x.all({1}), x.count_nonzero(), std::get<1>(x.max(0)),
+                          x.argsort(), unique(x).values})
     EXPECT_FALSE(y.requires_grad());
 }
 
@@ -157,7 +174,8 @@ TEST(reduction_rules, norms_with_and_without_weight_and_bias) {
   check("rms_norm", [](auto& v) { return rms_norm(v[0], {3, 4}, v[1], 1e-3); }, {x, weight});
   check("rms_norm without weight", [](auto& v) { return rms_norm(v[0], {4}); }, {x});
   const Tensor constant = sample({2, 3, 4}, kF64, 13);
-  check("layer_norm of a constant", [&](auto& v) { return layer_norm(constant, {4}, v[0], v[1]); }, {row, leaf({4}, 14)});
+  check("layer_norm of a constant", [&](auto& v) { return layer_norm(constant, {4}, v[0], v[1]); },
+        {row, leaf({4}, 14)});
 }
 
 TEST(reduction_rules, class_losses_in_every_form) {
@@ -165,7 +183,8 @@ TEST(reduction_rules, class_losses_in_every_form) {
     Dims sizes, target;
   };
   for (const Form& form : {Form{{4}, {}}, Form{{5, 4}, {5}}, Form{{2, 4, 3}, {2, 3}}}) {
-    const Tensor x = leaf(form.sizes, 15), target = empty(form.target, {kI64}), weight = tensor_of({4}, kF64, {0.5, 1, 2, 0.25});
+    const Tensor x = leaf(form.sizes, 15), target = empty(form.target, {kI64}),
+                 weight = tensor_of({4}, kF64, {0.5, 1, 2, 0.25});
     for (int64_t i = 0; i < target.numel(); ++i) set_element(target, i, static_cast<double>((i + 3) % 4));
     for (const Reduction r : {Reduction::none, Reduction::mean, Reduction::sum})
       for (const Tensor& w : {Tensor(), weight})
@@ -175,8 +194,13 @@ TEST(reduction_rules, class_losses_in_every_form) {
         }
   }
   const Tensor x = leaf({3, 4}, 16), probabilities = leaf({3, 4}, 17);
-  check("cross_entropy of probabilities", [](auto& v) { return cross_entropy(v[0], v[1], {}, -100, Reduction::mean, 0.1); }, {x, probabilities});
-  expect_error<GradError>([&] { cross_entropy(x, tensor_of({3}, kI64, {0, 1, 2}), leaf({4}, 18)); }, "cross_entropy: class weights have no derivative");
+  check("cross_entropy of probabilities",
+        [](auto& v) { return cross_entropy(v[0], v[1], {}, -100, Reduction::mean, 0.1); }, {x, probabilities});
+  expect_error<GradError>(
+      [&] {
+        cross_entropy(x, tensor_of({3}, kI64, {0, 1, 2}), leaf({4}, 18));
+      },
+      "cross_entropy: class weights have no derivative");
 }
 
 TEST(reduction_rules, other_losses) {
@@ -185,7 +209,8 @@ TEST(reduction_rules, other_losses) {
   check("l1_loss", [](auto& v) { return l1_loss(v[0], v[1], Reduction::none); }, {x, y});
   check("huber_loss", [](auto& v) { return huber_loss(v[0], v[1], Reduction::mean, 0.7); }, {x, y});
   check("smooth_l1_loss", [](auto& v) { return smooth_l1_loss(v[0], v[1], Reduction::sum, 0.3); }, {x, y});
-  check("binary_cross_entropy_with_logits", [](auto& v) { return binary_cross_entropy_with_logits(v[0], v[1], {}, Reduction::mean, v[2]); },
+  check("binary_cross_entropy_with_logits",
+        [](auto& v) { return binary_cross_entropy_with_logits(v[0], v[1], {}, Reduction::mean, v[2]); },
         {x, y, leaf({4}, 21)});
 }
 

@@ -26,9 +26,11 @@ int status_of(const std::vector<const char*>& words) {
 }
 
 TEST(Options, every_command_takes_the_common_flags) {
-  const std::vector<std::vector<const char*>> commands = {{"info"}, {"train", "--text", "a"}, {"generate", "--checkpoint", "d"}, {"bench", "overhead"}};
+  const std::vector<std::vector<const char*>> commands = {
+      {"info"}, {"train", "--text", "a"}, {"generate", "--checkpoint", "d"}, {"bench", "overhead"}};
   for (auto words : commands) {
-    for (const char* word : {"--json", "f.json", "--device", "cpu", "--threads", "3", "--seed", "7", "--quiet"}) words.push_back(word);
+    for (const char* word : {"--json", "f.json", "--device", "cpu", "--threads", "3", "--seed", "7", "--quiet"})
+      words.push_back(word);
     const auto result = parse_line(words);
     ASSERT_TRUE(std::holds_alternative<Arguments>(result)) << words[0];
     const CommonOptions& common = std::get<Arguments>(result).common;
@@ -40,8 +42,9 @@ TEST(Options, every_command_takes_the_common_flags) {
 }
 
 TEST(Options, the_values_of_train_arrive) {
-  const auto result = parse_line({"train", "--text",      "a",    "b",      "--preset", "tiny",     "--steps", "12",    "--lr",  "0.5",    "--dtype",
-                                  "bf16",  "--execution", "loop", "--clip", "0",        "--warmup", "0",       "--out", "there", "--seed", "9"});
+  const auto result = parse_line({"train",    "--text", "a",       "b",     "--preset",    "tiny", "--steps", "12",
+                                  "--lr",     "0.5",    "--dtype", "bf16",  "--execution", "loop", "--clip",  "0",
+                                  "--warmup", "0",      "--out",   "there", "--seed",      "9"});
   const auto& train = std::get<TrainOptions>(std::get<Arguments>(result).command);
   EXPECT_EQ(train.texts, (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(train.settings.preset, "tiny");
@@ -59,19 +62,23 @@ TEST(Options, what_an_optimizer_keeps_arrives) {
   const auto of = [](const std::vector<const char*>& words) {
     return std::get<TrainOptions>(std::get<Arguments>(parse_line(words)).command).settings;
   };
-  const TrainSettings plain = of({"train", "--text", "a"}), chosen = of({"train", "--text", "a", "--states", "bf16,q8", "--masters", "split", "--placement", "pinned"});
+  const TrainSettings plain = of({"train", "--text", "a"}),
+                      chosen = of({"train", "--text", "a", "--states", "bf16,q8", "--masters", "split", "--placement",
+                                   "pinned"});
   EXPECT_EQ(plain.states, optim::StateTypes());
   EXPECT_FALSE(plain.masters);
   EXPECT_EQ(chosen.states, optim::StateTypes(optim::StateType::bf16, optim::StateType::q8));
   EXPECT_EQ(chosen.masters, optim::Masters::split);
   EXPECT_EQ(chosen.placement, optim::Placement::pinned);
-  for (const char* states : {"", "q4", "q8,", "f32,f32,f32,f32"}) EXPECT_EQ(status_of({"train", "--text", "a", "--states", states}), 2) << states;
+  for (const char* states : {"", "q4", "q8,", "f32,f32,f32,f32"})
+    EXPECT_EQ(status_of({"train", "--text", "a", "--states", states}), 2) << states;
   EXPECT_EQ(status_of({"train", "--text", "a", "--masters", "bf16"}), 2);
   EXPECT_EQ(status_of({"train", "--text", "a", "--placement", "disk"}), 2);
 }
 
 TEST(Options, what_bench_optim_keeps_arrives_and_is_for_it_alone) {
-  const auto result = parse_line({"bench", "optim", "--states", "q8", "--masters", "stochastic", "--placement", "managed", "--memory-budget", "1000000", "--report", "--model", "gpt2"});
+  const auto result = parse_line({"bench", "optim", "--states", "q8", "--masters", "stochastic", "--placement",
+                                  "managed", "--memory-budget", "1000000", "--report", "--model", "gpt2"});
   const KeptOptions& kept = std::get<BenchOptions>(std::get<Arguments>(result).command).kept;
   EXPECT_EQ(kept.states, optim::StateTypes(optim::StateType::q8));
   EXPECT_EQ(kept.masters, optim::Masters::stochastic);

@@ -13,8 +13,10 @@ TEST(Shapes, every_model_has_its_published_number_of_tensors_and_elements) {
   const struct {
     const char* model;
     int64_t tensors, elements;
-  } kExpected[] = {{"resnet50", 161, 25557032},   {"vit_b_16", 152, 86567656},       {"efficientnet_b0", 213, 5288548},     {"gpt2", 148, 124439808},
-                   {"llama-1b", 146, 1235814400}, {"tiny-4096x1024", 4096, 4194304}, {"one-huge-2^30", 1, int64_t{1} << 30}};
+  } kExpected[] = {{"resnet50", 161, 25557032},           {"vit_b_16", 152, 86567656},
+                   {"efficientnet_b0", 213, 5288548},     {"gpt2", 148, 124439808},
+                   {"llama-1b", 146, 1235814400},         {"tiny-4096x1024", 4096, 4194304},
+                   {"one-huge-2^30", 1, int64_t{1} << 30}};
   ASSERT_EQ(model_shapes().size(), std::size(kExpected));
   for (const auto& [name, tensors, elements] : kExpected) {
     const ModelShapes& model = model_shapes(name);
@@ -37,7 +39,8 @@ TEST(Shapes, an_unknown_model_is_refused_with_the_names) {
     model_shapes("gpt9");
     FAIL();
   } catch (const ValueError& error) {
-    EXPECT_NE(std::string(error.what()).find("'gpt9'; expected one of resnet50, vit_b_16"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("'gpt9'; expected one of resnet50, vit_b_16"), std::string::npos)
+        << error.what();
   }
 }
 

@@ -16,7 +16,9 @@ std::string pass(std::string_view bytes) {
 }
 
 TEST(Utf8Stream, whole_characters_pass_unchanged) {
-  for (const char* text : {"plain", "caf\xC3\xA9", "\xE2\x82\xAC 5", "\xF0\x9F\x9A\x9A!", "\xEE\x80\x80", "\xF4\x8F\xBF\xBF"}) EXPECT_EQ(pass(text), text);
+  for (const char* text :
+       {"plain", "caf\xC3\xA9", "\xE2\x82\xAC 5", "\xF0\x9F\x9A\x9A!", "\xEE\x80\x80", "\xF4\x8F\xBF\xBF"})
+    EXPECT_EQ(pass(text), text);
 }
 
 TEST(Utf8Stream, a_character_appears_only_when_it_is_complete) {

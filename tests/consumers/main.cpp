@@ -35,7 +35,9 @@ int main() {
     return 1;
   }
   const Tensor w = ones({2}).requires_grad_();
-  optim::Custom optimizer({{"w", w}}, optim::rule<0>([](auto& param, auto grad, auto*, const auto& h) { param = param - h.lr * grad; }, 0.25));
+  optim::Custom optimizer(
+      {{"w", w}},
+      optim::rule<0>([](auto& param, auto grad, auto*, const auto& h) { param = param - h.lr * grad; }, 0.25));
   w.set_grad(ones({2}));
   optimizer.step();
   return w.detach().sum().item<double>() == 1.5 ? 0 : 1;

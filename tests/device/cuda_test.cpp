@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "lorry/base/bell.h"
+#include "lorry/base/events.h"
 #include "lorry/device/device.h"
 #include "lorry/memory/memory.h"
 #include "lorry/ops/ops.h"
@@ -28,20 +28,24 @@ class Cuda : public testing::Test {
   static Tensor on_gpu(const Tensor& x) { return x.to(kGpu); }
 };
 
-/// What rings while it listens.
-class Rings {
+/// The events while it lives.
+class Heard {
  public:
-  Rings() : before_(bell::listen([this](const bell::Ring& ring) { heard_.emplace_back(ring.event, ring.source); })) {}
-  ~Rings() { bell::listen(before_); }
-  Rings(const Rings&) = delete;
-  Rings& operator=(const Rings&) = delete;
-  int64_t count(bell::Event event) const { return std::ranges::count(heard_, event, &Heard::first); }
-  int64_t count(bell::Event event, const char* source) const { return std::ranges::count(heard_, Heard(event, source)); }
+  Heard()
+      : before_(events::set_handler(
+            [this](const events::Event& event) { heard_.emplace_back(event.kind, event.source); })) {}
+  ~Heard() { events::set_handler(before_); }
+  Heard(const Heard&) = delete;
+  Heard& operator=(const Heard&) = delete;
+  int64_t count(events::Kind event) const { return std::ranges::count(heard_, event, &Heard::first); }
+  int64_t count(events::Kind event, const char* source) const {
+    return std::ranges::count(heard_, Heard(event, source));
+  }
 
  private:
-  using Heard = std::pair<bell::Event, std::string>;
+  using Heard = std::pair<events::Kind, std::string>;
   std::vector<Heard> heard_;
-  bell::Listener before_;
+  events::Handler before_;
 };
 
 TEST(Devices, those_that_do_not_exist_are_refused_by_name) {
@@ -51,7 +55,8 @@ TEST(Devices, those_that_do_not_exist_are_refused_by_name) {
   EXPECT_THROW(device::synchronize({DeviceType::cuda, 99}), DeviceError);
   EXPECT_THROW(StreamScope(Stream{{DeviceType::cuda, 99}}), DeviceError);
   EXPECT_THROW(StreamScope(Stream{{DeviceType::cuda, -1}}), DeviceError);
-  for (const int index : {-1, 99, 256, 1 << 30}) EXPECT_THROW(ones({2}, {.device = kCPU}).cuda(index), DeviceError) << index;
+  for (const int index : {-1, 99, 256, 1 << 30})
+    EXPECT_THROW(ones({2}, {.device = kCPU}).cuda(index), DeviceError) << index;
   float memory[2] = {1, 2};
   EXPECT_THROW(from_blob(memory, {2}, {.device = {DeviceType::cuda, 99}}), DeviceError);
   const std::string said = message<DeviceError>([] { empty({2}, {.device = {DeviceType::cuda, 99}}); });
@@ -70,37 +75,37 @@ TEST(Devices, on_the_cpu_streams_and_events_are_always_done) {
   EXPECT_GT(device::facts(kCPU).memory_bytes, 0);
 }
 
-TEST(Devices, the_bell_does_not_ring_for_waits_on_the_cpu) {
-  const Rings rings;
+TEST(Devices, no_event_says_that_the_cpu_waits) {
+  const Heard heard;
   current_stream(kCPU).synchronize();
   device::synchronize(kCPU);
   Event(kCPU).synchronize();
   EXPECT_EQ(ones({2}, {.device = kCPU}).sum().item<float>(), 2);
-  EXPECT_EQ(rings.count(bell::Event::synchronisation), 0);
+  EXPECT_EQ(heard.count(events::Kind::synchronisation), 0);
 }
 
-TEST_F(Cuda, the_bell_rings_when_the_host_waits) {
+TEST_F(Cuda, an_event_says_that_the_host_waits) {
   const Tensor x = ones({64}, {.device = kGpu});
   device::synchronize(kGpu);
-  const Rings rings;
+  const Heard heard;
   const Tensor sum = x.add(1).sum();
-  EXPECT_EQ(rings.count(bell::Event::synchronisation), 0);
+  EXPECT_EQ(heard.count(events::Kind::synchronisation), 0);
   EXPECT_EQ(sum.item<float>(), 128);
-  EXPECT_EQ(rings.count(bell::Event::synchronisation, "item"), 1);
+  EXPECT_EQ(heard.count(events::Kind::synchronisation, "item"), 1);
   current_stream(kGpu).synchronize();
   device::synchronize(kGpu);
-  EXPECT_EQ(rings.count(bell::Event::synchronisation, "synchronize"), 2);
+  EXPECT_EQ(heard.count(events::Kind::synchronisation, "synchronize"), 2);
   x.nonzero();
-  EXPECT_EQ(rings.count(bell::Event::synchronisation, "nonzero"), 1);
+  EXPECT_EQ(heard.count(events::Kind::synchronisation, "nonzero"), 1);
 }
 
-TEST(Bell, rings_when_a_wait_is_over_and_says_how_long_it_took) {
+TEST(Events, come_when_a_wait_is_over_and_says_how_long_it_took) {
   using Clock = std::chrono::steady_clock;
   bool waited = false;
   std::vector<std::chrono::nanoseconds> took;
-  const bell::Listener before = bell::listen([&](const bell::Ring& ring) {
+  const events::Handler before = events::set_handler([&](const events::Event& event) {
     EXPECT_TRUE(waited);
-    took.push_back(ring.took);
+    took.push_back(event.took);
   });
   std::chrono::nanoseconds least{};
   const auto wait = [&] {
@@ -110,30 +115,30 @@ TEST(Bell, rings_when_a_wait_is_over_and_says_how_long_it_took) {
     waited = true;
     least = Clock::now() - start;
   };
-  bell::ring_after(bell::Event::synchronisation, "here", "waits", wait);
+  events::emit_after(events::Kind::synchronisation, "here", "waits", wait);
   ASSERT_EQ(took.size(), 1u);
   EXPECT_GE(took[0], least);
   const auto fail = [&] {
     wait();
     throw CudaError("the wait met with a fault");
   };
-  EXPECT_THROW(bell::ring_after(bell::Event::synchronisation, "here", "waits", fail), CudaError);
+  EXPECT_THROW(events::emit_after(events::Kind::synchronisation, "here", "waits", fail), CudaError);
   EXPECT_EQ(took.size(), 2u) << "a wait that throws has taken time too";
-  bell::listen(before);
+  events::set_handler(before);
 }
 
-TEST_F(Cuda, the_bell_rings_when_the_stream_is_done) {
+TEST_F(Cuda, an_event_says_that_the_stream_is_done) {
   const Tensor busy = zeros({64 << 20}, {.device = kGpu});
   const Event done(kGpu);
   enum class How { device, stream, event };
   for (const How how : {How::device, How::stream, How::event}) {
     for (int i = 0; i < 20; ++i) busy.add_(1);
     done.record(current_stream(kGpu));
-    int rings = 0;
-    const bell::Listener before = bell::listen([&](const bell::Ring& ring) {
-      ++rings;
-      EXPECT_TRUE(done.done()) << "it rang before the wait";
-      EXPECT_GT(ring.took.count(), 0);
+    int events_heard = 0;
+    const events::Handler before = events::set_handler([&](const events::Event& event) {
+      ++events_heard;
+      EXPECT_TRUE(done.done()) << "emitted before the wait";
+      EXPECT_GT(event.took.count(), 0);
     });
     switch (how) {
       case How::device:
@@ -147,8 +152,8 @@ TEST_F(Cuda, the_bell_rings_when_the_stream_is_done) {
         done.synchronize();  // nothing left to wait for
         break;
     }
-    bell::listen(before);
-    EXPECT_EQ(rings, 1);
+    events::set_handler(before);
+    EXPECT_EQ(events_heard, 1);
   }
 }
 
@@ -166,9 +171,10 @@ TEST_F(Cuda, pageable_memory_may_change_when_its_copy_returns) {
 
 TEST_F(Cuda, tensors_of_every_dtype_and_layout_come_back_as_they_went) {
   for (const DType dtype : kDTypes)
-    for (const Tensor& x :
-         {arange(24, {.dtype = kF32, .device = kCPU}).to(dtype).view({2, 3, 4}), arange(24, {kF32, kCPU}).to(dtype).view({2, 3, 4}).transpose(0, 2),
-          arange(24, {kF32, kCPU}).to(dtype).slice(0, 1, 20, 3), empty({0, 3}, {dtype, kCPU}), ones({}, {dtype, kCPU})}) {
+    for (const Tensor& x : {arange(24, {.dtype = kF32, .device = kCPU}).to(dtype).view({2, 3, 4}),
+                            arange(24, {kF32, kCPU}).to(dtype).view({2, 3, 4}).transpose(0, 2),
+                            arange(24, {kF32, kCPU}).to(dtype).slice(0, 1, 20, 3), empty({0, 3}, {dtype, kCPU}),
+                            ones({}, {dtype, kCPU})}) {
       const Tensor there = x.to(kGpu);
       EXPECT_EQ(there.device(), kGpu);
       EXPECT_EQ(there.sizes(), x.sizes());
@@ -190,14 +196,14 @@ TEST_F(Cuda, pinned_memory_is_read_and_written_while_the_host_goes_on) {
   EXPECT_TRUE(back.equal(x.mul(2)));
 }
 
-TEST_F(Cuda, pinned_memory_with_gaps_is_copied_first_and_the_bell_rings) {
+TEST_F(Cuda, pinned_memory_with_gaps_is_copied_first_and_an_event_says_so) {
   const Tensor x = arange(24, {kF32, kCPU}).pin_memory().view({4, 6});
-  const Rings rings;
+  const Heard heard;
   EXPECT_TRUE(x.to(kGpu).to(kCPU).equal(x));
-  EXPECT_EQ(rings.count(bell::Event::hidden_copy), 0);
+  EXPECT_EQ(heard.count(events::Kind::hidden_copy), 0);
   const Tensor gaps = x.narrow(1, 1, 3);
   EXPECT_TRUE(gaps.to(kGpu).to(kCPU).equal(gaps));
-  EXPECT_EQ(rings.count(bell::Event::hidden_copy, "to"), 1);
+  EXPECT_EQ(heard.count(events::Kind::hidden_copy, "to"), 1);
 }
 
 TEST_F(Cuda, pinned_memory_that_a_stream_still_uses_is_not_handed_out_again) {
@@ -242,10 +248,10 @@ TEST_F(Cuda, a_cpu_tensor_without_dimensions_goes_with_others_as_a_number_does) 
   const Tensor y = x * two;
   EXPECT_EQ(y.device(), kGpu);
   EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{2, 2, 2}));
-  const Rings rings;
+  const Heard heard;
   y.sum().backward();
-  EXPECT_EQ(rings.count(bell::Event::hidden_copy), 1);
-  EXPECT_EQ(rings.count(bell::Event::synchronisation), 1);
+  EXPECT_EQ(heard.count(events::Kind::hidden_copy), 1);
+  EXPECT_EQ(heard.count(events::Kind::synchronisation), 1);
   EXPECT_EQ(two.grad().device(), kCPU);
   EXPECT_EQ(two.grad().item<float>(), 3);
   EXPECT_EQ((two + ones({}, {.device = kGpu})).device(), kGpu);

@@ -1,5 +1,5 @@
-// A kernel that reads where nothing is ends the context. Run as a program of its own: every later call must say what happened, and
-// which operators were in flight. Exit status 77 without a GPU.
+// A kernel that reads where nothing is ends the context. Run as a program of its own: every later call must say what
+// happened, and which operators were in flight. Exit status 77 without a GPU.
 
 #include <cstdio>
 #include <cstring>
@@ -35,7 +35,8 @@ int main() {
   const std::string first = failure([&] { x.sum().item(); }), later = failure([&] { x.add(1); });
   std::printf("first: %s\nlater: %s\n", first.c_str(), later.c_str());
   const auto tells = [](const std::string& text, const char* what) { return text.find(what) != std::string::npos; };
-  const bool good = tells(first, "fault") && tells(first, "mul") && tells(later, "add") && tells(later, "first seen by");
+  const bool good =
+      tells(first, "fault") && tells(first, "mul") && tells(later, "add") && tells(later, "first seen by");
   std::printf(good ? "passed\n" : "failed\n");
   return good ? 0 : 1;
 }

@@ -26,7 +26,7 @@ class FaultSlot : public testing::Test {
   void report(int64_t value) {
     if (claimed_ >= __atomic_load_n(&fault_.generation, __ATOMIC_ACQUIRE)) return;
     claimed_ = fault_.generation;
-    fault_.complaint = Complaint::index;
+    fault_.assertion = DeviceAssert::index;
     fault_.where = "take";
     fault_.value = value;
     fault_.low = 0;
@@ -44,7 +44,9 @@ TEST_F(FaultSlot, the_first_report_is_thrown_once_and_the_slot_is_free_again) {
     report(value);
     report(100);
     const std::string said = test::message<IndexError>([] { throw_fault(kNoDevice); });
-    EXPECT_NE(said.find("take: index out of range; got " + std::to_string(value) + "; expected 0 to 4"), std::string::npos) << said;
+    EXPECT_NE(said.find("take: index out of range; got " + std::to_string(value) + "; expected 0 to 4"),
+              std::string::npos)
+        << said;
     EXPECT_NO_THROW(throw_fault(kNoDevice));
   }
 }

@@ -29,7 +29,8 @@ TEST(Team, a_parallel_loop_visits_every_index_exactly_once) {
       cpu::parallel_for(count, 16, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) ++visits[static_cast<size_t>(i)];
       });
-      EXPECT_TRUE(std::all_of(visits.begin(), visits.end(), [](int v) { return v == 1; })) << threads << " threads, " << count << " indices";
+      EXPECT_TRUE(std::all_of(visits.begin(), visits.end(), [](int v) { return v == 1; }))
+          << threads << " threads, " << count << " indices";
     }
   }
 }
@@ -52,7 +53,9 @@ TEST(Team, chunks_do_not_depend_on_the_number_of_threads) {
   const auto chunks = [](int threads) {
     const Threads team(threads);
     std::vector<std::pair<int64_t, int64_t>> seen(8);
-    cpu::for_each_chunk(1000, 128, [&](int64_t chunk, int64_t begin, int64_t end) { seen.at(static_cast<size_t>(chunk)) = {begin, end}; });
+    cpu::for_each_chunk(1000, 128, [&](int64_t chunk, int64_t begin, int64_t end) {
+      seen.at(static_cast<size_t>(chunk)) = {begin, end};
+    });
     return seen;
   };
   const auto alone = chunks(1);
@@ -77,7 +80,8 @@ TEST(Team, a_loop_inside_a_loop_runs_on_its_own_thread) {
   const Threads team(4);
   std::atomic<int64_t> sum = 0;
   cpu::parallel_for(8, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) cpu::parallel_for(100, 1, [&](int64_t first, int64_t last) { sum += last - first; });
+    for (int64_t i = begin; i < end; ++i)
+      cpu::parallel_for(100, 1, [&](int64_t first, int64_t last) { sum += last - first; });
   });
   EXPECT_EQ(sum, 800);
 }

@@ -35,10 +35,10 @@ TEST(LorryH, gives_devices_streams_and_threads) {
 
 TEST(LorryH, gives_the_events_that_a_program_may_listen_to) {
   int copies = 0;
-  const bell::Listener before =
-      bell::listen([&](const bell::Ring& ring) { copies += ring.event == bell::Event::hidden_copy; });
-  bell::ring(bell::Event::hidden_copy, "test", "a copy");
-  bell::listen(before);
+  const events::Handler before =
+      events::set_handler([&](const events::Event& event) { copies += event.kind == events::Kind::hidden_copy; });
+  events::emit(events::Kind::hidden_copy, "test", "a copy");
+  events::set_handler(before);
   EXPECT_EQ(copies, 1);
 }
 

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "lorry/base/bell.h"
+#include "lorry/base/events.h"
 #include "tests/foreach/support.h"
 
 namespace lorry::foreach::test {
@@ -82,9 +82,10 @@ TEST(ForeachNorm, follows_tensors_that_move_and_change) {
 
 TEST(ForeachNorm, says_what_it_copies) {
   int copies = 0;
-  bell::Listener before = bell::listen([&](const bell::Ring& ring) { copies += ring.event == bell::Event::hidden_copy; });
+  events::Handler before =
+      events::set_handler([&](const events::Event& event) { copies += event.kind == events::Kind::hidden_copy; });
   norms({random_tensor({9, 12}, kF32, 1).transpose(0, 1), random_tensor({9, 12}, kF32, 1).slice(1, 2, 9)});
-  bell::listen(std::move(before));
+  events::set_handler(std::move(before));
   EXPECT_EQ(copies, 1);
 }
 
@@ -121,7 +122,8 @@ TEST(ForeachClip, scales_all_tensors_by_one_factor) {
       const double norm = total_norm(x).item<double>(), factor = std::min(1.0, 5.0 / (norm + 1e-6));
       EXPECT_EQ(clip_norm_(x, 5).item<double>(), norm);
       for (size_t e = 0; e < x.size(); ++e) EXPECT_TRUE(same_bits(x[e], before[e] * factor)) << e;
-      for (const size_t e : {2u, 5u, 11u, 20u}) x[e].set_data(random_tensor(x[e].sizes(), x[e].dtype(), 50 + e));  // one with gaps has none then
+      // one with gaps has none then
+      for (const size_t e : {2u, 5u, 11u, 20u}) x[e].set_data(random_tensor(x[e].sizes(), x[e].dtype(), 50 + e));
     }
   }
 }
@@ -132,7 +134,8 @@ TEST(ForeachClip, writes_nothing_that_is_short_enough_or_not_finite_where_that_i
   EXPECT_EQ(clip_norm_(x, 7).item<double>(), std::sqrt(43));
   EXPECT_TRUE(same_bits(x, before));
   x[1].fill_(INFINITY);
-  EXPECT_EQ(message<ValueError>([&] { clip_norm_(x, 1, 2, true); }), "clip_norm_: the norm is inf; nothing was clipped; expected a finite norm");
+  EXPECT_EQ(message<ValueError>([&] { clip_norm_(x, 1, 2, true); }),
+            "clip_norm_: the norm is inf; nothing was clipped; expected a finite norm");
   EXPECT_TRUE(same_bits(x[0], before[0]));
   clip_norm_(x, 1);
   EXPECT_EQ(x[0].sum().item<double>(), 0) << "as PyTorch does";
@@ -143,8 +146,10 @@ TEST(ForeachClip, writes_nothing_that_is_short_enough_or_not_finite_where_that_i
 
 TEST(ForeachClip, refuses_what_it_cannot_write) {
   const Tensor x = random_tensor({20}, kF32, 1);
-  EXPECT_EQ(message<ValueError>([&] { clip_norm_({x}, -1); }), "clip_norm_: max_norm is out of range; got -1; expected a number >= 0");
-  EXPECT_EQ(message<ValueError>([&] { clip_norm_({}, 1, 0); }), "clip_norm_: ord is out of range; got 0; expected a number > 0, or infinity");
+  EXPECT_EQ(message<ValueError>([&] { clip_norm_({x}, -1); }),
+            "clip_norm_: max_norm is out of range; got -1; expected a number >= 0");
+  EXPECT_EQ(message<ValueError>([&] { clip_norm_({}, 1, 0); }),
+            "clip_norm_: ord is out of range; got 0; expected a number > 0, or infinity");
   EXPECT_THROW(clip_norm_({x, x}, 1), ShapeError);
   EXPECT_THROW(clip_norm_({x.slice(0, 0, 10), x.slice(0, 9, 19)}, 1), ShapeError);
   EXPECT_THROW(clip_norm_({x.slice(0, 0, 1).expand({4})}, 1), ShapeError);

@@ -1,8 +1,9 @@
-// Lists over and over: plans that are found again, patched, and made anew; memory that is shared; copies, casts and fills.
+// Lists over and over: plans that are found again, patched, and made anew; memory that is shared; copies, casts and
+// fills.
 
 #include <algorithm>
 
-#include "lorry/base/bell.h"
+#include "lorry/base/events.h"
 #include "lorry/foreach/plan.h"
 #include "tests/foreach/support.h"
 #include "tests/support/on_cuda.h"
@@ -90,7 +91,8 @@ TEST(Plan, takes_over_changed_addresses) {
 }
 
 TEST(Plan, is_made_anew_for_another_size_dtype_or_layout) {
-  const TensorList x = {random_tensor({4, 6}, kF32, 1), random_tensor({9}, kF32, 2)}, y = {random_tensor({4, 6}, kF32, 3), random_tensor({9}, kF32, 4)};
+  const TensorList x = {random_tensor({4, 6}, kF32, 1), random_tensor({9}, kF32, 2)},
+                   y = {random_tensor({4, 6}, kF32, 3), random_tensor({9}, kF32, 4)};
   add(x, y);
   x[1].set_data(random_tensor({10}, kF32, 5)), y[1].set_data(random_tensor({10}, kF32, 6));
   EXPECT_TRUE(same_bits(add(x, y), added(x, y)));
@@ -114,7 +116,8 @@ TEST(Plan, tells_layouts_apart_exactly) {
   EXPECT_EQ(x[0].sum().item<double>(), 10);
   EXPECT_EQ(wide.sum().item<double>(), 10);
   const TensorList y = {zeros({3, 5})};
-  const Tensor row = zeros({3, 67}), part = row.narrow(0, 0, 1).narrow(1, 0, 5);  // [1, 5], the same elements whatever its first stride
+  // [1, 5], the same elements whatever its first stride
+  const Tensor row = zeros({3, 67}), part = row.narrow(0, 0, 1).narrow(1, 0, 5);
   add_(y, 1);
   y[0].set_data(part);
   add_(y, 1);
@@ -123,9 +126,12 @@ TEST(Plan, tells_layouts_apart_exactly) {
 
 TEST(Plan, is_dropped_when_a_tensor_may_no_longer_be_written) {
   alignas(64) static float rom[9] = {};
-  const TensorList x = {random_tensor({8}, kF32, 1).to(kCPU), random_tensor({9}, kF32, 2).to(kCPU)}, y = {x[0].clone(), x[1].clone()};
+  const TensorList x = {random_tensor({8}, kF32, 1).to(kCPU), random_tensor({9}, kF32, 2).to(kCPU)},
+                   y = {x[0].clone(), x[1].clone()};
   add_(x, y);
-  x[1].set_data(Tensor(make_counted<TensorNode>(Storage::foreign(kCPU, rom, sizeof(rom), nullptr, nullptr, /*read_only=*/true), Layout::contiguous({9}), 0, kF32)));
+  x[1].set_data(
+      Tensor(make_counted<TensorNode>(Storage::foreign(kCPU, rom, sizeof(rom), nullptr, nullptr, /*read_only=*/true),
+                                      Layout::contiguous({9}), 0, kF32)));
   const std::vector<Tensor> before = clones(x.tensors());
   for (int again = 0; again < 3; ++again) EXPECT_THROW(add_(x, y), ValueError) << again;
   EXPECT_TRUE(same_bits(x, before));
@@ -164,9 +170,12 @@ TEST(Plan, all_strategies_agree_on_random_lists) {
     const int count = round == 2 ? 3'000 : 40;
     const DType dtypes[] = {kF32, kBF16, kF64, kF16};
     for (int e = 0; e < count; ++e) {
-      const int64_t n = round == 2 ? static_cast<int64_t>(random() % 90) : e == 7 ? 1 << 20 : static_cast<int64_t>(random() % 20'000);
+      const int64_t n = round == 2 ? static_cast<int64_t>(random() % 90)
+                        : e == 7   ? 1 << 20
+                                   : static_cast<int64_t>(random() % 20'000);
       const DType a = dtypes[random() % 4], b = random() % 3 == 0 ? dtypes[random() % 4] : a;
-      const auto shift = static_cast<int64_t>(random() % 3 == 0 ? random() % 9 : 0), other = static_cast<int64_t>(random() % 5 == 0 ? random() % 9 : shift);
+      const auto shift = static_cast<int64_t>(random() % 3 == 0 ? random() % 9 : 0),
+                 other = static_cast<int64_t>(random() % 5 == 0 ? random() % 9 : shift);
       x.push_back(random_tensor({n + shift}, a, random()).slice(0, shift));
       y.push_back(random_tensor({n + other}, b, random()).slice(0, other));
     }
@@ -185,8 +194,10 @@ TEST(Plan, all_strategies_agree_on_random_lists) {
 }
 
 TEST(Plan, dense_tensors_are_taken_as_they_lie) {
-  const TensorList x = {random_tensor({9, 12}, kF32, 1).transpose(0, 1), random_tensor({4, 5, 6}, kF32, 2).permute({2, 0, 1})};
-  const TensorList y = {random_tensor({9, 12}, kF32, 3).transpose(0, 1), random_tensor({4, 5, 6}, kF32, 4).permute({2, 0, 1})};
+  const TensorList x = {random_tensor({9, 12}, kF32, 1).transpose(0, 1),
+                        random_tensor({4, 5, 6}, kF32, 2).permute({2, 0, 1})};
+  const TensorList y = {random_tensor({9, 12}, kF32, 3).transpose(0, 1),
+                        random_tensor({4, 5, 6}, kF32, 4).permute({2, 0, 1})};
   const TensorList sum = add(x, y);
   EXPECT_TRUE(last_plan(x).alone.empty());
   EXPECT_EQ(last_plan(x).groups.size(), 1u);
@@ -197,20 +208,23 @@ TEST(Plan, dense_tensors_are_taken_as_they_lie) {
 }
 
 TEST(Plan, one_launch_a_combination_of_dtypes) {
-  const TensorList x = {random_tensor({5}, kF32, 1), random_tensor({6}, kBF16, 2), random_tensor({7}, kF32, 3), random_tensor({8}, kBF16, 4)};
-  const TensorList y = {random_tensor({5}, kF32, 1), random_tensor({6}, kBF16, 2), random_tensor({7}, kF32, 3), random_tensor({8}, kF32, 4)};
+  const TensorList x = {random_tensor({5}, kF32, 1), random_tensor({6}, kBF16, 2), random_tensor({7}, kF32, 3),
+                        random_tensor({8}, kBF16, 4)};
+  const TensorList y = {random_tensor({5}, kF32, 1), random_tensor({6}, kBF16, 2), random_tensor({7}, kF32, 3),
+                        random_tensor({8}, kF32, 4)};
   add(x, y);
   EXPECT_EQ(last_plan(x).groups.size(), 3u);
 }
 
-// ---- shared memory -------------------------------------------------------------------------------------------------------
+// ---- shared memory --------------------------------------------------------------------------------------------------
 
 TEST(ForeachMemory, what_is_written_shares_nothing_with_other_entries) {
   const Tensor x = random_tensor({20}, kF32, 1), y = random_tensor({20}, kF32, 2);
   EXPECT_EQ(message<ShapeError>([&] {
               add_({x, x}, L{y, y});
             }),
-            "add: a tensor of the list that is written shares memory with another entry's; entries are computed in no order; expected none to; clone one of "
+            "add: a tensor of the list that is written shares memory with another entry's; entries are computed in no "
+            "order; expected none to; clone one of "
             "them first");
   EXPECT_THROW(add_({x.slice(0, 0, 10), x.slice(0, 9, 19)}, L{y.slice(0, 0, 10), y.slice(0, 0, 10)}), ShapeError);
   EXPECT_THROW(add_({x, y}, L{y, x}), ShapeError);
@@ -230,7 +244,8 @@ TEST(ForeachMemory, an_entry_may_read_what_it_writes_and_entries_may_read_the_sa
 }
 
 TEST(ForeachMemory, a_move_onto_another_entry_is_noticed) {
-  const TensorList x = {random_tensor({8}, kF32, 1), random_tensor({8}, kF32, 2)}, y = {random_tensor({8}, kF32, 3), random_tensor({8}, kF32, 4)};
+  const TensorList x = {random_tensor({8}, kF32, 1), random_tensor({8}, kF32, 2)},
+                   y = {random_tensor({8}, kF32, 3), random_tensor({8}, kF32, 4)};
   add_(x, y);
   y[0].set_data(x[1]);
   EXPECT_THROW(add_(x, y), ShapeError);
@@ -240,7 +255,8 @@ TEST(ForeachMemory, a_move_onto_another_entry_is_noticed) {
 }
 
 TEST(ForeachMemory, a_move_onto_part_of_its_own_entry_is_noticed) {
-  const TensorList x = {random_tensor({8}, kF32, 1), random_tensor({9}, kF32, 2)}, y = {random_tensor({8}, kF32, 3), random_tensor({9}, kF32, 4)};
+  const TensorList x = {random_tensor({8}, kF32, 1), random_tensor({9}, kF32, 2)},
+                   y = {random_tensor({8}, kF32, 3), random_tensor({9}, kF32, 4)};
   add_(x, y);
   const Tensor both = random_tensor({20}, kF32, 5);
   x[0].set_data(both.slice(0, 0, 8)), y[0].set_data(both.slice(0, 4, 12));
@@ -256,7 +272,7 @@ TEST(ForeachMemory, columns_that_interleave_are_written_in_order) {
   EXPECT_TRUE(same_bits(x, want));
 }
 
-// ---- copies ----------------------------------------------------------------------------------------------------------------
+// ---- copies ---------------------------------------------------------------------------------------------------------
 
 TEST(ForeachCopies, convert_between_all_types) {
   for (const Strategy strategy : kAll) {
@@ -295,16 +311,24 @@ TEST(ForeachCopies, a_tensor_of_the_dtype_is_itself) {
   EXPECT_EQ(y[1].dtype(), kF32);
 }
 
-// ---- bad input, gradients --------------------------------------------------------------------------------------------------
+// ---- bad input, gradients -------------------------------------------------------------------------------------------
 
 TEST(ForeachErrors, name_what_is_wrong) {
   const TensorList x = {random_tensor({5}, kF32, 1), random_tensor({6}, kF32, 2)}, one = {x[0]};
-  EXPECT_EQ(message<ValueError>([&] { add(x, one); }), "add: lists of different lengths; got 2 and 1; expected a tensor for each");
-  EXPECT_EQ(message<ValueError>([&] { mul(x, std::vector<double>{1, 2, 3}); }), "mul: 3 numbers for 2 tensors; expected one for each");
-  EXPECT_EQ(message<ShapeError>([&] { mul(x, zeros({3})); }),
-            "mul: a tensor of numbers does not fit 2 tensors; got [3] f32 cpu; expected a 0-d tensor, or one of 2 numbers");
+  EXPECT_EQ(message<ValueError>([&] { add(x, one); }),
+            "add: lists of different lengths; got 2 and 1; expected a tensor for each");
+  EXPECT_EQ(message<ValueError>([&] {
+              mul(x, std::vector<double>{1, 2, 3});
+            }),
+            "mul: 3 numbers for 2 tensors; expected one for each");
+  EXPECT_EQ(
+      message<ShapeError>([&] { mul(x, zeros({3})); }),
+      "mul: a tensor of numbers does not fit 2 tensors; got [3] f32 cpu; expected a 0-d tensor, or one of 2 numbers");
   EXPECT_EQ(message<ValueError>([&] { apply(Pointwise::add, {x}); }), "add: 1 operands; expected 2");
-  EXPECT_EQ(message<ValueError>([&] { apply(Pointwise::add, {1, 2}); }), "add: no list of tensors among the arguments; expected one");
+  EXPECT_EQ(message<ValueError>([&] {
+              apply(Pointwise::add, {1, 2});
+            }),
+            "add: no list of tensors among the arguments; expected one");
   EXPECT_THROW(add(x, TensorList{x[0], Tensor()}), ValueError);
   EXPECT_THROW(add(x, TensorList{x[1], x[0]}), ShapeError);
   EXPECT_THROW(bitwise_and(x, x), DTypeError);
@@ -314,7 +338,8 @@ TEST(ForeachErrors, name_what_is_wrong) {
 }
 
 TEST(ForeachErrors, leave_the_lists_usable) {
-  const TensorList x = {random_tensor({5}, kF32, 1), random_tensor({6}, kF32, 2)}, y = {random_tensor({5}, kF32, 3), random_tensor({7}, kF32, 4)};
+  const TensorList x = {random_tensor({5}, kF32, 1), random_tensor({6}, kF32, 2)},
+                   y = {random_tensor({5}, kF32, 3), random_tensor({7}, kF32, 4)};
   const std::vector<Tensor> before = clones(x.tensors());
   EXPECT_THROW(add_(x, y), ShapeError);
   EXPECT_TRUE(same_bits(x, before)) << "nothing is written before all entries are checked";
@@ -346,7 +371,8 @@ TEST(ForeachDevices, of_all_kinds_stand_in_one_list) {
     for (const Tensor& t : list) here.push_back(t.to(kCPU));
     return here;
   };
-  const TensorList x = assorted(kF32, 1), y = assorted(kF32, 2), far_x = spread(x.tensors()), far_y = spread(y.tensors());
+  const TensorList x = assorted(kF32, 1), y = assorted(kF32, 2), far_x = spread(x.tensors()),
+                   far_y = spread(y.tensors());
   for (const Strategy strategy : kAll) {
     const StrategyScope scope(strategy);
     const TensorList sums = add(far_x, far_y);
@@ -372,7 +398,8 @@ TEST(ForeachLarge, a_tensor_of_more_than_2_to_the_31_elements) {
     const StrategyScope scope(strategy);
     add_(list, 1);
   }
-  for (const int64_t i : {int64_t{0}, int64_t{1} << 30, int64_t{1} << 31, n - 1}) EXPECT_EQ(x[i].item<float>(), 5.0f) << i;
+  for (const int64_t i : {int64_t{0}, int64_t{1} << 30, int64_t{1} << 31, n - 1})
+    EXPECT_EQ(x[i].item<float>(), 5.0f) << i;
   EXPECT_EQ(small[99].item<float>(), 5.0f);
   const Norms measured = norms(list, 1);
   EXPECT_EQ(measured.per_tensor[1].item<double>(), 5.0 * static_cast<double>(n));

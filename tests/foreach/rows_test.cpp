@@ -1,4 +1,5 @@
-// Every row of formula/pointwise.def over lists against the operator for each tensor, to the bit: types, forms, strategies, errors.
+// Every row of formula/pointwise.def over lists against the operator for each tensor, to the bit: types, forms,
+// strategies, errors.
 
 #include "lorry/ops/pointwise_call.h"
 #include "tests/foreach/support.h"
@@ -31,7 +32,8 @@ Alone alone(Pointwise op, const Arguments& arguments, size_t n, bool in_place) {
       Tensor rooms[4];
       std::vector<Operand> x;
       for (size_t k = 0; k < arguments.size(); ++k) x.push_back(arguments[k].at(e, rooms[k]));
-      all.results.push_back(in_place ? ops::call_in_place(static_cast<Op>(op), *x[0].tensor(), std::span(x).subspan(1)) : ops::call(static_cast<Op>(op), x));
+      all.results.push_back(in_place ? ops::call_in_place(static_cast<Op>(op), *x[0].tensor(), std::span(x).subspan(1))
+                                     : ops::call(static_cast<Op>(op), x));
     }
   });
   return all;
@@ -91,7 +93,8 @@ TEST_P(ForeachRows, gives_each_tensor_the_bits_of_its_operator) {
   for (const DType dtype : {kF32, kBF16, kF64, kF16, kI64, kI32, kU8, kBool}) {
     SCOPED_TRACE(name(dtype));
     std::vector<TensorList> lists;
-    for (int k = 0; k < arity; ++k) lists.emplace_back(assorted(op == Pointwise::where && k == 0 ? kBool : dtype, 1'000 * static_cast<uint64_t>(k)));
+    for (int k = 0; k < arity; ++k)
+      lists.emplace_back(assorted(op == Pointwise::where && k == 0 ? kBool : dtype, 1'000 * static_cast<uint64_t>(k)));
     check(op, Arguments(lists.begin(), lists.end()));
     if (HasFatalFailure()) return;
     if (arity == 1) continue;
@@ -100,7 +103,8 @@ TEST_P(ForeachRows, gives_each_tensor_the_bits_of_its_operator) {
     check(op, last_number);
     std::vector<Scalar> numbers;
     for (size_t e = 0; e < lists[0].size(); ++e)
-      is_floating(dtype) ? numbers.emplace_back(0.25 * static_cast<double>(e) + 0.5) : numbers.emplace_back(static_cast<int64_t>(e) + 1);
+      is_floating(dtype) ? numbers.emplace_back(0.25 * static_cast<double>(e) + 0.5)
+                         : numbers.emplace_back(static_cast<int64_t>(e) + 1);
     last_numbers.back() = numbers;
     check(op, last_numbers);
     const Tensor zero_dim = random_tensor({}, dtype, 77);
@@ -110,7 +114,8 @@ TEST_P(ForeachRows, gives_each_tensor_the_bits_of_its_operator) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, ForeachRows, testing::Range(0, kPointwiseCount), [](const auto& info) { return kPointwise[info.param].name; });
+INSTANTIATE_TEST_SUITE_P(Rows, ForeachRows, testing::Range(0, kPointwiseCount),
+                         [](const auto& info) { return kPointwise[info.param].name; });
 
 TEST(ForeachArguments, numbers_stand_first_too) {
   const TensorList x = assorted(kF32, 1), w = assorted(kI32, 2);
@@ -138,16 +143,20 @@ TEST(ForeachArguments, dtypes_meet_by_the_operators_rules) {
   std::vector<Tensor> x, y;
   uint64_t seed = 1;
   for (const DType a : kDTypes)
-    for (const DType b : kDTypes) x.push_back(random_tensor({11}, a, seed++)), y.push_back(random_tensor({11}, b, seed++));
-  for (const Pointwise op : {Pointwise::add, Pointwise::mul, Pointwise::div, Pointwise::maximum, Pointwise::lt}) check(op, {TensorList(x), TensorList(y)});
+    for (const DType b : kDTypes)
+      x.push_back(random_tensor({11}, a, seed++)), y.push_back(random_tensor({11}, b, seed++));
+  for (const Pointwise op : {Pointwise::add, Pointwise::mul, Pointwise::div, Pointwise::maximum, Pointwise::lt})
+    check(op, {TensorList(x), TensorList(y)});
   check(Pointwise::mul, {TensorList(x), 2});
   check(Pointwise::mul, {TensorList(x), 2.5});
   check(Pointwise::add, {TensorList(x), true});
 }
 
 TEST(ForeachArguments, entries_broadcast_like_tensors) {
-  const TensorList x = {random_tensor({4, 5}, kF32, 1), random_tensor({5}, kF32, 2), random_tensor({3, 1}, kF32, 3), random_tensor({6}, kF32, 4)};
-  const TensorList y = {random_tensor({5}, kF32, 5), random_tensor({5}, kF32, 6), random_tensor({1, 4}, kF32, 7), random_tensor({}, kF32, 8)};
+  const TensorList x = {random_tensor({4, 5}, kF32, 1), random_tensor({5}, kF32, 2), random_tensor({3, 1}, kF32, 3),
+                        random_tensor({6}, kF32, 4)};
+  const TensorList y = {random_tensor({5}, kF32, 5), random_tensor({5}, kF32, 6), random_tensor({1, 4}, kF32, 7),
+                        random_tensor({}, kF32, 8)};
   const Alone want = alone(Pointwise::add, {x, y}, 4, false), got = together(Pointwise::add, {x, y}, false);
   EXPECT_EQ(got.error, want.error);
   EXPECT_TRUE(same_bits(TensorList(got.results), want.results));
@@ -163,13 +172,14 @@ TEST(ForeachArguments, a_power_of_two_is_a_square_among_others) {
   check(Pointwise::pow, {x, 2.0});
 }
 
-// ---- names -----------------------------------------------------------------------------------------------------------
+// ---- names ----------------------------------------------------------------------------------------------------------
 
 template <class Function, class InPlace, class F>
 void check_names(const char* name, Domain domain, const Function& function, const InPlace& in_place, const F& each) {
   SCOPED_TRACE(name);
   const DType dtype = domain == Domain::whole || domain == Domain::integer ? kI32 : kF32;
-  const TensorList x = {random_tensor({7}, dtype, 1), random_tensor({3, 5}, dtype, 2)}, y = {random_tensor({7}, dtype, 3), random_tensor({3, 5}, dtype, 4)};
+  const TensorList x = {random_tensor({7}, dtype, 1), random_tensor({3, 5}, dtype, 2)},
+                   y = {random_tensor({7}, dtype, 3), random_tensor({3, 5}, dtype, 4)};
   std::vector<Tensor> want;
   for (size_t e = 0; e < x.size(); ++e) want.push_back(each(x[e], y[e]));
   EXPECT_TRUE(same_bits(function(x, y), want));

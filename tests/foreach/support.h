@@ -18,7 +18,8 @@ namespace lorry::foreach::test {
 
 using lorry::test::message;
 
-inline constexpr Strategy kAll[] = {Strategy::automatic, Strategy::per_tensor, Strategy::kernel_args_4k, Strategy::kernel_args_32k, Strategy::device_table};
+inline constexpr Strategy kAll[] = {Strategy::automatic, Strategy::per_tensor, Strategy::kernel_args_4k,
+                                    Strategy::kernel_args_32k, Strategy::device_table};
 
 /// Values that every row computes: for floating types fractions of both signs, for whole ones 1 to 4.
 inline Tensor random_tensor(const Dims& sizes, DType dtype, uint64_t seed) {
@@ -44,7 +45,8 @@ inline testing::AssertionResult same_bits(const Tensor& got, const Tensor& want)
   const std::vector<double> p = a.to_vector<double>(), q = b.to_vector<double>();
   for (size_t i = 0; i < p.size(); ++i)
     if (!(p[i] != p[i] && q[i] != q[i]) && std::memcmp(&p[i], &q[i], sizeof(double)) != 0)
-      return testing::AssertionFailure() << "element " << i << " of " << describe(got) << " is " << p[i] << ", not " << q[i];
+      return testing::AssertionFailure() << "element " << i << " of " << describe(got) << " is " << p[i] << ", not "
+                                         << q[i];
   return testing::AssertionSuccess();
 }
 

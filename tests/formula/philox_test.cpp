@@ -121,7 +121,9 @@ TEST(RandomFormula, below_is_the_upper_half_of_the_product) {
   const uint64_t words[] = {0, 1, 0xffffffff, 0x100000000, 0x0123456789abcdef, 0xfedcba9876543210, ~uint64_t{0}};
   for (const uint64_t word : words)
     for (const uint64_t range : words)
-      EXPECT_EQ(below(word, range), range == 0 ? word : static_cast<uint64_t>(static_cast<unsigned __int128>(word) * range >> 64)) << word << " " << range;
+      EXPECT_EQ(below(word, range),
+                range == 0 ? word : static_cast<uint64_t>(static_cast<unsigned __int128>(word) * range >> 64))
+          << word << " " << range;
 }
 
 }  // namespace

@@ -22,16 +22,23 @@ struct Case {
 
 /// All sizes of base and result, bases near 1, and those of optimizers.
 Case draw(std::mt19937_64& random, int kind) {
-  const auto uniform = [&](double low, double high) { return low + (high - low) * (static_cast<double>(random() >> 11) * 0x1p-53); };
+  const auto uniform = [&](double low, double high) {
+    return low + (high - low) * (static_cast<double>(random() >> 11) * 0x1p-53);
+  };
   switch (kind % 5) {
     case 0: {
       const double power = std::ldexp(uniform(1, 2), static_cast<int>(uniform(-1000, 1000)));
       return {power, uniform(-1020, 1020) / std::fabs(std::log2(power))};
     }
-    case 1: return {uniform(0.5, 2), uniform(-900, 900)};
-    case 2: return {1 + uniform(0, 1e-6), uniform(0, 1e6)};
-    case 3: return {1 + std::ldexp(uniform(-1, 1), static_cast<int>(uniform(-50, 0))), std::ldexp(uniform(0, 1), static_cast<int>(uniform(0, 40)))};
-    default: return {uniform(0, 1), uniform(0, 3)};
+    case 1:
+      return {uniform(0.5, 2), uniform(-900, 900)};
+    case 2:
+      return {1 + uniform(0, 1e-6), uniform(0, 1e6)};
+    case 3:
+      return {1 + std::ldexp(uniform(-1, 1), static_cast<int>(uniform(-50, 0))),
+              std::ldexp(uniform(0, 1), static_cast<int>(uniform(0, 40)))};
+    default:
+      return {uniform(0, 1), uniform(0, 3)};
   }
 }
 
@@ -42,9 +49,11 @@ TEST(Power, is_within_0_53_units_in_the_last_place) {
     const auto [base, exponent] = draw(random, i);
     const long double exact = std::pow(static_cast<long double>(base), static_cast<long double>(exponent));
     if (!(base > 0) || exact > 1.7e308L || exact < 2.3e-308L) continue;
-    const double ours = power(base, exponent), near = static_cast<double>(exact), unit = std::nextafter(near, kInf) - near;
+    const double ours = power(base, exponent), near = static_cast<double>(exact),
+                 unit = std::nextafter(near, kInf) - near;
     // The library's own rounding is another 2^-11 of a unit or so.
-    ASSERT_LE(std::fabs(static_cast<double>(ours - exact)), 0.53 * unit) << std::hexfloat << base << " to the " << exponent;
+    ASSERT_LE(std::fabs(static_cast<double>(ours - exact)), 0.53 * unit)
+        << std::hexfloat << base << " to the " << exponent;
   }
 }
 
@@ -84,7 +93,8 @@ TEST(Power, the_bits_are_the_same_everywhere) {
   std::mt19937_64 random(13);
   uint64_t digest = 0xcbf29ce484222325;
   for (int i = 0; i < 10'000; ++i) {
-    const double base = 0.5 + static_cast<double>(random() >> 11) * 0x1p-53, exponent = static_cast<double>(random() >> 11) * 0x1p-48 - 16;
+    const double base = 0.5 + static_cast<double>(random() >> 11) * 0x1p-53,
+                 exponent = static_cast<double>(random() >> 11) * 0x1p-48 - 16;
     digest = (digest ^ std::bit_cast<uint64_t>(power(base, exponent))) * 0x100000001b3;
   }
   EXPECT_EQ(digest, 11174357782736883055u);

@@ -11,8 +11,8 @@
 namespace lorry::formula {
 namespace {
 
-/// The map by its definition, in doubles: code M has e leading zeros among W bits, and what follows its first one divides (8^-(e+1), 8^-e]
-/// into equal parts.
+/// The map by its definition, in doubles: code M has e leading zeros among W bits, and what follows its first one
+/// divides (8^-(e+1), 8^-e] into equal parts.
 double map_of(uint32_t m, int width) {
   if (m == 0) return 0;
   const int n = std::bit_width(m) - 1, e = width - 1 - n;
@@ -60,7 +60,8 @@ TEST(Quantize, codes_are_the_numbers_of_the_map) {
 TEST(Quantize, a_number_is_given_the_nearest_code) {
   for_both([]<bool kSigned>() {
     const std::vector<double> map = map_of<kSigned>();
-    for (const float scale : {1.0f, 0.3f, 1.7e-3f, 9.1e-30f, std::numeric_limits<float>::min(), 5e37f, std::numeric_limits<float>::max()}) {
+    for (const float scale :
+         {1.0f, 0.3f, 1.7e-3f, 9.1e-30f, std::numeric_limits<float>::min(), 5e37f, std::numeric_limits<float>::max()}) {
       const QuantScale by = scale_of(scale);
       EXPECT_EQ(by.scale, scale);
       // All exponents, and many parts of the uppermost ones.
@@ -71,10 +72,12 @@ TEST(Quantize, a_number_is_given_the_nearest_code) {
         double nearest = ratio;
         for (const double x : map)
           if (x > 0) nearest = std::min(nearest, std::fabs(x - ratio));
-        // The line is rounded to a 256th of a step, and below its least number the map is taken to go on to 8^-W, not to zero.
+        // The line is rounded to a 256th of a step, and below its least number the map is taken to go on to 8^-W, not
+        // to zero.
         const double allowed = nearest * (1 + 1.0 / 60) + 1e-6 * ratio + (code == 0 ? map[1] / 8 : 0);
         if (code > 0 && ratio < map[1]) continue;  // see below
-        ASSERT_LE(std::fabs(map[code & (map.size() - 1)] - ratio), allowed) << value << " of " << scale << ": code " << code;
+        ASSERT_LE(std::fabs(map[code & (map.size() - 1)] - ratio), allowed)
+            << value << " of " << scale << ": code " << code;
         if (kSigned) {
           ASSERT_EQ(QuantCode<kSigned>::encode(-value, by), code | 0x80u) << value << " of " << scale;
         }
@@ -128,9 +131,11 @@ TEST(Quantize, blocks_that_have_no_scale_are_zero_or_nan) {
     for (const float largest : {0.0f, 1e-45f, std::bit_cast<float>(0x007fffffu)}) {
       const QuantScale by = scale_of(largest);
       EXPECT_EQ(by.scale, 0);
-      for (const float x : {0.0f, -0.0f, largest, -largest}) EXPECT_EQ(QuantCode<kSigned>::encode(x, by), 0u) << x << " of " << largest;
+      for (const float x : {0.0f, -0.0f, largest, -largest})
+        EXPECT_EQ(QuantCode<kSigned>::encode(x, by), 0u) << x << " of " << largest;
     }
-    for (const float largest : {kInf, std::numeric_limits<float>::quiet_NaN(), std::bit_cast<float>(0x7f800001u), std::bit_cast<float>(0x7fffffffu)}) {
+    for (const float largest : {kInf, std::numeric_limits<float>::quiet_NaN(), std::bit_cast<float>(0x7f800001u),
+                                std::bit_cast<float>(0x7fffffffu)}) {
       const QuantScale by = scale_of(largest);
       EXPECT_EQ(std::bit_cast<uint32_t>(by.scale), 0x7fc00000u);
       for (const float x : {0.0f, 1.0f, -1.0f, 3e38f, 1e-45f, kInf, -kInf, largest, -largest, NAN}) {

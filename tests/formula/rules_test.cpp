@@ -1,5 +1,6 @@
-// Where every optimizer's rule arrives, against PyTorch's optimizers in f64 (stored by tests/peers/make_rule_values.py), and Lion's, which
-// PyTorch has not, against a plain loop that follows the paper. A rule runs as kernels run it: by a Clock, which alone knows the step.
+// Where every optimizer's rule arrives, against PyTorch's optimizers in f64 (stored by
+// tests/peers/make_rule_values.py), and Lion's, which PyTorch has not, against a plain loop that follows the paper. A
+// rule runs as kernels run it: by a Clock, which alone knows the step.
 
 #include <gtest/gtest.h>
 
@@ -37,7 +38,8 @@ void with_rule(const std::string& name, const F& f) {
 template <class Rule>
 SettingsOf<Rule> settings_of(const std::string& optimizer, Json options) {
   for (const char* chosen_by_the_type : {"amsgrad", "centered"}) options.erase(chosen_by_the_type);
-  if (optimizer == "AdamW" && !options.contains("weight_decay")) options["weight_decay"] = 0.01;  // one rule, and another default than Adam's
+  // one rule, and another default than Adam's
+  if (optimizer == "AdamW" && !options.contains("weight_decay")) options["weight_decay"] = 0.01;
   SettingsOf<Rule> s;
   const Json left = lorry::test::take_options(options, s);
   EXPECT_TRUE(left.empty()) << Rule::kName << " has no " << left;
@@ -49,7 +51,8 @@ SettingsOf<Rule> settings_of(const std::string& optimizer, Json options) {
 /// Parameters on their way, and how large they and their states have been.
 template <class Rule, class C>
 struct Walk {
-  Walk(const SettingsOf<Rule>& settings, const std::vector<double>& start) : params(start.begin(), start.end()), sizes(start.size()) {
+  Walk(const SettingsOf<Rule>& settings, const std::vector<double>& start)
+      : params(start.begin(), start.end()), sizes(start.size()) {
     states.resize(start.size());
     clock.settings = settings;
     clock.running = 1;
@@ -65,7 +68,8 @@ struct Walk {
     for (size_t i = 0; i < params.size(); ++i) {
       Rule()(params[i], static_cast<C>(grad[i]), states[i].data(), clock.hyper);
       sizes[i][0] = std::max<double>(sizes[i][0], std::fabs(params[i]));
-      for (int k = 0; k < Rule::kStates; ++k) sizes[i][k + 1] = std::max<double>(sizes[i][k + 1], std::fabs(states[i][k]));
+      for (int k = 0; k < Rule::kStates; ++k)
+        sizes[i][k + 1] = std::max<double>(sizes[i][k + 1], std::fabs(states[i][k]));
     }
     clock.tick();
   }
@@ -76,7 +80,8 @@ struct Walk {
   std::vector<std::array<double, 4>> sizes;
 };
 
-/// The largest differences from PyTorch's f64 on the way, relative to the largest size so far: those of parameters and of states.
+/// The largest differences from PyTorch's f64 on the way, relative to the largest size so far: those of parameters and
+/// of states.
 template <class Rule, class C>
 std::array<double, 2> differences(const Json& test, const Json& steps) {
   Numbers numbers;
@@ -93,12 +98,14 @@ std::array<double, 2> differences(const Json& test, const Json& steps) {
   for (int step = 0, snapshot = 0; step < last; ++step) {
     walk.step(lorry::test::rule_lr(test, settings.lr, step), numbers.gradient(kind));
     if (step + 1 != steps[snapshot]) continue;
-    for (int i = 0; i < kCount; ++i) compare(worst[0], walk.params[i], test["snapshots"][snapshot][i], walk.sizes[i][0]);
+    for (int i = 0; i < kCount; ++i)
+      compare(worst[0], walk.params[i], test["snapshots"][snapshot][i], walk.sizes[i][0]);
     ++snapshot;
   }
   EXPECT_EQ(test["states"].size(), size_t{Rule::kStates}) << Rule::kName;
   for (int k = 0; k < Rule::kStates; ++k)
-    for (int i = 0; i < kCount; ++i) compare(worst[1], walk.states[i][k], test["states"].at(Rule::kStateNames[k])[i], walk.sizes[i][k + 1]);
+    for (int i = 0; i < kCount; ++i)
+      compare(worst[1], walk.states[i][k], test["states"].at(Rule::kStateNames[k])[i], walk.sizes[i][k + 1]);
   return worst;
 }
 
@@ -108,10 +115,12 @@ TEST(Rules, every_option_arrives_where_pytorch_does) {
   for (const Json& test : data["cases"]) {
     const std::string rule = test["rule"];
     with_rule(rule, [&]<class Rule>() {
-      const auto exact = differences<Rule, double>(test, data["steps"]), rounded = differences<Rule, float>(test, data["steps"]);
+      const auto exact = differences<Rule, double>(test, data["steps"]),
+                 rounded = differences<Rule, float>(test, data["steps"]);
       EXPECT_LT(exact[0], 1e-12) << rule << " " << test["options"];
       EXPECT_LT(exact[1], 1e-12) << rule << " " << test["options"];
-      // A hundred stored results, each half a unit off: steps of one direction and size are all rounded to the same side.
+      // A hundred stored results, each half a unit off: steps of one direction and size are all rounded to the same
+      // side.
       EXPECT_LT(rounded[0], 100 * 0x1p-24) << rule << " " << test["options"];
       EXPECT_LT(rounded[1], 100 * 0x1p-24) << rule << " " << test["options"];
     });
@@ -120,7 +129,9 @@ TEST(Rules, every_option_arrives_where_pytorch_does) {
   EXPECT_EQ(tested.size(), size_t{kRules}) << "every rule has a name of its own, and values of PyTorch's";
 }
 
-double number(const Json& x) { return x.is_string() ? std::strtod(x.get<std::string>().c_str(), nullptr) : x.get<double>(); }
+double number(const Json& x) {
+  return x.is_string() ? std::strtod(x.get<std::string>().c_str(), nullptr) : x.get<double>();
+}
 
 TEST(Rules, nan_and_infinite_gradients_show_as_in_pytorch) {
   const Json data = lorry::test::rule_values();
@@ -135,8 +146,11 @@ TEST(Rules, nan_and_infinite_gradients_show_as_in_pytorch) {
         walk.step(settings.lr, grad);
         for (size_t i = 0; i < grads.size(); ++i) {
           const double ours = walk.params[i], theirs = number(test["special"][step][i]);
-          const bool same = std::isfinite(theirs) ? std::fabs(ours - theirs) < 1e-12 : std::isnan(theirs) ? std::isnan(ours) : ours == theirs;
-          EXPECT_TRUE(same) << Rule::kName << test["options"] << " step " << step << " element " << i << ": " << ours << " for " << theirs;
+          const bool same = std::isfinite(theirs) ? std::fabs(ours - theirs) < 1e-12
+                            : std::isnan(theirs)  ? std::isnan(ours)
+                                                  : ours == theirs;
+          EXPECT_TRUE(same) << Rule::kName << test["options"] << " step " << step << " element " << i << ": " << ours
+                            << " for " << theirs;
         }
       }
     });

@@ -29,7 +29,8 @@ Checkpoint checkpoint(int64_t step, int64_t elements = 1000) {
   c.state.random_offset = 12;
   c.state.data_position = static_cast<uint64_t>(step) * 64;
   c.state.schedule = {{"kind", std::string("cosine")}, {"lr", 0.1 + 0.2}};
-  c.state.config = {{"layers", int64_t{4}}, {"tied", true}, {"dropout", 0.0}, {"text", std::string("caf\xc3\xa9 \"x\"\n")}};
+  c.state.config = {
+      {"layers", int64_t{4}}, {"tied", true}, {"dropout", 0.0}, {"text", std::string("caf\xc3\xa9 \"x\"\n")}};
   return c;
 }
 
@@ -55,7 +56,8 @@ TEST(Checkpoint, what_is_saved_is_loaded_to_the_bit) {
 TEST(Checkpoint, numbers_keep_their_bits_and_their_kinds) {
   const Scratch scratch;
   Checkpoint saved = checkpoint(1);
-  for (const double value : {0.1, 1.0, -0.0, 5e-324, 1.7976931348623157e308, 1e16, 3.0000000000000004}) saved.state.config[fmt::format("{}", value)] = value;
+  for (const double value : {0.1, 1.0, -0.0, 5e-324, 1.7976931348623157e308, 1e16, 3.0000000000000004})
+    saved.state.config[fmt::format("{}", value)] = value;
   saved.state.config["smallest"] = INT64_MIN;
   saved.state.config["largest"] = INT64_MAX;
   save_checkpoint(scratch / "run", saved);
@@ -69,7 +71,8 @@ TEST(Checkpoint, settings_are_asked_for_by_type) {
   EXPECT_EQ(setting<int64_t>(config, "layers"), 4);
   EXPECT_EQ(setting<double>(config, "layers"), 4.0);
   EXPECT_EQ(setting<bool>(config, "tied"), true);
-  EXPECT_EQ(message<FormatError>([&] { setting<int64_t>(config, "tied"); }), "checkpoint: setting 'tied' has another type than expected");
+  EXPECT_EQ(message<FormatError>([&] { setting<int64_t>(config, "tied"); }),
+            "checkpoint: setting 'tied' has another type than expected");
   EXPECT_EQ(message<FormatError>([&] { setting<int64_t>(config, "heads"); }), "checkpoint: setting 'heads' is missing");
 }
 
@@ -77,9 +80,11 @@ TEST(Checkpoint, what_json_cannot_hold_is_refused_before_anything_is_written) {
   const Scratch scratch;
   Checkpoint c = checkpoint(1);
   c.state.config["lr"] = INFINITY;
-  EXPECT_EQ(message<ValueError>([&] { save_checkpoint(scratch / "run", c); }), "checkpoint: setting 'lr' is not finite; got inf");
+  EXPECT_EQ(message<ValueError>([&] { save_checkpoint(scratch / "run", c); }),
+            "checkpoint: setting 'lr' is not finite; got inf");
   c.state.config["lr"] = std::string("\xff");
-  EXPECT_EQ(message<ValueError>([&] { save_checkpoint(scratch / "run", c); }), "checkpoint: a setting is not UTF-8 text");
+  EXPECT_EQ(message<ValueError>([&] { save_checkpoint(scratch / "run", c); }),
+            "checkpoint: a setting is not UTF-8 text");
   EXPECT_TRUE(scratch.names().empty());
 }
 
@@ -109,14 +114,17 @@ TEST(Checkpoint, a_damaged_file_is_named) {
   EXPECT_EQ(text(good.substr(0, good.size() / 2)), "checkpoint '" + state + "': the file is not a JSON object");
   EXPECT_EQ(text(std::string(100'000, '[')), "checkpoint '" + state + "': the file is not a JSON object");
   EXPECT_EQ(text("{}"), "checkpoint '" + state + "': the file is not the state of a checkpoint");
-  EXPECT_EQ(with("\"version\": 1", "\"version\": 2"), "checkpoint '" + state + "': version is not known; got 2; expected 1");
+  EXPECT_EQ(with("\"version\": 1", "\"version\": 2"),
+            "checkpoint '" + state + "': version is not known; got 2; expected 1");
   EXPECT_EQ(with("\"step\": 1", "\"step\": -1"), "checkpoint '" + state + "': 'step' is missing or no whole number");
   EXPECT_EQ(with("\"seed\"", "\"sead\""), "checkpoint '" + state + "': 'seed' is missing or no whole number");
-  EXPECT_EQ(with("\"layers\": 4", "\"layers\": [4]"), "checkpoint '" + state + "': setting 'layers' in 'config' is neither a number, a truth value nor text");
+  EXPECT_EQ(with("\"layers\": 4", "\"layers\": [4]"),
+            "checkpoint '" + state + "': setting 'layers' in 'config' is neither a number, a truth value nor text");
   put(state, good);
   put(scratch / "run/model.safetensors", "");
   EXPECT_EQ(message<FormatError>([&] { load_checkpoint(scratch / "run"); }),
-            "safetensors '" + (scratch / "run/model.safetensors").string() + "': file is too short for a header length; got 0 bytes; expected at least 8");
+            "safetensors '" + (scratch / "run/model.safetensors").string() +
+                "': file is too short for a header length; got 0 bytes; expected at least 8");
 }
 
 TEST(Checkpoint, a_full_disk_keeps_the_former_checkpoint) {

@@ -85,8 +85,10 @@ TEST(Corpus, validation_batches_cover_the_held_out_part_once) {
     EXPECT_EQ(batch.x.size(0), i < 2 ? 4 : 3);
     for (const int64_t token : batch.x.to_vector<int64_t>()) EXPECT_EQ(token, next++ % 251);
   }
-  EXPECT_EQ(message<IndexError>([&] { corpus.validation_batch(3, 4); }), "validation_batch: index is out of range; got 3; expected 0 to 2");
-  EXPECT_EQ(message<ValueError>([&] { corpus.validation_batches(0); }), "validation_batches: batch is out of range; got 0; expected at least 1");
+  EXPECT_EQ(message<IndexError>([&] { corpus.validation_batch(3, 4); }),
+            "validation_batch: index is out of range; got 3; expected 0 to 2");
+  EXPECT_EQ(message<ValueError>([&] { corpus.validation_batches(0); }),
+            "validation_batches: batch is out of range; got 0; expected at least 1");
 }
 
 TEST(Corpus, text_that_cannot_be_used_is_refused_in_one_sentence) {
@@ -104,8 +106,10 @@ TEST(Corpus, text_that_cannot_be_used_is_refused_in_one_sentence) {
   EXPECT_EQ(text(Type<IoError>{}, {scratch / "fifo"}), "cannot read '" + root + "fifo': it is not a regular file");
   EXPECT_EQ(text(Type<ValueError>{}, {scratch / "empty"}), "corpus: '" + root + "empty' is empty; expected text");
   EXPECT_EQ(text(Type<ValueError>{}, {scratch / "short"}),
-            "corpus: text is too short for a context of 8; got 54 bytes to train on and 6 held out; expected more than 8 in each, so about 90 in all");
-  EXPECT_EQ(text(Type<ValueError>{}, {scratch / "short"}, 0), "corpus: context is out of range; got 0; expected at least 1");
+            "corpus: text is too short for a context of 8; got 54 bytes to train on and 6 held out; expected more than "
+            "8 in each, so about 90 in all");
+  EXPECT_EQ(text(Type<ValueError>{}, {scratch / "short"}, 0),
+            "corpus: context is out of range; got 0; expected at least 1");
 }
 
 }  // namespace

@@ -16,7 +16,8 @@ bool g_can_exchange = true;
 }
 
 /// In place of the C library's: a file system that cannot exchange two names, where a test asks for one.
-extern "C" int renameat2(int from_directory, const char* from, int to_directory, const char* to, unsigned flags) noexcept {
+extern "C" int renameat2(int from_directory, const char* from, int to_directory, const char* to,
+                         unsigned flags) noexcept {
   if (g_can_exchange) return static_cast<int>(::syscall(SYS_renameat2, from_directory, from, to_directory, to, flags));
   errno = EINVAL;
   return -1;
@@ -76,9 +77,12 @@ TEST(File, an_empty_file_maps_to_nothing) {
 TEST(File, what_is_no_regular_file_is_refused_without_waiting) {
   const Scratch scratch;
   ASSERT_EQ(::mkfifo((scratch / "fifo").c_str(), 0600), 0);
-  EXPECT_EQ(message<IoError>([&] { MappedFile(scratch / "fifo"); }), "cannot read '" + (scratch / "fifo").string() + "': it is not a regular file");
-  EXPECT_EQ(message<IoError>([&] { MappedFile(scratch.root()); }), "cannot read '" + scratch.root().string() + "': Is a directory");
-  EXPECT_EQ(message<IoError>([&] { MappedFile(scratch / "no"); }), "cannot open '" + (scratch / "no").string() + "': No such file or directory");
+  EXPECT_EQ(message<IoError>([&] { MappedFile(scratch / "fifo"); }),
+            "cannot read '" + (scratch / "fifo").string() + "': it is not a regular file");
+  EXPECT_EQ(message<IoError>([&] { MappedFile(scratch.root()); }),
+            "cannot read '" + scratch.root().string() + "': Is a directory");
+  EXPECT_EQ(message<IoError>([&] { MappedFile(scratch / "no"); }),
+            "cannot open '" + (scratch / "no").string() + "': No such file or directory");
   EXPECT_EQ(message<IoError>([] { MappedFile("/dev/zero"); }), "cannot read '/dev/zero': it is not a regular file");
 }
 
@@ -89,7 +93,10 @@ TEST(File, a_file_without_read_permission_is_an_error) {
   fs::permissions(scratch.root(), fs::perms::owner_all | fs::perms::others_exec);
   const pid_t child = spawn([&] {
     if (::geteuid() == 0 && ::setuid(65534) != 0) return 2;  // root may read everything
-    return message<IoError>([&] { MappedFile(scratch / "a"); }) == "cannot open '" + (scratch / "a").string() + "': Permission denied" ? 0 : 1;
+    return message<IoError>([&] { MappedFile(scratch / "a"); }) ==
+                   "cannot open '" + (scratch / "a").string() + "': Permission denied"
+               ? 0
+               : 1;
   });
   EXPECT_EQ(wait_for(child), 0);
 }
@@ -98,7 +105,8 @@ TEST(File, text_longer_than_the_limit_is_refused) {
   const Scratch scratch;
   put(scratch / "a", "hello");
   EXPECT_EQ(read_text(scratch / "a", 5), "hello");
-  EXPECT_EQ(message<IoError>([&] { read_text(scratch / "a", 4); }), "cannot read '" + (scratch / "a").string() + "': it has 5 bytes; expected at most 4");
+  EXPECT_EQ(message<IoError>([&] { read_text(scratch / "a", 4); }),
+            "cannot read '" + (scratch / "a").string() + "': it has 5 bytes; expected at most 4");
 }
 
 TEST(AtomicFile, replaces_a_file_and_leaves_nothing_else) {
@@ -121,7 +129,8 @@ TEST(AtomicFile, a_full_disk_is_an_error_that_names_the_file_and_keeps_the_old_o
   const Scratch scratch;
   write(scratch / "a", "old");
   const FileLimit limit(1000);
-  EXPECT_EQ(message<IoError>([&] { write(scratch / "a", std::string(2000, 'x')); }), "cannot write '" + (scratch / "a").string() + "': File too large");
+  EXPECT_EQ(message<IoError>([&] { write(scratch / "a", std::string(2000, 'x')); }),
+            "cannot write '" + (scratch / "a").string() + "': File too large");
   EXPECT_EQ(get(scratch / "a"), "old");
   EXPECT_EQ(scratch.names(), std::set<std::string>{"a"});
 }
@@ -138,7 +147,8 @@ TEST(AtomicFile, names_that_cannot_be_written_are_refused) {
 
 TEST(AtomicFile, a_directory_without_write_permission_is_an_error) {
   const Scratch scratch;
-  fs::permissions(scratch.root(), fs::perms::owner_read | fs::perms::owner_exec | fs::perms::others_read | fs::perms::others_exec);
+  fs::permissions(scratch.root(),
+                  fs::perms::owner_read | fs::perms::owner_exec | fs::perms::others_read | fs::perms::others_exec);
   const pid_t child = spawn([&] {
     if (::geteuid() == 0 && ::setuid(65534) != 0) return 2;  // root may write everywhere
     const std::string text = message<IoError>([&] { write(scratch / "a", "x"); });
@@ -222,7 +232,8 @@ class ReplacedDirectory : public ::testing::TestWithParam<bool> {
   ReplacedDirectory() { g_can_exchange = GetParam(); }
   ~ReplacedDirectory() override { g_can_exchange = true; }
 };
-INSTANTIATE_TEST_SUITE_P(, ReplacedDirectory, ::testing::Bool(), [](const auto& info) { return info.param ? "by_exchange" : "by_setting_aside"; });
+INSTANTIATE_TEST_SUITE_P(, ReplacedDirectory, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "by_exchange" : "by_setting_aside"; });
 
 TEST_P(ReplacedDirectory, replaces_a_directory_and_leaves_nothing_else) {
   const Scratch scratch;
@@ -249,10 +260,12 @@ TEST(AtomicDirectory, a_directory_that_holds_anything_else_is_never_replaced) {
   fs::create_directory(scratch / "d");
   put(scratch / "d/thesis.tex", "years of work");
   EXPECT_EQ(message<IoError>([&] { write_directory(scratch / "d", "new"); }),
-            "cannot replace '" + (scratch / "d").string() + "': it holds 'thesis.tex', which no checkpoint has; choose another directory");
+            "cannot replace '" + (scratch / "d").string() +
+                "': it holds 'thesis.tex', which no checkpoint has; choose another directory");
   EXPECT_EQ(get(scratch / "d/thesis.tex"), "years of work");
   put(scratch / "file", "text");
-  EXPECT_EQ(message<IoError>([&] { write_directory(scratch / "file", "new"); }), "cannot replace '" + (scratch / "file").string() + "': Not a directory");
+  EXPECT_EQ(message<IoError>([&] { write_directory(scratch / "file", "new"); }),
+            "cannot replace '" + (scratch / "file").string() + "': Not a directory");
 }
 
 TEST(AtomicDirectory, a_directory_set_aside_by_a_crash_is_found_and_brought_back) {

@@ -17,11 +17,14 @@ namespace {
 /// Learns, for each byte, the mean of the bytes that follow it.
 class Training {
  public:
-  Training(const std::filesystem::path& text, DType dtype) : corpus_({text}, 8, /*seed=*/3), table_(empty({256}, {.dtype = dtype})) {
+  Training(const std::filesystem::path& text, DType dtype)
+      : corpus_({text}, 8, /*seed=*/3), table_(empty({256}, {.dtype = dtype})) {
     table_.fill_(0.5);
     table_.requires_grad_();
-    optimizer_ = std::make_unique<optim::AdamW>(std::vector<optim::NamedTensor>{{"table", table_}}, optim::AdamWOptions{.amsgrad = true});
-    scheduler_ = std::make_unique<optim::LRScheduler>(*optimizer_, optim::Schedule{optim::Schedule::Kind::cosine, 0.05, 0.001, 5, 40});
+    optimizer_ = std::make_unique<optim::AdamW>(std::vector<optim::NamedTensor>{{"table", table_}},
+                                                optim::AdamWOptions{.amsgrad = true});
+    scheduler_ = std::make_unique<optim::LRScheduler>(
+        *optimizer_, optim::Schedule{optim::Schedule::Kind::cosine, 0.05, 0.001, 5, 40});
   }
 
   void step() {
@@ -29,7 +32,8 @@ class Training {
     const auto x = batch.x.to_vector<int64_t>(), y = batch.y.to_vector<int64_t>();
     const auto table = table_.detach().to(kF64).to_vector<double>();
     std::vector<double> grad(256);
-    for (size_t i = 0; i < x.size(); ++i) grad[static_cast<size_t>(x[i])] += table[static_cast<size_t>(x[i])] - static_cast<double>(y[i]) / 255;
+    for (size_t i = 0; i < x.size(); ++i)
+      grad[static_cast<size_t>(x[i])] += table[static_cast<size_t>(x[i])] - static_cast<double>(y[i]) / 255;
     table_.set_grad(from_data(grad).to(table_.dtype()));
     optim::clip_grad_norm_({table_}, 1.0);
     optimizer_->step();

@@ -15,7 +15,9 @@ inline std::string with_length(uint64_t length, const std::string& header, const
   return file + header + data;
 }
 
-inline std::string file_of(const std::string& header, const std::string& data = "") { return with_length(header.size(), header, data); }
+inline std::string file_of(const std::string& header, const std::string& data = "") {
+  return with_length(header.size(), header, data);
+}
 
 inline std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 

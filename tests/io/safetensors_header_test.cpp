@@ -10,12 +10,14 @@ namespace {
 
 SafetensorsHeader parse(const std::string& file) { return parse_safetensors(bytes_of(file), "f"); }
 
-const std::string kPair = R"({"a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[],"data_offsets":[8,9]}})";
+const std::string kPair =
+    R"({"a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[],"data_offsets":[8,9]}})";
 
 TEST(SafetensorsHeader, a_well_formed_header_gives_names_types_sizes_and_places) {
-  const SafetensorsHeader header = parse(file_of(R"({"__metadata__":{"k":"v"},"b":{"shape":[],"data_offsets":[8,9],"dtype":"U8"},)"
-                                                 R"("a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]}}  )",
-                                                 std::string(9, 'x')));
+  const SafetensorsHeader header =
+      parse(file_of(R"({"__metadata__":{"k":"v"},"b":{"shape":[],"data_offsets":[8,9],"dtype":"U8"},)"
+                    R"("a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]}}  )",
+                    std::string(9, 'x')));
   ASSERT_EQ(header.entries.size(), 2u);
   const uint64_t data = header.entries[0].begin;
   EXPECT_EQ(header.entries[0].name, "a");
@@ -31,9 +33,10 @@ TEST(SafetensorsHeader, a_well_formed_header_gives_names_types_sizes_and_places)
 TEST(SafetensorsHeader, a_file_without_tensors_is_a_file) { EXPECT_TRUE(parse(file_of("{}")).entries.empty()); }
 
 TEST(SafetensorsHeader, tensors_without_elements_take_no_room) {
-  const auto header = parse(file_of(R"({"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F64","shape":[3,0],"data_offsets":[0,0]},)"
-                                    R"("c":{"dtype":"I8","shape":[0],"data_offsets":[4,4]}})",
-                                    "1234"));
+  const auto header = parse(file_of(
+      R"({"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F64","shape":[3,0],"data_offsets":[0,0]},)"
+      R"("c":{"dtype":"I8","shape":[0],"data_offsets":[4,4]}})",
+      "1234"));
   EXPECT_EQ(header.entries.size(), 3u);
 }
 
@@ -57,7 +60,9 @@ struct Hostile {
 };
 
 std::string one(const std::string& fields) { return R"({"w":{)" + fields + "}}"; }
-std::string typed(const std::string& shape, const std::string& offsets) { return one(R"("dtype":"F32","shape":)" + shape + R"(,"data_offsets":)" + offsets); }
+std::string typed(const std::string& shape, const std::string& offsets) {
+  return one(R"("dtype":"F32","shape":)" + shape + R"(,"data_offsets":)" + offsets);
+}
 
 const Hostile kHostile[] = {
     {"empty", "", "file is too short for a header length; got 0 bytes; expected at least 8"},
@@ -169,7 +174,8 @@ TEST(SafetensorsHeader, every_malformed_file_is_refused_in_its_own_words) {
 TEST(SafetensorsHeader, a_file_cut_at_any_byte_is_refused) {
   const std::string whole = file_of(kPair, std::string(9, 'x'));
   ASSERT_EQ(parse(whole).entries.size(), 2u);
-  for (std::size_t length = 0; length < whole.size(); ++length) EXPECT_THROW(parse(whole.substr(0, length)), FormatError) << length;
+  for (std::size_t length = 0; length < whole.size(); ++length)
+    EXPECT_THROW(parse(whole.substr(0, length)), FormatError) << length;
 }
 
 TEST(SafetensorsHeader, a_file_with_any_bit_flipped_is_refused_or_still_consistent) {

@@ -18,9 +18,7 @@ Tensor counting(const Dims& sizes, DType dtype) {
   return arange(checked_numel(sizes), {.dtype = kF32}).to(dtype).view(sizes);
 }
 
-Tensor scalar(float value) {
-  return full({}, value);
-}
+Tensor scalar(float value) { return full({}, value); }
 
 TensorMap reference_tensors() {
   TensorMap tensors;
@@ -93,7 +91,8 @@ TEST(Safetensors, a_file_may_be_saved_over_the_one_its_tensors_show) {
 
 TEST(Safetensors, misaligned_data_is_copied_into_place) {
   const Scratch scratch;
-  const std::string header = R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"F32","shape":[1],"data_offsets":[1,5]}})";
+  const std::string header =
+      R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"F32","shape":[1],"data_offsets":[1,5]}})";
   put(scratch / "a", file_of(header, std::string("\x09\x00\x00\x80\x3f", 5)));
   const Tensor b = load_safetensors(scratch / "a").at("b");
   EXPECT_EQ(reinterpret_cast<uintptr_t>(b.data_ptr()) % 4, 0u);
@@ -121,7 +120,8 @@ TEST(Safetensors, a_malformed_file_is_named_in_the_error) {
   const Scratch scratch;
   put(scratch / "a", "short");
   EXPECT_EQ(message<FormatError>([&] { load_safetensors(scratch / "a"); }),
-            "safetensors '" + (scratch / "a").string() + "': file is too short for a header length; got 5 bytes; expected at least 8");
+            "safetensors '" + (scratch / "a").string() +
+                "': file is too short for a header length; got 5 bytes; expected at least 8");
 }
 
 TEST(Safetensors, a_full_disk_keeps_the_former_file) {
@@ -132,7 +132,9 @@ TEST(Safetensors, a_full_disk_keeps_the_former_file) {
   ::getrlimit(RLIMIT_FSIZE, &before);
   const rlimit limited{4096, before.rlim_max};
   ::setrlimit(RLIMIT_FSIZE, &limited);
-  const std::string text = message<IoError>([&] { save_safetensors(scratch / "a", {{"x", counting({10'000}, kF32)}}); });
+  const std::string text = message<IoError>([&] {
+    save_safetensors(scratch / "a", {{"x", counting({10'000}, kF32)}});
+  });
   ::setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_EQ(text, "cannot write '" + (scratch / "a").string() + "': File too large");
   EXPECT_EQ(load_safetensors(scratch / "a").at("x").numel(), 10);
@@ -141,7 +143,10 @@ TEST(Safetensors, a_full_disk_keeps_the_former_file) {
 
 TEST(Safetensors, an_undefined_tensor_is_not_written) {
   const Scratch scratch;
-  EXPECT_EQ(message<ValueError>([&] { save_safetensors(scratch / "a", {{"x", Tensor()}}); }), "safetensors: tensor 'x' is undefined; expected a tensor");
+  EXPECT_EQ(message<ValueError>([&] {
+              save_safetensors(scratch / "a", {{"x", Tensor()}});
+            }),
+            "safetensors: tensor 'x' is undefined; expected a tensor");
   EXPECT_TRUE(scratch.names().empty());
 }
 
@@ -163,7 +168,10 @@ TEST(Restore, what_differs_is_named_and_nothing_is_copied) {
               restore(targets, {{"a", nine}, {"b", counting({3}, kF64)}}, "load");
             }),
             "load: 'b' has another dtype; got [3] f64 cpu; expected [3] f32 cpu");
-  EXPECT_EQ(message<FormatError>([&] { restore(targets, {{"a", nine}}, "load"); }), "load: 'b' is missing; expected [3] f32 cpu");
+  EXPECT_EQ(message<FormatError>([&] {
+              restore(targets, {{"a", nine}}, "load");
+            }),
+            "load: 'b' is missing; expected [3] f32 cpu");
   EXPECT_EQ(message<FormatError>([&] {
               restore(targets, {{"a", nine}, {"b", counting({3}, kF32)}, {"c", nine}}, "load");
             }),

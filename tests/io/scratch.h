@@ -39,7 +39,8 @@ class Scratch {
   /// The names in a directory (the scratch directory itself by default), hidden ones included.
   std::set<std::string> names(const std::string& below = "") const {
     std::set<std::string> found;
-    for (const auto& entry : std::filesystem::directory_iterator(root_ / below)) found.insert(entry.path().filename().string());
+    for (const auto& entry : std::filesystem::directory_iterator(root_ / below))
+      found.insert(entry.path().filename().string());
     return found;
   }
 
@@ -47,15 +48,17 @@ class Scratch {
   std::filesystem::path root_;
 };
 
-inline void put(const std::filesystem::path& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+inline void put(const std::filesystem::path& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
 
 inline std::string get(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// Starts a child that runs `body` on one thread (the parent's team does not exist there) and ends without unwinding the
-/// parent's state.
+/// Starts a child that runs `body` on one thread (the parent's team does not exist there) and ends without unwinding
+/// the parent's state.
 template <class F>
 pid_t spawn(F&& body) {
   const pid_t child = ::fork();

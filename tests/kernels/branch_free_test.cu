@@ -1,4 +1,5 @@
-// Divisions and roots that do not branch round as the compiler's do wherever they raise no doubt, and raise none where they said so.
+// Divisions and roots that do not branch round as the compiler's do wherever they raise no doubt, and raise none where
+// they said so.
 
 #include "lorry/kernels/cuda/optim/branch_free.h"
 
@@ -49,8 +50,8 @@ __device__ uint32_t mixed(uint32_t x) {
   return x ^ x >> 16;
 }
 
-/// Every mantissa of a divisor, 256 times: with any dividend, with any that is common, with those nearest to the middle between two quotients, and
-/// with a power of two.
+/// Every mantissa of a divisor, 256 times: with any dividend, with any that is common, with those nearest to the middle
+/// between two quotients, and with a power of two.
 __global__ void quotients(unsigned long long* counts) {
   unsigned long long own[2] = {};
   const uint32_t threads = gridDim.x * blockDim.x;
@@ -66,7 +67,8 @@ __global__ void quotients(unsigned long long* counts) {
         a = __uint_as_float(__float_as_uint(static_cast<float>(b * middle)) + (more >> 8) % 3 - 1);
       }
       if (power) a = __uint_as_float((bits & 0x80000000u) | (127 - 100 + (more >> 8) % 160) << 23);
-      judge(own, BranchFree(a) / BranchFree(b), __fdiv_rn(a, b), b >= 0x1p-60f && b <= 0x1p20f && fabsf(a) >= 0x1p-100f && fabsf(a) <= 0x1p60f);
+      judge(own, BranchFree(a) / BranchFree(b), __fdiv_rn(a, b),
+            b >= 0x1p-60f && b <= 0x1p20f && fabsf(a) >= 0x1p-100f && fabsf(a) <= 0x1p60f);
     }
   for (const int c : {wrong, needless}) atomicAdd(&counts[c], own[c]);
 }

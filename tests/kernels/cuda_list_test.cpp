@@ -21,7 +21,8 @@ void* address(uintptr_t value) { return reinterpret_cast<void*>(value); }
 List list_of(const std::vector<int64_t>& counts, Strategy strategy = Strategy::kernel_args_4k) {
   const DType dtypes[] = {kF32, kBF16};
   List list(kGPU, dtypes, strategy);
-  for (size_t e = 0; e < counts.size(); ++e) list.add({{address(0x10000 * (e + 1)), address(0x1000000 + 0x10000 * e)}, counts[e], static_cast<uint32_t>(e)});
+  for (size_t e = 0; e < counts.size(); ++e)
+    list.add({{address(0x10000 * (e + 1)), address(0x1000000 + 0x10000 * e)}, counts[e], static_cast<uint32_t>(e)});
   return list;
 }
 
@@ -106,7 +107,10 @@ TEST(CudaList, a_warp_finds_the_entry_of_its_tile) {
   int64_t elements = 0;
   for (int e = 0; e < kept.count(); ++e) {
     const uint32_t end = e + 1 < kept.count() ? entries[e + 1].first_tile : kept.tiles();
-    for (uint32_t t = entries[e].first_tile; t < end; ++t) elements += tile_at(t - entries[e].first_tile, 64, 4, 128, static_cast<int64_t>(entries[e].count), static_cast<uint8_t>(entries[e].head)).count;
+    for (uint32_t t = entries[e].first_tile; t < end; ++t)
+      elements += tile_at(t - entries[e].first_tile, 64, 4, 128, static_cast<int64_t>(entries[e].count),
+                          static_cast<uint8_t>(entries[e].head))
+                      .count;
   }
   EXPECT_EQ(elements, list.elements());
 }

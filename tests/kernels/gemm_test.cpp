@@ -1,4 +1,5 @@
-// The tile products against a double loop, for each engine: the packed kernel stands behind oneDNN and must be as right.
+// The tile products against a double loop, for each engine: the packed kernel stands behind oneDNN and must be as
+// right.
 
 #include "lorry/kernels/cpu/matmul/gemm.h"
 
@@ -51,7 +52,9 @@ class Case {
           continue;
         }
         double sum = 0;
-        for (int64_t p = 0; p < g.k; ++p) sum += static_cast<double>(g.a[i * g.a_row + p * g.a_col]) * static_cast<double>(g.b[p * g.b_row + j * g.b_col]);
+        for (int64_t p = 0; p < g.k; ++p)
+          sum +=
+              static_cast<double>(g.a[i * g.a_row + p * g.a_col]) * static_cast<double>(g.b[p * g.b_row + j * g.b_col]);
         ASSERT_NEAR(after, static_cast<double>(alpha) * sum + static_cast<double>(beta) * before, tolerance<T>(g.k))
             << g.m << "x" << g.n << "x" << g.k << " at " << i << ", " << j;
       }
@@ -69,7 +72,8 @@ void check_all(void (*engine)(const Gemm<S, T>&)) {
   for (const int64_t m : kSizes)
     for (const int64_t n : kSizes)
       for (const int64_t k : {int64_t{1}, int64_t{7}, int64_t{300}})
-        for (const int transposes : {0, 1, 2, 3}) Case<S, T>(m, n, k, transposes & 1, transposes & 2).check(engine, T(1), transposes == 3 ? T(0.5) : T(0));
+        for (const int transposes : {0, 1, 2, 3})
+          Case<S, T>(m, n, k, transposes & 1, transposes & 2).check(engine, T(1), transposes == 3 ? T(0.5) : T(0));
   Case<S, T>(37, 41, 700, true, false).check(engine, T(-0.5), T(2));
   Case<S, T>(9, 65, 0, false, false).check(engine, T(3), T(2));
 }
@@ -97,7 +101,8 @@ TEST(Gemm, an_element_has_the_same_bits_at_an_edge_and_inside) {
     for (float& v : *x) v = normal(random);
   packed::gemm(Gemm<float, float>{n, n, k, a.data(), k, 1, b.data(), n, 1, whole.data(), n});
   for (int64_t i = 0; i < n; i += 7)
-    packed::gemm(Gemm<float, float>{std::min<int64_t>(7, n - i), n - 1, k, a.data() + i * k, k, 1, b.data() + 1, n, 1, part.data() + i * n + 1, n});
+    packed::gemm(Gemm<float, float>{std::min<int64_t>(7, n - i), n - 1, k, a.data() + i * k, k, 1, b.data() + 1, n, 1,
+                                    part.data() + i * n + 1, n});
   for (int64_t i = 0; i < n; ++i)
     for (int64_t j = 1; j < n; ++j) ASSERT_EQ(whole[i * n + j], part[i * n + j]) << i << ", " << j;
 }

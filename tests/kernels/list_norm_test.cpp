@@ -17,7 +17,7 @@ namespace {
 using lorry::test::Copied;
 using lorry::test::kGPU;
 
-// ---- the order of kernels/list_norm.h, written out -------------------------------------------------------------------
+// ---- the order of kernels/list_norm.h, written out ------------------------------------------------------------------
 
 double join(NormOrder order, double a, double b) { return order == NormOrder::inf ? (b > a || b != b ? b : a) : a + b; }
 
@@ -32,15 +32,20 @@ double in_order(NormOrder order, const std::vector<double>& terms) {
 std::vector<double> in_pieces(NormOrder order, const std::vector<double>& terms, size_t piece) {
   std::vector<double> sums;
   for (size_t i = 0; i < terms.size(); i += piece)
-    sums.push_back(in_order(order, {terms.begin() + static_cast<int64_t>(i), terms.begin() + static_cast<int64_t>(std::min(terms.size(), i + piece))}));
+    sums.push_back(in_order(order, {terms.begin() + static_cast<int64_t>(i),
+                                    terms.begin() + static_cast<int64_t>(std::min(terms.size(), i + piece))}));
   return sums;
 }
 
-double root(NormOrder order, double sum) { return order == NormOrder::two ? std::sqrt(sum) : order == NormOrder::power ? std::pow(sum, 1 / 3.0) : sum; }
+double root(NormOrder order, double sum) {
+  return order == NormOrder::two ? std::sqrt(sum) : order == NormOrder::power ? std::pow(sum, 1 / 3.0) : sum;
+}
 
-double term(NormOrder order, double x) { return order == NormOrder::two ? x * x : order == NormOrder::power ? std::pow(std::fabs(x), 3.0) : std::fabs(x); }
+double term(NormOrder order, double x) {
+  return order == NormOrder::two ? x * x : order == NormOrder::power ? std::pow(std::fabs(x), 3.0) : std::fabs(x);
+}
 
-// ---- lists -----------------------------------------------------------------------------------------------------------
+// ---- lists ----------------------------------------------------------------------------------------------------------
 
 struct Sample {
   std::vector<std::vector<float>> f32;
@@ -81,8 +86,8 @@ void put(const std::vector<std::vector<T>>& values, Device device, std::vector<C
   }
 }
 
-Results run(const Sample& s, Device device, NormOrder order, Strategy strategy, double scale = 1, double max_norm = INFINITY, bool skip = false,
-            bool twice = false) {
+Results run(const Sample& s, Device device, NormOrder order, Strategy strategy, double scale = 1,
+            double max_norm = INFINITY, bool skip = false, bool twice = false) {
   const DType f32[] = {kF32}, bf16[] = {kBF16}, f64[] = {kF64};
   List lists[] = {List(device, f32, strategy), List(device, bf16, strategy), List(device, f64, strategy)};
   std::vector<Copied<float>> f32s;
@@ -92,7 +97,8 @@ Results run(const Sample& s, Device device, NormOrder order, Strategy strategy, 
   put(s.bf16, device, bf16s, lists[1]);
   put(s.f64, device, f64s, lists[2]);
   const List* const all[] = {&lists[0], &lists[1], &lists[2]};
-  const Copied<double> total(device, std::vector<double>{-1}), factor(device, std::vector<double>{-1}), scales(device, std::vector<double>{scale});
+  const Copied<double> total(device, std::vector<double>{-1}), factor(device, std::vector<double>{-1}),
+      scales(device, std::vector<double>{scale});
   const Copied<double> per_tensor(device, std::vector<double>(s.f32.size() + s.bf16.size() + s.f64.size(), -1));
   for (int i = 0; i <= twice; ++i)
     backend(device).list_norm->norm(
@@ -140,7 +146,8 @@ TEST_P(ListNorm, is_the_same_on_cuda_to_the_bit) {
       const Results got = run(s, kGPU, order, static_cast<Strategy>(k), 1, INFINITY, false, twice);
       if (order == NormOrder::power) {
         EXPECT_NEAR(got.total[0], want.total[0], 1e-12 * want.total[0]);
-        for (size_t e = 0; e < want.per_tensor.size(); ++e) EXPECT_NEAR(got.per_tensor[e], want.per_tensor[e], 1e-12 * (1 + want.per_tensor[e]));
+        for (size_t e = 0; e < want.per_tensor.size(); ++e)
+          EXPECT_NEAR(got.per_tensor[e], want.per_tensor[e], 1e-12 * (1 + want.per_tensor[e]));
       } else {
         EXPECT_EQ(got.total, want.total);
         EXPECT_EQ(got.per_tensor, want.per_tensor);
@@ -148,14 +155,17 @@ TEST_P(ListNorm, is_the_same_on_cuda_to_the_bit) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Orders, ListNorm, testing::Values(NormOrder::one, NormOrder::two, NormOrder::inf, NormOrder::power));
+INSTANTIATE_TEST_SUITE_P(Orders, ListNorm,
+                         testing::Values(NormOrder::one, NormOrder::two, NormOrder::inf, NormOrder::power));
 
 TEST(ListNormEnd, clips_unscales_and_skips) {
   Sample s;
   s.f32 = {{3}, {}, {0, 4}};
   for (const Device device : {kCPU, kGPU}) {
     if (!device.is_cpu() && !device::available(DeviceType::cuda)) continue;
-    const auto end = [&](double scale, double max_norm, bool skip) { return run(s, device, NormOrder::two, Strategy::automatic, scale, max_norm, skip); };
+    const auto end = [&](double scale, double max_norm, bool skip) {
+      return run(s, device, NormOrder::two, Strategy::automatic, scale, max_norm, skip);
+    };
     EXPECT_EQ(end(1, INFINITY, false).total[0], 5.0);
     EXPECT_EQ(end(1, INFINITY, false).factor[0], 1.0);
     EXPECT_EQ(end(1, 10, false).factor[0], 1.0);
@@ -243,7 +253,8 @@ void check_scale(Device device, Strategy strategy) {
   const DType dtypes[] = {dtype_of<T>};
   for (const double factor : {0.3, 1.0, double{INFINITY}}) {
     std::vector<std::vector<T>> values;
-    for (int e = 0; e < 40; ++e) values.push_back(random_values<T>(e == 7 ? 70'001 : static_cast<int64_t>(random() % 9'000), random));
+    for (int e = 0; e < 40; ++e)
+      values.push_back(random_values<T>(e == 7 ? 70'001 : static_cast<int64_t>(random() % 9'000), random));
     List list(device, dtypes, strategy);
     std::vector<Copied<T>> memory;
     put(values, device, memory, list);

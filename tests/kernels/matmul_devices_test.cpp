@@ -1,5 +1,5 @@
-// Products on CUDA against the CPU's: of small whole numbers, whose sums every accumulator holds exactly, so that results are equal
-// whatever the order of adding up. 16-bit results are rounded once on either side.
+// Products on CUDA against the CPU's: of small whole numbers, whose sums every accumulator holds exactly, so that
+// results are equal whatever the order of adding up. 16-bit results are rounded once on either side.
 
 #include <array>
 #include <limits>
@@ -56,10 +56,12 @@ void expect_same(Random& random, const Product& product, int64_t most = 3, int64
     backend(device).matmul->matmul(args, current_stream(device));
     return out.read();
   };
-  EXPECT_TRUE(run(kCPU) == run(kGPU)) << name(dtype_of<T>) << " out " << to_string(product.out.size_list()) << " strides "
-                                      << to_string(product.out.stride_list()) << ", a strides " << to_string(product.a.stride_list()) << ", b strides "
-                                      << to_string(product.b.stride_list()) << ", alpha " << product.alpha << ", beta " << product.beta << ", c strides "
-                                      << to_string(product.c.stride_list()) << ", shift " << shift;
+  EXPECT_TRUE(run(kCPU) == run(kGPU)) << name(dtype_of<T>) << " out " << to_string(product.out.size_list())
+                                      << " strides " << to_string(product.out.stride_list()) << ", a strides "
+                                      << to_string(product.a.stride_list()) << ", b strides "
+                                      << to_string(product.b.stride_list()) << ", alpha " << product.alpha << ", beta "
+                                      << product.beta << ", c strides " << to_string(product.c.stride_list())
+                                      << ", shift " << shift;
 }
 
 void expect_same(DType dtype, Random& random, const Product& product, int64_t most = 3, int64_t shift = 0) {
@@ -115,8 +117,13 @@ TEST(MatmulDevices, large_long_and_narrow_products_agree) {
   LORRY_SKIP_WITHOUT_CUDA();
   Random random(7);
   for (const DType t : kNumbers)
-    for (const auto& [m, n, k] :
-         {std::array<int64_t, 3>{130, 257, 66}, {1, 3072, 768}, {513, 1, 1000}, {1, 1, 100'000}, {64, 64, 20'000}, {3, 1000, 1}, {2048, 3, 5}})
+    for (const auto& [m, n, k] : {std::array<int64_t, 3>{130, 257, 66},
+                                  {1, 3072, 768},
+                                  {513, 1, 1000},
+                                  {1, 1, 100'000},
+                                  {64, 64, 20'000},
+                                  {3, 1000, 1},
+                                  {2048, 3, 5}})
       expect_same(t, random, contiguous({}, m, n, k), 1);
 }
 

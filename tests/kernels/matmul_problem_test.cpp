@@ -7,8 +7,8 @@
 #include "lorry/kernels/cuda/matmul/matmul_plan.h"
 #include "tests/support/product_layouts.h"
 
-// What cuBLASLt is told of a product, carried out by plain loops as its manual says, against the product by its definition. Runs
-// without a device.
+// What cuBLASLt is told of a product, carried out by plain loops as its manual says, against the product by its
+// definition. Runs without a device.
 
 namespace lorry::kernels::cuda {
 namespace {
@@ -32,7 +32,9 @@ struct Strided {
 /// The product as cuBLASLt's manual defines it, from what the plan's key tells it.
 void blas(const Problem& part) {
   const PlanKey key = plan_key(part, kStream);
-  const auto at = [&](Operand x, int64_t batch) { return reinterpret_cast<double*>(part.data[x]) + batch * key.batch_stride[x]; };
+  const auto at = [&](Operand x, int64_t batch) {
+    return reinterpret_cast<double*>(part.data[x]) + batch * key.batch_stride[x];
+  };
   ASSERT_GE(key.leading[kA], key.transposed_a ? key.k : key.m);
   ASSERT_GE(key.leading[kB], key.transposed_b ? key.n : key.k);
   ASSERT_GE(key.leading[kC], key.m);
@@ -43,8 +45,8 @@ void blas(const Problem& part) {
       for (int64_t i = 0; i < key.m; ++i) {
         double sum = 0;
         for (int64_t k = 0; k < key.k; ++k)
-          sum +=
-              a[key.transposed_a ? k + i * key.leading[kA] : i + k * key.leading[kA]] * b[key.transposed_b ? j + k * key.leading[kB] : k + j * key.leading[kB]];
+          sum += a[key.transposed_a ? k + i * key.leading[kA] : i + k * key.leading[kA]] *
+                 b[key.transposed_b ? j + k * key.leading[kB] : k + j * key.leading[kB]];
         double result = part.alpha * sum;
         if (key.bias != 0) {
           result += c[i];
@@ -83,7 +85,8 @@ void by_definition(const MatmulArgs& args) {
       at_a[r - 1] = at_b[r - 2] = k;
       sum += args.a.as<double>()[offset(args.a.layout, at_a)] * args.b.as<double>()[offset(args.b.layout, at_b)];
     }
-    const double added = args.beta == 0 || args.c.data == nullptr ? 0 : args.beta * args.c.as<double>()[offset(args.c.layout, at)];
+    const double added =
+        args.beta == 0 || args.c.data == nullptr ? 0 : args.beta * args.c.as<double>()[offset(args.c.layout, at)];
     args.out.as<double>()[offset(args.out.layout, at)] = args.alpha * sum + added;
   });
 }
@@ -117,13 +120,15 @@ TEST(MatmulProblem, what_the_library_is_told_is_the_product) {
     Problem problem = describe(args);
     ++forms[static_cast<int>(addend(problem))];
     if (addend(problem) == Addend::other) {
-      for_each_element(sizes,
-                       [&](const Dims& at) { out.memory[static_cast<size_t>(offset(out.layout, at))] = c.memory[static_cast<size_t>(offset(c.layout, at))]; });
+      for_each_element(sizes, [&](const Dims& at) {
+        out.memory[static_cast<size_t>(offset(out.layout, at))] = c.memory[static_cast<size_t>(offset(c.layout, at))];
+      });
       args.c = args.out;
       problem = describe(args);
     }
     for_each_part(problem, 2, [](const Problem& part) { blas(part); });
-    ASSERT_EQ(out.memory, expected.memory) << "round " << round << ": " << to_string(sizes) << " strides " << to_string(out.layout.stride_list());
+    ASSERT_EQ(out.memory, expected.memory)
+        << "round " << round << ": " << to_string(sizes) << " strides " << to_string(out.layout.stride_list());
   }
   for (const int64_t count : forms) EXPECT_GT(count, 100);
 }
@@ -150,10 +155,15 @@ TEST(MatmulProblem, parts_of_whole_runs_make_the_product) {
     for (int x = 0; x < 3; ++x)
       for (int64_t i = 0; i < layouts[x].extent(); ++i) memory[x].push_back(static_cast<float>(random.number(-3, 3)));
     const bool adds = random.number(0, 1) == 0;
-    MatmulArgs args{.out = {memory[0].data(), kF32, layouts[0]}, .a = {memory[1].data(), kF32, layouts[1]}, .b = {memory[2].data(), kF32, layouts[2]}, .c = {}};
+    MatmulArgs args{.out = {memory[0].data(), kF32, layouts[0]},
+                    .a = {memory[1].data(), kF32, layouts[1]},
+                    .b = {memory[2].data(), kF32, layouts[2]},
+                    .c = {}};
     if (adds) args.c = args.out, args.beta = 2;
     std::vector<float> want;
-    const auto at = [&](int x, int64_t i, int64_t j) -> float& { return memory[x][static_cast<size_t>(i * layouts[x].strides[0] + j * layouts[x].strides[1])]; };
+    const auto at = [&](int x, int64_t i, int64_t j) -> float& {
+      return memory[x][static_cast<size_t>(i * layouts[x].strides[0] + j * layouts[x].strides[1])];
+    };
     for (int64_t i = 0; i < m; ++i)
       for (int64_t j = 0; j < n; ++j) {
         float sum = adds ? 2 * at(0, i, j) : 0;
@@ -165,7 +175,9 @@ TEST(MatmulProblem, parts_of_whole_runs_make_the_product) {
         describe(args),
         [&](const Problem& p) {
           ++parts;
-          const auto of = [&](Operand x, int64_t i, int64_t j) -> float& { return reinterpret_cast<float*>(p.data[x])[i * p.row[x] + j * p.column[x]]; };
+          const auto of = [&](Operand x, int64_t i, int64_t j) -> float& {
+            return reinterpret_cast<float*>(p.data[x])[i * p.row[x] + j * p.column[x]];
+          };
           for (int64_t i = 0; i < p.m; ++i)
             for (int64_t j = 0; j < p.n; ++j) {
               float sum = p.adds ? static_cast<float>(p.beta) * of(kC, i, j) : 0;
@@ -176,14 +188,16 @@ TEST(MatmulProblem, parts_of_whole_runs_make_the_product) {
         0);
     cut += parts > 1;
     for (int64_t i = 0; i < m; ++i)
-      for (int64_t j = 0; j < n; ++j) ASSERT_EQ(at(0, i, j), want[static_cast<size_t>(i * n + j)]) << "round " << round << " at " << i << ", " << j;
+      for (int64_t j = 0; j < n; ++j)
+        ASSERT_EQ(at(0, i, j), want[static_cast<size_t>(i * n + j)]) << "round " << round << " at " << i << ", " << j;
   }
   EXPECT_GT(cut, 100);
 }
 
 TEST(MatmulProblem, a_linear_layer_over_batches_is_one_product_with_a_bias) {
   const Layout bias = Layout::strided({8, 128, 32}, {0, 0, 1});
-  const Problem p = described(Layout::contiguous({8, 128, 32}), Layout::contiguous({8, 128, 64}), Layout::strided({8, 64, 32}, {0, 1, 64}), &bias);
+  const Problem p = described(Layout::contiguous({8, 128, 32}), Layout::contiguous({8, 128, 64}),
+                              Layout::strided({8, 64, 32}, {0, 1, 64}), &bias);
   EXPECT_EQ(p.batch_rank, 0);
   EXPECT_EQ(p.m, 32);
   EXPECT_EQ(p.n, 1024);
@@ -191,14 +205,16 @@ TEST(MatmulProblem, a_linear_layer_over_batches_is_one_product_with_a_bias) {
 }
 
 TEST(MatmulProblem, a_batch_of_matrices_by_one_vector_is_one_product) {
-  const Problem p = described(Layout::contiguous({8, 128, 1}), Layout::contiguous({8, 128, 64}), Layout::strided({8, 64, 1}, {0, 1, 1}));
+  const Problem p = described(Layout::contiguous({8, 128, 1}), Layout::contiguous({8, 128, 64}),
+                              Layout::strided({8, 64, 1}, {0, 1, 1}));
   EXPECT_EQ(p.batch_rank, 0);
   EXPECT_EQ(p.m, 1024);
   EXPECT_EQ(p.n, 1);
 }
 
 TEST(MatmulProblem, even_batches_are_one_call) {
-  const Problem p = described(Layout::contiguous({4, 8, 16, 16}), Layout::contiguous({4, 8, 16, 32}), Layout::contiguous({4, 8, 32, 16}));
+  const Problem p = described(Layout::contiguous({4, 8, 16, 16}), Layout::contiguous({4, 8, 16, 32}),
+                              Layout::contiguous({4, 8, 32, 16}));
   EXPECT_EQ(p.batch_rank, 1);
   EXPECT_EQ(p.batches(), 32);
 }

@@ -45,10 +45,12 @@ Iteration random_iteration(std::mt19937_64& random, int rank, double numel) {
   it.operands = kOperands;
   it.rank = rank;
   for (int d = 0; d < rank; ++d) {
-    const double share = d + 1 == rank ? numel : std::max(1.0, std::pow(numel, static_cast<double>(random() % 100) / 100));
+    const double share =
+        d + 1 == rank ? numel : std::max(1.0, std::pow(numel, static_cast<double>(random() % 100) / 100));
     it.sizes[d] = std::max<int64_t>(1, static_cast<int64_t>(share));
     numel /= static_cast<double>(it.sizes[d]);
-    for (int k = 0; k < kOperands; ++k) it.strides[k][d] = random() % 4 == 0 ? 0 : static_cast<int64_t>(random() % 1000);
+    for (int k = 0; k < kOperands; ++k)
+      it.strides[k][d] = random() % 4 == 0 ? 0 : static_cast<int64_t>(random() % 1000);
   }
   return it;
 }
@@ -66,7 +68,8 @@ void compare(const Iteration& it, std::mt19937_64& random) {
       for (int k = 0; k < kOperands; ++k) expected[k] += rest % it.sizes[d] * it.strides[k][d];
       rest /= it.sizes[d];
     }
-    for (int k = 0; k < kOperands; ++k) ASSERT_EQ(static_cast<int64_t>(got[k]), expected[k]) << "operand " << k << " at " << position << " of " << n;
+    for (int k = 0; k < kOperands; ++k)
+      ASSERT_EQ(static_cast<int64_t>(got[k]), expected[k]) << "operand " << k << " at " << position << " of " << n;
   }
 }
 
@@ -111,7 +114,8 @@ TEST(offsets, narrow_parts_cover_an_iteration_once) {
       const auto n = static_cast<unsigned __int128>(part.numel());
       unsigned __int128 total = n * static_cast<unsigned __int128>(start);
       for (int d = 0; d < part.rank; ++d)
-        total += n * static_cast<unsigned __int128>(part.sizes[d] - 1) * static_cast<unsigned __int128>(part.strides[k][d]) / 2;
+        total += n * static_cast<unsigned __int128>(part.sizes[d] - 1) *
+                 static_cast<unsigned __int128>(part.strides[k][d]) / 2;
       return total;
     };
     int64_t covered = 0;

@@ -54,8 +54,10 @@ TEST(RandomDevices, whole_numbers_and_coins_agree_in_every_dtype) {
       for (const double p : {0.0, 1e-9, 0.3, 1 - 1e-12, 1.0})
         expect_same<T>([p](const RandomKernels& k, const Array& out, Stream s) { k.bernoulli(out, kKey, p, s); });
     });
-  expect_same<int64_t>([](const RandomKernels& k, const Array& out, Stream s) { k.integers(out, kKey, INT64_MIN, 0, s); });
-  expect_same<int64_t>([](const RandomKernels& k, const Array& out, Stream s) { k.integers(out, kKey, -5, uint64_t{1} << 63, s); });
+  expect_same<int64_t>(
+      [](const RandomKernels& k, const Array& out, Stream s) { k.integers(out, kKey, INT64_MIN, 0, s); });
+  expect_same<int64_t>(
+      [](const RandomKernels& k, const Array& out, Stream s) { k.integers(out, kKey, -5, uint64_t{1} << 63, s); });
 }
 
 TEST(RandomDevices, dropout_agrees_and_so_does_its_mask) {
@@ -74,7 +76,8 @@ TEST(RandomDevices, dropout_agrees_and_so_does_its_mask) {
           };
           const auto [out, mask] = run(kCPU);
           const auto [gpu_out, gpu_mask] = run(kGPU);
-          EXPECT_TRUE(test::same_bits(out, gpu_out) && mask == gpu_mask) << name(dtype) << " n " << n << " shift " << shift;
+          EXPECT_TRUE(test::same_bits(out, gpu_out) && mask == gpu_mask)
+              << name(dtype) << " n " << n << " shift " << shift;
         }
     });
 }
@@ -130,14 +133,17 @@ TEST(RandomDevices, multinomial_draws_agree) {
                                                {1, 100'003, 20'000, false},
                                                {300, 64, 20, false}}) {
     std::vector<double> weights(static_cast<size_t>(q.rows * q.columns));
-    for (size_t i = 0; i < weights.size(); ++i) weights[i] = i % 5 == 2 && q.columns > 1 ? 0 : std::exp(static_cast<double>(i * 7919 % 1001) / 40 - 20);
+    for (size_t i = 0; i < weights.size(); ++i)
+      weights[i] = i % 5 == 2 && q.columns > 1 ? 0 : std::exp(static_cast<double>(i * 7919 % 1001) / 40 - 20);
     const auto run = [&](Device device) {
       const Copied from(device, weights);
       const Copied out(device, std::vector<int64_t>(static_cast<size_t>(q.rows * q.draws), -1));
-      random_on(device).multinomial(out.array({q.rows, q.draws}), from.array({q.rows, q.columns}), q.replacement, kKey, current_stream(device));
+      random_on(device).multinomial(out.array({q.rows, q.draws}), from.array({q.rows, q.columns}), q.replacement, kKey,
+                                    current_stream(device));
       return out.read();
     };
-    EXPECT_EQ(run(kCPU), run(kGPU)) << q.rows << " x " << q.columns << ", " << q.draws << " draws, replacement " << q.replacement;
+    EXPECT_EQ(run(kCPU), run(kGPU)) << q.rows << " x " << q.columns << ", " << q.draws << " draws, replacement "
+                                    << q.replacement;
   }
 }
 

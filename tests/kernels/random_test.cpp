@@ -88,7 +88,8 @@ TEST(RandomKernels, coins_compare_their_word_with_the_probability) {
   for (const double p : {0.0, 1e-9, 0.25, 0.5, 0.9, 1 - 1e-12, 1.0}) {
     std::vector<uint8_t> coins(4099);
     random().bernoulli(array(coins), kKey, p, {});
-    for (size_t i = 0; i < coins.size(); ++i) ASSERT_EQ(coins[i] != 0, word(static_cast<int64_t>(i)) < std::ceil(p * 0x1p32)) << "p = " << p << " at " << i;
+    for (size_t i = 0; i < coins.size(); ++i)
+      ASSERT_EQ(coins[i] != 0, word(static_cast<int64_t>(i)) < std::ceil(p * 0x1p32)) << "p = " << p << " at " << i;
   }
 }
 
@@ -215,11 +216,14 @@ TEST(RandomKernels, multinomial_draws_in_proportion_and_never_a_zero_weight) {
     std::vector<double> all;
     for (int64_t r = 0; r < rows; ++r) all.insert(all.end(), weights.begin(), weights.end());
     std::vector<int64_t> out(static_cast<size_t>(rows * columns));
-    random().multinomial({out.data(), kI64, Layout::contiguous({rows, columns})}, {all.data(), kF64, Layout::contiguous({rows, 4})}, replacement, kKey, {});
+    random().multinomial({out.data(), kI64, Layout::contiguous({rows, columns})},
+                         {all.data(), kF64, Layout::contiguous({rows, 4})}, replacement, kKey, {});
     std::vector<double> count(4);
-    for (int64_t i = 0; i < draws; ++i) ++count[static_cast<size_t>(out[static_cast<size_t>(replacement ? i : i * columns)])];
+    for (int64_t i = 0; i < draws; ++i)
+      ++count[static_cast<size_t>(out[static_cast<size_t>(replacement ? i : i * columns)])];
     EXPECT_EQ(count[1], 0);
-    for (size_t c = 0; c < 4; ++c) EXPECT_NEAR(count[c] / static_cast<double>(draws), weights[c] / 10, 0.0125) << "column " << c;
+    for (size_t c = 0; c < 4; ++c)
+      EXPECT_NEAR(count[c] / static_cast<double>(draws), weights[c] / 10, 0.0125) << "column " << c;
     if (!replacement)
       for (int64_t r = 0; r < rows; ++r) {
         const int64_t* row = &out[static_cast<size_t>(r * columns)];

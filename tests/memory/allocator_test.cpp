@@ -87,7 +87,8 @@ TEST(Allocator, out_of_memory_names_the_operator_the_request_and_the_largest_blo
     EXPECT_NE(text.find("1125899906842624"), std::string::npos) << text;
     EXPECT_NE(text.find("by hoarder"), std::string::npos) << text;
     const memory::Stats s = memory::stats(kCPU);
-    EXPECT_NE(text.find(fmt::format("free {} (largest free block ", s.reserved - s.allocated)), std::string::npos) << text;
+    EXPECT_NE(text.find(fmt::format("free {} (largest free block ", s.reserved - s.allocated)), std::string::npos)
+        << text;
   }
   t_operator = nullptr;
   void* block = memory::allocate(kCPU, 100);

@@ -212,7 +212,8 @@ TEST(CachingAllocator, a_steady_state_asks_the_system_for_nothing) {
   Setting s;
   const auto round = [&] {
     std::vector<std::pair<void*, int64_t>> blocks;
-    for (int64_t bytes = 100; bytes < 40 * kMB; bytes = bytes * 3 / 2) blocks.emplace_back(s.allocate(bytes, s.first), bytes);
+    for (int64_t bytes = 100; bytes < 40 * kMB; bytes = bytes * 3 / 2)
+      blocks.emplace_back(s.allocate(bytes, s.first), bytes);
     for (const auto& [data, bytes] : blocks) s.release(data, bytes);
   };
   round();
@@ -300,11 +301,12 @@ TEST(CachingAllocator, out_of_memory_names_operator_request_figures_and_the_ten_
   t_operator = nullptr;
   EXPECT_NE(text.find("matmul: out of memory on simulated:0; requested 209715200 bytes"), std::string::npos) << text;
   const Stats stats = s.allocator.stats();
-  EXPECT_NE(
-      text.find(fmt::format("allocated {}, reserved {}, free {} (largest free block ", stats.allocated, stats.reserved, stats.reserved - stats.allocated)),
-      std::string::npos)
+  EXPECT_NE(text.find(fmt::format("allocated {}, reserved {}, free {} (largest free block ", stats.allocated,
+                                  stats.reserved, stats.reserved - stats.allocated)),
+            std::string::npos)
       << text;
-  EXPECT_NE(text.find("largest live blocks: 41943040 bytes by the caller, 12288 bytes by hoarder, "), std::string::npos) << text;
+  EXPECT_NE(text.find("largest live blocks: 41943040 bytes by the caller, 12288 bytes by hoarder, "), std::string::npos)
+      << text;
   EXPECT_EQ(std::count(text.begin(), text.end(), ','), 2 + 9) << "ten blocks are named: " << text;
   void* next = s.allocate(30 * kMB, s.first);
   EXPECT_NE(next, nullptr);
@@ -436,10 +438,12 @@ TEST(CachingAllocator, more_streams_than_a_thread_keeps_bins_for_work_too) {
   EXPECT_EQ(s.device.taken(), 0);
 }
 
-/// Threads (each with its streams) allocate, use, note, hand over and release at random, while the simulated device lags.
+/// Threads (each with its streams) allocate, use, note, hand over and release at random, while the simulated device
+/// lags.
 void stress(uint32_t seed, int threads, int rounds, int64_t capacity, Caching caching, bool misaligned,
             const memory::Policy& policy = {}) {
-  SCOPED_TRACE(fmt::format("seed {}, {} threads, caching {}, misaligned {}", seed, threads, static_cast<int>(caching), misaligned));
+  SCOPED_TRACE(fmt::format("seed {}, {} threads, caching {}, misaligned {}", seed, threads, static_cast<int>(caching),
+                           misaligned));
   SimulatedDevice device(capacity, misaligned);
   CachingAllocator allocator(device.provider(), "simulated:0", caching, policy);
   struct Held {

@@ -1,5 +1,6 @@
-// The CUDA allocator on a GPU. Work is made of copies: a long one within the device delays what follows it on its stream, short ones
-// from and to page-locked memory write and read patterns, so that memory handed out too early shows as a foreign pattern.
+// The CUDA allocator on a GPU. Work is made of copies: a long one within the device delays what follows it on its
+// stream, short ones from and to page-locked memory write and read patterns, so that memory handed out too early shows
+// as a foreign pattern.
 
 #include <gtest/gtest.h>
 
@@ -34,7 +35,8 @@ class Delay {
     memory::release(kCuda, data_, 2 * kBytes);
   }
   void on(Stream stream, int rounds) const {
-    for (int i = 0; i < rounds; ++i) device::copy(data_, kCuda, static_cast<char*>(data_) + kBytes, kCuda, kBytes, stream);
+    for (int i = 0; i < rounds; ++i)
+      device::copy(data_, kCuda, static_cast<char*>(data_) + kBytes, kCuda, kBytes, stream);
   }
 
  private:

@@ -24,8 +24,10 @@ class SimulatedDevice {
   static constexpr int64_t kAddressSpace = int64_t{16} << 30;
 
   /// `misaligned` offsets every piece of memory from the 2 MB boundary that the allocator's quick way relies on.
-  explicit SimulatedDevice(int64_t capacity, bool misaligned = false) : capacity_(capacity), offset_(misaligned ? 4096 : 0) {
-    mapping_ = mmap(nullptr, static_cast<size_t>(kAddressSpace), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  explicit SimulatedDevice(int64_t capacity, bool misaligned = false)
+      : capacity_(capacity), offset_(misaligned ? 4096 : 0) {
+    mapping_ = mmap(nullptr, static_cast<size_t>(kAddressSpace), PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     EXPECT_NE(mapping_, MAP_FAILED);
     const auto start = reinterpret_cast<uintptr_t>(mapping_), page = uintptr_t{2} << 20;
     base_ = static_cast<char*>(mapping_) + ((start + page - 1) / page * page - start);
@@ -34,7 +36,9 @@ class SimulatedDevice {
   ~SimulatedDevice() { munmap(mapping_, static_cast<size_t>(kAddressSpace)); }
   SimulatedDevice(const SimulatedDevice&) = delete;
 
-  static Stream stream(int number) { return {{DeviceType::cuda, 0}, reinterpret_cast<void*>(static_cast<intptr_t>(number))}; }
+  static Stream stream(int number) {
+    return {{DeviceType::cuda, 0}, reinterpret_cast<void*>(static_cast<intptr_t>(number))};
+  }
 
   /// Enqueues work that uses the bytes on behalf of a tenancy (one allocate to one release).
   void use(Stream on, const void* data, int64_t bytes, int64_t tenancy) {
@@ -43,9 +47,10 @@ class SimulatedDevice {
     for (int64_t page = (low - base_) / kPage; page <= (low + bytes - 1 - base_) / kPage; ++page) bring_back(page);
     for (const auto& [other, queue] : queues_)
       for (const Work& w : queue.pending)
-        if (w.tenancy != tenancy && w.low < low + bytes && low < w.high && other != on.handle && queues_[on.handle].behind[other] < w.position)
-          ADD_FAILURE() << "tenancy " << tenancy << " on stream " << on.handle << " uses memory that tenancy " << w.tenancy << " still uses on stream "
-                        << other;
+        if (w.tenancy != tenancy && w.low < low + bytes && low < w.high && other != on.handle &&
+            queues_[on.handle].behind[other] < w.position)
+          ADD_FAILURE() << "tenancy " << tenancy << " on stream " << on.handle << " uses memory that tenancy "
+                        << w.tenancy << " still uses on stream " << other;
     Queue& queue = queues_[on.handle];
     queue.pending.push_back({++queue.enqueued, low, low + bytes, tenancy});
   }
@@ -116,7 +121,8 @@ class SimulatedDevice {
     while (!queue.pending.empty() && queue.pending.front().position <= queue.done) {
       const Work work = queue.pending.front();
       queue.pending.pop_front();
-      if (work.awaited != nullptr && work.awaited->done < work.awaited_position) finish(*work.awaited, work.awaited_position - work.awaited->done);
+      if (work.awaited != nullptr && work.awaited->done < work.awaited_position)
+        finish(*work.awaited, work.awaited_position - work.awaited->done);
     }
   }
 
@@ -209,7 +215,9 @@ class SimulatedDevice {
       ++d_.capture_questions_;
       return d_.queues_[stream.handle].capturing;
     }
-    void fill(void* data, unsigned char value, int64_t bytes, Stream) noexcept override { std::memset(data, value, static_cast<size_t>(bytes)); }
+    void fill(void* data, unsigned char value, int64_t bytes, Stream) noexcept override {
+      std::memset(data, value, static_cast<size_t>(bytes));
+    }
     bool holds(const void* data, unsigned char value, int64_t bytes, Stream) noexcept override {
       const auto* at = static_cast<const unsigned char*>(data);
       return bytes == 0 || (at[0] == value && std::memcmp(at, at + 1, static_cast<size_t>(bytes - 1)) == 0);
@@ -230,8 +238,9 @@ class SimulatedDevice {
   const int64_t capacity_, offset_;
   void* mapping_ = nullptr;
   char* base_ = nullptr;
-  std::map<int64_t, int64_t> gaps_;                       // free address space: where, bytes
-  std::map<int64_t, std::pair<int64_t, int64_t>> sizes_;  // what was taken: where, bytes asked for, bytes of address space
+  std::map<int64_t, int64_t> gaps_;  // free address space: where, bytes
+  // what was taken: where, bytes asked for, bytes of address space
+  std::map<int64_t, std::pair<int64_t, int64_t>> sizes_;
   std::map<void*, Queue> queues_;
   std::deque<Event> events_;
   std::vector<Event*> idle_;

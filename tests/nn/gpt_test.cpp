@@ -31,7 +31,8 @@ int64_t expected_count(const GPTConfig& c) {
 
 TEST(GPT, presets_have_their_sizes) {
   EXPECT_EQ(count(GPT(gpt_preset("nano"))), 826112);
-  for (const char* name : {"nano", "tiny", "small"}) EXPECT_EQ(count(GPT(gpt_preset(name))), expected_count(gpt_preset(name))) << name;
+  for (const char* name : {"nano", "tiny", "small"})
+    EXPECT_EQ(count(GPT(gpt_preset(name))), expected_count(gpt_preset(name))) << name;
   EXPECT_EQ(expected_count(gpt_preset("gpt2")), 124439808);
   EXPECT_THROW(gpt_preset("huge"), ValueError);
 }
@@ -119,7 +120,8 @@ TEST(GPT, gradients_of_every_parameter_are_right) {
     const GPT model(config, {.dtype = kF64});
     const Tensor tokens = randint(0, 7, {2, 3}), targets = randint(0, 7, {2, 3});
     EXPECT_EQ(model.parameters().size(), tied ? 15u : 17u);
-    EXPECT_TRUE(test::gradcheck([&](const std::vector<Tensor>&) { return model.loss(tokens, targets).mul(10); }, model.parameters()));
+    EXPECT_TRUE(test::gradcheck([&](const std::vector<Tensor>&) { return model.loss(tokens, targets).mul(10); },
+                                model.parameters()));
   }
 }
 
@@ -157,7 +159,8 @@ TEST(GPT, the_cache_gives_what_the_whole_sequence_gives) {
 TEST(GPT, training_a_few_steps_lowers_the_loss) {
   manual_seed(1);
   GPT model({.vocab = 16, .context = 16, .layers = 2, .heads = 2, .width = 16});
-  const Tensor tokens = arange(17).remainder(5).unsqueeze(0).expand({4, 17}), x = tokens.narrow(1, 0, 16), y = tokens.narrow(1, 1, 16);
+  const Tensor tokens = arange(17).remainder(5).unsqueeze(0).expand({4, 17}), x = tokens.narrow(1, 0, 16),
+               y = tokens.narrow(1, 1, 16);
   const double before = model.loss(x, y).item<double>();
   for (int step = 0; step < 30; ++step) {
     model.zero_grad();
@@ -184,7 +187,8 @@ TEST(GPT, a_training_step_has_the_same_bits_on_any_number_of_threads) {
   };
   const auto one = gradients(1), three = gradients(3);
   cpu::set_threads(before);
-  for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(lorry::test::bytes_of(one[i]) == lorry::test::bytes_of(three[i])) << i;
+  for (size_t i = 0; i < one.size(); ++i)
+    EXPECT_TRUE(lorry::test::bytes_of(one[i]) == lorry::test::bytes_of(three[i])) << i;
 }
 
 TEST(GPT, dropout_acts_in_training_only) {

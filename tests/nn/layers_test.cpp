@@ -31,7 +31,8 @@ TEST(Layers, linear_is_a_product_with_a_bias) {
     for (int64_t k = 0; k < 3; ++k) sum += element(x, {at[0], k}) * element(layer.weight, {at[1], k});
     EXPECT_NEAR(element(y, at), sum, 1e-14);
   });
-  EXPECT_TRUE(test::gradcheck([&](const std::vector<Tensor>& v) { return layer.forward(v[0]); }, with_parameters(x, layer)));
+  EXPECT_TRUE(
+      test::gradcheck([&](const std::vector<Tensor>& v) { return layer.forward(v[0]); }, with_parameters(x, layer)));
   EXPECT_FALSE(Linear(3, 2, false).bias.defined());
   EXPECT_EQ(Linear(3, 2, false).parameters().size(), 1u);
 }
@@ -53,7 +54,8 @@ TEST(Layers, layer_norm_has_mean_0_and_variance_1_before_its_weight) {
     EXPECT_NEAR(y[r].mean().item<double>(), 0, 1e-12);
     EXPECT_NEAR(y[r].var({}, 0).item<double>(), 1, 1e-9);
   }
-  EXPECT_TRUE(test::gradcheck([&](const std::vector<Tensor>& v) { return norm.forward(v[0]); }, with_parameters(x, norm)));
+  EXPECT_TRUE(
+      test::gradcheck([&](const std::vector<Tensor>& v) { return norm.forward(v[0]); }, with_parameters(x, norm)));
   EXPECT_EQ(LayerNorm(8, false).parameters().size(), 1u);
 }
 
@@ -62,7 +64,8 @@ TEST(Layers, rms_norm_has_mean_square_1_before_its_weight) {
   const Tensor x = randn({3, 8}, in_f64()).mul(5).add(3).detach().requires_grad_();
   const Tensor y = norm.forward(x);
   for (int64_t r = 0; r < 3; ++r) EXPECT_NEAR(y[r].square().mean().item<double>(), 1, 1e-9);
-  EXPECT_TRUE(test::gradcheck([&](const std::vector<Tensor>& v) { return norm.forward(v[0]); }, with_parameters(x, norm)));
+  EXPECT_TRUE(
+      test::gradcheck([&](const std::vector<Tensor>& v) { return norm.forward(v[0]); }, with_parameters(x, norm)));
 }
 
 TEST(Layers, embedding_reads_rows) {

@@ -10,7 +10,8 @@ namespace lorry::nn {
 namespace {
 
 struct Inner : Module {
-  explicit Inner(double start) : weight(parameter("weight", full({2, 3}, start))), count(buffer("count", zeros({1}, {kI64}))) {}
+  explicit Inner(double start)
+      : weight(parameter("weight", full({2, 3}, start))), count(buffer("count", zeros({1}, {kI64}))) {}
   const Tensor weight, count;
 };
 
@@ -198,9 +199,16 @@ TEST(Module, a_state_dict_that_does_not_fit_is_refused_by_name_and_changes_nothi
     changed[name] = value;
     return changed;
   };
-  EXPECT_NE(refusal<ShapeError>([&] { m.load_state_dict(with("second.weight", zeros({3, 2}))); }).find("'second.weight'"), std::string::npos);
-  EXPECT_NE(refusal<DTypeError>([&] { m.load_state_dict(with("second.weight", zeros({2, 3}, {kF64}))); }).find("'second.weight'"), std::string::npos);
-  EXPECT_NE(refusal<ValueError>([&] { m.load_state_dict(with("third.weight", zeros({1}))); }).find("'third.weight'"), std::string::npos);
+  EXPECT_NE(refusal<ShapeError>([&] {
+              m.load_state_dict(with("second.weight", zeros({3, 2})));
+            }).find("'second.weight'"),
+            std::string::npos);
+  EXPECT_NE(refusal<DTypeError>([&] {
+              m.load_state_dict(with("second.weight", zeros({2, 3}, {kF64})));
+            }).find("'second.weight'"),
+            std::string::npos);
+  EXPECT_NE(refusal<ValueError>([&] { m.load_state_dict(with("third.weight", zeros({1}))); }).find("'third.weight'"),
+            std::string::npos);
   TensorMap missing = state;
   missing.erase("scale");
   EXPECT_NE(refusal<ValueError>([&] { m.load_state_dict(missing); }).find("'scale'"), std::string::npos);

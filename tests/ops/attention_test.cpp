@@ -24,7 +24,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// Attention by its definition, in double; [b, h, t, d] operands, mask undefined or expandable to [b, h, t, s].
 Tensor oracle(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, bool causal, double scale) {
-  const int64_t b = q.size(0), h = q.size(1), t = q.size(2), s = k.size(2), d = q.size(3), e = v.size(3), group = h / k.size(1);
+  const int64_t b = q.size(0), h = q.size(1), t = q.size(2), s = k.size(2), d = q.size(3), e = v.size(3),
+                group = h / k.size(1);
   const Tensor full = mask.defined() ? mask.expand({b, h, t, s}) : Tensor(), out = zeros({b, h, t, e}, {kF64});
   for (int64_t n = 0; n < b * h * t; ++n) {
     const int64_t i = n / t / h, j = n / t % h, r = n % t;
@@ -35,7 +36,9 @@ Tensor oracle(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& m
       for (int64_t p = 0; p < d; ++p) sum += element(q, {i, j, r, p}) * element(k, {i, j / group, c, p});
       sum *= scale;
       if (causal && c > r) sum = -kInfinity;
-      if (full.defined()) sum += full.dtype() == kBool ? (element(full, {i, j, r, c}) != 0 ? 0 : -kInfinity) : element(full, {i, j, r, c});
+      if (full.defined())
+        sum +=
+            full.dtype() == kBool ? (element(full, {i, j, r, c}) != 0 ? 0 : -kInfinity) : element(full, {i, j, r, c});
       weights[static_cast<size_t>(c)] = sum;
       most = std::max(most, sum);
     }
@@ -63,7 +66,9 @@ struct Shape {
 
 /// q, k, v of a dtype, as [b, t, h, d] turned round so that rows have gaps.
 std::array<Tensor, 3> operands(const Shape& x, DType dtype) {
-  const auto make = [&](int64_t heads, int64_t length, int64_t width) { return randn({x.b, length, heads, width}, {kF64}).to(dtype).transpose(1, 2); };
+  const auto make = [&](int64_t heads, int64_t length, int64_t width) {
+    return randn({x.b, length, heads, width}, {kF64}).to(dtype).transpose(1, 2);
+  };
   return {make(x.h, x.t, x.d), make(x.g, x.s, x.d), make(x.g, x.s, x.e)};
 }
 
@@ -91,8 +96,12 @@ TEST(Attention, masks_broadcast_and_are_bool_or_added) {
   const auto [q, k, v] = operands({2, 3, 3, 9, 14, 8, 8}, kF32);
   for (const Dims& sizes : {Dims{9, 14}, Dims{14}, Dims{2, 1, 1, 14}, Dims{2, 3, 9, 14}, Dims{3, 9, 1}, Dims{}}) {
     const Tensor added = randn(sizes), taken = randn(sizes).gt(-0.5);
-    EXPECT_LT(worst(scaled_dot_product_attention(q, k, v, added, {.scale = 0.3}), oracle(q, k, v, added, false, 0.3)), 1e-5) << to_string(sizes);
-    EXPECT_LT(worst(scaled_dot_product_attention(q, k, v, taken, {.scale = -0.3}), oracle(q, k, v, taken, false, -0.3)), 1e-5) << to_string(sizes);
+    EXPECT_LT(worst(scaled_dot_product_attention(q, k, v, added, {.scale = 0.3}), oracle(q, k, v, added, false, 0.3)),
+              1e-5)
+        << to_string(sizes);
+    EXPECT_LT(worst(scaled_dot_product_attention(q, k, v, taken, {.scale = -0.3}), oracle(q, k, v, taken, false, -0.3)),
+              1e-5)
+        << to_string(sizes);
   }
 }
 
@@ -125,12 +134,17 @@ TEST(Attention, leading_sizes_broadcast_and_may_be_none_or_many) {
   const auto four = [](const Tensor& x) { return x.unsqueeze(0).unsqueeze(0); };
   const Tensor expected = oracle(four(q), four(k), four(v), {}, false, 0.5);
   EXPECT_LT(worst(scaled_dot_product_attention(q, k, v), expected[0][0]), 1e-12);
-  EXPECT_LT(worst(scaled_dot_product_attention(q.unsqueeze(0), k.expand({3, 7, 4}), v), expected[0].expand({3, 5, 3})), 1e-12);
-  EXPECT_LT(worst(scaled_dot_product_attention(q.expand({2, 1, 2, 5, 4}), k.expand({2, 1, 7, 4}), v), expected.expand({2, 2, 2, 5, 3})), 1e-12);
+  EXPECT_LT(worst(scaled_dot_product_attention(q.unsqueeze(0), k.expand({3, 7, 4}), v), expected[0].expand({3, 5, 3})),
+            1e-12);
+  EXPECT_LT(worst(scaled_dot_product_attention(q.expand({2, 1, 2, 5, 4}), k.expand({2, 1, 7, 4}), v),
+                  expected.expand({2, 2, 2, 5, 3})),
+            1e-12);
 }
 
 TEST(Attention, empties_are_ordinary) {
-  const auto run = [](int64_t b, int64_t t, int64_t s) { return scaled_dot_product_attention(ones({b, 2, t, 4}), ones({b, 2, s, 4}), ones({b, 2, s, 3})); };
+  const auto run = [](int64_t b, int64_t t, int64_t s) {
+    return scaled_dot_product_attention(ones({b, 2, t, 4}), ones({b, 2, s, 4}), ones({b, 2, s, 3}));
+  };
   EXPECT_EQ(run(0, 3, 4).sizes(), (Dims{0, 2, 3, 3}));
   EXPECT_EQ(run(1, 0, 4).sizes(), (Dims{1, 2, 0, 3}));
   EXPECT_EQ(run(1, 3, 0).abs().sum().item<double>(), 0);
@@ -143,21 +157,26 @@ TEST(Attention, gradients_are_right_to_second_order) {
     for (const Tensor& y : made) inputs.push_back(y.clone().requires_grad_());
     const Tensor taken = rand({x.t, x.s}).gt(0.3), added = randn({x.h, x.t, x.s}, {kF64}).requires_grad_();
     const auto with = [](const Tensor& mask, bool causal) -> test::Function {
-      return [=](const std::vector<Tensor>& v) { return scaled_dot_product_attention(v[0], v[1], v[2], mask, {.causal = causal, .enable_gqa = true}); };
+      return [=](const std::vector<Tensor>& v) {
+        return scaled_dot_product_attention(v[0], v[1], v[2], mask, {.causal = causal, .enable_gqa = true});
+      };
     };
     for (const auto& f : {with({}, false), with({}, true), with(taken, false)}) {
       EXPECT_TRUE(test::gradcheck(f, inputs));
       EXPECT_TRUE(test::gradgradcheck(f, inputs));
     }
     inputs.push_back(added);
-    const test::Function biased = [](const std::vector<Tensor>& v) { return scaled_dot_product_attention(v[0], v[1], v[2], v[3], {.enable_gqa = true}); };
+    const test::Function biased = [](const std::vector<Tensor>& v) {
+      return scaled_dot_product_attention(v[0], v[1], v[2], v[3], {.enable_gqa = true});
+    };
     EXPECT_TRUE(test::gradcheck(biased, inputs));
     EXPECT_TRUE(test::gradgradcheck(biased, inputs));
   }
 }
 
 /// The gradients of sum(out * weights), through the fused kernel or (recorded) through operators.
-std::vector<Tensor> gradients(const std::array<Tensor, 3>& x, const Tensor& weights, const AttentionOptions& options, bool recorded) {
+std::vector<Tensor> gradients(const std::array<Tensor, 3>& x, const Tensor& weights, const AttentionOptions& options,
+                              bool recorded) {
   std::vector<Tensor> leaves;
   for (const Tensor& y : x) leaves.push_back(y.detach().clone().requires_grad_());
   if (options.generator != nullptr) options.generator->manual_seed(7);
@@ -167,14 +186,18 @@ std::vector<Tensor> gradients(const std::array<Tensor, 3>& x, const Tensor& weig
 
 TEST(Attention, the_fused_backward_agrees_with_operators_over_many_blocks) {
   for (const DType dtype : {kF64, kF32, kBF16, kF16}) {
-    for (const Shape& x : {Shape{2, 2, 2, 150, 150, 16, 16}, {1, 4, 2, 70, 1100, 8, 12}, {2, 4, 2, 128, 192, 32, 32}, {2, 2, 2, 128, 64, 64, 64}}) {
+    for (const Shape& x : {Shape{2, 2, 2, 150, 150, 16, 16},
+                           {1, 4, 2, 70, 1100, 8, 12},
+                           {2, 4, 2, 128, 192, 32, 32},
+                           {2, 2, 2, 128, 64, 64, 64}}) {
       const auto inputs = operands(x, dtype);
       std::array<Tensor, 3> wide;
       for (size_t i = 0; i < 3; ++i) wide[i] = inputs[i].to(kF64);
       const Tensor weights = randn({x.b, x.h, x.t, x.e}, {kF64}).to(dtype);
       for (const bool causal : {false, true}) {
         const AttentionOptions options{.causal = causal, .enable_gqa = true};
-        const auto fused = gradients(inputs, weights, options, false), expected = gradients(wide, weights.to(kF64), options, true);
+        const auto fused = gradients(inputs, weights, options, false),
+                   expected = gradients(wide, weights.to(kF64), options, true);
         for (size_t i = 0; i < 3; ++i) {
           const double size = expected[i].detach().abs().max().item<double>();
           EXPECT_LT(worst(fused[i], expected[i].detach()), tolerance(dtype) * std::max(1.0, size))
@@ -192,7 +215,9 @@ TEST(Attention, dropout_drops_its_share_and_the_backward_drops_the_same) {
   const Tensor out = scaled_dot_product_attention(q, k, v, {}, {.dropout = 0.25, .generator = &generator});
   EXPECT_NEAR(out.mean().item<double>(), 1, 0.01);
   EXPECT_GT(out.std().item<double>(), 0.01);
-  EXPECT_EQ(scaled_dot_product_attention(q, k, v, {}, {.dropout = 1.0, .generator = &generator}).abs().sum().item<double>(), 0);
+  EXPECT_EQ(
+      scaled_dot_product_attention(q, k, v, {}, {.dropout = 1.0, .generator = &generator}).abs().sum().item<double>(),
+      0);
   for (const Shape& x : {Shape{2, 4, 2, 33, 70, 8, 8}, {1, 1, 1, 70, 1300, 4, 4}}) {
     const auto inputs = operands(x, kF64);
     const Tensor weights = randn({x.b, x.h, x.t, x.e}, {kF64});
@@ -210,7 +235,9 @@ TEST(Attention, packed_attention_is_attention_of_its_parts) {
     const Tensor again = qkv.detach().clone().requires_grad_();
     const Tensor parts = again.view({2, 70, 3, heads, d});
     const auto part = [&](int64_t i) { return parts.select(2, i).transpose(1, 2); };
-    const Tensor expected = scaled_dot_product_attention(part(0), part(1), part(2), {}, {.causal = true}).transpose(1, 2).reshape({2, 70, heads * d});
+    const Tensor expected = scaled_dot_product_attention(part(0), part(1), part(2), {}, {.causal = true})
+                                .transpose(1, 2)
+                                .reshape({2, 70, heads * d});
     EXPECT_TRUE(out.eq(expected).all().item<bool>());
     const Tensor weights = randn({2, 70, heads * d}).to(dtype);
     out.mul(weights).sum().backward();
@@ -218,7 +245,9 @@ TEST(Attention, packed_attention_is_attention_of_its_parts) {
     EXPECT_TRUE(qkv.grad().eq(again.grad()).all().item<bool>());
   }
   const std::vector<Tensor> inputs{randn({1, 3, 12}, {kF64}).requires_grad_()};
-  const test::Function packed = [](const std::vector<Tensor>& x) { return packed_attention(x[0], 2, {.causal = true}); };
+  const test::Function packed = [](const std::vector<Tensor>& x) {
+    return packed_attention(x[0], 2, {.causal = true});
+  };
   EXPECT_TRUE(test::gradcheck(packed, inputs));
   EXPECT_TRUE(test::gradgradcheck(packed, inputs));
 }
@@ -246,7 +275,8 @@ TEST(Attention, results_do_not_depend_on_the_number_of_threads) {
     for (const int threads : {1, 2, 5}) {
       cpu::set_threads(threads);
       results.push_back(gradients(inputs, weights, {.causal = true, .enable_gqa = true}, false));
-      results.back().push_back(scaled_dot_product_attention(inputs[0], inputs[1], inputs[2], {}, {.enable_gqa = true}).contiguous());
+      results.back().push_back(
+          scaled_dot_product_attention(inputs[0], inputs[1], inputs[2], {}, {.enable_gqa = true}).contiguous());
     }
     cpu::set_threads(before);
     for (size_t r = 1; r < results.size(); ++r)

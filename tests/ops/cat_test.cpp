@@ -58,7 +58,8 @@ TEST(Cat, promotes_types_and_ignores_empty_vectors) {
   EXPECT_EQ(cat({zeros({1}, {kF16}), zeros({1}, {kBF16})}).dtype(), kF32);
   EXPECT_EQ(cat({empty({0}), ones({2, 3})}, 1).sizes(), (Dims{2, 3}));
   EXPECT_EQ(cat({empty({0}), empty({0})}).sizes(), Dims{0});
-  EXPECT_EQ(hstack(std::vector<Tensor>{tensor(1), tensor({2, 3})}).to_vector<int64_t>(), (std::vector<int64_t>{1, 2, 3}));
+  EXPECT_EQ(hstack(std::vector<Tensor>{tensor(1), tensor({2, 3})}).to_vector<int64_t>(),
+            (std::vector<int64_t>{1, 2, 3}));
   EXPECT_EQ(hstack(std::vector<Tensor>{ones({2, 1}), ones({2, 2})}).sizes(), (Dims{2, 3}));
   EXPECT_EQ(vstack(std::vector<Tensor>{tensor({1, 2}), tensor({{3, 4}})}).sizes(), (Dims{2, 2}));
 }
@@ -93,7 +94,8 @@ TEST(Rearrange, flip_reverses_dimensions) {
 
 TEST(Rearrange, roll_moves_elements_around_the_end) {
   on_random_tensors(1, 8, [](Shapes& shapes, const Tensor& x) {
-    const int64_t a = shapes.number(0, x.dim() - 1), b = shapes.number(0, x.dim() - 1), s = shapes.number(-9, 9), t = shapes.number(-9, 9);
+    const int64_t a = shapes.number(0, x.dim() - 1), b = shapes.number(0, x.dim() - 1), s = shapes.number(-9, 9),
+                  t = shapes.number(-9, 9);
     expect_elements(x.roll({s, t}, {a, b}), x.sizes(), [&](Coordinates at) {
       for (const auto& [d, shift] : {std::pair(a, s), std::pair(b, t)}) {
         int64_t& i = at[static_cast<size_t>(d)];
@@ -133,7 +135,8 @@ TEST(Rearrange, repeat_tile_and_repeat_interleave_follow_their_definitions) {
   });
   EXPECT_EQ(tensor({1, 2}).tile({2}).to_vector<int64_t>(), (std::vector<int64_t>{1, 2, 1, 2}));
   EXPECT_EQ(ones({2, 3}).tile({2}).sizes(), (Dims{2, 6}));
-  EXPECT_EQ(repeat_interleave(tensor({7, 8, 9}), tensor({2, 0, 1})).to_vector<int64_t>(), (std::vector<int64_t>{7, 7, 9}));
+  EXPECT_EQ(repeat_interleave(tensor({7, 8, 9}), tensor({2, 0, 1})).to_vector<int64_t>(),
+            (std::vector<int64_t>{7, 7, 9}));
   EXPECT_EQ(repeat_interleave(tensor({{1, 2}, {3, 4}}), tensor({1, 2}), 0).sizes(), (Dims{3, 2}));
   EXPECT_THROW(repeat_interleave(tensor({7, 8}), tensor({1, -1})), ValueError);
   EXPECT_THROW(repeat_interleave(tensor({7, 8}), tensor({1, 1, 1})), ShapeError);

@@ -21,7 +21,10 @@ TEST(Copy, converts_between_all_types) {
       ASSERT_EQ(y.dtype(), to);
       for (int64_t i = 0; i < x.numel(); ++i) {
         const double v = element(x, i);
-        const double want = to == kBool ? v != 0 : is_floating(to) ? v : to == kU8 ? static_cast<uint8_t>(static_cast<int64_t>(v)) : std::trunc(v);
+        const double want = to == kBool       ? v != 0
+                            : is_floating(to) ? v
+                            : to == kU8       ? static_cast<uint8_t>(static_cast<int64_t>(v))
+                                              : std::trunc(v);
         ASSERT_EQ(element(y, i), want) << name(from) << " to " << name(to) << " of " << v;
       }
     }
@@ -33,10 +36,12 @@ TEST(Copy, from_float_to_integer_cuts_stops_and_wraps) {
   for (const DType from : {kF32, kF64}) {
     const Tensor x = empty({10}, {from});
     for (int i = 0; i < 10; ++i) set_element(x, i, values[i]);
-    EXPECT_EQ(x.to(kI64).to_vector<int64_t>(), (std::vector<int64_t>{1, -1, 0, INT64_MAX, INT64_MIN, INT64_MAX, INT64_MIN, 300, -1, 2147483648}));
+    EXPECT_EQ(x.to(kI64).to_vector<int64_t>(),
+              (std::vector<int64_t>{1, -1, 0, INT64_MAX, INT64_MIN, INT64_MAX, INT64_MIN, 300, -1, 2147483648}));
     EXPECT_EQ(x.to(kU8).to_vector<int64_t>(), (std::vector<int64_t>{1, 255, 0, 255, 0, 255, 0, 44, 255, 0}));
     EXPECT_EQ(x.to(kI32).to_vector<int64_t>(), (std::vector<int64_t>{1, -1, 0, -1, 0, -1, 0, 300, -1, INT32_MIN}));
-    EXPECT_EQ(x.to(kBool).to_vector<bool>(), (std::vector<bool>{true, true, true, true, true, true, true, true, true, true}));
+    EXPECT_EQ(x.to(kBool).to_vector<bool>(),
+              (std::vector<bool>{true, true, true, true, true, true, true, true, true, true}));
   }
 }
 
@@ -51,7 +56,8 @@ TEST(Copy, to_16_bit_floats_rounds_to_nearest_even_for_every_length) {
     for (int64_t i = 0; i < 65536; ++i) {
       const double v = element(all, i);
       ASSERT_TRUE(element(wide, i) == v || std::isnan(v));
-      ASSERT_TRUE(std::isnan(v) ? std::isnan(element(back, i)) : static_cast<const uint16_t*>(host_data(back))[i] == i) << i;
+      ASSERT_TRUE(std::isnan(v) ? std::isnan(element(back, i)) : static_cast<const uint16_t*>(host_data(back))[i] == i)
+          << i;
     }
     for (int64_t i = 0; i + 1 < (t == kF16 ? 0x7c00 : 0x7f80); ++i) {
       const double low = element(all, i), high = element(all, i + 1), middle = (low + high) / 2;
@@ -77,7 +83,8 @@ TEST(Copy, moves_between_any_layouts) {
         for (const Dims& b : strides) {
           const Tensor x = random_strided(sizes, a, from, 3), y = empty_strided(sizes, b, {to});
           y.copy_(x);
-          for (int64_t i = 0; i < x.numel(); ++i) ASSERT_EQ(element(y, i), element(x, i)) << to_string(a) << " to " << to_string(b);
+          for (int64_t i = 0; i < x.numel(); ++i)
+            ASSERT_EQ(element(y, i), element(x, i)) << to_string(a) << " to " << to_string(b);
         }
       }
     }

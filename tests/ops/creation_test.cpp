@@ -60,7 +60,8 @@ TEST(Creation, arange_stops_before_its_end) {
   EXPECT_EQ(arange(0, 1, 0.25).to_vector<double>(), (std::vector<double>{0, 0.25, 0.5, 0.75}));
   EXPECT_EQ(arange(3, {kBF16}).dtype(), kBF16);
   EXPECT_EQ(arange(INT64_MAX - 1, INT64_MAX).item<int64_t>(), INT64_MAX - 1);
-  EXPECT_EQ(arange(INT64_MIN, INT64_MAX, INT64_MAX).to_vector<int64_t>(), (std::vector<int64_t>{INT64_MIN, -1, INT64_MAX - 1}));
+  EXPECT_EQ(arange(INT64_MIN, INT64_MAX, INT64_MAX).to_vector<int64_t>(),
+            (std::vector<int64_t>{INT64_MIN, -1, INT64_MAX - 1}));
   EXPECT_EQ(arange(100'000, {kF64}).to_vector<double>()[99'999], 99'999);
   EXPECT_THROW(arange(0, 5, 0), ValueError);
   EXPECT_THROW(arange(0, 5, -1), ValueError);
@@ -75,7 +76,9 @@ TEST(Creation, linspace_meets_both_ends_exactly) {
     const auto values = linspace(-0.1, 0.7, n, {kF64}).to_vector<double>();
     EXPECT_EQ(values.front(), -0.1);
     EXPECT_EQ(values.back(), 0.7);
-    for (int64_t i = 0; i < n; ++i) EXPECT_NEAR(values[static_cast<size_t>(i)], -0.1 + 0.8 * static_cast<double>(i) / static_cast<double>(n - 1), 1e-15);
+    for (int64_t i = 0; i < n; ++i)
+      EXPECT_NEAR(values[static_cast<size_t>(i)], -0.1 + 0.8 * static_cast<double>(i) / static_cast<double>(n - 1),
+                  1e-15);
   }
   EXPECT_EQ(linspace(3, 9, 1).item<double>(), 3);
   EXPECT_EQ(linspace(3, 9, 0).numel(), 0);
@@ -102,7 +105,9 @@ TEST(Creation, eye_and_one_hot_place_ones) {
   expect_elements(eye(3, 5), {3, 5}, [](const Coordinates& at) { return at[0] == at[1] ? 1.0 : 0.0; });
   EXPECT_EQ(eye(0).sizes(), (Dims{0, 0}));
   const Tensor x = tensor({{0, 2}, {1, 1}});
-  expect_elements(one_hot(x), {2, 2, 3}, [&](const Coordinates& at) { return element(x, {at[0], at[1]}) == static_cast<double>(at[2]) ? 1.0 : 0.0; });
+  expect_elements(one_hot(x), {2, 2, 3}, [&](const Coordinates& at) {
+    return element(x, {at[0], at[1]}) == static_cast<double>(at[2]) ? 1.0 : 0.0;
+  });
   EXPECT_EQ(one_hot(x, 5).sizes(), (Dims{2, 2, 5}));
   EXPECT_THROW_IN_TIME(one_hot(x, 2), IndexError);
   EXPECT_THROW_IN_TIME(one_hot(tensor({-1})), Error);
@@ -114,7 +119,8 @@ TEST(Creation, triangles_keep_one_side_of_a_diagonal) {
   for (uint32_t seed = 0; seed < 300 && !HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Shapes shapes(seed);
-    const Tensor x = shapes.tensor(shapes.sizes(static_cast<int>(shapes.number(2, 6))), kDTypes[shapes.number(0, kDTypeCount - 1)]);
+    const Tensor x =
+        shapes.tensor(shapes.sizes(static_cast<int>(shapes.number(2, 6))), kDTypes[shapes.number(0, kDTypeCount - 1)]);
     const int64_t k = shapes.coin(0.1) ? INT64_MIN : shapes.number(-5, 5);
     const auto below = [&](const Coordinates& at) { return at.back() - at[at.size() - 2] <= k; };
     const auto above = [&](const Coordinates& at) { return at.back() - at[at.size() - 2] >= k; };

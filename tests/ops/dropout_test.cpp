@@ -56,7 +56,8 @@ TEST(dropout, the_gradient_passes_where_the_element_did) {
   for (int64_t i = 0; i < 400; ++i) set_element(x, i, 2);
   const Tensor y = dropout(x, 0.25);
   const Tensor g = autograd::grad({y.square().sum()}, {x}, {}, {.create_graph = true})[0];
-  for (int64_t i = 0; i < 400; ++i) ASSERT_DOUBLE_EQ(element(g, i), 2 * element(y, i) * (element(y, i) == 0 ? 0 : 4.0 / 3));
+  for (int64_t i = 0; i < 400; ++i)
+    ASSERT_DOUBLE_EQ(element(g, i), 2 * element(y, i) * (element(y, i) == 0 ? 0 : 4.0 / 3));
   const Tensor second = autograd::grad({g.sum()}, {x})[0];
   for (int64_t i = 0; i < 400; ++i) ASSERT_DOUBLE_EQ(element(second, i), element(y, i) == 0 ? 0 : 32.0 / 9);
 }

@@ -17,12 +17,15 @@ namespace {
 using test::Coordinates;
 using test::element;
 
-Tensor indices_of(const Dims& sizes, int64_t rows, DType dtype = kI64) { return randint(0, rows, sizes, {.dtype = dtype}); }
+Tensor indices_of(const Dims& sizes, int64_t rows, DType dtype = kI64) {
+  return randint(0, rows, sizes, {.dtype = dtype});
+}
 
 TEST(Embedding, gathers_rows_for_any_shape_of_indices_and_any_table) {
   for (const DType dtype : {kF16, kBF16, kF32, kF64, kI32}) {
     const Tensor weight = randn({6, 5}).mul(10).to(dtype);
-    for (const Tensor& table : {weight, weight.t().contiguous().t(), weight.slice(1, 0, 5, 2), weight.narrow(0, 1, 4)}) {
+    for (const Tensor& table :
+         {weight, weight.t().contiguous().t(), weight.slice(1, 0, 5, 2), weight.narrow(0, 1, 4)}) {
       for (const Dims& sizes : {Dims{}, Dims{4}, Dims{2, 3}, Dims{2, 1, 3, 2}, Dims{0, 3}}) {
         for (const DType whole : {kI64, kI32}) {
           const Tensor indices = indices_of(sizes, table.size(0), whole);
@@ -47,8 +50,8 @@ TEST(Embedding, gradients_add_up_repeated_rows_and_skip_the_padding) {
     const int64_t skipped = !padding ? 5 : *padding < 0 ? *padding + 5 : *padding;
     if (!padding) {
       EXPECT_TRUE(test::gradcheck(f, {randn({5, 3}, {kF64}).requires_grad_()}));
-      EXPECT_TRUE(
-          test::gradgradcheck([&](const std::vector<Tensor>& x) { return embedding(indices, x[0]).square(); }, {randn({5, 3}, {kF64}).requires_grad_()}));
+      EXPECT_TRUE(test::gradgradcheck([&](const std::vector<Tensor>& x) { return embedding(indices, x[0]).square(); },
+                                      {randn({5, 3}, {kF64}).requires_grad_()}));
     }
     const Tensor weight = randn({5, 3}).requires_grad_();
     f({weight}).sum().backward();

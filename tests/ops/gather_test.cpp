@@ -27,7 +27,8 @@ struct Case {
     test::fill_with(x, [&](const Coordinates&) { return static_cast<double>(shapes.number(0, 20)); });
     dim = shapes.number(0, x.dim() - 1);
     Dims sizes;
-    for (int64_t d = 0; d < x.dim(); ++d) sizes.push_back(d == dim ? (x.size(d) == 0 ? 0 : shapes.number(0, 5)) : shapes.number(0, x.size(d)));
+    for (int64_t d = 0; d < x.dim(); ++d)
+      sizes.push_back(d == dim ? (x.size(d) == 0 ? 0 : shapes.number(0, 5)) : shapes.number(0, x.size(d)));
     index = shapes.tensor(sizes, shapes.coin(0.8) ? kI64 : kI32, true);
     test::fill_with(index, [&](const Coordinates&) { return static_cast<double>(shapes.number(0, x.size(dim) - 1)); });
   }
@@ -61,7 +62,8 @@ TEST(Scatter, writes_or_adds_in_row_major_order) {
   on_cases([](Case& c) {
     Dims sizes = c.index.sizes();
     for (int64_t& size : sizes) size += c.shapes.number(0, 1);
-    const Tensor source = c.shapes.tensor(sizes, c.dtype), written = copy_of(c.x), added = copy_of(c.x), filled = copy_of(c.x);
+    const Tensor source = c.shapes.tensor(sizes, c.dtype), written = copy_of(c.x), added = copy_of(c.x),
+                 filled = copy_of(c.x);
     test::fill_with(source, [&](const Coordinates& at) { return static_cast<double>((at[0] * 7 + at.back()) % 9); });
     test::for_each_coordinate(c.index.sizes(), [&](const Coordinates& at) {
       test::set_element(written, c.target(at), element(source, at));
@@ -69,9 +71,12 @@ TEST(Scatter, writes_or_adds_in_row_major_order) {
       test::set_element(filled, c.target(at), 3);
     });
     const Tensor x = copy_of(c.x);
-    expect_elements(x.scatter(c.dim, c.index, source), x.sizes(), [&](const Coordinates& at) { return element(written, at); });
-    expect_elements(x.scatter(c.dim, c.index, 3), x.sizes(), [&](const Coordinates& at) { return element(filled, at); });
-    expect_elements(x.scatter_add(c.dim, c.index, source), x.sizes(), [&](const Coordinates& at) { return element(added, at); });
+    expect_elements(x.scatter(c.dim, c.index, source), x.sizes(),
+                    [&](const Coordinates& at) { return element(written, at); });
+    expect_elements(x.scatter(c.dim, c.index, 3), x.sizes(),
+                    [&](const Coordinates& at) { return element(filled, at); });
+    expect_elements(x.scatter_add(c.dim, c.index, source), x.sizes(),
+                    [&](const Coordinates& at) { return element(added, at); });
     expect_elements(x, x.sizes(), [&](const Coordinates& at) { return element(c.x, at); });
     c.x.scatter_add_(c.dim, c.index, source);
     expect_elements(c.x, c.x.sizes(), [&](const Coordinates& at) { return element(added, at); });
@@ -89,17 +94,22 @@ TEST(IndexRows, select_add_copy_and_fill_act_on_whole_slices) {
       at[static_cast<size_t>(c.dim)] = static_cast<int64_t>(element(index, {at[static_cast<size_t>(c.dim)]}));
       return at;
     };
-    expect_elements(c.x.index_select(c.dim, index), sizes, [&](const Coordinates& at) { return element(c.x, target(at)); });
-    const Tensor source = c.shapes.tensor(sizes, c.dtype), copied = copy_of(c.x), added = copy_of(c.x), filled = copy_of(c.x);
+    expect_elements(c.x.index_select(c.dim, index), sizes,
+                    [&](const Coordinates& at) { return element(c.x, target(at)); });
+    const Tensor source = c.shapes.tensor(sizes, c.dtype), copied = copy_of(c.x), added = copy_of(c.x),
+                 filled = copy_of(c.x);
     test::fill_with(source, [&](const Coordinates& at) { return static_cast<double>((at[0] * 5 + at.back()) % 7); });
     test::for_each_coordinate(sizes, [&](const Coordinates& at) {
       test::set_element(copied, target(at), element(source, at));
       test::set_element(added, target(at), element(added, target(at)) + 2 * element(source, at));
       test::set_element(filled, target(at), 4);
     });
-    expect_elements(c.x.index_copy(c.dim, index, source), c.x.sizes(), [&](const Coordinates& at) { return element(copied, at); });
-    expect_elements(c.x.index_add(c.dim, index, source, 2), c.x.sizes(), [&](const Coordinates& at) { return element(added, at); });
-    expect_elements(c.x.index_fill(c.dim, index, 4), c.x.sizes(), [&](const Coordinates& at) { return element(filled, at); });
+    expect_elements(c.x.index_copy(c.dim, index, source), c.x.sizes(),
+                    [&](const Coordinates& at) { return element(copied, at); });
+    expect_elements(c.x.index_add(c.dim, index, source, 2), c.x.sizes(),
+                    [&](const Coordinates& at) { return element(added, at); });
+    expect_elements(c.x.index_fill(c.dim, index, 4), c.x.sizes(),
+                    [&](const Coordinates& at) { return element(filled, at); });
   });
 }
 
@@ -110,13 +120,16 @@ TEST(TakeAlongDim, broadcasts_the_other_dimensions_and_wraps_negative_indices) {
   EXPECT_EQ(x.take_along_dim(tensor({11, 0, -2})).to_vector<int64_t>(), (std::vector<int64_t>{11, 0, 10}));
   EXPECT_THROW_IN_TIME(x.take_along_dim(tensor({{4}}), 1), IndexError);
   EXPECT_THROW(x.take_along_dim(tensor({0}), 1), ShapeError);
-  EXPECT_EQ(arange(4).view({1, 4}).expand({3, 4}).take_along_dim(tensor({{-1}, {0}, {-4}}), 1).to_vector<int64_t>(), (std::vector<int64_t>{3, 0, 0}));
+  EXPECT_EQ(arange(4).view({1, 4}).expand({3, 4}).take_along_dim(tensor({{-1}, {0}, {-4}}), 1).to_vector<int64_t>(),
+            (std::vector<int64_t>{3, 0, 0}));
 }
 
 TEST(TakeAlongDim, a_wrong_index_is_named_as_it_was_given) {
   const Tensor x = zeros({3, 4}, {.device = kCPU});
   for (const int64_t wrong : {4, -5}) {
-    const std::string said = test::message<IndexError>([&] { x.take_along_dim(tensor({{int64_t{0}, wrong}}, {.dtype = kI64, .device = kCPU}), 1); });
+    const std::string said = test::message<IndexError>([&] {
+      x.take_along_dim(tensor({{int64_t{0}, wrong}}, {.dtype = kI64, .device = kCPU}), 1);
+    });
     EXPECT_EQ(said.find("take_along_dim: index out of range; got " + std::to_string(wrong) + " at "), 0u) << said;
   }
 }
@@ -124,12 +137,15 @@ TEST(TakeAlongDim, a_wrong_index_is_named_as_it_was_given) {
 TEST(Gather, long_rows_and_many_threads_give_the_same_result) {
   const int before = cpu::threads();
   manual_seed(5);
-  const Tensor x = randn({300, 700}), index = randint(300, {900}), source = randn({900, 700}), columns = randint(700, {300, 900});
+  const Tensor x = randn({300, 700}), index = randint(300, {900}), source = randn({900, 700}),
+               columns = randint(700, {300, 900});
   std::vector<float> rows, sums, scattered;
   for (const int threads : {1, 2, 3}) {
     cpu::set_threads(threads);
-    const auto row = x.index_select(0, index).to_vector<float>(), sum = x.index_add(0, index, source).to_vector<float>(),
-               scatter = x.scatter_add(1, columns, source.narrow(0, 0, 300).repeat({1, 2}).narrow(1, 0, 900)).to_vector<float>();
+    const auto row = x.index_select(0, index).to_vector<float>(),
+               sum = x.index_add(0, index, source).to_vector<float>(),
+               scatter = x.scatter_add(1, columns, source.narrow(0, 0, 300).repeat({1, 2}).narrow(1, 0, 900))
+                             .to_vector<float>();
     if (threads == 1) rows = row, sums = sum, scattered = scatter;
     EXPECT_EQ(row, rows);
     EXPECT_EQ(sum, sums);

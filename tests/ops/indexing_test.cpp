@@ -16,8 +16,8 @@ using test::expect_elements;
 using test::message;
 using test::Shapes;
 
-/// The definition of mixed indexing, independent of how the operator works: every dimension of the view that the plain entries
-/// leave, the source positions it runs over, and the indices that some of them carry.
+/// The definition of mixed indexing, independent of how the operator works: every dimension of the view that the plain
+/// entries leave, the source positions it runs over, and the indices that some of them carry.
 struct Axis {
   int64_t source = -1;             ///< dimension of x, or -1 for a new one
   std::vector<int64_t> positions;  ///< along it
@@ -175,7 +175,8 @@ void on_random_indices(const Body& body) {
 
 TEST(Indexing, any_mixture_of_indices_follows_the_definition) {
   on_random_indices([](Shapes&, const Tensor& x, const std::vector<Index>& list, const Definition& definition) {
-    expect_elements(index(x, std::span<const Index>(list)), definition.sizes(), [&](const Coordinates& at) { return element(x, definition.source(at)); });
+    expect_elements(index(x, std::span<const Index>(list)), definition.sizes(),
+                    [&](const Coordinates& at) { return element(x, definition.source(at)); });
   });
 }
 
@@ -358,7 +359,8 @@ TEST(Indexing, assignment_to_a_copy_that_nothing_refers_to_is_refused) {
 }
 
 TEST(Indexing, out_forms_of_writes_at_positions_agree_with_the_functions) {
-  const Tensor x = randn({3, 4}), index = tensor({{0, 1, 2, 0}, {2, 2, 1, 1}}), rows = tensor({2, 0}), source = randn({2, 4}), out = empty({3, 4});
+  const Tensor x = randn({3, 4}), index = tensor({{0, 1, 2, 0}, {2, 2, 1, 1}}), rows = tensor({2, 0}),
+               source = randn({2, 4}), out = empty({3, 4});
   EXPECT_TRUE(equal(scatter_out(out, x, 0, index, source), scatter(x, 0, index, source)));
   EXPECT_TRUE(equal(scatter_out(out, x, 0, index, 5), scatter(x, 0, index, 5)));
   EXPECT_TRUE(equal(scatter_add_out(out, x, 0, index, source), scatter_add(x, 0, index, source)));

@@ -38,7 +38,8 @@ TEST(Limits, numbers_saturate_on_their_way_to_whole_dtypes_alike_on_every_path) 
   EXPECT_EQ(full({}, NAN).item<int64_t>(), 0);
   EXPECT_EQ(full({}, 1e30, {.dtype = kF64}).item<int64_t>(), INT64_MAX);
   EXPECT_EQ(full({}, -INFINITY).item<int64_t>(), INT64_MIN);
-  EXPECT_EQ(full({}, 1e300, {.dtype = kI64}).item<int64_t>(), full({}, 1e300, {.dtype = kF64}).to(kI64).item<int64_t>());
+  EXPECT_EQ(full({}, 1e300, {.dtype = kI64}).item<int64_t>(),
+            full({}, 1e300, {.dtype = kF64}).to(kI64).item<int64_t>());
   EXPECT_THROW(linspace(0, 1e30, 2, {kI64}), ValueError);
 }
 

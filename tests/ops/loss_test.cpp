@@ -26,7 +26,9 @@ struct Problem {
     return n;
   }
   int64_t samples() const { return target.numel(); }
-  double at(int64_t sample, int64_t c) const { return element(x, (sample / inner() * classes() + c) * inner() + sample % inner()); }
+  double at(int64_t sample, int64_t c) const {
+    return element(x, (sample / inner() * classes() + c) * inner() + sample % inner());
+  }
   double weight_of(int64_t c) const { return weight.defined() ? element(weight, c) : 1.0; }
 };
 
@@ -35,7 +37,8 @@ Problem problem(const Dims& sizes, DType dtype, uint64_t seed, bool weighted, Me
   Dims samples = sizes;
   samples.erase(sizes.size() == 1 ? 0 : 1);
   p.target = empty(samples, {kI64});
-  for (int64_t i = 0; i < p.target.numel(); ++i) set_element(p.target, i, static_cast<double>((i * 7 + static_cast<int64_t>(seed)) % p.classes()));
+  for (int64_t i = 0; i < p.target.numel(); ++i)
+    set_element(p.target, i, static_cast<double>((i * 7 + static_cast<int64_t>(seed)) % p.classes()));
   if (weighted) {
     p.weight = empty({p.classes()}, {dtype});
     for (int64_t c = 0; c < p.classes(); ++c) set_element(p.weight, c, 0.5 + static_cast<double>(c % 4) / 4);
@@ -46,7 +49,9 @@ Problem problem(const Dims& sizes, DType dtype, uint64_t seed, bool weighted, Me
 struct Expected {
   std::vector<double> losses;  // of each sample
   double total = 0, weight = 0;
-  std::vector<double> result(Reduction r) const { return r == Reduction::none ? losses : std::vector<double>{r == Reduction::sum ? total : total / weight}; }
+  std::vector<double> result(Reduction r) const {
+    return r == Reduction::none ? losses : std::vector<double>{r == Reduction::sum ? total : total / weight};
+  }
 };
 
 /// Class losses in long double; `logits` false takes x as log-probabilities.
@@ -62,7 +67,8 @@ Expected expected_loss(const Problem& p, bool logits) {
     for (int64_t c = 0; c < p.classes(); ++c) sum += std::exp(static_cast<long double>(p.at(s, c)));
     const long double lse = logits ? std::log(sum) : 0;
     for (int64_t c = 0; c < p.classes(); ++c) smooth += p.weight_of(c) * (lse - p.at(s, c)) / p.classes();
-    e.losses.push_back(static_cast<double>((1 - p.smoothing) * p.weight_of(t) * (lse - p.at(s, t)) + p.smoothing * smooth));
+    e.losses.push_back(
+        static_cast<double>((1 - p.smoothing) * p.weight_of(t) * (lse - p.at(s, t)) + p.smoothing * smooth));
     e.total += e.losses.back();
     e.weight += p.weight_of(t);
   }
@@ -81,13 +87,16 @@ TEST(loss, cross_entropy_and_nll_match_a_long_double_loop_in_every_form) {
             const Expected e = expected_loss(p, true);
             for (const Reduction r : kReductions) {
               if (r == Reduction::mean && e.weight == 0) continue;
-              const std::string what = fmt::format(" of {} {}, weighted {}, ignoring {}, smoothing {}", sizes, dtype, weighted, ignoring, smoothing);
+              const std::string what = fmt::format(" of {} {}, weighted {}, ignoring {}, smoothing {}", sizes, dtype,
+                                                   weighted, ignoring, smoothing);
               const Tensor loss = cross_entropy(p.x, p.target, p.weight, p.ignore_index, r, smoothing);
               EXPECT_EQ(loss.dtype(), dtype);
               EXPECT_EQ(loss.sizes(), r == Reduction::none ? p.target.sizes() : Dims());
               EXPECT_TRUE(near(loss, e.result(r), 4 * tolerance(dtype))) << what;
               if (smoothing == 0) {
-                EXPECT_TRUE(near(nll_loss(p.x, p.target, p.weight, p.ignore_index, r), expected_loss(p, false).result(r), 4 * tolerance(dtype))) << what;
+                EXPECT_TRUE(near(nll_loss(p.x, p.target, p.weight, p.ignore_index, r),
+                                 expected_loss(p, false).result(r), 4 * tolerance(dtype)))
+                    << what;
               }
             }
           }
@@ -103,7 +112,8 @@ TEST(loss, fused_gradients_match_the_derivative_in_long_double) {
           p.smoothing = smoothing;
           const Expected e = expected_loss(p, true);
           const Tensor x = p.x.requires_grad_();
-          const Tensor g = autograd::grad({cross_entropy(x, p.target, p.weight, 1, Reduction::mean, smoothing)}, {x})[0];
+          const Tensor g =
+              autograd::grad({cross_entropy(x, p.target, p.weight, 1, Reduction::mean, smoothing)}, {x})[0];
           double all = 0;
           for (int64_t c = 0; c < p.classes(); ++c) all += p.weight_of(c) / static_cast<double>(p.classes());
           std::vector<double> want(static_cast<size_t>(x.numel()));
@@ -114,7 +124,8 @@ TEST(loss, fused_gradients_match_the_derivative_in_long_double) {
             for (int64_t c = 0; c < p.classes(); ++c) sum += std::exp(static_cast<long double>(p.at(s, c)));
             for (int64_t c = 0; c < p.classes(); ++c) {
               const double q = static_cast<double>(std::exp(static_cast<long double>(p.at(s, c))) / sum);
-              const double d = (1 - smoothing) * p.weight_of(t) * (q - (c == t)) + smoothing * (all * q - p.weight_of(c) / static_cast<double>(p.classes()));
+              const double d = (1 - smoothing) * p.weight_of(t) * (q - (c == t)) +
+                               smoothing * (all * q - p.weight_of(c) / static_cast<double>(p.classes()));
               want[static_cast<size_t>((s / p.inner() * p.classes() + c) * p.inner() + s % p.inner())] = d / e.weight;
             }
           }
@@ -171,8 +182,10 @@ TEST(loss, regression_losses_match_their_formulas_and_broadcast) {
     const Form forms[] = {
         {[&](Reduction r) { return mse_loss(x, y, r); }, [](double d) { return d * d; }},
         {[&](Reduction r) { return l1_loss(x, y, r); }, [](double d) { return std::fabs(d); }},
-        {[&](Reduction r) { return huber_loss(x, y, r, 0.75); }, [](double d) { return std::fabs(d) <= 0.75 ? d * d / 2 : 0.75 * (std::fabs(d) - 0.375); }},
-        {[&](Reduction r) { return smooth_l1_loss(x, y, r, 0.5); }, [](double d) { return std::fabs(d) <= 0.5 ? d * d : std::fabs(d) - 0.25; }},
+        {[&](Reduction r) { return huber_loss(x, y, r, 0.75); },
+         [](double d) { return std::fabs(d) <= 0.75 ? d * d / 2 : 0.75 * (std::fabs(d) - 0.375); }},
+        {[&](Reduction r) { return smooth_l1_loss(x, y, r, 0.5); },
+         [](double d) { return std::fabs(d) <= 0.5 ? d * d : std::fabs(d) - 0.25; }},
         {[&](Reduction r) { return smooth_l1_loss(x, y, r, 0); }, [](double d) { return std::fabs(d); }},
     };
     for (const Form& form : forms) {
@@ -196,14 +209,19 @@ TEST(loss, binary_cross_entropy_with_logits_is_right_for_huge_logits_too) {
     std::vector<double> plain, weighted, slopes;
     for (size_t i = 0; i < 8; ++i) {
       const long double l = logits[i], t = targets[i];
-      const auto softplus = [](long double v) { return v > 0 ? v + std::log1p(std::exp(-v)) : std::log1p(std::exp(v)); };
+      const auto softplus = [](long double v) {
+        return v > 0 ? v + std::log1p(std::exp(-v)) : std::log1p(std::exp(v));
+      };
       plain.push_back(static_cast<double>(t * softplus(-l) + (1 - t) * softplus(l)));
-      weighted.push_back(element(weight, static_cast<int64_t>(i)) * static_cast<double>(2.5L * t * softplus(-l) + (1 - t) * softplus(l)));
+      weighted.push_back(element(weight, static_cast<int64_t>(i)) *
+                         static_cast<double>(2.5L * t * softplus(-l) + (1 - t) * softplus(l)));
       slopes.push_back(static_cast<double>(1 / (1 + std::exp(-l)) - t));
     }
     EXPECT_TRUE(near(binary_cross_entropy_with_logits(x, y, {}, Reduction::none), plain, tolerance(dtype)));
-    EXPECT_TRUE(near(binary_cross_entropy_with_logits(x, y, weight, Reduction::none, pos_weight), weighted, tolerance(dtype)));
-    EXPECT_TRUE(near(autograd::grad({binary_cross_entropy_with_logits(x, y, {}, Reduction::sum)}, {x})[0], slopes, tolerance(dtype)));
+    EXPECT_TRUE(
+        near(binary_cross_entropy_with_logits(x, y, weight, Reduction::none, pos_weight), weighted, tolerance(dtype)));
+    EXPECT_TRUE(near(autograd::grad({binary_cross_entropy_with_logits(x, y, {}, Reduction::sum)}, {x})[0], slopes,
+                     tolerance(dtype)));
   }
 }
 
@@ -211,7 +229,8 @@ TEST(loss, results_do_not_depend_on_the_number_of_threads) {
   const Problem p = problem({1031, 257}, kF32, 8, true);
   const Tensor x = p.x.requires_grad_();
   expect_same_for_all_thread_counts([&] {
-    const Tensor loss = cross_entropy(x, p.target, p.weight, 3, Reduction::mean, 0.1), nll = nll_loss(x, p.target, p.weight, 3);
+    const Tensor loss = cross_entropy(x, p.target, p.weight, 3, Reduction::mean, 0.1),
+                 nll = nll_loss(x, p.target, p.weight, 3);
     return std::vector<Tensor>{loss, nll, autograd::grad({loss}, {x})[0], autograd::grad({nll}, {x})[0]};
   });
 }
@@ -231,8 +250,13 @@ TEST(loss, huber_and_smooth_l1_of_16_bits_are_rounded_once) {
 TEST(loss, wrong_arguments_are_refused_with_the_operands_named) {
   const Tensor x = sample({2, 3}, kF32, 1), target = tensor_of({2}, kI64, {0, 3});
   if (x.device().is_cpu()) {
-    expect_error<IndexError>([&] { cross_entropy(x, target); }, "cross_entropy: a target is no class; got 3 at position 1 for 3 classes; expected 0 to 2");
-    expect_error<IndexError>([&] { nll_loss(x, tensor_of({2}, kI64, {-1, 0})); }, "nll_loss: a target is no class; got -1 at position 0");
+    expect_error<IndexError>([&] { cross_entropy(x, target); },
+                             "cross_entropy: a target is no class; got 3 at position 1 for 3 classes; expected 0 to 2");
+    expect_error<IndexError>(
+        [&] {
+          nll_loss(x, tensor_of({2}, kI64, {-1, 0}));
+        },
+        "nll_loss: a target is no class; got -1 at position 0");
   } else {  // which position it was, a GPU does not say
     expect_error<IndexError>(
         [&] {
@@ -252,14 +276,25 @@ TEST(loss, wrong_arguments_are_refused_with_the_operands_named) {
         cross_entropy(x, tensor_of({3}, kI64, {0, 0, 0}));
       },
       "cross_entropy: sizes do not fit; got x: [2, 3] f32 cpu, target: [3] i64 cpu");
-  expect_error<ShapeError>([&] { cross_entropy(x, sample({2}, kF32, 1)); }, "cross_entropy: class probabilities need x's sizes");
-  expect_error<ShapeError>([&] { nll_loss(x, tensor_of({2}, kI64, {0, 0}), sample({2}, kF32, 1)); }, "nll_loss: one weight a class is needed");
-  expect_error<DTypeError>([&] { cross_entropy(sample({2, 3}, kI32, 1), target); }, "cross_entropy: the input is not floating");
+  expect_error<ShapeError>([&] { cross_entropy(x, sample({2}, kF32, 1)); },
+                           "cross_entropy: class probabilities need x's sizes");
+  expect_error<ShapeError>(
+      [&] {
+        nll_loss(x, tensor_of({2}, kI64, {0, 0}), sample({2}, kF32, 1));
+      },
+      "nll_loss: one weight a class is needed");
+  expect_error<DTypeError>(
+      [&] {
+        cross_entropy(sample({2, 3}, kI32, 1), target);
+      },
+      "cross_entropy: the input is not floating");
   expect_error<DTypeError>([&] { nll_loss(x, sample({2}, kBool, 1)); }, "nll_loss: targets are not class indices");
-  expect_error<ValueError>([&] { cross_entropy(x, target, {}, -100, Reduction::mean, 1.5); }, "cross_entropy: label_smoothing out of range; got 1.5");
+  expect_error<ValueError>([&] { cross_entropy(x, target, {}, -100, Reduction::mean, 1.5); },
+                           "cross_entropy: label_smoothing out of range; got 1.5");
   expect_error<ValueError>([&] { huber_loss(x, x, Reduction::mean, 0); }, "huber_loss: delta must be positive");
   expect_error<DTypeError>([&] { mse_loss(target, target); }, "mse_loss: neither operand is floating");
-  expect_error<ShapeError>([&] { binary_cross_entropy_with_logits(x, sample({3}, kF32, 1)); }, "binary_cross_entropy_with_logits: sizes differ");
+  expect_error<ShapeError>([&] { binary_cross_entropy_with_logits(x, sample({3}, kF32, 1)); },
+                           "binary_cross_entropy_with_logits: sizes differ");
 }
 
 }  // namespace

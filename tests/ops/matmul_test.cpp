@@ -7,7 +7,7 @@
 #include <string>
 
 #include "lorry/autograd/engine.h"
-#include "lorry/base/bell.h"
+#include "lorry/base/events.h"
 #include "lorry/device/cpu/team.h"
 #include "lorry/ops/ops.h"
 #include "tests/support/coordinates.h"
@@ -39,7 +39,8 @@ double product_at(const Tensor& a, const Tensor& b, const Coordinates& at) {
   const int64_t matrix = (rank_a > 1) + (rank_b > 1), batch = static_cast<int64_t>(at.size()) - matrix;
   const auto coordinates = [&](const Tensor& x, int64_t rank) {
     Coordinates c;
-    for (int64_t d = 0; d + 2 < rank; ++d) c.push_back(x.size(d) == 1 ? 0 : at[static_cast<size_t>(batch - (rank - 2) + d)]);
+    for (int64_t d = 0; d + 2 < rank; ++d)
+      c.push_back(x.size(d) == 1 ? 0 : at[static_cast<size_t>(batch - (rank - 2) + d)]);
     return c;
   };
   Coordinates ca = coordinates(a, rank_a), cb = coordinates(b, rank_b);
@@ -72,13 +73,15 @@ std::string message_of(const std::function<void()>& f) {
 
 class Copies {
  public:
-  Copies() : before_(bell::listen([this](const bell::Ring& ring) { count_ += ring.event == bell::Event::hidden_copy; })) {}
-  ~Copies() { bell::listen(before_); }
+  Copies()
+      : before_(events::set_handler(
+            [this](const events::Event& event) { count_ += event.kind == events::Kind::hidden_copy; })) {}
+  ~Copies() { events::set_handler(before_); }
   int count() const { return count_; }
 
  private:
   int count_ = 0;
-  bell::Listener before_;
+  events::Handler before_;
 };
 
 constexpr DType kNumbers[] = {kU8, kI8, kI16, kI32, kI64, kF16, kBF16, kF32, kF64};
@@ -99,14 +102,16 @@ TEST(Matmul, every_dtype_multiplies_matrices_vectors_and_batches) {
 TEST(Matmul, batches_broadcast_up_to_rank_8) {
   expect_product(small_numbers({2, 1, 3, 4}, kF64, 1), small_numbers({5, 4, 2}, kF64, 2), {2, 5, 3, 2});
   expect_product(small_numbers({3, 4}, kF32, 3), small_numbers({2, 5, 4, 2}, kF32, 4), {2, 5, 3, 2});
-  expect_product(small_numbers({2, 1, 2, 1, 2, 1, 3, 4}, kF32, 5), small_numbers({1, 2, 1, 2, 1, 2, 4, 3}, kF32, 6), {2, 2, 2, 2, 2, 2, 3, 3});
+  expect_product(small_numbers({2, 1, 2, 1, 2, 1, 3, 4}, kF32, 5), small_numbers({1, 2, 1, 2, 1, 2, 4, 3}, kF32, 6),
+                 {2, 2, 2, 2, 2, 2, 3, 3});
   expect_product(small_numbers({4}, kI32, 7), small_numbers({2, 2, 1, 2, 1, 2, 4, 3}, kI32, 8), {2, 2, 1, 2, 1, 2, 3});
 }
 
 TEST(Matmul, any_strides_give_the_same_product) {
   test::Shapes random(20240611);
   for (int round = 0; round < 300; ++round) {
-    const int64_t m = random.number(1, 5), n = random.number(1, 5), k = random.number(1, 6), batch = random.number(1, 3);
+    const int64_t m = random.number(1, 5), n = random.number(1, 5), k = random.number(1, 6),
+                  batch = random.number(1, 3);
     const DType t = kNumbers[random.number(0, 8)];
     const auto operand = [&](Dims sizes) {
       const Tensor x = random.tensor(sizes, t);
@@ -147,7 +152,8 @@ TEST(Matmul, empty_operands_give_empties_and_zeros) {
 
 TEST(Matmul, large_products_are_close_to_a_double_oracle) {
   for (const DType t : {kF32, kF64, kBF16, kF16}) {
-    for (const auto& [m, n, k] : {std::array<int64_t, 3>{300, 530, 70}, {3, 700, 300}, {130, 5, 2000}, {17, 9, 40000}}) {
+    for (const auto& [m, n, k] :
+         {std::array<int64_t, 3>{300, 530, 70}, {3, 700, 300}, {130, 5, 2000}, {17, 9, 40000}}) {
       const Tensor a = randn({m, k}).to(t), b = randn({n, k}).to(t).mT();
       const Tensor got = matmul(a, b).to(kF64), expected = matmul(a.to(kF64), b.to(kF64));
       const double unit = t == kF64 ? 1e-15 : t == kF32 ? 1e-7 : t == kF16 ? 1e-3 : 8e-3;
@@ -158,13 +164,15 @@ TEST(Matmul, large_products_are_close_to_a_double_oracle) {
   // The f64 kernel itself against plain loops.
   const Tensor a = randn({40, 333}, {kF64}), b = randn({333, 50}, {kF64});
   const Tensor product = matmul(a, b);
-  test::for_each_coordinate(product.sizes(), [&](const Coordinates& at) { EXPECT_NEAR(element(product, at), product_at(a, b, at), 1e-12); });
+  test::for_each_coordinate(
+      product.sizes(), [&](const Coordinates& at) { EXPECT_NEAR(element(product, at), product_at(a, b, at), 1e-12); });
 }
 
 TEST(Matmul, results_do_not_depend_on_the_number_of_threads) {
   const int before = cpu::threads();
   for (const DType t : {kF32, kF64, kBF16, kF16, kI32}) {
-    for (const auto& [m, n, k] : {std::array<int64_t, 3>{2048, 384, 128}, {128, 128, 2048}, {5, 7, 50000}, {1, 1000, 300}, {333, 1, 100}}) {
+    for (const auto& [m, n, k] :
+         {std::array<int64_t, 3>{2048, 384, 128}, {128, 128, 2048}, {5, 7, 50000}, {1, 1000, 300}, {333, 1, 100}}) {
       const Tensor a = randn({m, k}).mul(8).to(t), b = randn({k, n}).mul(8).to(t);
       std::vector<Tensor> results;
       for (const int threads : {1, 2, 3, 7}) {
@@ -184,7 +192,9 @@ TEST(Matmul, addmm_scales_and_adds_and_does_not_read_what_it_does_not_need) {
   for (const DType t : kNumbers) {
     const Tensor a = small_numbers({4, 5}, t, 1), b = small_numbers({5, 3}, t, 2), c = small_numbers({4, 3}, t, 3);
     const auto expected = [&](const Tensor& addend, double beta, double alpha) {
-      return [&, addend, beta, alpha](const Coordinates& at) { return beta * element(addend.expand({4, 3}), at) + alpha * product_at(a, b, at); };
+      return [&, addend, beta, alpha](const Coordinates& at) {
+        return beta * element(addend.expand({4, 3}), at) + alpha * product_at(a, b, at);
+      };
     };
     test::expect_elements(addmm(c, a, b, 1, 1), {4, 3}, expected(c, 1, 1));
     if (t != kU8) test::expect_elements(addmm(c, a, b, 2, -1), {4, 3}, expected(c, 2, -1));
@@ -209,7 +219,8 @@ TEST(Matmul, addmm_scales_and_adds_and_does_not_read_what_it_does_not_need) {
 TEST(Matmul, whole_numbers_wrap) {
   const Tensor big = full({1, 3}, int64_t{1} << 62, {kI64}), ones_column = ones({3, 1}, {kI64});
   EXPECT_EQ(matmul(big, ones_column).item<int64_t>(), -(int64_t{1} << 62));
-  EXPECT_EQ(addmm(big.narrow(1, 0, 1), big, ones_column, 3).item<int64_t>(), std::numeric_limits<int64_t>::min());  // 6 * 2^62 = 2^63 modulo 2^64
+  // 6 * 2^62 = 2^63 modulo 2^64
+  EXPECT_EQ(addmm(big.narrow(1, 0, 1), big, ones_column, 3).item<int64_t>(), std::numeric_limits<int64_t>::min());
   const Tensor bytes = full({2, 2}, 200, {kU8});
   EXPECT_EQ(matmul(bytes, bytes)[0][0].item<int64_t>(), (2 * 200 * 200) % 256);
   const Tensor long_row = full({1, 20000}, 1 << 20, {kI32});
@@ -217,21 +228,28 @@ TEST(Matmul, whole_numbers_wrap) {
 }
 
 TEST(Matmul, baddbmm_and_addmv_follow_their_definitions) {
-  const Tensor a = small_numbers({2, 3, 4}, kF32, 1), b = small_numbers({2, 4, 5}, kF32, 2), c = small_numbers({3, 1}, kF32, 3);
-  test::expect_elements(baddbmm(c, a, b, 2, 0.5), {2, 3, 5}, [&](const Coordinates& at) { return 2 * element(c, {at[1], 0}) + 0.5 * product_at(a, b, at); });
+  const Tensor a = small_numbers({2, 3, 4}, kF32, 1), b = small_numbers({2, 4, 5}, kF32, 2),
+               c = small_numbers({3, 1}, kF32, 3);
+  test::expect_elements(baddbmm(c, a, b, 2, 0.5), {2, 3, 5}, [&](const Coordinates& at) {
+    return 2 * element(c, {at[1], 0}) + 0.5 * product_at(a, b, at);
+  });
   const Tensor self = small_numbers({2, 3, 5}, kF32, 4), before = self.clone();
   self.baddbmm_(a, b);
-  test::expect_elements(self, {2, 3, 5}, [&](const Coordinates& at) { return element(before, at) + product_at(a, b, at); });
+  test::expect_elements(self, {2, 3, 5},
+                        [&](const Coordinates& at) { return element(before, at) + product_at(a, b, at); });
   const Tensor v = small_numbers({4}, kF32, 5), d = small_numbers({3}, kF32, 6);
-  test::expect_elements(addmv(d, a[0], v, -1, 2), {3}, [&](const Coordinates& at) { return 2 * product_at(a[0], v, at) - element(d, at); });
+  test::expect_elements(addmv(d, a[0], v, -1, 2), {3},
+                        [&](const Coordinates& at) { return 2 * product_at(a[0], v, at) - element(d, at); });
 }
 
 TEST(Matmul, linear_adds_its_bias_to_every_row) {
   for (const DType t : kNumbers) {
     const Tensor x = small_numbers({2, 3, 5}, t, 1), w = small_numbers({4, 5}, t, 2), b = small_numbers({4}, t, 3);
-    test::expect_elements(linear(x, w, b), {2, 3, 4}, [&](const Coordinates& at) { return product_at(x, w.mT(), at) + element(b, {at[2]}); });
+    test::expect_elements(linear(x, w, b), {2, 3, 4},
+                          [&](const Coordinates& at) { return product_at(x, w.mT(), at) + element(b, {at[2]}); });
     test::expect_elements(linear(x, w), {2, 3, 4}, [&](const Coordinates& at) { return product_at(x, w.mT(), at); });
-    test::expect_elements(linear(x[0][0], w, b), {4}, [&](const Coordinates& at) { return product_at(x[0][0], w.mT(), at) + element(b, at); });
+    test::expect_elements(linear(x[0][0], w, b), {4},
+                          [&](const Coordinates& at) { return product_at(x[0][0], w.mT(), at) + element(b, at); });
   }
 }
 
@@ -259,12 +277,14 @@ TEST(Matmul, coefficients_of_whole_numbers_lose_their_fractions) {
 }
 
 TEST(Matmul, mm_bmm_mv_dot_and_outer_are_matmul_for_their_ranks) {
-  const Tensor a = small_numbers({2, 3, 4}, kF64, 1), b = small_numbers({2, 4, 5}, kF64, 2), v = small_numbers({4}, kF64, 3), w = small_numbers({4}, kF64, 4);
+  const Tensor a = small_numbers({2, 3, 4}, kF64, 1), b = small_numbers({2, 4, 5}, kF64, 2),
+               v = small_numbers({4}, kF64, 3), w = small_numbers({4}, kF64, 4);
   EXPECT_TRUE(mm(a[0], b[0]).eq(matmul(a[0], b[0])).all().item<bool>());
   EXPECT_TRUE(a.bmm(b).eq(matmul(a, b)).all().item<bool>());
   EXPECT_TRUE(a[0].mv(v).eq(matmul(a[0], v)).all().item<bool>());
   EXPECT_EQ(dot(v, w).item<double>(), v.mul(w).sum().item<double>());
-  test::expect_elements(v.outer(w), {4, 4}, [&](const Coordinates& at) { return element(v, {at[0]}) * element(w, {at[1]}); });
+  test::expect_elements(v.outer(w), {4, 4},
+                        [&](const Coordinates& at) { return element(v, {at[0]}) * element(w, {at[1]}); });
   EXPECT_THROW(mm(a, b), ShapeError);
   EXPECT_THROW(bmm(a[0], b), ShapeError);
   EXPECT_THROW(bmm(a.narrow(0, 0, 1), b), ShapeError);
@@ -274,7 +294,8 @@ TEST(Matmul, mm_bmm_mv_dot_and_outer_are_matmul_for_their_ranks) {
 
 TEST(Matmul, out_forms_write_any_layout_and_take_their_operands_as_result) {
   const Tensor a = small_numbers({3, 3}, kF32, 1), b = small_numbers({3, 3}, kF32, 2), expected = matmul(a, b);
-  for (const Tensor& out : {empty({3, 3}), empty({3, 3}).mT(), empty({3, 6}).slice(1, 0, 6, 2), empty({5, 3}).narrow(0, 1, 3)}) {
+  for (const Tensor& out :
+       {empty({3, 3}), empty({3, 3}).mT(), empty({3, 6}).slice(1, 0, 6, 2), empty({5, 3}).narrow(0, 1, 3)}) {
     matmul_out(out, a, b);
     EXPECT_TRUE(out.eq(expected).all().item<bool>()) << out.strides().size();
   }
@@ -301,7 +322,8 @@ TEST(Matmul, in_place_products_take_their_own_elements_as_factors) {
 TEST(Matmul, errors_name_the_operands_and_suggest_the_transpose) {
   const Tensor a = empty({8, 128, 64}), b = empty({8, 32, 64});
   EXPECT_EQ(message_of([&] { matmul(a, b); }),
-            "matmul: inner sizes differ; got a: [8, 128, 64] f32 cpu, b: [8, 32, 64] f32 cpu; expected a's last size to equal b's last but one; did you mean "
+            "matmul: inner sizes differ; got a: [8, 128, 64] f32 cpu, b: [8, 32, 64] f32 cpu; expected a's last size "
+            "to equal b's last but one; did you mean "
             "b.transpose(-1, -2)?");
   EXPECT_THROW(matmul(a, b), ShapeError);
   EXPECT_THROW(matmul(empty({3, 8, 4}), empty({2, 4, 8})), ShapeError);
@@ -377,7 +399,8 @@ TEST(Matmul, addmv_has_a_method_an_in_place_and_an_out_form) {
 
 TEST(Matmul, aligned_rows_hold_the_same_numbers_and_the_same_gradients) {
   for (const DType dtype : {kF32, kBF16, kF16}) {
-    const Tensor x = randn({2, 3, 8}).to(dtype).requires_grad_(), w = randn({13, 8}).to(dtype).requires_grad_(), b = randn({13}).to(dtype);
+    const Tensor x = randn({2, 3, 8}).to(dtype).requires_grad_(), w = randn({13, 8}).to(dtype).requires_grad_(),
+                 b = randn({13}).to(dtype);
     const Tensor y = linear(x, w, b), aligned = linear_aligned(x, w, b);
     EXPECT_EQ(aligned.stride(1) * size_of(dtype) % 16, 0);
     EXPECT_EQ(aligned.stride(0), 3 * aligned.stride(1));

@@ -14,7 +14,8 @@ struct Expected {
 };
 
 /// Forward and backward of layer_norm (or rms_norm) over rows of n, in long double.
-Expected expected_norm(const Tensor& x, const Tensor& grad, int64_t n, const Tensor& weight, const Tensor& bias, double eps, bool centred) {
+Expected expected_norm(const Tensor& x, const Tensor& grad, int64_t n, const Tensor& weight, const Tensor& bias,
+                       double eps, bool centred) {
   const std::vector<double> v = elements(x), g = elements(grad);
   Expected e{std::vector<double>(v.size()), std::vector<double>(v.size()), std::vector<double>(static_cast<size_t>(n)),
              std::vector<double>(static_cast<size_t>(n))};
@@ -33,7 +34,8 @@ Expected expected_norm(const Tensor& x, const Tensor& grad, int64_t n, const Ten
       e.grad_bias[i] += g[row + i];
     }
     for (int64_t i = 0; i < n; ++i)
-      e.grad_x[row + i] = static_cast<double>(rstd * (g[row + i] * w(i) - (centred ? direct : 0) - (v[row + i] - mean) * rstd * along));
+      e.grad_x[row + i] =
+          static_cast<double>(rstd * (g[row + i] * w(i) - (centred ? direct : 0) - (v[row + i] - mean) * rstd * along));
   }
   return e;
 }
@@ -41,23 +43,36 @@ Expected expected_norm(const Tensor& x, const Tensor& grad, int64_t n, const Ten
 struct Shape {
   Dims sizes, normalized;
 };
-const Shape kShapes[] = {{{7}, {7}}, {{5, 33}, {33}}, {{70, 128}, {128}}, {{3, 2, 5, 6}, {5, 6}}, {{2, 3, 1, 2, 2, 2, 3, 4}, {2, 3, 4}}, {{130, 1}, {1}}};
+const Shape kShapes[] = {
+    {{7}, {7}},     {{5, 33}, {33}}, {{70, 128}, {128}}, {{3, 2, 5, 6}, {5, 6}}, {{2, 3, 1, 2, 2, 2, 3, 4}, {2, 3, 4}},
+    {{130, 1}, {1}}};
 
 TEST(norm, layer_norm_and_rms_norm_match_a_long_double_loop_for_every_dtype_and_layout) {
   for (const Shape& shape : kShapes)
     for (const DType dtype : {kF16, kBF16, kF32, kF64})
       for (const Memory memory : kMemories) {
-        const Tensor x = sample(shape.sizes, dtype, 2, memory), weight = sample(shape.normalized, dtype, 3), bias = sample(shape.normalized, dtype, 4, memory);
+        const Tensor x = sample(shape.sizes, dtype, 2, memory), weight = sample(shape.normalized, dtype, 3),
+                     bias = sample(shape.normalized, dtype, 4, memory);
         const int64_t n = weight.numel();
         const double eps = 1e-2, allowed = 8 * tolerance(dtype);
         const std::string what = fmt::format(" of {} {}", shape.sizes, dtype);
         EXPECT_EQ(layer_norm(x, shape.normalized).sizes(), shape.sizes);
         EXPECT_EQ(layer_norm(x, shape.normalized).dtype(), dtype);
-        EXPECT_TRUE(near(layer_norm(x, shape.normalized, weight, bias, eps), expected_norm(x, x, n, weight, bias, eps, true).out, allowed)) << what;
-        EXPECT_TRUE(near(layer_norm(x, shape.normalized, weight, {}, eps), expected_norm(x, x, n, weight, {}, eps, true).out, allowed)) << what;
-        EXPECT_TRUE(near(layer_norm(x, shape.normalized, {}, {}, eps), expected_norm(x, x, n, {}, {}, eps, true).out, allowed)) << what;
-        EXPECT_TRUE(near(rms_norm(x, shape.normalized, weight, eps), expected_norm(x, x, n, weight, {}, eps, false).out, allowed)) << what;
-        EXPECT_TRUE(near(rms_norm(x, shape.normalized, {}, eps), expected_norm(x, x, n, {}, {}, eps, false).out, allowed)) << what;
+        EXPECT_TRUE(near(layer_norm(x, shape.normalized, weight, bias, eps),
+                         expected_norm(x, x, n, weight, bias, eps, true).out, allowed))
+            << what;
+        EXPECT_TRUE(near(layer_norm(x, shape.normalized, weight, {}, eps),
+                         expected_norm(x, x, n, weight, {}, eps, true).out, allowed))
+            << what;
+        EXPECT_TRUE(
+            near(layer_norm(x, shape.normalized, {}, {}, eps), expected_norm(x, x, n, {}, {}, eps, true).out, allowed))
+            << what;
+        EXPECT_TRUE(near(rms_norm(x, shape.normalized, weight, eps), expected_norm(x, x, n, weight, {}, eps, false).out,
+                         allowed))
+            << what;
+        EXPECT_TRUE(
+            near(rms_norm(x, shape.normalized, {}, eps), expected_norm(x, x, n, {}, {}, eps, false).out, allowed))
+            << what;
       }
 }
 
@@ -65,13 +80,16 @@ TEST(norm, fused_gradients_match_a_long_double_loop) {
   for (const Shape& shape : kShapes)
     for (const DType dtype : {kBF16, kF32, kF64})
       for (const bool centred : {true, false}) {
-        const Tensor x = sample(shape.sizes, dtype, 5).requires_grad_(), weight = sample(shape.normalized, dtype, 6).requires_grad_();
+        const Tensor x = sample(shape.sizes, dtype, 5).requires_grad_(),
+                     weight = sample(shape.normalized, dtype, 6).requires_grad_();
         const Tensor bias = sample(shape.normalized, dtype, 7).requires_grad_(), grad = sample(shape.sizes, dtype, 8);
         const double eps = 1e-2;
-        const Tensor y = centred ? layer_norm(x, shape.normalized, weight, bias, eps) : rms_norm(x, shape.normalized, weight, eps);
+        const Tensor y =
+            centred ? layer_norm(x, shape.normalized, weight, bias, eps) : rms_norm(x, shape.normalized, weight, eps);
         y.backward(grad);
         const Expected e = expected_norm(x, grad, weight.numel(), weight, bias, eps, centred);
-        const double rows = static_cast<double>(x.numel()) / static_cast<double>(weight.numel()), allowed = 32 * tolerance(dtype);
+        const double rows = static_cast<double>(x.numel()) / static_cast<double>(weight.numel()),
+                     allowed = 32 * tolerance(dtype);
         const std::string what = fmt::format(" of {} {}", shape.sizes, dtype);
         EXPECT_TRUE(near(x.grad(), e.grad_x, allowed)) << what;
         EXPECT_TRUE(near(weight.grad(), e.grad_weight, allowed * std::sqrt(rows))) << what;
@@ -126,10 +144,14 @@ TEST(norm, results_and_gradients_do_not_depend_on_the_number_of_threads) {
 
 TEST(norm, wrong_arguments_are_refused_with_the_operands_named) {
   const Tensor x = sample({2, 3}, kF32, 1);
-  expect_error<ShapeError>([&] { layer_norm(x, {2}); }, "layer_norm: normalized_shape is not x's last sizes; got [2, 3] f32 cpu, normalized_shape [2]");
+  expect_error<ShapeError>(
+      [&] { layer_norm(x, {2}); },
+      "layer_norm: normalized_shape is not x's last sizes; got [2, 3] f32 cpu, normalized_shape [2]");
   expect_error<ShapeError>([&] { layer_norm(x, Dims()); }, "layer_norm: normalized_shape is not x's last sizes");
-  expect_error<ShapeError>([&] { rms_norm(x, {3}, sample({2}, kF32, 1)); }, "rms_norm: weight has other sizes than normalized_shape; got [2] f32 cpu");
-  expect_error<DTypeError>([&] { layer_norm(x, {3}, {}, sample({3}, kF64, 1)); }, "layer_norm: bias has another dtype than x; got [3] f64 cpu");
+  expect_error<ShapeError>([&] { rms_norm(x, {3}, sample({2}, kF32, 1)); },
+                           "rms_norm: weight has other sizes than normalized_shape; got [2] f32 cpu");
+  expect_error<DTypeError>([&] { layer_norm(x, {3}, {}, sample({3}, kF64, 1)); },
+                           "layer_norm: bias has another dtype than x; got [3] f64 cpu");
   expect_error<DTypeError>([&] { rms_norm(sample({3}, kI64, 1), {3}); }, "rms_norm: the input is not floating");
 }
 

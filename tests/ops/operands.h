@@ -1,6 +1,7 @@
 #pragma once
 
-// Tensors for tests of operators: values from a seed, layouts of every kind, and reading back without the kernels under test.
+// Tensors for tests of operators: values from a seed, layouts of every kind, and reading back without the kernels under
+// test.
 
 #include <gtest/gtest.h>
 
@@ -81,10 +82,12 @@ inline Tensor view_of(const Tensor& x, const Dims& sizes, const Dims& strides, i
 
 /// Equal to the bit, except that all NaNs are one.
 inline testing::AssertionResult same_values(const Tensor& got, const Tensor& want) {
-  if (got.dtype() != want.dtype() || got.sizes() != want.sizes()) return testing::AssertionFailure() << describe(got) << " is not like " << describe(want);
+  if (got.dtype() != want.dtype() || got.sizes() != want.sizes())
+    return testing::AssertionFailure() << describe(got) << " is not like " << describe(want);
   for (int64_t i = 0; i < want.numel(); ++i) {
     const double a = element(got, i), b = element(want, i);
-    if (!(a == b || (a != a && b != b))) return testing::AssertionFailure() << "element " << i << " is " << a << ", not " << b;
+    if (!(a == b || (a != a && b != b)))
+      return testing::AssertionFailure() << "element " << i << " is " << a << ", not " << b;
   }
   return testing::AssertionSuccess();
 }

@@ -1,5 +1,5 @@
-// What the first sample of each row should give in f64, in plain loops over row-major elements: no operator computes it. Sizes are the
-// sample's, and written out.
+// What the first sample of each row should give in f64, in plain loops over row-major elements: no operator computes
+// it. Sizes are the sample's, and written out.
 
 #include <algorithm>
 #include <cmath>
@@ -66,7 +66,8 @@ V softmax_of(const V& x) {
 }
 
 /// beta * c + alpha * a b for `batches` of [m, k] and [k, n]; c may be empty.
-V multiplied(const V& a, const V& b, size_t batches, size_t m, size_t k, size_t n, const V& c = {}, double beta = 0, double alpha = 1) {
+V multiplied(const V& a, const V& b, size_t batches, size_t m, size_t k, size_t n, const V& c = {}, double beta = 0,
+             double alpha = 1) {
   return each(batches * m * n, [&](size_t i) {
     const size_t batch = i / (m * n), row = i / n % m, column = i % n;
     double sum = 0;
@@ -121,7 +122,8 @@ V packed_attention(const In& in) {
 V cross_entropy_of(const In& in) {
   double loss = 0, weights = 0;
   for (size_t n = 0; n < 3; ++n) {
-    const V log_p = log_softmax_of(V(in[0].begin() + static_cast<std::ptrdiff_t>(4 * n), in[0].begin() + static_cast<std::ptrdiff_t>(4 * n) + 4));
+    const V log_p = log_softmax_of(
+        V(in[0].begin() + static_cast<std::ptrdiff_t>(4 * n), in[0].begin() + static_cast<std::ptrdiff_t>(4 * n) + 4));
     const size_t target = at(in[1][n]);
     loss -= 0.9 * in[2][target] * log_p[target];
     for (size_t c = 0; c < 4; ++c) loss -= 0.1 / 4 * in[2][c] * log_p[c];
@@ -278,8 +280,10 @@ const std::map<Op, V (*)(const In&)> kOracles = {
     {Op::log_softmax, [](const In& in) { return rows(in[0], log_softmax_of); }},
     {Op::layer_norm,
      [](const In& in) {
-       return rows(in[0],
-                   [&](const V& x) { return each(4, [&](size_t i) { return (x[i] - total(x) / 4) / std::sqrt(variance(x) + 1e-5) * in[1][i] + in[2][i]; }); });
+       return rows(in[0], [&](const V& x) {
+         return each(
+             4, [&](size_t i) { return (x[i] - total(x) / 4) / std::sqrt(variance(x) + 1e-5) * in[1][i] + in[2][i]; });
+       });
      }},
     {Op::rms_norm,
      [](const In& in) {

@@ -15,7 +15,8 @@ double number_at(int64_t i, size_t k, DType dtype, bool chance) {
 
 std::vector<const Sample*> samples_of(Op op) {
   std::vector<const Sample*> found;
-  for (const std::span<const Sample> family : {view_samples(), indexing_samples(), reduction_samples(), product_samples()})
+  for (const std::span<const Sample> family :
+       {view_samples(), indexing_samples(), reduction_samples(), product_samples()})
     for (const Sample& sample : family)
       if (sample.op == op) found.push_back(&sample);
   return found;
@@ -29,7 +30,8 @@ Tensors make_inputs(const Sample& sample, DType dtype, Memory memory) {
     const Tensor x = allocate(input.sizes, position ? kI64 : dtype, memory);
     for (int64_t i = 0; i < x.numel(); ++i)
       set_element(x, i,
-                  position ? input.values[static_cast<size_t>(i) % input.values.size()] : number_at(i, k, dtype, input.role == SampleInput::Role::chance));
+                  position ? input.values[static_cast<size_t>(i) % input.values.size()]
+                           : number_at(i, k, dtype, input.role == SampleInput::Role::chance));
     inputs.push_back(x);
   }
   return inputs;

@@ -38,7 +38,11 @@ inline SampleInput value(const Dims& sizes) { return {.sizes = sizes}; }
 inline SampleInput optional(const Dims& sizes) { return {.sizes = sizes, .optional = true}; }
 inline SampleInput chance(const Dims& sizes) { return {.role = SampleInput::Role::chance, .sizes = sizes}; }
 inline SampleInput position(const Dims& sizes, const std::vector<double>& values, bool optional = false) {
-  return {.role = SampleInput::Role::position, .sizes = sizes, .values = values, .optional = optional, .differentiable = false};
+  return {.role = SampleInput::Role::position,
+          .sizes = sizes,
+          .values = values,
+          .optional = optional,
+          .differentiable = false};
 }
 
 inline bool any_dtype(DType) { return true; }
@@ -79,8 +83,8 @@ Tensors in_f64(const Tensors& inputs);
 Sample without_rows(const Sample& sample);
 Sample with_rank(const Sample& sample, int rank);
 
-/// The elements of the first result of the first sample of a row, computed without operators from f64 operands; none when that is
-/// not known for the row.
+/// The elements of the first result of the first sample of a row, computed without operators from f64 operands; none
+/// when that is not known for the row.
 std::optional<std::vector<double>> oracle(const Sample& first, const Tensors& inputs);
 
 /// A generator at the beginning of a fixed sequence.

@@ -1,5 +1,5 @@
-// Every row of the operator table through its samples: dtypes, layouts, in-place and out forms, undefined operands, empty tensors and
-// all ranks. Pointwise rows have tests of their own, generated from formula/pointwise.def.
+// Every row of the operator table through its samples: dtypes, layouts, in-place and out forms, undefined operands,
+// empty tensors and all ranks. Pointwise rows have tests of their own, generated from formula/pointwise.def.
 
 #include <gtest/gtest.h>
 
@@ -13,12 +13,17 @@ namespace {
 constexpr Memory kStrided[] = {Memory::transposed, Memory::sliced};  // sliced: every second element
 
 /// The results of low precision are rounded once; integers and positions are exact.
-double allowed(DType dtype) { return dtype == kF16 ? 4e-3 : dtype == kBF16 ? 3e-2 : dtype == kF32 ? 1e-5 : dtype == kF64 ? 1e-12 : 0; }
+double allowed(DType dtype) {
+  return dtype == kF16 ? 4e-3 : dtype == kBF16 ? 3e-2 : dtype == kF32 ? 1e-5 : dtype == kF64 ? 1e-12 : 0;
+}
 
 testing::AssertionResult agree(const Tensors& got, const Tensors& want) {
-  if (got.size() != want.size()) return testing::AssertionFailure() << got.size() << " results instead of " << want.size();
+  if (got.size() != want.size())
+    return testing::AssertionFailure() << got.size() << " results instead of " << want.size();
   for (size_t k = 0; k < got.size(); ++k) {
-    if (got[k].sizes() != want[k].sizes()) return testing::AssertionFailure() << "result " << k << " is " << describe(got[k]) << ", not " << describe(want[k]);
+    if (got[k].sizes() != want[k].sizes())
+      return testing::AssertionFailure() << "result " << k << " is " << describe(got[k]) << ", not "
+                                         << describe(want[k]);
     std::vector<double> numbers = elements(want[k]);
     if (got[k].dtype() == kBool)
       std::replace_if(
@@ -66,7 +71,9 @@ class OperatorsOfUsers : public Operators {};
 class OperatorsOfEmpties : public Operators {};
 class OperatorsOfAnyRank : public Operators {};
 
-TEST_P(Operators, have_samples) { EXPECT_FALSE(samples_of(op()).empty()) << "a new row needs a sample in one of tests/ops/*_samples.cpp"; }
+TEST_P(Operators, have_samples) {
+  EXPECT_FALSE(samples_of(op()).empty()) << "a new row needs a sample in one of tests/ops/*_samples.cpp";
+}
 
 TEST_P(OperatorsOfUsers, give_in_f64_what_plain_loops_give) {
   ASSERT_FALSE(samples_of(op()).empty());
@@ -241,10 +248,13 @@ auto rows(const Wanted& wanted) {
 }
 const auto kRowName = [](const auto& info) { return std::string(kOps[info.param].name); };
 INSTANTIATE_TEST_SUITE_P(Rows, Operators, rows([](const Sample*) { return true; }), kRowName);
-INSTANTIATE_TEST_SUITE_P(Rows, OperatorsOfSomeDtypes, rows([](const Sample* s) { return s->accepts != any_dtype && !s->internal; }), kRowName);
-INSTANTIATE_TEST_SUITE_P(Rows, OperatorsInPlace, rows([](const Sample* s) { return s->in_place != nullptr; }), kRowName);
+INSTANTIATE_TEST_SUITE_P(Rows, OperatorsOfSomeDtypes,
+                         rows([](const Sample* s) { return s->accepts != any_dtype && !s->internal; }), kRowName);
+INSTANTIATE_TEST_SUITE_P(Rows, OperatorsInPlace, rows([](const Sample* s) { return s->in_place != nullptr; }),
+                         kRowName);
 INSTANTIATE_TEST_SUITE_P(Rows, OperatorsWithOut, rows([](const Sample* s) { return s->out != nullptr; }), kRowName);
-INSTANTIATE_TEST_SUITE_P(Rows, OperatorsOfUsers, rows([](const Sample* s) { return !s->internal && !s->inputs.empty(); }), kRowName);
+INSTANTIATE_TEST_SUITE_P(Rows, OperatorsOfUsers,
+                         rows([](const Sample* s) { return !s->internal && !s->inputs.empty(); }), kRowName);
 INSTANTIATE_TEST_SUITE_P(Rows, OperatorsOfEmpties, rows([](const Sample* s) { return s->leading != 0; }), kRowName);
 INSTANTIATE_TEST_SUITE_P(Rows, OperatorsOfAnyRank, rows([](const Sample* s) { return s->any_rank; }), kRowName);
 

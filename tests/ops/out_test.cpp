@@ -50,12 +50,12 @@ TEST(Out, every_pointwise_row_stores_the_converted_result_of_its_plain_form) {
   for (const DType t : kDTypes) {
     const Tensor x = wide_range({3, 5}, t, 1), y = random_tensor({5}, t, 2);
 #define LORRY_UNARY(name, Formula, result, domain)                                                 \
-  if (ops::accepts(Domain::domain, t)) {                                                                  \
+  if (ops::accepts(Domain::domain, t)) {                                                           \
     SCOPED_TRACE(#name);                                                                           \
     check_stored(name(x), [&](const Tensor& out) -> const Tensor& { return name##_out(out, x); }); \
   }
 #define LORRY_BINARY(name, Formula, result, domain)                                                      \
-  if (ops::accepts(Domain::domain, t)) {                                                                        \
+  if (ops::accepts(Domain::domain, t)) {                                                                 \
     SCOPED_TRACE(#name);                                                                                 \
     check_stored(name(x, y), [&](const Tensor& out) -> const Tensor& { return name##_out(out, x, y); }); \
   }

@@ -1,5 +1,5 @@
-// Operators against what PyTorch answered (tests/data/op_values.json, made by tests/peers/make_op_values.py). Every input is
-// handed over twice: contiguous, and as a transposed view of a padded copy.
+// Operators against what PyTorch answered (tests/data/op_values.json, made by tests/peers/make_op_values.py). Every
+// input is handed over twice: contiguous, and as a transposed view of a padded copy.
 
 #include <gtest/gtest.h>
 
@@ -83,83 +83,132 @@ using Binary = Tensor (*)(const Tensor&, const Operand&);
 const std::map<std::string, Call>& calls() {
   static const std::map<std::string, Call> kCalls = [] {
     std::map<std::string, Call> m;
-#define LORRY_UNARY(name, Formula, result, domain) m[#name] = [](const Tensors& t, const json&) { return Tensors{static_cast<Unary>(lorry::name)(t[0])}; };
-#define LORRY_BINARY(name, Formula, result, domain) m[#name] = [](const Tensors& t, const json&) { return Tensors{static_cast<Binary>(lorry::name)(t[0], t[1])}; };
+#define LORRY_UNARY(name, Formula, result, domain) \
+  m[#name] = [](const Tensors& t, const json&) { return Tensors{static_cast<Unary>(lorry::name)(t[0])}; };
+#define LORRY_BINARY(name, Formula, result, domain) \
+  m[#name] = [](const Tensors& t, const json&) { return Tensors{static_cast<Binary>(lorry::name)(t[0], t[1])}; };
 #include "lorry/formula/pointwise.def"
     const auto pair = [](std::tuple<Tensor, Tensor> p) { return Tensors{std::get<0>(p), std::get<1>(p)}; };
-    m["div_mode"] = [](const Tensors& t, const json& a) { return Tensors{div(t[0], t[1], a.at("mode").get<std::string>())}; };
-    m["pow_scalar"] = [](const Tensors& t, const json& a) {
-      return Tensors{a.at("exponent").is_number_float() ? t[0].pow(a.at("exponent").get<double>()) : t[0].pow(a.at("exponent").get<int64_t>())};
+    m["div_mode"] = [](const Tensors& t, const json& a) {
+      return Tensors{div(t[0], t[1], a.at("mode").get<std::string>())};
     };
-    m["clamp"] = [](const Tensors& t, const json& a) { return Tensors{t[0].clamp(a.at("min").get<int64_t>(), a.at("max").get<int64_t>())}; };
+    m["pow_scalar"] = [](const Tensors& t, const json& a) {
+      return Tensors{a.at("exponent").is_number_float() ? t[0].pow(a.at("exponent").get<double>())
+                                                        : t[0].pow(a.at("exponent").get<int64_t>())};
+    };
+    m["clamp"] = [](const Tensors& t, const json& a) {
+      return Tensors{t[0].clamp(a.at("min").get<int64_t>(), a.at("max").get<int64_t>())};
+    };
     m["softplus"] = [](const Tensors& t, const json&) { return Tensors{softplus(t[0])}; };
     m["lerp"] = [](const Tensors& t, const json& a) { return Tensors{t[0].lerp(t[1], a.at("weight").get<double>())}; };
-    m["addcmul"] = [](const Tensors& t, const json& a) { return Tensors{t[0].addcmul(t[1], t[2], a.at("value").get<double>())}; };
-    m["addcdiv"] = [](const Tensors& t, const json& a) { return Tensors{t[0].addcdiv(t[1], t[2], a.at("value").get<double>())}; };
+    m["addcmul"] = [](const Tensors& t, const json& a) {
+      return Tensors{t[0].addcmul(t[1], t[2], a.at("value").get<double>())};
+    };
+    m["addcdiv"] = [](const Tensors& t, const json& a) {
+      return Tensors{t[0].addcdiv(t[1], t[2], a.at("value").get<double>())};
+    };
     m["nan_to_num"] = [](const Tensors& t, const json&) { return Tensors{t[0].nan_to_num()}; };
     m["sum"] = [](const Tensors& t, const json& a) { return Tensors{t[0].sum(dims(a.at("dims")), a.at("keepdim"))}; };
     m["mean"] = [](const Tensors& t, const json& a) { return Tensors{t[0].mean(dims(a.at("dims")), a.at("keepdim"))}; };
     m["amax"] = [](const Tensors& t, const json& a) { return Tensors{t[0].amax(dims(a.at("dims")), a.at("keepdim"))}; };
     m["amin"] = [](const Tensors& t, const json& a) { return Tensors{t[0].amin(dims(a.at("dims")), a.at("keepdim"))}; };
-    m["logsumexp"] = [](const Tensors& t, const json& a) { return Tensors{t[0].logsumexp(dims(a.at("dims")), a.at("keepdim"))}; };
-    m["var"] = [](const Tensors& t, const json& a) { return Tensors{t[0].var(dims(a.at("dims")), a.at("correction").get<double>(), a.at("keepdim"))}; };
-    m["norm"] = [](const Tensors& t, const json& a) { return Tensors{t[0].norm(number(a.at("p")), dims(a.at("dims")), a.at("keepdim"))}; };
+    m["logsumexp"] = [](const Tensors& t, const json& a) {
+      return Tensors{t[0].logsumexp(dims(a.at("dims")), a.at("keepdim"))};
+    };
+    m["var"] = [](const Tensors& t, const json& a) {
+      return Tensors{t[0].var(dims(a.at("dims")), a.at("correction").get<double>(), a.at("keepdim"))};
+    };
+    m["norm"] = [](const Tensors& t, const json& a) {
+      return Tensors{t[0].norm(number(a.at("p")), dims(a.at("dims")), a.at("keepdim"))};
+    };
     m["prod"] = [](const Tensors& t, const json& a) { return Tensors{t[0].prod(a.at("dim").get<int64_t>())}; };
     m["argmax"] = [](const Tensors& t, const json& a) { return Tensors{t[0].argmax(a.at("dim").get<int64_t>())}; };
-    m["argmin"] = [](const Tensors& t, const json& a) { return Tensors{t[0].argmin(a.at("dim").get<int64_t>(), a.at("keepdim"))}; };
+    m["argmin"] = [](const Tensors& t, const json& a) {
+      return Tensors{t[0].argmin(a.at("dim").get<int64_t>(), a.at("keepdim"))};
+    };
     m["max_dim"] = [pair](const Tensors& t, const json& a) { return pair(t[0].max(a.at("dim").get<int64_t>())); };
     m["cumsum"] = [](const Tensors& t, const json& a) { return Tensors{t[0].cumsum(a.at("dim"))}; };
     m["cumprod"] = [](const Tensors& t, const json& a) { return Tensors{t[0].cumprod(a.at("dim"))}; };
     m["any"] = [](const Tensors& t, const json& a) { return Tensors{t[0].any(dims(a.at("dims")))}; };
     m["all"] = [](const Tensors& t, const json& a) { return Tensors{t[0].all(dims(a.at("dims")))}; };
     m["sort"] = [pair](const Tensors& t, const json& a) { return pair(t[0].sort(a.at("dim"), a.at("descending"))); };
-    m["topk"] = [pair](const Tensors& t, const json& a) { return pair(t[0].topk(a.at("k"), a.at("dim"), a.at("largest"))); };
+    m["topk"] = [pair](const Tensors& t, const json& a) {
+      return pair(t[0].topk(a.at("k"), a.at("dim"), a.at("largest")));
+    };
     m["unique"] = [](const Tensors& t, const json&) {
       const Unique u = unique(t[0], true, true, true);
       return Tensors{u.values, u.inverse, u.counts};
     };
     m["softmax"] = [](const Tensors& t, const json& a) { return Tensors{t[0].softmax(a.at("dim"))}; };
     m["log_softmax"] = [](const Tensors& t, const json& a) { return Tensors{t[0].log_softmax(a.at("dim"))}; };
-    m["layer_norm"] = [](const Tensors& t, const json& a) { return Tensors{layer_norm(t[0], dims(a.at("shape")), t[1], t[2], 1e-5)}; };
-    m["rms_norm"] = [](const Tensors& t, const json& a) { return Tensors{rms_norm(t[0], dims(a.at("shape")), t[1], 1e-6)}; };
-    m["cross_entropy"] = [](const Tensors& t, const json& a) {
-      return Tensors{cross_entropy(t[0], longs(a.at("target")), t[1], -100, reduction(a), a.at("smoothing").get<double>())};
+    m["layer_norm"] = [](const Tensors& t, const json& a) {
+      return Tensors{layer_norm(t[0], dims(a.at("shape")), t[1], t[2], 1e-5)};
     };
-    m["bce_logits"] = [](const Tensors& t, const json& a) { return Tensors{binary_cross_entropy_with_logits(t[0], t[1], {}, reduction(a), t[2])}; };
+    m["rms_norm"] = [](const Tensors& t, const json& a) {
+      return Tensors{rms_norm(t[0], dims(a.at("shape")), t[1], 1e-6)};
+    };
+    m["cross_entropy"] = [](const Tensors& t, const json& a) {
+      return Tensors{
+          cross_entropy(t[0], longs(a.at("target")), t[1], -100, reduction(a), a.at("smoothing").get<double>())};
+    };
+    m["bce_logits"] = [](const Tensors& t, const json& a) {
+      return Tensors{binary_cross_entropy_with_logits(t[0], t[1], {}, reduction(a), t[2])};
+    };
     m["mse_loss"] = [](const Tensors& t, const json& a) { return Tensors{mse_loss(t[0], t[1], reduction(a))}; };
-    m["smooth_l1"] = [](const Tensors& t, const json& a) { return Tensors{smooth_l1_loss(t[0], t[1], reduction(a), a.at("beta").get<double>())}; };
+    m["smooth_l1"] = [](const Tensors& t, const json& a) {
+      return Tensors{smooth_l1_loss(t[0], t[1], reduction(a), a.at("beta").get<double>())};
+    };
     m["index"] = [](const Tensors& t, const json& a) { return Tensors{indexed(t, a.at("kind"))}; };
-    m["gather"] = [](const Tensors& t, const json&) { return Tensors{t[0].gather(1, tensor({{{0, 1, 2}}, {{4, 4, 0}}}))}; };
-    m["scatter_add"] = [](const Tensors& t, const json&) { return Tensors{t[0].scatter_add(0, tensor({{0, 1, 2}, {1, 1, 3}}), t[1])}; };
-    m["index_add"] = [](const Tensors& t, const json&) { return Tensors{t[0].index_add(1, tensor({0, 2, 0}), t[1], 2)}; };
-    m["take_along_dim"] = [](const Tensors& t, const json&) { return Tensors{t[0].take_along_dim(tensor({{{2}}, {{-1}}, {{0}}, {{1}}}), 1)}; };
+    m["gather"] = [](const Tensors& t, const json&) {
+      return Tensors{t[0].gather(1, tensor({{{0, 1, 2}}, {{4, 4, 0}}}))};
+    };
+    m["scatter_add"] = [](const Tensors& t, const json&) {
+      return Tensors{t[0].scatter_add(0, tensor({{0, 1, 2}, {1, 1, 3}}), t[1])};
+    };
+    m["index_add"] = [](const Tensors& t, const json&) {
+      return Tensors{t[0].index_add(1, tensor({0, 2, 0}), t[1], 2)};
+    };
+    m["take_along_dim"] = [](const Tensors& t, const json&) {
+      return Tensors{t[0].take_along_dim(tensor({{{2}}, {{-1}}, {{0}}, {{1}}}), 1)};
+    };
     m["nonzero"] = [](const Tensors& t, const json&) { return Tensors{t[0].nonzero()}; };
     m["masked_select"] = [](const Tensors& t, const json&) { return Tensors{t[0].masked_select(t[1])}; };
     m["cat"] = [](const Tensors& t, const json& a) { return Tensors{cat(t, a.at("dim"))}; };
     m["stack"] = [](const Tensors& t, const json& a) { return Tensors{stack(t, a.at("dim"))}; };
-    m["roll"] = [](const Tensors& t, const json& a) { return Tensors{t[0].roll(dims(a.at("shifts")), dims(a.at("dims")))}; };
+    m["roll"] = [](const Tensors& t, const json& a) {
+      return Tensors{t[0].roll(dims(a.at("shifts")), dims(a.at("dims")))};
+    };
     m["flip"] = [](const Tensors& t, const json& a) { return Tensors{t[0].flip(dims(a.at("dims")))}; };
     m["repeat"] = [](const Tensors& t, const json& a) { return Tensors{t[0].repeat(dims(a.at("repeats")))}; };
     m["tile"] = [](const Tensors& t, const json& a) { return Tensors{t[0].tile(dims(a.at("repeats")))}; };
     m["tril"] = [](const Tensors& t, const json& a) { return Tensors{t[0].tril(a.at("diagonal"))}; };
     m["triu"] = [](const Tensors& t, const json& a) { return Tensors{t[0].triu(a.at("diagonal"))}; };
-    m["diagonal"] = [](const Tensors& t, const json& a) { return Tensors{t[0].diagonal(a.at("offset"), a.at("dim1"), a.at("dim2"))}; };
-    m["unfold"] = [](const Tensors& t, const json& a) { return Tensors{t[0].unfold(a.at("dim"), a.at("size"), a.at("step"))}; };
+    m["diagonal"] = [](const Tensors& t, const json& a) {
+      return Tensors{t[0].diagonal(a.at("offset"), a.at("dim1"), a.at("dim2"))};
+    };
+    m["unfold"] = [](const Tensors& t, const json& a) {
+      return Tensors{t[0].unfold(a.at("dim"), a.at("size"), a.at("step"))};
+    };
     m["arange"] = [](const Tensors&, const json& a) {
       std::vector<Scalar> s;
-      for (const json& v : a.at("args")) s.push_back(v.is_number_float() ? Scalar(v.get<double>()) : Scalar(v.get<int64_t>()));
+      for (const json& v : a.at("args"))
+        s.push_back(v.is_number_float() ? Scalar(v.get<double>()) : Scalar(v.get<int64_t>()));
       return Tensors{s.size() == 1 ? arange(s[0]) : arange(s[0], s[1], s[2])};
     };
     m["linspace"] = [](const Tensors&, const json& a) { return Tensors{linspace(-1, 2, a.at("steps"))}; };
     m["matmul"] = [](const Tensors& t, const json&) { return Tensors{matmul(t[0], t[1])}; };
-    m["addmm"] = [](const Tensors& t, const json& a) { return Tensors{addmm(t[0], t[1], t[2], a.at("beta").get<double>(), a.at("alpha").get<double>())}; };
+    m["addmm"] = [](const Tensors& t, const json& a) {
+      return Tensors{addmm(t[0], t[1], t[2], a.at("beta").get<double>(), a.at("alpha").get<double>())};
+    };
     m["attention"] = [](const Tensors& t, const json& a) {
       AttentionOptions options;
       options.causal = a.at("causal");
       options.enable_gqa = a.value("gqa", false);
       return Tensors{scaled_dot_product_attention(t[0], t[1], t[2], {}, options)};
     };
-    m["attention_mask"] = [](const Tensors& t, const json&) { return Tensors{scaled_dot_product_attention(t[0], t[1], t[2], t[3])}; };
+    m["attention_mask"] = [](const Tensors& t, const json&) {
+      return Tensors{scaled_dot_product_attention(t[0], t[1], t[2], t[3])};
+    };
     m["view"] = [](const Tensors& t, const json& a) { return Tensors{t[0].contiguous().view(dims(a.at("sizes")))}; };
     return m;
   }();
@@ -169,20 +218,27 @@ const std::map<std::string, Call>& calls() {
 /// Two roundings of the dtype apart, or what a different order of summation makes of a result.
 double tolerance(DType dtype) {
   switch (dtype) {
-    case kF16: return 2e-3;
-    case kBF16: return 1.6e-2;
-    case kF32: return 3e-6;
-    default: return 1e-12;
+    case kF16:
+      return 2e-3;
+    case kBF16:
+      return 1.6e-2;
+    case kF32:
+      return 3e-6;
+    default:
+      return 1e-12;
   }
 }
 
 std::string compare(const Tensor& got, const json& want) {
-  if (name(got.dtype()) != want.at("dtype").get<std::string>()) return fmt::format("dtype {} where PyTorch has {}", got.dtype(), want.at("dtype").get<std::string>());
-  if (got.sizes() != dims(want.at("shape"))) return fmt::format("shape {} where PyTorch has {}", got.sizes(), dims(want.at("shape")));
+  if (name(got.dtype()) != want.at("dtype").get<std::string>())
+    return fmt::format("dtype {} where PyTorch has {}", got.dtype(), want.at("dtype").get<std::string>());
+  if (got.sizes() != dims(want.at("shape")))
+    return fmt::format("shape {} where PyTorch has {}", got.sizes(), dims(want.at("shape")));
   const std::vector<double> values = got.to_vector<double>();
   for (size_t i = 0; i < values.size(); ++i) {
     const double a = values[i], b = number(want.at("data")[i]);
-    const bool same = a == b || (std::isnan(a) && std::isnan(b)) || std::abs(a - b) <= tolerance(got.dtype()) * std::max(1.0, std::abs(b));
+    const bool same = a == b || (std::isnan(a) && std::isnan(b)) ||
+                      std::abs(a - b) <= tolerance(got.dtype()) * std::max(1.0, std::abs(b));
     if (!same) return fmt::format("element {} is {} where PyTorch has {}", i, a, b);
   }
   return "";
@@ -227,8 +283,14 @@ TEST(PeerValues, types_are_promoted_as_pytorch_does) {
       const Tensor a = ones(Dims::filled(r[1], 2), {parse_dtype(r[0].get<std::string>())});
       const std::string kind = r[2];
       const Tensor b = r[3] < 0 ? Tensor() : ones(Dims::filled(r[3], 2), {parse_dtype(kind)});
-      const Operand other = b.defined() ? Operand(b) : Operand(kind == "bool" ? Scalar(true) : kind == "int" ? Scalar(1) : Scalar(1.5));
-      const Tensor c = op == "add" ? a.add(other) : op == "div" ? a.div(other) : op == "eq" ? a.eq(other) : a.maximum(other);
+      const Operand other = b.defined() ? Operand(b)
+                                        : Operand(kind == "bool"  ? Scalar(true)
+                                                  : kind == "int" ? Scalar(1)
+                                                                  : Scalar(1.5));
+      const Tensor c = op == "add"   ? a.add(other)
+                       : op == "div" ? a.div(other)
+                       : op == "eq"  ? a.eq(other)
+                                     : a.maximum(other);
       EXPECT_EQ(name(c.dtype()), r[4].get<std::string>()) << op << " " << r.dump();
     }
   }

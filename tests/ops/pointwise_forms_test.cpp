@@ -15,7 +15,8 @@ DType dtype_for(Domain d) { return d == Domain::whole || d == Domain::integer ? 
 
 /// Function, method, in-place and out forms of one row.
 template <class Function, class Method, class InPlace, class Out>
-void check_forms(const char* name, DType t, bool boolean, Function&& function, Method&& method, InPlace&& in_place, Out&& out) {
+void check_forms(const char* name, DType t, bool boolean, Function&& function, Method&& method, InPlace&& in_place,
+                 Out&& out) {
   SCOPED_TRACE(name);
   const Tensor x = random_tensor({3, 5}, t, 1), y = random_tensor({5}, t, 2);
   const Tensor want = function(x, y);
@@ -32,20 +33,24 @@ void check_forms(const char* name, DType t, bool boolean, Function&& function, M
 }
 
 TEST(PointwiseForms, every_generated_form_of_a_row_agrees) {
-#define LORRY_UNARY(name, Formula, result, domain)                                                                                          \
-  check_forms(                                                                                                                              \
-      #name, dtype_for(Domain::domain), Result::result == Result::truth, [](const Tensor& x, const Tensor&) { return name(x); },            \
-      [](const Tensor& x, const Tensor&) { return x.name(); }, [](const Tensor& x, const Tensor&) -> const Tensor& { return x.name##_(); }, \
+#define LORRY_UNARY(name, Formula, result, domain)                                                                     \
+  check_forms(                                                                                                         \
+      #name, dtype_for(Domain::domain), Result::result == Result::truth,                                               \
+      [](const Tensor& x, const Tensor&) { return name(x); }, [](const Tensor& x, const Tensor&) { return x.name(); }, \
+      [](const Tensor& x, const Tensor&) -> const Tensor& { return x.name##_(); },                                     \
       [](const Tensor& o, const Tensor& x, const Tensor&) -> const Tensor& { return name##_out(o, x); });
-#define LORRY_BINARY(name, Formula, result, domain)                                                                                               \
-  check_forms(                                                                                                                                    \
-      #name, dtype_for(Domain::domain), Result::result == Result::truth, [](const Tensor& x, const Tensor& y) { return name(x, y); },             \
-      [](const Tensor& x, const Tensor& y) { return x.name(y); }, [](const Tensor& x, const Tensor& y) -> const Tensor& { return x.name##_(y); }, \
-      [](const Tensor& o, const Tensor& x, const Tensor& y) -> const Tensor& { return name##_out(o, x, y); });                                    \
-  {                                                                                                                                               \
-    const Tensor y = random_tensor({5}, dtype_for(Domain::domain), 2), two = empty({}, {dtype_for(Domain::domain)}).fill_(2);                     \
-    EXPECT_TRUE(same_values(name(2, y), name(two, y))) << #name << " with a number first";                                                        \
-    EXPECT_TRUE(same_values(name(y, 2), name(y, two))) << #name << " with a number second";                                                       \
+#define LORRY_BINARY(name, Formula, result, domain)                                                            \
+  check_forms(                                                                                                 \
+      #name, dtype_for(Domain::domain), Result::result == Result::truth,                                       \
+      [](const Tensor& x, const Tensor& y) { return name(x, y); },                                             \
+      [](const Tensor& x, const Tensor& y) { return x.name(y); },                                              \
+      [](const Tensor& x, const Tensor& y) -> const Tensor& { return x.name##_(y); },                          \
+      [](const Tensor& o, const Tensor& x, const Tensor& y) -> const Tensor& { return name##_out(o, x, y); }); \
+  {                                                                                                            \
+    const Tensor y = random_tensor({5}, dtype_for(Domain::domain), 2),                                         \
+                 two = empty({}, {dtype_for(Domain::domain)}).fill_(2);                                        \
+    EXPECT_TRUE(same_values(name(2, y), name(two, y))) << #name << " with a number first";                     \
+    EXPECT_TRUE(same_values(name(y, 2), name(y, two))) << #name << " with a number second";                    \
   }
 #include "lorry/formula/pointwise.def"
 }
@@ -153,7 +158,8 @@ TEST(PointwiseForms, activations_have_pytorchs_defaults) {
     EXPECT_DOUBLE_EQ(element(leaky_relu(x), i), v > 0 ? v : 0.01 * v);
     EXPECT_NEAR(element(elu(x), i), v > 0 ? v : std::expm1(v), 1e-15);
     EXPECT_NEAR(element(softplus(x), i), std::log1p(std::exp(v)), 1e-14);
-    EXPECT_NEAR(element(gelu(x, "tanh"), i), 0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))), 1e-14);
+    EXPECT_NEAR(element(gelu(x, "tanh"), i),
+                0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))), 1e-14);
   }
   EXPECT_TRUE(same_values(gelu(x, "none"), gelu(x)));
   EXPECT_THROW(gelu(x, "erf"), ValueError);

@@ -57,12 +57,15 @@ Real gate(Real x) { return std::isinf(x) && x < 0 ? 0 : sigmoid(twice_u(x)); }
 Real size_of_x(A a) { return std::fabs(a[0]); }
 Real size_of_gelu_tanh(A a) { return std::fabs(a[0] * gate(a[0])) * (1 + std::fabs(twice_u(a[0]))); }
 
-// clang-format off
 const std::map<Op, Reference>& references() {
   static const std::map<Op, Reference> kReferences = {
       {Op::abs, {[](A a) { return std::fabs(a[0]); }, [](W a) { return a[0] < 0 ? wrap(0 - bits(a[0])) : a[0]; }}},
       {Op::neg, {[](A a) { return -a[0]; }, [](W a) { return wrap(0 - bits(a[0])); }}},
-      {Op::sign, {[](A a) -> Real { return a[0] > 0 ? 1 : a[0] < 0 ? -1 : 0; }, [](W a) -> int64_t { return (a[0] > 0) - (a[0] < 0); }}},
+      {Op::sign,
+       {[](A a) -> Real { return a[0] > 0   ? 1
+                                 : a[0] < 0 ? -1
+                                            : 0; },
+        [](W a) -> int64_t { return (a[0] > 0) - (a[0] < 0); }}},
       {Op::square, {[](A a) { return a[0] * a[0]; }, [](W a) { return wrap(bits(a[0]) * bits(a[0])); }}},
       {Op::reciprocal, {[](A a) { return 1 / a[0]; }}},
       {Op::sqrt, {[](A a) { return std::sqrt(a[0]); }}},
@@ -94,7 +97,8 @@ const std::map<Op, Reference>& references() {
 
       {Op::sigmoid, {[](A a) { return sigmoid(a[0]); }, nullptr, 4, nullptr, 1e308, true}},
       {Op::relu, {[](A a) { return a[0] <= 0 ? 0 : a[0]; }, [](W a) { return std::max<int64_t>(a[0], 0); }}},
-      {Op::gelu, {[](A a) { return std::isinf(a[0]) && a[0] < 0 ? NAN : a[0] * normal_cdf(a[0]); }, nullptr, 4, size_of_x}},
+      {Op::gelu,
+       {[](A a) { return std::isinf(a[0]) && a[0] < 0 ? NAN : a[0] * normal_cdf(a[0]); }, nullptr, 4, size_of_x}},
       {Op::gelu_tanh, {[](A a) { return a[0] * gate(a[0]); }, nullptr, 8, size_of_gelu_tanh, 1e308, true}},
       {Op::silu, {[](A a) { return a[0] / (1 + std::exp(-a[0])); }, nullptr, 4, nullptr, 1e308, true}},
 
@@ -111,19 +115,32 @@ const std::map<Op, Reference>& references() {
       {Op::floor_divide,
        {[](A a) { return floor_divide(a[0], a[1]); },
         [](W a) { return wrap(bits(quotient(a[0], a[1])) - opposite(rest(a[0], a[1]), a[1])); }, 2}},
-      {Op::trunc_divide, {[](A a) { return std::trunc(a.round(a[0] / a[1])); }, [](W a) { return quotient(a[0], a[1]); }}},
+      {Op::trunc_divide,
+       {[](A a) { return std::trunc(a.round(a[0] / a[1])); }, [](W a) { return quotient(a[0], a[1]); }}},
       {Op::remainder,
        {[](A a) { return remainder(a[0], a[1]); },
         [](W a) { return opposite(rest(a[0], a[1]), a[1]) ? rest(a[0], a[1]) + a[1] : rest(a[0], a[1]); }}},
       {Op::fmod, {[](A a) { return std::fmod(a[0], a[1]); }, [](W a) { return rest(a[0], a[1]); }}},
       {Op::pow, {[](A a) { return std::pow(a[0], a[1]); }, power, 2}},
       {Op::atan2, {[](A a) { return std::atan2(a[0], a[1]); }, nullptr, 2}},
-      {Op::maximum, {[](A a) { return larger(a[0], a[1]); }, [](W a) { return std::max(a[0], a[1]); }, 0.501, nullptr, 1e308, false, true}},
-      {Op::minimum, {[](A a) { return smaller(a[0], a[1]); }, [](W a) { return std::min(a[0], a[1]); }, 0.501, nullptr, 1e308, false, true}},
-      {Op::fmax, {[](A a) { return std::fmax(a[0], a[1]); }, [](W a) { return std::max(a[0], a[1]); }, 0.501, nullptr, 1e308, false, true}},
-      {Op::fmin, {[](A a) { return std::fmin(a[0], a[1]); }, [](W a) { return std::min(a[0], a[1]); }, 0.501, nullptr, 1e308, false, true}},
-      {Op::clamp_min, {[](A a) { return larger(a[0], a[1]); }, [](W a) { return std::max(a[0], a[1]); }, 0.501, nullptr, 1e308, false, true}},
-      {Op::clamp_max, {[](A a) { return smaller(a[0], a[1]); }, [](W a) { return std::min(a[0], a[1]); }, 0.501, nullptr, 1e308, false, true}},
+      {Op::maximum,
+       {[](A a) { return larger(a[0], a[1]); }, [](W a) { return std::max(a[0], a[1]); }, 0.501, nullptr, 1e308, false,
+        true}},
+      {Op::minimum,
+       {[](A a) { return smaller(a[0], a[1]); }, [](W a) { return std::min(a[0], a[1]); }, 0.501, nullptr, 1e308, false,
+        true}},
+      {Op::fmax,
+       {[](A a) { return std::fmax(a[0], a[1]); }, [](W a) { return std::max(a[0], a[1]); }, 0.501, nullptr, 1e308,
+        false, true}},
+      {Op::fmin,
+       {[](A a) { return std::fmin(a[0], a[1]); }, [](W a) { return std::min(a[0], a[1]); }, 0.501, nullptr, 1e308,
+        false, true}},
+      {Op::clamp_min,
+       {[](A a) { return larger(a[0], a[1]); }, [](W a) { return std::max(a[0], a[1]); }, 0.501, nullptr, 1e308, false,
+        true}},
+      {Op::clamp_max,
+       {[](A a) { return smaller(a[0], a[1]); }, [](W a) { return std::min(a[0], a[1]); }, 0.501, nullptr, 1e308, false,
+        true}},
 
       {Op::eq, {[](A a) -> Real { return a[0] == a[1]; }, [](W a) -> int64_t { return a[0] == a[1]; }}},
       {Op::ne, {[](A a) -> Real { return a[0] != a[1]; }, [](W a) -> int64_t { return a[0] != a[1]; }}},
@@ -131,25 +148,32 @@ const std::map<Op, Reference>& references() {
       {Op::le, {[](A a) -> Real { return a[0] <= a[1]; }, [](W a) -> int64_t { return a[0] <= a[1]; }}},
       {Op::gt, {[](A a) -> Real { return a[0] > a[1]; }, [](W a) -> int64_t { return a[0] > a[1]; }}},
       {Op::ge, {[](A a) -> Real { return a[0] >= a[1]; }, [](W a) -> int64_t { return a[0] >= a[1]; }}},
-      {Op::logical_and, {[](A a) -> Real { return a[0] != 0 && a[1] != 0; }, [](W a) -> int64_t { return a[0] && a[1]; }}},
-      {Op::logical_or, {[](A a) -> Real { return a[0] != 0 || a[1] != 0; }, [](W a) -> int64_t { return a[0] || a[1]; }}},
-      {Op::logical_xor, {[](A a) -> Real { return (a[0] != 0) != (a[1] != 0); }, [](W a) -> int64_t { return !a[0] != !a[1]; }}},
+      {Op::logical_and,
+       {[](A a) -> Real { return a[0] != 0 && a[1] != 0; }, [](W a) -> int64_t { return a[0] && a[1]; }}},
+      {Op::logical_or,
+       {[](A a) -> Real { return a[0] != 0 || a[1] != 0; }, [](W a) -> int64_t { return a[0] || a[1]; }}},
+      {Op::logical_xor,
+       {[](A a) -> Real { return (a[0] != 0) != (a[1] != 0); }, [](W a) -> int64_t { return !a[0] != !a[1]; }}},
       {Op::bitwise_and, {nullptr, [](W a) { return a[0] & a[1]; }}},
       {Op::bitwise_or, {nullptr, [](W a) { return a[0] | a[1]; }}},
       {Op::bitwise_xor, {nullptr, [](W a) { return a[0] ^ a[1]; }}},
       {Op::bitwise_left_shift, {nullptr, [](W a) { return a[1] < 0 || a[1] > 63 ? 0 : wrap(bits(a[0]) << a[1]); }}},
-      {Op::bitwise_right_shift, {nullptr, [](W a) { return a[1] < 0 || a[1] > 63 ? (a[0] < 0 ? -1 : 0) : a[0] >> a[1]; }}},
+      {Op::bitwise_right_shift,
+       {nullptr, [](W a) { return a[1] < 0 || a[1] > 63 ? (a[0] < 0 ? -1 : 0) : a[0] >> a[1]; }}},
 
       {Op::add_scaled,
        {[](A a) { return a[0] + a[2] * a[1]; }, [](W a) { return wrap(bits(a[0]) + bits(a[2]) * bits(a[1])); }, 2,
         [](A a) { return std::fabs(a[0]) + std::fabs(a[2] * a[1]); }, 1e15}},
       {Op::where, {[](A a) { return a[0] != 0 ? a[1] : a[2]; }, [](W a) { return a[0] != 0 ? a[1] : a[2]; }}},
-      {Op::clamp, {[](A a) { return smaller(larger(a[0], a[1]), a[2]); }, [](W a) { return std::min(std::max(a[0], a[1]), a[2]); }, 0.501, nullptr, 1e308, false, true}},
+      {Op::clamp,
+       {[](A a) { return smaller(larger(a[0], a[1]), a[2]); }, [](W a) { return std::min(std::max(a[0], a[1]), a[2]); },
+        0.501, nullptr, 1e308, false, true}},
       {Op::lerp,
-       {[](A a) { return std::fabs(a[2]) < 0.5L ? a[0] + a[2] * (a[1] - a[0]) : a[1] - (a[1] - a[0]) * (1 - a[2]); }, nullptr, 3,
-        [](A a) { return (std::fabs(a[0]) + std::fabs(a[1])) * (1 + std::fabs(a[2])); }, 1e15}},
+       {[](A a) { return std::fabs(a[2]) < 0.5L ? a[0] + a[2] * (a[1] - a[0]) : a[1] - (a[1] - a[0]) * (1 - a[2]); },
+        nullptr, 3, [](A a) { return (std::fabs(a[0]) + std::fabs(a[1])) * (1 + std::fabs(a[2])); }, 1e15}},
       {Op::addcmul,
-       {[](A a) { return a[0] + a[3] * a[1] * a[2]; }, [](W a) { return wrap(bits(a[0]) + bits(a[3]) * bits(a[1]) * bits(a[2])); }, 3,
+       {[](A a) { return a[0] + a[3] * a[1] * a[2]; },
+        [](W a) { return wrap(bits(a[0]) + bits(a[3]) * bits(a[1]) * bits(a[2])); }, 3,
         [](A a) { return std::fabs(a[0]) + std::fabs(a[3] * a[1] * a[2]); }, 1e10}},
       {Op::addcdiv,
        {[](A a) { return a[0] + a[3] * a[1] / a[2]; }, nullptr, 3,
@@ -157,12 +181,17 @@ const std::map<Op, Reference>& references() {
       {Op::leaky_relu, {[](A a) { return a[0] > 0 ? a[0] : a[0] * a[1]; }}},
       {Op::elu, {[](A a) { return a[0] > 0 ? a[0] : a[1] * std::expm1(a[0]); }, nullptr, 4}},
       {Op::softplus,
-       {[](A a) { return a.round(a[0] * a[1]) > a[2] ? a[0] : std::log1p(std::exp(a[0] * a[1])) / a[1]; }, nullptr, 4, size_of_x, 1e15, true}},
-      {Op::nan_to_num, {[](A a) { return std::isnan(a[0]) ? a[1] : std::isinf(a[0]) ? (a[0] > 0 ? a[2] : a[3]) : a[0]; }}},
+       {[](A a) { return a.round(a[0] * a[1]) > a[2] ? a[0] : std::log1p(std::exp(a[0] * a[1])) / a[1]; }, nullptr, 4,
+        size_of_x, 1e15, true}},
+      {Op::nan_to_num, {[](A a) {
+         return std::isnan(a[0]) ? a[1] : std::isinf(a[0]) ? (a[0] > 0 ? a[2] : a[3]) : a[0];
+       }}},
 
-      {Op::sigmoid_backward, {[](A a) { return a[0] * (a[1] * (1 - a[1])); }, nullptr, 4,
+      {Op::sigmoid_backward,
+       {[](A a) { return a[0] * (a[1] * (1 - a[1])); }, nullptr, 4,
         [](A a) { return std::fabs(a[0] * a[1]) * (1 + std::fabs(a[1])); }, 1e10}},
-      {Op::tanh_backward, {[](A a) { return a[0] * (1 - a[1] * a[1]); }, nullptr, 4,
+      {Op::tanh_backward,
+       {[](A a) { return a[0] * (1 - a[1] * a[1]); }, nullptr, 4,
         [](A a) { return std::fabs(a[0]) * (1 + a[1] * a[1]); }, 1e10}},
       {Op::relu_backward, {[](A a) { return a[1] <= 0 ? 0 : a[0]; }}},
       {Op::gelu_backward,
@@ -171,23 +200,24 @@ const std::map<Op, Reference>& references() {
       {Op::gelu_tanh_backward,
        {[](A a) {
           const Real x = a[1], g = gate(x);
-          return a[0] * (g + x * g * (1 - g) * 2 * std::sqrt(2 / std::numbers::pi_v<Real>) * (1 + 3 * 0.044715L * x * x));
+          return a[0] *
+                 (g + x * g * (1 - g) * 2 * std::sqrt(2 / std::numbers::pi_v<Real>) * (1 + 3 * 0.044715L * x * x));
         },
-        nullptr, 16,
-        [](A a) { return std::fabs(a[0]) * (1 + a[1] * a[1]); }, 1e10, false, false, true}},
+        nullptr, 16, [](A a) { return std::fabs(a[0]) * (1 + a[1] * a[1]); }, 1e10, false, false, true}},
       {Op::silu_backward,
        {[](A a) { return a[0] * (sigmoid(a[1]) * (1 + a[1] * (1 - sigmoid(a[1])))); }, nullptr, 8,
         [](A a) { return std::fabs(a[0]) * (1 + std::fabs(a[1])); }, 1e10, false, false, true}},
   };
   return kReferences;
 }
-// clang-format on
 
 }  // namespace
 
 const Reference& reference(Op op) {
   const auto at = references().find(op);
-  if (at == references().end()) throw std::logic_error(std::string(name(op)) + " has no reference values: add them to tests/ops/pointwise_reference.cpp");
+  if (at == references().end())
+    throw std::logic_error(std::string(name(op)) +
+                           " has no reference values: add them to tests/ops/pointwise_reference.cpp");
   return at->second;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// Independent values for every pointwise row: long double for reals, 64-bit integers for the rest, and how far a result may be off.
+// Independent values for every pointwise row: long double for reals, 64-bit integers for the rest, and how far a result
+// may be off.
 
 #include "lorry/ops/dispatch/table.h"
 
@@ -13,7 +14,9 @@ struct Arguments {
   const Real* values;
   bool single;  ///< that type is f32, not f64
   Real operator[](int i) const { return values[i]; }
-  Real round(Real x) const { return single ? static_cast<Real>(static_cast<float>(x)) : static_cast<Real>(static_cast<double>(x)); }
+  Real round(Real x) const {
+    return single ? static_cast<Real>(static_cast<float>(x)) : static_cast<Real>(static_cast<double>(x));
+  }
 };
 
 struct Reference {

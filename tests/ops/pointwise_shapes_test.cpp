@@ -1,4 +1,5 @@
-// Every row over broadcast, strided, transposed and expanded operands, ranks 0 to 8 and empty tensors: the same as over row-major copies.
+// Every row over broadcast, strided, transposed and expanded operands, ranks 0 to 8 and empty tensors: the same as over
+// row-major copies.
 
 #include <gtest/gtest.h>
 
@@ -20,7 +21,9 @@ class PointwiseShapes : public testing::TestWithParam<int> {
   /// The type of operand k: a condition is bool.
   DType operand_type(int k) const { return op() == Op::where && k == 0 ? kBool : dtype(); }
 
-  Tensor run(const std::vector<Tensor>& operands) const { return ops::pointwise(op(), std::vector<Operand>(operands.begin(), operands.end())); }
+  Tensor run(const std::vector<Tensor>& operands) const {
+    return ops::pointwise(op(), std::vector<Operand>(operands.begin(), operands.end()));
+  }
 
   /// Compares with the row over row-major copies of the operands.
   void check(const std::vector<Tensor>& operands) const {
@@ -66,7 +69,8 @@ TEST_P(PointwiseShapes, broadcasts_and_takes_any_strides) {
     for (size_t step = 0; step < layouts.size(); ++step) {
       std::vector<Tensor> operands;
       for (int k = 0; k < arity(); ++k)
-        operands.push_back(layouts[(first + static_cast<size_t>(k) * step) % layouts.size()](operand_type(k), 10 + static_cast<uint64_t>(k)));
+        operands.push_back(layouts[(first + static_cast<size_t>(k) * step) % layouts.size()](
+            operand_type(k), 10 + static_cast<uint64_t>(k)));
       SCOPED_TRACE(testing::Message() << "layouts " << first << " + " << step);
       check(operands);
       if (HasFatalFailure() || arity() == 1) break;
@@ -85,7 +89,8 @@ TEST_P(PointwiseShapes, takes_every_rank) {
     }
     std::vector<Tensor> operands;
     for (int k = 0; k < arity(); ++k)
-      operands.push_back(k % 2 == 0 ? random_strided(sizes, reversed, operand_type(k), 3) : random_tensor(sizes, operand_type(k), 4));
+      operands.push_back(k % 2 == 0 ? random_strided(sizes, reversed, operand_type(k), 3)
+                                    : random_tensor(sizes, operand_type(k), 4));
     SCOPED_TRACE(testing::Message() << "rank " << rank);
     check(operands);
   }
@@ -94,7 +99,8 @@ TEST_P(PointwiseShapes, takes_every_rank) {
 TEST_P(PointwiseShapes, takes_empty_tensors) {
   for (const Dims& sizes : {Dims{0}, Dims{2, 0, 3}, Dims{0, 0}}) {
     std::vector<Tensor> operands;
-    for (int k = 0; k < arity(); ++k) operands.push_back(k == 1 ? random_tensor({1}, operand_type(k), 1) : empty(sizes, {operand_type(k)}));
+    for (int k = 0; k < arity(); ++k)
+      operands.push_back(k == 1 ? random_tensor({1}, operand_type(k), 1) : empty(sizes, {operand_type(k)}));
     EXPECT_EQ(run(operands).sizes(), sizes);
   }
 }
@@ -102,7 +108,8 @@ TEST_P(PointwiseShapes, takes_empty_tensors) {
 TEST_P(PointwiseShapes, spreads_large_tensors_over_threads_with_the_same_result) {
   const int64_t n = 100003;
   std::vector<Tensor> operands, parts;
-  for (int k = 0; k < arity(); ++k) operands.push_back(random_tensor({n}, operand_type(k), 20 + static_cast<uint64_t>(k)));
+  for (int k = 0; k < arity(); ++k)
+    operands.push_back(random_tensor({n}, operand_type(k), 20 + static_cast<uint64_t>(k)));
   const Tensor whole = run(operands);
   for (const int64_t begin : {int64_t{0}, n / 2 - 50, n - 100}) {
     std::vector<Tensor> slices;
@@ -126,7 +133,8 @@ TEST_P(PointwiseShapes, refuses_undefined_operands) {
 
 TEST_P(PointwiseInPlace, writes_into_its_first_operand_or_refuses_and_leaves_it) {
   std::vector<Tensor> operands;
-  for (int k = 0; k < arity(); ++k) operands.push_back(random_tensor({5, 7}, operand_type(k), 30 + static_cast<uint64_t>(k)));
+  for (int k = 0; k < arity(); ++k)
+    operands.push_back(random_tensor({5, 7}, operand_type(k), 30 + static_cast<uint64_t>(k)));
   for (const bool strided : {false, true}) {
     const Tensor self = strided ? random_strided({5, 7}, {2, 10}, dtype(), 30) : random_tensor({5, 7}, dtype(), 30);
     std::vector<Tensor> given = operands;
@@ -146,7 +154,8 @@ TEST_P(PointwiseInPlace, writes_into_its_first_operand_or_refuses_and_leaves_it)
 
 TEST_P(PointwiseShapes, writes_strided_results_of_wider_types) {
   std::vector<Tensor> operands;
-  for (int k = 0; k < arity(); ++k) operands.push_back(random_tensor({6, 9}, operand_type(k), 40 + static_cast<uint64_t>(k)));
+  for (int k = 0; k < arity(); ++k)
+    operands.push_back(random_tensor({6, 9}, operand_type(k), 40 + static_cast<uint64_t>(k)));
   const Tensor want = run(operands);
   const Tensor out = empty_strided({6, 9}, {2, 13}, {kF64});
   const std::vector<Operand> list(operands.begin(), operands.end());
@@ -167,7 +176,7 @@ INSTANTIATE_TEST_SUITE_P(Rows, PointwiseShapes, testing::Range(0, kPointwiseCoun
 INSTANTIATE_TEST_SUITE_P(Rows, PointwiseSeveral, rows([](int p) { return kPointwise[p].arity > 1; }), kRowName);
 INSTANTIATE_TEST_SUITE_P(Rows, PointwiseInPlace, rows([](int p) { return static_cast<Op>(p) != Op::where; }), kRowName);
 
-// ---- overlap ---------------------------------------------------------------------------------------------------------
+// ---- overlap --------------------------------------------------------------------------------------------------------
 
 TEST(PointwiseOverlap, in_place_on_itself_is_fine) {
   const Tensor x = random_tensor({64}, kF32, 1), want = mul(x, x);
@@ -216,10 +225,11 @@ TEST(PointwiseOverlap, in_place_does_not_broadcast_self) {
   EXPECT_THROW(random_tensor({1}, kF32, 1).mul_(x), ShapeError);
 }
 
-// ---- layouts of results ----------------------------------------------------------------------------------------------
+// ---- layouts of results ---------------------------------------------------------------------------------------------
 
 TEST(PointwiseLayout, dense_operands_that_agree_pass_their_strides_on) {
-  const Tensor a = random_strided({4, 6}, {1, 4}, kF32, 1), b = random_strided({4, 6}, {1, 4}, kF32, 2), c = random_tensor({4, 6}, kF32, 3);
+  const Tensor a = random_strided({4, 6}, {1, 4}, kF32, 1), b = random_strided({4, 6}, {1, 4}, kF32, 2),
+               c = random_tensor({4, 6}, kF32, 3);
   EXPECT_EQ(exp(a).strides(), (Dims{1, 4}));
   EXPECT_EQ((a + b).strides(), (Dims{1, 4}));
   EXPECT_EQ((a + 1).strides(), (Dims{1, 4}));

@@ -1,4 +1,5 @@
-// Every row of formula/pointwise.def, in every type it accepts, against the references, over edge cases and random operands.
+// Every row of formula/pointwise.def, in every type it accepts, against the references, over edge cases and random
+// operands.
 
 #include <gtest/gtest.h>
 
@@ -16,12 +17,8 @@ namespace {
 
 constexpr uint64_t kSeed = 20240607;
 
-Tensor of_reals(const std::vector<double>& values, DType dtype) {
-  return from_data(values).to(dtype);
-}
-Tensor of_wholes(const std::vector<int64_t>& values, DType dtype) {
-  return from_data(values).to(dtype);
-}
+Tensor of_reals(const std::vector<double>& values, DType dtype) { return from_data(values).to(dtype); }
+Tensor of_wholes(const std::vector<int64_t>& values, DType dtype) { return from_data(values).to(dtype); }
 
 struct FloatFacts {
   int digits, min_exponent;
@@ -51,8 +48,8 @@ std::vector<double> edge_reals(DType t, int arity) {
   std::vector<double> v = {0.0, -0.0, 1, -1, 0.5, -0.5, 1.5, -2.5, 3, -7.25, 20.5, -100, INFINITY, -INFINITY, NAN};
   if (arity == 4) return {0.0, -0.0, 1, -2.5, 0.3, 100, INFINITY, NAN};
   if (arity == 3) return v;
-  v.insert(v.end(), {tiny, -tiny, f.min_normal, -f.min_normal, f.max, -f.max, 1 - std::ldexp(1.0, -f.digits), 1 + std::ldexp(1.0, 1 - f.digits), 2.5, -3.5,
-                     88.7, -88.7, 0.1, 40000.3, -1e-3});
+  v.insert(v.end(), {tiny, -tiny, f.min_normal, -f.min_normal, f.max, -f.max, 1 - std::ldexp(1.0, -f.digits),
+                     1 + std::ldexp(1.0, 1 - f.digits), 2.5, -3.5, 88.7, -88.7, 0.1, 40000.3, -1e-3});
   return v;
 }
 
@@ -87,13 +84,17 @@ std::vector<std::vector<T>> combinations(const std::vector<T>& edges, int arity,
 
 testing::AssertionResult near(Real got, Real want, DType t, const Reference& r, const Arguments& a) {
   const FloatFacts f = facts(t);
-  if (std::isnan(want)) return std::isnan(got) ? testing::AssertionSuccess() : testing::AssertionFailure() << "expected NaN";
+  if (std::isnan(want))
+    return std::isnan(got) ? testing::AssertionSuccess() : testing::AssertionFailure() << "expected NaN";
   if (std::isnan(got)) return testing::AssertionFailure() << "got NaN";
   // What lies beyond the largest number by half a unit is infinite; one unit of doubt around it.
   if (std::isinf(want) || std::fabs(want) > Real(f.max)) {
     const bool same_sign = std::signbit(want) == std::signbit(got);
-    const bool close = std::isinf(want) ? std::isinf(got) : std::isinf(got) || std::fabs(want) - Real(f.max) <= Real(r.ulps + 0.5) * ulp(f.max, t);
-    return same_sign && close ? testing::AssertionSuccess() : testing::AssertionFailure() << "expected " << static_cast<double>(want);
+    const bool close = std::isinf(want)
+                           ? std::isinf(got)
+                           : std::isinf(got) || std::fabs(want) - Real(f.max) <= Real(r.ulps + 0.5) * ulp(f.max, t);
+    return same_sign && close ? testing::AssertionSuccess()
+                              : testing::AssertionFailure() << "expected " << static_cast<double>(want);
   }
   const bool half = t == kF16 || t == kBF16;
   const DType compute = half ? kF32 : t;
@@ -101,11 +102,14 @@ testing::AssertionResult near(Real got, Real want, DType t, const Reference& r, 
   Real allowed = Real(r.ulps) * ulp(size, compute);
   if (half) allowed += Real(0.501) * ulp(want, t);
   if (r.underflows) allowed += Real(4 * facts(compute).min_normal);
-  if (std::isinf(got)) return std::fabs(want) + allowed >= Real(f.max) ? testing::AssertionSuccess() : testing::AssertionFailure() << "got an infinity";
+  if (std::isinf(got))
+    return std::fabs(want) + allowed >= Real(f.max) ? testing::AssertionSuccess()
+                                                    : testing::AssertionFailure() << "got an infinity";
   if (want == 0 && got == 0 && r.ulps < 0.51 && !r.either_zero && std::signbit(want) != std::signbit(got))
     return testing::AssertionFailure() << "the sign of zero differs";
   if (std::fabs(got - want) <= allowed) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << "expected " << static_cast<double>(want) << ", off by " << static_cast<double>(std::fabs(got - want) / ulp(want, t))
+  return testing::AssertionFailure() << "expected " << static_cast<double>(want) << ", off by "
+                                     << static_cast<double>(std::fabs(got - want) / ulp(want, t))
                                      << " units in the last place";
 }
 
@@ -136,7 +140,8 @@ class PointwiseRows : public testing::TestWithParam<int> {
       if (std::isinf(e) ? !r.finite : !(std::fabs(e) > r.limit)) edges.push_back(e);
     std::mt19937_64 random(kSeed);
     const auto draw = [&] {
-      const double x = std::ldexp(std::uniform_real_distribution<double>(-1, 1)(random), std::uniform_int_distribution<int>(-6, 6)(random));
+      const double x = std::ldexp(std::uniform_real_distribution<double>(-1, 1)(random),
+                                  std::uniform_int_distribution<int>(-6, 6)(random));
       return of_reals({x}, t).item<double>();  // a value of the type
     };
     const auto columns = combinations<double>(edges, row().arity, 300, draw);
@@ -161,9 +166,13 @@ class PointwiseRows : public testing::TestWithParam<int> {
   void check_wholes(DType t) const {
     const Reference& r = reference(op());
     std::mt19937_64 random(kSeed);
-    const auto draw = [&] { return t == kBool ? static_cast<int64_t>(random() & 1) : static_cast<int64_t>(random() % 200) - (t == kU8 ? 0 : 100); };
+    const auto draw = [&] {
+      return t == kBool ? static_cast<int64_t>(random() & 1)
+                        : static_cast<int64_t>(random() % 200) - (t == kU8 ? 0 : 100);
+    };
     auto columns = combinations<int64_t>(edge_wholes(t, row().arity), row().arity, 300, draw);
-    const bool divides = op() == Op::floor_divide || op() == Op::trunc_divide || op() == Op::remainder || op() == Op::fmod;
+    const bool divides =
+        op() == Op::floor_divide || op() == Op::trunc_divide || op() == Op::remainder || op() == Op::fmod;
     for (int64_t& v : columns.back())
       if (divides && v == 0) v = 3;
     for (auto& column : columns)  // as the type stores them
@@ -183,7 +192,8 @@ class PointwiseRows : public testing::TestWithParam<int> {
       }
       if (row().result == Result::real) {
         const Arguments a{floats, true};
-        ASSERT_TRUE(near(Real(reals[i]), r.real(a), kF32, r, a)) << row().name << "(" << shown << ") in " << name(t) << " gave " << reals[i];
+        ASSERT_TRUE(near(Real(reals[i]), r.real(a), kF32, r, a))
+            << row().name << "(" << shown << ") in " << name(t) << " gave " << reals[i];
         continue;
       }
       if (op() == Op::where) values[0] = values[0] != 0;
@@ -196,7 +206,10 @@ class PointwiseRows : public testing::TestWithParam<int> {
 
  private:
   static double of_one(double x, DType t) {
-    return t == kF64 ? x : t == kF32 ? static_cast<float>(x) : t == kF16 ? float(Float16(static_cast<float>(x))) : float(BFloat16(static_cast<float>(x)));
+    return t == kF64   ? x
+           : t == kF32 ? static_cast<float>(x)
+           : t == kF16 ? float(Float16(static_cast<float>(x)))
+                       : float(BFloat16(static_cast<float>(x)));
   }
 };
 
@@ -212,7 +225,12 @@ TEST_P(PointwiseRows, agrees_with_the_reference_in_every_dtype_it_accepts) {
 TEST_P(PointwiseRows, refuses_the_dtypes_it_does_not_accept) {
   for (const DType t : kDTypes) {
     if (accepts(t)) continue;
-    EXPECT_THROW(compute(row().arity, [&](size_t) { return of_wholes({1, 1}, t); }), DTypeError) << row().name << " in " << name(t);
+    EXPECT_THROW(compute(row().arity,
+                         [&](size_t) {
+                           return of_wholes({1, 1}, t);
+                         }),
+                 DTypeError)
+        << row().name << " in " << name(t);
   }
 }
 
@@ -224,13 +242,12 @@ TEST_P(PointwiseRows, gives_the_same_bits_for_every_length_and_alignment) {
   for (int k = 0; k < row().arity; ++k) {
     std::vector<double> values;
     for (int64_t i = 0; i < kLongest + 3; ++i)
-      values.push_back(t == kF32 ? std::uniform_real_distribution<double>(-3, 3)(random) : 1 + static_cast<double>(random() % 9));
+      values.push_back(t == kF32 ? std::uniform_real_distribution<double>(-3, 3)(random)
+                                 : 1 + static_cast<double>(random() % 9));
     whole.push_back(of_reals(values, t));
   }
   const auto part = [&](int64_t begin, int64_t length) {
-    return compute(whole.size(), [&](size_t k) {
-      return whole[k].narrow(0, begin, length).clone();
-    });
+    return compute(whole.size(), [&](size_t k) { return whole[k].narrow(0, begin, length).clone(); });
   };
   const std::vector<double> all = part(0, kLongest + 3).to_vector<double>();
   for (int64_t begin = 0; begin < 3; ++begin) {
@@ -238,16 +255,19 @@ TEST_P(PointwiseRows, gives_the_same_bits_for_every_length_and_alignment) {
       const std::vector<double> got = part(begin, n).to_vector<double>();
       for (int64_t i = 0; i < n; ++i) {
         const double want = all[static_cast<size_t>(begin + i)];
-        ASSERT_TRUE(got[static_cast<size_t>(i)] == want || (std::isnan(want) && std::isnan(got[static_cast<size_t>(i)])))
+        ASSERT_TRUE(got[static_cast<size_t>(i)] == want ||
+                    (std::isnan(want) && std::isnan(got[static_cast<size_t>(i)])))
             << row().name << " element " << i << " of " << n;
       }
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, PointwiseRows, testing::Range(0, kPointwiseCount), [](const auto& info) { return std::string(kPointwise[info.param].name); });
+INSTANTIATE_TEST_SUITE_P(Rows, PointwiseRows, testing::Range(0, kPointwiseCount),
+                         [](const auto& info) { return std::string(kPointwise[info.param].name); });
 
-/// The elementary functions are vector code in f32 and f64: their error is bounded over their whole range, not only at chosen points.
+/// The elementary functions are vector code in f32 and f64: their error is bounded over their whole range, not only at
+/// chosen points.
 TEST(PointwiseValues, elementary_functions_hold_their_bound_over_their_range) {
   SCOPED_TRACE(fmt::format("seed {}", kSeed));
   std::mt19937_64 random(kSeed);
@@ -258,13 +278,16 @@ TEST(PointwiseValues, elementary_functions_hold_their_bound_over_their_range) {
       std::vector<double> values;
       for (int i = 0; i < 40000; ++i) values.push_back(std::uniform_real_distribution<double>(-8, 8)(random));
       for (int i = 0; i < 40000; ++i)
-        values.push_back(std::ldexp(random() & 1 ? 1.0 : -1.0, 0) * std::exp2(std::uniform_real_distribution<double>(-140, 14)(random)));
+        values.push_back(std::ldexp(random() & 1 ? 1.0 : -1.0, 0) *
+                         std::exp2(std::uniform_real_distribution<double>(-140, 14)(random)));
       const Tensor x = of_reals(values, t);
-      const std::vector<double> in = x.to_vector<double>(), out = ops::pointwise(op, std::vector<Operand>{x}).to_vector<double>();
+      const std::vector<double> in = x.to_vector<double>(),
+                                out = ops::pointwise(op, std::vector<Operand>{x}).to_vector<double>();
       for (size_t i = 0; i < in.size(); ++i) {
         const Real value = in[i];
         const Arguments a{&value, t == kF32};
-        ASSERT_TRUE(near(out[i], r.real(a), t, r, a)) << name(op) << "(" << fmt::format("{:.17g}", in[i]) << ") in " << name(t) << " gave " << out[i];
+        ASSERT_TRUE(near(out[i], r.real(a), t, r, a))
+            << name(op) << "(" << fmt::format("{:.17g}", in[i]) << ") in " << name(t) << " gave " << out[i];
       }
     }
   }

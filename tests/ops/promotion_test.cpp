@@ -42,13 +42,17 @@ TEST(Promotion, a_number_matters_only_by_its_kind_and_its_default_type) {
 }
 
 TEST(Promotion, operators_compute_in_the_type_in_which_operands_meet) {
-  EXPECT_EQ(add(vector_of(kI32).fill_(3), vector_of(kF64).fill_(0.5)).to_vector<double>(), (std::vector<double>{3.5, 3.5}));
-  EXPECT_EQ(add(vector_of(kU8).fill_(200), vector_of(kU8).fill_(100)).to_vector<int64_t>(), (std::vector<int64_t>{44, 44}));
-  EXPECT_EQ(add(vector_of(kU8).fill_(200), vector_of(kI8).fill_(-1)).to_vector<int64_t>(), (std::vector<int64_t>{199, 199}));
+  EXPECT_EQ(add(vector_of(kI32).fill_(3), vector_of(kF64).fill_(0.5)).to_vector<double>(),
+            (std::vector<double>{3.5, 3.5}));
+  EXPECT_EQ(add(vector_of(kU8).fill_(200), vector_of(kU8).fill_(100)).to_vector<int64_t>(),
+            (std::vector<int64_t>{44, 44}));
+  EXPECT_EQ(add(vector_of(kU8).fill_(200), vector_of(kI8).fill_(-1)).to_vector<int64_t>(),
+            (std::vector<int64_t>{199, 199}));
   EXPECT_EQ(div(vector_of(kI64).fill_(1), vector_of(kI64).fill_(4)).dtype(), kF32);
   EXPECT_EQ(sqrt(vector_of(kI32).fill_(9)).to_vector<double>(), (std::vector<double>{3, 3}));
   EXPECT_EQ(lt(vector_of(kU8).fill_(3), -1).to_vector<bool>(), (std::vector<bool>{true, true}));  // 3 < 255
-  EXPECT_EQ(add(vector_of(kBool).fill_(1), vector_of(kBool).fill_(1)).to_vector<bool>(), (std::vector<bool>{true, true}));
+  EXPECT_EQ(add(vector_of(kBool).fill_(1), vector_of(kBool).fill_(1)).to_vector<bool>(),
+            (std::vector<bool>{true, true}));
   EXPECT_THROW(sub(vector_of(kBool), vector_of(kBool)), DTypeError);
 }
 

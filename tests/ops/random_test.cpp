@@ -83,7 +83,8 @@ TEST(Random, in_place_forms_stay_in_their_range_in_every_dtype) {
 TEST(Random, whole_numbers_are_uniform) {
   Generator generator(1);
   std::vector<double> count(10);
-  for (const int64_t v : randint(10, {100'000}, {kI64}, &generator).to_vector<int64_t>()) ++count[static_cast<size_t>(v)];
+  for (const int64_t v : randint(10, {100'000}, {kI64}, &generator).to_vector<int64_t>())
+    ++count[static_cast<size_t>(v)];
   double chi_squared = 0;
   for (const double c : count) chi_squared += (c - 10'000) * (c - 10'000) / 10'000;
   EXPECT_LT(chi_squared, 33);  // nine degrees of freedom: 1 in 10,000
@@ -93,7 +94,8 @@ TEST(Random, whole_numbers_are_uniform) {
 
 TEST(Random, permutations_contain_every_number_once_and_differ) {
   Generator generator(1);
-  const auto a = randperm(1000, kCPU, &generator).to_vector<int64_t>(), b = randperm(1000, kCPU, &generator).to_vector<int64_t>();
+  const auto a = randperm(1000, kCPU, &generator).to_vector<int64_t>(),
+             b = randperm(1000, kCPU, &generator).to_vector<int64_t>();
   EXPECT_NE(a, b);
   EXPECT_EQ(std::set<int64_t>(a.begin(), a.end()).size(), 1000u);
   EXPECT_EQ(*std::max_element(a.begin(), a.end()), 999);

@@ -50,7 +50,8 @@ double sum_of(const Group& g) {
 }
 double variance_of(const Group& g, double correction) {
   const long double mean = static_cast<long double>(sum_of(g)) / static_cast<long double>(g.size());
-  return total(g, [&](double v) { return (v - mean) * (v - mean); }) / std::max(0.0, static_cast<double>(g.size()) - correction);
+  return total(g, [&](double v) { return (v - mean) * (v - mean); }) /
+         std::max(0.0, static_cast<double>(g.size()) - correction);
 }
 double norm_of(const Group& g, double p) {
   if (p == 0) return total(g, [](double v) { return v != 0; });
@@ -77,26 +78,34 @@ DType truth(DType t) { return t == kU8 ? kU8 : kBool; }
 std::vector<Case> cases() {
   std::vector<Case> all = {
       {"sum", [](auto& x, auto& d, bool k) { return x.sum(d, k); }, sum_of, false, false, wide},
-      {"mean", [](auto& x, auto& d, bool k) { return x.mean(d, k); }, [](const Group& g) { return sum_of(g) / static_cast<double>(g.size()); }, true},
-      {"amax", [](auto& x, auto& d, bool k) { return x.amax(d, k); }, [](const Group& g) { return *std::max_element(g.begin(), g.end()); }, false, true},
-      {"amin", [](auto& x, auto& d, bool k) { return x.amin(d, k); }, [](const Group& g) { return *std::min_element(g.begin(), g.end()); }, false, true},
+      {"mean", [](auto& x, auto& d, bool k) { return x.mean(d, k); },
+       [](const Group& g) { return sum_of(g) / static_cast<double>(g.size()); }, true},
+      {"amax", [](auto& x, auto& d, bool k) { return x.amax(d, k); },
+       [](const Group& g) { return *std::max_element(g.begin(), g.end()); }, false, true},
+      {"amin", [](auto& x, auto& d, bool k) { return x.amin(d, k); },
+       [](const Group& g) { return *std::min_element(g.begin(), g.end()); }, false, true},
       {"any", [](auto& x, auto& d, bool k) { return x.any(d, k); },
-       [](const Group& g) { return std::any_of(g.begin(), g.end(), [](double v) { return v != 0; }); }, false, false, truth},
+       [](const Group& g) { return std::any_of(g.begin(), g.end(), [](double v) { return v != 0; }); }, false, false,
+       truth},
       {"all", [](auto& x, auto& d, bool k) { return x.all(d, k); },
-       [](const Group& g) { return std::all_of(g.begin(), g.end(), [](double v) { return v != 0; }); }, false, false, truth},
+       [](const Group& g) { return std::all_of(g.begin(), g.end(), [](double v) { return v != 0; }); }, false, false,
+       truth},
       {"logsumexp", [](auto& x, auto& d, bool k) { return x.logsumexp(d, k); },
        [](const Group& g) { return std::log(total(g, [](double v) { return std::exp(v); })); }, false, false,
        [](DType t) { return is_floating(t) ? t : kF32; }},
   };
   for (const double correction : {0.0, 1.0, 2.5}) {
-    all.push_back({"var", [=](auto& x, auto& d, bool k) { return x.var(d, correction, k); }, [=](const Group& g) { return variance_of(g, correction); }, true});
+    all.push_back({"var", [=](auto& x, auto& d, bool k) { return x.var(d, correction, k); },
+                   [=](const Group& g) { return variance_of(g, correction); }, true});
     all.push_back({"std", [=](auto& x, auto& d, bool k) { return x.std(d, correction, k); },
                    [=](const Group& g) { return std::sqrt(variance_of(g, correction)); }, true});
   }
   for (const double p : {0.0, 1.0, 2.0, 3.0, 0.5, kInf})
-    all.push_back({"norm", [=](auto& x, auto& d, bool k) { return x.norm(p, d, k); }, [=](const Group& g) { return norm_of(g, p); }, true, std::isinf(p)});
+    all.push_back({"norm", [=](auto& x, auto& d, bool k) { return x.norm(p, d, k); },
+                   [=](const Group& g) { return norm_of(g, p); }, true, std::isinf(p)});
   for (const double p : {-1.0, -kInf})
-    all.push_back({"norm", [=](auto& x, auto& d, bool k) { return x.norm(p, d, k); }, [=](const Group& g) { return norm_of(g, p); }, true, true});
+    all.push_back({"norm", [=](auto& x, auto& d, bool k) { return x.norm(p, d, k); },
+                   [=](const Group& g) { return norm_of(g, p); }, true, true});
   return all;
 }
 
@@ -135,8 +144,17 @@ TEST(reduce, every_subset_of_dims_of_every_dtype_and_layout_matches_a_long_doubl
 }
 
 TEST(reduce, ranks_zero_to_eight_with_sizes_of_one_and_odd_lengths_match_a_long_double_loop) {
-  const Dims shapes[] = {
-      {}, {1}, {17}, {1, 1}, {65, 3}, {3, 67}, {2, 1, 9}, {2, 3, 1, 2, 2}, {1, 2, 3, 1, 2, 2}, {2, 1, 2, 2, 1, 2, 3}, {2, 2, 1, 2, 2, 2, 1, 3}};
+  const Dims shapes[] = {{},
+                         {1},
+                         {17},
+                         {1, 1},
+                         {65, 3},
+                         {3, 67},
+                         {2, 1, 9},
+                         {2, 3, 1, 2, 2},
+                         {1, 2, 3, 1, 2, 2},
+                         {2, 1, 2, 2, 1, 2, 3},
+                         {2, 2, 1, 2, 2, 2, 1, 3}};
   for (const Dims& sizes : shapes)
     for (const DType dtype : {kF32, kF64, kI32, kBF16})
       for (const Memory memory : {Memory::contiguous, Memory::transposed, Memory::sliced}) {
@@ -187,21 +205,28 @@ TEST(reduce, prod_cumsum_and_cumprod_match_a_loop_along_every_dimension) {
     for (const Memory memory : kMemories) {
       const Tensor x = sample({3, 9, 17}, dtype, 5, memory, 2);
       for (int64_t dim = 0; dim < 3; ++dim) {
-        const std::string what = fmt::format(" of {} in memory layout {} along {}", dtype, static_cast<int>(memory), dim);
+        const std::string what =
+            fmt::format(" of {} in memory layout {} along {}", dtype, static_cast<int>(memory), dim);
         const DType out = wide(dtype);
         Group product;
-        for (const Group& g : groups(x, {dim})) product.push_back(static_cast<double>(std::accumulate(g.begin(), g.end(), 1.0L, std::multiplies<>())));
+        for (const Group& g : groups(x, {dim}))
+          product.push_back(static_cast<double>(std::accumulate(g.begin(), g.end(), 1.0L, std::multiplies<>())));
         EXPECT_TRUE(near(x.prod(dim), product, tolerance(out))) << what;
         const Tensor sums = x.cumsum(dim - 3), products = x.cumprod(dim);
         EXPECT_EQ(sums.dtype(), out);
-        const std::vector<Group> lines = groups(x, {dim}), got_sums = groups(sums, {dim}), got_products = groups(products, {dim});
+        const std::vector<Group> lines = groups(x, {dim}), got_sums = groups(sums, {dim}),
+                                 got_products = groups(products, {dim});
         for (size_t l = 0; l < lines.size(); ++l) {
           long double s = 0, p = 1;
           for (size_t i = 0; i < lines[l].size(); ++i) {
             s += lines[l][i];
             p *= lines[l][i];
-            EXPECT_NEAR(got_sums[l][i], static_cast<double>(s), tolerance(out) * std::max(1.0, std::fabs(static_cast<double>(s)))) << what;
-            EXPECT_NEAR(got_products[l][i], static_cast<double>(p), tolerance(out) * std::max(1.0, std::fabs(static_cast<double>(p)))) << what;
+            EXPECT_NEAR(got_sums[l][i], static_cast<double>(s),
+                        tolerance(out) * std::max(1.0, std::fabs(static_cast<double>(s))))
+                << what;
+            EXPECT_NEAR(got_products[l][i], static_cast<double>(p),
+                        tolerance(out) * std::max(1.0, std::fabs(static_cast<double>(p))))
+                << what;
           }
         }
       }
@@ -252,8 +277,9 @@ TEST(reduce, a_nan_anywhere_shows_in_the_result) {
         const Tensor x = sample({n}, dtype, 9);
         set_element(x, at, kNaN);
         const std::string what = fmt::format(" of {} elements of {} with a NaN at {}", n, dtype, at);
-        for (const Tensor& y : {x.sum(), x.mean(), x.prod(), x.amax(), x.amin(), x.max(), x.min(), x.var(), x.std(), x.norm(), x.norm(kInf), x.norm(-kInf),
-                                x.norm(1), x.logsumexp({0}), std::get<0>(x.max(0)), std::get<0>(x.min(0))})
+        for (const Tensor& y :
+             {x.sum(), x.mean(), x.prod(), x.amax(), x.amin(), x.max(), x.min(), x.var(), x.std(), x.norm(),
+              x.norm(kInf), x.norm(-kInf), x.norm(1), x.logsumexp({0}), std::get<0>(x.max(0)), std::get<0>(x.min(0))})
           EXPECT_TRUE(std::isnan(element(y, 0))) << what;
         EXPECT_EQ(element(x.argmax(), 0), static_cast<double>(at)) << what;
         EXPECT_EQ(element(std::get<1>(x.min(0)), 0), static_cast<double>(at)) << what;
@@ -313,14 +339,17 @@ TEST(reduce, large_reductions_of_every_form_match_a_loop) {
 }
 
 TEST(reduce, results_do_not_depend_on_the_number_of_threads) {
-  const Tensor long_row = sample({1'000'003}, kF32, 31), matrix = sample({1031, 517}, kF32, 32), halves = sample({300, 700}, kBF16, 33);
+  const Tensor long_row = sample({1'000'003}, kF32, 31), matrix = sample({1031, 517}, kF32, 32),
+               halves = sample({300, 700}, kBF16, 33);
   expect_same_for_all_thread_counts([&] {
     std::vector<Tensor> out;
     for (const Tensor& x : {long_row, matrix, halves}) {
-      for (const Tensor& y : {x.sum(), x.mean(), x.var(), x.norm(), x.norm(3), x.prod(), x.amax(), x.argmax(), x.sum({0}), x.std({0}), x.cumsum(0)})
+      for (const Tensor& y : {x.sum(), x.mean(), x.var(), x.norm(), x.norm(3), x.prod(), x.amax(), x.argmax(),
+                              x.sum({0}), x.std({0}), x.cumsum(0)})
         out.push_back(y);
       if (x.dim() == 2)
-        for (const Tensor& y : {x.sum({1}), x.var({1}), x.argmin(0), x.logsumexp({0}), x.cumsum(1), x.cumprod(0)}) out.push_back(y);
+        for (const Tensor& y : {x.sum({1}), x.var({1}), x.argmin(0), x.logsumexp({0}), x.cumsum(1), x.cumprod(0)})
+          out.push_back(y);
     }
     return out;
   });

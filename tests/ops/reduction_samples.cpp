@@ -17,12 +17,15 @@ Tensors gradients(T t, size_t count, F f) {
   Tensors leaves = t;
   for (size_t k = 0; k < count; ++k) leaves[k] = t[k].detach().requires_grad_();
   const Tensor y = f(leaves);
-  return autograd::grad({y}, Tensors(leaves.begin(), leaves.begin() + static_cast<std::ptrdiff_t>(count)), {ones_like(y)});
+  return autograd::grad({y}, Tensors(leaves.begin(), leaves.begin() + static_cast<std::ptrdiff_t>(count)),
+                        {ones_like(y)});
 }
 
 constexpr Reduction kMean = Reduction::mean, kSum = Reduction::sum;
 
-SampleInput class_weight(const Dims& sizes) { return {.role = SampleInput::Role::chance, .sizes = sizes, .optional = true, .differentiable = false}; }
+SampleInput class_weight(const Dims& sizes) {
+  return {.role = SampleInput::Role::chance, .sizes = sizes, .optional = true, .differentiable = false};
+}
 
 const Sample kSamples[] = {
     {.op = Op::sum,

@@ -5,7 +5,7 @@
 
 #include "lorry/autograd/engine.h"
 #include "lorry/autograd/grad_mode.h"
-#include "lorry/base/bell.h"
+#include "lorry/base/events.h"
 #include "lorry/formula/rotary.h"
 #include "lorry/ops/ops.h"
 #include "tests/ops/samples.h"
@@ -139,11 +139,11 @@ TEST(Rotary, copies_the_other_heads_to_the_bit) {
 template <class F>
 int copies_of(const F& f) {
   int copies = 0;
-  const bell::Listener before = bell::listen([&](const bell::Ring& ring) {
-    if (ring.event == bell::Event::hidden_copy) copies += 1;
+  const events::Handler before = events::set_handler([&](const events::Event& event) {
+    if (event.kind == events::Kind::hidden_copy) copies += 1;
   });
   f();
-  bell::listen(before);
+  events::set_handler(before);
   return copies;
 }
 

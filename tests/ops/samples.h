@@ -40,7 +40,9 @@ inline void set_element(const Tensor& x, int64_t i, double value) {
 }
 
 inline double element(const Tensor& x, int64_t i) {
-  return visit(x.dtype(), [&]<class T>(Type<T>) { return static_cast<double>(static_cast<Accumulate<T>>(host<T>(x)[offset_of(x.layout(), i)])); });
+  return visit(x.dtype(), [&]<class T>(Type<T>) {
+    return static_cast<double>(static_cast<Accumulate<T>>(host<T>(x)[offset_of(x.layout(), i)]));
+  });
 }
 
 inline std::vector<double> elements(const Tensor& x) {
@@ -66,9 +68,10 @@ inline Tensor allocate(const Dims& sizes, DType dtype, Memory memory) {
   return empty_strided(sizes, strides, {dtype});
 }
 
-/// Pseudo-random elements in [-limit, limit]: whole numbers for integral dtypes, 0 or 1 for bool, multiples of 1/64 else, so that ties
-/// occur. The seed is the caller's to print.
-inline Tensor sample(const Dims& sizes, DType dtype, uint64_t seed, Memory memory = Memory::contiguous, double limit = 3) {
+/// Pseudo-random elements in [-limit, limit]: whole numbers for integral dtypes, 0 or 1 for bool, multiples of 1/64
+/// else, so that ties occur. The seed is the caller's to print.
+inline Tensor sample(const Dims& sizes, DType dtype, uint64_t seed, Memory memory = Memory::contiguous,
+                     double limit = 3) {
   Tensor x = allocate(sizes, dtype, memory);
   std::mt19937_64 random(seed);
   for (int64_t i = 0; i < x.numel(); ++i) {
@@ -108,7 +111,8 @@ inline double tolerance(DType dtype) {
 }
 
 inline testing::AssertionResult near(const Tensor& got, const std::vector<double>& want, double relative) {
-  if (got.numel() != static_cast<int64_t>(want.size())) return testing::AssertionFailure() << got.numel() << " elements instead of " << want.size();
+  if (got.numel() != static_cast<int64_t>(want.size()))
+    return testing::AssertionFailure() << got.numel() << " elements instead of " << want.size();
   for (int64_t i = 0; i < got.numel(); ++i) {
     const double a = element(got, i), b = want[static_cast<size_t>(i)];
     if ((std::isnan(a) && std::isnan(b)) || a == b) continue;
@@ -122,7 +126,8 @@ inline testing::AssertionResult same_bits(const Tensor& a, const Tensor& b) {
   if (a.sizes() != b.sizes() || a.dtype() != b.dtype()) return testing::AssertionFailure() << "shapes or dtypes differ";
   for (int64_t i = 0; i < a.numel(); ++i) {
     const double x = element(a, i), y = element(b, i);
-    if (std::bit_cast<uint64_t>(x) != std::bit_cast<uint64_t>(y)) return testing::AssertionFailure() << "element " << i << ": " << x << " and " << y;
+    if (std::bit_cast<uint64_t>(x) != std::bit_cast<uint64_t>(y))
+      return testing::AssertionFailure() << "element " << i << ": " << x << " and " << y;
   }
   return testing::AssertionSuccess();
 }
@@ -135,7 +140,8 @@ inline void expect_same_for_all_thread_counts(const std::function<std::vector<Te
   for (const int threads : {2, 3, 5}) {
     cpu::set_threads(threads);
     const std::vector<Tensor> got = f();
-    for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i], expected[i])) << "result " << i << " with " << threads << " threads";
+    for (size_t i = 0; i < got.size(); ++i)
+      EXPECT_TRUE(same_bits(got[i], expected[i])) << "result " << i << " with " << threads << " threads";
   }
   cpu::set_threads(before);
 }

@@ -15,7 +15,9 @@ Tensors operands(const std::vector<Dims>& sizes) {
   return make_inputs(sample, kF32);
 }
 
-bool same_memory(const Tensor& a, const Tensor& b) { return a.data_ptr() == b.data_ptr() && a.strides() == b.strides() && a.sizes() == b.sizes(); }
+bool same_memory(const Tensor& a, const Tensor& b) {
+  return a.data_ptr() == b.data_ptr() && a.strides() == b.strides() && a.sizes() == b.sizes();
+}
 
 TEST(Shorthands, write_into_a_given_tensor_of_any_layout) {
   const Tensors t = operands({{3, 4}, {4}, {3, 1}});
@@ -28,7 +30,8 @@ TEST(Shorthands, write_into_a_given_tensor_of_any_layout) {
     EXPECT_TRUE(same_bits(outer_out(out, t[2].squeeze(1), t[1]), outer(t[2].squeeze(1), t[1])));
   }
   for (int64_t i = 0; i < 3; ++i)
-    for (int64_t j = 0; j < 4; ++j) EXPECT_EQ(element(outer(t[2].squeeze(1), t[1]), 4 * i + j), element(t[2], i) * element(t[1], j));
+    for (int64_t j = 0; j < 4; ++j)
+      EXPECT_EQ(element(outer(t[2].squeeze(1), t[1]), 4 * i + j), element(t[2], i) * element(t[1], j));
   const Tensor narrow = empty({3, 3});
   EXPECT_THROW(lerp_out(narrow, t[0], t[1], 0.5), ShapeError);
   EXPECT_THROW(addcmul_out(narrow, t[0], t[1], t[2]), ShapeError);
@@ -73,7 +76,8 @@ TEST(Shorthands, true_divide_divides_whole_numbers_into_fractions) {
 
 TEST(Shorthands, random_tensors_like_another_have_its_sizes_and_dtype) {
   for (const DType dtype : {kF16, kBF16, kF32, kF64}) {
-    const Tensor x = empty({3, 5}, {dtype}), drawn = rand_like(x, {}, &fresh_generator()), whole = randint_like(x, -3, 4, {}, &fresh_generator());
+    const Tensor x = empty({3, 5}, {dtype}), drawn = rand_like(x, {}, &fresh_generator()),
+                 whole = randint_like(x, -3, 4, {}, &fresh_generator());
     EXPECT_TRUE(same_bits(drawn, rand({3, 5}, {dtype}, &fresh_generator())));
     EXPECT_TRUE(same_bits(whole, randint(-3, 4, {3, 5}, {dtype}, &fresh_generator())));
     EXPECT_TRUE(same_bits(randn_like(x, {}, &fresh_generator()), randn({3, 5}, {dtype}, &fresh_generator())));
@@ -91,8 +95,9 @@ TEST(Shorthands, refuse_undefined_tensors) {
   EXPECT_THROW(true_divide(none, x), Error);
   EXPECT_THROW(true_divide(x, none), Error);
   for (Tensor (*like)(const Tensor&) :
-       {+[](const Tensor& t) { return rand_like(t); }, +[](const Tensor& t) { return randn_like(t); }, +[](const Tensor& t) { return randint_like(t, 0, 2); },
-        +[](const Tensor& t) { return empty_like(t); }, +[](const Tensor& t) { return zeros_like(t); }, +[](const Tensor& t) { return ones_like(t); },
+       {+[](const Tensor& t) { return rand_like(t); }, +[](const Tensor& t) { return randn_like(t); },
+        +[](const Tensor& t) { return randint_like(t, 0, 2); }, +[](const Tensor& t) { return empty_like(t); },
+        +[](const Tensor& t) { return zeros_like(t); }, +[](const Tensor& t) { return ones_like(t); },
         +[](const Tensor& t) { return empty_like(t, kF32); }, +[](const Tensor& t) { return full_like(t, 2, kF32); }})
     EXPECT_THROW(like(none), Error);
 }

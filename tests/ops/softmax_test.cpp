@@ -33,13 +33,16 @@ std::vector<double> expected_softmax(const Tensor& x, int64_t dim, bool log) {
     for (const size_t i : line) peak = std::max(peak, v[i]);
     long double sum = 0;
     for (const size_t i : line) sum += std::exp(static_cast<long double>(v[i] - peak));
-    for (const size_t i : line) out[i] = static_cast<double>(log ? v[i] - peak - std::log(sum) : std::exp(static_cast<long double>(v[i] - peak)) / sum);
+    for (const size_t i : line)
+      out[i] = static_cast<double>(log ? v[i] - peak - std::log(sum)
+                                       : std::exp(static_cast<long double>(v[i] - peak)) / sum);
   });
   return out;
 }
 
 TEST(softmax, every_dimension_of_every_dtype_and_layout_matches_a_long_double_loop) {
-  for (const Dims& sizes : {Dims{}, Dims{1}, Dims{77}, Dims{5, 33}, Dims{2, 3, 64}, Dims{3, 70, 5}, Dims{2, 1, 3, 2, 1, 2, 3, 4}})
+  for (const Dims& sizes :
+       {Dims{}, Dims{1}, Dims{77}, Dims{5, 33}, Dims{2, 3, 64}, Dims{3, 70, 5}, Dims{2, 1, 3, 2, 1, 2, 3, 4}})
     for (const DType dtype : {kF16, kBF16, kF32, kF64})
       for (const Memory memory : kMemories) {
         const Tensor x = sample(sizes, dtype, 4, memory, 6);
@@ -83,7 +86,8 @@ TEST(softmax, backward_in_one_pass_matches_its_formula) {
       EXPECT_TRUE(near(softmax_backward(grad, y, dim), plain, 4 * tolerance(dtype)));
       EXPECT_TRUE(near(log_softmax_backward(grad, z, dim), logarithmic, 16 * tolerance(dtype)));
     }
-  EXPECT_TRUE(std::isnan(element(log_softmax_backward(tensor_of({2}, kF32, {1, 1}), tensor_of({2}, kF32, {kNaN, kNaN}), 0), 0)));
+  EXPECT_TRUE(std::isnan(
+      element(log_softmax_backward(tensor_of({2}, kF32, {1, 1}), tensor_of({2}, kF32, {kNaN, kNaN}), 0), 0)));
 }
 
 TEST(softmax, empty_inputs_give_empty_results) {
@@ -102,7 +106,8 @@ TEST(softmax, a_dtype_converts_first_and_out_takes_the_result) {
 }
 
 TEST(softmax, results_do_not_depend_on_the_number_of_threads) {
-  const Tensor x = sample({301, 173}, kF32, 14), grad = sample({301, 173}, kF32, 15), halves = sample({301, 173}, kBF16, 16);
+  const Tensor x = sample({301, 173}, kF32, 14), grad = sample({301, 173}, kF32, 15),
+               halves = sample({301, 173}, kBF16, 16);
   expect_same_for_all_thread_counts([&] {
     const Tensor y = x.softmax(1), z = x.log_softmax(0);
     return std::vector<Tensor>{y, z, halves.softmax(1), softmax_backward(grad, y, 1), log_softmax_backward(grad, z, 0)};

@@ -43,7 +43,8 @@ Tensor with_nans(Tensor x) {
 }
 
 TEST(sort, orders_every_dimension_of_every_dtype_and_layout_stably_with_nan_last) {
-  for (const Dims& sizes : {Dims{}, Dims{1}, Dims{9}, Dims{700}, Dims{5, 31}, Dims{3, 300, 2}, Dims{2, 1, 3, 2, 1, 2, 2, 3}})
+  for (const Dims& sizes :
+       {Dims{}, Dims{1}, Dims{9}, Dims{700}, Dims{5, 31}, Dims{3, 300, 2}, Dims{2, 1, 3, 2, 1, 2, 2, 3}})
     for (const DType dtype : kDTypes)
       for (const Memory memory : {Memory::contiguous, Memory::transposed, Memory::expanded}) {
         const Tensor x = with_nans(sample(sizes, dtype, 17, memory, 20));
@@ -58,7 +59,8 @@ TEST(sort, orders_every_dimension_of_every_dtype_and_layout_stably_with_nan_last
               const std::vector<int64_t> order = order_of(x, dim, line, descending);
               for (int64_t i = 0; i < n; ++i) {
                 const int64_t at = position(x, dim, line, i);
-                ASSERT_EQ(element(indices, at), static_cast<double>(order[i])) << sizes.size() << " dims, along " << dim;
+                ASSERT_EQ(element(indices, at), static_cast<double>(order[i]))
+                    << sizes.size() << " dims, along " << dim;
                 const double want = element(x, position(x, dim, line, order[i])), got = element(values, at);
                 ASSERT_TRUE(got == want || (std::isnan(got) && std::isnan(want)));
               }
@@ -71,7 +73,8 @@ TEST(sort, orders_every_dimension_of_every_dtype_and_layout_stably_with_nan_last
 TEST(sort, extreme_values_of_every_whole_dtype_keep_their_order) {
   for (const DType dtype : {kU8, kI8, kI16, kI32})
     visit(dtype, [&]<class T>(Type<T>) {
-      const double low = static_cast<double>(std::numeric_limits<T>::lowest()), high = static_cast<double>(std::numeric_limits<T>::max());
+      const double low = static_cast<double>(std::numeric_limits<T>::lowest()),
+                   high = static_cast<double>(std::numeric_limits<T>::max());
       EXPECT_EQ(elements(std::get<0>(tensor_of({4}, dtype, {high, low, 0, 1}).sort())),
                 low < 0 ? (std::vector<double>{low, 0, 1, high}) : (std::vector<double>{0, 0, 1, high}));
     });
@@ -128,7 +131,8 @@ TEST(sort, unique_gives_distinct_values_their_places_and_their_counts) {
       EXPECT_EQ(u.values.dtype(), dtype);
       EXPECT_EQ(elements(u.counts), occurrences);
       ASSERT_EQ(u.inverse.sizes(), x.sizes());
-      for (int64_t i = 0; i < x.numel(); ++i) ASSERT_EQ(values[static_cast<size_t>(element(u.inverse, i))], element(x, i));
+      for (int64_t i = 0; i < x.numel(); ++i)
+        ASSERT_EQ(values[static_cast<size_t>(element(u.inverse, i))], element(x, i));
       EXPECT_FALSE(unique(x).inverse.defined());
     }
   EXPECT_EQ(unique(empty({0, 4})).values.sizes(), (Dims{0}));
@@ -136,7 +140,8 @@ TEST(sort, unique_gives_distinct_values_their_places_and_their_counts) {
 }
 
 TEST(sort, out_forms_write_both_tensors_or_neither) {
-  const Tensor x = sample({3, 5}, kF32, 37), values = empty({3, 5}), indices = empty({3, 5}, {kI64}), few = empty({3, 2}), few_at = empty({3, 2}, {kI64});
+  const Tensor x = sample({3, 5}, kF32, 37), values = empty({3, 5}), indices = empty({3, 5}, {kI64}),
+               few = empty({3, 2}), few_at = empty({3, 2}, {kI64});
   sort_out(values, indices, x, 1, true);
   EXPECT_TRUE(same_bits(values, std::get<0>(x.sort(1, true))));
   EXPECT_TRUE(same_bits(indices, std::get<1>(x.sort(1, true))));

@@ -24,7 +24,8 @@ bool permutation_of_seven(const Values& result) {
 /// Three different columns of five in each row.
 bool different_columns(const Values& result) {
   bool good = between(result, 0, 4);
-  for (size_t i = 0; i + 2 < result.size(); i += 3) good &= result[i] != result[i + 1] && result[i] != result[i + 2] && result[i + 1] != result[i + 2];
+  for (size_t i = 0; i + 2 < result.size(); i += 3)
+    good &= result[i] != result[i + 1] && result[i] != result[i + 2] && result[i + 1] != result[i + 2];
   return good;
 }
 
@@ -46,13 +47,17 @@ const Sample kSamples[] = {
      .call = [](T t) -> Tensors { return {t[0].to(kF32).to(kF64)}; },
      .leading = 1,
      .any_rank = true,
-     .step = 0x1p-5},  // what f32 holds exactly
+     .step = 0x1p-5},     // what f32 holds exactly
     {.op = Op::transfer,  // from the CPU to the CPU nothing is done
      .inputs = {value({3, 4})},
      .call = [](T t) -> Tensors { return {t[0].to(kCPU)}; },
      .leading = 1,
      .any_rank = true},
-    {.op = Op::clone, .inputs = {value({3, 4})}, .call = [](T t) -> Tensors { return {clone(t[0])}; }, .leading = 1, .any_rank = true},
+    {.op = Op::clone,
+     .inputs = {value({3, 4})},
+     .call = [](T t) -> Tensors { return {clone(t[0])}; },
+     .leading = 1,
+     .any_rank = true},
     {.op = Op::fill,
      .inputs = {value({3, 4}), value({})},
      .call = [](T t) -> Tensors { return {clone(t[0]).fill_(t[1])}; },
@@ -101,18 +106,37 @@ const Sample kSamples[] = {
        return {permute(t[0], {2, 0, 1})};
      },
      .leading = 1},
-    {.op = Op::transpose, .inputs = {value({3, 4})}, .call = [](T t) -> Tensors { return {transpose(t[0], 0, -1)}; }, .leading = 1, .any_rank = true},
+    {.op = Op::transpose,
+     .inputs = {value({3, 4})},
+     .call = [](T t) -> Tensors { return {transpose(t[0], 0, -1)}; },
+     .leading = 1,
+     .any_rank = true},
     {.op = Op::expand,
      .inputs = {value({3, 1})},
      .call = [](T t) -> Tensors {
        return {expand(t[0], {2, -1, 4})};
      },
      .leading = 1},
-    {.op = Op::select, .inputs = {value({3, 4})}, .call = [](T t) -> Tensors { return {select(t[0], 1, -2)}; }, .leading = 1},
-    {.op = Op::slice, .inputs = {value({3, 4})}, .call = [](T t) -> Tensors { return {slice(t[0], 1, 1, 4, 2)}; }, .leading = 1},
-    {.op = Op::diagonal, .inputs = {value({3, 4})}, .call = [](T t) -> Tensors { return {diagonal(t[0], 1)}; }, .leading = 1},
-    {.op = Op::unfold, .inputs = {value({3, 5})}, .call = [](T t) -> Tensors { return {unfold(t[0], 1, 2, 2)}; }, .leading = 1},
-    {.op = Op::unfold, .inputs = {value({3, 4})}, .call = [](T t) -> Tensors { return {unfold(t[0], 1, 3, 1)}; }, .leading = 1},
+    {.op = Op::select,
+     .inputs = {value({3, 4})},
+     .call = [](T t) -> Tensors { return {select(t[0], 1, -2)}; },
+     .leading = 1},
+    {.op = Op::slice,
+     .inputs = {value({3, 4})},
+     .call = [](T t) -> Tensors { return {slice(t[0], 1, 1, 4, 2)}; },
+     .leading = 1},
+    {.op = Op::diagonal,
+     .inputs = {value({3, 4})},
+     .call = [](T t) -> Tensors { return {diagonal(t[0], 1)}; },
+     .leading = 1},
+    {.op = Op::unfold,
+     .inputs = {value({3, 5})},
+     .call = [](T t) -> Tensors { return {unfold(t[0], 1, 2, 2)}; },
+     .leading = 1},
+    {.op = Op::unfold,
+     .inputs = {value({3, 4})},
+     .call = [](T t) -> Tensors { return {unfold(t[0], 1, 3, 1)}; },
+     .leading = 1},
     {.op = Op::embed,
      .inputs = {value({2, 3})},
      .call = [](T t) -> Tensors {
@@ -157,7 +181,9 @@ const Sample kSamples[] = {
      .holds = zero_or_one,
      .leading = 1,
      .any_rank = true},
-    {.op = Op::randperm, .call = [](T) -> Tensors { return {randperm(7, default_device(), &fresh_generator())}; }, .holds = permutation_of_seven},
+    {.op = Op::randperm,
+     .call = [](T) -> Tensors { return {randperm(7, default_device(), &fresh_generator())}; },
+     .holds = permutation_of_seven},
     {.op = Op::bernoulli,
      .inputs = {chance({3, 4})},
      .call = [](T t) -> Tensors { return {bernoulli(t[0], &fresh_generator())}; },

@@ -41,7 +41,9 @@ int64_t position_of(const Coordinates& at, const Dims& sizes) {
   return position;
 }
 
-void expect_shares_memory(const Tensor& view, const Tensor& base) { EXPECT_EQ(view.node()->storage.get(), base.node()->storage.get()); }
+void expect_shares_memory(const Tensor& view, const Tensor& base) {
+  EXPECT_EQ(view.node()->storage.get(), base.node()->storage.get());
+}
 
 TEST(Views, select_takes_one_index_of_any_dimension) {
   on_random_tensors(1, [](Shapes& shapes, const Tensor& x) {
@@ -120,7 +122,8 @@ TEST(Views, reshape_keeps_the_row_major_order_whatever_the_strides) {
     }
     sizes.push_back(left);
     const Tensor y = x.reshape(sizes);
-    expect_elements(y, sizes, [&](const Coordinates& at) { return element(x, row_major(position_of(at, sizes), x.sizes())); });
+    expect_elements(y, sizes,
+                    [&](const Coordinates& at) { return element(x, row_major(position_of(at, sizes), x.sizes())); });
     if (x.numel() == 0) return;
     Dims inferred = sizes;
     inferred[static_cast<int>(shapes.number(0, sizes.size() - 1))] = -1;
@@ -154,10 +157,13 @@ TEST(Views, view_succeeds_exactly_where_one_layout_shows_the_elements) {
       wanted.strides[d] = addresses[static_cast<size_t>(position_of(one, sizes))];
     }
     bool possible = true;
-    test::for_each_coordinate(sizes, [&](const Coordinates& at) { possible &= address(wanted, at) == addresses[static_cast<size_t>(position_of(at, sizes))]; });
+    test::for_each_coordinate(sizes, [&](const Coordinates& at) {
+      possible &= address(wanted, at) == addresses[static_cast<size_t>(position_of(at, sizes))];
+    });
     if (possible) {
       expect_shares_memory(x.view(sizes), x);
-      expect_elements(x.view(sizes), sizes, [&](const Coordinates& at) { return element(x, row_major(position_of(at, sizes), x.sizes())); });
+      expect_elements(x.view(sizes), sizes,
+                      [&](const Coordinates& at) { return element(x, row_major(position_of(at, sizes), x.sizes())); });
     } else {
       EXPECT_THROW(x.view(sizes), ShapeError);
     }
@@ -209,7 +215,8 @@ TEST(Views, diagonal_pairs_the_indices_of_two_dimensions) {
     if (b >= a) ++b;
     const int64_t offset = shapes.number(-4, 4);
     int64_t length = 0;
-    while (length + std::max<int64_t>(0, -offset) < x.size(a) && length + std::max<int64_t>(0, offset) < x.size(b)) ++length;
+    while (length + std::max<int64_t>(0, -offset) < x.size(a) && length + std::max<int64_t>(0, offset) < x.size(b))
+      ++length;
     Dims sizes;
     for (int64_t d = 0; d < x.dim(); ++d)
       if (d != a && d != b) sizes.push_back(x.size(d));
@@ -218,7 +225,9 @@ TEST(Views, diagonal_pairs_the_indices_of_two_dimensions) {
       Coordinates from;
       size_t next = 0;
       for (int64_t d = 0; d < x.dim(); ++d)
-        from.push_back(d == a ? at.back() + std::max<int64_t>(0, -offset) : d == b ? at.back() + std::max<int64_t>(0, offset) : at[next++]);
+        from.push_back(d == a   ? at.back() + std::max<int64_t>(0, -offset)
+                       : d == b ? at.back() + std::max<int64_t>(0, offset)
+                                : at[next++]);
       return element(x, from);
     });
   });
@@ -282,7 +291,8 @@ TEST(Views, split_chunk_and_unbind_cover_the_dimension_in_order) {
 
 TEST(Views, as_strided_addresses_the_storage_and_never_leaves_it) {
   const Tensor x = arange(12);
-  expect_elements(x.as_strided({2, 3}, {1, 4}, 1), {2, 3}, [](const Coordinates& at) { return static_cast<double>(1 + at[0] + 4 * at[1]); });
+  expect_elements(x.as_strided({2, 3}, {1, 4}, 1), {2, 3},
+                  [](const Coordinates& at) { return static_cast<double>(1 + at[0] + 4 * at[1]); });
   EXPECT_EQ(element(x.narrow(0, 3, 4).as_strided({2}, {1}), {0}), 3);
   EXPECT_THROW(x.as_strided({2, 3}, {8, 2}), ShapeError);
   EXPECT_THROW(x.as_strided({2}, {-1}, 5), ShapeError);

@@ -2,7 +2,7 @@
 
 #include <bit>
 
-#include "lorry/base/bell.h"
+#include "lorry/base/events.h"
 #include "lorry/memory/memory.h"
 #include "lorry/optim/by_operators.h"
 #include "tests/optim/rules.h"
@@ -29,7 +29,9 @@ const Kept kKept[] = {{kF32, {}},
                       {kBF16, {.masters = Masters::stochastic, .seed = 5}},
                       {kBF16, {.masters = Masters::stochastic, .states = StateType::q8, .seed = 7}}};
 
-std::string text_of(const Kept& kept) { return fmt::format("{}, masters {}, states {}", kept.dtype, name(kept.memory.masters), name(kept.memory.states)); }
+std::string text_of(const Kept& kept) {
+  return fmt::format("{}, masters {}, states {}", kept.dtype, name(kept.memory.masters), name(kept.memory.states));
+}
 
 /// Parameters with gradients, some odd, some without elements or with their elements in another order.
 struct Model {
@@ -81,7 +83,8 @@ void expect_counted(const Kept& kept, int variant) {
       const Tensor a = parameter(full({n}, 0.5, {.dtype = kept.dtype}));
       a.set_grad(full({n}, 0.01, {.dtype = kept.dtype}));
       Any<Rule> optimizer({{"a", a}}, settings_of<Rule>(variant), execution, kept.memory);
-      const int64_t got = taken_by([&] { by_factor ? (void)optimizer.step({.skip_nonfinite = true}) : optimizer.step(); });
+      const int64_t got =
+          taken_by([&] { by_factor ? (void)optimizer.step({.skip_nonfinite = true}) : optimizer.step(); });
       const MemoryReport report = optimizer.memory_report(by_factor);
       const int64_t counted = report.steps[execution == Execution::loop ? 0 : 1].intermediates;
       EXPECT_TRUE(got >= counted - kNumbers && got <= block_of(counted) + kNumbers)
@@ -100,7 +103,7 @@ TEST(Intermediates, of_every_way_to_keep_states_and_masters_are_what_the_allocat
   for (const Kept& kept : kKept) expect_counted<Adam3>(kept, 1), expect_counted<formula::Sgd<false>>(kept, 0);
 }
 
-// ---- budgets ---------------------------------------------------------------------------------------------------------
+// ---- budgets --------------------------------------------------------------------------------------------------------
 
 TEST(MemoryBudget, changes_no_bit) {
   for (const Kept& kept : kKept)
@@ -123,7 +126,8 @@ TEST(MemoryBudget, changes_no_bit) {
         }
         const std::string got = all_bits(model, adam);
         if (elements == 0) expected = got;
-        EXPECT_TRUE(got == expected) << name(execution) << ", " << text_of(kept) << ", " << elements << " elements at a time";
+        EXPECT_TRUE(got == expected) << name(execution) << ", " << text_of(kept) << ", " << elements
+                                     << " elements at a time";
       }
     }
 }
@@ -171,7 +175,8 @@ TEST(MemoryBudget, that_is_too_small_is_refused_with_what_is_needed) {
   a.set_grad(ones({1000}));
   AdamW adamw({{"a", a}}, {}, Execution::foreach);
   const std::string text = message<ValueError>([&] { adamw.set_memory_budget(1000); });
-  EXPECT_EQ(text.substr(0, text.rfind(' ')), "adamw: memory_budget is too small for 256 elements at a time; got 1000 bytes; expected at least");
+  EXPECT_EQ(text.substr(0, text.rfind(' ')),
+            "adamw: memory_budget is too small for 256 elements at a time; got 1000 bytes; expected at least");
   const int64_t least = std::stoll(text.substr(text.rfind(' ')));
   EXPECT_EQ(adamw.memory_budget(), 0);
   EXPECT_THROW(adamw.set_memory_budget(least - 1), ValueError);
@@ -193,12 +198,13 @@ TEST(MemoryBudget, of_fused_steps_by_f32_gradients_is_64_megabytes_unless_anothe
   const Tensor a = parameter(full({n}, 0.5, {.dtype = kBF16}));
   a.set_grad(full({n}, 0.01));
   AdamW adamw({{"a", a}}, {.memory = {.masters = Masters::split}}, Execution::fused);
-  int rings = 0;
-  const bell::Listener before = bell::listen(
-      [&](const bell::Ring& ring) { rings += ring.event == bell::Event::warning && ring.source == "adamw"; });
+  int events_heard = 0;
+  const events::Handler before = events::set_handler([&](const events::Event& event) {
+    events_heard += event.kind == events::Kind::warning && event.source == "adamw";
+  });
   const int64_t taken = taken_by([&] { adamw.step(); });
-  bell::listen(before);
-  EXPECT_EQ(rings, 1) << "of two steps";
+  events::set_handler(before);
+  EXPECT_EQ(events_heard, 1) << "of two steps";
   EXPECT_LE(taken, kBound);
   const int64_t reported = adamw.memory_report().steps[2].intermediates;
   EXPECT_TRUE(reported > kBound / 2 && reported <= kBound) << reported;
@@ -251,11 +257,12 @@ TEST(OperatorStep, that_has_room_for_no_element_is_refused) {
   EXPECT_NO_THROW(OperatorStep(work, {{&entry, nullptr, 0}}, least_budget(4)));
 }
 
-// ---- reports -----------------------------------------------------------------------------------------------------------
+// ---- reports --------------------------------------------------------------------------------------------------------
 
 TEST(MemoryReport, says_what_there_will_be_before_the_first_step_and_what_there_is_after_it) {
   const Tensor a = parameter(zeros({1000}, {.dtype = kBF16})), b = parameter(zeros({24}));
-  AdamW adamw({{"a", a}, {"b", b}}, {.memory = {.masters = Masters::f32, .states = {StateType::bf16, StateType::q8}}}, Execution::loop);
+  AdamW adamw({{"a", a}, {"b", b}}, {.memory = {.masters = Masters::f32, .states = {StateType::bf16, StateType::q8}}},
+              Execution::loop);
   a.set_grad(zeros({1000}, {.dtype = kBF16}));
   b.set_grad(zeros({24}));
   const MemoryReport before = adamw.memory_report();

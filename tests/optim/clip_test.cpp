@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "lorry/base/bell.h"
+#include "lorry/base/events.h"
 #include "tests/optim/support.h"
 #include "tests/support/on_cuda.h"
 
@@ -41,8 +41,10 @@ TEST(ClipGradNorm, knows_every_power_and_infinity) {
   EXPECT_EQ(clip_grad_norm_(with_gradients({{3}, {-4}}, kBF16), 100).item<double>(), 5.0);
   EXPECT_EQ(clip_grad_norm_({}, 1).item<double>(), 0.0);
   EXPECT_NEAR(clip_grad_norm_(with_gradients({{3}, {-4}}), 100, 3).item<double>(), std::cbrt(27 + 64), 1e-14);
-  EXPECT_EQ(message<ValueError>([] { clip_grad_norm_({}, 1, 0); }), "clip_grad_norm_: norm_type is out of range; got 0; expected a number > 0, or infinity");
-  EXPECT_EQ(message<ValueError>([] { clip_grad_norm_({}, -1); }), "clip_grad_norm_: max_norm is out of range; got -1; expected a number >= 0");
+  EXPECT_EQ(message<ValueError>([] { clip_grad_norm_({}, 1, 0); }),
+            "clip_grad_norm_: norm_type is out of range; got 0; expected a number > 0, or infinity");
+  EXPECT_EQ(message<ValueError>([] { clip_grad_norm_({}, -1); }),
+            "clip_grad_norm_: max_norm is out of range; got -1; expected a number >= 0");
 }
 
 TEST(ClipGradNorm, parameters_without_a_gradient_are_passed_over) {
@@ -85,15 +87,17 @@ TEST(ClipGradNorm, a_gradient_or_a_parameter_that_is_there_twice_counts_once) {
 TEST(ClipGradNorm, gradients_with_gaps_are_scaled_where_they_are) {
   for (const DType dtype : {kF32, kF64, kBF16, kF16}) {
     std::mt19937_64 random(1);
-    const Tensor wide = random_tensor(random, {7, 9}, dtype), before = wide.clone(), dense = random_tensor(random, {30}, dtype);
+    const Tensor wide = random_tensor(random, {7, 9}, dtype), before = wide.clone(),
+                 dense = random_tensor(random, {30}, dtype);
     const Tensor gappy = parameter(zeros({7, 4}, {.dtype = dtype})), other = parameter(zeros({30}, {.dtype = dtype}));
     gappy.set_grad(wide.narrow(1, 2, 4)), other.set_grad(dense.clone());
     const Tensor same = parameter(zeros({7, 4}, {.dtype = dtype})), rest = parameter(zeros({30}, {.dtype = dtype}));
     same.set_grad(wide.narrow(1, 2, 4).clone().contiguous()), rest.set_grad(dense.clone());
     int copies = 0;
-    bell::Listener listener = bell::listen([&](const bell::Ring& ring) { copies += ring.event == bell::Event::hidden_copy; });
+    events::Handler listener =
+        events::set_handler([&](const events::Event& event) { copies += event.kind == events::Kind::hidden_copy; });
     const double norm = clip_grad_norm_({gappy, other}, 1.5).item<double>();
-    bell::listen(std::move(listener));
+    events::set_handler(std::move(listener));
     EXPECT_EQ(copies, 1) << "for the norm";
     EXPECT_EQ(clip_grad_norm_({same, rest}, 1.5).item<double>(), norm);
     EXPECT_EQ(gappy.grad().storage().data(), wide.storage().data());
@@ -108,14 +112,16 @@ TEST(ClipGradNorm, gradients_with_gaps_are_scaled_where_they_are) {
   }
 }
 
-TEST(ClipGradNorm, a_copy_that_is_kept_rings_the_bell) {
+TEST(ClipGradNorm, a_copy_that_stays_is_an_event) {
   const Tensor param = parameter({1, 1, 1, 1});
   param.set_grad(ones({1}).expand({4}));
   std::vector<std::string> heard;
-  bell::Listener listener = bell::listen([&](const bell::Ring& ring) { heard.push_back(fmt::format("{}: {}", ring.source, ring.text)); });
+  events::Handler listener = events::set_handler(
+      [&](const events::Event& event) { heard.push_back(fmt::format("{}: {}", event.source, event.text)); });
   clip_grad_value_({param}, 0.25);
-  bell::listen(std::move(listener));
-  EXPECT_EQ(heard, std::vector<std::string>{"clip_grad_value_: a gradient whose elements share memory is replaced by a copy"});
+  events::set_handler(std::move(listener));
+  EXPECT_EQ(heard,
+            std::vector<std::string>{"clip_grad_value_: a gradient whose elements share memory is replaced by a copy"});
   EXPECT_EQ(values(param.grad()), std::vector<double>(4, 0.25));
 }
 
@@ -123,8 +129,11 @@ TEST(ClipGradNorm, gradients_that_share_part_of_their_memory_are_refused) {
   const Tensor memory = ones({6});
   const Tensor a = parameter({1, 1, 1, 1}), b = parameter({1, 1, 1, 1});
   a.set_grad(memory.slice(0, 0, 4)), b.set_grad(memory.slice(0, 2, 6));
-  EXPECT_EQ(message<ShapeError>([&] { clip_grad_norm_({a, b}, 1); }),
-            "clip_grad_norm_: a tensor of the list that is written shares memory with another entry's; entries are computed in no order; expected none to; clone "
+  EXPECT_EQ(message<ShapeError>([&] {
+              clip_grad_norm_({a, b}, 1);
+            }),
+            "clip_grad_norm_: a tensor of the list that is written shares memory with another entry's; entries are "
+            "computed in no order; expected none to; clone "
             "one of them first");
   EXPECT_EQ(values(memory), std::vector<double>(6, 1));
   EXPECT_NEAR(get_total_norm({a.grad(), b.grad()}).item<double>(), std::sqrt(8), 1e-15);
@@ -146,15 +155,19 @@ TEST(ClipGradNorm, gradients_may_be_on_several_devices) {
       const Tensor got = clip_grad_norm_(spread, max_norm, type);
       EXPECT_EQ(got.device(), kCPU);
       EXPECT_NEAR(got.item<double>(), norm, 1e-12 * norm);
-      for (size_t i = 0; i < here.size(); ++i) EXPECT_TRUE(spread[i].grad().cpu().to(kF64).allclose(here[i].grad().to(kF64), 1e-2, 1e-7)) << i;
+      for (size_t i = 0; i < here.size(); ++i)
+        EXPECT_TRUE(spread[i].grad().cpu().to(kF64).allclose(here[i].grad().to(kF64), 1e-2, 1e-7)) << i;
     }
 }
 
 TEST(ClipGradNorm, refuses_what_may_not_be_written) {
   alignas(64) static float rom[3] = {1, 2, 3};
   const Tensor param = parameter(zeros({3}, {.device = kCPU}));
-  param.set_grad(Tensor(make_counted<TensorNode>(Storage::foreign(kCPU, rom, sizeof(rom), nullptr, nullptr, /*read_only=*/true), Layout::contiguous({3}), 0, kF32)));
-  EXPECT_EQ(message<ValueError>([&] { clip_grad_norm_({param}, 1); }), "clip_grad_norm_: the memory is read-only; got [3] f32 cpu; clone it first");
+  param.set_grad(
+      Tensor(make_counted<TensorNode>(Storage::foreign(kCPU, rom, sizeof(rom), nullptr, nullptr, /*read_only=*/true),
+                                      Layout::contiguous({3}), 0, kF32)));
+  EXPECT_EQ(message<ValueError>([&] { clip_grad_norm_({param}, 1); }),
+            "clip_grad_norm_: the memory is read-only; got [3] f32 cpu; clone it first");
 }
 
 TEST(ClipGradValue, clamps_every_element) {
@@ -162,7 +175,8 @@ TEST(ClipGradValue, clamps_every_element) {
   clip_grad_value_(params, 1);
   EXPECT_EQ(values(params[0].grad()), (std::vector<double>{-1, 0.5, 1}));
   EXPECT_EQ(values(params[1].grad()), std::vector<double>{1});
-  EXPECT_EQ(message<ValueError>([&] { clip_grad_value_(params, 0); }), "clip_grad_value_: clip_value is out of range; got 0; expected a number > 0");
+  EXPECT_EQ(message<ValueError>([&] { clip_grad_value_(params, 0); }),
+            "clip_grad_value_: clip_value is out of range; got 0; expected a number > 0");
 }
 
 }  // namespace

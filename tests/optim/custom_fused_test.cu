@@ -14,7 +14,8 @@ struct Heavy {
     using namespace formula;
     states[1] = states[0];
     states[0] = h[0] * states[0] + (V(1) - h[0]) * grad;
-    param = param - h.lr * select(states[0] > V(0), V(1), select(states[0] < V(0), V(-1), V(0))) - states[1] / (sqrt(abs(states[0])) + h.steps);
+    param = param - h.lr * select(states[0] > V(0), V(1), select(states[0] < V(0), V(-1), V(0))) -
+            states[1] / (sqrt(abs(states[0])) + h.steps);
   }
 };
 
@@ -64,7 +65,8 @@ void expect_same_bits(const Make& make) {
   for (const DType dtype : {kF32, kF64, kBF16, kF16})
     for (const Masters masters : {Masters::none, Masters::f32}) expect(dtype, {.masters = masters});
   for (const DType dtype : {kF32, kBF16, kF16})
-    for (const StateType states : {StateType::q8, StateType::bf16}) expect(dtype, {.masters = dtype == kF32 ? Masters::none : Masters::f32, .states = states});
+    for (const StateType states : {StateType::q8, StateType::bf16})
+      expect(dtype, {.masters = dtype == kF32 ? Masters::none : Masters::f32, .states = states});
   expect(kBF16, {.masters = Masters::stochastic, .states = StateType::q8});
 }
 
@@ -79,7 +81,8 @@ TEST(CustomFused, gives_the_bits_of_the_cpu) {
     return std::make_unique<Custom<ShortRule<Choosy, 1, 2>>>(params, choosy, Execution::automatic, memory);
   });
   expect_same_bits([](const auto& params, const Memory& memory) {
-    return std::make_unique<Custom<Foreign<formula::NAdam>>>(params, formula::NAdam::Settings{}, Execution::automatic, memory);
+    return std::make_unique<Custom<Foreign<formula::NAdam>>>(params, formula::NAdam::Settings{}, Execution::automatic,
+                                                             memory);
   });
 }
 

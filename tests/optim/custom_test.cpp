@@ -22,7 +22,8 @@ template <class Make>
 std::string expect_same_bits(DType dtype, const Make& make) {
   std::string first;
   for (const Execution execution : kExecutions) {
-    if (execution == Execution::fused && !default_device().is_cpu()) continue;  // this file is compiled without code for GPUs
+    // this file is compiled without code for GPUs
+    if (execution == Execution::fused && !default_device().is_cpu()) continue;
     const auto params = model(dtype);
     const auto optimizer = make(params, execution);
     for (int step = 0; step < 6; ++step) {
@@ -53,8 +54,12 @@ TEST(Custom, gives_the_bits_of_lorrys_own_kernels) {
       for (const Masters masters : {Masters::none, Masters::split}) {
         typename Rule::Settings settings;
         settings.lr = 0.01;
-        const auto own = expect_same_bits(dtype, [&](const auto& params, Execution e) { return std::make_unique<Custom<Foreign<Rule>>>(params, settings, e, Memory{.masters = masters}); });
-        const auto known = expect_same_bits(dtype, [&](const auto& params, Execution e) { return std::make_unique<Custom<Rule>>(params, settings, e, Memory{.masters = masters}); });
+        const auto own = expect_same_bits(dtype, [&](const auto& params, Execution e) {
+          return std::make_unique<Custom<Foreign<Rule>>>(params, settings, e, Memory{.masters = masters});
+        });
+        const auto known = expect_same_bits(dtype, [&](const auto& params, Execution e) {
+          return std::make_unique<Custom<Rule>>(params, settings, e, Memory{.masters = masters});
+        });
         EXPECT_TRUE(own == known) << fmt::format("{} in {}", Rule::kName, dtype);
       }
   });
@@ -68,7 +73,9 @@ TEST(Custom, an_update_alone_is_a_rule) {
       },
       0.01, {0.9});
   for (const DType dtype : {kF32, kF64, kBF16, kF16}) {
-    const auto own = expect_same_bits(dtype, [&](const auto& params, Execution e) { return std::make_unique<Custom<typename decltype(momentum)::Rule>>(params, momentum, e); });
+    const auto own = expect_same_bits(dtype, [&](const auto& params, Execution e) {
+      return std::make_unique<Custom<typename decltype(momentum)::Rule>>(params, momentum, e);
+    });
     EXPECT_FALSE(own.empty());
   }
   // SGD's own bits.
@@ -176,7 +183,10 @@ TEST(Custom, may_pass_old_values_on_as_they_are) {
 
 TEST(Custom, names_itself) {
   const auto odd = rule<3>(Odd(), -1);
-  EXPECT_EQ(message<ValueError>([&] { Custom({{"a", parameter({1})}}, odd); }), "odd: lr is out of range; got -1; expected a finite number >= 0");
+  EXPECT_EQ(message<ValueError>([&] {
+              Custom({{"a", parameter({1})}}, odd);
+            }),
+            "odd: lr is out of range; got -1; expected a finite number >= 0");
 }
 
 TEST(Custom, without_code_for_a_gpu_takes_lists_there_and_refuses_fused_steps) {
@@ -185,8 +195,11 @@ TEST(Custom, without_code_for_a_gpu_takes_lists_there_and_refuses_fused_steps) {
   Custom optimizer({{"a", parameter({1})}}, plain);
   EXPECT_EQ(optimizer.execution(), device.is_cpu() ? Execution::fused : Execution::foreach);
   if (device.is_cpu()) return;
-  EXPECT_EQ(message<ValueError>([&] { Custom({{"a", parameter({1})}}, plain, Execution::fused); }),
-            "rule: execution 'fused' has no code for cpu; compile what includes lorry/optim/custom.h with nvcc, or take foreach or loop");
+  EXPECT_EQ(message<ValueError>([&] {
+              Custom({{"a", parameter({1})}}, plain, Execution::fused);
+            }),
+            "rule: execution 'fused' has no code for cpu; compile what includes lorry/optim/custom.h with nvcc, or "
+            "take foreach or loop");
 }
 
 }  // namespace

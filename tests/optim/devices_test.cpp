@@ -13,7 +13,8 @@ using namespace test;
 using lorry::test::Copied;
 using lorry::test::kGPU;
 
-constexpr Strategy kAllStrategies[] = {Strategy::automatic, Strategy::per_tensor, Strategy::kernel_args_4k, Strategy::kernel_args_32k, Strategy::device_table};
+constexpr Strategy kAllStrategies[] = {Strategy::automatic, Strategy::per_tensor, Strategy::kernel_args_4k,
+                                       Strategy::kernel_args_32k, Strategy::device_table};
 
 /// Counts around runs and tiles, empties among them, and then more tensors than one launch takes.
 std::vector<int64_t> counts(int small) {
@@ -24,11 +25,13 @@ std::vector<int64_t> counts(int small) {
 
 /// The course of steps on both devices, compared after the one that moves arrays and after the last.
 template <class Rule>
-void expect_same_steps(const Spec& spec, const std::vector<int64_t>& counts, int variant, const std::vector<Strategy>& strategies) {
+void expect_same_steps(const Spec& spec, const std::vector<int64_t>& counts, int variant,
+                       const std::vector<Strategy>& strategies) {
   SCOPED_TRACE(fmt::format("{}, variant {}, {}", Rule::kName, variant, spec.text()));
   Steppable<Rule> cpu(kCPU, spec, counts, variant);
   std::vector<std::unique_ptr<Steppable<Rule>>> gpus;
-  for (const Strategy strategy : strategies) gpus.push_back(std::make_unique<Steppable<Rule>>(kGPU, spec, counts, variant, strategy));
+  for (const Strategy strategy : strategies)
+    gpus.push_back(std::make_unique<Steppable<Rule>>(kGPU, spec, counts, variant, strategy));
   for (size_t s = 0; s < std::size(kCourse); ++s) {
     const Doing& doing = kCourse[s];
     const Copied<double> cpu_factor(kCPU, {doing.factor.value_or(1)}), gpu_factor(kGPU, {doing.factor.value_or(1)});
@@ -52,7 +55,8 @@ TEST_P(OptimDevicesOf, every_rule_gives_the_same_bits_on_either_device) {
   const Spec& spec = kSpecs[GetParam()];
   formula::Rules::each([&]<class Rule>() {
     for (int variant = 0; variant < kVariants && spec.fits(Rule::kStates); ++variant)
-      expect_same_steps<Rule>(spec, counts(10), variant, {variant == 0 ? Strategy::device_table : Strategy::kernel_args_4k});
+      expect_same_steps<Rule>(spec, counts(10), variant,
+                              {variant == 0 ? Strategy::device_table : Strategy::kernel_args_4k});
   });
 }
 
@@ -70,7 +74,8 @@ TEST(OptimDevices, thousands_of_tensors_and_a_large_one_step_alike) {
   std::vector<int64_t> many = counts(2'500);
   many.insert(many.begin() + 1'000, (1 << 20) + 5);
   for (const Strategy strategy : {Strategy::device_table, Strategy::kernel_args_32k})
-    for (const Spec& spec : {kSpecs[0], kSpecs[6], kSpecs[8], kSpecs[17]}) expect_same_steps<formula::AdamW<false>>(spec, many, 0, {strategy});
+    for (const Spec& spec : {kSpecs[0], kSpecs[6], kSpecs[8], kSpecs[17]})
+      expect_same_steps<formula::AdamW<false>>(spec, many, 0, {strategy});
 }
 
 /// Kernels of stored states choose their tile by the size of the list.
@@ -79,7 +84,8 @@ TEST(OptimDevices, a_large_parameter_steps_like_its_parts) {
   constexpr int64_t kCount = 50'000'007, kPart = 4'000'000 / formula::kQuantBlock * formula::kQuantBlock;
   for (const DType dtype : {kF32, kBF16}) {
     const Tensor whole = full({kCount}, 0.5, {.dtype = dtype, .device = kGPU}), parted = whole.clone();
-    const Tensor grads[] = {randn({kCount}, {.dtype = dtype, .device = kGPU}), randn({kCount}, {.dtype = dtype, .device = kGPU})};
+    const Tensor grads[] = {randn({kCount}, {.dtype = dtype, .device = kGPU}),
+                            randn({kCount}, {.dtype = dtype, .device = kGPU})};
     const AdamWOptions options{.lr = 0.1, .weight_decay = 0.1, .memory = {.states = StateType::q8}};
     AdamW all({{"whole", whole.requires_grad_()}}, options);
     for (const Tensor& grad : grads) whole.set_grad(grad), all.step();
@@ -106,7 +112,8 @@ TEST(OptimDevices, parameters_of_all_devices_step_in_one_optimizer) {
         there.emplace_back(fmt::format("p{}", i), parameter(value.clone().to(devices[i % devices.size()])));
         here.emplace_back(fmt::format("p{}", i), parameter(value));
       }
-      AdamW mixed(there, {.lr = 0.1, .memory = {.states = states}}, execution), plain(here, {.lr = 0.1, .memory = {.states = states}}, execution);
+      AdamW mixed(there, {.lr = 0.1, .memory = {.states = states}}, execution),
+          plain(here, {.lr = 0.1, .memory = {.states = states}}, execution);
       for (int step = 0; step < 4; ++step) {
         for (size_t i = 0; i < here.size(); ++i) {
           const Tensor grad = gradient(here[i].second.sizes());
@@ -114,7 +121,9 @@ TEST(OptimDevices, parameters_of_all_devices_step_in_one_optimizer) {
         }
         mixed.step(), plain.step();
       }
-      for (size_t i = 0; i < here.size(); ++i) EXPECT_TRUE(equal(there[i].second.detach().to(kCPU), here[i].second.detach())) << i << " by " << name(execution);
+      for (size_t i = 0; i < here.size(); ++i)
+        EXPECT_TRUE(equal(there[i].second.detach().to(kCPU), here[i].second.detach()))
+            << i << " by " << name(execution);
       if (devices.size() == 1) continue;
       EXPECT_THROW(mixed.step({.max_norm = 1}), DeviceError) << "the norm is of one device";
     }

@@ -26,7 +26,9 @@ void step_by_scalars(Steppable<Rule>& x, double factor, bool zero_grads) {
       auto* const halves = static_cast<uint16_t*>(entry.at[0]);
       void* const kept = spec.keeps() ? entry.at[2 + kStates] : nullptr;
       const auto& clock = clocks[entry.word];
-      const auto key = [&](int array) { return formula::rounding_key(x.kSeed, entry.number, static_cast<uint32_t>(array), clock.coming.steps); };
+      const auto key = [&](int array) {
+        return formula::rounding_key(x.kSeed, entry.number, static_cast<uint32_t>(array), clock.coming.steps);
+      };
       if (!skips) {
         std::vector<C> params(n), states[kStates > 0 ? kStates : 1];
         for (size_t i = 0; i < n; ++i) {
@@ -40,7 +42,8 @@ void step_by_scalars(Steppable<Rule>& x, double factor, bool zero_grads) {
           if (spec.f64()) {
             states[k].assign(static_cast<C*>(entry.at[2 + k]), static_cast<C*>(entry.at[2 + k]) + n);
           } else {
-            const std::vector<float> values = loaded(spec.states[k], formula::is_signed<Rule>(k), entry.at[2 + k], entry.count);
+            const std::vector<float> values =
+                loaded(spec.states[k], formula::is_signed<Rule>(k), entry.at[2 + k], entry.count);
             states[k].assign(values.begin(), values.end());
           }
         }
@@ -54,7 +57,8 @@ void step_by_scalars(Steppable<Rule>& x, double factor, bool zero_grads) {
           if (spec.f64())
             std::copy(states[k].begin(), states[k].end(), static_cast<C*>(entry.at[2 + k]));
           else
-            store({states[k].begin(), states[k].end()}, spec.states[k], formula::is_signed<Rule>(k), key(1 + k), entry.at[2 + k]);
+            store({states[k].begin(), states[k].end()}, spec.states[k], formula::is_signed<Rule>(k), key(1 + k),
+                  entry.at[2 + k]);
         }
         if (spec.kept == Kept::stochastic) store({params.begin(), params.end()}, StateType::bf16, true, key(0), param);
         for (size_t i = 0; i < n; ++i) {
@@ -129,10 +133,13 @@ TEST(OptimKernel, clocks_are_wound_and_tick_as_the_formula_says) {
         const auto same_clocks = [&](const char* what) {
           const auto got = x.template clocks<C>();
           for (size_t c = 0; c < got.size(); ++c) {
-            EXPECT_EQ(0, std::memcmp(&got[c].progress, &expected[c].progress, sizeof(got[c].progress))) << Rule::kName << ", clock " << c << " " << what;
+            EXPECT_EQ(0, std::memcmp(&got[c].progress, &expected[c].progress, sizeof(got[c].progress)))
+                << Rule::kName << ", clock " << c << " " << what;
             formula::ProgressOf<Rule> coming = expected[c].progress;
             std::vector<C> numbers[2];
-            formula::cast_hyper<C>(Rule::advance(coming, expected[c].settings)).template map<C>([&](C v) { return numbers[0].emplace_back(v); });
+            formula::cast_hyper<C>(Rule::advance(coming, expected[c].settings)).template map<C>([&](C v) {
+              return numbers[0].emplace_back(v);
+            });
             got[c].hyper.template map<C>([&](C v) { return numbers[1].emplace_back(v); });
             EXPECT_EQ(numbers[0], numbers[1]) << Rule::kName << ", clock " << c << " " << what;
           }
@@ -147,7 +154,8 @@ TEST(OptimKernel, clocks_are_wound_and_tick_as_the_formula_says) {
         }
         auto settings = settings_of<Rule>(1);
         settings.lr = 0.5;
-        x.set({{2, true, &settings, nullptr}, {3, true, nullptr, reinterpret_cast<const double*>(&expected[1].progress)}});
+        x.set({{2, true, &settings, nullptr},
+               {3, true, nullptr, reinterpret_cast<const double*>(&expected[1].progress)}});
         expected[2].settings = settings, expected[3].progress = expected[1].progress;
         same_clocks("when set again");
         x.tick(nullptr);

@@ -1,6 +1,7 @@
 #pragma once
 
-// Lists of parameters for step kernels on any device: odd counts and starts, any dtypes, filled from a seed, with the clocks that move them.
+// Lists of parameters for step kernels on any device: odd counts and starts, any dtypes, filled from a seed, with the
+// clocks that move them.
 
 #include <gtest/gtest.h>
 
@@ -44,7 +45,8 @@ struct Spec {
     return count > 0 || states[0] == StateType::f32;
   }
   std::string text() const {
-    return fmt::format("{}, kept {}, states {} {} {}", dtype, static_cast<int>(kept), static_cast<int>(states[0]), static_cast<int>(states[1]), static_cast<int>(states[2]));
+    return fmt::format("{}, kept {}, states {} {} {}", dtype, static_cast<int>(kept), static_cast<int>(states[0]),
+                       static_cast<int>(states[1]), static_cast<int>(states[2]));
   }
 };
 
@@ -76,7 +78,8 @@ class Numbers {
   float next(int magnitudes = 8) {
     state_ = state_ * 6364136223846793005u + 1442695040888963407u;
     const float share = static_cast<float>(static_cast<int64_t>(state_) >> 40) * 0x1p-23f;
-    return magnitudes > 1 ? std::ldexp(share, -static_cast<int>((state_ >> 8) % static_cast<uint64_t>(magnitudes))) : share;
+    return magnitudes > 1 ? std::ldexp(share, -static_cast<int>((state_ >> 8) % static_cast<uint64_t>(magnitudes)))
+                          : share;
   }
 
  private:
@@ -87,7 +90,10 @@ class Numbers {
 class Memory {
  public:
   Memory(Device device, DType dtype, const std::vector<double>& values, int64_t shift)
-      : device_(device), bytes_(static_cast<int64_t>(values.size()) * size_of(dtype)), shift_(shift * size_of(dtype)), memory_(memory::allocate(device, bytes_ + shift_)) {
+      : device_(device),
+        bytes_(static_cast<int64_t>(values.size()) * size_of(dtype)),
+        shift_(shift * size_of(dtype)),
+        memory_(memory::allocate(device, bytes_ + shift_)) {
     std::vector<char> host(static_cast<size_t>(bytes_));
     visit(dtype, [&]<class T>(Type<T>) {
       for (size_t i = 0; i < values.size(); ++i) {
@@ -97,7 +103,11 @@ class Memory {
     });
     write(host);
   }
-  Memory(const Memory& other, int64_t shift) : device_(other.device_), bytes_(other.bytes_), shift_(shift), memory_(memory::allocate(device_, bytes_ + shift_)) {
+  Memory(const Memory& other, int64_t shift)
+      : device_(other.device_),
+        bytes_(other.bytes_),
+        shift_(shift),
+        memory_(memory::allocate(device_, bytes_ + shift_)) {
     write(other.read());
   }
   ~Memory() { memory::release(device_, memory_, bytes_ + shift_); }
@@ -122,15 +132,19 @@ class Memory {
   void* memory_;
 };
 
-/// A list of parameters of a rule, its memory, and its clocks: number 0 is none of the list's, 1 and 2 are, 3 stands still.
+/// A list of parameters of a rule, its memory, and its clocks: number 0 is none of the list's, 1 and 2 are, 3 stands
+/// still.
 template <class Rule>
 class Steppable {
  public:
   static constexpr int kClocks = 4, kStates = Rule::kStates;
   static constexpr uint64_t kSeed = 0x0123456789abcdef;
 
-  Steppable(Device device, const Spec& spec, const std::vector<int64_t>& counts, int variant, Strategy strategy = Strategy::automatic)
-      : spec_(spec), list_(device, spec.dtypes(kStates), strategy), clocks_(device, kU8, std::vector<double>(kClocks * clock_bytes()), 0) {
+  Steppable(Device device, const Spec& spec, const std::vector<int64_t>& counts, int variant,
+            Strategy strategy = Strategy::automatic)
+      : spec_(spec),
+        list_(device, spec.dtypes(kStates), strategy),
+        clocks_(device, kU8, std::vector<double>(kClocks * clock_bytes()), 0) {
     Numbers numbers(5);
     for (size_t e = 0; e < counts.size(); ++e) {
       // One alignment, another, and several take turns.
@@ -146,7 +160,10 @@ class Steppable {
         if (k == 0 || (k == 2 + kStates && spec.kept == Kept::master)) values = rounded(params, spec.dtype);
         if (k >= 2 && k < 2 + kStates) values = first_state(k - 2, counts[e], variant);
         // 8-bit states begin at multiples of four bytes.
-        memory = std::make_unique<Memory>(device, dtypes[k], values, k == 1 ? other : dtypes[k] == kU8 ? 4 * shift : shift);
+        memory = std::make_unique<Memory>(device, dtypes[k], values,
+                                          k == 1             ? other
+                                          : dtypes[k] == kU8 ? 4 * shift
+                                                             : shift);
         entry.at[k] = memory->data();
       }
       list_.add(entry);
@@ -156,7 +173,8 @@ class Steppable {
     second.lr = 0.003;
     const formula::ProgressOf<Rule> none;
     std::vector<kernels::ClockChange> changes;
-    for (int c = 0; c < kClocks; ++c) changes.push_back({c, c != 3, c == 2 ? &second : &first, reinterpret_cast<const double*>(&none)});
+    for (int c = 0; c < kClocks; ++c)
+      changes.push_back({c, c != 3, c == 2 ? &second : &first, reinterpret_cast<const double*>(&none)});
     set(changes);
   }
 
@@ -171,9 +189,18 @@ class Steppable {
   std::vector<char> read(size_t array) const { return arrays_[array] ? arrays_[array]->read() : std::vector<char>(); }
   DType dtype(size_t array) const { return list_.dtype(static_cast<int>(array) % list_.arrays()); }
 
-  void set(const std::vector<kernels::ClockChange>& changes) { rule().set(clocks_.data(), spec_.f64(), changes, stream()); }
+  void set(const std::vector<kernels::ClockChange>& changes) {
+    rule().set(clocks_.data(), spec_.f64(), changes, stream());
+  }
   void step(const double* factor = nullptr, bool zero_grads = false) {
-    rule().step({.list = list_, .clocks = clocks_.data(), .first_clock = 1, .clock_count = 3, .kept = spec_.kept, .zero_grads = zero_grads, .grad_factor = factor, .seed = kSeed},
+    rule().step({.list = list_,
+                 .clocks = clocks_.data(),
+                 .first_clock = 1,
+                 .clock_count = 3,
+                 .kept = spec_.kept,
+                 .zero_grads = zero_grads,
+                 .grad_factor = factor,
+                 .seed = kSeed},
                 stream());
   }
   void tick(const double* factor) { rule().tick(clocks_.data(), spec_.f64(), 1, 3, factor, stream()); }
@@ -186,7 +213,8 @@ class Steppable {
       std::vector<double> values;
       for (int64_t i = 0; i < list_.entries()[e].count; ++i) values.push_back(numbers.next(12));
       if (strange && e % 4 == 3)
-        for (size_t i = 0; i < std::min<size_t>(600, values.size()); i += 5) values[i] = kStrange[i / 5 % std::size(kStrange)];
+        for (size_t i = 0; i < std::min<size_t>(600, values.size()); i += 5)
+          values[i] = kStrange[i / 5 % std::size(kStrange)];
       Memory& grad = *arrays_[e * static_cast<size_t>(list_.arrays()) + 1];
       grad.write(Memory(kCPU, spec_.dtype, values, 0).read());
     }
@@ -236,10 +264,13 @@ class Steppable {
     const double value = Rule::first_state(k, settings_of<Rule>(variant));
     if (spec_.states[k] != StateType::q8) return std::vector<double>(static_cast<size_t>(count), value);
     std::vector<uint8_t> bytes(static_cast<size_t>(formula::quant_bytes(count)));
-    store(std::vector<float>(static_cast<size_t>(count), static_cast<float>(value)), StateType::q8, formula::is_signed<Rule>(k), {}, bytes.data());
+    store(std::vector<float>(static_cast<size_t>(count), static_cast<float>(value)), StateType::q8,
+          formula::is_signed<Rule>(k), {}, bytes.data());
     return {bytes.begin(), bytes.end()};
   }
-  size_t clock_bytes() const { return spec_.f64() ? sizeof(formula::Clock<Rule, double>) : sizeof(formula::Clock<Rule, float>); }
+  size_t clock_bytes() const {
+    return spec_.f64() ? sizeof(formula::Clock<Rule, double>) : sizeof(formula::Clock<Rule, float>);
+  }
   static std::vector<double> rounded(const std::vector<double>& values, DType dtype) {
     std::vector<double> result;
     visit_floating(dtype, [&]<class T>(Type<T>) {
@@ -255,15 +286,17 @@ class Steppable {
   std::vector<std::unique_ptr<Memory>> arrays_, parked_;
 };
 
-// ---- a course of steps -----------------------------------------------------------------------------------------------
+// ---- a course of steps ----------------------------------------------------------------------------------------------
 
 struct Doing {
   std::optional<double> factor;
   bool zero_grads;
 };
 /// Steps of every kind; `prepare` gives each its gradients and moves arrays and clocks in between.
-inline constexpr Doing kCourse[] = {{{}, false}, {1.0 / 3, true}, {{}, false}, {std::numeric_limits<double>::quiet_NaN(), false}, {0.5, false},
-                                    {std::numeric_limits<double>::quiet_NaN(), true}, {1.0, true}, {INFINITY, false}};
+inline constexpr Doing kCourse[] = {{{}, false},  {1.0 / 3, true},
+                                    {{}, false},  {std::numeric_limits<double>::quiet_NaN(), false},
+                                    {0.5, false}, {std::numeric_limits<double>::quiet_NaN(), true},
+                                    {1.0, true},  {INFINITY, false}};
 
 template <class Rule>
 void prepare(Steppable<Rule>& x, size_t step) {
@@ -294,7 +327,8 @@ bool same(const Steppable<Rule>& a, const Steppable<Rule>& b, size_t step) {
   for (size_t i = 0; i < a.arrays(); ++i) {
     if (same_bytes(a.dtype(i), a.read(i), b.read(i))) continue;
     const auto per = static_cast<size_t>(a.list().arrays());
-    ADD_FAILURE() << "step " << step << ": array " << i % per << " of entry " << i / per << " with " << a.list().entries()[i / per].count << " elements";
+    ADD_FAILURE() << "step " << step << ": array " << i % per << " of entry " << i / per << " with "
+                  << a.list().entries()[i / per].count << " elements";
     return false;
   }
   const bool clocks = a.clock_numbers() == b.clock_numbers();

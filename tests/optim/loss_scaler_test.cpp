@@ -13,7 +13,9 @@ namespace {
 double scale_of(const LossScaler& scaler) { return scaler.current_scale().item<double>(); }
 
 /// A gradient of two elements, the second one infinite on demand.
-void give(const Tensor& param, double first, bool overflows = false) { param.set_grad(tensor_of({first, overflows ? INFINITY : 1}, {2}, param.dtype())); }
+void give(const Tensor& param, double first, bool overflows = false) {
+  param.set_grad(tensor_of({first, overflows ? INFINITY : 1}, {2}, param.dtype()));
+}
 
 TEST(LossScaler, the_scale_grows_after_an_interval_and_backs_off_at_an_overflow) {
   const Tensor a = parameter({1, 2});
@@ -61,7 +63,8 @@ TEST(LossScaler, a_scaled_step_is_the_step) {
 TEST(LossScaler, f16_gradients_that_would_vanish_arrive) {
   const Tensor a = parameter({1}, kF16), b = parameter({1}, kF16);
   const auto loss = [](const Tensor& w) { return w.mul(1e-4).mul(1e-4).sum(); };  // the gradient, 1e-8, is none in f16
-  SGD with({{"w", a}}, {.lr = 1e6, .memory = {.masters = Masters::f32}}), without({{"w", b}}, {.lr = 1e6, .memory = {.masters = Masters::f32}});
+  SGD with({{"w", a}}, {.lr = 1e6, .memory = {.masters = Masters::f32}}),
+      without({{"w", b}}, {.lr = 1e6, .memory = {.masters = Masters::f32}});
   LossScaler scaler({.scale = 32768});
   scaler.scale(loss(a)).backward();
   scaler.step(with);
@@ -138,7 +141,8 @@ TEST(LossScaler, goes_on_from_its_state) {
   state.erase("scale");
   EXPECT_EQ(message<FormatError>([&] { one.load_state_dict(state); }), "loss_scaler: state 'scale' is missing");
   state["scale"] = tensor_of({1}, {1});
-  EXPECT_NE(message<FormatError>([&] { one.load_state_dict(state); }).find("state 'scale' is no number"), std::string::npos);
+  EXPECT_NE(message<FormatError>([&] { one.load_state_dict(state); }).find("state 'scale' is no number"),
+            std::string::npos);
 }
 
 TEST(LossScaler, options_out_of_their_domain_are_refused) {

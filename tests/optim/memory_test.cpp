@@ -1,4 +1,5 @@
-// What an optimizer keeps, as what and where: every choice gives the same bits in every execution, and goes through state dictionaries.
+// What an optimizer keeps, as what and where: every choice gives the same bits in every execution, and goes through
+// state dictionaries.
 
 #include "lorry/optim/memory.h"
 
@@ -20,15 +21,24 @@ constexpr StateType kF = StateType::f32, kB = StateType::bf16, kQ = StateType::q
 struct Choice {
   DType dtype;
   Memory memory;
-  std::string name() const { return fmt::format("{} with masters {} and states {}", dtype, optim::name(memory.masters), optim::name(memory.states)); }
+  std::string name() const {
+    return fmt::format("{} with masters {} and states {}", dtype, optim::name(memory.masters),
+                       optim::name(memory.states));
+  }
 };
 
 /// Every kind of parameter and master, with states of one type and of several.
 std::vector<Choice> choices() {
   std::vector<Choice> all;
-  for (const auto& [dtype, masters] : {std::pair{kF32, Masters::none}, {kF16, Masters::none}, {kF16, Masters::f32}, {kBF16, Masters::none}, {kBF16, Masters::f32},
-                                       {kBF16, Masters::split}, {kBF16, Masters::stochastic}})
-    for (const StateTypes& states : {StateTypes(kF), StateTypes(kB), StateTypes(kQ), StateTypes(kB, kQ, kF), StateTypes(kQ, kF, kB)})
+  for (const auto& [dtype, masters] : {std::pair{kF32, Masters::none},
+                                       {kF16, Masters::none},
+                                       {kF16, Masters::f32},
+                                       {kBF16, Masters::none},
+                                       {kBF16, Masters::f32},
+                                       {kBF16, Masters::split},
+                                       {kBF16, Masters::stochastic}})
+    for (const StateTypes& states :
+         {StateTypes(kF), StateTypes(kB), StateTypes(kQ), StateTypes(kB, kQ, kF), StateTypes(kQ, kF, kB)})
       all.push_back({dtype, {.masters = masters, .states = states, .seed = 7}});
   return all;
 }
@@ -37,7 +47,13 @@ std::vector<Choice> choices() {
 std::vector<NamedTensor> model(DType dtype) {
   std::mt19937_64 random(11);
   const auto make = [&](const Dims& sizes) { return random_tensor(random, sizes, dtype); };
-  std::vector<Tensor> tensors{make({}), make({0}), make({257}), make({3, 413}), make({90, 7}).t(), make({302}).narrow(0, 1, 300), make({20, 31}).narrow(1, 3, 17)};
+  std::vector<Tensor> tensors{make({}),
+                              make({0}),
+                              make({257}),
+                              make({3, 413}),
+                              make({90, 7}).t(),
+                              make({302}).narrow(0, 1, 300),
+                              make({20, 31}).narrow(1, 3, 17)};
   for (Tensor& x : tensors) x = parameter(x.detach());
   return numbered(tensors);
 }
@@ -74,7 +90,8 @@ void make_step(Optimizer& optimizer, int step) {
 std::vector<std::string> all_bits(const std::vector<NamedTensor>& params, const Optimizer& optimizer) {
   std::vector<std::string> all;
   for (const auto& [name, p] : params) all.push_back(bits(p));
-  for (const auto& [key, x] : optimizer.state_dict()) all.push_back(key + bits(x.clone()));  // a live state counts no version of its steps
+  // a live state counts no version of its steps
+  for (const auto& [key, x] : optimizer.state_dict()) all.push_back(key + bits(x.clone()));
   return all;
 }
 
@@ -84,7 +101,7 @@ TensorMap copied(const TensorMap& state) {
   return copy;
 }
 
-// ---- the same bits ---------------------------------------------------------------------------------------------------
+// ---- the same bits --------------------------------------------------------------------------------------------------
 
 template <class Rule>
 void expect_one_course(const Choice& choice, int steps) {
@@ -108,7 +125,8 @@ TEST(OptimMemory, every_rule_gives_the_same_bits_in_every_execution_over_100_ste
   const std::vector<Choice> all = choices();
   size_t next = 0;
   formula::Rules::each([&]<class Rule>() {
-    for (int k = 0; k < 3; ++k) expect_one_course<Rule>(all[next++ % all.size()], 100);  // of 35 choices, each with a rule or two
+    // of 35 choices, each with a rule or two
+    for (int k = 0; k < 3; ++k) expect_one_course<Rule>(all[next++ % all.size()], 100);
     for (const Choice& choice : all) expect_one_course<Rule>(choice, 4);
   });
 }
@@ -178,20 +196,24 @@ TEST(OptimMemory, a_parameter_in_another_order_takes_its_states_along) {
 TEST(OptimMemory, groups_may_keep_different_things) {
   for (const Execution execution : executions()) {
     const std::vector<NamedTensor> together = model(kBF16), apart = model(kBF16);
-    const AdamWOptions eight{.memory = {.masters = Masters::split, .states = kQ}}, plain{.memory = {.masters = Masters::f32}};
-    const auto part = [](const std::vector<NamedTensor>& params, size_t begin, size_t end) { return std::vector(params.begin() + begin, params.begin() + end); };
+    const AdamWOptions eight{.memory = {.masters = Masters::split, .states = kQ}},
+        plain{.memory = {.masters = Masters::f32}};
+    const auto part = [](const std::vector<NamedTensor>& params, size_t begin, size_t end) {
+      return std::vector(params.begin() + begin, params.begin() + end);
+    };
     AdamW both({{part(together, 0, 4), eight}, {part(together, 4, 7), plain}}, execution);
     AdamW first(part(apart, 0, 4), eight, execution), second(part(apart, 4, 7), plain, execution);
     for (int step = 0; step < 5; ++step) {
       for (const auto* params : {&together, &apart}) give_gradients(*params, step);
       both.step(), first.step(), second.step();
     }
-    for (size_t i = 0; i < together.size(); ++i) EXPECT_EQ(bits(together[i].second), bits(apart[i].second)) << name(execution) << " " << i;
+    for (size_t i = 0; i < together.size(); ++i)
+      EXPECT_EQ(bits(together[i].second), bits(apart[i].second)) << name(execution) << " " << i;
     EXPECT_TRUE(both.state_dict().contains("2.remainder") && both.state_dict().contains("4.master"));
   }
 }
 
-// ---- stochastic rounding ---------------------------------------------------------------------------------------------
+// ---- stochastic rounding --------------------------------------------------------------------------------------------
 
 TEST(OptimMemory, small_steps_add_up_in_the_mean_without_masters) {
   const Tensor p = parameter(ones({1 << 14}, {.dtype = kBF16}));
@@ -208,7 +230,8 @@ TEST(OptimMemory, small_steps_add_up_in_the_mean_without_masters) {
 TEST(OptimMemory, seeds_and_numbers_of_parameters_name_the_random_bits) {
   const auto stepped = [](uint64_t seed) {
     const Tensor a = parameter(ones({512}, {.dtype = kBF16})), b = parameter(ones({512}, {.dtype = kBF16}));
-    AdamW adamw({{"a", a}, {"b", b}}, {.lr = 1e-3, .memory = {.masters = Masters::stochastic, .states = kB, .seed = seed}});
+    AdamW adamw({{"a", a}, {"b", b}},
+                {.lr = 1e-3, .memory = {.masters = Masters::stochastic, .states = kB, .seed = seed}});
     for (int step = 0; step < 3; ++step) {
       for (const Tensor& x : {a, b}) x.set_grad(full({512}, 0.3, {.dtype = kBF16}));
       adamw.step();
@@ -220,14 +243,15 @@ TEST(OptimMemory, seeds_and_numbers_of_parameters_name_the_random_bits) {
   EXPECT_NE(stepped(1).first, stepped(1).second);
 }
 
-// ---- training --------------------------------------------------------------------------------------------------------
+// ---- training -------------------------------------------------------------------------------------------------------
 
 /// The loss at the end of fitting noisy values of a function by two layers.
 double trained(DType dtype, const Memory& memory) {
   std::mt19937_64 random(4);
   const Tensor x = random_tensor(random, {1024, 16}, kF32), truth = random_tensor(random, {16, 1}, kF32, 0.5);
   const Tensor y = matmul(x, truth).tanh().add(random_tensor(random, {1024, 1}, kF32, 0.2));
-  const Tensor first = parameter(random_tensor(random, {16, 12}, dtype, 0.25)), second = parameter(random_tensor(random, {12, 1}, dtype, 0.15));
+  const Tensor first = parameter(random_tensor(random, {16, 12}, dtype, 0.25)),
+               second = parameter(random_tensor(random, {12, 1}, dtype, 0.15));
   AdamW adamw({{"first", first}, {"second", second}}, {.lr = 3e-3, .memory = memory});
   constexpr int kSteps = 600;
   double last = 0;
@@ -256,10 +280,11 @@ TEST(OptimMemory, training_16_bit_parameters_ends_near_it_with_and_without_maste
   EXPECT_NEAR(trained(kBF16, {.masters = Masters::stochastic, .states = kQ}), expected, 0.01 * expected);
 }
 
-// ---- state dictionaries ----------------------------------------------------------------------------------------------
+// ---- state dictionaries ---------------------------------------------------------------------------------------------
 
 TEST(OptimMemory, state_dicts_hold_what_is_stored) {
-  const Tensor p = parameter(tensor_of(std::vector<double>(600, 1), {20, 30})), t = parameter(ones({30, 20}).t().detach());
+  const Tensor p = parameter(tensor_of(std::vector<double>(600, 1), {20, 30})),
+               t = parameter(ones({30, 20}).t().detach());
   AdamW adamw({{"p", p}, {"t", t}}, {.memory = {.states = {kB, kQ}}});
   for (const Tensor& x : {p, t}) x.set_grad(full({20, 30}, 0.5));
   adamw.step();
@@ -281,7 +306,8 @@ TEST(OptimMemory, state_dicts_hold_what_is_stored) {
 
 TEST(OptimMemory, a_new_state_in_8_bits_is_what_the_rule_begins_with) {
   const Tensor p = parameter(ones({300})), q = parameter(ones({300}));
-  Adagrad exact({{"p", p}}, {.initial_accumulator_value = 0.1}), eight({{"p", q}}, {.initial_accumulator_value = 0.1, .memory = {.states = kQ}});
+  Adagrad exact({{"p", p}}, {.initial_accumulator_value = 0.1}),
+      eight({{"p", q}}, {.initial_accumulator_value = 0.1, .memory = {.states = kQ}});
   for (const Tensor& x : {p, q}) x.set_grad(zeros({300}));
   exact.step(), eight.step();
   const TensorMap state = eight.state_dict();
@@ -310,7 +336,8 @@ TEST(OptimMemory, states_of_another_storage_are_refused_and_nothing_changes) {
     return state;
   };
   EXPECT_EQ(message<DTypeError>([&] { adamw->load_state_dict(wide); }),
-            "adamw: state 'p.exp_avg' has another dtype; got [20, 30] f32 cpu; expected u8; make this optimizer with the memory.states of the one that saved it");
+            "adamw: state 'p.exp_avg' has another dtype; got [20, 30] f32 cpu; expected u8; make this optimizer with "
+            "the memory.states of the one that saved it");
   EXPECT_THROW(make({}, p())->load_state_dict(eight), DTypeError);
   EXPECT_THROW(adamw->load_state_dict(with("p.exp_avg", zeros({20, 30}, {.dtype = kI8}))), DTypeError);
   EXPECT_THROW(adamw->load_state_dict(with("p.exp_avg", zeros({30, 20}, {.dtype = kU8}))), ShapeError);
@@ -330,25 +357,34 @@ TEST(OptimMemory, states_of_another_storage_are_refused_and_nothing_changes) {
 
   const Tensor columns = parameter(ones({30, 20}).t().detach());
   const auto other = make({.states = kQ}, columns);
-  EXPECT_NE(message<FormatError>([&] { other->load_state_dict(eight); }).find("another order in memory"), std::string::npos);
+  EXPECT_NE(message<FormatError>([&] { other->load_state_dict(eight); }).find("another order in memory"),
+            std::string::npos);
   EXPECT_THROW(adamw->load_state_dict(copied(other->state_dict())), FormatError);
 
   const TensorMap masters = copied(make({.masters = Masters::f32}, p(kBF16))->state_dict());
-  EXPECT_NE(message<FormatError>([&] { make({.masters = Masters::split}, p(kBF16))->load_state_dict(masters); }).find("masters and states of the one that saved it"),
+  EXPECT_NE(message<FormatError>([&] {
+              make({.masters = Masters::split}, p(kBF16))->load_state_dict(masters);
+            }).find("masters and states of the one that saved it"),
             std::string::npos);
-  EXPECT_NE(message<FormatError>([&] { make({.masters = Masters::stochastic}, p(kBF16))->load_state_dict(masters); }).find("'p.master' is unexpected"),
+  EXPECT_NE(message<FormatError>([&] {
+              make({.masters = Masters::stochastic}, p(kBF16))->load_state_dict(masters);
+            }).find("'p.master' is unexpected"),
             std::string::npos);
 }
 
-// ---- what is refused, and where things lie ---------------------------------------------------------------------------
+// ---- what is refused, and where things lie --------------------------------------------------------------------------
 
 TEST(OptimMemory, is_refused_where_it_does_not_fit_a_parameter) {
   const Tensor half = parameter({1}, kF16), wide = parameter({1}, kF64);
-  const auto why = [](const Tensor& p, const Memory& memory) { return message<DTypeError>([&] { AdamW({{"p", p}}, {.memory = memory}); }); };
+  const auto why = [](const Tensor& p, const Memory& memory) {
+    return message<DTypeError>([&] { AdamW({{"p", p}}, {.memory = memory}); });
+  };
   EXPECT_EQ(why(half, {.masters = Masters::stochastic}),
-            "adamw: parameter 'p' cannot be rounded stochastically; got [1] f16 cpu; expected bf16, or f32 and f64, which need it not; or take Masters::f32");
+            "adamw: parameter 'p' cannot be rounded stochastically; got [1] f16 cpu; expected bf16, or f32 and f64, "
+            "which need it not; or take Masters::f32");
   EXPECT_EQ(why(wide, {.states = {kF, kQ}}),
-            "adamw: states of parameter 'p' cannot be q8; got [1] f64 cpu; expected f32, f16 or bf16, or states of StateType::f32");
+            "adamw: states of parameter 'p' cannot be q8; got [1] f64 cpu; expected f32, f16 or bf16, or states of "
+            "StateType::f32");
   SGD({{"p", wide}}, {.memory = {.masters = Masters::stochastic, .states = kQ}});  // has no state
   const Tensor late = parameter({1}, kBF16);
   AdamW adamw({{"p", late}}, {.memory = {.masters = Masters::stochastic}});

@@ -8,7 +8,8 @@ namespace lorry::optim::test {
 
 struct Model {
   explicit Model(uint64_t seed, DType dtype = kF32, int count = 9) : random(seed) {
-    for (int i = 0; i < count; ++i) params.emplace_back(fmt::format("p{}", i), parameter(random_tensor(random, {1 + i % 4, 3 + i}, dtype)));
+    for (int i = 0; i < count; ++i)
+      params.emplace_back(fmt::format("p{}", i), parameter(random_tensor(random, {1 + i % 4, 3 + i}, dtype)));
   }
   void give_gradients() {
     for (const auto& [name, p] : params) p.set_grad(random_tensor(random, p.sizes(), p.dtype()));
@@ -33,6 +34,8 @@ inline std::string all_bits(const Optimizer& optimizer) {
   return all;
 }
 
-inline double steps_of(const Optimizer& optimizer, const std::string& name) { return optimizer.state_dict().at(name + ".step").item<double>(); }
+inline double steps_of(const Optimizer& optimizer, const std::string& name) {
+  return optimizer.state_dict().at(name + ".step").item<double>();
+}
 
 }  // namespace lorry::optim::test

@@ -61,19 +61,27 @@ TEST(Optimizer, groups_have_options_of_their_own) {
   sgd.set_lr(2.0);
   EXPECT_EQ(sgd.lr(2), 2.0);
   EXPECT_EQ(message<IndexError>([&] { sgd.lr(3); }), "sgd: no such group; got 3; expected 0 to 2");
-  EXPECT_EQ(message<ValueError>([&] { sgd.set_lr(-1); }), "sgd: lr is out of range; got -1; expected a finite number >= 0");
+  EXPECT_EQ(message<ValueError>([&] { sgd.set_lr(-1); }),
+            "sgd: lr is out of range; got -1; expected a finite number >= 0");
 }
 
 TEST(Optimizer, parameters_that_cannot_be_stepped_are_named) {
   const Tensor a = parameter({1, 2}), plain = tensor_of({1}, {1}), whole = empty({1}, {.dtype = kI64});
-  const auto text = [&]<class E>(Type<E>, const std::vector<NamedTensor>& params) { return message<E>([&] { SGD sgd(params); }); };
+  const auto text = [&]<class E>(Type<E>, const std::vector<NamedTensor>& params) {
+    return message<E>([&] { SGD sgd(params); });
+  };
   EXPECT_EQ(text(Type<ValueError>{}, {{"a", a}, {"a", parameter({1})}}), "sgd: parameter 'a' is listed twice");
-  EXPECT_EQ(text(Type<ValueError>{}, {{"a", a}, {"b", a}}), "sgd: parameters 'a' and 'b' share memory; list each tensor once");
-  EXPECT_EQ(text(Type<ValueError>{}, {{"a", a}, {"tied", a.detach().requires_grad_()}}), "sgd: parameters 'a' and 'tied' share memory; list each tensor once");
-  EXPECT_EQ(text(Type<ValueError>{}, {{"a", Tensor()}}), "sgd: parameter 'a' is an undefined tensor; expected a tensor");
+  EXPECT_EQ(text(Type<ValueError>{}, {{"a", a}, {"b", a}}),
+            "sgd: parameters 'a' and 'b' share memory; list each tensor once");
+  EXPECT_EQ(text(Type<ValueError>{}, {{"a", a}, {"tied", a.detach().requires_grad_()}}),
+            "sgd: parameters 'a' and 'tied' share memory; list each tensor once");
+  EXPECT_EQ(text(Type<ValueError>{}, {{"a", Tensor()}}),
+            "sgd: parameter 'a' is an undefined tensor; expected a tensor");
   EXPECT_EQ(text(Type<DTypeError>{}, {{"a", whole}}), "sgd: parameter 'a' is not floating; got [1] i64 cpu");
-  EXPECT_EQ(text(Type<GradError>{}, {{"a", plain}}), "sgd: parameter 'a' does not require a gradient; got [1] f32 cpu; call requires_grad_() first");
-  EXPECT_EQ(text(Type<GradError>{}, {{"a", a.mul(2)}}), "sgd: parameter 'a' is not a leaf; got [2] f32 cpu made by mul; optimize the tensors it was made from");
+  EXPECT_EQ(text(Type<GradError>{}, {{"a", plain}}),
+            "sgd: parameter 'a' does not require a gradient; got [1] f32 cpu; call requires_grad_() first");
+  EXPECT_EQ(text(Type<GradError>{}, {{"a", a.mul(2)}}),
+            "sgd: parameter 'a' is not a leaf; got [2] f32 cpu made by mul; optimize the tensors it was made from");
 }
 
 TEST(Optimizer, parameters_may_be_interleaved) {
@@ -87,7 +95,9 @@ TEST(Optimizer, parameters_may_be_interleaved) {
   for (const auto& [name, p] : params) p.set_grad(full(p.sizes(), -1.0));
   sgd.step();
   for (const Tensor& all : {x, wide}) EXPECT_EQ(all.sum().item<float>(), static_cast<float>(all.numel()));
-  const auto text = [&](const Tensor& view) { return message<ValueError>([&] { sgd.add_param_group({{{"x", parameter(view)}}, {}}); }); };
+  const auto text = [&](const Tensor& view) {
+    return message<ValueError>([&] { sgd.add_param_group({{{"x", parameter(view)}}, {}}); });
+  };
   EXPECT_EQ(text(x.narrow(1, 1, 1).narrow(0, 5, 1)), "sgd: parameters '1' and 'x' share memory; list each tensor once");
   EXPECT_EQ(text(wide.narrow(2, 4, 1)), "sgd: parameters '6' and 'x' share memory; list each tensor once");
 }
@@ -95,7 +105,10 @@ TEST(Optimizer, parameters_may_be_interleaved) {
 TEST(Optimizer, a_group_is_checked_against_those_before) {
   const Tensor a = parameter({1});
   AdamW adamw({{"a", a}});
-  EXPECT_EQ(message<ValueError>([&] { adamw.add_param_group({{{"b", a}}, {}}); }), "adamw: parameters 'a' and 'b' share memory; list each tensor once");
+  EXPECT_EQ(message<ValueError>([&] {
+              adamw.add_param_group({{{"b", a}}, {}});
+            }),
+            "adamw: parameters 'a' and 'b' share memory; list each tensor once");
   EXPECT_EQ(adamw.groups(), 1);
 }
 
@@ -112,7 +125,8 @@ TEST(Optimizer, options_out_of_their_domain_are_refused) {
   EXPECT_EQ(sgd({.lr = -1}), "sgd: lr is out of range; got -1; expected a finite number >= 0");
   EXPECT_EQ(sgd({.momentum = -1}), "sgd: momentum is out of range; got -1; expected a finite number >= 0");
   EXPECT_EQ(sgd({.nesterov = true}), "sgd: nesterov needs a momentum and no dampening; got momentum 0 and dampening 0");
-  EXPECT_EQ(sgd({.momentum = 0.9, .dampening = 0.1, .nesterov = true}), "sgd: nesterov needs a momentum and no dampening; got momentum 0.9 and dampening 0.1");
+  EXPECT_EQ(sgd({.momentum = 0.9, .dampening = 0.1, .nesterov = true}),
+            "sgd: nesterov needs a momentum and no dampening; got momentum 0.9 and dampening 0.1");
 }
 
 TEST(Optimizer, a_gradient_that_no_longer_fits_is_named_and_nothing_moves) {
@@ -121,7 +135,8 @@ TEST(Optimizer, a_gradient_that_no_longer_fits_is_named_and_nothing_moves) {
   a.set_grad(tensor_of({1}, {1}));
   b.set_grad(tensor_of({1, 1}, {2}));
   b.set_data(tensor_of({1, 2, 3}, {3}));
-  EXPECT_EQ(message<ShapeError>([&] { sgd.step(); }), "sgd: the gradient of 'b' has another shape; got gradient: [2] f32 cpu, parameter: [3] f32 cpu");
+  EXPECT_EQ(message<ShapeError>([&] { sgd.step(); }),
+            "sgd: the gradient of 'b' has another shape; got gradient: [2] f32 cpu, parameter: [3] f32 cpu");
   b.set_data(tensor_of({1, 2}, {2}, kF64));
   EXPECT_EQ(message<DTypeError>([&] { sgd.step(); }),
             "sgd: the gradient of 'b' has another dtype; got gradient: [2] f32 cpu, parameter: [2] f64 cpu; expected "
@@ -138,7 +153,8 @@ TEST(Optimizer, a_parameter_that_changed_under_its_state_is_named) {
   a.set_data(tensor_of({1, 2, 3}, {3}));
   a.set_grad(tensor_of({1, 1, 1}, {3}));
   EXPECT_EQ(message<ShapeError>([&] { adamw.step(); }),
-            "adamw: parameter 'a' has changed since its last step; got [3] f32 cpu with a state of [2] f32 cpu; make a new optimizer");
+            "adamw: parameter 'a' has changed since its last step; got [3] f32 cpu with a state of [2] f32 cpu; make a "
+            "new optimizer");
 }
 
 enum class Fails { in_step, in_prepare, in_set };
@@ -146,7 +162,8 @@ enum class Fails { in_step, in_prepare, in_set };
 /// SGD whose fused step fails at a dtype.
 class FailsAt : public Optimizer {
  public:
-  FailsAt(const std::vector<NamedTensor>& params, DType dtype, Fails where = Fails::in_step) : Optimizer("sgd", Execution::fused) {
+  FailsAt(const std::vector<NamedTensor>& params, DType dtype, Fails where = Fails::in_step)
+      : Optimizer("sgd", Execution::fused) {
     set_dtype(dtype, where);
     const Rule::Settings settings{.lr = 0.5, .momentum = 0.9};
     add_group(params, rule_traits<Rule, failing>(), &settings, {});
@@ -164,7 +181,9 @@ class FailsAt : public Optimizer {
     fail(Fails::in_step, call.list.dtype(0));
     built_in_kernels<Rule>(call.list.device()).step(call, stream);
   }
-  static void prepare_or_fail(const kernels::StepCall& call, const Stream&) { fail(Fails::in_prepare, call.list.dtype(0)); }
+  static void prepare_or_fail(const kernels::StepCall& call, const Stream&) {
+    fail(Fails::in_prepare, call.list.dtype(0));
+  }
   static void set_or_fail(void* clocks, bool f64, std::span<const kernels::ClockChange> changes, const Stream& stream) {
     fail(Fails::in_set, f64 ? kF64 : kF32);
     built_in_kernels<Rule>(stream.device).set(clocks, f64, changes, stream);
@@ -185,7 +204,8 @@ TEST(Optimizer, what_a_failed_step_has_not_moved_it_has_not_counted) {
     const bool skipped = factor.defined() && std::isnan(factor.item<double>());
     EXPECT_EQ(values(a)[0], skipped ? 1 : 0.5);
     EXPECT_EQ(values(b)[0], 1);
-    EXPECT_EQ(sgd.state_dict().at("a.step").item<double>(), skipped ? 0 : 1) << "it was stepped before the other failed";
+    EXPECT_EQ(sgd.state_dict().at("a.step").item<double>(), skipped ? 0 : 1)
+        << "it was stepped before the other failed";
     EXPECT_EQ(sgd.state_dict().at("b.step").item<double>(), 0);
     EXPECT_FALSE(sgd.state_dict().contains("b.momentum_buffer"));
 
@@ -228,7 +248,7 @@ TEST(Optimizer, a_learning_rate_that_cannot_be_written_is_not_taken) {
   }
 }
 
-// ---- masters and factors ---------------------------------------------------------------------------------------------
+// ---- masters and factors --------------------------------------------------------------------------------------------
 
 TEST(Masters, keep_the_steps_that_16_bits_lose) {
   for (const bool masters : {false, true}) {
@@ -279,11 +299,15 @@ TEST(GradFactor, that_is_nan_makes_the_step_not_count) {
 TEST(GradFactor, that_is_no_number_is_refused) {
   const Tensor a = parameter({1, 2});
   SGD sgd({{"a", a}});
-  EXPECT_NE(message<ShapeError>([&] { sgd.step(tensor_of({1, 2}, {2}, kF64)); }).find("expected a 0-d f64"), std::string::npos);
-  EXPECT_NE(message<DTypeError>([&] { sgd.step(tensor_of({1}, {}, kF32)); }).find("expected a 0-d f64"), std::string::npos);
+  EXPECT_NE(message<ShapeError>([&] {
+              sgd.step(tensor_of({1, 2}, {2}, kF64));
+            }).find("expected a 0-d f64"),
+            std::string::npos);
+  EXPECT_NE(message<DTypeError>([&] { sgd.step(tensor_of({1}, {}, kF32)); }).find("expected a 0-d f64"),
+            std::string::npos);
 }
 
-// ---- state dictionaries ----------------------------------------------------------------------------------------------
+// ---- state dictionaries ---------------------------------------------------------------------------------------------
 
 TensorMap copied(const TensorMap& state) {
   TensorMap copy;
@@ -327,8 +351,9 @@ TEST(StateDict, has_pytorchs_names_and_its_own_dtypes) {
   std::vector<std::string> names;
   for (const auto& [name, x] : state) names.push_back(lorry::test::as_on_the_cpu(fmt::format("{} {}", name, x)));
   EXPECT_EQ(names,
-            (std::vector<std::string>{"block.0.weight.beta1_power [] f64 cpu", "block.0.weight.beta2_power [] f64 cpu", "block.0.weight.exp_avg [2] f32 cpu",
-                                      "block.0.weight.exp_avg_sq [2] f32 cpu", "block.0.weight.max_exp_avg_sq [2] f32 cpu", "block.0.weight.step [] f64 cpu"}));
+            (std::vector<std::string>{"block.0.weight.beta1_power [] f64 cpu", "block.0.weight.beta2_power [] f64 cpu",
+                                      "block.0.weight.exp_avg [2] f32 cpu", "block.0.weight.exp_avg_sq [2] f32 cpu",
+                                      "block.0.weight.max_exp_avg_sq [2] f32 cpu", "block.0.weight.step [] f64 cpu"}));
 }
 
 TEST(StateDict, of_another_model_is_refused_and_nothing_changes) {
@@ -346,14 +371,18 @@ TEST(StateDict, of_another_model_is_refused_and_nothing_changes) {
     }
     return message<E>([&] { sgd.load_state_dict(state); });
   };
-  EXPECT_EQ(text(Type<FormatError>{}, "a.step", {}), "sgd: state 'a.step' is missing; load the state of the same optimizer and model");
-  EXPECT_EQ(text(Type<FormatError>{}, "a.momentum_buffer", {}), "sgd: state 'a.momentum_buffer' is missing; load the state of the same optimizer and model");
-  EXPECT_EQ(text(Type<FormatError>{}, "b.step", tensor_of({1}, {}, kF64)), "sgd: state 'b.step' is unexpected; load the state of the same optimizer and model");
+  EXPECT_EQ(text(Type<FormatError>{}, "a.step", {}),
+            "sgd: state 'a.step' is missing; load the state of the same optimizer and model");
+  EXPECT_EQ(text(Type<FormatError>{}, "a.momentum_buffer", {}),
+            "sgd: state 'a.momentum_buffer' is missing; load the state of the same optimizer and model");
+  EXPECT_EQ(text(Type<FormatError>{}, "b.step", tensor_of({1}, {}, kF64)),
+            "sgd: state 'b.step' is unexpected; load the state of the same optimizer and model");
   EXPECT_EQ(text(Type<ShapeError>{}, "a.momentum_buffer", tensor_of({1}, {1})),
             "sgd: state 'a.momentum_buffer' has another shape; got [1] f32 cpu; expected [2]");
   EXPECT_EQ(text(Type<DTypeError>{}, "a.momentum_buffer", tensor_of({1, 1}, {2}, kF64)),
             "sgd: state 'a.momentum_buffer' has another dtype; got [2] f64 cpu; expected f32");
-  EXPECT_EQ(text(Type<FormatError>{}, "a.step", tensor_of({-1}, {}, kF64)), "sgd: state 'a.step' is out of range; got -1; expected a finite number >= 0");
+  EXPECT_EQ(text(Type<FormatError>{}, "a.step", tensor_of({-1}, {}, kF64)),
+            "sgd: state 'a.step' is out of range; got -1; expected a finite number >= 0");
   for (const auto& [name, x] : sgd.state_dict()) EXPECT_EQ(bits(x), bits(good.at(name))) << name;
 }
 

@@ -31,7 +31,8 @@ TEST(Optimizers, are_known_by_name) {
   }
   EXPECT_EQ(make_optimizer("lion", {{"w", parameter({1})}})->lr(), 1e-4);
   EXPECT_EQ(message<ValueError>([] { make_optimizer("adamv", {}); }),
-            "optimizer: unknown name; got 'adamv'; expected one of adamw, adam, adamax, nadam, radam, adagrad, adadelta, rmsprop, rprop, sgd, asgd, lion");
+            "optimizer: unknown name; got 'adamv'; expected one of adamw, adam, adamax, nadam, radam, adagrad, "
+            "adadelta, rmsprop, rprop, sgd, asgd, lion");
 }
 
 TEST(Optimizers, refuse_options_out_of_their_domain_by_name) {
@@ -51,18 +52,21 @@ TEST(Optimizers, refuse_options_out_of_their_domain_by_name) {
       if constexpr (requires { options.beta1; }) refused(options.beta1, bad), refused(options.beta2, bad);
       if constexpr (requires { options.momentum; }) refused(options.momentum, bad);
       if constexpr (requires { options.momentum_decay; }) refused(options.momentum_decay, bad);
-      if constexpr (requires { options.lr_decay; }) refused(options.lr_decay, bad), refused(options.initial_accumulator_value, bad);
+      if constexpr (requires { options.lr_decay; })
+        refused(options.lr_decay, bad), refused(options.initial_accumulator_value, bad);
       if constexpr (requires { options.rho; }) refused(options.rho, bad);
       if constexpr (requires { options.alpha; }) refused(options.alpha, bad);
       if constexpr (requires { options.lambd; }) refused(options.lambd, bad);
       if constexpr (requires { options.etaplus; })
-        refused(options.etaplus, bad), refused(options.etaminus, bad), refused(options.step_size_min, bad), refused(options.step_size_max, bad);
+        refused(options.etaplus, bad), refused(options.etaminus, bad), refused(options.step_size_min, bad),
+            refused(options.step_size_max, bad);
     }
     if constexpr (requires { options.beta1; }) refused(options.beta1, 1), refused(options.beta2, 1);
     if constexpr (requires { options.rho; }) refused(options.rho, 1.5);
     if constexpr (requires { options.t0; }) refused(options.t0, NAN);
     if constexpr (requires { options.dampening; }) refused(options.dampening, INFINITY);
-    if constexpr (requires { options.etaplus; }) refused(options.etaplus, 1), refused(options.etaminus, 1), refused(options.step_size_min, 51);
+    if constexpr (requires { options.etaplus; })
+      refused(options.etaplus, 1), refused(options.etaminus, 1), refused(options.step_size_min, 51);
   });
 }
 
@@ -87,8 +91,11 @@ TEST(Optimizers, resume_to_the_bit_with_masters_of_either_kind) {
 }
 
 TEST(Optimizers, split_is_for_bf16) {
-  EXPECT_NE(message<DTypeError>([] { make_optimizer("radam", {{"w", parameter({1}, kF16)}}, {}, Execution::automatic, {.masters = Masters::split}); }).find("cannot be split"),
-            std::string::npos);
+  EXPECT_NE(
+      message<DTypeError>([] {
+        make_optimizer("radam", {{"w", parameter({1}, kF16)}}, {}, Execution::automatic, {.masters = Masters::split});
+      }).find("cannot be split"),
+      std::string::npos);
   make_optimizer("radam", {{"w", parameter({1}, kF32)}}, {}, Execution::automatic, {.masters = Masters::split});
 }
 

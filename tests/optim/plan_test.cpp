@@ -1,5 +1,5 @@
-// What an optimizer keeps between steps, and what makes it look again: gradients that come, go and move, data that are swapped, clocks that
-// part, other optimizers, and versions.
+// What an optimizer keeps between steps, and what makes it look again: gradients that come, go and move, data that are
+// swapped, clocks that part, other optimizers, and versions.
 
 #include <cmath>
 
@@ -15,7 +15,8 @@ namespace {
 
 using Adam3 = formula::AdamW<true>;
 
-/// A course of events, played to an optimizer that stays and to one that is made anew, with the state of the one before, for every step.
+/// A course of events, played to an optimizer that stays and to one that is made anew, with the state of the one
+/// before, for every step.
 template <class Events>
 void expect_that_plans_change_nothing(const Events& events, int steps) {
   for (const Execution execution : executions()) {
@@ -41,7 +42,7 @@ void expect_that_plans_change_nothing(const Events& events, int steps) {
   }
 }
 
-// ---- gradients and parameters that change ----------------------------------------------------------------------------
+// ---- gradients and parameters that change ---------------------------------------------------------------------------
 
 TEST(Plan, gradients_that_are_replaced_are_seen) {
   expect_that_plans_change_nothing([](Model& model, int) { model.give_gradients(); }, 5);
@@ -140,7 +141,7 @@ TEST(Plan, no_gradients_are_no_step) {
   }
 }
 
-// ---- clocks ----------------------------------------------------------------------------------------------------------
+// ---- clocks ---------------------------------------------------------------------------------------------------------
 
 TEST(Plan, every_parameter_counts_its_own_steps) {
   for (const Execution execution : executions()) {
@@ -148,7 +149,8 @@ TEST(Plan, every_parameter_counts_its_own_steps) {
     Any<Adam3> together(model.params, settings_of<Adam3>(0), execution);
     Model apart_model(3, kF32, 6);
     std::vector<std::unique_ptr<Any<Adam3>>> apart;
-    for (const auto& named : apart_model.params) apart.push_back(std::make_unique<Any<Adam3>>(std::vector{named}, settings_of<Adam3>(0), execution));
+    for (const auto& named : apart_model.params)
+      apart.push_back(std::make_unique<Any<Adam3>>(std::vector{named}, settings_of<Adam3>(0), execution));
     std::vector<double> steps(6);
     for (uint64_t step = 0; step < 40; ++step) {
       model.give_gradients(), apart_model.give_gradients();
@@ -200,10 +202,12 @@ TEST(Plan, a_learning_rate_is_felt_at_the_very_next_step_and_by_its_group_alone)
     for (int g = 0; g < 200; ++g) EXPECT_EQ(values(params[static_cast<size_t>(g)])[0], g) << name(execution);
     sgd.set_lr(18, 0.5);  // group 0 is empty
     sgd.step();
-    for (int g = 0; g < 200; ++g) EXPECT_EQ(values(params[static_cast<size_t>(g)])[0], g == 17 ? 17.5 : 2 * g) << name(execution);
+    for (int g = 0; g < 200; ++g)
+      EXPECT_EQ(values(params[static_cast<size_t>(g)])[0], g == 17 ? 17.5 : 2 * g) << name(execution);
     sgd.set_lr(1);
     sgd.step();
-    for (int g = 0; g < 200; ++g) EXPECT_EQ(values(params[static_cast<size_t>(g)])[0], g == 17 ? 18.5 : 2 * g + 1) << name(execution);
+    for (int g = 0; g < 200; ++g)
+      EXPECT_EQ(values(params[static_cast<size_t>(g)])[0], g == 17 ? 18.5 : 2 * g + 1) << name(execution);
   }
 }
 
@@ -222,7 +226,7 @@ TEST(Plan, every_strategy_gives_the_same_bits) {
   }
 }
 
-// ---- versions --------------------------------------------------------------------------------------------------------
+// ---- versions -------------------------------------------------------------------------------------------------------
 
 TEST(Versions, a_tensor_that_was_saved_and_then_stepped_is_an_error_that_names_the_optimizer) {
   const Tensor a = parameter({1, 2}), x = parameter({3, 4});
@@ -330,7 +334,7 @@ TEST(Versions, gradients_that_share_a_storage_count_while_one_of_them_is_left) {
   EXPECT_GT(both.version(), before);
 }
 
-// ---- what a step does beside the update ------------------------------------------------------------------------------
+// ---- what a step does beside the update -----------------------------------------------------------------------------
 
 TEST(StepOptions, clip_as_clip_grad_norm_does) {
   for (const DType dtype : {kF32, kF64, kBF16})
@@ -343,10 +347,12 @@ TEST(StepOptions, clip_as_clip_grad_norm_does) {
         by_hand.step();
         EXPECT_EQ(at_once.step({.max_norm = max_norm}).item<double>(), norm);
       }
-      // The factor is one f64 rounded to the type of computation, so that f32 and f64 agree to the bit; in 16 bits the clipped gradient is rounded.
+      // The factor is one f64 rounded to the type of computation, so that f32 and f64 agree to the bit; in 16 bits the
+      // clipped gradient is rounded.
       for (size_t i = 0; i < clipped.params.size(); ++i) {
         const Tensor &a = clipped.params[i].second, &b = stepped.params[i].second;
-        EXPECT_TRUE(dtype == kBF16 ? a.detach().to(kF64).allclose(b.detach().to(kF64), 0.02, 0.02) : bits(a) == bits(b)) << i;
+        EXPECT_TRUE(dtype == kBF16 ? a.detach().to(kF64).allclose(b.detach().to(kF64), 0.02, 0.02) : bits(a) == bits(b))
+            << i;
       }
     }
 }
@@ -379,7 +385,8 @@ TEST(StepOptions, a_step_that_is_left_out_does_not_count_and_leaves_no_infinite_
         EXPECT_EQ(model.all_bits() + all_bits(adam), before) << name(execution);
         EXPECT_EQ(bits(model.params[0].second.grad()) == grad, !zero);
         if (!zero) continue;
-        for (const auto& [name, p] : model.params) EXPECT_EQ(values(p.grad()), std::vector<double>(static_cast<size_t>(p.numel()), 0)) << name;
+        for (const auto& [name, p] : model.params)
+          EXPECT_EQ(values(p.grad()), std::vector<double>(static_cast<size_t>(p.numel()), 0)) << name;
       }
     }
   }
@@ -402,11 +409,13 @@ TEST(StepOptions, a_norm_of_nan_makes_every_gradient_nan_where_the_step_is_not_l
       formula::Rules::each([&]<class Rule>() {
         const std::string where = fmt::format("{} {} {}", Rule::kName, name(execution), dtype);
         Model clipped(9, dtype), poor(9, dtype);
-        Any<Rule> at_once(clipped.params, settings_of<Rule>(0), execution), by_hand(poor.params, settings_of<Rule>(0), execution);
+        Any<Rule> at_once(clipped.params, settings_of<Rule>(0), execution),
+            by_hand(poor.params, settings_of<Rule>(0), execution);
         clipped.give_gradients(), poor.give_gradients();
         at_once.step(), by_hand.step();
         clipped.give_gradients();
-        clipped.params[0].second.grad().zero_(), clipped.params[2].second.grad().fill_(INFINITY), clipped.params[3].second.grad().select(0, 1).fill_(NAN);
+        clipped.params[0].second.grad().zero_(), clipped.params[2].second.grad().fill_(INFINITY),
+            clipped.params[3].second.grad().select(0, 1).fill_(NAN);
         for (const Tensor& p : poor.tensors()) p.grad().fill_(NAN);
         EXPECT_TRUE(std::isnan(values(at_once.step({.max_norm = 1}))[0]));
         by_hand.step();
@@ -426,7 +435,8 @@ TEST(StepOptions, zeroed_gradients_are_those_of_this_step) {
       if (step == 1) model.params.back().second.set_grad(model.params.back().second.grad().t().clone().t());
       zeroing.step({.zero_grad = true});
       other.step();
-      for (const auto& [name, p] : model.params) EXPECT_EQ(values(p.grad()), std::vector<double>(static_cast<size_t>(p.numel()), 0)) << name;
+      for (const auto& [name, p] : model.params)
+        EXPECT_EQ(values(p.grad()), std::vector<double>(static_cast<size_t>(p.numel()), 0)) << name;
     }
     EXPECT_EQ(model.all_bits(), plain.all_bits()) << name(execution);
   }
@@ -449,7 +459,8 @@ TEST(StepOptions, gradients_that_share_memory_are_read_but_not_zeroed) {
     const auto expect_refused = [&] {
       const std::vector<double> before = values(a);
       EXPECT_EQ(message<ValueError>([&] { sgd.step({.zero_grad = true}); }),
-                "sgd: the gradients of 'a' and 'b' share memory; got zero_grad, which writes them; expected a gradient of its own for each parameter");
+                "sgd: the gradients of 'a' and 'b' share memory; got zero_grad, which writes them; expected a gradient "
+                "of its own for each parameter");
       EXPECT_EQ(values(a), before);
       EXPECT_EQ(values(a.grad()), (std::vector<double>{1, 1}));
     };
@@ -497,7 +508,8 @@ TEST(StepOptions, gradients_are_divided_by_the_scale) {
 
 TEST(StepOptions, a_loss_scaler_leaves_out_what_overflows) {
   Model model(12, kF16), plain(12, kF16);
-  Any<Adam3> scaled(model.params, {}, Execution::fused, {.masters = Masters::f32}), other(plain.params, {}, Execution::fused, {.masters = Masters::f32});
+  Any<Adam3> scaled(model.params, {}, Execution::fused, {.masters = Masters::f32}),
+      other(plain.params, {}, Execution::fused, {.masters = Masters::f32});
   LossScaler scaler({.scale = 4, .interval = 1000});
   for (int step = 0; step < 6; ++step) {
     model.give_gradients(), plain.give_gradients();
@@ -516,12 +528,13 @@ TEST(StepOptions, a_loss_scaler_leaves_out_what_overflows) {
   EXPECT_EQ(scaler.current_scale().item<double>(), 1);
 }
 
-// ---- masters ---------------------------------------------------------------------------------------------------------
+// ---- masters --------------------------------------------------------------------------------------------------------
 
 TEST(Masters, that_are_split_take_the_course_of_f32) {
   for (const Execution execution : executions()) {
     Model split(13, kBF16), whole(13, kBF16);
-    Any<Adam3> by_halves(split.params, settings_of<Adam3>(1), execution, {.masters = Masters::split}), by_f32(whole.params, settings_of<Adam3>(1), execution, {.masters = Masters::f32});
+    Any<Adam3> by_halves(split.params, settings_of<Adam3>(1), execution, {.masters = Masters::split}),
+        by_f32(whole.params, settings_of<Adam3>(1), execution, {.masters = Masters::f32});
     for (int step = 0; step < 50; ++step) {
       split.give_gradients(), whole.give_gradients();
       by_halves.step(), by_f32.step();
@@ -529,14 +542,15 @@ TEST(Masters, that_are_split_take_the_course_of_f32) {
     const TensorMap halves = by_halves.state_dict(), masters = by_f32.state_dict();
     for (size_t i = 0; i < split.params.size(); ++i) {
       const auto& [name, p] = split.params[i];
-      const Tensor sum = p.detach().view(kI16).to(kI32).bitwise_left_shift(16).add(halves.at(name + ".remainder").to(kI32)).view(kF32);
+      const Tensor sum =
+          p.detach().view(kI16).to(kI32).bitwise_left_shift(16).add(halves.at(name + ".remainder").to(kI32)).view(kF32);
       EXPECT_EQ(bits(sum), bits(masters.at(name + ".master"))) << name;
       EXPECT_EQ(bits(halves.at(name + ".exp_avg")), bits(masters.at(name + ".exp_avg"))) << name;
     }
   }
 }
 
-// ---- memory ----------------------------------------------------------------------------------------------------------
+// ---- memory ---------------------------------------------------------------------------------------------------------
 
 TEST(Plan, an_empty_cache_changes_nothing) {
   expect_that_plans_change_nothing(

@@ -10,17 +10,17 @@
 namespace lorry::optim::test {
 namespace {
 
-
 /// Sizes, layouts and gradients from a seed; the same for every execution.
 class Model {
  public:
   Model(uint64_t seed, int tensors, DType dtype) : random_(seed) {
     for (int t = 0; t < tensors; ++t) {
       Dims sizes;
-      for (int rank = number(0, 3); rank > 0; --rank) sizes.push_back(number(0, 20) == 0 ? 0 : number(1, t == 0 ? 40 : 9));
+      for (int rank = number(0, 3); rank > 0; --rank)
+        sizes.push_back(number(0, 20) == 0 ? 0 : number(1, t == 0 ? 40 : 9));
       Tensor x = random_tensor(random_, sizes, dtype);
-      if (sizes.size() == 2 && number(0, 3) == 0) x = x.t().clone().t();                          // columns first
-      if (sizes.size() == 2 && number(0, 4) == 0) x = cat({x, x}, 1).narrow(1, 0, sizes[1]);      // with gaps
+      if (sizes.size() == 2 && number(0, 3) == 0) x = x.t().clone().t();                             // columns first
+      if (sizes.size() == 2 && number(0, 4) == 0) x = cat({x, x}, 1).narrow(1, 0, sizes[1]);         // with gaps
       if (sizes.size() == 1 && sizes[0] > 1 && number(0, 2) == 0) x = x.narrow(0, 1, sizes[0] - 1);  // misaligned
       params_.emplace_back(fmt::format("p{}", t), parameter(x.detach()));
     }
@@ -29,7 +29,8 @@ class Model {
   /// Gradients for a step; now and then one is missing, transposed, or was there before and is written in place.
   void give_gradients() {
     for (const auto& [name, param] : params_) {
-      const Tensor grad = random_tensor(random_, param.sizes(), param.dtype(), std::ldexp(1.0, static_cast<int>(number(-8, 3))));
+      const Tensor grad =
+          random_tensor(random_, param.sizes(), param.dtype(), std::ldexp(1.0, static_cast<int>(number(-8, 3))));
       const int64_t way = number(0, 19);
       if (way == 0)
         param.set_grad({});
@@ -54,7 +55,8 @@ void expect_the_same_bits(uint64_t seed, int tensors, DType dtype, Masters maste
   std::ranges::reverse(all);
   ASSERT_EQ(all.front(), Execution::fused);
   for (const Execution execution : all) {
-    SCOPED_TRACE(fmt::format("{} by {}, seed {}, {} steps in {}, masters {}, variant {}", Rule::kName, name(execution), seed, steps, dtype, name(masters), variant));
+    SCOPED_TRACE(fmt::format("{} by {}, seed {}, {} steps in {}, masters {}, variant {}", Rule::kName, name(execution),
+                             seed, steps, dtype, name(masters), variant));
     Model model(seed, tensors, dtype);
     Any<Rule> optimizer(model.params(), settings_of<Rule>(variant), execution, {.masters = masters});
     for (int step = 0; step < steps; ++step) {
@@ -72,7 +74,8 @@ void expect_the_same_bits(uint64_t seed, int tensors, DType dtype, Masters maste
     for (const auto& [name, state] : optimizer.state_dict()) got.push_back(bits(state));
     if (execution == Execution::fused) expected = got;
     ASSERT_EQ(got.size(), expected.size());
-    for (size_t i = 0; i < got.size(); ++i) ASSERT_TRUE(got[i] == expected[i]) << "parameter or state " << i << " of " << got.size();
+    for (size_t i = 0; i < got.size(); ++i)
+      ASSERT_TRUE(got[i] == expected[i]) << "parameter or state " << i << " of " << got.size();
   }
 }
 
@@ -84,8 +87,12 @@ TEST(Rules, every_execution_gives_the_same_bits_over_odd_shapes_and_dtypes) {
   uint64_t seed = 100;
   formula::Rules::each([&]<class Rule>() {
     for (int variant = 0; variant < kVariants; ++variant)
-      for (const auto& [dtype, masters] : {std::pair{kF32, Masters::none}, {kF64, Masters::none}, {kF16, Masters::none}, {kF16, Masters::f32}, {kBF16, Masters::f32},
-                                        {kBF16, Masters::split}})
+      for (const auto& [dtype, masters] : {std::pair{kF32, Masters::none},
+                                           {kF64, Masters::none},
+                                           {kF16, Masters::none},
+                                           {kF16, Masters::f32},
+                                           {kBF16, Masters::f32},
+                                           {kBF16, Masters::split}})
         expect_the_same_bits<Rule>(++seed, 9, dtype, masters, variant, 9);
   });
 }
@@ -157,16 +164,19 @@ TEST(Rules, a_users_rule_may_hand_one_state_on_to_another) {
 
 TEST(Rules, a_state_dict_continues_any_rule_to_the_bit) {
   formula::Rules::each([]<class Rule>() {
-    for (const auto& [dtype, masters] : {std::pair{kF32, Masters::none}, {kBF16, Masters::f32}, {kBF16, Masters::split}}) {
+    for (const auto& [dtype, masters] :
+         {std::pair{kF32, Masters::none}, {kBF16, Masters::f32}, {kBF16, Masters::split}}) {
       std::string expected;
       for (const bool breaks : {false, true}) {
         Model model(3, 6, dtype);
-        auto optimizer = std::make_unique<Any<Rule>>(model.params(), settings_of<Rule>(1), Execution::fused, Memory{.masters = masters});
+        auto optimizer = std::make_unique<Any<Rule>>(model.params(), settings_of<Rule>(1), Execution::fused,
+                                                     Memory{.masters = masters});
         for (int step = 0; step < 12; ++step) {
           if (breaks && step == 6) {
             TensorMap state = optimizer->state_dict();
             for (auto& [name, x] : state) x = x.clone();
-            optimizer = std::make_unique<Any<Rule>>(model.params(), settings_of<Rule>(1), Execution::fused, Memory{.masters = masters});
+            optimizer = std::make_unique<Any<Rule>>(model.params(), settings_of<Rule>(1), Execution::fused,
+                                                    Memory{.masters = masters});
             optimizer->load_state_dict(state);
           }
           model.give_gradients();

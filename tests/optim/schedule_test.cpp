@@ -65,7 +65,8 @@ std::vector<double> rates_of(const Optimizer& optimizer) {
 /// PyTorch multiplies the last rate on and on; rates are near zero only relative to the largest.
 void expect_near(const std::vector<double>& ours, const std::vector<double>& theirs, const std::string& where) {
   ASSERT_EQ(ours.size(), theirs.size());
-  for (size_t g = 0; g < ours.size(); ++g) EXPECT_NEAR(ours[g], theirs[g], 1e-13 * theirs[g] + 1e-16) << where << ", group " << g;
+  for (size_t g = 0; g < ours.size(); ++g)
+    EXPECT_NEAR(ours[g], theirs[g], 1e-13 * theirs[g] + 1e-16) << where << ", group " << g;
 }
 
 TEST(Schedule, every_kind_gives_pytorchs_rates_to_every_group) {
@@ -137,38 +138,55 @@ TEST(Schedule, schedules_out_of_their_domain_are_refused) {
   EXPECT_EQ(text({Kind::constant, -1}), "schedule: lr is out of range; got -1; expected a finite number >= 0");
   EXPECT_EQ(text({Kind::cosine, 1, 2, 0, 10}), "schedule: min_lr is out of range; got 2; expected 0 to lr, 1");
   EXPECT_EQ(text({Kind::cosine, 1, 0, -1, 10}), "schedule: warmup is out of range; got -1; expected at least 0");
-  EXPECT_EQ(text({Kind::linear, 1, 0, 10, 10}), "schedule: steps do not reach past the warm-up; got 10 steps with a warm-up of 10");
-  EXPECT_EQ(text({.kind = Kind::polynomial, .steps = 1, .power = 0}), "schedule: power is out of range; got 0; expected a finite number > 0");
-  EXPECT_EQ(text({.kind = Kind::exponential, .gamma = NAN}), "schedule: gamma is out of range; got nan; expected a finite number >= 0");
-  EXPECT_EQ(text({.kind = Kind::step, .step_size = 0}), "schedule: step_size is out of range; got 0; expected at least 1");
-  EXPECT_EQ(text({.kind = Kind::multi_step, .milestones = {5, 2}}), "schedule: milestones are out of order; got [5, 2]; expected them ascending");
-  EXPECT_EQ(text({.kind = Kind::cosine_restarts, .t_0 = 2, .t_mult = 0}), "schedule: t_mult is out of range; got 0; expected at least 1");
+  EXPECT_EQ(text({Kind::linear, 1, 0, 10, 10}),
+            "schedule: steps do not reach past the warm-up; got 10 steps with a warm-up of 10");
+  EXPECT_EQ(text({.kind = Kind::polynomial, .steps = 1, .power = 0}),
+            "schedule: power is out of range; got 0; expected a finite number > 0");
+  EXPECT_EQ(text({.kind = Kind::exponential, .gamma = NAN}),
+            "schedule: gamma is out of range; got nan; expected a finite number >= 0");
+  EXPECT_EQ(text({.kind = Kind::step, .step_size = 0}),
+            "schedule: step_size is out of range; got 0; expected at least 1");
+  EXPECT_EQ(text({.kind = Kind::multi_step, .milestones = {5, 2}}),
+            "schedule: milestones are out of order; got [5, 2]; expected them ascending");
+  EXPECT_EQ(text({.kind = Kind::cosine_restarts, .t_0 = 2, .t_mult = 0}),
+            "schedule: t_mult is out of range; got 0; expected at least 1");
   EXPECT_EQ(text({.kind = Kind::one_cycle, .steps = 9, .pct_start = 0.6, .three_phase = true}),
             "schedule: pct_start is out of range; got 0.6; expected 0 to 0.5");
   EXPECT_EQ(text({.kind = Kind::one_cycle, .min_lr = 1e-4, .steps = 9}),
             "schedule: one_cycle takes no min_lr; got 0.0001; it ends at lr / (div_factor * final_div_factor)");
-  EXPECT_EQ(text({.kind = Kind::cosine, .min_lr = 0.5, .steps = 9}), "schedule: min_lr is out of range; got 0.5; expected 0 to the lr of group 0, 0.001");
-  EXPECT_EQ(
-      message<ValueError>([] { parse_schedule("steps"); }),
-      "schedule: unknown name; got 'steps'; expected one of constant, linear, cosine, cosine_restarts, one_cycle, step, multi_step, exponential, polynomial");
+  EXPECT_EQ(text({.kind = Kind::cosine, .min_lr = 0.5, .steps = 9}),
+            "schedule: min_lr is out of range; got 0.5; expected 0 to the lr of group 0, 0.001");
+  EXPECT_EQ(message<ValueError>([] { parse_schedule("steps"); }),
+            "schedule: unknown name; got 'steps'; expected one of constant, linear, cosine, cosine_restarts, "
+            "one_cycle, step, multi_step, exponential, polynomial");
   EXPECT_EQ(message<ValueError>([] { Schedule{}.at(0); }), "schedule: it has no lr of its own; give at() a group's");
-  EXPECT_EQ(message<ValueError>([&] { ReduceOnPlateau(sgd, {.factor = 1}); }), "reduce_on_plateau: factor is out of range; got 1; expected 0 <= factor < 1");
+  EXPECT_EQ(message<ValueError>([&] { ReduceOnPlateau(sgd, {.factor = 1}); }),
+            "reduce_on_plateau: factor is out of range; got 1; expected 0 <= factor < 1");
 }
 
 TEST(Schedule, a_rate_is_refused_where_a_scheduler_is) {
   const auto text = [](const Schedule& s) { return message<ValueError>([&] { s.at(5, 0.1); }); };
-  EXPECT_EQ(text({.kind = Kind::step, .step_size = 0}), "schedule: step_size is out of range; got 0; expected at least 1");
-  EXPECT_EQ(text({.kind = Kind::cosine_restarts, .t_0 = 0}), "schedule: t_0 is out of range; got 0; expected at least 1");
-  EXPECT_EQ(text({.kind = Kind::cosine_restarts, .t_0 = 2, .t_mult = 0}), "schedule: t_mult is out of range; got 0; expected at least 1");
-  EXPECT_EQ(text({.kind = Kind::linear, .warmup = 3, .steps = 3}), "schedule: steps do not reach past the warm-up; got 3 steps with a warm-up of 3");
-  EXPECT_EQ(text({.kind = Kind::one_cycle, .steps = 9, .div_factor = 0}), "schedule: div_factor is out of range; got 0; expected a finite number >= 1");
-  EXPECT_EQ(message<ValueError>([] { Schedule{.lr = 1}.at(-1); }), "schedule: the step is out of range; got -1; expected at least 0");
-  EXPECT_EQ(message<ValueError>([] { Schedule{}.at(0, -1); }), "schedule: lr is out of range; got -1; expected a finite number >= 0");
-  EXPECT_EQ(message<ValueError>([] { Schedule{.lr = 1, .min_lr = 2}.at(0); }), "schedule: min_lr is out of range; got 2; expected 0 to lr, 1");
+  EXPECT_EQ(text({.kind = Kind::step, .step_size = 0}),
+            "schedule: step_size is out of range; got 0; expected at least 1");
+  EXPECT_EQ(text({.kind = Kind::cosine_restarts, .t_0 = 0}),
+            "schedule: t_0 is out of range; got 0; expected at least 1");
+  EXPECT_EQ(text({.kind = Kind::cosine_restarts, .t_0 = 2, .t_mult = 0}),
+            "schedule: t_mult is out of range; got 0; expected at least 1");
+  EXPECT_EQ(text({.kind = Kind::linear, .warmup = 3, .steps = 3}),
+            "schedule: steps do not reach past the warm-up; got 3 steps with a warm-up of 3");
+  EXPECT_EQ(text({.kind = Kind::one_cycle, .steps = 9, .div_factor = 0}),
+            "schedule: div_factor is out of range; got 0; expected a finite number >= 1");
+  EXPECT_EQ(message<ValueError>([] { Schedule{.lr = 1}.at(-1); }),
+            "schedule: the step is out of range; got -1; expected at least 0");
+  EXPECT_EQ(message<ValueError>([] { Schedule{}.at(0, -1); }),
+            "schedule: lr is out of range; got -1; expected a finite number >= 0");
+  EXPECT_EQ(message<ValueError>([] { Schedule{.lr = 1, .min_lr = 2}.at(0); }),
+            "schedule: min_lr is out of range; got 2; expected 0 to lr, 1");
 }
 
 TEST(Schedule, names_are_those_of_the_kinds) {
-  for (const char* text : {"constant", "linear", "cosine", "cosine_restarts", "one_cycle", "step", "multi_step", "exponential", "polynomial"})
+  for (const char* text : {"constant", "linear", "cosine", "cosine_restarts", "one_cycle", "step", "multi_step",
+                           "exponential", "polynomial"})
     EXPECT_EQ(name(parse_schedule(text)), text);
   EXPECT_EQ(parse_schedule("cosine"), Kind::cosine);
 }
@@ -206,7 +224,8 @@ TEST(Schedule, each_group_keeps_its_own_base_rate_through_a_state_dict) {
 
 TEST(Schedule, a_state_dict_has_the_groups_that_were_added_since_the_last_step) {
   SGD sgd = groups_at({0.4}), other = groups_at({7, 7});
-  LRScheduler scheduler(sgd, {.kind = Kind::exponential, .gamma = 0.5}), resumed(other, {.kind = Kind::exponential, .gamma = 0.5});
+  LRScheduler scheduler(sgd, {.kind = Kind::exponential, .gamma = 0.5}),
+      resumed(other, {.kind = Kind::exponential, .gamma = 0.5});
   ReduceOnPlateau plateau(sgd), resumed_plateau(other);
   sgd.add_param_group({{{"late", parameter({1})}}, {.lr = 8}});
   EXPECT_EQ(scheduler.state_dict(), (SchedulerState{{"base_lr.0", 0.4}, {"base_lr.1", 8}, {"steps_done", 0}}));
@@ -243,11 +262,14 @@ TEST(Schedule, reduce_on_plateau_resumes_and_warms_up) {
 TEST(Schedule, states_that_do_not_fit_are_refused_and_change_nothing) {
   SGD sgd = groups_at({0.5});
   LRScheduler scheduler(sgd, {.kind = Kind::exponential, .gamma = 0.5}, 1);
-  const auto text = [&](const SchedulerState& state) { return message<FormatError>([&] { scheduler.load_state_dict(state); }); };
+  const auto text = [&](const SchedulerState& state) {
+    return message<FormatError>([&] { scheduler.load_state_dict(state); });
+  };
   EXPECT_EQ(text({{"base_lr.0", 1}}), "schedule: the state has no 'steps_done'");
   EXPECT_EQ(text({{"base_lr.0", 1}, {"steps_done", 1.5}}), "schedule: 'steps_done' is no count; got 1.5");
   EXPECT_EQ(text({{"base_lr.0", -1}, {"steps_done", 1}}), "schedule: 'base_lr.0' is no learning rate; got -1");
-  EXPECT_EQ(text({{"base_lr.0", 1}, {"base_lr.1", 1}, {"steps_done", 1}}), "schedule: the state has an unexpected 'base_lr.1'");
+  EXPECT_EQ(text({{"base_lr.0", 1}, {"base_lr.1", 1}, {"steps_done", 1}}),
+            "schedule: the state has an unexpected 'base_lr.1'");
   EXPECT_EQ(scheduler.lr(), 0.25);
   EXPECT_EQ(message<IndexError>([&] { scheduler.lr(1); }), "schedule: there is no group 1; got 1 groups");
 }

@@ -12,8 +12,12 @@
 
 namespace lorry::optim::test {
 
-inline DType dtype_of_state(StateType type) { return type == StateType::q8 ? kU8 : type == StateType::bf16 ? kBF16 : kF32; }
-inline int64_t stored_bytes(StateType type, int64_t n) { return type == StateType::q8 ? formula::quant_bytes(n) : n * size_of(dtype_of_state(type)); }
+inline DType dtype_of_state(StateType type) {
+  return type == StateType::q8 ? kU8 : type == StateType::bf16 ? kBF16 : kF32;
+}
+inline int64_t stored_bytes(StateType type, int64_t n) {
+  return type == StateType::q8 ? formula::quant_bytes(n) : n * size_of(dtype_of_state(type));
+}
 
 /// The values of an array of n elements.
 inline std::vector<float> loaded(StateType type, bool is_signed, const void* array, int64_t n) {
@@ -34,7 +38,8 @@ inline std::vector<float> loaded(StateType type, bool is_signed, const void* arr
 }
 
 /// Writes the values. `key` names the draw of bf16's rounding.
-inline void store(const std::vector<float>& values, StateType type, bool is_signed, const formula::RandomKey& key, void* array) {
+inline void store(const std::vector<float>& values, StateType type, bool is_signed, const formula::RandomKey& key,
+                  void* array) {
   const auto n = static_cast<int64_t>(values.size());
   auto* const bytes = static_cast<char*>(array);
   if (type == StateType::f32 && n > 0) std::memcpy(array, values.data(), values.size() * 4);
@@ -42,17 +47,20 @@ inline void store(const std::vector<float>& values, StateType type, bool is_sign
     for (int64_t i = 0; i < n; ++i) {
       const formula::Words4 words = formula::random_block(key, static_cast<uint64_t>(i / formula::kRoundedAtOnce));
       const uint32_t random = formula::rounding_bits(words, static_cast<int>(i % formula::kRoundedAtOnce));
-      static_cast<uint16_t*>(array)[i] = static_cast<uint16_t>(formula::round_stochastically(values[static_cast<size_t>(i)], random));
+      static_cast<uint16_t*>(array)[i] =
+          static_cast<uint16_t>(formula::round_stochastically(values[static_cast<size_t>(i)], random));
     }
   if (type != StateType::q8) return;
   for (int64_t begin = 0; begin < n; begin += formula::kQuantBlock) {
     const int64_t end = std::min(n, begin + formula::kQuantBlock);
     uint32_t largest = 0;
-    for (int64_t i = begin; i < end; ++i) largest = std::max(largest, std::bit_cast<uint32_t>(values[static_cast<size_t>(i)]) & 0x7fffffffu);
+    for (int64_t i = begin; i < end; ++i)
+      largest = std::max(largest, std::bit_cast<uint32_t>(values[static_cast<size_t>(i)]) & 0x7fffffffu);
     const auto by = formula::quant_scale(largest);
     for (int64_t i = begin; i < end; ++i) {
       const float x = values[static_cast<size_t>(i)];
-      bytes[i] = static_cast<char>(is_signed ? formula::QuantCode<true>::encode(x, by) : formula::QuantCode<false>::encode(x, by));
+      bytes[i] = static_cast<char>(is_signed ? formula::QuantCode<true>::encode(x, by)
+                                             : formula::QuantCode<false>::encode(x, by));
     }
     std::memcpy(bytes + formula::quant_scales_at(n) + begin / formula::kQuantBlock * 4, &by.scale, 4);
   }

@@ -1,5 +1,5 @@
-// Arrays in fewer than 32 bits, on the device of these tests: load and store give the bits of the scalar formulas, and what the forms promise
-// holds where they are used.
+// Arrays in fewer than 32 bits, on the device of these tests: load and store give the bits of the scalar formulas, and
+// what the forms promise holds where they are used.
 
 #include <cmath>
 #include <set>
@@ -17,28 +17,48 @@ struct Form {
   bool is_signed = true;
 };
 constexpr Form kForms[] = {{kHalf}, {kQ8, true}, {kQ8, false}};
-constexpr Strategy kEveryStrategy[] = {Strategy::automatic, Strategy::per_tensor, Strategy::kernel_args_4k, Strategy::kernel_args_32k, Strategy::device_table};
+constexpr Strategy kEveryStrategy[] = {Strategy::automatic, Strategy::per_tensor, Strategy::kernel_args_4k,
+                                       Strategy::kernel_args_32k, Strategy::device_table};
 /// Counts around blocks and runs, empties among them.
 const std::vector<int64_t> kCounts = {0, 1, 3, 7, 8, 9, 255, 256, 257, 511, 513, 0, 1'025, 4'099, 70'001};
 
-/// Values of which every block is another case: of any magnitudes, zeros, subnormals alone, with an infinity, a NaN, the ends of the range.
+/// Values of which every block is another case: of any magnitudes, zeros, subnormals alone, with an infinity, a NaN,
+/// the ends of the range.
 std::vector<float> values_of(int64_t count, bool is_signed, uint64_t seed) {
-  constexpr float kInf = std::numeric_limits<float>::infinity(), kMax = std::numeric_limits<float>::max(), kMin = std::numeric_limits<float>::min();
+  constexpr float kInf = std::numeric_limits<float>::infinity(), kMax = std::numeric_limits<float>::max(),
+                  kMin = std::numeric_limits<float>::min();
   Numbers numbers(seed);
   std::vector<float> values;
   for (int64_t i = 0; i < count; ++i) {
     float x = numbers.next(30);
     const int64_t block = i / formula::kQuantBlock + static_cast<int64_t>(seed), at = i % formula::kQuantBlock;
     switch (block % 11) {
-      case 1: x = 0; break;
-      case 2: x = std::ldexp(x, -140); break;
-      case 3: x = at == 200 ? -kInf : x; break;
-      case 4: x = at == 0 ? NAN : x; break;
-      case 5: x = at % 50 == 1 ? kMax : x * kMax; break;
-      case 6: x = at == 7 ? kMin : x * kMin; break;
-      case 7: x = at % 3 == 0 ? -0.0f : std::ldexp(x, -static_cast<int>(at) / 2); break;
-      case 8: x = at % 9 == 0 ? std::bit_cast<float>(0xff800001u) : x; break;
-      default: break;
+      case 1:
+        x = 0;
+        break;
+      case 2:
+        x = std::ldexp(x, -140);
+        break;
+      case 3:
+        x = at == 200 ? -kInf : x;
+        break;
+      case 4:
+        x = at == 0 ? NAN : x;
+        break;
+      case 5:
+        x = at % 50 == 1 ? kMax : x * kMax;
+        break;
+      case 6:
+        x = at == 7 ? kMin : x * kMin;
+        break;
+      case 7:
+        x = at % 3 == 0 ? -0.0f : std::ldexp(x, -static_cast<int>(at) / 2);
+        break;
+      case 8:
+        x = at % 9 == 0 ? std::bit_cast<float>(0xff800001u) : x;
+        break;
+      default:
+        break;
     }
     values.push_back(is_signed ? x : std::fabs(x));
   }
@@ -49,7 +69,9 @@ std::vector<float> values_of(int64_t count, bool is_signed, uint64_t seed) {
 class Stored {
  public:
   Stored(Device device, Form form, const std::vector<int64_t>& counts, Strategy strategy = Strategy::automatic)
-      : form_(form), list_(device, std::vector<DType>{kF32, dtype_of_state(form.type)}, strategy), steps_(device, {kStep}) {
+      : form_(form),
+        list_(device, std::vector<DType>{kF32, dtype_of_state(form.type)}, strategy),
+        steps_(device, {kStep}) {
     for (size_t e = 0; e < counts.size(); ++e) {
       const auto shift = static_cast<int64_t>(e % 3 == 0 ? 0 : e % 4);
       wide_.emplace_back(device, values_of(counts[e], form.is_signed, e), shift);
@@ -65,9 +87,17 @@ class Stored {
   static uint32_t number(size_t entry) { return kernels::kMaxWord - 5 * static_cast<uint32_t>(entry); }
 
   kernels::StoredCall call(const double* grad_factor = nullptr) const {
-    return {.list = list_, .type = form_.type, .is_signed = form_.is_signed, .grad_factor = grad_factor, .seed = kSeed, .array = kArray, .steps = steps_.data()};
+    return {.list = list_,
+            .type = form_.type,
+            .is_signed = form_.is_signed,
+            .grad_factor = grad_factor,
+            .seed = kSeed,
+            .array = kArray,
+            .steps = steps_.data()};
   }
-  void store(const double* grad_factor = nullptr) const { kernels().store(call(grad_factor), current_stream(list_.device())); }
+  void store(const double* grad_factor = nullptr) const {
+    kernels().store(call(grad_factor), current_stream(list_.device()));
+  }
   void load() const { kernels().load(call(), current_stream(list_.device())); }
   const kernels::OptimKernels& kernels() const { return *kernels::backend(list_.device()).optim; }
   std::vector<float> wide(size_t entry) const { return wide_[entry].read(); }
@@ -76,7 +106,8 @@ class Stored {
   /// What `store` is to write.
   std::vector<uint8_t> expected(size_t entry) const {
     std::vector<uint8_t> bytes(stored(entry).size(), uint8_t{0x5a});
-    test::store(wide(entry), form_.type, form_.is_signed, formula::rounding_key(kSeed, number(entry), kArray, kStep), bytes.data());
+    test::store(wide(entry), form_.type, form_.is_signed, formula::rounding_key(kSeed, number(entry), kArray, kStep),
+                bytes.data());
     return bytes;
   }
 
@@ -97,10 +128,13 @@ TEST(StoredArrays, store_writes_and_load_reads_the_bits_of_the_formulas) {
       std::vector<std::vector<uint8_t>> expected;
       for (size_t e = 0; e < kCounts.size(); ++e) expected.push_back(x.expected(e));
       x.store();
-      for (size_t e = 0; e < kCounts.size(); ++e) EXPECT_EQ(x.stored(e), expected[e]) << "entry " << e << " with " << kCounts[e] << " elements";
+      for (size_t e = 0; e < kCounts.size(); ++e)
+        EXPECT_EQ(x.stored(e), expected[e]) << "entry " << e << " with " << kCounts[e] << " elements";
       x.load();
       for (size_t e = 0; e < kCounts.size(); ++e)
-        EXPECT_TRUE(lorry::test::same_bits(x.wide(e), loaded(form.type, form.is_signed, expected[e].data(), kCounts[e]))) << "entry " << e;
+        EXPECT_TRUE(
+            lorry::test::same_bits(x.wide(e), loaded(form.type, form.is_signed, expected[e].data(), kCounts[e])))
+            << "entry " << e;
       // What was decoded keeps its bits: but a tiny block's, whose products are subnormal, may move to its neighbours.
       x.store();
       for (size_t e = 0; e < 6; ++e) EXPECT_EQ(x.stored(e), expected[e]) << "entry " << e << " once more";
@@ -108,7 +142,8 @@ TEST(StoredArrays, store_writes_and_load_reads_the_bits_of_the_formulas) {
 }
 
 TEST(StoredArrays, a_step_that_is_left_out_stores_nothing) {
-  const Copied<double> nan(default_device(), {std::numeric_limits<double>::quiet_NaN()}), infinite(default_device(), {INFINITY});
+  const Copied<double> nan(default_device(), {std::numeric_limits<double>::quiet_NaN()}),
+      infinite(default_device(), {INFINITY});
   for (const Form& form : kForms) {
     const Stored x(default_device(), form, kCounts);
     const std::vector<uint8_t> before = x.stored(8), expected = x.expected(8);
@@ -128,7 +163,8 @@ TEST(StoredArrays, an_element_is_off_by_no_more_than_half_of_its_gap_in_the_map)
     x.load();
     const std::vector<float> after = x.wide(3);
     for (int64_t begin = 0; begin < kCount; begin += formula::kQuantBlock) {
-      const auto first = static_cast<size_t>(begin), last = static_cast<size_t>(std::min(kCount, begin + formula::kQuantBlock));
+      const auto first = static_cast<size_t>(begin),
+                 last = static_cast<size_t>(std::min(kCount, begin + formula::kQuantBlock));
       double largest = 0;
       bool finite = true;
       for (size_t i = first; i < last; ++i) {
@@ -142,13 +178,16 @@ TEST(StoredArrays, an_element_is_off_by_no_more_than_half_of_its_gap_in_the_map)
           ASSERT_EQ(after[i], 0) << "element " << i;
           continue;
         }
-        // In (8^-(e+1), 8^-e] of the largest, numbers are 7/8 8^-e / 2^n apart; codes are the nearest to a 256th of that.
+        // In (8^-(e+1), 8^-e] of the largest, numbers are 7/8 8^-e / 2^n apart; codes are the nearest to a 256th of
+        // that.
         const double ratio = std::fabs(before[i]) / largest;
         int e = 0;
         while (e < 7 && ratio <= std::exp2(-3 * (e + 1))) ++e;
         const int n = std::max(0, (form.is_signed ? 6 : 7) - e);
         const double gap = 0.875 * std::exp2(-3 * e - n);
-        ASSERT_LE(std::fabs(static_cast<double>(after[i]) - before[i]), (gap * (0.5 + 1.0 / 256) + 3e-6) * largest + 1.5e-45) << "element " << i << ", " << before[i] << " of " << largest;
+        ASSERT_LE(std::fabs(static_cast<double>(after[i]) - before[i]),
+                  (gap * (0.5 + 1.0 / 256) + 3e-6) * largest + 1.5e-45)
+            << "element " << i << ", " << before[i] << " of " << largest;
       }
     }
   }

@@ -1,5 +1,5 @@
-// States in pinned memory that stream through the device: arrays are cut into chunks, small ones are stepped where they lie, and all bits are
-// those of states on the device.
+// States in pinned memory that stream through the device: arrays are cut into chunks, small ones are stepped where they
+// lie, and all bits are those of states on the device.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,8 @@ namespace {
 std::vector<NamedTensor> model(DType dtype) {
   manual_seed(3);
   const auto make = [&](const Dims& sizes) { return randn(sizes).to(dtype); };
-  std::vector<Tensor> tensors{make({3'000'005}), make({1'000}), make({700'001}), make({0}), make({}), make({1'100, 900}).t(), make({65'536})};
+  std::vector<Tensor> tensors{make({3'000'005}), make({1'000}),          make({700'001}), make({0}),
+                              make({}),          make({1'100, 900}).t(), make({65'536})};
   for (Tensor& x : tensors) x = parameter(x.detach());
   return numbered(tensors);
 }
@@ -50,20 +51,30 @@ std::string difference(const std::vector<std::string>& a, const std::vector<std:
   if (a.size() != b.size()) return fmt::format("{} arrays and {}", a.size(), b.size());
   std::string text;
   for (size_t i = 0; i < a.size(); ++i)
-    if (a[i] != b[i]) text += fmt::format("array {} ({}) from byte {} of {}; ", i, a[i].substr(0, 12), std::ranges::mismatch(a[i], b[i]).in1 - a[i].begin(), a[i].size());
+    if (a[i] != b[i])
+      text += fmt::format("array {} ({}) from byte {} of {}; ", i, a[i].substr(0, 12),
+                          std::ranges::mismatch(a[i], b[i]).in1 - a[i].begin(), a[i].size());
   return text;
 }
 
 std::pair<DType, Memory> choice(int index) {
   switch (index) {
-    case 0: return {kF32, {}};
-    case 1: return {kF64, {}};
-    case 2: return {kF32, {.states = StateType::q8}};
-    case 3: return {kF32, {.states = StateType::bf16}};
-    case 4: return {kBF16, {.masters = Masters::f32}};
-    case 5: return {kBF16, {.masters = Masters::split, .states = StateTypes(StateType::bf16, StateType::q8)}};
-    case 6: return {kBF16, {.masters = Masters::stochastic, .states = StateTypes(StateType::q8, StateType::f32)}};
-    default: return {kF16, {.masters = Masters::f32, .states = StateType::q8}};
+    case 0:
+      return {kF32, {}};
+    case 1:
+      return {kF64, {}};
+    case 2:
+      return {kF32, {.states = StateType::q8}};
+    case 3:
+      return {kF32, {.states = StateType::bf16}};
+    case 4:
+      return {kBF16, {.masters = Masters::f32}};
+    case 5:
+      return {kBF16, {.masters = Masters::split, .states = StateTypes(StateType::bf16, StateType::q8)}};
+    case 6:
+      return {kBF16, {.masters = Masters::stochastic, .states = StateTypes(StateType::q8, StateType::f32)}};
+    default:
+      return {kF16, {.masters = Masters::f32, .states = StateType::q8}};
   }
 }
 

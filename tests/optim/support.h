@@ -11,8 +11,8 @@
 
 #include "lorry/ops/ops.h"
 #include "lorry/optim/optimizers.h"
-#include "tests/support/message.h"
 #include "tests/support/host.h"
+#include "tests/support/message.h"
 
 namespace lorry::optim::test {
 
@@ -37,9 +37,7 @@ inline Tensor parameter(const std::vector<double>& values, DType dtype = kF32) {
 inline std::vector<double> values(const Tensor& x) { return x.detach().to(kF64).to_vector<double>(); }
 
 /// All elements in row-major order, as stored.
-inline std::string bits(const Tensor& x) {
-  return lorry::test::bytes_of(x.detach().contiguous());
-}
+inline std::string bits(const Tensor& x) { return lorry::test::bytes_of(x.detach().contiguous()); }
 
 using lorry::test::message;
 

@@ -1,5 +1,5 @@
-// Where the optimizers arrive, against PyTorch's (tests/support/rule_values.h) and against a plain loop in double that follows the
-// papers, with pow.
+// Where the optimizers arrive, against PyTorch's (tests/support/rule_values.h) and against a plain loop in double that
+// follows the papers, with pow.
 
 #include <cmath>
 #include <set>
@@ -12,8 +12,8 @@ namespace {
 
 using lorry::test::Json;
 
-/// The largest differences from PyTorch's f64 on the way, relative to the largest size so far, of parameters and, in the end, of states
-/// relative to the largest of them.
+/// The largest differences from PyTorch's f64 on the way, relative to the largest size so far, of parameters and, in
+/// the end, of states relative to the largest of them.
 template <class Options>
 std::array<double, 2> differences(const Json& test, const Json& steps, DType dtype) {
   Options options;
@@ -60,10 +60,12 @@ TEST(Values, every_option_arrives_where_pytorch_does) {
     std::ranges::transform(name, name.begin(), [](char c) { return static_cast<char>(std::tolower(c)); });
     tested.insert(name);
     with_options(name, [&]<class Options>(const Options&) {
-      const auto exact = differences<Options>(test, data["steps"], kF64), rounded = differences<Options>(test, data["steps"], kF32);
+      const auto exact = differences<Options>(test, data["steps"], kF64),
+                 rounded = differences<Options>(test, data["steps"], kF32);
       for (const int k : {0, 1}) {
         EXPECT_LT(exact[k], 1e-12) << name << " " << test["options"];
-        // A hundred stored results, each half a unit off: steps of one direction and size are all rounded to the same side.
+        // A hundred stored results, each half a unit off: steps of one direction and size are all rounded to the same
+        // side.
         EXPECT_LT(rounded[k], 100 * 0x1p-24) << name << " " << test["options"];
       }
     });
@@ -75,7 +77,8 @@ TEST(Values, adamw_follows_the_papers_equations_in_double) {
   std::mt19937_64 random(21);
   std::uniform_real_distribution<double> uniform(0.0, 1.0);
   for (int round = 0; round < 20; ++round) {
-    const AdamWOptions o{uniform(random) * 0.1, uniform(random) * 0.99, 0.9 + uniform(random) * 0.0999, 1e-8, uniform(random)};
+    const AdamWOptions o{uniform(random) * 0.1, uniform(random) * 0.99, 0.9 + uniform(random) * 0.0999, 1e-8,
+                         uniform(random)};
     double p = uniform(random) + 0.5, m = 0, v = 0;
     const Tensor param = parameter({p}, kF64);
     AdamW optimizer({{"p", param}}, o);

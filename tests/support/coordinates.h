@@ -80,7 +80,8 @@ class Shapes {
     for (int d = 0; d < rank; ++d) out.push_back(coin(0.06) ? 0 : coin(0.2) ? 1 : number(2, rank > 5 ? 2 : 4));
     return out;
   }
-  /// A tensor of distinct small whole numbers: contiguous, with permuted strides, gaps, an offset, or (when allowed) repeated elements.
+  /// A tensor of distinct small whole numbers: contiguous, with permuted strides, gaps, an offset, or (when allowed)
+  /// repeated elements.
   Tensor tensor(const Dims& sizes, DType dtype = kF64, bool may_overlap = true) {
     const int rank = sizes.size();
     std::vector<int> order;
@@ -97,7 +98,9 @@ class Shapes {
     const Layout layout = Layout::strided(sizes, strides);
     const int64_t offset = coin() ? 0 : number(1, 5);
     const Tensor memory = empty({layout.extent() + offset}, {dtype});
-    fill_with(memory, [&](const Coordinates& at) { return static_cast<double>(dtype == kBool ? at[0] % 3 == 0 : at[0] % 120); });
+    fill_with(memory, [&](const Coordinates& at) {
+      return static_cast<double>(dtype == kBool ? at[0] % 3 == 0 : at[0] % 120);
+    });
     return Tensor(make_counted<TensorNode>(memory.node()->storage, layout, offset, dtype));
   }
   Tensor tensor(int rank) { return tensor(sizes(rank)); }

@@ -49,7 +49,8 @@ std::vector<Tensor> leaves(const std::vector<Tensor>& inputs) {
       copies.push_back(x);
       continue;
     }
-    Tensor copy = x.layout().has_internal_overlap() ? empty(x.sizes(), x.options()) : empty_strided(x.sizes(), x.strides(), x.options());
+    Tensor copy = x.layout().has_internal_overlap() ? empty(x.sizes(), x.options())
+                                                    : empty_strided(x.sizes(), x.strides(), x.options());
     for (int64_t i = 0; i < x.numel(); ++i) set_element(copy, i, element(x, i));
     copies.push_back(copy.requires_grad_());
   }
@@ -58,7 +59,8 @@ std::vector<Tensor> leaves(const std::vector<Tensor>& inputs) {
 
 }  // namespace
 
-testing::AssertionResult gradcheck(const Function& f, const std::vector<Tensor>& given, const GradcheckOptions& options) {
+testing::AssertionResult gradcheck(const Function& f, const std::vector<Tensor>& given,
+                                   const GradcheckOptions& options) {
   const std::vector<Tensor> inputs = leaves(given);
   std::vector<Tensor> wanted;
   for (const Tensor& x : inputs) {
@@ -74,7 +76,8 @@ testing::AssertionResult gradcheck(const Function& f, const std::vector<Tensor>&
   for (size_t k = 0; k < wanted.size(); ++k) {
     const Tensor& x = wanted[k];
     if (analytic[k].defined() && analytic[k].sizes() != x.sizes())
-      return testing::AssertionFailure() << "gradient " << k << " has shape " << to_string(analytic[k].sizes()) << " for input " << describe(x);
+      return testing::AssertionFailure() << "gradient " << k << " has shape " << to_string(analytic[k].sizes())
+                                         << " for input " << describe(x);
     for (int64_t i = 0; i < x.numel(); ++i) {
       const double centre = element(x, i), h = options.step * std::max(1.0, std::abs(centre));
       set_element(x, i, centre + h);
@@ -86,14 +89,15 @@ testing::AssertionResult gradcheck(const Function& f, const std::vector<Tensor>&
       const double exact = analytic[k].defined() ? element(analytic[k], i) : 0.0;
       const double allowed = options.absolute + options.relative * std::max(std::abs(numeric), std::abs(exact));
       if (!(std::abs(numeric - exact) <= allowed))
-        return testing::AssertionFailure() << "input " << k << " " << describe(x) << ", element " << i << " (value " << centre << "): gradient " << exact
-                                           << ", central difference " << numeric;
+        return testing::AssertionFailure() << "input " << k << " " << describe(x) << ", element " << i << " (value "
+                                           << centre << "): gradient " << exact << ", central difference " << numeric;
     }
   }
   return testing::AssertionSuccess();
 }
 
-testing::AssertionResult gradgradcheck(const Function& f, const std::vector<Tensor>& given, const GradcheckOptions& options) {
+testing::AssertionResult gradgradcheck(const Function& f, const std::vector<Tensor>& given,
+                                       const GradcheckOptions& options) {
   size_t outputs = 0;
   for (const Tensor& x : given) outputs += x.defined() && x.requires_grad();
   for (size_t k = 0; k < outputs; ++k) {

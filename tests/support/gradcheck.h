@@ -19,11 +19,13 @@ struct GradcheckOptions {
   double absolute = 1e-7;
 };
 
-/// Compares the gradients of f with central differences, for every input that requires a gradient (f64 leaves). The output is
-/// weighted with fixed pseudo-random numbers, so every element of it counts.
-testing::AssertionResult gradcheck(const Function& f, const std::vector<Tensor>& inputs, const GradcheckOptions& options = {});
+/// Compares the gradients of f with central differences, for every input that requires a gradient (f64 leaves). The
+/// output is weighted with fixed pseudo-random numbers, so every element of it counts.
+testing::AssertionResult gradcheck(const Function& f, const std::vector<Tensor>& inputs,
+                                   const GradcheckOptions& options = {});
 
 /// The same for the gradients' own gradients: f's gradients, recorded with create_graph, are differentiated once more.
-testing::AssertionResult gradgradcheck(const Function& f, const std::vector<Tensor>& inputs, const GradcheckOptions& options = {});
+testing::AssertionResult gradgradcheck(const Function& f, const std::vector<Tensor>& inputs,
+                                       const GradcheckOptions& options = {});
 
 }  // namespace lorry::test

@@ -1,6 +1,7 @@
 #pragma once
 
-// Elements of a tensor where the test can read and write them, whatever its device: oracles look at memory, not through operators.
+// Elements of a tensor where the test can read and write them, whatever its device: oracles look at memory, not through
+// operators.
 
 #include <cstring>
 #include <string>
@@ -13,8 +14,8 @@
 namespace lorry::test {
 
 namespace detail {
-/// A copy of the last storages that were looked at, each kept until another is or until it is written. The tensor is kept too, so that
-/// no other storage takes its place.
+/// A copy of the last storages that were looked at, each kept until another is or until it is written. The tensor is
+/// kept too, so that no other storage takes its place.
 struct Mirror {
   Tensor of;
   uint32_t version = 0;
@@ -36,8 +37,8 @@ inline Mirror& mirror(const Tensor& x) {
 }
 }  // namespace detail
 
-/// The first element in host memory, with x's strides around it: x's own memory on the CPU, else a copy that stays until a few other
-/// tensors were looked at.
+/// The first element in host memory, with x's strides around it: x's own memory on the CPU, else a copy that stays
+/// until a few other tensors were looked at.
 inline const void* host_data(const Tensor& x) {
   if (x.device().is_cpu()) return x.data_ptr();
   return detail::mirror(x).bytes.data() + x.storage_offset() * size_of(x.dtype());
@@ -69,15 +70,17 @@ inline void write_all(const Tensor& x, const void* values) {
 }
 
 /// The bytes of a contiguous tensor.
-inline std::string bytes_of(const Tensor& x) { return {static_cast<const char*>(host_data(x)), static_cast<size_t>(x.nbytes())}; }
+inline std::string bytes_of(const Tensor& x) {
+  return {static_cast<const char*>(host_data(x)), static_cast<size_t>(x.nbytes())};
+}
 
 /// EXPECT_THROW of an error that a GPU sees while it runs: there it is thrown by the wait at the latest.
-#define EXPECT_THROW_IN_TIME(call, Error)                    \
-  EXPECT_THROW(                                              \
-      {                                                      \
-        call;                                                \
+#define EXPECT_THROW_IN_TIME(call, Error)                      \
+  EXPECT_THROW(                                                \
+      {                                                        \
+        call;                                                  \
         ::lorry::device::synchronize(lorry::default_device()); \
-      },                                                     \
+      },                                                       \
       Error)
 
 }  // namespace lorry::test

@@ -1,5 +1,5 @@
-// The main function of every room's tests. LORRY_TEST_DEVICE=cuda runs the same tests with tensors made there; without such a
-// device the program says why and exits with 77, which ctest reports as skipped.
+// The main function of every room's tests. LORRY_TEST_DEVICE=cuda runs the same tests with tensors made there; without
+// such a device the program says why and exits with 77, which ctest reports as skipped.
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>

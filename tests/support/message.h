@@ -12,7 +12,8 @@ namespace lorry::test {
 /// A text as the CPU would have said it: expected messages name no other device.
 inline std::string as_on_the_cpu(std::string text) {
   const std::string device = to_string(default_device());
-  for (size_t at = 0; device != "cpu" && (at = text.find(device, at)) != std::string::npos; at += 3) text.replace(at, device.size(), "cpu");
+  for (size_t at = 0; device != "cpu" && (at = text.find(device, at)) != std::string::npos; at += 3)
+    text.replace(at, device.size(), "cpu");
   return text;
 }
 

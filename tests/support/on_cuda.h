@@ -22,7 +22,8 @@ inline constexpr Device kGPU{DeviceType::cuda, 0};
 /// The CPU and every GPU there is.
 inline std::vector<Device> all_devices() {
   std::vector<Device> devices = {kCPU};
-  for (int i = 0; i < device::count(DeviceType::cuda); ++i) devices.push_back({DeviceType::cuda, static_cast<int8_t>(i)});
+  for (int i = 0; i < device::count(DeviceType::cuda); ++i)
+    devices.push_back({DeviceType::cuda, static_cast<int8_t>(i)});
   return devices;
 }
 
@@ -31,14 +32,22 @@ template <class T>
 class Copied {
  public:
   Copied(Device device, const std::vector<T>& values, int64_t shift = 0)
-      : device_(device), count_(static_cast<int64_t>(values.size())), shift_(shift), memory_(memory::allocate(device, bytes())) {
-    if (count_ > 0) device::copy(data(), device_, values.data(), kCPU, count_ * int64_t{sizeof(T)}, current_stream(device_));
+      : device_(device),
+        count_(static_cast<int64_t>(values.size())),
+        shift_(shift),
+        memory_(memory::allocate(device, bytes())) {
+    if (count_ > 0)
+      device::copy(data(), device_, values.data(), kCPU, count_ * int64_t{sizeof(T)}, current_stream(device_));
     current_stream(device_).synchronize();
   }
   ~Copied() { memory::release(device_, memory_, bytes()); }
   Copied(const Copied&) = delete;
   Copied& operator=(const Copied&) = delete;
-  Copied(Copied&& other) noexcept : device_(other.device_), count_(other.count_), shift_(other.shift_), memory_(std::exchange(other.memory_, nullptr)) {}
+  Copied(Copied&& other) noexcept
+      : device_(other.device_),
+        count_(other.count_),
+        shift_(other.shift_),
+        memory_(std::exchange(other.memory_, nullptr)) {}
 
   T* data() const { return static_cast<T*>(memory_) + shift_; }
   kernels::Array array() const { return array({count_}); }
@@ -46,7 +55,8 @@ class Copied {
 
   std::vector<T> read() const {
     std::vector<T> values(static_cast<size_t>(count_));
-    if (count_ > 0) device::copy(values.data(), kCPU, data(), device_, count_ * int64_t{sizeof(T)}, current_stream(device_));
+    if (count_ > 0)
+      device::copy(values.data(), kCPU, data(), device_, count_ * int64_t{sizeof(T)}, current_stream(device_));
     current_stream(device_).synchronize();
     return values;
   }

@@ -18,12 +18,13 @@ struct Random {
   bool one_in(int64_t n) { return number(1, n) == 1; }
 };
 
-/// A layout whose matrix has a unit stride, with batch dimensions in any order, gaps here and there, any strides where the size is
-/// 1 and, if it `shares`, batch dimensions of stride 0. No two indices name one address otherwise.
+/// A layout whose matrix has a unit stride, with batch dimensions in any order, gaps here and there, any strides where
+/// the size is 1 and, if it `shares`, batch dimensions of stride 0. No two indices name one address otherwise.
 inline Layout product_layout(Random& random, const Dims& sizes, bool shares) {
   const int rank = sizes.size();
   std::vector<int> order;  // innermost first
-  for (int d = 0; d < rank - 2; ++d) order.insert(order.begin() + random.number(0, static_cast<int64_t>(order.size())), d);
+  for (int d = 0; d < rank - 2; ++d)
+    order.insert(order.begin() + random.number(0, static_cast<int64_t>(order.size())), d);
   const bool by_columns = random.one_in(2);
   const int inner = by_columns ? rank - 2 : rank - 1, outer = by_columns ? rank - 1 : rank - 2;
   order.insert(order.begin() + random.number(0, static_cast<int64_t>(order.size())), outer);

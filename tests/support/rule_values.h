@@ -1,6 +1,7 @@
 #pragma once
 
-// Where PyTorch's optimizers arrive (tests/data/rule_values.json, stored by tests/peers/make_rule_values.py), and the steps that lead there.
+// Where PyTorch's optimizers arrive (tests/data/rule_values.json, stored by tests/peers/make_rule_values.py), and the
+// steps that lead there.
 
 #include <gtest/gtest.h>
 
@@ -47,7 +48,9 @@ class RuleNumbers {
 };
 
 /// The learning rate of a step, counted from 0.
-inline double rule_lr(const Json& test, double lr, int step) { return test["options"].contains("lr_changes") ? lr / (1 + step % 4) : lr; }
+inline double rule_lr(const Json& test, double lr, int step) {
+  return test["options"].contains("lr_changes") ? lr / (1 + step % 4) : lr;
+}
 
 /// Takes PyTorch's options over into a struct that has them. Those that it has not are left over and returned.
 template <class Options>
@@ -70,11 +73,13 @@ Json take_options(Json o, Options& s) {
   if constexpr (requires { s.momentum; }) take("momentum", s.momentum);
   if constexpr (requires { s.nesterov; }) take("dampening", s.dampening), take("nesterov", s.nesterov);
   if constexpr (requires { s.momentum_decay; }) take("momentum_decay", s.momentum_decay);
-  if constexpr (requires { s.lr_decay; }) take("lr_decay", s.lr_decay), take("initial_accumulator_value", s.initial_accumulator_value);
+  if constexpr (requires { s.lr_decay; })
+    take("lr_decay", s.lr_decay), take("initial_accumulator_value", s.initial_accumulator_value);
   if constexpr (requires { s.rho; }) take("rho", s.rho);
   if constexpr (requires { s.alpha; }) take("alpha", s.alpha);
   if constexpr (requires { s.lambd; }) take("lambd", s.lambd), take("t0", s.t0);
-  if constexpr (requires { s.etaplus; }) take_two("etas", s.etaminus, s.etaplus), take_two("step_sizes", s.step_size_min, s.step_size_max);
+  if constexpr (requires { s.etaplus; })
+    take_two("etas", s.etaminus, s.etaplus), take_two("step_sizes", s.step_size_min, s.step_size_max);
   return o;
 }
 

@@ -10,9 +10,7 @@
 namespace lorry::test {
 
 /// A row-major f64 tensor with these values.
-inline Tensor values(const Dims& sizes, const std::vector<double>& data) {
-  return from_data(data, sizes);
-}
+inline Tensor values(const Dims& sizes, const std::vector<double>& data) { return from_data(data, sizes); }
 
 inline Tensor leaf(const Dims& sizes, const std::vector<double>& data) { return values(sizes, data).requires_grad_(); }
 

@@ -52,7 +52,8 @@ TYPED_TEST(DLPackImport, follows_strides_and_the_byte_offset) {
   Producer<TypeParam> p;
   p.managed.dl_tensor.strides = p.strides;
   p.managed.dl_tensor.byte_offset = 2 * sizeof(float);
-  expect_elements(from_dlpack(&p.managed), {2, 3}, [](const Coordinates& at) { return static_cast<double>(2 + at[0] + 2 * at[1]); });
+  expect_elements(from_dlpack(&p.managed), {2, 3},
+                  [](const Coordinates& at) { return static_cast<double>(2 + at[0] + 2 * at[1]); });
 }
 
 TYPED_TEST(DLPackImport, takes_a_tensor_without_elements_or_dimensions_or_deleter) {
@@ -105,7 +106,9 @@ TYPED_TEST(DLPackImport, refuses_what_it_does_not_have_and_leaves_it_to_the_call
 }
 
 TEST(DLPack, refuses_a_newer_major_version) {
-  expect_refused<FormatError, DLManagedTensorVersioned>([](Producer<DLManagedTensorVersioned>& p) { p.managed.version = {2, 0}; });
+  expect_refused<FormatError, DLManagedTensorVersioned>([](Producer<DLManagedTensorVersioned>& p) {
+    p.managed.version = {2, 0};
+  });
 }
 
 TEST(DLPack, read_only_memory_is_shared_but_never_written) {

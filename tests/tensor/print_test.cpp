@@ -35,7 +35,8 @@ Tensor tensor_of(const nlohmann::json& c) {
   const Tensor x = empty(sizes, {dtype});
   const auto times = c["times"].get<float>(), over = c["over"].get<float>();
   int64_t i = 0;
-  test::for_each_coordinate(sizes, [&](const Coordinates& at) { test::set_element(x, at, static_cast<float>(i++) * times / over); });
+  test::for_each_coordinate(
+      sizes, [&](const Coordinates& at) { test::set_element(x, at, static_cast<float>(i++) * times / over); });
   return x;
 }
 

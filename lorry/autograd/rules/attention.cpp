@@ -23,7 +23,8 @@ Tensor unshare_heads(const Tensor& x, const Tensor& like) {
 }
 
 /// The gradients of q, k, v and of an additive mask, by operators.
-Grads composite_gradient(const Tensor& g, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask, const AttentionCall& call) {
+Grads composite_gradient(const Tensor& g, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
+                         const AttentionCall& call) {
   constexpr double kNone = -std::numeric_limits<double>::infinity();
   const int64_t heads = q.size(1), t = q.size(2), s = k.size(2);
   if (s == 0) return {zeros_like(q), zeros_like(k), zeros_like(v), Tensor()};
@@ -39,8 +40,8 @@ Grads composite_gradient(const Tensor& g, const Tensor& q, const Tensor& k, cons
   Tensor grad_weights = matmul(g, values.mT());
   if (kept.defined()) grad_weights = grad_weights.mul(kept);
   const Tensor grad_scores = weights.mul(grad_weights.sub(weights.mul(grad_weights).sum({-1}, true)));
-  return {matmul(grad_scores, keys).mul(call.scale), unshare_heads(matmul(grad_scores.mT(), q).mul(call.scale), k), unshare_heads(matmul(used.mT(), g), v),
-          grad_scores};
+  return {matmul(grad_scores, keys).mul(call.scale), unshare_heads(matmul(grad_scores.mT(), q).mul(call.scale), k),
+          unshare_heads(matmul(used.mT(), g), v), grad_scores};
 }
 
 /// The attributes of a call, from the first that both operators have.
@@ -48,7 +49,8 @@ AttentionCall recorded_call(const Call& c, int first) {
   return {.scale = c.attribute<double>(first),
           .causal = c.attribute<bool>(first + 1),
           .dropout = c.attribute<double>(first + 2),
-          .key = {static_cast<uint64_t>(c.attribute<int64_t>(first + 3)), static_cast<uint64_t>(c.attribute<int64_t>(first + 4))}};
+          .key = {static_cast<uint64_t>(c.attribute<int64_t>(first + 3)),
+                  static_cast<uint64_t>(c.attribute<int64_t>(first + 4))}};
 }
 
 Grads attention_gradient(const Call& c, const Grads& g) {
@@ -71,7 +73,8 @@ Grads packed_attention_gradient(const Call& c, const Grads& g) {
   const int64_t d = qkv.size(2) / 3 / heads;
   const Tensor parts = qkv.view({qkv.size(0), qkv.size(1), 3, heads, d});
   const auto part = [&](int64_t i) { return parts.select(2, i).transpose(1, 2); };
-  Grads all = composite_gradient(g[0].unflatten(2, {heads, d}).transpose(1, 2), part(0), part(1), part(2), Tensor(), call);
+  Grads all =
+      composite_gradient(g[0].unflatten(2, {heads, d}).transpose(1, 2), part(0), part(1), part(2), Tensor(), call);
   all.pop_back();
   for (Tensor& x : all) x = x.transpose(1, 2);
   return {stack(all, 2).reshape(qkv.sizes())};
@@ -82,7 +85,9 @@ Grads rotary_gradient(const Call& c, const Grads& g) {
   return {rotary(g[0], c.input(1), c.input(2), c.attribute<int64_t>(0), !c.attribute<bool>(1)), Tensor(), Tensor()};
 }
 
-Grads embedding_gradient(const Call& c, const Grads& g) { return {embedding_backward(g[0], c.input(1), c.sizes(0)[0], c.attribute<int64_t>(0)), Tensor()}; }
+Grads embedding_gradient(const Call& c, const Grads& g) {
+  return {embedding_backward(g[0], c.input(1), c.sizes(0)[0], c.attribute<int64_t>(0)), Tensor()};
+}
 
 Grads embedding_backward_gradient(const Call& c, const Grads& g) {
   const Tensor indices = c.input(1);

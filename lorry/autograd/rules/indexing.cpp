@@ -1,5 +1,5 @@
-// Gradients of reading and writing at positions. Reading is undone by adding at the same positions, writing by reading there; what
-// a write replaced receives nothing.
+// Gradients of reading and writing at positions. Reading is undone by adding at the same positions, writing by reading
+// there; what a write replaced receives nothing.
 
 #include "lorry/ops/indexing.h"
 #include "lorry/autograd/rules.h"

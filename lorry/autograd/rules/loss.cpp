@@ -16,7 +16,8 @@ struct Samples {
   Tensor classes;  ///< weight of each class, broadcasting against x
   Tensor scale;    ///< gradient of each sample's loss, without its weight; 0 where ignored
 
-  Samples(const Tensor& grad, const Dims& sizes, const Tensor& targets, const Tensor& weights, int64_t ignore_index, Reduction reduction) {
+  Samples(const Tensor& grad, const Dims& sizes, const Tensor& targets, const Tensor& weights, int64_t ignore_index,
+          Reduction reduction) {
     const int64_t dim = sizes.size() == 1 ? 0 : 1, count = sizes[static_cast<int>(dim)];
     Dims across = Dims::filled(sizes.size(), 1);
     across[static_cast<int>(dim)] = count;
@@ -38,7 +39,8 @@ Grads cross_entropy_gradient(const Call& c, const Grads& g) {
   const double smoothing = c.attribute<double>(2);
   if (!grad_enabled()) {
     const Tensor total = reduction == Reduction::mean ? c.output(2) : Tensor();
-    return {cross_entropy_backward(g[0], x, target, weight, c.output(1), total, c.attribute<int64_t>(0), reduction, smoothing)};
+    return {cross_entropy_backward(g[0], x, target, weight, c.output(1), total, c.attribute<int64_t>(0), reduction,
+                                   smoothing)};
   }
   const Samples s(g[0], x.sizes(), target, weight, c.attribute<int64_t>(0), reduction);
   const int64_t dim = x.dim() == 1 ? 0 : 1;

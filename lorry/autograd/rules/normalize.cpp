@@ -1,5 +1,5 @@
-// Backward rules of softmax, dropout and the norms: one fused kernel while gradients are not being recorded, the same formula in
-// operators when they are.
+// Backward rules of softmax, dropout and the norms: one fused kernel while gradients are not being recorded, the same
+// formula in operators when they are.
 
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/autograd/rules.h"
@@ -39,7 +39,8 @@ Grads norm_gradient(const Call& c, const Grads& g, bool centred) {
   const Tensor x = c.input(0), weight = c.input(1);
   const bool has_bias = centred && c.needs(2);
   if (!grad_enabled()) {
-    const NormGrads grads = layer_norm_backward(g[0], x, weight, centred ? c.output(2) : Tensor(), c.output(1), normalized, c.needs(0), c.needs(1), has_bias);
+    const NormGrads grads = layer_norm_backward(g[0], x, weight, centred ? c.output(2) : Tensor(), c.output(1),
+                                                normalized, c.needs(0), c.needs(1), has_bias);
     return {grads.x, grads.weight, grads.bias};
   }
   Dims trailing, leading;

@@ -1,5 +1,5 @@
-// The derivatives of the pointwise operators. Where a function has no derivative at a point, the value is PyTorch's: 0 for abs and relu
-// at 0, half each for a tie of maximum and minimum, 1 for clamp at its bounds.
+// The derivatives of the pointwise operators. Where a function has no derivative at a point, the value is PyTorch's: 0
+// for abs and relu at 0, half each for a tie of maximum and minimum, 1 for clamp at its bounds.
 
 #include <numbers>
 
@@ -16,7 +16,9 @@ Tensor of(const Call& c, int i, F&& gradient) {
   return c.needs(i) ? sum_to_size(gradient(), c.sizes(i)) : Tensor();
 }
 
-Tensor zeros_like_input(const Call& c, int i) { return c.needs(i) ? empty(c.sizes(i), c.options(i)).fill_(0) : Tensor(); }
+Tensor zeros_like_input(const Call& c, int i) {
+  return c.needs(i) ? empty(c.sizes(i), c.options(i)).fill_(0) : Tensor();
+}
 
 /// For steps: the derivative is 0 wherever it exists.
 Grads zero(const Call& c, const Grads&) {
@@ -47,14 +49,16 @@ constexpr double kLn2 = std::numbers::ln2, kLn10 = std::numbers::ln10;
 
 // clang-format off
 constexpr Rule kRules[] = {
-    // ---- one operand -------------------------------------------------------------------------------------------------
+    // ---- one operand ------------------------------------------------------------------------------------------------
     {Op::abs, kInput0, [](const Call& c, const Grads& g) -> Grads { return {g[0] * sign(c.input(0))}; }},
     {Op::neg, kNothing, [](const Call&, const Grads& g) -> Grads { return {-g[0]}; }},
     {Op::sign, kNothing, zero},
     {Op::square, kInput0, [](const Call& c, const Grads& g) -> Grads { return {g[0] * (2 * c.input(0))}; }},
-    {Op::reciprocal, kOutput0, [](const Call& c, const Grads& g) -> Grads { return {-g[0] * (c.output() * c.output())}; }},
+    {Op::reciprocal, kOutput0, [](const Call& c, const Grads& g) -> Grads {
+        return {-g[0] * (c.output() * c.output())}; }},
     {Op::sqrt, kOutput0, [](const Call& c, const Grads& g) -> Grads { return {g[0] / (2 * c.output())}; }},
-    {Op::rsqrt, kOutput0, [](const Call& c, const Grads& g) -> Grads { const Tensor y = c.output(); return {-0.5 * g[0] * (y * y * y)}; }},
+    {Op::rsqrt, kOutput0, [](const Call& c, const Grads& g) -> Grads {
+        const Tensor y = c.output(); return {-0.5 * g[0] * (y * y * y)}; }},
     {Op::floor, kNothing, zero},
     {Op::ceil, kNothing, zero},
     {Op::round, kNothing, zero},
@@ -75,10 +79,12 @@ constexpr Rule kRules[] = {
     {Op::atan, kInput0, [](const Call& c, const Grads& g) -> Grads { return {g[0] / (1 + square(c.input(0)))}; }},
     {Op::sinh, kInput0, [](const Call& c, const Grads& g) -> Grads { return {g[0] * cosh(c.input(0))}; }},
     {Op::cosh, kInput0, [](const Call& c, const Grads& g) -> Grads { return {g[0] * sinh(c.input(0))}; }},
-    {Op::erf, kInput0, [](const Call& c, const Grads& g) -> Grads { return {g[0] * (2 * std::numbers::inv_sqrtpi * exp(-square(c.input(0))))}; }},
-    {Op::erfc, kInput0, [](const Call& c, const Grads& g) -> Grads { return {g[0] * (-2 * std::numbers::inv_sqrtpi * exp(-square(c.input(0))))}; }},
+    {Op::erf, kInput0, [](const Call& c, const Grads& g) -> Grads {
+        return {g[0] * (2 * std::numbers::inv_sqrtpi * exp(-square(c.input(0))))}; }},
+    {Op::erfc, kInput0, [](const Call& c, const Grads& g) -> Grads {
+        return {g[0] * (-2 * std::numbers::inv_sqrtpi * exp(-square(c.input(0))))}; }},
 
-    // ---- activations: one pass while nothing is recorded, differentiable operators otherwise -------------------------
+    // ---- activations: one pass while nothing is recorded, differentiable operators otherwise ------------------------
     {Op::tanh, kOutput0, [](const Call& c, const Grads& g) -> Grads {
        if (!grad_enabled()) return {tanh_backward(g[0], c.output())};
        return {g[0] * (1 - square(c.output()))};
@@ -103,7 +109,8 @@ constexpr Rule kRules[] = {
        if (!grad_enabled()) return {silu_backward(g[0], c.input(0))};
        return {g[0] * silu_slope(c.input(0))};
      }},
-    {Op::leaky_relu, kInput0 | kInput1, [](const Call& c, const Grads& g) -> Grads { return {where(gt(c.input(0), 0), g[0], g[0] * c.input(1)), Tensor()}; }},
+    {Op::leaky_relu, kInput0 | kInput1, [](const Call& c, const Grads& g) -> Grads {
+        return {where(gt(c.input(0), 0), g[0], g[0] * c.input(1)), Tensor()}; }},
     {Op::elu, kInput0 | kInput1, [](const Call& c, const Grads& g) -> Grads {
        const Tensor x = c.input(0);
        // exp only where it is used: elsewhere it could overflow, and a second derivative would see 0 * inf.
@@ -113,16 +120,20 @@ constexpr Rule kRules[] = {
        const Tensor scaled = c.input(0) * c.input(1);
        return {where(gt(scaled, c.input(2)), g[0], g[0] * sigmoid(scaled)), Tensor(), Tensor()};
      }},
-    {Op::nan_to_num, kInput0, [](const Call& c, const Grads& g) -> Grads { return {keep(isfinite(c.input(0)), g[0])}; }},
+    {Op::nan_to_num, kInput0, [](const Call& c, const Grads& g) -> Grads {
+        return {keep(isfinite(c.input(0)), g[0])}; }},
 
-    // ---- two operands ------------------------------------------------------------------------------------------------
-    {Op::add, kNothing, [](const Call& c, const Grads& g) -> Grads { return {of(c, 0, [&] { return g[0]; }), of(c, 1, [&] { return g[0]; })}; }},
-    {Op::sub, kNothing, [](const Call& c, const Grads& g) -> Grads { return {of(c, 0, [&] { return g[0]; }), of(c, 1, [&] { return -g[0]; })}; }},
+    // ---- two operands -----------------------------------------------------------------------------------------------
+    {Op::add, kNothing, [](const Call& c, const Grads& g) -> Grads {
+        return {of(c, 0, [&] { return g[0]; }), of(c, 1, [&] { return g[0]; })}; }},
+    {Op::sub, kNothing, [](const Call& c, const Grads& g) -> Grads {
+        return {of(c, 0, [&] { return g[0]; }), of(c, 1, [&] { return -g[0]; })}; }},
     {Op::mul, kInput0 | kInput1, [](const Call& c, const Grads& g) -> Grads {
        return {of(c, 0, [&] { return g[0] * c.input(1); }), of(c, 1, [&] { return g[0] * c.input(0); })};
      }},
     {Op::div, kInput0 | kInput1, [](const Call& c, const Grads& g) -> Grads {
-       return {of(c, 0, [&] { return g[0] / c.input(1); }), of(c, 1, [&] { return -g[0] * (c.input(0) / c.input(1) / c.input(1)); })};
+       return {of(c, 0, [&] { return g[0] / c.input(1); }),
+           of(c, 1, [&] { return -g[0] * (c.input(0) / c.input(1) / c.input(1)); })};
      }},
     {Op::floor_divide, kNothing, zero},
     {Op::trunc_divide, kNothing, zero},
@@ -147,11 +158,13 @@ constexpr Rule kRules[] = {
      }},
     {Op::maximum, kInput0 | kInput1, [](const Call& c, const Grads& g) -> Grads {
        const Tensor x = c.input(0), y = c.input(1), shared = where(eq(x, y), g[0] * 0.5, g[0]);
-       return {of(c, 0, [&] { return where(lt(x, y), 0, shared); }), of(c, 1, [&] { return where(gt(x, y), 0, shared); })};
+       return {of(c, 0, [&] { return where(lt(x, y), 0, shared); }),
+           of(c, 1, [&] { return where(gt(x, y), 0, shared); })};
      }},
     {Op::minimum, kInput0 | kInput1, [](const Call& c, const Grads& g) -> Grads {
        const Tensor x = c.input(0), y = c.input(1), shared = where(eq(x, y), g[0] * 0.5, g[0]);
-       return {of(c, 0, [&] { return where(gt(x, y), 0, shared); }), of(c, 1, [&] { return where(lt(x, y), 0, shared); })};
+       return {of(c, 0, [&] { return where(gt(x, y), 0, shared); }),
+           of(c, 1, [&] { return where(lt(x, y), 0, shared); })};
      }},
     {Op::fmax, kInput0 | kInput1, [](const Call& c, const Grads& g) -> Grads {
        const Tensor first = logical_or(ge(c.input(0), c.input(1)), isnan(c.input(1)));
@@ -170,13 +183,14 @@ constexpr Rule kRules[] = {
        return {of(c, 0, [&] { return keep(le(x, high), g[0]); }), of(c, 1, [&] { return keep(gt(x, high), g[0]); })};
      }},
 
-    // ---- more operands -----------------------------------------------------------------------------------------------
+    // ---- more operands ----------------------------------------------------------------------------------------------
     {Op::add_scaled, kInput2, [](const Call& c, const Grads& g) -> Grads {
        return {of(c, 0, [&] { return g[0]; }), of(c, 1, [&] { return g[0] * c.input(2); }), Tensor()};
      }},
     {Op::where, kInput0, [](const Call& c, const Grads& g) -> Grads {
        const Tensor condition = c.input(0);
-       return {Tensor(), of(c, 1, [&] { return where(condition, g[0], 0); }), of(c, 2, [&] { return where(condition, 0, g[0]); })};
+       return {Tensor(), of(c, 1, [&] { return where(condition, g[0], 0); }),
+           of(c, 2, [&] { return where(condition, 0, g[0]); })};
      }},
     {Op::clamp, kInputs, [](const Call& c, const Grads& g) -> Grads {
        const Tensor x = c.input(0), low = c.input(1), high = c.input(2);
@@ -197,9 +211,11 @@ constexpr Rule kRules[] = {
                of(c, 2, [&] { return -g[0] * (c.input(3) * c.input(1) / square(c.input(2))); }), Tensor()};
      }},
 
-    // ---- copies ------------------------------------------------------------------------------------------------------
-    {Op::copy, kNothing, [](const Call& c, const Grads& g) -> Grads { return {zeros_like_input(c, 0), of(c, 1, [&] { return g[0]; })}; }},
-    {Op::fill, kNothing, [](const Call& c, const Grads& g) -> Grads { return {zeros_like_input(c, 0), of(c, 1, [&] { return g[0]; })}; }},
+    // ---- copies -----------------------------------------------------------------------------------------------------
+    {Op::copy, kNothing, [](const Call& c, const Grads& g) -> Grads {
+        return {zeros_like_input(c, 0), of(c, 1, [&] { return g[0]; })}; }},
+    {Op::fill, kNothing, [](const Call& c, const Grads& g) -> Grads {
+        return {zeros_like_input(c, 0), of(c, 1, [&] { return g[0]; })}; }},
     {Op::cast, kNothing, [](const Call& c, const Grads& g) -> Grads { return {g[0].to(c.dtype(0))}; }},
     {Op::transfer, kNothing, [](const Call& c, const Grads& g) -> Grads { return {g[0].to(c.device(0))}; }},
     {Op::clone, kNothing, [](const Call&, const Grads& g) -> Grads { return {g[0]}; }},

@@ -11,7 +11,8 @@
 namespace lorry::autograd {
 namespace {
 
-/// A result (or its gradient) with a 1 in each place where input 0 was reduced, so that it broadcasts against the input.
+/// A result (or its gradient) with a 1 in each place where input 0 was reduced, so that it broadcasts against the
+/// input.
 Tensor restored(const Tensor& y, const Call& c, const Dims& dims) {
   Dims sizes = c.sizes(0);
   for (const int64_t d : dims) sizes[static_cast<int>(d)] = 1;
@@ -24,7 +25,9 @@ double count(const Call& c, const Dims& dims) {
   return n;
 }
 
-Grads sum_gradient(const Call& c, const Grads& g) { return {restored(g[0], c, c.attribute<Dims>(0)).expand(c.sizes(0))}; }
+Grads sum_gradient(const Call& c, const Grads& g) {
+  return {restored(g[0], c, c.attribute<Dims>(0)).expand(c.sizes(0))};
+}
 
 Grads mean_gradient(const Call& c, const Grads& g) {
   const Dims& dims = c.attribute<Dims>(0);
@@ -50,7 +53,7 @@ Grads position_gradient(const Call& c, const Grads& g) {
   return {zeros(c.sizes(0), values.options()).scatter_add(dim, at, values)};
 }
 
-// ---- products --------------------------------------------------------------------------------------------------------
+// ---- products -------------------------------------------------------------------------------------------------------
 
 /// The product of all others along `dim`, right where some are 0: those before times those after.
 Tensor product_of_others(const Tensor& x, int64_t dim) {
@@ -73,7 +76,9 @@ Grads prod_gradient(const Call& c, const Grads& g) {
 /// Sums from each position to the end.
 Tensor sum_from(const Tensor& x, int64_t dim) { return x.flip({dim}).cumsum(dim).flip({dim}); }
 
-Grads cumsum_gradient(const Call& c, const Grads& g) { return {c.sizes(0).empty() ? g[0] : sum_from(g[0], c.attribute<int64_t>(0))}; }
+Grads cumsum_gradient(const Call& c, const Grads& g) {
+  return {c.sizes(0).empty() ? g[0] : sum_from(g[0], c.attribute<int64_t>(0))};
+}
 
 /// d/dx_k of the running products y_i is before_k (g_k + x_{k+1} (g_{k+1} + x_{k+2} (...))), where before_k is the
 /// product of all x_j before x_k: no division, so it is right wherever zeros are. The sums s_k = g_k + x_{k+1} s_{k+1}
@@ -100,7 +105,7 @@ Grads cumprod_gradient(const Call& c, const Grads& g) {
   return {cat({one, head(x, 1).cumprod(dim)}, dim).mul(sum)};
 }
 
-// ---- moments and norms -----------------------------------------------------------------------------------------------
+// ---- moments and norms ----------------------------------------------------------------------------------------------
 
 /// The gradient of the variance, before it is multiplied by that of the result.
 Tensor deviations(const Call& c, const Dims& dims) {

@@ -1,5 +1,5 @@
-// Gradients of views. A view that keeps every element is undone by another view; one that selects elements is undone by embedding
-// the gradient in zeros; one that repeats elements is undone by summing.
+// Gradients of views. A view that keeps every element is undone by another view; one that selects elements is undone by
+// embedding the gradient in zeros; one that repeats elements is undone by summing.
 
 #include "lorry/layout/views.h"
 #include "lorry/autograd/rules.h"
@@ -16,14 +16,18 @@ Layout row_major(const Call& c) { return Layout::contiguous(c.sizes(0)); }
 
 Grads as_strided_gradient(const Call& c, const Grads& g) {
   const Layout& from = c.layout(0);
-  require<GradError>(!from.has_internal_overlap(), "as_strided: no gradient for an input whose elements overlap; got sizes {} and strides {}; clone it first",
-                     from.size_list(), from.stride_list());
+  require<GradError>(
+      !from.has_internal_overlap(),
+      "as_strided: no gradient for an input whose elements overlap; got sizes {} and strides {}; clone it first",
+      from.size_list(), from.stride_list());
   if (g[0].numel() == 0) return {zeros(c.sizes(0), g[0].options())};
   // Both geometries lie over one stretch of memory, counted from whichever begins first.
-  const int64_t input_offset = c.attribute<int64_t>(3), output_offset = c.attribute<int64_t>(2), first = std::min(input_offset, output_offset);
+  const int64_t input_offset = c.attribute<int64_t>(3), output_offset = c.attribute<int64_t>(2),
+                first = std::min(input_offset, output_offset);
   const Layout to = Layout::strided(c.attribute<Dims>(0), c.attribute<Dims>(1));
   const int64_t stretch = std::max(input_offset - first + from.extent(), output_offset - first + to.extent());
-  return {as_strided(embed(g[0], {stretch}, {to, output_offset - first}), from.size_list(), from.stride_list(), input_offset - first)};
+  return {as_strided(embed(g[0], {stretch}, {to, output_offset - first}), from.size_list(), from.stride_list(),
+                     input_offset - first)};
 }
 
 constexpr Rule kRules[] = {
@@ -65,7 +69,8 @@ constexpr Rule kRules[] = {
     {Op::embed, kNothing,
      [](const Call& c, const Grads& g) -> Grads {
        const Tensor from = g[0].contiguous();
-       return {as_strided(from, c.attribute<Dims>(1), c.attribute<Dims>(2), from.storage_offset() + c.attribute<int64_t>(3))};
+       return {as_strided(from, c.attribute<Dims>(1), c.attribute<Dims>(2),
+                          from.storage_offset() + c.attribute<int64_t>(3))};
      }},
     {Op::tril, kNothing, [](const Call& c, const Grads& g) -> Grads { return {tril(g[0], c.attribute<int64_t>(0))}; }},
     {Op::triu, kNothing, [](const Call& c, const Grads& g) -> Grads { return {triu(g[0], c.attribute<int64_t>(0))}; }},

@@ -143,7 +143,8 @@ int threads() {
 }
 
 void set_threads(int wanted) {
-  require<ValueError>(wanted >= 1 && wanted <= kMaxThreads, "set_threads: count out of range; got {}; expected 1 to {}", wanted, kMaxThreads);
+  require<ValueError>(wanted >= 1 && wanted <= kMaxThreads, "set_threads: count out of range; got {}; expected 1 to {}",
+                      wanted, kMaxThreads);
   count().store(wanted, std::memory_order_relaxed);
   g_settings.fetch_add(1, std::memory_order_relaxed);
   if (!t_forked) omp_set_num_threads(wanted);

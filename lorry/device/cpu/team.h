@@ -1,8 +1,8 @@
 #pragma once
 
-// The thread team: the one way in which CPU kernels use several cores (OpenMP underneath, so that oneDNN shares the team).
-// Invariant: how work is split never changes a result. Kernels that combine partial results split into chunks of a fixed
-// size (`for_each_chunk`), never by the number of threads.
+// The thread team: the one way in which CPU kernels use several cores (OpenMP underneath, so that oneDNN shares the
+// team). Invariant: how work is split never changes a result. Kernels that combine partial results split into chunks of
+// a fixed size (`for_each_chunk`), never by the number of threads.
 
 #include <cstdint>
 #include <type_traits>
@@ -17,8 +17,8 @@ int threads();
 /// Sets it for the process, and forgets what the system has refused. Throws ValueError unless 1 <= count <= 1024.
 void set_threads(int count);
 
-/// A scope in which libraries that use the same OpenMP team (oneDNN) run on the calling thread alone: kernels split the work
-/// themselves, in ways that do not depend on the number of threads.
+/// A scope in which libraries that use the same OpenMP team (oneDNN) run on the calling thread alone: kernels split the
+/// work themselves, in ways that do not depend on the number of threads.
 class SerialScope {
  public:
   SerialScope();
@@ -35,8 +35,8 @@ using Body = void (*)(void* context, int64_t begin, int64_t end);
 void parallel(int64_t count, int64_t grain, void* context, Body body);
 }  // namespace detail
 
-/// Calls body(begin, end) over a partition of [0, count), on the calling thread alone when count <= grain or when already
-/// inside a parallel loop. The first exception thrown by a body is rethrown here.
+/// Calls body(begin, end) over a partition of [0, count), on the calling thread alone when count <= grain or when
+/// already inside a parallel loop. The first exception thrown by a body is rethrown here.
 template <class F>
 void parallel_for(int64_t count, int64_t grain, F&& body) {
   if (count <= grain) {
@@ -44,7 +44,9 @@ void parallel_for(int64_t count, int64_t grain, F&& body) {
     return;
   }
   detail::parallel(count, grain, const_cast<void*>(static_cast<const void*>(&body)),
-                   [](void* context, int64_t begin, int64_t end) { (*static_cast<std::remove_reference_t<F>*>(context))(begin, end); });
+                   [](void* context, int64_t begin, int64_t end) {
+                     (*static_cast<std::remove_reference_t<F>*>(context))(begin, end);
+                   });
 }
 
 /// Calls body(chunk, begin, end) for the chunks of `size` elements that cover [0, count): the same chunks whatever the

@@ -29,7 +29,8 @@ class [[nodiscard]] Unrestricted {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-/// Whether what is enqueued on the stream is recorded instead of run. True of the default stream too while a capture forbids its use.
+/// Whether what is enqueued on the stream is recorded instead of run. True of the default stream too while a capture
+/// forbids its use.
 bool capturing(Stream stream) noexcept;
 
 }  // namespace lorry::cuda

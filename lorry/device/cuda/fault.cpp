@@ -38,20 +38,22 @@ Fault* fault_slot(int device) {
 void detail::throw_report(Fault* fault, uint32_t generation) {
   if (device::ReportsWait::now()) return;
   const Fault report = *fault;
-  if (!__atomic_compare_exchange_n(&fault->generation, &generation, generation + 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
+  if (!__atomic_compare_exchange_n(&fault->generation, &generation, generation + 1, false, __ATOMIC_ACQ_REL,
+                                   __ATOMIC_RELAXED))
+    return;
   const char* const now = running_or("a wait for the device");
-  switch (report.complaint) {
-    case Complaint::index:
+  switch (report.assertion) {
+    case DeviceAssert::index:
       raise_as<IndexError>(report.where,
                            "index out of range; got {}; expected {}; the device found it while it ran, and {} is the "
                            "first call to hear of it; set CUDA_LAUNCH_BLOCKING=1 to hear of it at once",
                            report.value, IndexRange{report.low, report.high}, now);
-    case Complaint::target:
+    case DeviceAssert::target:
       raise_as<IndexError>(report.where,
                            "a target is not a class; got {}; expected {}; the device found it while it ran, and {} is "
                            "the first call to hear of it; set CUDA_LAUNCH_BLOCKING=1 to hear of it at once",
                            report.value, IndexRange{report.low, report.high}, now);
-    case Complaint::probability:
+    case DeviceAssert::probability:
       raise_as<ValueError>(report.where,
                            "a probability is outside 0 to 1; got {}; the device found it while it ran, and {} is the "
                            "first call to hear of it; set CUDA_LAUNCH_BLOCKING=1 to hear of it at once",

@@ -1,9 +1,9 @@
 #pragma once
 
-// Errors that only the device can see, such as an index outside its tensor, without waiting for it: the kernel leaves the
-// offending value in a slot of host memory, does no harm (reads give 0, writes are left out), and the next call that launches or
-// waits throws. The tensor's contents are then unspecified, the context is sound, and the next call works. One slot a device; the
-// first report stays until it is thrown.
+// Errors that only the device can see, such as an index outside its tensor, without waiting for it: the kernel leaves
+// the offending value in a slot of host memory, does no harm (reads give 0, writes are left out), and the next call
+// that launches or waits throws. The tensor's contents are then unspecified, the context is sound, and the next call
+// works. One slot a device; the first report stays until it is thrown.
 
 #include <atomic>
 #include <cstdint>
@@ -14,16 +14,17 @@
 namespace lorry::cuda {
 
 /// What went wrong; fault.cpp holds the sentences.
-enum class Complaint : uint32_t { index, target, probability };
+enum class DeviceAssert : uint32_t { index, target, probability };
 
-/// In host memory, where the GPU can write but not compare and exchange: what threads of the device contend for lies beside it in
-/// device memory. Reports are numbered. Number g may be claimed once `generation` is g and is there once `filled` is g; the host then
-/// copies it and sets `generation` to g + 1, and only from that moment on may the device write here again.
+/// In host memory, where the GPU can write but not compare and exchange: what threads of the device contend for lies
+/// beside it in device memory. Reports are numbered. Number g may be claimed once `generation` is g and is there once
+/// `filled` is g; the host then copies it and sets `generation` to g + 1, and only from that moment on may the device
+/// write here again.
 struct Fault {
   uint32_t generation = 1;    ///< written by the host
   uint32_t filled = 0;        ///< written by the device
   uint32_t* claim = nullptr;  ///< in device memory: the number last claimed
-  Complaint complaint;
+  DeviceAssert assertion;
   const char* where;  ///< the operator's name, at its address in the host's memory
   int64_t value;      ///< the offending value; its bits for a probability (f64)
   int64_t low, high;  ///< what was expected: [low, high)
@@ -34,10 +35,11 @@ Fault* fault_slot(int device);
 
 #ifdef __CUDACC__
 /// Leaves a report unless there is one.
-__device__ inline void report(Fault* fault, Complaint complaint, const char* where, int64_t value, int64_t low, int64_t high) {
+__device__ inline void report(Fault* fault, DeviceAssert assertion, const char* where, int64_t value, int64_t low,
+                              int64_t high) {
   const uint32_t generation = *const_cast<const volatile uint32_t*>(&fault->generation);
   if (atomicMax(fault->claim, generation) >= generation) return;
-  fault->complaint = complaint;
+  fault->assertion = assertion;
   fault->where = where;
   fault->value = value;
   fault->low = low;
@@ -58,7 +60,8 @@ inline void throw_fault(int device) {
   Fault* const fault = detail::g_faults[device].load(std::memory_order_acquire);
   if (fault == nullptr) return;
   const uint32_t generation = __atomic_load_n(&fault->generation, __ATOMIC_RELAXED);
-  if (__atomic_load_n(&fault->filled, __ATOMIC_ACQUIRE) == generation) [[unlikely]] detail::throw_report(fault, generation);
+  if (__atomic_load_n(&fault->filled, __ATOMIC_ACQUIRE) == generation) [[unlikely]]
+    detail::throw_report(fault, generation);
 }
 
 }  // namespace lorry::cuda

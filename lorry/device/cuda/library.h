@@ -6,7 +6,8 @@
 
 namespace lorry::cuda {
 
-/// What dlopen gives for a file name, as the loader finds it or else from library_folder(). Null: `why` is the loader's word.
+/// What dlopen gives for a file name, as the loader finds it or else from library_folder(). Null: `why` is the loader's
+/// word.
 struct Library {
   void* handle;
   std::string why;

@@ -62,25 +62,30 @@ const Found& found() {
     const cudaError_t error = cudaGetDeviceCount(&f.count);
     if (error != cudaSuccess) {
       f.count = 0;
-      f.why = error == cudaErrorInsufficientDriver ? "there is no NVIDIA driver, or it is older than this build's CUDA" : cudaGetErrorString(error);
+      f.why = error == cudaErrorInsufficientDriver ? "there is no NVIDIA driver, or it is older than this build's CUDA"
+                                                   : cudaGetErrorString(error);
       cudaGetLastError();  // asking was allowed to fail
       return f;
     }
     if (f.count == 0) f.why = "there is no NVIDIA GPU";
     f.count = std::min(f.count, kMaxDevices);
     for (int i = 0; i < f.count; ++i) {
-      const int major = attribute(cudaDevAttrComputeCapabilityMajor, i), minor = attribute(cudaDevAttrComputeCapabilityMinor, i);
+      const int major = attribute(cudaDevAttrComputeCapabilityMajor, i),
+                minor = attribute(cudaDevAttrComputeCapabilityMinor, i);
       if (major * 10 + minor >= LORRY_CUDA_LOWEST) continue;
       // Devices keep CUDA's numbers, so those after it go too; by default CUDA numbers the fastest first.
       f.count = i;
       f.why = fmt::format(
-          "this build has no code for GPU {}; got compute capability {}.{}; expected {}.{} or higher; add it to CMAKE_CUDA_ARCHITECTURES, or leave the GPU "
+          "this build has no code for GPU {}; got compute capability {}.{}; expected {}.{} or higher; add it to "
+          "CMAKE_CUDA_ARCHITECTURES, or leave the GPU "
           "out of CUDA_VISIBLE_DEVICES",
           i, major, minor, LORRY_CUDA_LOWEST / 10, LORRY_CUDA_LOWEST % 10);
     }
     for (int i = 0; i < f.count; ++i)
-      f.properties[i] = {attribute(cudaDevAttrMultiProcessorCount, i), attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, i), attribute(cudaDevAttrL2CacheSize, i),
-                         attribute(cudaDevAttrComputeCapabilityMajor, i) * 10 + attribute(cudaDevAttrComputeCapabilityMinor, i)};
+      f.properties[i] = {
+          attribute(cudaDevAttrMultiProcessorCount, i), attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, i),
+          attribute(cudaDevAttrL2CacheSize, i),
+          attribute(cudaDevAttrComputeCapabilityMajor, i) * 10 + attribute(cudaDevAttrComputeCapabilityMinor, i)};
     if (f.count > 1) find_context_stack();
     detail::g_several = f.count > 1;
     detail::g_blocking = env::text("CUDA_LAUNCH_BLOCKING") == "1";
@@ -149,7 +154,8 @@ std::string why_none() { return found().why; }
 const Properties& properties(int device) { return found().properties[device]; }
 
 void detail::failed(cudaError_t error, const char* call) {
-  cudaGetLastError();  // an error that is not a fault is spent with this exception; what is still there afterwards is one
+  // an error that is not a fault is spent with this exception; what is still there afterwards is one
+  cudaGetLastError();
   const bool fault = is_fault(error) || cudaGetLastError() != cudaSuccess;
   if (error == cudaErrorMemoryAllocation)
     raise_as<OutOfMemory>(running(), "out of memory on cuda in {}; release tensors or use smaller ones", call);
@@ -157,8 +163,8 @@ void detail::failed(cudaError_t error, const char* call) {
     raise_as<CudaError>(running(), "{} failed: {} ({})", call, cudaGetErrorString(error), cudaGetErrorName(error));
   const std::scoped_lock lock(latch().mutex);
   if (latch().story.empty()) {
-    latch().story = fmt::format("{} ({}), first seen by {} in {}; the last operators launched, newest first: {}", cudaGetErrorString(error),
-                                cudaGetErrorName(error), running(), call, in_flight());
+    latch().story = fmt::format("{} ({}), first seen by {} in {}; the last operators launched, newest first: {}",
+                                cudaGetErrorString(error), cudaGetErrorName(error), running(), call, in_flight());
   }
   raise_as<CudaError>(running(),
                       "the device has met a fault and this process cannot use it any more: {}; set "
@@ -211,7 +217,7 @@ bool capturing(Stream stream) noexcept {
 
 namespace {
 
-// ---- the row of the table of devices ---------------------------------------------------------------------------------
+// ---- the row of the table of devices --------------------------------------------------------------------------------
 
 /// Streams are never destroyed: memory remembers by its stream where it may be used again, and a new stream at an old
 /// address would be mistaken for the old one.
@@ -279,7 +285,8 @@ void copy(void* to, Device to_device, const void* from, Device from_device, int6
   const DeviceGuard guard(stream.device.index);
   detail::g_in_flight.note(t_operator);
   if (to_device.is_cuda() && from_device.is_cuda() && to_device != from_device) {
-    check(cudaMemcpyPeerAsync(to, to_device.index, from, from_device.index, static_cast<size_t>(bytes), handle(stream)), "cudaMemcpyPeerAsync");
+    check(cudaMemcpyPeerAsync(to, to_device.index, from, from_device.index, static_cast<size_t>(bytes), handle(stream)),
+          "cudaMemcpyPeerAsync");
   } else {
     check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, handle(stream)), "cudaMemcpyAsync");
   }
@@ -288,7 +295,8 @@ void copy(void* to, Device to_device, const void* from, Device from_device, int6
 void* make_event(int device, bool timed) {
   const DeviceGuard guard(device);
   cudaEvent_t event = nullptr;
-  check(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  check(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming),
+        "cudaEventCreateWithFlags");
   return event;
 }
 
@@ -326,7 +334,8 @@ void synchronize_event(int device, void* event) {
 double milliseconds(int device, void* start, void* end) {
   const DeviceGuard guard(device);
   float ms = 0;
-  check(cudaEventElapsedTime(&ms, static_cast<cudaEvent_t>(start), static_cast<cudaEvent_t>(end)), "cudaEventElapsedTime");
+  check(cudaEventElapsedTime(&ms, static_cast<cudaEvent_t>(start), static_cast<cudaEvent_t>(end)),
+        "cudaEventElapsedTime");
   return ms;
 }
 

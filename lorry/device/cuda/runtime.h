@@ -1,8 +1,9 @@
 #pragma once
 
-// What every CUDA source of Lorry builds on: checked calls, the device that a thread talks to, the facts kernels are shaped by,
-// and the latch of a fault. A CUDA context that has met a fault (an illegal address, a failed assertion) answers every later call
-// with it; the latch keeps which call first saw it and which operators were in flight, and every later error repeats that.
+// What every CUDA source of Lorry builds on: checked calls, the device that a thread talks to, the facts kernels are
+// shaped by, and the latch of a fault. A CUDA context that has met a fault (an illegal address, a failed assertion)
+// answers every later call with it; the latch keeps which call first saw it and which operators were in flight, and
+// every later error repeats that.
 
 #include <cuda_runtime_api.h>
 
@@ -31,8 +32,9 @@ const Properties& properties(int device);
 
 namespace detail {
 [[noreturn, gnu::cold, gnu::noinline]] void failed(cudaError_t error, const char* call);
-extern bool g_several;   ///< more than one device, so that the current one matters
-extern bool g_blocking;  ///< CUDA_LAUNCH_BLOCKING=1: each launch waits, so that errors come from the call that made them
+extern bool g_several;  ///< more than one device, so that the current one matters
+/// CUDA_LAUNCH_BLOCKING=1: each launch waits, so that errors come from the call that made them
+extern bool g_blocking;
 void wait_after_launch(Stream stream);
 
 /// The last launches of the process, for the message of a fault.
@@ -61,9 +63,11 @@ Pushed push_device(int device, cudaError_t* error) noexcept;
 void pop_device() noexcept;
 }  // namespace detail
 
-/// Throws unless the call succeeded: OutOfMemory, or CudaError that names the call, and the fault when the context has met one.
+/// Throws unless the call succeeded: OutOfMemory, or CudaError that names the call, and the fault when the context has
+/// met one.
 inline void check(cudaError_t error, const char* call) {
-  if (error != cudaSuccess) [[unlikely]] detail::failed(error, call);
+  if (error != cudaSuccess) [[unlikely]]
+    detail::failed(error, call);
 }
 
 /// Makes a device the thread's current one for a scope. Afterwards the thread has what it had, so that kernels that are

@@ -19,7 +19,7 @@ bool suits_cudnn(const AttentionArgs& args, const AttentionGrads* grads = nullpt
 /// plain kernels are the better ones.
 int64_t cudnn_backward_parts(const AttentionArgs& args);
 
-/// By cuDNN: deterministic, with the logsumexp of the contract. False, with nothing done and the reason at the bell,
+/// By cuDNN: deterministic, with the logsumexp of the contract. False, with nothing done and the reason in an event,
 /// when the library cannot be opened or has no plan for the call. Throws CudaError for what fails beyond that.
 bool cudnn_attention(const AttentionArgs& args, const AttentionGrads* grads, Stream stream);
 

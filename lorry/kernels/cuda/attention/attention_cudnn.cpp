@@ -12,8 +12,8 @@
 #include <string>
 #include <unordered_map>
 
-#include "lorry/base/bell.h"
 #include "lorry/base/error.h"
+#include "lorry/base/events.h"
 #include "lorry/base/modes.h"
 #include "lorry/device/cuda/launch.h"
 #include "lorry/device/cuda/library.h"
@@ -184,7 +184,7 @@ std::unique_ptr<Plan> make_plan(const Call& call, cudnnHandle_t handle, int devi
   return plan;
 }
 
-/// Null: there is none, and the bell has rung.
+/// Null: there is none, and an event says so.
 Plan* plan_for(const Call& call, Library& library, int device) {
   if (library.handle == nullptr) {
     const std::string why = !open_cudnn() ? "cuDNN cannot be opened" : why_not([&] {
@@ -194,14 +194,14 @@ Plan* plan_for(const Call& call, Library& library, int device) {
       return frontend::error_t{frontend::error_code_t::HANDLE_ERROR, "cudnnCreate failed"};
     });
     if (!why.empty()) {
-      bell::ring(bell::Event::warning, kName, why + "; a plain, slower kernel computes it");
+      events::emit(events::Kind::warning, kName, why + "; a plain, slower kernel computes it");
       return nullptr;
     }
   }
   std::unique_ptr<Plan>& plan = library.plans[Key(call)];
   if (plan == nullptr) plan = make_plan(call, library.handle, device);
   if (plan->why_none.empty()) return plan.get();
-  bell::ring(bell::Event::warning, kName, plan->why_none + "; a plain, slower kernel computes it");
+  events::emit(events::Kind::warning, kName, plan->why_none + "; a plain, slower kernel computes it");
   return nullptr;
 }
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "lorry/device/cuda/launch.h"
-#include "lorry/kernels/cuda/common/answer.h"
 #include "lorry/kernels/cuda/common/element.h"
+#include "lorry/kernels/cuda/common/host_readback.h"
 #include "lorry/kernels/cuda/common/offsets.h"
 #include "lorry/kernels/cuda/common/prefix.h"
 #include "lorry/kernels/cuda/indexing/indexing.h"
@@ -157,16 +157,16 @@ int64_t tiles_of(const Elements<Word>& x) {
 
 int64_t count_nonzero(const Array& x, Stream stream) {
   if (x.numel() == 0) return 0;
-  Answer answer(stream);
+  HostReadback readback(stream);
   int64_t blocks = 0;
   visit_elements(x, [&]<class Word>(const Elements<Word>& elements) {
     const int64_t tiles = tiles_of(elements);
     blocks = std::min<int64_t>(
-        {tiles, int64_t{8} * lorry::cuda::properties(stream.device.index).multiprocessors, Answer::kWords});
-    lorry::cuda::launch(stream, {static_cast<unsigned>(blocks), kThreads}, count_tiles<Word>, answer.words(), elements,
-                        tiles);
+        {tiles, int64_t{8} * lorry::cuda::properties(stream.device.index).multiprocessors, HostReadback::kWords});
+    lorry::cuda::launch(stream, {static_cast<unsigned>(blocks), kThreads}, count_tiles<Word>, readback.words(),
+                        elements, tiles);
   });
-  const int64_t* const counts = answer.wait();
+  const int64_t* const counts = readback.wait();
   int64_t total = 0;
   for (int64_t b = 0; b < blocks; ++b) total += counts[b];
   return total;

@@ -12,10 +12,10 @@
 namespace lorry::kernels::cuda {
 
 #ifdef __CUDACC__
-/// Out of line: a complaint is rare, and kernels hold several indices at a time.
+/// Out of line: a assertion is rare, and kernels hold several indices at a time.
 __device__ __noinline__ inline void complain(lorry::cuda::Fault* fault, const char* where, int64_t index, int64_t low,
                                              int64_t high) {
-  lorry::cuda::report(fault, lorry::cuda::Complaint::index, where, index, low, high);
+  lorry::cuda::report(fault, lorry::cuda::DeviceAssert::index, where, index, low, high);
 }
 #endif
 
@@ -35,7 +35,7 @@ struct Positions {
         where(running_or("indexing")) {}
 
 #ifdef __CUDACC__
-  /// In [0, size), or -1 for an index that is outside, after a complaint.
+  /// In [0, size), or -1 for an index that is outside, after a assertion.
   __device__ __forceinline__ int64_t operator()(int64_t index) const {
     if (static_cast<uint64_t>(index) < static_cast<uint64_t>(size)) return index;
     if (index < 0) {

@@ -3,7 +3,7 @@
 // BLAS has no word for (a column repeated with a beta other than 1, rows of unit stride beside columns of unit stride),
 // and then once, into out.
 
-#include "lorry/base/bell.h"
+#include "lorry/base/events.h"
 #include "lorry/kernels/cuda/matmul/matmul_plain.h"
 #include "lorry/kernels/cuda/matmul/matmul_plan.h"
 #include "lorry/kernels/cuda/matmul/matmul_problem.h"
@@ -35,8 +35,8 @@ void multiply_part(Problem part, Stream stream) {
     put_addend_into_out(part, stream);
     if (multiply_by_library(part, stream)) return;
   }
-  bell::ring(bell::Event::warning, "matmul",
-             "cuBLASLt has no algorithm for this layout; a plain, slower kernel computes it");
+  events::emit(events::Kind::warning, "matmul",
+               "cuBLASLt has no algorithm for this layout; a plain, slower kernel computes it");
   multiply_plainly(part, stream);
 }
 

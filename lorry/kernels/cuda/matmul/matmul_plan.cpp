@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "lorry/base/bell.h"
+#include "lorry/base/events.h"
 #include "lorry/device/cuda/capture.h"
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/cuda/common/scratch.h"
@@ -262,8 +262,8 @@ Chosen& chosen() {
     try {
       at = algorithms.emplace(plan.key, fastest_algorithm(plan, part, stream)).first;
     } catch (const OutOfMemory&) {
-      bell::ring(bell::Event::warning, "matmul",
-                 "no memory to time algorithms with; the library's first guess is kept");
+      events::emit(events::Kind::warning, "matmul",
+                   "no memory to time algorithms with; the library's first guess is kept");
       return;
     }
   }

@@ -77,19 +77,19 @@ struct Rows {
   }
 
   /// The random bits of a lane's values: blocks of words cover eight elements, so neighbours share what they draw.
-  struct Dice {
+  struct RandomBits {
     uint32_t words[4];
     __device__ __forceinline__ uint32_t operator[](int v) const { return words[v / 2] >> 16 * (v % 2) & 0xffffu; }
   };
-  static __device__ __forceinline__ Dice dice(uint64_t seed, uint32_t number, uint32_t array, double step, int64_t row,
-                                              int lane) {
+  static __device__ __forceinline__ RandomBits random_bits(uint64_t seed, uint32_t number, uint32_t array, double step,
+                                                           int64_t row, int lane) {
     const bool odd = lane % 2;
     const auto block = static_cast<uint64_t>(row + first_of(lane & ~1) + apart(odd ? 4 : 0)) / formula::kRoundedAtOnce;
     const formula::Words4 own = formula::random_block(formula::rounding_key(seed, number, array, step), block);
     const uint32_t other[] = {__shfl_xor_sync(~0u, own.word[odd ? 0 : 2], 1),
                               __shfl_xor_sync(~0u, own.word[odd ? 1 : 3], 1)};
-    return odd ? Dice{{other[0], other[1], own.word[2], own.word[3]}}
-               : Dice{{own.word[0], own.word[1], other[0], other[1]}};
+    return odd ? RandomBits{{other[0], other[1], own.word[2], own.word[3]}}
+               : RandomBits{{own.word[0], own.word[1], other[0], other[1]}};
   }
 
   /// Four codes in a word.
@@ -139,7 +139,8 @@ struct Rows {
 
   /// Values rounded stochastically.
   template <bool kWhole>
-  static __device__ __forceinline__ void round(void* at, const Dice& random, int left, const float (&values)[kLane]) {
+  static __device__ __forceinline__ void round(void* at, const RandomBits& random, int left,
+                                               const float (&values)[kLane]) {
     uint16_t bits[kLane];
 #pragma unroll
     for (int v = 0; v < kLane; ++v)
@@ -237,8 +238,8 @@ struct StepStored : StepNumbers<Rule, float>, Rows {
     double steps;
     int64_t row;
     int lane;
-    __device__ __forceinline__ Dice operator()(uint32_t array) const {
-      return dice(seed, number, array, steps, row, lane);
+    __device__ __forceinline__ RandomBits operator()(uint32_t array) const {
+      return random_bits(seed, number, array, steps, row, lane);
     }
   };
 

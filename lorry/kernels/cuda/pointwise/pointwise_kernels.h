@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "lorry/formula/formulas.h"
-#include "lorry/kernels/cuda/common/quick.h"
+#include "lorry/kernels/cuda/common/fast_math.h"
 #include "lorry/kernels/cuda/pointwise/pointwise.h"
 
 namespace lorry::kernels::cuda {
@@ -54,8 +54,8 @@ __device__ __noinline__ C evaluate_called(X... x) {
 template <class Formula, class C, int kArity>
 __device__ __forceinline__ C compute(const C (&x)[kArity], bool narrow) {
   return [&]<int... k>(std::integer_sequence<int, k...>) {
-    if constexpr (kQuick<Formula> && std::is_same_v<C, float>)
-      if (narrow) return Formula()(Quick(x[k])...).value;
+    if constexpr (kUsesFastMath<Formula> && std::is_same_v<C, float>)
+      if (narrow) return Formula()(FastMath(x[k])...).value;
     if constexpr (kLong<Formula, C>)
       return evaluate_called<Formula, C>(x[k]...);
     else

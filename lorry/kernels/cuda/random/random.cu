@@ -280,7 +280,7 @@ __global__ void __launch_bounds__(kThreads)
       const double chance = static_cast<double>(p[k]);
       const bool good = chance >= 0 && chance <= 1;
       if (!good)
-        lorry::cuda::report(fault, lorry::cuda::Complaint::probability, where, __double_as_longlong(chance), 0, 0);
+        lorry::cuda::report(fault, lorry::cuda::DeviceAssert::probability, where, __double_as_longlong(chance), 0, 0);
       values[k] = good && static_cast<double>(words.word[k]) < ceil(chance * 0x1p32) ? one : Bits(0);
     }
     store_group(out + group * 4, values, n - group * 4, aligned);

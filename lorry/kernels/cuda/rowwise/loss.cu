@@ -15,7 +15,7 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-using lorry::cuda::Complaint;
+using lorry::cuda::DeviceAssert;
 using lorry::cuda::Fault;
 
 /// Small teams, several on a multiprocessor: while some add up a row, others read.
@@ -40,7 +40,7 @@ struct ClassRows {
     const int64_t t = target[row];
     if (t == ignore_index) return -1;
     if (t >= 0 && t < classes) return t;
-    if (speaks) report(fault, Complaint::target, where, t, 0, classes);
+    if (speaks) report(fault, DeviceAssert::target, where, t, 0, classes);
     return -1;
   }
   __device__ Accumulate<T> weight_of(int64_t t) const {

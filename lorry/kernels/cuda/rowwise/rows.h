@@ -16,7 +16,7 @@
 
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/common/array.h"
-#include "lorry/kernels/cuda/common/quick.h"
+#include "lorry/kernels/cuda/common/fast_math.h"
 
 namespace lorry::kernels::cuda {
 
@@ -97,14 +97,14 @@ void allow_shared_once(int device, size_t bytes) {
 __device__ __forceinline__ float larger(float a, float b) { return fmaxf(a, b); }  // of a number and a NaN, the number
 __device__ __forceinline__ double larger(double a, double b) { return fmax(a, b); }
 
-// quick_exp serves for terms of a sum and for results of 16 bits.
-__device__ __forceinline__ double quick_exp(double x) { return exp(x); }
+// fast_exp serves for terms of a sum and for results of 16 bits.
+__device__ __forceinline__ double fast_exp(double x) { return exp(x); }
 
 /// exp to the precision in which T is stored.
 template <class T>
 __device__ __forceinline__ Accumulate<T> exp_for(Accumulate<T> x) {
   if constexpr (kHalf<T>)
-    return quick_exp(x);
+    return fast_exp(x);
   else
     return exp(x);
 }
@@ -350,7 +350,7 @@ struct LogSum {
     for (int k = 0; k < K; ++k) {
       C part = 0;
 #pragma unroll
-      for (int e = 0; e < N; ++e) part += quick_exp(x[k][e] - shift);
+      for (int e = 0; e < N; ++e) part += fast_exp(x[k][e] - shift);
       sum += part;
     }
   }
@@ -365,7 +365,7 @@ struct LogSum {
  private:
   static __device__ __forceinline__ C base(C top) { return top == -kInfinity<C> ? C(0) : top; }
   __device__ __forceinline__ void rise(C top) {
-    sum *= quick_exp(max - base(top));
+    sum *= fast_exp(max - base(top));
     max = top;
   }
 };

@@ -47,7 +47,7 @@ __global__ __launch_bounds__(kForwardBlock<T, kRuns>,
   // A NaN is not seen by the maximum but by the total, which then makes the whole row NaN.
   const C shift = isfinite(max) ? max : kNaN<C>;
   if constexpr (kLog) {
-    held.each([&](C v) { total += quick_exp(v - shift); });
+    held.each([&](C v) { total += fast_exp(v - shift); });
     const C rest = std::log(team.sum(total, slots + kWarp));
     held.each([&](C& v) { v = v - shift - rest; });
   } else {

@@ -3,7 +3,7 @@
 #include "lorry/kernels/cuda/sort/unique.h"
 
 #include "lorry/device/cuda/launch.h"
-#include "lorry/kernels/cuda/common/answer.h"
+#include "lorry/kernels/cuda/common/host_readback.h"
 #include "lorry/kernels/cuda/common/prefix.h"
 #include "lorry/kernels/cuda/sort/keys.h"
 
@@ -78,11 +78,11 @@ int64_t unique(const Array& values, const Array& inverse, const Array& counts, c
                const Stream& stream) {
   const int64_t n = sorted.numel(), tiles = (n + kTile - 1) / kTile;
   if (n == 0) return 0;
-  Answer answer(stream);
+  HostReadback readback(stream);
   const Scratch starts(counts.data == nullptr ? 0 : n * static_cast<int64_t>(sizeof(int64_t)), stream);
   const TileMemory memory(tiles, stream);
   const Results results{values.data, inverse.as<int64_t>(), order.as<const int64_t>(), starts.as<int64_t>(),
-                        answer.words()};
+                        readback.words()};
   visit_key(sorted.dtype, [&]<class Key>(Type<Key>) {
     // A NaN differs from itself; its key is the highest.
     const Key nan = static_cast<Key>(~Key(0) >> (8 * sizeof(Key) - key_bits(sorted.dtype)));
@@ -90,7 +90,7 @@ int64_t unique(const Array& values, const Array& inverse, const Array& counts, c
                         Keys<Key>(sorted, false), nan, is_floating(sorted.dtype), size_of(sorted.dtype), n,
                         memory.tiles());
   });
-  const int64_t found = *answer.wait();
+  const int64_t found = *readback.wait();
   if (counts.data != nullptr)
     lorry::cuda::launch(stream, {static_cast<unsigned>((found + kThreads - 1) / kThreads), kThreads}, count_values,
                         counts.as<int64_t>(), starts.as<const int64_t>(), found, n);

@@ -11,23 +11,24 @@
 
 namespace lorry::kernels::cuda {
 
-class Answer {
+class HostReadback {
  public:
   static constexpr int kWords = 2048;
 
   /// For kernels of the stream.
-  explicit Answer(Stream stream) : stream_(stream), words_(static_cast<int64_t*>(memory::allocate_pinned(kBytes))) {}
+  explicit HostReadback(Stream stream)
+      : stream_(stream), words_(static_cast<int64_t*>(memory::allocate_pinned(kBytes))) {}
   /// Without a wait, as when a launch has thrown, kernels may still write: the memory is handed out again when the
   /// stream is done.
-  ~Answer() {
+  ~HostReadback() {
     try {
       if (!waited_) memory::record_pinned(words_, stream_);
       memory::release_pinned(words_, kBytes);
     } catch (const std::bad_alloc&) {  // the words are lost, which harms nobody
     }
   }
-  Answer(const Answer&) = delete;
-  Answer& operator=(const Answer&) = delete;
+  HostReadback(const HostReadback&) = delete;
+  HostReadback& operator=(const HostReadback&) = delete;
   /// The address, for kernels and the host alike.
   int64_t* words() const { return words_; }
   /// Waits for the stream; then what kernels wrote is there.

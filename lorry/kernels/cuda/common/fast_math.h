@@ -1,0 +1,50 @@
+#pragma once
+
+// Arithmetic in f32 for results of 16 bits, which keep 11 digits of 24: exponentials and quotients straight from the
+// hardware's approximations, without the steps that a f32 result needs. Infinities, NaN and subnormal quotients come
+// out as usual.
+
+#include "lorry/formula/formulas.h"
+#include "lorry/kernels/cuda/common/element.h"
+
+namespace lorry::kernels::cuda {
+
+#ifdef __CUDACC__
+
+/// The relative error grows with |x| (6e-8 |x|), and results below 2^-126 are 0.
+__device__ __forceinline__ float fast_exp(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504088896341f));
+  return y;
+}
+
+/// A value type of formulas (formula/scalar.h), as far as those of kUsesFastMath ask for it.
+struct FastMath {
+  float value;
+
+  template <class Number>
+  __device__ __forceinline__ explicit FastMath(Number x) : value(static_cast<float>(x)) {}
+
+  friend __device__ __forceinline__ FastMath operator+(FastMath a, FastMath b) { return FastMath(a.value + b.value); }
+  friend __device__ __forceinline__ FastMath operator-(FastMath a, FastMath b) { return FastMath(a.value - b.value); }
+  friend __device__ __forceinline__ FastMath operator-(FastMath a) { return FastMath(-a.value); }
+  friend __device__ __forceinline__ FastMath operator*(FastMath a, FastMath b) { return FastMath(a.value * b.value); }
+  /// For divisors of at least 1, whose reciprocals are not infinite.
+  friend __device__ __forceinline__ FastMath operator/(FastMath a, FastMath b) {
+    float reciprocal;
+    asm("rcp.approx.f32 %0, %1;" : "=f"(reciprocal) : "f"(b.value));
+    return FastMath(a.value * reciprocal);
+  }
+  friend __device__ __forceinline__ FastMath exp(FastMath x) { return FastMath(fast_exp(x.value)); }
+};
+
+#endif  // __CUDACC__
+
+/// Formulas whose results of 16 bits are computed in FastMath: what they cost is an exponential, and a quotient by 1 +
+/// exp(...).
+template <class F>
+inline constexpr bool kUsesFastMath = std::is_same_v<F, formula::Sigmoid> || std::is_same_v<F, formula::GeluTanh> ||
+                                      std::is_same_v<F, formula::GeluTanhBackward> ||
+                                      std::is_same_v<F, formula::Silu> || std::is_same_v<F, formula::SiluBackward>;
+
+}  // namespace lorry::kernels::cuda
