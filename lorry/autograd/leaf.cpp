@@ -4,6 +4,7 @@
 #include "lorry/autograd/node.h"
 #include "lorry/autograd/recorder.h"
 #include "lorry/tensor/changes.h"
+#include "lorry/tensor/facts.h"
 
 namespace lorry {
 
@@ -102,8 +103,9 @@ void Tensor::set_data(const Tensor& other) const {
   require<DTypeError>(!requires_grad() || is_floating(other.dtype()),
                       "set_data: a tensor that requires a gradient stays floating; got {}", other);
   take_over(node, *other.node_);
-  if (Meta* m = autograd::find_meta(*this); m != nullptr && m->gradient)
-    m->gradient->outputs[0] = {sizes(), dtype(), device()};
+  if (Meta* m = autograd::find_meta(*this); m != nullptr && m->gradient) m->gradient->follow(*this);
+  if (facts_heard()) [[unlikely]]
+    announce_fact({.fact = Fact::data_set, .storage = node.storage->id(), .tensor = this});
 }
 
 }  // namespace lorry

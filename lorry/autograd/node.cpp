@@ -6,6 +6,7 @@
 #include "lorry/autograd/operator_node.h"
 #include "lorry/ops/ops.h"
 #include "lorry/tensor/changes.h"
+#include "lorry/tensor/facts.h"
 
 namespace lorry::autograd {
 namespace {
@@ -96,7 +97,7 @@ std::vector<Tensor> Accumulate::apply(std::vector<Tensor> grads) {
     }
     return {};
   }
-  const bool sole = g.node_ptr()->owners() == 1 && g.node()->storage->owners() == 1 && g.is_contiguous();
+  const bool sole = g.node_ptr()->owners() == 1 && g.storage().users() == 1 && g.is_contiguous();
   put(sole ? g : g.clone());  // never shared: the next backward adds into it
   return {};
 }
@@ -116,6 +117,13 @@ void Accumulate::put(const Tensor& grad) {
   if (grad_.defined()) grad_.storage().drop_gradient();
   grad_ = grad;
   changed_ = note_change();
+  if (facts_heard()) [[unlikely]]
+    announce_fact({.fact = Fact::grad_set, .storage = storage_, .tensor = &grad_});
+}
+
+void Accumulate::follow(const Tensor& leaf) {
+  outputs.assign(1, {leaf.sizes(), leaf.dtype(), leaf.device()});
+  storage_ = leaf.storage().id();
 }
 
 Accumulate::~Accumulate() {

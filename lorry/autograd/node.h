@@ -85,13 +85,15 @@ class Node : public Counted {
 /// The end of the tape at a leaf: owns the gradient, so that a graph and its leaves may die in any order.
 class Accumulate final : public Node {
  public:
-  explicit Accumulate(const Tensor& leaf) { outputs.push_back({leaf.sizes(), leaf.dtype(), leaf.device()}); }
+  explicit Accumulate(const Tensor& leaf) { follow(leaf); }
   ~Accumulate() override;
   std::vector<Tensor> apply(std::vector<Tensor> grads) override;
   const char* name() const override { return "accumulate"; }
 
   Tensor grad() const;
   void set_grad(const Tensor& grad);
+  /// The leaf has other data.
+  void follow(const Tensor& leaf);
   /// changes() when the gradient was last replaced; 0: never.
   uint64_t changed() const { return changed_.load(std::memory_order_relaxed); }
 
@@ -101,6 +103,7 @@ class Accumulate final : public Node {
   mutable std::mutex mutex_;
   Tensor grad_;
   std::atomic<uint64_t> changed_{0};
+  std::atomic<uint64_t> storage_;  ///< id of the leaf's
 };
 
 /// What hangs on a tensor that takes part: for a leaf its accumulator, else the node that made it.

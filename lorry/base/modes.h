@@ -12,12 +12,15 @@ enum Mode : uint32_t {
   kTraceMode = 1u << 2,      ///< a tracer listens
   kProfileMode = 1u << 3,    ///< a profiler listens
   kUserMode = 1u << 4,       ///< a listener of the user's listens
+  kRunMode = 1u << 5,        ///< door::run waits for the results of the next call
 };
 
 /// The bits of those who hear of operator calls, in the order in which they are told (ops/dispatch/listener.h).
 inline constexpr Mode kListenerBits[] = {kGradMode, kTraceMode, kProfileMode, kUserMode};
 inline constexpr int kListeners = 4;
-inline constexpr uint32_t kListenerModes = kGradMode | kTraceMode | kProfileMode | kUserMode;
+inline constexpr uint32_t kListenerModes = kGradMode | kTraceMode | kProfileMode | kUserMode | kRunMode;
+/// The bits of those who hear of facts too (tensor/facts.h).
+inline constexpr uint32_t kFactModes = kTraceMode | kProfileMode | kUserMode;
 
 inline constinit thread_local uint32_t t_modes = kGradMode;
 

@@ -102,12 +102,14 @@ Tensor CausalSelfAttention::project(const Tensor& x, const Rotation* rotation) c
 }
 
 Tensor CausalSelfAttention::forward(const Tensor& x, const Rotation* rotation) const {
+  const Scope here = scope();
   const AttentionOptions options{.dropout = is_training() ? dropout_ : 0, .causal = true};
   return residual_dropout_.forward(projection.forward(packed_attention(project(x, rotation), heads_, options)));
 }
 
 Tensor CausalSelfAttention::forward(const Tensor& x, const Rotation* rotation, const KVCache::Layer& cache,
                                     int64_t first) const {
+  const Scope here = scope();
   const int64_t b = x.size(0), t = x.size(1), w = x.size(2), end = first + t;
   const Tensor parts = project(x, rotation).view({b, t, 3, heads_, w / heads_});
   const auto part = [&](int64_t i) { return parts.select(2, i).transpose(1, 2); };
@@ -127,7 +129,10 @@ MLP::MLP(const GPTConfig& c, const Options& options)
   add("dropout", dropout_);
 }
 
-Tensor MLP::forward(const Tensor& x) const { return dropout_.forward(down.forward(gelu(up.forward(x), "tanh"))); }
+Tensor MLP::forward(const Tensor& x) const {
+  const Scope here = scope();
+  return dropout_.forward(down.forward(gelu(up.forward(x), "tanh")));
+}
 
 Block::Block(const GPTConfig& c, const Options& options)
     : norm1(c.width, c.bias, 1e-5, options),
@@ -141,11 +146,13 @@ Block::Block(const GPTConfig& c, const Options& options)
 }
 
 Tensor Block::forward(const Tensor& x, const Rotation* rotation) const {
+  const Scope here = scope();
   const Tensor middle = x + attention.forward(norm1.forward(x), rotation);
   return middle + mlp.forward(norm2.forward(middle));
 }
 
 Tensor Block::forward(const Tensor& x, const Rotation* rotation, const KVCache::Layer& cache, int64_t first) const {
+  const Scope here = scope();
   const Tensor middle = x + attention.forward(norm1.forward(x), rotation, cache, first);
   return middle + mlp.forward(norm2.forward(middle));
 }
@@ -208,7 +215,10 @@ Tensor GPT::features(const Tensor& indices) const {
   return norm.forward(x);
 }
 
-Tensor GPT::forward(const Tensor& indices) const { return linear(features(indices), head()); }
+Tensor GPT::forward(const Tensor& indices) const {
+  const Scope here = scope();
+  return linear(features(indices), head());
+}
 
 Tensor GPT::loss(const Tensor& indices, const Tensor& targets) const {
   const Tensor logits = linear_aligned(features(indices), head());
@@ -220,6 +230,7 @@ Tensor GPT::loss(const Tensor& indices, const Tensor& targets) const {
 }
 
 Tensor GPT::forward(const Tensor& indices, KVCache& cache) const {
+  const Scope here = scope();
   const NoGrad quiet;
   require<ShapeError>(cache.layers_.size() == blocks.size(),
                       "GPT: the cache is of another model; got {} layers; expected {}", cache.layers_.size(),

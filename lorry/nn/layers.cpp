@@ -30,7 +30,10 @@ Linear::Linear(int64_t in, int64_t out, bool with_bias, const Options& options)
     : weight(parameter("weight", uniform({positive(out, "Linear", "out"), positive(in, "Linear", "in")}, in, options))),
       bias(with_bias ? parameter("bias", uniform({out}, in, options)) : Tensor()) {}
 
-Tensor Linear::forward(const Tensor& x) const { return linear(x, weight, bias); }
+Tensor Linear::forward(const Tensor& x) const {
+  const Scope here = scope();
+  return linear(x, weight, bias);
+}
 
 Embedding::Embedding(int64_t rows, int64_t width, std::optional<int64_t> padding_idx, const Options& options)
     : weight(parameter("weight",
@@ -43,19 +46,28 @@ Embedding::Embedding(int64_t rows, int64_t width, std::optional<int64_t> padding
   weight[*padding_idx] = 0;
 }
 
-Tensor Embedding::forward(const Tensor& indices) const { return embedding(indices, weight, padding_idx_); }
+Tensor Embedding::forward(const Tensor& indices) const {
+  const Scope here = scope();
+  return embedding(indices, weight, padding_idx_);
+}
 
 LayerNorm::LayerNorm(const Dims& normalized_shape, bool with_bias, double eps, const Options& options)
     : weight(parameter("weight", ones(positive(normalized_shape, "LayerNorm"), options))),
       bias(with_bias ? parameter("bias", zeros(normalized_shape, options)) : Tensor()),
       eps_(eps) {}
 
-Tensor LayerNorm::forward(const Tensor& x) const { return layer_norm(x, weight.sizes(), weight, bias, eps_); }
+Tensor LayerNorm::forward(const Tensor& x) const {
+  const Scope here = scope();
+  return layer_norm(x, weight.sizes(), weight, bias, eps_);
+}
 
 RMSNorm::RMSNorm(const Dims& normalized_shape, std::optional<double> eps, const Options& options)
     : weight(parameter("weight", ones(positive(normalized_shape, "RMSNorm"), options))), eps_(eps) {}
 
-Tensor RMSNorm::forward(const Tensor& x) const { return rms_norm(x, weight.sizes(), weight, eps_); }
+Tensor RMSNorm::forward(const Tensor& x) const {
+  const Scope here = scope();
+  return rms_norm(x, weight.sizes(), weight, eps_);
+}
 
 Rotation rotation(int64_t first, int64_t count, int64_t d, const Options& options, double base) {
   const Running running("rotation");
@@ -72,6 +84,9 @@ Dropout::Dropout(double p) : p_(p) {
   require<ValueError>(p >= 0 && p <= 1, "Dropout: p out of range; got {}; expected 0 to 1", p);
 }
 
-Tensor Dropout::forward(const Tensor& x) const { return is_training() && p_ > 0 ? dropout(x, p_) : x; }
+Tensor Dropout::forward(const Tensor& x) const {
+  const Scope here = scope();
+  return is_training() && p_ > 0 ? dropout(x, p_) : x;
+}
 
 }  // namespace lorry::nn

@@ -177,6 +177,17 @@ std::vector<std::pair<std::string, Module*>> Module::named_modules() {
   return all;
 }
 
+std::string Module::path() const {
+  std::string path;
+  for (const Module* at = this; !at->parents_.empty(); at = at->parents_.front()) {
+    const Module& parent = *at->parents_.front();
+    const auto entry = std::ranges::find_if(parent.children_, [&](const auto& child) { return child.second == at; });
+    if (entry == parent.children_.end()) break;
+    path = path.empty() ? entry->first : entry->first + "." + path;
+  }
+  return path;
+}
+
 void Module::train(bool on) {
   for (const auto& [name, module] : named_modules()) module->training_ = on;
 }

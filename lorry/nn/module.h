@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "lorry/base/scope.h"
 #include "lorry/tensor/tensor.h"
 
 namespace lorry::nn {
@@ -45,6 +46,9 @@ class Module {
   std::vector<NamedTensor> named_buffers() const;
   /// This module ("") and all below it.
   std::vector<std::pair<std::string, Module*>> named_modules();
+
+  /// Where it stands in the tree that it was added to, such as "blocks.0.attention"; "" for a module that was not.
+  std::string path() const;
 
   /// Sets how dropout and the like behave, here and below.
   void train(bool on = true);
@@ -83,6 +87,10 @@ class Module {
     require_free(name);
     for (size_t i = 0; auto& child : children) add_child(name + "." + std::to_string(i++), child);
   }
+  /// Says where the calls of a forward() come from, while it lives: const Scope scope = this->scope();
+  Scope scope() const {
+    return Scope(this, [](const void* module) { return static_cast<const Module*>(module)->path(); });
+  }
   /// The bytes that the object takes, as far as its class says so.
   virtual size_t extent() const { return sizeof(Module); }
 
@@ -110,10 +118,12 @@ class Layer : public Module {
  public:
   template <class... Args>
   decltype(auto) operator()(Args&&... args) const {
+    const Scope here = scope();
     return static_cast<const Self&>(*this).forward(std::forward<Args>(args)...);
   }
   template <class... Args>
   decltype(auto) operator()(Args&&... args) {
+    const Scope here = scope();
     return static_cast<Self&>(*this).forward(std::forward<Args>(args)...);
   }
 

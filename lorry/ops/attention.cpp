@@ -85,8 +85,7 @@ Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& m
         backend(q).attention->forward(args, current_stream(q.device()));
         return result;
       },
-      call.scale, call.causal, call.dropout, static_cast<int64_t>(call.key.seed),
-      static_cast<int64_t>(call.key.offset))[0];
+      call.scale, call.causal, call.dropout, call.key)[0];
 }
 
 /// What is before the last two dimensions.
@@ -194,45 +193,50 @@ Tensor packed_attention(const Tensor& qkv, int64_t heads, const AttentionOptions
         backend(qkv).attention->forward(args, current_stream(qkv.device()));
         return result;
       },
-      heads, call.scale, call.causal, call.dropout, static_cast<int64_t>(call.key.seed),
-      static_cast<int64_t>(call.key.offset))[0];
+      heads, call.scale, call.causal, call.dropout, call.key)[0];
 }
 
 std::array<Tensor, 3> attention_backward(const Tensor& grad, const Tensor& q, const Tensor& k, const Tensor& v,
                                          const Tensor& mask, const Tensor& out, const Tensor& logsumexp,
                                          const AttentionCall& call) {
   const Running running("attention_backward");
-  return door::call(Op::attention_backward, {&grad, &q, &k, &v, &mask, &out, &logsumexp}, [&] {
-    const Tensor rows_grad = readable(grad), rows_q = readable(q), rows_k = readable(k), rows_v = readable(v);
-    const auto like = [](const Tensor& x) {
-      return empty_heads(x.size(0), x.size(1), x.size(2), x.size(3), x.options());
-    };
-    std::array<Tensor, 3> result{like(q), like(k), like(v)};
-    kernels::AttentionArgs args = arguments(call);
-    args.q = array(rows_q), args.k = array(rows_k), args.v = array(rows_v), args.out = array(out),
-    args.logsumexp = array(logsumexp);
-    if (mask.defined()) args.mask = array(mask);
-    backend(q).attention->backward(args, {array(rows_grad), array(result[0]), array(result[1]), array(result[2])},
-                                   current_stream(q.device()));
-    return result;
-  });
+  return door::call(
+      Op::attention_backward, {&grad, &q, &k, &v, &mask, &out, &logsumexp},
+      [&] {
+        const Tensor rows_grad = readable(grad), rows_q = readable(q), rows_k = readable(k), rows_v = readable(v);
+        const auto like = [](const Tensor& x) {
+          return empty_heads(x.size(0), x.size(1), x.size(2), x.size(3), x.options());
+        };
+        std::array<Tensor, 3> result{like(q), like(k), like(v)};
+        kernels::AttentionArgs args = arguments(call);
+        args.q = array(rows_q), args.k = array(rows_k), args.v = array(rows_v), args.out = array(out),
+        args.logsumexp = array(logsumexp);
+        if (mask.defined()) args.mask = array(mask);
+        backend(q).attention->backward(args, {array(rows_grad), array(result[0]), array(result[1]), array(result[2])},
+                                       current_stream(q.device()));
+        return result;
+      },
+      call.scale, call.causal, call.dropout, call.key);
 }
 
 Tensor packed_attention_backward(const Tensor& grad, const Tensor& qkv, const Tensor& out, const Tensor& logsumexp,
                                  int64_t heads, const AttentionCall& call) {
   const Running running("packed_attention_backward");
-  return door::call(Op::attention_backward, {&grad, &qkv, &out, &logsumexp}, [&] {
-    const Tensor rows_grad = readable(grad), rows = readable(qkv);
-    Tensor result = empty(qkv.sizes(), qkv.options());
-    kernels::AttentionArgs args = arguments(call);
-    args.q = part_of(rows, 0, heads), args.k = part_of(rows, 1, heads), args.v = part_of(rows, 2, heads);
-    args.out = heads_of(out, heads), args.logsumexp = array(logsumexp);
-    backend(qkv).attention->backward(
-        args,
-        {heads_of(rows_grad, heads), part_of(result, 0, heads), part_of(result, 1, heads), part_of(result, 2, heads)},
-        current_stream(qkv.device()));
-    return result;
-  });
+  return door::call(
+      Op::packed_attention_backward, {&grad, &qkv, &out, &logsumexp},
+      [&] {
+        const Tensor rows_grad = readable(grad), rows = readable(qkv);
+        Tensor result = empty(qkv.sizes(), qkv.options());
+        kernels::AttentionArgs args = arguments(call);
+        args.q = part_of(rows, 0, heads), args.k = part_of(rows, 1, heads), args.v = part_of(rows, 2, heads);
+        args.out = heads_of(out, heads), args.logsumexp = array(logsumexp);
+        backend(qkv).attention->backward(args,
+                                         {heads_of(rows_grad, heads), part_of(result, 0, heads),
+                                          part_of(result, 1, heads), part_of(result, 2, heads)},
+                                         current_stream(qkv.device()));
+        return result;
+      },
+      heads, call.scale, call.causal, call.dropout, call.key);
 }
 
 Tensor attention_dropout(const Tensor& q, int64_t keys, const AttentionCall& call) {

@@ -141,7 +141,7 @@ Tensor cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight
         auto [loss, total] = reduce_losses(losses, row_weights, dtype.value_or(x.dtype()), target.sizes(), reduction);
         return {loss, logsumexp, total};
       },
-      ignore_index, static_cast<int64_t>(reduction), label_smoothing)[0];
+      ignore_index, static_cast<int64_t>(reduction), label_smoothing, dtype.value_or(x.dtype()))[0];
 }
 
 Tensor nll_loss(const Tensor& x, const Tensor& target, const Tensor& weight, int64_t ignore_index,

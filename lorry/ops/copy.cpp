@@ -101,7 +101,8 @@ Tensor Tensor::to(Device device, bool non_blocking) const {
   require<ValueError>(defined(), "the tensor is undefined; expected a tensor");
   if (device == this->device()) return *this;
   device::require_device(device, "to");
-  return door::call(Op::transfer, {this}, [&] { return transferred(*this, device, non_blocking); });
+  return door::call(
+      Op::transfer, {this}, [&] { return transferred(*this, device, non_blocking); }, device, non_blocking);
 }
 
 Tensor Tensor::cuda(int index) const {
@@ -135,11 +136,14 @@ void Tensor::record_stream(Stream stream) const {
 Tensor clone(const Tensor& x) {
   const Running running("clone");
   require<ValueError>(x.defined(), "the tensor is undefined; expected a tensor");
-  return door::call(Op::clone, {&x}, [&] {
-    const Tensor out = empty_like(x);
-    copy_elements(out, x);
-    return out;
-  });
+  return door::call(
+      Op::clone, {&x},
+      [&] {
+        const Tensor out = empty_like(x);
+        copy_elements(out, x);
+        return out;
+      },
+      false);
 }
 Tensor Tensor::clone() const { return lorry::clone(*this); }
 
@@ -147,11 +151,14 @@ Tensor contiguous(const Tensor& x) {
   const Running running("contiguous");
   require<ValueError>(x.defined(), "the tensor is undefined; expected a tensor");
   if (x.is_contiguous()) return x;
-  return door::call(Op::clone, {&x}, [&] {
-    const Tensor out = empty(x.sizes(), x.options());
-    copy_elements(out, x);
-    return out;
-  });
+  return door::call(
+      Op::clone, {&x},
+      [&] {
+        const Tensor out = empty(x.sizes(), x.options());
+        copy_elements(out, x);
+        return out;
+      },
+      true);
 }
 Tensor Tensor::contiguous() const { return lorry::contiguous(*this); }
 
@@ -215,7 +222,8 @@ Scalar Tensor::item() const {
   const Running running("item");
   require<ShapeError>(checked("item").numel == 1, "not a single element; got {}; expected a tensor of one element",
                       *this);
-  const ModeScope quiet(0, kGradMode);
+  announce_host_read(*this);
+  const ModeScope quiet(0, kListenerModes);
   const Tensor host = to(kCPU);  // waits for the device
   if (is_floating(dtype())) return *static_cast<const double*>(host.to(kF64).data_ptr());
   if (dtype() == kBool) return *static_cast<const uint8_t*>(host.data_ptr()) != 0;
@@ -226,7 +234,8 @@ template <class T>
 std::vector<T> Tensor::to_vector() const {
   const Running running("to_vector");
   require<ValueError>(defined(), "the tensor is undefined; expected a tensor");
-  const ModeScope quiet(0, kGradMode);
+  announce_host_read(*this);
+  const ModeScope quiet(0, kListenerModes);
   const Tensor row_major = to(kCPU).to(dtype_of<T>).contiguous();
   // memory from elsewhere may hold any byte as true
   using Stored = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;

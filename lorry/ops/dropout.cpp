@@ -13,17 +13,17 @@ Tensor dropout(const Tensor& x, double p, bool training, Generator* generator) {
   require<DTypeError>(is_floating(x.dtype()), "the input is not floating; got {}; expected f16, bf16, f32 or f64", x);
   if (!training || p == 0) return x;
   const double keep = 1 - p, scale = p < 1 ? 1 / keep : 0;
+  const formula::RandomKey key = (generator ? *generator : default_generator()).next();
   return door::call(
       Op::dropout, {&x},
       [&] {
         const Tensor from = x.contiguous();
         const std::array<Tensor, 2> out{empty(x.sizes(), x.options()), empty(x.sizes(), {kBool, x.device()})};
-        const formula::RandomKey key = (generator ? *generator : default_generator()).next();
         backend(x).random->dropout(array(out[0]), array(out[1]), array(from), key, keep, scale,
                                    current_stream(x.device()));
         return out;
       },
-      scale)[0];
+      p, scale, key)[0];
 }
 
 }  // namespace lorry

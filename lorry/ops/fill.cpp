@@ -93,14 +93,20 @@ Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, const 
   const bool whole = natural(start, end, step) == kI64;
   const int64_t count = whole ? count_steps(start.to<int64_t>(), end.to<int64_t>(), step.to<int64_t>())
                               : count_steps(start.to<double>(), end.to<double>(), step.to<double>());
-  const Tensor out = empty({count}, options);
-  const auto& kernels = *backend(out).creation;
-  if (whole || is_integral(options.dtype)) {
-    kernels.arange_integral(array(out), start.to<int64_t>(), step.to<int64_t>(), current_stream(options.device));
-  } else {
-    kernels.arange_floating(array(out), start.to<double>(), step.to<double>(), current_stream(options.device));
-  }
-  return out;
+  return door::call(
+      Op::arange, {},
+      [&] {
+        const Tensor out = empty({count}, options);
+        const auto& kernels = *backend(out).creation;
+        const Stream stream = current_stream(options.device);
+        if (whole || is_integral(options.dtype)) {
+          kernels.arange_integral(array(out), start.to<int64_t>(), step.to<int64_t>(), stream);
+        } else {
+          kernels.arange_floating(array(out), start.to<double>(), step.to<double>(), stream);
+        }
+        return out;
+      },
+      start, end, step, options.dtype, options.device);
 }
 
 Tensor linspace(double start, double end, int64_t steps, const Options& options) {
@@ -110,9 +116,14 @@ Tensor linspace(double start, double end, int64_t steps, const Options& options)
     start = whole_end(start, options.dtype);
     end = whole_end(end, options.dtype);
   }
-  const Tensor out = empty({steps}, options);
-  backend(out).creation->linspace(array(out), start, end, current_stream(options.device));
-  return out;
+  return door::call(
+      Op::linspace, {},
+      [&] {
+        const Tensor out = empty({steps}, options);
+        backend(out).creation->linspace(array(out), start, end, current_stream(options.device));
+        return out;
+      },
+      start, end, steps, options.dtype, options.device);
 }
 
 Tensor logspace(double start, double end, int64_t steps, double base, const Options& options) {

@@ -65,7 +65,7 @@ struct Multiplication {
     });
   }
   const Tensor& out(const Tensor& to) const {
-    return write_out(to, {result, a.dtype(), a.device()}, {&a, &b}, [&](const Tensor& x) { into(x); });
+    return write_out(Op::matmul, to, {result, a.dtype(), a.device()}, {&a, &b}, [&](const Tensor& x) { into(x); });
   }
 
  private:
@@ -133,8 +133,9 @@ struct Addition {
         },
         beta, alpha);
   }
-  const Tensor& out(const Tensor& to) const {
-    return write_out(to, {sizes, a.dtype(), a.device()}, {&a, &b, &c}, [&](const Tensor& x) { into(x); });
+  const Tensor& out(Op op, const Tensor& to) const {
+    return write_out(
+        op, to, {sizes, a.dtype(), a.device()}, {&c, &a, &b}, [&](const Tensor& x) { into(x); }, beta, alpha);
   }
   const Tensor& call_in_place(Op op) const {
     require<ShapeError>(c.sizes() == sizes,
@@ -222,13 +223,13 @@ Tensor baddbmm(const Tensor& c, const Tensor& a, const Tensor& b, const Scalar& 
 const Tensor& addmm_out(const Tensor& out, const Tensor& c, const Tensor& a, const Tensor& b, const Scalar& beta,
                         const Scalar& alpha) {
   const Running running("addmm");
-  return Addition(2, c, a, b, beta, alpha).out(out);
+  return Addition(2, c, a, b, beta, alpha).out(Op::addmm, out);
 }
 
 const Tensor& baddbmm_out(const Tensor& out, const Tensor& c, const Tensor& a, const Tensor& b, const Scalar& beta,
                           const Scalar& alpha) {
   const Running running("baddbmm");
-  return Addition(3, c, a, b, beta, alpha).out(out);
+  return Addition(3, c, a, b, beta, alpha).out(Op::baddbmm, out);
 }
 
 Tensor addmv(const Tensor& c, const Tensor& a, const Tensor& vector, const Scalar& beta, const Scalar& alpha) {
@@ -276,22 +277,25 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, bool al
                         "the bias does not fit; got weight: {}, bias: {}; expected one element for each row of weight",
                         weight, bias);
   }
-  return door::call(Op::linear, {&x, &weight, &bias}, [&] {
-    Dims sizes = x.sizes();
-    sizes[sizes.size() - 1] = weight.size(0);
-    Tensor out = aligned ? empty_aligned(sizes, x.options()) : empty(sizes, x.options());
-    const bool vector = x.dim() == 1;
-    Product{x,
-            weight,
-            vector ? as_row(x.layout()) : x.layout(),
-            transposed(weight.layout()),
-            &bias,
-            bias.defined() ? bias.layout() : Layout{},
-            1.0,
-            bias.defined() ? 1.0 : 0.0}
-        .run(out, vector ? as_row(out.layout()) : out.layout());
-    return out;
-  });
+  return door::call(
+      Op::linear, {&x, &weight, &bias},
+      [&] {
+        Dims sizes = x.sizes();
+        sizes[sizes.size() - 1] = weight.size(0);
+        Tensor out = aligned ? empty_aligned(sizes, x.options()) : empty(sizes, x.options());
+        const bool vector = x.dim() == 1;
+        Product{x,
+                weight,
+                vector ? as_row(x.layout()) : x.layout(),
+                transposed(weight.layout()),
+                &bias,
+                bias.defined() ? bias.layout() : Layout{},
+                1.0,
+                bias.defined() ? 1.0 : 0.0}
+            .run(out, vector ? as_row(out.layout()) : out.layout());
+        return out;
+      },
+      aligned);
 }
 
 }  // namespace

@@ -103,7 +103,7 @@ NormGrads layer_norm_backward(const Tensor& grad, const Tensor& x, const Tensor&
                                              current_stream(x.device()));
         return out;
       },
-      normalized_dims);
+      normalized_dims, want_x, want_weight, want_bias);
   return {result[0], result[1], result[2]};
 }
 

@@ -3,6 +3,7 @@
 #include "lorry/layout/views.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/views.h"
+#include "lorry/tensor/facts.h"
 
 namespace lorry {
 namespace {
@@ -112,7 +113,10 @@ Tensor view(const Tensor& x, DType dtype) {
                       "the memory is not aligned for {}; got {}; clone it first", dtype, x);
   auto node = make_counted<TensorNode>(x.node()->storage, layout, offset, dtype);
   node->inference = x.node()->inference;
-  return Tensor(std::move(node));
+  Tensor result(std::move(node));
+  if (facts_heard()) [[unlikely]]
+    announce_fact({.fact = Fact::alias, .storage = x.storage().id(), .tensor = &result});
+  return result;
 }
 
 Tensor Tensor::view(const Dims& sizes) const { return lorry::view(*this, sizes); }

@@ -39,8 +39,8 @@ const Tensor& compute_out(Op op, const Tensor& out, const Operands&... given) {
   for (const Operand& x : operands) differentiable |= x.tensor() != nullptr && x.tensor()->requires_grad();
   require_no_gradient(out, differentiable);
   door::require_writable(out);
-  ops::pointwise_out(op, out, operands);
-  out.storage().written_by(t_operator);
+  door::call_into(op, false, std::span(&out, 1), {door::Input(Operand(given))...},
+                  [&] { ops::pointwise_out(op, out, operands); });
   return out;
 }
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lorry/ops/copy.h"
+
 namespace lorry {
 namespace {
 
@@ -143,6 +145,8 @@ struct Writer {
 
 std::string values_text(const Tensor& x, int indent) {
   if (x.numel() == 0) return "[]";
+  announce_host_read(x);
+  const ModeScope quiet(0, kListenerModes);
   const Tensor host = x.detach().to(kCPU);
   const bool summarise = x.numel() > kPrintThreshold;
   const Reader reader(host);

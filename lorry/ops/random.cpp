@@ -91,41 +91,43 @@ void manual_seed(uint64_t seed) { default_generator().manual_seed(seed); }
 Tensor rand(const Dims& sizes, const Options& options, Generator* generator) {
   const Running running("rand");
   require_floating(options.dtype);
+  const formula::RandomKey key = next_key(generator);
   return door::call(
       Op::rand, {},
       [&] {
         const Tensor out = empty(sizes, options);
-        kernels_of(out).uniform(array(out), next_key(generator), 0, 1, current_stream(options.device));
+        kernels_of(out).uniform(array(out), key, 0, 1, current_stream(options.device));
         return out;
       },
-      sizes);
+      sizes, options.dtype, options.device, key);
 }
 
 Tensor randn(const Dims& sizes, const Options& options, Generator* generator) {
   const Running running("randn");
   require_floating(options.dtype);
+  const formula::RandomKey key = next_key(generator);
   return door::call(
       Op::randn, {},
       [&] {
         const Tensor out = empty(sizes, options);
-        kernels_of(out).normal(array(out), next_key(generator), 0, 1, current_stream(options.device));
+        kernels_of(out).normal(array(out), key, 0, 1, current_stream(options.device));
         return out;
       },
-      sizes);
+      sizes, options.dtype, options.device, key);
 }
 
 Tensor randint(int64_t low, int64_t high, const Dims& sizes, const Options& options, Generator* generator) {
   const Running running("randint");
   require_range(low, high, options.dtype);
+  const formula::RandomKey key = next_key(generator);
   return door::call(
       Op::randint, {},
       [&] {
         const Tensor out = empty(sizes, options);
-        kernels_of(out).integers(array(out), next_key(generator), low, width(low, high),
-                                 current_stream(options.device));
+        kernels_of(out).integers(array(out), key, low, width(low, high), current_stream(options.device));
         return out;
       },
-      low, high, sizes);
+      low, high, sizes, options.dtype, options.device, key);
 }
 
 Tensor randint(int64_t high, const Dims& sizes, const Options& options, Generator* generator) {
@@ -161,27 +163,31 @@ Tensor randint_like(const Tensor& x, int64_t high, std::optional<DType> dtype, G
 Tensor randperm(int64_t n, Device device, Generator* generator) {
   const Running running("randperm");
   require<ValueError>(n >= 0, "negative count; got {}", n);
+  const formula::RandomKey key = next_key(generator);
   return door::call(
       Op::randperm, {},
       [&] {
         const Tensor out = empty({n}, {kI64, device});
-        kernels_of(out).permutation(array(out), next_key(generator), current_stream(device));
+        kernels_of(out).permutation(array(out), key, current_stream(device));
         return out;
       },
-      n);
+      n, device, key);
 }
 
 Tensor bernoulli(const Tensor& p, Generator* generator) {
   const Running running("bernoulli");
   require_defined(p, "p");
   require_floating(p.dtype());
-  return door::call(Op::bernoulli, {&p}, [&] {
-    const Tensor out = empty(p.sizes(), p.options()), chances = p.contiguous();
-    const bool inside =
-        kernels_of(out).bernoulli_each(array(out), array(chances), next_key(generator), current_stream(p.device()));
-    require<ValueError>(inside, "a probability is outside 0 to 1; got p: {}", p);
-    return out;
-  });
+  const formula::RandomKey key = next_key(generator);
+  return door::call(
+      Op::bernoulli, {&p},
+      [&] {
+        const Tensor out = empty(p.sizes(), p.options()), chances = p.contiguous();
+        const bool inside = kernels_of(out).bernoulli_each(array(out), array(chances), key, current_stream(p.device()));
+        require<ValueError>(inside, "a probability is outside 0 to 1; got p: {}", p);
+        return out;
+      },
+      key);
 }
 
 Tensor bernoulli(const Tensor& x, double p, Generator* generator) {
@@ -197,6 +203,7 @@ Tensor multinomial(const Tensor& weights, int64_t samples, bool replacement, Gen
   require<ShapeError>((weights.dim() == 1 || weights.dim() == 2) && weights.size(-1) > 0,
                       "weights must be a vector or a matrix with columns; got {}", weights);
   require<ValueError>(samples > 0, "the number of samples must be positive; got {}", samples);
+  const formula::RandomKey key = weights.numel() > 0 ? next_key(generator) : formula::RandomKey();
   return door::call(
       Op::multinomial, {&weights},
       [&] {
@@ -210,12 +217,11 @@ Tensor multinomial(const Tensor& weights, int64_t samples, bool replacement, Gen
           require<ValueError>(choices >= (replacement ? 1 : samples),
                               "a row has too few positive weights; got {} for {} samples {} replacement", choices,
                               samples, replacement ? "with" : "without");
-          kernels_of(out).multinomial(array(out), array(rows), replacement, next_key(generator),
-                                      current_stream(weights.device()));
+          kernels_of(out).multinomial(array(out), array(rows), replacement, key, current_stream(weights.device()));
         }
         return weights.dim() == 1 ? door::owning(squeeze(out, 0)) : out;
       },
-      samples, replacement);
+      samples, replacement, key);
 }
 
 // ---- normal with tensors, and out= ----------------------------------------------------------------------------------
@@ -317,14 +323,15 @@ const Tensor& Tensor::uniform_(double low, double high, Generator* generator) co
   require_defined(*this, "self");
   require_floating(dtype());
   require<ValueError>(low <= high && std::isfinite(high - low), "not a range; got low {} and high {}", low, high);
+  const formula::RandomKey key = next_key(generator);
   return door::call_in_place(
       Op::uniform, *this, {},
       [&] {
         fill_random(*this, [&](const Tensor& x) {
-          kernels_of(x).uniform(array(x), next_key(generator), low, high, current_stream(x.device()));
+          kernels_of(x).uniform(array(x), key, low, high, current_stream(x.device()));
         });
       },
-      low, high);
+      low, high, key);
 }
 
 const Tensor& Tensor::normal_(double mean, double std, Generator* generator) const {
@@ -332,42 +339,44 @@ const Tensor& Tensor::normal_(double mean, double std, Generator* generator) con
   require_defined(*this, "self");
   require_floating(dtype());
   require<ValueError>(std >= 0, "standard deviation must not be negative; got {}", std);
+  const formula::RandomKey key = next_key(generator);
   return door::call_in_place(
       Op::normal, *this, {},
       [&] {
         fill_random(*this, [&](const Tensor& x) {
-          kernels_of(x).normal(array(x), next_key(generator), mean, std, current_stream(x.device()));
+          kernels_of(x).normal(array(x), key, mean, std, current_stream(x.device()));
         });
       },
-      mean, std);
+      mean, std, key);
 }
 
 const Tensor& Tensor::bernoulli_(double p, Generator* generator) const {
   const Running running("bernoulli");
   require_defined(*this, "self");
   require_probability(p);
+  const formula::RandomKey key = next_key(generator);
   return door::call_in_place(
       Op::coin, *this, {},
       [&] {
-        fill_random(*this, [&](const Tensor& x) {
-          kernels_of(x).bernoulli(array(x), next_key(generator), p, current_stream(x.device()));
-        });
+        fill_random(*this,
+                    [&](const Tensor& x) { kernels_of(x).bernoulli(array(x), key, p, current_stream(x.device())); });
       },
-      p);
+      p, key);
 }
 
 const Tensor& Tensor::random_(int64_t low, int64_t high, Generator* generator) const {
   const Running running("random");
   require_defined(*this, "self");
   require_range(low, high, dtype());
+  const formula::RandomKey key = next_key(generator);
   return door::call_in_place(
       Op::random, *this, {},
       [&] {
         fill_random(*this, [&](const Tensor& x) {
-          kernels_of(x).integers(array(x), next_key(generator), low, width(low, high), current_stream(x.device()));
+          kernels_of(x).integers(array(x), key, low, width(low, high), current_stream(x.device()));
         });
       },
-      low, high);
+      low, high, key);
 }
 
 Tensor Tensor::bernoulli(Generator* generator) const { return lorry::bernoulli(*this, generator); }

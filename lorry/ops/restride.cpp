@@ -32,26 +32,40 @@ const Tensor& restride(Op op, const Tensor& x, MakeView&& make_view, const A&...
     change();
     return x;
   }
-  const std::array<door::Attribute, sizeof...(A)> list{door::Attribute(attributes)...};
+  const std::array<door::Attribute, sizeof...(A)> list{door::attribute(attributes)...};
   door::Announced announced(op, true, {}, &x, list);
   change();
   announced.finish(x);
   return x;
 }
 
+/// A restride whose view has x's elements in the same order.
+template <class MakeView>
+const Tensor& reshaped(const Tensor& x, MakeView&& make_view) {
+  return restride(Op::view, x, make_view, [&] {
+    const ModeScope quiet(0, kListenerModes);
+    return make_view().sizes();
+  });
+}
+
 }  // namespace
+
+const Tensor& ops::view_in_place(const Tensor& x, const Dims& sizes) {
+  const Running running("view_in_place");
+  return reshaped(x, [&] { return x.view(sizes); });
+}
 
 const Tensor& Tensor::squeeze_() const {
   const Running running("squeeze");
-  return restride(Op::view, *this, [&] { return squeeze(); });
+  return reshaped(*this, [&] { return squeeze(); });
 }
 const Tensor& Tensor::squeeze_(int64_t dim) const {
   const Running running("squeeze");
-  return restride(Op::view, *this, [&] { return squeeze(dim); });
+  return reshaped(*this, [&] { return squeeze(dim); });
 }
 const Tensor& Tensor::unsqueeze_(int64_t dim) const {
   const Running running("unsqueeze");
-  return restride(Op::view, *this, [&] { return unsqueeze(dim); });
+  return reshaped(*this, [&] { return unsqueeze(dim); });
 }
 const Tensor& Tensor::transpose_(int64_t dim0, int64_t dim1) const {
   const Running running("transpose");
@@ -60,7 +74,7 @@ const Tensor& Tensor::transpose_(int64_t dim0, int64_t dim1) const {
 }
 const Tensor& Tensor::t_() const {
   const Running running("t");
-  if (!defined() || dim() != 2) return restride(Op::view, *this, [&] { return t(); });
+  if (!defined() || dim() != 2) return reshaped(*this, [&] { return t(); });
   return restride(
       Op::transpose, *this, [&] { return t(); }, int64_t{0}, int64_t{1});
 }

@@ -14,7 +14,9 @@ Tensor view_of(Op op, const Tensor& x, const View& v, const A&... attributes) {
 }
 
 /// Other sizes over the same elements in the same order: one operator, whatever its public name.
-Tensor resized(const Tensor& x, const Layout& layout) { return door::view(Op::view, x, layout, x.node()->offset); }
+Tensor resized(const Tensor& x, const Layout& layout) {
+  return door::view(Op::view, x, layout, x.node()->offset, [&] { return layout.size_list(); });
+}
 
 /// view_as for sizes that are known to have x's number of elements; the common case, a contiguous x, is decided by x's
 /// own flag.
@@ -67,8 +69,9 @@ Tensor reshape_result(const Tensor& temporary, const Dims& sizes) {
   const Running running("reshape_result");
   Layout layout;
   if (!fits(temporary, sizes, layout)) return reshape_result(temporary.contiguous(), sizes);
-  return door::call(Op::view, {&temporary},
-                    [&] { return door::owning(door::make_view(temporary, layout, temporary.storage_offset())); });
+  return door::call(
+      Op::view, {&temporary},
+      [&] { return door::owning(door::make_view(temporary, layout, temporary.storage_offset())); }, sizes);
 }
 
 Tensor reshape_as(const Tensor& x, const Tensor& other) {
@@ -155,7 +158,7 @@ Tensor expand(const Tensor& x, const Dims& sizes) {
   }
   const Layout layout = lorry::expand(x.layout(), wanted);
   checked_numel(wanted);
-  return door::view(Op::expand, x, layout, x.storage_offset());
+  return door::view(Op::expand, x, layout, x.storage_offset(), wanted);
 }
 
 Tensor expand_as(const Tensor& x, const Tensor& other) {

@@ -1,31 +1,47 @@
 #include "lorry/tensor/storage.h"
 
 #include "lorry/memory/memory.h"
+#include "lorry/tensor/facts.h"
 
 namespace lorry {
+namespace {
+
+IntrusivePtr<Storage> born(Storage* made) {
+  IntrusivePtr<Storage> storage(made);
+  if (facts_heard()) [[unlikely]]
+    announce_fact({.fact = Fact::born, .storage = made->id(), .bytes = made->bytes(), .device = made->device()});
+  return storage;
+}
+
+}  // namespace
+
+uint64_t Storage::id() const {
+  static constinit std::atomic<uint64_t> last{0};
+  uint64_t id = id_.load(std::memory_order_relaxed);
+  if (id != 0) return id;
+  const uint64_t next = last.fetch_add(1, std::memory_order_relaxed) + 1;
+  return id_.compare_exchange_strong(id, next, std::memory_order_relaxed) ? next : id;
+}
 
 IntrusivePtr<Storage> Storage::allocate(Device device, int64_t bytes) {
-  return IntrusivePtr<Storage>(new Storage(device, memory::allocate(device, bytes), bytes, nullptr, nullptr, false));
+  return born(new Storage(device, memory::allocate(device, bytes), bytes, nullptr, nullptr, false));
 }
 
 IntrusivePtr<Storage> Storage::allocate_pinned(int64_t bytes) {
-  const IntrusivePtr<Storage> storage(
-      new Storage(kCPU, memory::allocate_pinned(bytes), bytes, nullptr, nullptr, false));
+  auto* storage = new Storage(kCPU, memory::allocate_pinned(bytes), bytes, nullptr, nullptr, false);
   storage->kind_ = Kind::pinned;
-  return storage;
+  return born(storage);
 }
 
 IntrusivePtr<Storage> Storage::allocate_managed(Device device, int64_t bytes) {
-  const IntrusivePtr<Storage> storage(
-      new Storage(device, memory::allocate_managed(device, bytes), bytes, nullptr, nullptr, false));
+  auto* storage = new Storage(device, memory::allocate_managed(device, bytes), bytes, nullptr, nullptr, false);
   storage->kind_ = Kind::managed;
-  return storage;
+  return born(storage);
 }
 
 IntrusivePtr<Storage> Storage::foreign(Device device, void* data, int64_t bytes, Deleter deleter, void* context,
                                        bool read_only) {
-  return IntrusivePtr<Storage>(
-      new Storage(device, data, bytes, deleter == nullptr ? [](void*) {} : deleter, context, read_only));
+  return born(new Storage(device, data, bytes, deleter == nullptr ? [](void*) {} : deleter, context, read_only));
 }
 
 bool Storage::join(const IntrusivePtr<Epoch>& epoch) {
@@ -54,6 +70,8 @@ void Storage::drop_gradient() {
 }
 
 void Storage::destroy() {
+  if (facts_heard()) [[unlikely]]
+    announce_fact({.fact = Fact::died, .storage = id(), .bytes = bytes_, .device = device_});
   if (deleter_ != nullptr) {
     deleter_(context_);
   } else if (pinned()) {

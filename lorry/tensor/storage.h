@@ -77,6 +77,15 @@ class Storage : public Counted {
   void leave();
   bool has_joined(const Epoch& epoch) const { return epoch_.get() == &epoch; }
 
+  /// A number that no other storage of the process has had or will have, at least 1.
+  uint64_t id() const;
+
+  /// The owners, without the references that listeners hold to what they were shown (door::Observed): whether memory may
+  /// be taken over is decided by these.
+  uint32_t users() const { return owners() - observers_.load(std::memory_order_acquire); }
+  void add_observer() { observers_.fetch_add(1, std::memory_order_acq_rel); }
+  void drop_observer() { observers_.fetch_sub(1, std::memory_order_acq_rel); }
+
   /// How many parameters have a gradient that lies here.
   int gradients() const { return gradients_.load(std::memory_order_relaxed); }
   void add_gradient() { gradients_.fetch_add(1, std::memory_order_relaxed); }
@@ -100,6 +109,8 @@ class Storage : public Counted {
   std::atomic<uint32_t> epoch_seen_{0};  ///< at the last write of its own
   IntrusivePtr<Epoch> epoch_;
   std::atomic<int> gradients_{0};
+  std::atomic<uint32_t> observers_{0};
+  mutable std::atomic<uint64_t> id_{0};  ///< 0: nobody has asked yet
   Device device_;
   bool read_only_;
   Kind kind_ = Kind::ordinary;

@@ -1,6 +1,7 @@
 #include "lorry/tensor/tensor.h"
 
 #include "lorry/base/modes.h"
+#include "lorry/tensor/facts.h"
 
 namespace lorry {
 namespace {
@@ -44,7 +45,10 @@ Tensor Tensor::detach() const {
   const TensorNode& from = checked("detach");
   auto node = make_counted<TensorNode>(from.storage, from.layout, from.offset, from.dtype);
   node->inference = from.inference;
-  return Tensor(std::move(node));
+  Tensor result(std::move(node));
+  if (facts_heard()) [[unlikely]]
+    announce_fact({.fact = Fact::alias, .storage = from.storage->id(), .tensor = &result});
+  return result;
 }
 
 std::string describe(const Tensor& x) {

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "lorry/autograd/grad_mode.h"
+#include "lorry/nn/containers.h"
 #include "lorry/nn/layers.h"
+#include "lorry/ops/dispatch/listener.h"
 #include "lorry/ops/ops.h"
 
 namespace lorry::nn {
@@ -218,6 +220,52 @@ TEST(Module, a_state_dict_that_does_not_fit_is_refused_by_name_and_changes_nothi
   m.load_state_dict(missing, false);
   EXPECT_EQ(m.scale.sum().item<double>(), 3);
   EXPECT_EQ(m.first.weight.sum().item<double>(), 0);
+}
+
+// ---- scopes ---------------------------------------------------------------------------------------------------------
+
+struct Twice : Layer<Twice> {
+  Twice() { add("up", up); }
+  Tensor forward(const Tensor& x) const { return up(x).relu(); }
+  Linear up{2, 2};
+};
+struct Stack : Layer<Stack> {
+  Stack() {
+    layers.emplace_back();
+    layers.emplace_back();
+    add("layers", layers);
+  }
+  Tensor forward(const Tensor& x) const { return layers[1](layers[0](x)) + 1; }
+  ModuleList<Twice> layers;
+};
+
+TEST(Scopes, say_which_module_a_call_comes_from) {
+  static std::vector<std::string> paths;
+  static constexpr door::Listener kListener{.bit = kUserMode, .before = [](const door::CallView& call, void*&) {
+                                              paths.push_back(std::string(name(call.op)) + " " + Scope::path());
+                                            }};
+  const Stack net;
+  EXPECT_EQ(net.layers[1].up.path(), "layers.1.up");
+  EXPECT_EQ(net.path(), "");
+  paths.clear();
+  {
+    const door::ListenerScope listening(kListener);
+    const NoGrad quiet;
+    net(ones({1, 2}));
+    const Scope evaluation("evaluation");
+    net.layers[0].forward(ones({1, 2}));
+  }
+  EXPECT_EQ(paths, (std::vector<std::string>{"empty ", "fill ", "linear layers.0.up", "relu layers.0",
+                                             "linear layers.1.up", "relu layers.1", "add ", "empty evaluation",
+                                             "fill evaluation", "linear evaluation/layers.0.up", "relu evaluation"}));
+  EXPECT_EQ(Scope::path(), "");
+  EXPECT_EQ(Scope::innermost(), nullptr);
+}
+
+TEST(Scopes, close_when_a_module_throws) {
+  const Linear layer(2, 3);
+  EXPECT_THROW(layer(ones({5})), ShapeError);
+  EXPECT_EQ(Scope::innermost(), nullptr);
 }
 
 }  // namespace

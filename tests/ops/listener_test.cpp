@@ -4,7 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
+#include <set>
+#include <string>
 #include <thread>
 
 #include "lorry/lorry.h"
@@ -234,6 +237,139 @@ TEST_F(Listeners, see_long_lists_of_inputs) {
   const door::ListenerScope listening(kUser);
   cat(parts);
   EXPECT_EQ(inputs, 40u);
+}
+
+// ---- facts ----------------------------------------------------------------------------------------------------------
+
+struct HeardFact {
+  Fact fact;
+  uint64_t storage;
+  int64_t bytes;
+  bool has_tensor;
+};
+std::vector<HeardFact> g_facts;
+constexpr door::Listener kFactTeller{.bit = kUserMode, .fact = [](const FactView& f) {
+                                       EXPECT_FALSE(facts_heard()) << "listeners are told with nobody listening";
+                                       g_facts.push_back({f.fact, f.storage, f.bytes, f.tensor != nullptr});
+                                     }};
+
+/// The facts while f runs.
+template <class F>
+std::vector<HeardFact> facts_of(const F& f) {
+  g_facts.clear();
+  const door::ListenerScope listening(kFactTeller);
+  f();
+  return std::move(g_facts);
+}
+
+TEST(Facts, tell_of_memory_that_no_operator_made_and_of_what_goes) {
+  float memory[4] = {};
+  uint64_t id = 0;
+  const auto facts = facts_of([&] {
+    const Tensor x = from_blob(memory, {4});
+    id = x.storage().id();
+    const Tensor y = x.add(1);  // inside an operator: part of the call
+  });
+  ASSERT_EQ(facts.size(), 3u);
+  EXPECT_EQ(facts[0].fact, Fact::born);
+  EXPECT_EQ(facts[0].storage, id);
+  EXPECT_EQ(facts[0].bytes, 16);
+  EXPECT_EQ(facts[1].fact, Fact::died);  // y
+  EXPECT_EQ(facts[2].fact, Fact::died);
+  EXPECT_EQ(facts[2].storage, id);
+}
+
+TEST(Facts, tell_of_aliases_host_reads_gradients_and_data) {
+  const Tensor x = ones({3}, {.device = kCPU}).requires_grad_(), other = zeros({3}, {.device = kCPU});
+  const auto facts = facts_of([&] {
+    const Tensor alias = x.detach();
+    alias.sum().item();
+    x.set_grad(other);
+    x.set_data(other.detach());
+  });
+  std::vector<Fact> kinds;
+  for (const HeardFact& f : facts)
+    if (f.fact != Fact::died) kinds.push_back(f.fact);
+  EXPECT_EQ(kinds, (std::vector<Fact>{Fact::alias, Fact::host_read, Fact::grad_set, Fact::alias, Fact::data_set}));
+  const auto set = std::ranges::find(facts, Fact::data_set, &HeardFact::fact);
+  EXPECT_EQ(set->storage, other.storage().id());
+}
+
+TEST(Facts, name_the_leaf_whose_gradient_a_backward_pass_sets) {
+  const Tensor x = ones({3}).requires_grad_();
+  const Tensor loss = x.square().sum();
+  int set = 0;
+  for (const HeardFact& f : facts_of([&] { loss.backward(); }))
+    if (f.fact == Fact::grad_set) set += f.storage == x.storage().id() && f.has_tensor;
+  EXPECT_EQ(set, 1);
+}
+
+TEST(Facts, are_not_told_to_other_threads_or_after_the_listener_went) {
+  const auto facts = facts_of([] { std::thread([] { ones({2}); }).join(); });
+  EXPECT_TRUE(facts.empty());
+  ones({2});
+  EXPECT_TRUE(g_facts.empty());
+}
+
+TEST(Storages, have_numbers_that_are_never_used_again) {
+  std::set<uint64_t> ids;
+  for (int i = 0; i < 100; ++i) {
+    const Tensor x = ones({16});
+    EXPECT_EQ(x.storage().id(), x.view({4, 4}).storage().id());
+    EXPECT_TRUE(ids.insert(x.storage().id()).second);
+  }
+  EXPECT_FALSE(ids.contains(0));
+}
+
+// ---- what listeners hold --------------------------------------------------------------------------------------------
+
+TEST(Observed, references_change_no_decision_about_memory) {
+  // The gradient of x is added up in place where nobody else refers to it, and taken over rather than copied.
+  const auto calls_of_a_step = [](bool hold) {
+    static std::vector<door::Observed> held;
+    static std::vector<std::string> calls;
+    static bool holds;
+    holds = hold;
+    static constexpr door::Listener kKeeper{.bit = kUserMode, .after = [](const CallView& call, void*) {
+                                              calls.push_back(name(call.op) + std::string(call.in_place ? "_" : ""));
+                                              if (!holds) return;
+                                              for (const door::Input& x : call.inputs)
+                                                if (x.tensor() != nullptr) held.emplace_back(*x.tensor());
+                                              for (const Tensor& x : call.outputs) held.emplace_back(x);
+                                            }};
+    calls.clear();
+    const Tensor x = arange(6, {.dtype = kF32}).requires_grad_();
+    {
+      const door::ListenerScope listening(kKeeper);
+      (x.exp() * x + x.sin() * x).sum().backward();
+      (x * 2).sum().backward();
+    }
+    held.clear();
+    return std::pair(calls, x.grad().to_vector<float>());
+  };
+  const auto [calls, grads] = calls_of_a_step(false);
+  const auto [held_calls, held_grads] = calls_of_a_step(true);
+  EXPECT_EQ(calls, held_calls);
+  EXPECT_EQ(grads, held_grads);
+  EXPECT_GT(std::ranges::count(calls, "add_"), 0) << "the case that references would change";
+}
+
+TEST(Observed, is_a_tensor_over_the_same_elements) {
+  const Tensor x = ones({2, 3});
+  {
+    const door::Observed held(x.t());
+    EXPECT_EQ(held.tensor().data_ptr(), x.data_ptr());
+    EXPECT_EQ(held.tensor().sizes(), (Dims{3, 2}));
+    EXPECT_EQ(x.storage().users(), 1u);
+    EXPECT_EQ(x.storage().owners(), 2u);
+    door::Observed moved;
+    EXPECT_FALSE(moved.tensor().defined());
+    moved = door::Observed(x);
+    EXPECT_EQ(x.storage().owners(), 3u);
+    EXPECT_EQ(x.storage().users(), 1u);
+  }
+  EXPECT_EQ(x.storage().owners(), 1u);
+  EXPECT_FALSE(door::Observed(Tensor()).tensor().defined());
 }
 
 }  // namespace

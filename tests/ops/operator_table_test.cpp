@@ -240,7 +240,7 @@ template <class Wanted>
 auto rows(const Wanted& wanted) {
   std::vector<int> found;
   for (int row = 0; row < kOpCount; ++row) {
-    if (kOps[row].kind == OpKind::pointwise) continue;
+    if (kOps[row].kind == OpKind::pointwise || kOps[row].kind == OpKind::list) continue;
     const std::vector<const Sample*> samples = samples_of(static_cast<Op>(row));
     if (samples.empty() || std::any_of(samples.begin(), samples.end(), wanted)) found.push_back(row);
   }

@@ -239,6 +239,13 @@ const Sample kSamples[] = {
      .accepts = floating,
      .leading = 7,
      .internal = true},
+    {.op = Op::packed_attention_backward,
+     .inputs = {value({2, 3, 12})},
+     .call =
+         [](T t) { return gradients(t, 1, [](T x) { return packed_attention(x[0], 2, {.causal = true}).square(); }); },
+     .accepts = floating,
+     .leading = 1,
+     .internal = true},
 };
 
 }  // namespace

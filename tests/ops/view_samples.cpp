@@ -147,6 +147,15 @@ const Sample kSamples[] = {
      .call = [](T t) -> Tensors {
        return {embed(t[0], {6}, {Layout::strided({2, 3}, {2, 1}), 1})};
      }},
+    // ---- new tensors
+    {.op = Op::empty,
+     .call = [](T) -> Tensors {
+       return {empty({2, 3}).zero_()};
+     },
+     .holds = [](const Values& v) { return v == Values(6, 0.0); }},
+    {.op = Op::arange, .call = [](T) -> Tensors { return {arange(1, 7.5, 1.5, {.dtype = kF64})}; }},
+    {.op = Op::arange, .call = [](T) -> Tensors { return {arange(5, -3, -2)}; }},
+    {.op = Op::linspace, .call = [](T) -> Tensors { return {linspace(-1, 2, 7, {.dtype = kF64})}; }},
     // ---- triangles
     {.op = Op::tril,
      .inputs = {value({3, 4})},

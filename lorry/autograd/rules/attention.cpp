@@ -49,8 +49,7 @@ AttentionCall recorded_call(const Call& c, int first) {
   return {.scale = c.attribute<double>(first),
           .causal = c.attribute<bool>(first + 1),
           .dropout = c.attribute<double>(first + 2),
-          .key = {static_cast<uint64_t>(c.attribute<int64_t>(first + 3)),
-                  static_cast<uint64_t>(c.attribute<int64_t>(first + 4))}};
+          .key = c.attribute<formula::RandomKey>(first + 3)};
 }
 
 Grads attention_gradient(const Call& c, const Grads& g) {

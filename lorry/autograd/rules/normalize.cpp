@@ -68,7 +68,7 @@ Grads rms_norm_gradient(const Call& c, const Grads& g) {
   return grads;
 }
 
-Grads dropout_gradient(const Call& c, const Grads& g) { return {g[0].mul(c.attribute<double>(0)).mul(c.output(1))}; }
+Grads dropout_gradient(const Call& c, const Grads& g) { return {g[0].mul(c.attribute<double>(1)).mul(c.output(1))}; }
 
 constexpr Rule kRules[] = {
     {Op::softmax, kOutput0, softmax_gradient},

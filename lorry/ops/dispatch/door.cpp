@@ -10,6 +10,21 @@ namespace {
 constinit std::atomic<const Listener*> g_listeners[kListeners] = {};
 constinit std::atomic<MadeBy> g_made_by{nullptr};
 
+/// The call that door::run waits for on this thread.
+constinit thread_local RunCapture* t_capture = nullptr;
+
+/// Tells the listeners of this thread, as they are told of a call: with nobody listening.
+void tell_fact(const FactView& fact) {
+  const uint32_t modes = t_modes;
+  t_modes = modes & ~kListenerModes;
+  for (int i = 0; i < kListeners; ++i) {
+    if (!(modes & kFactModes & kListenerBits[i])) continue;
+    const Listener* const listener = g_listeners[i].load(std::memory_order_acquire);
+    if (listener != nullptr && listener->fact != nullptr) listener->fact(fact);
+  }
+  t_modes = modes;
+}
+
 /// The place of a listener's bit among those of listeners; -1 for another bit.
 int place_of(Mode bit) {
   for (int i = 0; i < kListeners; ++i)
@@ -27,6 +42,7 @@ void add_listener(const Listener& listener) {
   if (!g_listeners[place].compare_exchange_strong(none, &listener, std::memory_order_acq_rel))
     raise_as<ValueError>("add_listener", "the mode bit has a listener already; got {}; remove that one first",
                          uint32_t{listener.bit});
+  g_fact_hook.store(tell_fact, std::memory_order_release);
 }
 
 void remove_listener(const Listener& listener) noexcept {
@@ -42,14 +58,50 @@ const char* made_by(const Tensor& x) {
   return x.requires_grad() && told != nullptr ? told(x) : nullptr;
 }
 
+Observed::Observed(const Tensor& x) {
+  if (!x.defined()) return;
+  const TensorNode& node = *x.node();
+  tensor_ = Tensor(make_counted<TensorNode>(node.storage, node.layout, node.offset, node.dtype));
+  tensor_.node()->inference = node.inference;
+  tensor_.node()->wrapped_number = node.wrapped_number;
+  node.storage->add_observer();
+}
+
+Observed::~Observed() {
+  if (tensor_.defined()) tensor_.storage().drop_observer();
+}
+
 Tensor Input::materialise() const {
   if (tensor_ != nullptr) return *tensor_;
   return scalar_ == nullptr ? Tensor() : wrapped_number(*scalar_);
 }
 
+RunCapture::RunCapture(Op op) : op_(op), outer_(t_capture), mode_(kRunMode, 0) { t_capture = this; }
+RunCapture::~RunCapture() { t_capture = outer_; }
+
+void RunCapture::take(std::span<const Tensor> outputs) {
+  outputs_.emplace(outputs.begin(), outputs.end());
+  t_capture = nullptr;
+}
+
 Announced::Announced(Op op, bool in_place, const Inputs& inputs, const Tensor* self,
                      std::span<const Attribute> attributes)
     : modes_(t_modes) {
+  list_inputs(inputs, self);
+  call_.op = op, call_.in_place = in_place, call_.attributes = attributes;
+  tell_begin();
+}
+
+Announced::Announced(Op op, bool in_place, const Inputs& inputs, std::span<const Tensor> out,
+                     std::span<const Attribute> attributes)
+    : modes_(t_modes) {
+  list_inputs(inputs, nullptr);
+  call_.op = op, call_.in_place = in_place, call_.out = !in_place, call_.attributes = attributes;
+  call_.outputs = out;
+  tell_begin();
+}
+
+void Announced::list_inputs(const Inputs& inputs, const Tensor* self) {
   const size_t first = self != nullptr ? 1 : 0, count = inputs.size() + first;
   Input* list = few_;
   if (count > kFew) {
@@ -58,12 +110,15 @@ Announced::Announced(Op op, bool in_place, const Inputs& inputs, const Tensor* s
   }
   if (self != nullptr) list[0] = self;
   for (size_t i = 0; i < inputs.size(); ++i) list[first + i] = inputs[i];
-  call_ = {.op = op, .in_place = in_place, .inputs = {list, count}, .outputs = {}, .attributes = attributes};
+  call_.inputs = {list, count};
+}
 
+void Announced::tell_begin() {
   // Who listens is decided before anybody is told: one that is added by another hears the next call.
   const Listener* listeners[kListeners];
   for (int i = 0; i < kListeners; ++i)
     listeners[i] = modes_ & kListenerBits[i] ? g_listeners[i].load(std::memory_order_acquire) : nullptr;
+  if ((modes_ & kRunMode) && t_capture != nullptr && t_capture->op() == call_.op) capture_ = t_capture;
   t_modes = modes_ & ~kListenerModes;
   try {
     for (const Listener* const listener : listeners) {
@@ -96,6 +151,7 @@ std::exception_ptr Announced::tell_end() noexcept {
 
 void Announced::finish(std::span<const Tensor> outputs) {
   call_.outputs = outputs;
+  if (capture_ != nullptr) capture_->take(outputs);
   t_modes = modes_ & ~kListenerModes;
   if (const std::exception_ptr error = tell_end()) std::rethrow_exception(error);
 }
@@ -103,6 +159,7 @@ void Announced::finish(std::span<const Tensor> outputs) {
 Announced::~Announced() {
   if (told_count_ > 0) {
     call_.failed = true;
+    if (!call_.out) call_.outputs = {};
     tell_end();
   }
   t_modes = modes_;

@@ -11,6 +11,7 @@
 #include <array>
 #include <exception>
 #include <initializer_list>
+#include <optional>
 #include <vector>
 
 #include "lorry/ops/dispatch/listener.h"
@@ -25,6 +26,7 @@ class Inputs {
     const Input* first = list.begin();
     list_ = first;
   }
+  Inputs(std::span<const Input> list) : list_(list.data()), size_(list.size()) {}
   Inputs(std::span<const Tensor> tensors) : tensors_(tensors.data()), size_(tensors.size()) {}
   Inputs(const std::vector<Tensor>& tensors) : Inputs(std::span<const Tensor>(tensors)) {}
 
@@ -44,16 +46,40 @@ class Inputs {
 
 // ---- the slow side --------------------------------------------------------------------------------------------------
 
+/// The results of the next call of an operator on this thread, all that are announced (run.h).
+class RunCapture {
+ public:
+  explicit RunCapture(Op op);
+  ~RunCapture();
+  RunCapture(const RunCapture&) = delete;
+  RunCapture& operator=(const RunCapture&) = delete;
+  Op op() const { return op_; }
+  void take(std::span<const Tensor> outputs);
+  /// Empty where the operator was not called.
+  std::optional<std::vector<Tensor>>& outputs() { return outputs_; }
+
+ private:
+  Op op_;
+  std::optional<std::vector<Tensor>> outputs_;
+  RunCapture* outer_;
+  ModeScope mode_;
+};
+
 /// Announces a call to the listeners and silences them until it ends. What it is given is only referred to: attributes
 /// and `self` live as long as this object, the tensors and numbers of `inputs` too.
 class Announced {
  public:
   Announced(Op op, bool in_place, const Inputs& inputs, const Tensor* self, std::span<const Attribute> attributes);
+  /// Of a call that writes `out`, which are the outputs; or, in place, the first inputs too.
+  Announced(Op op, bool in_place, const Inputs& inputs, std::span<const Tensor> out,
+            std::span<const Attribute> attributes);
   ~Announced();
   Announced(const Announced&) = delete;
   Announced& operator=(const Announced&) = delete;
   void finish(const Tensor& output) { finish(std::span(&output, 1)); }
   void finish(std::span<const Tensor> outputs);
+  /// Of a call whose outputs were given.
+  void finish() { finish(call_.outputs); }
 
  private:
   static constexpr int kFew = 8;
@@ -61,6 +87,8 @@ class Announced {
     const Listener* listener;
     void* note;
   };
+  void list_inputs(const Inputs& inputs, const Tensor* self);
+  void tell_begin();
   /// Tells everybody that was told of the call how it ended; returns the first error of theirs.
   std::exception_ptr tell_end() noexcept;
 
@@ -69,6 +97,7 @@ class Announced {
   CallView call_;
   Told told_[kListeners];
   int told_count_ = 0;
+  RunCapture* capture_ = nullptr;
   uint32_t modes_;
 };
 
@@ -79,7 +108,17 @@ inline bool heard(const Inputs& inputs) {
   return (modes & kGradMode) && inputs.requires_grad();
 }
 
-// ---- the three ways in ----------------------------------------------------------------------------------------------
+/// An attribute, or what makes it: only called where somebody listens.
+template <class A>
+Attribute attribute(const A& a) {
+  if constexpr (std::is_invocable_v<const A&>) {
+    return Attribute(a());
+  } else {
+    return Attribute(a);
+  }
+}
+
+// ---- the ways in ----------------------------------------------------------------------------------------------------
 
 /// A call that makes new tensors. compute() returns a Tensor, or std::array<Tensor, N>.
 template <class Compute, class... A>
@@ -87,7 +126,7 @@ auto call(Op op, const Inputs& inputs, Compute&& compute, const A&... attributes
   const Running running(name(op));
   if (!heard(inputs)) [[likely]]
     return compute();
-  const std::array<Attribute, sizeof...(A)> list{Attribute(attributes)...};
+  const std::array<Attribute, sizeof...(A)> list{attribute(attributes)...};
   Announced announced(op, false, inputs, nullptr, list);
   auto result = compute();
   announced.finish(result);
@@ -111,12 +150,32 @@ const Tensor& call_in_place(Op op, const Tensor& self, const Inputs& others, Com
     self.storage().written_by(t_operator);
     return self;
   }
-  const std::array<Attribute, sizeof...(A)> list{Attribute(attributes)...};
+  const std::array<Attribute, sizeof...(A)> list{attribute(attributes)...};
   Announced announced(op, true, others, &self, list);
   compute();
   self.storage().written_by(t_operator);
   announced.finish(self);
   return self;
+}
+
+/// A call that computes into tensors that were given: an out= form, or a list in place, whose entries are the first of
+/// `inputs`. They have been checked. compute() returns nothing.
+template <class Compute, class... A>
+void call_into(Op op, bool in_place, std::span<const Tensor> out, const Inputs& inputs, Compute&& compute,
+               const A&... attributes) {
+  const Running running(name(op));
+  const auto written = [&] {
+    for (const Tensor& x : out) x.storage().written_by(t_operator);
+  };
+  if (!heard(inputs)) [[likely]] {
+    compute();
+    return written();
+  }
+  const std::array<Attribute, sizeof...(A)> list{attribute(attributes)...};
+  Announced announced(op, in_place, inputs, out, list);
+  compute();
+  written();
+  announced.finish();
 }
 
 /// A view: same storage and dtype, another layout. `offset` counts elements from the start of the storage.
@@ -130,7 +189,7 @@ template <class... A>
 Tensor view(Op op, const Tensor& base, const Layout& layout, int64_t offset, const A&... attributes) {
   Tensor result = make_view(base, layout, offset);
   if (heard({&base})) [[unlikely]] {
-    const std::array<Attribute, sizeof...(A)> list{Attribute(attributes)...};
+    const std::array<Attribute, sizeof...(A)> list{attribute(attributes)...};
     Announced announced(op, false, {&base}, nullptr, list);
     announced.finish(result);
   }

@@ -16,17 +16,23 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "lorry/base/modes.h"
+#include "lorry/formula/philox.h"
 #include "lorry/ops/dispatch/table.h"
+#include "lorry/tensor/facts.h"
 #include "lorry/tensor/tensor.h"
 
 namespace lorry::door {
 
-/// A non-tensor argument.
-using Attribute = std::variant<bool, int64_t, double, Scalar, Dims, DType, std::vector<int64_t>>;
+/// A non-tensor argument. Operators announce all of theirs, in the order of the row's `arguments` (table.h), with
+/// dimensions counted from the front and defaults filled in: what is announced can be run again (run.h).
+using Attribute = std::variant<bool, int64_t, double, Scalar, Dims, DType, Device, formula::RandomKey,
+                               std::vector<int64_t>, std::string>;
 
 /// A tensor argument (perhaps undefined), or a number in its place.
 class Input {
@@ -52,11 +58,12 @@ class Input {
 /// A call as listeners see it. It refers to what lives until the call ends.
 struct CallView {
   Op op{};
-  bool in_place = false;  ///< inputs[0] is written and is also outputs[0]
+  bool in_place = false;  ///< the first inputs are written and are the outputs: inputs[0], or those of a list
+  bool out = false;       ///< the outputs are tensors that were given, and are there in `before` already
   bool failed = false;    ///< told to `after`: the operator threw, or another listener refused the call
-  std::span<const Input> inputs;
-  std::span<const Tensor> outputs;  ///< empty in `before`, and where the call failed
-  std::span<const Attribute> attributes;
+  std::span<const Input> inputs = {};
+  std::span<const Tensor> outputs = {};  ///< empty in `before` but for `out`, and where the call failed
+  std::span<const Attribute> attributes = {};
 };
 
 /// Functions that are told of calls; null for those that are not wanted. An object of static storage duration.
@@ -65,12 +72,33 @@ struct Listener {
   /// May leave a note for `after`, and may refuse the call by throwing.
   void (*before)(const CallView& call, void*& note) = nullptr;
   void (*after)(const CallView& call, void* note) = nullptr;
+  /// What happens between calls (tensor/facts.h), on threads with the bit. Must not throw. Not for kGradMode.
+  void (*fact)(const FactView& fact) = nullptr;
 };
 
 /// Throws ValueError where the bit is no listener's or has one already.
 void add_listener(const Listener& listener);
 /// Calls that are under way still tell it. Removing one that is not there changes nothing.
 void remove_listener(const Listener& listener) noexcept;
+
+/// What a listener may hold beyond a call: a tensor over the same elements, without history. Decisions about memory that
+/// nobody else refers to (gradients that are added up in place) do not count it, so that holding one changes neither the
+/// calls that follow nor their results. The elements are not held still: later calls may write them.
+class Observed {
+ public:
+  Observed() = default;
+  explicit Observed(const Tensor& x);
+  Observed(Observed&& other) noexcept : tensor_(std::exchange(other.tensor_, Tensor())) {}
+  Observed& operator=(Observed&& other) noexcept {
+    std::swap(tensor_, other.tensor_);
+    return *this;
+  }
+  ~Observed();
+  const Tensor& tensor() const { return tensor_; }
+
+ private:
+  Tensor tensor_;
+};
 
 /// Adds a listener and sets its bit on this thread, until the end of the scope.
 class ListenerScope {

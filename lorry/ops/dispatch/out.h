@@ -42,21 +42,19 @@ const Tensor& write_out(const Tensor& out, const Tensor& result);
 std::tuple<Tensor, Tensor> write_out(const Tensor& values, const Tensor& indices,
                                      const std::tuple<Tensor, Tensor>& result);
 
-/// Has `compute(to)` write the result: straight into `out` where that has the result's dtype.
-template <class Compute>
-const Tensor& write_out(const Tensor& out, const OutResult& result, std::initializer_list<const Tensor*> operands,
-                        Compute&& compute) {
-  bool differentiable = false;
-  for (const Tensor* x : operands) differentiable |= x->requires_grad();
-  prepare_out(out, result, differentiable);
-  if (out.dtype() == result.dtype) {
-    compute(out);
-    out.storage().written_by(t_operator);
-    return out;
-  }
-  const Tensor computed = empty(result.sizes, {result.dtype, result.device});
-  compute(computed);
-  return out.copy_(computed);
+/// The call of an operator whose result `compute(to)` writes: straight into `out` where that has the result's dtype.
+template <class Compute, class... A>
+const Tensor& write_out(Op op, const Tensor& out, const OutResult& result, const door::Inputs& operands,
+                        Compute&& compute, const A&... attributes) {
+  prepare_out(out, result, operands.requires_grad());
+  const auto write = [&] {
+    if (out.dtype() == result.dtype) return compute(out);
+    const Tensor computed = empty(result.sizes, {result.dtype, result.device});
+    compute(computed);
+    out.copy_(computed);
+  };
+  door::call_into(op, false, std::span(&out, 1), operands, write, attributes...);
+  return out;
 }
 
 }  // namespace lorry

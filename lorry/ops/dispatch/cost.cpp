@@ -1,0 +1,108 @@
+#include "lorry/ops/dispatch/cost.h"
+
+#include <algorithm>
+
+namespace lorry::door {
+namespace {
+
+/// Elements that lie in memory: a dimension of stride 0 repeats what is there.
+int64_t elements(const Tensor& x) {
+  if (!x.defined()) return 0;
+  int64_t count = 1;
+  for (int64_t d = 0; d < x.dim(); ++d) count *= x.stride(d) == 0 ? std::min<int64_t>(x.size(d), 1) : x.size(d);
+  return count;
+}
+
+int64_t bytes_of(const Tensor& x) { return x.defined() ? elements(x) * size_of(x.dtype()) : 0; }
+
+int64_t bytes(const CallView& call) {
+  const Bytes kind = row(call.op).bytes;
+  if (kind == Bytes::none) return 0;
+  int64_t total = 0;
+  const auto input = [&](size_t i) {
+    const Tensor* x = i < call.inputs.size() ? call.inputs[i].tensor() : nullptr;
+    return x != nullptr ? bytes_of(*x) : 0;
+  };
+  const size_t first = kind == Bytes::all ? 0 : 1;
+  const size_t written = call.in_place && kind == Bytes::overwritten ? call.outputs.size() : first;
+  for (size_t i = std::max(first, written); i < call.inputs.size(); ++i) total += input(i);
+  if (kind == Bytes::scattered) {
+    // As many elements are written as the source has, and as many are read where they are combined.
+    const Tensor* const source = call.inputs.empty() ? nullptr : call.inputs.back().tensor();
+    const int64_t moved = source != nullptr ? bytes_of(*source) : 0;
+    return total + (row(call.op).flops.kind == Flops::none ? moved : 2 * moved);
+  }
+  for (const Tensor& x : call.outputs) total += bytes_of(x);
+  if (kind == Bytes::gathered && !call.outputs.empty()) total += bytes_of(call.outputs[0]);
+  return total;
+}
+
+const Tensor* tensor_at(const CallView& call, size_t i) {
+  const Tensor* x = i < call.inputs.size() ? call.inputs[i].tensor() : nullptr;
+  return x != nullptr && x->defined() ? x : nullptr;
+}
+
+/// Two operations for each factor of each element of the result.
+int64_t product(const CallView& call) {
+  const bool added = call.op == Op::addmm || call.op == Op::baddbmm;
+  const Tensor* const a = tensor_at(call, added ? 1 : 0);
+  if (a == nullptr || a->dim() == 0 || call.outputs.empty()) return 0;
+  return 2 * call.outputs[0].numel() * a->size(-1);
+}
+
+/// Products over all pairs of a query and a key that it sees.
+int64_t attention(const CallView& call, int64_t products) {
+  const bool backward = row(call.op).flops.kind == Flops::attention_backward;
+  const bool packed = call.op == Op::packed_attention || call.op == Op::packed_attention_backward;
+  const size_t first = backward ? 1 : 0;
+  const Tensor* const q = tensor_at(call, first);
+  if (q == nullptr) return 0;
+  int64_t pairs = 0, width = 0;  // of all batches and heads; of a query and a value together
+  if (packed) {
+    if (q->dim() != 3) return 0;
+    pairs = q->size(0) * q->size(1) * q->size(1);  // heads are in the width
+    width = 2 * (q->size(2) / 3);
+  } else {
+    const Tensor *const k = tensor_at(call, first + 1), *const v = tensor_at(call, first + 2);
+    if (k == nullptr || v == nullptr || q->dim() != 4 || k->dim() != 4 || v->dim() != 4) return 0;
+    pairs = q->size(0) * q->size(1) * q->size(2) * k->size(2);
+    width = q->size(3) + v->size(3);
+  }
+  const size_t causal = packed ? 2 : 1;
+  const bool* const half = causal < call.attributes.size() ? std::get_if<bool>(&call.attributes[causal]) : nullptr;
+  return pairs * width * products / (half != nullptr && *half ? 2 : 1);
+}
+
+int64_t flops(const CallView& call) {
+  const Flops kind = row(call.op).flops;
+  switch (kind.kind) {
+    case Flops::none:
+      return 0;
+    case Flops::output: {
+      int64_t count = 0;
+      for (const Tensor& x : call.outputs.first(std::min<size_t>(call.outputs.size(), 1)))
+        if (x.defined()) count += x.numel();
+      return count * kind.each;
+    }
+    case Flops::input: {
+      const bool list = row(call.op).kind == OpKind::list;
+      int64_t count = 0;
+      for (size_t i = 0; i < (list ? call.inputs.size() : 1); ++i)
+        if (const Tensor* x = tensor_at(call, i)) count += x->numel();
+      return count * kind.each;
+    }
+    case Flops::product:
+      return product(call);
+    case Flops::attention:
+      return attention(call, 2);
+    case Flops::attention_backward:
+      return attention(call, 5);
+  }
+  return 0;
+}
+
+}  // namespace
+
+Cost cost(const CallView& call) { return {bytes(call), flops(call)}; }
+
+}  // namespace lorry::door

@@ -1,0 +1,295 @@
+// Calls that are made again from what was announced: every row of the table, every form, every dtype and layout, to the
+// bit; and what door::run refuses.
+
+#include "lorry/ops/dispatch/run.h"
+
+#include <gtest/gtest.h>
+
+#include "lorry/device/device.h"
+#include "lorry/lorry.h"
+#include "lorry/ops/dispatch/cost.h"
+#include "lorry/ops/dispatch/door.h"
+#include "lorry/ops/pointwise_call.h"
+#include "tests/ops/operator_samples.h"
+
+namespace lorry::test {
+namespace {
+
+using door::CallView;
+
+/// The same elements in the same layout, in memory of its own: what x was before a call wrote it.
+Tensor duplicate(const Tensor& x) {
+  if (!x.defined()) return x;
+  const NoGrad quiet;
+  Tensor copy;
+  if (x.layout().has_internal_overlap()) {
+    copy = x.detach();  // is never written
+  } else {
+    copy = empty_strided(x.sizes(), x.strides(), x.options());
+    copy.copy_(x.detach());
+  }
+  copy.node()->wrapped_number = x.node()->wrapped_number;
+  return copy;
+}
+
+/// All that was announced of a call, and what came of it.
+struct Heard {
+  Op op{};
+  bool in_place = false, out = false, done = false;
+  std::vector<Tensor> tensors;  ///< undefined for a number
+  std::vector<Scalar> numbers;
+  std::vector<bool> is_number;
+  std::vector<door::Attribute> attributes;
+  std::vector<Tensor> given, outputs;
+};
+std::vector<Heard> g_heard;
+
+void before(const CallView& call, void*& note) {
+  Heard h;
+  h.op = call.op, h.in_place = call.in_place, h.out = call.out;
+  for (const door::Input& x : call.inputs) {
+    h.is_number.push_back(x.scalar() != nullptr);
+    h.tensors.push_back(x.tensor() != nullptr ? duplicate(*x.tensor()) : Tensor());
+    h.numbers.push_back(x.scalar() != nullptr ? *x.scalar() : Scalar(0));
+  }
+  h.attributes.assign(call.attributes.begin(), call.attributes.end());
+  for (const Tensor& x : call.outputs) h.given.push_back(duplicate(x));
+  g_heard.push_back(std::move(h));
+  note = reinterpret_cast<void*>(g_heard.size());
+}
+
+void after(const CallView& call, void* note) {
+  Heard& h = g_heard[reinterpret_cast<size_t>(note) - 1];
+  h.done = !call.failed;
+  for (const Tensor& x : call.outputs) h.outputs.push_back(duplicate(x));
+  const door::Cost cost = door::cost(call);
+  EXPECT_GE(cost.bytes, 0);
+  EXPECT_GE(cost.flops, 0);
+}
+
+constexpr door::Listener kRecorder{.bit = kUserMode, .before = before, .after = after};
+
+/// What f calls, all of it.
+template <class F>
+std::vector<Heard> heard_of(const F& f) {
+  g_heard.clear();
+  {
+    const door::ListenerScope listening(kRecorder);
+    f();
+  }
+  return std::move(g_heard);
+}
+
+std::vector<Tensor> run_again(const Heard& h) {
+  std::vector<door::Input> inputs;
+  for (size_t i = 0; i < h.tensors.size(); ++i) {
+    if (h.is_number[i])
+      inputs.emplace_back(door::Input(Operand(h.numbers[i])));
+    else
+      inputs.emplace_back(&h.tensors[i]);
+  }
+  // An Input refers to the number itself.
+  std::vector<Operand> numbers(h.numbers.begin(), h.numbers.end());
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (h.is_number[i]) inputs[i] = door::Input(numbers[i]);
+  return door::run({.op = h.op,
+                    .in_place = h.in_place,
+                    .out = h.out,
+                    .inputs = inputs,
+                    .outputs = h.given,
+                    .attributes = h.attributes});
+}
+
+/// How many calls of `op` were made again.
+int expect_same_again(const std::vector<Heard>& calls, Op op) {
+  int found = 0;
+  for (const Heard& h : calls) {
+    if (!h.done) continue;
+    SCOPED_TRACE(name(h.op));
+    const std::vector<Tensor> again = run_again(h);
+    EXPECT_EQ(again.size(), h.outputs.size());
+    found += h.op == op;
+    if (h.op == Op::empty) continue;  // whose elements are what was there
+    for (size_t i = 0; i < std::min(again.size(), h.outputs.size()); ++i) {
+      EXPECT_EQ(again[i].defined(), h.outputs[i].defined());
+      if (again[i].defined() && h.outputs[i].defined()) {
+        EXPECT_TRUE(same_bits(again[i], h.outputs[i])) << "output " << i;
+      }
+    }
+  }
+  return found;
+}
+
+class Runs : public testing::TestWithParam<int> {
+ protected:
+  static Op op() { return static_cast<Op>(GetParam()); }
+};
+
+TEST_P(Runs, give_the_same_bits_from_what_was_announced) {
+  int found = 0;
+  for (const Sample* sample : samples_of(op()))
+    for (const DType dtype : kDTypes)
+      for (const Memory memory : {Memory::contiguous, Memory::transposed, Memory::sliced}) {
+        if (!sample->accepts(dtype) || (sample->by_memory && memory != Memory::contiguous)) continue;
+        SCOPED_TRACE(std::string(name(dtype)));
+        const Tensors inputs = make_inputs(*sample, dtype, memory);
+        Tensors results;
+        found += expect_same_again(heard_of([&] { results = sample->call(inputs); }), op());
+        if (sample->out != nullptr) {
+          Tensors out;
+          for (const Tensor& x : results) out.push_back(empty_like(x));
+          found += expect_same_again(heard_of([&] { sample->out(out, inputs); }), op());
+        }
+        if (sample->in_place == nullptr) continue;
+        const Tensors written = make_inputs(*sample, dtype, memory);
+        found += expect_same_again(heard_of([&] { sample->in_place(written); }), op());
+      }
+  if (op() == Op::transfer && !device::count(DeviceType::cuda)) GTEST_SKIP() << "needs a GPU";
+  EXPECT_GT(found, 0) << "no sample announces the operator";
+}
+
+TEST_P(Runs, are_differentiated_as_the_call_was) {
+  if (row(op()).kind != OpKind::differentiable && row(op()).kind != OpKind::view) return;
+  for (const Sample* sample : samples_of(op())) {
+    if (sample->internal || sample->holds != nullptr || sample->inputs.empty()) continue;
+    if (sample->inputs[0].role == SampleInput::Role::position || !sample->inputs[0].differentiable) continue;
+    Tensors inputs = make_inputs(*sample, kF64);
+    const std::vector<Heard> calls = heard_of([&] { sample->call(inputs); });
+    for (const Heard& h : calls) {
+      if (h.op != op() || h.in_place || h.out || h.is_number[0] || !is_floating(h.tensors[0].dtype())) continue;
+      Heard again = h;
+      again.tensors[0] = h.tensors[0].detach().requires_grad_();
+      EXPECT_TRUE(run_again(again)[0].requires_grad()) << name(op());
+    }
+  }
+}
+
+std::vector<int> sampled_rows() {
+  std::vector<int> rows;
+  for (int i = 0; i < kOpCount; ++i)
+    if (kOps[i].kind != OpKind::pointwise && kOps[i].kind != OpKind::list) rows.push_back(i);
+  return rows;
+}
+INSTANTIATE_TEST_SUITE_P(Rows, Runs, testing::ValuesIn(sampled_rows()),
+                         [](const auto& info) { return std::string(kOps[info.param].name); });
+
+TEST(RunsOfPointwise, give_the_same_bits_for_tensors_and_numbers) {
+  for (int i = 0; i < kOpCount; ++i) {
+    if (kOps[i].kind != OpKind::pointwise) continue;
+    const Op op = static_cast<Op>(i);
+    int found = 0;
+    for (const DType dtype : kDTypes) {
+      SCOPED_TRACE(std::string(name(op)) + " " + std::string(name(dtype)));
+      std::vector<Tensor> tensors;
+      for (int k = 0; k < kOps[i].inputs; ++k)
+        tensors.push_back((arange(6, {.dtype = kF64}).add(k + 1)).div(4 + k).to(dtype).reshape({2, 3}));
+      if (op == Op::where) tensors[0] = tensors[0].ne(0);
+      for (const bool numbers : {false, true}) {
+        std::vector<Operand> operands(tensors.begin(), tensors.end());
+        if (numbers && operands.size() > 1) operands.back() = Operand(Scalar(2));
+        const auto quietly = [](const auto& f) {
+          try {
+            f();
+          } catch (const Error&) {  // not of this dtype
+          }
+        };
+        found += expect_same_again(heard_of([&] { quietly([&] { ops::call(op, operands); }); }), op);
+        const Tensor self = tensors[0].clone();
+        expect_same_again(
+            heard_of([&] { quietly([&] { ops::call_in_place(op, self, std::span(operands).subspan(1)); }); }), op);
+      }
+    }
+    EXPECT_GT(found, 0) << name(op);
+  }
+}
+
+TEST(RunsOfPointwise, write_an_out_that_was_given) {
+  const Tensor x = arange(6, {.dtype = kF32}).reshape({2, 3}), out = empty({2, 3}, {.dtype = kF64});
+  const std::vector<Heard> calls = heard_of([&] { add_out(out, x, 2); });
+  ASSERT_EQ(calls.size(), 1u);
+  EXPECT_TRUE(calls[0].out);
+  EXPECT_EQ(calls[0].given.size(), 1u) << "what will be written is known before the call";
+  expect_same_again(calls, Op::add);
+}
+
+TEST(Run, refuses_what_is_not_of_the_operator) {
+  const Tensor x = ones({2, 3});
+  const door::Input input[] = {&x, &x};
+  const auto refused = [&](const CallView& call, const char* why) {
+    const std::string said = message<ValueError>([&] { door::run(call); });
+    EXPECT_NE(said.find(why), std::string::npos) << said;
+  };
+  const door::Attribute dims = Dims{0}, keep = true, number = int64_t{0};
+  const door::Attribute two[] = {dims, keep}, wrong[] = {number, keep}, one[] = {dims};
+  const std::span inputs(input);
+  EXPECT_TRUE(same_bits(door::run({.op = Op::sum, .inputs = inputs.first(1), .attributes = two})[0], x.sum(0, true)));
+  refused({.op = Op::sum, .inputs = inputs.first(1), .attributes = wrong}, "attribute 0 is of another kind; got i64");
+  refused({.op = Op::sum, .inputs = inputs.first(1), .attributes = one}, "1 inputs and 1 attributes");
+  refused({.op = Op::sum, .inputs = inputs, .attributes = two}, "\"x; dims, keepdim\"");
+  refused({.op = Op::sum, .in_place = true, .inputs = inputs.first(1), .attributes = two}, "no such form");
+  refused({.op = Op::add, .inputs = inputs, .attributes = one}, "2 inputs and 1 attributes");
+  refused({.op = Op::add, .inputs = inputs.first(1)}, "1 inputs");
+  refused({.op = Op::fill, .inputs = inputs}, "no such form");
+  refused({.op = Op::count}, "no such operator");
+  refused({.op = Op::foreach_add, .inputs = inputs}, "no such form");
+  const Scalar two_as_number = 2;
+  const Operand operand(two_as_number);
+  const door::Input numbers[] = {operand, &x};
+  refused({.op = Op::matmul, .inputs = numbers}, "input 0 is a number");
+  const door::Attribute combine[] = {int64_t{0}, int64_t{77}}, reduction[] = {int64_t{-100}, int64_t{9}};
+  const door::Input three[] = {&x, &x, &x};
+  refused({.op = Op::scatter_reduce, .in_place = true, .inputs = three, .attributes = combine}, "no way to combine");
+  refused({.op = Op::nll_loss, .inputs = three, .attributes = reduction}, "reduction is out of range");
+}
+
+TEST(Run, is_heard_by_those_who_listen) {
+  const Tensor x = ones({4});
+  const door::Input input[] = {&x};
+  const std::vector<Heard> calls = heard_of([&] { door::run({.op = Op::exp, .inputs = input}); });
+  ASSERT_EQ(calls.size(), 1u);
+  EXPECT_EQ(calls[0].op, Op::exp);
+}
+
+TEST(Cost, is_what_the_rows_say) {
+  const auto cost_of = [](const auto& f) {
+    static door::Cost last;
+    static constexpr door::Listener kMeter{.bit = kUserMode,
+                                           .after = [](const CallView& call, void*) { last = door::cost(call); }};
+    const door::ListenerScope listening(kMeter);
+    f();
+    return last;
+  };
+  const Tensor a = ones({2, 3}), b = ones({3, 5});
+  door::Cost cost = cost_of([&] { a.add(a); });
+  EXPECT_EQ(cost.bytes, 3 * 24);
+  EXPECT_EQ(cost.flops, 6);
+  cost = cost_of([&] { a.add_(1); });
+  EXPECT_EQ(cost.bytes, 2 * 24);
+  cost = cost_of([&] { a.fill_(1); });
+  EXPECT_EQ(cost.bytes, 24);
+  EXPECT_EQ(cost.flops, 0);
+  cost = cost_of([&] { matmul(a, b); });
+  EXPECT_EQ(cost.bytes, 4 * (6 + 15 + 10));
+  EXPECT_EQ(cost.flops, 2 * 2 * 3 * 5);
+  cost = cost_of([&] { addmm(ones({5}), a, b); });
+  EXPECT_EQ(cost.flops, 2 * 2 * 3 * 5);
+  cost = cost_of([&] { a.sum(); });
+  EXPECT_EQ(cost.bytes, 24 + 4);
+  EXPECT_EQ(cost.flops, 6);
+  cost = cost_of([&] { a.t(); });
+  EXPECT_EQ(cost.bytes, 0);
+  const Tensor expanded = ones({3, 1}).expand({3, 100});
+  cost = cost_of([&] { expanded.neg(); });
+  EXPECT_EQ(cost.bytes, 12 + 1200) << "a repeated element is read once";
+  const Tensor table = ones({1000, 8}), rows = tensor({1, 2, 3});
+  cost = cost_of([&] { embedding(rows, table); });
+  EXPECT_EQ(cost.bytes, 2 * 3 * 8 * 4 + 3 * 8) << "only the rows that are asked for";
+  const Tensor q = ones({2, 3, 16, 4});
+  cost = cost_of([&] { scaled_dot_product_attention(q, q, q); });
+  EXPECT_EQ(cost.flops, 4 * 2 * 3 * 16 * 16 * 4);
+  cost = cost_of([&] { scaled_dot_product_attention(q, q, q, {}, {.causal = true}); });
+  EXPECT_EQ(cost.flops, 2 * 2 * 3 * 16 * 16 * 4);
+}
+
+}  // namespace
+}  // namespace lorry::test
