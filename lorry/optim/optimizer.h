@@ -105,9 +105,9 @@ class Optimizer {
   /// states, in bytes; 0: no bound. They step as many elements at a time as that lets, a multiple of 256 of each
   /// parameter that they part, and give the same bits. Fused steps take nothing, but for the chunks of states in pinned
   /// memory, and for 16-bit parameters on a GPU with f32 gradients: there are no fused kernels for these. They are
-  /// stepped as by foreach, within this bound or, where it is 0, within 64 MB; a warning event says so once for
-  /// each layout of the gradients. Throws ValueError for fewer bytes than 256 elements take; so does a step whose
-  /// gradients need more.
+  /// stepped as by foreach, within this bound or, where it is 0, within 64 MB; a warning event says so once for each
+  /// layout of the gradients. Throws ValueError for fewer bytes than 256 elements take; so does a step whose gradients
+  /// need more.
   void set_memory_budget(int64_t bytes);
   int64_t memory_budget() const;
   /// What parameters, gradients and states take, and what a step takes beside them in each execution; also before the
