@@ -37,14 +37,14 @@ class Heard {
   ~Heard() { events::set_handler(before_); }
   Heard(const Heard&) = delete;
   Heard& operator=(const Heard&) = delete;
-  int64_t count(events::Kind event) const { return std::ranges::count(heard_, event, &Heard::first); }
+  int64_t count(events::Kind event) const { return std::ranges::count(heard_, event, &Event::first); }
   int64_t count(events::Kind event, const char* source) const {
-    return std::ranges::count(heard_, Heard(event, source));
+    return std::ranges::count(heard_, Event(event, source));
   }
 
  private:
-  using Heard = std::pair<events::Kind, std::string>;
-  std::vector<Heard> heard_;
+  using Event = std::pair<events::Kind, std::string>;
+  std::vector<Event> heard_;
   events::Handler before_;
 };
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "lorry/base/modes.h"
-#include "lorry/device/cuda/fault.h"
+#include "lorry/device/cuda/device_assert.h"
 #include "lorry/device/cuda/runtime.h"
 #include "lorry/device/launches.h"
 
@@ -25,7 +25,7 @@ struct Shape {
 /// What comes before any work on a stream, a library's too: throws what an earlier kernel met with, and notes the
 /// operator for the message of a fault. The stream's device is current while the guard lives.
 inline DeviceGuard prepare(Stream stream) {
-  throw_fault(stream.device.index);
+  throw_assert(stream.device.index);
   detail::g_in_flight.note(t_operator);
   return DeviceGuard(stream.device.index);
 }

@@ -10,7 +10,7 @@
 #include "lorry/base/env.h"
 #include "lorry/base/modes.h"
 #include "lorry/device/cuda/capture.h"
-#include "lorry/device/cuda/fault.h"
+#include "lorry/device/cuda/device_assert.h"
 #include "lorry/device/runtime.h"
 
 namespace lorry::cuda {
@@ -175,7 +175,7 @@ void detail::failed(cudaError_t error, const char* call) {
 void detail::wait_after_launch(Stream stream) {
   if (capturing(stream)) return;  // nothing runs, and waiting would end the capture
   check(cudaStreamSynchronize(handle(stream)), "cudaStreamSynchronize");
-  throw_fault(stream.device.index);
+  throw_assert(stream.device.index);
 }
 
 detail::Pushed detail::push_device(int device, cudaError_t* error) noexcept {
@@ -272,13 +272,13 @@ device::MemoryUse memory_use(int device) {
 void synchronize(int device) {
   const DeviceGuard guard(device);
   check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-  throw_fault(device);
+  throw_assert(device);
 }
 
 void synchronize_stream(Stream stream) {
   const DeviceGuard guard(stream.device.index);
   check(cudaStreamSynchronize(handle(stream)), "cudaStreamSynchronize");
-  throw_fault(stream.device.index);
+  throw_assert(stream.device.index);
 }
 
 void copy(void* to, Device to_device, const void* from, Device from_device, int64_t bytes, Stream stream) {
@@ -347,7 +347,7 @@ const device::Runtime kDeviceRuntime = {
     .facts = facts,
     .memory_use = memory_use,
     .synchronize = synchronize,
-    .throw_reported = [](int device) { throw_fault(device); },
+    .throw_reported = [](int device) { throw_assert(device); },
     .copy = copy,
     .make_stream = make_stream,
     .destroy_stream = destroy_stream,

@@ -11,7 +11,7 @@
 #include "lorry/device/cuda/launch.h"
 #include "lorry/formula/rotary.h"
 #include "lorry/kernels/cuda/common/element.h"
-#include "lorry/kernels/cuda/common/offsets.h"
+#include "lorry/kernels/cuda/common/strided_indexer.h"
 #include "lorry/kernels/cuda/table.h"
 
 namespace lorry::kernels::cuda {

@@ -7,8 +7,8 @@
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/cuda/common/element.h"
 #include "lorry/kernels/cuda/common/host_readback.h"
-#include "lorry/kernels/cuda/common/offsets.h"
 #include "lorry/kernels/cuda/common/prefix.h"
+#include "lorry/kernels/cuda/common/strided_indexer.h"
 #include "lorry/kernels/cuda/indexing/indexing.h"
 
 namespace lorry::kernels::cuda {

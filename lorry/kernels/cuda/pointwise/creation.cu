@@ -86,7 +86,7 @@ struct Triangle {
   uint32_t n;
   bool upper;
   int64_t first, diagonal;
-  Offsets<3, uint32_t> offsets;
+  StridedIndexer<3, uint32_t> offsets;
 };
 
 /// Writes every word, and reads those that are kept.
@@ -130,7 +130,7 @@ void triangle_words(const Array& out, const Array& x, int64_t diagonal, bool upp
                               .upper = upper,
                               .first = starts[2],
                               .diagonal = diagonal,
-                              .offsets = Offsets<3, uint32_t>(part)};
+                              .offsets = StridedIndexer<3, uint32_t>(part)};
     lorry::cuda::launch(stream, {(call.n + kBlock * kFlight - 1) / (kBlock * kFlight), kBlock}, keep_triangle<Word>,
                         call);
   });

@@ -267,7 +267,7 @@ void bernoulli(const Array& out, RandomKey key, double p, Stream stream) {
 template <class P, class Bits>
 __global__ void __launch_bounds__(kThreads)
     draw_each(Bits* out, const P* chances, int64_t n, bool aligned, Bits one, const __grid_constant__ Draw draw,
-              lorry::cuda::Fault* fault, const char* where) {
+              lorry::cuda::AssertSlot* slot, const char* where) {
   const int64_t groups = (n + 3) / 4;
   for (int64_t group = int64_t{blockIdx.x} * kThreads + threadIdx.x; group < groups;
        group += int64_t{gridDim.x} * kThreads) {
@@ -280,7 +280,7 @@ __global__ void __launch_bounds__(kThreads)
       const double chance = static_cast<double>(p[k]);
       const bool good = chance >= 0 && chance <= 1;
       if (!good)
-        lorry::cuda::report(fault, lorry::cuda::DeviceAssert::probability, where, __double_as_longlong(chance), 0, 0);
+        lorry::cuda::report(slot, lorry::cuda::DeviceAssert::probability, where, __double_as_longlong(chance), 0, 0);
       values[k] = good && static_cast<double>(words.word[k]) < ceil(chance * 0x1p32) ? one : Bits(0);
     }
     store_group(out + group * 4, values, n - group * 4, aligned);
@@ -296,7 +296,7 @@ bool bernoulli_each(const Array& out, const Array& p, RandomKey key, Stream stre
       const unsigned grid = lorry::cuda::blocks_for((n + 3) / 4, kThreads, stream.device.index);
       lorry::cuda::launch(stream, {grid, kThreads}, draw_each<P, Bits>, out.as<Bits>(), p.as<const P>(), n,
                           aligned16(out.data) && aligned16(p.data), one, Draw(key),
-                          lorry::cuda::fault_slot(stream.device.index), "bernoulli");
+                          lorry::cuda::assert_slot(stream.device.index), "bernoulli");
     });
   });
   return true;

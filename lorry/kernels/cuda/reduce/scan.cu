@@ -45,7 +45,7 @@ struct ScanPlan {
   int32_t lanes;                                   // threads of a line
   int32_t parts;
   bool product;
-  Places<2> places;
+  WideIndexer<2> places;
 };
 
 enum class Phase { whole, totals, parts };
@@ -290,7 +290,7 @@ void scan_as(const ScanArgs& args, const Iteration& lines, Stream stream) {
                 .lanes = 1,
                 .parts = 1,
                 .product = args.product,
-                .places = Places<2>(lines)};
+                .places = WideIndexer<2>(lines)};
   // Lines that lie side by side advance together, unless they are too few to keep the device busy.
   const bool side_by_side = lines.strides[0][0] == 1 && lines.sizes[0] >= 8 && plan.step_x != 1;
   unsigned grid;
