@@ -5,6 +5,7 @@
 
 #include "lorry/base/modes.h"
 #include "lorry/device/cuda/capture.h"
+#include "lorry/device/cuda/launch.h"
 #include "lorry/device/cuda/runtime.h"
 #include "lorry/device/device.h"
 #include "lorry/layout/layout.h"
@@ -25,11 +26,9 @@ AssertSlot* assert_slot(int device) {
     check(cudaMalloc(&claim, sizeof(uint32_t)), "cudaMalloc");
     slot->claim = static_cast<uint32_t*>(claim);
     // Zeroed on a stream of its own: the default one may be closed by a capture.
-    cudaStream_t stream = nullptr;
-    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-    check(cudaMemsetAsync(claim, 0, sizeof(uint32_t), stream), "cudaMemsetAsync");
-    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-    check(cudaStreamDestroy(stream), "cudaStreamDestroy");
+    const OwnedStream stream(Device{DeviceType::cuda, static_cast<int8_t>(device)});
+    fill_bytes(stream, claim, 0, sizeof(uint32_t));
+    stream.synchronize();
     detail::g_assert_slots[device].store(slot, std::memory_order_release);
   });
   return detail::g_assert_slots[device].load(std::memory_order_relaxed);

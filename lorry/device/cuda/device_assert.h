@@ -33,21 +33,29 @@ struct AssertSlot {
 /// The slot of a device, at an address that kernels can use. Pass it by value.
 AssertSlot* assert_slot(int device);
 
+/// What a kernel needs to report: the slot of its device, and the operator's name. Neither ever moves.
+struct AssertSite {
+  AssertSlot* slot;
+  const char* where;
+
+  AssertSite(int device, const char* where) : slot(assert_slot(device)), where(where) {}
+  void addresses(auto& visit) const { visit(); }
+
 #ifdef __CUDACC__
-/// Leaves a report unless there is one.
-__device__ inline void report(AssertSlot* slot, DeviceAssert assertion, const char* where, int64_t value, int64_t low,
-                              int64_t high) {
-  const uint32_t generation = *const_cast<const volatile uint32_t*>(&slot->generation);
-  if (atomicMax(slot->claim, generation) >= generation) return;
-  slot->assertion = assertion;
-  slot->where = where;
-  slot->value = value;
-  slot->low = low;
-  slot->high = high;
-  __threadfence_system();
-  *const_cast<volatile uint32_t*>(&slot->filled) = generation;
-}
+  /// Leaves a report unless there is one.
+  __device__ void report(DeviceAssert assertion, int64_t value, int64_t low, int64_t high) const {
+    const uint32_t generation = *const_cast<const volatile uint32_t*>(&slot->generation);
+    if (atomicMax(slot->claim, generation) >= generation) return;
+    slot->assertion = assertion;
+    slot->where = where;
+    slot->value = value;
+    slot->low = low;
+    slot->high = high;
+    __threadfence_system();
+    *const_cast<volatile uint32_t*>(&slot->filled) = generation;
+  }
 #endif
+};
 
 namespace detail {
 extern std::atomic<AssertSlot*> g_assert_slots[kMaxDevices];

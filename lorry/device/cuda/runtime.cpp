@@ -11,6 +11,7 @@
 #include "lorry/base/modes.h"
 #include "lorry/device/cuda/capture.h"
 #include "lorry/device/cuda/device_assert.h"
+#include "lorry/device/cuda/launch.h"
 #include "lorry/device/runtime.h"
 
 namespace lorry::cuda {
@@ -279,17 +280,6 @@ void synchronize_stream(Stream stream) {
   const DeviceGuard guard(stream.device.index);
   check(cudaStreamSynchronize(handle(stream)), "cudaStreamSynchronize");
   throw_assert(stream.device.index);
-}
-
-void copy(void* to, Device to_device, const void* from, Device from_device, int64_t bytes, Stream stream) {
-  const DeviceGuard guard(stream.device.index);
-  detail::g_in_flight.note(t_operator);
-  if (to_device.is_cuda() && from_device.is_cuda() && to_device != from_device) {
-    check(cudaMemcpyPeerAsync(to, to_device.index, from, from_device.index, static_cast<size_t>(bytes), handle(stream)),
-          "cudaMemcpyPeerAsync");
-  } else {
-    check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, handle(stream)), "cudaMemcpyAsync");
-  }
 }
 
 void* make_event(int device, bool timed) {

@@ -46,6 +46,8 @@ struct Problem {
   Division by_positions, by_runs;
   int lanes, teams;  ///< threads a row, rows a block
   C sign;
+
+  void addresses(auto& visit) const { visit(out, x, cos, sin); }
 };
 
 /// kN elements of the tables.

@@ -41,6 +41,8 @@ struct StridedIndexer {
   std::conditional_t<kNarrow, Divider, Wide> sizes[kMaxRank];
   Index strides[kOperands][kMaxRank];
 
+  void addresses(auto& visit) const { visit(); }
+
   explicit StridedIndexer(const Iteration& it) : rank(it.rank) {
     for (int d = 0; d < kMaxRank; ++d) {
       if constexpr (kNarrow) {

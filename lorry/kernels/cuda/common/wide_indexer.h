@@ -17,6 +17,8 @@ struct WideIndexer {
   int64_t sizes[kMaxRank];
   int64_t strides[kOperands][kMaxRank];
 
+  void addresses(auto& visit) const { visit(); }
+
   /// The iteration's dimensions from `first` on, dimension `first` innermost; none of them is empty.
   explicit WideIndexer(const Iteration& it, int first = 0) {
     int64_t positions = 1;

@@ -13,9 +13,9 @@ namespace lorry::kernels::cuda {
 
 #ifdef __CUDACC__
 /// Out of line: an assertion is rare, and kernels hold several indices at a time.
-__device__ __noinline__ inline void report_outside(lorry::cuda::AssertSlot* slot, const char* where, int64_t index,
-                                                   int64_t low, int64_t high) {
-  lorry::cuda::report(slot, lorry::cuda::DeviceAssert::index, where, index, low, high);
+__device__ __noinline__ inline void report_outside(lorry::cuda::AssertSite site, int64_t index, int64_t low,
+                                                   int64_t high) {
+  site.report(lorry::cuda::DeviceAssert::index, index, low, high);
 }
 #endif
 
@@ -23,16 +23,13 @@ __device__ __noinline__ inline void report_outside(lorry::cuda::AssertSlot* slot
 struct IndexBounds {
   int64_t size;
   Negative negative;
-  lorry::cuda::AssertSlot* slot;
-  const char* where;
+  lorry::cuda::AssertSite site;
 
   template <class Args>
   IndexBounds(const Args& args, Stream stream) : IndexBounds(args.size, args.negative, stream) {}
   IndexBounds(int64_t size, Negative negative, Stream stream)
-      : size(size),
-        negative(negative),
-        slot(lorry::cuda::assert_slot(stream.device.index)),
-        where(running_or("indexing")) {}
+      : size(size), negative(negative), site(stream.device.index, running_or("indexing")) {}
+  void addresses(auto& visit) const { visit(); }
 
 #ifdef __CUDACC__
   /// In [0, size), or -1 for an index that is outside, after an assertion.
@@ -42,7 +39,7 @@ struct IndexBounds {
       if (negative == Negative::skipped) return -1;
       if (negative == Negative::wraps && index >= -size) return index + size;
     }
-    report_outside(slot, where, index, negative == Negative::wraps ? -size : 0, size);
+    report_outside(site, index, negative == Negative::wraps ? -size : 0, size);
     return -1;
   }
 #endif

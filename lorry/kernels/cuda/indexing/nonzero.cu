@@ -28,6 +28,8 @@ struct Elements {
   Word mask;
   bool aligned;
 
+  void addresses(auto& visit) const { visit(data); }
+
   /// Bit i says whether element from + i of a run is not zero.
   __device__ uint32_t run(int64_t from) const {
     constexpr int kLength = kRun<Word>;
@@ -73,6 +75,7 @@ struct Coordinates {
   Divider dividers[kMaxRank];
   int64_t sizes[kMaxRank];
 
+  void addresses(auto& visit) const { visit(); }
   Coordinates(const Layout& x, bool flat) : rank(flat ? 1 : x.rank), narrow(x.numel() <= INT32_MAX) {
     for (int d = 0; d < rank; ++d) {
       sizes[d] = flat ? x.numel() : x.sizes[d];

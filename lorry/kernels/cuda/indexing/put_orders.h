@@ -24,6 +24,8 @@ struct Orders {
   int64_t first;
   StridedIndexer<1, Index> offsets;
 
+  void addresses(auto& visit) const { visit(keys, numbers); }
+
   __device__ bool head(uint32_t i) const {
     return i < count && keys[i] != nowhere && (i == 0 || keys[i - 1] != keys[i]);
   }

@@ -53,9 +53,12 @@ struct Term {
   const int64_t* index;
   int64_t step;
   IndexBounds positions;
+
+  void addresses(auto& visit) const { visit(index); }
 };
 struct Terms {
   Term at[kTerms];
+  void addresses(auto& visit) const { visit(at); }
 };
 
 /// Operands: out, and the index of each term. `further` adds to what is there.

@@ -30,6 +30,8 @@ struct Words {
   uint32_t n;
   uint4 pattern;  ///< the value of a fill, repeated
   StridedIndexer<2, uint32_t> offsets;
+
+  void addresses(auto& visit) const { visit(to, from); }
 };
 
 /// Reads and writes each word once; words of a warp are neighbours along the result's rows.

@@ -31,6 +31,8 @@ struct ContiguousCall {
   C numbers[kArity];
   int64_t runs;
   int32_t head, tail;
+
+  void addresses(auto& visit) const { visit(out, in); }
 };
 
 /// An operand of a strided kernel: the address of its first element.
@@ -41,6 +43,7 @@ struct StridedOperand {
 
   StridedOperand() = default;
   StridedOperand(void* address, DType type) : data(address), dtype(type), size(static_cast<uint8_t>(size_of(type))) {}
+  void addresses(auto& visit) const { visit(data); }
 };
 
 /// The arguments of a strided kernel.
@@ -53,6 +56,8 @@ struct StridedCall {
   /// Every operand is a vector access of kLanes elements, or one repeated, at each multiple of kLanes.
   bool vectors;
   StridedIndexer<1 + kArity, uint32_t> offsets;
+
+  void addresses(auto& visit) const { visit(out, in); }
 };
 
 /// Elements that a strided kernel moves as one access.

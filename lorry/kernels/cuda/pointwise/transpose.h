@@ -21,6 +21,8 @@ struct Transposition {
   uint32_t down, band;              ///< tiles along y, of which so many make a band
   Divider plane_tiles, band_tiles;  ///< of a plane and of a band
   StridedIndexer<2, uint32_t> planes;
+
+  void addresses(auto& visit) const { visit(to, from); }
 };
 
 /// Where a block's tile lies, in tiles. Blocks go along x band by band, and along y within one: those that run at once

@@ -80,6 +80,8 @@ struct ReducePlan {
   WideIndexer<2> kept;
   WideIndexer<1> reduced;
   int threads;
+
+  void addresses(auto& visit) const { visit(); }
 };
 
 /// Takes in a run: lane l of `lanes` has the 16-byte groups l, l + lanes, ... whatever the alignment; groups that
@@ -178,6 +180,8 @@ struct ColumnPlan {
   WideIndexer<2> kept;          // without the columns
   WideIndexer<1, false> reduced;
   int threads;
+
+  void addresses(auto& visit) const { visit(); }
 };
 // With 64 registers a thread, eight wide sums and eight loads of 16-bit elements spill, and loads wait for each other.
 // Two blocks a multiprocessor are enough, and leave fewer parts to add up than three.
@@ -315,6 +319,8 @@ struct SpreadPlan {
   bool outputs_first;  // neighbouring threads have neighbouring outputs, else neighbouring elements of one
   WideIndexer<2> kept;
   WideIndexer<1> reduced;
+
+  void addresses(auto& visit) const { visit(); }
 };
 
 template <class P>

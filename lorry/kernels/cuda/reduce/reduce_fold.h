@@ -28,6 +28,7 @@ struct FoldEnd {
         out_dtype(args.out.dtype),
         parameter(args.parameter),
         out(args.out.data) {}
+  void addresses(auto& visit) const { visit(out); }
 
   __device__ Cell identity() const { return fold_identity<Cell>(fold); }
   __device__ void combine(Cell& into, const Cell& from) const { into = fold_one(fold, into, from); }

@@ -20,6 +20,7 @@ struct Memory {
   T* out;
 
   Memory(const ScanArgs& args) : x(args.x.as<const T>()), out(args.out.as<T>()) {}
+  void addresses(auto& visit) const { visit(x, out); }
   __device__ C load(int64_t at) const { return cast<C, T>(x[at]); }
   __device__ void store(int64_t at, Total<C> v) const { out[at] = cast<T, Total<C>>(v); }
 };
@@ -31,6 +32,7 @@ struct Memory<void, C> {
   DType x_dtype, out_dtype;
 
   Memory(const ScanArgs& args) : x(args.x.data), out(args.out.data), x_dtype(args.x.dtype), out_dtype(args.out.dtype) {}
+  void addresses(auto& visit) const { visit(x, out); }
   __device__ C load(int64_t at) const { return load_as<C>(x, x_dtype, at); }
   __device__ void store(int64_t at, Total<C> v) const { store_as<Total<C>>(out, out_dtype, at, v); }
 };
@@ -46,6 +48,8 @@ struct ScanPlan {
   int32_t parts;
   bool product;
   WideIndexer<2> places;
+
+  void addresses(auto& visit) const { visit(); }
 };
 
 enum class Phase { whole, totals, parts };

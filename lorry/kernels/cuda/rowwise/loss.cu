@@ -15,7 +15,7 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-using lorry::cuda::AssertSlot;
+using lorry::cuda::AssertSite;
 using lorry::cuda::DeviceAssert;
 
 /// Small teams, several on a multiprocessor: while some add up a row, others read.
@@ -31,8 +31,9 @@ struct ClassRows {
   int64_t ignore_index;
   double smoothing;            ///< 0: none
   const double* total_weight;  ///< null: every class weighs 1
-  AssertSlot* slot;
-  const char* where;
+  AssertSite site;
+
+  void addresses(auto& visit) const { visit(x, weight, target, total_weight); }
 
   /// The class of a row, or -1 where it weighs nothing. Every thread may ask; the one with `speaks` reports.
   __device__ int64_t class_of(int64_t row, bool speaks) const {
@@ -40,7 +41,7 @@ struct ClassRows {
     const int64_t t = target[row];
     if (t == ignore_index) return -1;
     if (t >= 0 && t < classes) return t;
-    if (speaks) report(slot, DeviceAssert::target, where, t, 0, classes);
+    if (speaks) site.report(DeviceAssert::target, t, 0, classes);
     return -1;
   }
   __device__ Accumulate<T> weight_of(int64_t t) const {
@@ -221,8 +222,7 @@ ClassRows<T> class_rows(const ClassArgs& args, const Array& x, const char* other
           args.ignore_index,
           args.label_smoothing,
           nullptr,
-          lorry::cuda::assert_slot(stream.device.index),
-          running_or(otherwise)};
+          AssertSite(stream.device.index, running_or(otherwise))};
 }
 
 /// Rows are read four runs at a time, so a team needs as few threads as make the turns even.
