@@ -30,14 +30,14 @@ struct Launch {
   enum class Kind : uint8_t { kernel, library, copy, fill };
 
   Kind kind = Kind::kernel;
-  Stream stream;
+  Stream stream = {};
   /// The operator that runs, by the name that the user called (base/modes.h); null between calls.
   const char* operator_name = nullptr;
   /// The function that was called: the kernel's (mangled) symbol, or such as "cublasLtMatmul", "cudaMemcpyAsync".
   const char* function = nullptr;
   /// A copy's target comes before its source. Of a library call: what the caller handed in; the library's own kernels
   /// and their parameters are not known.
-  std::span<const LaunchAddress> addresses;
+  std::span<const LaunchAddress> addresses = {};
   int64_t bytes = 0;  ///< that a copy or a fill writes
 
   // Of kernels only.
@@ -45,7 +45,7 @@ struct Launch {
   uint32_t grid[3] = {}, block[3] = {}, cluster[3] = {1, 1, 1};
   int64_t shared_bytes = 0;   ///< dynamic shared memory
   bool programmatic = false;  ///< may start before the kernel ahead of it ends
-  std::span<const LaunchParameter> parameters;
+  std::span<const LaunchParameter> parameters = {};
 };
 
 class LaunchObserver {
