@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the structure of the tree: rooms include and link only rooms above them, and no file outgrows its subject.
+"""Checks the structure of the tree: rooms include and link only rooms above them, one file launches on GPUs, and no file
+outgrows its subject.
 
     tools/check_includes.py [ROOT]
 
@@ -25,6 +26,11 @@ APART = (
     ("lorry/kernels/common/", "lorry/kernels/cpu/"),
     ("lorry/kernels/common/", "lorry/kernels/cuda/"),
 )
+
+# What reaches a GPU's streams goes through one file, which tells observers of it (lorry/device/launches.h). The other one
+# measures what a launch costs without it.
+LAUNCHES = re.compile(r"\bcuda(?:LaunchKernel|Memcpy|Memset)\w*\(|<<<\s*\w")
+MAY_LAUNCH = {"lorry/device/cuda/launch.cpp", "lorry/cli/raw_launch.cu", "lorry/bench/raw_launch.cu"}
 
 MAX_LINES = 600
 SOURCES = {".h", ".cpp", ".cu", ".cuh", ".def", ".inc"}
@@ -77,6 +83,14 @@ def include_violations(path, room, text, source):
             yield number, f"include '{target}': formulas include nothing but formulas"
 
 
+def launch_violations(text, source):
+    if source in MAY_LAUNCH:
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        if LAUNCHES.search(line.split("//")[0]):
+            yield number, "launches, copies and fills go through lorry/device/cuda/launch.h"
+
+
 def link_violations(room, text):
     for number, line in enumerate(text.splitlines(), 1):
         for other in LINK.findall(line.split("#")[0]):
@@ -109,6 +123,8 @@ def violations(root):
             source = path.relative_to(root).as_posix()
             found = link_violations(room, text) if is_list else include_violations(path, room, text, source)
             for number, what in found:
+                yield path, number, what
+            for number, what in launch_violations(text, source):
                 yield path, number, what
 
 

@@ -43,9 +43,12 @@ class ModelCases {
     call();
     device::synchronize(row.device);
     memory::reset_peak(row.device);
-    const int64_t before = memory::stats(row.device).allocated, launches = device::t_launches;
-    call();
-    row.launches = device::t_launches - launches;
+    const int64_t before = memory::stats(row.device).allocated;
+    {
+      const device::LaunchCount count;
+      call();
+      row.launches = count.kernels();
+    }
     device::synchronize(row.device);
     row.extra_bytes = memory::stats(row.device).peak_allocated - before;
     if (row.device.is_cpu()) row.launches.reset();

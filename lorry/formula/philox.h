@@ -18,10 +18,25 @@
 
 namespace lorry::formula {
 
-/// Names a draw. Draws with different keys share no bits.
+/// A generator's seed, and the offset of its next draw, where a generator keeps them in a device's memory.
+struct RandomState {
+  uint64_t seed;
+  uint64_t offset;
+};
+
+/// Names a draw, by value or, with a state, by what that holds when the draw is made: its seed, and its offset plus the
+/// key's. A captured draw then differs from replay to replay. Draws with different keys share no bits.
 struct RandomKey {
   uint64_t seed = 0;
   uint64_t offset = 0;
+  const RandomState* state = nullptr;  ///< where the draw is made
+
+  /// The draw's key by value.
+  LORRY_INLINE RandomKey load() const {
+    if (state == nullptr) return *this;
+    return {state->seed, state->offset + offset, nullptr};
+  }
+  void addresses(auto& visit) const { visit(state); }
 };
 
 struct Words4 {
@@ -74,12 +89,12 @@ LORRY_INLINE Words4 philox(Words4 c, const PhiloxKeys& keys) {
   return c;
 }
 
-/// A draw, ready to make many blocks.
+/// A draw, ready to make many blocks. The key is by value: see RandomKey::load.
 struct Draw {
   PhiloxKeys keys;
   uint64_t offset;
 
-  LORRY_INLINE explicit Draw(RandomKey key) : keys(philox_keys(key.seed)), offset(key.offset) {}
+  LORRY_INLINE explicit Draw(const RandomKey& key) : keys(philox_keys(key.seed)), offset(key.offset) {}
 };
 
 /// Block high 2^32 + low of the draw.
@@ -89,6 +104,6 @@ LORRY_INLINE Words4 random_block(const Draw& draw, uint32_t high, uint32_t low) 
 LORRY_INLINE Words4 random_block(const Draw& draw, uint64_t block) {
   return random_block(draw, static_cast<uint32_t>(block >> 32), static_cast<uint32_t>(block));
 }
-LORRY_INLINE Words4 random_block(RandomKey key, uint64_t block) { return random_block(Draw(key), block); }
+LORRY_INLINE Words4 random_block(const RandomKey& key, uint64_t block) { return random_block(Draw(key.load()), block); }
 
 }  // namespace lorry::formula

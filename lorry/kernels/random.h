@@ -25,7 +25,7 @@ struct RandomKernels {
   void (*bernoulli)(const Array& out, RandomKey key, double p, Stream stream);
   /// The same with a probability for each element, contiguous and floating. Unless all lie in [0, 1] the CPU returns
   /// false, having written nothing; CUDA, which does not wait, returns true, writes 0 for those outside, and reports
-  /// one (device/cuda/fault.h).
+  /// one (device/cuda/device_assert.h).
   bool (*bernoulli_each)(const Array& out, const Array& p, RandomKey key, Stream stream);
   /// mask = bernoulli(keep); out = mask ? x * scale : 0. All contiguous; x and out of one floating dtype, mask boolean.
   void (*dropout)(const Array& out, const Array& mask, const Array& x, RandomKey key, double keep, double scale,

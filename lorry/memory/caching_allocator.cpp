@@ -44,7 +44,7 @@ CachingAllocator::~CachingAllocator() {
 // ---- the way without a lock -----------------------------------------------------------------------------------------
 
 void* CachingAllocator::allocate(int64_t bytes, Stream stream) {
-  if (static_cast<uint64_t>(bytes) - 1 < static_cast<uint64_t>(kSmall) && detail::t_pool.allocator != this) [[likely]] {
+  if (static_cast<uint64_t>(bytes) - 1 < static_cast<uint64_t>(kSmall) && detail::t_pool.of(this) == 0) [[likely]] {
     ThreadBins* bins = t_cache.find(this, stream.handle);
     if (bins != nullptr && bins->epoch == epoch_.load(std::memory_order_relaxed)) [[likely]] {
       if (Block* block = bins->take(small_class(round_up(bytes, policy_.unit)))) {
@@ -105,7 +105,7 @@ void CachingAllocator::hand_in(ThreadBins& bins) noexcept {
 void* CachingAllocator::allocate_slowly(int64_t bytes, Stream stream) {
   if (bytes == 0) return nullptr;
   if (bytes < 0 || bytes > kMost) out_of_memory(bytes);
-  const uint32_t pool = detail::t_pool.allocator == this ? detail::t_pool.id : 0;
+  const uint32_t pool = detail::t_pool.of(this);
   const bool small = bytes <= kSmall && caching_ != Caching::direct;
   const int64_t size = caching_ == Caching::direct ? bytes
                        : small                     ? small_class_bytes(small_class(round_up(bytes, policy_.unit)))

@@ -7,6 +7,7 @@
 #include "lorry/base/env.h"
 #include "lorry/base/modes.h"
 #include "lorry/device/cuda/capture.h"
+#include "lorry/device/cuda/launch.h"
 #include "lorry/device/cuda/runtime.h"
 #include "lorry/device/device.h"
 
@@ -59,7 +60,7 @@ class CudaProvider : public Provider {
   bool capturing(Stream stream) noexcept override { return stream.device.is_cuda() && cuda::capturing(stream); }
   void fill(void* data, unsigned char value, int64_t bytes, Stream stream) noexcept override {
     const cuda::DeviceGuard guard(stream.device.index, std::nothrow);
-    if (guard.holds()) succeeded(cudaMemsetAsync(data, value, static_cast<size_t>(bytes), cuda::handle(stream)));
+    if (guard.holds()) succeeded(cuda::try_fill_bytes(stream, data, value, bytes));
   }
   bool holds(const void* data, unsigned char value, int64_t bytes, Stream stream) noexcept override {
     const cuda::DeviceGuard guard(stream.device.index, std::nothrow);
@@ -70,9 +71,7 @@ class CudaProvider : public Provider {
     for (int64_t at = 0; at < bytes; at += kPiece) {
       const int64_t piece = std::min(kPiece, bytes - at);
       const char* const from = static_cast<const char*>(data) + at;
-      if (!succeeded(cudaMemcpyAsync(host.get(), from, static_cast<size_t>(piece), cudaMemcpyDeviceToHost,
-                                     cuda::handle(stream))))
-        return true;
+      if (!succeeded(cuda::try_copy(host.get(), kCPU, from, stream.device, piece, stream))) return true;
       if (!succeeded(cudaStreamSynchronize(cuda::handle(stream)))) return true;
       if (!std::all_of(host.get(), host.get() + piece, [value](unsigned char byte) { return byte == value; }))
         return false;
@@ -130,7 +129,8 @@ class ManagedProvider final : public DeviceProvider {
     void* data = nullptr;
     const cudaError_t error = cudaMallocManaged(&data, static_cast<size_t>(bytes));
     if (or_null(error, data, "cudaMallocManaged") == nullptr) return nullptr;
-    if (succeeded(cudaMemset(data, 0, static_cast<size_t>(bytes))) && succeeded(cudaDeviceSynchronize())) return data;
+    const Stream stream{{DeviceType::cuda, static_cast<int8_t>(device_)}};
+    if (succeeded(cuda::try_fill_bytes(stream, data, 0, bytes)) && succeeded(cudaDeviceSynchronize())) return data;
     give_back(data, bytes);
     return nullptr;
   }

@@ -23,8 +23,8 @@ struct Allocator {
   void* (*allocate_managed)(Device device, int64_t bytes);
   void (*release_managed)(Device device, void* data, int64_t bytes) noexcept;
   void (*record_managed)(Device device, void* data, Stream stream);
-  /// Null, or the CachingAllocator that has private pools.
-  void* (*with_pools)(Device device);
+  /// The parts of a Pool.
+  detail::PoolParts (*make_pool)(Device device);
 };
 
 void* allocate_on_cpu(Device device, int64_t bytes) {
@@ -47,7 +47,7 @@ constexpr Allocator kCpuAllocator = {
     .allocate_managed = allocate_on_cpu,
     .release_managed = release_on_cpu,
     .record_managed = [](Device, void*, Stream) {},
-    .with_pools = [](Device) -> void* { return nullptr; },
+    .make_pool = [](Device) { return detail::PoolParts{}; },
 };
 
 #ifdef LORRY_WITH_CUDA
@@ -82,7 +82,11 @@ constexpr Allocator kCudaAllocator = {
         },
     .record_managed = [](Device device, void* data,
                          Stream stream) { managed_allocator(device, "record_managed").record_stream(data, stream); },
-    .with_pools = [](Device device) -> void* { return &cuda_allocator(device, "memory::Pool"); },
+    .make_pool =
+        [](Device device) {
+          CachingAllocator &own = cuda_allocator(device, "memory::Pool"), &pinned = pinned_allocator();
+          return detail::PoolParts{.device = {&own, own.make_pool()}, .pinned = {&pinned, pinned.make_pool()}};
+        },
 };
 constexpr const Allocator* kCudaRow = &kCudaAllocator;
 bool pins() { return device::available(DeviceType::cuda); }
@@ -134,13 +138,13 @@ int64_t device_use(Device device) {
   return use.total_bytes - use.free_bytes;
 }
 
-#ifdef LORRY_WITH_CUDA
-Pool::Pool(Device device) : allocator_(allocator(device, "memory::Pool").with_pools(device)) {
-  if (allocator_ != nullptr) id_ = static_cast<CachingAllocator*>(allocator_)->make_pool();
-}
+Pool::Pool(Device device) : parts_(allocator(device, "memory::Pool").make_pool(device)) {}
 Pool::~Pool() {
-  if (allocator_ != nullptr) static_cast<CachingAllocator*>(allocator_)->release_pool(id_);
+  for (const detail::PoolPart& part : {parts_.device, parts_.pinned})
+    if (part.allocator != nullptr) static_cast<CachingAllocator*>(part.allocator)->release_pool(part.id);
 }
+
+#ifdef LORRY_WITH_CUDA
 void* allocate_pinned(int64_t bytes) {
   return pins() ? pinned_allocator().allocate(bytes, Stream{kCPU}) : allocate(kCPU, bytes);
 }
@@ -151,8 +155,6 @@ void release_pinned(void* data, int64_t bytes) noexcept {
   pins() ? pinned_allocator().release(data, bytes) : release(kCPU, data, bytes);
 }
 #else
-Pool::Pool(Device device) : allocator_(allocator(device, "memory::Pool").with_pools(device)) {}
-Pool::~Pool() = default;
 void* allocate_pinned(int64_t bytes) { return allocate(kCPU, bytes); }
 void record_pinned(void*, Stream) {}
 void release_pinned(void* data, int64_t bytes) noexcept { release(kCPU, data, bytes); }

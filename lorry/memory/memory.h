@@ -70,46 +70,53 @@ std::vector<LiveBlock> snapshot(Device device);
 /// process's context and libraries (half a gigabyte on a GPU) and other processes.
 int64_t device_use(Device device);
 
-/// Memory that a device graph keeps: what is allocated inside a PoolScope comes from the pool and returns to it, and
-/// nobody else is given it, not even when memory is short. When the Pool ends, its free memory goes back to the system,
-/// and what tensors still hold follows as they release it. On the CPU, where nothing is replayed at old addresses, it
-/// does nothing.
+namespace detail {
+/// A private pool of an allocator; none where that is null.
+struct PoolPart {
+  void* allocator;
+  uint32_t id;
+};
+/// What is allocated for a pool: memory of its device, and pinned memory of the host.
+struct PoolParts {
+  PoolPart device{}, pinned{};
+  /// The allocator's pool among them; 0 where it has none.
+  uint32_t of(const void* allocator) const {
+    return device.allocator == allocator ? device.id : pinned.allocator == allocator ? pinned.id : 0;
+  }
+};
+/// The pool in force on this thread.
+inline constinit thread_local PoolParts t_pool{};
+}  // namespace detail
+
+/// Memory that a device graph keeps, the device's and pinned memory of the host: what is allocated inside a PoolScope
+/// comes from the pool and returns to it, and nobody else is given it, not even when memory is short. When the Pool
+/// ends, its free memory goes back to the system, and what tensors still hold follows as they release it. On the CPU,
+/// where nothing is replayed at old addresses, it does nothing.
 class Pool {
  public:
   explicit Pool(Device device);
   ~Pool();
-  Pool(Pool&& other) noexcept : allocator_(std::exchange(other.allocator_, nullptr)), id_(other.id_) {}
+  Pool(Pool&& other) noexcept : parts_(std::exchange(other.parts_, {})) {}
   Pool& operator=(Pool&& other) noexcept {
-    std::swap(allocator_, other.allocator_);
-    std::swap(id_, other.id_);
+    std::swap(parts_, other.parts_);
     return *this;
   }
 
  private:
   friend class PoolScope;
-  void* allocator_;
-  uint32_t id_ = 0;
+  detail::PoolParts parts_{};
 };
-
-namespace detail {
-/// The pool in force on this thread; none when `allocator` is null.
-struct PoolInForce {
-  const void* allocator;
-  uint32_t id;
-};
-inline constinit thread_local PoolInForce t_pool{};
-}  // namespace detail
 
 /// Puts a pool in force on this thread for a scope. The Pool must outlive it.
 class PoolScope {
  public:
-  explicit PoolScope(const Pool& pool) : before_(std::exchange(detail::t_pool, {pool.allocator_, pool.id_})) {}
+  explicit PoolScope(const Pool& pool) : before_(std::exchange(detail::t_pool, pool.parts_)) {}
   ~PoolScope() { detail::t_pool = before_; }
   PoolScope(const PoolScope&) = delete;
   PoolScope& operator=(const PoolScope&) = delete;
 
  private:
-  detail::PoolInForce before_;
+  detail::PoolParts before_;
 };
 
 /// Host memory that a GPU reads and writes at the speed of the link and asynchronously; ordinary memory where there is

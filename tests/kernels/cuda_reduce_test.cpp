@@ -54,9 +54,9 @@ TEST(CudaReduce, a_split_reduction_is_one_launch) {
   LORRY_SKIP_WITHOUT_CUDA();
   const Tensor x = values(40'000, 64, kBF16).to(kGPU);
   for (const Case& c : {kCases[0], kCases[1]}) {
-    const int64_t before = device::t_launches;
+    const device::LaunchCount count;
     c.run(x);
-    EXPECT_EQ(device::t_launches - before, 1) << c.name;
+    EXPECT_EQ(count.kernels(), 1) << c.name;
   }
 }
 

@@ -226,9 +226,11 @@ TEST(ListNormEnd, a_norm_that_threw_half_way_leaves_the_next_one_right) {
     };
     const auto want = measured();
     EXPECT_EQ(want.first, std::sqrt(static_cast<double>(kEntries)));
-    int64_t before = device::t_launches;
-    measured();
-    const int64_t each = device::t_launches - before;
+    const int64_t each = [&] {
+      const device::LaunchCount count;
+      measured();
+      return count.kernels();
+    }();
     const Tensor busy = zeros({64 << 20}, {.device = kGPU}), five = ones({5}, {.device = kGPU}),
                  wrong = tensor({7}, {.dtype = kI64, .device = kGPU});
     const Copied<double> nowhere(kGPU, std::vector<double>{0, 0});
@@ -236,9 +238,9 @@ TEST(ListNormEnd, a_norm_that_threw_half_way_leaves_the_next_one_right) {
     for (int attempt = 0; attempt < 50 && !half_way; ++attempt) {
       for (int i = 0; i < 4; ++i) busy.add_(1);
       index_select(five, 0, wrong);
-      before = device::t_launches;
+      const device::LaunchCount count;
       EXPECT_THROW(for (int i = 0; i < 100'000; ++i) norm(nowhere.data(), nowhere.data() + 1), IndexError);
-      half_way = (device::t_launches - before) % each != 0;
+      half_way = count.kernels() % each != 0;
     }
     ASSERT_TRUE(half_way) << "every report arrived between two norms";
     for (int i = 0; i < 3; ++i)

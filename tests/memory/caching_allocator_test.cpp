@@ -226,7 +226,7 @@ TEST(CachingAllocator, a_private_pool_keeps_its_memory_and_goes_as_a_whole) {
   Setting s;
   const uint32_t pool = s.allocator.make_pool();
   const auto inside = [&](const auto& body) {
-    memory::detail::t_pool = {&s.allocator, pool};
+    memory::detail::t_pool = {.device = {&s.allocator, pool}};
     body();
     memory::detail::t_pool = {};
   };
@@ -258,10 +258,26 @@ TEST(CachingAllocator, a_private_pool_keeps_its_memory_and_goes_as_a_whole) {
   EXPECT_EQ(s.device.taken(), 0);
 }
 
+TEST(CachingAllocator, a_pool_in_force_has_a_part_for_the_device_and_one_for_pinned_memory) {
+  Setting device, pinned, other;
+  memory::detail::t_pool = {.device = {&device.allocator, device.allocator.make_pool()},
+                            .pinned = {&pinned.allocator, pinned.allocator.make_pool()}};
+  void* inside[3];
+  int i = 0;
+  for (Setting* s : {&device, &pinned, &other}) {
+    inside[i] = s->allocate(3000, s->first);
+    s->release(inside[i++], 3000);
+  }
+  memory::detail::t_pool = {};
+  EXPECT_NE(device.allocate(3000, device.first), inside[0]);
+  EXPECT_NE(pinned.allocate(3000, pinned.first), inside[1]);
+  EXPECT_EQ(other.allocate(3000, other.first), inside[2]) << "which has no pool in force";
+}
+
 TEST(CachingAllocator, a_private_pool_may_end_while_its_blocks_wait_for_another_stream) {
   Setting s;
   const uint32_t pool = s.allocator.make_pool();
-  memory::detail::t_pool = {&s.allocator, pool};
+  memory::detail::t_pool = {.device = {&s.allocator, pool}};
   void* a = s.allocate(3000, s.first);
   memory::detail::t_pool = {};
   s.allocator.record_stream(a, s.second);
@@ -474,7 +490,7 @@ void stress(uint32_t seed, int threads, int rounds, int64_t capacity, Caching ca
         const int64_t kind = below(20);
         const int64_t bytes = 1 + below(kind == 0 ? 30 * kMB : kind < 4 ? 3 * kMB : kind < 10 ? 100'000 : 3000);
         Held h{nullptr, bytes, ++tenancies, stream};
-        if (below(4) == 0) memory::detail::t_pool = {&allocator, pool};
+        if (below(4) == 0) memory::detail::t_pool = {.device = {&allocator, pool}};
         try {
           h.data = allocator.allocate(bytes, stream);
           memory::detail::t_pool = {};

@@ -250,6 +250,27 @@ TEST_F(CudaAllocator, a_private_pool_gives_its_memory_back_when_it_ends) {
   EXPECT_EQ(memory::stats(kCuda).reserved, before);
 }
 
+TEST_F(CudaAllocator, a_private_pool_has_pinned_memory_of_its_own) {
+  constexpr int64_t kBytes = 64 << 10;
+  const auto take_and_release = [] {
+    void* const data = memory::allocate_pinned(kBytes);
+    memory::release_pinned(data, kBytes);
+    return data;
+  };
+  take_and_release();
+  const memory::Pool first(kCuda), second(kCuda);
+  const auto of = [&](const memory::Pool& pool) {
+    const memory::PoolScope scope(pool);
+    return take_and_release();
+  };
+  void *const a = of(first), *const b = of(second), *const c = take_and_release();
+  EXPECT_NE(a, b);
+  EXPECT_NE(a, c);
+  EXPECT_NE(b, c);
+  EXPECT_EQ(of(first), a);
+  EXPECT_EQ(of(second), b);
+}
+
 TEST_F(CudaAllocator, pinned_memory_that_a_copy_still_uses_is_not_handed_out) {
   const Delay delay;
   const OwnedStream stream(kCuda);

@@ -35,9 +35,9 @@ TEST(HalfWay, a_step_that_threw_between_its_launches_leaves_the_next_one_right) 
   for (int attempt = 0; attempt < 50 && !half_way; ++attempt) {
     for (int i = 0; i < 4; ++i) busy.add_(1);
     index_select(five, 0, wrong);
-    const int64_t before = device::t_launches;
+    const device::LaunchCount count;
     EXPECT_THROW(for (int i = 0; i < 100'000; ++i) spoiled.step(), IndexError);
-    half_way = (device::t_launches - before) % each != 0;
+    half_way = count.kernels() % each != 0;
   }
   ASSERT_TRUE(half_way) << "every report arrived between two steps";
   copy_elements(spoiled, fresh);

@@ -71,6 +71,12 @@ class CheckIncludes(unittest.TestCase):
         self.assert_refused({"lorry/kernels/CMakeLists.txt": room},
                             "lorry/kernels/CMakeLists.txt:2:", "kernels may not use nn")
 
+    def test_launches_that_observers_do_not_hear_of_are_refused(self):
+        for call in ("cudaMemcpyAsync(to, from, n, kind, stream);", "cudaLaunchKernel(f, 1, 1, p, 0, s);", "f<<<1, 2>>>(x);"):
+            self.assert_refused({"lorry/kernels/cuda/list/list.cu": "\n" + call}, "lorry/kernels/cuda/list/list.cu:2:",
+                                "lorry/device/cuda/launch.h")
+            self.assertEqual(self.check({"lorry/device/cuda/launch.cpp": call})[0], 0)
+
     def test_a_file_past_600_lines_is_refused(self):
         self.assertEqual(self.check({"tests/base/long_test.cpp": "\n" * 600})[0], 0)
         self.assert_refused({"tests/base/long_test.cpp": "\n" * 601}, "tests/base/long_test.cpp:601:", "second subject")

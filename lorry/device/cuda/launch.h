@@ -1,72 +1,92 @@
 #pragma once
 
-// The one place that launches kernels. A launch runs on the stream it is given, with the arguments converted to the
-// kernel's parameter types; it throws what the launch or an earlier kernel met with, and costs the driver's launch and
-// a few nanoseconds.
+// The one place that puts work on a stream: kernels, calls of libraries, copies and fills. Each throws what an earlier
+// kernel met with, notes the running operator for the message of a fault, enqueues, and describes what it enqueued to
+// the thread's observers (device/launches.h). On top of the driver's call that is a few nanoseconds.
 
 #include <cuda_runtime_api.h>
 
+#include <span>
 #include <tuple>
 #include <utility>
 
 #include "lorry/base/modes.h"
-#include "lorry/device/cuda/fault.h"
+#include "lorry/device/cuda/device_assert.h"
+#include "lorry/device/cuda/parameters.h"
 #include "lorry/device/cuda/runtime.h"
 #include "lorry/device/launches.h"
 
 namespace lorry::cuda {
 
+/// How a kernel is launched.
 struct Shape {
   dim3 grid;
   dim3 block;
   size_t shared_bytes = 0;  ///< dynamic shared memory; above 48 KB call allow_shared first
+  dim3 cluster = {1, 1, 1};
+  /// May start before the kernel ahead of it on the stream ends (programmatic dependent launch). The kernel calls
+  /// cudaGridDependencySynchronize() before it touches what that one wrote.
+  bool programmatic = false;
 };
 
-/// What comes before any work on a stream, a library's too: throws what an earlier kernel met with, and notes the
-/// operator for the message of a fault. The stream's device is current while the guard lives.
+/// What comes before any work on a stream: throws what an earlier kernel met with, and notes the operator for the
+/// message of a fault. The stream's device is current while the guard lives.
 inline DeviceGuard prepare(Stream stream) {
-  throw_fault(stream.device.index);
+  throw_assert(stream.device.index);
   detail::g_in_flight.note(t_operator);
   return DeviceGuard(stream.device.index);
 }
 
-template <class... Parameters, class... Arguments>
-void launch(Stream stream, const Shape& shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
-  static_assert(sizeof...(Parameters) == sizeof...(Arguments));
-  const DeviceGuard guard = prepare(stream);
-  std::tuple<std::remove_cv_t<Parameters>...> values(std::forward<Arguments>(arguments)...);
-  const cudaError_t error = std::apply(
-      [&](auto&... value) {
-        void* pointers[] = {const_cast<void*>(static_cast<const void*>(&value))..., nullptr};
-        return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), shape.grid, shape.block, pointers,
-                                shape.shared_bytes, handle(stream));
-      },
-      values);
-  check(error, "cudaLaunchKernel");
-  ++device::t_launches;
-  if (detail::g_blocking) [[unlikely]]
-    detail::wait_after_launch(stream);
-}
+namespace detail {
+/// values: the addresses of `count` parameters of these types.
+void launch(Stream stream, const Shape& shape, const void* kernel, void** values, const ParameterType* types,
+            int count);
+void announce_library(Stream stream, const char* function, std::span<const void* const> addresses);
 
-/// The same for arguments of exactly the kernel's parameter types, which are not copied on the way: some fill 32 KB.
+/// One more than there are parameters: an array has at least one element.
+template <class... Parameters>
+inline constexpr ParameterType kParameterTypes[] = {parameter_type<Parameters>()..., {}};
+}  // namespace detail
+
+/// Arguments of exactly the kernel's parameter types, which are not copied on the way: some fill 32 KB.
 template <class... Parameters>
 void launch_with(Stream stream, const Shape& shape, void (*kernel)(Parameters...),
                  const std::remove_cv_t<Parameters>&... arguments) {
+  void* values[] = {const_cast<void*>(static_cast<const void*>(&arguments))..., nullptr};
+  detail::launch(stream, shape, reinterpret_cast<const void*>(kernel), values,
+                 detail::kParameterTypes<std::remove_cv_t<Parameters>...>, sizeof...(Parameters));
+}
+
+/// The same with arguments that are converted to the parameters' types.
+template <class... Parameters, class... Arguments>
+void launch(Stream stream, const Shape& shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
+  static_assert(sizeof...(Parameters) == sizeof...(Arguments));
+  const std::tuple<std::remove_cv_t<Parameters>...> values(std::forward<Arguments>(arguments)...);
+  std::apply([&](const auto&... value) { launch_with(stream, shape, kernel, value...); }, values);
+}
+
+/// Runs `call`, which has a library enqueue work on the stream, and returns what it returns: whether that succeeded.
+/// function: the library's. addresses: all that it is handed, null where an operand is left out.
+template <class Call>
+bool library(Stream stream, const char* function, std::span<const void* const> addresses, const Call& call) {
   const DeviceGuard guard = prepare(stream);
-  void* pointers[] = {const_cast<void*>(static_cast<const void*>(&arguments))..., nullptr};
-  check(cudaLaunchKernel(reinterpret_cast<const void*>(kernel), shape.grid, shape.block, pointers, shape.shared_bytes,
-                         handle(stream)),
-        "cudaLaunchKernel");
-  ++device::t_launches;
+  if (!call()) return false;
+  if (device::launches_observed()) [[unlikely]]
+    detail::announce_library(stream, function, addresses);
   if (detail::g_blocking) [[unlikely]]
     detail::wait_after_launch(stream);
+  return true;
 }
 
 /// Fills `count` bytes from `to` on.
-inline void fill_bytes(Stream stream, void* to, unsigned char byte, int64_t count) {
-  const DeviceGuard guard = prepare(stream);
-  check(cudaMemsetAsync(to, byte, static_cast<size_t>(count), handle(stream)), "cudaMemsetAsync");
-}
+void fill_bytes(Stream stream, void* to, unsigned char byte, int64_t count);
+/// The same for those who must not throw.
+cudaError_t try_fill_bytes(Stream stream, void* to, unsigned char byte, int64_t count) noexcept;
+
+/// See device::copy.
+void copy(void* to, Device to_device, const void* from, Device from_device, int64_t bytes, Stream stream);
+cudaError_t try_copy(void* to, Device to_device, const void* from, Device from_device, int64_t bytes,
+                     Stream stream) noexcept;
 
 /// Lets a kernel use this much dynamic shared memory. Once a kernel and device.
 template <class... Parameters>

@@ -10,7 +10,8 @@
 #include "lorry/base/env.h"
 #include "lorry/base/modes.h"
 #include "lorry/device/cuda/capture.h"
-#include "lorry/device/cuda/fault.h"
+#include "lorry/device/cuda/device_assert.h"
+#include "lorry/device/cuda/launch.h"
 #include "lorry/device/runtime.h"
 
 namespace lorry::cuda {
@@ -175,7 +176,7 @@ void detail::failed(cudaError_t error, const char* call) {
 void detail::wait_after_launch(Stream stream) {
   if (capturing(stream)) return;  // nothing runs, and waiting would end the capture
   check(cudaStreamSynchronize(handle(stream)), "cudaStreamSynchronize");
-  throw_fault(stream.device.index);
+  throw_assert(stream.device.index);
 }
 
 detail::Pushed detail::push_device(int device, cudaError_t* error) noexcept {
@@ -272,24 +273,13 @@ device::MemoryUse memory_use(int device) {
 void synchronize(int device) {
   const DeviceGuard guard(device);
   check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-  throw_fault(device);
+  throw_assert(device);
 }
 
 void synchronize_stream(Stream stream) {
   const DeviceGuard guard(stream.device.index);
   check(cudaStreamSynchronize(handle(stream)), "cudaStreamSynchronize");
-  throw_fault(stream.device.index);
-}
-
-void copy(void* to, Device to_device, const void* from, Device from_device, int64_t bytes, Stream stream) {
-  const DeviceGuard guard(stream.device.index);
-  detail::g_in_flight.note(t_operator);
-  if (to_device.is_cuda() && from_device.is_cuda() && to_device != from_device) {
-    check(cudaMemcpyPeerAsync(to, to_device.index, from, from_device.index, static_cast<size_t>(bytes), handle(stream)),
-          "cudaMemcpyPeerAsync");
-  } else {
-    check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, handle(stream)), "cudaMemcpyAsync");
-  }
+  throw_assert(stream.device.index);
 }
 
 void* make_event(int device, bool timed) {
@@ -347,7 +337,7 @@ const device::Runtime kDeviceRuntime = {
     .facts = facts,
     .memory_use = memory_use,
     .synchronize = synchronize,
-    .throw_reported = [](int device) { throw_fault(device); },
+    .throw_reported = [](int device) { throw_assert(device); },
     .copy = copy,
     .make_stream = make_stream,
     .destroy_stream = destroy_stream,

@@ -114,7 +114,7 @@ HWY_EXPORT(AtMost);
 HWY_EXPORT(Dropout);
 
 void random_words(formula::RandomKey key, uint64_t block, uint32_t* words, int64_t count) {
-  HWY_DYNAMIC_DISPATCH(Words)(key, block, words, count);
+  HWY_DYNAMIC_DISPATCH(Words)(key.load(), block, words, count);
 }
 void uniform_tile(const uint32_t* words, float* out, int64_t count, float low, float high) {
   HWY_DYNAMIC_DISPATCH(UniformF32)(words, out, count, low, high);

@@ -212,23 +212,29 @@ bool cudnn_attention(const AttentionArgs& args, const AttentionGrads* grads, Str
       new Library[kMaxDevices];  // never destroyed: at exit the context may be gone already
   Library& library = kLibraries[stream.device.index];
   const std::lock_guard lock(library.turn);
-  const lorry::cuda::DeviceGuard guard = lorry::cuda::prepare(stream);
+  const lorry::cuda::DeviceGuard guard(stream.device.index);
   const Call call(args, grads);
   Plan* const plan = plan_for(call, library, stream.device.index);
   if (plan == nullptr) return false;
 
   const Scratch workspace(plan->workspace, stream);
-  std::array<void*, 9> data;
+  std::array<void*, 10> data;  // of the operands, then the workspace
   for (int64_t part = 0; part < call.parts; ++part) {
     const int64_t first = part * (args.q.size(0) / call.parts);
     for (int i = 0; i < call.count; ++i) {
       const Array& x = *call.operands[static_cast<size_t>(i)];
       data[static_cast<size_t>(i)] = x.as<char>() + first * x.stride(0) * static_cast<int64_t>(size_of(x.dtype));
     }
-    const std::string why = why_not([&] {
+    std::string why;
+    const auto execute = [&] {
       if (frontend::detail::set_stream(library.handle, lorry::cuda::handle(stream)) != CUDNN_STATUS_SUCCESS)
         return frontend::error_t{frontend::error_code_t::HANDLE_ERROR, "cudnnSetStream failed"};
       return plan->graph.execute(library.handle, data.data(), call.count, workspace.data());
+    };
+    data[static_cast<size_t>(call.count)] = workspace.data();
+    lorry::cuda::library(stream, "cudnnBackendExecute", {data.data(), static_cast<size_t>(call.count) + 1}, [&] {
+      why = why_not(execute);
+      return why.empty();
     });
     if (!why.empty()) [[unlikely]] {
       lorry::cuda::check(cudaGetLastError(), "cudnnBackendExecute");  // a fault of the device explains more

@@ -35,6 +35,7 @@ struct Heads {
   bool runs = false;
 
   Heads() = default;
+  void addresses(auto& visit) const { visit(data); }
   explicit Heads(const Array& x)
       : data(x.data), batch(step(x, 0)), head(step(x, 1)), row(step(x, 2)), rows(x.size(2)), width(x.size(3)) {
     const int64_t run = x.dtype == kF64 ? 2 : 4;
@@ -86,6 +87,8 @@ struct AttentionProblem {
   }
 
   __device__ bool sees(int64_t i, int64_t j) const { return i < t && j < s && (!causal || j <= i); }
+
+  void addresses(auto& visit) const { visit(q, k, v, out, grad_out, result, logsumexp, delta, mask, key); }
 
   /// The score of a product of query i and key j, which sees it.
   template <class T>

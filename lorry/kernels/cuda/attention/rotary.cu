@@ -11,7 +11,7 @@
 #include "lorry/device/cuda/launch.h"
 #include "lorry/formula/rotary.h"
 #include "lorry/kernels/cuda/common/element.h"
-#include "lorry/kernels/cuda/common/offsets.h"
+#include "lorry/kernels/cuda/common/strided_indexer.h"
 #include "lorry/kernels/cuda/table.h"
 
 namespace lorry::kernels::cuda {
@@ -46,6 +46,8 @@ struct Problem {
   Division by_positions, by_runs;
   int lanes, teams;  ///< threads a row, rows a block
   C sign;
+
+  void addresses(auto& visit) const { visit(out, x, cos, sin); }
 };
 
 /// kN elements of the tables.

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "lorry/kernels/cuda/common/offsets.h"
+#include "lorry/kernels/cuda/common/strided_indexer.h"
 
 namespace lorry::kernels::cuda {
 

@@ -19,6 +19,7 @@ inline constexpr int kPrefixWarps = kPrefixThreads / 32;
 class Tiles {
  public:
   explicit Tiles(uint64_t* words) : words_(words) {}
+  void addresses(auto& visit) const { visit(words_); }
   static int64_t bytes(int64_t tiles) { return (tiles + 1) * static_cast<int64_t>(sizeof(uint64_t)); }
 
 #ifdef __CUDACC__

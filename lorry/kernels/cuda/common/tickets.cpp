@@ -49,8 +49,8 @@ class StreamCounters {
     check(error, "cudaMalloc");
     // On a stream of its own: the default one may be closed by a capture.
     const OwnedStream stream(device);
-    check(cudaMemsetAsync(memory, 0, kBytes, lorry::cuda::handle(stream)), "cudaMemsetAsync");
-    check(cudaStreamSynchronize(lorry::cuda::handle(stream)), "cudaStreamSynchronize");
+    lorry::cuda::fill_bytes(stream, memory, 0, kBytes);
+    stream.synchronize();
     return static_cast<uint32_t*>(memory);
   }
 

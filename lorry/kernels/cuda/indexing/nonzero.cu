@@ -7,8 +7,8 @@
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/cuda/common/element.h"
 #include "lorry/kernels/cuda/common/host_readback.h"
-#include "lorry/kernels/cuda/common/offsets.h"
 #include "lorry/kernels/cuda/common/prefix.h"
+#include "lorry/kernels/cuda/common/strided_indexer.h"
 #include "lorry/kernels/cuda/indexing/indexing.h"
 
 namespace lorry::kernels::cuda {
@@ -27,6 +27,8 @@ struct Elements {
   int64_t count;
   Word mask;
   bool aligned;
+
+  void addresses(auto& visit) const { visit(data); }
 
   /// Bit i says whether element from + i of a run is not zero.
   __device__ uint32_t run(int64_t from) const {
@@ -73,6 +75,7 @@ struct Coordinates {
   Divider dividers[kMaxRank];
   int64_t sizes[kMaxRank];
 
+  void addresses(auto& visit) const { visit(); }
   Coordinates(const Layout& x, bool flat) : rank(flat ? 1 : x.rank), narrow(x.numel() <= INT32_MAX) {
     for (int d = 0; d < rank; ++d) {
       sizes[d] = flat ? x.numel() : x.sizes[d];

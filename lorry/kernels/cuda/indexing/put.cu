@@ -82,7 +82,7 @@ PutPlan plan(const PutArgs& args) {
 template <class Key, class Index>
 __global__ void __launch_bounds__(kThreads)
     find_keys(Key* keys, uint32_t* numbers, uint32_t* winners, const int64_t* index, int64_t first, uint32_t count,
-              int64_t key_step, Key nowhere, Offsets<3, Index> offsets, Positions positions) {
+              int64_t key_step, Key nowhere, StridedIndexer<3, Index> offsets, IndexBounds positions) {
   // From the last tile to the first: a later order has probably left its number already, and then there is nothing to
   // do.
   const uint32_t from = (gridDim.x - 1 - blockIdx.x) * static_cast<uint32_t>(kTile) + threadIdx.x;
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(kThreads)
 template <class Word, class Index>
 __global__ void __launch_bounds__(kThreads)
     put_words(Word* target, const Word* source, const int64_t* index, const uint8_t* wins, int64_t first,
-              uint32_t count, Index n, int64_t step, Offsets<4, Index> offsets, Positions positions) {
+              uint32_t count, Index n, int64_t step, StridedIndexer<4, Index> offsets, IndexBounds positions) {
   const Index start = static_cast<Index>(blockIdx.x) * static_cast<Index>(kTile) + threadIdx.x;
   int64_t to[kEach];
   Word words[kEach];
@@ -155,8 +155,8 @@ void move(const PutArgs& args, const PutPlan& p, const uint8_t* wins, int64_t fi
     visit_index(fits_narrow(it), [&]<class Index>(Type<Index>) {
       lorry::cuda::launch(stream, {tiles(n), kThreads}, put_words<Word, Index>, args.target.as<Word>(),
                           args.source.as<const Word>(), args.index.as<const int64_t>(), wins, first,
-                          static_cast<uint32_t>(count), static_cast<Index>(n), step, Offsets<4, Index>(it),
-                          Positions(args, stream));
+                          static_cast<uint32_t>(count), static_cast<Index>(n), step, StridedIndexer<4, Index>(it),
+                          IndexBounds(args, stream));
     });
   });
 }
@@ -174,7 +174,7 @@ void put_all(const PutArgs& args, const PutPlan& p, Stream stream) {
     const auto find = [&](Key* keys, uint32_t* numbers, uint32_t* winners) {
       lorry::cuda::launch(stream, {tiles(count), kThreads}, find_keys<Key, Index>, keys, numbers, winners,
                           args.index.as<const int64_t>(), first, static_cast<uint32_t>(count), p.key_step, nowhere,
-                          Offsets<3, Index>(p.orders), Positions(args, stream));
+                          StridedIndexer<3, Index>(p.orders), IndexBounds(args, stream));
     };
     const unsigned blocks = static_cast<unsigned>((count + kThreads - 1) / kThreads);
     if (assign && table_pays(p)) {

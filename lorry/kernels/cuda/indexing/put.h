@@ -2,7 +2,7 @@
 
 // What the parts of writing at computed positions share. put.cu tells the story.
 
-#include "lorry/kernels/cuda/indexing/positions.h"
+#include "lorry/kernels/cuda/indexing/index_bounds.h"
 
 namespace lorry::kernels::cuda {
 

@@ -45,7 +45,7 @@ constexpr int kDeep = 4;
 template <class T, class Key, class Index>
 __global__ void __launch_bounds__(kThreads)
     add_columns(Stored<T>* target, const Stored<T>* source, Orders<Key, Index> orders, int64_t address_step,
-                Index column_count, Offsets<2, Index> columns) {
+                Index column_count, StridedIndexer<2, Index> columns) {
   const uint32_t lane = threadIdx.x % 32, i = blockIdx.x * kWarps + threadIdx.x / 32;
   if (!orders.head(i)) return;  // the same for the whole warp
   const Key key = orders.keys[i];
@@ -133,7 +133,7 @@ void add(const PutArgs& args, const PutPlan& p, const Key* keys, const uint32_t*
                     static_cast<unsigned>(std::min<int64_t>((width + 32 * kAcross - 1) / (32 * kAcross), 65535)));
     lorry::cuda::launch(stream, {grid, kThreads}, add_columns<T, Key, Index>, args.target.as<Stored<T>>(),
                         args.source.as<const Stored<T>>(), orders, p.address_step, static_cast<Index>(width),
-                        Offsets<2, Index>(p.columns));
+                        StridedIndexer<2, Index>(p.columns));
   });
 }
 

@@ -22,7 +22,9 @@ struct Orders {
   uint32_t count;
   Key nowhere;
   int64_t first;
-  Offsets<1, Index> offsets;
+  StridedIndexer<1, Index> offsets;
+
+  void addresses(auto& visit) const { visit(keys, numbers); }
 
   __device__ bool head(uint32_t i) const {
     return i < count && keys[i] != nowhere && (i == 0 || keys[i - 1] != keys[i]);
@@ -44,7 +46,7 @@ inline constexpr int kGroups = 4;
 template <class T, class Rule, class Key, class Index>
 __global__ void __launch_bounds__(kThreads)
     combine_elements(Stored<T>* target, const Stored<T>* source, Orders<Key, Index> orders, int64_t address_step,
-                     Index first_column, Offsets<2, Index> columns, Rule rule) {
+                     Index first_column, StridedIndexer<2, Index> columns, Rule rule) {
   using Value = typename Rule::Value;
   const uint32_t lane = threadIdx.x % 32, i = blockIdx.x * kThreads + threadIdx.x;
   Index column[2];
@@ -100,7 +102,7 @@ template <class T, class Key, class Index, class Rule>
 void launch_elements(const PutArgs& args, const PutPlan& p, const Orders<Key, Index>& orders, const Rule& rule,
                      Stream stream) {
   constexpr int64_t kMostColumns = 65535;  // of a grid
-  const Offsets<2, Index> columns(p.columns);
+  const StridedIndexer<2, Index> columns(p.columns);
   const int64_t width = p.columns.numel();
   for (int64_t first = 0; first < width; first += kMostColumns) {
     const dim3 grid((orders.count + kThreads - 1) / kThreads,
@@ -117,7 +119,12 @@ Orders<Key, Index> sorted_orders(const PutPlan& p, const Key* keys, const uint32
                                  int64_t count) {
   Iteration sources = p.orders;
   std::copy_n(p.orders.strides[1], p.orders.rank, sources.strides[0]);
-  return {keys, numbers, static_cast<uint32_t>(count), static_cast<Key>(p.nowhere), first, Offsets<1, Index>(sources)};
+  return {keys,
+          numbers,
+          static_cast<uint32_t>(count),
+          static_cast<Key>(p.nowhere),
+          first,
+          StridedIndexer<1, Index>(sources)};
 }
 
 }  // namespace lorry::kernels::cuda

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "lorry/device/cuda/launch.h"
+#include "lorry/kernels/cuda/indexing/index_bounds.h"
 #include "lorry/kernels/cuda/indexing/indexing.h"
-#include "lorry/kernels/cuda/indexing/positions.h"
 
 namespace lorry::kernels::cuda {
 namespace {
@@ -19,8 +19,9 @@ unsigned tiles(int64_t n) { return static_cast<unsigned>((n + kTile - 1) / kTile
 
 /// Operands: out, source, index.
 template <class Word, class Index>
-__global__ void __launch_bounds__(kThreads) take_words(Word* out, const Word* source, const int64_t* index, Index n,
-                                                       int64_t step, Offsets<3, Index> offsets, Positions positions) {
+__global__ void __launch_bounds__(kThreads)
+    take_words(Word* out, const Word* source, const int64_t* index, Index n, int64_t step,
+               StridedIndexer<3, Index> offsets, IndexBounds positions) {
   const Index first = static_cast<Index>(blockIdx.x) * static_cast<Index>(kTile) + threadIdx.x;
   Index at[kEach][3];
   int64_t position[kEach];
@@ -51,16 +52,19 @@ constexpr int kTerms = kMaxOperands - 1;
 struct Term {
   const int64_t* index;
   int64_t step;
-  Positions positions;
+  IndexBounds positions;
+
+  void addresses(auto& visit) const { visit(index); }
 };
 struct Terms {
   Term at[kTerms];
+  void addresses(auto& visit) const { visit(at); }
 };
 
 /// Operands: out, and the index of each term. `further` adds to what is there.
 template <class Index>
-__global__ void __launch_bounds__(kThreads)
-    flatten_terms(int64_t* out, Index n, Terms terms, int count, bool further, Offsets<kMaxOperands, Index> offsets) {
+__global__ void __launch_bounds__(kThreads) flatten_terms(int64_t* out, Index n, Terms terms, int count, bool further,
+                                                          StridedIndexer<kMaxOperands, Index> offsets) {
   const Index first = static_cast<Index>(blockIdx.x) * static_cast<Index>(kTile) + threadIdx.x;
 #pragma unroll
   for (int u = 0; u < kEach; ++u) {
@@ -92,7 +96,7 @@ void take(const TakeArgs& args, Stream stream) {
     visit_index(fits_narrow(it), [&]<class Index>(Type<Index>) {
       lorry::cuda::launch(stream, {tiles(n), kThreads}, take_words<Word, Index>, args.out.as<Word>(),
                           args.source.as<const Word>(), args.index.as<const int64_t>(), static_cast<Index>(n), step,
-                          Offsets<3, Index>(it), Positions(args, stream));
+                          StridedIndexer<3, Index>(it), IndexBounds(args, stream));
     });
   });
 }
@@ -104,18 +108,18 @@ void flatten(const Array& out, const IndexTerm* terms, int count, Stream stream)
     const int some = std::min(count - done, kTerms);
     Layout layouts[kMaxOperands];
     layouts[0] = out.layout;
-    const Term none{nullptr, 0, Positions(0, Negative::wraps, stream)};
+    const Term none{nullptr, 0, IndexBounds(0, Negative::wraps, stream)};
     Terms table{{none, none, none, none, none}};
     for (int k = 0; k < kTerms; ++k) {
       layouts[k + 1] = k < some ? terms[done + k].index.layout : out.layout;
       if (k < some)
         table.at[k] = {terms[done + k].index.as<const int64_t>(), terms[done + k].step,
-                       Positions(terms[done + k].size, Negative::wraps, stream)};
+                       IndexBounds(terms[done + k].size, Negative::wraps, stream)};
     }
     const Iteration it = collapse(layouts, kMaxOperands);
     visit_index(fits_narrow(it), [&]<class Index>(Type<Index>) {
       lorry::cuda::launch(stream, {tiles(n), kThreads}, flatten_terms<Index>, out.as<int64_t>(), static_cast<Index>(n),
-                          table, some, done > 0, Offsets<kMaxOperands, Index>(it));
+                          table, some, done > 0, StridedIndexer<kMaxOperands, Index>(it));
     });
   }
 }

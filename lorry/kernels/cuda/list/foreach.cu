@@ -101,6 +101,8 @@ struct MoveBody {
   static constexpr int kArrays = 1 + kSources, kTile = 16'384 / sizeof(Word), kRunLength = kRun<Word>, kBlocks = 4;
   uint4 pattern;
 
+  void addresses(auto& visit) const { visit(); }
+
   __device__ __forceinline__ void operator()(const Entry<kArrays>& entry, const Tile& tile, int lane) const {
     constexpr int kFlight = 8, kStep = 32 * kRunLength;
     Word* const to = static_cast<Word*>(entry.at[0]) + tile.first;

@@ -24,6 +24,8 @@ struct Uniform {
   const void* values;  ///< null: the number
   DType dtype;
   uint8_t step;
+
+  void addresses(auto& visit) const { visit(values); }
 };
 
 /// The body of a call, without its formula. Arrays 0 is the result.
@@ -35,6 +37,8 @@ struct ListPointwise {
   uint8_t arrays;             ///< bit k: operand k is an array
   bool vectors;               ///< no stored type is wider than C, nor the result whole where C is not
   const double* unless_nan;   ///< kernels::ListPointwiseCall's
+
+  void addresses(auto& visit) const { visit(uniforms, unless_nan); }
 };
 
 /// Kernels of one row in one compute type, TileKernels without their types.

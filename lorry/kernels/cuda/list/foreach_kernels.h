@@ -90,7 +90,7 @@ __device__ __forceinline__ void foreach_tile(const Entry<1 + kArity>& entry, con
   constexpr int kRunLength = kForeachRun<C>, kParts = RunWords<C>::kParts,
                 kFlight = (kArity == 1 ? 2 : 1) * (sizeof(C) == 8 ? 2 : 1);
   const bool half = call.dtypes[0] == kF16 || call.dtypes[0] == kBF16;
-  Place at[1 + kArity];
+  StridedOperand at[1 + kArity];
   C uniforms[kArity];
 #pragma unroll
   for (int k = 0; k <= kArity; ++k) {

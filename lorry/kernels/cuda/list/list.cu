@@ -15,6 +15,9 @@ struct Patch {
   uint64_t* table;
   uint32_t places[48];
   uint64_t entries[kBytes / 8];
+
+  /// The addresses in `entries` are data that is copied to the table.
+  void addresses(auto& visit) const { visit(table); }
 };
 static_assert(sizeof(Patch) <= 4'096);
 

@@ -59,6 +59,8 @@ struct Entry {
   uint64_t count : 40, number : 24;
   uint32_t first_tile;
   uint32_t word : 24, head : 8;
+
+  void addresses(auto& visit) const { visit(at); }
 };
 
 /// What a body asks of its list.
@@ -172,6 +174,10 @@ struct Arguments {
   int count;
   Entry<kArrays> entries[kCapacity];
 
+  void addresses(auto& visit) const {
+    for (int i = 0; i < count; ++i) visit(entries[i]);
+  }
+
   __device__ __forceinline__ const Entry<kArrays>& find(uint32_t tile) const {
     int low = 0, high = count;
     while (high - low > 1) {
@@ -193,6 +199,8 @@ struct Table {
   const uint32_t* owners;  ///< null: all tiles are those of `one`
   const Entry<kArrays>* entries;
   Entry<kArrays> one;
+
+  void addresses(auto& visit) const { owners ? visit(owners, entries) : visit(one); }
 
   __device__ __forceinline__ const Entry<kArrays>& find(uint32_t tile) const {
     return owners ? entries[owners[tile]] : one;
@@ -216,6 +224,8 @@ LORRY_HOST_DEVICE constexpr int tile_elements([[maybe_unused]] const Body& body)
 struct Ending {
   uint32_t* ticket = nullptr;
   uint32_t blocks = 0;  ///< of all launches
+
+  void addresses(auto& visit) const { visit(ticket); }
 };
 
 /// The source comes last: instructions cannot name what lies more than 32 KB into the bank of constants that arguments

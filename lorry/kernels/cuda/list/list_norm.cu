@@ -149,6 +149,8 @@ struct End {
   double max_norm;
   bool skip_nonfinite;
 
+  void addresses(auto& visit) const { visit(total, factor, scale); }
+
   __device__ void operator()(double norm) const {
     const formula::Clipped clipped = formula::clip(norm, scale ? *scale : 1, max_norm, skip_nonfinite);
     if (total != nullptr) *total = clipped.norm;
@@ -169,6 +171,8 @@ struct NormBody {
   bool folds;    ///< a total or factor is asked for
   bool streams;  ///< more than the cache would keep for the step that follows: it is left to that step's own runs
   End end;
+
+  void addresses(auto& visit) const { visit(sums, groups, tickets, end); }
 
   __device__ __forceinline__ void operator()(const Entry<1>& entry, const Tile& tile, int lane) const {
     const double sum = [&] {
@@ -326,6 +330,8 @@ template <class T>
 struct ScaleBody {
   static constexpr int kArrays = 1, kTile = 4'096, kRunLength = kRun<T>, kBlocks = 4;
   const double* factor;
+
+  void addresses(auto& visit) const { visit(factor); }
 
   __device__ __forceinline__ void operator()(const Entry<1>& entry, const Tile& tile, int lane) const {
     using C = Accumulate<T>;

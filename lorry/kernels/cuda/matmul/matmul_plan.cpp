@@ -150,11 +150,17 @@ cublasStatus_t Plan::run(const Algorithm& with, const Problem& part, void* out, 
   const double wide_alpha = part.alpha, wide_beta = part.adds && key.bias == 0 ? part.beta : 0.0;
   const bool wide = key.dtype == kF64;
   if (key.bias != 0) set(*this, CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(part.data[kC]));
-  return cublas_lt().matmul(cublas_lt_handle(key.device), &operation,
-                            wide ? static_cast<const void*>(&wide_alpha) : &alpha, part.data[kA], &layouts[kA],
-                            part.data[kB], &layouts[kB], wide ? static_cast<const void*>(&wide_beta) : &beta,
-                            part.data[key.bias != 0 ? kOut : kC], &layouts[kC], out, &layouts[kOut], &with.how,
-                            workspace, static_cast<size_t>(with.workspace_bytes), lorry::cuda::handle(stream));
+  cublasStatus_t status;
+  const void* const addresses[] = {out, part.data[kA], part.data[kB], part.data[kC], workspace};
+  lorry::cuda::library(stream, "cublasLtMatmul", addresses, [&] {
+    status = cublas_lt().matmul(cublas_lt_handle(key.device), &operation,
+                                wide ? static_cast<const void*>(&wide_alpha) : &alpha, part.data[kA], &layouts[kA],
+                                part.data[kB], &layouts[kB], wide ? static_cast<const void*>(&wide_beta) : &beta,
+                                part.data[key.bias != 0 ? kOut : kC], &layouts[kC], out, &layouts[kOut], &with.how,
+                                workspace, static_cast<size_t>(with.workspace_bytes), lorry::cuda::handle(stream));
+    return status == CUBLAS_STATUS_SUCCESS;
+  });
+  return status;
 }
 
 Plan make_plan(const PlanKey& key, const void* bias) {
@@ -273,7 +279,7 @@ Chosen& chosen() {
 }  // namespace
 
 bool multiply_by_library(const Problem& part, Stream stream) {
-  const lorry::cuda::DeviceGuard guard = lorry::cuda::prepare(stream);
+  const lorry::cuda::DeviceGuard guard(stream.device.index);
   const PlanKey key = plan_key(part, stream);
   Plan& plan = plans().find(key, part.data[kC]);
   if (!plan.possible) return false;

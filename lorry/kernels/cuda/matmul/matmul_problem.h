@@ -24,6 +24,8 @@ struct Problem {
   bool adds;      ///< beta is not 0 and there is a c; otherwise c's fields are out's
   bool in_place;  ///< c is out
 
+  void addresses(auto& visit) const { visit(data); }
+
   LORRY_HOST_DEVICE int64_t batches() const {
     int64_t count = 1;
     for (int d = 0; d < batch_rank; ++d) count *= batch_sizes[d];

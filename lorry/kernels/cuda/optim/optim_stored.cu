@@ -65,6 +65,8 @@ struct StoreStored : StoredRows {
   uint32_t array;
   int64_t first_element;
 
+  void addresses(auto& visit) const { visit(grad_factor, steps); }
+
   __device__ __forceinline__ void operator()(const Entry<kArrays>& entry, const Tile& tile, int lane) const {
     if (grad_factor && *grad_factor != *grad_factor) return;
     rows(entry, tile, lane,
@@ -72,9 +74,10 @@ struct StoreStored : StoredRows {
            float values[kLane];
            load<kWhole>(from, left, values);
            if (type == StateType::bf16)
-             round<kWhole>(
-                 to, dice(seed, entry.number, array, *steps, row + (entry.first_tile == 0 ? first_element : 0), lane),
-                 left, values);
+             round<kWhole>(to,
+                           random_bits(seed, entry.number, array, *steps,
+                                       row + (entry.first_tile == 0 ? first_element : 0), lane),
+                           left, values);
            if (type == StateType::bf16) return;
            const float scale =
                is_signed ? quantise<true, kWhole>(to, left, values) : quantise<false, kWhole>(to, left, values);

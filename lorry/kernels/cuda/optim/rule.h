@@ -19,6 +19,8 @@ struct Changes {
   static constexpr int kMost = 4'000 / static_cast<int>(sizeof(One)) < 32 ? 4'000 / static_cast<int>(sizeof(One)) : 32;
   int count;
   One changes[kMost];
+
+  void addresses(auto& visit) const { visit(); }
 };
 
 template <class Rule, class C>

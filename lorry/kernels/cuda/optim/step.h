@@ -48,6 +48,8 @@ struct StepNumbers {
   int32_t first_clock, clock_count;
   bool zero_grads;
 
+  void addresses(auto& visit) const { visit(clocks, grad_factor); }
+
   __device__ __forceinline__ double factor() const { return grad_factor ? *grad_factor : 1; }
   /// The entry's; where there is one alone, without waiting for the entry.
   __device__ __forceinline__ const formula::Clock<Rule, C>& clock(uint32_t word) const {

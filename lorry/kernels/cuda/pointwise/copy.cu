@@ -10,7 +10,7 @@
 #include "lorry/device/device.h"
 #include "lorry/kernels/common/convert.h"
 #include "lorry/kernels/cuda/pointwise/pointwise_kernels.h"
-#include "lorry/kernels/cuda/pointwise/staged.h"
+#include "lorry/kernels/cuda/pointwise/strided.h"
 #include "lorry/kernels/cuda/pointwise/transpose.h"
 #include "lorry/kernels/cuda/table.h"
 
@@ -29,7 +29,9 @@ struct Words {
   const char* from;  ///< null: the pattern
   uint32_t n;
   uint4 pattern;  ///< the value of a fill, repeated
-  Offsets<2, uint32_t> offsets;
+  StridedIndexer<2, uint32_t> offsets;
+
+  void addresses(auto& visit) const { visit(to, from); }
 };
 
 /// Reads and writes each word once; words of a warp are neighbours along the result's rows.
@@ -93,7 +95,7 @@ void run_words(const Movement& m, Stream stream) {
                    .from = m.from,
                    .n = static_cast<uint32_t>(m.it.numel()),
                    .pattern = m.pattern,
-                   .offsets = Offsets<2, uint32_t>(m.it)};
+                   .offsets = StridedIndexer<2, uint32_t>(m.it)};
   const lorry::cuda::Shape shape{(call.n + kBlock * kFlight - 1) / (kBlock * kFlight), kBlock};
   switch (m.size) {
     case 1:
@@ -154,7 +156,7 @@ void run_tiles(const Movement& m, int other, int64_t side, F&& launch) {
                        .band = static_cast<uint32_t>(band),
                        .plane_tiles = Divider(across * down),
                        .band_tiles = Divider(across * band),
-                       .planes = Offsets<2, uint32_t>(planes)},
+                       .planes = StridedIndexer<2, uint32_t>(planes)},
          static_cast<unsigned>(across * down * planes.numel()));
 }
 
@@ -233,8 +235,8 @@ struct Identity {
 /// By way of a type that holds every value of the source: conversions from it give what those from the source give.
 void convert(const Array& to, const Array& from, const Iteration& it, Stream stream) {
   const auto by_way_of = [&]<class C>(Type<C>) {
-    launch_staged<1, C>(&staged<Identity, 1, C>, it, Place(to.data, to.dtype), {Place(from.data, from.dtype)}, {C()},
-                        stream);
+    launch_strided<1, C>(&strided<Identity, 1, C>, it, StridedOperand(to.data, to.dtype),
+                         {StridedOperand(from.data, from.dtype)}, {C()}, stream);
   };
   const bool fits_f32 =
       from.dtype != kF64 && (is_floating(from.dtype) || (size_of(from.dtype) <= 2 && is_floating(to.dtype)));

@@ -18,17 +18,20 @@ constexpr int kFlight = 4;  ///< elements of a triangle that a thread keeps in f
 
 struct IntegralSteps {
   uint64_t start, step;  // unsigned, since the product may pass 2^63 on its way to a sum that does not
+  void addresses(auto& visit) const { visit(); }
   __device__ int64_t operator()(int64_t i) const {
     return static_cast<int64_t>(start + static_cast<uint64_t>(i) * step);
   }
 };
 struct FloatingSteps {
   double start, step;
+  void addresses(auto& visit) const { visit(); }
   __device__ double operator()(int64_t i) const { return start + static_cast<double>(i) * step; }
 };
 struct EvenSteps {
   double start, end, step;
   int64_t n;
+  void addresses(auto& visit) const { visit(); }
   __device__ double operator()(int64_t i) const {
     if (n == 1) return start;
     return i < n / 2 ? start + static_cast<double>(i) * step : end - static_cast<double>(n - 1 - i) * step;
@@ -86,7 +89,9 @@ struct Triangle {
   uint32_t n;
   bool upper;
   int64_t first, diagonal;
-  Offsets<3, uint32_t> offsets;
+  StridedIndexer<3, uint32_t> offsets;
+
+  void addresses(auto& visit) const { visit(out, x); }
 };
 
 /// Writes every word, and reads those that are kept.
@@ -130,7 +135,7 @@ void triangle_words(const Array& out, const Array& x, int64_t diagonal, bool upp
                               .upper = upper,
                               .first = starts[2],
                               .diagonal = diagonal,
-                              .offsets = Offsets<3, uint32_t>(part)};
+                              .offsets = StridedIndexer<3, uint32_t>(part)};
     lorry::cuda::launch(stream, {(call.n + kBlock * kFlight - 1) / (kBlock * kFlight), kBlock}, keep_triangle<Word>,
                         call);
   });

@@ -1,10 +1,10 @@
-// Chooses between the two kernels of a row (pointwise.h). The way from `run` to the launch of a plain kernel is the
-// product's most frequent one: a table, a few comparisons an operand, and the arguments.
+// Chooses between the two kernels of a row (pointwise.h). The path from `run` to the launch of a contiguous kernel is
+// the most frequent one of all: a table, a few comparisons an operand, and the arguments.
 
 #include "lorry/kernels/pointwise.h"
 
 #include "lorry/kernels/common/convert.h"
-#include "lorry/kernels/cuda/pointwise/staged.h"
+#include "lorry/kernels/cuda/pointwise/strided.h"
 #include "lorry/kernels/cuda/table.h"
 
 namespace lorry::kernels::cuda {
@@ -46,17 +46,17 @@ C number(const PointwiseOperand& x) {
 
 constexpr int size_shift(DType t) { return size_of(t) == 1 ? 0 : size_of(t) == 2 ? 1 : size_of(t) == 4 ? 2 : 3; }
 
-/// Launches the plain kernel where there is one for the operands' type, and they are contiguous and begin equally far
-/// from a run.
+/// Launches the contiguous kernel where there is one for the operands' type, and they are contiguous and begin equally
+/// far from a run. Returns whether it did.
 template <int kArity, class C>
-bool run_plain(const PointwiseCall& call, const PointwiseRowKernels& row, Stream stream) {
+bool run_contiguous(const PointwiseCall& call, const PointwiseRowKernels& row, Stream stream) {
   if (!call.out.contiguous) return false;
   DType type = call.out.dtype;
   if (lorry::row(call.op).result == Result::truth) {
     if (type != kBool) return false;
     type = call.in[kArity > 1 && call.in[0].layout == nullptr ? 1 : 0].dtype;
   }
-  const void* const kernel = row.plain[static_cast<int>(type)];
+  const void* const kernel = row.contiguous[static_cast<int>(type)];
   const bool computes = type == kF64        ? call.compute == kF64
                         : is_floating(type) ? call.compute == kF32
                                             : call.compute == kI64;
@@ -70,7 +70,7 @@ bool run_plain(const PointwiseCall& call, const PointwiseRowKernels& row, Stream
       (reinterpret_cast<uintptr_t>(call.out.data) >> out_shift) & run_mask;  // elements past the start of a run
   const int64_t head = std::min(n, static_cast<int64_t>((0 - beyond) & run_mask));
 
-  Plain<kArity, C> arguments;
+  ContiguousCall<kArity, C> arguments;
   for (int k = 0; k < kArity; ++k) {
     const PointwiseOperand& x = call.in[k];
     if (x.layout == nullptr) {
@@ -90,20 +90,20 @@ bool run_plain(const PointwiseCall& call, const PointwiseRowKernels& row, Stream
   arguments.runs = (n - head) >> run_shift;
   arguments.head = static_cast<int32_t>(head);
   arguments.tail = static_cast<int32_t>((n - head) & static_cast<int64_t>(run_mask));
-  const int block_shift = row.plain_shift[static_cast<int>(type)];
+  const int block_shift = row.contiguous_shift[static_cast<int>(type)];
   const int64_t blocks = (arguments.runs + (int64_t{1} << block_shift) - 1) >> block_shift;
-  lorry::cuda::launch(stream, {static_cast<unsigned>(std::max<int64_t>(blocks, 1)), kPointwiseBlock},
-                      reinterpret_cast<void (*)(Plain<kArity, C>)>(const_cast<void*>(kernel)), arguments);
+  lorry::cuda::launch_with(stream, {static_cast<unsigned>(std::max<int64_t>(blocks, 1)), kPointwiseBlock},
+                           reinterpret_cast<void (*)(ContiguousCall<kArity, C>)>(const_cast<void*>(kernel)), arguments);
   return true;
 }
 
 template <int kArity, class C>
-[[gnu::noinline]] void run_staged(const PointwiseCall& call, const PointwiseRowKernels& row, Stream stream) {
-  const void* const kernel = row.template staged<C>();
+[[gnu::noinline]] void run_strided(const PointwiseCall& call, const PointwiseRowKernels& row, Stream stream) {
+  const void* const kernel = row.template strided<C>();
   require<DTypeError>(kernel != nullptr, "no kernel computes it in {}", lorry::name(call.compute).data());
   const Dims sizes = call.out.layout->size_list();
   Layout layouts[1 + kArity];
-  Place in[kArity];
+  StridedOperand in[kArity];
   C numbers[kArity] = {};
   layouts[0] = *call.out.layout;
   for (int k = 0; k < kArity; ++k) {
@@ -112,17 +112,18 @@ template <int kArity, class C>
     if (x.layout == nullptr)
       numbers[k] = number<C>(x);
     else
-      in[k] = Place(x.data, x.dtype);
+      in[k] = StridedOperand(x.data, x.dtype);
   }
-  launch_staged<kArity, C>(reinterpret_cast<void (*)(Staged<kArity, C>)>(const_cast<void*>(kernel)),
-                           collapse(layouts, 1 + kArity), Place(call.out.data, call.out.dtype), in, numbers, stream);
+  launch_strided<kArity, C>(reinterpret_cast<void (*)(StridedCall<kArity, C>)>(const_cast<void*>(kernel)),
+                            collapse(layouts, 1 + kArity), StridedOperand(call.out.data, call.out.dtype), in, numbers,
+                            stream);
 }
 
 template <int kArity, class C>
 void run_as(const PointwiseCall& call, Stream stream) {
   const PointwiseRowKernels& row = kernels_of(call.op);
-  if (call.out.layout->numel() == 0 || run_plain<kArity, C>(call, row, stream)) return;
-  run_staged<kArity, C>(call, row, stream);
+  if (call.out.layout->numel() == 0 || run_contiguous<kArity, C>(call, row, stream)) return;
+  run_strided<kArity, C>(call, row, stream);
 }
 
 template <int kArity>

@@ -64,24 +64,24 @@ __device__ __forceinline__ C compute(const C (&x)[kArity], bool narrow) {
   (std::make_integer_sequence<int, kArity>());
 }
 
-// ---- plain ----------------------------------------------------------------------------------------------------------
+// ---- contiguous -----------------------------------------------------------------------------------------------------
 
 /// Runs a thread keeps in flight: 64 bytes of operands, and no more than 16 elements.
 template <class Formula, class T, int kArity>
-inline constexpr int kPlainRuns = kLong<Formula, ComputeOf<T>> || kArity > 2 || sizeof(T) == 1 ? 1
-                                  : kArity == 2 || sizeof(T) == 2                              ? 2
-                                                                                               : 4;
+inline constexpr int kContiguousRuns = kLong<Formula, ComputeOf<T>> || kArity > 2 || sizeof(T) == 1 ? 1
+                                       : kArity == 2 || sizeof(T) == 2                              ? 2
+                                                                                                    : 4;
 
 /// Moves the size of T for every operand and the result (a byte for a bool). A block covers kPointwiseBlock *
-/// kPlainRuns runs; the last one also the elements before the first run and behind the last. kTruth: the result is
+/// kContiguousRuns runs; the last one also the elements before the first run and behind the last. kTruth: the result is
 /// stored as bool. kChoice: the first operand is.
 template <class Formula, int kArity, class T, bool kTruth, bool kChoice>
 static __global__ void __launch_bounds__(kPointwiseBlock)
-    plain(const __grid_constant__ Plain<kArity, ComputeOf<T>> call) {
+    contiguous(const __grid_constant__ ContiguousCall<kArity, ComputeOf<T>> call) {
   using C = ComputeOf<T>;
   using Out = std::conditional_t<kTruth, bool, T>;
   using Condition = std::conditional_t<kChoice, bool, T>;
-  constexpr int kLength = kRun<T>, kRuns = kPlainRuns<Formula, T, kArity>;
+  constexpr int kLength = kRun<T>, kRuns = kContiguousRuns<Formula, T, kArity>;
   using Bits = std::conditional_t<
       sizeof(T) == 1, uint8_t,
       std::conditional_t<sizeof(T) == 2, uint16_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>>>;
@@ -155,7 +155,7 @@ static __global__ void __launch_bounds__(kPointwiseBlock)
   static_cast<Stored<Out>*>(call.out)[index] = cast<Out, C>(compute<Formula>(values, kHalf<T> && !kTruth));
 }
 
-// ---- staged ---------------------------------------------------------------------------------------------------------
+// ---- strided --------------------------------------------------------------------------------------------------------
 
 /// kLanes elements as they lie in memory, packed from the first word on.
 struct Raw {
@@ -350,7 +350,7 @@ __device__ __forceinline__ Four<C> gather_from(const void* data, const uint32_t 
   return {cast<C, T>(from[at[0]]), cast<C, T>(from[at[1]]), cast<C, T>(from[at[2]]), cast<C, T>(from[at[3]])};
 }
 template <class C>
-__device__ __forceinline__ Four<C> gather(const Place& place, const uint32_t (&at)[4]) {
+__device__ __forceinline__ Four<C> gather(const StridedOperand& place, const uint32_t (&at)[4]) {
   if (place.dtype == dtype_of<C>) return gather_from<C, C>(place.data, at);
   if constexpr (std::is_same_v<C, float>)
     if (place.dtype == kBF16) return gather_from<C, BFloat16>(place.data, at);
@@ -361,7 +361,8 @@ __device__ __forceinline__ Four<C> gather(const Place& place, const uint32_t (&a
 }
 /// Stores the first `count` of the four.
 template <class C>
-__device__ __forceinline__ void scatter(const Place& place, const uint32_t (&at)[4], const Four<C>& values, int count) {
+__device__ __forceinline__ void scatter(const StridedOperand& place, const uint32_t (&at)[4], const Four<C>& values,
+                                        int count) {
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     if (j >= count) break;
@@ -375,7 +376,7 @@ __device__ __forceinline__ void scatter(const Place& place, const uint32_t (&at)
 /// The offsets of every operand at several positions: their divisions overlap, and the loop over dimensions stands
 /// once.
 template <int kOperands, int kPositions>
-__device__ __forceinline__ void offsets_at(const Offsets<kOperands, uint32_t>& offsets,
+__device__ __forceinline__ void offsets_at(const StridedIndexer<kOperands, uint32_t>& offsets,
                                            uint32_t (&position)[kPositions], uint32_t (&at)[kOperands][kPositions]) {
 #pragma unroll
   for (int k = 0; k < kOperands; ++k)
@@ -400,11 +401,11 @@ __device__ __forceinline__ void offsets_at(const Offsets<kOperands, uint32_t>& o
 /// store; where that is not possible, as many single elements a block apart, four at a time, so that a warp's accesses
 /// stay together.
 template <class Formula, int kArity, class C>
-static __global__ void __launch_bounds__(kPointwiseBlock) staged(const __grid_constant__ Staged<kArity, C> call) {
-  constexpr uint32_t kLength = kLanes<C>, kGroups = staged_groups(kArity);
-  const uint32_t base = blockIdx.x * kStagedTile<kArity, C>;
+static __global__ void __launch_bounds__(kPointwiseBlock) strided(const __grid_constant__ StridedCall<kArity, C> call) {
+  constexpr uint32_t kLength = kLanes<C>, kGroups = strided_groups(kArity);
+  const uint32_t base = blockIdx.x * kStridedTile<kArity, C>;
   const bool half = call.out.dtype == kF16 || call.out.dtype == kBF16;
-  uint32_t i = base + threadIdx.x, step = kPointwiseBlock, end = min(call.n, base + kStagedTile<kArity, C>);
+  uint32_t i = base + threadIdx.x, step = kPointwiseBlock, end = min(call.n, base + kStridedTile<kArity, C>);
   if (call.vectors) {
     Raw raw[kGroups][kArity];
     uint32_t positions[kGroups], at[1 + kArity][kGroups];

@@ -8,10 +8,11 @@ namespace lorry::kernels::cuda {
 namespace {
 
 template <class Formula, int kArity, class T, bool kTruth, bool kChoice>
-void put_plain(PointwiseRowKernels& row) {
+void put_contiguous(PointwiseRowKernels& row) {
   constexpr int kSlot = static_cast<int>(dtype_of<T>);
-  row.plain[kSlot] = reinterpret_cast<const void*>(&plain<Formula, kArity, T, kTruth, kChoice>);
-  row.plain_shift[kSlot] = std::countr_zero(static_cast<unsigned>(kPointwiseBlock * kPlainRuns<Formula, T, kArity>));
+  row.contiguous[kSlot] = reinterpret_cast<const void*>(&contiguous<Formula, kArity, T, kTruth, kChoice>);
+  row.contiguous_shift[kSlot] =
+      std::countr_zero(static_cast<unsigned>(kPointwiseBlock * kContiguousRuns<Formula, T, kArity>));
 }
 
 /// Reals are computed in floating types only; bits in whole numbers only.
@@ -20,18 +21,18 @@ void put(PointwiseRowKernels& row) {
   if constexpr (kMine) {
     constexpr bool kTruth = kResult == Result::truth, kChoice = std::is_same_v<Formula, formula::Where>;
     if constexpr (kDomain != Domain::whole && kDomain != Domain::integer) {
-      put_plain<Formula, kArity, float, kTruth, kChoice>(row);
-      put_plain<Formula, kArity, Float16, kTruth, kChoice>(row);
-      put_plain<Formula, kArity, BFloat16, kTruth, kChoice>(row);
-      put_plain<Formula, kArity, double, kTruth, kChoice>(row);
-      row.staged_f32 = reinterpret_cast<const void*>(&staged<Formula, kArity, float>);
-      row.staged_f64 = reinterpret_cast<const void*>(&staged<Formula, kArity, double>);
+      put_contiguous<Formula, kArity, float, kTruth, kChoice>(row);
+      put_contiguous<Formula, kArity, Float16, kTruth, kChoice>(row);
+      put_contiguous<Formula, kArity, BFloat16, kTruth, kChoice>(row);
+      put_contiguous<Formula, kArity, double, kTruth, kChoice>(row);
+      row.strided_f32 = reinterpret_cast<const void*>(&strided<Formula, kArity, float>);
+      row.strided_f64 = reinterpret_cast<const void*>(&strided<Formula, kArity, double>);
     }
     if constexpr (kResult != Result::real && kDomain != Domain::floating) {
-      put_plain<Formula, kArity, int64_t, kTruth, kChoice>(row);
+      put_contiguous<Formula, kArity, int64_t, kTruth, kChoice>(row);
       if constexpr (kTruth || kChoice || kDomain == Domain::whole)
-        put_plain<Formula, kArity, bool, kTruth, kChoice>(row);
-      row.staged_i64 = reinterpret_cast<const void*>(&staged<Formula, kArity, int64_t>);
+        put_contiguous<Formula, kArity, bool, kTruth, kChoice>(row);
+      row.strided_i64 = reinterpret_cast<const void*>(&strided<Formula, kArity, int64_t>);
     }
   }
 }

@@ -4,7 +4,7 @@
 // read and written in rows of 16-byte accesses. Every word is read and written once.
 
 #include "lorry/kernels/cuda/common/element.h"
-#include "lorry/kernels/cuda/common/offsets.h"
+#include "lorry/kernels/cuda/common/strided_indexer.h"
 
 namespace lorry::kernels::cuda {
 
@@ -20,16 +20,18 @@ struct Transposition {
   bool to_vectors, from_vectors;    ///< rows may be written, or read, 16 bytes at a time
   uint32_t down, band;              ///< tiles along y, of which so many make a band
   Divider plane_tiles, band_tiles;  ///< of a plane and of a band
-  Offsets<2, uint32_t> planes;
+  StridedIndexer<2, uint32_t> planes;
+
+  void addresses(auto& visit) const { visit(to, from); }
 };
 
 /// Where a block's tile lies, in tiles. Blocks go along x band by band, and along y within one: those that run at once
 /// share long pieces of rows on either side, where in the order of x alone the source would be read in pieces of a
 /// tile's side.
-struct TilePlace {
+struct TilePosition {
   uint32_t x, y, plane;
 
-  __device__ __forceinline__ explicit TilePlace(const Transposition& call) {
+  __device__ __forceinline__ explicit TilePosition(const Transposition& call) {
     plane = call.plane_tiles(blockIdx.x);
     const uint32_t in_plane = blockIdx.x - plane * call.plane_tiles.divisor, number = call.band_tiles(in_plane);
     const uint32_t in_band = in_plane - number * call.band_tiles.divisor, first = number * call.band,
@@ -51,7 +53,7 @@ __global__ void __launch_bounds__(kTransposeBlock) move_tiles(const __grid_const
                 kPasses = kTransposeSide<Word> / kRows;
   constexpr int kPad = sizeof(Word) < 4 ? 4 / sizeof(Word) : 1;
   __shared__ Word tile[kTransposeSide<Word>][kTransposeSide<Word> + kPad];  // [x][y]
-  const TilePlace place(call);
+  const TilePosition place(call);
   const uint32_t left = place.x * kTransposeSide<Word>, top = place.y * kTransposeSide<Word>;
   uint32_t at[2];
   call.planes(place.plane, at);
@@ -106,7 +108,7 @@ inline constexpr int kHalvesSide = 128, kHalvesBlock = 512;
 __global__ void __launch_bounds__(kHalvesBlock) move_halves(const __grid_constant__ Transposition call) {
   constexpr int kLength = kRun<uint16_t>, kChunks = kHalvesSide / kLength, kWarps = kHalvesBlock / 32;
   __shared__ __align__(128) uint16_t tile[kHalvesSide][kHalvesSide];  // [x][y]
-  const TilePlace place(call);
+  const TilePosition place(call);
   const uint32_t left = place.x * kHalvesSide, top = place.y * kHalvesSide;
   uint32_t at[2];
   call.planes(place.plane, at);

@@ -67,6 +67,21 @@ __device__ __forceinline__ void load_group(const T* from, T (&values)[kCount], i
   }
 }
 
+/// A draw as kernels are given it: ready, in the memory of parameters, which instructions read for nothing; or, where a
+/// state on the device completes the key, made ready by each thread.
+struct GivenDraw {
+  Draw draw;
+  const formula::RandomState* state;
+
+  explicit GivenDraw(const RandomKey& key) : draw(key), state(key.state) {}
+  void addresses(auto& visit) const { visit(state); }
+  template <class Use>
+  __device__ __forceinline__ void operator()(const Use& use) const {
+    if (state == nullptr) return use(draw);
+    use(Draw(RandomKey{0, draw.offset, state}.load()));
+  }
+};
+
 /// The groups that a thread makes in a turn: so many that finding their place costs little beside making them.
 constexpr int kTurn = 4;
 
@@ -74,8 +89,7 @@ constexpr int kTurn = 4;
 /// of a block's number is the same: what Philox makes of it alone is computed once a tile. A tile that is not
 /// whole has a loop of its own: a branch within the other one costs it 5 %.
 template <class T, int kWordsEach, class Make>
-__global__ void __launch_bounds__(kThreads, kBlocksEach)
-    fill(T* out, int64_t n, bool aligned, const __grid_constant__ Draw draw, const Make make) {
+__device__ __forceinline__ void fill_by(T* out, int64_t n, bool aligned, const Draw& draw, const Make& make) {
   constexpr int kEach = 4 / kWordsEach, kElements = kGroup<T, kWordsEach>, kBlocks = kElements / kEach,
                 kTile = kTurn * kThreads * kElements;
   const auto make_group = [&](int64_t tile, int group, T(&to)[kElements]) {
@@ -112,6 +126,12 @@ __global__ void __launch_bounds__(kThreads, kBlocksEach)
 }
 
 template <class T, int kWordsEach, class Make>
+__global__ void __launch_bounds__(kThreads, kBlocksEach)
+    fill(T* out, int64_t n, bool aligned, const __grid_constant__ GivenDraw given, const Make make) {
+  given([&](const Draw& draw) { fill_by<T, kWordsEach>(out, n, aligned, draw, make); });
+}
+
+template <class T, int kWordsEach, class Make>
 void launch_fill(const Array& out, RandomKey key, Stream stream, const Make& make) {
   const int64_t n = out.numel();
   if (n == 0) return;
@@ -119,7 +139,7 @@ void launch_fill(const Array& out, RandomKey key, Stream stream, const Make& mak
   const int64_t most = int64_t{lorry::cuda::properties(stream.device.index).multiprocessors} * kBlocksEach;
   const auto grid = static_cast<unsigned>(std::min((n + kTile - 1) / kTile, most));
   lorry::cuda::launch(stream, {grid, kThreads}, fill<T, kWordsEach, Make>, out.as<T>(), n, aligned16(out.data),
-                      Draw(key), make);
+                      GivenDraw(key), make);
 }
 
 // ---- uniform and normal ---------------------------------------------------------------------------------------------
@@ -127,6 +147,7 @@ void launch_fill(const Array& out, RandomKey key, Stream stream, const Make& mak
 template <class T>
 struct MakeUniform {
   T low, range, high;
+  void addresses(auto& visit) const { visit(); }
   __device__ Made<T, 16 / sizeof(T)> operator()(const Words4& w) const {
     if constexpr (sizeof(T) == 4) {
       Made<T, 4> made;
@@ -172,6 +193,7 @@ void uniform(const Array& out, RandomKey key, double low, double high, Stream st
 template <class T, class C>
 struct MakeNormal {
   C mean, std;
+  void addresses(auto& visit) const { visit(); }
   __device__ Made<T, 16 / sizeof(C)> operator()(const Words4& w) const {
     Made<T, 16 / sizeof(C)> made;
     if constexpr (sizeof(C) == 4) {
@@ -203,6 +225,7 @@ template <class T>
 struct MakeInteger {
   int64_t low;
   uint64_t range;
+  void addresses(auto& visit) const { visit(); }
   __device__ Made<Stored<T>, 2> operator()(const Words4& w) const {
     Made<Stored<T>, 2> made;
     for (int k = 0; k < 2; ++k) {
@@ -251,6 +274,7 @@ template <class Bits>
 struct MakeCoin {
   uint64_t threshold;
   Bits one;
+  void addresses(auto& visit) const { visit(); }
   __device__ Made<Bits, 4> operator()(const Words4& w) const {
     Made<Bits, 4> made;
     for (int k = 0; k < 4; ++k) made.at[k] = w.word[k] < threshold ? one : Bits(0);
@@ -265,9 +289,8 @@ void bernoulli(const Array& out, RandomKey key, double p, Stream stream) {
 }
 
 template <class P, class Bits>
-__global__ void __launch_bounds__(kThreads)
-    draw_each(Bits* out, const P* chances, int64_t n, bool aligned, Bits one, const __grid_constant__ Draw draw,
-              lorry::cuda::Fault* fault, const char* where) {
+__device__ __forceinline__ void draw_each_by(Bits* out, const P* chances, int64_t n, bool aligned, Bits one,
+                                             const Draw& draw, const lorry::cuda::AssertSite& site) {
   const int64_t groups = (n + 3) / 4;
   for (int64_t group = int64_t{blockIdx.x} * kThreads + threadIdx.x; group < groups;
        group += int64_t{gridDim.x} * kThreads) {
@@ -279,12 +302,18 @@ __global__ void __launch_bounds__(kThreads)
     for (int k = 0; k < 4; ++k) {
       const double chance = static_cast<double>(p[k]);
       const bool good = chance >= 0 && chance <= 1;
-      if (!good)
-        lorry::cuda::report(fault, lorry::cuda::DeviceAssert::probability, where, __double_as_longlong(chance), 0, 0);
+      if (!good) site.report(lorry::cuda::DeviceAssert::probability, __double_as_longlong(chance), 0, 0);
       values[k] = good && static_cast<double>(words.word[k]) < ceil(chance * 0x1p32) ? one : Bits(0);
     }
     store_group(out + group * 4, values, n - group * 4, aligned);
   }
+}
+
+template <class P, class Bits>
+__global__ void __launch_bounds__(kThreads)
+    draw_each(Bits* out, const P* chances, int64_t n, bool aligned, Bits one, const __grid_constant__ GivenDraw given,
+              lorry::cuda::AssertSite site) {
+  given([&](const Draw& draw) { draw_each_by(out, chances, n, aligned, one, draw, site); });
 }
 
 /// Reads and writes an element; four to a thread.
@@ -295,8 +324,8 @@ bool bernoulli_each(const Array& out, const Array& p, RandomKey key, Stream stre
       if (n == 0) return;
       const unsigned grid = lorry::cuda::blocks_for((n + 3) / 4, kThreads, stream.device.index);
       lorry::cuda::launch(stream, {grid, kThreads}, draw_each<P, Bits>, out.as<Bits>(), p.as<const P>(), n,
-                          aligned16(out.data) && aligned16(p.data), one, Draw(key),
-                          lorry::cuda::fault_slot(stream.device.index), "bernoulli");
+                          aligned16(out.data) && aligned16(p.data), one, GivenDraw(key),
+                          lorry::cuda::AssertSite(stream.device.index, "bernoulli"));
     });
   });
   return true;
@@ -305,9 +334,8 @@ bool bernoulli_each(const Array& out, const Array& p, RandomKey key, Stream stre
 // ---- dropout --------------------------------------------------------------------------------------------------------
 
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    drop(T* out, uint8_t* mask, const T* x, int64_t n, bool aligned, const __grid_constant__ Draw draw,
-         uint64_t threshold, Accumulate<T> factor) {
+__device__ __forceinline__ void drop_by(T* out, uint8_t* mask, const T* x, int64_t n, bool aligned, const Draw& draw,
+                                        uint64_t threshold, Accumulate<T> factor) {
   constexpr int kElements = kGroup<T, 1>;
   const int64_t groups = (n + kElements - 1) / kElements;
   for (int64_t group = int64_t{blockIdx.x} * kThreads + threadIdx.x; group < groups;
@@ -331,6 +359,13 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    drop(T* out, uint8_t* mask, const T* x, int64_t n, bool aligned, const __grid_constant__ GivenDraw given,
+         uint64_t threshold, Accumulate<T> factor) {
+  given([&](const Draw& draw) { drop_by(out, mask, x, n, aligned, draw, threshold, factor); });
+}
+
 /// Reads an element, writes an element and a byte.
 void dropout(const Array& out, const Array& mask, const Array& x, RandomKey key, double keep, double scale,
              Stream stream) {
@@ -339,8 +374,8 @@ void dropout(const Array& out, const Array& mask, const Array& x, RandomKey key,
     if (n == 0) return;
     const unsigned grid = lorry::cuda::blocks_for((n + kGroup<T, 1> - 1) / kGroup<T, 1>, kThreads, stream.device.index);
     lorry::cuda::launch(stream, {grid, kThreads}, drop<T>, out.as<T>(), mask.as<uint8_t>(), x.as<const T>(), n,
-                        aligned16(out.data) && aligned16(mask.data) && aligned16(x.data), Draw(key), threshold_of(keep),
-                        static_cast<Accumulate<T>>(scale));
+                        aligned16(out.data) && aligned16(mask.data) && aligned16(x.data), GivenDraw(key),
+                        threshold_of(keep), static_cast<Accumulate<T>>(scale));
   });
 }
 

@@ -15,7 +15,7 @@
 //   identity(), combine(into, from), finish(offset, cell)   of cells; a base, End, that all dtypes share has them
 //   kColumns          elements of a load of the columns kernel
 //   kDeep             loads in flight of its loop over rows that lie a stride apart; 0: it has no such loop
-//   plain(), stored(t)                with kDeep: whether value(t) is nothing but stored(t), which costs no branches
+//   unmapped(), stored(t)             with kDeep: whether value(t) is nothing but stored(t), which costs no branches
 //   start(), cell(acc)
 //   value(t)          the value that enters, of a stored element
 //   take(acc, v[N], position, step)   takes in N values, v[i] at `position + i * step` of the reduced range
@@ -27,8 +27,8 @@
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/common/fold.h"
 #include "lorry/kernels/cuda/common/element.h"
-#include "lorry/kernels/cuda/common/places.h"
 #include "lorry/kernels/cuda/common/scratch.h"
+#include "lorry/kernels/cuda/common/wide_indexer.h"
 #include "lorry/kernels/cuda/reduce/reduce_parts.h"
 
 namespace lorry::kernels::cuda {
@@ -77,22 +77,24 @@ struct ReducePlan {
   int64_t run_chunk, chunk;       // of which a block takes so many runs, and so much of each
   int32_t run_parts, parts;       // blocks: grid.z and grid.y
   int32_t lane_bits, run_bits;    // 2^lane_bits threads have a row, 2^run_bits of them a run
-  Places<2> kept;
-  Places<1> reduced;
+  WideIndexer<2> kept;
+  WideIndexer<1> reduced;
   int threads;
+
+  void addresses(auto& visit) const { visit(); }
 };
 
 /// Takes in a run: lane l of `lanes` has the 16-byte groups l, l + lanes, ... whatever the alignment; groups that
-/// straddle 16-byte boundaries are read one by one (and found in the first-level cache). kPlain: elements enter as they
-/// are stored.
-template <bool kPlain, class P>
+/// straddle 16-byte boundaries are read one by one (and found in the first-level cache). kUnmapped: elements enter as
+/// they lie in memory.
+template <bool kUnmapped, class P>
 __device__ __forceinline__ void take_run(const P& policy, typename P::Acc& acc, const typename P::T* from, int n,
                                          int lane, int lanes, int64_t position) {
   using T = typename P::T;
   constexpr int kV = kRun<T>;
   const bool aligned = reinterpret_cast<uintptr_t>(from) % 16 == 0;
   const auto value = [&](T element) {
-    if constexpr (kPlain)
+    if constexpr (kUnmapped)
       return policy.stored(element);
     else
       return policy.value(element);
@@ -146,12 +148,12 @@ __global__ void __launch_bounds__(1024)
          run += lanes >> plan.run_bits) {
       int64_t offset[1];
       plan.reduced(run, offset);
-      const auto take = [&]<bool kPlain>() {
-        take_run<kPlain>(policy, acc, x + at[0] + offset[0] + begin, n, lane & (run_lanes - 1), run_lanes,
-                         run * plan.length + begin);
+      const auto take = [&]<bool kUnmapped>() {
+        take_run<kUnmapped>(policy, acc, x + at[0] + offset[0] + begin, n, lane & (run_lanes - 1), run_lanes,
+                            run * plan.length + begin);
       };
       if constexpr (P::kDeep > 0)
-        policy.plain() ? take.template operator()<true>() : take.template operator()<false>();
+        policy.unmapped() ? take.template operator()<true>() : take.template operator()<false>();
       else
         take.template operator()<false>();
     }
@@ -175,9 +177,11 @@ struct ColumnPlan {
   bool aligned;                 // every group of columns starts at a multiple of its size
   bool stepped;                 // moreover rows are one stride apart, fewer than 2^31 a block
   bool once;                    // too many bytes to stay in a cache until they are read again
-  Places<2> kept;               // without the columns
-  Places<1, false> reduced;
+  WideIndexer<2> kept;          // without the columns
+  WideIndexer<1, false> reduced;
   int threads;
+
+  void addresses(auto& visit) const { visit(); }
 };
 // With 64 registers a thread, eight wide sums and eight loads of 16-bit elements spill, and loads wait for each other.
 // Two blocks a multiprocessor are enough, and leave fewer parts to add up than three.
@@ -247,7 +251,7 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocksEach)
       }
       row = end - left;
     };
-    if (plan.stepped && valid == kV && policy.plain()) {
+    if (plan.stepped && valid == kV && policy.unmapped()) {
       plan.once ? sum_rows.template operator()<true>() : sum_rows.template operator()<false>();
     }
   }
@@ -313,8 +317,10 @@ struct SpreadPlan {
   int64_t outputs, count, chunk;
   int32_t lanes;
   bool outputs_first;  // neighbouring threads have neighbouring outputs, else neighbouring elements of one
-  Places<2> kept;
-  Places<1> reduced;
+  WideIndexer<2> kept;
+  WideIndexer<1> reduced;
+
+  void addresses(auto& visit) const { visit(); }
 };
 
 template <class P>
@@ -437,8 +443,8 @@ inline ReducePlan plan_rows(const Axes& axes, int64_t element) {
           .parts = static_cast<int32_t>(ceil_div(length, chunk)),
           .lane_bits = bits_of(lanes),
           .run_bits = bits_of(std::min(lanes, power_above(ceil_div(std::min(length, chunk), group)))),
-          .kept = Places<2>(axes.kept),
-          .reduced = Places<1>(axes.reduced, 1),
+          .kept = WideIndexer<2>(axes.kept),
+          .reduced = WideIndexer<1>(axes.reduced, 1),
           .threads = static_cast<int>(std::max<int64_t>(256, lanes))};
 }
 
@@ -470,8 +476,8 @@ inline ColumnPlan plan_columns(const Axes& axes, const void* x, int64_t element,
           .aligned = aligned,
           .stepped = aligned && axes.reduced.rank == 1 && turns * rows <= INT32_MAX,
           .once = axes.count * axes.outputs * element > kCached,
-          .kept = Places<2>(axes.kept, 1),
-          .reduced = Places<1, false>(axes.reduced),
+          .kept = WideIndexer<2>(axes.kept, 1),
+          .reduced = WideIndexer<1, false>(axes.reduced),
           .threads = static_cast<int>(warps_across * down * 32)};
 }
 
@@ -490,8 +496,8 @@ inline SpreadPlan plan_general(const Axes& axes, int64_t element) {
           .chunk = chunk,
           .lanes = static_cast<int32_t>(lanes),
           .outputs_first = outputs_first,
-          .kept = Places<2>(axes.kept),
-          .reduced = axes.count > 0 ? Places<1>(axes.reduced) : Places<1>(axes.reduced, axes.reduced.rank)};
+          .kept = WideIndexer<2>(axes.kept),
+          .reduced = axes.count > 0 ? WideIndexer<1>(axes.reduced) : WideIndexer<1>(axes.reduced, axes.reduced.rank)};
 }
 
 // ---- launches -------------------------------------------------------------------------------------------------------

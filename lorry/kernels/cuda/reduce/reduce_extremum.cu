@@ -17,6 +17,8 @@ struct ExtremumEnd {
   DType dtype;
   bool largest;
 
+  void addresses(auto& visit) const { visit(values, indices); }
+
   explicit ExtremumEnd(const ExtremumArgs& args)
       : values(args.values.data), indices(args.indices.data), dtype(args.x.dtype), largest(args.largest) {}
 

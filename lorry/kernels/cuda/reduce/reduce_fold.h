@@ -28,6 +28,7 @@ struct FoldEnd {
         out_dtype(args.out.dtype),
         parameter(args.parameter),
         out(args.out.data) {}
+  void addresses(auto& visit) const { visit(out); }
 
   __device__ Cell identity() const { return fold_identity<Cell>(fold); }
   __device__ void combine(Cell& into, const Cell& from) const { into = fold_one(fold, into, from); }
@@ -62,7 +63,7 @@ struct Folded : FoldEnd<Accumulate<T_>> {
   using End::End;
   __device__ Acc start() const { return fold_identity<Acc>(kFold); }
   __device__ Cell cell(Acc acc) const { return acc; }
-  __device__ bool plain() const { return this->map == Map::none; }
+  __device__ bool unmapped() const { return this->map == Map::none; }
   __device__ C stored(T element) const { return cast<C, T>(element); }
   __device__ C value(T element) const { return mapped(this->map, stored(element)); }
   /// As FoldEnd's, without asking which fold.

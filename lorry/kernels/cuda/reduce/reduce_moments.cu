@@ -17,6 +17,8 @@ struct MomentEnd {
   bool root;
   double correction;
 
+  void addresses(auto& visit) const { visit(mean, variance); }
+
   explicit MomentEnd(const MomentArgs& args)
       : mean(args.mean.data),
         variance(args.variance.data),

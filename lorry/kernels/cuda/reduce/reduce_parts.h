@@ -65,6 +65,8 @@ struct Parts {
   Cell* cells;        ///< [parts, outputs]; null where there is one part
   uint32_t* tickets;  ///< for each x
   int32_t count;
+
+  void addresses(auto& visit) const { visit(cells, tickets); }
 };
 
 /// To the output, or to the partial cells where there are other parts.

@@ -20,6 +20,7 @@ struct Memory {
   T* out;
 
   Memory(const ScanArgs& args) : x(args.x.as<const T>()), out(args.out.as<T>()) {}
+  void addresses(auto& visit) const { visit(x, out); }
   __device__ C load(int64_t at) const { return cast<C, T>(x[at]); }
   __device__ void store(int64_t at, Total<C> v) const { out[at] = cast<T, Total<C>>(v); }
 };
@@ -31,6 +32,7 @@ struct Memory<void, C> {
   DType x_dtype, out_dtype;
 
   Memory(const ScanArgs& args) : x(args.x.data), out(args.out.data), x_dtype(args.x.dtype), out_dtype(args.out.dtype) {}
+  void addresses(auto& visit) const { visit(x, out); }
   __device__ C load(int64_t at) const { return load_as<C>(x, x_dtype, at); }
   __device__ void store(int64_t at, Total<C> v) const { store_as<Total<C>>(out, out_dtype, at, v); }
 };
@@ -45,7 +47,9 @@ struct ScanPlan {
   int32_t lanes;                                   // threads of a line
   int32_t parts;
   bool product;
-  Places<2> places;
+  WideIndexer<2> places;
+
+  void addresses(auto& visit) const { visit(); }
 };
 
 enum class Phase { whole, totals, parts };
@@ -290,7 +294,7 @@ void scan_as(const ScanArgs& args, const Iteration& lines, Stream stream) {
                 .lanes = 1,
                 .parts = 1,
                 .product = args.product,
-                .places = Places<2>(lines)};
+                .places = WideIndexer<2>(lines)};
   // Lines that lie side by side advance together, unless they are too few to keep the device busy.
   const bool side_by_side = lines.strides[0][0] == 1 && lines.sizes[0] >= 8 && plan.step_x != 1;
   unsigned grid;

@@ -3,7 +3,7 @@
 // backward (nll: none, and 1).
 //
 // Nobody waits for the targets to be checked: a row whose target is neither a class nor ignore_index is reported
-// through the device's fault slot and weighs nothing.
+// through the slot of the device and weighs nothing.
 
 #include "lorry/kernels/rowwise.h"
 
@@ -15,8 +15,8 @@
 namespace lorry::kernels::cuda {
 namespace {
 
+using lorry::cuda::AssertSite;
 using lorry::cuda::DeviceAssert;
-using lorry::cuda::Fault;
 
 /// Small teams, several on a multiprocessor: while some add up a row, others read.
 constexpr int kLargestTeam = 256;
@@ -31,8 +31,9 @@ struct ClassRows {
   int64_t ignore_index;
   double smoothing;            ///< 0: none
   const double* total_weight;  ///< null: every class weighs 1
-  Fault* fault;
-  const char* where;
+  AssertSite site;
+
+  void addresses(auto& visit) const { visit(x, weight, target, total_weight); }
 
   /// The class of a row, or -1 where it weighs nothing. Every thread may ask; the one with `speaks` reports.
   __device__ int64_t class_of(int64_t row, bool speaks) const {
@@ -40,7 +41,7 @@ struct ClassRows {
     const int64_t t = target[row];
     if (t == ignore_index) return -1;
     if (t >= 0 && t < classes) return t;
-    if (speaks) report(fault, DeviceAssert::target, where, t, 0, classes);
+    if (speaks) site.report(DeviceAssert::target, t, 0, classes);
     return -1;
   }
   __device__ Accumulate<T> weight_of(int64_t t) const {
@@ -221,8 +222,7 @@ ClassRows<T> class_rows(const ClassArgs& args, const Array& x, const char* other
           args.ignore_index,
           args.label_smoothing,
           nullptr,
-          lorry::cuda::fault_slot(stream.device.index),
-          running_or(otherwise)};
+          AssertSite(stream.device.index, running_or(otherwise))};
 }
 
 /// Rows are read four runs at a time, so a team needs as few threads as make the turns even.

@@ -22,6 +22,8 @@ struct NormRows {
   C *mean, *rstd;
   int64_t rows, n;
   double eps, one_nth;
+
+  void addresses(auto& visit) const { visit(out, x, weight, bias, mean, rstd); }
 };
 
 /// What maps a row to its normal form: fma(x - mean, rstd, rest).

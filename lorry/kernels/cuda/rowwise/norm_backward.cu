@@ -30,6 +30,8 @@ struct BackwardRows {
   const C *mean, *rstd;
   int64_t rows, n;
   double one_nth;
+
+  void addresses(auto& visit) const { visit(grad_x, weight_sums, bias_sums, grad, x, weight, mean, rstd); }
 };
 
 /// grad_x from the gradient of the normal row, h = grad * weight (Ba, Kiros, Hinton 2016): h without its components

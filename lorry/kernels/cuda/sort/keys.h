@@ -24,6 +24,7 @@ struct Keys {
       : data(x.data),
         dtype(x.dtype),
         flip(descending ? static_cast<Key>(~Key(0) >> (8 * sizeof(Key) - key_bits(dtype))) : 0) {}
+  void addresses(auto& visit) const { visit(data); }
 
 #ifdef __CUDACC__
   __device__ __forceinline__ Key operator()(int64_t i) const { return ascending(i) ^ flip; }

@@ -7,12 +7,11 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-/// CUB launches for itself, so this does before it what cuda::launch does before a kernel. Up to some 5,000 pairs are
-/// one launch.
+/// Up to some 5,000 pairs are one launch.
 template <class Key>
 void sort(Pairs<Key>& pairs, int bits, Stream stream) {
   if (pairs.count() < 2 || bits == 0) return;
-  const lorry::cuda::DeviceGuard guard = lorry::cuda::prepare(stream);
+  const lorry::cuda::DeviceGuard guard(stream.device.index);
   cub::DoubleBuffer<Key> keys(pairs.keys(), pairs.spare_keys());
   cub::DoubleBuffer<uint32_t> values(pairs.values(), pairs.spare_values());
   const auto count = static_cast<uint32_t>(pairs.count());
@@ -24,7 +23,12 @@ void sort(Pairs<Key>& pairs, int bits, Stream stream) {
   size_t bytes = 0;
   run(nullptr, bytes);
   const Scratch memory(static_cast<int64_t>(bytes), stream);
-  run(memory.data(), bytes);
+  const void* const addresses[] = {pairs.keys(), pairs.spare_keys(), pairs.values(), pairs.spare_values(),
+                                   memory.data()};
+  lorry::cuda::library(stream, "cub::DeviceRadixSort", addresses, [&] {
+    run(memory.data(), bytes);
+    return true;
+  });
   if (keys.Current() != pairs.keys()) pairs.swap_keys();
   if (values.Current() != pairs.values()) pairs.swap_values();
 }

@@ -14,6 +14,8 @@ struct Results {
   void* values;
   int64_t* indices;
   uint32_t* chosen;
+
+  void addresses(auto& visit) const { visit(values, indices, chosen); }
 };
 
 /// One block a piece: keys in registers, a stable radix sort through shared memory. Blocks walk over the pieces of all

@@ -22,6 +22,7 @@ struct Pieces {
   int64_t k = 0;
 
   int64_t pieces() const { return (items + piece - 1) / piece; }
+  void addresses(auto& visit) const { visit(x.data, subset); }
   /// What is kept of a row.
   int64_t kept() const {
     const int64_t last = items - (pieces() - 1) * piece;

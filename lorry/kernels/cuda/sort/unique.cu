@@ -21,6 +21,8 @@ struct Results {
   const int64_t* order;
   int64_t* starts;
   int64_t* found;
+
+  void addresses(auto& visit) const { visit(values, inverse, order, starts, found); }
 };
 
 template <class Key>

@@ -4,45 +4,42 @@
 // words.
 
 #include "lorry/base/modes.h"
-#include "lorry/device/cuda/fault.h"
+#include "lorry/device/cuda/device_assert.h"
 #include "lorry/kernels/cuda/common/element.h"
-#include "lorry/kernels/cuda/common/offsets.h"
+#include "lorry/kernels/cuda/common/strided_indexer.h"
 #include "lorry/kernels/indexing.h"
 
 namespace lorry::kernels::cuda {
 
 #ifdef __CUDACC__
-/// Out of line: a assertion is rare, and kernels hold several indices at a time.
-__device__ __noinline__ inline void complain(lorry::cuda::Fault* fault, const char* where, int64_t index, int64_t low,
-                                             int64_t high) {
-  lorry::cuda::report(fault, lorry::cuda::DeviceAssert::index, where, index, low, high);
+/// Out of line: an assertion is rare, and kernels hold several indices at a time.
+__device__ __noinline__ inline void report_outside(lorry::cuda::AssertSite site, int64_t index, int64_t low,
+                                                   int64_t high) {
+  site.report(lorry::cuda::DeviceAssert::index, index, low, high);
 }
 #endif
 
 /// The positions along an indexed dimension.
-struct Positions {
+struct IndexBounds {
   int64_t size;
   Negative negative;
-  lorry::cuda::Fault* fault;
-  const char* where;
+  lorry::cuda::AssertSite site;
 
   template <class Args>
-  Positions(const Args& args, Stream stream) : Positions(args.size, args.negative, stream) {}
-  Positions(int64_t size, Negative negative, Stream stream)
-      : size(size),
-        negative(negative),
-        fault(lorry::cuda::fault_slot(stream.device.index)),
-        where(running_or("indexing")) {}
+  IndexBounds(const Args& args, Stream stream) : IndexBounds(args.size, args.negative, stream) {}
+  IndexBounds(int64_t size, Negative negative, Stream stream)
+      : size(size), negative(negative), site(stream.device.index, running_or("indexing")) {}
+  void addresses(auto& visit) const { visit(); }
 
 #ifdef __CUDACC__
-  /// In [0, size), or -1 for an index that is outside, after a assertion.
+  /// In [0, size), or -1 for an index that is outside, after an assertion.
   __device__ __forceinline__ int64_t operator()(int64_t index) const {
     if (static_cast<uint64_t>(index) < static_cast<uint64_t>(size)) return index;
     if (index < 0) {
       if (negative == Negative::skipped) return -1;
       if (negative == Negative::wraps && index >= -size) return index + size;
     }
-    complain(fault, where, index, negative == Negative::wraps ? -size : 0, size);
+    report_outside(site, index, negative == Negative::wraps ? -size : 0, size);
     return -1;
   }
 #endif

@@ -1,44 +1,43 @@
-#include "lorry/device/cuda/fault.h"
+#include "lorry/device/cuda/device_assert.h"
 
 #include <bit>
 #include <mutex>
 
 #include "lorry/base/modes.h"
 #include "lorry/device/cuda/capture.h"
+#include "lorry/device/cuda/launch.h"
 #include "lorry/device/cuda/runtime.h"
 #include "lorry/device/device.h"
 #include "lorry/layout/layout.h"
 
 namespace lorry::cuda {
 
-std::atomic<Fault*> detail::g_faults[kMaxDevices] = {};
+std::atomic<AssertSlot*> detail::g_assert_slots[kMaxDevices] = {};
 
-Fault* fault_slot(int device) {
+AssertSlot* assert_slot(int device) {
   static std::once_flag once[kMaxDevices];
   std::call_once(once[device], [device] {
     const DeviceGuard guard(device);
     const Unrestricted scope(guard);
     void* memory = nullptr;
-    check(cudaHostAlloc(&memory, sizeof(Fault), cudaHostAllocMapped | cudaHostAllocPortable), "cudaHostAlloc");
-    auto* const fault = new (memory) Fault{};
+    check(cudaHostAlloc(&memory, sizeof(AssertSlot), cudaHostAllocMapped | cudaHostAllocPortable), "cudaHostAlloc");
+    auto* const slot = new (memory) AssertSlot{};
     void* claim = nullptr;
     check(cudaMalloc(&claim, sizeof(uint32_t)), "cudaMalloc");
-    fault->claim = static_cast<uint32_t*>(claim);
+    slot->claim = static_cast<uint32_t*>(claim);
     // Zeroed on a stream of its own: the default one may be closed by a capture.
-    cudaStream_t stream = nullptr;
-    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-    check(cudaMemsetAsync(claim, 0, sizeof(uint32_t), stream), "cudaMemsetAsync");
-    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-    check(cudaStreamDestroy(stream), "cudaStreamDestroy");
-    detail::g_faults[device].store(fault, std::memory_order_release);
+    const OwnedStream stream(Device{DeviceType::cuda, static_cast<int8_t>(device)});
+    fill_bytes(stream, claim, 0, sizeof(uint32_t));
+    stream.synchronize();
+    detail::g_assert_slots[device].store(slot, std::memory_order_release);
   });
-  return detail::g_faults[device].load(std::memory_order_relaxed);
+  return detail::g_assert_slots[device].load(std::memory_order_relaxed);
 }
 
-void detail::throw_report(Fault* fault, uint32_t generation) {
+void detail::throw_report(AssertSlot* slot, uint32_t generation) {
   if (device::ReportsWait::now()) return;
-  const Fault report = *fault;
-  if (!__atomic_compare_exchange_n(&fault->generation, &generation, generation + 1, false, __ATOMIC_ACQ_REL,
+  const AssertSlot report = *slot;
+  if (!__atomic_compare_exchange_n(&slot->generation, &generation, generation + 1, false, __ATOMIC_ACQ_REL,
                                    __ATOMIC_RELAXED))
     return;
   const char* const now = running_or("a wait for the device");

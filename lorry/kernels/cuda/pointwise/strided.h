@@ -1,6 +1,6 @@
 #pragma once
 
-// Launching staged kernels (pointwise.h) over an iteration.
+// Launching strided kernels (pointwise.h) over an iteration.
 
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/cuda/common/narrow.h"
@@ -10,11 +10,11 @@ namespace lorry::kernels::cuda {
 
 /// Whether each multiple of kLanes<C> begins a vector access, or one repeated element, of every operand.
 template <int kArity, class C>
-bool runs_in_vectors(const Iteration& it, const Staged<kArity, C>& call) {
+bool runs_in_vectors(const Iteration& it, const StridedCall<kArity, C>& call) {
   constexpr int64_t kLength = kLanes<C>;
   if (it.rank > 1 && it.sizes[0] % kLength != 0) return false;
   for (int k = 0; k <= kArity; ++k) {
-    const Place& x = k == 0 ? call.out : call.in[k - 1];
+    const StridedOperand& x = k == 0 ? call.out : call.in[k - 1];
     if (x.data == nullptr) continue;
     if (x.size > static_cast<int>(sizeof(C)) || (k == 0 && is_floating(dtype_of<C>) && is_integral(x.dtype)))
       return false;
@@ -29,15 +29,15 @@ bool runs_in_vectors(const Iteration& it, const Staged<kArity, C>& call) {
 
 /// Operand 0 of the iteration is `out`, the others are `in`. There is at least one element.
 template <int kArity, class C>
-void launch_staged(void (*kernel)(Staged<kArity, C>), const Iteration& it, const Place& out, const Place (&in)[kArity],
-                   const C (&numbers)[kArity], Stream stream) {
+void launch_strided(void (*kernel)(StridedCall<kArity, C>), const Iteration& it, const StridedOperand& out,
+                    const StridedOperand (&in)[kArity], const C (&numbers)[kArity], Stream stream) {
   for_each_narrow(it, [&](const Iteration& part, const int64_t* starts) {
-    Staged<kArity, C> call{.out = out,
-                           .in = {},
-                           .numbers = {},
-                           .n = static_cast<uint32_t>(part.numel()),
-                           .vectors = false,
-                           .offsets = Offsets<1 + kArity, uint32_t>(part)};
+    StridedCall<kArity, C> call{.out = out,
+                                .in = {},
+                                .numbers = {},
+                                .n = static_cast<uint32_t>(part.numel()),
+                                .vectors = false,
+                                .offsets = StridedIndexer<1 + kArity, uint32_t>(part)};
     call.out.data = static_cast<char*>(out.data) + starts[0] * out.size;
     for (int k = 0; k < kArity; ++k) {
       call.in[k] = in[k];
@@ -45,8 +45,8 @@ void launch_staged(void (*kernel)(Staged<kArity, C>), const Iteration& it, const
       call.numbers[k] = numbers[k];
     }
     call.vectors = runs_in_vectors(part, call);
-    constexpr uint32_t kTile = kStagedTile<kArity, C>;
-    lorry::cuda::launch(stream, {(call.n + kTile - 1) / kTile, kPointwiseBlock}, kernel, call);
+    constexpr uint32_t kTile = kStridedTile<kArity, C>;
+    lorry::cuda::launch_with(stream, {(call.n + kTile - 1) / kTile, kPointwiseBlock}, kernel, call);
   });
 }
 

@@ -1,6 +1,6 @@
 // From positions to offsets as CUDA kernels do it, against plain division: the same functions, compiled for the host.
 
-#include "lorry/kernels/cuda/common/offsets.h"
+#include "lorry/kernels/cuda/common/strided_indexer.h"
 
 #include <gtest/gtest.h>
 
@@ -57,7 +57,7 @@ Iteration random_iteration(std::mt19937_64& random, int rank, double numel) {
 
 template <int kOperands, class Index>
 void compare(const Iteration& it, std::mt19937_64& random) {
-  const Offsets<kOperands, Index> offsets(it);
+  const StridedIndexer<kOperands, Index> offsets(it);
   const int64_t n = it.numel();
   for (int i = 0; i < 200; ++i) {
     const int64_t position = i == 0 ? 0 : i == 1 ? n - 1 : static_cast<int64_t>(random() % static_cast<uint64_t>(n));

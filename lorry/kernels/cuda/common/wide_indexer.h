@@ -1,24 +1,26 @@
 #pragma once
 
-// From a linear position of any size to each operand's offset. Unlike Offsets (offsets.h) nothing here limits the
+// From a linear position of any size to each operand's offset. Unlike StridedIndexer nothing here limits the
 // kernel to 31 bits: offsets are 64 bits wide, and positions beyond 31 bits are divided the slow way. For kernels that
 // ask once a row.
 
-#include "lorry/kernels/cuda/common/offsets.h"
+#include "lorry/kernels/cuda/common/strided_indexer.h"
 
 namespace lorry::kernels::cuda {
 
 /// kDivides: positions may reach 2^31 and still have to be divided among several dimensions.
 template <int kOperands, bool kDivides = true>
-struct Places {
+struct WideIndexer {
   int32_t rank = 0;
   bool wide = false;  ///< positions reach 2^31
   Divider dividers[kMaxRank];
   int64_t sizes[kMaxRank];
   int64_t strides[kOperands][kMaxRank];
 
+  void addresses(auto& visit) const { visit(); }
+
   /// The iteration's dimensions from `first` on, dimension `first` innermost; none of them is empty.
-  explicit Places(const Iteration& it, int first = 0) {
+  explicit WideIndexer(const Iteration& it, int first = 0) {
     int64_t positions = 1;
     for (int d = first; d < it.rank; ++d) {
       sizes[rank] = it.sizes[d];

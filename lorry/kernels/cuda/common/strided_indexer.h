@@ -31,7 +31,7 @@ struct Divider {
 
 /// The offsets of `kOperands` operands. kIndex is uint32_t when positions and offsets stay below 2^31, else int64_t.
 template <int kOperands, class Index>
-struct Offsets {
+struct StridedIndexer {
   static constexpr bool kNarrow = sizeof(Index) == 4;
   struct Wide {
     int64_t divisor;
@@ -41,7 +41,9 @@ struct Offsets {
   std::conditional_t<kNarrow, Divider, Wide> sizes[kMaxRank];
   Index strides[kOperands][kMaxRank];
 
-  explicit Offsets(const Iteration& it) : rank(it.rank) {
+  void addresses(auto& visit) const { visit(); }
+
+  explicit StridedIndexer(const Iteration& it) : rank(it.rank) {
     for (int d = 0; d < kMaxRank; ++d) {
       if constexpr (kNarrow) {
         if (d < rank) sizes[d] = Divider(it.sizes[d]);
