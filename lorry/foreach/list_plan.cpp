@@ -196,7 +196,7 @@ void ListPlan::fill_copies() {
       x.copy.copy_(x.original);
       continue;
     }
-    events::emit(events::Kind::hidden_copy, t_operator, "a tensor that is not dense is copied first");
+    events::emit(events::Kind::hidden_copy, running_or("ListPlan"), "a tensor that is not dense is copied first");
     x.copy = x.original.contiguous();
     set_address(x.role, x.entry, x.copy, true);
   }
