@@ -15,8 +15,8 @@ namespace {
 
 using foreach::TensorList;
 
-constexpr Strategy kStrategies[] = {Strategy::per_tensor, Strategy::kernel_args_4k, Strategy::kernel_args_32k,
-                                    Strategy::device_table};
+constexpr Strategy kStrategies[] = {Strategy::per_tensor,   Strategy::kernel_args_4k, Strategy::kernel_args_32k,
+                                    Strategy::device_table, Strategy::mapped_table,   Strategy::managed_table};
 
 /// `together` is a call over lists, `alone` the same of the i-th tensors.
 template <class Together, class Alone>

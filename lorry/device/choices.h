@@ -13,15 +13,26 @@ namespace lorry {
 ///   kernel_args_4k   among the arguments, 4 KB of them, in as many launches as it takes
 ///   kernel_args_32k  the same with the 32,764 bytes that CUDA 12.1 and later allow
 ///   device_table     in device memory, copied once and kept while the list stands; one launch
-///   automatic        the quickest of them for this list
+///   mapped_table     in pinned host memory, which the kernel reads over the link; one launch
+///   managed_table    in managed memory, whose pages move to the host when it writes them and back when the kernel
+///                    reads them; one launch, but the host waits for the stream before it writes
+///   automatic        the fastest of the first four for this list
 /// All give the same bits. A CPU reads the list where it is: there entries lie end to end, or with per_tensor come one
 /// after the other, and the other strategies are one.
-enum class Strategy : uint8_t { automatic, per_tensor, kernel_args_4k, kernel_args_32k, device_table };
-inline constexpr int kStrategies = 5;
+enum class Strategy : uint8_t {
+  automatic,
+  per_tensor,
+  kernel_args_4k,
+  kernel_args_32k,
+  device_table,
+  mapped_table,
+  managed_table
+};
+inline constexpr int kStrategies = 7;
 
 constexpr std::string_view name(Strategy strategy) {
-  constexpr std::string_view kNames[] = {"automatic", "per_tensor", "kernel_args_4k", "kernel_args_32k",
-                                         "device_table"};
+  constexpr std::string_view kNames[] = {"automatic",    "per_tensor",   "kernel_args_4k", "kernel_args_32k",
+                                         "device_table", "mapped_table", "managed_table"};
   return kNames[static_cast<int>(strategy)];
 }
 

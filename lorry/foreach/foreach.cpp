@@ -1,6 +1,6 @@
 #include "lorry/foreach/foreach.h"
 
-#include "lorry/foreach/plan.h"
+#include "lorry/foreach/operator_plan.h"
 
 #include "lorry/ops/array.h"
 

@@ -3,16 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lorry/base/events.h"
 #include "lorry/foreach/foreach.h"
-#include "lorry/foreach/plan.h"
+#include "lorry/foreach/operator_plan.h"
 #include "lorry/formula/clip.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/dispatch/door.h"
 #include "lorry/ops/pointwise.h"
 #include "lorry/ops/reduce.h"
-#include "lorry/tensor/changes.h"
 
 namespace lorry::foreach {
 namespace {
@@ -30,75 +28,45 @@ void require_measurable(const Tensor& t) {
   require<DTypeError>(is_floating(t.dtype()), "a tensor is not floating; got {}; expected f16, bf16, f32 or f64", t);
 }
 
-/// One list a device and dtype, those of a device next to each other.
-void lay_out(detail::NormPlan& plan, const TensorList& x, Strategy strategy) {
-  plan.strategy = strategy;
-  plan.facts.clear(), plan.lists.clear(), plan.scaled.clear(), plan.places.clear();
-  plan.facts.reserve(x);
-  const auto holds = [](const Tensor& t) {
-    return [&t](const kernels::List& l) { return l.device() == t.device() && l.dtype(0) == t.dtype(); };
-  };
+detail::NormPlan make_plan(const TensorList& x, Strategy strategy) {
+  detail::NormPlan made{.plan = ListPlan(1, {0}, strategy)};
+  made.plan.reserve(x.size());
   for (const Tensor& t : x) {
-    if (std::ranges::any_of(plan.lists, holds(t))) continue;
-    const auto last = std::find_if(plan.lists.rbegin(), plan.lists.rend(),
-                                   [&](const kernels::List& l) { return l.device() == t.device(); });
+    require_measurable(t);
     const DType dtype = t.dtype();
-    plan.lists.emplace(last == plan.lists.rend() ? plan.lists.end() : last.base(), t.device(), std::span(&dtype, 1),
-                       strategy);
+    const Tensor* const roles[] = {&t};
+    made.plan.add(made.plan.group(t.device(), {&dtype, 1}), roles, {});
+    if (!t.layout().is_dense()) made.plan.use_copy(0, t);
   }
-  size_t copy = 0;
-  for (const Tensor& t : x) {
-    const Tensor& dense = t.layout().is_dense() ? t : plan.copies[copy++];
-    const auto list = std::ranges::find_if(plan.lists, holds(t));
-    const auto place = static_cast<uint32_t>(list->entries().size());
-    plan.facts.add(dense);
-    list->add({.at = {dense.data_ptr()}, .count = t.numel()});
-    plan.places.emplace_back(static_cast<uint32_t>(list - plan.lists.begin()), place);
-  }
+  return made;
 }
 
-/// Brings the lists up to date.
-void refresh(detail::NormPlan& plan, const TensorList& x, Strategy strategy) {
-  if (plan.looked == last_reshaped() && plan.strategy == strategy && !plan.gaps) return;
-  const uint64_t looked = last_reshaped();
-  plan.looked = 0;
-  plan.gaps = plan.separate = false;
-  plan.copies.clear();
-  bool known = plan.strategy == strategy && plan.places.size() == x.size();
-  size_t at = 0;
-  for (size_t e = 0; e < x.size(); ++e) {
-    const Tensor* t = &x[e];
-    require_measurable(*t);
-    const bool dense = t->layout().is_dense();
-    if (!dense) {
-      events::emit(events::Kind::hidden_copy, t_operator, "a tensor with gaps is copied first");
-      plan.gaps = true;
-      t = &plan.copies.emplace_back(t->contiguous());
-    }
-    if (!known) continue;
-    const auto since = plan.facts.look(at, *t);
-    known = since != detail::Facts::Since::other;
-    if (since != detail::Facts::Since::moved) continue;
-    const auto [list, place] = plan.places[e];
-    plan.lists[list].move(place, 0, t->data_ptr());
-    if (dense && !plan.scaled.empty()) plan.scaled[list].move(place, 0, t->data_ptr());
+/// The list's plan, up to date.
+detail::NormPlan& plan_of(detail::PlanCache& cache, const TensorList& x) {
+  const Strategy strategy = current_strategy();
+  if (cache.norms != nullptr) {
+    const std::span<const Tensor> roles[] = {x.tensors()};
+    const ListPlan::Change change =
+        cache.norms->plan.strategy() == strategy ? cache.norms->plan.refresh(roles) : ListPlan::Change::layout;
+    if (change == ListPlan::Change::layout) cache.norms.reset();
+    if (change == ListPlan::Change::addresses) cache.norms->no_overlap = false;
   }
-  if (!known) lay_out(plan, x, strategy);
-  plan.looked = looked;
+  if (cache.norms == nullptr) cache.norms = std::make_unique<detail::NormPlan>(make_plan(x, strategy));
+  return *cache.norms;
 }
 
 /// What is wanted of a list. To clip to max_norm takes a factor.
 struct Wanted {
   double ord;
-  bool per_tensor = false, total = false, factor = false;
+  bool per_tensor = false, sum = false, total = false, factor = false;
   double max_norm = std::numeric_limits<double>::infinity();
 };
 
-/// Norms of entries, lists laid end to end, one tensor a device; and what is of all of them.
-struct Raw {
-  std::vector<Tensor> of_device;
-  std::vector<std::pair<uint32_t, int64_t>> places;  ///< of every entry: device and place
-  Tensor total, factor;
+struct Measured {
+  std::vector<Tensor> per_tensor;                     ///< norms of a device's entries, one group after the other
+  std::vector<std::pair<size_t, int64_t>> positions;  ///< of every entry: its device's number, and its index there
+  std::vector<Tensor> sums;                           ///< of a device's elements
+  Tensor total, factor;                               ///< of all elements
 };
 
 void require_unrecorded(const TensorList& x) {
@@ -108,91 +76,107 @@ void require_unrecorded(const TensorList& x) {
                          "gradients are not followed through a list's norms; got {}; use NoGrad, or foreach::norm", t);
 }
 
-Raw measure(const TensorList& x, const Wanted& wanted);
+/// The lists of a device, and where each group's entries begin among those of the device.
+struct DeviceLists {
+  Device device;
+  std::vector<const kernels::List*> lists = {};
+  int64_t entries = 0;
+};
+struct ByDevice {
+  std::vector<DeviceLists> devices;
+  std::vector<std::pair<size_t, int64_t>> starts;  ///< of every group: its device's number, and its first entry
 
-/// A plan that is up to date.
-Raw measure(detail::NormPlan& plan, const TensorList& x, const Wanted& wanted) {
-  const kernels::NormOrder order = order_of(wanted.ord);
-  Raw raw;
-  std::vector<uint32_t> device_of(plan.lists.size());
-  std::vector<int64_t> start_of(plan.lists.size());
-  std::vector<Tensor> totals;
-  const bool one_device = plan.lists.front().device() == plan.lists.back().device();
-  for (size_t first = 0; first < plan.lists.size();) {
-    const Device device = plan.lists[first].device();
-    std::vector<const kernels::List*> lists;
-    int64_t entries = 0;
-    size_t l = first;
-    for (; l < plan.lists.size() && plan.lists[l].device() == device; ++l) {
-      lists.push_back(&plan.lists[l]);
-      device_of[l] = static_cast<uint32_t>(raw.of_device.size());
-      start_of[l] = entries;
-      entries += static_cast<int64_t>(plan.lists[l].entries().size());
+  explicit ByDevice(const ListPlan& plan) {
+    for (size_t g = 0; g < plan.groups().size(); ++g) {
+      const Device device = plan.groups()[g].device;
+      auto own = std::ranges::find(devices, device, &DeviceLists::device);
+      if (own == devices.end()) own = devices.insert(own, {device});
+      starts.emplace_back(own - devices.begin(), own->entries);
+      own->lists.push_back(&plan.list(g));
+      own->entries += static_cast<int64_t>(plan.groups()[g].entries.size());
     }
-    raw.of_device.push_back(wanted.per_tensor ? empty({entries}, {kF64, device}) : Tensor());
-    totals.push_back(wanted.total ? empty({}, {kF64, device}) : Tensor());
-    if (wanted.factor && one_device) raw.factor = empty({}, {kF64, device});
-    kernels::backend(device).list_norm->norm(
-        {.lists = lists,
-         .order = order,
-         .p = wanted.ord,
-         .total = wanted.total ? totals.back().data<double>() : nullptr,
-         .per_tensor = wanted.per_tensor ? raw.of_device.back().data<double>() : nullptr,
-         .end = {.max_norm = wanted.max_norm, .factor = raw.factor.defined() ? raw.factor.data<double>() : nullptr}},
-        current_stream(device));
-    first = l;
   }
-  if (wanted.per_tensor) {
-    raw.places.reserve(plan.places.size());
-    for (const auto& [l, place] : plan.places) raw.places.emplace_back(device_of[l], start_of[l] + place);
+};
+
+Measured measure(const TensorList& x, const Wanted& wanted);
+
+double* data_or_null(const Tensor& x) { return x.defined() ? x.data<double>() : nullptr; }
+
+Measured measure(ListPlan& plan, const Wanted& wanted) {
+  plan.fill_copies();
+  Measured measured;
+  std::vector<Tensor> totals;
+  const ByDevice by_device(plan);
+  const bool one_device = by_device.devices.size() == 1;
+  for (const DeviceLists& own : by_device.devices) {
+    const Options options{kF64, own.device};
+    measured.per_tensor.push_back(wanted.per_tensor ? empty({own.entries}, options) : Tensor());
+    measured.sums.push_back(wanted.sum ? empty({}, options) : Tensor());
+    totals.push_back(wanted.total ? empty({}, options) : Tensor());
+    if (wanted.factor && one_device) measured.factor = empty({}, options);
+    kernels::backend(own.device)
+        .list_norm->norm({.lists = own.lists,
+                          .order = order_of(wanted.ord),
+                          .p = wanted.ord,
+                          .sum = data_or_null(measured.sums.back()),
+                          .total = data_or_null(totals.back()),
+                          .per_tensor = data_or_null(measured.per_tensor.back()),
+                          .end = {.max_norm = wanted.max_norm, .factor = data_or_null(measured.factor)}},
+                         current_stream(own.device));
   }
-  plan.copies.clear();  // their memory is released in the order of the stream
-  if (!wanted.total) return raw;
+  plan.release_copies();
+  for (size_t e = 0; wanted.per_tensor && e < plan.size(); ++e) {
+    const auto [device, start] = by_device.starts[static_cast<size_t>(plan.position(e).group)];
+    measured.positions.emplace_back(device, start + plan.position(e).index);
+  }
+  if (!wanted.total) return measured;
   if (one_device) {
-    raw.total = totals[0];
+    measured.total = totals[0];
   } else {  // the norm of the devices' norms
-    for (Tensor& t : totals) t = t.to(x[0].device());
-    const Raw all =
+    for (Tensor& t : totals) t = t.to(by_device.devices[0].device);
+    const Measured all =
         measure(totals, {.ord = wanted.ord, .total = true, .factor = wanted.factor, .max_norm = wanted.max_norm});
-    raw.total = all.total, raw.factor = all.factor;
+    measured.total = all.total, measured.factor = all.factor;
   }
-  return raw;
+  return measured;
 }
 
 /// Calls f with the list's plan, up to date and locked.
 template <class F>
 auto with_plan(const TensorList& x, const F& f) {
-  detail::Kept& kept = *x.body()->kept;
-  const std::scoped_lock lock(kept.mutex);
-  if (kept.norms == nullptr) kept.norms = std::make_unique<detail::NormPlan>();
-  refresh(*kept.norms, x, current_strategy());
-  return f(*kept.norms);
+  detail::PlanCache& cache = *x.body()->plans;
+  const std::scoped_lock lock(cache.mutex);
+  return f(plan_of(cache, x));
 }
 
-Raw measure(const TensorList& x, const Wanted& wanted) {
+Measured measure(const TensorList& x, const Wanted& wanted) {
   order_of(wanted.ord);
   require_unrecorded(x);
-  if (!x.empty()) return with_plan(x, [&](detail::NormPlan& plan) { return measure(plan, x, wanted); });
-  Raw raw;
-  if (wanted.total) raw.total = zeros({}, {.dtype = kF64});
-  return raw;
+  if (!x.empty()) return with_plan(x, [&](detail::NormPlan& norms) { return measure(norms.plan, wanted); });
+  const Tensor zero = zeros({}, {.dtype = kF64});
+  return {.per_tensor = {}, .positions = {}, .sums = {zero}, .total = zero, .factor = {}};
+}
+
+void require_writable(const TensorList& x) {
+  require_unrecorded(x);
+  for (const Tensor& t : x) door::require_writable(t);
+}
+
+void require_no_overlap(detail::NormPlan& norms, const TensorList& x) {
+  if (!norms.no_overlap)
+    foreach
+      ::require_no_overlap(x.tensors());
+  norms.no_overlap = true;
 }
 
 /// Multiplies everything by the factor of a clip.
-void scale(detail::NormPlan& plan, const TensorList& x, const Tensor& factor) {
-  if (plan.scaled.empty()) {
-    std::vector<kernels::List> scaled;
-    for (const kernels::List& list : plan.lists) {
-      const DType dtype = list.dtype(0);
-      scaled.emplace_back(list.device(), std::span(&dtype, 1), plan.strategy);
-    }
-    for (size_t e = 0; e < x.size(); ++e)  // in the order of their places
-      scaled[plan.places[e].first].add({.at = {x[e].data_ptr()}, .count = x[e].layout().is_dense() ? x[e].numel() : 0});
-    plan.scaled = std::move(scaled);
-  }
-  for (const kernels::List& list : plan.scaled) {
-    const Tensor there = factor.to(list.device());
-    kernels::backend(list.device()).list_norm->scale(list, there.data<double>(), current_stream(list.device()));
+void scale(detail::NormPlan& norms, const TensorList& x, const Tensor& factor) {
+  ListPlan& plan = norms.plan;
+  if (norms.scaled == 0) norms.scaled = plan.add_lists({0}, /*with_copies=*/false);
+  for (size_t g = 0; g < plan.groups().size(); ++g) {
+    const Device device = plan.groups()[g].device;
+    const Tensor there = factor.to(device);
+    kernels::backend(device).list_norm->scale(plan.list(g, norms.scaled), there.data<double>(), current_stream(device));
   }
   for (const Tensor& t : x)
     if (t.layout().is_dense())
@@ -201,15 +185,13 @@ void scale(detail::NormPlan& plan, const TensorList& x, const Tensor& factor) {
       t.mul_(formula::multiplier(factor.to(t.device())));
 }
 
-/// Number `place` of many as a 0-d tensor.
-Tensor single(const Tensor& of_device, int64_t place) {
-  return door::make_view(of_device, Layout::contiguous({}), place);
-}
+/// One number of many as a 0-d tensor.
+Tensor element(const Tensor& x, int64_t index) { return door::make_view(x, Layout::contiguous({}), index); }
 
-std::vector<Tensor> separate(const Raw& raw) {
+std::vector<Tensor> norms_of_entries(const Measured& measured) {
   std::vector<Tensor> each;
-  each.reserve(raw.places.size());
-  for (const auto& [device, place] : raw.places) each.push_back(single(raw.of_device[device], place));
+  each.reserve(measured.positions.size());
+  for (const auto& [device, index] : measured.positions) each.push_back(element(measured.per_tensor[device], index));
   return each;
 }
 
@@ -217,8 +199,8 @@ std::vector<Tensor> separate(const Raw& raw) {
 
 Norms norms(const TensorList& x, double ord) {
   const Running running("norms");
-  Raw raw = measure(x, {.ord = ord, .per_tensor = true, .total = true});
-  return {separate(raw), raw.total};
+  const Measured measured = measure(x, {.ord = ord, .per_tensor = true, .total = true});
+  return {norms_of_entries(measured), measured.total};
 }
 
 TensorList norm(const TensorList& x, double ord, std::optional<DType> dtype) {
@@ -232,15 +214,16 @@ TensorList norm(const TensorList& x, double ord, std::optional<DType> dtype) {
     for (const Tensor& t : x) each.push_back(dtype ? lorry::norm(t, ord).to(*dtype) : lorry::norm(t, ord));
     return each;
   }
-  const Raw raw = measure(x, {.ord = ord, .per_tensor = true});
+  const Measured measured = measure(x, {.ord = ord, .per_tensor = true});
   // of all norms of a device, made when a tensor of the dtype is met
   std::vector<std::vector<Tensor>> cast(kDTypeCount);
   for (size_t e = 0; e < x.size(); ++e) {
     const DType to = dtype.value_or(x[e].dtype());
     std::vector<Tensor>& known = cast[static_cast<size_t>(to)];
     if (known.empty())
-      for (const Tensor& t : raw.of_device) known.push_back(t.to(to));
-    each.push_back(single(known[raw.places[e].first], raw.places[e].second));
+      for (const Tensor& t : measured.per_tensor) known.push_back(t.to(to));
+    const auto [device, index] = measured.positions[e];
+    each.push_back(element(known[device], index));
   }
   return each;
 }
@@ -254,21 +237,74 @@ Tensor clip_norm_(const TensorList& x, double max_norm, double ord, bool error_i
   const Running running("clip_norm_");
   const Wanted wanted{.ord = ord, .total = true, .factor = true, .max_norm = max_norm};
   require<ValueError>(max_norm >= 0, "max_norm is out of range; got {}; expected a number >= 0", max_norm);
-  if (x.empty()) return measure(x, wanted).total;
   order_of(ord);
-  require_unrecorded(x);
-  for (const Tensor& t : x) door::require_writable(t);
-  return with_plan(x, [&](detail::NormPlan& plan) {
-    if (!plan.separate) detail::require_separate(x);
-    plan.separate = true;
-    const Raw raw = measure(plan, x, wanted);
+  if (x.empty()) return measure(x, wanted).total;
+  require_writable(x);
+  return with_plan(x, [&](detail::NormPlan& norms) {
+    require_no_overlap(norms, x);
+    const Measured measured = measure(norms.plan, wanted);
     if (error_if_nonfinite) {
-      const double norm = raw.total.item<double>();
+      const double norm = measured.total.item<double>();
       require<ValueError>(std::isfinite(norm), "the norm is {}; nothing was clipped; expected a finite norm", norm);
     }
-    scale(plan, x, raw.factor);
-    return raw.total;
+    scale(norms, x, measured.factor);
+    return measured.total;
   });
+}
+
+// ---- a norm in two parts --------------------------------------------------------------------------------------------
+
+Tensor power_sum(const TensorList& x, double ord) {
+  const Running running("power_sum");
+  const std::vector<Tensor> sums = measure(x, {.ord = ord, .sum = true}).sums;
+  Tensor sum = sums[0];
+  for (const Tensor& more : std::span(sums).subspan(1)) {
+    const Tensor here = more.to(sum.device());
+    sum = std::isinf(ord) ? maximum(sum, here) : sum + here;
+  }
+  return sum;
+}
+
+FinishedNorm finish_norm(const Tensor& sum, const NormFinish& finish) {
+  const Running running("finish_norm");
+  const auto require_number = [](const Tensor& x, const char* what) {
+    require<DTypeError>(x.dim() == 0 && x.dtype() == kF64, "{} is of another kind; got {}; expected a 0-d f64", what,
+                        x);
+  };
+  const kernels::NormOrder order = order_of(finish.ord);
+  require<ValueError>(finish.max_norm >= 0, "max_norm is out of range; got {}; expected a number >= 0",
+                      finish.max_norm);
+  require_number(sum, "the sum");
+  if (finish.scale.defined()) {
+    require_number(finish.scale, "scale");
+    require_same_device(sum, finish.scale);
+  }
+  const Options options{kF64, sum.device()};
+  const FinishedNorm made{empty({}, options), empty({}, options)};
+  kernels::backend(sum.device())
+      .list_norm->finish({.sum = sum.data<double>(),
+                          .order = order,
+                          .p = finish.ord,
+                          .total = made.norm.data<double>(),
+                          .end = {.max_norm = finish.max_norm,
+                                  .scale = data_or_null(finish.scale),
+                                  .skip_nonfinite = finish.skip_nonfinite,
+                                  .factor = made.factor.data<double>()}},
+                         current_stream(sum.device()));
+  return made;
+}
+
+const TensorList& scale_norm_(const TensorList& x, const Tensor& factor) {
+  const Running running("scale_norm_");
+  require<DTypeError>(factor.dim() == 0 && factor.dtype() == kF64,
+                      "the factor is of another kind; got {}; expected a 0-d f64", factor);
+  if (x.empty()) return x;
+  require_writable(x);
+  with_plan(x, [&](detail::NormPlan& norms) {
+    require_no_overlap(norms, x);
+    scale(norms, x, factor);
+  });
+  return x;
 }
 
 TensorList max(const TensorList& x) {

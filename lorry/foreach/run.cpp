@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "lorry/device/device.h"
-#include "lorry/foreach/plan.h"
+#include "lorry/foreach/operator_plan.h"
 #include "lorry/memory/upload.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
@@ -47,7 +47,7 @@ bool heard(const Request& request) {
 }
 
 /// Entry e's operator, as a user would call it.
-Tensor call_alone(const Request& request, size_t e) {
+Tensor call_operator(const Request& request, size_t e) {
   Tensor rooms[4];
   std::vector<Operand> x;
   for (size_t k = 0; k < request.arguments.size(); ++k) x.push_back(request.arguments[k].at(e, rooms[k]));
@@ -110,19 +110,19 @@ bool same_number(const Scalar& a, const Scalar& b) {
   return a.is_floating() ? a.to<double>() == b.to<double>() : a.to<int64_t>() == b.to<int64_t>();
 }
 
-void launch(const Request& request, const Group& group) {
-  const Device device = group.call.device;
+void launch(const Request& request, const GroupCall& group, const kernels::List& list) {
+  const Device device = group.resolved.device;
   const kernels::ForeachKernels& kernels = *kernels::backend(device).foreach;
   const Stream stream = current_stream(device);
-  if (request.op == Op::copy || request.op == Op::cast) return kernels.copy(group.list, stream);
+  if (request.op == Op::copy || request.op == Op::cast) return kernels.copy(list, stream);
   if (request.op == Op::fill) {
     const kernels::ListOperand value = operand_of(request.arguments[1].number());
-    return kernels.fill(group.list, &value.real, value.dtype, stream);
+    return kernels.fill(list, &value.real, value.dtype, stream);
   }
-  kernels::ListPointwiseCall call{.op = group.call.row,
-                                  .compute = group.call.compute,
-                                  .arity = row(group.call.row).arity,
-                                  .list = group.list,
+  kernels::ListPointwiseCall call{.op = group.resolved.row,
+                                  .compute = group.resolved.compute,
+                                  .arity = row(group.resolved.row).arity,
+                                  .list = list,
                                   .in = {}};
   std::vector<Numbers> held;  // until the kernel is enqueued: memory is ordered by the stream
   held.reserve(4);
@@ -154,31 +154,28 @@ void run(const Request& request, std::vector<Tensor>* results) {
   if (results != nullptr) results->resize(self.size());
   if (heard(request)) {
     for (size_t e = 0; e < self.size(); ++e) {
-      Tensor result = call_alone(request, e);
+      Tensor result = call_operator(request, e);
       if (results != nullptr) (*results)[e] = std::move(result);
     }
     return;
   }
-  Kept& kept = *self.body()->kept;
-  const std::scoped_lock lock(kept.mutex);
-  Plan& plan = kept.find(request);
-  for (Group& group : plan.groups) {
-    if (results != nullptr) {
-      const std::vector<Tensor>* pattern = nullptr;
-      for (const Argument& x : request.arguments)
-        if (pattern == nullptr && x.list() != nullptr) pattern = &x.list()->tensors();
-      for (size_t i = 0; i < group.entries.size(); ++i) {
-        const uint32_t e = group.entries[i];
-        (*results)[e] = empty_like((*pattern)[e], group.call.result);
-        group.list.move(i, 0, (*results)[e].data_ptr());
-      }
+  PlanCache& cache = *self.body()->plans;
+  const std::scoped_lock lock(cache.mutex);
+  OperatorPlan& plan = cache.find(request);
+  for (size_t g = 0; g < plan.plan.groups().size(); ++g) {
+    const std::vector<uint32_t>& entries = plan.plan.groups()[g].entries;
+    kernels::List& list = plan.plan.list(g);
+    for (size_t i = 0; results != nullptr && i < entries.size(); ++i) {
+      Tensor& result = (*results)[entries[i]];
+      result = empty_like(self[entries[i]], plan.calls[g].resolved.result);
+      list.move(i, 0, result.data_ptr());
     }
-    launch(request, group);
+    launch(request, plan.calls[g], list);
     if (request.in_place)
-      for (const uint32_t e : group.entries) plan.storages[e]->written_by(t_operator);
+      for (const uint32_t e : entries) plan.storages[e]->written_by(t_operator);
   }
-  for (const uint32_t e : plan.alone) {
-    Tensor result = call_alone(request, e);
+  for (const uint32_t e : plan.plan.ungrouped()) {
+    Tensor result = call_operator(request, e);
     if (results != nullptr) (*results)[e] = std::move(result);
   }
 }

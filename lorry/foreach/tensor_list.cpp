@@ -1,6 +1,6 @@
 #include "lorry/foreach/tensor_list.h"
 
-#include "lorry/foreach/plan.h"
+#include "lorry/foreach/operator_plan.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
 
@@ -12,7 +12,7 @@ constinit thread_local Strategy t_strategy = Strategy::automatic;
 }  // namespace
 
 TensorList::Body::Body(std::vector<Tensor> listed)
-    : tensors(std::move(listed)), kept(std::make_unique<detail::Kept>()) {}
+    : tensors(std::move(listed)), plans(std::make_unique<detail::PlanCache>()) {}
 TensorList::Body::~Body() = default;
 
 TensorList::TensorList(std::vector<Tensor> tensors) : body_(std::make_shared<Body>(std::move(tensors))) {}

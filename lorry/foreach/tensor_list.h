@@ -2,8 +2,8 @@
 
 // TensorList: many tensors as one value. Operators over lists (foreach.h) give each tensor what the operator would give
 // it alone, to the bit, in a few launches instead of one a tensor. Copying a list copies a pointer; which tensors it
-// names never changes. With a list is kept how it was last handed to kernels (plan.h), so that using the same list
-// again costs no more than looking at its tensors.
+// names never changes. A list caches the plans by which it was handed to kernels (operator_plan.h), so that using the
+// same list again costs no more than looking at its tensors.
 
 #include <initializer_list>
 #include <memory>
@@ -17,7 +17,7 @@ namespace lorry::foreach {
 using lorry::Strategy;
 
 namespace detail {
-struct Kept;
+struct PlanCache;
 }
 
 class TensorList {
@@ -43,7 +43,7 @@ class TensorList {
   // ---- for the operators --------------------------------------------------------------------------------------------
   struct Body {
     std::vector<Tensor> tensors;
-    std::unique_ptr<detail::Kept> kept;  ///< plans; never null
+    std::unique_ptr<detail::PlanCache> plans;  ///< never null
     explicit Body(std::vector<Tensor> listed);
     ~Body();
   };

@@ -84,14 +84,28 @@ struct ListNormCall {
   std::span<const List* const> lists;  ///< of one array each, floating, of one device; a list is used for norms alone
   NormOrder order = NormOrder::two;
   double p = 2;                  ///< of NormOrder::power
+  /// The total before its root is taken and the end applied, which somebody else may add to before finish: the sum of
+  /// |x|^p, or the largest |x|; null: not asked for.
+  double* sum = nullptr;
   double* total = nullptr;       ///< the norm of all elements, divided by end.scale; null: not asked for
   double* per_tensor = nullptr;  ///< the norm of every entry, lists laid end to end; null: not asked for
+  NormEnd end;
+};
+
+/// What norm does after the sum of all elements, which is read from the lists' device.
+struct NormFinishCall {
+  const double* sum;
+  NormOrder order = NormOrder::two;
+  double p = 2;             ///< of NormOrder::power
+  double* total = nullptr;  ///< as ListNormCall's
   NormEnd end;
 };
 
 struct ListNormKernels {
   /// The factor and the total are there after one launch a dtype; norms of entries take one more.
   void (*norm)(const ListNormCall& call, const Stream& stream) = nullptr;
+  /// The same total and factor from the sum alone.
+  void (*finish)(const NormFinishCall& call, const Stream& stream) = nullptr;
   /// Multiplies every element of a list of one array by formula::multiplier of *factor, rounded to the type that it is
   /// computed in (f32 for 16-bit elements). Nothing is written when that is 1.
   void (*scale)(const List& list, const double* factor, const Stream& stream) = nullptr;

@@ -122,7 +122,7 @@ TEST(ForeachClip, scales_all_tensors_by_one_factor) {
       const double norm = total_norm(x).item<double>(), factor = std::min(1.0, 5.0 / (norm + 1e-6));
       EXPECT_EQ(clip_norm_(x, 5).item<double>(), norm);
       for (size_t e = 0; e < x.size(); ++e) EXPECT_TRUE(same_bits(x[e], before[e] * factor)) << e;
-      // one with gaps has none then
+      // one that was not dense is then
       for (const size_t e : {2u, 5u, 11u, 20u}) x[e].set_data(random_tensor(x[e].sizes(), x[e].dtype(), 50 + e));
     }
   }
@@ -155,6 +155,75 @@ TEST(ForeachClip, refuses_what_it_cannot_write) {
   EXPECT_THROW(clip_norm_({x.slice(0, 0, 1).expand({4})}, 1), ShapeError);
   EXPECT_THROW(clip_norm_({random_tensor({5}, kF32, 1).requires_grad_()}, 1), GradError);
   EXPECT_NO_THROW(clip_norm_({x.slice(0, 0, 10), x.slice(0, 10, 20)}, 1));
+}
+
+// ---- a norm in two parts --------------------------------------------------------------------------------------------
+
+TEST(ForeachNormInParts, has_the_bits_of_the_whole) {
+  const TensorList x = mixed();
+  for (const double ord : {1.0, 2.0, double{INFINITY}, 3.0})
+    for (const double max_norm : {5.0, double{INFINITY}}) {
+      SCOPED_TRACE(testing::Message() << ord << " " << max_norm);
+      const FinishedNorm finished = finish_norm(power_sum(x, ord), {.ord = ord, .max_norm = max_norm});
+      EXPECT_TRUE(same_bits(finished.norm, total_norm(x, ord)));
+      const TensorList whole = clones(x.tensors()), parts = clones(x.tensors());
+      EXPECT_TRUE(same_bits(finished.norm, clip_norm_(whole, max_norm, ord)));
+      EXPECT_EQ(&scale_norm_(parts, finished.factor), &parts);
+      EXPECT_TRUE(same_bits(parts, whole.tensors()));
+    }
+}
+
+TEST(ForeachNormInParts, a_sum_may_be_joined_with_others) {
+  const TensorList x = mixed();
+  const std::vector<Tensor>& all = x.tensors();
+  const auto half = all.begin() + static_cast<int64_t>(all.size() / 2);
+  const TensorList first = std::vector<Tensor>(all.begin(), half), second = std::vector<Tensor>(half, all.end());
+  std::vector<double> values;
+  for (const Tensor& t : x)
+    for (const double v : t.to_vector<double>()) values.push_back(v);
+  for (const double ord : {1.0, 2.0, 3.0}) {
+    const auto want = static_cast<double>(norm_of(values, ord));
+    const Tensor sum = power_sum(first, ord) + power_sum(second, ord);
+    EXPECT_NEAR(finish_norm(sum, {.ord = ord}).norm.item<double>(), want, 1e-12 * want);
+  }
+  const Tensor largest = lorry::maximum(power_sum(first, INFINITY), power_sum(second, INFINITY));
+  EXPECT_EQ(finish_norm(largest, {.ord = INFINITY}).norm.item<double>(),
+            static_cast<double>(norm_of(values, INFINITY)));
+}
+
+TEST(ForeachNormInParts, takes_out_the_scale_of_a_loss_and_may_skip) {
+  const TensorList x = {full({3}, 6.0), full({4}, 4.0)};  // a scale of 2
+  const Tensor sum = power_sum(x), scale = full({}, 2.0, {.dtype = kF64});
+  EXPECT_EQ(sum.item<double>(), 3 * 36 + 4 * 16);
+  const double norm = std::sqrt(172.0) / 2;
+  const FinishedNorm clipped = finish_norm(sum, {.max_norm = 1, .scale = scale});
+  EXPECT_EQ(clipped.norm.item<double>(), norm);
+  EXPECT_EQ(clipped.factor.item<double>(), 0.5 * (1 / (norm + 1e-6)));
+  EXPECT_EQ(finish_norm(sum, {.scale = scale}).factor.item<double>(), 0.5);
+  x[0].fill_(INFINITY);
+  EXPECT_TRUE(std::isnan(finish_norm(power_sum(x), {.skip_nonfinite = true}).factor.item<double>()));
+  EXPECT_EQ(finish_norm(power_sum(x), {.max_norm = 1}).factor.item<double>(), 0.0);
+  x[0].fill_(NAN);
+  EXPECT_EQ(finish_norm(power_sum(x), {.max_norm = 1}).factor.item<double>(), INFINITY);
+}
+
+TEST(ForeachNormInParts, of_nothing_is_zero_and_bad_input_is_refused) {
+  EXPECT_EQ(power_sum(TensorList()).item<double>(), 0.0);
+  EXPECT_EQ(finish_norm(power_sum({zeros({0})})).norm.item<double>(), 0.0);
+  const Tensor one = ones({}, {.dtype = kF64}), x = random_tensor({20}, kF32, 1);
+  EXPECT_TRUE(scale_norm_(TensorList(), one).empty());
+  EXPECT_EQ(message<ValueError>([&] { finish_norm(one, {.max_norm = -1}); }),
+            "finish_norm: max_norm is out of range; got -1; expected a number >= 0");
+  EXPECT_THROW(finish_norm(one, {.ord = 0}), ValueError);
+  EXPECT_THROW(finish_norm(ones({})), DTypeError);
+  EXPECT_THROW(finish_norm(ones({2}, {.dtype = kF64})), DTypeError);
+  EXPECT_THROW(finish_norm(one, {.scale = ones({})}), DTypeError);
+  EXPECT_THROW(power_sum({x}, 0), ValueError);
+  EXPECT_THROW(power_sum({random_tensor({5}, kI32, 1)}), DTypeError);
+  EXPECT_THROW(scale_norm_({x}, ones({})), DTypeError);
+  EXPECT_THROW(scale_norm_({x, x}, one), ShapeError);
+  EXPECT_THROW(scale_norm_({random_tensor({5}, kF32, 1).requires_grad_()}, one), GradError);
+  EXPECT_THROW(finish_norm(Tensor()), ValueError);
 }
 
 TEST(ForeachMax, is_that_of_each_tensor) {

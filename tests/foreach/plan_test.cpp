@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "lorry/base/events.h"
-#include "lorry/foreach/plan.h"
+#include "lorry/foreach/operator_plan.h"
 #include "tests/foreach/support.h"
 #include "tests/support/on_cuda.h"
 
@@ -13,8 +13,8 @@ namespace {
 
 using L = TensorList;
 
-size_t plans_of(const TensorList& x) { return x.body()->kept->plans.size(); }
-const detail::Plan& last_plan(const TensorList& x) { return *x.body()->kept->plans.back(); }
+size_t plans_of(const TensorList& x) { return x.body()->plans->plans.size(); }
+const detail::OperatorPlan& last_plan(const TensorList& x) { return *x.body()->plans->plans.back(); }
 
 std::vector<Tensor> added(const TensorList& x, const TensorList& y) {
   std::vector<Tensor> sums;
@@ -25,7 +25,7 @@ std::vector<Tensor> added(const TensorList& x, const TensorList& y) {
 TEST(Plan, is_found_again_by_the_identity_of_its_lists) {
   const TensorList x = assorted(kF32, 1), y = assorted(kF32, 2), copy = x;
   add(x, y);
-  const detail::Plan* const made = &last_plan(x);
+  const detail::OperatorPlan* const made = &last_plan(x);
   EXPECT_TRUE(same_bits(add(copy, y), added(x, y)));
   EXPECT_EQ(plans_of(x), 1u);
   EXPECT_EQ(&last_plan(x), made);
@@ -34,7 +34,7 @@ TEST(Plan, is_found_again_by_the_identity_of_its_lists) {
   add_(x, y);
   EXPECT_EQ(plans_of(x), 3u);
   for (int i = 0; i < 20; ++i) add(x, TensorList(y.tensors()));
-  EXPECT_EQ(plans_of(x), detail::Kept::kMost);
+  EXPECT_EQ(plans_of(x), detail::PlanCache::kCapacity);
 }
 
 TEST(Plan, notices_new_values_and_new_numbers) {
@@ -76,7 +76,7 @@ TEST(Plan, takes_over_changed_addresses) {
     const StrategyScope scope(strategy);
     const TensorList x = assorted(kF32, 1), y = assorted(kF32, 2);
     add_(x, y);
-    const detail::Plan* const made = &last_plan(x);
+    const detail::OperatorPlan* const made = &last_plan(x);
     for (const size_t e : {0u, 3u, 5u, 7u}) {
       y[e].set_data(random_tensor(y[e].sizes(), kF32, 50 + e));
       x[e].set_data(random_tensor(x[e].sizes(), kF32, 60 + e));
@@ -199,8 +199,8 @@ TEST(Plan, dense_tensors_are_taken_as_they_lie) {
   const TensorList y = {random_tensor({9, 12}, kF32, 3).transpose(0, 1),
                         random_tensor({4, 5, 6}, kF32, 4).permute({2, 0, 1})};
   const TensorList sum = add(x, y);
-  EXPECT_TRUE(last_plan(x).alone.empty());
-  EXPECT_EQ(last_plan(x).groups.size(), 1u);
+  EXPECT_TRUE(last_plan(x).plan.ungrouped().empty());
+  EXPECT_EQ(last_plan(x).plan.groups().size(), 1u);
   for (size_t e = 0; e < 2; ++e) {
     EXPECT_TRUE(same_bits(sum[e], x[e] + y[e]));
     EXPECT_EQ(sum[e].strides(), x[e].strides());
@@ -213,7 +213,7 @@ TEST(Plan, one_launch_a_combination_of_dtypes) {
   const TensorList y = {random_tensor({5}, kF32, 1), random_tensor({6}, kBF16, 2), random_tensor({7}, kF32, 3),
                         random_tensor({8}, kF32, 4)};
   add(x, y);
-  EXPECT_EQ(last_plan(x).groups.size(), 3u);
+  EXPECT_EQ(last_plan(x).plan.groups().size(), 3u);
 }
 
 // ---- shared memory --------------------------------------------------------------------------------------------------

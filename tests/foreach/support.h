@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <random>
 
@@ -18,8 +19,11 @@ namespace lorry::foreach::test {
 
 using lorry::test::message;
 
-inline constexpr Strategy kAll[] = {Strategy::automatic, Strategy::per_tensor, Strategy::kernel_args_4k,
-                                    Strategy::kernel_args_32k, Strategy::device_table};
+inline constexpr auto kAll = [] {
+  std::array<Strategy, kStrategies> all;
+  for (int k = 0; k < kStrategies; ++k) all[static_cast<size_t>(k)] = static_cast<Strategy>(k);
+  return all;
+}();
 
 /// Values that every row computes: for floating types fractions of both signs, for whole ones 1 to 4.
 inline Tensor random_tensor(const Dims& sizes, DType dtype, uint64_t seed) {
@@ -64,7 +68,7 @@ inline std::vector<Tensor> clones(const std::vector<Tensor>& x) {
   return copies;
 }
 
-/// Odd lengths, none, 0-d, views that begin past a boundary, transposes, slices with gaps, one that spreads over tiles.
+/// Odd lengths, none, 0-d, views that begin past a boundary, transposes, slices that are not dense, one that spreads over tiles.
 inline std::vector<Tensor> assorted(DType dtype, uint64_t seed) {
   std::vector<Tensor> list;
   const auto tensor = [&](const Dims& sizes) { return random_tensor(sizes, dtype, seed++); };

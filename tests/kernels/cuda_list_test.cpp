@@ -89,10 +89,10 @@ TEST(CudaList, another_geometry_lays_the_list_out_again) {
 
 TEST(CudaList, automatic_takes_arguments_while_one_launch_holds_them) {
   constexpr int kBytes = sizeof(Entry<2>);
-  EXPECT_EQ(quickest(Arguments4K<2>::kCapacity, kBytes), Strategy::kernel_args_4k);
-  EXPECT_EQ(quickest(Arguments4K<2>::kCapacity + 1, kBytes), Strategy::kernel_args_32k);
-  EXPECT_EQ(quickest(Arguments32K<2>::kCapacity, kBytes), Strategy::kernel_args_32k);
-  EXPECT_EQ(quickest(Arguments32K<2>::kCapacity + 1, kBytes), Strategy::device_table);
+  EXPECT_EQ(choose_strategy(Arguments4K<2>::kCapacity, kBytes), Strategy::kernel_args_4k);
+  EXPECT_EQ(choose_strategy(Arguments4K<2>::kCapacity + 1, kBytes), Strategy::kernel_args_32k);
+  EXPECT_EQ(choose_strategy(Arguments32K<2>::kCapacity, kBytes), Strategy::kernel_args_32k);
+  EXPECT_EQ(choose_strategy(Arguments32K<2>::kCapacity + 1, kBytes), Strategy::device_table);
   EXPECT_LE(sizeof(Arguments4K<6>) + kBodyBytes, 4'096u);
   EXPECT_LE(sizeof(Arguments32K<1>) + kBodyBytes, 32'764u);
 }
@@ -154,16 +154,80 @@ TEST(CudaList, a_table_is_not_written_by_a_capture) {
   const OwnedStream stream(kGPU);
   List list = list_of({100, 100}, Strategy::device_table);
   nodes_of_capture(stream, [&] { EXPECT_THROW(CudaList::of(list, kGeometry, stream), CaptureError); });
-  const void* const table = CudaList::of(list, kGeometry, stream).table();
+  const void* const table = CudaList::of(list, kGeometry, stream).table()->entries();
   ASSERT_NE(table, nullptr);
   void* const moved_to = address(0x777770);
   list.move(1, 0, moved_to);
   nodes_of_capture(stream, [&] { EXPECT_THROW(CudaList::of(list, kGeometry, stream), CaptureError); });
-  ASSERT_EQ(CudaList::of(list, kGeometry, stream).table(), table);
+  ASSERT_EQ(CudaList::of(list, kGeometry, stream).table()->entries(), table);
   Entry<2> entries[2];
   device::copy(entries, kCPU, const_cast<void*>(table), kGPU, sizeof entries, stream);
   stream.synchronize();
   EXPECT_EQ(entries[1].at[0], moved_to) << "the refused patch is made up for";
+}
+
+TEST(CudaList, only_table_strategies_have_a_table) {
+  for (int k = 0; k < kStrategies; ++k) {
+    const auto strategy = static_cast<Strategy>(k);
+    const bool has_table =
+        strategy == Strategy::device_table || strategy == Strategy::mapped_table || strategy == Strategy::managed_table;
+    EXPECT_EQ(known(list_of({}, strategy)).table() != nullptr, has_table) << name(strategy);
+  }
+}
+
+TEST(CudaList, a_table_holds_the_entry_of_every_tile) {
+  const List list = list_of({5, 0, 64, 65, 0, 1, 200});
+  const CudaList& laid_out = known(list);
+  const TableContent content{reinterpret_cast<const std::byte*>(laid_out.entries<2>()), laid_out.count(),
+                             sizeof(Entry<2>), laid_out.tiles()};
+  std::vector<uint32_t> owners(laid_out.tiles());
+  content.write_owners(owners.data());
+  EXPECT_EQ(owners, (std::vector<uint32_t>{0, 1, 2, 2, 3, 4, 4, 4, 4}));
+  EXPECT_EQ(content.first_tile(content.count), laid_out.tiles());
+}
+
+TEST(CudaList, a_mapped_table_that_changes_leaves_the_one_that_kernels_may_still_read) {
+  LORRY_SKIP_WITHOUT_CUDA();
+  const OwnedStream stream(kGPU);
+  List list = list_of({100, 100}, Strategy::mapped_table);
+  const ListTable& table = *CudaList::of(list, kGeometry, stream).table();
+  const auto* const before = static_cast<const Entry<2>*>(table.entries());
+  const uint32_t* const owners = table.owners();
+  list.move(1, 0, address(0x777770));
+  ASSERT_EQ(CudaList::of(list, kGeometry, stream).table(), &table);
+  const auto* const after = static_cast<const Entry<2>*>(table.entries());
+  ASSERT_NE(after, before);
+  EXPECT_EQ(table.owners(), owners);
+  EXPECT_EQ(after[1].at[0], address(0x777770));
+  EXPECT_EQ(before[1].at[0], address(0x20000)) << "its block is released, but nobody has it yet";
+}
+
+TEST(CudaList, a_mapped_table_can_be_made_inside_a_capture_and_stays_for_the_graph) {
+  LORRY_SKIP_WITHOUT_CUDA();
+  const OwnedStream stream(kGPU);
+  List list = list_of({100, 100}, Strategy::mapped_table);
+  const void* captured = nullptr;
+  EXPECT_EQ(nodes_of_capture(stream, [&] { captured = CudaList::of(list, kGeometry, stream).table()->entries(); }), 0u);
+  for (uintptr_t i = 1; i < 10; ++i) {  // other lists and changes do not get the block
+    list.move(1, 0, address(0x777770 * i));
+    const List other = list_of({100, 100}, Strategy::mapped_table);
+    EXPECT_NE(CudaList::of(list, kGeometry, stream).table()->entries(), captured);
+    EXPECT_NE(CudaList::of(other, kGeometry, stream).table()->entries(), captured);
+  }
+  EXPECT_EQ(static_cast<const Entry<2>*>(captured)[1].at[0], address(0x20000));
+}
+
+TEST(CudaList, a_managed_table_is_written_in_place_and_never_by_a_capture) {
+  LORRY_SKIP_WITHOUT_CUDA();
+  const OwnedStream stream(kGPU);
+  List list = list_of({100, 100}, Strategy::managed_table);
+  nodes_of_capture(stream, [&] { EXPECT_THROW(CudaList::of(list, kGeometry, stream), CaptureError); });
+  const auto* const table = static_cast<const Entry<2>*>(CudaList::of(list, kGeometry, stream).table()->entries());
+  list.move(1, 0, address(0x777770));
+  nodes_of_capture(stream, [&] { EXPECT_THROW(CudaList::of(list, kGeometry, stream), CaptureError); });
+  ASSERT_EQ(CudaList::of(list, kGeometry, stream).table()->entries(), table);
+  EXPECT_EQ(table[1].at[0], address(0x777770));
+  EXPECT_EQ(table[0].at[0], address(0x10000));
 }
 
 }  // namespace

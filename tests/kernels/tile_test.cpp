@@ -43,7 +43,7 @@ TEST(Tile, warps_that_share_rows_cover_their_tiles_once) {
     const auto h = static_cast<uint8_t>(head);
     std::map<int64_t, int> visits;
     for (int warp = 0; warp < kWarps; ++warp) {
-      const Tile tile = woven_at(5, kTile, kRow, warp, kWarps, h);
+      const Tile tile = interleaved_at(5, kTile, kRow, warp, kWarps, h);
       EXPECT_EQ(tile.runs, 0);
       EXPECT_EQ(tile.rest, tile.count);
       for (int row = tile.runs; row < tile.rest; row += tile.apart)
@@ -53,10 +53,10 @@ TEST(Tile, warps_that_share_rows_cover_their_tiles_once) {
     EXPECT_EQ(visits.begin()->first, head + 5 * kTile);
     EXPECT_EQ(visits.rbegin()->first, head + (5 + kWarps) * kTile - 1);
   }
-  EXPECT_TRUE(can_weave(1, kTile, kWarps, 3 + 9 * kTile, 3));
-  EXPECT_FALSE(can_weave(1, kTile, kWarps, 2 + 9 * kTile, 3)) << "the last tile is not whole";
-  EXPECT_FALSE(can_weave(0, kTile, kWarps, 3 + 9 * kTile, 3)) << "the first tile has the head";
-  EXPECT_FALSE(can_weave(1, kTile, kWarps, 99 * kTile, kNoHead));
+  EXPECT_TRUE(can_interleave(1, kTile, kWarps, 3 + 9 * kTile, 3));
+  EXPECT_FALSE(can_interleave(1, kTile, kWarps, 2 + 9 * kTile, 3)) << "the last tile is not whole";
+  EXPECT_FALSE(can_interleave(0, kTile, kWarps, 3 + 9 * kTile, 3)) << "the first tile has the head";
+  EXPECT_FALSE(can_interleave(1, kTile, kWarps, 99 * kTile, kNoHead));
 }
 
 TEST(Tile, a_tensor_beyond_32_bits_keeps_its_last_element) {

@@ -27,7 +27,7 @@ bool is_half(DType dtype) { return dtype == kF16 || dtype == kBF16; }
 
 void* at(void* data, int64_t element, DType dtype) { return static_cast<char*>(data) + element * size_of(dtype); }
 
-/// The sum of |x|^p, in the order of kernels/list_norm.h.
+/// The sum of |x|^p, in the order of kernels/list.h.
 template <class T>
 double sum_power(const void* from, int64_t n, double p) {
   constexpr int64_t kSums = 128;
@@ -63,13 +63,12 @@ class Norm {
     return tile_[dtype == kF64](x, count);
   }
 
-  /// The norm of the elements whose tiles have these sums.
-  double of(std::span<const double> tiles) const {
+  /// The sum over the elements whose tiles have these sums.
+  double sum(std::span<const double> tiles) const {
     std::vector<double> groups;
     for (size_t i = 0; i < tiles.size(); i += kNormGroup)
       groups.push_back(again_(&tiles[i], static_cast<int64_t>(std::min<size_t>(kNormGroup, tiles.size() - i))));
-    const double sum = again_(groups.data(), static_cast<int64_t>(groups.size()));
-    return order_ == NormOrder::two ? std::sqrt(sum) : order_ == NormOrder::power ? std::pow(sum, 1 / p_) : sum;
+    return again_(groups.data(), static_cast<int64_t>(groups.size()));
   }
 
  private:
@@ -79,7 +78,18 @@ class Norm {
   double (*again_)(const void*, int64_t);
 };
 
-void norm(const ListNormCall& call, const Stream&) {
+double root(double sum, NormOrder order, double p) {
+  return order == NormOrder::two ? std::sqrt(sum) : order == NormOrder::power ? std::pow(sum, 1 / p) : sum;
+}
+
+void finish(const NormFinishCall& call, const Stream&) {
+  const auto [total, factor] = formula::clip(root(*call.sum, call.order, call.p), call.end.scale ? *call.end.scale : 1,
+                                             call.end.max_norm, call.end.skip_nonfinite);
+  if (call.total != nullptr) *call.total = total;
+  if (call.end.factor != nullptr) *call.end.factor = factor;
+}
+
+void norm(const ListNormCall& call, const Stream& stream) {
   std::vector<size_t> first;  // tile of every entry
   size_t tiles = 0;
   for (const List* list : call.lists)
@@ -106,12 +116,12 @@ void norm(const ListNormCall& call, const Stream&) {
   }
   if (call.per_tensor != nullptr)
     for (size_t e = 0; e + 1 < first.size(); ++e)
-      call.per_tensor[e] = norm.of(std::span(sums).subspan(first[e], first[e + 1] - first[e]));
-  if (call.total == nullptr && call.end.factor == nullptr) return;
-  const auto [total, factor] =
-      formula::clip(norm.of(sums), call.end.scale ? *call.end.scale : 1, call.end.max_norm, call.end.skip_nonfinite);
-  if (call.total != nullptr) *call.total = total;
-  if (call.end.factor != nullptr) *call.end.factor = factor;
+      call.per_tensor[e] =
+          root(norm.sum(std::span(sums).subspan(first[e], first[e + 1] - first[e])), call.order, call.p);
+  if (call.sum == nullptr && call.total == nullptr && call.end.factor == nullptr) return;
+  const double sum = norm.sum(sums);
+  if (call.sum != nullptr) *call.sum = sum;
+  finish({.sum = &sum, .order = call.order, .p = call.p, .total = call.total, .end = call.end}, stream);
 }
 
 void scale(const List& list, const double* factor, const Stream&) {
@@ -136,7 +146,7 @@ void scale(const List& list, const double* factor, const Stream&) {
 }  // namespace
 
 const ListNormKernels& list_norm_kernels() {
-  static constexpr ListNormKernels kKernels{.norm = norm, .scale = scale};
+  static constexpr ListNormKernels kKernels{.norm = norm, .finish = finish, .scale = scale};
   return kKernels;
 }
 

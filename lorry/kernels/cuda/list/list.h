@@ -4,37 +4,32 @@
 // bias shares a block with its neighbours, and a large matrix spreads over all multiprocessors. Which tile is whose is
 // told by one of two sources:
 //
-//   Arguments   entries by value among the kernel's arguments: nothing is uploaded, nothing is waited for, and a
-//   captured graph keeps
-//               its own copy. A warp finds its entry by a binary search over first tiles.
-//   Table       entries and the owner of every tile in device memory: one launch whatever the number, and two dependent
-//   reads a warp.
-//               For one entry it carries the entry itself.
+//   Arguments   entries by value among the kernel's arguments: nothing is uploaded, nothing is waited for, and a captured
+//               graph keeps its own copy. A warp finds its entry by a binary search over first tiles.
+//   Table       entries and the owner of every tile in memory, that of the device, of the host or managed by the driver:
+//               one launch whatever the number, and two dependent reads a warp. For one entry it carries the entry
+//               itself.
 //
 // A kernel is a body: a trivially copyable struct that works on one tile.
 //
 //   struct Body {
-//     static constexpr int kArrays, kTile, kRunLength, kBlocks;      // kTile: a multiple of 32 * kRunLength; kBlocks
-//     of 256 threads on
-//                                                                    // a multiprocessor at least
-//     static constexpr bool kBackwards = true;                       // optional: tiles are taken from the last on, for
-//     a pass that follows
-//                                                                    // one over the same memory and finds the end of
-//                                                                    it in the cache
-//     int elements;                                                  // in place of kTile, for one that depends on the
-//     list static constexpr int kRow = 32 * kRunLength;                   // optional: the warps of a block share out
-//     the rows of their tiles where
-//                                                                    // these are whole ones of an entry (woven_at)
+//     static constexpr int kArrays, kTile, kRunLength, kBlocks;
 //     __device__ void operator()(const Entry<kArrays>& entry, const Tile& tile, int lane) const;
-//     __device__ void open(int thread) const;                        // optional: by all threads of a block, before all
-//     else
-//     __device__ void close(uint32_t first, uint32_t end) const;     // optional: by all threads of a block, when each
-//     warp has done its
-//                                                                    // tile: the block had the list's tiles [first,
-//                                                                    end)
-//     __device__ void finish(int thread) const;                      // optional: by all threads of one block, when
-//     every tile of every
-//   };                                                               // launch has been worked on
+//   };
+//
+// kTile is a multiple of 32 * kRunLength, and kBlocks is how many blocks of 256 threads share a multiprocessor at least.
+// A body may have besides:
+//
+//   int elements;                         in place of kTile, for one that depends on the list
+//   bool kBackwards = true;               tiles are taken from the last on, for a pass that follows one over the same
+//                                         memory and finds the end of it in the cache
+//   int kRow = 32 * kRunLength;           the warps of a block share out the rows of their tiles where these are whole
+//                                         ones of an entry (interleaved_at)
+//   void open(int thread) const;          by all threads of a block, before all else
+//   void close(uint32_t first, uint32_t end) const;
+//                                         by all threads of a block, when each warp has done its tile: the block had the
+//                                         list's tiles [first, end)
+//   void finish(int thread) const;        by all threads of one block, when every tile of every launch has been worked on
 //
 // Tiles are aligned (tile.h): an odd length costs its last few elements the vector path and no others, and so does an
 // odd start the first few where all arrays of the entry are off alike; where they are not, it costs the whole entry
@@ -47,6 +42,7 @@
 #include "lorry/device/cuda/capture.h"
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/common/list.h"
+#include "lorry/kernels/cuda/list/list_table.h"
 #include "lorry/kernels/cuda/list/tile.h"
 
 namespace lorry::kernels::cuda {
@@ -96,7 +92,7 @@ class Counters {
   bool captured_ = false;  ///< the use is recorded into a graph
 };
 
-/// What CUDA keeps of a list: entries as kernels read them (of 8 * arrays + 16 bytes each), and where their table lies.
+/// What CUDA keeps of a list: entries as kernels read them (of 8 * arrays + 16 bytes each), and their table.
 class CudaList : public ListOnDevice {
  public:
   /// That of `list`, up to date for work on `stream` with one of the strategies, and never `automatic`.
@@ -109,9 +105,8 @@ class CudaList : public ListOnDevice {
   const Entry<kArrays>* entries() const {
     return reinterpret_cast<const Entry<kArrays>*>(entries_.data());
   }
-  /// In device memory, for device_table alone.
-  const void* table() const { return table_; }
-  const uint32_t* owners() const { return owners_; }
+  /// Where kernels read entries and owners; null for strategies without a table, and for a list without elements.
+  const ListTable* table() const { return table_.get(); }
   /// A counter for kernels that must know when all of their blocks are done.
   Counters& ticket(const Stream& stream);
   /// Device memory that stays with the list: what it held when it was last asked for under this key for this stream,
@@ -128,10 +123,8 @@ class CudaList : public ListOnDevice {
   /// Takes over the addresses of an entry that moved. False when the list must be laid out again.
   bool update_addresses(const List& list, uint32_t at);
   /// An entry from its last array on: what does not depend on the number of arrays.
-  Entry<1>& last_part(int place);
-  uint32_t first_tile(int place);
-  void upload(const Stream& stream);
-  void patch(const Stream& stream);
+  Entry<1>& last_part(int position);
+  uint32_t first_tile(int position);
   uint8_t head_of(const ListEntry& entry) const;
 
   const Geometry geometry_;
@@ -140,15 +133,13 @@ class CudaList : public ListOnDevice {
   int64_t element_bytes_[kMaxArrays] = {};
   Strategy strategy_;
   std::vector<std::byte> entries_;
-  std::vector<int32_t> places_;  ///< of the list's entries among those with elements; -1 for none
+  std::vector<int32_t> positions_;  ///< of the list's entries among those with elements; -1 for none
   std::vector<uint32_t> stale_;  ///< entries that the table has wrong
   int count_ = 0;
   uint32_t tiles_ = 0;
-  Stream stream_{};  ///< of the table
-  char* memory_ = nullptr;
-  int64_t memory_bytes_ = 0;
-  void* table_ = nullptr;
-  uint32_t* owners_ = nullptr;
+  std::unique_ptr<ListTable> table_;
+  Stream ticket_stream_{};
+  char* ticket_memory_ = nullptr;
   Counters ticket_;
   uint64_t work_key_ = 0;
   Stream work_stream_{};
@@ -158,8 +149,8 @@ class CudaList : public ListOnDevice {
   Counters work_counters_;
 };
 
-/// The strategy for a list of `count` entries of `entry_bytes`.
-Strategy quickest(int count, int entry_bytes);
+/// What automatic is for a list of `count` entries of `entry_bytes`.
+Strategy choose_strategy(int count, int entry_bytes);
 
 // ---- sources --------------------------------------------------------------------------------------------------------
 
@@ -250,9 +241,9 @@ __global__ void __launch_bounds__(kListThreads, Body::kBlocks)
       const int warp = static_cast<int>(threadIdx.x / 32);
       const int64_t first = static_cast<int64_t>(at) - entry.first_tile - (kBackwards ? kListWarps - 1 - warp : warp);
       const bool whole =
-          (blockIdx.x + 1) * kListWarps <= source.tiles && can_weave(first, elements, kListWarps, count, head);
+          (blockIdx.x + 1) * kListWarps <= source.tiles && can_interleave(first, elements, kListWarps, count, head);
       body(entry,
-           whole ? woven_at(first, elements, Body::kRow, warp, kListWarps, head)
+           whole ? interleaved_at(first, elements, Body::kRow, warp, kListWarps, head)
                  : tile_at(at - entry.first_tile, elements, Body::kRunLength, Body::kRow, count, head),
            static_cast<int>(threadIdx.x % 32));
     } else {
@@ -321,11 +312,16 @@ void over_list(const List& list, const Geometry& geometry, const Body& body, con
       launch(kernel, source);
     }
   };
-  if (known.strategy() == Strategy::device_table || count == 0) {
+  if (known.table() != nullptr || count == 0) {
     // Without elements there may be nothing to do but to finish.
-    if (count > 0 || finishes)
-      launch(kernels.table,
-             Table<kArrays>{known.tiles(), 0, known.owners(), static_cast<const Entry<kArrays>*>(known.table()), {}});
+    if (count > 0)
+      launch(kernels.table, Table<kArrays>{known.tiles(),
+                                           0,
+                                           known.table()->owners(),
+                                           static_cast<const Entry<kArrays>*>(known.table()->entries()),
+                                           {}});
+    else if (finishes)
+      launch(kernels.table, Table<kArrays>{});
   } else if (known.strategy() == Strategy::per_tensor) {
     for (int e = 0; e < count; ++e)
       launch(kernels.table,

@@ -1,4 +1,4 @@
-// Norms over lists of tensors: see kernels/list_norm.h for the order of additions, which is that of the CPU to the bit.
+// Norms over lists of tensors: see kernels/list.h for the order of additions, which is that of the CPU to the bit.
 //
 // A warp takes a tile: lane l holds the sums 4 l to 4 l + 3 of the 128, so that a row of 128 elements is one access of
 // up to 16 bytes a lane, and it keeps eight rows (four of f64) in flight. Whoever finishes the last tile of a group
@@ -143,16 +143,30 @@ __device__ __forceinline__ double root(double sum, double p) {
 
 /// What follows the last sum.
 struct End {
+  double* sum;  ///< as it is
   double* total;
   double* factor;
   const double* scale;
+  double p;
   double max_norm;
   bool skip_nonfinite;
 
-  void addresses(auto& visit) const { visit(total, factor, scale); }
+  void addresses(auto& visit) const { visit(sum, total, factor, scale); }
 
-  __device__ void operator()(double norm) const {
-    const formula::Clipped clipped = formula::clip(norm, scale ? *scale : 1, max_norm, skip_nonfinite);
+  End(double* sum_of_all, double* norm, double power, const NormEnd& end)
+      : sum(sum_of_all),
+        total(norm),
+        factor(end.factor),
+        scale(end.scale),
+        p(power),
+        max_norm(end.max_norm),
+        skip_nonfinite(end.skip_nonfinite) {}
+  bool is_asked_for() const { return sum != nullptr || total != nullptr || factor != nullptr; }
+
+  template <NormOrder kOrder>
+  __device__ void finish(double all) const {
+    if (sum != nullptr) *sum = all;
+    const formula::Clipped clipped = formula::clip(root<kOrder>(all, p), scale ? *scale : 1, max_norm, skip_nonfinite);
     if (total != nullptr) *total = clipped.norm;
     if (factor != nullptr) *factor = clipped.factor;
   }
@@ -166,7 +180,6 @@ struct NormBody {
   uint32_t* tickets;      ///< tiles that are done of every group, then groups that are done
   uint32_t tiles;         ///< of all lists
   uint32_t first;         ///< tile of this list
-  double p;
   DType dtype;
   bool folds;    ///< a total or factor is asked for
   bool streams;  ///< more than the cache would keep for the step that follows: it is left to that step's own runs
@@ -179,13 +192,13 @@ struct NormBody {
       const void* const at = entry.at[0];
       switch (dtype) {
         case kF16:
-          return sum_of<kOrder, false>(static_cast<const Float16*>(at) + tile.first, tile.count, lane, p, streams);
+          return sum_of<kOrder, false>(static_cast<const Float16*>(at) + tile.first, tile.count, lane, end.p, streams);
         case kBF16:
-          return sum_of<kOrder, false>(static_cast<const BFloat16*>(at) + tile.first, tile.count, lane, p, streams);
+          return sum_of<kOrder, false>(static_cast<const BFloat16*>(at) + tile.first, tile.count, lane, end.p, streams);
         case kF32:
-          return sum_of<kOrder, false>(static_cast<const float*>(at) + tile.first, tile.count, lane, p, streams);
+          return sum_of<kOrder, false>(static_cast<const float*>(at) + tile.first, tile.count, lane, end.p, streams);
         default:
-          return sum_of<kOrder, false>(static_cast<const double*>(at) + tile.first, tile.count, lane, p, streams);
+          return sum_of<kOrder, false>(static_cast<const double*>(at) + tile.first, tile.count, lane, end.p, streams);
       }
     }();
     if (lane == 0) __stcg(&sums[first + entry.first_tile + tile.first / kNormTile], sum);
@@ -219,12 +232,15 @@ struct NormBody {
     if (!__shfl_sync(kAll, last, 0)) return;
     __threadfence();
     const double all = sum_of_sums<kOrder>(groups, static_cast<int>(count), lane);
-    if (lane == 0) end(root<kOrder>(all, p));
+    if (lane == 0) end.template finish<kOrder>(all);
   }
 };
 
-/// A list without elements.
-__global__ void end_of_nothing(const End end) { end(0); }
+/// From a sum that is there; null: of a list without elements.
+template <NormOrder kOrder>
+__global__ void finish_norm(const double* sum, const End end) {
+  end.template finish<kOrder>(sum != nullptr ? *sum : 0);
+}
 
 /// A block an entry: starts[e] to starts[e + 1] are its tiles. Sum k of the 128 over groups is that of warp k % 8.
 template <NormOrder kOrder>
@@ -262,10 +278,10 @@ void norm_of(const ListNormCall& call, const Stream& stream) {
     entries += static_cast<int64_t>(list->entries().size());
   }
   require<ValueError>(tiles <= INT32_MAX, "more elements than a norm takes; got {} tiles of {}", tiles, kNormTile);
-  const End end{call.total, call.end.factor, call.end.scale, call.end.max_norm, call.end.skip_nonfinite};
-  const bool folds = call.total != nullptr || call.end.factor != nullptr;
+  const End end(call.sum, call.total, call.p, call.end);
+  const bool folds = end.is_asked_for();
   if (tiles == 0) {
-    if (folds) lorry::cuda::launch_with(stream, lorry::cuda::Shape{1, 1}, end_of_nothing, end);
+    if (folds) lorry::cuda::launch(stream, {1, 1}, finish_norm<kOrder>, nullptr, end);
     if (call.per_tensor != nullptr && entries > 0) lorry::cuda::fill_bytes(stream, call.per_tensor, 0, entries * 8);
     return;
   }
@@ -292,7 +308,6 @@ void norm_of(const ListNormCall& call, const Stream& stream) {
             .tickets = keeper.work_counters().data(),
             .tiles = static_cast<uint32_t>(tiles),
             .first = 0,
-            .p = call.p,
             .dtype = kF32,
             .folds = folds,
             .streams = bytes > kKeptInCache,
@@ -310,17 +325,30 @@ void norm_of(const ListNormCall& call, const Stream& stream) {
                         reinterpret_cast<const uint32_t*>(memory + ticket_bytes), call.p, call.per_tensor);
 }
 
-void norm(const ListNormCall& call, const Stream& stream) {
-  switch (call.order) {
+/// Calls f with the order as a constant.
+template <class F>
+void visit_order(NormOrder order, const F& f) {
+  switch (order) {
     case NormOrder::one:
-      return norm_of<NormOrder::one>(call, stream);
+      return f(std::integral_constant<NormOrder, NormOrder::one>());
     case NormOrder::two:
-      return norm_of<NormOrder::two>(call, stream);
+      return f(std::integral_constant<NormOrder, NormOrder::two>());
     case NormOrder::inf:
-      return norm_of<NormOrder::inf>(call, stream);
+      return f(std::integral_constant<NormOrder, NormOrder::inf>());
     case NormOrder::power:
-      return norm_of<NormOrder::power>(call, stream);
+      return f(std::integral_constant<NormOrder, NormOrder::power>());
   }
+}
+
+void norm(const ListNormCall& call, const Stream& stream) {
+  visit_order(call.order, [&](auto order) { norm_of<order()>(call, stream); });
+}
+
+void finish(const NormFinishCall& call, const Stream& stream) {
+  const End end(nullptr, call.total, call.p, call.end);
+  visit_order(call.order, [&](auto order) {
+    lorry::cuda::launch(stream, {1, 1}, finish_norm<order()>, call.sum, end);
+  });
 }
 
 // ---- scaling --------------------------------------------------------------------------------------------------------
@@ -365,7 +393,7 @@ void scale(const List& list, const double* factor, const Stream& stream) {
 }  // namespace
 
 const ListNormKernels& list_norm_kernels() {
-  static constexpr ListNormKernels kKernels{.norm = norm, .scale = scale};
+  static constexpr ListNormKernels kKernels{.norm = norm, .finish = finish, .scale = scale};
   return kKernels;
 }
 

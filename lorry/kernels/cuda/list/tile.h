@@ -47,12 +47,13 @@ LORRY_HOST_DEVICE inline Tile tile_at(int64_t tile, int tile_elements, int run_l
 
 /// What `warp` of `warps` takes of as many whole tiles from `tile` on, when they share out their rows one by one:
 /// memory likes it better when neighbours are read at the same time.
-LORRY_HOST_DEVICE inline Tile woven_at(int64_t tile, int tile_elements, int row, int warp, int warps, uint8_t head) {
+LORRY_HOST_DEVICE inline Tile interleaved_at(int64_t tile, int tile_elements, int row, int warp, int warps,
+                                             uint8_t head) {
   const int count = warps * tile_elements - warp * row;
   return {head + tile * tile_elements + warp * row, 0, count, count, warps * row};
 }
 /// Whether there are.
-LORRY_HOST_DEVICE inline bool can_weave(int64_t tile, int tile_elements, int warps, int64_t count, uint8_t head) {
+LORRY_HOST_DEVICE inline bool can_interleave(int64_t tile, int tile_elements, int warps, int64_t count, uint8_t head) {
   return tile > 0 && head != kNoHead && head + (tile + warps) * tile_elements <= count;
 }
 
