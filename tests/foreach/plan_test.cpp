@@ -398,12 +398,13 @@ TEST(ForeachLarge, a_tensor_of_more_than_2_to_the_31_elements) {
     const StrategyScope scope(strategy);
     add_(list, 1);
   }
+  const auto added = static_cast<float>(std::size(kAll));
   for (const int64_t i : {int64_t{0}, int64_t{1} << 30, int64_t{1} << 31, n - 1})
-    EXPECT_EQ(x[i].item<float>(), 5.0f) << i;
-  EXPECT_EQ(small[99].item<float>(), 5.0f);
+    EXPECT_EQ(x[i].item<float>(), added) << i;
+  EXPECT_EQ(small[99].item<float>(), added);
   const Norms measured = norms(list, 1);
-  EXPECT_EQ(measured.per_tensor[1].item<double>(), 5.0 * static_cast<double>(n));
-  EXPECT_EQ(measured.total.item<double>(), 5.0 * static_cast<double>(n + 100));
+  EXPECT_EQ(measured.per_tensor[1].item<double>(), added * static_cast<double>(n));
+  EXPECT_EQ(measured.total.item<double>(), added * static_cast<double>(n + 100));
 }
 
 }  // namespace
