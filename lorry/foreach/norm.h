@@ -63,8 +63,8 @@ struct FinishedNorm {
 /// ValueError for a negative max_norm or ord <= 0, DTypeError, DeviceError.
 FinishedNorm finish_norm(const Tensor& sum, const NormFinish& finish = {});
 
-/// Multiplies all tensors in place by the factor of finish_norm, as clip_norm_ does. factor: 0-d f64. Throws DTypeError,
-/// and what clip_norm_ throws for tensors that it cannot write.
+/// Multiplies all tensors in place by the factor of finish_norm, as clip_norm_ does. factor: 0-d f64. Throws
+/// DTypeError, and what clip_norm_ throws for tensors that it cannot write.
 const TensorList& scale_norm_(const TensorList& x, const Tensor& factor);
 
 /// The largest element of each tensor, 0-d; one reduction a tensor. Throws for a tensor without elements.
