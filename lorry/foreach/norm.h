@@ -43,26 +43,28 @@ Tensor clip_norm_(const TensorList& x, double max_norm, double ord = 2, bool err
 //   const auto [norm, factor] = foreach::finish_norm(sum, {.max_norm = 1});
 //   foreach::scale_norm_(grads, factor);                // or hand the factor to an optimizer's step
 
-/// The sum of |x|^ord over all elements, by default the sum of squares; the largest |x| for infinity. 0-d f64 on the
-/// device of the first tensor (the default one for an empty list). Throws what norms throws.
+/// The sum of |x|^ord over all elements, by default the sum of squares; the largest |x| for infinity.
+/// 0-d f64 on the device of the first tensor (the default one for an empty list). Throws what norms throws.
 Tensor power_sum(const TensorList& x, double ord = 2);
 
+/// What is to be done with the sum of a norm.
 struct NormFinish {
   double ord = 2;
   double max_norm = std::numeric_limits<double>::infinity();  ///< to clip to
   Tensor scale = {};            ///< 0-d f64: of the loss, so that gradients are to be divided by it; undefined: 1
   bool skip_nonfinite = false;  ///< the factor of a norm that is not finite is NaN: a step is to be left out
 };
+/// A norm, and what it asks for.
 struct FinishedNorm {
   Tensor norm;    ///< sum^(1/ord) / scale: 0-d f64
   Tensor factor;  ///< by which elements are to be multiplied: 0-d f64, infinite where that is NaN
 };
-/// What follows the sum, on its device; nothing waits. sum: 0-d f64. Throws ValueError for a negative max_norm or ord
-/// <= 0, DTypeError, DeviceError.
+/// The norm and the factor to clip by from the sum of a norm, on its device; nothing waits. sum: 0-d f64. Throws
+/// ValueError for a negative max_norm or ord <= 0, DTypeError, DeviceError.
 FinishedNorm finish_norm(const Tensor& sum, const NormFinish& finish = {});
 
-/// Multiplies all tensors in place by the factor of finish_norm, as clip_norm_ does. factor: 0-d f64. Throws DTypeError,
-/// and what clip_norm_ throws for tensors that it cannot write.
+/// Multiplies all tensors in place by the factor of finish_norm, as clip_norm_ does. factor: 0-d f64. Throws
+/// DTypeError, and what clip_norm_ throws for tensors that it cannot write.
 const TensorList& scale_norm_(const TensorList& x, const Tensor& factor);
 
 /// The largest element of each tensor, 0-d; one reduction a tensor. Throws for a tensor without elements.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "lorry/ops/array.h"
+#include "lorry/foreach/list_operators.h"
 #include "lorry/ops/dispatch/door.h"
 
 namespace lorry::foreach {
@@ -64,36 +64,20 @@ bool same_layout(const Tensor& a, const Tensor& b) {
 }
 
 ops::Resolved resolve(const Request& request, std::span<const Operand> operands, bool& ungrouped) {
-  const Operand& first = operands.front();
-  switch (request.op) {
-    case Op::copy: {
-      const Tensor& source = *operands[1].tensor();
-      require_defined(source, "a source");
-      ungrouped =
-          source.device() != first.tensor()->device() || ops::overlap(*first.tensor(), source) != ops::Overlap::none;
-      return {{}, first.tensor()->dtype(), kF32, first.tensor()->device()};
-    }
-    case Op::cast:
-      ungrouped = first.tensor()->dtype() == request.to;
-      return {{}, request.to, kF32, first.tensor()->device()};
-    case Op::fill:
-      return {{}, first.tensor()->dtype(), kF32, first.tensor()->device()};
-    default:
-      break;
-  }
-  ops::Resolved call = request.in_place ? ops::resolve_into(request.op, *first.tensor(), operands, ungrouped)
+  if (const ListOperator* own = list_operator(request.op)) return own->resolve(request, operands, ungrouped);
+  ops::Resolved call = request.in_place ? ops::resolve_into(request.op, *operands[0].tensor(), operands, ungrouped)
                                         : ops::resolve(request.op, operands);
-  if (request.in_place) call.result = first.tensor()->dtype();
+  if (request.in_place) call.result = operands[0].tensor()->dtype();
   ungrouped |= call.converts;
   return call;
 }
 
-/// Which argument each array of a list is: the one that is written, then those that are read. A fill reads none, and
-/// a copy writes without reading first.
+/// Which argument each array of a list is: the one that is written, then those that are read.
 std::vector<int8_t> arrays_of(const Request& request) {
   std::vector<int8_t> arrays{request.in_place ? int8_t{0} : ListPlan::kNoRole};
-  const size_t first = request.op == Op::copy ? 1 : 0, end = request.op == Op::fill ? 0 : request.arguments.size();
-  for (size_t k = first; k < end; ++k)
+  const ListOperator* const own = list_operator(request.op);
+  const size_t end = own != nullptr ? own->end_read : request.arguments.size();
+  for (size_t k = own != nullptr ? own->first_read : 0; k < end; ++k)
     arrays.push_back(request.arguments[k].list() != nullptr ? static_cast<int8_t>(k) : ListPlan::kNoRole);
   return arrays;
 }
@@ -102,7 +86,7 @@ std::vector<int8_t> arrays_of(const Request& request) {
 class PlanBuilder {
  public:
   PlanBuilder(const Request& request, OperatorPlan& plan)
-      : request_(request), plan_(plan), arity_(request.arguments.size()) {
+      : request_(request), own_(list_operator(request.op)), plan_(plan), arity_(request.arguments.size()) {
     for (size_t k = 0; k < arity_; ++k) lists_[k] = request.arguments[k].list();
   }
 
@@ -116,8 +100,6 @@ class PlanBuilder {
   }
 
  private:
-  bool is_pointwise() const { return request_.op < static_cast<Op>(kPointwiseCount); }
-
   /// -1: none.
   int32_t group_of(uint32_t e) {
     Tensor rooms[4];
@@ -126,7 +108,7 @@ class PlanBuilder {
     bool ungrouped = false;
     const ops::Resolved call = resolve(request_, operands_, ungrouped);
     plan_.reusable = plan_.reusable && !call.depends_on_values;
-    const size_t used = is_pointwise() ? row(call.row).arity : arity_;
+    const size_t used = own_ == nullptr ? row(call.row).arity : arity_;
     return ungrouped || !fits_one_kernel(used, call.device) ? -1 : group_for(e, used, call);
   }
 
@@ -159,7 +141,8 @@ class PlanBuilder {
       if (!same_layout(*first, x)) return false;
       if (request_.in_place && k > 0) {
         const ops::Overlap how = ops::overlap(*first, x);
-        if (how != ops::Overlap::none && (how != ops::Overlap::same || request_.op == Op::copy)) return false;
+        if (how != ops::Overlap::none && (how != ops::Overlap::same || (own_ != nullptr && !own_->may_read_result)))
+          return false;
       }
     }
     return true;
@@ -171,7 +154,8 @@ class PlanBuilder {
     size_t arrays = 1;
     GroupCall own{call, {}};
     uint64_t tag = static_cast<uint64_t>(call.row) | static_cast<uint64_t>(call.compute) << 32;
-    for (size_t k = request_.op == Op::copy ? 1 : 0; k < used && request_.op != Op::fill; ++k) {
+    const size_t end = own_ != nullptr ? own_->end_read : used;
+    for (size_t k = own_ != nullptr ? own_->first_read : 0; k < end; ++k) {
       const Argument& x = request_.arguments[k];
       dtypes[arrays++] = tensors_[k] != nullptr ? tensors_[k]->dtype() : kF64;
       own.whole[k] = x.is_numbers() && !x.numbers()[e].is_floating();
@@ -183,6 +167,7 @@ class PlanBuilder {
   }
 
   const Request& request_;
+  const ListOperator* const own_;  ///< null for a row of formula/pointwise.def
   OperatorPlan& plan_;
   const size_t arity_;
   const TensorList* lists_[4] = {};

@@ -1,9 +1,9 @@
 #pragma once
 
-// Plans of foreach operators and of norms, and the cache that finds them again. An operator's plan is made when it first
-// meets its lists, with all the checks that the operator makes of each entry, and cached with the first of them. When it
-// meets the same lists again the plan is found by their identity, and brought up to date (list_plan.h) or made anew.
-// While no tensor anywhere was given other data or strides, the tensors are not even looked at.
+// Plans of foreach operators and of norms, and the cache that finds them again. An operator's plan is made when it
+// first meets its lists, with all the checks that the operator makes of each entry, and cached with the first of them.
+// When it meets the same lists again the plan is found by their identity, and brought up to date (list_plan.h) or made
+// anew. While no tensor anywhere was given other data or strides, the tensors are not even looked at.
 
 #include <array>
 #include <cstdint>

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "lorry/device/device.h"
-#include "lorry/foreach/operator_plan.h"
+#include "lorry/foreach/list_operators.h"
 #include "lorry/memory/upload.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
@@ -51,17 +51,9 @@ Tensor call_operator(const Request& request, size_t e) {
   Tensor rooms[4];
   std::vector<Operand> x;
   for (size_t k = 0; k < request.arguments.size(); ++k) x.push_back(request.arguments[k].at(e, rooms[k]));
-  switch (request.op) {
-    case Op::copy:
-      return x[0].tensor()->copy_(*x[1].tensor());
-    case Op::cast:
-      return x[0].tensor()->to(request.to);
-    case Op::fill:
-      return x[0].tensor()->fill_(x[1]);
-    default:
-      return request.in_place ? ops::call_in_place(request.op, *x[0].tensor(), std::span(x).subspan(1))
-                              : ops::call(request.op, x);
-  }
+  if (const ListOperator* own = list_operator(request.op)) return own->call(request, x);
+  return request.in_place ? ops::call_in_place(request.op, *x[0].tensor(), std::span(x).subspan(1))
+                          : ops::call(request.op, x);
 }
 
 /// Numbers of one argument where a device's kernels read them.
@@ -94,17 +86,6 @@ class Numbers {
   Tensor tensor_;
 };
 
-kernels::ListOperand operand_of(const Scalar& number) {
-  kernels::ListOperand x;
-  x.kind = kernels::ListOperand::Kind::number;
-  x.dtype = number.is_floating() ? kF64 : kI64;
-  if (number.is_floating())
-    x.real = number.to<double>();
-  else
-    x.whole = number.to<int64_t>();
-  return x;
-}
-
 bool same_number(const Scalar& a, const Scalar& b) {
   if (a.is_floating() != b.is_floating()) return false;
   return a.is_floating() ? a.to<double>() == b.to<double>() : a.to<int64_t>() == b.to<int64_t>();
@@ -114,11 +95,7 @@ void launch(const Request& request, const GroupCall& group, const kernels::List&
   const Device device = group.resolved.device;
   const kernels::ForeachKernels& kernels = *kernels::backend(device).foreach;
   const Stream stream = current_stream(device);
-  if (request.op == Op::copy || request.op == Op::cast) return kernels.copy(list, stream);
-  if (request.op == Op::fill) {
-    const kernels::ListOperand value = operand_of(request.arguments[1].number());
-    return kernels.fill(list, &value.real, value.dtype, stream);
-  }
+  if (const ListOperator* own = list_operator(request.op)) return own->launch(request, list, kernels, stream);
   kernels::ListPointwiseCall call{.op = group.resolved.row,
                                   .compute = group.resolved.compute,
                                   .arity = row(group.resolved.row).arity,
@@ -130,12 +107,12 @@ void launch(const Request& request, const GroupCall& group, const kernels::List&
     const Argument& x = request.arguments[static_cast<size_t>(k)];
     if (x.list() != nullptr) continue;
     if (x.is_number()) {
-      call.in[k] = operand_of(x.number());
+      call.in[k] = number_operand(x.number());
     } else if (x.is_numbers() &&
                std::ranges::all_of(x.numbers(), [&](const Scalar& n) { return same_number(n, x.numbers()[0]); })) {
-      call.in[k] = operand_of(x.numbers()[0]);
+      call.in[k] = number_operand(x.numbers()[0]);
     } else if (x.tensor() != nullptr && x.tensor()->dim() == 0 && x.tensor()->device() != device) {
-      call.in[k] = operand_of(x.tensor()->item());  // of the host
+      call.in[k] = number_operand(x.tensor()->item());  // of the host
     } else {
       held.emplace_back(x, device, group.whole[k]);
       call.in[k] = held.back().operand();

@@ -68,7 +68,8 @@ inline std::vector<Tensor> clones(const std::vector<Tensor>& x) {
   return copies;
 }
 
-/// Odd lengths, none, 0-d, views that begin past a boundary, transposes, slices that are not dense, one that spreads over tiles.
+/// Odd lengths, none, 0-d, views that begin past a boundary, transposes, slices that are not dense, one that spreads
+/// over tiles.
 inline std::vector<Tensor> assorted(DType dtype, uint64_t seed) {
   std::vector<Tensor> list;
   const auto tensor = [&](const Dims& sizes) { return random_tensor(sizes, dtype, seed++); };

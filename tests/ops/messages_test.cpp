@@ -202,6 +202,10 @@ autograd::GradOptions Arguments::make() {
   return {.allow_unused = make<bool>()};
 }
 template <>
+foreach::NormFinish Arguments::make() {
+  return {.max_norm = one_of<double>({1, 1, -1}), .skip_nonfinite = make<bool>()};
+}
+template <>
 std::vector<int64_t> Arguments::make() {
   return several<int64_t>(3);
 }
@@ -291,6 +295,8 @@ class PublicCalls {
 void add_declared(PublicCalls& calls) {
   using autograd::GradOptions;
   using foreach::Argument;
+  using foreach::FinishedNorm;
+  using foreach::NormFinish;
   using foreach::Norms;
   using foreach::TensorList;
 #define LORRY_FUNCTION(called, room, name, ...) \

@@ -34,12 +34,12 @@ void run_entry(const ListPointwiseCall& call, BlockFunction function, const Spla
   const void* in[kMaxArity];
   int64_t step[kMaxArity];
   const List& list = call.list;
-  bool plain = list.dtype(0) == call.compute;
+  bool is_direct = list.dtype(0) == call.compute;
   for (int k = 0; k < call.arity; ++k) {
     const ListOperand& x = call.in[k];
     step[k] = x.kind == ListOperand::Kind::array ? 1 : 0;
     if (step[k] == 1) {
-      plain = plain && list.dtype(1 + k) == call.compute;
+      is_direct = is_direct && list.dtype(1 + k) == call.compute;
     } else if (x.kind == ListOperand::Kind::values && x.step > 0) {
       own[k].set(static_cast<const char*>(x.values) + int64_t{x.step} * entry.word * size_of(x.dtype), x.dtype,
                  call.compute);
@@ -48,7 +48,7 @@ void run_entry(const ListPointwiseCall& call, BlockFunction function, const Spla
       in[k] = shared[k].bytes;
     }
   }
-  const int64_t block = plain ? count : kBlock;
+  const int64_t block = is_direct ? count : kBlock;
   for (int64_t i = begin; i < begin + count; i += block) {
     const int64_t n = std::min(block, begin + count - i);
     for (int k = 0; k < call.arity; ++k) {

@@ -4,11 +4,11 @@
 // bias shares a block with its neighbours, and a large matrix spreads over all multiprocessors. Which tile is whose is
 // told by one of two sources:
 //
-//   Arguments   entries by value among the kernel's arguments: nothing is uploaded, nothing is waited for, and a captured
-//               graph keeps its own copy. A warp finds its entry by a binary search over first tiles.
-//   Table       entries and the owner of every tile in memory, that of the device, of the host or managed by the driver:
-//               one launch whatever the number, and two dependent reads a warp. For one entry it carries the entry
-//               itself.
+//   Arguments   entries by value among the kernel's arguments: nothing is uploaded, nothing is waited for, and a
+//               captured graph keeps its own copy. A warp finds its entry by a binary search over first tiles.
+//   Table       entries and the owner of every tile in memory, that of the device, of the host or managed by the
+//               driver (list_table.h): one launch whatever the number, and two dependent reads a warp. For one entry it
+//               carries the entry itself.
 //
 // A kernel is a body: a trivially copyable struct that works on one tile.
 //
@@ -17,8 +17,8 @@
 //     __device__ void operator()(const Entry<kArrays>& entry, const Tile& tile, int lane) const;
 //   };
 //
-// kTile is a multiple of 32 * kRunLength, and kBlocks is how many blocks of 256 threads share a multiprocessor at least.
-// A body may have besides:
+// kTile is a multiple of 32 * kRunLength, and kBlocks is how many blocks of 256 threads share a multiprocessor at
+// least. A body may have besides:
 //
 //   int elements;                         in place of kTile, for one that depends on the list
 //   bool kBackwards = true;               tiles are taken from the last on, for a pass that follows one over the same
@@ -27,9 +27,10 @@
 //                                         ones of an entry (interleaved_at)
 //   void open(int thread) const;          by all threads of a block, before all else
 //   void close(uint32_t first, uint32_t end) const;
-//                                         by all threads of a block, when each warp has done its tile: the block had the
-//                                         list's tiles [first, end)
-//   void finish(int thread) const;        by all threads of one block, when every tile of every launch has been worked on
+//                                         by all threads of a block, when each warp has done its tile: the block had
+//                                         the list's tiles [first, end)
+//   void finish(int thread) const;        by all threads of one block, when every tile of every launch has been worked
+//                                         on
 //
 // Tiles are aligned (tile.h): an odd length costs its last few elements the vector path and no others, and so does an
 // odd start the first few where all arrays of the entry are off alike; where they are not, it costs the whole entry

@@ -18,7 +18,7 @@ constexpr uint32_t kAll = 0xffffffffu;
 constexpr int kSums = 128;
 /// Lists up to this size may still be in the cache when a step reads them again: half of an H200's, the step has more
 /// arrays to read.
-constexpr int64_t kKeptInCache = 24 << 20;
+constexpr int64_t kMostInCache = 24 << 20;
 
 // ---- folding --------------------------------------------------------------------------------------------------------
 
@@ -310,7 +310,7 @@ void norm_of(const ListNormCall& call, const Stream& stream) {
             .first = 0,
             .dtype = kF32,
             .folds = folds,
-            .streams = bytes > kKeptInCache,
+            .streams = bytes > kMostInCache,
             .end = end};
   if (folds) keeper.work_counters().begin(stream);
   for (const List* list : call.lists) {

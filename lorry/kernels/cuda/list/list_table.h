@@ -39,7 +39,8 @@ class ListTable {
   ListTable& operator=(const ListTable&) = delete;
 
   /// Makes the table right for work on `stream`, when the entries at `stale` have changed since the last time, and
-  /// empties `stale`. Throws OutOfMemory, and CaptureError where the stream is captured and the table cannot be written.
+  /// empties `stale`. Throws OutOfMemory, and CaptureError where the stream is captured and the table cannot be
+  /// written.
   virtual void refresh(const TableContent& content, std::vector<uint32_t>& stale, const Stream& stream) = 0;
   const void* entries() const { return entries_; }
   /// The number of the entry that each tile belongs to.

@@ -1,0 +1,30 @@
+#pragma once
+
+// List operators that are no row of formula/pointwise.def: each has a kernel of its own in kernels/list.h, and a row
+// here says all that planning and running it takes. Their public functions are in foreach.cpp.
+
+#include "lorry/foreach/operator_plan.h"
+
+namespace lorry::foreach::detail {
+
+struct ListOperator {
+  Op op;
+  /// The list's arrays are what is written, then arguments first_read to end_read - 1.
+  size_t first_read, end_read;
+  /// Whether an entry may read exactly what it writes.
+  bool may_read_result;
+  /// Checks an entry's operands. Sets `ungrouped` if the kernel cannot take them.
+  ops::Resolved (*resolve)(const Request& request, std::span<const Operand> operands, bool& ungrouped);
+  void (*launch)(const Request& request, const kernels::List& list, const kernels::ForeachKernels& kernels,
+                 const Stream& stream);
+  /// The same for one entry.
+  Tensor (*call)(const Request& request, std::span<const Operand> operands);
+};
+
+/// Null for a row of formula/pointwise.def.
+const ListOperator* list_operator(Op op);
+
+/// A number of the host as kernels take it.
+kernels::ListOperand number_operand(const Scalar& number);
+
+}  // namespace lorry::foreach::detail
