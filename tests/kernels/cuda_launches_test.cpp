@@ -76,9 +76,8 @@ const Case kCases[] = {
     {"cumsum", [](const Tensor& x, const Tensor&, const Tensor&) { return x.cumsum(1); }},
     {"softmax", [](const Tensor& x, const Tensor&, const Tensor&) { return softmax(x, 1); }},
     {"index_select", [](const Tensor& x, const Tensor&, const Tensor& i) { return index_select(x, 0, i); }},
-    {"index_add", [](const Tensor& x, const Tensor& y, const Tensor& i) {
-       return index_add(x, 0, i, y.narrow(0, 0, 5));
-     }},
+    {"index_add",
+     [](const Tensor& x, const Tensor& y, const Tensor& i) { return index_add(x, 0, i, y.narrow(0, 0, 5)); }},
     {"matmul", [](const Tensor& x, const Tensor& y, const Tensor&) { return matmul(x, y.t()); }},
     {"sort", [](const Tensor& x, const Tensor&, const Tensor&) { return std::get<0>(x.sort(1)); }},
     {"argsort", [](const Tensor& x, const Tensor&, const Tensor&) { return x.flatten().argsort(0); }},
@@ -88,7 +87,9 @@ const Case kCases[] = {
     {"bernoulli", [](const Tensor& x, const Tensor&, const Tensor&) { return x.sigmoid().bernoulli(); }},
     {"randperm", [](const Tensor&, const Tensor&, const Tensor&) { return randperm(100'000, kGPU); }},
     {"tril", [](const Tensor& x, const Tensor&, const Tensor&) { return tril(x); }},
-    {"arange", [](const Tensor&, const Tensor&, const Tensor&) { return arange(1'000, {kF32, kGPU}); }}};
+    {"arange", [](const Tensor&, const Tensor&, const Tensor&) {
+       return arange(1'000, {kF32, kGPU});
+     }}};
 
 /// The kernels' parameters hold the tensors' addresses where the descriptions say so, and nowhere else.
 TEST(CudaLaunches, addresses_of_tensors_are_where_the_descriptions_say) {

@@ -5,9 +5,11 @@
 
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 #include "lorry/formula/scalar.h"
-#include "lorry/layout/dtype.h"
+#include "lorry/layout/dtype_enum.h"
+#include "lorry/layout/half.h"
 
 namespace lorry::kernels::cuda {
 

@@ -36,6 +36,9 @@
 // odd start the first few where all arrays of the entry are off alike; where they are not, it costs the whole entry
 // that path.
 
+// Kernels that are compiled at run time include this too, and get the device's part of it alone.
+
+#ifndef __CUDACC_RTC__
 #include <cstring>
 #include <functional>
 #include <utility>
@@ -44,6 +47,8 @@
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/common/list.h"
 #include "lorry/kernels/cuda/list/list_table.h"
+#endif
+
 #include "lorry/kernels/cuda/list/tile.h"
 
 namespace lorry::kernels::cuda {
@@ -59,6 +64,8 @@ struct Entry {
 
   void addresses(auto& visit) const { visit(at); }
 };
+
+#ifndef __CUDACC_RTC__
 
 /// What a body asks of its list.
 struct Geometry {
@@ -152,6 +159,8 @@ class CudaList : public ListOnDevice {
 
 /// What automatic is for a list of `count` entries of `entry_bytes`.
 Strategy choose_strategy(int count, int entry_bytes);
+
+#endif  // __CUDACC_RTC__
 
 // ---- sources --------------------------------------------------------------------------------------------------------
 
@@ -266,6 +275,8 @@ __global__ void __launch_bounds__(kListThreads, Body::kBlocks)
   }
 }
 
+#ifndef __CUDACC_RTC__
+
 /// The kernels of a body, one a source.
 template <int kArrays, class Body>
 struct TileKernels {
@@ -348,6 +359,7 @@ void over_list(const List& list, const Body& body, const Stream& stream) {
   over_list(list, {tile_elements(body), Body::kRunLength}, body, kernels, kFinishes, stream);
 }
 
+#endif  // __CUDACC_RTC__
 #endif  // __CUDACC__
 
 }  // namespace lorry::kernels::cuda

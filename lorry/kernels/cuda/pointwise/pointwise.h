@@ -15,6 +15,7 @@
 #include "lorry/formula/pointwise.h"
 #include "lorry/kernels/cuda/common/element.h"
 #include "lorry/kernels/cuda/common/strided_indexer.h"
+#include "lorry/layout/dtype.h"
 
 namespace lorry::kernels::cuda {
 
