@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Measures what a newcomer meets, for bench/results/limits.json and docs/benchmarks.md: how fast the command starts and how large it is.
+"""Measures what a newcomer meets, for bench/results/limits.json and docs/benchmarks.md: how fast the command starts and
+how large it is.
 
     bench/limits.py COMMAND OUT.json
 

@@ -1,6 +1,6 @@
-# lorry_simd(ROOM SOURCES...): compiles sources into a room once for every vector instruction set that the CPU kernels choose
-# from at run time. Each object sees LORRY_SIMD, the namespace of its level; see lorry/kernels/cpu/common/simd.h. One
-# object a level keeps compilation parallel, and formulas need no per-target attributes.
+# lorry_simd(ROOM SOURCES...): compiles sources into a room once for every vector instruction set that the CPU kernels
+# choose from at run time. Each object sees LORRY_SIMD, the namespace of its level; see lorry/kernels/cpu/common/simd.h.
+# One object a level keeps compilation parallel, and formulas need no per-target attributes.
 set(LORRY_SIMD_FLAGS_sse4 -msse4.2 -mpclmul -maes)
 set(LORRY_SIMD_FLAGS_avx2 ${LORRY_SIMD_FLAGS_sse4} -mavx2 -mfma -mbmi -mbmi2 -mlzcnt -mf16c)
 set(LORRY_SIMD_FLAGS_avx512 ${LORRY_SIMD_FLAGS_avx2} -mavx512f -mavx512bw -mavx512cd -mavx512dq -mavx512vl)

@@ -10,6 +10,7 @@ Exits 1 too when a function has no sentence.
 
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 from header_entries import Entry, Header
@@ -29,7 +30,8 @@ OPERATORS = (
     ("Shapes, views, copies", "", ("ops/views.h", "ops/joining.h", "ops/copy.h", "ops/sum_to_size.h")),
     ("Indexing", "", ("ops/indexing.h",)),
     ("Reductions, sorting, normalisation", "", ("ops/reduce.h", "ops/sort.h", "ops/softmax.h", "ops/norm.h")),
-    ("Matrix products, attention, embedding", "", ("ops/matmul.h", "ops/attention.h", "ops/rotary.h", "ops/embedding.h")),
+    ("Matrix products, attention, embedding", "",
+     ("ops/matmul.h", "ops/attention.h", "ops/rotary.h", "ops/embedding.h")),
     ("Losses and dropout", "", ("ops/loss.h", "ops/dropout.h")),
 )
 OTHERS = (
@@ -76,7 +78,7 @@ LISTS = {"ops/ops.h", "ops/aliases.h"}
 # Functions for the inside, which headers must show.
 SKIPPED = re.compile("|".join(r"""
     (?!save_for)\w+_backward attention_dropout embed reshape_result wrapped_number without_repeats from_bytes
-    raise\w* require node node_ptr ring ring_after heard choice run require_device parallel_for for_each_chunk
+    raise\w* require node node_ptr emit emit_after heard choice run require_device parallel_for for_each_chunk
     (allocate|release|record)_(pinned|managed) allocate release record_stream built_in_kernels with_options
     visit\w* promote can_store to_whole index_put checked facts detail named choose layout storage NormGrads
     AttentionCall NestedNumbers DTypeOf Type DTypeFacts ShortRule OwnRule UserFunction LiveBlock OptionsList DL\w+
@@ -295,20 +297,10 @@ def operator_kinds(root):
 
 
 # Composed of other operators, but nothing of a gradient comes through.
-NO_GRADIENT = {
-    "empty_like",
-    "zeros_like",
-    "ones_like",
-    "full_like",
-    "rand_like",
-    "randn_like",
-    "randint_like",
-    "one_hot",
-    "isclose",
-    "argsort",
-    "unique_consecutive",
-    "normal",
-}
+NO_GRADIENT = set("""
+    empty_like zeros_like ones_like full_like rand_like randn_like randint_like one_hot isclose argsort
+    unique_consecutive normal
+    """.split())
 
 
 def has_gradient(name, entry, pointwise, kinds, with_rules):
@@ -380,7 +372,7 @@ class Reference:
             f"### {title}",
             "",
             *([said, ""] if said else []),
-            "Declared in " + links(headers) + ".",
+            prose("Declared in " + links(headers) + "."),
             "",
             (
                 "| operator | also as | dtypes | gradient | what it gives |"
@@ -548,7 +540,8 @@ class Reference:
         for theme in OPERATORS:
             lines += self.operators(*theme)
         second = ", ".join(f"`{alias}` ({original})" for alias, original in aliases(self.root))
-        lines += ["### Second names", "", f"As in PyTorch: {second}. Declared in {links(('tensor/aliases.def',))}.", ""]
+        declared = links(("tensor/aliases.def",))
+        lines += ["### Second names", "", prose(f"As in PyTorch: {second}. Declared in {declared}."), ""]
         for theme in OTHERS:
             lines += self.others(*theme)
         return "\n".join(lines).rstrip() + "\n"
@@ -566,6 +559,12 @@ class Reference:
         )
         yield from (f"{name} has no sentence: give it a docstring" for name in self.missing)
         yield from (f"SENTENCES has {name}, which no header declares" for name in sorted(set(SENTENCES) - self.told))
+
+
+def prose(text):
+    """A paragraph in lines of 120 columns; what stands between backticks is not broken."""
+    glued = re.sub(r"`[^`]*`", lambda code: code.group().replace(" ", "\0"), text)
+    return textwrap.fill(glued, 120, break_long_words=False, break_on_hyphens=False).replace("\0", " ")
 
 
 def links(headers):

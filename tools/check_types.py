@@ -3,12 +3,12 @@
 
     tools/check_types.py [ROOT]
 
-Two files that define different types of one qualified name compile and link, and then share one of the two's functions. Compilers see it only
-when they link with -flto -Wodr, and never in .cu files. This script reads namespaces, classes and enumerations, and nothing else. Types in an
-unnamed namespace or in a function cannot clash.
+Two files that define different types of one qualified name compile and link, and then share one of the two's functions.
+Compilers see it only when they link with -flto -Wodr, and never in .cu files. This script reads namespaces, classes and
+enumerations, and nothing else. Types in an unnamed namespace or in a function cannot clash.
 
-The files of lorry/ are one program with those of each folder of tests/ (which see tests/support/), and with each file elsewhere. Prints one line
-a clash, "path:line: what is wrong", and exits 1 when there is one.
+The files of lorry/ are one program with those of each folder of tests/ (which see tests/support/), and with each file
+elsewhere. Prints one line a clash, "path:line: what is wrong", and exits 1 when there is one.
 """
 import re
 import sys
@@ -17,7 +17,8 @@ from pathlib import Path
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 FOLDERS = ("lorry", "tests", "bench", "examples", "tools")
 
-# Comments, literals, preprocessor lines with their continuations, names, and single characters. Whatever else stands between is space.
+# Comments, literals, preprocessor lines with their continuations, names, and single characters. Whatever else stands
+# between is space.
 TOKEN = re.compile(r"""
     (?P<skip>//[^\n]*|/\*.*?\*/)
   | (?P<text>R"(?P<mark>[^(\s]*)\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+')
@@ -43,7 +44,8 @@ def without_brackets(tokens, opening, closing):
 
 
 def type_name(statement):
-    """The name of the type that the tokens before a "{" begin to define, "" for one without a name, or None for anything else."""
+    """The name of the type that the tokens before a "{" begin to define, "" for one without a name, or None for
+    anything else."""
     tokens = without_brackets(without_brackets(statement, "[", "]"), "(", ")")
     while tokens and tokens[0] == "template":
         depth = 0
@@ -96,7 +98,8 @@ def definitions(text):
             else:
                 name = type_name(statement)
                 if name and None not in scopes:
-                    yield "::".join([scope for scope in scopes if scope] + [name]), text.count("\n", 0, match.start()) + 1
+                    line = text.count("\n", 0, match.start()) + 1
+                    yield "::".join([scope for scope in scopes if scope] + [name]), line
                 scopes.append(name or None)
             statement = []
         elif token == "}":
@@ -130,7 +133,8 @@ def main(root):
                 for other, other_line in others:
                     programs = {program_of(path), program_of(other)} - {None}
                     if other != path and len(programs) < 2:
-                        print(f"{path}:{line}: {name} is defined in {other}:{other_line} too; rename one, or move it into an unnamed namespace")
+                        print(f"{path}:{line}: {name} is defined in {other}:{other_line} too; "
+                              "rename one, or move it into an unnamed namespace")
                         clashes += 1
                         break
                 others.append((path, line))

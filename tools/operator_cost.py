@@ -3,8 +3,9 @@
 
     tools/operator_cost.py [ROOT] [--build]
 
-Fails (exit 1) when the patch no longer applies, touches more than 4 files, adds more than 30 lines, removes any, or when a line that it adds is
-not quoted in docs/adding-an-operator.md. With --build it also builds the changed copy and runs the tests of the new operator.
+Fails (exit 1) when the patch no longer applies, touches more than 4 files, adds more than 30 lines, removes any, or
+when a line that it adds is not quoted in docs/adding-an-operator.md. With --build it also builds the changed copy and
+runs the tests of the new operator.
 """
 import re
 import shutil
@@ -29,7 +30,8 @@ def place_of(old, lines, near):
 
 
 def apply(patch, scratch):
-    """Applies a unified diff to the files under `scratch`; yields what does not fit. Here, because `patch` is not installed everywhere."""
+    """Applies a unified diff to the files under `scratch`; yields what does not fit. Here, because `patch` is not
+    installed everywhere."""
     for part in re.split(r"^(?=--- )", patch, flags=re.MULTILINE)[1:]:
         header, *hunks = re.split(r"^(?=@@ )", part, flags=re.MULTILINE)
         name = re.search(r"^\+\+\+ b/(\S+)", header, flags=re.MULTILINE).group(1)
@@ -44,7 +46,8 @@ def apply(patch, scratch):
             old = [line[1:] for line in body if line[0] != "+"]
             at = place_of(old, lines, int(re.match(r"@@ -(\d+)", head).group(1)) - 1)
             if at is None:
-                yield f"the patch does not apply to {name}: these lines do not follow each other there:\n" + "\n".join(old)
+                what = f"the patch does not apply to {name}: these lines do not follow each other there:"
+                yield "\n".join([what, *old])
                 break
             lines[at : at + len(old)] = [line[1:] for line in body if line[0] != "-"]
         path.write_text("\n".join(lines), encoding="utf-8")
@@ -81,7 +84,8 @@ def build(scratch):
     tests = ("lorry_ops_test", "lorry_autograd_test")
     steps = [["cmake", "-S", str(scratch), "-B", str(build_folder), "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"],
              ["cmake", "--build", str(build_folder), "--target", *tests]]
-    steps += [[str(build_folder / "tests" / test), "--gtest_filter=*softsign*:PointwiseForms.*:PointwiseRules.*"] for test in tests]
+    wanted = "--gtest_filter=*softsign*:PointwiseForms.*:PointwiseRules.*"
+    steps += [[str(build_folder / "tests" / test), wanted] for test in tests]
     for step in steps:
         print("+", " ".join(step), flush=True)
         if subprocess.run(step).returncode != 0:

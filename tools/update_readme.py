@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Fills the examples, the tables of numbers and the picture of README.md and docs/ from examples/ and bench/results, so that
-none of them is ever typed.
+"""Fills the examples, the tables of numbers and the picture of README.md and docs/ from examples/ and bench/results, so
+that none of them is ever typed.
 
     tools/update_readme.py            # rewrites them
     tools/update_readme.py --check    # exits 1 when they do not say what the files say
@@ -10,6 +10,7 @@ bench/measure makes the results; bench/measure_gpu h200.json and h200_optim.json
 import json
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 import optim_tables
@@ -18,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
 PICTURE = "docs/optimizers.svg"
 DEMO_PICTURE = "docs/demo.svg"  # drawn by the command: bench/measure_demo
+WIDTH = 120  # of a line of prose
 
 # The rows of the overhead suite: how the README names them, and how the reports do.
 OVERHEAD = (
@@ -60,13 +62,16 @@ def speeds(report):
     lorry = medians(report)
     peer, train = report_of("overhead_libtorch.json"), report_of("train_torch.json")
     libtorch = medians(peer) if peer else {}
-    rows = [(title, f"{lorry[case]:.3f} us", lorry[case], libtorch.get(case), "{:.3f} us") for title, case in OVERHEAD if case in lorry]
+    rows = [(title, f"{lorry[case]:.3f} us", lorry[case], libtorch.get(case), "{:.3f} us") for title, case in OVERHEAD
+            if case in lorry]
     if NANO_STEP in lorry:
         step = lorry[NANO_STEP] / 1e3
-        rows.append(("training step of the nano GPT, f32, batch 16 x 128 (`lorry bench train`)", f"{step:.1f} ms", step, train and train["ms_per_step"],
+        rows.append(("training step of the nano GPT, f32, batch 16 x 128 (`lorry bench train`)", f"{step:.1f} ms", step,
+                     train and train["ms_per_step"],
                      "{:.1f} ms (Python, eager, fused AdamW)"))
     if report_of("optim.json"):
-        row, torch = steps_of("optim.json")[ADAMW_STEP], report_of("optim_torch.json") and steps_of("optim_torch.json").get(ADAMW_STEP)
+        row = steps_of("optim.json")[ADAMW_STEP]
+        torch = report_of("optim_torch.json") and steps_of("optim_torch.json").get(ADAMW_STEP)
         step = row["median_us"] / 1e3
         # Some processors copy more slowly than they step: there the copy is no ceiling.
         ratio = row["ratio_to_ceiling"]
@@ -87,7 +92,8 @@ def limits(measured):
     if not rows:
         return []
     lines = ["", "| a build without CUDA | measured | at most |", "|---|---|---|"]
-    return lines + [f"| {title} | {form.format(value)} | {form.format(most).replace('.0 ', ' ')} |" for title, form, value, most in rows]
+    return lines + [f"| {title} | {form.format(value)} | {form.format(most).replace('.0 ', ' ')} |"
+                    for title, form, value, most in rows]
 
 
 # What the README says of a GPU: how it names a case, the case in the report, how a median in microseconds is shown.
@@ -119,23 +125,30 @@ def eager(report):
 
 
 def gpu():
-    """The table of a GPU: Lorry, PyTorch's eager mode, and the share of a plain copy's rate where memory is the limit."""
+    """The table of a GPU: Lorry, PyTorch's eager mode, and the share of a plain copy's rate where memory is the
+    limit."""
     report = report_of("h200.json")
     if report is None:
         return []
     ours = {row["case"]: row for row in report["results"] if row["implementation"] == "lorry"}
     peers = eager(report)
-    compiled = next((row for row in report["results"] if "compiled" in row["implementation"] and "tokens_per_s" in row), None)
+    compiled = next((row for row in report["results"] if "compiled" in row["implementation"] and "tokens_per_s" in row),
+                    None)
     name = next(iter(report["machine"]["gpus"].values())).split(" (")[0]
-    lines = ["", f"On one {name}; PyTorch {next(iter(peers.values()))['implementation'].split()[1]} beside it in the same run, eager mode, called from Python. The last column may pass "
-             "100 %: memory is read faster than it is written, and a copy does as much of both.", "",
+    version = next(iter(peers.values()))["implementation"].split()[1]
+    said = (f"On one {name}; PyTorch {version} beside it in the same run, eager mode, called from Python. "
+            "The last column may pass 100 %: memory is read faster than it is written, and a copy does as much of "
+            "both.")
+    lines = ["", textwrap.fill(said, WIDTH), "",
              "| | Lorry | PyTorch | | compared with a memory copy |", "|---|---|---|---|---|"]
     launch = US.format(ours["raw launch"]["median_us"])
     for title, case, form in GPU:
         mine, theirs = ours[case], peers[case]
         scale = 1e-3 if form == MS else 1
-        share = f"{100 * mine['ratio_to_ceiling']:.0f} %" if "ratio_to_ceiling" in mine and case != "nonzero of 16 M" else ""
-        lines.append(f"| {title.format(launch=launch)} | {form.format(scale * mine['median_us'])} | {form.format(scale * theirs['median_us'])} "
+        bounded = "ratio_to_ceiling" in mine and case != "nonzero of 16 M"
+        share = f"{100 * mine['ratio_to_ceiling']:.0f} %" if bounded else ""
+        lines.append(f"| {title.format(launch=launch)} "
+                     f"| {form.format(scale * mine['median_us'])} | {form.format(scale * theirs['median_us'])} "
                      f"| {theirs['median_us'] / mine['median_us']:.2f} x | {share} |")
     step = ours["gpt2 step, batch 8 x 1024"]
     told = f"That is {step['tokens_per_s'] / 1e3:.0f} k tokens/s with {step['peak_bytes'] / 1e9:.1f} GB at most"
@@ -149,8 +162,9 @@ def numbers():
     if report is None:
         return "Not measured yet; `make bench` measures this machine."
     machine = report["machine"]
-    lines = [f"Measured on {machine['cpu']}, {machine['threads']} threads, {machine['system'].split(',')[0]}; the files are in "
-             "[bench/results](../bench/results).", ""]
+    said = (f"Measured on {machine['cpu']}, {machine['threads']} threads, {machine['system'].split(',')[0]}; "
+            "the files are in [bench/results](../bench/results).")
+    lines = [textwrap.fill(said, WIDTH), ""]
     return "\n".join(lines + speeds(report) + limits((report_of("limits.json") or {}).get("limits", {})) + gpu())
 
 
@@ -163,7 +177,8 @@ def demo():
     minutes, seconds = divmod(round(run["seconds"]), 60)
     train = " ".join(report["train"][1:])
     lines = [
-        f"The `nano` preset has {run['parameters'] / 1e3:.0f} thousand parameters. {run['steps']:,} steps on Debian's fortunes took",
+        f"The `nano` preset has {run['parameters'] / 1e3:.0f} thousand parameters. "
+        f"{run['steps']:,} steps on Debian's fortunes took",
         f"{minutes}:{seconds:02d} minutes on {machine['threads']} threads of {machine['cpu']}",
         f"(`lorry train {train}`). The picture is the one that the command draws. The validation loss ends at",
         f"{run['validation_loss']:.2f} nats per byte.",
@@ -236,14 +251,16 @@ def byte_presets():
     mean = lambda values: f"{sum(values) / len(values):.2f}" if values else ""
     lines = [
         f"Training loss in nats per byte, the mean of {seeds} seeds: steps 480 to 500 of a run planned for",
-        f"{early[0]['planned']:,}; the validation loss at its end, one seed; and the highest jump of a step over the mean",
+        f"{early[0]['planned']:,}; the validation loss at its end, one seed; and the highest jump of a step over the "
+        "mean",
         f"of the ten before it in short runs, 30, 60, 120 and 300 steps, {tries[0]} seeds each.",
         "",
         "| | " + " | ".join(texts) + " | whole run | highest jump, short runs |",
         "|---|" + "--:|" * (len(texts) + 2),
     ]
     for variant in dict.fromkeys(run["variant"] for run in early):
-        cells = [mean([run["train"][-1] for run in early if (run["variant"], run["text"]) == (variant, text)]) for text in texts]
+        cells = [mean([run["train"][-1] for run in early
+                       if (run["variant"], run["text"]) == (variant, text)]) for text in texts]
         jumps = [run["jump"] for run in short if run["variant"] == variant]
         cells.append(f"{whole[variant]['validation']:.2f}" if variant in whole else "")
         cells.append(f"{max(jumps):.1f}" if jumps else "")
@@ -260,7 +277,8 @@ def pages():
         "README.md": {"example": example(), "demo": demo(), "speed": speed()},
         "docs/benchmarks.md": {"numbers": numbers(), "steps": optimizer_steps(), "bytes": byte_presets()},
         "docs/own-functions.md": {"example": example("own_function")},
-        "docs/optimizers.md": {mark: table(make) for mark, make in optim_tables.TABLES.items() if make is not optim_tables.picture_table},
+        "docs/optimizers.md": {mark: table(make) for mark, make in optim_tables.TABLES.items()
+                               if make is not optim_tables.picture_table},
     }
 
 
@@ -268,7 +286,8 @@ def filled(page, text, contents):
     """The page with what stands between <!-- mark --> and <!-- /mark --> replaced."""
     for mark, content in contents.items():
         place = f"\n{content}\n\n" if content else "\n"
-        text, count = re.subn(rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)", lambda m: m.group(1) + place + m.group(2), text, flags=re.DOTALL)
+        text, count = re.subn(rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)", lambda m: m.group(1) + place + m.group(2),
+                              text, flags=re.DOTALL)
         if count != 1:
             raise SystemExit(f"{page}: the marks of '{mark}' stand {count} times; expected once")
     return text
@@ -284,7 +303,8 @@ def main(arguments):
     if "--check" in arguments:
         stale = [page for page in after if before[page] != after[page]]
         if stale:
-            print(f"{', '.join(stale)}: not what examples/ and bench/results say; run tools/update_readme.py", file=sys.stderr)
+            print(f"{', '.join(stale)}: not what examples/ and bench/results say; run tools/update_readme.py",
+                  file=sys.stderr)
             return 1
         return 0
     for page, text in after.items():

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Writes param_shapes.json: the shapes of the parameters of the models that optimizers are measured over, in the models' own order.
+"""Writes param_shapes.json: the shapes of the parameters of the models that optimizers are measured over, in the
+models' own order.
 
     bench/data/make_param_shapes.py            # rewrites param_shapes.json
     bench/data/make_param_shapes.py --check    # exits 1 when the file says something else
 
-Each model is a list of runs [count, shape]: so many parameters of that shape, one after another. `lorry bench optim` has the file built in; the peers
-read it through `load` below.
+Each model is a list of runs [count, shape]: so many parameters of that shape, one after another. `lorry bench optim`
+has the file built in; the peers read it through `load` below.
 """
 import json
 import math
@@ -47,7 +48,8 @@ def efficientnet_b0():
     """Tan, Le 2019, table 1: inverted bottlenecks (expand, filter each channel, squeeze and excite, project)."""
     shapes = convolution(32, 3, 3)
     inputs = 32
-    for expand, kernel, out, blocks in ((1, 3, 16, 1), (6, 3, 24, 2), (6, 5, 40, 2), (6, 3, 80, 3), (6, 5, 112, 3), (6, 5, 192, 4), (6, 3, 320, 1)):
+    for expand, kernel, out, blocks in ((1, 3, 16, 1), (6, 3, 24, 2), (6, 5, 40, 2), (6, 3, 80, 3), (6, 5, 112, 3),
+                                        (6, 5, 192, 4), (6, 3, 320, 1)):
         for _ in range(blocks):
             width, squeezed = expand * inputs, max(1, inputs // 4)
             if expand != 1:
@@ -64,7 +66,8 @@ def vit_b_16():
     width, hidden = 768, 3072
     shapes = [[1, 1, width], [width, 3, 16, 16], [width], [1, 1 + (224 // 16) ** 2, width]]
     for _ in range(12):
-        shapes += norm(width) + linear(3 * width, width) + linear(width, width) + norm(width) + linear(hidden, width) + linear(width, hidden)
+        shapes += norm(width) + linear(3 * width, width) + linear(width, width)
+        shapes += norm(width) + linear(hidden, width) + linear(width, hidden)
     return shapes + norm(width) + linear(1000, width)
 
 
@@ -79,7 +82,8 @@ def gpt2():
 
 
 def llama_1b():
-    """Llama 3.2 1B (Grattafiori et al. 2024): 8 heads of keys and values for 32 of queries, a gated MLP, no biases, a tied head."""
+    """Llama 3.2 1B (Grattafiori et al. 2024): 8 heads of keys and values for 32 of queries, a gated MLP, no biases, a
+    tied head."""
     width, keys, hidden = 2048, 512, 8192
     layer = [[width, width], [keys, width], [keys, width], [width, width]]
     layer += [[hidden, width], [hidden, width], [width, hidden], [width], [width]]
@@ -110,7 +114,8 @@ def runs(shapes):
 
 def load(file=FILE):
     """{model: [shape, ...]} as the file says."""
-    return {model: [shape for count, shape in found for _ in range(count)] for model, found in json.loads(Path(file).read_text()).items()}
+    models = json.loads(Path(file).read_text())
+    return {model: [shape for count, shape in runs for _ in range(count)] for model, runs in models.items()}
 
 
 def elements(shapes):

@@ -20,7 +20,8 @@ def memory_cases():
     f32, bf16 = 4 * n, 2 * n
     make = lambda *sizes: torch.randn(*sizes, device="cuda")
     x, y, out = make(rows, columns), make(rows, columns), torch.empty(rows, columns, device="cuda")
-    half, other_half, half_out = x.bfloat16(), y.bfloat16(), torch.empty(rows, columns, device="cuda", dtype=torch.bfloat16)
+    half, other_half = x.bfloat16(), y.bfloat16()
+    half_out = torch.empty(rows, columns, device="cuda", dtype=torch.bfloat16)
     weight, bias = make(columns), make(columns)
     turns = lambda made, count: itertools.cycle([made() for _ in range(count)])  # beyond the caches, as Lorry's
     sparse = make(16 << 20) > 1
@@ -80,7 +81,8 @@ def overhead_cases():
 
 
 def matmul_cases():
-    kinds = [("f64", torch.float64, False), ("f32", torch.float32, False), ("tf32", torch.float32, True), ("f16", torch.float16, False), ("bf16", torch.bfloat16, False)]
+    kinds = [("f64", torch.float64, False), ("f32", torch.float32, False), ("tf32", torch.float32, True),
+             ("f16", torch.float16, False), ("bf16", torch.bfloat16, False)]
     for name, dtype, tf32 in kinds:
         for size in (512, 1024, 2048, 4096, 8192):
             a, b = (torch.randn(size, size, device="cuda").to(dtype) for _ in range(2))

@@ -1,4 +1,5 @@
-"""What the peers share: how a call is timed, how a case runs under a time limit, and the report, in the schema of `lorry bench --json`."""
+"""What the peers share: how a call is timed, how a case runs under a time limit, and the report, in the schema of
+`lorry bench --json`."""
 import json
 import platform
 import subprocess
@@ -15,7 +16,8 @@ SMALL_MODELS = ("efficientnet_b0", "resnet50", "tiny-4096x1024")
 
 
 def measure(call, wait=lambda: None, warmup_s=0.2, sample_s=0.004, total_s=1.0):
-    """Median, least and 90th percentile of a call in microseconds: the harness of lorry/cli/measure.h. A sample is several calls and one wait."""
+    """Median, least and 90th percentile of a call in microseconds: the harness of lorry/cli/measure.h. A sample is
+    several calls and one wait."""
     calls, start = 0, time.perf_counter()
     while calls == 0 or time.perf_counter() - start < warmup_s:
         call()
@@ -35,7 +37,8 @@ def measure(call, wait=lambda: None, warmup_s=0.2, sample_s=0.004, total_s=1.0):
     samples.sort()
     submits.sort()
     at = lambda xs, share: xs[int(share * (len(xs) - 1))]
-    return {"median_us": at(samples, 0.5), "min_us": samples[0], "p90_us": at(samples, 0.9), "submit_us": at(submits, 0.5)}
+    return {"median_us": at(samples, 0.5), "min_us": samples[0], "p90_us": at(samples, 0.9),
+            "submit_us": at(submits, 0.5)}
 
 
 def first_ms(call, wait=lambda: None):
@@ -50,7 +53,8 @@ def show(row):
     size = f"  {row['bytes'] / row['median_us'] / 1e3:.0f} GB/s" if "bytes" in row else ""
     extra = f"  +{row['extra_bytes'] / 1e6:.0f} MB" if row.get("extra_bytes") else ""
     first = f"  first call {row['first_ms'] / 1e3:.1f} s" if "first_ms" in row else ""
-    print(f"{row['suite']:<9} {row['case']:<44} {row['median_us']:12.3f} us  (submit {row['submit_us']:.3f}){size}{extra}{first}", flush=True)
+    times = f"{row['median_us']:12.3f} us  (submit {row['submit_us']:.3f})"
+    print(f"{row['suite']:<9} {row['case']:<44} {times}{size}{extra}{first}", flush=True)
 
 
 class Report:
@@ -67,7 +71,8 @@ class Report:
         """Measures a call that moves `size` bytes."""
         if not self.wants(case):
             return
-        row = {"suite": self.head["suite"], "case": case, **self.head, "dtype": dtype, **measure(call, self.wait, **(effort or {}))}
+        row = {"suite": self.head["suite"], "case": case, **self.head, "dtype": dtype,
+               **measure(call, self.wait, **(effort or {}))}
         if size:
             row |= {"bytes": size, "gb_per_s": size / row["median_us"] / 1e3}
         self.keep(row | figures)
@@ -84,7 +89,8 @@ class Report:
                 print(f"{Path(script).name}: {case} was not done after {limit_s} s and is left out", file=sys.stderr)
                 return
             except subprocess.CalledProcessError as error:
-                print(f"{Path(script).name}: {case} failed with status {error.returncode} and is left out", file=sys.stderr)
+                print(f"{Path(script).name}: {case} failed with status {error.returncode} and is left out",
+                      file=sys.stderr)
                 return
             for row in json.loads(Path(file.name).read_text())["results"]:
                 self.keep(row)

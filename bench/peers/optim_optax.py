@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""AdamW of optax under jit over the shapes of `lorry bench optim`: what a compiler of whole steps reaches. Parameters and state are donated.
+"""AdamW of optax under jit over the shapes of `lorry bench optim`: what a compiler of whole steps reaches. Parameters
+and state are donated.
 
-    python bench/peers/optim_optax.py [--device cpu|cuda] [--json FILE] [--models NAME...] [--filter TEXT] [--limit SECONDS]
+    python bench/peers/optim_optax.py [--device cpu|cuda] [--json FILE] [--models NAME...] [--filter TEXT]
+                                      [--limit SECONDS]
 
-Same schema as `lorry bench --json`. Each model runs in a process of its own, which ends after the limit: compiling thousands of tensors takes minutes.
-Without optax the same update is written out in jax, and the case says so; without jax the report is empty.
+Same schema as `lorry bench --json`. Each model runs in a process of its own, which ends after the limit: compiling
+thousands of tensors takes minutes. Without optax the same update is written out in jax, and the case says so; without
+jax the report is empty.
 """
 import argparse
 import os
@@ -95,9 +98,11 @@ def main():
         one_model(report, arguments.only, shapes[arguments.only])
     else:
         report = Report("optim", "jax", arguments.device, arguments.filter)
-        models = arguments.models or (SMALL_MODELS if arguments.device == "cpu" else [model for model in shapes if elements(shapes[model]) < 1 << 28])
+        models = arguments.models or (SMALL_MODELS if arguments.device == "cpu"
+                                      else [model for model in shapes if elements(shapes[model]) < 1 << 28])
         for model in models:
-            report.add_limited(f"{model} adamw jit", __file__, ["--device", arguments.device, "--only", model], arguments.limit)
+            report.add_limited(f"{model} adamw jit", __file__, ["--device", arguments.device, "--only", model],
+                               arguments.limit)
     write(arguments.json, {}, report.rows)
 
 

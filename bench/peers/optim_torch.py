@@ -4,8 +4,9 @@
     python bench/peers/optim_torch.py [--device cpu|cuda] [--json FILE] [--suite optim|foreach]... [--models NAME...]
                                       [--compile NAME...] [--compile-limit SECONDS] [--filter TEXT] [--threads N]
 
-Same schema as `lorry bench --json`. Times are wall clock over whole steps, several of them and one synchronisation a sample; `extra_bytes` is what a
-step takes beyond what stands between two steps. Compiled steps run in processes of their own, which end after the limit.
+Same schema as `lorry bench --json`. Times are wall clock over whole steps, several of them and one synchronisation a
+sample; `extra_bytes` is what a step takes beyond what stands between two steps. Compiled steps run in processes of
+their own, which end after the limit.
 """
 import argparse
 
@@ -77,7 +78,8 @@ def parameters(place, shapes):
 
 
 def optimizer(rule, params, how):
-    """One that has made its first step; None where PyTorch has no such execution of the rule, or none on this device."""
+    """One that has made its first step; None where PyTorch has no such execution of the rule, or none on this
+    device."""
     make, options, _ = RULES[rule]
     try:
         stepper = make(params, lr=1e-6, **options, **how)
@@ -118,11 +120,13 @@ def optim_cases(report, place, model, shapes, compiled, arguments):
 def compiled_case(report, place, model, shapes):
     """AdamW as the compiler makes it: one call of it and its first call, which compiles."""
     params = parameters(place, shapes)
-    stepper = torch.optim.AdamW(params, lr=1e-6, foreach=True, capturable=place.cuda)  # counts steps on the device, as a compiled step must
+    # counts steps on the device, as a compiled step must
+    stepper = torch.optim.AdamW(params, lr=1e-6, foreach=True, capturable=place.cuda)
     step = torch.compile(stepper.step)
     first = first_ms(step, place.wait)
     step()
-    report.add(f"{model} adamw compiled", step, 4 * elements(shapes) * 7, effort=EFFORT, first_ms=first, **place.extra(step))
+    report.add(f"{model} adamw compiled", step, 4 * elements(shapes) * 7, effort=EFFORT, first_ms=first,
+               **place.extra(step))
 
 
 def foreach_cases(report, place, model, shapes, *_):
@@ -133,7 +137,8 @@ def foreach_cases(report, place, model, shapes, *_):
     for name, size, together, one in (
         ("add", 12, lambda: torch._foreach_add_(xs, ys), lambda x, y, z, h: x.add_(y)),
         ("mul", 8, lambda: torch._foreach_mul_(xs, 1.0), lambda x, y, z, h: x.mul_(1.0)),
-        ("addcmul", 16, lambda: torch._foreach_addcmul_(xs, ys, zs, value=0.1), lambda x, y, z, h: x.addcmul_(y, z, value=0.1)),
+        ("addcmul", 16, lambda: torch._foreach_addcmul_(xs, ys, zs, value=0.1),
+         lambda x, y, z, h: x.addcmul_(y, z, value=0.1)),
         ("lerp", 12, lambda: torch._foreach_lerp_(xs, ys, 0.1), lambda x, y, z, h: x.lerp_(y, 0.1)),
         ("sqrt", 8, lambda: torch._foreach_sqrt_(xs), lambda x, y, z, h: x.sqrt_()),
         ("norm", 4, lambda: torch._foreach_norm(xs), lambda x, y, z, h: torch.linalg.vector_norm(x)),
@@ -159,7 +164,8 @@ def main():
     parser.add_argument("--json")
     parser.add_argument("--suite", action="append", choices=SUITES)
     parser.add_argument("--models", nargs="+", help="all on a GPU, small ones on a CPU by default")
-    parser.add_argument("--compile", nargs="*", default=[], help="models whose step is compiled too, which takes minutes")
+    parser.add_argument("--compile", nargs="*", default=[],
+                        help="models whose step is compiled too, which takes minutes")
     parser.add_argument("--compile-limit", type=float, default=150)
     parser.add_argument("--filter", default="", help="only cases whose name contains this")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The cases of `lorry bench overhead` in PyTorch, called from Python: what a call costs when there is almost nothing to do.
+"""The cases of `lorry bench overhead` in PyTorch, called from Python: what a call costs when there is almost nothing to
+do.
 
     python bench/peers/overhead_torch.py [--json FILE] [--threads N]
 
@@ -49,11 +50,13 @@ def main():
     results = []
     with torch.no_grad():
         for case, call in cases.items():
-            row = {"suite": "overhead", "case": case, "implementation": f"PyTorch {torch.__version__}, Python", "device": "cpu", "dtype": "f32", **measure(call)}
+            row = {"suite": "overhead", "case": case, "implementation": f"PyTorch {torch.__version__}, Python",
+                   "device": "cpu", "dtype": "f32", **measure(call)}
             results.append(row)
             print(f"{case:<18} {row['median_us']:8.3f} us   (least {row['min_us']:.3f}, p90 {row['p90_us']:.3f})")
     if arguments.json:
-        report = {"schema": 1, "machine": {"cpu": platform.processor(), "system": platform.platform(), "threads": torch.get_num_threads()}, "results": results}
+        report = {"schema": 1, "machine": {"cpu": platform.processor(), "system": platform.platform(),
+                                           "threads": torch.get_num_threads()}, "results": results}
         with open(arguments.json, "w") as file:
             json.dump(report, file, indent=2)
 

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Times training steps of a small GPT in PyTorch: the peer of `lorry bench train`.
 
-Same model (pre-norm GPT-2, tied embeddings, GPT-2 initialisation), same batch, eager mode unless --compile, fused AdamW,
-gradient clipping; reports the median over many steps as one JSON line. Run it beside Lorry on an otherwise idle machine:
+Same model (pre-norm GPT-2, tied embeddings, GPT-2 initialisation), same batch, eager mode unless --compile, fused
+AdamW, gradient clipping; reports the median over many steps as one JSON line. Run it beside Lorry on an otherwise idle
+machine:
 
     python bench/peers/train_torch.py --preset nano --batch 16 --threads 2
     python bench/peers/train_torch.py --preset gpt2 --batch 8 --device cuda --bf16 [--compile]
 
---bf16 is autocast: parameters and optimizer stay in f32. On a GPU the loss is read one step late, as `lorry train` does.
+--bf16 is autocast: parameters and optimizer stay in f32. On a GPU the loss is read one step late, as `lorry train`
+does.
 """
 
 import argparse
@@ -187,7 +189,8 @@ def main():
                 "device": torch.cuda.get_device_name() if gpu else "cpu",
                 "dtype": "bf16 autocast" if a.bf16 else "f32",
                 "first_step_s": round(first, 3),
-                **({"peak_reserved_bytes": torch.cuda.max_memory_reserved(), "peak_allocated_bytes": torch.cuda.max_memory_allocated()} if gpu else {}),
+                **({"peak_reserved_bytes": torch.cuda.max_memory_reserved(),
+                    "peak_allocated_bytes": torch.cuda.max_memory_allocated()} if gpu else {}),
                 "preset": a.preset,
                 "parameters": sum(p.numel() for p in model.parameters()),
                 "batch": a.batch,

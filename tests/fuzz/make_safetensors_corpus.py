@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "I32": 4, "I64": 8, "F16": 2, "BF16": 2, "F32": 4, "F64": 8}
-WORDS = list(SIZES) + ["dtype", "shape", "data_offsets", "__metadata__", "[", "]", "{", "}", ":", ",", "null", "18446744073709551615",
+WORDS = list(SIZES) + ["dtype", "shape", "data_offsets", "__metadata__", "[", "]", "{", "}", ":", ",", "null",
+                       "18446744073709551615",
                        "9223372036854775807", "-1", "1e99", "\\u0000", "\\ud800", "F8_E4M3"]
 
 

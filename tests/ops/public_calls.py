@@ -96,7 +96,8 @@ def lines(source):
             if "detail" in "::".join(scopes) or not scopes:
                 continue
             declared = re.sub(r"^(?:public|private):\s*", "", declared)
-            match = re.match(r"(?P<result>[^()]*?[\s&>])(?P<name>\w+)\((?P<parameters>.*)\)(?P<tail>[^()]*)$", declared, re.S)
+            match = re.match(r"(?P<result>[^()]*?[\s&>])(?P<name>\w+)\((?P<parameters>.*)\)(?P<tail>[^()]*)$", declared,
+                             re.S)
             if not match or re.match(r"(using|template|inline|friend|explicit|operator|static)\b", declared):
                 continue
             name, method = match["name"], scopes[-1] == "Tensor"

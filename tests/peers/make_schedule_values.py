@@ -17,7 +17,8 @@ BASES, STEPS, METRICS = [0.1, 0.003], 45, 80
 
 def warm(after):
     """A warm-up over 5 steps to the full rate, then `after`."""
-    return lambda o: peer.SequentialLR(o, [peer.LinearLR(o, start_factor=1 / 5, total_iters=4), after(o)], milestones=[5])
+    return lambda o: peer.SequentialLR(o, [peer.LinearLR(o, start_factor=1 / 5, total_iters=4), after(o)],
+                                       milestones=[5])
 
 
 def one_cycle(**options):
@@ -28,10 +29,13 @@ SCHEDULES = [
     ({"kind": "constant"}, lambda o: peer.ConstantLR(o, factor=1.0)),
     ({"kind": "linear", "steps": 30}, lambda o: peer.LinearLR(o, start_factor=1.0, end_factor=0.0, total_iters=30)),
     ({"kind": "cosine", "steps": 45, "min_lr": 0.001}, lambda o: peer.CosineAnnealingLR(o, T_max=45, eta_min=0.001)),
-    ({"kind": "cosine_restarts", "t_0": 7, "min_lr": 0.001}, lambda o: peer.CosineAnnealingWarmRestarts(o, T_0=7, eta_min=0.001)),
-    ({"kind": "cosine_restarts", "t_0": 4, "t_mult": 3}, lambda o: peer.CosineAnnealingWarmRestarts(o, T_0=4, T_mult=3)),
+    ({"kind": "cosine_restarts", "t_0": 7, "min_lr": 0.001},
+     lambda o: peer.CosineAnnealingWarmRestarts(o, T_0=7, eta_min=0.001)),
+    ({"kind": "cosine_restarts", "t_0": 4, "t_mult": 3},
+     lambda o: peer.CosineAnnealingWarmRestarts(o, T_0=4, T_mult=3)),
     ({"kind": "one_cycle", "steps": 40}, one_cycle()),
-    ({"kind": "one_cycle", "steps": 40, "anneal": "linear", "div_factor": 10.0, "final_div_factor": 100.0, "pct_start": 0.37},
+    ({"kind": "one_cycle", "steps": 40, "anneal": "linear", "div_factor": 10.0, "final_div_factor": 100.0,
+      "pct_start": 0.37},
      one_cycle(anneal_strategy="linear", div_factor=10.0, final_div_factor=100.0, pct_start=0.37)),
     ({"kind": "one_cycle", "steps": 40, "three_phase": True}, one_cycle(three_phase=True)),
     ({"kind": "one_cycle", "steps": 40, "three_phase": True, "anneal": "linear", "pct_start": 0.21},
@@ -44,7 +48,8 @@ SCHEDULES = [
     ({"kind": "polynomial", "steps": 40, "power": 2.5}, lambda o: peer.PolynomialLR(o, total_iters=40, power=2.5)),
     ({"kind": "constant", "warmup": 5}, warm(lambda o: peer.ConstantLR(o, factor=1.0))),
     ({"kind": "cosine", "warmup": 5, "steps": 45}, warm(lambda o: peer.CosineAnnealingLR(o, T_max=40))),
-    ({"kind": "step", "warmup": 5, "step_size": 6, "gamma": 0.5}, warm(lambda o: peer.StepLR(o, step_size=6, gamma=0.5))),
+    ({"kind": "step", "warmup": 5, "step_size": 6, "gamma": 0.5},
+     warm(lambda o: peer.StepLR(o, step_size=6, gamma=0.5))),
     ({"kind": "exponential", "warmup": 5, "gamma": 0.9}, warm(lambda o: peer.ExponentialLR(o, gamma=0.9))),
 ]
 
@@ -93,7 +98,8 @@ def main():
             table.append(rates(o))
         plateaus.append({"options": options, "metrics": given, "rates": table})
     path = Path(__file__).resolve().parent.parent / "data" / "schedule_values.json"
-    path.write_text(json.dumps({"torch": torch.__version__, "bases": BASES, "schedules": schedules, "plateaus": plateaus}) + "\n")
+    path.write_text(json.dumps({"torch": torch.__version__, "bases": BASES, "schedules": schedules,
+                                "plateaus": plateaus}) + "\n")
 
 
 if __name__ == "__main__":

@@ -30,21 +30,30 @@ class CheckTypes(unittest.TestCase):
         self.assertEqual(self.check(**files), (0, ""))
 
     def test_a_class_of_one_name_in_a_header_and_a_source_clashes(self):
-        self.assert_clash("lorry::memory::Cache", lorry_a_h="namespace lorry::memory {\n/// One.\nstruct Cache {\n  int a;\n};\n}\n",
-                          lorry_b_cpp="namespace lorry { namespace memory { class alignas(64) Cache final : public Base { int b[3]; }; } }\n")
+        self.assert_clash("lorry::memory::Cache",
+                          lorry_a_h="namespace lorry::memory {\n/// One.\nstruct Cache {\n  int a;\n};\n}\n",
+                          lorry_b_cpp="namespace lorry { namespace memory {\n"
+                                      "class alignas(64) Cache final : public Base { int b[3]; }; } }\n")
 
     def test_code_for_gpus_is_read_too(self):
-        self.assert_clash("lorry::Plan", lorry_a_h="namespace lorry { struct Plan { int a; }; }", lorry_b_cu="namespace lorry { struct Plan { long b; }; }")
+        self.assert_clash("lorry::Plan", lorry_a_h="namespace lorry { struct Plan { int a; }; }",
+                          lorry_b_cu="namespace lorry { struct Plan { long b; }; }")
 
     def test_templates_specialisations_enumerations_and_nested_types_clash(self):
-        self.assert_clash("a::Run", lorry_a_h="namespace a { template <class T, int N = (3 > 2)> struct alignas(sizeof(T) * N) Run { T at[N]; }; }",
+        self.assert_clash("a::Run",
+                          lorry_a_h="namespace a { template <class T, int N = (3 > 2)> "
+                                    "struct alignas(sizeof(T) * N) Run { T at[N]; }; }",
                           lorry_b_h="namespace a { template <class T> class Run {}; }")
-        self.assert_clash("a::Of<int>", lorry_a_h="namespace a { template <> struct Of<int> {}; }", lorry_b_h="namespace a { template <> struct Of<int> { int x; }; }")
-        self.assert_clash("a::Kind", lorry_a_h="namespace a { enum class Kind : unsigned char { x }; }", lorry_b_h="namespace a { enum Kind { y }; }")
-        self.assert_clash("a::Outer::Inner", lorry_a_h="namespace a { struct Outer::Inner { int x; }; }", lorry_b_h="namespace a { struct Outer::Inner {}; }")
+        self.assert_clash("a::Of<int>", lorry_a_h="namespace a { template <> struct Of<int> {}; }",
+                          lorry_b_h="namespace a { template <> struct Of<int> { int x; }; }")
+        self.assert_clash("a::Kind", lorry_a_h="namespace a { enum class Kind : unsigned char { x }; }",
+                          lorry_b_h="namespace a { enum Kind { y }; }")
+        self.assert_clash("a::Outer::Inner", lorry_a_h="namespace a { struct Outer::Inner { int x; }; }",
+                          lorry_b_h="namespace a { struct Outer::Inner {}; }")
 
     def test_a_branch_of_the_preprocessor_does_not_unbalance_the_rest(self):
-        self.assert_clash("a::Late", lorry_a_h="#if X\nnamespace b {\n#else\nnamespace a {\n#endif\nstruct Late {};\n}\n",
+        self.assert_clash("a::Late",
+                          lorry_a_h="#if X\nnamespace b {\n#else\nnamespace a {\n#endif\nstruct Late {};\n}\n",
                           lorry_b_h="namespace a { struct Late { int x; }; }")
 
     def test_programs_that_are_not_linked_together_may_share_a_name(self):
@@ -55,9 +64,13 @@ class CheckTypes(unittest.TestCase):
         self.assert_clash("t::Case", lorry_a_h=one, tests_ops_b_cpp=two)
 
     def test_what_cannot_clash_is_left_alone(self):
-        self.assert_sound(lorry_a_h="namespace a { struct X; struct X x(); inline int f() { struct Local { int a; }; return 0; } struct Y { struct X { int a; }; }; }",
-                          lorry_b_h="namespace a { struct X { int b; }; int g() { struct Local { long b; }; return 1; } }",
-                          lorry_c_cpp="namespace a { namespace { struct X { long c; }; } }\n// struct X { int c; };\nconst char* s = \"namespace a { struct X {};\";",
+        self.assert_sound(lorry_a_h="namespace a { struct X; struct X x(); "
+                                    "inline int f() { struct Local { int a; }; return 0; } "
+                                    "struct Y { struct X { int a; }; }; }",
+                          lorry_b_h="namespace a { struct X { int b; }; "
+                                    "int g() { struct Local { long b; }; return 1; } }",
+                          lorry_c_cpp="namespace a { namespace { struct X { long c; }; } }\n// struct X { int c; };\n"
+                                      "const char* s = \"namespace a { struct X {};\";",
                           lorry_d_cpp="namespace b { struct X { char c; }; template <struct T> void f(struct X x) {} }")
 
 

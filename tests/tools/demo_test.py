@@ -1,4 +1,5 @@
-"""tools/demo: a run is trained once, gone on with when it is not complete, and never needs its texts again when it is."""
+"""tools/demo: a run is trained once, gone on with when it is not complete, and never needs its texts again when it
+is."""
 import json
 import os
 import subprocess
@@ -23,7 +24,8 @@ class Demo(CommandTest):
 
     def demo(self, status=0):
         environment = {**os.environ, "LORRY_DEMO_TEXTS": str(self.texts), "LORRY_DEMO_SECONDS": "3", "SEED": "1"}
-        done = subprocess.run([ROOT / "tools" / "demo", LORRY], cwd=self.path, env=environment, capture_output=True, text=True, errors="replace", timeout=300)
+        done = subprocess.run([ROOT / "tools" / "demo", LORRY], cwd=self.path, env=environment, capture_output=True,
+                              text=True, errors="replace", timeout=300)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         self.assertEqual(SAYS in done.stdout, status == 0)
         return done

@@ -59,8 +59,8 @@ class MistakenCode(unittest.TestCase):
 
     def test_a_backward_that_returns_one_tensor(self):
         backward = "Tensor backward(autograd::Context&, const std::vector<Tensor>& g) { return g[0]; }"
-        self.assert_one(errors(FUNCTION % backward, "F::apply(w);"),
-                        "a Function has static std::vector<Tensor> backward(Context&, const std::vector<Tensor>& grads)")
+        wanted = "a Function has static std::vector<Tensor> backward(Context&, const std::vector<Tensor>& grads)"
+        self.assert_one(errors(FUNCTION % backward, "F::apply(w);"), wanted)
 
     def test_arguments_that_forward_does_not_take(self):
         backward = "std::vector<Tensor> backward(autograd::Context&, const std::vector<Tensor>& g) { return g; }"

@@ -28,7 +28,8 @@ class UpdateReadme(unittest.TestCase):
             shutil.copy(report, self.results / report.name)
 
     def status(self, *arguments):
-        return subprocess.run([sys.executable, self.root / "tools/update_readme.py", *arguments], capture_output=True).returncode
+        return subprocess.run([sys.executable, self.root / "tools/update_readme.py", *arguments],
+                              capture_output=True).returncode
 
     def test_the_readme_is_up_to_date(self):
         self.assertEqual(self.status("--check"), 0)
@@ -47,7 +48,8 @@ class UpdateReadme(unittest.TestCase):
 
     def write_report(self, name):
         rows = [{"case": case, "median_us": 0.125, "implementation": "a peer"} for case in self.CASES]
-        (self.results / name).write_text(json.dumps({"machine": {"cpu": "a processor", "threads": 2, "system": "a system, a kernel"}, "results": rows}))
+        machine = {"cpu": "a processor", "threads": 2, "system": "a system, a kernel"}
+        (self.results / name).write_text(json.dumps({"machine": machine, "results": rows}))
 
     def readme(self):
         return (self.root / "README.md").read_text()
@@ -78,10 +80,13 @@ class UpdateReadme(unittest.TestCase):
         self.clear_results()
         self.write_report("lorry.json")
         for name, median, more in (("optim.json", 14000, {"ratio_to_ceiling": 0.875}), ("optim_torch.json", 21000, {})):
-            (self.results / name).write_text(json.dumps({"results": [{"case": "resnet50 adamw fused", "median_us": median, **more}]}))
-        (self.results / "overhead_libtorch.json").write_text(json.dumps({"results": [{"case": "add 64", "median_us": 1, "implementation": "a peer"}]}))
+            row = {"case": "resnet50 adamw fused", "median_us": median, **more}
+            (self.results / name).write_text(json.dumps({"results": [row]}))
+        row = {"case": "add 64", "median_us": 1, "implementation": "a peer"}
+        (self.results / "overhead_libtorch.json").write_text(json.dumps({"results": [row]}))
         self.assert_noticed_and_mended()
-        self.assertIn("| 14.0 ms, 88 % of a memory copy's rate | 21.0 ms (Python, fused) | 1.50 x |\n", self.benchmarks())
+        self.assertIn("| 14.0 ms, 88 % of a memory copy's rate | 21.0 ms (Python, fused) | 1.50 x |\n",
+                      self.benchmarks())
 
     def test_one_peer_of_two_has_its_rows(self):
         self.clear_results()
@@ -96,16 +101,19 @@ class UpdateReadme(unittest.TestCase):
         self.write_report("lorry.json")
         (self.results / "limits.json").write_text(json.dumps({"limits": {"info_ms": 12.3, "command_mb": 4.56}}))
         self.assert_noticed_and_mended()
-        self.assertIn("| start of `lorry info` | 12 ms | 50 ms |\n| size of the command | 4.6 MB | 30 MB |\n", self.benchmarks())
+        self.assertIn("| start of `lorry info` | 12 ms | 50 ms |\n| size of the command | 4.6 MB | 30 MB |\n",
+                      self.benchmarks())
         self.assertNotIn("clean build", self.benchmarks())
 
     def test_what_a_model_writes_is_shown(self):
         self.clear_results()
         report = {"machine": {"cpu": "a processor", "threads": 3}, "train": ["train", "--steps", "9"],
-                  "texts": [{"seed": 4, "text": "One\nday"}], "results": [{"parameters": 826112, "steps": 9, "seconds": 61.2, "validation_loss": 1.2345}]}
+                  "texts": [{"seed": 4, "text": "One\nday"}],
+                  "results": [{"parameters": 826112, "steps": 9, "seconds": 61.2, "validation_loss": 1.2345}]}
         (self.results / "demo.json").write_text(json.dumps(report))
         self.assert_noticed_and_mended()
-        for told in ("took\n1:01 minutes on 3 threads of a processor", "(`lorry train --steps 9`)", "at\n1.23 nats", "seed 4:",
+        for told in ("took\n1:01 minutes on 3 threads of a processor", "(`lorry train --steps 9`)", "at\n1.23 nats",
+                     "seed 4:",
                      "```\nOne\nday\n```\n", "](docs/demo.svg)"):
             self.assertIn(told, self.readme())
         self.assertNotIn("PyTorch from Python", self.readme())
@@ -114,7 +122,8 @@ class UpdateReadme(unittest.TestCase):
         self.clear_results()
         (self.root / "docs/optimizers.svg").unlink(missing_ok=True)
         head = {"suite": "optim", "device": "cuda:0", "dtype": "f32"}
-        ours = {**head, "implementation": "lorry", "case": "gpt2 adamw fused", "median_us": 875.25, "ratio_to_ceiling": 0.9375, "launches": 1}
+        ours = {**head, "implementation": "lorry", "case": "gpt2 adamw fused", "median_us": 875.25,
+                "ratio_to_ceiling": 0.9375, "launches": 1}
         theirs = {**head, "implementation": "PyTorch 9.9.9", "case": "gpt2 adamw fused", "median_us": 1750.5}
         report = {"machine": {"gpus": {"cuda:0": "A GPU (some GiB)"}}, "results": [ours, theirs]}
         (self.results / "h200_optim.json").write_text(json.dumps(report))
