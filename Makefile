@@ -3,11 +3,12 @@ JOBS ?= $(shell nproc)
 BUILD := build/release
 LORRY := $(BUILD)/lorry
 
-.PHONY: help build command demo test bench asan ubsan tsan fuzz install-deps clean
+.PHONY: help build command demo test bench check asan ubsan tsan fuzz install-deps clean
 help:
 	@echo "make demo      install what is missing, build, train a small GPT on the fortunes, print one of its own"
 	@echo "make test      install what is missing, build everything, run every test"
 	@echo "make build     build everything; the command is $(LORRY)"
+	@echo "make check     check the form and the structure of the tree, without building"
 	@echo "make bench     measure this machine (bench/measure also measures PyTorch beside it)"
 	@echo "make asan | ubsan | tsan    the tests under a sanitizer"
 	@echo "make fuzz      ten minutes of fuzzing the safetensors reader (FUZZ_SECONDS=N for longer)"
@@ -34,6 +35,13 @@ demo:
 test: build
 	ctest --preset release
 
+# Each prints what it finds; the tests of the checks are among those of `make test`.
+CHECKS := tools/check_format.py tools/check_includes.py tools/check_types.py tools/operator_cost.py \
+	"tools/api_reference.py --check" "tools/update_readme.py --check" "tests/docs/pages_test.py ."
+check:
+	@tools/install-deps checks
+	@status=0; for check in $(CHECKS); do $$check || { echo "failed: $$check" >&2; status=1; }; done; exit $$status
+
 bench: command
 	$(LORRY) bench overhead train --json build/bench.json
 
@@ -49,7 +57,8 @@ fuzz:
 	cmake --preset fuzz
 	cmake --build --preset fuzz -j $(JOBS) --target lorry_safetensors_fuzz
 	tests/fuzz/make_safetensors_corpus.py build/fuzz/safetensors
-	build/fuzz/tests/lorry_safetensors_fuzz -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 -dict=build/fuzz/safetensors.dict build/fuzz/safetensors
+	build/fuzz/tests/lorry_safetensors_fuzz -max_total_time=$(FUZZ_SECONDS) -print_final_stats=1 \
+		-dict=build/fuzz/safetensors.dict build/fuzz/safetensors
 
 clean:
 	rm -rf build
