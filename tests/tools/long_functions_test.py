@@ -36,7 +36,8 @@ class LongFunctions(unittest.TestCase):
             ("const std::map<Op, Reference>& references() {", "references"),
         ):
             text = block(head, 70)
-            self.assertEqual(self.found("namespace a {\n\n" + text + "\n}  // namespace a\n"), [["70", "3:", name]], head)
+            found = self.found("namespace a {\n\n" + text + "\n}  // namespace a\n")
+            self.assertEqual(found, [["70", "3:", name]], head)
 
     def test_members_are_found_and_types_are_not(self):
         member = block("  int f() const {", 65, "  ")
