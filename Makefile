@@ -3,13 +3,12 @@ JOBS ?= $(shell nproc)
 BUILD := build/release
 LORRY := $(BUILD)/lorry
 
-.PHONY: help build command demo test bench check odr asan ubsan tsan fuzz install-deps clean
+.PHONY: help build command demo test bench check asan ubsan tsan fuzz install-deps clean
 help:
 	@echo "make demo      install what is missing, build, train a small GPT on the fortunes, print one of its own"
 	@echo "make test      install what is missing, build everything, run every test"
 	@echo "make build     build everything; the command is $(LORRY)"
 	@echo "make check     check the form and the structure of the tree, without building"
-	@echo "make odr       compare the definitions of types across all files of the library"
 	@echo "make bench     measure this machine (bench/measure also measures PyTorch beside it)"
 	@echo "make asan | ubsan | tsan    the tests under a sanitizer"
 	@echo "make fuzz      ten minutes of fuzzing the safetensors reader (FUZZ_SECONDS=N for longer)"
@@ -42,10 +41,6 @@ CHECKS := tools/check_format.py tools/check_includes.py tools/check_types.py too
 check:
 	@tools/install-deps checks
 	@status=0; for check in $(CHECKS); do $$check || { echo "failed: $$check" >&2; status=1; }; done; exit $$status
-
-odr: install-deps
-	cmake --preset odr
-	cmake --build --preset odr -j $(JOBS)
 
 bench: command
 	$(LORRY) bench overhead train --json build/bench.json

@@ -83,6 +83,7 @@ SKIPPED = re.compile("|".join(r"""
     visit\w* promote can_store to_whole index_put checked facts detail named choose layout storage NormGrads
     AttentionCall NestedNumbers DTypeOf Type DTypeFacts ShortRule OwnRule UserFunction LiveBlock OptionsList DL\w+
     extent ReportsWait SerialScope EllipsisType numbered copy decltype CompileError CaptureError Operand TensorNode
+    view_in_place announce\w+
     """.split()))
 # Sentences for what has none of its own in the headers, or shares its neighbour's.
 SENTENCES = {
@@ -293,7 +294,7 @@ def pointwise_rows(root):
 def operator_kinds(root):
     """{name: differentiable, constant or view} of ops/dispatch/operators.def."""
     text = (root / "lorry/ops/dispatch/operators.def").read_text(encoding="utf-8")
-    return dict(re.findall(r"^LORRY_OPERATOR\((\w+), (\w+)\)", text, re.M))
+    return dict(re.findall(r"^LORRY_OPERATOR\((\w+), (\w+),", text, re.M))
 
 
 # Composed of other operators, but nothing of a gradient comes through.

@@ -49,7 +49,10 @@ def markdown_lines(lines):
 def text_violations(path, text):
     lines = text.split("\n")
     columns = COLUMNS + (path.suffix == ".patch")
-    forms = markdown_lines(lines) if path.suffix == ".md" else ((line, False, path.suffix == ".patch") for line in lines)
+    if path.suffix == ".md":
+        forms = markdown_lines(lines)
+    else:
+        forms = ((line, False, path.suffix == ".patch") for line in lines)
     for number, (line, may_be_long, may_end_blank) in enumerate(forms, 1):
         if len(line) > columns and not may_be_long:
             yield number, f"{len(line)} columns; at most {columns}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the structure of the tree: rooms include and link only rooms above them, one file launches on GPUs, and no file
-outgrows its subject.
+"""Checks the structure of the tree: rooms include and link only rooms above them, one file launches on GPUs, and no
+file outgrows its subject.
 
     tools/check_includes.py [ROOT]
 
@@ -27,8 +27,8 @@ APART = (
     ("lorry/kernels/common/", "lorry/kernels/cuda/"),
 )
 
-# What reaches a GPU's streams goes through one file, which tells observers of it (lorry/device/launches.h). The other one
-# measures what a launch costs without it.
+# What reaches a GPU's streams goes through one file, which tells observers of it (lorry/device/launches.h). The other
+# one measures what a launch costs without it.
 LAUNCHES = re.compile(r"\bcuda(?:LaunchKernel|Memcpy|Memset)\w*\(|<<<\s*\w")
 MAY_LAUNCH = {"lorry/device/cuda/launch.cpp", "lorry/cli/raw_launch.cu", "lorry/bench/raw_launch.cu"}
 

@@ -65,8 +65,8 @@ std::vector<Tensor> unbind(const Tensor& x, int64_t dim = 0);
 Tensor embed(const Tensor& source, const Dims& sizes, const View& view);
 
 namespace ops {
-/// Gives x itself other sizes over the same elements in the same order, as squeeze_ and unsqueeze_ do. Throws ShapeError
-/// where the strides do not allow it.
+/// Gives x itself other sizes over the same elements in the same order, as squeeze_ and unsqueeze_ do. Throws
+/// ShapeError where the strides do not allow it.
 const Tensor& view_in_place(const Tensor& x, const Dims& sizes);
 }  // namespace ops
 

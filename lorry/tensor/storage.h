@@ -80,8 +80,8 @@ class Storage : public Counted {
   /// A number that no other storage of the process has had or will have, at least 1.
   uint64_t id() const;
 
-  /// The owners, without the references that listeners hold to what they were shown (door::Observed): whether memory may
-  /// be taken over is decided by these.
+  /// The owners, without the references that listeners hold to what they were shown (door::Observed): whether memory
+  /// may be taken over is decided by these.
   uint32_t users() const { return owners() - observers_.load(std::memory_order_acquire); }
   void add_observer() { observers_.fetch_add(1, std::memory_order_acq_rel); }
   void drop_observer() { observers_.fetch_sub(1, std::memory_order_acq_rel); }

@@ -267,28 +267,32 @@ struct PublicCall {
   std::function<void(Arguments&)> call;
 };
 
-template <class Result, class... Types>
-std::function<void(Arguments&)> with_arguments(const std::function<Result(Types...)>& function) {
-  return [function](Arguments& arguments) {
-    std::tuple<std::decay_t<Types>...> made{arguments.make<std::decay_t<Types>>()...};
-    static_cast<void>(std::apply(function, made));
-  };
-}
-
+/// What is compiled for a call depends on its signature alone, and many share one.
 class PublicCalls {
  public:
-  template <class F>
-  void add(std::string called, std::string shown, F function) {
-    calls_.push_back({std::move(called), std::move(shown), with_arguments(std::function(function))});
+  template <class Lambda>
+  void add(const char* called, const char* shown, Lambda lambda) {
+    add(called, shown, +lambda);
   }
   template <class Result, class... Types>
-  void add(std::string called, std::string shown, Result (Tensor::*method)(Types...) const) {
-    add(std::move(called), std::move(shown),
-        [method](const Tensor& x, Types... arguments) -> Result { return (x.*method)(arguments...); });
+  void add(const char* called, const char* shown, Result (*function)(Types...)) {
+    add_with<Types...>(called, shown, function);
+  }
+  template <class Result, class... Types>
+  void add(const char* called, const char* shown, Result (Tensor::*method)(Types...) const) {
+    add_with<Tensor, Types...>(called, shown, method);
   }
   const std::vector<PublicCall>& list() const { return calls_; }
 
  private:
+  template <class... Types, class Pointer>
+  void add_with(const char* called, const char* shown, Pointer pointer) {
+    calls_.push_back({called, shown, [pointer](Arguments& arguments) {
+                        std::tuple<std::decay_t<Types>...> made{arguments.make<std::decay_t<Types>>()...};
+                        static_cast<void>(std::apply(pointer, made));
+                      }});
+  }
+
   std::vector<PublicCall> calls_;
 };
 

@@ -11,8 +11,8 @@ struct Cost {
   int64_t flops = 0;  ///< table.h says what counts as one
 };
 
-/// Of a call that has been made: in `after`, or in `before` for a call whose outputs are given. An expanded input counts
-/// what lies in memory.
+/// Of a call that has been made: in `after`, or in `before` for a call whose outputs are given. An expanded input
+/// counts what lies in memory.
 Cost cost(const CallView& call);
 
 }  // namespace lorry::door

@@ -81,9 +81,9 @@ void add_listener(const Listener& listener);
 /// Calls that are under way still tell it. Removing one that is not there changes nothing.
 void remove_listener(const Listener& listener) noexcept;
 
-/// What a listener may hold beyond a call: a tensor over the same elements, without history. Decisions about memory that
-/// nobody else refers to (gradients that are added up in place) do not count it, so that holding one changes neither the
-/// calls that follow nor their results. The elements are not held still: later calls may write them.
+/// What a listener may hold beyond a call: a tensor over the same elements, without history. Decisions about memory
+/// that nobody else refers to (gradients that are added up in place) do not count it, so that holding one changes
+/// neither the calls that follow nor their results. The elements are not held still: later calls may write them.
 class Observed {
  public:
   Observed() = default;

@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Lists the functions of more than 60 lines in C++ and CUDA sources, longest first.
+
+    tools/long_functions.py [FILE...]      (default: all tracked .h, .cpp and .cu files)
+
+Reads sources as clang-format leaves them: a brace that ends a line opens a block, which the first line that begins
+with the matching brace, at the indentation of the opening statement, closes. A block is a function where the statement
+before the brace has parameters and is no control statement, type, namespace or initializer. Lambdas and bodies of
+local types count as lines of the function around them.
+"""
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+MOST = 60
+ROOT = Path(__file__).resolve().parent.parent
+NO_FUNCTION = re.compile(
+    r"^(if|else|for|while|do|switch|try|catch|case|default|return|namespace|enum|struct|class|union|extern)\b"
+    r"|^[}#]|^//|=\s*\{$|\breturn\b[^;]*\{$")
+VARIABLE = re.compile(r"((inline|constexpr|const|static) )*[\w:]+ \w+ = ")
+NOT_THE_NAME = re.compile(r"__launch_bounds__\([^)]*\)|requires \(.*?\)")
+ENDS_STATEMENT = re.compile(r"[;{}]\s*(//.*)?$|^\s*(#|//)|^\s*(public|private|protected):$")
+
+
+def statement_before(lines, at):
+    """(first line, text) of the statement that the brace at the end of lines[at] belongs to."""
+    first = at
+    while first > 0 and lines[first - 1].strip() and not ENDS_STATEMENT.search(lines[first - 1]):
+        first -= 1
+    return first, " ".join(line.strip() for line in lines[first : at + 1])
+
+
+def without_template(head):
+    """The statement after "template <...>"."""
+    while head.startswith("template <"):
+        depth = 0
+        for at, sign in enumerate(head):
+            depth += (sign == "<") - (sign == ">")
+            if sign == ">" and not depth:
+                break
+        head = head[at + 1 :].lstrip()
+    return head
+
+
+def name_of(head):
+    name = re.search(r"operator ?(\(\)|[^\s(]+)", head) or re.search(r"[\w:~]+(?=\()", NOT_THE_NAME.sub("", head))
+    return name[0] if name else head[:60]
+
+
+def functions(text):
+    """(line, lines, head) of every function that is no part of another."""
+    lines, at = text.split("\n"), 0
+    while at < len(lines):
+        line = re.sub(r"\s*//.*", "", lines[at])
+        at += 1
+        if not line.endswith("{") or line.lstrip().startswith("#"):
+            continue
+        first, head = statement_before(lines, at - 1)
+        head = without_template(head)
+        if "(" not in head or NO_FUNCTION.search(head) or VARIABLE.match(head):
+            continue
+        indent = re.match(r"\s*", lines[first]).group()
+        end = next((i for i in range(at, len(lines)) if lines[i].startswith(indent + "}")), at)
+        yield first + 1, end - first + 1, head
+        at = end + 1
+
+
+def main(arguments):
+    if not arguments:
+        listed = subprocess.run(["git", "-C", ROOT, "ls-files", "*.h", "*.cpp", "*.cu"], capture_output=True, text=True)
+        arguments = [ROOT / name for name in listed.stdout.split()]
+    found = []
+    for path in map(Path, arguments):
+        where = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+        for line, count, head in functions(path.read_text(encoding="utf-8")):
+            if count > MOST:
+                found.append((count, f"{where}:{line}: {name_of(head)}"))
+    for count, what in sorted(found, reverse=True):
+        print(f"{count:4d} {what}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
