@@ -76,7 +76,7 @@ LISTS = {"ops/ops.h", "ops/aliases.h"}
 # Functions for the inside, which headers must show.
 SKIPPED = re.compile("|".join(r"""
     (?!save_for)\w+_backward attention_dropout embed reshape_result wrapped_number without_repeats from_bytes
-    raise\w* require node node_ptr ring ring_after heard choice run require_device parallel_for for_each_chunk
+    raise\w* require node node_ptr emit emit_after heard choice run require_device parallel_for for_each_chunk
     (allocate|release|record)_(pinned|managed) allocate release record_stream built_in_kernels with_options
     visit\w* promote can_store to_whole index_put checked facts detail named choose layout storage NormGrads
     AttentionCall NestedNumbers DTypeOf Type DTypeFacts ShortRule OwnRule UserFunction LiveBlock OptionsList DL\w+

@@ -5,12 +5,12 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "lorry/bench/plot.h"
 #include "lorry/cli/commands.h"
 #include "lorry/cli/interrupt.h"
 #include "lorry/cli/metrics.h"
 #include "lorry/cli/output.h"
 #include "lorry/cli/pace.h"
-#include "lorry/cli/plot.h"
 #include "lorry/cli/progress.h"
 #include "lorry/cli/report.h"
 #include "lorry/cli/run_folder.h"
@@ -216,14 +216,14 @@ bool Session::run() {
 }
 
 void draw_curve(const RunFolder& folder, const Course& course, Session& session) {
-  Curve train{"training", {}}, validation{"held-out tenth", {}, true};
+  bench::Curve train{"training", {}}, validation{"held-out tenth", {}, true};
   for (const StepMetrics& m : course.steps) train.points.emplace_back(m.step, m.loss);
   for (const ValidationMetrics& m : course.validations) validation.points.emplace_back(m.step, m.loss);
-  if (!can_plot()) {
+  if (!bench::can_plot()) {
     session.say("gnuplot is not installed: no loss curve is drawn");
     return;
   }
-  const std::optional<std::string> svg = plot_curves("Loss", "step", "nats per byte", {train, validation});
+  const std::optional<std::string> svg = bench::plot_curves("Loss", "step", "nats per byte", {train, validation});
   if (svg)
     write_file(folder.curve().string(), *svg);
   else
