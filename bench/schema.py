@@ -1,4 +1,5 @@
-"""The schema of reports for the scripts that write and read them: its fields are listed once, in lorry/bench/result.cpp."""
+"""The schema of reports for the scripts that write and read them. Its fields are listed once, in
+lorry/bench/result.cpp."""
 import re
 from pathlib import Path
 
@@ -34,5 +35,6 @@ def report(machine, rows):
     """A report with these rows. Raises ValueError for a field that the schema does not have."""
     for row in rows:
         if unknown := sorted(set(row) - set(FIELDS)):
-            raise ValueError(f"the row {row.get('case')!r} has fields that lorry/bench/result.cpp does not list: {', '.join(unknown)}")
+            names = ", ".join(unknown)
+            raise ValueError(f"the row {row.get('case')!r} has fields that lorry/bench/result.cpp does not list: {names}")
     return {"schema": VERSION, "machine": machine, "results": rows}

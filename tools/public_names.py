@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Lists the public names that lorry/lorry.h shows: what namespace `lorry` and the namespaces in it declare, and macros. What
-stands in a namespace `detail` is not public.
+"""Lists the public names that lorry/lorry.h shows: what namespace `lorry` and the namespaces in it declare, and macros.
+What stands in a namespace `detail` is not public.
 
     tools/public_names.py COMPILER            # rewrites tests/face/public_names.txt
     tools/public_names.py COMPILER --check    # exits 1 and prints the difference when the headers show other names
 
-Reads what the compiler's preprocessor makes of the headers, so that names made by macros are seen too. It knows the C++ of
-this tree, not C++ at large.
+Reads what the compiler's preprocessor makes of the headers, so that names made by macros are seen too. It knows the C++
+of this tree, not C++ at large.
 """
 import difflib
 import re
@@ -14,17 +14,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-from header_entries import matching, without_template
+from header_entries import matching, without_constraint, without_template
 
 ROOT = Path(__file__).resolve().parent.parent
 LIST = "tests/face/public_names.txt"
-HIDDEN = {"detail", "std", "fmt", ""}  # namespaces: "" is one without a name, the next two are others' (specialisations)
+HIDDEN = {"detail", ""}  # namespaces; "" is one without a name
 
 
 def preprocessed(compiler, root, source):
     """(text, macros): what `source` brings in from the folder lorry of root, with macros expanded."""
     command = [compiler, "-std=c++20", "-E", "-dD", "-I", root, "-x", "c++", "-"]
-    output = subprocess.run(command, check=True, capture_output=True, text=True, input=source).stdout
+    output = subprocess.run(command, check=True, capture_output=True, text=True, input=source, cwd="/").stdout
     ours, lines, macros = False, [], set()
     for line in output.splitlines():
         if match := re.match(r'# \d+ "([^"]*)"', line):
@@ -33,31 +33,8 @@ def preprocessed(compiler, root, source):
             (macros.add if match[1] == "define" else macros.discard)(match[2])
         elif ours and not line.startswith("#"):
             lines.append(line)
-    text = re.sub(r'"(?:[^"\\]|\\.)*"|(?<!\w)\'(?:[^\'\\]|\\.)*\'', '""', "\n".join(lines))
+    text = re.sub(r'"(?:[^"\\\n]|\\.)*"|(?<!\w)\'(?:[^\'\\\n]|\\.)*\'', '""', "\n".join(lines))
     return text, macros
-
-
-def without_constraint(head):
-    """Without the requires-clause that begins it."""
-    if not head.startswith("requires"):
-        return head
-    at = len("requires")
-    while True:
-        at += len(head[at:]) - len(head[at:].lstrip())
-        while match := re.compile(r"requires\b\s*|!\s*").match(head, at):
-            at = match.end()
-        if head[at] == "(":
-            at = matching(head, at, "()")
-            if match := re.compile(r"\s*\{").match(head, at):
-                at = matching(head, match.end() - 1)
-        else:
-            at = re.compile(r"[\w:]+").match(head, at).end()
-            if head[at : at + 1] == "<":
-                at = matching(head, at, "<>")
-        match = re.compile(r"\s*(&&|\|\|)").match(head, at)
-        if not match:
-            return head[at:].strip()
-        at = match.end()
 
 
 def name_of(head):

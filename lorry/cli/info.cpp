@@ -101,12 +101,12 @@ nlohmann::ordered_json to_json(const RunFolder& folder, const RunFacts& run) {
                                  {"saved_step", run.saved_step},
                                  {"steps", *run.settings.steps},
                                  {"tokens", run.step * run.tokens_per_step},
-                                 {"seconds", run.course.seconds()}};
+                                 {"seconds", run.history.seconds()}};
   if (run.time) json["elapsed_s"] = run.time->elapsed, json["max_seconds"] = run.time->given;
-  if (!run.course.steps.empty()) json["train_loss"] = run.course.recent_loss(kRecentSteps);
-  if (!run.course.validations.empty()) {
-    json["validation_loss"] = run.course.validations.back().loss;
-    json["validation_step"] = run.course.validations.back().step;
+  if (!run.history.steps.empty()) json["train_loss"] = run.history.recent_loss(kRecentSteps);
+  if (!run.history.validations.empty()) {
+    json["validation_loss"] = run.history.validations.back().loss;
+    json["validation_step"] = run.history.validations.back().step;
   }
   json["lock"] = run.holder ? nlohmann::ordered_json(*run.holder) : nlohmann::ordered_json(nullptr);
   return json;
@@ -125,12 +125,12 @@ void print(const Table& table, const RunFacts& run) {
                            *run.settings.steps,
                            run.step > run.saved_step ? fmt::format("; saved after {}", run.saved_step) : ""));
   row("tokens", quantity(static_cast<double>(run.step * run.tokens_per_step), ""));
-  if (run.time) row("time", fmt::format("{} of {}", clock_text(run.time->elapsed), clock_text(run.time->given)));
-  if (!run.course.steps.empty())
-    row("training loss", fmt::format("{:.4f}, mean of the last {} steps", run.course.recent_loss(kRecentSteps),
-                                     std::min(kRecentSteps, run.course.steps.size())));
-  if (!run.course.validations.empty()) {
-    const ValidationMetrics& last = run.course.validations.back();
+  if (run.time) row("time", fmt::format("{} of {}", hms_text(run.time->elapsed), hms_text(run.time->given)));
+  if (!run.history.steps.empty())
+    row("training loss", fmt::format("{:.4f}, mean of the last {} steps", run.history.recent_loss(kRecentSteps),
+                                     std::min(kRecentSteps, run.history.steps.size())));
+  if (!run.history.validations.empty()) {
+    const ValidationMetrics& last = run.history.validations.back();
     row("validation loss", fmt::format("{:.4f} nats per byte after step {}", last.loss, last.step));
   }
   row("lock", run.holder ? fmt::format("held by {}", *run.holder) : "held by nobody");

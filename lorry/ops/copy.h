@@ -9,7 +9,5 @@ namespace lorry {
 Tensor clone(const Tensor& x);
 /// Row-major: x itself when it is, else a copy.
 Tensor contiguous(const Tensor& x);
-/// A view of the same memory in which expanded dimensions have size 1; x itself where there are none.
-Tensor without_repeats(const Tensor& x);
 
 }  // namespace lorry

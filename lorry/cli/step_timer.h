@@ -11,7 +11,7 @@ namespace lorry::cli {
 
 /// The time of a step: the mean of the last 32 without the longest tenth. A pause in one step does not change it, and a
 /// machine that slows down for good is seen after a few steps.
-class Pace {
+class StepTimer {
  public:
   /// A step has been taken in `seconds`. The first two are not typical: memory is still being found.
   void add_step(double seconds);
@@ -20,7 +20,7 @@ class Pace {
   /// True once typical steps have taken `seconds`, and are a few.
   bool known(double seconds) const { return taken_ >= kUntypical + 3 && typical_seconds_ >= seconds; }
   /// Seconds, of a typical step where there was one. Throws ValueError before the first step.
-  double seconds_a_step() const;
+  double seconds_per_step() const;
 
  private:
   static constexpr int64_t kUntypical = 2;
@@ -30,6 +30,6 @@ class Pace {
 };
 
 /// "about 12 minutes", "about 3 hours" or "about 2 days"; nothing under a minute.
-std::optional<std::string> long_time_text(double seconds);
+std::optional<std::string> approximate_time_text(double seconds);
 
 }  // namespace lorry::cli
