@@ -28,7 +28,7 @@ Json to_json(const StepMetrics& m) {
 Json to_json(const ValidationMetrics& m) { return {{"step", m.step}, {"validation_loss", number(m.loss)}}; }
 
 /// False for a FIFO or a device: what is written there cannot be read back.
-bool is_regular_file(const std::filesystem::path& path) {
+bool can_be_read_back(const std::filesystem::path& path) {
   std::error_code error;
   return !std::filesystem::exists(path, error) || std::filesystem::is_regular_file(path, error);
 }
@@ -37,7 +37,7 @@ bool is_regular_file(const std::filesystem::path& path) {
 
 RunHistory read_history(const std::filesystem::path& path, int64_t step) {
   RunHistory history;
-  if (!is_regular_file(path)) return history;
+  if (!can_be_read_back(path)) return history;
   std::ifstream file(path);
   std::string line;
   for (int64_t at = 1; std::getline(file, line) && !file.eof(); ++at) {
@@ -86,7 +86,7 @@ std::optional<double> RunHistory::validation_loss() const {
 
 MetricsFile::MetricsFile(std::filesystem::path path, int64_t step) : path_(std::move(path)) {
   if (step > 0) history_ = read_history(path_, step);
-  if (is_regular_file(path_)) {
+  if (can_be_read_back(path_)) {
     io::AtomicFile file(path_);
     auto validation = history_.validations.begin();
     for (const StepMetrics& m : history_.steps) {
