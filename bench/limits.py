@@ -15,6 +15,8 @@ import sys
 import time
 from pathlib import Path
 
+import schema
+
 RUNS = 21
 MINUTES = {"build_minutes": "LORRY_BUILD_MINUTES", "test_minutes": "LORRY_TEST_MINUTES"}
 
@@ -45,7 +47,7 @@ def main(arguments):
     loss = demo_loss(Path("demo/metrics.jsonl"))
     if loss is not None:
         limits["demo_validation_loss"] = loss
-    out.write_text(json.dumps({"schema": 1, "limits": limits}, indent=2) + "\n")
+    out.write_text(json.dumps({"schema": schema.VERSION, "limits": limits}, indent=2) + "\n")
     return 0
 
 

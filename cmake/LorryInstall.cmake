@@ -12,7 +12,7 @@ if(TARGET lorry_command)
 endif()
 install(EXPORT lorryTargets NAMESPACE lorry:: DESTINATION "${LORRY_CONFIG_DIR}")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/lorry" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
-        FILES_MATCHING PATTERN "*.h" PATTERN "*.def" PATTERN "cli" EXCLUDE)
+        FILES_MATCHING PATTERN "*.h" PATTERN "*.def" PATTERN "bench" EXCLUDE PATTERN "cli" EXCLUDE)
 
 configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/lorryConfig.cmake.in" "${PROJECT_BINARY_DIR}/lorryConfig.cmake"
                               INSTALL_DESTINATION "${LORRY_CONFIG_DIR}")

@@ -1,7 +1,7 @@
 #pragma once
 
 // All of Lorry that users see, in one include: tensors and operators, gradients, lists of tensors, optimizers, layers
-// and models, files, devices, streams and threads. Kernels, plans and the nodes of the tape stay behind it. A program
+// and models, files, devices, streams and threads, and a timer. Kernels, plans and the nodes of the tape stay behind it. A program
 // that is built often includes the rooms that it uses instead.
 
 #include "lorry/autograd/checkpoint.h"
@@ -27,4 +27,5 @@
 #include "lorry/optim/loss_scaler.h"
 #include "lorry/optim/optimizers.h"
 #include "lorry/optim/schedule.h"
+#include "lorry/profile/benchmark.h"
 #include "lorry/tensor/dlpack.h"

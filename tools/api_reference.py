@@ -70,6 +70,7 @@ OTHERS = (
         "",
         ("device/device.h", "device/stream.h", "memory/memory.h", "device/cpu/team.h", "base/events.h"),
     ),
+    ("Measuring", "", ("profile/benchmark.h", "profile/sampling.h")),
     ("DLPack", "", ("tensor/dlpack.h",)),
 )
 # Headers that lorry.h includes and whose names are listed elsewhere: lists of other headers, and second names (below).

@@ -12,11 +12,11 @@ from pathlib import Path
 
 # The rooms, top to bottom: a room sees itself and what stands before it.
 ROOMS = ("base layout device memory formula tensor kernels ops autograd foreach trace compile "
-         "optim nn io replay profile cli").split()
+         "optim nn io parallel replay profile bench cli").split()
 # A formula must compile anywhere, device code and run-time compilers included, so it sees the portability macros only.
 FORMULA_MAY_INCLUDE = {"lorry/base/macros.h"}
-# Consumers of everything that nothing but the command may build on.
-ONLY_FROM_CLI = {"profile", "cli"}
+# The command and its suites: no part of the library, so nothing else may build on them.
+ONLY_FROM_CLI = {"bench", "cli"}
 
 # Inside a room: a file under the first folder may not include one under the second. Backends share what stands in
 # kernels/common, which knows neither, and so do the contracts beside it.

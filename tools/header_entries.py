@@ -65,6 +65,29 @@ def without_template(head):
     return head
 
 
+def without_constraint(head):
+    """Without the requires-clause that begins it."""
+    if not head.startswith("requires"):
+        return head
+    at = len("requires")
+    while True:
+        at += len(head[at:]) - len(head[at:].lstrip())
+        while match := re.compile(r"requires\b\s*|!\s*").match(head, at):
+            at = match.end()
+        if head[at] == "(":
+            at = matching(head, at, "()")
+            if match := re.compile(r"\s*\{").match(head, at):
+                at = matching(head, match.end() - 1)
+        else:
+            at = re.compile(r"[\w:]+").match(head, at).end()
+            if head[at : at + 1] == "<":
+                at = matching(head, at, "<>")
+        match = re.compile(r"\s*(&&|\|\|)").match(head, at)
+        if not match:
+            return head[at:].strip()
+        at = match.end()
+
+
 class Header:
     """The public entries of one header."""
 
@@ -163,7 +186,7 @@ class Header:
 
     def take(self, head, scopes, doc, fields):
         template = head.startswith("template")
-        head = without_template(head)
+        head = without_constraint(without_template(head))
         owner = scopes[-1][1] if scopes and scopes[-1][0] in ("class", "struct") else None
         if match := re.match(r"using (\w+) = Of<(\w+)>$", head):
             self.add(match[1], scopes, "class", doc, [], f"Of<{match[2]}>")

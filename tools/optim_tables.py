@@ -38,7 +38,7 @@ class Steps:
         self.shapes = load()
         self.models = [model for model in self.shapes if self.of(f"{model} adamw fused")]
 
-        # of which there are all rules, as in lorry/cli/bench_optim.cpp
+        # of which there are all rules, as in lorry/bench/optim.cpp
         self.wide = "gpt2" if "gpt2" in self.models else "resnet50"
 
     def of(self, case, implementation=LORRY, suite="optim"):

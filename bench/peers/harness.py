@@ -8,7 +8,9 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "data"))
+BENCH = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(BENCH), str(BENCH / "data")]
+import schema  # noqa: E402
 from make_param_shapes import elements, load as load_shapes  # noqa: E402, F401: the peers take them from here
 
 # What a processor steps in a moment; a GPU takes all.
@@ -16,8 +18,8 @@ SMALL_MODELS = ("efficientnet_b0", "resnet50", "tiny-4096x1024")
 
 
 def measure(call, wait=lambda: None, warmup_s=0.2, sample_s=0.004, total_s=1.0):
-    """Median, least and 90th percentile of a call in microseconds: the harness of lorry/cli/measure.h. A sample is
-    several calls and one wait."""
+    """Median, least and 90th percentile of a call in microseconds: the sampling of lorry/profile/sampling.cpp. A sample
+    is several calls and one wait."""
     calls, start = 0, time.perf_counter()
     while calls == 0 or time.perf_counter() - start < warmup_s:
         call()
@@ -74,8 +76,8 @@ class Report:
         row = {"suite": self.head["suite"], "case": case, **self.head, "dtype": dtype,
                **measure(call, self.wait, **(effort or {}))}
         if size:
-            row |= {"bytes": size, "gb_per_s": size / row["median_us"] / 1e3}
-        self.keep(row | figures)
+            row["bytes"] = size
+        self.take(schema.with_rates(row | figures))
 
     def add_limited(self, case, script, arguments, limit_s):
         """Takes the rows of another run of a script, ended after limit_s: compilers cannot be interrupted otherwise."""
@@ -93,9 +95,9 @@ class Report:
                       file=sys.stderr)
                 return
             for row in json.loads(Path(file.name).read_text())["results"]:
-                self.keep(row)
+                self.take(row)
 
-    def keep(self, row):
+    def take(self, row):
         self.rows.append(row)
         show(row)
 
@@ -103,5 +105,5 @@ class Report:
 def write(path, machine, rows):
     """Writes a report where a path is given."""
     if path:
-        report = {"schema": 1, "machine": machine | {"system": platform.platform()}, "results": rows}
+        report = schema.report(machine | {"system": platform.platform()}, rows)
         Path(path).write_text(json.dumps(report, indent=1) + "\n")

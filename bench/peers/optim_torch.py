@@ -37,7 +37,7 @@ RULES = {
 EVERYWHERE = ("adamw", "sgd_momentum")  # other rules over RULES_MODEL alone
 RULES_MODEL = {"cuda": "gpt2", "cpu": "resnet50"}
 CLIP = 1.0
-EFFORT = {"warmup_s": 0.05, "total_s": 0.25}  # a report has some 250 cases; that of lorry/cli/model_cases.h
+EFFORT = {"warmup_s": 0.05, "total_s": 0.25}  # a report has some 250 cases; that of lorry/bench/model_cases.h
 
 
 class Place:

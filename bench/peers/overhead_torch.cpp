@@ -2,7 +2,7 @@
 //
 //   T=$(python -c 'import os, torch; print(os.path.dirname(torch.__file__))')
 //   g++ -O3 -std=c++20 -I. -I$T/include -I$T/include/torch/csrc/api/include bench/peers/overhead_torch.cpp \
-//     -o build/overhead_torch \
+//     lorry/profile/sampling.cpp -o build/overhead_torch \
 //     -L$T/lib -Wl,-rpath,$T/lib -Wl,--no-as-needed -ltorch_cpu -lc10
 //   build/overhead_torch [FILE.json]
 //
@@ -14,18 +14,41 @@
 #include <fstream>
 #include <functional>
 
-#include "lorry/cli/measure.h"
+#include "lorry/profile/sampling.h"
+
+namespace {
+
+/// As profile::benchmark() does on a CPU.
+template <class F>
+lorry::profile::BenchmarkResult measure(F&& call) {
+  using namespace lorry::profile::detail;
+  return take_samples(
+      {.run =
+           [&](int64_t count) {
+             for (int64_t i = 0; i < count; ++i) call();
+           }},
+      {.warmup_s = 0.2, .sample_s = 0.0005, .total_s = 1, .min_samples = 9, .max_calls_per_sample = INT64_MAX},
+      {.seconds = steady_seconds, .synchronize = [] {}});
+}
+
+/// Keeps the compiler from dropping a computation whose result nobody reads.
+template <class T>
+void do_not_optimize(const T& value) {
+  asm volatile("" : : "r"(&value) : "memory");
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   const torch::NoGradGuard no_grad;
   const auto x = torch::ones({64}), y = torch::ones({64});
-  const std::pair<const char*, lorry::cli::Timing> rows[] = {
-      {"empty 64", lorry::cli::measure([&] { lorry::cli::keep(torch::empty({64})); })},
-      {"view 64 as 8x8", lorry::cli::measure([&] {
-         lorry::cli::keep(x.view({8, 8}));
+  const std::pair<const char*, lorry::profile::BenchmarkResult> rows[] = {
+      {"empty 64", measure([&] { do_not_optimize(torch::empty({64})); })},
+      {"view 64 as 8x8", measure([&] {
+         do_not_optimize(x.view({8, 8}));
        })},
-      {"add 64", lorry::cli::measure([&] { lorry::cli::keep(torch::add(x, y)); })},
-      {"add_ 64", lorry::cli::measure([&] { x.add_(y); })},
+      {"add 64", measure([&] { do_not_optimize(torch::add(x, y)); })},
+      {"add_ 64", measure([&] { x.add_(y); })},
   };
   std::ofstream json;
   if (argc > 1) json.open(argv[1]);

@@ -9,6 +9,7 @@
 #include "lorry/ops/ops.h"
 
 namespace lorry::autograd {
+namespace detail {
 
 /// A recorded call of a user's function.
 class FunctionNode final : public Node {
@@ -107,6 +108,8 @@ class FunctionNode final : public Node {
   std::vector<Saved> saved_;
 };
 
+}  // namespace detail
+
 std::vector<Tensor> Context::saved_tensors() const { return node_ == nullptr ? to_save_ : node_->saved_tensors(); }
 
 bool Context::needs_input_grad(size_t argument) const {
@@ -138,7 +141,7 @@ std::vector<Tensor> separate(const char* name, const std::vector<Tensor>& made, 
 
 }  // namespace
 
-std::vector<Tensor> run(const UserFunction& function) {
+std::vector<Tensor> detail::run(const UserFunction& function) {
   std::vector<Edge> edges;
   std::vector<bool> needs;
   std::vector<uint32_t> versions;

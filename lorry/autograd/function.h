@@ -32,7 +32,13 @@
 
 namespace lorry::autograd {
 
+class Context;
+
+namespace detail {
 class FunctionNode;
+struct UserFunction;
+std::vector<Tensor> run(const UserFunction& function);
+}  // namespace detail
 
 /// What a call of a Function carries from its forward to its backward.
 class Context {
@@ -51,12 +57,14 @@ class Context {
   void mark_non_differentiable(std::vector<Tensor> results) { constant_ = std::move(results); }
 
  private:
-  friend class FunctionNode;
-  friend std::vector<Tensor> run(const struct UserFunction& function);
+  friend class detail::FunctionNode;
+  friend std::vector<Tensor> detail::run(const detail::UserFunction& function);
   std::vector<Tensor> to_save_, constant_;
   std::vector<bool> needs_;
-  FunctionNode* node_ = nullptr;
+  detail::FunctionNode* node_ = nullptr;
 };
+
+namespace detail {
 
 /// A call of a user's function with its types forgotten.
 struct UserFunction {
@@ -68,6 +76,8 @@ struct UserFunction {
 };
 /// Runs its forward, and records it where a gradient is wanted.
 std::vector<Tensor> run(const UserFunction& function);
+
+}  // namespace detail
 
 /// Self: the struct that derives from it. It may have a kName, which errors and grad_fn then show.
 template <class Self>
@@ -93,18 +103,18 @@ class Function {
       static_assert(kOne || std::is_same_v<Result, std::vector<Tensor>>,
                     "the forward of a Function returns a Tensor or a std::vector<Tensor>");
       std::vector<Tensor> results =
-          run({.name = name(),
-               .arguments = {tensor_of(args)...},
-               .is_tensor = {std::is_same_v<Args, Tensor>...},
-               .forward =
-                   [&](Context& context) {
-                     if constexpr (kOne)
-                       return std::vector<Tensor>{Self::forward(context, args...)};
-                     else
-                       return Self::forward(context, args...);
-                   },
-               .backward = [](Context& context,
-                              const std::vector<Tensor>& grads) { return Self::backward(context, grads); }});
+          detail::run({.name = name(),
+                       .arguments = {tensor_of(args)...},
+                       .is_tensor = {std::is_same_v<Args, Tensor>...},
+                       .forward =
+                           [&](Context& context) {
+                             if constexpr (kOne)
+                               return std::vector<Tensor>{Self::forward(context, args...)};
+                             else
+                               return Self::forward(context, args...);
+                           },
+                       .backward = [](Context& context,
+                                      const std::vector<Tensor>& grads) { return Self::backward(context, grads); }});
       if constexpr (kOne)
         return std::move(results[0]);
       else

@@ -6,9 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "lorry/cli/ceilings.h"
+#include "lorry/bench/machine.h"
 #include "lorry/cli/commands.h"
-#include "lorry/cli/machine.h"
 #include "lorry/cli/output.h"
 #include "lorry/cli/progress.h"
 #include "lorry/cli/report.h"
@@ -16,6 +15,7 @@
 #include "lorry/cli/units.h"
 #include "lorry/device/cpu/team.h"
 #include "lorry/device/device.h"
+#include "lorry/profile/ceilings.h"
 
 namespace lorry::cli {
 namespace {
@@ -50,7 +50,10 @@ std::string now() {
 /// What it costs to give the team a loop and wait for it.
 double team_launch_us() {
   const int64_t threads = cpu::threads();
-  return measure([&] { cpu::parallel_for(threads, 1, [](int64_t begin, int64_t) { keep(begin); }); }).median_us;
+  return profile::benchmark(
+             [&] { cpu::parallel_for(threads, 1, [](int64_t begin, int64_t) { profile::do_not_optimize(begin); }); },
+             {.device = kCPU})
+      .median_us;
 }
 
 /// "matmul f32" for "matmul_f32_gflop_per_s".
@@ -67,15 +70,15 @@ std::string text_of_ceiling(const std::string& name, double value) {
 
 /// The ceilings that the benches of `device` divide by, and those of its link to the host.
 nlohmann::ordered_json ceilings_of(Device device) {
-  nlohmann::ordered_json found = {{"copy_gb_per_s", CopyRate(device).of(large_copy(device)) / 1e3}};
+  nlohmann::ordered_json found = {{"copy_gb_per_s", profile::CopyRate(device).of(profile::large_copy(device)) / 1e3}};
   if (device.is_cpu()) {
     found["team_launch_us"] = team_launch_us();
   } else {
-    found["from_host_gb_per_s"] = link_rate(device, true) / 1e3;
-    found["to_host_gb_per_s"] = link_rate(device, false) / 1e3;
+    found["from_host_gb_per_s"] = profile::link_rate(device, true) / 1e3;
+    found["to_host_gb_per_s"] = profile::link_rate(device, false) / 1e3;
   }
   for (const DType dtype : {kF32, kBF16, kF64})
-    found[fmt::format("matmul_{}_gflop_per_s", dtype)] = matmul_rate(device, dtype) / 1e3;
+    found[fmt::format("matmul_{}_gflop_per_s", dtype)] = profile::matmul_rate(device, dtype) / 1e3;
   return found;
 }
 
@@ -98,12 +101,12 @@ nlohmann::ordered_json to_json(const RunFolder& folder, const RunFacts& run) {
                                  {"saved_step", run.saved_step},
                                  {"steps", *run.settings.steps},
                                  {"tokens", run.step * run.tokens_per_step},
-                                 {"seconds", run.course.seconds()}};
+                                 {"seconds", run.history.seconds()}};
   if (run.time) json["elapsed_s"] = run.time->elapsed, json["max_seconds"] = run.time->given;
-  if (!run.course.steps.empty()) json["train_loss"] = run.course.recent_loss(kRecentSteps);
-  if (!run.course.validations.empty()) {
-    json["validation_loss"] = run.course.validations.back().loss;
-    json["validation_step"] = run.course.validations.back().step;
+  if (!run.history.steps.empty()) json["train_loss"] = run.history.recent_loss(kRecentSteps);
+  if (!run.history.validations.empty()) {
+    json["validation_loss"] = run.history.validations.back().loss;
+    json["validation_step"] = run.history.validations.back().step;
   }
   json["lock"] = run.holder ? nlohmann::ordered_json(*run.holder) : nlohmann::ordered_json(nullptr);
   return json;
@@ -122,12 +125,12 @@ void print(const Table& table, const RunFacts& run) {
                            *run.settings.steps,
                            run.step > run.saved_step ? fmt::format("; saved after {}", run.saved_step) : ""));
   row("tokens", quantity(static_cast<double>(run.step * run.tokens_per_step), ""));
-  if (run.time) row("time", fmt::format("{} of {}", clock_text(run.time->elapsed), clock_text(run.time->given)));
-  if (!run.course.steps.empty())
-    row("training loss", fmt::format("{:.4f}, mean of the last {} steps", run.course.recent_loss(kRecentSteps),
-                                     std::min(kRecentSteps, run.course.steps.size())));
-  if (!run.course.validations.empty()) {
-    const ValidationMetrics& last = run.course.validations.back();
+  if (run.time) row("time", fmt::format("{} of {}", hms_text(run.time->elapsed), hms_text(run.time->given)));
+  if (!run.history.steps.empty())
+    row("training loss", fmt::format("{:.4f}, mean of the last {} steps", run.history.recent_loss(kRecentSteps),
+                                     std::min(kRecentSteps, run.history.steps.size())));
+  if (!run.history.validations.empty()) {
+    const ValidationMetrics& last = run.history.validations.back();
     row("validation loss", fmt::format("{:.4f} nats per byte after step {}", last.loss, last.step));
   }
   row("lock", run.holder ? fmt::format("held by {}", *run.holder) : "held by nobody");
@@ -145,7 +148,7 @@ int run_info(const InfoOptions& options, const CommonOptions& common) {
     write_json(common.json, to_json(folder, run));
     return 0;
   }
-  nlohmann::ordered_json facts = describe_machine();
+  nlohmann::ordered_json facts = bench::describe_machine();
   print(table, facts);
   if (options.measure) {
     nlohmann::ordered_json ceilings = {{"cpu", ceilings_of(kCPU)}};

@@ -28,16 +28,16 @@ Json to_json(const StepMetrics& m) {
 Json to_json(const ValidationMetrics& m) { return {{"step", m.step}, {"validation_loss", number(m.loss)}}; }
 
 /// False for a FIFO or a device: what is written there cannot be read back.
-bool is_kept(const std::filesystem::path& path) {
+bool can_be_read_back(const std::filesystem::path& path) {
   std::error_code error;
   return !std::filesystem::exists(path, error) || std::filesystem::is_regular_file(path, error);
 }
 
 }  // namespace
 
-Course read_course(const std::filesystem::path& path, int64_t step) {
-  Course course;
-  if (!is_kept(path)) return course;
+RunHistory read_history(const std::filesystem::path& path, int64_t step) {
+  RunHistory history;
+  if (!can_be_read_back(path)) return history;
   std::ifstream file(path);
   std::string line;
   for (int64_t at = 1; std::getline(file, line) && !file.eof(); ++at) {
@@ -47,20 +47,20 @@ Course read_course(const std::filesystem::path& path, int64_t step) {
       if (!json.contains("validation_loss")) json.at("loss");
       if (here > step) continue;
       if (json.contains("validation_loss"))
-        course.validations.push_back({here, number(json["validation_loss"])});
+        history.validations.push_back({here, number(json["validation_loss"])});
       else
-        course.steps.push_back({here, number(json.at("loss")), json.at("lr").get<double>(),
-                                number(json.at("gradient_norm")), json.at("seconds").get<double>()});
+        history.steps.push_back({here, number(json.at("loss")), json.at("lr").get<double>(),
+                                 number(json.at("gradient_norm")), json.at("seconds").get<double>()});
     } catch (const Json::exception&) {
       raise<FormatError>("'{}': line {} is no record of a training step", path.string(), at);
     }
   }
-  return course;
+  return history;
 }
 
-bool is_course(const std::filesystem::path& path) {
+bool is_history(const std::filesystem::path& path) {
   try {
-    read_course(path, 0);
+    read_history(path, 0);
   } catch (const FormatError&) {
     return false;
   }
@@ -71,7 +71,7 @@ bool is_course(const std::filesystem::path& path) {
   return line.starts_with(kBeginning) || kBeginning.starts_with(line);
 }
 
-double Course::recent_loss(size_t count) const {
+double RunHistory::recent_loss(size_t count) const {
   require<ValueError>(!steps.empty(), "train: no step has been taken");
   count = std::min(count, steps.size());
   double sum = 0;
@@ -79,22 +79,22 @@ double Course::recent_loss(size_t count) const {
   return sum / static_cast<double>(count);
 }
 
-std::optional<double> Course::validation_loss() const {
+std::optional<double> RunHistory::validation_loss() const {
   if (validations.empty()) return std::nullopt;
   return validations.back().loss;
 }
 
 MetricsFile::MetricsFile(std::filesystem::path path, int64_t step) : path_(std::move(path)) {
-  if (step > 0) course_ = read_course(path_, step);
-  if (is_kept(path_)) {
-    io::AtomicFile kept(path_);
-    auto validation = course_.validations.begin();
-    for (const StepMetrics& m : course_.steps) {
-      kept.write(to_json(m).dump() + "\n");
-      for (; validation != course_.validations.end() && validation->step <= m.step; ++validation)
-        kept.write(to_json(*validation).dump() + "\n");
+  if (step > 0) history_ = read_history(path_, step);
+  if (can_be_read_back(path_)) {
+    io::AtomicFile file(path_);
+    auto validation = history_.validations.begin();
+    for (const StepMetrics& m : history_.steps) {
+      file.write(to_json(m).dump() + "\n");
+      for (; validation != history_.validations.end() && validation->step <= m.step; ++validation)
+        file.write(to_json(*validation).dump() + "\n");
     }
-    kept.commit();
+    file.commit();
   }
   file_ = std::fopen(path_.c_str(), "a");
   if (file_ == nullptr) io::raise_io("cannot open", path_, errno);
@@ -111,12 +111,12 @@ void MetricsFile::write(const std::string& line) {
 
 void MetricsFile::add(const StepMetrics& metrics) {
   write(to_json(metrics).dump() + "\n");
-  course_.steps.push_back(metrics);
+  history_.steps.push_back(metrics);
 }
 
 void MetricsFile::add(const ValidationMetrics& metrics) {
   write(to_json(metrics).dump() + "\n");
-  course_.validations.push_back(metrics);
+  history_.validations.push_back(metrics);
 }
 
 }  // namespace lorry::cli

@@ -1,10 +1,10 @@
 #pragma once
 
-// The course of a training run, one JSON object a line in metrics.jsonl:
+// The history of a training run, one JSON object a line in metrics.jsonl:
 //   {"step": 7, "loss": 4.21, "lr": 0.0002, "gradient_norm": 1.4, "seconds": 0.61}    after each step
 //   {"step": 7, "validation_loss": 4.35}                                             where it was measured
 // Losses are written so that reading them back gives the same bits. A resumed run first drops what its checkpoint does
-// not know, so the file always tells one course.
+// not know, so the file always holds one history.
 
 #include <cstdint>
 #include <cstdio>
@@ -29,7 +29,7 @@ struct ValidationMetrics {
 inline constexpr size_t kRecentSteps = 20;
 
 /// What a metrics file holds; a last line that was cut short is ignored.
-struct Course {
+struct RunHistory {
   std::vector<StepMetrics> steps;
   std::vector<ValidationMetrics> validations;
 
@@ -43,10 +43,10 @@ struct Course {
 
 /// The records of the file `path` up to `step`; none when there is no such file, or one that cannot be read back.
 /// Throws FormatError.
-Course read_course(const std::filesystem::path& path, int64_t step);
+RunHistory read_history(const std::filesystem::path& path, int64_t step);
 
 /// True for a file that a run has written, also when it is empty or its last line was cut short.
-bool is_course(const std::filesystem::path& path);
+bool is_history(const std::filesystem::path& path);
 
 class MetricsFile {
  public:
@@ -60,14 +60,14 @@ class MetricsFile {
   /// Each line reaches the system before the call returns. Throws IoError.
   void add(const StepMetrics& metrics);
   void add(const ValidationMetrics& metrics);
-  const Course& course() const { return course_; }
+  const RunHistory& history() const { return history_; }
 
  private:
   void write(const std::string& line);
 
   std::filesystem::path path_;
   std::FILE* file_ = nullptr;
-  Course course_;
+  RunHistory history_;
 };
 
 }  // namespace lorry::cli

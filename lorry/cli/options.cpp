@@ -9,11 +9,11 @@
 
 #include <CLI/CLI.hpp>
 
-#include "lorry/cli/bench.h"
-#include "lorry/cli/build_facts.h"
+#include "lorry/bench/build_facts.h"
 #include "lorry/cli/checks.h"
 #include "lorry/cli/output.h"
 #include "lorry/cli/run_settings.h"
+#include "lorry/cli/train_suite.h"
 #include "lorry/device/device.h"
 #include "lorry/optim/optimizers.h"
 
@@ -40,11 +40,10 @@ CLI::Option* add_parsed(CLI::App& app, const std::string& name, T& value, Parse 
       help);
 }
 
-/// What an optimizer keeps, and where: values, or optional ones that stay unset without the flag. `about` begins each
-/// help.
+/// An optimizer's memory options: values, or optional ones that stay unset without the flag. `about` begins each help.
 template <class States, class Masters, class Placement>
-std::vector<CLI::Option*> add_kept(CLI::App& app, States& states, Masters& masters, Placement& placement,
-                                   const std::string& about) {
+std::vector<CLI::Option*> add_optimizer_memory(CLI::App& app, States& states, Masters& masters, Placement& placement,
+                                               const std::string& about) {
   return {add_parsed(app, "--states", states, optim::parse_states,
                      about + "Types of the optimizer's states: f32, bf16 or q8 (8 bits), for all or one after the "
                              "other, as in bf16,q8")
@@ -204,7 +203,7 @@ void add_train(CLI::App& app, TrainOptions& o) {
           ->check(whole(1))
           ->type_name("N"),
   };
-  std::ranges::copy(add_kept(app, s.states, s.masters, s.placement, ""), std::back_inserter(settings));
+  std::ranges::copy(add_optimizer_memory(app, s.states, s.masters, s.placement, ""), std::back_inserter(settings));
   for (const char* name : {"--compile", "--replay"})
     add_absent(app, name, "expected no such flag: every step runs operator by operator");
   app.callback([&app, resume, settings] {
@@ -249,7 +248,7 @@ void add_generate(CLI::App& app, GenerateOptions& o) {
 
 void add_bench(CLI::App& app, BenchOptions& o) {
   std::vector<std::string> names;
-  for (const Suite& suite : kSuites) names.emplace_back(suite.name);
+  for (const bench::Suite& suite : bench_suites()) names.emplace_back(suite.name);
   app.add_option("suite", o.suites, "What to measure: " + listed(names))
       ->type_name("NAME")
       ->required()
@@ -257,19 +256,19 @@ void add_bench(CLI::App& app, BenchOptions& o) {
   app.add_option("--filter", o.filter, "Only cases whose name contains TEXT")->type_name("TEXT");
   app.add_option("--plot", o.plot, "Draw the medians into FILE, with gnuplot; - is standard output")
       ->type_name("FILE.svg");
-  KeptOptions& k = o.kept;
-  std::vector<CLI::Option*> kept = add_kept(app, k.states, k.masters, k.placement, "optim, AdamW: ");
-  kept.push_back(
-      app.add_option("--memory-budget", k.memory_budget, "optim: bytes that loop and foreach may take while they step")
+  bench::OptimMemoryOptions& m = o.optim_memory;
+  std::vector<CLI::Option*> for_optim = add_optimizer_memory(app, m.states, m.masters, m.placement, "optim, AdamW: ");
+  for_optim.push_back(
+      app.add_option("--memory-budget", m.memory_budget, "optim: bytes that loop and foreach may take while they step")
           ->check(whole(1))
           ->type_name("BYTES"));
-  kept.push_back(app.add_flag("--report", k.report,
-                              "optim: a table of every execution, type of states and placement over one model"));
-  kept.push_back(app.add_option("--model", k.model, "optim: the model of --report")->type_name("NAME"));
-  app.callback([&app, &o, kept] {
+  for_optim.push_back(app.add_flag("--report", m.report,
+                                   "optim: a table of every execution, type of states and placement over one model"));
+  for_optim.push_back(app.add_option("--model", m.model, "optim: the model of --report")->type_name("NAME"));
+  app.callback([&app, &o, for_optim] {
     if (o.plot == "-" && app.get_option("--json")->as<std::string>() == "-")
       throw CLI::ValidationError("--plot", "and --json cannot both be -; expected a file for one of them");
-    for (const CLI::Option* option : kept)
+    for (const CLI::Option* option : for_optim)
       if (option->count() && o.suites != std::vector<std::string>{"optim"})
         throw CLI::ValidationError(option->get_name(), "is for `bench optim` alone");
   });
@@ -337,7 +336,7 @@ void explain(const CLI::App& app, const CLI::ParseError& error) {
 
 std::variant<Arguments, int> parse(int argc, const char* const* argv) {
   CLI::App app("Lorry: a C++20 tensor runtime that trains and runs a small GPT.", "lorry");
-  app.set_version_flag("--version", std::string("lorry ") + kVersion);
+  app.set_version_flag("--version", std::string("lorry ") + bench::kVersion);
   app.require_subcommand(1);
   app.formatter(std::make_shared<HelpFormatter>());
 

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "lorry/bench/optim_memory.h"
 #include "lorry/layout/device.h"
 #include "lorry/layout/dtype.h"
 #include "lorry/optim/memory.h"
@@ -65,22 +66,10 @@ struct GenerateOptions {
   bool echo = true;
 };
 
-/// What the optimizer of `bench optim` keeps; any of it given, its steps are measured in place of the suite's cases.
-struct KeptOptions {
-  std::optional<optim::StateTypes> states;
-  std::optional<optim::Masters> masters;  ///< parameters are bf16 then
-  std::optional<optim::Placement> placement;
-  int64_t memory_budget = 0;  ///< bytes; 0: no bound
-  bool report = false;        ///< every choice, over one model
-  std::string model;          ///< of the report; empty: one for the device
-
-  bool given() const { return states || masters || placement || memory_budget > 0 || report; }
-};
-
 struct BenchOptions {
   std::vector<std::string> suites;
   std::string filter, plot;
-  KeptOptions kept;
+  bench::OptimMemoryOptions optim_memory;  ///< any of it given, AdamW's steps with it are measured instead
 };
 
 struct Arguments {

@@ -42,7 +42,7 @@ std::string line_of(const ProgressFacts& f, Brevity brevity) {
   }
   if (brevity < kNothing) add(f.figure);
   if (brevity < kNoExtra) add(f.extra);
-  if (f.left && brevity < kNoTime) add(clock_text(*f.left) + (brevity < kNoWords ? " left" : ""));
+  if (f.left && brevity < kNoTime) add(hms_text(*f.left) + (brevity < kNoWords ? " left" : ""));
   return line;
 }
 
@@ -57,7 +57,7 @@ std::string progress_line(const ProgressFacts& facts, int columns, bool bar) {
   return line;
 }
 
-std::string clock_text(double seconds) {
+std::string hms_text(double seconds) {
   const auto s = static_cast<int64_t>(std::llround(std::clamp(seconds, 0.0, 1e9)));
   if (s >= 3600) return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
   return fmt::format("{}:{:02}", s / 60, s % 60);

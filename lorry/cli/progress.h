@@ -51,6 +51,6 @@ class Progress {
 };
 
 /// "1:07", or "2:05:09" from an hour on.
-std::string clock_text(double seconds);
+std::string hms_text(double seconds);
 
 }  // namespace lorry::cli

@@ -20,9 +20,9 @@ RunFacts run_facts(const RunFolder& folder) {
   facts.tokens_per_step = facts.settings.batch * facts.settings.accumulate * facts.settings.context;
   facts.saved_step = checkpoint.state.step;
   // What a killed run did after its checkpoint is lost.
-  facts.course = read_course(folder.metrics(), facts.holder ? std::numeric_limits<int64_t>::max() : facts.saved_step);
+  facts.history = read_history(folder.metrics(), facts.holder ? std::numeric_limits<int64_t>::max() : facts.saved_step);
   facts.step =
-      facts.course.steps.empty() ? facts.saved_step : std::max(facts.saved_step, facts.course.steps.back().step);
+      facts.history.steps.empty() ? facts.saved_step : std::max(facts.saved_step, facts.history.steps.back().step);
   const io::Settings& schedule = checkpoint.state.schedule;
   if (schedule.contains("max_seconds"))
     facts.time = {io::setting<double>(schedule, "elapsed_s"), io::setting<double>(schedule, "max_seconds")};

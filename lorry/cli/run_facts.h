@@ -14,15 +14,15 @@
 
 namespace lorry::cli {
 
-/// A run as its newest checkpoint has it; while a process trains, the course goes on from there.
+/// A run as its newest checkpoint has it; while a process trains, the history goes on from there.
 struct RunFacts {
   TrainSettings settings;          ///< as they are saved: the steps are those of the whole run
   std::vector<std::string> texts;  ///< the files that it reads
   nn::GPTConfig model;
   int64_t parameters = 0, tokens_per_step = 0;
   int64_t saved_step = 0;  ///< of the checkpoint
-  int64_t step = 0;        ///< of the course: later than the checkpoint where a process trains
-  Course course;
+  int64_t step = 0;        ///< of the history: later than the checkpoint where a process trains
+  RunHistory history;
   struct Time {
     double elapsed = 0, given = 0;  ///< seconds
   };

@@ -51,7 +51,7 @@ void RunFolder::require_own() const {
     bool own = path == lock() || io::is_staged_name(name, checkpoint().filename().string()) ||
                io::is_staged_name(name, metrics().filename().string());
     // A run that was killed before its first checkpoint leaves metrics. What is no regular file is written through.
-    if (path == metrics()) own = !fs::is_regular_file(path, ignored) || is_course(path);
+    if (path == metrics()) own = !fs::is_regular_file(path, ignored) || is_history(path);
     if (path == curve()) own = !fs::is_regular_file(path, ignored);
     require<IoError>(own, "train: '{}' holds '{}', which is not of this run; choose another --out, or move that away",
                      folder.string(), name);

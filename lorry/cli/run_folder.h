@@ -2,7 +2,7 @@
 
 // What a training run leaves in its folder:
 //   DIR/checkpoint/     model.safetensors, optimizer.safetensors, state.json: complete, the newest that was saved
-//   DIR/metrics.jsonl   the course of the run
+//   DIR/metrics.jsonl   the history of the run
 //   DIR/loss.svg        the same as a picture
 //   DIR/lock            while a process trains: which one
 

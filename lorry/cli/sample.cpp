@@ -29,12 +29,12 @@ int64_t sample(std::span<const float> logits, const Sampling& sampling, double u
     weights.push_back(std::exp(gap / sampling.temperature));
     total += weights.back();
   }
-  double kept = 0;
+  double selected = 0;
   size_t count = 0;
-  do kept += weights[count++];
-  while (count < weights.size() && kept < sampling.top_p * total);
+  do selected += weights[count++];
+  while (count < weights.size() && selected < sampling.top_p * total);
 
-  double left = uniform * kept;
+  double left = uniform * selected;
   for (size_t i = 0; i + 1 < count; ++i) {
     left -= weights[i];
     if (left < 0) return order[i];

@@ -13,13 +13,13 @@ namespace lorry::cli {
 namespace {
 
 /// The progress that a step makes.
-double pace_of(const PlannedPart& part) {
+double progress_per_step(const PlannedPart& part) {
   return part.steps > part.step ? (1 - part.progress) / static_cast<double>(part.steps - part.step) : 0;
 }
 
 double progress_in(const PlannedPart& part, int64_t step) {
   if (step >= part.steps && part.steps > part.step) return 1;
-  return part.progress + static_cast<double>(step - part.step) * pace_of(part);
+  return part.progress + static_cast<double>(step - part.step) * progress_per_step(part);
 }
 
 bool follows(const PlannedPart& part, const PlannedPart& before) {
@@ -80,11 +80,11 @@ double StepPlan::progress(int64_t step) const { return progress_in(part_of(step)
 int64_t StepPlan::warmup_steps() const {
   for (size_t i = 0; i < parts_.size(); ++i) {
     const PlannedPart& part = parts_[i];
-    const double missing = part.warmup - part.progress, pace = pace_of(part);
+    const double missing = part.warmup - part.progress, each = progress_per_step(part);
     const int64_t end = i + 1 < parts_.size() ? parts_[i + 1].step : part.steps;
     if (missing <= 0) return part.step;
-    if (missing < pace * static_cast<double>(end - part.step))
-      return part.step + static_cast<int64_t>(std::ceil(missing / pace - 1e-6));  // whole numbers are rounded too
+    if (missing < each * static_cast<double>(end - part.step))
+      return part.step + static_cast<int64_t>(std::ceil(missing / each - 1e-6));  // whole numbers are rounded too
   }
   return steps();
 }

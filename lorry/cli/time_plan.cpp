@@ -72,7 +72,7 @@ TimePlan::TimePlan(const StepPlan& steps, const io::Settings& state, int64_t tak
 bool TimePlan::step_taken(double now, double seconds) {
   ++taken_;
   stepping_ += seconds;
-  pace_.add_step(seconds);
+  step_timer_.add_step(seconds);
   note_what_is_due(now);
   if (!time_to_plan(now)) return false;
   plan(now);
@@ -89,7 +89,7 @@ void TimePlan::note_what_is_due(double now) {
 }
 
 bool TimePlan::time_to_plan(double now) const {
-  if (!timed_) return pace_.typical() || now + end_s() >= seconds_;
+  if (!timed_) return step_timer_.typical() || now + end_s() >= seconds_;
   const double since = now - planned_at_, then = steps_.parts().back().progress;
   return since >= kPlanAfterLeft * left_then_ || since >= kPlanAfterTime * stepping_ ||
          steps_.progress(taken_) - then >= kPlanAfterLeft * (1 - then);
@@ -107,8 +107,8 @@ double TimePlan::warmup_of(const PlannedPart& part) const {
 void TimePlan::plan(double now) {
   const double time = seconds_ - now - end_s();
   const double to_come = std::clamp(overhead_to_come(), 0.0, std::max(0.0, time));
-  const double pace = std::max(pace_.seconds_a_step(), 1e-9);
-  const double steps = std::floor(std::max(0.0, time - to_come) / pace);
+  const double seconds = std::max(step_timer_.seconds_per_step(), 1e-9);
+  const double steps = std::floor(std::max(0.0, time - to_come) / seconds);
   PlannedPart part{taken_, steps_.progress(taken_), taken_ + static_cast<int64_t>(std::min(steps, 0x1p40)), 0};
   // Time that was lost is over; but no warm-up is jumped over, and no rate that fell rises again.
   if (part.progress >= steps_.parts().back().warmup) part.progress = std::max(part.progress, fraction(now));
@@ -130,7 +130,7 @@ double TimePlan::left(double now) const { return std::max(0.0, seconds_ - now); 
 double TimePlan::validation_batch_s() const {
   if (validation_batch_s_) return *validation_batch_s_;
   if (stepping_ == 0) return 0;
-  return kValidationOfStep * pace_.seconds_a_step() / static_cast<double>(options_.batches_per_step);
+  return kValidationOfStep * step_timer_.seconds_per_step() / static_cast<double>(options_.batches_per_step);
 }
 
 int64_t TimePlan::last_validation() const {

@@ -8,13 +8,13 @@
 #include <cstdint>
 #include <optional>
 
-#include "lorry/cli/pace.h"
 #include "lorry/cli/step_plan.h"
+#include "lorry/cli/step_timer.h"
 #include "lorry/io/checkpoint.h"
 
 namespace lorry::cli {
 
-/// Batches of a validation before the end: enough to see the course.
+/// Batches of a validation before the end: enough to see how the loss goes.
 inline constexpr int64_t kQuickValidation = 8;
 
 /// What a run asks of its plan.
@@ -82,7 +82,7 @@ class TimePlan {
   double seconds_;
   TimePlanOptions options_;
   StepPlan steps_;
-  Pace pace_;
+  StepTimer step_timer_;
   int64_t taken_ = 0;
   bool planned_ = false;                   ///< in this process or before
   bool timed_ = false;                     ///< planned by steps of this process

@@ -5,16 +5,16 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "lorry/bench/plot.h"
 #include "lorry/cli/commands.h"
 #include "lorry/cli/interrupt.h"
 #include "lorry/cli/metrics.h"
 #include "lorry/cli/output.h"
-#include "lorry/cli/pace.h"
-#include "lorry/cli/plot.h"
 #include "lorry/cli/progress.h"
 #include "lorry/cli/report.h"
 #include "lorry/cli/run_folder.h"
 #include "lorry/cli/run_settings.h"
+#include "lorry/cli/step_timer.h"
 #include "lorry/cli/time_plan.h"
 #include "lorry/cli/trainer.h"
 #include "lorry/cli/units.h"
@@ -48,16 +48,16 @@ class Session {
         metrics_(folder_.metrics(), trainer.steps_taken()),
         checkpoint_every_(options.checkpoint_every),
         timed_(std::move(timed)),
-        training_s_(metrics_.course().seconds()),
+        training_s_(metrics_.history().seconds()),
         progress_("train", trainer.steps_taken(), timed_ && !timed_->plan.planned() ? 0 : *trainer.settings().steps,
                   quiet) {}
 
   /// Trains to the end of the run. False when a signal came first.
   bool run();
-  const Course& course() const { return metrics_.course(); }
+  const RunHistory& history() const { return metrics_.history(); }
   /// True when the loss on the held-out text is known for where the run stands.
   bool validated() const {
-    return !course().validations.empty() && course().validations.back().step == trainer_.steps_taken();
+    return !history().validations.empty() && history().validations.back().step == trainer_.steps_taken();
   }
   void say(std::string_view line) { progress_.say(line); }
   /// Where the run stands: "step 7 of 30".
@@ -90,7 +90,7 @@ class Session {
   int64_t checkpoint_every_;
   std::optional<TimedRun> timed_;
   double training_s_;  ///< spent in steps since the run began
-  Pace pace_;
+  StepTimer step_timer_;
   bool told_time_ = false, told_stop_ = false;
   Progress progress_;
   Interrupt interrupt_;
@@ -111,11 +111,11 @@ void Session::take_step() {
 
 void Session::tell_time(double seconds) {
   if (told_time_) return;
-  pace_.add_step(seconds);
-  if (!pace_.known(kProbe)) return;
+  step_timer_.add_step(seconds);
+  if (!step_timer_.known(kProbe)) return;
   told_time_ = true;
   const int64_t left = *trainer_.settings().steps - trainer_.steps_taken();
-  if (const auto time = long_time_text(pace_.seconds_a_step() * static_cast<double>(left)))
+  if (const auto time = approximate_time_text(step_timer_.seconds_per_step() * static_cast<double>(left)))
     progress_.say(fmt::format("{} steps: {} here", left, *time));
 }
 
@@ -191,8 +191,7 @@ bool Session::stopping() {
 std::string Session::position() const {
   const int64_t step = trainer_.steps_taken(), steps = *trainer_.settings().steps;
   if (!timed_ || step == steps) return fmt::format("step {} of {}", step, steps);
-  return fmt::format("step {} of about {}, {} before the end", step, steps,
-                     clock_text(timed_->plan.left(timed_->now())));
+  return fmt::format("step {} of about {}, {} before the end", step, steps, hms_text(timed_->plan.left(timed_->now())));
 }
 
 bool Session::run() {
@@ -215,15 +214,15 @@ bool Session::run() {
   return over() && validated();
 }
 
-void draw_curve(const RunFolder& folder, const Course& course, Session& session) {
-  Curve train{"training", {}}, validation{"held-out tenth", {}, true};
-  for (const StepMetrics& m : course.steps) train.points.emplace_back(m.step, m.loss);
-  for (const ValidationMetrics& m : course.validations) validation.points.emplace_back(m.step, m.loss);
-  if (!can_plot()) {
+void draw_curve(const RunFolder& folder, const RunHistory& history, Session& session) {
+  bench::Curve train{"training", {}}, validation{"held-out tenth", {}, true};
+  for (const StepMetrics& m : history.steps) train.points.emplace_back(m.step, m.loss);
+  for (const ValidationMetrics& m : history.validations) validation.points.emplace_back(m.step, m.loss);
+  if (!bench::can_plot()) {
     session.say("gnuplot is not installed: no loss curve is drawn");
     return;
   }
-  const std::optional<std::string> svg = plot_curves("Loss", "step", "nats per byte", {train, validation});
+  const std::optional<std::string> svg = bench::plot_curves("Loss", "step", "nats per byte", {train, validation});
   if (svg)
     write_file(folder.curve().string(), *svg);
   else
@@ -239,16 +238,15 @@ Outcome outcome_of(const Trainer& trainer) {
   return {trainer.parameters(), trainer.steps_taken(), trainer.tokens_per_step()};
 }
 
-void report(const Outcome& run, const RunFolder& folder, const Course& course, const std::string& json) {
+void report(const Outcome& run, const RunFolder& folder, const RunHistory& history, const std::string& json) {
   const Table table{json};
   const double tokens = static_cast<double>(run.tokens_per_step * run.steps);
-  const double seconds = course.seconds(), train_loss = course.recent_loss(kRecentSteps);
-  const double validation_loss = course.validation_loss().value_or(std::nan(""));
+  const double seconds = history.seconds(), train_loss = history.recent_loss(kRecentSteps);
+  const double validation_loss = history.validation_loss().value_or(std::nan(""));
   table.print("validation loss  {:.4f} nats per byte\n", validation_loss);
   table.print("training loss    {:.4f}, mean of the last {} steps\n", train_loss,
-              std::min(kRecentSteps, course.steps.size()));
-  table.print("steps            {} in {}, {}\n", run.steps, clock_text(seconds),
-              quantity(tokens / seconds, " tokens/s"));
+              std::min(kRecentSteps, history.steps.size()));
+  table.print("steps            {} in {}, {}\n", run.steps, hms_text(seconds), quantity(tokens / seconds, " tokens/s"));
   table.print("parameters       {}\n", quantity(static_cast<double>(run.parameters), ""));
   table.print("checkpoint       {}\n", folder.folder.string());
   write_json(json, {{"parameters", run.parameters},
@@ -277,13 +275,13 @@ bool report_finished(const RunFolder& folder, const io::Checkpoint& checkpoint, 
   const TrainSettings settings = from_config(checkpoint.state.config, texts);
   const int64_t step = checkpoint.state.step;
   if (step < total_steps(options, step, *settings.steps)) return false;
-  const Course course = read_course(folder.metrics(), step);
-  if (course.validations.empty() || course.validations.back().step != step) return false;
+  const RunHistory history = read_history(folder.metrics(), step);
+  if (history.validations.empty() || history.validations.back().step != step) return false;
   check_against_tensors(checkpoint);
   if (!common.quiet) fmt::print(stderr, "{} has taken all of its {} steps\n", folder.folder.string(), step);
   Outcome run{0, step, settings.batch * settings.accumulate * settings.context};
   for (const auto& [name, tensor] : checkpoint.model) run.parameters += tensor.numel();
-  report(run, folder, course, common.json);
+  report(run, folder, history, common.json);
   return true;
 }
 
@@ -364,10 +362,10 @@ int run_train(const TrainOptions& options, const CommonOptions& common) {
   require_writable(common.json);  // it may lie in the folder, which is there now
   Session session(*training.trainer, folder, options, std::move(training.timed), common.quiet);
   const bool complete = session.run();
-  draw_curve(folder, session.course(), session);
+  draw_curve(folder, session.history(), session);
   require<Error>(complete, "train: interrupted after {}; everything is saved; go on with: lorry train --resume {}",
                  session.position(), folder.folder.string());
-  report(outcome_of(*training.trainer), folder, session.course(), common.json);
+  report(outcome_of(*training.trainer), folder, session.history(), common.json);
   return 0;
 }
 

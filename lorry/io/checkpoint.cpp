@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "lorry/io/file.h"
+#include "lorry/io/safetensors_header.h"
 
 namespace lorry::io {
 namespace {

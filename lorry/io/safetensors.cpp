@@ -7,6 +7,7 @@
 
 #include "lorry/base/modes.h"
 #include "lorry/io/file.h"
+#include "lorry/io/safetensors_header.h"
 
 namespace lorry::io {
 namespace {

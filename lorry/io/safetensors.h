@@ -8,14 +8,22 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "lorry/io/safetensors_header.h"
 #include "lorry/tensor/tensor.h"
 
 namespace lorry::io {
 
 using TensorMap = std::map<std::string, Tensor>;
+using Metadata = std::map<std::string, std::string>;
+
+/// What a file says of a tensor whose dtype is not one of Lorry's.
+struct UnreadTensor {
+  std::string name, dtype;  ///< dtype as the file spells it
+};
+/// Why it was not read: "tensor 'w' has a dtype that this reader does not take; got 'F8_E4M3'; expected one of ...".
+std::string why_unread(const UnreadTensor& tensor);
 
 /// The tensors of a file, on the CPU. A tensor whose data is aligned for its elements shows the mapped file, privately:
 /// writing to it is allowed and never reaches the file; another one is copied. The file stays mapped while any tensor

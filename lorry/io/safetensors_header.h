@@ -7,29 +7,22 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "lorry/io/safetensors.h"
 #include "lorry/layout/dtype.h"
 #include "lorry/layout/layout.h"
 
 namespace lorry::io {
-
-using Metadata = std::map<std::string, std::string>;
 
 struct SafetensorsEntry {
   std::string name;
   DType dtype = kF32;
   Dims sizes;
   uint64_t begin = 0, end = 0;  ///< bytes of the file, counted from its start
-};
-
-/// What a file says of a tensor whose dtype is not one of Lorry's.
-struct UnreadTensor {
-  std::string name, dtype;  ///< dtype as the file spells it
 };
 
 struct SafetensorsHeader {
@@ -40,10 +33,6 @@ struct SafetensorsHeader {
 
 /// The longest header that a reader takes, in bytes.
 inline constexpr uint64_t kMaxSafetensorsHeader = 100'000'000;
-
-/// Why a tensor was not read: "tensor 'w' has a dtype that this reader does not take; got 'F8_E4M3'; expected one of
-/// ...".
-std::string why_unread(const UnreadTensor& tensor);
 
 /// "F32" for kF32 and so on: the format's spelling.
 std::string_view safetensors_name(DType dtype);

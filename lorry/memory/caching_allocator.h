@@ -47,6 +47,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "lorry/memory/allocate.h"
 #include "lorry/memory/blocks.h"
 #include "lorry/memory/memory.h"
 #include "lorry/memory/thread_bins.h"

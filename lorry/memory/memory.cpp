@@ -1,6 +1,7 @@
 #include "lorry/memory/memory.h"
 
 #include "lorry/device/device.h"
+#include "lorry/memory/allocate.h"
 #include "lorry/memory/cpu_allocator.h"
 #ifdef LORRY_WITH_CUDA
 #include "lorry/memory/cuda_allocator.h"

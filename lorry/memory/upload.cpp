@@ -7,7 +7,7 @@
 #include "lorry/base/modes.h"
 #include "lorry/device/cpu/team.h"
 #include "lorry/device/runtime.h"
-#include "lorry/memory/memory.h"
+#include "lorry/memory/allocate.h"
 
 namespace lorry::memory {
 namespace {

@@ -6,6 +6,7 @@
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/dispatch/door.h"
+#include "lorry/ops/internal.h"
 #include "lorry/ops/random.h"
 #include "lorry/ops/views.h"
 

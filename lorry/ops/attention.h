@@ -29,25 +29,4 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
 /// heads.
 Tensor packed_attention(const Tensor& qkv, int64_t heads, const AttentionOptions& options = {});
 
-// ---- for the rules --------------------------------------------------------------------------------------------------
-
-/// What a recorded attention call did.
-struct AttentionCall {
-  double scale = 1;
-  bool causal = false;
-  double dropout = 0;
-  formula::RandomKey key;
-};
-
-/// The gradients of q, k and v (all of rank 4) from the gradient of out.
-std::array<Tensor, 3> attention_backward(const Tensor& grad, const Tensor& q, const Tensor& k, const Tensor& v,
-                                         const Tensor& mask, const Tensor& out, const Tensor& logsumexp,
-                                         const AttentionCall& call);
-/// The gradient of a packed qkv.
-Tensor packed_attention_backward(const Tensor& grad, const Tensor& qkv, const Tensor& out, const Tensor& logsumexp,
-                                 int64_t heads, const AttentionCall& call);
-
-/// The factors of the weights that dropout gave in that call: 0 or 1 / (1 - dropout), [b, h, t, s] for q [b, h, t, d].
-Tensor attention_dropout(const Tensor& q, int64_t keys, const AttentionCall& call);
-
 }  // namespace lorry

@@ -2,11 +2,12 @@
 
 #include "lorry/base/events.h"
 #include "lorry/device/device.h"
-#include "lorry/memory/memory.h"
+#include "lorry/memory/allocate.h"
 #include "lorry/memory/upload.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/dispatch/door.h"
+#include "lorry/ops/internal.h"
 #include "lorry/ops/pointwise_call.h"
 #include "lorry/ops/views.h"
 

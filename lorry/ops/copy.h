@@ -10,12 +10,5 @@ namespace lorry {
 Tensor clone(const Tensor& x);
 /// Row-major: x itself when it is, else a copy.
 Tensor contiguous(const Tensor& x);
-/// Tells listeners that the host is about to read x (tensor/facts.h).
-inline void announce_host_read(const Tensor& x) {
-  if (facts_heard()) [[unlikely]]
-    announce_fact({.fact = Fact::host_read, .storage = x.storage().id(), .tensor = &x});
-}
-/// A view of the same memory in which expanded dimensions have size 1; x itself where there are none.
-Tensor without_repeats(const Tensor& x);
 
 }  // namespace lorry

@@ -2,6 +2,7 @@
 
 #include "lorry/ops/array.h"
 #include "lorry/ops/dispatch/door.h"
+#include "lorry/ops/internal.h"
 
 namespace lorry {
 namespace {

@@ -93,21 +93,23 @@ class NestedNumbers {
 Tensor tensor(const detail::NestedNumbers& numbers);
 Tensor tensor(const detail::NestedNumbers& numbers, const Options& options);
 
+namespace detail {
 /// A copy of `count` elements of `dtype` in host memory.
 Tensor from_bytes(const void* data, int64_t count, DType dtype, const Dims& sizes, Device device);
+}  // namespace detail
 
 /// A copy of elements in host memory; their number is the product of sizes. T is any type that a DType stores.
 template <class T>
 Tensor from_data(const T* data, const Dims& sizes, Device device = default_device()) {
-  return from_bytes(data, checked_numel(sizes), dtype_of<T>, sizes, device);
+  return detail::from_bytes(data, checked_numel(sizes), dtype_of<T>, sizes, device);
 }
 template <class T>
 Tensor from_data(const std::vector<T>& data, const Dims& sizes, Device device = default_device()) {
   if constexpr (std::is_same_v<T, bool>) {  // std::vector<bool> has no array of bool inside
     const std::vector<uint8_t> bytes(data.begin(), data.end());
-    return from_bytes(bytes.data(), static_cast<int64_t>(bytes.size()), kBool, sizes, device);
+    return detail::from_bytes(bytes.data(), static_cast<int64_t>(bytes.size()), kBool, sizes, device);
   } else {
-    return from_bytes(data.data(), static_cast<int64_t>(data.size()), dtype_of<T>, sizes, device);
+    return detail::from_bytes(data.data(), static_cast<int64_t>(data.size()), dtype_of<T>, sizes, device);
   }
 }
 template <class T>
@@ -122,8 +124,5 @@ Tensor from_blob(void* data, const Dims& sizes, const Options& options = {.devic
                  std::function<void(void*)> deleter = {});
 Tensor from_blob(void* data, const Dims& sizes, const Dims& strides, const Options& options = {.device = kCPU},
                  std::function<void(void*)> deleter = {});
-
-/// A 0-d CPU tensor that stands for a number in recorded calls: it promotes by kind alone.
-Tensor wrapped_number(const Scalar& value);
 
 }  // namespace lorry

@@ -1,6 +1,7 @@
 #include "lorry/ops/creation.h"
 #include "lorry/ops/dispatch/door.h"
 #include "lorry/ops/index_support.h"
+#include "lorry/ops/internal.h"
 #include "lorry/ops/views.h"
 
 namespace lorry {

@@ -3,6 +3,7 @@
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/dispatch/door.h"
+#include "lorry/ops/internal.h"
 
 namespace lorry {
 namespace {

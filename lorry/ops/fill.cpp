@@ -7,6 +7,7 @@
 #include "lorry/ops/creation.h"
 #include "lorry/ops/dispatch/door.h"
 #include "lorry/ops/dispatch/out.h"
+#include "lorry/ops/internal.h"
 #include "lorry/ops/pointwise.h"
 #include "lorry/ops/views.h"
 

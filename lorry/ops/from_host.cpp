@@ -45,7 +45,7 @@ Tensor tensor(const detail::NestedNumbers& numbers, const Options& options) {
   return host.to(options.device);
 }
 
-Tensor from_bytes(const void* data, int64_t count, DType dtype, const Dims& sizes, Device device) {
+Tensor detail::from_bytes(const void* data, int64_t count, DType dtype, const Dims& sizes, Device device) {
   const Running running("from_data");
   require<ShapeError>(checked_numel(sizes) == count, "sizes do not fit; got {} for {} elements", sizes, count);
   const Tensor host = empty(sizes, {dtype, kCPU});

@@ -5,6 +5,7 @@
 #include "lorry/ops/dispatch/door.h"
 #include "lorry/ops/dispatch/out.h"
 #include "lorry/ops/indexing.h"
+#include "lorry/ops/internal.h"
 #include "lorry/ops/views.h"
 
 namespace lorry {

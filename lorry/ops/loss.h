@@ -35,12 +35,4 @@ Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction
 Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, const Tensor& weight = {},
                                         Reduction reduction = Reduction::mean, const Tensor& pos_weight = {});
 
-/// The gradients of the class losses in one pass, for backward rules while gradients are not being recorded. `grad` is
-/// that of the loss, `logsumexp` and `total_weight` are what the forward call kept.
-Tensor cross_entropy_backward(const Tensor& grad, const Tensor& x, const Tensor& target, const Tensor& weight,
-                              const Tensor& logsumexp, const Tensor& total_weight, int64_t ignore_index,
-                              Reduction reduction, double label_smoothing);
-Tensor nll_loss_backward(const Tensor& grad, const Dims& sizes, const Tensor& target, const Tensor& weight,
-                         const Tensor& total_weight, int64_t ignore_index, Reduction reduction);
-
 }  // namespace lorry

@@ -17,13 +17,4 @@ Tensor layer_norm(const Tensor& x, const Dims& normalized_shape, const Tensor& w
 Tensor rms_norm(const Tensor& x, const Dims& normalized_shape, const Tensor& weight = {},
                 std::optional<double> eps = {});
 
-/// The gradients of x, weight and bias in one pass, for backward rules while gradients are not being recorded; those
-/// not wanted come back undefined. `mean` is undefined for rms_norm; mean and rstd are what the forward call kept.
-struct NormGrads {
-  Tensor x, weight, bias;
-};
-NormGrads layer_norm_backward(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& mean,
-                              const Tensor& rstd, int64_t normalized_dims, bool want_x, bool want_weight,
-                              bool want_bias);
-
 }  // namespace lorry

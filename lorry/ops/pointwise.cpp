@@ -7,6 +7,7 @@
 #include "lorry/ops/copy.h"
 #include "lorry/ops/dispatch/door.h"
 #include "lorry/ops/dispatch/out.h"
+#include "lorry/ops/internal.h"
 #include "lorry/ops/pointwise_call.h"
 
 namespace lorry {

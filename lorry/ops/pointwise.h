@@ -85,15 +85,6 @@ bool allclose(const Tensor& x, const Tensor& y, double rtol = 1e-5, double atol 
 /// Whether sizes and all elements are equal. Throws DTypeError for unlike types.
 bool equal(const Tensor& x, const Tensor& y);
 
-/// grad times the derivative, in one pass over memory. They have no rules: backward rules call them while nothing is
-/// recorded.
-Tensor sigmoid_backward(const Tensor& grad, const Tensor& output);
-Tensor tanh_backward(const Tensor& grad, const Tensor& output);
-Tensor relu_backward(const Tensor& grad, const Tensor& output);
-Tensor gelu_backward(const Tensor& grad, const Tensor& x);
-Tensor gelu_tanh_backward(const Tensor& grad, const Tensor& x);
-Tensor silu_backward(const Tensor& grad, const Tensor& x);
-
 #define LORRY_INFIX(symbol, function)                                                         \
   inline Tensor operator symbol(const Tensor& x, const Operand& y) { return function(x, y); } \
   inline Tensor operator symbol(const Scalar& x, const Tensor& y) { return function(x, y); }

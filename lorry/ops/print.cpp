@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lorry/ops/copy.h"
+#include "lorry/ops/internal.h"
 
 namespace lorry {
 namespace {

@@ -4,6 +4,7 @@
 
 #include "lorry/ops/dispatch/door.h"
 #include "lorry/ops/dispatch/out.h"
+#include "lorry/ops/internal.h"
 #include "lorry/ops/reduced.h"
 #include "lorry/ops/views.h"
 

@@ -3,6 +3,7 @@
 #include "lorry/base/modes.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/dispatch/door.h"
+#include "lorry/ops/internal.h"
 #include "lorry/ops/views.h"
 #include "lorry/tensor/changes.h"
 
@@ -50,7 +51,7 @@ const Tensor& reshaped(const Tensor& x, MakeView&& make_view) {
 
 }  // namespace
 
-const Tensor& ops::view_in_place(const Tensor& x, const Dims& sizes) {
+const Tensor& view_in_place(const Tensor& x, const Dims& sizes) {
   const Running running("view_in_place");
   return reshaped(x, [&] { return x.view(sizes); });
 }

@@ -3,6 +3,7 @@
 #include "lorry/ops/creation.h"
 #include "lorry/ops/dispatch/door.h"
 #include "lorry/ops/dispatch/out.h"
+#include "lorry/ops/internal.h"
 
 namespace lorry {
 namespace {

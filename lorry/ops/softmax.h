@@ -12,9 +12,4 @@ Tensor log_softmax(const Tensor& x, int64_t dim, std::optional<DType> dtype = {}
 const Tensor& softmax_out(const Tensor& out, const Tensor& x, int64_t dim, std::optional<DType> dtype = {});
 const Tensor& log_softmax_out(const Tensor& out, const Tensor& x, int64_t dim, std::optional<DType> dtype = {});
 
-/// The gradients in one pass, for backward rules while gradients are not being recorded. `out` is the operator's
-/// result.
-Tensor softmax_backward(const Tensor& grad, const Tensor& out, int64_t dim);
-Tensor log_softmax_backward(const Tensor& grad, const Tensor& out, int64_t dim);
-
 }  // namespace lorry

@@ -4,6 +4,7 @@
 #include "lorry/ops/creation.h"
 #include "lorry/ops/dispatch/door.h"
 #include "lorry/ops/indexing.h"
+#include "lorry/ops/internal.h"
 #include "lorry/ops/joining.h"
 #include "lorry/ops/pointwise.h"
 #include "lorry/ops/reduce.h"

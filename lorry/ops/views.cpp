@@ -3,6 +3,7 @@
 #include "lorry/layout/views.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/dispatch/door.h"
+#include "lorry/ops/internal.h"
 
 namespace lorry {
 namespace {

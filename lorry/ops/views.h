@@ -16,9 +16,6 @@ Tensor view_as(const Tensor& x, const Tensor& other);
 /// A view where the strides allow it, else a view of a row-major copy.
 Tensor reshape(const Tensor& x, const Dims& sizes);
 Tensor reshape_as(const Tensor& x, const Tensor& other);
-/// For operators: a temporary that nothing else refers to, with the sizes that its caller returns. The result is no
-/// view.
-Tensor reshape_result(const Tensor& temporary, const Dims& sizes);
 Tensor permute(const Tensor& x, const Dims& dims);
 Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1);
 /// A matrix transposed; a vector or a number is itself.
@@ -59,15 +56,5 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, in
 /// At most `chunks` pieces of equal size, but for the last.
 std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int64_t dim = 0);
 std::vector<Tensor> unbind(const Tensor& x, int64_t dim = 0);
-
-/// Zeros of `sizes` (row-major) with `source` added through a view of them: what a view is to reading. Elements that
-/// the view repeats receive the sum, in row-major order of the view.
-Tensor embed(const Tensor& source, const Dims& sizes, const View& view);
-
-namespace ops {
-/// Gives x itself other sizes over the same elements in the same order, as squeeze_ and unsqueeze_ do. Throws
-/// ShapeError where the strides do not allow it.
-const Tensor& view_in_place(const Tensor& x, const Dims& sizes);
-}  // namespace ops
 
 }  // namespace lorry

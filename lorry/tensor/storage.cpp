@@ -1,6 +1,6 @@
 #include "lorry/tensor/storage.h"
 
-#include "lorry/memory/memory.h"
+#include "lorry/memory/allocate.h"
 #include "lorry/tensor/facts.h"
 
 namespace lorry {

@@ -36,11 +36,11 @@ class Metrics : public testing::Test {
 TEST_F(Metrics, a_course_is_read_back_to_the_bit) {
   write_three();
   const MetricsFile file(path_, 3);
-  ASSERT_EQ(file.course().steps.size(), 3u);
-  EXPECT_EQ(file.course().steps[1].loss, 1.0f / 3.0f + 2.0);
-  EXPECT_EQ(file.course().seconds(), 0.75);
-  EXPECT_EQ(file.course().validation_loss(), 13.0);
-  EXPECT_EQ(file.course().recent_loss(2), (file.course().steps[1].loss + file.course().steps[2].loss) / 2);
+  ASSERT_EQ(file.history().steps.size(), 3u);
+  EXPECT_EQ(file.history().steps[1].loss, 1.0f / 3.0f + 2.0);
+  EXPECT_EQ(file.history().seconds(), 0.75);
+  EXPECT_EQ(file.history().validation_loss(), 13.0);
+  EXPECT_EQ(file.history().recent_loss(2), (file.history().steps[1].loss + file.history().steps[2].loss) / 2);
 }
 
 TEST_F(Metrics, what_a_checkpoint_does_not_know_is_dropped) {
@@ -48,8 +48,8 @@ TEST_F(Metrics, what_a_checkpoint_does_not_know_is_dropped) {
   const std::string whole = text();
   {
     MetricsFile file(path_, 2);
-    EXPECT_EQ(file.course().steps.size(), 2u);
-    EXPECT_EQ(file.course().validation_loss(), 12.0);
+    EXPECT_EQ(file.history().steps.size(), 2u);
+    EXPECT_EQ(file.history().validation_loss(), 12.0);
     file.add(StepMetrics{3, 1.0f / 3.0f + 3.0, 1e-3, 0.5, 0.75});
     file.add(ValidationMetrics{3, 13.0});
   }
@@ -59,7 +59,7 @@ TEST_F(Metrics, what_a_checkpoint_does_not_know_is_dropped) {
 TEST_F(Metrics, a_last_line_cut_short_by_a_kill_is_ignored) {
   write_three();
   std::filesystem::resize_file(path_, std::filesystem::file_size(path_) - 4);
-  EXPECT_EQ(MetricsFile(path_, 3).course().validation_loss(), 12.0);
+  EXPECT_EQ(MetricsFile(path_, 3).history().validation_loss(), 12.0);
 }
 
 TEST_F(Metrics, a_line_that_is_no_record_is_refused) {
@@ -71,14 +71,14 @@ TEST_F(Metrics, a_line_that_is_no_record_is_refused) {
 
 TEST_F(Metrics, a_fresh_run_starts_an_empty_file) {
   write_three();
-  EXPECT_TRUE(MetricsFile(path_, 0).course().steps.empty());
+  EXPECT_TRUE(MetricsFile(path_, 0).history().steps.empty());
   EXPECT_EQ(text(), "");
-  EXPECT_THROW(Course().recent_loss(1), ValueError);
+  EXPECT_THROW(RunHistory().recent_loss(1), ValueError);
 }
 
 TEST_F(Metrics, a_loss_that_is_no_number_survives) {
   { MetricsFile(path_, 0).add(StepMetrics{1, std::nan(""), 1e-3, INFINITY, 0.5}); }
-  EXPECT_TRUE(std::isnan(MetricsFile(path_, 1).course().steps.at(0).loss));
+  EXPECT_TRUE(std::isnan(MetricsFile(path_, 1).history().steps.at(0).loss));
 }
 
 }  // namespace

@@ -79,14 +79,14 @@ TEST(Options, what_an_optimizer_keeps_arrives) {
 TEST(Options, what_bench_optim_keeps_arrives_and_is_for_it_alone) {
   const auto result = parse_line({"bench", "optim", "--states", "q8", "--masters", "stochastic", "--placement",
                                   "managed", "--memory-budget", "1000000", "--report", "--model", "gpt2"});
-  const KeptOptions& kept = std::get<BenchOptions>(std::get<Arguments>(result).command).kept;
-  EXPECT_EQ(kept.states, optim::StateTypes(optim::StateType::q8));
-  EXPECT_EQ(kept.masters, optim::Masters::stochastic);
-  EXPECT_EQ(kept.placement, optim::Placement::managed);
-  EXPECT_EQ(kept.memory_budget, 1'000'000);
-  EXPECT_TRUE(kept.report);
-  EXPECT_EQ(kept.model, "gpt2");
-  EXPECT_FALSE(KeptOptions().given());
+  const bench::OptimMemoryOptions& memory = std::get<BenchOptions>(std::get<Arguments>(result).command).optim_memory;
+  EXPECT_EQ(memory.states, optim::StateTypes(optim::StateType::q8));
+  EXPECT_EQ(memory.masters, optim::Masters::stochastic);
+  EXPECT_EQ(memory.placement, optim::Placement::managed);
+  EXPECT_EQ(memory.memory_budget, 1'000'000);
+  EXPECT_TRUE(memory.report);
+  EXPECT_EQ(memory.model, "gpt2");
+  EXPECT_FALSE(bench::OptimMemoryOptions().given());
   EXPECT_EQ(status_of({"bench", "overhead", "--states", "q8"}), 2);
   EXPECT_EQ(status_of({"bench", "optim", "--memory-budget", "-5"}), 2);
 }

@@ -16,11 +16,11 @@ namespace {
 // Standard error is captured into a file here, so it is no terminal.
 
 TEST(Progress, times_read_as_a_clock) {
-  EXPECT_EQ(clock_text(0), "0:00");
-  EXPECT_EQ(clock_text(67.4), "1:07");
-  EXPECT_EQ(clock_text(59.6), "1:00");
-  EXPECT_EQ(clock_text(7509), "2:05:09");
-  EXPECT_EQ(clock_text(-1), "0:00");
+  EXPECT_EQ(hms_text(0), "0:00");
+  EXPECT_EQ(hms_text(67.4), "1:07");
+  EXPECT_EQ(hms_text(59.6), "1:00");
+  EXPECT_EQ(hms_text(7509), "2:05:09");
+  EXPECT_EQ(hms_text(-1), "0:00");
 }
 
 TEST(Progress, the_last_line_appears_off_a_terminal_without_control_characters) {

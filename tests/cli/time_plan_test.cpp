@@ -218,18 +218,18 @@ TEST(TimePlan, validations_and_checkpoints_take_a_tenth_at_most_and_the_last_alw
 
 TEST(TimePlan, a_resumed_run_has_the_same_rates_and_the_time_that_is_left) {
   const TimePlanOptions options{.validation_batches = 256};
-  io::Settings kept;
+  io::Settings saved;
   std::optional<StepPlan> planned;
   std::vector<double> rates;
   const Machine machine{.step = [](double) { return 0.05; }};
   train(100, machine, options, [&](TimePlan& plan, double now, int64_t step) {
     if (step != 777) return;
-    kept = plan.state(now);
+    saved = plan.state(now);
     planned = StepPlan::parse(plan.steps().text());
     for (int64_t i = 0; i < 2000; ++i) rates.push_back(plan.steps().rate(i, kLr, kLeast));
   });
-  TimePlan plan(*planned, kept, 777, options);
-  const double before = std::get<double>(kept.at("elapsed_s"));
+  TimePlan plan(*planned, saved, 777, options);
+  const double before = std::get<double>(saved.at("elapsed_s"));
   EXPECT_DOUBLE_EQ(plan.left(before), 100 - before);
   for (int64_t i = 0; i < 2000; ++i) EXPECT_EQ(plan.steps().rate(i, kLr, kLeast), rates[static_cast<size_t>(i)]) << i;
   // The first steps of a process are slow, and building the model took two seconds.
@@ -243,7 +243,7 @@ TEST(TimePlan, a_resumed_run_has_the_same_rates_and_the_time_that_is_left) {
   EXPECT_GT(now, 94);
   EXPECT_EQ(plan.state(now).at("max_seconds"), io::Setting(100.0));
   // Nothing is left after this time, but a step that shows it.
-  TimePlan late(*planned, kept, 777, options);
+  TimePlan late(*planned, saved, 777, options);
   late.step_taken(101, 0.05);
   EXPECT_TRUE(late.over());
 }

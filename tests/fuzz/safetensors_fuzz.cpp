@@ -13,6 +13,7 @@
 
 #include "lorry/io/file.h"
 #include "lorry/io/safetensors.h"
+#include "lorry/io/safetensors_header.h"
 
 namespace {
 

@@ -2,6 +2,7 @@
 
 #include "lorry/kernels/cuda/common/host_readback.h"
 
+#include "lorry/memory/allocate.h"
 #include "tests/support/on_cuda.h"
 
 namespace lorry::kernels::cuda {

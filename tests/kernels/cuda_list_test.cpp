@@ -7,7 +7,7 @@
 #include <random>
 
 #include "lorry/device/device.h"
-#include "lorry/memory/memory.h"
+#include "lorry/memory/allocate.h"
 #include "tests/support/on_cuda.h"
 
 namespace lorry::kernels::cuda {

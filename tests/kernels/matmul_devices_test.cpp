@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "lorry/kernels/backend.h"
+#include "lorry/memory/memory.h"
 #include "tests/support/on_cuda.h"
 #include "tests/support/product_layouts.h"
 

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "lorry/base/modes.h"
+#include "lorry/memory/allocate.h"
 #include "lorry/memory/memory.h"
 #include "lorry/memory/process_memory.h"
 #if defined(__has_feature)

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "lorry/device/device.h"
+#include "lorry/memory/allocate.h"
 #include "lorry/memory/memory.h"
 #include "tests/support/message.h"
 

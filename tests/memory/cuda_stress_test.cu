@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lorry/device/cuda/launch.h"
+#include "lorry/memory/allocate.h"
 #include "lorry/memory/memory.h"
 #include "lorry/memory/upload.h"
 #include "tests/support/on_cuda.h"

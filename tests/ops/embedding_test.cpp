@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "lorry/device/cpu/team.h"
+#include "lorry/ops/internal.h"
 #include "lorry/ops/ops.h"
 #include "tests/support/coordinates.h"
 #include "tests/support/gradcheck.h"

@@ -131,7 +131,7 @@ TEST(Limits, a_number_that_is_no_dtype_is_refused_by_whoever_takes_one) {
     EXPECT_THROW(linspace(0, 1, 3, options), DTypeError);
     EXPECT_THROW(eye(2, options), DTypeError);
     EXPECT_THROW(tensor({1, 2}, options), DTypeError);
-    EXPECT_THROW(from_bytes(bytes, 3, wrong, {3}, kCPU), DTypeError);
+    EXPECT_THROW(detail::from_bytes(bytes, 3, wrong, {3}, kCPU), DTypeError);
     EXPECT_THROW(from_blob(bytes, {3}, {wrong, kCPU}), DTypeError);
     EXPECT_THROW(x.to(wrong), DTypeError);
     EXPECT_THROW(x.view(wrong), DTypeError);

@@ -17,6 +17,7 @@
 #include "lorry/autograd/engine.h"
 #include "lorry/foreach/foreach.h"
 #include "lorry/foreach/norm.h"
+#include "lorry/ops/internal.h"
 #include "lorry/ops/ops.h"
 #include "lorry/optim/clip.h"
 #include "tests/ops/operator_samples.h"

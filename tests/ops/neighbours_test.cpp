@@ -11,6 +11,7 @@
 
 #include "lorry/device/cpu/team.h"
 #include "lorry/formula/pointwise.h"
+#include "lorry/ops/internal.h"
 #include "lorry/ops/ops.h"
 #include "lorry/ops/pointwise_call.h"
 #include "tests/support/host.h"

@@ -1,5 +1,6 @@
 // Matrix products, attention and embedding.
 
+#include "lorry/ops/internal.h"
 #include "tests/ops/operator_samples.h"
 
 namespace lorry::test {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "lorry/ops/internal.h"
 #include "lorry/ops/ops.h"
 
 namespace lorry::test {

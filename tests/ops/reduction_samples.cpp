@@ -1,6 +1,7 @@
 // Reductions, scans, softmax, norms and losses.
 
 #include "lorry/autograd/engine.h"
+#include "lorry/ops/internal.h"
 #include "tests/ops/operator_samples.h"
 
 namespace lorry::test {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lorry/autograd/grad_mode.h"
+#include "lorry/ops/internal.h"
 #include "lorry/ops/ops.h"
 #include "tests/ops/samples.h"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lorry/layout/views.h"
+#include "lorry/ops/internal.h"
 #include "tests/ops/operator_samples.h"
 
 namespace lorry::test {

@@ -14,6 +14,7 @@
 
 #include "lorry/formula/split.h"
 #include "lorry/kernels/backend.h"
+#include "lorry/memory/allocate.h"
 #include "tests/optim/rules.h"
 #include "tests/optim/stored.h"
 #include "tests/support/on_cuda.h"

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "lorry/memory/allocate.h"
 #include "lorry/memory/memory.h"
 #include "tests/optim/model.h"
 #include "tests/optim/rules.h"

@@ -10,7 +10,7 @@
 
 #include "lorry/device/device.h"
 #include "lorry/kernels/common/array.h"
-#include "lorry/memory/memory.h"
+#include "lorry/memory/allocate.h"
 
 namespace lorry::test {
 

@@ -66,6 +66,7 @@ class ApiReference(unittest.TestCase):
                 ("enum", "Kind"),
                 ("class", "Box"),
                 ("constructor", "Box"),
+                ("method", "put"),
                 ("method", "size"),
             },
         )

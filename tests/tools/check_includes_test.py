@@ -14,7 +14,8 @@ SOUND = {
     "lorry/formula/silu.h": '#include "lorry/base/macros.h"\n#include "lorry/formula/exp.h"\n',
     "lorry/kernels/cpu/add.cpp": '#include "lorry/base/error.h"\n#include "lorry/kernels/add.h"\n',
     "lorry/kernels/CMakeLists.txt": "lorry_room(kernels SOURCES cpu/add.cpp DEPENDS lorry::base lorry::formula)\n",
-    "lorry/cli/main.cpp": '#include "lorry/profile/session.h"\n#include "lorry/kernels/add.h"\n',
+    "lorry/bench/memory.cpp": '#include "lorry/profile/benchmark.h"\n',
+    "lorry/cli/main.cpp": '#include "lorry/bench/suites.h"\n#include "lorry/kernels/add.h"\n',
 }
 
 
@@ -53,8 +54,11 @@ class CheckIncludes(unittest.TestCase):
         self.assert_refused({"lorry/kernels/list.h": '#include "lorry/kernels/cuda/list/list.h"\n'},
                             "a contract may not use a backend")
 
-    def test_an_include_of_the_profiler_is_refused_outside_the_command(self):
-        self.assert_refused({"lorry/replay/graph.h": '#include "lorry/profile/session.h"\n'}, "nobody but the command")
+    def test_an_include_of_the_suites_is_refused_outside_the_command(self):
+        self.assert_refused({"lorry/profile/session.h": '#include "lorry/bench/suites.h"\n'}, "nobody but the command")
+
+    def test_an_include_of_the_profiler_is_refused_above_it(self):
+        self.assert_refused({"lorry/replay/graph.h": '#include "lorry/profile/session.h"\n'}, "which stands below it")
 
     def test_a_room_that_does_not_exist_is_refused(self):
         self.assert_refused({"lorry/kernels/cpu/add.cpp": '#include "lorry/utils/misc.h"\n'}, "'utils' is not a room")

@@ -12,9 +12,13 @@ import tempfile
 import unittest
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+import public_names  # noqa: E402
+
 BEHIND = re.compile(r"^lorry/(kernels/.*|autograd/(node|saved|call|operator_node|recorder|rules)\.h|foreach/plan\.h|"
                     r"optim/(stepper|program|program_step|by_operators|streamed|stored)\.h|device/(runtime\.h|cuda/.*)|"
-                    r"ops/(door|table|pointwise_call|array|out)\.h|ops/operators\.def)$")
+                    r"ops/dispatch/.*|ops/(internal|pointwise_call|array)\.h|memory/(allocate|caching_allocator)\.h|"
+                    r"io/safetensors_header\.h|bench/.*|cli/.*)$")
 
 
 def headers(root, compiler, text):
@@ -37,6 +41,41 @@ class LorryH(unittest.TestCase):
         found = headers(ROOT, COMPILER, '#include "lorry/autograd/saved.h"\n')
         self.assertEqual(sorted(name for name in found if BEHIND.match(name)),
                          ["lorry/autograd/node.h", "lorry/autograd/saved.h"])
+
+    def test_shows_the_names_of_the_list_and_no_others(self):
+        stored = (Path(ROOT) / public_names.LIST).read_text().splitlines()
+        found = public_names.names_of(COMPILER, ROOT)
+        self.assertEqual(sorted(set(found) - set(stored)), [], "new; where they are for users, run tools/public_names.py")
+        self.assertEqual(sorted(set(stored) - set(found)), [], "gone; run tools/public_names.py")
+        self.assertGreater(len(found), 500)
+
+    def test_the_list_sees_every_kind_of_name(self):
+        found = public_names.declared("""
+            namespace lorry {
+            class Forward;
+            template <class T> requires (sizeof(T) > 1) && requires(T t) { t.f(); }
+            struct Box { int inside() { return 1; } };
+            template <> struct Box<int> {};
+            enum class Kind : int { one }; enum Plain { first, second = 3 };
+            using Alias = int; typedef int Old; using std::max;
+            template <class T> concept Small = sizeof(T) < 8;
+            inline constexpr int kNumber = 3, kTable[] = {1, 2};
+            template <class F> requires std::invocable<F&>
+            Box<F> call(F&& f, int a = max(1, 2)) { return {f}; }
+            [[nodiscard]] Alias operator+(Alias a, Forward& b);
+            int Forward::method() { return 0; }
+            namespace detail { int hidden(); } namespace { int unseen(); }
+            namespace inner::deep { void f(); }
+            }
+            namespace std { template <> struct hash<int> {}; }
+            int outside();
+            """)
+        names = ("Forward Box Kind Plain first second Alias Old max Small kNumber call operator+ inner::deep::f").split()
+        self.assertEqual(found, {f"lorry::{name}" for name in names})
+
+    def test_a_new_name_changes_the_list(self):
+        found = public_names.names_of(COMPILER, ROOT, '#include "lorry/lorry.h"\n#include "lorry/ops/internal.h"\n')
+        self.assertIn("lorry::reshape_result", set(found) - set(public_names.names_of(COMPILER, ROOT)))
 
 
 if __name__ == "__main__":

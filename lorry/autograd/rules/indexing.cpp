@@ -5,6 +5,7 @@
 #include "lorry/autograd/rules.h"
 #include "lorry/kernels/indexing.h"
 #include "lorry/ops/creation.h"
+#include "lorry/ops/internal.h"
 #include "lorry/ops/joining.h"
 #include "lorry/ops/pointwise.h"
 #include "lorry/ops/reduce.h"

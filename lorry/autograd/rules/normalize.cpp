@@ -3,6 +3,7 @@
 
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/autograd/rules.h"
+#include "lorry/ops/internal.h"
 #include "lorry/ops/ops.h"
 
 namespace lorry::autograd {

@@ -4,6 +4,7 @@
 #include "lorry/layout/views.h"
 #include "lorry/autograd/rules.h"
 #include "lorry/ops/creation.h"
+#include "lorry/ops/internal.h"
 #include "lorry/ops/sum_to_size.h"
 #include "lorry/ops/views.h"
 

@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "lorry/ops/creation.h"
+#include "lorry/ops/internal.h"
 
 namespace lorry::door {
 namespace {

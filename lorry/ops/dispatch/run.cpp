@@ -8,6 +8,7 @@
 #include "lorry/layout/views.h"
 #include "lorry/ops/dispatch/door.h"
 #include "lorry/ops/dispatch/out.h"
+#include "lorry/ops/internal.h"
 #include "lorry/ops/ops.h"
 #include "lorry/ops/pointwise_call.h"
 
@@ -198,7 +199,7 @@ constexpr std::array<Forms, kOpCount> kForms = [] {
     return as_strided(x, sizes, strides, x.storage_offset() + offset - x_offset);
   });
   call(Op::view, [](T x, const Dims& sizes) { return view(x, sizes); });
-  in_place(Op::view, [](T self, const Dims& sizes) { return ops::view_in_place(self, sizes); });
+  in_place(Op::view, [](T self, const Dims& sizes) { return view_in_place(self, sizes); });
   call(Op::permute, [](T x, const Dims& dims) { return permute(x, dims); });
   call(Op::transpose, [](T x, int64_t dim0, int64_t dim1) { return transpose(x, dim0, dim1); });
   in_place(Op::transpose, [](T self, int64_t dim0, int64_t dim1) { return self.transpose_(dim0, dim1); });

@@ -7,7 +7,7 @@
 #include <new>
 
 #include "lorry/device/stream.h"
-#include "lorry/memory/memory.h"
+#include "lorry/memory/allocate.h"
 
 namespace lorry::kernels::cuda {
 

@@ -4,7 +4,7 @@
 // of scope: freed on return, and handed out again only to work that runs afterwards.
 
 #include "lorry/device/stream.h"
-#include "lorry/memory/memory.h"
+#include "lorry/memory/allocate.h"
 
 namespace lorry::kernels::cuda {
 

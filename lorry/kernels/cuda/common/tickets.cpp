@@ -5,6 +5,7 @@
 
 #include "lorry/device/cuda/capture.h"
 #include "lorry/device/cuda/launch.h"
+#include "lorry/memory/memory.h"
 
 namespace lorry::kernels::cuda {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "lorry/memory/memory.h"
+#include "lorry/memory/allocate.h"
 #include "lorry/memory/upload.h"
 
 namespace lorry::kernels::cuda {

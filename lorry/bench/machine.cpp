@@ -1,0 +1,83 @@
+#include "lorry/bench/machine.h"
+
+#include <fmt/core.h>
+#include <hwy/targets.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "lorry/bench/build_facts.h"
+#include "lorry/bench/plot.h"
+#include "lorry/device/cpu/team.h"
+#include "lorry/device/device.h"
+
+namespace lorry::bench {
+namespace {
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  return "unknown";
+}
+
+std::string distribution() {
+  std::ifstream file("/etc/os-release");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("PRETTY_NAME=")) return line.substr(13, line.size() - 14);
+  return "unknown";
+}
+
+/// The widest instruction set that Highway has kernels for here; in its order the best has the lowest bit.
+std::string simd() {
+  const int64_t targets = hwy::SupportedTargets();
+  return hwy::TargetName(targets & -targets);
+}
+
+/// The GPUs, or why there is none.
+nlohmann::ordered_json describe_gpus() {
+  const int count = device::count(DeviceType::cuda);
+  if (count == 0) return fmt::format("none: {}", device::why_absent(DeviceType::cuda));
+  nlohmann::ordered_json gpus;
+  for (int i = 0; i < count; ++i) {
+    const Device gpu{DeviceType::cuda, static_cast<int8_t>(i)};
+    const device::Facts f = device::facts(gpu);
+    gpus[to_string(gpu)] = fmt::format("{} ({:.1f} GiB, compute capability {}.{}, {} multiprocessors)", f.name,
+                                       static_cast<double>(f.memory_bytes) / (1 << 30), f.compute_major,
+                                       f.compute_minor, f.multiprocessors);
+  }
+  return gpus;
+}
+
+}  // namespace
+
+nlohmann::ordered_json describe_machine() {
+  utsname system{};
+  uname(&system);
+  const double memory =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE)) / (1 << 30);
+  return {{"lorry", kVersion},
+          {"build", kBuildType},
+          {"compiler", kCompiler},
+          {"system", fmt::format("{}, {} {}", distribution(), system.sysname, system.release)},
+          {"cpu", processor_name()},
+          {"processors", sysconf(_SC_NPROCESSORS_ONLN)},
+          {"threads", cpu::threads()},
+          {"simd", simd()},
+          {"memory_gib", std::round(memory * 10) / 10},
+          {"libraries",
+           {{"openmp", kOpenMp},
+            {"highway", kHighway},
+            {"onednn", kOneDnn},
+            {"cuda", *kCuda ? kCuda : "none"},
+            {"fmt", kFmt}}},
+          {"programs", {{"gnuplot", can_plot() ? "found" : "not found"}}},
+          {"gpus", describe_gpus()}};
+}
+
+}  // namespace lorry::bench

@@ -1,0 +1,95 @@
+// Matrix products: square ones in every floating type, the f32 product through tf32 where the device has it, and those
+// of a GPT-2 training step.
+
+#include <fmt/core.h>
+
+#include "lorry/autograd/grad_mode.h"
+#include "lorry/bench/suites.h"
+#include "lorry/ops/ops.h"
+
+namespace lorry::bench {
+namespace {
+
+/// Measures `out = a b`, as it is chosen at once and, on a GPU, tuned.
+void add_rows(std::vector<Result>& rows, const std::string& name, const char* kind, const Tensor& out, const Tensor& a,
+              const Tensor& b) {
+  const bool can_tune = !default_device().is_cpu() && out.dtype() != kF64;
+  for (const bool tuned : {false, true}) {
+    if (tuned && !can_tune) continue;
+    set_matmul_tuning(tuned);
+    Result row{.suite = "matmul",
+               .name = tuned ? name + ", tuned" : name,
+               .time = profile::benchmark([&] { matmul_out(out, a, b); }, {.device = default_device()}),
+               .dtype = kind};
+    row.flops = 2.0 * static_cast<double>(a.size(0)) * static_cast<double>(a.size(1)) * static_cast<double>(b.size(1));
+    rows.push_back(row);
+  }
+}
+
+void square_products(std::vector<Result>& rows, const Filter& wanted) {
+  const bool gpu = !default_device().is_cpu();
+  struct Kind {
+    const char* name;
+    DType dtype;
+    Precision precision;
+  };
+  constexpr Kind kKinds[] = {{"f64", kF64, Precision::full},
+                             {"f32", kF32, Precision::full},
+                             {"tf32", kF32, Precision::tf32},
+                             {"f16", kF16, Precision::full},
+                             {"bf16", kBF16, Precision::full}};
+  for (const Kind& kind : kKinds) {
+    if (!gpu && (kind.precision == Precision::tf32 || kind.dtype == kF16)) continue;  // no hardware of the CPU's for it
+    set_matmul_precision(kind.precision);
+    for (int64_t n = 512; n <= (gpu ? 8192 : 1024); n *= 2) {
+      const std::string name = fmt::format("matmul {0} x {0} x {0} {1}", n, kind.name);
+      if (!wanted(name)) continue;
+      const Tensor a = randn({n, n}).to(kind.dtype), b = randn({n, n}).to(kind.dtype),
+                   out = empty({n, n}, {.dtype = kind.dtype});
+      add_rows(rows, name, kind.name, out, a, b);
+    }
+  }
+}
+
+/// The linear layers of GPT-2 124M over 8 sequences of 1,024 tokens, in bf16: y = x w^T, and for its gradient g those
+/// of x, g w, and of w, g^T x. A case is named "matmul gpt2 LAYER PRODUCT ROWS x INNER x COLUMNS bf16". The head comes
+/// with its 50,257 columns and padded to a multiple of 128.
+void gpt2_products(std::vector<Result>& rows, const Filter& wanted) {
+  struct Layer {
+    const char* name;
+    int64_t in, out;
+  };
+  constexpr int64_t kTokens = 8 * 1024;
+  constexpr Layer kLayers[] = {{"qkv", 768, 2304},      {"proj", 768, 768},   {"mlp up", 768, 3072},
+                               {"mlp down", 3072, 768}, {"head", 768, 50257}, {"padded head", 768, 50304}};
+  for (const Layer& layer : kLayers) {
+    const auto name = [&](const char* product, int64_t m, int64_t k, int64_t n) {
+      return fmt::format("matmul gpt2 {} {} {} x {} x {} bf16", layer.name, product, m, k, n);
+    };
+    const std::string forward = name("forward", kTokens, layer.in, layer.out),
+                      to_input = name("backward to x", kTokens, layer.out, layer.in),
+                      to_weight = name("backward to w", layer.out, kTokens, layer.in);
+    if (!wanted(forward) && !wanted(to_input) && !wanted(to_weight)) continue;
+    const Tensor x = randn({kTokens, layer.in}).to(kBF16), w = randn({layer.out, layer.in}).to(kBF16),
+                 g = randn({kTokens, layer.out}).to(kBF16);
+    if (wanted(forward)) add_rows(rows, forward, "bf16", empty_like(g), x, w.t());
+    if (wanted(to_input)) add_rows(rows, to_input, "bf16", empty_like(x), g, w);
+    if (wanted(to_weight)) add_rows(rows, to_weight, "bf16", empty_like(w), g.t(), x);
+  }
+}
+
+}  // namespace
+
+std::vector<Result> matmul_suite(const Filter& wanted) {
+  const NoGrad no_grad;
+  std::vector<Result> rows;
+  const Precision before = matmul_precision();
+  const bool tuning = matmul_tuning();
+  square_products(rows, wanted);
+  set_matmul_precision(before);
+  if (!default_device().is_cpu()) gpt2_products(rows, wanted);  // too long for a CPU
+  set_matmul_tuning(tuning);
+  return rows;
+}
+
+}  // namespace lorry::bench

@@ -1,0 +1,3 @@
+// Under nvcc the same has fused kernels for a GPU.
+
+#include "lorry/bench/own_rule.cpp"

@@ -1,0 +1,40 @@
+#include "lorry/bench/plot_results.h"
+
+#include <algorithm>
+
+#include "lorry/bench/plot.h"
+
+namespace lorry::bench {
+
+std::optional<std::string> plot_results(const std::vector<Result>& results) {
+  std::vector<std::string> models;
+  for (const Result& result : results)
+    if (!result.model.empty() && std::ranges::find(models, result.model) == models.end())
+      models.push_back(result.model);
+  if (models.empty()) {
+    std::vector<std::pair<std::string, double>> bars;
+    for (const Result& result : results) bars.emplace_back(result.suite + ": " + result.name, result.time.median_us);
+    return plot_bars("lorry bench", "us, median", bars);
+  }
+  std::vector<Series> bars;
+  Series copies{.title = "bytes of the first at a copy's rate",
+                .values = std::vector<std::optional<double>>(models.size())};
+  for (const Result& result : results) {
+    if (result.model.empty()) continue;
+    const std::string label = result.name.substr(result.model.size() + 1);
+    auto series = std::ranges::find(bars, label, &Series::title);
+    if (series == bars.end())
+      series = bars.insert(bars.end(), {.title = label, .values = std::vector<std::optional<double>>(models.size())});
+    const size_t at = static_cast<size_t>(std::ranges::find(models, result.model) - models.begin());
+    series->values[at] = result.time.median_us;
+    if (result.ratio_to_ceiling && !copies.values[at])
+      copies.values[at] = result.time.median_us * *result.ratio_to_ceiling;
+  }
+  if (models.size() > 1)
+    std::erase_if(bars, [](const Series& s) {
+      return std::ranges::count_if(s.values, [](const auto& v) { return v.has_value(); }) < 2;
+    });
+  return plot_groups("lorry bench", "us, median", models, bars, copies);
+}
+
+}  // namespace lorry::bench

@@ -1,0 +1,42 @@
+#pragma once
+
+// One result of a benchmark, and the report that results make: the schema of `lorry bench --json`. Its fields are
+// listed in result.cpp, once; bench/schema.py reads that list for the scripts that write and read reports.
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lorry/layout/device.h"
+#include "lorry/profile/benchmark.h"
+
+namespace lorry::bench {
+
+/// Figures that do not apply stay unset and are left out of the report.
+struct Result {
+  std::string suite, name;
+  profile::BenchmarkResult time;
+  std::string dtype = "f32";
+  std::optional<int64_t> bytes = {};
+  std::optional<double> flops = {};
+  std::optional<double> tokens_per_s = {};
+  std::optional<double> ratio_to_ceiling = {};
+  std::optional<int64_t> peak_bytes = {};
+  std::optional<int64_t> extra_bytes = {};
+  std::optional<int64_t> launches = {};
+  std::optional<int64_t> state_bytes = {};
+  std::optional<int64_t> counted_bytes = {};
+  std::string model = {};  ///< over whose parameters: such results are drawn side by side; no field of the report
+  std::string implementation = "lorry";
+  Device device = default_device();
+
+  double gb_per_s() const { return static_cast<double>(*bytes) / time.median_us / 1e3; }
+  double tflop_per_s() const { return *flops / time.median_us / 1e6; }
+};
+
+/// {"schema": 1, "machine": describe_machine(), "results": [...]}
+nlohmann::ordered_json report(const std::vector<Result>& results);
+
+}  // namespace lorry::bench

@@ -1,0 +1,34 @@
+#pragma once
+
+// The suites of `lorry bench`. Each measures its cases on the default device with profile::benchmark and gives results
+// of one schema (result.h).
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lorry/bench/result.h"
+
+namespace lorry::bench {
+
+/// True for the cases to run.
+using Filter = std::function<bool(const std::string& name)>;
+
+std::vector<Result> foreach_suite(const Filter& wanted);
+std::vector<Result> matmul_suite(const Filter& wanted);
+std::vector<Result> matmul_ceiling_suite(const Filter& wanted);
+std::vector<Result> memory_suite(const Filter& wanted);
+std::vector<Result> operators_suite(const Filter& wanted);
+std::vector<Result> optim_suite(const Filter& wanted);
+std::vector<Result> overhead_suite(const Filter& wanted);
+
+struct Suite {
+  const char* name;
+  std::vector<Result> (*run)(const Filter& wanted);  ///< null where this build has no code for it
+};
+
+/// The suites of this room, by name. The command adds `train`, whose steps are its own.
+std::span<const Suite> suites();
+
+}  // namespace lorry::bench

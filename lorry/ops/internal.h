@@ -1,0 +1,91 @@
+#pragma once
+
+// What operators and the rules of their gradients use of each other, and users do not: the one-pass gradients, which
+// have no rules of their own and are called while nothing is recorded, and forms of operands. Arguments are those of
+// calls that were checked.
+
+#include <array>
+
+#include "lorry/formula/philox.h"
+#include "lorry/ops/loss.h"
+#include "lorry/tensor/facts.h"
+#include "lorry/tensor/tensor.h"
+
+namespace lorry {
+
+// ---- operands -------------------------------------------------------------------------------------------------------
+
+/// A 0-d CPU tensor that stands for a number in recorded calls: it promotes by kind alone.
+Tensor wrapped_number(const Scalar& value);
+/// A view of the same memory in which expanded dimensions have size 1; x itself where there are none.
+Tensor without_repeats(const Tensor& x);
+/// A temporary that nothing else refers to, with the sizes that its caller returns. The result is no view.
+Tensor reshape_result(const Tensor& temporary, const Dims& sizes);
+/// Zeros of `sizes` (row-major) with `source` added through a view of them: what a view is to reading. Elements that
+/// the view repeats receive the sum, in row-major order of the view.
+Tensor embed(const Tensor& source, const Dims& sizes, const View& view);
+
+/// Gives x itself other sizes over the same elements in the same order, as squeeze_ and unsqueeze_ do. Throws
+/// ShapeError where the strides do not allow it.
+const Tensor& view_in_place(const Tensor& x, const Dims& sizes);
+/// Tells listeners that the host is about to read x (tensor/facts.h).
+inline void announce_host_read(const Tensor& x) {
+  if (facts_heard()) [[unlikely]]
+    announce_fact({.fact = Fact::host_read, .storage = x.storage().id(), .tensor = &x});
+}
+
+// ---- gradients ------------------------------------------------------------------------------------------------------
+
+/// grad times the derivative, in one pass over memory. `output` is the operator's result.
+Tensor sigmoid_backward(const Tensor& grad, const Tensor& output);
+Tensor tanh_backward(const Tensor& grad, const Tensor& output);
+Tensor relu_backward(const Tensor& grad, const Tensor& output);
+Tensor gelu_backward(const Tensor& grad, const Tensor& x);
+Tensor gelu_tanh_backward(const Tensor& grad, const Tensor& x);
+Tensor silu_backward(const Tensor& grad, const Tensor& x);
+
+/// `out` is the operator's result.
+Tensor softmax_backward(const Tensor& grad, const Tensor& out, int64_t dim);
+Tensor log_softmax_backward(const Tensor& grad, const Tensor& out, int64_t dim);
+
+/// The gradients of x, weight and bias; those not wanted come back undefined. `mean` is undefined for rms_norm; mean and
+/// rstd are what the forward call computed.
+struct NormGrads {
+  Tensor x, weight, bias;
+};
+NormGrads layer_norm_backward(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& mean,
+                              const Tensor& rstd, int64_t normalized_dims, bool want_x, bool want_weight,
+                              bool want_bias);
+
+/// Of the class losses. `grad` is that of the loss, `logsumexp` and `total_weight` are what the forward call
+/// computed.
+Tensor cross_entropy_backward(const Tensor& grad, const Tensor& x, const Tensor& target, const Tensor& weight,
+                              const Tensor& logsumexp, const Tensor& total_weight, int64_t ignore_index,
+                              Reduction reduction, double label_smoothing);
+Tensor nll_loss_backward(const Tensor& grad, const Dims& sizes, const Tensor& target, const Tensor& weight,
+                         const Tensor& total_weight, int64_t ignore_index, Reduction reduction);
+
+/// The sum of the rows of grad [..., width] by index, as [rows, width]. Rows are added in the order of the
+/// indices, 16-bit floats in f32. The row `padding_idx` stays 0; -1: none is left out.
+Tensor embedding_backward(const Tensor& grad, const Tensor& indices, int64_t rows, int64_t padding_idx);
+
+/// What a recorded attention call did.
+struct AttentionCall {
+  double scale = 1;
+  bool causal = false;
+  double dropout = 0;
+  formula::RandomKey key;
+};
+
+/// The gradients of q, k and v (all of rank 4) from the gradient of out.
+std::array<Tensor, 3> attention_backward(const Tensor& grad, const Tensor& q, const Tensor& k, const Tensor& v,
+                                         const Tensor& mask, const Tensor& out, const Tensor& logsumexp,
+                                         const AttentionCall& call);
+/// The gradient of a packed qkv.
+Tensor packed_attention_backward(const Tensor& grad, const Tensor& qkv, const Tensor& out, const Tensor& logsumexp,
+                                 int64_t heads, const AttentionCall& call);
+
+/// The factors of the weights that dropout gave in that call: 0 or 1 / (1 - dropout), [b, h, t, s] for q [b, h, t, d].
+Tensor attention_dropout(const Tensor& q, int64_t keys, const AttentionCall& call);
+
+}  // namespace lorry

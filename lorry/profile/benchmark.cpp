@@ -1,0 +1,51 @@
+#include "lorry/profile/benchmark.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "lorry/base/error.h"
+#include "lorry/device/device.h"
+
+namespace lorry::profile {
+namespace {
+
+/// Waiting for a GPU takes some 10 us: a sample is so long that it does not count.
+constexpr double kLeastGpuSample = 0.004;
+
+}  // namespace
+
+namespace detail {
+
+BenchmarkResult benchmark(const Calls& calls, const BenchmarkOptions& options, bool has_setup) {
+  device::require_device(options.device, "benchmark");
+  for (const auto& [name, seconds] :
+       {std::pair("warmup_s", options.warmup_s), {"sample_s", options.sample_s}, {"total_s", options.total_s}})
+    require<ValueError>(seconds >= 0 && seconds <= std::numeric_limits<double>::max(),
+                        "benchmark: {} is no time; got {}; expected a finite number of seconds, 0 or more", name,
+                        seconds);
+  for (const auto& [name, count] : {std::pair("min_samples", options.min_samples), {"max_inputs", options.max_inputs}})
+    require<ValueError>(count > 0, "benchmark: {} is too small; got {}; expected 1 or more", name, count);
+
+  const bool on_cpu = options.device.is_cpu();
+  const Sampling sampling{.warmup_s = options.warmup_s,
+                          .sample_s = on_cpu ? options.sample_s : std::max(options.sample_s, kLeastGpuSample),
+                          .total_s = options.total_s,
+                          .min_samples = options.min_samples,
+                          .max_calls_per_sample = has_setup ? options.max_inputs : std::numeric_limits<int64_t>::max()};
+  return take_samples(calls, sampling, {.seconds = steady_seconds, .synchronize = [&] {
+                                          if (!on_cpu) device::synchronize(options.device);
+                                        }});
+}
+
+}  // namespace detail
+
+int64_t bytes_beyond_caches(Device device) { return device.is_cpu() ? int64_t{512} << 20 : int64_t{256} << 20; }
+
+int64_t rotation_length(int64_t bytes, Device device) {
+  require<ValueError>(bytes > 0,
+                      "Rotation: inputs without bytes cannot exceed a cache; got {} bytes; expected 1 or more", bytes);
+  const int64_t beyond = bytes_beyond_caches(device);
+  return beyond / bytes + (beyond % bytes != 0);
+}
+
+}  // namespace lorry::profile
