@@ -4,6 +4,7 @@
 // here says all that planning and running it takes. Their public functions are in foreach.cpp.
 
 #include "lorry/foreach/operator_plan.h"
+#include "lorry/kernels/list.h"
 
 namespace lorry::foreach::detail {
 

@@ -169,6 +169,26 @@ void require_no_overlap(detail::NormPlan& norms, const TensorList& x) {
   norms.no_overlap = true;
 }
 
+/// Calls f, and announces it as a call over x where somebody listens. in_place: x is written. outputs() gives the
+/// results, those after x's entries in place.
+template <class F, class Outputs, class... A>
+void call_over(Op op, const TensorList& x, bool in_place, const Tensor* after, const F& f, const Outputs& outputs,
+               const A&... attributes) {
+  if (!door::heard(door::Inputs({}))) [[likely]]
+    return f();
+  std::vector<door::Input> inputs;
+  for (const Tensor& t : x) inputs.emplace_back(&t);
+  if (after != nullptr) inputs.emplace_back(after);
+  const door::Attribute list[] = {door::Attribute(attributes)..., false};
+  door::Announced announced(op, in_place, std::span<const door::Input>(inputs), static_cast<const Tensor*>(nullptr),
+                            std::span(list).first(sizeof...(A)));
+  f();
+  std::vector<Tensor> results;
+  if (in_place) results = x.tensors();
+  for (Tensor& t : outputs()) results.push_back(std::move(t));
+  announced.finish(results);
+}
+
 /// Multiplies everything by the factor of a clip.
 void scale(detail::NormPlan& norms, const TensorList& x, const Tensor& factor) {
   ListPlan& plan = norms.plan;
@@ -195,26 +215,10 @@ std::vector<Tensor> norms_of_entries(const Measured& measured) {
   return each;
 }
 
-}  // namespace
-
-Norms norms(const TensorList& x, double ord) {
-  const Running running("norms");
-  const Measured measured = measure(x, {.ord = ord, .per_tensor = true, .total = true});
-  return {norms_of_entries(measured), measured.total};
-}
-
-TensorList norm(const TensorList& x, double ord, std::optional<DType> dtype) {
-  const Running running("norm");
-  if (dtype) require_dtype(*dtype);
-  require<DTypeError>(!dtype || is_floating(*dtype), "dtype is not floating; got {}; expected f16, bf16, f32 or f64",
-                      dtype.value_or(kF64));
-  std::vector<Tensor> each;
-  const auto recorded = [](const Tensor& t) { return t.requires_grad(); };
-  if (mode(kGradMode) && std::ranges::any_of(x, recorded)) {
-    for (const Tensor& t : x) each.push_back(dtype ? lorry::norm(t, ord).to(*dtype) : lorry::norm(t, ord));
-    return each;
-  }
+/// The norms of all entries, each in its tensor's dtype or in `dtype`.
+std::vector<Tensor> norms_in(const TensorList& x, double ord, std::optional<DType> dtype) {
   const Measured measured = measure(x, {.ord = ord, .per_tensor = true});
+  std::vector<Tensor> each;
   // of all norms of a device, made when a tensor of the dtype is met
   std::vector<std::vector<Tensor>> cast(kDTypeCount);
   for (size_t e = 0; e < x.size(); ++e) {
@@ -228,11 +232,51 @@ TensorList norm(const TensorList& x, double ord, std::optional<DType> dtype) {
   return each;
 }
 
-Tensor total_norm(const TensorList& x, double ord) {
-  const Running running("total_norm");
-  return measure(x, {.ord = ord, .total = true}).total;
+}  // namespace
+
+Norms norms(const TensorList& x, double ord) {
+  const Running running("norms");
+  Norms made;
+  call_over(
+      Op::norms, x, false, nullptr,
+      [&] {
+        const Measured measured = measure(x, {.ord = ord, .per_tensor = true, .total = true});
+        made = {norms_of_entries(measured), measured.total};
+      },
+      [&] {
+        std::vector<Tensor> all = made.per_tensor.tensors();
+        all.push_back(made.total);
+        return all;
+      },
+      ord);
+  return made;
 }
 
+TensorList norm(const TensorList& x, double ord, std::optional<DType> dtype) {
+  const Running running("norm");
+  if (dtype) require_dtype(*dtype);
+  require<DTypeError>(!dtype || is_floating(*dtype), "dtype is not floating; got {}; expected f16, bf16, f32 or f64",
+                      dtype.value_or(kF64));
+  std::vector<Tensor> each;
+  const auto recorded = [](const Tensor& t) { return t.requires_grad(); };
+  if (mode(kGradMode) && std::ranges::any_of(x, recorded)) {
+    for (const Tensor& t : x) each.push_back(dtype ? lorry::norm(t, ord).to(*dtype) : lorry::norm(t, ord));
+    return each;
+  }
+  call_over(
+      Op::foreach_norm, x, false, nullptr, [&] { each = norms_in(x, ord, dtype); }, [&] { return each; }, ord,
+      dtype ? std::string(name(*dtype)) : std::string());
+  return each;
+}
+
+Tensor total_norm(const TensorList& x, double ord) {
+  const Running running("total_norm");
+  Tensor total;
+  call_over(
+      Op::total_norm, x, false, nullptr, [&] { total = measure(x, {.ord = ord, .total = true}).total; },
+      [&] { return std::vector{total}; }, ord);
+  return total;
+}
 Tensor clip_norm_(const TensorList& x, double max_norm, double ord, bool error_if_nonfinite) {
   const Running running("clip_norm_");
   const Wanted wanted{.ord = ord, .total = true, .factor = true, .max_norm = max_norm};
@@ -240,7 +284,8 @@ Tensor clip_norm_(const TensorList& x, double max_norm, double ord, bool error_i
   order_of(ord);
   if (x.empty()) return measure(x, wanted).total;
   require_writable(x);
-  return with_plan(x, [&](detail::NormPlan& norms) {
+  Tensor total;
+  const auto clip = [&](detail::NormPlan& norms) {
     require_no_overlap(norms, x);
     const Measured measured = measure(norms.plan, wanted);
     if (error_if_nonfinite) {
@@ -248,20 +293,29 @@ Tensor clip_norm_(const TensorList& x, double max_norm, double ord, bool error_i
       require<ValueError>(std::isfinite(norm), "the norm is {}; nothing was clipped; expected a finite norm", norm);
     }
     scale(norms, x, measured.factor);
-    return measured.total;
-  });
+    total = measured.total;
+  };
+  call_over(
+      Op::clip_norm, x, true, nullptr, [&] { with_plan(x, clip); }, [&] { return std::vector{total}; }, max_norm, ord,
+      error_if_nonfinite);
+  return total;
 }
 
 // ---- a norm in two parts --------------------------------------------------------------------------------------------
 
 Tensor power_sum(const TensorList& x, double ord) {
   const Running running("power_sum");
-  const std::vector<Tensor> sums = measure(x, {.ord = ord, .sum = true}).sums;
-  Tensor sum = sums[0];
-  for (const Tensor& more : std::span(sums).subspan(1)) {
-    const Tensor here = more.to(sum.device());
-    sum = std::isinf(ord) ? maximum(sum, here) : sum + here;
-  }
+  Tensor sum;
+  const auto add_up = [&] {
+    const std::vector<Tensor> sums = measure(x, {.ord = ord, .sum = true}).sums;
+    sum = sums[0];
+    for (const Tensor& more : std::span(sums).subspan(1)) {
+      const Tensor here = more.to(sum.device());
+      sum = std::isinf(ord) ? maximum(sum, here) : sum + here;
+    }
+  };
+  call_over(
+      Op::power_sum, x, false, nullptr, add_up, [&] { return std::vector{sum}; }, ord);
   return sum;
 }
 
@@ -281,16 +335,24 @@ FinishedNorm finish_norm(const Tensor& sum, const NormFinish& finish) {
   }
   const Options options{kF64, sum.device()};
   const FinishedNorm made{empty({}, options), empty({}, options)};
-  kernels::backend(sum.device())
-      .list_norm->finish({.sum = sum.data<double>(),
-                          .order = order,
-                          .p = finish.ord,
-                          .total = made.norm.data<double>(),
-                          .end = {.max_norm = finish.max_norm,
-                                  .scale = data_or_null(finish.scale),
-                                  .skip_nonfinite = finish.skip_nonfinite,
-                                  .factor = made.factor.data<double>()}},
-                         current_stream(sum.device()));
+  const auto compute = [&] {
+    kernels::backend(sum.device())
+        .list_norm->finish({.sum = sum.data<double>(),
+                            .order = order,
+                            .p = finish.ord,
+                            .total = made.norm.data<double>(),
+                            .end = {.max_norm = finish.max_norm,
+                                    .scale = data_or_null(finish.scale),
+                                    .skip_nonfinite = finish.skip_nonfinite,
+                                    .factor = made.factor.data<double>()}},
+                           current_stream(sum.device()));
+  };
+  call_over(
+      Op::finish_norm, TensorList({sum}), false, &finish.scale, compute,
+      [&] {
+        return std::vector{made.norm, made.factor};
+      },
+      finish.ord, finish.max_norm, finish.skip_nonfinite);
   return made;
 }
 
@@ -300,10 +362,12 @@ const TensorList& scale_norm_(const TensorList& x, const Tensor& factor) {
                       "the factor is of another kind; got {}; expected a 0-d f64", factor);
   if (x.empty()) return x;
   require_writable(x);
-  with_plan(x, [&](detail::NormPlan& norms) {
+  const auto multiply = [&](detail::NormPlan& norms) {
     require_no_overlap(norms, x);
     scale(norms, x, factor);
-  });
+  };
+  call_over(
+      Op::scale_norm, x, true, &factor, [&] { with_plan(x, multiply); }, [] { return std::vector<Tensor>(); });
   return x;
 }
 

@@ -33,9 +33,8 @@ void require_arguments(const Request& request) {
   }
 }
 
-/// Whether somebody wants to hear of every tensor's operator: then each is called alone.
-bool heard(const Request& request) {
-  if (t_modes & kListenerModes & ~kGradMode) return true;
+/// Whether gradients are followed through an entry: then each entry's operator is called alone.
+bool is_differentiated(const Request& request) {
   if (!mode(kGradMode)) return false;
   for (const Argument& x : request.arguments) {
     if (x.tensor() != nullptr && x.tensor()->requires_grad()) return true;
@@ -121,21 +120,40 @@ void launch(const Request& request, const GroupCall& group, const kernels::List&
   kernels.pointwise(call, stream);
 }
 
-}  // namespace
-
-void run(const Request& request, std::vector<Tensor>* results) {
-  const Running running(name(request.op));
-  require_arguments(request);
-  const TensorList& self = leading(request);
-  if (self.empty()) return;
-  if (results != nullptr) results->resize(self.size());
-  if (heard(request)) {
-    for (size_t e = 0; e < self.size(); ++e) {
-      Tensor result = call_operator(request, e);
-      if (results != nullptr) (*results)[e] = std::move(result);
+/// A request as listeners see it (ops/dispatch/operators.def, "lists").
+class AnnouncedRequest {
+ public:
+  explicit AnnouncedRequest(const Request& request) {
+    size_t numbers = 0;
+    for (const Argument& x : request.arguments) numbers += x.is_numbers() ? x.numbers().size() : 1;
+    numbers_.reserve(numbers);  // inputs refer to them
+    std::vector<int64_t> counts;
+    for (const Argument& x : request.arguments) {
+      const size_t before = inputs_.size();
+      if (x.list() != nullptr)
+        for (const Tensor& t : *x.list()) inputs_.emplace_back(&t);
+      else if (x.is_numbers())
+        for (const Scalar& number : x.numbers()) add(number);
+      counts.push_back(static_cast<int64_t>(inputs_.size() - before));
+      if (x.is_number()) add(x.number());
+      if (x.tensor() != nullptr) inputs_.emplace_back(x.tensor());
     }
-    return;
+    attributes_.emplace_back(std::move(counts));
+    if (request.op == Op::cast) attributes_.emplace_back(request.to);
   }
+  std::span<const door::Input> inputs() const { return inputs_; }
+  std::span<const door::Attribute> attributes() const { return attributes_; }
+
+ private:
+  void add(const Scalar& number) { inputs_.emplace_back(numbers_.emplace_back(number)); }
+
+  std::vector<door::Input> inputs_;
+  std::vector<Operand> numbers_;
+  std::vector<door::Attribute> attributes_;
+};
+
+void run_plan(const Request& request, std::vector<Tensor>* results) {
+  const TensorList& self = leading(request);
   PlanCache& cache = *self.body()->plans;
   const std::scoped_lock lock(cache.mutex);
   OperatorPlan& plan = cache.find(request);
@@ -154,6 +172,36 @@ void run(const Request& request, std::vector<Tensor>* results) {
   for (const uint32_t e : plan.plan.ungrouped()) {
     Tensor result = call_operator(request, e);
     if (results != nullptr) (*results)[e] = std::move(result);
+  }
+}
+
+}  // namespace
+
+void run(const Request& request, std::vector<Tensor>* results) {
+  const Running running(name(request.op));
+  require_arguments(request);
+  const TensorList& self = leading(request);
+  if (self.empty()) return;
+  if (results != nullptr) results->resize(self.size());
+  if (is_differentiated(request)) {
+    for (size_t e = 0; e < self.size(); ++e) {
+      Tensor result = call_operator(request, e);
+      if (results != nullptr) (*results)[e] = std::move(result);
+    }
+    return;
+  }
+  if (!door::heard(door::Inputs({}))) [[likely]]
+    return run_plan(request, results);
+  const AnnouncedRequest call(request);
+  const Op op = foreach_of(request.op);
+  if (request.in_place) {
+    door::Announced announced(op, true, call.inputs(), self.tensors(), call.attributes());
+    run_plan(request, nullptr);
+    announced.finish();
+  } else {
+    door::Announced announced(op, false, call.inputs(), nullptr, call.attributes());
+    run_plan(request, results);
+    announced.finish(*results);
   }
 }
 

@@ -11,94 +11,12 @@
 #include "lorry/ops/dispatch/door.h"
 #include "lorry/ops/pointwise_call.h"
 #include "tests/ops/operator_samples.h"
+#include "tests/support/announced_calls.h"
 
 namespace lorry::test {
 namespace {
 
 using door::CallView;
-
-/// The same elements in the same layout, in memory of its own: what x was before a call wrote it.
-Tensor duplicate(const Tensor& x) {
-  if (!x.defined()) return x;
-  const NoGrad quiet;
-  Tensor copy;
-  if (x.layout().has_internal_overlap()) {
-    copy = x.detach();  // is never written
-  } else {
-    copy = empty_strided(x.sizes(), x.strides(), x.options());
-    copy.copy_(x.detach());
-  }
-  copy.node()->wrapped_number = x.node()->wrapped_number;
-  return copy;
-}
-
-/// All that was announced of a call, and what came of it.
-struct Heard {
-  Op op{};
-  bool in_place = false, out = false, done = false;
-  std::vector<Tensor> tensors;  ///< undefined for a number
-  std::vector<Scalar> numbers;
-  std::vector<bool> is_number;
-  std::vector<door::Attribute> attributes;
-  std::vector<Tensor> given, outputs;
-};
-std::vector<Heard> g_heard;
-
-void before(const CallView& call, void*& note) {
-  Heard h;
-  h.op = call.op, h.in_place = call.in_place, h.out = call.out;
-  for (const door::Input& x : call.inputs) {
-    h.is_number.push_back(x.scalar() != nullptr);
-    h.tensors.push_back(x.tensor() != nullptr ? duplicate(*x.tensor()) : Tensor());
-    h.numbers.push_back(x.scalar() != nullptr ? *x.scalar() : Scalar(0));
-  }
-  h.attributes.assign(call.attributes.begin(), call.attributes.end());
-  for (const Tensor& x : call.outputs) h.given.push_back(duplicate(x));
-  g_heard.push_back(std::move(h));
-  note = reinterpret_cast<void*>(g_heard.size());
-}
-
-void after(const CallView& call, void* note) {
-  Heard& h = g_heard[reinterpret_cast<size_t>(note) - 1];
-  h.done = !call.failed;
-  for (const Tensor& x : call.outputs) h.outputs.push_back(duplicate(x));
-  const door::Cost cost = door::cost(call);
-  EXPECT_GE(cost.bytes, 0);
-  EXPECT_GE(cost.flops, 0);
-}
-
-constexpr door::Listener kRecorder{.bit = kUserMode, .before = before, .after = after};
-
-/// What f calls, all of it.
-template <class F>
-std::vector<Heard> heard_of(const F& f) {
-  g_heard.clear();
-  {
-    const door::ListenerScope listening(kRecorder);
-    f();
-  }
-  return std::move(g_heard);
-}
-
-std::vector<Tensor> run_again(const Heard& h) {
-  std::vector<door::Input> inputs;
-  for (size_t i = 0; i < h.tensors.size(); ++i) {
-    if (h.is_number[i])
-      inputs.emplace_back(door::Input(Operand(h.numbers[i])));
-    else
-      inputs.emplace_back(&h.tensors[i]);
-  }
-  // An Input refers to the number itself.
-  std::vector<Operand> numbers(h.numbers.begin(), h.numbers.end());
-  for (size_t i = 0; i < inputs.size(); ++i)
-    if (h.is_number[i]) inputs[i] = door::Input(numbers[i]);
-  return door::run({.op = h.op,
-                    .in_place = h.in_place,
-                    .out = h.out,
-                    .inputs = inputs,
-                    .outputs = h.given,
-                    .attributes = h.attributes});
-}
 
 /// How many calls of `op` were made again.
 int expect_same_again(const std::vector<Heard>& calls, Op op) {
@@ -106,7 +24,7 @@ int expect_same_again(const std::vector<Heard>& calls, Op op) {
   for (const Heard& h : calls) {
     if (!h.done) continue;
     SCOPED_TRACE(name(h.op));
-    const std::vector<Tensor> again = run_again(h);
+    const std::vector<Tensor> again = run_again(h, door::run);
     EXPECT_EQ(again.size(), h.outputs.size());
     found += h.op == op;
     if (h.op == Op::empty) continue;  // whose elements are what was there
@@ -159,7 +77,7 @@ TEST_P(Runs, are_differentiated_as_the_call_was) {
       if (h.op != op() || h.in_place || h.out || h.is_number[0] || !is_floating(h.tensors[0].dtype())) continue;
       Heard again = h;
       again.tensors[0] = h.tensors[0].detach().requires_grad_();
-      EXPECT_TRUE(run_again(again)[0].requires_grad()) << name(op());
+      EXPECT_TRUE(run_again(again, door::run)[0].requires_grad()) << name(op());
     }
   }
 }

@@ -58,7 +58,7 @@ class Input {
 /// A call as listeners see it. It refers to what lives until the call ends.
 struct CallView {
   Op op{};
-  bool in_place = false;  ///< the first inputs are written and are the outputs: inputs[0], or those of a list
+  bool in_place = false;  ///< the first inputs are written and are the first outputs: inputs[0], or those of a list
   bool out = false;       ///< the outputs are tensors that were given, and are there in `before` already
   bool failed = false;    ///< told to `after`: the operator threw, or another listener refused the call
   std::span<const Input> inputs = {};

@@ -1,0 +1,157 @@
+#include "lorry/foreach/run_row.h"
+
+#include <optional>
+
+#include "lorry/foreach/argument.h"
+#include "lorry/foreach/norm.h"
+#include "lorry/foreach/operator_plan.h"
+
+namespace lorry::foreach {
+namespace {
+
+using door::CallView;
+
+[[noreturn]] void refuse(const CallView& call, std::string_view what) {
+  raise_as<ValueError>("run", "{}; got {} inputs and {} attributes; expected those of {} (\"{}\")", what,
+                       call.inputs.size(), call.attributes.size(), name(call.op), row(call.op).arguments);
+}
+
+template <class A>
+const A& attribute(const CallView& call, size_t i) {
+  const A* value = i < call.attributes.size() ? std::get_if<A>(&call.attributes[i]) : nullptr;
+  if (value == nullptr) refuse(call, "an attribute is of another kind");
+  return *value;
+}
+
+void require_attributes(const CallView& call, size_t count) {
+  if (call.attributes.size() != count) refuse(call, "another number of attributes");
+}
+
+const Tensor& tensor(const CallView& call, size_t i) {
+  if (i >= call.inputs.size() || call.inputs[i].tensor() == nullptr) refuse(call, "an input is no tensor");
+  return *call.inputs[i].tensor();
+}
+
+/// Inputs first to end - 1.
+std::vector<Tensor> tensors(const CallView& call, size_t first, size_t end) {
+  std::vector<Tensor> list;
+  for (size_t i = first; i < end; ++i) list.push_back(tensor(call, i));
+  return list;
+}
+std::vector<Tensor> tensors(const CallView& call) { return tensors(call, 0, call.inputs.size()); }
+
+/// The arguments that `counts` makes of the inputs.
+std::vector<Argument> arguments_of(const CallView& call) {
+  std::vector<Argument> arguments;
+  size_t at = 0;
+  for (const int64_t count : attribute<std::vector<int64_t>>(call, 0)) {
+    const size_t taken = count == 0 ? 1 : static_cast<size_t>(count);
+    if (count < 0 || taken > call.inputs.size() - at) refuse(call, "the counts are not those of the inputs");
+    const door::Input& first = call.inputs[at];
+    if (first.scalar() == nullptr && first.tensor() == nullptr) refuse(call, "an input is missing");
+    if (count == 0) {
+      arguments.push_back(first.scalar() != nullptr ? Argument(*first.scalar()) : Argument(*first.tensor()));
+    } else if (first.tensor() != nullptr) {
+      arguments.emplace_back(tensors(call, at, at + taken));
+    } else {
+      std::vector<Scalar> numbers;
+      for (size_t i = at; i < at + taken; ++i) {
+        if (call.inputs[i].scalar() == nullptr) refuse(call, "an input is no number");
+        numbers.push_back(*call.inputs[i].scalar());
+      }
+      arguments.emplace_back(std::move(numbers));
+    }
+    at += taken;
+  }
+  if (at != call.inputs.size() || arguments.empty() || arguments[0].list() == nullptr)
+    refuse(call, "the counts are not those of the inputs");
+  return arguments;
+}
+
+/// The operator of one entry that a row over lists applies to all; Op::count for another row.
+Op entry_operator(Op op) {
+  for (const Op own : {Op::copy, Op::cast, Op::fill})
+    if (foreach_of(own) == op) return own;
+  const int at = static_cast<int>(op) - static_cast<int>(Op::foreach_abs);
+  return at >= 0 ? static_cast<Op>(static_cast<int>(Op::abs) + at) : Op::count;
+}
+
+std::vector<Tensor> run_operator(const CallView& call, Op op) {
+  require_attributes(call, op == Op::cast ? 2 : 1);
+  const std::vector<Argument> arguments = arguments_of(call);
+  const bool only_in_place = op == Op::copy || op == Op::fill;
+  const size_t expected = op == Op::cast ? 1 : only_in_place ? 2 : static_cast<size_t>(row(op).inputs);
+  if (arguments.size() != expected) refuse(call, "another number of arguments");
+  if (call.in_place ? op == Op::cast : only_in_place) refuse(call, "no such form");
+  if (op == Op::copy && arguments[1].list() == nullptr) refuse(call, "the sources are no list");
+  if (op == Op::fill && !arguments[1].is_number()) refuse(call, "the value is no number");
+  const detail::Request request{.op = op,
+                                .arguments = arguments,
+                                .in_place = call.in_place,
+                                .to = op == Op::cast ? attribute<DType>(call, 1) : kF32};
+  std::vector<Tensor> results;
+  detail::run(request, call.in_place ? nullptr : &results);
+  return call.in_place ? arguments[0].list()->tensors() : results;
+}
+
+std::optional<DType> dtype_named(const CallView& call, const std::string& name) {
+  if (name.empty()) return std::nullopt;
+  for (const DType dtype : kDTypes)
+    if (lorry::name(dtype) == name) return dtype;
+  refuse(call, "there is no such dtype");
+}
+
+std::vector<Tensor> with(std::vector<Tensor> list, const Tensor& last) {
+  list.push_back(last);
+  return list;
+}
+
+}  // namespace
+
+std::vector<Tensor> run(const CallView& call) {
+  if (call.op >= Op::count || row(call.op).kind != OpKind::list) return door::run(call);
+  const auto number = [&](size_t i) { return attribute<double>(call, i); };
+  if (const Op op = entry_operator(call.op); op != Op::count) return run_operator(call, op);
+  if (call.in_place != (call.op == Op::clip_norm || call.op == Op::scale_norm)) refuse(call, "no such form");
+  switch (call.op) {
+    case Op::foreach_norm:
+      require_attributes(call, 2);
+      return norm(tensors(call), number(0), dtype_named(call, attribute<std::string>(call, 1))).tensors();
+    case Op::norms: {
+      require_attributes(call, 1);
+      const Norms made = norms(tensors(call), number(0));
+      return with(made.per_tensor.tensors(), made.total);
+    }
+    case Op::total_norm:
+      require_attributes(call, 1);
+      return {total_norm(tensors(call), number(0))};
+    case Op::power_sum:
+      require_attributes(call, 1);
+      return {power_sum(tensors(call), number(0))};
+    case Op::finish_norm: {
+      require_attributes(call, 3);
+      const FinishedNorm made = finish_norm(tensor(call, 0), {.ord = number(0),
+                                                              .max_norm = number(1),
+                                                              .scale = tensor(call, 1),
+                                                              .skip_nonfinite = attribute<bool>(call, 2)});
+      return {made.norm, made.factor};
+    }
+    case Op::scale_norm: {
+      require_attributes(call, 0);
+      if (call.inputs.empty()) refuse(call, "there is no factor");
+      const std::vector<Tensor> list = tensors(call, 0, call.inputs.size() - 1);
+      scale_norm_(list, tensor(call, list.size()));
+      return list;
+    }
+    case Op::clip_norm: {
+      require_attributes(call, 3);
+      const std::vector<Tensor> list = tensors(call);
+      const Tensor total = clip_norm_(list, number(0), number(1), attribute<bool>(call, 2));
+      return with(list, total);
+    }
+    default:
+      refuse(call, "the operator cannot be run from here");
+  }
+}
+
+}  // namespace lorry::foreach
