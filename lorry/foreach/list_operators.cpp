@@ -22,8 +22,8 @@ constexpr ListOperator kCopy{
           ungrouped = source.device() != self.device() || ops::overlap(self, source) != ops::Overlap::none;
           return ops::Resolved{{}, self.dtype(), kF32, self.device()};
         },
-    .launch = [](const Request&, const kernels::List& list, const kernels::ForeachKernels& kernels,
-                 const Stream& stream) { kernels.copy(list, stream); },
+    .launch = [](const Request&, const kernels::List& list, const kernels::ForeachKernels& backend,
+                 const Stream& stream) { backend.copy(list, stream); },
     .call = [](const Request&, Operands x) { return x[0].tensor()->copy_(*x[1].tensor()); },
 };
 
@@ -38,8 +38,8 @@ constexpr ListOperator kCast{
           ungrouped = x[0].tensor()->dtype() == request.to;
           return ops::Resolved{{}, request.to, kF32, x[0].tensor()->device()};
         },
-    .launch = [](const Request&, const kernels::List& list, const kernels::ForeachKernels& kernels,
-                 const Stream& stream) { kernels.copy(list, stream); },
+    .launch = [](const Request&, const kernels::List& list, const kernels::ForeachKernels& backend,
+                 const Stream& stream) { backend.copy(list, stream); },
     .call = [](const Request& request, Operands x) { return x[0].tensor()->to(request.to); },
 };
 
@@ -53,10 +53,10 @@ constexpr ListOperator kFill{
           return ops::Resolved{{}, x[0].tensor()->dtype(), kF32, x[0].tensor()->device()};
         },
     .launch =
-        [](const Request& request, const kernels::List& list, const kernels::ForeachKernels& kernels,
+        [](const Request& request, const kernels::List& list, const kernels::ForeachKernels& backend,
            const Stream& stream) {
           const kernels::ListOperand value = number_operand(request.arguments[1].number());
-          kernels.fill(list, &value.real, value.dtype, stream);
+          backend.fill(list, &value.real, value.dtype, stream);
         },
     .call = [](const Request&, Operands x) { return x[0].tensor()->fill_(x[1]); },
 };

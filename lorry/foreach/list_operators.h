@@ -16,7 +16,7 @@ struct ListOperator {
   bool may_read_result;
   /// Checks an entry's operands. Sets `ungrouped` if the kernel cannot take them.
   ops::Resolved (*resolve)(const Request& request, std::span<const Operand> operands, bool& ungrouped);
-  void (*launch)(const Request& request, const kernels::List& list, const kernels::ForeachKernels& kernels,
+  void (*launch)(const Request& request, const kernels::List& list, const kernels::ForeachKernels& backend,
                  const Stream& stream);
   /// The same for one entry.
   Tensor (*call)(const Request& request, std::span<const Operand> operands);
