@@ -48,9 +48,9 @@ OTHERS = (
         "",
         (
             "optim/optimizer.h",
-            "optim/adam.h",
-            "optim/adaptive.h",
-            "optim/sgd.h",
+            "optim/rules/adam.h",
+            "optim/rules/adaptive.h",
+            "optim/rules/sgd.h",
             "optim/optimizers.h",
             "optim/memory.h",
             "optim/custom.h",
@@ -463,7 +463,7 @@ class Reference:
             base
             for header in headers
             for entry in self.headers[header]
-            for base in re.findall(r"^Of<(\w+)>", entry.base)
+            for base in re.findall(r"^OptimizerFor<(\w+)>", entry.base)
         }
         for header in headers:
             entries = [
@@ -491,7 +491,7 @@ class Reference:
                         entry.sentence or own[0].sentence,
                         [max((c.shown[0] for c in own), key=len)],
                     )
-                elif match := re.match(r"Of<(\w+)>", entry.base):
+                elif match := re.match(r"OptimizerFor<(\w+)>", entry.base):
                     shown = f"{entry.name}(params, {{{', '.join(options[match[1]].shown)}}})"
                     entry = Entry(entry.name, entry.scope, "constructor", entry.sentence, [shown])
                 key = (entry.scope, entry.name, entry.kind)

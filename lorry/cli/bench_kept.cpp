@@ -3,7 +3,7 @@
 #include "lorry/cli/kept_cases.h"
 #include "lorry/cli/units.h"
 #include "lorry/ops/ops.h"
-#include "lorry/optim/adam.h"
+#include "lorry/optim/rules/adam.h"
 
 namespace lorry::cli {
 namespace {

@@ -33,7 +33,7 @@
 //
 // The update and `advance` use only operations that are rounded once, + - * / sqrt fma, comparisons, select and abs, so
 // that all executions give the same bits on every device. Settings, progress and numbers live in a block on the device,
-// a Clock, which moves on by itself when a step is done: the host may not know how many steps were skipped. Hence a
+// a HyperBlock, which moves on by itself when a step is done: the host may not know how many steps were skipped. Hence a
 // flag depends on settings alone, and a choice that depends on the step is a number and a select. Powers such as beta^t
 // are running products in Progress: pow rounds differently on every platform (power.h has one that does not). A
 // constant V(number) meets a value in every operation, select's two among them: of two constants an execution by
@@ -61,32 +61,32 @@ LORRY_INLINE auto cast_hyper(const H& hyper) {
   return hyper.template map<To>([](const auto& x) { return To(x); });
 }
 
-/// Parameters of one group that have made the same steps, on the device. `hyper` is that of the coming step. C is the
+/// Parameters of one group that have made the same steps, on the device. `hyper` is that of the next step. C is the
 /// type in which they are computed: float or double.
 template <class Rule, class C>
-struct Clock {
+struct HyperBlock {
   SettingsOf<Rule> settings;
   ProgressOf<Rule> progress;  ///< of the steps done
-  ProgressOf<Rule> coming;    ///< when the coming step is done too
+  ProgressOf<Rule> next;      ///< when the next step is done too
   HyperOf<Rule, C> hyper;
-  int32_t running;  ///< 0: its parameters take no part in the coming step
+  int32_t running;  ///< 0: its parameters take no part in the next step
 
   /// After a change of settings or progress.
-  LORRY_INLINE void wind() {
-    coming = progress;
-    hyper = cast_hyper<C>(Rule::advance(coming, settings));
+  LORRY_INLINE void refresh() {
+    next = progress;
+    hyper = cast_hyper<C>(Rule::advance(next, settings));
   }
-  /// The coming step is done.
-  LORRY_INLINE void tick() {
+  /// The next step is done.
+  LORRY_INLINE void advance() {
     if (!running) return;
-    progress = coming;
-    wind();
+    progress = next;
+    refresh();
   }
 };
 
-/// What to write into a clock.
-struct ClockChange {
-  int32_t clock = 0;
+/// What to write into a hyper block.
+struct HyperBlockChange {
+  int32_t hyper_block = 0;
   bool running = true;
   const void* settings = nullptr;    ///< null: those that it has
   const double* progress = nullptr;  ///< null: likewise

@@ -1,6 +1,6 @@
 #pragma once
 
-// A rule with its type forgotten, for one type of computation: the loop over a run of elements, and what its clocks do.
+// A rule with its type forgotten, for one type of computation: the loop over a run of elements, and what its hyper blocks do.
 // Lorry's rules come with a vectorized loop; a user's rule has whatever his compiler makes of step_scalars.
 
 #include <cstring>
@@ -31,34 +31,35 @@ void step_scalars(void* param, const void* grad, void* const* states, int64_t n,
 }
 
 struct RuleCode {
-  size_t clock_bytes, hyper_at, coming_at;  ///< of a Clock, and where its members lie
+  size_t hyper_block_bytes, hyper_at, next_at;  ///< of a HyperBlock, and where its members lie
   int states;
   unsigned not_negative;  ///< bit k: state k is never below zero
   StepRun run;
-  void (*set)(void* clock, const ClockChange& change);
-  void (*tick)(void* clock);
+  void (*set)(void* hyper_block, const HyperBlockChange& change);
+  void (*advance)(void* hyper_block);
 };
 
 template <class Rule, class C>
 constexpr RuleCode rule_code(StepRun run = step_scalars<Rule, C>) {
-  using Clock = formula::Clock<Rule, C>;
+  using HyperBlock = formula::HyperBlock<Rule, C>;
   unsigned not_negative = 0;
   for (int k = 0; k < Rule::kStates; ++k) not_negative |= unsigned{!is_signed<Rule>(k)} << k;
-  const auto set = [](void* at, const ClockChange& change) {
-    Clock& clock = *static_cast<Clock*>(at);
-    if (change.settings) clock.settings = *static_cast<const SettingsOf<Rule>*>(change.settings);
-    if (change.progress) std::memcpy(static_cast<void*>(&clock.progress), change.progress, sizeof(clock.progress));
-    clock.running = change.running;
-    clock.wind();
+  const auto set = [](void* at, const HyperBlockChange& change) {
+    HyperBlock& hyper_block = *static_cast<HyperBlock*>(at);
+    if (change.settings) hyper_block.settings = *static_cast<const SettingsOf<Rule>*>(change.settings);
+    if (change.progress)
+      std::memcpy(static_cast<void*>(&hyper_block.progress), change.progress, sizeof(hyper_block.progress));
+    hyper_block.running = change.running;
+    hyper_block.refresh();
   };
-  return {.clock_bytes = sizeof(Clock),
-          .hyper_at = offsetof(Clock, hyper),
-          .coming_at = offsetof(Clock, coming),
+  return {.hyper_block_bytes = sizeof(HyperBlock),
+          .hyper_at = offsetof(HyperBlock, hyper),
+          .next_at = offsetof(HyperBlock, next),
           .states = Rule::kStates,
           .not_negative = not_negative,
           .run = run,
           .set = set,
-          .tick = [](void* clock) { static_cast<Clock*>(clock)->tick(); }};
+          .advance = [](void* hyper_block) { static_cast<HyperBlock*>(hyper_block)->advance(); }};
 }
 
 }  // namespace lorry::formula

@@ -25,9 +25,9 @@ bool skips(const double* grad_factor, Device device) {
   return std::isnan(from_blob(const_cast<double*>(grad_factor), {}, {.dtype = kF64, .device = device}).item<double>());
 }
 
-size_t end_of(std::span<const formula::ClockChange> changes) {
+size_t end_of(std::span<const formula::HyperBlockChange> changes) {
   int32_t end = 0;
-  for (const formula::ClockChange& change : changes) end = std::max(end, change.clock + 1);
+  for (const formula::HyperBlockChange& change : changes) end = std::max(end, change.hyper_block + 1);
   return static_cast<size_t>(end);
 }
 
@@ -54,8 +54,8 @@ void raise_no_device_code(const char* where, Device device) {
                        device);
 }
 
-KernelsPtr make_kernels(Step step, Set set, Tick tick) {
-  return std::make_shared<const kernels::RuleKernels>(kernels::RuleKernels{step, set, tick});
+KernelsPtr make_kernels(Step step, Set set, Advance advance) {
+  return std::make_shared<const kernels::RuleKernels>(kernels::RuleKernels{step, set, advance});
 }
 
 void step(CodeOf code, const char* where, const kernels::StepCall& call) {
@@ -64,22 +64,23 @@ void step(CodeOf code, const char* where, const kernels::StepCall& call) {
   kernels::cpu::step_list(call, code(call.list.dtype(0) == kF64));
 }
 
-void set(CodeOf code, void* clocks, bool f64, std::span<const formula::ClockChange> changes, const Stream& stream) {
+void set(CodeOf code, void* hyper_blocks, bool f64, std::span<const formula::HyperBlockChange> changes,
+         const Stream& stream) {
   const formula::RuleCode& rule = code(f64);
-  if (stream.device.is_cpu()) return kernels::cpu::set_clocks(clocks, rule, changes);
-  const Tensor copy = read_bytes(clocks, end_of(changes) * rule.clock_bytes, stream.device);
-  kernels::cpu::set_clocks(copy.data_ptr(), rule, changes);
-  write_bytes(clocks, copy, stream.device);
+  if (stream.device.is_cpu()) return kernels::cpu::set_hyper_blocks(hyper_blocks, rule, changes);
+  const Tensor copy = read_bytes(hyper_blocks, end_of(changes) * rule.hyper_block_bytes, stream.device);
+  kernels::cpu::set_hyper_blocks(copy.data_ptr(), rule, changes);
+  write_bytes(hyper_blocks, copy, stream.device);
 }
 
-void tick(CodeOf code, void* clocks, bool f64, int32_t first, int32_t count, const double* grad_factor,
-          const Stream& stream) {
+void advance(CodeOf code, void* hyper_blocks, bool f64, int32_t first, int32_t count, const double* grad_factor,
+             const Stream& stream) {
   const formula::RuleCode& rule = code(f64);
-  if (stream.device.is_cpu()) return kernels::cpu::tick_clocks(clocks, rule, first, count, grad_factor);
+  if (stream.device.is_cpu()) return kernels::cpu::advance_hyper_blocks(hyper_blocks, rule, first, count, grad_factor);
   if (skips(grad_factor, stream.device)) return;
-  char* const from = static_cast<char*>(clocks) + static_cast<size_t>(first) * rule.clock_bytes;
-  const Tensor copy = read_bytes(from, static_cast<size_t>(count) * rule.clock_bytes, stream.device);
-  kernels::cpu::tick_clocks(copy.data_ptr(), rule, 0, count, nullptr);
+  char* const from = static_cast<char*>(hyper_blocks) + static_cast<size_t>(first) * rule.hyper_block_bytes;
+  const Tensor copy = read_bytes(from, static_cast<size_t>(count) * rule.hyper_block_bytes, stream.device);
+  kernels::cpu::advance_hyper_blocks(copy.data_ptr(), rule, 0, count, nullptr);
   write_bytes(from, copy, stream.device);
 }
 

@@ -39,8 +39,8 @@
 
 #include "lorry/formula/number.h"
 #include "lorry/formula/rule_code.h"
-#include "lorry/optim/domain.h"
-#include "lorry/optim/of.h"
+#include "lorry/optim/optimizer_for.h"
+#include "lorry/optim/rules/domain.h"
 #ifdef __CUDACC__
 #include "lorry/kernels/cuda/optim/rule.h"
 #endif
@@ -59,7 +59,7 @@ namespace detail {
 // ---- the short form -------------------------------------------------------------------------------------------------
 
 /// The rule of an update. Update: a struct or lambda that captures nothing, called as in the example above; it may have
-/// a kName. h has lr, steps (the number of the coming step, from 1 on) and h[k], the numbers.
+/// a kName. h has lr, steps (the number of the next step, from 1 on) and h[k], the numbers.
 template <class Update, int kStateCount, int kNumbers>
 struct ShortRule {
   static constexpr const char* name() {
@@ -204,30 +204,33 @@ const formula::RuleCode& scalar_code(bool f64) {
 }
 using CodeOf = const formula::RuleCode& (*)(bool f64);
 
-/// The kernels of a rule from its code: for the CPU, and for a device without code, where the host moves the clocks on
+/// The kernels of a rule from its code: for the CPU, and for a device without code, where the host moves the hyper blocks on
 /// and waits for the device once a step.
 using KernelsPtr = std::shared_ptr<const kernels::RuleKernels>;
 using Step = void (*)(const kernels::StepCall& call, const Stream& stream);
-using Set = void (*)(void* clocks, bool f64, std::span<const formula::ClockChange> changes, const Stream& stream);
-using Tick = void (*)(void* clocks, bool f64, int32_t first, int32_t count, const double* grad_factor,
-                      const Stream& stream);
-KernelsPtr make_kernels(Step step, Set set, Tick tick);
+using Set = void (*)(void* hyper_blocks, bool f64, std::span<const formula::HyperBlockChange> changes,
+                     const Stream& stream);
+using Advance = void (*)(void* hyper_blocks, bool f64, int32_t first, int32_t count, const double* grad_factor,
+                         const Stream& stream);
+KernelsPtr make_kernels(Step step, Set set, Advance advance);
 
 void step(CodeOf code, const char* where, const kernels::StepCall& call);
-void set(CodeOf code, void* clocks, bool f64, std::span<const formula::ClockChange> changes, const Stream& stream);
-void tick(CodeOf code, void* clocks, bool f64, int32_t first, int32_t count, const double* grad_factor,
-          const Stream& stream);
+void set(CodeOf code, void* hyper_blocks, bool f64, std::span<const formula::HyperBlockChange> changes,
+         const Stream& stream);
+void advance(CodeOf code, void* hyper_blocks, bool f64, int32_t first, int32_t count, const double* grad_factor,
+             const Stream& stream);
 
 template <class Rule>
 struct ByHost {
   static constexpr CodeOf kCode = scalar_code<Rule>;
   static void step(const kernels::StepCall& call, const Stream&) { detail::step(kCode, Rule::kName, call); }
-  static void set(void* clocks, bool f64, std::span<const formula::ClockChange> changes, const Stream& stream) {
-    detail::set(kCode, clocks, f64, changes, stream);
+  static void set(void* hyper_blocks, bool f64, std::span<const formula::HyperBlockChange> changes,
+                  const Stream& stream) {
+    detail::set(kCode, hyper_blocks, f64, changes, stream);
   }
-  static void tick(void* clocks, bool f64, int32_t first, int32_t count, const double* grad_factor,
-                   const Stream& stream) {
-    detail::tick(kCode, clocks, f64, first, count, grad_factor, stream);
+  static void advance(void* hyper_blocks, bool f64, int32_t first, int32_t count, const double* grad_factor,
+                      const Stream& stream) {
+    detail::advance(kCode, hyper_blocks, f64, first, count, grad_factor, stream);
   }
 };
 
@@ -237,7 +240,7 @@ const kernels::RuleKernels& kernels_of(Device device) {
     return built_in_kernels<Rule>(device);
   } else {
     using Own = formula::ByNumbers<Rule>;
-    static const KernelsPtr kByHost = make_kernels(ByHost<Own>::step, ByHost<Own>::set, ByHost<Own>::tick);
+    static const KernelsPtr kByHost = make_kernels(ByHost<Own>::step, ByHost<Own>::set, ByHost<Own>::advance);
 #ifdef __CUDACC__
     static const kernels::RuleKernels kCuda = kernels::cuda::RuleOnCuda<Own>::kernels();
     if (device.is_cuda()) return kCuda;

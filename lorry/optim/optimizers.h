@@ -5,9 +5,9 @@
 
 #include <optional>
 
-#include "lorry/optim/adam.h"
-#include "lorry/optim/adaptive.h"
-#include "lorry/optim/sgd.h"
+#include "lorry/optim/rules/adam.h"
+#include "lorry/optim/rules/adaptive.h"
+#include "lorry/optim/rules/sgd.h"
 
 namespace lorry::optim {
 

@@ -6,8 +6,8 @@
 
 #include "lorry/formula/optimizers.h"
 #include "lorry/layout/device.h"
+#include "lorry/optim/execution/recording.h"
 #include "lorry/optim/memory.h"
-#include "lorry/optim/recording.h"
 
 namespace lorry::kernels {
 struct RuleKernels;
@@ -26,7 +26,8 @@ struct RuleTraits {
   const char* const* progress_names;
   double first_progress[kMaxProgress];
   size_t settings_bytes;
-  size_t clock_bytes[2], progress_at[2], coming_at[2], hyper_at[2];  ///< of Clock<Rule, C>: [0] float, [1] double
+  size_t hyper_block_bytes[2], progress_at[2], next_at[2],
+      hyper_at[2];  ///< of HyperBlock<Rule, C>: [0] float, [1] double
   double (*first_state)(int state, const void* settings);
   bool (*is_signed)(int state);
   double& (*lr)(void* settings);
@@ -46,8 +47,8 @@ const kernels::RuleKernels& built_in_kernels(Device device) {
 template <class Rule, const kernels::RuleKernels& (*kKernels)(Device) = built_in_kernels<Rule>>
 const RuleTraits& rule_traits() {
   using Settings = formula::SettingsOf<Rule>;
-  using Narrow = formula::Clock<Rule, float>;
-  using Wide = formula::Clock<Rule, double>;
+  using Narrow = formula::HyperBlock<Rule, float>;
+  using Wide = formula::HyperBlock<Rule, double>;
   static_assert(Rule::kStates <= kMaxStates && sizeof(Settings) <= kMaxSettings &&
                 formula::kProgressCount<Rule> <= static_cast<int>(kMaxProgress));
   static_assert(std::is_trivially_copyable_v<Settings>);
@@ -61,9 +62,9 @@ const RuleTraits& rule_traits() {
                       .progress_names = Rule::kProgressNames,
                       .first_progress = {},
                       .settings_bytes = sizeof(Settings),
-                      .clock_bytes = {sizeof(Narrow), sizeof(Wide)},
+                      .hyper_block_bytes = {sizeof(Narrow), sizeof(Wide)},
                       .progress_at = {offsetof(Narrow, progress), offsetof(Wide, progress)},
-                      .coming_at = {offsetof(Narrow, coming), offsetof(Wide, coming)},
+                      .next_at = {offsetof(Narrow, next), offsetof(Wide, next)},
                       .hyper_at = {offsetof(Narrow, hyper), offsetof(Wide, hyper)},
                       .first_state =
                           [](int state, const void* settings) {

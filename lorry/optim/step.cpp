@@ -44,7 +44,7 @@ void Stepper::step(const Tensor& grad_factor) {
   const Running running(where_);
   const NoGrad quiet;
   require_parameters();
-  look();
+  refresh();
   copy_in();
   if (grad_factor.defined()) {
     require<ShapeError>(grad_factor.dim() == 0, "grad_factor has a shape; got {}; expected a 0-d f64", grad_factor);
@@ -62,7 +62,7 @@ Tensor Stepper::step(const StepOptions& options) {
   require<ValueError>(options.max_norm >= 0, "max_norm is out of range; got {}; expected a number >= 0",
                       options.max_norm);
   require_parameters();
-  look();
+  refresh();
   if (options.zero_grad) require_separate_gradients();
   copy_in();
   Tensor total, factor;
@@ -123,19 +123,19 @@ void Stepper::check(Slot& slot, const Tensor& grad) const {
                     slot.name, param,
                     family.arrays() == 0
                         ? fmt::format("{} {}", family.dtype, family.device)
-                        : fmt::format("{} {} {}", slot.layout.size_list(), family.stored(0), family.device));
+                        : fmt::format("{} {} {}", slot.layout.size_list(), family.array_dtype(0), family.device));
 }
 
-void Stepper::look() {
+void Stepper::refresh() {
   const uint64_t now = changes();
   if (seen_ == now) return;
   const uint64_t since = std::exchange(seen_, 0);  // for the case that this throws
-  if (since == 0 || last_reshaped() > since || !move_addresses(since)) lay_out();
+  if (since == 0 || last_reshaped() > since || !update_addresses(since)) lay_out();
   seen_ = now;
 }
 
 /// Takes over gradients that were replaced since. False when more than their addresses has changed.
-bool Stepper::move_addresses(uint64_t since) {
+bool Stepper::update_addresses(uint64_t since) {
   if (!copied_.empty() || !shared_grad_storages_.empty() || !guarded_.empty()) return false;
   for (Slot& slot : slots_) {
     if (slot.gradient->changed() <= since) continue;
@@ -176,22 +176,22 @@ void Stepper::lay_out() {
   }
   require_budget();
 
-  // What is made is made aside: when memory runs out, nothing has changed but clocks that nobody has yet.
+  // What is made is made aside: when memory runs out, nothing has changed but hyper blocks that nobody has yet.
   struct New {
-    Tensor param, grad, states[kMaxStates + 1], copied_param, copied_grad;
-    int family = -1, clock = -1;
+    Tensor param, grad, states[kMaxStates + 1], param_source, grad_source;
+    int family = -1, hyper_block = -1;
   };
   std::vector<New> made(slots_.size());
   for (size_t s = 0; s < slots_.size(); ++s) {
     if (!grads[s].defined()) continue;
     const Slot& slot = slots_[s];
     New& own = made[s];
-    own.copied_param = own.param = slot.param.detach();
+    own.param_source = own.param = slot.param.detach();
     if (!own.param.layout().is_dense()) {
-      events::emit(events::Kind::hidden_copy, where_, "a parameter with gaps in its memory is stepped in a copy");
+      events::emit(events::Kind::hidden_copy, where_, "a parameter that is not dense is stepped in a copy");
       own.param = own.param.clone().contiguous();
     }
-    own.copied_grad = own.grad = grads[s].detach();
+    own.grad_source = own.grad = grads[s].detach();
     if (!same_order(own.param.layout(), own.grad.layout())) {
       events::emit(events::Kind::hidden_copy, where_, "a gradient is copied into the layout of its parameter");
       own.grad = empty_like(own.param, own.grad.dtype());
@@ -206,40 +206,41 @@ void Stepper::lay_out() {
     }
   }
 
-  // Clocks: parameters of a group and family that are new here share one, and one whose parameters part ways is copied.
+  // Hyper blocks: parameters of a group and family that are new here share one, and one whose parameters part ways is copied.
   struct Fresh {
-    int family, group, clock;
+    int family, group, hyper_block;
   };
   std::vector<Fresh> fresh;
   std::vector<std::vector<int>> members(families_.size()), stepping(families_.size());
   for (size_t f = 0; f < families_.size(); ++f)
-    members[f] = stepping[f] = std::vector<int>(families_[f].clock_groups.size());
+    members[f] = stepping[f] = std::vector<int>(families_[f].block_groups.size());
   for (size_t s = 0; s < slots_.size(); ++s)
     if (const Slot& slot = slots_[s]; slot.family >= 0) {
-      ++members[slot.family][slot.clock];
-      stepping[slot.family][slot.clock] += grads[s].defined();
+      ++members[slot.family][slot.hyper_block];
+      stepping[slot.family][slot.hyper_block] += grads[s].defined();
     }
   std::vector<std::vector<int>> copies(families_.size());
-  for (size_t f = 0; f < families_.size(); ++f) copies[f].assign(families_[f].clock_groups.size(), -1);
+  for (size_t f = 0; f < families_.size(); ++f) copies[f].assign(families_[f].block_groups.size(), -1);
   for (size_t s = 0; s < slots_.size(); ++s) {
     if (!grads[s].defined()) continue;
     const Slot& slot = slots_[s];
     New& own = made[s];
-    own.family = slot.family, own.clock = slot.clock;
+    own.family = slot.family, own.hyper_block = slot.hyper_block;
     if (slot.family >= 0) {
-      if (stepping[slot.family][slot.clock] == members[slot.family][slot.clock]) continue;
-      int& copy = copies[slot.family][slot.clock];
-      if (copy < 0) copy = new_clock(families_[slot.family], slot.group, slot.clock);
-      own.clock = copy;
+      if (stepping[slot.family][slot.hyper_block] == members[slot.family][slot.hyper_block]) continue;
+      int& copy = copies[slot.family][slot.hyper_block];
+      if (copy < 0) copy = new_hyper_block(families_[slot.family], slot.group, slot.hyper_block);
+      own.hyper_block = copy;
       continue;
     }
     own.family = family_of(slot);
     const auto known =
         std::ranges::find_if(fresh, [&](const Fresh& x) { return x.family == own.family && x.group == slot.group; });
-    own.clock =
+    own.hyper_block =
         known != fresh.end()
-            ? known->clock
-            : fresh.emplace_back(Fresh{own.family, slot.group, new_clock(families_[own.family], slot.group, -1)}).clock;
+            ? known->hyper_block
+            : fresh.emplace_back(Fresh{own.family, slot.group, new_hyper_block(families_[own.family], slot.group, -1)})
+                  .hyper_block;
   }
 
   struct Lists {
@@ -261,9 +262,9 @@ void Stepper::lay_out() {
     const Family& family = families_[f];
     const DType grad_dtype = lists[f].grad_dtype.value_or(family.dtype);
     std::vector<DType> dtypes{family.dtype, grad_dtype};
-    for (int k = 0; k < family.rule->states; ++k) dtypes.push_back(family.stored(k));
-    // Lists of 16-bit parameters carry an array of what is kept, null where nothing is.
-    if (size_of(family.dtype) == 2) dtypes.push_back(family.stored(family.rule->states));
+    for (int k = 0; k < family.rule->states; ++k) dtypes.push_back(family.array_dtype(k));
+    // Lists of 16-bit parameters carry an array of masters, null where there are none.
+    if (size_of(family.dtype) == 2) dtypes.push_back(family.array_dtype(family.rule->states));
     lists[f].list = std::make_unique<kernels::List>(family.device, dtypes, strategy_);
     lists[f].grads = std::make_unique<kernels::List>(family.device, std::span(&grad_dtype, 1), strategy_);
   }
@@ -272,7 +273,7 @@ void Stepper::lay_out() {
     if (own.family < 0) continue;
     kernels::ListEntry entry{.at = {own.param.data_ptr(), own.grad.data_ptr()},
                              .count = own.param.numel(),
-                             .word = static_cast<uint32_t>(own.clock),
+                             .word = static_cast<uint32_t>(own.hyper_block),
                              .number = static_cast<uint32_t>(s)};
     for (int k = 0; k < kMaxStates + 1 && own.states[k].defined(); ++k) entry.at[2 + k] = own.states[k].data_ptr();
     lists[own.family].list->add(entry);
@@ -283,7 +284,7 @@ void Stepper::lay_out() {
   // From here on nothing fails.
   for (size_t f = 0; f < families_.size(); ++f) {
     families_[f].streamed.reset();
-    families_[f].by_operators.reset();
+    families_[f].eager.reset();
     families_[f].list = std::move(lists[f].list);
     families_[f].grads = std::move(lists[f].grads);
     families_[f].slots = std::move(lists[f].slots);
@@ -303,23 +304,24 @@ void Stepper::lay_out() {
     Slot& slot = slots_[s];
     New& own = made[s];
     slot.entry = own.family < 0 ? -1 : entries[own.family]++;
-    slot.own_param = slot.own_grad = Tensor();
+    slot.dense_param = slot.ordered_grad = Tensor();
     if (own.family < 0) continue;
-    slot.family = own.family, slot.clock = own.clock;
+    slot.family = own.family, slot.hyper_block = own.hyper_block;
     slot.layout = own.param.layout();
     std::ranges::move(own.states, slot.states);
-    slot.copied_param = slot.copied_grad = Tensor();
-    if (own.param.data_ptr() != slot.param.data_ptr()) slot.own_param = own.param, slot.copied_param = own.copied_param;
-    if (own.grad.data_ptr() != grads[s].data_ptr()) slot.own_grad = own.grad, slot.copied_grad = own.copied_grad;
-    if (slot.own_param.defined() || slot.own_grad.defined()) copied_.push_back(static_cast<int>(s));
+    slot.param_source = slot.grad_source = Tensor();
+    if (own.param.data_ptr() != slot.param.data_ptr())
+      slot.dense_param = own.param, slot.param_source = own.param_source;
+    if (own.grad.data_ptr() != grads[s].data_ptr()) slot.ordered_grad = own.grad, slot.grad_source = own.grad_source;
+    if (slot.dense_param.defined() || slot.ordered_grad.defined()) copied_.push_back(static_cast<int>(s));
     if (!slot.param.storage().join(epoch_)) shared_storages_.push_back(&slot.param.storage());
     if (!grads[s].storage().join(grad_epoch_)) shared_grad_storages_.push_back(&grads[s].storage());
     if (guarded(grads[s])) guarded_.push_back(static_cast<int>(s));
   }
   for (Family& family : families_)
-    if (!family.clock_groups.empty()) write_clocks(family, -1);
+    if (!family.block_groups.empty()) write_hyper_blocks(family, -1);
   for (const Family& family : families_)
-    if (execution_ == Execution::fused && !family.slots.empty() && steps_by_operators(family))
+    if (execution_ == Execution::fused && !family.slots.empty() && steps_eagerly(family))
       events::emit(events::Kind::warning, where_,
                    "there are no fused kernels for f32 gradients of 16-bit parameters on a GPU: the step runs as by "
                    "foreach, in buffers of bounded size");
@@ -331,8 +333,8 @@ void Stepper::lay_out() {
 void Stepper::copy_in() {
   for (const int s : copied_) {
     const Slot& slot = slots_[s];
-    if (slot.own_param.defined()) slot.own_param.copy_(slot.copied_param);
-    if (slot.own_grad.defined()) slot.own_grad.copy_(slot.copied_grad);
+    if (slot.dense_param.defined()) slot.dense_param.copy_(slot.param_source);
+    if (slot.ordered_grad.defined()) slot.ordered_grad.copy_(slot.grad_source);
   }
 }
 
@@ -346,8 +348,8 @@ void Stepper::run(const Tensor& grad_factor, bool zero_grads) {
   // What is needed is taken before anything is written.
   for (Family& family : families_) {
     if (family.slots.empty()) continue;
-    if (steps_by_operators(family)) {
-      plan_operators(family, grad_factor.defined(), zero_grads);
+    if (steps_eagerly(family)) {
+      plan_eager(family, grad_factor.defined(), zero_grads);
       continue;
     }
     const kernels::StepCall call = call_of(family, grad_factor, zero_grads);
@@ -356,7 +358,7 @@ void Stepper::run(const Tensor& grad_factor, bool zero_grads) {
     else if (const auto prepare = family.rule->kernels(family.device).prepare)
       prepare(call, current_stream(family.device));
   }
-  const std::vector<OperatorMemory> memory = prepare_operators();
+  const std::vector<EagerMemory> memory = prepare_eager();
 
   // Versions count a step that fails half way too. From here on it is made: what other kernels report does not stop it.
   epoch_->written_by(where_);
@@ -369,8 +371,8 @@ void Stepper::run(const Tensor& grad_factor, bool zero_grads) {
   for (size_t f = 0; f < families_.size(); ++f) {
     if (families_[f].slots.empty()) continue;
     Family& family = families_[f];
-    if (steps_by_operators(family))
-      run_by_operators(family, grad_factor);
+    if (steps_eagerly(family))
+      run_eager(family, grad_factor);
     else if (const kernels::StepCall call = call_of(family, grad_factor, zero_grads); family.streams())
       run_streamed(family, call);
     else
@@ -378,21 +380,21 @@ void Stepper::run(const Tensor& grad_factor, bool zero_grads) {
     for (const int s : copied_) {
       const Slot& slot = slots_[s];
       if (slot.family != static_cast<int>(f)) continue;
-      if (slot.own_param.defined()) {
-        slot.copied_param.copy_(slot.own_param);
+      if (slot.dense_param.defined()) {
+        slot.param_source.copy_(slot.dense_param);
         slot.param.storage().written_by(where_);
       }
-      if (slot.own_grad.defined() && zero_grads) slot.copied_grad.zero_();
+      if (slot.ordered_grad.defined() && zero_grads) slot.grad_source.zero_();
     }
   }
 }
 
 kernels::StepCall Stepper::call_of(const Family& family, const Tensor& grad_factor, bool zero_grads) const {
   return {.list = *family.list,
-          .clocks = family.clocks.data_ptr(),
-          .first_clock = 0,
-          .clock_count = static_cast<int32_t>(family.clock_groups.size()),
-          .kept = family.kept(),
+          .hyper_blocks = family.hyper_blocks.data_ptr(),
+          .first_hyper_block = 0,
+          .hyper_block_count = static_cast<int32_t>(family.block_groups.size()),
+          .masters = family.master_kind(),
           .zero_grads = zero_grads,
           .grad_factor = grad_factor.defined() ? grad_factor.data<double>() : nullptr,
           .seed = family.memory.seed};
@@ -400,7 +402,7 @@ kernels::StepCall Stepper::call_of(const Family& family, const Tensor& grad_fact
 
 // ---- the executions loop and foreach --------------------------------------------------------------------------------
 
-bool Stepper::steps_by_operators(Execution execution, const Kind& kind, DType grad_dtype) {
+bool Stepper::steps_eagerly(Execution execution, const Kind& kind, DType grad_dtype) {
   return execution != Execution::fused || (grad_dtype != kind.dtype && !kind.device.is_cpu());
 }
 
@@ -440,7 +442,7 @@ void Stepper::set_memory_budget(int64_t bytes) {
     budget_ = before;
     throw;
   }
-  for (Family& family : families_) family.by_operators.reset();
+  for (Family& family : families_) family.eager.reset();
 }
 
 void Stepper::require_budget() const {
@@ -453,7 +455,7 @@ void Stepper::require_budget() const {
     if (std::ranges::find(seen, own) != seen.end()) continue;
     seen.push_back(own);
     const DType grad_dtype = grad_dtype_of(own.first);
-    if (!steps_by_operators(execution_, own.first, grad_dtype)) continue;
+    if (!steps_eagerly(execution_, own.first, grad_dtype)) continue;
     for (const bool by_factor : {false, true}) {  // every step finds room, whether it clips or not
       const StepShape shape = shape_of(own.first, grad_dtype, execution_, by_factor);
       needed = std::max(needed, least_budget(program_of(own.first, groups_[slot.group], shape).bytes_per_element()));
@@ -464,8 +466,8 @@ void Stepper::require_budget() const {
                       budget_, needed);
 }
 
-void Stepper::plan_operators(Family& family, bool by_factor, bool zero_grads) const {
-  std::optional<ByOperators>& known = family.by_operators;
+void Stepper::plan_eager(Family& family, bool by_factor, bool zero_grads) const {
+  std::optional<EagerPlan>& known = family.eager;
   const StepShape shape = shape_of(family, family.grad_dtype, execution_, by_factor);
   const auto program = [&](int group) { return program_of(family, groups_[static_cast<size_t>(group)], shape); };
   if (known && known->by_factor == by_factor && known->zero_grads == zero_grads) {
@@ -477,65 +479,66 @@ void Stepper::plan_operators(Family& family, bool by_factor, bool zero_grads) co
     if (same) return;
   }
   known.reset();
-  ByOperators made{.by_factor = by_factor, .zero_grads = zero_grads};
-  std::map<int, std::vector<SteppedParameter>> by_clock;
+  EagerPlan made{.by_factor = by_factor, .zero_grads = zero_grads};
+  std::map<int, std::vector<SteppedParameter>> by_hyper_block;
   for (const int s : family.slots) {
     const Slot& slot = slots_[static_cast<size_t>(s)];
-    by_clock[slot.clock].push_back(
+    by_hyper_block[slot.hyper_block].push_back(
         {&family.list->entries()[static_cast<size_t>(slot.entry)], slot.states, static_cast<uint32_t>(s)});
   }
-  for (auto& [clock, parameters] : by_clock) {
-    made.groups.push_back(family.clock_groups[static_cast<size_t>(clock)]);
-    made.steps.push_back(operator_step(family, clock, program(made.groups.back()), std::move(parameters), zero_grads));
+  for (auto& [hyper_block, parameters] : by_hyper_block) {
+    made.groups.push_back(family.block_groups[static_cast<size_t>(hyper_block)]);
+    made.steps.push_back(
+        eager_step(family, hyper_block, program(made.groups.back()), std::move(parameters), zero_grads));
   }
   known = std::move(made);
 }
 
-OperatorStep Stepper::operator_step(const Family& family, int clock, Program program,
-                                    std::vector<SteppedParameter> parameters, bool zero_grads) const {
-  const char* const own =
-      static_cast<const char*>(family.clocks.data_ptr()) + static_cast<size_t>(clock) * family.clock_bytes();
-  OperatorWork work{.program = std::move(program),
-                    .by_lists = execution_ != Execution::loop,
-                    .where = where_,
-                    .device = family.device,
-                    .dtype = family.dtype,
-                    .grad_dtype = family.grad_dtype,
-                    .states = family.rule->states,
-                    .state_dtypes = {},
-                    .hyper = own + family.rule->hyper_at[family.f64()],
-                    .zero_grads = zero_grads,
-                    .storing = family.storing()};
-  for (int k = 0; k < family.arrays(); ++k) work.state_dtypes[k] = family.stored(k);
-  work.storing.steps = reinterpret_cast<const double*>(own + family.rule->coming_at[family.f64()]);
-  return OperatorStep(work, std::move(parameters), budget_of(execution_));
+EagerStep Stepper::eager_step(const Family& family, int hyper_block, Program program,
+                              std::vector<SteppedParameter> parameters, bool zero_grads) const {
+  const char* const own = static_cast<const char*>(family.hyper_blocks.data_ptr()) +
+                          static_cast<size_t>(hyper_block) * family.hyper_block_bytes();
+  EagerWork work{.program = std::move(program),
+                 .is_foreach = execution_ != Execution::loop,
+                 .where = where_,
+                 .device = family.device,
+                 .dtype = family.dtype,
+                 .grad_dtype = family.grad_dtype,
+                 .states = family.rule->states,
+                 .state_dtypes = {},
+                 .hyper = own + family.rule->hyper_at[family.f64()],
+                 .zero_grads = zero_grads,
+                 .compression = family.compression()};
+  for (int k = 0; k < family.arrays(); ++k) work.state_dtypes[k] = family.array_dtype(k);
+  work.compression.steps = reinterpret_cast<const double*>(own + family.rule->next_at[family.f64()]);
+  return EagerStep(work, std::move(parameters), budget_of(execution_));
 }
 
-std::vector<OperatorMemory> Stepper::prepare_operators() {
-  std::vector<OperatorMemory> memory;
+std::vector<EagerMemory> Stepper::prepare_eager() {
+  std::vector<EagerMemory> memory;
   std::vector<Device> devices;
   for (const Family& first : families_) {
-    if (!first.by_operators || std::ranges::find(devices, first.device) != devices.end()) continue;
+    if (!first.eager || std::ranges::find(devices, first.device) != devices.end()) continue;
     int64_t bytes = 0;
     for (const Family& family : families_)
-      if (family.by_operators && family.device == first.device)
-        for (const OperatorStep& step : family.by_operators->steps) bytes = std::max(bytes, step.bytes());
+      if (family.eager && family.device == first.device)
+        for (const EagerStep& step : family.eager->steps) bytes = std::max(bytes, step.bytes());
     devices.push_back(first.device);
     memory.push_back({empty({kNumberBytes}, {kU8, first.device}), empty({bytes}, {kU8, first.device})});
     for (Family& family : families_)
-      if (family.by_operators && family.device == first.device)
-        for (OperatorStep& step : family.by_operators->steps) step.prepare(memory.back());
+      if (family.eager && family.device == first.device)
+        for (EagerStep& step : family.eager->steps) step.prepare(memory.back());
   }
   return memory;
 }
 
-void Stepper::run_by_operators(Family& family, const Tensor& grad_factor) {
+void Stepper::run_eager(Family& family, const Tensor& grad_factor) {
   const double* const factor = grad_factor.defined() ? grad_factor.data<double>() : nullptr;
   const Stream stream = current_stream(family.device);
-  for (OperatorStep& step : family.by_operators->steps) step.run(factor, stream);
+  for (EagerStep& step : family.eager->steps) step.run(factor, stream);
   family.rule->kernels(family.device)
-      .tick(family.clocks.data_ptr(), family.f64(), 0, static_cast<int32_t>(family.clock_groups.size()), factor,
-            stream);
+      .advance(family.hyper_blocks.data_ptr(), family.f64(), 0, static_cast<int32_t>(family.block_groups.size()),
+               factor, stream);
 }
 
 }  // namespace lorry::optim

@@ -126,12 +126,12 @@ void Stepper::set_lr(int group, double lr) {
   const double before = std::exchange(own, lr);
   try {
     for (Family& family : families_) {
-      write_clocks(family, group);
-      if (family.by_operators) family.by_operators->settings_changed = true;
+      write_hyper_blocks(family, group);
+      if (family.eager) family.eager->settings_changed = true;
     }
   } catch (...) {
     own = before;
-    seen_ = 0;  // the next step writes every clock anew, also those that have the other rate already
+    seen_ = 0;  // the next step writes every hyper block anew, also those that have the other rate already
     throw;
   }
 }
@@ -154,7 +154,7 @@ void Stepper::zero_grad(bool set_to_none) {
   }
 }
 
-// ---- families and clocks --------------------------------------------------------------------------------------------
+// ---- families and hyper blocks --------------------------------------------------------------------------------------------
 
 Stepper::Kind Stepper::kind_of(const Slot& slot) const {
   const GroupState& group = groups_[slot.group];
@@ -179,50 +179,50 @@ int Stepper::family_of(const Slot& slot) {
   return static_cast<int>(families_.size()) - 1;
 }
 
-/// A copy of clock `like`, or with -1 one that has made no step; it is written with the next write_clocks.
-int Stepper::new_clock(Family& family, int group, int like) {
-  const auto bytes = static_cast<int64_t>(family.clock_bytes()),
-             count = static_cast<int64_t>(family.clock_groups.size());
-  if (const int64_t room = family.clocks.defined() ? family.clocks.numel() / bytes : 0; count == room) {
+/// A copy of hyper block `like`, or with -1 one that has made no step; it is written with the next write_hyper_blocks.
+int Stepper::new_hyper_block(Family& family, int group, int like) {
+  const auto bytes = static_cast<int64_t>(family.hyper_block_bytes()),
+             count = static_cast<int64_t>(family.block_groups.size());
+  if (const int64_t room = family.hyper_blocks.defined() ? family.hyper_blocks.numel() / bytes : 0; count == room) {
     const Tensor larger = zeros({std::max<int64_t>(8, 2 * room) * bytes}, {.dtype = kU8, .device = family.device});
-    if (room > 0) larger.narrow(0, 0, room * bytes).copy_(family.clocks);
-    family.clocks = larger;
+    if (room > 0) larger.narrow(0, 0, room * bytes).copy_(family.hyper_blocks);
+    family.hyper_blocks = larger;
   }
-  const auto clock = static_cast<int32_t>(count);
+  const auto hyper_block = static_cast<int32_t>(count);
   if (like >= 0) {
-    family.clocks.narrow(0, count * bytes, bytes).copy_(family.clocks.narrow(0, like * bytes, bytes));
+    family.hyper_blocks.narrow(0, count * bytes, bytes).copy_(family.hyper_blocks.narrow(0, like * bytes, bytes));
   } else {
-    const kernels::ClockChange change{clock, true, groups_[group].settings, family.rule->first_progress};
+    const kernels::HyperBlockChange change{hyper_block, true, groups_[group].settings, family.rule->first_progress};
     family.rule->kernels(family.device)
-        .set(family.clocks.data_ptr(), family.f64(), {&change, 1}, current_stream(family.device));
+        .set(family.hyper_blocks.data_ptr(), family.f64(), {&change, 1}, current_stream(family.device));
   }
-  family.clock_groups.push_back(group);
-  return clock;
+  family.block_groups.push_back(group);
+  return hyper_block;
 }
 
-/// Writes the settings of every clock of a group (-1: all groups), and which clocks run.
-void Stepper::write_clocks(Family& family, int only_group) {
-  std::vector<bool> running(family.clock_groups.size());
-  for (const int s : family.slots) running[slots_[s].clock] = true;
-  std::vector<kernels::ClockChange> changes;
-  for (size_t c = 0; c < family.clock_groups.size(); ++c)
-    if (const int group = family.clock_groups[c]; only_group < 0 || group == only_group)
+/// Writes the settings of every hyper block of a group (-1: all groups), and which hyper blocks run.
+void Stepper::write_hyper_blocks(Family& family, int only_group) {
+  std::vector<bool> running(family.block_groups.size());
+  for (const int s : family.slots) running[slots_[s].hyper_block] = true;
+  std::vector<kernels::HyperBlockChange> changes;
+  for (size_t c = 0; c < family.block_groups.size(); ++c)
+    if (const int group = family.block_groups[c]; only_group < 0 || group == only_group)
       changes.push_back({static_cast<int32_t>(c), static_cast<bool>(running[c]), groups_[group].settings, nullptr});
   if (!changes.empty())
     family.rule->kernels(family.device)
-        .set(family.clocks.data_ptr(), family.f64(), changes, current_stream(family.device));
+        .set(family.hyper_blocks.data_ptr(), family.f64(), changes, current_stream(family.device));
 }
 
-/// The progress of every clock, one after the other. Waits for the device.
+/// The progress of every hyper block, one after the other. Waits for the device.
 std::vector<double> Stepper::progress_of(const Family& family) const {
   const auto count = static_cast<int64_t>(family.rule->progress);
   std::vector<double> progress;
-  if (!family.clocks.defined()) return progress;
-  const Tensor bytes = family.clocks.to(kCPU);
-  for (size_t c = 0; c < family.clock_groups.size(); ++c) {
+  if (!family.hyper_blocks.defined()) return progress;
+  const Tensor bytes = family.hyper_blocks.to(kCPU);
+  for (size_t c = 0; c < family.block_groups.size(); ++c) {
     progress.resize(progress.size() + count);
     std::memcpy(&progress[c * count],
-                bytes.data<uint8_t>() + c * family.clock_bytes() + family.rule->progress_at[family.f64()],
+                bytes.data<uint8_t>() + c * family.hyper_block_bytes() + family.rule->progress_at[family.f64()],
                 count * sizeof(double));
   }
   return progress;

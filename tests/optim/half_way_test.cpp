@@ -11,14 +11,14 @@ namespace {
 using lorry::test::kGPU;
 using Rule = formula::AdamW<false>;
 
-/// Gives x the elements and clocks of another list of f32. What the device keeps of the list itself stays.
+/// Gives x the elements and hyper blocks of another list of f32. What the device keeps of the list itself stays.
 void copy_elements(const Steppable<Rule>& x, const Steppable<Rule>& from) {
   const auto entries = x.list().entries(), others = from.list().entries();
   for (size_t e = 0; e < entries.size(); ++e)
     for (int k = 0; k < x.list().arrays(); ++k)
       device::copy(entries[e].at[k], kGPU, others[e].at[k], kGPU, 4 * entries[e].count, x.stream());
-  device::copy(x.clock_data(), kGPU, from.clock_data(), kGPU,
-               Steppable<Rule>::kClocks * sizeof(formula::Clock<Rule, float>), x.stream());
+  device::copy(x.hyper_block_data(), kGPU, from.hyper_block_data(), kGPU,
+               Steppable<Rule>::kHyperBlocks * sizeof(formula::HyperBlock<Rule, float>), x.stream());
 }
 
 /// A report of an earlier kernel arrives, and is thrown, while the launches of a step are under way.

@@ -184,12 +184,13 @@ class FailsAt : public Optimizer {
   static void prepare_or_fail(const kernels::StepCall& call, const Stream&) {
     fail(Fails::in_prepare, call.list.dtype(0));
   }
-  static void set_or_fail(void* clocks, bool f64, std::span<const kernels::ClockChange> changes, const Stream& stream) {
+  static void set_or_fail(void* hyper_blocks, bool f64, std::span<const kernels::HyperBlockChange> changes,
+                          const Stream& stream) {
     fail(Fails::in_set, f64 ? kF64 : kF32);
-    built_in_kernels<Rule>(stream.device).set(clocks, f64, changes, stream);
+    built_in_kernels<Rule>(stream.device).set(hyper_blocks, f64, changes, stream);
   }
   static const lorry::kernels::RuleKernels& failing(Device device) {
-    static const kernels::RuleKernels kFailing{step_or_fail, set_or_fail, built_in_kernels<Rule>(device).tick,
+    static const kernels::RuleKernels kFailing{step_or_fail, set_or_fail, built_in_kernels<Rule>(device).advance,
                                                prepare_or_fail};
     return kFailing;
   }

@@ -40,7 +40,7 @@ TEST(Optimizers, refuse_options_out_of_their_domain_by_name) {
     const auto refused = [&](double& field, double value) {
       const double before = field;
       field = value;
-      const std::string text = message<ValueError>([&] { Of<Options>({{"w", parameter({1})}}, options); });
+      const std::string text = message<ValueError>([&] { OptimizerFor<Options>({{"w", parameter({1})}}, options); });
       EXPECT_TRUE(text.starts_with(std::string(Options::kName) + ": ")) << Options::kName << " " << text;
       EXPECT_NE(text.find("out of range"), std::string::npos) << text;
       field = before;

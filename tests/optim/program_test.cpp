@@ -1,6 +1,6 @@
 // Rules as programs: what they take and move, and that in-place memory and joined rows change no number.
 
-#include "lorry/optim/program.h"
+#include "lorry/optim/execution/program.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -223,7 +223,7 @@ void run_program(uint64_t seed, const StepShape& shape, Numbers& numbers) {
   Interpreter interpreter;
   auto& memory = interpreter.memory;
   memory = {{{Kind::param, 0}, numbers.values[0]}, {{Kind::grad, 0}, numbers.values[1]}};
-  if (shape.memory.masters == Masters::f32) memory[{Kind::kept, 0}] = numbers.values[0];
+  if (shape.memory.masters == Masters::f32) memory[{Kind::master, 0}] = numbers.values[0];
   for (int k = 0; k < kStateCount; ++k) memory[{Kind::state, k}] = numbers.values[2 + k];
   for (int k = 0; k < 3; ++k) memory[{Kind::hyper, k}] = numbers.hyper[k];
   interpreter.run(make_program(record_random, kStateCount, &seed, shape));

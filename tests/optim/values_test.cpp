@@ -21,7 +21,7 @@ std::array<double, 2> differences(const Json& test, const Json& steps, DType dty
   EXPECT_TRUE(left.empty()) << Options::kName << " has no " << left;
   lorry::test::RuleNumbers numbers;
   const Tensor param = parameter(numbers.start(), dtype);
-  Of<Options> optimizer({{"w", param}}, options);
+  OptimizerFor<Options> optimizer({{"w", param}}, options);
   std::vector<double> sizes(lorry::test::kRuleCount);
   std::array<double, 2> worst{};
   const auto compare = [](double& most, double ours, double theirs, double size) {

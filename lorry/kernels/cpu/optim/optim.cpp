@@ -9,10 +9,10 @@
 #include "lorry/kernels/common/convert.h"
 #include "lorry/kernels/cpu/common/simd.h"
 #include "lorry/kernels/cpu/list/list.h"
+#include "lorry/kernels/cpu/optim/compressed.h"
+#include "lorry/kernels/cpu/optim/compressed_runs.h"
 #include "lorry/kernels/cpu/optim/optim_runs.h"
 #include "lorry/kernels/cpu/optim/step.h"
-#include "lorry/kernels/cpu/optim/stored.h"
-#include "lorry/kernels/cpu/optim/stored_runs.h"
 
 namespace lorry::kernels::cpu {
 
@@ -33,7 +33,7 @@ void* at(void* data, int64_t element, int64_t bytes) { return static_cast<char*>
 
 /// Elements widened at a time. They stay in the first cache, and no array waits long for its turn: AdamW with 8-bit
 /// states takes 1.5 ns an element where 1,024 at a time take 2.1, as memory is not asked for more meanwhile.
-constexpr int64_t kBlock = kStoredBlock;
+constexpr int64_t kBlock = kCompressedBlock;
 /// Elements stepped before their gradients are zeroed; whole blocks.
 constexpr int64_t kZeroed = 8 * kBlock;
 
@@ -45,15 +45,15 @@ class Blocks {
       : call_(call), list_(call.list), rule_(rule), factor_(factor) {}
 
   void step(const ListEntry& x, int64_t begin, int64_t count) const {
-    const char* const clock = static_cast<const char*>(call_.clocks) + x.word * rule_.clock_bytes;
+    const char* const hyper_block = static_cast<const char*>(call_.hyper_blocks) + x.word * rule_.hyper_block_bytes;
     double steps;
-    std::memcpy(&steps, clock + rule_.coming_at, sizeof(steps));
+    std::memcpy(&steps, hyper_block + rule_.next_at, sizeof(steps));
     alignas(64) std::byte blocks[kMaxArrays][kBlock * 8];
     for (int64_t i = begin; i < begin + count; i += kBlock) {
       const int64_t n = std::min(kBlock, begin + count - i);
       void* values[kMaxArrays];
       for (int k = 0; k < 2 + rule_.states; ++k) values[k] = load(x, k, i, n, blocks[k]);
-      rule_.run(values[0], values[1], values + 2, n, clock + rule_.hyper_at, factor_);
+      rule_.run(values[0], values[1], values + 2, n, hyper_block + rule_.hyper_at, factor_);
       for (int k = 0; k < 2 + rule_.states; ++k)
         if (k != 1) store(x, k, i, n, values[k], steps);
     }
@@ -61,36 +61,39 @@ class Blocks {
 
  private:
   void* in(const ListEntry& x, int k, int64_t i) const { return at(x.at[k], i, size_of(list_.dtype(k))); }
-  void* kept(const ListEntry& x, int64_t i) const {
-    return at(x.at[2 + rule_.states], i, call_.kept == Kept::master ? 4 : 2);
+  void* master(const ListEntry& x, int64_t i) const {
+    return at(x.at[2 + rule_.states], i, call_.masters == MasterKind::f32 ? 4 : 2);
   }
-  bool is_stored(int k) const { return k >= 2 ? list_.dtype(k) != own_ : k == 0 && call_.kept == Kept::stochastic; }
-  StoredArray stored(const ListEntry& x, int k) const {
+  bool is_compressed(int k) const {
+    return k >= 2 ? list_.dtype(k) != own_ : k == 0 && call_.masters == MasterKind::stochastic;
+  }
+  CompressedArray compressed(const ListEntry& x, int k) const {
     return {x.at[k], x.count, list_.dtype(k) == kU8 ? StateType::q8 : StateType::bf16,
             k < 2 || !(rule_.not_negative >> (k - 2) & 1), before(list_, x, call_.first_element)};
   }
 
   /// Where n elements of array k, from i on, have the type of computation.
   void* load(const ListEntry& x, int k, int64_t i, int64_t n, void* block) const {
-    if (k == 0 && call_.kept == Kept::master) return kept(x, i);
+    if (k == 0 && call_.masters == MasterKind::f32) return master(x, i);
     if (list_.dtype(k) == own_) return in(x, k, i);
-    if (k == 0 && call_.kept == Kept::split)
-      stored_runs().join(static_cast<uint16_t*>(in(x, 0, i)), static_cast<uint16_t*>(kept(x, i)),
-                         static_cast<float*>(block), n);
-    else if (is_stored(k))
-      stored(x, k).load(i, n, static_cast<float*>(block));
+    if (k == 0 && call_.masters == MasterKind::split)
+      compressed_runs().join(static_cast<uint16_t*>(in(x, 0, i)), static_cast<uint16_t*>(master(x, i)),
+                             static_cast<float*>(block), n);
+    else if (is_compressed(k))
+      compressed(x, k).load(i, n, static_cast<float*>(block));
     else
       converter(list_.dtype(k), own_)(in(x, k, i), 1, block, 1, n);
     return block;
   }
   void store(const ListEntry& x, int k, int64_t i, int64_t n, const void* values, double steps) const {
     if (list_.dtype(k) == own_) return;
-    if (k == 0 && call_.kept == Kept::split)
-      stored_runs().split(static_cast<const float*>(values), static_cast<uint16_t*>(in(x, 0, i)),
-                          static_cast<uint16_t*>(kept(x, i)), n);
-    else if (is_stored(k))
-      stored(x, k).store(static_cast<const float*>(values), i, n,
-                         formula::rounding_key(call_.seed, x.number, static_cast<uint32_t>(k == 0 ? 0 : k - 1), steps));
+    if (k == 0 && call_.masters == MasterKind::split)
+      compressed_runs().split(static_cast<const float*>(values), static_cast<uint16_t*>(in(x, 0, i)),
+                              static_cast<uint16_t*>(master(x, i)), n);
+    else if (is_compressed(k))
+      compressed(x, k).store(
+          static_cast<const float*>(values), i, n,
+          formula::rounding_key(call_.seed, x.number, static_cast<uint32_t>(k == 0 ? 0 : k - 1), steps));
     else
       converter(own_, list_.dtype(k))(values, 1, in(x, k, i), 1, n);
   }
@@ -102,7 +105,7 @@ class Blocks {
   DType own_ = list_.dtype(0) == kF64 ? kF64 : kF32;
 };
 
-/// The step without its end: clocks do not tick.
+/// The step without its end: hyper blocks do not advance.
 void step_entries(const StepCall& call, const formula::RuleCode& rule) {
   const double factor = call.grad_factor ? *call.grad_factor : 1;
   const List& list = call.list;
@@ -124,14 +127,14 @@ void step_entries(const StepCall& call, const formula::RuleCode& rule) {
     }
   };
   const DType own = list.dtype(0) == kF64 ? kF64 : kF32;
-  bool plain = call.kept == Kept::nothing;
+  bool plain = call.masters == MasterKind::none;
   for (int k = 0; k < 2 + rule.states; ++k) plain = plain && list.dtype(k) == own;
   if (plain) {
     const auto step = [&](const ListEntry& x, int64_t begin, int64_t count) {
       const int64_t bytes = size_of(own);
       void* states[kMaxArrays];
       for (int k = 0; k < rule.states; ++k) states[k] = at(x.at[2 + k], begin, bytes);
-      const void* hyper = static_cast<const char*>(call.clocks) + x.word * rule.clock_bytes + rule.hyper_at;
+      const void* hyper = static_cast<const char*>(call.hyper_blocks) + x.word * rule.hyper_block_bytes + rule.hyper_at;
       rule.run(at(x.at[0], begin, bytes), at(x.at[1], begin, bytes), states, count, hyper, factor);
     };
     for_each_run(list, [&](const ListEntry& x, int64_t begin, int64_t count) { in_chunks(step, x, begin, count); });
@@ -155,17 +158,19 @@ const formula::RuleCode& code_of(bool f64) {
 
 void step_list(const StepCall& call, const formula::RuleCode& code) {
   step_entries(call, code);
-  tick_clocks(call.clocks, code, call.first_clock, call.clock_count, call.grad_factor);
+  advance_hyper_blocks(call.hyper_blocks, code, call.first_hyper_block, call.hyper_block_count, call.grad_factor);
 }
 
-void set_clocks(void* clocks, const formula::RuleCode& code, std::span<const ClockChange> changes) {
-  for (const ClockChange& change : changes)
-    code.set(at(clocks, change.clock, static_cast<int64_t>(code.clock_bytes)), change);
+void set_hyper_blocks(void* hyper_blocks, const formula::RuleCode& code, std::span<const HyperBlockChange> changes) {
+  for (const HyperBlockChange& change : changes)
+    code.set(at(hyper_blocks, change.hyper_block, static_cast<int64_t>(code.hyper_block_bytes)), change);
 }
 
-void tick_clocks(void* clocks, const formula::RuleCode& code, int32_t first, int32_t count, const double* grad_factor) {
+void advance_hyper_blocks(void* hyper_blocks, const formula::RuleCode& code, int32_t first, int32_t count,
+                          const double* grad_factor) {
   if (grad_factor && std::isnan(*grad_factor)) return;
-  for (int32_t k = first; k < first + count; ++k) code.tick(at(clocks, k, static_cast<int64_t>(code.clock_bytes)));
+  for (int32_t k = first; k < first + count; ++k)
+    code.advance(at(hyper_blocks, k, static_cast<int64_t>(code.hyper_block_bytes)));
 }
 
 const OptimKernels& optim_kernels() {
@@ -173,8 +178,8 @@ const OptimKernels& optim_kernels() {
     OptimKernels kernels;
     formula::Rules::each(
         [&]<class Rule>() { kernels.rules[formula::Rules::index<Rule>()] = RuleOnCpu<code_of<Rule>>::kernels(); });
-    kernels.load = load_stored;
-    kernels.store = store_stored;
+    kernels.decompress = decompress;
+    kernels.compress = compress;
     return kernels;
   }();
   return kKernels;

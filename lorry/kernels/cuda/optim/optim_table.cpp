@@ -10,8 +10,8 @@ const OptimKernels& optim_kernels() {
     OptimKernels kernels;
     [&]<int... share>(std::integer_sequence<int, share...>) { (fill_rules<share>(kernels.rules), ...); }
     (std::make_integer_sequence<int, kRuleShares>());
-    kernels.load = load_stored;
-    kernels.store = store_stored;
+    kernels.decompress = decompress;
+    kernels.compress = compress;
     return kernels;
   }();
   return kKernels;

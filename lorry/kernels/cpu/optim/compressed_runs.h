@@ -7,7 +7,7 @@
 
 namespace lorry::kernels::cpu {
 
-struct StoredRuns {
+struct CompressedRuns {
   /// 8-bit codes. [0] of numbers >= 0, [1] with a sign. `encode` returns their scale.
   void (*decode[2])(const uint8_t* codes, float scale, float* to, int64_t n);
   float (*encode[2])(const float* from, uint8_t* codes, int64_t n);
@@ -19,6 +19,6 @@ struct StoredRuns {
 };
 
 /// The functions for the instruction set of this process.
-const StoredRuns& stored_runs();
+const CompressedRuns& compressed_runs();
 
 }  // namespace lorry::kernels::cpu

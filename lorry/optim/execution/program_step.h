@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "lorry/optim/program.h"
+#include "lorry/optim/execution/program.h"
 
 namespace lorry::optim::detail {
 
@@ -13,7 +13,7 @@ namespace lorry::optim::detail {
 struct Result {
   Location to;
   Term value;
-  bool is_stored = false;  ///< in another form than numbers: `state` says which
+  bool is_compressed = false;  ///< in another form than numbers: `state` says which
   int state = 0;
 };
 

@@ -1,4 +1,4 @@
-#include "lorry/optim/streamed.h"
+#include "lorry/optim/execution/streamed.h"
 
 #include <algorithm>
 
@@ -50,16 +50,16 @@ Streamed::Streamed(const StepCall& call)
       in_(device_),
       out_(device_),
       start_(device_),
-      gone_(device_),
-      home_(device_) {
+      out_done_(device_),
+      all_done_(device_) {
   cut(call.list);
   for (const Chunk& chunk : chunks_) slot_bytes_ = std::max(slot_bytes_, chunk.bytes);
   const int slots = std::min<int>(kSlots, static_cast<int>(chunks_.size()));
   slots_ = empty({slots * slot_bytes_}, {kU8, device_});
   for (int s = 0; s < slots; ++s) {
-    came_.emplace_back(device_);
+    loaded_.emplace_back(device_);
     stepped_.emplace_back(device_);
-    left_.emplace_back(device_);
+    written_back_.emplace_back(device_);
   }
   for (size_t c = 0; c < chunks_.size(); ++c) {
     char* const slot = static_cast<char*>(slots_.data_ptr()) + static_cast<int64_t>(c % kSlots) * slot_bytes_;
@@ -78,10 +78,10 @@ Streamed::Streamed(const StepCall& call)
 
 Streamed::~Streamed() {
   try {  // by events, which leave what kernels report to whoever asks next
-    home_.synchronize();
+    all_done_.synchronize();
     for (const OwnedStream* stream : {&in_, &out_}) {  // of a step that threw
-      gone_.record(*stream);
-      gone_.synchronize();
+      out_done_.record(*stream);
+      out_done_.synchronize();
     }
   } catch (...) {
   }
@@ -114,18 +114,18 @@ void Streamed::cut(const List& whole) {
 /// Adds a slice to a chunk, and the copies that bring its arrays into the slot.
 void Streamed::place(Chunk& chunk, const List& whole, const Slice& slice) const {
   const ListEntry& entry = whole.entries()[slice.entry];
-  const auto copy = [&](char* home, int64_t at, int64_t bytes) {
-    if (bytes > 0) chunk.copies.push_back({home, at, bytes});
+  const auto copy = [&](char* host, int64_t at, int64_t bytes) {
+    if (bytes > 0) chunk.copies.push_back({host, at, bytes});
   };
   for (int k = 2; k < whole.arrays(); ++k) {
     if (entry.at[k] == nullptr) continue;
-    char* const home = advanced(entry.at[k], slice.first * size_of(whole.dtype(k)));
+    char* const host = advanced(entry.at[k], slice.first * size_of(whole.dtype(k)));
     if (whole.dtype(k) == kU8 && slice.count != entry.count) {
-      copy(home, chunk.bytes, slice.count);
+      copy(host, chunk.bytes, slice.count);
       copy(advanced(entry.at[k], formula::quant_scales_at(entry.count) + 4 * (slice.first / formula::kQuantBlock)),
            chunk.bytes + formula::quant_scales_at(slice.count), 4 * formula::quant_blocks(slice.count));
     } else {
-      copy(home, chunk.bytes, array_bytes(whole, k, slice.count));
+      copy(host, chunk.bytes, array_bytes(whole, k, slice.count));
     }
     chunk.bytes += up(array_bytes(whole, k, slice.count));
   }
@@ -149,13 +149,13 @@ void Streamed::update_addresses(const List& whole) {
   for (Chunk& chunk : chunks_) update(chunk);
 }
 
-/// The call for a chunk. Clocks tick when all chunks are done.
+/// The call for a chunk. Hyper blocks advance when all chunks are done.
 StepCall Streamed::part(const StepCall& call, const Chunk& chunk) {
   return {.list = chunk.list,
-          .clocks = call.clocks,
-          .first_clock = call.first_clock,
-          .clock_count = 0,
-          .kept = call.kept,
+          .hyper_blocks = call.hyper_blocks,
+          .first_hyper_block = call.first_hyper_block,
+          .hyper_block_count = 0,
+          .masters = call.masters,
           .zero_grads = call.zero_grads,
           .grad_factor = call.grad_factor,
           .seed = call.seed,
@@ -173,26 +173,27 @@ void Streamed::step(const kernels::RuleKernels& rule, const StepCall& call, cons
   start_.record(stream);
   start_.block(in_);
   start_.block(out_);
-  gone_.record(out_);  // of a step that threw
-  gone_.block(in_);
+  out_done_.record(out_);  // of a step that threw
+  out_done_.block(in_);
   for (size_t c = 0; c < chunks_.size(); ++c) {
     const Chunk& chunk = chunks_[c];
     const size_t slot = c % kSlots;
     char* const memory = static_cast<char*>(slots_.data_ptr()) + static_cast<int64_t>(slot) * slot_bytes_;
-    if (c >= kSlots) left_[slot].block(in_);
-    for (const Copy& copy : chunk.copies) device::copy(memory + copy.at, device_, copy.home, kCPU, copy.bytes, in_);
-    came_[slot].record(in_);
-    came_[slot].block(stream);
+    if (c >= kSlots) written_back_[slot].block(in_);
+    for (const Copy& copy : chunk.copies) device::copy(memory + copy.at, device_, copy.host, kCPU, copy.bytes, in_);
+    loaded_[slot].record(in_);
+    loaded_[slot].block(stream);
     rule.step(part(call, chunk), stream);
     stepped_[slot].record(stream);
     stepped_[slot].block(out_);
-    for (const Copy& copy : chunk.copies) device::copy(copy.home, kCPU, memory + copy.at, device_, copy.bytes, out_);
-    left_[slot].record(out_);
+    for (const Copy& copy : chunk.copies) device::copy(copy.host, kCPU, memory + copy.at, device_, copy.bytes, out_);
+    written_back_[slot].record(out_);
   }
   if (!direct_.slices.empty()) rule.step(part(call, direct_), stream);
-  if (!chunks_.empty()) left_[(chunks_.size() - 1) % kSlots].block(stream);
-  home_.record(stream);
-  rule.tick(call.clocks, call.list.dtype(0) == kF64, call.first_clock, call.clock_count, call.grad_factor, stream);
+  if (!chunks_.empty()) written_back_[(chunks_.size() - 1) % kSlots].block(stream);
+  all_done_.record(stream);
+  rule.advance(call.hyper_blocks, call.list.dtype(0) == kF64, call.first_hyper_block, call.hyper_block_count,
+               call.grad_factor, stream);
 }
 
 // ---- the optimizer's side -------------------------------------------------------------------------------------------

@@ -171,7 +171,7 @@ StateTypes types_of(const List& list) {
 
 /// Tiles as large as leaves two rounds of blocks for a large GPU: a block has its tables to make, and first waits for
 /// its addresses. At most as many rows as a warp has lanes, each of which keeps the scales of one.
-inline int stored_tile(int64_t elements) {
+inline int compressed_tile(int64_t elements) {
   constexpr int64_t kWarps = 6'000;
   int tile = 1'024;
   while (tile < 32 * Rows::kBlock && 2 * tile * kWarps <= elements) tile *= 2;
@@ -181,14 +181,14 @@ inline int stored_tile(int64_t elements) {
 /// T is the parameter's type: float, BFloat16 or Float16. With random bits to make, a lane wants 128 registers.
 template <class Rule, class T, StateTypes kTypes,
           int kResident = (kTypes == StateTypes::q8 || kTypes == StateTypes::f32 ? 3 : 2)>
-struct StepStored : StepNumbers<Rule, float>, Rows {
+struct StepCompressed : StepNumbers<Rule, float>, Rows {
   static constexpr bool kNarrow = !std::is_same_v<T, float>;
   static constexpr int kStates = Rule::kStates, kSome = kStates > 0 ? kStates : 1, kArrays = 2 + kStates + kNarrow,
-                       kKept = kArrays - 1;
+                       kMaster = kArrays - 1;
   static constexpr int kRunLength = 1, kBlocks = kResident;  // tiles are aligned to blocks, whatever the addresses
 
   int elements;  ///< of a tile, a multiple of kBlock
-  Kept kept;
+  MasterKind masters;
   StateType types[3];
   uint64_t seed;
   int64_t first_element;  ///< of the first entry's parameter, when the entry is a slice of it
@@ -203,7 +203,7 @@ struct StepStored : StepNumbers<Rule, float>, Rows {
   /// Bytes of an element of array k.
   __device__ __forceinline__ int bytes(int k) const {
     if (k < 2) return sizeof(T);
-    if (kNarrow && k == kKept) return kept == Kept::master ? 4 : 2;
+    if (kNarrow && k == kMaster) return masters == MasterKind::f32 ? 4 : 2;
     return type(k - 2) == StateType::f32 ? 4 : type(k - 2) == StateType::bf16 ? 2 : 1;
   }
 
@@ -252,11 +252,11 @@ struct StepStored : StepNumbers<Rule, float>, Rows {
     float values[kLane], states[kSome][kLane], scale[kSome];
     uint16_t rest[kLane], halves[kSome][kLane];
     uint8_t codes[kSome][kLane];
-    if (kNarrow && kept == Kept::master)
-      load<kWhole>(place.at[kKept], left, values);
+    if (kNarrow && masters == MasterKind::f32)
+      load<kWhole>(place.at[kMaster], left, values);
     else
       load<kWhole>(place.at[0], left, stored);
-    if (kNarrow && kept == Kept::split) load<kWhole>(place.at[kKept], left, rest);
+    if (kNarrow && masters == MasterKind::split) load<kWhole>(place.at[kMaster], left, rest);
     load<kWhole>(place.at[1], left, grad);
 #pragma unroll
     for (int k = 0; k < kStates; ++k) {
@@ -270,9 +270,9 @@ struct StepStored : StepNumbers<Rule, float>, Rows {
     for (int v = 0; v < kLane; ++v) {
       if constexpr (!kNarrow)
         values[v] = stored[v];
-      else if (kept == Kept::split)
+      else if (masters == MasterKind::split)
         values[v] = __uint_as_float(formula::joined(stored[v].bits, rest[v]));
-      else if (kept != Kept::master)
+      else if (masters != MasterKind::f32)
         values[v] = static_cast<float>(stored[v]);
       float own[kSome];
       formula::for_states<Rule>([&]<int k>(std::integral_constant<int, k>) {
@@ -298,9 +298,9 @@ struct StepStored : StepNumbers<Rule, float>, Rows {
       if (lane == row) scales[k] = written;
     });
     if constexpr (kNarrow) {
-      if (kept == Kept::stochastic) {
+      if (masters == MasterKind::stochastic) {
         round<kWhole>(place.at[0], draw(0), left, values);
-      } else if (kept == Kept::split) {
+      } else if (masters == MasterKind::split) {
         uint16_t bits[kLane];
 #pragma unroll
         for (int v = 0; v < kLane; ++v) {
@@ -308,13 +308,13 @@ struct StepStored : StepNumbers<Rule, float>, Rows {
           bits[v] = static_cast<uint16_t>(upper);
           rest[v] = static_cast<uint16_t>(formula::lower_half(whole, upper));
         }
-        store<kWhole>(place.at[kKept], left, rest);
+        store<kWhole>(place.at[kMaster], left, rest);
         store<kWhole>(place.at[0], left, bits);
       } else {
         uint16_t bits[kLane];
 #pragma unroll
         for (int v = 0; v < kLane; ++v) bits[v] = T(values[v]).bits;
-        if (kept == Kept::master) store<kWhole>(place.at[kKept], left, values);
+        if (masters == MasterKind::f32) store<kWhole>(place.at[kMaster], left, values);
         store<kWhole>(place.at[0], left, bits);
       }
     } else {
@@ -330,8 +330,8 @@ struct StepStored : StepNumbers<Rule, float>, Rows {
   __device__ __forceinline__ bool aligned(const Entry<kArrays>& entry) const {
     constexpr uintptr_t kOwn = 4 * sizeof(T);
     uintptr_t bad = (reinterpret_cast<uintptr_t>(entry.at[0]) | reinterpret_cast<uintptr_t>(entry.at[1])) % kOwn;
-    if (kNarrow && kept != Kept::stochastic)
-      bad |= reinterpret_cast<uintptr_t>(entry.at[kKept]) % (kept == Kept::master ? 16 : 8);
+    if (kNarrow && masters != MasterKind::stochastic)
+      bad |= reinterpret_cast<uintptr_t>(entry.at[kMaster]) % (masters == MasterKind::f32 ? 16 : 8);
 #pragma unroll
     for (int k = 0; k < kStates; ++k)
       bad |= reinterpret_cast<uintptr_t>(entry.at[2 + k]) % (type(k) == StateType::q8     ? 4
@@ -348,8 +348,8 @@ struct StepStored : StepNumbers<Rule, float>, Rows {
       return;
     }
     const float factor = formula::multiplier(static_cast<float>(by));
-    const auto& clock = this->clock(entry.word);
-    const auto hyper = clock.hyper;
+    const auto& hyper_block = this->hyper_block(entry.word);
+    const auto hyper = hyper_block.hyper;
     const bool whole = aligned(entry);
     Place at = place(entry, tile, lane);
     float scales[kSome] = {};
@@ -357,7 +357,7 @@ struct StepStored : StepNumbers<Rule, float>, Rows {
     for (int k = 0; k < kStates; ++k)
       if (type(k) == StateType::q8 && lane * kBlock < tile.count)
         scales[k] = scale_of(entry.at[2 + k], entry.count, tile.first)[lane];
-    Draw draw{seed, static_cast<uint32_t>(entry.number), clock.coming.steps,
+    Draw draw{seed, static_cast<uint32_t>(entry.number), hyper_block.next.steps,
               tile.first + (entry.first_tile == 0 ? first_element : 0), lane};
 #pragma unroll 1
     for (int row = 0; row * kBlock < tile.count; ++row) {

@@ -1,6 +1,6 @@
-#include "lorry/optim/adam.h"
+#include "lorry/optim/rules/adam.h"
 
-#include "lorry/optim/domain.h"
+#include "lorry/optim/rules/domain.h"
 
 namespace lorry::optim {
 namespace {

@@ -4,7 +4,7 @@
 // lion.h. Domains: lr, momentum, weight_decay, lambd, alpha >= 0 and finite, 0 <= beta < 1, dampening and t0 finite;
 // nesterov needs a momentum and no dampening.
 
-#include "lorry/optim/of.h"
+#include "lorry/optim/optimizer_for.h"
 
 namespace lorry::optim {
 
@@ -37,10 +37,10 @@ struct LionOptions {
 };
 
 /// Goes down the gradient, or its running mean.
-using SGD = Of<SGDOptions>;
+using SGD = OptimizerFor<SGDOptions>;
 /// SGD whose parameters are averaged from a step on. Polyak, Juditsky 1992.
-using ASGD = Of<ASGDOptions>;
+using ASGD = OptimizerFor<ASGDOptions>;
 /// Goes down the sign of a running mean. Chen et al. 2023.
-using Lion = Of<LionOptions>;
+using Lion = OptimizerFor<LionOptions>;
 
 }  // namespace lorry::optim

@@ -1,7 +1,7 @@
 // Compiled once for each instruction set: LORRY_SIMD. The loops are written for the compiler's vectoriser: they call
 // the scalar formulas, which are the definition.
 
-#include "lorry/kernels/cpu/optim/stored_runs.h"
+#include "lorry/kernels/cpu/optim/compressed_runs.h"
 
 #include <bit>
 #include <cstring>
@@ -80,7 +80,7 @@ void split(const float* __restrict from, uint16_t* __restrict upper, uint16_t* _
 
 }  // namespace
 
-void fill_stored_runs(StoredRuns& runs) {
+void fill_compressed_runs(CompressedRuns& runs) {
   runs = {.decode = {decode<false>, decode<true>},
           .encode = {encode<false>, encode<true>},
           .round = round,

@@ -1,4 +1,4 @@
-#include "lorry/optim/stored.h"
+#include "lorry/optim/execution/compression.h"
 
 #include "lorry/formula/quantize.h"
 #include "lorry/kernels/backend.h"
@@ -7,12 +7,12 @@
 
 namespace lorry::optim {
 
-Tensor codes_of(const Tensor& stored, int64_t n) { return stored.narrow(0, 0, n); }
-Tensor scales_of(const Tensor& stored, int64_t n) {
-  return stored.narrow(0, formula::quant_scales_at(n), 4 * formula::quant_blocks(n)).view(kF32);
+Tensor codes_of(const Tensor& compressed, int64_t n) { return compressed.narrow(0, 0, n); }
+Tensor scales_of(const Tensor& compressed, int64_t n) {
+  return compressed.narrow(0, formula::quant_scales_at(n), 4 * formula::quant_blocks(n)).view(kF32);
 }
 
-kernels::StoredCall Storing::call(const kernels::List& list, int k) const {
+kernels::CompressedCall Compression::call(const kernels::List& list, int k) const {
   if (k < 0)
     return {.list = list,
             .type = StateType::bf16,
@@ -29,9 +29,9 @@ kernels::StoredCall Storing::call(const kernels::List& list, int k) const {
           .steps = steps};
 }
 
-void reorder_stored(const Storing& how, int k, const Tensor& before, const Layout& from, const Tensor& stored,
-                    const Layout& to) {
-  const Device device = stored.device();
+void reorder_compressed(const Compression& how, int k, const Tensor& before, const Layout& from,
+                        const Tensor& compressed, const Layout& to) {
+  const Device device = compressed.device();
   const kernels::OptimKernels& kernels = *kernels::backend(device).optim;
   const Tensor as_it_was = empty_strided(from.size_list(), from.stride_list(), {kF32, device}),
                as_it_is = empty_strided(to.size_list(), to.stride_list(), {kF32, device});
@@ -41,10 +41,10 @@ void reorder_stored(const Storing& how, int k, const Tensor& before, const Layou
     list.add({.at = {wide.data_ptr(), other.data_ptr()}, .count = wide.numel()});
     return list;
   };
-  const kernels::List source = list_of(as_it_was, before), target = list_of(as_it_is, stored);
-  kernels.load(how.call(source, k), current_stream(device));
+  const kernels::List source = list_of(as_it_was, before), target = list_of(as_it_is, compressed);
+  kernels.decompress(how.call(source, k), current_stream(device));
   as_it_is.copy_(as_it_was);
-  kernels.store(how.call(target, k), current_stream(device));
+  kernels.compress(how.call(target, k), current_stream(device));
 }
 
 }  // namespace lorry::optim

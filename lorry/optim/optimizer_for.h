@@ -9,7 +9,7 @@
 //     static constexpr const char* kName = "lion";
 //     RuleChoice choice() const;                        // throws ValueError for options out of their domain
 //   };
-//   using Lion = Of<LionOptions>;
+//   using Lion = OptimizerFor<LionOptions>;
 
 #include "lorry/optim/optimizer.h"
 #include "lorry/optim/rule.h"
@@ -31,18 +31,18 @@ RuleChoice choose(const formula::SettingsOf<Rule>& settings) {
 
 /// Throws ValueError for options out of their domain, and what Optimizer::add_group throws for parameters.
 template <class Options>
-class Of : public Optimizer {
+class OptimizerFor : public Optimizer {
  public:
-  explicit Of(const std::vector<NamedTensor>& params, const Options& options = {},
-              Execution execution = Execution::automatic)
-      : Of(std::vector<Group<Options>>{{params, options}}, execution) {
+  explicit OptimizerFor(const std::vector<NamedTensor>& params, const Options& options = {},
+                        Execution execution = Execution::automatic)
+      : OptimizerFor(std::vector<Group<Options>>{{params, options}}, execution) {
     require_parameters();
   }
   /// Parameters without names are called "0", "1", ... in messages and state_dict.
-  explicit Of(const std::vector<Tensor>& params, const Options& options = {},
-              Execution execution = Execution::automatic)
-      : Of(numbered(params), options, execution) {}
-  explicit Of(const std::vector<Group<Options>>& groups, Execution execution = Execution::automatic)
+  explicit OptimizerFor(const std::vector<Tensor>& params, const Options& options = {},
+                        Execution execution = Execution::automatic)
+      : OptimizerFor(numbered(params), options, execution) {}
+  explicit OptimizerFor(const std::vector<Group<Options>>& groups, Execution execution = Execution::automatic)
       : Optimizer(Options::kName, execution) {
     for (const auto& group : groups) add_param_group(group);
   }

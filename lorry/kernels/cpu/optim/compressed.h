@@ -10,9 +10,9 @@ namespace lorry::kernels::cpu {
 
 /// Elements of a block: those that share a scale. Blocks begin at multiples of it, so that no two of them share random
 /// words either.
-inline constexpr int64_t kStoredBlock = formula::kQuantBlock;
+inline constexpr int64_t kCompressedBlock = formula::kQuantBlock;
 
-struct StoredArray {
+struct CompressedArray {
   void* data;
   int64_t count;       ///< of all its elements
   StateType type;      ///< bf16 or q8
@@ -27,7 +27,7 @@ struct StoredArray {
 /// `first_element` for the first of a list's entries that has elements, and 0 for the others.
 int64_t before(const List& list, const ListEntry& entry, int64_t first_element);
 
-void load_stored(const StoredCall& call, const Stream& stream);
-void store_stored(const StoredCall& call, const Stream& stream);
+void decompress(const CompressedCall& call, const Stream& stream);
+void compress(const CompressedCall& call, const Stream& stream);
 
 }  // namespace lorry::kernels::cpu

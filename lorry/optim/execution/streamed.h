@@ -19,7 +19,7 @@ class Streamed {
  public:
   /// Cuts up the list of a call. Takes device memory for three chunks. Throws OutOfMemory.
   explicit Streamed(const kernels::StepCall& call);
-  /// Waits until the last step's states are home.
+  /// Waits until the last step's states are in host memory again.
   ~Streamed();
   Streamed(const Streamed&) = delete;
   Streamed& operator=(const Streamed&) = delete;
@@ -27,7 +27,7 @@ class Streamed {
   /// What steps need beside; writes no parameter and no state. The call is for the list that this was made for, some of
   /// whose addresses may have changed.
   void prepare(const kernels::RuleKernels& rule, const kernels::StepCall& call, const Stream& stream);
-  /// The step. When `stream` has come to its end all states are home.
+  /// The step. When `stream` has finished all states are in host memory again.
   void step(const kernels::RuleKernels& rule, const kernels::StepCall& call, const Stream& stream);
 
   /// What chunks take of the device's memory.
@@ -37,7 +37,7 @@ class Streamed {
   static constexpr int kSlots = 3;
   /// Bytes between an array and its place in a slot.
   struct Copy {
-    char* home;
+    char* host;
     int64_t at, bytes;
   };
   /// An entry of a chunk: `count` elements of one of the whole list, from `first` on.
@@ -63,8 +63,8 @@ class Streamed {
   int64_t slot_bytes_ = 0;
   Tensor slots_;
   OwnedStream in_, out_;
-  Event start_, gone_, home_;
-  std::vector<Event> came_, stepped_, left_;  ///< of each slot
+  Event start_, out_done_, all_done_;
+  std::vector<Event> loaded_, stepped_, written_back_;  ///< of each slot
 };
 
 }  // namespace lorry::optim

@@ -1,4 +1,4 @@
-// Steps by operators stand from step to step: what must make them anew, against fused steps.
+// Steps eagerly stand from step to step: what must make them anew, against fused steps.
 
 #include "lorry/optim/custom.h"
 #include "tests/optim/model.h"

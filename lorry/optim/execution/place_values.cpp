@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <climits>
 
-#include "lorry/optim/program_step.h"
+#include "lorry/optim/execution/program_step.h"
 
 namespace lorry::optim::detail {
 namespace {
@@ -26,8 +26,8 @@ class Placer {
  private:
   struct Item {
     Instruction::Kind kind;
-    int node;         ///< what it makes or, stored, reads
-    int result = -1;  ///< of a store
+    int node;         ///< what it makes or, for compress, reads
+    int result = -1;  ///< of a compress
   };
   /// Memory of an array, and the node whose value it holds.
   struct Unit {
@@ -42,8 +42,8 @@ class Placer {
   /// first. Two bytes an element hold codes and scales.
   void place_copies(int states) {
     std::fill(std::begin(program_.copies), std::end(program_.copies), -1);
-    for (int k = 0; k < states + shape_.keeps(); ++k) {
-      const StateType type = k < states && shape_.is_stored(k) ? shape_.memory.states[k] : StateType::f32;
+    for (int k = 0; k < states + shape_.has_master(); ++k) {
+      const StateType type = k < states && shape_.is_compressed(k) ? shape_.memory.states[k] : StateType::f32;
       if (shape_.memory.placement != Placement::pinned && !(shape_.in_parts && type == StateType::q8)) continue;
       const bool half = type != StateType::f32 || (k == states && shape_.masters() == Masters::split);
       program_.copies[k] = static_cast<int>(program_.buffers.size());
@@ -69,7 +69,7 @@ class Placer {
     }
   }
 
-  /// Operations as the formula has them. A stored state is loaded before it is first read. A result is stored as soon
+  /// Operations as the formula has them. A compressed state is decompressed before it is first read. A result is compressed as soon
   /// as it is known and no operation is left that reads what it overwrites.
   void order() {
     std::vector<bool> loaded(nodes_.size()), known(nodes_.size());
@@ -86,20 +86,20 @@ class Placer {
       if (is_ordered(n)) count_readers(nodes_[n], 1);
     }
     const auto load = [&](const Term& x) {
-      if (x.is_constant() || node(x).from != Node::From::state || !shape_.is_stored(node(x).index) ||
+      if (x.is_constant() || node(x).from != Node::From::state || !shape_.is_compressed(node(x).index) ||
           loaded[static_cast<size_t>(x.node)])
         return;
       loaded[static_cast<size_t>(x.node)] = true;
-      items_.push_back({Instruction::Kind::load, x.node});
+      items_.push_back({Instruction::Kind::decompress, x.node});
     };
     std::vector<bool> done(results_.size());
-    const auto store_what_is_known = [&] {
+    const auto compress_what_is_known = [&] {
       for (size_t r = 0; r < results_.size(); ++r) {
         const Result& result = results_[r];
-        if (!result.is_stored || done[r] || !known[static_cast<size_t>(result.value.node)]) continue;
+        if (!result.is_compressed || done[r] || !known[static_cast<size_t>(result.value.node)]) continue;
         if (const int old = old_value(result); old >= 0 && readers[static_cast<size_t>(old)] > 0) continue;
         load(result.value);
-        items_.push_back({Instruction::Kind::store, result.value.node, static_cast<int>(r)});
+        items_.push_back({Instruction::Kind::compress, result.value.node, static_cast<int>(r)});
         done[r] = true;
       }
     };
@@ -109,13 +109,13 @@ class Placer {
       items_.push_back({Instruction::Kind::compute, static_cast<int>(n)});
       count_readers(nodes_[n], -1);
       known[n] = true;
-      store_what_is_known();
+      compress_what_is_known();
     }
-    store_what_is_known();
+    compress_what_is_known();
     count_reads();
   }
 
-  /// The node of what a stored result overwrites. -1: nothing reads it.
+  /// The node of what a compressed result overwrites. -1: nothing reads it.
   int old_value(const Result& result) const {
     const auto old = std::ranges::find_if(nodes_, [&](const Node& x) {
       return result.state < 0 ? x.from == Node::From::param : x.from == Node::From::state && x.index == result.state;
@@ -131,12 +131,13 @@ class Placer {
     };
     for (int i = 0; i < static_cast<int>(items_.size()); ++i) {
       const Item& item = items_[static_cast<size_t>(i)];
-      if (item.kind == Instruction::Kind::store) read(results_[static_cast<size_t>(item.result)].value, i);
+      if (item.kind == Instruction::Kind::compress) read(results_[static_cast<size_t>(item.result)].value, i);
       const Node& x = nodes_[static_cast<size_t>(item.node)];
       for (int k = 0; item.kind == Instruction::Kind::compute && k < x.arity; ++k) read(x.in[k], i);
     }
     for (const Result& result : results_)
-      if (!result.is_stored) read(result.value, INT_MAX);  // where it is not computed in place, it is moved last of all
+      if (!result.is_compressed)
+        read(result.value, INT_MAX);  // where it is not computed in place, it is moved last of all
   }
 
   /// The memory that an input lies in.
@@ -149,11 +150,11 @@ class Placer {
       case Node::From::grad:
         place.kind = Location::Kind::grad;
         break;
-      case Node::From::kept:
-        place.kind = Location::Kind::kept;
+      case Node::From::master:
+        place.kind = Location::Kind::master;
         break;
       case Node::From::state:
-        if (shape_.is_stored(x.index)) return;
+        if (shape_.is_compressed(x.index)) return;
         place.kind = Location::Kind::state;
         break;
       default:
@@ -184,7 +185,7 @@ class Placer {
       return at_[static_cast<size_t>(n)] = place;
     };
     for (const Result& result : results_) {
-      if (result.is_stored || result.value.node != n) continue;
+      if (result.is_compressed || result.value.node != n) continue;
       if (size_of(result.to.dtype) != width && reads_[static_cast<size_t>(n)] > 1)
         continue;  // others read it unrounded
       Unit* unit = unit_of(result.to);
@@ -229,11 +230,11 @@ class Placer {
     const Node& x = nodes_[static_cast<size_t>(item.node)];
     const auto state = [](int k) { return Location{.kind = Location::Kind::state, .index = k}; };
     switch (item.kind) {
-      case Instruction::Kind::load:
+      case Instruction::Kind::decompress:
         program_.arrays.push_back(
             {.kind = item.kind, .state = x.index, .out = place_for(item.node, i, false), .in = {{state(x.index)}}});
         return;
-      case Instruction::Kind::store: {
+      case Instruction::Kind::compress: {
         const Result& result = results_[static_cast<size_t>(item.result)];
         program_.arrays.push_back(
             {.kind = item.kind, .state = result.state, .out = result.to, .in = {{location_of(result.value)}}});
@@ -256,7 +257,7 @@ class Placer {
     };
     std::vector<Move> moves;
     for (const Result& result : results_) {
-      if (result.is_stored) continue;
+      if (result.is_compressed) continue;
       const Location from = location_of(result.value);
       if (from.is_same_place(result.to)) continue;
       moves.push_back({result.to, from, from.dtype == kI32 ? kI64 : shape_.dtype == kF64 ? kF64 : kF32});

@@ -4,7 +4,7 @@
 // rmsprop.h and rprop.h. Domains: numbers >= 0 and finite, 0 <= rho <= 1, 0 < etaminus < 1 < etaplus, step_size_min <=
 // step_size_max. Decay adds weight_decay * param to the gradient.
 
-#include "lorry/optim/of.h"
+#include "lorry/optim/optimizer_for.h"
 
 namespace lorry::optim {
 
@@ -44,12 +44,12 @@ struct RpropOptions {
 };
 
 /// Divides by the root of the sum of all squared gradients. Duchi, Hazan, Singer 2011.
-using Adagrad = Of<AdagradOptions>;
+using Adagrad = OptimizerFor<AdagradOptions>;
 /// Divides by the root of the mean square of gradients, times that of steps. Zeiler 2012.
-using Adadelta = Of<AdadeltaOptions>;
+using Adadelta = OptimizerFor<AdadeltaOptions>;
 /// Divides by the root of the mean square of gradients. Hinton 2012.
-using RMSprop = Of<RMSpropOptions>;
+using RMSprop = OptimizerFor<RMSpropOptions>;
 /// Steps by the sign of the gradient, with a step size for each element. Riedmiller, Braun 1993.
-using Rprop = Of<RpropOptions>;
+using Rprop = OptimizerFor<RpropOptions>;
 
 }  // namespace lorry::optim

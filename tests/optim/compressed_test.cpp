@@ -1,4 +1,4 @@
-// Arrays in fewer than 32 bits, on the device of these tests: load and store give the bits of the scalar formulas, and
+// Arrays in fewer than 32 bits, on the device of these tests: decompress and compress give the bits of the scalar formulas, and
 // what the forms promise holds where they are used.
 
 #include <cmath>
@@ -65,19 +65,19 @@ std::vector<float> values_of(int64_t count, bool is_signed, uint64_t seed) {
   return values;
 }
 
-/// Entries of f32 arrays and their stored forms on a device.
-class Stored {
+/// Entries of f32 arrays and their compressed forms on a device.
+class CompressedList {
  public:
-  Stored(Device device, Form form, const std::vector<int64_t>& counts, Strategy strategy = Strategy::automatic)
+  CompressedList(Device device, Form form, const std::vector<int64_t>& counts, Strategy strategy = Strategy::automatic)
       : form_(form),
         list_(device, std::vector<DType>{kF32, dtype_of_state(form.type)}, strategy),
         steps_(device, {kStep}) {
     for (size_t e = 0; e < counts.size(); ++e) {
       const auto shift = static_cast<int64_t>(e % 3 == 0 ? 0 : e % 4);
       wide_.emplace_back(device, values_of(counts[e], form.is_signed, e), shift);
-      const std::vector<uint8_t> untouched(static_cast<size_t>(stored_bytes(form.type, counts[e])), uint8_t{0x5a});
-      stored_.emplace_back(device, untouched, form.type == kQ8 ? 4 * shift : 2 * shift);
-      list_.add({{wide_[e].data(), stored_[e].data()}, counts[e], 0, number(e)});
+      const std::vector<uint8_t> untouched(static_cast<size_t>(compressed_bytes(form.type, counts[e])), uint8_t{0x5a});
+      compressed_.emplace_back(device, untouched, form.type == kQ8 ? 4 * shift : 2 * shift);
+      list_.add({{wide_[e].data(), compressed_[e].data()}, counts[e], 0, number(e)});
     }
   }
 
@@ -86,7 +86,7 @@ class Stored {
   static constexpr uint32_t kArray = 2;
   static uint32_t number(size_t entry) { return kernels::kMaxWord - 5 * static_cast<uint32_t>(entry); }
 
-  kernels::StoredCall call(const double* grad_factor = nullptr) const {
+  kernels::CompressedCall call(const double* grad_factor = nullptr) const {
     return {.list = list_,
             .type = form_.type,
             .is_signed = form_.is_signed,
@@ -96,16 +96,16 @@ class Stored {
             .steps = steps_.data()};
   }
   void store(const double* grad_factor = nullptr) const {
-    kernels().store(call(grad_factor), current_stream(list_.device()));
+    kernels().compress(call(grad_factor), current_stream(list_.device()));
   }
-  void load() const { kernels().load(call(), current_stream(list_.device())); }
+  void load() const { kernels().decompress(call(), current_stream(list_.device())); }
   const kernels::OptimKernels& kernels() const { return *kernels::backend(list_.device()).optim; }
   std::vector<float> wide(size_t entry) const { return wide_[entry].read(); }
-  std::vector<uint8_t> stored(size_t entry) const { return stored_[entry].read(); }
+  std::vector<uint8_t> compressed(size_t entry) const { return compressed_[entry].read(); }
 
-  /// What `store` is to write.
+  /// What `compress` is to write.
   std::vector<uint8_t> expected(size_t entry) const {
-    std::vector<uint8_t> bytes(stored(entry).size(), uint8_t{0x5a});
+    std::vector<uint8_t> bytes(compressed(entry).size(), uint8_t{0x5a});
     test::store(wide(entry), form_.type, form_.is_signed, formula::rounding_key(kSeed, number(entry), kArray, kStep),
                 bytes.data());
     return bytes;
@@ -116,20 +116,20 @@ class Stored {
   kernels::List list_;
   Copied<double> steps_;
   std::vector<Copied<float>> wide_;
-  std::vector<Copied<uint8_t>> stored_;
+  std::vector<Copied<uint8_t>> compressed_;
 };
 
-TEST(StoredArrays, store_writes_and_load_reads_the_bits_of_the_formulas) {
+TEST(CompressedArrays, compress_writes_and_decompress_reads_the_bits_of_the_formulas) {
   for (const Form& form : kForms)
     for (const Strategy strategy : kEveryStrategy) {
       SCOPED_TRACE(
           fmt::format("type {}, signed {}, {}", static_cast<int>(form.type), form.is_signed, lorry::name(strategy)));
-      const Stored x(default_device(), form, kCounts, strategy);
+      const CompressedList x(default_device(), form, kCounts, strategy);
       std::vector<std::vector<uint8_t>> expected;
       for (size_t e = 0; e < kCounts.size(); ++e) expected.push_back(x.expected(e));
       x.store();
       for (size_t e = 0; e < kCounts.size(); ++e)
-        EXPECT_EQ(x.stored(e), expected[e]) << "entry " << e << " with " << kCounts[e] << " elements";
+        EXPECT_EQ(x.compressed(e), expected[e]) << "entry " << e << " with " << kCounts[e] << " elements";
       x.load();
       for (size_t e = 0; e < kCounts.size(); ++e)
         EXPECT_TRUE(
@@ -137,27 +137,27 @@ TEST(StoredArrays, store_writes_and_load_reads_the_bits_of_the_formulas) {
             << "entry " << e;
       // What was decoded keeps its bits: but a tiny block's, whose products are subnormal, may move to its neighbours.
       x.store();
-      for (size_t e = 0; e < 6; ++e) EXPECT_EQ(x.stored(e), expected[e]) << "entry " << e << " once more";
+      for (size_t e = 0; e < 6; ++e) EXPECT_EQ(x.compressed(e), expected[e]) << "entry " << e << " once more";
     }
 }
 
-TEST(StoredArrays, a_step_that_is_left_out_stores_nothing) {
+TEST(CompressedArrays, a_step_that_is_left_out_stores_nothing) {
   const Copied<double> nan(default_device(), {std::numeric_limits<double>::quiet_NaN()}),
       infinite(default_device(), {INFINITY});
   for (const Form& form : kForms) {
-    const Stored x(default_device(), form, kCounts);
-    const std::vector<uint8_t> before = x.stored(8), expected = x.expected(8);
+    const CompressedList x(default_device(), form, kCounts);
+    const std::vector<uint8_t> before = x.compressed(8), expected = x.expected(8);
     x.store(nan.data());
-    EXPECT_EQ(x.stored(8), before);
+    EXPECT_EQ(x.compressed(8), before);
     x.store(infinite.data());
-    EXPECT_EQ(x.stored(8), expected);
+    EXPECT_EQ(x.compressed(8), expected);
   }
 }
 
-TEST(StoredArrays, an_element_is_off_by_no_more_than_half_of_its_gap_in_the_map) {
+TEST(CompressedArrays, an_element_is_off_by_no_more_than_half_of_its_gap_in_the_map) {
   constexpr int64_t kCount = 100'000;
   for (const Form& form : {kForms[1], kForms[2]}) {
-    const Stored x(default_device(), form, {0, 0, 0, kCount});
+    const CompressedList x(default_device(), form, {0, 0, 0, kCount});
     const std::vector<float> before = x.wide(3);
     x.store();
     x.load();
@@ -193,7 +193,7 @@ TEST(StoredArrays, an_element_is_off_by_no_more_than_half_of_its_gap_in_the_map)
   }
 }
 
-TEST(StoredArrays, rounding_to_bf16_has_the_number_for_its_mean_and_other_bits_at_every_step) {
+TEST(CompressedArrays, rounding_to_bf16_has_the_number_for_its_mean_and_other_bits_at_every_step) {
   constexpr int64_t kCount = 1 << 16;
   constexpr float kValue = 1 + 0x1p-7f * 0.3f;
   const Device device = default_device();
@@ -204,7 +204,7 @@ TEST(StoredArrays, rounding_to_bf16_has_the_number_for_its_mean_and_other_bits_a
   std::set<std::vector<uint16_t>> seen;
   const auto store = [&](uint64_t seed, uint32_t array, double step) {
     const Copied<double> steps(device, {step});
-    kernels::backend(device).optim->store(
+    kernels::backend(device).optim->compress(
         {.list = list, .type = kHalf, .seed = seed, .array = array, .steps = steps.data()}, current_stream(device));
     const std::vector<uint16_t> bits = half.read();
     double mean = 0;

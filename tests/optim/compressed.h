@@ -1,6 +1,6 @@
 #pragma once
 
-// Arrays in their stored forms, the plain way: element by element, by the scalar formulas.
+// Compressed arrays, the plain way: element by element, by the scalar formulas.
 
 #include <bit>
 #include <cstring>
@@ -15,7 +15,7 @@ namespace lorry::optim::test {
 inline DType dtype_of_state(StateType type) {
   return type == StateType::q8 ? kU8 : type == StateType::bf16 ? kBF16 : kF32;
 }
-inline int64_t stored_bytes(StateType type, int64_t n) {
+inline int64_t compressed_bytes(StateType type, int64_t n) {
   return type == StateType::q8 ? formula::quant_bytes(n) : n * size_of(dtype_of_state(type));
 }
 

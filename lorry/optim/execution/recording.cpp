@@ -1,4 +1,4 @@
-#include "lorry/optim/recording.h"
+#include "lorry/optim/execution/recording.h"
 
 namespace lorry::optim {
 

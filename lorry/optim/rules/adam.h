@@ -4,7 +4,7 @@
 // in formula/adamw.h, adamax.h, nadam.h and radam.h. Domains: lr, eps, weight_decay, momentum_decay >= 0 and finite, 0
 // <= beta < 1.
 
-#include "lorry/optim/of.h"
+#include "lorry/optim/optimizer_for.h"
 
 namespace lorry::optim {
 
@@ -54,14 +54,14 @@ struct RAdamOptions {
 };
 
 /// Adam with weight decay that shrinks the parameter itself. Loshchilov, Hutter 2019.
-using AdamW = Of<AdamWOptions>;
+using AdamW = OptimizerFor<AdamWOptions>;
 /// Steps by the mean of gradients over the root of the mean of their squares. Kingma, Ba 2015.
-using Adam = Of<AdamOptions>;
+using Adam = OptimizerFor<AdamOptions>;
 /// Adam with the largest gradient in place of the root of squares. Kingma, Ba 2015, section 7.
-using Adamax = Of<AdamaxOptions>;
+using Adamax = OptimizerFor<AdamaxOptions>;
 /// Adam with Nesterov's momentum. Dozat 2016.
-using NAdam = Of<NAdamOptions>;
+using NAdam = OptimizerFor<NAdamOptions>;
 /// Adam that waits until its mean of squares can be trusted. Liu et al. 2020.
-using RAdam = Of<RAdamOptions>;
+using RAdam = OptimizerFor<RAdamOptions>;
 
 }  // namespace lorry::optim

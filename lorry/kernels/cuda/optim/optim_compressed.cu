@@ -1,13 +1,13 @@
-// Arrays between f32 and the form in which they are stored, a row a warp: what step_stored.h does on its way.
+// Arrays between f32 and their compressed form, a row a warp: what step_compressed.h does on its way.
 
 #include "lorry/kernels/cuda/optim/optim.h"
-#include "lorry/kernels/cuda/optim/step_stored.h"
+#include "lorry/kernels/cuda/optim/step_compressed.h"
 
 namespace lorry::kernels::cuda {
 namespace {
 
-/// What both directions have. `array` is the stored form, `values` f32.
-struct StoredRows : Rows {
+/// What both directions have. `array` is the compressed form, `values` f32.
+struct CompressedRows : Rows {
   static constexpr int kArrays = 2, kTile = 1'024, kRunLength = 1, kBlocks = 3;
 
   StateType type;
@@ -16,7 +16,7 @@ struct StoredRows : Rows {
   __device__ void open(int thread) const {
     if (type == StateType::q8) fill_tables(thread);
   }
-  /// Calls f(whole, values, stored, row, left) for every row of a tile: `whole` is a constant, the addresses are those
+  /// Calls f(whole, values, compressed, row, left) for every row of a tile: `whole` is a constant, the addresses are those
   /// of the lane's first elements.
   template <class F>
   __device__ __forceinline__ void rows(const Entry<kArrays>& entry, const Tile& tile, int lane, const F& f) const {
@@ -27,17 +27,17 @@ struct StoredRows : Rows {
       const int here = tile.count - row, left = here - first_of(lane);
       const int64_t first = tile.first + row;
       float* const values = static_cast<float*>(entry.at[0]) + first + first_of(lane);
-      char* const stored =
+      char* const compressed =
           static_cast<char*>(entry.at[1]) + (first + first_of(lane)) * (type == StateType::bf16 ? 2 : 1);
       if (aligned && here >= kBlock)
-        f(std::true_type(), values, stored, first, left);
+        f(std::true_type(), values, compressed, first, left);
       else
-        f(std::false_type(), values, stored, first, left);
+        f(std::false_type(), values, compressed, first, left);
     }
   }
 };
 
-struct LoadStored : StoredRows {
+struct Decompress : CompressedRows {
   __device__ __forceinline__ void operator()(const Entry<kArrays>& entry, const Tile& tile, int lane) const {
     rows(entry, tile, lane,
          [&]<bool kWhole>(std::bool_constant<kWhole>, float* to, const char* from, int64_t row, int left) {
@@ -59,7 +59,7 @@ struct LoadStored : StoredRows {
   }
 };
 
-struct StoreStored : StoredRows {
+struct Compress : CompressedRows {
   const double *grad_factor, *steps;
   uint64_t seed;
   uint32_t array;
@@ -88,14 +88,14 @@ struct StoreStored : StoredRows {
 
 }  // namespace
 
-void load_stored(const StoredCall& call, const Stream& stream) {
-  over_list(call.list, LoadStored{{{}, call.type, call.is_signed}}, stream);
+void decompress(const CompressedCall& call, const Stream& stream) {
+  over_list(call.list, Decompress{{{}, call.type, call.is_signed}}, stream);
 }
 
-void store_stored(const StoredCall& call, const Stream& stream) {
+void compress(const CompressedCall& call, const Stream& stream) {
   over_list(
       call.list,
-      StoreStored{
+      Compress{
           {{}, call.type, call.is_signed}, call.grad_factor, call.steps, call.seed, call.array, call.first_element},
       stream);
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// The step of parameters that share a clock, by the executions loop and foreach. It is made once for a layout of
+// The step of parameters that share a hyper block, by the executions loop and foreach. It is made once for a layout of
 // parameters and gradients, and used by every step until that changes. Everything that may fail is done by its
 // constructor and prepare(), before any step writes: what is left to run() are kernel calls over lists that there are,
 // in memory that there is.
@@ -10,8 +10,8 @@
 
 #include "lorry/device/stream.h"
 #include "lorry/kernels/list.h"
-#include "lorry/optim/program.h"
-#include "lorry/optim/stored.h"
+#include "lorry/optim/execution/compression.h"
+#include "lorry/optim/execution/program.h"
 #include "lorry/tensor/tensor.h"
 
 namespace lorry::optim {
@@ -21,44 +21,44 @@ int64_t elements_within(int64_t budget, int64_t bytes_per_element);
 /// The smallest budget that lets 256 elements be stepped.
 int64_t least_budget(int64_t bytes_per_element);
 
-/// What parameters that share a clock have in common.
-struct OperatorWork {
+/// What parameters that share a hyper block have in common.
+struct EagerWork {
   Program program;
-  bool by_lists;  ///< foreach; else loop, one parameter at a time
+  bool is_foreach;  ///< foreach; else loop, one parameter at a time
   const char* where;
   Device device;
   DType dtype, grad_dtype;
   int states;                          ///< of the rule
-  DType state_dtypes[kMaxStates + 1];  ///< as they are stored; after the states what is kept
-  const char* hyper;                   ///< the clock's numbers, on the device
+  DType state_dtypes[kMaxStates + 1];  ///< of arrays; after the states the master
+  const char* hyper;                   ///< the hyper block's numbers, on the device
   bool zero_grads;
-  Storing storing;
+  Compression compression;
 };
 
 /// What steps on one device compute in, one after the other.
-struct OperatorMemory {
+struct EagerMemory {
   Tensor numbers, buffers;  ///< bytes
 };
 /// Of the numbers: 8 each.
 inline constexpr int64_t kNumberBytes = 512;
 
 struct SteppedParameter {
-  const kernels::ListEntry* entry;  ///< parameter, gradient, states, and what is kept
+  const kernels::ListEntry* entry;  ///< parameter, gradient, states, and the master
   const Tensor* states;             ///< the same arrays without parameter and gradient, for those that are copied
   uint32_t number;                  ///< in stochastic rounding
 };
 
-class OperatorStep {
+class EagerStep {
  public:
   /// Takes at most `budget` bytes for its buffers; 0: as many as it takes to step all elements at a time. Throws
   /// ValueError for a budget that holds less than 256 elements.
-  OperatorStep(const OperatorWork& work, std::vector<SteppedParameter> parameters, int64_t budget);
+  EagerStep(const EagerWork& work, std::vector<SteppedParameter> parameters, int64_t budget);
   const Program& program() const { return work_.program; }
   /// Of the buffers that run() needs, beside kNumberBytes.
   int64_t bytes() const { return capacity_ * buffer_bytes_; }
   /// Before each run: takes over the memory, and the addresses of the gradients in their entries. May run out of host
   /// memory.
-  void prepare(const OperatorMemory& memory);
+  void prepare(const EagerMemory& memory);
   /// grad_factor: null: 1. NaN: nothing is written but zeros.
   void run(const double* grad_factor, const Stream& stream);
 
@@ -75,13 +75,13 @@ class OperatorStep {
   void compute(const Instruction& x, const kernels::List& list, bool always) const;
   void copy_states(bool to_device) const;
   template <class F>
-  void for_pieces(int k, const Part& part, const F& copy) const;
-  DType stored_type(int state) const;
+  void for_ranges(int k, const Part& part, const F& copy) const;
+  DType array_dtype(int state) const;
   char* buffer(int b, const Part& part) const;
   void* array_at(const Location& place, const Part& part) const;
   kernels::ListOperand operand(const Location& place, DType compute) const;
 
-  OperatorWork work_;
+  EagerWork work_;
   std::vector<SteppedParameter> parameters_;
   int64_t capacity_ = 0;            ///< elements that buffers hold
   std::vector<int64_t> buffer_at_;  ///< bytes an element of the buffers before each

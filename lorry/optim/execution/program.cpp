@@ -1,9 +1,9 @@
-#include "lorry/optim/program.h"
+#include "lorry/optim/execution/program.h"
 
 #include <numeric>
 
 #include "lorry/formula/clip.h"
-#include "lorry/optim/program_step.h"
+#include "lorry/optim/execution/program_step.h"
 
 namespace lorry::optim {
 namespace {
@@ -31,11 +31,11 @@ class StepRecorder {
   Term whole(Pointwise op, std::initializer_list<Term> in) { return recorder_.operation(op, kI64, kI32, in); }
 
   Term param() {
-    if (shape_.masters() == Masters::f32) return recorder_.input(Node::From::kept, 0, kF32, true);
+    if (shape_.masters() == Masters::f32) return recorder_.input(Node::From::master, 0, kF32, true);
     if (shape_.masters() != Masters::split) return recorder_.input(Node::From::param, 0, shape_.dtype, true);
     // The sum of the halves of formula/split.h.
     const Term upper = recorder_.input(Node::From::param, 0, kI16, true),
-               lower = recorder_.input(Node::From::kept, 0, kI16, true);
+               lower = recorder_.input(Node::From::master, 0, kI16, true);
     Term joined = whole(Pointwise::add, {whole(Pointwise::bitwise_left_shift, {upper, {.constant = 16}}), lower});
     joined.as = kF32;
     return joined;
@@ -52,10 +52,10 @@ class StepRecorder {
     if (x.is_constant()) return false;
     const Node& node = recorder_.nodes()[static_cast<size_t>(x.node)];
     if (node.from == Node::From::param) return state >= 0 && shape_.masters() == Masters::stochastic;
-    return node.from == Node::From::state && node.index != state && shape_.is_stored(node.index);
+    return node.from == Node::From::state && node.index != state && shape_.is_compressed(node.index);
   }
-  /// x as state `state`, or as the parameter, may take it over: an old value that is stored anew is read by an
-  /// operation, since stores wait for these.
+  /// x as state `state`, or as the parameter, may take it over: an old value that is compressed anew is read by an
+  /// operation, since compression waits for these.
   Term separate(const Term& x, int state) { return is_overwritten(x, state) ? copy(x) : x; }
   /// An array of the formula's type.
   Term spread(const Term& x) {
@@ -71,14 +71,14 @@ class StepRecorder {
   void add_parameter(const Term& result) {
     const Term x = separate(result, -1);
     const Location param{.kind = Location::Kind::param, .dtype = shape_.dtype},
-        kept{.kind = Location::Kind::kept, .dtype = kF32};
+        masters{.kind = Location::Kind::master, .dtype = kF32};
     switch (shape_.masters()) {
       case Masters::stochastic:
         return results_.push_back({param, spread(x), true, -1});
       case Masters::split:
         return add_halves(spread(x));
       case Masters::f32:
-        results_.push_back({kept, x});
+        results_.push_back({masters, x});
         [[fallthrough]];
       case Masters::none:
         return results_.push_back({param, x});
@@ -93,12 +93,12 @@ class StepRecorder {
     const Term rest = whole(Pointwise::sub, {bits, whole(Pointwise::bitwise_left_shift, {upper, {.constant = 16}})});
     results_.push_back({{.kind = Location::Kind::param, .dtype = kI16}, upper});
     results_.push_back(
-        {{.kind = Location::Kind::kept, .dtype = kI16}, whole(Pointwise::where, {nan, {.constant = 0}, rest})});
+        {{.kind = Location::Kind::master, .dtype = kI16}, whole(Pointwise::where, {nan, {.constant = 0}, rest})});
   }
   void add_state(int k, const Term& result) {
     const Term x = separate(result, k);
     const Location to{.kind = Location::Kind::state, .index = k, .dtype = compute_};
-    results_.push_back(shape_.is_stored(k) ? Result{to, spread(x), true, k} : Result{to, x});
+    results_.push_back(shape_.is_compressed(k) ? Result{to, spread(x), true, k} : Result{to, x});
   }
 
   const StepShape& shape_;

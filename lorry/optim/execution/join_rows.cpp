@@ -1,4 +1,4 @@
-#include "lorry/optim/program_step.h"
+#include "lorry/optim/execution/program_step.h"
 
 namespace lorry::optim::detail {
 namespace {

@@ -1,6 +1,6 @@
-#include "lorry/optim/sgd.h"
+#include "lorry/optim/rules/sgd.h"
 
-#include "lorry/optim/domain.h"
+#include "lorry/optim/rules/domain.h"
 
 namespace lorry::optim {
 

@@ -2,7 +2,7 @@
 // their elements as a budget of memory lets. All steps of an optimizer's step are prepared, and have all their memory,
 // before the first of them writes.
 
-#include "lorry/optim/by_operators.h"
+#include "lorry/optim/execution/eager.h"
 
 #include <algorithm>
 #include <bit>
@@ -47,7 +47,7 @@ int64_t least_budget(int64_t bytes_per_element) { return kOtherBytes + enclosing
 
 // ---- preparation ----------------------------------------------------------------------------------------------------
 
-OperatorStep::OperatorStep(const OperatorWork& work, std::vector<SteppedParameter> parameters, int64_t budget)
+EagerStep::EagerStep(const EagerWork& work, std::vector<SteppedParameter> parameters, int64_t budget)
     : work_(work), parameters_(std::move(parameters)) {
   const Running running(work_.where);
   std::erase_if(parameters_, [](const SteppedParameter& x) { return x.entry->count == 0; });
@@ -61,8 +61,8 @@ OperatorStep::OperatorStep(const OperatorWork& work, std::vector<SteppedParamete
   require<ValueError>(most_elements > 0,
                       "memory_budget is too small for 256 elements at a time; got {} bytes; expected at least {}",
                       budget, least_budget(element_bytes));
-  capacity_ = std::min(work_.by_lists ? all : largest, most_elements);
-  is_whole_ = work_.by_lists && all <= capacity_;
+  capacity_ = std::min(work_.is_foreach ? all : largest, most_elements);
+  is_whole_ = work_.is_foreach && all <= capacity_;
   for (const int width : work_.program.buffers) {
     buffer_at_.push_back(buffer_bytes_);
     buffer_bytes_ += width;
@@ -71,7 +71,7 @@ OperatorStep::OperatorStep(const OperatorWork& work, std::vector<SteppedParamete
                       "the rule computes with {} numbers for all elements; expected at most {}",
                       work_.program.number_count, kNumberBytes / 8);
 
-  const size_t most = work_.by_lists ? parameters_.size() : 1;
+  const size_t most = work_.is_foreach ? parameters_.size() : 1;
   parts_.reserve(most);
   const Strategy strategy =
       most <= kMostArguments ? Strategy::automatic : Strategy::kernel_args_32k;  // these need no memory
@@ -82,7 +82,7 @@ OperatorStep::OperatorStep(const OperatorWork& work, std::vector<SteppedParamete
     return list;
   };
   const auto list_of = [&](const Instruction& x, size_t entries) {
-    if (x.kind != Instruction::Kind::compute) return make_list({kF32, stored_type(x.state)}, entries);
+    if (x.kind != Instruction::Kind::compute) return make_list({kF32, array_dtype(x.state)}, entries);
     DType dtypes[1 + 4] = {x.out.dtype};
     for (int k = 0; k < x.arity; ++k) dtypes[1 + k] = x.in[k].dtype;
     switch (x.arity) {
@@ -103,13 +103,13 @@ OperatorStep::OperatorStep(const OperatorWork& work, std::vector<SteppedParamete
 
 /// The next parts to be stepped together: of a loop one, else as many as there is room for. False when all have been
 /// stepped.
-bool OperatorStep::next_parts() {
+bool EagerStep::next_parts() {
   parts_.clear();
   int64_t room = capacity_;
   while (next_ < parameters_.size()) {
     const int64_t n = parameters_[next_].entry->count, left = n - first_;
     const bool fits = aligned(left) <= room;
-    if (!parts_.empty() && (!work_.by_lists || (!fits && room < kUnit))) break;
+    if (!parts_.empty() && (!work_.is_foreach || (!fits && room < kUnit))) break;
     const int64_t count = fits ? left : room / kUnit * kUnit;
     parts_.push_back({&parameters_[next_], first_, count, capacity_ - room});
     room -= aligned(count);
@@ -122,16 +122,16 @@ bool OperatorStep::next_parts() {
 
 // ---- where things lie -----------------------------------------------------------------------------------------------
 
-DType OperatorStep::stored_type(int state) const { return state < 0 ? work_.dtype : work_.state_dtypes[state]; }
+DType EagerStep::array_dtype(int state) const { return state < 0 ? work_.dtype : work_.state_dtypes[state]; }
 
-char* OperatorStep::buffer(int b, const Part& part) const {
+char* EagerStep::buffer(int b, const Part& part) const {
   return buffers_ + capacity_ * buffer_at_[static_cast<size_t>(b)] +
          part.offset * work_.program.buffers[static_cast<size_t>(b)];
 }
 
-void* OperatorStep::array_at(const Location& place, const Part& part) const {
-  const auto of_entry = [&](int array, DType stored) {
-    return static_cast<char*>(part.parameter->entry->at[array]) + part.first * size_of(stored);
+void* EagerStep::array_at(const Location& place, const Part& part) const {
+  const auto of_entry = [&](int array, DType dtype) {
+    return static_cast<char*>(part.parameter->entry->at[array]) + part.first * size_of(dtype);
   };
   const auto state = [&](int k) {
     return work_.program.copies[k] >= 0 ? buffer(work_.program.copies[k], part)
@@ -144,14 +144,14 @@ void* OperatorStep::array_at(const Location& place, const Part& part) const {
       return of_entry(1, work_.grad_dtype);
     case Location::Kind::state:
       return state(place.index);
-    case Location::Kind::kept:
+    case Location::Kind::master:
       return state(work_.states);
     default:
       return buffer(place.index, part);
   }
 }
 
-kernels::ListOperand OperatorStep::operand(const Location& place, DType compute) const {
+kernels::ListOperand EagerStep::operand(const Location& place, DType compute) const {
   kernels::ListOperand x;
   x.kind = kernels::ListOperand::Kind::values;
   x.dtype = place.dtype;
@@ -181,24 +181,24 @@ kernels::ListOperand OperatorStep::operand(const Location& place, DType compute)
 
 // ---- copies of arrays -----------------------------------------------------------------------------------------------
 
-/// Calls copy(state, own, bytes) for the pieces of array k of a part: its codes and scales lie apart in an array of 8
+/// Calls copy(state, own, bytes) for each contiguous range of array k of a part: its codes and scales lie apart in an array of 8
 /// bits.
 template <class F>
-void OperatorStep::for_pieces(int k, const Part& part, const F& copy) const {
+void EagerStep::for_ranges(int k, const Part& part, const F& copy) const {
   const Tensor& state = part.parameter->states[k];
   char *const whole = static_cast<char*>(state.data_ptr()), *const own = buffer(work_.program.copies[k], part);
-  const DType stored = work_.state_dtypes[k];
-  if (stored != kU8) return copy(state, whole + part.first * size_of(stored), own, part.count * size_of(stored));
+  const DType dtype = work_.state_dtypes[k];
+  if (dtype != kU8) return copy(state, whole + part.first * size_of(dtype), own, part.count * size_of(dtype));
   copy(state, whole + part.first, own, part.count);
   copy(state, whole + formula::quant_scales_at(part.parameter->entry->count) + 4 * (part.first / kUnit),
        own + formula::quant_scales_at(part.count), 4 * formula::quant_blocks(part.count));
 }
 
-void OperatorStep::copy_states(bool to_device) const {
+void EagerStep::copy_states(bool to_device) const {
   for (int k = 0; k <= work_.states; ++k) {
     if (work_.program.copies[k] < 0) continue;
     for (const Part& part : parts_)
-      for_pieces(k, part, [&](const Tensor& state, char* whole, char* own, int64_t bytes) {
+      for_ranges(k, part, [&](const Tensor& state, char* whole, char* own, int64_t bytes) {
         if (to_device)
           device::copy(own, work_.device, whole, state.device(), bytes, stream_);
         else
@@ -210,7 +210,7 @@ void OperatorStep::copy_states(bool to_device) const {
 
 // ---- the step -------------------------------------------------------------------------------------------------------
 
-void OperatorStep::compute(const Instruction& x, const kernels::List& list, bool always) const {
+void EagerStep::compute(const Instruction& x, const kernels::List& list, bool always) const {
   kernels::ListPointwiseCall call{.op = x.op,
                                   .compute = x.compute,
                                   .arity = x.arity,
@@ -222,22 +222,22 @@ void OperatorStep::compute(const Instruction& x, const kernels::List& list, bool
   (x.blends ? kernels.blend : kernels.pointwise)(call, stream_);
 }
 
-kernels::ListEntry OperatorStep::entry_of(const Instruction& x, const Part& part) const {
+kernels::ListEntry EagerStep::entry_of(const Instruction& x, const Part& part) const {
   kernels::ListEntry entry{.count = part.count, .number = part.parameter->number};
   if (x.kind == Instruction::Kind::compute) {
     entry.at[0] = array_at(x.out, part);
     for (int k = 0; k < x.arity; ++k)
       if (x.in[k].is_array()) entry.at[1 + k] = array_at(x.in[k], part);
   } else {
-    const bool loads = x.kind == Instruction::Kind::load;
-    entry.at[0] = array_at(loads ? x.out : x.in[0], part);
-    entry.at[1] = array_at(loads ? x.in[0] : x.out, part);
+    const bool decompresses = x.kind == Instruction::Kind::decompress;
+    entry.at[0] = array_at(decompresses ? x.out : x.in[0], part);
+    entry.at[1] = array_at(decompresses ? x.in[0] : x.out, part);
   }
   return entry;
 }
 
 /// The lists of the parts, which are new.
-void OperatorStep::fill_lists() {
+void EagerStep::fill_lists() {
   for (size_t i = 0; i < lists_.size(); ++i) {
     lists_[i].clear();
     for (const Part& part : parts_) lists_[i].add(entry_of(work_.program.arrays[i], part));
@@ -248,7 +248,7 @@ void OperatorStep::fill_lists() {
     zeros_->add({.at = {array_at({.kind = Location::Kind::grad}, part)}, .count = part.count});
 }
 
-void OperatorStep::prepare(const OperatorMemory& memory) {
+void EagerStep::prepare(const EagerMemory& memory) {
   if (parameters_.empty()) return;
   numbers_ = static_cast<char*>(memory.numbers.data_ptr());
   for (size_t i = 0; i < number_lists_.size(); ++i) {
@@ -276,7 +276,7 @@ void OperatorStep::prepare(const OperatorMemory& memory) {
     zeros_->move(p, 0, array_at({.kind = Location::Kind::grad}, parts_[p]));
 }
 
-void OperatorStep::run_parts() const {
+void EagerStep::run_parts() const {
   copy_states(true);
   for (size_t i = 0; i < lists_.size(); ++i) {
     const Instruction& x = work_.program.arrays[i];
@@ -285,11 +285,11 @@ void OperatorStep::run_parts() const {
       continue;
     }
     const kernels::OptimKernels& kernels = *kernels::backend(work_.device).optim;
-    Storing storing = work_.storing;
-    storing.first_element = parts_[0].first;  // the others begin where their parameters do
-    kernels::StoredCall call = storing.call(lists_[i], x.state);
-    if (x.kind == Instruction::Kind::store) call.grad_factor = grad_factor_;
-    (x.kind == Instruction::Kind::load ? kernels.load : kernels.store)(call, stream_);
+    Compression compression = work_.compression;
+    compression.first_element = parts_[0].first;  // the others begin where their parameters do
+    kernels::CompressedCall call = compression.call(lists_[i], x.state);
+    if (x.kind == Instruction::Kind::compress) call.grad_factor = grad_factor_;
+    (x.kind == Instruction::Kind::decompress ? kernels.decompress : kernels.compress)(call, stream_);
   }
   copy_states(false);
   if (!zeros_) return;
@@ -297,7 +297,7 @@ void OperatorStep::run_parts() const {
   kernels::backend(work_.device).foreach->fill(*zeros_, &zero, kF64, stream_);
 }
 
-void OperatorStep::run(const double* grad_factor, const Stream& stream) {
+void EagerStep::run(const double* grad_factor, const Stream& stream) {
   if (parameters_.empty()) return;
   grad_factor_ = grad_factor, stream_ = stream;
   for (size_t i = 0; i < number_lists_.size(); ++i) compute(work_.program.numbers[i], number_lists_[i], true);

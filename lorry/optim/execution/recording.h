@@ -25,7 +25,7 @@ struct Term {
 };
 
 struct Node {
-  enum class From : uint8_t { param, grad, kept, state, hyper, factor, operation };
+  enum class From : uint8_t { param, grad, master, state, hyper, factor, operation };
   From from = From::operation;
   int index = 0;         ///< of a state or a hyper-parameter
   bool array = true;     ///< false: one number for all elements
@@ -133,7 +133,7 @@ class Symbol {
 };
 
 /// Calls a rule's update with symbols: values[0] is the parameter, [1] the gradient, [2 + k] state k. Parameter and
-/// states are replaced by what comes of them. settings: of the rule, for the flags; the numbers are the clock's
+/// states are replaced by what comes of them. settings: of the rule, for the flags; the numbers are the hyper block's
 /// hyper-parameters.
 template <class Rule>
 void record(const void* settings, Symbol* values) {

@@ -1,6 +1,6 @@
-#include "lorry/optim/adaptive.h"
+#include "lorry/optim/rules/adaptive.h"
 
-#include "lorry/optim/domain.h"
+#include "lorry/optim/rules/domain.h"
 
 namespace lorry::optim {
 

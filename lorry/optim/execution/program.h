@@ -19,12 +19,12 @@
 
 #include "lorry/layout/dtype.h"
 #include "lorry/optim/execution.h"
+#include "lorry/optim/execution/recording.h"
 #include "lorry/optim/memory.h"
-#include "lorry/optim/recording.h"
 
 namespace lorry::optim {
 
-/// What decides how a step by operators runs, beside the rule.
+/// What decides how a step eagerly runs, beside the rule.
 struct StepShape {
   Execution execution;  ///< loop or foreach
   DType dtype;          ///< of parameters
@@ -34,11 +34,11 @@ struct StepShape {
   /// Only some of a parameter's elements are stepped at a time: a state in 8 bits is copied in parts.
   bool in_parts = false;
 
-  /// What is kept of parameters beside them: for f32 and f64 ones nothing.
+  /// For f32 and f64 parameters none.
   Masters masters() const { return size_of(dtype) == 2 ? memory.masters : Masters::none; }
-  bool keeps() const { return masters() == Masters::f32 || masters() == Masters::split; }
-  /// Whether state k is stored as something else than the numbers that the formula computes with.
-  bool is_stored(int k) const { return dtype != kF64 && memory.states[k] != StateType::f32; }
+  bool has_master() const { return masters() == Masters::f32 || masters() == Masters::split; }
+  /// Whether state k has another type than the formula computes with.
+  bool is_compressed(int k) const { return dtype != kF64 && memory.states[k] != StateType::f32; }
 };
 
 /// Where an operand lies.
@@ -46,11 +46,11 @@ struct Location {
   enum class Kind : uint8_t {
     param,
     grad,
-    kept,
+    master,
     state,
     buffer,  ///< an array of the step's own
     number,  ///< one of the step's own, for all elements
-    hyper,   ///< a number of the clock
+    hyper,   ///< a number of the hyper block
     factor,  ///< by which gradients are multiplied
     constant,
   };
@@ -66,9 +66,9 @@ struct Location {
 
 struct Instruction {
   enum class Kind : uint8_t {
-    compute,  ///< a row of formula/pointwise.def
-    load,     ///< in[0], a state as it is stored, to f32
-    store,    ///< in[0], f32, as state `state` is stored, or -1: as the parameter, rounded stochastically
+    compute,     ///< a row of formula/pointwise.def
+    decompress,  ///< in[0], a compressed state, to f32
+    compress,    ///< in[0], f32, to state `state`, or with -1 to the parameter, rounded stochastically
   };
   Kind kind = Kind::compute;
   Pointwise op = {};
@@ -83,11 +83,11 @@ struct Instruction {
 };
 
 struct Program {
-  std::vector<Instruction> numbers;  ///< on numbers for all elements: once for all parameters that share a clock
+  std::vector<Instruction> numbers;  ///< on numbers for all elements: once for all parameters that share a hyper block
   std::vector<Instruction> arrays;   ///< on arrays, in order
   std::vector<int> buffers;          ///< bytes an element of each
   int number_count = 0;
-  int copies[kMaxStates + 1];  ///< of each state, and of what is kept after them: the buffer that holds its copy while
+  int copies[kMaxStates + 1];  ///< of each state, and of the master after them: the buffer that holds its copy while
                                ///< it is stepped; -1: it is where it is
 
   /// Of all buffers, for each element that is stepped at a time.
