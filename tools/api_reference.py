@@ -48,6 +48,7 @@ OTHERS = (
         "",
         (
             "optim/optimizer.h",
+            "optim/step_options.h",
             "optim/rules/adam.h",
             "optim/rules/adaptive.h",
             "optim/rules/sgd.h",
@@ -79,8 +80,8 @@ LISTS = {"ops/ops.h", "ops/aliases.h"}
 SKIPPED = re.compile("|".join(r"""
     (?!save_for)\w+_backward attention_dropout embed reshape_result wrapped_number without_repeats from_bytes
     raise\w* require node node_ptr emit emit_after heard choice run require_device parallel_for for_each_chunk
-    (allocate|release|record)_(pinned|managed) allocate release record_stream built_in_kernels with_options
-    visit\w* promote can_store to_whole index_put checked facts detail named choose layout storage NormGrads
+    (allocate|release|record)_(pinned|managed) allocate release record_stream make_built_in_blocks make_rule with_options
+    AllOptions \w*OptionsList visit\w* promote can_store to_whole index_put checked facts detail named choose layout storage NormGrads
     AttentionCall NestedNumbers DTypeOf Type DTypeFacts ShortRule OwnRule UserFunction LiveBlock OptionsList DL\w+
     extent ReportsWait SerialScope EllipsisType numbered copy decltype CompileError CaptureError Operand TensorNode
     """.split()))

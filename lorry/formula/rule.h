@@ -6,10 +6,12 @@
 //     static constexpr const char* kName = "momentum";
 //     static constexpr int kStates = 1;                                   // arrays as large as the parameter
 //     static constexpr const char* kStateNames[] = {"momentum_buffer"};
-//     static constexpr unsigned kNotNegative = 0b0;                       // optional: bit k is set for a state never
-//                                                                         // below zero: 8 bits hold it the better
+//     static constexpr unsigned kNotNegative = 0b0;                       // optional: bit k is set for a state that is
+//                                                                         // never below zero: better 8-bit codes
 //
-//     struct Settings { double lr = 1e-3, momentum = 0.9; };              // what a user sets; lr is obligatory
+//     struct Settings { double lr = 1e-3, momentum = 0.9; };              // what a user sets: numbers, then flags
+//     static constexpr Setting<Settings> kSettings[] = {                  // optional: numbers that may change
+//         {"lr", &Settings::lr}, {"momentum", &Settings::momentum}};      // between steps, by name; without it lr alone
 //     struct Progress { double steps = 0; };                              // what is carried from step to step:
 //                                                                         // doubles, steps first
 //     static constexpr const char* kProgressNames[] = {"step"};
@@ -32,15 +34,16 @@
 //   };
 //
 // The update and `advance` use only operations that are rounded once, + - * / sqrt fma, comparisons, select and abs, so
-// that all executions give the same bits on every device. Settings, progress and numbers live in a block on the device,
-// a HyperBlock, which moves on by itself when a step is done: the host may not know how many steps were skipped. Hence a
-// flag depends on settings alone, and a choice that depends on the step is a number and a select. Powers such as beta^t
-// are running products in Progress: pow rounds differently on every platform (power.h has one that does not). A
-// constant V(number) meets a value in every operation, select's two among them: of two constants an execution by
-// operators would not know the type.
+// that all executions give the same bits on every device. Settings, progress and numbers live in a HyperBlock on the
+// device, which advances by itself when a step is done: the host may not know how many steps were skipped. Hence a flag
+// depends on settings alone, and a choice that depends on the step is a number and a select. Powers such as beta^t are
+// running products in Progress: pow rounds differently on every platform (power.h has one that does not). A constant
+// V(number) meets a value in every operation, select's two among them: of two constants the executions loop and foreach
+// would not know the type.
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -85,11 +88,43 @@ struct HyperBlock {
 };
 
 /// What to write into a hyper block.
+template <class Rule>
 struct HyperBlockChange {
-  int32_t hyper_block = 0;
+  int32_t block = 0;
   bool running = true;
-  const void* settings = nullptr;    ///< null: those that it has
-  const double* progress = nullptr;  ///< null: likewise
+  const SettingsOf<Rule>* settings = nullptr;  ///< null: those that it has
+  const ProgressOf<Rule>* progress = nullptr;  ///< null: likewise
+};
+
+/// Which values a setting may have.
+enum class Domain : uint8_t {
+  finite,
+  not_negative,   ///< and finite
+  positive,       ///< and finite
+  below_one,      ///< [0, 1): a share such as beta
+  unit_interval,  ///< [0, 1]
+  inside_unit,    ///< (0, 1)
+  above_one,      ///< and finite
+};
+
+/// A number among a rule's settings, which may change between steps.
+template <class Settings>
+struct Setting {
+  const char* name;
+  double Settings::*number;
+  Domain domain = Domain::not_negative;
+};
+
+/// A rule's settings that may change; of one that does not list them its lr.
+template <class Rule>
+struct SettingList {
+  static constexpr Setting<SettingsOf<Rule>> kOnlyLr = {"lr", &SettingsOf<Rule>::lr};
+  static constexpr std::span<const Setting<SettingsOf<Rule>>> all() {
+    if constexpr (requires { Rule::kSettings; })
+      return Rule::kSettings;
+    else
+      return {&kOnlyLr, 1};
+  }
 };
 
 /// Whether state k of a rule may be negative.

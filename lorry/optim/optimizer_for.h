@@ -7,27 +7,33 @@
 //     double lr = 1e-4, beta1 = 0.9, beta2 = 0.99, weight_decay = 0;
 //     Memory memory = {};
 //     static constexpr const char* kName = "lion";
-//     RuleChoice choice() const;                        // throws ValueError for options out of their domain
+//     std::unique_ptr<AnyRule> rule() const { return make_rule<formula::Lion>({lr, beta1, beta2, weight_decay}); }
 //   };
 //   using Lion = OptimizerFor<LionOptions>;
 
 #include "lorry/optim/optimizer.h"
-#include "lorry/optim/rule.h"
+#include "lorry/optim/rules/rule.h"
 
 namespace lorry::optim {
 
-/// A rule and what its settings are.
-struct RuleChoice {
-  const RuleTraits* rule;
-  alignas(8) std::byte settings[kMaxSettings];
-};
-
 template <class Rule>
-RuleChoice choose(const formula::SettingsOf<Rule>& settings) {
-  RuleChoice choice{&rule_traits<Rule>(), {}};
-  std::memcpy(choice.settings, &settings, sizeof(settings));
-  return choice;
+std::unique_ptr<AnyRule> make_rule(const formula::SettingsOf<Rule>& settings) {
+  return std::make_unique<TypedRule<Rule>>(settings);
 }
+/// Of a rule with a state that is there or not.
+template <template <bool> class Rule>
+std::unique_ptr<AnyRule> make_rule(bool with_state, const formula::SettingsOf<Rule<true>>& settings) {
+  return with_state ? make_rule<Rule<true>>(settings) : make_rule<Rule<false>>(settings);
+}
+
+template <class... Options>
+struct OptionsList {
+  /// Calls f with the default options of each.
+  template <class F>
+  static void each(const F& f) {
+    (f(Options()), ...);
+  }
+};
 
 /// Throws ValueError for options out of their domain, and what Optimizer::add_group throws for parameters.
 template <class Options>
@@ -47,8 +53,7 @@ class OptimizerFor : public Optimizer {
     for (const auto& group : groups) add_param_group(group);
   }
   void add_param_group(const Group<Options>& group) {
-    const RuleChoice choice = group.options.choice();
-    add_group(group.params, *choice.rule, choice.settings, group.options.memory);
+    add_group(group.params, group.options.rule(), group.options.memory);
   }
 };
 

@@ -49,7 +49,7 @@ DType Stepper::Kind::array_dtype(int k) const {
 }
 
 std::string Stepper::state_key(const Slot& slot, int k) const {
-  const RuleTraits& rule = *groups_[slot.group].rule;
+  const RuleInfo& rule = groups_[slot.group].rule->info();
   return fmt::format("{}.{}", slot.name,
                      k < rule.states                                        ? rule.state_names[k]
                      : groups_[slot.group].memory.masters == Masters::split ? "remainder"
@@ -81,7 +81,7 @@ void Stepper::Kind::write_back(const Tensor& state, const Tensor& from) const {
 Tensor Stepper::new_state(const Slot& slot, const Kind& kind, const Tensor& like, int k) const {
   const Tensor state = kind.empty_state(k, like.layout());
   if (k == kind.rule->states) return kind.memory.masters == Masters::split ? state.zero_() : state.copy_(like);
-  const double first = kind.rule->first_state(k, groups_[slot.group].settings);
+  const double first = groups_[slot.group].rule->first_state(k);
   if (kind.array_dtype(k) == kU8)
     return (kind.rule->is_signed(k) ? filled<true> : filled<false>)(state, like.numel(), static_cast<float>(first));
   return state.fill_(first);
@@ -104,13 +104,14 @@ Tensor Stepper::reordered(const Slot& slot, const Kind& kind, const Tensor& like
 TensorMap Stepper::state_dict() const {
   const NoGrad quiet;
   std::vector<std::vector<double>> progress;
-  for (const Family& family : families_) progress.push_back(progress_of(family));
+  for (const Family& family : families_) progress.push_back(family.blocks->progress());
   TensorMap dict;
   for (const Slot& slot : slots_) {
-    const RuleTraits& rule = *groups_[slot.group].rule;
-    const double* own = slot.family < 0 ? rule.first_progress
-                                        : &progress[slot.family][static_cast<size_t>(slot.hyper_block) * rule.progress];
-    for (int k = 0; k < rule.progress; ++k) {
+    const RuleInfo& rule = groups_[slot.group].rule->info();
+    const size_t numbers = rule.progress_names.size();
+    const double* own = slot.family < 0 ? rule.first_progress.data()
+                                        : &progress[slot.family][static_cast<size_t>(slot.hyper_block) * numbers];
+    for (size_t k = 0; k < numbers; ++k) {
       const Tensor value = empty({}, {.dtype = kF64, .device = kCPU});
       *value.data<double>() = own[k];
       dict[fmt::format("{}.{}", slot.name, rule.progress_names[k])] = value;
@@ -150,9 +151,9 @@ void Stepper::load_state_dict(const TensorMap& dict) {
   std::vector<std::vector<double>> progress;
   std::vector<Slot> loaded = slots_;
   for (Slot& slot : loaded) {
-    const RuleTraits& rule = *groups_[slot.group].rule;
+    const RuleInfo& rule = groups_[slot.group].rule->info();
     std::vector<double>& own = progress.emplace_back();
-    for (int k = 0; k < rule.progress; ++k) {
+    for (size_t k = 0; k < rule.progress_names.size(); ++k) {
       const std::string key = fmt::format("{}.{}", slot.name, rule.progress_names[k]);
       const Tensor& value = find(key);
       check(key, value, {}, kF64);
@@ -197,10 +198,8 @@ void Stepper::load_state_dict(const TensorMap& dict) {
         if (loaded[other].family == slot.family && loaded[other].group == slot.group && progress[other] == progress[s])
           slot.hyper_block = loaded[other].hyper_block;
       if (slot.hyper_block >= 0) continue;
-      slot.hyper_block = new_hyper_block(family, slot.group, -1);
-      const kernels::HyperBlockChange change{slot.hyper_block, true, nullptr, progress[s].data()};
-      family.rule->kernels(family.device)
-          .set(family.hyper_blocks.data_ptr(), family.f64(), {&change, 1}, current_stream(family.device));
+      slot.hyper_block = family.blocks->add(*groups_[slot.group].rule, progress[s]);
+      family.block_groups.push_back(slot.group);
     }
   } catch (...) {
     std::swap(families_, before);

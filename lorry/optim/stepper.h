@@ -4,9 +4,9 @@
 //
 // Invariant: a step is made wholly or not at all. Gradients are checked, state is made, errors of earlier kernels are
 // thrown and all memory of the device is taken before anything is written: a step that throws leaves parameters, state
-// and counters as they were. (Two exceptions: kernels of a GPU lay out lists in host memory as they go, and where a
-// user's rule has no code for the GPU the host moves its hyper blocks on.) A family is the parameters that share device,
-// dtype, rule and Memory. It is stepped together.
+// and counters as they were. Two exceptions: kernels of a GPU lay out lists in host memory as they go, and where a
+// user's rule has no code for the GPU the host advances its hyper blocks. A *family* is the parameters that share
+// device, dtype, rule and memory options; each is one launch. If a later family fails so, earlier ones have stepped.
 //
 // A step that finds everything where it was costs the host a few microseconds, however many parameters there are: what
 // does not change between steps, the lists, is kept (kernels/common/list.h), and looked through again only when a
@@ -24,7 +24,7 @@
 #include "lorry/kernels/common/list.h"
 #include "lorry/optim/execution/eager.h"
 #include "lorry/optim/optimizer.h"
-#include "lorry/optim/rule.h"
+#include "lorry/optim/rules/rule.h"
 
 namespace lorry::optim {
 
@@ -44,9 +44,9 @@ class Stepper {
   void zero_grad(bool set_to_none);
   std::vector<Tensor> parameters() const;
   int groups() const { return static_cast<int>(groups_.size()); }
-  double lr(int group) const;
-  void set_lr(double lr);
-  void set_lr(int group, double lr);
+  std::vector<std::string> settings(int group) const;
+  double get(int group, std::string_view name) const;
+  void set(int group, std::string_view name, double value);
   TensorMap state_dict() const;
   void load_state_dict(const TensorMap& state);
   Execution execution() const { return execution_; }
@@ -55,14 +55,12 @@ class Stepper {
   MemoryReport memory_report(bool by_factor) const;
   Strategy strategy() const { return strategy_; }
   void set_strategy(Strategy strategy);
-  void add_group(const std::vector<NamedTensor>& params, const RuleTraits& rule, const void* settings,
-                 const Memory& memory);
+  void add_group(const std::vector<NamedTensor>& params, std::shared_ptr<AnyRule> rule, const Memory& memory);
   void require_parameters() const;
 
  private:
   struct GroupState {
-    const RuleTraits* rule;
-    alignas(8) std::byte settings[kMaxSettings];
+    std::shared_ptr<AnyRule> rule;
     Memory memory;
   };
   /// One parameter and what it carries from step to step. Where it stands among the slots is its number in stochastic
@@ -84,7 +82,7 @@ class Stepper {
   };
   /// What parameters have in common that are stepped together. Of `memory` it holds what makes a difference to them.
   struct Kind {
-    const RuleTraits* rule;
+    const RuleInfo* rule;
     Device device;
     DType dtype;
     Memory memory;
@@ -118,15 +116,13 @@ class Stepper {
   };
   /// Parameters that are stepped together.
   struct Family : Kind {
-    Tensor hyper_blocks;            ///< bytes
-    std::vector<int> block_groups;  ///< the group of each hyper block
+    std::unique_ptr<HyperBlocks> blocks;
+    std::vector<int> block_groups = {};  ///< the group of each hyper block
     DType grad_dtype = kF32;        ///< of this step's gradients
-    std::unique_ptr<kernels::List> list, grads;
-    std::vector<int> slots;                        ///< in the order of the lists' entries
+    std::unique_ptr<kernels::List> list = nullptr, grads = nullptr;
+    std::vector<int> slots = {};                   ///< in the order of the lists' entries
     std::shared_ptr<Streamed> streamed = nullptr;  ///< of the list, where states are brought to the device and back
     std::optional<EagerPlan> eager = {};           ///< of the list, where operators step it
-
-    size_t hyper_block_bytes() const { return rule->hyper_block_bytes[f64()]; }
   };
 
   Kind kind_of(const Slot& slot) const;
@@ -146,6 +142,16 @@ class Stepper {
   void check(Slot& slot, const Tensor& grad) const;
   bool update_addresses(uint64_t since);
   void lay_out();
+  struct Draft;
+  struct DraftParameter;
+  void draft_arrays(const Slot& slot, DraftParameter& own) const;
+  void draft_hyper_blocks(Draft& draft);
+  void draft_lists(Draft& draft) const;
+  void adopt(Draft& draft);
+  /// Throws IndexError.
+  const GroupState& group(int group) const;
+  /// Throws ValueError for a name that is not a number of the rule.
+  AnyRule::Setting setting(int group, std::string_view name) const;
   int family_of(const Slot& slot);
   int new_hyper_block(Family& family, int group, int like);
   void write_hyper_blocks(Family& family, int only_group);
@@ -174,7 +180,6 @@ class Stepper {
   void run_streamed(Family& family, const kernels::StepCall& call);
   /// Takes what it needs for that, and writes nothing.
   void prepare_streamed(Family& family, const kernels::StepCall& call);
-  std::vector<double> progress_of(const Family& family) const;
 
   const char* where_;
   Execution execution_;

@@ -43,7 +43,7 @@ TEST(HalfWay, a_step_that_threw_between_its_launches_leaves_the_next_one_right) 
   copy_elements(spoiled, fresh);
   for (size_t step = 1; step <= 3; ++step) {
     for (Steppable<Rule>* x : {&spoiled, &fresh}) x->new_gradients(1 + step), x->step();
-    ASSERT_TRUE(same(spoiled, fresh, step)) << "the clocks of a step went on before its last entry was read";
+    ASSERT_TRUE(same(spoiled, fresh, step)) << "the hyper blocks of a step went on before its last entry was read";
   }
 }
 

@@ -15,7 +15,7 @@ template <class C, class Rule>
 void step_by_scalars(Steppable<Rule>& x, double factor, bool zero_grads) {
   constexpr int kStates = Rule::kStates;
   const kernels::List& list = x.list();
-  auto* const hyper_blocks = static_cast<formula::HyperBlock<Rule, C>*>(x.hyper_block_data());
+  auto* const hyper_blocks = x.template typed<C>();
   const Spec& spec = x.spec();
   const bool skips = std::isnan(factor);
   visit_floating(spec.dtype, [&]<class T>(Type<T>) {
@@ -126,43 +126,42 @@ TEST(OptimKernel, the_number_of_threads_changes_no_bit) {
   cpu::set_threads(before);
 }
 
-TEST(OptimKernel, clocks_are_wound_and_tick_as_the_formula_says) {
+TEST(OptimKernel, hyper_blocks_refresh_and_advance_as_the_formula_says) {
   formula::Rules::each([]<class Rule>() {
     for (const Spec& spec : {kSpecs[0], kSpecs[1]}) {
       const auto expect = [&]<class C>(Type<C>) {
         Steppable<Rule> x(kCPU, spec, {1}, 0);
         auto expected = x.template hyper_blocks<C>();
-        const auto same_clocks = [&](const char* what) {
+        const auto same_blocks = [&](const char* what) {
           const auto got = x.template hyper_blocks<C>();
           for (size_t c = 0; c < got.size(); ++c) {
             EXPECT_EQ(0, std::memcmp(&got[c].progress, &expected[c].progress, sizeof(got[c].progress)))
-                << Rule::kName << ", clock " << c << " " << what;
+                << Rule::kName << ", block " << c << " " << what;
             formula::ProgressOf<Rule> next = expected[c].progress;
             std::vector<C> numbers[2];
             formula::cast_hyper<C>(Rule::advance(next, expected[c].settings)).template map<C>([&](C v) {
               return numbers[0].emplace_back(v);
             });
             got[c].hyper.template map<C>([&](C v) { return numbers[1].emplace_back(v); });
-            EXPECT_EQ(numbers[0], numbers[1]) << Rule::kName << ", clock " << c << " " << what;
+            EXPECT_EQ(numbers[0], numbers[1]) << Rule::kName << ", block " << c << " " << what;
           }
         };
-        same_clocks("when set");
+        same_blocks("when set");
         const double nan = NAN, half = 0.5;
         for (const double* factor : {static_cast<const double*>(nullptr), &half, &nan}) {
           x.advance(factor);
           for (const size_t running : {1u, 2u})
             if (factor != &nan) Rule::advance(expected[running].progress, expected[running].settings);
-          same_clocks("when it ticked");
+          same_blocks("when it advanced");
         }
         auto settings = settings_of<Rule>(1);
         settings.lr = 0.5;
-        x.set({{2, true, &settings, nullptr},
-               {3, true, nullptr, reinterpret_cast<const double*>(&expected[1].progress)}});
+        x.set({{2, true, &settings, nullptr}, {3, true, nullptr, &expected[1].progress}});
         expected[2].settings = settings, expected[3].progress = expected[1].progress;
-        same_clocks("when set again");
+        same_blocks("when set again");
         x.advance(nullptr);
         for (const size_t running : {1u, 2u, 3u}) Rule::advance(expected[running].progress, expected[running].settings);
-        same_clocks("when all ran");
+        same_blocks("when all ran");
       };
       spec.f64() ? expect(Type<double>{}) : expect(Type<float>{});
     }
@@ -178,9 +177,8 @@ TEST(OptimKernel, amsgrad_keeps_the_largest_and_a_nan) {
   formula::HyperBlock<Rule, float> hyper_block{.settings = {}, .progress = {}, .next = {}, .hyper = {}, .running = 1};
   hyper_block.refresh();
   for (int step = 0; step < 2; ++step) {
-    kernels::backend(kCPU).optim->rules[formula::Rules::index<Rule>()].step(
-        {.list = list, .hyper_blocks = &hyper_block, .first_hyper_block = 0, .hyper_block_count = 1},
-        current_stream(kCPU));
+    kernels::backend(kCPU).optim->rules.of<Rule>().f32.step(
+        &hyper_block, {.list = list, .first_block = 0, .block_count = 1}, current_stream(kCPU));
     grad[0] = 0;
   }
   EXPECT_LT(states[1][0], states[2][0]) << "the mean of squares fell, its largest value stayed";

@@ -14,6 +14,7 @@
 
 #include "lorry/formula/split.h"
 #include "lorry/kernels/backend.h"
+#include "lorry/kernels/optim.h"
 #include "tests/optim/compressed.h"
 #include "tests/optim/rules.h"
 #include "tests/support/on_cuda.h"
@@ -137,6 +138,7 @@ class Memory {
 template <class Rule>
 class Steppable {
  public:
+  using Change = formula::HyperBlockChange<Rule>;
   static constexpr int kHyperBlocks = 4, kStates = Rule::kStates;
   static constexpr uint64_t kSeed = 0x0123456789abcdef;
 
@@ -172,38 +174,45 @@ class Steppable {
     formula::SettingsOf<Rule> second = settings_of<Rule>(1 - variant);
     second.lr = 0.003;
     const formula::ProgressOf<Rule> none;
-    std::vector<kernels::HyperBlockChange> changes;
-    for (int c = 0; c < kHyperBlocks; ++c)
-      changes.push_back({c, c != 3, c == 2 ? &second : &first, reinterpret_cast<const double*>(&none)});
+    std::vector<Change> changes;
+    for (int c = 0; c < kHyperBlocks; ++c) changes.push_back({c, c != 3, c == 2 ? &second : &first, &none});
     set(changes);
   }
 
   const Spec& spec() const { return spec_; }
   const kernels::List& list() const { return list_; }
   void* hyper_block_data() const { return hyper_blocks_.data(); }
-  const kernels::RuleKernels& rule() const {
-    return kernels::backend(list_.device()).optim->rules[formula::Rules::index<Rule>()];
+  /// Calls f(kernels, hyper blocks) in the type of computation.
+  template <class F>
+  void with_kernels(const F& f) {
+    const auto& rule = kernels::backend(list_.device()).optim->rules.template of<Rule>();
+    spec_.f64() ? f(rule.f64, typed<double>()) : f(rule.f32, typed<float>());
+  }
+  template <class C>
+  formula::HyperBlock<Rule, C>* typed() const {
+    return static_cast<formula::HyperBlock<Rule, C>*>(hyper_blocks_.data());
   }
   const Stream stream() const { return current_stream(list_.device()); }
   size_t arrays() const { return arrays_.size(); }
   std::vector<char> read(size_t array) const { return arrays_[array] ? arrays_[array]->read() : std::vector<char>(); }
   DType dtype(size_t array) const { return list_.dtype(static_cast<int>(array) % list_.arrays()); }
 
-  void set(const std::vector<kernels::HyperBlockChange>& changes) {
-    rule().set(hyper_blocks_.data(), spec_.f64(), changes, stream());
+  void set(const std::vector<Change>& changes) {
+    with_kernels([&](const auto& kernels, auto* blocks) { kernels.set(blocks, changes, stream()); });
   }
   void step(const double* factor = nullptr, bool zero_grads = false) {
-    rule().step({.list = list_,
-                 .hyper_blocks = hyper_blocks_.data(),
-                 .first_hyper_block = 1,
-                 .hyper_block_count = 3,
-                 .masters = spec_.masters,
-                 .zero_grads = zero_grads,
-                 .grad_factor = factor,
-                 .seed = kSeed},
-                stream());
+    const kernels::StepCall call{.list = list_,
+                                 .first_block = 1,
+                                 .block_count = 3,
+                                 .masters = spec_.masters,
+                                 .zero_grads = zero_grads,
+                                 .grad_factor = factor,
+                                 .seed = kSeed};
+    with_kernels([&](const auto& kernels, auto* blocks) { kernels.step(blocks, call, stream()); });
   }
-  void advance(const double* factor) { rule().advance(hyper_blocks_.data(), spec_.f64(), 1, 3, factor, stream()); }
+  void advance(const double* factor) {
+    with_kernels([&](const auto& kernels, auto* blocks) { kernels.advance(blocks + 1, 3, factor, stream()); });
+  }
 
   /// `strange`: infinities, NaNs, zeros and the ends of the range among some of them.
   void new_gradients(uint64_t seed, bool strange = false) {

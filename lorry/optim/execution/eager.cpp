@@ -181,8 +181,8 @@ kernels::ListOperand EagerStep::operand(const Location& place, DType compute) co
 
 // ---- copies of arrays -----------------------------------------------------------------------------------------------
 
-/// Calls copy(state, own, bytes) for each contiguous range of array k of a part: its codes and scales lie apart in an array of 8
-/// bits.
+/// Calls copy(state, own, bytes) for each contiguous range of array k of a part: in an array of 8 bits codes and scales
+/// lie apart.
 template <class F>
 void EagerStep::for_ranges(int k, const Part& part, const F& copy) const {
   const Tensor& state = part.parameter->states[k];

@@ -69,8 +69,8 @@ class Placer {
     }
   }
 
-  /// Operations as the formula has them. A compressed state is decompressed before it is first read. A result is compressed as soon
-  /// as it is known and no operation is left that reads what it overwrites.
+  /// Operations as the formula has them. A compressed state is decompressed before it is first read. A result is
+  /// compressed as soon as it is known and no operation is left that reads what it overwrites.
   void order() {
     std::vector<bool> loaded(nodes_.size()), known(nodes_.size());
     std::vector<int> readers(nodes_.size());  // operations to come that read each node

@@ -16,12 +16,12 @@ class StepRecorder {
   StepRecorder(const StepShape& shape, int states)
       : shape_(shape), states_(states), compute_(shape.dtype == kF64 ? kF64 : kF32), recorder_(compute_) {}
 
-  Step record(void (*rule)(const void* settings, Symbol* values), const void* settings) {
+  Step record(const std::function<void(Symbol* values)>& rule) {
     Symbol values[2 + kMaxStates];
     values[0] = Symbol(param());
     values[1] = Symbol(gradient());
     for (int k = 0; k < states_; ++k) values[2 + k] = Symbol(recorder_.input(Node::From::state, k, compute_, true));
-    rule(settings, values);
+    rule(values);
     add_parameter(values[0].term());
     for (int k = 0; k < states_; ++k) add_state(k, values[2 + k].term());
     return {std::move(recorder_.nodes()), std::move(results_)};
@@ -112,9 +112,8 @@ class StepRecorder {
 
 int64_t Program::bytes_per_element() const { return std::accumulate(buffers.begin(), buffers.end(), int64_t{0}); }
 
-Program make_program(void (*record)(const void* settings, Symbol* values), int states, const void* settings,
-                     const StepShape& shape) {
-  Step step = StepRecorder(shape, states).record(record, settings);
+Program make_program(const std::function<void(Symbol* values)>& record, int states, const StepShape& shape) {
+  Step step = StepRecorder(shape, states).record(record);
   const std::vector<int> uses = detail::join_rows(step);
   return detail::place_values(shape, step, uses, states);
 }

@@ -15,6 +15,7 @@
 // Nothing is decided, allocated or refused while a program runs: a step is made wholly or not at all.
 
 #include <array>
+#include <functional>
 #include <vector>
 
 #include "lorry/layout/dtype.h"
@@ -95,8 +96,7 @@ struct Program {
   bool operator==(const Program&) const = default;
 };
 
-/// The program of a rule that `record` records. `settings` are the rule's.
-Program make_program(void (*record)(const void* settings, Symbol* values), int states, const void* settings,
-                     const StepShape& shape);
+/// The program of a rule with `states` states; `record` calls its update as optim::record does.
+Program make_program(const std::function<void(Symbol* values)>& record, int states, const StepShape& shape);
 
 }  // namespace lorry::optim

@@ -133,12 +133,11 @@ class Symbol {
 };
 
 /// Calls a rule's update with symbols: values[0] is the parameter, [1] the gradient, [2 + k] state k. Parameter and
-/// states are replaced by what comes of them. settings: of the rule, for the flags; the numbers are the hyper block's
-/// hyper-parameters.
+/// states are replaced by what comes of them. The settings decide the flags; the numbers are those of a hyper block.
 template <class Rule>
-void record(const void* settings, Symbol* values) {
+void record(const typename Rule::Settings& settings, Symbol* values) {
   typename Rule::Progress progress;  // flags are the same at every step
-  const auto flags = Rule::advance(progress, *static_cast<const typename Rule::Settings*>(settings));
+  const auto flags = Rule::advance(progress, settings);
   Recorder& recorder = Recorder::current();
   int next = 0;
   const auto hyper = flags.template map<Symbol>(

@@ -152,9 +152,8 @@ void Streamed::update_addresses(const List& whole) {
 /// The call for a chunk. Hyper blocks advance when all chunks are done.
 StepCall Streamed::part(const StepCall& call, const Chunk& chunk) {
   return {.list = chunk.list,
-          .hyper_blocks = call.hyper_blocks,
-          .first_hyper_block = call.first_hyper_block,
-          .hyper_block_count = 0,
+          .first_block = call.first_block,
+          .block_count = 0,
           .masters = call.masters,
           .zero_grads = call.zero_grads,
           .grad_factor = call.grad_factor,
@@ -162,14 +161,13 @@ StepCall Streamed::part(const StepCall& call, const Chunk& chunk) {
           .first_element = chunk.slices.empty() ? 0 : chunk.slices[0].first};
 }
 
-void Streamed::prepare(const kernels::RuleKernels& rule, const StepCall& call, const Stream& stream) {
+void Streamed::prepare(HyperBlocks& blocks, const StepCall& call, const Stream& stream) {
   update_addresses(call.list);
-  if (rule.prepare == nullptr) return;
-  rule.prepare(part(call, direct_), stream);
-  for (const Chunk& chunk : chunks_) rule.prepare(part(call, chunk), stream);
+  blocks.prepare(part(call, direct_), stream);
+  for (const Chunk& chunk : chunks_) blocks.prepare(part(call, chunk), stream);
 }
 
-void Streamed::step(const kernels::RuleKernels& rule, const StepCall& call, const Stream& stream) {
+void Streamed::step(HyperBlocks& blocks, const StepCall& call, const Stream& stream) {
   start_.record(stream);
   start_.block(in_);
   start_.block(out_);
@@ -183,28 +181,27 @@ void Streamed::step(const kernels::RuleKernels& rule, const StepCall& call, cons
     for (const Copy& copy : chunk.copies) device::copy(memory + copy.at, device_, copy.host, kCPU, copy.bytes, in_);
     loaded_[slot].record(in_);
     loaded_[slot].block(stream);
-    rule.step(part(call, chunk), stream);
+    blocks.step(part(call, chunk), stream);
     stepped_[slot].record(stream);
     stepped_[slot].block(out_);
     for (const Copy& copy : chunk.copies) device::copy(copy.host, kCPU, memory + copy.at, device_, copy.bytes, out_);
     written_back_[slot].record(out_);
   }
-  if (!direct_.slices.empty()) rule.step(part(call, direct_), stream);
+  if (!direct_.slices.empty()) blocks.step(part(call, direct_), stream);
   if (!chunks_.empty()) written_back_[(chunks_.size() - 1) % kSlots].block(stream);
   all_done_.record(stream);
-  rule.advance(call.hyper_blocks, call.list.dtype(0) == kF64, call.first_hyper_block, call.hyper_block_count,
-               call.grad_factor, stream);
+  blocks.advance(call.grad_factor, stream);
 }
 
 // ---- the optimizer's side -------------------------------------------------------------------------------------------
 
 void Stepper::prepare_streamed(Family& family, const StepCall& call) {
   if (!family.streamed) family.streamed = std::make_shared<Streamed>(call);
-  family.streamed->prepare(family.rule->kernels(family.device), call, current_stream(family.device));
+  family.streamed->prepare(*family.blocks, call, current_stream(family.device));
 }
 
 void Stepper::run_streamed(Family& family, const StepCall& call) {
-  family.streamed->step(family.rule->kernels(family.device), call, current_stream(family.device));
+  family.streamed->step(*family.blocks, call, current_stream(family.device));
 }
 
 }  // namespace lorry::optim

@@ -14,7 +14,9 @@ struct AdamWOptions {
   bool amsgrad = false, maximize = false;
   Memory memory = {};
   static constexpr const char* kName = "adamw";
-  RuleChoice choice() const;
+  std::unique_ptr<AnyRule> rule() const {
+    return make_rule<formula::AdamW>(amsgrad, {lr, beta1, beta2, eps, weight_decay, true, maximize});
+  }
 };
 
 struct AdamOptions {
@@ -23,7 +25,9 @@ struct AdamOptions {
   bool amsgrad = false, maximize = false;
   Memory memory = {};
   static constexpr const char* kName = "adam";
-  RuleChoice choice() const;
+  std::unique_ptr<AnyRule> rule() const {
+    return make_rule<formula::AdamW>(amsgrad, {lr, beta1, beta2, eps, weight_decay, false, maximize});
+  }
 };
 
 struct AdamaxOptions {
@@ -32,7 +36,9 @@ struct AdamaxOptions {
   bool maximize = false;
   Memory memory = {};
   static constexpr const char* kName = "adamax";
-  RuleChoice choice() const;
+  std::unique_ptr<AnyRule> rule() const {
+    return make_rule<formula::Adamax>({lr, beta1, beta2, eps, weight_decay, maximize});
+  }
 };
 
 struct NAdamOptions {
@@ -41,7 +47,10 @@ struct NAdamOptions {
   bool maximize = false;
   Memory memory = {};
   static constexpr const char* kName = "nadam";
-  RuleChoice choice() const;
+  std::unique_ptr<AnyRule> rule() const {
+    return make_rule<formula::NAdam>(
+        {lr, beta1, beta2, eps, weight_decay, momentum_decay, decoupled_weight_decay, maximize});
+  }
 };
 
 struct RAdamOptions {
@@ -50,7 +59,9 @@ struct RAdamOptions {
   bool maximize = false;
   Memory memory = {};
   static constexpr const char* kName = "radam";
-  RuleChoice choice() const;
+  std::unique_ptr<AnyRule> rule() const {
+    return make_rule<formula::RAdam>({lr, beta1, beta2, eps, weight_decay, decoupled_weight_decay, maximize});
+  }
 };
 
 /// Adam with weight decay that shrinks the parameter itself. Loshchilov, Hutter 2019.
@@ -63,5 +74,7 @@ using Adamax = OptimizerFor<AdamaxOptions>;
 using NAdam = OptimizerFor<NAdamOptions>;
 /// Adam that waits until its mean of squares can be trusted. Liu et al. 2020.
 using RAdam = OptimizerFor<RAdamOptions>;
+
+using AdamOptionsList = OptionsList<AdamWOptions, AdamOptions, AdamaxOptions, NAdamOptions, RAdamOptions>;
 
 }  // namespace lorry::optim

@@ -13,7 +13,9 @@ struct AdagradOptions {
   bool maximize = false;
   Memory memory = {};
   static constexpr const char* kName = "adagrad";
-  RuleChoice choice() const;
+  std::unique_ptr<AnyRule> rule() const {
+    return make_rule<formula::Adagrad>({lr, lr_decay, weight_decay, initial_accumulator_value, eps, maximize});
+  }
 };
 
 struct AdadeltaOptions {
@@ -21,7 +23,7 @@ struct AdadeltaOptions {
   bool maximize = false;
   Memory memory = {};
   static constexpr const char* kName = "adadelta";
-  RuleChoice choice() const;
+  std::unique_ptr<AnyRule> rule() const { return make_rule<formula::Adadelta>({lr, rho, eps, weight_decay, maximize}); }
 };
 
 struct RMSpropOptions {
@@ -30,7 +32,14 @@ struct RMSpropOptions {
   bool maximize = false;
   Memory memory = {};
   static constexpr const char* kName = "rmsprop";
-  RuleChoice choice() const;
+  std::unique_ptr<AnyRule> rule() const {
+    const formula::RMSpropBase::Settings settings{lr, alpha, eps, weight_decay, momentum, maximize};
+    if (momentum == 0)
+      return centered ? make_rule<formula::RMSprop<true, false>>(settings)
+                      : make_rule<formula::RMSprop<false, false>>(settings);
+    return centered ? make_rule<formula::RMSprop<true, true>>(settings)
+                    : make_rule<formula::RMSprop<false, true>>(settings);
+  }
 };
 
 struct RpropOptions {
@@ -40,7 +49,9 @@ struct RpropOptions {
   bool maximize = false;
   Memory memory = {};
   static constexpr const char* kName = "rprop";
-  RuleChoice choice() const;
+  std::unique_ptr<AnyRule> rule() const {
+    return make_rule<formula::Rprop>({lr, etaminus, etaplus, step_size_min, step_size_max, maximize});
+  }
 };
 
 /// Divides by the root of the sum of all squared gradients. Duchi, Hazan, Singer 2011.
@@ -51,5 +62,7 @@ using Adadelta = OptimizerFor<AdadeltaOptions>;
 using RMSprop = OptimizerFor<RMSpropOptions>;
 /// Steps by the sign of the gradient, with a step size for each element. Riedmiller, Braun 1993.
 using Rprop = OptimizerFor<RpropOptions>;
+
+using AdaptiveOptionsList = OptionsList<AdagradOptions, AdadeltaOptions, RMSpropOptions, RpropOptions>;
 
 }  // namespace lorry::optim

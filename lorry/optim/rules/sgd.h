@@ -14,7 +14,10 @@ struct SGDOptions {
   bool nesterov = false, maximize = false;
   Memory memory = {};
   static constexpr const char* kName = "sgd";
-  RuleChoice choice() const;
+  std::unique_ptr<AnyRule> rule() const {
+    require<ValueError>(!nesterov || momentum != 0, "sgd: nesterov needs a momentum and no dampening");
+    return make_rule<formula::Sgd>(momentum != 0, {lr, momentum, dampening, weight_decay, nesterov, maximize});
+  }
 };
 
 struct ASGDOptions {
@@ -24,7 +27,9 @@ struct ASGDOptions {
   bool maximize = false;
   Memory memory = {};
   static constexpr const char* kName = "asgd";
-  RuleChoice choice() const;
+  std::unique_ptr<AnyRule> rule() const {
+    return make_rule<formula::Asgd>({lr, lambd, alpha, t0, weight_decay, maximize});
+  }
 };
 
 struct LionOptions {
@@ -33,7 +38,7 @@ struct LionOptions {
   bool maximize = false;
   Memory memory = {};
   static constexpr const char* kName = "lion";
-  RuleChoice choice() const;
+  std::unique_ptr<AnyRule> rule() const { return make_rule<formula::Lion>({lr, beta1, beta2, weight_decay, maximize}); }
 };
 
 /// Goes down the gradient, or its running mean.
@@ -42,5 +47,7 @@ using SGD = OptimizerFor<SGDOptions>;
 using ASGD = OptimizerFor<ASGDOptions>;
 /// Goes down the sign of a running mean. Chen et al. 2023.
 using Lion = OptimizerFor<LionOptions>;
+
+using SgdOptionsList = OptionsList<SGDOptions, ASGDOptions, LionOptions>;
 
 }  // namespace lorry::optim

@@ -41,20 +41,18 @@ constexpr int64_t kZeroed = 8 * kBlock;
 /// brought into it.
 class Blocks {
  public:
-  Blocks(const StepCall& call, const formula::RuleCode& rule, double factor)
+  Blocks(const StepCall& call, const formula::RuleRun& rule, double factor)
       : call_(call), list_(call.list), rule_(rule), factor_(factor) {}
 
   void step(const ListEntry& x, int64_t begin, int64_t count) const {
-    const char* const hyper_block = static_cast<const char*>(call_.hyper_blocks) + x.word * rule_.hyper_block_bytes;
-    double steps;
-    std::memcpy(&steps, hyper_block + rule_.next_at, sizeof(steps));
+    const double steps = rule_.steps(x.word);
     alignas(64) std::byte blocks[kMaxArrays][kBlock * 8];
     for (int64_t i = begin; i < begin + count; i += kBlock) {
       const int64_t n = std::min(kBlock, begin + count - i);
       void* values[kMaxArrays];
-      for (int k = 0; k < 2 + rule_.states; ++k) values[k] = load(x, k, i, n, blocks[k]);
-      rule_.run(values[0], values[1], values + 2, n, hyper_block + rule_.hyper_at, factor_);
-      for (int k = 0; k < 2 + rule_.states; ++k)
+      for (int k = 0; k < 2 + rule_.states(); ++k) values[k] = load(x, k, i, n, blocks[k]);
+      rule_.step(x.word, values[0], values[1], values + 2, n, factor_);
+      for (int k = 0; k < 2 + rule_.states(); ++k)
         if (k != 1) store(x, k, i, n, values[k], steps);
     }
   }
@@ -62,14 +60,14 @@ class Blocks {
  private:
   void* in(const ListEntry& x, int k, int64_t i) const { return at(x.at[k], i, size_of(list_.dtype(k))); }
   void* master(const ListEntry& x, int64_t i) const {
-    return at(x.at[2 + rule_.states], i, call_.masters == MasterKind::f32 ? 4 : 2);
+    return at(x.at[2 + rule_.states()], i, call_.masters == MasterKind::f32 ? 4 : 2);
   }
   bool is_compressed(int k) const {
     return k >= 2 ? list_.dtype(k) != own_ : k == 0 && call_.masters == MasterKind::stochastic;
   }
   CompressedArray compressed(const ListEntry& x, int k) const {
-    return {x.at[k], x.count, list_.dtype(k) == kU8 ? StateType::q8 : StateType::bf16,
-            k < 2 || !(rule_.not_negative >> (k - 2) & 1), before(list_, x, call_.first_element)};
+    return {x.at[k], x.count, list_.dtype(k) == kU8 ? StateType::q8 : StateType::bf16, k < 2 || rule_.is_signed(k - 2),
+            before(list_, x, call_.first_element)};
   }
 
   /// Where n elements of array k, from i on, have the type of computation.
@@ -100,13 +98,12 @@ class Blocks {
 
   const StepCall& call_;
   const List& list_;
-  const formula::RuleCode& rule_;
+  const formula::RuleRun& rule_;
   double factor_;
   DType own_ = list_.dtype(0) == kF64 ? kF64 : kF32;
 };
 
-/// The step without its end: hyper blocks do not advance.
-void step_entries(const StepCall& call, const formula::RuleCode& rule) {
+void step_entries(const StepCall& call, const formula::RuleRun& rule) {
   const double factor = call.grad_factor ? *call.grad_factor : 1;
   const List& list = call.list;
   const auto zero_grads = [&](const ListEntry& x, int64_t begin, int64_t count) {
@@ -128,14 +125,13 @@ void step_entries(const StepCall& call, const formula::RuleCode& rule) {
   };
   const DType own = list.dtype(0) == kF64 ? kF64 : kF32;
   bool plain = call.masters == MasterKind::none;
-  for (int k = 0; k < 2 + rule.states; ++k) plain = plain && list.dtype(k) == own;
+  for (int k = 0; k < 2 + rule.states(); ++k) plain = plain && list.dtype(k) == own;
   if (plain) {
     const auto step = [&](const ListEntry& x, int64_t begin, int64_t count) {
       const int64_t bytes = size_of(own);
       void* states[kMaxArrays];
-      for (int k = 0; k < rule.states; ++k) states[k] = at(x.at[2 + k], begin, bytes);
-      const void* hyper = static_cast<const char*>(call.hyper_blocks) + x.word * rule.hyper_block_bytes + rule.hyper_at;
-      rule.run(at(x.at[0], begin, bytes), at(x.at[1], begin, bytes), states, count, hyper, factor);
+      for (int k = 0; k < rule.states(); ++k) states[k] = at(x.at[2 + k], begin, bytes);
+      rule.step(x.word, at(x.at[0], begin, bytes), at(x.at[1], begin, bytes), states, count, factor);
     };
     for_each_run(list, [&](const ListEntry& x, int64_t begin, int64_t count) { in_chunks(step, x, begin, count); });
   } else {
@@ -147,37 +143,28 @@ void step_entries(const StepCall& call, const formula::RuleCode& rule) {
 }
 
 template <class Rule>
-const formula::RuleCode& code_of(bool f64) {
-  static const auto& runs = optim_runs().rules[formula::Rules::index<Rule>()];
-  static const formula::RuleCode code[] = {formula::rule_code<Rule, float>(runs[0]),
-                                           formula::rule_code<Rule, double>(runs[1])};
-  return code[f64];
+formula::StepRun<Rule, float> run_f32() {
+  return optim_runs().of<Rule>().f32;
+}
+template <class Rule>
+formula::StepRun<Rule, double> run_f64() {
+  return optim_runs().of<Rule>().f64;
 }
 
 }  // namespace
 
-void step_list(const StepCall& call, const formula::RuleCode& code) {
-  step_entries(call, code);
-  advance_hyper_blocks(call.hyper_blocks, code, call.first_hyper_block, call.hyper_block_count, call.grad_factor);
-}
-
-void set_hyper_blocks(void* hyper_blocks, const formula::RuleCode& code, std::span<const HyperBlockChange> changes) {
-  for (const HyperBlockChange& change : changes)
-    code.set(at(hyper_blocks, change.hyper_block, static_cast<int64_t>(code.hyper_block_bytes)), change);
-}
-
-void advance_hyper_blocks(void* hyper_blocks, const formula::RuleCode& code, int32_t first, int32_t count,
-                          const double* grad_factor) {
-  if (grad_factor && std::isnan(*grad_factor)) return;
-  for (int32_t k = first; k < first + count; ++k)
-    code.advance(at(hyper_blocks, k, static_cast<int64_t>(code.hyper_block_bytes)));
+void step_list(const StepCall& call, const formula::RuleRun& rule) {
+  step_entries(call, rule);
+  rule.advance(call.first_block, call.block_count, call.grad_factor);
 }
 
 const OptimKernels& optim_kernels() {
   static const OptimKernels kKernels = [] {
     OptimKernels kernels;
-    formula::Rules::each(
-        [&]<class Rule>() { kernels.rules[formula::Rules::index<Rule>()] = RuleOnCpu<code_of<Rule>>::kernels(); });
+    formula::Rules::each([&]<class Rule>() {
+      kernels.rules.of<Rule>() = {RuleOnCpu<Rule, float, run_f32<Rule>>::kernels(),
+                                  RuleOnCpu<Rule, double, run_f64<Rule>>::kernels()};
+    });
     kernels.decompress = decompress;
     kernels.compress = compress;
     return kernels;

@@ -8,7 +8,7 @@ namespace lorry::kernels::cuda {
 
 inline constexpr int kRuleShares = 8;
 template <int kShare>
-void fill_rules(RuleKernels* rules);
+void fill_rules(OptimKernels& kernels);
 
 void decompress(const CompressedCall& call, const Stream& stream);
 void compress(const CompressedCall& call, const Stream& stream);

@@ -16,8 +16,8 @@ struct CompressedRows : Rows {
   __device__ void open(int thread) const {
     if (type == StateType::q8) fill_tables(thread);
   }
-  /// Calls f(whole, values, compressed, row, left) for every row of a tile: `whole` is a constant, the addresses are those
-  /// of the lane's first elements.
+  /// Calls f(whole, values, compressed, row, left) for every row of a tile: `whole` is a constant, the addresses are
+  /// those of the lane's first elements.
   template <class F>
   __device__ __forceinline__ void rows(const Entry<kArrays>& entry, const Tile& tile, int lane, const F& f) const {
     const bool aligned =

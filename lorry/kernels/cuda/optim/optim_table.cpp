@@ -8,7 +8,7 @@ namespace lorry::kernels::cuda {
 const OptimKernels& optim_kernels() {
   static const OptimKernels kKernels = [] {
     OptimKernels kernels;
-    [&]<int... share>(std::integer_sequence<int, share...>) { (fill_rules<share>(kernels.rules), ...); }
+    [&]<int... share>(std::integer_sequence<int, share...>) { (fill_rules<share>(kernels), ...); }
     (std::make_integer_sequence<int, kRuleShares>());
     kernels.decompress = decompress;
     kernels.compress = compress;

@@ -43,19 +43,19 @@ template <class Rule, class C>
 struct StepNumbers {
   static constexpr bool kBackwards = true;  // the norm of a short list may just have been there
 
-  formula::HyperBlock<Rule, C>* hyper_blocks;
+  formula::HyperBlock<Rule, C>* blocks;
   const double* grad_factor;
-  int32_t first_hyper_block, hyper_block_count;
+  int32_t first_block, block_count;
   bool zero_grads;
 
   void addresses(auto& visit) const { visit(clocks, grad_factor); }
 
   __device__ __forceinline__ double factor() const { return grad_factor ? *grad_factor : 1; }
   /// The entry's; where there is one alone, without waiting for the entry.
-  __device__ __forceinline__ const formula::HyperBlock<Rule, C>& hyper_block(uint32_t word) const {
-    return hyper_blocks[hyper_block_count == 1 ? first_hyper_block : static_cast<int>(word)];
+  __device__ __forceinline__ const formula::HyperBlock<Rule, C>& block(uint32_t word) const {
+    return blocks[block_count == 1 ? first_block : static_cast<int>(word)];
   }
-  __device__ __forceinline__ formula::HyperOf<Rule, C> hyper(uint32_t word) const { return hyper_block(word).hyper; }
+  __device__ __forceinline__ formula::HyperOf<Rule, C> hyper(uint32_t word) const { return block(word).hyper; }
   /// A tile of a step that is left out: its gradients may have to go all the same.
   __device__ void leave_out(void* grad, int bytes, const Tile& tile, int row, int lane) const {
     if (!zero_grads) return;
@@ -67,7 +67,7 @@ struct StepNumbers {
   }
   __device__ void finish(int thread) const {
     if (const double by = factor(); by != by) return;
-    for (int k = thread; k < hyper_block_count; k += kListThreads) hyper_blocks[first_hyper_block + k].advance();
+    for (int k = thread; k < block_count; k += kListThreads) blocks[first_block + k].advance();
   }
 };
 
