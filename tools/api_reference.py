@@ -48,9 +48,10 @@ OTHERS = (
         "",
         (
             "optim/optimizer.h",
-            "optim/adam.h",
-            "optim/adaptive.h",
-            "optim/sgd.h",
+            "optim/step_options.h",
+            "optim/rules/adam.h",
+            "optim/rules/adaptive.h",
+            "optim/rules/sgd.h",
             "optim/optimizers.h",
             "optim/memory.h",
             "optim/custom.h",
@@ -80,8 +81,8 @@ LISTS = {"ops/ops.h", "ops/aliases.h"}
 SKIPPED = re.compile("|".join(r"""
     (?!save_for)\w+_backward attention_dropout embed reshape_result wrapped_number without_repeats from_bytes
     raise\w* require node node_ptr emit emit_after heard choice run require_device parallel_for for_each_chunk
-    (allocate|release|record)_(pinned|managed) allocate release record_stream built_in_kernels with_options
-    visit\w* promote can_store to_whole index_put checked facts detail named choose layout storage NormGrads
+    (allocate|release|record)_(pinned|managed) allocate release record_stream make_built_in_blocks make_rule with_options
+    AllOptions \w*OptionsList visit\w* promote can_store to_whole index_put checked facts detail named choose layout storage NormGrads
     AttentionCall NestedNumbers DTypeOf Type DTypeFacts ShortRule OwnRule UserFunction LiveBlock OptionsList DL\w+
     extent ReportsWait SerialScope EllipsisType numbered copy decltype CompileError CaptureError Operand TensorNode
     view_in_place announce\w+
@@ -465,7 +466,7 @@ class Reference:
             base
             for header in headers
             for entry in self.headers[header]
-            for base in re.findall(r"^Of<(\w+)>", entry.base)
+            for base in re.findall(r"^OptimizerFor<(\w+)>", entry.base)
         }
         for header in headers:
             entries = [
@@ -493,7 +494,7 @@ class Reference:
                         entry.sentence or own[0].sentence,
                         [max((c.shown[0] for c in own), key=len)],
                     )
-                elif match := re.match(r"Of<(\w+)>", entry.base):
+                elif match := re.match(r"OptimizerFor<(\w+)>", entry.base):
                     shown = f"{entry.name}(params, {{{', '.join(options[match[1]].shown)}}})"
                     entry = Entry(entry.name, entry.scope, "constructor", entry.sentence, [shown])
                 key = (entry.scope, entry.name, entry.kind)

@@ -188,7 +188,7 @@ class Header:
         template = head.startswith("template")
         head = without_constraint(without_template(head))
         owner = scopes[-1][1] if scopes and scopes[-1][0] in ("class", "struct") else None
-        if match := re.match(r"using (\w+) = Of<(\w+)>$", head):
+        if match := re.match(r"using (\w+) = OptimizerFor<(\w+)>$", head):
             self.add(match[1], scopes, "class", doc, [], f"Of<{match[2]}>")
             return
         if re.match(

@@ -36,6 +36,10 @@ def apply(patch, scratch):
         header, *hunks = re.split(r"^(?=@@ )", part, flags=re.MULTILINE)
         name = re.search(r"^\+\+\+ b/(\S+)", header, flags=re.MULTILINE).group(1)
         path = scratch / name
+        if header.startswith("--- /dev/null"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("\n".join(added_lines(part)) + "\n", encoding="utf-8")
+            continue
         if not path.exists():
             yield f"the patch does not apply: there is no {name}"
             continue

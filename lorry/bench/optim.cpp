@@ -9,9 +9,9 @@
 
 #include "lorry/bench/optim_memory.h"
 #include "lorry/ops/ops.h"
-#include "lorry/optim/adam.h"
 #include "lorry/optim/clip.h"
 #include "lorry/optim/custom.h"
+#include "lorry/optim/rules/adam.h"
 
 namespace lorry::bench {
 namespace {

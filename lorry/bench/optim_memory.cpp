@@ -2,7 +2,7 @@
 
 #include "lorry/bench/optim_memory.h"
 #include "lorry/ops/ops.h"
-#include "lorry/optim/adam.h"
+#include "lorry/optim/rules/adam.h"
 
 namespace lorry::bench {
 namespace {

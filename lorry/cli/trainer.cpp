@@ -70,8 +70,8 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const TrainSettings& s,
     if constexpr (requires { options.beta2; }) options.beta2 = kBeta2;
     if constexpr (requires { options.decoupled_weight_decay; }) options.decoupled_weight_decay = true;
     if constexpr (requires { options.dampening; }) options.momentum = kMomentum;
-    optimizer = std::make_unique<optim::Of<Options>>(groups(parameters, options, *s.weight_decay),
-                                                     optim::parse_execution(s.execution));
+    optimizer = std::make_unique<optim::OptimizerFor<Options>>(groups(parameters, options, *s.weight_decay),
+                                                               optim::parse_execution(s.execution));
   });
   return optimizer;
 }

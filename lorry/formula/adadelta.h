@@ -18,6 +18,10 @@ struct Adadelta {
     double lr = 1, rho = 0.9, eps = 1e-6, weight_decay = 0;
     bool maximize = false;
   };
+  static constexpr Setting<Settings> kSettings[] = {{"lr", &Settings::lr},
+                                                    {"rho", &Settings::rho, Domain::unit_interval},
+                                                    {"eps", &Settings::eps},
+                                                    {"weight_decay", &Settings::weight_decay}};
 
   struct Progress {
     double steps = 0;

@@ -17,6 +17,11 @@ struct Adagrad {
     double lr = 1e-2, lr_decay = 0, weight_decay = 0, initial_accumulator_value = 0, eps = 1e-10;
     bool maximize = false;
   };
+  static constexpr Setting<Settings> kSettings[] = {{"lr", &Settings::lr},
+                                                    {"lr_decay", &Settings::lr_decay},
+                                                    {"weight_decay", &Settings::weight_decay},
+                                                    {"initial_accumulator_value", &Settings::initial_accumulator_value},
+                                                    {"eps", &Settings::eps}};
 
   struct Progress {
     double steps = 0;

@@ -18,6 +18,11 @@ struct Asgd {
     double lr = 1e-2, lambd = 1e-4, alpha = 0.75, t0 = 1e6, weight_decay = 0;
     bool maximize = false;
   };
+  static constexpr Setting<Settings> kSettings[] = {{"lr", &Settings::lr},
+                                                    {"lambd", &Settings::lambd},
+                                                    {"alpha", &Settings::alpha},
+                                                    {"t0", &Settings::t0, Domain::finite},
+                                                    {"weight_decay", &Settings::weight_decay}};
 
   /// eta and mu are found after a step for the next one, from the lr of that time, as PyTorch does: a new lr is felt
   /// one step late.

@@ -17,6 +17,10 @@ struct Lion {
     double lr = 1e-4, beta1 = 0.9, beta2 = 0.99, weight_decay = 0;
     bool maximize = false;
   };
+  static constexpr Setting<Settings> kSettings[] = {{"lr", &Settings::lr},
+                                                    {"beta1", &Settings::beta1, Domain::below_one},
+                                                    {"beta2", &Settings::beta2, Domain::below_one},
+                                                    {"weight_decay", &Settings::weight_decay}};
 
   struct Progress {
     double steps = 0;

@@ -22,6 +22,12 @@ struct NAdam {
     double lr = 2e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0, momentum_decay = 4e-3;
     bool decoupled = false, maximize = false;
   };
+  static constexpr Setting<Settings> kSettings[] = {{"lr", &Settings::lr},
+                                                    {"beta1", &Settings::beta1, Domain::below_one},
+                                                    {"beta2", &Settings::beta2, Domain::below_one},
+                                                    {"eps", &Settings::eps},
+                                                    {"weight_decay", &Settings::weight_decay},
+                                                    {"momentum_decay", &Settings::momentum_decay}};
 
   struct Progress {
     double steps = 0, beta2_power = 1;

@@ -28,6 +28,18 @@ struct RuleList {
     ((std::is_same_v<Rule, Wanted> ? void(found = at++) : void(++at)), ...);
     return found;
   }
+  /// One T<Rule> for each rule.
+  template <template <class> class T>
+  struct Table : T<Rule>... {
+    template <class Wanted>
+    constexpr T<Wanted>& of() {
+      return *this;
+    }
+    template <class Wanted>
+    constexpr const T<Wanted>& of() const {
+      return *this;
+    }
+  };
   /// Calls f.operator()<Rule>() for each.
   template <class F>
   static constexpr void each(F&& f) {
@@ -38,6 +50,5 @@ struct RuleList {
 using Rules =
     RuleList<AdamW<false>, AdamW<true>, Sgd<false>, Sgd<true>, Adamax, NAdam, RAdam, Adagrad, Adadelta,
              RMSprop<false, false>, RMSprop<false, true>, RMSprop<true, false>, RMSprop<true, true>, Rprop, Asgd, Lion>;
-inline constexpr int kRules = Rules::kCount;
 
 }  // namespace lorry::formula

@@ -18,6 +18,11 @@ struct RAdam {
     double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
     bool decoupled = false, maximize = false;
   };
+  static constexpr Setting<Settings> kSettings[] = {{"lr", &Settings::lr},
+                                                    {"beta1", &Settings::beta1, Domain::below_one},
+                                                    {"beta2", &Settings::beta2, Domain::below_one},
+                                                    {"eps", &Settings::eps},
+                                                    {"weight_decay", &Settings::weight_decay}};
 
   struct Progress {
     double steps = 0, beta1_power = 1, beta2_power = 1;

@@ -12,6 +12,11 @@ struct RMSpropBase {
     double lr = 1e-2, alpha = 0.99, eps = 1e-8, weight_decay = 0, momentum = 0;
     bool maximize = false;
   };
+  static constexpr Setting<Settings> kAllSettings[] = {{"lr", &Settings::lr},
+                                                       {"alpha", &Settings::alpha},
+                                                       {"eps", &Settings::eps},
+                                                       {"weight_decay", &Settings::weight_decay},
+                                                       {"momentum", &Settings::momentum}};
 
   struct Progress {
     double steps = 0;
@@ -45,6 +50,7 @@ struct RMSprop : RMSpropBase {
   static constexpr const char* kName = kCentered ? (kMomentum ? "rmsprop_centered_momentum" : "rmsprop_centered")
                                                  : (kMomentum ? "rmsprop_momentum" : "rmsprop");
   static constexpr int kStates = 1 + kCentered + kMomentum;
+  static constexpr auto kSettings = std::span(kAllSettings).template first < kMomentum ? 5 : 4 > ();
   static constexpr const char* kStateNames[] = {"square_avg", kCentered ? "grad_avg" : "momentum_buffer",
                                                 "momentum_buffer"};
   static constexpr unsigned kNotNegative = 0b1;

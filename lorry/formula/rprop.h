@@ -20,6 +20,16 @@ struct Rprop {
     double lr = 1e-2, etaminus = 0.5, etaplus = 1.2, step_size_min = 1e-6, step_size_max = 50;
     bool maximize = false;
   };
+  static constexpr Setting<Settings> kSettings[] = {{"lr", &Settings::lr},
+                                                    {"etaminus", &Settings::etaminus, Domain::inside_unit},
+                                                    {"etaplus", &Settings::etaplus, Domain::above_one},
+                                                    {"step_size_min", &Settings::step_size_min},
+                                                    {"step_size_max", &Settings::step_size_max}};
+
+  static const char* conflict(const Settings& s) {
+    return s.step_size_min > s.step_size_max ? "step_size_min is out of range; expected at most step_size_max"
+                                             : nullptr;
+  }
 
   struct Progress {
     double steps = 0;

@@ -6,10 +6,12 @@
 //     static constexpr const char* kName = "momentum";
 //     static constexpr int kStates = 1;                                   // arrays as large as the parameter
 //     static constexpr const char* kStateNames[] = {"momentum_buffer"};
-//     static constexpr unsigned kNotNegative = 0b0;                       // optional: bit k is set for a state never
-//                                                                         // below zero: 8 bits hold it the better
+//     static constexpr unsigned kNotNegative = 0b0;                       // optional: bit k is set for a state that is
+//                                                                         // never below zero: better 8-bit codes
 //
-//     struct Settings { double lr = 1e-3, momentum = 0.9; };              // what a user sets; lr is obligatory
+//     struct Settings { double lr = 1e-3, momentum = 0.9; };              // what a user sets: numbers, then flags
+//     static constexpr Setting<Settings> kSettings[] = {                  // optional: numbers that may change
+//         {"lr", &Settings::lr}, {"momentum", &Settings::momentum}};      // between steps, by name; without it lr alone
 //     struct Progress { double steps = 0; };                              // what is carried from step to step:
 //                                                                         // doubles, steps first
 //     static constexpr const char* kProgressNames[] = {"step"};
@@ -32,15 +34,16 @@
 //   };
 //
 // The update and `advance` use only operations that are rounded once, + - * / sqrt fma, comparisons, select and abs, so
-// that all executions give the same bits on every device. Settings, progress and numbers live in a block on the device,
-// a Clock, which moves on by itself when a step is done: the host may not know how many steps were skipped. Hence a
-// flag depends on settings alone, and a choice that depends on the step is a number and a select. Powers such as beta^t
-// are running products in Progress: pow rounds differently on every platform (power.h has one that does not). A
-// constant V(number) meets a value in every operation, select's two among them: of two constants an execution by
-// operators would not know the type.
+// that all executions give the same bits on every device. Settings, progress and numbers live in a HyperBlock on the
+// device, which advances by itself when a step is done: the host may not know how many steps were skipped. Hence a flag
+// depends on settings alone, and a choice that depends on the step is a number and a select. Powers such as beta^t are
+// running products in Progress: pow rounds differently on every platform (power.h has one that does not). A constant
+// V(number) meets a value in every operation, select's two among them: of two constants the executions loop and foreach
+// would not know the type.
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -61,35 +64,67 @@ LORRY_INLINE auto cast_hyper(const H& hyper) {
   return hyper.template map<To>([](const auto& x) { return To(x); });
 }
 
-/// Parameters of one group that have made the same steps, on the device. `hyper` is that of the coming step. C is the
+/// Parameters of one group that have made the same steps, on the device. `hyper` is that of the next step. C is the
 /// type in which they are computed: float or double.
 template <class Rule, class C>
-struct Clock {
+struct HyperBlock {
   SettingsOf<Rule> settings;
   ProgressOf<Rule> progress;  ///< of the steps done
-  ProgressOf<Rule> coming;    ///< when the coming step is done too
+  ProgressOf<Rule> next;      ///< when the next step is done too
   HyperOf<Rule, C> hyper;
-  int32_t running;  ///< 0: its parameters take no part in the coming step
+  int32_t running;  ///< 0: its parameters take no part in the next step
 
   /// After a change of settings or progress.
-  LORRY_INLINE void wind() {
-    coming = progress;
-    hyper = cast_hyper<C>(Rule::advance(coming, settings));
+  LORRY_INLINE void refresh() {
+    next = progress;
+    hyper = cast_hyper<C>(Rule::advance(next, settings));
   }
-  /// The coming step is done.
-  LORRY_INLINE void tick() {
+  /// The next step is done.
+  LORRY_INLINE void advance() {
     if (!running) return;
-    progress = coming;
-    wind();
+    progress = next;
+    refresh();
   }
 };
 
-/// What to write into a clock.
-struct ClockChange {
-  int32_t clock = 0;
+/// What to write into a hyper block.
+template <class Rule>
+struct HyperBlockChange {
+  int32_t block = 0;
   bool running = true;
-  const void* settings = nullptr;    ///< null: those that it has
-  const double* progress = nullptr;  ///< null: likewise
+  const SettingsOf<Rule>* settings = nullptr;  ///< null: those that it has
+  const ProgressOf<Rule>* progress = nullptr;  ///< null: likewise
+};
+
+/// Which values a setting may have.
+enum class Domain : uint8_t {
+  finite,
+  not_negative,   ///< and finite
+  positive,       ///< and finite
+  below_one,      ///< [0, 1): a share such as beta
+  unit_interval,  ///< [0, 1]
+  inside_unit,    ///< (0, 1)
+  above_one,      ///< and finite
+};
+
+/// A number among a rule's settings, which may change between steps.
+template <class Settings>
+struct Setting {
+  const char* name;
+  double Settings::*number;
+  Domain domain = Domain::not_negative;
+};
+
+/// A rule's settings that may change; of one that does not list them its lr.
+template <class Rule>
+struct SettingList {
+  static constexpr Setting<SettingsOf<Rule>> kOnlyLr = {"lr", &SettingsOf<Rule>::lr};
+  static constexpr std::span<const Setting<SettingsOf<Rule>>> all() {
+    if constexpr (requires { Rule::kSettings; })
+      return Rule::kSettings;
+    else
+      return {&kOnlyLr, 1};
+  }
 };
 
 /// Whether state k of a rule may be negative.

@@ -13,6 +13,10 @@ struct SgdBase {
     double lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0;
     bool nesterov = false, maximize = false;
   };
+  static constexpr Setting<Settings> kAllSettings[] = {{"lr", &Settings::lr},
+                                                       {"weight_decay", &Settings::weight_decay},
+                                                       {"dampening", &Settings::dampening, Domain::finite},
+                                                       {"momentum", &Settings::momentum}};
 
   struct Progress {
     double steps = 0;
@@ -45,6 +49,11 @@ template <bool kMomentum>
 struct Sgd : SgdBase {
   static constexpr const char* kName = kMomentum ? "sgd_momentum" : "sgd";
   static constexpr int kStates = kMomentum ? 1 : 0;
+  static constexpr auto kSettings = std::span(kAllSettings).template first < kMomentum ? 4 : 3 > ();
+
+  static const char* conflict(const Settings& s) {
+    return kMomentum && s.nesterov && s.dampening != 0 ? "nesterov needs a momentum and no dampening" : nullptr;
+  }
 
   template <class V, class H>
   LORRY_INLINE void operator()(V& param, V grad, [[maybe_unused]] V* states, const H& h) const {

@@ -1,10 +1,10 @@
 target_sources(lorry_kernels PRIVATE
   cpu/optim/optim.cpp
-  cpu/optim/stored.cpp)
-lorry_simd(kernels SOURCES cpu/optim/optim_runs.cpp cpu/optim/stored_runs.cpp SUFFIX _optim)
+  cpu/optim/compressed.cpp)
+lorry_simd(kernels SOURCES cpu/optim/optim_runs.cpp cpu/optim/compressed_runs.cpp SUFFIX _optim)
 # The compiler does not take both sides of a choice between floats, unless nobody reads the exception flags.
-set_source_files_properties(cpu/optim/stored_runs.cpp PROPERTIES COMPILE_OPTIONS "-fno-trapping-math")
+set_source_files_properties(cpu/optim/compressed_runs.cpp PROPERTIES COMPILE_OPTIONS "-fno-trapping-math")
 lorry_cuda(kernels
-  cuda/optim/optim_stored.cu
+  cuda/optim/optim_compressed.cu
   cuda/optim/optim_table.cpp)
 lorry_cuda_shares(rules cuda/optim/optim.cu 7)

@@ -19,13 +19,13 @@ void drop_repeated(std::vector<Tensor>& tensors) {
   at.reserve(tensors.size());
   for (const Tensor& x : tensors) at.emplace_back(reinterpret_cast<uintptr_t>(x.data_ptr()), at.size());
   std::ranges::sort(at);
-  for (size_t i = 1, kept = 0; i < at.size(); ++i) {
+  for (size_t i = 1, masters = 0; i < at.size(); ++i) {
     Tensor& x = tensors[at[i].second];
-    const Tensor& first = tensors[at[kept].second];
-    if (at[i].first == at[kept].first && x.dtype() == first.dtype() && x.layout() == first.layout())
+    const Tensor& first = tensors[at[masters].second];
+    if (at[i].first == at[masters].first && x.dtype() == first.dtype() && x.layout() == first.layout())
       x = Tensor();
     else
-      kept = i;
+      masters = i;
   }
   std::erase_if(tensors, [](const Tensor& x) { return !x.defined(); });
 }

@@ -1,6 +1,5 @@
 #include "lorry/optim/custom.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "lorry/kernels/cpu/optim/step.h"
@@ -8,31 +7,6 @@
 #include "lorry/ops/ops.h"
 
 namespace lorry::optim::detail {
-namespace {
-
-/// A copy in host memory of some of a device's bytes. Waits for them.
-Tensor read_bytes(const void* from, size_t bytes, Device device) {
-  return from_blob(const_cast<void*>(from), {static_cast<int64_t>(bytes)}, {.dtype = kU8, .device = device}).to(kCPU);
-}
-
-void write_bytes(void* to, const Tensor& bytes, Device device) {
-  from_blob(to, bytes.sizes(), {.dtype = kU8, .device = device}).copy_(bytes);
-}
-
-/// True when *grad_factor on the device says to leave the step out.
-bool skips(const double* grad_factor, Device device) {
-  if (!grad_factor) return false;
-  return std::isnan(from_blob(const_cast<double*>(grad_factor), {}, {.dtype = kF64, .device = device}).item<double>());
-}
-
-size_t end_of(std::span<const formula::ClockChange> changes) {
-  int32_t end = 0;
-  for (const formula::ClockChange& change : changes) end = std::max(end, change.clock + 1);
-  return static_cast<size_t>(end);
-}
-
-}  // namespace
-
 void raise_no_number(int asked, int count) {
   if (count == 0)
     raise_as<IndexError>("rule", "the update asks for h[{}]; got no numbers; give them after the rate", asked);
@@ -54,33 +28,21 @@ void raise_no_device_code(const char* where, Device device) {
                        device);
 }
 
-KernelsPtr make_kernels(Step step, Set set, Tick tick) {
-  return std::make_shared<const kernels::RuleKernels>(kernels::RuleKernels{step, set, tick});
-}
-
-void step(CodeOf code, const char* where, const kernels::StepCall& call) {
-  const Device device = call.list.device();
+void step_on_cpu(const kernels::StepCall& call, const formula::RuleRun& rule, const char* where, Device device) {
   if (!device.is_cpu()) raise_no_device_code(where, device);
-  kernels::cpu::step_list(call, code(call.list.dtype(0) == kF64));
+  kernels::cpu::step_list(call, rule);
 }
 
-void set(CodeOf code, void* clocks, bool f64, std::span<const formula::ClockChange> changes, const Stream& stream) {
-  const formula::RuleCode& rule = code(f64);
-  if (stream.device.is_cpu()) return kernels::cpu::set_clocks(clocks, rule, changes);
-  const Tensor copy = read_bytes(clocks, end_of(changes) * rule.clock_bytes, stream.device);
-  kernels::cpu::set_clocks(copy.data_ptr(), rule, changes);
-  write_bytes(clocks, copy, stream.device);
+void on_host(void* blocks, int64_t bytes, const Stream& stream, const std::function<void(void* blocks)>& f) {
+  if (stream.device.is_cpu()) return f(blocks);
+  const Tensor here = from_blob(blocks, {bytes}, {.dtype = kU8, .device = stream.device}), copy = here.to(kCPU);
+  f(copy.data_ptr());
+  here.copy_(copy);
 }
 
-void tick(CodeOf code, void* clocks, bool f64, int32_t first, int32_t count, const double* grad_factor,
-          const Stream& stream) {
-  const formula::RuleCode& rule = code(f64);
-  if (stream.device.is_cpu()) return kernels::cpu::tick_clocks(clocks, rule, first, count, grad_factor);
-  if (skips(grad_factor, stream.device)) return;
-  char* const from = static_cast<char*>(clocks) + static_cast<size_t>(first) * rule.clock_bytes;
-  const Tensor copy = read_bytes(from, static_cast<size_t>(count) * rule.clock_bytes, stream.device);
-  kernels::cpu::tick_clocks(copy.data_ptr(), rule, 0, count, nullptr);
-  write_bytes(from, copy, stream.device);
+bool is_nan(const double* grad_factor, Device device) {
+  if (!grad_factor) return false;
+  return std::isnan(from_blob(const_cast<double*>(grad_factor), {}, {.dtype = kF64, .device = device}).item<double>());
 }
 
 }  // namespace lorry::optim::detail

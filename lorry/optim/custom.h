@@ -34,20 +34,16 @@
 #include <bit>
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 
 #include "lorry/formula/number.h"
-#include "lorry/formula/rule_code.h"
-#include "lorry/optim/domain.h"
-#include "lorry/optim/of.h"
+#include "lorry/formula/rule_run.h"
+#include "lorry/optim/optimizer_for.h"
 #ifdef __CUDACC__
 #include "lorry/kernels/cuda/optim/rule.h"
 #endif
-
-namespace lorry::kernels {
-struct StepCall;
-}
 
 namespace lorry::optim {
 
@@ -59,7 +55,7 @@ namespace detail {
 // ---- the short form -------------------------------------------------------------------------------------------------
 
 /// The rule of an update. Update: a struct or lambda that captures nothing, called as in the example above; it may have
-/// a kName. h has lr, steps (the number of the coming step, from 1 on) and h[k], the numbers.
+/// a kName. h has lr, steps (the number of the next step, from 1 on) and h[k], the numbers.
 template <class Update, int kStateCount, int kNumbers>
 struct ShortRule {
   static constexpr const char* name() {
@@ -196,55 +192,90 @@ inline constexpr bool kBuiltIn = formula::Rules::index<Rule>() >= 0;
 
 [[noreturn]] void raise_no_device_code(const char* where, Device device);
 
-/// By the type of computation.
-template <class Rule>
-const formula::RuleCode& scalar_code(bool f64) {
-  static constexpr formula::RuleCode kCode[] = {formula::rule_code<Rule, float>(), formula::rule_code<Rule, double>()};
-  return kCode[f64];
-}
-using CodeOf = const formula::RuleCode& (*)(bool f64);
+/// The fused step on a CPU. Throws ValueError for a list on another device.
+void step_on_cpu(const kernels::StepCall& call, const formula::RuleRun& rule, const char* where, Device device);
+/// Calls f on hyper blocks of `bytes` bytes in host memory: where they lie, or on a copy, which is written back. Waits
+/// for the device then.
+void on_host(void* blocks, int64_t bytes, const Stream& stream, const std::function<void(void* blocks)>& f);
+/// True when *grad_factor (null: 1) is NaN. Waits for the device.
+bool is_nan(const double* grad_factor, Device device);
 
-/// The kernels of a rule from its code: for the CPU, and for a device without code, where the host moves the clocks on
-/// and waits for the device once a step.
-using KernelsPtr = std::shared_ptr<const kernels::RuleKernels>;
-using Step = void (*)(const kernels::StepCall& call, const Stream& stream);
-using Set = void (*)(void* clocks, bool f64, std::span<const formula::ClockChange> changes, const Stream& stream);
-using Tick = void (*)(void* clocks, bool f64, int32_t first, int32_t count, const double* grad_factor,
-                      const Stream& stream);
-KernelsPtr make_kernels(Step step, Set set, Tick tick);
+/// Kernels made by the host's compiler: for the CPU, and for a device without code, where the host moves the hyper
+/// blocks on and waits for the device once a step.
+template <class R>
+struct HostKernels {
+  using Rule = R;
+  template <class C>
+  using Block = formula::HyperBlock<Rule, C>;
 
-void step(CodeOf code, const char* where, const kernels::StepCall& call);
-void set(CodeOf code, void* clocks, bool f64, std::span<const formula::ClockChange> changes, const Stream& stream);
-void tick(CodeOf code, void* clocks, bool f64, int32_t first, int32_t count, const double* grad_factor,
-          const Stream& stream);
-
-template <class Rule>
-struct ByHost {
-  static constexpr CodeOf kCode = scalar_code<Rule>;
-  static void step(const kernels::StepCall& call, const Stream&) { detail::step(kCode, Rule::kName, call); }
-  static void set(void* clocks, bool f64, std::span<const formula::ClockChange> changes, const Stream& stream) {
-    detail::set(kCode, clocks, f64, changes, stream);
+  template <class C>
+  static void step(Block<C>* blocks, const kernels::StepCall& call, const Stream& stream) {
+    step_on_cpu(call, formula::TypedRun<Rule, C>(blocks), Rule::kName, stream.device);
   }
-  static void tick(void* clocks, bool f64, int32_t first, int32_t count, const double* grad_factor,
-                   const Stream& stream) {
-    detail::tick(kCode, clocks, f64, first, count, grad_factor, stream);
+  template <class C>
+  static void prepare(Block<C>*, const kernels::StepCall&, const Stream&) {}
+  template <class C>
+  static void set(Block<C>* blocks, std::span<const formula::HyperBlockChange<Rule>> changes, const Stream& stream) {
+    int64_t end = 0;
+    for (const auto& change : changes) end = std::max<int64_t>(end, change.block + 1);
+    on_host(blocks, end * static_cast<int64_t>(sizeof(Block<C>)), stream,
+            [&](void* host) { formula::set_hyper_blocks<Rule, C>(static_cast<Block<C>*>(host), changes); });
+  }
+  template <class C>
+  static void advance(Block<C>* blocks, int32_t count, const double* grad_factor, const Stream& stream) {
+    if (is_nan(grad_factor, stream.device)) return;
+    on_host(blocks, count * static_cast<int64_t>(sizeof(Block<C>)), stream,
+            [&](void* host) { formula::advance_hyper_blocks(static_cast<Block<C>*>(host), count, nullptr); });
   }
 };
 
-template <class Rule, bool kOnCuda>
-const kernels::RuleKernels& kernels_of(Device device) {
-  if constexpr (kBuiltIn<Rule>) {
-    return built_in_kernels<Rule>(device);
-  } else {
-    using Own = formula::ByNumbers<Rule>;
-    static const KernelsPtr kByHost = make_kernels(ByHost<Own>::step, ByHost<Own>::set, ByHost<Own>::tick);
 #ifdef __CUDACC__
-    static const kernels::RuleKernels kCuda = kernels::cuda::RuleOnCuda<Own>::kernels();
-    if (device.is_cuda()) return kCuda;
-#endif
-    return *kByHost;
+/// Kernels made by nvcc beside those of the host.
+template <class R>
+struct CudaKernels : HostKernels<R> {
+  using Rule = R;
+  using Host = HostKernels<R>;
+  template <class C>
+  using Block = formula::HyperBlock<Rule, C>;
+  template <class C>
+  using OnCuda = kernels::cuda::RuleOnCuda<Rule, C>;
+
+  template <class C>
+  static void step(Block<C>* blocks, const kernels::StepCall& call, const Stream& stream) {
+    stream.device.is_cuda() ? OnCuda<C>::step(blocks, call, stream) : Host::template step<C>(blocks, call, stream);
   }
-}
+  template <class C>
+  static void prepare(Block<C>* blocks, const kernels::StepCall& call, const Stream& stream) {
+    if (stream.device.is_cuda()) OnCuda<C>::prepare(blocks, call, stream);
+  }
+  template <class C>
+  static void set(Block<C>* blocks, std::span<const formula::HyperBlockChange<Rule>> changes, const Stream& stream) {
+    stream.device.is_cuda() ? OnCuda<C>::set(blocks, changes, stream) : Host::template set<C>(blocks, changes, stream);
+  }
+  template <class C>
+  static void advance(Block<C>* blocks, int32_t count, const double* grad_factor, const Stream& stream) {
+    stream.device.is_cuda() ? OnCuda<C>::advance(blocks, count, grad_factor, stream)
+                            : Host::template advance<C>(blocks, count, grad_factor, stream);
+  }
+};
+#endif
+
+/// Who makes the kernels of a rule.
+template <class Rule, bool kOnCuda>
+struct KernelsOf {
+  using Type = HostKernels<formula::ByNumbers<Rule>>;
+};
+template <class Rule, bool kOnCuda>
+requires kBuiltIn<Rule>
+struct KernelsOf<Rule, kOnCuda> {
+  using Type = BuiltIn;
+};
+#ifdef __CUDACC__
+template <class Rule>
+requires(!kBuiltIn<Rule>) struct KernelsOf<Rule, true> {
+  using Type = CudaKernels<formula::ByNumbers<Rule>>;
+};
+#endif
 
 }  // namespace detail
 
@@ -289,11 +320,11 @@ class Custom : public Optimizer {
       : Custom(numbered(params), rule.settings, execution, memory) {}
 
   void add_param_group(const Group<Settings>& group, const Memory& memory = {}) {
-    Domain(Rule::kName).not_negative("lr", group.options.lr);
     if (execution() == Execution::fused)
       for (const auto& [name, param] : group.params)
         if (lacks_code(param)) detail::raise_no_device_code(Rule::kName, param.device());
-    add_group(group.params, rule_traits<Rule, detail::kernels_of<Rule, kOnCuda>>(), &group.options, memory);
+    using Kernels = typename detail::KernelsOf<Rule, kOnCuda>::Type;
+    add_group(group.params, std::make_unique<TypedRule<Rule, Kernels>>(group.options), memory);
   }
 
  private:

@@ -20,9 +20,12 @@ void Optimizer::zero_grad(bool set_to_none) { stepper_->zero_grad(set_to_none); 
 
 std::vector<Tensor> Optimizer::parameters() const { return stepper_->parameters(); }
 int Optimizer::groups() const { return stepper_->groups(); }
-double Optimizer::lr(int group) const { return stepper_->lr(group); }
-void Optimizer::set_lr(double lr) { stepper_->set_lr(lr); }
-void Optimizer::set_lr(int group, double lr) { stepper_->set_lr(group, lr); }
+double Optimizer::get(int group, std::string_view name) const { return stepper_->get(group, name); }
+void Optimizer::set(std::string_view name, double value) {
+  for (int group = 0; group < groups(); ++group) stepper_->set(group, name, value);
+}
+void Optimizer::set(int group, std::string_view name, double value) { stepper_->set(group, name, value); }
+std::vector<std::string> Optimizer::settings(int group) const { return stepper_->settings(group); }
 
 TensorMap Optimizer::state_dict() const { return stepper_->state_dict(); }
 void Optimizer::load_state_dict(const TensorMap& state) { stepper_->load_state_dict(state); }
@@ -34,9 +37,8 @@ MemoryReport Optimizer::memory_report(bool by_factor) const { return stepper_->m
 Strategy Optimizer::strategy() const { return stepper_->strategy(); }
 void Optimizer::set_strategy(Strategy strategy) { stepper_->set_strategy(strategy); }
 
-void Optimizer::add_group(const std::vector<NamedTensor>& params, const RuleTraits& rule, const void* settings,
-                          const Memory& memory) {
-  stepper_->add_group(params, rule, settings, memory);
+void Optimizer::add_group(const std::vector<NamedTensor>& params, std::shared_ptr<AnyRule> rule, const Memory& memory) {
+  stepper_->add_group(params, std::move(rule), memory);
 }
 
 void Optimizer::require_parameters() const { stepper_->require_parameters(); }

@@ -1,24 +1,22 @@
 #pragma once
 
-// Optimizers step named parameters by their gradients. Parameters come in groups with options of their own; state is
-// made at a parameter's first step, in f32 for f16 and bf16 parameters (their arithmetic is f32 too; only what is
-// stored is rounded) and in the parameter's dtype otherwise, unless the group's Memory (memory.h) has it stored in
-// fewer bits, or elsewhere. A gradient has its parameter's dtype, or is f32 for a parameter of 16 bits; gradients that
-// are stepped together have one dtype.
+// Optimizers step named parameters by their gradients. Parameters come in groups with options of their own.
 //
-// Invariant: a step is made wholly or not at all: one that throws leaves parameters, state and counters as they were.
-// stepper.h says how, and what the two exceptions are.
+// A parameter's states are made at its first step: in f32 for f16 and bf16 parameters, whose arithmetic is f32 too, and
+// otherwise in the parameter's dtype; the group's Memory (memory.h) may choose fewer bits or another place. A gradient
+// has its parameter's dtype, or is f32 for a 16-bit parameter; gradients that are stepped together have one dtype.
 //
-// Groups with Masters::f32 keep an f32 copy of each 16-bit parameter, its master: made from the parameter at its first
-// step, stepped in its place, and from then on what the parameter is a rounded copy of. A step that is too small for
-// the parameter's 8 or 11 bits is so not lost. What is written to such a parameter between two steps is: the next one
-// goes on from the master. With Masters::split a bf16 parameter is itself the upper half of its master, and what is
-// kept is the lower half: 2 bytes instead of 4.
+// With Masters::f32 a 16-bit parameter is a rounded copy of its master, an f32 that is stepped in its place: small
+// steps are not lost. Writes to the parameter between two steps are: the next step starts from the master. With
+// Masters::split a bf16 parameter is the upper half of its master, and only the lower half is stored beside it.
+//
+// Invariant: a step is made wholly or not at all. One that throws leaves parameters, states and counters as they were;
+// stepper.h says how, and names the two exceptions.
 
-#include <limits>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -26,11 +24,12 @@
 #include "lorry/optim/execution.h"
 #include "lorry/optim/memory.h"
 #include "lorry/optim/report.h"
+#include "lorry/optim/step_options.h"
 #include "lorry/tensor/tensor.h"
 
 namespace lorry::optim {
 
-struct RuleTraits;
+class AnyRule;
 
 using NamedTensor = std::pair<std::string, Tensor>;
 using TensorMap = std::map<std::string, Tensor>;
@@ -45,18 +44,6 @@ struct Group {
 /// Names for parameters that have none: "0", "1", ...
 std::vector<NamedTensor> numbered(const std::vector<Tensor>& params);
 
-/// What a step does beside the update, in the same launches and without waiting for the device.
-struct StepOptions {
-  /// Gradients are scaled together to have at most this common norm. Where it is NaN, so are then all gradients of the
-  /// step, as in PyTorch.
-  double max_norm = std::numeric_limits<double>::infinity();
-  /// when the norm is infinite or NaN, parameters and state stay as they are and the step does not count
-  bool skip_nonfinite = false;
-  bool zero_grad = false;  ///< gradients are filled with zeros afterwards, also those of a step that was left out
-  /// the loss's: gradients are divided by it first. A 0-d f64 on the parameters' device
-  Tensor scale = {};
-};
-
 class Stepper;
 
 class Optimizer {
@@ -65,53 +52,54 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// Steps every parameter that has a gradient; the others, and their state, stay as they are. Throws ShapeError,
-  /// DTypeError or DeviceError naming a parameter whose gradient does not fit it, OutOfMemory.
+  /// Steps every parameter that has a gradient. Throws ShapeError, DTypeError or DeviceError naming a parameter whose
+  /// gradient does not fit it, OutOfMemory.
   void step();
   /// The same by gradients that are first multiplied by grad_factor, a 0-d f64 on the device of the parameters. When it
   /// is NaN, nothing is written and the step does not count; when it is infinite, every gradient counts as NaN.
   void step(const Tensor& grad_factor);
   /// Norm, clip, unscale, skip, update and zeroing in one. Returns the common norm of the gradients, divided by the
-  /// scale, before clipping: a 0-d f64 on the device; undefined when no option needs it. Gradients are only read, but
-  /// for zero_grad. All parameters are on one device. Throws ValueError for a negative max_norm, and for gradients to
-  /// be zeroed that share memory.
+  /// scale, before clipping: a 0-d f64 on the device; undefined when no option needs it. Throws ValueError for a
+  /// negative max_norm, and where zero_grad is given and gradients share memory.
   Tensor step(const StepOptions& options);
-  /// Forgets all gradients or, with set_to_none false, fills them with zeros.
+  /// Releases all gradients. With set_to_none = false, sets them to zero instead.
   void zero_grad(bool set_to_none = true);
 
   /// Every parameter, in the order of the groups.
   std::vector<Tensor> parameters() const;
   int groups() const;
   /// The learning rate of a group. Throws IndexError.
-  double lr(int group = 0) const;
+  double lr(int group = 0) const { return get(group, "lr"); }
   /// Sets it for every group, or for one, from the next step on. Throws ValueError when it is negative or not finite.
-  void set_lr(double lr);
-  void set_lr(int group, double lr);
+  void set_lr(double lr) { set("lr", lr); }
+  void set_lr(int group, double lr) { set(group, "lr", lr); }
+  /// The same of any number among a group's options, by its name: "weight_decay", "beta1", ... It reaches the device
+  /// without a wait. A flag is fixed, and so is a number that has no effect without a state (momentum that was 0).
+  /// Throws IndexError; ValueError for a name that is none of settings(group) and for a value out of its domain.
+  double get(int group, std::string_view name) const;
+  void set(std::string_view name, double value);
+  void set(int group, std::string_view name, double value);
+  std::vector<std::string> settings(int group = 0) const;
 
-  /// Everything that steps have accumulated, keyed "<parameter>.<state>", each in its dtype; the tensors are the live
-  /// state, not copies of it. A state in 8 bits is two: its codes, u8 and as large as the parameter, and
-  /// "<parameter>.<state>_scale", f32, the scales of its blocks of 256; for a parameter that is not contiguous also
-  /// "<parameter>.<state>_strides", since blocks follow its memory. Learning rates and other options are the caller's
-  /// to keep. Waits for the device. States in pinned memory are the host's to read, and written by later steps: wait
-  /// for those too.
+  /// All states, keyed "<parameter>.<state>", each in its dtype; the tensors are the live states, not copies. Waits for
+  /// the device. A q8 state is two: its codes, u8 and shaped as the parameter, and "<parameter>.<state>_scale", f32,
+  /// one for each 256 of them; of a parameter that is not contiguous also "<parameter>.<state>_strides". Settings such
+  /// as learning rates are not part of it. Later steps write states in pinned memory: wait for them before reading.
   TensorMap state_dict() const;
-  /// Takes over a state_dict of the same parameters from an optimizer with the same masters and types of states; where
-  /// they lie may differ. Throws FormatError for a missing or unexpected entry, ShapeError or DTypeError for one of
-  /// another kind; nothing is changed then.
+  /// Loads a state_dict of the same parameters from an optimizer with the same masters and types of states; their
+  /// placement may differ. Throws FormatError for a missing or unexpected entry, ShapeError, DTypeError, and changes
+  /// nothing then.
   void load_state_dict(const TensorMap& state);
 
   Execution execution() const;
-  /// Bounds what steps of the executions loop and foreach take from the allocator beside parameters, gradients and
-  /// states, in bytes; 0: no bound. They step as many elements at a time as that lets, a multiple of 256 of each
-  /// parameter that they part, and give the same bits. Fused steps take nothing, but for the chunks of states in pinned
-  /// memory, and for 16-bit parameters on a GPU with f32 gradients: there are no fused kernels for these. They are
-  /// stepped as by foreach, within this bound or, where it is 0, within 64 MB; a warning event says so once for each
-  /// layout of the gradients. Throws ValueError for fewer bytes than 256 elements take; so does a step whose gradients
-  /// need more.
+  /// Bounds the bytes that steps of the executions loop and foreach allocate for intermediates; 0: no bound. They step
+  /// as many elements at a time as that allows, with the same bits. Fused steps need none, but for 16-bit parameters on
+  /// a GPU with f32 gradients: these have no fused kernels, are stepped as by foreach within this bound (where it is 0,
+  /// 64 MB), and a warning event says so. Throws ValueError for less than 256 elements need; so does a step.
   void set_memory_budget(int64_t bytes);
   int64_t memory_budget() const;
-  /// What parameters, gradients and states take, and what a step takes beside them in each execution; also before the
-  /// first step. by_factor: of steps that clip, unscale or skip.
+  /// The bytes of parameters, gradients and states, and those that a step takes beside them in each execution; also
+  /// before the first step. by_factor: of steps that clip, unscale or skip.
   MemoryReport memory_report(bool by_factor = false) const;
   /// How fused steps pass their lists to the device.
   Strategy strategy() const;
@@ -120,14 +108,11 @@ class Optimizer {
  protected:
   /// `where` names the optimizer in messages.
   Optimizer(const char* where, Execution execution);
-
-  /// Checks and adds the parameters of the next group; `settings` are those of the rule. Throws ValueError for a
-  /// parameter that is listed twice or shares memory with another, GradError for one that needs no gradient or is no
-  /// leaf, DTypeError unless floating and of a type that `memory` is for.
-  void add_group(const std::vector<NamedTensor>& params, const RuleTraits& rule, const void* settings,
-                 const Memory& memory);
-  /// Throws ValueError where there are no parameters to step.
-  void require_parameters() const;
+  /// Checks and adds the parameters of the next group. Throws ValueError for a setting out of its domain, a parameter
+  /// that is listed twice or shares memory with another; GradError for one that needs no gradient or is no leaf;
+  /// DTypeError unless floating and of a type that `memory` is for.
+  void add_group(const std::vector<NamedTensor>& params, std::shared_ptr<AnyRule> rule, const Memory& memory);
+  void require_parameters() const;  ///< throws ValueError where there are none
 
  private:
   std::unique_ptr<Stepper> stepper_;

@@ -20,7 +20,7 @@ std::unique_ptr<Optimizer> make_optimizer(std::string_view name, const std::vect
   with_options(name, [&]<class Options>(Options options) {
     if (lr) options.lr = *lr;
     options.memory = memory;
-    optimizer = std::make_unique<Of<Options>>(params, options, execution);
+    optimizer = std::make_unique<OptimizerFor<Options>>(params, options, execution);
   });
   return optimizer;
 }

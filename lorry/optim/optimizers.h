@@ -1,26 +1,26 @@
 #pragma once
 
-// Every optimizer, and how to come to one by its name: that of its options' kName, such as "adamw". The list is written
-// here alone.
+// Every optimizer, and how to come to one by its name: that of its options' kName, such as "adamw". Each of the
+// files of rules/ lists its own.
 
 #include <optional>
 
-#include "lorry/optim/adam.h"
-#include "lorry/optim/adaptive.h"
-#include "lorry/optim/sgd.h"
+#include "lorry/optim/rules/adam.h"
+#include "lorry/optim/rules/adaptive.h"
+#include "lorry/optim/rules/sgd.h"
 
 namespace lorry::optim {
 
-template <class... Options>
-struct OptionsList {
+/// Every optimizer, in the order in which messages list them.
+struct AllOptions {
   /// Calls f with the default options of each.
   template <class F>
   static void each(const F& f) {
-    (f(Options()), ...);
+    AdamOptionsList::each(f);
+    AdaptiveOptionsList::each(f);
+    SgdOptionsList::each(f);
   }
 };
-using AllOptions = OptionsList<AdamWOptions, AdamOptions, AdamaxOptions, NAdamOptions, RAdamOptions, AdagradOptions,
-                               AdadeltaOptions, RMSpropOptions, RpropOptions, SGDOptions, ASGDOptions, LionOptions>;
 
 /// The names of all optimizers.
 std::vector<std::string> optimizer_names();

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "lorry/formula/quantize.h"
+#include "lorry/optim/execution/streamed.h"
 #include "lorry/optim/stepper.h"
-#include "lorry/optim/streamed.h"
 
 namespace lorry::optim {
 namespace {
@@ -48,7 +48,7 @@ MemoryReport Stepper::memory_report(bool by_factor) const {
   report.budget = budget_;
   struct Stepped {
     Kind kind;
-    int group, clock;
+    int group, hyper_block;
     DType grad_dtype;
     int64_t tensors = 0, elements = 0, largest = 0;
   };
@@ -59,7 +59,7 @@ MemoryReport Stepper::memory_report(bool by_factor) const {
     const int64_t n = slot.param.numel();
     report.parameters += slot.param.nbytes();
     if (const Tensor grad = slot.param.grad(); grad.defined()) report.gradients += grad.nbytes();
-    for (const Tensor& copy : {slot.own_param, slot.own_grad})
+    for (const Tensor& copy : {slot.dense_param, slot.ordered_grad})
       if (copy.defined()) report.copies += copy.nbytes();
     for (int k = 0; k < kind.arrays(); ++k) {
       MemoryReport::Placed& placed = k < kind.rule->states ? report.states : report.masters;
@@ -67,13 +67,14 @@ MemoryReport Stepper::memory_report(bool by_factor) const {
       (placement == Placement::pinned    ? placed.pinned
        : placement == Placement::managed ? placed.managed
                                          : placed.device) +=
-          kind.stored(k) == kU8 ? formula::quant_bytes(n) : n * size_of(kind.stored(k));
+          kind.array_dtype(k) == kU8 ? formula::quant_bytes(n) : n * size_of(kind.array_dtype(k));
     }
     if (std::ranges::find(families, kind) == families.end()) families.push_back(kind);
-    auto found = std::ranges::find_if(
-        together, [&](const Stepped& x) { return x.kind == kind && x.group == slot.group && x.clock == slot.clock; });
+    auto found = std::ranges::find_if(together, [&](const Stepped& x) {
+      return x.kind == kind && x.group == slot.group && x.hyper_block == slot.hyper_block;
+    });
     if (found == together.end())
-      found = together.insert(together.end(), {kind, slot.group, slot.clock, grad_dtype_of(kind)});
+      found = together.insert(together.end(), {kind, slot.group, slot.hyper_block, grad_dtype_of(kind)});
     ++found->tensors;
     found->elements += n;
     found->largest = std::max(found->largest, n);
@@ -81,11 +82,11 @@ MemoryReport Stepper::memory_report(bool by_factor) const {
   for (const Family& family : families_)
     if (family.streamed) report.chunks += family.streamed->device_bytes();
   for (MemoryReport::Step& step : report.steps) {
-    step.calls = static_cast<int64_t>(families.size());  // the clocks' ticks; of fused steps all there is
+    step.calls = static_cast<int64_t>(families.size());  // the hyper blocks' advances; of fused steps all there is
     if (step.execution == Execution::fused && strategy_ == Strategy::per_tensor)
       step.calls = static_cast<int64_t>(slots_.size());
     for (const Stepped& x : together) {
-      if (!steps_by_operators(step.execution, x.kind, x.grad_dtype)) continue;
+      if (!steps_eagerly(step.execution, x.kind, x.grad_dtype)) continue;
       const GroupState& group = groups_[x.group];
       const Program program = program_of(x.kind, group, shape_of(x.kind, x.grad_dtype, step.execution, by_factor));
       const int64_t bytes = program.bytes_per_element(), calls = static_cast<int64_t>(program.arrays.size());
@@ -97,7 +98,7 @@ MemoryReport Stepper::memory_report(bool by_factor) const {
         step.calls += calls * std::max<int64_t>(1, (x.elements - 1) / most + 1);
       } else {
         for (const Slot& slot : slots_)
-          if (slot.group == x.group && slot.clock == x.clock && kind_of(slot) == x.kind)
+          if (slot.group == x.group && slot.hyper_block == x.hyper_block && kind_of(slot) == x.kind)
             step.calls += calls * std::max<int64_t>(1, (slot.param.numel() - 1) / most + 1);
       }
     }

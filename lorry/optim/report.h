@@ -25,7 +25,7 @@ struct MemoryReport {
   };
 
   int64_t parameters = 0, gradients = 0;
-  int64_t copies = 0;  ///< aligned ones, of parameters with gaps and gradients of other layouts
+  int64_t copies = 0;  ///< contiguous ones, of parameters that are not dense and gradients of other layouts
   Placed states, masters;
   /// on the device, through which fused steps bring pinned states (optim/streamed.h), once a step has been made
   int64_t chunks = 0;

@@ -74,7 +74,7 @@ std::string_view name(Schedule::Kind kind);
 /// What a scheduler needs to go on: named numbers, ready for the `schedule` of an io::TrainingState.
 using SchedulerState = std::map<std::string, double>;
 
-/// Sets every group's rate for the coming step. Groups added later join at their own rate.
+/// Sets every group's rate for the next step. Groups added later join at their own rate.
 class LRScheduler {
  public:
   /// Throws ValueError for a schedule out of its domain: finite rates >= 0, min_lr <= every base rate, 0 <= warmup,

@@ -7,8 +7,8 @@
 #include "lorry/device/device.h"
 #include "lorry/formula/quantize.h"
 #include "lorry/ops/creation.h"
+#include "lorry/optim/execution/compression.h"
 #include "lorry/optim/stepper.h"
-#include "lorry/optim/stored.h"
 
 namespace lorry::optim {
 namespace {
@@ -31,7 +31,7 @@ const char* remedy(std::string_view key) {
   return "load the state of the same optimizer and model";
 }
 
-/// Whether some state of some optimizer is stored so.
+/// Whether some state of some optimizer has this dtype.
 bool is_state_dtype(DType dtype) { return dtype == kF32 || dtype == kBF16 || dtype == kU8; }
 
 Tensor strides_of(const Layout& layout) {
@@ -41,7 +41,7 @@ Tensor strides_of(const Layout& layout) {
 
 }  // namespace
 
-DType Stepper::Kind::stored(int k) const {
+DType Stepper::Kind::array_dtype(int k) const {
   if (k == rule->states) return memory.masters == Masters::split ? kI16 : kF32;
   if (f64()) return kF64;
   constexpr DType kStored[] = {kF32, kBF16, kU8};
@@ -49,7 +49,7 @@ DType Stepper::Kind::stored(int k) const {
 }
 
 std::string Stepper::state_key(const Slot& slot, int k) const {
-  const RuleTraits& rule = *groups_[slot.group].rule;
+  const RuleInfo& rule = groups_[slot.group].rule->info();
   return fmt::format("{}.{}", slot.name,
                      k < rule.states                                        ? rule.state_names[k]
                      : groups_[slot.group].memory.masters == Masters::split ? "remainder"
@@ -57,7 +57,7 @@ std::string Stepper::state_key(const Slot& slot, int k) const {
 }
 
 Tensor Stepper::Kind::empty_state(int k, const Layout& like) const {
-  const DType dtype = stored(k);
+  const DType dtype = array_dtype(k);
   const int64_t n = dtype == kU8 ? formula::quant_bytes(like.numel()) : like.numel();
   const Tensor flat = memory.placement == Placement::pinned    ? empty_pinned({n}, dtype)
                       : memory.placement == Placement::managed ? empty_managed({n}, {dtype, device})
@@ -65,9 +65,9 @@ Tensor Stepper::Kind::empty_state(int k, const Layout& like) const {
   return dtype == kU8 ? flat : flat.as_strided(like.size_list(), like.stride_list());
 }
 
-Storing Stepper::Kind::storing() const { return {memory.states, rule->is_signed, memory.seed}; }
+Compression Stepper::Kind::compression() const { return {memory.states, rule->is_signed, memory.seed}; }
 
-Tensor Stepper::Kind::here(const Tensor& state) const {
+Tensor Stepper::Kind::to_device(const Tensor& state) const {
   return state.device() == device ? state : state.to(device, true);
 }
 
@@ -81,18 +81,19 @@ void Stepper::Kind::write_back(const Tensor& state, const Tensor& from) const {
 Tensor Stepper::new_state(const Slot& slot, const Kind& kind, const Tensor& like, int k) const {
   const Tensor state = kind.empty_state(k, like.layout());
   if (k == kind.rule->states) return kind.memory.masters == Masters::split ? state.zero_() : state.copy_(like);
-  const double first = kind.rule->first_state(k, groups_[slot.group].settings);
-  if (kind.stored(k) == kU8)
+  const double first = groups_[slot.group].rule->first_state(k);
+  if (kind.array_dtype(k) == kU8)
     return (kind.rule->is_signed(k) ? filled<true> : filled<false>)(state, like.numel(), static_cast<float>(first));
   return state.fill_(first);
 }
 
 Tensor Stepper::reordered(const Slot& slot, const Kind& kind, const Tensor& like, int k) const {
-  const Tensor state = kind.empty_state(k, like.layout()), now = kind.here(state), before = kind.here(slot.states[k]);
-  if (kind.stored(k) != kU8) {
+  const Tensor state = kind.empty_state(k, like.layout()), now = kind.to_device(state),
+               before = kind.to_device(slot.states[k]);
+  if (kind.array_dtype(k) != kU8) {
     now.copy_(before);
   } else {
-    reorder_stored(kind.storing(), k, before, slot.layout, now, like.layout());
+    reorder_compressed(kind.compression(), k, before, slot.layout, now, like.layout());
   }
   kind.write_back(state, now);
   return state;
@@ -103,13 +104,14 @@ Tensor Stepper::reordered(const Slot& slot, const Kind& kind, const Tensor& like
 TensorMap Stepper::state_dict() const {
   const NoGrad quiet;
   std::vector<std::vector<double>> progress;
-  for (const Family& family : families_) progress.push_back(progress_of(family));
+  for (const Family& family : families_) progress.push_back(family.blocks->progress());
   TensorMap dict;
   for (const Slot& slot : slots_) {
-    const RuleTraits& rule = *groups_[slot.group].rule;
-    const double* own =
-        slot.family < 0 ? rule.first_progress : &progress[slot.family][static_cast<size_t>(slot.clock) * rule.progress];
-    for (int k = 0; k < rule.progress; ++k) {
+    const RuleInfo& rule = groups_[slot.group].rule->info();
+    const size_t numbers = rule.progress_names.size();
+    const double* own = slot.family < 0 ? rule.first_progress.data()
+                                        : &progress[slot.family][static_cast<size_t>(slot.hyper_block) * numbers];
+    for (size_t k = 0; k < numbers; ++k) {
       const Tensor value = empty({}, {.dtype = kF64, .device = kCPU});
       *value.data<double>() = own[k];
       dict[fmt::format("{}.{}", slot.name, rule.progress_names[k])] = value;
@@ -118,7 +120,7 @@ TensorMap Stepper::state_dict() const {
     for (int k = 0; k < kind.arrays() && own[0] > 0; ++k) {
       const std::string key = state_key(slot, k);
       dict[key] = slot.states[k];
-      if (kind.stored(k) != kU8) continue;
+      if (kind.array_dtype(k) != kU8) continue;
       dict[key] =
           codes_of(slot.states[k], slot.layout.numel()).as_strided(slot.layout.size_list(), slot.layout.stride_list());
       dict[key + "_scale"] = scales_of(slot.states[k], slot.layout.numel());
@@ -149,9 +151,9 @@ void Stepper::load_state_dict(const TensorMap& dict) {
   std::vector<std::vector<double>> progress;
   std::vector<Slot> loaded = slots_;
   for (Slot& slot : loaded) {
-    const RuleTraits& rule = *groups_[slot.group].rule;
+    const RuleInfo& rule = groups_[slot.group].rule->info();
     std::vector<double>& own = progress.emplace_back();
-    for (int k = 0; k < rule.progress; ++k) {
+    for (size_t k = 0; k < rule.progress_names.size(); ++k) {
       const std::string key = fmt::format("{}.{}", slot.name, rule.progress_names[k]);
       const Tensor& value = find(key);
       check(key, value, {}, kF64);
@@ -161,15 +163,15 @@ void Stepper::load_state_dict(const TensorMap& dict) {
                            k > 0 ? "" : " >= 0");
     }
     const Kind kind = kind_of(slot);
-    slot.family = slot.clock = slot.entry = -1;
+    slot.family = slot.hyper_block = slot.entry = -1;
     slot.layout = slot.param.layout().is_dense() ? slot.param.layout() : Layout::contiguous(slot.param.sizes());
     for (Tensor& state : slot.states) state = Tensor();
     for (int k = 0; k < kind.arrays() && own[0] > 0; ++k) {
       const std::string key = state_key(slot, k);
       const Tensor& value = find(key);
-      check(key, value, slot.param.sizes(), kind.stored(k));
+      check(key, value, slot.param.sizes(), kind.array_dtype(k));
       slot.states[k] = kind.empty_state(k, slot.layout);
-      if (kind.stored(k) != kU8) {
+      if (kind.array_dtype(k) != kU8) {
         slot.states[k].copy_(value);
         continue;
       }
@@ -192,14 +194,12 @@ void Stepper::load_state_dict(const TensorMap& dict) {
       if (progress[s][0] == 0) continue;
       slot.family = family_of(slot);
       Family& family = families_[slot.family];
-      for (size_t other = 0; other < s && slot.clock < 0; ++other)
+      for (size_t other = 0; other < s && slot.hyper_block < 0; ++other)
         if (loaded[other].family == slot.family && loaded[other].group == slot.group && progress[other] == progress[s])
-          slot.clock = loaded[other].clock;
-      if (slot.clock >= 0) continue;
-      slot.clock = new_clock(family, slot.group, -1);
-      const kernels::ClockChange change{slot.clock, true, nullptr, progress[s].data()};
-      family.rule->kernels(family.device)
-          .set(family.clocks.data_ptr(), family.f64(), {&change, 1}, current_stream(family.device));
+          slot.hyper_block = loaded[other].hyper_block;
+      if (slot.hyper_block >= 0) continue;
+      slot.hyper_block = family.blocks->add(*groups_[slot.group].rule, progress[s]);
+      family.block_groups.push_back(slot.group);
     }
   } catch (...) {
     std::swap(families_, before);

@@ -1,42 +1,19 @@
-// How an optimizer makes a step: it looks at its gradients when one may have changed, lays out lists, and runs a rule
-// over them.
+// How an optimizer makes a step: it plans (plan.cpp), takes the memory that all families need, and runs them.
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
-#include <utility>
 
 #include "lorry/autograd/grad_mode.h"
-#include "lorry/base/events.h"
 #include "lorry/device/device.h"
+#include "lorry/kernels/backend.h"
 #include "lorry/kernels/list.h"
+#include "lorry/kernels/optim.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/dispatch/door.h"
-#include "lorry/optim/separate.h"
 #include "lorry/optim/stepper.h"
-#include "lorry/tensor/changes.h"
 
 namespace lorry::optim {
-namespace {
-
-/// True when equal offsets in both tensors hold the same element: equal sizes, and equal strides where they matter.
-bool same_order(const Layout& a, const Layout& b) {
-  for (int i = 0; i < a.rank; ++i)
-    if (a.sizes[i] != 1 && a.strides[i] != b.strides[i]) return false;
-  return true;
-}
-
-/// True when no other gradient, of whatever parameter, lies in the storage of this one.
-bool alone(const Tensor& grad) { return grad.storage().gradients() == 1 && !grad.storage().foreign(); }
-
-/// True for a gradient that door::require_writable may refuse.
-bool guarded(const Tensor& grad) {
-  return grad.storage().read_only() || grad.is_inference() ||
-         (!grad.is_contiguous() && grad.layout().has_internal_overlap());
-}
-
-}  // namespace
 
 void Stepper::step() { step(Tensor()); }
 
@@ -44,7 +21,7 @@ void Stepper::step(const Tensor& grad_factor) {
   const Running running(where_);
   const NoGrad quiet;
   require_parameters();
-  look();
+  refresh();
   copy_in();
   if (grad_factor.defined()) {
     require<ShapeError>(grad_factor.dim() == 0, "grad_factor has a shape; got {}; expected a 0-d f64", grad_factor);
@@ -62,7 +39,7 @@ Tensor Stepper::step(const StepOptions& options) {
   require<ValueError>(options.max_norm >= 0, "max_norm is out of range; got {}; expected a number >= 0",
                       options.max_norm);
   require_parameters();
-  look();
+  refresh();
   if (options.zero_grad) require_separate_gradients();
   copy_in();
   Tensor total, factor;
@@ -98,241 +75,12 @@ Tensor Stepper::step(const StepOptions& options) {
   return total;
 }
 
-// ---- before the step ------------------------------------------------------------------------------------------------
-
-void Stepper::check(Slot& slot, const Tensor& grad) const {
-  const Running running(where_);
-  const Tensor& param = slot.param;
-  require<ShapeError>(grad.sizes() == param.sizes(),
-                      "the gradient of '{}' has another shape; got gradient: {}, parameter: {}", slot.name, grad,
-                      param);
-  require<DTypeError>(grad.dtype() == param.dtype() || (grad.dtype() == kF32 && size_of(param.dtype()) == 2),
-                      "the gradient of '{}' has another dtype; got gradient: {}, parameter: {}; expected the "
-                      "parameter's, or f32 for one of 16 bits",
-                      slot.name, grad, param);
-  require<DeviceError>(grad.device() == param.device(),
-                       "the gradient of '{}' is on another device; got gradient: {}, parameter: {}", slot.name, grad,
-                       param);
-  door::require_writable(param);
-  if (slot.family < 0) return require_memory_fits(slot.name, param, groups_[slot.group]);
-  const Family& family = families_[slot.family];
-  const bool fits = family.device == param.device() && family.dtype == param.dtype() &&
-                    (family.arrays() == 0 || slot.layout.size_list() == param.sizes());
-  if (fits) return;  // what follows makes strings, and every gradient that moves comes here
-  raise<ShapeError>("parameter '{}' has changed since its last step; got {} with a state of {}; make a new optimizer",
-                    slot.name, param,
-                    family.arrays() == 0
-                        ? fmt::format("{} {}", family.dtype, family.device)
-                        : fmt::format("{} {} {}", slot.layout.size_list(), family.stored(0), family.device));
-}
-
-void Stepper::look() {
-  const uint64_t now = changes();
-  if (seen_ == now) return;
-  const uint64_t since = std::exchange(seen_, 0);  // for the case that this throws
-  if (since == 0 || last_reshaped() > since || !move_addresses(since)) lay_out();
-  seen_ = now;
-}
-
-/// Takes over gradients that were replaced since. False when more than their addresses has changed.
-bool Stepper::move_addresses(uint64_t since) {
-  if (!copied_.empty() || !shared_grad_storages_.empty() || !guarded_.empty()) return false;
-  for (Slot& slot : slots_) {
-    if (slot.gradient->changed() <= since) continue;
-    const Tensor grad = slot.gradient->grad();
-    if (grad.defined() != (slot.entry >= 0)) return false;
-    if (!grad.defined()) continue;
-    check(slot, grad);
-    if (!same_order(slot.param.layout(), grad.layout()) || guarded(grad)) return false;
-    Family& family = families_[slot.family];
-    if (grad.dtype() != family.grad_dtype) return false;
-    family.list->move(slot.entry, 1, grad.data_ptr());
-    family.grads->move(slot.entry, 0, grad.data_ptr());
-    if (!grad.storage().join(grad_epoch_)) return false;
-    separate_ = separate_ && alone(grad);
-  }
-  return true;
-}
-
-void Stepper::require_separate_gradients() {
-  const Running running(where_);
-  if (separate_) return;
-  std::vector<Tensor> grads;
-  for (const Slot& slot : slots_) grads.push_back(slot.entry < 0 ? Tensor() : slot.param.grad());
-  if (const auto clash = find_clash(grads))
-    raise<ValueError>(
-        "the gradients of '{}' and '{}' {}share memory; got zero_grad, which writes them; expected a gradient of its "
-        "own for each parameter",
-        slots_[clash->first].name, slots_[clash->second].name, clash->certain ? "" : "may ");
-  separate_ = true;
-}
-
-void Stepper::lay_out() {
-  const Running running(where_);
-  std::vector<Tensor> grads(slots_.size());
-  for (size_t s = 0; s < slots_.size(); ++s) {
-    grads[s] = slots_[s].param.grad();
-    if (grads[s].defined()) check(slots_[s], grads[s]);
-  }
-  require_budget();
-
-  // What is made is made aside: when memory runs out, nothing has changed but clocks that nobody has yet.
-  struct New {
-    Tensor param, grad, states[kMaxStates + 1], copied_param, copied_grad;
-    int family = -1, clock = -1;
-  };
-  std::vector<New> made(slots_.size());
-  for (size_t s = 0; s < slots_.size(); ++s) {
-    if (!grads[s].defined()) continue;
-    const Slot& slot = slots_[s];
-    New& own = made[s];
-    own.copied_param = own.param = slot.param.detach();
-    if (!own.param.layout().is_dense()) {
-      events::emit(events::Kind::hidden_copy, where_, "a parameter with gaps in its memory is stepped in a copy");
-      own.param = own.param.clone().contiguous();
-    }
-    own.copied_grad = own.grad = grads[s].detach();
-    if (!same_order(own.param.layout(), own.grad.layout())) {
-      events::emit(events::Kind::hidden_copy, where_, "a gradient is copied into the layout of its parameter");
-      own.grad = empty_like(own.param, own.grad.dtype());
-    }
-    const Kind kind = kind_of(slot);
-    for (int k = 0; k < kind.arrays(); ++k) {
-      if (!slot.states[k].defined())
-        own.states[k] = new_state(slot, kind, own.param, k);
-      else
-        own.states[k] =
-            same_order(slot.layout, own.param.layout()) ? slot.states[k] : reordered(slot, kind, own.param, k);
-    }
-  }
-
-  // Clocks: parameters of a group and family that are new here share one, and one whose parameters part ways is copied.
-  struct Fresh {
-    int family, group, clock;
-  };
-  std::vector<Fresh> fresh;
-  std::vector<std::vector<int>> members(families_.size()), stepping(families_.size());
-  for (size_t f = 0; f < families_.size(); ++f)
-    members[f] = stepping[f] = std::vector<int>(families_[f].clock_groups.size());
-  for (size_t s = 0; s < slots_.size(); ++s)
-    if (const Slot& slot = slots_[s]; slot.family >= 0) {
-      ++members[slot.family][slot.clock];
-      stepping[slot.family][slot.clock] += grads[s].defined();
-    }
-  std::vector<std::vector<int>> copies(families_.size());
-  for (size_t f = 0; f < families_.size(); ++f) copies[f].assign(families_[f].clock_groups.size(), -1);
-  for (size_t s = 0; s < slots_.size(); ++s) {
-    if (!grads[s].defined()) continue;
-    const Slot& slot = slots_[s];
-    New& own = made[s];
-    own.family = slot.family, own.clock = slot.clock;
-    if (slot.family >= 0) {
-      if (stepping[slot.family][slot.clock] == members[slot.family][slot.clock]) continue;
-      int& copy = copies[slot.family][slot.clock];
-      if (copy < 0) copy = new_clock(families_[slot.family], slot.group, slot.clock);
-      own.clock = copy;
-      continue;
-    }
-    own.family = family_of(slot);
-    const auto known =
-        std::ranges::find_if(fresh, [&](const Fresh& x) { return x.family == own.family && x.group == slot.group; });
-    own.clock =
-        known != fresh.end()
-            ? known->clock
-            : fresh.emplace_back(Fresh{own.family, slot.group, new_clock(families_[own.family], slot.group, -1)}).clock;
-  }
-
-  struct Lists {
-    std::unique_ptr<kernels::List> list, grads;
-    std::vector<int> slots;
-    std::optional<DType> grad_dtype;
-  };
-  std::vector<Lists> lists(families_.size());
-  for (size_t s = 0; s < slots_.size(); ++s) {
-    if (made[s].family < 0) continue;
-    std::optional<DType>& all = lists[made[s].family].grad_dtype;
-    if (!all) all = grads[s].dtype();
-    require<DTypeError>(*all == grads[s].dtype(),
-                        "the gradient of '{}' has another dtype than that of a parameter that is stepped with it; "
-                        "got {}; expected {} for all",
-                        slots_[s].name, grads[s].dtype(), *all);
-  }
-  for (size_t f = 0; f < families_.size(); ++f) {
-    const Family& family = families_[f];
-    const DType grad_dtype = lists[f].grad_dtype.value_or(family.dtype);
-    std::vector<DType> dtypes{family.dtype, grad_dtype};
-    for (int k = 0; k < family.rule->states; ++k) dtypes.push_back(family.stored(k));
-    // Lists of 16-bit parameters carry an array of what is kept, null where nothing is.
-    if (size_of(family.dtype) == 2) dtypes.push_back(family.stored(family.rule->states));
-    lists[f].list = std::make_unique<kernels::List>(family.device, dtypes, strategy_);
-    lists[f].grads = std::make_unique<kernels::List>(family.device, std::span(&grad_dtype, 1), strategy_);
-  }
-  for (size_t s = 0; s < slots_.size(); ++s) {
-    const New& own = made[s];
-    if (own.family < 0) continue;
-    kernels::ListEntry entry{.at = {own.param.data_ptr(), own.grad.data_ptr()},
-                             .count = own.param.numel(),
-                             .word = static_cast<uint32_t>(own.clock),
-                             .number = static_cast<uint32_t>(s)};
-    for (int k = 0; k < kMaxStates + 1 && own.states[k].defined(); ++k) entry.at[2 + k] = own.states[k].data_ptr();
-    lists[own.family].list->add(entry);
-    lists[own.family].grads->add({.at = {own.grad.data_ptr()}, .count = entry.count, .word = 0});
-    lists[own.family].slots.push_back(static_cast<int>(s));
-  }
-
-  // From here on nothing fails.
-  for (size_t f = 0; f < families_.size(); ++f) {
-    families_[f].streamed.reset();
-    families_[f].by_operators.reset();
-    families_[f].list = std::move(lists[f].list);
-    families_[f].grads = std::move(lists[f].grads);
-    families_[f].slots = std::move(lists[f].slots);
-    families_[f].grad_dtype = lists[f].grad_dtype.value_or(families_[f].dtype);
-  }
-  std::vector<int> entries(families_.size());
-  copied_.clear();
-  shared_storages_.clear();
-  shared_grad_storages_.clear();
-  guarded_.clear();
-  separate_ = false;
-  // A parameter that is not stepped must not count our writes, unless it shares its storage with one that is.
-  for (size_t s = 0; s < slots_.size(); ++s)
-    if (Storage& storage = slots_[s].param.storage(); made[s].family < 0 && storage.has_joined(*epoch_))
-      storage.leave();
-  for (size_t s = 0; s < slots_.size(); ++s) {
-    Slot& slot = slots_[s];
-    New& own = made[s];
-    slot.entry = own.family < 0 ? -1 : entries[own.family]++;
-    slot.own_param = slot.own_grad = Tensor();
-    if (own.family < 0) continue;
-    slot.family = own.family, slot.clock = own.clock;
-    slot.layout = own.param.layout();
-    std::ranges::move(own.states, slot.states);
-    slot.copied_param = slot.copied_grad = Tensor();
-    if (own.param.data_ptr() != slot.param.data_ptr()) slot.own_param = own.param, slot.copied_param = own.copied_param;
-    if (own.grad.data_ptr() != grads[s].data_ptr()) slot.own_grad = own.grad, slot.copied_grad = own.copied_grad;
-    if (slot.own_param.defined() || slot.own_grad.defined()) copied_.push_back(static_cast<int>(s));
-    if (!slot.param.storage().join(epoch_)) shared_storages_.push_back(&slot.param.storage());
-    if (!grads[s].storage().join(grad_epoch_)) shared_grad_storages_.push_back(&grads[s].storage());
-    if (guarded(grads[s])) guarded_.push_back(static_cast<int>(s));
-  }
-  for (Family& family : families_)
-    if (!family.clock_groups.empty()) write_clocks(family, -1);
-  for (const Family& family : families_)
-    if (execution_ == Execution::fused && !family.slots.empty() && steps_by_operators(family))
-      events::emit(events::Kind::warning, where_,
-                   "there are no fused kernels for f32 gradients of 16-bit parameters on a GPU: the step runs as by "
-                   "foreach, in buffers of bounded size");
-}
-
-// ---- the step -------------------------------------------------------------------------------------------------------
-
 /// Fills the aligned copies: before anything reads the lists.
 void Stepper::copy_in() {
   for (const int s : copied_) {
     const Slot& slot = slots_[s];
-    if (slot.own_param.defined()) slot.own_param.copy_(slot.copied_param);
-    if (slot.own_grad.defined()) slot.own_grad.copy_(slot.copied_grad);
+    if (slot.dense_param.defined()) slot.dense_param.copy_(slot.param_source);
+    if (slot.ordered_grad.defined()) slot.ordered_grad.copy_(slot.grad_source);
   }
 }
 
@@ -346,17 +94,17 @@ void Stepper::run(const Tensor& grad_factor, bool zero_grads) {
   // What is needed is taken before anything is written.
   for (Family& family : families_) {
     if (family.slots.empty()) continue;
-    if (steps_by_operators(family)) {
-      plan_operators(family, grad_factor.defined(), zero_grads);
+    if (steps_eagerly(family)) {
+      plan_eager(family, grad_factor.defined(), zero_grads);
       continue;
     }
     const kernels::StepCall call = call_of(family, grad_factor, zero_grads);
     if (family.streams())
       prepare_streamed(family, call);
-    else if (const auto prepare = family.rule->kernels(family.device).prepare)
-      prepare(call, current_stream(family.device));
+    else
+      family.blocks->prepare(call, current_stream(family.device));
   }
-  const std::vector<OperatorMemory> memory = prepare_operators();
+  const std::vector<EagerMemory> memory = prepare_eager();
 
   // Versions count a step that fails half way too. From here on it is made: what other kernels report does not stop it.
   epoch_->written_by(where_);
@@ -369,173 +117,32 @@ void Stepper::run(const Tensor& grad_factor, bool zero_grads) {
   for (size_t f = 0; f < families_.size(); ++f) {
     if (families_[f].slots.empty()) continue;
     Family& family = families_[f];
-    if (steps_by_operators(family))
-      run_by_operators(family, grad_factor);
+    if (steps_eagerly(family))
+      run_eager(family, grad_factor);
     else if (const kernels::StepCall call = call_of(family, grad_factor, zero_grads); family.streams())
       run_streamed(family, call);
     else
-      family.rule->kernels(family.device).step(call, current_stream(family.device));
+      family.blocks->step(call, current_stream(family.device));
     for (const int s : copied_) {
       const Slot& slot = slots_[s];
       if (slot.family != static_cast<int>(f)) continue;
-      if (slot.own_param.defined()) {
-        slot.copied_param.copy_(slot.own_param);
+      if (slot.dense_param.defined()) {
+        slot.param_source.copy_(slot.dense_param);
         slot.param.storage().written_by(where_);
       }
-      if (slot.own_grad.defined() && zero_grads) slot.copied_grad.zero_();
+      if (slot.ordered_grad.defined() && zero_grads) slot.grad_source.zero_();
     }
   }
 }
 
 kernels::StepCall Stepper::call_of(const Family& family, const Tensor& grad_factor, bool zero_grads) const {
   return {.list = *family.list,
-          .clocks = family.clocks.data_ptr(),
-          .first_clock = 0,
-          .clock_count = static_cast<int32_t>(family.clock_groups.size()),
-          .kept = family.kept(),
+          .first_block = 0,
+          .block_count = family.blocks->count(),
+          .masters = family.master_kind(),
           .zero_grads = zero_grads,
           .grad_factor = grad_factor.defined() ? grad_factor.data<double>() : nullptr,
           .seed = family.memory.seed};
-}
-
-// ---- the executions loop and foreach --------------------------------------------------------------------------------
-
-bool Stepper::steps_by_operators(Execution execution, const Kind& kind, DType grad_dtype) {
-  return execution != Execution::fused || (grad_dtype != kind.dtype && !kind.device.is_cpu());
-}
-
-int64_t Stepper::budget_of(Execution execution) const {
-  constexpr int64_t kOfFusedSteps = 64 << 20;
-  return budget_ == 0 && execution == Execution::fused ? kOfFusedSteps : budget_;
-}
-
-DType Stepper::grad_dtype_of(const Kind& kind) const {
-  for (const Slot& slot : slots_)
-    if (const Tensor grad = slot.param.grad(); grad.defined() && kind_of(slot) == kind) return grad.dtype();
-  return kind.dtype;
-}
-
-StepShape Stepper::shape_of(const Kind& kind, DType grad_dtype, Execution execution, bool by_factor) const {
-  StepShape shape{.execution = execution,
-                  .dtype = kind.dtype,
-                  .grad_dtype = grad_dtype,
-                  .memory = kind.memory,
-                  .by_factor = by_factor,
-                  .in_parts = budget_of(execution) > 0};
-  if (kind.device.is_cpu()) shape.memory.placement = Placement::device;
-  return shape;
-}
-
-Program Stepper::program_of(const Kind& kind, const GroupState& group, const StepShape& shape) const {
-  return make_program(kind.rule->record, kind.rule->states, group.settings, shape);
-}
-
-void Stepper::set_memory_budget(int64_t bytes) {
-  const Running running(where_);
-  require<ValueError>(bytes >= 0, "memory_budget is out of range; got {}; expected bytes, or 0 for no bound", bytes);
-  const int64_t before = std::exchange(budget_, bytes);
-  try {
-    require_budget();
-  } catch (...) {
-    budget_ = before;
-    throw;
-  }
-  for (Family& family : families_) family.by_operators.reset();
-}
-
-void Stepper::require_budget() const {
-  const Running running(where_);
-  if (budget_ == 0) return;
-  int64_t needed = 0;
-  std::vector<std::pair<Kind, int>> seen;
-  for (const Slot& slot : slots_) {
-    const std::pair<Kind, int> own{kind_of(slot), slot.group};
-    if (std::ranges::find(seen, own) != seen.end()) continue;
-    seen.push_back(own);
-    const DType grad_dtype = grad_dtype_of(own.first);
-    if (!steps_by_operators(execution_, own.first, grad_dtype)) continue;
-    for (const bool by_factor : {false, true}) {  // every step finds room, whether it clips or not
-      const StepShape shape = shape_of(own.first, grad_dtype, execution_, by_factor);
-      needed = std::max(needed, least_budget(program_of(own.first, groups_[slot.group], shape).bytes_per_element()));
-    }
-  }
-  require<ValueError>(budget_ >= needed,
-                      "memory_budget is too small for 256 elements at a time; got {} bytes; expected at least {}",
-                      budget_, needed);
-}
-
-void Stepper::plan_operators(Family& family, bool by_factor, bool zero_grads) const {
-  std::optional<ByOperators>& known = family.by_operators;
-  const StepShape shape = shape_of(family, family.grad_dtype, execution_, by_factor);
-  const auto program = [&](int group) { return program_of(family, groups_[static_cast<size_t>(group)], shape); };
-  if (known && known->by_factor == by_factor && known->zero_grads == zero_grads) {
-    if (!known->settings_changed) return;
-    bool same = true;
-    for (size_t i = 0; i < known->steps.size(); ++i)
-      same = same && known->steps[i].program() == program(known->groups[i]);
-    known->settings_changed = false;
-    if (same) return;
-  }
-  known.reset();
-  ByOperators made{.by_factor = by_factor, .zero_grads = zero_grads};
-  std::map<int, std::vector<SteppedParameter>> by_clock;
-  for (const int s : family.slots) {
-    const Slot& slot = slots_[static_cast<size_t>(s)];
-    by_clock[slot.clock].push_back(
-        {&family.list->entries()[static_cast<size_t>(slot.entry)], slot.states, static_cast<uint32_t>(s)});
-  }
-  for (auto& [clock, parameters] : by_clock) {
-    made.groups.push_back(family.clock_groups[static_cast<size_t>(clock)]);
-    made.steps.push_back(operator_step(family, clock, program(made.groups.back()), std::move(parameters), zero_grads));
-  }
-  known = std::move(made);
-}
-
-OperatorStep Stepper::operator_step(const Family& family, int clock, Program program,
-                                    std::vector<SteppedParameter> parameters, bool zero_grads) const {
-  const char* const own =
-      static_cast<const char*>(family.clocks.data_ptr()) + static_cast<size_t>(clock) * family.clock_bytes();
-  OperatorWork work{.program = std::move(program),
-                    .by_lists = execution_ != Execution::loop,
-                    .where = where_,
-                    .device = family.device,
-                    .dtype = family.dtype,
-                    .grad_dtype = family.grad_dtype,
-                    .states = family.rule->states,
-                    .state_dtypes = {},
-                    .hyper = own + family.rule->hyper_at[family.f64()],
-                    .zero_grads = zero_grads,
-                    .storing = family.storing()};
-  for (int k = 0; k < family.arrays(); ++k) work.state_dtypes[k] = family.stored(k);
-  work.storing.steps = reinterpret_cast<const double*>(own + family.rule->coming_at[family.f64()]);
-  return OperatorStep(work, std::move(parameters), budget_of(execution_));
-}
-
-std::vector<OperatorMemory> Stepper::prepare_operators() {
-  std::vector<OperatorMemory> memory;
-  std::vector<Device> devices;
-  for (const Family& first : families_) {
-    if (!first.by_operators || std::ranges::find(devices, first.device) != devices.end()) continue;
-    int64_t bytes = 0;
-    for (const Family& family : families_)
-      if (family.by_operators && family.device == first.device)
-        for (const OperatorStep& step : family.by_operators->steps) bytes = std::max(bytes, step.bytes());
-    devices.push_back(first.device);
-    memory.push_back({empty({kNumberBytes}, {kU8, first.device}), empty({bytes}, {kU8, first.device})});
-    for (Family& family : families_)
-      if (family.by_operators && family.device == first.device)
-        for (OperatorStep& step : family.by_operators->steps) step.prepare(memory.back());
-  }
-  return memory;
-}
-
-void Stepper::run_by_operators(Family& family, const Tensor& grad_factor) {
-  const double* const factor = grad_factor.defined() ? grad_factor.data<double>() : nullptr;
-  const Stream stream = current_stream(family.device);
-  for (OperatorStep& step : family.by_operators->steps) step.run(factor, stream);
-  family.rule->kernels(family.device)
-      .tick(family.clocks.data_ptr(), family.f64(), 0, static_cast<int32_t>(family.clock_groups.size()), factor,
-            stream);
 }
 
 }  // namespace lorry::optim

@@ -1,5 +1,7 @@
 #include "lorry/optim/stepper.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -12,6 +14,38 @@
 #include "lorry/tensor/changes.h"
 
 namespace lorry::optim {
+
+namespace {
+
+/// `setting` names what `value` is to become.
+void require_in_domain(const AnyRule::Setting& setting, double value) {
+  const auto check = [&](bool fits, const std::string& expected) {
+    require<ValueError>(fits && std::isfinite(value), "{} is out of range; got {}; expected {}", setting.name, value,
+                        expected);
+  };
+  switch (setting.domain) {
+    case formula::Domain::finite:
+      return check(true, "a finite number");
+    case formula::Domain::not_negative:
+      return check(value >= 0, "a finite number >= 0");
+    case formula::Domain::positive:
+      return check(value > 0, "a finite number > 0");
+    case formula::Domain::below_one:
+      return check(value >= 0 && value < 1, fmt::format("0 <= {} < 1", setting.name));
+    case formula::Domain::unit_interval:
+      return check(value >= 0 && value <= 1, fmt::format("0 <= {} <= 1", setting.name));
+    case formula::Domain::inside_unit:
+      return check(value > 0 && value < 1, fmt::format("0 < {} < 1", setting.name));
+    case formula::Domain::above_one:
+      return check(value > 1, "a finite number > 1");
+  }
+}
+
+void require_no_conflict(const AnyRule& rule) {
+  if (const char* const conflict = rule.conflict()) raise<ValueError>("{}", conflict);
+}
+
+}  // namespace
 
 Stepper::Stepper(const char* where, Execution execution)
     : where_(where),
@@ -30,9 +64,10 @@ Stepper::~Stepper() {
 
 // ---- groups ---------------------------------------------------------------------------------------------------------
 
-void Stepper::add_group(const std::vector<NamedTensor>& params, const RuleTraits& rule, const void* settings,
-                        const Memory& memory) {
+void Stepper::add_group(const std::vector<NamedTensor>& params, std::shared_ptr<AnyRule> rule, const Memory& memory) {
   const Running running(where_);
+  for (int k = 0; k < rule->settings(); ++k) require_in_domain(rule->setting(k), rule->setting(k).number);
+  require_no_conflict(*rule);
   std::set<std::string_view> names;
   for (const Slot& slot : slots_) names.insert(slot.name);
   for (const auto& [name, param] : params) {
@@ -47,8 +82,7 @@ void Stepper::add_group(const std::vector<NamedTensor>& params, const RuleTraits
     door::require_writable(param);
   }
   require_separate(params);
-  GroupState group{&rule, {}, memory};
-  std::memcpy(group.settings, settings, rule.settings_bytes);
+  const GroupState group{std::move(rule), memory};
   for (const auto& [name, param] : params) require_memory_fits(name, param, group);
   groups_.push_back(group);
   for (const auto& [name, param] : params) {
@@ -77,7 +111,7 @@ void Stepper::require_memory_fits(const std::string& name, const Tensor& param, 
                         "which need it not; or take Masters::f32",
                         name, param);
   }
-  for (int k = 0; k < group.rule->states && param.dtype() == kF64; ++k)
+  for (int k = 0; k < group.rule->info().states && param.dtype() == kF64; ++k)
     require<DTypeError>(
         memory.states[k] == StateType::f32,
         "states of parameter '{}' cannot be {}; got {}; expected f32, f16 or bf16, or states of StateType::f32", name,
@@ -107,31 +141,49 @@ std::vector<Tensor> Stepper::parameters() const {
   return parameters;
 }
 
-double Stepper::lr(int group) const {
+// ---- settings -------------------------------------------------------------------------------------------------------
+
+const Stepper::GroupState& Stepper::group(int group) const {
   const Running running(where_);
   require<IndexError>(group >= 0 && group < groups(), "no such group; got {}; expected 0 to {}", group, groups() - 1);
-  return groups_[group].rule->lr(const_cast<std::byte*>(groups_[group].settings));
+  return groups_[static_cast<size_t>(group)];
 }
 
-void Stepper::set_lr(double lr) {
-  for (int group = 0; group < groups(); ++group) set_lr(group, lr);
+std::vector<std::string> Stepper::settings(int group) const {
+  AnyRule& rule = *this->group(group).rule;
+  std::vector<std::string> names;
+  for (int k = 0; k < rule.settings(); ++k) names.emplace_back(rule.setting(k).name);
+  return names;
 }
 
-void Stepper::set_lr(int group, double lr) {
+AnyRule::Setting Stepper::setting(int group, std::string_view name) const {
+  AnyRule& rule = *this->group(group).rule;
+  for (int k = 0; k < rule.settings(); ++k)
+    if (const AnyRule::Setting setting = rule.setting(k); setting.name == name) return setting;
+  raise_as<ValueError>(
+      where_,
+      "'{}' is no number that may change between steps; expected one of {}; flags, and what decides on a "
+      "rule's states, are fixed when the group is made",
+      name, fmt::join(settings(group), ", "));
+}
+
+double Stepper::get(int group, std::string_view name) const { return setting(group, name).number; }
+
+void Stepper::set(int group, std::string_view name, double value) {
   const Running running(where_);
-  require<IndexError>(group >= 0 && group < groups(), "no such group; got {}; expected 0 to {}", group, groups() - 1);
-  require<ValueError>(lr >= 0 && std::isfinite(lr), "lr is out of range; got {}; expected a finite number >= 0", lr);
-  double& own = groups_[group].rule->lr(groups_[group].settings);
-  if (own == lr) return;
-  const double before = std::exchange(own, lr);
+  const AnyRule::Setting setting = this->setting(group, name);
+  require_in_domain(setting, value);
+  if (setting.number == value) return;
+  const double before = std::exchange(setting.number, value);
   try {
+    require_no_conflict(*groups_[static_cast<size_t>(group)].rule);
     for (Family& family : families_) {
-      write_clocks(family, group);
-      if (family.by_operators) family.by_operators->settings_changed = true;
+      write_hyper_blocks(family, group);
+      if (family.eager) family.eager->settings_changed = true;
     }
   } catch (...) {
-    own = before;
-    seen_ = 0;  // the next step writes every clock anew, also those that have the other rate already
+    setting.number = before;
+    seen_ = 0;  // the next step writes every hyper block anew, also those that have the other value already
     throw;
   }
 }
@@ -154,11 +206,11 @@ void Stepper::zero_grad(bool set_to_none) {
   }
 }
 
-// ---- families and clocks --------------------------------------------------------------------------------------------
+// ---- families and hyper blocks --------------------------------------------------------------------------------------------
 
 Stepper::Kind Stepper::kind_of(const Slot& slot) const {
   const GroupState& group = groups_[slot.group];
-  Kind kind{group.rule, slot.param.device(), slot.param.dtype(), group.memory};
+  Kind kind{&group.rule->info(), slot.param.device(), slot.param.dtype(), group.memory};
   Memory& memory = kind.memory;
   if (kind.dtype != kF16 && kind.dtype != kBF16) memory.masters = Masters::none;
   if (kind.device.is_cpu()) memory.placement = Placement::device;
@@ -175,57 +227,30 @@ int Stepper::family_of(const Slot& slot) {
   const Kind kind = kind_of(slot);
   for (size_t f = 0; f < families_.size(); ++f)
     if (static_cast<const Kind&>(families_[f]) == kind) return static_cast<int>(f);
-  families_.push_back({kind, {}, {}, {}, {}, {}, {}});
+  auto blocks = groups_[static_cast<size_t>(slot.group)].rule->make_blocks(kind.device, kind.f64());
+  families_.push_back({kind, std::move(blocks)});
   return static_cast<int>(families_.size()) - 1;
 }
 
-/// A copy of clock `like`, or with -1 one that has made no step; it is written with the next write_clocks.
-int Stepper::new_clock(Family& family, int group, int like) {
-  const auto bytes = static_cast<int64_t>(family.clock_bytes()),
-             count = static_cast<int64_t>(family.clock_groups.size());
-  if (const int64_t room = family.clocks.defined() ? family.clocks.numel() / bytes : 0; count == room) {
-    const Tensor larger = zeros({std::max<int64_t>(8, 2 * room) * bytes}, {.dtype = kU8, .device = family.device});
-    if (room > 0) larger.narrow(0, 0, room * bytes).copy_(family.clocks);
-    family.clocks = larger;
-  }
-  const auto clock = static_cast<int32_t>(count);
-  if (like >= 0) {
-    family.clocks.narrow(0, count * bytes, bytes).copy_(family.clocks.narrow(0, like * bytes, bytes));
-  } else {
-    const kernels::ClockChange change{clock, true, groups_[group].settings, family.rule->first_progress};
-    family.rule->kernels(family.device)
-        .set(family.clocks.data_ptr(), family.f64(), {&change, 1}, current_stream(family.device));
-  }
-  family.clock_groups.push_back(group);
-  return clock;
+/// A copy of hyper block `like`, or with -1 one that has made no step; it is written with the next write_hyper_blocks.
+int Stepper::new_hyper_block(Family& family, int group, int like) {
+  family.block_groups.reserve(family.block_groups.size() + 1);
+  const int made = like >= 0
+                       ? family.blocks->add_copy(like)
+                       : family.blocks->add(*groups_[static_cast<size_t>(group)].rule, family.rule->first_progress);
+  family.block_groups.push_back(group);
+  return made;
 }
 
-/// Writes the settings of every clock of a group (-1: all groups), and which clocks run.
-void Stepper::write_clocks(Family& family, int only_group) {
-  std::vector<bool> running(family.clock_groups.size());
-  for (const int s : family.slots) running[slots_[s].clock] = true;
-  std::vector<kernels::ClockChange> changes;
-  for (size_t c = 0; c < family.clock_groups.size(); ++c)
-    if (const int group = family.clock_groups[c]; only_group < 0 || group == only_group)
-      changes.push_back({static_cast<int32_t>(c), static_cast<bool>(running[c]), groups_[group].settings, nullptr});
-  if (!changes.empty())
-    family.rule->kernels(family.device)
-        .set(family.clocks.data_ptr(), family.f64(), changes, current_stream(family.device));
-}
-
-/// The progress of every clock, one after the other. Waits for the device.
-std::vector<double> Stepper::progress_of(const Family& family) const {
-  const auto count = static_cast<int64_t>(family.rule->progress);
-  std::vector<double> progress;
-  if (!family.clocks.defined()) return progress;
-  const Tensor bytes = family.clocks.to(kCPU);
-  for (size_t c = 0; c < family.clock_groups.size(); ++c) {
-    progress.resize(progress.size() + count);
-    std::memcpy(&progress[c * count],
-                bytes.data<uint8_t>() + c * family.clock_bytes() + family.rule->progress_at[family.f64()],
-                count * sizeof(double));
-  }
-  return progress;
+/// Writes the settings of every hyper block of a group (-1: all groups), and which hyper blocks run.
+void Stepper::write_hyper_blocks(Family& family, int only_group) {
+  std::vector<bool> running(family.block_groups.size());
+  for (const int s : family.slots) running[slots_[s].hyper_block] = true;
+  std::vector<HyperBlocks::Change> changes;
+  for (size_t c = 0; c < family.block_groups.size(); ++c)
+    if (const int group = family.block_groups[c]; only_group < 0 || group == only_group)
+      changes.push_back({static_cast<int>(c), running[c], groups_[static_cast<size_t>(group)].rule.get()});
+  family.blocks->set(changes);
 }
 
 }  // namespace lorry::optim

@@ -4,9 +4,9 @@
 //
 // Invariant: a step is made wholly or not at all. Gradients are checked, state is made, errors of earlier kernels are
 // thrown and all memory of the device is taken before anything is written: a step that throws leaves parameters, state
-// and counters as they were. (Two exceptions: kernels of a GPU lay out lists in host memory as they go, and where a
-// user's rule has no code for the GPU the host moves its clocks on.) A family is the parameters that share device,
-// dtype, rule and Memory. It is stepped together.
+// and counters as they were. Two exceptions: kernels of a GPU lay out lists in host memory as they go, and where a
+// user's rule has no code for the GPU the host advances its hyper blocks. A *family* is the parameters that share
+// device, dtype, rule and memory options; each is one launch. If a later family fails so, earlier ones have stepped.
 //
 // A step that finds everything where it was costs the host a few microseconds, however many parameters there are: what
 // does not change between steps, the lists, is kept (kernels/common/list.h), and looked through again only when a
@@ -22,9 +22,9 @@
 
 #include "lorry/autograd/node.h"
 #include "lorry/kernels/common/list.h"
-#include "lorry/optim/by_operators.h"
+#include "lorry/optim/execution/eager.h"
 #include "lorry/optim/optimizer.h"
-#include "lorry/optim/rule.h"
+#include "lorry/optim/rules/rule.h"
 
 namespace lorry::optim {
 
@@ -44,9 +44,9 @@ class Stepper {
   void zero_grad(bool set_to_none);
   std::vector<Tensor> parameters() const;
   int groups() const { return static_cast<int>(groups_.size()); }
-  double lr(int group) const;
-  void set_lr(double lr);
-  void set_lr(int group, double lr);
+  std::vector<std::string> settings(int group) const;
+  double get(int group, std::string_view name) const;
+  void set(int group, std::string_view name, double value);
   TensorMap state_dict() const;
   void load_state_dict(const TensorMap& state);
   Execution execution() const { return execution_; }
@@ -55,14 +55,12 @@ class Stepper {
   MemoryReport memory_report(bool by_factor) const;
   Strategy strategy() const { return strategy_; }
   void set_strategy(Strategy strategy);
-  void add_group(const std::vector<NamedTensor>& params, const RuleTraits& rule, const void* settings,
-                 const Memory& memory);
+  void add_group(const std::vector<NamedTensor>& params, std::shared_ptr<AnyRule> rule, const Memory& memory);
   void require_parameters() const;
 
  private:
   struct GroupState {
-    const RuleTraits* rule;
-    alignas(8) std::byte settings[kMaxSettings];
+    std::shared_ptr<AnyRule> rule;
     Memory memory;
   };
   /// One parameter and what it carries from step to step. Where it stands among the slots is its number in stochastic
@@ -71,68 +69,66 @@ class Stepper {
     std::string name;
     Tensor param;
     int group = 0;
-    Tensor states[kMaxStates + 1] =
-        {};              ///< the rule's, then what is kept, as they are stored; undefined before the first step
+    Tensor states[kMaxStates + 1] = {};  ///< the rule's, then the master; undefined before the first step
     Layout layout = {};  ///< in whose order they lie in memory
-    int family = -1, clock = -1;  ///< before the first step: none
+    int family = -1, hyper_block = -1;  ///< before the first step: none
     IntrusivePtr<autograd::Accumulate> gradient = {};
-    // Of the coming step:
+    // Of the next step:
     int entry = -1;  ///< in the family's lists; -1: no gradient
-    Tensor own_param = {},
-           own_grad = {};  ///< aligned copies, where the parameter has gaps or its gradient another layout
-    Tensor copied_param = {}, copied_grad = {};  ///< what these are copies of
+    Tensor dense_param = {},
+           ordered_grad =
+               {};  ///< contiguous copies, where the parameter is not dense or its gradient has another layout
+    Tensor param_source = {}, grad_source = {};  ///< what these are copies of
   };
   /// What parameters have in common that are stepped together. Of `memory` it holds what makes a difference to them.
   struct Kind {
-    const RuleTraits* rule;
+    const RuleInfo* rule;
     Device device;
     DType dtype;
     Memory memory;
 
     bool operator==(const Kind&) const = default;
     bool f64() const { return dtype == kF64; }
-    kernels::Kept kept() const { return optim::kept(memory.masters); }
-    bool keeps() const { return memory.masters == Masters::f32 || memory.masters == Masters::split; }
-    /// How many tensors there are for a parameter: the states of its rule, and what is kept.
-    int arrays() const { return rule->states + (keeps() ? 1 : 0); }
+    kernels::MasterKind master_kind() const { return optim::master_kind(memory.masters); }
+    bool has_master() const { return memory.masters == Masters::f32 || memory.masters == Masters::split; }
+    /// How many tensors there are for a parameter: the states of its rule, and the master.
+    int arrays() const { return rule->states + (has_master() ? 1 : 0); }
     StateType type(int k) const { return k < rule->states ? memory.states[k] : StateType::f32; }
-    /// Of array k as it is stored.
-    DType stored(int k) const;
+    /// Of array k: the states, then the master.
+    DType array_dtype(int k) const;
     /// Whether fused steps bring arrays to the device and back.
     bool streams() const { return memory.placement == Placement::pinned && arrays() > 0; }
-    /// Array k, uninitialised, of a parameter without gaps: in its order, or codes and scales.
+    /// Array k, uninitialised, of a dense parameter: in its order, or codes and scales.
     Tensor empty_state(int k, const Layout& like) const;
-    Storing storing() const;
+    Compression compression() const;
     /// A state on the parameter's device, without waiting: itself, or a copy of one in pinned memory, which write_back
     /// writes back.
-    Tensor here(const Tensor& state) const;
+    Tensor to_device(const Tensor& state) const;
     void write_back(const Tensor& state, const Tensor& from) const;
   };
-  /// The steps of a family's clocks by operators. They stand until the layout or the budget changes, or what their
+  /// The steps of a family's hyper blocks eagerly. They stand until the layout or the budget changes, or what their
   /// programs depend on.
-  struct ByOperators {
+  struct EagerPlan {
     bool by_factor, zero_grads;
-    std::vector<OperatorStep> steps = {};  ///< one a clock
+    std::vector<EagerStep> steps = {};     ///< one a hyper block
     std::vector<int> groups = {};          ///< of each step
     bool settings_changed = false;         ///< of some group since: it may have another program now
   };
   /// Parameters that are stepped together.
   struct Family : Kind {
-    Tensor clocks;                  ///< bytes
-    std::vector<int> clock_groups;  ///< the group of each clock
+    std::unique_ptr<HyperBlocks> blocks;
+    std::vector<int> block_groups = {};  ///< the group of each hyper block
     DType grad_dtype = kF32;        ///< of this step's gradients
-    std::unique_ptr<kernels::List> list, grads;
-    std::vector<int> slots;                        ///< in the order of the lists' entries
+    std::unique_ptr<kernels::List> list = nullptr, grads = nullptr;
+    std::vector<int> slots = {};                   ///< in the order of the lists' entries
     std::shared_ptr<Streamed> streamed = nullptr;  ///< of the list, where states are brought to the device and back
-    std::optional<ByOperators> by_operators = {};  ///< of the list, where operators step it
-
-    size_t clock_bytes() const { return rule->clock_bytes[f64()]; }
+    std::optional<EagerPlan> eager = {};           ///< of the list, where operators step it
   };
 
   Kind kind_of(const Slot& slot) const;
   void require_memory_fits(const std::string& name, const Tensor& param, const GroupState& group) const;
   std::string state_key(const Slot& slot, int k) const;
-  /// Array k of a slot, beside `like`, the parameter without gaps and in its order.
+  /// Array k of a slot, beside `like`, the parameter or its dense copy.
   Tensor new_state(const Slot& slot, const Kind& kind, const Tensor& like, int k) const;
   /// The same of one that there is, when the parameter is in another order now.
   Tensor reordered(const Slot& slot, const Kind& kind, const Tensor& like, int k) const;
@@ -141,31 +137,39 @@ class Stepper {
   void require_separate(const std::vector<NamedTensor>& added) const;
   void require_separate_gradients();
 
-  /// Looks at all parameters and gradients again, and makes states, clocks and lists for what is new.
-  void look();
+  /// Looks at all parameters and gradients again; makes states, hyper blocks and lists for new ones.
+  void refresh();
   void check(Slot& slot, const Tensor& grad) const;
-  bool move_addresses(uint64_t since);
+  bool update_addresses(uint64_t since);
   void lay_out();
+  struct Draft;
+  struct DraftParameter;
+  void draft_arrays(const Slot& slot, DraftParameter& own) const;
+  void draft_hyper_blocks(Draft& draft);
+  void draft_lists(Draft& draft) const;
+  void adopt(Draft& draft);
+  /// Throws IndexError.
+  const GroupState& group(int group) const;
+  /// Throws ValueError for a name that is not a number of the rule.
+  AnyRule::Setting setting(int group, std::string_view name) const;
   int family_of(const Slot& slot);
-  int new_clock(Family& family, int group, int like);
-  void write_clocks(Family& family, int only_group);
+  int new_hyper_block(Family& family, int group, int like);
+  void write_hyper_blocks(Family& family, int only_group);
   void copy_in();
   void run(const Tensor& grad_factor, bool zero_grads);
   kernels::StepCall call_of(const Family& family, const Tensor& grad_factor, bool zero_grads) const;
-  /// Makes the family's steps by operators, unless those that there are will do.
-  void plan_operators(Family& family, bool by_factor, bool zero_grads) const;
-  OperatorStep operator_step(const Family& family, int clock, Program program, std::vector<SteppedParameter> parameters,
-                             bool zero_grads) const;
-  /// Takes the memory of all steps by operators: one after the other uses it, those of one device the same.
-  std::vector<OperatorMemory> prepare_operators();
-  void run_by_operators(Family& family, const Tensor& grad_factor);
+  /// Makes the family's steps eagerly, unless those that there are will do.
+  void plan_eager(Family& family, bool by_factor, bool zero_grads) const;
+  EagerStep eager_step(const Family& family, int hyper_block, Program program, std::vector<SteppedParameter> parameters,
+                       bool zero_grads) const;
+  /// Takes the memory of all steps eagerly: one after the other uses it, those of one device the same.
+  std::vector<EagerMemory> prepare_eager();
+  void run_eager(Family& family, const Tensor& grad_factor);
   /// Whether operators step parameters in an execution: in a fused step those on a GPU with gradients of another dtype,
   /// for which it has no fused kernels.
-  static bool steps_by_operators(Execution execution, const Kind& kind, DType grad_dtype);
-  bool steps_by_operators(const Family& family) const {
-    return steps_by_operators(execution_, family, family.grad_dtype);
-  }
-  /// The bytes that steps by operators may take in an execution; 0: no bound.
+  static bool steps_eagerly(Execution execution, const Kind& kind, DType grad_dtype);
+  bool steps_eagerly(const Family& family) const { return steps_eagerly(execution_, family, family.grad_dtype); }
+  /// The bytes that steps eagerly may take in an execution; 0: no bound.
   int64_t budget_of(Execution execution) const;
   /// Of the gradients that there are.
   DType grad_dtype_of(const Kind& kind) const;
@@ -176,7 +180,6 @@ class Stepper {
   void run_streamed(Family& family, const kernels::StepCall& call);
   /// Takes what it needs for that, and writes nothing.
   void prepare_streamed(Family& family, const kernels::StepCall& call);
-  std::vector<double> progress_of(const Family& family) const;
 
   const char* where_;
   Execution execution_;

@@ -1,6 +1,6 @@
 // Where every optimizer's rule arrives, against PyTorch's optimizers in f64 (stored by
 // tests/peers/make_rule_values.py), and Lion's, which PyTorch has not, against a plain loop that follows the paper. A
-// rule runs as kernels run it: by a Clock, which alone knows the step.
+// rule runs as kernels run it: by a HyperBlock, which alone knows the step.
 
 #include <gtest/gtest.h>
 
@@ -54,27 +54,27 @@ struct Walk {
   Walk(const SettingsOf<Rule>& settings, const std::vector<double>& start)
       : params(start.begin(), start.end()), sizes(start.size()) {
     states.resize(start.size());
-    clock.settings = settings;
-    clock.running = 1;
-    clock.wind();
+    hyper_block.settings = settings;
+    hyper_block.running = 1;
+    hyper_block.refresh();
     for (auto& own : states)
       for (int k = 0; k < Rule::kStates; ++k) own[k] = static_cast<C>(Rule::first_state(k, settings));
   }
   void step(double lr, const std::vector<double>& grad) {
-    if (clock.settings.lr != lr) {
-      clock.settings.lr = lr;
-      clock.wind();
+    if (hyper_block.settings.lr != lr) {
+      hyper_block.settings.lr = lr;
+      hyper_block.refresh();
     }
     for (size_t i = 0; i < params.size(); ++i) {
-      Rule()(params[i], static_cast<C>(grad[i]), states[i].data(), clock.hyper);
+      Rule()(params[i], static_cast<C>(grad[i]), states[i].data(), hyper_block.hyper);
       sizes[i][0] = std::max<double>(sizes[i][0], std::fabs(params[i]));
       for (int k = 0; k < Rule::kStates; ++k)
         sizes[i][k + 1] = std::max<double>(sizes[i][k + 1], std::fabs(states[i][k]));
     }
-    clock.tick();
+    hyper_block.advance();
   }
 
-  Clock<Rule, C> clock;
+  HyperBlock<Rule, C> hyper_block;
   std::vector<C> params;
   std::vector<std::array<C, 3>> states;
   std::vector<std::array<double, 4>> sizes;
@@ -111,7 +111,7 @@ std::array<double, 2> differences(const Json& test, const Json& steps) {
 
 TEST(Rules, every_option_arrives_where_pytorch_does) {
   const Json data = lorry::test::rule_values();
-  std::set<std::string> tested{"lion"};
+  std::set<std::string> tested = lorry::test::kWithoutPyTorch;
   for (const Json& test : data["cases"]) {
     const std::string rule = test["rule"];
     with_rule(rule, [&]<class Rule>() {
@@ -126,7 +126,7 @@ TEST(Rules, every_option_arrives_where_pytorch_does) {
     });
     tested.insert(rule);
   }
-  EXPECT_EQ(tested.size(), size_t{kRules}) << "every rule has a name of its own, and values of PyTorch's";
+  EXPECT_EQ(tested.size(), size_t{Rules::kCount}) << "every rule has a name of its own, and values of PyTorch's";
 }
 
 double number(const Json& x) {
@@ -200,15 +200,15 @@ TEST(Rules, a_clock_that_is_set_back_takes_the_same_steps_again) {
       whole.step(settings.lr, grad);
       // What a checkpoint keeps: parameters, states, settings and progress.
       Walk<Rule, float> resumed(settings, {0, 0, 0});
-      resumed.clock.progress = parts.clock.progress;
-      resumed.clock.wind();
+      resumed.hyper_block.progress = parts.hyper_block.progress;
+      resumed.hyper_block.refresh();
       resumed.params = parts.params;
       resumed.states = parts.states;
       resumed.step(settings.lr, grad);
       parts = resumed;
     }
     EXPECT_EQ(whole.params, parts.params) << Rule::kName;
-    EXPECT_EQ(whole.clock.progress.steps, 20) << Rule::kName;
+    EXPECT_EQ(whole.hyper_block.progress.steps, 20) << Rule::kName;
     static_assert(std::size(Rule::kProgressNames) == size_t{kProgressCount<Rule>} && Rule::kStates <= 3);
   });
 }

@@ -1,10 +1,10 @@
-// What steps by operators take beside all that stands, against what the allocator saw, and budgets of it.
+// What steps eagerly take beside all that stands, against what the allocator saw, and budgets of it.
 
 #include <bit>
 
 #include "lorry/base/events.h"
 #include "lorry/memory/memory.h"
-#include "lorry/optim/by_operators.h"
+#include "lorry/optim/execution/eager.h"
 #include "tests/optim/rules.h"
 #include "tests/optim/support.h"
 
@@ -15,22 +15,23 @@ using Adam3 = formula::AdamW<true>;
 
 constexpr Execution kByOperators[] = {Execution::loop, Execution::foreach};
 
-struct Kept {
+struct MemoryCase {
   DType dtype;
   Memory memory;
 };
-const Kept kKept[] = {{kF32, {}},
-                      {kF64, {}},
-                      {kF32, {.states = StateType::q8}},
-                      {kF32, {.states = {StateType::bf16, StateType::q8, StateType::f32}, .seed = 3}},
-                      {kBF16, {}},
-                      {kF16, {.masters = Masters::f32}},
-                      {kBF16, {.masters = Masters::split}},
-                      {kBF16, {.masters = Masters::stochastic, .seed = 5}},
-                      {kBF16, {.masters = Masters::stochastic, .states = StateType::q8, .seed = 7}}};
+const MemoryCase kMemoryCases[] = {{kF32, {}},
+                                   {kF64, {}},
+                                   {kF32, {.states = StateType::q8}},
+                                   {kF32, {.states = {StateType::bf16, StateType::q8, StateType::f32}, .seed = 3}},
+                                   {kBF16, {}},
+                                   {kF16, {.masters = Masters::f32}},
+                                   {kBF16, {.masters = Masters::split}},
+                                   {kBF16, {.masters = Masters::stochastic, .seed = 5}},
+                                   {kBF16, {.masters = Masters::stochastic, .states = StateType::q8, .seed = 7}}};
 
-std::string text_of(const Kept& kept) {
-  return fmt::format("{}, masters {}, states {}", kept.dtype, name(kept.memory.masters), name(kept.memory.states));
+std::string text_of(const MemoryCase& memory_case) {
+  return fmt::format("{}, masters {}, states {}", memory_case.dtype, name(memory_case.memory.masters),
+                     name(memory_case.memory.states));
 }
 
 /// Parameters with gradients, some odd, some without elements or with their elements in another order.
@@ -76,19 +77,19 @@ constexpr int64_t kOthers = 4'096;      // of a budget, for tensors without size
 constexpr int64_t kNumbers = 64 << 10;  // tensors without sizes, and how late a CPU's threads count
 
 template <class Rule>
-void expect_counted(const Kept& kept, int variant) {
+void expect_counted(const MemoryCase& memory_case, int variant) {
   constexpr int64_t n = 1 << 17;
   for (const Execution execution : kByOperators)
     for (const bool by_factor : {false, true}) {
-      const Tensor a = parameter(full({n}, 0.5, {.dtype = kept.dtype}));
-      a.set_grad(full({n}, 0.01, {.dtype = kept.dtype}));
-      Any<Rule> optimizer({{"a", a}}, settings_of<Rule>(variant), execution, kept.memory);
+      const Tensor a = parameter(full({n}, 0.5, {.dtype = memory_case.dtype}));
+      a.set_grad(full({n}, 0.01, {.dtype = memory_case.dtype}));
+      Any<Rule> optimizer({{"a", a}}, settings_of<Rule>(variant), execution, memory_case.memory);
       const int64_t got =
           taken_by([&] { by_factor ? (void)optimizer.step({.skip_nonfinite = true}) : optimizer.step(); });
       const MemoryReport report = optimizer.memory_report(by_factor);
       const int64_t counted = report.steps[execution == Execution::loop ? 0 : 1].intermediates;
       EXPECT_TRUE(got >= counted - kNumbers && got <= block_of(counted) + kNumbers)
-          << Rule::kName << " " << name(execution) << ", " << text_of(kept) << (by_factor ? ", by a factor" : "")
+          << Rule::kName << " " << name(execution) << ", " << text_of(memory_case) << (by_factor ? ", by a factor" : "")
           << ": " << got / n << " bytes an element, counted " << counted / n;
     }
 }
@@ -100,18 +101,19 @@ TEST(Intermediates, of_every_rule_are_what_the_allocator_sees) {
 }
 
 TEST(Intermediates, of_every_way_to_keep_states_and_masters_are_what_the_allocator_sees) {
-  for (const Kept& kept : kKept) expect_counted<Adam3>(kept, 1), expect_counted<formula::Sgd<false>>(kept, 0);
+  for (const MemoryCase& memory_case : kMemoryCases)
+    expect_counted<Adam3>(memory_case, 1), expect_counted<formula::Sgd<false>>(memory_case, 0);
 }
 
 // ---- budgets --------------------------------------------------------------------------------------------------------
 
 TEST(MemoryBudget, changes_no_bit) {
-  for (const Kept& kept : kKept)
+  for (const MemoryCase& memory_case : kMemoryCases)
     for (const Execution execution : kByOperators) {
       std::string expected;
       for (const int64_t elements : {0, 256, 1024, 3'000}) {
-        Model model(kept.dtype);
-        Any<Adam3> adam(model.params, settings_of<Adam3>(1), execution, kept.memory);
+        Model model(memory_case.dtype);
+        Any<Adam3> adam(model.params, settings_of<Adam3>(1), execution, memory_case.memory);
         if (elements > 0) {
           adam.set_memory_budget(1 << 30);
           const int64_t whole = adam.memory_report(true).steps[execution == Execution::loop ? 0 : 1].intermediates;
@@ -126,21 +128,21 @@ TEST(MemoryBudget, changes_no_bit) {
         }
         const std::string got = all_bits(model, adam);
         if (elements == 0) expected = got;
-        EXPECT_TRUE(got == expected) << name(execution) << ", " << text_of(kept) << ", " << elements
+        EXPECT_TRUE(got == expected) << name(execution) << ", " << text_of(memory_case) << ", " << elements
                                      << " elements at a time";
       }
     }
 }
 
 TEST(MemoryBudget, is_kept) {
-  for (const Kept& kept : kKept)
+  for (const MemoryCase& memory_case : kMemoryCases)
     for (const Execution execution : kByOperators) {
       std::vector<NamedTensor> params;
       for (int i = 0; i < 4; ++i) {
-        params.emplace_back(fmt::format("{}", i), parameter(full({1 << 16}, 0.5, {.dtype = kept.dtype})));
-        params.back().second.set_grad(full({1 << 16}, 0.01, {.dtype = kept.dtype}));
+        params.emplace_back(fmt::format("{}", i), parameter(full({1 << 16}, 0.5, {.dtype = memory_case.dtype})));
+        params.back().second.set_grad(full({1 << 16}, 0.01, {.dtype = memory_case.dtype}));
       }
-      Any<Adam3> adam(params, settings_of<Adam3>(1), execution, kept.memory);
+      Any<Adam3> adam(params, settings_of<Adam3>(1), execution, memory_case.memory);
       adam.set_memory_budget(1 << 30);
       const size_t own = execution == Execution::loop ? 0 : 1;
       const int64_t elements = execution == Execution::loop ? 1 << 16 : 1 << 18;
@@ -148,22 +150,22 @@ TEST(MemoryBudget, is_kept) {
       adam.set_memory_budget(budget);
       const int64_t used = adam.memory_report().steps[own].intermediates;
       EXPECT_TRUE(used <= budget && used > budget / 2) << used << " of " << budget;
-      EXPECT_LE(taken_by([&] { adam.step(); }), budget) << name(execution) << ", " << text_of(kept);
+      EXPECT_LE(taken_by([&] { adam.step(); }), budget) << name(execution) << ", " << text_of(memory_case);
     }
 }
 
 TEST(MemoryBudget, of_any_size_bounds_what_the_allocator_takes_for_parameters_of_any_size) {
-  for (const Kept& kept : kKept)
+  for (const MemoryCase& memory_case : kMemoryCases)
     for (const Execution execution : kByOperators) {
       std::vector<NamedTensor> params;
       for (const int64_t n : {1, 100'003, 77, 65'537, 4'099, 262'143, 255}) {
-        params.emplace_back(fmt::format("{}", n), parameter(full({n}, 0.5, {.dtype = kept.dtype})));
-        params.back().second.set_grad(full({n}, 0.01, {.dtype = kept.dtype}));
+        params.emplace_back(fmt::format("{}", n), parameter(full({n}, 0.5, {.dtype = memory_case.dtype})));
+        params.back().second.set_grad(full({n}, 0.01, {.dtype = memory_case.dtype}));
       }
-      Any<Adam3> adam(params, settings_of<Adam3>(1), execution, kept.memory);
+      Any<Adam3> adam(params, settings_of<Adam3>(1), execution, memory_case.memory);
       for (const int64_t budget : {100'001, 196'609, 333'333, 1'048'577, 2'999'999}) {
         adam.set_memory_budget(budget);
-        const std::string what = fmt::format("{}, {}, {} bytes", name(execution), text_of(kept), budget);
+        const std::string what = fmt::format("{}, {}, {} bytes", name(execution), text_of(memory_case), budget);
         EXPECT_LE(taken_by([&] { adam.step(); }), budget) << what;
         EXPECT_LE(taken_by([&] { adam.step({.max_norm = 1, .skip_nonfinite = true}); }), budget) << what << ", clipped";
       }
@@ -218,43 +220,44 @@ int64_t least_in(const std::string& text) { return std::stoll(text.substr(text.r
 
 TEST(MemoryBudget, that_is_accepted_is_enough_for_gradients_of_every_dtype_with_and_without_clipping) {
   formula::Rules::each([]<class Rule>() {
-    for (const Kept& kept : kKept) {
-      if (size_of(kept.dtype) != 2) continue;
+    for (const MemoryCase& memory_case : kMemoryCases) {
+      if (size_of(memory_case.dtype) != 2) continue;
       for (const Execution execution : kByOperators) {
         std::string expected;
         for (const bool bounded : {false, true}) {
           std::mt19937_64 random(5);
-          const Tensor a = parameter(random_tensor(random, {1000}, kept.dtype));
-          Any<Rule> optimizer({{"a", a}}, settings_of<Rule>(1), execution, kept.memory);
+          const Tensor a = parameter(random_tensor(random, {1000}, memory_case.dtype));
+          Any<Rule> optimizer({{"a", a}}, settings_of<Rule>(1), execution, memory_case.memory);
           if (bounded)
             optimizer.set_memory_budget(least_in(message<ValueError>([&] { optimizer.set_memory_budget(1); })));
-          for (const DType grad_dtype : {kF32, kept.dtype, kF32}) {
+          for (const DType grad_dtype : {kF32, memory_case.dtype, kF32}) {
             a.set_grad(random_tensor(random, {1000}, grad_dtype));
             optimizer.step();
             optimizer.step({.max_norm = 1, .skip_nonfinite = true});
           }
           if (!bounded) expected = bits(a);
-          EXPECT_TRUE(bits(a) == expected) << fmt::format("{} {}, {}", Rule::kName, name(execution), text_of(kept));
+          EXPECT_TRUE(bits(a) == expected)
+              << fmt::format("{} {}, {}", Rule::kName, name(execution), text_of(memory_case));
         }
       }
     }
   });
 }
 
-TEST(OperatorStep, that_has_room_for_no_element_is_refused) {
+TEST(EagerStep, that_has_room_for_no_element_is_refused) {
   const Tensor a = zeros({1000});
   const kernels::ListEntry entry{.at = {a.data_ptr(), a.data_ptr()}, .count = 1000};
-  OperatorWork work{};
+  EagerWork work{};
   work.program.buffers = {4};
   work.where = "test";
   work.device = a.device();
   work.dtype = work.grad_dtype = kF32;
-  const std::string text = message<ValueError>([&] { OperatorStep(work, {{&entry, nullptr, 0}}, 4'096); });
+  const std::string text = message<ValueError>([&] { EagerStep(work, {{&entry, nullptr, 0}}, 4'096); });
   EXPECT_EQ(
       text,
       fmt::format("test: memory_budget is too small for 256 elements at a time; got 4096 bytes; expected at least {}",
                   least_budget(4)));
-  EXPECT_NO_THROW(OperatorStep(work, {{&entry, nullptr, 0}}, least_budget(4)));
+  EXPECT_NO_THROW(EagerStep(work, {{&entry, nullptr, 0}}, least_budget(4)));
 }
 
 // ---- reports --------------------------------------------------------------------------------------------------------

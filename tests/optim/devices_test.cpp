@@ -1,8 +1,8 @@
 // Steps over lists give the same bits on the CPU and on CUDA, however the list reaches the device.
 
 #include "lorry/ops/ops.h"
-#include "lorry/optim/adam.h"
-#include "lorry/optim/sgd.h"
+#include "lorry/optim/rules/adam.h"
+#include "lorry/optim/rules/sgd.h"
 #include "tests/optim/lists.h"
 #include "tests/optim/support.h"
 
@@ -136,7 +136,7 @@ TEST(OptimDevices, lists_without_elements_still_tick) {
       Steppable<formula::AdamW<false>> cpu(kCPU, kSpecs[0], none, 0), gpu(kGPU, kSpecs[0], none, 0, strategy);
       for (int step = 0; step < 3; ++step) {
         cpu.step(), gpu.step();
-        EXPECT_EQ(gpu.clock_numbers(), cpu.clock_numbers()) << lorry::name(strategy);
+        EXPECT_EQ(gpu.hyper_block_numbers(), cpu.hyper_block_numbers()) << lorry::name(strategy);
       }
     }
 }

@@ -40,19 +40,19 @@ template <class Optimizer, class Options>
 void expect_same_bits(const Options& options, DType dtype, int steps, const std::vector<double>& factors = {}) {
   SCOPED_TRACE(fmt::format("{} steps in {}", steps, dtype));
   const auto looped = model(dtype), listed = model(dtype), fused = model(dtype);
-  Optimizer by_loop(looped, options, Execution::loop), by_lists(listed, options, Execution::foreach),
+  Optimizer by_loop(looped, options, Execution::loop), is_foreach(listed, options, Execution::foreach),
       by_kernel(fused, options, Execution::fused);
   for (int step = 0; step < steps; ++step) {
     for (const auto* params : {&looped, &listed, &fused}) give_gradients(*params, step);
     const Tensor factor =
         factors.empty() ? Tensor() : tensor_of({factors[static_cast<size_t>(step) % factors.size()]}, {}, kF64);
-    for (Optimizer* optimizer : {&by_loop, &by_lists, &by_kernel}) optimizer->step(factor);
+    for (Optimizer* optimizer : {&by_loop, &is_foreach, &by_kernel}) optimizer->step(factor);
   }
   for (const auto* params : {&listed, &fused})
     for (size_t i = 0; i < looped.size(); ++i)
       EXPECT_EQ(bits(looped[i].second), bits((*params)[i].second)) << looped[i].first;
   const TensorMap states = by_loop.state_dict();
-  for (const TensorMap& others : {by_lists.state_dict(), by_kernel.state_dict()}) {
+  for (const TensorMap& others : {is_foreach.state_dict(), by_kernel.state_dict()}) {
     ASSERT_EQ(states.size(), others.size());
     for (const auto& [name, state] : states) EXPECT_EQ(bits(state), bits(others.at(name))) << name;
   }

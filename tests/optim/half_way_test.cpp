@@ -11,14 +11,14 @@ namespace {
 using lorry::test::kGPU;
 using Rule = formula::AdamW<false>;
 
-/// Gives x the elements and clocks of another list of f32. What the device keeps of the list itself stays.
+/// Gives x the elements and hyper blocks of another list of f32. What the device keeps of the list itself stays.
 void copy_elements(const Steppable<Rule>& x, const Steppable<Rule>& from) {
   const auto entries = x.list().entries(), others = from.list().entries();
   for (size_t e = 0; e < entries.size(); ++e)
     for (int k = 0; k < x.list().arrays(); ++k)
       device::copy(entries[e].at[k], kGPU, others[e].at[k], kGPU, 4 * entries[e].count, x.stream());
-  device::copy(x.clock_data(), kGPU, from.clock_data(), kGPU,
-               Steppable<Rule>::kClocks * sizeof(formula::Clock<Rule, float>), x.stream());
+  device::copy(x.hyper_block_data(), kGPU, from.hyper_block_data(), kGPU,
+               Steppable<Rule>::kHyperBlocks * sizeof(formula::HyperBlock<Rule, float>), x.stream());
 }
 
 /// A report of an earlier kernel arrives, and is thrown, while the launches of a step are under way.
@@ -43,7 +43,7 @@ TEST(HalfWay, a_step_that_threw_between_its_launches_leaves_the_next_one_right) 
   copy_elements(spoiled, fresh);
   for (size_t step = 1; step <= 3; ++step) {
     for (Steppable<Rule>* x : {&spoiled, &fresh}) x->new_gradients(1 + step), x->step();
-    ASSERT_TRUE(same(spoiled, fresh, step)) << "the clocks of a step went on before its last entry was read";
+    ASSERT_TRUE(same(spoiled, fresh, step)) << "the hyper blocks of a step went on before its last entry was read";
   }
 }
 

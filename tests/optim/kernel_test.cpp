@@ -15,7 +15,7 @@ template <class C, class Rule>
 void step_by_scalars(Steppable<Rule>& x, double factor, bool zero_grads) {
   constexpr int kStates = Rule::kStates;
   const kernels::List& list = x.list();
-  auto* const clocks = static_cast<formula::Clock<Rule, C>*>(x.clock_data());
+  auto* const hyper_blocks = x.template typed<C>();
   const Spec& spec = x.spec();
   const bool skips = std::isnan(factor);
   visit_floating(spec.dtype, [&]<class T>(Type<T>) {
@@ -24,19 +24,19 @@ void step_by_scalars(Steppable<Rule>& x, double factor, bool zero_grads) {
       auto* const param = static_cast<T*>(entry.at[0]);
       auto* const grad = static_cast<T*>(entry.at[1]);
       auto* const halves = static_cast<uint16_t*>(entry.at[0]);
-      void* const kept = spec.keeps() ? entry.at[2 + kStates] : nullptr;
-      const auto& clock = clocks[entry.word];
+      void* const masters = spec.has_master() ? entry.at[2 + kStates] : nullptr;
+      const auto& hyper_block = hyper_blocks[entry.word];
       const auto key = [&](int array) {
-        return formula::rounding_key(x.kSeed, entry.number, static_cast<uint32_t>(array), clock.coming.steps);
+        return formula::rounding_key(x.kSeed, entry.number, static_cast<uint32_t>(array), hyper_block.next.steps);
       };
       if (!skips) {
         std::vector<C> params(n), states[kStates > 0 ? kStates : 1];
         for (size_t i = 0; i < n; ++i) {
           params[i] = static_cast<C>(param[i]);
-          if (spec.kept == Kept::master) params[i] = static_cast<C>(static_cast<float*>(kept)[i]);
-          if (spec.kept == Kept::split)
+          if (spec.masters == MasterKind::f32) params[i] = static_cast<C>(static_cast<float*>(masters)[i]);
+          if (spec.masters == MasterKind::split)
             params[i] =
-                static_cast<C>(std::bit_cast<float>(formula::joined(halves[i], static_cast<uint16_t*>(kept)[i])));
+                static_cast<C>(std::bit_cast<float>(formula::joined(halves[i], static_cast<uint16_t*>(masters)[i])));
         }
         for (int k = 0; k < kStates; ++k) {
           if (spec.f64()) {
@@ -50,7 +50,8 @@ void step_by_scalars(Steppable<Rule>& x, double factor, bool zero_grads) {
         for (size_t i = 0; i < n; ++i) {
           C own[kStates > 0 ? kStates : 1];
           for (int k = 0; k < kStates; ++k) own[k] = states[k][i];
-          Rule()(params[i], static_cast<C>(grad[i]) * formula::multiplier(static_cast<C>(factor)), own, clock.hyper);
+          Rule()(params[i], static_cast<C>(grad[i]) * formula::multiplier(static_cast<C>(factor)), own,
+                 hyper_block.hyper);
           for (int k = 0; k < kStates; ++k) states[k][i] = own[k];
         }
         for (int k = 0; k < kStates; ++k) {
@@ -60,15 +61,16 @@ void step_by_scalars(Steppable<Rule>& x, double factor, bool zero_grads) {
             store({states[k].begin(), states[k].end()}, spec.states[k], formula::is_signed<Rule>(k), key(1 + k),
                   entry.at[2 + k]);
         }
-        if (spec.kept == Kept::stochastic) store({params.begin(), params.end()}, StateType::bf16, true, key(0), param);
+        if (spec.masters == MasterKind::stochastic)
+          store({params.begin(), params.end()}, StateType::bf16, true, key(0), param);
         for (size_t i = 0; i < n; ++i) {
-          if (spec.kept == Kept::stochastic) break;
+          if (spec.masters == MasterKind::stochastic) break;
           param[i] = T(params[i]);
-          if (spec.kept == Kept::master) static_cast<float*>(kept)[i] = static_cast<float>(params[i]);
-          if (spec.kept == Kept::split) {
+          if (spec.masters == MasterKind::f32) static_cast<float*>(masters)[i] = static_cast<float>(params[i]);
+          if (spec.masters == MasterKind::split) {
             const auto bits = std::bit_cast<uint32_t>(static_cast<float>(params[i])), upper = formula::upper_half(bits);
             halves[i] = static_cast<uint16_t>(upper);
-            static_cast<uint16_t*>(kept)[i] = static_cast<uint16_t>(formula::lower_half(bits, upper));
+            static_cast<uint16_t*>(masters)[i] = static_cast<uint16_t>(formula::lower_half(bits, upper));
           }
         }
       }
@@ -76,7 +78,7 @@ void step_by_scalars(Steppable<Rule>& x, double factor, bool zero_grads) {
     }
   });
   if (!skips)
-    for (int c = 1; c < Steppable<Rule>::kClocks; ++c) clocks[c].tick();
+    for (int c = 1; c < Steppable<Rule>::kHyperBlocks; ++c) hyper_blocks[c].advance();
 }
 
 template <class Rule>
@@ -124,43 +126,42 @@ TEST(OptimKernel, the_number_of_threads_changes_no_bit) {
   cpu::set_threads(before);
 }
 
-TEST(OptimKernel, clocks_are_wound_and_tick_as_the_formula_says) {
+TEST(OptimKernel, hyper_blocks_refresh_and_advance_as_the_formula_says) {
   formula::Rules::each([]<class Rule>() {
     for (const Spec& spec : {kSpecs[0], kSpecs[1]}) {
       const auto expect = [&]<class C>(Type<C>) {
         Steppable<Rule> x(kCPU, spec, {1}, 0);
-        auto expected = x.template clocks<C>();
-        const auto same_clocks = [&](const char* what) {
-          const auto got = x.template clocks<C>();
+        auto expected = x.template hyper_blocks<C>();
+        const auto same_blocks = [&](const char* what) {
+          const auto got = x.template hyper_blocks<C>();
           for (size_t c = 0; c < got.size(); ++c) {
             EXPECT_EQ(0, std::memcmp(&got[c].progress, &expected[c].progress, sizeof(got[c].progress)))
-                << Rule::kName << ", clock " << c << " " << what;
-            formula::ProgressOf<Rule> coming = expected[c].progress;
+                << Rule::kName << ", block " << c << " " << what;
+            formula::ProgressOf<Rule> next = expected[c].progress;
             std::vector<C> numbers[2];
-            formula::cast_hyper<C>(Rule::advance(coming, expected[c].settings)).template map<C>([&](C v) {
+            formula::cast_hyper<C>(Rule::advance(next, expected[c].settings)).template map<C>([&](C v) {
               return numbers[0].emplace_back(v);
             });
             got[c].hyper.template map<C>([&](C v) { return numbers[1].emplace_back(v); });
-            EXPECT_EQ(numbers[0], numbers[1]) << Rule::kName << ", clock " << c << " " << what;
+            EXPECT_EQ(numbers[0], numbers[1]) << Rule::kName << ", block " << c << " " << what;
           }
         };
-        same_clocks("when set");
+        same_blocks("when set");
         const double nan = NAN, half = 0.5;
         for (const double* factor : {static_cast<const double*>(nullptr), &half, &nan}) {
-          x.tick(factor);
+          x.advance(factor);
           for (const size_t running : {1u, 2u})
             if (factor != &nan) Rule::advance(expected[running].progress, expected[running].settings);
-          same_clocks("when it ticked");
+          same_blocks("when it advanced");
         }
         auto settings = settings_of<Rule>(1);
         settings.lr = 0.5;
-        x.set({{2, true, &settings, nullptr},
-               {3, true, nullptr, reinterpret_cast<const double*>(&expected[1].progress)}});
+        x.set({{2, true, &settings, nullptr}, {3, true, nullptr, &expected[1].progress}});
         expected[2].settings = settings, expected[3].progress = expected[1].progress;
-        same_clocks("when set again");
-        x.tick(nullptr);
+        same_blocks("when set again");
+        x.advance(nullptr);
         for (const size_t running : {1u, 2u, 3u}) Rule::advance(expected[running].progress, expected[running].settings);
-        same_clocks("when all ran");
+        same_blocks("when all ran");
       };
       spec.f64() ? expect(Type<double>{}) : expect(Type<float>{});
     }
@@ -173,11 +174,11 @@ TEST(OptimKernel, amsgrad_keeps_the_largest_and_a_nan) {
   const DType dtypes[] = {kF32, kF32, kF32, kF32, kF32};
   kernels::List list(kCPU, dtypes);
   list.add({{param, grad, states[0], states[1], states[2]}, 3});
-  formula::Clock<Rule, float> clock{.settings = {}, .progress = {}, .coming = {}, .hyper = {}, .running = 1};
-  clock.wind();
+  formula::HyperBlock<Rule, float> hyper_block{.settings = {}, .progress = {}, .next = {}, .hyper = {}, .running = 1};
+  hyper_block.refresh();
   for (int step = 0; step < 2; ++step) {
-    kernels::backend(kCPU).optim->rules[formula::Rules::index<Rule>()].step(
-        {.list = list, .clocks = &clock, .first_clock = 0, .clock_count = 1}, current_stream(kCPU));
+    kernels::backend(kCPU).optim->rules.of<Rule>().f32.step(
+        &hyper_block, {.list = list, .first_block = 0, .block_count = 1}, current_stream(kCPU));
     grad[0] = 0;
   }
   EXPECT_LT(states[1][0], states[2][0]) << "the mean of squares fell, its largest value stayed";

@@ -1,7 +1,7 @@
 #pragma once
 
 // Lists of parameters for step kernels on any device: odd counts and starts, any dtypes, filled from a seed, with the
-// clocks that move them.
+// hyper blocks that move them.
 
 #include <gtest/gtest.h>
 
@@ -14,29 +14,30 @@
 
 #include "lorry/formula/split.h"
 #include "lorry/kernels/backend.h"
+#include "lorry/kernels/optim.h"
 #include "lorry/memory/allocate.h"
+#include "tests/optim/compressed.h"
 #include "tests/optim/rules.h"
-#include "tests/optim/stored.h"
 #include "tests/support/on_cuda.h"
 
 namespace lorry::optim::test {
 
-using kernels::Kept;
+using kernels::MasterKind;
 
 /// What the arrays of a list hold.
 struct Spec {
   DType dtype;  ///< of parameters and gradients
-  Kept kept = Kept::nothing;
+  MasterKind masters = MasterKind::none;
   StateType states[3] = {};
 
   bool f64() const { return dtype == kF64; }
-  DType kept_dtype() const { return kept == Kept::split ? kI16 : kF32; }
-  bool keeps() const { return kept == Kept::master || kept == Kept::split; }
+  DType master_dtype() const { return masters == MasterKind::split ? kI16 : kF32; }
+  bool has_master() const { return masters == MasterKind::f32 || masters == MasterKind::split; }
   DType state_dtype(int k) const { return f64() ? kF64 : dtype_of_state(states[k]); }
   std::vector<DType> dtypes(int count) const {
     std::vector<DType> dtypes{dtype, dtype};
     for (int k = 0; k < count; ++k) dtypes.push_back(state_dtype(k));
-    if (size_of(dtype) == 2) dtypes.push_back(kept_dtype());
+    if (size_of(dtype) == 2) dtypes.push_back(master_dtype());
     return dtypes;
   }
   /// Whether it says nothing of states that a rule has not.
@@ -46,7 +47,7 @@ struct Spec {
     return count > 0 || states[0] == StateType::f32;
   }
   std::string text() const {
-    return fmt::format("{}, kept {}, states {} {} {}", dtype, static_cast<int>(kept), static_cast<int>(states[0]),
+    return fmt::format("{}, kept {}, states {} {} {}", dtype, static_cast<int>(masters), static_cast<int>(states[0]),
                        static_cast<int>(states[1]), static_cast<int>(states[2]));
   }
 };
@@ -56,21 +57,21 @@ inline constexpr Spec kSpecs[] = {{kF32},
                                   {kF64},
                                   {kF16},
                                   {kBF16},
-                                  {kF16, Kept::master},
-                                  {kBF16, Kept::master},
-                                  {kBF16, Kept::split},
-                                  {kBF16, Kept::stochastic},
-                                  {kF32, Kept::nothing, {kQ8, kQ8, kQ8}},
-                                  {kF32, Kept::nothing, {kHalf, kHalf, kHalf}},
-                                  {kF32, Kept::nothing, {kWide, kQ8, kHalf}},
-                                  {kF32, Kept::nothing, {kQ8, kWide}},
-                                  {kF16, Kept::nothing, {kQ8, kHalf}},
-                                  {kF16, Kept::master, {kHalf, kQ8, kQ8}},
-                                  {kBF16, Kept::nothing, {kHalf, kHalf, kHalf}},
-                                  {kBF16, Kept::master, {kQ8, kQ8, kQ8}},
-                                  {kBF16, Kept::split, {kQ8, kQ8, kQ8}},
-                                  {kBF16, Kept::stochastic, {kQ8, kQ8, kQ8}},
-                                  {kBF16, Kept::stochastic, {kHalf, kHalf, kHalf}}};
+                                  {kF16, MasterKind::f32},
+                                  {kBF16, MasterKind::f32},
+                                  {kBF16, MasterKind::split},
+                                  {kBF16, MasterKind::stochastic},
+                                  {kF32, MasterKind::none, {kQ8, kQ8, kQ8}},
+                                  {kF32, MasterKind::none, {kHalf, kHalf, kHalf}},
+                                  {kF32, MasterKind::none, {kWide, kQ8, kHalf}},
+                                  {kF32, MasterKind::none, {kQ8, kWide}},
+                                  {kF16, MasterKind::none, {kQ8, kHalf}},
+                                  {kF16, MasterKind::f32, {kHalf, kQ8, kQ8}},
+                                  {kBF16, MasterKind::none, {kHalf, kHalf, kHalf}},
+                                  {kBF16, MasterKind::f32, {kQ8, kQ8, kQ8}},
+                                  {kBF16, MasterKind::split, {kQ8, kQ8, kQ8}},
+                                  {kBF16, MasterKind::stochastic, {kQ8, kQ8, kQ8}},
+                                  {kBF16, MasterKind::stochastic, {kHalf, kHalf, kHalf}}};
 
 /// Floats of many magnitudes, and quickly.
 class Numbers {
@@ -133,19 +134,20 @@ class Memory {
   void* memory_;
 };
 
-/// A list of parameters of a rule, its memory, and its clocks: number 0 is none of the list's, 1 and 2 are, 3 stands
+/// A list of parameters of a rule, its memory, and its hyper blocks: number 0 is none of the list's, 1 and 2 are, 3 stands
 /// still.
 template <class Rule>
 class Steppable {
  public:
-  static constexpr int kClocks = 4, kStates = Rule::kStates;
+  using Change = formula::HyperBlockChange<Rule>;
+  static constexpr int kHyperBlocks = 4, kStates = Rule::kStates;
   static constexpr uint64_t kSeed = 0x0123456789abcdef;
 
   Steppable(Device device, const Spec& spec, const std::vector<int64_t>& counts, int variant,
             Strategy strategy = Strategy::automatic)
       : spec_(spec),
         list_(device, spec.dtypes(kStates), strategy),
-        clocks_(device, kU8, std::vector<double>(kClocks * clock_bytes()), 0) {
+        hyper_blocks_(device, kU8, std::vector<double>(kHyperBlocks * hyper_block_bytes()), 0) {
     Numbers numbers(5);
     for (size_t e = 0; e < counts.size(); ++e) {
       // One alignment, another, and several take turns.
@@ -156,9 +158,9 @@ class Steppable {
       const std::vector<DType> dtypes = spec.dtypes(kStates);
       for (int k = 0; k < list_.arrays(); ++k) {
         auto& memory = arrays_.emplace_back();
-        if (k == 2 + kStates && !spec.keeps()) continue;
+        if (k == 2 + kStates && !spec.has_master()) continue;
         std::vector<double> values(static_cast<size_t>(counts[e]));
-        if (k == 0 || (k == 2 + kStates && spec.kept == Kept::master)) values = rounded(params, spec.dtype);
+        if (k == 0 || (k == 2 + kStates && spec.masters == MasterKind::f32)) values = rounded(params, spec.dtype);
         if (k >= 2 && k < 2 + kStates) values = first_state(k - 2, counts[e], variant);
         // 8-bit states begin at multiples of four bytes.
         memory = std::make_unique<Memory>(device, dtypes[k], values,
@@ -173,38 +175,45 @@ class Steppable {
     formula::SettingsOf<Rule> second = settings_of<Rule>(1 - variant);
     second.lr = 0.003;
     const formula::ProgressOf<Rule> none;
-    std::vector<kernels::ClockChange> changes;
-    for (int c = 0; c < kClocks; ++c)
-      changes.push_back({c, c != 3, c == 2 ? &second : &first, reinterpret_cast<const double*>(&none)});
+    std::vector<Change> changes;
+    for (int c = 0; c < kHyperBlocks; ++c) changes.push_back({c, c != 3, c == 2 ? &second : &first, &none});
     set(changes);
   }
 
   const Spec& spec() const { return spec_; }
   const kernels::List& list() const { return list_; }
-  void* clock_data() const { return clocks_.data(); }
-  const kernels::RuleKernels& rule() const {
-    return kernels::backend(list_.device()).optim->rules[formula::Rules::index<Rule>()];
+  void* hyper_block_data() const { return hyper_blocks_.data(); }
+  /// Calls f(kernels, hyper blocks) in the type of computation.
+  template <class F>
+  void with_kernels(const F& f) {
+    const auto& rule = kernels::backend(list_.device()).optim->rules.template of<Rule>();
+    spec_.f64() ? f(rule.f64, typed<double>()) : f(rule.f32, typed<float>());
+  }
+  template <class C>
+  formula::HyperBlock<Rule, C>* typed() const {
+    return static_cast<formula::HyperBlock<Rule, C>*>(hyper_blocks_.data());
   }
   const Stream stream() const { return current_stream(list_.device()); }
   size_t arrays() const { return arrays_.size(); }
   std::vector<char> read(size_t array) const { return arrays_[array] ? arrays_[array]->read() : std::vector<char>(); }
   DType dtype(size_t array) const { return list_.dtype(static_cast<int>(array) % list_.arrays()); }
 
-  void set(const std::vector<kernels::ClockChange>& changes) {
-    rule().set(clocks_.data(), spec_.f64(), changes, stream());
+  void set(const std::vector<Change>& changes) {
+    with_kernels([&](const auto& kernels, auto* blocks) { kernels.set(blocks, changes, stream()); });
   }
   void step(const double* factor = nullptr, bool zero_grads = false) {
-    rule().step({.list = list_,
-                 .clocks = clocks_.data(),
-                 .first_clock = 1,
-                 .clock_count = 3,
-                 .kept = spec_.kept,
-                 .zero_grads = zero_grads,
-                 .grad_factor = factor,
-                 .seed = kSeed},
-                stream());
+    const kernels::StepCall call{.list = list_,
+                                 .first_block = 1,
+                                 .block_count = 3,
+                                 .masters = spec_.masters,
+                                 .zero_grads = zero_grads,
+                                 .grad_factor = factor,
+                                 .seed = kSeed};
+    with_kernels([&](const auto& kernels, auto* blocks) { kernels.step(blocks, call, stream()); });
   }
-  void tick(const double* factor) { rule().tick(clocks_.data(), spec_.f64(), 1, 3, factor, stream()); }
+  void advance(const double* factor) {
+    with_kernels([&](const auto& kernels, auto* blocks) { kernels.advance(blocks + 1, 3, factor, stream()); });
+  }
 
   /// `strange`: infinities, NaNs, zeros and the ends of the range among some of them.
   void new_gradients(uint64_t seed, bool strange = false) {
@@ -233,27 +242,27 @@ class Steppable {
   }
 
   template <class C>
-  std::vector<formula::Clock<Rule, C>> clocks() const {
-    std::vector<formula::Clock<Rule, C>> clocks(kClocks);
-    const std::vector<char> bytes = clocks_.read();
-    std::memcpy(static_cast<void*>(clocks.data()), bytes.data(), kClocks * sizeof(clocks[0]));
-    return clocks;
+  std::vector<formula::HyperBlock<Rule, C>> hyper_blocks() const {
+    std::vector<formula::HyperBlock<Rule, C>> hyper_blocks(kHyperBlocks);
+    const std::vector<char> bytes = hyper_blocks_.read();
+    std::memcpy(static_cast<void*>(hyper_blocks.data()), bytes.data(), kHyperBlocks * sizeof(hyper_blocks[0]));
+    return hyper_blocks;
   }
-  /// The doubles that clocks carry, and the numbers of the coming step.
-  std::vector<double> clock_numbers() const {
+  /// The doubles that hyper blocks carry, and the numbers of the next step.
+  std::vector<double> hyper_block_numbers() const {
     std::vector<double> numbers;
-    const auto collect = [&](const auto& clocks) {
-      for (const auto& clock : clocks) {
-        for (const auto& progress : {clock.progress, clock.coming}) {
+    const auto collect = [&](const auto& hyper_blocks) {
+      for (const auto& hyper_block : hyper_blocks) {
+        for (const auto& progress : {hyper_block.progress, hyper_block.next}) {
           double own[formula::kProgressCount<Rule>];
           std::memcpy(own, &progress, sizeof(own));
           numbers.insert(numbers.end(), std::begin(own), std::end(own));
         }
-        clock.hyper.template map<double>([&](auto x) { return numbers.emplace_back(static_cast<double>(x)); });
-        numbers.push_back(clock.running);
+        hyper_block.hyper.template map<double>([&](auto x) { return numbers.emplace_back(static_cast<double>(x)); });
+        numbers.push_back(hyper_block.running);
       }
     };
-    spec_.f64() ? collect(clocks<double>()) : collect(clocks<float>());
+    spec_.f64() ? collect(hyper_blocks<double>()) : collect(hyper_blocks<float>());
     return numbers;
   }
 
@@ -269,8 +278,8 @@ class Steppable {
           formula::is_signed<Rule>(k), {}, bytes.data());
     return {bytes.begin(), bytes.end()};
   }
-  size_t clock_bytes() const {
-    return spec_.f64() ? sizeof(formula::Clock<Rule, double>) : sizeof(formula::Clock<Rule, float>);
+  size_t hyper_block_bytes() const {
+    return spec_.f64() ? sizeof(formula::HyperBlock<Rule, double>) : sizeof(formula::HyperBlock<Rule, float>);
   }
   static std::vector<double> rounded(const std::vector<double>& values, DType dtype) {
     std::vector<double> result;
@@ -283,7 +292,7 @@ class Steppable {
 
   Spec spec_;
   kernels::List list_;
-  Memory clocks_;
+  Memory hyper_blocks_;
   std::vector<std::unique_ptr<Memory>> arrays_, parked_;
 };
 
@@ -293,7 +302,7 @@ struct Doing {
   std::optional<double> factor;
   bool zero_grads;
 };
-/// Steps of every kind; `prepare` gives each its gradients and moves arrays and clocks in between.
+/// Steps of every kind; `prepare` gives each its gradients and moves arrays and hyper blocks in between.
 inline constexpr Doing kCourse[] = {{{}, false},  {1.0 / 3, true},
                                     {{}, false},  {std::numeric_limits<double>::quiet_NaN(), false},
                                     {0.5, false}, {std::numeric_limits<double>::quiet_NaN(), true},
@@ -322,7 +331,7 @@ inline bool same_bytes(DType dtype, const std::vector<char>& a, const std::vecto
          });
 }
 
-/// Arrays and clocks of two lists alike; the first difference is a failure.
+/// Arrays and hyper blocks of two lists alike; the first difference is a failure.
 template <class Rule>
 bool same(const Steppable<Rule>& a, const Steppable<Rule>& b, size_t step) {
   for (size_t i = 0; i < a.arrays(); ++i) {
@@ -332,9 +341,9 @@ bool same(const Steppable<Rule>& a, const Steppable<Rule>& b, size_t step) {
                   << a.list().entries()[i / per].count << " elements";
     return false;
   }
-  const bool clocks = a.clock_numbers() == b.clock_numbers();
-  EXPECT_TRUE(clocks) << "step " << step << ": clocks";
-  return clocks;
+  const bool hyper_blocks = a.hyper_block_numbers() == b.hyper_block_numbers();
+  EXPECT_TRUE(hyper_blocks) << "step " << step << ": clocks";
+  return hyper_blocks;
 }
 
 }  // namespace lorry::optim::test

@@ -130,12 +130,12 @@ TEST(OutOfMemory, a_step_that_finds_no_memory_for_its_tables_leaves_all_as_befor
 }
 
 /// Parameters of every layout that a step treats apart, and what an optimizer may keep beside them.
-struct Kept {
+struct MemoryCase {
   DType dtype;
   Memory memory;
 };
-const Kept kKept[] = {{kF32, {}},
-                      {kBF16, {.masters = Masters::split, .states = {StateType::bf16, StateType::q8}, .seed = 3}}};
+const MemoryCase kMemoryCases[] = {
+    {kF32, {}}, {kBF16, {.masters = Masters::split, .states = {StateType::bf16, StateType::q8}, .seed = 3}}};
 
 Model odd_model(uint64_t seed, DType dtype) {
   Model model(seed, dtype, 2);
@@ -146,11 +146,12 @@ Model odd_model(uint64_t seed, DType dtype) {
 
 /// A step that fails at one allocation after the other until it is made: each failure leaves all as before.
 template <class Rule>
-void expect_wholly_or_not_at_all(const Kept& kept, Execution execution) {
+void expect_wholly_or_not_at_all(const MemoryCase& memory_case, Execution execution) {
   for (const bool clips : {false, true}) {
-    SCOPED_TRACE(fmt::format("{} by {} in {}{}", Rule::kName, name(execution), kept.dtype, clips ? ", clipped" : ""));
-    Model model = odd_model(17, kept.dtype);
-    Any<Rule> optimizer(model.params, settings_of<Rule>(1), execution, kept.memory);
+    SCOPED_TRACE(
+        fmt::format("{} by {} in {}{}", Rule::kName, name(execution), memory_case.dtype, clips ? ", clipped" : ""));
+    Model model = odd_model(17, memory_case.dtype);
+    Any<Rule> optimizer(model.params, settings_of<Rule>(1), execution, memory_case.memory);
     const auto step = [&] { clips ? (void)optimizer.step({.max_norm = 0.5, .zero_grad = true}) : optimizer.step(); };
     model.give_gradients();
     step();
@@ -186,25 +187,25 @@ TEST(OutOfMemory, a_step_that_fails_at_any_allocation_of_the_host_changes_nothin
     GTEST_SKIP() << "kernels of a GPU lay their lists out while a step runs, in host memory";
   if (LORRY_CLANG_THREAD_SANITIZER) GTEST_SKIP() << "allocations are the sanitizer's";
   formula::Rules::each([]<class Rule>() {
-    for (const Kept& kept : kKept)
-      for (const Execution execution : executions()) expect_wholly_or_not_at_all<Rule>(kept, execution);
+    for (const MemoryCase& memory_case : kMemoryCases)
+      for (const Execution execution : executions()) expect_wholly_or_not_at_all<Rule>(memory_case, execution);
   });
 }
 
 TEST(OutOfMemory, a_step_by_operators_that_finds_too_little_memory_on_the_device_changes_nothing) {
   const Device device = default_device();
   const int64_t count = device.is_cpu() ? 1 << 17 : 1 << 22;
-  for (const Kept& kept : kKept)
+  for (const MemoryCase& memory_case : kMemoryCases)
     for (const Execution execution : {Execution::loop, Execution::foreach})
       for (const bool has_budget : {false, true}) {
         int failed = 0, made = 0;
         for (int64_t room = 0; room < 64 && made < 2; ++room) {
           std::vector<NamedTensor> params;
           for (int i = 0; i < 3; ++i) {
-            params.emplace_back(fmt::format("p{}", i), parameter(full({count}, 0.5, {.dtype = kept.dtype})));
-            params.back().second.set_grad(full({count}, 0.01, {.dtype = kept.dtype}));
+            params.emplace_back(fmt::format("p{}", i), parameter(full({count}, 0.5, {.dtype = memory_case.dtype})));
+            params.back().second.set_grad(full({count}, 0.01, {.dtype = memory_case.dtype}));
           }
-          Any<Adam3> adam(params, settings_of<Adam3>(1), execution, kept.memory);
+          Any<Adam3> adam(params, settings_of<Adam3>(1), execution, memory_case.memory);
           if (has_budget) adam.set_memory_budget(8 * count);
           adam.step();
           const auto all = [&] {
@@ -224,7 +225,7 @@ TEST(OutOfMemory, a_step_by_operators_that_finds_too_little_memory_on_the_device
           }
           memory::set_limit(device, 0);
           (stepped ? made : failed) += 1;
-          EXPECT_EQ(all() == before, !stepped) << name(execution) << " in " << lorry::name(kept.dtype)
+          EXPECT_EQ(all() == before, !stepped) << name(execution) << " in " << lorry::name(memory_case.dtype)
                                                << (has_budget ? ", within a budget, " : ", ") << room;
         }
         EXPECT_GT(failed, 0) << name(execution);

@@ -1,5 +1,5 @@
 // What an optimizer keeps between steps, and what makes it look again: gradients that come, go and move, data that are
-// swapped, clocks that part, other optimizers, and versions.
+// swapped, hyper blocks that part, other optimizers, and versions.
 
 #include <cmath>
 
@@ -141,7 +141,7 @@ TEST(Plan, no_gradients_are_no_step) {
   }
 }
 
-// ---- clocks ---------------------------------------------------------------------------------------------------------
+// ---- hyper blocks ---------------------------------------------------------------------------------------------------------
 
 TEST(Plan, every_parameter_counts_its_own_steps) {
   for (const Execution execution : executions()) {

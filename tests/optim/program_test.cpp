@@ -1,6 +1,6 @@
 // Rules as programs: what they take and move, and that in-place memory and joined rows change no number.
 
-#include "lorry/optim/program.h"
+#include "lorry/optim/execution/program.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ StepShape shape_in(DType dtype) {
 
 template <class Rule>
 Program program_of(const formula::SettingsOf<Rule>& settings, const StepShape& shape) {
-  return make_program(record<Rule>, Rule::kStates, &settings, shape);
+  return make_program([&](Symbol* values) { record<Rule>(settings, values); }, Rule::kStates, shape);
 }
 
 /// Bytes an element that a program reads and writes.
@@ -134,8 +134,8 @@ void random_update(uint64_t seed, V* values, const H& hyper) {
     if (k != 1 && below(3) > 0) values[k] = any();
 }
 
-void record_random(const void* seed, Symbol* values) {
-  random_update(*static_cast<const uint64_t*>(seed), values,
+void record_random(uint64_t seed, Symbol* values) {
+  random_update(seed, values,
                 [](int k) { return Symbol(Recorder::current().input(Node::From::hyper, k, kF64, false)); });
 }
 
@@ -223,10 +223,10 @@ void run_program(uint64_t seed, const StepShape& shape, Numbers& numbers) {
   Interpreter interpreter;
   auto& memory = interpreter.memory;
   memory = {{{Kind::param, 0}, numbers.values[0]}, {{Kind::grad, 0}, numbers.values[1]}};
-  if (shape.memory.masters == Masters::f32) memory[{Kind::kept, 0}] = numbers.values[0];
+  if (shape.memory.masters == Masters::f32) memory[{Kind::master, 0}] = numbers.values[0];
   for (int k = 0; k < kStateCount; ++k) memory[{Kind::state, k}] = numbers.values[2 + k];
   for (int k = 0; k < 3; ++k) memory[{Kind::hyper, k}] = numbers.hyper[k];
-  interpreter.run(make_program(record_random, kStateCount, &seed, shape));
+  interpreter.run(make_program([&](Symbol* values) { record_random(seed, values); }, kStateCount, shape));
   numbers.values[0] = memory.at({Kind::param, 0});
   numbers.values[1] = memory.at({Kind::grad, 0});
   for (int k = 0; k < kStateCount; ++k) numbers.values[2 + k] = memory.at({Kind::state, k});

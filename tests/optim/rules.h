@@ -3,7 +3,7 @@
 // Every rule alike: settings that use all that a rule has, and an optimizer of any rule.
 
 #include "lorry/optim/optimizer.h"
-#include "lorry/optim/rule.h"
+#include "lorry/optim/rules/rule.h"
 
 namespace lorry::optim::test {
 
@@ -36,7 +36,7 @@ class Any : public Optimizer {
     add(params, settings, memory);
   }
   void add(const std::vector<NamedTensor>& params, const Settings& settings, const Memory& memory = {}) {
-    add_group(params, rule_traits<Rule>(), &settings, memory);
+    add_group(params, std::make_unique<TypedRule<Rule>>(settings), memory);
   }
 };
 

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "lorry/kernels/cpu/optim/step.h"
+#include "lorry/optim/custom.h"
 #include "tests/optim/support.h"
 
 namespace lorry::optim::test {
@@ -129,28 +129,13 @@ struct Delayed {
     states[0] = grad;
   }
 };
-const formula::RuleCode& delayed_code(bool f64) {
-  static constexpr formula::RuleCode kCode[] = {formula::rule_code<Delayed, float>(),
-                                                formula::rule_code<Delayed, double>()};
-  return kCode[f64];
-}
-const kernels::RuleKernels& delayed_kernels(Device) {
-  static const kernels::RuleKernels kKernels = kernels::cpu::RuleOnCpu<delayed_code>::kernels();
-  return kKernels;
-}
-class DelayedSgd : public Optimizer {
- public:
-  DelayedSgd(const std::vector<NamedTensor>& params, Execution execution) : Optimizer("delayed", execution) {
-    const Delayed::Settings settings;
-    add_group(params, rule_traits<Delayed, delayed_kernels>(), &settings, {});
-  }
-};
+using DelayedSgd = Custom<Delayed>;
 
 TEST(Rules, a_users_rule_may_hand_one_state_on_to_another) {
   if (!default_device().is_cpu()) GTEST_SKIP() << "its kernels are for the CPU";
   for (const Execution execution : executions()) {
     const Tensor a = parameter({0, 0});
-    DelayedSgd delayed({{"a", a}}, execution);
+    DelayedSgd delayed(std::vector<NamedTensor>{{"a", a}}, Delayed::Settings(), execution);
     std::vector<double> course;
     for (const double g : {1.0, 2.0, 4.0, 8.0, 16.0}) {
       a.set_grad(tensor_of({g, -g}, {2}));

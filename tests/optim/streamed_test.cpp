@@ -111,7 +111,7 @@ TEST(OptimMemory, the_report_counts_the_chunks_of_pinned_states) {
   }
   EXPECT_GT(report.chunks, 20 << 20);
   EXPECT_LT(report.chunks, 26 << 20);
-  // States are not on the device; tables and the clock are.
+  // States are not on the device; tables and the hyper block are.
   const int64_t taken = memory::stats(default_device()).allocated - before;
   EXPECT_GE(taken, report.chunks);
   EXPECT_LT(taken, report.chunks + (1 << 20));

@@ -10,7 +10,7 @@ namespace {
 TEST(Users, give_parameters_without_names) {
   AllOptions::each([]<class Options>(const Options& options) {
     const nn::Linear net(2, 1);
-    Of<Options> optimizer(net.parameters(), options);
+    OptimizerFor<Options> optimizer(net.parameters(), options);
     net(ones({3, 2})).sum().backward();
     optimizer.step();
     for (const auto& [name, state] : optimizer.state_dict()) EXPECT_TRUE(name[0] == '0' || name[0] == '1') << name;

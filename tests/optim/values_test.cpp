@@ -21,7 +21,7 @@ std::array<double, 2> differences(const Json& test, const Json& steps, DType dty
   EXPECT_TRUE(left.empty()) << Options::kName << " has no " << left;
   lorry::test::RuleNumbers numbers;
   const Tensor param = parameter(numbers.start(), dtype);
-  Of<Options> optimizer({{"w", param}}, options);
+  OptimizerFor<Options> optimizer({{"w", param}}, options);
   std::vector<double> sizes(lorry::test::kRuleCount);
   std::array<double, 2> worst{};
   const auto compare = [](double& most, double ours, double theirs, double size) {
@@ -54,7 +54,7 @@ std::array<double, 2> differences(const Json& test, const Json& steps, DType dty
 
 TEST(Values, every_option_arrives_where_pytorch_does) {
   const Json data = lorry::test::rule_values();
-  std::set<std::string> tested{"lion"};  // PyTorch has none; tests/formula/rules_test.cpp follows the paper
+  std::set<std::string> tested = lorry::test::kWithoutPyTorch;
   for (const Json& test : data["cases"]) {
     std::string name = test["optimizer"];
     std::ranges::transform(name, name.begin(), [](char c) { return static_cast<char>(std::tolower(c)); });

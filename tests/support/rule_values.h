@@ -8,12 +8,17 @@
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
 namespace lorry::test {
 
 using Json = nlohmann::json;
+/// Optimizers that PyTorch has not: other tests compare them with the plain loops of their papers.
+inline const std::set<std::string> kWithoutPyTorch = {
+    "lion",
+};
 inline constexpr int kRuleCount = 11;  ///< parameters of a case
 
 inline Json rule_values() {

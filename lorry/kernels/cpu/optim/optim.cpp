@@ -9,10 +9,10 @@
 #include "lorry/kernels/common/convert.h"
 #include "lorry/kernels/cpu/common/simd.h"
 #include "lorry/kernels/cpu/list/list.h"
+#include "lorry/kernels/cpu/optim/compressed.h"
+#include "lorry/kernels/cpu/optim/compressed_runs.h"
 #include "lorry/kernels/cpu/optim/optim_runs.h"
 #include "lorry/kernels/cpu/optim/step.h"
-#include "lorry/kernels/cpu/optim/stored.h"
-#include "lorry/kernels/cpu/optim/stored_runs.h"
 
 namespace lorry::kernels::cpu {
 
@@ -33,7 +33,7 @@ void* at(void* data, int64_t element, int64_t bytes) { return static_cast<char*>
 
 /// Elements widened at a time. They stay in the first cache, and no array waits long for its turn: AdamW with 8-bit
 /// states takes 1.5 ns an element where 1,024 at a time take 2.1, as memory is not asked for more meanwhile.
-constexpr int64_t kBlock = kStoredBlock;
+constexpr int64_t kBlock = kCompressedBlock;
 /// Elements stepped before their gradients are zeroed; whole blocks.
 constexpr int64_t kZeroed = 8 * kBlock;
 
@@ -41,69 +41,69 @@ constexpr int64_t kZeroed = 8 * kBlock;
 /// brought into it.
 class Blocks {
  public:
-  Blocks(const StepCall& call, const formula::RuleCode& rule, double factor)
+  Blocks(const StepCall& call, const formula::RuleRun& rule, double factor)
       : call_(call), list_(call.list), rule_(rule), factor_(factor) {}
 
   void step(const ListEntry& x, int64_t begin, int64_t count) const {
-    const char* const clock = static_cast<const char*>(call_.clocks) + x.word * rule_.clock_bytes;
-    double steps;
-    std::memcpy(&steps, clock + rule_.coming_at, sizeof(steps));
+    const double steps = rule_.steps(x.word);
     alignas(64) std::byte blocks[kMaxArrays][kBlock * 8];
     for (int64_t i = begin; i < begin + count; i += kBlock) {
       const int64_t n = std::min(kBlock, begin + count - i);
       void* values[kMaxArrays];
-      for (int k = 0; k < 2 + rule_.states; ++k) values[k] = load(x, k, i, n, blocks[k]);
-      rule_.run(values[0], values[1], values + 2, n, clock + rule_.hyper_at, factor_);
-      for (int k = 0; k < 2 + rule_.states; ++k)
+      for (int k = 0; k < 2 + rule_.states(); ++k) values[k] = load(x, k, i, n, blocks[k]);
+      rule_.step(x.word, values[0], values[1], values + 2, n, factor_);
+      for (int k = 0; k < 2 + rule_.states(); ++k)
         if (k != 1) store(x, k, i, n, values[k], steps);
     }
   }
 
  private:
   void* in(const ListEntry& x, int k, int64_t i) const { return at(x.at[k], i, size_of(list_.dtype(k))); }
-  void* kept(const ListEntry& x, int64_t i) const {
-    return at(x.at[2 + rule_.states], i, call_.kept == Kept::master ? 4 : 2);
+  void* master(const ListEntry& x, int64_t i) const {
+    return at(x.at[2 + rule_.states()], i, call_.masters == MasterKind::f32 ? 4 : 2);
   }
-  bool is_stored(int k) const { return k >= 2 ? list_.dtype(k) != own_ : k == 0 && call_.kept == Kept::stochastic; }
-  StoredArray stored(const ListEntry& x, int k) const {
-    return {x.at[k], x.count, list_.dtype(k) == kU8 ? StateType::q8 : StateType::bf16,
-            k < 2 || !(rule_.not_negative >> (k - 2) & 1), before(list_, x, call_.first_element)};
+  bool is_compressed(int k) const {
+    return k >= 2 ? list_.dtype(k) != own_ : k == 0 && call_.masters == MasterKind::stochastic;
+  }
+  CompressedArray compressed(const ListEntry& x, int k) const {
+    return {x.at[k], x.count, list_.dtype(k) == kU8 ? StateType::q8 : StateType::bf16, k < 2 || rule_.is_signed(k - 2),
+            before(list_, x, call_.first_element)};
   }
 
   /// Where n elements of array k, from i on, have the type of computation.
   void* load(const ListEntry& x, int k, int64_t i, int64_t n, void* block) const {
-    if (k == 0 && call_.kept == Kept::master) return kept(x, i);
+    if (k == 0 && call_.masters == MasterKind::f32) return master(x, i);
     if (list_.dtype(k) == own_) return in(x, k, i);
-    if (k == 0 && call_.kept == Kept::split)
-      stored_runs().join(static_cast<uint16_t*>(in(x, 0, i)), static_cast<uint16_t*>(kept(x, i)),
-                         static_cast<float*>(block), n);
-    else if (is_stored(k))
-      stored(x, k).load(i, n, static_cast<float*>(block));
+    if (k == 0 && call_.masters == MasterKind::split)
+      compressed_runs().join(static_cast<uint16_t*>(in(x, 0, i)), static_cast<uint16_t*>(master(x, i)),
+                             static_cast<float*>(block), n);
+    else if (is_compressed(k))
+      compressed(x, k).load(i, n, static_cast<float*>(block));
     else
       converter(list_.dtype(k), own_)(in(x, k, i), 1, block, 1, n);
     return block;
   }
   void store(const ListEntry& x, int k, int64_t i, int64_t n, const void* values, double steps) const {
     if (list_.dtype(k) == own_) return;
-    if (k == 0 && call_.kept == Kept::split)
-      stored_runs().split(static_cast<const float*>(values), static_cast<uint16_t*>(in(x, 0, i)),
-                          static_cast<uint16_t*>(kept(x, i)), n);
-    else if (is_stored(k))
-      stored(x, k).store(static_cast<const float*>(values), i, n,
-                         formula::rounding_key(call_.seed, x.number, static_cast<uint32_t>(k == 0 ? 0 : k - 1), steps));
+    if (k == 0 && call_.masters == MasterKind::split)
+      compressed_runs().split(static_cast<const float*>(values), static_cast<uint16_t*>(in(x, 0, i)),
+                              static_cast<uint16_t*>(master(x, i)), n);
+    else if (is_compressed(k))
+      compressed(x, k).store(
+          static_cast<const float*>(values), i, n,
+          formula::rounding_key(call_.seed, x.number, static_cast<uint32_t>(k == 0 ? 0 : k - 1), steps));
     else
       converter(own_, list_.dtype(k))(values, 1, in(x, k, i), 1, n);
   }
 
   const StepCall& call_;
   const List& list_;
-  const formula::RuleCode& rule_;
+  const formula::RuleRun& rule_;
   double factor_;
   DType own_ = list_.dtype(0) == kF64 ? kF64 : kF32;
 };
 
-/// The step without its end: clocks do not tick.
-void step_entries(const StepCall& call, const formula::RuleCode& rule) {
+void step_entries(const StepCall& call, const formula::RuleRun& rule) {
   const double factor = call.grad_factor ? *call.grad_factor : 1;
   const List& list = call.list;
   const auto zero_grads = [&](const ListEntry& x, int64_t begin, int64_t count) {
@@ -124,15 +124,14 @@ void step_entries(const StepCall& call, const formula::RuleCode& rule) {
     }
   };
   const DType own = list.dtype(0) == kF64 ? kF64 : kF32;
-  bool plain = call.kept == Kept::nothing;
-  for (int k = 0; k < 2 + rule.states; ++k) plain = plain && list.dtype(k) == own;
+  bool plain = call.masters == MasterKind::none;
+  for (int k = 0; k < 2 + rule.states(); ++k) plain = plain && list.dtype(k) == own;
   if (plain) {
     const auto step = [&](const ListEntry& x, int64_t begin, int64_t count) {
       const int64_t bytes = size_of(own);
       void* states[kMaxArrays];
-      for (int k = 0; k < rule.states; ++k) states[k] = at(x.at[2 + k], begin, bytes);
-      const void* hyper = static_cast<const char*>(call.clocks) + x.word * rule.clock_bytes + rule.hyper_at;
-      rule.run(at(x.at[0], begin, bytes), at(x.at[1], begin, bytes), states, count, hyper, factor);
+      for (int k = 0; k < rule.states(); ++k) states[k] = at(x.at[2 + k], begin, bytes);
+      rule.step(x.word, at(x.at[0], begin, bytes), at(x.at[1], begin, bytes), states, count, factor);
     };
     for_each_run(list, [&](const ListEntry& x, int64_t begin, int64_t count) { in_chunks(step, x, begin, count); });
   } else {
@@ -144,37 +143,30 @@ void step_entries(const StepCall& call, const formula::RuleCode& rule) {
 }
 
 template <class Rule>
-const formula::RuleCode& code_of(bool f64) {
-  static const auto& runs = optim_runs().rules[formula::Rules::index<Rule>()];
-  static const formula::RuleCode code[] = {formula::rule_code<Rule, float>(runs[0]),
-                                           formula::rule_code<Rule, double>(runs[1])};
-  return code[f64];
+formula::StepRun<Rule, float> run_f32() {
+  return optim_runs().of<Rule>().f32;
+}
+template <class Rule>
+formula::StepRun<Rule, double> run_f64() {
+  return optim_runs().of<Rule>().f64;
 }
 
 }  // namespace
 
-void step_list(const StepCall& call, const formula::RuleCode& code) {
-  step_entries(call, code);
-  tick_clocks(call.clocks, code, call.first_clock, call.clock_count, call.grad_factor);
-}
-
-void set_clocks(void* clocks, const formula::RuleCode& code, std::span<const ClockChange> changes) {
-  for (const ClockChange& change : changes)
-    code.set(at(clocks, change.clock, static_cast<int64_t>(code.clock_bytes)), change);
-}
-
-void tick_clocks(void* clocks, const formula::RuleCode& code, int32_t first, int32_t count, const double* grad_factor) {
-  if (grad_factor && std::isnan(*grad_factor)) return;
-  for (int32_t k = first; k < first + count; ++k) code.tick(at(clocks, k, static_cast<int64_t>(code.clock_bytes)));
+void step_list(const StepCall& call, const formula::RuleRun& rule) {
+  step_entries(call, rule);
+  rule.advance(call.first_block, call.block_count, call.grad_factor);
 }
 
 const OptimKernels& optim_kernels() {
   static const OptimKernels kKernels = [] {
     OptimKernels kernels;
-    formula::Rules::each(
-        [&]<class Rule>() { kernels.rules[formula::Rules::index<Rule>()] = RuleOnCpu<code_of<Rule>>::kernels(); });
-    kernels.load = load_stored;
-    kernels.store = store_stored;
+    formula::Rules::each([&]<class Rule>() {
+      kernels.rules.of<Rule>() = {RuleOnCpu<Rule, float, run_f32<Rule>>::kernels(),
+                                  RuleOnCpu<Rule, double, run_f64<Rule>>::kernels()};
+    });
+    kernels.decompress = decompress;
+    kernels.compress = compress;
     return kernels;
   }();
   return kKernels;

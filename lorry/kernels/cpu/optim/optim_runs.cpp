@@ -39,14 +39,10 @@ LORRY_INLINE void prefetch(const void* from) {
 }
 
 template <class Rule, class T>
-void step(void* param, const void* grad, void* const* states, int64_t n, const void* block, double grad_factor) {
+void step(T* p, const T* g, T* const* s, int64_t n, const formula::HyperOf<Rule, T>& block, double grad_factor) {
   constexpr int kStates = Rule::kStates;
-  const auto hyper = formula::cast_hyper<Vec<T>>(*static_cast<const formula::HyperOf<Rule, T>*>(block));
+  const auto hyper = formula::cast_hyper<Vec<T>>(block);
   const Vec<T> factor(formula::multiplier(static_cast<T>(grad_factor)));
-  T* p = static_cast<T*>(param);
-  const T* g = static_cast<const T*>(grad);
-  T* s[kStates > 0 ? kStates : 1] = {};
-  for (int k = 0; k < kStates; ++k) s[k] = static_cast<T*>(states[k]);
   int64_t i = 0;
   for (; i + kLine<T> <= n; i += kLine<T>) {
     prefetch(p + i);
@@ -70,11 +66,7 @@ void step(void* param, const void* grad, void* const* states, int64_t n, const v
 }  // namespace
 
 void fill_optim_runs(OptimRuns& runs) {
-  formula::Rules::each([&]<class Rule>() {
-    constexpr int kAt = formula::Rules::index<Rule>();
-    runs.rules[kAt][0] = step<Rule, float>;
-    runs.rules[kAt][1] = step<Rule, double>;
-  });
+  formula::Rules::each([&]<class Rule>() { runs.of<Rule>() = {step<Rule, float>, step<Rule, double>}; });
 }
 
 }  // namespace lorry::kernels::cpu::LORRY_SIMD

@@ -6,13 +6,16 @@
 #include <cstdint>
 
 #include "lorry/formula/optimizers.h"
-#include "lorry/formula/rule_code.h"
+#include "lorry/formula/rule_run.h"
 
 namespace lorry::kernels::cpu {
 
-struct OptimRuns {
-  formula::StepRun rules[formula::kRules][2];  ///< [0] float, [1] double
+template <class Rule>
+struct RuleRuns {
+  formula::StepRun<Rule, float> f32;
+  formula::StepRun<Rule, double> f64;
 };
+using OptimRuns = formula::Rules::Table<RuleRuns>;
 
 /// The functions for the instruction set of this process.
 const OptimRuns& optim_runs();

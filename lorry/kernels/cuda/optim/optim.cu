@@ -6,11 +6,10 @@
 namespace lorry::kernels::cuda {
 
 template <>
-void fill_rules<LORRY_SHARE>(RuleKernels* rules) {
-  int at = 0;
+void fill_rules<LORRY_SHARE>(OptimKernels& kernels) {
   formula::Rules::each([&]<class Rule>() {
-    if constexpr (formula::Rules::index<Rule>() % kRuleShares == LORRY_SHARE) rules[at] = RuleOnCuda<Rule>::kernels();
-    ++at;
+    if constexpr (formula::Rules::index<Rule>() % kRuleShares == LORRY_SHARE)
+      kernels.rules.of<Rule>() = {RuleOnCuda<Rule, float>::kernels(), RuleOnCuda<Rule, double>::kernels()};
   });
 }
 

@@ -8,9 +8,9 @@ namespace lorry::kernels::cuda {
 
 inline constexpr int kRuleShares = 8;
 template <int kShare>
-void fill_rules(RuleKernels* rules);
+void fill_rules(OptimKernels& kernels);
 
-void load_stored(const StoredCall& call, const Stream& stream);
-void store_stored(const StoredCall& call, const Stream& stream);
+void decompress(const CompressedCall& call, const Stream& stream);
+void compress(const CompressedCall& call, const Stream& stream);
 
 }  // namespace lorry::kernels::cuda

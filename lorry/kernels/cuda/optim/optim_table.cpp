@@ -8,10 +8,10 @@ namespace lorry::kernels::cuda {
 const OptimKernels& optim_kernels() {
   static const OptimKernels kKernels = [] {
     OptimKernels kernels;
-    [&]<int... share>(std::integer_sequence<int, share...>) { (fill_rules<share>(kernels.rules), ...); }
+    [&]<int... share>(std::integer_sequence<int, share...>) { (fill_rules<share>(kernels), ...); }
     (std::make_integer_sequence<int, kRuleShares>());
-    kernels.load = load_stored;
-    kernels.store = store_stored;
+    kernels.decompress = decompress;
+    kernels.compress = compress;
     return kernels;
   }();
   return kKernels;

@@ -1,19 +1,19 @@
 #pragma once
 
-// The kernels of a rule, for one of Lorry's or a user's own: which body steps which list, and the clocks.
+// The kernels of a rule, for one of Lorry's or a user's own: which body steps which list, and the hyper blocks.
 
 #include "lorry/kernels/cuda/optim/step.h"
-#include "lorry/kernels/cuda/optim/step_stored.h"
+#include "lorry/kernels/cuda/optim/step_compressed.h"
 
 namespace lorry::kernels::cuda {
 
-/// Changes of clocks, by value.
+/// Changes of hyper blocks, by value.
 template <class Rule>
 struct Changes {
   struct One {
     formula::SettingsOf<Rule> settings;
     formula::ProgressOf<Rule> progress;
-    int32_t clock;
+    int32_t block;
     bool running, has_settings, has_progress;
   };
   static constexpr int kMost = 4'000 / static_cast<int>(sizeof(One)) < 32 ? 4'000 / static_cast<int>(sizeof(One)) : 32;
@@ -24,46 +24,51 @@ struct Changes {
 };
 
 template <class Rule, class C>
-__global__ void set_clocks(formula::Clock<Rule, C>* clocks, const __grid_constant__ Changes<Rule> changes) {
+__global__ void set_hyper_blocks(formula::HyperBlock<Rule, C>* blocks, const __grid_constant__ Changes<Rule> changes) {
   if (static_cast<int>(threadIdx.x) >= changes.count) return;
   const auto& change = changes.changes[threadIdx.x];
-  auto& clock = clocks[change.clock];
-  if (change.has_settings) clock.settings = change.settings;
-  if (change.has_progress) clock.progress = change.progress;
-  clock.running = change.running;
-  clock.wind();
+  auto& block = blocks[change.block];
+  if (change.has_settings) block.settings = change.settings;
+  if (change.has_progress) block.progress = change.progress;
+  block.running = change.running;
+  block.refresh();
 }
 
 template <class Rule, class C>
-__global__ void tick_clocks(StepNumbers<Rule, C> numbers) {
+__global__ void advance_hyper_blocks(StepNumbers<Rule, C> numbers) {
   numbers.finish(static_cast<int>(threadIdx.x));
 }
 
 /// The kernels of a rule: instantiated here for Lorry's rules, and by whoever includes this header under nvcc for his
 /// own.
-template <class Rule>
+template <class Rule, class C>
 struct RuleOnCuda {
-  template <class C>
-  static StepNumbers<Rule, C> numbers(const StepCall& call) {
-    return {static_cast<formula::Clock<Rule, C>*>(call.clocks), call.grad_factor, call.first_clock, call.clock_count,
-            call.zero_grads};
+  using Kernels = RuleKernels<Rule, C>;
+  using Block = typename Kernels::Block;
+
+  static StepNumbers<Rule, C> numbers(Block* blocks, const StepCall& call) {
+    return {blocks, call.grad_factor, call.first_block, call.block_count, call.zero_grads};
   }
 
   /// Calls use(body) with the body that steps the call's list.
   template <class Use>
-  static void with_body(const StepCall& call, const Use& use) {
+  static void with_body(Block* blocks, const StepCall& call, const Use& use) {
+    if constexpr (std::is_same_v<C, double>)
+      use(StepPlain<Rule, double>{numbers(blocks, call)});
+    else
+      with_f32_body(blocks, call, use);
+  }
+  template <class Use>
+  static void with_f32_body(Block* blocks, const StepCall& call, const Use& use) {
     const List& list = call.list;
-    const auto all = [&](DType dtype) {
-      for (int k = 0; k < list.arrays(); ++k)
-        if (list.dtype(k) != dtype) return false;
-      return call.kept == Kept::nothing;
-    };
-    if (all(kF64)) return use(StepPlain<Rule, double>{numbers<double>(call)});
-    if (all(kF32)) return use(StepPlain<Rule, float>{numbers<float>(call)});
-    const auto stored = [&]<class Body>(Body body) {
-      static_cast<StepNumbers<Rule, float>&>(body) = numbers<float>(call);
-      body.elements = stored_tile(list.elements());
-      body.kept = call.kept;
+    const StepNumbers<Rule, float> numbers = RuleOnCuda::numbers(blocks, call);
+    bool all_f32 = call.masters == MasterKind::none;
+    for (int k = 0; k < list.arrays(); ++k) all_f32 = all_f32 && list.dtype(k) == kF32;
+    if (all_f32) return use(StepPlain<Rule, float>{numbers});
+    const auto compressed = [&]<class Body>(Body body) {
+      static_cast<StepNumbers<Rule, float>&>(body) = numbers;
+      body.elements = compressed_tile(list.elements());
+      body.masters = call.masters;
       body.seed = call.seed;
       body.first_element = call.first_element;
       for (int k = 0; k < Rule::kStates; ++k) body.types[k] = type_of(list.dtype(2 + k));
@@ -71,67 +76,54 @@ struct RuleOnCuda {
     };
     const StateTypes types = types_of<Rule::kStates>(list);
     if (list.dtype(0) == kF32) {
-      if (types == StateTypes::q8) return stored(StepStored<Rule, float, StateTypes::q8>());
-      if (types == StateTypes::bf16) return stored(StepStored<Rule, float, StateTypes::bf16>());
-      return stored(StepStored<Rule, float, StateTypes::mixed>());
+      if (types == StateTypes::q8) return compressed(StepCompressed<Rule, float, StateTypes::q8>());
+      if (types == StateTypes::bf16) return compressed(StepCompressed<Rule, float, StateTypes::bf16>());
+      return compressed(StepCompressed<Rule, float, StateTypes::mixed>());
     }
     if (list.dtype(0) == kF16) {
-      if (types == StateTypes::f32) return use(StepNarrow<Rule, Float16>{numbers<float>(call), call.kept});
-      return stored(StepStored<Rule, Float16, StateTypes::mixed>());
+      if (types == StateTypes::f32) return use(StepNarrow<Rule, Float16>{numbers, call.masters});
+      return compressed(StepCompressed<Rule, Float16, StateTypes::mixed>());
     }
-    if (types == StateTypes::f32 && call.kept != Kept::stochastic)
-      return use(StepNarrow<Rule, BFloat16>{numbers<float>(call), call.kept});
-    if (types == StateTypes::f32) return stored(StepStored<Rule, BFloat16, StateTypes::f32>());
-    if (types == StateTypes::q8) return stored(StepStored<Rule, BFloat16, StateTypes::q8>());
-    if (types == StateTypes::bf16) return stored(StepStored<Rule, BFloat16, StateTypes::bf16>());
-    stored(StepStored<Rule, BFloat16, StateTypes::mixed>());
+    if (types == StateTypes::f32 && call.masters != MasterKind::stochastic)
+      return use(StepNarrow<Rule, BFloat16>{numbers, call.masters});
+    if (types == StateTypes::f32) return compressed(StepCompressed<Rule, BFloat16, StateTypes::f32>());
+    if (types == StateTypes::q8) return compressed(StepCompressed<Rule, BFloat16, StateTypes::q8>());
+    if (types == StateTypes::bf16) return compressed(StepCompressed<Rule, BFloat16, StateTypes::bf16>());
+    compressed(StepCompressed<Rule, BFloat16, StateTypes::mixed>());
   }
-  static void step(const StepCall& call, const Stream& stream) {
-    with_body(call, [&](const auto& body) { over_list(call.list, body, stream); });
+
+  static void step(Block* blocks, const StepCall& call, const Stream& stream) {
+    with_body(blocks, call, [&](const auto& body) { over_list(call.list, body, stream); });
   }
-  static void prepare(const StepCall& call, const Stream& stream) {
-    with_body(call, [&]<class Body>(const Body& body) {
+  static void prepare(Block* blocks, const StepCall& call, const Stream& stream) {
+    with_body(blocks, call, [&]<class Body>(const Body& body) {
       CudaList::of(call.list, {tile_elements(body), Body::kRunLength}, stream).ticket(stream);
     });
   }
 
-  static void set(void* clocks, bool f64, std::span<const ClockChange> given, const Stream& stream) {
-    using formula::Clock;
+  static void set(Block* blocks, std::span<const typename Kernels::Change> given, const Stream& stream) {
     Changes<Rule> changes;
     for (size_t next = 0; next < given.size();) {
       for (changes.count = 0; changes.count < Changes<Rule>::kMost && next < given.size(); ++changes.count, ++next) {
         auto& to = changes.changes[changes.count];
-        const ClockChange& from = given[next];
-        to.clock = from.clock;
+        const auto& from = given[next];
+        to.block = from.block;
         to.running = from.running;
         to.has_settings = from.settings != nullptr;
         to.has_progress = from.progress != nullptr;
-        if (from.settings) to.settings = *static_cast<const formula::SettingsOf<Rule>*>(from.settings);
-        if (from.progress) std::memcpy(static_cast<void*>(&to.progress), from.progress, sizeof(to.progress));
+        if (from.settings) to.settings = *from.settings;
+        if (from.progress) to.progress = *from.progress;
       }
-      if (f64)
-        lorry::cuda::launch_with(stream, {1, 32}, set_clocks<Rule, double>, static_cast<Clock<Rule, double>*>(clocks),
-                                 changes);
-      else
-        lorry::cuda::launch_with(stream, {1, 32}, set_clocks<Rule, float>, static_cast<Clock<Rule, float>*>(clocks),
-                                 changes);
+      lorry::cuda::launch_with(stream, {1, 32}, set_hyper_blocks<Rule, C>, blocks, changes);
     }
   }
 
-  static void tick(void* clocks, bool f64, int32_t first, int32_t count, const double* grad_factor,
-                   const Stream& stream) {
-    using formula::Clock;
-    if (f64)
-      lorry::cuda::launch(
-          stream, {1, kListThreads}, tick_clocks<Rule, double>,
-          StepNumbers<Rule, double>{static_cast<Clock<Rule, double>*>(clocks), grad_factor, first, count, false});
-    else
-      lorry::cuda::launch(
-          stream, {1, kListThreads}, tick_clocks<Rule, float>,
-          StepNumbers<Rule, float>{static_cast<Clock<Rule, float>*>(clocks), grad_factor, first, count, false});
+  static void advance(Block* blocks, int32_t count, const double* grad_factor, const Stream& stream) {
+    lorry::cuda::launch(stream, {1, kListThreads}, advance_hyper_blocks<Rule, C>,
+                        StepNumbers<Rule, C>{blocks, grad_factor, 0, count, false});
   }
 
-  static constexpr RuleKernels kernels() { return {step, set, tick, prepare}; }
+  static constexpr Kernels kernels() { return {step, set, advance, prepare}; }
 };
 
 }  // namespace lorry::kernels::cuda

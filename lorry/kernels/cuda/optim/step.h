@@ -4,7 +4,7 @@
 //
 // A warp's tile is 1,024 elements; each lane has two runs of 16 bytes of every array in flight. With AdamW's four
 // arrays and 24 warps on a multiprocessor that is 96 KB. With 16-bit parameters it has one run of four elements, and
-// the warps of a block share out rows. The last block to finish moves the clocks on.
+// the warps of a block share out rows. The last block to finish moves the hyper blocks on.
 
 #include "lorry/formula/clip.h"
 #include "lorry/formula/split.h"
@@ -43,19 +43,19 @@ template <class Rule, class C>
 struct StepNumbers {
   static constexpr bool kBackwards = true;  // the norm of a short list may just have been there
 
-  formula::Clock<Rule, C>* clocks;
+  formula::HyperBlock<Rule, C>* blocks;
   const double* grad_factor;
-  int32_t first_clock, clock_count;
+  int32_t first_block, block_count;
   bool zero_grads;
 
   void addresses(auto& visit) const { visit(clocks, grad_factor); }
 
   __device__ __forceinline__ double factor() const { return grad_factor ? *grad_factor : 1; }
   /// The entry's; where there is one alone, without waiting for the entry.
-  __device__ __forceinline__ const formula::Clock<Rule, C>& clock(uint32_t word) const {
-    return clocks[clock_count == 1 ? first_clock : static_cast<int>(word)];
+  __device__ __forceinline__ const formula::HyperBlock<Rule, C>& block(uint32_t word) const {
+    return blocks[block_count == 1 ? first_block : static_cast<int>(word)];
   }
-  __device__ __forceinline__ formula::HyperOf<Rule, C> hyper(uint32_t word) const { return clock(word).hyper; }
+  __device__ __forceinline__ formula::HyperOf<Rule, C> hyper(uint32_t word) const { return block(word).hyper; }
   /// A tile of a step that is left out: its gradients may have to go all the same.
   __device__ void leave_out(void* grad, int bytes, const Tile& tile, int row, int lane) const {
     if (!zero_grads) return;
@@ -67,7 +67,7 @@ struct StepNumbers {
   }
   __device__ void finish(int thread) const {
     if (const double by = factor(); by != by) return;
-    for (int k = thread; k < clock_count; k += kListThreads) clocks[first_clock + k].tick();
+    for (int k = thread; k < block_count; k += kListThreads) blocks[first_block + k].advance();
   }
 };
 
@@ -153,10 +153,10 @@ struct Halves {
 /// (a null array where nothing is).
 template <class Rule, class T, int kRuns = 1, int kElements = 1'024, int kResident = 3>
 struct StepNarrow : StepNumbers<Rule, float> {
-  static constexpr int kStates = Rule::kStates, kArrays = 3 + kStates, kKept = kArrays - 1;
+  static constexpr int kStates = Rule::kStates, kArrays = 3 + kStates, kMaster = kArrays - 1;
   static constexpr int kTile = kElements, kRunLength = 4, kRow = 32 * kRunLength, kBlocks = kResident, kFlight = kRuns;
 
-  Kept kept;
+  MasterKind masters;
 
   /// N elements of every array, as they lie in memory.
   template <int N>
@@ -168,11 +168,11 @@ struct StepNarrow : StepNumbers<Rule, float> {
   template <int N>
   __device__ __forceinline__ Loaded<N> load(void* const (&at)[kArrays], int i) const {
     Loaded<N> loaded;
-    if (kept == Kept::master)  // the parameter is only written
-      loaded.master = load_streaming<float, N>(static_cast<const float*>(at[kKept]) + i);
+    if (masters == MasterKind::f32)  // the parameter is only written
+      loaded.master = load_streaming<float, N>(static_cast<const float*>(at[kMaster]) + i);
     else
       loaded.param = Halves<N>::load(at[0], i);
-    if (kept == Kept::split) loaded.rest = Halves<N>::load(at[kKept], i);
+    if (masters == MasterKind::split) loaded.rest = Halves<N>::load(at[kMaster], i);
     loaded.grad = Halves<N>::load(at[1], i);
 #pragma unroll
     for (int k = 0; k < kStates; ++k)
@@ -186,8 +186,8 @@ struct StepNarrow : StepNumbers<Rule, float> {
     auto& values = loaded.master.at;
 #pragma unroll
     for (int e = 0; e < N; ++e) {
-      if (kept == Kept::nothing) values[e] = static_cast<float>(T::from_bits(loaded.param[e]));
-      if (kept == Kept::split) values[e] = __uint_as_float(formula::joined(loaded.param[e], loaded.rest[e]));
+      if (masters == MasterKind::none) values[e] = static_cast<float>(T::from_bits(loaded.param[e]));
+      if (masters == MasterKind::split) values[e] = __uint_as_float(formula::joined(loaded.param[e], loaded.rest[e]));
       float states[kStates > 0 ? kStates : 1];
 #pragma unroll
       for (int k = 0; k < kStates; ++k) states[k] = loaded.states[k].at[e];
@@ -201,7 +201,7 @@ struct StepNarrow : StepNumbers<Rule, float> {
 #pragma unroll
     for (int e = 0; e < N; e += 2) {
       const float low = values[e], high = N > 1 ? values[e + (N > 1)] : 0.0f;
-      if (kept == Kept::split) {
+      if (masters == MasterKind::split) {
         const uint32_t bits[] = {__float_as_uint(low), __float_as_uint(high)},
                        upper[] = {formula::upper_half(bits[0]), formula::upper_half(bits[1])};
         param.words[e / 2] = upper[0] | upper[1] << 16;
@@ -211,8 +211,8 @@ struct StepNarrow : StepNumbers<Rule, float> {
       }
     }
     param.store(at[0], i);
-    if (kept == Kept::split) rest.store(at[kKept], i);
-    if (kept == Kept::master) store_streaming(static_cast<float*>(at[kKept]) + i, loaded.master);
+    if (masters == MasterKind::split) rest.store(at[kMaster], i);
+    if (masters == MasterKind::f32) store_streaming(static_cast<float*>(at[kMaster]) + i, loaded.master);
     if (this->zero_grads) Halves<N>{}.store(at[1], i);
   }
 
@@ -224,7 +224,7 @@ struct StepNarrow : StepNumbers<Rule, float> {
     void* at[kArrays];
 #pragma unroll
     for (int k = 0; k < kArrays; ++k) {
-      const bool wide = k >= 2 && (k != kKept || kept == Kept::master);
+      const bool wide = k >= 2 && (k != kMaster || masters == MasterKind::f32);
       at[k] = static_cast<char*>(entry.at[k]) + tile.first * (wide ? 4 : 2);
     }
     in_flight<kRunLength, kFlight>(

@@ -1,0 +1,378 @@
+#pragma once
+
+// A rule's step where states are stored in fewer than 32 bits, or parameters are rounded stochastically. Arithmetic is
+// that of step.h, in f32.
+//
+// A warp goes through its tile in rows of 256 elements, the blocks of 8-bit states: a lane has two runs of four, 128
+// elements apart, so that every access of the warp is without gaps. It decodes by a table in shared memory and finds a
+// block's new scale by one reduction of the warp. A tile's scales are read and written at once, a lane one.
+
+#include "lorry/formula/quantize.h"
+#include "lorry/formula/rounding.h"
+#include "lorry/kernels/cuda/optim/branch_free.h"
+#include "lorry/kernels/cuda/optim/step.h"
+
+namespace lorry::kernels::cuda {
+
+/// A warp's access to rows of 256 elements, and to how they are stored.
+struct Rows {
+  static constexpr int kBlock = formula::kQuantBlock, kLane = 8;
+  static_assert(kBlock == 32 * kLane && kLane == formula::kRoundedAtOnce);
+
+  /// The map and its inverse, of signed codes and of others, in shared memory.
+  struct Tables {
+    float numbers[2][256];
+    float2 lines[2][128];  // by exponent
+  };
+  static __device__ __forceinline__ Tables& tables() {
+    __shared__ Tables shared;
+    return shared;
+  }
+  static __device__ void fill_tables(int thread) {
+    const auto fill = [&]<bool kSigned>() {
+      using Code = formula::QuantCode<kSigned>;
+      tables().numbers[kSigned][thread] = Code::decode(static_cast<uint32_t>(thread));
+      if (thread >= 128) return;
+      const auto line = Code::line(static_cast<uint32_t>(thread));
+      tables().lines[kSigned][thread] = {line.slope, line.start};
+    };
+    fill.template operator()<true>();
+    fill.template operator()<false>();
+  }
+
+  /// How far after a lane's first element its value v lies, and where in the row the former is.
+  static constexpr __device__ __forceinline__ int apart(int v) { return v / 4 * (kBlock / 2) + v % 4; }
+  static __device__ __forceinline__ int first_of(int lane) { return lane * 4; }
+
+  /// A lane's values of a row: `at` is its first element's address, and `left` of the row's elements come from there
+  /// on. kWhole: all of the row are there and aligned.
+  template <bool kWhole, class S>
+  static __device__ __forceinline__ void load(const void* at, int left, S (&to)[kLane]) {
+    const S* const from = static_cast<const S*>(at);
+    if constexpr (kWhole) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const auto run = load_streaming<S, 4>(from + apart(half * 4));
+#pragma unroll
+        for (int e = 0; e < 4; ++e) to[half * 4 + e] = run.at[e];
+      }
+    } else {
+#pragma unroll
+      for (int v = 0; v < kLane; ++v) to[v] = apart(v) < left ? from[apart(v)] : S(0);
+    }
+  }
+  template <bool kWhole, class S>
+  static __device__ __forceinline__ void store(void* at, int left, const S (&values)[kLane]) {
+    S* const to = static_cast<S*>(at);
+    if constexpr (kWhole) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        store_streaming(to + apart(half * 4),
+                        Run<S, 4>{values[half * 4], values[half * 4 + 1], values[half * 4 + 2], values[half * 4 + 3]});
+    } else {
+#pragma unroll
+      for (int v = 0; v < kLane; ++v)
+        if (apart(v) < left) to[apart(v)] = values[v];
+    }
+  }
+
+  /// The random bits of a lane's values: blocks of words cover eight elements, so neighbours share what they draw.
+  struct RandomBits {
+    uint32_t words[4];
+    __device__ __forceinline__ uint32_t operator[](int v) const { return words[v / 2] >> 16 * (v % 2) & 0xffffu; }
+  };
+  static __device__ __forceinline__ RandomBits random_bits(uint64_t seed, uint32_t number, uint32_t array, double step,
+                                                           int64_t row, int lane) {
+    const bool odd = lane % 2;
+    const auto block = static_cast<uint64_t>(row + first_of(lane & ~1) + apart(odd ? 4 : 0)) / formula::kRoundedAtOnce;
+    const formula::Words4 own = formula::random_block(formula::rounding_key(seed, number, array, step), block);
+    const uint32_t other[] = {__shfl_xor_sync(~0u, own.word[odd ? 0 : 2], 1),
+                              __shfl_xor_sync(~0u, own.word[odd ? 1 : 3], 1)};
+    return odd ? RandomBits{{other[0], other[1], own.word[2], own.word[3]}}
+               : RandomBits{{own.word[0], own.word[1], other[0], other[1]}};
+  }
+
+  /// Four codes in a word.
+  template <bool kSigned>
+  static __device__ __forceinline__ uint32_t encode(const float* values, float inverse) {
+    uint32_t m[4];
+#pragma unroll
+    for (int v = 0; v < 4; ++v) {
+      const float ratio = fabsf(values[v]) * inverse;
+      const float2 line = tables().lines[kSigned][__float_as_uint(ratio) >> 23];
+      m[v] = formula::QuantCode<kSigned>::magnitude(ratio, {line.x, line.y});
+    }
+    const uint32_t magnitudes = __byte_perm(__byte_perm(m[0], m[1], 0x0051), __byte_perm(m[2], m[3], 0x0051), 0x5410);
+    if constexpr (!kSigned) return magnitudes;
+    const auto signs = [&](int v) {
+      return __byte_perm(__float_as_uint(values[v]), __float_as_uint(values[v + 1]), 0x0073);
+    };
+    return magnitudes | (__byte_perm(signs(0), signs(2), 0x5410) & 0x80808080u);
+  }
+
+  /// The bits of the largest magnitude of a lane's values; those of a NaN, whichever it is, are the largest.
+  static __device__ __forceinline__ uint32_t largest(const float (&values)[kLane]) {
+    float most = fabsf(values[0]);
+#pragma unroll
+    for (int v = 1; v < kLane; ++v) asm("max.NaN.f32 %0, %0, %1;" : "+f"(most) : "f"(fabsf(values[v])));
+    return __float_as_uint(most);
+  }
+
+  /// Values in 8 bits. Returns their scale.
+  template <bool kSigned, bool kWhole>
+  static __device__ __forceinline__ float quantise(void* at, int left, float (&values)[kLane]) {
+    if (!kWhole) {
+#pragma unroll
+      for (int v = 0; v < kLane; ++v)
+        if (apart(v) >= left) values[v] = 0;
+    }
+    const auto by = formula::quant_scale(__reduce_max_sync(~0u, largest(values)));
+    uint32_t words[2] = {};
+    if (by.inverse != 0)
+      words[0] = encode<kSigned>(values, by.inverse), words[1] = encode<kSigned>(values + 4, by.inverse);
+    uint8_t codes[kLane];
+#pragma unroll
+    for (int v = 0; v < kLane; ++v) codes[v] = static_cast<uint8_t>(words[v / 4] >> 8 * (v % 4));
+    store<kWhole>(at, left, codes);
+    return by.scale;
+  }
+
+  /// Values rounded stochastically.
+  template <bool kWhole>
+  static __device__ __forceinline__ void round(void* at, const RandomBits& random, int left,
+                                               const float (&values)[kLane]) {
+    uint16_t bits[kLane];
+#pragma unroll
+    for (int v = 0; v < kLane; ++v)
+      bits[v] = static_cast<uint16_t>(formula::round_stochastically(values[v], random[v]));
+    store<kWhole>(at, left, bits);
+  }
+};
+
+/// The scale of the block that holds element `element` of an array of `count` codes.
+__device__ __forceinline__ float* scale_of(void* codes, int64_t count, int64_t element) {
+  return reinterpret_cast<float*>(static_cast<char*>(codes) + formula::quant_scales_at(count)) +
+         element / formula::kQuantBlock;
+}
+
+/// What the types of all states are, where the compiler knows them.
+enum class StateTypes { f32, bf16, q8, mixed };
+
+/// What a list's states are.
+inline StateType type_of(DType dtype) {
+  return dtype == kU8 ? StateType::q8 : dtype == kBF16 ? StateType::bf16 : StateType::f32;
+}
+template <int kStates>
+StateTypes types_of(const List& list) {
+  for (int k = 1; k < kStates; ++k)
+    if (list.dtype(2 + k) != list.dtype(2)) return StateTypes::mixed;
+  return kStates == 0 ? StateTypes::f32 : static_cast<StateTypes>(type_of(list.dtype(2)));
+}
+
+/// Tiles as large as leaves two rounds of blocks for a large GPU: a block has its tables to make, and first waits for
+/// its addresses. At most as many rows as a warp has lanes, each of which keeps the scales of one.
+inline int compressed_tile(int64_t elements) {
+  constexpr int64_t kWarps = 6'000;
+  int tile = 1'024;
+  while (tile < 32 * Rows::kBlock && 2 * tile * kWarps <= elements) tile *= 2;
+  return tile;
+}
+
+/// T is the parameter's type: float, BFloat16 or Float16. With random bits to make, a lane wants 128 registers.
+template <class Rule, class T, StateTypes kTypes,
+          int kResident = (kTypes == StateTypes::q8 || kTypes == StateTypes::f32 ? 3 : 2)>
+struct StepCompressed : StepNumbers<Rule, float>, Rows {
+  static constexpr bool kNarrow = !std::is_same_v<T, float>;
+  static constexpr int kStates = Rule::kStates, kSome = kStates > 0 ? kStates : 1, kArrays = 2 + kStates + kNarrow,
+                       kMaster = kArrays - 1;
+  static constexpr int kRunLength = 1, kBlocks = kResident;  // tiles are aligned to blocks, whatever the addresses
+
+  int elements;  ///< of a tile, a multiple of kBlock
+  MasterKind masters;
+  StateType types[3];
+  uint64_t seed;
+  int64_t first_element;  ///< of the first entry's parameter, when the entry is a slice of it
+
+  __device__ void open(int thread) const {
+    if (kTypes == StateTypes::q8 || kTypes == StateTypes::mixed) fill_tables(thread);
+  }
+  __device__ __forceinline__ StateType type(int k) const {
+    return kTypes == StateTypes::mixed ? types[k] : static_cast<StateType>(kTypes);
+  }
+
+  /// Bytes of an element of array k.
+  __device__ __forceinline__ int bytes(int k) const {
+    if (k < 2) return sizeof(T);
+    if (kNarrow && k == kMaster) return masters == MasterKind::f32 ? 4 : 2;
+    return type(k - 2) == StateType::f32 ? 4 : type(k - 2) == StateType::bf16 ? 2 : 1;
+  }
+
+  /// Where a lane's elements of a row lie, and what is left of the tile from the first of them on.
+  struct Place {
+    char* at[kArrays];
+    int left;
+  };
+  __device__ __forceinline__ Place place(const Entry<kArrays>& entry, const Tile& tile, int lane) const {
+    Place place;
+#pragma unroll
+    for (int k = 0; k < kArrays; ++k)
+      place.at[k] = static_cast<char*>(entry.at[k]) + (tile.first + first_of(lane)) * bytes(k);
+    place.left = tile.count - first_of(lane);
+    return place;
+  }
+  /// To the next row. The empty statement makes a register of every address: the compiler prefers where they began and
+  /// a distance, runs out of registers, and loads the former for every row.
+  __device__ __forceinline__ void next(Place& place) const {
+#pragma unroll
+    for (int k = 0; k < kArrays; ++k) {
+      place.at[k] += kBlock * bytes(k);
+      asm volatile("" : "+l"(place.at[k]));
+    }
+    place.left -= kBlock;
+  }
+
+  /// What names the random bits of a row.
+  struct Draw {
+    uint64_t seed;
+    uint32_t number;
+    double steps;
+    int64_t row;
+    int lane;
+    __device__ __forceinline__ RandomBits operator()(uint32_t array) const {
+      return random_bits(seed, number, array, steps, row, lane);
+    }
+  };
+
+  template <bool kWhole, class Hyper>
+  __device__ __forceinline__ void step(const Place& place, int row, int lane, const Hyper& hyper, float factor,
+                                       float (&scales)[kSome], const Draw& draw) const {
+    // As they lie in memory, all before any is used.
+    const int left = place.left;
+    T stored[kLane], grad[kLane];
+    float values[kLane], states[kSome][kLane], scale[kSome];
+    uint16_t rest[kLane], halves[kSome][kLane];
+    uint8_t codes[kSome][kLane];
+    if (kNarrow && masters == MasterKind::f32)
+      load<kWhole>(place.at[kMaster], left, values);
+    else
+      load<kWhole>(place.at[0], left, stored);
+    if (kNarrow && masters == MasterKind::split) load<kWhole>(place.at[kMaster], left, rest);
+    load<kWhole>(place.at[1], left, grad);
+#pragma unroll
+    for (int k = 0; k < kStates; ++k) {
+      if (type(k) == StateType::f32) load<kWhole>(place.at[2 + k], left, states[k]);
+      if (type(k) == StateType::bf16) load<kWhole>(place.at[2 + k], left, halves[k]);
+      if (type(k) == StateType::q8)
+        load<kWhole>(place.at[2 + k], left, codes[k]), scale[k] = __shfl_sync(~0u, scales[k], row);
+    }
+
+#pragma unroll
+    for (int v = 0; v < kLane; ++v) {
+      if constexpr (!kNarrow)
+        values[v] = stored[v];
+      else if (masters == MasterKind::split)
+        values[v] = __uint_as_float(formula::joined(stored[v].bits, rest[v]));
+      else if (masters != MasterKind::f32)
+        values[v] = static_cast<float>(stored[v]);
+      float own[kSome];
+      formula::for_states<Rule>([&]<int k>(std::integral_constant<int, k>) {
+        if (type(k) == StateType::f32) own[k] = states[k][v];
+        if (type(k) == StateType::bf16) own[k] = __uint_as_float(uint32_t{halves[k][v]} << 16);
+        if (type(k) == StateType::q8) own[k] = tables().numbers[formula::is_signed<Rule>(k)][codes[k][v]] * scale[k];
+      });
+      const float scaled = static_cast<float>(grad[v]) * factor;
+      if constexpr (kWhole)
+        step_element<Rule>(values[v], scaled, own, hyper);
+      else
+        Rule()(values[v], scaled, own, hyper);
+#pragma unroll
+      for (int k = 0; k < kStates; ++k) states[k][v] = own[k];
+    }
+
+    formula::for_states<Rule>([&]<int k>(std::integral_constant<int, k>) {
+      char* const at = place.at[2 + k];
+      if (type(k) == StateType::f32) store<kWhole>(at, left, states[k]);
+      if (type(k) == StateType::bf16) round<kWhole>(at, draw(1 + k), left, states[k]);
+      if (type(k) != StateType::q8) return;
+      const float written = quantise<formula::is_signed<Rule>(k), kWhole>(at, left, states[k]);
+      if (lane == row) scales[k] = written;
+    });
+    if constexpr (kNarrow) {
+      if (masters == MasterKind::stochastic) {
+        round<kWhole>(place.at[0], draw(0), left, values);
+      } else if (masters == MasterKind::split) {
+        uint16_t bits[kLane];
+#pragma unroll
+        for (int v = 0; v < kLane; ++v) {
+          const uint32_t whole = __float_as_uint(values[v]), upper = formula::upper_half(whole);
+          bits[v] = static_cast<uint16_t>(upper);
+          rest[v] = static_cast<uint16_t>(formula::lower_half(whole, upper));
+        }
+        store<kWhole>(place.at[kMaster], left, rest);
+        store<kWhole>(place.at[0], left, bits);
+      } else {
+        uint16_t bits[kLane];
+#pragma unroll
+        for (int v = 0; v < kLane; ++v) bits[v] = T(values[v]).bits;
+        if (masters == MasterKind::f32) store<kWhole>(place.at[kMaster], left, values);
+        store<kWhole>(place.at[0], left, bits);
+      }
+    } else {
+      store<kWhole>(place.at[0], left, values);
+    }
+    if (this->zero_grads) {
+      T zeros[kLane] = {};
+      store<kWhole>(place.at[1], left, zeros);
+    }
+  }
+
+  /// Whether rows may be read in runs.
+  __device__ __forceinline__ bool aligned(const Entry<kArrays>& entry) const {
+    constexpr uintptr_t kOwn = 4 * sizeof(T);
+    uintptr_t bad = (reinterpret_cast<uintptr_t>(entry.at[0]) | reinterpret_cast<uintptr_t>(entry.at[1])) % kOwn;
+    if (kNarrow && masters != MasterKind::stochastic)
+      bad |= reinterpret_cast<uintptr_t>(entry.at[kMaster]) % (masters == MasterKind::f32 ? 16 : 8);
+#pragma unroll
+    for (int k = 0; k < kStates; ++k)
+      bad |= reinterpret_cast<uintptr_t>(entry.at[2 + k]) % (type(k) == StateType::q8     ? 4
+                                                             : type(k) == StateType::bf16 ? 8
+                                                                                          : 16);
+    return bad == 0;
+  }
+
+  __device__ __forceinline__ void operator()(const Entry<kArrays>& entry, const Tile& tile, int lane) const {
+    const double by = this->factor();
+    if (by != by) {  // as leave_out, of tiles whose rows lie together, in fewer registers
+      for (int i = lane; this->zero_grads && i < tile.count; i += 32)
+        static_cast<T*>(entry.at[1])[tile.first + i] = T();
+      return;
+    }
+    const float factor = formula::multiplier(static_cast<float>(by));
+    const auto& block = this->block(entry.word);
+    const auto hyper = block.hyper;
+    const bool whole = aligned(entry);
+    Place at = place(entry, tile, lane);
+    float scales[kSome] = {};
+#pragma unroll
+    for (int k = 0; k < kStates; ++k)
+      if (type(k) == StateType::q8 && lane * kBlock < tile.count)
+        scales[k] = scale_of(entry.at[2 + k], entry.count, tile.first)[lane];
+    Draw draw{seed, static_cast<uint32_t>(entry.number), block.next.steps,
+              tile.first + (entry.first_tile == 0 ? first_element : 0), lane};
+#pragma unroll 1
+    for (int row = 0; row * kBlock < tile.count; ++row) {
+      if (whole && (row + 1) * kBlock <= tile.count)
+        step<true>(at, row, lane, hyper, factor, scales, draw);
+      else
+        step<false>(at, row, lane, hyper, factor, scales, draw);
+      next(at);
+      draw.row += kBlock;
+    }
+#pragma unroll
+    for (int k = 0; k < kStates; ++k)
+      if (type(k) == StateType::q8 && lane * kBlock < tile.count)
+        scale_of(entry.at[2 + k], entry.count, tile.first)[lane] = scales[k];
+  }
+};
+
+}  // namespace lorry::kernels::cuda

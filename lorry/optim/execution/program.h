@@ -1,0 +1,102 @@
+#pragma once
+
+// A rule as kernel calls over lists of arrays, one call an operation: what the executions loop and foreach run. A
+// program is made from the rule's recording. It says for each operation where its operands lie and where its result
+// goes.
+//
+// Where an operand's value is no longer needed, the result takes its memory: parameters and states are updated where
+// they lie.
+//
+// Several operations become one row of formula/pointwise.def where that gives the same roundings: x +- s a,
+// x +- s a b and x +- s a / b. x + s (a - x) becomes formula::Blend.
+//
+// What is left needs buffers. The program says how large they are, and they are taken before the first call.
+//
+// Nothing is decided, allocated or refused while a program runs: a step is made wholly or not at all.
+
+#include <array>
+#include <functional>
+#include <vector>
+
+#include "lorry/layout/dtype.h"
+#include "lorry/optim/execution.h"
+#include "lorry/optim/execution/recording.h"
+#include "lorry/optim/memory.h"
+
+namespace lorry::optim {
+
+/// What decides how a step eagerly runs, beside the rule.
+struct StepShape {
+  Execution execution;  ///< loop or foreach
+  DType dtype;          ///< of parameters
+  DType grad_dtype;
+  Memory memory;
+  bool by_factor = false;  ///< gradients are multiplied by a factor, and a step may be left out
+  /// Only some of a parameter's elements are stepped at a time: a state in 8 bits is copied in parts.
+  bool in_parts = false;
+
+  /// For f32 and f64 parameters none.
+  Masters masters() const { return size_of(dtype) == 2 ? memory.masters : Masters::none; }
+  bool has_master() const { return masters() == Masters::f32 || masters() == Masters::split; }
+  /// Whether state k has another type than the formula computes with.
+  bool is_compressed(int k) const { return dtype != kF64 && memory.states[k] != StateType::f32; }
+};
+
+/// Where an operand lies.
+struct Location {
+  enum class Kind : uint8_t {
+    param,
+    grad,
+    master,
+    state,
+    buffer,  ///< an array of the step's own
+    number,  ///< one of the step's own, for all elements
+    hyper,   ///< a number of the hyper block
+    factor,  ///< by which gradients are multiplied
+    constant,
+  };
+  Kind kind = Kind::constant;
+  int index = 0;
+  DType dtype = kF64;
+  double constant = 0;
+
+  bool operator==(const Location&) const = default;
+  bool is_array() const { return kind <= Kind::buffer; }
+  bool is_same_place(const Location& other) const { return kind == other.kind && index == other.index; }
+};
+
+struct Instruction {
+  enum class Kind : uint8_t {
+    compute,     ///< a row of formula/pointwise.def
+    decompress,  ///< in[0], a compressed state, to f32
+    compress,    ///< in[0], f32, to state `state`, or with -1 to the parameter, rounded stochastically
+  };
+  Kind kind = Kind::compute;
+  Pointwise op = {};
+  bool blends = false;  ///< formula::Blend in place of a row
+  DType compute = kF32;
+  int arity = 1;
+  int state = 0;
+  Location out = {};
+  std::array<Location, 4> in = {};
+
+  bool operator==(const Instruction&) const = default;
+};
+
+struct Program {
+  std::vector<Instruction> numbers;  ///< on numbers for all elements: once for all parameters that share a hyper block
+  std::vector<Instruction> arrays;   ///< on arrays, in order
+  std::vector<int> buffers;          ///< bytes an element of each
+  int number_count = 0;
+  int copies[kMaxStates + 1];  ///< of each state, and of the master after them: the buffer that holds its copy while
+                               ///< it is stepped; -1: it is where it is
+
+  /// Of all buffers, for each element that is stepped at a time.
+  int64_t bytes_per_element() const;
+  bool operator==(const Program&) const = default;
+};
+
+/// The program of a rule with `states` states; `record` calls its update as optim::record does.
+Program make_program(const std::function<void(Symbol* values)>& record, int states, const StepShape& shape);
+
+}  // namespace lorry::optim

@@ -1,0 +1,148 @@
+#pragma once
+
+// A rule as a straight line of operations: what the executions loop and foreach run. The rule's update is called once
+// with Symbols as its values; each operation of the formula becomes a Node. Nothing is computed here: program.h turns a
+// recording into kernel calls.
+
+#include <array>
+#include <cmath>
+#include <initializer_list>
+#include <vector>
+
+#include "lorry/formula/pointwise.h"
+#include "lorry/layout/dtype.h"
+
+namespace lorry::optim {
+
+/// An operand: the value of a node, or a constant.
+struct Term {
+  int node = -1;  ///< -1: the constant
+  double constant = 0;
+  DType as = kF32;  ///< how the node's bits are read; a type of the node's width
+
+  bool is_constant() const { return node < 0; }
+  bool operator==(const Term&) const = default;
+};
+
+struct Node {
+  enum class From : uint8_t { param, grad, master, state, hyper, factor, operation };
+  From from = From::operation;
+  int index = 0;         ///< of a state or a hyper-parameter
+  bool array = true;     ///< false: one number for all elements
+  DType dtype = kF32;    ///< of the value in memory
+  Pointwise op = {};     ///< of an operation
+  bool blends = false;   ///< the operation is no row but formula::Blend
+  DType compute = kF32;  ///< the type in which it is computed: kF32, kF64 or kI64
+  int arity = 0;
+  std::array<Term, 4> in = {};
+};
+
+/// Collects the nodes of one recording. While it lives it is the thread's current one, to which Symbols add.
+class Recorder {
+ public:
+  /// compute: the type of the formula, kF32 or kF64.
+  explicit Recorder(DType compute) : compute_(compute), outer_(t_current) { t_current = this; }
+  ~Recorder() { t_current = outer_; }
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  static Recorder& current() { return *t_current; }
+  DType compute() const { return compute_; }
+  std::vector<Node>& nodes() { return nodes_; }
+
+  Term input(Node::From from, int index, DType dtype, bool array);
+  /// An operation in the formula's type; result: that type, or kBool.
+  Term operation(Pointwise op, DType result, std::initializer_list<Term> in) {
+    return operation(op, compute_, result, in);
+  }
+  Term operation(Pointwise op, DType compute, DType result, std::initializer_list<Term> in);
+  /// Of constants: kernels compute in the formula's type too. A double has more than twice the bits of a float, so that
+  /// rounding twice does no harm.
+  double rounded(double x) const { return compute_ == kF32 ? static_cast<float>(x) : x; }
+
+ private:
+  static inline constinit thread_local Recorder* t_current = nullptr;
+  DType compute_;
+  Recorder* outer_;
+  std::vector<Node> nodes_;
+};
+
+/// The value type of a formula that is recorded.
+class Symbol {
+ public:
+  Symbol() = default;
+  Symbol(double number) { term_.constant = Recorder::current().rounded(number); }
+  explicit Symbol(const Term& term) : term_(term) {}
+  const Term& term() const { return term_; }
+  Symbol& operator+=(const Symbol& b) { return *this = *this + b; }
+  Symbol& operator-=(const Symbol& b) { return *this = *this - b; }
+  Symbol& operator*=(const Symbol& b) { return *this = *this * b; }
+  Symbol& operator/=(const Symbol& b) { return *this = *this / b; }
+
+#define LORRY_SYMBOL_BINARY(symbol, name, is_truth)                                 \
+  friend Symbol operator symbol(const Symbol& a, const Symbol& b) {                 \
+    if (a.is_constant() && b.is_constant())                                         \
+      return Symbol(static_cast<double>(a.term_.constant symbol b.term_.constant)); \
+    return operation(Pointwise::name, is_truth, {a.term_, b.term_});                \
+  }
+  LORRY_SYMBOL_BINARY(+, add, false)
+  LORRY_SYMBOL_BINARY(-, sub, false)
+  LORRY_SYMBOL_BINARY(*, mul, false)
+  LORRY_SYMBOL_BINARY(/, div, false)
+  LORRY_SYMBOL_BINARY(<, lt, true)
+  LORRY_SYMBOL_BINARY(<=, le, true)
+  LORRY_SYMBOL_BINARY(>, gt, true)
+  LORRY_SYMBOL_BINARY(>=, ge, true)
+  LORRY_SYMBOL_BINARY(==, eq, true)
+  LORRY_SYMBOL_BINARY(!=, ne, true)
+#undef LORRY_SYMBOL_BINARY
+  friend Symbol operator&(const Symbol& a, const Symbol& b) {
+    if (a.is_constant()) return a.term_.constant != 0 ? b : a;
+    if (b.is_constant()) return b.term_.constant != 0 ? a : b;
+    return operation(Pointwise::logical_and, true, {a.term_, b.term_});
+  }
+  friend Symbol operator|(const Symbol& a, const Symbol& b) {
+    if (a.is_constant()) return a.term_.constant != 0 ? a : b;
+    if (b.is_constant()) return b.term_.constant != 0 ? b : a;
+    return operation(Pointwise::logical_or, true, {a.term_, b.term_});
+  }
+  friend Symbol operator-(const Symbol& a) {
+    return a.is_constant() ? Symbol(-a.term_.constant) : operation(Pointwise::neg, false, {a.term_});
+  }
+  friend Symbol operator!(const Symbol& a) {
+    return a.is_constant() ? Symbol(double(a.term_.constant == 0)) : operation(Pointwise::logical_not, true, {a.term_});
+  }
+  friend Symbol sqrt(const Symbol& a) {
+    return a.is_constant() ? Symbol(std::sqrt(a.term_.constant)) : operation(Pointwise::sqrt, false, {a.term_});
+  }
+  friend Symbol abs(const Symbol& a) {
+    return a.is_constant() ? Symbol(std::fabs(a.term_.constant)) : operation(Pointwise::abs, false, {a.term_});
+  }
+  friend Symbol select(const Symbol& mask, const Symbol& a, const Symbol& b) {
+    if (mask.is_constant()) return mask.term_.constant != 0 ? a : b;
+    return operation(Pointwise::where, false, {mask.term_, a.term_, b.term_});
+  }
+
+ private:
+  bool is_constant() const { return term_.is_constant(); }
+  static Symbol operation(Pointwise op, bool is_truth, std::initializer_list<Term> in) {
+    Recorder& recorder = Recorder::current();
+    return Symbol(recorder.operation(op, is_truth ? kBool : recorder.compute(), in));
+  }
+  Term term_;
+};
+
+/// Calls a rule's update with symbols: values[0] is the parameter, [1] the gradient, [2 + k] state k. Parameter and
+/// states are replaced by what comes of them. The settings decide the flags; the numbers are those of a hyper block.
+template <class Rule>
+void record(const typename Rule::Settings& settings, Symbol* values) {
+  typename Rule::Progress progress;  // flags are the same at every step
+  const auto flags = Rule::advance(progress, settings);
+  Recorder& recorder = Recorder::current();
+  int next = 0;
+  const auto hyper = flags.template map<Symbol>(
+      [&](double) { return Symbol(recorder.input(Node::From::hyper, next++, recorder.compute(), false)); });
+  Rule()(values[0], values[1], values + 2, hyper);
+}
+
+}  // namespace lorry::optim

@@ -1,0 +1,60 @@
+#pragma once
+
+// The class of every optimizer. What makes it Adam or Lion is a struct of options, in a user's terms and with PyTorch's
+// names and defaults, that comes to a rule (formula/rule.h) and its settings:
+//
+//   struct LionOptions {
+//     double lr = 1e-4, beta1 = 0.9, beta2 = 0.99, weight_decay = 0;
+//     Memory memory = {};
+//     static constexpr const char* kName = "lion";
+//     std::unique_ptr<AnyRule> rule() const { return make_rule<formula::Lion>({lr, beta1, beta2, weight_decay}); }
+//   };
+//   using Lion = OptimizerFor<LionOptions>;
+
+#include "lorry/optim/optimizer.h"
+#include "lorry/optim/rules/rule.h"
+
+namespace lorry::optim {
+
+template <class Rule>
+std::unique_ptr<AnyRule> make_rule(const formula::SettingsOf<Rule>& settings) {
+  return std::make_unique<TypedRule<Rule>>(settings);
+}
+/// Of a rule with a state that is there or not.
+template <template <bool> class Rule>
+std::unique_ptr<AnyRule> make_rule(bool with_state, const formula::SettingsOf<Rule<true>>& settings) {
+  return with_state ? make_rule<Rule<true>>(settings) : make_rule<Rule<false>>(settings);
+}
+
+template <class... Options>
+struct OptionsList {
+  /// Calls f with the default options of each.
+  template <class F>
+  static void each(const F& f) {
+    (f(Options()), ...);
+  }
+};
+
+/// Throws ValueError for options out of their domain, and what Optimizer::add_group throws for parameters.
+template <class Options>
+class OptimizerFor : public Optimizer {
+ public:
+  explicit OptimizerFor(const std::vector<NamedTensor>& params, const Options& options = {},
+                        Execution execution = Execution::automatic)
+      : OptimizerFor(std::vector<Group<Options>>{{params, options}}, execution) {
+    require_parameters();
+  }
+  /// Parameters without names are called "0", "1", ... in messages and state_dict.
+  explicit OptimizerFor(const std::vector<Tensor>& params, const Options& options = {},
+                        Execution execution = Execution::automatic)
+      : OptimizerFor(numbered(params), options, execution) {}
+  explicit OptimizerFor(const std::vector<Group<Options>>& groups, Execution execution = Execution::automatic)
+      : Optimizer(Options::kName, execution) {
+    for (const auto& group : groups) add_param_group(group);
+  }
+  void add_param_group(const Group<Options>& group) {
+    add_group(group.params, group.options.rule(), group.options.memory);
+  }
+};
+
+}  // namespace lorry::optim

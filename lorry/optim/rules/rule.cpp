@@ -1,0 +1,67 @@
+#include "lorry/optim/rules/rule.h"
+
+#include "lorry/kernels/backend.h"
+#include "lorry/kernels/optim.h"
+#include "lorry/ops/array.h"
+#include "lorry/ops/creation.h"
+
+namespace lorry::optim {
+namespace {
+
+/// The kernels of a rule of formula::Rules on any device.
+template <class R>
+struct BackendKernels {
+  using Rule = R;
+  template <class C>
+  static const kernels::RuleKernels<Rule, C>& on(Device device) {
+    return kernels::backend(device).optim->rules.template of<Rule>().template in<C>();
+  }
+  template <class C>
+  static void step(formula::HyperBlock<Rule, C>* blocks, const kernels::StepCall& call, const Stream& stream) {
+    on<C>(stream.device).step(blocks, call, stream);
+  }
+  template <class C>
+  static void prepare(formula::HyperBlock<Rule, C>* blocks, const kernels::StepCall& call, const Stream& stream) {
+    if (const auto prepare = on<C>(stream.device).prepare) prepare(blocks, call, stream);
+  }
+  template <class C>
+  static void set(formula::HyperBlock<Rule, C>* blocks, std::span<const formula::HyperBlockChange<Rule>> changes,
+                  const Stream& stream) {
+    on<C>(stream.device).set(blocks, changes, stream);
+  }
+  template <class C>
+  static void advance(formula::HyperBlock<Rule, C>* blocks, int32_t count, const double* grad_factor,
+                      const Stream& stream) {
+    on<C>(stream.device).advance(blocks, count, grad_factor, stream);
+  }
+};
+
+}  // namespace
+
+void HyperBlocks::reserve(int64_t bytes) {
+  const int64_t room = memory_.defined() ? memory_.numel() / bytes : 0;
+  if (count_ < room) return;
+  const Tensor larger = zeros({std::max<int64_t>(8, 2 * room) * bytes}, {.dtype = kU8, .device = device_});
+  if (room > 0) larger.narrow(0, 0, room * bytes).copy_(memory_);
+  memory_ = larger;
+}
+
+void HyperBlocks::copy_last(int64_t bytes, int from) {
+  memory_.narrow(0, count_ * bytes, bytes).copy_(memory_.narrow(0, from * bytes, bytes));
+}
+
+Tensor HyperBlocks::on_host() const { return memory_.to(kCPU); }
+
+std::unique_ptr<HyperBlocks> make_built_in_blocks(int index, Device device, bool f64) {
+  std::unique_ptr<HyperBlocks> blocks;
+  formula::Rules::each([&]<class Rule>() {
+    if (formula::Rules::index<Rule>() != index) return;
+    if (f64)
+      blocks = std::make_unique<TypedHyperBlocks<BackendKernels<Rule>, double>>(device);
+    else
+      blocks = std::make_unique<TypedHyperBlocks<BackendKernels<Rule>, float>>(device);
+  });
+  return blocks;
+}
+
+}  // namespace lorry::optim
