@@ -83,7 +83,7 @@ struct NormEnd {
 struct ListNormCall {
   std::span<const List* const> lists;  ///< of one array each, floating, of one device; a list is used for norms alone
   NormOrder order = NormOrder::two;
-  double p = 2;                  ///< of NormOrder::power
+  double p = 2;  ///< of NormOrder::power
   /// The total before its root is taken and the end applied, which somebody else may add to before finish: the sum of
   /// |x|^p, or the largest |x|; null: not asked for.
   double* sum = nullptr;

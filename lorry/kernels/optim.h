@@ -48,8 +48,8 @@ struct CompressedCall {
   // ---- for `compress` alone
   const double* grad_factor = nullptr;  ///< NaN: nothing is written
   uint64_t seed = 0;
-  uint32_t array = 0;             ///< of formula::rounding_key; the entries' numbers are those of parameters
-  int64_t first_element = 0;      ///< as in StepCall
+  uint32_t array = 0;         ///< of formula::rounding_key; the entries' numbers are those of parameters
+  int64_t first_element = 0;  ///< as in StepCall
   const double* steps =
       nullptr;  ///< of rounding_key, on the device: the first number of the hyper block's next progress
 };

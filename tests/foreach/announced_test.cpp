@@ -13,6 +13,8 @@ using lorry::test::Heard;
 using lorry::test::heard_of;
 using lorry::test::run_again;
 
+std::vector<Tensor> again_by_foreach(const door::CallView& call) { return foreach::run(call); }
+
 /// Lists whose entries are of several shapes and dtypes, one of them not contiguous.
 TensorList list_of(DType dtype, uint64_t seed) {
   return std::vector<Tensor>{random_tensor({3, 4}, dtype, seed), random_tensor({7}, dtype, seed + 1),
@@ -28,7 +30,7 @@ void expect_one(Op op, const F& f) {
   const Heard& call = calls[0];
   EXPECT_EQ(call.op, op);
   ASSERT_TRUE(call.done);
-  const std::vector<Tensor> again = run_again(call, run);
+  const std::vector<Tensor> again = run_again(call, again_by_foreach);
   ASSERT_EQ(again.size(), call.outputs.size());
   EXPECT_FALSE(again.empty());
   for (size_t i = 0; i < again.size(); ++i) EXPECT_TRUE(same_bits(again[i], call.outputs[i])) << "output " << i;
@@ -64,7 +66,7 @@ TEST(AnnouncedLists, of_every_pointwise_operator_are_run_again) {
         SCOPED_TRACE(name(h.op));
         EXPECT_EQ(h.op, listed);
         if (!h.done) continue;
-        const std::vector<Tensor> again = run_again(h, run);
+        const std::vector<Tensor> again = run_again(h, again_by_foreach);
         for (size_t k = 0; k < again.size(); ++k) EXPECT_TRUE(same_bits(again[k], h.outputs[k]));
       }
     }
@@ -130,15 +132,18 @@ TEST(AnnouncedLists, refuse_what_is_not_of_the_operator) {
   const Tensor x = ones({2});
   const door::Input inputs[] = {&x, &x};
   const auto refused = [](const door::CallView& call, const char* why) {
-    const std::string said = message<ValueError>([&] { run(call); });
+    const std::string said = message<ValueError>([&] {
+      foreach
+        ::run(call);
+    });
     EXPECT_NE(said.find(why), std::string::npos) << said;
   };
   const auto counts = [](std::vector<int64_t> numbers) { return door::Attribute(std::move(numbers)); };
   const door::Attribute one_each[] = {counts({1, 1})}, too_many[] = {counts({1, 5})}, less[] = {counts({1})},
                         negative[] = {counts({1, -1})}, huge[] = {counts({1, INT64_MAX})}, other[] = {true};
-  EXPECT_TRUE(same_bits(run({.op = Op::foreach_add, .inputs = inputs, .attributes = one_each})[0], x + x));
-  for (const std::span<const door::Attribute> wrong : {too_many, less, negative, huge})
-    refused({.op = Op::foreach_add, .inputs = inputs, .attributes = wrong}, "counts");
+  EXPECT_TRUE(same_bits(foreach::run({.op = Op::foreach_add, .inputs = inputs, .attributes = one_each})[0], x + x));
+  for (const door::Attribute* wrong : {too_many, less, negative, huge})
+    refused({.op = Op::foreach_add, .inputs = inputs, .attributes = {wrong, 1}}, "counts");
   refused({.op = Op::foreach_add, .inputs = inputs, .attributes = other}, "another kind");
   refused({.op = Op::foreach_add, .inputs = inputs}, "number of attributes");
   refused({.op = Op::foreach_neg, .inputs = inputs, .attributes = one_each}, "number of arguments");
@@ -147,7 +152,7 @@ TEST(AnnouncedLists, refuse_what_is_not_of_the_operator) {
   refused({.op = Op::total_norm, .inputs = inputs, .attributes = one_each}, "another kind");
   const door::Attribute norm_of[] = {2.0, std::string("f17")};
   refused({.op = Op::foreach_norm, .inputs = inputs, .attributes = norm_of}, "no such dtype");
-  EXPECT_TRUE(same_bits(run({.op = Op::add, .inputs = inputs})[0], x + x)) << "other rows are door::run's";
+  EXPECT_TRUE(same_bits(foreach::run({.op = Op::add, .inputs = inputs})[0], x + x)) << "other rows are door::run's";
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ Results run(const Sample& s, Device device, NormOrder order, Strategy strategy, 
   const Copied<double> per_tensor(device, std::vector<double>(s.f32.size() + s.bf16.size() + s.f64.size(), -1));
   for (int i = 0; i <= twice; ++i)
     backend(device).list_norm->norm(
-        {all, order, 3, total.data(), per_tensor.data(), {max_norm, scales.data(), skip, factor.data()}},
+        {all, order, 3, nullptr, total.data(), per_tensor.data(), {max_norm, scales.data(), skip, factor.data()}},
         current_stream(device));
   return {total.read(), per_tensor.read(), factor.read()};
 }
@@ -216,7 +216,7 @@ TEST(ListNormEnd, a_norm_that_threw_half_way_leaves_the_next_one_right) {
     for (int64_t e = 0; e < kEntries; ++e) list[0].add({{memory.data() + 4 * e}, 4});
     const List* const all[] = {&list[0]};
     const auto norm = [&](double* total, double* factor) {
-      backend(kGPU).list_norm->norm({all, NormOrder::two, 2, total, nullptr, {1.0, nullptr, false, factor}},
+      backend(kGPU).list_norm->norm({all, NormOrder::two, 2, nullptr, total, nullptr, {1.0, nullptr, false, factor}},
                                     current_stream(kGPU));
     };
     const auto measured = [&] {

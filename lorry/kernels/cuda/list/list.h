@@ -142,7 +142,7 @@ class CudaList : public ListOnDevice {
   Strategy strategy_;
   std::vector<std::byte> entries_;
   std::vector<int32_t> positions_;  ///< of the list's entries among those with elements; -1 for none
-  std::vector<uint32_t> stale_;  ///< entries that the table has wrong
+  std::vector<uint32_t> stale_;     ///< entries that the table has wrong
   int count_ = 0;
   uint32_t tiles_ = 0;
   std::unique_ptr<ListTable> table_;

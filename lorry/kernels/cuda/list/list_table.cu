@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "lorry/kernels/cuda/list/list.h"
-#include "lorry/memory/memory.h"
+#include "lorry/memory/allocate.h"
 #include "lorry/memory/upload.h"
 
 namespace lorry::kernels::cuda {
