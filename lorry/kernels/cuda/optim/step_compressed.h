@@ -7,7 +7,7 @@
 // elements apart, so that every access of the warp is without gaps. It decodes by a table in shared memory and finds a
 // block's new scale by one reduction of the warp. A tile's scales are read and written at once, a lane one.
 
-#include "lorry/device/choices.h"
+#include "lorry/device/state_type.h"
 #include "lorry/formula/quantize.h"
 #include "lorry/formula/rounding.h"
 #include "lorry/kernels/cuda/optim/branch_free.h"
