@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "lorry/device/state_type.h"
+
 namespace lorry {
 
 /// How the table of addresses reaches a kernel.
@@ -35,13 +37,6 @@ constexpr std::string_view name(Strategy strategy) {
                                          "device_table", "mapped_table", "managed_table"};
   return kNames[static_cast<int>(strategy)];
 }
-
-/// What a state of an optimizer is stored as; its values are f32 in either.
-///   f32
-///   bf16   rounded stochastically: rounded to nearest, a mean that moves by less than half of its last bit would stand
-///   still q8     8-bit codes in blocks with scales (formula/quantize.h)
-/// In a list they are arrays of kF32, kBF16 and kU8. States of f64 parameters are f64.
-enum class StateType : uint8_t { f32, bf16, q8 };
 
 constexpr std::string_view name(StateType type) {
   constexpr std::string_view kNames[] = {"f32", "bf16", "q8"};

@@ -110,8 +110,9 @@ enum class Domain : uint8_t {
 /// A number among a rule's settings, which may change between steps.
 template <class Settings>
 struct Setting {
+  using Number = double Settings::*;  // nvcc puts parentheses around a member of this type, which is a warning
   const char* name;
-  double Settings::*number;
+  Number number;
   Domain domain = Domain::not_negative;
 };
 

@@ -200,8 +200,9 @@ TEST(ListNormEnd, a_list_that_is_not_floating_is_refused_on_cuda) {
   list.emplace_back(kGPU, i64, Strategy::automatic);
   list[0].add({{memory.data()}, 8});
   const List* const all[] = {&list[0]};
-  EXPECT_THROW(backend(kGPU).list_norm->norm({all, NormOrder::two, 2, total.data(), nullptr, {}}, current_stream(kGPU)),
-               DTypeError);
+  EXPECT_THROW(
+      backend(kGPU).list_norm->norm({all, NormOrder::two, 2, nullptr, total.data(), nullptr, {}}, current_stream(kGPU)),
+      DTypeError);
 }
 
 /// A report of an earlier kernel arrives, and is thrown, while the launches of a norm are under way.

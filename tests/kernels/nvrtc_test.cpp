@@ -67,9 +67,14 @@ std::string said_of(const std::string& source) {
 }
 
 std::vector<std::string> headers() {
-  std::vector<std::string> all = {"lorry/kernels/cuda/common/element.h",    "lorry/kernels/cuda/common/fast_math.h",
-                                  "lorry/kernels/cuda/list/list.h",         "lorry/kernels/cuda/list/tile.h",
-                                  "lorry/kernels/cuda/optim/branch_free.h", "lorry/layout/half.h"};
+  std::vector<std::string> all = {"lorry/kernels/cuda/common/element.h",
+                                  "lorry/kernels/cuda/common/fast_math.h",
+                                  "lorry/kernels/cuda/list/list.h",
+                                  "lorry/kernels/cuda/list/tile.h",
+                                  "lorry/kernels/cuda/optim/branch_free.h",
+                                  "lorry/kernels/cuda/optim/step.h",
+                                  "lorry/kernels/cuda/optim/step_compressed.h",
+                                  "lorry/layout/half.h"};
   for (const auto& entry : std::filesystem::directory_iterator(std::string(kRoot) + "/lorry/formula"))
     if (entry.path().extension() == ".h") all.push_back("lorry/formula/" + entry.path().filename().string());
   std::sort(all.begin(), all.end());

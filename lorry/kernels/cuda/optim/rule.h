@@ -4,8 +4,20 @@
 
 #include "lorry/kernels/cuda/optim/step.h"
 #include "lorry/kernels/cuda/optim/step_compressed.h"
+#include "lorry/kernels/optim.h"
 
 namespace lorry::kernels::cuda {
+
+/// What a list's states are.
+inline StateType type_of(DType dtype) {
+  return dtype == kU8 ? StateType::q8 : dtype == kBF16 ? StateType::bf16 : StateType::f32;
+}
+template <int kStates>
+StateTypes types_of(const List& list) {
+  for (int k = 1; k < kStates; ++k)
+    if (list.dtype(2 + k) != list.dtype(2)) return StateTypes::mixed;
+  return kStates == 0 ? StateTypes::f32 : static_cast<StateTypes>(type_of(list.dtype(2)));
+}
 
 /// Changes of hyper blocks, by value.
 template <class Rule>

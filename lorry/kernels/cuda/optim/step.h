@@ -7,10 +7,11 @@
 // the warps of a block share out rows. The last block to finish moves the hyper blocks on.
 
 #include "lorry/formula/clip.h"
+#include "lorry/formula/rule.h"
 #include "lorry/formula/split.h"
+#include "lorry/kernels/common/master_kind.h"
 #include "lorry/kernels/cuda/common/element.h"
 #include "lorry/kernels/cuda/list/list.h"
-#include "lorry/kernels/optim.h"
 
 namespace lorry::kernels::cuda {
 

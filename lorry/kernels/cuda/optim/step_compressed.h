@@ -7,6 +7,7 @@
 // elements apart, so that every access of the warp is without gaps. It decodes by a table in shared memory and finds a
 // block's new scale by one reduction of the warp. A tile's scales are read and written at once, a lane one.
 
+#include "lorry/device/state_type.h"
 #include "lorry/formula/quantize.h"
 #include "lorry/formula/rounding.h"
 #include "lorry/kernels/cuda/optim/branch_free.h"
@@ -157,17 +158,6 @@ __device__ __forceinline__ float* scale_of(void* codes, int64_t count, int64_t e
 
 /// What the types of all states are, where the compiler knows them.
 enum class StateTypes { f32, bf16, q8, mixed };
-
-/// What a list's states are.
-inline StateType type_of(DType dtype) {
-  return dtype == kU8 ? StateType::q8 : dtype == kBF16 ? StateType::bf16 : StateType::f32;
-}
-template <int kStates>
-StateTypes types_of(const List& list) {
-  for (int k = 1; k < kStates; ++k)
-    if (list.dtype(2 + k) != list.dtype(2)) return StateTypes::mixed;
-  return kStates == 0 ? StateTypes::f32 : static_cast<StateTypes>(type_of(list.dtype(2)));
-}
 
 /// Tiles as large as leaves two rounds of blocks for a large GPU: a block has its tables to make, and first waits for
 /// its addresses. At most as many rows as a warp has lanes, each of which keeps the scales of one.
