@@ -70,8 +70,8 @@ class Stepper {
     Tensor param;
     int group = 0;
     Tensor states[kMaxStates + 1] = {};  ///< the rule's, then the master; undefined before the first step
-    Layout layout = {};  ///< in whose order they lie in memory
-    int family = -1, hyper_block = -1;  ///< before the first step: none
+    Layout layout = {};                  ///< in whose order they lie in memory
+    int family = -1, hyper_block = -1;   ///< before the first step: none
     IntrusivePtr<autograd::Accumulate> gradient = {};
     // Of the next step:
     int entry = -1;  ///< in the family's lists; -1: no gradient
@@ -110,15 +110,15 @@ class Stepper {
   /// programs depend on.
   struct EagerPlan {
     bool by_factor, zero_grads;
-    std::vector<EagerStep> steps = {};     ///< one a hyper block
-    std::vector<int> groups = {};          ///< of each step
-    bool settings_changed = false;         ///< of some group since: it may have another program now
+    std::vector<EagerStep> steps = {};  ///< one a hyper block
+    std::vector<int> groups = {};       ///< of each step
+    bool settings_changed = false;      ///< of some group since: it may have another program now
   };
   /// Parameters that are stepped together.
   struct Family : Kind {
     std::unique_ptr<HyperBlocks> blocks;
     std::vector<int> block_groups = {};  ///< the group of each hyper block
-    DType grad_dtype = kF32;        ///< of this step's gradients
+    DType grad_dtype = kF32;             ///< of this step's gradients
     std::unique_ptr<kernels::List> list = nullptr, grads = nullptr;
     std::vector<int> slots = {};                   ///< in the order of the lists' entries
     std::shared_ptr<Streamed> streamed = nullptr;  ///< of the list, where states are brought to the device and back
@@ -156,7 +156,10 @@ class Stepper {
   int new_hyper_block(Family& family, int group, int like);
   void write_hyper_blocks(Family& family, int only_group);
   void copy_in();
-  void run(const Tensor& grad_factor, bool zero_grads);
+  /// What gradients are multiplied by, one for each device, or none.
+  using Factors = std::vector<Tensor>;
+  Tensor clip_factors(const StepOptions& options, Factors& factors) const;
+  void run(const Factors& factors, bool zero_grads);
   kernels::StepCall call_of(const Family& family, const Tensor& grad_factor, bool zero_grads) const;
   /// Makes the family's steps eagerly, unless those that there are will do.
   void plan_eager(Family& family, bool by_factor, bool zero_grads) const;

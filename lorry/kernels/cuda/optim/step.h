@@ -48,7 +48,7 @@ struct StepNumbers {
   int32_t first_block, block_count;
   bool zero_grads;
 
-  void addresses(auto& visit) const { visit(clocks, grad_factor); }
+  void addresses(auto& visit) const { visit(blocks, grad_factor); }
 
   __device__ __forceinline__ double factor() const { return grad_factor ? *grad_factor : 1; }
   /// The entry's; where there is one alone, without waiting for the entry.
