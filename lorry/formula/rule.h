@@ -11,7 +11,7 @@
 //
 //     struct Settings { double lr = 1e-3, momentum = 0.9; };              // what a user sets: numbers, then flags
 //     static constexpr Setting<Settings> kSettings[] = {                  // optional: numbers that may change
-//         {"lr", &Settings::lr}, {"momentum", &Settings::momentum}};      // between steps, by name; without it lr alone
+//         {"lr", &Settings::lr}, {"momentum", &Settings::momentum}};      // between steps, by name; else lr alone
 //     struct Progress { double steps = 0; };                              // what is carried from step to step:
 //                                                                         // doubles, steps first
 //     static constexpr const char* kProgressNames[] = {"step"};

@@ -30,7 +30,7 @@ void Stepper::step(const Tensor& grad_factor) {
     for (const Family& family : families_)
       if (!family.slots.empty()) require_same_device(slots_[family.slots[0]].param, grad_factor);
   }
-  run(grad_factor, false);
+  run(grad_factor.defined() ? Factors{grad_factor} : Factors(), false);
 }
 
 Tensor Stepper::step(const StepOptions& options) {
@@ -42,36 +42,52 @@ Tensor Stepper::step(const StepOptions& options) {
   refresh();
   if (options.zero_grad) require_separate_gradients();
   copy_in();
-  Tensor total, factor;
-  if (std::isfinite(options.max_norm) || options.skip_nonfinite || options.scale.defined()) {
-    std::vector<const kernels::List*> lists;
-    const Tensor* first = nullptr;
-    for (const Family& family : families_) {
-      if (family.slots.empty()) continue;
-      const Tensor& param = slots_[family.slots[0]].param;
-      if (first == nullptr) first = &param;
-      require_same_device(*first, param);
-      lists.push_back(family.grads.get());
-    }
-    const Device device = first ? first->device() : default_device();
-    if (const Tensor& scale = options.scale; scale.defined()) {
-      require<DTypeError>(scale.dim() == 0 && scale.dtype() == kF64,
-                          "scale is of another kind; got {}; expected a 0-d f64", scale);
-      require<DeviceError>(scale.device() == device,
-                           "scale is on another device than the parameters; got {}; expected {}", scale, device);
-    }
-    total = empty({}, {.dtype = kF64, .device = device});
-    factor = empty({}, {.dtype = kF64, .device = device});
-    kernels::backend(device).list_norm->norm(
-        {.lists = lists,
-         .total = total.data<double>(),
-         .end = {.max_norm = options.max_norm,
-                 .scale = options.scale.defined() ? options.scale.data<double>() : nullptr,
-                 .skip_nonfinite = options.skip_nonfinite,
-                 .factor = factor.data<double>()}},
-        current_stream(device));
+  Tensor total;
+  Factors factors;
+  if (std::isfinite(options.max_norm) || options.skip_nonfinite || options.scale.defined())
+    total = clip_factors(options, factors);
+  run(factors, options.zero_grad);
+  return total;
+}
+
+/// The norm of all gradients, and what those of each device are multiplied by. Of several devices each gives the sum of
+/// its squares to the first, which sends the factor to the others.
+Tensor Stepper::clip_factors(const StepOptions& options, Factors& factors) const {
+  std::vector<Device> devices;
+  std::vector<std::vector<const kernels::List*>> lists;
+  for (const Family& family : families_) {
+    if (family.slots.empty()) continue;
+    const auto at = static_cast<size_t>(std::ranges::find(devices, family.device) - devices.begin());
+    if (at == devices.size()) devices.push_back(family.device), lists.emplace_back();
+    lists[at].push_back(family.grads.get());
   }
-  run(factor, options.zero_grad);
+  if (devices.empty()) devices.push_back(default_device()), lists.emplace_back();
+  const Device first = devices[0];
+  if (const Tensor& scale = options.scale; scale.defined()) {
+    require<DTypeError>(scale.dim() == 0 && scale.dtype() == kF64,
+                        "scale is of another kind; got {}; expected a 0-d f64", scale);
+    require<DeviceError>(scale.device() == first, "scale is on another device than the parameters; got {}; expected {}",
+                         scale, first);
+  }
+  const Options number{.dtype = kF64, .device = first};
+  const Tensor total = empty({}, number), factor = empty({}, number);
+  const kernels::NormEnd end{.max_norm = options.max_norm,
+                             .scale = options.scale.defined() ? options.scale.data<double>() : nullptr,
+                             .skip_nonfinite = options.skip_nonfinite,
+                             .factor = factor.data<double>()};
+  const auto norms = [](Device device) { return kernels::backend(device).list_norm; };
+  if (devices.size() == 1) {
+    norms(first)->norm({.lists = lists[0], .total = total.data<double>(), .end = end}, current_stream(first));
+  } else {
+    const Tensor sum = zeros({}, number);
+    for (size_t d = 0; d < devices.size(); ++d) {
+      const Tensor own = empty({}, {.dtype = kF64, .device = devices[d]});
+      norms(devices[d])->norm({.lists = lists[d], .sum = own.data<double>(), .end = {}}, current_stream(devices[d]));
+      sum.add_(own.to(first));
+    }
+    norms(first)->finish({.sum = sum.data<double>(), .total = total.data<double>(), .end = end}, current_stream(first));
+  }
+  for (const Device device : devices) factors.push_back(factor.to(device));
   return total;
 }
 
@@ -84,8 +100,13 @@ void Stepper::copy_in() {
   }
 }
 
-void Stepper::run(const Tensor& grad_factor, bool zero_grads) {
+void Stepper::run(const Factors& factors, bool zero_grads) {
   const Running running(where_);
+  const auto factor_of = [&](const Family& family) {
+    for (const Tensor& factor : factors)
+      if (factor.device() == family.device) return factor;
+    return Tensor();
+  };
   for (const Family& family : families_)
     if (!family.slots.empty()) device::throw_reported(family.device);
   if (zero_grads)
@@ -94,11 +115,12 @@ void Stepper::run(const Tensor& grad_factor, bool zero_grads) {
   // What is needed is taken before anything is written.
   for (Family& family : families_) {
     if (family.slots.empty()) continue;
+    const Tensor factor = factor_of(family);
     if (steps_eagerly(family)) {
-      plan_eager(family, grad_factor.defined(), zero_grads);
+      plan_eager(family, factor.defined(), zero_grads);
       continue;
     }
-    const kernels::StepCall call = call_of(family, grad_factor, zero_grads);
+    const kernels::StepCall call = call_of(family, factor, zero_grads);
     if (family.streams())
       prepare_streamed(family, call);
     else
@@ -117,9 +139,10 @@ void Stepper::run(const Tensor& grad_factor, bool zero_grads) {
   for (size_t f = 0; f < families_.size(); ++f) {
     if (families_[f].slots.empty()) continue;
     Family& family = families_[f];
+    const Tensor factor = factor_of(family);
     if (steps_eagerly(family))
-      run_eager(family, grad_factor);
-    else if (const kernels::StepCall call = call_of(family, grad_factor, zero_grads); family.streams())
+      run_eager(family, factor);
+    else if (const kernels::StepCall call = call_of(family, factor, zero_grads); family.streams())
       run_streamed(family, call);
     else
       family.blocks->step(call, current_stream(family.device));

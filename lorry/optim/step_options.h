@@ -13,7 +13,7 @@ struct StepOptions {
   /// When the norm is infinite or NaN, parameters and states stay as they are and the step does not count.
   bool skip_nonfinite = false;
   bool zero_grad = false;  ///< gradients are filled with zeros afterwards, also those of a step that was skipped
-  Tensor scale = {};       ///< of the loss: gradients are divided by it first. A 0-d f64 on the parameters' device
+  Tensor scale = {};  ///< of the loss: gradients are divided by it first. A 0-d f64 on the first parameter's device
 };
 
 }  // namespace lorry::optim

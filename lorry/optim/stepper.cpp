@@ -206,7 +206,7 @@ void Stepper::zero_grad(bool set_to_none) {
   }
 }
 
-// ---- families and hyper blocks --------------------------------------------------------------------------------------------
+// ---- families and hyper blocks --------------------------------------------------------------------------------------
 
 Stepper::Kind Stepper::kind_of(const Slot& slot) const {
   const GroupState& group = groups_[slot.group];

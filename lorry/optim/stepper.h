@@ -156,7 +156,10 @@ class Stepper {
   int new_hyper_block(Family& family, int group, int like);
   void write_hyper_blocks(Family& family, int only_group);
   void copy_in();
-  void run(const Tensor& grad_factor, bool zero_grads);
+  /// What gradients are multiplied by, one for each device, or none.
+  using Factors = std::vector<Tensor>;
+  Tensor clip_factors(const StepOptions& options, Factors& factors) const;
+  void run(const Factors& factors, bool zero_grads);
   kernels::StepCall call_of(const Family& family, const Tensor& grad_factor, bool zero_grads) const;
   /// Makes the family's steps eagerly, unless those that there are will do.
   void plan_eager(Family& family, bool by_factor, bool zero_grads) const;

@@ -13,7 +13,7 @@ namespace {
 
 using Adam3 = formula::AdamW<true>;
 
-constexpr Execution kByOperators[] = {Execution::loop, Execution::foreach};
+constexpr Execution kEager[] = {Execution::loop, Execution::foreach};
 
 struct MemoryCase {
   DType dtype;
@@ -79,7 +79,7 @@ constexpr int64_t kNumbers = 64 << 10;  // tensors without sizes, and how late a
 template <class Rule>
 void expect_counted(const MemoryCase& memory_case, int variant) {
   constexpr int64_t n = 1 << 17;
-  for (const Execution execution : kByOperators)
+  for (const Execution execution : kEager)
     for (const bool by_factor : {false, true}) {
       const Tensor a = parameter(full({n}, 0.5, {.dtype = memory_case.dtype}));
       a.set_grad(full({n}, 0.01, {.dtype = memory_case.dtype}));
@@ -109,7 +109,7 @@ TEST(Intermediates, of_every_way_to_keep_states_and_masters_are_what_the_allocat
 
 TEST(MemoryBudget, changes_no_bit) {
   for (const MemoryCase& memory_case : kMemoryCases)
-    for (const Execution execution : kByOperators) {
+    for (const Execution execution : kEager) {
       std::string expected;
       for (const int64_t elements : {0, 256, 1024, 3'000}) {
         Model model(memory_case.dtype);
@@ -136,7 +136,7 @@ TEST(MemoryBudget, changes_no_bit) {
 
 TEST(MemoryBudget, is_kept) {
   for (const MemoryCase& memory_case : kMemoryCases)
-    for (const Execution execution : kByOperators) {
+    for (const Execution execution : kEager) {
       std::vector<NamedTensor> params;
       for (int i = 0; i < 4; ++i) {
         params.emplace_back(fmt::format("{}", i), parameter(full({1 << 16}, 0.5, {.dtype = memory_case.dtype})));
@@ -156,7 +156,7 @@ TEST(MemoryBudget, is_kept) {
 
 TEST(MemoryBudget, of_any_size_bounds_what_the_allocator_takes_for_parameters_of_any_size) {
   for (const MemoryCase& memory_case : kMemoryCases)
-    for (const Execution execution : kByOperators) {
+    for (const Execution execution : kEager) {
       std::vector<NamedTensor> params;
       for (const int64_t n : {1, 100'003, 77, 65'537, 4'099, 262'143, 255}) {
         params.emplace_back(fmt::format("{}", n), parameter(full({n}, 0.5, {.dtype = memory_case.dtype})));
@@ -222,7 +222,7 @@ TEST(MemoryBudget, that_is_accepted_is_enough_for_gradients_of_every_dtype_with_
   formula::Rules::each([]<class Rule>() {
     for (const MemoryCase& memory_case : kMemoryCases) {
       if (size_of(memory_case.dtype) != 2) continue;
-      for (const Execution execution : kByOperators) {
+      for (const Execution execution : kEager) {
         std::string expected;
         for (const bool bounded : {false, true}) {
           std::mt19937_64 random(5);

@@ -1,5 +1,5 @@
-// Arrays in fewer than 32 bits, on the device of these tests: decompress and compress give the bits of the scalar formulas, and
-// what the forms promise holds where they are used.
+// Arrays in fewer than 32 bits, on the device of these tests: decompress and compress give the bits of the scalar
+// formulas, and what the forms promise holds where they are used.
 
 #include <cmath>
 #include <set>

@@ -124,8 +124,18 @@ TEST(OptimDevices, parameters_of_all_devices_step_in_one_optimizer) {
       for (size_t i = 0; i < here.size(); ++i)
         EXPECT_TRUE(equal(there[i].second.detach().to(kCPU), here[i].second.detach()))
             << i << " by " << name(execution);
-      if (devices.size() == 1) continue;
-      EXPECT_THROW(mixed.step({.max_norm = 1}), DeviceError) << "the norm is of one device";
+      // The common norm: sums of squares of several devices are added up in another order.
+      const double ours = mixed.step({.max_norm = 1, .skip_nonfinite = true}).item<double>(),
+                   expected = plain.step({.max_norm = 1, .skip_nonfinite = true}).item<double>();
+      EXPECT_NEAR(ours, expected, 1e-12 * expected);
+      for (size_t i = 0; i < here.size(); ++i)
+        EXPECT_TRUE(allclose(there[i].second.detach().to(kCPU), here[i].second.detach(), 1e-5, 1e-6))
+            << i << " by " << name(execution);
+      const Tensor grad = there[1].second.grad().clone().fill_(NAN);
+      there[1].second.set_grad(grad);
+      const Tensor before = there[2].second.detach().clone();
+      EXPECT_TRUE(std::isnan(mixed.step({.max_norm = 1, .skip_nonfinite = true}).item<double>()));
+      EXPECT_TRUE(equal(there[2].second.detach(), before)) << "a NaN on one device skips the step on all";
     }
 }
 

@@ -41,7 +41,7 @@ struct Turning {
   }
 };
 
-TEST(StepsByOperators, follow_every_change_between_steps) {
+TEST(EagerSteps, follow_every_change_between_steps) {
   for (const Memory& memory : {Memory{}, Memory{.masters = Masters::stochastic, .states = StateType::q8, .seed = 3}}) {
     std::string expected;
     for (const Execution execution : {Execution::fused, Execution::foreach, Execution::loop}) {

@@ -134,8 +134,8 @@ class Memory {
   void* memory_;
 };
 
-/// A list of parameters of a rule, its memory, and its hyper blocks: number 0 is none of the list's, 1 and 2 are, 3 stands
-/// still.
+/// A list of parameters of a rule, its memory, and its hyper blocks: number 0 is none of the list's, 1 and 2 are, 3
+/// stands still.
 template <class Rule>
 class Steppable {
  public:
@@ -342,7 +342,7 @@ bool same(const Steppable<Rule>& a, const Steppable<Rule>& b, size_t step) {
     return false;
   }
   const bool hyper_blocks = a.hyper_block_numbers() == b.hyper_block_numbers();
-  EXPECT_TRUE(hyper_blocks) << "step " << step << ": clocks";
+  EXPECT_TRUE(hyper_blocks) << "step " << step << ": hyper blocks";
   return hyper_blocks;
 }
 

@@ -141,7 +141,7 @@ TEST(Plan, no_gradients_are_no_step) {
   }
 }
 
-// ---- hyper blocks ---------------------------------------------------------------------------------------------------------
+// ---- hyper blocks ---------------------------------------------------------------------------------------------------
 
 TEST(Plan, every_parameter_counts_its_own_steps) {
   for (const Execution execution : executions()) {

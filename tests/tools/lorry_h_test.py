@@ -15,8 +15,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 import public_names  # noqa: E402
 
-BEHIND = re.compile(r"^lorry/(kernels/.*|autograd/(node|saved|call|operator_node|recorder|rules)\.h|foreach/plan\.h|"
-                    r"optim/(stepper|execution/.*)\.h|device/(runtime\.h|cuda/.*)|"
+BEHIND = re.compile(r"^lorry/(kernels/.*|autograd/(node|saved|call|operator_node|recorder|rules)\.h|foreach/(list_plan|operator_plan|list_operators)\.h|"
+                    r"optim/(stepper|execution/(program\w*|eager|streamed|compression))\.h|device/(runtime\.h|cuda/.*)|"
                     r"ops/dispatch/.*|ops/(internal|pointwise_call|array)\.h|memory/(allocate|caching_allocator)\.h|"
                     r"io/safetensors_header\.h|bench/.*|cli/.*)$")
 
