@@ -1,8 +1,8 @@
 #pragma once
 
 // All of Lorry that users see, in one include: tensors and operators, gradients, lists of tensors, optimizers, layers
-// and models, files, devices, streams and threads, and a timer. Kernels, plans and the nodes of the tape stay behind it. A program
-// that is built often includes the rooms that it uses instead.
+// and models, files, devices, streams and threads, and a timer. Kernels, plans and the nodes of the tape stay behind
+// it. A program that is built often includes the rooms that it uses instead.
 
 #include "lorry/autograd/checkpoint.h"
 #include "lorry/autograd/engine.h"

@@ -53,7 +53,8 @@ std::vector<Result> foreach_suite(const Filter& wanted) {
       each("addcmul", 16, [&] { foreach::addcmul_(x, y, z, 0.1); }, [&](size_t i) { x[i].addcmul_(y[i], z[i], 0.1); });
       each("lerp", 12, [&] { foreach::lerp_(x, y, 0.1); }, [&](size_t i) { x[i].lerp_(y[i], 0.1); });
       each("sqrt", 8, [&] { foreach::sqrt_(x); }, [&](size_t i) { x[i].sqrt_(); });
-      each("norm", 4, [&] { do_not_optimize(foreach::norms(x)); }, [&](size_t i) { do_not_optimize(x[i].norm()); }, true);
+      const auto norm = [&](size_t i) { do_not_optimize(x[i].norm()); };
+      each("norm", 4, [&] { do_not_optimize(foreach::norms(x)); }, norm, true);
       each("copy", 8, [&] { foreach::copy_(x, y); }, [&](size_t i) { x[i].copy_(y[i]); });
       each("cast f32 to bf16", 6, [&] { foreach::copy_(half, x); }, [&](size_t i) { half[i].copy_(x[i]); });
       each("zero", 4, [&] { foreach::zero_(x); }, [&](size_t i) { x[i].fill_(0); });

@@ -48,8 +48,8 @@ Tensor silu_backward(const Tensor& grad, const Tensor& x);
 Tensor softmax_backward(const Tensor& grad, const Tensor& out, int64_t dim);
 Tensor log_softmax_backward(const Tensor& grad, const Tensor& out, int64_t dim);
 
-/// The gradients of x, weight and bias; those not wanted come back undefined. `mean` is undefined for rms_norm; mean and
-/// rstd are what the forward call computed.
+/// The gradients of x, weight and bias; those not wanted come back undefined. `mean` is undefined for rms_norm; mean
+/// and rstd are what the forward call computed.
 struct NormGrads {
   Tensor x, weight, bias;
 };
