@@ -140,12 +140,18 @@ void Stepper::run(const Factors& factors, bool zero_grads) {
     if (families_[f].slots.empty()) continue;
     Family& family = families_[f];
     const Tensor factor = factor_of(family);
-    if (steps_eagerly(family))
-      run_eager(family, factor);
-    else if (const kernels::StepCall call = call_of(family, factor, zero_grads); family.streams())
-      run_streamed(family, call);
+    const auto step = [&] {
+      if (steps_eagerly(family))
+        run_eager(family, factor);
+      else if (const kernels::StepCall call = call_of(family, factor, zero_grads); family.streams())
+        run_streamed(family, call);
+      else
+        family.blocks->step(call, current_stream(family.device));
+    };
+    if (door::heard(door::Inputs({}))) [[unlikely]]
+      announce(family, factor, zero_grads, step);
     else
-      family.blocks->step(call, current_stream(family.device));
+      step();
     for (const int s : copied_) {
       const Slot& slot = slots_[s];
       if (slot.family != static_cast<int>(f)) continue;
@@ -156,6 +162,41 @@ void Stepper::run(const Factors& factors, bool zero_grads) {
       if (slot.ordered_grad.defined() && zero_grads) slot.grad_source.zero_();
     }
   }
+}
+
+/// Makes a family's step as a call that listeners hear of (ops/dispatch/operators.def).
+void Stepper::announce(const Family& family, const Tensor& grad_factor, bool zero_grads,
+                       const std::function<void()>& step) const {
+  std::vector<Tensor> written, grads;
+  std::vector<int64_t> entries;
+  const auto slot = [&](size_t i) -> const Slot& { return slots_[static_cast<size_t>(family.slots[i])]; };
+  for (size_t i = 0; i < family.slots.size(); ++i) {
+    const Slot& own = slot(i);
+    written.push_back(own.dense_param.defined() ? own.dense_param : own.param);
+    grads.push_back(own.ordered_grad.defined() ? own.ordered_grad : own.gradient->grad());
+    entries.push_back(own.hyper_block);
+    entries.push_back(family.slots[i]);
+  }
+  for (int k = 0; k < family.arrays(); ++k)
+    for (size_t i = 0; i < family.slots.size(); ++i) written.push_back(slot(i).states[k]);
+  written.push_back(family.blocks->memory());
+  if (zero_grads) written.insert(written.end(), grads.begin(), grads.end());
+  std::vector<door::Input> inputs;
+  for (const Tensor& x : written) inputs.emplace_back(&x);
+  if (!zero_grads)
+    for (const Tensor& x : grads) inputs.emplace_back(&x);
+  inputs.emplace_back(&grad_factor);
+  const door::Attribute attributes[] = {std::string(family.rule->name),
+                                        int64_t{built_in_index(*family.rule)},
+                                        static_cast<int64_t>(family.slots.size()),
+                                        static_cast<int64_t>(family.master_kind()),
+                                        std::move(entries),
+                                        int64_t{family.blocks->count()},
+                                        static_cast<int64_t>(family.memory.seed),
+                                        zero_grads};
+  door::Announced announced(Op::optimizer_step, true, std::span<const door::Input>(inputs), written, attributes);
+  step();
+  announced.finish();
 }
 
 kernels::StepCall Stepper::call_of(const Family& family, const Tensor& grad_factor, bool zero_grads) const {

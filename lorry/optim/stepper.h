@@ -14,6 +14,7 @@
 // of them when it asks for the state.
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -160,6 +161,8 @@ class Stepper {
   using Factors = std::vector<Tensor>;
   Tensor clip_factors(const StepOptions& options, Factors& factors) const;
   void run(const Factors& factors, bool zero_grads);
+  void announce(const Family& family, const Tensor& grad_factor, bool zero_grads,
+                const std::function<void()>& step) const;
   kernels::StepCall call_of(const Family& family, const Tensor& grad_factor, bool zero_grads) const;
   /// Makes the family's steps eagerly, unless those that there are will do.
   void plan_eager(Family& family, bool by_factor, bool zero_grads) const;

@@ -66,6 +66,11 @@ class HyperBlocks {
   /// Advances all hyper blocks unless *grad_factor (null: 1) is NaN.
   virtual void advance(const double* grad_factor, const Stream& stream) = 0;
 
+  /// The bytes of all hyper blocks, on the device; undefined before there are any.
+  const Tensor& memory() const { return memory_; }
+  /// Uses hyper blocks that are there. Throws ValueError for bytes that do not hold so many.
+  virtual void use(const Tensor& memory, int count) = 0;
+
   /// The numbers of a hyper block, on the device: of the type of computation, in the order of the rule's Hyper.
   virtual const void* numbers(int block) const = 0;
   /// How many steps its parameters will have made after the next one, on the device.
@@ -171,6 +176,13 @@ class TypedHyperBlocks final : public HyperBlocks {
   void advance(const double* grad_factor, const Stream& stream) override {
     Kernels::template advance<C>(data(), count_, grad_factor, stream);
   }
+  void use(const Tensor& memory, int count) override {
+    require<ValueError>(memory.dtype() == kU8 && memory.is_contiguous() && count >= 0 &&
+                            memory.numel() / static_cast<int64_t>(sizeof(Block)) >= count,
+                        "{}: hyper blocks of another kind; got {} for {} of {} bytes", Rule::kName, memory, count,
+                        sizeof(Block));
+    memory_ = memory, count_ = count;
+  }
   const void* numbers(int block) const override { return &data()[block].hyper; }
   const double* steps(int block) const override { return &data()[block].next.steps; }
 
@@ -182,6 +194,10 @@ class TypedHyperBlocks final : public HyperBlocks {
   Block* data() const { return static_cast<Block*>(memory_.data_ptr()); }
 };
 
+/// The index of a rule in formula::Rules; -1 for another, such as a user's own.
+int built_in_index(const RuleInfo& rule);
+/// What is true of the rule with an index.
+const RuleInfo& built_in_rule(int index);
 /// Of a rule of formula::Rules, by its index there.
 std::unique_ptr<HyperBlocks> make_built_in_blocks(int index, Device device, bool f64);
 

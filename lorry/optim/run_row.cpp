@@ -1,0 +1,143 @@
+#include "lorry/optim/run_row.h"
+
+#include "lorry/foreach/run_row.h"
+#include "lorry/kernels/list.h"
+#include "lorry/kernels/optim.h"
+#include "lorry/optim/rules/rule.h"
+
+namespace lorry::optim {
+namespace {
+
+using door::CallView;
+
+[[noreturn]] void refuse(std::string_view what) {
+  raise_as<ValueError>("run", "{}; expected a step as it is announced (\"{}\")", what,
+                       row(Op::optimizer_step).arguments);
+}
+
+template <class A>
+const A& attribute(const CallView& call, size_t i) {
+  const A* value = std::get_if<A>(&call.attributes[i]);
+  if (value == nullptr) refuse("an attribute is of another kind");
+  return *value;
+}
+
+/// What a step was announced with.
+struct Step {
+  const RuleInfo& rule;
+  size_t count, arrays;  ///< of parameters; of arrays that a parameter has beside itself and its gradient
+  kernels::MasterKind masters;
+  std::vector<Tensor> params, states, grads;  ///< states: array by array
+  Tensor blocks, grad_factor;
+  bool zero_grads;
+
+  explicit Step(const CallView& call);
+  std::vector<Tensor> written() const;
+};
+
+int64_t in_range(int64_t value, int64_t end, const char* what) {
+  if (value < 0 || value >= end) refuse(what);
+  return value;
+}
+
+Step::Step(const CallView& call)
+    : rule(built_in_rule(static_cast<int>(attribute<int64_t>(call, 1)))),
+      count(static_cast<size_t>(in_range(attribute<int64_t>(call, 2), 1 << 30, "the number of parameters is wrong"))),
+      masters(static_cast<kernels::MasterKind>(in_range(attribute<int64_t>(call, 3), 4, "there is no such master"))),
+      zero_grads(attribute<bool>(call, 7)) {
+  using kernels::MasterKind;
+  const bool has_masters = masters != MasterKind::none && masters != MasterKind::stochastic;
+  arrays = static_cast<size_t>(rule.states) + (has_masters ? 1 : 0);
+  if (count == 0 || call.inputs.size() != count * (2 + arrays) + 2) refuse("another number of inputs");
+  size_t at = 0;
+  const auto take = [&](size_t n) {
+    std::vector<Tensor> list;
+    for (size_t end = at + n; at < end; ++at) {
+      if (call.inputs[at].tensor() == nullptr) refuse("an input is no tensor");
+      list.push_back(*call.inputs[at].tensor());
+    }
+    return list;
+  };
+  params = take(count), states = take(count * arrays), blocks = take(1)[0], grads = take(count);
+  grad_factor = take(1)[0];
+}
+
+std::vector<Tensor> Step::written() const {
+  std::vector<Tensor> all = params;
+  all.insert(all.end(), states.begin(), states.end());
+  all.push_back(blocks);
+  if (zero_grads) all.insert(all.end(), grads.begin(), grads.end());
+  return all;
+}
+
+/// Everything that the kernels rely on.
+void require_consistent(const Step& step) {
+  const Device device = step.params[0].defined() ? step.params[0].device() : kCPU;
+  if (!step.blocks.defined() || step.blocks.device() != device) refuse("the hyper blocks are elsewhere");
+  if (step.grad_factor.defined() &&
+      (step.grad_factor.dim() != 0 || step.grad_factor.dtype() != kF64 || step.grad_factor.device() != device))
+    refuse("the factor is no 0-d f64 beside the parameters");
+  for (size_t i = 0; i < step.count; ++i) {
+    const Tensor &param = step.params[i], &grad = step.grads[i];
+    if (!param.defined() || !grad.defined() || param.dtype() != step.params[0].dtype() ||
+        grad.dtype() != step.grads[0].dtype() || param.device() != device || grad.device() != device ||
+        !(param.layout() == grad.layout()) || !param.layout().is_dense())
+      refuse("a parameter and its gradient do not go together");
+    for (size_t k = 0; k < step.arrays; ++k) {
+      const Tensor &state = step.states[k * step.count + i], &first = step.states[k * step.count];
+      const bool compressed = state.defined() && state.dtype() == kU8;
+      if (!state.defined() || state.dtype() != first.dtype() || (!compressed && state.numel() != param.numel()) ||
+          (compressed && state.numel() != formula::quant_bytes(param.numel())))
+        refuse("a state does not fit its parameter");
+    }
+  }
+  if (step.grads[0].dtype() != step.params[0].dtype()) refuse("gradients of another dtype have no fused step");
+}
+
+}  // namespace
+
+std::vector<Tensor> run(const CallView& call) {
+  if (call.op != Op::optimizer_step) return foreach::run(call);
+  if (call.attributes.size() != 8) refuse("another number of attributes");
+  const Step step(call);
+  require_consistent(step);
+  const Device device = step.params[0].device();
+  const DType dtype = step.params[0].dtype();
+  const auto& entries = attribute<std::vector<int64_t>>(call, 4);
+  const int64_t block_count = in_range(attribute<int64_t>(call, 5), 1 << 24, "the number of hyper blocks is wrong");
+  if (entries.size() != 2 * step.count) refuse("another number of entries");
+
+  const auto blocks = make_built_in_blocks(static_cast<int>(attribute<int64_t>(call, 1)), device, dtype == kF64);
+  blocks->use(step.blocks, static_cast<int>(block_count));
+  std::vector<Tensor> here;  // states where the kernels read them
+  for (const Tensor& state : step.states) here.push_back(state.to(device));
+  std::vector<DType> dtypes{dtype, step.grads[0].dtype()};
+  for (size_t k = 0; k < step.arrays; ++k) dtypes.push_back(here[k * step.count].dtype());
+  // Lists of 16-bit parameters carry an array of masters, null where there are none.
+  if (size_of(dtype) == 2 && step.arrays == static_cast<size_t>(step.rule.states)) dtypes.push_back(kF32);
+  kernels::List list(device, dtypes);
+  for (size_t i = 0; i < step.count; ++i) {
+    kernels::ListEntry entry{.at = {step.params[i].data_ptr(), step.grads[i].data_ptr()},
+                             .count = step.params[i].numel(),
+                             .word = static_cast<uint32_t>(in_range(entries[2 * i], block_count, "no such block")),
+                             .number = static_cast<uint32_t>(in_range(entries[2 * i + 1], 1 << 24, "no such number"))};
+    for (size_t k = 0; k < step.arrays; ++k) entry.at[2 + k] = here[k * step.count + i].data_ptr();
+    list.add(entry);
+  }
+  const kernels::StepCall kernel{.list = list,
+                                 .first_block = 0,
+                                 .block_count = static_cast<int32_t>(block_count),
+                                 .masters = step.masters,
+                                 .zero_grads = step.zero_grads,
+                                 .grad_factor = step.grad_factor.defined() ? step.grad_factor.data<double>() : nullptr,
+                                 .seed = static_cast<uint64_t>(attribute<int64_t>(call, 6))};
+  blocks->prepare(kernel, current_stream(device));
+  blocks->step(kernel, current_stream(device));
+  for (size_t i = 0; i < here.size(); ++i)
+    if (!here[i].is_same(step.states[i])) step.states[i].copy_(here[i]);
+  std::vector<Tensor> written = step.written();
+  for (const Tensor& x : written) x.storage().written_by("optimizer_step");
+  return written;
+}
+
+}  // namespace lorry::optim

@@ -1,0 +1,196 @@
+// Optimizer steps at the door: one call a list of parameters, the same in every execution, made again to the bit; and a
+// whole training step with listeners of all kinds.
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "lorry/device/launches.h"
+#include "lorry/lorry.h"
+#include "lorry/memory/memory.h"
+#include "lorry/optim/run_row.h"
+#include "tests/optim/rules.h"
+#include "tests/optim/support.h"
+#include "tests/support/announced_calls.h"
+
+namespace lorry::optim::test {
+namespace {
+
+using lorry::test::Heard;
+using lorry::test::heard_of;
+using lorry::test::run_again;
+
+std::vector<NamedTensor> parameters_with_gradients(DType dtype, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<NamedTensor> params;
+  for (const Dims& sizes : {Dims{5, 7}, Dims{300}, Dims{}}) {
+    const Tensor x = parameter(random_tensor(random, sizes, dtype));
+    x.set_grad(random_tensor(random, sizes, dtype));
+    params.emplace_back("p" + std::to_string(params.size()), x);
+  }
+  return params;
+}
+
+std::vector<Tensor> again_by_optim(const door::CallView& call) { return optim::run(call); }
+
+/// The step is one call; made again from what was announced it writes the same bits.
+template <class F>
+void expect_one_step(const F& step) {
+  std::vector<Heard> calls = heard_of(step);
+  std::erase_if(calls, [](const Heard& h) { return h.op != Op::optimizer_step; });
+  ASSERT_EQ(calls.size(), 1u);
+  ASSERT_TRUE(calls[0].done);
+  const std::vector<Tensor> again = run_again(calls[0], again_by_optim);
+  ASSERT_EQ(again.size(), calls[0].outputs.size());
+  for (size_t i = 0; i < again.size(); ++i) EXPECT_EQ(bits(again[i]), bits(calls[0].outputs[i])) << "output " << i;
+}
+
+TEST(AnnouncedSteps, of_every_rule_are_run_again_from_every_execution) {
+  formula::Rules::each([]<class Rule>() {
+    for (const Execution execution : executions())
+      for (int variant = 0; variant < kVariants; ++variant)
+        for (const DType dtype : {kF32, kF64, kBF16}) {
+          SCOPED_TRACE(fmt::format("{} {} {} {}", Rule::kName, name(execution), variant, dtype));
+          Any<Rule> optimizer(parameters_with_gradients(dtype, 1), settings_of<Rule>(variant), execution);
+          optimizer.step();  // states that are not their first
+          expect_one_step([&] { optimizer.step(); });
+        }
+  });
+}
+
+TEST(AnnouncedSteps, have_their_options_and_memory) {
+  using Rule = formula::AdamW<false>;
+  const Memory choices[] = {{.masters = Masters::f32}, {.masters = Masters::split}, {.states = StateType::q8}};
+  for (const Memory& memory : choices)
+    for (const Execution execution : executions()) {
+      SCOPED_TRACE(std::string(name(execution)));
+      Any<Rule> optimizer(parameters_with_gradients(kBF16, 1), settings_of<Rule>(1), execution, memory);
+      optimizer.step();
+      expect_one_step([&] { optimizer.step(); });
+      expect_one_step([&] { optimizer.step({.max_norm = 0.5, .skip_nonfinite = true, .zero_grad = true}); });
+    }
+}
+
+TEST(AnnouncedSteps, refuse_what_is_no_step) {
+  const auto params = parameters_with_gradients(kF32, 1);
+  Any<formula::AdamW<false>> optimizer(params, {}, Execution::fused);
+  std::vector<Heard> calls = heard_of([&] { optimizer.step(); });
+  std::erase_if(calls, [](const Heard& h) { return h.op != Op::optimizer_step; });
+  ASSERT_EQ(calls.size(), 1u);
+  const auto refused = [&](const auto& change, const char* why) {
+    Heard wrong = calls[0];
+    change(wrong);
+    const std::string said = message<ValueError>([&] { run_again(wrong, again_by_optim); });
+    EXPECT_NE(said.find(why), std::string::npos) << said;
+  };
+  refused([](Heard& h) { h.attributes.pop_back(); }, "number of attributes");
+  refused([](Heard& h) { h.attributes[2] = true; }, "another kind");
+  refused([](Heard& h) { h.attributes[2] = int64_t{7}; }, "number of inputs");
+  refused([](Heard& h) { h.attributes[2] = int64_t{-1}; }, "number of parameters");
+  refused([](Heard& h) { h.attributes[1] = int64_t{-1}; }, "no rule of Lorry's");
+  refused([](Heard& h) { h.attributes[3] = int64_t{9}; }, "no such master");
+  refused([](Heard& h) { h.attributes[4] = std::vector<int64_t>{9, 9, 9, 9, 9, 9}; }, "no such block");
+  refused([](Heard& h) { h.attributes[5] = int64_t{1} << 20; }, "hyper blocks of another kind");
+  refused([](Heard& h) { h.tensors[0] = ones({3}); }, "do not go together");
+  refused([](Heard& h) { h.tensors[3] = ones({3}); }, "does not fit");
+  refused([](Heard& h) { h.tensors.back() = ones({3}); }, "the factor");
+}
+
+// ---- a training step ------------------------------------------------------------------------------------------------
+
+/// What a listener does with what it hears.
+enum class Holds { no_listener, nothing, facts, tensors };
+
+struct Trained {
+  std::string bits;
+  std::vector<std::string> calls;
+  int64_t peak = 0;
+};
+
+struct Notes {
+  std::vector<std::string> calls;
+  std::vector<door::Attribute> attributes;
+  std::vector<uint64_t> storages;
+  std::vector<door::Observed> tensors;
+  Holds holds = Holds::nothing;
+};
+Notes g_notes;
+
+void note_call(const door::CallView& call, void*) {
+  if (g_notes.holds == Holds::nothing) return;
+  g_notes.calls.push_back(std::string(name(call.op)) + (call.in_place ? "_" : ""));
+  g_notes.attributes.insert(g_notes.attributes.end(), call.attributes.begin(), call.attributes.end());
+  const auto hold = [&](const Tensor& x) {
+    if (!x.defined()) return;
+    g_notes.storages.push_back(x.storage().id());
+    if (g_notes.holds == Holds::tensors) g_notes.tensors.emplace_back(x);
+  };
+  for (const door::Input& x : call.inputs)
+    if (x.tensor() != nullptr) hold(*x.tensor());
+  for (const Tensor& x : call.outputs) hold(x);
+}
+constexpr door::Listener kNoting{.bit = kTraceMode, .after = note_call};
+
+/// Two steps of a small GPT: forward, backward, clip, step.
+Trained train(Holds holds) {
+  g_notes = {};
+  g_notes.holds = holds;
+  manual_seed(3);
+  Trained made;
+  {
+    nn::GPT model({.vocab = 64, .context = 16, .layers = 2, .heads = 2, .width = 32, .dropout = 0.1});
+    AdamW optimizer(model.named_parameters(), {.lr = 1e-2});
+    const Tensor tokens = randint(64, {4, 16}), targets = randint(64, {4, 16});
+    memory::reset_peak(default_device());
+    std::optional<door::ListenerScope> listening;
+    if (holds != Holds::no_listener) listening.emplace(kNoting);
+    for (int step = 0; step < 2; ++step) {
+      optimizer.zero_grad();
+      const Tensor loss = cross_entropy(model(tokens).flatten(0, 1), targets.flatten());
+      loss.backward();
+      clip_grad_norm_(model.parameters(), 0.5);
+      optimizer.step();
+      made.bits += bits(loss);
+    }
+    listening.reset();
+    made.peak = memory::stats(default_device()).peak_allocated;
+    for (const Tensor& x : model.parameters()) made.bits += bits(x);
+  }
+  made.calls = std::move(g_notes.calls);
+  g_notes = {};
+  return made;
+}
+
+TEST(TrainingStep, is_the_same_whatever_listeners_hold) {
+  const Trained alone = train(Holds::no_listener), nothing = train(Holds::nothing), facts = train(Holds::facts),
+                tensors = train(Holds::tensors);
+  EXPECT_EQ(nothing.bits, alone.bits);
+  EXPECT_EQ(facts.bits, alone.bits);
+  EXPECT_EQ(tensors.bits, alone.bits);
+  EXPECT_EQ(tensors.calls, facts.calls);
+  for (const char* op :
+       {"embedding", "linear", "cross_entropy", "cross_entropy_backward", "clip_norm_", "optimizer_step_"})
+    EXPECT_GE(std::ranges::count(facts.calls, op), 2) << op;
+  for (const Trained* with : {&nothing, &facts})
+    EXPECT_LE(static_cast<double>(with->peak), 1.05 * static_cast<double>(alone.peak));
+}
+
+TEST(TrainingStep, has_an_operator_for_every_launch) {
+  if (default_device().is_cpu()) GTEST_SKIP() << "a GPU's launches";
+  struct Names final : device::LaunchObserver {
+    int launches = 0, unnamed = 0;
+    void launched(const device::Launch& launch) noexcept override {
+      ++launches;
+      unnamed += launch.operator_name == nullptr;
+    }
+  } names;
+  {
+    const device::ObserveLaunches observing(names);
+    train(Holds::no_listener);
+  }
+  EXPECT_GT(names.launches, 100);
+  EXPECT_EQ(names.unnamed, 0);
+}
+
+}  // namespace
+}  // namespace lorry::optim::test
