@@ -189,7 +189,7 @@ class Header:
         head = without_constraint(without_template(head))
         owner = scopes[-1][1] if scopes and scopes[-1][0] in ("class", "struct") else None
         if match := re.match(r"using (\w+) = OptimizerFor<(\w+)>$", head):
-            self.add(match[1], scopes, "class", doc, [], f"Of<{match[2]}>")
+            self.add(match[1], scopes, "class", doc, [], f"OptimizerFor<{match[2]}>")
             return
         if re.match(
             r"(using|friend|static_assert|requires|extern|namespace|virtual ~|~|static constexpr|inline const\w+)\b",

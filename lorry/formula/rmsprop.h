@@ -50,7 +50,8 @@ struct RMSprop : RMSpropBase {
   static constexpr const char* kName = kCentered ? (kMomentum ? "rmsprop_centered_momentum" : "rmsprop_centered")
                                                  : (kMomentum ? "rmsprop_momentum" : "rmsprop");
   static constexpr int kStates = 1 + kCentered + kMomentum;
-  static constexpr auto kSettings = std::span(kAllSettings).template first < kMomentum ? 5 : 4 > ();
+  static constexpr size_t kChangeable = kMomentum ? 5 : 4;
+  static constexpr auto kSettings = std::span(kAllSettings).template first<kChangeable>();
   static constexpr const char* kStateNames[] = {"square_avg", kCentered ? "grad_avg" : "momentum_buffer",
                                                 "momentum_buffer"};
   static constexpr unsigned kNotNegative = 0b1;

@@ -49,7 +49,8 @@ template <bool kMomentum>
 struct Sgd : SgdBase {
   static constexpr const char* kName = kMomentum ? "sgd_momentum" : "sgd";
   static constexpr int kStates = kMomentum ? 1 : 0;
-  static constexpr auto kSettings = std::span(kAllSettings).template first < kMomentum ? 4 : 3 > ();
+  static constexpr size_t kChangeable = kMomentum ? 4 : 3;
+  static constexpr auto kSettings = std::span(kAllSettings).template first<kChangeable>();
 
   static const char* conflict(const Settings& s) {
     return kMomentum && s.nesterov && s.dampening != 0 ? "nesterov needs a momentum and no dampening" : nullptr;

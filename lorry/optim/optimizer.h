@@ -30,7 +30,6 @@
 namespace lorry::optim {
 
 class AnyRule;
-
 using NamedTensor = std::pair<std::string, Tensor>;
 using TensorMap = std::map<std::string, Tensor>;
 
@@ -73,8 +72,8 @@ class Optimizer {
   /// Sets it for every group, or for one, from the next step on. Throws ValueError when it is negative or not finite.
   void set_lr(double lr) { set("lr", lr); }
   void set_lr(int group, double lr) { set(group, "lr", lr); }
-  /// The same of any number among a group's options, by its name: "weight_decay", "beta1", ... It reaches the device
-  /// without a wait. A flag is fixed, and so is a number that has no effect without a state (momentum that was 0).
+  /// Any number among a group's options, by its name: "weight_decay", "beta1", ... What is set reaches the device
+  /// without a wait. Flags are fixed, and so is a number that has no effect without a state (momentum that was 0).
   /// Throws IndexError; ValueError for a name that is none of settings(group) and for a value out of its domain.
   double get(int group, std::string_view name) const;
   void set(std::string_view name, double value);

@@ -420,7 +420,7 @@ TEST(OptimMemory, states_lie_where_they_were_placed) {
   }
 }
 
-TEST(OptimMemory, a_step_by_operators_that_runs_out_of_memory_parts_no_parameter_from_its_states) {
+TEST(OptimMemory, an_eager_step_that_runs_out_of_memory_parts_no_parameter_from_its_states) {
   const Device device = default_device();
   constexpr int64_t kCount = 1 << 18;
   for (const Execution execution : {Execution::loop, Execution::foreach}) {

@@ -192,7 +192,7 @@ TEST(OutOfMemory, a_step_that_fails_at_any_allocation_of_the_host_changes_nothin
   });
 }
 
-TEST(OutOfMemory, a_step_by_operators_that_finds_too_little_memory_on_the_device_changes_nothing) {
+TEST(OutOfMemory, an_eager_step_that_finds_too_little_memory_on_the_device_changes_nothing) {
   const Device device = default_device();
   const int64_t count = device.is_cpu() ? 1 << 17 : 1 << 22;
   for (const MemoryCase& memory_case : kMemoryCases)
