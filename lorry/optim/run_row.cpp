@@ -1,6 +1,7 @@
 #include "lorry/optim/run_row.h"
 
 #include "lorry/foreach/run_row.h"
+#include "lorry/formula/quantize.h"
 #include "lorry/kernels/list.h"
 #include "lorry/kernels/optim.h"
 #include "lorry/optim/rules/rule.h"
