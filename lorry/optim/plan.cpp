@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "lorry/base/events.h"
+#include "lorry/foreach/overlap.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/dispatch/door.h"
-#include "lorry/optim/separate.h"
 #include "lorry/optim/stepper.h"
 #include "lorry/tensor/changes.h"
 
@@ -93,11 +93,11 @@ void Stepper::require_separate_gradients() {
   if (separate_) return;
   std::vector<Tensor> grads;
   for (const Slot& slot : slots_) grads.push_back(slot.entry < 0 ? Tensor() : slot.param.grad());
-  if (const auto clash = find_clash(grads))
+  if (const auto overlap = foreach::WrittenMemory(grads).within())
     raise<ValueError>(
         "the gradients of '{}' and '{}' {}share memory; got zero_grad, which writes them; expected a gradient of its "
         "own for each parameter",
-        slots_[clash->first].name, slots_[clash->second].name, clash->certain ? "" : "may ");
+        slots_[overlap->first].name, slots_[overlap->second].name, overlap->certain ? "" : "may ");
   separate_ = true;
 }
 

@@ -7,10 +7,10 @@
 #include <set>
 
 #include "lorry/autograd/grad_mode.h"
+#include "lorry/foreach/overlap.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/dispatch/door.h"
-#include "lorry/optim/separate.h"
 #include "lorry/tensor/changes.h"
 
 namespace lorry::optim {
@@ -122,17 +122,17 @@ void Stepper::require_separate(const std::vector<NamedTensor>& added) const {
   const Running running(where_);
   std::vector<Tensor> all = parameters();
   for (const auto& [name, param] : added) all.push_back(param);
-  const auto clash = find_clash(all);
-  if (!clash) return;
+  const auto overlap = foreach::WrittenMemory(all).within();
+  if (!overlap) return;
   const auto name = [&](size_t i) -> const std::string& {
     return i < slots_.size() ? slots_[i].name : added[i - slots_.size()].first;
   };
-  const auto [one, other] = std::minmax(name(clash->first), name(clash->second));
-  require<ValueError>(!clash->certain, "parameters '{}' and '{}' share memory; list each tensor once", one, other);
+  const auto [one, other] = std::minmax(name(overlap->first), name(overlap->second));
+  require<ValueError>(!overlap->certain, "parameters '{}' and '{}' share memory; list each tensor once", one, other);
   raise<ValueError>(
       "parameters '{}' and '{}' may share memory, their strides do not tell; got strides {} and {}; clone one of "
       "them",
-      one, other, all[clash->first].strides(), all[clash->second].strides());
+      one, other, all[overlap->first].strides(), all[overlap->second].strides());
 }
 
 std::vector<Tensor> Stepper::parameters() const {

@@ -101,5 +101,18 @@ TEST(WrittenMemory, tells_apart_what_is_certain_and_what_is_not) {
   EXPECT_THROW(require_no_overlap(sure), ShapeError);
 }
 
+TEST(WrittenMemory, compares_any_two_and_not_neighbours_alone) {
+  const Tensor x = zeros({4, 6}).to(kCPU);
+  const std::vector<Tensor> apart{x.select(1, 5), Tensor(), x.select(1, 0), zeros({0}), x.narrow(1, 1, 4), zeros({9})};
+  EXPECT_FALSE(WrittenMemory(apart).within());
+  std::vector<Tensor> all = apart;
+  all.push_back(x.narrow(0, 3, 1).narrow(1, 5, 1));
+  const auto found = WrittenMemory(all).within();
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->first, 0u);
+  EXPECT_EQ(found->second, 6u);
+  EXPECT_TRUE(found->certain);
+}
+
 }  // namespace
 }  // namespace lorry::foreach::test

@@ -1,12 +1,12 @@
 // Whether tensors share elements, against counting every byte of every element.
 
+#include <algorithm>
 #include <random>
 #include <set>
 
-#include "lorry/optim/separate.h"
-#include "tests/optim/support.h"
+#include "tests/foreach/support.h"
 
-namespace lorry::optim::test {
+namespace lorry::foreach::test {
 namespace {
 
 std::set<int64_t> bytes_of_elements(int64_t offset, const Layout& layout, int64_t element) {
@@ -71,18 +71,5 @@ TEST(ShareElements, of_large_tensors_is_decided_where_strides_tell) {
   EXPECT_EQ(share(x.narrow(1, 0, 1000), x.narrow(1, 0, 10)), Sharing::yes);
 }
 
-TEST(FindClash, is_of_any_two_and_not_of_neighbours_alone) {
-  const Tensor x = zeros({4, 6});
-  const std::vector<Tensor> apart{x.select(1, 5), Tensor(), x.select(1, 0), zeros({0}), x.narrow(1, 1, 4), zeros({9})};
-  EXPECT_FALSE(find_clash(apart));
-  std::vector<Tensor> all = apart;
-  all.push_back(x.narrow(0, 3, 1).narrow(1, 5, 1));
-  const auto clash = find_clash(all);
-  ASSERT_TRUE(clash);
-  EXPECT_EQ(clash->first, 0u);
-  EXPECT_EQ(clash->second, 6u);
-  EXPECT_TRUE(clash->certain);
-}
-
 }  // namespace
-}  // namespace lorry::optim::test
+}  // namespace lorry::foreach::test
