@@ -36,5 +36,6 @@ def report(machine, rows):
     for row in rows:
         if unknown := sorted(set(row) - set(FIELDS)):
             names = ", ".join(unknown)
-            raise ValueError(f"the row {row.get('case')!r} has fields that lorry/bench/result.cpp does not list: {names}")
+            case = row.get("case")
+            raise ValueError(f"the row {case!r} has fields that lorry/bench/result.cpp does not list: {names}")
     return {"schema": VERSION, "machine": machine, "results": rows}

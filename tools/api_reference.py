@@ -81,8 +81,10 @@ LISTS = {"ops/ops.h", "ops/aliases.h"}
 SKIPPED = re.compile("|".join(r"""
     (?!save_for)\w+_backward attention_dropout embed reshape_result wrapped_number without_repeats from_bytes
     raise\w* require node node_ptr emit emit_after heard choice run require_device parallel_for for_each_chunk
-    (allocate|release|record)_(pinned|managed) allocate release record_stream make_built_in_blocks make_rule with_options
-    AllOptions \w*OptionsList visit\w* promote can_store to_whole index_put checked facts detail named choose layout storage NormGrads
+    (allocate|release|record)_(pinned|managed) allocate release record_stream make_built_in_blocks make_rule
+    with_options built_in_index built_in_rule
+    AllOptions \w*OptionsList visit\w* promote can_store to_whole index_put checked facts detail named choose
+    layout storage NormGrads
     AttentionCall NestedNumbers DTypeOf Type DTypeFacts ShortRule OwnRule UserFunction LiveBlock OptionsList DL\w+
     extent ReportsWait SerialScope EllipsisType numbered copy decltype CompileError CaptureError Operand TensorNode
     view_in_place announce\w+

@@ -3,10 +3,9 @@
 
     tools/rule_cost.py [ROOT] [--build]
 
-Fails (exit 1) when the patch no longer applies, touches more than 3 files beside the tests or more than a line of these, replaces more than the
-ends of two lists, or when a line that it adds is not quoted in docs/adding-an-optimizer.md. With --build it also builds the changed copy and
-runs the tests of all rules.
-"""
+Fails (exit 1) when the patch no longer applies, touches more than 3 files beside the tests or more than a line of
+these, replaces more than the ends of two lists, or when a line that it adds is not quoted in docs/adding-an-
+optimizer.md. With --build it also builds the changed copy and runs the tests of all rules."""
 import re
 import shutil
 import subprocess
@@ -24,7 +23,8 @@ MAX_REPLACED = 2  # lists whose last line goes on
 def problems(root, scratch):
     patch_file = root / "docs" / "adding-an-optimizer.patch"
     patch = patch_file.read_text(encoding="utf-8")
-    parts = {re.search(r"^\+\+\+ b/(\S+)", part, re.M)[1]: part for part in re.split(r"^(?=--- )", patch, flags=re.M)[1:]}
+    parts = {re.search(r"^\+\+\+ b/(\S+)", part, re.M)[1]: part
+             for part in re.split(r"^(?=--- )", patch, flags=re.M)[1:]}
     tests = [name for name in parts if name.startswith("tests/")]
     files = [name for name in parts if name not in tests]
     test_lines = sum(len(added_lines(parts[name])) for name in tests)
@@ -52,8 +52,10 @@ def problems(root, scratch):
 
 def build(scratch):
     folder = scratch / "build"
-    run = [str(folder / "tests" / "lorry_optim_test"), "--gtest_filter=OptimKernel.*:Settings.*:Optimizers.*:Values.*:Rules.*"]
-    for step in (["cmake", "-S", str(scratch), "-B", str(folder), "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DLORRY_CUDA=OFF"],
+    run = [str(folder / "tests" / "lorry_optim_test"),
+           "--gtest_filter=OptimKernel.*:Settings.*:Optimizers.*:Values.*:Rules.*"]
+    for step in (["cmake", "-S", str(scratch), "-B", str(folder), "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+                  "-DLORRY_CUDA=OFF"],
                  ["cmake", "--build", str(folder), "--target", "lorry_optim_test"], run):
         print("+", " ".join(step), flush=True)
         if subprocess.run(step).returncode != 0:

@@ -357,7 +357,7 @@ FinishedNorm finish_norm(const Tensor& sum, const NormFinish& finish) {
 }
 
 const TensorList& scale_norm_(const TensorList& x, const Tensor& factor) {
-  const Running running("scale_norm_");
+  const Running running("scale_norm");
   require<DTypeError>(factor.dim() == 0 && factor.dtype() == kF64,
                       "the factor is of another kind; got {}; expected a 0-d f64", factor);
   if (x.empty()) return x;

@@ -1,5 +1,6 @@
 #include "lorry/foreach/run_row.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "lorry/foreach/argument.h"
@@ -63,7 +64,8 @@ std::vector<Argument> arguments_of(const CallView& call) {
     }
     at += taken;
   }
-  if (at != call.inputs.size() || arguments.empty() || arguments[0].list() == nullptr)
+  const auto is_list = [](const Argument& x) { return x.list() != nullptr; };
+  if (at != call.inputs.size() || std::ranges::none_of(arguments, is_list) || (call.in_place && !is_list(arguments[0])))
     refuse(call, "the counts are not those of the inputs");
   return arguments;
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <set>
 
 #include "lorry/device/launches.h"
 #include "lorry/lorry.h"
@@ -162,6 +163,7 @@ Trained train(Holds holds) {
 }
 
 TEST(TrainingStep, is_the_same_whatever_listeners_hold) {
+  train(Holds::no_listener);  // what is cached changes how much memory a block takes
   const Trained alone = train(Holds::no_listener), nothing = train(Holds::nothing), facts = train(Holds::facts),
                 tensors = train(Holds::tensors);
   EXPECT_EQ(nothing.bits, alone.bits);
@@ -178,10 +180,11 @@ TEST(TrainingStep, is_the_same_whatever_listeners_hold) {
 TEST(TrainingStep, has_an_operator_for_every_launch) {
   if (default_device().is_cpu()) GTEST_SKIP() << "a GPU's launches";
   struct Names final : device::LaunchObserver {
-    int launches = 0, unnamed = 0;
+    int launches = 0;
+    std::set<std::string> unnamed;
     void launched(const device::Launch& launch) noexcept override {
       ++launches;
-      unnamed += launch.operator_name == nullptr;
+      if (launch.operator_name == nullptr) unnamed.insert(launch.function);
     }
   } names;
   {
@@ -189,7 +192,7 @@ TEST(TrainingStep, has_an_operator_for_every_launch) {
     train(Holds::no_listener);
   }
   EXPECT_GT(names.launches, 100);
-  EXPECT_EQ(names.unnamed, 0);
+  EXPECT_EQ(names.unnamed, std::set<std::string>());
 }
 
 }  // namespace

@@ -15,7 +15,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 import public_names  # noqa: E402
 
-BEHIND = re.compile(r"^lorry/(kernels/.*|autograd/(node|saved|call|operator_node|recorder|rules)\.h|foreach/(list_plan|operator_plan|list_operators)\.h|"
+BEHIND = re.compile(r"^lorry/(kernels/.*|autograd/(node|saved|call|operator_node|recorder|rules)\.h|"
+                    r"foreach/(list_plan|operator_plan|list_operators)\.h|"
                     r"optim/(stepper|execution/(program\w*|eager|streamed|compression))\.h|device/(runtime\.h|cuda/.*)|"
                     r"ops/dispatch/.*|ops/(internal|pointwise_call|array)\.h|memory/(allocate|caching_allocator)\.h|"
                     r"io/safetensors_header\.h|bench/.*|cli/.*)$")
@@ -45,7 +46,8 @@ class LorryH(unittest.TestCase):
     def test_shows_the_names_of_the_list_and_no_others(self):
         stored = (Path(ROOT) / public_names.LIST).read_text().splitlines()
         found = public_names.names_of(COMPILER, ROOT)
-        self.assertEqual(sorted(set(found) - set(stored)), [], "new; where they are for users, run tools/public_names.py")
+        self.assertEqual(sorted(set(found) - set(stored)), [],
+                         "new; where they are for users, run tools/public_names.py")
         self.assertEqual(sorted(set(stored) - set(found)), [], "gone; run tools/public_names.py")
         self.assertGreater(len(found), 500)
 
@@ -70,7 +72,7 @@ class LorryH(unittest.TestCase):
             namespace std { template <> struct hash<int> {}; }
             int outside();
             """)
-        names = ("Forward Box Kind Plain first second Alias Old max Small kNumber call operator+ inner::deep::f").split()
+        names = "Forward Box Kind Plain first second Alias Old max Small kNumber call operator+ inner::deep::f".split()
         self.assertEqual(found, {f"lorry::{name}" for name in names})
 
     def test_a_new_name_changes_the_list(self):
