@@ -48,7 +48,7 @@ def lorry_problem(words):
     if unknown:
         return f"lorry {words[1]} has no {', '.join(unknown)}"
     if words[1] == "bench":
-        suites = re.search(r"What to measure: (.*)", text)[1]
+        suites = re.search(r"What to measure: (.*?)\n\n", text, re.S)[1]  # over as many lines as it takes
         names = []
         for word in words[2:]:
             if word.startswith("--"):
