@@ -118,6 +118,36 @@ Attribute attribute(const A& a) {
   }
 }
 
+// Calls that somebody hears: out of line, so that the others stay small.
+
+template <class Compute, class... A>
+[[gnu::noinline, gnu::cold]] auto announced_call(Op op, const Inputs& inputs, Compute& compute,
+                                                 const A&... attributes) {
+  const std::array<Attribute, sizeof...(A)> list{attribute(attributes)...};
+  Announced announced(op, false, inputs, nullptr, list);
+  auto result = compute();
+  announced.finish(result);
+  return result;
+}
+
+template <class Compute, class... A>
+[[gnu::noinline, gnu::cold]] void announced_call_in_place(Op op, const Tensor& self, const Inputs& others,
+                                                          Compute& compute, const A&... attributes) {
+  const std::array<Attribute, sizeof...(A)> list{attribute(attributes)...};
+  Announced announced(op, true, others, &self, list);
+  compute();
+  self.storage().written_by(t_operator);
+  announced.finish(self);
+}
+
+template <class... A>
+[[gnu::noinline, gnu::cold]] void announced_view(Op op, const Tensor& base, const Tensor& result,
+                                                 const A&... attributes) {
+  const std::array<Attribute, sizeof...(A)> list{attribute(attributes)...};
+  Announced announced(op, false, {&base}, nullptr, list);
+  announced.finish(result);
+}
+
 // ---- the ways in ----------------------------------------------------------------------------------------------------
 
 /// A call that makes new tensors. compute() returns a Tensor, or std::array<Tensor, N>.
@@ -126,11 +156,7 @@ auto call(Op op, const Inputs& inputs, Compute&& compute, const A&... attributes
   const Running running(name(op));
   if (!heard(inputs)) [[likely]]
     return compute();
-  const std::array<Attribute, sizeof...(A)> list{attribute(attributes)...};
-  Announced announced(op, false, inputs, nullptr, list);
-  auto result = compute();
-  announced.finish(result);
-  return result;
+  return announced_call(op, inputs, compute, attributes...);
 }
 
 /// Refuses an inference tensor outside inference mode.
@@ -150,11 +176,7 @@ const Tensor& call_in_place(Op op, const Tensor& self, const Inputs& others, Com
     self.storage().written_by(t_operator);
     return self;
   }
-  const std::array<Attribute, sizeof...(A)> list{attribute(attributes)...};
-  Announced announced(op, true, others, &self, list);
-  compute();
-  self.storage().written_by(t_operator);
-  announced.finish(self);
+  announced_call_in_place(op, self, others, compute, attributes...);
   return self;
 }
 
@@ -188,11 +210,8 @@ Tensor owning(Tensor view);
 template <class... A>
 Tensor view(Op op, const Tensor& base, const Layout& layout, int64_t offset, const A&... attributes) {
   Tensor result = make_view(base, layout, offset);
-  if (heard({&base})) [[unlikely]] {
-    const std::array<Attribute, sizeof...(A)> list{attribute(attributes)...};
-    Announced announced(op, false, {&base}, nullptr, list);
-    announced.finish(result);
-  }
+  if (heard({&base})) [[unlikely]]
+    announced_view(op, base, result, attributes...);
   return result;
 }
 
