@@ -6,46 +6,25 @@
 #include "lorry/foreach/argument.h"
 #include "lorry/foreach/norm.h"
 #include "lorry/foreach/operator_plan.h"
+#include "lorry/ops/dispatch/arguments.h"
 
 namespace lorry::foreach {
 namespace {
 
+using door::attribute_of;
 using door::CallView;
+using door::refuse;
+using door::require_attributes;
+using door::tensor_of;
+using door::tensors_of;
 
-[[noreturn]] void refuse(const CallView& call, std::string_view what) {
-  raise_as<ValueError>("run", "{}; got {} inputs and {} attributes; expected those of {} (\"{}\")", what,
-                       call.inputs.size(), call.attributes.size(), name(call.op), row(call.op).arguments);
-}
-
-template <class A>
-const A& attribute(const CallView& call, size_t i) {
-  const A* value = i < call.attributes.size() ? std::get_if<A>(&call.attributes[i]) : nullptr;
-  if (value == nullptr) refuse(call, "an attribute is of another kind");
-  return *value;
-}
-
-void require_attributes(const CallView& call, size_t count) {
-  if (call.attributes.size() != count) refuse(call, "another number of attributes");
-}
-
-const Tensor& tensor(const CallView& call, size_t i) {
-  if (i >= call.inputs.size() || call.inputs[i].tensor() == nullptr) refuse(call, "an input is no tensor");
-  return *call.inputs[i].tensor();
-}
-
-/// Inputs first to end - 1.
-std::vector<Tensor> tensors(const CallView& call, size_t first, size_t end) {
-  std::vector<Tensor> list;
-  for (size_t i = first; i < end; ++i) list.push_back(tensor(call, i));
-  return list;
-}
-std::vector<Tensor> tensors(const CallView& call) { return tensors(call, 0, call.inputs.size()); }
+std::vector<Tensor> all_tensors(const CallView& call) { return tensors_of(call, 0, call.inputs.size()); }
 
 /// The arguments that `counts` makes of the inputs.
 std::vector<Argument> arguments_of(const CallView& call) {
   std::vector<Argument> arguments;
   size_t at = 0;
-  for (const int64_t count : attribute<std::vector<int64_t>>(call, 0)) {
+  for (const int64_t count : attribute_of<std::vector<int64_t>>(call, 0)) {
     const size_t taken = count == 0 ? 1 : static_cast<size_t>(count);
     if (count < 0 || taken > call.inputs.size() - at) refuse(call, "the counts are not those of the inputs");
     const door::Input& first = call.inputs[at];
@@ -53,7 +32,7 @@ std::vector<Argument> arguments_of(const CallView& call) {
     if (count == 0) {
       arguments.push_back(first.scalar() != nullptr ? Argument(*first.scalar()) : Argument(*first.tensor()));
     } else if (first.tensor() != nullptr) {
-      arguments.emplace_back(tensors(call, at, at + taken));
+      arguments.emplace_back(tensors_of(call, at, at + taken));
     } else {
       std::vector<Scalar> numbers;
       for (size_t i = at; i < at + taken; ++i) {
@@ -90,7 +69,7 @@ std::vector<Tensor> run_operator(const CallView& call, Op op) {
   const detail::Request request{.op = op,
                                 .arguments = arguments,
                                 .in_place = call.in_place,
-                                .to = op == Op::cast ? attribute<DType>(call, 1) : kF32};
+                                .to = op == Op::cast ? attribute_of<DType>(call, 1) : kF32};
   std::vector<Tensor> results;
   detail::run(request, call.in_place ? nullptr : &results);
   return call.in_place ? arguments[0].list()->tensors() : results;
@@ -112,43 +91,43 @@ std::vector<Tensor> with(std::vector<Tensor> list, const Tensor& last) {
 
 std::vector<Tensor> run(const CallView& call) {
   if (call.op >= Op::count || row(call.op).kind != OpKind::list) return door::run(call);
-  const auto number = [&](size_t i) { return attribute<double>(call, i); };
+  const auto number = [&](size_t i) { return attribute_of<double>(call, i); };
   if (const Op op = entry_operator(call.op); op != Op::count) return run_operator(call, op);
   if (call.in_place != (call.op == Op::clip_norm || call.op == Op::scale_norm)) refuse(call, "no such form");
   switch (call.op) {
     case Op::foreach_norm:
       require_attributes(call, 2);
-      return norm(tensors(call), number(0), dtype_named(call, attribute<std::string>(call, 1))).tensors();
+      return norm(all_tensors(call), number(0), dtype_named(call, attribute_of<std::string>(call, 1))).tensors();
     case Op::norms: {
       require_attributes(call, 1);
-      const Norms made = norms(tensors(call), number(0));
+      const Norms made = norms(all_tensors(call), number(0));
       return with(made.per_tensor.tensors(), made.total);
     }
     case Op::total_norm:
       require_attributes(call, 1);
-      return {total_norm(tensors(call), number(0))};
+      return {total_norm(all_tensors(call), number(0))};
     case Op::power_sum:
       require_attributes(call, 1);
-      return {power_sum(tensors(call), number(0))};
+      return {power_sum(all_tensors(call), number(0))};
     case Op::finish_norm: {
       require_attributes(call, 3);
-      const FinishedNorm made = finish_norm(tensor(call, 0), {.ord = number(0),
-                                                              .max_norm = number(1),
-                                                              .scale = tensor(call, 1),
-                                                              .skip_nonfinite = attribute<bool>(call, 2)});
+      const FinishedNorm made = finish_norm(tensor_of(call, 0), {.ord = number(0),
+                                                                 .max_norm = number(1),
+                                                                 .scale = tensor_of(call, 1),
+                                                                 .skip_nonfinite = attribute_of<bool>(call, 2)});
       return {made.norm, made.factor};
     }
     case Op::scale_norm: {
       require_attributes(call, 0);
       if (call.inputs.empty()) refuse(call, "there is no factor");
-      const std::vector<Tensor> list = tensors(call, 0, call.inputs.size() - 1);
-      scale_norm_(list, tensor(call, list.size()));
+      const std::vector<Tensor> list = tensors_of(call, 0, call.inputs.size() - 1);
+      scale_norm_(list, tensor_of(call, list.size()));
       return list;
     }
     case Op::clip_norm: {
       require_attributes(call, 3);
-      const std::vector<Tensor> list = tensors(call);
-      const Tensor total = clip_norm_(list, number(0), number(1), attribute<bool>(call, 2));
+      const std::vector<Tensor> list = all_tensors(call);
+      const Tensor total = clip_norm_(list, number(0), number(1), attribute_of<bool>(call, 2));
       return with(list, total);
     }
     default:

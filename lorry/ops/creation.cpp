@@ -13,15 +13,13 @@ int64_t bytes_of(const Layout& layout, DType dtype) {
 }
 
 Tensor allocate(const Layout& layout, const Options& options) {
-  const auto make = [&] {
-    return Tensor(make_counted<TensorNode>(Storage::allocate(options.device, bytes_of(layout, options.dtype)), layout,
-                                           0, options.dtype));
-  };
-  if (!door::heard(door::Inputs({}))) [[likely]]
-    return make();  // its caller has said its name
   return door::call(
-      Op::empty, {}, make, [&] { return layout.size_list(); }, [&] { return layout.stride_list(); }, options.dtype,
-      options.device);
+      Op::empty, {},
+      [&] {
+        return Tensor(make_counted<TensorNode>(Storage::allocate(options.device, bytes_of(layout, options.dtype)),
+                                               layout, 0, options.dtype));
+      },
+      [&] { return layout.size_list(); }, [&] { return layout.stride_list(); }, options.dtype, options.device);
 }
 
 }  // namespace

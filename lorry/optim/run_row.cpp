@@ -4,24 +4,15 @@
 #include "lorry/formula/quantize.h"
 #include "lorry/kernels/list.h"
 #include "lorry/kernels/optim.h"
+#include "lorry/ops/dispatch/arguments.h"
 #include "lorry/optim/rules/rule.h"
 
 namespace lorry::optim {
 namespace {
 
+using door::attribute_of;
 using door::CallView;
-
-[[noreturn]] void refuse(std::string_view what) {
-  raise_as<ValueError>("run", "{}; expected a step as it is announced (\"{}\")", what,
-                       row(Op::optimizer_step).arguments);
-}
-
-template <class A>
-const A& attribute(const CallView& call, size_t i) {
-  const A* value = std::get_if<A>(&call.attributes[i]);
-  if (value == nullptr) refuse("an attribute is of another kind");
-  return *value;
-}
+using door::refuse;
 
 /// What a step was announced with.
 struct Step {
@@ -36,28 +27,26 @@ struct Step {
   std::vector<Tensor> written() const;
 };
 
-int64_t in_range(int64_t value, int64_t end, const char* what) {
-  if (value < 0 || value >= end) refuse(what);
+int64_t in_range(const CallView& call, int64_t value, int64_t end, const char* what) {
+  if (value < 0 || value >= end) refuse(call, what);
   return value;
 }
 
 Step::Step(const CallView& call)
-    : rule(built_in_rule(static_cast<int>(attribute<int64_t>(call, 1)))),
-      count(static_cast<size_t>(in_range(attribute<int64_t>(call, 2), 1 << 30, "the number of parameters is wrong"))),
-      masters(static_cast<kernels::MasterKind>(in_range(attribute<int64_t>(call, 3), 4, "there is no such master"))),
-      zero_grads(attribute<bool>(call, 7)) {
+    : rule(built_in_rule(static_cast<int>(attribute_of<int64_t>(call, 1)))),
+      count(static_cast<size_t>(
+          in_range(call, attribute_of<int64_t>(call, 2), 1 << 30, "the number of parameters is wrong"))),
+      masters(static_cast<kernels::MasterKind>(
+          in_range(call, attribute_of<int64_t>(call, 3), 4, "there is no such master"))),
+      zero_grads(attribute_of<bool>(call, 7)) {
   using kernels::MasterKind;
   const bool has_masters = masters != MasterKind::none && masters != MasterKind::stochastic;
   arrays = static_cast<size_t>(rule.states) + (has_masters ? 1 : 0);
-  if (count == 0 || call.inputs.size() != count * (2 + arrays) + 2) refuse("another number of inputs");
+  if (count == 0 || call.inputs.size() != count * (2 + arrays) + 2) refuse(call, "another number of inputs");
   size_t at = 0;
   const auto take = [&](size_t n) {
-    std::vector<Tensor> list;
-    for (size_t end = at + n; at < end; ++at) {
-      if (call.inputs[at].tensor() == nullptr) refuse("an input is no tensor");
-      list.push_back(*call.inputs[at].tensor());
-    }
-    return list;
+    at += n;
+    return door::tensors_of(call, at - n, at);
   };
   params = take(count), states = take(count * arrays), blocks = take(1)[0], grads = take(count);
   grad_factor = take(1)[0];
@@ -72,43 +61,44 @@ std::vector<Tensor> Step::written() const {
 }
 
 /// Everything that the kernels rely on.
-void require_consistent(const Step& step) {
+void require_consistent(const CallView& call, const Step& step) {
   const Device device = step.params[0].defined() ? step.params[0].device() : kCPU;
-  if (!step.blocks.defined() || step.blocks.device() != device) refuse("the hyper blocks are elsewhere");
+  if (!step.blocks.defined() || step.blocks.device() != device) refuse(call, "the hyper blocks are elsewhere");
   if (step.grad_factor.defined() &&
       (step.grad_factor.dim() != 0 || step.grad_factor.dtype() != kF64 || step.grad_factor.device() != device))
-    refuse("the factor is no 0-d f64 beside the parameters");
+    refuse(call, "the factor is no 0-d f64 beside the parameters");
   for (size_t i = 0; i < step.count; ++i) {
     const Tensor &param = step.params[i], &grad = step.grads[i];
     if (!param.defined() || !grad.defined() || param.dtype() != step.params[0].dtype() ||
         grad.dtype() != step.grads[0].dtype() || param.device() != device || grad.device() != device ||
         !(param.layout() == grad.layout()) || !param.layout().is_dense())
-      refuse("a parameter and its gradient do not go together");
+      refuse(call, "a parameter and its gradient do not go together");
     for (size_t k = 0; k < step.arrays; ++k) {
       const Tensor &state = step.states[k * step.count + i], &first = step.states[k * step.count];
       const bool compressed = state.defined() && state.dtype() == kU8;
       if (!state.defined() || state.dtype() != first.dtype() || (!compressed && state.numel() != param.numel()) ||
           (compressed && state.numel() != formula::quant_bytes(param.numel())))
-        refuse("a state does not fit its parameter");
+        refuse(call, "a state does not fit its parameter");
     }
   }
-  if (step.grads[0].dtype() != step.params[0].dtype()) refuse("gradients of another dtype have no fused step");
+  if (step.grads[0].dtype() != step.params[0].dtype()) refuse(call, "gradients of another dtype have no fused step");
 }
 
 }  // namespace
 
 std::vector<Tensor> run(const CallView& call) {
   if (call.op != Op::optimizer_step) return foreach::run(call);
-  if (call.attributes.size() != 8) refuse("another number of attributes");
+  door::require_attributes(call, 8);
   const Step step(call);
-  require_consistent(step);
+  require_consistent(call, step);
   const Device device = step.params[0].device();
   const DType dtype = step.params[0].dtype();
-  const auto& entries = attribute<std::vector<int64_t>>(call, 4);
-  const int64_t block_count = in_range(attribute<int64_t>(call, 5), 1 << 24, "the number of hyper blocks is wrong");
-  if (entries.size() != 2 * step.count) refuse("another number of entries");
+  const auto& entries = attribute_of<std::vector<int64_t>>(call, 4);
+  const int64_t block_count =
+      in_range(call, attribute_of<int64_t>(call, 5), 1 << 24, "the number of hyper blocks is wrong");
+  if (entries.size() != 2 * step.count) refuse(call, "another number of entries");
 
-  const auto blocks = make_built_in_blocks(static_cast<int>(attribute<int64_t>(call, 1)), device, dtype == kF64);
+  const auto blocks = make_built_in_blocks(static_cast<int>(attribute_of<int64_t>(call, 1)), device, dtype == kF64);
   blocks->use(step.blocks, static_cast<int>(block_count));
   std::vector<Tensor> here;  // states where the kernels read them
   for (const Tensor& state : step.states) here.push_back(state.to(device));
@@ -118,10 +108,11 @@ std::vector<Tensor> run(const CallView& call) {
   if (size_of(dtype) == 2 && step.arrays == static_cast<size_t>(step.rule.states)) dtypes.push_back(kF32);
   kernels::List list(device, dtypes);
   for (size_t i = 0; i < step.count; ++i) {
-    kernels::ListEntry entry{.at = {step.params[i].data_ptr(), step.grads[i].data_ptr()},
-                             .count = step.params[i].numel(),
-                             .word = static_cast<uint32_t>(in_range(entries[2 * i], block_count, "no such block")),
-                             .number = static_cast<uint32_t>(in_range(entries[2 * i + 1], 1 << 24, "no such number"))};
+    kernels::ListEntry entry{
+        .at = {step.params[i].data_ptr(), step.grads[i].data_ptr()},
+        .count = step.params[i].numel(),
+        .word = static_cast<uint32_t>(in_range(call, entries[2 * i], block_count, "no such block")),
+        .number = static_cast<uint32_t>(in_range(call, entries[2 * i + 1], 1 << 24, "no such number"))};
     for (size_t k = 0; k < step.arrays; ++k) entry.at[2 + k] = here[k * step.count + i].data_ptr();
     list.add(entry);
   }
@@ -131,7 +122,7 @@ std::vector<Tensor> run(const CallView& call) {
                                  .masters = step.masters,
                                  .zero_grads = step.zero_grads,
                                  .grad_factor = step.grad_factor.defined() ? step.grad_factor.data<double>() : nullptr,
-                                 .seed = static_cast<uint64_t>(attribute<int64_t>(call, 6))};
+                                 .seed = static_cast<uint64_t>(attribute_of<int64_t>(call, 6))};
   blocks->prepare(kernel, current_stream(device));
   blocks->step(kernel, current_stream(device));
   for (size_t i = 0; i < here.size(); ++i)

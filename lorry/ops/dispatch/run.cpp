@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "lorry/layout/views.h"
+#include "lorry/ops/dispatch/arguments.h"
 #include "lorry/ops/dispatch/door.h"
 #include "lorry/ops/dispatch/out.h"
 #include "lorry/ops/internal.h"
@@ -19,41 +20,6 @@ using Tensors = std::vector<Tensor>;
 using Key = formula::RandomKey;
 
 // ---- from what is announced to the parameters of a function ---------------------------------------------------------
-
-constexpr const char* kKinds[] = {
-    "bool", "i64", "f64", "number", "dims", "dtype", "device", "random key", "list of whole numbers", "text"};
-static_assert(std::size(kKinds) == std::variant_size_v<Attribute>);
-
-template <class A>
-constexpr size_t kKindOf = [] {
-  const auto at = []<size_t... I>(std::index_sequence<I...>) {
-    return ((std::is_same_v<A, std::variant_alternative_t<I, Attribute>> ? I : 0) + ...);
-  };
-  return at(std::make_index_sequence<std::variant_size_v<Attribute>>());
-}();
-
-[[noreturn]] void refuse(const CallView& call, std::string what) {
-  raise_as<ValueError>("run", "{}; expected those of {} (\"{}\")", what, name(call.op), row(call.op).arguments);
-}
-
-template <class A>
-const A& attribute_of(const CallView& call, size_t i) {
-  const A* value = std::get_if<A>(&call.attributes[i]);
-  if (value == nullptr)
-    refuse(call, fmt::format("attribute {} is of another kind; got {} instead of {}", i, kind_of(call.attributes[i]),
-                             kKinds[kKindOf<A>]));
-  return *value;
-}
-
-const Tensor& tensor_of(const CallView& call, size_t i) {
-  if (call.inputs[i].tensor() == nullptr) refuse(call, fmt::format("input {} is a number", i));
-  return *call.inputs[i].tensor();
-}
-
-Operand operand_of(const CallView& call, size_t i) {
-  const Input& x = call.inputs[i];
-  return x.scalar() != nullptr ? Operand(*x.scalar()) : Operand(tensor_of(call, i));
-}
 
 template <class P>
 constexpr bool kIsList = std::is_same_v<std::decay_t<P>, Tensors>;
@@ -107,9 +73,7 @@ struct Adapter {
     if constexpr (!kIsInput<Parameter>) {
       return attribute_of<T>(call, I - kInputs);
     } else if constexpr (kIsList<Parameter>) {
-      Tensors list;
-      for (size_t i = I; i + (kInputs - I - 1) < call.inputs.size(); ++i) list.push_back(tensor_of(call, i));
-      return list;
+      return tensors_of(call, I, call.inputs.size() - (kInputs - I - 1));
     } else {
       const size_t i = lists_before<I>() > 0 ? I - 1 + extra : I;
       if constexpr (std::is_same_v<T, Operand>)
@@ -414,8 +378,6 @@ Runner find(const CallView& call) {
 }
 
 }  // namespace
-
-const char* kind_of(const Attribute& attribute) { return kKinds[attribute.index()]; }
 
 std::vector<Tensor> run(const CallView& call) {
   const Runner runner = find(call);

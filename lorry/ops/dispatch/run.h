@@ -23,7 +23,4 @@ namespace lorry::door {
 /// and optim::run.
 std::vector<Tensor> run(const CallView& call);
 
-/// "i64", "dims", ...: what an attribute is.
-const char* kind_of(const Attribute& attribute);
-
 }  // namespace lorry::door
