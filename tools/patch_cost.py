@@ -1,5 +1,5 @@
-"""What operator_cost.py and rule_cost.py share: a patch of docs/ is applied to a copy of the tree, counted, compared with
-the page that quotes it, and perhaps built."""
+"""What operator_cost.py and rule_cost.py share: a patch of docs/ is applied to a copy of the tree, counted, compared
+with the page that quotes it, and perhaps built."""
 import re
 import shutil
 import subprocess
