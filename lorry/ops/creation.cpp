@@ -1,5 +1,6 @@
 #include "lorry/ops/creation.h"
 
+#include "lorry/base/macros.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/dispatch/door.h"
 #include "lorry/ops/internal.h"
@@ -12,7 +13,8 @@ int64_t bytes_of(const Layout& layout, DType dtype) {
   return layout.extent() * size_of(dtype);
 }
 
-Tensor allocate(const Layout& layout, const Options& options) {
+// Inlined: part of every call that makes a tensor.
+LORRY_INLINE Tensor allocate(const Layout& layout, const Options& options) {
   return door::call(
       Op::empty, {},
       [&] {

@@ -7,6 +7,7 @@
 
 #include "lorry/base/intrusive_ptr.h"
 #include "lorry/base/modes.h"
+#include "lorry/base/recycled.h"
 #include "lorry/layout/dtype.h"
 #include "lorry/layout/layout.h"
 #include "lorry/tensor/storage.h"
@@ -18,7 +19,7 @@ struct GradSlot {
   virtual ~GradSlot() = default;
 };
 
-struct TensorNode : Counted {
+struct TensorNode : Counted, detail::Recycled<TensorNode> {
   TensorNode(IntrusivePtr<Storage> memory, const Layout& shape, int64_t first, DType type)
       : storage(std::move(memory)),
         offset(first),

@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "lorry/base/intrusive_ptr.h"
+#include "lorry/base/recycled.h"
 #include "lorry/layout/device.h"
 
 namespace lorry {
@@ -35,7 +36,7 @@ class Epoch : public Counted {
   const bool of_gradients_;
 };
 
-class Storage : public Counted {
+class Storage : public Counted, public detail::Recycled<Storage> {
  public:
   using Deleter = void (*)(void* context);
 
