@@ -1,7 +1,7 @@
 #include <cmath>
 
+#include "lorry/kernels/cpu/common/fold_loops.h"
 #include "lorry/kernels/cpu/common/stage.h"
-#include "lorry/kernels/cpu/reduce/fold_loops.h"
 #include "lorry/kernels/cpu/reduce/reduce_driver.h"
 #include "lorry/kernels/cpu/table.h"
 
