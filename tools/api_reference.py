@@ -14,6 +14,7 @@ import textwrap
 from pathlib import Path
 
 from header_entries import Entry, Header
+from table_entries import aliases, list_reduction_entries, operator_kinds, pointwise_rows, reduction_entries
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = "docs/api.md"
@@ -193,13 +194,10 @@ SENTENCES = {
     "flip": "The order along dimensions reversed.",
     "index": "The elements that a list of numbers, slices and tensors selects.",
     "scatter_add": "scatter that adds to what is there.",
-    "sum": "The sum over dimensions.",
     "max": "The largest element; along a dimension also where it is.",
     "min": "The smallest element; along a dimension also where it is.",
     "argmax": "Where the (first) largest is, i64.",
     "argmin": "Where the (first) smallest is, i64.",
-    "any": "Whether any element is not 0.",
-    "all": "Whether every element is not 0.",
     "count_nonzero": "How many elements are not 0.",
     "std": "The square root of var.",
     "var_mean": "The variance and the mean.",
@@ -220,8 +218,6 @@ SENTENCES = {
     "addcdiv": "x + value a / b.",
     "tril": "The elements on and below the diagonal; 0 above.",
     "triu": "The elements on and above the diagonal; 0 below.",
-    "amax": "The largest elements; equals share the gradient.",
-    "amin": "The smallest elements; equals share the gradient.",
     "cat": "Joined along a dimension that they have.",
     "randn_like": "Standard normal, with x's sizes and device.",
     "rand_like": "Uniform in [0, 1), with x's sizes and device.",
@@ -262,7 +258,6 @@ SENTENCES = {
     "x.cpu": "A copy on the CPU, or itself.",
     "x.cuda": "A copy on a GPU, or itself.",
     "Tensor": "A counted pointer to storage, layout and dtype. Copying it copies the pointer; views share the storage.",
-    "mean": "The mean over dimensions.",
     "Indexing/where": "The coordinates of the elements that are not 0, one vector a dimension.",
     "index_fill": "Writes one value at positions along dim.",
     "baddbmm": "addmm for batches of matrices.",
@@ -282,25 +277,6 @@ SENTENCES = {
 
 # ---- operators -------------------------------------------------------------------------------------------------------
 
-DOMAINS = {"any": "any", "number": "all but bool", "whole": "bool, whole", "integer": "whole", "floating": "floating"}
-
-
-def pointwise_rows(root):
-    """{name: (dtypes, result)} of formula/pointwise.def."""
-    text = (root / "lorry/formula/pointwise.def").read_text(encoding="utf-8")
-    found = re.findall(r"^LORRY_(UNARY|BINARY|NARY)\((\w+),\s*\w+,\s*(?:(\d),\s*)?(\w+),\s*(\w+)\)", text, re.M)
-    return {
-        name: (DOMAINS[domain], result, {"UNARY": "x", "BINARY": "x, y"}.get(kind))
-        for kind, name, _, result, domain in found
-    }
-
-
-def operator_kinds(root):
-    """{name: differentiable, constant or view} of ops/dispatch/operators.def."""
-    text = (root / "lorry/ops/dispatch/operators.def").read_text(encoding="utf-8")
-    return dict(re.findall(r"^LORRY_OPERATOR\((\w+), (\w+),", text, re.M))
-
-
 # Composed of other operators, but nothing of a gradient comes through.
 NO_GRADIENT = set("""
     empty_like zeros_like ones_like full_like rand_like randn_like randint_like one_hot isclose argsort
@@ -315,11 +291,6 @@ def has_gradient(name, entry, pointwise, kinds, with_rules):
     if name in NO_GRADIENT or kinds.get(name) == "constant":
         return False
     return entry.takes_tensor and not re.search(r"\b(bool|DType)\b", entry.result)
-
-
-def aliases(root):
-    text = (root / "lorry/tensor/aliases.def").read_text(encoding="utf-8")
-    return sorted(set(re.findall(r"^LORRY_ALIAS\w*\((\w+),\s*(\w+)", text, re.M)))
 
 
 def called_on(scope):
@@ -338,6 +309,10 @@ class Reference:
         self.headers = {
             name: Header(root / "lorry" / name).entries for _, _, names in (*OPERATORS, *OTHERS) for name in names
         }
+        functions, methods = reduction_entries(root)
+        self.headers["ops/reduce.h"] = functions + self.headers["ops/reduce.h"]
+        self.headers["tensor/tensor.h"] += methods
+        self.headers["foreach/norm.h"] += list_reduction_entries(root)
         self.pointwise, self.kinds = pointwise_rows(root), operator_kinds(root)
         rules = "".join(file.read_text(encoding="utf-8") for file in (root / "lorry/autograd/rules").glob("*.cpp"))
         self.with_rules = set(re.findall(r"\bOp::(\w+)", rules))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the structure of the tree: rooms include and link only rooms above them, one file launches on GPUs, and no
-file outgrows its subject.
+"""Checks the structure of the tree: rooms include and link only rooms above them, the folders of a room only what is
+named here, no file includes itself by way of others, one file launches on GPUs, and no file outgrows its subject.
 
     tools/check_includes.py [ROOT]
 
@@ -27,12 +27,40 @@ APART = (
     ("lorry/kernels/common/", "lorry/kernels/cuda/"),
 )
 
+# A family of kernels in a backend, lorry/kernels/<backend>/<family>/, may include itself, what families share (the
+# folders common/ and the backend's own table.h), and its contract, kernels/<family>.h. Where it builds on another
+# family, that stands here.
+FAMILY = re.compile(r"lorry/kernels/(cpu|cuda)/(\w+)/")
+FAMILIES_BUILD_ON = {
+    ("cpu", "attention"): {"matmul", "random", "rowwise"},  # blocks of products, dropout by tile, one head by rows
+    ("cpu", "list"): {"pointwise"},  # the block functions of pointwise rows
+    ("cpu", "optim"): {"list", "random"},  # steps over lists, rounding that draws numbers
+    ("cuda", "indexing"): {"sort"},  # positions in order
+    ("cuda", "list"): {"pointwise"},
+    ("cuda", "optim"): {"list"},
+    ("cuda", "random"): {"sort"},  # draws without replacement
+}
+
+# What a folder of another room may include of its room beside itself. Folders that are not here have no limit. Headers
+# of ops/dispatch/ stand below every operator; its sources call them.
+FOLDERS_MAY_USE = {
+    "lorry/ops/dispatch/": ("lorry/ops/array.h", "lorry/ops/creation.h"),
+    "lorry/autograd/rules/": ("lorry/autograd/rules.h", "lorry/autograd/grad_mode.h"),
+    "lorry/optim/rules/": ("lorry/optim/optimizer_for.h", "lorry/optim/memory.h", "lorry/optim/execution/recording.h"),
+    "lorry/optim/execution/": ("lorry/optim/execution.h", "lorry/optim/memory.h", "lorry/optim/stepper.h",
+                               "lorry/optim/rules/rule.h"),
+}
+SOURCES_MAY_ALSO_USE = {
+    "lorry/ops/dispatch/": ("lorry/ops/internal.h", "lorry/ops/ops.h", "lorry/ops/pointwise_call.h"),
+}
+
 # What reaches a GPU's streams goes through one file, which tells observers of it (lorry/device/launches.h). The other
 # one measures what a launch costs without it.
 LAUNCHES = re.compile(r"\bcuda(?:LaunchKernel|Memcpy|Memset)\w*\(|<<<\s*\w")
 MAY_LAUNCH = {"lorry/device/cuda/launch.cpp", "lorry/cli/raw_launch.cu", "lorry/bench/raw_launch.cu"}
 
 MAX_LINES = 600
+INCLUDED = {".h", ".cuh", ".inc"}
 SOURCES = {".h", ".cpp", ".cu", ".cuh", ".def", ".inc"}
 SOURCE_FOLDERS = ("lorry", "tests", "bench", "examples", "tools")
 
@@ -48,6 +76,33 @@ def room_order_violation(room, other):
         return f"{room} may not use {other}: nobody but the command does"
     if ROOMS.index(other) > ROOMS.index(room):
         return f"{room} may not use {other}, which stands below it"
+    return None
+
+
+def family_violation(source, target):
+    """Why the file `source` of a family of kernels may not include `target`, or None."""
+    own, other = FAMILY.match(source), FAMILY.match(target)
+    if not own:
+        return None
+    backend, family = own.groups()
+    contract = re.fullmatch(r"lorry/kernels/(\w+)\.h", target)
+    if contract and family not in ("common", contract[1]):
+        return f"the family {family} has a contract of its own, kernels/{family}.h"
+    if other and other[2] not in {family, "common"} | FAMILIES_BUILD_ON.get((backend, family), set()):
+        return f"{backend}/{family} does not build on {backend}/{other[2]}; FAMILIES_BUILD_ON says what it does"
+    return None
+
+
+def folder_violation(source, target):
+    """Why the file `source` of a folder with limits may not include `target` of the same room, or None."""
+    room = source.split("/")[1]
+    for folder, allowed in FOLDERS_MAY_USE.items():
+        if not source.startswith(folder) or not target.startswith(f"lorry/{room}/") or target.startswith(folder):
+            continue
+        if not source.endswith(".h"):
+            allowed += SOURCES_MAY_ALSO_USE.get(folder, ())
+        if target not in allowed:
+            return f"{folder[:-1]} may use {', '.join(name.removeprefix('lorry/') for name in allowed)} of its room"
     return None
 
 
@@ -77,7 +132,9 @@ def include_violations(path, room, text, source):
             yield number, f"include '{target}' names no room"
         elif reason := room_order_violation(room, parts[1]):
             yield number, f"include '{target}': {reason}"
-        elif reason := apart_violation(source, target):
+        elif reason := apart_violation(source, target) or family_violation(source, target):
+            yield number, f"include '{target}': {reason}"
+        elif reason := folder_violation(source, target):
             yield number, f"include '{target}': {reason}"
         elif room == "formula" and parts[1] != "formula" and target not in FORMULA_MAY_INCLUDE:
             yield number, f"include '{target}': formulas include nothing but formulas"
@@ -98,6 +155,29 @@ def link_violations(room, text):
                 yield number, f"link: {reason}"
 
 
+def cycles(includes):
+    """Yields (file, line, what) for each include that closes a circle. includes: {file: [(line, file included)]}."""
+    done = set()
+
+    def visit(file, way):
+        for line, target in includes.get(file, ()):
+            if target in way:
+                yield file, line, "includes itself: " + " > ".join([*way[way.index(target) :], target])
+            elif target not in done:
+                yield from visit(target, [*way, target])
+        done.add(file)
+
+    for file in sorted(includes):
+        if file not in done:
+            yield from visit(file, [file])
+
+
+def included_files(text):
+    for number, line in enumerate(text.splitlines(), 1):
+        if match := INCLUDE.match(line):
+            yield number, match[2]
+
+
 def room_of(path, root):
     """The room a file belongs to, or None for files outside the rooms (lorry/CMakeLists.txt among them)."""
     parts = path.relative_to(root).parts
@@ -105,6 +185,7 @@ def room_of(path, root):
 
 
 def violations(root):
+    includes = {}
     for folder in SOURCE_FOLDERS:
         for path in sorted((root / folder).rglob("*")):
             is_list = path.name == "CMakeLists.txt"
@@ -121,11 +202,15 @@ def violations(root):
                 yield path, 1, f"'{room}' is not a room"
                 continue
             source = path.relative_to(root).as_posix()
+            if path.suffix in INCLUDED:
+                includes[source] = list(included_files(text))
             found = link_violations(room, text) if is_list else include_violations(path, room, text, source)
             for number, what in found:
                 yield path, number, what
             for number, what in launch_violations(text, source):
                 yield path, number, what
+    for file, number, what in cycles(includes):
+        yield root / file, number, what
 
 
 def main(arguments):

@@ -15,12 +15,11 @@
 namespace lorry::foreach {
 namespace {
 
-kernels::NormOrder order_of(double ord) {
+using kernels::NormOrder;
+
+NormOrder order_of(double ord) {
   require<ValueError>(ord > 0, "ord is out of range; got {}; expected a number > 0, or infinity", ord);
-  return ord == 1          ? kernels::NormOrder::one
-         : ord == 2        ? kernels::NormOrder::two
-         : std::isinf(ord) ? kernels::NormOrder::inf
-                           : kernels::NormOrder::power;
+  return ord == 1 ? NormOrder::one : ord == 2 ? NormOrder::two : std::isinf(ord) ? NormOrder::inf : NormOrder::power;
 }
 
 void require_measurable(const Tensor& t) {
@@ -57,7 +56,8 @@ detail::NormPlan& plan_of(detail::PlanCache& cache, const TensorList& x) {
 
 /// What is wanted of a list. To clip to max_norm takes a factor.
 struct Wanted {
-  double ord;
+  NormOrder order;
+  double p = 0;  ///< of NormOrder::power
   bool per_tensor = false, sum = false, total = false, factor = false;
   double max_norm = std::numeric_limits<double>::infinity();
 };
@@ -116,8 +116,8 @@ Measured measure(ListPlan& plan, const Wanted& wanted) {
     if (wanted.factor && one_device) measured.factor = empty({}, options);
     kernels::backend(own.device)
         .list_norm->norm({.lists = own.lists,
-                          .order = order_of(wanted.ord),
-                          .p = wanted.ord,
+                          .order = wanted.order,
+                          .p = wanted.p,
                           .sum = data_or_null(measured.sums.back()),
                           .total = data_or_null(totals.back()),
                           .per_tensor = data_or_null(measured.per_tensor.back()),
@@ -134,8 +134,9 @@ Measured measure(ListPlan& plan, const Wanted& wanted) {
     measured.total = totals[0];
   } else {  // the norm of the devices' norms
     for (Tensor& t : totals) t = t.to(by_device.devices[0].device);
-    const Measured all =
-        measure(totals, {.ord = wanted.ord, .total = true, .factor = wanted.factor, .max_norm = wanted.max_norm});
+    const Measured all = measure(
+        totals,
+        {.order = wanted.order, .p = wanted.p, .total = true, .factor = wanted.factor, .max_norm = wanted.max_norm});
     measured.total = all.total, measured.factor = all.factor;
   }
   return measured;
@@ -150,7 +151,6 @@ auto with_plan(const TensorList& x, const F& f) {
 }
 
 Measured measure(const TensorList& x, const Wanted& wanted) {
-  order_of(wanted.ord);
   require_unrecorded(x);
   if (!x.empty()) return with_plan(x, [&](detail::NormPlan& norms) { return measure(norms.plan, wanted); });
   const Tensor zero = zeros({}, {.dtype = kF64});
@@ -215,21 +215,59 @@ std::vector<Tensor> norms_of_entries(const Measured& measured) {
   return each;
 }
 
-/// The norms of all entries, each in its tensor's dtype or in `dtype`.
-std::vector<Tensor> norms_in(const TensorList& x, double ord, std::optional<DType> dtype) {
-  const Measured measured = measure(x, {.ord = ord, .per_tensor = true});
-  std::vector<Tensor> each;
-  // of all norms of a device, made when a tensor of the dtype is met
+bool is_recorded(const TensorList& x) {
+  return mode(kGradMode) && std::ranges::any_of(x, [](const Tensor& t) { return t.requires_grad(); });
+}
+
+/// One pass over all tensors, and the dtype of the results; none: that of each tensor.
+struct OnePass {
+  NormOrder order;
+  std::optional<DType> dtype;
+  double p = 0;  ///< of NormOrder::power
+};
+/// No pass over all: the operator for each tensor.
+constexpr std::optional<OnePass> each;
+
+/// What one pass gives for every entry.
+std::vector<Tensor> numbers(const TensorList& x, const OnePass& pass) {
+  const Measured measured = measure(x, {.order = pass.order, .p = pass.p, .per_tensor = true});
+  std::vector<Tensor> of_entries;
+  // of all numbers of a device, made when a tensor of the dtype is met
   std::vector<std::vector<Tensor>> cast(kDTypeCount);
   for (size_t e = 0; e < x.size(); ++e) {
-    const DType to = dtype.value_or(x[e].dtype());
+    const DType to = pass.dtype.value_or(x[e].dtype());
     std::vector<Tensor>& known = cast[static_cast<size_t>(to)];
     if (known.empty())
       for (const Tensor& t : measured.per_tensor) known.push_back(t.to(to));
     const auto [device, index] = measured.positions[e];
-    each.push_back(element(known[device], index));
+    of_entries.push_back(element(known[device], index));
   }
-  return each;
+  return of_entries;
+}
+
+/// A reduction of each tensor: `alone` is the operator, which is called for each where gradients are recorded.
+template <class Alone, class... A>
+TensorList reduced(Op op, const TensorList& x, const std::optional<OnePass>& pass, const Alone& alone,
+                   const A&... attributes) {
+  std::vector<Tensor> results;
+  const auto one_by_one = [&] {
+    for (const Tensor& t : x) results.push_back(alone(t));
+  };
+  if (is_recorded(x)) {
+    one_by_one();
+    return results;
+  }
+  const bool in_one_pass = pass && std::ranges::all_of(x, [](const Tensor& t) { return is_floating(t.dtype()); });
+  call_over(
+      op, x, false, nullptr,
+      [&] {
+        if (in_one_pass)
+          results = numbers(x, *pass);
+        else
+          one_by_one();
+      },
+      [&] { return results; }, attributes...);
+  return results;
 }
 
 }  // namespace
@@ -240,7 +278,7 @@ Norms norms(const TensorList& x, double ord) {
   call_over(
       Op::norms, x, false, nullptr,
       [&] {
-        const Measured measured = measure(x, {.ord = ord, .per_tensor = true, .total = true});
+        const Measured measured = measure(x, {.order = order_of(ord), .p = ord, .per_tensor = true, .total = true});
         made = {norms_of_entries(measured), measured.total};
       },
       [&] {
@@ -257,31 +295,25 @@ TensorList norm(const TensorList& x, double ord, std::optional<DType> dtype) {
   if (dtype) require_dtype(*dtype);
   require<DTypeError>(!dtype || is_floating(*dtype), "dtype is not floating; got {}; expected f16, bf16, f32 or f64",
                       dtype.value_or(kF64));
-  std::vector<Tensor> each;
-  const auto recorded = [](const Tensor& t) { return t.requires_grad(); };
-  if (mode(kGradMode) && std::ranges::any_of(x, recorded)) {
-    for (const Tensor& t : x) each.push_back(dtype ? lorry::norm(t, ord).to(*dtype) : lorry::norm(t, ord));
-    return each;
-  }
-  call_over(
-      Op::foreach_norm, x, false, nullptr, [&] { each = norms_in(x, ord, dtype); }, [&] { return each; }, ord,
-      dtype ? std::string(name(*dtype)) : std::string());
-  return each;
+  const auto alone = [&](const Tensor& x) { return dtype ? lorry::norm(x, ord).to(*dtype) : lorry::norm(x, ord); };
+  std::optional<OnePass> pass;
+  if (!is_recorded(x)) pass = {order_of(ord), dtype, ord};
+  return reduced(Op::foreach_norm, x, pass, alone, ord, dtype ? std::string(name(*dtype)) : std::string());
 }
 
 Tensor total_norm(const TensorList& x, double ord) {
   const Running running("total_norm");
   Tensor total;
   call_over(
-      Op::total_norm, x, false, nullptr, [&] { total = measure(x, {.ord = ord, .total = true}).total; },
+      Op::total_norm, x, false, nullptr,
+      [&] { total = measure(x, {.order = order_of(ord), .p = ord, .total = true}).total; },
       [&] { return std::vector{total}; }, ord);
   return total;
 }
 Tensor clip_norm_(const TensorList& x, double max_norm, double ord, bool error_if_nonfinite) {
   const Running running("clip_norm_");
-  const Wanted wanted{.ord = ord, .total = true, .factor = true, .max_norm = max_norm};
   require<ValueError>(max_norm >= 0, "max_norm is out of range; got {}; expected a number >= 0", max_norm);
-  order_of(ord);
+  const Wanted wanted{.order = order_of(ord), .p = ord, .total = true, .factor = true, .max_norm = max_norm};
   if (x.empty()) return measure(x, wanted).total;
   require_writable(x);
   Tensor total;
@@ -307,7 +339,7 @@ Tensor power_sum(const TensorList& x, double ord) {
   const Running running("power_sum");
   Tensor sum;
   const auto add_up = [&] {
-    const std::vector<Tensor> sums = measure(x, {.ord = ord, .sum = true}).sums;
+    const std::vector<Tensor> sums = measure(x, {.order = order_of(ord), .p = ord, .sum = true}).sums;
     sum = sums[0];
     for (const Tensor& more : std::span(sums).subspan(1)) {
       const Tensor here = more.to(sum.device());
@@ -325,7 +357,7 @@ FinishedNorm finish_norm(const Tensor& sum, const NormFinish& finish) {
     require<DTypeError>(x.dim() == 0 && x.dtype() == kF64, "{} is of another kind; got {}; expected a 0-d f64", what,
                         x);
   };
-  const kernels::NormOrder order = order_of(finish.ord);
+  const NormOrder order = order_of(finish.ord);
   require<ValueError>(finish.max_norm >= 0, "max_norm is out of range; got {}; expected a number >= 0",
                       finish.max_norm);
   require_number(sum, "the sum");
@@ -371,10 +403,11 @@ const TensorList& scale_norm_(const TensorList& x, const Tensor& factor) {
   return x;
 }
 
-TensorList max(const TensorList& x) {
-  std::vector<Tensor> each;
-  for (const Tensor& t : x) each.push_back(lorry::max(t));
-  return each;
-}
+#define LORRY_LIST_REDUCTION(name, ...)                                                                 \
+  TensorList name(const TensorList& x) {                                                                \
+    const Running running(#name);                                                                       \
+    return reduced(Op::foreach_##name, x, __VA_ARGS__, [](const Tensor& t) { return lorry::name(t); }); \
+  }
+#include "lorry/formula/list.def"
 
 }  // namespace lorry::foreach

@@ -67,7 +67,10 @@ FinishedNorm finish_norm(const Tensor& sum, const NormFinish& finish = {});
 /// DTypeError, and what clip_norm_ throws for tensors that it cannot write.
 const TensorList& scale_norm_(const TensorList& x, const Tensor& factor);
 
-/// The largest element of each tensor, 0-d; one reduction a tensor. Throws for a tensor without elements.
-TensorList max(const TensorList& x);
+// ---- reductions of each tensor --------------------------------------------------------------------------------------
+
+// One a row of formula/list.def: the result of the operator for each tensor, 0-d, to the bit.
+#define LORRY_LIST_REDUCTION(name, ...) TensorList name(const TensorList& x);
+#include "lorry/formula/list.def"
 
 }  // namespace lorry::foreach

@@ -98,6 +98,11 @@ std::vector<Tensor> run(const CallView& call) {
     case Op::foreach_norm:
       require_attributes(call, 2);
       return norm(all_tensors(call), number(0), dtype_named(call, attribute_of<std::string>(call, 1))).tensors();
+#define LORRY_LIST_REDUCTION(name, ...) \
+  case Op::foreach_##name:              \
+    require_attributes(call, 0);        \
+    return name(all_tensors(call)).tensors();
+#include "lorry/formula/list.def"
     case Op::norms: {
       require_attributes(call, 1);
       const Norms made = norms(all_tensors(call), number(0));

@@ -1,8 +1,9 @@
 target_sources(lorry_kernels PRIVATE
   common/list.cpp
+  cpu/common/converter.cpp
+  cpu/common/fold_loops.cpp
   cpu/common/scratch.cpp
   cpu/common/simd.cpp
-  cpu/common/simd_tables.cpp
   cpu/common/stage.cpp)
 lorry_simd(kernels SOURCES cpu/common/convert.cpp SUFFIX _convert)
 lorry_cuda(kernels cuda/common/tickets.cpp)

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "lorry/device/stream.h"
+#include "lorry/formula/list_sums.h"
 #include "lorry/formula/pointwise.h"
 #include "lorry/kernels/common/list.h"
 
@@ -67,9 +68,8 @@ struct ForeachKernels {
 //   total   all groups, treated in the same way. An entry's own norm is that of a list of this entry alone.
 // Elements of f16, bf16 and f32 are widened exactly, and so are the squares of these.
 
-/// power: (sum |x|^p)^(1/p) for any p > 0; pow agrees between devices to its last bits only. The largest |x| is NaN
-/// when one is.
-enum class NormOrder : uint8_t { one, two, inf, power };
+/// What is added up: a row of formula/list.def, or powers.
+using formula::NormOrder;
 
 /// What is left to do when the common norm is known; formula/clip.h says how. Addresses are of the lists' device, so
 /// that nothing waits.

@@ -1,4 +1,5 @@
 target_sources(lorry_kernels PRIVATE
+  cpu/pointwise/block_table.cpp
   cpu/pointwise/copy.cpp
   cpu/pointwise/creation.cpp
   cpu/pointwise/pointwise.cpp)

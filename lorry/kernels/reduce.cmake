@@ -1,5 +1,4 @@
 target_sources(lorry_kernels PRIVATE
-  cpu/reduce/fold_loops.cpp
   cpu/reduce/reduce.cpp
   cpu/reduce/scan.cpp)
 lorry_cuda(kernels

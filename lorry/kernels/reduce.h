@@ -6,15 +6,14 @@
 // between short f32 runs.
 
 #include "lorry/device/stream.h"
+#include "lorry/formula/fold.h"
 #include "lorry/kernels/common/array.h"
 
 namespace lorry::kernels {
 
-enum class Fold : uint8_t { sum, prod, max, min };
-/// What happens to an element before it is folded; `power` raises |x| to FoldArgs::parameter, `nonzero` gives 0 or 1.
-enum class Map : uint8_t { none, abs, square, power, nonzero };
-/// What happens to a total: divided by the parameter, its square root, or its root of order `parameter`.
-enum class Finish : uint8_t { none, divide, sqrt, root };
+using formula::Finish;
+using formula::Fold;
+using formula::Map;
 
 struct FoldArgs {
   Array out, x;

@@ -11,6 +11,7 @@
 namespace lorry {
 namespace {
 
+using formula::FoldResult;
 using kernels::Finish;
 using kernels::Fold;
 using kernels::Map;
@@ -44,12 +45,30 @@ void require_floating(const Tensor& x) {
 
 Dims one(std::optional<int64_t> dim) { return dim ? Dims{*dim} : Dims{}; }
 
-Tensor extreme(Op op, const Tensor& x, const Dims& dims, bool keepdim, Fold kind) {
+/// x as a row of formula/reduce.def takes it.
+template <FoldResult kResult>
+Tensor operand(const Tensor& x, std::optional<DType> dtype) {
+  if constexpr (kResult == FoldResult::wide) return summand(x, dtype);
   require_defined(x, "x");
+  if constexpr (kResult == FoldResult::real) {
+    const Tensor converted = dtype ? x.to(*dtype) : x;
+    require_floating(converted);
+    return converted;
+  }
+  return x;
+}
+
+template <FoldResult kResult>
+Tensor reduce(Op op, const Tensor& input, const Dims& dims, bool keepdim, std::optional<DType> dtype, FoldKind kind) {
+  const Running running(name(op));
+  const Tensor x = operand<kResult>(input, dtype);
   const Reduced r(x, dims, keepdim);
-  r.require_elements(x);
-  return door::call(
-      op, {&x}, [&] { return fold(x, r, x.dtype(), {kind}); }, r.dims, keepdim);
+  if constexpr (kResult == FoldResult::element) r.require_elements(x);
+  if (kind.finish == Finish::divide) kind.parameter = static_cast<double>(r.count(x));
+  constexpr bool kTruth = kResult == FoldResult::truth;
+  const Tensor out = door::call(
+      op, {&x}, [&] { return fold(x, r, kTruth ? kBool : x.dtype(), kind); }, r.dims, keepdim);
+  return kTruth && x.dtype() == kU8 ? out.to(kU8) : out;
 }
 
 std::array<Tensor, 2> extreme_along(Op op, const Tensor& x, int64_t dim, bool keepdim, bool largest) {
@@ -78,18 +97,6 @@ Tensor position(Op op, const Tensor& x, std::optional<int64_t> dim, bool keepdim
         return out;
       },
       r.dims, keepdim);
-}
-
-Tensor truth(Op op, const Tensor& x, const Dims& dims, bool keepdim, Fold kind) {
-  require_defined(x, "x");
-  const Reduced r(x, dims, keepdim);
-  const Tensor out = door::call(
-      op, {&x},
-      [&] {
-        return fold(x, r, kBool, {kind, Map::nonzero});
-      },
-      r.dims, keepdim);
-  return x.dtype() == kU8 ? out.to(kU8) : out;
 }
 
 Tensor moment(Op op, const Tensor& x, const Dims& dims, double correction, bool keepdim, bool root) {
@@ -137,24 +144,32 @@ FoldKind norm_kind(double p) {
 
 }  // namespace
 
-Tensor sum(const Tensor& input, const Dims& dims, bool keepdim, std::optional<DType> dtype) {
-  const Running running("sum");
-  const Tensor x = summand(input, dtype);
-  const Reduced r(x, dims, keepdim);
-  return door::call(
-      Op::sum, {&x}, [&] { return fold(x, r, x.dtype(), {Fold::sum}); }, r.dims, keepdim);
-}
+// ---- one function, out form and method a row ------------------------------------------------------------------------
 
-Tensor mean(const Tensor& input, const Dims& dims, bool keepdim, std::optional<DType> dtype) {
-  const Running running("mean");
-  require_defined(input, "x");
-  const Tensor x = dtype ? input.to(*dtype) : input;
-  require_floating(x);
-  const Reduced r(x, dims, keepdim);
-  const FoldKind kind{Fold::sum, Map::none, Finish::divide, static_cast<double>(r.count(x))};
-  return door::call(
-      Op::mean, {&x}, [&] { return fold(x, r, x.dtype(), kind); }, r.dims, keepdim);
-}
+#define LORRY_TOTAL(name, fold, map, finish, result)                                                              \
+  Tensor name(const Tensor& x, const Dims& dims, bool keepdim, std::optional<DType> dtype) {                      \
+    return reduce<FoldResult::result>(Op::name, x, dims, keepdim, dtype, {Fold::fold, Map::map, Finish::finish}); \
+  }                                                                                                               \
+  const Tensor& name##_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim,                    \
+                           std::optional<DType> dtype) {                                                          \
+    const Running running(#name);                                                                                 \
+    return write_out(out, name(x, dims, keepdim, dtype));                                                         \
+  }                                                                                                               \
+  Tensor Tensor::name(const Dims& dims, bool keepdim, std::optional<DType> dtype) const {                         \
+    return lorry::name(*this, dims, keepdim, dtype);                                                              \
+  }
+#define LORRY_CHOICE(name, fold, map, finish, result)                                                          \
+  Tensor name(const Tensor& x, const Dims& dims, bool keepdim) {                                               \
+    return reduce<FoldResult::result>(Op::name, x, dims, keepdim, {}, {Fold::fold, Map::map, Finish::finish}); \
+  }                                                                                                            \
+  const Tensor& name##_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim) {               \
+    const Running running(#name);                                                                              \
+    return write_out(out, name(x, dims, keepdim));                                                             \
+  }                                                                                                            \
+  Tensor Tensor::name(const Dims& dims, bool keepdim) const { return lorry::name(*this, dims, keepdim); }
+#include "lorry/formula/reduce.def"
+
+// ---- reductions with signatures of their own ------------------------------------------------------------------------
 
 Tensor prod(const Tensor& input, std::optional<int64_t> dim, bool keepdim, std::optional<DType> dtype) {
   const Running running("prod");
@@ -164,14 +179,6 @@ Tensor prod(const Tensor& input, std::optional<int64_t> dim, bool keepdim, std::
       Op::prod, {&x}, [&] { return fold(x, r, x.dtype(), {Fold::prod}); }, r.dims, keepdim);
 }
 
-Tensor amax(const Tensor& x, const Dims& dims, bool keepdim) {
-  const Running running("amax");
-  return extreme(Op::amax, x, dims, keepdim, Fold::max);
-}
-Tensor amin(const Tensor& x, const Dims& dims, bool keepdim) {
-  const Running running("amin");
-  return extreme(Op::amin, x, dims, keepdim, Fold::min);
-}
 Tensor max(const Tensor& x) {
   const Running running("max");
   return amax(x);
@@ -200,16 +207,6 @@ Tensor argmax(const Tensor& x, std::optional<int64_t> dim, bool keepdim) {
 Tensor argmin(const Tensor& x, std::optional<int64_t> dim, bool keepdim) {
   const Running running("argmin");
   return position(Op::argmin, x, dim, keepdim, false);
-}
-
-// The count of what is not zero is itself truth once stored as bool, and it has the right identity.
-Tensor any(const Tensor& x, const Dims& dims, bool keepdim) {
-  const Running running("any");
-  return truth(Op::any, x, dims, keepdim, Fold::sum);
-}
-Tensor all(const Tensor& x, const Dims& dims, bool keepdim) {
-  const Running running("all");
-  return truth(Op::all, x, dims, keepdim, Fold::min);
 }
 
 Tensor count_nonzero(const Tensor& x, const Dims& dims) {
@@ -275,26 +272,10 @@ Tensor cumprod(const Tensor& x, int64_t dim, std::optional<DType> dtype) {
 
 // ---- out= -----------------------------------------------------------------------------------------------------------
 
-const Tensor& sum_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim, std::optional<DType> dtype) {
-  const Running running("sum");
-  return write_out(out, sum(x, dims, keepdim, dtype));
-}
-const Tensor& mean_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim, std::optional<DType> dtype) {
-  const Running running("mean");
-  return write_out(out, mean(x, dims, keepdim, dtype));
-}
 const Tensor& prod_out(const Tensor& out, const Tensor& x, std::optional<int64_t> dim, bool keepdim,
                        std::optional<DType> dtype) {
   const Running running("prod");
   return write_out(out, prod(x, dim, keepdim, dtype));
-}
-const Tensor& amax_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim) {
-  const Running running("amax");
-  return write_out(out, amax(x, dims, keepdim));
-}
-const Tensor& amin_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim) {
-  const Running running("amin");
-  return write_out(out, amin(x, dims, keepdim));
 }
 std::tuple<Tensor, Tensor> max_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim,
                                    bool keepdim) {
@@ -313,14 +294,6 @@ const Tensor& argmax_out(const Tensor& out, const Tensor& x, std::optional<int64
 const Tensor& argmin_out(const Tensor& out, const Tensor& x, std::optional<int64_t> dim, bool keepdim) {
   const Running running("argmin");
   return write_out(out, argmin(x, dim, keepdim));
-}
-const Tensor& any_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim) {
-  const Running running("any");
-  return write_out(out, any(x, dims, keepdim));
-}
-const Tensor& all_out(const Tensor& out, const Tensor& x, const Dims& dims, bool keepdim) {
-  const Running running("all");
-  return write_out(out, all(x, dims, keepdim));
 }
 const Tensor& var_out(const Tensor& out, const Tensor& x, const Dims& dims, double correction, bool keepdim) {
   const Running running("var");
@@ -349,12 +322,6 @@ const Tensor& cumprod_out(const Tensor& out, const Tensor& x, int64_t dim, std::
 
 // ---- methods --------------------------------------------------------------------------------------------------------
 
-Tensor Tensor::sum(const Dims& dims, bool keepdim, std::optional<DType> dtype) const {
-  return lorry::sum(*this, dims, keepdim, dtype);
-}
-Tensor Tensor::mean(const Dims& dims, bool keepdim, std::optional<DType> dtype) const {
-  return lorry::mean(*this, dims, keepdim, dtype);
-}
 Tensor Tensor::prod(std::optional<int64_t> dim, bool keepdim, std::optional<DType> dtype) const {
   return lorry::prod(*this, dim, keepdim, dtype);
 }
@@ -362,12 +329,8 @@ Tensor Tensor::max() const { return lorry::max(*this); }
 std::tuple<Tensor, Tensor> Tensor::max(int64_t dim, bool keepdim) const { return lorry::max(*this, dim, keepdim); }
 Tensor Tensor::min() const { return lorry::min(*this); }
 std::tuple<Tensor, Tensor> Tensor::min(int64_t dim, bool keepdim) const { return lorry::min(*this, dim, keepdim); }
-Tensor Tensor::amax(const Dims& dims, bool keepdim) const { return lorry::amax(*this, dims, keepdim); }
-Tensor Tensor::amin(const Dims& dims, bool keepdim) const { return lorry::amin(*this, dims, keepdim); }
 Tensor Tensor::argmax(std::optional<int64_t> dim, bool keepdim) const { return lorry::argmax(*this, dim, keepdim); }
 Tensor Tensor::argmin(std::optional<int64_t> dim, bool keepdim) const { return lorry::argmin(*this, dim, keepdim); }
-Tensor Tensor::any(const Dims& dims, bool keepdim) const { return lorry::any(*this, dims, keepdim); }
-Tensor Tensor::all(const Dims& dims, bool keepdim) const { return lorry::all(*this, dims, keepdim); }
 Tensor Tensor::var(const Dims& dims, double correction, bool keepdim) const {
   return lorry::var(*this, dims, correction, keepdim);
 }

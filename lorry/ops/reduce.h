@@ -8,16 +8,22 @@
 
 namespace lorry {
 
-Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false, std::optional<DType> dtype = {});
-/// Throws DTypeError unless x or `dtype` is floating. The mean of nothing is NaN.
-Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false, std::optional<DType> dtype = {});
+// What is one fold: a function and an out form for each row. The mean of nothing is NaN, and it throws DTypeError
+// unless x or `dtype` is floating. The gradient of amax and amin is shared evenly among equals; they throw IndexError
+// for an empty dimension.
+#define LORRY_TOTAL(name, fold, map, finish, result)                                                          \
+  Tensor name(const Tensor& x, const Dims& dims = {}, bool keepdim = false, std::optional<DType> dtype = {}); \
+  const Tensor& name##_out(const Tensor& out, const Tensor& x, const Dims& dims = {}, bool keepdim = false,   \
+                           std::optional<DType> dtype = {});
+#define LORRY_CHOICE(name, fold, map, finish, result)                        \
+  Tensor name(const Tensor& x, const Dims& dims = {}, bool keepdim = false); \
+  const Tensor& name##_out(const Tensor& out, const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+#include "lorry/formula/reduce.def"
+
 /// Over one dimension, or over all.
 Tensor prod(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false, std::optional<DType> dtype = {});
 
-/// The largest and smallest elements. The gradient is shared evenly among equals. Throws IndexError for an empty
-/// dimension.
-Tensor amax(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
-Tensor amin(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+/// The largest and smallest of all elements.
 Tensor max(const Tensor& x);
 Tensor min(const Tensor& x);
 /// The extreme elements along a dimension and their (first) positions, to which the gradient goes.
@@ -27,9 +33,6 @@ std::tuple<Tensor, Tensor> min(const Tensor& x, int64_t dim, bool keepdim = fals
 Tensor argmax(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false);
 Tensor argmin(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false);
 
-/// bool (u8 for u8, as in PyTorch): whether any, or every, element is not zero.
-Tensor any(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
-Tensor all(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor count_nonzero(const Tensor& x, const Dims& dims = {});
 
 /// The squared deviations from the mean, divided by max(0, n - correction). Floating input.
@@ -46,22 +49,14 @@ Tensor cumsum(const Tensor& x, int64_t dim, std::optional<DType> dtype = {});
 Tensor cumprod(const Tensor& x, int64_t dim, std::optional<DType> dtype = {});
 
 /// The same into `out`, which must have the result's sizes and a dtype that can store it.
-const Tensor& sum_out(const Tensor& out, const Tensor& x, const Dims& dims = {}, bool keepdim = false,
-                      std::optional<DType> dtype = {});
-const Tensor& mean_out(const Tensor& out, const Tensor& x, const Dims& dims = {}, bool keepdim = false,
-                       std::optional<DType> dtype = {});
 const Tensor& prod_out(const Tensor& out, const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false,
                        std::optional<DType> dtype = {});
-const Tensor& amax_out(const Tensor& out, const Tensor& x, const Dims& dims = {}, bool keepdim = false);
-const Tensor& amin_out(const Tensor& out, const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 std::tuple<Tensor, Tensor> max_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim,
                                    bool keepdim = false);
 std::tuple<Tensor, Tensor> min_out(const Tensor& values, const Tensor& indices, const Tensor& x, int64_t dim,
                                    bool keepdim = false);
 const Tensor& argmax_out(const Tensor& out, const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false);
 const Tensor& argmin_out(const Tensor& out, const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false);
-const Tensor& any_out(const Tensor& out, const Tensor& x, const Dims& dims = {}, bool keepdim = false);
-const Tensor& all_out(const Tensor& out, const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 const Tensor& var_out(const Tensor& out, const Tensor& x, const Dims& dims = {}, double correction = 1,
                       bool keepdim = false);
 const Tensor& std_out(const Tensor& out, const Tensor& x, const Dims& dims = {}, double correction = 1,

@@ -321,20 +321,19 @@ class Tensor {
   Tensor bernoulli(Generator* generator = nullptr) const;
   Tensor multinomial(int64_t samples, bool replacement = false, Generator* generator = nullptr) const;
 
-  // ---- reductions and scans -----------------------------------------------------------------------------------------
-  Tensor sum(const Dims& dims = {}, bool keepdim = false, std::optional<DType> dtype = {}) const;
-  Tensor mean(const Dims& dims = {}, bool keepdim = false, std::optional<DType> dtype = {}) const;
+  // ---- reductions and scans, one row each in formula/reduce.def -----------------------------------------------------
+#define LORRY_TOTAL(name, fold, map, finish, result) \
+  Tensor name(const Dims& dims = {}, bool keepdim = false, std::optional<DType> dtype = {}) const;
+#define LORRY_CHOICE(name, fold, map, finish, result) Tensor name(const Dims& dims = {}, bool keepdim = false) const;
+#include "lorry/formula/reduce.def"
+
   Tensor prod(std::optional<int64_t> dim = {}, bool keepdim = false, std::optional<DType> dtype = {}) const;
   Tensor max() const;
   std::tuple<Tensor, Tensor> max(int64_t dim, bool keepdim = false) const;
   Tensor min() const;
   std::tuple<Tensor, Tensor> min(int64_t dim, bool keepdim = false) const;
-  Tensor amax(const Dims& dims = {}, bool keepdim = false) const;
-  Tensor amin(const Dims& dims = {}, bool keepdim = false) const;
   Tensor argmax(std::optional<int64_t> dim = {}, bool keepdim = false) const;
   Tensor argmin(std::optional<int64_t> dim = {}, bool keepdim = false) const;
-  Tensor any(const Dims& dims = {}, bool keepdim = false) const;
-  Tensor all(const Dims& dims = {}, bool keepdim = false) const;
   Tensor var(const Dims& dims = {}, double correction = 1, bool keepdim = false) const;
   Tensor std(const Dims& dims = {}, double correction = 1, bool keepdim = false) const;
   Tensor norm(double p = 2, const Dims& dims = {}, bool keepdim = false) const;

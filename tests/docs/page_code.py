@@ -6,7 +6,7 @@ Fenced blocks. The words after ```cpp say what a block is:
     continues       statements that go on where the block before ended
     global          declarations outside functions
     program         a whole program: it is a file of examples/, which the tests run
-    patch           lines of the page's patch, which tools/operator_cost.py or rule_cost.py checks
+    patch           lines of the page's patch, which tools/change_cost.py checks
     excerpt=FILE    lines of that file of the tree, in their order
 
 Tables with the head `| PyTorch | Lorry |`. Each table is run from top to bottom. A code span of the right column that

@@ -226,11 +226,5 @@ TEST(ForeachNormInParts, of_nothing_is_zero_and_bad_input_is_refused) {
   EXPECT_THROW(finish_norm(Tensor()), ValueError);
 }
 
-TEST(ForeachMax, is_that_of_each_tensor) {
-  const TensorList x = {random_tensor({5}, kF32, 1), random_tensor({7, 3}, kI32, 2)};
-  const TensorList got = foreach::max(x);
-  for (size_t e = 0; e < x.size(); ++e) EXPECT_TRUE(same_bits(got[e], lorry::max(x[e])));
-}
-
 }  // namespace
 }  // namespace lorry::foreach::test

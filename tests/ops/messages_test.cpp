@@ -331,6 +331,20 @@ void add_rows(PublicCalls& calls) {
   calls.add(#name, "foreach::" #name "_",                                                                          \
             [](const TensorList& x, const Argument& y) { return foreach::name##_(x, y); });
 #include "lorry/formula/pointwise.def"
+#define LORRY_TOTAL(name, fold, map, finish, result)                                                               \
+  calls.add(#name, #name, [](const Tensor& x, const Dims& dims, bool keepdim, const std::optional<DType>& dtype) { \
+    return lorry::name(x, dims, keepdim, dtype);                                                                   \
+  });
+#include "lorry/formula/reduce.def"
+#define LORRY_REDUCTION(name, fold, map, finish, result)                                           \
+  calls.add(#name, #name, [](const Tensor& x, const Dims& dims) { return lorry::name(x, dims); }); \
+  calls.add(#name, "." #name, [](const Tensor& x, const Dims& dims) { return x.name(dims); });     \
+  calls.add(#name, #name "_out",                                                                   \
+            [](const Tensor& out, const Tensor& x, const Dims& dims) { return name##_out(out, x, dims); });
+#include "lorry/formula/reduce.def"
+#define LORRY_LIST_REDUCTION(name, ...) \
+  calls.add(#name, "foreach::" #name, [](const TensorList& x) { return foreach::name(x); });
+#include "lorry/formula/list.def"
 }
 
 #define LORRY_AFTER_X(...) __VA_OPT__(, ) __VA_ARGS__

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "lorry/ops/dispatch/table.h"
 #include "lorry/ops/ops.h"
+#include "tests/ops/reduction_reference.h"
 #include "tests/ops/samples.h"
 
 namespace lorry::test {
@@ -75,25 +77,30 @@ struct Case {
 DType wide(DType t) { return is_floating(t) ? t : kI64; }
 DType truth(DType t) { return t == kU8 ? kU8 : kBool; }
 
+DType dtype_of_result(formula::FoldResult result, DType t) {
+  return result == formula::FoldResult::wide ? wide(t) : result == formula::FoldResult::truth ? truth(t) : t;
+}
+
+/// The rows of formula/reduce.def.
+std::vector<Case> rows() {
+  std::vector<Case> all;
+  using formula::FoldResult;
+#define LORRY_REDUCTION(name, fold, map, finish, result)                                            \
+  all.push_back({#name, [](auto& x, auto& d, bool k) { return lorry::name(x, d, k); },              \
+                 [](const Group& g) { return reduction_reference(Op::name, g); },                   \
+                 FoldResult::result == FoldResult::real, FoldResult::result == FoldResult::element, \
+                 [](DType t) { return dtype_of_result(FoldResult::result, t); }});
+#include "lorry/formula/reduce.def"
+  return all;
+}
+
 std::vector<Case> cases() {
   std::vector<Case> all = {
-      {"sum", [](auto& x, auto& d, bool k) { return x.sum(d, k); }, sum_of, false, false, wide},
-      {"mean", [](auto& x, auto& d, bool k) { return x.mean(d, k); },
-       [](const Group& g) { return sum_of(g) / static_cast<double>(g.size()); }, true},
-      {"amax", [](auto& x, auto& d, bool k) { return x.amax(d, k); },
-       [](const Group& g) { return *std::max_element(g.begin(), g.end()); }, false, true},
-      {"amin", [](auto& x, auto& d, bool k) { return x.amin(d, k); },
-       [](const Group& g) { return *std::min_element(g.begin(), g.end()); }, false, true},
-      {"any", [](auto& x, auto& d, bool k) { return x.any(d, k); },
-       [](const Group& g) { return std::any_of(g.begin(), g.end(), [](double v) { return v != 0; }); }, false, false,
-       truth},
-      {"all", [](auto& x, auto& d, bool k) { return x.all(d, k); },
-       [](const Group& g) { return std::all_of(g.begin(), g.end(), [](double v) { return v != 0; }); }, false, false,
-       truth},
       {"logsumexp", [](auto& x, auto& d, bool k) { return x.logsumexp(d, k); },
        [](const Group& g) { return std::log(total(g, [](double v) { return std::exp(v); })); }, false, false,
        [](DType t) { return is_floating(t) ? t : kF32; }},
   };
+  for (Case& row : rows()) all.push_back(std::move(row));
   for (const double correction : {0.0, 1.0, 2.5}) {
     all.push_back({"var", [=](auto& x, auto& d, bool k) { return x.var(d, correction, k); },
                    [=](const Group& g) { return variance_of(g, correction); }, true});
@@ -288,6 +295,24 @@ TEST(reduce, a_nan_anywhere_shows_in_the_result) {
         EXPECT_TRUE(std::isnan(element(columns.amax({0}), 4))) << what;
         EXPECT_FALSE(std::isnan(element(columns.amax({0}), 5))) << what;
         EXPECT_EQ(element(columns.argmin(0), 4), static_cast<double>(at)) << what;
+      }
+}
+
+TEST(reduce, every_row_takes_nan_infinities_and_zeros_as_its_reference_does) {
+  const std::vector<double> specials[] = {{1, kNaN, 2},     {kNaN, kNaN, kNaN}, {kInf, 1, -2}, {-kInf, 3, 5},
+                                          {kInf, -kInf, 0}, {kNaN, kInf, 1},    {0, -0.0, 0},  {0.0, kNaN, 0}};
+  for (const DType dtype : {kF16, kBF16, kF32, kF64})
+    for (const auto& three : specials)
+      for (const int64_t repeats : {1, 7, 90}) {
+        std::vector<double> numbers;
+        for (int64_t i = 0; i < repeats; ++i) numbers.insert(numbers.end(), three.begin(), three.end());
+        const int64_t n = 3 * repeats;
+        const Tensor row = tensor_of({n}, dtype, numbers), columns = row.unsqueeze(1).expand({n, 9}).contiguous();
+        for (const Case& c : rows()) {
+          const double want = c.expected(numbers);
+          EXPECT_TRUE(near(c.run(row, {0}, true), {want}, tolerance(dtype))) << c.name << " of " << three[0] << "...";
+          EXPECT_TRUE(near(c.run(columns, {0}, false), Group(9, want), tolerance(dtype))) << c.name;
+        }
       }
 }
 

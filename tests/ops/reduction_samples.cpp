@@ -28,46 +28,41 @@ SampleInput class_weight(const Dims& sizes) {
   return {.role = SampleInput::Role::chance, .sizes = sizes, .optional = true, .differentiable = false};
 }
 
+/// Whether a row of formula/reduce.def takes the dtype.
+template <formula::FoldResult kResult>
+bool taken(DType t) {
+  return kResult != formula::FoldResult::real || is_floating(t);
+}
+/// Which inputs may be empty when all of their elements are reduced.
+constexpr unsigned empty_inputs(formula::FoldResult result) { return result == formula::FoldResult::element ? 0 : 1; }
+
 const Sample kSamples[] = {
-    {.op = Op::sum,
-     .inputs = {value({3, 4})},
-     .call = [](T t) -> Tensors { return {sum(t[0])}; },
-     .out = [](T out, T t) { sum_out(out[0], t[0]); },
-     .leading = 1},
-    {.op = Op::sum,
-     .inputs = {value({3, 4})},
-     .call = [](T t) -> Tensors { return {sum(t[0], {-1}, true)}; },
-     .out = [](T out, T t) { sum_out(out[0], t[0], {-1}, true); },
-     .leading = 1,
-     .any_rank = true},
-    {.op = Op::mean,
-     .inputs = {value({3, 4})},
-     .call = [](T t) -> Tensors { return {mean(t[0], {-1})}; },
-     .out = [](T out, T t) { mean_out(out[0], t[0], {-1}); },
-     .accepts = floating,
-     .leading = 1,
-     .any_rank = true},
+// Over one dimension, and over all.
+#define LORRY_REDUCTION(name, fold, map, finish, result)                     \
+  {.op = Op::name,                                                           \
+   .inputs = {value({3, 4})},                                                \
+   .call = [](T t) -> Tensors { return {lorry::name(t[0], {-1})}; },         \
+   .out = [](T out, T t) { name##_out(out[0], t[0], {-1}); },                \
+   .accepts = taken<formula::FoldResult::result>,                            \
+   .leading = 1,                                                             \
+   .any_rank = true},                                                        \
+      {.op = Op::name,                                                       \
+       .inputs = {value({3, 4})},                                            \
+       .call = [](T t) -> Tensors { return {lorry::name(t[0], {}, true)}; }, \
+       .out = [](T out, T t) { name##_out(out[0], t[0], {}, true); },        \
+       .accepts = taken<formula::FoldResult::result>,                        \
+       .leading = empty_inputs(formula::FoldResult::result),                 \
+       .any_rank = true},
+#include "lorry/formula/reduce.def"
     {.op = Op::prod,
      .inputs = {value({3, 4})},
      .call = [](T t) -> Tensors { return {prod(t[0], -1)}; },
      .out = [](T out, T t) { prod_out(out[0], t[0], -1); },
      .leading = 1,
      .any_rank = true},
-    {.op = Op::amax,
-     .inputs = {value({3, 4})},
-     .call = [](T t) -> Tensors { return {amax(t[0], {-1})}; },
-     .out = [](T out, T t) { amax_out(out[0], t[0], {-1}); },
-     .leading = 1,
-     .any_rank = true},
     {.op = Op::median,
      .inputs = {value({3, 5})},
      .call = [](T t) -> Tensors { return {median(t[0])}; },
-     .any_rank = true},
-    {.op = Op::amin,
-     .inputs = {value({3, 4})},
-     .call = [](T t) -> Tensors { return {amin(t[0], {-1})}; },
-     .out = [](T out, T t) { amin_out(out[0], t[0], {-1}); },
-     .leading = 1,
      .any_rank = true},
     {.op = Op::max,
      .inputs = {value({3, 4})},
@@ -91,18 +86,6 @@ const Sample kSamples[] = {
      .inputs = {value({3, 4})},
      .call = [](T t) -> Tensors { return {argmin(t[0], -1)}; },
      .out = [](T out, T t) { argmin_out(out[0], t[0], -1); },
-     .leading = 1,
-     .any_rank = true},
-    {.op = Op::any,
-     .inputs = {value({3, 4})},
-     .call = [](T t) -> Tensors { return {any(t[0], {-1})}; },
-     .out = [](T out, T t) { any_out(out[0], t[0], {-1}); },
-     .leading = 1,
-     .any_rank = true},
-    {.op = Op::all,
-     .inputs = {value({3, 4})},
-     .call = [](T t) -> Tensors { return {all(t[0], {-1})}; },
-     .out = [](T out, T t) { all_out(out[0], t[0], {-1}); },
      .leading = 1,
      .any_rank = true},
     {.op = Op::count_nonzero,

@@ -54,6 +54,34 @@ class CheckIncludes(unittest.TestCase):
         self.assert_refused({"lorry/kernels/list.h": '#include "lorry/kernels/cuda/list/list.h"\n'},
                             "a contract may not use a backend")
 
+    def test_a_family_of_kernels_uses_itself_what_is_common_and_its_contract(self):
+        scan = "lorry/kernels/cuda/reduce/scan.cu"
+        for name in ("cuda/reduce/parts.h", "cuda/common/element.h", "cuda/table.h", "common/fold.h", "reduce.h"):
+            self.assertEqual(self.check({scan: f'#include "lorry/kernels/{name}"\n'}), (0, ""))
+        self.assert_refused({scan: '\n#include "lorry/kernels/cuda/sort/radix.h"\n'}, f"{scan}:2:",
+                            "cuda/reduce does not build on cuda/sort")
+        self.assert_refused({scan: '#include "lorry/kernels/sort.h"\n'}, "has a contract of its own, kernels/reduce.h")
+        self.assert_refused({"lorry/kernels/cpu/common/stage.h": '#include "lorry/kernels/cpu/reduce/driver.h"\n'},
+                            "cpu/common does not build on cpu/reduce")
+
+    def test_a_family_builds_on_another_where_that_is_said(self):
+        radix = '#include "lorry/kernels/cuda/sort/radix.h"\n'
+        self.assertEqual(self.check({"lorry/kernels/cuda/indexing/put.cu": radix}), (0, ""))
+
+    def test_a_folder_uses_of_its_room_what_is_said(self):
+        functions = '#include "lorry/ops/ops.h"\n'
+        self.assertEqual(self.check({"lorry/ops/dispatch/run.cpp": functions}), (0, ""))
+        self.assert_refused({"lorry/ops/dispatch/door.h": functions}, "lorry/ops/dispatch/door.h:1:",
+                            "lorry/ops/dispatch may use ops/array.h")
+        self.assert_refused({"lorry/optim/rules/sgd.h": '#include "lorry/optim/execution/eager.h"\n'},
+                            "lorry/optim/rules may use")
+
+    def test_files_that_include_each_other_are_refused(self):
+        self.assert_refused({"lorry/nn/a.h": '#include "lorry/nn/b.h"\n', "lorry/nn/b.h": '#include "lorry/nn/c.h"\n',
+                             "lorry/nn/c.h": '\n#include "lorry/nn/a.h"\n'},
+                            "lorry/nn/c.h:2:",
+                            "includes itself: lorry/nn/a.h > lorry/nn/b.h > lorry/nn/c.h > lorry/nn/a.h")
+
     def test_an_include_of_the_suites_is_refused_outside_the_command(self):
         self.assert_refused({"lorry/profile/session.h": '#include "lorry/bench/suites.h"\n'}, "nobody but the command")
 

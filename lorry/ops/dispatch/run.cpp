@@ -256,17 +256,14 @@ constexpr std::array<Forms, kOpCount> kForms = [] {
   call(Op::roll, [](T x, const Dims& shifts, const Dims& dims) { return roll(x, shifts, dims); });
 
   // ---- reductions and scans
-  call(Op::sum, [](T x, const Dims& dims, bool keepdim) { return sum(x, dims, keepdim); });
-  call(Op::mean, [](T x, const Dims& dims, bool keepdim) { return mean(x, dims, keepdim); });
+#define LORRY_REDUCTION(name, fold, map, finish, result) \
+  call(Op::name, [](T x, const Dims& dims, bool keepdim) { return lorry::name(x, dims, keepdim); });
+#include "lorry/formula/reduce.def"
   call(Op::prod, [](T x, const Dims& dims, bool keepdim) { return prod(x, one_or_all(dims), keepdim); });
-  call(Op::amax, [](T x, const Dims& dims, bool keepdim) { return amax(x, dims, keepdim); });
-  call(Op::amin, [](T x, const Dims& dims, bool keepdim) { return amin(x, dims, keepdim); });
   call(Op::max, [](T x, int64_t dim, bool keepdim) { return max(x, dim, keepdim); });
   call(Op::min, [](T x, int64_t dim, bool keepdim) { return min(x, dim, keepdim); });
   call(Op::argmax, [](T x, const Dims& dims, bool keepdim) { return argmax(x, one_or_all(dims), keepdim); });
   call(Op::argmin, [](T x, const Dims& dims, bool keepdim) { return argmin(x, one_or_all(dims), keepdim); });
-  call(Op::any, [](T x, const Dims& dims, bool keepdim) { return any(x, dims, keepdim); });
-  call(Op::all, [](T x, const Dims& dims, bool keepdim) { return lorry::all(x, dims, keepdim); });
   call(Op::count_nonzero, [](T x, const Dims& dims) { return count_nonzero(x, dims); });
   call(Op::var,
        [](T x, const Dims& dims, double correction, bool keepdim) { return var(x, dims, correction, keepdim); });

@@ -1,18 +1,24 @@
 #pragma once
 
-// The operator table: what every listener at the door may know of an operator. Its rows come from formula/pointwise.def
-// and ops/dispatch/operators.def, and from nowhere else.
+// The operator table: what every listener at the door may know of an operator. Its rows come from pointwise.def,
+// reduce.def and list.def of formula/ and from ops/dispatch/operators.def, and from nowhere else.
 
 #include <cstdint>
 #include <string_view>
+
+#include "lorry/formula/fold.h"
 
 namespace lorry {
 
 enum class Op : uint16_t {
 #define LORRY_POINTWISE(name, Formula, arity, result, domain) name,
 #include "lorry/formula/pointwise.def"
+#define LORRY_REDUCTION(name, fold, map, finish, result) name,
+#include "lorry/formula/reduce.def"
 #define LORRY_OPERATOR(name, kind, bytes, flops, arguments) name,
 #include "lorry/ops/dispatch/operators.def"
+#define LORRY_LIST_REDUCTION(name, ...) foreach_##name,
+#include "lorry/formula/list.def"
 #define LORRY_POINTWISE(name, Formula, arity, result, domain) foreach_##name,
 #include "lorry/formula/pointwise.def"
   count
@@ -66,12 +72,21 @@ struct PerElement {
 };
 inline constexpr PerElement output{Flops::output}, input{Flops::input};
 
+constexpr OpKind kind_of(formula::FoldResult result) {
+  return result == formula::FoldResult::truth ? OpKind::constant : OpKind::differentiable;
+}
+
 inline constexpr OpRow kRows[kOpCount] = {
 #define LORRY_POINTWISE(name, Formula, arity, result, domain) \
   {#name, OpKind::pointwise, Bytes::all, output, arity, "arguments..."},
 #include "lorry/formula/pointwise.def"
+#define LORRY_REDUCTION(name, fold, map, finish, result) \
+  {#name, kind_of(formula::FoldResult::result), Bytes::all, input, -1, "x; dims, keepdim"},
+#include "lorry/formula/reduce.def"
 #define LORRY_OPERATOR(name, kind, bytes, flops, arguments) {#name, OpKind::kind, Bytes::bytes, flops, -1, arguments},
 #include "lorry/ops/dispatch/operators.def"
+#define LORRY_LIST_REDUCTION(name, ...) {"foreach_" #name, OpKind::list, Bytes::all, input, -1, "tensors..."},
+#include "lorry/formula/list.def"
 #define LORRY_POINTWISE(name, Formula, arity, result, domain) \
   {"foreach_" #name, OpKind::list, Bytes::all, input, -1, "arguments...; counts"},
 #include "lorry/formula/pointwise.def"

@@ -12,7 +12,7 @@
 
 #include <algorithm>
 
-#include "lorry/kernels/cpu/reduce/fold_loops.h"
+#include "lorry/kernels/cpu/common/fold_loops.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lorry::kernels::cpu::HWY_NAMESPACE {

@@ -39,17 +39,26 @@ double sum_power(const void* from, int64_t n, double p) {
   return sums[0];
 }
 
+/// The order in which the next level adds up.
+NormOrder next(NormOrder order) {
+  switch (order) {
+#define LORRY_LIST_SUM(order, Formula) \
+  case NormOrder::order:               \
+    return formula::kNextOrder<NormOrder::order>;
+#include "lorry/formula/list.def"
+    case NormOrder::power:
+      break;
+  }
+  return formula::kNextOrder<NormOrder::power>;
+}
+
 /// The three levels of a norm.
 class Norm {
  public:
   Norm(NormOrder order, double p) : order_(order), p_(p) {
     const ListNormRuns& runs = list_norm_runs();
-    for (int wide = 0; wide < 2; ++wide)
-      tile_[wide] = (order == NormOrder::one   ? runs.sum_abs
-                     : order == NormOrder::inf ? runs.max_abs
-                                               : runs.sum_square)[wide];
-    // Sums are not negative, so the sum of their sizes is their sum.
-    again_ = (order == NormOrder::inf ? runs.max_abs : runs.sum_abs)[1];
+    if (order != NormOrder::power) tile_ = runs.sum[static_cast<int>(order)];
+    again_ = runs.sum[static_cast<int>(next(order))][1];
   }
 
   double tile(const void* x, DType dtype, int64_t count) const {
@@ -74,7 +83,7 @@ class Norm {
  private:
   NormOrder order_;
   double p_;
-  double (*tile_[2])(const void*, int64_t);
+  double (*const* tile_)(const void*, int64_t) = nullptr;
   double (*again_)(const void*, int64_t);
 };
 

@@ -5,15 +5,14 @@
 
 #include <cstdint>
 
+#include "lorry/formula/list_sums.h"
+
 namespace lorry::kernels::cpu {
 
 struct ListNormRuns {
-  /// The sum of |x|, the sum of x^2 and the largest |x| (NaN when one is), in f64 and in the order of
-  /// kernels/list_norm.h, for a tile of any length. [0] float, [1] double.
-  double (*sum_abs[2])(const void* x, int64_t n);
-  double (*sum_square[2])(const void* x, int64_t n);
-  double (*max_abs[2])(const void* x, int64_t n);
-  /// x * factor, the factor rounded to the element type.
+  /// A tile of any length, in f64 and in the order of kernels/list.h: by NormOrder, then [0] float, [1] double.
+  double (*sum[static_cast<int>(formula::NormOrder::power)][2])(const void* x, int64_t n);
+  /// x * factor, the factor rounded to the element type. [0] float, [1] double.
   void (*scale[2])(void* x, int64_t n, double factor);
 };
 

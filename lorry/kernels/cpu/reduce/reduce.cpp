@@ -1,7 +1,7 @@
 #include <cmath>
 
+#include "lorry/kernels/cpu/common/fold_loops.h"
 #include "lorry/kernels/cpu/common/stage.h"
-#include "lorry/kernels/cpu/reduce/fold_loops.h"
 #include "lorry/kernels/cpu/reduce/reduce_driver.h"
 #include "lorry/kernels/cpu/table.h"
 
@@ -22,13 +22,9 @@ struct FoldPolicy {
   void load(C* to, const char* from, int64_t stride, int64_t n) const {
     if (args_.map == Map::nonzero) return load_nonzero(to, from, args_.x.dtype, stride, n);
     cpu::load(to, from, args_.x.dtype, stride, n);
-    if (args_.map == Map::abs)
-      for (int64_t i = 0; i < n; ++i) to[i] = to[i] < 0 ? -to[i] : to[i];
-    if (args_.map == Map::square)
-      for (int64_t i = 0; i < n; ++i) to[i] *= to[i];
-    if (args_.map == Map::power)
-      for (int64_t i = 0; i < n; ++i)
-        to[i] = static_cast<C>(std::pow(std::abs(to[i]), static_cast<C>(args_.parameter)));
+    if (args_.map != Map::power) return map_all(to, n, std::make_integer_sequence<int, static_cast<int>(Map::count)>());
+    if constexpr (!std::is_integral_v<C>)
+      for (int64_t i = 0; i < n; ++i) to[i] = std::pow(std::abs(to[i]), static_cast<C>(args_.parameter));
   }
 
   void row(Cell& cell, const C* block, int64_t n, int64_t) const { cell = one(cell, loops_.row(block, n)); }
@@ -48,18 +44,24 @@ struct FoldPolicy {
 
   void finish(int64_t offset, int64_t stride, Cell* cells, int64_t n) const {
     if constexpr (!std::is_integral_v<Cell>) {
-      if (args_.finish == Finish::divide)
-        for (int64_t i = 0; i < n; ++i) cells[i] /= args_.parameter;
-      if (args_.finish == Finish::sqrt)
-        for (int64_t i = 0; i < n; ++i) cells[i] = std::sqrt(cells[i]);
-      if (args_.finish == Finish::root)
-        for (int64_t i = 0; i < n; ++i) cells[i] = std::pow(cells[i], 1 / args_.parameter);
+      if (args_.finish != Finish::none)
+        for (int64_t i = 0; i < n; ++i) cells[i] = formula::finished(args_.finish, cells[i], args_.parameter);
     }
     store(args_.out.as<char>() + offset * size_of(args_.out.dtype), args_.out.dtype, stride, cells, n);
   }
 
  private:
   Cell one(Cell a, Cell b) const { return fold_one(args_.fold, a, b); }
+
+  /// A loop a map, so that none asks which one it is.
+  template <int... kMap>
+  void map_all(C* x, int64_t n, std::integer_sequence<int, kMap...>) const {
+    const auto map_if = [&]<Map kOne>(std::integral_constant<Map, kOne>) {
+      if (args_.map != kOne || kOne == Map::none) return;
+      for (int64_t i = 0; i < n; ++i) x[i] = formula::mapped(kOne, x[i]);
+    };
+    (map_if(std::integral_constant<Map, static_cast<Map>(kMap)>()), ...);
+  }
 
   const FoldArgs& args_;
   const FoldLoops<C>& loops_;

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "lorry/device/cpu/team.h"
+#include "lorry/kernels/cpu/common/fold_loops.h"
 #include "lorry/kernels/cpu/common/stage.h"
-#include "lorry/kernels/cpu/reduce/fold_loops.h"
 #include "lorry/kernels/cpu/table.h"
 
 namespace lorry::kernels::cpu {

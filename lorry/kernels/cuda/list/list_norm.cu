@@ -28,23 +28,16 @@ __device__ __noinline__ double power(double x, double p) { return pow(x, p); }
 template <NormOrder kOrder, class T>
 __device__ __forceinline__ double fold(double total, T element, double p) {
   const double x = static_cast<double>(static_cast<Accumulate<T>>(element));
-  if constexpr (kOrder == NormOrder::one) return total + fabs(x);
-  if constexpr (kOrder == NormOrder::two)
-    return sizeof(T) < 8 ? fma(x, x, total) : total + x * x;  // the square of an f32 is exact in f64
   if constexpr (kOrder == NormOrder::power) return total + power(fabs(x), p);
-  const double size = fabs(x);
-  return size > total || size != size ? size : total;
-}
-
-template <NormOrder kOrder>
-__device__ __forceinline__ double join(double a, double b) {
-  if constexpr (kOrder != NormOrder::inf) return a + b;
-  return b > a || b != b ? b : a;
+  // The same bits as those of the formula: the square of an f32 is exact in f64.
+  if constexpr (kOrder == NormOrder::two && sizeof(T) < 8) return fma(x, x, total);
+  using Sum = formula::ListSum<kOrder>;
+  return Sum::join(total, Sum::term(x));
 }
 
 template <NormOrder kOrder>
 __device__ __forceinline__ double join_with(double own, double sent, int distance) {
-  return join<kOrder>(own, __shfl_xor_sync(kAll, sent, distance));
+  return formula::ListSum<kOrder>::join(own, __shfl_xor_sync(kAll, sent, distance));
 }
 
 /// Joins the 128 sums of a warp in halves. Every lane returns the result.
@@ -124,12 +117,9 @@ __device__ __forceinline__ double sum_of(const T* x, int count, int lane, double
   return join_lanes<kOrder>(s, lane);
 }
 
-/// The next level: sums are not negative, so the sum of their sizes is their sum.
-constexpr NormOrder next_level(NormOrder order) { return order == NormOrder::inf ? NormOrder::inf : NormOrder::one; }
-
 template <NormOrder kOrder>
 __device__ __forceinline__ double sum_of_sums(const double* sums, int count, int lane) {
-  return sum_of<next_level(kOrder), true>(sums, count, lane, 0);
+  return sum_of<formula::kNextOrder<kOrder>, true>(sums, count, lane, 0);
 }
 
 template <NormOrder kOrder>
@@ -256,7 +246,7 @@ __global__ void __launch_bounds__(kListThreads)
     const uint32_t at = begin + static_cast<uint32_t>(g * kNormGroup);
     const double sum =
         sum_of_sums<kOrder>(sums + at, static_cast<int>(min(end - at, static_cast<uint32_t>(kNormGroup))), lane);
-    if (lane == 0) joined[g % kSums] = fold<next_level(kOrder)>(joined[g % kSums], sum, 0);
+    if (lane == 0) joined[g % kSums] = fold<formula::kNextOrder<kOrder>>(joined[g % kSums], sum, 0);
   }
   __syncthreads();
   if (warp != 0) return;
@@ -329,12 +319,10 @@ void norm_of(const ListNormCall& call, const Stream& stream) {
 template <class F>
 void visit_order(NormOrder order, const F& f) {
   switch (order) {
-    case NormOrder::one:
-      return f(std::integral_constant<NormOrder, NormOrder::one>());
-    case NormOrder::two:
-      return f(std::integral_constant<NormOrder, NormOrder::two>());
-    case NormOrder::inf:
-      return f(std::integral_constant<NormOrder, NormOrder::inf>());
+#define LORRY_LIST_SUM(order, Formula) \
+  case NormOrder::order:               \
+    return f(std::integral_constant<NormOrder, NormOrder::order>());
+#include "lorry/formula/list.def"
     case NormOrder::power:
       return f(std::integral_constant<NormOrder, NormOrder::power>());
   }

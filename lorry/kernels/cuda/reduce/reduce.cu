@@ -37,7 +37,7 @@ struct AnyFold : FoldEnd<C_> {
     if constexpr (!std::is_integral_v<C>) {
       if (this->map == Map::power) return this->combine(acc, power(v[0], static_cast<C>(this->parameter)));
     }
-    this->combine(acc, mapped(this->map, v[0]));
+    this->combine(acc, formula::mapped(this->map, v[0]));
   }
 };
 
@@ -49,9 +49,10 @@ void fold(const FoldArgs& args, const Stream& stream) {
   const Route way = route(axes);
   const bool fits =
       has_rows(args.x.dtype) && is_floating(compute) == is_floating(args.x.dtype) && args.map != Map::power;
-  if (way != Route::general && fits && args.fold != Fold::prod) {
+  if (way != Route::general && fits) {
     if (args.fold == Fold::sum) return reduce_sum(args, axes, way, stream);
-    return args.fold == Fold::max ? reduce_max(args, axes, way, stream) : reduce_min(args, axes, way, stream);
+    if (args.fold == Fold::max) return reduce_max(args, axes, way, stream);
+    if (args.fold == Fold::min) return reduce_min(args, axes, way, stream);
   }
   visit_compute(compute, [&]<class C>(Type<C>) { reduce_any(AnyFold<C>(args), axes, args.x, stream); });
 }

@@ -34,23 +34,14 @@ struct FoldEnd {
   __device__ void combine(Cell& into, const Cell& from) const { into = fold_one(fold, into, from); }
   __device__ void finish(int64_t offset, Cell cell) const {
     if constexpr (!std::is_integral_v<Cell>) {
-      if (after == Finish::divide) cell /= parameter;
-      if (after == Finish::sqrt) cell = std::sqrt(cell);
-      if (after == Finish::root) cell = std::pow(cell, 1 / parameter);
+      cell = formula::finished(after, cell, parameter);
     }
     store_as<Cell>(out, out_dtype, offset, cell);
   }
 };
 
-/// For every map but `power`, which only the general kernel knows: it would cost the others their registers.
-template <class C>
-__device__ __forceinline__ C mapped(Map map, C v) {
-  if (map == Map::abs) return v < 0 ? fold_one<Fold::prod>(v, C(-1)) : v;
-  if (map == Map::square) return fold_one<Fold::prod>(v, v);
-  return map == Map::nonzero ? C(v != 0) : v;
-}
-
-/// The fold of stored type T in registers. Sums of f32 and narrower are runs of f32 whose totals are carried in f64.
+/// The fold of stored type T in registers. Not for Map::power, which only the general kernel knows: it would cost the
+/// others their registers. Sums of f32 and narrower are runs of f32 whose totals are carried in f64.
 template <class T_, Fold kFold>
 struct Folded : FoldEnd<Accumulate<T_>> {
   using T = T_;
@@ -65,7 +56,7 @@ struct Folded : FoldEnd<Accumulate<T_>> {
   __device__ Cell cell(Acc acc) const { return acc; }
   __device__ bool unmapped() const { return this->map == Map::none; }
   __device__ C stored(T element) const { return cast<C, T>(element); }
-  __device__ C value(T element) const { return mapped(this->map, stored(element)); }
+  __device__ C value(T element) const { return formula::mapped(this->map, stored(element)); }
   /// As FoldEnd's, without asking which fold.
   __device__ void combine(Cell& into, const Cell& from) const { into = fold_one<kFold>(into, from); }
   template <int N>

@@ -1,7 +1,7 @@
-#include "lorry/kernels/cpu/reduce/fold_loops.h"
+#include "lorry/kernels/cpu/common/fold_loops.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "lorry/kernels/cpu/reduce/fold_loops.cpp"
+#define HWY_TARGET_INCLUDE "lorry/kernels/cpu/common/fold_loops.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 

@@ -1,8 +1,7 @@
-// The tables of the functions that are compiled once an instruction set.
+// The table of block functions, which are compiled once an instruction set.
 
 #include <array>
 
-#include "lorry/kernels/common/convert.h"
 #include "lorry/kernels/cpu/common/simd.h"
 #include "lorry/kernels/cpu/pointwise/blocks.h"
 
@@ -13,7 +12,6 @@ LORRY_SIMD_DECLARE(template <int kShare> void fill_blocks(BlockFunctions* table)
                    template <> void fill_blocks<1>(BlockFunctions* table);
                    template <> void fill_blocks<2>(BlockFunctions* table);
                    template <> void fill_blocks<3>(BlockFunctions* table))
-LORRY_SIMD_DECLARE(void fill_conversions(ConvertTable& table))
 
 const BlockFunctions* block_functions() {
   static const auto table = [] {
@@ -28,25 +26,4 @@ const BlockFunctions* block_functions() {
   return table.data();
 }
 
-namespace {
-struct Conversions {
-  ConvertTable functions;
-};
-const Conversions& conversions() {
-  static const Conversions all = [] {
-    Conversions made;
-    LORRY_SIMD_CHOOSE(fill_conversions)(made.functions);
-    return made;
-  }();
-  return all;
-}
-}  // namespace
 }  // namespace lorry::kernels::cpu
-
-namespace lorry::kernels {
-
-Convert converter(DType from, DType to) {
-  return cpu::conversions().functions[static_cast<int>(from)][static_cast<int>(to)];
-}
-
-}  // namespace lorry::kernels
