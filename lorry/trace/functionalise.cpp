@@ -165,30 +165,37 @@ class Functionaliser {
     return a;
   }
 
+  /// How many of the outputs are tensors that were there: of an out= form all, in place those that are inputs too.
+  static size_t written(const RecordedCall& call) {
+    if (call.out) return call.outputs.size();
+    size_t count = 0;
+    while (call.in_place && count < std::min(call.outputs.size(), call.inputs.size()) &&
+           call.outputs[count] == call.inputs[count].tensor)
+      ++count;
+    return count;
+  }
+
   void add(const RecordedCall& call) {
     if (call.op == Op::empty) return;  // the memory's first write makes a value
     Node node;
     node.op = call.op;
     node.form = call.in_place ? Node::in_place : call.out ? Node::out : Node::pure;
-    node.arguments.resize(call.inputs.size());
     node.attributes = call.attributes;
     node.scope = call.scope;
     const auto index = static_cast<int32_t>(graph_.nodes.size());
-    const bool overwrites = call.in_place && row(call.op).bytes == Bytes::overwritten;
-    for (size_t i = 0; i < call.inputs.size(); ++i)
-      if (!(overwrites && i < call.outputs.size())) node.arguments[i] = read(call.inputs[i]);
-    if (node.form == Node::pure) {
-      for (const TensorRef& x : call.outputs) node.results.push_back(make(call.op, x, index));
-    } else {
-      for (const TensorRef& x : call.outputs) {
-        ensure(x);
-        node.targets.push_back(target(x, !overwrites && node.form == Node::in_place));
-      }
-      for (size_t i = 0; overwrites && i < call.outputs.size(); ++i) node.arguments[i] = node.targets[i];
-      write(call, node, index);
+    const std::span outputs(call.outputs);
+    const auto targets = outputs.first(written(call)), made = outputs.subspan(targets.size());
+    const bool overwrites = row(call.op).bytes == Bytes::overwritten;
+    for (const TensorRef& x : targets) {
+      ensure(x);
+      node.targets.push_back(target(x, call.in_place && !overwrites));
     }
-    const bool nothing = std::ranges::all_of(node.results, [](int32_t r) { return r < 0; });
-    if (!nothing || !node.targets.size()) graph_.nodes.push_back(std::move(node));
+    for (size_t i = 0; i < call.inputs.size(); ++i)
+      node.arguments.push_back(call.in_place && overwrites && i < targets.size() ? node.targets[i]
+                                                                                 : read(call.inputs[i]));
+    write(targets, node, index);
+    for (const TensorRef& x : made) node.results.push_back(make(call.op, x, index));
+    if (std::ranges::any_of(node.results, [](int32_t r) { return r >= 0; })) graph_.nodes.push_back(std::move(node));
   }
 
   /// A buffer for memory that is written before any call made it: that of an `empty` tensor.
@@ -215,9 +222,9 @@ class Functionaliser {
     return buffer.value = add_value(x, node);
   }
 
-  void write(const RecordedCall& call, Node& node, int32_t index) {
+  void write(std::span<const TensorRef> targets, Node& node, int32_t index) {
     std::map<Buffer*, int32_t> made;
-    for (const TensorRef& x : call.outputs) {
+    for (const TensorRef& x : targets) {
       if (!x.defined() || x.empty()) {
         node.results.push_back(-1);
         continue;

@@ -88,8 +88,8 @@ class Verifier {
       require_that(x.kind != Argument::uninitialised || node.form == Node::in_place, "uninitialised memory is read");
       read(x);
     }
-    require_that(node.form == Node::pure ? node.targets.empty() : node.targets.size() == node.results.size(),
-                 "targets and results that do not go together");
+    require_that(node.form != Node::pure || node.targets.empty(), "a node that writes nothing has targets");
+    require_that(node.targets.size() <= node.results.size(), "targets and results that do not go together");
     require_that(node.form != Node::in_place || node.targets.size() <= node.arguments.size(),
                  "more targets than arguments");
     for (size_t i = 0; i < node.targets.size(); ++i) verify_target(node, i);

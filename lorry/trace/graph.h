@@ -52,10 +52,10 @@ struct Node {
   Op op{};
   Form form = pure;
   std::vector<Argument> arguments;
-  /// What is replaced: in place as many as there are outputs, the same as the first arguments but for those that are
-  /// not read; of an out= form the given tensors.
+  /// What is replaced: in place the first arguments, of an out= form the given tensors.
   std::vector<Argument> targets;
-  /// A value for each output, -1 where it has no elements or is undefined. Targets in one value have one result.
+  /// A value for each output, those of the targets first; -1 where it has no elements or is undefined. Targets in one
+  /// value have one result.
   std::vector<int32_t> results;
   std::vector<door::Attribute> attributes;
   std::string scope;  ///< where in the program it was called (Scope::path)

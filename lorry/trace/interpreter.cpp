@@ -127,8 +127,7 @@ class Interpreter {
                                      .inputs = inputs,
                                      .outputs = node.form == Node::out ? targets : std::vector<Tensor>(),
                                      .attributes = node.attributes});
-    if (node.form != Node::pure) return;
-    for (size_t i = 0; i < node.results.size(); ++i)
+    for (size_t i = node.targets.size(); i < node.results.size(); ++i)
       if (node.results[i] >= 0) take(node.results[i], made.at(i));
   }
 

@@ -302,7 +302,7 @@ TEST(Trace, the_verifier_finds_broken_graphs) {
   broken([](Graph& g) { g.nodes[1].targets[0].window.offset = 9; }, "outside its value");
   broken([](Graph& g) { g.nodes[1].results[0] = g.nodes[0].results[0]; }, "twice");
   broken([](Graph& g) { g.nodes[1].results.clear(); }, "do not go together");
-  broken([](Graph& g) { g.nodes[1].form = trace::Node::pure; }, "do not go together");
+  broken([](Graph& g) { g.nodes[1].form = trace::Node::pure; }, "has targets");
   broken([](Graph& g) { g.write_backs[0].input = 1; }, "another layout");
   broken([](Graph& g) { g.write_backs[0].input = 5; }, "no such input");
   broken([](Graph& g) { g.outputs[0].tensor.value_index = -1; }, "no such value");
