@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "lorry/memory/memory.h"
 #include "lorry/optim/run_row.h"
 #include "tests/trace/support.h"
 
@@ -55,6 +56,32 @@ TEST_P(TraceTraining, goes_on_from_the_graph_to_the_bit) {
     const auto a = traced.model.named_parameters(), b = plain.model.named_parameters();
     for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(bits_of(a[i].second), bits_of(b[i].second)) << a[i].first;
   }
+}
+
+TEST_P(TraceTraining, recording_changes_neither_bits_nor_calls_nor_memory) {
+  std::vector<std::string> bits[2], calls[2];
+  int64_t peak[2] = {};
+  for (const bool recorded : {false, true}) {
+    Training training(GetParam());
+    training.step(batch(0));
+    const Tensors arguments = batch(1);
+    static std::vector<std::string>* heard;
+    heard = &calls[recorded];
+    static constexpr door::Listener kCalls{
+        .bit = kUserMode, .after = [](const door::CallView& call, void*) { heard->push_back(name(call.op)); }};
+    const door::ListenerScope listening(kCalls);
+    memory::reset_peak(default_device());
+    std::optional<trace::Recorder> recorder;
+    if (recorded) recorder.emplace(arguments);
+    const Tensors loss = training.step(arguments);
+    if (recorded) recorder->finish(loss);
+    peak[recorded] = memory::stats(default_device()).peak_allocated;
+    bits[recorded].push_back(bits_of(loss[0]));
+    for (const Tensor& x : training.model.parameters()) bits[recorded].push_back(bits_of(x));
+  }
+  EXPECT_EQ(bits[0], bits[1]);
+  EXPECT_EQ(calls[0], calls[1]);
+  EXPECT_LE(peak[1], peak[0] + peak[0] / 20);
 }
 
 INSTANTIATE_TEST_SUITE_P(Gradients, TraceTraining, testing::Bool(),
