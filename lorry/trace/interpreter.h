@@ -6,13 +6,13 @@
 #include <span>
 #include <vector>
 
-#include "lorry/trace/graph.h"
+#include "lorry/trace/evaluation.h"
 
 namespace lorry::trace {
 
 struct InterpreterOptions {
   /// Makes a call from its announcement. foreach::run by default; optim::run where the graph holds optimizer steps.
-  std::vector<Tensor> (*run)(const door::CallView& call) = nullptr;
+  RunCall run = nullptr;
 };
 
 /// Writes what the function wrote, sets the gradients that it set, and returns what it returned. Draws random numbers

@@ -19,6 +19,15 @@ Tensor snapshot(const Tensor& x) {
   return door::make_view(x.detach(), Layout::contiguous({count}), 0).clone();
 }
 
+/// A 0-d tensor that stands for a number promotes as the number does.
+bool is_number(const Tensor& x) { return x.defined() && x.node()->wrapped_number; }
+Scalar number_of(const Tensor& x) {
+  const void* data = x.node()->data();
+  if (x.dtype() == kF64) return *static_cast<const double*>(data);
+  if (x.dtype() == kBool) return *static_cast<const bool*>(data);
+  return *static_cast<const int64_t*>(data);
+}
+
 bool is_leaf_with_gradient(const Tensor& x) { return x.node()->requires_grad && x.is_leaf(); }
 
 }  // namespace
@@ -111,7 +120,7 @@ void Recorder::before(const door::CallView& call) {
   const size_t unread = only_written(call);
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     const Tensor* x = call.inputs[i].tensor();
-    if (x != nullptr && x->defined()) meet(*x, i >= unread);
+    if (x != nullptr && x->defined() && !is_number(*x)) meet(*x, i >= unread);
   }
   if (call.out)
     for (const Tensor& x : call.outputs)
@@ -132,10 +141,12 @@ void Recorder::after(const door::CallView& call) {
   made.scope = Scope::path();
   for (const door::Input& x : call.inputs) {
     RecordedInput& input = made.inputs.emplace_back();
-    if (x.tensor() != nullptr)
-      input.tensor = ref_of(*x.tensor());
-    else if (x.scalar() != nullptr)
+    if (x.scalar() != nullptr)
       input.number = *x.scalar();
+    else if (x.tensor() != nullptr && is_number(*x.tensor()))
+      input.number = number_of(*x.tensor());
+    else if (x.tensor() != nullptr)
+      input.tensor = ref_of(*x.tensor());
   }
   for (const Tensor& x : call.outputs) {
     made.outputs.push_back(ref_of(x));

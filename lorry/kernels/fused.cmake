@@ -1,0 +1,1 @@
+target_sources(lorry_kernels PRIVATE cpu/fused/fused.cpp)
