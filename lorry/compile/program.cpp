@@ -50,9 +50,13 @@ std::vector<int> made_in_inputs(const Graph& graph, const std::vector<Unit>& uni
     for (size_t n = 0; n < graph.nodes.size(); ++n)
       free &= step_of[n] <= step || (std::ranges::none_of(graph.nodes[n].arguments, reads) &&
                                      std::ranges::none_of(graph.nodes[n].targets, reads));
-    free &= std::ranges::none_of(graph.grads, [&](const GraphGrad& x) { return reads(x.gradient); });
-    free &= std::ranges::all_of(graph.outputs, [&](const GraphOutput& x) { return !reads(x.tensor) || x.input >= 0; });
-    if (free) in_input[static_cast<size_t>(w.value)] = w.input;
+    // What the caller gets besides is memory of its own.
+    const auto gives = [&](const Argument& x) { return x.kind == Argument::value && x.value_index == w.value; };
+    free &=
+        std::ranges::none_of(graph.grads, [&](const GraphGrad& x) { return reads(x.gradient) || gives(x.gradient); });
+    free &= std::ranges::all_of(
+        graph.outputs, [&](const GraphOutput& x) { return x.input >= 0 || (!reads(x.tensor) && !gives(x.tensor)); });
+    if (free && in_input[static_cast<size_t>(w.value)] < 0) in_input[static_cast<size_t>(w.value)] = w.input;
   }
   return in_input;
 }

@@ -88,6 +88,11 @@ TEST(Compile, equal_calls_are_made_once_and_dead_ones_not_at_all) {
 
 TEST(Compile, equal_results_are_memory_of_their_own) {
   expect_compiled(randoms({{30}}), [](const Tensors& x) { return Tensors{x[0] + 1, x[0] + 1}; });
+  expect_compiled(randoms({{30}}), [](const Tensors& x) {
+    const Tensor y = x[0] * 2;
+    x[0].mul_(2);
+    return Tensors{y, x[0]};
+  });
 }
 
 TEST(Compile, draws_differ_from_each_other) {
