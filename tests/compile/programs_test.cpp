@@ -60,6 +60,19 @@ TEST(Compile, a_chain_is_one_unit) {
   EXPECT_EQ(program.units()[0].outputs.size(), 1u);
 }
 
+// Chains of f32 long enough for threads, with values that are read again later, operands on either side, several
+// results, and elements that are left over.
+TEST(Compile, chains_of_f32) {
+  for (const int64_t n : {1, 15, 63, 64, 65, 1000, 40000})
+    expect_compiled(randoms({{n}, {n}, {n}}), [](const Tensors& x) {
+      const Tensor a = x[0] * x[1], b = 2 - a, c = b.div(a.abs() + 1.5), d = a.pow(3) - b * b;
+      const Tensor e = lerp(c, d, 0.25).sub(a), f = e.atan2(x[2]);
+      x[2].mul_(e).add_(x[2] * f);
+      x[1].sub_(x[0].square());
+      return Tensors{a, f.clamp(-1, 1), addcmul(d, e, f, 0.5)};
+    });
+}
+
 TEST(Compile, a_write_in_place_stays_in_place) {
   const auto program = expect_compiled(randoms({{300, 70}, {70}}), [](const Tensors& x) {
     x[0].mul_(2).add_(x[1]).tanh_();

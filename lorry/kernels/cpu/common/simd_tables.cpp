@@ -4,6 +4,7 @@
 
 #include "lorry/kernels/common/convert.h"
 #include "lorry/kernels/cpu/common/simd.h"
+#include "lorry/kernels/cpu/fused/threaded.h"
 #include "lorry/kernels/cpu/pointwise/blocks.h"
 
 namespace lorry::kernels::cpu {
@@ -14,6 +15,7 @@ LORRY_SIMD_DECLARE(template <int kShare> void fill_blocks(BlockFunctions* table)
                    template <> void fill_blocks<2>(BlockFunctions* table);
                    template <> void fill_blocks<3>(BlockFunctions* table))
 LORRY_SIMD_DECLARE(void fill_conversions(ConvertTable& table))
+LORRY_SIMD_DECLARE(void fill_threaded(ThreadedFunctions& table))
 
 const BlockFunctions* block_functions() {
   static const auto table = [] {
@@ -26,6 +28,15 @@ const BlockFunctions* block_functions() {
     return t;
   }();
   return table.data();
+}
+
+const ThreadedFunctions& threaded_functions() {
+  static const ThreadedFunctions all = [] {
+    ThreadedFunctions made;
+    LORRY_SIMD_CHOOSE(fill_threaded)(made);
+    return made;
+  }();
+  return all;
 }
 
 namespace {

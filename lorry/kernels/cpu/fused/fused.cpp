@@ -12,6 +12,7 @@
 #include "lorry/device/cpu/team.h"
 #include "lorry/kernels/common/convert.h"
 #include "lorry/kernels/cpu/common/cursor.h"
+#include "lorry/kernels/cpu/fused/chain.h"
 #include "lorry/kernels/cpu/pointwise/blocks.h"
 #include "lorry/kernels/cpu/table.h"
 
@@ -265,9 +266,11 @@ class Worker {
 void run(const FusedCall& call, Stream) {
   int64_t n = 1;
   for (const int64_t size : call.sizes) n *= size;
-  if (n == 0) return;
+  const int64_t done = is_chain(call) ? run_chain(call) : 0;
+  if (done == n) return;
   const Plan plan(call);
-  lorry::cpu::parallel_for(n, kGrain, [&](int64_t begin, int64_t end) { Worker(plan).run(begin, end); });
+  lorry::cpu::parallel_for(n - done, kGrain,
+                           [&](int64_t begin, int64_t end) { Worker(plan).run(done + begin, done + end); });
 }
 
 }  // namespace
