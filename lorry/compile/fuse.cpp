@@ -10,7 +10,7 @@
 #include "lorry/ops/creation.h"
 #include "lorry/ops/pointwise_call.h"
 
-namespace lorry::compile {
+namespace lorry::compiler {
 namespace {
 
 using namespace trace;
@@ -265,4 +265,4 @@ class Fuser {
 
 std::vector<Unit> fuse(const trace::Graph& graph) { return Fuser(graph).run(); }
 
-}  // namespace lorry::compile
+}  // namespace lorry::compiler

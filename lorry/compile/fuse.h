@@ -8,7 +8,7 @@
 #include "lorry/kernels/fused.h"
 #include "lorry/trace/graph.h"
 
-namespace lorry::compile {
+namespace lorry::compiler {
 
 /// Nodes that run as one: a node by its own operator, or pointwise nodes over the same elements as one kernel.
 struct Unit {
@@ -27,4 +27,4 @@ struct Unit {
 /// The units of a simplified graph, in an order in which they can run.
 std::vector<Unit> fuse(const trace::Graph& graph);
 
-}  // namespace lorry::compile
+}  // namespace lorry::compiler

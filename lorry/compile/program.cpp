@@ -6,7 +6,7 @@
 #include "lorry/foreach/run_row.h"
 #include "lorry/kernels/backend.h"
 
-namespace lorry::compile {
+namespace lorry::compiler {
 namespace {
 
 using namespace trace;
@@ -127,4 +127,4 @@ std::string Program::explain() const {
   return text;
 }
 
-}  // namespace lorry::compile
+}  // namespace lorry::compiler

@@ -10,7 +10,7 @@
 #include "lorry/compile/fuse.h"
 #include "lorry/trace/evaluation.h"
 
-namespace lorry::compile {
+namespace lorry::compiler {
 
 class Program {
  public:
@@ -36,4 +36,4 @@ class Program {
   RunCall run_;
 };
 
-}  // namespace lorry::compile
+}  // namespace lorry::compiler

@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-namespace lorry::compile {
+namespace lorry::compiler {
 namespace {
 
 using namespace trace;
@@ -251,4 +251,4 @@ trace::Graph simplify(const trace::Graph& graph) {
   return simple;
 }
 
-}  // namespace lorry::compile
+}  // namespace lorry::compiler

@@ -12,10 +12,10 @@ namespace lorry::test {
 namespace {
 
 /// Expects the same of the compiled function over the recorded elements and over others.
-compile::Program expect_compiled(const MakeArguments& make, const Function& f) {
+compiler::Program expect_compiled(const MakeArguments& make, const Function& f) {
   const Outcome plain = run_plain(make, f, 1);
   const Traced traced = run_traced(make, f, 1);
-  const compile::Program program(traced.graph);
+  const compiler::Program program(traced.graph);
   SCOPED_TRACE(trace::to_string(traced.graph) + "simplified\n" + trace::to_string(program.graph()) + program.explain());
   for (const uint64_t seed : {1, 2, 2}) {
     const Outcome expected = seed == 1 ? plain : run_plain(make, f, seed);
@@ -36,9 +36,9 @@ MakeArguments randoms(std::vector<Dims> sizes) {
   };
 }
 
-std::vector<size_t> unit_sizes(const compile::Program& program) {
+std::vector<size_t> unit_sizes(const compiler::Program& program) {
   std::vector<size_t> sizes;
-  for (const compile::Unit& u : program.units()) sizes.push_back(u.nodes.size());
+  for (const compiler::Unit& u : program.units()) sizes.push_back(u.nodes.size());
   return sizes;
 }
 
