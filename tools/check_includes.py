@@ -33,7 +33,8 @@ APART = (
 FAMILY = re.compile(r"lorry/kernels/(cpu|cuda)/(\w+)/")
 FAMILIES_BUILD_ON = {
     ("cpu", "attention"): {"matmul", "random", "rowwise"},  # blocks of products, dropout by tile, one head by rows
-    ("cpu", "list"): {"pointwise"},  # the block functions of pointwise rows
+    ("cpu", "fused"): {"pointwise"},  # the block functions of pointwise rows
+    ("cpu", "list"): {"pointwise"},  # the same
     ("cpu", "optim"): {"list", "random"},  # steps over lists, rounding that draws numbers
     ("cuda", "indexing"): {"sort"},  # positions in order
     ("cuda", "list"): {"pointwise"},

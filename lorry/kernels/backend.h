@@ -5,6 +5,7 @@
 // site.
 
 #include "lorry/kernels/attention.h"
+#include "lorry/kernels/fused.h"
 #include "lorry/kernels/indexing.h"
 #include "lorry/kernels/list.h"
 #include "lorry/kernels/matmul.h"
@@ -24,6 +25,7 @@ struct Backend {
   const CopyKernels* copy = nullptr;
   const CreationKernels* creation = nullptr;
   const ForeachKernels* foreach = nullptr;
+  const FusedKernels* fused = nullptr;  ///< null where none are precompiled
   const IndexingKernels* indexing = nullptr;
   const ListNormKernels* list_norm = nullptr;
   const LossKernels* loss = nullptr;

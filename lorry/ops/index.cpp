@@ -12,6 +12,7 @@
 #include "lorry/ops/dispatch/door.h"
 #include "lorry/ops/dispatch/out.h"
 #include "lorry/ops/index_support.h"
+#include "lorry/ops/internal.h"
 #include "lorry/ops/views.h"
 
 namespace lorry {
@@ -172,6 +173,7 @@ Tensor index_put(const Tensor& x, const std::vector<Tensor>& indices, const Tens
 Tensor nonzero(const Tensor& x) {
   const Running running("nonzero");
   require_defined(x, "x");
+  announce_host_read(x);  // for the size of the result
   return door::call(Op::nonzero, {&x}, [&] {
     const Tensor from = x.contiguous();
     const auto& kernels = *backend(x).indexing;

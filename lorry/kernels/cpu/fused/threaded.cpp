@@ -1,0 +1,96 @@
+// Compiled once for each instruction set.
+
+#include "lorry/kernels/cpu/fused/threaded.h"
+
+#include "lorry/formula/formulas.h"
+#include "lorry/kernels/cpu/common/vec_math.h"
+
+namespace lorry::kernels::cpu::LORRY_SIMD {
+namespace {
+
+using V = Vec<float>;
+constexpr int64_t kLanes = V::kLanes;
+using Function = void (*)(const ThreadedStep* step, int64_t i, V a, V b, V c, V d);
+
+LORRY_INLINE void next(const ThreadedStep* step, int64_t i, V a, V b, V c, V d) {
+  return reinterpret_cast<Function>(step[1].function)(step + 1, i, a, b, c, d);
+}
+
+/// Operand k of a step whose operand kAt travels, for its register number r.
+template <int kAt, int k>
+LORRY_INLINE V operand(const ThreadedStep* step, int64_t i, int64_t r, V travelling) {
+  if constexpr (k == kAt) {
+    return travelling;
+  } else {
+    constexpr int kIn = k < kAt ? k : k - 1;
+    return V::load(step->in[kIn] + (i & step->mask[kIn]) + r * kLanes);
+  }
+}
+
+template <class Formula, int kAt, int... k>
+LORRY_INLINE V compute(const ThreadedStep* step, int64_t i, int64_t r, V travelling) {
+  return Formula()(operand<kAt, k>(step, i, r, travelling)...);
+}
+
+template <class Formula, int kAt, int... k>
+void row(const ThreadedStep* step, int64_t i, V a, V b, V c, V d) {
+  a = compute<Formula, kAt, k...>(step, i, 0, a);
+  b = compute<Formula, kAt, k...>(step, i, 1, b);
+  c = compute<Formula, kAt, k...>(step, i, 2, c);
+  d = compute<Formula, kAt, k...>(step, i, 3, d);
+  return next(step, i, a, b, c, d);
+}
+
+void load(const ThreadedStep* step, int64_t i, V, V, V, V) {
+  const float* from = step->in[0] + (i & step->mask[0]);
+  return next(step, i, V::load(from), V::load(from + kLanes), V::load(from + 2 * kLanes), V::load(from + 3 * kLanes));
+}
+
+void store(const ThreadedStep* step, int64_t i, V a, V b, V c, V d) {
+  float* to = step->in[0] + (i & step->mask[0]);
+  a.store(to);
+  b.store(to + kLanes);
+  c.store(to + 2 * kLanes);
+  d.store(to + 3 * kLanes);
+  return next(step, i, a, b, c, d);
+}
+
+void end(const ThreadedStep*, int64_t, V, V, V, V) {}
+
+void run(const ThreadedStep* steps, int64_t begin, int64_t end) {
+  const auto first = reinterpret_cast<Function>(steps->function);
+  const V zero(0.0);
+  for (int64_t i = begin; i < end; i += 4 * kLanes) first(steps, i, zero, zero, zero, zero);
+}
+
+using Stored = void (*)();
+Stored stored(Function f) { return reinterpret_cast<Stored>(f); }
+
+template <class Formula, int kArity, Result kResult, Domain kDomain>
+void put(void (**row_functions)()) {
+  if constexpr (kResult != Result::truth && kDomain != Domain::whole && kDomain != Domain::integer) {
+    if constexpr (kArity == 1) row_functions[0] = stored(&row<Formula, 0, 0>);
+    if constexpr (kArity == 2) {
+      row_functions[0] = stored(&row<Formula, 0, 0, 1>);
+      row_functions[1] = stored(&row<Formula, 1, 0, 1>);
+    }
+    // of more operands one travels: the others' forms would double the table
+    if constexpr (kArity == 3) row_functions[0] = stored(&row<Formula, 0, 0, 1, 2>);
+    if constexpr (kArity == 4) row_functions[0] = stored(&row<Formula, 0, 0, 1, 2, 3>);
+  }
+}
+
+}  // namespace
+
+void fill_threaded(ThreadedFunctions& table) {
+#define LORRY_POINTWISE(name, Formula, arity, result, domain) \
+  put<formula::Formula, arity, Result::result, Domain::domain>(table.rows[static_cast<int>(Pointwise::name)]);
+#include "lorry/formula/pointwise.def"
+  table.load = stored(&load);
+  table.store = stored(&store);
+  table.end = stored(&end);
+  table.run = &run;
+  table.width = 4 * kLanes;
+}
+
+}  // namespace lorry::kernels::cpu::LORRY_SIMD

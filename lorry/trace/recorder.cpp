@@ -1,0 +1,184 @@
+#include "lorry/trace/recorder.h"
+
+#include <algorithm>
+
+#include "lorry/autograd/grad_mode.h"
+#include "lorry/base/scope.h"
+#include "lorry/ops/dispatch/door.h"
+#include "lorry/ops/ops.h"
+
+namespace lorry::trace {
+namespace {
+
+constinit thread_local Recorder* t_recorder = nullptr;
+
+/// All elements of x's storage, as they are now.
+Tensor snapshot(const Tensor& x) {
+  const ModeScope quiet(0, kListenerModes);
+  const int64_t count = x.storage().bytes() / size_of(x.dtype());
+  return door::make_view(x.detach(), Layout::contiguous({count}), 0).clone();
+}
+
+/// A 0-d tensor that stands for a number promotes as the number does.
+bool is_number(const Tensor& x) { return x.defined() && x.node()->wrapped_number; }
+Scalar number_of(const Tensor& x) {
+  const void* data = x.node()->data();
+  if (x.dtype() == kF64) return *static_cast<const double*>(data);
+  if (x.dtype() == kBool) return *static_cast<const bool*>(data);
+  return *static_cast<const int64_t*>(data);
+}
+
+bool is_leaf_with_gradient(const Tensor& x) { return x.node()->requires_grad && x.is_leaf(); }
+
+}  // namespace
+
+/// The listener of every recorder: calls go to the one of their thread.
+struct Listening {
+  static void before(const door::CallView& call, void*&) {
+    if (t_recorder != nullptr) t_recorder->before(call);
+  }
+  static void after(const door::CallView& call, void*) {
+    if (t_recorder != nullptr) t_recorder->after(call);
+  }
+  static void fact(const FactView& fact) {
+    if (t_recorder != nullptr) t_recorder->fact(fact);
+  }
+  static void install() {
+    static constexpr door::Listener kRecording{.bit = kTraceMode, .before = before, .after = after, .fact = fact};
+    [[maybe_unused]] static const bool installed = (door::add_listener(kRecording), true);
+  }
+};
+
+TensorRef ref_of(const Tensor& x) {
+  if (!x.defined()) return {};
+  return {x.storage().id(), x.layout(), x.storage_offset(), x.dtype(), x.device()};
+}
+
+bool Recorder::active() { return t_recorder != nullptr; }
+
+Recorder::Recorder(std::span<const Tensor> arguments) {
+  if (t_recorder != nullptr) raise_as<ValueError>("trace", "this thread is being recorded already");
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!arguments[i].defined()) raise_as<ValueError>("trace", "argument {} is undefined", i);
+    recording_.arguments.push_back(ref_of(arguments[i]));
+    Outside& from = recording_.outside[arguments[i].storage().id()];
+    if (from.argument < 0) from.argument = static_cast<int>(i);
+  }
+  Listening::install();
+  t_recorder = this;
+  mode_.emplace(kTraceMode, 0);
+}
+
+Recorder::~Recorder() {
+  if (t_recorder == this) t_recorder = nullptr;
+}
+
+Recording Recorder::finish(std::span<const Tensor> results) {
+  mode_.reset();
+  t_recorder = nullptr;
+  for (const Tensor& x : results) {
+    if (x.defined()) meet(x, true);
+    recording_.results.push_back(ref_of(x));
+  }
+  for (const uint64_t leaf : grad_order_) recording_.grads.push_back({leaf, grads_.at(leaf)});
+  return std::move(recording_);
+}
+
+void Recorder::obstacle(std::string what) {
+  const std::string scope = Scope::path();
+  const char* running = running_or("the function");
+  recording_.obstacles.push_back(scope.empty() ? fmt::format("{}: {}", running, what)
+                                               : fmt::format("{}, in {}: {}", running, scope, what));
+}
+
+/// A tensor that is about to be read or written: where its memory comes from is settled the first time.
+void Recorder::meet(const Tensor& x, bool read) {
+  const uint64_t id = x.storage().id();
+  if (const auto known = recording_.outside.find(id); known != recording_.outside.end()) {
+    if (known->second.captured != nullptr && is_leaf_with_gradient(x)) known->second.leaf = x;
+    return;
+  }
+  const auto made = inside_.find(id);
+  if (made == inside_.end()) {
+    Outside& from = recording_.outside[id];
+    from.captured = std::make_shared<door::Observed>(x);
+    if (is_leaf_with_gradient(x)) from.leaf = x;
+  } else if (read && !made->second.written && x.numel() > 0) {
+    recording_.outside[id].constant = snapshot(x);
+  }
+}
+
+/// How many of the first inputs a call writes without reading them.
+size_t Recorder::only_written(const door::CallView& call) {
+  if (!call.in_place || row(call.op).bytes != Bytes::overwritten) return 0;
+  if (row(call.op).kind != OpKind::list) return 1;
+  return static_cast<size_t>(std::get<std::vector<int64_t>>(call.attributes[0])[0]);  // of counts
+}
+
+void Recorder::before(const door::CallView& call) {
+  if (row(call.op).kind == OpKind::view) return;
+  const size_t unread = only_written(call);
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const Tensor* x = call.inputs[i].tensor();
+    if (x != nullptr && x->defined() && !is_number(*x)) meet(*x, i >= unread);
+  }
+  if (call.out)
+    for (const Tensor& x : call.outputs)
+      if (x.defined()) meet(x, false);
+}
+
+void Recorder::after(const door::CallView& call) {
+  if (call.failed) return obstacle(fmt::format("{} threw", name(call.op)));
+  if (row(call.op).kind == OpKind::view) {
+    if (call.in_place && !inside_.contains(call.inputs[0].tensor()->storage().id()))
+      obstacle("a tensor from outside gets other sizes");
+    return;
+  }
+  RecordedCall made;
+  made.op = call.op;
+  made.in_place = call.in_place;
+  made.out = call.out;
+  made.scope = Scope::path();
+  for (const door::Input& x : call.inputs) {
+    RecordedInput& input = made.inputs.emplace_back();
+    if (x.scalar() != nullptr)
+      input.number = *x.scalar();
+    else if (x.tensor() != nullptr && is_number(*x.tensor()))
+      input.number = number_of(*x.tensor());
+    else if (x.tensor() != nullptr)
+      input.tensor = ref_of(*x.tensor());
+  }
+  for (const Tensor& x : call.outputs) {
+    made.outputs.push_back(ref_of(x));
+    if (!x.defined()) continue;
+    const uint64_t id = x.storage().id();
+    if (!recording_.outside.contains(id)) inside_[id].written |= call.op != Op::empty;
+  }
+  made.attributes.assign(call.attributes.begin(), call.attributes.end());
+  recording_.calls.push_back(std::move(made));
+}
+
+void Recorder::fact(const FactView& fact) {
+  switch (fact.fact) {
+    case Fact::born:
+      inside_.try_emplace(fact.storage);
+      break;
+    case Fact::host_read:
+      obstacle(fmt::format("the host reads {}", *fact.tensor));
+      break;
+    case Fact::data_set:
+      obstacle("a tensor gets another tensor's memory");
+      break;
+    case Fact::grad_set: {
+      const auto [grad, added] = grads_.insert_or_assign(fact.storage, ref_of(*fact.tensor));
+      if (!added) std::erase(grad_order_, fact.storage);
+      grad_order_.push_back(fact.storage);
+      break;
+    }
+    case Fact::alias:
+    case Fact::died:
+      break;
+  }
+}
+
+}  // namespace lorry::trace

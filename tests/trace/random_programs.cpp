@@ -1,0 +1,281 @@
+#include "tests/trace/random_programs.h"
+
+#include <random>
+
+namespace lorry::test {
+namespace {
+
+constexpr DType kSome[] = {kF32, kF32, kF32, kF64, kBF16, kF16, kI32, kI64, kU8, kBool};
+
+class Program {
+ public:
+  Program(uint64_t seed, int steps, const Tensors& arguments) : random_(seed), steps_(steps), pool_(arguments) {}
+
+  Tensors run() {
+    const NoGrad quiet;
+    for (int i = 0; i < steps_; ++i) step();
+    Tensors results;
+    for (size_t i = 0; i < 4; ++i) results.push_back(any());
+    results.push_back(pool_.back());
+    return results;
+  }
+
+ private:
+  int64_t below(int64_t n) { return std::uniform_int_distribution<int64_t>(0, n - 1)(random_); }
+  Tensor any() { return pool_[static_cast<size_t>(below(static_cast<int64_t>(pool_.size())))]; }
+  void add(const Tensor& x) {
+    if (x.defined() && x.numel() <= 4096) pool_.push_back(x);
+  }
+  DType dtype() { return kSome[below(std::ssize(kSome))]; }
+  Tensor floating() {
+    const Tensor x = any();
+    return x.is_floating_point() ? x : x.to(kF32);
+  }
+  static Tensor number(const Tensor& x) { return x.dtype() == kBool ? x.to(kU8) : x; }
+  Dims sizes() {
+    Dims s;
+    for (int64_t d = below(4); d > 0; --d) s.push_back(1 + below(6));
+    return s;
+  }
+  static bool fits(const Tensor& x, const Dims& into) {
+    if (x.dim() > into.size()) return false;
+    for (int64_t d = 1; d <= x.dim(); ++d)
+      if (x.size(-d) != 1 && x.size(-d) != into[into.size() - static_cast<int>(d)]) return false;
+    return true;
+  }
+  /// Something that broadcasts with x; x itself where nothing else does.
+  Tensor partner(const Tensor& x) {
+    for (int i = 0; i < 8; ++i) {
+      const Tensor y = any();
+      if (fits(y, x.sizes()) || fits(x, y.sizes())) return y;
+    }
+    return x;
+  }
+  /// Something that a write to x may read: it broadcasts to x and shares no memory with it.
+  Tensor source(const Tensor& x) {
+    for (int i = 0; i < 8; ++i) {
+      const Tensor y = any();
+      if (fits(y, x.sizes())) return y.clone();
+    }
+    return full(x.sizes(), 2, {x.dtype(), x.device()});
+  }
+
+  void step() {
+    switch (below(10)) {
+      case 0:
+      case 1:
+        return unary();
+      case 2:
+      case 3:
+        return binary();
+      case 4:
+        return reduction();
+      case 5:
+      case 6:
+        return view();
+      case 7:
+      case 8:
+        return write();
+      default:
+        return other();
+    }
+  }
+
+  void unary() {
+    const Tensor x = floating();
+    switch (below(9)) {
+      case 0:
+        return add(x.sin());
+      case 1:
+        return add(x.tanh());
+      case 2:
+        return add(x.sigmoid() + 1);
+      case 3:
+        return add(-x);
+      case 4:
+        return add(x.abs().sqrt());
+      case 5:
+        return add(x.relu());
+      case 6:
+        return add(gelu(x));
+      case 7:
+        return add(x.to(dtype()));
+      default:
+        return add(x.square().clamp(0.1, 3));
+    }
+  }
+
+  void binary() {
+    const Tensor x = number(any()), y = number(partner(x));
+    switch (below(8)) {
+      case 0:
+        return add(x.to(kF32).sub(y));
+      case 1:
+        return add(x.mul(y));
+      case 2:
+        return add(maximum(x, y));
+      case 3:
+        return add(x.lt(y));
+      case 4:
+        return add(where(x.gt(0), x, y));
+      case 5:
+        return add(x.add(below(5)));
+      case 6:
+        return add(x.to(kF32).div(y.to(kF32).abs().add(1.5)));
+      default:
+        return add(x.add(y));
+    }
+  }
+
+  void reduction() {
+    const Tensor x = floating();
+    if (x.dim() == 0) return;
+    const int64_t d = below(x.dim());
+    switch (below(7)) {
+      case 0:
+        return add(x.sum(d));
+      case 1:
+        return add(x.mean({d}, true));
+      case 2:
+        return add(x.amax({d}));
+      case 3:
+        return add(softmax(x, d));
+      case 4:
+        return add(x.cumsum(d));
+      case 5:
+        return add(x.argmax(d));
+      default:
+        return add(x.sum());
+    }
+  }
+
+  void view() {
+    const Tensor x = any();
+    if (x.dim() == 0) return add(x.unsqueeze(0));
+    const int64_t d = below(x.dim()), e = below(x.dim()), n = x.size(d);
+    switch (below(8)) {
+      case 0:
+        return add(x.select(d, below(n)));
+      case 1: {
+        const int64_t start = below(n);
+        return add(x.slice(d, start, start + 1 + below(n - start), 1 + below(2)));
+      }
+      case 2:
+        return add(x.transpose(d, e));
+      case 3:
+        return x.dim() < 5 ? add(x.unsqueeze(below(x.dim() + 1))) : void();
+      case 4:
+        return x.size(d) == 1 ? add(x.expand(expanded(x, d))) : add(x.detach());
+      case 5:
+        return d != e ? add(x.diagonal(0, d, e)) : void();
+      case 6:
+        return x.is_contiguous() ? add(x.view({-1})) : add(x.flatten());
+      default:
+        return add(x.unfold(d, 1 + below(n), 1));
+    }
+  }
+  static Dims expanded(const Tensor& x, int64_t d) {
+    Dims s = x.sizes();
+    s[static_cast<int>(d)] = 3;
+    return s;
+  }
+
+  void write() {
+    const Tensor x = any();
+    if (x.layout().has_internal_overlap()) return;
+    const Tensor y = source(x);
+    switch (below(9)) {
+      case 0:
+        x.copy_(y);
+        return;
+      case 1:
+        x.fill_(below(3));
+        return;
+      case 2:
+        if (can_store(y.dtype(), x.dtype())) x.add_(y);
+        return;
+      case 3:
+        if (can_store(y.dtype(), x.dtype())) x.mul_(y);
+        return;
+      case 4:
+        if (x.is_floating_point()) x.sin_();
+        return;
+      case 5:
+        if (x.is_floating_point()) x.mul_(0.5).add_(1);
+        return;
+      case 6:
+        x.masked_fill_(y.gt(1), x.dtype() == kBool ? Operand(true) : Operand(1));
+        return;
+      case 7:
+        if (x.is_floating_point()) x.uniform_(0, 1);
+        return;
+      default:
+        if (x.dtype() != kBool) x.mul_(x);
+        return;
+    }
+  }
+
+  void other() {
+    const Tensor x = any();
+    switch (below(10)) {
+      case 0:
+        return add(x.clone());
+      case 1:
+        return add(zeros(sizes(), {dtype()}));
+      case 2:
+        return add(randn(sizes()));
+      case 3:
+        return x.dim() == 2 && x.is_floating_point() ? add(x.matmul(x.t())) : add(x.contiguous());
+      case 4:
+        return x.dim() > 0 ? add(cat({x, x}, below(x.dim()))) : void();
+      case 5:
+        return x.dim() > 0 ? add(x.flip({below(x.dim())})) : void();
+      case 6:
+        return x.dim() > 0 ? add(std::get<0>(x.sort(below(x.dim())))) : void();
+      case 7: {
+        const Tensor out = empty(x.sizes(), {kF64});
+        add_out(out, x, 1);
+        return add(out);
+      }
+      case 8: {
+        const foreach::TensorList made = foreach::mul({x, any()}, 2);
+        add(made[0]);
+        return add(made[1]);
+      }
+      default:
+        return add(tensor({1.0f, 2.0f, 3.0f}) * static_cast<double>(below(4)));
+    }
+  }
+
+  std::mt19937_64 random_;
+  int steps_;
+  Tensors pool_;
+};
+
+/// A few tensors; some share memory, some are no whole storage.
+Tensors make_arguments(uint64_t program, uint64_t elements) {
+  std::mt19937_64 random(program);
+  manual_seed(elements);
+  const auto below = [&](int64_t n) { return std::uniform_int_distribution<int64_t>(0, n - 1)(random); };
+  Tensors all;
+  for (int64_t n = 1 + below(4); n > 0; --n) {
+    Dims s;
+    for (int64_t d = below(4); d > 0; --d) s.push_back(1 + below(6));
+    all.push_back((randn(s) * 3).to(kSome[below(std::ssize(kSome))]));
+    const Tensor x = all.back();
+    if (x.dim() < 2) continue;
+    if (below(3) == 0) all.push_back(x.transpose(0, 1));
+    if (below(3) == 0) all.push_back(x.select(1, below(x.size(1))));
+    if (below(4) == 0) all[0] = x.slice(0, below(x.size(0)));
+  }
+  return all;
+}
+
+}  // namespace
+
+RandomFunction random_function(uint64_t seed, int steps) {
+  return {[=](uint64_t elements) { return make_arguments(seed, elements); },
+          [=](const Tensors& arguments) { return Program(seed + 1, steps, arguments).run(); }};
+}
+
+}  // namespace lorry::test
