@@ -53,6 +53,22 @@ class Cases {
   std::vector<Result> rows_;
 };
 
+void add_rotary(Cases& suite) {
+  const int64_t texts = default_device().is_cpu() ? 4 : 64, heads = 16, d = 64;
+  const Tensor packed = randn({texts, 1024, 3 * heads, d}).to(kBF16);
+  const auto [cos, sin] = nn::rotation(0, 1024, d, {.device = default_device()});
+  suite.add("rotary of q and k, bf16", kBF16, 2 * packed.nbytes(),
+            [&, cos = cos, sin = sin] { do_not_optimize(rotary(packed, cos, sin, 2 * heads)); });
+}
+
+void add_transfers(Cases& suite) {
+  const Tensor pageable = ones({64 << 20}, {.device = kCPU}), pinned = pageable.pin_memory();
+  suite.add_transfer("to the GPU from pageable memory", kF32, pageable.nbytes(),
+                     [&] { do_not_optimize(pageable.to(default_device())); });
+  suite.add_transfer("to the GPU from pinned memory", kF32, pinned.nbytes(),
+                     [&] { do_not_optimize(pinned.to(default_device())); });
+}
+
 }  // namespace
 
 std::vector<Result> memory_suite(const Filter& wanted) {
@@ -91,13 +107,7 @@ std::vector<Result> memory_suite(const Filter& wanted) {
   suite.add("layer_norm", kF32, 2 * f32, [&] { do_not_optimize(layer_norm(x, {columns}, weight, bias)); });
   suite.add("rms_norm", kF32, 2 * f32, [&] { do_not_optimize(rms_norm(x, {columns}, weight)); });
   suite.add("cumsum", kF32, 2 * f32, [&] { do_not_optimize(x.cumsum(1)); });
-  {
-    const int64_t texts = default_device().is_cpu() ? 4 : 64, heads = 16, d = 64;
-    const Tensor packed = randn({texts, 1024, 3 * heads, d}).to(kBF16);
-    const auto [cos, sin] = nn::rotation(0, 1024, d, {.device = default_device()});
-    suite.add("rotary of q and k, bf16", kBF16, 2 * packed.nbytes(),
-              [&, cos = cos, sin = sin] { do_not_optimize(rotary(packed, cos, sin, 2 * heads)); });
-  }
+  add_rotary(suite);
   suite.add("normal", kF32, f32, [&] { out.normal_(); });
   const Tensor sparse = randn({16 << 20}).gt(1);
   suite.add_rotating(
@@ -109,11 +119,7 @@ std::vector<Result> memory_suite(const Filter& wanted) {
       [] { return randint(4 * 50257, {8192}, {.dtype = kI64}); },
       [&](const Tensor& picks) { do_not_optimize(index_select(table, 0, picks)); });
   if (default_device().is_cpu()) return suite.rows();
-  const Tensor pageable = ones({64 << 20}, {.device = kCPU}), pinned = pageable.pin_memory();
-  suite.add_transfer("to the GPU from pageable memory", kF32, pageable.nbytes(),
-                     [&] { do_not_optimize(pageable.to(default_device())); });
-  suite.add_transfer("to the GPU from pinned memory", kF32, pinned.nbytes(),
-                     [&] { do_not_optimize(pinned.to(default_device())); });
+  add_transfers(suite);
   return suite.rows();
 }
 

@@ -456,117 +456,152 @@ TEST(CachingAllocator, more_streams_than_a_thread_keeps_bins_for_work_too) {
 
 /// Threads (each with its streams) allocate, use, note, hand over and release at random, while the simulated device
 /// lags.
-void stress(uint32_t seed, int threads, int rounds, int64_t capacity, Caching caching, bool misaligned,
-            const memory::Policy& policy = {}) {
-  SCOPED_TRACE(fmt::format("seed {}, {} threads, caching {}, misaligned {}", seed, threads, static_cast<int>(caching),
-                           misaligned));
-  SimulatedDevice device(capacity, misaligned);
-  CachingAllocator allocator(device.provider(), "simulated:0", caching, policy);
+class Stress {
+ public:
+  Stress(uint32_t seed, int64_t capacity, Caching caching, bool misaligned, const memory::Policy& policy)
+      : seed_(seed), device_(capacity, misaligned), allocator_(device_.provider(), "simulated:0", caching, policy) {}
+
+  void run(int threads, int rounds) {
+    if (threads == 1) {
+      Thread(*this, 0).run(rounds);
+    } else {
+      std::vector<std::thread> team;
+      for (int t = 0; t < threads; ++t) team.emplace_back([this, t, rounds] { Thread(*this, t).run(rounds); });
+      for (auto& t : team) t.join();
+    }
+    for (const Held& h : handed_over_) allocator_.release(h.data, h.bytes);
+    const Stats stats = allocator_.stats();
+    EXPECT_EQ(stats.allocated, 0);
+    EXPECT_EQ(stats.live_blocks, 0);
+    EXPECT_TRUE(allocator_.snapshot().empty());
+    allocator_.empty_cache();
+    EXPECT_EQ(allocator_.stats().reserved, 0);
+    EXPECT_EQ(device_.taken(), 0);
+    EXPECT_EQ(device_.events_in_use(), 0);
+  }
+
+ private:
   struct Held {
     void* data;
     int64_t bytes, tenancy;
     Stream home;
   };
-  std::mutex mutex;
-  std::vector<Held> handed_over;
-  std::map<const char*, const char*> live;  // the oracle against overlap of live blocks
-  std::atomic<int64_t> tenancies{0}, refused{0};
 
-  const auto body = [&](int thread) {
-    std::mt19937 random(seed * 97 + static_cast<uint32_t>(thread));
-    const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
-    std::vector<Held> held;
-    uint32_t pool = allocator.make_pool();
-    const auto let_go = [&](const Held& h) {
-      {
-        const std::scoped_lock lock(mutex);
-        live.erase(static_cast<const char*>(h.data));
+  class Thread {
+   public:
+    Thread(Stress& all, int number) : all_(all), random_(all.seed_ * 97 + static_cast<uint32_t>(number)) {}
+
+    void run(int rounds) {
+      for (int i = 0; i < rounds && !testing::Test::HasFailure(); ++i) {
+        const Stream stream = SimulatedDevice::stream(static_cast<int>(below(3)));  // streams are shared by the threads
+        if (held_.size() < 60 && below(100) < 55) {
+          if (!allocate(stream)) continue;
+        } else if (!held_.empty()) {
+          use_and_give_up_one(stream);
+        }
+        if (below(3) == 0) all_.device_.advance(stream, below(6));
+        if (below(10) == 0) release_what_was_handed_over();
+        if (below(500) == 0) all_.allocator_.empty_cache();
+        if (below(700) == 0) {
+          all_.allocator_.release_pool(pool_);
+          pool_ = all_.allocator_.make_pool();
+        }
+        if (below(50) == 0) all_.allocator_.stats();
+        if (below(200) == 0) all_.allocator_.snapshot();
       }
-      allocator.release(h.data, h.bytes);
-    };
-    for (int i = 0; i < rounds && !testing::Test::HasFailure(); ++i) {
-      const Stream stream = SimulatedDevice::stream(static_cast<int>(below(3)));  // streams are shared by the threads
-      if (held.size() < 60 && below(100) < 55) {
-        const int64_t kind = below(20);
-        const int64_t bytes = 1 + below(kind == 0 ? 30 * kMB : kind < 4 ? 3 * kMB : kind < 10 ? 100'000 : 3000);
-        Held h{nullptr, bytes, ++tenancies, stream};
-        if (below(4) == 0) memory::detail::t_pool = {.device = {&allocator, pool}};
-        try {
-          h.data = allocator.allocate(bytes, stream);
-          memory::detail::t_pool = {};
-        } catch (const OutOfMemory&) {
-          memory::detail::t_pool = {};
-          ++refused;
-          for (const Held& old : held) let_go(old);
-          held.clear();
-          continue;
-        }
-        const auto* low = static_cast<const char*>(h.data);
-        {
-          const std::scoped_lock lock(mutex);
-          const auto next = live.lower_bound(low);
-          EXPECT_TRUE(next == live.end() || next->first >= low + bytes) << "live blocks overlap";
-          EXPECT_TRUE(next == live.begin() || std::prev(next)->second <= low) << "live blocks overlap";
-          live[low] = low + bytes;
-        }
-        device.use(stream, h.data, bytes, h.tenancy);
-        held.push_back(h);
-      } else if (!held.empty()) {
-        const size_t at = static_cast<size_t>(below(static_cast<int64_t>(held.size())));
-        const Held h = held[at];
-        if (below(4) == 0) {
-          allocator.record_stream(h.data, stream);
-          device.join(stream, h.home);
-          device.use(stream, h.data, h.bytes, h.tenancy);
-        }
-        held[at] = held.back();
-        held.pop_back();
-        if (below(5) == 0) {
-          const std::scoped_lock lock(mutex);
-          handed_over.push_back(h);
-        } else {
-          let_go(h);
-        }
-      }
-      if (below(3) == 0) device.advance(stream, below(6));
-      if (below(10) == 0) {
-        Held h{};
-        {
-          const std::scoped_lock lock(mutex);
-          if (!handed_over.empty()) {
-            h = handed_over.back();
-            handed_over.pop_back();
-          }
-        }
-        if (h.data != nullptr) let_go(h);
-      }
-      if (below(500) == 0) allocator.empty_cache();
-      if (below(700) == 0) {
-        allocator.release_pool(pool);
-        pool = allocator.make_pool();
-      }
-      if (below(50) == 0) allocator.stats();
-      if (below(200) == 0) allocator.snapshot();
+      for (const Held& h : held_) release(h);
+      all_.allocator_.release_pool(pool_);
     }
-    for (const Held& h : held) let_go(h);
-    allocator.release_pool(pool);
+
+   private:
+    int64_t below(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }
+
+    void release(const Held& h) {
+      {
+        const std::scoped_lock lock(all_.mutex_);
+        all_.live_.erase(static_cast<const char*>(h.data));
+      }
+      all_.allocator_.release(h.data, h.bytes);
+    }
+
+    /// False where there was no memory: then all that this thread holds is released.
+    bool allocate(const Stream& stream) {
+      const int64_t kind = below(20);
+      const int64_t bytes = 1 + below(kind == 0 ? 30 * kMB : kind < 4 ? 3 * kMB : kind < 10 ? 100'000 : 3000);
+      Held h{nullptr, bytes, ++all_.tenancies_, stream};
+      if (below(4) == 0) memory::detail::t_pool = {.device = {&all_.allocator_, pool_}};
+      try {
+        h.data = all_.allocator_.allocate(bytes, stream);
+        memory::detail::t_pool = {};
+      } catch (const OutOfMemory&) {
+        memory::detail::t_pool = {};
+        for (const Held& old : held_) release(old);
+        held_.clear();
+        return false;
+      }
+      const auto* low = static_cast<const char*>(h.data);
+      {
+        const std::scoped_lock lock(all_.mutex_);
+        const auto next = all_.live_.lower_bound(low);
+        EXPECT_TRUE(next == all_.live_.end() || next->first >= low + bytes) << "live blocks overlap";
+        EXPECT_TRUE(next == all_.live_.begin() || std::prev(next)->second <= low) << "live blocks overlap";
+        all_.live_[low] = low + bytes;
+      }
+      all_.device_.use(stream, h.data, bytes, h.tenancy);
+      held_.push_back(h);
+      return true;
+    }
+
+    void use_and_give_up_one(const Stream& stream) {
+      const size_t at = static_cast<size_t>(below(static_cast<int64_t>(held_.size())));
+      const Held h = held_[at];
+      if (below(4) == 0) {
+        all_.allocator_.record_stream(h.data, stream);
+        all_.device_.join(stream, h.home);
+        all_.device_.use(stream, h.data, h.bytes, h.tenancy);
+      }
+      held_[at] = held_.back();
+      held_.pop_back();
+      if (below(5) == 0) {
+        const std::scoped_lock lock(all_.mutex_);
+        all_.handed_over_.push_back(h);
+      } else {
+        release(h);
+      }
+    }
+
+    void release_what_was_handed_over() {
+      Held h{};
+      {
+        const std::scoped_lock lock(all_.mutex_);
+        if (!all_.handed_over_.empty()) {
+          h = all_.handed_over_.back();
+          all_.handed_over_.pop_back();
+        }
+      }
+      if (h.data != nullptr) release(h);
+    }
+
+    Stress& all_;
+    std::mt19937 random_;
+    std::vector<Held> held_;
+    uint32_t pool_ = all_.allocator_.make_pool();
   };
-  if (threads == 1) {
-    body(0);
-  } else {
-    std::vector<std::thread> team;
-    for (int t = 0; t < threads; ++t) team.emplace_back(body, t);
-    for (auto& t : team) t.join();
-  }
-  for (const Held& h : handed_over) allocator.release(h.data, h.bytes);
-  const Stats stats = allocator.stats();
-  EXPECT_EQ(stats.allocated, 0);
-  EXPECT_EQ(stats.live_blocks, 0);
-  EXPECT_TRUE(allocator.snapshot().empty());
-  allocator.empty_cache();
-  EXPECT_EQ(allocator.stats().reserved, 0);
-  EXPECT_EQ(device.taken(), 0);
-  EXPECT_EQ(device.events_in_use(), 0);
+
+  uint32_t seed_;
+  SimulatedDevice device_;
+  CachingAllocator allocator_;
+  std::mutex mutex_;
+  std::vector<Held> handed_over_;
+  std::map<const char*, const char*> live_;  // the oracle against overlap of live blocks
+  std::atomic<int64_t> tenancies_{0};
+};
+
+void stress(uint32_t seed, int threads, int rounds, int64_t capacity, Caching caching, bool misaligned,
+            const memory::Policy& policy = {}) {
+  SCOPED_TRACE(fmt::format("seed {}, {} threads, caching {}, misaligned {}", seed, threads, static_cast<int>(caching),
+                           misaligned));
+  Stress(seed, capacity, caching, misaligned, policy).run(threads, rounds);
 }
 
 TEST(CachingAllocator, random_traces_on_several_streams_never_share_memory_that_is_in_use) {

@@ -31,6 +31,7 @@ __global__ void __launch_bounds__(256) delta_kernel(AttentionProblem p) {
   if (threadIdx.x % 32 == 0) static_cast<C*>(p.delta)[n] = sum;
 }
 
+// Long: the tiles of a block stay in registers and shared memory over all keys.
 template <class T, int kPieces, Of kOf>
 __global__ void __launch_bounds__(AttentionTile<T>::kThreads, AttentionTile<T>::kBlocks)
     gradient_kernel(AttentionProblem p) {

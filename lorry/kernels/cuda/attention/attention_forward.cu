@@ -10,6 +10,7 @@ namespace lorry::kernels::cuda {
 namespace {
 
 /// kPieces tiles of columns of out a block; blockIdx.y takes the next, and weighs the keys again.
+// Long: the tiles of a block stay in registers and shared memory over all keys.
 template <class T, int kPieces>
 __global__ void __launch_bounds__(AttentionTile<T>::kThreads, AttentionTile<T>::kBlocks)
     forward_kernel(AttentionProblem p) {
