@@ -15,24 +15,24 @@ using profile::do_not_optimize;
 
 class Cases {
  public:
-  explicit Cases(const Filter& wanted) : wanted_(wanted) {}
+  explicit Cases(const Filter& filter) : filter_(filter) {}
 
   /// A copy between the host and the device, which the link bounds and not the device's memory.
   template <class F>
   void add_transfer(const char* name, DType dtype, int64_t bytes, F&& call) {
-    if (wanted_(name)) rows_.push_back(row(name, dtype, bytes, call));
+    if (filter_(name)) rows_.push_back(row(name, dtype, bytes, call));
   }
   /// A call that moves `bytes`.
   template <class F>
   void add(const char* name, DType dtype, int64_t bytes, F&& call) {
-    if (!wanted_(name)) return;
+    if (!filter_(name)) return;
     rows_.push_back(row(name, dtype, bytes, call));
     rows_.back().ratio_to_ceiling = static_cast<double>(bytes) / rows_.back().time.median_us / copies_.of(bytes);
   }
   /// One that moves few: call(input) over a rotation of results of make().
   template <class Make, class F>
   void add_rotating(const char* name, DType dtype, int64_t bytes, Make&& make, F&& call) {
-    if (!wanted_(name)) return;
+    if (!filter_(name)) return;
     profile::Rotation inputs(make, bytes);
     add(name, dtype, bytes, [&] { call(inputs.next()); });
   }
@@ -48,7 +48,7 @@ class Cases {
             .bytes = bytes};
   }
 
-  const Filter& wanted_;
+  const Filter& filter_;
   profile::CopyRate copies_{default_device()};
   std::vector<Result> rows_;
 };
@@ -71,11 +71,11 @@ void add_transfers(Cases& suite) {
 
 }  // namespace
 
-std::vector<Result> memory_suite(const Filter& wanted) {
+std::vector<Result> memory_suite(const Filter& filter) {
   const NoGrad no_grad;
   // Far beyond the caches of either device.
   const int64_t rows = default_device().is_cpu() ? 4096 : 16384, columns = 4096, n = rows * columns;
-  Cases suite(wanted);
+  Cases suite(filter);
   const Tensor x = randn({rows, columns}), y = randn({rows, columns}), out = empty({rows, columns});
   const Tensor half = x.to(kBF16), other_half = y.to(kBF16), half_out = empty({rows, columns}, {.dtype = kBF16});
   const Tensor weight = randn({columns}), bias = randn({columns}), grad = randn({rows, columns});

@@ -28,7 +28,7 @@ Tensor transferred(const Tensor& x, Device device, bool non_blocking) {
   if (!dense)
     events::emit(
         events::Kind::hidden_copy, "to",
-        x.is_pinned() ? "a pinned source with gaps becomes a pageable copy" : "a source with gaps is copied first");
+        x.is_pinned() ? "a pinned source that is not dense becomes a pageable copy" : "a source that is not dense is copied first");
   const Tensor from = dense ? x : x.contiguous();
   auto memory = device.is_cpu() && non_blocking ? Storage::allocate_pinned(from.nbytes())
                                                 : Storage::allocate(device, from.nbytes());

@@ -90,7 +90,7 @@ Announced::Announced(Op op, bool in_place, const Inputs& inputs, const Tensor* s
     : modes_(t_modes) {
   list_inputs(inputs, self);
   call_.op = op, call_.in_place = in_place, call_.attributes = attributes;
-  tell_begin();
+  notify_begin();
 }
 
 Announced::Announced(Op op, bool in_place, const Inputs& inputs, std::span<const Tensor> out,
@@ -99,7 +99,7 @@ Announced::Announced(Op op, bool in_place, const Inputs& inputs, std::span<const
   list_inputs(inputs, nullptr);
   call_.op = op, call_.in_place = in_place, call_.out = !in_place, call_.attributes = attributes;
   call_.outputs = out;
-  tell_begin();
+  notify_begin();
 }
 
 void Announced::list_inputs(const Inputs& inputs, const Tensor* self) {
@@ -114,7 +114,7 @@ void Announced::list_inputs(const Inputs& inputs, const Tensor* self) {
   call_.inputs = {list, count};
 }
 
-void Announced::tell_begin() {
+void Announced::notify_begin() {
   // Who listens is decided before anybody is told: one that is added by another hears the next call.
   const Listener* listeners[kListeners];
   for (int i = 0; i < kListeners; ++i)
@@ -126,20 +126,20 @@ void Announced::tell_begin() {
       if (listener == nullptr) continue;
       void* note = nullptr;
       if (listener->before != nullptr) listener->before(call_, note);
-      told_[told_count_++] = {listener, note};
+      notified_[notified_count_++] = {listener, note};
     }
   } catch (...) {
     call_.failed = true;
-    tell_end();
+    notify_end();
     t_modes = modes_;
     throw;
   }
 }
 
-std::exception_ptr Announced::tell_end() noexcept {
+std::exception_ptr Announced::notify_end() noexcept {
   std::exception_ptr first;
-  while (told_count_ > 0) {
-    const Told& told = told_[--told_count_];
+  while (notified_count_ > 0) {
+    const Notified& told = notified_[--notified_count_];
     if (told.listener->after == nullptr) continue;
     try {
       told.listener->after(call_, told.note);
@@ -154,14 +154,14 @@ void Announced::finish(std::span<const Tensor> outputs) {
   call_.outputs = outputs;
   if (capture_ != nullptr) capture_->take(outputs);
   t_modes = modes_ & ~kListenerModes;
-  if (const std::exception_ptr error = tell_end()) std::rethrow_exception(error);
+  if (const std::exception_ptr error = notify_end()) std::rethrow_exception(error);
 }
 
 Announced::~Announced() {
-  if (told_count_ > 0) {
+  if (notified_count_ > 0) {
     call_.failed = true;
     if (!call_.out) call_.outputs = {};
-    tell_end();
+    notify_end();
   }
   t_modes = modes_;
 }
