@@ -51,7 +51,8 @@ Tensor Saved::unpack(Node& owner, const char* op, const char* which, int positio
   if (!x.defined()) return x;
   if (!hook_ && !(x.node()->storage == storage_))
     raise<GradError>(
-        "{} backward: a tensor saved for the gradient was given other data by set_data; got {} {}: {}; do so before the "
+        "{} backward: a tensor saved for the gradient was given other data by set_data; got {} {}: {}; do so before "
+        "the "
         "forward pass",
         op, which, position, x);
   if (!hook_ && x.version() != version_) {
@@ -183,7 +184,8 @@ WriteThroughView::WriteThroughView(const Tensor& base, const Tensor& view, const
 }
 
 void WriteThroughView::adopt_view(const Tensor& x) {
-  const Tensor base(make_counted<TensorNode>(x.node()->storage, base_, x.storage_offset() - offset_, x.dtype()));
+  const Tensor base(
+      make_counted<lorry::detail::TensorNode>(x.node()->storage, base_, x.storage_offset() - offset_, x.dtype()));
   set_history(base, IntrusivePtr<Node>(this), 0);
   set_history(x, view_of(base, x), 0);
 }

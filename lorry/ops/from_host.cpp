@@ -82,7 +82,7 @@ Tensor from_blob(void* data, const Dims& sizes, const Dims& strides, const Optio
       },
       owner.get());
   owner.release();
-  return Tensor(make_counted<TensorNode>(std::move(storage), layout, 0, options.dtype));
+  return Tensor(make_counted<detail::TensorNode>(std::move(storage), layout, 0, options.dtype));
 }
 
 }  // namespace lorry

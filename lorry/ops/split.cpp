@@ -11,8 +11,8 @@ namespace {
 /// Views of an expanded or an empty dimension cost memory that no size limits.
 void require_few(int64_t parts, const Tensor& x, int d) {
   constexpr int64_t kMost = 1 << 24;
-  require<ValueError>(parts <= kMost, "too many parts; got {} of dimension {} of {}; expected at most {}", parts, d,
-                      x, kMost);
+  require<ValueError>(parts <= kMost, "too many parts; got {} of dimension {} of {}; expected at most {}", parts, d, x,
+                      kMost);
 }
 
 int split_dim(const Tensor& x, int64_t dim) {
@@ -111,11 +111,11 @@ Tensor view(const Tensor& x, DType dtype) {
   }
   require<ValueError>(reinterpret_cast<uintptr_t>(x.data_ptr()) % static_cast<uintptr_t>(to) == 0,
                       "the memory is not aligned for {}; got {}; clone it first", dtype, x);
-  auto node = make_counted<TensorNode>(x.node()->storage, layout, offset, dtype);
+  auto node = make_counted<detail::TensorNode>(x.node()->storage, layout, offset, dtype);
   node->inference = x.node()->inference;
   Tensor result(std::move(node));
-  if (facts_heard()) [[unlikely]]
-    announce_fact({.fact = Fact::alias, .storage = x.storage().id(), .tensor = &result});
+  if (detail::facts_heard()) [[unlikely]]
+    detail::announce_fact({.fact = Fact::alias, .storage = x.storage().id(), .tensor = &result});
   return result;
 }
 

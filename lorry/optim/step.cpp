@@ -190,7 +190,7 @@ void Stepper::announce(const Family& family, const Tensor& grad_factor, bool zer
     for (const Tensor& x : grads) inputs.emplace_back(&x);
   inputs.emplace_back(&grad_factor);
   const door::Attribute attributes[] = {std::string(family.rule->name),
-                                        int64_t{built_in_index(*family.rule)},
+                                        int64_t{detail::built_in_index(*family.rule)},
                                         static_cast<int64_t>(family.slots.size()),
                                         static_cast<int64_t>(family.master_kind()),
                                         std::move(entries),

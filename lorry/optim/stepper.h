@@ -201,9 +201,9 @@ class Stepper {
   std::vector<GroupState> groups_;
   std::vector<Slot> slots_;
   std::vector<Family> families_;
-  uint64_t seen_ = 0;                       ///< changes() when the lists were looked at; 0: they must be made
-  std::vector<int> copied_;                 ///< slots of this step with aligned copies
-  IntrusivePtr<Epoch> epoch_, grad_epoch_;  ///< of steps, and of those that zero gradients
+  uint64_t seen_ = 0;        ///< changes() when the lists were looked at; 0: they must be made
+  std::vector<int> copied_;  ///< slots of this step with aligned copies
+  IntrusivePtr<lorry::detail::Epoch> epoch_, grad_epoch_;  ///< of steps, and of those that zero gradients
   std::vector<Storage*> shared_storages_,
       shared_grad_storages_;  ///< storages of this step that belong to another optimizer's epoch too
   std::vector<int> guarded_;  ///< slots of this step with gradients that may not be written

@@ -11,7 +11,7 @@
 #include "lorry/layout/layout.h"
 #include "lorry/tensor/storage.h"
 
-namespace lorry {
+namespace lorry::detail {
 
 /// What autograd hangs on a tensor; opaque here.
 struct GradSlot {
@@ -57,4 +57,4 @@ struct TensorNode : Counted {
   void destroy() { delete this; }
 };
 
-}  // namespace lorry
+}  // namespace lorry::detail

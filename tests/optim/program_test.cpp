@@ -16,6 +16,11 @@
 namespace lorry::optim::test {
 namespace {
 
+using detail::Node;
+using detail::record;
+using detail::Recorder;
+using detail::Symbol;
+
 StepShape shape_in(DType dtype) {
   return {.execution = Execution::foreach, .dtype = dtype, .grad_dtype = dtype, .memory = {}};
 }

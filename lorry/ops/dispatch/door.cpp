@@ -43,7 +43,7 @@ void add_listener(const Listener& listener) {
   if (!g_listeners[place].compare_exchange_strong(none, &listener, std::memory_order_acq_rel))
     raise_as<ValueError>("add_listener", "the mode bit has a listener already; got {}; remove that one first",
                          uint32_t{listener.bit});
-  g_fact_hook.store(tell_fact, std::memory_order_release);
+  detail::g_fact_hook.store(tell_fact, std::memory_order_release);
 }
 
 void remove_listener(const Listener& listener) noexcept {
@@ -61,8 +61,8 @@ const char* made_by(const Tensor& x) {
 
 Observed::Observed(const Tensor& x) {
   if (!x.defined()) return;
-  const TensorNode& node = *x.node();
-  tensor_ = Tensor(make_counted<TensorNode>(node.storage, node.layout, node.offset, node.dtype));
+  const detail::TensorNode& node = *x.node();
+  tensor_ = Tensor(make_counted<detail::TensorNode>(node.storage, node.layout, node.offset, node.dtype));
   tensor_.node()->inference = node.inference;
   tensor_.node()->wrapped_number = node.wrapped_number;
   node.storage->add_observer();
@@ -139,10 +139,10 @@ void Announced::notify_begin() {
 std::exception_ptr Announced::notify_end() noexcept {
   std::exception_ptr first;
   while (notified_count_ > 0) {
-    const Notified& told = notified_[--notified_count_];
-    if (told.listener->after == nullptr) continue;
+    const Notified& notified = notified_[--notified_count_];
+    if (notified.listener->after == nullptr) continue;
     try {
-      told.listener->after(call_, told.note);
+      notified.listener->after(call_, notified.note);
     } catch (...) {
       if (first == nullptr) first = std::current_exception();
     }
@@ -175,7 +175,7 @@ void require_writable(const Tensor& self) {
   if (!self.defined()) [[unlikely]]
     raise<ValueError>("the tensor to be written is undefined; expected a tensor");
   require_not_inference(self);
-  const TensorNode& node = *self.node();
+  const detail::TensorNode& node = *self.node();
   if (node.storage->read_only()) [[unlikely]]
     raise<ValueError>("the memory is read-only; got {}; clone it first", self);
   if (!node.contiguous && node.layout.has_internal_overlap()) [[unlikely]]
@@ -185,8 +185,8 @@ void require_writable(const Tensor& self) {
 }
 
 Tensor make_view(const Tensor& base, const Layout& layout, int64_t offset) {
-  const TensorNode& from = *base.node();
-  auto node = make_counted<TensorNode>(from.storage, layout, offset, from.dtype);
+  const detail::TensorNode& from = *base.node();
+  auto node = make_counted<detail::TensorNode>(from.storage, layout, offset, from.dtype);
   node->inference = from.inference;
   node->wrapped_number = from.wrapped_number;
   if (from.inference) return Tensor(std::move(node));
