@@ -11,6 +11,7 @@
 #include <elfutils/libdwfl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <mutex>
 #endif
 
@@ -43,10 +44,19 @@ std::string name_of_symbol(const char* symbol) {
 /// The symbols and lines of this process's modules.
 class Modules {
  public:
+  /// Those of this process. A child that forked reads its own: it has no thread that would unlock the parent's or
+  /// finish what was under way there. Never destroyed: threads may ask while the process ends.
   static Modules& instance() {
-    static Modules& modules = *new Modules;  // never destroyed: threads may ask while the process ends
-    return modules;
+    static constinit std::atomic<Modules*> current{nullptr};
+    Modules* modules = current.load(std::memory_order_acquire);
+    while (modules == nullptr || modules->process_ != getpid()) {
+      auto* const made = new Modules(modules);
+      if (current.compare_exchange_strong(modules, made, std::memory_order_acq_rel)) return *made;
+      delete made;
+    }
+    return *modules;
   }
+  ~Modules() { dwfl_end(session_); }
 
   SourceLine at(uintptr_t address) {
     const std::scoped_lock lock(mutex_);
@@ -69,11 +79,7 @@ class Modules {
   }
 
  private:
-  Modules() {
-    // A child must not find the mutex locked by a thread that it does not have.
-    pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
-                   [] { instance().mutex_.unlock(); });
-  }
+  explicit Modules(const Modules* parents) : parents_(parents) {}
 
   /// The compilation unit of an address; null without line information.
   static Dwarf_Die* unit_of(Dwfl_Module* module, Dwarf_Addr address, Dwarf_Addr& bias) {
@@ -89,6 +95,8 @@ class Modules {
                                              .find_debuginfo = dwfl_build_id_find_debuginfo,
                                              .section_address = nullptr,
                                              .debuginfo_path = nullptr};
+  [[maybe_unused]] const Modules* parents_;  ///< still referred to, so that no checker of leaks wonders
+  const pid_t process_ = getpid();
   std::mutex mutex_;
   Dwfl* session_ = dwfl_begin(&kCallbacks);
 };
