@@ -2,7 +2,7 @@
 find_path(Libdw_INCLUDE_DIR elfutils/libdwfl.h)
 find_library(Libdw_LIBRARY dw)
 if(Libdw_INCLUDE_DIR)
-  file(STRINGS "${Libdw_INCLUDE_DIR}/elfutils/version.h" line REGEX "#define _ELFUTILS_VERSION ")
+  file(STRINGS "${Libdw_INCLUDE_DIR}/elfutils/version.h" line REGEX "#define _ELFUTILS_VERSION[ \t]")
   string(REGEX REPLACE "[^0-9]" "" line "${line}")
   set(Libdw_VERSION "0.${line}")
 endif()
