@@ -36,8 +36,8 @@ test: build
 	ctest --preset release
 
 # Each prints what it finds; the tests of the checks are among those of `make test`.
-CHECKS := tools/check_format.py tools/check_includes.py tools/check_types.py tools/change_cost.py \
-	"tools/api_reference.py --check" "tools/update_readme.py --check" "tests/docs/pages_test.py ."
+CHECKS := tools/check_format.py tools/check_includes.py tools/check_types.py tools/long_functions.py \
+	tools/change_cost.py "tools/api_reference.py --check" "tools/update_readme.py --check" "tests/docs/pages_test.py ."
 check:
 	@tools/install-deps checks
 	@status=0; for check in $(CHECKS); do $$check || { echo "failed: $$check" >&2; status=1; }; done; exit $$status

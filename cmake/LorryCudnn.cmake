@@ -13,6 +13,6 @@ if(LORRY_WITH_CUDA)
     set(LORRY_WITH_CUDNN ON)
   else()
     message(STATUS "lorry: the headers of cuDNN and of its frontend are not both installed (tools/install-deps); "
-      "attention on CUDA uses the plain kernels")
+      "attention on CUDA uses the built-in kernels")
   endif()
 endif()

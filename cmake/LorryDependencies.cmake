@@ -5,6 +5,17 @@ find_package(Threads REQUIRED)
 find_package(hwy REQUIRED)
 find_package(nlohmann_json REQUIRED)
 
+# Source lines of calls (base/call_stack.h).
+set(LORRY_WITH_LIBDW OFF)
+if(LORRY_LIBDW)
+  find_package(Libdw QUIET)
+  if(Libdw_FOUND)
+    set(LORRY_WITH_LIBDW ON)
+  else()
+    message(STATUS "lorry: libdw is not installed (libdw-dev); calls have functions and no source lines")
+  endif()
+endif()
+
 # oneDNN is built with GCC's OpenMP runtime; a ThreadSanitizer build uses LLVM's, and two runtimes do not share a team.
 set(LORRY_WITH_ONEDNN OFF)
 if(LORRY_ONEDNN AND NOT LORRY_SANITIZE STREQUAL "thread")

@@ -18,4 +18,5 @@ configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/lorryConfig.cmake.in" "
                               INSTALL_DESTINATION "${LORRY_CONFIG_DIR}")
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/lorryConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/lorryConfig.cmake" "${PROJECT_BINARY_DIR}/lorryConfigVersion.cmake"
-              "${CMAKE_CURRENT_LIST_DIR}/FindOneDNN.cmake" DESTINATION "${LORRY_CONFIG_DIR}")
+              "${CMAKE_CURRENT_LIST_DIR}/FindLibdw.cmake" "${CMAKE_CURRENT_LIST_DIR}/FindOneDNN.cmake"
+              DESTINATION "${LORRY_CONFIG_DIR}")

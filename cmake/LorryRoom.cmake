@@ -1,11 +1,14 @@
 # Formulas promise the same bits on every path: the compiler never contracts a*b+c by itself. All rooms are compiled so,
 # and, by lorry::formula, everything that instantiates a formula: users' code too.
 set(LORRY_EXACT_CXX -ffp-contract=off)
+# Frame pointers are there for walks of a thread's stack: call_stack (base/call_stack.h), profilers, debuggers.
 add_library(lorry_warnings INTERFACE)
 target_compile_options(lorry_warnings INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-unknown-pragmas ${LORRY_EXACT_CXX} $<$<BOOL:${LORRY_WERROR}>:-Werror>>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wno-unknown-pragmas ${LORRY_EXACT_CXX} -fno-omit-frame-pointer
+  $<$<BOOL:${LORRY_WERROR}>:-Werror>>
   $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false --expt-relaxed-constexpr --expt-extended-lambda -DFMT_USE_CONSTEXPR=1
-  -Xcompiler=-Wall,-Wno-unknown-pragmas,-ffp-contract=off $<$<BOOL:${LORRY_WERROR}>:-Werror=all-warnings>>)
+  -Xcompiler=-Wall,-Wno-unknown-pragmas,-ffp-contract=off,-fno-omit-frame-pointer
+  $<$<BOOL:${LORRY_WERROR}>:-Werror=all-warnings>>)
 
 # lorry_room(NAME SOURCES... DEPENDS... PRIVATE...): one library a room, linked only upwards; static, or shared with
 # BUILD_SHARED_LIBS.

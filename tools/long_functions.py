@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""Lists the functions of more than 60 lines in C++ and CUDA sources, longest first.
+"""Checks that functions in C++ and CUDA sources have at most 60 lines. Prints the others, longest first, and exits 1.
 
     tools/long_functions.py [FILE...]      (default: all tracked .h, .cpp and .cu files)
+
+A function may be longer where a line of the comment above it says why: "// Long: a table, a row an operator". Without
+need for it that line is an error too.
 
 Reads sources as clang-format leaves them: a brace that ends a line opens a block, which the first line that begins
 with the matching brace, at the indentation of the opening statement, closes. A block is a function where the statement
@@ -17,9 +20,10 @@ MOST = 60
 ROOT = Path(__file__).resolve().parent.parent
 NO_FUNCTION = re.compile(
     r"^(if|else|for|while|do|switch|try|catch|case|default|return|namespace|enum|struct|class|union|extern)\b"
-    r"|^[}#]|^//|=\s*\{$|\breturn\b[^;]*\{$")
+    r"|^[}#{.]|^//|=\s*\{$|\breturn\b[^;]*\{$")
 VARIABLE = re.compile(r"((inline|constexpr|const|static) )*[\w:]+ \w+ = ")
 NOT_THE_NAME = re.compile(r"__launch_bounds__\([^)]*\)|requires \(.*?\)")
+REASON = re.compile(r"\s*// Long: .")
 ENDS_STATEMENT = re.compile(r"[;{}]\s*(//.*)?$|^\s*(#|//)|^\s*(public|private|protected):$")
 
 
@@ -48,8 +52,17 @@ def name_of(head):
     return name[0] if name else head[:60]
 
 
+def says_why(lines, first):
+    """Whether the comment above lines[first] gives a reason for a long function."""
+    while first > 0 and lines[first - 1].lstrip().startswith("//"):
+        first -= 1
+        if REASON.match(lines[first]):
+            return True
+    return False
+
+
 def functions(text):
-    """(line, lines, head) of every function that is no part of another."""
+    """(line, lines, head, whether a reason is given) of every function that is no part of another."""
     lines, at = text.split("\n"), 0
     while at < len(lines):
         line = re.sub(r"\s*//.*", "", lines[at])
@@ -62,7 +75,7 @@ def functions(text):
             continue
         indent = re.match(r"\s*", lines[first]).group()
         end = next((i for i in range(at, len(lines)) if lines[i].startswith(indent + "}")), at)
-        yield first + 1, end - first + 1, head
+        yield first + 1, end - first + 1, head, says_why(lines, first)
         at = end + 1
 
 
@@ -73,12 +86,12 @@ def main(arguments):
     found = []
     for path in map(Path, arguments):
         where = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
-        for line, count, head in functions(path.read_text(encoding="utf-8")):
-            if count > MOST:
-                found.append((count, f"{where}:{line}: {name_of(head)}"))
+        for line, count, head, reason in functions(path.read_text(encoding="utf-8")):
+            if reason != (count > MOST):
+                found.append((count, f"{where}:{line}: {name_of(head)}" + ("; it is not long" if reason else "")))
     for count, what in sorted(found, reverse=True):
         print(f"{count:4d} {what}")
-    return 0
+    return 1 if found else 0
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ class OperatorNode;
 
 using Grads = std::vector<Tensor>;
 
-/// Shape, dtype and device of a tensor that need not be kept.
+/// Shape, dtype and device of a tensor that need not be saved.
 struct Facts {
   Layout layout;
   DType dtype = kF32;
@@ -38,7 +38,7 @@ class Call {
  public:
   Op op() const { return op_; }
   int inputs() const { return static_cast<int>(facts_.size()); }
-  /// A kept tensor. Throws GradError when it was overwritten since, or when the graph was freed.
+  /// A saved tensor. Throws GradError when it was overwritten since, or when the graph was freed.
   Tensor input(int i) const { return unpack(inputs_, i, "input"); }
   Tensor output(int i = 0) const { return unpack(outputs_, i, "output"); }
 

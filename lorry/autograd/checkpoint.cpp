@@ -10,16 +10,16 @@
 namespace lorry::autograd {
 namespace {
 
-/// Installs a keeper on this thread for a scope.
-class KeeperScope {
+/// Installs a hook on this thread for a scope.
+class SavedTensorHookScope {
  public:
-  explicit KeeperScope(Keeper* keeper) : before_(std::exchange(t_keeper, keeper)) {}
-  ~KeeperScope() { t_keeper = before_; }
-  KeeperScope(const KeeperScope&) = delete;
-  KeeperScope& operator=(const KeeperScope&) = delete;
+  explicit SavedTensorHookScope(SavedTensorHook* hook) : before_(std::exchange(t_saved_tensor_hook, hook)) {}
+  ~SavedTensorHookScope() { t_saved_tensor_hook = before_; }
+  SavedTensorHookScope(const SavedTensorHookScope&) = delete;
+  SavedTensorHookScope& operator=(const SavedTensorHookScope&) = delete;
 
  private:
-  Keeper* before_;
+  SavedTensorHook* before_;
 };
 
 /// Rewinds the default generator for a scope.
@@ -36,54 +36,54 @@ class RandomScope {
   Generator::State now_;
 };
 
-/// Sees what the second run keeps, in the order in which the first run kept it.
-class Collector final : public Keeper {
+/// Sees what the second run saves, in the order in which the first run saved it.
+class Collector final : public SavedTensorHook {
  public:
-  int64_t keep(const Tensor& x) override {
-    kept.push_back(x);
+  int64_t pack(const Tensor& x) override {
+    saved.push_back(x);
     versions.push_back(x.version());
     return -1;
   }
-  Tensor recall(int64_t) override { return {}; }
-  void forget(int64_t) override {}
-  std::vector<Tensor> kept;
+  Tensor unpack(int64_t) override { return {}; }
+  void release(int64_t) override {}
+  std::vector<Tensor> saved;
   std::vector<uint32_t> versions;
 };
 
-/// Counts what the first run keeps, and runs the function again for whoever asks.
-class Region final : public Keeper {
+/// Counts what the first run saves, and runs the function again for whoever asks.
+class Region final : public SavedTensorHook {
  public:
   explicit Region(std::function<Tensor()> function)
       : function_(std::move(function)), random_(default_generator().state()) {}
 
-  int64_t keep(const Tensor& x) override {
+  int64_t pack(const Tensor& x) override {
     first_.push_back({&x.storage(), x.version()});
-    forgotten_.push_back(false);
+    released_.push_back(false);
     ++held_;
     return static_cast<int64_t>(first_.size()) - 1;
   }
 
-  Tensor recall(int64_t number) override {
+  Tensor unpack(int64_t number) override {
     const std::scoped_lock lock(mutex_);
     const auto at = static_cast<size_t>(number);
     // Another thread's backward has released what this one is about to read.
-    require<GradError>(!forgotten_[at],
+    require<GradError>(!released_[at],
                        "checkpoint: the graph was freed by an earlier backward; pass retain_graph = true to the "
                        "earlier one to go through it again");
     if (!again_) run_again();
-    const Tensor& x = again_->kept[at];
+    const Tensor& x = again_->saved[at];
     require<GradError>(x.version() == again_->versions[at],
-                       "checkpoint: a tensor kept by the second run was overwritten in place; got {}", x);
+                       "checkpoint: a tensor saved by the second run was overwritten in place; got {}", x);
     return x;
   }
 
-  void forget(int64_t number) override {
+  void release(int64_t number) override {
     const std::scoped_lock lock(mutex_);
     const auto at = static_cast<size_t>(number);
-    if (forgotten_[at]) return;
-    forgotten_[at] = true;
+    if (released_[at]) return;
+    released_[at] = true;
     --held_;
-    if (again_) again_->kept[at] = Tensor();
+    if (again_) again_->saved[at] = Tensor();
     if (held_ == 0) again_ = nullptr;
   }
 
@@ -93,36 +93,36 @@ class Region final : public Keeper {
     const EnableGrad recording;
     {
       const RandomScope rewound(random_);
-      const KeeperScope collecting(collector.get());
+      const SavedTensorHookScope collecting(collector.get());
       function_();
     }
-    require<GradError>(collector->kept.size() == first_.size(),
-                       "checkpoint: the function did something else when it ran again; got {} tensors kept, {} at "
+    require<GradError>(collector->saved.size() == first_.size(),
+                       "checkpoint: the function did something else when it ran again; got {} tensors saved, {} at "
                        "first; make it depend on its captures alone",
-                       collector->kept.size(), first_.size());
+                       collector->saved.size(), first_.size());
     // What existed before the region has the same storage on both runs, and must not have been written between them.
     for (size_t i = 0; i < first_.size(); ++i)
       require<GradError>(
-          &collector->kept[i].storage() != first_[i].storage || collector->versions[i] == first_[i].version,
+          &collector->saved[i].storage() != first_[i].storage || collector->versions[i] == first_[i].version,
           "checkpoint: a tensor that the function uses was overwritten in place since its first run; got {}; clone it "
           "before that write",
-          collector->kept[i]);
+          collector->saved[i]);
     again_ = collector;
     for (size_t i = 0; i < first_.size(); ++i)
-      if (forgotten_[i]) again_->kept[i] = Tensor();
+      if (released_[i]) again_->saved[i] = Tensor();
   }
 
   std::function<Tensor()> function_;
   Generator::State random_;
   std::mutex mutex_;
   IntrusivePtr<Collector> again_;
-  struct Kept {
+  struct FirstRun {
     const Storage* storage;
     uint32_t version;
   };
-  std::vector<Kept> first_;
-  std::vector<bool> forgotten_;
-  size_t held_ = 0;  ///< not forgotten
+  std::vector<FirstRun> first_;
+  std::vector<bool> released_;
+  size_t held_ = 0;  ///< not released
 };
 
 }  // namespace
@@ -130,7 +130,7 @@ class Region final : public Keeper {
 Tensor checkpoint(const std::function<Tensor()>& function) {
   if (!grad_enabled()) return function();
   const auto region = make_counted<Region>(function);
-  const KeeperScope dropping(region.get());
+  const SavedTensorHookScope dropping(region.get());
   return function();
 }
 

@@ -44,9 +44,9 @@ std::vector<Tensor> run(const UserFunction& function);
 class Context {
  public:
   /// From forward: keeps arguments, results or what was computed between. Gradients of gradients pass through arguments
-  /// and results. A later call replaces what an earlier one kept.
+  /// and results. A later call replaces what an earlier one saved.
   void save_for_backward(std::vector<Tensor> tensors) { to_save_ = std::move(tensors); }
-  /// From backward: what was kept, in that order. Throws GradError for a tensor that was overwritten in place since,
+  /// From backward: what was saved, in that order. Throws GradError for a tensor that was overwritten in place since,
   /// and where the graph was freed.
   std::vector<Tensor> saved_tensors() const;
   /// What is no tensor: context.saved_data["power"] = 3.0, std::any_cast<double>(context.saved_data["power"]).

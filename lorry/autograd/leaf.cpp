@@ -11,7 +11,7 @@ namespace lorry {
 using autograd::Meta;
 
 const Tensor& Tensor::requires_grad_(bool on) const {
-  TensorNode& node = checked("requires_grad_");
+  detail::TensorNode& node = checked("requires_grad_");
   if (on == requires_grad()) return *this;
   require<GradError>(is_leaf(), "requires_grad_: only a leaf can be switched; got {} made by {}; use detach()", *this,
                      grad_fn());
@@ -96,7 +96,7 @@ void Tensor::remove_hook(int64_t handle) const {
 }
 
 void Tensor::set_data(const Tensor& other) const {
-  TensorNode& node = checked("set_data");
+  detail::TensorNode& node = checked("set_data");
   require<ValueError>(other.defined(), "set_data: the other tensor is undefined; expected a tensor");
   require<GradError>(is_leaf(), "set_data: only a leaf can take another tensor's data; got {} made by {}", *this,
                      grad_fn());
@@ -104,8 +104,8 @@ void Tensor::set_data(const Tensor& other) const {
                       "set_data: a tensor that requires a gradient stays floating; got {}", other);
   take_over(node, *other.node_);
   if (Meta* m = autograd::find_meta(*this); m != nullptr && m->gradient) m->gradient->follow(*this);
-  if (facts_heard()) [[unlikely]]
-    announce_fact({.fact = Fact::data_set, .storage = node.storage->id(), .tensor = this});
+  if (detail::facts_heard()) [[unlikely]]
+    detail::announce_fact({.fact = Fact::data_set, .storage = node.storage->id(), .tensor = this});
 }
 
 }  // namespace lorry

@@ -117,8 +117,8 @@ void Accumulate::put(const Tensor& grad) {
   if (grad_.defined()) grad_.storage().drop_gradient();
   grad_ = grad;
   changed_ = note_change();
-  if (facts_heard()) [[unlikely]]
-    announce_fact({.fact = Fact::grad_set, .storage = storage_, .tensor = &grad_});
+  if (lorry::detail::facts_heard()) [[unlikely]]
+    lorry::detail::announce_fact({.fact = Fact::grad_set, .storage = storage_, .tensor = &grad_});
 }
 
 void Accumulate::follow(const Tensor& leaf) {
@@ -139,7 +139,7 @@ Meta& meta(const Tensor& x) {
 
 namespace {
 
-uint64_t sequence_of(const TensorNode& base) {
+uint64_t sequence_of(const lorry::detail::TensorNode& base) {
   const auto* m = static_cast<const Meta*>(base.grad.get());
   return m != nullptr && m->fn ? m->fn->sequence : 0;
 }
@@ -167,7 +167,7 @@ void Node::adopt(const Tensor& x, int index) {
 }
 
 IntrusivePtr<Node> gradient_function(const Tensor& x, int* index) {
-  TensorNode& node = *x.node();
+  lorry::detail::TensorNode& node = *x.node();
   if (node.base && !node.cut_view && node.base->requires_grad) {
     // A view's history follows its base's: it is made anew when something was written through the base or another view.
     // Views may be read from several threads, so this is guarded.

@@ -107,7 +107,7 @@ class Accumulate final : public Node {
 };
 
 /// What hangs on a tensor that takes part: for a leaf its accumulator, else the node that made it.
-struct Meta final : GradSlot {
+struct Meta final : lorry::detail::GradSlot {
   IntrusivePtr<Node> fn;
   int index = 0;
   uint64_t base_sequence = 0;              ///< of a view: its base's node when fn was set; fn is stale when it differs

@@ -11,7 +11,7 @@ Saved::Saved(const Tensor& x, Edge history) {
   // A leaf that requires a gradient is saved as it is: it cannot be written while gradients are recorded.
   const bool leaf = history && history.node.get() == meta(x).gradient.get();
   take(leaf ? x : x.detach(), x);
-  if (!leaf && !keeper_) history_ = std::move(history);
+  if (!leaf && !hook_) history_ = std::move(history);
 }
 
 Saved Saved::output(const Tensor& x, int index) {
@@ -23,15 +23,15 @@ Saved Saved::output(const Tensor& x, int index) {
   return saved;
 }
 
-void Saved::take(const Tensor& x, const Tensor& for_keeper) {
+void Saved::take(const Tensor& x, const Tensor& for_hook) {
   if (x.is_inference())
     raise<GradError>(
-        "autograd: an inference tensor cannot be kept for the backward pass; got {}; clone it outside inference mode",
+        "autograd: an inference tensor cannot be saved for the backward pass; got {}; clone it outside inference mode",
         x);
-  if (t_keeper != nullptr) {
-    number_ = t_keeper->keep(for_keeper);
+  if (t_saved_tensor_hook != nullptr) {
+    number_ = t_saved_tensor_hook->pack(for_hook);
     if (number_ >= 0) {
-      keeper_ = IntrusivePtr<Keeper>(t_keeper);
+      hook_ = IntrusivePtr<SavedTensorHook>(t_saved_tensor_hook);
       return;
     }
   }
@@ -41,24 +41,25 @@ void Saved::take(const Tensor& x, const Tensor& for_keeper) {
 }
 
 void Saved::release() {
-  if (keeper_) keeper_->forget(number_);
-  keeper_ = nullptr;
+  if (hook_) hook_->release(number_);
+  hook_ = nullptr;
   *this = Saved();
 }
 
 Tensor Saved::unpack(Node& owner, const char* op, const char* which, int position) const {
-  Tensor x = keeper_ ? keeper_->recall(number_) : tensor_;
+  Tensor x = hook_ ? hook_->unpack(number_) : tensor_;
   if (!x.defined()) return x;
-  if (!keeper_ && !(x.node()->storage == storage_))
+  if (!hook_ && !(x.node()->storage == storage_))
     raise<GradError>(
-        "{} backward: a tensor kept for the gradient was given other data by set_data; got {} {}: {}; do so before the "
+        "{} backward: a tensor saved for the gradient was given other data by set_data; got {} {}: {}; do so before "
+        "the "
         "forward pass",
         op, which, position, x);
-  if (!keeper_ && x.version() != version_) {
+  if (!hook_ && x.version() != version_) {
     const char* writer = x.storage().last_writer();
     raise<GradError>(
-        "{} backward: a tensor kept for the gradient was overwritten in place; got {} {}: {}, at version {} where {} "
-        "was kept, last written by {}; clone it before "
+        "{} backward: a tensor saved for the gradient was overwritten in place; got {} {}: {}, at version {} where {} "
+        "was saved, last written by {}; clone it before "
         "that write, or use the operator that makes a new tensor",
         op, which, position, x, x.version(), version_, writer == nullptr ? "unknown" : writer);
   }
@@ -86,8 +87,8 @@ Tensor Call::unpack(const std::vector<Saved>& saved, int i, const char* which) c
           lorry::name(op_));
     s = saved.at(static_cast<size_t>(i));
   }
-  if (!s.kept() && (which[0] == 'o' || facts_[static_cast<size_t>(i)].defined))
-    raise("{} backward: its rule reads {} {}, which it did not ask to keep", lorry::name(op_), which, i);
+  if (!s.is_saved() && (which[0] == 'o' || facts_[static_cast<size_t>(i)].defined))
+    raise("{} backward: its rule reads {} {}, which it did not ask to save", lorry::name(op_), which, i);
   return s.unpack(*owner_, lorry::name(op_), which, i);
 }
 
@@ -183,7 +184,8 @@ WriteThroughView::WriteThroughView(const Tensor& base, const Tensor& view, const
 }
 
 void WriteThroughView::adopt_view(const Tensor& x) {
-  const Tensor base(make_counted<TensorNode>(x.node()->storage, base_, x.storage_offset() - offset_, x.dtype()));
+  const Tensor base(
+      make_counted<lorry::detail::TensorNode>(x.node()->storage, base_, x.storage_offset() - offset_, x.dtype()));
   set_history(base, IntrusivePtr<Node>(this), 0);
   set_history(x, view_of(base, x), 0);
 }

@@ -14,7 +14,7 @@ Handler& current() {
 
 Handler set_handler(Handler handler) {
   const std::scoped_lock lock(g_mutex);
-  detail::wanted.store(static_cast<bool>(handler), std::memory_order_relaxed);
+  detail::handled.store(static_cast<bool>(handler), std::memory_order_relaxed);
   return std::exchange(current(), std::move(handler));
 }
 

@@ -33,15 +33,15 @@ using Handler = std::function<void(const Event&)>;
 Handler set_handler(Handler handler);
 
 namespace detail {
-inline constinit std::atomic<bool> wanted{false};
+inline constinit std::atomic<bool> handled{false};
 void emit(const Event&);
 }  // namespace detail
 
 /// Whether there is a handler.
-inline bool wanted() { return detail::wanted.load(std::memory_order_relaxed); }
+inline bool has_handler() { return detail::handled.load(std::memory_order_relaxed); }
 
 inline void emit(Kind kind, std::string_view source, std::string_view text) {
-  if (wanted()) [[unlikely]]
+  if (has_handler()) [[unlikely]]
     detail::emit({kind, source, text});
 }
 
@@ -49,7 +49,7 @@ inline void emit(Kind kind, std::string_view source, std::string_view text) {
 /// is read.
 template <class F>
 void emit_after(Kind kind, std::string_view source, std::string_view text, F&& wait) {
-  if (!wanted()) [[likely]]
+  if (!has_handler()) [[likely]]
     return std::forward<F>(wait)();
   const auto start = std::chrono::steady_clock::now();
   const auto emit_now = [&] { detail::emit({kind, source, text, std::chrono::steady_clock::now() - start}); };

@@ -36,9 +36,9 @@ void add(ModelCases& cases, const ModelShapes& model, const char* name, int64_t 
 
 }  // namespace
 
-std::vector<Result> foreach_suite(const Filter& wanted) {
+std::vector<Result> foreach_suite(const Filter& filter) {
   const NoGrad quiet;
-  ModelCases cases("foreach", wanted);
+  ModelCases cases("foreach", filter);
   for (const ModelShapes* model : cases.models(3 * 4 + 2)) {
     {
       const TensorList x = tensors_of(*model, 1), y = tensors_of(*model, 1), z = tensors_of(*model, 1),

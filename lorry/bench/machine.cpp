@@ -54,6 +54,9 @@ nlohmann::ordered_json describe_gpus() {
   return gpus;
 }
 
+/// A version, or what stands for a library that this build has not.
+const char* or_none(const char* version) { return *version != 0 ? version : "none"; }
+
 }  // namespace
 
 nlohmann::ordered_json describe_machine() {
@@ -73,8 +76,9 @@ nlohmann::ordered_json describe_machine() {
           {"libraries",
            {{"openmp", kOpenMp},
             {"highway", kHighway},
-            {"onednn", kOneDnn},
-            {"cuda", *kCuda ? kCuda : "none"},
+            {"onednn", or_none(kOneDnn)},
+            {"libdw", or_none(kLibdw)},
+            {"cuda", or_none(kCuda)},
             {"fmt", kFmt}}},
           {"programs", {{"gnuplot", can_plot() ? "found" : "not found"}}},
           {"gpus", describe_gpus()}};

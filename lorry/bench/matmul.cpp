@@ -26,7 +26,7 @@ void add_rows(std::vector<Result>& rows, const std::string& name, const char* ki
   }
 }
 
-void square_products(std::vector<Result>& rows, const Filter& wanted) {
+void square_products(std::vector<Result>& rows, const Filter& filter) {
   const bool gpu = !default_device().is_cpu();
   struct Kind {
     const char* name;
@@ -43,7 +43,7 @@ void square_products(std::vector<Result>& rows, const Filter& wanted) {
     set_matmul_precision(kind.precision);
     for (int64_t n = 512; n <= (gpu ? 8192 : 1024); n *= 2) {
       const std::string name = fmt::format("matmul {0} x {0} x {0} {1}", n, kind.name);
-      if (!wanted(name)) continue;
+      if (!filter(name)) continue;
       const Tensor a = randn({n, n}).to(kind.dtype), b = randn({n, n}).to(kind.dtype),
                    out = empty({n, n}, {.dtype = kind.dtype});
       add_rows(rows, name, kind.name, out, a, b);
@@ -54,7 +54,7 @@ void square_products(std::vector<Result>& rows, const Filter& wanted) {
 /// The linear layers of GPT-2 124M over 8 sequences of 1,024 tokens, in bf16: y = x w^T, and for its gradient g those
 /// of x, g w, and of w, g^T x. A case is named "matmul gpt2 LAYER PRODUCT ROWS x INNER x COLUMNS bf16". The head comes
 /// with its 50,257 columns and padded to a multiple of 128.
-void gpt2_products(std::vector<Result>& rows, const Filter& wanted) {
+void gpt2_products(std::vector<Result>& rows, const Filter& filter) {
   struct Layer {
     const char* name;
     int64_t in, out;
@@ -69,25 +69,25 @@ void gpt2_products(std::vector<Result>& rows, const Filter& wanted) {
     const std::string forward = name("forward", kTokens, layer.in, layer.out),
                       to_input = name("backward to x", kTokens, layer.out, layer.in),
                       to_weight = name("backward to w", layer.out, kTokens, layer.in);
-    if (!wanted(forward) && !wanted(to_input) && !wanted(to_weight)) continue;
+    if (!filter(forward) && !filter(to_input) && !filter(to_weight)) continue;
     const Tensor x = randn({kTokens, layer.in}).to(kBF16), w = randn({layer.out, layer.in}).to(kBF16),
                  g = randn({kTokens, layer.out}).to(kBF16);
-    if (wanted(forward)) add_rows(rows, forward, "bf16", empty_like(g), x, w.t());
-    if (wanted(to_input)) add_rows(rows, to_input, "bf16", empty_like(x), g, w);
-    if (wanted(to_weight)) add_rows(rows, to_weight, "bf16", empty_like(w), g.t(), x);
+    if (filter(forward)) add_rows(rows, forward, "bf16", empty_like(g), x, w.t());
+    if (filter(to_input)) add_rows(rows, to_input, "bf16", empty_like(x), g, w);
+    if (filter(to_weight)) add_rows(rows, to_weight, "bf16", empty_like(w), g.t(), x);
   }
 }
 
 }  // namespace
 
-std::vector<Result> matmul_suite(const Filter& wanted) {
+std::vector<Result> matmul_suite(const Filter& filter) {
   const NoGrad no_grad;
   std::vector<Result> rows;
   const Precision before = matmul_precision();
   const bool tuning = matmul_tuning();
-  square_products(rows, wanted);
+  square_products(rows, filter);
   set_matmul_precision(before);
-  if (!default_device().is_cpu()) gpt2_products(rows, wanted);  // too long for a CPU
+  if (!default_device().is_cpu()) gpt2_products(rows, filter);  // too long for a CPU
   set_matmul_tuning(tuning);
   return rows;
 }

@@ -92,7 +92,7 @@ void measure(const std::string& name, const Kind& kind, int64_t size, Stream str
 
 }  // namespace
 
-std::vector<Result> matmul_ceiling_suite(const Filter& wanted) {
+std::vector<Result> matmul_ceiling_suite(const Filter& filter) {
   const Device device = default_device();
   require<DeviceError>(!device.is_cpu(), "bench: matmul_ceiling compares with cuBLASLt; got device {}; expected a GPU",
                        device);
@@ -104,7 +104,7 @@ std::vector<Result> matmul_ceiling_suite(const Filter& wanted) {
   std::vector<Result> results;
   for (const Kind& kind : kKinds)
     for (const int64_t size : kSizes)
-      if (const std::string name = fmt::format("{0}x{0}x{0}", size); wanted(fmt::format("{} {}", name, kind.name)))
+      if (const std::string name = fmt::format("{0}x{0}x{0}", size); filter(fmt::format("{} {}", name, kind.name)))
         measure(name, kind, size, stream, results);
   set_matmul_precision(precision);
   set_matmul_tuning(tuning);

@@ -15,24 +15,24 @@ using profile::do_not_optimize;
 
 class Cases {
  public:
-  explicit Cases(const Filter& wanted) : wanted_(wanted) {}
+  explicit Cases(const Filter& filter) : filter_(filter) {}
 
   /// A copy between the host and the device, which the link bounds and not the device's memory.
   template <class F>
   void add_transfer(const char* name, DType dtype, int64_t bytes, F&& call) {
-    if (wanted_(name)) rows_.push_back(row(name, dtype, bytes, call));
+    if (filter_(name)) rows_.push_back(row(name, dtype, bytes, call));
   }
   /// A call that moves `bytes`.
   template <class F>
   void add(const char* name, DType dtype, int64_t bytes, F&& call) {
-    if (!wanted_(name)) return;
+    if (!filter_(name)) return;
     rows_.push_back(row(name, dtype, bytes, call));
     rows_.back().ratio_to_ceiling = static_cast<double>(bytes) / rows_.back().time.median_us / copies_.of(bytes);
   }
   /// One that moves few: call(input) over a rotation of results of make().
   template <class Make, class F>
   void add_rotating(const char* name, DType dtype, int64_t bytes, Make&& make, F&& call) {
-    if (!wanted_(name)) return;
+    if (!filter_(name)) return;
     profile::Rotation inputs(make, bytes);
     add(name, dtype, bytes, [&] { call(inputs.next()); });
   }
@@ -48,18 +48,34 @@ class Cases {
             .bytes = bytes};
   }
 
-  const Filter& wanted_;
+  const Filter& filter_;
   profile::CopyRate copies_{default_device()};
   std::vector<Result> rows_;
 };
 
+void add_rotary(Cases& suite) {
+  const int64_t texts = default_device().is_cpu() ? 4 : 64, heads = 16, d = 64;
+  const Tensor packed = randn({texts, 1024, 3 * heads, d}).to(kBF16);
+  const auto [cos, sin] = nn::rotation(0, 1024, d, {.device = default_device()});
+  suite.add("rotary of q and k, bf16", kBF16, 2 * packed.nbytes(),
+            [&, cos = cos, sin = sin] { do_not_optimize(rotary(packed, cos, sin, 2 * heads)); });
+}
+
+void add_transfers(Cases& suite) {
+  const Tensor pageable = ones({64 << 20}, {.device = kCPU}), pinned = pageable.pin_memory();
+  suite.add_transfer("to the GPU from pageable memory", kF32, pageable.nbytes(),
+                     [&] { do_not_optimize(pageable.to(default_device())); });
+  suite.add_transfer("to the GPU from pinned memory", kF32, pinned.nbytes(),
+                     [&] { do_not_optimize(pinned.to(default_device())); });
+}
+
 }  // namespace
 
-std::vector<Result> memory_suite(const Filter& wanted) {
+std::vector<Result> memory_suite(const Filter& filter) {
   const NoGrad no_grad;
   // Far beyond the caches of either device.
   const int64_t rows = default_device().is_cpu() ? 4096 : 16384, columns = 4096, n = rows * columns;
-  Cases suite(wanted);
+  Cases suite(filter);
   const Tensor x = randn({rows, columns}), y = randn({rows, columns}), out = empty({rows, columns});
   const Tensor half = x.to(kBF16), other_half = y.to(kBF16), half_out = empty({rows, columns}, {.dtype = kBF16});
   const Tensor weight = randn({columns}), bias = randn({columns}), grad = randn({rows, columns});
@@ -91,13 +107,7 @@ std::vector<Result> memory_suite(const Filter& wanted) {
   suite.add("layer_norm", kF32, 2 * f32, [&] { do_not_optimize(layer_norm(x, {columns}, weight, bias)); });
   suite.add("rms_norm", kF32, 2 * f32, [&] { do_not_optimize(rms_norm(x, {columns}, weight)); });
   suite.add("cumsum", kF32, 2 * f32, [&] { do_not_optimize(x.cumsum(1)); });
-  {
-    const int64_t texts = default_device().is_cpu() ? 4 : 64, heads = 16, d = 64;
-    const Tensor packed = randn({texts, 1024, 3 * heads, d}).to(kBF16);
-    const auto [cos, sin] = nn::rotation(0, 1024, d, {.device = default_device()});
-    suite.add("rotary of q and k, bf16", kBF16, 2 * packed.nbytes(),
-              [&, cos = cos, sin = sin] { do_not_optimize(rotary(packed, cos, sin, 2 * heads)); });
-  }
+  add_rotary(suite);
   suite.add("normal", kF32, f32, [&] { out.normal_(); });
   const Tensor sparse = randn({16 << 20}).gt(1);
   suite.add_rotating(
@@ -109,11 +119,7 @@ std::vector<Result> memory_suite(const Filter& wanted) {
       [] { return randint(4 * 50257, {8192}, {.dtype = kI64}); },
       [&](const Tensor& picks) { do_not_optimize(index_select(table, 0, picks)); });
   if (default_device().is_cpu()) return suite.rows();
-  const Tensor pageable = ones({64 << 20}, {.device = kCPU}), pinned = pageable.pin_memory();
-  suite.add_transfer("to the GPU from pageable memory", kF32, pageable.nbytes(),
-                     [&] { do_not_optimize(pageable.to(default_device())); });
-  suite.add_transfer("to the GPU from pinned memory", kF32, pinned.nbytes(),
-                     [&] { do_not_optimize(pinned.to(default_device())); });
+  add_transfers(suite);
   return suite.rows();
 }
 

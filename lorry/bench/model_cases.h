@@ -15,19 +15,19 @@
 
 namespace lorry::bench {
 
-/// A tensor a parameter of the model, on the default device, all elements alike.
+/// A tensor a parameter of the model, on the default device, all elements equal.
 std::vector<Tensor> tensors_of(const ModelShapes& model, double value, DType dtype = kF32);
 
 class ModelCases {
  public:
-  ModelCases(const char* suite, const Filter& wanted) : suite_(suite), wanted_(wanted) {}
+  ModelCases(const char* suite, const Filter& filter) : suite_(suite), filter_(filter) {}
 
   /// The models that this device steps in a moment and has memory for, at that many bytes an element. A CPU takes those
   /// of up to 32 M.
   std::vector<const ModelShapes*> models(int64_t bytes_an_element) const;
 
   /// Whether a case over the model has to run.
-  bool wants(const ModelShapes& model, const std::string& label) const { return wanted_(model.name + " " + label); }
+  bool wants(const ModelShapes& model, const std::string& label) const { return filter_(model.name + " " + label); }
 
   /// Measures `call`, which moves so many bytes for each of the model's elements, if it is wanted.
   template <class F>
@@ -71,7 +71,7 @@ class ModelCases {
   void finish(Result row);
 
   const char* suite_;
-  const Filter& wanted_;
+  const Filter& filter_;
   double copy_rate_ = 0;  ///< bytes a microsecond
   std::vector<Result> rows_;
 };

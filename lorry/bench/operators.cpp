@@ -15,11 +15,11 @@ using profile::do_not_optimize;
 
 class Cases {
  public:
-  explicit Cases(const Filter& wanted) : wanted_(wanted) {}
+  explicit Cases(const Filter& filter) : filter_(filter) {}
 
   template <class F>
   void add(const std::string& name, DType dtype, double bytes, F&& call) {
-    if (wanted_(name))
+    if (filter_(name))
       results_.push_back({.suite = "operators",
                           .name = name,
                           .time = profile::benchmark([&] { do_not_optimize(call()); }, {.device = default_device()}),
@@ -29,7 +29,7 @@ class Cases {
   std::vector<Result> results() const { return results_; }
 
  private:
-  const Filter& wanted_;
+  const Filter& filter_;
   std::vector<Result> results_;
 };
 
@@ -90,8 +90,8 @@ void with_gradients(Cases& cases) {
 
 }  // namespace
 
-std::vector<Result> operators_suite(const Filter& wanted) {
-  Cases cases(wanted);
+std::vector<Result> operators_suite(const Filter& filter) {
+  Cases cases(filter);
   elementwise(cases);
   reductions(cases);
   with_gradients(cases);

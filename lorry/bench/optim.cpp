@@ -124,8 +124,8 @@ void masters(ModelCases& cases, const ModelShapes& model) {
 
 }  // namespace
 
-std::vector<Result> optim_suite(const Filter& wanted) {
-  ModelCases cases("optim", wanted);
+std::vector<Result> optim_suite(const Filter& filter) {
+  ModelCases cases("optim", filter);
   // Parameter, gradient, two states, and what an operator after the other over lists has in flight.
   for (const ModelShapes* model : cases.models(4 * 14)) {
     {

@@ -118,8 +118,8 @@ void optim_memory_cases(ModelCases& cases, const ModelShapes& model) {
   if (cases.wants(model, "adamw fused, in pinned memory")) link_rows(cases);
 }
 
-std::vector<Result> optim_memory_suite(const Filter& wanted, const OptimMemoryOptions& options) {
-  ModelCases cases("optim", wanted);
+std::vector<Result> optim_memory_suite(const Filter& filter, const OptimMemoryOptions& options) {
+  ModelCases cases("optim", filter);
   const DType dtype = options.masters ? kBF16 : kF32;
   Memory memory{.masters = options.masters.value_or(Masters::none),
                 .states = options.states.value_or(StateType::f32),

@@ -24,7 +24,7 @@ struct OptimMemoryOptions {
 };
 
 /// AdamW with these options over every model, or every choice over one model. Throws ValueError for an unknown model.
-std::vector<Result> optim_memory_suite(const Filter& wanted, const OptimMemoryOptions& options);
+std::vector<Result> optim_memory_suite(const Filter& filter, const OptimMemoryOptions& options);
 
 /// The choices that the suite `optim` measures over the larger models, and the rate of the link to the device.
 void optim_memory_cases(ModelCases& cases, const ModelShapes& model);

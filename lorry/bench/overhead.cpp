@@ -12,13 +12,13 @@ namespace lorry::bench {
 
 using profile::do_not_optimize;
 
-std::vector<Result> overhead_suite(const Filter& wanted) {
+std::vector<Result> overhead_suite(const Filter& filter) {
   const ModeScope no_grad(0, kGradMode);
   const Device device = default_device();
   const Tensor x = ones({64}), y = ones({64});
   std::vector<Result> rows;
   const auto add = [&](const char* name, auto&& call, std::optional<int64_t> bytes = {}) {
-    if (wanted(name))
+    if (filter(name))
       rows.push_back(
           {.suite = "overhead", .name = name, .time = profile::benchmark(call, {.device = device}), .bytes = bytes});
   };

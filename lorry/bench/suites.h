@@ -15,17 +15,17 @@ namespace lorry::bench {
 /// True for the cases to run.
 using Filter = std::function<bool(const std::string& name)>;
 
-std::vector<Result> foreach_suite(const Filter& wanted);
-std::vector<Result> matmul_suite(const Filter& wanted);
-std::vector<Result> matmul_ceiling_suite(const Filter& wanted);
-std::vector<Result> memory_suite(const Filter& wanted);
-std::vector<Result> operators_suite(const Filter& wanted);
-std::vector<Result> optim_suite(const Filter& wanted);
-std::vector<Result> overhead_suite(const Filter& wanted);
+std::vector<Result> foreach_suite(const Filter& filter);
+std::vector<Result> matmul_suite(const Filter& filter);
+std::vector<Result> matmul_ceiling_suite(const Filter& filter);
+std::vector<Result> memory_suite(const Filter& filter);
+std::vector<Result> operators_suite(const Filter& filter);
+std::vector<Result> optim_suite(const Filter& filter);
+std::vector<Result> overhead_suite(const Filter& filter);
 
 struct Suite {
   const char* name;
-  std::vector<Result> (*run)(const Filter& wanted);  ///< null where this build has no code for it
+  std::vector<Result> (*run)(const Filter& filter);  ///< null where this build has no code for it
 };
 
 /// The suites of this room, by name. The command adds `train`, whose steps are its own.

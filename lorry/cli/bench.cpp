@@ -56,14 +56,14 @@ void print_report(const std::vector<Result>& results, const Table& table) {
 }
 
 std::vector<Result> run_suite(const std::string& name, const BenchOptions& options) {
-  const bench::Filter wanted = [&](const std::string& label) {
+  const bench::Filter filter = [&](const std::string& label) {
     return label.find(options.filter) != std::string::npos;
   };
-  if (options.optim_memory.given()) return bench::optim_memory_suite(wanted, options.optim_memory);
+  if (options.optim_memory.given()) return bench::optim_memory_suite(filter, options.optim_memory);
   const std::vector<bench::Suite> suites = bench_suites();
   const auto suite = std::ranges::find(suites, name, [](const bench::Suite& s) { return std::string_view(s.name); });
   require<DeviceError>(suite->run != nullptr, "bench: {} needs a GPU, and this build has no CUDA", name);
-  return suite->run(wanted);
+  return suite->run(filter);
 }
 
 }  // namespace

@@ -121,48 +121,9 @@ void add_info(CLI::App& app, InfoOptions& o) {
   });
 }
 
-void add_train(CLI::App& app, TrainOptions& o) {
-  TrainSettings& s = o.settings;
-  app.footer("Presets, over bytes:\n" + preset_table() + "How long a run takes here is told after its first steps.");
-  app.add_option("--text", o.texts, "Text files to learn, read as bytes")->type_name("FILE");
-  app.add_option("--out", o.out, "Folder for checkpoints, metrics and the loss curve")
-      ->capture_default_str()
-      ->type_name("DIR");
-  CLI::Option* resume =
-      app.add_option("--resume", o.resume,
-                     "Go on with the run in DIR, with its settings; --text names its text where that has moved")
-          ->type_name("DIR");
-  app.add_option("--checkpoint-every", o.checkpoint_every,
-                 "Save a checkpoint every N steps (default: with each validation)")
-      ->check(whole(1))
-      ->type_name("N");
-
-  app.add_option("--steps", s.steps,
-                 "Steps to train; with --resume, the run ends at N steps in all, longer or shorter than before")
-      ->check(whole(1, int64_t{1} << 40))
-      ->type_name("N");
-  // What decides the numbers of a run comes from its checkpoint when it is resumed, and cannot be given again.
-  std::vector<CLI::Option*> settings = {
-      app.add_option("--preset", s.preset, "Size of the model: " + listed(preset_names()))
-          ->capture_default_str()
-          ->check(one_of(preset_names()))
-          ->type_name("NAME"),
-      app.add_option("--max-seconds", o.max_seconds,
-                     "Train for N seconds: the steps and the learning rate follow the time that is left; validation "
-                     "and checkpoints take a tenth of it at most")
-          ->check(above_zero())
-          ->type_name("N"),
-      app.add_option("--batch", s.batch, "Sequences in a batch (default: the preset's)")
-          ->check(whole(1, 1 << 20))
-          ->type_name("N"),
-      app.add_option("--accumulate", s.accumulate,
-                     "Batches in a step: their gradients are added up, their losses averaged")
-          ->capture_default_str()
-          ->check(whole(1, 1 << 20))
-          ->type_name("N"),
-      app.add_option("--context", s.context, "Bytes in a sequence (default: the preset's)")
-          ->check(whole(1, 1 << 20))
-          ->type_name("N"),
+/// How a model is trained, but for its optimizer's memory.
+std::vector<CLI::Option*> add_optimizer_settings(CLI::App& app, TrainSettings& s) {
+  return {
       app.add_option("--lr", s.lr, "Largest learning rate (default: the preset's, in proportion for the optimizer)")
           ->check(above_zero())
           ->type_name("LR"),
@@ -199,11 +160,63 @@ void add_train(CLI::App& app, TrainOptions& o) {
           ->capture_default_str()
           ->check(validator(check_execution))
           ->type_name("MODE"),
-      app.add_option("--eval-every", s.eval_every, "Measure the validation loss every N steps (default: ten times)")
-          ->check(whole(1))
+  };
+}
+
+/// What decides the numbers of a run: it comes from the checkpoint of one that is resumed, and cannot be given again.
+std::vector<CLI::Option*> add_settings(CLI::App& app, TrainOptions& o) {
+  TrainSettings& s = o.settings;
+  std::vector<CLI::Option*> settings = {
+      app.add_option("--preset", s.preset, "Size of the model: " + listed(preset_names()))
+          ->capture_default_str()
+          ->check(one_of(preset_names()))
+          ->type_name("NAME"),
+      app.add_option("--max-seconds", o.max_seconds,
+                     "Train for N seconds: the steps and the learning rate follow the time that is left; validation "
+                     "and checkpoints take a tenth of it at most")
+          ->check(above_zero())
+          ->type_name("N"),
+      app.add_option("--batch", s.batch, "Sequences in a batch (default: the preset's)")
+          ->check(whole(1, 1 << 20))
+          ->type_name("N"),
+      app.add_option("--accumulate", s.accumulate,
+                     "Batches in a step: their gradients are added up, their losses averaged")
+          ->capture_default_str()
+          ->check(whole(1, 1 << 20))
+          ->type_name("N"),
+      app.add_option("--context", s.context, "Bytes in a sequence (default: the preset's)")
+          ->check(whole(1, 1 << 20))
           ->type_name("N"),
   };
+  std::ranges::copy(add_optimizer_settings(app, s), std::back_inserter(settings));
+  settings.push_back(
+      app.add_option("--eval-every", s.eval_every, "Measure the validation loss every N steps (default: ten times)")
+          ->check(whole(1))
+          ->type_name("N"));
   std::ranges::copy(add_optimizer_memory(app, s.states, s.masters, s.placement, ""), std::back_inserter(settings));
+  return settings;
+}
+
+void add_train(CLI::App& app, TrainOptions& o) {
+  app.footer("Presets, over bytes:\n" + preset_table() + "How long a run takes here is told after its first steps.");
+  app.add_option("--text", o.texts, "Text files to learn, read as bytes")->type_name("FILE");
+  app.add_option("--out", o.out, "Folder for checkpoints, metrics and the loss curve")
+      ->capture_default_str()
+      ->type_name("DIR");
+  CLI::Option* resume =
+      app.add_option("--resume", o.resume,
+                     "Go on with the run in DIR, with its settings; --text names its text where that has moved")
+          ->type_name("DIR");
+  app.add_option("--checkpoint-every", o.checkpoint_every,
+                 "Save a checkpoint every N steps (default: with each validation)")
+      ->check(whole(1))
+      ->type_name("N");
+
+  app.add_option("--steps", o.settings.steps,
+                 "Steps to train; with --resume, the run ends at N steps in all, longer or shorter than before")
+      ->check(whole(1, int64_t{1} << 40))
+      ->type_name("N");
+  const std::vector<CLI::Option*> settings = add_settings(app, o);
   for (const char* name : {"--compile", "--replay"})
     add_absent(app, name, "expected no such flag: every step runs operator by operator");
   app.callback([&app, resume, settings] {

@@ -81,11 +81,11 @@ std::vector<bench::Result> train(const char* name, TrainSettings settings, const
 
 }  // namespace
 
-std::vector<bench::Result> train_suite(const bench::Filter& wanted) {
+std::vector<bench::Result> train_suite(const bench::Filter& filter) {
   const Device device = default_device();
   std::vector<bench::Result> results;
   const auto add = [&](const char* name, const TrainSettings& settings, const profile::BenchmarkOptions& options) {
-    if (wanted(name)) std::ranges::copy(train(name, settings, options), std::back_inserter(results));
+    if (filter(name)) std::ranges::copy(train(name, settings, options), std::back_inserter(results));
   };
   add("nano step, batch 16 x 128", {.preset = "nano", .batch = 16, .context = 128},
       {.warmup_s = 1.0, .total_s = 10.0, .min_samples = 20, .device = device});

@@ -6,7 +6,7 @@
 
 namespace lorry::cli {
 
-std::vector<bench::Result> train_suite(const bench::Filter& wanted);
+std::vector<bench::Result> train_suite(const bench::Filter& filter);
 
 /// All suites of `lorry bench`, by name.
 std::vector<bench::Suite> bench_suites();

@@ -8,7 +8,7 @@
 //   foreach::add_(params, grads, -lr);               foreach::mul(x, std::vector<double>{1, 2, 3});
 //   foreach::apply(Pointwise::gelu, {activations});  foreach::sub(1, x);
 //
-// Tensors whose elements do not lie alike without gaps (broadcast ones, slices) are taken by the operator itself, one
+// Tensors that are not dense, or not of one layout (broadcast ones, slices), are taken by the operator itself, one
 // launch each and without a copy. Where gradients are recorded, all are. In place, entries are computed in no order:
 // what is written shares no memory with another entry (ShapeError).
 

@@ -74,7 +74,7 @@ class ListPlan {
   /// The group of a device, the dtypes of its lists' arrays, and a tag; made if there is none.
   uint32_t group(Device device, std::span<const DType> dtypes, uint64_t tag = 0);
   /// Adds the next entry to a group. `tensors`: one a role, null for a role without tensors. Those with elements have
-  /// equally many and lie alike without gaps, or use_copy follows.
+  /// equally many in one dense layout, or use_copy follows.
   void add(uint32_t group, std::span<const Tensor* const> tensors, Words words);
   /// The next entry is in no list.
   void add_ungrouped(std::span<const Tensor* const> tensors);

@@ -56,7 +56,7 @@ std::optional<Overlap> overlap_of(const Request& request, WrittenMemory& written
 
 // ---- entries --------------------------------------------------------------------------------------------------------
 
-/// Elements of both lie alike, with no gaps.
+/// Both have one dense layout.
 bool same_layout(const Tensor& a, const Tensor& b) {
   const Layout &x = a.layout(), &y = b.layout();
   if (x.rank != y.rank || !std::equal(x.sizes, x.sizes + x.rank, y.sizes)) return false;
@@ -127,7 +127,7 @@ class PlanBuilder {
     return first != nullptr;
   }
 
-  /// Whether all that was found out about the previous entry is true of this one: most are alike, and asking again
+  /// Whether all that was found out about the previous entry is true of this one: mostly it is, and asking again
   /// takes most of the time.
   bool is_like_previous(uint32_t e) const {
     if (group_ < 0 || !plan_.reusable) return false;

@@ -35,12 +35,12 @@ struct Asgd {
 
   template <class V>
   struct Hyper {
-    V eta, decay, mu, kept;
+    V eta, decay, mu, mean_decay;
     bool decays, maximize;
 
     template <class To, class F>
     LORRY_INLINE Hyper<To> map(const F& f) const {
-      return {f(eta), f(decay), f(mu), f(kept), decays, maximize};
+      return {f(eta), f(decay), f(mu), f(mean_decay), decays, maximize};
     }
   };
 
@@ -61,7 +61,7 @@ struct Asgd {
     if (h.maximize) grad = -grad;
     if (h.decays) grad = grad + h.decay * param;
     param = param - h.eta * grad;
-    mean = h.kept * mean;  // a mean of one term forgets what it was, exactly
+    mean = h.mean_decay * mean;  // a mean of one term forgets what it was, exactly
     mean = mean + h.mu * (param - mean);
   }
 };

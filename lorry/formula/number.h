@@ -44,11 +44,11 @@ struct ByNumbers : Rule {
   template <class V, class H>
   LORRY_INLINE void operator()(V& param, V grad, V* states, const H& h) const {
     if constexpr (std::floating_point<V>) {
-      Number<V> own = param, kept[Rule::kStates > 0 ? Rule::kStates : 1] = {};
-      for (int k = 0; k < Rule::kStates; ++k) kept[k] = states[k];
-      Rule::operator()(own, Number<V>(grad), kept, cast_hyper<Number<V>>(h));
+      Number<V> own = param, own_states[Rule::kStates > 0 ? Rule::kStates : 1] = {};
+      for (int k = 0; k < Rule::kStates; ++k) own_states[k] = states[k];
+      Rule::operator()(own, Number<V>(grad), own_states, cast_hyper<Number<V>>(h));
       param = own.value;
-      for (int k = 0; k < Rule::kStates; ++k) states[k] = kept[k].value;
+      for (int k = 0; k < Rule::kStates; ++k) states[k] = own_states[k].value;
     } else {
       Rule::operator()(param, grad, states, h);
     }

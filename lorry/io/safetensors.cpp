@@ -42,9 +42,9 @@ TensorMap load_safetensors(const std::filesystem::path& path, Metadata* metadata
   if (unread != nullptr) *unread = std::move(header.unread);
   TensorMap tensors;
   for (SafetensorsEntry& entry : header.entries)
-    tensors.emplace(
-        std::move(entry.name),
-        Tensor(make_counted<TensorNode>(storage_of(file, entry), Layout::contiguous(entry.sizes), 0, entry.dtype)));
+    tensors.emplace(std::move(entry.name),
+                    Tensor(make_counted<detail::TensorNode>(storage_of(file, entry), Layout::contiguous(entry.sizes), 0,
+                                                            entry.dtype)));
   if (metadata != nullptr) *metadata = std::move(header.metadata);
   return tensors;
 }

@@ -11,7 +11,7 @@ endif()
 lorry_cuda(kernels
   cuda/matmul/cublas_lt.cpp
   cuda/matmul/matmul.cpp
-  cuda/matmul/matmul_plain.cu
+  cuda/matmul/matmul_builtin.cu
   cuda/matmul/matmul_plan.cpp
   cuda/matmul/matmul_problem.cpp
   cuda/matmul/matmul_tune.cpp

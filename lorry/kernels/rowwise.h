@@ -47,7 +47,7 @@ struct NormKernels {
 // nothing.
 
 struct ClassArgs {
-  Array x;       ///< logits (cross_entropy) or log-probabilities (nll): [rows, classes], each row without gaps
+  Array x;       ///< logits (cross_entropy) or log-probabilities (nll): [rows, classes], each row contiguous
   Array target;  ///< i64 [rows], contiguous; each a class or ignore_index, see check_targets
   Array weight;  ///< [classes], dtype of x; may be absent
   int64_t ignore_index = -100;
@@ -62,7 +62,7 @@ struct LossKernels {
   /// logsumexp [rows] of the same type, which is all that the gradient needs beside x.
   void (*cross_entropy)(const ClassArgs&, const Array& losses, const Array& row_weights, const Array& logsumexp,
                         const Stream&) = nullptr;
-  /// grad_x [rows, classes], each row without gaps; `scale` [rows] multiplies each row (stride 0 for one number), of
+  /// grad_x [rows, classes], each row contiguous; `scale` [rows] multiplies each row (stride 0 for one number), of
   /// the compute type.
   void (*cross_entropy_backward)(const ClassArgs&, const Array& grad_x, const Array& scale, const Array& logsumexp,
                                  const Stream&) = nullptr;

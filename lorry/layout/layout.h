@@ -32,7 +32,7 @@ struct Layout {
     for (int i = 0; i < rank; ++i) n *= sizes[i];
     return n;
   }
-  /// Row-major with no gaps; sizes of 1 may have any stride, and a tensor without elements is contiguous.
+  /// Row-major and dense; sizes of 1 may have any stride, and a tensor without elements is contiguous.
   bool is_contiguous() const;
   /// Every element has its own address and the addresses leave no gap: some permutation of it is contiguous.
   bool is_dense() const;

@@ -16,7 +16,7 @@ namespace {
 
 /// Keeps the first of several appearances of a tensor.
 std::vector<NamedTensor> distinct(std::vector<NamedTensor> all) {
-  std::set<const TensorNode*> seen;
+  std::set<const detail::TensorNode*> seen;
   std::erase_if(all, [&](const NamedTensor& x) { return !seen.insert(x.second.node()).second; });
   return all;
 }

@@ -52,7 +52,7 @@ struct ClassRows {
   int64_t count, classes;
 
   ClassRows(const Tensor& input, const Tensor& targets, const Tensor& weights)
-      : x(without_gaps(input.dim() <= 2 ? input : input.movedim({1}, {-1}))),
+      : x(with_contiguous_rows(input.dim() <= 2 ? input : input.movedim({1}, {-1}))),
         target(targets.to(kI64).contiguous()),
         weight(weights.defined() ? weights.contiguous() : weights),
         count(target.numel()),
@@ -72,7 +72,7 @@ struct ClassRows {
 
  private:
   /// A matrix may keep space between its rows; whatever else is not contiguous is copied.
-  static Tensor without_gaps(const Tensor& x) {
+  static Tensor with_contiguous_rows(const Tensor& x) {
     return x.dim() == 2 && x.stride(1) == 1 && x.stride(0) >= x.size(1) ? x : x.contiguous();
   }
 };

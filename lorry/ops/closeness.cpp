@@ -6,7 +6,7 @@
 namespace lorry {
 namespace {
 
-void require_alike(const Tensor& x, const Tensor& y) {
+void require_comparable(const Tensor& x, const Tensor& y) {
   require<ValueError>(x.defined() && y.defined(), "a tensor is undefined; expected two tensors");
   require_same_device(x, y);
   require<DTypeError>(x.dtype() == y.dtype(), "types differ; got {} and {}; expected one type", x, y);
@@ -18,7 +18,7 @@ bool true_everywhere(const Tensor& truth) { return truth.all().item<bool>(); }
 
 Tensor isclose(const Tensor& x, const Tensor& y, double rtol, double atol, bool equal_nan) {
   const Running running("isclose");
-  require_alike(x, y);
+  require_comparable(x, y);
   require<ValueError>(rtol >= 0 && atol >= 0, "a tolerance is negative; got rtol {}, atol {}; expected >= 0", rtol,
                       atol);
   const ModeScope quiet(0, kGradMode);
@@ -39,7 +39,7 @@ bool allclose(const Tensor& x, const Tensor& y, double rtol, double atol, bool e
 
 bool equal(const Tensor& x, const Tensor& y) {
   const Running running("equal");
-  require_alike(x, y);
+  require_comparable(x, y);
   return x.sizes() == y.sizes() && true_everywhere(x == y);
 }
 

@@ -26,13 +26,13 @@ void copy_elements(const Tensor& to, const Tensor& from) {
 Tensor transferred(const Tensor& x, Device device, bool non_blocking) {
   const bool dense = x.layout().is_dense();
   if (!dense)
-    events::emit(
-        events::Kind::hidden_copy, "to",
-        x.is_pinned() ? "a pinned source with gaps becomes a pageable copy" : "a source with gaps is copied first");
+    events::emit(events::Kind::hidden_copy, "to",
+                 x.is_pinned() ? "a pinned source that is not dense becomes a pageable copy"
+                               : "a source that is not dense is copied first");
   const Tensor from = dense ? x : x.contiguous();
   auto memory = device.is_cpu() && non_blocking ? Storage::allocate_pinned(from.nbytes())
                                                 : Storage::allocate(device, from.nbytes());
-  const Tensor to(make_counted<TensorNode>(std::move(memory), from.layout(), 0, from.dtype()));
+  const Tensor to(make_counted<detail::TensorNode>(std::move(memory), from.layout(), 0, from.dtype()));
   const Stream stream = current_stream(device.is_cpu() ? x.device() : device);
   const bool between_gpus = !device.is_cpu() && !x.device().is_cpu();
   if (between_gpus) {

@@ -18,8 +18,8 @@ LORRY_INLINE Tensor allocate(const Layout& layout, const Options& options) {
   return door::call(
       Op::empty, {},
       [&] {
-        return Tensor(make_counted<TensorNode>(Storage::allocate(options.device, bytes_of(layout, options.dtype)),
-                                               layout, 0, options.dtype));
+        return Tensor(make_counted<detail::TensorNode>(
+            Storage::allocate(options.device, bytes_of(layout, options.dtype)), layout, 0, options.dtype));
       },
       [&] { return layout.size_list(); }, [&] { return layout.stride_list(); }, options.dtype, options.device);
 }
@@ -34,14 +34,14 @@ Tensor empty(const Dims& sizes, const Options& options) {
 Tensor empty_pinned(const Dims& sizes, DType dtype) {
   const Running running("empty_pinned");
   const Layout layout = Layout::contiguous(sizes);
-  return Tensor(make_counted<TensorNode>(Storage::allocate_pinned(bytes_of(layout, dtype)), layout, 0, dtype));
+  return Tensor(make_counted<detail::TensorNode>(Storage::allocate_pinned(bytes_of(layout, dtype)), layout, 0, dtype));
 }
 
 Tensor empty_managed(const Dims& sizes, const Options& options) {
   const Running running("empty_managed");
   const Layout layout = Layout::contiguous(sizes);
-  return Tensor(make_counted<TensorNode>(Storage::allocate_managed(options.device, bytes_of(layout, options.dtype)),
-                                         layout, 0, options.dtype));
+  return Tensor(make_counted<detail::TensorNode>(
+      Storage::allocate_managed(options.device, bytes_of(layout, options.dtype)), layout, 0, options.dtype));
 }
 
 Tensor empty_like(const Tensor& x) {

@@ -14,7 +14,7 @@ detail::NestedNumbers::NestedNumbers(std::initializer_list<NestedNumbers> list) 
   const NestedNumbers* first = list.begin();
   for (const NestedNumbers& item : list) {
     require<ShapeError>(item.sizes_ == first->sizes_,
-                        "nested lists differ in shape; got {} beside {}; expected all alike", item.sizes_,
+                        "nested lists differ in shape; got {} beside {}; expected one shape", item.sizes_,
                         first->sizes_);
     values_.insert(values_.end(), item.values_.begin(), item.values_.end());
   }
@@ -82,7 +82,7 @@ Tensor from_blob(void* data, const Dims& sizes, const Dims& strides, const Optio
       },
       owner.get());
   owner.release();
-  return Tensor(make_counted<TensorNode>(std::move(storage), layout, 0, options.dtype));
+  return Tensor(make_counted<detail::TensorNode>(std::move(storage), layout, 0, options.dtype));
 }
 
 }  // namespace lorry

@@ -100,8 +100,8 @@ Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index) {
 
 const Tensor& Tensor::index_add_(int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha) const {
   const Running running("index_add");
-  const bool plain = alpha.is_floating() ? alpha.to<double>() == 1 : alpha.to<int64_t>() == 1;
-  return put_rows(Op::index_add, *this, dim, index, plain ? source : source.mul(alpha).to(source.dtype()));
+  const bool is_one = alpha.is_floating() ? alpha.to<double>() == 1 : alpha.to<int64_t>() == 1;
+  return put_rows(Op::index_add, *this, dim, index, is_one ? source : source.mul(alpha).to(source.dtype()));
 }
 const Tensor& Tensor::index_copy_(int64_t dim, const Tensor& index, const Tensor& source) const {
   const Running running("index_copy");

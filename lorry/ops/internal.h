@@ -30,8 +30,8 @@ Tensor embed(const Tensor& source, const Dims& sizes, const View& view);
 const Tensor& view_in_place(const Tensor& x, const Dims& sizes);
 /// Tells listeners that the host is about to read x (tensor/facts.h).
 inline void announce_host_read(const Tensor& x) {
-  if (facts_heard()) [[unlikely]]
-    announce_fact({.fact = Fact::host_read, .storage = x.storage().id(), .tensor = &x});
+  if (detail::facts_heard()) [[unlikely]]
+    detail::announce_fact({.fact = Fact::host_read, .storage = x.storage().id(), .tensor = &x});
 }
 
 // ---- gradients ------------------------------------------------------------------------------------------------------

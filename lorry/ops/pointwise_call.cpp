@@ -97,7 +97,7 @@ Dims infer_sizes(Operands operands) {
 }
 
 // Behind require_operands nothing is undefined: what runs in every call reads the nodes themselves.
-const TensorNode* node(const Operand& x) { return x.tensor() == nullptr ? nullptr : x.tensor()->node(); }
+const detail::TensorNode* node(const Operand& x) { return x.tensor() == nullptr ? nullptr : x.tensor()->node(); }
 
 bool same_sizes(const Layout& a, const Layout& b) {
   return a.rank == b.rank && std::equal(a.sizes, a.sizes + a.rank, b.sizes);
@@ -150,7 +150,7 @@ Pointwise kernel_row(Op op, DType common, Operands operands) {
 }
 
 void launch(Op op, const Types& types, const Tensor& result, Operands operands) {
-  const TensorNode& out = *result.node();
+  const detail::TensorNode& out = *result.node();
   const Device device = out.storage->device();
   kernels::PointwiseCall call;
   call.op = kernel_row(op, types.common, operands);
@@ -163,7 +163,7 @@ void launch(Op op, const Types& types, const Tensor& result, Operands operands) 
   } numbers[4];
   for (int k = 0; k < call.arity; ++k) {
     const Operand& x = operands[static_cast<size_t>(k)];
-    if (const TensorNode* t = node(x); t != nullptr && t->storage->device() != device) {
+    if (const detail::TensorNode* t = node(x); t != nullptr && t->storage->device() != device) {
       call.in[k] = {t->data(), nullptr, t->dtype, true};
     } else if (t != nullptr) {
       call.in[k] = {t->data(), &t->layout, t->dtype, t->contiguous};
@@ -184,11 +184,11 @@ Tensor allocate(DType dtype, Device device, Operands operands) {
   const Tensor* first = nullptr;
   bool sizes_agree = true, strides_agree = true;
   for (const Operand& x : operands) {
-    const TensorNode* t = node(x);
+    const detail::TensorNode* t = node(x);
     if (t == nullptr) continue;
     if (first == nullptr) {
       first = x.tensor();
-    } else if (const TensorNode& f = *first->node(); !same_sizes(f.layout, t->layout)) {
+    } else if (const detail::TensorNode& f = *first->node(); !same_sizes(f.layout, t->layout)) {
       sizes_agree = false;
     } else {
       strides_agree &= (f.contiguous && t->contiguous) || f.layout == t->layout;

@@ -36,7 +36,7 @@ kernels::Array rows(const Tensor& x, Tensor& copy) {
   Layout layout;
   if (x.stride(-1) == 1 && view_as(x.layout(), sizes, layout)) return {x.data_ptr(), x.dtype(), layout};
   events::emit(events::Kind::hidden_copy, t_operator,
-               "the heads of x have gaps, or its leading dimensions several strides");
+               "the heads of x are not contiguous, or its leading dimensions several strides");
   copy = x.contiguous();
   return {copy.data_ptr(), x.dtype(), Layout::contiguous(sizes)};
 }

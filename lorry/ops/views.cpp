@@ -22,7 +22,7 @@ Tensor resized(const Tensor& x, const Layout& layout) {
 /// view_as for sizes that are known to have x's number of elements; the common case, a contiguous x, is decided by x's
 /// own flag.
 bool fits(const Tensor& x, const Dims& sizes, Layout& layout) {
-  const TensorNode& node = *x.node();
+  const detail::TensorNode& node = *x.node();
   if (!node.contiguous) return view_as(node.layout, sizes, layout);
   if (node.numel == 0) {  // whose sizes have not been multiplied yet
     layout = Layout::contiguous(sizes);

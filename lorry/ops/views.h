@@ -50,10 +50,10 @@ Tensor as_strided(const Tensor& x, const Dims& sizes, const Dims& strides, std::
 Tensor diagonal(const Tensor& x, int64_t offset = 0, int64_t dim1 = 0, int64_t dim2 = 1);
 Tensor unfold(const Tensor& x, int64_t dim, int64_t size, int64_t step);
 Tensor movedim(const Tensor& x, const Dims& source, const Dims& destination);
-/// Pieces of `size` along a dimension; the last may be smaller.
+/// Parts of `size` along a dimension; the last may be smaller.
 std::vector<Tensor> split(const Tensor& x, int64_t size, int64_t dim = 0);
 std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, int64_t dim = 0);
-/// At most `chunks` pieces of equal size, but for the last.
+/// At most `chunks` parts of equal size, but for the last.
 std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int64_t dim = 0);
 std::vector<Tensor> unbind(const Tensor& x, int64_t dim = 0);
 

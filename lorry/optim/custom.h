@@ -324,7 +324,7 @@ class Custom : public Optimizer {
       for (const auto& [name, param] : group.params)
         if (lacks_code(param)) detail::raise_no_device_code(Rule::kName, param.device());
     using Kernels = typename detail::KernelsOf<Rule, kOnCuda>::Type;
-    add_group(group.params, std::make_unique<TypedRule<Rule, Kernels>>(group.options), memory);
+    add_group(group.params, std::make_unique<detail::TypedRule<Rule, Kernels>>(group.options), memory);
   }
 
  private:

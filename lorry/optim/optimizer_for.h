@@ -18,7 +18,7 @@ namespace lorry::optim {
 
 template <class Rule>
 std::unique_ptr<AnyRule> make_rule(const formula::SettingsOf<Rule>& settings) {
-  return std::make_unique<TypedRule<Rule>>(settings);
+  return std::make_unique<detail::TypedRule<Rule>>(settings);
 }
 /// Of a rule with a state that is there or not.
 template <template <bool> class Rule>

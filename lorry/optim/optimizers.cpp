@@ -10,7 +10,7 @@ std::vector<std::string> optimizer_names() {
   return names;
 }
 
-void raise_unknown_optimizer(std::string_view name) {
+void detail::raise_unknown_optimizer(std::string_view name) {
   raise<ValueError>("optimizer: unknown name; got '{}'; expected one of {}", name, fmt::join(optimizer_names(), ", "));
 }
 

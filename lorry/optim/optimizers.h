@@ -25,8 +25,10 @@ struct AllOptions {
 /// The names of all optimizers.
 std::vector<std::string> optimizer_names();
 
+namespace detail {
 /// Throws ValueError that lists the names.
 [[noreturn]] void raise_unknown_optimizer(std::string_view name);
+}  // namespace detail
 
 /// Calls f with the default options of the optimizer called `name`; Of<decltype(options)> is its class. Throws
 /// ValueError for another name.
@@ -38,7 +40,7 @@ void with_options(std::string_view name, const F& f) {
     found = true;
     f(options);
   });
-  if (!found) raise_unknown_optimizer(name);
+  if (!found) detail::raise_unknown_optimizer(name);
 }
 
 /// The optimizer called `name` with its default options, but for those given. Throws ValueError for another name.

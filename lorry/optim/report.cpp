@@ -43,16 +43,36 @@ std::string MemoryReport::text() const {
   return text;
 }
 
+/// Parameters that one program steps.
+struct Stepper::Together {
+  Kind kind;
+  int group, hyper_block;
+  DType grad_dtype;
+  int64_t tensors = 0, elements = 0, largest = 0;
+};
+
+void Stepper::add_eager_step(MemoryReport::Step& step, const Together& x, bool by_factor) const {
+  if (!steps_eagerly(step.execution, x.kind, x.grad_dtype)) return;
+  const GroupState& group = groups_[x.group];
+  const Program program = program_of(x.kind, group, shape_of(x.kind, x.grad_dtype, step.execution, by_factor));
+  const int64_t bytes = program.bytes_per_element(), calls = static_cast<int64_t>(program.arrays.size());
+  const int64_t most = std::max<int64_t>(elements_within(budget_of(step.execution), bytes), 1),
+                at_once = step.execution == Execution::loop ? x.largest : x.elements;
+  step.intermediates = std::max(step.intermediates, bytes * std::min(at_once, most));
+  step.calls += static_cast<int64_t>(program.numbers.size());
+  if (step.execution != Execution::loop) {
+    step.calls += calls * std::max<int64_t>(1, (x.elements - 1) / most + 1);
+    return;
+  }
+  for (const Slot& slot : slots_)
+    if (slot.group == x.group && slot.hyper_block == x.hyper_block && kind_of(slot) == x.kind)
+      step.calls += calls * std::max<int64_t>(1, (slot.param.numel() - 1) / most + 1);
+}
+
 MemoryReport Stepper::memory_report(bool by_factor) const {
   MemoryReport report;
   report.budget = budget_;
-  struct Stepped {
-    Kind kind;
-    int group, hyper_block;
-    DType grad_dtype;
-    int64_t tensors = 0, elements = 0, largest = 0;
-  };
-  std::vector<Stepped> together;
+  std::vector<Together> together;
   std::vector<Kind> families;
   for (const Slot& slot : slots_) {
     const Kind kind = kind_of(slot);
@@ -70,7 +90,7 @@ MemoryReport Stepper::memory_report(bool by_factor) const {
           kind.array_dtype(k) == kU8 ? formula::quant_bytes(n) : n * size_of(kind.array_dtype(k));
     }
     if (std::ranges::find(families, kind) == families.end()) families.push_back(kind);
-    auto found = std::ranges::find_if(together, [&](const Stepped& x) {
+    auto found = std::ranges::find_if(together, [&](const Together& x) {
       return x.kind == kind && x.group == slot.group && x.hyper_block == slot.hyper_block;
     });
     if (found == together.end())
@@ -85,23 +105,7 @@ MemoryReport Stepper::memory_report(bool by_factor) const {
     step.calls = static_cast<int64_t>(families.size());  // the hyper blocks' advances; of fused steps all there is
     if (step.execution == Execution::fused && strategy_ == Strategy::per_tensor)
       step.calls = static_cast<int64_t>(slots_.size());
-    for (const Stepped& x : together) {
-      if (!steps_eagerly(step.execution, x.kind, x.grad_dtype)) continue;
-      const GroupState& group = groups_[x.group];
-      const Program program = program_of(x.kind, group, shape_of(x.kind, x.grad_dtype, step.execution, by_factor));
-      const int64_t bytes = program.bytes_per_element(), calls = static_cast<int64_t>(program.arrays.size());
-      const int64_t most = std::max<int64_t>(elements_within(budget_of(step.execution), bytes), 1),
-                    at_once = step.execution == Execution::loop ? x.largest : x.elements;
-      step.intermediates = std::max(step.intermediates, bytes * std::min(at_once, most));
-      step.calls += static_cast<int64_t>(program.numbers.size());
-      if (step.execution != Execution::loop) {
-        step.calls += calls * std::max<int64_t>(1, (x.elements - 1) / most + 1);
-      } else {
-        for (const Slot& slot : slots_)
-          if (slot.group == x.group && slot.hyper_block == x.hyper_block && kind_of(slot) == x.kind)
-            step.calls += calls * std::max<int64_t>(1, (slot.param.numel() - 1) / most + 1);
-      }
-    }
+    for (const Together& x : together) add_eager_step(step, x, by_factor);
   }
   return report;
 }

@@ -33,7 +33,7 @@ int64_t in_range(const CallView& call, int64_t value, int64_t end, const char* w
 }
 
 Step::Step(const CallView& call)
-    : rule(built_in_rule(static_cast<int>(attribute_of<int64_t>(call, 1)))),
+    : rule(detail::built_in_rule(static_cast<int>(attribute_of<int64_t>(call, 1)))),
       count(static_cast<size_t>(
           in_range(call, attribute_of<int64_t>(call, 2), 1 << 30, "the number of parameters is wrong"))),
       masters(static_cast<kernels::MasterKind>(
@@ -98,7 +98,8 @@ std::vector<Tensor> run(const CallView& call) {
       in_range(call, attribute_of<int64_t>(call, 5), 1 << 24, "the number of hyper blocks is wrong");
   if (entries.size() != 2 * step.count) refuse(call, "another number of entries");
 
-  const auto blocks = make_built_in_blocks(static_cast<int>(attribute_of<int64_t>(call, 1)), device, dtype == kF64);
+  const auto blocks =
+      detail::make_built_in_blocks(static_cast<int>(attribute_of<int64_t>(call, 1)), device, dtype == kF64);
   blocks->use(step.blocks, static_cast<int>(block_count));
   std::vector<Tensor> here;  // states where the kernels read them
   for (const Tensor& state : step.states) here.push_back(state.to(device));

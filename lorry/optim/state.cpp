@@ -41,6 +41,52 @@ Tensor strides_of(const Layout& layout) {
 
 }  // namespace
 
+/// The entries of a dictionary of states, found by their keys.
+class Stepper::StateReader {
+ public:
+  explicit StateReader(const TensorMap& dict) : dict_(dict) {}
+
+  /// Throws where there is none, or one of another shape or dtype.
+  const Tensor& find(const std::string& key, const Dims& sizes, DType dtype) {
+    const auto found = dict_.find(key);
+    require<FormatError>(found != dict_.end() && found->second.defined(), "state '{}' is missing; {}", key,
+                         remedy(key));
+    used_.insert(key);
+    const Tensor& got = found->second;
+    require<ShapeError>(got.sizes() == sizes, "state '{}' has another shape; got {}; expected {}", key, got, sizes);
+    require<DTypeError>(got.dtype() == dtype, "state '{}' has another dtype; got {}; expected {}{}", key, got, dtype,
+                        is_state_dtype(got.dtype()) && is_state_dtype(dtype)
+                            ? "; make this optimizer with the memory.states of the one that saved it"
+                            : "");
+    return got;
+  }
+
+  /// Blocks of 8-bit states run through memory: codes saved in another order of it go with other scales.
+  void require_order(const std::string& key, const Layout& layout) {
+    const auto found = dict_.find(key);
+    const bool given = found != dict_.end() && found->second.defined();
+    if (!given && layout.is_contiguous()) return;
+    const Dims saved = given ? Dims(find(key, strides_of(layout).sizes(), kI64).to_vector<int64_t>())
+                             : Layout::contiguous(layout.size_list()).stride_list();
+    bool same = true;
+    for (int i = 0; i < layout.rank; ++i) same = same && (layout.sizes[i] == 1 || saved[i] == layout.strides[i]);
+    require<FormatError>(same,
+                         "state '{}' is of a parameter in another order in memory; got strides {}; expected {}; lay "
+                         "the parameter out as it was saved",
+                         key, saved, layout.stride_list());
+  }
+
+  /// Throws for an entry that was not asked for.
+  void require_all_used() const {
+    for (const auto& [key, value] : dict_)
+      require<FormatError>(used_.contains(key), "state '{}' is unexpected; {}", key, remedy(key));
+  }
+
+ private:
+  const TensorMap& dict_;
+  std::set<std::string> used_;
+};
+
 DType Stepper::Kind::array_dtype(int k) const {
   if (k == rule->states) return memory.masters == Masters::split ? kI16 : kF32;
   if (f64()) return kF64;
@@ -130,62 +176,48 @@ TensorMap Stepper::state_dict() const {
   return dict;
 }
 
+std::vector<double> Stepper::load_slot(Slot& slot, StateReader& reader) const {
+  const RuleInfo& rule = groups_[slot.group].rule->info();
+  std::vector<double> progress;
+  for (size_t k = 0; k < rule.progress_names.size(); ++k) {
+    const std::string key = fmt::format("{}.{}", slot.name, rule.progress_names[k]);
+    progress.push_back(reader.find(key, {}, kF64).item<double>());
+    require<FormatError>(std::isfinite(progress[k]) && (k > 0 || progress[k] >= 0),
+                         "state '{}' is out of range; got {}; expected a finite number{}", key, progress[k],
+                         k > 0 ? "" : " >= 0");
+  }
+  const Kind kind = kind_of(slot);
+  slot.family = slot.hyper_block = slot.entry = -1;
+  slot.layout = slot.param.layout().is_dense() ? slot.param.layout() : Layout::contiguous(slot.param.sizes());
+  for (Tensor& state : slot.states) state = Tensor();
+  for (int k = 0; k < kind.arrays() && progress[0] > 0; ++k) {
+    const std::string key = state_key(slot, k);
+    const Tensor& value = reader.find(key, slot.param.sizes(), kind.array_dtype(k));
+    slot.states[k] = kind.empty_state(k, slot.layout);
+    if (kind.array_dtype(k) != kU8) {
+      slot.states[k].copy_(value);
+      continue;
+    }
+    const Tensor scales = scales_of(slot.states[k], slot.layout.numel());
+    const Tensor& scale = reader.find(key + "_scale", scales.sizes(), kF32);
+    reader.require_order(key + "_strides", slot.layout);
+    codes_of(slot.states[k], slot.layout.numel())
+        .as_strided(slot.layout.size_list(), slot.layout.stride_list())
+        .copy_(value);
+    scales.copy_(scale);
+  }
+  return progress;
+}
+
 void Stepper::load_state_dict(const TensorMap& dict) {
   const Running running(where_);
   const NoGrad quiet;
-  std::set<std::string> used;
-  const auto find = [&](const std::string& key) -> const Tensor& {
-    const auto found = dict.find(key);
-    require<FormatError>(found != dict.end() && found->second.defined(), "state '{}' is missing; {}", key, remedy(key));
-    used.insert(key);
-    return found->second;
-  };
-  const auto check = [&](const std::string& key, const Tensor& got, const Dims& sizes, DType dtype) {
-    require<ShapeError>(got.sizes() == sizes, "state '{}' has another shape; got {}; expected {}", key, got, sizes);
-    require<DTypeError>(got.dtype() == dtype, "state '{}' has another dtype; got {}; expected {}{}", key, got, dtype,
-                        is_state_dtype(got.dtype()) && is_state_dtype(dtype)
-                            ? "; make this optimizer with the memory.states of the one that saved it"
-                            : "");
-  };
   // Everything is made aside, and put in place when nothing can fail any more.
+  StateReader reader(dict);
   std::vector<std::vector<double>> progress;
   std::vector<Slot> loaded = slots_;
-  for (Slot& slot : loaded) {
-    const RuleInfo& rule = groups_[slot.group].rule->info();
-    std::vector<double>& own = progress.emplace_back();
-    for (size_t k = 0; k < rule.progress_names.size(); ++k) {
-      const std::string key = fmt::format("{}.{}", slot.name, rule.progress_names[k]);
-      const Tensor& value = find(key);
-      check(key, value, {}, kF64);
-      own.push_back(value.item<double>());
-      require<FormatError>(std::isfinite(own[k]) && (k > 0 || own[k] >= 0),
-                           "state '{}' is out of range; got {}; expected a finite number{}", key, own[k],
-                           k > 0 ? "" : " >= 0");
-    }
-    const Kind kind = kind_of(slot);
-    slot.family = slot.hyper_block = slot.entry = -1;
-    slot.layout = slot.param.layout().is_dense() ? slot.param.layout() : Layout::contiguous(slot.param.sizes());
-    for (Tensor& state : slot.states) state = Tensor();
-    for (int k = 0; k < kind.arrays() && own[0] > 0; ++k) {
-      const std::string key = state_key(slot, k);
-      const Tensor& value = find(key);
-      check(key, value, slot.param.sizes(), kind.array_dtype(k));
-      slot.states[k] = kind.empty_state(k, slot.layout);
-      if (kind.array_dtype(k) != kU8) {
-        slot.states[k].copy_(value);
-        continue;
-      }
-      const Tensor &scale = find(key + "_scale"), scales = scales_of(slot.states[k], slot.layout.numel());
-      check(key + "_scale", scale, scales.sizes(), kF32);
-      check_order(key + "_strides", slot.layout, dict, used);
-      codes_of(slot.states[k], slot.layout.numel())
-          .as_strided(slot.layout.size_list(), slot.layout.stride_list())
-          .copy_(value);
-      scales.copy_(scale);
-    }
-  }
-  for (const auto& [key, value] : dict)
-    require<FormatError>(used.contains(key), "state '{}' is unexpected; {}", key, remedy(key));
+  for (Slot& slot : loaded) progress.push_back(load_slot(slot, reader));
+  reader.require_all_used();
   std::vector<Family> before;
   std::swap(families_, before);
   try {
@@ -208,31 +240,6 @@ void Stepper::load_state_dict(const TensorMap& dict) {
   before.clear();  // waits for states that are on their way into the memory that goes now
   slots_ = std::move(loaded);
   seen_ = 0;
-}
-
-/// Blocks of 8-bit states run through memory: codes saved in another order of it go with other scales.
-void Stepper::check_order(const std::string& key, const Layout& layout, const TensorMap& dict,
-                          std::set<std::string>& used) const {
-  const Running running(where_);
-  const auto found = dict.find(key);
-  const bool given = found != dict.end() && found->second.defined();
-  if (!given && layout.is_contiguous()) return;
-  used.insert(key);
-  const Tensor expected = strides_of(layout);
-  if (given) {
-    const Tensor& got = found->second;
-    require<ShapeError>(got.sizes() == expected.sizes(), "state '{}' has another shape; got {}; expected {}", key, got,
-                        expected.sizes());
-    require<DTypeError>(got.dtype() == kI64, "state '{}' has another dtype; got {}; expected i64", key, got);
-  }
-  const Dims saved =
-      given ? Dims(found->second.to_vector<int64_t>()) : Layout::contiguous(layout.size_list()).stride_list();
-  bool same = true;
-  for (int i = 0; i < layout.rank; ++i) same = same && (layout.sizes[i] == 1 || saved[i] == layout.strides[i]);
-  require<FormatError>(same,
-                       "state '{}' is of a parameter in another order in memory; got strides {}; expected {}; lay the "
-                       "parameter out as it was saved",
-                       key, saved, layout.stride_list());
 }
 
 }  // namespace lorry::optim

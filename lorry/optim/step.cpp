@@ -91,7 +91,6 @@ Tensor Stepper::clip_factors(const StepOptions& options, Factors& factors) const
   return total;
 }
 
-/// Fills the aligned copies: before anything reads the lists.
 void Stepper::copy_in() {
   for (const int s : copied_) {
     const Slot& slot = slots_[s];
@@ -152,15 +151,19 @@ void Stepper::run(const Factors& factors, bool zero_grads) {
       announce(family, factor, zero_grads, step);
     else
       step();
-    for (const int s : copied_) {
-      const Slot& slot = slots_[s];
-      if (slot.family != static_cast<int>(f)) continue;
-      if (slot.dense_param.defined()) {
-        slot.param_source.copy_(slot.dense_param);
-        slot.param.storage().written_by(where_);
-      }
-      if (slot.ordered_grad.defined() && zero_grads) slot.grad_source.zero_();
+    copy_out(static_cast<int>(f), zero_grads);
+  }
+}
+
+void Stepper::copy_out(int family, bool zero_grads) {
+  for (const int s : copied_) {
+    const Slot& slot = slots_[s];
+    if (slot.family != family) continue;
+    if (slot.dense_param.defined()) {
+      slot.param_source.copy_(slot.dense_param);
+      slot.param.storage().written_by(where_);
     }
+    if (slot.ordered_grad.defined() && zero_grads) slot.grad_source.zero_();
   }
 }
 
@@ -187,7 +190,7 @@ void Stepper::announce(const Family& family, const Tensor& grad_factor, bool zer
     for (const Tensor& x : grads) inputs.emplace_back(&x);
   inputs.emplace_back(&grad_factor);
   const door::Attribute attributes[] = {std::string(family.rule->name),
-                                        int64_t{built_in_index(*family.rule)},
+                                        int64_t{detail::built_in_index(*family.rule)},
                                         static_cast<int64_t>(family.slots.size()),
                                         static_cast<int64_t>(family.master_kind()),
                                         std::move(entries),

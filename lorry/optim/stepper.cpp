@@ -50,8 +50,8 @@ void require_no_conflict(const AnyRule& rule) {
 Stepper::Stepper(const char* where, Execution execution)
     : where_(where),
       execution_(execution == Execution::automatic ? Execution::fused : execution),
-      epoch_(make_counted<Epoch>()),
-      grad_epoch_(make_counted<Epoch>(true)) {
+      epoch_(make_counted<lorry::detail::Epoch>()),
+      grad_epoch_(make_counted<lorry::detail::Epoch>(true)) {
   const Running running(where_);
   require<ValueError>(execution_ != Execution::compiled,
                       "execution 'compiled' is not part of this build; expected automatic, loop, foreach or fused");

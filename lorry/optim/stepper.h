@@ -133,8 +133,9 @@ class Stepper {
   Tensor new_state(const Slot& slot, const Kind& kind, const Tensor& like, int k) const;
   /// The same of one that there is, when the parameter is in another order now.
   Tensor reordered(const Slot& slot, const Kind& kind, const Tensor& like, int k) const;
-  void check_order(const std::string& key, const Layout& layout, const TensorMap& dict,
-                   std::set<std::string>& used) const;
+  class StateReader;
+  /// Reads a slot's states into memory of its own; returns the progress of its parameter.
+  std::vector<double> load_slot(Slot& slot, StateReader& reader) const;
   void require_separate(const std::vector<NamedTensor>& added) const;
   void require_separate_gradients();
 
@@ -156,7 +157,10 @@ class Stepper {
   int family_of(const Slot& slot);
   int new_hyper_block(Family& family, int group, int like);
   void write_hyper_blocks(Family& family, int only_group);
+  /// Fills the aligned copies: before anything reads the lists.
   void copy_in();
+  /// Writes back those of a family that was stepped.
+  void copy_out(int family, bool zero_grads);
   /// What gradients are multiplied by, one for each device, or none.
   using Factors = std::vector<Tensor>;
   Tensor clip_factors(const StepOptions& options, Factors& factors) const;
@@ -182,6 +186,9 @@ class Stepper {
   StepShape shape_of(const Kind& kind, DType grad_dtype, Execution execution, bool by_factor) const;
   Program program_of(const Kind& kind, const GroupState& group, const StepShape& shape) const;
   void require_budget() const;
+  struct Together;
+  /// Adds what stepping these parameters eagerly takes, where the step's execution does so.
+  void add_eager_step(MemoryReport::Step& step, const Together& x, bool by_factor) const;
   /// The fused step of a family whose states lie in pinned memory: they stream through the device while it steps.
   void run_streamed(Family& family, const kernels::StepCall& call);
   /// Takes what it needs for that, and writes nothing.
@@ -194,9 +201,9 @@ class Stepper {
   std::vector<GroupState> groups_;
   std::vector<Slot> slots_;
   std::vector<Family> families_;
-  uint64_t seen_ = 0;                       ///< changes() when the lists were looked at; 0: they must be made
-  std::vector<int> copied_;                 ///< slots of this step with aligned copies
-  IntrusivePtr<Epoch> epoch_, grad_epoch_;  ///< of steps, and of those that zero gradients
+  uint64_t seen_ = 0;        ///< changes() when the lists were looked at; 0: they must be made
+  std::vector<int> copied_;  ///< slots of this step with aligned copies
+  IntrusivePtr<lorry::detail::Epoch> epoch_, grad_epoch_;  ///< of steps, and of those that zero gradients
   std::vector<Storage*> shared_storages_,
       shared_grad_storages_;  ///< storages of this step that belong to another optimizer's epoch too
   std::vector<int> guarded_;  ///< slots of this step with gradients that may not be written

@@ -31,7 +31,7 @@ inline void note_reshaped() {
 }
 
 /// The tensor refers to what the other one refers to: its memory, layout and dtype. Its identity and its history stay.
-inline void take_over(TensorNode& tensor, const TensorNode& other) {
+inline void take_over(detail::TensorNode& tensor, const detail::TensorNode& other) {
   if (tensor.storage != other.storage) tensor.storage->leave();  // an optimizer's steps write the new one
   tensor.storage = other.storage;
   tensor.base = nullptr;

@@ -112,7 +112,7 @@ Tensor take_over(Managed* managed, bool read_only) {
   require<FormatError>(reinterpret_cast<uintptr_t>(first) % static_cast<uintptr_t>(size_of(dtype)) == 0,
                        "memory is not aligned for {}; got a byte offset of {}", dtype, t.byte_offset);
   // before the storage, which owns `managed` from then on
-  auto node = make_counted<TensorNode>(nullptr, layout, 0, dtype);
+  auto node = make_counted<detail::TensorNode>(nullptr, layout, 0, dtype);
   node->storage = Storage::foreign(
       device, first, layout.extent() * size_of(dtype),
       [](void* context) {

@@ -32,7 +32,8 @@ struct FactView {
   const Tensor* tensor = nullptr;
 };
 
-/// Told of every fact by a thread with one of kFactModes; set by the door while it has listeners.
+namespace detail {
+/// Called with every fact by a thread with one of kFactModes; set by the door while it has listeners.
 using FactHook = void (*)(const FactView&);
 inline constinit std::atomic<FactHook> g_fact_hook{nullptr};
 
@@ -42,5 +43,6 @@ inline bool facts_heard() { return (t_modes & kFactModes) != 0; }
 inline void announce_fact(const FactView& fact) {
   if (const FactHook hook = g_fact_hook.load(std::memory_order_acquire)) hook(fact);
 }
+}  // namespace detail
 
 }  // namespace lorry

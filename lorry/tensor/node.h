@@ -12,14 +12,14 @@
 #include "lorry/layout/layout.h"
 #include "lorry/tensor/storage.h"
 
-namespace lorry {
+namespace lorry::detail {
 
 /// What autograd hangs on a tensor; opaque here.
 struct GradSlot {
   virtual ~GradSlot() = default;
 };
 
-struct TensorNode : Counted, detail::Recycled<TensorNode> {
+struct TensorNode : Counted, Recycled<TensorNode> {
   TensorNode(IntrusivePtr<Storage> memory, const Layout& shape, int64_t first, DType type)
       : storage(std::move(memory)),
         offset(first),
@@ -58,4 +58,4 @@ struct TensorNode : Counted, detail::Recycled<TensorNode> {
   void destroy() { delete this; }
 };
 
-}  // namespace lorry
+}  // namespace lorry::detail

@@ -8,8 +8,9 @@ namespace {
 
 IntrusivePtr<Storage> born(Storage* made) {
   IntrusivePtr<Storage> storage(made);
-  if (facts_heard()) [[unlikely]]
-    announce_fact({.fact = Fact::born, .storage = made->id(), .bytes = made->bytes(), .device = made->device()});
+  if (detail::facts_heard()) [[unlikely]]
+    detail::announce_fact(
+        {.fact = Fact::born, .storage = made->id(), .bytes = made->bytes(), .device = made->device()});
   return storage;
 }
 
@@ -44,7 +45,7 @@ IntrusivePtr<Storage> Storage::foreign(Device device, void* data, int64_t bytes,
   return born(new Storage(device, data, bytes, deleter == nullptr ? [](void*) {} : deleter, context, read_only));
 }
 
-bool Storage::join(const IntrusivePtr<Epoch>& epoch) {
+bool Storage::join(const IntrusivePtr<detail::Epoch>& epoch) {
   if (epoch_ == epoch) return true;
   if (epoch_ && !epoch_->closed()) return false;
   // The version goes on from where it stood.
@@ -70,8 +71,8 @@ void Storage::drop_gradient() {
 }
 
 void Storage::destroy() {
-  if (facts_heard()) [[unlikely]]
-    announce_fact({.fact = Fact::died, .storage = id(), .bytes = bytes_, .device = device_});
+  if (detail::facts_heard()) [[unlikely]]
+    detail::announce_fact({.fact = Fact::died, .storage = id(), .bytes = bytes_, .device = device_});
   if (deleter_ != nullptr) {
     deleter_(context_);
   } else if (pinned()) {

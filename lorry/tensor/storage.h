@@ -11,6 +11,7 @@
 
 namespace lorry {
 
+namespace detail {
 /// Writes that many storages have in common, such as an optimizer's steps: one addition counts a version of all that
 /// have joined.
 class Epoch : public Counted {
@@ -35,6 +36,7 @@ class Epoch : public Counted {
   std::atomic<bool> closed_{false};
   const bool of_gradients_;
 };
+}  // namespace detail
 
 class Storage : public Counted, public detail::Recycled<Storage> {
  public:
@@ -73,10 +75,10 @@ class Storage : public Counted, public detail::Recycled<Storage> {
   }
   /// Counts the epoch's writes as its own from now on. False when it has joined another that is not closed. Not while
   /// another thread uses the storage.
-  bool join(const IntrusivePtr<Epoch>& epoch);
+  bool join(const IntrusivePtr<detail::Epoch>& epoch);
   /// Counts its own writes alone again. Not while another thread uses the storage.
   void leave();
-  bool has_joined(const Epoch& epoch) const { return epoch_.get() == &epoch; }
+  bool has_joined(const detail::Epoch& epoch) const { return epoch_.get() == &epoch; }
 
   /// A number that no other storage of the process has had or will have, at least 1.
   uint64_t id() const;
@@ -108,7 +110,7 @@ class Storage : public Counted, public detail::Recycled<Storage> {
   std::atomic<const char*> last_writer_{nullptr};
   std::atomic<uint32_t> version_{0};
   std::atomic<uint32_t> epoch_seen_{0};  ///< at the last write of its own
-  IntrusivePtr<Epoch> epoch_;
+  IntrusivePtr<detail::Epoch> epoch_;
   std::atomic<int> gradients_{0};
   std::atomic<uint32_t> observers_{0};
   mutable std::atomic<uint64_t> id_{0};  ///< 0: nobody has asked yet

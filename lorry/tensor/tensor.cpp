@@ -42,12 +42,12 @@ int64_t Tensor::stride(int64_t dim) const {
 }
 
 Tensor Tensor::detach() const {
-  const TensorNode& from = checked("detach");
-  auto node = make_counted<TensorNode>(from.storage, from.layout, from.offset, from.dtype);
+  const detail::TensorNode& from = checked("detach");
+  auto node = make_counted<detail::TensorNode>(from.storage, from.layout, from.offset, from.dtype);
   node->inference = from.inference;
   Tensor result(std::move(node));
-  if (facts_heard()) [[unlikely]]
-    announce_fact({.fact = Fact::alias, .storage = from.storage->id(), .tensor = &result});
+  if (detail::facts_heard()) [[unlikely]]
+    detail::announce_fact({.fact = Fact::alias, .storage = from.storage->id(), .tensor = &result});
   return result;
 }
 

@@ -58,7 +58,7 @@ class Tensor {
  public:
   /// Undefined: no storage, no shape; what optional arguments default to.
   Tensor() = default;
-  explicit Tensor(IntrusivePtr<TensorNode> node) : node_(std::move(node)) {}
+  explicit Tensor(IntrusivePtr<detail::TensorNode> node) : node_(std::move(node)) {}
   Tensor(const Tensor&) = default;
   Tensor(Tensor&&) noexcept = default;
 
@@ -97,8 +97,8 @@ class Tensor {
   bool is_inference() const { return checked("is_inference").inference; }
   bool is_view() const { return static_cast<bool>(checked("is_view").base); }
   /// Null for an undefined tensor.
-  TensorNode* node() const { return node_.get(); }
-  const IntrusivePtr<TensorNode>& node_ptr() const { return node_; }
+  detail::TensorNode* node() const { return node_.get(); }
+  const IntrusivePtr<detail::TensorNode>& node_ptr() const { return node_; }
 
   /// The address of the first element.
   void* data_ptr() const { return checked("data_ptr").data(); }
@@ -106,7 +106,7 @@ class Tensor {
   template <class T>
   T* data() const {
     constexpr DType kAsked = dtype_of<std::remove_const_t<T>>;
-    const TensorNode& node = checked("data");
+    const detail::TensorNode& node = checked("data");
     if (kAsked != node.dtype) [[unlikely]]
       raise_as<DTypeError>(running_or("data"), "dtype differs; got {} for a tensor of {}", kAsked, node.dtype);
     return static_cast<T*>(node.data());
@@ -387,13 +387,13 @@ class Tensor {
 
  private:
   /// The node. Throws ValueError for an undefined tensor, naming the running operator, or without one the method.
-  TensorNode& checked(const char* method) const {
+  detail::TensorNode& checked(const char* method) const {
     if (!node_) [[unlikely]]
       detail::raise_undefined(method);
     return *node_;
   }
 
-  IntrusivePtr<TensorNode> node_;
+  IntrusivePtr<detail::TensorNode> node_;
 };
 
 /// "[8, 128, 64] f32 cpu", as error messages name operands.

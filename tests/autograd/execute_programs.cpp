@@ -7,133 +7,125 @@
 
 namespace lorry::test {
 
+namespace {
+
+/// What a step that makes a value gives.
+Tensor value_of(const Step& step, const Tensor& x, const Tensor& y) {
+  const auto& n = step.numbers;
+  const Dims dims(std::span<const int64_t>(n.data(), n.size()));
+  switch (step.action) {
+    case Action::leaf:
+      return leaf(dims, step.data);
+    case Action::constant:
+      return values(dims, step.data);
+    case Action::sine:
+      return x.sin();
+    case Action::cosine:
+      return x.cos();
+    case Action::tangent:
+      return x.tanh();
+    case Action::scale:
+      return x.mul(step.data[0]);
+    case Action::add:
+      return x.add(y);
+    case Action::sub:
+      return x.sub(y);
+    case Action::mul:
+      return x.mul(y);
+    case Action::matmul:
+      return x.matmul(y);
+    case Action::sum:
+      return x.sum({n[0]});
+    case Action::cat:
+      return cat({x, y}, 0);
+    case Action::clone:
+      return x.clone();
+    case Action::select:
+      return x.select(n[0], n[1]);
+    case Action::slice:
+      return x.slice(n[0], n[1], n[2], n[3]);
+    case Action::transpose:
+      return x.transpose(n[0], n[1]);
+    case Action::unsqueeze:
+      return x.unsqueeze(n[0]);
+    case Action::expand:
+      return x.expand(dims);
+    case Action::diagonal:
+      return x.diagonal();
+    case Action::flatten:
+      return x.view({-1});
+    default:
+      return x.detach();
+  }
+}
+
+void write(const Step& step, const Tensor& x, const Tensor& y, const Tensor& z) {
+  switch (step.action) {
+    case Action::write_sine:
+      x.sin_();
+      break;
+    case Action::write_tangent:
+      x.tanh_();
+      break;
+    case Action::write_scale:
+      x.mul_(step.data[0]);
+      break;
+    case Action::write_add:
+      x.add_(y);
+      break;
+    case Action::write_mul:
+      x.mul_(y);
+      break;
+    case Action::write_copy:
+      x.copy_(y);
+      break;
+    case Action::write_zero:
+      x.zero_();
+      break;
+    case Action::write_addcmul:
+      x.addcmul_(y, z);
+      break;
+    default:
+      const NoGrad quiet;
+      x.fill_(step.data[0]);
+  }
+}
+
+std::shared_ptr<Execution::Heard> add_hook(const Tensor& x, int step) {
+  const auto heard = std::make_shared<Execution::Heard>(Execution::Heard{step});
+  x.register_hook([heard](const Tensor& g) {
+    ++heard->calls;
+    heard->gradient = g.detach().clone();
+    return Tensor();
+  });
+  return heard;
+}
+
+}  // namespace
+
 Execution execute(const Program& program) {
   Execution run;
-  auto& values = run.values;
-  int number = 0;
-  for (const Step& step : program.steps) {
-    const int at = number++;
-    const Tensor x = step.x < 0 ? Tensor() : values[static_cast<size_t>(step.x)];
-    const Tensor y = step.y < 0 ? Tensor() : values[static_cast<size_t>(step.y)];
-    const Tensor z = step.z < 0 ? Tensor() : values[static_cast<size_t>(step.z)];
-    const auto& n = step.numbers;
-    const Dims dims(std::span<const int64_t>(n.data(), n.size()));
-    switch (step.action) {
-      case Action::leaf:
-        values.push_back(leaf(dims, step.data));
-        run.leaves.push_back(values.back());
-        break;
-      case Action::constant:
-        values.push_back(lorry::test::values(dims, step.data));
-        break;
-      case Action::sine:
-        values.push_back(x.sin());
-        break;
-      case Action::cosine:
-        values.push_back(x.cos());
-        break;
-      case Action::tangent:
-        values.push_back(x.tanh());
-        break;
-      case Action::scale:
-        values.push_back(x.mul(step.data[0]));
-        break;
-      case Action::add:
-        values.push_back(x.add(y));
-        break;
-      case Action::sub:
-        values.push_back(x.sub(y));
-        break;
-      case Action::mul:
-        values.push_back(x.mul(y));
-        break;
-      case Action::matmul:
-        values.push_back(x.matmul(y));
-        break;
-      case Action::sum:
-        values.push_back(x.sum({n[0]}));
-        break;
-      case Action::cat:
-        values.push_back(cat({x, y}, 0));
-        break;
-      case Action::clone:
-        values.push_back(x.clone());
-        break;
-      case Action::select:
-        values.push_back(x.select(n[0], n[1]));
-        break;
-      case Action::slice:
-        values.push_back(x.slice(n[0], n[1], n[2], n[3]));
-        break;
-      case Action::transpose:
-        values.push_back(x.transpose(n[0], n[1]));
-        break;
-      case Action::unsqueeze:
-        values.push_back(x.unsqueeze(n[0]));
-        break;
-      case Action::expand:
-        values.push_back(x.expand(dims));
-        break;
-      case Action::diagonal:
-        values.push_back(x.diagonal());
-        break;
-      case Action::flatten:
-        values.push_back(x.view({-1}));
-        break;
-      case Action::detach:
-        values.push_back(x.detach());
-        break;
-      case Action::write_sine:
-        x.sin_();
-        break;
-      case Action::write_tangent:
-        x.tanh_();
-        break;
-      case Action::write_scale:
-        x.mul_(step.data[0]);
-        break;
-      case Action::write_add:
-        x.add_(y);
-        break;
-      case Action::write_mul:
-        x.mul_(y);
-        break;
-      case Action::write_copy:
-        x.copy_(y);
-        break;
-      case Action::write_zero:
-        x.zero_();
-        break;
-      case Action::write_addcmul:
-        x.addcmul_(y, z);
-        break;
-      case Action::write_quietly: {
-        const NoGrad quiet;
-        x.fill_(step.data[0]);
-        break;
-      }
-      case Action::hook: {
-        const auto heard = std::make_shared<Execution::Heard>(Execution::Heard{at});
-        run.hooks.push_back(heard);
-        x.register_hook([heard](const Tensor& g) {
-          ++heard->calls;
-          heard->gradient = g.detach().clone();
-          return Tensor();
-        });
-        break;
-      }
-      case Action::retain:
-        x.retain_grad();
-        break;
-      case Action::turn:
-        x.transpose_(n[0], n[1]);
-        break;
+  const auto value = [&](int number) { return number < 0 ? Tensor() : run.values[static_cast<size_t>(number)]; };
+  for (int at = 0; const Step& step : program.steps) {
+    const Tensor x = value(step.x), y = value(step.y), z = value(step.z);
+    if (step.action < Action::write_sine) {
+      run.values.push_back(value_of(step, x, y));
+      if (step.action == Action::leaf) run.leaves.push_back(run.values.back());
+    } else if (is_write(step.action)) {
+      write(step, x, y, z);
+    } else if (step.action == Action::turn) {
+      x.transpose_(step.numbers[0], step.numbers[1]);
+    } else if (step.action == Action::hook) {
+      run.hooks.push_back(add_hook(x, at));
+    } else {
+      x.retain_grad();
     }
+    ++at;
   }
   run.loss = zeros({}, {kF64});
-  for (const auto& [value, weights] : program.loss) {
-    const Tensor& x = values[static_cast<size_t>(value)];
-    run.loss = run.loss.add(x.mul(lorry::test::values(x.sizes(), weights)).sum());
+  for (const auto& [number, weights] : program.loss) {
+    const Tensor x = value(number);
+    run.loss = run.loss.add(x.mul(values(x.sizes(), weights)).sum());
   }
   return run;
 }

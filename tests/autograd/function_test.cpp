@@ -166,7 +166,7 @@ TEST(Function, a_saved_tensor_written_in_place_is_noticed) {
   const Tensor y = Power::apply(middle, 2.0);
   middle.mul_(2);
   const std::string text = message<GradError>([&] { y.sum().backward(); });
-  EXPECT_NE(text.find("power backward: a tensor kept for the gradient was overwritten in place"), std::string::npos)
+  EXPECT_NE(text.find("power backward: a tensor saved for the gradient was overwritten in place"), std::string::npos)
       << text;
   EXPECT_NE(text.find("last written by mul"), std::string::npos) << text;
   const Tensor z = Exp::apply(x);

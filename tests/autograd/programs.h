@@ -133,8 +133,15 @@ class Model {
 
  private:
   int fresh(std::vector<int64_t> sizes, std::vector<HyperDual> data, bool grad);
+  void leaf(const Step& step, const Seeds& seeds);
   void view(const Step& step, const Probe* probe);
+  void operate(const Step& step, const Probe* probe);
+  void save(int value);
+  void save_operands(const Step& step);
   void write(const Step& step, const std::vector<HyperDual>& data, bool grad);
+  void write_quietly(const Step& step);
+  void turn(const Step& step);
+  void begin_version(const Probe& probe);
 
   std::vector<Value> values_;
   std::vector<Memory> memories_;

@@ -129,9 +129,9 @@ TEST(Plan, is_dropped_when_a_tensor_may_no_longer_be_written) {
   const TensorList x = {random_tensor({8}, kF32, 1).to(kCPU), random_tensor({9}, kF32, 2).to(kCPU)},
                    y = {x[0].clone(), x[1].clone()};
   add_(x, y);
-  x[1].set_data(
-      Tensor(make_counted<TensorNode>(Storage::foreign(kCPU, rom, sizeof(rom), nullptr, nullptr, /*read_only=*/true),
-                                      Layout::contiguous({9}), 0, kF32)));
+  x[1].set_data(Tensor(make_counted<lorry::detail::TensorNode>(
+      Storage::foreign(kCPU, rom, sizeof(rom), nullptr, nullptr, /*read_only=*/true), Layout::contiguous({9}), 0,
+      kF32)));
   const std::vector<Tensor> before = clones(x.tensors());
   for (int again = 0; again < 3; ++again) EXPECT_THROW(add_(x, y), ValueError) << again;
   EXPECT_TRUE(same_bits(x, before));

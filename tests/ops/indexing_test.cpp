@@ -83,25 +83,29 @@ struct Definition {
   }
 };
 
+/// Every position of dimension d.
+Axis whole_axis(const Tensor& x, int64_t d) {
+  Axis axis{d, {}, {}};
+  for (int64_t i = 0; i < x.size(d); ++i) axis.positions.push_back(i);
+  return axis;
+}
+
+/// Positions of random elements in a dimension of `size`; its sizes broadcast to `common`.
+Tensor random_positions(Shapes& shapes, const Dims& common, int64_t size) {
+  Dims sizes = common;
+  for (int64_t& s : sizes)
+    if (shapes.coin(0.2)) s = 1;
+  if (sizes.empty()) sizes = {1};
+  if (size == 0) sizes[0] = 0;
+  const Tensor index = shapes.tensor(sizes, shapes.coin(0.8) ? kI64 : kI32, true);
+  test::fill_with(index, [&](const Coordinates&) { return static_cast<double>(shapes.number(-size, size - 1)); });
+  return index;
+}
+
 /// A random index list for x with its definition.
 Definition random_indices(Shapes& shapes, const Tensor& x, std::vector<Index>& list) {
   Definition definition{x, {}, Coordinates(static_cast<size_t>(x.dim()), 0), {}, {}};
   const Dims common = shapes.sizes(static_cast<int>(shapes.number(0, 2)));
-  const auto whole = [&](int64_t d) {
-    Axis axis{d, {}, {}};
-    for (int64_t i = 0; i < x.size(d); ++i) axis.positions.push_back(i);
-    return axis;
-  };
-  const auto index_of = [&](int64_t size) {
-    Dims sizes = common;
-    for (int64_t& s : sizes)
-      if (shapes.coin(0.2)) s = 1;
-    if (sizes.empty()) sizes = {1};
-    if (size == 0) sizes[0] = 0;
-    const Tensor index = shapes.tensor(sizes, shapes.coin(0.8) ? kI64 : kI32, true);
-    test::fill_with(index, [&](const Coordinates&) { return static_cast<double>(shapes.number(-size, size - 1)); });
-    return index;
-  };
   int64_t d = 0;
   bool ellipsis = false;
   while (d < x.dim()) {
@@ -128,22 +132,22 @@ Definition random_indices(Shapes& shapes, const Tensor& x, std::vector<Index>& l
       if (count == 0) {
         for (; d < x.dim(); ++d) {
           list.push_back(Slice());
-          definition.axes.push_back(whole(d));
+          definition.axes.push_back(whole_axis(x, d));
         }
       }
-      for (; d < x.dim(); ++d) definition.axes.push_back(whole(d));
+      for (; d < x.dim(); ++d) definition.axes.push_back(whole_axis(x, d));
     } else if (kind == 5) {
       const Tensor mask = shapes.tensor(Dims{size}, kBool);
       std::vector<int64_t> chosen;
       for (int64_t i = 0; i < size; ++i)
         if (element(mask, {i}) != 0) chosen.push_back(i);
-      Axis axis = whole(d++);
+      Axis axis = whole_axis(x, d++);
       axis.index = from_data(chosen);
       list.push_back(mask);
       definition.axes.push_back(axis);
     } else {
-      Axis axis = whole(d++);
-      axis.index = index_of(size);
+      Axis axis = whole_axis(x, d++);
+      axis.index = random_positions(shapes, common, size);
       list.push_back(axis.index);
       definition.axes.push_back(axis);
     }

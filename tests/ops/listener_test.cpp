@@ -249,7 +249,8 @@ struct HeardFact {
 };
 std::vector<HeardFact> g_facts;
 constexpr door::Listener kFactTeller{.bit = kUserMode, .fact = [](const FactView& f) {
-                                       EXPECT_FALSE(facts_heard()) << "listeners are told with nobody listening";
+                                       EXPECT_FALSE(detail::facts_heard())
+                                           << "listeners are told with nobody listening";
                                        g_facts.push_back({f.fact, f.storage, f.bytes, f.tensor != nullptr});
                                      }};
 

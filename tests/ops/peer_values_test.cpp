@@ -80,6 +80,7 @@ Tensor indexed(const Tensors& t, const std::string& kind) {
 using Unary = Tensor (*)(const Tensor&);
 using Binary = Tensor (*)(const Tensor&, const Operand&);
 
+// Long: a table, a row an operator.
 const std::map<std::string, Call>& calls() {
   static const std::map<std::string, Call> kCalls = [] {
     std::map<std::string, Call> m;

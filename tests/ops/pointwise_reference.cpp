@@ -57,6 +57,7 @@ Real gate(Real x) { return std::isinf(x) && x < 0 ? 0 : sigmoid(twice_u(x)); }
 Real size_of_x(A a) { return std::fabs(a[0]); }
 Real size_of_gelu_tanh(A a) { return std::fabs(a[0] * gate(a[0])) * (1 + std::fabs(twice_u(a[0]))); }
 
+// Long: a table, a row an operator.
 const std::map<Op, Reference>& references() {
   static const std::map<Op, Reference> kReferences = {
       {Op::abs, {[](A a) { return std::fabs(a[0]); }, [](W a) { return a[0] < 0 ? wrap(0 - bits(a[0])) : a[0]; }}},

@@ -66,7 +66,8 @@ TEST(ClipGradNorm, a_norm_that_is_not_finite_is_an_error_where_asked) {
 TEST(ClipGradNorm, repeated_elements_of_a_gradient_are_scaled_once) {
   const Tensor param = parameter({1, 1, 1, 1});
   const Tensor one = tensor_of({2}, {1});
-  param.set_grad(Tensor(make_counted<TensorNode>(one.node()->storage, Layout::strided({4}, {0}), 0, kF32)));
+  param.set_grad(
+      Tensor(make_counted<lorry::detail::TensorNode>(one.node()->storage, Layout::strided({4}, {0}), 0, kF32)));
   EXPECT_EQ(clip_grad_norm_({param}, 1).item<double>(), 4.0);
   for (const double g : values(param.grad())) EXPECT_NEAR(g, 0.5, 1e-6);
   EXPECT_EQ(one.item<float>(), 2.0f);
@@ -163,9 +164,9 @@ TEST(ClipGradNorm, gradients_may_be_on_several_devices) {
 TEST(ClipGradNorm, refuses_what_may_not_be_written) {
   alignas(64) static float rom[3] = {1, 2, 3};
   const Tensor param = parameter(zeros({3}, {.device = kCPU}));
-  param.set_grad(
-      Tensor(make_counted<TensorNode>(Storage::foreign(kCPU, rom, sizeof(rom), nullptr, nullptr, /*read_only=*/true),
-                                      Layout::contiguous({3}), 0, kF32)));
+  param.set_grad(Tensor(make_counted<lorry::detail::TensorNode>(
+      Storage::foreign(kCPU, rom, sizeof(rom), nullptr, nullptr, /*read_only=*/true), Layout::contiguous({3}), 0,
+      kF32)));
   EXPECT_EQ(message<ValueError>([&] { clip_grad_norm_({param}, 1); }),
             "clip_grad_norm_: the memory is read-only; got [3] f32 cpu; clone it first");
 }

@@ -10,6 +10,37 @@ namespace {
 /// Counts around registers, blocks and tiles, empties among them.
 const std::vector<int64_t> kCounts = {0, 1, 3, 7, 8, 15, 16, 17, 31, 33, 64, 1000, 1023, 1025, 0, 16'385, 5};
 
+/// The parameter of an entry as it is stepped: joined with its master.
+template <class C, class T>
+std::vector<C> params_of(const Spec& spec, const kernels::ListEntry& entry, const void* masters) {
+  std::vector<C> params(static_cast<size_t>(entry.count));
+  for (size_t i = 0; i < params.size(); ++i) {
+    params[i] = static_cast<C>(static_cast<const T*>(entry.at[0])[i]);
+    if (spec.masters == MasterKind::f32) params[i] = static_cast<C>(static_cast<const float*>(masters)[i]);
+    if (spec.masters == MasterKind::split)
+      params[i] = static_cast<C>(std::bit_cast<float>(
+          formula::joined(static_cast<const uint16_t*>(entry.at[0])[i], static_cast<const uint16_t*>(masters)[i])));
+  }
+  return params;
+}
+
+/// Writes the parameter and its master; `key`: of stochastic rounding.
+template <class T, class C, class Key>
+void store_params(const Spec& spec, const kernels::ListEntry& entry, void* masters, const std::vector<C>& params,
+                  const Key& key) {
+  if (spec.masters == MasterKind::stochastic)
+    return store({params.begin(), params.end()}, StateType::bf16, true, key, entry.at[0]);
+  for (size_t i = 0; i < params.size(); ++i) {
+    static_cast<T*>(entry.at[0])[i] = T(params[i]);
+    if (spec.masters == MasterKind::f32) static_cast<float*>(masters)[i] = static_cast<float>(params[i]);
+    if (spec.masters == MasterKind::split) {
+      const auto bits = std::bit_cast<uint32_t>(static_cast<float>(params[i])), upper = formula::upper_half(bits);
+      static_cast<uint16_t*>(entry.at[0])[i] = static_cast<uint16_t>(upper);
+      static_cast<uint16_t*>(masters)[i] = static_cast<uint16_t>(formula::lower_half(bits, upper));
+    }
+  }
+}
+
 /// One step of a list on the CPU, element by element. C: the type of computation.
 template <class C, class Rule>
 void step_by_scalars(Steppable<Rule>& x, double factor, bool zero_grads) {
@@ -21,23 +52,14 @@ void step_by_scalars(Steppable<Rule>& x, double factor, bool zero_grads) {
   visit_floating(spec.dtype, [&]<class T>(Type<T>) {
     for (const kernels::ListEntry& entry : list.entries()) {
       const auto n = static_cast<size_t>(entry.count);
-      auto* const param = static_cast<T*>(entry.at[0]);
       auto* const grad = static_cast<T*>(entry.at[1]);
-      auto* const halves = static_cast<uint16_t*>(entry.at[0]);
       void* const masters = spec.has_master() ? entry.at[2 + kStates] : nullptr;
       const auto& hyper_block = hyper_blocks[entry.word];
       const auto key = [&](int array) {
         return formula::rounding_key(x.kSeed, entry.number, static_cast<uint32_t>(array), hyper_block.next.steps);
       };
       if (!skips) {
-        std::vector<C> params(n), states[kStates > 0 ? kStates : 1];
-        for (size_t i = 0; i < n; ++i) {
-          params[i] = static_cast<C>(param[i]);
-          if (spec.masters == MasterKind::f32) params[i] = static_cast<C>(static_cast<float*>(masters)[i]);
-          if (spec.masters == MasterKind::split)
-            params[i] =
-                static_cast<C>(std::bit_cast<float>(formula::joined(halves[i], static_cast<uint16_t*>(masters)[i])));
-        }
+        std::vector<C> params = params_of<C, T>(spec, entry, masters), states[kStates > 0 ? kStates : 1];
         for (int k = 0; k < kStates; ++k) {
           if (spec.f64()) {
             states[k].assign(static_cast<C*>(entry.at[2 + k]), static_cast<C*>(entry.at[2 + k]) + n);
@@ -61,18 +83,7 @@ void step_by_scalars(Steppable<Rule>& x, double factor, bool zero_grads) {
             store({states[k].begin(), states[k].end()}, spec.states[k], formula::is_signed<Rule>(k), key(1 + k),
                   entry.at[2 + k]);
         }
-        if (spec.masters == MasterKind::stochastic)
-          store({params.begin(), params.end()}, StateType::bf16, true, key(0), param);
-        for (size_t i = 0; i < n; ++i) {
-          if (spec.masters == MasterKind::stochastic) break;
-          param[i] = T(params[i]);
-          if (spec.masters == MasterKind::f32) static_cast<float*>(masters)[i] = static_cast<float>(params[i]);
-          if (spec.masters == MasterKind::split) {
-            const auto bits = std::bit_cast<uint32_t>(static_cast<float>(params[i])), upper = formula::upper_half(bits);
-            halves[i] = static_cast<uint16_t>(upper);
-            static_cast<uint16_t*>(masters)[i] = static_cast<uint16_t>(formula::lower_half(bits, upper));
-          }
-        }
+        store_params<T>(spec, entry, masters, params, key(0));
       }
       if (zero_grads) std::fill(grad, grad + n, T(0));
     }

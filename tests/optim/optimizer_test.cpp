@@ -167,7 +167,7 @@ class FailsAt : public Optimizer {
       : Optimizer("sgd", Execution::fused) {
     set_dtype(dtype, where);
     const Rule::Settings settings{.lr = 0.5, .momentum = 0.9};
-    add_group(params, std::make_unique<TypedRule<Rule, Failing>>(settings), {});
+    add_group(params, std::make_unique<detail::TypedRule<Rule, Failing>>(settings), {});
   }
   static void set_dtype(DType dtype, Fails where = Fails::in_step) { g_dtype = dtype, g_where = where; }
 

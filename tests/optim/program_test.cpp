@@ -16,6 +16,11 @@
 namespace lorry::optim::test {
 namespace {
 
+using detail::Node;
+using detail::record;
+using detail::Recorder;
+using detail::Symbol;
+
 StepShape shape_in(DType dtype) {
   return {.execution = Execution::foreach, .dtype = dtype, .grad_dtype = dtype, .memory = {}};
 }
@@ -67,10 +72,44 @@ TEST(Program, widens_and_narrows_16_bit_parameters_on_the_way) {
 
 constexpr int kStateCount = 3;
 
+template <class V, class H>
+V random_operation(int which, const V& a, const V& b, const V& c, const H& hyper) {
+  using formula::abs, formula::select, formula::sqrt;
+  switch (which) {
+    case 0:
+      return a + b;
+    case 1:
+      return a - b;
+    case 2:
+      return a * b;
+    case 3:
+      return a / b;
+    case 4:
+      return a + b * c;
+    case 5:
+      return a - b * c;
+    case 6:
+      return a + hyper(0) * b * c;
+    case 7:
+      return a - hyper(1) * b / c;
+    case 8:
+      return a + hyper(2) * (b - a);
+    case 9:
+      return select((a > b) | (a != a), a, b);
+    case 10:
+      return select(a < b, b, c);
+    case 11:
+      return sqrt(abs(a));
+    case 12:
+      return -a;
+    default:
+      return hyper(0) * a + b;
+  }
+}
+
 /// An update of random operations: of doubles, and of symbols with the same seed the same.
 template <class V, class H>
 void random_update(uint64_t seed, V* values, const H& hyper) {
-  using formula::abs, formula::select, formula::sqrt;
   std::mt19937_64 random(seed);
   const auto below = [&](int n) { return static_cast<int>(random() % static_cast<uint64_t>(n)); };
   std::vector<V> pool{values[0], values[1], values[2], values[3], values[4]};
@@ -81,51 +120,7 @@ void random_update(uint64_t seed, V* values, const H& hyper) {
   };
   for (int i = 3 + below(14); i > 0; --i) {
     const V a = any(), b = any(), c = any();
-    V made = a;
-    switch (below(14)) {
-      case 0:
-        made = a + b;
-        break;
-      case 1:
-        made = a - b;
-        break;
-      case 2:
-        made = a * b;
-        break;
-      case 3:
-        made = a / b;
-        break;
-      case 4:
-        made = a + b * c;
-        break;
-      case 5:
-        made = a - b * c;
-        break;
-      case 6:
-        made = a + hyper(0) * b * c;
-        break;
-      case 7:
-        made = a - hyper(1) * b / c;
-        break;
-      case 8:
-        made = a + hyper(2) * (b - a);
-        break;
-      case 9:
-        made = select((a > b) | (a != a), a, b);
-        break;
-      case 10:
-        made = select(a < b, b, c);
-        break;
-      case 11:
-        made = sqrt(abs(a));
-        break;
-      case 12:
-        made = -a;
-        break;
-      default:
-        made = hyper(0) * a + b;
-        break;
-    }
+    const V made = random_operation(below(14), a, b, c, hyper);
     const int target = below(2 + kStateCount);  // a value of the step's now and then, as rules assign them
     if (target != 1 && below(3) == 0) values[target] = made, pool[static_cast<size_t>(target)] = made;
     pool.push_back(made);

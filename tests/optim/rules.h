@@ -36,7 +36,7 @@ class Any : public Optimizer {
     add(params, settings, memory);
   }
   void add(const std::vector<NamedTensor>& params, const Settings& settings, const Memory& memory = {}) {
-    add_group(params, std::make_unique<TypedRule<Rule>>(settings), memory);
+    add_group(params, std::make_unique<detail::TypedRule<Rule>>(settings), memory);
   }
 };
 

@@ -30,7 +30,7 @@ std::string bits_after(int variant, int k, Execution execution, DType dtype, boo
   auto optimizer = std::make_unique<Any<Rule>>(model.params, settings, execution);
   for (int step = 0; step < 6; ++step) {
     if (step == 3) {
-      TypedRule<Rule> rule(settings);
+      detail::TypedRule<Rule> rule(settings);
       const AnyRule::Setting setting = rule.setting(k);
       const double value = other_value(setting);
       if (by_set) {
@@ -60,7 +60,7 @@ TEST(Settings, of_every_rule_change_between_steps_as_in_a_new_optimizer_that_loa
       for (int variant = 0; variant < kVariants; ++variant)
         for (int k = 0; k < static_cast<int>(names.size()); ++k) {
           formula::SettingsOf<Rule> settings = settings_of<Rule>(variant);
-          TypedRule<Rule> changed(settings);
+          detail::TypedRule<Rule> changed(settings);
           changed.setting(k).number = other_value(changed.setting(k));
           if (changed.conflict() != nullptr) continue;
           for (const DType dtype : {kF32, kF64})
@@ -86,7 +86,7 @@ TEST(Settings, that_change_change_what_a_step_does) {
       const auto settings = settings_of<Rule>(1);
       Any<Rule> same(before.params, settings, Execution::fused), other(after.params, settings, Execution::fused);
       for (int step = 0; step < 5; ++step) {
-        TypedRule<Rule> rule(settings);
+        detail::TypedRule<Rule> rule(settings);
         if (step == 2 && rule.conflict() == nullptr) {
           const AnyRule::Setting setting = rule.setting(static_cast<int>(k));
           const double value = other_value(setting);

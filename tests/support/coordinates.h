@@ -101,7 +101,7 @@ class Shapes {
     fill_with(memory, [&](const Coordinates& at) {
       return static_cast<double>(dtype == kBool ? at[0] % 3 == 0 : at[0] % 120);
     });
-    return Tensor(make_counted<TensorNode>(memory.node()->storage, layout, offset, dtype));
+    return Tensor(make_counted<lorry::detail::TensorNode>(memory.node()->storage, layout, offset, dtype));
   }
   Tensor tensor(int rank) { return tensor(sizes(rank)); }
   std::mt19937& engine() { return random_; }

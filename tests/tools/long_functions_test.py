@@ -19,7 +19,8 @@ class LongFunctions(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "a.cpp")
             path.write_text(text)
-            done = subprocess.run([sys.executable, SCRIPT, path], capture_output=True, text=True, check=True)
+            done = subprocess.run([sys.executable, SCRIPT, path], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 1 if done.stdout else 0, done.stderr)
         return [line.replace(f"{path}:", "").split() for line in done.stdout.splitlines()]
 
     def test_sixty_lines_are_allowed(self):
@@ -49,6 +50,14 @@ class LongFunctions(unittest.TestCase):
         self.assertEqual([line[1:] for line in self.found("int f(int n) {\n" + inner + "}\n")], [["1:", "f"]])
         self.assertEqual(self.found(block("constexpr Rule kRules[] = {", 90, end="};")), [])
         self.assertEqual(self.found(block("namespace a {", 90)), [])
+        lambdas = block("    {.op = f(1),\n     .call = [](T t) {", 90, "    ", "}},")
+        self.assertEqual(self.found("const Sample kSamples[] = {\n" + lambdas + "};\n"), [])
+
+    def test_a_reason_is_wanted_where_a_function_is_long_and_nowhere_else(self):
+        reason = "/// What it does.\n// Long: a table.\n"
+        self.assertEqual(self.found(reason + block("template <class T>\nvoid f() {", 61)), [])
+        self.assertEqual([line[1:] for line in self.found(reason + "\n" + block("void f() {", 61))], [["4:", "f"]])
+        self.assertEqual(self.found(reason + block("void f() {", 60)), [["60", "3:", "f;", *"it is not long".split()]])
 
 
 if __name__ == "__main__":

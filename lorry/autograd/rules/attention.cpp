@@ -36,10 +36,10 @@ Grads composite_gradient(const Tensor& g, const Tensor& q, const Tensor& k, cons
   // A query that sees nothing has weights of 0, not 0 / 0.
   const Tensor blind = scores.detach().amax({-1}, true).eq(kNone);
   const Tensor weights = scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0);
-  const Tensor kept = call.dropout > 0 ? attention_dropout(q, s, call) : Tensor();
-  const Tensor used = kept.defined() ? weights.mul(kept) : weights;
+  const Tensor dropout_factors = call.dropout > 0 ? attention_dropout(q, s, call) : Tensor();
+  const Tensor used = dropout_factors.defined() ? weights.mul(dropout_factors) : weights;
   Tensor grad_weights = matmul(g, values.mT());
-  if (kept.defined()) grad_weights = grad_weights.mul(kept);
+  if (dropout_factors.defined()) grad_weights = grad_weights.mul(dropout_factors);
   const Tensor grad_scores = weights.mul(grad_weights.sub(weights.mul(grad_weights).sum({-1}, true)));
   return {matmul(grad_scores, keys).mul(call.scale), unshare_heads(matmul(grad_scores.mT(), q).mul(call.scale), k),
           unshare_heads(matmul(used.mT(), g), v), grad_scores};

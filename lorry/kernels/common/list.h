@@ -1,6 +1,6 @@
 #pragma once
 
-// Lists of tensors as kernels see them: n entries, each of a few arrays with equally many elements and no gaps, and how
+// Lists of tensors as kernels see them: n entries, each of a few arrays with equally many elements, all dense, and how
 // the list reaches a device. A list is made once and kept; when a tensor moves, its address is changed here, and the
 // device learns only that.
 

@@ -43,7 +43,7 @@ void add_listener(const Listener& listener) {
   if (!g_listeners[place].compare_exchange_strong(none, &listener, std::memory_order_acq_rel))
     raise_as<ValueError>("add_listener", "the mode bit has a listener already; got {}; remove that one first",
                          uint32_t{listener.bit});
-  g_fact_hook.store(tell_fact, std::memory_order_release);
+  detail::g_fact_hook.store(tell_fact, std::memory_order_release);
 }
 
 void remove_listener(const Listener& listener) noexcept {
@@ -61,8 +61,8 @@ const char* made_by(const Tensor& x) {
 
 Observed::Observed(const Tensor& x) {
   if (!x.defined()) return;
-  const TensorNode& node = *x.node();
-  tensor_ = Tensor(make_counted<TensorNode>(node.storage, node.layout, node.offset, node.dtype));
+  const detail::TensorNode& node = *x.node();
+  tensor_ = Tensor(make_counted<detail::TensorNode>(node.storage, node.layout, node.offset, node.dtype));
   tensor_.node()->inference = node.inference;
   tensor_.node()->wrapped_number = node.wrapped_number;
   node.storage->add_observer();
@@ -90,7 +90,7 @@ Announced::Announced(Op op, bool in_place, const Inputs& inputs, const Tensor* s
     : modes_(t_modes) {
   list_inputs(inputs, self);
   call_.op = op, call_.in_place = in_place, call_.attributes = attributes;
-  tell_begin();
+  notify_begin();
 }
 
 Announced::Announced(Op op, bool in_place, const Inputs& inputs, std::span<const Tensor> out,
@@ -99,7 +99,7 @@ Announced::Announced(Op op, bool in_place, const Inputs& inputs, std::span<const
   list_inputs(inputs, nullptr);
   call_.op = op, call_.in_place = in_place, call_.out = !in_place, call_.attributes = attributes;
   call_.outputs = out;
-  tell_begin();
+  notify_begin();
 }
 
 void Announced::list_inputs(const Inputs& inputs, const Tensor* self) {
@@ -114,7 +114,7 @@ void Announced::list_inputs(const Inputs& inputs, const Tensor* self) {
   call_.inputs = {list, count};
 }
 
-void Announced::tell_begin() {
+void Announced::notify_begin() {
   // Who listens is decided before anybody is told: one that is added by another hears the next call.
   const Listener* listeners[kListeners];
   for (int i = 0; i < kListeners; ++i)
@@ -126,23 +126,23 @@ void Announced::tell_begin() {
       if (listener == nullptr) continue;
       void* note = nullptr;
       if (listener->before != nullptr) listener->before(call_, note);
-      told_[told_count_++] = {listener, note};
+      notified_[notified_count_++] = {listener, note};
     }
   } catch (...) {
     call_.failed = true;
-    tell_end();
+    notify_end();
     t_modes = modes_;
     throw;
   }
 }
 
-std::exception_ptr Announced::tell_end() noexcept {
+std::exception_ptr Announced::notify_end() noexcept {
   std::exception_ptr first;
-  while (told_count_ > 0) {
-    const Told& told = told_[--told_count_];
-    if (told.listener->after == nullptr) continue;
+  while (notified_count_ > 0) {
+    const Notified& notified = notified_[--notified_count_];
+    if (notified.listener->after == nullptr) continue;
     try {
-      told.listener->after(call_, told.note);
+      notified.listener->after(call_, notified.note);
     } catch (...) {
       if (first == nullptr) first = std::current_exception();
     }
@@ -154,14 +154,14 @@ void Announced::finish(std::span<const Tensor> outputs) {
   call_.outputs = outputs;
   if (capture_ != nullptr) capture_->take(outputs);
   t_modes = modes_ & ~kListenerModes;
-  if (const std::exception_ptr error = tell_end()) std::rethrow_exception(error);
+  if (const std::exception_ptr error = notify_end()) std::rethrow_exception(error);
 }
 
 Announced::~Announced() {
-  if (told_count_ > 0) {
+  if (notified_count_ > 0) {
     call_.failed = true;
     if (!call_.out) call_.outputs = {};
-    tell_end();
+    notify_end();
   }
   t_modes = modes_;
 }
@@ -175,7 +175,7 @@ void require_writable(const Tensor& self) {
   if (!self.defined()) [[unlikely]]
     raise<ValueError>("the tensor to be written is undefined; expected a tensor");
   require_not_inference(self);
-  const TensorNode& node = *self.node();
+  const detail::TensorNode& node = *self.node();
   if (node.storage->read_only()) [[unlikely]]
     raise<ValueError>("the memory is read-only; got {}; clone it first", self);
   if (!node.contiguous && node.layout.has_internal_overlap()) [[unlikely]]
@@ -185,8 +185,8 @@ void require_writable(const Tensor& self) {
 }
 
 Tensor make_view(const Tensor& base, const Layout& layout, int64_t offset) {
-  const TensorNode& from = *base.node();
-  auto node = make_counted<TensorNode>(from.storage, layout, offset, from.dtype);
+  const detail::TensorNode& from = *base.node();
+  auto node = make_counted<detail::TensorNode>(from.storage, layout, offset, from.dtype);
   node->inference = from.inference;
   node->wrapped_number = from.wrapped_number;
   if (from.inference) return Tensor(std::move(node));

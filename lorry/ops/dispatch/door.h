@@ -83,20 +83,20 @@ class Announced {
 
  private:
   static constexpr int kFew = 8;
-  struct Told {
+  struct Notified {
     const Listener* listener;
     void* note;
   };
   void list_inputs(const Inputs& inputs, const Tensor* self);
-  void tell_begin();
-  /// Tells everybody that was told of the call how it ended; returns the first error of theirs.
-  std::exception_ptr tell_end() noexcept;
+  void notify_begin();
+  /// Notifies everybody who was notified of the call how it ended; returns the first error of theirs.
+  std::exception_ptr notify_end() noexcept;
 
   Input few_[kFew];
   std::vector<Input> many_;  ///< where the inputs are more
   CallView call_;
-  Told told_[kListeners];
-  int told_count_ = 0;
+  Notified notified_[kListeners];
+  int notified_count_ = 0;
   RunCapture* capture_ = nullptr;
   uint32_t modes_;
 };

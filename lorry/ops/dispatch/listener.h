@@ -117,7 +117,7 @@ class ListenerScope {
   ModeScope mode_;
 };
 
-/// The name of the operator that made a tensor which requires a gradient; null for a leaf. Told by the gradients' room.
+/// The name of the operator that made a tensor which requires a gradient; null for a leaf. Set by autograd.
 using MadeBy = const char* (*)(const Tensor&);
 void set_made_by(MadeBy made_by);
 const char* made_by(const Tensor& x);

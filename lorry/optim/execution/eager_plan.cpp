@@ -37,7 +37,7 @@ StepShape Stepper::shape_of(const Kind& kind, DType grad_dtype, Execution execut
 }
 
 Program Stepper::program_of(const Kind& kind, const GroupState& group, const StepShape& shape) const {
-  return make_program([&](Symbol* values) { group.rule->record(values); }, kind.rule->states, shape);
+  return make_program([&](detail::Symbol* values) { group.rule->record(values); }, kind.rule->states, shape);
 }
 
 void Stepper::set_memory_budget(int64_t bytes) {

@@ -8,8 +8,12 @@
 namespace lorry::optim {
 namespace {
 
+using detail::Node;
+using detail::Recorder;
 using detail::Result;
 using detail::Step;
+using detail::Symbol;
+using detail::Term;
 
 class StepRecorder {
  public:

@@ -97,6 +97,6 @@ struct Program {
 };
 
 /// The program of a rule with `states` states; `record` calls its update as optim::record does.
-Program make_program(const std::function<void(Symbol* values)>& record, int states, const StepShape& shape);
+Program make_program(const std::function<void(detail::Symbol* values)>& record, int states, const StepShape& shape);
 
 }  // namespace lorry::optim

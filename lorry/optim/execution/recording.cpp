@@ -1,6 +1,6 @@
 #include "lorry/optim/execution/recording.h"
 
-namespace lorry::optim {
+namespace lorry::optim::detail {
 
 Term Recorder::input(Node::From from, int index, DType dtype, bool array) {
   nodes_.push_back({.from = from, .index = index, .array = array, .dtype = dtype});
@@ -17,4 +17,4 @@ Term Recorder::operation(Pointwise op, DType compute, DType result, std::initial
   return {.node = static_cast<int>(nodes_.size()) - 1, .as = result};
 }
 
-}  // namespace lorry::optim
+}  // namespace lorry::optim::detail

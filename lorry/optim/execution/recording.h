@@ -12,7 +12,7 @@
 #include "lorry/formula/pointwise.h"
 #include "lorry/layout/dtype.h"
 
-namespace lorry::optim {
+namespace lorry::optim::detail {
 
 /// An operand: the value of a node, or a constant.
 struct Term {
@@ -145,4 +145,4 @@ void record(const typename Rule::Settings& settings, Symbol* values) {
   Rule()(values[0], values[1], values + 2, hyper);
 }
 
-}  // namespace lorry::optim
+}  // namespace lorry::optim::detail

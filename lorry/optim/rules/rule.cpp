@@ -52,32 +52,32 @@ void HyperBlocks::copy_last(int64_t bytes, int from) {
 
 Tensor HyperBlocks::on_host() const { return memory_.to(kCPU); }
 
-int built_in_index(const RuleInfo& rule) {
+int detail::built_in_index(const RuleInfo& rule) {
   int index = -1;
   formula::Rules::each([&]<class Rule>() {
-    if (&TypedRule<Rule>(formula::SettingsOf<Rule>()).info() == &rule) index = formula::Rules::index<Rule>();
+    if (&detail::TypedRule<Rule>(formula::SettingsOf<Rule>()).info() == &rule) index = formula::Rules::index<Rule>();
   });
   return index;
 }
 
-const RuleInfo& built_in_rule(int index) {
+const RuleInfo& detail::built_in_rule(int index) {
   const RuleInfo* found = nullptr;
   formula::Rules::each([&]<class Rule>() {
-    if (formula::Rules::index<Rule>() == index) found = &TypedRule<Rule>(formula::SettingsOf<Rule>()).info();
+    if (formula::Rules::index<Rule>() == index) found = &detail::TypedRule<Rule>(formula::SettingsOf<Rule>()).info();
   });
   require<ValueError>(found != nullptr, "run: no rule of Lorry's; got number {}; a user's own rule is not run again",
                       index);
   return *found;
 }
 
-std::unique_ptr<HyperBlocks> make_built_in_blocks(int index, Device device, bool f64) {
+std::unique_ptr<HyperBlocks> detail::make_built_in_blocks(int index, Device device, bool f64) {
   std::unique_ptr<HyperBlocks> blocks;
   formula::Rules::each([&]<class Rule>() {
     if (formula::Rules::index<Rule>() != index) return;
     if (f64)
-      blocks = std::make_unique<TypedHyperBlocks<BackendKernels<Rule>, double>>(device);
+      blocks = std::make_unique<detail::TypedHyperBlocks<BackendKernels<Rule>, double>>(device);
     else
-      blocks = std::make_unique<TypedHyperBlocks<BackendKernels<Rule>, float>>(device);
+      blocks = std::make_unique<detail::TypedHyperBlocks<BackendKernels<Rule>, float>>(device);
   });
   return blocks;
 }

@@ -106,12 +106,14 @@ class AnyRule {
   /// What is wrong with settings that are each in their domain but do not go together; null: nothing.
   virtual const char* conflict() const = 0;
   /// Records the update, for the executions loop and foreach (execution/recording.h).
-  virtual void record(Symbol* values) const = 0;
+  virtual void record(detail::Symbol* values) const = 0;
   /// f64: the type of computation is double. Throws DeviceError.
   virtual std::unique_ptr<HyperBlocks> make_blocks(Device device, bool f64) const = 0;
 };
 
 // ---- every rule -----------------------------------------------------------------------------------------------------
+
+namespace detail {
 
 template <class Settings>
 class RuleWithSettings : public AnyRule {
@@ -228,7 +230,7 @@ class TypedRule final : public RuleWithSettings<formula::SettingsOf<Rule>> {
     else
       return nullptr;
   }
-  void record(Symbol* values) const override { optim::record<Rule>(settings_, values); }
+  void record(Symbol* values) const override { detail::record<Rule>(settings_, values); }
   std::unique_ptr<HyperBlocks> make_blocks(Device device, bool f64) const override {
     if constexpr (std::is_same_v<Kernels, BuiltIn>) {
       return make_built_in_blocks(formula::Rules::index<Rule>(), device, f64);
@@ -255,5 +257,7 @@ class TypedRule final : public RuleWithSettings<formula::SettingsOf<Rule>> {
   }
   using RuleWithSettings<Settings>::settings_;
 };
+
+}  // namespace detail
 
 }  // namespace lorry::optim

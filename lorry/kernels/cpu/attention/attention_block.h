@@ -78,28 +78,28 @@ class Dropout {
         row_(args.k.size(2)),
         rows_(args.q.size(2)),
         heads_(args.q.size(1)),
-        keep_(1 - args.dropout),
+        keep_probability_(1 - args.dropout),
         active_(args.dropout > 0) {}
   bool active() const { return active_; }
 
   template <class T>
   void row(int64_t batch, int64_t head, int64_t i, int64_t j, int64_t n, T* factors) {
     // kernels/random.h: element e of the draw is 1 when word e < ceil(keep * 2^32).
-    const double threshold = std::ceil(keep_ * 4294967296.0);
-    const T kept = keep_ > 0 ? static_cast<T>(1 / keep_) : T(0);
+    const double threshold = std::ceil(keep_probability_ * 4294967296.0);
+    const T scale = keep_probability_ > 0 ? static_cast<T>(1 / keep_probability_) : T(0);
     const int64_t first = ((batch * heads_ + head) * rows_ + i) * row_ + j;
     for (int64_t c = 0; c < n; ++c) {
       const int64_t tile = (first + c) / kTileWords;
       if (tile != tile_) random_words(key_, static_cast<uint64_t>(tile * kTileBlocks), words_);
       tile_ = tile;
-      factors[c] = static_cast<double>(words_[(first + c) % kTileWords]) < threshold ? kept : T(0);
+      factors[c] = static_cast<double>(words_[(first + c) % kTileWords]) < threshold ? scale : T(0);
     }
   }
 
  private:
   formula::RandomKey key_;
   int64_t row_, rows_, heads_;
-  double keep_;
+  double keep_probability_;
   bool active_;
   int64_t tile_ = -1;
   alignas(64) uint32_t words_[kTileWords];

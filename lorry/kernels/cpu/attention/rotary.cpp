@@ -75,7 +75,7 @@ class Heads {
   }
 
  private:
-  /// f(head, elements) for stretches of memory without gaps that begin with a head.
+  /// f(head, elements) for contiguous stretches of memory that begin with a head.
   template <class F>
   void each_stretch(int64_t first, int64_t last, const F& f) const {
     if (step_ == d_) {

@@ -124,9 +124,9 @@ void step_entries(const StepCall& call, const formula::RuleRun& rule) {
     }
   };
   const DType own = list.dtype(0) == kF64 ? kF64 : kF32;
-  bool plain = call.masters == MasterKind::none;
-  for (int k = 0; k < 2 + rule.states(); ++k) plain = plain && list.dtype(k) == own;
-  if (plain) {
+  bool uniform = call.masters == MasterKind::none;
+  for (int k = 0; k < 2 + rule.states(); ++k) uniform = uniform && list.dtype(k) == own;
+  if (uniform) {
     const auto step = [&](const ListEntry& x, int64_t begin, int64_t count) {
       const int64_t bytes = size_of(own);
       void* states[kMaxArrays];

@@ -1,10 +1,10 @@
 // Runs block functions over tensors.
 //
 // Contiguous operands of the compute type go to the block function as they are. Otherwise the iteration is cut into
-// blocks, and in each the operands that are not plain runs of the compute type are gathered and converted into buffers
-// that stay in the first-level cache; the result leaves the same way. So 16-bit floats, small integers, mixed types and
-// strides need no functions of their own, and cost a pass over cached memory. Long rows (kRow) are blocks of their own,
-// whose unit-stride operands are used in place; blocks of shorter rows cross them.
+// blocks, and in each the operands that are not contiguous and of the compute type are gathered and converted into
+// buffers that stay in the first-level cache; the result leaves the same way. So 16-bit floats, small integers, mixed
+// types and strides need no functions of their own, and cost a pass over cached memory. Long rows (kRow) are blocks of
+// their own, whose unit-stride operands are used in place; blocks of shorter rows cross them.
 //
 // What moves: every operand once, the result once. Elements are independent, so the split among threads changes
 // nothing.
@@ -54,7 +54,7 @@ char* advance(void* data, int64_t elements, DType dtype) {
 }
 
 /// Every operand is a number or a contiguous run like the result, all of the compute type: no staging, no iteration.
-bool run_plain(const PointwiseCall& call, BlockFunction function) {
+bool run_contiguous(const PointwiseCall& call, BlockFunction function) {
   if (!call.out.contiguous || call.out.dtype != call.compute) return false;
   const void* in[kMaxArity];
   int64_t step[kMaxArity];
@@ -115,7 +115,7 @@ struct Plan {
       if (access[k] == Access::rows && is_run(k)) access[k] = Access::run;
   }
 
-  bool is_plain(int k) const { return operands[k]->dtype == compute; }
+  bool has_compute_type(int k) const { return operands[k]->dtype == compute; }
 
  private:
   bool is_run(int k) const {
@@ -162,7 +162,7 @@ class Stage {
       if (plan_.access[k] == Plan::Access::splat) {
         in[k - 1] = plan_.splats[k].bytes;
         step[k - 1] = 0;
-      } else if (plan_.access[k] == Plan::Access::run && plan_.is_plain(k)) {
+      } else if (plan_.access[k] == Plan::Access::run && plan_.has_compute_type(k)) {
         in[k - 1] = advance(x.data, linear, x.dtype);
       } else if (plan_.access[k] == Plan::Access::run) {
         converter(x.dtype, plan_.compute)(advance(x.data, linear, x.dtype), 1, buffers_[k], 1, n);
@@ -171,7 +171,7 @@ class Stage {
         splat(advance(x.data, cursor.offset[k], x.dtype), x.dtype, plan_.compute, splats_[k]);
         in[k - 1] = splats_[k].bytes;
         step[k - 1] = 0;
-      } else if (one_row && stride == 1 && plan_.is_plain(k)) {
+      } else if (one_row && stride == 1 && plan_.has_compute_type(k)) {
         in[k - 1] = advance(x.data, cursor.offset[k], x.dtype);
       } else {
         in[k - 1] = buffers_[k];
@@ -180,7 +180,7 @@ class Stage {
     }
     const PointwiseOperand& out = *plan_.operands[0];
     const bool run = plan_.access[0] == Plan::Access::run;
-    const bool in_place = plan_.is_plain(0) && (run || (one_row && it.strides[0][0] == 1));
+    const bool in_place = plan_.has_compute_type(0) && (run || (one_row && it.strides[0][0] == 1));
     if (any_gathered) gather(cursor, n, gathered);
     void* target = in_place ? advance(out.data, run ? linear : cursor.offset[0], out.dtype) : buffers_[0];
     function_(in, step, target, n);
@@ -236,7 +236,7 @@ class Stage {
 
 void run(const PointwiseCall& call, Stream) {
   const BlockFunction function = block_function(call.op, call.compute);
-  if (run_plain(call, function)) return;
+  if (run_contiguous(call, function)) return;
   const int64_t n = call.out.layout->numel();
   if (n == 0) return;
   const Plan plan(call);

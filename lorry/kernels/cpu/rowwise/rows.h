@@ -1,7 +1,7 @@
 #pragma once
 
-// Rows, each without gaps, of any floating dtype seen in the compute type: in place where they already are, else
-// through a buffer.
+// Contiguous rows of any floating dtype seen in the compute type: in place where they already are, else through a
+// buffer.
 
 #include <vector>
 

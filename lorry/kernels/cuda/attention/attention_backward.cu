@@ -31,7 +31,8 @@ __global__ void __launch_bounds__(256) delta_kernel(AttentionProblem p) {
   if (threadIdx.x % 32 == 0) static_cast<C*>(p.delta)[n] = sum;
 }
 
-template <class T, int kPieces, Of kOf>
+// Long: the tiles of a block stay in registers and shared memory over all keys.
+template <class T, int kColumnTiles, Of kOf>
 __global__ void __launch_bounds__(AttentionTile<T>::kThreads, AttentionTile<T>::kBlocks)
     gradient_kernel(AttentionProblem p) {
   using Tile = AttentionTile<T>;
@@ -43,14 +44,15 @@ __global__ void __launch_bounds__(AttentionTile<T>::kThreads, AttentionTile<T>::
   // Under causal the last queries see the most keys, and the first keys are seen most: those go first.
   const int64_t owners = kByQuery ? p.heads : p.shared, pairs = p.batches * owners, b = blockIdx.x % pairs / owners,
                 owner = blockIdx.x % pairs % owners;
-  const int64_t group = p.heads / p.shared, nth = blockIdx.x / pairs, column = int64_t{blockIdx.y} * kPieces * kSide;
+  const int64_t group = p.heads / p.shared, nth = blockIdx.x / pairs,
+                column = int64_t{blockIdx.y} * kColumnTiles * kSide;
   const int64_t first = (kByQuery ? (p.t + kSide - 1) / kSide - 1 - nth : nth) * kSide;
   const int64_t begin = p.causal && !kByQuery ? first : 0, columns = kByQuery ? p.s : p.t;
   const int64_t end = p.causal && kByQuery && first + kSide < columns ? first + kSide : columns;
 
-  typename Tile::Block weights, slopes, sum[kPieces];
+  typename Tile::Block weights, slopes, sum[kColumnTiles];
 #pragma unroll
-  for (int piece = 0; piece < kPieces; ++piece) Tile::clear(sum[piece]);
+  for (int tile = 0; tile < kColumnTiles; ++tile) Tile::clear(sum[tile]);
 
   for (int64_t h = kByQuery ? owner : owner * group; h < (kByQuery ? owner + 1 : (owner + 1) * group); ++h) {
     const auto q = p.q.at<const T>(b, h), grad_out = p.grad_out.at<const T>(b, h), k = p.k.at<const T>(b, h / group),
@@ -85,14 +87,14 @@ __global__ void __launch_bounds__(AttentionTile<T>::kThreads, AttentionTile<T>::
       }
       Tile::keep(shared, weights);
 #pragma unroll
-      for (int piece = 0; piece < kPieces; ++piece)
-        if (column + piece * kSide < values.width)
-          Tile::accumulate(sum[piece], shared, values.from(at), column + piece * kSide);
+      for (int tile = 0; tile < kColumnTiles; ++tile)
+        if (column + tile * kSide < values.width)
+          Tile::accumulate(sum[tile], shared, values.from(at), column + tile * kSide);
     }
   }
 #pragma unroll
-  for (int piece = 0; piece < kPieces; ++piece)
-    Tile::write(p.result.at<T>(b, owner).from(first), sum[piece], column + piece * kSide);
+  for (int tile = 0; tile < kColumnTiles; ++tile)
+    Tile::write(p.result.at<T>(b, owner).from(first), sum[tile], column + tile * kSide);
 }
 
 template <class T, Of kOf>
@@ -102,10 +104,10 @@ void launch_gradient(AttentionProblem& p, const Array& result, Stream stream) {
   const int64_t blocks = result.size(0) * result.size(1) * ((result.size(2) + Tile::kSide - 1) / Tile::kSide),
                 width = result.size(3);
   if (blocks == 0 || width == 0) return;
-  const int pieces = width > Tile::kSide ? 2 : 1;
-  const int64_t parts = (width + pieces * Tile::kSide - 1) / (pieces * Tile::kSide);
+  const int column_tiles = width > Tile::kSide ? 2 : 1;
+  const int64_t parts = (width + column_tiles * Tile::kSide - 1) / (column_tiles * Tile::kSide);
   const lorry::cuda::Shape shape{{static_cast<unsigned>(blocks), static_cast<unsigned>(parts)}, {Tile::kThreads}};
-  lorry::cuda::launch(stream, shape, pieces == 1 ? gradient_kernel<T, 1, kOf> : gradient_kernel<T, 2, kOf>, p);
+  lorry::cuda::launch(stream, shape, column_tiles == 1 ? gradient_kernel<T, 1, kOf> : gradient_kernel<T, 2, kOf>, p);
 }
 
 template <class T>
@@ -123,7 +125,7 @@ void backward_as(const AttentionArgs& args, const AttentionGrads& grads, Stream 
 
 }  // namespace
 
-void plain_attention_backward(const AttentionArgs& args, const AttentionGrads& grads, Stream stream) {
+void builtin_attention_backward(const AttentionArgs& args, const AttentionGrads& grads, Stream stream) {
   visit_floating(args.q.dtype, [&]<class T>(Type<T>) { backward_as<T>(args, grads, stream); });
 }
 

@@ -194,14 +194,14 @@ Plan* plan_for(const Call& call, Library& library, int device) {
       return frontend::error_t{frontend::error_code_t::HANDLE_ERROR, "cudnnCreate failed"};
     });
     if (!why.empty()) {
-      events::emit(events::Kind::warning, kName, why + "; a plain, slower kernel computes it");
+      events::emit(events::Kind::warning, kName, why + "; a built-in, slower kernel computes it");
       return nullptr;
     }
   }
   std::unique_ptr<Plan>& plan = library.plans[Key(call)];
   if (plan == nullptr) plan = make_plan(call, library.handle, device);
   if (plan->why_none.empty()) return plan.get();
-  events::emit(events::Kind::warning, kName, plan->why_none + "; a plain, slower kernel computes it");
+  events::emit(events::Kind::warning, kName, plan->why_none + "; a built-in, slower kernel computes it");
   return nullptr;
 }
 

@@ -9,8 +9,9 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-/// kPieces tiles of columns of out a block; blockIdx.y takes the next, and weighs the keys again.
-template <class T, int kPieces>
+/// kColumnTiles tiles of columns of out a block; blockIdx.y takes the next, and weighs the keys again.
+// Long: the tiles of a block stay in registers and shared memory over all keys.
+template <class T, int kColumnTiles>
 __global__ void __launch_bounds__(AttentionTile<T>::kThreads, AttentionTile<T>::kBlocks)
     forward_kernel(AttentionProblem p) {
   using Tile = AttentionTile<T>;
@@ -22,15 +23,15 @@ __global__ void __launch_bounds__(AttentionTile<T>::kThreads, AttentionTile<T>::
   // Under causal the last queries see the most keys: they go first.
   const int64_t pairs = p.batches * p.heads, pair = blockIdx.x % pairs, b = pair / p.heads, h = pair % p.heads;
   const int64_t first = ((p.t + kSide - 1) / kSide - 1 - blockIdx.x / pairs) * kSide,
-                column = int64_t{blockIdx.y} * kPieces * kSide;
+                column = int64_t{blockIdx.y} * kColumnTiles * kSide;
   const auto q = p.q.at<const T>(b, h).from(first), k = p.k.at<const T>(b, h / (p.heads / p.shared)),
              v = p.v.at<const T>(b, h / (p.heads / p.shared));
   const int64_t limit = p.causal && first + kSide < p.s ? first + kSide : p.s, query = first + Tile::y() * 4;
 
-  typename Tile::Block scores, sum[kPieces];
+  typename Tile::Block scores, sum[kColumnTiles];
   C most[4], total[4];
 #pragma unroll
-  for (int piece = 0; piece < kPieces; ++piece) Tile::clear(sum[piece]);
+  for (int tile = 0; tile < kColumnTiles; ++tile) Tile::clear(sum[tile]);
 #pragma unroll
   for (int r = 0; r < 4; ++r) most[r] = kNone, total[r] = 0;
 
@@ -54,9 +55,9 @@ __global__ void __launch_bounds__(AttentionTile<T>::kThreads, AttentionTile<T>::
 #pragma unroll
       for (int c = 0; c < 4; ++c) total[r] += scores[r][c] = exp(scores[r][c] - shift);
 #pragma unroll
-      for (int piece = 0; piece < kPieces; ++piece)
+      for (int tile = 0; tile < kColumnTiles; ++tile)
 #pragma unroll
-        for (int c = 0; c < 4; ++c) sum[piece][r][c] *= factor;
+        for (int c = 0; c < 4; ++c) sum[tile][r][c] *= factor;
       if (p.drops) {
         C factors[4];
         p.factors(factors, b, h, query + r, key);
@@ -66,8 +67,8 @@ __global__ void __launch_bounds__(AttentionTile<T>::kThreads, AttentionTile<T>::
     }
     Tile::keep(shared, scores);
 #pragma unroll
-    for (int piece = 0; piece < kPieces; ++piece)
-      if (column + piece * kSide < v.width) Tile::accumulate(sum[piece], shared, v.from(j), column + piece * kSide);
+    for (int tile = 0; tile < kColumnTiles; ++tile)
+      if (column + tile * kSide < v.width) Tile::accumulate(sum[tile], shared, v.from(j), column + tile * kSide);
   }
 
 #pragma unroll
@@ -78,16 +79,16 @@ __global__ void __launch_bounds__(AttentionTile<T>::kThreads, AttentionTile<T>::
     const bool blind = all == 0;
     const C inverse = blind ? C(0) : 1 / all;
 #pragma unroll
-    for (int piece = 0; piece < kPieces; ++piece)
+    for (int tile = 0; tile < kColumnTiles; ++tile)
 #pragma unroll
-      for (int c = 0; c < 4; ++c) sum[piece][r][c] = blind ? C(0) : sum[piece][r][c] * inverse;
+      for (int c = 0; c < 4; ++c) sum[tile][r][c] = blind ? C(0) : sum[tile][r][c] * inverse;
     if (Tile::x() == 0 && blockIdx.y == 0 && query + r < p.t)
       static_cast<C*>(p.logsumexp)[pair * p.t + query + r] =
           blind ? std::numeric_limits<C>::infinity() : most[r] + log(all);
   }
 #pragma unroll
-  for (int piece = 0; piece < kPieces; ++piece)
-    Tile::write(p.out.at<T>(b, h).from(first), sum[piece], column + piece * kSide);
+  for (int tile = 0; tile < kColumnTiles; ++tile)
+    Tile::write(p.out.at<T>(b, h).from(first), sum[tile], column + tile * kSide);
 }
 
 template <class T>
@@ -96,15 +97,16 @@ void forward_as(const AttentionArgs& args, Stream stream) {
   const AttentionProblem p(args);
   const int64_t tiles = (p.t + Tile::kSide - 1) / Tile::kSide, blocks = p.batches * p.heads * tiles;
   if (blocks == 0) return;
-  const int pieces = p.v.width > Tile::kSide ? 2 : 1;
-  const int64_t parts = std::max<int64_t>(1, (p.v.width + pieces * Tile::kSide - 1) / (pieces * Tile::kSide));
+  const int column_tiles = p.v.width > Tile::kSide ? 2 : 1;
+  const int64_t parts =
+      std::max<int64_t>(1, (p.v.width + column_tiles * Tile::kSide - 1) / (column_tiles * Tile::kSide));
   const lorry::cuda::Shape shape{{static_cast<unsigned>(blocks), static_cast<unsigned>(parts)}, {Tile::kThreads}};
-  lorry::cuda::launch(stream, shape, pieces == 1 ? forward_kernel<T, 1> : forward_kernel<T, 2>, p);
+  lorry::cuda::launch(stream, shape, column_tiles == 1 ? forward_kernel<T, 1> : forward_kernel<T, 2>, p);
 }
 
 }  // namespace
 
-void plain_attention_forward(const AttentionArgs& args, Stream stream) {
+void builtin_attention_forward(const AttentionArgs& args, Stream stream) {
   visit_floating(args.q.dtype, [&]<class T>(Type<T>) { forward_as<T>(args, stream); });
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the plain attention kernels share: a square tile of scores and the two products around it. A thread block of
+// What the built-in attention kernels share: a square tile of scores and the two products around it. A thread block of
 // kLanes x kLanes threads owns kSide rows; thread (x, y) has 4 x 4 scores: rows 4 y to 4 y + 3, columns 4 x to 4 x + 3.
 // Operands pass through shared memory in the compute type, 32 columns of depth at a time, so any width works; a thread
 // reads 16 bytes at once, and no two of a quarter warp meet in a bank. Nothing is added to from two sides: one block
@@ -60,8 +60,8 @@ struct AttentionProblem {
   int64_t mask_strides[4] = {};
   bool mask_is_bool, causal, drops;
   int64_t batches, heads, shared, t, s;
-  double scale, kept;  ///< `kept`: the factor of the weights that stay
-  uint64_t threshold;  ///< words below it stay (kernels/random.h)
+  double scale, dropout_scale;  ///< dropout_scale: the factor of the weights that stay
+  uint64_t threshold;           ///< words below it stay (kernels/random.h)
   formula::RandomKey key;
 
   explicit AttentionProblem(const AttentionArgs& args)
@@ -80,7 +80,7 @@ struct AttentionProblem {
         t(args.q.size(2)),
         s(args.k.size(2)),
         scale(args.scale),
-        kept(args.dropout < 1 ? 1 / (1 - args.dropout) : 0),
+        dropout_scale(args.dropout < 1 ? 1 / (1 - args.dropout) : 0),
         threshold(static_cast<uint64_t>(std::ceil((1 - args.dropout) * 4294967296.0))),
         key(args.key) {
     for (int i = 0; mask != nullptr && i < 4; ++i) mask_strides[i] = args.mask.stride(i);
@@ -114,7 +114,7 @@ struct AttentionProblem {
       const int at = (skipped + n) % 4;
       const uint32_t word =
           at < 2 ? (at == 0 ? words.word[0] : words.word[1]) : (at == 2 ? words.word[2] : words.word[3]);
-      factor[n] = word < threshold ? static_cast<C>(kept) : C(0);
+      factor[n] = word < threshold ? static_cast<C>(dropout_scale) : C(0);
     }
   }
 };

@@ -51,7 +51,7 @@ struct alignas(16) Word16 {
 };
 
 /// Makes words of up to 16 bytes of the elements (of `bytes` each) along the innermost dimension, where operands 0 and
-/// 1 (at `to` and `from`) lie there without gaps and all other operands stand still, and rewrites sizes, strides and
+/// 1 (at `to` and `from`) are contiguous there and all other operands stand still, and rewrites sizes, strides and
 /// `step` in words. Returns the bytes of a word.
 inline int64_t widen(Iteration& it, int64_t bytes, const void* to, const void* from, int64_t& step) {
   if (it.strides[0][0] != 1 || it.strides[1][0] != 1) return bytes;

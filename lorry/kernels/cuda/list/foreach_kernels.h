@@ -84,6 +84,7 @@ struct RunWords {
 };
 
 /// A warp's tile. One pass over runs, then what lies before and behind them, four elements at a time.
+// Long: its operands stay in registers from loads that are in flight together to the stores.
 template <class Formula, int kArity, class C>
 __device__ __forceinline__ void foreach_tile(const Entry<1 + kArity>& entry, const Tile& tile,
                                              const ListPointwise<kArity, C>& call, int lane) {

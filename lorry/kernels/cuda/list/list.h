@@ -286,6 +286,7 @@ struct TileKernels {
 };
 
 /// Runs kernels over every tile of the list. `finishes`: they take tickets.
+// Long: the ways to pass a list to a kernel, one beside the other.
 template <int kArrays, class Body>
 void over_list(const List& list, const Geometry& geometry, const Body& body, const TileKernels<kArrays, Body>& kernels,
                bool finishes, const Stream& stream) {

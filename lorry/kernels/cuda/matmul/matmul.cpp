@@ -1,10 +1,10 @@
 // Which way a product goes: floating ones through cuBLASLt, whole numbers and what the library does not take through
-// plain kernels. What moves: every operand once from memory, c included; nothing is copied unless c has a layout that
-// BLAS has no word for (a column repeated with a beta other than 1, rows of unit stride beside columns of unit stride),
-// and then once, into out.
+// built-in kernels. What moves: every operand once from memory, c included; nothing is copied unless c has a layout
+// that BLAS has no word for (a column repeated with a beta other than 1, rows of unit stride beside columns of unit
+// stride), and then once, into out.
 
 #include "lorry/base/events.h"
-#include "lorry/kernels/cuda/matmul/matmul_plain.h"
+#include "lorry/kernels/cuda/matmul/matmul_builtin.h"
 #include "lorry/kernels/cuda/matmul/matmul_plan.h"
 #include "lorry/kernels/cuda/matmul/matmul_problem.h"
 #include "lorry/kernels/cuda/table.h"
@@ -36,14 +36,14 @@ void multiply_part(Problem part, Stream stream) {
     if (multiply_by_library(part, stream)) return;
   }
   events::emit(events::Kind::warning, "matmul",
-               "cuBLASLt has no algorithm for this layout; a plain, slower kernel computes it");
-  multiply_plainly(part, stream);
+               "cuBLASLt has no algorithm for this layout; a built-in, slower kernel computes it");
+  multiply_builtin(part, stream);
 }
 
 void matmul(const MatmulArgs& args, Stream stream) {
   if (args.out.numel() == 0) return;
   Problem problem = describe(args);
-  if (!library_takes(problem)) return multiply_plainly(problem, stream);
+  if (!library_takes(problem)) return multiply_builtin(problem, stream);
   if (addend(problem) == Addend::other) {
     copy_kernels().copy(args.out, args.c, stream);
     MatmulArgs in_place = args;

@@ -66,7 +66,7 @@ struct RuleOnCuda {
   template <class Use>
   static void with_body(Block* blocks, const StepCall& call, const Use& use) {
     if constexpr (std::is_same_v<C, double>)
-      use(StepPlain<Rule, double>{numbers(blocks, call)});
+      use(StepUniform<Rule, double>{numbers(blocks, call)});
     else
       with_f32_body(blocks, call, use);
   }
@@ -76,7 +76,7 @@ struct RuleOnCuda {
     const StepNumbers<Rule, float> numbers = RuleOnCuda::numbers(blocks, call);
     bool all_f32 = call.masters == MasterKind::none;
     for (int k = 0; k < list.arrays(); ++k) all_f32 = all_f32 && list.dtype(k) == kF32;
-    if (all_f32) return use(StepPlain<Rule, float>{numbers});
+    if (all_f32) return use(StepUniform<Rule, float>{numbers});
     const auto compressed = [&]<class Body>(Body body) {
       static_cast<StepNumbers<Rule, float>&>(body) = numbers;
       body.elements = compressed_tile(list.elements());

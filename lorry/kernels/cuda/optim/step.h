@@ -75,7 +75,7 @@ struct StepNumbers {
 /// Where all arrays are of type C. A rule of three states has registers for one run in flight.
 template <class Rule, class C, int kFlight = (Rule::kStates < 3 ? 2 : 1), int kElements = 1'024,
           int kResident = (sizeof(C) == 8 ? 2 : 3)>
-struct StepPlain : StepNumbers<Rule, C> {
+struct StepUniform : StepNumbers<Rule, C> {
   static constexpr int kStates = Rule::kStates, kArrays = 2 + kStates;
   static constexpr int kTile = kElements, kRunLength = kRun<C>, kBlocks = kResident;
 

@@ -233,6 +233,7 @@ struct StepCompressed : StepNumbers<Rule, float>, Rows {
     }
   };
 
+  // Long: all states of a run stay in registers from their loads to their stores.
   template <bool kWhole, class Hyper>
   __device__ __forceinline__ void step(const Place& place, int row, int lane, const Hyper& hyper, float factor,
                                        float (&scales)[kSome], const Draw& draw) const {

@@ -75,6 +75,7 @@ inline constexpr int kContiguousRuns = kLong<Formula, ComputeOf<T>> || kArity > 
 /// Moves the size of T for every operand and the result (a byte for a bool). A block covers kPointwiseBlock *
 /// kContiguousRuns runs; the last one also the elements before the first run and behind the last. kTruth: the result is
 /// stored as bool. kChoice: the first operand is.
+// Long: its operands stay in registers from loads that are in flight together to the stores.
 template <class Formula, int kArity, class T, bool kTruth, bool kChoice>
 static __global__ void __launch_bounds__(kPointwiseBlock)
     contiguous(const __grid_constant__ ContiguousCall<kArity, ComputeOf<T>> call) {
@@ -400,6 +401,7 @@ __device__ __forceinline__ void offsets_at(const StridedIndexer<kOperands, uint3
 /// Moves every operand once. A thread takes groups of kLanes neighbours, a block apart, all loads before the first
 /// store; where that is not possible, as many single elements a block apart, four at a time, so that a warp's accesses
 /// stay together.
+// Long: its operands stay in registers from loads that are in flight together to the stores.
 template <class Formula, int kArity, class C>
 static __global__ void __launch_bounds__(kPointwiseBlock) strided(const __grid_constant__ StridedCall<kArity, C> call) {
   constexpr uint32_t kLength = kLanes<C>, kGroups = strided_groups(kArity);

@@ -187,6 +187,7 @@ struct ColumnPlan {
 // Two blocks a multiprocessor are enough, and leave fewer parts to add up than three.
 inline constexpr int kColumnThreads = 256, kColumnBlocksEach = 2;
 
+// Long: one kernel, whose sums stay in registers through every way of reading rows.
 template <class P>
 __global__ void __launch_bounds__(kColumnThreads, kColumnBlocksEach)
     reduce_columns(const P policy, const typename P::T* x, const ColumnPlan plan, const Parts<typename P::Cell> parts) {

@@ -97,6 +97,7 @@ __device__ Cell prefix_of(bool product, const Cell* totals, int64_t line, int pa
   return total;
 }
 
+// Long: one kernel, whose running total stays in registers.
 template <class T, class C>
 __global__ void __launch_bounds__(kRowThreads)
     scan_rows(const Memory<T, C> memory, const ScanPlan plan, Phase phase, Total<C>* totals) {
@@ -163,6 +164,7 @@ __global__ void __launch_bounds__(kRowThreads)
 
 /// A tile is kBands bands of kRowThreads runs, so that memory is met in order. Each warp scans its part of every band
 /// by shuffles, and then, of all the warps' totals, those before each of its parts: one barrier a tile.
+// Long: a tile stays in registers from its loads to its stores.
 template <class T, class C, bool kProduct>
 __global__ void __launch_bounds__(kRowThreads)
     scan_tiles(const Memory<T, C> memory, const ScanPlan plan, Phase phase, Total<C>* totals) {

@@ -113,6 +113,7 @@ __global__ __launch_bounds__(kBlockOf<T, kRuns>) void norm_held(NormRows<T> a, i
 }
 
 /// One block a row.
+// Long: one kernel in three passes over a row, which share its sums and its cut.
 template <class T>
 __global__ __launch_bounds__(kMaxBlock) void norm_long(NormRows<T> a) {
   using C = Accumulate<T>;

@@ -48,6 +48,7 @@ struct alignas(16) Quad {
 };
 
 /// kRuns runs of N elements a lane; N > 1 needs every row and the weight on 16 bytes.
+// Long: its rows stay in registers from the first sum to the last store.
 template <class T, int N, int kRuns>
 __global__ __launch_bounds__(kRuns* N < kUsual<T> * kRun<T>
                                  ? kTogether

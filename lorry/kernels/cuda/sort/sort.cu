@@ -1,6 +1,6 @@
 // Sorting rows on the device. What fits a block is sorted by one (sort_rows.cu); long rows go through the radix sort of
 // the whole device: one after another when each is long enough to fill it, else many at once, first by value and then,
-// stably, by row. The first few of a long row win a tournament: blocks sort pieces and send their first k to the next
+// stably, by row. The first few of a long row win a tournament: blocks sort chunks and send their first k to the next
 // round.
 
 #include <algorithm>
@@ -86,15 +86,15 @@ void sort_long(const Job& job, int64_t row, int64_t rows, Stream stream) {
   write(job, by_row.values(), row, rows, stream);
 }
 
-/// The first k of each row, in rounds. Of equals the first in the row stays first: pieces follow each other, and each
+/// The first k of each row, in rounds. Of equals the first in the row stays first: chunks follow each other, and each
 /// is sorted stably.
-void play(const Job& job, Pieces round, Stream stream) {
+void play(const Job& job, Chunks round, Stream stream) {
   if (round.items <= kBlockItems) {
-    round.piece = round.items;
-    return sort_pieces(round, job.values, job.indices, stream);
+    round.chunk = round.items;
+    return sort_chunks(round, job.values, job.indices, stream);
   }
   const Scratch chosen(round.rows * round.kept() * 4, stream);
-  sort_pieces(round, chosen.as<uint32_t>(), stream);
+  sort_chunks(round, chosen.as<uint32_t>(), stream);
   round.subset = chosen.as<uint32_t>();
   round.items = round.kept();
   play(job, round, stream);

@@ -9,7 +9,7 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-/// Where a sorted piece goes; what is null is not written.
+/// Where a sorted chunk goes; what is null is not written.
 struct Results {
   void* values;
   int64_t* indices;
@@ -18,16 +18,16 @@ struct Results {
   void addresses(auto& visit) const { visit(values, indices, chosen); }
 };
 
-/// One block a piece: keys in registers, a stable radix sort through shared memory. Blocks walk over the pieces of all
+/// One block a chunk: keys in registers, a stable radix sort through shared memory. Blocks walk over the chunks of all
 /// rows.
 template <class Key, int kThreads, int kItems>
 __global__ void __launch_bounds__(kThreads)
-    sort_in_blocks(Results results, Keys<Key> keys, Pieces p, int64_t pieces, int64_t kept, int bits, int width) {
+    sort_in_blocks(Results results, Keys<Key> keys, Chunks p, int64_t chunks, int64_t kept, int bits, int width) {
   using Sort = cub::BlockRadixSort<Key, kThreads, kItems, uint16_t>;
   __shared__ typename Sort::TempStorage storage;
-  for (int64_t block = blockIdx.x; block < p.rows * pieces; block += gridDim.x) {
-    const int64_t row = pieces == 1 ? block : block / pieces, first = (block - row * pieces) * p.piece;
-    const int count = static_cast<int>(min(p.piece, p.items - first));
+  for (int64_t block = blockIdx.x; block < p.rows * chunks; block += gridDim.x) {
+    const int64_t row = chunks == 1 ? block : block / chunks, first = (block - row * chunks) * p.chunk;
+    const int count = static_cast<int>(min(p.chunk, p.items - first));
     const uint32_t* const subset = p.subset == nullptr ? nullptr : p.subset + row * p.items + first;
     const auto position = [&](int item) {
       return subset == nullptr ? first + item : static_cast<int64_t>(subset[item]);
@@ -45,39 +45,39 @@ __global__ void __launch_bounds__(kThreads)
     for (int u = 0; u < kItems; ++u) {
       const int rank = u * kThreads + static_cast<int>(threadIdx.x);
       if (rank >= p.k || rank >= count) continue;
-      const int64_t from = position(item[u]), to = row * kept + first / p.piece * p.k + rank;
+      const int64_t from = position(item[u]), to = row * kept + first / p.chunk * p.k + rank;
       if (results.chosen != nullptr) results.chosen[to] = static_cast<uint32_t>(from);
       if (results.indices != nullptr) results.indices[to] = from;
       if (results.values != nullptr) copy_element(results.values, to, keys.data, row * p.length + from, width);
     }
-    __syncthreads();  // the storage serves the next piece
+    __syncthreads();  // the storage serves the next chunk
   }
 }
 
 template <class Key, int kThreads, int kItems>
-void run(const Pieces& p, const Results& results, Stream stream) {
-  const int64_t pieces = p.pieces();
-  const auto blocks = static_cast<unsigned>(std::min<int64_t>(p.rows * pieces, INT32_MAX));
+void run(const Chunks& p, const Results& results, Stream stream) {
+  const int64_t chunks = p.chunks();
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>(p.rows * chunks, INT32_MAX));
   lorry::cuda::launch(stream, {blocks, kThreads}, sort_in_blocks<Key, kThreads, kItems>, results,
-                      Keys<Key>(p.x, p.descending), p, pieces, p.kept(), key_bits(p.x.dtype), size_of(p.x.dtype));
+                      Keys<Key>(p.x, p.descending), p, chunks, p.kept(), key_bits(p.x.dtype), size_of(p.x.dtype));
 }
 
-void run(const Pieces& p, const Results& results, Stream stream) {
+void run(const Chunks& p, const Results& results, Stream stream) {
   if (p.rows * p.items == 0) return;
   visit_key(p.x.dtype, [&]<class Key>(Type<Key>) {
-    if (p.piece <= 128) return run<Key, 32, 4>(p, results, stream);
-    if (p.piece <= 1024) return run<Key, 128, 8>(p, results, stream);
+    if (p.chunk <= 128) return run<Key, 32, 4>(p, results, stream);
+    if (p.chunk <= 1024) return run<Key, 128, 8>(p, results, stream);
     run<Key, 512, 8>(p, results, stream);
   });
 }
 
 }  // namespace
 
-void sort_pieces(const Pieces& pieces, void* values, int64_t* indices, Stream stream) {
-  run(pieces, {values, indices, nullptr}, stream);
+void sort_chunks(const Chunks& chunks, void* values, int64_t* indices, Stream stream) {
+  run(chunks, {values, indices, nullptr}, stream);
 }
-void sort_pieces(const Pieces& pieces, uint32_t* chosen, Stream stream) {
-  run(pieces, {nullptr, nullptr, chosen}, stream);
+void sort_chunks(const Chunks& chunks, uint32_t* chosen, Stream stream) {
+  run(chunks, {nullptr, nullptr, chosen}, stream);
 }
 
 }  // namespace lorry::kernels::cuda

@@ -9,13 +9,13 @@ namespace lorry {
 namespace {
 
 /// Views of an expanded or an empty dimension cost memory that no size limits.
-void require_few(int64_t pieces, const Tensor& x, int d) {
+void require_few(int64_t parts, const Tensor& x, int d) {
   constexpr int64_t kMost = 1 << 24;
-  require<ValueError>(pieces <= kMost, "too many pieces; got {} of dimension {} of {}; expected at most {}", pieces, d,
-                      x, kMost);
+  require<ValueError>(parts <= kMost, "too many parts; got {} of dimension {} of {}; expected at most {}", parts, d, x,
+                      kMost);
 }
 
-int piece_dim(const Tensor& x, int64_t dim) {
+int split_dim(const Tensor& x, int64_t dim) {
   require_defined(x, "x");
   require<ShapeError>(x.dim() > 0, "a tensor of rank 0 has no dimension to divide; got {}", x);
   return wrap_dim(dim, x.layout().rank);
@@ -25,24 +25,24 @@ int piece_dim(const Tensor& x, int64_t dim) {
 
 std::vector<Tensor> split(const Tensor& x, int64_t size, int64_t dim) {
   const Running running("split");
-  const int d = piece_dim(x, dim);
+  const int d = split_dim(x, dim);
   const int64_t total = x.layout().sizes[d];
   require<ValueError>(size > 0 || (size == 0 && total == 0),
-                      "piece size must be positive; got {} for dimension {} of {}", size, d, x);
+                      "the size of a part must be positive; got {} for dimension {} of {}", size, d, x);
   if (total == 0) return {narrow(x, d, 0, 0)};
   require_few((total - 1) / size + 1, x, d);
-  std::vector<Tensor> pieces;
+  std::vector<Tensor> parts;
   for (int64_t at = 0; at < total; at += size) {
     const int64_t length = std::min(size, total - at);
-    pieces.push_back(narrow(x, d, at, length));
+    parts.push_back(narrow(x, d, at, length));
     if (length == total - at) break;
   }
-  return pieces;
+  return parts;
 }
 
 std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, int64_t dim) {
   const Running running("split");
-  const int d = piece_dim(x, dim);
+  const int d = split_dim(x, dim);
   int64_t left = x.layout().sizes[d];
   for (const int64_t size : sizes) {
     require<ShapeError>(size >= 0 && size <= left,
@@ -52,34 +52,34 @@ std::vector<Tensor> split(const Tensor& x, const std::vector<int64_t>& sizes, in
   }
   require<ShapeError>(left == 0, "sizes do not fill the dimension; got {} elements left over of dimension {} of {}",
                       left, d, x);
-  std::vector<Tensor> pieces;
+  std::vector<Tensor> parts;
   int64_t at = 0;
   for (const int64_t size : sizes) {
-    pieces.push_back(narrow(x, d, at, size));
+    parts.push_back(narrow(x, d, at, size));
     at += size;
   }
-  return pieces;
+  return parts;
 }
 
 std::vector<Tensor> chunk(const Tensor& x, int64_t chunks, int64_t dim) {
   const Running running("chunk");
-  const int d = piece_dim(x, dim);
+  const int d = split_dim(x, dim);
   require<ValueError>(chunks > 0, "the number of chunks must be positive; got {}", chunks);
   const int64_t total = x.layout().sizes[d], size = total / chunks + (total % chunks != 0 ? 1 : 0);
   if (size > 0) return split(x, size, dim);
-  // An empty dimension gives the asked number of empty pieces, as in PyTorch.
+  // An empty dimension gives the asked number of empty parts, as in PyTorch.
   require_few(chunks, x, d);
   return split(x, std::vector<int64_t>(static_cast<size_t>(chunks), 0), dim);
 }
 
 std::vector<Tensor> unbind(const Tensor& x, int64_t dim) {
   const Running running("unbind");
-  const int d = piece_dim(x, dim);
+  const int d = split_dim(x, dim);
   require_few(x.layout().sizes[d], x, d);
-  std::vector<Tensor> pieces;
-  pieces.reserve(static_cast<size_t>(x.layout().sizes[d]));
-  for (int64_t i = 0; i < x.layout().sizes[d]; ++i) pieces.push_back(select(x, d, i));
-  return pieces;
+  std::vector<Tensor> parts;
+  parts.reserve(static_cast<size_t>(x.layout().sizes[d]));
+  for (int64_t i = 0; i < x.layout().sizes[d]; ++i) parts.push_back(select(x, d, i));
+  return parts;
 }
 
 Tensor view(const Tensor& x, DType dtype) {
@@ -111,11 +111,11 @@ Tensor view(const Tensor& x, DType dtype) {
   }
   require<ValueError>(reinterpret_cast<uintptr_t>(x.data_ptr()) % static_cast<uintptr_t>(to) == 0,
                       "the memory is not aligned for {}; got {}; clone it first", dtype, x);
-  auto node = make_counted<TensorNode>(x.node()->storage, layout, offset, dtype);
+  auto node = make_counted<detail::TensorNode>(x.node()->storage, layout, offset, dtype);
   node->inference = x.node()->inference;
   Tensor result(std::move(node));
-  if (facts_heard()) [[unlikely]]
-    announce_fact({.fact = Fact::alias, .storage = x.storage().id(), .tensor = &result});
+  if (detail::facts_heard()) [[unlikely]]
+    detail::announce_fact({.fact = Fact::alias, .storage = x.storage().id(), .tensor = &result});
   return result;
 }
 

@@ -6,6 +6,6 @@
 namespace lorry::kernels::cuda {
 
 /// Any problem, by kernels of our own: whole numbers, and what the library does not take.
-void multiply_plainly(const Problem& problem, Stream stream);
+void multiply_builtin(const Problem& problem, Stream stream);
 
 }  // namespace lorry::kernels::cuda

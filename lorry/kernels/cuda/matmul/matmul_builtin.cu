@@ -11,7 +11,7 @@
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/cuda/common/element.h"
 #include "lorry/kernels/cuda/common/scratch.h"
-#include "lorry/kernels/cuda/matmul/matmul_plain.h"
+#include "lorry/kernels/cuda/matmul/matmul_builtin.h"
 
 namespace lorry::kernels::cuda {
 namespace {
@@ -165,7 +165,7 @@ void multiply(const Problem& p, Stream stream) {
 
 }  // namespace
 
-void multiply_plainly(const Problem& problem, Stream stream) {
+void multiply_builtin(const Problem& problem, Stream stream) {
   visit(problem.dtype, [&]<class S>(Type<S>) {
     if constexpr (!std::is_same_v<S, bool>) multiply<S>(problem, stream);
   });

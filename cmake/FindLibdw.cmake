@@ -1,0 +1,16 @@
+# Finds libdw of elfutils and defines libdw::libdw.
+find_path(Libdw_INCLUDE_DIR elfutils/libdwfl.h)
+find_library(Libdw_LIBRARY dw)
+if(Libdw_INCLUDE_DIR)
+  file(STRINGS "${Libdw_INCLUDE_DIR}/elfutils/version.h" line REGEX "#define _ELFUTILS_VERSION[ \t]")
+  string(REGEX REPLACE "[^0-9]" "" line "${line}")
+  set(Libdw_VERSION "0.${line}")
+endif()
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(Libdw REQUIRED_VARS Libdw_LIBRARY Libdw_INCLUDE_DIR VERSION_VAR Libdw_VERSION)
+mark_as_advanced(Libdw_INCLUDE_DIR Libdw_LIBRARY)
+if(Libdw_FOUND AND NOT TARGET libdw::libdw)
+  add_library(libdw::libdw UNKNOWN IMPORTED)
+  set_target_properties(libdw::libdw PROPERTIES IMPORTED_LOCATION "${Libdw_LIBRARY}"
+    INTERFACE_INCLUDE_DIRECTORIES "${Libdw_INCLUDE_DIR}")
+endif()

@@ -1,0 +1,143 @@
+#include "lorry/base/call_stack.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include <cstdint>
+
+#include "lorry/base/class_name.h"
+#if LORRY_WITH_LIBDW
+#include <elfutils/libdw.h>
+#include <elfutils/libdwfl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <mutex>
+#endif
+
+namespace lorry {
+namespace {
+
+/// Addresses from `low` up to `end`.
+struct Range {
+  uintptr_t low = 0, end = 0;
+};
+
+/// Where the stack of this thread lies; empty where the system does not say.
+Range find_stack() noexcept {
+  pthread_attr_t attributes;
+  if (pthread_getattr_np(pthread_self(), &attributes) != 0) return {};
+  void* low = nullptr;
+  size_t bytes = 0;
+  const bool known = pthread_attr_getstack(&attributes, &low, &bytes) == 0;
+  pthread_attr_destroy(&attributes);
+  const auto begin = reinterpret_cast<uintptr_t>(low);
+  return known ? Range{begin, begin + bytes} : Range{};
+}
+
+std::string name_of_symbol(const char* symbol) {
+  if (symbol == nullptr) return {};
+  return std::string_view(symbol).starts_with("_Z") ? detail::demangled(symbol) : symbol;
+}
+
+#if LORRY_WITH_LIBDW
+/// The symbols and lines of this process's modules.
+class Modules {
+ public:
+  /// Those of this process. A child that forked reads its own: it has no thread that would unlock the parent's or
+  /// finish what was under way there. Never destroyed: threads may ask while the process ends.
+  static Modules& instance() {
+    static constinit std::atomic<Modules*> current{nullptr};
+    Modules* modules = current.load(std::memory_order_acquire);
+    while (modules == nullptr || modules->process_ != getpid()) {
+      auto* const made = new Modules(modules);
+      if (current.compare_exchange_strong(modules, made, std::memory_order_acq_rel)) return *made;
+      delete made;
+    }
+    return *modules;
+  }
+  ~Modules() { dwfl_end(session_); }
+
+  SourceLine at(uintptr_t address) {
+    const std::scoped_lock lock(mutex_);
+    Dwfl_Module* module = dwfl_addrmodule(session_, address);
+    if (module == nullptr) {  // the first question, or a library that was opened since
+      dwfl_report_begin_add(session_);
+      dwfl_linux_proc_report(session_, getpid());
+      dwfl_report_end(session_, nullptr, nullptr);
+      module = dwfl_addrmodule(session_, address);
+    }
+    if (module == nullptr) return {};
+    SourceLine found{.function = name_of_symbol(dwfl_module_addrname(module, address)), .file = {}};
+    Dwarf_Addr bias = 0;
+    Dwarf_Die* const unit = unit_of(module, address, bias);
+    if (Dwarf_Line* line = unit != nullptr ? dwarf_getsrc_die(unit, address - bias) : nullptr) {
+      dwarf_lineno(line, &found.line);
+      if (const char* file = dwarf_linesrc(line, nullptr, nullptr)) found.file = file;
+    }
+    return found;
+  }
+
+ private:
+  explicit Modules(const Modules* parents) : parents_(parents) {}
+
+  /// The compilation unit of an address; null without line information.
+  static Dwarf_Die* unit_of(Dwfl_Module* module, Dwarf_Addr address, Dwarf_Addr& bias) {
+    if (Dwarf_Die* unit = dwfl_module_addrdie(module, address, &bias)) return unit;
+    Dwarf_Die* unit = nullptr;  // Clang writes no table of addresses
+    while ((unit = dwfl_module_nextcu(module, unit, &bias)) != nullptr)
+      if (dwarf_haspc(unit, address - bias) > 0) break;
+    return unit;
+  }
+
+  // By build id alone: the other way to find debug information may ask servers for it.
+  static constexpr Dwfl_Callbacks kCallbacks{.find_elf = dwfl_linux_proc_find_elf,
+                                             .find_debuginfo = dwfl_build_id_find_debuginfo,
+                                             .section_address = nullptr,
+                                             .debuginfo_path = nullptr};
+  [[maybe_unused]] const Modules* parents_;  ///< still referred to, so that no checker of leaks wonders
+  const pid_t process_ = getpid();
+  std::mutex mutex_;
+  Dwfl* session_ = dwfl_begin(&kCallbacks);
+};
+#endif
+
+}  // namespace
+
+// Reads saved registers, which no sanitizer knows as objects.
+#if defined(__x86_64__) || defined(__aarch64__)
+[[gnu::noinline]] __attribute__((no_sanitize("address", "thread", "undefined"))) int call_stack(
+    std::span<const void*> frames) noexcept {
+  static constinit thread_local Range stack;
+  if (stack.end == 0) stack = find_stack();
+  size_t count = 0;
+  // A frame begins with the address of the caller's and the address to return to. A register that holds something else,
+  // in code without frame pointers, is not followed out of the stack; frames further out have higher addresses.
+  uintptr_t last = 0, at = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
+  while (count < frames.size() && at > last && at >= stack.low && at < stack.end &&
+         stack.end - at >= 2 * sizeof(void*) && at % alignof(void*) == 0) {
+    const auto* frame = reinterpret_cast<const uintptr_t*>(at);
+    if (frame[1] == 0) break;
+    frames[count++] = reinterpret_cast<const void*>(frame[1]);
+    last = at;
+    at = frame[0];
+  }
+  return static_cast<int>(count);
+}
+#else
+int call_stack(std::span<const void*>) noexcept { return 0; }
+#endif
+
+SourceLine source_line(const void* address) {
+  // The call itself: what follows it may be another line, or another function where the call does not return.
+  const uintptr_t call = reinterpret_cast<uintptr_t>(address) - 1;
+#if LORRY_WITH_LIBDW
+  return Modules::instance().at(call);
+#else
+  Dl_info info{};
+  dladdr(reinterpret_cast<const void*>(call), &info);
+  return {.function = name_of_symbol(info.dli_sname), .file = {}};
+#endif
+}
+
+}  // namespace lorry
