@@ -131,7 +131,7 @@ void require_divisible(Op op, DType common, const Operand& divisor) {
         divisor.scalar().to<int64_t>(), common);
     return;
   }
-  if (op != Op::floor_divide && op != Op::trunc_divide && op != Op::remainder && op != Op::fmod) return;
+  if (!divides_whole(op)) return;
   const bool zero = divisor.tensor() == nullptr ? divisor.scalar().to<int64_t>() == 0
                                                 : backend(*divisor.tensor())
                                                       .pointwise->has_zero(array(*divisor.tensor()),

@@ -9,11 +9,11 @@
 namespace lorry {
 
 enum class Op : uint16_t {
-#define LORRY_POINTWISE(name, Formula, arity, result, domain) name,
+#define LORRY_POINTWISE(name, Formula, arity, deciding, result, domain) name,
 #include "lorry/formula/pointwise.def"
 #define LORRY_OPERATOR(name, kind, bytes, flops, arguments) name,
 #include "lorry/ops/dispatch/operators.def"
-#define LORRY_POINTWISE(name, Formula, arity, result, domain) foreach_##name,
+#define LORRY_POINTWISE(name, Formula, arity, deciding, result, domain) foreach_##name,
 #include "lorry/formula/pointwise.def"
   count
 };
@@ -67,12 +67,12 @@ struct PerElement {
 inline constexpr PerElement output{Flops::output}, input{Flops::input};
 
 inline constexpr OpRow kRows[kOpCount] = {
-#define LORRY_POINTWISE(name, Formula, arity, result, domain) \
+#define LORRY_POINTWISE(name, Formula, arity, deciding, result, domain) \
   {#name, OpKind::pointwise, Bytes::all, output, arity, "arguments..."},
 #include "lorry/formula/pointwise.def"
 #define LORRY_OPERATOR(name, kind, bytes, flops, arguments) {#name, OpKind::kind, Bytes::bytes, flops, -1, arguments},
 #include "lorry/ops/dispatch/operators.def"
-#define LORRY_POINTWISE(name, Formula, arity, result, domain) \
+#define LORRY_POINTWISE(name, Formula, arity, deciding, result, domain) \
   {"foreach_" #name, OpKind::list, Bytes::all, input, -1, "arguments...; counts"},
 #include "lorry/formula/pointwise.def"
 };

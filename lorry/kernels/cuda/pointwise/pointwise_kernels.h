@@ -14,31 +14,6 @@ namespace lorry::kernels::cuda {
 
 // ---- formulas over stored values ------------------------------------------------------------------------------------
 
-namespace detail {
-template <class F, class... Listed>
-inline constexpr bool kAmong = (std::is_same_v<F, Listed> || ...);
-}
-
-/// Formulas of so many instructions that a kernel holds one copy and calls it: argument reductions, loops, and nearly
-/// everything that is not arithmetic in f64 and i64.
-template <class F, class C>
-inline constexpr bool kLong = false;
-template <class F>
-inline constexpr bool kLong<F, float> =
-    detail::kAmong<F, formula::Sin, formula::Cos, formula::Tan, formula::Asin, formula::Acos, formula::Sinh,
-                   formula::Erfc, formula::Atan2, formula::Pow, formula::Fmod, formula::Remainder,
-                   formula::FloorDivide>;
-template <class F>
-inline constexpr bool kLong<F, double> =
-    kLong<F, float> ||
-    detail::kAmong<F, formula::Exp, formula::Exp2, formula::Expm1, formula::Log, formula::Log1p, formula::Log2,
-                   formula::Log10, formula::Atan, formula::Tanh, formula::Erf, formula::Sigmoid, formula::Gelu,
-                   formula::GeluTanh, formula::Silu, formula::Softplus, formula::Elu, formula::GeluBackward,
-                   formula::GeluTanhBackward, formula::SiluBackward, formula::Cosh>;
-template <class F>
-inline constexpr bool kLong<F, int64_t> =
-    detail::kAmong<F, formula::Pow, formula::Fmod, formula::Remainder, formula::FloorDivide, formula::TruncDivide>;
-
 template <class Formula, class C, class... X>
 __device__ __forceinline__ C evaluate(X... x) {
   if constexpr (std::is_same_v<C, int64_t>)
@@ -54,9 +29,9 @@ __device__ __noinline__ C evaluate_called(X... x) {
 template <class Formula, class C, int kArity>
 __device__ __forceinline__ C compute(const C (&x)[kArity], bool narrow) {
   return [&]<int... k>(std::integer_sequence<int, k...>) {
-    if constexpr (kUsesFastMath<Formula> && std::is_same_v<C, float>)
+    if constexpr (formula::kFastMath<Formula> && std::is_same_v<C, float>)
       if (narrow) return Formula()(FastMath(x[k])...).value;
-    if constexpr (kLong<Formula, C>)
+    if constexpr (formula::kLong<Formula, C>)
       return evaluate_called<Formula, C>(x[k]...);
     else
       return evaluate<Formula, C>(x[k]...);
@@ -68,9 +43,9 @@ __device__ __forceinline__ C compute(const C (&x)[kArity], bool narrow) {
 
 /// Runs a thread keeps in flight: 64 bytes of operands, and no more than 16 elements.
 template <class Formula, class T, int kArity>
-inline constexpr int kContiguousRuns = kLong<Formula, ComputeOf<T>> || kArity > 2 || sizeof(T) == 1 ? 1
-                                       : kArity == 2 || sizeof(T) == 2                              ? 2
-                                                                                                    : 4;
+inline constexpr int kContiguousRuns = formula::kLong<Formula, ComputeOf<T>> || kArity > 2 || sizeof(T) == 1 ? 1
+                                       : kArity == 2 || sizeof(T) == 2                                       ? 2
+                                                                                                             : 4;
 
 /// Moves the size of T for every operand and the result (a byte for a bool). A block covers kPointwiseBlock *
 /// kContiguousRuns runs; the last one also the elements before the first run and behind the last. kTruth: the result is

@@ -42,7 +42,7 @@ void put(PointwiseRowKernels& row) {
 template <>
 void fill_pointwise_rows<LORRY_SHARE>(PointwiseRowKernels* table) {
   static_assert(LORRY_SHARE < kPointwiseShares);
-#define LORRY_POINTWISE(name, Formula, arity, result, domain)                                                       \
+#define LORRY_POINTWISE(name, Formula, arity, deciding, result, domain)                                             \
   put<static_cast<int>(Pointwise::name) % kPointwiseShares == LORRY_SHARE, formula::Formula, arity, Result::result, \
       Domain::domain>(table[static_cast<int>(Pointwise::name)]);
 #include "lorry/formula/pointwise.def"
