@@ -7,6 +7,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <limits>
 
 #include "lorry/base/macros.h"
 
@@ -35,7 +36,7 @@ struct Float16 {
     return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | sign);
 #endif
   }
-  static LORRY_INLINE Float16 from_bits(uint16_t b) {
+  static LORRY_INLINE constexpr Float16 from_bits(uint16_t b) {
     Float16 h;
     h.bits = b;
     return h;
@@ -78,7 +79,7 @@ struct BFloat16 {
 #endif
   }
   LORRY_INLINE operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
-  static LORRY_INLINE BFloat16 from_bits(uint16_t b) {
+  static LORRY_INLINE constexpr BFloat16 from_bits(uint16_t b) {
     BFloat16 h;
     h.bits = b;
     return h;
@@ -86,3 +87,18 @@ struct BFloat16 {
 };
 
 }  // namespace lorry
+
+template <>
+struct std::numeric_limits<lorry::Float16> {
+  static constexpr bool is_specialized = true, is_signed = true, is_integer = false, has_infinity = true;
+  static constexpr int digits = 11, min_exponent = -13, max_exponent = 16;
+  static constexpr lorry::Float16 max() { return lorry::Float16::from_bits(0x7bff); }
+  static constexpr lorry::Float16 infinity() { return lorry::Float16::from_bits(0x7c00); }
+};
+template <>
+struct std::numeric_limits<lorry::BFloat16> {
+  static constexpr bool is_specialized = true, is_signed = true, is_integer = false, has_infinity = true;
+  static constexpr int digits = 8, min_exponent = -125, max_exponent = 128;
+  static constexpr lorry::BFloat16 max() { return lorry::BFloat16::from_bits(0x7f7f); }
+  static constexpr lorry::BFloat16 infinity() { return lorry::BFloat16::from_bits(0x7f80); }
+};

@@ -69,7 +69,7 @@ bool divides_whole(Op op) {
 bool depends_on_values(Op op, DType common, std::span<const Operand> operands) {
   // Divisors may be 0, and exponents of whole numbers negative.
   if (!is_floating(common) && (divides_whole(op) || op == Op::pow)) return true;
-  const bool converts = is_floating(common) ? size_of(common) == 2 && rounds(op)
+  const bool converts = is_floating(common) ? is_narrow(common) && rounds(op)
                                             : common != kI64 && (compares(op) || bounds(op) || shifts(op));
   return converts &&
          std::any_of(operands.begin(), operands.end(), [](const Operand& x) { return x.tensor() == nullptr; });

@@ -29,7 +29,7 @@ std::string describe(Operands operands) {
   return text;
 }
 
-const char* accepted(Domain domain) {
+std::string_view accepted(Domain domain) {
   switch (domain) {
     case Domain::number:
       return "numbers, not bool";
@@ -38,7 +38,7 @@ const char* accepted(Domain domain) {
     case Domain::integer:
       return "integers";
     case Domain::floating:
-      return "f16, bf16, f32 or f64";
+      return kFloatingNames;
     case Domain::any:
       break;
   }

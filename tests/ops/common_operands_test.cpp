@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/ops/operands.h"
+#include "tests/support/dtypes.h"
 
 namespace lorry::test {
 namespace {
@@ -82,7 +83,7 @@ TEST(CommonOperands, bounds_beyond_the_dtype_bound_nothing_or_are_refused) {
 }
 
 TEST(CommonOperands, a_number_is_rounded_to_16_bits_before_it_is_compared_or_divides) {
-  for (const DType t : {kF16, kBF16}) {
+  for (const DType t : kNarrowDTypes) {
     const Tensor x = tensor({0.1, 1.0, 2.3}).to(t);
     EXPECT_EQ((x == 0.1).to_vector<bool>(), (std::vector<bool>{true, false, false}));
     EXPECT_EQ((x <= 2.3).to_vector<bool>(), (std::vector<bool>{true, true, true}));
@@ -90,7 +91,7 @@ TEST(CommonOperands, a_number_is_rounded_to_16_bits_before_it_is_compared_or_div
     EXPECT_EQ((0.1 < x).to_vector<bool>(), (std::vector<bool>{false, true, true}));
   }
   EXPECT_TRUE((full({1}, INFINITY, {.dtype = kF16}) == 70000).item<bool>());
-  for (const DType t : {kF16, kBF16})
+  for (const DType t : kNarrowDTypes)
     for (const double number : {0.1, 2.3, -1.7}) {
       const Tensor x = random_tensor({40}, t, 1), same = full({40}, number, {.dtype = t});
       for (const Binary f : {Binary(remainder), Binary(fmod), Binary(pow), Binary(atan2)}) {

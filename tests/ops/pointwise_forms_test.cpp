@@ -53,6 +53,7 @@ TEST(PointwiseForms, every_generated_form_of_a_row_agrees) {
     EXPECT_TRUE(same_values(name(y, 2), name(y, two))) << #name << " with a number second";                    \
   }
 #include "lorry/formula/pointwise.def"
+#include "tests/support/dtypes.h"
 }
 
 TEST(PointwiseForms, operators_are_the_named_functions) {
@@ -167,7 +168,7 @@ TEST(PointwiseForms, activations_have_pytorchs_defaults) {
 }
 
 TEST(PointwiseForms, nan_to_num_takes_the_limits_of_the_dtype) {
-  for (const DType t : {kF16, kBF16, kF32, kF64}) {
+  for (const DType t : kFloatingDTypes) {
     const Tensor x = empty({4}, {t});
     const double values[] = {NAN, INFINITY, -INFINITY, 1.5};
     for (int i = 0; i < 4; ++i) set_element(x, i, values[i]);

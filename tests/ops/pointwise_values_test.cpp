@@ -25,10 +25,11 @@ struct FloatFacts {
   double max, min_normal;
 };
 FloatFacts facts(DType t) {
-  if (t == kF16) return {11, -13, 65504, 0x1p-14};
-  if (t == kBF16) return {8, -125, 0x1.fep127, 0x1p-126};
-  if (t == kF32) return {24, -125, std::numeric_limits<float>::max(), 0x1p-126};
-  return {53, -1021, std::numeric_limits<double>::max(), 0x1p-1022};
+  return visit_floating(t, []<class T>(Type<T>) -> FloatFacts {
+    using Limits = std::numeric_limits<T>;
+    return {Limits::digits, Limits::min_exponent, static_cast<double>(Limits::max()),
+            std::ldexp(1.0, Limits::min_exponent - 1)};
+  });
 }
 
 /// The distance between neighbours of x in the type.
@@ -96,7 +97,7 @@ testing::AssertionResult near(Real got, Real want, DType t, const Reference& r, 
     return same_sign && close ? testing::AssertionSuccess()
                               : testing::AssertionFailure() << "expected " << static_cast<double>(want);
   }
-  const bool half = t == kF16 || t == kBF16;
+  const bool half = is_narrow(t);
   const DType compute = half ? kF32 : t;
   const Real size = r.magnitude != nullptr ? std::max(std::fabs(want), r.magnitude(a)) : std::fabs(want);
   Real allowed = Real(r.ulps) * ulp(size, compute);
@@ -206,10 +207,7 @@ class PointwiseRows : public testing::TestWithParam<int> {
 
  private:
   static double of_one(double x, DType t) {
-    return t == kF64   ? x
-           : t == kF32 ? static_cast<float>(x)
-           : t == kF16 ? float(Float16(static_cast<float>(x)))
-                       : float(BFloat16(static_cast<float>(x)));
+    return visit_floating(t, [&]<class T>(Type<T>) -> double { return T(static_cast<Accumulate<T>>(x)); });
   }
 };
 

@@ -96,18 +96,10 @@ inline Tensor tensor_of(const Dims& sizes, DType dtype, const std::vector<double
 
 /// The error allowed to a result of `dtype`, relative to its magnitude (at least 1).
 inline double tolerance(DType dtype) {
-  switch (dtype) {
-    case kF64:
-      return 1e-13;
-    case kF32:
-      return 2e-6;
-    case kF16:
-      return 1.0 / 1024;
-    case kBF16:
-      return 1.0 / 128;
-    default:
-      return 0;
-  }
+  return visit(dtype, []<class T>(Type<T>) {
+    if constexpr (kNarrowType<T>) return std::ldexp(1.0, 1 - std::numeric_limits<T>::digits);
+    return std::is_same_v<T, double> ? 1e-13 : std::is_same_v<T, float> ? 2e-6 : 0;
+  });
 }
 
 inline testing::AssertionResult near(const Tensor& got, const std::vector<double>& want, double relative) {

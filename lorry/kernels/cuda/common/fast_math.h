@@ -1,8 +1,8 @@
 #pragma once
 
-// Arithmetic in f32 for results of 16 bits, which keep 11 digits of 24: exponentials and quotients straight from the
-// hardware's approximations, without the steps that a f32 result needs. Infinities, NaN and subnormal quotients come
-// out as usual.
+// Arithmetic in f32 for narrow results, which keep 11 digits of 24 or fewer: exponentials and quotients straight from
+// the hardware's approximations, without the steps that a f32 result needs. Infinities, NaN and subnormal quotients
+// come out as usual.
 
 #include "lorry/kernels/cuda/common/element.h"
 

@@ -1,0 +1,25 @@
+#pragma once
+
+// Lists of element types for tests, from the one in layout/dtypes.def.
+
+#include <algorithm>
+#include <array>
+
+#include "lorry/layout/dtype.h"
+
+namespace lorry::test {
+
+/// The dtypes for which kWanted holds.
+template <bool (*kWanted)(DType)>
+constexpr auto dtypes() {
+  std::array<DType, static_cast<size_t>(std::ranges::count_if(kDTypes, kWanted))> some{};
+  std::ranges::copy_if(kDTypes, some.begin(), kWanted);
+  return some;
+}
+
+inline constexpr auto kFloatingDTypes = dtypes<is_floating>();
+inline constexpr auto kNarrowDTypes = dtypes<is_narrow>();
+inline constexpr auto kNumberDTypes = dtypes<[](DType t) { return t != kBool; }>();
+inline constexpr auto kWholeDTypes = dtypes<[](DType t) { return !is_floating(t); }>();
+
+}  // namespace lorry::test
