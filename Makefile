@@ -37,7 +37,7 @@ test: build
 
 # Each prints what it finds; the tests of the checks are among those of `make test`.
 CHECKS := tools/check_format.py tools/check_includes.py tools/check_types.py tools/operator_cost.py \
-	"tools/api_reference.py --check" "tools/update_readme.py --check" "tests/docs/pages_test.py ."
+	tools/dtype_cost.py "tools/api_reference.py --check" "tools/update_readme.py --check" "tests/docs/pages_test.py ."
 check:
 	@tools/install-deps checks
 	@status=0; for check in $(CHECKS); do $$check || { echo "failed: $$check" >&2; status=1; }; done; exit $$status

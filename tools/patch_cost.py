@@ -1,5 +1,5 @@
-"""What operator_cost.py and rule_cost.py share: a patch of docs/ is applied to a copy of the tree, counted, compared
-with the page that quotes it, and perhaps built."""
+"""What dtype_cost.py, operator_cost.py and rule_cost.py share: a patch of docs/ is applied to a copy of the tree,
+counted, compared with the page that quotes it, and perhaps built."""
 import re
 import shutil
 import subprocess
@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-PARTS = ("CMakeLists.txt", "CMakePresets.json", "cmake", "lorry", "tests", "tools")
+PARTS = ("CMakeLists.txt", "CMakePresets.json", "cmake", "docs", "lorry", "tests", "tools")
 
 
 def added_lines(patch):
