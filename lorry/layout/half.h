@@ -86,19 +86,31 @@ struct BFloat16 {
   }
 };
 
+namespace detail {
+/// What std::numeric_limits says of 16 bits: a sign, an exponent with infinity and NaN at its top, digits - 1 bits of
+/// fraction.
+template <class T, int kDigits, int kMaxExponent>
+struct HalfLimits {
+  static constexpr bool is_specialized = true, is_signed = true, is_integer = false, is_exact = false,
+                        has_infinity = true, has_quiet_NaN = true;
+  static constexpr int radix = 2, digits = kDigits, max_exponent = kMaxExponent, min_exponent = 3 - kMaxExponent;
+  static constexpr T infinity() { return T::from_bits(kInfinity); }
+  static constexpr T quiet_NaN() { return T::from_bits(kInfinity | kOne / 2); }
+  static constexpr T max() { return T::from_bits(kInfinity - 1); }
+  static constexpr T lowest() { return T::from_bits(0x8000 | (kInfinity - 1)); }
+  static constexpr T min() { return T::from_bits(kOne); }
+  static constexpr T denorm_min() { return T::from_bits(1); }
+  static constexpr T epsilon() { return T::from_bits((kMaxExponent - kDigits) * kOne); }
+
+ private:
+  static constexpr uint16_t kOne = 1 << (kDigits - 1);  // of the exponent's bits, the last
+  static constexpr uint16_t kInfinity = 0x8000 - kOne;
+};
+}  // namespace detail
+
 }  // namespace lorry
 
 template <>
-struct std::numeric_limits<lorry::Float16> {
-  static constexpr bool is_specialized = true, is_signed = true, is_integer = false, has_infinity = true;
-  static constexpr int digits = 11, min_exponent = -13, max_exponent = 16;
-  static constexpr lorry::Float16 max() { return lorry::Float16::from_bits(0x7bff); }
-  static constexpr lorry::Float16 infinity() { return lorry::Float16::from_bits(0x7c00); }
-};
+struct std::numeric_limits<lorry::Float16> : lorry::detail::HalfLimits<lorry::Float16, 11, 16> {};
 template <>
-struct std::numeric_limits<lorry::BFloat16> {
-  static constexpr bool is_specialized = true, is_signed = true, is_integer = false, has_infinity = true;
-  static constexpr int digits = 8, min_exponent = -125, max_exponent = 128;
-  static constexpr lorry::BFloat16 max() { return lorry::BFloat16::from_bits(0x7f7f); }
-  static constexpr lorry::BFloat16 infinity() { return lorry::BFloat16::from_bits(0x7f80); }
-};
+struct std::numeric_limits<lorry::BFloat16> : lorry::detail::HalfLimits<lorry::BFloat16, 8, 128> {};

@@ -105,7 +105,7 @@ TEST(Safetensors, misaligned_data_is_copied_into_place) {
 
 TEST(Safetensors, a_tensor_of_an_unknown_dtype_is_refused_by_name_and_the_others_load) {
   const Scratch scratch;
-  const std::string header = R"({"a":{"dtype":"F8_E4M3","shape":[3],"data_offsets":[0,3]},)"
+  const std::string header = R"({"a":{"dtype":"X8","shape":[3],"data_offsets":[0,3]},)"
                              R"("b":{"dtype":"F32","shape":[1],"data_offsets":[3,7]}})";
   put(scratch / "a", file_of(header, std::string("\x01\x02\x03\x00\x00\x80\x3f", 7)));
   std::vector<UnreadTensor> unread;
@@ -114,7 +114,7 @@ TEST(Safetensors, a_tensor_of_an_unknown_dtype_is_refused_by_name_and_the_others
   EXPECT_EQ(tensors.at("b").item<float>(), 1.0f);
   ASSERT_EQ(unread.size(), 1u);
   EXPECT_EQ(why_unread(unread[0]),
-            "tensor 'a' has a dtype that this reader does not take; got 'F8_E4M3'; expected one of "
+            "tensor 'a' has a dtype that this reader does not take; got 'X8'; expected one of "
             "BOOL, U8, I8, I16, I32, I64, F16, BF16, F32, F64");
   EXPECT_EQ(message<FormatError>([&] { load_safetensors(scratch / "a"); }),
             "safetensors '" + (scratch / "a").string() + "': " + why_unread(unread[0]));

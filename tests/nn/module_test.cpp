@@ -124,7 +124,7 @@ TEST(Module, to_converts_in_place_and_keeps_identity) {
 }
 
 TEST(Module, to_refuses_a_dtype_that_is_not_floating_and_changes_nothing) {
-  for (const DType dtype : kWholeDTypes) {
+  for (const DType dtype : test::kWholeDTypes) {
     Outer m;
     EXPECT_EQ(refusal<DTypeError>([&] { m.to(dtype); }),
               fmt::format("module: parameters cannot be {}, which is not floating; expected f16, bf16, f32 or f64",

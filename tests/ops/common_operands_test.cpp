@@ -38,9 +38,10 @@ const Row kRows[] = {
 };
 
 TEST(CommonOperands, a_number_wraps_into_the_dtype_of_whole_numbers) {
-  for (const DType t : {kU8, kI8, kI16, kI32}) {
+  for (const DType t : kShortDTypes) {
     const Tensor x = empty({5}, {t});
-    const double values[] = {0, 3, 44, 100, t == kU8 ? 255.0 : -1.0};
+    const double last = visit(t, []<class T>(Type<T>) { return static_cast<double>(static_cast<T>(-1)); }),
+                 values[] = {0, 3, 44, 100, last};
     for (int i = 0; i < 5; ++i) set_element(x, i, values[i]);
     for (const int64_t number : kNumbers) {
       const int64_t wrapped = visit(t, [&]<class T>(Type<T>) { return static_cast<int64_t>(static_cast<T>(number)); });

@@ -86,7 +86,7 @@ class Copies {
 };
 
 TEST(Matmul, every_dtype_multiplies_matrices_vectors_and_batches) {
-  for (const DType t : kNumberDTypes) {
+  for (const DType t : test::kNumberDTypes) {
     // 3 * 3 * 9 = 81 fits every type.
     expect_product(small_numbers({5, 9}, t, 1), small_numbers({9, 4}, t, 2), {5, 4});
     expect_product(small_numbers({9}, t, 3), small_numbers({9}, t, 4), {});
@@ -111,7 +111,7 @@ TEST(Matmul, any_strides_give_the_same_product) {
   for (int round = 0; round < 300; ++round) {
     const int64_t m = random.number(1, 5), n = random.number(1, 5), k = random.number(1, 6),
                   batch = random.number(1, 3);
-    const DType t = kNumberDTypes[static_cast<size_t>(random.number(0, std::ssize(kNumberDTypes) - 1))];
+    const DType t = test::kNumberDTypes[static_cast<size_t>(random.number(0, std::ssize(test::kNumberDTypes) - 1))];
     const auto operand = [&](Dims sizes) {
       const Tensor x = random.tensor(sizes, t);
       test::fill_with(x, [&](const Coordinates&) { return static_cast<double>(random.number(0, 3)); });
@@ -150,7 +150,7 @@ TEST(Matmul, empty_operands_give_empties_and_zeros) {
 }
 
 TEST(Matmul, large_products_are_close_to_a_double_oracle) {
-  for (const DType t : kFloatingDTypes) {
+  for (const DType t : test::kFloatingDTypes) {
     for (const auto& [m, n, k] :
          {std::array<int64_t, 3>{300, 530, 70}, {3, 700, 300}, {130, 5, 2000}, {17, 9, 40000}}) {
       const Tensor a = randn({m, k}).to(t), b = randn({n, k}).to(t).mT();
@@ -188,7 +188,7 @@ TEST(Matmul, results_do_not_depend_on_the_number_of_threads) {
 }
 
 TEST(Matmul, addmm_scales_and_adds_and_does_not_read_what_it_does_not_need) {
-  for (const DType t : kNumberDTypes) {
+  for (const DType t : test::kNumberDTypes) {
     const Tensor a = small_numbers({4, 5}, t, 1), b = small_numbers({5, 3}, t, 2), c = small_numbers({4, 3}, t, 3);
     const auto expected = [&](const Tensor& addend, double beta, double alpha) {
       return [&, addend, beta, alpha](const Coordinates& at) {
@@ -207,7 +207,7 @@ TEST(Matmul, addmm_scales_and_adds_and_does_not_read_what_it_does_not_need) {
     test::expect_elements(turned, {4, 3}, expected(c, 1, 1));
   }
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  for (const DType t : kFloatingDTypes) {
+  for (const DType t : test::kFloatingDTypes) {
     const Tensor a = ones({2, 2}, {t}), bad = full({2, 2}, nan, {t});
     EXPECT_EQ(addmm(bad, a, a, 0, 1).sum().item<double>(), 8) << name(t);
     EXPECT_EQ(addmm(a, bad, a, 1, 0).sum().item<double>(), 4) << name(t);
@@ -242,7 +242,7 @@ TEST(Matmul, baddbmm_and_addmv_follow_their_definitions) {
 }
 
 TEST(Matmul, linear_adds_its_bias_to_every_row) {
-  for (const DType t : kNumberDTypes) {
+  for (const DType t : test::kNumberDTypes) {
     const Tensor x = small_numbers({2, 3, 5}, t, 1), w = small_numbers({4, 5}, t, 2), b = small_numbers({4}, t, 3);
     test::expect_elements(linear(x, w, b), {2, 3, 4},
                           [&](const Coordinates& at) { return product_at(x, w.mT(), at) + element(b, {at[2]}); });

@@ -7,6 +7,7 @@
 #include "lorry/formula/pointwise.h"
 #include "lorry/ops/dispatch/door.h"
 #include "tests/ops/operands.h"
+#include "tests/support/dtypes.h"
 
 namespace lorry::test {
 namespace {
@@ -53,7 +54,6 @@ TEST(PointwiseForms, every_generated_form_of_a_row_agrees) {
     EXPECT_TRUE(same_values(name(y, 2), name(y, two))) << #name << " with a number second";                    \
   }
 #include "lorry/formula/pointwise.def"
-#include "tests/support/dtypes.h"
 }
 
 TEST(PointwiseForms, operators_are_the_named_functions) {

@@ -73,7 +73,7 @@ TEST(Custom, an_update_alone_is_a_rule) {
         param = param - h.lr * states[0];
       },
       0.01, {0.9});
-  for (const DType dtype : kFloatingDTypes) {
+  for (const DType dtype : lorry::test::kFloatingDTypes) {
     const auto own = expect_same_bits(dtype, [&](const auto& params, Execution e) {
       return std::make_unique<Custom<typename decltype(momentum)::Rule>>(params, momentum, e);
     });

@@ -20,6 +20,7 @@ constexpr auto dtypes() {
 inline constexpr auto kFloatingDTypes = dtypes<is_floating>();
 inline constexpr auto kNarrowDTypes = dtypes<is_narrow>();
 inline constexpr auto kNumberDTypes = dtypes<[](DType t) { return t != kBool; }>();
+inline constexpr auto kShortDTypes = dtypes<[](DType t) { return is_integral(t) && size_of(t) < 8; }>();
 inline constexpr auto kWholeDTypes = dtypes<[](DType t) { return !is_floating(t); }>();
 
 }  // namespace lorry::test
