@@ -11,6 +11,7 @@
 #include "lorry/ops/ops.h"
 #include "lorry/ops/pointwise_call.h"
 #include "tests/ops/pointwise_reference.h"
+#include "tests/support/dtypes.h"
 
 namespace lorry::test {
 namespace {
@@ -56,12 +57,12 @@ std::vector<double> edge_reals(DType t, int arity) {
 
 std::vector<int64_t> edge_wholes(DType t, int arity) {
   if (t == kBool) return {0, 1};
-  const int64_t bits = 8 * size_of(t);
-  const int64_t most = t == kU8 ? 255 : bits == 64 ? INT64_MAX : (int64_t{1} << (bits - 1)) - 1;
-  const int64_t least = t == kU8 ? 0 : -most - 1;
+  const bool negative = !is_unsigned(t);
+  const int64_t bits = 8 * size_of(t) - negative;
+  const int64_t most = bits == 63 ? INT64_MAX : (int64_t{1} << bits) - 1, least = negative ? -most - 1 : 0;
   std::vector<int64_t> v = {0, 1, 2, 3, 7, 100, most, least};
   if (arity < 4) v.insert(v.end(), {5, 31, most - 1, least + 1});
-  if (t != kU8) v.insert(v.end(), {-1, -2, -7});
+  if (negative) v.insert(v.end(), {-1, -2, -7});
   return v;
 }
 
@@ -169,7 +170,7 @@ class PointwiseRows : public testing::TestWithParam<int> {
     std::mt19937_64 random(kSeed);
     const auto draw = [&] {
       return t == kBool ? static_cast<int64_t>(random() & 1)
-                        : static_cast<int64_t>(random() % 200) - (t == kU8 ? 0 : 100);
+                        : static_cast<int64_t>(random() % 200) - (is_unsigned(t) ? 0 : 100);
     };
     auto columns = combinations<int64_t>(edge_wholes(t, row().arity), row().arity, 300, draw);
     const bool divides =

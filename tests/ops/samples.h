@@ -14,6 +14,7 @@
 
 #include "lorry/device/cpu/team.h"
 #include "lorry/ops/creation.h"
+#include "tests/support/dtypes.h"
 #include "tests/support/host.h"
 #include "tests/support/message.h"
 
@@ -80,7 +81,7 @@ inline Tensor sample(const Dims& sizes, DType dtype, uint64_t seed, Memory memor
     if (dtype == kBool)
       v = u < 0.6;
     else if (!is_floating(dtype))
-      v = std::floor(dtype == kU8 ? std::fabs(v) : v);
+      v = std::floor(is_unsigned(dtype) ? std::fabs(v) : v);
     else
       v = std::round(v * 64) / 64;
     set_element(x, i, v);

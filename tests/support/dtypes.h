@@ -4,10 +4,16 @@
 
 #include <algorithm>
 #include <array>
+#include <type_traits>
 
 #include "lorry/layout/dtype.h"
 
 namespace lorry::test {
+
+/// Whether it is of whole numbers without a sign; bool is not among them.
+constexpr bool is_unsigned(DType t) {
+  return visit(t, []<class T>(Type<T>) { return std::is_unsigned_v<T> && !std::is_same_v<T, bool>; });
+}
 
 /// The dtypes for which kWanted holds.
 template <bool (*kWanted)(DType)>
