@@ -238,16 +238,18 @@ __device__ __forceinline__ Raw narrow_to(const Lanes<C>& lanes) {
 // The types that usually meet in C are converted in line, the others by a call, so that a kernel stays short.
 
 /// Calls f(Type<T>) for the dtypes no larger than C, the only ones in vector accesses; as a result also no integers for
-/// a floating C.
+/// a floating C. Not by `visit`, which would hold a copy of f for each of the others.
 template <class C, bool kResult, class F>
 __device__ __forceinline__ auto visit_lanes(DType dtype, const F& f) {
-  return visit(dtype, [&]<class T>(Type<T> type) {
-    constexpr bool kWhole = !kResult || std::is_integral_v<C>;
-    if constexpr (sizeof(T) <= sizeof(C) && (kFloatingType<T> || kWhole))
-      return f(type);
-    else
-      return f(Type<bool>());
-  });
+  switch (dtype) {
+#define LORRY_DTYPE(name, Name, text, T, dlpack, safetensors)                                        \
+  case k##Name:                                                                                      \
+    if constexpr (sizeof(T) <= sizeof(C) && (kFloatingType<T> || !kResult || std::is_integral_v<C>)) \
+      return f(Type<T>());                                                                           \
+    break;
+#include "lorry/layout/dtypes.def"
+  }
+  return f(Type<bool>());
 }
 template <class C>
 __device__ __noinline__ Lanes<C> widen_any(Raw raw, DType dtype) {
