@@ -36,6 +36,8 @@ CHANGES = {
                                "lorry_autograd_test": "*nansum*"}),
     "list": Change("adding-a-list-operator", files=4, lines=30, replaced=0, test_lines=0,
                    tests={"lorry_foreach_test": "ListReductions.*:AnnouncedLists.*:ForeachNorm.*"}),
+    "dtype": Change("adding-a-dtype", files=8, lines=30, replaced=1, test_lines=1,
+                    tests={"lorry_ops_test": "*", "lorry_io_test": "Safetensors*", "lorry_tensor_test": "DLPack*"}),
     "optimizer": Change("adding-an-optimizer", files=4, lines=80, replaced=2, test_lines=1,
                         tests={"lorry_optim_test": "OptimKernel.*:Settings.*:Optimizers.*:Values.*:Rules.*"}),
 }

@@ -78,6 +78,8 @@ def without_constraint(head):
             at = matching(head, at, "()")
             if match := re.compile(r"\s*\{").match(head, at):
                 at = matching(head, match.end() - 1)
+        elif head[at] == "{":
+            at = matching(head, at)
         else:
             at = re.compile(r"[\w:]+").match(head, at).end()
             if head[at : at + 1] == "<":

@@ -10,10 +10,11 @@ DOMAINS = {"any": "any", "number": "all but bool", "whole": "bool, whole", "inte
 def pointwise_rows(root):
     """{name: (dtypes, result)} of formula/pointwise.def."""
     text = (root / "lorry/formula/pointwise.def").read_text(encoding="utf-8")
-    found = re.findall(r"^LORRY_(UNARY|BINARY|NARY)\((\w+),\s*\w+,\s*(?:(\d),\s*)?(\w+),\s*(\w+)\)", text, re.M)
+    row = r"^LORRY_(UNARY|BINARY|NARY)\((\w+),\s*\w+,\s*(?:\d,\s*\w+\(\d\),\s*)?(\w+),\s*(\w+)\)"
+    found = re.findall(row, text, re.M)
     return {
         name: (DOMAINS[domain], result, {"UNARY": "x", "BINARY": "x, y"}.get(kind))
-        for kind, name, _, result, domain in found
+        for kind, name, result, domain in found
     }
 
 

@@ -48,7 +48,7 @@ void Tensor::set_grad(const Tensor& grad) const {
                         "set_grad: the gradient has another shape than its tensor; got gradient: {}, tensor: {}", grad,
                         *this);
     require<DTypeError>(
-        grad.dtype() == dtype() || (grad.dtype() == kF32 && size_of(dtype()) == 2 && is_floating(dtype())),
+        grad.dtype() == dtype() || (grad.dtype() == kF32 && is_narrow(dtype())),
         "set_grad: the gradient has another dtype than its tensor; got gradient: {}, tensor: {}; expected the "
         "tensor's, or f32 for one of 16 bits",
         grad, *this);

@@ -24,7 +24,8 @@ NormOrder order_of(double ord) {
 
 void require_measurable(const Tensor& t) {
   require_defined(t, "a tensor");
-  require<DTypeError>(is_floating(t.dtype()), "a tensor is not floating; got {}; expected f16, bf16, f32 or f64", t);
+  require<DTypeError>(is_floating(t.dtype()), "a tensor is not floating; got {}; expected one of {}", t,
+                      kFloatingNames);
 }
 
 detail::NormPlan make_plan(const TensorList& x, Strategy strategy) {
@@ -293,8 +294,8 @@ Norms norms(const TensorList& x, double ord) {
 TensorList norm(const TensorList& x, double ord, std::optional<DType> dtype) {
   const Running running("norm");
   if (dtype) require_dtype(*dtype);
-  require<DTypeError>(!dtype || is_floating(*dtype), "dtype is not floating; got {}; expected f16, bf16, f32 or f64",
-                      dtype.value_or(kF64));
+  require<DTypeError>(!dtype || is_floating(*dtype), "dtype is not floating; got {}; expected one of {}",
+                      dtype.value_or(kF64), kFloatingNames);
   const auto alone = [&](const Tensor& x) { return dtype ? lorry::norm(x, ord).to(*dtype) : lorry::norm(x, ord); };
   std::optional<OnePass> pass;
   if (!is_recorded(x)) pass = {order_of(ord), dtype, ord};

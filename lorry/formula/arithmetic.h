@@ -17,7 +17,8 @@ struct Neg {
 /// -1, 0 or 1; 0 for NaN.
 struct Sign {
   template <class V> LORRY_INLINE V operator()(V x) const {
-      return select(x > V(0), V(1), select(x < V(0), V(-1), V(0))); }
+    return select(x > V(0), V(1), select(x < V(0), V(-1), V(0)));
+  }
 };
 struct Square {
   template <class V> LORRY_INLINE V operator()(V x) const { return x * x; }
@@ -67,10 +68,14 @@ struct AddScaled {
 
 /// The remainder has the sign of the dividend (C's).
 struct Fmod {
+  static constexpr LongIn kLongIn = LongIn::all;
+  static constexpr bool kDividesWhole = true;
   template <class V> LORRY_INLINE V operator()(V x, V y) const { return fmod(x, y); }
 };
 /// The remainder has the sign of the divisor (Python's).
 struct Remainder {
+  static constexpr LongIn kLongIn = LongIn::all;
+  static constexpr bool kDividesWhole = true;
   template <class V> LORRY_INLINE V operator()(V x, V y) const {
     const V rest = fmod(x, y);
     const auto opposite = (rest < V(0)) != (y < V(0));
@@ -80,6 +85,8 @@ struct Remainder {
 /// The quotient rounded towards negative infinity, exact where x / y itself would round up to a whole number (Python's
 /// float_divmod).
 struct FloorDivide {
+  static constexpr LongIn kLongIn = LongIn::all;
+  static constexpr bool kDividesWhole = true;
   template <class V> LORRY_INLINE V operator()(V x, V y) const {
     const V rest = fmod(x, y);
     const auto opposite = (rest < V(0)) != (y < V(0));
@@ -97,6 +104,8 @@ struct FloorDivide {
 };
 /// The quotient rounded towards zero.
 struct TruncDivide {
+  static constexpr LongIn kLongIn = LongIn::i64;
+  static constexpr bool kDividesWhole = true;
   template <class V> LORRY_INLINE V operator()(V x, V y) const { return trunc(x / y); }
 };
 

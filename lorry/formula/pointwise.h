@@ -5,7 +5,7 @@
 namespace lorry {
 
 enum class Pointwise : unsigned char {
-#define LORRY_POINTWISE(name, Formula, arity, result, domain) name,
+#define LORRY_POINTWISE(name, Formula, arity, deciding, result, domain) name,
 #include "lorry/formula/pointwise.def"
 };
 
@@ -20,15 +20,31 @@ constexpr bool differentiable(Result result, Domain domain) {
   return result != Result::truth && result != Result::slope && domain != Domain::whole && domain != Domain::integer;
 }
 
+/// The operands [begin, end) of an operator, whose types decide the result's.
+struct Deciding {
+  unsigned char begin, end;
+};
+
 struct PointwiseRow {
   const char* name;
   unsigned char arity;
+  Deciding deciding;
   Result result;
   Domain domain;
 };
 
+namespace detail::columns {
+/// The column `deciding` of a row.
+struct Operands {
+  unsigned char arity;
+  constexpr Deciding first(unsigned char n) const { return {0, n}; }
+  constexpr Deciding after(unsigned char n) const { return {n, arity}; }
+};
+}  // namespace detail::columns
+
 inline constexpr PointwiseRow kPointwise[] = {
-#define LORRY_POINTWISE(name, Formula, arity, result, domain) {#name, arity, Result::result, Domain::domain},
+#define LORRY_POINTWISE(name, Formula, arity, deciding, result, domain) \
+  {#name, arity, detail::columns::Operands{arity}.deciding, Result::result, Domain::domain},
 #include "lorry/formula/pointwise.def"
 };
 inline constexpr int kPointwiseCount = sizeof(kPointwise) / sizeof(kPointwise[0]);

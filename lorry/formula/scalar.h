@@ -18,6 +18,7 @@
 #include <cstdint>
 
 #include "lorry/base/macros.h"
+#include "lorry/formula/traits.h"
 
 namespace lorry::formula {
 

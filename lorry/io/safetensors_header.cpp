@@ -14,8 +14,10 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::string_view kMetadataKey = "__metadata__";
-constexpr std::string_view kSpelling[kDTypeCount] = {"BOOL", "U8",  "I8",   "I16", "I32",
-                                                     "I64",  "F16", "BF16", "F32", "F64"};
+constexpr std::string_view kSpelling[] = {
+#define LORRY_DTYPE(name, Name, text, type, dlpack, safetensors) safetensors,
+#include "lorry/layout/dtypes.def"
+};
 
 /// Receives the parser's events and builds the entries. Three levels exist: the header, a tensor (or the metadata), and
 /// the two lists of a tensor. What does not belong where it appears is refused at once, so hostile nesting costs no

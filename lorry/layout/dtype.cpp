@@ -1,12 +1,44 @@
 #include "lorry/layout/dtype.h"
 
 #include <algorithm>
+#include <array>
+#include <limits>
 #include <ostream>
 #include <string>
 
 namespace lorry {
+namespace {
+
+/// Whether every element of type X is one of type T; a floating type counts as one that holds all whole numbers.
+template <class T, class X>
+constexpr bool holds() {
+  using To = std::numeric_limits<T>;
+  using From = std::numeric_limits<X>;
+  if (kFloatingType<T> != kFloatingType<X>) return kFloatingType<T>;
+  return To::digits >= From::digits && To::max_exponent >= From::max_exponent && To::is_signed >= From::is_signed;
+}
+
+constexpr bool holds(DType t, DType x) {
+  return visit(t, [&]<class T>(Type<T>) { return visit(x, []<class X>(Type<X>) { return holds<T, X>(); }); });
+}
+
+using Promoted = std::array<std::array<DType, kDTypeCount>, kDTypeCount>;
+constexpr Promoted kPromoted = [] {
+  Promoted table{};
+  for (const DType a : kDTypes)
+    for (const DType b : kDTypes)
+      table[static_cast<size_t>(a)][static_cast<size_t>(b)] =
+          *std::ranges::find_if(kDTypes, [&](DType t) { return holds(t, a) && holds(t, b); });
+  return table;
+}();
+
+}  // namespace
 
 std::ostream& operator<<(std::ostream& out, DType t) { return out << name(t); }
+
+void detail::refuse_not_floating(DType t) {
+  raise<DTypeError>("dtype is not floating; got {}; expected one of {}", name(t), kFloatingNames);
+}
 
 DType parse_dtype(std::string_view text) {
   std::string names;
@@ -22,14 +54,7 @@ DType promote(DType a, DType b) {
   const auto larger = static_cast<int>(std::max(a, b));
   require<DTypeError>(larger < kDTypeCount, "no such dtype; got number {}; expected one of the {}, from bool to f64",
                       larger, kDTypeCount);
-  if (a == b) return a;
-  if (a > b) std::swap(a, b);
-  if (is_floating(b)) {
-    if (!is_floating(a)) return b;
-    return a == kF16 && b == kBF16 ? kF32 : b;
-  }
-  if (a == kU8 && b == kI8) return kI16;
-  return b;
+  return kPromoted[static_cast<size_t>(a)][static_cast<size_t>(b)];
 }
 
 }  // namespace lorry

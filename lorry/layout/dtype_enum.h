@@ -1,25 +1,77 @@
 #pragma once
 
-// The element types by number: the part of dtype.h that kernels compiled at run time can include.
+// The element types by number and by C++ type (rows of dtypes.def): the part of dtype.h that kernels compiled at run
+// time can include. `visit` turns the one into the other, on host and device, so that no switch over types stands
+// anywhere else.
 
 #include <cstdint>
+#include <type_traits>
+
+#include "lorry/layout/half.h"
 
 namespace lorry {
 
-enum class DType : uint8_t { boolean, u8, i8, i16, i32, i64, f16, bf16, f32, f64 };
+enum class DType : uint8_t {
+#define LORRY_DTYPE(name, Name, text, type, dlpack, safetensors) name,
+#include "lorry/layout/dtypes.def"
+};
 
-inline constexpr DType kBool = DType::boolean;
-inline constexpr DType kU8 = DType::u8;
-inline constexpr DType kI8 = DType::i8;
-inline constexpr DType kI16 = DType::i16;
-inline constexpr DType kI32 = DType::i32;
-inline constexpr DType kI64 = DType::i64;
-inline constexpr DType kF16 = DType::f16;
-inline constexpr DType kBF16 = DType::bf16;
-inline constexpr DType kF32 = DType::f32;
-inline constexpr DType kF64 = DType::f64;
+#define LORRY_DTYPE(name, Name, text, type, dlpack, safetensors) inline constexpr DType k##Name = DType::name;
+#include "lorry/layout/dtypes.def"
 
-inline constexpr DType kDTypes[] = {kBool, kU8, kI8, kI16, kI32, kI64, kF16, kBF16, kF32, kF64};
-inline constexpr int kDTypeCount = 10;
+inline constexpr DType kDTypes[] = {
+#define LORRY_DTYPE(name, Name, text, type, dlpack, safetensors) k##Name,
+#include "lorry/layout/dtypes.def"
+};
+inline constexpr int kDTypeCount = sizeof(kDTypes);
+
+template <class T>
+struct DTypeOf;
+#define LORRY_DTYPE(name, Name, text, type, dlpack, safetensors) \
+  template <>                                                    \
+  struct DTypeOf<type> {                                         \
+    static constexpr DType value = k##Name;                      \
+  };
+#include "lorry/layout/dtypes.def"
+template <>
+struct DTypeOf<long long> {
+  static constexpr DType value = kI64;
+};
+
+/// The DType that stores T.
+template <class T>
+inline constexpr DType dtype_of = DTypeOf<T>::value;
+
+template <class T>
+struct Type {
+  using type = T;
+};
+
+/// Calls f(Type<T>{}) with the C++ type of a dtype: visit(x.dtype(), [&]<class T>(Type<T>) { ... }). A number that is
+/// no dtype counts as bool.
+template <class F>
+constexpr decltype(auto) visit(DType t, F&& f) {
+  switch (t) {
+    default:
+#define LORRY_DTYPE(name, Name, text, type, dlpack, safetensors) \
+  case k##Name:                                                  \
+    return f(Type<type>{});
+#include "lorry/layout/dtypes.def"
+  }
+}
+
+/// Whether an element type is floating, and whether it is a narrow one: stored in 16 bits or fewer, computed in f32.
+template <class T>
+inline constexpr bool kFloatingType = !std::is_integral_v<T>;
+template <class T>
+inline constexpr bool kNarrowType = kFloatingType<T> && !std::is_floating_point_v<T>;
+
+constexpr bool is_narrow(DType t) {
+  return visit(t, []<class T>(Type<T>) { return kNarrowType<T>; });
+}
+
+/// The type in which a kernel computes: narrow floats in f32.
+template <class T>
+using Accumulate = std::conditional_t<kNarrowType<T>, float, T>;
 
 }  // namespace lorry

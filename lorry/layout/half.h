@@ -7,6 +7,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <limits>
 
 #include "lorry/base/macros.h"
 
@@ -35,7 +36,7 @@ struct Float16 {
     return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | sign);
 #endif
   }
-  static LORRY_INLINE Float16 from_bits(uint16_t b) {
+  static LORRY_INLINE constexpr Float16 from_bits(uint16_t b) {
     Float16 h;
     h.bits = b;
     return h;
@@ -78,11 +79,38 @@ struct BFloat16 {
 #endif
   }
   LORRY_INLINE operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
-  static LORRY_INLINE BFloat16 from_bits(uint16_t b) {
+  static LORRY_INLINE constexpr BFloat16 from_bits(uint16_t b) {
     BFloat16 h;
     h.bits = b;
     return h;
   }
 };
 
+namespace detail {
+/// What std::numeric_limits says of 16 bits: a sign, an exponent with infinity and NaN at its top, digits - 1 bits of
+/// fraction.
+template <class T, int kDigits, int kMaxExponent>
+struct HalfLimits {
+  static constexpr bool is_specialized = true, is_signed = true, is_integer = false, is_exact = false,
+                        has_infinity = true, has_quiet_NaN = true;
+  static constexpr int radix = 2, digits = kDigits, max_exponent = kMaxExponent, min_exponent = 3 - kMaxExponent;
+  static constexpr T infinity() { return T::from_bits(kInfinity); }
+  static constexpr T quiet_NaN() { return T::from_bits(kInfinity | kOne / 2); }
+  static constexpr T max() { return T::from_bits(kInfinity - 1); }
+  static constexpr T lowest() { return T::from_bits(0x8000 | (kInfinity - 1)); }
+  static constexpr T min() { return T::from_bits(kOne); }
+  static constexpr T denorm_min() { return T::from_bits(1); }
+  static constexpr T epsilon() { return T::from_bits((kMaxExponent - kDigits) * kOne); }
+
+ private:
+  static constexpr uint16_t kOne = 1 << (kDigits - 1);  // of the exponent's bits, the last
+  static constexpr uint16_t kInfinity = 0x8000 - kOne;
+};
+}  // namespace detail
+
 }  // namespace lorry
+
+template <>
+struct std::numeric_limits<lorry::Float16> : lorry::detail::HalfLimits<lorry::Float16, 11, 16> {};
+template <>
+struct std::numeric_limits<lorry::BFloat16> : lorry::detail::HalfLimits<lorry::BFloat16, 8, 128> {};

@@ -205,8 +205,8 @@ void Module::convert(const std::function<Tensor(const Tensor&)>& to) const {
 void Module::to(DType dtype) {
   const Running running("module");
   require_dtype(dtype);
-  require<DTypeError>(is_floating(dtype),
-                      "parameters cannot be {}, which is not floating; expected f16, bf16, f32 or f64", dtype);
+  require<DTypeError>(is_floating(dtype), "parameters cannot be {}, which is not floating; expected one of {}", dtype,
+                      kFloatingNames);
   convert([&](const Tensor& x) { return is_floating(x.dtype()) ? x.to(dtype) : x; });
 }
 

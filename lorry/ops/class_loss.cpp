@@ -19,7 +19,8 @@ void check(const Tensor& x, const Tensor& target, const Tensor& weight, int64_t 
   require_defined(x, "x");
   require_defined(target, "target");
   require_same_device(x, target);
-  require<DTypeError>(is_floating(x.dtype()), "the input is not floating; got {}; expected f16, bf16, f32 or f64", x);
+  require<DTypeError>(is_floating(x.dtype()), "the input is not floating; got {}; expected one of {}", x,
+                      kFloatingNames);
   require<DTypeError>(is_integral(target.dtype()), "targets are not class indices; got {}; expected whole numbers",
                       target);
   require<ShapeError>(x.dim() >= 1, "the input has no class dimension; got {}; expected [C], [N, C] or [N, C, d...]",
@@ -128,8 +129,8 @@ Tensor cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight
     return dtype ? loss.to(*dtype) : loss;
   }
   check(x, target, weight, ignore_index);
-  require<DTypeError>(is_floating(dtype.value_or(kF32)),
-                      "a loss is not whole; got dtype {}; expected f16, bf16, f32 or f64", dtype.value_or(kF32));
+  require<DTypeError>(is_floating(dtype.value_or(kF32)), "a loss is not whole; got dtype {}; expected one of {}",
+                      dtype.value_or(kF32), kFloatingNames);
   return door::call(
       Op::cross_entropy, {&x, &target, &weight},
       [&]() -> std::array<Tensor, 3> {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "lorry/formula/pointwise.h"
+#include "lorry/formula/formulas.h"
 
 namespace lorry::ops {
 namespace {
@@ -11,10 +11,6 @@ bool compares(Op op) { return row(static_cast<Pointwise>(op)).result == Result::
 bool bounds(Op op) {
   return op == Op::clamp || op == Op::clamp_min || op == Op::clamp_max || op == Op::maximum || op == Op::minimum ||
          op == Op::fmax || op == Op::fmin;
-}
-/// Operators that divide, and pow, which refuses negative exponents of whole numbers.
-bool divides(Op op) {
-  return op == Op::floor_divide || op == Op::trunc_divide || op == Op::remainder || op == Op::fmod || op == Op::pow;
 }
 bool shifts(Op op) { return op == Op::bitwise_left_shift || op == Op::bitwise_right_shift; }
 
@@ -62,9 +58,18 @@ bool differs(Op op, DType common, const Operand& x) {
 
 }  // namespace
 
+bool divides_whole(Op op) {
+  constexpr bool kDivides[] = {
+#define LORRY_POINTWISE(name, Formula, arity, deciding, result, domain) formula::kDividesWhole<formula::Formula>,
+#include "lorry/formula/pointwise.def"
+  };
+  return kDivides[static_cast<int>(op)];
+}
+
 bool depends_on_values(Op op, DType common, std::span<const Operand> operands) {
-  if (!is_floating(common) && divides(op)) return true;
-  const bool converts = is_floating(common) ? size_of(common) == 2 && rounds(op)
+  // Divisors may be 0, and exponents of whole numbers negative.
+  if (!is_floating(common) && (divides_whole(op) || op == Op::pow)) return true;
+  const bool converts = is_floating(common) ? is_narrow(common) && rounds(op)
                                             : common != kI64 && (compares(op) || bounds(op) || shifts(op));
   return converts &&
          std::any_of(operands.begin(), operands.end(), [](const Operand& x) { return x.tensor() == nullptr; });

@@ -9,30 +9,20 @@
 #include <optional>
 #include <span>
 
+#include "lorry/formula/pointwise.h"
 #include "lorry/ops/dispatch/table.h"
 #include "lorry/tensor/tensor.h"
 
 namespace lorry::ops {
 
-/// Which operands decide the type: a condition or a coefficient does not.
+/// The operands that decide the type: a condition or a coefficient does not.
 inline std::span<const Operand> deciding(Op op, std::span<const Operand> operands) {
-  switch (op) {
-    case Op::where:
-      return operands.subspan(1);
-    case Op::add_scaled:
-      return operands.first(2);
-    case Op::addcmul:
-    case Op::addcdiv:
-      return operands.first(3);
-    case Op::leaky_relu:
-    case Op::elu:
-    case Op::softplus:
-    case Op::nan_to_num:
-      return operands.first(1);
-    default:
-      return operands;
-  }
+  const Deciding some = row(static_cast<Pointwise>(op)).deciding;
+  return operands.subspan(some.begin, some.end - some.begin);
 }
+
+/// Whether whole numbers are divided by the last operand, which must not be 0.
+bool divides_whole(Op op);
 
 /// Whether a call with other numbers, or other divisors, may convert its operands or be refused where this one is not.
 bool depends_on_values(Op op, DType common, std::span<const Operand> operands);

@@ -243,15 +243,7 @@ std::vector<T> Tensor::to_vector() const {
   const Stored* first = static_cast<const Stored*>(row_major.data_ptr());
   return std::vector<T>(first, first + numel());
 }
-template std::vector<bool> Tensor::to_vector() const;
-template std::vector<uint8_t> Tensor::to_vector() const;
-template std::vector<int8_t> Tensor::to_vector() const;
-template std::vector<int16_t> Tensor::to_vector() const;
-template std::vector<int32_t> Tensor::to_vector() const;
-template std::vector<int64_t> Tensor::to_vector() const;
-template std::vector<Float16> Tensor::to_vector() const;
-template std::vector<BFloat16> Tensor::to_vector() const;
-template std::vector<float> Tensor::to_vector() const;
-template std::vector<double> Tensor::to_vector() const;
+#define LORRY_DTYPE(name, Name, text, type, dlpack, safetensors) template std::vector<type> Tensor::to_vector() const;
+#include "lorry/layout/dtypes.def"
 
 }  // namespace lorry

@@ -10,7 +10,8 @@ Tensor dropout(const Tensor& x, double p, bool training, Generator* generator) {
   const Running running("dropout");
   require_defined(x, "x");
   require<ValueError>(p >= 0 && p <= 1, "p is no probability; got {}; expected 0 to 1", p);
-  require<DTypeError>(is_floating(x.dtype()), "the input is not floating; got {}; expected f16, bf16, f32 or f64", x);
+  require<DTypeError>(is_floating(x.dtype()), "the input is not floating; got {}; expected one of {}", x,
+                      kFloatingNames);
   if (!training || p == 0) return x;
   const double keep = 1 - p, scale = p < 1 ? 1 / keep : 0;
   const formula::RandomKey key = (generator ? *generator : default_generator()).next();

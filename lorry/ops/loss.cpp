@@ -30,13 +30,13 @@ Tensor difference(const Tensor& x, const Tensor& target) {
   return x.sub(target);
 }
 
-/// The difference in the type that a loss of several steps computes in: f32 for 16-bit floats, whose losses are rounded
+/// The difference in the type that a loss of several steps computes in: f32 for narrow floats, whose losses are rounded
 /// once.
 Tensor wide_difference(const Tensor& x, const Tensor& target) {
   require_defined(x, "x");
   require_defined(target, "target");
   const DType type = result_type(x, target);
-  return type == kF16 || type == kBF16 ? difference(x.to(kF32), target.to(kF32)) : difference(x, target);
+  return is_narrow(type) ? difference(x.to(kF32), target.to(kF32)) : difference(x, target);
 }
 
 }  // namespace
@@ -84,8 +84,8 @@ Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, c
   require_defined(x, "x");
   require_defined(target, "target");
   require<ShapeError>(x.sizes() == target.sizes(), "sizes differ; got x: {}, target: {}; expected the same", x, target);
-  require<DTypeError>(is_floating(x.dtype()), "the input is not floating; got x: {}; expected f16, bf16, f32 or f64",
-                      x);
+  require<DTypeError>(is_floating(x.dtype()), "the input is not floating; got x: {}; expected one of {}", x,
+                      kFloatingNames);
   // -log sigmoid(x) = log(1 + exp(-x)); past 40 the 1 is below the last digit of f64.
   const Tensor surprise = softplus(x.neg(), 1.0, 40.0);
   const Tensor positive = pos_weight.defined() ? surprise.mul(pos_weight.sub(1).mul(target).add(1)) : surprise;

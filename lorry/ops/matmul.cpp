@@ -1,5 +1,8 @@
 #include "lorry/ops/matmul.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "lorry/ops/creation.h"
 #include "lorry/ops/dispatch/out.h"
 #include "lorry/ops/internal.h"
@@ -80,16 +83,22 @@ struct Multiplication {
   }
 };
 
-/// beta or alpha for operands like `a`: for whole numbers it loses its fraction, and for u8 a negative one wraps, as in
-/// PyTorch.
+/// beta or alpha for operands like `a`: for whole numbers it loses its fraction, and for unsigned ones a negative one
+/// wraps, as in PyTorch.
 Scalar coefficient(const Tensor& a, const Scalar& number, const char* which) {
-  if (is_floating(a.dtype())) return number;
-  // Kernels take it as a double, which holds whole numbers up to 2^53, and narrow it to the dtype.
-  const int64_t value = number.to<int64_t>(),
-                limit = size_of(a.dtype()) < 8 ? int64_t{1} << (8 * size_of(a.dtype()) - 1) : int64_t{1} << 53;
-  const bool fits = a.dtype() == kU8 ? value > -256 && value < 256 : value >= -limit && value < limit;
-  require<ValueError>(fits, "{} is out of range for {}; got {}; multiply by a tensor instead", which, a.dtype(), value);
-  return a.dtype() == kU8 ? value & 255 : value;
+  return visit(a.dtype(), [&]<class T>(Type<T>) -> Scalar {
+    if constexpr (kFloatingType<T>) {
+      return number;
+    } else {
+      // Kernels take it as a double, which holds whole numbers up to 2^53, and narrow it to the dtype.
+      constexpr bool kSigned = std::is_signed_v<T>;
+      constexpr int64_t kLimit = int64_t{1} << std::min(std::numeric_limits<T>::digits, 53);
+      const auto value = number.to<int64_t>();
+      require<ValueError>(value >= -kLimit + !kSigned && value < kLimit,
+                          "{} is out of range for {}; got {}; multiply by a tensor instead", which, a.dtype(), value);
+      return kSigned ? value : value & (kLimit - 1);
+    }
+  });
 }
 
 /// addmm and baddbmm: operands of one rank, with an addend.

@@ -12,7 +12,8 @@ namespace {
 
 void check(const Tensor& x, const Dims& shape, const Tensor& weight, const Tensor& bias) {
   require_defined(x, "x");
-  require<DTypeError>(is_floating(x.dtype()), "the input is not floating; got {}; expected f16, bf16, f32 or f64", x);
+  require<DTypeError>(is_floating(x.dtype()), "the input is not floating; got {}; expected one of {}", x,
+                      kFloatingNames);
   bool trailing = !shape.empty() && shape.size() <= x.dim();
   for (int i = 0; trailing && i < shape.size(); ++i) trailing = x.size(x.dim() - shape.size() + i) == shape[i];
   require<ShapeError>(

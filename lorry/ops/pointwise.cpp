@@ -53,14 +53,7 @@ Op rounded_division(std::string_view mode) {
 
 /// The largest finite number of a floating type.
 double largest_of(DType dtype) {
-  return visit_floating(dtype, []<class T>(Type<T>) {
-    if constexpr (std::is_same_v<T, Float16>)
-      return 65504.0;
-    else if constexpr (std::is_same_v<T, BFloat16>)
-      return 0x1.fep127;
-    else
-      return static_cast<double>(std::numeric_limits<T>::max());
-  });
+  return visit_floating(dtype, []<class T>(Type<T>) { return static_cast<double>(std::numeric_limits<T>::max()); });
 }
 
 /// The bounds that are given select the operator.
@@ -237,7 +230,8 @@ namespace {
 /// 10^|decimals|, after the checks that round makes.
 double digits(const Tensor& x, int64_t decimals) {
   require<ValueError>(x.defined(), "the tensor is undefined; expected a tensor");
-  require<DTypeError>(is_floating(x.dtype()), "decimals of whole numbers; got {}; expected f16, bf16, f32 or f64", x);
+  require<DTypeError>(is_floating(x.dtype()), "decimals of whole numbers; got {}; expected one of {}", x,
+                      kFloatingNames);
   return std::pow(10.0, std::fabs(static_cast<double>(decimals)));
 }
 }  // namespace

@@ -29,7 +29,7 @@ std::string describe(Operands operands) {
   return text;
 }
 
-const char* accepted(Domain domain) {
+std::string_view accepted(Domain domain) {
   switch (domain) {
     case Domain::number:
       return "numbers, not bool";
@@ -38,7 +38,7 @@ const char* accepted(Domain domain) {
     case Domain::integer:
       return "integers";
     case Domain::floating:
-      return "f16, bf16, f32 or f64";
+      return kFloatingNames;
     case Domain::any:
       break;
   }
@@ -131,7 +131,7 @@ void require_divisible(Op op, DType common, const Operand& divisor) {
         divisor.scalar().to<int64_t>(), common);
     return;
   }
-  if (op != Op::floor_divide && op != Op::trunc_divide && op != Op::remainder && op != Op::fmod) return;
+  if (!divides_whole(op)) return;
   const bool zero = divisor.tensor() == nullptr ? divisor.scalar().to<int64_t>() == 0
                                                 : backend(*divisor.tensor())
                                                       .pointwise->has_zero(array(*divisor.tensor()),

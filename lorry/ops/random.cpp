@@ -1,6 +1,7 @@
 #include "lorry/ops/random.h"
 
 #include <cmath>
+#include <limits>
 
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
@@ -21,7 +22,7 @@ const kernels::RandomKernels& kernels_of(const Tensor& x) { return *backend(x).r
 
 void require_floating(DType dtype) {
   require_dtype(dtype);
-  require<DTypeError>(is_floating(dtype), "dtype is not floating; got {}; expected f16, bf16, f32 or f64", dtype);
+  require<DTypeError>(is_floating(dtype), "dtype is not floating; got {}; expected one of {}", dtype, kFloatingNames);
 }
 
 void require_probability(double p) {
@@ -30,33 +31,22 @@ void require_probability(double p) {
 
 /// The largest whole number up to which every one is a value of the dtype.
 int64_t largest(DType dtype) {
-  switch (dtype) {
-    case kBool:
-      return 1;
-    case kU8:
-      return 255;
-    case kI8:
-      return 127;
-    case kI16:
-      return 32767;
-    case kI32:
-      return 2147483647;
-    case kI64:
-      return INT64_MAX;
-    case kF16:
-      return 1 << 11;
-    case kBF16:
-      return 1 << 8;
-    case kF32:
-      return 1 << 24;
-    default:
-      return int64_t{1} << 53;
-  }
+  return visit(dtype, []<class T>(Type<T>) -> int64_t {
+    using Limits = std::numeric_limits<T>;
+    if constexpr (kFloatingType<T>)
+      return int64_t{1} << Limits::digits;
+    else
+      return Limits::max();
+  });
 }
 
 int64_t smallest(DType dtype) {
-  if (dtype == kBool || dtype == kU8) return 0;
-  return is_integral(dtype) ? -largest(dtype) - 1 : -largest(dtype);
+  return visit(dtype, [&]<class T>(Type<T>) -> int64_t {
+    if constexpr (kFloatingType<T>)
+      return -largest(dtype);
+    else
+      return std::numeric_limits<T>::min();
+  });
 }
 
 void require_range(int64_t low, int64_t high, DType dtype) {

@@ -39,8 +39,8 @@ Tensor summand(const Tensor& x, std::optional<DType> dtype) {
 void require_floating(const Tensor& x) {
   require_defined(x, "x");
   require<DTypeError>(is_floating(x.dtype()),
-                      "the input is not floating; got {}; expected f16, bf16, f32 or f64; convert it with to(dtype)",
-                      x);
+                      "the input is not floating; got {}; expected one of {}; convert it with to(dtype)", x,
+                      kFloatingNames);
 }
 
 Dims one(std::optional<int64_t> dim) { return dim ? Dims{*dim} : Dims{}; }

@@ -10,7 +10,7 @@ namespace {
 
 void check(const Tensor& x, const Tensor& cos, const Tensor& sin) {
   require_defined(x, "x");
-  require<DTypeError>(is_floating(x.dtype()), "x is not floating; got {}; expected f16, bf16, f32 or f64", x);
+  require<DTypeError>(is_floating(x.dtype()), "x is not floating; got {}; expected one of {}", x, kFloatingNames);
   require<ShapeError>(x.dim() >= 3, "x has too few dimensions; got {}; expected [..., t, heads, d]", x);
   require<ShapeError>(x.size(-1) % 2 == 0,
                       "the coordinates of a head make no pairs; got {}; expected an even last size", x);

@@ -21,8 +21,8 @@ Tensor from_rows(const Tensor& out, int64_t dim) {
 Tensor forward(Op op, const Tensor& input, int64_t wanted, std::optional<DType> dtype, bool log) {
   require_defined(input, "x");
   const Tensor x = dtype ? input.to(*dtype) : input;
-  require<DTypeError>(is_floating(x.dtype()),
-                      "the input is not floating; got {}; expected f16, bf16, f32 or f64; pass a dtype", x);
+  require<DTypeError>(is_floating(x.dtype()), "the input is not floating; got {}; expected one of {}; pass a dtype", x,
+                      kFloatingNames);
   const int64_t dim = wrap_dim(wanted, static_cast<int>(x.dim()));
   return door::call(
       op, {&x},

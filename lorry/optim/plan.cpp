@@ -40,7 +40,7 @@ void Stepper::check(Slot& slot, const Tensor& grad) const {
   require<ShapeError>(grad.sizes() == param.sizes(),
                       "the gradient of '{}' has another shape; got gradient: {}, parameter: {}", slot.name, grad,
                       param);
-  require<DTypeError>(grad.dtype() == param.dtype() || (grad.dtype() == kF32 && size_of(param.dtype()) == 2),
+  require<DTypeError>(grad.dtype() == param.dtype() || (grad.dtype() == kF32 && is_narrow(param.dtype())),
                       "the gradient of '{}' has another dtype; got gradient: {}, parameter: {}; expected the "
                       "parameter's, or f32 for one of 16 bits",
                       slot.name, grad, param);
@@ -222,7 +222,7 @@ void Stepper::draft_lists(Draft& draft) const {
     std::vector<DType> dtypes{family.dtype, grad_dtype};
     for (int k = 0; k < family.rule->states; ++k) dtypes.push_back(family.array_dtype(k));
     // Lists of 16-bit parameters carry an array of masters, null where there are none.
-    if (size_of(family.dtype) == 2) dtypes.push_back(family.array_dtype(family.rule->states));
+    if (is_narrow(family.dtype)) dtypes.push_back(family.array_dtype(family.rule->states));
     lists[f].list = std::make_unique<kernels::List>(family.device, dtypes, strategy_);
     lists[f].grads = std::make_unique<kernels::List>(family.device, std::span(&grad_dtype, 1), strategy_);
   }

@@ -106,7 +106,7 @@ std::vector<Tensor> run(const CallView& call) {
   std::vector<DType> dtypes{dtype, step.grads[0].dtype()};
   for (size_t k = 0; k < step.arrays; ++k) dtypes.push_back(here[k * step.count].dtype());
   // Lists of 16-bit parameters carry an array of masters, null where there are none.
-  if (size_of(dtype) == 2 && step.arrays == static_cast<size_t>(step.rule.states)) dtypes.push_back(kF32);
+  if (is_narrow(dtype) && step.arrays == static_cast<size_t>(step.rule.states)) dtypes.push_back(kF32);
   kernels::List list(device, dtypes);
   for (size_t i = 0; i < step.count; ++i) {
     kernels::ListEntry entry{

@@ -102,7 +102,7 @@ void Stepper::require_parameters() const {
 void Stepper::require_memory_fits(const std::string& name, const Tensor& param, const GroupState& group) const {
   const Running running(where_);
   const Memory& memory = group.memory;
-  if (param.dtype() == kF16) {
+  if (is_narrow(param.dtype()) && param.dtype() != kBF16) {
     require<DTypeError>(memory.masters != Masters::split,
                         "parameter '{}' cannot be split; got {}; expected bf16, or f32 and f64, which need no master",
                         name, param);
@@ -212,7 +212,7 @@ Stepper::Kind Stepper::kind_of(const Slot& slot) const {
   const GroupState& group = groups_[slot.group];
   Kind kind{&group.rule->info(), slot.param.device(), slot.param.dtype(), group.memory};
   Memory& memory = kind.memory;
-  if (kind.dtype != kF16 && kind.dtype != kBF16) memory.masters = Masters::none;
+  if (!is_narrow(kind.dtype)) memory.masters = Masters::none;
   if (kind.device.is_cpu()) memory.placement = Placement::device;
   bool rounds = memory.masters == Masters::stochastic;
   for (int k = 0; k < kMaxStates; ++k) {

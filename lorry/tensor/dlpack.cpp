@@ -3,17 +3,19 @@
 #include <algorithm>
 #include <memory>
 
+#include <fmt/ranges.h>
+
 #include "lorry/device/device.h"
 
 namespace lorry::dlpack {
 namespace {
 
 DLDataType type_of(DType t) {
-  const auto bits = static_cast<uint8_t>(8 * size_of(t));
-  if (t == kBool) return {kDLBool, bits, 1};
-  if (t == kU8) return {kDLUInt, bits, 1};
-  if (t == kBF16) return {kDLBfloat, bits, 1};
-  return {is_floating(t) ? kDLFloat : kDLInt, bits, 1};
+  constexpr DLDataTypeCode kCodes[] = {
+#define LORRY_DTYPE(name, Name, text, type, dlpack, safetensors) kDL##dlpack,
+#include "lorry/layout/dtypes.def"
+  };
+  return {kCodes[static_cast<int>(t)], static_cast<uint8_t>(8 * size_of(t)), 1};
 }
 
 DType dtype_from(DLDataType type) {
@@ -22,9 +24,8 @@ DType dtype_from(DLDataType type) {
     const DLDataType ours = type_of(t);
     if (ours.code == type.code && ours.bits == type.bits) return t;
   }
-  raise<DTypeError>(
-      "no such dtype here; got type code {} with {} bits; expected one of bool, u8, i8 to i64, f16, bf16, f32, f64",
-      type.code, type.bits);
+  raise<DTypeError>("no such dtype here; got type code {} with {} bits; expected one of {}", type.code, type.bits,
+                    fmt::join(kDTypes, ", "));
 }
 
 DLDevice device_of(Device device) { return {device.is_cpu() ? kDLCPU : kDLCUDA, device.index}; }

@@ -5,6 +5,7 @@
 
 #include "lorry/device/launches.h"
 #include "lorry/ops/ops.h"
+#include "tests/support/dtypes.h"
 #include "tests/support/on_cuda.h"
 
 namespace lorry {
@@ -36,7 +37,7 @@ Tensor values(int64_t rows, int64_t columns, DType dtype) {
 
 TEST(CudaReduce, parts_add_up_to_what_the_cpu_says) {
   LORRY_SKIP_WITHOUT_CUDA();
-  for (const DType dtype : {kBF16, kF16, kF32, kF64})
+  for (const DType dtype : test::kFloatingDTypes)
     for (const auto& [rows, columns] :
          {std::pair<int64_t, int64_t>{40'000, 24}, {40'003, 33}, {6'000, 700}, {3, 900'001}}) {
       const Tensor x = values(rows, columns, dtype), there = x.to(kGPU);

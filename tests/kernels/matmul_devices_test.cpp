@@ -6,6 +6,7 @@
 
 #include "lorry/kernels/backend.h"
 #include "lorry/memory/memory.h"
+#include "tests/support/dtypes.h"
 #include "tests/support/on_cuda.h"
 #include "tests/support/product_layouts.h"
 
@@ -15,9 +16,6 @@ namespace {
 using test::Copied;
 using test::kGPU;
 using test::Random;
-
-constexpr DType kFloating[] = {kF16, kBF16, kF32, kF64};
-constexpr DType kNumbers[] = {kU8, kI8, kI16, kI32, kI64, kF16, kBF16, kF32, kF64};
 
 /// A call before it has memory.
 struct Product {
@@ -110,14 +108,15 @@ TEST(MatmulDevices, any_layouts_addends_and_factors_agree) {
     product.in_place = random.one_in(3);
     product.alpha = static_cast<double>(random.one_in(3) ? random.number(0, 2) : 1);
     product.beta = static_cast<double>(random.one_in(3) ? random.number(0, 2) : 1);
-    expect_same(kNumbers[random.number(0, 8)], random, product, 2, random.one_in(2) ? 0 : random.number(1, 7));
+    expect_same(test::kNumberDTypes[static_cast<size_t>(random.number(0, std::ssize(test::kNumberDTypes) - 1))], random,
+                product, 2, random.one_in(2) ? 0 : random.number(1, 7));
   }
 }
 
 TEST(MatmulDevices, large_long_and_narrow_products_agree) {
   LORRY_SKIP_WITHOUT_CUDA();
   Random random(7);
-  for (const DType t : kNumbers)
+  for (const DType t : test::kNumberDTypes)
     for (const auto& [m, n, k] : {std::array<int64_t, 3>{130, 257, 66},
                                   {1, 3072, 768},
                                   {513, 1, 1000},
@@ -131,7 +130,7 @@ TEST(MatmulDevices, large_long_and_narrow_products_agree) {
 TEST(MatmulDevices, a_linear_layer_agrees_whatever_its_alignment) {
   LORRY_SKIP_WITHOUT_CUDA();
   Random random(8);
-  for (const DType t : kFloating)
+  for (const DType t : test::kFloatingDTypes)
     for (const int64_t shift : {0, 1, 4})
       for (const int64_t features : {63, 64}) {
         Product product = contiguous({2, 30}, 5, features, 40);
@@ -172,7 +171,7 @@ TEST(MatmulDevices, tf32_and_tuning_keep_exact_products_exact) {
   matmul_settings().precision = Precision::tf32;
   expect_same(kF32, random, contiguous({3}, 100, 60, 200));
   matmul_settings().tuning = true;
-  for (const DType t : kFloating) {
+  for (const DType t : test::kFloatingDTypes) {
     Product product = contiguous({2}, 256, 128, 64);
     expect_same(t, random, product, 1);
     product.adds = product.in_place = true;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lorry/kernels/cuda/matmul/matmul_plan.h"
+#include "tests/support/dtypes.h"
 #include "tests/support/product_layouts.h"
 
 // What cuBLASLt is told of a product, carried out by plain loops as its manual says, against the product by its
@@ -226,7 +227,7 @@ TEST(MatmulProblem, an_alpha_of_zero_leaves_no_depth) {
 }
 
 TEST(MatmulProblem, the_library_is_asked_for_no_dtype_that_it_does_not_multiply) {
-  for (const DType dtype : {kBool, kU8, kI8, kI16, kI32, kI64}) {
+  for (const DType dtype : test::kWholeDTypes) {
     PlanKey key{};
     key.m = key.n = key.k = 4, key.batches = 1, key.dtype = dtype;
     EXPECT_THROW(make_plan(key, nullptr), DTypeError) << name(dtype);

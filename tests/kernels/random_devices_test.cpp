@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "lorry/kernels/backend.h"
+#include "tests/support/dtypes.h"
 #include "tests/support/message.h"
 #include "tests/support/on_cuda.h"
 
@@ -42,7 +43,7 @@ TEST(RandomDevices, floating_fills_agree_to_the_bit) {
     expect_same<T>([](const RandomKernels& k, const Array& out, Stream s) { k.normal(out, kKey, 0, 1, s); });
     expect_same<T>([](const RandomKernels& k, const Array& out, Stream s) { k.normal(out, kKey, 2, 0.3, s); });
   };
-  for (const DType dtype : {kF16, kBF16, kF32, kF64}) visit_floating(dtype, check);
+  for (const DType dtype : test::kFloatingDTypes) visit_floating(dtype, check);
 }
 
 TEST(RandomDevices, whole_numbers_and_coins_agree_in_every_dtype) {
@@ -62,7 +63,7 @@ TEST(RandomDevices, whole_numbers_and_coins_agree_in_every_dtype) {
 
 TEST(RandomDevices, dropout_agrees_and_so_does_its_mask) {
   LORRY_SKIP_WITHOUT_CUDA();
-  for (const DType dtype : {kF16, kBF16, kF32, kF64})
+  for (const DType dtype : test::kFloatingDTypes)
     visit_floating(dtype, [&]<class T>(Type<T>) {
       for (const int64_t n : kSizes)
         for (const int64_t shift : {0, 1}) {

@@ -7,6 +7,7 @@
 #include "lorry/nn/layers.h"
 #include "lorry/ops/dispatch/listener.h"
 #include "lorry/ops/ops.h"
+#include "tests/support/dtypes.h"
 
 namespace lorry::nn {
 namespace {
@@ -123,10 +124,10 @@ TEST(Module, to_converts_in_place_and_keeps_identity) {
 }
 
 TEST(Module, to_refuses_a_dtype_that_is_not_floating_and_changes_nothing) {
-  for (const DType dtype : {kBool, kU8, kI8, kI16, kI32, kI64}) {
+  for (const DType dtype : test::kWholeDTypes) {
     Outer m;
     EXPECT_EQ(refusal<DTypeError>([&] { m.to(dtype); }),
-              fmt::format("module: parameters cannot be {}, which is not floating; expected f16, bf16, f32 or f64",
+              fmt::format("module: parameters cannot be {}, which is not floating; expected one of f16, bf16, f32, f64",
                           name(dtype)));
     EXPECT_EQ(m.first.weight.dtype(), kF32);
     EXPECT_EQ(m.first.count.dtype(), kI64);

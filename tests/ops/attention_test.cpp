@@ -11,6 +11,7 @@
 #include "lorry/memory/memory.h"
 #include "lorry/ops/ops.h"
 #include "tests/support/coordinates.h"
+#include "tests/support/dtypes.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/host.h"
 
@@ -73,7 +74,7 @@ std::array<Tensor, 3> operands(const Shape& x, DType dtype) {
 }
 
 TEST(Attention, agrees_with_its_definition_in_every_dtype_and_shape) {
-  for (const DType dtype : {kF32, kF64, kBF16, kF16}) {
+  for (const DType dtype : test::kFloatingDTypes) {
     for (const Shape& x : {Shape{2, 3, 3, 5, 7, 4, 6},
                            {1, 4, 2, 70, 65, 16, 16},
                            {2, 6, 1, 33, 130, 8, 5},
@@ -185,7 +186,7 @@ std::vector<Tensor> gradients(const std::array<Tensor, 3>& x, const Tensor& weig
 }
 
 TEST(Attention, the_fused_backward_agrees_with_operators_over_many_blocks) {
-  for (const DType dtype : {kF64, kF32, kBF16, kF16}) {
+  for (const DType dtype : test::kFloatingDTypes) {
     for (const Shape& x : {Shape{2, 2, 2, 150, 150, 16, 16},
                            {1, 4, 2, 70, 1100, 8, 12},
                            {2, 4, 2, 128, 192, 32, 32},

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/ops/operands.h"
+#include "tests/support/dtypes.h"
 
 namespace lorry::test {
 namespace {
@@ -37,9 +38,10 @@ const Row kRows[] = {
 };
 
 TEST(CommonOperands, a_number_wraps_into_the_dtype_of_whole_numbers) {
-  for (const DType t : {kU8, kI8, kI16, kI32}) {
+  for (const DType t : kShortDTypes) {
     const Tensor x = empty({5}, {t});
-    const double values[] = {0, 3, 44, 100, t == kU8 ? 255.0 : -1.0};
+    const double last = visit(t, []<class T>(Type<T>) { return static_cast<double>(static_cast<T>(-1)); }),
+                 values[] = {0, 3, 44, 100, last};
     for (int i = 0; i < 5; ++i) set_element(x, i, values[i]);
     for (const int64_t number : kNumbers) {
       const int64_t wrapped = visit(t, [&]<class T>(Type<T>) { return static_cast<int64_t>(static_cast<T>(number)); });
@@ -82,7 +84,7 @@ TEST(CommonOperands, bounds_beyond_the_dtype_bound_nothing_or_are_refused) {
 }
 
 TEST(CommonOperands, a_number_is_rounded_to_16_bits_before_it_is_compared_or_divides) {
-  for (const DType t : {kF16, kBF16}) {
+  for (const DType t : kNarrowDTypes) {
     const Tensor x = tensor({0.1, 1.0, 2.3}).to(t);
     EXPECT_EQ((x == 0.1).to_vector<bool>(), (std::vector<bool>{true, false, false}));
     EXPECT_EQ((x <= 2.3).to_vector<bool>(), (std::vector<bool>{true, true, true}));
@@ -90,7 +92,7 @@ TEST(CommonOperands, a_number_is_rounded_to_16_bits_before_it_is_compared_or_div
     EXPECT_EQ((0.1 < x).to_vector<bool>(), (std::vector<bool>{false, true, true}));
   }
   EXPECT_TRUE((full({1}, INFINITY, {.dtype = kF16}) == 70000).item<bool>());
-  for (const DType t : {kF16, kBF16})
+  for (const DType t : kNarrowDTypes)
     for (const double number : {0.1, 2.3, -1.7}) {
       const Tensor x = random_tensor({40}, t, 1), same = full({40}, number, {.dtype = t});
       for (const Binary f : {Binary(remainder), Binary(fmod), Binary(pow), Binary(atan2)}) {

@@ -10,6 +10,7 @@
 
 #include "lorry/ops/dispatch/door.h"
 #include "tests/ops/operands.h"
+#include "tests/support/dtypes.h"
 
 namespace lorry::test {
 namespace {
@@ -21,10 +22,10 @@ TEST(Copy, converts_between_all_types) {
       ASSERT_EQ(y.dtype(), to);
       for (int64_t i = 0; i < x.numel(); ++i) {
         const double v = element(x, i);
-        const double want = to == kBool       ? v != 0
-                            : is_floating(to) ? v
-                            : to == kU8       ? static_cast<uint8_t>(static_cast<int64_t>(v))
-                                              : std::trunc(v);
+        const double want = visit(to, [&]<class T>(Type<T>) -> double {
+          if constexpr (std::is_same_v<T, bool>) return v != 0;
+          return kFloatingType<T> ? v : std::is_unsigned_v<T> ? static_cast<T>(static_cast<int64_t>(v)) : std::trunc(v);
+        });
         ASSERT_EQ(element(y, i), want) << name(from) << " to " << name(to) << " of " << v;
       }
     }

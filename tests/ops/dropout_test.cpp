@@ -3,12 +3,13 @@
 #include "lorry/autograd/engine.h"
 #include "lorry/ops/ops.h"
 #include "tests/ops/samples.h"
+#include "tests/support/dtypes.h"
 
 namespace lorry::test {
 namespace {
 
 TEST(dropout, elements_are_zero_or_scaled_and_about_a_share_p_is_zero) {
-  for (const DType dtype : {kF16, kBF16, kF32, kF64})
+  for (const DType dtype : kFloatingDTypes)
     for (const double p : {0.1, 0.5, 0.9}) {
       Generator generator(7);
       const Tensor x = sample({100, 200}, dtype, 1, Memory::transposed);

@@ -6,6 +6,7 @@
 #include "lorry/autograd/engine.h"
 #include "lorry/ops/ops.h"
 #include "tests/ops/samples.h"
+#include "tests/support/dtypes.h"
 
 namespace lorry::test {
 namespace {
@@ -77,7 +78,7 @@ Expected expected_loss(const Problem& p, bool logits) {
 
 TEST(loss, cross_entropy_and_nll_match_a_long_double_loop_in_every_form) {
   for (const Dims& sizes : {Dims{6}, Dims{1, 3}, Dims{37, 65}, Dims{4, 5, 3}, Dims{2, 7, 2, 3}})
-    for (const DType dtype : {kF16, kBF16, kF32, kF64})
+    for (const DType dtype : kFloatingDTypes)
       for (const bool weighted : {false, true})
         for (const bool ignoring : {false, true})
           for (const double smoothing : {0.0, 0.2}) {
@@ -236,7 +237,7 @@ TEST(loss, results_do_not_depend_on_the_number_of_threads) {
 }
 
 TEST(loss, huber_and_smooth_l1_of_16_bits_are_rounded_once) {
-  for (const DType t : {kF16, kBF16}) {
+  for (const DType t : kNarrowDTypes) {
     const Tensor x = randn({500}).to(t), y = randn({500}).to(t), wide_x = x.to(kF32), wide_y = y.to(kF32);
     EXPECT_TRUE(
         same_bits(huber_loss(x, y, Reduction::none, 0.7), huber_loss(wide_x, wide_y, Reduction::none, 0.7).to(t)));

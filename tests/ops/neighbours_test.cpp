@@ -14,6 +14,7 @@
 #include "lorry/ops/internal.h"
 #include "lorry/ops/ops.h"
 #include "lorry/ops/pointwise_call.h"
+#include "tests/support/dtypes.h"
 #include "tests/support/host.h"
 #include "tests/support/scale.h"
 
@@ -272,7 +273,7 @@ void expect_independent_rows(int64_t n, DType dtype, const Function& f, int oper
 
 TEST(Neighbours, change_no_bit_of_a_row) {
   SCOPED_TRACE(fmt::format("seed {}", kSeed));
-  for (const DType dtype : {kF16, kBF16, kF32, kF64})
+  for (const DType dtype : kFloatingDTypes)
     for (const int64_t n :
          dtype == kF32 ? std::vector<int64_t>{1, 3, 17, 64, 131, 1000} : std::vector<int64_t>{3, 128, 131}) {
       // On a GPU sums over a row run in an order that its start within 16 bytes fixes too

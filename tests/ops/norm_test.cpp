@@ -5,6 +5,7 @@
 #include "lorry/autograd/engine.h"
 #include "lorry/ops/ops.h"
 #include "tests/ops/samples.h"
+#include "tests/support/dtypes.h"
 
 namespace lorry::test {
 namespace {
@@ -49,7 +50,7 @@ const Shape kShapes[] = {
 
 TEST(norm, layer_norm_and_rms_norm_match_a_long_double_loop_for_every_dtype_and_layout) {
   for (const Shape& shape : kShapes)
-    for (const DType dtype : {kF16, kBF16, kF32, kF64})
+    for (const DType dtype : kFloatingDTypes)
       for (const Memory memory : kMemories) {
         const Tensor x = sample(shape.sizes, dtype, 2, memory), weight = sample(shape.normalized, dtype, 3),
                      bias = sample(shape.normalized, dtype, 4, memory);

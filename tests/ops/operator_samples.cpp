@@ -1,4 +1,5 @@
 #include "tests/ops/operator_samples.h"
+#include "tests/support/dtypes.h"
 
 namespace lorry::test {
 namespace {
@@ -7,7 +8,7 @@ namespace {
 double number_at(int64_t i, size_t k, DType dtype, bool chance) {
   const int64_t scattered = (i * 37 + static_cast<int64_t>(k) * 11) % 61;
   if (dtype == kBool) return static_cast<double>(scattered % 2);
-  if (!is_floating(dtype)) return static_cast<double>(scattered % 5 - (dtype == kU8 ? 0 : 2));
+  if (!is_floating(dtype)) return static_cast<double>(scattered % 5 - (is_unsigned(dtype) ? 0 : 2));
   return chance ? static_cast<double>(scattered + 1) / 64 : static_cast<double>(scattered - 30) / 16 + 1.0 / 32;
 }
 

@@ -14,7 +14,7 @@ constexpr Memory kStrided[] = {Memory::transposed, Memory::sliced};  // sliced: 
 
 /// The results of low precision are rounded once; integers and positions are exact.
 double allowed(DType dtype) {
-  return dtype == kF16 ? 4e-3 : dtype == kBF16 ? 3e-2 : dtype == kF32 ? 1e-5 : dtype == kF64 ? 1e-12 : 0;
+  return is_narrow(dtype) ? 4 * tolerance(dtype) : dtype == kF32 ? 1e-5 : dtype == kF64 ? 1e-12 : 0;
 }
 
 testing::AssertionResult agree(const Tensors& got, const Tensors& want) {

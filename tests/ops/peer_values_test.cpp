@@ -218,16 +218,10 @@ const std::map<std::string, Call>& calls() {
 
 /// Two roundings of the dtype apart, or what a different order of summation makes of a result.
 double tolerance(DType dtype) {
-  switch (dtype) {
-    case kF16:
-      return 2e-3;
-    case kBF16:
-      return 1.6e-2;
-    case kF32:
-      return 3e-6;
-    default:
-      return 1e-12;
-  }
+  return visit(dtype, []<class T>(Type<T>) {
+    if constexpr (kNarrowType<T>) return std::ldexp(2.0, 1 - std::numeric_limits<T>::digits);
+    return std::is_same_v<T, float> ? 3e-6 : 1e-12;
+  });
 }
 
 std::string compare(const Tensor& got, const json& want) {

@@ -7,6 +7,7 @@
 #include "lorry/formula/pointwise.h"
 #include "lorry/ops/dispatch/door.h"
 #include "tests/ops/operands.h"
+#include "tests/support/dtypes.h"
 
 namespace lorry::test {
 namespace {
@@ -167,7 +168,7 @@ TEST(PointwiseForms, activations_have_pytorchs_defaults) {
 }
 
 TEST(PointwiseForms, nan_to_num_takes_the_limits_of_the_dtype) {
-  for (const DType t : {kF16, kBF16, kF32, kF64}) {
+  for (const DType t : kFloatingDTypes) {
     const Tensor x = empty({4}, {t});
     const double values[] = {NAN, INFINITY, -INFINITY, 1.5};
     for (int i = 0; i < 4; ++i) set_element(x, i, values[i]);

@@ -11,6 +11,7 @@
 #include "lorry/ops/ops.h"
 #include "lorry/ops/pointwise_call.h"
 #include "tests/ops/pointwise_reference.h"
+#include "tests/support/dtypes.h"
 
 namespace lorry::test {
 namespace {
@@ -25,10 +26,11 @@ struct FloatFacts {
   double max, min_normal;
 };
 FloatFacts facts(DType t) {
-  if (t == kF16) return {11, -13, 65504, 0x1p-14};
-  if (t == kBF16) return {8, -125, 0x1.fep127, 0x1p-126};
-  if (t == kF32) return {24, -125, std::numeric_limits<float>::max(), 0x1p-126};
-  return {53, -1021, std::numeric_limits<double>::max(), 0x1p-1022};
+  return visit_floating(t, []<class T>(Type<T>) -> FloatFacts {
+    using Limits = std::numeric_limits<T>;
+    return {Limits::digits, Limits::min_exponent, static_cast<double>(Limits::max()),
+            std::ldexp(1.0, Limits::min_exponent - 1)};
+  });
 }
 
 /// The distance between neighbours of x in the type.
@@ -55,12 +57,12 @@ std::vector<double> edge_reals(DType t, int arity) {
 
 std::vector<int64_t> edge_wholes(DType t, int arity) {
   if (t == kBool) return {0, 1};
-  const int64_t bits = 8 * size_of(t);
-  const int64_t most = t == kU8 ? 255 : bits == 64 ? INT64_MAX : (int64_t{1} << (bits - 1)) - 1;
-  const int64_t least = t == kU8 ? 0 : -most - 1;
+  const bool negative = !is_unsigned(t);
+  const int64_t bits = 8 * size_of(t) - negative;
+  const int64_t most = bits == 63 ? INT64_MAX : (int64_t{1} << bits) - 1, least = negative ? -most - 1 : 0;
   std::vector<int64_t> v = {0, 1, 2, 3, 7, 100, most, least};
   if (arity < 4) v.insert(v.end(), {5, 31, most - 1, least + 1});
-  if (t != kU8) v.insert(v.end(), {-1, -2, -7});
+  if (negative) v.insert(v.end(), {-1, -2, -7});
   return v;
 }
 
@@ -96,7 +98,7 @@ testing::AssertionResult near(Real got, Real want, DType t, const Reference& r, 
     return same_sign && close ? testing::AssertionSuccess()
                               : testing::AssertionFailure() << "expected " << static_cast<double>(want);
   }
-  const bool half = t == kF16 || t == kBF16;
+  const bool half = is_narrow(t);
   const DType compute = half ? kF32 : t;
   const Real size = r.magnitude != nullptr ? std::max(std::fabs(want), r.magnitude(a)) : std::fabs(want);
   Real allowed = Real(r.ulps) * ulp(size, compute);
@@ -168,7 +170,7 @@ class PointwiseRows : public testing::TestWithParam<int> {
     std::mt19937_64 random(kSeed);
     const auto draw = [&] {
       return t == kBool ? static_cast<int64_t>(random() & 1)
-                        : static_cast<int64_t>(random() % 200) - (t == kU8 ? 0 : 100);
+                        : static_cast<int64_t>(random() % 200) - (is_unsigned(t) ? 0 : 100);
     };
     auto columns = combinations<int64_t>(edge_wholes(t, row().arity), row().arity, 300, draw);
     const bool divides =
@@ -206,10 +208,7 @@ class PointwiseRows : public testing::TestWithParam<int> {
 
  private:
   static double of_one(double x, DType t) {
-    return t == kF64   ? x
-           : t == kF32 ? static_cast<float>(x)
-           : t == kF16 ? float(Float16(static_cast<float>(x)))
-                       : float(BFloat16(static_cast<float>(x)));
+    return visit_floating(t, [&]<class T>(Type<T>) -> double { return T(static_cast<Accumulate<T>>(x)); });
   }
 };
 

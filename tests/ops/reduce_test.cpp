@@ -7,6 +7,7 @@
 #include "lorry/ops/ops.h"
 #include "tests/ops/reduction_reference.h"
 #include "tests/ops/samples.h"
+#include "tests/support/dtypes.h"
 
 namespace lorry::test {
 namespace {
@@ -280,7 +281,7 @@ TEST(reduce, extremes_along_a_dimension_return_the_first_of_equals_and_its_posit
 TEST(reduce, a_nan_anywhere_shows_in_the_result) {
   for (const int64_t n : {3, 40, 1000, 66000})
     for (const int64_t at : {int64_t{0}, n / 2, n - 1})
-      for (const DType dtype : {kF16, kBF16, kF32, kF64}) {
+      for (const DType dtype : kFloatingDTypes) {
         const Tensor x = sample({n}, dtype, 9);
         set_element(x, at, kNaN);
         const std::string what = fmt::format(" of {} elements of {} with a NaN at {}", n, dtype, at);

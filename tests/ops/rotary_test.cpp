@@ -9,13 +9,12 @@
 #include "lorry/formula/rotary.h"
 #include "lorry/ops/ops.h"
 #include "tests/ops/samples.h"
+#include "tests/support/dtypes.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/on_cuda.h"
 
 namespace lorry::test {
 namespace {
-
-constexpr DType kFloating[] = {kF16, kBF16, kF32, kF64};
 
 /// The largest relative error of one rounding.
 double rounding(DType t) { return t == kF64 ? 0x1p-53 : t == kF32 ? 0x1p-24 : t == kF16 ? 0x1p-11 : 0x1p-8; }
@@ -78,7 +77,7 @@ const Shape kShapes[] = {
 
 TEST(Rotary, turns_pairs_as_complex_numbers_and_rounds_once) {
   for (const Shape& shape : kShapes)
-    for (const DType dtype : kFloating) {
+    for (const DType dtype : kFloatingDTypes) {
       const Tensor x = sample(shape.sizes, dtype, 1);
       const Tables by(x.size(-3), x.size(-1) / 2, dtype);
       for (const int64_t heads : shape.heads)
@@ -109,7 +108,7 @@ TEST(Rotary, gives_the_bits_of_the_formula) {
 TEST(Rotary, gives_the_same_bits_on_the_cpu_and_on_a_gpu) {
   LORRY_SKIP_WITHOUT_CUDA();
   for (const Shape& shape : kShapes)
-    for (const DType dtype : kFloating) {
+    for (const DType dtype : kFloatingDTypes) {
       const Tensor x = sample(shape.sizes, dtype, 3).to(kCPU);
       const Tables by(x.size(-3), x.size(-1) / 2, dtype);
       const auto on = [&](Device device) {
@@ -120,7 +119,7 @@ TEST(Rotary, gives_the_same_bits_on_the_cpu_and_on_a_gpu) {
 }
 
 TEST(Rotary, copies_the_other_heads_to_the_bit) {
-  for (const DType dtype : kFloating) {
+  for (const DType dtype : kFloatingDTypes) {
     const Tensor x = sample({2, 3, 5, 6}, dtype, 4);
     // A NaN with a payload, which arithmetic would quieten.
     const uint64_t bits = dtype == kF64   ? 0x7ff0000000000123u
@@ -148,7 +147,7 @@ int copies_of(const F& f) {
 }
 
 TEST(Rotary, reads_strided_heads_where_they_lie) {
-  for (const DType dtype : kFloating)
+  for (const DType dtype : kFloatingDTypes)
     for (const int64_t d : {6, 16}) {
       const Tables by(4, d / 2, dtype);
       const auto turns = [&](const Tensor& x, int copies) {
@@ -170,7 +169,7 @@ TEST(Rotary, reads_strided_heads_where_they_lie) {
 }
 
 TEST(Rotary, takes_tables_of_any_strides_and_parts_of_longer_ones) {
-  for (const DType dtype : kFloating)
+  for (const DType dtype : kFloatingDTypes)
     for (const int64_t half : {3, 4, 8}) {
       const Tables all(9, half, dtype);
       const Tensor x = sample({2, 4, 3, 2 * half}, dtype, 10);
@@ -186,7 +185,7 @@ TEST(Rotary, takes_tables_of_any_strides_and_parts_of_longer_ones) {
 }
 
 TEST(Rotary, the_inverse_is_the_rotation_by_negated_sines_and_brings_back) {
-  for (const DType dtype : kFloating) {
+  for (const DType dtype : kFloatingDTypes) {
     const Tensor x = sample({2, 3, 4, 10}, dtype, 11);
     const Tables by(3, 5, dtype);
     EXPECT_TRUE(same_bits(rotary(x, by.cos, by.sin, 3, true), rotary(x, by.cos, by.sin.neg(), 3)));
@@ -211,7 +210,7 @@ TEST(Rotary, gradients_agree_with_central_differences_twice) {
 }
 
 TEST(Rotary, the_gradient_is_the_gradient_turned_back) {
-  for (const DType dtype : kFloating) {
+  for (const DType dtype : kFloatingDTypes) {
     const Tensor x = sample({2, 3, 4, 10}, dtype, 12).requires_grad_(), grad = sample({2, 3, 4, 10}, dtype, 13);
     const Tables by(3, 5, dtype);
     const Tensor y = rotary(x, by.cos, by.sin, 3);
@@ -248,7 +247,7 @@ TEST(Rotary, takes_tensors_without_elements) {
 TEST(Rotary, does_not_depend_on_the_number_of_threads) {
   expect_same_for_all_thread_counts([] {
     std::vector<Tensor> results;
-    for (const DType dtype : kFloating) {
+    for (const DType dtype : kFloatingDTypes) {
       const Tensor x = sample({3, 70, 6, 32}, dtype, 15);
       const Tables by(70, 16, dtype);
       results.push_back(rotary(x, by.cos, by.sin, 4));

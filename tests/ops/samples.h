@@ -14,6 +14,7 @@
 
 #include "lorry/device/cpu/team.h"
 #include "lorry/ops/creation.h"
+#include "tests/support/dtypes.h"
 #include "tests/support/host.h"
 #include "tests/support/message.h"
 
@@ -80,7 +81,7 @@ inline Tensor sample(const Dims& sizes, DType dtype, uint64_t seed, Memory memor
     if (dtype == kBool)
       v = u < 0.6;
     else if (!is_floating(dtype))
-      v = std::floor(dtype == kU8 ? std::fabs(v) : v);
+      v = std::floor(is_unsigned(dtype) ? std::fabs(v) : v);
     else
       v = std::round(v * 64) / 64;
     set_element(x, i, v);
@@ -96,18 +97,10 @@ inline Tensor tensor_of(const Dims& sizes, DType dtype, const std::vector<double
 
 /// The error allowed to a result of `dtype`, relative to its magnitude (at least 1).
 inline double tolerance(DType dtype) {
-  switch (dtype) {
-    case kF64:
-      return 1e-13;
-    case kF32:
-      return 2e-6;
-    case kF16:
-      return 1.0 / 1024;
-    case kBF16:
-      return 1.0 / 128;
-    default:
-      return 0;
-  }
+  return visit(dtype, []<class T>(Type<T>) {
+    if constexpr (kNarrowType<T>) return std::ldexp(1.0, 1 - std::numeric_limits<T>::digits);
+    return std::is_same_v<T, double> ? 1e-13 : std::is_same_v<T, float> ? 2e-6 : 0;
+  });
 }
 
 inline testing::AssertionResult near(const Tensor& got, const std::vector<double>& want, double relative) {

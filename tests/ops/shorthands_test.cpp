@@ -4,6 +4,7 @@
 
 #include "lorry/ops/ops.h"
 #include "tests/ops/operator_samples.h"
+#include "tests/support/dtypes.h"
 
 namespace lorry::test {
 namespace {
@@ -75,7 +76,7 @@ TEST(Shorthands, true_divide_divides_whole_numbers_into_fractions) {
 }
 
 TEST(Shorthands, random_tensors_like_another_have_its_sizes_and_dtype) {
-  for (const DType dtype : {kF16, kBF16, kF32, kF64}) {
+  for (const DType dtype : kFloatingDTypes) {
     const Tensor x = empty({3, 5}, {dtype}), drawn = rand_like(x, {}, &fresh_generator()),
                  whole = randint_like(x, -3, 4, {}, &fresh_generator());
     EXPECT_TRUE(same_bits(drawn, rand({3, 5}, {dtype}, &fresh_generator())));

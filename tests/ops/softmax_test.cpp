@@ -6,6 +6,7 @@
 #include "lorry/ops/internal.h"
 #include "lorry/ops/ops.h"
 #include "tests/ops/samples.h"
+#include "tests/support/dtypes.h"
 
 namespace lorry::test {
 namespace {
@@ -44,7 +45,7 @@ std::vector<double> expected_softmax(const Tensor& x, int64_t dim, bool log) {
 TEST(softmax, every_dimension_of_every_dtype_and_layout_matches_a_long_double_loop) {
   for (const Dims& sizes :
        {Dims{}, Dims{1}, Dims{77}, Dims{5, 33}, Dims{2, 3, 64}, Dims{3, 70, 5}, Dims{2, 1, 3, 2, 1, 2, 3, 4}})
-    for (const DType dtype : {kF16, kBF16, kF32, kF64})
+    for (const DType dtype : kFloatingDTypes)
       for (const Memory memory : kMemories) {
         const Tensor x = sample(sizes, dtype, 4, memory, 6);
         for (int64_t dim = 0; dim < std::max<int64_t>(1, x.dim()); ++dim) {

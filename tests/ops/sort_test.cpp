@@ -6,6 +6,7 @@
 
 #include "lorry/ops/ops.h"
 #include "tests/ops/samples.h"
+#include "tests/support/dtypes.h"
 
 namespace lorry::test {
 namespace {
@@ -71,7 +72,7 @@ TEST(sort, orders_every_dimension_of_every_dtype_and_layout_stably_with_nan_last
 }
 
 TEST(sort, extreme_values_of_every_whole_dtype_keep_their_order) {
-  for (const DType dtype : {kU8, kI8, kI16, kI32})
+  for (const DType dtype : kShortDTypes)
     visit(dtype, [&]<class T>(Type<T>) {
       const double low = static_cast<double>(std::numeric_limits<T>::lowest()),
                    high = static_cast<double>(std::numeric_limits<T>::max());

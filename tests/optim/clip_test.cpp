@@ -4,6 +4,7 @@
 
 #include "lorry/base/events.h"
 #include "tests/optim/support.h"
+#include "tests/support/dtypes.h"
 #include "tests/support/on_cuda.h"
 
 namespace lorry::optim::test {
@@ -86,7 +87,7 @@ TEST(ClipGradNorm, a_gradient_or_a_parameter_that_is_there_twice_counts_once) {
 }
 
 TEST(ClipGradNorm, gradients_with_gaps_are_scaled_where_they_are) {
-  for (const DType dtype : {kF32, kF64, kBF16, kF16}) {
+  for (const DType dtype : lorry::test::kFloatingDTypes) {
     std::mt19937_64 random(1);
     const Tensor wide = random_tensor(random, {7, 9}, dtype), before = wide.clone(),
                  dense = random_tensor(random, {30}, dtype);

@@ -2,6 +2,7 @@
 
 #include "lorry/optim/custom.h"
 #include "tests/optim/support.h"
+#include "tests/support/dtypes.h"
 #include "tests/support/on_cuda.h"
 
 namespace lorry::optim::test {
@@ -53,7 +54,7 @@ void expect_same_bits(const Make& make) {
     EXPECT_TRUE(after_steps(kCPU, dtype, with) == after_steps(lorry::test::kGPU, dtype, with))
         << fmt::format("{}, {} masters, {} states", dtype, name(memory.masters), name(memory.states));
   };
-  for (const DType dtype : {kF32, kF64, kBF16, kF16})
+  for (const DType dtype : lorry::test::kFloatingDTypes)
     for (const Masters masters : {Masters::none, Masters::f32}) expect(dtype, {.masters = masters});
   for (const DType dtype : {kF32, kBF16, kF16})
     for (const StateType states : {StateType::q8, StateType::bf16})

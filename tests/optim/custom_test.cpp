@@ -3,6 +3,7 @@
 #include "lorry/optim/custom.h"
 
 #include "tests/optim/support.h"
+#include "tests/support/dtypes.h"
 
 namespace lorry::optim::test {
 namespace {
@@ -72,7 +73,7 @@ TEST(Custom, an_update_alone_is_a_rule) {
         param = param - h.lr * states[0];
       },
       0.01, {0.9});
-  for (const DType dtype : {kF32, kF64, kBF16, kF16}) {
+  for (const DType dtype : lorry::test::kFloatingDTypes) {
     const auto own = expect_same_bits(dtype, [&](const auto& params, Execution e) {
       return std::make_unique<Custom<typename decltype(momentum)::Rule>>(params, momentum, e);
     });

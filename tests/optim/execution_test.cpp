@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "tests/optim/support.h"
+#include "tests/support/dtypes.h"
 
 namespace lorry::optim::test {
 namespace {
@@ -67,7 +68,7 @@ TEST(Execution, all_executions_of_sgd_agree_to_the_bit_over_1000_steps) {
 }
 
 TEST(Execution, every_option_and_dtype_agrees_to_the_bit) {
-  for (const DType dtype : {kF32, kF64, kF16, kBF16}) {
+  for (const DType dtype : lorry::test::kFloatingDTypes) {
     expect_same_bits<AdamW>(AdamWOptions{.lr = 0.02, .amsgrad = true}, dtype, 12);
     expect_same_bits<AdamW>(AdamWOptions{.weight_decay = 0, .maximize = true}, dtype, 12);
     expect_same_bits<Adam>(AdamOptions{.beta1 = 0, .weight_decay = 0.1}, dtype, 12);
@@ -78,7 +79,7 @@ TEST(Execution, every_option_and_dtype_agrees_to_the_bit) {
 }
 
 TEST(Execution, masters_agree_to_the_bit) {
-  for (const DType dtype : {kF16, kBF16}) {
+  for (const DType dtype : lorry::test::kNarrowDTypes) {
     expect_same_bits<AdamW>(AdamWOptions{.lr = 0.02, .amsgrad = true, .memory = {.masters = Masters::f32}}, dtype, 12);
     expect_same_bits<Adam>(AdamOptions{.weight_decay = 0.1, .memory = {.masters = Masters::f32}}, dtype, 12);
     expect_same_bits<SGD>(SGDOptions{.lr = 0.1, .memory = {.masters = Masters::f32}}, dtype, 12);
@@ -88,7 +89,7 @@ TEST(Execution, masters_agree_to_the_bit) {
 
 TEST(Execution, scaled_and_skipped_steps_agree_to_the_bit) {
   const std::vector<double> factors = {NAN, 0.5, 1.0 / 3, NAN, 1};
-  for (const DType dtype : {kF32, kF64, kF16, kBF16})
+  for (const DType dtype : lorry::test::kFloatingDTypes)
     for (const bool masters : {false, true}) {
       expect_same_bits<AdamW>(
           AdamWOptions{.lr = 0.02, .amsgrad = true, .memory = {.masters = masters ? Masters::f32 : Masters::none}},

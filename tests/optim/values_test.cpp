@@ -5,6 +5,7 @@
 #include <set>
 
 #include "tests/optim/support.h"
+#include "tests/support/dtypes.h"
 #include "tests/support/rule_values.h"
 
 namespace lorry::optim::test {
@@ -96,7 +97,7 @@ TEST(Values, adamw_follows_the_papers_equations_in_double) {
 }
 
 TEST(Values, half_parameters_take_the_f32_step_and_round_once) {
-  for (const DType dtype : {kF16, kBF16}) {
+  for (const DType dtype : lorry::test::kNarrowDTypes) {
     const Tensor half = parameter({0.5, -1.25, 3.0}, dtype), wide = parameter({0.5, -1.25, 3.0});
     AdamW a({{"p", half}}, {.lr = 0.1}), b({{"p", wide}}, {.lr = 0.1});
     half.set_grad(tensor_of({0.25, -0.5, 2}, {3}, dtype));

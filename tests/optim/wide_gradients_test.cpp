@@ -2,12 +2,13 @@
 
 #include "tests/optim/rules.h"
 #include "tests/optim/support.h"
+#include "tests/support/dtypes.h"
 
 namespace lorry::optim::test {
 namespace {
 
 TEST(WideGradients, of_many_batches_add_up_in_f32) {
-  for (const DType dtype : {kBF16, kF16}) {
+  for (const DType dtype : lorry::test::kNarrowDTypes) {
     constexpr int kBatches = 200, kCount = 300;
     std::mt19937_64 random(5);
     const Tensor p = parameter(random_tensor(random, {kCount}, dtype)), narrow = parameter(p.detach().clone());
@@ -78,7 +79,7 @@ TEST(WideGradients, step_every_execution_alike) {
 
 TEST(WideGradients, that_fit_16_bits_step_like_those_of_16_bits_and_may_take_turns_with_them) {
   for (const Execution execution : executions())
-    for (const DType dtype : {kBF16, kF16})
+    for (const DType dtype : lorry::test::kNarrowDTypes)
       for (const bool clips : {false, true}) {
         Model narrow(9, dtype), wide(9, dtype);
         AdamW one(narrow.params, {}, execution), other(wide.params, {}, execution);

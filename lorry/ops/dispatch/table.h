@@ -11,7 +11,7 @@
 namespace lorry {
 
 enum class Op : uint16_t {
-#define LORRY_POINTWISE(name, Formula, arity, result, domain) name,
+#define LORRY_POINTWISE(name, Formula, arity, deciding, result, domain) name,
 #include "lorry/formula/pointwise.def"
 #define LORRY_REDUCTION(name, fold, map, finish, result) name,
 #include "lorry/formula/reduce.def"
@@ -19,7 +19,7 @@ enum class Op : uint16_t {
 #include "lorry/ops/dispatch/operators.def"
 #define LORRY_LIST_REDUCTION(name, ...) foreach_##name,
 #include "lorry/formula/list.def"
-#define LORRY_POINTWISE(name, Formula, arity, result, domain) foreach_##name,
+#define LORRY_POINTWISE(name, Formula, arity, deciding, result, domain) foreach_##name,
 #include "lorry/formula/pointwise.def"
   count
 };
@@ -77,7 +77,7 @@ constexpr OpKind kind_of(formula::FoldResult result) {
 }
 
 inline constexpr OpRow kRows[kOpCount] = {
-#define LORRY_POINTWISE(name, Formula, arity, result, domain) \
+#define LORRY_POINTWISE(name, Formula, arity, deciding, result, domain) \
   {#name, OpKind::pointwise, Bytes::all, output, arity, "arguments..."},
 #include "lorry/formula/pointwise.def"
 #define LORRY_REDUCTION(name, fold, map, finish, result) \
@@ -87,7 +87,7 @@ inline constexpr OpRow kRows[kOpCount] = {
 #include "lorry/ops/dispatch/operators.def"
 #define LORRY_LIST_REDUCTION(name, ...) {"foreach_" #name, OpKind::list, Bytes::all, input, -1, "tensors..."},
 #include "lorry/formula/list.def"
-#define LORRY_POINTWISE(name, Formula, arity, result, domain) \
+#define LORRY_POINTWISE(name, Formula, arity, deciding, result, domain) \
   {"foreach_" #name, OpKind::list, Bytes::all, input, -1, "arguments...; counts"},
 #include "lorry/formula/pointwise.def"
 };

@@ -36,7 +36,7 @@ struct StepShape {
   bool in_parts = false;
 
   /// For f32 and f64 parameters none.
-  Masters masters() const { return size_of(dtype) == 2 ? memory.masters : Masters::none; }
+  Masters masters() const { return is_narrow(dtype) ? memory.masters : Masters::none; }
   bool has_master() const { return masters() == Masters::f32 || masters() == Masters::split; }
   /// Whether state k has another type than the formula computes with.
   bool is_compressed(int k) const { return dtype != kF64 && memory.states[k] != StateType::f32; }

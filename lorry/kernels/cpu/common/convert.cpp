@@ -15,10 +15,6 @@ namespace {
 /// As stored: a bool is a byte, and any byte but 0 is true.
 template <class T>
 using Stored = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
-template <class T>
-inline constexpr bool kHalf = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
-template <class T>
-inline constexpr bool kReal = std::is_floating_point_v<T> || kHalf<T>;
 
 /// Written so that it becomes vector code: the conversion itself is always defined.
 template <class F>
@@ -32,15 +28,15 @@ template <class To, class From>
 LORRY_INLINE Stored<To> cast(Stored<From> x) {
   if constexpr (std::is_same_v<To, From> && !std::is_same_v<To, bool>)
     return x;
-  else if constexpr (kHalf<From>)
+  else if constexpr (kNarrowType<From>)
     return cast<To, float>(static_cast<float>(x));
   else if constexpr (std::is_same_v<To, bool>)
     return x != Stored<From>(0);
   else if constexpr (std::is_same_v<From, bool>)
     return cast<To, int64_t>(x != 0);
-  else if constexpr (kHalf<To>)
+  else if constexpr (kNarrowType<To>)
     return To(static_cast<float>(x));
-  else if constexpr (kReal<From> && !kReal<To>)
+  else if constexpr (kFloatingType<From> && !kFloatingType<To>)
     return static_cast<To>(whole(x));
   else
     return static_cast<To>(x);

@@ -83,7 +83,7 @@ void put(void (**row_functions)()) {
 }  // namespace
 
 void fill_threaded(ThreadedFunctions& table) {
-#define LORRY_POINTWISE(name, Formula, arity, result, domain) \
+#define LORRY_POINTWISE(name, Formula, arity, deciding, result, domain) \
   put<formula::Formula, arity, Result::result, Domain::domain>(table.rows[static_cast<int>(Pointwise::name)]);
 #include "lorry/formula/pointwise.def"
   table.load = stored(&load);

@@ -23,8 +23,6 @@ const ListNormRuns& list_norm_runs() {
 
 namespace {
 
-bool is_half(DType dtype) { return dtype == kF16 || dtype == kBF16; }
-
 void* at(void* data, int64_t element, DType dtype) { return static_cast<char*>(data) + element * size_of(dtype); }
 
 /// The sum of |x|^p, in the order of kernels/list.h.
@@ -62,7 +60,7 @@ class Norm {
   }
 
   double tile(const void* x, DType dtype, int64_t count) const {
-    if (is_half(dtype)) {
+    if (is_narrow(dtype)) {
       alignas(64) float block[kNormTile];
       converter(dtype, kF32)(x, 1, block, 1, count);
       return tile(block, kF32, count);
@@ -138,7 +136,7 @@ void scale(const List& list, const double* factor, const Stream&) {
   const DType dtype = list.dtype(0);
   const auto& functions = list_norm_runs().scale;
   for_each_run(list, [&](const ListEntry& entry, int64_t begin, int64_t count) {
-    if (!is_half(dtype)) return functions[dtype == kF64](at(entry.at[0], begin, dtype), count, *factor);
+    if (!is_narrow(dtype)) return functions[dtype == kF64](at(entry.at[0], begin, dtype), count, *factor);
     constexpr int64_t kBlock = 1'024;  // of widened elements: they stay in the first cache
     alignas(64) float block[kBlock];
     const Convert widen = converter(dtype, kF32), narrow = converter(kF32, dtype);

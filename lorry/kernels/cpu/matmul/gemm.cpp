@@ -10,9 +10,6 @@
 
 namespace lorry::kernels::cpu {
 
-void gemm(const Gemm<double, double>& g) { packed::gemm(g); }
-void gemm(const Gemm<Float16, float>& g) { packed::gemm(g); }
-
 #if LORRY_WITH_ONEDNN
 
 // dnnl_sgemm rather than a matmul primitive: for the products of a small GPT (2048 x 128..512 x 128..512, 2 threads,

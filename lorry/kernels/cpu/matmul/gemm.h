@@ -1,11 +1,11 @@
 #pragma once
 
 // The products of one tile on one thread, on which matmul and attention are built. Two engines stand behind `gemm`:
-// oneDNN where the build has it, and the packed kernel of this library (always for f64 and f16).
+// oneDNN for f32 and bf16, where the build has it, and the packed kernel of this library for all floating types.
 
 #include <cstdint>
 
-#include "lorry/layout/half.h"
+#include "lorry/layout/dtype_enum.h"
 
 namespace lorry::kernels::cpu {
 
@@ -23,16 +23,16 @@ struct Gemm {
   T alpha = 1, beta = 0;
 };
 
-void gemm(const Gemm<float, float>& g);
-void gemm(const Gemm<double, double>& g);
-void gemm(const Gemm<BFloat16, float>& g);
-void gemm(const Gemm<Float16, float>& g);
-
 namespace packed {
-void gemm(const Gemm<float, float>& g);
-void gemm(const Gemm<double, double>& g);
-void gemm(const Gemm<BFloat16, float>& g);
-void gemm(const Gemm<Float16, float>& g);
+#define LORRY_FLOATING_DTYPE(name, Name, text, type, dlpack, safetensors) \
+  void gemm(const Gemm<type, Accumulate<type>>& g);
+#include "lorry/layout/dtypes.def"
 }  // namespace packed
+
+void gemm(const Gemm<float, float>& g);
+void gemm(const Gemm<BFloat16, float>& g);
+template <class S, class T>
+requires kFloatingType<S>
+void gemm(const Gemm<S, T>& g) { packed::gemm(g); }
 
 }  // namespace lorry::kernels::cpu

@@ -127,10 +127,9 @@ void packed_gemm(const Gemm<S, T>& g) {
   }
 }
 
-void gemm_f32(const Gemm<float, float>& g) { packed_gemm(g); }
-void gemm_f64(const Gemm<double, double>& g) { packed_gemm(g); }
-void gemm_bf16(const Gemm<BFloat16, float>& g) { packed_gemm(g); }
-void gemm_f16(const Gemm<Float16, float>& g) { packed_gemm(g); }
+#define LORRY_FLOATING_DTYPE(name, Name, text, type, dlpack, safetensors) \
+  void gemm_##name(const Gemm<type, Accumulate<type>>& g) { packed_gemm(g); }
+#include "lorry/layout/dtypes.def"
 
 }  // namespace
 }  // namespace lorry::kernels::cpu::HWY_NAMESPACE
@@ -139,16 +138,11 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace lorry::kernels::cpu {
 
-HWY_EXPORT(gemm_f32);
-HWY_EXPORT(gemm_f64);
-HWY_EXPORT(gemm_bf16);
-HWY_EXPORT(gemm_f16);
-
 namespace packed {
-void gemm(const Gemm<float, float>& g) { HWY_DYNAMIC_DISPATCH(gemm_f32)(g); }
-void gemm(const Gemm<double, double>& g) { HWY_DYNAMIC_DISPATCH(gemm_f64)(g); }
-void gemm(const Gemm<BFloat16, float>& g) { HWY_DYNAMIC_DISPATCH(gemm_bf16)(g); }
-void gemm(const Gemm<Float16, float>& g) { HWY_DYNAMIC_DISPATCH(gemm_f16)(g); }
+#define LORRY_FLOATING_DTYPE(name, Name, text, type, dlpack, safetensors) \
+  HWY_EXPORT(gemm_##name);                                                \
+  void gemm(const Gemm<type, Accumulate<type>>& g) { HWY_DYNAMIC_DISPATCH(gemm_##name)(g); }
+#include "lorry/layout/dtypes.def"
 }  // namespace packed
 
 }  // namespace lorry::kernels::cpu

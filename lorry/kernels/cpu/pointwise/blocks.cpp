@@ -75,7 +75,7 @@ void fill_blocks(BlockFunctions* table);
 template <>
 void fill_blocks<LORRY_SHARE>(BlockFunctions* table) {
   static_assert(LORRY_SHARE < kBlockShares);
-#define LORRY_POINTWISE(name, Formula, arity, result, domain)                                                   \
+#define LORRY_POINTWISE(name, Formula, arity, deciding, result, domain)                                         \
   put<static_cast<int>(Pointwise::name) % kBlockShares == LORRY_SHARE, formula::Formula, arity, Result::result, \
       Domain::domain>(table[static_cast<int>(Pointwise::name)]);
 #include "lorry/formula/pointwise.def"

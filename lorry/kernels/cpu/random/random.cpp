@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "lorry/device/cpu/team.h"
 #include "lorry/formula/random.h"
@@ -45,8 +46,8 @@ void fill(const Array& out, int words_each, RandomKey key, const Fill& tile) {
 
 void uniform(const Array& out, RandomKey key, double low, double high, Stream) {
   visit_floating(out.dtype, [&]<class T>(Type<T>) {
-    if constexpr (sizeof(T) == 2) {
-      constexpr int kDigits = std::is_same_v<T, Float16> ? 11 : 8;
+    if constexpr (kNarrowType<T>) {
+      constexpr int kDigits = std::numeric_limits<T>::digits;
       const float from = static_cast<float>(low), range = static_cast<float>(high) - from;
       for_each_tile(out.numel(), 1, key, [&](const uint32_t* words, int64_t first, int64_t count) {
         for (int64_t i = 0; i < count; ++i) {
@@ -77,7 +78,7 @@ void integers(const Array& out, RandomKey key, int64_t low, uint64_t range, Stre
       for (int64_t i = 0; i < count; ++i) {
         const uint64_t word = static_cast<uint64_t>(words[2 * i + 1]) << 32 | words[2 * i];
         const auto value = static_cast<int64_t>(static_cast<uint64_t>(low) + formula::below(word, range));
-        if constexpr (sizeof(T) == 2 && !std::is_integral_v<T>) {
+        if constexpr (kNarrowType<T>) {
           out.as<T>()[first + i] = T(static_cast<float>(value));
         } else {
           out.as<T>()[first + i] = static_cast<T>(value);

@@ -1,5 +1,5 @@
 // Sorting by integer keys: every value is mapped to an unsigned number of its width class (32 or 64 bits) whose order
-// is the wanted one, so that one radix sort (one comparison sort for short rows) serves all ten types and both
+// is the wanted one, so that one radix sort (one comparison sort for short rows) serves all types and both
 // directions.
 
 #include "lorry/kernels/sort.h"

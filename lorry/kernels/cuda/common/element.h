@@ -9,17 +9,20 @@
 
 #include "lorry/formula/scalar.h"
 #include "lorry/layout/dtype_enum.h"
-#include "lorry/layout/half.h"
 
 namespace lorry::kernels::cuda {
 
+/// Narrow floats of 16 bits, which are widened and narrowed two at a time.
 template <class T>
-inline constexpr bool kHalf = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
-template <class T>
-inline constexpr bool kReal = std::is_floating_point_v<T> || kHalf<T>;
+inline constexpr bool kHalf = kNarrowType<T> && sizeof(T) == 2;
 /// As stored: a bool is a byte, and any byte but 0 is true.
 template <class T>
 using Stored = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
+/// An unsigned number of the size of T.
+template <class T>
+using BitsOf = std::conditional_t<
+    sizeof(T) == 1, uint8_t,
+    std::conditional_t<sizeof(T) == 2, uint16_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>>>;
 
 /// The value type of formulas for a compute type: whole numbers wrap.
 template <class C>
@@ -33,15 +36,15 @@ template <class To, class From>
 __device__ __forceinline__ Stored<To> cast(Stored<From> x) {
   if constexpr (std::is_same_v<To, From> && !std::is_same_v<To, bool>)
     return x;
-  else if constexpr (kHalf<From>)
+  else if constexpr (kNarrowType<From>)
     return cast<To, float>(static_cast<float>(x));
   else if constexpr (std::is_same_v<To, bool>)
     return x != Stored<From>(0);
   else if constexpr (std::is_same_v<From, bool>)
     return cast<To, int64_t>(x != 0);
-  else if constexpr (kHalf<To>)
+  else if constexpr (kNarrowType<To>)
     return To(static_cast<float>(x));
-  else if constexpr (kReal<From> && !kReal<To>)
+  else if constexpr (kFloatingType<From> && !kFloatingType<To>)
     return static_cast<To>(whole(static_cast<double>(x)));
   else
     return static_cast<To>(x);
@@ -51,65 +54,12 @@ __device__ __forceinline__ Stored<To> cast(Stored<From> x) {
 /// threads.
 template <class C>
 __device__ __forceinline__ C load_as(const void* data, DType dtype, int64_t index) {
-  switch (dtype) {
-    case kBool:
-      return cast<C, bool>(static_cast<const uint8_t*>(data)[index]);
-    case kU8:
-      return cast<C, uint8_t>(static_cast<const uint8_t*>(data)[index]);
-    case kI8:
-      return cast<C, int8_t>(static_cast<const int8_t*>(data)[index]);
-    case kI16:
-      return cast<C, int16_t>(static_cast<const int16_t*>(data)[index]);
-    case kI32:
-      return cast<C, int32_t>(static_cast<const int32_t*>(data)[index]);
-    case kI64:
-      return cast<C, int64_t>(static_cast<const int64_t*>(data)[index]);
-    case kF16:
-      return cast<C, Float16>(static_cast<const Float16*>(data)[index]);
-    case kBF16:
-      return cast<C, BFloat16>(static_cast<const BFloat16*>(data)[index]);
-    case kF32:
-      return cast<C, float>(static_cast<const float*>(data)[index]);
-    case kF64:
-      break;
-  }
-  return cast<C, double>(static_cast<const double*>(data)[index]);
+  return visit(dtype, [&]<class T>(Type<T>) -> C { return cast<C, T>(static_cast<const Stored<T>*>(data)[index]); });
 }
 
 template <class C>
 __device__ __forceinline__ void store_as(void* data, DType dtype, int64_t index, C value) {
-  switch (dtype) {
-    case kBool:
-      static_cast<uint8_t*>(data)[index] = cast<bool, C>(value);
-      return;
-    case kU8:
-      static_cast<uint8_t*>(data)[index] = cast<uint8_t, C>(value);
-      return;
-    case kI8:
-      static_cast<int8_t*>(data)[index] = cast<int8_t, C>(value);
-      return;
-    case kI16:
-      static_cast<int16_t*>(data)[index] = cast<int16_t, C>(value);
-      return;
-    case kI32:
-      static_cast<int32_t*>(data)[index] = cast<int32_t, C>(value);
-      return;
-    case kI64:
-      static_cast<int64_t*>(data)[index] = cast<int64_t, C>(value);
-      return;
-    case kF16:
-      static_cast<Float16*>(data)[index] = cast<Float16, C>(value);
-      return;
-    case kBF16:
-      static_cast<BFloat16*>(data)[index] = cast<BFloat16, C>(value);
-      return;
-    case kF32:
-      static_cast<float*>(data)[index] = cast<float, C>(value);
-      return;
-    case kF64:
-      static_cast<double*>(data)[index] = cast<double, C>(value);
-      return;
-  }
+  visit(dtype, [&]<class T>(Type<T>) { static_cast<Stored<T>*>(data)[index] = cast<T, C>(value); });
 }
 
 /// N elements that move as one access of up to 16 bytes. T is a stored type.

@@ -1,10 +1,9 @@
 #pragma once
 
-// Arithmetic in f32 for results of 16 bits, which keep 11 digits of 24: exponentials and quotients straight from the
-// hardware's approximations, without the steps that a f32 result needs. Infinities, NaN and subnormal quotients come
-// out as usual.
+// Arithmetic in f32 for narrow results, which keep 11 digits of 24 or fewer: exponentials and quotients straight from
+// the hardware's approximations, without the steps that a f32 result needs. Infinities, NaN and subnormal quotients
+// come out as usual.
 
-#include "lorry/formula/formulas.h"
 #include "lorry/kernels/cuda/common/element.h"
 
 namespace lorry::kernels::cuda {
@@ -18,7 +17,7 @@ __device__ __forceinline__ float fast_exp(float x) {
   return y;
 }
 
-/// A value type of formulas (formula/scalar.h), as far as those of kUsesFastMath ask for it.
+/// A value type of formulas (formula/scalar.h), as far as those with kFastMath ask for it.
 struct FastMath {
   float value;
 
@@ -39,12 +38,5 @@ struct FastMath {
 };
 
 #endif  // __CUDACC__
-
-/// Formulas whose results of 16 bits are computed in FastMath: what they cost is an exponential, and a quotient by 1 +
-/// exp(...).
-template <class F>
-inline constexpr bool kUsesFastMath = std::is_same_v<F, formula::Sigmoid> || std::is_same_v<F, formula::GeluTanh> ||
-                                      std::is_same_v<F, formula::GeluTanhBackward> ||
-                                      std::is_same_v<F, formula::Silu> || std::is_same_v<F, formula::SiluBackward>;
 
 }  // namespace lorry::kernels::cuda

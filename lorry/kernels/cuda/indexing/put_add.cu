@@ -8,10 +8,10 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-/// What is added up: 16-bit floats in f32, rounded after each addition as the CPU does; whole numbers wrap around.
+/// What is added up: narrow floats in f32, rounded after each addition as the CPU does; whole numbers wrap around.
 template <class T>
 using Sum = std::conditional_t<
-    kHalf<T>, float,
+    kNarrowType<T>, float,
     std::conditional_t<std::is_same_v<T, uint8_t> || std::is_same_v<T, uint16_t> || std::is_same_v<T, bool>, uint32_t,
                        T>>;
 
@@ -29,7 +29,7 @@ struct Adding {
   __device__ __forceinline__ static void combine(Value& sum, Value come) {
     if constexpr (std::is_same_v<T, bool>) {
       sum |= come;
-    } else if constexpr (kHalf<T>) {
+    } else if constexpr (kNarrowType<T>) {
       sum = static_cast<float>(T(sum + come));
     } else {
       sum += come;
@@ -98,28 +98,12 @@ constexpr int64_t kMany = 16;
 /// Calls f(Type<T>) with a type that adds as the dtype does: whole numbers of one width wrap alike, signed or not.
 template <class F>
 void visit_sum(DType dtype, F&& f) {
-  switch (dtype) {
-    case kBool:
-      return f(Type<bool>{});
-    case kU8:
-    case kI8:
-      return f(Type<uint8_t>{});
-    case kI16:
-      return f(Type<uint16_t>{});
-    case kI32:
-      return f(Type<uint32_t>{});
-    case kI64:
-      return f(Type<uint64_t>{});
-    case kF16:
-      return f(Type<Float16>{});
-    case kBF16:
-      return f(Type<BFloat16>{});
-    case kF32:
-      return f(Type<float>{});
-    case kF64:
-      break;
-  }
-  f(Type<double>{});
+  visit(dtype, [&]<class T>(Type<T> type) {
+    if constexpr (kFloatingType<T> || std::is_same_v<T, bool>)
+      f(type);
+    else
+      f(Type<std::make_unsigned_t<T>>{});
+  });
 }
 
 template <class Key, class Index>

@@ -6,10 +6,10 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-/// What is carried: 16-bit floats in f32, and small whole numbers in 32 bits, of which the low ones are right.
+/// What is carried: narrow floats in f32, and small whole numbers in 32 bits, of which the low ones are right.
 template <class T>
 using Carried =
-    std::conditional_t<kHalf<T>, float, std::conditional_t<std::is_integral_v<T> && sizeof(T) < 4, int32_t, T>>;
+    std::conditional_t<kNarrowType<T>, float, std::conditional_t<std::is_integral_v<T> && sizeof(T) < 4, int32_t, T>>;
 
 /// The operation is told when the kernel runs, so that a type needs one kernel for all three.
 template <class T>
@@ -26,7 +26,7 @@ struct Folding {
   }
   __device__ __forceinline__ void combine(Value& here, Value come) const {
     if (operation == Combine::multiply) {
-      if constexpr (kHalf<T>) {
+      if constexpr (kNarrowType<T>) {
         here = static_cast<float>(T(here * come));  // rounded after each product, as the CPU does
       } else if constexpr (std::is_integral_v<T>) {
         using Bits = std::make_unsigned_t<Value>;

@@ -90,7 +90,7 @@ __device__ __forceinline__ void foreach_tile(const Entry<1 + kArity>& entry, con
                                              const ListPointwise<kArity, C>& call, int lane) {
   constexpr int kRunLength = kForeachRun<C>, kParts = RunWords<C>::kParts,
                 kFlight = (kArity == 1 ? 2 : 1) * (sizeof(C) == 8 ? 2 : 1);
-  const bool half = call.dtypes[0] == kF16 || call.dtypes[0] == kBF16;
+  const bool rounded = is_narrow(call.dtypes[0]);
   StridedOperand at[1 + kArity];
   C uniforms[kArity];
 #pragma unroll
@@ -140,7 +140,7 @@ __device__ __forceinline__ void foreach_tile(const Entry<1 + kArity>& entry, con
           C values[kArity];
 #pragma unroll
           for (int k = 0; k < kArity; ++k) values[k] = x[k].at[l];
-          result.at[l] = compute<Formula>(values, half);
+          result.at[l] = compute<Formula>(values, rounded);
         }
         out.put(p, at[0].size, narrow<C>(result, at[0].dtype));
       }
@@ -171,7 +171,7 @@ __device__ __forceinline__ void foreach_tile(const Entry<1 + kArity>& entry, con
         C values[kArity];
 #pragma unroll
         for (int k = 0; k < kArity; ++k) values[k] = x[k].at[j];
-        result.at[j] = compute<Formula>(values, half);
+        result.at[j] = compute<Formula>(values, rounded);
       }
       scatter<C>(at[0], positions, result, min((end - i + 31) / 32, 4));
     }

@@ -23,7 +23,7 @@ void put(ForeachRow& row) {
 template <>
 void fill_foreach_rows<LORRY_SHARE>(ForeachRow* table) {
   static_assert(LORRY_SHARE < kForeachShares);
-#define LORRY_POINTWISE(name, Formula, arity, result, domain)                                                     \
+#define LORRY_POINTWISE(name, Formula, arity, deciding, result, domain)                                           \
   put<static_cast<int>(Pointwise::name) % kForeachShares == LORRY_SHARE, formula::Formula, arity, Result::result, \
       Domain::domain>(table[static_cast<int>(Pointwise::name)]);
 #include "lorry/formula/pointwise.def"

@@ -178,19 +178,12 @@ struct NormBody {
   void addresses(auto& visit) const { visit(sums, groups, tickets, end); }
 
   __device__ __forceinline__ void operator()(const Entry<1>& entry, const Tile& tile, int lane) const {
-    const double sum = [&] {
-      const void* const at = entry.at[0];
-      switch (dtype) {
-        case kF16:
-          return sum_of<kOrder, false>(static_cast<const Float16*>(at) + tile.first, tile.count, lane, end.p, streams);
-        case kBF16:
-          return sum_of<kOrder, false>(static_cast<const BFloat16*>(at) + tile.first, tile.count, lane, end.p, streams);
-        case kF32:
-          return sum_of<kOrder, false>(static_cast<const float*>(at) + tile.first, tile.count, lane, end.p, streams);
-        default:
-          return sum_of<kOrder, false>(static_cast<const double*>(at) + tile.first, tile.count, lane, end.p, streams);
-      }
-    }();
+    const double sum = visit(dtype, [&]<class T>(Type<T>) -> double {
+      if constexpr (kFloatingType<T>)
+        return sum_of<kOrder, false>(static_cast<const T*>(entry.at[0]) + tile.first, tile.count, lane, end.p, streams);
+      else
+        __builtin_unreachable();  // `norm` refuses such lists
+    });
     if (lane == 0) __stcg(&sums[first + entry.first_tile + tile.first / kNormTile], sum);
   }
 
@@ -261,8 +254,8 @@ void norm_of(const ListNormCall& call, const Stream& stream) {
   const auto rounded = [](int64_t bytes) { return (bytes + 15) / 16 * 16; };
   int64_t tiles = 0, entries = 0, bytes = 0;
   for (const List* list : call.lists) {
-    require<DTypeError>(is_floating(list->dtype(0)), "a list is not floating; got {}; expected f16, bf16, f32 or f64",
-                        list->dtype(0));
+    require<DTypeError>(is_floating(list->dtype(0)), "a list is not floating; got {}; expected one of {}",
+                        list->dtype(0), kFloatingNames);
     bytes += list->elements() * size_of(list->dtype(0));
     tiles += CudaList::of(*list, {Body::kTile, Body::kRunLength}, stream).tiles();
     entries += static_cast<int64_t>(list->entries().size());

@@ -71,7 +71,7 @@ inline constexpr uint32_t kStridedTile = kPointwiseBlock* kLanes<C>* strided_gro
 
 /// The type in which a stored type is computed.
 template <class T>
-using ComputeOf = std::conditional_t<kHalf<T>, float, std::conditional_t<std::is_same_v<T, bool>, int64_t, T>>;
+using ComputeOf = std::conditional_t<std::is_same_v<T, bool>, int64_t, Accumulate<T>>;
 
 /// A row's kernels, without their argument types: by storage type (null where there is none), and by compute type.
 struct PointwiseRowKernels {

@@ -14,31 +14,6 @@ namespace lorry::kernels::cuda {
 
 // ---- formulas over stored values ------------------------------------------------------------------------------------
 
-namespace detail {
-template <class F, class... Listed>
-inline constexpr bool kAmong = (std::is_same_v<F, Listed> || ...);
-}
-
-/// Formulas of so many instructions that a kernel holds one copy and calls it: argument reductions, loops, and nearly
-/// everything that is not arithmetic in f64 and i64.
-template <class F, class C>
-inline constexpr bool kLong = false;
-template <class F>
-inline constexpr bool kLong<F, float> =
-    detail::kAmong<F, formula::Sin, formula::Cos, formula::Tan, formula::Asin, formula::Acos, formula::Sinh,
-                   formula::Erfc, formula::Atan2, formula::Pow, formula::Fmod, formula::Remainder,
-                   formula::FloorDivide>;
-template <class F>
-inline constexpr bool kLong<F, double> =
-    kLong<F, float> ||
-    detail::kAmong<F, formula::Exp, formula::Exp2, formula::Expm1, formula::Log, formula::Log1p, formula::Log2,
-                   formula::Log10, formula::Atan, formula::Tanh, formula::Erf, formula::Sigmoid, formula::Gelu,
-                   formula::GeluTanh, formula::Silu, formula::Softplus, formula::Elu, formula::GeluBackward,
-                   formula::GeluTanhBackward, formula::SiluBackward, formula::Cosh>;
-template <class F>
-inline constexpr bool kLong<F, int64_t> =
-    detail::kAmong<F, formula::Pow, formula::Fmod, formula::Remainder, formula::FloorDivide, formula::TruncDivide>;
-
 template <class Formula, class C, class... X>
 __device__ __forceinline__ C evaluate(X... x) {
   if constexpr (std::is_same_v<C, int64_t>)
@@ -50,13 +25,14 @@ template <class Formula, class C, class... X>
 __device__ __noinline__ C evaluate_called(X... x) {
   return evaluate<Formula, C>(x...);
 }
-/// `narrow`: the result will be rounded to 16 bits. One rule for both kernels, so that strides do not show in results.
+/// `narrow`: the result will be rounded to a narrow float. One rule for both kernels, so that strides do not show in
+/// results.
 template <class Formula, class C, int kArity>
 __device__ __forceinline__ C compute(const C (&x)[kArity], bool narrow) {
   return [&]<int... k>(std::integer_sequence<int, k...>) {
-    if constexpr (kUsesFastMath<Formula> && std::is_same_v<C, float>)
+    if constexpr (formula::kFastMath<Formula> && std::is_same_v<C, float>)
       if (narrow) return Formula()(FastMath(x[k])...).value;
-    if constexpr (kLong<Formula, C>)
+    if constexpr (formula::kLong<Formula, C>)
       return evaluate_called<Formula, C>(x[k]...);
     else
       return evaluate<Formula, C>(x[k]...);
@@ -68,9 +44,9 @@ __device__ __forceinline__ C compute(const C (&x)[kArity], bool narrow) {
 
 /// Runs a thread keeps in flight: 64 bytes of operands, and no more than 16 elements.
 template <class Formula, class T, int kArity>
-inline constexpr int kContiguousRuns = kLong<Formula, ComputeOf<T>> || kArity > 2 || sizeof(T) == 1 ? 1
-                                       : kArity == 2 || sizeof(T) == 2                              ? 2
-                                                                                                    : 4;
+inline constexpr int kContiguousRuns = formula::kLong<Formula, ComputeOf<T>> || kArity > 2 || sizeof(T) == 1 ? 1
+                                       : kArity == 2 || sizeof(T) == 2                                       ? 2
+                                                                                                             : 4;
 
 /// Moves the size of T for every operand and the result (a byte for a bool). A block covers kPointwiseBlock *
 /// kContiguousRuns runs; the last one also the elements before the first run and behind the last. kTruth: the result is
@@ -83,12 +59,9 @@ static __global__ void __launch_bounds__(kPointwiseBlock)
   using Out = std::conditional_t<kTruth, bool, T>;
   using Condition = std::conditional_t<kChoice, bool, T>;
   constexpr int kLength = kRun<T>, kRuns = kContiguousRuns<Formula, T, kArity>;
-  using Bits = std::conditional_t<
-      sizeof(T) == 1, uint8_t,
-      std::conditional_t<sizeof(T) == 2, uint16_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>>>;
   // Elements of 16 bits are widened and narrowed two at a time.
   constexpr int kPair = kHalf<T> ? 2 : 1, kWords = kLength / kPair;
-  using Word = std::conditional_t<kHalf<T>, uint32_t, Bits>;
+  using Word = std::conditional_t<kHalf<T>, uint32_t, BitsOf<T>>;
   Run<Word, kWords> x[kArity][kRuns];
   Run<uint8_t, kLength> conditions[kRuns];
 
@@ -266,37 +239,16 @@ __device__ __forceinline__ Raw narrow_to(const Lanes<C>& lanes) {
 // The types that usually meet in C are converted in line, the others by a call, so that a kernel stays short.
 
 /// Calls f(Type<T>) for the dtypes no larger than C, the only ones in vector accesses; as a result also no integers for
-/// a floating C.
+/// a floating C. Not by `visit`, which would hold a copy of f for each of the others.
 template <class C, bool kResult, class F>
 __device__ __forceinline__ auto visit_lanes(DType dtype, const F& f) {
-  constexpr bool kWhole = !kResult || std::is_integral_v<C>;
   switch (dtype) {
-    case kF16:
-      return f(Type<Float16>());
-    case kBF16:
-      return f(Type<BFloat16>());
-    case kF32:
-      return f(Type<float>());
-    case kF64:
-      if constexpr (sizeof(C) == 8) return f(Type<double>());
-      break;
-    case kU8:
-      if constexpr (kWhole) return f(Type<uint8_t>());
-      break;
-    case kI8:
-      if constexpr (kWhole) return f(Type<int8_t>());
-      break;
-    case kI16:
-      if constexpr (kWhole) return f(Type<int16_t>());
-      break;
-    case kI32:
-      if constexpr (kWhole) return f(Type<int32_t>());
-      break;
-    case kI64:
-      if constexpr (kWhole && sizeof(C) == 8) return f(Type<int64_t>());
-      break;
-    case kBool:
-      break;
+#define LORRY_DTYPE(name, Name, text, T, dlpack, safetensors)                                        \
+  case k##Name:                                                                                      \
+    if constexpr (sizeof(T) <= sizeof(C) && (kFloatingType<T> || !kResult || std::is_integral_v<C>)) \
+      return f(Type<T>());                                                                           \
+    break;
+#include "lorry/layout/dtypes.def"
   }
   return f(Type<bool>());
 }
@@ -329,17 +281,21 @@ __device__ __noinline__ C load_any(const void* data, DType dtype, uint32_t index
 }
 template <class C>
 __device__ __noinline__ void store_any(void* data, DType dtype, uint32_t index, C value) {
-  if (dtype == kF16) return store_as<C>(data, kF16, index, value);
-  if (dtype == kBF16) return store_as<C>(data, kBF16, index, value);
-  if (dtype == kF32) return store_as<C>(data, kF32, index, value);
-  if (dtype == kF64) return store_as<C>(data, kF64, index, value);
-  if (dtype == kBool) return store_as<C>(data, kBool, index, value);
-  const int64_t bits = cast<int64_t, C>(value);  // integers keep what fits of it
-  if (dtype == kI64)
+  const int whole_bytes = visit(dtype, [&]<class T>(Type<T>) {
+    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+      return static_cast<int>(sizeof(T));
+    } else {
+      static_cast<Stored<T>*>(data)[index] = cast<T, C>(value);
+      return 0;
+    }
+  });
+  if (whole_bytes == 0) return;
+  const int64_t bits = cast<int64_t, C>(value);  // whole numbers keep what fits of it
+  if (whole_bytes == 8)
     static_cast<int64_t*>(data)[index] = bits;
-  else if (dtype == kI32)
+  else if (whole_bytes == 4)
     static_cast<int32_t*>(data)[index] = static_cast<int32_t>(bits);
-  else if (dtype == kI16)
+  else if (whole_bytes == 2)
     static_cast<int16_t*>(data)[index] = static_cast<int16_t>(bits);
   else
     static_cast<uint8_t*>(data)[index] = static_cast<uint8_t>(bits);
@@ -406,7 +362,7 @@ template <class Formula, int kArity, class C>
 static __global__ void __launch_bounds__(kPointwiseBlock) strided(const __grid_constant__ StridedCall<kArity, C> call) {
   constexpr uint32_t kLength = kLanes<C>, kGroups = strided_groups(kArity);
   const uint32_t base = blockIdx.x * kStridedTile<kArity, C>;
-  const bool half = call.out.dtype == kF16 || call.out.dtype == kBF16;
+  const bool rounded = is_narrow(call.out.dtype);
   uint32_t i = base + threadIdx.x, step = kPointwiseBlock, end = min(call.n, base + kStridedTile<kArity, C>);
   if (call.vectors) {
     Raw raw[kGroups][kArity];
@@ -445,7 +401,7 @@ static __global__ void __launch_bounds__(kPointwiseBlock) strided(const __grid_c
         C values[kArity];
 #pragma unroll
         for (int k = 0; k < kArity; ++k) values[k] = x[k].at[lane];
-        result.at[lane] = compute<Formula>(values, half);
+        result.at[lane] = compute<Formula>(values, rounded);
       }
       const int size = call.out.size;
       store_lanes<C>(static_cast<char*>(call.out.data) + int64_t{at[0][u]} * size, size,
@@ -476,7 +432,7 @@ static __global__ void __launch_bounds__(kPointwiseBlock) strided(const __grid_c
       C values[kArity];
 #pragma unroll
       for (int k = 0; k < kArity; ++k) values[k] = x[k].at[j];
-      result.at[j] = compute<Formula>(values, half);
+      result.at[j] = compute<Formula>(values, rounded);
     }
     const uint32_t count = min((end - i + step - 1) / step, 4u);
     scatter<C>(call.out, at[0], result, static_cast<int>(count));

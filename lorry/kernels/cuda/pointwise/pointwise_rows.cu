@@ -21,10 +21,10 @@ void put(PointwiseRowKernels& row) {
   if constexpr (kMine) {
     constexpr bool kTruth = kResult == Result::truth, kChoice = std::is_same_v<Formula, formula::Where>;
     if constexpr (kDomain != Domain::whole && kDomain != Domain::integer) {
-      put_contiguous<Formula, kArity, float, kTruth, kChoice>(row);
-      put_contiguous<Formula, kArity, Float16, kTruth, kChoice>(row);
-      put_contiguous<Formula, kArity, BFloat16, kTruth, kChoice>(row);
-      put_contiguous<Formula, kArity, double, kTruth, kChoice>(row);
+      for (const DType dtype : kDTypes)
+        visit(dtype, [&]<class T>(Type<T>) {
+          if constexpr (kFloatingType<T> && sizeof(T) > 1) put_contiguous<Formula, kArity, T, kTruth, kChoice>(row);
+        });
       row.strided_f32 = reinterpret_cast<const void*>(&strided<Formula, kArity, float>);
       row.strided_f64 = reinterpret_cast<const void*>(&strided<Formula, kArity, double>);
     }
@@ -42,7 +42,7 @@ void put(PointwiseRowKernels& row) {
 template <>
 void fill_pointwise_rows<LORRY_SHARE>(PointwiseRowKernels* table) {
   static_assert(LORRY_SHARE < kPointwiseShares);
-#define LORRY_POINTWISE(name, Formula, arity, result, domain)                                                       \
+#define LORRY_POINTWISE(name, Formula, arity, deciding, result, domain)                                             \
   put<static_cast<int>(Pointwise::name) % kPointwiseShares == LORRY_SHARE, formula::Formula, arity, Result::result, \
       Domain::domain>(table[static_cast<int>(Pointwise::name)]);
 #include "lorry/formula/pointwise.def"

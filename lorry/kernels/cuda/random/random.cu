@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "lorry/device/cuda/launch.h"
 #include "lorry/formula/random.h"
@@ -167,7 +168,7 @@ template <class T>
 struct MakeUniformHalf {
   float low, range, high;
   __device__ Made<T, 4> operator()(const Words4& w) const {
-    constexpr int kDigits = std::is_same_v<T, Float16> ? 11 : 8;
+    constexpr int kDigits = std::numeric_limits<T>::digits;
     Made<T, 4> made;
     for (int k = 0; k < 4; ++k) {
       const T value(formula::unit_of_digits<kDigits>(w.word[k]) * range + low);
@@ -181,7 +182,7 @@ void uniform(const Array& out, RandomKey key, double low, double high, Stream st
   visit_floating(out.dtype, [&]<class T>(Type<T>) {
     using C = Accumulate<T>;
     const C from = static_cast<C>(low), to = static_cast<C>(high);
-    if constexpr (kHalf<T>) {
+    if constexpr (kNarrowType<T>) {
       launch_fill<T, 1>(out, key, stream, MakeUniformHalf<T>{from, to - from, to});
     } else {
       launch_fill<T, sizeof(T) / 4>(out, key, stream, MakeUniform<T>{from, to - from, to});
@@ -245,26 +246,7 @@ void integers(const Array& out, RandomKey key, int64_t low, uint64_t range, Stre
 /// Calls f with an unsigned type of the element's size and the bits of its 1: a coin's zero is 0 in every dtype.
 template <class F>
 void visit_coin(DType dtype, const F& f) {
-  switch (dtype) {
-    case kBool:
-    case kU8:
-    case kI8:
-      return f(uint8_t{1});
-    case kI16:
-      return f(uint16_t{1});
-    case kF16:
-      return f(uint16_t{0x3c00});
-    case kBF16:
-      return f(uint16_t{0x3f80});
-    case kI32:
-      return f(uint32_t{1});
-    case kF32:
-      return f(uint32_t{0x3f800000});
-    case kI64:
-      return f(uint64_t{1});
-    case kF64:
-      return f(uint64_t{0x3ff0000000000000});
-  }
+  visit(dtype, [&]<class T>(Type<T>) { f(std::bit_cast<BitsOf<T>>(T(static_cast<Accumulate<T>>(1)))); });
 }
 
 /// Heads for words below `threshold` = ceil(p 2^32), which may be 2^32.

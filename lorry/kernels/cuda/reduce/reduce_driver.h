@@ -41,33 +41,10 @@ inline constexpr int kUnroll = 4;  // loads in flight a thread
 template <class C>
 __device__ __forceinline__ void load_several(const void* x, DType dtype, const int64_t (&index)[kUnroll],
                                              C (&v)[kUnroll]) {
-  const auto load = [&]<class T>(Type<T>) {
+  visit(dtype, [&]<class T>(Type<T>) {
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) v[u] = cast<C, T>(static_cast<const Stored<T>*>(x)[index[u]]);
-  };
-  switch (dtype) {
-    case kBool:
-      return load(Type<bool>{});
-    case kU8:
-      return load(Type<uint8_t>{});
-    case kI8:
-      return load(Type<int8_t>{});
-    case kI16:
-      return load(Type<int16_t>{});
-    case kI32:
-      return load(Type<int32_t>{});
-    case kI64:
-      return load(Type<int64_t>{});
-    case kF16:
-      return load(Type<Float16>{});
-    case kBF16:
-      return load(Type<BFloat16>{});
-    case kF32:
-      return load(Type<float>{});
-    case kF64:
-      break;
-  }
-  load(Type<double>{});
+  });
 }
 
 // ---- rows -----------------------------------------------------------------------------------------------------------
@@ -397,20 +374,12 @@ constexpr int64_t parts_for(int64_t blocks, int64_t bytes) {
 constexpr bool has_rows(DType t) { return is_floating(t) || t == kI64; }
 template <class F>
 void visit_rows(DType t, F&& f) {
-  switch (t) {
-    case kF16:
-      return f(Type<Float16>{});
-    case kBF16:
-      return f(Type<BFloat16>{});
-    case kF32:
-      return f(Type<float>{});
-    case kF64:
-      return f(Type<double>{});
-    case kI64:
-      return f(Type<int64_t>{});
-    default:
+  visit(t, [&]<class T>(Type<T> type) {
+    if constexpr (kFloatingType<T> || std::is_same_v<T, int64_t>)
+      f(type);
+    else
       raise<DTypeError>("a dtype without row kernels; got {}; expected a floating dtype or i64", t);
-  }
+  });
 }
 
 enum class Route { rows, columns, general };

@@ -208,7 +208,7 @@ __device__ __forceinline__ uint4 pack(const Accumulate<T> (&from)[kRun<T>]) {
   } else {
     Run<T, kRun<T>> run;
 #pragma unroll
-    for (int e = 0; e < kRun<T>; ++e) run.at[e] = from[e];
+    for (int e = 0; e < kRun<T>; ++e) run.at[e] = T(from[e]);
     return std::bit_cast<uint4>(run);
   }
 }

@@ -1,8 +1,10 @@
 #pragma once
 
 // Sorting by whole numbers: every value is mapped to an unsigned key of its own width whose order is the wanted one, so
-// that two kinds of keys serve all ten types and both directions. Values are never computed from keys: what is sorted
+// that two kinds of keys serve all types and both directions. Values are never computed from keys: what is sorted
 // is where they are.
+
+#include <limits>
 
 #include "lorry/kernels/common/array.h"
 #include "lorry/kernels/cuda/common/element.h"
@@ -31,36 +33,29 @@ struct Keys {
 
  private:
   __device__ __forceinline__ Key ascending(int64_t i) const {
-    if constexpr (sizeof(Key) == 8) {
-      const uint64_t bits = static_cast<const uint64_t*>(data)[i];
-      return dtype == kI64 ? bits ^ (uint64_t{1} << 63) : of_float<64, 52>(bits);
-    } else {
-      switch (dtype) {
-        case kBool:
-          return static_cast<const uint8_t*>(data)[i] != 0;
-        case kU8:
-          return static_cast<const uint8_t*>(data)[i];
-        case kI8:
-          return static_cast<const uint8_t*>(data)[i] ^ 0x80u;
-        case kI16:
-          return static_cast<const uint16_t*>(data)[i] ^ 0x8000u;
-        case kI32:
-          return static_cast<const uint32_t*>(data)[i] ^ 0x80000000u;
-        case kF16:
-          return of_float<16, 10>(static_cast<const uint16_t*>(data)[i]);
-        case kBF16:
-          return of_float<16, 7>(static_cast<const uint16_t*>(data)[i]);
-        default:
-          return of_float<32, 23>(static_cast<const uint32_t*>(data)[i]);
+    return visit(dtype, [&]<class T>(Type<T>) -> Key {
+      if constexpr ((sizeof(T) == 8) != (sizeof(Key) == 8)) {
+        __builtin_unreachable();  // `visit_key` gives it the other kind of keys
+      } else {
+        using Bits = BitsOf<T>;
+        const Key bits = static_cast<const Bits*>(data)[i];
+        if constexpr (std::is_same_v<T, bool>)
+          return bits != 0;
+        else if constexpr (kFloatingType<T>)
+          return of_float<T>(bits);
+        else if constexpr (std::is_signed_v<T>)
+          return bits ^ Key(1) << (8 * sizeof(T) - 1);
+        else
+          return bits;
       }
-    }
+    });
   }
-  /// A float of kBits bits, kFraction of them below the exponent.
-  template <int kBits, int kFraction>
+  template <class T>
   static __device__ __forceinline__ Key of_float(Key bits) {
-    constexpr Key kSign = Key(1) << (kBits - 1), kEverything = kSign | (kSign - 1),
-                  kInfinity = (kSign - 1) & ~((Key(1) << kFraction) - 1);
-    if ((bits & ~kSign) > kInfinity) return kEverything;
+    using Limits = std::numeric_limits<T>;
+    constexpr Key kSign = Key(1) << (8 * sizeof(T) - 1), kEverything = kSign | (kSign - 1),
+                  kLargest = std::bit_cast<BitsOf<T>>(Limits::has_infinity ? Limits::infinity() : Limits::max());
+    if ((bits & ~kSign) > kLargest) return kEverything;
     if (bits == kSign) return kSign;
     return bits & kSign ? ~bits & kEverything : bits | kSign;
   }

@@ -1,0 +1,38 @@
+#pragma once
+
+// What a formula may say of itself beside its arithmetic, as static members:
+//
+//   kLongIn = LongIn::...     the value types in which it takes many instructions: argument reductions, loops, and
+//                             nearly everything that is not arithmetic in f64 and i64. A GPU kernel holds one copy of
+//                             it and calls that
+//   kFastMath = true          what it costs is an exponential and a quotient by 1 + exp(...): a GPU computes narrow
+//                             results with approximations of both (kernels/cuda/common/fast_math.h)
+//   kDividesWhole = true      it divides whole numbers by its last operand, which must not be 0
+
+#include <cstdint>
+#include <type_traits>
+
+namespace lorry::formula {
+
+enum class LongIn : unsigned char { f64, floats, i64, all };
+
+/// C is float, double or int64_t.
+template <class F, class C>
+inline constexpr bool kLong = false;
+template <class F, class C>
+requires requires { F::kLongIn; }
+inline constexpr bool kLong<F, C> = F::kLongIn == LongIn::all ||
+                                    (F::kLongIn == LongIn::floats && std::is_floating_point_v<C>) ||
+                                    (F::kLongIn == LongIn::f64 && std::is_same_v<C, double>) ||
+                                    (F::kLongIn == LongIn::i64 && std::is_same_v<C, int64_t>);
+
+template <class F>
+inline constexpr bool kFastMath = requires {
+  F::kFastMath;
+};
+template <class F>
+inline constexpr bool kDividesWhole = requires {
+  F::kDividesWhole;
+};
+
+}  // namespace lorry::formula
