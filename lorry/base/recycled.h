@@ -22,12 +22,23 @@ inline constexpr bool kRecycle = true;
 #endif
 #undef LORRY_SANITIZED
 
+/// Memory that a thread holds for its next objects of one class. Plain data: objects that outlive the thread's others
+/// still find it valid.
+struct RecycledMemory {
+  struct Free {
+    Free* next;
+  };
+  Free* first;
+  int count, limit;  ///< 0 before the first object of the thread ends, and after the thread's end
+  bool ended;
+};
+
 /// Base of T that gives it operators new and delete.
 template <class T>
 class Recycled {
  public:
   static void* operator new(size_t bytes) {
-    if (List& list = t_list; kRecycle && list.first != nullptr && bytes == sizeof(T)) [[likely]] {
+    if (RecycledMemory& list = t_list; kRecycle && list.first != nullptr && bytes == sizeof(T)) [[likely]] {
       Free* memory = list.first;
       list.first = memory->next;
       --list.count;
@@ -36,7 +47,7 @@ class Recycled {
     return ::operator new(bytes);
   }
   static void operator delete(void* memory, size_t bytes) noexcept {
-    if (List& list = t_list; kRecycle && list.count < list.limit && bytes == sizeof(T)) [[likely]] {
+    if (RecycledMemory& list = t_list; kRecycle && list.count < list.limit && bytes == sizeof(T)) [[likely]] {
       list.first = new (memory) Free{list.first};
       ++list.count;
       return;
@@ -45,16 +56,8 @@ class Recycled {
   }
 
  private:
+  using Free = RecycledMemory::Free;
   static constexpr int kMost = 64;
-  struct Free {
-    Free* next;
-  };
-  /// Plain data: objects that outlive the thread's others still find it valid.
-  struct List {
-    Free* first;
-    int count, limit;  // 0 before the first object of the thread ends, and after the thread's end
-    bool ended;
-  };
   struct AtThreadEnd {
     ~AtThreadEnd() {
       t_list.limit = 0;
@@ -74,7 +77,7 @@ class Recycled {
     t_list.limit = kMost;
   }
 
-  static inline constinit thread_local List t_list{nullptr, 0, 0, false};
+  static inline constinit thread_local RecycledMemory t_list{nullptr, 0, 0, false};
 };
 
 }  // namespace lorry::detail
