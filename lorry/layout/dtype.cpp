@@ -52,8 +52,7 @@ DType parse_dtype(std::string_view text) {
 
 DType promote(DType a, DType b) {
   const auto larger = static_cast<int>(std::max(a, b));
-  require<DTypeError>(larger < kDTypeCount, "no such dtype; got number {}; expected one of the {}, from bool to f64",
-                      larger, kDTypeCount);
+  require<DTypeError>(larger < kDTypeCount, "no such dtype; got number {}; expected less than {}", larger, kDTypeCount);
   return kPromoted[static_cast<size_t>(a)][static_cast<size_t>(b)];
 }
 

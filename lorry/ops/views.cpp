@@ -142,7 +142,7 @@ Tensor narrow(const Tensor& x, int64_t dim, const Tensor& start, int64_t length)
   const Running running("narrow");
   require_defined(start, "start");
   require<ShapeError>(start.dim() == 0, "start has dimensions; got {}; expected a 0-d tensor", start);
-  require<DTypeError>(is_integral(start.dtype()), "start is no whole number; got {}; expected u8, i8, i16, i32 or i64",
+  require<DTypeError>(is_integral(start.dtype()), "start is no whole number; got {}; expected an integral dtype",
                       start);
   return narrow(x, dim, start.item<int64_t>(), length);
 }

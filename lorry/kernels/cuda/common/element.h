@@ -123,8 +123,10 @@ __device__ __forceinline__ uint32_t narrow_pair(float low, float high) {
   uint32_t word;
   if constexpr (std::is_same_v<T, BFloat16>)
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-  else
+  else {
+    static_assert(std::is_same_v<T, Float16>, "no instruction for this type");
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  }
   return word;
 }
 #endif

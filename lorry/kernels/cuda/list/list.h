@@ -15,6 +15,7 @@
 //   struct Body {
 //     static constexpr int kArrays, kTile, kRunLength, kBlocks;
 //     __device__ void operator()(const Entry<kArrays>& entry, const Tile& tile, int lane) const;
+//     void addresses(auto& visit) const;  // its members that are addresses (device/cuda/parameters.h)
 //   };
 //
 // kTile is a multiple of 32 * kRunLength, and kBlocks is how many blocks of 256 threads share a multiprocessor at
