@@ -17,9 +17,19 @@ Tensor memory_like(const Value& v) {
   return empty_strided(v.layout.size_list(), v.layout.stride_list(), {v.dtype, v.device});
 }
 
+/// By addresses: two storages may be of one piece of somebody else's memory.
 bool overlap(const Tensor& x, const Tensor& y) {
-  return x.storage().id() == y.storage().id() &&
+  return x.device() == y.device() &&
          spans_overlap(x.data_ptr(), x.layout(), size_of(x.dtype()), y.data_ptr(), y.layout(), size_of(y.dtype()));
+}
+
+/// Whether a node reads a value nowhere but where it makes `result` of it.
+bool reads_only_for(const Node& node, int32_t value, int32_t result) {
+  const auto reads = [&](const Argument& x) { return x.kind == Argument::value && x.value_index == value; };
+  for (size_t i = 0; i < node.targets.size(); ++i)
+    if (reads(node.targets[i]) && node.results[i] != result) return false;
+  const size_t first = node.form == Node::in_place ? node.targets.size() : 0;
+  return std::none_of(node.arguments.begin() + static_cast<std::ptrdiff_t>(first), node.arguments.end(), reads);
 }
 
 }  // namespace
@@ -91,6 +101,9 @@ bool Evaluation::shares_as_recorded(size_t i, size_t j) const {
 /// The memory of an input, in the layout of its value.
 Tensor Evaluation::bind(const GraphInput& x) const {
   const Tensor& from = x.argument >= 0 ? arguments_[static_cast<size_t>(x.argument)] : x.captured->tensor();
+  const int64_t first = from.storage_offset() + x.offset, end = first + facts(x.value).layout.extent();
+  if (first < 0 || end * size_of(from.dtype()) > from.storage().bytes() || from.dtype() != facts(x.value).dtype)
+    raise_as<ValueError>("trace", "there is less memory around a tensor than when it was recorded; got {}", from);
   return door::make_view(from.detach(), facts(x.value).layout, from.storage_offset() + x.offset);
 }
 
@@ -160,7 +173,7 @@ std::vector<Tensor> Evaluation::replaced(const Node& node, int32_t step) {
     if (!value(result).defined()) {
       const int32_t old = x.value_index;
       const bool in_its_place = x.kind == Argument::value && owned_[static_cast<size_t>(old)] &&
-                                lifetimes_.last[static_cast<size_t>(old)] == step;
+                                lifetimes_.last[static_cast<size_t>(old)] == step && reads_only_for(node, old, result);
       value(result) = in_its_place ? value(old) : memory_like(facts(result));
       if (!in_its_place && x.kind == Argument::value) value(result).copy_(value(old));
       owned_[static_cast<size_t>(result)] = true;

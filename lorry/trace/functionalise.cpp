@@ -54,6 +54,7 @@ class Functionaliser {
 
   void find_outside(uint64_t storage, std::vector<TensorRef>& tensors) {
     const Outside& from = recording_.outside.at(storage);
+    for (const TensorRef& x : tensors) require_one_dtype(tensors.front().dtype, x.dtype);
     if (from.constant.defined()) {
       Buffer& buffer = add_buffer({storage, from.constant.layout(), 0, from.constant.dtype(), from.constant.device()});
       buffer.value = add_value(buffer.whole, -1);
@@ -70,6 +71,28 @@ class Functionaliser {
     }
   }
 
+  static void require_one_dtype(DType a, DType b) {
+    if (a != b) raise_as<CompileError>("trace", "the function sees the same memory as {} and as {}", a, b);
+  }
+
+  /// The argument from which a buffer is found again: the first that lies in it. -1: the function captured it.
+  int argument_in(std::span<const TensorRef> tensors, int64_t begin, int64_t end, const Outside& from) const {
+    if (from.argument < 0) return -1;
+    int first = -1;
+    int64_t low = end, high = begin;
+    for (size_t i = 0; i < recording_.arguments.size(); ++i) {
+      const TensorRef& x = recording_.arguments[i];
+      if (x.storage != tensors.front().storage || x.empty() || span(x).first < begin || span(x).second > end) continue;
+      if (first < 0) first = static_cast<int>(i);
+      low = std::min(low, span(x).first);
+      high = std::max(high, span(x).second);
+    }
+    // Other arguments may lie elsewhere, and have nothing around them.
+    if (low > begin || high < end)
+      raise_as<CompileError>("trace", "the function captured memory beside an argument's; pass all of it");
+    return first;
+  }
+
   void add_input(const Outside& from, std::span<const TensorRef> tensors, int64_t end) {
     const TensorRef& first = tensors.front();
     const int64_t begin = span(first).first;
@@ -82,11 +105,12 @@ class Functionaliser {
         break;
       }
     Buffer& buffer = add_buffer(whole);
-    const int64_t from_offset = from.argument >= 0 ? recording_.arguments[static_cast<size_t>(from.argument)].offset
-                                                   : from.captured->tensor().storage_offset();
+    const int argument = argument_in(tensors, begin, end, from);
+    const int64_t from_offset = argument >= 0 ? recording_.arguments[static_cast<size_t>(argument)].offset
+                                              : from.captured->tensor().storage_offset();
     buffer.value = buffer.at_first = add_value(whole, -1);
     buffer.input = static_cast<int>(graph_.inputs.size());
-    graph_.inputs.push_back({buffer.value, from.argument, from.captured, from.leaf, begin - from_offset});
+    graph_.inputs.push_back({buffer.value, argument, from.captured, from.leaf, begin - from_offset});
   }
 
   Buffer& add_buffer(const TensorRef& whole) {
@@ -106,8 +130,7 @@ class Functionaliser {
     const auto [first, end] = span(x);
     for (Buffer& b : found->second)
       if (b.first <= first && end <= b.end) {
-        if (b.whole.dtype != x.dtype)
-          raise_as<CompileError>("trace", "the function sees the same memory as {} and as {}", b.whole.dtype, x.dtype);
+        require_one_dtype(b.whole.dtype, x.dtype);
         return &b;
       }
     return nullptr;

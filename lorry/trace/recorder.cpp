@@ -61,6 +61,7 @@ Recorder::Recorder(std::span<const Tensor> arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!arguments[i].defined()) raise_as<ValueError>("trace", "argument {} is undefined", i);
     recording_.arguments.push_back(ref_of(arguments[i]));
+    arguments_.push_back(arguments[i]);
     Outside& from = recording_.outside[arguments[i].storage().id()];
     if (from.argument < 0) from.argument = static_cast<int>(i);
   }
@@ -80,8 +81,24 @@ Recording Recorder::finish(std::span<const Tensor> results) {
     if (x.defined()) meet(x, true);
     recording_.results.push_back(ref_of(x));
   }
+  find_shared_memory();
   for (const uint64_t leaf : grad_order_) recording_.grads.push_back({leaf, grads_.at(leaf)});
   return std::move(recording_);
+}
+
+/// Storages of one piece of somebody else's memory: a graph takes them for two.
+void Recorder::find_shared_memory() {
+  std::vector<std::pair<uintptr_t, uintptr_t>> spans;
+  for (const auto& [id, from] : recording_.outside) {
+    if (from.constant.defined()) continue;
+    const Storage& s = from.captured != nullptr ? from.captured->tensor().storage()
+                                                : arguments_[static_cast<size_t>(from.argument)].storage();
+    const auto first = reinterpret_cast<uintptr_t>(s.data());
+    if (s.bytes() > 0) spans.emplace_back(first, first + static_cast<uintptr_t>(s.bytes()));
+  }
+  std::ranges::sort(spans);
+  for (size_t i = 1; i < spans.size(); ++i)
+    if (spans[i].first < spans[i - 1].second) return obstacle("two storages lie in the same memory");
 }
 
 void Recorder::obstacle(std::string what) {

@@ -96,6 +96,7 @@ class Recorder {
   void fact(const FactView& fact);
   void meet(const Tensor& x, bool read);
   void obstacle(std::string what);
+  void find_shared_memory();
   static size_t only_written(const door::CallView& call);
 
   /// What is known of storages that were made while recording.
@@ -104,6 +105,7 @@ class Recorder {
   };
 
   Recording recording_;
+  std::vector<Tensor> arguments_;
   std::map<uint64_t, Inside> inside_;
   std::map<uint64_t, TensorRef> grads_;
   std::vector<uint64_t> grad_order_;

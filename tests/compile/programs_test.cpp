@@ -108,6 +108,15 @@ TEST(Compile, equal_results_are_memory_of_their_own) {
   });
 }
 
+TEST(Compile, equal_values_that_a_list_writes_part_from_each_other) {
+  expect_compiled(randoms({{30}}), [](const Tensors& x) {
+    const Tensor a = x[0] + 1, b = x[0] + 1;
+    foreach
+      ::add_({a, b}, {x[0], x[0] * 2});
+    return Tensors{a, b};
+  });
+}
+
 TEST(Compile, draws_differ_from_each_other) {
   expect_compiled(randoms({{64}}), [](const Tensors& x) {
     return Tensors{dropout(x[0], 0.5), dropout(x[0], 0.5), rand({8}), rand({8})};

@@ -15,6 +15,10 @@ constexpr bool is_unsigned(DType t) {
   return visit(t, []<class T>(Type<T>) { return std::is_unsigned_v<T> && !std::is_same_v<T, bool>; });
 }
 
+constexpr bool is_number(DType t) { return t != kBool; }
+constexpr bool is_short(DType t) { return is_integral(t) && size_of(t) < 8; }
+constexpr bool is_whole(DType t) { return !is_floating(t); }
+
 /// The dtypes for which kWanted holds.
 template <bool (*kWanted)(DType)>
 constexpr auto dtypes() {
@@ -25,8 +29,8 @@ constexpr auto dtypes() {
 
 inline constexpr auto kFloatingDTypes = dtypes<is_floating>();
 inline constexpr auto kNarrowDTypes = dtypes<is_narrow>();
-inline constexpr auto kNumberDTypes = dtypes<[](DType t) { return t != kBool; }>();
-inline constexpr auto kShortDTypes = dtypes<[](DType t) { return is_integral(t) && size_of(t) < 8; }>();
-inline constexpr auto kWholeDTypes = dtypes<[](DType t) { return !is_floating(t); }>();
+inline constexpr auto kNumberDTypes = dtypes<is_number>();
+inline constexpr auto kShortDTypes = dtypes<is_short>();
+inline constexpr auto kWholeDTypes = dtypes<is_whole>();
 
 }  // namespace lorry::test

@@ -109,6 +109,41 @@ TEST(Trace, parts_of_one_storage_that_do_not_meet_are_inputs_of_their_own) {
   EXPECT_EQ(graph.inputs.size(), 2u);
 }
 
+TEST(Trace, memory_is_found_again_from_an_argument_that_lies_in_it) {
+  const auto make = [](uint64_t seed) {
+    manual_seed(seed);
+    const Tensor x = randn({6, 5});
+    return Tensors{x.slice(0, 0, 2), x.slice(0, 4, 6)};
+  };
+  const Function f = [](const Tensors& x) { return Tensors{x[0] + x[1]}; };
+  const Graph graph = expect_traced(make, f);
+  const auto apart = [](uint64_t seed) {
+    manual_seed(seed);
+    return Tensors{randn({2, 5}), randn({2, 5})};
+  };
+  expect_same(run_graph(apart, graph, 3), run_plain(apart, f, 3), "in storages of their own");
+  // What lies beside an argument does not come with another one.
+  const Tensor base = randn({5, 5}), row = base.select(0, 1);
+  EXPECT_NE(message<CompileError>([&] {
+              trace::Recorder recorder({&row, 1});
+              const Tensor y = row + base;
+              trace::functionalise(recorder.finish({&y, 1}));
+            }).find("beside an argument's"),
+            std::string::npos);
+}
+
+TEST(Trace, storages_of_one_piece_of_memory_are_refused) {
+  float memory[6] = {1, 2, 3, 4, 5, 6};
+  const auto blob = [&](float* from) { return from_blob(from, {4}, {kF32}); };
+  const Tensors x{blob(memory), blob(memory + 2)};
+  EXPECT_NE(message<CompileError>([&] {
+              trace::Recorder recorder(x);
+              const Tensor y = x[0] + x[1];
+              trace::functionalise(recorder.finish({&y, 1}));
+            }).find("same memory"),
+            std::string::npos);
+}
+
 TEST(Trace, captured_tensors_are_inputs) {
   const Tensor weight = ones({4}), count = zeros({});
   const Graph graph = trace::functionalise([&] {
