@@ -92,7 +92,7 @@ class Fuser {
         if (const int u = unit_of(x); u >= 0 && units_[static_cast<size_t>(u)].fused) candidates.insert(u);
       for (const int u : candidates) {
         const std::string why = why_not(n, u);
-        if (why.empty()) return join(n, u);
+        if (why.empty()) return join(n, u, step);
         refused = why;
       }
     }
@@ -101,11 +101,13 @@ class Fuser {
     unit.refused = refused;
     unit.sizes = step ? value(node(n).results[0]).layout.size_list() : Dims();
     units_.push_back(std::move(unit));
-    join(n, static_cast<int>(units_.size()) - 1);
+    join(n, static_cast<int>(units_.size()) - 1, step);
   }
 
-  void join(int32_t n, int u) {
-    units_[static_cast<size_t>(u)].nodes.push_back(n);
+  void join(int32_t n, int u, const std::optional<FusedStep>& step) {
+    Unit& unit = units_[static_cast<size_t>(u)];
+    unit.nodes.push_back(n);
+    if (step) unit.steps.push_back(*step);  // operands are the node's arguments until finish()
     unit_of_[static_cast<size_t>(n)] = u;
   }
 
@@ -171,12 +173,11 @@ class Fuser {
     const int u = unit_of_[static_cast<size_t>(unit.nodes[0])];
     std::map<int32_t, int16_t> made;
     const auto is_made_here = [&](const Argument& x) { return unit_of(x) == u; };
-    for (const int32_t n : unit.nodes) {
-      FusedStep step = *step_of(graph_, node(n));
-      for (int k = 0; k < step.arity; ++k)
-        if (const Argument& x = node(n).arguments[static_cast<size_t>(step.in[k])]; !is_made_here(x)) input(unit, x);
-      unit.steps.push_back(step);
-    }
+    for (size_t s = 0; s < unit.nodes.size(); ++s)
+      for (int k = 0; k < unit.steps[s].arity; ++k) {
+        const Argument& x = node(unit.nodes[s]).arguments[static_cast<size_t>(unit.steps[s].in[k])];
+        if (!is_made_here(x)) input(unit, x);
+      }
     const auto inputs = static_cast<int16_t>(unit.inputs.size());
     for (size_t s = 0; s < unit.nodes.size(); ++s) {
       FusedStep& step = unit.steps[s];

@@ -24,7 +24,7 @@ struct Unit {
   std::string refused;      ///< why its last node did not join a unit before it; empty where it could not have
 };
 
-/// The units of a simplified graph, in an order in which they can run.
+/// The units of a graph that went through simplify(), in an order in which they can run.
 std::vector<Unit> fuse(const trace::Graph& graph);
 
 }  // namespace lorry::compiler

@@ -4,6 +4,7 @@
 
 #include "lorry/ops/dispatch/door.h"
 #include "lorry/ops/ops.h"
+#include "lorry/trace/recorder.h"
 
 namespace lorry::trace {
 namespace {
@@ -61,6 +62,8 @@ Evaluation::Evaluation(const Graph& graph, std::span<const Tensor> arguments, Ru
       lifetimes_(lifetimes),
       values_(graph.values.size()),
       owned_(graph.values.size(), false) {
+  if (Recorder::active())
+    raise_as<ValueError>("trace", "a graph is run while this thread is being recorded; call the function itself");
   check_arguments();
   for (const GraphInput& x : graph_.inputs) value(x.value) = bind(x);
   for (const GraphConstant& x : graph_.constants) value(x.value) = x.tensor;
@@ -101,6 +104,8 @@ bool Evaluation::shares_as_recorded(size_t i, size_t j) const {
 /// The memory of an input, in the layout of its value.
 Tensor Evaluation::bind(const GraphInput& x) const {
   const Tensor& from = x.argument >= 0 ? arguments_[static_cast<size_t>(x.argument)] : x.captured->tensor();
+  if (x.argument < 0 && x.leaf.defined() && x.leaf.storage().id() != from.storage().id())
+    raise_as<ValueError>("trace", "a captured tensor has other memory than when it was recorded; got {}", x.leaf);
   const int64_t first = from.storage_offset() + x.offset, end = first + facts(x.value).layout.extent();
   if (first < 0 || end * size_of(from.dtype()) > from.storage().bytes() || from.dtype() != facts(x.value).dtype)
     raise_as<ValueError>("trace", "there is less memory around a tensor than when it was recorded; got {}", from);
@@ -197,7 +202,7 @@ std::vector<Tensor> Evaluation::finish() {
   for (const GraphGrad& x : graph_.grads) {
     const GraphInput& input = graph_.inputs[static_cast<size_t>(x.input)];
     const Tensor leaf = input.argument >= 0 ? arguments_[static_cast<size_t>(input.argument)] : input.leaf;
-    if (leaf.defined()) leaf.set_grad(shown(x.gradient));
+    leaf.set_grad(shown(x.gradient));
   }
   std::vector<Tensor> outputs;
   for (const GraphOutput& x : graph_.outputs)

@@ -79,9 +79,12 @@ Recording Recorder::finish(std::span<const Tensor> results) {
   t_recorder = nullptr;
   for (const Tensor& x : results) {
     if (x.defined()) meet(x, true);
+    if (x.requires_grad()) obstacle("a result requires a gradient; call backward inside, or detach it");
     recording_.results.push_back(ref_of(x));
   }
   find_shared_memory();
+  find_leaves();
+  find_survivors();
   for (const uint64_t leaf : grad_order_) recording_.grads.push_back({leaf, grads_.at(leaf)});
   return std::move(recording_);
 }
@@ -99,6 +102,31 @@ void Recorder::find_shared_memory() {
   std::ranges::sort(spans);
   for (size_t i = 1; i < spans.size(); ++i)
     if (spans[i].first < spans[i - 1].second) return obstacle("two storages lie in the same memory");
+}
+
+/// Which tensor each gradient belongs to is known: an argument alone in its storage, or a captured leaf.
+void Recorder::find_leaves() {
+  for (const auto& [leaf, gradient] : grads_) {
+    if (inside_.contains(leaf)) continue;
+    const auto from = recording_.outside.find(leaf);
+    const auto arguments = std::ranges::count(recording_.arguments, leaf, &TensorRef::storage);
+    if (from == recording_.outside.end() || (arguments == 0 && !from->second.leaf.defined()))
+      obstacle("a leaf that no recorded call reads gets a gradient");
+    else if (arguments > 1 || (arguments == 1 && !arguments_[static_cast<size_t>(from->second.argument)].is_leaf()))
+      obstacle("a leaf that shares its storage with other arguments gets a gradient");
+  }
+}
+
+/// Memory that was made here and is neither returned nor a gradient ends with the call: somebody who still holds it,
+/// such as an optimizer that makes its states in its first step, would not be told of a run's.
+void Recorder::find_survivors() {
+  const auto given = [&](uint64_t id) {
+    return std::ranges::count(recording_.results, id, &TensorRef::storage) > 0 ||
+           std::ranges::any_of(grads_, [&](const auto& g) { return g.second.storage == id; });
+  };
+  for (const auto& [id, made] : inside_)
+    if (!made.dead && !given(id))
+      return obstacle("memory made while recording is still held; run the function once before");
 }
 
 void Recorder::obstacle(std::string what) {
@@ -133,7 +161,7 @@ size_t Recorder::only_written(const door::CallView& call) {
 }
 
 void Recorder::before(const door::CallView& call) {
-  if (row(call.op).kind == OpKind::view) return;
+  if (row(call.op).kind == OpKind::view) return meet(*call.inputs[0].tensor(), false);
   const size_t unread = only_written(call);
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     const Tensor* x = call.inputs[i].tensor();
@@ -169,6 +197,8 @@ void Recorder::after(const door::CallView& call) {
     made.outputs.push_back(ref_of(x));
     if (!x.defined()) continue;
     const uint64_t id = x.storage().id();
+    if (call.out && !recording_.outside.contains(id) && !inside_.contains(id))
+      obstacle("a tensor that was given gets other sizes");
     if (!recording_.outside.contains(id)) inside_[id].written |= call.op != Op::empty;
   }
   made.attributes.assign(call.attributes.begin(), call.attributes.end());
@@ -192,8 +222,10 @@ void Recorder::fact(const FactView& fact) {
       grad_order_.push_back(fact.storage);
       break;
     }
-    case Fact::alias:
     case Fact::died:
+      if (const auto made = inside_.find(fact.storage); made != inside_.end()) made->second.dead = true;
+      break;
+    case Fact::alias:
       break;
   }
 }

@@ -97,11 +97,14 @@ class Recorder {
   void meet(const Tensor& x, bool read);
   void obstacle(std::string what);
   void find_shared_memory();
+  void find_leaves();
+  void find_survivors();
   static size_t only_written(const door::CallView& call);
 
   /// What is known of storages that were made while recording.
   struct Inside {
     bool written = false;  ///< by a recorded call
+    bool dead = false;
   };
 
   Recording recording_;

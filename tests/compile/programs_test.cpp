@@ -16,7 +16,8 @@ compiler::Program expect_compiled(const MakeArguments& make, const Function& f) 
   const Outcome plain = run_plain(make, f, 1);
   const Traced traced = run_traced(make, f, 1);
   const compiler::Program program(traced.graph);
-  SCOPED_TRACE(trace::to_string(traced.graph) + "simplified\n" + trace::to_string(program.graph()) + program.explain());
+  SCOPED_TRACE(trace::to_string(traced.graph) + "after simplify():\n" + trace::to_string(program.graph()) +
+               program.explain());
   for (const uint64_t seed : {1, 2, 2}) {
     const Outcome expected = seed == 1 ? plain : run_plain(make, f, seed);
     Outcome got{.results = {}, .arguments = make(seed)};
@@ -25,15 +26,6 @@ compiler::Program expect_compiled(const MakeArguments& make, const Function& f) 
     EXPECT_EQ(sharing(got), sharing(expected)) << "memory is shared otherwise";
   }
   return program;
-}
-
-MakeArguments randoms(std::vector<Dims> sizes) {
-  return [=](uint64_t seed) {
-    manual_seed(seed);
-    Tensors all;
-    for (const Dims& s : sizes) all.push_back(randn(s));
-    return all;
-  };
 }
 
 std::vector<size_t> unit_sizes(const compiler::Program& program) {

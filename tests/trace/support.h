@@ -22,6 +22,16 @@ using Function = std::function<Tensors(const Tensors& arguments)>;
 /// Arguments of one seed; the same seed gives the same elements in new memory.
 using MakeArguments = std::function<Tensors(uint64_t seed)>;
 
+/// Normal numbers.
+inline MakeArguments randoms(std::vector<Dims> sizes) {
+  return [=](uint64_t seed) {
+    manual_seed(seed);
+    Tensors all;
+    for (const Dims& s : sizes) all.push_back(randn(s));
+    return all;
+  };
+}
+
 /// Sizes, strides, dtype and elements.
 inline std::string bits_of(const Tensor& x) {
   if (!x.defined()) return "undefined";

@@ -12,15 +12,6 @@ namespace {
 
 using trace::Graph;
 
-MakeArguments randoms(std::vector<Dims> sizes) {
-  return [=](uint64_t seed) {
-    manual_seed(seed);
-    Tensors all;
-    for (const Dims& s : sizes) all.push_back(randn(s));
-    return all;
-  };
-}
-
 std::string graph_text(const MakeArguments& make, const Function& f) {
   return trace::to_string(expect_traced(make, f));
 }
@@ -285,6 +276,70 @@ TEST(Trace, refuses_what_a_graph_cannot_repeat) {
       }),
       "another tensor's memory");
   has(obstacle([](const Tensors& x) { return Tensors{x[0].view(kI32).add(1), x[0] + 1}; }), "as f32 and as i32");
+}
+
+TEST(Trace, refuses_what_would_be_lost) {
+  const auto has = [](const std::string& text, const char* part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text << "\nexpected: " << part;
+  };
+  Tensor state = zeros({3, 4});
+  has(obstacle([&](const Tensors& x) {
+        state = state + x[0];
+        return Tensors{};
+      }),
+      "still held");
+  const Tensor leaf = ones({3, 4}).requires_grad_();
+  has(obstacle([&](const Tensors& x) { return Tensors{x[0] * leaf}; }), "a result requires a gradient");
+  has(obstacle([&](const Tensors&) {
+        leaf.set_grad({});
+        leaf.set_grad(ones({3, 4}));
+        return Tensors{};
+      }),
+      "no recorded call reads");
+  has(obstacle([](const Tensors& x) {
+        const Tensor out = empty({0});
+        add_out(out, x[0], 1);
+        return Tensors{out};
+      }),
+      "gets other sizes");
+  const MakeArguments shared = [](uint64_t) {
+    const Tensor w = ones({3}).requires_grad_();
+    return Tensors{w.detach(), w};
+  };
+  has(message<CompileError>([&] {
+        run_traced(
+            shared,
+            [](const Tensors& x) {
+              (x[1] * 2).sum().backward();
+              return Tensors{};
+            },
+            1);
+      }),
+      "shares its storage");
+}
+
+TEST(Trace, refuses_to_run_where_it_would_go_wrong) {
+  const Tensor w = ones({3}).requires_grad_(), x = ones({3});
+  trace::Recorder recorder({&x, 1});
+  (x * w).sum().backward();
+  const Graph graph = trace::functionalise(recorder.finish({}));
+  {
+    trace::Recorder second({&x, 1});
+    EXPECT_NE(message<ValueError>([&] { trace::interpret(graph, {&x, 1}); }).find("being recorded"), std::string::npos);
+  }
+  w.set_data(full({3}, 7.0f));
+  EXPECT_NE(message<ValueError>([&] { trace::interpret(graph, {&x, 1}); }).find("other memory"), std::string::npos);
+}
+
+TEST(Trace, a_leaf_that_is_read_through_a_view_gets_its_gradient) {
+  const Tensor w = ones({3, 2}).requires_grad_(), x = ones({4, 2});
+  trace::Recorder recorder({&x, 1});
+  x.matmul(w.t()).sum().backward();
+  const Graph graph = trace::functionalise(recorder.finish({}));
+  w.set_grad({});
+  trace::interpret(graph, {&x, 1});
+  ASSERT_TRUE(w.grad().defined());
+  EXPECT_TRUE(w.grad().equal(full({3, 2}, 4.0f)));
 }
 
 TEST(Trace, a_function_that_throws_leaves_nothing_behind) {
