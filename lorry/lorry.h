@@ -1,14 +1,15 @@
 #pragma once
 
-// All of Lorry that users see, in one include: tensors and operators, gradients, lists of tensors, optimizers, layers
-// and models, files, devices, streams and threads, and a timer. Kernels, plans and the nodes of the tape stay behind
-// it. A program that is built often includes the rooms that it uses instead.
+// All of Lorry that users see, in one include: tensors and operators, gradients, lists of tensors, compiled functions,
+// optimizers, layers and models, files, devices, streams and threads, and a timer. Kernels, plans and the nodes of the
+// tape stay behind it. A program that is built often includes the rooms that it uses instead.
 
 #include "lorry/autograd/checkpoint.h"
 #include "lorry/autograd/engine.h"
 #include "lorry/autograd/function.h"
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/base/events.h"
+#include "lorry/compile/compile.h"
 #include "lorry/device/cpu/team.h"
 #include "lorry/device/device.h"
 #include "lorry/foreach/foreach.h"

@@ -66,6 +66,7 @@ OTHERS = (
         "Every pointwise operator of the table above also takes lists: `foreach::add(x, y)`, `foreach::add_(x, y)`.",
         ("foreach/foreach.h", "foreach/norm.h"),
     ),
+    ("Compiled functions", "", ("compile/compile.h",)),
     ("Files and data", "", ("io/safetensors.h", "io/checkpoint.h", "io/corpus.h")),
     (
         "Devices, memory, threads, events",

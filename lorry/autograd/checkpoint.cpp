@@ -5,7 +5,7 @@
 
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/autograd/saved.h"
-#include "lorry/ops/random.h"
+#include "lorry/ops/random_sequence.h"
 
 namespace lorry::autograd {
 namespace {
@@ -20,20 +20,6 @@ class SavedTensorHookScope {
 
  private:
   SavedTensorHook* before_;
-};
-
-/// Rewinds the default generator for a scope.
-class RandomScope {
- public:
-  explicit RandomScope(const Generator::State& state) : now_(default_generator().state()) {
-    default_generator().set_state(state);
-  }
-  ~RandomScope() { default_generator().set_state(now_); }
-  RandomScope(const RandomScope&) = delete;
-  RandomScope& operator=(const RandomScope&) = delete;
-
- private:
-  Generator::State now_;
 };
 
 /// Sees what the second run saves, in the order in which the first run saved it.
@@ -54,7 +40,7 @@ class Collector final : public SavedTensorHook {
 class Region final : public SavedTensorHook {
  public:
   explicit Region(std::function<Tensor()> function)
-      : function_(std::move(function)), random_(default_generator().state()) {}
+      : function_(std::move(function)), random_(default_generator().sequence()->position()) {}
 
   int64_t pack(const Tensor& x) override {
     first_.push_back({&x.storage(), x.version()});
@@ -92,7 +78,7 @@ class Region final : public SavedTensorHook {
     auto collector = make_counted<Collector>();
     const EnableGrad recording;
     {
-      const RandomScope rewound(random_);
+      const lorry::detail::RewindScope rewound(default_generator(), random_);
       const SavedTensorHookScope collecting(collector.get());
       function_();
     }
@@ -113,7 +99,7 @@ class Region final : public SavedTensorHook {
   }
 
   std::function<Tensor()> function_;
-  Generator::State random_;
+  lorry::detail::RandomSequence::Position random_;
   std::mutex mutex_;
   IntrusivePtr<Collector> again_;
   struct FirstRun {

@@ -146,7 +146,7 @@ class Walk {
   }
 
   Stream callers(Device device) const {
-    return device.is_cpu() ? Stream{device} : Stream{device, callers_[static_cast<size_t>(device.index)]};
+    return device.is_cuda() ? Stream{device, callers_[static_cast<size_t>(device.index)]} : Stream{device};
   }
   /// Where the node's work on a device runs: where its forward did, or, at leaves, on the caller's stream.
   Stream stream_of(const Node& node, Device device) const {

@@ -7,11 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "lorry/bench/footprint.h"
 #include "lorry/bench/shapes.h"
 #include "lorry/bench/suites.h"
-#include "lorry/device/device.h"
-#include "lorry/device/launches.h"
-#include "lorry/memory/memory.h"
 
 namespace lorry::bench {
 
@@ -41,17 +39,7 @@ class ModelCases {
     row.bytes = bytes_an_element * model.elements();
     call();  // makes what is made once
     call();
-    device::synchronize(row.device);
-    memory::reset_peak(row.device);
-    const int64_t before = memory::stats(row.device).allocated;
-    {
-      const device::LaunchCount count;
-      call();
-      row.launches = count.kernels();
-    }
-    device::synchronize(row.device);
-    row.extra_bytes = memory::stats(row.device).peak_allocated - before;
-    if (row.device.is_cpu()) row.launches.reset();
+    count_call(row, call);
     row.time = profile::benchmark(call, options(row.device));
     finish(std::move(row));
   }

@@ -13,7 +13,10 @@ std::optional<std::string> plot_results(const std::vector<Result>& results) {
       models.push_back(result.model);
   if (models.empty()) {
     std::vector<std::pair<std::string, double>> bars;
-    for (const Result& result : results) bars.emplace_back(result.suite + ": " + result.name, result.time.median_us);
+    for (const Result& result : results) {
+      const std::string by = result.implementation == "lorry" ? "" : ", " + result.implementation;
+      bars.emplace_back(result.suite + ": " + result.name + by, result.time.median_us);
+    }
     return plot_bars("lorry bench", "us, median", bars);
   }
   std::vector<Series> bars;

@@ -28,6 +28,8 @@ struct Result {
   std::optional<int64_t> launches = {};
   std::optional<int64_t> state_bytes = {};
   std::optional<int64_t> counted_bytes = {};
+  std::optional<int64_t> recordings = {};
+  std::optional<int64_t> variants = {};
   std::string model = {};  ///< over whose parameters: such results are drawn side by side; no field of the report
   std::string implementation = "lorry";
   Device device = default_device();

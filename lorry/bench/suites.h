@@ -15,6 +15,7 @@ namespace lorry::bench {
 /// True for the cases to run.
 using Filter = std::function<bool(const std::string& name)>;
 
+std::vector<Result> compile_suite(const Filter& filter);
 std::vector<Result> foreach_suite(const Filter& filter);
 std::vector<Result> matmul_suite(const Filter& filter);
 std::vector<Result> matmul_ceiling_suite(const Filter& filter);

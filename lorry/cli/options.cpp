@@ -97,6 +97,8 @@ void add_common(CLI::App& app, CommonOptions& o) {
       app, "--device", o.device,
       [](const std::string& text) {
         const Device device = Device(text);
+        require<ValueError>(!device.is_meta(), "nothing is computed there; got '{}'; expected cpu, cuda or cuda:N",
+                            text);
         device::require_device(device, "device");
         return device;
       },
@@ -217,8 +219,8 @@ void add_train(CLI::App& app, TrainOptions& o) {
       ->check(whole(1, int64_t{1} << 40))
       ->type_name("N");
   const std::vector<CLI::Option*> settings = add_settings(app, o);
-  for (const char* name : {"--compile", "--replay"})
-    add_absent(app, name, "expected no such flag: every step runs operator by operator");
+  app.add_flag("--compile", o.compile, "Compile each step as one function: the same numbers, in fewer passes");
+  add_absent(app, "--replay", "expected no such flag: the host starts every operator");
   app.callback([&app, resume, settings] {
     if (resume->count() == 0 && app.count("--text") == 0) throw CLI::RequiredError("--text");
     if (app.count("--steps") && app.count("--max-seconds")) throw CLI::ExcludesError("--steps", "--max-seconds");

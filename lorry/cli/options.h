@@ -56,6 +56,7 @@ struct TrainOptions {
   std::vector<std::string> texts;
   std::optional<double> max_seconds;  ///< how long the run takes, where its steps are not given
   std::string out = "run", resume;
+  bool compile = false;
   int64_t checkpoint_every = 0;  ///< 0: with each validation; always at the end and when interrupted
 };
 

@@ -7,6 +7,7 @@
 
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/cli/run_settings.h"
+#include "lorry/compile/compile.h"
 #include "lorry/io/corpus.h"
 #include "lorry/ops/ops.h"
 #include "lorry/optim/loss_scaler.h"
@@ -137,19 +138,28 @@ struct Trainer::Run {
   /// The loss of a batch, copied to the device while the host goes on.
   Tensor loss(const io::Batch& batch) const { return model->loss(batch.x.to(device, true), batch.y.to(device, true)); }
 
+  /// The next batch of a step: tokens, and those that follow them.
+  using NextBatch = std::function<std::pair<Tensor, Tensor>()>;
+
+  std::pair<Tensor, Tensor> next_batch() {
+    const io::Batch batch = corpus.train_batch(settings.batch);
+    return {batch.x.to(device, true), batch.y.to(device, true)};
+  }
+
   /// Adds up the gradients of the mean loss over the batches of a step, and gives that loss.
-  Tensor accumulate() {
-    if (settings.accumulate == 1) return accumulate_batch(1);
+  Tensor accumulate(const NextBatch& next) {
+    if (settings.accumulate == 1) return accumulate_batch(next, 1);
     const double share = 1.0 / static_cast<double>(settings.accumulate);
     Tensor mean;
     for (int64_t i = 0; i < settings.accumulate; ++i) {
-      const Tensor part = accumulate_batch(share).to(kF32).mul(share);
+      const Tensor part = accumulate_batch(next, share).to(kF32).mul(share);
       mean = mean.defined() ? mean.add(part) : part;
     }
     return mean;
   }
-  Tensor accumulate_batch(double share) {
-    const Tensor whole = loss(corpus.train_batch(settings.batch)), part = share == 1 ? whole : whole.mul(share);
+  Tensor accumulate_batch(const NextBatch& next, double share) {
+    const auto [x, y] = next();
+    const Tensor whole = model->loss(x, y), part = share == 1 ? whole : whole.mul(share);
     (scaler ? scaler->scale(part) : part).backward();
     return whole.detach();
   }
@@ -167,9 +177,8 @@ struct Trainer::Run {
   }
 
   /// Clips, steps and releases the gradients, in one pass. Gives the norm before clipping.
-  Tensor update(double lr) {
+  Tensor update() {
     const double clip = settings.clip > 0 ? settings.clip : kNoClip;
-    optimizer->set_lr(lr);
     const bool zero_grad = adds_up_in_f32();
     const Tensor norm = scaler ? scaler->step(*optimizer, clip, zero_grad)
                                : optimizer->step({.max_norm = clip, .zero_grad = zero_grad});
@@ -177,6 +186,33 @@ struct Trainer::Run {
     if (!zero_grad) optimizer->zero_grad();
     return norm;
   }
+
+  /// A whole step: the loss, and the norm of the gradients.
+  using Step = std::pair<Tensor, Tensor>;
+  Step step() {
+    if (!compiled) {
+      const Tensor loss = accumulate([this] { return next_batch(); });
+      return {loss, update()};
+    }
+    std::vector<Tensor> batches;
+    for (int64_t i = 0; i < settings.accumulate; ++i) {
+      auto [x, y] = next_batch();
+      batches.insert(batches.end(), {std::move(x), std::move(y)});
+    }
+    return (*compiled)(batches);
+  }
+  /// The same from batches that there are, as a function of tensors.
+  struct StepFunction {
+    Run* run;
+    Step operator()(const std::vector<Tensor>& batches) const {
+      size_t at = 0;
+      const Tensor loss = run->accumulate([&] {
+        at += 2;
+        return std::pair(batches[at - 2], batches[at - 1]);
+      });
+      return {loss, run->update()};
+    }
+  };
 
   Device device = default_device();
   TrainSettings settings;
@@ -188,6 +224,7 @@ struct Trainer::Run {
   std::vector<Tensor> tensors;
   std::unique_ptr<optim::Optimizer> optimizer;
   std::optional<optim::LossScaler> scaler;  ///< for f16
+  std::optional<Compiled<StepFunction>> compiled;
   int64_t steps_taken = 0;
   std::optional<Pending> pending;
 };
@@ -226,6 +263,13 @@ Trainer::Trainer(const io::Checkpoint& checkpoint, std::vector<std::string> text
 
 Trainer::~Trainer() = default;
 
+void Trainer::compile_steps() { run_->compiled.emplace(compile(Run::StepFunction{run_.get()})); }
+
+std::string Trainer::not_compiled() const {
+  if (!run_->compiled || run_->compiled->stats().eager_calls == 0) return {};
+  return run_->compiled->explain();
+}
+
 const TrainSettings& Trainer::settings() const { return run_->settings; }
 int64_t Trainer::steps_taken() const { return run_->steps_taken; }
 int64_t Trainer::tokens_per_step() const {
@@ -252,7 +296,8 @@ const std::optional<StepPlan>& Trainer::plan() const { return run_->plan; }
 std::optional<StepMetrics> Trainer::step() {
   Run& run = *run_;
   const double lr = run.lr(run.steps_taken);
-  const Tensor loss = run.accumulate(), norm = run.update(lr);
+  run.optimizer->set_lr(lr);
+  const auto [loss, norm] = run.step();
   ++run.steps_taken;
   std::optional<StepMetrics> before = settle();
   run.pending.emplace(run.steps_taken, lr, loss, norm);

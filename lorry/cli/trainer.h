@@ -34,6 +34,10 @@ class Trainer {
   /// Makes it a run of a given time: its rates follow from this plan.
   void set_plan(const StepPlan& plan);
   const std::optional<StepPlan>& plan() const;
+  /// From now on steps are compiled as one function: forward, backward, clip and update. The same numbers, to the bit.
+  void compile_steps();
+  /// Why steps that were to be compiled ran as they are; empty where none did.
+  std::string not_compiled() const;
   int64_t steps_taken() const;
   int64_t parameters() const;
   int64_t tokens_per_step() const;

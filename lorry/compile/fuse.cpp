@@ -4,7 +4,7 @@
 #include <bit>
 #include <map>
 #include <optional>
-#include <set>
+#include <span>
 
 #include "lorry/kernels/backend.h"
 #include "lorry/ops/creation.h"
@@ -14,7 +14,9 @@ namespace lorry::compiler {
 namespace {
 
 using namespace trace;
+using kernels::Extent;
 using kernels::FusedStep;
+using kernels::RowStep;
 
 /// A tensor that promotes as an argument does; its elements are 1.
 const Tensor& stand_in(const Argument& x) {
@@ -62,20 +64,64 @@ bool same_sizes(const Layout& a, const Layout& b) {
   return a.rank == b.rank && std::equal(a.sizes, a.sizes + a.rank, b.sizes);
 }
 
+bool is_same_number(const Argument& a, const Argument& b) {
+  if (a.kind != Argument::number || b.kind != Argument::number || a.scalar.dtype() != b.scalar.dtype()) return false;
+  return a.scalar.is_floating()
+             ? std::bit_cast<int64_t>(a.scalar.to<double>()) == std::bit_cast<int64_t>(b.scalar.to<double>())
+             : a.scalar.to<int64_t>() == b.scalar.to<int64_t>();
+}
+bool is_same(const Argument& a, const Argument& b) {
+  if (a.kind != Argument::value || b.kind != Argument::value) return is_same_number(a, b);
+  return a.value_index == b.value_index && a.window.offset == b.window.offset && a.window.layout == b.window.layout;
+}
+
+/// How a node can run in a unit: as a pointwise step, as a step over rows, or not.
+struct Candidate {
+  std::optional<FusedStep> map;
+  std::optional<RowNode> row;
+};
+
+/// What a node reads in a unit, and how it lies beside the unit's rows.
+struct UnitOperand {
+  const Argument* x;
+  Extent extent = Extent::wide;
+};
+
+/// A unit while nodes join it.
+struct Draft {
+  Unit unit;
+  std::vector<UnitOperand> inputs;
+  std::vector<Layout> layouts;  ///< of a map's inputs and results
+  std::vector<int> needs;       ///< the units whose results it reads
+  std::vector<int> users;       ///< the units that read its results
+  int rank = 0;                 ///< greater than that of all it needs
+};
+
 class Fuser {
  public:
-  explicit Fuser(const Graph& graph) : graph_(graph), unit_of_(graph.nodes.size(), -1) {}
+  explicit Fuser(const Graph& graph)
+      : graph_(graph),
+        candidates_(graph.nodes.size()),
+        unit_of_(graph.nodes.size(), -1),
+        callbacks_(graph.nodes.size()) {
+    size_t called = 0;
+    for (size_t n = 0; n < graph.nodes.size(); ++n) {
+      while (called < graph.callbacks.size() && graph.callbacks[called].position <= n) ++called;
+      callbacks_[n] = called;
+    }
+  }
 
   std::vector<Unit> run() {
     for (size_t n = 0; n < graph_.nodes.size(); ++n) place(static_cast<int32_t>(n));
-    for (Unit& unit : units_)
-      if (unit.fused) finish(unit);
+    count_reads();
+    for (size_t u = 0; u < drafts_.size(); ++u) finish(static_cast<int>(u));
     return in_order();
   }
 
  private:
   const Node& node(int32_t n) const { return graph_.nodes[static_cast<size_t>(n)]; }
   const Value& value(int32_t v) const { return graph_.values[static_cast<size_t>(v)]; }
+  Draft& draft(int u) { return drafts_[static_cast<size_t>(u)]; }
   /// The unit that makes an argument; -1: none does.
   int unit_of(const Argument& x) const {
     if (x.kind != Argument::value) return -1;
@@ -84,182 +130,322 @@ class Fuser {
   }
 
   void place(int32_t n) {
-    const std::optional<FusedStep> step = step_of(graph_, node(n));
-    std::string refused;
-    if (step) {
-      std::set<int, std::greater<>> candidates;  // makers of its arguments first to last, then any other
-      for (const Argument& x : node(n).arguments)
-        if (const int u = unit_of(x); u >= 0 && units_[static_cast<size_t>(u)].fused) candidates.insert(u);
-      for (const int u : candidates) {
-        const std::string why = why_not(n, u);
-        if (why.empty()) return join(n, u, step);
-        refused = why;
-      }
+    Candidate& candidate = candidates_[static_cast<size_t>(n)];
+    std::string refused, wrong_rows;
+    candidate.map = step_of(graph_, node(n));
+    if (!candidate.map) candidate.row = row_node(graph_, node(n), wrong_rows);
+    std::vector<int> makers;
+    for (const Argument& x : node(n).arguments)
+      if (const int u = unit_of(x); u >= 0 && draft(u).unit.kind != Unit::library) makers.push_back(u);
+    std::ranges::sort(makers, std::greater());
+    makers.erase(std::unique(makers.begin(), makers.end()), makers.end());
+    if (!candidate.map && !candidate.row) {
+      refused = makers.empty() ? "" : wrong_rows;
+      makers.clear();
     }
-    Unit unit;
-    unit.fused = step.has_value();
-    unit.refused = refused;
-    unit.sizes = step ? value(node(n).results[0]).layout.size_list() : Dims();
-    units_.push_back(std::move(unit));
-    join(n, static_cast<int>(units_.size()) - 1, step);
+    for (const int u : makers) {
+      const std::string why = why_not(n, u);
+      if (why.empty()) return join(n, u);
+      refused = why;
+    }
+    Draft& made = drafts_.emplace_back();
+    made.unit.refused = refused;
+    if (candidate.map) {
+      made.unit.kind = Unit::map;
+      made.unit.sizes = value(node(n).results[0]).layout.size_list();
+    } else if (candidate.row) {
+      made.unit.kind = Unit::row;
+      made.unit.rows = candidate.row->rows;
+    }
+    join(n, static_cast<int>(drafts_.size()) - 1);
   }
 
-  void join(int32_t n, int u, const std::optional<FusedStep>& step) {
-    Unit& unit = units_[static_cast<size_t>(u)];
-    unit.nodes.push_back(n);
-    if (step) unit.steps.push_back(*step);  // operands are the node's arguments until finish()
+  void join(int32_t n, int u) {
+    Draft& d = draft(u);
+    if (d.unit.kind == Unit::map && candidates_[static_cast<size_t>(n)].row) become_row(d, n);
+    d.unit.nodes.push_back(n);
     unit_of_[static_cast<size_t>(n)] = u;
+    if (d.unit.kind != Unit::library) add_operands(d, n);
+    for (const auto* list : {&node(n).arguments, &node(n).targets})
+      for (const Argument& x : *list)
+        if (const int maker = unit_of(x); maker >= 0 && maker != u) add_need(u, maker);
+  }
+
+  /// A map whose results a step over rows reads.
+  void become_row(Draft& d, int32_t n) {
+    d.unit.kind = Unit::row;
+    d.unit.rows = candidates_[static_cast<size_t>(n)].row->rows;
+    d.inputs.clear();
+    for (const int32_t m : d.unit.nodes) add_operands(d, m);
+  }
+
+  void add_operands(Draft& d, int32_t n) {
+    std::string why;
+    const std::vector<UnitOperand> operands = *operands_of(d.unit.kind, d.unit.rows, n, why);
+    for (const UnitOperand& x : operands)
+      if (unit_of(*x.x) != unit_of_[static_cast<size_t>(n)] && find_input(d, x) == d.inputs.size())
+        d.inputs.push_back(x);
+    if (d.unit.kind == Unit::map)
+      for (const Layout& l : layouts_of(n, operands, unit_of_[static_cast<size_t>(n)]))
+        if (std::ranges::find(d.layouts, l) == d.layouts.end()) d.layouts.push_back(l);
+  }
+
+  static size_t find_input(const Draft& d, const UnitOperand& x) {
+    const auto found = std::ranges::find_if(
+        d.inputs, [&](const UnitOperand& y) { return x.extent == y.extent && is_same(*x.x, *y.x); });
+    return static_cast<size_t>(found - d.inputs.begin());
   }
 
   /// Why a node cannot join a unit; empty: it can.
   std::string why_not(int32_t n, int u) {
-    const Unit& unit = units_[static_cast<size_t>(u)];
-    const Value& result = value(node(n).results[0]);
-    if (unit.nodes.size() >= static_cast<size_t>(kernels::kMaxFusedSteps)) return "the kernel has enough steps";
-    if (result.layout.size_list() != unit.sizes) return "it is over other elements";
-    if (result.device != value(node(unit.nodes[0]).results[0]).device) return "it is on another device";
-    std::set<std::vector<int64_t>> layouts;
-    std::set<int32_t> operands;
-    for (const int32_t m : unit.nodes) count_operands(m, u, layouts, operands);
-    count_operands(n, u, layouts, operands);
-    if (layouts.size() > static_cast<size_t>(kernels::kMaxFusedLayouts)) return "the kernel has enough layouts";
-    if (operands.size() > static_cast<size_t>(kernels::kMaxFusedOperands)) return "the kernel has enough operands";
-    for (const Argument& x : node(n).arguments) {
-      const int maker = unit_of(x);
-      if (maker == u) {
-        const Value& v = value(x.value_index);
-        if (!is_whole(x.window, v) || !same_sizes(v.layout, result.layout)) return "it reads a part, or otherwise";
-      } else if (maker >= 0 && depends(maker, u)) {
+    const Draft& d = draft(u);
+    const Candidate& candidate = candidates_[static_cast<size_t>(n)];
+    if (d.unit.nodes.size() >= static_cast<size_t>(kernels::kMaxFusedSteps)) return "the kernel has enough steps";
+    const int32_t first = d.unit.nodes[0];
+    if (callbacks_[static_cast<size_t>(n)] != callbacks_[static_cast<size_t>(first)])
+      return "the host is called between";
+    if (value(node(n).results[0]).device != value(node(first).results[0]).device) return "it is on another device";
+    std::string why;
+    if (d.unit.kind == Unit::map && candidate.map)
+      why = why_not_map(n, u);
+    else if (d.unit.kind == Unit::map)
+      why = why_not_rows(n, u, candidate.row->rows, d.unit.nodes);
+    else
+      why = why_not_rows(n, u, d.unit.rows, {});
+    if (!why.empty()) return why;
+    for (const Argument& x : node(n).arguments)
+      if (const int maker = unit_of(x); maker >= 0 && maker != u && depends(maker, u))
         return "it needs what needs the unit's results";
-      }
-    }
     return {};
   }
 
-  void count_operands(int32_t n, int u, std::set<std::vector<int64_t>>& layouts, std::set<int32_t>& operands) const {
-    const auto add = [&](const Layout& l) {
-      std::vector<int64_t> key(l.strides, l.strides + l.rank);
-      key.insert(key.end(), l.sizes, l.sizes + l.rank);
-      layouts.insert(key);
-    };
-    for (const Argument& x : node(n).arguments) {
-      if (x.kind != Argument::value || unit_of(x) == u) continue;
-      operands.insert(x.value_index);
-      add(x.window.layout);
+  std::string why_not_map(int32_t n, int u) {
+    const Draft& d = draft(u);
+    const Value& result = value(node(n).results[0]);
+    if (result.layout.size_list() != d.unit.sizes) return "it is over other elements";
+    std::string why;
+    const std::vector<UnitOperand> operands = *operands_of(Unit::map, {}, n, why);
+    size_t inputs = d.inputs.size(), layouts = d.layouts.size();
+    for (const UnitOperand& x : operands) {
+      if (unit_of(*x.x) == u) {
+        const Value& v = value(x.x->value_index);
+        if (!is_whole(x.x->window, v) || !same_sizes(v.layout, result.layout)) return "it reads a part, or otherwise";
+      } else if (find_input(d, x) == d.inputs.size()) {
+        ++inputs;
+      }
     }
-    operands.insert(node(n).results[0]);
-    add(value(node(n).results[0]).layout);
+    for (const Layout& l : layouts_of(n, operands, u)) layouts += std::ranges::find(d.layouts, l) == d.layouts.end();
+    if (layouts > static_cast<size_t>(kernels::kMaxFusedLayouts)) return "the kernel has enough layouts";
+    if (inputs > static_cast<size_t>(kernels::kMaxFusedOperands)) return "the kernel has enough operands";
+    return {};
+  }
+
+  /// Why a node, and those of a unit that are not yet over rows, cannot be one unit over rows.
+  std::string why_not_rows(int32_t n, int u, const Rows& rows, std::span<const int32_t> others) {
+    const Draft& d = draft(u);
+    std::string why;
+    size_t inputs = d.inputs.size();
+    const auto check = [&](int32_t m) {
+      const auto operands = operands_of(Unit::row, rows, m, why);
+      if (!operands) return;
+      for (const UnitOperand& x : *operands) {
+        if (unit_of(*x.x) != u) {
+          inputs += m == n && find_input(d, x) == d.inputs.size();
+        } else if (x.x->window.offset != 0 || x.extent != extent_of_result(value(x.x->value_index).layout, rows)) {
+          why = "it reads a part, or otherwise";
+        }
+      }
+    };
+    check(n);
+    for (const int32_t m : others)
+      if (why.empty()) check(m);
+    if (why.empty() && inputs > static_cast<size_t>(kernels::kMaxFusedOperands))
+      return "the kernel has enough operands";
+    return why;
+  }
+
+  /// What a node reads as part of a unit; nullopt: it cannot be part of it.
+  std::optional<std::vector<UnitOperand>> operands_of(Unit::Kind kind, const Rows& rows, int32_t n,
+                                                      std::string& why) const {
+    const Candidate& candidate = candidates_[static_cast<size_t>(n)];
+    const auto argument = [&](int16_t k) { return &node(n).arguments[static_cast<size_t>(k)]; };
+    std::vector<UnitOperand> operands;
+    if (candidate.row) {
+      const RowStep& step = candidate.row->step;
+      if (candidate.row->rows != rows) why = "it is over other rows";
+      for (int k = 0; k < 3; ++k)
+        if (step.in[k] >= 0)
+          operands.push_back(
+              {argument(step.in[k]), step.kind == RowStep::norm && k > 0 ? Extent::column : Extent::wide});
+      return why.empty() ? std::optional(operands) : std::nullopt;
+    }
+    const Layout& result = value(node(n).results[0]).layout;
+    const bool wide = result.numel() == rows.rows * rows.n;
+    if (kind == Unit::row && !wide && result.numel() != rows.rows) why = "it is over other elements";
+    if (kind == Unit::row && !result.is_contiguous()) why = "its result is not contiguous";
+    for (int k = 0; k < candidate.map->arity && why.empty(); ++k) {
+      const Argument* x = argument(candidate.map->in[k]);
+      UnitOperand& operand = operands.emplace_back(UnitOperand{x});
+      if (kind == Unit::map) continue;
+      const auto extent = x->kind == Argument::number
+                              ? std::optional(Extent::single)
+                              : extent_of(expand(x->window.layout, result.size_list()), {rows.rows, wide ? rows.n : 1});
+      if (!extent) why = "an operand does not lie in rows";
+      operand.extent = extent.value_or(Extent::wide);
+    }
+    return why.empty() ? std::optional(operands) : std::nullopt;
+  }
+
+  /// The layouts that a node of a map reads and writes, those of the unit's own results apart.
+  std::vector<Layout> layouts_of(int32_t n, const std::vector<UnitOperand>& operands, int u) const {
+    std::vector<Layout> layouts;
+    const auto add = [&](const Layout& l) {
+      if (std::ranges::find(layouts, l) == layouts.end()) layouts.push_back(l);
+    };
+    const Layout& result = value(node(n).results[0]).layout;
+    for (const UnitOperand& x : operands)
+      if (x.x->kind == Argument::value && unit_of(*x.x) != u) add(expand(x.x->window.layout, result.size_list()));
+    add(result);
+    return layouts;
+  }
+
+  void add_need(int u, int maker) {
+    if (std::ranges::find(draft(u).needs, maker) != draft(u).needs.end()) return;
+    draft(u).needs.push_back(maker);
+    draft(maker).users.push_back(u);
+    std::vector<int> raised{u};
+    draft(u).rank = std::max(draft(u).rank, draft(maker).rank + 1);
+    while (!raised.empty()) {
+      const int above = raised.back();
+      raised.pop_back();
+      for (const int user : draft(above).users) {
+        if (draft(user).rank > draft(above).rank) continue;
+        draft(user).rank = draft(above).rank + 1;
+        raised.push_back(user);
+      }
+    }
   }
 
   /// Whether a unit needs, by way of others, what another makes.
   bool depends(int unit, int on) {
     std::vector<int> left{unit};
-    std::set<int> seen;
+    ++search_;
+    searched_.resize(drafts_.size(), 0);
     while (!left.empty()) {
       const int u = left.back();
       left.pop_back();
       if (u == on) return true;
-      if (!seen.insert(u).second) continue;
-      for (const int32_t n : units_[static_cast<size_t>(u)].nodes)
-        for (const auto* list : {&node(n).arguments, &node(n).targets})
-          for (const Argument& x : *list)
-            if (const int maker = unit_of(x); maker >= 0 && maker != u) left.push_back(maker);
+      if (draft(u).rank <= draft(on).rank || searched_[static_cast<size_t>(u)] == search_) continue;
+      searched_[static_cast<size_t>(u)] = search_;
+      left.insert(left.end(), draft(u).needs.begin(), draft(u).needs.end());
     }
     return false;
   }
 
+  /// Of each value: how often its own unit reads it, and whether anything else does.
+  void count_reads() {
+    reads_inside_.assign(graph_.values.size(), 0);
+    is_read_elsewhere_.assign(graph_.values.size(), false);
+    const auto read_elsewhere = [&](const Argument& x) {
+      if (x.kind == Argument::value) is_read_elsewhere_[static_cast<size_t>(x.value_index)] = true;
+    };
+    for (size_t n = 0; n < graph_.nodes.size(); ++n)
+      for (const auto* list : {&graph_.nodes[n].arguments, &graph_.nodes[n].targets})
+        for (const Argument& x : *list) {
+          if (x.kind != Argument::value) continue;
+          if (unit_of(x) == unit_of_[n])
+            ++reads_inside_[static_cast<size_t>(x.value_index)];
+          else
+            read_elsewhere(x);
+        }
+    for (const GraphOutput& x : graph_.outputs) read_elsewhere(x.tensor);
+    for (const GraphGrad& x : graph_.grads) read_elsewhere(x.gradient);
+    for (const WriteBack& x : graph_.write_backs) is_read_elsewhere_[static_cast<size_t>(x.value)] = true;
+  }
+
   /// The inputs, steps and outputs of a fused unit.
-  void finish(Unit& unit) {
-    const int u = unit_of_[static_cast<size_t>(unit.nodes[0])];
-    std::map<int32_t, int16_t> made;
-    const auto is_made_here = [&](const Argument& x) { return unit_of(x) == u; };
-    for (size_t s = 0; s < unit.nodes.size(); ++s)
-      for (int k = 0; k < unit.steps[s].arity; ++k) {
-        const Argument& x = node(unit.nodes[s]).arguments[static_cast<size_t>(unit.steps[s].in[k])];
-        if (!is_made_here(x)) input(unit, x);
-      }
-    const auto inputs = static_cast<int16_t>(unit.inputs.size());
-    for (size_t s = 0; s < unit.nodes.size(); ++s) {
-      FusedStep& step = unit.steps[s];
-      for (int k = 0; k < step.arity; ++k) {
-        const Argument& x = node(unit.nodes[s]).arguments[static_cast<size_t>(step.in[k])];
-        step.in[k] = is_made_here(x) ? made.at(x.value_index) : input(unit, x);
-      }
-      made[node(unit.nodes[s]).results[0]] = static_cast<int16_t>(inputs + static_cast<int16_t>(s));
+  void finish(int u) {
+    Draft& d = draft(u);
+    Unit& unit = d.unit;
+    if (unit.kind == Unit::row && unit.nodes.size() == 1) {
+      unit.kind = Unit::library;
+      unit.rows = {};
     }
+    if (unit.kind == Unit::library) return;
+    for (const UnitOperand& x : d.inputs) {
+      unit.inputs.push_back(*x.x);
+      if (unit.kind == Unit::row) unit.extents.push_back(x.extent);
+    }
+    std::map<int32_t, int16_t> made;
+    auto next = static_cast<int16_t>(unit.inputs.size());
     for (const int32_t n : unit.nodes) {
-      const int32_t result = node(n).results[0];
-      const int64_t bytes = value(result).layout.numel() * size_of(value(result).dtype);
-      const int readers = readers_in(unit, result);
-      if (is_read_elsewhere(result, u)) {
+      add_step(d, n, made);
+      for (const int32_t result : node(n).results) made[result] = next++;
+    }
+    for (const int32_t n : unit.nodes)
+      for (const int32_t result : node(n).results) {
+        const int64_t bytes = value(result).layout.numel() * size_of(value(result).dtype);
+        const int reads = reads_inside_[static_cast<size_t>(result)];
+        const bool is_output = is_read_elsewhere_[static_cast<size_t>(result)];
+        unit.bytes_saved += bytes * (is_output ? reads : reads + 1);
+        if (!is_output) continue;
         unit.outputs.push_back(result);
         unit.output_registers.push_back(made.at(result));
-        unit.bytes_saved += bytes * readers;
-      } else {
-        unit.bytes_saved += bytes * (readers + 1);
       }
+  }
+
+  /// A node as a step over the unit's registers.
+  void add_step(Draft& d, int32_t n, const std::map<int32_t, int16_t>& made) {
+    Unit& unit = d.unit;
+    const Candidate& candidate = candidates_[static_cast<size_t>(n)];
+    std::string why;
+    std::vector<int16_t> in;
+    const auto operands = operands_of(unit.kind, unit.rows, n, why);
+    for (const UnitOperand& x : *operands) {
+      const bool is_made_here = unit_of(*x.x) == unit_of_[static_cast<size_t>(n)];
+      in.push_back(is_made_here ? made.at(x.x->value_index) : static_cast<int16_t>(find_input(d, x)));
     }
-  }
-
-  /// The number of an input of a unit, added where it is new.
-  static int16_t input(Unit& unit, const Argument& x) {
-    const auto same = [&](const Argument& y) {
-      if (x.kind != y.kind) return false;
-      if (x.kind == Argument::number) return false;
-      return x.value_index == y.value_index && x.window.offset == y.window.offset && x.window.layout == y.window.layout;
-    };
-    for (size_t i = 0; i < unit.inputs.size(); ++i)
-      if (&unit.inputs[i] != &x && (same(unit.inputs[i]) || is_same_number(unit.inputs[i], x)))
-        return static_cast<int16_t>(i);
-    unit.inputs.push_back(x);
-    return static_cast<int16_t>(unit.inputs.size()) - 1;
-  }
-  static bool is_same_number(const Argument& a, const Argument& b) {
-    if (a.kind != Argument::number || b.kind != Argument::number || a.scalar.dtype() != b.scalar.dtype()) return false;
-    return a.scalar.is_floating()
-               ? std::bit_cast<int64_t>(a.scalar.to<double>()) == std::bit_cast<int64_t>(b.scalar.to<double>())
-               : a.scalar.to<int64_t>() == b.scalar.to<int64_t>();
-  }
-
-  int readers_in(const Unit& unit, int32_t v) const {
-    int count = 0;
-    for (const int32_t n : unit.nodes)
-      for (const Argument& x : node(n).arguments) count += x.kind == Argument::value && x.value_index == v;
-    return count;
-  }
-
-  bool is_read_elsewhere(int32_t v, int u) const {
-    const auto reads = [&](const Argument& x) { return x.kind == Argument::value && x.value_index == v; };
-    for (size_t n = 0; n < graph_.nodes.size(); ++n)
-      if (unit_of_[n] != u && (std::ranges::any_of(graph_.nodes[n].arguments, reads) ||
-                               std::ranges::any_of(graph_.nodes[n].targets, reads)))
-        return true;
-    return std::ranges::any_of(graph_.outputs, [&](const GraphOutput& x) { return reads(x.tensor); }) ||
-           std::ranges::any_of(graph_.grads, [&](const GraphGrad& x) { return reads(x.gradient); }) ||
-           std::ranges::any_of(graph_.write_backs, [&](const WriteBack& x) { return x.value == v; });
+    if (candidate.row) {
+      RowStep& step = unit.row_steps.emplace_back(candidate.row->step);
+      auto next = in.begin();
+      for (int16_t& k : step.in)
+        if (k >= 0) k = *next++;
+      return;
+    }
+    FusedStep step = *candidate.map;
+    std::ranges::copy(in, step.in);
+    if (unit.kind == Unit::map) {
+      unit.steps.push_back(step);
+      return;
+    }
+    RowStep& row = unit.row_steps.emplace_back();
+    row.pointwise = step;
+    row.result[0] = {step.dtype, extent_of_result(value(node(n).results[0]).layout, unit.rows)};
   }
 
   /// Units after those whose results they need; otherwise as their first nodes stand.
   std::vector<Unit> in_order() {
     std::vector<Unit> ordered;
-    std::vector<bool> done(units_.size(), false);
+    std::vector<bool> done(drafts_.size(), false);
     const auto visit = [&](const auto& self, size_t u) -> void {
       if (done[u]) return;
       done[u] = true;
-      for (const int32_t n : units_[u].nodes) {
-        for (const auto* list : {&node(n).arguments, &node(n).targets})
-          for (const Argument& x : *list)
-            if (const int maker = unit_of(x); maker >= 0) self(self, static_cast<size_t>(maker));
-      }
-      ordered.push_back(std::move(units_[u]));
+      for (const int maker : drafts_[u].needs) self(self, static_cast<size_t>(maker));
+      ordered.push_back(std::move(drafts_[u].unit));
     };
-    for (size_t u = 0; u < units_.size(); ++u) visit(visit, u);
+    for (size_t u = 0; u < drafts_.size(); ++u) visit(visit, u);
     return ordered;
   }
 
   const Graph& graph_;
-  std::vector<Unit> units_;
-  std::vector<int> unit_of_;
+  std::vector<Draft> drafts_;
+  std::vector<Candidate> candidates_;  ///< of each node
+  std::vector<int> unit_of_;           ///< of each node
+  std::vector<size_t> callbacks_;      ///< of each node: how many of the host's callbacks come before it
+  std::vector<int> reads_inside_;
+  std::vector<bool> is_read_elsewhere_;
+  std::vector<uint32_t> searched_;  ///< of each draft: the search that met it last
+  uint32_t search_ = 0;
 };
 
 }  // namespace

@@ -9,18 +9,22 @@
 
 #include "lorry/compile/fuse.h"
 #include "lorry/trace/evaluation.h"
+#include "lorry/trace/guard.h"
 
 namespace lorry::compiler {
 
 class Program {
  public:
-  using RunCall = trace::RunCall;
-
   /// Simplifies and fuses.
-  explicit Program(const trace::Graph& graph, RunCall run = nullptr);
+  explicit Program(const trace::Graph& graph);
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
 
-  /// Writes what the function wrote, sets the gradients that it set, and returns what it returned, to the bit. The
-  /// arguments have the sizes, strides, dtypes and shared memory of the recorded ones: ValueError otherwise.
+  /// What must hold of the arguments of a run.
+  const trace::Guard& guard() const { return guard_; }
+  /// Writes what the function wrote, sets the gradients that it set, calls the host back, and returns what it returned,
+  /// to the bit. Draws random numbers as the function would if it were called now, and advances its generators as much.
+  /// The guard holds for the arguments. Any number of threads may run it.
   std::vector<Tensor> run(std::span<const Tensor> arguments) const;
 
   const trace::Graph& graph() const { return graph_; }
@@ -32,8 +36,9 @@ class Program {
   trace::Graph graph_;
   std::vector<Unit> units_;
   trace::Lifetimes lifetimes_;
-  std::vector<int> in_input_;  ///< of each value: the input in whose memory it is made, -1
-  RunCall run_;
+  std::vector<int> in_input_;          ///< of each value: the input in whose memory it is made, -1
+  std::vector<size_t> callback_ends_;  ///< of each unit: how many of the host's callbacks come before it
+  trace::Guard guard_;
 };
 
 }  // namespace lorry::compiler

@@ -9,11 +9,6 @@ namespace {
 
 using namespace trace;
 
-bool draws(const Node& node) {
-  return std::ranges::any_of(node.attributes,
-                             [](const door::Attribute& a) { return std::holds_alternative<formula::RandomKey>(a); });
-}
-
 /// Builds a graph from the nodes of another: values get new numbers, and equal calls one result.
 class Rebuilder {
  public:
@@ -23,10 +18,17 @@ class Rebuilder {
     to_.arguments = from_.arguments;
     to_.inputs = from_.inputs;
     to_.constants = from_.constants;
+    to_.generators = from_.generators;
     for (GraphInput& x : to_.inputs) x.value = add_value(x.value, -1);
     for (GraphConstant& x : to_.constants) x.value = add_value(x.value, -1);
     for (Argument& x : to_.arguments) map(x);
-    for (const Node& node : from_.nodes) add(node);
+    to_.callbacks = from_.callbacks;
+    auto callback = to_.callbacks.begin();
+    for (size_t n = 0; n <= from_.nodes.size(); ++n) {
+      for (; callback != to_.callbacks.end() && callback->position == n; ++callback)
+        callback->position = to_.nodes.size();
+      if (n < from_.nodes.size()) add(from_.nodes[n]);
+    }
     to_.outputs = from_.outputs;
     for (GraphOutput& x : to_.outputs) give(x.tensor, x.input >= 0);
     to_.grads = from_.grads;
@@ -85,7 +87,7 @@ class Rebuilder {
   }
 
   void emit(Node node, const std::vector<int32_t>& old_results) {
-    const std::string key = draws(node) ? std::string() : describe(node, old_results);
+    const std::string key = key_of(node) != nullptr ? std::string() : describe(node, old_results);
     if (const auto same = made_.find(key); !key.empty() && same != made_.end()) {
       const std::vector<int32_t>& results = to_.nodes[same->second].results;
       for (size_t i = 0; i < old_results.size(); ++i)
@@ -217,6 +219,9 @@ Graph without_dead_nodes(const Graph& graph) {
   std::vector<int32_t> node_of(graph.nodes.size(), -1), value_of(graph.values.size(), -1);
   for (size_t n = 0, next = 0; n < graph.nodes.size(); ++n)
     if (wanted[n]) node_of[n] = static_cast<int32_t>(next++);
+  for (HostCallback& x : to.callbacks)
+    x.position =
+        static_cast<size_t>(std::count(wanted.begin(), wanted.begin() + static_cast<std::ptrdiff_t>(x.position), true));
   for (size_t v = 0; v < graph.values.size(); ++v) {
     if (!live[v]) continue;
     value_of[v] = static_cast<int32_t>(to.values.size());

@@ -39,18 +39,29 @@ constexpr Runtime kCpuRuntime = {
     .milliseconds = [](int, void*, void*) { return 0.0; },
 };
 
+/// Nothing runs, so there is nothing to wait for. Copies to it are calls without effect.
+constexpr Runtime kMetaRuntime = [] {
+  Runtime meta = kCpuRuntime;
+  meta.facts = [](int) { return Facts{.name = "meta"}; };
+  meta.memory_use = [](int) { return MemoryUse{}; };
+  meta.copy = [](void*, Device to, const void*, Device, int64_t, Stream) {
+    if (!to.is_meta()) lorry::detail::raise_no_elements("copy");
+  };
+  return meta;
+}();
+
 /// In the order of DeviceType; null where this build has no such devices.
 #ifdef LORRY_WITH_CUDA
-constexpr const Runtime* kRuntimes[kDeviceTypeCount] = {&kCpuRuntime, &lorry::cuda::kDeviceRuntime};
+constexpr const Runtime* kRuntimes[kDeviceTypeCount] = {&kCpuRuntime, &lorry::cuda::kDeviceRuntime, &kMetaRuntime};
 #else
-constexpr const Runtime* kRuntimes[kDeviceTypeCount] = {&kCpuRuntime, nullptr};
+constexpr const Runtime* kRuntimes[kDeviceTypeCount] = {&kCpuRuntime, nullptr, &kMetaRuntime};
 #endif
 
 }  // namespace
 
 const Runtime& runtime(DeviceType type, const char* where) {
   if (static_cast<int>(type) >= kDeviceTypeCount)
-    raise_as<DeviceError>(running_or(where), "no such type of device; got number {}; expected cpu or cuda",
+    raise_as<DeviceError>(running_or(where), "no such type of device; got number {}; expected cpu, cuda or meta",
                           static_cast<int>(type));
   if (const Runtime* row = kRuntimes[static_cast<int>(type)]) [[likely]]
     return *row;
@@ -93,7 +104,7 @@ MemoryUse memory_use(Device device) {
 void synchronize(Device device) {
   require_device(device, "synchronize");
   const Runtime& row = runtime(device.type, "synchronize");
-  if (device.is_cpu()) return row.synchronize(device.index);
+  if (!device.is_cuda()) return row.synchronize(device.index);
   events::emit_after(events::Kind::synchronisation, running_or("synchronize"), "the host waited for a device",
                      [&] { row.synchronize(device.index); });
 }
@@ -102,8 +113,8 @@ void throw_reported(Device device) { runtime(device.type, "throw_reported").thro
 
 void copy(void* to, Device to_device, const void* from, Device from_device, int64_t bytes, Stream stream) {
   if (bytes == 0) return;
-  runtime(to_device.is_cpu() ? from_device.type : to_device.type, "copy")
-      .copy(to, to_device, from, from_device, bytes, stream);
+  const bool of_source = to_device.is_cpu() || from_device.is_meta();
+  runtime(of_source ? from_device.type : to_device.type, "copy").copy(to, to_device, from, from_device, bytes, stream);
 }
 
 }  // namespace lorry::device

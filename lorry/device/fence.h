@@ -16,7 +16,7 @@ inline constinit std::atomic<bool> g_several_streams{false};
 /// order.
 inline bool several_streams() { return detail::g_several_streams.load(std::memory_order_relaxed); }
 
-/// What is enqueued on `later` from now on runs after what was enqueued on `earlier` so far. Nothing to do on the CPU.
+/// What is enqueued on `later` from now on runs after what was enqueued on `earlier` so far. Of GPUs' streams alone.
 void fence(Stream earlier, Stream later);
 
 }  // namespace lorry

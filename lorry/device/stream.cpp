@@ -15,7 +15,7 @@ const device::Runtime& runtime_of(Device device, const char* where) {
 
 void Stream::synchronize() const {
   const device::Runtime& runtime = runtime_of(device, "synchronize");
-  if (device.is_cpu()) return runtime.synchronize_stream(*this);
+  if (!device.is_cuda()) return runtime.synchronize_stream(*this);
   events::emit_after(events::Kind::synchronisation, running_or("synchronize"), "the host waited for a stream",
                      [&] { runtime.synchronize_stream(*this); });
 }
@@ -23,11 +23,12 @@ void Stream::synchronize() const {
 StreamScope::StreamScope(Stream stream) : device_(stream.device), before_(nullptr) {
   if (device_ == kCPU) return;
   device::require_device(device_, "StreamScope");
+  if (device_.is_meta()) return;
   if (stream.handle != nullptr && !several_streams()) detail::g_several_streams.store(true, std::memory_order_relaxed);
   before_ = std::exchange(detail::t_streams[device_.index], stream.handle);
 }
 StreamScope::~StreamScope() {
-  if (!device_.is_cpu()) detail::t_streams[device_.index] = before_;
+  if (device_.is_cuda()) detail::t_streams[device_.index] = before_;
 }
 
 OwnedStream::OwnedStream(Device device, int priority)
@@ -51,7 +52,7 @@ void Event::block(Stream stream) const { device::runtime(device_.type, "event").
 bool Event::done() const { return device::runtime(device_.type, "event").event_done(device_.index, handle_); }
 void Event::synchronize() const {
   const device::Runtime& runtime = device::runtime(device_.type, "event");
-  if (device_.is_cpu() || (events::has_handler() && done())) return;  // nothing to wait for, so nothing to hear of
+  if (!device_.is_cuda() || (events::has_handler() && done())) return;  // nothing to wait for, so nothing to hear of
   events::emit_after(events::Kind::synchronisation, running_or("synchronize"), "the host waited for an event",
                      [&] { runtime.synchronize_event(device_.index, handle_); });
 }
@@ -60,7 +61,7 @@ double Event::milliseconds_since(const Event& start) const {
 }
 
 void fence(Stream earlier, Stream later) {
-  if (earlier == later || earlier.device.is_cpu() || later.device.is_cpu()) return;
+  if (earlier == later || !earlier.device.is_cuda() || !later.device.is_cuda()) return;
   const Event done(earlier.device);
   done.record(earlier);
   done.block(later);

@@ -1,7 +1,7 @@
 #pragma once
 
 // Streams and events. A stream is a queue of work on a device: what is enqueued on one runs in order, and streams run
-// beside each other. On the CPU work is done when a call returns, handles are null, and every wait returns at once.
+// beside each other. On the CPU and on meta work is done when a call returns, and handles are null.
 
 #include <utility>
 
@@ -27,7 +27,7 @@ inline constinit thread_local void* t_streams[kMaxDevices] = {};
 
 /// The stream on which this thread's calls on `device` run: the default one, or that of the innermost StreamScope.
 inline Stream current_stream(Device device) {
-  const bool has_streams = !device.is_cpu() && static_cast<unsigned>(device.index) < static_cast<unsigned>(kMaxDevices);
+  const bool has_streams = device.is_cuda() && static_cast<unsigned>(device.index) < static_cast<unsigned>(kMaxDevices);
   return {device, has_streams ? detail::t_streams[device.index] : nullptr};
 }
 

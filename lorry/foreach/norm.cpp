@@ -101,8 +101,6 @@ struct ByDevice {
 
 Measured measure(const TensorList& x, const Wanted& wanted);
 
-double* data_or_null(const Tensor& x) { return x.defined() ? x.data<double>() : nullptr; }
-
 Measured measure(ListPlan& plan, const Wanted& wanted) {
   plan.fill_copies();
   Measured measured;
@@ -119,10 +117,10 @@ Measured measure(ListPlan& plan, const Wanted& wanted) {
         .list_norm->norm({.lists = own.lists,
                           .order = wanted.order,
                           .p = wanted.p,
-                          .sum = data_or_null(measured.sums.back()),
-                          .total = data_or_null(totals.back()),
-                          .per_tensor = data_or_null(measured.per_tensor.back()),
-                          .end = {.max_norm = wanted.max_norm, .factor = data_or_null(measured.factor)}},
+                          .sum = doubles(measured.sums.back()),
+                          .total = doubles(totals.back()),
+                          .per_tensor = doubles(measured.per_tensor.back()),
+                          .end = {.max_norm = wanted.max_norm, .factor = doubles(measured.factor)}},
                          current_stream(own.device));
   }
   plan.release_copies();
@@ -197,7 +195,7 @@ void scale(detail::NormPlan& norms, const TensorList& x, const Tensor& factor) {
   for (size_t g = 0; g < plan.groups().size(); ++g) {
     const Device device = plan.groups()[g].device;
     const Tensor there = factor.to(device);
-    kernels::backend(device).list_norm->scale(plan.list(g, norms.scaled), there.data<double>(), current_stream(device));
+    kernels::backend(device).list_norm->scale(plan.list(g, norms.scaled), doubles(there), current_stream(device));
   }
   for (const Tensor& t : x)
     if (t.layout().is_dense())
@@ -370,14 +368,14 @@ FinishedNorm finish_norm(const Tensor& sum, const NormFinish& finish) {
   const FinishedNorm made{empty({}, options), empty({}, options)};
   const auto compute = [&] {
     kernels::backend(sum.device())
-        .list_norm->finish({.sum = sum.data<double>(),
+        .list_norm->finish({.sum = doubles(sum),
                             .order = order,
                             .p = finish.ord,
-                            .total = made.norm.data<double>(),
+                            .total = doubles(made.norm),
                             .end = {.max_norm = finish.max_norm,
-                                    .scale = data_or_null(finish.scale),
+                                    .scale = doubles(finish.scale),
                                     .skip_nonfinite = finish.skip_nonfinite,
-                                    .factor = made.factor.data<double>()}},
+                                    .factor = doubles(made.factor)}},
                            current_stream(sum.device()));
   };
   call_over(

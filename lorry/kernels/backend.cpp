@@ -6,9 +6,9 @@ namespace {
 /// One column a device type, in the order of DeviceType; null where this build has no kernels for it.
 using Column = const Backend& (*)();
 #ifdef LORRY_WITH_CUDA
-constexpr Column kColumns[kDeviceTypeCount] = {cpu::table, cuda::table};
+constexpr Column kColumns[kDeviceTypeCount] = {cpu::table, cuda::table, meta::table};
 #else
-constexpr Column kColumns[kDeviceTypeCount] = {cpu::table, nullptr};
+constexpr Column kColumns[kDeviceTypeCount] = {cpu::table, nullptr, meta::table};
 #endif
 
 }  // namespace

@@ -49,5 +49,9 @@ const Backend& table();
 namespace cuda {
 const Backend& table();
 }
+namespace meta {
+/// Kernels that do nothing (meta.cpp).
+const Backend& table();
+}  // namespace meta
 
 }  // namespace lorry::kernels

@@ -1,2 +1,2 @@
-target_sources(lorry_kernels PRIVATE cpu/fused/chain.cpp cpu/fused/fused.cpp)
+target_sources(lorry_kernels PRIVATE cpu/fused/chain.cpp cpu/fused/fused.cpp cpu/fused/rows.cpp)
 lorry_simd(kernels SOURCES cpu/fused/threaded.cpp SUFFIX _threaded)

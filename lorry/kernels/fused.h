@@ -8,6 +8,7 @@
 #include <span>
 
 #include "lorry/device/stream.h"
+#include "lorry/formula/fold.h"
 #include "lorry/formula/pointwise.h"
 #include "lorry/kernels/common/array.h"
 
@@ -50,8 +51,69 @@ struct FusedCall {
 /// What a call may hold; more is to be split.
 inline constexpr int kMaxFusedSteps = 64, kMaxFusedOperands = 32, kMaxFusedLayouts = 6;
 
+// ---- over rows ------------------------------------------------------------------------------------------------------
+
+// Calls over rows: pointwise steps and the operators that make something of each row (kernels/reduce.h,
+// kernels/rowwise.h), in one pass over a few rows at a time, which stay in the cache between the steps. Each step gives
+// what the operator alone gives, to the bit: it is computed by the operator's own kernel.
+
+/// What a register of a call over rows holds, each contiguous.
+enum class Extent : uint8_t {
+  wide,    ///< [rows, n]
+  narrow,  ///< [rows]: an element a row
+  column,  ///< [n], the same for each row; only an input
+  single,  ///< one element or number; only an input
+};
+
+struct RowStep {
+  enum Kind : uint8_t {
+    map,               ///< pointwise, over wide registers to a wide one, or over narrow ones to a narrow one
+    fold,              ///< wide in[0] to a narrow result
+    softmax,           ///< wide in[0] to a wide result
+    softmax_backward,  ///< wide gradient in[0] and softmax in[1] to a wide result
+    /// Wide in[0], weight in[1] and bias in[2] (columns, or -1) to a wide result and the narrow reciprocal deviation
+    /// and, where it centres, mean.
+    norm,
+  };
+  struct Result {
+    DType dtype = kF32;
+    Extent extent = Extent::wide;
+  };
+  Kind kind = map;
+  FusedStep pointwise;                ///< of a map; its operands are registers of the call
+  int16_t in[3] = {-1, -1, -1};       ///< of other kinds
+  formula::FoldRow reduction{};       ///< of a fold
+  double parameter = 0;               ///< of a fold: what the total is divided by; of a norm: eps
+  bool log = false, centred = false;  ///< log_softmax; layer_norm and not rms_norm
+  int8_t results = 1;
+  Result result[3];
+};
+
+struct RowInput {
+  void* data = nullptr;
+  DType dtype = kF32;
+  Extent extent = Extent::wide;
+};
+
+struct RowOutput {
+  void* data = nullptr;  ///< overlaps neither another output nor an input, but may be an input of the same extent
+  int16_t from = 0;      ///< a register that a step makes
+};
+
+/// Registers: the inputs, then the results of the steps.
+struct RowCall {
+  int64_t rows = 0, n = 0;  ///< n > 1
+  std::span<const RowInput> inputs;
+  std::span<const RowStep> steps;
+  std::span<const RowOutput> outputs;
+};
+
+/// Longer rows are not kept in the cache.
+inline constexpr int64_t kMaxRowBytes = 1 << 17;
+
 struct FusedKernels {
   void (*run)(const FusedCall& call, Stream stream);
+  void (*run_rows)(const RowCall& call, Stream stream);
 };
 
 }  // namespace lorry::kernels

@@ -10,12 +10,13 @@
 #include "lorry/formula/optimizers.h"
 #include "lorry/kernels/common/list.h"
 #include "lorry/kernels/common/master_kind.h"
+#include "lorry/kernels/common/number_source.h"
 
 namespace lorry::kernels {
 
-/// A step of one list. Its arrays: parameter; gradient, of the same dtype; the rule's states in their order; and for
-/// 16-bit parameters one more, the master or remainder, null where there is none. Every entry's word is the number of
-/// its hyper block, and its number that of its parameter, which names its random bits.
+/// A step of one list. Its arrays: parameter; gradient, of the same dtype, or f32 for one of 16 bits; the rule's states
+/// in their order; and for 16-bit parameters one more, the master or remainder, null where there is none. Every entry's
+/// word is the number of its hyper block, and its number that of its parameter, which names its random bits.
 struct StepCall {
   const List& list;
   int32_t first_block, block_count;  ///< of the list: hyper blocks that advance when the step is done
@@ -57,6 +58,9 @@ struct RuleKernels {
   void (*step)(Block* blocks, const StepCall& call, const Stream& stream) = nullptr;
   /// Changes hyper blocks and refreshes them. What the changes point to is read before the call returns.
   void (*set)(Block* blocks, std::span<const Change> changes, const Stream& stream) = nullptr;
+  /// Changes single settings and refreshes their hyper blocks. Elements are read by the device, in the order of the
+  /// stream, so that a captured call reads what they hold when it is replayed. On a CPU all are given by value.
+  void (*set_numbers)(Block* blocks, std::span<const NumberSource> numbers, const Stream& stream) = nullptr;
   /// Advances `count` hyper blocks unless *grad_factor (null: 1) is NaN: what a step that is made in another way ends
   /// with.
   void (*advance)(Block* blocks, int32_t count, const double* grad_factor, const Stream& stream) = nullptr;

@@ -10,22 +10,24 @@
 
 namespace lorry {
 
-enum class DeviceType : uint8_t { cpu, cuda };
-inline constexpr int kDeviceTypeCount = 2;
+enum class DeviceType : uint8_t { cpu, cuda, meta };
+inline constexpr int kDeviceTypeCount = 3;
 
-/// Where a tensor's bytes live. A name stands for its device: x.to("cuda:1").
+/// Where a tensor's bytes live. A name stands for its device: x.to("cuda:1"). On `meta` tensors have sizes, strides,
+/// dtypes and storages, but no elements: operators give such tensors again, and compute nothing.
 struct Device {
   DeviceType type = DeviceType::cpu;
   int8_t index = 0;
 
   constexpr Device() = default;
   constexpr Device(DeviceType t, int8_t i = 0) : type(t), index(i) {}
-  /// "cpu", "cuda" (its first device) or "cuda:N". Throws ValueError.
+  /// "cpu", "cuda" (its first device), "cuda:N" or "meta". Throws ValueError.
   template <class Name>
   requires std::convertible_to<const Name&, std::string_view> Device(const Name& name) : Device(parse(name)) {}
 
   constexpr bool is_cpu() const { return type == DeviceType::cpu; }
   constexpr bool is_cuda() const { return type == DeviceType::cuda; }
+  constexpr bool is_meta() const { return type == DeviceType::meta; }
   friend constexpr bool operator==(Device, Device) = default;
 
  private:
@@ -35,10 +37,17 @@ struct Device {
 inline constexpr Device kCPU{};
 /// The first GPU.
 inline constexpr Device kCUDA{DeviceType::cuda};
+/// Tensors without elements.
+inline constexpr Device kMeta{DeviceType::meta};
 
-/// "cpu" or "cuda:N".
+/// "cpu", "cuda:N" or "meta".
 std::string to_string(Device device);
 std::ostream& operator<<(std::ostream& out, Device device);
+
+namespace detail {
+/// For what reads elements, and met a tensor on meta. `where` names the call unless an operator runs.
+[[noreturn, gnu::cold]] void raise_no_elements(const char* where);
+}  // namespace detail
 
 }  // namespace lorry
 

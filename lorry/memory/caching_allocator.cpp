@@ -314,7 +314,7 @@ void CachingAllocator::record_stream(void* data, Stream stream) {
     if (found != located_.end()) block = found->second;
   }
   if (block == nullptr || block->data != data || block->made_by.load(std::memory_order_relaxed) == nullptr) return;
-  if (stream.device.is_cpu() || stream == block->home->stream) return;  // the CPU is done when a call returns
+  if (!stream.device.is_cuda() || stream == block->home->stream) return;  // others are done when a call returns
   for (const Use& use : block->uses)
     if (use.stream == stream) return;
   block->uses.push_back({stream, nullptr});

@@ -3,6 +3,7 @@
 #include "lorry/device/device.h"
 #include "lorry/memory/allocate.h"
 #include "lorry/memory/cpu_allocator.h"
+#include "lorry/memory/meta_allocator.h"
 #ifdef LORRY_WITH_CUDA
 #include "lorry/memory/cuda_allocator.h"
 #endif
@@ -47,6 +48,32 @@ constexpr Allocator kCpuAllocator = {
     .snapshot = [](Device) { return cpu_allocator().snapshot(); },
     .allocate_managed = allocate_on_cpu,
     .release_managed = release_on_cpu,
+    .record_managed = [](Device, void*, Stream) {},
+    .make_pool = [](Device) { return detail::PoolParts{}; },
+};
+
+void* allocate_on_meta(Device device, int64_t bytes) {
+  return meta_allocator(device, "allocate").allocate(bytes, Stream{device});
+}
+void release_on_meta(Device device, void* data, int64_t bytes) noexcept {
+  meta_allocator(device, "release").release(data, bytes);
+}
+
+constexpr Allocator kMetaAllocator = {
+    .allocate = allocate_on_meta,
+    .release = release_on_meta,
+    .record_stream = [](Device, void*, Stream) {},
+    .stats = [](Device device) { return meta_allocator(device, "memory::stats").stats(); },
+    .reset_peak = [](Device device) { meta_allocator(device, "memory::reset_peak").reset_peak(); },
+    .empty_cache = [](Device device) { meta_allocator(device, "memory::empty_cache").empty_cache(); },
+    .set_limit = [](Device device, int64_t bytes) { meta_allocator(device, "memory::set_limit").set_limit(bytes); },
+    .set_cache_bound =
+        [](Device device, int64_t bytes) {
+          return meta_allocator(device, "memory::set_cache_bound").set_cache_bound(bytes);
+        },
+    .snapshot = [](Device device) { return meta_allocator(device, "memory::snapshot").snapshot(); },
+    .allocate_managed = allocate_on_meta,
+    .release_managed = release_on_meta,
     .record_managed = [](Device, void*, Stream) {},
     .make_pool = [](Device) { return detail::PoolParts{}; },
 };
@@ -96,7 +123,7 @@ constexpr const Allocator* kCudaRow = nullptr;
 #endif
 
 /// In the order of DeviceType; null where this build has no memory of that type.
-constexpr const Allocator* kAllocators[kDeviceTypeCount] = {&kCpuAllocator, kCudaRow};
+constexpr const Allocator* kAllocators[kDeviceTypeCount] = {&kCpuAllocator, kCudaRow, &kMetaAllocator};
 
 const Allocator& allocator(Device device, const char* where) {
   if (static_cast<int>(device.type) < kDeviceTypeCount) [[likely]]

@@ -35,7 +35,7 @@ struct LiveBlock {
   const char* made_by;
 };
 
-/// What the allocator of the device holds and has held.
+/// What the allocator of the device holds and has held. On meta, where nothing takes memory, what a GPU would hold.
 Stats stats(Device device);
 /// The peaks begin again at what is held now.
 void reset_peak(Device device);

@@ -10,6 +10,9 @@ namespace lorry {
 
 inline kernels::Array array(const Tensor& x) { return {x.data_ptr(), x.dtype(), x.layout()}; }
 
+/// The elements of an f64 tensor on any device; null for an undefined one.
+inline double* doubles(const Tensor& x) { return x.defined() ? static_cast<double*>(x.data_ptr()) : nullptr; }
+
 /// The kernels for x's device. Throws DeviceError.
 inline const kernels::Backend& backend(const Tensor& x) { return kernels::backend(x.device()); }
 

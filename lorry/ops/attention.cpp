@@ -7,7 +7,7 @@
 #include "lorry/ops/creation.h"
 #include "lorry/ops/dispatch/door.h"
 #include "lorry/ops/internal.h"
-#include "lorry/ops/random.h"
+#include "lorry/ops/random_sequence.h"
 #include "lorry/ops/views.h"
 
 namespace lorry {
@@ -61,12 +61,12 @@ void require_call(const AttentionOptions& options) {
                       options.dropout);
 }
 
-AttentionCall call_of(const AttentionOptions& options, int64_t d) {
+AttentionCall call_of(const AttentionOptions& options, int64_t d, Device device) {
   AttentionCall call{.scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(d))),
                      .causal = options.causal,
                      .dropout = options.dropout,
                      .key = {}};
-  if (options.dropout > 0) call.key = (options.generator ? *options.generator : default_generator()).next();
+  if (options.dropout > 0) call.key = detail::next_key(options.generator, device);
   return call;
 }
 
@@ -163,7 +163,7 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
     added = with_rank_4(added.expand(sizes), lead_q);
   }
   const Tensor out = attend(with_rank_4(q, lead_q), with_rank_4(k, lead_k), with_rank_4(v, lead_v), added,
-                            call_of(options, q.size(-1)));
+                            call_of(options, q.size(-1), q.device()));
   if (lead_q.size() == 2) return out;
   Dims sizes = lead_q;
   sizes.push_back(q.size(-2));
@@ -180,7 +180,7 @@ Tensor packed_attention(const Tensor& qkv, int64_t heads, const AttentionOptions
                       "qkv does not divide; got {} and {} heads; expected [b, t, 3 * heads * d]", qkv, heads);
   require<ValueError>(!options.enable_gqa, "grouped heads are not packed; use scaled_dot_product_attention");
   const int64_t width = qkv.size(2) / 3;
-  const AttentionCall call = call_of(options, width / heads);
+  const AttentionCall call = call_of(options, width / heads, qkv.device());
   return door::call(
       Op::packed_attention, {&qkv},
       [&] {
@@ -241,8 +241,9 @@ Tensor packed_attention_backward(const Tensor& grad, const Tensor& qkv, const Te
 }
 
 Tensor attention_dropout(const Tensor& q, int64_t keys, const AttentionCall& call) {
-  Tensor kept = empty({q.size(0), q.size(1), q.size(2), keys}, q.options());
-  backend(q).random->bernoulli(array(kept), call.key, 1 - call.dropout, current_stream(q.device()));
+  const Tensor kept = empty({q.size(0), q.size(1), q.size(2), keys}, q.options());
+  KeyedGenerator generator(call.key);
+  kept.bernoulli_(1 - call.dropout, &generator);
   return call.dropout < 1 ? kept.mul(1 / (1 - call.dropout)) : kept;
 }
 

@@ -25,6 +25,11 @@ void copy_elements(const Tensor& to, const Tensor& from) {
 /// Other host memory has been read on return.
 Tensor transferred(const Tensor& x, Device device, bool non_blocking) {
   const bool dense = x.layout().is_dense();
+  if (device.is_meta()) {  // nothing is read
+    const Layout layout = dense ? x.layout() : Layout::contiguous(x.sizes());
+    auto memory = Storage::allocate(device, x.nbytes());
+    return Tensor(make_counted<detail::TensorNode>(std::move(memory), layout, 0, x.dtype()));
+  }
   if (!dense)
     events::emit(events::Kind::hidden_copy, "to",
                  x.is_pinned() ? "a pinned source that is not dense becomes a pageable copy"
@@ -102,6 +107,7 @@ Tensor Tensor::to(Device device, bool non_blocking) const {
   require<ValueError>(defined(), "the tensor is undefined; expected a tensor");
   if (device == this->device()) return *this;
   device::require_device(device, "to");
+  if (this->device().is_meta()) detail::raise_no_elements("to");
   return door::call(
       Op::transfer, {this}, [&] { return transferred(*this, device, non_blocking); }, device, non_blocking);
 }
@@ -125,7 +131,7 @@ Tensor Tensor::pin_memory() const {
 void Tensor::record_stream(Stream stream) const {
   const Running running("record_stream");
   require<ValueError>(defined(), "the tensor is undefined; expected a tensor");
-  if (is_pinned() && !stream.device.is_cpu()) {
+  if (is_pinned() && stream.device.is_cuda()) {
     device::require_device(stream.device, "record_stream");
     return memory::record_pinned(storage().data(), stream);
   }

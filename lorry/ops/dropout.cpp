@@ -3,6 +3,7 @@
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/dispatch/door.h"
+#include "lorry/ops/random_sequence.h"
 
 namespace lorry {
 
@@ -14,7 +15,7 @@ Tensor dropout(const Tensor& x, double p, bool training, Generator* generator) {
                       kFloatingNames);
   if (!training || p == 0) return x;
   const double keep = 1 - p, scale = p < 1 ? 1 / keep : 0;
-  const formula::RandomKey key = (generator ? *generator : default_generator()).next();
+  const formula::RandomKey key = detail::next_key(generator, x.device());
   return door::call(
       Op::dropout, {&x},
       [&] {

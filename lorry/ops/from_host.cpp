@@ -61,6 +61,10 @@ Tensor from_blob(void* data, const Dims& sizes, const Dims& strides, const Optio
                  std::function<void(void*)> deleter) {
   const Running running("from_blob");
   device::require_device(options.device, "from_blob");
+  require<DeviceError>(!options.device.is_meta(),
+                       "memory on meta has no elements; got {}; expected cpu or cuda; make "
+                       "the tensor with empty_strided",
+                       options.device);
   require_dtype(options.dtype);
   for (const int64_t s : strides)
     require<ShapeError>(s >= 0, "negative stride; got {}; expected every stride >= 0", strides);

@@ -8,6 +8,7 @@
 
 #include "lorry/formula/philox.h"
 #include "lorry/ops/loss.h"
+#include "lorry/ops/random.h"
 #include "lorry/tensor/facts.h"
 #include "lorry/tensor/tensor.h"
 
@@ -68,6 +69,12 @@ Tensor nll_loss_backward(const Tensor& grad, const Dims& sizes, const Tensor& ta
 /// The sum of the rows of grad [..., width] by index, as [rows, width]. Rows are added in the order of the
 /// indices, 16-bit floats in f32. The row `padding_idx` stays 0; -1: none is left out.
 Tensor embedding_backward(const Tensor& grad, const Tensor& indices, int64_t rows, int64_t padding_idx);
+
+/// Makes draws that were made before: the one that a key names, and those after it.
+class KeyedGenerator : public Generator {
+ public:
+  explicit KeyedGenerator(const formula::RandomKey& first) : Generator(first) {}
+};
 
 /// What a recorded attention call did.
 struct AttentionCall {

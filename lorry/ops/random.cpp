@@ -8,15 +8,12 @@
 #include "lorry/ops/dispatch/door.h"
 #include "lorry/ops/dispatch/out.h"
 #include "lorry/ops/pointwise.h"
+#include "lorry/ops/random_sequence.h"
 #include "lorry/ops/reduce.h"
 #include "lorry/ops/views.h"
 
 namespace lorry {
 namespace {
-
-formula::RandomKey next_key(Generator* generator) {
-  return (generator != nullptr ? *generator : default_generator()).next();
-}
 
 const kernels::RandomKernels& kernels_of(const Tensor& x) { return *backend(x).random; }
 
@@ -71,17 +68,10 @@ void fill_random(const Tensor& x, const Fill& fill) {
 
 }  // namespace
 
-Generator& default_generator() {
-  static Generator generator;
-  return generator;
-}
-
-void manual_seed(uint64_t seed) { default_generator().manual_seed(seed); }
-
 Tensor rand(const Dims& sizes, const Options& options, Generator* generator) {
   const Running running("rand");
   require_floating(options.dtype);
-  const formula::RandomKey key = next_key(generator);
+  const formula::RandomKey key = detail::next_key(generator, options.device);
   return door::call(
       Op::rand, {},
       [&] {
@@ -95,7 +85,7 @@ Tensor rand(const Dims& sizes, const Options& options, Generator* generator) {
 Tensor randn(const Dims& sizes, const Options& options, Generator* generator) {
   const Running running("randn");
   require_floating(options.dtype);
-  const formula::RandomKey key = next_key(generator);
+  const formula::RandomKey key = detail::next_key(generator, options.device);
   return door::call(
       Op::randn, {},
       [&] {
@@ -109,7 +99,7 @@ Tensor randn(const Dims& sizes, const Options& options, Generator* generator) {
 Tensor randint(int64_t low, int64_t high, const Dims& sizes, const Options& options, Generator* generator) {
   const Running running("randint");
   require_range(low, high, options.dtype);
-  const formula::RandomKey key = next_key(generator);
+  const formula::RandomKey key = detail::next_key(generator, options.device);
   return door::call(
       Op::randint, {},
       [&] {
@@ -153,7 +143,7 @@ Tensor randint_like(const Tensor& x, int64_t high, std::optional<DType> dtype, G
 Tensor randperm(int64_t n, Device device, Generator* generator) {
   const Running running("randperm");
   require<ValueError>(n >= 0, "negative count; got {}", n);
-  const formula::RandomKey key = next_key(generator);
+  const formula::RandomKey key = detail::next_key(generator, device);
   return door::call(
       Op::randperm, {},
       [&] {
@@ -168,7 +158,7 @@ Tensor bernoulli(const Tensor& p, Generator* generator) {
   const Running running("bernoulli");
   require_defined(p, "p");
   require_floating(p.dtype());
-  const formula::RandomKey key = next_key(generator);
+  const formula::RandomKey key = detail::next_key(generator, p.device());
   return door::call(
       Op::bernoulli, {&p},
       [&] {
@@ -186,6 +176,20 @@ Tensor bernoulli(const Tensor& x, double p, Generator* generator) {
   return empty(x.sizes(), x.options()).bernoulli_(p, generator);
 }
 
+namespace {
+
+/// rows: the weights in f64. Waits for the device.
+void require_weights(const Tensor& rows, const Tensor& weights, int64_t samples, bool replacement) {
+  require<ValueError>(rows.ge(0).logical_and(rows.lt(HUGE_VAL)).all().item<bool>(),
+                      "a weight is negative, infinite or NaN; got weights: {}", weights);
+  const int64_t choices = rows.gt(0).to(kI64).sum({1}).min().item<int64_t>();
+  require<ValueError>(choices >= (replacement ? 1 : samples),
+                      "a row has too few positive weights; got {} for {} samples {} replacement", choices, samples,
+                      replacement ? "with" : "without");
+}
+
+}  // namespace
+
 Tensor multinomial(const Tensor& weights, int64_t samples, bool replacement, Generator* generator) {
   const Running running("multinomial");
   require_defined(weights, "weights");
@@ -193,7 +197,8 @@ Tensor multinomial(const Tensor& weights, int64_t samples, bool replacement, Gen
   require<ShapeError>((weights.dim() == 1 || weights.dim() == 2) && weights.size(-1) > 0,
                       "weights must be a vector or a matrix with columns; got {}", weights);
   require<ValueError>(samples > 0, "the number of samples must be positive; got {}", samples);
-  const formula::RandomKey key = weights.numel() > 0 ? next_key(generator) : formula::RandomKey();
+  const formula::RandomKey key =
+      weights.numel() > 0 ? detail::next_key(generator, weights.device()) : formula::RandomKey();
   return door::call(
       Op::multinomial, {&weights},
       [&] {
@@ -201,12 +206,7 @@ Tensor multinomial(const Tensor& weights, int64_t samples, bool replacement, Gen
             reshape(weights.to(kF64), {weights.dim() == 1 ? 1 : weights.size(0), weights.size(-1)}).contiguous();
         const Tensor out = empty({rows.size(0), samples}, {kI64, weights.device()});
         if (rows.numel() > 0) {
-          require<ValueError>(rows.ge(0).logical_and(rows.lt(HUGE_VAL)).all().item<bool>(),
-                              "a weight is negative, infinite or NaN; got weights: {}", weights);
-          const int64_t choices = rows.gt(0).to(kI64).sum({1}).min().item<int64_t>();
-          require<ValueError>(choices >= (replacement ? 1 : samples),
-                              "a row has too few positive weights; got {} for {} samples {} replacement", choices,
-                              samples, replacement ? "with" : "without");
+          if (!rows.device().is_meta()) require_weights(rows, weights, samples, replacement);
           kernels_of(out).multinomial(array(out), array(rows), replacement, key, current_stream(weights.device()));
         }
         return weights.dim() == 1 ? door::owning(squeeze(out, 0)) : out;
@@ -223,8 +223,9 @@ Tensor spread(const Dims& sizes, DType dtype, Device device, const Operand& mean
               Generator* generator) {
   if (std.tensor() != nullptr) {
     require_floating(std.tensor()->dtype());
-    require<ValueError>(std.tensor()->numel() == 0 || std.tensor()->ge(0).all().item<bool>(),
-                        "standard deviation must not be negative; got std: {}", *std.tensor());
+    require<ValueError>(
+        std.tensor()->numel() == 0 || std.tensor()->device().is_meta() || std.tensor()->ge(0).all().item<bool>(),
+        "standard deviation must not be negative; got std: {}", *std.tensor());
   } else {
     require<ValueError>(std.scalar().to<double>() >= 0, "standard deviation must not be negative; got {}",
                         std.scalar().to<double>());
@@ -313,7 +314,7 @@ const Tensor& Tensor::uniform_(double low, double high, Generator* generator) co
   require_defined(*this, "self");
   require_floating(dtype());
   require<ValueError>(low <= high && std::isfinite(high - low), "not a range; got low {} and high {}", low, high);
-  const formula::RandomKey key = next_key(generator);
+  const formula::RandomKey key = detail::next_key(generator, device());
   return door::call_in_place(
       Op::uniform, *this, {},
       [&] {
@@ -329,7 +330,7 @@ const Tensor& Tensor::normal_(double mean, double std, Generator* generator) con
   require_defined(*this, "self");
   require_floating(dtype());
   require<ValueError>(std >= 0, "standard deviation must not be negative; got {}", std);
-  const formula::RandomKey key = next_key(generator);
+  const formula::RandomKey key = detail::next_key(generator, device());
   return door::call_in_place(
       Op::normal, *this, {},
       [&] {
@@ -344,7 +345,7 @@ const Tensor& Tensor::bernoulli_(double p, Generator* generator) const {
   const Running running("bernoulli");
   require_defined(*this, "self");
   require_probability(p);
-  const formula::RandomKey key = next_key(generator);
+  const formula::RandomKey key = detail::next_key(generator, device());
   return door::call_in_place(
       Op::coin, *this, {},
       [&] {
@@ -358,7 +359,7 @@ const Tensor& Tensor::random_(int64_t low, int64_t high, Generator* generator) c
   const Running running("random");
   require_defined(*this, "self");
   require_range(low, high, dtype());
-  const formula::RandomKey key = next_key(generator);
+  const formula::RandomKey key = detail::next_key(generator, device());
   return door::call_in_place(
       Op::random, *this, {},
       [&] {

@@ -4,12 +4,16 @@
 // gives the same numbers on every device and for any number of threads, and one draw uses up one offset, whatever its
 // size. The mapping from elements to bits is in formula/philox.h.
 
-#include <mutex>
+#include <memory>
 
 #include "lorry/formula/philox.h"
 #include "lorry/tensor/tensor.h"
 
 namespace lorry {
+
+namespace detail {
+class RandomSequence;
+}
 
 /// A sequence of draws. Safe to use from several threads, which then share the sequence in the order they come.
 class Generator {
@@ -20,31 +24,28 @@ class Generator {
     friend bool operator==(const State&, const State&) = default;
   };
 
-  explicit Generator(uint64_t seed = kDefaultSeed) : state_{seed, 0} {}
+  explicit Generator(uint64_t seed = kDefaultSeed);
   Generator(const Generator&) = delete;
   Generator& operator=(const Generator&) = delete;
 
-  /// Starts the sequence of another seed from its beginning.
-  void manual_seed(uint64_t seed) { set_state({seed, 0}); }
-  State state() const {
-    const std::scoped_lock lock(mutex_);
-    return state_;
-  }
-  void set_state(const State& state) {
-    const std::scoped_lock lock(mutex_);
-    state_ = state;
-  }
-  /// Names the next draw.
-  formula::RandomKey next() {
-    const std::scoped_lock lock(mutex_);
-    return {state_.seed, state_.offset++};
-  }
+  /// Starts the sequence of another seed from its beginning. Throws CaptureError where this thread's draws are captured
+  /// (ops/random_capture.h), as the next two do.
+  void manual_seed(uint64_t seed);
+  State state() const;
+  void set_state(const State& state);
+  /// Names the next draw, which is made in memory of a device.
+  formula::RandomKey next(Device device);
+  /// What recordings of calls hold: it lives on without the generator (ops/random_sequence.h).
+  const std::shared_ptr<detail::RandomSequence>& sequence() const { return sequence_; }
 
   static constexpr uint64_t kDefaultSeed = 67280421310721;  // PyTorch's
 
+ protected:
+  /// The draw that a key names, and those after it.
+  explicit Generator(const formula::RandomKey& first);
+
  private:
-  mutable std::mutex mutex_;
-  State state_;
+  std::shared_ptr<detail::RandomSequence> sequence_;
 };
 
 /// The process's generator, used where none is given.

@@ -1,8 +1,9 @@
 // operator<< for tensors: the values, then what does not go without saying, as PyTorch prints it but with Lorry's names
-// of dtypes and operators:
+// of dtypes and operators. A tensor on meta, which has no elements, shows its sizes:
 //
 //   tensor([[1., 2.],
 //           [3., 4.]], dtype=f64, grad_fn=<mul>)
+//   tensor(..., device='meta', size=(2, 2))
 
 #include <ostream>
 
@@ -17,9 +18,9 @@ std::string to_string(const Tensor& x) {
   constexpr std::string_view kPrefix = "tensor(";
   std::vector<std::string> suffixes;
   if (x.device() != default_device()) suffixes.push_back(fmt::format("device='{}'", x.device()));
-  if (x.numel() == 0) {
+  if (const bool on_meta = x.device().is_meta(); on_meta || x.numel() == 0) {
     // Without elements neither shape nor dtype can be seen.
-    if (x.dim() != 1) {
+    if (x.dim() != 1 || on_meta) {
       std::string sizes;
       for (const int64_t size : x.sizes()) sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);
       suffixes.push_back("size=(" + sizes + ")");
@@ -34,7 +35,8 @@ std::string to_string(const Tensor& x) {
     suffixes.push_back("requires_grad=True");
   }
 
-  std::string text = std::string(kPrefix) + values_text(x, static_cast<int>(kPrefix.size()));
+  std::string text = std::string(kPrefix);
+  text += x.device().is_meta() ? "..." : values_text(x, static_cast<int>(kPrefix.size()));
   // PyTorch counts one column more than the last line has, or two when it is the only one; lines must break where its
   // lines do.
   const size_t line_end = text.rfind('\n');

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "lorry/kernels/cpu/optim/step.h"
+#include "lorry/kernels/meta.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/ops.h"
 
@@ -29,19 +30,32 @@ void raise_no_device_code(const char* where, Device device) {
 }
 
 void step_on_cpu(const kernels::StepCall& call, const formula::RuleRun& rule, const char* where, Device device) {
+  if (device.is_meta()) return kernels::meta::count_call();
   if (!device.is_cpu()) raise_no_device_code(where, device);
   kernels::cpu::step_list(call, rule);
 }
 
 void on_host(void* blocks, int64_t bytes, const Stream& stream, const std::function<void(void* blocks)>& f) {
   if (stream.device.is_cpu()) return f(blocks);
+  if (stream.device.is_meta()) return kernels::meta::count_call();
   const Tensor here = from_blob(blocks, {bytes}, {.dtype = kU8, .device = stream.device}), copy = here.to(kCPU);
   f(copy.data_ptr());
   here.copy_(copy);
 }
 
+std::vector<PresentNumber> present_numbers(std::span<const kernels::NumberSource> numbers, Device device) {
+  std::vector<PresentNumber> present;
+  for (const kernels::NumberSource& x : numbers)
+    present.push_back(
+        {x.block, x.setting,
+         x.from == nullptr
+             ? x.value
+             : from_blob(const_cast<void*>(x.from), {}, {.dtype = x.dtype, .device = device}).item<double>()});
+  return present;
+}
+
 bool is_nan(const double* grad_factor, Device device) {
-  if (!grad_factor) return false;
+  if (!grad_factor || device.is_meta()) return false;
   return std::isnan(from_blob(const_cast<double*>(grad_factor), {}, {.dtype = kF64, .device = device}).item<double>());
 }
 

@@ -197,6 +197,13 @@ void step_on_cpu(const kernels::StepCall& call, const formula::RuleRun& rule, co
 /// Calls f on hyper blocks of `bytes` bytes in host memory: where they lie, or on a copy, which is written back. Waits
 /// for the device then.
 void on_host(void* blocks, int64_t bytes, const Stream& stream, const std::function<void(void* blocks)>& f);
+/// A setting of a hyper block, and its present value.
+struct PresentNumber {
+  int32_t block, setting;
+  double value;
+};
+/// The numbers as they are now, on a GPU after a wait for it.
+std::vector<PresentNumber> present_numbers(std::span<const kernels::NumberSource> numbers, Device device);
 /// True when *grad_factor (null: 1) is NaN. Waits for the device.
 bool is_nan(const double* grad_factor, Device device);
 
@@ -220,6 +227,16 @@ struct HostKernels {
     for (const auto& change : changes) end = std::max<int64_t>(end, change.block + 1);
     on_host(blocks, end * static_cast<int64_t>(sizeof(Block<C>)), stream,
             [&](void* host) { formula::set_hyper_blocks<Rule, C>(static_cast<Block<C>*>(host), changes); });
+  }
+  template <class C>
+  static void set_numbers(Block<C>* blocks, std::span<const kernels::NumberSource> numbers, const Stream& stream) {
+    const std::vector<PresentNumber> present = present_numbers(numbers, stream.device);
+    int64_t end = 0;
+    for (const PresentNumber& x : present) end = std::max<int64_t>(end, x.block + 1);
+    on_host(blocks, end * static_cast<int64_t>(sizeof(Block<C>)), stream, [&](void* host) {
+      for (const PresentNumber& x : present)
+        formula::set_number(static_cast<Block<C>*>(host)[x.block], x.setting, x.value);
+    });
   }
   template <class C>
   static void advance(Block<C>* blocks, int32_t count, const double* grad_factor, const Stream& stream) {
@@ -251,6 +268,11 @@ struct CudaKernels : HostKernels<R> {
   template <class C>
   static void set(Block<C>* blocks, std::span<const formula::HyperBlockChange<Rule>> changes, const Stream& stream) {
     stream.device.is_cuda() ? OnCuda<C>::set(blocks, changes, stream) : Host::template set<C>(blocks, changes, stream);
+  }
+  template <class C>
+  static void set_numbers(Block<C>* blocks, std::span<const kernels::NumberSource> numbers, const Stream& stream) {
+    stream.device.is_cuda() ? OnCuda<C>::set_numbers(blocks, numbers, stream)
+                            : Host::template set_numbers<C>(blocks, numbers, stream);
   }
   template <class C>
   static void advance(Block<C>* blocks, int32_t count, const double* grad_factor, const Stream& stream) {
@@ -329,7 +351,7 @@ class Custom : public Optimizer {
 
  private:
   static bool lacks_code(const Tensor& param) {
-    return !kOnCuda && !detail::kBuiltIn<Rule> && param.defined() && !param.device().is_cpu();
+    return !kOnCuda && !detail::kBuiltIn<Rule> && param.defined() && param.device().is_cuda();
   }
   static Execution chosen(const std::vector<NamedTensor>& params, Execution execution) {
     const bool none = std::ranges::any_of(params, [](const NamedTensor& named) { return lacks_code(named.second); });

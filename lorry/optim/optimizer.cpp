@@ -21,10 +21,13 @@ void Optimizer::zero_grad(bool set_to_none) { stepper_->zero_grad(set_to_none); 
 std::vector<Tensor> Optimizer::parameters() const { return stepper_->parameters(); }
 int Optimizer::groups() const { return stepper_->groups(); }
 double Optimizer::get(int group, std::string_view name) const { return stepper_->get(group, name); }
-void Optimizer::set(std::string_view name, double value) {
+Tensor Optimizer::setting_tensor(int group, std::string_view name) const {
+  return stepper_->setting_tensor(group, name);
+}
+void Optimizer::set(std::string_view name, const Operand& value) {
   for (int group = 0; group < groups(); ++group) stepper_->set(group, name, value);
 }
-void Optimizer::set(int group, std::string_view name, double value) { stepper_->set(group, name, value); }
+void Optimizer::set(int group, std::string_view name, const Operand& value) { stepper_->set(group, name, value); }
 std::vector<std::string> Optimizer::settings(int group) const { return stepper_->settings(group); }
 
 TensorMap Optimizer::state_dict() const { return stepper_->state_dict(); }

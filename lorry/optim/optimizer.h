@@ -67,17 +67,20 @@ class Optimizer {
   /// Every parameter, in the order of the groups.
   std::vector<Tensor> parameters() const;
   int groups() const;
-  /// The learning rate of a group. Throws IndexError.
+  /// The learning rate of a group: the number "lr" of its options. Set for every group or for one as by set().
   double lr(int group = 0) const { return get(group, "lr"); }
-  /// Sets it for every group, or for one, from the next step on. Throws ValueError when it is negative or not finite.
-  void set_lr(double lr) { set("lr", lr); }
-  void set_lr(int group, double lr) { set(group, "lr", lr); }
+  void set_lr(const Operand& lr) { set("lr", lr); }
+  void set_lr(int group, const Operand& lr) { set(group, "lr", lr); }
   /// Any number among a group's options, by its name: "weight_decay", "beta1", ... What is set reaches the device
   /// without a wait. Flags are fixed, and so is a number that has no effect without a state (momentum that was 0).
-  /// Throws IndexError; ValueError for a name that is none of settings(group) and for a value out of its domain.
+  /// Throws IndexError; ValueError for a name that is none of settings(group) and for a number out of its domain.
+  /// A tensor of one floating element, on the CPU or beside the parameters, is read by every step until something else
+  /// is set; get() waits for a GPU. A step throws ValueError for a value in host memory out of its domain; a GPU's is
+  /// not checked: the step computes with it. Throws DTypeError, ShapeError, DeviceError for another tensor.
   double get(int group, std::string_view name) const;
-  void set(std::string_view name, double value);
-  void set(int group, std::string_view name, double value);
+  void set(std::string_view name, const Operand& value);
+  void set(int group, std::string_view name, const Operand& value);
+  Tensor setting_tensor(int group, std::string_view name) const;  ///< the tensor that was set; undefined for a number
   std::vector<std::string> settings(int group = 0) const;
 
   /// All states, keyed "<parameter>.<state>", each in its dtype; the tensors are the live states, not copies. Waits for
@@ -86,15 +89,12 @@ class Optimizer {
   /// as learning rates are not part of it. Later steps write states in pinned memory: wait for them before reading.
   TensorMap state_dict() const;
   /// Loads a state_dict of the same parameters from an optimizer with the same masters and types of states; their
-  /// placement may differ. Throws FormatError for a missing or unexpected entry, ShapeError, DTypeError, and changes
-  /// nothing then.
+  /// placement may differ. FormatError (an entry is missing or unexpected), ShapeError, DTypeError change nothing.
   void load_state_dict(const TensorMap& state);
 
   Execution execution() const;
   /// Bounds the bytes that steps of the executions loop and foreach allocate for intermediates; 0: no bound. They step
-  /// as many elements at a time as that allows, with the same bits. Fused steps need none, but for 16-bit parameters on
-  /// a GPU with f32 gradients: these have no fused kernels, are stepped as by foreach within this bound (where it is 0,
-  /// 64 MB), and a warning event says so. Throws ValueError for less than 256 elements need; so does a step.
+  /// as many elements as that allows at a time. Throws ValueError for less than 256 elements need; so does a step.
   void set_memory_budget(int64_t bytes);
   int64_t memory_budget() const;
   /// The bytes of parameters, gradients and states, and those that a step takes beside them in each execution; also

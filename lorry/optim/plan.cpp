@@ -136,23 +136,21 @@ void Stepper::lay_out() {
   adopt(draft);
   for (Family& family : families_)
     if (!family.block_groups.empty()) write_hyper_blocks(family, -1);
-  for (const Family& family : families_)
-    if (execution_ == Execution::fused && !family.slots.empty() && steps_eagerly(family))
-      events::emit(events::Kind::warning, where_,
-                   "there are no fused kernels for f32 gradients of 16-bit parameters on a GPU: the step runs as by "
-                   "foreach, in buffers of bounded size");
 }
 
 /// Copies of a parameter that is not dense and of a gradient in another layout, and the states.
 void Stepper::draft_arrays(const Slot& slot, DraftParameter& own) const {
+  const auto tell_of_copy = [&](const char* what) {
+    if (!slot.param.device().is_meta()) events::emit(events::Kind::hidden_copy, where_, what);
+  };
   own.param_source = own.param = slot.param.detach();
   if (!own.param.layout().is_dense()) {
-    events::emit(events::Kind::hidden_copy, where_, "a parameter that is not dense is stepped in a copy");
+    tell_of_copy("a parameter that is not dense is stepped in a copy");
     own.param = own.param.clone().contiguous();
   }
   own.grad_source = own.grad = own.given.detach();
   if (!same_order(own.param.layout(), own.grad.layout())) {
-    events::emit(events::Kind::hidden_copy, where_, "a gradient is copied into the layout of its parameter");
+    tell_of_copy("a gradient is copied into the layout of its parameter");
     own.grad = empty_like(own.param, own.grad.dtype());
   }
   const Kind kind = kind_of(slot);

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 
-#include "lorry/formula/quantize.h"
+#include "lorry/autograd/grad_mode.h"
+#include "lorry/kernels/meta.h"
+#include "lorry/memory/meta_allocator.h"
+#include "lorry/ops/creation.h"
 #include "lorry/optim/execution/streamed.h"
 #include "lorry/optim/stepper.h"
 
@@ -43,71 +46,94 @@ std::string MemoryReport::text() const {
   return text;
 }
 
-/// Parameters that one program steps.
-struct Stepper::Together {
-  Kind kind;
-  int group, hyper_block;
-  DType grad_dtype;
-  int64_t tensors = 0, elements = 0, largest = 0;
-};
-
-void Stepper::add_eager_step(MemoryReport::Step& step, const Together& x, bool by_factor) const {
-  if (!steps_eagerly(step.execution, x.kind, x.grad_dtype)) return;
-  const GroupState& group = groups_[x.group];
-  const Program program = program_of(x.kind, group, shape_of(x.kind, x.grad_dtype, step.execution, by_factor));
-  const int64_t bytes = program.bytes_per_element(), calls = static_cast<int64_t>(program.arrays.size());
-  const int64_t most = std::max<int64_t>(elements_within(budget_of(step.execution), bytes), 1),
-                at_once = step.execution == Execution::loop ? x.largest : x.elements;
-  step.intermediates = std::max(step.intermediates, bytes * std::min(at_once, most));
-  step.calls += static_cast<int64_t>(program.numbers.size());
-  if (step.execution != Execution::loop) {
-    step.calls += calls * std::max<int64_t>(1, (x.elements - 1) / most + 1);
-    return;
-  }
-  for (const Slot& slot : slots_)
-    if (slot.group == x.group && slot.hyper_block == x.hyper_block && kind_of(slot) == x.kind)
-      step.calls += calls * std::max<int64_t>(1, (slot.param.numel() - 1) / most + 1);
-}
-
 MemoryReport Stepper::memory_report(bool by_factor) const {
   MemoryReport report;
   report.budget = budget_;
-  std::vector<Together> together;
-  std::vector<Kind> families;
   for (const Slot& slot : slots_) {
-    const Kind kind = kind_of(slot);
-    const int64_t n = slot.param.numel();
     report.parameters += slot.param.nbytes();
     if (const Tensor grad = slot.param.grad(); grad.defined()) report.gradients += grad.nbytes();
-    for (const Tensor& copy : {slot.dense_param, slot.ordered_grad})
-      if (copy.defined()) report.copies += copy.nbytes();
-    for (int k = 0; k < kind.arrays(); ++k) {
-      MemoryReport::Placed& placed = k < kind.rule->states ? report.states : report.masters;
-      const Placement placement = kind.device.is_cpu() ? Placement::device : kind.memory.placement;
-      (placement == Placement::pinned    ? placed.pinned
-       : placement == Placement::managed ? placed.managed
-                                         : placed.device) +=
-          kind.array_dtype(k) == kU8 ? formula::quant_bytes(n) : n * size_of(kind.array_dtype(k));
-    }
-    if (std::ranges::find(families, kind) == families.end()) families.push_back(kind);
-    auto found = std::ranges::find_if(together, [&](const Together& x) {
-      return x.kind == kind && x.group == slot.group && x.hyper_block == slot.hyper_block;
-    });
-    if (found == together.end())
-      found = together.insert(together.end(), {kind, slot.group, slot.hyper_block, grad_dtype_of(kind)});
-    ++found->tensors;
-    found->elements += n;
-    found->largest = std::max(found->largest, n);
   }
+  // Of the device alone: how a GPU's states are brought there and back in chunks is not run on meta.
   for (const Family& family : families_)
     if (family.streamed) report.chunks += family.streamed->device_bytes();
+  const ModeScope quiet(0, kListenerModes | kInferenceMode);
+  const memory::Estimate estimate;
   for (MemoryReport::Step& step : report.steps) {
-    step.calls = static_cast<int64_t>(families.size());  // the hyper blocks' advances; of fused steps all there is
-    if (step.execution == Execution::fused && strategy_ == Strategy::per_tensor)
-      step.calls = static_cast<int64_t>(slots_.size());
-    for (const Together& x : together) add_eager_step(step, x, by_factor);
+    Stepper same(where_, step.execution);
+    add_parameters_on_meta(same);
+    same.run_on_meta(step, by_factor);
+    if (step.execution == Execution::fused) same.report_arrays(report);
   }
   return report;
+}
+
+void Stepper::add_parameters_on_meta(Stepper& to) const {
+  std::vector<std::pair<Kind, DType>> grad_dtypes;
+  const auto grad_dtype_of_slot = [&](const Slot& slot) {
+    const Kind kind = kind_of(slot);
+    const auto known = std::ranges::find(grad_dtypes, kind, &std::pair<Kind, DType>::first);
+    return known != grad_dtypes.end() ? known->second : grad_dtypes.emplace_back(kind, grad_dtype_of(kind)).second;
+  };
+  for (int g = 0; g < groups(); ++g) {
+    std::vector<NamedTensor> params;
+    for (const Slot& slot : slots_) {
+      if (slot.group != g) continue;
+      const Tensor &param = slot.param, grad = param.grad();
+      const Device device = memory::stand_in(param.device());
+      const Tensor there = empty_strided(param.sizes(), param.strides(), {param.dtype(), device}).requires_grad_();
+      // One that has no gradient yet will have one.
+      const Options options{grad_dtype_of_slot(slot), device};
+      there.set_grad(grad.defined() ? empty_strided(grad.sizes(), grad.strides(), options)
+                                    : empty_like(there, options.dtype));
+      params.emplace_back(slot.name, there);
+    }
+    to.add_group(params, groups_[static_cast<size_t>(g)].rule, groups_[static_cast<size_t>(g)].memory);
+  }
+  to.strategy_ = strategy_;
+  // An execution that could not keep the budget is told of with the least one that it can.
+  if (budget_ > 0) to.budget_ = std::max(budget_, to.needed_budget());
+}
+
+void Stepper::run_on_meta(MemoryReport::Step& step, bool by_factor) {
+  const NoGrad quiet;
+  std::vector<Device> devices;
+  for (const Slot& slot : slots_)
+    if (std::ranges::find(devices, slot.param.device()) == devices.end()) devices.push_back(slot.param.device());
+  Factors factors;
+  if (by_factor)
+    for (const Device device : devices) factors.push_back(empty({}, {kF64, device}));
+  refresh();  // states, lists and copies are there after the first step
+  run(factors, false);
+  int64_t before = 0, most = 0;
+  for (const Device device : devices) {
+    memory::reset_peak(device);
+    before += memory::stats(device).allocated;
+  }
+  const int64_t calls = kernels::meta::calls();
+  refresh();
+  copy_in();
+  run(factors, false);
+  step.calls = kernels::meta::calls() - calls;
+  for (const Device device : devices) most += memory::stats(device).peak_allocated;
+  step.intermediates = most - before;
+  if (strategy_ == Strategy::per_tensor)  // a fused kernel is one call, and a launch for each tensor
+    for (const Family& family : families_)
+      if (!family.slots.empty() && !steps_eagerly()) step.calls += static_cast<int64_t>(family.slots.size()) - 1;
+}
+
+void Stepper::report_arrays(MemoryReport& report) const {
+  for (const Slot& slot : slots_) {
+    for (const Tensor& copy : {slot.dense_param, slot.ordered_grad})
+      if (copy.defined()) report.copies += copy.nbytes();
+    const Kind kind = kind_of(slot);
+    for (int k = 0; k < kind.arrays(); ++k) {
+      MemoryReport::Placed& placed = k < kind.rule->states ? report.states : report.masters;
+      const Placement placement = kind.memory.placement;
+      (placement == Placement::pinned    ? placed.pinned
+       : placement == Placement::managed ? placed.managed
+                                         : placed.device) += slot.states[k].nbytes();
+    }
+  }
 }
 
 }  // namespace lorry::optim

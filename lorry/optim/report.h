@@ -18,8 +18,7 @@ struct MemoryReport {
   /// A step of one execution.
   struct Step {
     Execution execution;
-    int64_t
-        intermediates;  ///< bytes that are taken at most at a time, beside all above; by the gradients that there are
+    int64_t intermediates;  ///< bytes asked for at most at a time, beside all above: the peak of the step on meta
     /// of kernels. Each is one launch, for long lists several, for pinned states one a chunk and one or two beside
     int64_t calls;
   };

@@ -4,6 +4,7 @@
 #include "lorry/formula/quantize.h"
 #include "lorry/kernels/list.h"
 #include "lorry/kernels/optim.h"
+#include "lorry/ops/array.h"
 #include "lorry/ops/dispatch/arguments.h"
 #include "lorry/optim/rules/rule.h"
 
@@ -22,6 +23,8 @@ struct Step {
   std::vector<Tensor> params, states, grads;  ///< states: array by array
   Tensor blocks, grad_factor;
   bool zero_grads;
+  std::vector<int64_t> numbers;         ///< hyper block and setting of each of
+  std::vector<Tensor> setting_tensors;  ///< settings that lie in tensors
 
   explicit Step(const CallView& call);
   std::vector<Tensor> written() const;
@@ -38,11 +41,13 @@ Step::Step(const CallView& call)
           in_range(call, attribute_of<int64_t>(call, 2), 1 << 30, "the number of parameters is wrong"))),
       masters(static_cast<kernels::MasterKind>(
           in_range(call, attribute_of<int64_t>(call, 3), 4, "there is no such master"))),
-      zero_grads(attribute_of<bool>(call, 7)) {
+      zero_grads(attribute_of<bool>(call, 7)),
+      numbers(attribute_of<std::vector<int64_t>>(call, 8)) {
   using kernels::MasterKind;
   const bool has_masters = masters != MasterKind::none && masters != MasterKind::stochastic;
   arrays = static_cast<size_t>(rule.states) + (has_masters ? 1 : 0);
-  if (count == 0 || call.inputs.size() != count * (2 + arrays) + 2) refuse(call, "another number of inputs");
+  if (count == 0 || numbers.size() % 2 != 0 || call.inputs.size() != count * (2 + arrays) + 2 + numbers.size() / 2)
+    refuse(call, "another number of inputs");
   size_t at = 0;
   const auto take = [&](size_t n) {
     at += n;
@@ -50,6 +55,7 @@ Step::Step(const CallView& call)
   };
   params = take(count), states = take(count * arrays), blocks = take(1)[0], grads = take(count);
   grad_factor = take(1)[0];
+  setting_tensors = take(numbers.size() / 2);
 }
 
 std::vector<Tensor> Step::written() const {
@@ -67,6 +73,9 @@ void require_consistent(const CallView& call, const Step& step) {
   if (step.grad_factor.defined() &&
       (step.grad_factor.dim() != 0 || step.grad_factor.dtype() != kF64 || step.grad_factor.device() != device))
     refuse(call, "the factor is no 0-d f64 beside the parameters");
+  for (const Tensor& x : step.setting_tensors)
+    if (!x.defined() || x.numel() != 1 || !is_floating(x.dtype()) || !(x.device().is_cpu() || x.device() == device))
+      refuse(call, "the tensor of a setting is no floating number beside the parameters");
   for (size_t i = 0; i < step.count; ++i) {
     const Tensor &param = step.params[i], &grad = step.grads[i];
     if (!param.defined() || !grad.defined() || param.dtype() != step.params[0].dtype() ||
@@ -81,14 +90,16 @@ void require_consistent(const CallView& call, const Step& step) {
         refuse(call, "a state does not fit its parameter");
     }
   }
-  if (step.grads[0].dtype() != step.params[0].dtype()) refuse(call, "gradients of another dtype have no fused step");
+  const DType dtype = step.params[0].dtype(), grad_dtype = step.grads[0].dtype();
+  if (grad_dtype != dtype && !(grad_dtype == kF32 && is_narrow(dtype)))
+    refuse(call, "gradients are neither of their parameters' dtype nor f32 ones of 16 bits");
 }
 
 }  // namespace
 
 std::vector<Tensor> run(const CallView& call) {
   if (call.op != Op::optimizer_step) return foreach::run(call);
-  door::require_attributes(call, 8);
+  door::require_attributes(call, 9);
   const Step step(call);
   require_consistent(call, step);
   const Device device = step.params[0].device();
@@ -122,9 +133,16 @@ std::vector<Tensor> run(const CallView& call) {
                                  .block_count = static_cast<int32_t>(block_count),
                                  .masters = step.masters,
                                  .zero_grads = step.zero_grads,
-                                 .grad_factor = step.grad_factor.defined() ? step.grad_factor.data<double>() : nullptr,
+                                 .grad_factor = doubles(step.grad_factor),
                                  .seed = static_cast<uint64_t>(attribute_of<int64_t>(call, 6))};
+  std::vector<kernels::NumberSource> numbers;
+  for (size_t i = 0; i < step.setting_tensors.size(); ++i)
+    numbers.push_back(detail::number_source(
+        static_cast<int>(in_range(call, step.numbers[2 * i], block_count, "no such block")),
+        static_cast<int>(in_range(call, step.numbers[2 * i + 1], step.rule.settings, "there is no such setting")),
+        step.setting_tensors[i]));
   blocks->prepare(kernel, current_stream(device));
+  if (!numbers.empty()) blocks->set_numbers(numbers, current_stream(device));
   blocks->step(kernel, current_stream(device));
   for (size_t i = 0; i < here.size(); ++i)
     if (!here[i].is_same(step.states[i])) step.states[i].copy_(here[i]);

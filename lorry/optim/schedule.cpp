@@ -8,6 +8,9 @@
 #include <numbers>
 #include <span>
 
+#include "lorry/autograd/grad_mode.h"
+#include "lorry/trace/recorder.h"
+
 namespace lorry::optim {
 namespace {
 
@@ -173,6 +176,14 @@ class StateReader {
   SchedulerState state_;
 };
 
+/// As PyTorch's schedulers do: a rate that lies in a tensor is written there.
+void set_rate(Optimizer& optimizer, int group, double rate) {
+  const Tensor tensor = optimizer.setting_tensor(group, "lr");
+  if (!tensor.defined()) return optimizer.set_lr(group, rate);
+  const NoGrad quiet;
+  tensor.fill_(rate);
+}
+
 void require_group(const char* where, int group, size_t groups) {
   require<IndexError>(group >= 0 && static_cast<size_t>(group) < groups, "{}: there is no group {}; got {} groups",
                       where, group, groups);
@@ -211,6 +222,10 @@ LRScheduler::LRScheduler(Optimizer& optimizer, const Schedule& schedule, int64_t
   seek(steps_done);
 }
 
+void LRScheduler::step() {
+  trace::host_callback("LRScheduler::step", [this] { seek(steps_done_ + 1); });
+}
+
 void LRScheduler::seek(int64_t steps_done) {
   require<ValueError>(steps_done >= 0, "schedule: steps done are out of range; got {}; expected at least 0",
                       steps_done);
@@ -222,7 +237,7 @@ void LRScheduler::seek(int64_t steps_done) {
     bases_.push_back(base);
   }
   steps_done_ = steps_done;
-  for (int g = 0; g < optimizer_.groups(); ++g) optimizer_.set_lr(g, lr(g));
+  for (int g = 0; g < optimizer_.groups(); ++g) set_rate(optimizer_, g, lr(g));
 }
 
 /// Of a group that was added since the last step too.
@@ -293,9 +308,11 @@ void ReduceOnPlateau::step(double metric) {
 }
 
 void ReduceOnPlateau::warm_up() {
-  if (warmed_up_ >= options_.warmup) return;
-  ++warmed_up_;
-  set_rates();
+  trace::host_callback("ReduceOnPlateau::warm_up", [this] {
+    if (warmed_up_ >= options_.warmup) return;
+    ++warmed_up_;
+    set_rates();
+  });
 }
 
 double ReduceOnPlateau::lr(int group) const {
@@ -309,7 +326,7 @@ double ReduceOnPlateau::rate_of(int group) const {
 
 void ReduceOnPlateau::set_rates() {
   for (int g = static_cast<int>(rates_.size()); g < optimizer_.groups(); ++g) rates_.push_back(rate_of(g));
-  for (int g = 0; g < optimizer_.groups(); ++g) optimizer_.set_lr(g, lr(g));
+  for (int g = 0; g < optimizer_.groups(); ++g) set_rate(optimizer_, g, lr(g));
 }
 
 SchedulerState ReduceOnPlateau::state_dict() const {

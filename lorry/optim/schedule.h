@@ -81,8 +81,8 @@ class LRScheduler {
   /// warmup < steps for the kinds that end, and for each kind's numbers what makes sense of them.
   LRScheduler(Optimizer& optimizer, const Schedule& schedule, int64_t steps_done = 0);
 
-  /// After optimizer.step(): moves on to the next rate.
-  void step() { seek(steps_done_ + 1); }
+  /// After optimizer.step(): moves on to the next rate. Inside a compiled function it does so in every call.
+  void step();
   /// Continues from a checkpoint of an optimizer made with the same rates; load_state_dict() brings the rates along.
   void seek(int64_t steps_done);
   int64_t steps_done() const { return steps_done_; }

@@ -105,9 +105,10 @@ std::string Stepper::state_key(const Slot& slot, int k) const {
 Tensor Stepper::Kind::empty_state(int k, const Layout& like) const {
   const DType dtype = array_dtype(k);
   const int64_t n = dtype == kU8 ? formula::quant_bytes(like.numel()) : like.numel();
-  const Tensor flat = memory.placement == Placement::pinned    ? empty_pinned({n}, dtype)
-                      : memory.placement == Placement::managed ? empty_managed({n}, {dtype, device})
-                                                               : empty({n}, {dtype, device});
+  const Placement placement = device.is_meta() ? Placement::device : memory.placement;
+  const Tensor flat = placement == Placement::pinned    ? empty_pinned({n}, dtype)
+                      : placement == Placement::managed ? empty_managed({n}, {dtype, device})
+                                                        : empty({n}, {dtype, device});
   return dtype == kU8 ? flat : flat.as_strided(like.size_list(), like.stride_list());
 }
 
@@ -127,7 +128,7 @@ void Stepper::Kind::write_back(const Tensor& state, const Tensor& from) const {
 Tensor Stepper::new_state(const Slot& slot, const Kind& kind, const Tensor& like, int k) const {
   const Tensor state = kind.empty_state(k, like.layout());
   if (k == kind.rule->states) return kind.memory.masters == Masters::split ? state.zero_() : state.copy_(like);
-  const double first = groups_[slot.group].rule->first_state(k);
+  const double first = first_state(groups_[slot.group], k);
   if (kind.array_dtype(k) == kU8)
     return (kind.rule->is_signed(k) ? filled<true> : filled<false>)(state, like.numel(), static_cast<float>(first));
   return state.fill_(first);

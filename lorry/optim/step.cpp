@@ -11,7 +11,9 @@
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/dispatch/door.h"
+#include "lorry/optim/run_row.h"
 #include "lorry/optim/stepper.h"
+#include "lorry/trace/recorder.h"
 
 namespace lorry::optim {
 
@@ -21,6 +23,7 @@ void Stepper::step(const Tensor& grad_factor) {
   const Running running(where_);
   const NoGrad quiet;
   require_parameters();
+  read_settings();
   refresh();
   copy_in();
   if (grad_factor.defined()) {
@@ -39,6 +42,7 @@ Tensor Stepper::step(const StepOptions& options) {
   require<ValueError>(options.max_norm >= 0, "max_norm is out of range; got {}; expected a number >= 0",
                       options.max_norm);
   require_parameters();
+  read_settings();
   refresh();
   if (options.zero_grad) require_separate_gradients();
   copy_in();
@@ -50,44 +54,84 @@ Tensor Stepper::step(const StepOptions& options) {
   return total;
 }
 
-/// The norm of all gradients, and what those of each device are multiplied by. Of several devices each gives the sum of
-/// its squares to the first, which sends the factor to the others.
-Tensor Stepper::clip_factors(const StepOptions& options, Factors& factors) const {
-  std::vector<Device> devices;
-  std::vector<std::vector<const kernels::List*>> lists;
+namespace {
+
+const kernels::ListNormKernels& norms_of(Device device) { return *kernels::backend(device).list_norm; }
+
+/// A call with one or two 0-d results that listeners hear of.
+void announce_call(Op op, std::span<const Tensor> inputs, std::span<const door::Attribute> attributes,
+                   std::span<const Tensor> results, const std::function<void()>& call) {
+  if (!door::heard(door::Inputs({}))) return call();
+  door::Announced announced(op, false, inputs, nullptr, attributes);
+  call();
+  announced.finish(results);
+}
+
+Tensor new_number(Device device) { return empty({}, {.dtype = kF64, .device = device}); }
+
+}  // namespace
+
+/// The gradients of a device: as the kernels' lists, and where somebody listens as tensors.
+struct Stepper::DeviceGradients {
+  Device device;
+  std::vector<const kernels::List*> lists = {};
+  std::vector<Tensor> tensors = {};
+};
+
+std::vector<Stepper::DeviceGradients> Stepper::gradients_by_device() const {
+  std::vector<DeviceGradients> devices;
   for (const Family& family : families_) {
     if (family.slots.empty()) continue;
-    const auto at = static_cast<size_t>(std::ranges::find(devices, family.device) - devices.begin());
-    if (at == devices.size()) devices.push_back(family.device), lists.emplace_back();
-    lists[at].push_back(family.grads.get());
+    auto own = std::ranges::find(devices, family.device, &DeviceGradients::device);
+    if (own == devices.end()) own = devices.insert(own, {family.device});
+    own->lists.push_back(family.grads.get());
+    if (!door::heard(door::Inputs({}))) continue;
+    for (const int s : family.slots) own->tensors.push_back(gradient_of(slots_[static_cast<size_t>(s)]));
   }
-  if (devices.empty()) devices.push_back(default_device()), lists.emplace_back();
-  const Device first = devices[0];
+  if (devices.empty()) devices.push_back({default_device()});
+  return devices;
+}
+
+Tensor Stepper::gradient_of(const Slot& slot) {
+  return slot.ordered_grad.defined() ? slot.ordered_grad : slot.gradient->grad();
+}
+
+/// The norm of all gradients, and what those of each device are multiplied by. Of several devices each gives the sum of
+/// its squares to the first, which sends the factor to the others. Where somebody listens it is two calls, power_sum
+/// and finish_norm; otherwise one kernel makes both.
+Tensor Stepper::clip_factors(const StepOptions& options, Factors& factors) const {
+  const std::vector<DeviceGradients> devices = gradients_by_device();
+  const Device first = devices[0].device;
   if (const Tensor& scale = options.scale; scale.defined()) {
     require<DTypeError>(scale.dim() == 0 && scale.dtype() == kF64,
                         "scale is of another kind; got {}; expected a 0-d f64", scale);
     require<DeviceError>(scale.device() == first, "scale is on another device than the parameters; got {}; expected {}",
                          scale, first);
   }
-  const Options number{.dtype = kF64, .device = first};
-  const Tensor total = empty({}, number), factor = empty({}, number);
+  const Tensor total = new_number(first), factor = new_number(first);
   const kernels::NormEnd end{.max_norm = options.max_norm,
-                             .scale = options.scale.defined() ? options.scale.data<double>() : nullptr,
+                             .scale = doubles(options.scale),
                              .skip_nonfinite = options.skip_nonfinite,
-                             .factor = factor.data<double>()};
-  const auto norms = [](Device device) { return kernels::backend(device).list_norm; };
-  if (devices.size() == 1) {
-    norms(first)->norm({.lists = lists[0], .total = total.data<double>(), .end = end}, current_stream(first));
+                             .factor = doubles(factor)};
+  if (devices.size() == 1 && !door::heard(door::Inputs({}))) {
+    norms_of(first).norm({.lists = devices[0].lists, .total = doubles(total), .end = end}, current_stream(first));
   } else {
-    const Tensor sum = zeros({}, number);
-    for (size_t d = 0; d < devices.size(); ++d) {
-      const Tensor own = empty({}, {.dtype = kF64, .device = devices[d]});
-      norms(devices[d])->norm({.lists = lists[d], .sum = own.data<double>(), .end = {}}, current_stream(devices[d]));
-      sum.add_(own.to(first));
+    Tensor sum;
+    for (const DeviceGradients& own : devices) {
+      const Tensor part = new_number(own.device);
+      announce_call(Op::power_sum, own.tensors, std::array{door::Attribute(2.0)}, {&part, 1}, [&] {
+        norms_of(own.device).norm({.lists = own.lists, .sum = doubles(part), .end = {}}, current_stream(own.device));
+      });
+      sum = sum.defined() ? sum.add(part.to(first)) : part;
     }
-    norms(first)->finish({.sum = sum.data<double>(), .total = total.data<double>(), .end = end}, current_stream(first));
+    const Tensor results[] = {total, factor};
+    announce_call(Op::finish_norm, std::array{sum, options.scale},
+                  std::array<door::Attribute, 3>{2.0, options.max_norm, options.skip_nonfinite}, results, [&] {
+                    norms_of(first).finish({.sum = doubles(sum), .total = doubles(total), .end = end},
+                                           current_stream(first));
+                  });
   }
-  for (const Device device : devices) factors.push_back(factor.to(device));
+  for (const DeviceGradients& own : devices) factors.push_back(factor.to(own.device));
   return total;
 }
 
@@ -114,8 +158,9 @@ void Stepper::run(const Factors& factors, bool zero_grads) {
   // What is needed is taken before anything is written.
   for (Family& family : families_) {
     if (family.slots.empty()) continue;
+    family.numbers = numbers_of(family);
     const Tensor factor = factor_of(family);
-    if (steps_eagerly(family)) {
+    if (steps_eagerly()) {
       plan_eager(family, factor.defined(), zero_grads);
       continue;
     }
@@ -140,7 +185,8 @@ void Stepper::run(const Factors& factors, bool zero_grads) {
     Family& family = families_[f];
     const Tensor factor = factor_of(family);
     const auto step = [&] {
-      if (steps_eagerly(family))
+      if (!family.numbers.empty()) family.blocks->set_numbers(family.numbers, current_stream(family.device));
+      if (steps_eagerly())
         run_eager(family, factor);
       else if (const kernels::StepCall call = call_of(family, factor, zero_grads); family.streams())
         run_streamed(family, call);
@@ -170,13 +216,13 @@ void Stepper::copy_out(int family, bool zero_grads) {
 /// Makes a family's step as a call that listeners hear of (ops/dispatch/operators.def).
 void Stepper::announce(const Family& family, const Tensor& grad_factor, bool zero_grads,
                        const std::function<void()>& step) const {
-  std::vector<Tensor> written, grads;
-  std::vector<int64_t> entries;
+  std::vector<Tensor> written, grads, setting_tensors;
+  std::vector<int64_t> entries, numbers;
   const auto slot = [&](size_t i) -> const Slot& { return slots_[static_cast<size_t>(family.slots[i])]; };
   for (size_t i = 0; i < family.slots.size(); ++i) {
     const Slot& own = slot(i);
     written.push_back(own.dense_param.defined() ? own.dense_param : own.param);
-    grads.push_back(own.ordered_grad.defined() ? own.ordered_grad : own.gradient->grad());
+    grads.push_back(gradient_of(own));
     entries.push_back(own.hyper_block);
     entries.push_back(family.slots[i]);
   }
@@ -184,11 +230,18 @@ void Stepper::announce(const Family& family, const Tensor& grad_factor, bool zer
     for (size_t i = 0; i < family.slots.size(); ++i) written.push_back(slot(i).states[k]);
   written.push_back(family.blocks->memory());
   if (zero_grads) written.insert(written.end(), grads.begin(), grads.end());
+  for (size_t c = 0; c < family.block_groups.size(); ++c)
+    for (const auto& [k, tensor] : groups_[static_cast<size_t>(family.block_groups[c])].tensors) {
+      setting_tensors.push_back(tensor);
+      numbers.push_back(static_cast<int64_t>(c));
+      numbers.push_back(k);
+    }
   std::vector<door::Input> inputs;
   for (const Tensor& x : written) inputs.emplace_back(&x);
   if (!zero_grads)
     for (const Tensor& x : grads) inputs.emplace_back(&x);
   inputs.emplace_back(&grad_factor);
+  for (const Tensor& x : setting_tensors) inputs.emplace_back(&x);
   const door::Attribute attributes[] = {std::string(family.rule->name),
                                         int64_t{detail::built_in_index(*family.rule)},
                                         static_cast<int64_t>(family.slots.size()),
@@ -196,7 +249,10 @@ void Stepper::announce(const Family& family, const Tensor& grad_factor, bool zer
                                         std::move(entries),
                                         int64_t{family.blocks->count()},
                                         static_cast<int64_t>(family.memory.seed),
-                                        zero_grads};
+                                        zero_grads,
+                                        std::move(numbers)};
+  if (detail::built_in_index(*family.rule) < 0) trace::Recorder::refuse("the rule of the optimizer is a user's own");
+  const trace::RunBy run_by(optim::run);
   door::Announced announced(Op::optimizer_step, true, std::span<const door::Input>(inputs), written, attributes);
   step();
   announced.finish();
@@ -208,7 +264,7 @@ kernels::StepCall Stepper::call_of(const Family& family, const Tensor& grad_fact
           .block_count = family.blocks->count(),
           .masters = family.master_kind(),
           .zero_grads = zero_grads,
-          .grad_factor = grad_factor.defined() ? grad_factor.data<double>() : nullptr,
+          .grad_factor = doubles(grad_factor),
           .seed = family.memory.seed};
 }
 

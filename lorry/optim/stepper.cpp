@@ -8,14 +8,27 @@
 
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/foreach/overlap.h"
+#include "lorry/memory/meta_allocator.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/dispatch/door.h"
 #include "lorry/tensor/changes.h"
+#include "lorry/trace/recorder.h"
 
 namespace lorry::optim {
 
 namespace {
+
+/// Throws unless x can stand for a number beside parameters on `device`.
+void require_number_in(const char* name, const Tensor& x, Device device) {
+  require<ValueError>(x.defined(), "the tensor for {} is undefined; expected a floating tensor of one element", name);
+  require<DTypeError>(is_floating(x.dtype()), "the tensor for {} is not floating; got {}; expected one of {}", name, x,
+                      kFloatingNames);
+  require<ShapeError>(x.numel() == 1, "the tensor for {} is no single number; got {}; expected one element", name, x);
+  require<DeviceError>(x.device().is_cpu() || x.device() == device,
+                       "the tensor for {} is on another device than its parameters; got {}; expected {} or the CPU",
+                       name, x, device);
+}
 
 /// `setting` names what `value` is to become.
 void require_in_domain(const AnyRule::Setting& setting, double value) {
@@ -66,7 +79,7 @@ Stepper::~Stepper() {
 
 void Stepper::add_group(const std::vector<NamedTensor>& params, std::shared_ptr<AnyRule> rule, const Memory& memory) {
   const Running running(where_);
-  for (int k = 0; k < rule->settings(); ++k) require_in_domain(rule->setting(k), rule->setting(k).number);
+  for (int k = 0; k < rule->info().settings; ++k) require_in_domain(rule->setting(k), rule->setting(k).number);
   require_no_conflict(*rule);
   std::set<std::string_view> names;
   for (const Slot& slot : slots_) names.insert(slot.name);
@@ -152,14 +165,14 @@ const Stepper::GroupState& Stepper::group(int group) const {
 std::vector<std::string> Stepper::settings(int group) const {
   AnyRule& rule = *this->group(group).rule;
   std::vector<std::string> names;
-  for (int k = 0; k < rule.settings(); ++k) names.emplace_back(rule.setting(k).name);
+  for (int k = 0; k < rule.info().settings; ++k) names.emplace_back(rule.setting(k).name);
   return names;
 }
 
-AnyRule::Setting Stepper::setting(int group, std::string_view name) const {
+int Stepper::setting_index(int group, std::string_view name) const {
   AnyRule& rule = *this->group(group).rule;
-  for (int k = 0; k < rule.settings(); ++k)
-    if (const AnyRule::Setting setting = rule.setting(k); setting.name == name) return setting;
+  for (int k = 0; k < rule.info().settings; ++k)
+    if (rule.setting(k).name == name) return k;
   raise_as<ValueError>(
       where_,
       "'{}' is no number that may change between steps; expected one of {}; flags, and what decides on a "
@@ -167,25 +180,112 @@ AnyRule::Setting Stepper::setting(int group, std::string_view name) const {
       name, fmt::join(settings(group), ", "));
 }
 
-double Stepper::get(int group, std::string_view name) const { return setting(group, name).number; }
+Tensor Stepper::setting_tensor(int group, std::string_view name) const {
+  const int k = setting_index(group, name);
+  for (const SettingTensor& x : this->group(group).tensors)
+    if (x.setting == k) return x.tensor;
+  return {};
+}
 
-void Stepper::set(int group, std::string_view name, double value) {
+double Stepper::get(int group, std::string_view name) const {
+  if (const Tensor x = setting_tensor(group, name); x.defined()) return x.item<double>();
+  return this->group(group).rule->setting(setting_index(group, name)).number;
+}
+
+void Stepper::set(int group, std::string_view name, const Operand& value) {
   const Running running(where_);
-  const AnyRule::Setting setting = this->setting(group, name);
+  trace::Recorder::refuse("the host sets a number, which runs would not set again; a schedule's step is repeated");
+  const int k = setting_index(group, name);
+  if (const Tensor* const tensor = value.tensor())
+    set_tensor(group, k, *tensor);
+  else
+    set_number(group, k, value.scalar().to<double>());
+}
+
+void Stepper::set_number(int group, int k, double value) {
+  GroupState& own = groups_[static_cast<size_t>(group)];
+  const AnyRule::Setting setting = own.rule->setting(k);
   require_in_domain(setting, value);
-  if (setting.number == value) return;
+  std::vector<SettingTensor> tensors = own.tensors;
+  const bool was_tensor = std::erase_if(own.tensors, [&](const SettingTensor& x) { return x.setting == k; }) > 0;
+  if (!was_tensor && setting.number == value) return;
   const double before = std::exchange(setting.number, value);
   try {
-    require_no_conflict(*groups_[static_cast<size_t>(group)].rule);
+    if (own.tensors.empty()) require_no_conflict(*own.rule);  // else what others hold is known when a step begins
     for (Family& family : families_) {
       write_hyper_blocks(family, group);
       if (family.eager) family.eager->settings_changed = true;
     }
   } catch (...) {
     setting.number = before;
+    own.tensors = std::move(tensors);
     seen_ = 0;  // the next step writes every hyper block anew, also those that have the other value already
     throw;
   }
+}
+
+void Stepper::set_tensor(int group, int k, const Tensor& value) {
+  GroupState& own = groups_[static_cast<size_t>(group)];
+  const char* const name = own.rule->setting(k).name;
+  require_number_in(name, value, value.defined() ? value.device() : kCPU);
+  for (const Slot& slot : slots_)
+    if (slot.group == group) require_number_in(name, value, slot.param.device());
+  const auto known = std::ranges::find(own.tensors, k, &SettingTensor::setting);
+  if (known == own.tensors.end())
+    own.tensors.push_back({k, value});
+  else
+    known->tensor = value;
+  for (Family& family : families_)
+    if (family.eager) family.eager->settings_changed = true;
+}
+
+void Stepper::read_settings() {
+  const Running running(where_);
+  for (const GroupState& group : groups_) {
+    if (group.tensors.empty()) continue;
+    AnyRule& rule = *group.rule;
+    std::vector<std::pair<double*, double>> before;
+    try {
+      for (const auto& [k, tensor] : group.tensors) {
+        const AnyRule::Setting setting = rule.setting(k);
+        require_number_in(setting.name, tensor, tensor.device());
+        if (!tensor.device().is_cpu()) continue;
+        const double value = detail::number_source(0, k, tensor).value;
+        require_in_domain(setting, value);
+        before.emplace_back(&setting.number, std::exchange(setting.number, value));
+      }
+      if (before.size() == group.tensors.size()) require_no_conflict(rule);
+    } catch (...) {
+      for (const auto& [number, value] : before) *number = value;
+      throw;
+    }
+  }
+}
+
+std::vector<kernels::NumberSource> Stepper::numbers_of(const Family& family) const {
+  const Running running(where_);
+  std::vector<kernels::NumberSource> numbers;
+  for (size_t c = 0; c < family.block_groups.size(); ++c) {
+    const GroupState& group = groups_[static_cast<size_t>(family.block_groups[c])];
+    for (const auto& [k, tensor] : group.tensors) {
+      require_number_in(group.rule->setting(k).name, tensor, family.device);
+      numbers.push_back(detail::number_source(static_cast<int>(c), k, tensor));
+    }
+  }
+  return numbers;
+}
+
+/// What state k of new parameters is filled with. The host does not know a setting in a tensor on a GPU: one that
+/// decides on this value is read, which waits for the device, once for new parameters.
+double Stepper::first_state(const GroupState& group, int k) const {
+  AnyRule& rule = *group.rule;
+  for (const auto& [setting, tensor] : group.tensors) {
+    if (tensor.device().is_cpu()) continue;
+    double& number = rule.setting(setting).number;
+    const double before = std::exchange(number, NAN);
+    number = std::isnan(rule.first_state(k)) ? tensor.item<double>() : before;
+  }
+  return rule.first_state(k);
 }
 
 void Stepper::set_strategy(Strategy strategy) {
@@ -213,7 +313,7 @@ Stepper::Kind Stepper::kind_of(const Slot& slot) const {
   Kind kind{&group.rule->info(), slot.param.device(), slot.param.dtype(), group.memory};
   Memory& memory = kind.memory;
   if (!is_narrow(kind.dtype)) memory.masters = Masters::none;
-  if (kind.device.is_cpu()) memory.placement = Placement::device;
+  if (memory::stood_for(kind.device).is_cpu()) memory.placement = Placement::device;
   bool rounds = memory.masters == Masters::stochastic;
   for (int k = 0; k < kMaxStates; ++k) {
     if (k >= kind.rule->states) memory.states.each[k] = StateType::f32;

@@ -47,7 +47,8 @@ class Stepper {
   int groups() const { return static_cast<int>(groups_.size()); }
   std::vector<std::string> settings(int group) const;
   double get(int group, std::string_view name) const;
-  void set(int group, std::string_view name, double value);
+  Tensor setting_tensor(int group, std::string_view name) const;
+  void set(int group, std::string_view name, const Operand& value);
   TensorMap state_dict() const;
   void load_state_dict(const TensorMap& state);
   Execution execution() const { return execution_; }
@@ -60,9 +61,16 @@ class Stepper {
   void require_parameters() const;
 
  private:
+  /// A number among a group's settings that lies in a tensor.
+  struct SettingTensor {
+    int setting;
+    Tensor tensor;
+  };
   struct GroupState {
     std::shared_ptr<AnyRule> rule;
     Memory memory;
+    /// In place of numbers of the rule's settings, which are then what the host last saw.
+    std::vector<SettingTensor> tensors = {};
   };
   /// One parameter and what it carries from step to step. Where it stands among the slots is its number in stochastic
   /// rounding.
@@ -98,8 +106,8 @@ class Stepper {
     /// Of array k: the states, then the master.
     DType array_dtype(int k) const;
     /// Whether fused steps bring arrays to the device and back.
-    bool streams() const { return memory.placement == Placement::pinned && arrays() > 0; }
-    /// Array k, uninitialised, of a dense parameter: in its order, or codes and scales.
+    bool streams() const { return memory.placement == Placement::pinned && arrays() > 0 && !device.is_meta(); }
+    /// Array k, uninitialised, of a dense parameter: in its order, or codes and scales. On meta all are there.
     Tensor empty_state(int k, const Layout& like) const;
     Compression compression() const;
     /// A state on the parameter's device, without waiting: itself, or a copy of one in pinned memory, which write_back
@@ -121,9 +129,10 @@ class Stepper {
     std::vector<int> block_groups = {};  ///< the group of each hyper block
     DType grad_dtype = kF32;             ///< of this step's gradients
     std::unique_ptr<kernels::List> list = nullptr, grads = nullptr;
-    std::vector<int> slots = {};                   ///< in the order of the lists' entries
-    std::shared_ptr<Streamed> streamed = nullptr;  ///< of the list, where states are brought to the device and back
-    std::optional<EagerPlan> eager = {};           ///< of the list, where operators step it
+    std::vector<int> slots = {};                      ///< in the order of the lists' entries
+    std::vector<kernels::NumberSource> numbers = {};  ///< settings that this step reads in tensors
+    std::shared_ptr<Streamed> streamed = nullptr;     ///< of the list, where states are brought to the device and back
+    std::optional<EagerPlan> eager = {};              ///< of the list, where operators step it
   };
 
   Kind kind_of(const Slot& slot) const;
@@ -153,7 +162,13 @@ class Stepper {
   /// Throws IndexError.
   const GroupState& group(int group) const;
   /// Throws ValueError for a name that is not a number of the rule.
-  AnyRule::Setting setting(int group, std::string_view name) const;
+  int setting_index(int group, std::string_view name) const;
+  void set_number(int group, int k, double value);
+  void set_tensor(int group, int k, const Tensor& value);
+  /// What the host can know of settings in tensors before a step: checks them, and takes over values in host memory.
+  void read_settings();
+  std::vector<kernels::NumberSource> numbers_of(const Family& family) const;
+  double first_state(const GroupState& group, int k) const;
   int family_of(const Slot& slot);
   int new_hyper_block(Family& family, int group, int like);
   void write_hyper_blocks(Family& family, int only_group);
@@ -164,6 +179,10 @@ class Stepper {
   /// What gradients are multiplied by, one for each device, or none.
   using Factors = std::vector<Tensor>;
   Tensor clip_factors(const StepOptions& options, Factors& factors) const;
+  struct DeviceGradients;
+  std::vector<DeviceGradients> gradients_by_device() const;
+  /// As its list has it: itself, or the copy in its parameter's order.
+  static Tensor gradient_of(const Slot& slot);
   void run(const Factors& factors, bool zero_grads);
   void announce(const Family& family, const Tensor& grad_factor, bool zero_grads,
                 const std::function<void()>& step) const;
@@ -175,20 +194,21 @@ class Stepper {
   /// Takes the memory of all steps eagerly: one after the other uses it, those of one device the same.
   std::vector<EagerMemory> prepare_eager();
   void run_eager(Family& family, const Tensor& grad_factor);
-  /// Whether operators step parameters in an execution: in a fused step those on a GPU with gradients of another dtype,
-  /// for which it has no fused kernels.
-  static bool steps_eagerly(Execution execution, const Kind& kind, DType grad_dtype);
-  bool steps_eagerly(const Family& family) const { return steps_eagerly(execution_, family, family.grad_dtype); }
-  /// The bytes that steps eagerly may take in an execution; 0: no bound.
-  int64_t budget_of(Execution execution) const;
+  /// Whether operators step parameters.
+  bool steps_eagerly() const { return execution_ != Execution::fused; }
   /// Of the gradients that there are.
   DType grad_dtype_of(const Kind& kind) const;
   StepShape shape_of(const Kind& kind, DType grad_dtype, Execution execution, bool by_factor) const;
   Program program_of(const Kind& kind, const GroupState& group, const StepShape& shape) const;
+  /// The smallest budget that lets every family step; 0 where none needs one.
+  int64_t needed_budget() const;
   void require_budget() const;
-  struct Together;
-  /// Adds what stepping these parameters eagerly takes, where the step's execution does so.
-  void add_eager_step(MemoryReport::Step& step, const Together& x, bool by_factor) const;
+  // ---- memory_report: the step is run on meta, where it computes nothing, and what it takes is counted
+  /// Gives another stepper parameters like these, with gradients, on the meta devices that stand for theirs.
+  void add_parameters_on_meta(Stepper& to) const;
+  void run_on_meta(MemoryReport::Step& step, bool by_factor);
+  /// The bytes of states, masters and copies, after a step.
+  void report_arrays(MemoryReport& report) const;
   /// The fused step of a family whose states lie in pinned memory: they stream through the device while it steps.
   void run_streamed(Family& family, const kernels::StepCall& call);
   /// Takes what it needs for that, and writes nothing.

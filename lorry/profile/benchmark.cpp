@@ -26,7 +26,7 @@ BenchmarkResult benchmark(const Calls& calls, const BenchmarkOptions& options, b
   for (const auto& [name, count] : {std::pair("min_samples", options.min_samples), {"max_inputs", options.max_inputs}})
     require<ValueError>(count > 0, "benchmark: {} is too small; got {}; expected 1 or more", name, count);
 
-  const bool on_cpu = options.device.is_cpu();
+  const bool on_cpu = !options.device.is_cuda();
   const Sampling sampling{.warmup_s = options.warmup_s,
                           .sample_s = on_cpu ? options.sample_s : std::max(options.sample_s, kLeastGpuSample),
                           .total_s = options.total_s,

@@ -1,7 +1,7 @@
 #pragma once
 
-// Facts: what happens to tensors beside operator calls. Listeners at the door (ops/dispatch/listener.h) hear of them on
-// the threads where their bit is set. What an operator does inside is part of its call, and no fact.
+// Facts: what happens to tensors and generators beside operator calls. Listeners (ops/dispatch/listener.h) hear of them
+// on the threads where their bit is set. What an operator does inside is part of its call, and no fact.
 
 #include <atomic>
 #include <cstdint>
@@ -11,25 +11,34 @@
 
 namespace lorry {
 
+class Generator;
 class Tensor;
+namespace formula {
+struct RandomKey;
+}
 
 enum class Fact : uint8_t {
-  born,       ///< a storage was made
-  died,       ///< a storage is about to be released: nothing refers to it any more
-  alias,      ///< a tensor came to refer to another one's storage with no operator: detach(), view(dtype)
-  host_read,  ///< the host reads elements: item(), to_vector(), printing
-  grad_set,   ///< a leaf has another gradient
-  data_set,   ///< a tensor came to refer to another storage: set_data()
+  born,            ///< a storage was made
+  died,            ///< a storage is about to be released: nothing refers to it any more
+  alias,           ///< a tensor came to refer to another one's storage with no operator: detach(), view(dtype)
+  host_read,       ///< the host reads elements: item(), to_vector(), printing
+  grad_set,        ///< a leaf has another gradient
+  data_set,        ///< a tensor came to refer to another storage: set_data()
+  draw,            ///< a call takes the next draw of a generator, and will announce its key
+  generator_read,  ///< the host reads a generator's state
+  generator_set,   ///< a generator is seeded, or gets another state
 };
 
 struct FactView {
   Fact fact;
-  uint64_t storage;      ///< Storage::id(); for grad_set the leaf's
+  uint64_t storage = 0;  ///< Storage::id(); for grad_set the leaf's; 0 where a generator is meant
   int64_t bytes = 0;     ///< of a storage that was born or died
   Device device = kCPU;  ///< where they lie
   /// the tensor that is meant: the alias, the one that is read, the gradient (perhaps undefined), the one with other
-  /// memory; null for born and died
+  /// memory; null for born, died and generators
   const Tensor* tensor = nullptr;
+  const Generator* generator = nullptr;     ///< the one that draws, is read or set
+  const formula::RandomKey* key = nullptr;  ///< of a draw
 };
 
 namespace detail {

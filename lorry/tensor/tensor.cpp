@@ -15,7 +15,7 @@ void detail::raise_undefined(const char* method) {
 Device default_device() { return t_default_device; }
 void set_default_device(Device device) {
   require<DeviceError>(static_cast<int>(device.type) < kDeviceTypeCount,
-                       "set_default_device: no such type of device; got number {}; expected cpu or cuda",
+                       "set_default_device: no such type of device; got number {}; expected cpu, cuda or meta",
                        static_cast<int>(device.type));
   t_default_device = device;
 }
@@ -45,6 +45,7 @@ Tensor Tensor::detach() const {
   const detail::TensorNode& from = checked("detach");
   auto node = make_counted<detail::TensorNode>(from.storage, from.layout, from.offset, from.dtype);
   node->inference = from.inference;
+  node->wrapped_number = from.wrapped_number;  // the tape saves numbers detached
   Tensor result(std::move(node));
   if (detail::facts_heard()) [[unlikely]]
     detail::announce_fact({.fact = Fact::alias, .storage = from.storage->id(), .tensor = &result});

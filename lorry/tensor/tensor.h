@@ -100,15 +100,17 @@ class Tensor {
   detail::TensorNode* node() const { return node_.get(); }
   const IntrusivePtr<detail::TensorNode>& node_ptr() const { return node_; }
 
-  /// The address of the first element.
+  /// The address of the first element. On meta nothing may be read or written there.
   void* data_ptr() const { return checked("data_ptr").data(); }
-  /// The same, typed. Throws DTypeError unless T stores this dtype.
+  /// The same, typed. Throws DTypeError unless T stores this dtype, DeviceError on meta.
   template <class T>
   T* data() const {
     constexpr DType kAsked = dtype_of<std::remove_const_t<T>>;
     const detail::TensorNode& node = checked("data");
     if (kAsked != node.dtype) [[unlikely]]
       raise_as<DTypeError>(running_or("data"), "dtype differs; got {} for a tensor of {}", kAsked, node.dtype);
+    if (node.storage->device().is_meta()) [[unlikely]]
+      detail::raise_no_elements("data");
     return static_cast<T*>(node.data());
   }
 

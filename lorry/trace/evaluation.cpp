@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "lorry/foreach/run_row.h"
 #include "lorry/ops/dispatch/door.h"
 #include "lorry/ops/ops.h"
-#include "lorry/trace/recorder.h"
+#include "lorry/trace/guard.h"
+#include "lorry/trace/placement.h"
 
 namespace lorry::trace {
 namespace {
@@ -16,21 +18,6 @@ Tensor window_of(const Tensor& x, const Window& window) {
 
 Tensor memory_like(const Value& v) {
   return empty_strided(v.layout.size_list(), v.layout.stride_list(), {v.dtype, v.device});
-}
-
-/// By addresses: two storages may be of one piece of somebody else's memory.
-bool overlap(const Tensor& x, const Tensor& y) {
-  return x.device() == y.device() &&
-         spans_overlap(x.data_ptr(), x.layout(), size_of(x.dtype()), y.data_ptr(), y.layout(), size_of(y.dtype()));
-}
-
-/// Whether a node reads a value nowhere but where it makes `result` of it.
-bool reads_only_for(const Node& node, int32_t value, int32_t result) {
-  const auto reads = [&](const Argument& x) { return x.kind == Argument::value && x.value_index == value; };
-  for (size_t i = 0; i < node.targets.size(); ++i)
-    if (reads(node.targets[i]) && node.results[i] != result) return false;
-  const size_t first = node.form == Node::in_place ? node.targets.size() : 0;
-  return std::none_of(node.arguments.begin() + static_cast<std::ptrdiff_t>(first), node.arguments.end(), reads);
 }
 
 }  // namespace
@@ -55,78 +42,44 @@ Lifetimes::Lifetimes(const Graph& graph, std::span<const int32_t> step_of) : las
     if (last[v] >= 0 && last[v] != kAtTheEnd) ends[static_cast<size_t>(last[v])].push_back(static_cast<int32_t>(v));
 }
 
-Evaluation::Evaluation(const Graph& graph, std::span<const Tensor> arguments, RunCall run, const Lifetimes& lifetimes)
+Evaluation::Evaluation(const Graph& graph, std::span<const Tensor> arguments, const Lifetimes& lifetimes,
+                       std::span<const int> in_input)
     : graph_(graph),
       arguments_(arguments),
-      run_(run),
       lifetimes_(lifetimes),
+      in_input_(in_input),
       values_(graph.values.size()),
       owned_(graph.values.size(), false) {
-  if (Recorder::active())
-    raise_as<ValueError>("trace", "a graph is run while this thread is being recorded; call the function itself");
-  check_arguments();
-  for (const GraphInput& x : graph_.inputs) value(x.value) = bind(x);
+  for (const GraphInput& x : graph_.inputs) inputs_.push_back(value(x.value) = bind(x));
   for (const GraphConstant& x : graph_.constants) value(x.value) = x.tensor;
-}
-
-// ---- arguments ------------------------------------------------------------------------------------------------------
-
-void Evaluation::check_arguments() const {
-  if (arguments_.size() != graph_.arguments.size())
-    raise_as<ValueError>("trace", "another number of arguments; got {}; expected {}", arguments_.size(),
-                         graph_.arguments.size());
-  for (size_t i = 0; i < arguments_.size(); ++i) {
-    const Argument& wanted = graph_.arguments[i];
-    const Tensor& x = arguments_[i];
-    if (!x.defined() || x.layout() != wanted.window.layout || x.dtype() != wanted.dtype || x.device() != wanted.device)
-      raise_as<ValueError>("trace", "argument {} differs from the recorded one; got {}; expected {} {} by {} on {}", i,
-                           x, wanted.dtype, wanted.window.layout.size_list(), wanted.window.layout.stride_list(),
-                           wanted.device);
-    for (size_t j = 0; j < i; ++j)
-      if (!shares_as_recorded(i, j))
-        raise_as<ValueError>("trace", "arguments {} and {} do not share memory as the recorded ones did", j, i);
-    for (const GraphInput& captured : graph_.inputs)
-      if (captured.argument < 0 && wanted.kind == Argument::value && overlap(x, bind(captured)))
-        raise_as<ValueError>("trace", "argument {} shares memory with a tensor that the function captured", i);
-  }
-}
-
-/// Whether two arguments lie to each other as the recorded ones did.
-bool Evaluation::shares_as_recorded(size_t i, size_t j) const {
-  const Argument &a = graph_.arguments[i], &b = graph_.arguments[j];
-  if (a.kind != Argument::value || b.kind != Argument::value) return true;
-  const Tensor &x = arguments_[i], &y = arguments_[j];
-  if (a.value_index != b.value_index) return !overlap(x, y);
-  return x.storage().id() == y.storage().id() &&
-         x.storage_offset() - y.storage_offset() == a.window.offset - b.window.offset;
+  for (const GraphGenerator& x : graph_.generators) draws_.push_back(x.sequence->take(x.draws));
 }
 
 /// The memory of an input, in the layout of its value.
 Tensor Evaluation::bind(const GraphInput& x) const {
-  const Tensor& from = x.argument >= 0 ? arguments_[static_cast<size_t>(x.argument)] : x.captured->tensor();
-  if (x.argument < 0 && x.leaf.defined() && x.leaf.storage().id() != from.storage().id())
-    raise_as<ValueError>("trace", "a captured tensor has other memory than when it was recorded; got {}", x.leaf);
+  const Tensor from = source_of(x, arguments_);
   const int64_t first = from.storage_offset() + x.offset, end = first + facts(x.value).layout.extent();
   if (first < 0 || end * size_of(from.dtype()) > from.storage().bytes() || from.dtype() != facts(x.value).dtype)
     raise_as<ValueError>("trace", "there is less memory around a tensor than when it was recorded; got {}", from);
-  return door::make_view(from.detach(), facts(x.value).layout, from.storage_offset() + x.offset);
+  if (first == from.storage_offset() && from.layout() == facts(x.value).layout) return from;
+  return door::make_view(from.detach(), facts(x.value).layout, first);
 }
 
 // ---- nodes ----------------------------------------------------------------------------------------------------------
 
 Tensor Evaluation::read(const Argument& x) {
-  if (x.kind == Argument::value) return window_of(value(x.value_index), x.window);
+  if (x.kind == Argument::value)
+    return is_whole(x.window, facts(x.value_index)) ? value(x.value_index) : window_of(value(x.value_index), x.window);
   if (x.kind == Argument::empty)
     return empty_strided(x.window.layout.size_list(), x.window.layout.stride_list(), {x.dtype, x.device});
   return {};
 }
 
 const Tensor& Evaluation::make(int32_t v) {
-  owned_[static_cast<size_t>(v)] = true;
-  return value(v) = memory_like(facts(v));
+  const int input = input_of(v);
+  owned_[static_cast<size_t>(v)] = input < 0;
+  return value(v) = input < 0 ? memory_like(facts(v)) : inputs_[static_cast<size_t>(input)];
 }
-
-const Tensor& Evaluation::make_in_input(int32_t v, const GraphInput& input) { return value(v) = bind(input); }
 
 void Evaluation::end(int32_t step) {
   for (const int32_t v : lifetimes_.ends[static_cast<size_t>(step)]) value(v) = {};
@@ -144,14 +97,26 @@ void Evaluation::run(const Node& node, int32_t step) {
   std::vector<door::Input> inputs;
   for (size_t i = 0; i < tensors.size(); ++i)
     inputs.push_back(node.arguments[i].kind == Argument::number ? door::Input(numbers[i]) : door::Input(&tensors[i]));
-  std::vector<Tensor> made = run_({.op = node.op,
-                                   .in_place = node.form == Node::in_place,
-                                   .out = node.form == Node::out,
-                                   .inputs = inputs,
-                                   .outputs = node.form == Node::out ? targets : std::vector<Tensor>(),
-                                   .attributes = node.attributes});
+  const std::vector<door::Attribute> keyed = node.generator < 0 ? std::vector<door::Attribute>() : with_key(node);
+  const RunCall run = node.run != nullptr ? node.run : foreach::run;
+  std::vector<Tensor> made = run({.op = node.op,
+                                  .in_place = node.form == Node::in_place,
+                                  .out = node.form == Node::out,
+                                  .inputs = inputs,
+                                  .outputs = node.form == Node::out ? targets : std::vector<Tensor>(),
+                                  .attributes = node.generator < 0 ? node.attributes : keyed});
   for (size_t i = node.targets.size(); i < node.results.size(); ++i)
     if (node.results[i] >= 0) take(node.results[i], made.at(i));
+}
+
+/// A node's attributes, with the key of this run's draw.
+std::vector<door::Attribute> Evaluation::with_key(const Node& node) const {
+  std::vector<door::Attribute> attributes = node.attributes;
+  const auto made = std::ranges::find_if(node.results, [](int32_t r) { return r >= 0; });
+  for (door::Attribute& a : attributes)
+    if (const auto* key = std::get_if<formula::RandomKey>(&a))
+      a = draws_[static_cast<size_t>(node.generator)].key(facts(*made).device, key->offset);
+  return attributes;
 }
 
 /// What an operator made becomes a value, in the recorded layout.
@@ -177,13 +142,15 @@ std::vector<Tensor> Evaluation::replaced(const Node& node, int32_t step) {
     }
     if (!value(result).defined()) {
       const int32_t old = x.value_index;
-      const bool in_its_place = x.kind == Argument::value && owned_[static_cast<size_t>(old)] &&
-                                lifetimes_.last[static_cast<size_t>(old)] == step && reads_only_for(node, old, result);
-      value(result) = in_its_place ? value(old) : memory_like(facts(result));
-      if (!in_its_place && x.kind == Argument::value) value(result).copy_(value(old));
-      owned_[static_cast<size_t>(result)] = true;
+      const bool in_its_place = x.kind == Argument::value && input_of(result) < 0 && owned_[static_cast<size_t>(old)] &&
+                                lifetimes_.last[static_cast<size_t>(old)] == step && overwrites(node, old, result);
+      if (in_its_place)
+        value(result) = value(old);
+      else if (make(result); x.kind == Argument::value && value(old).data_ptr() != value(result).data_ptr())
+        value(result).copy_(value(old));
+      owned_[static_cast<size_t>(result)] = input_of(result) < 0;
     }
-    targets.push_back(window_of(value(result), x.window));
+    targets.push_back(is_whole(x.window, facts(result)) ? value(result) : window_of(value(result), x.window));
   }
   return targets;
 }
@@ -192,7 +159,7 @@ std::vector<Tensor> Evaluation::replaced(const Node& node, int32_t step) {
 
 std::vector<Tensor> Evaluation::finish() {
   for (const WriteBack& x : graph_.write_backs) {
-    if (const Tensor to = bind(graph_.inputs[static_cast<size_t>(x.input)]); to.data_ptr() == value(x.value).data_ptr())
+    if (const Tensor& to = inputs_[static_cast<size_t>(x.input)]; to.data_ptr() == value(x.value).data_ptr())
       to.storage().written_by("compile");
     else
       to.copy_(value(x.value));
@@ -207,7 +174,7 @@ std::vector<Tensor> Evaluation::finish() {
   std::vector<Tensor> outputs;
   for (const GraphOutput& x : graph_.outputs)
     outputs.push_back(x.input < 0 ? shown(x.tensor)
-                                  : window_of(bind(graph_.inputs[static_cast<size_t>(x.input)]), x.tensor.window));
+                                  : window_of(inputs_[static_cast<size_t>(x.input)].detach(), x.tensor.window));
   return outputs;
 }
 

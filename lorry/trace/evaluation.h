@@ -10,9 +10,6 @@
 
 namespace lorry::trace {
 
-/// Makes a call from its announcement: foreach::run, or optim::run where there are optimizer steps.
-using RunCall = std::vector<Tensor> (*)(const door::CallView& call);
-
 /// When values are read last, in steps of a run: a step runs one node or several.
 struct Lifetimes {
   static constexpr int32_t kAtTheEnd = INT32_MAX;
@@ -25,18 +22,17 @@ struct Lifetimes {
 
 class Evaluation {
  public:
-  /// Binds the inputs. Throws ValueError where the arguments have other sizes, strides, dtypes, devices or share other
-  /// memory than the recorded ones. All four live as long as this.
-  Evaluation(const Graph& graph, std::span<const Tensor> arguments, RunCall run, const Lifetimes& lifetimes);
+  /// Binds the inputs, then takes the run's draws from the generators. The graph's Guard holds for the arguments.
+  /// in_input: of each value the input in whose memory it is made, -1; or empty. All four live as long as this.
+  Evaluation(const Graph& graph, std::span<const Tensor> arguments, const Lifetimes& lifetimes,
+             std::span<const int> in_input = {});
 
   /// Runs a node as part of a step.
   void run(const Node& node, int32_t step);
   /// What an argument shows, as a tensor.
   Tensor read(const Argument& x);
-  /// New memory for a value.
+  /// Memory for a value.
   const Tensor& make(int32_t value);
-  /// Memory of an input for a value of the same layout, instead of a write-back.
-  const Tensor& make_in_input(int32_t value, const GraphInput& input);
   /// Lets go of what a step read last.
   void end(int32_t step);
   /// Writes back, sets gradients, returns the results.
@@ -45,19 +41,21 @@ class Evaluation {
  private:
   Tensor& value(int32_t i) { return values_[static_cast<size_t>(i)]; }
   const Value& facts(int32_t i) const { return graph_.values[static_cast<size_t>(i)]; }
-  void check_arguments() const;
-  bool shares_as_recorded(size_t i, size_t j) const;
+  int input_of(int32_t i) const { return in_input_.empty() ? -1 : in_input_[static_cast<size_t>(i)]; }
   Tensor bind(const GraphInput& x) const;
   void take(int32_t i, const Tensor& made);
+  std::vector<door::Attribute> with_key(const Node& node) const;
   std::vector<Tensor> replaced(const Node& node, int32_t step);
   Tensor shown(const Argument& x);
 
   const Graph& graph_;
   std::span<const Tensor> arguments_;
-  RunCall run_;
   const Lifetimes& lifetimes_;
+  std::span<const int> in_input_;
+  std::vector<Tensor> inputs_;  ///< the memory of each, in the layout of its value
   std::vector<Tensor> values_;
-  std::vector<bool> owned_;  ///< made here, not the caller's memory
+  std::vector<detail::Draws> draws_;  ///< from each generator
+  std::vector<bool> owned_;           ///< made here, not the caller's memory
 };
 
 }  // namespace lorry::trace

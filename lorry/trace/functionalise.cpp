@@ -25,8 +25,18 @@ class Functionaliser {
     if (!recording_.obstacles.empty())
       raise_as<CompileError>("trace", "the function does what a graph cannot repeat; {}",
                              fmt::join(recording_.obstacles, "; "));
+    for (const RecordedGenerator& x : recording_.generators) graph_.generators.push_back({x.sequence, x.draws});
     find_outside();
-    for (const RecordedCall& call : recording_.calls) add(call);
+    auto callback = recording_.callbacks.begin();
+    const auto call_back = [&](size_t calls) {
+      for (; callback != recording_.callbacks.end() && callback->position == calls; ++callback)
+        graph_.callbacks.push_back({graph_.nodes.size(), callback->name, callback->call});
+    };
+    for (size_t i = 0; i < recording_.calls.size(); ++i) {
+      call_back(i);
+      add(recording_.calls[i]);
+    }
+    call_back(recording_.calls.size());
     finish();
     return std::move(graph_);
   }
@@ -110,7 +120,8 @@ class Functionaliser {
                                               : from.captured->tensor().storage_offset();
     buffer.value = buffer.at_first = add_value(whole, -1);
     buffer.input = static_cast<int>(graph_.inputs.size());
-    graph_.inputs.push_back({buffer.value, argument, from.captured, from.leaf, begin - from_offset});
+    graph_.inputs.push_back(
+        {buffer.value, argument, from.captured, from.leaf, from.is_gradient, from.gradient_of, begin - from_offset});
   }
 
   Buffer& add_buffer(const TensorRef& whole) {
@@ -203,7 +214,9 @@ class Functionaliser {
     Node node;
     node.op = call.op;
     node.form = call.in_place ? Node::in_place : call.out ? Node::out : Node::pure;
+    node.run = call.run;
     node.attributes = call.attributes;
+    node.generator = call.generator;
     node.scope = call.scope;
     const auto index = static_cast<int32_t>(graph_.nodes.size());
     const std::span outputs(call.outputs);
@@ -281,7 +294,7 @@ class Functionaliser {
     for (const RecordedGrad& g : recording_.grads) {
       const auto leaf = buffers_.find(g.leaf);
       if (leaf == buffers_.end() || leaf->second[0].input < 0) continue;  // made inside, and gone
-      graph_.grads.push_back({leaf->second[0].input, read(g.gradient)});
+      graph_.grads.push_back({leaf->second[0].input, read(g.gradient), g.was_none});
     }
     for (const auto& [storage, buffers] : buffers_)
       for (const Buffer& b : buffers)

@@ -6,6 +6,12 @@
 
 namespace lorry::trace {
 
+const formula::RandomKey* key_of(const Node& node) {
+  for (const door::Attribute& a : node.attributes)
+    if (const auto* key = std::get_if<formula::RandomKey>(&a)) return key;
+  return nullptr;
+}
+
 bool is_whole(const Window& window, const Value& value) { return window.offset == 0 && window.layout == value.layout; }
 
 // ---- verification ---------------------------------------------------------------------------------------------------
@@ -29,6 +35,12 @@ class Verifier {
     }
     for (const Argument& x : graph_.arguments) read(x);
     for (size_t n = 0; n < graph_.nodes.size(); ++n) verify(static_cast<int32_t>(n));
+    where_ = "the host's callbacks";
+    size_t position = 0;
+    for (const HostCallback& x : graph_.callbacks) {
+      require_that(x.position >= position && x.position <= graph_.nodes.size(), "out of order");
+      position = x.position;
+    }
     where_ = "the results";
     for (const GraphOutput& x : graph_.outputs) read(x.tensor);
     for (const GraphGrad& x : graph_.grads) {
@@ -88,6 +100,7 @@ class Verifier {
       require_that(x.kind != Argument::uninitialised || node.form == Node::in_place, "uninitialised memory is read");
       read(x);
     }
+    verify_draw(node);
     require_that(node.form != Node::pure || node.targets.empty(), "a node that writes nothing has targets");
     require_that(node.targets.size() <= node.results.size(), "targets and results that do not go together");
     require_that(node.form != Node::in_place || node.targets.size() <= node.arguments.size(),
@@ -98,6 +111,15 @@ class Verifier {
       if (node.results[i] >= 0 && std::find(node.results.begin(), before, node.results[i]) == before)
         make(node.results[i], index);
     }
+  }
+
+  void verify_draw(const Node& node) const {
+    if (node.generator < 0) return;
+    require_that(static_cast<size_t>(node.generator) < graph_.generators.size(), "no such generator");
+    const formula::RandomKey* const key = key_of(node);
+    require_that(key != nullptr, "a draw without a key");
+    require_that(key->offset < graph_.generators[static_cast<size_t>(node.generator)].draws,
+                 "a draw that its generator does not make");
   }
 
   void verify_target(const Node& node, size_t i) const {
@@ -164,7 +186,7 @@ std::string to_string(const door::Attribute& attribute) {
           return a.is_floating() ? fmt::format("{}", a.template to<double>())
                                  : fmt::format("{}", a.template to<int64_t>());
         } else if constexpr (std::is_same_v<A, formula::RandomKey>) {
-          return fmt::format("key {}", a.offset);
+          return fmt::format("seed {} offset {}", a.seed, a.offset);
         } else if constexpr (std::is_same_v<A, std::vector<int64_t>>) {
           return fmt::format("{}", fmt::join(a, " "));
         } else {
@@ -179,7 +201,10 @@ std::string list(const std::vector<std::string>& items) { return fmt::format("{}
 std::string to_string(const Graph& graph, const Node& node) {
   std::vector<std::string> items, attributes;
   for (const Argument& x : node.arguments) items.push_back(to_string(graph, x));
-  for (const door::Attribute& a : node.attributes) attributes.push_back(to_string(a));
+  for (const door::Attribute& a : node.attributes)
+    attributes.push_back(node.generator >= 0 && std::holds_alternative<formula::RandomKey>(a)
+                             ? fmt::format("draw {} of generator {}", key_of(node)->offset, node.generator)
+                             : to_string(a));
   std::string text = fmt::format("{}{}({}", name(node.op), node.form == Node::in_place ? "_" : "", list(items));
   if (!attributes.empty()) text += "; " + list(attributes);
   text += ")";
@@ -194,7 +219,9 @@ std::string to_string(const Graph& graph, const Node& node) {
 std::string to_string(const Graph& graph, const GraphInput& x) {
   const Value& v = graph.values[static_cast<size_t>(x.value)];
   return fmt::format("%{}: {} = {}\n", x.value, shape(v.dtype, v.device, v.layout),
-                     x.argument >= 0 ? fmt::format("argument {}", x.argument) : "captured");
+                     x.argument >= 0 ? fmt::format("argument {}", x.argument)
+                     : x.is_gradient ? "captured gradient"
+                                     : "captured");
 }
 
 }  // namespace
@@ -206,7 +233,16 @@ std::string to_string(const Graph& graph) {
     const Value& v = graph.values[static_cast<size_t>(x.value)];
     text += fmt::format("%{}: {} = constant\n", x.value, shape(v.dtype, v.device, v.layout));
   }
-  for (const Node& node : graph.nodes) {
+  for (size_t i = 0; i < graph.generators.size(); ++i)
+    text += fmt::format("generator {}: {} draws\n", i, graph.generators[i].draws);
+  auto callback = graph.callbacks.begin();
+  const auto call_back = [&](size_t nodes) {
+    for (; callback != graph.callbacks.end() && callback->position == nodes; ++callback)
+      text += fmt::format("the host calls {}\n", callback->name);
+  };
+  for (size_t n = 0; n < graph.nodes.size(); ++n) {
+    const Node& node = graph.nodes[n];
+    call_back(n);
     std::vector<std::string> results;
     int32_t last = -1;
     for (const int32_t r : node.results) {
@@ -217,6 +253,7 @@ std::string to_string(const Graph& graph) {
     text += fmt::format("{} = {}", list(results), to_string(graph, node));
     text += node.scope.empty() ? "\n" : fmt::format("  # {}\n", node.scope);
   }
+  call_back(graph.nodes.size());
   for (const WriteBack& x : graph.write_backs)
     text += fmt::format("%{} <- %{}\n", graph.inputs[static_cast<size_t>(x.input)].value, x.value);
   for (const GraphGrad& x : graph.grads)

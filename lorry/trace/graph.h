@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "lorry/ops/dispatch/listener.h"
+#include "lorry/trace/recorder.h"
 
 namespace lorry::trace {
 
@@ -51,6 +52,7 @@ struct Node {
   enum Form : uint8_t { pure, in_place, out };
   Op op{};
   Form form = pure;
+  RunCall run = nullptr;  ///< null: foreach::run
   std::vector<Argument> arguments;
   /// What is replaced: in place the first arguments, of an out= form the given tensors.
   std::vector<Argument> targets;
@@ -58,6 +60,9 @@ struct Node {
   /// value have one result.
   std::vector<int32_t> results;
   std::vector<door::Attribute> attributes;
+  /// The generator of the graph whose draw the key among the attributes numbers: its offset counts the draws of a run
+  /// from 0. -1: no key, or one that is the same in each run.
+  int32_t generator = -1;
   std::string scope;  ///< where in the program it was called (Scope::path)
 };
 
@@ -67,7 +72,16 @@ struct GraphInput {
   int argument = -1;                         ///< the first argument in that memory; -1: captured
   std::shared_ptr<door::Observed> captured;  ///< a tensor in that memory
   Tensor leaf;                               ///< the captured leaf whose memory it is, where there is one
-  int64_t offset = 0;                        ///< of the value's first element from the argument's (captured tensor's)
+  /// Whether it is a gradient: that of `leaf` or, where that is an argument, of argument `gradient_of`.
+  bool is_gradient = false;
+  int gradient_of = -1;
+  int64_t offset = 0;  ///< of the value's first element from the argument's (captured tensor's)
+};
+
+/// A generator from which a run takes its draws: those that are read and those that are not.
+struct GraphGenerator {
+  std::shared_ptr<detail::RandomSequence> sequence;
+  uint64_t draws = 0;
 };
 
 struct GraphConstant {
@@ -91,6 +105,7 @@ struct WriteBack {
 struct GraphGrad {
   int input;
   Argument gradient;
+  bool was_none = false;  ///< the function relies on finding none
 };
 
 struct Graph {
@@ -99,16 +114,21 @@ struct Graph {
   std::vector<Node> nodes;  ///< in an order in which they can run
   std::vector<GraphInput> inputs;
   std::vector<GraphConstant> constants;
+  std::vector<GraphGenerator> generators;
   std::vector<GraphOutput> outputs;
   std::vector<WriteBack> write_backs;
   std::vector<GraphGrad> grads;
+  std::vector<HostCallback> callbacks;  ///< in the order of their positions among the nodes
 };
+
+/// The random key among a node's attributes; null where there is none.
+const formula::RandomKey* key_of(const Node& node);
 
 /// Whether a window is the whole value, in the value's own layout.
 bool is_whole(const Window& window, const Value& value);
 
 /// Throws CompileError that names the node, where the graph is not well formed: a value is made twice or read before it
-/// is made, a window reaches outside, targets and results do not go together.
+/// is made, a window reaches outside, targets and results do not go together, a draw is none of its generator.
 void verify(const Graph& graph);
 
 /// A line a node, as above.

@@ -6,19 +6,14 @@
 #include <span>
 #include <vector>
 
-#include "lorry/trace/evaluation.h"
+#include "lorry/trace/graph.h"
 
 namespace lorry::trace {
 
-struct InterpreterOptions {
-  /// Makes a call from its announcement. foreach::run by default; optim::run where the graph holds optimizer steps.
-  RunCall run = nullptr;
-};
-
-/// Writes what the function wrote, sets the gradients that it set, and returns what it returned. Draws random numbers
-/// with the keys of the recording. `arguments` have the sizes, strides, dtypes and shared memory of the recorded ones;
-/// throws ValueError where one differs, and what the operators throw.
-std::vector<Tensor> interpret(const Graph& graph, std::span<const Tensor> arguments,
-                              const InterpreterOptions& options = {});
+/// Writes what the function wrote, sets the gradients that it set, calls the host back, and returns what it returned.
+/// Draws random numbers as the function would if it were called now, and advances its generators as much. Throws
+/// ValueError where the graph's Guard does not hold for the arguments or this thread is being recorded, and what the
+/// operators throw.
+std::vector<Tensor> interpret(const Graph& graph, std::span<const Tensor> arguments);
 
 }  // namespace lorry::trace

@@ -28,6 +28,16 @@ Scalar number_of(const Tensor& x) {
   return *static_cast<const int64_t*>(data);
 }
 
+/// Nothing is recorded in its scope.
+struct Pause {
+  Recorder* recorder = std::exchange(t_recorder, nullptr);
+  ModeScope quiet{0, kTraceMode};
+  Pause() = default;
+  ~Pause() { t_recorder = recorder; }
+  Pause(const Pause&) = delete;
+  Pause& operator=(const Pause&) = delete;
+};
+
 bool is_leaf_with_gradient(const Tensor& x) { return x.node()->requires_grad && x.is_leaf(); }
 
 }  // namespace
@@ -56,6 +66,28 @@ TensorRef ref_of(const Tensor& x) {
 
 bool Recorder::active() { return t_recorder != nullptr; }
 
+void Recorder::refuse(std::string_view what) {
+  if (t_recorder != nullptr) t_recorder->obstacle(std::string(what));
+}
+
+RunBy::RunBy(RunCall run) : recorder_(t_recorder) {
+  if (recorder_ != nullptr) before_ = std::exchange(recorder_->run_, run);
+}
+RunBy::~RunBy() {
+  if (recorder_ != nullptr) recorder_->run_ = before_;
+}
+
+void host_callback(std::string name, std::function<void()> call) {
+  if (t_recorder == nullptr) return call();
+  {
+    const Pause pause;
+    call();
+  }
+  Recording& recording = t_recorder->recording_;
+  recording.callbacks.push_back(
+      {recording.calls.size(), std::move(name), std::make_shared<const std::function<void()>>(std::move(call))});
+}
+
 Recorder::Recorder(std::span<const Tensor> arguments) {
   if (t_recorder != nullptr) raise_as<ValueError>("trace", "this thread is being recorded already");
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -64,6 +96,7 @@ Recorder::Recorder(std::span<const Tensor> arguments) {
     arguments_.push_back(arguments[i]);
     Outside& from = recording_.outside[arguments[i].storage().id()];
     if (from.argument < 0) from.argument = static_cast<int>(i);
+    if (is_leaf_with_gradient(arguments[i])) meet_leaf(arguments[i]);
   }
   Listening::install();
   t_recorder = this;
@@ -82,11 +115,24 @@ Recording Recorder::finish(std::span<const Tensor> results) {
     if (x.requires_grad()) obstacle("a result requires a gradient; call backward inside, or detach it");
     recording_.results.push_back(ref_of(x));
   }
+  for (const Tensor& x : arguments_)
+    if (x.requires_grad() && !x.is_leaf() && is_written(x)) obstacle("an argument that requires a gradient is written");
   find_shared_memory();
   find_leaves();
+  find_gradients();
   find_survivors();
-  for (const uint64_t leaf : grad_order_) recording_.grads.push_back({leaf, grads_.at(leaf)});
+  for (const uint64_t leaf : grad_order_) {
+    const auto met = leaves_.find(leaf);
+    const bool was_none = met != leaves_.end() && !met->second.gradient.defined();
+    recording_.grads.push_back({leaf, grads_.at(leaf), was_none});
+  }
   return std::move(recording_);
+}
+
+bool Recorder::is_written(const Tensor& x) const {
+  return std::ranges::any_of(recording_.calls, [id = x.storage().id()](const RecordedCall& call) {
+    return (call.in_place || call.out) && std::ranges::count(call.outputs, id, &TensorRef::storage) > 0;
+  });
 }
 
 /// Storages of one piece of somebody else's memory: a graph takes them for two.
@@ -117,6 +163,17 @@ void Recorder::find_leaves() {
   }
 }
 
+/// Which captured tensors were gradients: in a run the gradient may be another tensor.
+void Recorder::find_gradients() {
+  for (const auto& [storage, met] : leaves_) {
+    const auto from = recording_.outside.find(met.gradient.storage);
+    if (!met.gradient.defined() || from == recording_.outside.end() || from->second.captured == nullptr) continue;
+    from->second.is_gradient = true;
+    from->second.leaf = met.leaf;
+    from->second.gradient_of = recording_.outside.at(storage).argument;
+  }
+}
+
 /// Memory that was made here and is neither returned nor a gradient ends with the call: somebody who still holds it,
 /// such as an optimizer that makes its states in its first step, would not be told of a run's.
 void Recorder::find_survivors() {
@@ -125,8 +182,10 @@ void Recorder::find_survivors() {
            std::ranges::any_of(grads_, [&](const auto& g) { return g.second.storage == id; });
   };
   for (const auto& [id, made] : inside_)
-    if (!made.dead && !given(id))
+    if (!made.dead && !given(id)) {
+      recording_.may_settle = true;
       return obstacle("memory made while recording is still held; run the function once before");
+    }
 }
 
 void Recorder::obstacle(std::string what) {
@@ -136,9 +195,15 @@ void Recorder::obstacle(std::string what) {
                                                : fmt::format("{}, in {}: {}", running, scope, what));
 }
 
+void Recorder::meet_leaf(const Tensor& x) {
+  const uint64_t id = x.storage().id();
+  if (!grads_.contains(id)) leaves_.try_emplace(id, MetLeaf{x, ref_of(x.grad())});
+}
+
 /// A tensor that is about to be read or written: where its memory comes from is settled the first time.
 void Recorder::meet(const Tensor& x, bool read) {
   const uint64_t id = x.storage().id();
+  if (is_leaf_with_gradient(x) && !inside_.contains(id)) meet_leaf(x);
   if (const auto known = recording_.outside.find(id); known != recording_.outside.end()) {
     if (known->second.captured != nullptr && is_leaf_with_gradient(x)) known->second.leaf = x;
     return;
@@ -183,6 +248,7 @@ void Recorder::after(const door::CallView& call) {
   made.op = call.op;
   made.in_place = call.in_place;
   made.out = call.out;
+  made.run = run_;
   made.scope = Scope::path();
   for (const door::Input& x : call.inputs) {
     RecordedInput& input = made.inputs.emplace_back();
@@ -202,7 +268,31 @@ void Recorder::after(const door::CallView& call) {
     if (!recording_.outside.contains(id)) inside_[id].written |= call.op != Op::empty;
   }
   made.attributes.assign(call.attributes.begin(), call.attributes.end());
+  number_draw(made);
   recording_.calls.push_back(std::move(made));
+}
+
+void Recorder::draw(const Generator& generator, const formula::RandomKey& key) {
+  RecordedDraw made{-1, 0};
+  if (generator.sequence()->id() < first_inside_) {
+    const auto found = std::ranges::find(recording_.generators, generator.sequence(), &RecordedGenerator::sequence);
+    made.generator = static_cast<int32_t>(found - recording_.generators.begin());
+    if (found == recording_.generators.end()) recording_.generators.push_back({generator.sequence(), 0});
+    made.number = recording_.generators[static_cast<size_t>(made.generator)].draws++;
+  }
+  const auto [known, is_new] = draws_.try_emplace(key, made);
+  if (!is_new && known->second.generator != made.generator) obstacle("two generators draw the same numbers");
+}
+
+/// Whose draw a call makes, or makes again as a backward call does, is known by its key.
+void Recorder::number_draw(RecordedCall& call) const {
+  for (door::Attribute& a : call.attributes) {
+    auto* const key = std::get_if<formula::RandomKey>(&a);
+    const auto made = key != nullptr ? draws_.find(*key) : draws_.end();
+    if (made == draws_.end() || made->second.generator < 0) continue;
+    call.generator = made->second.generator;
+    *key = {0, made->second.number};
+  }
 }
 
 void Recorder::fact(const FactView& fact) {
@@ -212,6 +302,15 @@ void Recorder::fact(const FactView& fact) {
       break;
     case Fact::host_read:
       obstacle(fmt::format("the host reads {}", *fact.tensor));
+      break;
+    case Fact::draw:
+      draw(*fact.generator, *fact.key);
+      break;
+    case Fact::generator_read:
+    case Fact::generator_set:
+      if (fact.generator->sequence()->id() < first_inside_)
+        obstacle(fact.fact == Fact::generator_set ? "a generator is seeded; seed it between calls"
+                                                  : "the host reads a generator's state");
       break;
     case Fact::data_set:
       obstacle("a tensor gets another tensor's memory");

@@ -28,6 +28,26 @@ class Figures(CommandTest):
         self.assertAlmostEqual(step["ratio_to_ceiling"], step["gb_per_s"] / copy["gb_per_s"])
         self.assertGreaterEqual(step["extra_bytes"], 0)
 
+    def compared(self, case):
+        """The rows of a case of the suite `compile`: eager, compiled, and the first call of the compiled one."""
+        rows = self.figures("bench", "compile", "--quiet", "--device", "cpu", "--filter", case)["results"]
+        return {(row["case"], row["implementation"]): row for row in rows}
+
+    def test_a_compiled_function_stands_beside_the_same_one_as_it_is(self):
+        case = "20 arithmetic operators, 64 elements"
+        rows = self.compared(case)
+        first = (f"{case}, the first call", "lorry compiled")
+        self.assertEqual(set(rows), {(case, "lorry eager"), (case, "lorry compiled"), first})
+        self.assertNotIn("recordings", rows[case, "lorry eager"])
+        self.assertEqual(rows[case, "lorry compiled"]["recordings"], 1)
+        self.assertNotIn("bytes", rows[case, "lorry compiled"])
+        self.assertGreater(rows[first]["median_us"], 0)
+
+    def test_sizes_alone_are_recorded_and_make_no_variants(self):
+        rows = self.compared("50 sequence lengths")
+        row = rows["50 sequence lengths, 8 to 400 x 256", "lorry compiled"]
+        self.assertEqual((row["recordings"], row["variants"]), (50, 1))
+
     def test_info_says_what_was_found(self):
         facts = self.figures("info")
         self.assertIn(facts["programs"]["gnuplot"], ("found", "not found"))

@@ -99,7 +99,7 @@ TEST(Options, sixteen_bits_and_accumulation_arrive) {
 }
 
 TEST(Options, what_this_build_lacks_is_refused_by_name) {
-  const std::vector<std::vector<const char*>> lines = {{"--compile"}, {"--replay"}, {"--execution", "compiled"}};
+  const std::vector<std::vector<const char*>> lines = {{"--replay"}, {"--execution", "compiled"}};
   for (std::vector<const char*> flags : lines) {
     flags.insert(flags.begin(), {"lorry", "train", "--text", "a"});
     testing::internal::CaptureStderr();
@@ -141,7 +141,9 @@ TEST(Options, a_misspelt_word_gets_a_suggestion) {
 
 TEST(Options, a_flag_is_named_once) {
   EXPECT_EQ(first_line({"info", "--device", "tpu"}),
-            "lorry info: --device: unknown name; got 'tpu'; expected cpu, cuda or cuda:N");
+            "lorry info: --device: unknown name; got 'tpu'; expected cpu, cuda, cuda:N or meta");
+  EXPECT_EQ(first_line({"info", "--device", "meta"}),
+            "lorry info: --device: nothing is computed there; got 'meta'; expected cpu, cuda or cuda:N");
   EXPECT_TRUE(first_line({"info", "--device", "cuda:99"}).starts_with("lorry info: --device: "));
   const std::vector<std::vector<const char*>> lines = {
       {"--device", "cuda:99"}, {"--states", "q4"}, {"--masters", "bf16"}, {"--placement", "disk"}};

@@ -33,6 +33,11 @@ class Train(CommandTest):
         self.assertEqual(self.losses("a"), self.losses("c"))
         self.assertNotEqual(self.losses("a"), self.losses("d"))
 
+    def test_compiled_steps_give_the_same_losses(self):
+        for name, flags in (("eager", ()), ("compiled", ("--compile",))):
+            self.train("--steps", 8, "--accumulate", 2, *flags, out=name)
+        self.assertEqual(self.losses("compiled"), self.losses("eager"))
+
     def test_every_execution_gives_the_same_losses(self):
         for execution in ("loop", "foreach", "fused"):
             self.train("--steps", 8, "--execution", execution, out=execution)

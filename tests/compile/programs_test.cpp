@@ -5,34 +5,40 @@
 
 #include "lorry/compile/program.h"
 #include "lorry/compile/simplify.h"
+#include "lorry/ops/random_capture.h"
 #include "tests/support/scale.h"
+#include "tests/trace/draws.h"
 #include "tests/trace/random_programs.h"
 
 namespace lorry::test {
 namespace {
 
 /// Expects the same of the compiled function over the recorded elements and over others.
-compiler::Program expect_compiled(const MakeArguments& make, const Function& f) {
+std::unique_ptr<compiler::Program> expect_compiled(const MakeArguments& make, const Function& f) {
   const Outcome plain = run_plain(make, f, 1);
   const Traced traced = run_traced(make, f, 1);
-  const compiler::Program program(traced.graph);
-  SCOPED_TRACE(trace::to_string(traced.graph) + "after simplify():\n" + trace::to_string(program.graph()) +
-               program.explain());
+  auto program = std::make_unique<compiler::Program>(traced.graph);
+  SCOPED_TRACE(trace::to_string(traced.graph) + "after simplify():\n" + trace::to_string(program->graph()) +
+               program->explain());
   for (const uint64_t seed : {1, 2, 2}) {
     const Outcome expected = seed == 1 ? plain : run_plain(make, f, seed);
     Outcome got{.results = {}, .arguments = make(seed)};
-    got.results = program.run(got.arguments);
+    EXPECT_EQ(program->guard().why_not(got.arguments), "");
+    run_seeded(seed, got, [&](const Tensors& arguments) { return program->run(arguments); });
     expect_same(got, expected, "compiled");
     EXPECT_EQ(sharing(got), sharing(expected)) << "memory is shared otherwise";
   }
   return program;
 }
 
-std::vector<size_t> unit_sizes(const compiler::Program& program) {
+std::vector<size_t> unit_sizes(const std::unique_ptr<compiler::Program>& program) {
   std::vector<size_t> sizes;
-  for (const compiler::Unit& u : program.units()) sizes.push_back(u.nodes.size());
+  for (const compiler::Unit& u : program->units()) sizes.push_back(u.nodes.size());
   return sizes;
 }
+
+/// Units of several nodes are for devices that have kernels for them.
+bool has_fused_kernels() { return default_device().is_cpu(); }
 
 TEST(Compile, random_functions_give_the_same_bits) {
   for (uint64_t seed = 0; seed < static_cast<uint64_t>(scaled(500)); ++seed) {
@@ -44,12 +50,13 @@ TEST(Compile, random_functions_give_the_same_bits) {
 }
 
 TEST(Compile, a_chain_is_one_unit) {
+  if (!has_fused_kernels()) GTEST_SKIP() << "no fused kernels on " << default_device();
   const auto program = expect_compiled(randoms({{300, 70}, {70}}), [](const Tensors& x) {
     return Tensors{((x[0] * 2 + x[1]).tanh() - x[0]).relu() / 3};
   });
   EXPECT_EQ(unit_sizes(program), std::vector<size_t>{6});
-  EXPECT_EQ(program.units()[0].inputs.size(), 4u);
-  EXPECT_EQ(program.units()[0].outputs.size(), 1u);
+  EXPECT_EQ(program->units()[0].inputs.size(), 4u);
+  EXPECT_EQ(program->units()[0].outputs.size(), 1u);
 }
 
 // Chains of f32 long enough for threads, with values that are read again later, operands on either side, several
@@ -66,20 +73,116 @@ TEST(Compile, chains_of_f32) {
 }
 
 TEST(Compile, a_write_in_place_stays_in_place) {
+  if (!has_fused_kernels()) GTEST_SKIP() << "no fused kernels on " << default_device();
   const auto program = expect_compiled(randoms({{300, 70}, {70}}), [](const Tensors& x) {
     x[0].mul_(2).add_(x[1]).tanh_();
     return Tensors{};
   });
   EXPECT_EQ(unit_sizes(program), std::vector<size_t>{3});
-  EXPECT_EQ(program.graph().write_backs.size(), 1u);
+  EXPECT_EQ(program->graph().write_backs.size(), 1u);
 }
 
 TEST(Compile, what_needs_a_reduction_waits_for_it) {
+  if (!has_fused_kernels()) GTEST_SKIP() << "no fused kernels on " << default_device();
   const auto program = expect_compiled(randoms({{30, 70}}), [](const Tensors& x) {
-    const Tensor a = x[0].exp(), s = a.sum({1}, true);
+    const Tensor a = x[0].exp(), s = a.sum({0}, true);
     return Tensors{a / s * 2, s.log()};
   });
   EXPECT_EQ(unit_sizes(program), (std::vector<size_t>{1, 1, 2, 1}));
+}
+
+/// The kinds of a program's units.
+std::vector<int> kinds(const std::unique_ptr<compiler::Program>& program) {
+  std::vector<int> all;
+  for (const compiler::Unit& u : program->units()) all.push_back(u.kind);
+  return all;
+}
+constexpr int kRow = compiler::Unit::row, kMap = compiler::Unit::map, kLibrary = compiler::Unit::library;
+
+TEST(Compile, operators_over_rows_and_the_pointwise_ones_beside_them_are_one_unit) {
+  if (!has_fused_kernels()) GTEST_SKIP() << "no fused kernels on " << default_device();
+  const std::vector<Function> functions{
+      [](const Tensors& x) { return Tensors{softmax(x[0] * 0.125, -1)}; },
+      [](const Tensors& x) { return Tensors{log_softmax(x[0] * 0.125, -1) * x[0]}; },
+      [](const Tensors& x) {
+        const Tensor e = (x[0] - x[0].amax({-1}, true)).exp();
+        return Tensors{e / e.sum({-1}, true)};
+      },
+      [](const Tensors& x) { return Tensors{layer_norm(gelu(x[0]), {x[1].size(0)}, x[1], x[1]) + x[0]}; },
+      [](const Tensors& x) { return Tensors{rms_norm(x[0] + x[1], {x[1].size(0)}, x[1])}; },
+      [](const Tensors& x) {
+        const Tensor s = x[0].square().mean({-1}), root = (s + 1).sqrt();
+        return Tensors{x[0] / root.unsqueeze(-1), s, root};
+      },
+      [](const Tensors& x) {
+        return Tensors{x[0].abs().amin({-1}) * 2, x[0].abs()};
+      },
+  };
+  for (const Dims& sizes : {Dims{7, 70}, Dims{1, 300}, Dims{3, 5, 64}, Dims{700, 130}, Dims{300, 2}, Dims{70, 70}})
+    for (const DType dtype : {kF32, kF64, kBF16})
+      for (size_t f = 0; f < functions.size(); ++f) {
+        SCOPED_TRACE(fmt::format("function {} over {} {}", f, dtype, sizes));
+        const MakeArguments make = [&](uint64_t seed) {
+          manual_seed(seed);
+          return Tensors{randn(sizes).to(dtype), randn({sizes[sizes.size() - 1]}).to(dtype)};
+        };
+        EXPECT_EQ(kinds(expect_compiled(make, functions[f])), std::vector<int>{kRow});
+      }
+}
+
+TEST(Compile, rows_are_written_in_place) {
+  if (!has_fused_kernels()) GTEST_SKIP() << "no fused kernels on " << default_device();
+  for (const int64_t n : {70, 130}) {
+    const auto program = expect_compiled(randoms({{70, n}, {n}, {70, 1}}), [](const Tensors& x) {
+      x[0].copy_((softmax(x[0] * 2, -1) + x[0]) * x[1]);
+      x[2].add_(x[0].sum({-1}, true));
+      return Tensors{};
+    });
+    EXPECT_EQ(kinds(program), std::vector<int>{kRow});
+  }
+}
+
+// A vector that every row reads is not where the rows' own results go, though it has as many elements.
+TEST(Compile, a_result_of_each_row_waits_for_what_all_rows_read) {
+  expect_compiled(randoms({{70, 70}, {70}}), [](const Tensors& x) {
+    x[1].copy_((x[0] * x[1]).sum({-1}));
+    return Tensors{};
+  });
+  expect_compiled(randoms({{70, 70}, {70}}), [](const Tensors& x) {
+    x[1].copy_((x[0] * x[1] + x[1].unsqueeze(1)).sum({-1}));
+    return Tensors{};
+  });
+}
+
+TEST(Compile, gradients_of_rows_are_one_unit) {
+  if (!has_fused_kernels()) GTEST_SKIP() << "no fused kernels on " << default_device();
+  const auto program = expect_compiled(randoms({{70, 130}, {70, 130}}), [](const Tensors& x) {
+    const Tensor in = x[0].detach().requires_grad_();
+    return autograd::grad({softmax(in + x[1], -1)}, {in}, {x[1]});
+  });
+  EXPECT_EQ(kinds(program), std::vector<int>{kRow});
+}
+
+TEST(Compile, what_is_not_over_rows_says_why) {
+  if (!has_fused_kernels()) GTEST_SKIP() << "no fused kernels on " << default_device();
+  const auto expect_reason = [](const Dims& sizes, const Function& f, const char* why) {
+    const std::string text = expect_compiled(randoms({sizes}), f)->explain();
+    EXPECT_NE(text.find(why), std::string::npos) << text;
+  };
+  expect_reason(
+      {30, 70}, [](const Tensors& x) { return Tensors{x[0].exp().sum({0})}; }, "not the last dimensions");
+  expect_reason(
+      {2, 40000}, [](const Tensors& x) { return Tensors{softmax(x[0].exp(), -1)}; }, "too long");
+  expect_reason(
+      {30, 70}, [](const Tensors& x) { return Tensors{softmax(x[0].exp().t(), -1)}; }, "not contiguous");
+  expect_reason(
+      {30, 1}, [](const Tensors& x) { return Tensors{softmax(x[0].exp(), -1)}; }, "single elements");
+  expect_reason(
+      {30, 64},
+      [](const Tensors& x) {
+        return Tensors{softmax(x[0], -1).view({60, 32}).sum({-1})};
+      },
+      "other rows");
 }
 
 TEST(Compile, equal_calls_are_made_once_and_dead_ones_not_at_all) {
@@ -88,7 +191,7 @@ TEST(Compile, equal_calls_are_made_once_and_dead_ones_not_at_all) {
     x[0].sin().add_(unused);
     return Tensors{a * b};
   });
-  EXPECT_EQ(program.graph().nodes.size(), 3u);
+  EXPECT_EQ(program->graph().nodes.size(), 3u);
 }
 
 TEST(Compile, equal_results_are_memory_of_their_own) {
@@ -108,6 +211,43 @@ TEST(Compile, equal_values_that_a_list_writes_part_from_each_other) {
       ::add_(list, others);
     return Tensors{a, b};
   });
+}
+
+TEST(Compile, programs_draw_as_the_function_would) {
+  const auto make = randoms({{64}, {4, 30}});
+  const Function f = draw_all();
+  const Traced traced = run_traced(make, f, 1);
+  const compiler::Program program(traced.graph);
+  expect_draws_go_on(make, f, [&](const Tensors& x) { return program.run(x); });
+}
+
+// The numbers of a program that is run while draws are captured are named in memory, as those of an eager call are.
+TEST(Compile, programs_are_captured_with_their_draws) {
+  const Tensors x = randoms({{64}})(1);
+  const Function f = [](const Tensors& a) { return Tensors{dropout(a[0], 0.5) * 2, rand({8})}; };
+  const compiler::Program program(run_traced([&](uint64_t) { return x; }, f, 1).graph);
+  manual_seed(3);
+  const Tensors first = f(x), second = f(x);
+  manual_seed(3);
+  const Device device = default_device();
+  RandomCapture capture({&device, 1});
+  for (const Tensors* expected : {&first, &second}) {
+    const RandomCapture::Scope scope(capture, RandomCapture::Calls::run);
+    const Tensors got = program.run(x);
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(bits_of(got[i]), bits_of((*expected)[i]));
+    EXPECT_EQ(capture.draws(), 2u);
+  }
+}
+
+TEST(Compile, draws_that_nobody_reads_are_skipped_over) {
+  const auto program = expect_compiled(randoms({{64}}), [](const Tensors& x) {
+    randn({3, 3});
+    const Tensor y = dropout(x[0], 0.5);
+    rand({8});
+    return Tensors{y};
+  });
+  EXPECT_EQ(program->graph().nodes.size(), 1u);
+  EXPECT_EQ(program->graph().generators.at(0).draws, 3u);
 }
 
 TEST(Compile, draws_differ_from_each_other) {

@@ -22,6 +22,7 @@ class Page:
     def __init__(self, root, page):
         self.root, self.page = root, page
         self.name = re.sub(r"\W", "_", Path(page).stem)
+        self.suite = f"{self.name}_page"  # a page may be called as a function is
         self.text = (root / page).read_text(encoding="utf-8")
         self.includes, self.out = [], []
 
@@ -50,7 +51,7 @@ class Page:
                 self.fail(block.line, f"{file} does not have, after the lines before it: {line}")
 
     def open_test(self, line):
-        self.out.append(f"TEST_F({self.name}, code_of_line_{line}) {{")
+        self.out.append(f"TEST_F({self.suite}, code_of_line_{line}) {{")
         before = self.root / "tests" / "docs" / "before" / f"{self.name}.inc"
         if before.exists():
             self.out.append(f'#include "{before}"')
@@ -113,7 +114,7 @@ class Page:
                 for code, left in page_code.pairs(row):
                     if left is not None and left not in stored:
                         self.fail(row.line, f"{VALUES} does not know `{left}`; run tests/peers/make_pytorch_values.py")
-            self.out.append(f"TEST_F({self.name}, {re.sub(r'[^a-z]+', '_', table.title.lower()).strip('_')}) {{")
+            self.out.append(f"TEST_F({self.suite}, {re.sub(r'[^a-z]+', '_', table.title.lower()).strip('_')}) {{")
             self.rows(setup, {})
             self.rows(table.rows, stored)
             self.out.append("}\n")
@@ -130,7 +131,7 @@ class Page:
             "",
             "using namespace lorry;",
             "",
-            f"class {self.name} : public lorry::docs::Page {{}};",
+            f"class {self.suite} : public lorry::docs::Page {{}};",
             "",
         ]
         return "\n".join([*head, *self.out, "}  // namespace", ""])

@@ -95,11 +95,12 @@ class Refusals(unittest.TestCase):
     def test_statements_have_a_test_and_their_lines(self):
         source = self.source("# Page\n```cpp\n#include <map>\nf();\n```\n```cpp continues\ng();\n```\n")
         self.assertIn("#include <map>\n", source)
-        self.assertIn('TEST_F(page, code_of_line_3) {\n#line 3 "page.md"\n\nf();\n#line 7 "page.md"\ng();\n}\n', source)
+        self.assertIn('TEST_F(page_page, code_of_line_3) {\n#line 3 "page.md"\n\nf();\n#line 7 "page.md"\ng();\n}\n',
+                      source)
 
     def test_declarations_stand_outside_functions(self):
         source = self.source("```cpp global\nstruct A {};\n```\n")
-        self.assertIn('class page : public lorry::docs::Page {};\n\n#line 2 "page.md"\nstruct A {};\n', source)
+        self.assertIn('class page_page : public lorry::docs::Page {};\n\n#line 2 "page.md"\nstruct A {};\n', source)
 
     def test_a_program_must_be_an_example(self):
         self.source("```cpp program\nint main() {}\n```\n")
@@ -117,7 +118,7 @@ class Refusals(unittest.TestCase):
     def test_both_columns_are_compared_where_both_have_a_value(self):
         table = "## Sums\n| PyTorch | Lorry |\n|---|---|\n| `1 + 1` | `1 + 1` |\n| `f()` | `f()`, `h();` |\n"
         source = self.source(table)
-        self.assertIn("TEST_F(page, sums) {", source)
+        self.assertIn("TEST_F(page_page, sums) {", source)
         self.assertIn('EXPECT_PRED2(lorry::docs::same, lorry::docs::shown(1 + 1), "2");', source)
         self.assertIn("static_cast<void>(f());\n  h();", source)
         self.refused(table.replace("| `1 + 1` | ", "| `1 + 2` | "), "does not know `1 \\+ 2`")

@@ -62,9 +62,8 @@ Sample with_rank(const Sample& sample, int rank) {
 }
 
 Generator& fresh_generator() {
-  static Generator generator;
-  generator.manual_seed(5);
-  return generator;
+  static thread_local std::optional<Generator> generator;
+  return generator.emplace(5);
 }
 
 }  // namespace lorry::test

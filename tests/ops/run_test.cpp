@@ -130,6 +130,45 @@ TEST(RunsOfPointwise, write_an_out_that_was_given) {
   expect_same_again(calls, Op::add);
 }
 
+/// Attention announces the key of its dropout, and its backward call announces the same one.
+TEST(Run, attention_drops_the_same_forward_and_backward) {
+  struct Case {
+    int64_t heads_of_k;
+    AttentionOptions options;
+    bool mask, composite;
+  };
+  Generator generator(6);
+  const auto with = [&](double dropout, bool causal) {
+    return AttentionOptions{.dropout = dropout, .causal = causal, .enable_gqa = true, .generator = &generator};
+  };
+  for (const DType dtype : {kF32, kF64, kBF16})
+    for (const Case& c : {Case{4, with(0.5, true), false, false},
+                          {2, with(0.5, false), true, false},
+                          {2, with(0.3, true), false, true},
+                          {1, with(0, true), false, false}}) {
+      SCOPED_TRACE(fmt::format("{}, {} heads of k, dropout {}", dtype, c.heads_of_k, c.options.dropout));
+      const auto leaf = [&](int64_t heads) {
+        return randn({2, heads, 40, 8}, {kF64}, &generator).to(dtype).requires_grad_();
+      };
+      const Tensor q = leaf(4), k = leaf(c.heads_of_k), v = leaf(c.heads_of_k);
+      const Tensor mask = c.mask ? randn({40, 40}, {dtype}, &generator) : Tensor();
+      const Tensor packed = randn({2, 20, 48}, {kF64}, &generator).to(dtype).requires_grad_();
+      const std::vector<Heard> calls = heard_of([&] {
+        scaled_dot_product_attention(q, k, v, mask, c.options).sum().backward({}, false, c.composite);
+        AttentionOptions options = c.options;
+        options.enable_gqa = false;
+        packed_attention(packed, 2, options).sum().backward();
+      });
+      const auto seed = generator.state();
+      EXPECT_EQ(expect_same_again(calls, Op::attention), 1);
+      EXPECT_EQ(expect_same_again(calls, c.composite ? Op::coin : Op::attention_backward), 1);
+      EXPECT_EQ(expect_same_again(calls, Op::packed_attention), 1);
+      EXPECT_EQ(expect_same_again(calls, Op::packed_attention_backward), 1);
+      EXPECT_EQ(generator.state(), seed) << "a call that is made again draws nothing new";
+      for (const Tensor& x : {q, k, v, packed}) x.set_grad({});
+    }
+}
+
 TEST(Run, refuses_what_is_not_of_the_operator) {
   const Tensor x = ones({2, 3});
   const door::Input input[] = {&x, &x};

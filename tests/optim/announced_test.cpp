@@ -72,6 +72,57 @@ TEST(AnnouncedSteps, have_their_options_and_memory) {
     }
 }
 
+TEST(AnnouncedSteps, tell_of_the_norm_that_they_clip_by) {
+  const auto first = parameters_with_gradients(kF32, 1), second = parameters_with_gradients(kBF16, 2);
+  Any<formula::AdamW<false>> plain(first, {}, Execution::fused), heard(second, {}, Execution::fused);
+  for (auto* optimizer : {&plain, &heard}) {
+    Tensor norm;
+    const std::vector<Heard> calls =
+        heard_of([&] { norm = optimizer->step({.max_norm = 0.5, .skip_nonfinite = true}); });
+    std::vector<Op> ops;
+    for (const Heard& h : calls) ops.push_back(h.op);
+    ASSERT_GE(ops.size(), 3u);  // after the states that a first step makes, and copies of what is not dense
+    const std::vector<Op> last(ops.end() - 3, ops.end());
+    EXPECT_EQ(last, (std::vector{Op::power_sum, Op::finish_norm, Op::optimizer_step}));
+    const Tensor alone = optimizer->step({.max_norm = 0.5, .skip_nonfinite = true});
+    EXPECT_EQ(norm.item<double>(), alone.item<double>()) << "nobody listens";
+  }
+}
+
+TEST(AnnouncedSteps, read_settings_in_tensors_that_are_their_inputs) {
+  formula::Rules::each([]<class Rule>() {
+    for (const Execution execution : executions()) {
+      SCOPED_TRACE(fmt::format("{} {}", Rule::kName, name(execution)));
+      Any<Rule> optimizer(parameters_with_gradients(kF32, 1), settings_of<Rule>(1), execution);
+      std::vector<Tensor> tensors;
+      for (const std::string& name : optimizer.settings()) {
+        tensors.push_back(tensor_of({optimizer.get(0, name)}, {}, kF64));
+        optimizer.set(name, tensors.back());
+      }
+      optimizer.step();
+      for (const Tensor& x : tensors) x.mul_(0.875);  // in every domain but that of etaplus
+      if (std::string_view(Rule::kName) == "rprop") tensors[2].fill_(1.5);
+      expect_one_step([&] { optimizer.step(); });
+      const std::vector<Heard> calls = heard_of([&] { optimizer.step(); });
+      const auto step = std::ranges::find(calls, Op::optimizer_step, &Heard::op);
+      ASSERT_NE(step, calls.end());
+      ASSERT_GE(step->tensors.size(), tensors.size());
+      for (size_t k = 0; k < tensors.size(); ++k)
+        EXPECT_EQ(bits(*(step->tensors.end() - static_cast<std::ptrdiff_t>(tensors.size() - k))), bits(tensors[k]));
+    }
+  });
+}
+
+TEST(AnnouncedSteps, may_have_f32_gradients_of_16_bit_parameters) {
+  for (const Execution execution : executions()) {
+    const auto params = parameters_with_gradients(kBF16, 1);
+    for (const auto& [name, p] : params) p.set_grad(p.grad().to(kF32));
+    Any<formula::AdamW<false>> optimizer(params, {}, execution, {.masters = Masters::split});
+    optimizer.step();
+    expect_one_step([&] { optimizer.step({.max_norm = 0.5, .zero_grad = true}); });
+  }
+}
+
 TEST(AnnouncedSteps, refuse_what_is_no_step) {
   const auto params = parameters_with_gradients(kF32, 1);
   Any<formula::AdamW<false>> optimizer(params, {}, Execution::fused);
@@ -95,6 +146,13 @@ TEST(AnnouncedSteps, refuse_what_is_no_step) {
   refused([](Heard& h) { h.tensors[0] = ones({3}); }, "do not go together");
   refused([](Heard& h) { h.tensors[3] = ones({3}); }, "does not fit");
   refused([](Heard& h) { h.tensors.back() = ones({3}); }, "the factor");
+  refused([](Heard& h) { h.attributes[8] = std::vector<int64_t>{0, 0}; }, "number of inputs");
+  const auto with_setting = [](Heard& h, int64_t setting, const Tensor& x) {
+    h.attributes[8] = std::vector<int64_t>{0, setting};
+    h.tensors.push_back(x);
+  };
+  refused([&](Heard& h) { with_setting(h, 99, ones({})); }, "no such setting");
+  refused([&](Heard& h) { with_setting(h, 0, ones({3})); }, "the tensor of a setting");
 }
 
 // ---- a training step ------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 #include <bit>
 
-#include "lorry/base/events.h"
 #include "lorry/memory/memory.h"
 #include "lorry/optim/execution/eager.h"
 #include "tests/optim/rules.h"
@@ -191,28 +190,6 @@ TEST(MemoryBudget, that_is_too_small_is_refused_with_what_is_needed) {
   EXPECT_THROW(adamw.set_memory_budget(-1), ValueError);
   AdamW fused({{"c", parameter(zeros({10}))}});
   fused.set_memory_budget(1);
-}
-
-// On a GPU, where fused steps have no kernels for these.
-TEST(MemoryBudget, of_fused_steps_by_f32_gradients_is_64_megabytes_unless_another_is_set) {
-  if (default_device().is_cpu()) GTEST_SKIP() << "fused steps of a CPU take gradients of any dtype";
-  constexpr int64_t n = 24 << 20, kBound = 64 << 20;
-  const Tensor a = parameter(full({n}, 0.5, {.dtype = kBF16}));
-  a.set_grad(full({n}, 0.01));
-  AdamW adamw({{"a", a}}, {.memory = {.masters = Masters::split}}, Execution::fused);
-  int events_heard = 0;
-  const events::Handler before = events::set_handler([&](const events::Event& event) {
-    events_heard += event.kind == events::Kind::warning && event.source == "adamw";
-  });
-  const int64_t taken = taken_by([&] { adamw.step(); });
-  events::set_handler(before);
-  EXPECT_EQ(events_heard, 1) << "of two steps";
-  EXPECT_LE(taken, kBound);
-  const int64_t reported = adamw.memory_report().steps[2].intermediates;
-  EXPECT_TRUE(reported > kBound / 2 && reported <= kBound) << reported;
-  adamw.set_memory_budget(1 << 20);
-  EXPECT_LE(taken_by([&] { adamw.step(); }), 1 << 20);
-  EXPECT_THROW(adamw.set_memory_budget(1), ValueError);
 }
 
 /// The bytes that a refused budget asks for.

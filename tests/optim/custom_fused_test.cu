@@ -9,7 +9,7 @@ namespace lorry::optim::test {
 namespace {
 
 /// Everything that an update may use: both states, both numbers, the step, a choice by the step alone, and masks that
-/// are compared. One rule, because each is 36 kernels: twelve types of arrays, three ways to pass a list.
+/// are compared. One rule, because each is 42 kernels: fourteen types of arrays, three ways to pass a list.
 struct Everything {
   static constexpr const char* kName = "everything";
   template <class V, class H>

@@ -49,10 +49,14 @@ void step_by_scalars(Steppable<Rule>& x, double factor, bool zero_grads) {
   auto* const hyper_blocks = x.template typed<C>();
   const Spec& spec = x.spec();
   const bool skips = std::isnan(factor);
-  visit_floating(spec.dtype, [&]<class T>(Type<T>) {
+  const auto with_types = [&](const auto& f) {
+    visit_floating(spec.dtype,
+                   [&]<class T>(Type<T> type) { spec.wide_grads ? f(type, Type<float>()) : f(type, type); });
+  };
+  with_types([&]<class T, class G>(Type<T>, Type<G>) {
     for (const kernels::ListEntry& entry : list.entries()) {
       const auto n = static_cast<size_t>(entry.count);
-      auto* const grad = static_cast<T*>(entry.at[1]);
+      auto* const grad = static_cast<G*>(entry.at[1]);
       void* const masters = spec.has_master() ? entry.at[2 + kStates] : nullptr;
       const auto& hyper_block = hyper_blocks[entry.word];
       const auto key = [&](int array) {
@@ -85,7 +89,7 @@ void step_by_scalars(Steppable<Rule>& x, double factor, bool zero_grads) {
         }
         store_params<T>(spec, entry, masters, params, key(0));
       }
-      if (zero_grads) std::fill(grad, grad + n, T(0));
+      if (zero_grads) std::fill(grad, grad + n, G(0));
     }
   });
   if (!skips)

@@ -26,16 +26,19 @@ using kernels::MasterKind;
 
 /// What the arrays of a list hold.
 struct Spec {
-  DType dtype;  ///< of parameters and gradients
+  DType dtype;  ///< of parameters
   MasterKind masters = MasterKind::none;
   StateType states[3] = {};
+  bool wide_grads = false;  ///< gradients are f32, not of the parameters' dtype
+
+  DType grad_dtype() const { return wide_grads ? kF32 : dtype; }
 
   bool f64() const { return dtype == kF64; }
   DType master_dtype() const { return masters == MasterKind::split ? kI16 : kF32; }
   bool has_master() const { return masters == MasterKind::f32 || masters == MasterKind::split; }
   DType state_dtype(int k) const { return f64() ? kF64 : dtype_of_state(states[k]); }
   std::vector<DType> dtypes(int count) const {
-    std::vector<DType> dtypes{dtype, dtype};
+    std::vector<DType> dtypes{dtype, grad_dtype()};
     for (int k = 0; k < count; ++k) dtypes.push_back(state_dtype(k));
     if (size_of(dtype) == 2) dtypes.push_back(master_dtype());
     return dtypes;
@@ -47,8 +50,8 @@ struct Spec {
     return count > 0 || states[0] == StateType::f32;
   }
   std::string text() const {
-    return fmt::format("{}, kept {}, states {} {} {}", dtype, static_cast<int>(masters), static_cast<int>(states[0]),
-                       static_cast<int>(states[1]), static_cast<int>(states[2]));
+    return fmt::format("{}, gradients {}, kept {}, states {} {} {}", dtype, grad_dtype(), static_cast<int>(masters),
+                       static_cast<int>(states[0]), static_cast<int>(states[1]), static_cast<int>(states[2]));
   }
 };
 
@@ -71,7 +74,14 @@ inline constexpr Spec kSpecs[] = {{kF32},
                                   {kBF16, MasterKind::f32, {kQ8, kQ8, kQ8}},
                                   {kBF16, MasterKind::split, {kQ8, kQ8, kQ8}},
                                   {kBF16, MasterKind::stochastic, {kQ8, kQ8, kQ8}},
-                                  {kBF16, MasterKind::stochastic, {kHalf, kHalf, kHalf}}};
+                                  {kBF16, MasterKind::stochastic, {kHalf, kHalf, kHalf}},
+                                  {kF16, MasterKind::none, {}, true},
+                                  {kBF16, MasterKind::none, {}, true},
+                                  {kBF16, MasterKind::f32, {}, true},
+                                  {kBF16, MasterKind::split, {}, true},
+                                  {kBF16, MasterKind::stochastic, {}, true},
+                                  {kBF16, MasterKind::split, {kQ8, kQ8, kQ8}, true},
+                                  {kF16, MasterKind::f32, {kQ8, kHalf}, true}};
 
 /// Floats of many magnitudes, and quickly.
 class Numbers {
@@ -226,7 +236,7 @@ class Steppable {
         for (size_t i = 0; i < std::min<size_t>(600, values.size()); i += 5)
           values[i] = kStrange[i / 5 % std::size(kStrange)];
       Memory& grad = *arrays_[e * static_cast<size_t>(list_.arrays()) + 1];
-      grad.write(Memory(kCPU, spec_.dtype, values, 0).read());
+      grad.write(Memory(kCPU, spec_.grad_dtype(), values, 0).read());
     }
   }
   /// Every third entry's gradient and every seventh's parameter go somewhere else, to another alignment.

@@ -200,6 +200,11 @@ class FailsAt : public Optimizer {
       on<C>(stream).set(blocks, changes, stream);
     }
     template <class C>
+    static void set_numbers(formula::HyperBlock<Rule, C>* blocks, std::span<const kernels::NumberSource> numbers,
+                            const Stream& stream) {
+      on<C>(stream).set_numbers(blocks, numbers, stream);
+    }
+    template <class C>
     static void advance(formula::HyperBlock<Rule, C>* blocks, int32_t count, const double* grad_factor,
                         const Stream& stream) {
       on<C>(stream).advance(blocks, count, grad_factor, stream);

@@ -26,6 +26,20 @@ formula::SettingsOf<Rule> settings_of(int variant) {
   return s;
 }
 
+/// Another value of the same domain, far enough from the first to change bits.
+inline double other_value(const AnyRule::Setting& setting) {
+  switch (setting.domain) {
+    case formula::Domain::below_one:
+    case formula::Domain::unit_interval:
+    case formula::Domain::inside_unit:
+      return setting.number == 0.625 ? 0.75 : 0.625;
+    case formula::Domain::above_one:
+      return setting.number + 0.5;
+    default:
+      return setting.number < 1e-3 ? 0.0625 : setting.number / 2;
+  }
+}
+
 /// The optimizer of one rule, whichever it is.
 template <class Rule>
 class Any : public Optimizer {

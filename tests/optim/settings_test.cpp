@@ -7,20 +7,6 @@
 namespace lorry::optim::test {
 namespace {
 
-/// Another value of the same domain, far enough from the first to change bits.
-double other_value(const AnyRule::Setting& setting) {
-  switch (setting.domain) {
-    case formula::Domain::below_one:
-    case formula::Domain::unit_interval:
-    case formula::Domain::inside_unit:
-      return setting.number == 0.625 ? 0.75 : 0.625;
-    case formula::Domain::above_one:
-      return setting.number + 0.5;
-    default:
-      return setting.number < 1e-3 ? 0.0625 : setting.number / 2;
-  }
-}
-
 /// Steps an optimizer whose setting k is changed half way, by set() or by a new optimizer that has the other value from
 /// the beginning and loads the state. Gives all bits at the end.
 template <class Rule>

@@ -69,7 +69,7 @@ class Program {
       case 3:
         return binary();
       case 4:
-        return reduction();
+        return below(2) == 0 ? reduction() : rows();
       case 5:
       case 6:
         return view();
@@ -146,6 +146,37 @@ class Program {
         return add(x.argmax(d));
       default:
         return add(x.sum());
+    }
+  }
+
+  /// Operators over the last dimensions and what is made of their results.
+  void rows() {
+    const Tensor x = floating();
+    if (x.dim() == 0) return;
+    const bool keepdim = below(2) == 0;
+    switch (below(9)) {
+      case 0:
+        return add(softmax(x * 0.5, -1) + 1);
+      case 1:
+        return add(log_softmax(x, -1).neg());
+      case 2: {
+        const Tensor shifted = (x - x.amax({-1}, true)).exp();
+        return add(shifted / shifted.sum({-1}, true));
+      }
+      case 3: {
+        const Tensor weight = x.select(0, 0).contiguous();
+        return x.dim() > 1 ? add(layer_norm(gelu(x), weight.sizes(), weight, weight).mul(x)) : void();
+      }
+      case 4:
+        return add(rms_norm(x.tanh(), {x.size(-1)}) + x);
+      case 5:
+        return add(x.square().mean({-1}, keepdim).add(1e-3).rsqrt());
+      case 6:
+        return add(x.abs().amin({-1}, keepdim).neg());
+      case 7:
+        return add(where(x.gt(x.mean({-1}, true)), x, x.sum({-1}, true)));
+      default:
+        return add(x.ne(0).any({-1}, keepdim));
     }
   }
 

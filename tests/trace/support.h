@@ -1,7 +1,7 @@
 #pragma once
 
 // A function of tensors four ways: as it is, recorded, and its graph by the interpreter, over the recorded elements and
-// over others. Results, what it wrote and the gradients that it set are compared by their bits.
+// over others. Results, what it wrote, the gradients that it set and the generator's state are compared by their bits.
 
 #include <gtest/gtest.h>
 
@@ -44,6 +44,7 @@ inline std::string bits_of(const Tensor& x) {
 
 struct Outcome {
   Tensors results, arguments;
+  Generator::State drawn{};  ///< of the default generator afterwards
   std::vector<std::string> bits() const {
     std::vector<std::string> all;
     for (const Tensor& x : results) all.push_back(bits_of(x));
@@ -58,6 +59,7 @@ struct Outcome {
 inline void expect_same(const Outcome& got, const Outcome& expected, const char* what) {
   const std::vector<std::string> a = got.bits(), b = expected.bits();
   ASSERT_EQ(a.size(), b.size()) << what;
+  EXPECT_EQ(got.drawn, expected.drawn) << what << ": other draws";
   for (size_t i = 0; i < a.size(); ++i)
     EXPECT_TRUE(a[i] == b[i]) << what << ": "
                               << (i < got.results.size()
@@ -80,10 +82,17 @@ inline std::vector<bool> sharing(const Outcome& x) {
   return pairs;
 }
 
+/// Runs a part of a test that draws random numbers: with others for each seed.
+template <class F>
+void run_seeded(uint64_t seed, Outcome& outcome, const F& f) {
+  manual_seed(seed + 7);
+  outcome.results = f(outcome.arguments);
+  outcome.drawn = default_generator().state();
+}
+
 inline Outcome run_plain(const MakeArguments& make, const Function& f, uint64_t seed) {
   Outcome out{.results = {}, .arguments = make(seed)};
-  manual_seed(7);
-  out.results = f(out.arguments);
+  run_seeded(seed, out, f);
   return out;
 }
 
@@ -95,31 +104,31 @@ struct Traced {
 inline Traced run_traced(const MakeArguments& make, const Function& f, uint64_t seed) {
   Traced out;
   out.outcome.arguments = make(seed);
-  manual_seed(7);
-  trace::Recorder recorder(out.outcome.arguments);
-  out.outcome.results = f(out.outcome.arguments);
-  out.graph = trace::functionalise(recorder.finish(out.outcome.results));
+  run_seeded(seed, out.outcome, [&](const Tensors& arguments) {
+    trace::Recorder recorder(arguments);
+    const Tensors results = f(arguments);
+    out.graph = trace::functionalise(recorder.finish(results));
+    return results;
+  });
   return out;
 }
 
-inline Outcome run_graph(const MakeArguments& make, const trace::Graph& graph, uint64_t seed,
-                         const trace::InterpreterOptions& options = {}) {
+inline Outcome run_graph(const MakeArguments& make, const trace::Graph& graph, uint64_t seed) {
   Outcome out{.results = {}, .arguments = make(seed)};
-  out.results = trace::interpret(graph, out.arguments, options);
+  run_seeded(seed, out, [&](const Tensors& arguments) { return trace::interpret(graph, arguments); });
   return out;
 }
 
 /// Records f over arguments of one seed, and expects the same of its graph over those and over others. Returns the
 /// graph.
-inline trace::Graph expect_traced(const MakeArguments& make, const Function& f,
-                                  const trace::InterpreterOptions& options = {}) {
+inline trace::Graph expect_traced(const MakeArguments& make, const Function& f) {
   const Outcome plain = run_plain(make, f, 1);
   const Traced traced = run_traced(make, f, 1);
   expect_same(traced.outcome, plain, "recorded");
   SCOPED_TRACE(trace::to_string(traced.graph));
   for (const uint64_t seed : {1, 2}) {
     const Outcome expected = seed == 1 ? plain : run_plain(make, f, seed);
-    const Outcome got = run_graph(make, traced.graph, seed, options);
+    const Outcome got = run_graph(make, traced.graph, seed);
     expect_same(got, expected, seed == 1 ? "interpreted" : "interpreted, other elements");
     EXPECT_EQ(sharing(got), sharing(expected)) << "memory is shared otherwise";
   }

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "lorry/memory/memory.h"
-#include "lorry/optim/run_row.h"
 #include "tests/trace/support.h"
 
 namespace lorry::test {
@@ -13,6 +12,7 @@ struct Training {
   nn::GPT model;
   optim::AdamW optimizer;
   bool set_to_none;
+  Tensor rate = {};  ///< in place of a number, and falls with every step
 
   explicit Training(bool none)
       : model((manual_seed(3), nn::GPTConfig{.vocab = 64, .context = 16, .layers = 2, .heads = 2, .width = 32})),
@@ -23,8 +23,13 @@ struct Training {
     optimizer.zero_grad(set_to_none);
     const Tensor loss = cross_entropy(model(x[0]).flatten(0, 1), x[1].flatten());
     loss.backward();
-    optim::clip_grad_norm_(model.parameters(), 0.5);
-    optimizer.step();
+    if (set_to_none) {
+      optim::clip_grad_norm_(model.parameters(), 0.5);
+      optimizer.step();
+    } else {
+      optimizer.step({.max_norm = 0.5, .skip_nonfinite = true});
+    }
+    if (rate.defined()) rate.mul_(0.75);
     return {loss.detach()};
   }
 };
@@ -36,8 +41,8 @@ Tensors batch(uint64_t seed) {
 
 class TraceTraining : public testing::TestWithParam<bool> {};
 
-TEST_P(TraceTraining, goes_on_from_the_graph_to_the_bit) {
-  Training plain(GetParam()), traced(GetParam());
+/// Two trainings alike, of which one goes on by the graph of its third step.
+void expect_the_graph_goes_on(Training& plain, Training& traced) {
   std::optional<trace::Graph> graph;
   for (uint64_t k = 0; k < 6; ++k) {
     SCOPED_TRACE(k);
@@ -50,12 +55,25 @@ TEST_P(TraceTraining, goes_on_from_the_graph_to_the_bit) {
       got = traced.step(arguments);
       graph = trace::functionalise(recorder.finish(got));
     } else {
-      got = trace::interpret(*graph, arguments, {.run = optim::run});
+      got = trace::interpret(*graph, arguments);
     }
     EXPECT_EQ(bits_of(got[0]), bits_of(expected[0]));
     const auto a = traced.model.named_parameters(), b = plain.model.named_parameters();
     for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(bits_of(a[i].second), bits_of(b[i].second)) << a[i].first;
   }
+}
+
+TEST_P(TraceTraining, goes_on_from_the_graph_to_the_bit) {
+  Training plain(GetParam()), traced(GetParam());
+  expect_the_graph_goes_on(plain, traced);
+}
+
+TEST_P(TraceTraining, reads_and_writes_a_rate_in_a_tensor_by_the_graph) {
+  Training plain(GetParam()), traced(GetParam());
+  for (Training* const x : {&plain, &traced}) x->optimizer.set_lr(x->rate = full({}, 0.02));
+  expect_the_graph_goes_on(plain, traced);
+  EXPECT_EQ(bits_of(traced.rate), bits_of(plain.rate));
+  EXPECT_LT(plain.rate.item<float>(), 0.02f * 0.2f);
 }
 
 TEST_P(TraceTraining, recording_changes_neither_bits_nor_calls_nor_memory) {

@@ -98,9 +98,6 @@ constexpr Runner runner(F) {
 // ---- what attributes mean -------------------------------------------------------------------------------------------
 
 /// The draw that a key names.
-struct Keyed : Generator {
-  explicit Keyed(const Key& key) { set_state({key.seed, key.offset}); }
-};
 
 std::optional<int64_t> one_or_all(const Dims& dims) { return dims.size() == 1 ? std::optional(dims[0]) : std::nullopt; }
 
@@ -128,8 +125,9 @@ const char* combine_name(int64_t value) {
 AttentionCall attention_call(double scale, bool causal, double dropout, const Key& key) {
   return {.scale = scale, .causal = causal, .dropout = dropout, .key = key};
 }
-AttentionOptions attention_options(double scale, bool causal, double dropout, Keyed& generator) {
-  return {.dropout = dropout, .causal = causal, .scale = scale, .generator = &generator};
+AttentionOptions shared_attention(double scale, bool causal, double dropout, KeyedGenerator& generator) {
+  // k and v are announced with the heads that they have, perhaps fewer than q.
+  return {.dropout = dropout, .causal = causal, .scale = scale, .enable_gqa = true, .generator = &generator};
 }
 
 Dims last_sizes(const Tensor& x, int64_t count) {
@@ -193,43 +191,43 @@ constexpr std::array<Forms, kOpCount> kForms = [] {
   in_place(Op::tril, [](T self, int64_t diagonal) { return self.tril_(diagonal); });
   in_place(Op::triu, [](T self, int64_t diagonal) { return self.triu_(diagonal); });
   call(Op::rand, [](const Dims& sizes, DType dtype, Device device, const Key& key) {
-    Keyed generator(key);
+    KeyedGenerator generator(key);
     return rand(sizes, {dtype, device}, &generator);
   });
   call(Op::randn, [](const Dims& sizes, DType dtype, Device device, const Key& key) {
-    Keyed generator(key);
+    KeyedGenerator generator(key);
     return randn(sizes, {dtype, device}, &generator);
   });
   call(Op::randint, [](int64_t low, int64_t high, const Dims& sizes, DType dtype, Device device, const Key& key) {
-    Keyed generator(key);
+    KeyedGenerator generator(key);
     return randint(low, high, sizes, {dtype, device}, &generator);
   });
   call(Op::randperm, [](int64_t n, Device device, const Key& key) {
-    Keyed generator(key);
+    KeyedGenerator generator(key);
     return randperm(n, device, &generator);
   });
   call(Op::bernoulli, [](T p, const Key& key) {
-    Keyed generator(key);
+    KeyedGenerator generator(key);
     return bernoulli(p, &generator);
   });
   call(Op::multinomial, [](T weights, int64_t samples, bool replacement, const Key& key) {
-    Keyed generator(key);
+    KeyedGenerator generator(key);
     return multinomial(weights, samples, replacement, &generator);
   });
   in_place(Op::uniform, [](T self, double low, double high, const Key& key) {
-    Keyed generator(key);
+    KeyedGenerator generator(key);
     return self.uniform_(low, high, &generator);
   });
   in_place(Op::normal, [](T self, double mean, double std, const Key& key) {
-    Keyed generator(key);
+    KeyedGenerator generator(key);
     return self.normal_(mean, std, &generator);
   });
   in_place(Op::random, [](T self, int64_t low, int64_t high, const Key& key) {
-    Keyed generator(key);
+    KeyedGenerator generator(key);
     return self.random_(low, high, &generator);
   });
   in_place(Op::coin, [](T self, double p, const Key& key) {
-    Keyed generator(key);
+    KeyedGenerator generator(key);
     return self.bernoulli_(p, &generator);
   });
 
@@ -292,7 +290,7 @@ constexpr std::array<Forms, kOpCount> kForms = [] {
     return nll_loss(x, target, weight, ignore_index, reduction(kind));
   });
   call(Op::dropout, [](T x, double p, double, const Key& key) {
-    Keyed generator(key);
+    KeyedGenerator generator(key);
     return dropout(x, p, true, &generator);
   });
   call(Op::softmax_backward, [](T grad, T out, int64_t dim) { return softmax_backward(grad, out, dim); });
@@ -330,12 +328,13 @@ constexpr std::array<Forms, kOpCount> kForms = [] {
     return aligned ? linear_aligned(x, weight, bias) : linear(x, weight, bias);
   });
   call(Op::attention, [](T q, T k, T v, T mask, double scale, bool causal, double dropout, const Key& key) {
-    Keyed generator(key);
-    return scaled_dot_product_attention(q, k, v, mask, attention_options(scale, causal, dropout, generator));
+    KeyedGenerator generator(key);
+    return scaled_dot_product_attention(q, k, v, mask, shared_attention(scale, causal, dropout, generator));
   });
   call(Op::packed_attention, [](T qkv, int64_t heads, double scale, bool causal, double dropout, const Key& key) {
-    Keyed generator(key);
-    return packed_attention(qkv, heads, attention_options(scale, causal, dropout, generator));
+    KeyedGenerator generator(key);
+    return packed_attention(qkv, heads,
+                            {.dropout = dropout, .causal = causal, .scale = scale, .generator = &generator});
   });
   call(Op::rotary, [](T x, T cos, T sin, int64_t heads, bool inverse) { return rotary(x, cos, sin, heads, inverse); });
   call(Op::attention_backward, [](T grad, T q, T k, T v, T mask, T out, T logsumexp, double scale, bool causal,

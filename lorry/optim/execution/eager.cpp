@@ -162,6 +162,9 @@ kernels::ListOperand EagerStep::operand(const Location& place, DType compute) co
     case Location::Kind::hyper:
       x.values = work_.hyper + place.index * size_of(place.dtype);
       return x;
+    case Location::Kind::setting:
+      x.values = work_.settings[static_cast<size_t>(place.index)];
+      return x;
     case Location::Kind::factor:
       x.values = grad_factor_;
       return x;

@@ -28,9 +28,10 @@ struct EagerWork {
   const char* where;
   Device device;
   DType dtype, grad_dtype;
-  int states;                          ///< of the rule
-  DType state_dtypes[kMaxStates + 1];  ///< of arrays; after the states the master
-  const char* hyper;                   ///< the hyper block's numbers, on the device
+  int states;                           ///< of the rule
+  DType state_dtypes[kMaxStates + 1];   ///< of arrays; after the states the master
+  const char* hyper;                    ///< the hyper block's numbers, on the device
+  std::vector<const double*> settings;  ///< the numbers among its settings, likewise
   bool zero_grads;
   Compression compression;
 };

@@ -5,19 +5,12 @@
 #include <optional>
 #include <utility>
 
+#include "lorry/memory/meta_allocator.h"
+#include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
 #include "lorry/optim/stepper.h"
 
 namespace lorry::optim {
-
-bool Stepper::steps_eagerly(Execution execution, const Kind& kind, DType grad_dtype) {
-  return execution != Execution::fused || (grad_dtype != kind.dtype && !kind.device.is_cpu());
-}
-
-int64_t Stepper::budget_of(Execution execution) const {
-  constexpr int64_t kOfFusedSteps = 64 << 20;
-  return budget_ == 0 && execution == Execution::fused ? kOfFusedSteps : budget_;
-}
 
 DType Stepper::grad_dtype_of(const Kind& kind) const {
   for (const Slot& slot : slots_)
@@ -31,13 +24,16 @@ StepShape Stepper::shape_of(const Kind& kind, DType grad_dtype, Execution execut
                   .grad_dtype = grad_dtype,
                   .memory = kind.memory,
                   .by_factor = by_factor,
-                  .in_parts = budget_of(execution) > 0};
-  if (kind.device.is_cpu()) shape.memory.placement = Placement::device;
+                  .in_parts = budget_ > 0};
+  if (memory::stood_for(kind.device).is_cpu()) shape.memory.placement = Placement::device;
   return shape;
 }
 
 Program Stepper::program_of(const Kind& kind, const GroupState& group, const StepShape& shape) const {
-  return make_program([&](detail::Symbol* values) { group.rule->record(values); }, kind.rule->states, shape);
+  std::vector<int> in_tensors;
+  for (const SettingTensor& x : group.tensors) in_tensors.push_back(x.setting);
+  return make_program([&](detail::Symbol* values) { group.rule->record(in_tensors, values); }, kind.rule->states,
+                      shape);
 }
 
 void Stepper::set_memory_budget(int64_t bytes) {
@@ -53,9 +49,7 @@ void Stepper::set_memory_budget(int64_t bytes) {
   for (Family& family : families_) family.eager.reset();
 }
 
-void Stepper::require_budget() const {
-  const Running running(where_);
-  if (budget_ == 0) return;
+int64_t Stepper::needed_budget() const {
   int64_t needed = 0;
   std::vector<std::pair<Kind, int>> seen;
   for (const Slot& slot : slots_) {
@@ -63,12 +57,18 @@ void Stepper::require_budget() const {
     if (std::ranges::find(seen, own) != seen.end()) continue;
     seen.push_back(own);
     const DType grad_dtype = grad_dtype_of(own.first);
-    if (!steps_eagerly(execution_, own.first, grad_dtype)) continue;
     for (const bool by_factor : {false, true}) {  // every step finds room, whether it clips or not
       const StepShape shape = shape_of(own.first, grad_dtype, execution_, by_factor);
       needed = std::max(needed, least_budget(program_of(own.first, groups_[slot.group], shape).bytes_per_element()));
     }
   }
+  return needed;
+}
+
+void Stepper::require_budget() const {
+  const Running running(where_);
+  if (budget_ == 0 || !steps_eagerly()) return;
+  const int64_t needed = needed_budget();
   require<ValueError>(budget_ >= needed,
                       "memory_budget is too small for 256 elements at a time; got {} bytes; expected at least {}",
                       budget_, needed);
@@ -113,11 +113,13 @@ EagerStep Stepper::eager_step(const Family& family, int hyper_block, Program pro
                  .states = family.rule->states,
                  .state_dtypes = {},
                  .hyper = static_cast<const char*>(family.blocks->numbers(hyper_block)),
+                 .settings = {},
                  .zero_grads = zero_grads,
                  .compression = family.compression()};
   for (int k = 0; k < family.arrays(); ++k) work.state_dtypes[k] = family.array_dtype(k);
+  for (int k = 0; k < family.rule->settings; ++k) work.settings.push_back(family.blocks->setting(hyper_block, k));
   work.compression.steps = family.blocks->steps(hyper_block);
-  return EagerStep(work, std::move(parameters), budget_of(execution_));
+  return EagerStep(work, std::move(parameters), budget_);
 }
 
 std::vector<EagerMemory> Stepper::prepare_eager() {
@@ -139,7 +141,7 @@ std::vector<EagerMemory> Stepper::prepare_eager() {
 }
 
 void Stepper::run_eager(Family& family, const Tensor& grad_factor) {
-  const double* const factor = grad_factor.defined() ? grad_factor.data<double>() : nullptr;
+  const double* const factor = doubles(grad_factor);
   const Stream stream = current_stream(family.device);
   for (EagerStep& step : family.eager->steps) step.run(factor, stream);
   family.blocks->advance(factor, stream);

@@ -59,6 +59,9 @@ class Placer {
         case Node::From::hyper:
           at_[n] = {.kind = Location::Kind::hyper, .index = x.index, .dtype = x.dtype};
           break;
+        case Node::From::setting:
+          at_[n] = {.kind = Location::Kind::setting, .index = x.index, .dtype = x.dtype};
+          break;
         case Node::From::factor:
           at_[n] = {.kind = Location::Kind::factor, .dtype = x.dtype};
           break;

@@ -49,10 +49,11 @@ struct Location {
     grad,
     master,
     state,
-    buffer,  ///< an array of the step's own
-    number,  ///< one of the step's own, for all elements
-    hyper,   ///< a number of the hyper block
-    factor,  ///< by which gradients are multiplied
+    buffer,   ///< an array of the step's own
+    number,   ///< one of the step's own, for all elements
+    hyper,    ///< a number of the hyper block
+    setting,  ///< a number among the hyper block's settings
+    factor,   ///< by which gradients are multiplied
     constant,
   };
   Kind kind = Kind::constant;

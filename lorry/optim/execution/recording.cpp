@@ -1,10 +1,18 @@
 #include "lorry/optim/execution/recording.h"
 
+#include <algorithm>
+
 namespace lorry::optim::detail {
 
 Term Recorder::input(Node::From from, int index, DType dtype, bool array) {
-  nodes_.push_back({.from = from, .index = index, .array = array, .dtype = dtype});
-  return {.node = static_cast<int>(nodes_.size()) - 1, .as = dtype};
+  return add({.from = from, .index = index, .array = array, .dtype = dtype});
+}
+
+Term Recorder::add(const Node& node) {
+  size_t at = nodes_.size();
+  if (shares_) at = static_cast<size_t>(std::ranges::find(nodes_, node) - nodes_.begin());
+  if (at == nodes_.size()) nodes_.push_back(node);
+  return {.node = static_cast<int>(at), .as = node.dtype};
 }
 
 Term Recorder::operation(Pointwise op, DType compute, DType result, std::initializer_list<Term> in) {
@@ -13,8 +21,7 @@ Term Recorder::operation(Pointwise op, DType compute, DType result, std::initial
     node.array = node.array || (!x.is_constant() && nodes_[static_cast<size_t>(x.node)].array);
     node.in[static_cast<size_t>(node.arity++)] = x;
   }
-  nodes_.push_back(node);
-  return {.node = static_cast<int>(nodes_.size()) - 1, .as = result};
+  return add(node);
 }
 
 }  // namespace lorry::optim::detail

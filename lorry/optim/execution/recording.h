@@ -4,12 +4,16 @@
 // with Symbols as its values; each operation of the formula becomes a Node. Nothing is computed here: program.h turns a
 // recording into kernel calls.
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <initializer_list>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "lorry/formula/pointwise.h"
+#include "lorry/formula/rule.h"
 #include "lorry/layout/dtype.h"
 
 namespace lorry::optim::detail {
@@ -25,9 +29,9 @@ struct Term {
 };
 
 struct Node {
-  enum class From : uint8_t { param, grad, master, state, hyper, factor, operation };
+  enum class From : uint8_t { param, grad, master, state, hyper, setting, factor, operation };
   From from = From::operation;
-  int index = 0;         ///< of a state or a hyper-parameter
+  int index = 0;         ///< of a state, a hyper-parameter or a setting
   bool array = true;     ///< false: one number for all elements
   DType dtype = kF32;    ///< of the value in memory
   Pointwise op = {};     ///< of an operation
@@ -35,6 +39,8 @@ struct Node {
   DType compute = kF32;  ///< the type in which it is computed: kF32, kF64 or kI64
   int arity = 0;
   std::array<Term, 4> in = {};
+
+  bool operator==(const Node&) const = default;
 };
 
 /// Collects the nodes of one recording. While it lives it is the thread's current one, to which Symbols add.
@@ -49,6 +55,8 @@ class Recorder {
   static Recorder& current() { return *t_current; }
   DType compute() const { return compute_; }
   std::vector<Node>& nodes() { return nodes_; }
+  /// Whether what is recorded a second time is the node that there is. Returns what was chosen before.
+  bool share_nodes(bool shares) { return std::exchange(shares_, shares); }
 
   Term input(Node::From from, int index, DType dtype, bool array);
   /// An operation in the formula's type; result: that type, or kBool.
@@ -61,8 +69,11 @@ class Recorder {
   double rounded(double x) const { return compute_ == kF32 ? static_cast<float>(x) : x; }
 
  private:
+  Term add(const Node& node);
+
   static inline constinit thread_local Recorder* t_current = nullptr;
   DType compute_;
+  bool shares_ = false;
   Recorder* outer_;
   std::vector<Node> nodes_;
 };
@@ -143,6 +154,31 @@ void record(const typename Rule::Settings& settings, Symbol* values) {
   const auto hyper = flags.template map<Symbol>(
       [&](double) { return Symbol(recorder.input(Node::From::hyper, next++, recorder.compute(), false)); });
   Rule()(values[0], values[1], values + 2, hyper);
+}
+
+/// The same of a rule some of whose settings lie in tensors. Whether such a number is 0, which flags may ask, is known
+/// on the device alone: where flags do ask, both updates are recorded, and the number chooses among their results.
+template <class Rule>
+void record(const typename Rule::Settings& settings, std::span<const int> in_tensors, Symbol* values) {
+  if (in_tensors.empty()) return record<Rule>(settings, values);
+  Recorder& recorder = Recorder::current();
+  const bool shared = recorder.share_nodes(true);
+  constexpr int kValues = 2 + Rule::kStates;
+  Symbol results[2][kValues];  // of a number that is 0, and of another
+  for (const int other : {0, 1}) {
+    typename Rule::Settings assumed = settings;
+    assumed.*formula::SettingList<Rule>::all()[static_cast<size_t>(in_tensors[0])].number = other;
+    std::copy(values, values + kValues, results[other]);
+    record<Rule>(assumed, in_tensors.subspan(1), results[other]);
+  }
+  for (int k = 0; k < kValues; ++k) {
+    values[k] = results[1][k];
+    if (results[0][k].term() == results[1][k].term()) continue;
+    const Term number = recorder.input(Node::From::setting, in_tensors[0], kF64, false);
+    const Symbol other(recorder.operation(Pointwise::ne, kF64, kBool, {number, {.constant = 0}}));
+    values[k] = select(other, results[1][k], results[0][k]);
+  }
+  recorder.share_nodes(shared);
 }
 
 }  // namespace lorry::optim::detail

@@ -30,6 +30,11 @@ struct BackendKernels {
     on<C>(stream.device).set(blocks, changes, stream);
   }
   template <class C>
+  static void set_numbers(formula::HyperBlock<Rule, C>* blocks, std::span<const kernels::NumberSource> numbers,
+                          const Stream& stream) {
+    on<C>(stream.device).set_numbers(blocks, numbers, stream);
+  }
+  template <class C>
   static void advance(formula::HyperBlock<Rule, C>* blocks, int32_t count, const double* grad_factor,
                       const Stream& stream) {
     on<C>(stream.device).advance(blocks, count, grad_factor, stream);
@@ -37,6 +42,18 @@ struct BackendKernels {
 };
 
 }  // namespace
+
+kernels::NumberSource detail::number_source(int block, int setting, const Tensor& x) {
+  kernels::NumberSource source{.block = block, .setting = setting, .dtype = x.dtype()};
+  if (!x.device().is_cpu()) {
+    source.from = x.data_ptr();
+    return source;
+  }
+  source.value = visit_floating(x.dtype(), [&]<class T>(Type<T>) {
+    return static_cast<double>(static_cast<Accumulate<T>>(*static_cast<const T*>(x.data_ptr())));
+  });
+  return source;
+}
 
 void HyperBlocks::reserve(int64_t bytes) {
   const int64_t room = memory_.defined() ? memory_.numel() / bytes : 0;

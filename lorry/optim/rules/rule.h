@@ -23,8 +23,9 @@
 #include "lorry/tensor/tensor.h"
 
 namespace lorry::kernels {
+struct NumberSource;
 struct StepCall;
-}
+}  // namespace lorry::kernels
 
 namespace lorry::optim {
 
@@ -36,6 +37,7 @@ struct RuleInfo {
   std::span<const char* const> progress_names;  ///< steps first
   std::vector<double> first_progress;           ///< of parameters that have made no step
   bool (*is_signed)(int state);
+  int settings;  ///< how many numbers may change between steps
 };
 
 class AnyRule;
@@ -56,6 +58,9 @@ class HyperBlocks {
   virtual int add_copy(int block) = 0;
   /// Writes settings, ordered on the current stream. Does not wait for the device.
   virtual void set(std::span<const Change> changes) = 0;
+  /// Writes single numbers among settings, ordered on `stream`, which may be captured: those that lie on the device
+  /// are read there, when the stream comes to it.
+  virtual void set_numbers(std::span<const kernels::NumberSource> numbers, const Stream& stream) = 0;
   /// The progress of every hyper block, one after the other. Waits for the device.
   virtual std::vector<double> progress() const = 0;
 
@@ -73,6 +78,8 @@ class HyperBlocks {
 
   /// The numbers of a hyper block, on the device: of the type of computation, in the order of the rule's Hyper.
   virtual const void* numbers(int block) const = 0;
+  /// Number `setting` among its settings, on the device.
+  virtual const double* setting(int block, int setting) const = 0;
   /// How many steps its parameters will have made after the next one, on the device.
   virtual const double* steps(int block) const = 0;
 
@@ -101,12 +108,12 @@ class AnyRule {
   virtual const RuleInfo& info() const = 0;
   /// What state k of new parameters is filled with.
   virtual double first_state(int k) const = 0;
-  virtual int settings() const = 0;
   virtual Setting setting(int k) = 0;
   /// What is wrong with settings that are each in their domain but do not go together; null: nothing.
   virtual const char* conflict() const = 0;
-  /// Records the update, for the executions loop and foreach (execution/recording.h).
-  virtual void record(detail::Symbol* values) const = 0;
+  /// Records the update, for the executions loop and foreach (execution/recording.h). in_tensors: settings that lie in
+  /// tensors.
+  virtual void record(std::span<const int> in_tensors, detail::Symbol* values) const = 0;
   /// f64: the type of computation is double. Throws DeviceError.
   virtual std::unique_ptr<HyperBlocks> make_blocks(Device device, bool f64) const = 0;
 };
@@ -125,8 +132,8 @@ class RuleWithSettings : public AnyRule {
   Settings settings_;
 };
 
-/// Kernels: names its Rule, and has static functions step<C>, prepare<C>, set<C> and advance<C> that take a
-/// HyperBlock<Rule, C>*.
+/// Kernels: names its Rule, and has static functions step<C>, prepare<C>, set<C>, set_numbers<C> and advance<C> that
+/// take a HyperBlock<Rule, C>*.
 template <class Kernels, class C>
 class TypedHyperBlocks final : public HyperBlocks {
   using Rule = typename Kernels::Rule;
@@ -159,6 +166,9 @@ class TypedHyperBlocks final : public HyperBlocks {
       typed.push_back({change.block, change.running, &settings_of(*change.rule), nullptr});
     if (!typed.empty()) Kernels::template set<C>(data(), typed, current_stream(device_));
   }
+  void set_numbers(std::span<const kernels::NumberSource> numbers, const Stream& stream) override {
+    Kernels::template set_numbers<C>(data(), numbers, stream);
+  }
   std::vector<double> progress() const override {
     std::vector<double> all;
     if (count_ == 0) return all;
@@ -186,6 +196,9 @@ class TypedHyperBlocks final : public HyperBlocks {
     memory_ = memory, count_ = count;
   }
   const void* numbers(int block) const override { return &data()[block].hyper; }
+  const double* setting(int block, int setting) const override {
+    return &(data()[block].settings.*formula::SettingList<Rule>::all()[static_cast<size_t>(setting)].number);
+  }
   const double* steps(int block) const override { return &data()[block].next.steps; }
 
  private:
@@ -196,6 +209,9 @@ class TypedHyperBlocks final : public HyperBlocks {
   Block* data() const { return static_cast<Block*>(memory_.data_ptr()); }
 };
 
+/// Where a hyper block reads a setting that lies in x, one floating element: on a GPU, the hyper block's own, by its
+/// address, and on the CPU by its present value.
+kernels::NumberSource number_source(int block, int setting, const Tensor& x);
 /// The index of a rule in formula::Rules; -1 for another, such as a user's own.
 int built_in_index(const RuleInfo& rule);
 /// What is true of the rule with an index.
@@ -214,12 +230,16 @@ class TypedRule final : public RuleWithSettings<formula::SettingsOf<Rule>> {
   using typename AnyRule::Setting;
 
   const RuleInfo& info() const override {
-    static const RuleInfo kInfo = {Rule::kName,      Rule::kStates,    state_names(),
-                                   progress_names(), first_progress(), formula::is_signed<Rule>};
+    static const RuleInfo kInfo = {Rule::kName,
+                                   Rule::kStates,
+                                   state_names(),
+                                   progress_names(),
+                                   first_progress(),
+                                   formula::is_signed<Rule>,
+                                   static_cast<int>(formula::SettingList<Rule>::all().size())};
     return kInfo;
   }
   double first_state(int k) const override { return Rule::first_state(k, settings_); }
-  int settings() const override { return static_cast<int>(formula::SettingList<Rule>::all().size()); }
   Setting setting(int k) override {
     const auto& setting = formula::SettingList<Rule>::all()[static_cast<size_t>(k)];
     return {setting.name, settings_.*setting.number, setting.domain};
@@ -230,7 +250,9 @@ class TypedRule final : public RuleWithSettings<formula::SettingsOf<Rule>> {
     else
       return nullptr;
   }
-  void record(Symbol* values) const override { detail::record<Rule>(settings_, values); }
+  void record(std::span<const int> in_tensors, Symbol* values) const override {
+    detail::record<Rule>(settings_, in_tensors, values);
+  }
   std::unique_ptr<HyperBlocks> make_blocks(Device device, bool f64) const override {
     if constexpr (std::is_same_v<Kernels, BuiltIn>) {
       return make_built_in_blocks(formula::Rules::index<Rule>(), device, f64);

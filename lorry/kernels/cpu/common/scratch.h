@@ -8,8 +8,8 @@
 
 namespace lorry::kernels::cpu {
 
-enum class Scratch : uint8_t { packed_a, packed_b, tile, attention, library };
-inline constexpr int kScratchCount = 5;
+enum class Scratch : uint8_t { packed_a, packed_b, tile, attention, rows, library };
+inline constexpr int kScratchCount = 6;
 
 namespace detail {
 void* scratch(Scratch purpose, size_t bytes);

@@ -13,6 +13,7 @@
 #include "lorry/kernels/common/convert.h"
 #include "lorry/kernels/cpu/common/cursor.h"
 #include "lorry/kernels/cpu/fused/chain.h"
+#include "lorry/kernels/cpu/fused/rows.h"
 #include "lorry/kernels/cpu/pointwise/blocks.h"
 #include "lorry/kernels/cpu/table.h"
 
@@ -36,13 +37,13 @@ struct Register {
 /// What is the same for all blocks of a call.
 class Plan {
  public:
-  explicit Plan(const FusedCall& call) : call(call) {
-    find_layouts();
+  Plan(const FusedCall& call, const Walk& walk) : call(call), walk(walk) {
+    find_runs();
     find_buffers();
     numbers_.resize(call.inputs.size());
     for (size_t i = 0; i < call.inputs.size(); ++i) {
       const FusedOperand& x = call.inputs[i];
-      if (layout_of_input[i] >= 0) continue;
+      if (walk.of_input[i] >= 0) continue;
       converter(x.dtype, held_as(x.dtype))(x.data, 0, numbers_[i].data(), 1, kSplatBytes / size_of(held_as(x.dtype)));
     }
   }
@@ -54,31 +55,16 @@ class Plan {
   const void* number(size_t input) const { return numbers_[input].data(); }
 
   const FusedCall& call;
-  Iteration iteration;
-  std::vector<int> layout_of_input, layout_of_output;  ///< in the iteration; -1: a number
-  std::vector<bool> run;                               ///< layouts that are contiguous over the whole iteration
-  std::vector<int> buffer;                             ///< of each register
+  const Walk& walk;
+  std::vector<bool> run;    ///< operands of the iteration that are contiguous over the whole of it
+  std::vector<int> buffer;  ///< of each register
   int buffers = 0;
 
  private:
   struct alignas(kSplatBytes) Splat : std::array<char, kSplatBytes> {};
 
-  void find_layouts() {
-    std::vector<Layout> layouts;
-    const auto index = [&](const FusedOperand& x) {
-      if (x.layout.rank < 0) return -1;
-      const auto found = std::find(layouts.begin(), layouts.end(), x.layout);
-      if (found == layouts.end()) {
-        layouts.push_back(x.layout);
-        return static_cast<int>(layouts.size()) - 1;
-      }
-      return static_cast<int>(found - layouts.begin());
-    };
-    for (const FusedOutput& x : call.outputs) layout_of_output.push_back(index(x.to));
-    for (const FusedOperand& x : call.inputs) layout_of_input.push_back(index(x));
-    require<ValueError>(layouts.size() <= static_cast<size_t>(kMaxFusedLayouts), "too many layouts; got {}",
-                        layouts.size());
-    iteration = collapse(layouts.data(), static_cast<int>(layouts.size()));
+  void find_runs() {
+    const Iteration& iteration = walk.iteration;
     for (int k = 0; k < iteration.operands; ++k) {
       int64_t expected = 1;
       bool contiguous = true;
@@ -131,7 +117,7 @@ class Worker {
         registers_(call_.inputs.size() + call_.steps.size()) {}
 
   void run(int64_t begin, int64_t end) {
-    Cursor cursor(plan_.iteration, begin);
+    Cursor cursor(plan_.walk.iteration, begin);
     while (begin < end) {
       const int64_t n = std::min(kBlock, end - begin);
       load(cursor, begin, n);
@@ -160,14 +146,14 @@ class Worker {
   void load(const Cursor& cursor, int64_t linear, int64_t n) {
     for (size_t i = 0; i < call_.inputs.size(); ++i) {
       const FusedOperand& x = call_.inputs[i];
-      const int layout = plan_.layout_of_input[i];
+      const int layout = plan_.walk.of_input[i];
       if (layout < 0) {
         registers_[i] = {plan_.number(i), 0};
         continue;
       }
       const bool run = plan_.run[static_cast<size_t>(layout)];
       const bool one_row = n <= cursor.left_in_row();
-      const int64_t stride = plan_.iteration.strides[layout][0];
+      const int64_t stride = plan_.walk.iteration.strides[layout][0];
       const DType held = held_as(x.dtype);
       char* first = advance(x.data, run ? linear : cursor.offset[layout], x.dtype);
       if ((run || (one_row && stride == 1)) && x.dtype == held) {
@@ -186,7 +172,7 @@ class Worker {
     const DType held = held_as(x.dtype);
     for (int64_t done = 0; done < n;) {
       const int64_t part = std::min(cursor.left_in_row(), n - done);
-      converter(x.dtype, held)(advance(x.data, cursor.offset[layout], x.dtype), plan_.iteration.strides[layout][0],
+      converter(x.dtype, held)(advance(x.data, cursor.offset[layout], x.dtype), plan_.walk.iteration.strides[layout][0],
                                to + done * size_of(held), 1, part);
       cursor.step(part);
       done += part;
@@ -237,7 +223,7 @@ class Worker {
   void store(const Cursor& cursor, int64_t linear, int64_t n) {
     for (size_t o = 0; o < call_.outputs.size(); ++o) {
       const FusedOutput& x = call_.outputs[o];
-      const int layout = plan_.layout_of_output[o];
+      const int layout = plan_.walk.of_output[o];
       const DType held = held_as(x.to.dtype);
       const Register& from = registers_[static_cast<size_t>(x.from)];
       if (plan_.run[static_cast<size_t>(layout)]) {
@@ -249,7 +235,7 @@ class Worker {
         const int64_t part = std::min(at.left_in_row(), n - done);
         converter(held, x.to.dtype)(static_cast<const char*>(from.data) + done * from.step * size_of(held), from.step,
                                     advance(x.to.data, at.offset[layout], x.to.dtype),
-                                    plan_.iteration.strides[layout][0], part);
+                                    plan_.walk.iteration.strides[layout][0], part);
         at.step(part);
         done += part;
       }
@@ -266,17 +252,33 @@ class Worker {
 void run(const FusedCall& call, Stream) {
   int64_t n = 1;
   for (const int64_t size : call.sizes) n *= size;
-  const int64_t done = is_chain(call) ? run_chain(call) : 0;
-  if (done == n) return;
-  const Plan plan(call);
-  lorry::cpu::parallel_for(n - done, kGrain,
-                           [&](int64_t begin, int64_t end) { Worker(plan).run(done + begin, done + end); });
+  if (n == 0) return;
+  const Walk walk(call);
+  if (is_chain(call, walk)) return run_chain(call, walk);
+  const Plan plan(call, walk);
+  lorry::cpu::parallel_for(n, kGrain, [&](int64_t begin, int64_t end) { Worker(plan).run(begin, end); });
 }
 
 }  // namespace
 
+Walk::Walk(const FusedCall& call) {
+  std::vector<Layout> layouts;
+  const auto index = [&](const FusedOperand& x) {
+    if (x.layout.rank < 0) return -1;
+    const auto found = std::find(layouts.begin(), layouts.end(), x.layout);
+    if (found != layouts.end()) return static_cast<int>(found - layouts.begin());
+    layouts.push_back(x.layout);
+    return static_cast<int>(layouts.size()) - 1;
+  };
+  for (const FusedOutput& x : call.outputs) of_output.push_back(index(x.to));
+  for (const FusedOperand& x : call.inputs) of_input.push_back(index(x));
+  require<ValueError>(layouts.size() <= static_cast<size_t>(kMaxFusedLayouts), "too many layouts; got {}",
+                      layouts.size());
+  iteration = collapse(layouts.data(), static_cast<int>(layouts.size()));
+}
+
 const FusedKernels& fused_kernels() {
-  static constexpr FusedKernels kKernels{.run = run};
+  static constexpr FusedKernels kKernels{.run = run, .run_rows = run_rows};
   return kKernels;
 }
 

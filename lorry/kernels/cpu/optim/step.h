@@ -23,10 +23,13 @@ struct RuleOnCpu {
   static void set(Block* blocks, std::span<const typename Kernels::Change> changes, const Stream&) {
     formula::set_hyper_blocks<Rule, C>(blocks, changes);
   }
+  static void set_numbers(Block* blocks, std::span<const NumberSource> numbers, const Stream&) {
+    for (const NumberSource& x : numbers) formula::set_number(blocks[x.block], x.setting, x.value);
+  }
   static void advance(Block* blocks, int32_t count, const double* grad_factor, const Stream&) {
     formula::advance_hyper_blocks(blocks, count, grad_factor);
   }
-  static constexpr Kernels kernels() { return {step, set, advance}; }
+  static constexpr Kernels kernels() { return {step, set, set_numbers, advance}; }
 };
 
 }  // namespace lorry::kernels::cpu

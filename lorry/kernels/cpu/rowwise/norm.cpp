@@ -113,7 +113,7 @@ const NormRows<C>& norm_rows() {
 template <class C>
 void layer_norm_as(const NormArgs& args) {
   const int64_t rows = args.x.size(0), n = args.x.size(1);
-  const std::vector<C> weight = staged<C>(args.weight, n, 1), bias = staged<C>(args.bias, n, 0);
+  const StagedRow<C> weight(args.weight, n, 1), bias(args.bias, n, 0);
   const bool centred = args.mean.data != nullptr;
   lorry::cpu::parallel_for(rows, row_grain(n), [&](int64_t begin, int64_t end) {
     RowReader<C> x(args.x, n);
@@ -130,7 +130,7 @@ void layer_norm_as(const NormArgs& args) {
 template <class C>
 void layer_norm_backward_as(const NormBackwardArgs& args) {
   const int64_t rows = args.x.size(0), n = args.x.size(1), chunks = (rows + kChunk - 1) / kChunk;
-  const std::vector<C> weight = staged<C>(args.weight, n, 1);
+  const StagedRow<C> weight(args.weight, n, 1);
   const bool centred = args.mean.data != nullptr;
   std::vector<C> weight_sums(args.grad_weight.data ? chunks * n : 0), bias_sums(args.grad_bias.data ? chunks * n : 0);
   lorry::cpu::parallel_for(chunks, std::max<int64_t>(1, row_grain(n) / kChunk), [&](int64_t begin, int64_t end) {

@@ -48,13 +48,22 @@ class RowWriter {
   std::vector<C> buffer_;
 };
 
-/// A vector of n elements in the compute type, or n times `otherwise` where the array is absent.
+/// n elements in the compute type: in place where they already are, else through a buffer; n times `otherwise` where
+/// the array is absent.
 template <class C>
-std::vector<C> staged(const Array& x, int64_t n, C otherwise) {
-  std::vector<C> to(n, otherwise);
-  if (x.data) load(to.data(), x.data, x.dtype, 1, n);
-  return to;
-}
+class StagedRow {
+ public:
+  StagedRow(const Array& x, int64_t n, C otherwise)
+      : in_place_(x.dtype == dtype_of<C> ? x.as<const C>() : nullptr), buffer_(in_place_ ? 0 : n, otherwise) {
+    if (x.data && !in_place_) load(buffer_.data(), x.data, x.dtype, 1, n);
+  }
+  const C* data() const { return in_place_ ? in_place_ : buffer_.data(); }
+  C operator[](int64_t i) const { return data()[i]; }
+
+ private:
+  const C* in_place_;
+  std::vector<C> buffer_;
+};
 
 /// Rows that make a thread worth waking.
 inline int64_t row_grain(int64_t n) { return n >= 16384 ? 1 : 16384 / (n + 1) + 1; }

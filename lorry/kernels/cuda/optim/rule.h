@@ -46,6 +46,47 @@ __global__ void set_hyper_blocks(formula::HyperBlock<Rule, C>* blocks, const __g
   block.refresh();
 }
 
+/// Numbers among settings, by value or by address; those of one hyper block lie side by side.
+struct Numbers {
+  struct One {
+    const void* from;  ///< null: `value`
+    double value;
+    int32_t block;
+    int16_t offset;  ///< in the rule's settings, bytes
+    DType dtype;
+
+    void addresses(auto& visit) const { visit(from); }
+    __device__ double read() const {
+      if (from == nullptr) return value;
+      return visit(dtype, [&]<class T>(Type<T>) {
+        return static_cast<double>(static_cast<Accumulate<T>>(*static_cast<const T*>(from)));
+      });
+    }
+  };
+  static constexpr int kMost = 64;
+  int count;
+  One numbers[kMost];
+
+  void addresses(auto& visit) const {
+    for (int i = 0; i < count; ++i)
+      if (numbers[i].from != nullptr) visit(numbers[i]);
+  }
+};
+
+/// A thread a hyper block.
+template <class Rule, class C>
+__global__ void set_hyper_numbers(formula::HyperBlock<Rule, C>* blocks, const __grid_constant__ Numbers given) {
+  const int first = static_cast<int>(threadIdx.x);
+  if (first >= given.count) return;
+  const int32_t own = given.numbers[first].block;
+  if (first > 0 && given.numbers[first - 1].block == own) return;
+  auto& block = blocks[own];
+  for (int i = first; i < given.count && given.numbers[i].block == own; ++i)
+    *reinterpret_cast<double*>(reinterpret_cast<char*>(&block.settings) + given.numbers[i].offset) =
+        given.numbers[i].read();
+  block.refresh();
+}
+
 template <class Rule, class C>
 __global__ void advance_hyper_blocks(StepNumbers<Rule, C> numbers) {
   numbers.finish(static_cast<int>(threadIdx.x));
@@ -81,6 +122,7 @@ struct RuleOnCuda {
       static_cast<StepNumbers<Rule, float>&>(body) = numbers;
       body.elements = compressed_tile(list.elements());
       body.masters = call.masters;
+      body.wide_grads = list.dtype(1) != list.dtype(0);
       body.seed = call.seed;
       body.first_element = call.first_element;
       for (int k = 0; k < Rule::kStates; ++k) body.types[k] = type_of(list.dtype(2 + k));
@@ -91,6 +133,14 @@ struct RuleOnCuda {
       if (types == StateTypes::q8) return compressed(StepCompressed<Rule, float, StateTypes::q8>());
       if (types == StateTypes::bf16) return compressed(StepCompressed<Rule, float, StateTypes::bf16>());
       return compressed(StepCompressed<Rule, float, StateTypes::mixed>());
+    }
+    if (list.dtype(1) != list.dtype(0)) {
+      const auto wide = [&]<class T>(Type<T>) {
+        if (types == StateTypes::f32 && call.masters != MasterKind::stochastic)
+          return use(StepNarrow<Rule, T, float>{numbers, call.masters});
+        compressed(StepCompressed<Rule, T, StateTypes::mixed>());
+      };
+      return list.dtype(0) == kF16 ? wide(Type<Float16>()) : wide(Type<BFloat16>());
     }
     if (list.dtype(0) == kF16) {
       if (types == StateTypes::f32) return use(StepNarrow<Rule, Float16>{numbers, call.masters});
@@ -130,12 +180,28 @@ struct RuleOnCuda {
     }
   }
 
+  static void set_numbers(Block* blocks, std::span<const NumberSource> given, const Stream& stream) {
+    const formula::SettingsOf<Rule> settings{};
+    const auto offset = [&](int setting) {
+      const double& number = settings.*formula::SettingList<Rule>::all()[static_cast<size_t>(setting)].number;
+      return static_cast<int16_t>(reinterpret_cast<const char*>(&number) - reinterpret_cast<const char*>(&settings));
+    };
+    Numbers numbers;
+    for (size_t next = 0; next < given.size();) {
+      for (numbers.count = 0; numbers.count < Numbers::kMost && next < given.size(); ++numbers.count, ++next) {
+        const NumberSource& from = given[next];
+        numbers.numbers[numbers.count] = {from.from, from.value, from.block, offset(from.setting), from.dtype};
+      }
+      lorry::cuda::launch_with(stream, {1, Numbers::kMost}, set_hyper_numbers<Rule, C>, blocks, numbers);
+    }
+  }
+
   static void advance(Block* blocks, int32_t count, const double* grad_factor, const Stream& stream) {
     lorry::cuda::launch(stream, {1, kListThreads}, advance_hyper_blocks<Rule, C>,
                         StepNumbers<Rule, C>{blocks, grad_factor, 0, count, false});
   }
 
-  static constexpr Kernels kernels() { return {step, set, advance, prepare}; }
+  static constexpr Kernels kernels() { return {step, set, set_numbers, advance, prepare}; }
 };
 
 }  // namespace lorry::kernels::cuda

@@ -150,11 +150,12 @@ struct Halves {
   }
 };
 
-/// Where parameter and gradient are of a 16-bit type T, states are f32, and something may be kept beside the parameter
-/// (a null array where nothing is).
-template <class Rule, class T, int kRuns = 1, int kElements = 1'024, int kResident = 3>
+/// Where parameters are of a 16-bit type T and gradients of the same or f32, G, states are f32, and something may be
+/// kept beside the parameter (a null array where nothing is).
+template <class Rule, class T, class G = T, int kRuns = 1, int kElements = 1'024, int kResident = 3>
 struct StepNarrow : StepNumbers<Rule, float> {
   static constexpr int kStates = Rule::kStates, kArrays = 3 + kStates, kMaster = kArrays - 1;
+  static constexpr bool kWideGrads = std::is_same_v<G, float>;
   static constexpr int kTile = kElements, kRunLength = 4, kRow = 32 * kRunLength, kBlocks = kResident, kFlight = kRuns;
 
   MasterKind masters;
@@ -162,7 +163,8 @@ struct StepNarrow : StepNumbers<Rule, float> {
   /// N elements of every array, as they lie in memory.
   template <int N>
   struct Loaded {
-    Halves<N> param, grad, rest;
+    Halves<N> param, rest;
+    std::conditional_t<kWideGrads, Run<float, N>, Halves<N>> grad;
     Run<float, N> master, states[kStates > 0 ? kStates : 1];
   };
 
@@ -174,7 +176,10 @@ struct StepNarrow : StepNumbers<Rule, float> {
     else
       loaded.param = Halves<N>::load(at[0], i);
     if (masters == MasterKind::split) loaded.rest = Halves<N>::load(at[kMaster], i);
-    loaded.grad = Halves<N>::load(at[1], i);
+    if constexpr (kWideGrads)
+      loaded.grad = load_streaming<float, N>(static_cast<const float*>(at[1]) + i);
+    else
+      loaded.grad = Halves<N>::load(at[1], i);
 #pragma unroll
     for (int k = 0; k < kStates; ++k)
       loaded.states[k] = load_streaming<float, N>(static_cast<const float*>(at[2 + k]) + i);
@@ -192,7 +197,12 @@ struct StepNarrow : StepNumbers<Rule, float> {
       float states[kStates > 0 ? kStates : 1];
 #pragma unroll
       for (int k = 0; k < kStates; ++k) states[k] = loaded.states[k].at[e];
-      Rule()(values[e], static_cast<float>(T::from_bits(loaded.grad[e])) * factor, states, hyper);
+      float grad;
+      if constexpr (kWideGrads)
+        grad = loaded.grad.at[e];
+      else
+        grad = static_cast<float>(T::from_bits(loaded.grad[e]));
+      Rule()(values[e], grad * factor, states, hyper);
 #pragma unroll
       for (int k = 0; k < kStates; ++k) loaded.states[k].at[e] = states[k];
     }
@@ -214,18 +224,22 @@ struct StepNarrow : StepNumbers<Rule, float> {
     param.store(at[0], i);
     if (masters == MasterKind::split) rest.store(at[kMaster], i);
     if (masters == MasterKind::f32) store_streaming(static_cast<float*>(at[kMaster]) + i, loaded.master);
-    if (this->zero_grads) Halves<N>{}.store(at[1], i);
+    if (!this->zero_grads) return;
+    if constexpr (kWideGrads)
+      store_streaming(static_cast<float*>(at[1]) + i, Run<float, N>{});
+    else
+      Halves<N>{}.store(at[1], i);
   }
 
   __device__ __forceinline__ void operator()(const Entry<kArrays>& entry, const Tile& tile, int lane) const {
     const double by = this->factor();
-    if (by != by) return this->leave_out(entry.at[1], 2, tile, kRow, lane);
+    if (by != by) return this->leave_out(entry.at[1], sizeof(G), tile, kRow, lane);
     const float factor = formula::multiplier(static_cast<float>(by));
     const auto hyper = this->hyper(entry.word);
     void* at[kArrays];
 #pragma unroll
     for (int k = 0; k < kArrays; ++k) {
-      const bool wide = k >= 2 && (k != kMaster || masters == MasterKind::f32);
+      const bool wide = k == 1 ? kWideGrads : k >= 2 && (k != kMaster || masters == MasterKind::f32);
       at[k] = static_cast<char*>(entry.at[k]) + tile.first * (wide ? 4 : 2);
     }
     in_flight<kRunLength, kFlight>(

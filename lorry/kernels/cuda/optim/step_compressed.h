@@ -168,17 +168,19 @@ inline int compressed_tile(int64_t elements) {
   return tile;
 }
 
-/// T is the parameter's type: float, BFloat16 or Float16. With random bits to make, a lane wants 128 registers.
+/// T is the parameter's type: float, BFloat16 or Float16. f32 gradients of 16-bit parameters are stepped by
+/// StateTypes::mixed, which looks at every type as it goes. With random bits to make, a lane wants 128 registers.
 template <class Rule, class T, StateTypes kTypes,
           int kResident = (kTypes == StateTypes::q8 || kTypes == StateTypes::f32 ? 3 : 2)>
 struct StepCompressed : StepNumbers<Rule, float>, Rows {
-  static constexpr bool kNarrow = !std::is_same_v<T, float>;
+  static constexpr bool kNarrow = !std::is_same_v<T, float>, kAnyGrads = kNarrow && kTypes == StateTypes::mixed;
   static constexpr int kStates = Rule::kStates, kSome = kStates > 0 ? kStates : 1, kArrays = 2 + kStates + kNarrow,
                        kMaster = kArrays - 1;
   static constexpr int kRunLength = 1, kBlocks = kResident;  // tiles are aligned to blocks, whatever the addresses
 
   int elements;  ///< of a tile, a multiple of kBlock
   MasterKind masters;
+  bool wide_grads;  ///< f32, of 16-bit parameters
   StateType types[3];
   uint64_t seed;
   int64_t first_element;  ///< of the first entry's parameter, when the entry is a slice of it
@@ -192,7 +194,8 @@ struct StepCompressed : StepNumbers<Rule, float>, Rows {
 
   /// Bytes of an element of array k.
   __device__ __forceinline__ int bytes(int k) const {
-    if (k < 2) return sizeof(T);
+    if (k == 0) return sizeof(T);
+    if (k == 1) return kAnyGrads && wide_grads ? sizeof(float) : sizeof(T);
     if (kNarrow && k == kMaster) return masters == MasterKind::f32 ? 4 : 2;
     return type(k - 2) == StateType::f32 ? 4 : type(k - 2) == StateType::bf16 ? 2 : 1;
   }
@@ -240,6 +243,7 @@ struct StepCompressed : StepNumbers<Rule, float>, Rows {
     // As they lie in memory, all before any is used.
     const int left = place.left;
     T stored[kLane], grad[kLane];
+    float wide_grad[kLane];
     float values[kLane], states[kSome][kLane], scale[kSome];
     uint16_t rest[kLane], halves[kSome][kLane];
     uint8_t codes[kSome][kLane];
@@ -248,7 +252,10 @@ struct StepCompressed : StepNumbers<Rule, float>, Rows {
     else
       load<kWhole>(place.at[0], left, stored);
     if (kNarrow && masters == MasterKind::split) load<kWhole>(place.at[kMaster], left, rest);
-    load<kWhole>(place.at[1], left, grad);
+    if (kAnyGrads && wide_grads)
+      load<kWhole>(place.at[1], left, wide_grad);
+    else
+      load<kWhole>(place.at[1], left, grad);
 #pragma unroll
     for (int k = 0; k < kStates; ++k) {
       if (type(k) == StateType::f32) load<kWhole>(place.at[2 + k], left, states[k]);
@@ -271,7 +278,7 @@ struct StepCompressed : StepNumbers<Rule, float>, Rows {
         if (type(k) == StateType::bf16) own[k] = __uint_as_float(uint32_t{halves[k][v]} << 16);
         if (type(k) == StateType::q8) own[k] = tables().numbers[formula::is_signed<Rule>(k)][codes[k][v]] * scale[k];
       });
-      const float scaled = static_cast<float>(grad[v]) * factor;
+      const float scaled = (kAnyGrads && wide_grads ? wide_grad[v] : static_cast<float>(grad[v])) * factor;
       if constexpr (kWhole)
         step_element<Rule>(values[v], scaled, own, hyper);
       else
@@ -311,16 +318,21 @@ struct StepCompressed : StepNumbers<Rule, float>, Rows {
     } else {
       store<kWhole>(place.at[0], left, values);
     }
-    if (this->zero_grads) {
-      T zeros[kLane] = {};
+    if (!this->zero_grads) return;
+    if (kAnyGrads && wide_grads) {
+      const float zeros[kLane] = {};
+      store<kWhole>(place.at[1], left, zeros);
+    } else {
+      const T zeros[kLane] = {};
       store<kWhole>(place.at[1], left, zeros);
     }
   }
 
   /// Whether rows may be read in runs.
   __device__ __forceinline__ bool aligned(const Entry<kArrays>& entry) const {
-    constexpr uintptr_t kOwn = 4 * sizeof(T);
-    uintptr_t bad = (reinterpret_cast<uintptr_t>(entry.at[0]) | reinterpret_cast<uintptr_t>(entry.at[1])) % kOwn;
+    uintptr_t bad = 0;
+#pragma unroll
+    for (int k = 0; k < 2; ++k) bad |= reinterpret_cast<uintptr_t>(entry.at[k]) % (4 * static_cast<unsigned>(bytes(k)));
     if (kNarrow && masters != MasterKind::stochastic)
       bad |= reinterpret_cast<uintptr_t>(entry.at[kMaster]) % (masters == MasterKind::f32 ? 16 : 8);
 #pragma unroll
@@ -334,9 +346,10 @@ struct StepCompressed : StepNumbers<Rule, float>, Rows {
   __device__ __forceinline__ void operator()(const Entry<kArrays>& entry, const Tile& tile, int lane) const {
     const double by = this->factor();
     if (by != by) {  // as leave_out, of tiles whose rows lie together, in fewer registers
-      for (int i = lane; this->zero_grads && i < tile.count; i += 32)
-        static_cast<T*>(entry.at[1])[tile.first + i] = T();
-      return;
+      const auto zero = [&](auto* grad) {
+        for (int i = lane; this->zero_grads && i < tile.count; i += 32) grad[tile.first + i] = {};
+      };
+      return kAnyGrads && wide_grads ? zero(static_cast<float*>(entry.at[1])) : zero(static_cast<T*>(entry.at[1]));
     }
     const float factor = formula::multiplier(static_cast<float>(by));
     const auto& block = this->block(entry.word);

@@ -1,0 +1,135 @@
+// Compiled functions beside the same functions as they are. Bytes are those of arguments and results, read or written
+// once: what a fused function moves. bench/peers/compile_torch.py has the same cases.
+
+#include <memory>
+
+#include "lorry/autograd/grad_mode.h"
+#include "lorry/bench/compile_cases.h"
+#include "lorry/nn/gpt.h"
+#include "lorry/ops/ops.h"
+#include "lorry/optim/optimizers.h"
+#include "lorry/optim/schedule.h"
+
+namespace lorry::bench {
+namespace {
+
+/// 20 operators that the processor computes by itself.
+Tensor arithmetic(const Tensor& x, const Tensor& y) {
+  const Tensor a = x * 2 + 1, b = a * y - x, c = b / (y + 2), d = c.abs() + 1, e = d.sqrt() * a;
+  const Tensor g = minimum(maximum(e, b), d), h = g.square() - c;
+  return -(clamp(h * 0.5 + e, -3, 3) * y - x);
+}
+
+/// 20 operators, 8 of them exp, log, sin, cos, tanh, sigmoid, erf and log1p.
+Tensor transcendental(const Tensor& x, const Tensor& y) {
+  const Tensor a = (x * 0.5).exp(), b = (a + 1).log(), c = (b * x).sin(), d = (c + y).cos(), e = (d * a).tanh();
+  const Tensor f = (e - b).sigmoid(), g = (f * 2).erf(), h = g.abs().log1p();
+  return (h * c + d) / (f + 1);
+}
+
+void large(CompileCases& cases) {
+  const auto bytes = [](const Tensor& x, int operands) { return operands * x.nbytes(); };
+  {
+    const Tensor x = randn({1 << 24}), y = rand({1 << 24});
+    cases.add({.name = "20 arithmetic operators, 16 M", .bytes = bytes(x, 3)}, arithmetic, x, y);
+    cases.add({.name = "20 operators, 8 transcendental, 16 M", .bytes = bytes(x, 3)}, transcendental, x, y);
+  }
+  const Tensor x = randn({16384, 1024}), weight = randn({1024}), bias = randn({1024});
+  cases.add(
+      {.name = "mul and softmax, 16384 x 1024", .bytes = bytes(x, 2)},
+      [](const Tensor& scores) { return softmax(scores * 0.125, -1); }, x);
+  cases.add(
+      {.name = "gelu and layer_norm, 16384 x 1024", .bytes = bytes(x, 2)},
+      [&](const Tensor& rows) { return layer_norm(gelu(rows), {1024}, weight, bias); }, x);
+}
+
+/// What a call costs when there is almost nothing to do.
+void small(CompileCases& cases) {
+  const Tensor x = randn({64}), y = rand({64}), a = ones({1}), b = ones({1}), c = ones({1});
+  cases.add({.name = "20 arithmetic operators, 64 elements"}, arithmetic, x, y);
+  cases.add(
+      {.name = "guard of 3 arguments: mul and add, 1 element"},
+      [](const Tensor& p, const Tensor& q, const Tensor& r) { return p * q + r; }, a, b, c);
+}
+
+/// A call with each of 50 lengths of a text: sizes that a first call has not seen are recorded, not compiled anew.
+void lengths(CompileCases& cases) {
+  const CompileCase about{.name = "50 sequence lengths, 8 to 400 x 256"};
+  if (!cases.wants(about.name)) return;
+  const auto function = [](const Tensor& x) { return softmax(gelu(x * 0.125 + 1) - x, -1); };
+  std::vector<Tensor> inputs;
+  for (int64_t k = 1; k <= 50; ++k) inputs.push_back(randn({8 * k, 256}));
+  const auto pass = [&](const auto& f) {
+    Tensor last;
+    for (const Tensor& x : inputs) last = f(x);
+    return last;
+  };
+  const auto compiled = compile(function);
+  for (int round = 0; round < 2; ++round)
+    for (const Tensor& x : inputs) require_same_bits(about.name, function(x), compiled(x));
+  if (cases.compare(
+          about, [&] { return pass(function); }, compiled, [&] { return pass(compiled); }))
+    cases.add_first(
+        about, [&] { return compile(function); }, pass);
+}
+
+/// A GPT over bytes with its optimizer and schedule.
+struct Training {
+  explicit Training(const nn::GPTConfig& config) : model(config) {}
+
+  Tensor step(const Tensor& x, const Tensor& y) {
+    optimizer.zero_grad();
+    const Tensor loss = model.loss(x, y);
+    loss.backward();
+    optimizer.step();
+    schedule.step();
+    return loss.detach();
+  }
+
+  nn::GPT model;
+  optim::AdamW optimizer{model.named_parameters(), {.lr = 1e-3, .weight_decay = 0.1}};
+  optim::LRScheduler schedule{optimizer, {.kind = optim::Schedule::Kind::cosine, .warmup = 10, .steps = 1'000'000}};
+};
+
+void training(CompileCases& cases) {
+  constexpr int64_t kBatch = 16;
+  const nn::GPTConfig config = nn::gpt_preset("nano");
+  const CompileCase about{.name = "nano training step, batch 16 x 128", .tokens = kBatch * config.context};
+  if (!cases.wants(about.name)) return;
+  const auto make = [&] {
+    manual_seed(0);
+    return std::make_unique<Training>(config);
+  };
+  const auto compiled_step = [](Training& of) {
+    return compile([&of](const Tensor& x, const Tensor& y) { return of.step(x, y); });
+  };
+  const Tensor tokens = randint(0, config.vocab, {kBatch, config.context + 1});
+  const Tensor x = tokens.narrow(1, 0, config.context).contiguous(),
+               y = tokens.narrow(1, 1, config.context).contiguous();
+  const auto plain = make(), fused = make();
+  const auto step = compiled_step(*fused);
+  for (int round = 0; round < 8; ++round) require_same_bits(about.name, plain->step(x, y), step(x, y));
+  const std::vector<Tensor> expected = plain->model.parameters(), got = fused->model.parameters();
+  for (size_t i = 0; i < expected.size(); ++i) require_same_bits(about.name, expected[i], got[i]);
+
+  if (cases.compare(
+          about, [&] { return plain->step(x, y); }, step, [&] { return step(x, y); }))
+    cases.add_first(about, make, [&](const auto& fresh) { return compiled_step(*fresh)(x, y); });
+}
+
+}  // namespace
+
+std::vector<Result> compile_suite(const Filter& filter) {
+  CompileCases cases(filter);
+  {
+    const NoGrad no_grad;
+    large(cases);
+    small(cases);
+    lengths(cases);
+  }
+  memory::empty_cache(default_device());
+  training(cases);
+  return cases.rows();
+}
+
+}  // namespace lorry::bench

@@ -1,0 +1,36 @@
+#include "lorry/bench/compile_cases.h"
+
+#include <fmt/core.h>
+
+#include "lorry/ops/ops.h"
+
+namespace lorry::bench {
+
+void require_same_bits(const std::string& name, const Tensor& eager, const Tensor& compiled) {
+  const ModeScope no_grad(0, kGradMode);
+  int64_t different = -1;
+  if (eager.dtype() == compiled.dtype() && eager.sizes() == compiled.sizes()) {
+    const auto bytes = [](const Tensor& x) {
+      const Tensor host = x.detach().to(kCPU).contiguous();
+      return host.view({host.numel()}).view(kU8);
+    };
+    different = bytes(eager).ne(bytes(compiled)).count_nonzero().item<int64_t>();
+    if (different == 0) return;
+  }
+  raise_as<CompileError>("bench compile",
+                         "'{}' gives other results compiled than eager; got {} {} eager and {} {} compiled{}; expected "
+                         "the same bits; nothing is reported; this is an error of the compiler",
+                         name, eager.dtype(), eager.sizes(), compiled.dtype(), compiled.sizes(),
+                         different < 0 ? std::string() : fmt::format(", {} bytes of which differ", different));
+}
+
+Result CompileCases::head(const CompileCase& about, const char* implementation) {
+  return {.suite = "compile", .name = about.name, .time = {}, .implementation = implementation};
+}
+
+void CompileCases::say_uncompiled(const CompileCase& about, const CompileStats& stats) {
+  fmt::print(stderr, "compile: '{}' runs as it is on {} and has no compiled row: {} recordings, {} calls as it is\n",
+             about.name, to_string(default_device()), stats.recordings, stats.eager_calls);
+}
+
+}  // namespace lorry::bench

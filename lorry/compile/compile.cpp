@@ -1,0 +1,250 @@
+#include "lorry/compile/compile.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <shared_mutex>
+
+#include "lorry/base/events.h"
+#include "lorry/base/modes.h"
+#include "lorry/compile/program.h"
+#include "lorry/trace/functionalise.h"
+
+namespace lorry::detail {
+namespace {
+
+/// A recording that may have met what happens in first calls only is made again; after so many the function is run as
+/// it is.
+constexpr int kAttempts = 3;
+constexpr uint32_t kRecordedModes = kGradMode | kInferenceMode;
+/// Who listens hears the function's operators.
+constexpr uint32_t kOthersListen = kListenerModes & ~kGradMode;
+
+/// Of the recordings of all functions.
+std::atomic<int> g_cached{0};
+
+uint64_t mix(uint64_t hash, uint64_t word) {
+  hash = (hash ^ word) * 0x9e3779b97f4a7c15;
+  return hash ^ (hash >> 32);
+}
+
+/// Of everything that the first compare of a guard looks at.
+uint64_t hash_of(std::span<const Tensor> arguments, const CompileKey& key) {
+  const Device made_on = default_device();
+  uint64_t hash = mix(arguments.size(), t_modes & kRecordedModes);
+  hash = mix(hash, static_cast<uint64_t>(made_on.type) << 8 | static_cast<uint8_t>(made_on.index));
+  for (const uint64_t word : key) hash = mix(hash, word);
+  for (const Tensor& x : arguments) {
+    const Layout& layout = x.layout();
+    hash = mix(hash, static_cast<uint64_t>(x.dtype()) | static_cast<uint64_t>(layout.rank) << 8 |
+                         static_cast<uint64_t>(x.requires_grad()) << 16);
+    for (int d = 0; d < layout.rank; ++d)
+      hash = mix(mix(hash, static_cast<uint64_t>(layout.sizes[d])), static_cast<uint64_t>(layout.strides[d]));
+  }
+  return hash;
+}
+
+std::vector<bool> gradients_wanted(std::span<const Tensor> arguments) {
+  std::vector<bool> wanted;
+  for (const Tensor& x : arguments) wanted.push_back(x.requires_grad());
+  return wanted;
+}
+
+/// The kernels of a program: operators and kinds of operands, without sizes.
+std::string kernels_of(const compiler::Program& program) {
+  std::string text;
+  for (const compiler::Unit& unit : program.units()) {
+    for (const int32_t n : unit.nodes)
+      text += fmt::format("{} ", name(program.graph().nodes[static_cast<size_t>(n)].op));
+    for (const kernels::FusedStep& s : unit.steps)
+      text += fmt::format("{}:{}:{}:{} ", s.dtype, s.compute, s.in[0], s.in[1]);
+    for (const kernels::RowStep& s : unit.row_steps)
+      text += fmt::format("{}:{}:{}:{} ", static_cast<int>(s.kind), s.result[0].dtype, s.in[0], s.pointwise.in[0]);
+    for (const trace::Argument& x : unit.inputs)
+      text += fmt::format("{}{}{} ", static_cast<int>(x.kind), x.dtype, x.window.layout.is_contiguous());
+    text += ";";
+  }
+  return text;
+}
+
+}  // namespace
+
+/// One recording.
+struct Recorded {
+  uint64_t hash;
+  uint32_t modes;
+  Device default_device;
+  CompileKey key;
+  std::vector<bool> wants_gradient;
+  std::string reason;                                ///< why it was made beside those that there were
+  std::string refused;                               ///< why the function runs as it is
+  std::unique_ptr<const compiler::Program> program;  ///< null where it does
+  std::string kernels;
+  bool runs_fused = false;  ///< some unit is more than one operator
+  int attempts = 1;
+  mutable std::atomic<uint64_t> used{0};
+
+  bool is_of(std::span<const Tensor> arguments, const CompileKey& other_key) const {
+    if (modes != (t_modes & kRecordedModes) || default_device != lorry::default_device() || key != other_key ||
+        wants_gradient.size() != arguments.size())
+      return false;
+    for (size_t i = 0; i < arguments.size(); ++i)
+      if (wants_gradient[i] != arguments[i].requires_grad()) return false;
+    return program == nullptr || program->guard().holds(arguments);
+  }
+};
+
+struct CompiledFunction::Cache {
+  CompileOptions options;
+  mutable std::shared_mutex mutex;
+  std::vector<std::shared_ptr<Recorded>> recorded;
+  std::atomic<uint64_t> clock{0};
+  std::atomic<int64_t> recordings{0}, hits{0}, eager_calls{0}, dropped{0};
+
+  std::shared_ptr<const Recorded> find(uint64_t hash, std::span<const Tensor> arguments, const CompileKey& key) const;
+  std::string why_recorded(std::span<const Tensor> arguments) const;
+  void add(std::shared_ptr<Recorded> made);
+  void drop_over_limits();
+};
+
+std::shared_ptr<const Recorded> CompiledFunction::Cache::find(uint64_t hash, std::span<const Tensor> arguments,
+                                                              const CompileKey& key) const {
+  const std::shared_lock lock(mutex);
+  std::shared_ptr<const Recorded> failure;  // which fits all arguments of its hash, so that others go first
+  for (const auto& r : recorded) {
+    if (r->hash != hash || !r->is_of(arguments, key)) continue;
+    if (r->program != nullptr) return r;
+    failure = r;
+  }
+  return failure;
+}
+
+/// Why none of the recordings fits, by the nearest of them: that with the most arguments alike, the latest used of
+/// these. Empty where there is none.
+std::string CompiledFunction::Cache::why_recorded(std::span<const Tensor> arguments) const {
+  const std::shared_lock lock(mutex);
+  const Recorded* nearest = nullptr;
+  std::pair<size_t, uint64_t> best;
+  for (const auto& r : recorded) {
+    if (r->program == nullptr) continue;
+    const trace::Guard& guard = r->program->guard();
+    const std::pair candidate(guard.alike(arguments) + (guard.holds(arguments) ? 1 : 0), r->used.load());
+    if (nearest == nullptr || candidate > best) nearest = r.get(), best = candidate;
+  }
+  if (nearest == nullptr) return {};
+  const std::string reason = nearest->program->guard().why_not(arguments);
+  return reason.empty()
+             ? "other numbers among the arguments, other modes or default device, or gradients wanted of others"
+             : reason;
+}
+
+void CompiledFunction::Cache::add(std::shared_ptr<Recorded> made) {
+  const std::unique_lock lock(mutex);
+  made->used = ++clock;
+  std::erase_if(recorded, [&](const auto& r) {
+    // A failure with the same arguments; what was recorded well stays.
+    const bool replaced = r->program == nullptr && r->hash == made->hash && r->key == made->key &&
+                          r->modes == made->modes && r->default_device == made->default_device;
+    if (replaced) made->attempts = std::max(made->attempts, r->attempts + 1), --g_cached;
+    return replaced;
+  });
+  recorded.push_back(std::move(made));
+  ++g_cached;
+  drop_over_limits();
+}
+
+void CompiledFunction::Cache::drop_over_limits() {
+  while (recorded.size() > 1 && (recorded.size() > static_cast<size_t>(options.cache_size_limit) ||
+                                 g_cached > options.accumulated_cache_size_limit)) {
+    const auto least = std::ranges::min_element(recorded, {}, [](const auto& r) { return r->used.load(); });
+    events::emit(events::Kind::warning, "compile",
+                 fmt::format("{} recordings are over the limit: the least recently used is dropped; the last was made "
+                             "because: {}",
+                             recorded.size(), recorded.back()->reason));
+    recorded.erase(least);
+    --g_cached;
+    ++dropped;
+  }
+}
+
+CompiledFunction::CompiledFunction(const CompileOptions& options) : cache_(std::make_unique<Cache>()) {
+  if (options.cache_size_limit < 1 || options.accumulated_cache_size_limit < 1)
+    raise_as<ValueError>("compile", "a cache limit is out of range; got {} and {}; expected at least 1",
+                         options.cache_size_limit, options.accumulated_cache_size_limit);
+  cache_->options = options;
+}
+
+CompiledFunction::~CompiledFunction() { reset(); }
+
+void CompiledFunction::reset() {
+  const std::unique_lock lock(cache_->mutex);
+  g_cached -= static_cast<int>(cache_->recorded.size());
+  cache_->recorded.clear();
+}
+
+std::vector<Tensor> CompiledFunction::call(std::span<const Tensor> arguments, const CompileKey& key,
+                                           FunctionRef function) {
+  if (t_modes & kOthersListen) return function();  // a recording of something larger among them
+  const uint64_t hash = hash_of(arguments, key);
+  const std::shared_ptr<const Recorded> found = cache_->find(hash, arguments, key);
+  if (found != nullptr && found->runs_fused) {
+    found->used.store(++cache_->clock, std::memory_order_relaxed);
+    ++cache_->hits;
+    return found->program->run(arguments);
+  }
+  if (found != nullptr && (found->program != nullptr || found->attempts >= kAttempts)) {
+    ++cache_->eager_calls;
+    return function();
+  }
+
+  const auto made =
+      std::make_shared<Recorded>(hash, t_modes & kRecordedModes, default_device(), key, gradients_wanted(arguments));
+  made->reason = cache_->why_recorded(arguments);
+  trace::Recorder recorder(arguments);
+  std::vector<Tensor> results = function();
+  const trace::Recording recording = recorder.finish(results);
+  ++cache_->recordings;
+  try {
+    made->program = std::make_unique<compiler::Program>(trace::functionalise(recording));
+    made->kernels = kernels_of(*made->program);
+    made->runs_fused = std::ranges::any_of(made->program->units(), [](const auto& u) { return u.nodes.size() > 1; });
+  } catch (const CompileError& error) {
+    made->refused = error.what();
+    if (!recording.may_settle) made->attempts = kAttempts;
+  }
+  if (!made->reason.empty())
+    events::emit(events::Kind::warning, "compile", fmt::format("recorded again: {}", made->reason));
+  cache_->add(made);
+  if (made->program == nullptr && made->attempts >= kAttempts) {
+    if (cache_->options.fullgraph) raise_as<CompileError>("compile", "fullgraph: {}", made->refused);
+    events::emit(events::Kind::warning, "compile", fmt::format("the function runs as it is: {}", made->refused));
+  }
+  return results;
+}
+
+std::string CompiledFunction::explain() const {
+  const std::shared_lock lock(cache_->mutex);
+  std::string text;
+  for (size_t i = 0; i < cache_->recorded.size(); ++i) {
+    const Recorded& r = *cache_->recorded[i];
+    text += fmt::format("recording {}{}\n", i, r.reason.empty() ? "" : "; made because: " + r.reason);
+    text += r.program == nullptr ? fmt::format("runs as it is: {}\n", r.refused) : r.program->explain();
+    if (r.program != nullptr && !r.runs_fused) text += "runs as it is: there is nothing to fuse\n";
+  }
+  return text;
+}
+
+CompileStats CompiledFunction::stats() const {
+  const std::shared_lock lock(cache_->mutex);
+  std::vector<std::string_view> kernels;
+  for (const auto& r : cache_->recorded)
+    if (r->program != nullptr && std::ranges::count(kernels, r->kernels) == 0) kernels.push_back(r->kernels);
+  return {.recordings = cache_->recordings,
+          .hits = cache_->hits,
+          .eager_calls = cache_->eager_calls,
+          .dropped = cache_->dropped,
+          .cached = static_cast<int>(cache_->recorded.size()),
+          .variants = static_cast<int>(kernels.size())};
+}
+
+}  // namespace lorry::detail

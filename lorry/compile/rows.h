@@ -1,0 +1,36 @@
+#pragma once
+
+// Rows: which nodes make something of each row of their operands, and how operands lie beside those rows.
+
+#include <optional>
+#include <string>
+
+#include "lorry/kernels/fused.h"
+#include "lorry/trace/graph.h"
+
+namespace lorry::compiler {
+
+/// Rows of n elements.
+struct Rows {
+  int64_t rows = 0, n = 0;
+  friend bool operator==(const Rows&, const Rows&) = default;
+};
+
+/// How elements that are read through a layout lie beside rows: that of the rows' own sizes, or of one element a row.
+/// nullopt: otherwise.
+std::optional<kernels::Extent> extent_of(const Layout& layout, const Rows& rows);
+
+/// That of a result of a unit over rows.
+kernels::Extent extent_of_result(const Layout& layout, const Rows& rows);
+
+/// A node that is a row step; its operands are numbered as its arguments are, -1 where one is undefined.
+struct RowNode {
+  kernels::RowStep step;
+  Rows rows;
+};
+
+/// What a node does to each row, where its device has kernels over rows. Otherwise nullopt; `why` then says what is
+/// wrong with its rows, where it is an operator over rows.
+std::optional<RowNode> row_node(const trace::Graph& graph, const trace::Node& node, std::string& why);
+
+}  // namespace lorry::compiler

@@ -1,0 +1,108 @@
+// The column of meta: tensors there have no elements, so kernels have nothing to do. Every function is made from the
+// type of its member; a new kernel needs nothing here unless it tells the host something.
+
+#include "lorry/kernels/meta.h"
+
+#include <utility>
+
+#include "lorry/kernels/backend.h"
+#include "lorry/kernels/optim.h"
+
+namespace lorry::kernels::meta {
+namespace {
+
+constinit thread_local int64_t t_calls = 0;
+
+/// Becomes any kernel: one that counts the call, and throws DeviceError where the host waits for a result.
+struct NoKernel {
+  template <class Result, class... Arguments>
+  using Kernel = Result (*)(Arguments...);
+
+  template <class Result, class... Arguments>
+  constexpr operator Kernel<Result, Arguments...>() const {
+    return [](Arguments...) -> Result {
+      ++t_calls;
+      if constexpr (!std::is_void_v<Result>) lorry::detail::raise_no_elements("kernel");
+    };
+  }
+};
+
+/// How many functions a table has, those of the tables in it included.
+template <class Table, class... Known>
+constexpr size_t functions() {
+  if constexpr (requires { Table{Known{}..., NoKernel{}}; })
+    return functions<Table, Known..., NoKernel>();
+  else
+    return sizeof...(Known);
+}
+
+template <class Table>
+constexpr Table filled() {
+  return []<size_t... k>(std::index_sequence<k...>) { return Table{(void(k), NoKernel{})...}; }
+  (std::make_index_sequence<functions<Table>()>());
+}
+
+template <class Table>
+constexpr Table kFilled = filled<Table>();
+
+// Kernels that look for what is wrong with elements find nothing, and count as no work.
+
+constexpr PointwiseKernels kPointwise = [] {
+  PointwiseKernels kernels = filled<PointwiseKernels>();
+  kernels.has_zero = [](const Array&, Stream) { return false; };
+  return kernels;
+}();
+constexpr IndexingKernels kIndexing = [] {
+  IndexingKernels kernels = filled<IndexingKernels>();
+  kernels.check = [](const Array&, int64_t, int64_t, Stream) { return OutOfRange{}; };
+  return kernels;
+}();
+constexpr LossKernels kLoss = [] {
+  LossKernels kernels = filled<LossKernels>();
+  kernels.check_targets = [](const Array&, int64_t, int64_t, const Stream&) -> int64_t { return -1; };
+  return kernels;
+}();
+constexpr RandomKernels kRandom = [] {
+  RandomKernels kernels = filled<RandomKernels>();
+  kernels.bernoulli_each = [](const Array&, const Array&, RandomKey, Stream) {
+    ++t_calls;
+    return true;
+  };
+  return kernels;
+}();
+constexpr OptimKernels kOptim = [] {
+  OptimKernels kernels = filled<OptimKernels>();
+  formula::Rules::each([&]<class Rule>() {
+    RuleTable<Rule>& rule = kernels.rules.of<Rule>();
+    rule.f32.prepare = nullptr, rule.f64.prepare = nullptr;  // there is nothing to take
+  });
+  return kernels;
+}();
+
+constexpr Backend kTable{
+    .attention = &kFilled<AttentionKernels>,
+    .copy = &kFilled<CopyKernels>,
+    .creation = &kFilled<CreationKernels>,
+    .foreach = &kFilled<ForeachKernels>,
+    .fused = &kFilled<FusedKernels>,
+    .indexing = &kIndexing,
+    .list_norm = &kFilled<ListNormKernels>,
+    .loss = &kLoss,
+    .matmul = &kFilled<MatmulKernels>,
+    .norm = &kFilled<NormKernels>,
+    .optim = &kOptim,
+    .pointwise = &kPointwise,
+    .random = &kRandom,
+    .reduce = &kFilled<ReduceKernels>,
+    .rotary = &kFilled<RotaryKernels>,
+    .softmax = &kFilled<SoftmaxKernels>,
+    .sort = &kFilled<SortKernels>,
+};
+
+}  // namespace
+
+int64_t calls() { return t_calls; }
+void count_call() { ++t_calls; }
+const Backend& table() { return kTable; }
+
+}  // namespace lorry::kernels::meta
