@@ -5,6 +5,7 @@
 // formula, and rounded to its own element type.
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "lorry/device/stream.h"
@@ -29,23 +30,30 @@ struct FusedStep {
   int16_t in[4] = {};
 };
 
+/// A number as kernels read it: f64 or i64.
+union FusedNumber {
+  double real;
+  int64_t whole;
+};
+
 /// An input that is read or an output that is written at every element of the domain.
 struct FusedOperand {
-  void* data = nullptr;  ///< the address of the first element, or of the number
-  Layout layout;         ///< of the domain's sizes, with stride 0 where it is broadcast; rank -1: a number
+  Layout layout;  ///< of the domain's sizes, with stride 0 where it is broadcast; rank -1: a number
   DType dtype = kF32;
+  FusedNumber number = {};  ///< where it is one
 };
 
 struct FusedOutput {
   FusedOperand to;
-  int16_t from = 0;  ///< a register of the same dtype that a step makes
+  int16_t from = 0;             ///< a register of the same dtype that a step makes
+  bool may_be_an_input = false;  ///< its memory may be exactly an input's
 };
 
 struct FusedCall {
   Dims sizes;  ///< of the domain
   std::span<const FusedOperand> inputs;
   std::span<const FusedStep> steps;
-  std::span<const FusedOutput> outputs;  ///< which overlap neither each other nor an input, but may be one exactly
+  std::span<const FusedOutput> outputs;  ///< which otherwise overlap neither each other nor an input
 };
 
 /// What a call may hold; more is to be split.
@@ -90,14 +98,15 @@ struct RowStep {
 };
 
 struct RowInput {
-  void* data = nullptr;
   DType dtype = kF32;
   Extent extent = Extent::wide;
+  bool is_number = false;  ///< of a single
+  FusedNumber number = {};
 };
 
 struct RowOutput {
-  void* data = nullptr;  ///< overlaps neither another output nor an input, but may be an input of the same extent
-  int16_t from = 0;      ///< a register that a step makes
+  int16_t from = 0;              ///< a register that a step makes
+  bool may_be_an_input = false;  ///< its memory may be exactly that of an input of the same extent
 };
 
 /// Registers: the inputs, then the results of the steps.
@@ -111,9 +120,21 @@ struct RowCall {
 /// Longer rows are not kept in the cache.
 inline constexpr int64_t kMaxRowBytes = 1 << 17;
 
+// ---- kernels ---------------------------------------------------------------------------------------------------------
+
+/// A call made ready: runs again and again, at any addresses, on any number of threads at once.
+class FusedKernel {
+ public:
+  virtual ~FusedKernel() = default;
+  /// inputs, outputs: the address of the first element of each operand of the call; that of a number is not read.
+  virtual void run(std::span<void* const> inputs, std::span<void* const> outputs, Stream stream) const = 0;
+  /// False while it is compiled for its device: until then the operators run one by one.
+  virtual bool ready() const { return true; }
+};
+
 struct FusedKernels {
-  void (*run)(const FusedCall& call, Stream stream);
-  void (*run_rows)(const RowCall& call, Stream stream);
+  std::unique_ptr<const FusedKernel> (*make)(const FusedCall& call, Device device);
+  std::unique_ptr<const FusedKernel> (*make_rows)(const RowCall& call, Device device);
 };
 
 }  // namespace lorry::kernels
