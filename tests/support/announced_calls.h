@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,9 +35,8 @@ inline Tensor duplicate(const Tensor& x) {
 struct Heard {
   Op op{};
   bool in_place = false, out = false, done = false;
-  std::vector<Tensor> tensors;  ///< undefined for a number
-  std::vector<Scalar> numbers;
-  std::vector<bool> is_number;
+  std::vector<Tensor> tensors;       ///< the inputs; undefined for a number
+  std::map<size_t, Scalar> numbers;  ///< those that are numbers, by position
   std::vector<door::Attribute> attributes;
   std::vector<Tensor> given, outputs;
 };
@@ -46,9 +46,8 @@ inline void before_call(const door::CallView& call, void*& note) {
   Heard h;
   h.op = call.op, h.in_place = call.in_place, h.out = call.out;
   for (const door::Input& x : call.inputs) {
-    h.is_number.push_back(x.scalar() != nullptr);
+    if (x.scalar() != nullptr) h.numbers.emplace(h.tensors.size(), *x.scalar());
     h.tensors.push_back(x.tensor() != nullptr ? duplicate(*x.tensor()) : Tensor());
-    h.numbers.push_back(x.scalar() != nullptr ? *x.scalar() : Scalar(0));
   }
   h.attributes.assign(call.attributes.begin(), call.attributes.end());
   for (const Tensor& x : call.outputs) h.given.push_back(duplicate(x));
@@ -81,10 +80,12 @@ std::vector<Heard> heard_of(const F& f) {
 /// Makes a call again, by door::run or another.
 template <class Run>
 std::vector<Tensor> run_again(const Heard& h, const Run& run) {
-  const std::vector<Operand> numbers(h.numbers.begin(), h.numbers.end());  // inputs refer to them
+  std::map<size_t, Operand> numbers;  // inputs refer to them
+  for (const auto& [position, number] : h.numbers) numbers.emplace(position, number);
   std::vector<door::Input> inputs;
   for (size_t i = 0; i < h.tensors.size(); ++i) {
-    inputs.push_back(h.is_number[i] ? door::Input(numbers[i]) : door::Input(&h.tensors[i]));
+    const auto number = numbers.find(i);
+    inputs.push_back(number != numbers.end() ? door::Input(number->second) : door::Input(&h.tensors[i]));
   }
   return run(door::CallView{.op = h.op,
                             .in_place = h.in_place,
