@@ -46,13 +46,15 @@ Program::Program(const trace::Graph& graph)
       in_input_(made_in_inputs(graph_, steps_of(graph_, units_), overwritten_by(graph_, units_))),
       guard_(graph_) {
   for (const Unit& unit : units_)
+    kernels_.push_back(unit.kind == Unit::library ? nullptr : make_kernel(graph_, unit, in_input_));
+  for (const Unit& unit : units_)
     callback_ends_.push_back(static_cast<size_t>(std::ranges::count_if(
         graph_.callbacks, [&](const HostCallback& x) { return x.position <= static_cast<size_t>(unit.nodes[0]); })));
 }
 
-std::vector<Tensor> Program::run(std::span<const Tensor> arguments) const {
+std::vector<Tensor> Program::run(std::span<const Tensor> arguments, RunDraws draws) const {
   const ModeScope nobody_listens(0, kListenerModes);
-  Evaluation evaluation(graph_, arguments, lifetimes_, in_input_);
+  Evaluation evaluation(graph_, arguments, lifetimes_, std::move(draws), in_input_);
   size_t called = 0;
   const auto call_back = [&](size_t end) {
     for (; called < end; ++called) (*graph_.callbacks[called].call)();
@@ -60,10 +62,10 @@ std::vector<Tensor> Program::run(std::span<const Tensor> arguments) const {
   for (size_t u = 0; u < units_.size(); ++u) {
     const auto step = static_cast<int32_t>(u);
     call_back(callback_ends_[u]);
-    if (units_[u].kind != Unit::library)
-      run_fused(graph_, units_[u], evaluation);
+    if (const kernels::FusedKernel* kernel = kernels_[u].get(); kernel != nullptr && kernel->ready())
+      run_fused(units_[u], *kernel, device_of(graph_, units_[u]), evaluation);
     else
-      evaluation.run(graph_.nodes[static_cast<size_t>(units_[u].nodes[0])], step);
+      for (const int32_t n : units_[u].nodes) evaluation.run(graph_.nodes[static_cast<size_t>(n)], step);
     evaluation.end(step);
   }
   call_back(graph_.callbacks.size());

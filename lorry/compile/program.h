@@ -25,7 +25,9 @@ class Program {
   /// Writes what the function wrote, sets the gradients that it set, calls the host back, and returns what it returned,
   /// to the bit. Draws random numbers as the function would if it were called now, and advances its generators as much.
   /// The guard holds for the arguments. Any number of threads may run it.
-  std::vector<Tensor> run(std::span<const Tensor> arguments) const;
+  std::vector<Tensor> run(std::span<const Tensor> arguments) const { return run(arguments, trace::take_draws(graph_)); }
+  /// The same with draws that were taken before.
+  std::vector<Tensor> run(std::span<const Tensor> arguments, trace::RunDraws draws) const;
 
   const trace::Graph& graph() const { return graph_; }
   const std::vector<Unit>& units() const { return units_; }
@@ -36,7 +38,8 @@ class Program {
   trace::Graph graph_;
   std::vector<Unit> units_;
   trace::Lifetimes lifetimes_;
-  std::vector<int> in_input_;          ///< of each value: the input in whose memory it is made, -1
+  std::vector<int> in_input_;  ///< of each value: the input in whose memory it is made, -1
+  std::vector<std::unique_ptr<const kernels::FusedKernel>> kernels_;  ///< of each unit; null: a library unit
   std::vector<size_t> callback_ends_;  ///< of each unit: how many of the host's callbacks come before it
   trace::Guard guard_;
 };

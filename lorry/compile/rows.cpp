@@ -112,7 +112,7 @@ std::optional<RowNode> row_node(const Graph& graph, const Node& node, std::strin
   const Argument& x = node.arguments[0];
   const kernels::FusedKernels* fused = kernels::backend(x.device).fused;
   const auto known = operator_step(node, x.window.layout);
-  if (!known || fused == nullptr || fused->run_rows == nullptr) return {};
+  if (!known || fused == nullptr || fused->make_rows == nullptr) return {};
   RowNode made{known->first, {}};
   RowStep& step = made.step;
   made.rows.n = count_of_last(x.window.layout, known->second);

@@ -7,76 +7,81 @@ namespace {
 
 using namespace trace;
 
-/// A number as kernels read it.
-struct Number {
-  union {
-    double real;
-    int64_t whole;
-  };
-  explicit Number(const Scalar& x) {
-    if (x.is_floating())
-      real = x.to<double>();
-    else
-      whole = x.to<int64_t>();
-  }
-};
-
-/// The inputs of a unit in memory.
-class Inputs {
- public:
-  Inputs(const Unit& unit, Evaluation& evaluation) {
-    numbers_.reserve(unit.inputs.size());
-    tensors_.reserve(unit.inputs.size());
-    for (const Argument& x : unit.inputs) {
-      kernels::FusedOperand& operand = operands_.emplace_back();
-      if (x.kind == Argument::number) {
-        operand.data = &numbers_.emplace_back(x.scalar);
-        operand.layout.rank = -1;
-        operand.dtype = x.scalar.is_floating() ? kF64 : kI64;
-        continue;
-      }
-      const Tensor& from = tensors_.emplace_back(evaluation.read(x));
-      operand = {from.data_ptr(), from.layout(), x.dtype};
-    }
-  }
-  std::span<kernels::FusedOperand> operands() { return operands_; }
-
- private:
-  std::vector<Number> numbers_;
-  std::vector<Tensor> tensors_;
-  std::vector<kernels::FusedOperand> operands_;
-};
-
-void run_map(const Unit& unit, Evaluation& evaluation, const kernels::FusedKernels& kernels, Stream stream) {
-  Inputs inputs(unit, evaluation);
-  for (kernels::FusedOperand& x : inputs.operands())
-    if (x.layout.rank >= 0) x.layout = expand(x.layout, unit.sizes);
-  std::vector<kernels::FusedOutput> outputs;
-  for (size_t o = 0; o < unit.outputs.size(); ++o) {
-    const Tensor& to = evaluation.make(unit.outputs[o]);
-    outputs.push_back({{to.data_ptr(), to.layout(), to.dtype()}, unit.output_registers[o]});
-  }
-  kernels.run({unit.sizes, inputs.operands(), unit.steps, outputs}, stream);
+kernels::FusedNumber number(const Scalar& x) {
+  kernels::FusedNumber number;
+  if (x.is_floating())
+    number.real = x.to<double>();
+  else
+    number.whole = x.to<int64_t>();
+  return number;
 }
 
-void run_rows(const Unit& unit, Evaluation& evaluation, const kernels::FusedKernels& kernels, Stream stream) {
-  Inputs operands(unit, evaluation);
+DType number_dtype(const Scalar& x) { return x.is_floating() ? kF64 : kI64; }
+
+std::unique_ptr<const kernels::FusedKernel> make_map(const Graph& graph, const Unit& unit,
+                                                     std::span<const int> in_input) {
+  std::vector<kernels::FusedOperand> inputs;
+  for (const Argument& x : unit.inputs) {
+    kernels::FusedOperand& operand = inputs.emplace_back();
+    if (x.kind == Argument::number) {
+      operand.layout.rank = -1;
+      operand.dtype = number_dtype(x.scalar);
+      operand.number = number(x.scalar);
+    } else {
+      operand = {expand(x.window.layout, unit.sizes), x.dtype};
+    }
+  }
+  std::vector<kernels::FusedOutput> outputs;
+  for (size_t o = 0; o < unit.outputs.size(); ++o) {
+    const auto v = static_cast<size_t>(unit.outputs[o]);
+    const Value& value = graph.values[v];
+    outputs.push_back({{value.layout, value.dtype}, unit.output_registers[o], in_input[v] >= 0});
+  }
+  const Device device = device_of(graph, unit);
+  return kernels::backend(device).fused->make({unit.sizes, inputs, unit.steps, outputs}, device);
+}
+
+std::unique_ptr<const kernels::FusedKernel> make_rows(const Graph& graph, const Unit& unit,
+                                                      std::span<const int> in_input) {
   std::vector<kernels::RowInput> inputs;
-  for (const kernels::FusedOperand& x : operands.operands())
-    inputs.push_back({x.data, x.dtype, unit.extents[inputs.size()]});
+  for (const Argument& x : unit.inputs) {
+    kernels::RowInput& input = inputs.emplace_back();
+    input.extent = unit.extents[inputs.size() - 1];
+    input.is_number = x.kind == Argument::number;
+    input.dtype = input.is_number ? number_dtype(x.scalar) : x.dtype;
+    if (input.is_number) input.number = number(x.scalar);
+  }
   std::vector<kernels::RowOutput> outputs;
   for (size_t o = 0; o < unit.outputs.size(); ++o)
-    outputs.push_back({evaluation.make(unit.outputs[o]).data_ptr(), unit.output_registers[o]});
-  kernels.run_rows({unit.rows.rows, unit.rows.n, inputs, unit.row_steps, outputs}, stream);
+    outputs.push_back({unit.output_registers[o], in_input[static_cast<size_t>(unit.outputs[o])] >= 0});
+  const Device device = device_of(graph, unit);
+  return kernels::backend(device).fused->make_rows({unit.rows.rows, unit.rows.n, inputs, unit.row_steps, outputs},
+                                                   device);
 }
 
 }  // namespace
 
-void run_fused(const Graph& graph, const Unit& unit, Evaluation& evaluation) {
-  const Device device = graph.values[static_cast<size_t>(unit.outputs[0])].device;
-  const kernels::FusedKernels& kernels = *kernels::backend(device).fused;
-  const auto run = unit.kind == Unit::map ? run_map : run_rows;
-  run(unit, evaluation, kernels, current_stream(device));
+Device device_of(const Graph& graph, const Unit& unit) {
+  return graph.values[static_cast<size_t>(unit.outputs[0])].device;
+}
+
+std::unique_ptr<const kernels::FusedKernel> make_kernel(const Graph& graph, const Unit& unit,
+                                                        std::span<const int> in_input) {
+  return unit.kind == Unit::map ? make_map(graph, unit, in_input) : make_rows(graph, unit, in_input);
+}
+
+void run_fused(const Unit& unit, const kernels::FusedKernel& kernel, Device device, Evaluation& evaluation) {
+  std::vector<void*> addresses;
+  addresses.reserve(unit.inputs.size() + unit.outputs.size());
+  std::vector<Tensor> made;  // of no particular contents
+  for (const Argument& x : unit.inputs)
+    if (x.kind == Argument::value)
+      addresses.push_back(evaluation.address(x));
+    else
+      addresses.push_back(x.kind == Argument::number ? nullptr : made.emplace_back(evaluation.read(x)).data_ptr());
+  for (const int32_t v : unit.outputs) addresses.push_back(evaluation.make(v).data_ptr());
+  const std::span<void* const> all = addresses;
+  kernel.run(all.first(unit.inputs.size()), all.subspan(unit.inputs.size()), current_stream(device));
 }
 
 }  // namespace lorry::compiler

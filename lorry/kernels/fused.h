@@ -45,7 +45,7 @@ struct FusedOperand {
 
 struct FusedOutput {
   FusedOperand to;
-  int16_t from = 0;             ///< a register of the same dtype that a step makes
+  int16_t from = 0;              ///< a register of the same dtype that a step makes
   bool may_be_an_input = false;  ///< its memory may be exactly an input's
 };
 

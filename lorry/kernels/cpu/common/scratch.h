@@ -8,8 +8,8 @@
 
 namespace lorry::kernels::cpu {
 
-enum class Scratch : uint8_t { packed_a, packed_b, tile, attention, rows, library };
-inline constexpr int kScratchCount = 6;
+enum class Scratch : uint8_t { packed_a, packed_b, tile, attention, rows, blocks, chain, library };
+inline constexpr int kScratchCount = 8;
 
 namespace detail {
 void* scratch(Scratch purpose, size_t bytes);

@@ -8,11 +8,12 @@
 #include "lorry/kernels/cpu/fused/chain.h"
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
-#include "lorry/device/cpu/team.h"
 #include "lorry/kernels/common/convert.h"
 #include "lorry/kernels/cpu/common/cursor.h"
+#include "lorry/kernels/cpu/common/scratch.h"
 #include "lorry/kernels/cpu/common/simd.h"
 #include "lorry/kernels/cpu/fused/threaded.h"
 
@@ -31,92 +32,104 @@ const ThreadedFunctions& threaded_functions() {
 
 namespace {
 
-constexpr int64_t kGrain = 16384;  ///< elements worth a second thread
-constexpr int64_t kPart = 8192;    ///< elements of a run that one thread takes at once
+constexpr int64_t kPart = 8192;  ///< elements of a run that one thread takes at once
 
 }  // namespace
 
-Chain::Chain(const FusedCall& call, const Walk& walk)
-    : call_(call),
-      walk_(walk),
-      table_(threaded_functions()),
-      slots_(call.inputs.size() + call.steps.size()),
-      ends_(call.inputs.size() + call.outputs.size()) {
-  for (size_t i = 0; i < call_.inputs.size(); ++i) {
-    const FusedOperand& x = call_.inputs[i];
-    if (walk_.of_input[i] < 0) converter(x.dtype, kF32)(x.data, 0, slots_[i].elements, 1, kWidest);
-  }
+Chain::Chain(const MapCall& call, const Walk& walk) : call_(call), walk_(walk), table_(threaded_functions()) {
+  for (size_t i = 0; i < call_.inputs.size(); ++i)
+    if (walk_.of_input[i] < 0)
+      numbers_.push_back(i);
+    else if (is_one_value(i))
+      repeated_.push_back(i);
   for (size_t s = 0; s < call_.steps.size(); ++s) add(s);
   for (size_t o = 0; o < call_.outputs.size(); ++o)
-    if (!is_stored_at_once(o)) {
-      move(table_.load, {slot(static_cast<size_t>(call_.outputs[o].from))});
-      move(table_.store, output(o));
+    if (call_.outputs[o].may_be_an_input) {  // written when nothing reads that any more
+      move(table_.load, {Place::slot, static_cast<size_t>(call_.outputs[o].from)});
+      move(table_.store, {Place::operand, call_.inputs.size() + o});
     }
   code_.push_back({.function = table_.end});
-  for (size_t i = 0; i < call_.inputs.size(); ++i)
-    if (is_one_value(i)) repeated_.push_back(i);
 }
 
-int64_t Chain::tasks(const Walk& walk) {
-  const int64_t row = walk.iteration.sizes[0];
-  return walk.iteration.numel() / row * ((row + kPart - 1) / kPart);
+int64_t Chain::elements_a_task() const { return std::min(walk_.iteration.sizes[0], kPart); }
+
+int64_t Chain::tasks() const {
+  const int64_t row = walk_.iteration.sizes[0];
+  return walk_.iteration.numel() / row * ((row + kPart - 1) / kPart);
 }
 
-void Chain::run(int64_t begin, int64_t end) {
+void Chain::run(const Addresses& at, int64_t begin, int64_t end) const {
+  const size_t registers = call_.inputs.size() + call_.steps.size();
+  const size_t slots = registers + call_.inputs.size() + call_.outputs.size();
+  const size_t bytes = slots * sizeof(Slot) + code_.size() * sizeof(ThreadedStep);
+  Slot* const memory = scratch<Slot>(Scratch::chain, static_cast<int64_t>((bytes + sizeof(Slot) - 1) / sizeof(Slot)));
+  auto* const code = static_cast<ThreadedStep*>(static_cast<void*>(memory + slots));
+  const State state{at, std::uninitialized_copy(code_.begin(), code_.end(), code) - code_.size(), memory,
+                    memory + registers};
+  for (const Address& x : in_slots_) code[x.step].in[x.at] = state.slots[x.index].elements;
+  for (const size_t i : numbers_) {
+    const FusedOperand& x = call_.inputs[i];
+    converter(x.dtype, kF32)(&x.number, 0, state.slots[i].elements, 1, kWidest);
+  }
+
   const int64_t row = walk_.iteration.sizes[0], parts = (row + kPart - 1) / kPart;
   Cursor cursor(walk_.iteration, begin / parts * row + begin % parts * kPart);
   for (; begin < end; ++begin) {
     const int64_t n = std::min(kPart, cursor.left_in_row());
-    run_row(cursor, n);
+    run_row(state, cursor, n);
     cursor.step(n);
   }
 }
 
 /// Computes n elements of a row.
-void Chain::run_row(const Cursor& cursor, int64_t n) {
-  for (const size_t i : repeated_) std::fill_n(slots_[i].elements, kWidest, *address(i, cursor));
-  for (const Moving& m : moving_) code_[m.step].in[m.at] = address(m.operand, cursor);
+void Chain::run_row(const State& state, const Cursor& cursor, int64_t n) const {
+  for (const size_t i : repeated_) std::fill_n(state.slots[i].elements, kWidest, *address(state.at, i, cursor));
+  for (const Address& x : moving_) state.code[x.step].in[x.at] = address(state.at, x.index, cursor);
   const int64_t whole = n / table_.width * table_.width;
-  table_.run(code_.data(), 0, whole);
-  if (whole < n) run_end(cursor, whole, n - whole);
+  table_.run(state.code, 0, whole);
+  if (whole < n) run_end(state, cursor, whole, n - whole);
 }
 
 /// The last elements of a row, fewer than a step takes: by way of memory that has room for a step.
-void Chain::run_end(const Cursor& cursor, int64_t done, int64_t n) {
+void Chain::run_end(const State& state, const Cursor& cursor, int64_t done, int64_t n) const {
   const size_t inputs = call_.inputs.size();
-  for (const Moving& m : moving_) {
-    if (m.operand < inputs) std::copy_n(address(m.operand, cursor) + done, n, ends_[m.operand].elements);
-    code_[m.step].in[m.at] = ends_[m.operand].elements;
+  for (const Address& x : moving_) {
+    float* const end = state.ends[x.index].elements;
+    if (x.index < inputs) {
+      std::copy_n(address(state.at, x.index, cursor) + done, n, end);
+      std::fill_n(end + n, kWidest - n, 1.0F);
+    }
+    state.code[x.step].in[x.at] = end;
   }
-  table_.run(code_.data(), 0, table_.width);
+  table_.run(state.code, 0, table_.width);
   for (size_t o = 0; o < call_.outputs.size(); ++o)
-    std::copy_n(ends_[inputs + o].elements, n, address(inputs + o, cursor) + done);
+    std::copy_n(state.ends[inputs + o].elements, n, address(state.at, inputs + o, cursor) + done);
 }
 
-float* Chain::address(size_t operand, const Cursor& cursor) const {
+float* Chain::address(const Addresses& at, size_t operand, const Cursor& cursor) const {
   const size_t inputs = call_.inputs.size();
-  const FusedOperand& x = operand < inputs ? call_.inputs[operand] : call_.outputs[operand - inputs].to;
+  void* const data = operand < inputs ? at.inputs[operand] : at.outputs[operand - inputs];
   const int layout = operand < inputs ? walk_.of_input[operand] : walk_.of_output[operand - inputs];
-  return static_cast<float*>(x.data) + cursor.offset[layout];
+  return static_cast<float*>(data) + cursor.offset[layout];
 }
 
-/// An output whose memory is an input's is written when nothing reads that any more: at the end.
-bool Chain::is_stored_at_once(size_t o) const {
-  return std::ranges::none_of(call_.inputs,
-                              [&](const FusedOperand& in) { return in.data == call_.outputs[o].to.data; });
+bool Chain::is_one_value(size_t input) const {
+  const int layout = walk_.of_input[input];
+  return layout >= 0 && walk_.iteration.strides[layout][0] == 0;
 }
 
 /// The first output that holds a register while the steps run; the number of outputs: none.
 size_t Chain::output_of(size_t r) const {
   size_t o = 0;
-  while (o < call_.outputs.size() && (static_cast<size_t>(call_.outputs[o].from) != r || !is_stored_at_once(o))) ++o;
+  while (o < call_.outputs.size() &&
+         (static_cast<size_t>(call_.outputs[o].from) != r || call_.outputs[o].may_be_an_input))
+    ++o;
   return o;
 }
 
 void Chain::put(ThreadedStep& step, int at, const Place& place) {
-  step.in[at] = place.slot;
-  step.mask[at] = place.slot != nullptr ? 0 : -1;
-  if (place.slot == nullptr) moving_.push_back({code_.size(), at, place.operand});
+  step.mask[at] = place.kind == Place::slot ? 0 : -1;
+  (place.kind == Place::slot ? in_slots_ : moving_).push_back({code_.size(), at, place.index});
 }
 
 void Chain::move(void (*function)(), const Place& place) {
@@ -127,10 +140,11 @@ void Chain::move(void (*function)(), const Place& place) {
 }
 
 /// Where a register can be read when it does not travel.
-Chain::Place Chain::place(size_t r) {
-  if (r < call_.inputs.size() && walk_.of_input[r] >= 0 && !is_one_value(r)) return {nullptr, r};
-  if (const size_t o = output_of(r); r >= call_.inputs.size() && o < call_.outputs.size()) return output(o);
-  return {slot(r)};
+Chain::Place Chain::place(size_t r) const {
+  const size_t inputs = call_.inputs.size();
+  if (r < inputs && walk_.of_input[r] >= 0 && !is_one_value(r)) return {Place::operand, r};
+  if (const size_t o = output_of(r); r >= inputs && o < call_.outputs.size()) return {Place::operand, inputs + o};
+  return {Place::slot, r};
 }
 
 void Chain::add(size_t s) {
@@ -152,13 +166,14 @@ void Chain::add(size_t s) {
   travelling_ = static_cast<int16_t>(r);
   if (stored < call_.outputs.size() || is_read_from_memory(s, static_cast<int16_t>(r))) move(table_.store, place(r));
   for (size_t o = stored + 1; o < call_.outputs.size(); ++o)  // the same value a second time
-    if (static_cast<size_t>(call_.outputs[o].from) == r && is_stored_at_once(o)) move(table_.store, output(o));
+    if (static_cast<size_t>(call_.outputs[o].from) == r && !call_.outputs[o].may_be_an_input)
+      move(table_.store, {Place::operand, call_.inputs.size() + o});
 }
 
 /// Whether a result is read otherwise than by the next step, once, as the operand that travels.
 bool Chain::is_read_from_memory(size_t s, int16_t r) const {
   for (size_t o = 0; o < call_.outputs.size(); ++o)
-    if (call_.outputs[o].from == r && !is_stored_at_once(o)) return true;
+    if (call_.outputs[o].from == r && call_.outputs[o].may_be_an_input) return true;
   for (size_t t = s + 1; t < call_.steps.size(); ++t) {
     const FusedStep& step = call_.steps[t];
     const auto reads = std::count(step.in, step.in + step.arity, r);
@@ -170,9 +185,9 @@ bool Chain::is_read_from_memory(size_t s, int16_t r) const {
   return false;
 }
 
-bool is_chain(const FusedCall& call, const Walk& walk) {
+bool Chain::fits(const MapCall& call, const Walk& walk) {
   const Iteration& it = walk.iteration;
-  if (it.sizes[0] < Chain::kWidest) return false;
+  if (it.sizes[0] < kWidest) return false;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     const int layout = walk.of_input[i];
     if (layout >= 0 && (call.inputs[i].dtype != kF32 || it.strides[layout][0] > 1)) return false;
@@ -183,12 +198,6 @@ bool is_chain(const FusedCall& call, const Walk& walk) {
            return s.kind == FusedStep::formula && s.compute == kF32 && s.result == kF32 && s.dtype == kF32 &&
                   rows[static_cast<int>(s.op)][0] != nullptr;
          });
-}
-
-void run_chain(const FusedCall& call, const Walk& walk) {
-  const int64_t grain = std::max<int64_t>(1, kGrain / std::min(walk.iteration.sizes[0], kPart));
-  lorry::cpu::parallel_for(Chain::tasks(walk), grain,
-                           [&](int64_t begin, int64_t end) { Chain(call, walk).run(begin, end); });
 }
 
 }  // namespace lorry::kernels::cpu

@@ -8,66 +8,65 @@
 
 namespace lorry::kernels::cpu {
 
-/// Whether a call with elements is f32 throughout and over runs of memory, so that run_chain takes it.
-bool is_chain(const FusedCall& call, const Walk& walk);
-void run_chain(const FusedCall& call, const Walk& walk);
-
-/// The steps of such a call as threaded code, for one thread: its slots are its own. The call's addresses may change
-/// between runs, but not which outputs are inputs.
+/// The steps of a call that is f32 throughout and over runs of memory, as threaded code.
 class Chain {
  public:
-  static constexpr int64_t kWidest = 64;  ///< elements of four of the widest registers
+  /// Whether a call with elements is such a one.
+  static bool fits(const MapCall& call, const Walk& walk);
 
-  Chain(const FusedCall& call, const Walk& walk);
+  /// The call and the walk live as long as this.
+  Chain(const MapCall& call, const Walk& walk);
   Chain(const Chain&) = delete;
   Chain& operator=(const Chain&) = delete;
 
-  /// The parts into which a call is divided, and the computation of some.
-  static int64_t tasks(const Walk& walk);
-  void run(int64_t begin, int64_t end);
+  /// The parts into which a run is divided, and the computation of some on the calling thread.
+  int64_t tasks() const;
+  void run(const Addresses& at, int64_t begin, int64_t end) const;
+  int64_t elements_a_task() const;
 
  private:
+  static constexpr int64_t kWidest = 64;  ///< elements of four of the widest registers
   struct alignas(64) Slot {
     float elements[kWidest];
   };
   /// Where a value lies: in a slot, or in the memory of an operand (the inputs, then the outputs), which moves from row
   /// to row.
   struct Place {
-    float* slot = nullptr;
-    size_t operand = 0;
+    enum Kind : uint8_t { slot, operand } kind;
+    size_t index;
   };
-  /// Operand `at` of a step, to be set for each row.
-  struct Moving {
+  /// Operand `at` of a step, to be set for each run or for each row.
+  struct Address {
     size_t step;
     int at;
-    size_t operand;
+    size_t index;
+  };
+  /// What one thread writes while it runs.
+  struct State {
+    const Addresses& at;
+    ThreadedStep* code;
+    Slot* slots;  ///< of each register
+    Slot* ends;   ///< of each operand
   };
 
-  void run_row(const Cursor& cursor, int64_t n);
-  void run_end(const Cursor& cursor, int64_t done, int64_t n);
-  float* slot(size_t r) { return slots_[r].elements; }
-  Place output(size_t o) const { return {nullptr, call_.inputs.size() + o}; }
-  bool is_one_value(size_t input) const {
-    const int layout = walk_.of_input[input];
-    return layout >= 0 && walk_.iteration.strides[layout][0] == 0;
-  }
-  float* address(size_t operand, const Cursor& cursor) const;
-  bool is_stored_at_once(size_t o) const;
+  void run_row(const State& state, const Cursor& cursor, int64_t n) const;
+  void run_end(const State& state, const Cursor& cursor, int64_t done, int64_t n) const;
+  float* address(const Addresses& at, size_t operand, const Cursor& cursor) const;
+
+  bool is_one_value(size_t input) const;
   size_t output_of(size_t r) const;
   void put(ThreadedStep& step, int at, const Place& place);
   void move(void (*function)(), const Place& place);
-  Place place(size_t r);
+  Place place(size_t r) const;
   void add(size_t s);
   bool is_read_from_memory(size_t s, int16_t r) const;
 
-  const FusedCall& call_;
+  const MapCall& call_;
   const Walk& walk_;
   const ThreadedFunctions& table_;
-  std::vector<Slot> slots_;       ///< of each register
-  std::vector<Slot> ends_;        ///< of each operand
-  std::vector<size_t> repeated_;  ///< inputs that are one value in a row
-  std::vector<ThreadedStep> code_;
-  std::vector<Moving> moving_;
+  std::vector<ThreadedStep> code_;  ///< without addresses
+  std::vector<Address> in_slots_, moving_;
+  std::vector<size_t> numbers_, repeated_;  ///< inputs that are numbers, and such that are one value in a row
   int16_t travelling_ = -1;
 };
 

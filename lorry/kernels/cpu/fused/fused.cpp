@@ -6,13 +6,14 @@
 // integers and bool in i64. After each step they are rounded as the operator's result is.
 
 #include <algorithm>
-#include <array>
+#include <memory>
 #include <vector>
 
 #include "lorry/device/cpu/team.h"
 #include "lorry/kernels/common/convert.h"
 #include "lorry/kernels/cpu/common/cursor.h"
-#include "lorry/kernels/cpu/fused/chain.h"
+#include "lorry/kernels/cpu/common/scratch.h"
+#include "lorry/kernels/cpu/fused/map.h"
 #include "lorry/kernels/cpu/fused/rows.h"
 #include "lorry/kernels/cpu/pointwise/blocks.h"
 #include "lorry/kernels/cpu/table.h"
@@ -34,90 +35,26 @@ struct Register {
   int64_t step = 1;  ///< 0: a splat
 };
 
-/// What is the same for all blocks of a call.
-class Plan {
- public:
-  Plan(const FusedCall& call, const Walk& walk) : call(call), walk(walk) {
-    find_runs();
-    find_buffers();
-    numbers_.resize(call.inputs.size());
-    for (size_t i = 0; i < call.inputs.size(); ++i) {
-      const FusedOperand& x = call.inputs[i];
-      if (walk.of_input[i] >= 0) continue;
-      converter(x.dtype, held_as(x.dtype))(x.data, 0, numbers_[i].data(), 1, kSplatBytes / size_of(held_as(x.dtype)));
-    }
-  }
-
-  DType dtype(int r) const {
-    const auto i = static_cast<size_t>(r);
-    return i < call.inputs.size() ? call.inputs[i].dtype : call.steps[i - call.inputs.size()].dtype;
-  }
-  const void* number(size_t input) const { return numbers_[input].data(); }
-
-  const FusedCall& call;
-  const Walk& walk;
-  std::vector<bool> run;    ///< operands of the iteration that are contiguous over the whole of it
-  std::vector<int> buffer;  ///< of each register
-  int buffers = 0;
-
- private:
-  struct alignas(kSplatBytes) Splat : std::array<char, kSplatBytes> {};
-
-  void find_runs() {
-    const Iteration& iteration = walk.iteration;
-    for (int k = 0; k < iteration.operands; ++k) {
-      int64_t expected = 1;
-      bool contiguous = true;
-      for (int d = 0; d < iteration.rank; ++d) {
-        contiguous &= iteration.strides[k][d] == expected;
-        expected *= iteration.sizes[d];
-      }
-      run.push_back(contiguous);
-    }
-  }
-
-  /// A buffer for each register, used again when its register is read no more.
-  void find_buffers() {
-    const size_t inputs = call.inputs.size(), registers = inputs + call.steps.size();
-    std::vector<size_t> last(registers, 0);
-    for (size_t s = 0; s < call.steps.size(); ++s)
-      for (int k = 0; k < call.steps[s].arity; ++k) last[static_cast<size_t>(call.steps[s].in[k])] = s;
-    for (const FusedOutput& x : call.outputs) last[static_cast<size_t>(x.from)] = call.steps.size();
-    std::vector<int> free;
-    buffer.assign(registers, -1);
-    const auto take = [&] {
-      if (free.empty()) return buffers++;
-      const int b = free.back();
-      free.pop_back();
-      return b;
-    };
-    for (size_t i = 0; i < inputs; ++i) buffer[i] = take();
-    for (size_t s = 0; s < call.steps.size(); ++s) {
-      buffer[inputs + s] = take();  // before its operands' are free: a step's result overlaps none of them
-      for (size_t r = 0; r < inputs + s; ++r)
-        if (last[r] == s && (r >= inputs || is_read(r))) free.push_back(buffer[r]);
-    }
-  }
-  bool is_read(size_t r) const {
-    return std::ranges::any_of(call.steps, [&](const FusedStep& s) {
-      return std::any_of(s.in, s.in + s.arity, [&](int16_t i) { return static_cast<size_t>(i) == r; });
-    });
-  }
-
-  std::vector<Splat> numbers_;
-};
-
 /// One thread's share of a call.
 class Worker {
  public:
-  explicit Worker(const Plan& plan)
-      : plan_(plan),
-        call_(plan.call),
-        buffers_(static_cast<size_t>(plan.buffers)),
-        registers_(call_.inputs.size() + call_.steps.size()) {}
+  Worker(const MapCall& call, const Walk& walk, const BlockPlan& plan, const Addresses& at)
+      : call_(call), walk_(walk), plan_(plan), at_(at) {
+    const size_t registers = call.inputs.size() + call.steps.size();
+    const size_t needed = static_cast<size_t>(plan.buffers) * sizeof(Buffer) + call.inputs.size() * kSplatBytes;
+    memory_ = scratch<char>(Scratch::blocks, static_cast<int64_t>(needed + registers * sizeof(Register)));
+    numbers_ = memory_ + static_cast<size_t>(plan.buffers) * sizeof(Buffer);
+    registers_ = static_cast<Register*>(static_cast<void*>(memory_ + needed));
+    std::uninitialized_value_construct_n(registers_, registers);
+    for (size_t i = 0; i < call.inputs.size(); ++i) {
+      const FusedOperand& x = call.inputs[i];
+      if (walk.of_input[i] < 0)
+        converter(x.dtype, held_as(x.dtype))(&x.number, 0, number(i), 1, kSplatBytes / size_of(held_as(x.dtype)));
+    }
+  }
 
   void run(int64_t begin, int64_t end) {
-    Cursor cursor(plan_.walk.iteration, begin);
+    Cursor cursor(walk_.iteration, begin);
     while (begin < end) {
       const int64_t n = std::min(kBlock, end - begin);
       load(cursor, begin, n);
@@ -133,11 +70,12 @@ class Worker {
   }
 
  private:
-  struct alignas(kSplatBytes) Aligned {
-    Buffer bytes;
-  };
-
-  void* buffer(size_t r) { return buffers_[static_cast<size_t>(plan_.buffer[r])].bytes; }
+  DType dtype(int r) const {
+    const auto i = static_cast<size_t>(r);
+    return i < call_.inputs.size() ? call_.inputs[i].dtype : call_.steps[i - call_.inputs.size()].dtype;
+  }
+  void* buffer(size_t r) { return memory_ + static_cast<size_t>(plan_.buffer[r]) * sizeof(Buffer); }
+  void* number(size_t input) { return numbers_ + input * kSplatBytes; }
 
   static char* advance(void* data, int64_t elements, DType dtype) {
     return static_cast<char*>(data) + elements * size_of(dtype);
@@ -146,16 +84,16 @@ class Worker {
   void load(const Cursor& cursor, int64_t linear, int64_t n) {
     for (size_t i = 0; i < call_.inputs.size(); ++i) {
       const FusedOperand& x = call_.inputs[i];
-      const int layout = plan_.walk.of_input[i];
+      const int layout = walk_.of_input[i];
       if (layout < 0) {
-        registers_[i] = {plan_.number(i), 0};
+        registers_[i] = {number(i), 0};
         continue;
       }
-      const bool run = plan_.run[static_cast<size_t>(layout)];
+      const bool run = plan_.contiguous[static_cast<size_t>(layout)];
       const bool one_row = n <= cursor.left_in_row();
-      const int64_t stride = plan_.walk.iteration.strides[layout][0];
+      const int64_t stride = walk_.iteration.strides[layout][0];
       const DType held = held_as(x.dtype);
-      char* first = advance(x.data, run ? linear : cursor.offset[layout], x.dtype);
+      char* first = advance(at_.inputs[i], run ? linear : cursor.offset[layout], x.dtype);
       if ((run || (one_row && stride == 1)) && x.dtype == held) {
         registers_[i] = {first, 1};
         continue;
@@ -164,16 +102,16 @@ class Worker {
       if (run || one_row)
         converter(x.dtype, held)(first, run ? 1 : stride, buffer(i), 1, n);
       else
-        gather(cursor, x, layout, static_cast<char*>(buffer(i)), n);
+        gather(cursor, i, layout, static_cast<char*>(buffer(i)), n);
     }
   }
 
-  void gather(Cursor cursor, const FusedOperand& x, int layout, char* to, int64_t n) {
-    const DType held = held_as(x.dtype);
+  void gather(Cursor cursor, size_t input, int layout, char* to, int64_t n) {
+    const DType dtype = call_.inputs[input].dtype, held = held_as(dtype);
     for (int64_t done = 0; done < n;) {
       const int64_t part = std::min(cursor.left_in_row(), n - done);
-      converter(x.dtype, held)(advance(x.data, cursor.offset[layout], x.dtype), plan_.walk.iteration.strides[layout][0],
-                               to + done * size_of(held), 1, part);
+      converter(dtype, held)(advance(at_.inputs[input], cursor.offset[layout], dtype),
+                             walk_.iteration.strides[layout][0], to + done * size_of(held), 1, part);
       cursor.step(part);
       done += part;
     }
@@ -186,8 +124,7 @@ class Worker {
     const DType held = held_as(step.dtype);
     if (step.kind == FusedStep::convert) {
       const auto from = static_cast<size_t>(step.in[0]);
-      converter(held_as(plan_.dtype(step.in[0])), step.dtype)(registers_[from].data, registers_[from].step, spare_[0],
-                                                              1, n);
+      converter(held_as(dtype(step.in[0])), step.dtype)(registers_[from].data, registers_[from].step, spare_[0], 1, n);
       converter(step.dtype, held)(spare_[0], 1, buffer(r), 1, n);
       return;
     }
@@ -195,7 +132,7 @@ class Worker {
     int64_t steps[kMaxArity];
     for (int k = 0; k < step.arity; ++k) {
       const Register& x = registers_[static_cast<size_t>(step.in[k])];
-      const DType from = held_as(plan_.dtype(step.in[k]));
+      const DType from = held_as(dtype(step.in[k]));
       in[k] = x.data;
       steps[k] = x.step;
       if (from == step.compute) continue;
@@ -223,45 +160,115 @@ class Worker {
   void store(const Cursor& cursor, int64_t linear, int64_t n) {
     for (size_t o = 0; o < call_.outputs.size(); ++o) {
       const FusedOutput& x = call_.outputs[o];
-      const int layout = plan_.walk.of_output[o];
+      const int layout = walk_.of_output[o];
       const DType held = held_as(x.to.dtype);
       const Register& from = registers_[static_cast<size_t>(x.from)];
-      if (plan_.run[static_cast<size_t>(layout)]) {
-        converter(held, x.to.dtype)(from.data, from.step, advance(x.to.data, linear, x.to.dtype), 1, n);
+      if (plan_.contiguous[static_cast<size_t>(layout)]) {
+        converter(held, x.to.dtype)(from.data, from.step, advance(at_.outputs[o], linear, x.to.dtype), 1, n);
         continue;
       }
       Cursor at = cursor;
       for (int64_t done = 0; done < n;) {
         const int64_t part = std::min(at.left_in_row(), n - done);
         converter(held, x.to.dtype)(static_cast<const char*>(from.data) + done * from.step * size_of(held), from.step,
-                                    advance(x.to.data, at.offset[layout], x.to.dtype),
-                                    plan_.walk.iteration.strides[layout][0], part);
+                                    advance(at_.outputs[o], at.offset[layout], x.to.dtype),
+                                    walk_.iteration.strides[layout][0], part);
         at.step(part);
         done += part;
       }
     }
   }
 
-  const Plan& plan_;
-  const FusedCall& call_;
-  std::vector<Aligned> buffers_;
-  std::vector<Register> registers_;
+  const MapCall& call_;
+  const Walk& walk_;
+  const BlockPlan& plan_;
+  const Addresses& at_;
+  char* memory_;         ///< the buffers
+  char* numbers_;        ///< of each input a splat
+  Register* registers_;  ///< of the inputs, then of the steps
   alignas(kSplatBytes) Buffer spare_[kMaxArity];
 };
 
-void run(const FusedCall& call, Stream) {
+int64_t elements_of(const MapCall& call) {
   int64_t n = 1;
   for (const int64_t size : call.sizes) n *= size;
-  if (n == 0) return;
-  const Walk walk(call);
-  if (is_chain(call, walk)) return run_chain(call, walk);
-  const Plan plan(call, walk);
-  lorry::cpu::parallel_for(n, kGrain, [&](int64_t begin, int64_t end) { Worker(plan).run(begin, end); });
+  return n;
+}
+
+std::unique_ptr<const FusedKernel> make(const FusedCall& call, Device) {
+  return std::make_unique<MapKernel>(MapCall{call.sizes,
+                                             {call.inputs.begin(), call.inputs.end()},
+                                             {call.steps.begin(), call.steps.end()},
+                                             {call.outputs.begin(), call.outputs.end()}});
 }
 
 }  // namespace
 
-Walk::Walk(const FusedCall& call) {
+BlockPlan::BlockPlan(const MapCall& call, const Walk& walk) {
+  const Iteration& iteration = walk.iteration;
+  for (int k = 0; k < iteration.operands; ++k) {
+    int64_t expected = 1;
+    bool run = true;
+    for (int d = 0; d < iteration.rank; ++d) {
+      run &= iteration.strides[k][d] == expected;
+      expected *= iteration.sizes[d];
+    }
+    contiguous.push_back(run);
+  }
+
+  const size_t inputs = call.inputs.size(), registers = inputs + call.steps.size();
+  std::vector<size_t> last(registers, 0);
+  std::vector<bool> is_read(registers, false);
+  const auto read = [&](int16_t r, size_t step) {
+    last[static_cast<size_t>(r)] = step;
+    is_read[static_cast<size_t>(r)] = true;
+  };
+  for (size_t s = 0; s < call.steps.size(); ++s)
+    for (int k = 0; k < call.steps[s].arity; ++k) read(call.steps[s].in[k], s);
+  for (const FusedOutput& x : call.outputs) read(x.from, call.steps.size());
+  std::vector<int> free;
+  buffer.assign(registers, -1);
+  const auto take = [&] {
+    if (free.empty()) return buffers++;
+    const int b = free.back();
+    free.pop_back();
+    return b;
+  };
+  for (size_t i = 0; i < inputs; ++i) buffer[i] = take();
+  for (size_t s = 0; s < call.steps.size(); ++s) {
+    buffer[inputs + s] = take();  // before its operands' are free: a step's result overlaps none of them
+    for (size_t r = 0; r < inputs + s; ++r)
+      if (last[r] == s && (r >= inputs || is_read[r])) free.push_back(buffer[r]);
+  }
+}
+
+MapKernel::MapKernel(MapCall call) : call_(std::move(call)), walk_(call_), elements_(elements_of(call_)) {
+  if (elements_ == 0) return;
+  if (Chain::fits(call_, walk_))
+    chain_.emplace(call_, walk_);
+  else
+    blocks_.emplace(call_, walk_);
+}
+
+void MapKernel::run(std::span<void* const> inputs, std::span<void* const> outputs, Stream) const {
+  const Addresses at{inputs, outputs};
+  if (chain_)
+    lorry::cpu::parallel_for(chain_->tasks(), std::max<int64_t>(1, kGrain / chain_->elements_a_task()),
+                             [&](int64_t begin, int64_t end) { chain_->run(at, begin, end); });
+  else
+    lorry::cpu::parallel_for(elements_, kGrain,
+                             [&](int64_t begin, int64_t end) { Worker(call_, walk_, *blocks_, at).run(begin, end); });
+}
+
+void MapKernel::run_here(std::span<void* const> inputs, std::span<void* const> outputs) const {
+  const Addresses at{inputs, outputs};
+  if (chain_)
+    chain_->run(at, 0, chain_->tasks());
+  else if (elements_ > 0)
+    Worker(call_, walk_, *blocks_, at).run(0, elements_);
+}
+
+Walk::Walk(const MapCall& call) {
   std::vector<Layout> layouts;
   const auto index = [&](const FusedOperand& x) {
     if (x.layout.rank < 0) return -1;
@@ -278,7 +285,7 @@ Walk::Walk(const FusedCall& call) {
 }
 
 const FusedKernels& fused_kernels() {
-  static constexpr FusedKernels kKernels{.run = run, .run_rows = run_rows};
+  static constexpr FusedKernels kKernels{.make = make, .make_rows = make_rows};
   return kKernels;
 }
 

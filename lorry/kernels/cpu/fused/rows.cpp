@@ -6,12 +6,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <vector>
 
 #include "lorry/device/cpu/team.h"
 #include "lorry/kernels/cpu/common/scratch.h"
-#include "lorry/kernels/cpu/fused/chain.h"
+#include "lorry/kernels/cpu/fused/map.h"
 #include "lorry/kernels/cpu/table.h"
 
 namespace lorry::kernels::cpu {
@@ -27,20 +26,35 @@ struct Stage {
   std::vector<int16_t> inputs, outputs;  ///< registers of the call
   std::vector<FusedStep> maps;
   std::vector<int16_t> made;  ///< registers of the call that the maps make
+  std::unique_ptr<const MapKernel> kernel,
+      last_kernel;  ///< for whole blocks, and for the last, which may have fewer rows
 };
 
-/// What is the same for all blocks of a call.
+/// A call over rows that owns its lists.
+struct OwnedRowCall {
+  int64_t rows, n;
+  std::vector<RowInput> inputs;
+  std::vector<RowStep> steps;
+  std::vector<RowOutput> outputs;
+};
+
+/// What is the same for all blocks of all runs of a call.
 class RowPlan {
  public:
-  explicit RowPlan(const RowCall& call) : call(call) {
+  explicit RowPlan(OwnedRowCall given) : call(std::move(given)) {
     for (const RowInput& x : call.inputs) registers.push_back({x.dtype, x.extent});
     for (const RowStep& step : call.steps) {
       first_result.push_back(static_cast<int16_t>(registers.size()));
       registers.insert(registers.end(), step.result, step.result + step.results);
     }
-    block_rows = std::clamp<int64_t>(kBlock / call.n, 1, call.rows);
+    block_rows = std::clamp<int64_t>(kBlock / call.n, 1, std::max<int64_t>(1, call.rows));
     make_stages();
     place();
+    for (Stage& stage : stages)
+      if (call.steps[stage.steps[0]].kind == RowStep::map) {
+        stage.kernel = make_kernel(stage, block_rows);
+        if (call.rows % block_rows != 0) stage.last_kernel = make_kernel(stage, call.rows % block_rows);
+      }
   }
 
   bool is_wide(const RowStep& step) const { return step.result[0].extent == Extent::wide; }
@@ -67,7 +81,7 @@ class RowPlan {
                                 static_cast<size_t>(std::ranges::find(stage.made, r) - stage.made.begin()));
   }
 
-  const RowCall& call;
+  const OwnedRowCall call;
   std::vector<RowStep::Result> registers;
   std::vector<int16_t> first_result;  ///< of each step
   std::vector<Stage> stages;
@@ -126,9 +140,8 @@ class RowPlan {
     buffer.assign(registers.size(), -1);
     for (size_t o = 0; o < call.outputs.size(); ++o) {
       const RowOutput& x = call.outputs[o];
-      const bool is_input = std::ranges::any_of(call.inputs, [&](const RowInput& in) { return in.data == x.data; });
       int& at = output[static_cast<size_t>(x.from)];
-      if (is_input || at >= 0) {
+      if (x.may_be_an_input || at >= 0) {
         copied.push_back(o);
         last[static_cast<size_t>(x.from)] = static_cast<int>(stages.size());
       } else {
@@ -180,90 +193,77 @@ class RowPlan {
       for (int k = 0; k < step.arity; ++k) step.in[k] = number(stage, step.in[k]);
     }
   }
+
+  std::unique_ptr<const MapKernel> make_kernel(const Stage& stage, int64_t rows) const {
+    const bool wide = is_wide(call.steps[stage.steps[0]]);
+    MapCall maps{wide ? Dims{rows, call.n} : Dims{rows}, {}, stage.maps, {}};
+    for (const int16_t r : stage.inputs) maps.inputs.push_back(operand(r, rows, wide));
+    for (const int16_t r : stage.outputs) maps.outputs.push_back({operand(r, rows, wide), number(stage, r)});
+    return std::make_unique<const MapKernel>(std::move(maps));
+  }
+
+  FusedOperand operand(int16_t r, int64_t rows, bool wide) const {
+    const RowStep::Result& x = registers[static_cast<size_t>(r)];
+    FusedOperand to{{}, x.dtype};
+    const bool by_row = x.extent == Extent::wide || x.extent == Extent::narrow;
+    const bool by_column = x.extent == Extent::wide || x.extent == Extent::column;
+    if (x.extent == Extent::single && call.inputs[static_cast<size_t>(r)].is_number) {
+      to.layout.rank = -1;
+      to.number = call.inputs[static_cast<size_t>(r)].number;
+    } else if (wide) {
+      to.layout = Layout::strided({rows, call.n}, {by_row ? (by_column ? call.n : 1) : 0, by_column ? 1 : 0});
+    } else {
+      to.layout = Layout::strided({rows}, {by_row ? 1 : 0});
+    }
+    return to;
+  }
 };
 
 /// One thread's share of a call.
 class RowWorker {
  public:
-  RowWorker(const RowPlan& plan, Stream stream)
+  RowWorker(const RowPlan& plan, const Addresses& at, Stream stream)
       : plan_(plan),
         call_(plan.call),
+        at_(at),
         stream_(stream),
-        memory_(scratch<char>(Scratch::rows, plan.buffer_bytes)),
-        prepared_(plan.stages.size()) {}
+        memory_(scratch<char>(Scratch::rows, plan.buffer_bytes)) {}
 
   void run(int64_t first, int64_t rows) {
     first_ = first;
     rows_ = rows;
-    for (size_t g = 0; g < plan_.stages.size(); ++g) {
-      const size_t s = plan_.stages[g].steps[0];
+    for (const Stage& stage : plan_.stages) {
+      const size_t s = stage.steps[0];
       const RowStep& step = call_.steps[s];
       if (step.kind == RowStep::map)
-        run_maps(g, plan_.is_wide(step));
+        run_maps(stage);
       else
         run_step(step, plan_.first_result[s]);
     }
     for (const size_t o : plan_.copied) {
       const RowOutput& x = call_.outputs[o];
       const auto bytes = static_cast<size_t>(plan_.bytes(x.from, rows_));
-      std::memcpy(static_cast<char*>(x.data) + plan_.bytes(x.from, first_), address(x.from), bytes);
+      std::memcpy(static_cast<char*>(at_.outputs[o]) + plan_.bytes(x.from, first_), address(x.from), bytes);
     }
   }
 
  private:
   char* address(int16_t r) {
     const auto i = static_cast<size_t>(r);
-    if (i < call_.inputs.size()) return static_cast<char*>(call_.inputs[i].data) + plan_.bytes(r, first_);
+    if (i < call_.inputs.size()) return static_cast<char*>(at_.inputs[i]) + plan_.bytes(r, first_);
     if (const int o = plan_.output[i]; o >= 0)
-      return static_cast<char*>(call_.outputs[static_cast<size_t>(o)].data) + plan_.bytes(r, first_);
+      return static_cast<char*>(at_.outputs[static_cast<size_t>(o)]) + plan_.bytes(r, first_);
     return memory_ + plan_.buffer[i];
   }
 
-  FusedOperand operand(int16_t r, bool wide) {
-    const RowStep::Result& x = plan_.registers[static_cast<size_t>(r)];
-    FusedOperand to{address(r), {}, x.dtype};
-    const bool by_row = x.extent != Extent::column, by_column = x.extent != Extent::narrow;
-    if (x.extent == Extent::single)
-      to.layout.rank = -1;
-    else if (wide)
-      to.layout = Layout::strided({rows_, call_.n}, {by_row ? (by_column ? call_.n : 1) : 0, by_column ? 1 : 0});
-    else
-      to.layout = Layout::contiguous({rows_});
-    return to;
-  }
-
-  /// The fused call of a stage, for blocks of one size.
-  struct Prepared {
-    int64_t rows = 0;
-    std::vector<FusedOperand> inputs;
-    std::vector<FusedOutput> outputs;
-    FusedCall call;
-    std::optional<Walk> walk;
-    std::optional<Chain> chain;
-  };
-
-  void prepare(Prepared& p, const Stage& stage, bool wide) {
-    p.rows = rows_;
-    p.inputs.clear();
-    p.outputs.clear();
-    for (const int16_t r : stage.inputs) p.inputs.push_back(operand(r, wide));
-    for (const int16_t r : stage.outputs) p.outputs.push_back({operand(r, wide), RowPlan::number(stage, r)});
-    p.call = {wide ? Dims{rows_, call_.n} : Dims{rows_}, p.inputs, stage.maps, p.outputs};
-    p.walk.emplace(p.call);
-    p.chain.reset();
-    if (is_chain(p.call, *p.walk)) p.chain.emplace(p.call, *p.walk);
-  }
-
-  void run_maps(size_t g, bool wide) {
-    const Stage& stage = plan_.stages[g];
-    Prepared& p = prepared_[g];
-    if (p.rows != rows_) prepare(p, stage, wide);
-    for (size_t i = 0; i < p.inputs.size(); ++i) p.inputs[i].data = address(stage.inputs[i]);
-    for (size_t o = 0; o < p.outputs.size(); ++o) p.outputs[o].to.data = address(stage.outputs[o]);
-    if (p.chain)
-      p.chain->run(0, Chain::tasks(*p.walk));
-    else
-      fused_kernels().run(p.call, stream_);
+  void run_maps(const Stage& stage) {
+    const bool whole = rows_ == plan_.block_rows;
+    addresses_.clear();
+    for (const int16_t r : stage.inputs) addresses_.push_back(address(r));
+    for (const int16_t r : stage.outputs) addresses_.push_back(address(r));
+    const std::span<void* const> all = addresses_;
+    (whole ? stage.kernel : stage.last_kernel)
+        ->run_here(all.first(stage.inputs.size()), all.subspan(stage.inputs.size()));
   }
 
   /// A register as the kernels of rows take it: [rows, n], or [rows, 1] and [n] where those are vectors.
@@ -300,27 +300,44 @@ class RowWorker {
   }
 
   const RowPlan& plan_;
-  const RowCall& call_;
+  const OwnedRowCall& call_;
+  const Addresses& at_;
   const Stream stream_;
   char* memory_;  ///< the buffers
   int64_t first_ = 0, rows_ = 0;
-  std::vector<Prepared> prepared_;  ///< of each stage
+  std::vector<void*> addresses_;
+};
+
+class RowKernel final : public FusedKernel {
+ public:
+  explicit RowKernel(OwnedRowCall call) : plan_(std::move(call)) {}
+
+  void run(std::span<void* const> inputs, std::span<void* const> outputs, Stream stream) const override {
+    const int64_t rows = plan_.call.rows, block_rows = plan_.block_rows;
+    const Addresses at{inputs, outputs};
+    const int64_t blocks = (rows + block_rows - 1) / block_rows;
+    const int64_t grain = std::max<int64_t>(1, kGrain / (block_rows * plan_.call.n));
+    lorry::cpu::parallel_for(blocks, grain, [&](int64_t begin, int64_t end) {
+      RowWorker worker(plan_, at, stream);
+      for (int64_t b = begin; b < end; ++b) {
+        const int64_t first = b * block_rows;
+        worker.run(first, std::min(block_rows, rows - first));
+      }
+    });
+  }
+
+ private:
+  const RowPlan plan_;
 };
 
 }  // namespace
 
-void run_rows(const RowCall& call, Stream stream) {
-  if (call.rows == 0) return;
-  const RowPlan plan(call);
-  const int64_t blocks = (call.rows + plan.block_rows - 1) / plan.block_rows;
-  const int64_t grain = std::max<int64_t>(1, kGrain / (plan.block_rows * call.n));
-  lorry::cpu::parallel_for(blocks, grain, [&](int64_t begin, int64_t end) {
-    RowWorker worker(plan, stream);
-    for (int64_t b = begin; b < end; ++b) {
-      const int64_t first = b * plan.block_rows;
-      worker.run(first, std::min(plan.block_rows, call.rows - first));
-    }
-  });
+std::unique_ptr<const FusedKernel> make_rows(const RowCall& call, Device) {
+  return std::make_unique<RowKernel>(OwnedRowCall{call.rows,
+                                                  call.n,
+                                                  {call.inputs.begin(), call.inputs.end()},
+                                                  {call.steps.begin(), call.steps.end()},
+                                                  {call.outputs.begin(), call.outputs.end()}});
 }
 
 }  // namespace lorry::kernels::cpu

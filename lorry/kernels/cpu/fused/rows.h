@@ -4,6 +4,6 @@
 
 namespace lorry::kernels::cpu {
 
-void run_rows(const RowCall& call, Stream stream);
+std::unique_ptr<const FusedKernel> make_rows(const RowCall& call, Device device);
 
 }  // namespace lorry::kernels::cpu
