@@ -60,6 +60,7 @@ class Call {
   friend class OperatorNode;
   Tensor unpack(const std::vector<Saved>& saved, int i, const char* which) const;
   void release();
+  void saved_storages(std::vector<uint64_t>& storages) const;
 
   Op op_{};
   OperatorNode* owner_ = nullptr;

@@ -71,6 +71,11 @@ class FunctionNode final : public Node {
     for (Saved& s : saved) s.release();
   }
 
+  void saved_storages(std::vector<uint64_t>& storages) override {
+    const std::scoped_lock lock(mutex_);
+    for (const Saved& s : saved_) s.add_storage(storages);
+  }
+
   std::vector<Tensor> saved_tensors() {
     std::vector<Saved> saved;
     {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <unordered_set>
 
 #include "lorry/autograd/operator_node.h"
 #include "lorry/ops/ops.h"
@@ -192,6 +193,25 @@ Edge gradient_edge(const Tensor& x) {
   edge.node = gradient_function(x, &edge.index);
   if (!edge.node) edge = {meta(x).gradient, 0};
   return edge;
+}
+
+std::vector<uint64_t> storages_on_tape(const std::vector<Tensor>& roots) {
+  std::vector<uint64_t> storages;
+  std::vector<Node*> open;
+  std::unordered_set<const Node*> seen;
+  const auto visit = [&](const Edge& edge) {
+    if (edge && seen.insert(edge.node.get()).second) open.push_back(edge.node.get());
+  };
+  for (const Tensor& x : roots) visit(gradient_edge(x));
+  while (!open.empty()) {
+    Node& node = *open.back();
+    open.pop_back();
+    node.saved_storages(storages);
+    for (const Edge& edge : node.edges) visit(edge);
+  }
+  std::ranges::sort(storages);
+  storages.erase(std::ranges::unique(storages).begin(), storages.end());
+  return storages;
 }
 
 }  // namespace lorry::autograd

@@ -40,6 +40,8 @@ class Node : public Counted {
   virtual const char* name() const = 0;
   /// Frees the tensors saved for apply. Another thread's apply then throws GradError.
   virtual void release() {}
+  /// Adds the storages of the tensors that it saved.
+  virtual void saved_storages(std::vector<uint64_t>&) {}
   /// Makes x, a saved output read again while gradients are recorded, an output of this node.
   virtual void adopt(const Tensor& x, int index);
 
@@ -127,5 +129,7 @@ void set_history(const Tensor& x, const IntrusivePtr<Node>& fn, int index);
 IntrusivePtr<Node> gradient_function(const Tensor& x, int* index = nullptr);
 /// Where a gradient of x goes.
 Edge gradient_edge(const Tensor& x);
+/// The storages of the tensors that the tape behind these tensors saved, in order, each once.
+std::vector<uint64_t> storages_on_tape(const std::vector<Tensor>& roots);
 
 }  // namespace lorry::autograd

@@ -164,6 +164,12 @@ std::vector<Tensor> OperatorNode::apply(std::vector<Tensor> grads) {
   return result;
 }
 
+void Call::saved_storages(std::vector<uint64_t>& storages) const {
+  const std::scoped_lock lock(mutex_);
+  for (const Saved& s : inputs_) s.add_storage(storages);
+  for (const Saved& s : outputs_) s.add_storage(storages);
+}
+
 void OperatorNode::adopt(const Tensor& x, int index) {
   if (through_ != nullptr && is_floating(x.dtype())) {
     through_->adopt_view(x);

@@ -19,6 +19,7 @@ class OperatorNode final : public Node {
   std::vector<Tensor> apply(std::vector<Tensor> grads) override;
   const char* name() const override { return lorry::name(call_.op_); }
   void release() override { call_.release(); }
+  void saved_storages(std::vector<uint64_t>& storages) override { call_.saved_storages(storages); }
 
   void adopt(const Tensor& x, int index) override;
 
@@ -38,6 +39,7 @@ class WriteThroughView final : public Node {
   std::vector<Tensor> apply(std::vector<Tensor> grads) override;
   const char* name() const override { return "write_through_view"; }
   void release() override { inner_->release(); }
+  void saved_storages(std::vector<uint64_t>& storages) override { inner_->saved_storages(storages); }
 
   /// Makes x, what the call left in the view, a view of what this node left in the base.
   void adopt_view(const Tensor& x);

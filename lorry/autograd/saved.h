@@ -33,6 +33,9 @@ class Saved {
   static Saved output(const Tensor& x, int index);
 
   void release();
+  void add_storage(std::vector<uint64_t>& storages) const {
+    if (tensor_.defined()) storages.push_back(tensor_.storage().id());
+  }
   bool is_saved() const { return tensor_.defined() || hook_; }
   /// Throws GradError naming the operator that overwrote it. `owner` is the history of an output.
   Tensor unpack(Node& owner, const char* op, const char* which, int position) const;

@@ -7,7 +7,7 @@
 
 #include "lorry/base/events.h"
 #include "lorry/base/modes.h"
-#include "lorry/compile/program.h"
+#include "lorry/compile/differentiable.h"
 #include "lorry/trace/functionalise.h"
 
 namespace lorry::detail {
@@ -78,8 +78,9 @@ struct Recorded {
   std::vector<bool> wants_gradient;
   std::string reason;                                ///< why it was made beside those that there were
   std::string refused;                               ///< why the function runs as it is
-  std::unique_ptr<const compiler::Program> program;  ///< null where it does
-  std::string kernels;
+  std::shared_ptr<const compiler::Program> program;  ///< null where it does
+  std::shared_ptr<const compiler::DifferentiableProgram> differentiable = nullptr;  ///< that of `program`, if any
+  std::string kernels = {};
   bool runs_fused = false;  ///< some unit is more than one operator
   int attempts = 1;
   mutable std::atomic<uint64_t> used{0};
@@ -90,7 +91,30 @@ struct Recorded {
       return false;
     for (size_t i = 0; i < arguments.size(); ++i)
       if (wants_gradient[i] != arguments[i].requires_grad()) return false;
-    return program == nullptr || program->guard().holds(arguments);
+    return program == nullptr ||
+           (program->guard().holds(arguments) && (differentiable == nullptr || differentiable->holds(arguments)));
+  }
+
+  std::vector<Tensor> run(std::span<const Tensor> arguments) const {
+    return differentiable != nullptr ? differentiable->run(arguments) : program->run(arguments);
+  }
+  void set(std::shared_ptr<const compiler::Program> made) {
+    program = std::move(made);
+    add_kernels(*program);
+  }
+  void set(std::shared_ptr<const compiler::DifferentiableProgram> made) {
+    differentiable = std::move(made);
+    program = {differentiable, &differentiable->forward()};
+    add_kernels(*program);
+    kernels += "backward:";
+    add_kernels(differentiable->backward());
+  }
+  std::string explain() const;
+
+ private:
+  void add_kernels(const compiler::Program& made) {
+    kernels += kernels_of(made);
+    runs_fused |= std::ranges::any_of(made.units(), [](const auto& u) { return u.nodes.size() > 1; });
   }
 };
 
@@ -190,7 +214,7 @@ std::vector<Tensor> CompiledFunction::call(std::span<const Tensor> arguments, co
   if (found != nullptr && found->runs_fused) {
     found->used.store(++cache_->clock, std::memory_order_relaxed);
     ++cache_->hits;
-    return found->program->run(arguments);
+    return found->run(arguments);
   }
   if (found != nullptr && (found->program != nullptr || found->attempts >= kAttempts)) {
     ++cache_->eager_calls;
@@ -201,13 +225,21 @@ std::vector<Tensor> CompiledFunction::call(std::span<const Tensor> arguments, co
       std::make_shared<Recorded>(hash, t_modes & kRecordedModes, default_device(), key, gradients_wanted(arguments));
   made->reason = cache_->why_recorded(arguments);
   trace::Recorder recorder(arguments);
-  std::vector<Tensor> results = function();
-  const trace::Recording recording = recorder.finish(results);
+  const std::vector<Tensor> results = function();
+  compiler::Differentiation gradients = compiler::differentiation_of(recorder, arguments, results);
+  std::vector<Tensor> made_here = results;
+  if (!gradients.results.empty())
+    std::ranges::move(compiler::record_backward(recorder, arguments, results, gradients),
+                      std::back_inserter(made_here));
+  const trace::Recording recording = recorder.finish(made_here);
   ++cache_->recordings;
   try {
-    made->program = std::make_unique<compiler::Program>(trace::functionalise(recording));
-    made->kernels = kernels_of(*made->program);
-    made->runs_fused = std::ranges::any_of(made->program->units(), [](const auto& u) { return u.nodes.size() > 1; });
+    const trace::Graph graph = trace::functionalise(recording);
+    if (gradients.results.empty())
+      made->set(std::make_shared<const compiler::Program>(graph));
+    else
+      made->set(std::make_shared<const compiler::DifferentiableProgram>(graph, arguments.size(), results.size(),
+                                                                        std::move(gradients)));
   } catch (const CompileError& error) {
     made->refused = error.what();
     if (!recording.may_settle) made->attempts = kAttempts;
@@ -228,9 +260,18 @@ std::string CompiledFunction::explain() const {
   for (size_t i = 0; i < cache_->recorded.size(); ++i) {
     const Recorded& r = *cache_->recorded[i];
     text += fmt::format("recording {}{}\n", i, r.reason.empty() ? "" : "; made because: " + r.reason);
-    text += r.program == nullptr ? fmt::format("runs as it is: {}\n", r.refused) : r.program->explain();
-    if (r.program != nullptr && !r.runs_fused) text += "runs as it is: there is nothing to fuse\n";
+    text += r.explain();
   }
+  return text;
+}
+
+std::string Recorded::explain() const {
+  if (program == nullptr) return fmt::format("runs as it is: {}\n", refused);
+  std::string text = program->explain();
+  if (differentiable != nullptr)
+    text += fmt::format("{} bytes saved for the backward\n{}", differentiable->saved_bytes(),
+                        differentiable->backward().explain());
+  if (!runs_fused) text += "runs as it is: there is nothing to fuse\n";
   return text;
 }
 

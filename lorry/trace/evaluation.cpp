@@ -42,17 +42,23 @@ Lifetimes::Lifetimes(const Graph& graph, std::span<const int32_t> step_of) : las
     if (last[v] >= 0 && last[v] != kAtTheEnd) ends[static_cast<size_t>(last[v])].push_back(static_cast<int32_t>(v));
 }
 
+RunDraws take_draws(const Graph& graph) {
+  RunDraws draws;
+  for (const GraphGenerator& x : graph.generators) draws.push_back(x.sequence->take(x.draws));
+  return draws;
+}
+
 Evaluation::Evaluation(const Graph& graph, std::span<const Tensor> arguments, const Lifetimes& lifetimes,
-                       std::span<const int> in_input)
+                       RunDraws draws, std::span<const int> in_input)
     : graph_(graph),
       arguments_(arguments),
       lifetimes_(lifetimes),
       in_input_(in_input),
       values_(graph.values.size()),
+      draws_(std::move(draws)),
       owned_(graph.values.size(), false) {
   for (const GraphInput& x : graph_.inputs) inputs_.push_back(value(x.value) = bind(x));
   for (const GraphConstant& x : graph_.constants) value(x.value) = x.tensor;
-  for (const GraphGenerator& x : graph_.generators) draws_.push_back(x.sequence->take(x.draws));
 }
 
 /// The memory of an input, in the layout of its value.
@@ -73,6 +79,10 @@ Tensor Evaluation::read(const Argument& x) {
   if (x.kind == Argument::empty)
     return empty_strided(x.window.layout.size_list(), x.window.layout.stride_list(), {x.dtype, x.device});
   return {};
+}
+
+void* Evaluation::address(const Argument& x) {
+  return static_cast<char*>(value(x.value_index).data_ptr()) + x.window.offset * size_of(x.dtype);
 }
 
 const Tensor& Evaluation::make(int32_t v) {

@@ -20,17 +20,24 @@ struct Lifetimes {
   Lifetimes(const Graph& graph, std::span<const int32_t> step_of);
 };
 
+/// The draws of a run, from each of its graph's generators.
+using RunDraws = std::vector<detail::Draws>;
+/// Takes them.
+RunDraws take_draws(const Graph& graph);
+
 class Evaluation {
  public:
-  /// Binds the inputs, then takes the run's draws from the generators. The graph's Guard holds for the arguments.
-  /// in_input: of each value the input in whose memory it is made, -1; or empty. All four live as long as this.
-  Evaluation(const Graph& graph, std::span<const Tensor> arguments, const Lifetimes& lifetimes,
+  /// Binds the inputs. The graph's Guard holds for the arguments. in_input: of each value the input in whose memory it
+  /// is made, -1; or empty. draws: of the run, from each generator. All but these live as long as this.
+  Evaluation(const Graph& graph, std::span<const Tensor> arguments, const Lifetimes& lifetimes, RunDraws draws,
              std::span<const int> in_input = {});
 
   /// Runs a node as part of a step.
   void run(const Node& node, int32_t step);
   /// What an argument shows, as a tensor.
   Tensor read(const Argument& x);
+  /// Where the first element of what a value's argument shows lies.
+  void* address(const Argument& x);
   /// Memory for a value.
   const Tensor& make(int32_t value);
   /// Lets go of what a step read last.
@@ -54,8 +61,8 @@ class Evaluation {
   std::span<const int> in_input_;
   std::vector<Tensor> inputs_;  ///< the memory of each, in the layout of its value
   std::vector<Tensor> values_;
-  std::vector<detail::Draws> draws_;  ///< from each generator
-  std::vector<bool> owned_;           ///< made here, not the caller's memory
+  RunDraws draws_;
+  std::vector<bool> owned_;  ///< made here, not the caller's memory
 };
 
 }  // namespace lorry::trace

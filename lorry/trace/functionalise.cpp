@@ -34,9 +34,11 @@ class Functionaliser {
     };
     for (size_t i = 0; i < recording_.calls.size(); ++i) {
       call_back(i);
+      if (i == recording_.backward_from) graph_.backward_from = graph_.nodes.size();
       add(recording_.calls[i]);
     }
     call_back(recording_.calls.size());
+    if (recording_.backward_from == recording_.calls.size()) graph_.backward_from = graph_.nodes.size();
     finish();
     return std::move(graph_);
   }

@@ -118,6 +118,7 @@ struct Graph {
   std::vector<GraphOutput> outputs;
   std::vector<WriteBack> write_backs;
   std::vector<GraphGrad> grads;
+  size_t backward_from = SIZE_MAX;      ///< the nodes from here on are the function's backward
   std::vector<HostCallback> callbacks;  ///< in the order of their positions among the nodes
 };
 

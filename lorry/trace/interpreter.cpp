@@ -21,7 +21,7 @@ std::vector<Tensor> interpret(const Graph& graph, std::span<const Tensor> argume
     const Node& node = graph.nodes[static_cast<size_t>(n)];
     return !node.targets.empty() && overwrites(node, old, made);
   });
-  Evaluation evaluation(graph, arguments, lifetimes, in_input);
+  Evaluation evaluation(graph, arguments, lifetimes, take_draws(graph), in_input);
   auto callback = graph.callbacks.begin();
   for (size_t n = 0; n <= graph.nodes.size(); ++n) {
     for (; callback != graph.callbacks.end() && callback->position == n; ++callback) (*callback->call)();

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lorry/autograd/grad_mode.h"
+#include "lorry/autograd/node.h"
 #include "lorry/base/scope.h"
 #include "lorry/ops/dispatch/door.h"
 #include "lorry/ops/ops.h"
@@ -92,15 +93,32 @@ Recorder::Recorder(std::span<const Tensor> arguments) {
   if (t_recorder != nullptr) raise_as<ValueError>("trace", "this thread is being recorded already");
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!arguments[i].defined()) raise_as<ValueError>("trace", "argument {} is undefined", i);
-    recording_.arguments.push_back(ref_of(arguments[i]));
-    arguments_.push_back(arguments[i]);
-    Outside& from = recording_.outside[arguments[i].storage().id()];
-    if (from.argument < 0) from.argument = static_cast<int>(i);
-    if (is_leaf_with_gradient(arguments[i])) meet_leaf(arguments[i]);
+    add_argument(arguments[i]);
   }
   Listening::install();
   t_recorder = this;
   mode_.emplace(kTraceMode, 0);
+}
+
+void Recorder::add_argument(const Tensor& x) {
+  Outside& from = recording_.outside[x.storage().id()];
+  if (from.argument < 0) from.argument = static_cast<int>(arguments_.size());
+  recording_.arguments.push_back(ref_of(x));
+  arguments_.push_back(x);
+  if (is_leaf_with_gradient(x)) meet_leaf(x);
+}
+
+std::vector<Tensor> Recorder::leaves() const {
+  std::vector<Tensor> leaves;
+  for (const auto& [storage, from] : recording_.outside)
+    if (from.argument < 0 && from.leaf.defined()) leaves.push_back(from.leaf);
+  return leaves;
+}
+
+void Recorder::begin_backward(std::span<const Tensor> gradients) {
+  recording_.backward_from = recording_.calls.size();
+  for (const Tensor& x : gradients) add_argument(x);
+  if (captured_history_) obstacle("a captured tensor has a history; pass it as an argument");
 }
 
 Recorder::~Recorder() {
@@ -112,7 +130,7 @@ Recording Recorder::finish(std::span<const Tensor> results) {
   t_recorder = nullptr;
   for (const Tensor& x : results) {
     if (x.defined()) meet(x, true);
-    if (x.requires_grad()) obstacle("a result requires a gradient; call backward inside, or detach it");
+    if (x.requires_grad() && recording_.backward_from == SIZE_MAX) obstacle("a result requires a gradient");
     recording_.results.push_back(ref_of(x));
   }
   for (const Tensor& x : arguments_)
@@ -120,7 +138,8 @@ Recording Recorder::finish(std::span<const Tensor> results) {
   find_shared_memory();
   find_leaves();
   find_gradients();
-  find_survivors();
+  find_survivors(recording_.backward_from == SIZE_MAX ? std::vector<uint64_t>()
+                                                      : autograd::storages_on_tape({results.begin(), results.end()}));
   for (const uint64_t leaf : grad_order_) {
     const auto met = leaves_.find(leaf);
     const bool was_none = met != leaves_.end() && !met->second.gradient.defined();
@@ -175,14 +194,15 @@ void Recorder::find_gradients() {
 }
 
 /// Memory that was made here and is neither returned nor a gradient ends with the call: somebody who still holds it,
-/// such as an optimizer that makes its states in its first step, would not be told of a run's.
-void Recorder::find_survivors() {
+/// such as an optimizer that makes its states in its first step, would not be told of a run's. What the tape saved for
+/// the backward that was recorded is no such memory.
+void Recorder::find_survivors(const std::vector<uint64_t>& on_tape) {
   const auto given = [&](uint64_t id) {
     return std::ranges::count(recording_.results, id, &TensorRef::storage) > 0 ||
            std::ranges::any_of(grads_, [&](const auto& g) { return g.second.storage == id; });
   };
   for (const auto& [id, made] : inside_)
-    if (!made.dead && !given(id)) {
+    if (!made.dead && !given(id) && !std::ranges::binary_search(on_tape, id)) {
       recording_.may_settle = true;
       return obstacle("memory made while recording is still held; run the function once before");
     }
@@ -213,6 +233,7 @@ void Recorder::meet(const Tensor& x, bool read) {
     Outside& from = recording_.outside[id];
     from.captured = std::make_shared<door::Observed>(x);
     if (is_leaf_with_gradient(x)) from.leaf = x;
+    captured_history_ |= grad_enabled() && x.requires_grad() && !x.is_leaf();
   } else if (read && !made->second.written && x.numel() > 0) {
     recording_.outside[id].constant = snapshot(x);
   }

@@ -98,6 +98,7 @@ struct Recording {
   std::vector<TensorRef> arguments, results;
   std::map<uint64_t, Outside> outside;  ///< by storage
   std::vector<RecordedGrad> grads;      ///< in the order of their last change
+  size_t backward_from = SIZE_MAX;      ///< the calls from here on are the function's backward
   std::vector<HostCallback> callbacks;
   std::vector<RecordedGenerator> generators;
   /// What a graph cannot tell again, in the function's order; empty: all of it can. "item, in blocks.0: the host reads
@@ -114,6 +115,11 @@ class Recorder {
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
+  /// The captured leaves that require a gradient, of those that calls have read so far.
+  std::vector<Tensor> leaves() const;
+  /// What follows is the backward of what was recorded so far: it reads these gradients of results as further
+  /// arguments. The results of the function may require a gradient then, and its tape stays.
+  void begin_backward(std::span<const Tensor> gradients);
   /// Ends the recording; `results` are what the function returned, undefined tensors included.
   Recording finish(std::span<const Tensor> results);
   /// Whether this thread is being recorded.
@@ -128,6 +134,7 @@ class Recorder {
   void fact(const FactView& fact);
   void meet(const Tensor& x, bool read);
   void meet_leaf(const Tensor& x);
+  void add_argument(const Tensor& x);
   void obstacle(std::string what);
   void draw(const Generator& generator, const formula::RandomKey& key);
   void number_draw(RecordedCall& call) const;
@@ -135,7 +142,7 @@ class Recorder {
   void find_shared_memory();
   void find_leaves();
   void find_gradients();
-  void find_survivors();
+  void find_survivors(const std::vector<uint64_t>& on_tape);
   friend class RunBy;
   friend void host_callback(std::string name, std::function<void()> call);
   static size_t only_written(const door::CallView& call);
@@ -156,6 +163,7 @@ class Recorder {
     TensorRef gradient;  ///< that it had
   };
   std::map<uint64_t, MetLeaf> leaves_;  ///< by storage: those that were met before they got another gradient
+  bool captured_history_ = false;       ///< a captured tensor that a call read has one
   RunCall run_ = nullptr;
   /// The draws so far: by key the generator and its draw's number; generator -1: it was made inside.
   struct KeyOrder {
