@@ -26,7 +26,9 @@ struct Capture {
 /// Which nodes a walk visits: all, or for grad() those from which a captured edge can be reached.
 class Wanted {
  public:
-  Wanted(const std::vector<Edge>& roots, std::vector<Capture>* captures) : all_(captures == nullptr) {
+  /// ends: a walk goes no further than a node with a captured edge.
+  Wanted(const std::vector<Edge>& roots, std::vector<Capture>* captures, bool ends)
+      : all_(captures == nullptr), ends_(ends) {
     if (all_) return;
     for (Capture& c : *captures) captures_[c.edge.node.get()].push_back(&c);
     std::vector<Node*> found, stack;
@@ -40,6 +42,7 @@ class Wanted {
     while (!stack.empty()) {
       const Node* node = stack.back();
       stack.pop_back();
+      if (is_end(*node)) continue;
       for (const Edge& e : node->edges) visit(e);
     }
     std::sort(found.begin(), found.end(), [](const Node* a, const Node* b) { return a->sequence < b->sequence; });
@@ -51,7 +54,8 @@ class Wanted {
   bool operator()(const Edge& e) const { return e && (all_ || leads_.at(e.node.get())); }
   /// Whether a gradient goes on from the node.
   bool beyond(const Node& node) const {
-    return all_ || std::any_of(node.edges.begin(), node.edges.end(), [&](const Edge& e) { return (*this)(e); });
+    return all_ || (!is_end(node) &&
+                    std::any_of(node.edges.begin(), node.edges.end(), [&](const Edge& e) { return (*this)(e); }));
   }
   /// Takes the gradients at a node that were asked for.
   void capture(Node* node, const std::vector<Tensor>& grads) const {
@@ -61,7 +65,9 @@ class Wanted {
   }
 
  private:
-  const bool all_;
+  bool is_end(const Node& node) const { return ends_ && captures_.contains(const_cast<Node*>(&node)); }
+
+  const bool all_, ends_;
   std::unordered_map<Node*, bool> leads_;
   std::unordered_map<Node*, std::vector<Capture*>> captures_;
 };
@@ -89,8 +95,8 @@ Tensor fitted(Tensor g, const Node& node, int index) {
 /// this.
 class Walk {
  public:
-  Walk(const std::vector<Edge>& roots, std::vector<Capture>* captures)
-      : wanted_(roots, captures), captures_(captures) {}
+  Walk(const std::vector<Edge>& roots, std::vector<Capture>* captures, bool ends)
+      : wanted_(roots, captures, ends), captures_(captures) {}
 
   void send(const Edge& edge, Tensor g) {
     if (!wanted_(edge) || !g.defined()) return;
@@ -181,11 +187,11 @@ class Walk {
 };
 
 void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, bool keep, bool create_graph,
-         std::vector<Capture>* captures) {
+         std::vector<Capture>* captures, bool ends) {
   require<GradError>(!mode(kInferenceMode),
                      "backward: gradients do not exist in inference mode; leave the InferenceMode scope first");
   const ModeScope recording(create_graph ? uint32_t{kGradMode} : 0u, create_graph ? 0u : uint32_t{kGradMode});
-  Walk walk(roots, captures);
+  Walk walk(roots, captures, ends);
   for (size_t i = 0; i < roots.size(); ++i) walk.send(roots[i], std::move(gradients[i]));
   gradients.clear();
   walk.run(keep);
@@ -226,7 +232,7 @@ void backward(const std::vector<Tensor>& roots, const std::vector<Tensor>& given
               bool create_graph) {
   std::vector<Tensor> gradients;
   const std::vector<Edge> edges = root_edges(roots, given, gradients, "backward");
-  run(edges, std::move(gradients), retain_graph || create_graph, create_graph, nullptr);
+  run(edges, std::move(gradients), retain_graph || create_graph, create_graph, nullptr, false);
 }
 
 std::vector<Tensor> grad(const std::vector<Tensor>& roots, const std::vector<Tensor>& inputs,
@@ -240,7 +246,8 @@ std::vector<Tensor> grad(const std::vector<Tensor>& roots, const std::vector<Ten
                        x);
     captures.push_back({gradient_edge(x), {}});
   }
-  run(edges, std::move(gradients), options.retain_graph || options.create_graph, options.create_graph, &captures);
+  run(edges, std::move(gradients), options.retain_graph || options.create_graph, options.create_graph, &captures,
+      options.stop_at_inputs);
   std::vector<Tensor> result;
   for (size_t i = 0; i < captures.size(); ++i) {
     require<GradError>(captures[i].gradient.defined() || options.allow_unused,

@@ -19,6 +19,8 @@ struct GradOptions {
   bool retain_graph = false;
   /// records the gradients' own graph, so that they can be differentiated again; keeps the graph too
   bool create_graph = false;
+  /// Gradients go no further than the inputs: that of one on which another depends is without what comes through it.
+  bool stop_at_inputs = false;
   bool allow_unused = false;  ///< undefined instead of GradError for an input that no root depends on
 };
 

@@ -129,7 +129,7 @@ OperatorNode::OperatorNode(const door::CallView& call, const Rule* rule) : Node(
     if (call.in_place && x.node()->storage == call.inputs[0].tensor()->node()->storage) {
       // What the call is about to overwrite is saved as a copy, with its history, so that it can be differentiated
       // again.
-      const EnableGrad recording;
+      const ModeScope as_the_caller(call.listeners, 0);
       const Tensor before = x.clone();
       call_.inputs_[i] = Saved(before, gradient_edge(before));
     } else {

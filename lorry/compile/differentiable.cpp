@@ -32,7 +32,8 @@ std::vector<Tensor> wanted(std::span<const Tensor> arguments, const Differentiat
 
 Differentiation differentiation_of(const trace::Recorder& recorder, std::span<const Tensor> arguments,
                                    const std::vector<Tensor>& results) {
-  Differentiation d{.leaves = recorder.leaves()};
+  Differentiation d;
+  d.leaves = recorder.leaves();
   for (size_t i = 0; i < results.size(); ++i)
     if (results[i].requires_grad()) d.results.push_back(i);
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -66,7 +67,7 @@ std::vector<Tensor> record_backward(trace::Recorder& recorder, std::span<const T
       return {};
     }
   try {
-    return autograd::grad(roots, inputs, ones, {.retain_graph = true, .allow_unused = true});
+    return autograd::grad(roots, inputs, ones, {.retain_graph = true, .stop_at_inputs = true, .allow_unused = true});
   } catch (const Error& error) {
     trace::Recorder::refuse(fmt::format("its backward fails: {}", error.what()));
     return {};

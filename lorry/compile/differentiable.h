@@ -18,8 +18,8 @@ struct Differentiation {
   std::vector<size_t> arguments;  ///< those that get one
   /// Those whose gradient is that of an argument before, since they are the same tensor: with that argument.
   std::vector<std::pair<size_t, size_t>> same;
-  std::vector<Tensor> leaves;                 ///< captured tensors that get one
-  std::vector<Layout> gradient_layouts = {};  ///< of the gradients of `results`
+  std::vector<Tensor> leaves;            ///< captured tensors that get one
+  std::vector<Layout> gradient_layouts;  ///< of the gradients of `results`
 };
 
 /// Of these results, while they are recorded.

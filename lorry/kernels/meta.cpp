@@ -70,6 +70,16 @@ constexpr RandomKernels kRandom = [] {
   };
   return kernels;
 }();
+struct NoFusedKernel final : FusedKernel {
+  void run(std::span<void* const>, std::span<void* const>, Stream) const override { ++t_calls; }
+};
+constexpr FusedKernels kFused{
+    .make = [](const FusedCall&, Device) -> std::unique_ptr<const FusedKernel> {
+      return std::make_unique<NoFusedKernel>();
+    },
+    .make_rows = [](const RowCall&, Device) -> std::unique_ptr<const FusedKernel> {
+      return std::make_unique<NoFusedKernel>();
+    }};
 constexpr OptimKernels kOptim = [] {
   OptimKernels kernels = filled<OptimKernels>();
   formula::Rules::each([&]<class Rule>() {
@@ -84,7 +94,7 @@ constexpr Backend kTable{
     .copy = &kFilled<CopyKernels>,
     .creation = &kFilled<CreationKernels>,
     .foreach = &kFilled<ForeachKernels>,
-    .fused = &kFilled<FusedKernels>,
+    .fused = &kFused,
     .indexing = &kIndexing,
     .list_norm = &kFilled<ListNormKernels>,
     .loss = &kLoss,

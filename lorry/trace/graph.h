@@ -69,9 +69,9 @@ struct Node {
 /// A value that the caller brings: memory of an argument, or of a tensor that the function captured.
 struct GraphInput {
   int32_t value;
-  int argument = -1;                         ///< the first argument in that memory; -1: captured
-  std::shared_ptr<door::Observed> captured;  ///< a tensor in that memory
-  Tensor leaf;                               ///< the captured leaf whose memory it is, where there is one
+  int argument = -1;                                   ///< the first argument in that memory; -1: captured
+  std::shared_ptr<door::Observed> captured = nullptr;  ///< a tensor in that memory
+  Tensor leaf = {};                                    ///< the captured leaf whose memory it is, where there is one
   /// Whether it is a gradient: that of `leaf` or, where that is an argument, of argument `gradient_of`.
   bool is_gradient = false;
   int gradient_of = -1;

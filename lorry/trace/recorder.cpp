@@ -39,6 +39,12 @@ struct Pause {
   Pause& operator=(const Pause&) = delete;
 };
 
+/// Of its own, or of the tensor that it is a view of.
+bool has_history(const Tensor& x) {
+  if (!x.requires_grad()) return false;
+  return x.is_view() ? has_history(Tensor(x.node()->base)) : !x.is_leaf();
+}
+
 bool is_leaf_with_gradient(const Tensor& x) { return x.node()->requires_grad && x.is_leaf(); }
 
 }  // namespace
@@ -224,6 +230,8 @@ void Recorder::meet_leaf(const Tensor& x) {
 void Recorder::meet(const Tensor& x, bool read) {
   const uint64_t id = x.storage().id();
   if (is_leaf_with_gradient(x) && !inside_.contains(id)) meet_leaf(x);
+  captured_history_ |=
+      !inside_.contains(id) && std::ranges::count(recording_.arguments, id, &TensorRef::storage) == 0 && has_history(x);
   if (const auto known = recording_.outside.find(id); known != recording_.outside.end()) {
     if (known->second.captured != nullptr && is_leaf_with_gradient(x)) known->second.leaf = x;
     return;
@@ -233,7 +241,6 @@ void Recorder::meet(const Tensor& x, bool read) {
     Outside& from = recording_.outside[id];
     from.captured = std::make_shared<door::Observed>(x);
     if (is_leaf_with_gradient(x)) from.leaf = x;
-    captured_history_ |= grad_enabled() && x.requires_grad() && !x.is_leaf();
   } else if (read && !made->second.written && x.numel() > 0) {
     recording_.outside[id].constant = snapshot(x);
   }

@@ -120,6 +120,7 @@ void Announced::notify_begin() {
   for (int i = 0; i < kListeners; ++i)
     listeners[i] = modes_ & kListenerBits[i] ? g_listeners[i].load(std::memory_order_acquire) : nullptr;
   if ((modes_ & kRunMode) && t_capture != nullptr && t_capture->op() == call_.op) capture_ = t_capture;
+  call_.listeners = modes_ & kListenerModes;
   t_modes = modes_ & ~kListenerModes;
   try {
     for (const Listener* const listener : listeners) {

@@ -64,6 +64,9 @@ struct CallView {
   std::span<const Input> inputs = {};
   std::span<const Tensor> outputs = {};  ///< empty in `before` but for `out`, and where the call failed
   std::span<const Attribute> attributes = {};
+  /// The bits of the listeners that are told. A listener that computes as part of the call does so under these, so that
+  /// the others are told of that too.
+  uint32_t listeners = 0;
 };
 
 /// Functions that are told of calls; null for those that are not wanted. An object of static storage duration.

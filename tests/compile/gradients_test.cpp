@@ -1,0 +1,280 @@
+// Gradients through compiled functions against those through the functions as they are, to the bit.
+
+#include <gtest/gtest.h>
+
+#include "lorry/compile/compile.h"
+#include "tests/support/message.h"
+#include "tests/support/scale.h"
+#include "tests/trace/random_programs.h"
+
+namespace lorry::test {
+namespace {
+
+bool has_fused_kernels() { return default_device().is_cpu(); }
+
+/// Of a call: results and gradients of arguments and of others, where each result gets a random gradient.
+std::vector<std::string> with_gradients(const Function& f, const Tensors& arguments, const Tensors& others,
+                                        uint64_t seed) {
+  Tensors wanted = arguments;
+  wanted.insert(wanted.end(), others.begin(), others.end());
+  for (const Tensor& x : wanted) x.set_grad({});
+  manual_seed(seed);
+  const Tensors results = f(arguments);
+  Tensors roots, gradients;
+  for (const Tensor& y : results)
+    if (y.requires_grad()) {
+      roots.push_back(y);
+      gradients.push_back(randn(y.sizes()).to(y.dtype()));
+    }
+  if (!roots.empty()) autograd::backward(roots, gradients);
+  std::vector<std::string> bits;
+  for (const Tensor& y : results) bits.push_back(fmt::format("{} ", y.requires_grad()) + bits_of(y));
+  for (const Tensor& x : wanted)  // in any layout
+    bits.push_back(bits_of(x.grad().defined() ? x.grad().reshape({x.numel()}) : Tensor()));
+  return bits;
+}
+
+/// Expects the same results and gradients of f compiled. Returns how many calls were fused.
+template <class F>
+int64_t expect_same_gradients(const F& f, const std::function<Tensors(uint64_t)>& make, const Tensors& others = {}) {
+  const auto compiled = compile(f);
+  for (const uint64_t seed : {1, 2, 3, 3}) {
+    const auto expected = with_gradients(f, make(seed), others, seed);
+    const auto got = with_gradients(compiled, make(seed), others, seed);
+    for (size_t i = 0; i < expected.size(); ++i)
+      EXPECT_TRUE(got[i] == expected[i]) << "result or gradient " << i << " of " << expected.size() << ": got "
+                                         << got[i].substr(0, 40) << ", expected " << expected[i].substr(0, 40) << "\n"
+                                         << compiled.explain();
+  }
+  EXPECT_GT(compiled.stats().hits, 0) << compiled.explain();
+  return compiled.stats().hits;
+}
+
+std::function<Tensors(uint64_t)> leaves(const std::vector<Dims>& sizes) {
+  return [=](uint64_t seed) {
+    Tensors all = randoms(sizes)(seed);
+    for (const Tensor& x : all) x.requires_grad_();
+    return all;
+  };
+}
+
+TEST(CompiledGradients, of_pointwise_functions) {
+  if (!has_fused_kernels()) GTEST_SKIP() << "no fused kernels on " << default_device();
+  for (const int64_t n : {1, 7, 64, 1000, 40000}) {
+    const int64_t hits = expect_same_gradients(
+        [](const Tensors& x) {
+          return Tensors{gelu(x[0] * x[1]) + x[1].sigmoid() / 2, (x[0] - x[1]).tanh()};
+        },
+        leaves({{n}, {n}}));
+    EXPECT_EQ(hits, 3);
+  }
+}
+
+TEST(CompiledGradients, of_rows_products_and_captured_parameters) {
+  if (!has_fused_kernels()) GTEST_SKIP() << "no fused kernels on " << default_device();
+  manual_seed(5);
+  const nn::Linear up(24, 64), down(64, 24);
+  const nn::LayerNorm norm({24});
+  Tensors parameters;
+  for (const nn::Module* m : {static_cast<const nn::Module*>(&up), static_cast<const nn::Module*>(&down),
+                              static_cast<const nn::Module*>(&norm)})
+    for (const Tensor& p : m->parameters()) parameters.push_back(p);
+  const int64_t hits = expect_same_gradients(
+      [&](const Tensors& x) {
+        const Tensor h = x[0] + down(gelu(up(norm(x[0]))));
+        return Tensors{softmax(h * 0.5, -1), cross_entropy(h, x[0].detach().argmax(-1))};
+      },
+      leaves({{12, 24}}), parameters);
+  EXPECT_EQ(hits, 3);
+}
+
+TEST(CompiledGradients, of_views_writes_dropout_and_other_dtypes) {
+  if (!has_fused_kernels()) GTEST_SKIP() << "no fused kernels on " << default_device();
+  EXPECT_EQ(expect_same_gradients(
+                [](const Tensors& x) {
+                  const Tensor a = x[0].t() * 2, b = dropout(a.exp(), 0.3) + rand({20, 30});
+                  b.narrow(0, 3, 5).mul_(x[1].narrow(1, 0, 5).t()).add_(1);
+                  b.narrow(0, 0, 4).add_(x[1][0][0]);
+                  return Tensors{b.sum(0) * x[1].mean(), b.to(kBF16).square(), (x[0] > 0).to(kF32)};
+                },
+                leaves({{30, 20}, {30, 20}})),
+            3);
+}
+
+TEST(CompiledGradients, go_to_each_argument_that_one_tensor_is) {
+  if (!has_fused_kernels()) GTEST_SKIP() << "no fused kernels on " << default_device();
+  const auto once = leaves({{50}});
+  const auto twice = [&](uint64_t seed) {
+    Tensors x = once(seed);
+    x.push_back(x[0]);
+    x.push_back(x[0] * 2);  // no leaf
+    return x;
+  };
+  EXPECT_EQ(
+      expect_same_gradients([](const Tensors& x) { return Tensors{(x[0].exp() * x[1] + x[2]).tanh() * x[2]}; }, twice),
+      3);
+  // Two leaves in one piece of memory, where one leaf was recorded twice.
+  const auto f = [](const Tensor& a, const Tensor& b) { return (a.exp() * b + b).tanh(); };
+  const auto compiled = compile(f);
+  const Tensor x = randn({50}).requires_grad_(), y = x.detach().requires_grad_();
+  compiled(x, x), compiled(x, x);
+  compiled(x, y).sum().backward();
+  const Tensor got_x = x.grad().clone(), got_y = y.grad().clone();
+  x.set_grad({}), y.set_grad({});
+  f(x, y).sum().backward();
+  EXPECT_EQ(bits_of(got_x), bits_of(x.grad()));
+  EXPECT_EQ(bits_of(got_y), bits_of(y.grad()));
+}
+
+TEST(CompiledGradients, pass_through_on_both_sides_and_twice) {
+  if (!has_fused_kernels()) GTEST_SKIP() << "no fused kernels on " << default_device();
+  const auto f = [](const Tensor& x) { return (x * 3).sin() * x; };
+  const auto compiled = compile(f);
+  const Tensor w = randn({64}).requires_grad_();
+  const auto gradient = [&](const auto& g) {
+    w.set_grad({});
+    const Tensor y = g(g(w * w).exp()).sum();
+    y.backward({}, true);
+    y.backward();
+    return bits_of(w.grad());
+  };
+  const std::string expected = gradient(f);
+  for (int k = 0; k < 3; ++k) EXPECT_EQ(gradient(compiled), expected);
+  EXPECT_GT(compiled.stats().hits, 3);
+}
+
+TEST(CompiledGradients, of_results_that_nothing_depends_on_are_zero) {
+  if (!has_fused_kernels()) GTEST_SKIP() << "no fused kernels on " << default_device();
+  const auto f = compile(
+      [](const Tensor& x, const Tensor& y) { return std::pair<Tensor, Tensor>((x * 2).exp(), (y * 2).cos() + x); });
+  for (int k = 0; k < 3; ++k) {
+    const Tensor x = randn({40}).requires_grad_(), y = randn({40}).requires_grad_();
+    f(x, y).first.sum().backward();
+    EXPECT_EQ(bits_of(x.grad()), bits_of(((x * 2).exp() * 2).detach()));
+    EXPECT_TRUE(!y.grad().defined() || y.grad().equal(zeros({40})));
+  }
+}
+
+// The layout of a gradient is that of what made it, and not always that of the recording.
+TEST(CompiledGradients, take_gradients_in_any_layout) {
+  if (!has_fused_kernels()) GTEST_SKIP() << "no fused kernels on " << default_device();
+  const auto f = [](const Tensor& x) { return (x * 2).exp(); };
+  const auto compiled = compile(f);
+  const Tensor x = randn({6, 5}).requires_grad_();
+  for (const Tensor& g : {randn({6, 5}), randn({5, 6}).t(), ones({1}).expand({6, 5}), randn({6, 10}).slice(1, 0, 10, 2),
+                          randn({5}).expand({6, 5})}) {
+    x.set_grad({});
+    compiled(x).backward(g);
+    const Tensor got = x.grad();
+    x.set_grad({});
+    f(x).backward(g);
+    EXPECT_TRUE(got.equal(x.grad())) << g;
+  }
+}
+
+TEST(CompiledGradients, refuse_what_would_be_wrong) {
+  if (!has_fused_kernels()) GTEST_SKIP() << "no fused kernels on " << default_device();
+  const auto f = compile([](const Tensor& x) { return (x * 2).exp() + 1; });
+  const Tensor x = randn({40}).requires_grad_();
+  f(x);
+  const Tensor y = f(x);
+  EXPECT_NE(message<GradError>([&] { autograd::grad({y}, {x}, {ones({40})}, {.create_graph = true}); }).find("compile"),
+            std::string::npos);
+  const auto square = compile([](const Tensor& a) { return a * a + 1; });
+  const Tensor a = randn({40}).requires_grad_(), b = a * 1;
+  square(b);
+  const Tensor z = square(b);
+  b.detach().add_(1);
+  EXPECT_NE(message<GradError>([&] { z.sum().backward(); }).find("overw"), std::string::npos);
+  const Tensor freed = f(x);
+  freed.sum().backward();
+  EXPECT_NE(message<GradError>([&] { freed.sum().backward(); }).find("freed"), std::string::npos);
+}
+
+// What cannot be parted runs as it is, and rightly.
+TEST(CompiledGradients, functions_that_do_more_than_return_run_as_they_are) {
+  const Tensor w = randn({30}).requires_grad_(), history = w * 2;
+  const std::vector<std::pair<Function, const char*>> cases = {
+      {[](const Tensors& x) {
+         return Tensors{(x[0] * 2).exp(), x[0].narrow(0, 0, 3)};
+       },
+       "memory of an argument"},
+      {[](const Tensors& x) {
+         const Tensor y = (x[0] * 2).exp();
+         return Tensors{y, y.narrow(0, 0, 3)};
+       },
+       "two results share memory"},
+      {[&](const Tensors& x) { return Tensors{(x[0] * history.detach()).exp() * history}; }, "has a history"},
+      {[&](const Tensors& x) {
+         (w * 2).sum().backward();
+         return Tensors{(x[0] * 2).exp()};
+       },
+       "sets gradients"}};
+  for (const auto& [f, why] : cases) {
+    const auto compiled = compile(f);
+    for (int k = 0; k < 4; ++k) {
+      const Tensors x = leaves({{30}})(static_cast<uint64_t>(k));
+      const Tensors got = compiled(x), expected = f(x);
+      for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(bits_of(got[i]), bits_of(expected[i]));
+    }
+    EXPECT_NE(compiled.explain().find(why), std::string::npos) << compiled.explain();
+  }
+}
+
+TEST(CompiledGradients, outlive_what_was_compiled) {
+  if (!has_fused_kernels()) GTEST_SKIP() << "no fused kernels on " << default_device();
+  const Tensor x = randn({40}).requires_grad_();
+  Tensor y;
+  {
+    const auto f = compile([](const Tensor& a) { return (a * 2).exp() + 1; });
+    f(x), f(x);
+    y = f(x);
+    EXPECT_EQ(f.stats().hits, 2);
+  }
+  y.sum().backward();
+  EXPECT_EQ(bits_of(x.grad()), bits_of(((x * 2).exp() * 2).detach()));
+}
+
+TEST(CompiledGradients, of_frozen_tensors_are_not_made) {
+  if (!has_fused_kernels()) GTEST_SKIP() << "no fused kernels on " << default_device();
+  const Tensor w = randn({40}).requires_grad_();
+  const auto f = compile([&](const Tensor& x) { return (x * w).exp() + 1; });
+  const Tensor x = randn({40}).requires_grad_();
+  for (const bool on : {true, true, false, true, false, true}) {
+    w.requires_grad_(on);
+    w.set_grad({}), x.set_grad({});
+    f(x).sum().backward();
+    EXPECT_EQ(w.grad().defined(), on);
+    EXPECT_TRUE(x.grad().equal((x * w).exp().detach() * w.detach()));
+  }
+}
+
+/// Random functions of leaves: those that may not write their arguments.
+TEST(CompiledGradients, of_random_functions) {
+  for (uint64_t seed = 0; seed < static_cast<uint64_t>(scaled(300)); ++seed) {
+    SCOPED_TRACE(fmt::format("function {}", seed));
+    const RandomFunction f = random_function(seed, 5 + static_cast<int>(seed % 20));
+    const Function on_copies = [&](const Tensors& x) {
+      Tensors copies, results;
+      for (const Tensor& a : x) copies.push_back(a.clone());
+      for (const Tensor& y : f.call(copies)) results.push_back(y.defined() ? y.clone() : y);
+      return results;
+    };
+    const auto make = [&](uint64_t s) {
+      Tensors x = f.make(s);
+      for (const Tensor& a : x)
+        if (is_floating(a.dtype()) && a.is_leaf()) a.requires_grad_();
+      return x;
+    };
+    try {
+      with_gradients(on_copies, make(1), {}, 1);
+    } catch (const GradError&) {
+      continue;  // what was saved was overwritten
+    }
+    expect_same_gradients(on_copies, make);
+    if (HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace lorry::test
