@@ -122,8 +122,8 @@ class Functionaliser {
                                               : from.captured->tensor().storage_offset();
     buffer.value = buffer.at_first = add_value(whole, -1);
     buffer.input = static_cast<int>(graph_.inputs.size());
-    graph_.inputs.push_back(
-        {buffer.value, argument, from.captured, from.leaf, from.is_gradient, from.gradient_of, begin - from_offset});
+    graph_.inputs.push_back({buffer.value, argument, from.captured, from.leaf, from.frozen, from.is_gradient,
+                             from.gradient_of, begin - from_offset});
   }
 
   Buffer& add_buffer(const TensorRef& whole) {

@@ -72,6 +72,7 @@ struct GraphInput {
   int argument = -1;                                   ///< the first argument in that memory; -1: captured
   std::shared_ptr<door::Observed> captured = nullptr;  ///< a tensor in that memory
   Tensor leaf = {};                                    ///< the captured leaf whose memory it is, where there is one
+  std::shared_ptr<const Tensor> frozen = {};  ///< a captured tensor of that memory that must not require a gradient
   /// Whether it is a gradient: that of `leaf` or, where that is an argument, of argument `gradient_of`.
   bool is_gradient = false;
   int gradient_of = -1;

@@ -137,7 +137,13 @@ bool Guard::check_captured(std::span<const Tensor> arguments, const Fail& fail) 
   }
   for (const size_t i : sole_) {
     const Tensor& x = graph_.inputs[i].captured->tensor();
-    if (x.storage().users() > 0) continue;
+    const Tensor* const frozen = graph_.inputs[i].frozen.get();
+    const int64_t ours = frozen != nullptr && frozen->node()->owners() == 1 ? 1 : 0;
+    if (x.storage().users() > ours) {
+      if (frozen == nullptr || !frozen->requires_grad()) continue;
+      fail("a captured tensor requires a gradient now; got {}", *frozen);
+      return false;
+    }
     fail("a captured tensor is no longer used by anybody else: the function reads another one now; it was {}", x);
     return false;
   }

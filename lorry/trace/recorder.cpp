@@ -135,7 +135,7 @@ Recording Recorder::finish(std::span<const Tensor> results) {
   mode_.reset();
   t_recorder = nullptr;
   for (const Tensor& x : results) {
-    if (x.defined()) meet(x, true);
+    if (x.defined()) meet(x, true, false);
     if (x.requires_grad() && recording_.backward_from == SIZE_MAX) obstacle("a result requires a gradient");
     recording_.results.push_back(ref_of(x));
   }
@@ -227,7 +227,7 @@ void Recorder::meet_leaf(const Tensor& x) {
 }
 
 /// A tensor that is about to be read or written: where its memory comes from is settled the first time.
-void Recorder::meet(const Tensor& x, bool read) {
+void Recorder::meet(const Tensor& x, bool read, bool with_gradients) {
   const uint64_t id = x.storage().id();
   if (is_leaf_with_gradient(x) && !inside_.contains(id)) meet_leaf(x);
   captured_history_ |=
@@ -240,7 +240,10 @@ void Recorder::meet(const Tensor& x, bool read) {
   if (made == inside_.end()) {
     Outside& from = recording_.outside[id];
     from.captured = std::make_shared<door::Observed>(x);
-    if (is_leaf_with_gradient(x)) from.leaf = x;
+    if (is_leaf_with_gradient(x))
+      from.leaf = x;
+    else if (with_gradients && is_floating(x.dtype()) && !x.requires_grad())
+      from.frozen = std::make_shared<const Tensor>(x);
   } else if (read && !made->second.written && x.numel() > 0) {
     recording_.outside[id].constant = snapshot(x);
   }
@@ -254,15 +257,16 @@ size_t Recorder::only_written(const door::CallView& call) {
 }
 
 void Recorder::before(const door::CallView& call) {
-  if (row(call.op).kind == OpKind::view) return meet(*call.inputs[0].tensor(), false);
+  const bool with_gradients = (call.listeners & kGradMode) != 0;
+  if (row(call.op).kind == OpKind::view) return meet(*call.inputs[0].tensor(), false, with_gradients);
   const size_t unread = only_written(call);
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     const Tensor* x = call.inputs[i].tensor();
-    if (x != nullptr && x->defined() && !is_number(*x)) meet(*x, i >= unread);
+    if (x != nullptr && x->defined() && !is_number(*x)) meet(*x, i >= unread, with_gradients);
   }
   if (call.out)
     for (const Tensor& x : call.outputs)
-      if (x.defined()) meet(x, false);
+      if (x.defined()) meet(x, false, with_gradients);
 }
 
 void Recorder::after(const door::CallView& call) {

@@ -72,6 +72,7 @@ struct Outside {
   int argument = -1;                         ///< the first argument in this storage; -1: the function captured it
   std::shared_ptr<door::Observed> captured;  ///< where it is no argument: some tensor in this storage
   Tensor leaf;                               ///< the captured leaf with this storage, where the function used one
+  std::shared_ptr<const Tensor> frozen;      ///< a captured tensor that could require a gradient and does not
   /// Whether it was the gradient of `leaf`, or of an argument, when the function began.
   bool is_gradient = false;
   int gradient_of = -1;  ///< that argument
@@ -132,7 +133,7 @@ class Recorder {
   void before(const door::CallView& call);
   void after(const door::CallView& call);
   void fact(const FactView& fact);
-  void meet(const Tensor& x, bool read);
+  void meet(const Tensor& x, bool read, bool with_gradients);
   void meet_leaf(const Tensor& x);
   void add_argument(const Tensor& x);
   void obstacle(std::string what);
