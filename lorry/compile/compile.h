@@ -18,8 +18,11 @@
 //
 // Only operators are repeated. What else the function does is done when it is recorded and not again: host code may
 // depend on sizes, dtypes and numbers among the arguments, which are part of what is looked up, and on nothing that
-// changes from call to call. Schedules go on (trace::host_callback is how). A function that reads elements on the host,
-// or returns what requires a gradient, runs as it is, and a warning event says why; explain() too.
+// changes from call to call. Schedules go on (trace::host_callback is how). A function that reads elements on the host
+// runs as it is, and a warning event says why; explain() too.
+//
+// Results that require a gradient lead to a backward that is compiled too. The first call records it, by running it
+// once. Gradients of these gradients are refused with GradError.
 
 #include <array>
 #include <bit>

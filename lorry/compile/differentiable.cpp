@@ -5,6 +5,7 @@
 #include "lorry/autograd/engine.h"
 #include "lorry/autograd/function.h"
 #include "lorry/autograd/node.h"
+#include "lorry/compile/simplify.h"
 #include "lorry/ops/ops.h"
 
 namespace lorry::compiler {
@@ -76,7 +77,7 @@ std::vector<Tensor> record_backward(trace::Recorder& recorder, std::span<const T
 
 DifferentiableProgram::DifferentiableProgram(const trace::Graph& graph, size_t arguments, size_t results,
                                              Differentiation differentiation)
-    : DifferentiableProgram(partition(graph, arguments, results), results, std::move(differentiation)) {}
+    : DifferentiableProgram(partition(simplify(graph), arguments, results), results, std::move(differentiation)) {}
 
 DifferentiableProgram::DifferentiableProgram(Partition parts, size_t results, Differentiation differentiation)
     : differentiation_(std::move(differentiation)),

@@ -26,40 +26,6 @@ const Tensor& stand_in(const Argument& x) {
   return t;
 }
 
-/// What a node does at each element, where that is all it does; operands are numbered as its arguments are.
-std::optional<FusedStep> step_of(const Graph& graph, const Node& node) {
-  if (node.results.size() != 1 || node.results[0] < 0) return std::nullopt;
-  const Value& result = graph.values[static_cast<size_t>(node.results[0])];
-  if (kernels::backend(result.device).fused == nullptr) return std::nullopt;
-  FusedStep step;
-  step.dtype = result.dtype;
-  if (node.op == Op::cast || node.op == Op::clone) {
-    step.kind = FusedStep::convert;
-    return step;
-  }
-  if ((node.op == Op::copy || node.op == Op::fill) && node.form == Node::in_place &&
-      node.targets[0].kind == Argument::uninitialised && is_whole(node.targets[0].window, result)) {
-    step.kind = FusedStep::convert;
-    step.in[0] = 1;
-    return step;
-  }
-  if (row(node.op).kind != OpKind::pointwise || node.form != Node::pure) return std::nullopt;
-  std::vector<Operand> operands;
-  for (const Argument& x : node.arguments) {
-    if (x.kind != Argument::number && x.kind != Argument::value) return std::nullopt;
-    operands.push_back(x.kind == Argument::number ? Operand(x.scalar) : Operand(stand_in(x)));
-  }
-  const ModeScope nobody_listens(0, kListenerModes);
-  const ops::Resolved resolved = ops::resolve(node.op, operands);
-  if (resolved.converts || resolved.depends_on_values) return std::nullopt;
-  step.op = resolved.row;
-  step.compute = resolved.compute;
-  step.result = resolved.result;
-  step.arity = static_cast<int8_t>(row(resolved.row).arity);
-  for (int16_t k = 0; k < step.arity; ++k) step.in[k] = k;
-  return step;
-}
-
 bool same_sizes(const Layout& a, const Layout& b) {
   return a.rank == b.rank && std::equal(a.sizes, a.sizes + a.rank, b.sizes);
 }
@@ -132,7 +98,7 @@ class Fuser {
   void place(int32_t n) {
     Candidate& candidate = candidates_[static_cast<size_t>(n)];
     std::string refused, wrong_rows;
-    candidate.map = step_of(graph_, node(n));
+    candidate.map = pointwise_step(graph_, node(n));
     if (!candidate.map) candidate.row = row_node(graph_, node(n), wrong_rows);
     std::vector<int> makers;
     for (const Argument& x : node(n).arguments)
@@ -449,6 +415,39 @@ class Fuser {
 };
 
 }  // namespace
+
+std::optional<FusedStep> pointwise_step(const Graph& graph, const Node& node) {
+  if (node.results.size() != 1 || node.results[0] < 0) return std::nullopt;
+  const Value& result = graph.values[static_cast<size_t>(node.results[0])];
+  if (kernels::backend(result.device).fused == nullptr) return std::nullopt;
+  FusedStep step;
+  step.dtype = result.dtype;
+  if (node.op == Op::cast || node.op == Op::clone) {
+    step.kind = FusedStep::convert;
+    return step;
+  }
+  if ((node.op == Op::copy || node.op == Op::fill) && node.form == Node::in_place &&
+      node.targets[0].kind == Argument::uninitialised && is_whole(node.targets[0].window, result)) {
+    step.kind = FusedStep::convert;
+    step.in[0] = 1;
+    return step;
+  }
+  if (row(node.op).kind != OpKind::pointwise || node.form != Node::pure) return std::nullopt;
+  std::vector<Operand> operands;
+  for (const Argument& x : node.arguments) {
+    if (x.kind != Argument::number && x.kind != Argument::value) return std::nullopt;
+    operands.push_back(x.kind == Argument::number ? Operand(x.scalar) : Operand(stand_in(x)));
+  }
+  const ModeScope nobody_listens(0, kListenerModes);
+  const ops::Resolved resolved = ops::resolve(node.op, operands);
+  if (resolved.converts || resolved.depends_on_values) return std::nullopt;
+  step.op = resolved.row;
+  step.compute = resolved.compute;
+  step.result = resolved.result;
+  step.arity = static_cast<int8_t>(row(resolved.row).arity);
+  for (int16_t k = 0; k < step.arity; ++k) step.in[k] = k;
+  return step;
+}
 
 std::vector<Unit> fuse(const trace::Graph& graph) { return Fuser(graph).run(); }
 

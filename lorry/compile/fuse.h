@@ -2,6 +2,7 @@
 
 // Fusion: which nodes of a graph run together.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,9 @@ struct Unit {
   int64_t bytes_saved = 0;  ///< that its nodes would have written and read again
   std::string refused;      ///< why its last node did not join a unit before it; empty where it could not have
 };
+
+/// What a node does at each element, where that is all it does; operands are numbered as its arguments are.
+std::optional<kernels::FusedStep> pointwise_step(const trace::Graph& graph, const trace::Node& node);
 
 /// The units of a graph that went through simplify(), in an order in which they can run.
 std::vector<Unit> fuse(const trace::Graph& graph);

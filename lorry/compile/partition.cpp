@@ -2,6 +2,10 @@
 
 #include <algorithm>
 
+#include "lorry/compile/fuse.h"
+#include "lorry/compile/min_cut.h"
+#include "lorry/formula/formulas.h"
+
 namespace lorry::compiler {
 namespace {
 
@@ -58,27 +62,45 @@ class Part {
   std::vector<int32_t> value_of_;
 };
 
+/// Whether the formula of a row takes more than a few instructions.
+constexpr bool kTakesLong[] = {
+#define LORRY_POINTWISE(name, Formula, arity, deciding, result, domain) formula::kLong<formula::Formula, double>,
+#include "lorry/formula/pointwise.def"
+};
+
+/// Whether a node's result may be made a second time instead of being saved: a GPU waits for memory and not for
+/// arithmetic, a CPU for either.
+bool may_be_recomputed(const Graph& graph, const Node& node) {
+  if (node.form != Node::pure) return false;
+  const std::optional<kernels::FusedStep> step = pointwise_step(graph, node);
+  if (!step) return false;
+  const bool on_cpu = graph.values[static_cast<size_t>(node.results[0])].device.is_cpu();
+  return step->kind == kernels::FusedStep::convert || !on_cpu || !kTakesLong[static_cast<size_t>(step->op)];
+}
+
 class Partitioner {
  public:
   Partitioner(const Graph& graph, size_t arguments, size_t results)
       : graph_(graph), arguments_(arguments), results_(results) {}
 
   Partition run() {
+    find_forward();
     require_results_only();
     find_read();
+    choose();
     Part forward(graph_), backward(graph_);
     Partition made;
     for (size_t i = 0; i < graph_.inputs.size(); ++i) {
       const GraphInput& x = graph_.inputs[i];
       if (is_gradient(x)) continue;
-      if (read_[static_cast<size_t>(x.value)]) made.saved_inputs.push_back(forward.graph.inputs.size());
+      if (saved_[static_cast<size_t>(x.value)]) made.saved_inputs.push_back(forward.graph.inputs.size());
       input_of_.push_back(static_cast<int>(i));
       forward.add_input(x);
     }
     add_forward(forward);
     add_inputs(backward, made.saved_inputs);
-    for (size_t v = 0; v < read_.size(); ++v)
-      if (read_[v] && is_made_forward(static_cast<int32_t>(v))) {
+    for (size_t v = 0; v < saved_.size(); ++v)
+      if (saved_[v] && is_made_forward(static_cast<int32_t>(v))) {
         forward.graph.outputs.push_back({.tensor = forward.mapped(forward.whole(static_cast<int32_t>(v)))});
         backward.add_argument(static_cast<int32_t>(v));
       }
@@ -97,7 +119,26 @@ class Partitioner {
   bool is_gradient(const GraphInput& x) const { return x.argument >= static_cast<int>(arguments_); }
   bool is_made_forward(int32_t value) const {
     const int32_t node = graph_.values[static_cast<size_t>(value)].node;
-    return node >= 0 && node < static_cast<int32_t>(graph_.backward_from);
+    return node >= 0 && is_forward_[static_cast<size_t>(node)];
+  }
+
+  /// The function: the nodes before its backward, and those after that its results need.
+  void find_forward() {
+    is_forward_.assign(graph_.nodes.size(), false);
+    std::vector<bool> needed(graph_.values.size(), false);
+    const auto need = [&](const Argument& x) {
+      if (x.kind == Argument::value) needed[static_cast<size_t>(x.value_index)] = true;
+    };
+    for (size_t i = 0; i < results_; ++i) need(graph_.outputs[i].tensor);
+    for (size_t n = graph_.nodes.size(); n-- > 0;) {
+      const Node& node = graph_.nodes[n];
+      is_forward_[n] = n < graph_.backward_from || std::ranges::any_of(node.results, [&](int32_t r) {
+                         return r >= 0 && needed[static_cast<size_t>(r)];
+                       });
+      if (!is_forward_[n]) continue;
+      std::ranges::for_each(node.arguments, need);
+      std::ranges::for_each(node.targets, need);
+    }
   }
 
   void require_results_only() const {
@@ -122,20 +163,75 @@ class Partitioner {
     const auto read = [&](const Argument& x) {
       if (x.kind == Argument::value) read_[static_cast<size_t>(x.value_index)] = true;
     };
-    for (size_t n = graph_.backward_from; n < graph_.nodes.size(); ++n) {
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
+      if (is_forward_[n]) continue;
       std::ranges::for_each(graph_.nodes[n].arguments, read);
       std::ranges::for_each(graph_.nodes[n].targets, read);
     }
     for (size_t i = results_; i < graph_.outputs.size(); ++i) read(graph_.outputs[i].tensor);
+  }
+
+  /// What is saved, and what is made again from that: the fewest bytes from which all that the backward reads can be
+  /// made. (Chen et al., "Training deep nets with sublinear memory cost", 2016, is where such choices come from; as a
+  /// cut, Horace He's partitioner of AOTAutograd.)
+  void choose() {
+    const size_t values = graph_.values.size();
+    const auto before = [](size_t v) { return 2 + 2 * v; };  // a value is a pipe from here to the next point
+    MinCut network(2 + 2 * values);
+    std::vector<bool> is_gradient_memory(values, false);
+    std::vector<int64_t> cost(values, 0);
+    for (size_t v = 0; v < values; ++v) cost[v] = graph_.values[v].layout.extent() * size_of(graph_.values[v].dtype);
+    for (const GraphInput& x : graph_.inputs) {
+      is_gradient_memory[static_cast<size_t>(x.value)] = is_gradient(x);
+      if (x.argument < 0) cost[static_cast<size_t>(x.value)] = 0;  // lives on anyway
+    }
+    for (const GraphConstant& x : graph_.constants) cost[static_cast<size_t>(x.value)] = 0;
+    for (size_t v = 0; v < values; ++v) {
+      if (is_gradient_memory[v]) read_[v] = false;
+      const int32_t maker = graph_.values[v].node;
+      if (maker >= 0 && !is_forward_[static_cast<size_t>(maker)]) {
+        read_[v] = false;
+        continue;
+      }
+      network.add(before(v), before(v) + 1, cost[v]);
+      if (read_[v]) network.add(before(v) + 1, 1, MinCut::kUnlimited);
+      if (maker < 0 || !may_be_recomputed(graph_, graph_.nodes[static_cast<size_t>(maker)])) {
+        network.add(0, before(v), MinCut::kUnlimited);
+        continue;
+      }
+      for (const Argument& x : graph_.nodes[static_cast<size_t>(maker)].arguments)
+        if (x.kind == Argument::value)
+          network.add(before(static_cast<size_t>(x.value_index)) + 1, before(v), MinCut::kUnlimited);
+    }
+    const std::vector<bool> with_sink = network.with_sink();
+    for (size_t v = 0; v < values; ++v) saved_.push_back(!with_sink[before(v)] && with_sink[before(v) + 1]);
+    find_recomputed();
     for (const WriteBack& x : graph_.write_backs)
-      if (read_[static_cast<size_t>(graph_.inputs[static_cast<size_t>(x.input)].value)])
+      if (saved_[static_cast<size_t>(graph_.inputs[static_cast<size_t>(x.input)].value)])
         refuse("its backward reads memory from outside that it writes");
+  }
+
+  void find_recomputed() {
+    is_recomputed_.assign(graph_.nodes.size(), false);
+    std::vector<bool> needed(graph_.values.size());
+    for (size_t v = 0; v < needed.size(); ++v) needed[v] = read_[v] && !saved_[v];
+    for (size_t n = graph_.nodes.size(); n-- > 0;) {
+      const Node& node = graph_.nodes[n];
+      is_recomputed_[n] = is_forward_[n] && std::ranges::any_of(node.results, [&](int32_t r) {
+                            return r >= 0 && needed[static_cast<size_t>(r)];
+                          });
+      if (!is_recomputed_[n]) continue;
+      for (const Argument& x : node.arguments)
+        if (x.kind == Argument::value && !saved_[static_cast<size_t>(x.value_index)])
+          needed[static_cast<size_t>(x.value_index)] = true;
+    }
   }
 
   void add_forward(Part& forward) const {
     for (size_t i = 0; i < arguments_; ++i) forward.graph.arguments.push_back(forward.mapped(graph_.arguments[i]));
     for (const GraphConstant& x : graph_.constants) forward.add_constant(x);
-    for (size_t n = 0; n < graph_.backward_from; ++n) forward.add_node(graph_.nodes[n]);
+    for (size_t n = 0; n < graph_.nodes.size(); ++n)
+      if (is_forward_[n]) forward.add_node(graph_.nodes[n]);
     forward.graph.callbacks = graph_.callbacks;
     for (size_t i = 0; i < results_; ++i)
       forward.graph.outputs.push_back({.tensor = forward.mapped(graph_.outputs[i].tensor)});
@@ -163,14 +259,17 @@ class Partitioner {
       backward.graph.arguments.push_back(backward.mapped(graph_.arguments[i]));
     }
     for (const GraphConstant& x : graph_.constants) backward.add_constant(x);
-    for (size_t n = graph_.backward_from; n < graph_.nodes.size(); ++n) backward.add_node(graph_.nodes[n]);
+    for (size_t n = 0; n < graph_.nodes.size(); ++n)
+      if (!is_forward_[n] || is_recomputed_[n]) backward.add_node(graph_.nodes[n]);
     for (size_t i = results_; i < graph_.outputs.size(); ++i)
       backward.graph.outputs.push_back({.tensor = backward.mapped(graph_.outputs[i].tensor)});
   }
 
   const Graph& graph_;
   const size_t arguments_, results_;
-  std::vector<bool> read_;     ///< of each value, by the backward
+  std::vector<bool> is_forward_, is_recomputed_;  ///< of each node
+  /// Of each value: whether the backward reads it, of those that it does not make; and whether it is saved.
+  std::vector<bool> read_, saved_;
   std::vector<int> input_of_;  ///< of each input of the forward, the graph's
 };
 

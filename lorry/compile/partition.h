@@ -17,7 +17,8 @@ struct Partition {
 };
 
 /// graph: of `arguments` arguments and then the gradients of results, with `results` results and then the gradients of
-/// arguments. What the backward reads of the forward is saved. Throws CompileError where the function does more than
+/// arguments; simplified. What the backward reads of the forward is saved, or made again from what is saved where that
+/// is fewer bytes. Throws CompileError where the function does more than
 /// return results, and where a result lies in the memory of another or of an argument.
 Partition partition(const trace::Graph& graph, size_t arguments, size_t results);
 

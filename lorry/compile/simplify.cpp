@@ -27,6 +27,7 @@ class Rebuilder {
     for (size_t n = 0; n <= from_.nodes.size(); ++n) {
       for (; callback != to_.callbacks.end() && callback->position == n; ++callback)
         callback->position = to_.nodes.size();
+      if (n == from_.backward_from) to_.backward_from = to_.nodes.size();
       if (n < from_.nodes.size()) add(from_.nodes[n]);
     }
     to_.outputs = from_.outputs;
@@ -219,9 +220,11 @@ Graph without_dead_nodes(const Graph& graph) {
   std::vector<int32_t> node_of(graph.nodes.size(), -1), value_of(graph.values.size(), -1);
   for (size_t n = 0, next = 0; n < graph.nodes.size(); ++n)
     if (wanted[n]) node_of[n] = static_cast<int32_t>(next++);
-  for (HostCallback& x : to.callbacks)
-    x.position =
-        static_cast<size_t>(std::count(wanted.begin(), wanted.begin() + static_cast<std::ptrdiff_t>(x.position), true));
+  const auto wanted_before = [&](size_t n) {
+    return static_cast<size_t>(std::count(wanted.begin(), wanted.begin() + static_cast<std::ptrdiff_t>(n), true));
+  };
+  for (HostCallback& x : to.callbacks) x.position = wanted_before(x.position);
+  if (to.backward_from <= graph.nodes.size()) to.backward_from = wanted_before(to.backward_from);
   for (size_t v = 0; v < graph.values.size(); ++v) {
     if (!live[v]) continue;
     value_of[v] = static_cast<int32_t>(to.values.size());

@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <random>
+
 #include "lorry/compile/compile.h"
+#include "lorry/compile/min_cut.h"
 #include "tests/support/message.h"
 #include "tests/support/scale.h"
 #include "tests/trace/random_programs.h"
@@ -250,6 +254,50 @@ TEST(CompiledGradients, follow_what_is_frozen_and_no_longer) {
       EXPECT_TRUE(x.grad().equal((x * w).exp().detach() * w.detach()));
     }
     EXPECT_GE(f.stats().hits, 4);
+  }
+}
+
+// x * 2 + 1 is made again in the backward; the exponential is not, on a CPU.
+TEST(CompiledGradients, save_the_fewest_bytes) {
+  if (!has_fused_kernels()) GTEST_SKIP() << "no fused kernels on " << default_device();
+  const auto f = compile([](const Tensor& x) { return ((x * 2 + 1) * x).exp(); });
+  const auto g = compile([](const Tensor& x, const Tensor& w) { return ((x.to(kF64) + w) * w).square().to(kF32); });
+  const Tensor x = randn({1000}).requires_grad_(), w = randn({1}).to(kF64).requires_grad_();
+  f(x), g(x, w);
+  EXPECT_NE(f.explain().find("\n4000 bytes saved for the backward"), std::string::npos) << f.explain();
+  EXPECT_NE(g.explain().find("\n0 bytes saved for the backward"), std::string::npos) << g.explain();
+}
+
+/// The capacity of the pipes from one side to the other.
+int64_t cut(const std::vector<std::array<int64_t, 3>>& pipes, const std::vector<bool>& with_sink) {
+  int64_t sum = 0;
+  for (const auto& [from, to, capacity] : pipes)
+    if (!with_sink[static_cast<size_t>(from)] && with_sink[static_cast<size_t>(to)]) sum += capacity;
+  return sum;
+}
+
+TEST(MinCut, is_the_cheapest_of_all_and_the_nearest_to_the_sink) {
+  std::mt19937_64 random(1);
+  const auto number = [&](int64_t end) { return static_cast<int64_t>(random() % static_cast<uint64_t>(end)); };
+  for (int round = 0; round < 300; ++round) {
+    const size_t points = 2 + static_cast<size_t>(number(7));
+    compiler::MinCut network(points);
+    std::vector<std::array<int64_t, 3>> pipes;
+    for (int64_t k = number(20); k > 0; --k) {
+      const int64_t from = number(static_cast<int64_t>(points)), to = number(static_cast<int64_t>(points));
+      if (from == to) continue;
+      pipes.push_back({from, to, number(5)});
+      network.add(static_cast<size_t>(from), static_cast<size_t>(to), pipes.back()[2]);
+    }
+    const std::vector<bool> got = network.with_sink();
+    ASSERT_TRUE(got[1] && !got[0]);
+    for (uint32_t sides = 0; sides < 1u << (points - 2); ++sides) {
+      std::vector<bool> other = {false, true};
+      for (size_t i = 2; i < points; ++i) other.push_back((sides >> (i - 2) & 1) != 0);
+      ASSERT_LE(cut(pipes, got), cut(pipes, other));
+      if (cut(pipes, got) < cut(pipes, other)) continue;
+      for (size_t i = 2; i < points; ++i) ASSERT_LE(got[i], other[i]) << "another as cheap leaves less to the sink";
+    }
   }
 }
 
