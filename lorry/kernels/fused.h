@@ -120,7 +120,7 @@ struct RowCall {
 /// Longer rows are not kept in the cache.
 inline constexpr int64_t kMaxRowBytes = 1 << 17;
 
-// ---- kernels ---------------------------------------------------------------------------------------------------------
+// ---- kernels --------------------------------------------------------------------------------------------------------
 
 /// A call made ready: runs again and again, at any addresses, on any number of threads at once.
 class FusedKernel {

@@ -73,13 +73,12 @@ constexpr RandomKernels kRandom = [] {
 struct NoFusedKernel final : FusedKernel {
   void run(std::span<void* const>, std::span<void* const>, Stream) const override { ++t_calls; }
 };
-constexpr FusedKernels kFused{
-    .make = [](const FusedCall&, Device) -> std::unique_ptr<const FusedKernel> {
-      return std::make_unique<NoFusedKernel>();
-    },
-    .make_rows = [](const RowCall&, Device) -> std::unique_ptr<const FusedKernel> {
-      return std::make_unique<NoFusedKernel>();
-    }};
+constexpr FusedKernels kFused{.make = [](const FusedCall&, Device) -> std::unique_ptr<const FusedKernel> {
+                                return std::make_unique<NoFusedKernel>();
+                              },
+                              .make_rows = [](const RowCall&, Device) -> std::unique_ptr<const FusedKernel> {
+                                return std::make_unique<NoFusedKernel>();
+                              }};
 constexpr OptimKernels kOptim = [] {
   OptimKernels kernels = filled<OptimKernels>();
   formula::Rules::each([&]<class Rule>() {

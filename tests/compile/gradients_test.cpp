@@ -50,7 +50,7 @@ int64_t expect_same_gradients(const F& f, const std::function<Tensors(uint64_t)>
                                          << got[i].substr(0, 40) << ", expected " << expected[i].substr(0, 40) << "\n"
                                          << compiled.explain();
   }
-  EXPECT_GT(compiled.stats().hits, 0) << compiled.explain();
+  EXPECT_TRUE(compiled.stats().hits > 0 || !has_fused_kernels()) << compiled.explain();
   return compiled.stats().hits;
 }
 
