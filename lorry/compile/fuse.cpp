@@ -111,7 +111,12 @@ class Fuser {
     }
     for (const int u : makers) {
       const std::string why = why_not(n, u);
-      if (why.empty()) return join(n, u);
+      if (why.empty()) {
+        join(n, u);
+        for (const int other : makers)
+          if (other != u && may_merge(u, other)) merge(u, other);
+        return;
+      }
       refused = why;
     }
     Draft& made = drafts_.emplace_back();
@@ -183,6 +188,78 @@ class Fuser {
       if (const int maker = unit_of(x); maker >= 0 && maker != u && depends(maker, u))
         return "it needs what needs the unit's results";
     return {};
+  }
+
+  /// Whether two units, of which a node of the first reads the second, can be one.
+  bool may_merge(int u, int v) {
+    const Draft &a = draft(u), &b = draft(v);
+    const int32_t first = a.unit.nodes[0], other = b.unit.nodes[0];
+    if (a.unit.nodes.size() + b.unit.nodes.size() > static_cast<size_t>(kernels::kMaxFusedSteps) ||
+        callbacks_[static_cast<size_t>(first)] != callbacks_[static_cast<size_t>(other)] ||
+        value(node(first).results[0]).device != value(node(other).results[0]).device)
+      return false;
+    const bool rows = a.unit.kind == Unit::row || b.unit.kind == Unit::row;
+    if (rows && a.unit.kind == b.unit.kind && a.unit.rows != b.unit.rows) return false;
+    if (!rows && a.unit.sizes != b.unit.sizes) return false;
+    Draft both;
+    both.unit.kind = rows ? Unit::row : Unit::map;
+    both.unit.rows = a.unit.kind == Unit::row ? a.unit.rows : b.unit.rows;
+    for (const Draft* d : {&a, &b})
+      for (const int32_t n : d->unit.nodes)
+        if (!adds_to(both, n, u, v)) return false;
+    const auto passes_another = [&](int from, int to) {
+      return std::ranges::any_of(draft(from).needs, [&](int need) { return need != to && depends(need, to); });
+    };
+    return !passes_another(u, v) && !passes_another(v, u);
+  }
+
+  /// Adds the operands of a node to those of two units as one, unless they are too many or lie otherwise.
+  bool adds_to(Draft& both, int32_t n, int u, int v) const {
+    std::string why;
+    const auto operands = operands_of(both.unit.kind, both.unit.rows, n, why);
+    if (!operands) return false;
+    const Layout& result = value(node(n).results[0]).layout;
+    const auto add_layout = [&](const Layout& l) {
+      if (std::ranges::find(both.layouts, l) == both.layouts.end()) both.layouts.push_back(l);
+    };
+    const bool is_map = both.unit.kind == Unit::map;
+    for (const UnitOperand& x : *operands) {
+      const int maker = unit_of(*x.x);
+      if (maker == u || maker == v) {
+        const Value& made = value(x.x->value_index);
+        if (is_map && (!is_whole(x.x->window, made) || !same_sizes(made.layout, result))) return false;
+        if (!is_map && (x.x->window.offset != 0 || x.extent != extent_of_result(made.layout, both.unit.rows)))
+          return false;
+        continue;
+      }
+      if (find_input(both, x) == both.inputs.size()) both.inputs.push_back(x);
+      if (is_map && x.x->kind == Argument::value) add_layout(expand(x.x->window.layout, result.size_list()));
+    }
+    if (is_map) add_layout(result);
+    return both.inputs.size() <= static_cast<size_t>(kernels::kMaxFusedOperands) &&
+           both.layouts.size() <= static_cast<size_t>(kernels::kMaxFusedLayouts);
+  }
+
+  /// The nodes of v become u's.
+  void merge(int u, int v) {
+    Draft &to = draft(u), from = std::exchange(draft(v), Draft());
+    if (from.unit.kind == Unit::row) to.unit.kind = Unit::row, to.unit.rows = from.unit.rows;
+    for (const int32_t n : from.unit.nodes) unit_of_[static_cast<size_t>(n)] = u;
+    to.unit.nodes.insert(to.unit.nodes.end(), from.unit.nodes.begin(), from.unit.nodes.end());
+    std::ranges::sort(to.unit.nodes);
+    to.inputs.clear();
+    to.layouts.clear();
+    for (const int32_t n : to.unit.nodes) add_operands(to, n);
+    std::erase(to.needs, v);
+    std::erase(to.users, v);
+    for (const int need : from.needs) {
+      std::erase(draft(need).users, v);
+      if (need != u) add_need(u, need);
+    }
+    for (const int user : from.users) {
+      std::erase(draft(user).needs, v);
+      if (user != u) add_need(user, u);
+    }
   }
 
   std::string why_not_map(int32_t n, int u) {
@@ -333,6 +410,7 @@ class Fuser {
   void finish(int u) {
     Draft& d = draft(u);
     Unit& unit = d.unit;
+    if (unit.nodes.empty()) return;  // merged into another
     if (unit.kind == Unit::row && unit.nodes.size() == 1) {
       unit.kind = Unit::library;
       unit.rows = {};
@@ -397,7 +475,7 @@ class Fuser {
       if (done[u]) return;
       done[u] = true;
       for (const int maker : drafts_[u].needs) self(self, static_cast<size_t>(maker));
-      ordered.push_back(std::move(drafts_[u].unit));
+      if (!drafts_[u].unit.nodes.empty()) ordered.push_back(std::move(drafts_[u].unit));
     };
     for (size_t u = 0; u < drafts_.size(); ++u) visit(visit, u);
     return ordered;

@@ -187,7 +187,7 @@ bool Chain::is_read_from_memory(size_t s, int16_t r) const {
 
 bool Chain::fits(const MapCall& call, const Walk& walk) {
   const Iteration& it = walk.iteration;
-  if (it.sizes[0] < kWidest) return false;
+  if (it.sizes[0] < kShortest) return false;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     const int layout = walk.of_input[i];
     if (layout >= 0 && (call.inputs[i].dtype != kF32 || it.strides[layout][0] > 1)) return false;

@@ -25,7 +25,8 @@ class Chain {
   int64_t elements_a_task() const;
 
  private:
-  static constexpr int64_t kWidest = 64;  ///< elements of four of the widest registers
+  static constexpr int64_t kWidest = kThreadedVectors * 16;  ///< elements of as many of the widest registers
+  static constexpr int64_t kShortest = 64;                   ///< rows worth it
   struct alignas(64) Slot {
     float elements[kWidest];
   };

@@ -10,10 +10,12 @@ namespace {
 
 using V = Vec<float>;
 constexpr int64_t kLanes = V::kLanes;
-using Function = void (*)(const ThreadedStep* step, int64_t i, V a, V b, V c, V d);
+static_assert(kThreadedVectors == 8);
+#define LORRY_EIGHT V a, V b, V c, V d, V e, V f, V g, V h
+using Function = void (*)(const ThreadedStep* step, int64_t i, LORRY_EIGHT);
 
-LORRY_INLINE void next(const ThreadedStep* step, int64_t i, V a, V b, V c, V d) {
-  return reinterpret_cast<Function>(step[1].function)(step + 1, i, a, b, c, d);
+LORRY_INLINE void next(const ThreadedStep* step, int64_t i, LORRY_EIGHT) {
+  return reinterpret_cast<Function>(step[1].function)(step + 1, i, a, b, c, d, e, f, g, h);
 }
 
 /// Operand k of a step whose operand kAt travels, for its register number r.
@@ -33,34 +35,44 @@ LORRY_INLINE V compute(const ThreadedStep* step, int64_t i, int64_t r, V travell
 }
 
 template <class Formula, int kAt, int... k>
-void row(const ThreadedStep* step, int64_t i, V a, V b, V c, V d) {
+void row(const ThreadedStep* step, int64_t i, LORRY_EIGHT) {
   a = compute<Formula, kAt, k...>(step, i, 0, a);
   b = compute<Formula, kAt, k...>(step, i, 1, b);
   c = compute<Formula, kAt, k...>(step, i, 2, c);
   d = compute<Formula, kAt, k...>(step, i, 3, d);
-  return next(step, i, a, b, c, d);
+  e = compute<Formula, kAt, k...>(step, i, 4, e);
+  f = compute<Formula, kAt, k...>(step, i, 5, f);
+  g = compute<Formula, kAt, k...>(step, i, 6, g);
+  h = compute<Formula, kAt, k...>(step, i, 7, h);
+  return next(step, i, a, b, c, d, e, f, g, h);
 }
 
-void load(const ThreadedStep* step, int64_t i, V, V, V, V) {
+void load(const ThreadedStep* step, int64_t i, V, V, V, V, V, V, V, V) {
   const float* from = step->in[0] + (i & step->mask[0]);
-  return next(step, i, V::load(from), V::load(from + kLanes), V::load(from + 2 * kLanes), V::load(from + 3 * kLanes));
+  const auto at = [&](int64_t r) { return V::load(from + r * kLanes); };
+  return next(step, i, at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7));
 }
 
-void store(const ThreadedStep* step, int64_t i, V a, V b, V c, V d) {
+void store(const ThreadedStep* step, int64_t i, LORRY_EIGHT) {
   float* to = step->in[0] + (i & step->mask[0]);
   a.store(to);
   b.store(to + kLanes);
   c.store(to + 2 * kLanes);
   d.store(to + 3 * kLanes);
-  return next(step, i, a, b, c, d);
+  e.store(to + 4 * kLanes);
+  f.store(to + 5 * kLanes);
+  g.store(to + 6 * kLanes);
+  h.store(to + 7 * kLanes);
+  return next(step, i, a, b, c, d, e, f, g, h);
 }
 
-void end(const ThreadedStep*, int64_t, V, V, V, V) {}
+void end(const ThreadedStep*, int64_t, V, V, V, V, V, V, V, V) {}
 
 void run(const ThreadedStep* steps, int64_t begin, int64_t end) {
   const auto first = reinterpret_cast<Function>(steps->function);
   const V zero(0.0);
-  for (int64_t i = begin; i < end; i += 4 * kLanes) first(steps, i, zero, zero, zero, zero);
+  for (int64_t i = begin; i < end; i += kThreadedVectors * kLanes)
+    first(steps, i, zero, zero, zero, zero, zero, zero, zero, zero);
 }
 
 using Stored = void (*)();
@@ -90,7 +102,7 @@ void fill_threaded(ThreadedFunctions& table) {
   table.store = stored(&store);
   table.end = stored(&end);
   table.run = &run;
-  table.width = 4 * kLanes;
+  table.width = kThreadedVectors * kLanes;
 }
 
 }  // namespace lorry::kernels::cpu::LORRY_SIMD

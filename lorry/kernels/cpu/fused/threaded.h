@@ -1,6 +1,6 @@
 #pragma once
 
-// Threaded code for chains of f32: each step is a function that works on four registers and calls the next one with
+// Threaded code for chains of f32: each step is a function that works on eight registers and calls the next one with
 // them as its last act, which compilers make a jump. So a chain's values travel in registers from step to step, and
 // nothing is compiled at run time. (Bell, "Threaded code", CACM 16(6), 1973.)
 
@@ -10,6 +10,9 @@
 #include "lorry/kernels/cpu/pointwise/blocks.h"
 
 namespace lorry::kernels::cpu {
+
+/// As many vectors as functions take in registers.
+inline constexpr int64_t kThreadedVectors = 8;
 
 /// A step, as the functions of the table read it.
 struct ThreadedStep {
