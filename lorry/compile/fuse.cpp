@@ -411,7 +411,7 @@ class Fuser {
     Draft& d = draft(u);
     Unit& unit = d.unit;
     if (unit.nodes.empty()) return;  // merged into another
-    if (unit.kind == Unit::row && unit.nodes.size() == 1) {
+    if (unit.nodes.size() == 1 && (unit.kind == Unit::row || !is_written_back(unit.nodes[0]))) {
       unit.kind = Unit::library;
       unit.rows = {};
     }
@@ -436,6 +436,11 @@ class Fuser {
         unit.outputs.push_back(result);
         unit.output_registers.push_back(made.at(result));
       }
+  }
+
+  /// Whether a map writes memory of the caller, which its operator alone would not do.
+  bool is_written_back(int32_t n) const {
+    return std::ranges::count(graph_.write_backs, node(n).results[0], &WriteBack::value) > 0;
   }
 
   /// A node as a step over the unit's registers.
