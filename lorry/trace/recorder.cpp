@@ -141,6 +141,8 @@ Recording Recorder::finish(std::span<const Tensor> results) {
   }
   for (const Tensor& x : arguments_)
     if (x.requires_grad() && !x.is_leaf() && is_written(x)) obstacle("an argument that requires a gradient is written");
+  if (std::ranges::any_of(written_, has_history)) obstacle("a captured tensor gets a history");
+  written_.clear();
   find_shared_memory();
   find_leaves();
   find_gradients();
@@ -297,7 +299,11 @@ void Recorder::after(const door::CallView& call) {
     const uint64_t id = x.storage().id();
     if (call.out && !recording_.outside.contains(id) && !inside_.contains(id))
       obstacle("a tensor that was given gets other sizes");
-    if (!recording_.outside.contains(id)) inside_[id].written |= call.op != Op::empty;
+    const auto from = recording_.outside.find(id);
+    if (from == recording_.outside.end())
+      inside_[id].written |= call.op != Op::empty;
+    else if (from->second.captured != nullptr && (call.listeners & kGradMode) != 0)
+      written_.push_back(x);
   }
   made.attributes.assign(call.attributes.begin(), call.attributes.end());
   number_draw(made);

@@ -165,6 +165,7 @@ class Recorder {
   };
   std::map<uint64_t, MetLeaf> leaves_;  ///< by storage: those that were met before they got another gradient
   bool captured_history_ = false;       ///< a captured tensor that a call read has one
+  std::vector<Tensor> written_;         ///< captured ones, by calls of which autograd was told
   RunCall run_ = nullptr;
   /// The draws so far: by key the generator and its draw's number; generator -1: it was made inside.
   struct KeyOrder {

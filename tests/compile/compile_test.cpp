@@ -230,6 +230,26 @@ TEST(CompileFunction, an_argument_that_gets_a_history_leaves_the_function_as_it_
   }
 }
 
+TEST(CompileFunction, a_captured_tensor_that_gets_a_history_leaves_the_function_as_it_is) {
+  const Tensor w = randn({20}).requires_grad_();
+  Tensor totals[2] = {zeros({}), zeros({})};
+  const auto add = [&](const Tensor& x, const Tensor& total) {
+    const Tensor loss = ((x * w).exp() + 1).sum();
+    total.add_(loss);
+    return loss.detach();
+  };
+  const auto f = compile([&](const Tensor& x) { return add(x, totals[0]); });
+  for (int k = 0; k < 4; ++k) {
+    const Tensor x = randn({20});
+    EXPECT_EQ(bits_of(f(x)), bits_of(add(x, totals[1])));
+  }
+  EXPECT_EQ(bits_of(totals[0]), bits_of(totals[1]));
+  Tensor gradients[2];
+  for (int k : {0, 1}) gradients[k] = autograd::grad({totals[k]}, {w})[0];
+  EXPECT_EQ(bits_of(gradients[0]), bits_of(gradients[1]));
+  EXPECT_NE(f.explain().find("gets a history"), std::string::npos) << f.explain();
+}
+
 TEST(CompileFunction, whoever_listens_hears_every_operator) {
   const auto f = compile([](const Tensor& x) { return x * 2 + 1; });
   const Tensor x = randn({4});

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <random>
+#include <thread>
 
 #include "lorry/compile/compile.h"
 #include "lorry/compile/min_cut.h"
@@ -299,6 +300,52 @@ TEST(MinCut, is_the_cheapest_of_all_and_the_nearest_to_the_sink) {
       for (size_t i = 2; i < points; ++i) ASSERT_LE(got[i], other[i]) << "another as cheap leaves less to the sink";
     }
   }
+}
+
+struct Cube : autograd::Function<Cube> {
+  static Tensor forward(autograd::Context& context, const Tensor& x) {
+    context.save_for_backward({x});
+    return x * x * x;
+  }
+  static std::vector<Tensor> backward(autograd::Context& context, const std::vector<Tensor>& grads) {
+    const Tensor x = context.saved_tensors()[0];
+    return {grads[0] * 3 * x * x};
+  }
+};
+
+TEST(CompiledGradients, of_functions_of_ones_own) {
+  const auto f = [](const Tensors& x) { return Tensors{Cube::apply(x[0] * 2 + x[1]).tanh() - x[1]}; };
+  expect_same_gradients(f, leaves({{70}, {70}}));
+}
+
+TEST(CompiledGradients, of_checkpoints) {
+  const auto f =
+      compile([](const Tensor& x) { return autograd::checkpoint([&] { return (x * 2 + 1).exp().sin(); }) * 3; });
+  for (int k = 0; k < 5; ++k) {
+    const Tensor x = randn({50}).requires_grad_(), z = x.detach().requires_grad_();
+    const Tensor y = f(x), expected = (z * 2 + 1).exp().sin() * 3;
+    EXPECT_EQ(bits_of(y), bits_of(expected));
+    y.sum().backward();
+    expected.sum().backward();
+    EXPECT_EQ(bits_of(x.grad()), bits_of(z.grad()));
+  }
+}
+
+TEST(CompiledGradients, on_many_threads) {
+  const Tensor w = randn({64}).requires_grad_();
+  const auto f = compile([&](const Tensor& x) { return (x * w + 1).exp() - x; });
+  const auto work = [&](uint64_t seed) {
+    for (int k = 0; k < 20; ++k) {
+      const Tensor x = randoms({{64}})(seed)[0].requires_grad_(), z = x.detach().requires_grad_();
+      f(x).sum().backward();
+      const Tensor expected = autograd::grad({((z * w + 1).exp() - z).sum()}, {z})[0];
+      EXPECT_EQ(bits_of(x.grad()), bits_of(expected));
+    }
+  };
+  std::vector<std::thread> threads;
+  for (uint64_t t = 0; t < 4; ++t) threads.emplace_back(work, t);
+  for (std::thread& t : threads) t.join();
+  EXPECT_TRUE(w.grad().defined());
 }
 
 /// Random functions of leaves: those that may not write their arguments.
