@@ -75,7 +75,7 @@ void write(const fs::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
 
-TEST_F(KernelCacheTest, a_second_process_finds_what_the_first_one_kept) {
+TEST_F(KernelCacheTest, a_second_process_finds_what_the_first_one_put) {
   put(key_of("a"), std::string("binary\0of a", 11));
   EXPECT_EQ(found(key_of("a")), std::string("binary\0of a", 11));
   EXPECT_EQ(found(key_of("b")), "nothing");

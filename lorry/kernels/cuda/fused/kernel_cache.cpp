@@ -208,14 +208,14 @@ KernelCache::Binary KernelCache::find(const KernelKey& key) {
   if (Binary binary = find_in_memory(bytes)) return binary;
   if (!folder_) return nullptr;
   Binary binary = read(bytes);
-  if (binary) keep_in_memory(bytes, binary);
+  if (binary) put_in_memory(bytes, binary);
   return binary;
 }
 
 void KernelCache::put(const KernelKey& key, std::string binary) {
   const std::string bytes = key.bytes();
   const auto shared = std::make_shared<const std::string>(std::move(binary));
-  keep_in_memory(bytes, shared);
+  put_in_memory(bytes, shared);
   if (folder_) write(bytes, *shared);
 }
 
@@ -225,22 +225,22 @@ KernelCache::Binary KernelCache::find_in_memory(const std::string& key) {
   const std::scoped_lock lock(mutex_);
   const auto found = by_key_.find(key);
   if (found == by_key_.end()) return nullptr;
-  kept_.splice(kept_.begin(), kept_, found->second);
+  entries_.splice(entries_.begin(), entries_, found->second);
   return found->second->binary;
 }
 
-void KernelCache::keep_in_memory(const std::string& key, Binary binary) {
+void KernelCache::put_in_memory(const std::string& key, Binary binary) {
   const std::scoped_lock lock(mutex_);
-  const auto drop = [&](std::list<Kept>::iterator one) {
-    kept_bytes_ -= one->key.size() + one->binary->size();
+  const auto drop = [&](std::list<Entry>::iterator one) {
+    bytes_in_memory_ -= one->key.size() + one->binary->size();
     by_key_.erase(one->key);
-    kept_.erase(one);
+    entries_.erase(one);
   };
   if (const auto found = by_key_.find(key); found != by_key_.end()) drop(found->second);
-  kept_bytes_ += key.size() + binary->size();
-  kept_.push_front({key, std::move(binary)});
-  by_key_.emplace(kept_.front().key, kept_.begin());
-  while (kept_bytes_ > limits_.memory_bytes) drop(std::prev(kept_.end()));
+  bytes_in_memory_ += key.size() + binary->size();
+  entries_.push_front({key, std::move(binary)});
+  by_key_.emplace(entries_.front().key, entries_.begin());
+  while (bytes_in_memory_ > limits_.memory_bytes) drop(std::prev(entries_.end()));
 }
 
 // ---- on disk --------------------------------------------------------------------------------------------------------

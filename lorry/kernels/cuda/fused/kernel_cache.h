@@ -1,6 +1,6 @@
 #pragma once
 
-// Compiled kernels, kept in memory and in a folder of the user, so that a kernel is compiled once a machine.
+// Compiled kernels, in memory and in a folder of the user, so that a kernel is compiled once a machine.
 //
 // Invariant: find() returns exactly the bytes that put() was given for an equal key, or nothing. A file holds its whole
 // key and a checksum of all that it holds; one that is damaged, or that another user could have written, is ignored.
@@ -33,7 +33,7 @@ struct KernelKey {
   std::string bytes() const;
 };
 
-/// Where kernels are kept: $LORRY_CACHE_DIR, else $XDG_CACHE_HOME/lorry, else ~/.cache/lorry. Nothing where
+/// The folder of compiled kernels: $LORRY_CACHE_DIR, else $XDG_CACHE_HOME/lorry, else ~/.cache/lorry. Nothing where
 /// LORRY_CACHE_DIR is empty or "off", or where no absolute folder is known. Throws ValueError if LORRY_CACHE_DIR is
 /// relative: a program that changes its folder would have many caches.
 std::optional<std::filesystem::path> kernel_cache_folder();
@@ -46,7 +46,7 @@ class KernelCache {
     uint64_t disk_bytes = uint64_t{256} << 20;
   };
 
-  /// folder: made at the first put(), with mode 0700; nothing keeps kernels in memory alone.
+  /// folder: made at the first put(), with mode 0700; none: kernels stay in memory.
   explicit KernelCache(std::optional<std::filesystem::path> folder, Limits limits);
   explicit KernelCache(std::optional<std::filesystem::path> folder) : KernelCache(std::move(folder), Limits{}) {}
   KernelCache(const KernelCache&) = delete;
@@ -54,17 +54,17 @@ class KernelCache {
 
   /// The kernel of this key, or null. From any thread.
   Binary find(const KernelKey& key);
-  /// Keeps a kernel; one of the same key is replaced. The kernels used longest ago make room. From any thread.
+  /// Adds a kernel; one of the same key is replaced. The kernels used longest ago make room. From any thread.
   void put(const KernelKey& key, std::string binary);
 
  private:
-  struct Kept {
+  struct Entry {
     std::string key;
     Binary binary;
   };
 
   Binary find_in_memory(const std::string& key);
-  void keep_in_memory(const std::string& key, Binary binary);
+  void put_in_memory(const std::string& key, Binary binary);
   Binary read(const std::string& key);
   void write(const std::string& key, std::string_view binary);
   void warn_once(std::string_view what, int error);
@@ -72,9 +72,9 @@ class KernelCache {
   const std::optional<std::filesystem::path> folder_;
   const Limits limits_;
   std::mutex mutex_;
-  std::list<Kept> kept_;  ///< the last used first
-  std::unordered_map<std::string_view, std::list<Kept>::iterator> by_key_;
-  uint64_t kept_bytes_ = 0;
+  std::list<Entry> entries_;  ///< the last used first
+  std::unordered_map<std::string_view, std::list<Entry>::iterator> by_key_;
+  uint64_t bytes_in_memory_ = 0;
   bool warned_ = false;
 };
 
