@@ -1,5 +1,6 @@
 target_sources(lorry_kernels PRIVATE
   common/list.cpp
+  common/walk.cpp
   cpu/common/converter.cpp
   cpu/common/fold_loops.cpp
   cpu/common/scratch.cpp

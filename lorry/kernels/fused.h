@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "lorry/device/stream.h"
 #include "lorry/formula/fold.h"
@@ -128,13 +129,19 @@ class FusedKernel {
   virtual ~FusedKernel() = default;
   /// inputs, outputs: the address of the first element of each operand of the call; that of a number is not read.
   virtual void run(std::span<void* const> inputs, std::span<void* const> outputs, Stream stream) const = 0;
-  /// False while it is compiled for its device: until then the operators run one by one.
+  /// False while it is compiled for its device, and where it cannot be: the operators run one by one then.
   virtual bool ready() const { return true; }
+  /// Returns when it is compiled, or refused.
+  virtual void wait() const {}
+  /// What was generated for it, where something was.
+  virtual std::string source() const { return {}; }
 };
 
 struct FusedKernels {
-  std::unique_ptr<const FusedKernel> (*make)(const FusedCall& call, Device device);
-  std::unique_ptr<const FusedKernel> (*make_rows)(const RowCall& call, Device device);
+  std::unique_ptr<const FusedKernel> (*make)(const FusedCall& call, Device device) = nullptr;
+  std::unique_ptr<const FusedKernel> (*make_rows)(const RowCall& call, Device device) = nullptr;  ///< null: none
+  /// Prepares the compiler of kernels in the background. Null: there is none.
+  void (*warm_up)() = nullptr;
 };
 
 }  // namespace lorry::kernels

@@ -65,6 +65,14 @@ void launch(Stream stream, const Shape& shape, void (*kernel)(Parameters...), Ar
   std::apply([&](const auto&... value) { launch_with(stream, shape, kernel, value...); }, values);
 }
 
+/// A kernel that was compiled at run time, with one parameter. `kernel`: a cudaKernel_t. type: of the parameter's bytes,
+/// and where addresses are among them.
+inline void launch_compiled(Stream stream, const Shape& shape, const void* kernel, void* argument,
+                            const ParameterType& type) {
+  void* values[] = {argument, nullptr};
+  detail::launch(stream, shape, kernel, values, &type, 1);
+}
+
 /// Runs `call`, which has a library enqueue work on the stream, and returns what it returns: whether that succeeded.
 /// function: the library's. addresses: all that it is handed, null where an operand is left out.
 template <class Call>

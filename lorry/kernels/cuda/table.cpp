@@ -8,6 +8,7 @@ const Backend& table() {
       .copy = &copy_kernels(),
       .creation = &creation_kernels(),
       .foreach = &foreach_kernels(),
+      .fused = &fused_kernels(),
       .indexing = &indexing_kernels(),
       .list_norm = &list_norm_kernels(),
       .loss = &loss_kernels(),

@@ -10,6 +10,7 @@ const AttentionKernels& attention_kernels();
 const CopyKernels& copy_kernels();
 const CreationKernels& creation_kernels();
 const ForeachKernels& foreach_kernels();
+const FusedKernels& fused_kernels();
 const IndexingKernels& indexing_kernels();
 const ListNormKernels& list_norm_kernels();
 const LossKernels& loss_kernels();

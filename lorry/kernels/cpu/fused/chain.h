@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "lorry/kernels/cpu/common/cursor.h"
+#include "lorry/kernels/cpu/fused/addresses.h"
 #include "lorry/kernels/cpu/fused/threaded.h"
-#include "lorry/kernels/cpu/fused/walk.h"
 
 namespace lorry::kernels::cpu {
 

@@ -70,10 +70,6 @@ class Worker {
   }
 
  private:
-  DType dtype(int r) const {
-    const auto i = static_cast<size_t>(r);
-    return i < call_.inputs.size() ? call_.inputs[i].dtype : call_.steps[i - call_.inputs.size()].dtype;
-  }
   void* buffer(size_t r) { return memory_ + static_cast<size_t>(plan_.buffer[r]) * sizeof(Buffer); }
   void* number(size_t input) { return numbers_ + input * kSplatBytes; }
 
@@ -124,7 +120,8 @@ class Worker {
     const DType held = held_as(step.dtype);
     if (step.kind == FusedStep::convert) {
       const auto from = static_cast<size_t>(step.in[0]);
-      converter(held_as(dtype(step.in[0])), step.dtype)(registers_[from].data, registers_[from].step, spare_[0], 1, n);
+      converter(held_as(call_.dtype(step.in[0])), step.dtype)(registers_[from].data, registers_[from].step, spare_[0],
+                                                              1, n);
       converter(step.dtype, held)(spare_[0], 1, buffer(r), 1, n);
       return;
     }
@@ -132,7 +129,7 @@ class Worker {
     int64_t steps[kMaxArity];
     for (int k = 0; k < step.arity; ++k) {
       const Register& x = registers_[static_cast<size_t>(step.in[k])];
-      const DType from = held_as(dtype(step.in[k]));
+      const DType from = held_as(call_.dtype(step.in[k]));
       in[k] = x.data;
       steps[k] = x.step;
       if (from == step.compute) continue;
@@ -196,10 +193,7 @@ int64_t elements_of(const MapCall& call) {
 }
 
 std::unique_ptr<const FusedKernel> make(const FusedCall& call, Device) {
-  return std::make_unique<MapKernel>(MapCall{call.sizes,
-                                             {call.inputs.begin(), call.inputs.end()},
-                                             {call.steps.begin(), call.steps.end()},
-                                             {call.outputs.begin(), call.outputs.end()}});
+  return std::make_unique<MapKernel>(MapCall(call));
 }
 
 }  // namespace
@@ -266,22 +260,6 @@ void MapKernel::run_here(std::span<void* const> inputs, std::span<void* const> o
     chain_->run(at, 0, chain_->tasks());
   else if (elements_ > 0)
     Worker(call_, walk_, *blocks_, at).run(0, elements_);
-}
-
-Walk::Walk(const MapCall& call) {
-  std::vector<Layout> layouts;
-  const auto index = [&](const FusedOperand& x) {
-    if (x.layout.rank < 0) return -1;
-    const auto found = std::find(layouts.begin(), layouts.end(), x.layout);
-    if (found != layouts.end()) return static_cast<int>(found - layouts.begin());
-    layouts.push_back(x.layout);
-    return static_cast<int>(layouts.size()) - 1;
-  };
-  for (const FusedOutput& x : call.outputs) of_output.push_back(index(x.to));
-  for (const FusedOperand& x : call.inputs) of_input.push_back(index(x));
-  require<ValueError>(layouts.size() <= static_cast<size_t>(kMaxFusedLayouts), "too many layouts; got {}",
-                      layouts.size());
-  iteration = collapse(layouts.data(), static_cast<int>(layouts.size()));
 }
 
 const FusedKernels& fused_kernels() {

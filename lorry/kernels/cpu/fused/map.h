@@ -4,8 +4,8 @@
 #include <optional>
 #include <vector>
 
+#include "lorry/kernels/cpu/fused/addresses.h"
 #include "lorry/kernels/cpu/fused/chain.h"
-#include "lorry/kernels/cpu/fused/walk.h"
 
 namespace lorry::kernels::cpu {
 

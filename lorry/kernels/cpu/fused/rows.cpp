@@ -196,10 +196,12 @@ class RowPlan {
 
   std::unique_ptr<const MapKernel> make_kernel(const Stage& stage, int64_t rows) const {
     const bool wide = is_wide(call.steps[stage.steps[0]]);
-    MapCall maps{wide ? Dims{rows, call.n} : Dims{rows}, {}, stage.maps, {}};
-    for (const int16_t r : stage.inputs) maps.inputs.push_back(operand(r, rows, wide));
-    for (const int16_t r : stage.outputs) maps.outputs.push_back({operand(r, rows, wide), number(stage, r)});
-    return std::make_unique<const MapKernel>(std::move(maps));
+    std::vector<FusedOperand> inputs;
+    std::vector<FusedOutput> outputs;
+    for (const int16_t r : stage.inputs) inputs.push_back(operand(r, rows, wide));
+    for (const int16_t r : stage.outputs) outputs.push_back({operand(r, rows, wide), number(stage, r)});
+    const FusedCall maps{wide ? Dims{rows, call.n} : Dims{rows}, inputs, stage.maps, outputs};
+    return std::make_unique<const MapKernel>(MapCall(maps));
   }
 
   FusedOperand operand(int16_t r, int64_t rows, bool wide) const {

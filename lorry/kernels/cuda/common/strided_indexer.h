@@ -1,55 +1,30 @@
 #pragma once
 
 // From a linear position to each operand's offset, in a kernel: the strides of an Iteration by value, with division by
-// multiplication (Granlund, Montgomery 1994) where 32 bits hold the positions.
+// multiplication where 32 bits hold the positions.
 
 #include <cstdint>
 #include <cstdlib>
 #include <type_traits>
 
+#include "lorry/kernels/cuda/common/divider.h"
 #include "lorry/layout/layout.h"
 
 namespace lorry::kernels::cuda {
-
-/// Division of n < 2^31 by a divisor in [1, 2^31).
-struct Divider {
-  uint32_t divisor = 1, multiplier = 0, shift = 0;
-
-  Divider() = default;
-  explicit Divider(int64_t d) : divisor(static_cast<uint32_t>(d)) {
-    while (shift < 32 && (uint64_t{1} << shift) < divisor) ++shift;
-    multiplier = static_cast<uint32_t>(((uint64_t{1} << 32) * ((uint64_t{1} << shift) - divisor)) / divisor + 1);
-  }
-  LORRY_HOST_DEVICE uint32_t operator()(uint32_t n) const {
-#ifdef __CUDA_ARCH__
-    return (__umulhi(n, multiplier) + n) >> shift;
-#else
-    return static_cast<uint32_t>(((static_cast<uint64_t>(n) * multiplier >> 32) + n) >> shift);
-#endif
-  }
-};
 
 /// The offsets of `kOperands` operands. kIndex is uint32_t when positions and offsets stay below 2^31, else int64_t.
 template <int kOperands, class Index>
 struct StridedIndexer {
   static constexpr bool kNarrow = sizeof(Index) == 4;
-  struct Wide {
-    int64_t divisor;
-    LORRY_HOST_DEVICE int64_t operator()(int64_t n) const { return n / divisor; }
-  };
   int rank;
-  std::conditional_t<kNarrow, Divider, Wide> sizes[kMaxRank];
+  std::conditional_t<kNarrow, Divider, WideDivider> sizes[kMaxRank];
   Index strides[kOperands][kMaxRank];
 
   void addresses(auto& visit) const { visit(); }
 
   explicit StridedIndexer(const Iteration& it) : rank(it.rank) {
     for (int d = 0; d < kMaxRank; ++d) {
-      if constexpr (kNarrow) {
-        if (d < rank) sizes[d] = Divider(it.sizes[d]);
-      } else {
-        sizes[d] = {d < rank ? it.sizes[d] : 1};
-      }
+      if (d < rank) sizes[d] = std::conditional_t<kNarrow, Divider, WideDivider>(it.sizes[d]);
       for (int k = 0; k < kOperands; ++k) strides[k][d] = d < rank ? static_cast<Index>(it.strides[k][d]) : 0;
     }
   }

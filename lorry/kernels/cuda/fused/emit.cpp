@@ -1,0 +1,214 @@
+#include "lorry/kernels/cuda/fused/emit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "lorry/formula/formulas.h"
+#include "lorry/kernels/cuda/common/strided_indexer.h"
+
+namespace lorry::kernels::cuda {
+namespace {
+
+/// The formula of each row, by name, and the types in which it takes many instructions.
+struct FormulaRow {
+  const char* name;
+  bool is_long_f32, is_long_f64, is_long_i64;
+};
+constexpr FormulaRow kFormulas[] = {
+#define LORRY_POINTWISE(name, Formula, arity, deciding, result, domain)                         \
+  {#Formula, formula::kLong<formula::Formula, float>, formula::kLong<formula::Formula, double>, \
+   formula::kLong<formula::Formula, int64_t>},
+#include "lorry/formula/pointwise.def"
+};
+
+const char* type_name(DType t) {
+  constexpr const char* kNames[] = {
+#define LORRY_DTYPE(name, Name, text, type, dlpack, safetensors) #type,
+#include "lorry/layout/dtypes.def"
+  };
+  return kNames[static_cast<int>(t)];
+}
+
+bool is_long(const FusedStep& step) {
+  if (step.kind != FusedStep::formula) return false;
+  const FormulaRow& row = kFormulas[static_cast<int>(step.op)];
+  return step.compute == kF32 ? row.is_long_f32 : step.compute == kF64 ? row.is_long_f64 : row.is_long_i64;
+}
+
+constexpr int kMostFormulas = 256;  ///< copies of formulas in a kernel, which unrolling makes
+constexpr int kBytesInFlight = 64;  ///< of a thread's operands
+constexpr int kMostGroups = 4;      ///< that a thread takes
+
+constexpr const char* kKernel = R"({includes}
+using namespace lorry;
+using namespace lorry::kernels::cuda;
+
+using Arguments = MapArguments<{operands}, {numbers}, {layouts}, {rank}, {wide}>;
+constexpr int kBlock = {block}, kWidth = {width}, kGroups = {groups}, kTile = kBlock * kWidth * kGroups;
+
+// Takes groups of kLength elements, `apart` elements apart; kInside: none of them is beyond the last element.
+template <int kLength, bool kInside>
+__device__ __forceinline__ void run(const Arguments& a, int64_t first, int apart) {{
+  int64_t at[kGroups][{layouts}];
+{declarations}#pragma unroll
+  for (int u = 0; u < kGroups; ++u) {{
+    if (!kInside && first + u * apart >= a.elements) continue;
+    offsets_of(a, first + u * apart, at[u]);
+{loads}  }}
+#pragma unroll
+  for (int u = 0; u < kGroups; ++u) {{
+    if (!kInside && first + u * apart >= a.elements) continue;
+{results}#pragma unroll
+    for (int e = 0; e < kLength; ++e) {{
+{steps}    }}
+{stores}  }}
+}}
+
+extern "C" __global__ void __launch_bounds__(kBlock) {name}(const __grid_constant__ Arguments a) {{
+  const int64_t tile = int64_t{{blockIdx.x}} * kTile;
+  if (kWidth > 1 && a.vectors && tile + kTile <= a.elements) {{
+    run<kWidth, true>(a, tile + threadIdx.x * kWidth, kBlock * kWidth);
+  }} else {{
+#pragma unroll 1
+    for (int part = 0; part < kWidth; ++part)
+      run<1, false>(a, tile + part * (kBlock * kGroups) + threadIdx.x, kBlock);
+  }}
+}}
+)";
+
+class MapEmitter {
+ public:
+  MapEmitter(const MapCall& call, const Walk& walk) : call_(call), it_(walk.iteration), walk_(walk) {}
+
+  EmittedMap emit() {
+    made_.wide = !fits_narrow(it_);
+    for (size_t i = 0; i < call_.inputs.size(); ++i)
+      if (walk_.of_input[i] >= 0) made_.inputs.push_back(i);
+    choose_shape();
+    made_.name = kernel_name();
+    const std::string steps = emit_steps();  // which finds the numbers
+    made_.source = fmt::format(
+        kKernel, fmt::arg("includes", includes()), fmt::arg("operands", made_.inputs.size() + call_.outputs.size()),
+        fmt::arg("numbers", made_.numbers.size()), fmt::arg("layouts", it_.operands), fmt::arg("rank", it_.rank),
+        fmt::arg("wide", made_.wide), fmt::arg("block", kMapBlock), fmt::arg("width", made_.width),
+        fmt::arg("groups", made_.groups), fmt::arg("declarations", declarations_), fmt::arg("loads", loads_),
+        fmt::arg("results", results_), fmt::arg("steps", steps), fmt::arg("stores", stores_),
+        fmt::arg("name", made_.name));
+    return std::move(made_);
+  }
+
+ private:
+  const char* along(int layout) const {
+    const int64_t stride = it_.strides[layout][0];
+    return stride == 1 ? "Along::run" : stride == 0 ? "Along::same" : "Along::strided";
+  }
+
+  /// Groups fill 16 bytes of the widest operand, where all lie element after element or at one place. A thread has 64
+  /// bytes of operands in flight, unless its code grows long.
+  void choose_shape() {
+    int widest = 1, bytes = 0;
+    bool runs = true;
+    const auto look = [&](DType dtype, int layout, bool is_read) {
+      const int64_t stride = it_.strides[layout][0];
+      runs &= stride == 1 || (stride == 0 && is_read);
+      widest = std::max(widest, static_cast<int>(size_of(dtype)));
+      if (is_read && stride != 0) bytes += static_cast<int>(size_of(dtype));
+    };
+    for (const size_t i : made_.inputs) look(call_.inputs[i].dtype, walk_.of_input[i], true);
+    for (size_t o = 0; o < call_.outputs.size(); ++o) look(call_.outputs[o].to.dtype, walk_.of_output[o], false);
+    made_.width = runs ? 16 / widest : 1;
+    const int formulas = static_cast<int>(call_.steps.size());
+    while (made_.width > 1 && made_.width * formulas > kMostFormulas) made_.width /= 2;
+    const bool has_long = std::ranges::any_of(call_.steps, is_long);
+    while (made_.groups < kMostGroups && !has_long && 2 * made_.groups * made_.width * bytes <= kBytesInFlight &&
+           2 * made_.groups * made_.width * formulas <= kMostFormulas)
+      made_.groups *= 2;
+  }
+
+  /// Such as fused_mul_add_sigmoid, for who looks at a profile.
+  std::string kernel_name() const {
+    constexpr size_t kNamed = 5;
+    std::string name = "fused";
+    for (size_t s = 0; s < std::min(kNamed, call_.steps.size()); ++s)
+      name += fmt::format("_{}", call_.steps[s].kind == FusedStep::convert ? "cast" : row(call_.steps[s].op).name);
+    if (call_.steps.size() > kNamed) name += fmt::format("_and_{}", call_.steps.size() - kNamed);
+    return name;
+  }
+
+  static std::string includes() {
+    return "#include \"lorry/formula/formulas.h\"\n#include \"lorry/kernels/cuda/fused/map_kernel.h\"\n";
+  }
+
+  std::string emit_steps() {
+    std::string text;
+    for (size_t k = 0; k < made_.inputs.size(); ++k) {
+      const size_t i = made_.inputs[k];
+      const char* const type = type_name(call_.inputs[i].dtype);
+      const int layout = walk_.of_input[i];
+      declarations_ += fmt::format("  Elements<{}, kLength> x{}[kGroups];\n", type, k);
+      loads_ += fmt::format("    x{0}[u] = load<{1}, {2}, kLength>(a.at[{0}], at[u][{3}]);\n", k, type, along(layout),
+                            layout);
+      text += fmt::format("      const Held<{0}> r{1} = element<{0}, {2}, kLength>(x{3}[u], e);\n", type, i,
+                          along(layout), k);
+    }
+    for (size_t s = 0; s < call_.steps.size(); ++s) text += step(s);
+    for (size_t o = 0; o < call_.outputs.size(); ++o) {
+      const FusedOutput& x = call_.outputs[o];
+      const size_t k = made_.inputs.size() + o;
+      const int layout = walk_.of_output[o];
+      const char* const type = type_name(x.to.dtype);
+      results_ += fmt::format("    Held<{}> y{}[kLength];\n", type, o);
+      text += fmt::format("      y{}[e] = r{};\n", o, x.from);
+      stores_ += fmt::format("    store<{}, kLength>(a.at[{}], at[u][{}], y{});\n", type, k, layout, o);
+    }
+    return text;
+  }
+
+  std::string step(size_t s) {
+    const FusedStep& step = call_.steps[s];
+    const size_t r = call_.inputs.size() + s;
+    if (step.kind == FusedStep::convert) {
+      const auto [operand, type] = read(step.in[0], std::nullopt);
+      return fmt::format("      const Held<{0}> r{1} = convert<{0}, {2}>({3});\n", type_name(step.dtype), r, type,
+                         operand);
+    }
+    std::string operands, types;
+    for (int k = 0; k < step.arity; ++k) {
+      const auto [operand, type] = read(step.in[k], step.compute);
+      operands += fmt::format("{}{}", k > 0 ? ", " : "", operand);
+      types += fmt::format(", {}", type);
+    }
+    return fmt::format("      const Held<{0}> r{1} = step<formula::{2}, {3}, {4}, {0}{5}>({6});\n",
+                       type_name(step.dtype), r, kFormulas[static_cast<int>(step.op)].name, type_name(step.compute),
+                       type_name(step.result), types, operands);
+  }
+
+  struct Read {
+    std::string operand;
+    const char* type;
+  };
+  /// A register; or a number, in the type in which it is computed, else in its own.
+  Read read(int16_t r, std::optional<DType> compute) {
+    const auto i = static_cast<size_t>(r);
+    if (i >= call_.inputs.size() || walk_.of_input[i] >= 0) return {fmt::format("r{}", r), type_name(call_.dtype(r))};
+    const DType as = compute.value_or(call_.inputs[i].dtype);
+    auto found = std::ranges::find_if(made_.numbers, [&](const auto& n) { return n.input == i && n.as == as; });
+    if (found == made_.numbers.end()) found = made_.numbers.insert(found, {i, as});
+    const char* const type = type_name(as);
+    return {fmt::format("number<{}>(a.numbers[{}])", type, found - made_.numbers.begin()), type};
+  }
+
+  const MapCall& call_;
+  const Iteration& it_;
+  const Walk& walk_;
+  EmittedMap made_;
+  std::string declarations_, loads_, results_, stores_;
+};
+
+}  // namespace
+
+EmittedMap emit_map(const MapCall& call, const Walk& walk) { return MapEmitter(call, walk).emit(); }
+
+}  // namespace lorry::kernels::cuda

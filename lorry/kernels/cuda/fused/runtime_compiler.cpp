@@ -1,0 +1,221 @@
+#include "lorry/kernels/cuda/fused/runtime_compiler.h"
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "lorry/base/error.h"
+#include "lorry/base/events.h"
+#include "lorry/device/cuda/runtime.h"
+#include "lorry/kernels/cuda/fused/embedded.h"
+
+namespace lorry::kernels::cuda {
+namespace {
+
+/// As the kernels that Lorry is built with are compiled, so that formulas give the same bits.
+constexpr const char* kFlags[] = {"--std=c++20", "--fmad=false", "--device-as-default-execution-space"};
+
+Compiled compile(const std::string& source, const std::string& architecture) {
+  std::vector<std::string> options(std::begin(kFlags), std::end(kFlags));
+  options.push_back("--gpu-architecture=" + architecture);
+  return Nvrtc::get().compile(source, embedded_headers(), options);
+}
+
+/// Loads a cubin for good: graphs that hold its kernel may live as long as the process.
+const void* load_cubin(const std::string& cubin, const std::string& name, int device) {
+#if CUDART_VERSION >= 12080
+  const lorry::cuda::DeviceGuard guard(device);
+  // Another thread may capture a stream in the mode in which calls such as these would end the capture.
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  lorry::cuda::check(cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode");
+  cudaLibrary_t library = nullptr;
+  cudaKernel_t kernel = nullptr;
+  cudaError_t error = cudaLibraryLoadData(&library, cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0);
+  if (error == cudaSuccess) error = cudaLibraryGetKernel(&kernel, library, name.c_str());
+  // The driver loads the code when it is first asked for, which a capture would not allow.
+  cudaFuncAttributes attributes;
+  if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel));
+  cudaThreadExchangeStreamCaptureMode(&mode);
+  lorry::cuda::check(error, "cudaLibraryLoadData");
+  return reinterpret_cast<const void*>(kernel);
+#else
+  raise<Error>("nvrtc: kernels compiled at run time cannot be loaded; got CUDA {}; expected 12.8 or newer",
+               CUDART_VERSION / 1000);
+#endif
+}
+
+/// Leaves a source where its user can look at it, in a file that nobody else can have prepared. Empty: it could not be
+/// written.
+std::string write_refused(const std::string& source) {
+  std::error_code error;
+  const auto folder = std::filesystem::temp_directory_path(error);
+  if (error) return {};
+  std::string path = (folder / "lorry-refused-XXXXXX.cu").string();
+  const int file = ::mkstemps(path.data(), 3);
+  if (file < 0) return {};
+  const bool whole = ::write(file, source.data(), source.size()) == static_cast<ssize_t>(source.size());
+  ::close(file);
+  return whole ? path : std::string();
+}
+
+uint32_t emitter_version() {
+  return static_cast<uint32_t>(std::strtoul(std::string(embedded_hash(), 8).c_str(), nullptr, 16));
+}
+
+}  // namespace
+
+void RuntimeKernel::wait() const {
+  std::unique_lock lock(mutex_);
+  done_.wait(lock, [&] { return state_ != State::waiting; });
+}
+
+std::string RuntimeKernel::refused() const {
+  const std::lock_guard lock(mutex_);
+  return refused_;
+}
+
+void RuntimeKernel::finish(State state, const void* function, std::string why) {
+  function_.store(function, std::memory_order_release);
+  {
+    const std::lock_guard lock(mutex_);
+    state_ = state;
+    refused_ = std::move(why);
+  }
+  done_.notify_all();
+}
+
+RuntimeCompiler& RuntimeCompiler::get() {
+  // Never destroyed, since other threads may ask while the process ends; its own threads end before libraries do.
+  static RuntimeCompiler& kCompiler = [&]() -> RuntimeCompiler& {
+    static KernelCache& kCache = *new KernelCache(kernel_cache_folder());
+    const int threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1, 4);
+    // A warm cache needs no NVRTC, so its version is that of the toolkit which Lorry is built with and opens it from.
+    auto& made = *new RuntimeCompiler({compile, load_cubin, fmt::format("nvrtc {}", CUDART_VERSION), threads}, kCache);
+    std::atexit([] { get().end(); });
+    return made;
+  }();
+  return kCompiler;
+}
+
+std::shared_ptr<const RuntimeKernel> RuntimeCompiler::kernel(const KernelSource& source,
+                                                             const std::string& architecture, int device) {
+  std::shared_ptr<RuntimeKernel> made;
+  {
+    const std::lock_guard lock(mutex_);
+    auto& known = kernels_[fmt::format("{} {}\n{}", device, architecture, source.text)];
+    if (known != nullptr) return known;
+    made = known = std::make_shared<RuntimeKernel>();
+  }
+  Job job{source, {}, device, made};
+  job.key = {.source = source.text,
+             .architecture = architecture,
+             .compiler = parts_.compiler,
+             .flags = fmt::format("{}", fmt::join(kFlags, " ")),
+             .emitter_version = emitter_version()};
+  if (!load_cached(job)) enqueue(std::move(job));
+  return made;
+}
+
+void RuntimeCompiler::warm_up() { enqueue({}); }
+
+void RuntimeCompiler::enqueue(Job job) {
+  const std::lock_guard lock(mutex_);
+  if (job.kernel == nullptr && std::exchange(warm_, true)) return;
+  if (ends_) {
+    if (job.kernel != nullptr) job.kernel->finish(RuntimeKernel::State::refused, nullptr, "the process ends");
+    return;
+  }
+  jobs_.push_back(std::move(job));
+  if (threads_.size() < static_cast<size_t>(parts_.threads) && threads_.size() < jobs_.size()) {
+    // The program's signals are for its own threads.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+      threads_.emplace_back([this] { work(); });
+    } catch (...) {
+      pthread_sigmask(SIG_SETMASK, &before, nullptr);
+      if (!threads_.empty()) return;
+      jobs_.pop_back();
+      throw;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  jobs_come_.notify_one();
+}
+
+void RuntimeCompiler::work() {
+  for (;;) {
+    Job job;
+    {
+      std::unique_lock lock(mutex_);
+      jobs_come_.wait(lock, [&] { return ends_ || !jobs_.empty(); });
+      if (ends_) return;
+      job = std::move(jobs_.front());
+      jobs_.pop_front();
+    }
+    run(job);
+  }
+}
+
+void RuntimeCompiler::run(const Job& job) {
+  if (job.kernel == nullptr) {
+    parts_.compile("__global__ void warm_up() {}", "sm_90");
+    return;
+  }
+  std::string why;
+  try {
+    Compiled made = parts_.compile(job.source.text, job.key.architecture);
+    if (!made.cubin.empty()) {
+      load(job, made.cubin);
+      cache_.put(job.key, std::move(made.cubin));
+      return;
+    }
+    why = std::move(made.log);
+  } catch (const std::exception& error) {
+    why = error.what();
+  }
+  const std::string path = write_refused(job.source.text);
+  events::emit(events::Kind::warning, "compile",
+               fmt::format("{} could not be compiled, so its operators run one by one; its source is in {}: {}",
+                           job.source.name, path.empty() ? "no file" : path, why));
+  job.kernel->finish(RuntimeKernel::State::refused, nullptr, std::move(why));
+}
+
+/// False: the cache does not have it, or what it has cannot be loaded, so that it is to be compiled again.
+bool RuntimeCompiler::load_cached(const Job& job) {
+  const KernelCache::Binary cubin = cache_.find(job.key);
+  if (cubin == nullptr) return false;
+  try {
+    load(job, *cubin);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+void RuntimeCompiler::load(const Job& job, const std::string& cubin) const {
+  job.kernel->finish(RuntimeKernel::State::ready, parts_.load(cubin, job.source.name, job.device), {});
+}
+
+void RuntimeCompiler::end() {
+  std::deque<Job> left;
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+    left.swap(jobs_);
+  }
+  jobs_come_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+  for (const Job& job : left)
+    if (job.kernel != nullptr) job.kernel->finish(RuntimeKernel::State::refused, nullptr, "the process ends");
+}
+
+}  // namespace lorry::kernels::cuda

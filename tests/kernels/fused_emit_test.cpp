@@ -1,0 +1,352 @@
+// Generated kernels of fused calls. Random calls are compared with the CPU's fused kernels, which are made in another
+// way: the host's compiler compiles the generated source, and each thread of each block runs in turn. That needs no GPU;
+// what a GPU makes of the same sources is tested where there is one (compile/). NVRTC must take every row's formula.
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "lorry/kernels/backend.h"
+#include "lorry/kernels/cuda/fused/embedded.h"
+#include "lorry/kernels/cuda/fused/emit.h"
+#include "lorry/kernels/cuda/fused/map_arguments.h"
+#include "tests/support/scale.h"
+
+namespace lorry::kernels::cuda::test {
+namespace {
+
+using Random = std::mt19937_64;
+
+int below(Random& random, int n) { return static_cast<int>(random() % static_cast<uint64_t>(n)); }
+bool one_in(Random& random, int n) { return below(random, n) == 0; }
+
+/// Rows whose results are rounded once, or are sums and products of such: the same on every processor.
+bool is_exact(const PointwiseRow& row) {
+  static const std::set<std::string> kOthers = {
+      "exp",  "exp2",      "expm1",        "log",          "log1p",    "log2",          "log10",
+      "sin",  "cos",       "tan",          "asin",         "acos",     "atan",          "sinh",
+      "cosh", "tanh",      "erf",          "erfc",         "sigmoid",  "gelu",          "gelu_tanh",
+      "silu", "pow",       "atan2",        "elu",          "softplus", "gelu_backward", "gelu_tanh_backward",
+      "fmod", "remainder", "floor_divide", "silu_backward"};
+  return !kOthers.contains(row.name);
+}
+
+/// A call with the memory of its operands.
+struct Sample {
+  std::vector<FusedOperand> inputs;
+  std::vector<FusedStep> steps;
+  std::vector<FusedOutput> outputs;
+  Dims sizes;
+  std::vector<std::vector<char>> memory;  ///< of the inputs
+  std::vector<int64_t> first;             ///< byte of each
+
+  MapCall call() const { return MapCall(FusedCall{sizes, inputs, steps, outputs}); }
+};
+
+DType pick(Random& random, const std::vector<DType>& from) {
+  return from[static_cast<size_t>(below(random, static_cast<int>(from.size())))];
+}
+
+void put_random(Random& random, DType dtype, char* to) {
+  static const double kSpecial[] = {0.0, -0.0, 1, -1, 0.5, INFINITY, -INFINITY, NAN, 1e-42, 3e38, 65504, 2.5, -2.5};
+  visit(dtype, [&]<class T>(Type<T>) {
+    T value;
+    if constexpr (std::is_same_v<T, bool>)
+      value = one_in(random, 2);
+    else if constexpr (std::is_integral_v<T>)
+      value = static_cast<T>(one_in(random, 4) ? random() : static_cast<uint64_t>(below(random, 21) - 10));
+    else
+      value = static_cast<T>(
+          static_cast<float>(one_in(random, 8) ? kSpecial[below(random, 13)] : (below(random, 20001) - 10000) / 512.0));
+    std::memcpy(to, &value, sizeof value);
+  });
+}
+
+/// A layout of the sizes whose memory is dense, broadcast, permuted or with gaps.
+Layout random_layout(Random& random, const Dims& sizes) {
+  Dims strides;
+  for (int d = 0; d < sizes.size(); ++d) strides.push_back(0);
+  std::vector<int> order;
+  for (int d = sizes.size(); d-- > 0;) order.push_back(d);
+  if (one_in(random, 4)) std::shuffle(order.begin(), order.end(), random);
+  int64_t stride = one_in(random, 6) ? 2 : 1;
+  const bool gaps = one_in(random, 5);
+  for (const int d : order) {
+    if (one_in(random, 6)) continue;  // broadcast
+    strides[d] = stride;
+    stride *= sizes[d];
+    if (gaps) stride += below(random, 3);
+  }
+  return Layout::strided(sizes, strides);
+}
+
+void add_input(Random& random, Sample& sample, DType dtype) {
+  FusedOperand x;
+  x.dtype = dtype;
+  sample.memory.emplace_back();
+  sample.first.push_back(0);
+  if (one_in(random, 5)) {
+    x.layout.rank = -1;
+    x.dtype = is_floating(dtype) ? kF64 : kI64;
+    if (x.dtype == kF64)
+      x.number.real = (below(random, 4001) - 2000) / 256.0;
+    else
+      x.number.whole = below(random, 11) - 5;
+  } else {
+    x.layout = random_layout(random, sample.sizes);
+    for (const FusedOperand& other : sample.inputs)
+      if (other.layout.rank >= 0 && one_in(random, 2)) x.layout = other.layout;
+    const int64_t size = size_of(dtype), before = one_in(random, 3) ? below(random, 5) : 0;
+    const int64_t count = before + x.layout.extent();
+    sample.memory.back().resize(static_cast<size_t>(count * size));
+    for (int64_t i = 0; i < count; ++i) put_random(random, dtype, sample.memory.back().data() + i * size);
+    sample.first.back() = before * size;
+  }
+  sample.inputs.push_back(x);
+}
+
+/// One of the rows that a compute type has; operands are any registers.
+FusedStep random_step(Random& random, const std::vector<DType>& registers, const std::vector<DType>& dtypes) {
+  FusedStep step;
+  const auto registers_count = static_cast<int>(registers.size());
+  step.dtype = pick(random, dtypes);
+  step.in[0] = static_cast<int16_t>(below(random, registers_count));
+  if (one_in(random, 6)) {
+    step.kind = FusedStep::convert;
+    return step;
+  }
+  for (;;) {
+    step.op = static_cast<Pointwise>(below(random, kPointwiseCount));
+    const PointwiseRow& row = lorry::row(step.op);
+    step.arity = static_cast<int8_t>(row.arity);
+    for (int k = 0; k < row.arity; ++k) step.in[k] = static_cast<int16_t>(below(random, registers_count));
+    bool all_whole = true, has_f64 = false;
+    for (int k = 0; k < row.arity; ++k) {
+      all_whole &= !is_floating(registers[static_cast<size_t>(step.in[k])]);
+      has_f64 |= registers[static_cast<size_t>(step.in[k])] == kF64;
+    }
+    const bool whole_only = row.domain == Domain::whole || row.domain == Domain::integer;
+    if (!is_exact(row) || (whole_only && !all_whole)) continue;
+    step.compute = whole_only || (all_whole && row.domain != Domain::floating && row.result != Result::real)
+                       ? kI64
+                       : (has_f64 ? kF64 : kF32);
+    step.result = row.result == Result::truth ? kBool : step.compute;
+    if (step.result == kF32 && is_narrow(step.dtype)) step.result = step.dtype;
+    if (step.result == kI64 && !is_floating(step.dtype)) step.result = step.dtype;
+    return step;
+  }
+}
+
+Sample random_sample(Random& random) {
+  static const std::vector<std::vector<DType>> kDTypes = {
+      {kF32}, {kF32}, {kBF16}, {kBF16, kF32}, {kF16, kF32}, {kF64, kF32}, {kI32, kI64, kBool, kU8}, {kF32, kBool}};
+  Sample sample;
+  std::vector<DType> dtypes = kDTypes[static_cast<size_t>(below(random, 8))];
+  if (one_in(random, 6)) dtypes.assign(std::begin(lorry::kDTypes), std::end(lorry::kDTypes));
+  const int rank = 1 + below(random, 4);
+  int64_t left = one_in(random, 4) ? 20'000 : 3'000;
+  for (int d = 0; d < rank; ++d) {
+    const bool last = d + 1 == rank;
+    int64_t size = last ? left : 1 + below(random, 9);
+    if (one_in(random, 2)) size = std::max<int64_t>(1, size / 8 * 8);
+    sample.sizes.push_back(std::max<int64_t>(1, size));
+    left = std::max<int64_t>(1, left / size);
+  }
+  const int inputs = 1 + below(random, 4), steps = 1 + below(random, 8);
+  for (int i = 0; i < inputs; ++i) add_input(random, sample, pick(random, dtypes));
+  std::vector<DType> registers;
+  for (const FusedOperand& x : sample.inputs) registers.push_back(x.dtype);
+  for (int s = 0; s < steps; ++s) {
+    sample.steps.push_back(random_step(random, registers, dtypes));
+    registers.push_back(sample.steps.back().dtype);
+  }
+  const int outputs = 1 + below(random, std::min(3, steps));
+  for (int o = 0; o < outputs; ++o) {
+    FusedOutput x;
+    x.from = static_cast<int16_t>(inputs + (o == 0 ? steps - 1 : below(random, steps)));
+    x.to.dtype = registers[static_cast<size_t>(x.from)];
+    x.to.layout = Layout::contiguous(sample.sizes);
+    for (const FusedOperand& in : sample.inputs)
+      if (in.layout.rank >= 0 && in.layout.is_dense() && one_in(random, 2)) x.to.layout = in.layout;
+    sample.outputs.push_back(x);
+  }
+  return sample;
+}
+
+/// The kernels of many samples as one library, by the host's compiler.
+class HostLibrary {
+ public:
+  explicit HostLibrary(const std::vector<EmittedMap>& kernels) {
+    const auto folder = std::filesystem::temp_directory_path();
+    std::string pattern = (folder / "lorry-emit-XXXXXX").string();
+    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary folder");
+    folder_ = pattern;
+    std::ofstream file(folder_ / "kernels.cpp");
+    file << "#include \"tests/support/cuda_on_host.h\"\n"
+            "#include \"lorry/formula/formulas.h\"\n#include \"lorry/kernels/cuda/fused/map_kernel.h\"\n";
+    for (size_t k = 0; k < kernels.size(); ++k) {
+      std::string source = kernels[k].source;
+      const std::string name = kernels[k].name + "(";
+      source.replace(source.find(name), name.size(), fmt::format("kernel{}(", k));
+      file << fmt::format(
+          "namespace n{0} {{\n{1}\nextern \"C\" void run{0}(const void* argument, int blocks) {{\n"
+          "  for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x)\n"
+          "    for (threadIdx.x = 0; threadIdx.x < kBlock; ++threadIdx.x)\n"
+          "      kernel{0}(*static_cast<const Arguments*>(argument));\n}}\n}}\n",
+          k, source);
+    }
+    file.close();
+    const std::string command =
+        fmt::format("{} -std=c++20 -O1 -w -ffp-contract=off -fPIC -shared -I{} {}/kernels.cpp -o {}/kernels.so",
+                    LORRY_HOST_COMPILER, LORRY_SOURCE_DIR, pattern, pattern);
+    if (std::system(command.c_str()) != 0) throw std::runtime_error("the host's compiler refuses " + pattern);
+    library_ = ::dlopen((folder_ / "kernels.so").c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library_ == nullptr) throw std::runtime_error(::dlerror());
+  }
+  ~HostLibrary() {
+    if (library_ != nullptr) ::dlclose(library_);
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+  using Run = void (*)(const void* argument, int blocks);
+  Run run(size_t k) const { return reinterpret_cast<Run>(::dlsym(library_, fmt::format("run{}", k).c_str())); }
+
+ private:
+  std::filesystem::path folder_;
+  void* library_ = nullptr;
+};
+
+/// Equal bits, or both NaN.
+bool is_same(DType dtype, const char* a, const char* b) {
+  return visit(dtype, [&]<class T>(Type<T>) {
+    T x, y;
+    std::memcpy(&x, a, sizeof x), std::memcpy(&y, b, sizeof y);
+    if constexpr (kFloatingType<T>)
+      if (static_cast<double>(static_cast<Accumulate<T>>(x)) != static_cast<double>(static_cast<Accumulate<T>>(x)))
+        return static_cast<double>(static_cast<Accumulate<T>>(y)) != static_cast<double>(static_cast<Accumulate<T>>(y));
+    return std::memcmp(a, b, sizeof x) == 0;
+  });
+}
+
+TEST(FusedEmit, sources_compiled_for_the_host_compute_what_the_cpus_fused_kernels_do) {
+  Random random(20261123);
+  std::vector<Sample> samples;
+  std::vector<EmittedMap> emitted;
+  for (int64_t k = 0; k < lorry::test::scaled(60); ++k) {
+    samples.push_back(random_sample(random));
+    const MapCall call = samples.back().call();
+    emitted.push_back(emit_map(call, Walk(call)));
+  }
+  const HostLibrary library(emitted);
+  size_t vectors = 0;
+  for (size_t k = 0; k < samples.size(); ++k) {
+    Sample& sample = samples[k];
+    const MapCall call = sample.call();
+    std::vector<void*> inputs;
+    for (size_t i = 0; i < sample.inputs.size(); ++i)
+      inputs.push_back(sample.inputs[i].layout.rank < 0 ? nullptr : sample.memory[i].data() + sample.first[i]);
+    std::vector<std::vector<char>> expected, made;
+    std::vector<void*> to_expected, to_made;
+    for (const FusedOutput& x : sample.outputs) {
+      const auto bytes = static_cast<size_t>(x.to.layout.extent() * size_of(x.to.dtype));
+      expected.emplace_back(bytes, 77), made.emplace_back(bytes, 77);
+    }
+    for (size_t o = 0; o < made.size(); ++o)
+      to_expected.push_back(expected[o].data()), to_made.push_back(made[o].data());
+    backend(kCPU)
+        .fused->make({sample.sizes, sample.inputs, sample.steps, sample.outputs}, kCPU)
+        ->run(inputs, to_expected, {});
+    const MapArgument argument(call, Walk(call), emitted[k]);
+    MapArgument::Words words;
+    argument.write(words, inputs, to_made);
+    vectors += words[1] != 0 && emitted[k].width > 1;
+    library.run(k)(words.data(), static_cast<int>(argument.blocks()));
+    for (size_t o = 0; o < made.size(); ++o) {
+      const DType dtype = sample.outputs[o].to.dtype;
+      const auto size = static_cast<size_t>(size_of(dtype));
+      for (size_t i = 0; i < made[o].size(); i += size)
+        ASSERT_TRUE(is_same(dtype, expected[o].data() + i, made[o].data() + i))
+            << "sample " << k << " output " << o << " element " << i / size << " over " << sample.sizes << "\n"
+            << emitted[k].source;
+    }
+  }
+  EXPECT_GT(vectors, samples.size() / 8);
+}
+
+class FusedEmitNvrtc : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!Nvrtc::get().missing().empty()) GTEST_SKIP() << "no NVRTC: " << Nvrtc::get().missing();
+  }
+  static std::string refusal(const MapCall& call) {
+    const EmittedMap emitted = emit_map(call, Walk(call));
+    const Compiled made = Nvrtc::get().compile(
+        emitted.source, embedded_headers(),
+        {"--std=c++20", "--fmad=false", "--device-as-default-execution-space", "--gpu-architecture=sm_90"});
+    return made.log.empty() && !made.cubin.empty() ? "" : made.log + "\n" + emitted.source;
+  }
+};
+
+TEST_F(FusedEmitNvrtc, every_row_compiles_in_every_type_of_computation) {
+  for (const DType compute : {kF32, kF64, kI64}) {
+    FusedOperand x;
+    x.layout = Layout::contiguous({64});
+    x.dtype = compute;
+    const std::vector<FusedOperand> inputs(4, x);
+    std::vector<FusedStep> steps;
+    std::vector<FusedOutput> outputs;
+    const auto flush = [&] {
+      EXPECT_EQ(refusal(MapCall(FusedCall{{64}, inputs, steps, outputs})), "");
+      steps.clear(), outputs.clear();
+    };
+    for (int op = 0; op < kPointwiseCount; ++op) {
+      const PointwiseRow& row = lorry::row(static_cast<Pointwise>(op));
+      const bool whole_only = row.domain == Domain::whole || row.domain == Domain::integer;
+      if (compute == kI64 ? row.domain == Domain::floating || row.result == Result::real : whole_only) continue;
+      FusedStep step;
+      step.op = static_cast<Pointwise>(op);
+      step.compute = compute;
+      step.result = step.dtype = row.result == Result::truth ? kBool : compute;
+      step.arity = static_cast<int8_t>(row.arity);
+      for (int16_t k = 0; k < step.arity; ++k) step.in[k] = k;
+      FusedOutput out{{x.layout, step.dtype}, static_cast<int16_t>(4 + steps.size())};
+      steps.push_back(step), outputs.push_back(out);
+      if (steps.size() == 30) flush();
+    }
+    flush();
+  }
+}
+
+TEST_F(FusedEmitNvrtc, conversions_between_all_dtypes_compile) {
+  FusedOperand x;
+  x.layout = Layout::contiguous({64});
+  std::vector<FusedOperand> inputs;
+  std::vector<FusedStep> steps;
+  std::vector<FusedOutput> outputs;
+  for (const DType from : kDTypes) inputs.emplace_back(x).dtype = from;
+  for (const DType to : kDTypes) {
+    steps.clear(), outputs.clear();
+    for (int16_t i = 0; i < kDTypeCount; ++i) {
+      FusedStep& step = steps.emplace_back();
+      step.kind = FusedStep::convert;
+      step.dtype = to;
+      step.in[0] = i;
+      outputs.push_back({{x.layout, to}, static_cast<int16_t>(kDTypeCount + i)});
+    }
+    EXPECT_EQ(refusal(MapCall(FusedCall{{64}, inputs, steps, outputs})), "");
+  }
+}
+
+}  // namespace
+}  // namespace lorry::kernels::cuda::test

@@ -1,0 +1,179 @@
+// The background compiler with a compiler and a loader of the test's own: no GPU and no NVRTC.
+
+#include "lorry/kernels/cuda/fused/runtime_compiler.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <mutex>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+#include "lorry/base/error.h"
+#include "lorry/base/events.h"
+
+namespace lorry::kernels::cuda::test {
+namespace {
+
+/// What stands for a loaded kernel: the cubin's text, for good.
+const void* loaded(const std::string& cubin) {
+  static std::mutex mutex;
+  static std::vector<std::unique_ptr<std::string>> kAll;
+  const std::lock_guard lock(mutex);
+  return kAll.emplace_back(std::make_unique<std::string>(cubin)).get();
+}
+std::string text_of(const RuntimeKernel& kernel) { return *static_cast<const std::string*>(kernel.function()); }
+
+class RuntimeCompilerTest : public testing::Test {
+ protected:
+  RuntimeCompiler::Parts parts(int threads = 2) {
+    return {[this](const std::string& source, const std::string& architecture) {
+              ++compiled_;
+              if (gate_.valid()) gate_.wait();
+              if (source == "bad") return Compiled{"", "line 1: no such word"};
+              return Compiled{source + " for " + architecture, ""};
+            },
+            [this](const std::string& cubin, const std::string&, int) {
+              ++loaded_;
+              if (refuses_to_load_.exchange(false)) throw CudaError("no kernel image for this device");
+              return loaded(cubin);
+            },
+            "test 1", threads};
+  }
+
+  KernelCache cache_{std::nullopt};
+  std::atomic<int> compiled_{0}, loaded_{0};
+  std::atomic<bool> refuses_to_load_{false};
+  std::shared_future<void> gate_;
+};
+
+TEST_F(RuntimeCompilerTest, compiles_in_the_background) {
+  std::promise<void> open;
+  gate_ = open.get_future().share();
+  RuntimeCompiler compiler(parts(), cache_);
+  const auto kernel = compiler.kernel({"k", "x"}, "sm_90", 0);
+  EXPECT_EQ(kernel->function(), nullptr);
+  EXPECT_EQ(kernel->refused(), "");
+  open.set_value();
+  kernel->wait();
+  EXPECT_EQ(text_of(*kernel), "x for sm_90");
+}
+
+TEST_F(RuntimeCompilerTest, makes_one_kernel_of_equal_sources) {
+  RuntimeCompiler compiler(parts(), cache_);
+  const auto first = compiler.kernel({"k", "x"}, "sm_90", 0), second = compiler.kernel({"k", "x"}, "sm_90", 0);
+  EXPECT_EQ(first, second);
+  const auto other_device = compiler.kernel({"k", "x"}, "sm_90", 1), other = compiler.kernel({"k", "y"}, "sm_90", 0);
+  for (const auto& kernel : {first, other_device, other}) kernel->wait();
+  EXPECT_NE(first, other_device);
+  EXPECT_EQ(text_of(*other), "y for sm_90");
+  EXPECT_LE(compiled_, 3);
+}
+
+TEST_F(RuntimeCompilerTest, what_is_cached_is_ready_at_once_and_not_compiled) {
+  { RuntimeCompiler(parts(), cache_).kernel({"k", "x"}, "sm_90", 0)->wait(); }
+  EXPECT_EQ(compiled_, 1);
+  RuntimeCompiler compiler(parts(), cache_);
+  const auto kernel = compiler.kernel({"k", "x"}, "sm_90", 0);
+  ASSERT_NE(kernel->function(), nullptr);
+  EXPECT_EQ(text_of(*kernel), "x for sm_90");
+  EXPECT_EQ(compiled_, 1);
+  compiler.kernel({"k", "x"}, "sm_80", 0)->wait();
+  EXPECT_EQ(compiled_, 2);
+}
+
+TEST_F(RuntimeCompilerTest, a_cached_kernel_that_cannot_be_loaded_is_compiled_again) {
+  { RuntimeCompiler(parts(), cache_).kernel({"k", "x"}, "sm_90", 0)->wait(); }
+  refuses_to_load_ = true;
+  RuntimeCompiler compiler(parts(), cache_);
+  const auto kernel = compiler.kernel({"k", "x"}, "sm_90", 0);
+  kernel->wait();
+  EXPECT_EQ(text_of(*kernel), "x for sm_90");
+  EXPECT_EQ(compiled_, 2);
+}
+
+TEST_F(RuntimeCompilerTest, a_refused_source_is_told_once_with_its_file) {
+  std::mutex mutex;
+  std::vector<std::string> told;
+  const auto before = events::set_handler([&](const events::Event& event) {
+    const std::lock_guard lock(mutex);
+    if (event.kind == events::Kind::warning) told.emplace_back(event.text);
+  });
+  {
+    RuntimeCompiler compiler(parts(), cache_);
+    const auto kernel = compiler.kernel({"fused_bad", "bad"}, "sm_90", 0);
+    kernel->wait();
+    compiler.kernel({"fused_bad", "bad"}, "sm_90", 0)->wait();
+    EXPECT_EQ(kernel->function(), nullptr);
+    EXPECT_EQ(kernel->refused(), "line 1: no such word");
+  }
+  events::set_handler(before);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_NE(told[0].find("fused_bad could not be compiled"), std::string::npos) << told[0];
+  const size_t at = told[0].find("is in "), end = told[0].find(".cu", at);
+  ASSERT_NE(end, std::string::npos) << told[0];
+  const std::string path = told[0].substr(at + 6, end + 3 - at - 6);
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  EXPECT_EQ(text.str(), "bad");
+  struct stat status;
+  ASSERT_EQ(::stat(path.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 077u, 0u);
+  std::filesystem::remove(path);
+}
+
+TEST_F(RuntimeCompilerTest, its_end_waits_for_one_and_leaves_the_rest) {
+  std::promise<void> open;
+  gate_ = open.get_future().share();
+  std::vector<std::shared_ptr<const RuntimeKernel>> kernels;
+  std::thread opener;
+  {
+    RuntimeCompiler compiler(parts(1), cache_);
+    for (const char* source : {"a", "b", "c"}) kernels.push_back(compiler.kernel({"k", source}, "sm_90", 0));
+    while (compiled_ == 0) std::this_thread::yield();
+    opener = std::thread([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      open.set_value();
+    });
+  }
+  opener.join();
+  EXPECT_EQ(compiled_, 1);
+  EXPECT_NE(kernels[0]->function(), nullptr);
+  for (const int k : {1, 2}) {
+    kernels[static_cast<size_t>(k)]->wait();
+    EXPECT_EQ(kernels[static_cast<size_t>(k)]->function(), nullptr);
+  }
+}
+
+TEST_F(RuntimeCompilerTest, many_threads_ask_for_the_same_kernels) {
+  RuntimeCompiler compiler(parts(), cache_);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t)
+    threads.emplace_back([&] {
+      for (int k = 0; k < 50; ++k) {
+        const auto kernel = compiler.kernel({"k", std::to_string(k)}, "sm_90", 0);
+        kernel->wait();
+        EXPECT_EQ(text_of(*kernel), std::to_string(k) + " for sm_90");
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(compiled_, 50);
+}
+
+TEST_F(RuntimeCompilerTest, warms_up_once) {
+  {
+    RuntimeCompiler compiler(parts(), cache_);
+    compiler.warm_up(), compiler.warm_up();
+    compiler.kernel({"k", "x"}, "sm_90", 0)->wait();
+    while (compiled_ < 2) std::this_thread::yield();
+  }
+  EXPECT_EQ(compiled_, 2);
+}
+
+}  // namespace
+}  // namespace lorry::kernels::cuda::test
