@@ -8,6 +8,7 @@
 #include "lorry/base/events.h"
 #include "lorry/base/modes.h"
 #include "lorry/compile/differentiable.h"
+#include "lorry/kernels/backend.h"
 #include "lorry/trace/functionalise.h"
 
 namespace lorry::detail {
@@ -42,6 +43,12 @@ uint64_t hash_of(std::span<const Tensor> arguments, const CompileKey& key) {
       hash = mix(mix(hash, static_cast<uint64_t>(layout.sizes[d])), static_cast<uint64_t>(layout.strides[d]));
   }
   return hash;
+}
+
+/// The first compilation of a kernel takes longer: what it needs is prepared in the background.
+void warm_up(Device device) {
+  const kernels::FusedKernels* const fused = kernels::backend(device).fused;
+  if (fused != nullptr && fused->warm_up != nullptr) fused->warm_up();
 }
 
 std::vector<bool> gradients_wanted(std::span<const Tensor> arguments) {
@@ -110,6 +117,11 @@ struct Recorded {
     add_kernels(differentiable->backward());
   }
   std::string explain() const;
+  /// Returns when all kernels are compiled, or refused.
+  void wait() const {
+    if (program != nullptr) program->wait();
+    if (differentiable != nullptr) differentiable->backward().wait();
+  }
 
  private:
   void add_kernels(const compiler::Program& made) {
@@ -196,6 +208,7 @@ CompiledFunction::CompiledFunction(const CompileOptions& options) : cache_(std::
     raise_as<ValueError>("compile", "a cache limit is out of range; got {} and {}; expected at least 1",
                          options.cache_size_limit, options.accumulated_cache_size_limit);
   cache_->options = options;
+  warm_up(default_device());
 }
 
 CompiledFunction::~CompiledFunction() { reset(); }
@@ -221,6 +234,7 @@ std::vector<Tensor> CompiledFunction::call(std::span<const Tensor> arguments, co
     return function();
   }
 
+  if (!arguments.empty()) warm_up(arguments[0].device());
   const auto made =
       std::make_shared<Recorded>(hash, t_modes & kRecordedModes, default_device(), key, gradients_wanted(arguments));
   made->reason = cache_->why_recorded(arguments);
@@ -247,11 +261,22 @@ std::vector<Tensor> CompiledFunction::call(std::span<const Tensor> arguments, co
   if (!made->reason.empty())
     events::emit(events::Kind::warning, "compile", fmt::format("recorded again: {}", made->reason));
   cache_->add(made);
+  if (cache_->options.wait) made->wait();
   if (made->program == nullptr && made->attempts >= kAttempts) {
     if (cache_->options.fullgraph) raise_as<CompileError>("compile", "fullgraph: {}", made->refused);
     events::emit(events::Kind::warning, "compile", fmt::format("the function runs as it is: {}", made->refused));
   }
   return results;
+}
+
+std::string CompiledFunction::sources() const {
+  const std::shared_lock lock(cache_->mutex);
+  std::string text;
+  for (const auto& r : cache_->recorded) {
+    if (r->program != nullptr) text += r->program->sources();
+    if (r->differentiable != nullptr) text += r->differentiable->backward().sources();
+  }
+  return text;
 }
 
 std::string CompiledFunction::explain() const {

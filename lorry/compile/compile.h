@@ -41,6 +41,9 @@ namespace lorry {
 struct CompileOptions {
   /// Throw CompileError, naming the call, where the function cannot be recorded, instead of running it as it is.
   bool fullgraph = false;
+  /// Return from a recorded call when its kernels for a GPU are compiled. Otherwise that happens in the background, and
+  /// calls run operator by operator until a kernel is there.
+  bool wait = false;
   /// How many recordings one function holds, and all of them together. Over these the least recently used of the
   /// function is dropped; a warning event says so. At least 1.
   int cache_size_limit = 64, accumulated_cache_size_limit = 4096;
@@ -84,6 +87,7 @@ class CompiledFunction {
   /// The results of `function`, which reads `arguments` and what `key` says. Throws what it throws, and CompileError.
   std::vector<Tensor> call(std::span<const Tensor> arguments, const CompileKey& key, FunctionRef function);
   std::string explain() const;
+  std::string sources() const;
   CompileStats stats() const;
   void reset();
 
@@ -170,6 +174,8 @@ class Compiled {
   /// What was recorded, a part a recording: its units, the bytes that fusing saves, why neighbours were not fused, and
   /// why it was recorded beside the others.
   std::string explain() const { return state_->compiled.explain(); }
+  /// The sources of the kernels that were generated for GPUs, one after the other.
+  std::string sources() const { return state_->compiled.sources(); }
   CompileStats stats() const { return state_->compiled.stats(); }
   /// Drops all recordings.
   void reset() { state_->compiled.reset(); }

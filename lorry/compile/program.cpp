@@ -81,10 +81,23 @@ std::string Program::explain() const {
     if (unit.kind == Unit::map) text += fmt::format("over {}, {} bytes saved", unit.sizes, unit.bytes_saved);
     if (unit.kind == Unit::row)
       text += fmt::format("over {} rows of {}, {} bytes saved", unit.rows.rows, unit.rows.n, unit.bytes_saved);
+    if (kernels_[u] != nullptr && !kernels_[u]->ready()) text += "; operator by operator, until its kernel is compiled";
     if (!unit.refused.empty()) text += fmt::format("; not with the unit before: {}", unit.refused);
     text += "\n";
   }
   return text;
+}
+
+std::string Program::sources() const {
+  std::string text;
+  for (const auto& kernel : kernels_)
+    if (kernel != nullptr) text += kernel->source();
+  return text;
+}
+
+void Program::wait() const {
+  for (const auto& kernel : kernels_)
+    if (kernel != nullptr) kernel->wait();
 }
 
 }  // namespace lorry::compiler

@@ -33,6 +33,10 @@ class Program {
   const std::vector<Unit>& units() const { return units_; }
   /// A line a unit: what it computes, the bytes that fusing saves, and why it was not fused with what comes before.
   std::string explain() const;
+  /// What was generated for its kernels.
+  std::string sources() const;
+  /// Returns when its kernels are compiled, or refused.
+  void wait() const;
 
  private:
   trace::Graph graph_;
