@@ -113,7 +113,7 @@ class Walk {
     Tensor& sum = at->second[static_cast<size_t>(edge.index)];
     if (!sum.defined()) {
       sum = std::move(g);
-    } else if (!mode(kGradMode) && sum.node_ptr()->owners() == 1 && sum.storage().users() == 1 &&
+    } else if (!mode(kGradMode) && sum.node_ptr()->users() == 1 && sum.storage().users() == 1 &&
                !sum.layout().has_internal_overlap()) {
       sum.add_(g);  // nobody else holds it
     } else {

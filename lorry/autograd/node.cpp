@@ -98,7 +98,7 @@ std::vector<Tensor> Accumulate::apply(std::vector<Tensor> grads) {
     }
     return {};
   }
-  const bool sole = g.node_ptr()->owners() == 1 && g.storage().users() == 1 && g.is_contiguous();
+  const bool sole = g.node_ptr()->users() == 1 && g.storage().users() == 1 && g.is_contiguous();
   put(sole ? g : g.clone());  // never shared: the next backward adds into it
   return {};
 }
@@ -119,12 +119,13 @@ void Accumulate::put(const Tensor& grad) {
   grad_ = grad;
   changed_ = note_change();
   if (lorry::detail::facts_heard()) [[unlikely]]
-    lorry::detail::announce_fact({.fact = Fact::grad_set, .storage = storage_, .tensor = &grad_});
+    lorry::detail::announce_fact({.fact = Fact::grad_set, .storage = storage_, .tensor = &grad_, .leaf = leaf_});
 }
 
 void Accumulate::follow(const Tensor& leaf) {
   outputs.assign(1, {leaf.sizes(), leaf.dtype(), leaf.device()});
   storage_ = leaf.storage().id();
+  leaf_ = leaf.node();
 }
 
 Accumulate::~Accumulate() {

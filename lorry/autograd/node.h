@@ -105,7 +105,8 @@ class Accumulate final : public Node {
   mutable std::mutex mutex_;
   Tensor grad_;
   std::atomic<uint64_t> changed_{0};
-  std::atomic<uint64_t> storage_;  ///< id of the leaf's
+  std::atomic<uint64_t> storage_;    ///< id of the leaf's
+  std::atomic<const void*> leaf_{};  ///< which tensor that is, for whoever hears of its gradients
 };
 
 /// What hangs on a tensor that takes part: for a leaf its accumulator, else the node that made it.

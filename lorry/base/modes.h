@@ -24,6 +24,10 @@ inline constexpr uint32_t kFactModes = kTraceMode | kProfileMode | kUserMode;
 
 inline constinit thread_local uint32_t t_modes = kGradMode;
 
+/// The recording that this thread makes (trace/recorder.h), by its number; 0: none. Tensors that are made meanwhile say
+/// so.
+inline constinit thread_local uint32_t t_recording = 0;
+
 /// The operator that this thread is running, by the name that the user called: errors begin with it, statistics and
 /// version checks name it. Null between calls.
 inline constinit thread_local const char* t_operator = nullptr;

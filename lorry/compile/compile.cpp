@@ -140,7 +140,11 @@ struct CompiledFunction::Cache {
   std::shared_ptr<const Recorded> find(uint64_t hash, std::span<const Tensor> arguments, const CompileKey& key) const;
   std::string why_recorded(std::span<const Tensor> arguments) const;
   void add(std::shared_ptr<Recorded> made);
-  void drop_over_limits();
+
+ private:
+  using List = std::vector<std::shared_ptr<Recorded>>;
+  void move_replaced(const std::shared_ptr<Recorded>& made, List& to);
+  std::string move_over_limits(List& to);
 };
 
 std::shared_ptr<const Recorded> CompiledFunction::Cache::find(uint64_t hash, std::span<const Tensor> arguments,
@@ -175,32 +179,47 @@ std::string CompiledFunction::Cache::why_recorded(std::span<const Tensor> argume
 }
 
 void CompiledFunction::Cache::add(std::shared_ptr<Recorded> made) {
-  const std::unique_lock lock(mutex);
-  made->used = ++clock;
-  std::erase_if(recorded, [&](const auto& r) {
-    // A failure with the same arguments; what was recorded well stays.
-    const bool replaced = r->program == nullptr && r->hash == made->hash && r->key == made->key &&
-                          r->modes == made->modes && r->default_device == made->default_device;
-    if (replaced) made->attempts = std::max(made->attempts, r->attempts + 1), --g_cached;
-    return replaced;
-  });
-  recorded.push_back(std::move(made));
-  ++g_cached;
-  drop_over_limits();
+  List dropped_now;  // which end, and tell, when nobody is kept from the cache
+  std::string warning;
+  {
+    const std::unique_lock lock(mutex);
+    made->used = ++clock;
+    move_replaced(made, dropped_now);
+    g_cached -= static_cast<int>(dropped_now.size());
+    recorded.push_back(std::move(made));
+    ++g_cached;
+    warning = move_over_limits(dropped_now);
+  }
+  if (!warning.empty()) events::emit(events::Kind::warning, "compile", warning);
 }
 
-void CompiledFunction::Cache::drop_over_limits() {
+/// A failure with the same arguments, and recordings of what is gone. What was recorded well stays.
+void CompiledFunction::Cache::move_replaced(const std::shared_ptr<Recorded>& made, List& to) {
+  std::erase_if(recorded, [&](std::shared_ptr<Recorded>& r) {
+    const bool failed = r->program == nullptr && r->hash == made->hash && r->key == made->key &&
+                        r->modes == made->modes && r->default_device == made->default_device;
+    if (failed) made->attempts = std::max(made->attempts, r->attempts + 1);
+    if (!failed && (r->program == nullptr || r->program->guard().may_hold_again())) return false;
+    to.push_back(std::move(r));
+    return true;
+  });
+}
+
+/// Returns the warning.
+std::string CompiledFunction::Cache::move_over_limits(List& to) {
+  std::string warning;
   while (recorded.size() > 1 && (recorded.size() > static_cast<size_t>(options.cache_size_limit) ||
                                  g_cached > options.accumulated_cache_size_limit)) {
+    warning = fmt::format(
+        "{} recordings are over the limit: the least recently used is dropped; the last was made because: {}",
+        recorded.size(), recorded.back()->reason);
     const auto least = std::ranges::min_element(recorded, {}, [](const auto& r) { return r->used.load(); });
-    events::emit(events::Kind::warning, "compile",
-                 fmt::format("{} recordings are over the limit: the least recently used is dropped; the last was made "
-                             "because: {}",
-                             recorded.size(), recorded.back()->reason));
+    to.push_back(std::move(*least));
     recorded.erase(least);
     --g_cached;
     ++dropped;
   }
+  return warning;
 }
 
 CompiledFunction::CompiledFunction(const CompileOptions& options) : cache_(std::make_unique<Cache>()) {
@@ -214,9 +233,10 @@ CompiledFunction::CompiledFunction(const CompileOptions& options) : cache_(std::
 CompiledFunction::~CompiledFunction() { reset(); }
 
 void CompiledFunction::reset() {
+  std::vector<std::shared_ptr<Recorded>> dropped;
   const std::unique_lock lock(cache_->mutex);
-  g_cached -= static_cast<int>(cache_->recorded.size());
-  cache_->recorded.clear();
+  dropped.swap(cache_->recorded);
+  g_cached -= static_cast<int>(dropped.size());
 }
 
 std::vector<Tensor> CompiledFunction::call(std::span<const Tensor> arguments, const CompileKey& key,
@@ -252,8 +272,8 @@ std::vector<Tensor> CompiledFunction::call(std::span<const Tensor> arguments, co
     if (gradients.results.empty())
       made->set(std::make_shared<const compiler::Program>(graph));
     else
-      made->set(std::make_shared<const compiler::DifferentiableProgram>(graph, arguments.size(), results.size(),
-                                                                        std::move(gradients)));
+      made->set(
+          std::make_shared<const compiler::DifferentiableProgram>(graph, arguments.size(), results.size(), gradients));
   } catch (const CompileError& error) {
     made->refused = error.what();
     if (!recording.may_settle) made->attempts = kAttempts;

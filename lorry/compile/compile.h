@@ -29,6 +29,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -99,6 +100,14 @@ class CompiledFunction {
 template <class T>
 inline constexpr bool kUnknown = false;
 
+/// Tells types apart: 1 and true are not the same argument.
+template <class T>
+constexpr uint64_t type_tag() {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : std::string_view(__PRETTY_FUNCTION__)) hash = (hash ^ static_cast<uint64_t>(c)) * 0x100000001b3;
+  return hash;
+}
+
 inline void flatten(const Tensor& x, std::vector<Tensor>& tensors, CompileKey& key) {
   key.push_back(x.defined());
   if (x.defined()) tensors.push_back(x);
@@ -109,6 +118,7 @@ inline void flatten(const std::vector<Tensor>& list, std::vector<Tensor>& tensor
 }
 template <class T>
 requires(std::is_arithmetic_v<T> || std::is_enum_v<T>) void flatten(T x, std::vector<Tensor>&, CompileKey& key) {
+  key.push_back(type_tag<T>());
   if constexpr (std::is_floating_point_v<T>)
     key.push_back(std::bit_cast<uint64_t>(static_cast<double>(x)));
   else
@@ -156,7 +166,7 @@ class Compiled {
   auto operator()(const A&... arguments) const -> std::invoke_result_t<F&, const A&...> {
     using R = std::invoke_result_t<F&, const A&...>;
     std::vector<Tensor> tensors;
-    detail::CompileKey key;
+    detail::CompileKey key{detail::type_tag<R>()};
     (detail::flatten(arguments, tensors, key), ...);
     if constexpr (std::is_void_v<R>) {
       const auto call = [&] {

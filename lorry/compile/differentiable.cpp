@@ -25,8 +25,26 @@ Tensor memory_for_gradient(const Tensor& x) {
 std::vector<Tensor> wanted(std::span<const Tensor> arguments, const Differentiation& d) {
   std::vector<Tensor> wanted;
   for (const size_t i : d.arguments) wanted.push_back(arguments[i]);
-  wanted.insert(wanted.end(), d.leaves.begin(), d.leaves.end());
+  for (const auto& leaf : d.leaves) wanted.push_back(leaf->tensor());
   return wanted;
+}
+
+/// What gets a gradient is not written.
+void require_no_writes(const trace::Graph& graph, const Differentiation& d) {
+  for (const trace::WriteBack& w : graph.write_backs) {
+    const trace::GraphInput& x = graph.inputs[static_cast<size_t>(w.input)];
+    const bool is_written =
+        x.leaf != nullptr || std::ranges::any_of(d.arguments, [&](size_t i) {
+          return graph.arguments[i].kind == trace::Argument::value && graph.arguments[i].value_index == x.value;
+        });
+    if (is_written)
+      raise_as<CompileError>("compile", "results require gradients, and a tensor that gets one is written");
+  }
+}
+
+Partition parts_of(const trace::Graph& graph, size_t arguments, size_t results, const Differentiation& d) {
+  require_no_writes(graph, d);
+  return partition(simplify(graph), arguments, results);
 }
 
 }  // namespace
@@ -76,8 +94,8 @@ std::vector<Tensor> record_backward(trace::Recorder& recorder, std::span<const T
 }
 
 DifferentiableProgram::DifferentiableProgram(const trace::Graph& graph, size_t arguments, size_t results,
-                                             Differentiation differentiation)
-    : DifferentiableProgram(partition(simplify(graph), arguments, results), results, std::move(differentiation)) {}
+                                             const Differentiation& differentiation)
+    : DifferentiableProgram(parts_of(graph, arguments, results, differentiation), results, differentiation) {}
 
 DifferentiableProgram::DifferentiableProgram(Partition parts, size_t results, Differentiation differentiation)
     : differentiation_(std::move(differentiation)),

@@ -18,8 +18,8 @@ struct Differentiation {
   std::vector<size_t> arguments;  ///< those that get one
   /// Those whose gradient is that of an argument before, since they are the same tensor: with that argument.
   std::vector<std::pair<size_t, size_t>> same;
-  std::vector<Tensor> leaves;            ///< captured tensors that get one
-  std::vector<Layout> gradient_layouts;  ///< of the gradients of `results`
+  std::vector<std::shared_ptr<const trace::Captured>> leaves;  ///< captured tensors that get one
+  std::vector<Layout> gradient_layouts;                        ///< of the gradients of `results`
 };
 
 /// Of these results, while they are recorded.
@@ -35,7 +35,8 @@ std::vector<Tensor> record_backward(trace::Recorder& recorder, std::span<const T
 class DifferentiableProgram : public std::enable_shared_from_this<DifferentiableProgram> {
  public:
   /// Throws CompileError.
-  DifferentiableProgram(const trace::Graph& graph, size_t arguments, size_t results, Differentiation differentiation);
+  DifferentiableProgram(const trace::Graph& graph, size_t arguments, size_t results,
+                        const Differentiation& differentiation);
 
   const Program& forward() const { return forward_; }
   const Program& backward() const { return backward_; }

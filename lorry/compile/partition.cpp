@@ -149,6 +149,7 @@ class Partitioner {
       if (x.position > graph_.backward_from) refuse("its backward calls the host");
     for (size_t i = 0; i < results_; ++i) {
       const GraphOutput& x = graph_.outputs[i];
+      if (x.tensor.kind == Argument::undefined) refuse("a result is undefined");
       if (x.input >= 0) refuse("a result lies in the memory of an argument or of a captured tensor");
       for (size_t j = 0; j < i; ++j)
         if (x.tensor.kind == Argument::value && graph_.outputs[j].tensor.kind == Argument::value &&

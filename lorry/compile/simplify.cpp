@@ -25,7 +25,7 @@ class Rebuilder {
     to_.callbacks = from_.callbacks;
     auto callback = to_.callbacks.begin();
     for (size_t n = 0; n <= from_.nodes.size(); ++n) {
-      for (; callback != to_.callbacks.end() && callback->position == n; ++callback)
+      for (; callback != to_.callbacks.end() && callback->position == n; ++callback, ++called_)
         callback->position = to_.nodes.size();
       if (n == from_.backward_from) to_.backward_from = to_.nodes.size();
       if (n < from_.nodes.size()) add(from_.nodes[n]);
@@ -108,7 +108,7 @@ class Rebuilder {
 
   /// What a node computes, and in which layouts.
   std::string describe(const Node& node, const std::vector<int32_t>& results) const {
-    std::string text = fmt::format("{}/{} ", static_cast<int>(node.op), static_cast<int>(node.form));
+    std::string text = fmt::format("{} {}/{} ", called_, static_cast<int>(node.op), static_cast<int>(node.form));
     for (const Argument& x : node.arguments) text += describe(x);
     text += "->";
     for (const Argument& x : node.targets) text += describe(x);
@@ -189,6 +189,7 @@ class Rebuilder {
   Graph to_;
   std::vector<int32_t> value_of_;       ///< of the old graph's values
   std::map<std::string, size_t> made_;  ///< nodes by what they compute
+  size_t called_ = 0;                   ///< callbacks so far: the host may write what nodes read
   std::map<int32_t, int32_t> given_, copies_;
 };
 

@@ -341,7 +341,7 @@ void pointwise_out(Op op, const Tensor& out, std::span<const Operand> operands) 
 
 void require_reachable(const Tensor& target) {
   require<ValueError>(target.defined(), "the tensor is undefined; expected a view to write through");
-  require<ValueError>(target.node()->owners() > 1 || target.storage().users() > 1,
+  require<ValueError>(target.node()->users() > 1 || target.storage().users() > 1,
                       "assignment to a temporary copy, which would be lost; got {}; expected a view; use index_put_, "
                       "or copy_ on a variable",
                       target);

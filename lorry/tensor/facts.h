@@ -37,6 +37,7 @@ struct FactView {
   /// the tensor that is meant: the alias, the one that is read, the gradient (perhaps undefined), the one with other
   /// memory; null for born, died and generators
   const Tensor* tensor = nullptr;
+  const void* leaf = nullptr;               ///< of grad_set: the leaf's node, which may be gone
   const Generator* generator = nullptr;     ///< the one that draws, is read or set
   const formula::RandomKey* key = nullptr;  ///< of a draw
 };

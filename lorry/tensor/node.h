@@ -2,6 +2,7 @@
 
 // TensorNode: what a Tensor points to. Only rooms that build tensors (tensor, ops, autograd) look inside.
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 
@@ -45,8 +46,10 @@ struct TensorNode : Counted, Recycled<TensorNode> {
   bool requires_grad = false;
   /// a view (of a view) made while nothing was recorded: follows no history, and may not start one
   bool cut_view = false;
-  bool inference;               ///< made in inference mode: carries no versions and never enters a graph
-  bool wrapped_number = false;  ///< stands for a Scalar: promotes by kind alone
+  bool inference;                    ///< made in inference mode: carries no versions and never enters a graph
+  bool wrapped_number = false;       ///< stands for a Scalar: promotes by kind alone
+  uint32_t recording = t_recording;  ///< in which it was made; 0: none
+  std::atomic<uint32_t> observers{0};
   Layout layout;
 
   /// The address of the first element. An empty tensor may lie at any offset, also of no memory at all: no pointer
@@ -55,6 +58,8 @@ struct TensorNode : Counted, Recycled<TensorNode> {
     const uintptr_t first = reinterpret_cast<uintptr_t>(storage->data());
     return reinterpret_cast<void*>(first + static_cast<uintptr_t>(offset) * static_cast<uintptr_t>(size_of(dtype)));
   }
+  /// The owners, without those who only watch it (trace/captured.h).
+  uint32_t users() const { return owners() - observers.load(std::memory_order_acquire); }
   void destroy() { delete this; }
 };
 

@@ -178,7 +178,7 @@ std::vector<Tensor> Evaluation::finish() {
     if (lifetimes_.last[static_cast<size_t>(x.value)] == Lifetimes::kAtTheEnd) value(x.value) = x.tensor.clone();
   for (const GraphGrad& x : graph_.grads) {
     const GraphInput& input = graph_.inputs[static_cast<size_t>(x.input)];
-    const Tensor leaf = input.argument >= 0 ? arguments_[static_cast<size_t>(input.argument)] : input.leaf;
+    const Tensor leaf = input.argument >= 0 ? arguments_[static_cast<size_t>(input.argument)] : input.leaf->tensor();
     leaf.set_grad(shown(x.gradient));
   }
   std::vector<Tensor> outputs;

@@ -32,6 +32,9 @@ class Evaluation {
   Evaluation(const Graph& graph, std::span<const Tensor> arguments, const Lifetimes& lifetimes, RunDraws draws,
              std::span<const int> in_input = {});
 
+  /// Whether results get memory of their own, whatever in_input says: for nodes that run one by one where in_input was
+  /// made for a step of all of them.
+  void place_apart(bool apart) { apart_ = apart; }
   /// Runs a node as part of a step.
   void run(const Node& node, int32_t step);
   /// What an argument shows, as a tensor.
@@ -48,7 +51,7 @@ class Evaluation {
  private:
   Tensor& value(int32_t i) { return values_[static_cast<size_t>(i)]; }
   const Value& facts(int32_t i) const { return graph_.values[static_cast<size_t>(i)]; }
-  int input_of(int32_t i) const { return in_input_.empty() ? -1 : in_input_[static_cast<size_t>(i)]; }
+  int input_of(int32_t i) const { return in_input_.empty() || apart_ ? -1 : in_input_[static_cast<size_t>(i)]; }
   Tensor bind(const GraphInput& x) const;
   void take(int32_t i, const Tensor& made);
   std::vector<door::Attribute> with_key(const Node& node) const;
@@ -62,6 +65,7 @@ class Evaluation {
   std::vector<Tensor> inputs_;  ///< the memory of each, in the layout of its value
   std::vector<Tensor> values_;
   RunDraws draws_;
+  bool apart_ = false;
   std::vector<bool> owned_;  ///< made here, not the caller's memory
 };
 

@@ -122,7 +122,7 @@ class Functionaliser {
                                               : from.captured->tensor().storage_offset();
     buffer.value = buffer.at_first = add_value(whole, -1);
     buffer.input = static_cast<int>(graph_.inputs.size());
-    graph_.inputs.push_back({buffer.value, argument, from.captured, from.leaf, from.frozen, from.is_gradient,
+    graph_.inputs.push_back({buffer.value, argument, from.captured, from.tensors, from.leaf, from.is_gradient,
                              from.gradient_of, begin - from_offset});
   }
 

@@ -71,9 +71,10 @@ struct GraphInput {
   int32_t value;
   int argument = -1;                                   ///< the first argument in that memory; -1: captured
   std::shared_ptr<door::Observed> captured = nullptr;  ///< a tensor in that memory
-  Tensor leaf = {};                                    ///< the captured leaf whose memory it is, where there is one
-  std::shared_ptr<const Tensor> frozen = {};  ///< a captured tensor of that memory that must not require a gradient
-  /// Whether it is a gradient: that of `leaf` or, where that is an argument, of argument `gradient_of`.
+  /// The captured tensors of that storage, also of an argument's: a run finds them there.
+  std::vector<std::shared_ptr<Captured>> tensors = {};
+  std::shared_ptr<const Captured> leaf = nullptr;  ///< of these the leaf that requires a gradient
+  /// Whether it is a gradient: that of `leaf`, which lies elsewhere, or, where that is an argument, of argument `gradient_of`.
   bool is_gradient = false;
   int gradient_of = -1;
   int64_t offset = 0;  ///< of the value's first element from the argument's (captured tensor's)

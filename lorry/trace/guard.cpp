@@ -1,20 +1,24 @@
 #include "lorry/trace/guard.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "lorry/base/error.h"
 
 namespace lorry::trace {
 namespace {
 
-std::pair<uintptr_t, uintptr_t> span_of(const Tensor& x) {
+using Memory = std::pair<uintptr_t, uintptr_t>;
+
+Memory span_of(const Tensor& x) {
   const auto first = reinterpret_cast<uintptr_t>(x.data_ptr());
   return {first, first + static_cast<uintptr_t>(x.layout().extent() * size_of(x.dtype()))};
 }
 
 /// The leaf whose gradient an input is.
 const Tensor& leaf_of(const GraphInput& x, std::span<const Tensor> arguments) {
-  return x.gradient_of >= 0 ? arguments[static_cast<size_t>(x.gradient_of)] : x.leaf;
+  return x.gradient_of >= 0 ? arguments[static_cast<size_t>(x.gradient_of)] : x.leaf->tensor();
 }
 
 bool is_alike(const Argument& recorded, const Tensor& x) {
@@ -30,16 +34,31 @@ Tensor source_of(const GraphInput& x, std::span<const Tensor> arguments) {
 }
 
 Guard::Guard(const Graph& graph) : graph_(graph) {
+  std::map<int32_t, size_t> first;  // argument of each value
+  for (size_t i = 0; i < graph.arguments.size(); ++i)
+    groups_.push_back(first.emplace(graph.arguments[i].value_index, i).first->second);
+  std::set<const Captured*> known;
   for (size_t i = 0; i < graph.inputs.size(); ++i) {
     const GraphInput& x = graph.inputs[i];
+    if (x.is_gradient) {
+      gradients_.push_back(i);
+      continue;
+    }
+    for (const auto& t : x.tensors)
+      if (known.insert(t.get()).second) tensors_.emplace_back(t.get(), i);
     if (x.argument >= 0) continue;
-    (x.is_gradient ? gradients_ : x.leaf.defined() ? leaves_ : sole_).push_back(i);
-    if (x.is_gradient) continue;
+    if (x.tensors.empty()) unseen_.push_back(i);
     const Storage& storage = x.captured->tensor().storage();
     const auto first = reinterpret_cast<uintptr_t>(storage.data());
-    captured_.push_back({first, first + static_cast<uintptr_t>(storage.bytes()), -1});
+    captured_.emplace_back(first, first + static_cast<uintptr_t>(storage.bytes()));
   }
-  std::ranges::sort(captured_, {}, &Span::first);
+  std::ranges::sort(captured_);
+}
+
+bool Guard::may_hold_again() const {
+  return std::ranges::all_of(tensors_, [](const auto& t) { return t.first->is_used(); }) &&
+         std::ranges::all_of(unseen_,
+                             [&](size_t i) { return graph_.inputs[i].captured->tensor().storage().users() > 0; });
 }
 
 bool Guard::holds(std::span<const Tensor> arguments) const {
@@ -79,7 +98,7 @@ bool Guard::check(std::span<const Tensor> arguments, const Fail& fail) const {
 }
 
 /// Arguments in one piece of memory lie to each other as the recorded ones did; others share none, neither with each
-/// other nor with what the function captured.
+/// other, nor with gradients, nor with what the function captured; and neither do gradients.
 template <class Fail>
 bool Guard::check_memory(std::span<const Tensor> arguments, const Fail& fail) const {
   static thread_local std::vector<Span> spans;
@@ -87,44 +106,53 @@ bool Guard::check_memory(std::span<const Tensor> arguments, const Fail& fail) co
   for (size_t i = 0; i < arguments.size(); ++i) {
     const Argument& recorded = graph_.arguments[i];
     if (recorded.kind != Argument::value) continue;
-    const Tensor& x = arguments[i];
-    const auto [first, end] = span_of(x);
-    const auto same = std::ranges::find_if(spans, [&](const Span& s) {
-      return graph_.arguments[static_cast<size_t>(s.group)].value_index == recorded.value_index;
-    });
-    const size_t j = same == spans.end() ? i : static_cast<size_t>(same->group);
-    if (j != i && (x.storage().id() != arguments[j].storage().id() ||
-                   x.storage_offset() - arguments[j].storage_offset() !=
-                       recorded.window.offset - graph_.arguments[j].window.offset)) {
-      fail("arguments {} and {} do not share memory as the recorded ones did", j, i);
+    const Tensor &x = arguments[i], &y = arguments[groups_[i]];
+    if (groups_[i] != i && (x.storage().id() != y.storage().id() ||
+                            x.storage_offset() - y.storage_offset() !=
+                                recorded.window.offset - graph_.arguments[groups_[i]].window.offset)) {
+      fail("arguments {} and {} do not share memory as the recorded ones did", groups_[i], i);
       return false;
     }
-    for (const Span& s : spans)
-      if (s.group != static_cast<int32_t>(j) && s.first < end && first < s.end) {
-        fail("arguments {} and {} do not share memory as the recorded ones did", s.group, i);
-        return false;
-      }
-    const auto captured = std::ranges::upper_bound(captured_, first, {}, &Span::end);
-    bool meets = captured != captured_.end() && captured->first < end;
-    for (const size_t g : gradients_) {
-      const auto [begin, stop] = span_of(source_of(graph_.inputs[g], arguments));
-      meets |= begin < end && first < stop;
-    }
-    if (meets) {
-      fail("argument {} shares memory with a tensor that the function captured", i);
+    spans.push_back({span_of(x), groups_[i]});
+  }
+  for (size_t k = 0; k < gradients_.size(); ++k)
+    spans.push_back({span_of(source_of(graph_.inputs[gradients_[k]], arguments)), arguments.size() + k});
+  const auto name = [&](size_t group) {
+    return group < arguments.size() ? fmt::format("argument {}", group)
+                                    : fmt::format("the gradient of a tensor that is read as number {}",
+                                                  gradients_[group - arguments.size()]);
+  };
+  if (spans.size() > 1) std::ranges::sort(spans, {}, [](const Span& s) { return s.memory.first; });
+  for (size_t i = 0, widest = 0; i < spans.size(); ++i) {
+    const Memory& m = spans[i].memory;
+    if (i > 0 && m.first < spans[widest].memory.second && spans[i].group != spans[widest].group) {
+      fail("{} and {} do not share memory as the recorded ones did", name(spans[widest].group), name(spans[i].group));
       return false;
     }
-    spans.push_back({first, end, static_cast<int32_t>(j)});
+    if (m.second >= spans[widest].memory.second) widest = i;
+    const auto captured = std::ranges::upper_bound(captured_, m.first, {}, &Memory::second);
+    if (captured == captured_.end() || captured->first >= m.second) continue;
+    fail("{} shares memory with a tensor that the function captured", name(spans[i].group));
+    return false;
   }
   return true;
 }
 
 template <class Fail>
 bool Guard::check_captured(std::span<const Tensor> arguments, const Fail& fail) const {
-  for (const size_t i : leaves_) {
-    const GraphInput& x = graph_.inputs[i];
-    if (x.leaf.storage().id() == x.captured->tensor().storage().id()) continue;
-    fail("a captured tensor has other memory than when it was recorded; got {}", x.leaf);
+  for (const auto& [captured, i] : tensors_) {
+    const Tensor& x = captured->tensor();
+    const int argument = graph_.inputs[i].argument;
+    if (!captured->is_used())
+      fail("a captured tensor is no longer used by anybody else: the function reads another one now; it was {}", x);
+    else if (argument < 0 && captured->has_other_memory())
+      fail("a captured tensor has other memory than when it was recorded; got {}", x);
+    else if (argument >= 0 && x.storage().id() != arguments[static_cast<size_t>(argument)].storage().id())
+      fail("argument {} does not share memory with a captured tensor as the recorded one did; got {}", argument, x);
+    else if (captured->is_frozen && x.requires_grad())
+      fail("a captured tensor requires a gradient now; got {}", x);
+    else
+      continue;
     return false;
   }
   for (const size_t i : gradients_) {
@@ -135,22 +163,16 @@ bool Guard::check_captured(std::span<const Tensor> arguments, const Fail& fail) 
     fail("the gradient of a tensor differs from the recorded one; got {} of {}; expected {}", gradient, leaf, recorded);
     return false;
   }
-  for (const size_t i : sole_) {
+  for (const size_t i : unseen_) {
     const Tensor& x = graph_.inputs[i].captured->tensor();
-    const Tensor* const frozen = graph_.inputs[i].frozen.get();
-    const int64_t ours = frozen != nullptr && frozen->node()->owners() == 1 ? 1 : 0;
-    if (x.storage().users() > ours) {
-      if (frozen == nullptr || !frozen->requires_grad()) continue;
-      fail("a captured tensor requires a gradient now; got {}", *frozen);
-      return false;
-    }
+    if (x.storage().users() > 0) continue;
     fail("a captured tensor is no longer used by anybody else: the function reads another one now; it was {}", x);
     return false;
   }
   for (const GraphGrad& g : graph_.grads) {
     if (!g.was_none) continue;
     const GraphInput& x = graph_.inputs[static_cast<size_t>(g.input)];
-    const Tensor& leaf = x.argument >= 0 ? arguments[static_cast<size_t>(x.argument)] : x.leaf;
+    const Tensor& leaf = x.argument >= 0 ? arguments[static_cast<size_t>(x.argument)] : x.leaf->tensor();
     if (!leaf.grad().defined()) continue;
     fail("a tensor has a gradient, to which the function would add; got {}", leaf);
     return false;

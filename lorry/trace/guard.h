@@ -21,13 +21,16 @@ class Guard {
   std::string why_not(std::span<const Tensor> arguments) const;
   /// The same without the reason.
   bool holds(std::span<const Tensor> arguments) const;
+  /// False once something that the function captured is gone: no call finds it again.
+  bool may_hold_again() const;
   /// How many arguments have the recorded sizes, strides, dtype and device.
   size_t alike(std::span<const Tensor> arguments) const;
 
  private:
+  using Memory = std::pair<uintptr_t, uintptr_t>;  ///< from an address to another
   struct Span {
-    uintptr_t first, end;
-    int32_t group;  ///< arguments in one piece of memory; -1: captured
+    Memory memory;
+    size_t group;  ///< the first of the arguments in one piece of memory; gradients follow
   };
   template <class Fail>
   bool check(std::span<const Tensor> arguments, const Fail& fail) const;
@@ -37,8 +40,12 @@ class Guard {
   bool check_captured(std::span<const Tensor> arguments, const Fail& fail) const;
 
   const Graph& graph_;
-  std::vector<Span> captured_;                     ///< memory of captured tensors, in order
-  std::vector<size_t> leaves_, gradients_, sole_;  ///< inputs that are captured leaves, gradients, and neither
+  std::vector<size_t> groups_;    ///< of each argument: the first one in the same piece of memory
+  std::vector<Memory> captured_;  ///< of captured tensors, in order
+  /// Captured tensors, and the input in whose storage each lies.
+  std::vector<std::pair<const Captured*, size_t>> tensors_;
+  std::vector<size_t> gradients_;  ///< inputs that are gradients
+  std::vector<size_t> unseen_;     ///< inputs of captured memory of which no tensor is known: others were made of it
 };
 
 /// The tensor in whose memory an input lies: an argument, a captured tensor, or the present gradient of a leaf.

@@ -50,11 +50,14 @@ bool overwrites(const Node& node, int32_t old, int32_t made) {
 std::vector<int> made_in_inputs(const Graph& graph, std::span<const int32_t> step_of, const Overwrites& overwrites) {
   std::vector<int> in_input(graph.values.size(), -1);
   const std::vector<int32_t> last = last_reads(graph, step_of);
+  std::vector<bool> is_end(graph.values.size(), false);  // held by some input at the end
+  for (const WriteBack& w : graph.write_backs) is_end[static_cast<size_t>(w.value)] = true;
   for (const WriteBack& w : graph.write_backs) {
     int32_t held = graph.inputs[static_cast<size_t>(w.input)].value;
     const Value& memory = graph.values[static_cast<size_t>(held)];
     if (memory.layout.has_internal_overlap()) continue;
     for (const int32_t made : versions(graph, w)) {
+      if (made != w.value && is_end[static_cast<size_t>(made)]) continue;  // it would be gone before it is written back
       const Value& value = graph.values[static_cast<size_t>(made)];
       if (value.node < 0 || in_input[static_cast<size_t>(made)] >= 0 || !(value.layout == memory.layout)) continue;
       const int32_t step = step_of[static_cast<size_t>(value.node)];

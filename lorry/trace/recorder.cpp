@@ -1,6 +1,7 @@
 #include "lorry/trace/recorder.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/autograd/node.h"
@@ -32,9 +33,13 @@ Scalar number_of(const Tensor& x) {
 /// Nothing is recorded in its scope.
 struct Pause {
   Recorder* recorder = std::exchange(t_recorder, nullptr);
+  uint32_t number = std::exchange(t_recording, 0);
   ModeScope quiet{0, kTraceMode};
   Pause() = default;
-  ~Pause() { t_recorder = recorder; }
+  ~Pause() {
+    t_recorder = recorder;
+    t_recording = number;
+  }
   Pause(const Pause&) = delete;
   Pause& operator=(const Pause&) = delete;
 };
@@ -43,6 +48,14 @@ struct Pause {
 bool has_history(const Tensor& x) {
   if (!x.requires_grad()) return false;
   return x.is_view() ? has_history(Tensor(x.node()->base)) : !x.is_leaf();
+}
+
+/// Numbers recordings, from 1 on.
+uint32_t next_number() {
+  static std::atomic<uint32_t> last{0};
+  uint32_t number = 0;
+  while (number == 0) number = ++last;
+  return number;
 }
 
 bool is_leaf_with_gradient(const Tensor& x) { return x.node()->requires_grad && x.is_leaf(); }
@@ -95,7 +108,7 @@ void host_callback(std::string name, std::function<void()> call) {
       {recording.calls.size(), std::move(name), std::make_shared<const std::function<void()>>(std::move(call))});
 }
 
-Recorder::Recorder(std::span<const Tensor> arguments) {
+Recorder::Recorder(std::span<const Tensor> arguments) : number_(next_number()) {
   if (t_recorder != nullptr) raise_as<ValueError>("trace", "this thread is being recorded already");
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!arguments[i].defined()) raise_as<ValueError>("trace", "argument {} is undefined", i);
@@ -103,6 +116,7 @@ Recorder::Recorder(std::span<const Tensor> arguments) {
   }
   Listening::install();
   t_recorder = this;
+  t_recording = number_;
   mode_.emplace(kTraceMode, 0);
 }
 
@@ -111,13 +125,14 @@ void Recorder::add_argument(const Tensor& x) {
   if (from.argument < 0) from.argument = static_cast<int>(arguments_.size());
   recording_.arguments.push_back(ref_of(x));
   arguments_.push_back(x);
+  argument_nodes_.insert(x.node());
   if (is_leaf_with_gradient(x)) meet_leaf(x);
 }
 
-std::vector<Tensor> Recorder::leaves() const {
-  std::vector<Tensor> leaves;
+std::vector<std::shared_ptr<const Captured>> Recorder::leaves() const {
+  std::vector<std::shared_ptr<const Captured>> leaves;
   for (const auto& [storage, from] : recording_.outside)
-    if (from.argument < 0 && from.leaf.defined()) leaves.push_back(from.leaf);
+    if (from.leaf != nullptr) leaves.push_back(from.leaf);
   return leaves;
 }
 
@@ -128,15 +143,19 @@ void Recorder::begin_backward(std::span<const Tensor> gradients) {
 }
 
 Recorder::~Recorder() {
-  if (t_recorder == this) t_recorder = nullptr;
+  if (t_recorder != this) return;
+  t_recorder = nullptr;
+  t_recording = 0;
 }
 
 Recording Recorder::finish(std::span<const Tensor> results) {
   mode_.reset();
   t_recorder = nullptr;
+  t_recording = 0;
   for (const Tensor& x : results) {
     if (x.defined()) meet(x, true, false);
     if (x.requires_grad() && recording_.backward_from == SIZE_MAX) obstacle("a result requires a gradient");
+    if (x.defined() && x.numel() == 0 && is_leaf_with_gradient(x)) obstacle("a result without elements is a leaf");
     recording_.results.push_back(ref_of(x));
   }
   for (const Tensor& x : arguments_)
@@ -183,10 +202,13 @@ void Recorder::find_leaves() {
     if (inside_.contains(leaf)) continue;
     const auto from = recording_.outside.find(leaf);
     const auto arguments = std::ranges::count(recording_.arguments, leaf, &TensorRef::storage);
-    if (from == recording_.outside.end() || (arguments == 0 && !from->second.leaf.defined()))
-      obstacle("a leaf that no recorded call reads gets a gradient");
-    else if (arguments > 1 || (arguments == 1 && !arguments_[static_cast<size_t>(from->second.argument)].is_leaf()))
+    const void* const node = grad_leaves_.at(leaf);
+    if (arguments > 1)
       obstacle("a leaf that shares its storage with other arguments gets a gradient");
+    else if (from == recording_.outside.end() ||
+             (arguments == 1 ? arguments_[static_cast<size_t>(from->second.argument)].node() != node
+                             : from->second.leaf == nullptr || from->second.leaf->tensor().node() != node))
+      obstacle("a leaf that no recorded call reads gets a gradient");
   }
 }
 
@@ -195,8 +217,9 @@ void Recorder::find_gradients() {
   for (const auto& [storage, met] : leaves_) {
     const auto from = recording_.outside.find(met.gradient.storage);
     if (!met.gradient.defined() || from == recording_.outside.end() || from->second.captured == nullptr) continue;
+    if (from->second.is_gradient) obstacle("two leaves have one gradient");
     from->second.is_gradient = true;
-    from->second.leaf = met.leaf;
+    from->second.leaf = recording_.outside.at(storage).leaf;
     from->second.gradient_of = recording_.outside.at(storage).argument;
   }
 }
@@ -235,19 +258,31 @@ void Recorder::meet(const Tensor& x, bool read, bool with_gradients) {
   captured_history_ |=
       !inside_.contains(id) && std::ranges::count(recording_.arguments, id, &TensorRef::storage) == 0 && has_history(x);
   if (const auto known = recording_.outside.find(id); known != recording_.outside.end()) {
-    if (known->second.captured != nullptr && is_leaf_with_gradient(x)) known->second.leaf = x;
+    if (!known->second.constant.defined()) capture(known->second, x, with_gradients);
     return;
   }
   const auto made = inside_.find(id);
   if (made == inside_.end()) {
     Outside& from = recording_.outside[id];
     from.captured = std::make_shared<door::Observed>(x);
-    if (is_leaf_with_gradient(x))
-      from.leaf = x;
-    else if (with_gradients && is_floating(x.dtype()) && !x.requires_grad())
-      from.frozen = std::make_shared<const Tensor>(x);
+    capture(from, x, with_gradients);
   } else if (read && !made->second.written && x.numel() > 0) {
     recording_.outside[id].constant = snapshot(x);
+  }
+}
+
+/// A tensor in memory from outside, unless it is an argument or was made here.
+void Recorder::capture(Outside& from, const Tensor& x, bool with_gradients) {
+  if (x.node()->recording == number_ || argument_nodes_.contains(x.node())) return;
+  auto known = std::ranges::find_if(from.tensors, [&](const auto& t) { return t->is(x); });
+  if (known == from.tensors.end()) known = from.tensors.insert(known, std::make_shared<Captured>(x));
+  if (is_leaf_with_gradient(x)) {
+    if (from.argument >= 0 || (from.leaf != nullptr && !from.leaf->is(x)))
+      obstacle(fmt::format("a captured leaf shares its storage with {}",
+                           from.argument >= 0 ? "an argument; pass it too" : "another; give each its own"));
+    from.leaf = *known;
+  } else if (with_gradients && is_floating(x.dtype()) && !x.requires_grad()) {
+    (*known)->is_frozen = true;
   }
 }
 
@@ -356,6 +391,8 @@ void Recorder::fact(const FactView& fact) {
     case Fact::grad_set: {
       const auto [grad, added] = grads_.insert_or_assign(fact.storage, ref_of(*fact.tensor));
       if (!added) std::erase(grad_order_, fact.storage);
+      if (const auto [leaf, first] = grad_leaves_.emplace(fact.storage, fact.leaf); !first && leaf->second != fact.leaf)
+        obstacle("two leaves of one storage get gradients");
       grad_order_.push_back(fact.storage);
       break;
     }

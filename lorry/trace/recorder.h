@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <tuple>
@@ -21,6 +22,7 @@
 
 #include "lorry/ops/dispatch/listener.h"
 #include "lorry/ops/random_sequence.h"
+#include "lorry/trace/captured.h"
 
 namespace lorry::trace {
 
@@ -69,10 +71,10 @@ struct HostCallback {
 
 /// A tensor that was there before the function ran, or whose elements came from the host while it ran.
 struct Outside {
-  int argument = -1;                         ///< the first argument in this storage; -1: the function captured it
-  std::shared_ptr<door::Observed> captured;  ///< where it is no argument: some tensor in this storage
-  Tensor leaf;                               ///< the captured leaf with this storage, where the function used one
-  std::shared_ptr<const Tensor> frozen;      ///< a captured tensor that could require a gradient and does not
+  int argument = -1;                               ///< the first argument in this storage; -1: the function captured it
+  std::shared_ptr<door::Observed> captured;        ///< where it is no argument: some tensor in this storage
+  std::vector<std::shared_ptr<Captured>> tensors;  ///< the captured ones in this storage
+  std::shared_ptr<const Captured> leaf;            ///< of these the leaf that requires a gradient
   /// Whether it was the gradient of `leaf`, or of an argument, when the function began.
   bool is_gradient = false;
   int gradient_of = -1;  ///< that argument
@@ -117,7 +119,7 @@ class Recorder {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
   /// The captured leaves that require a gradient, of those that calls have read so far.
-  std::vector<Tensor> leaves() const;
+  std::vector<std::shared_ptr<const Captured>> leaves() const;
   /// What follows is the backward of what was recorded so far: it reads these gradients of results as further
   /// arguments. The results of the function may require a gradient then, and its tape stays.
   void begin_backward(std::span<const Tensor> gradients);
@@ -135,6 +137,7 @@ class Recorder {
   void fact(const FactView& fact);
   void meet(const Tensor& x, bool read, bool with_gradients);
   void meet_leaf(const Tensor& x);
+  void capture(Outside& from, const Tensor& x, bool with_gradients);
   void add_argument(const Tensor& x);
   void obstacle(std::string what);
   void draw(const Generator& generator, const formula::RandomKey& key);
@@ -156,8 +159,10 @@ class Recorder {
 
   Recording recording_;
   std::vector<Tensor> arguments_;
+  std::set<const void*> argument_nodes_;
   std::map<uint64_t, Inside> inside_;
-  std::map<uint64_t, TensorRef> grads_;
+  std::map<uint64_t, TensorRef> grads_;          ///< by the leaf's storage
+  std::map<uint64_t, const void*> grad_leaves_;  ///< their leaves' nodes
   std::vector<uint64_t> grad_order_;
   struct MetLeaf {
     Tensor leaf;
@@ -179,6 +184,7 @@ class Recorder {
   };
   std::map<formula::RandomKey, RecordedDraw, KeyOrder> draws_;
   const uint64_t first_inside_ = detail::RandomSequence::next_id();  ///< generators from here on were made inside
+  const uint32_t number_;  ///< of this recording: tensors that are made meanwhile have it
   std::optional<ModeScope> mode_;
 };
 
