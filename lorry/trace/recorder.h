@@ -203,7 +203,7 @@ class RunBy {
 
 /// What the host does beside operators, such as a schedule that sets the next learning rate: calls `call` now and,
 /// where this thread is being recorded, again in each run of the graph, in its turn. Operators in it are not recorded.
-/// It refers to what outlives the graph.
+/// It refers to what outlives the graph, and reads nothing that the function writes: that may not be there yet.
 void host_callback(std::string name, std::function<void()> call);
 
 }  // namespace lorry::trace

@@ -245,6 +245,20 @@ TEST(CompileGuards, a_leaf_that_is_written_while_its_results_get_gradients) {
   for (int k = 0; k < 3; ++k) EXPECT_TRUE(captured(start).equal(with(v)(start))) << "call " << k;
 }
 
+TEST(CompileGuards, captured_memory_may_be_written_before_the_backward_where_the_function_allows_it) {
+  const Tensor w = randn({100, 8});
+  const auto f = [&](const Tensor& h) { return (h * (w + 1)).exp(); };
+  const auto compiled = compile(f);
+  for (int k = 0; k < 3; ++k) {
+    const Tensor a = randn({100, 8}), x = a.clone().requires_grad_(), y = a.clone().requires_grad_();
+    const Tensor expected = f(x), got = compiled(y);
+    w.add_(1);
+    expected.sum().backward();
+    got.sum().backward();
+    EXPECT_TRUE(x.grad().equal(y.grad())) << "call " << k;
+  }
+}
+
 TEST(CompileGuards, a_view_of_an_argument_that_the_function_captured) {
   Tensor x = randn({8});
   const Tensor part = x.narrow(0, 2, 4);
