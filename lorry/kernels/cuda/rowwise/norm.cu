@@ -8,7 +8,7 @@
 #include "lorry/kernels/rowwise.h"
 
 #include "lorry/kernels/cuda/rowwise/norm_backward.h"
-#include "lorry/kernels/cuda/rowwise/rows.h"
+#include "lorry/kernels/cuda/rowwise/row_steps.h"
 #include "lorry/kernels/cuda/table.h"
 
 namespace lorry::kernels::cuda {
@@ -24,22 +24,6 @@ struct NormRows {
   double eps, one_nth;
 
   void addresses(auto& visit) const { visit(out, x, weight, bias, mean, rstd); }
-};
-
-/// What maps a row to its normal form: fma(x - mean, rstd, rest).
-template <class C>
-struct Statistics {
-  C mean, rstd, rest;
-
-  /// From the sums of (x - about) and of its square.
-  __device__ Statistics(C about, C differences, C squares, bool centred, double eps, double one_nth) {
-    const double shift = centred ? differences * one_nth : 0, exact = about + shift;
-    const double variance = squares * one_nth - shift * shift;
-    mean = static_cast<C>(exact);
-    rstd = static_cast<C>(rsqrt((variance < 0 ? 0 : variance) + eps));
-    rest = static_cast<C>(mean - exact) * rstd;
-  }
-  __device__ C normal(C x) const { return std::fma(x - mean, rstd, rest); }
 };
 
 /// Scales and shifts a run of normal values, those from element i on.
@@ -75,26 +59,7 @@ __global__ __launch_bounds__(kBlockOf<T, kRuns>) void norm_held(NormRows<T> a, i
   HeldRow<T, kRuns> held;
   held.load(x, cut, team, T(0));
 
-  C about = 0;
-  if (centred) {
-    held.each([&](C v) { about += v; });
-    about = static_cast<C>(team.sum(about, slots) * a.one_nth);
-  }
-  C sums[2] = {0, 0};
-  const auto add = [&](C v) {
-    const C difference = v - about;
-    sums[0] += difference;
-    sums[1] = std::fma(difference, difference, sums[1]);
-  };
-#pragma unroll
-  for (int k = 0; k < kRuns; ++k)
-    if (team.lane + k * team.lanes < cut.body)
-#pragma unroll
-      for (int e = 0; e < kN; ++e) add(held.body[k][e]);
-  if (cut.edge >= 0) add(held.edge);
-  team.sum(sums, slots + kWarp);
-
-  const Statistics<C> row(about, sums[0], sums[1], centred, a.eps, a.one_nth);
+  const Statistics<C> row = statistics_of(held, cut, centred, a.eps, a.one_nth, team, slots);
   if (live && team.lane == 0) {
     if (centred) a.mean[team.row] = row.mean;
     a.rstd[team.row] = row.rstd;

@@ -8,14 +8,20 @@
 // and fewer than a run of elements before and after them, of which a lane takes at most one. Sums run in an order that
 // the row's length and start fix.
 
+// Kernels that are compiled at run time include this too, and get the device's part of it alone.
+
+#ifndef __CUDACC_RTC__
 #include <algorithm>
 #include <atomic>
+
+#include "lorry/device/cuda/launch.h"
+#include "lorry/kernels/common/array.h"
+#endif
+
 #include <bit>
 #include <cmath>
 #include <limits>
 
-#include "lorry/device/cuda/launch.h"
-#include "lorry/kernels/common/array.h"
 #include "lorry/kernels/cuda/common/fast_math.h"
 
 namespace lorry::kernels::cuda {
@@ -32,12 +38,14 @@ inline constexpr C kNaN = std::numeric_limits<C>::quiet_NaN();
 /// Runs of a row that a thread usually holds: 16 values, 8 of f64. Twice that where a block of 1,024 threads would
 /// otherwise be too small and the registers last.
 template <class T>
-inline constexpr int kUsual = std::min(4, 16 / kRun<T>);
+inline constexpr int kUsual = 16 / kRun<T> < 4 ? 16 / kRun<T> : 4;
 template <class T>
 inline constexpr int kMost = kHalf<T> ? kUsual<T> : 2 * kUsual<T>;
 /// The largest block of a kernel that holds kRuns: fewer than usual occur in teams within warps only.
 template <class T, int kRuns>
 inline constexpr int kBlockOf = kRuns < kUsual<T> ? kTeamBlock : kMaxBlock;
+
+#ifndef __CUDACC_RTC__
 
 /// How rows are dealt to threads. Chosen on the host.
 struct RowPlan {
@@ -91,6 +99,8 @@ void allow_shared_once(int device, size_t bytes) {
   lorry::cuda::allow_shared(kKernel, bytes);
   done[device].store(true, std::memory_order_relaxed);
 }
+
+#endif  // __CUDACC_RTC__
 
 #ifdef __CUDACC__
 

@@ -6,7 +6,7 @@
 
 #include "lorry/kernels/rowwise.h"
 
-#include "lorry/kernels/cuda/rowwise/rows.h"
+#include "lorry/kernels/cuda/rowwise/row_steps.h"
 #include "lorry/kernels/cuda/table.h"
 
 namespace lorry::kernels::cuda {
@@ -14,23 +14,18 @@ namespace {
 
 constexpr int kLongBlock = 512;
 
-/// Runs that a thread usually holds forward, the most, and the largest block of a kernel that holds that many. Two sums
-/// over a team cost as much as ten elements, so 32 of 16 bits share them.
-template <class T>
-constexpr int kForward = kHalf<T> ? 4 : kUsual<T>;
-template <class T>
-constexpr int kMostForward = kHalf<T> ? kForward<T> : kMost<T>;
+/// The largest block of a kernel that holds kRuns forward.
 template <class T, int kRuns>
-constexpr int kForwardBlock = kRuns < kForward<T> ? kTeamBlock
-                              : kHalf<T>          ? 512
-                                                  : kMaxBlock;
+constexpr int kForwardBlock = kRuns < kSoftmaxRuns<T> ? kTeamBlock
+                              : kHalf<T>              ? 512
+                                                      : kMaxBlock;
 
 /// A kernel each for softmax and its logarithm: in one, what they share would be kept in registers for both.
 template <class T, int kRuns, bool kLog>
 __global__ __launch_bounds__(kForwardBlock<T, kRuns>,
-                             kHalf<T>&& kRuns == kForward<T> ? 2 : 1) void softmax_held(T* out, const T* x,
-                                                                                        int64_t rows, int n,
-                                                                                        int lanes) {
+                             kHalf<T>&& kRuns == kSoftmaxRuns<T> ? 2 : 1) void softmax_held(T* out, const T* x,
+                                                                                            int64_t rows, int n,
+                                                                                            int lanes) {
   using C = Accumulate<T>;
   __shared__ C slots[2 * kWarp];
   const Team team(lanes);
@@ -40,21 +35,7 @@ __global__ __launch_bounds__(kForwardBlock<T, kRuns>,
   HeldRow<T, kRuns> held;
   held.load(x, cut, team, T(-kInfinity<C>));
 
-  C max = -kInfinity<C>;
-  held.each([&](C v) { max = larger(max, v); });
-  max = team.max(max, slots);
-  C total = 0;
-  // A NaN is not seen by the maximum but by the total, which then makes the whole row NaN.
-  const C shift = isfinite(max) ? max : kNaN<C>;
-  if constexpr (kLog) {
-    held.each([&](C v) { total += fast_exp(v - shift); });
-    const C rest = std::log(team.sum(total, slots + kWarp));
-    held.each([&](C& v) { v = v - shift - rest; });
-  } else {
-    held.each([&](C& v) { total += v = exp_for<T>(v - shift); });
-    const C scale = 1 / team.sum(total, slots + kWarp);
-    held.each([&](C& v) { v *= scale; });
-  }
+  softmax_row<T, kLog>(held, team, slots);
   held.store(out, cut, team);
 }
 
@@ -100,21 +81,10 @@ __global__ __launch_bounds__(kMaxBlock) void softmax_long(T* out, const T* x, in
   if (cut.edge >= 0) out[cut.edge] = T(result(edge[0][0]));
 }
 
-/// What a row's gradient takes from the sum over the row, and an element of it. y is the output.
-template <class T, class C = Accumulate<T>>
-__device__ __forceinline__ C backward_term(C g, C y, bool log) {
-  return log ? g : g * y;
-}
-template <class T, class C = Accumulate<T>>
-__device__ __forceinline__ C backward_element(C g, C y, C total, bool log) {
-  return log ? g - exp_for<T>(y) * total : y * (g - total);
-}
-
 template <class T, int kRuns>
 __global__ __launch_bounds__(kBlockOf<T, kRuns>) void softmax_backward_held(T* grad_x, const T* grad, const T* y,
                                                                             int64_t rows, int n, int lanes, bool log) {
   using C = Accumulate<T>;
-  constexpr int kN = kRun<T>;
   __shared__ C slots[kWarp];
   const Team team(lanes);
   grad_x += team.row * n;
@@ -125,17 +95,7 @@ __global__ __launch_bounds__(kBlockOf<T, kRuns>) void softmax_backward_held(T* g
   g.load(grad, cut, team, T(0));
   held.load(y, cut, team, T(0), on_16(y + cut.head));
 
-  C total = backward_term<T>(g.edge, held.edge, log);
-#pragma unroll
-  for (int k = 0; k < kRuns; ++k)
-#pragma unroll
-    for (int e = 0; e < kN; ++e) total += backward_term<T>(g.body[k][e], held.body[k][e], log);
-  total = team.sum(total, slots);
-#pragma unroll
-  for (int k = 0; k < kRuns; ++k)
-#pragma unroll
-    for (int e = 0; e < kN; ++e) g.body[k][e] = backward_element<T>(g.body[k][e], held.body[k][e], total, log);
-  g.edge = backward_element<T>(g.edge, held.edge, total, log);
+  softmax_backward_row(g, held, log, team, slots);
   g.store(grad_x, cut, team);
 }
 
@@ -183,14 +143,14 @@ void softmax(const Array& out, const Array& x, bool log, const Stream& stream) {
   const int64_t n = row_length(x), rows = x.numel() / n;
   visit_floating(x.dtype, [&]<class T>(Type<T>) {
     constexpr int kN = kRun<T>;
-    RowPlan plan = plan_rows(n, kN, is_cut(x, n), kForward<T>);
-    if (plan.lanes > kForwardBlock<T, kForward<T>>) plan.runs = kMostForward<T> + 1;
+    RowPlan plan = plan_rows(n, kN, is_cut(x, n), kSoftmaxRuns<T>);
+    if (plan.lanes > kForwardBlock<T, kSoftmaxRuns<T>>) plan.runs = kMostSoftmaxRuns<T> + 1;
     const auto held = [&]<int kRuns>() {
       lorry::cuda::launch(stream, {plan.grid(rows), plan.block()},
                           log ? softmax_held<T, kRuns, true> : softmax_held<T, kRuns, false>, out.as<T>(), x.as<T>(),
                           rows, n, plan.lanes);
     };
-    with_runs<kMostForward<T>>(plan.runs, held, [&] {
+    with_runs<kMostSoftmaxRuns<T>>(plan.runs, held, [&] {
       constexpr size_t kShared = 222 << 10, kTwoBlocks = 110 << 10;
       const size_t bytes = static_cast<size_t>(n / kN) * 16;
       const bool keep = bytes <= kShared;

@@ -1,0 +1,111 @@
+#pragma once
+
+// What operators over rows do to a row that is held in the registers of its team (rows.h): one definition for their own
+// kernels and for those that are generated (fused/emit_rows.h), so that both give the same bits. `slots` is shared
+// memory, of each call its own. Every thread of a block takes part.
+
+#include "lorry/kernels/cuda/rowwise/rows.h"
+
+namespace lorry::kernels::cuda {
+
+/// Runs of a row that a thread of softmax usually holds, and the most. Two sums over a team cost as much as ten
+/// elements, so 32 of 16 bits share them.
+template <class T>
+inline constexpr int kSoftmaxRuns = kHalf<T> ? 4 : kUsual<T>;
+template <class T>
+inline constexpr int kMostSoftmaxRuns = kHalf<T> ? kSoftmaxRuns<T> : kMost<T>;
+
+#ifdef __CUDACC__
+
+/// What lies beyond the row is -infinity. A row without a finite maximum becomes NaN. slots: 2 * 32 values.
+template <class T, bool kLog, int kRuns, class C = Accumulate<T>>
+__device__ __forceinline__ void softmax_row(HeldRow<T, kRuns>& held, const Team& team, C* slots) {
+  C max = -kInfinity<C>;
+  held.each([&](C v) { max = larger(max, v); });
+  max = team.max(max, slots);
+  C total = 0;
+  // A NaN is not seen by the maximum but by the total, which then makes the whole row NaN.
+  const C shift = isfinite(max) ? max : kNaN<C>;
+  if constexpr (kLog) {
+    held.each([&](C v) { total += fast_exp(v - shift); });
+    const C rest = std::log(team.sum(total, slots + kWarp));
+    held.each([&](C& v) { v = v - shift - rest; });
+  } else {
+    held.each([&](C& v) { total += v = exp_for<T>(v - shift); });
+    const C scale = 1 / team.sum(total, slots + kWarp);
+    held.each([&](C& v) { v *= scale; });
+  }
+}
+
+/// What a row's gradient takes from the sum over the row, and an element of it. y is the output.
+template <class T, class C = Accumulate<T>>
+__device__ __forceinline__ C backward_term(C g, C y, bool log) {
+  return log ? g : g * y;
+}
+template <class T, class C = Accumulate<T>>
+__device__ __forceinline__ C backward_element(C g, C y, C total, bool log) {
+  return log ? g - exp_for<T>(y) * total : y * (g - total);
+}
+
+/// Replaces the gradient of softmax's output y, or of its logarithm's, by that of its input. What lies beyond the row
+/// is 0. slots: 32 values.
+template <class T, int kRuns, class C = Accumulate<T>>
+__device__ __forceinline__ void softmax_backward_row(HeldRow<T, kRuns>& g, const HeldRow<T, kRuns>& y, bool log,
+                                                     const Team& team, C* slots) {
+  C total = backward_term<T>(g.edge, y.edge, log);
+#pragma unroll
+  for (int k = 0; k < kRuns; ++k)
+#pragma unroll
+    for (int e = 0; e < kRun<T>; ++e) total += backward_term<T>(g.body[k][e], y.body[k][e], log);
+  total = team.sum(total, slots);
+#pragma unroll
+  for (int k = 0; k < kRuns; ++k)
+#pragma unroll
+    for (int e = 0; e < kRun<T>; ++e) g.body[k][e] = backward_element<T>(g.body[k][e], y.body[k][e], total, log);
+  g.edge = backward_element<T>(g.edge, y.edge, total, log);
+}
+
+/// What maps a row to its normal form: fma(x - mean, rstd, rest).
+template <class C>
+struct Statistics {
+  C mean, rstd, rest;
+
+  /// From the sums of (x - about) and of its square.
+  __device__ Statistics(C about, C differences, C squares, bool centred, double eps, double one_nth) {
+    const double shift = centred ? differences * one_nth : 0, exact = about + shift;
+    const double variance = squares * one_nth - shift * shift;
+    mean = static_cast<C>(exact);
+    rstd = static_cast<C>(rsqrt((variance < 0 ? 0 : variance) + eps));
+    rest = static_cast<C>(mean - exact) * rstd;
+  }
+  __device__ C normal(C x) const { return std::fma(x - mean, rstd, rest); }
+};
+
+/// Those of a row. The mean is taken in two steps (norm.cu). What lies beyond the row is 0. slots: 3 * 32 values.
+template <class T, int kRuns, class C = Accumulate<T>>
+__device__ __forceinline__ Statistics<C> statistics_of(HeldRow<T, kRuns>& held, const Cut<T, int>& cut, bool centred,
+                                                       double eps, double one_nth, const Team& team, C* slots) {
+  C about = 0;
+  if (centred) {
+    held.each([&](C v) { about += v; });
+    about = static_cast<C>(team.sum(about, slots) * one_nth);
+  }
+  C sums[2] = {0, 0};
+  const auto add = [&](C v) {
+    const C difference = v - about;
+    sums[0] += difference;
+    sums[1] = std::fma(difference, difference, sums[1]);
+  };
+#pragma unroll
+  for (int k = 0; k < kRuns; ++k)
+    if (team.lane + k * team.lanes < cut.body)
+#pragma unroll
+      for (int e = 0; e < kRun<T>; ++e) add(held.body[k][e]);
+  if (cut.edge >= 0) add(held.edge);
+  team.sum(sums, slots + kWarp);
+  return Statistics<C>(about, sums[0], sums[1], centred, eps, one_nth);
+}
+
+#endif  // __CUDACC__
+
+}  // namespace lorry::kernels::cuda
