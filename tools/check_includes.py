@@ -36,6 +36,7 @@ FAMILIES_BUILD_ON = {
     ("cpu", "fused"): {"pointwise"},  # the block functions of pointwise rows
     ("cpu", "list"): {"pointwise"},  # the same
     ("cpu", "optim"): {"list", "random"},  # steps over lists, rounding that draws numbers
+    ("cuda", "fused"): {"pointwise", "rowwise"},  # how formulas are evaluated, steps over held rows
     ("cuda", "indexing"): {"sort"},  # positions in order
     ("cuda", "list"): {"pointwise"},
     ("cuda", "optim"): {"list"},

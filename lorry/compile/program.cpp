@@ -62,9 +62,9 @@ std::vector<Tensor> Program::run(std::span<const Tensor> arguments, RunDraws dra
   for (size_t u = 0; u < units_.size(); ++u) {
     const auto step = static_cast<int32_t>(u);
     call_back(callback_ends_[u]);
-    if (const kernels::FusedKernel* kernel = kernels_[u].get(); kernel != nullptr && kernel->ready()) {
-      run_fused(units_[u], *kernel, device_of(graph_, units_[u]), evaluation);
-    } else {
+    const kernels::FusedKernel* const kernel = kernels_[u].get();
+    if (kernel == nullptr || !kernel->ready() ||
+        !run_fused(units_[u], *kernel, device_of(graph_, units_[u]), evaluation)) {
       evaluation.place_apart(kernel != nullptr);
       for (const int32_t n : units_[u].nodes) evaluation.run(graph_.nodes[static_cast<size_t>(n)], step);
       evaluation.place_apart(false);

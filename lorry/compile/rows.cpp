@@ -128,6 +128,8 @@ std::optional<RowNode> row_node(const Graph& graph, const Node& node, std::strin
   for (const int16_t k : step.in)
     if (k >= 0 && !node.arguments[static_cast<size_t>(k)].window.layout.is_contiguous())
       return refuse("its operands are not contiguous");
+  if (fused->deal_rows != nullptr) made.rows.deal = fused->deal_rows(step, x.dtype, made.rows.n, why);
+  if (made.rows.deal < 0) return std::nullopt;
   step.results = static_cast<int8_t>(node.results.size());
   for (size_t i = 0; i < node.results.size(); ++i) {
     if (node.results[i] < 0) return {};

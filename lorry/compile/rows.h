@@ -10,9 +10,9 @@
 
 namespace lorry::compiler {
 
-/// Rows of n elements.
+/// Rows of n elements, and how they are dealt to a device's threads (kernels/fused.h).
 struct Rows {
-  int64_t rows = 0, n = 0;
+  int64_t rows = 0, n = 0, deal = 0;
   friend bool operator==(const Rows&, const Rows&) = default;
 };
 

@@ -70,7 +70,7 @@ std::unique_ptr<const kernels::FusedKernel> make_kernel(const Graph& graph, cons
   return unit.kind == Unit::map ? make_map(graph, unit, in_input) : make_rows(graph, unit, in_input);
 }
 
-void run_fused(const Unit& unit, const kernels::FusedKernel& kernel, Device device, Evaluation& evaluation) {
+bool run_fused(const Unit& unit, const kernels::FusedKernel& kernel, Device device, Evaluation& evaluation) {
   std::vector<void*> addresses;
   addresses.reserve(unit.inputs.size() + unit.outputs.size());
   std::vector<Tensor> made;  // of no particular contents
@@ -81,7 +81,9 @@ void run_fused(const Unit& unit, const kernels::FusedKernel& kernel, Device devi
       addresses.push_back(x.kind == Argument::number ? nullptr : made.emplace_back(evaluation.read(x)).data_ptr());
   for (const int32_t v : unit.outputs) addresses.push_back(evaluation.make(v).data_ptr());
   const std::span<void* const> all = addresses;
-  kernel.run(all.first(unit.inputs.size()), all.subspan(unit.inputs.size()), current_stream(device));
+  if (kernel.run(all.first(unit.inputs.size()), all.subspan(unit.inputs.size()), current_stream(device))) return true;
+  for (const int32_t v : unit.outputs) evaluation.drop(v);
+  return false;
 }
 
 }  // namespace lorry::compiler

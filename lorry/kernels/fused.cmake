@@ -9,7 +9,8 @@ if(LORRY_WITH_CUDA)
   list(FILTER headers EXCLUDE REGEX "README")
   list(APPEND headers lorry/base/macros.h lorry/layout/dtype_enum.h lorry/layout/dtypes.def lorry/layout/half.h
     lorry/kernels/cuda/common/divider.h lorry/kernels/cuda/common/element.h lorry/kernels/cuda/common/fast_math.h
-    lorry/kernels/cuda/fused/map_kernel.h lorry/kernels/cuda/pointwise/evaluate.h)
+    lorry/kernels/cuda/fused/map_kernel.h lorry/kernels/cuda/fused/row_kernel.h
+    lorry/kernels/cuda/pointwise/evaluate.h lorry/kernels/cuda/rowwise/row_steps.h lorry/kernels/cuda/rowwise/rows.h)
   set(embedded "${CMAKE_CURRENT_BINARY_DIR}/embedded_headers.cpp")
   list(JOIN headers "," joined)
   list(TRANSFORM headers PREPEND "${PROJECT_SOURCE_DIR}/")
@@ -18,6 +19,6 @@ if(LORRY_WITH_CUDA)
     COMMAND "${CMAKE_COMMAND}" "-DROOT=${PROJECT_SOURCE_DIR}" "-DOUT=${embedded}" "-DHEADERS=${joined}"
             "-DSTANDARD=${standard}" -P "${script}"
     DEPENDS ${headers} "${script}" VERBATIM)
-  lorry_cuda(kernels cuda/fused/emit.cpp cuda/fused/fused.cpp cuda/fused/kernel_cache.cpp cuda/fused/map_arguments.cpp cuda/fused/nvrtc.cpp
-    cuda/fused/runtime_compiler.cpp "${embedded}")
+  lorry_cuda(kernels cuda/fused/argument.cpp cuda/fused/emit.cpp cuda/fused/emit_rows.cpp cuda/fused/fused.cpp cuda/fused/kernel_cache.cpp cuda/fused/map_arguments.cpp cuda/fused/nvrtc.cpp cuda/fused/row_arguments.cpp
+    cuda/fused/runtime_compiler.cpp cuda/fused/source_text.cpp "${embedded}")
 endif()

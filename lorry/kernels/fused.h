@@ -127,8 +127,9 @@ inline constexpr int64_t kMaxRowBytes = 1 << 17;
 class FusedKernel {
  public:
   virtual ~FusedKernel() = default;
-  /// inputs, outputs: the address of the first element of each operand of the call; that of a number is not read.
-  virtual void run(std::span<void* const> inputs, std::span<void* const> outputs, Stream stream) const = 0;
+  /// inputs, outputs: the address of the first element of each operand of the call; that of a number is not read. False:
+  /// it has done nothing, since the addresses are not aligned as it needs them.
+  virtual bool run(std::span<void* const> inputs, std::span<void* const> outputs, Stream stream) const = 0;
   /// False while it is compiled for its device, and where it cannot be: the operators run one by one then.
   virtual bool ready() const { return true; }
   /// Returns when it is compiled, or refused.
@@ -140,6 +141,9 @@ class FusedKernel {
 struct FusedKernels {
   std::unique_ptr<const FusedKernel> (*make)(const FusedCall& call, Device device) = nullptr;
   std::unique_ptr<const FusedKernel> (*make_rows)(const RowCall& call, Device device) = nullptr;  ///< null: none
+  /// How a step that is no map deals rows of n elements of a dtype to threads: the row steps of one kernel deal alike.
+  /// Negative: no kernel takes it, for the reason `why`. Null: all deal alike.
+  int64_t (*deal_rows)(const RowStep& step, DType dtype, int64_t n, std::string& why) = nullptr;
   /// Prepares the compiler of kernels in the background. Null: there is none.
   void (*warm_up)() = nullptr;
 };

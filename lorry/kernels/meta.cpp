@@ -71,7 +71,10 @@ constexpr RandomKernels kRandom = [] {
   return kernels;
 }();
 struct NoFusedKernel final : FusedKernel {
-  void run(std::span<void* const>, std::span<void* const>, Stream) const override { ++t_calls; }
+  bool run(std::span<void* const>, std::span<void* const>, Stream) const override {
+    ++t_calls;
+    return true;
+  }
 };
 constexpr FusedKernels kFused{.make = [](const FusedCall&, Device) -> std::unique_ptr<const FusedKernel> {
                                 return std::make_unique<NoFusedKernel>();

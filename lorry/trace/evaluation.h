@@ -43,6 +43,8 @@ class Evaluation {
   void* address(const Argument& x);
   /// Memory for a value.
   const Tensor& make(int32_t value);
+  /// Takes that back.
+  void drop(int32_t v) { value(v) = {}; }
   /// Lets go of what a step read last.
   void end(int32_t step);
   /// Writes back, sets gradients, returns the results.

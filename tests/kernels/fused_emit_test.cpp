@@ -20,7 +20,9 @@
 #include "lorry/kernels/backend.h"
 #include "lorry/kernels/cuda/fused/embedded.h"
 #include "lorry/kernels/cuda/fused/emit.h"
+#include "lorry/kernels/cuda/fused/emit_rows.h"
 #include "lorry/kernels/cuda/fused/map_arguments.h"
+#include "lorry/kernels/cuda/fused/row_arguments.h"
 #include "tests/support/scale.h"
 
 namespace lorry::kernels::cuda::test {
@@ -187,29 +189,31 @@ Sample random_sample(Random& random) {
 /// The kernels of many samples as one library, by the host's compiler.
 class HostLibrary {
  public:
-  explicit HostLibrary(const std::vector<EmittedMap>& kernels) {
+  /// kernels: those of EmittedMap or EmittedRows; runner: of cuda_on_host.h.
+  template <class Emitted>
+  HostLibrary(const std::vector<Emitted>& kernels, const char* header, const char* runner) {
     const auto folder = std::filesystem::temp_directory_path();
     std::string pattern = (folder / "lorry-emit-XXXXXX").string();
     if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary folder");
     folder_ = pattern;
     std::ofstream file(folder_ / "kernels.cpp");
     file << "#include \"tests/support/cuda_on_host.h\"\n"
-            "#include \"lorry/formula/formulas.h\"\n#include \"lorry/kernels/cuda/fused/map_kernel.h\"\n";
+         << fmt::format("#include \"lorry/formula/formulas.h\"\n#include \"lorry/kernels/cuda/fused/{}\"\n", header);
     for (size_t k = 0; k < kernels.size(); ++k) {
       std::string source = kernels[k].source;
       const std::string name = kernels[k].name + "(";
       source.replace(source.find(name), name.size(), fmt::format("kernel{}(", k));
       file << fmt::format(
-          "namespace n{0} {{\n{1}\nextern \"C\" void run{0}(const void* argument, int blocks) {{\n"
-          "  for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x)\n"
-          "    for (threadIdx.x = 0; threadIdx.x < kBlock; ++threadIdx.x)\n"
-          "      kernel{0}(*static_cast<const Arguments*>(argument));\n}}\n}}\n",
-          k, source);
+          "namespace n{0} {{\n{1}\nextern \"C\" void run{0}(const void* argument, unsigned blocks, unsigned threads) "
+          "{{\n"
+          "  {2}(kernel{0}, *static_cast<const Arguments*>(argument), blocks, threads);\n}}\n}}\n",
+          k, source, runner);
     }
     file.close();
-    const std::string command =
-        fmt::format("{} -std=c++20 -O1 -w -ffp-contract=off -fPIC -shared -I{} {}/kernels.cpp -o {}/kernels.so",
-                    LORRY_HOST_COMPILER, LORRY_SOURCE_DIR, pattern, pattern);
+    const std::string command = fmt::format(
+        "{} -std=c++20 -O1 -w -ffp-contract=off -fPIC -shared -I{}/tests/support/on_host -I{} {}/kernels.cpp -o "
+        "{}/kernels.so",
+        LORRY_HOST_COMPILER, LORRY_SOURCE_DIR, LORRY_SOURCE_DIR, pattern, pattern);
     if (std::system(command.c_str()) != 0) throw std::runtime_error("the host's compiler refuses " + pattern);
     library_ = ::dlopen((folder_ / "kernels.so").c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library_ == nullptr) throw std::runtime_error(::dlerror());
@@ -219,7 +223,7 @@ class HostLibrary {
     std::error_code ignored;
     std::filesystem::remove_all(folder_, ignored);
   }
-  using Run = void (*)(const void* argument, int blocks);
+  using Run = void (*)(const void* argument, unsigned blocks, unsigned threads);
   Run run(size_t k) const { return reinterpret_cast<Run>(::dlsym(library_, fmt::format("run{}", k).c_str())); }
 
  private:
@@ -248,7 +252,7 @@ TEST(FusedEmit, sources_compiled_for_the_host_compute_what_the_cpus_fused_kernel
     const MapCall call = samples.back().call();
     emitted.push_back(emit_map(call, Walk(call)));
   }
-  const HostLibrary library(emitted);
+  const HostLibrary library(emitted, "map_kernel.h", "run_threads");
   size_t vectors = 0;
   for (size_t k = 0; k < samples.size(); ++k) {
     Sample& sample = samples[k];
@@ -271,7 +275,7 @@ TEST(FusedEmit, sources_compiled_for_the_host_compute_what_the_cpus_fused_kernel
     MapArgument::Words words;
     argument.write(words, inputs, to_made);
     vectors += words[1] != 0 && emitted[k].width > 1;
-    library.run(k)(words.data(), static_cast<int>(argument.blocks()));
+    library.run(k)(words.data(), argument.blocks(), kMapBlock);
     for (size_t o = 0; o < made.size(); ++o) {
       const DType dtype = sample.outputs[o].to.dtype;
       const auto size = static_cast<size_t>(size_of(dtype));
@@ -284,17 +288,212 @@ TEST(FusedEmit, sources_compiled_for_the_host_compute_what_the_cpus_fused_kernel
   EXPECT_GT(vectors, samples.size() / 8);
 }
 
+/// Steps before, of, and after an operator over rows.
+struct RowSample {
+  int64_t rows = 1, n = 1;
+  std::vector<RowInput> inputs;
+  std::vector<RowStep> steps;
+  std::vector<RowOutput> outputs;
+  std::vector<std::vector<char>> memory;
+
+  RowCall call() const { return {rows, n, inputs, steps, outputs}; }
+  int64_t elements(Extent extent) const {
+    return extent == Extent::wide ? rows * n : extent == Extent::narrow ? rows : extent == Extent::column ? n : 1;
+  }
+  const RowStep::Result of(int16_t r) const {
+    if (static_cast<size_t>(r) < inputs.size())
+      return {inputs[static_cast<size_t>(r)].dtype, inputs[static_cast<size_t>(r)].extent};
+    size_t first = inputs.size();
+    for (const RowStep& step : steps) {
+      if (static_cast<size_t>(r) < first + static_cast<size_t>(step.results))
+        return step.result[static_cast<size_t>(r) - first];
+      first += static_cast<size_t>(step.results);
+    }
+    return {};
+  }
+  int16_t registers() const {
+    auto count = static_cast<int16_t>(inputs.size());
+    for (const RowStep& step : steps) count = static_cast<int16_t>(count + step.results);
+    return count;
+  }
+};
+
+class RowSampler {
+ public:
+  explicit RowSampler(Random& random) : random_(random) {}
+
+  RowSample sample() {
+    static const std::vector<DType> kHeld = {kF32, kF32, kBF16, kF16, kF64};
+    made_ = {};
+    const DType held = pick(random_, kHeld);
+    const int64_t run = 16 / size_of(held);
+    static const int64_t kRuns[] = {1, 2, 5, 24, 32, 33, 70, 128, 200, 700, 1024};
+    made_.rows = 1 + below(random_, 9);
+    made_.n = run * kRuns[below(random_, 11)];
+    if (made_.n == 1) made_.n = 2;
+    std::vector<int16_t> wide = {input(held, Extent::wide)};
+    if (one_in(random_, 2)) wide.push_back(input(one_in(random_, 2) ? held : kF32, Extent::wide));
+    const int16_t column = input(held, Extent::column), bias = input(held, Extent::column);
+    const int16_t narrow = input(kF32, Extent::narrow), single = input(kF32, Extent::single);
+    RowInput number{kF64, Extent::single, true};
+    number.number.real = 1.25;
+    made_.inputs.push_back(number), made_.memory.emplace_back();
+    const auto last = static_cast<int16_t>(made_.inputs.size() - 1);
+    const std::vector<int16_t> others = {column, bias, narrow, single, last};
+    const auto any = [&] {
+      return one_in(random_, 2) ? wide[static_cast<size_t>(below(random_, static_cast<int>(wide.size())))]
+                                : others[static_cast<size_t>(below(random_, 5))];
+    };
+    for (int k = below(random_, 3); k-- > 0;) wide.push_back(map(wide.back(), any(), one_in(random_, 3) ? kF32 : held));
+    if (made_.of(wide.back()).dtype != held) wide.push_back(map(wide.back(), last, held));
+    const int16_t row = row_step(wide.back(), column, bias, held);
+    const bool has_statistics = made_.steps.back().results > 1;
+    wide.push_back(row);
+    for (int k = below(random_, 3); k-- > 0;) wide.push_back(map(wide.back(), any(), held));
+    output(wide.back());
+    if (wide.back() != row && one_in(random_, 2)) output(row);
+    if (has_statistics) {
+      const auto rstd = static_cast<int16_t>(row + 1);
+      output(rstd);
+      output(map(rstd, narrow, kF32));
+    }
+    return made_;
+  }
+
+ private:
+  int16_t input(DType dtype, Extent extent) {
+    made_.inputs.push_back({dtype, extent});
+    std::vector<char>& memory = made_.memory.emplace_back(static_cast<size_t>(made_.elements(extent) * size_of(dtype)));
+    for (int64_t i = 0; i < made_.elements(extent); ++i)
+      visit(dtype, [&]<class T>(Type<T>) {
+        const T value = static_cast<T>(static_cast<float>((below(random_, 2001) - 1000) / 400.0));
+        std::memcpy(memory.data() + i * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
+      });
+    return static_cast<int16_t>(made_.inputs.size() - 1);
+  }
+  int16_t map(int16_t a, int16_t b, DType dtype) {
+    static const Pointwise kOps[] = {Pointwise::mul, Pointwise::add, Pointwise::sub, Pointwise::maximum};
+    RowStep step;
+    step.pointwise.op = kOps[below(random_, 4)];
+    step.pointwise.compute = dtype == kF64 ? kF64 : kF32;
+    step.pointwise.result = step.pointwise.dtype = dtype;
+    step.pointwise.arity = 2;
+    step.pointwise.in[0] = a, step.pointwise.in[1] = b;
+    step.result[0] = {dtype, made_.of(a).extent};
+    made_.steps.push_back(step);
+    return static_cast<int16_t>(made_.registers() - 1);
+  }
+  int16_t row_step(int16_t x, int16_t weight, int16_t bias, DType held) {
+    RowStep step;
+    step.in[0] = x;
+    step.result[0] = {held, Extent::wide};
+    const DType statistic = is_narrow(held) ? kF32 : held;
+    switch (below(random_, 3)) {
+      case 0:
+        step.kind = RowStep::softmax;
+        step.log = one_in(random_, 2);
+        break;
+      case 1:
+        step.kind = RowStep::softmax_backward;
+        step.log = one_in(random_, 2);
+        step.in[1] = 0;
+        break;
+      default:
+        step.kind = RowStep::norm;
+        step.centred = one_in(random_, 2);
+        step.parameter = 1e-5;
+        if (one_in(random_, 2)) step.in[1] = weight;
+        if (one_in(random_, 2)) step.in[2] = bias;
+        step.results = step.centred ? 3 : 2;
+        step.result[1] = step.result[2] = {statistic, Extent::narrow};
+    }
+    made_.steps.push_back(step);
+    return static_cast<int16_t>(made_.registers() - step.results);
+  }
+  void output(int16_t r) { made_.outputs.push_back({r}); }
+
+  Random& random_;
+  RowSample made_;
+};
+
+double value_at(DType dtype, const char* at) {
+  return visit(dtype, [&]<class T>(Type<T>) {
+    T x;
+    std::memcpy(&x, at, sizeof x);
+    return static_cast<double>(static_cast<Accumulate<T>>(x));
+  });
+}
+
+// Sums run in another order than on the CPU.
+TEST(FusedEmit, row_sources_compiled_for_the_host_compute_what_the_cpus_fused_kernels_do) {
+  Random random(77);
+  std::vector<RowSample> samples;
+  std::vector<EmittedRows> emitted;
+  for (int64_t k = 0; k < lorry::test::scaled(25); ++k) {
+    samples.push_back(RowSampler(random).sample());
+    emitted.push_back(emit_rows(samples.back().call()));
+  }
+  const HostLibrary library(emitted, "row_kernel.h", "run_blocks");
+  for (size_t k = 0; k < samples.size(); ++k) {
+    RowSample& sample = samples[k];
+    std::vector<void*> inputs;
+    for (auto& memory : sample.memory) inputs.push_back(memory.data());
+    std::vector<std::vector<char>> expected, made;
+    std::vector<void*> to_expected, to_made;
+    for (const RowOutput& x : sample.outputs) {
+      const auto [dtype, extent] = sample.of(x.from);
+      const auto bytes = static_cast<size_t>(sample.elements(extent) * size_of(dtype));
+      expected.emplace_back(bytes, 77), made.emplace_back(bytes, 77);
+    }
+    for (size_t o = 0; o < made.size(); ++o)
+      to_expected.push_back(expected[o].data()), to_made.push_back(made[o].data());
+    ASSERT_TRUE(backend(kCPU).fused->make_rows(sample.call(), kCPU)->run(inputs, to_expected, {}));
+    const RowArgument argument(sample.call(), emitted[k]);
+    RowArgument::Words words;
+    ASSERT_TRUE(argument.write(words, inputs, to_made));
+    library.run(k)(words.data(), emitted[k].plan.grid(sample.rows), static_cast<unsigned>(emitted[k].plan.block()));
+    for (size_t o = 0; o < made.size(); ++o) {
+      const auto [dtype, extent] = sample.of(sample.outputs[o].from);
+      const double tolerance = dtype == kF64 ? 1e-11 : dtype == kF32 ? 3e-4 : dtype == kF16 ? 4e-3 : 3e-2;
+      const auto size = static_cast<size_t>(size_of(dtype));
+      for (size_t i = 0; i < made[o].size(); i += size) {
+        const double want = value_at(dtype, expected[o].data() + i), got = value_at(dtype, made[o].data() + i);
+        if (got == want) continue;  // infinities among them
+        ASSERT_NEAR(got, want, tolerance * (1 + std::abs(want)))
+            << "sample " << k << " output " << o << " element " << i / size << " of " << sample.rows << " rows of "
+            << sample.n << "\n"
+            << emitted[k].source;
+      }
+    }
+  }
+}
+
+TEST(FusedEmit, rows_that_no_kernel_takes_say_why) {
+  std::string why;
+  RowStep step;
+  step.kind = RowStep::fold;
+  EXPECT_FALSE(plan_of(step, kF32, 1024, why));
+  EXPECT_EQ(why, "reductions run by themselves on a GPU");
+  step.kind = RowStep::softmax;
+  EXPECT_FALSE(plan_of(step, kF32, 1023, why));
+  EXPECT_EQ(why, "its rows are no whole runs of 16 bytes");
+  EXPECT_FALSE(plan_of(step, kF32, 1 << 20, why));
+  EXPECT_EQ(why, "its rows are longer than registers hold");
+  EXPECT_FALSE(plan_of(step, kI32, 1024, why));
+  for (const DType t : {kF32, kF64, kBF16, kF16}) EXPECT_TRUE(plan_of(step, t, 1024, why));
+}
+
 class FusedEmitNvrtc : public testing::Test {
  protected:
   void SetUp() override {
     if (!Nvrtc::get().missing().empty()) GTEST_SKIP() << "no NVRTC: " << Nvrtc::get().missing();
   }
-  static std::string refusal(const MapCall& call) {
-    const EmittedMap emitted = emit_map(call, Walk(call));
+  static std::string refusal(const MapCall& call) { return refusal(emit_map(call, Walk(call)).source); }
+  static std::string refusal(const std::string& source) {
     const Compiled made = Nvrtc::get().compile(
-        emitted.source, embedded_headers(),
+        source, embedded_headers(),
         {"--std=c++20", "--fmad=false", "--device-as-default-execution-space", "--gpu-architecture=sm_90"});
-    return made.log.empty() && !made.cubin.empty() ? "" : made.log + "\n" + emitted.source;
+    return made.log.empty() && !made.cubin.empty() ? "" : made.log + "\n" + source;
   }
 };
 
@@ -326,6 +525,11 @@ TEST_F(FusedEmitNvrtc, every_row_compiles_in_every_type_of_computation) {
     }
     flush();
   }
+}
+
+TEST_F(FusedEmitNvrtc, rows_compile) {
+  Random random(5);
+  for (int k = 0; k < 12; ++k) EXPECT_EQ(refusal(emit_rows(RowSampler(random).sample().call()).source), "");
 }
 
 TEST_F(FusedEmitNvrtc, conversions_between_all_dtypes_compile) {

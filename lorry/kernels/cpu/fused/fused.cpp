@@ -244,7 +244,7 @@ MapKernel::MapKernel(MapCall call) : call_(std::move(call)), walk_(call_), eleme
     blocks_.emplace(call_, walk_);
 }
 
-void MapKernel::run(std::span<void* const> inputs, std::span<void* const> outputs, Stream) const {
+bool MapKernel::run(std::span<void* const> inputs, std::span<void* const> outputs, Stream) const {
   const Addresses at{inputs, outputs};
   if (chain_)
     lorry::cpu::parallel_for(chain_->tasks(), std::max<int64_t>(1, kGrain / chain_->elements_a_task()),
@@ -252,6 +252,7 @@ void MapKernel::run(std::span<void* const> inputs, std::span<void* const> output
   else
     lorry::cpu::parallel_for(elements_, kGrain,
                              [&](int64_t begin, int64_t end) { Worker(call_, walk_, *blocks_, at).run(begin, end); });
+  return true;
 }
 
 void MapKernel::run_here(std::span<void* const> inputs, std::span<void* const> outputs) const {

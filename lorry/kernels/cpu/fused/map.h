@@ -22,7 +22,7 @@ struct BlockPlan {
 class MapKernel final : public FusedKernel {
  public:
   explicit MapKernel(MapCall call);
-  void run(std::span<void* const> inputs, std::span<void* const> outputs, Stream stream) const override;
+  bool run(std::span<void* const> inputs, std::span<void* const> outputs, Stream stream) const override;
   /// The same on the calling thread alone.
   void run_here(std::span<void* const> inputs, std::span<void* const> outputs) const;
 

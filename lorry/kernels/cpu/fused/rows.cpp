@@ -314,7 +314,7 @@ class RowKernel final : public FusedKernel {
  public:
   explicit RowKernel(OwnedRowCall call) : plan_(std::move(call)) {}
 
-  void run(std::span<void* const> inputs, std::span<void* const> outputs, Stream stream) const override {
+  bool run(std::span<void* const> inputs, std::span<void* const> outputs, Stream stream) const override {
     const int64_t rows = plan_.call.rows, block_rows = plan_.block_rows;
     const Addresses at{inputs, outputs};
     const int64_t blocks = (rows + block_rows - 1) / block_rows;
@@ -326,6 +326,7 @@ class RowKernel final : public FusedKernel {
         worker.run(first, std::min(block_rows, rows - first));
       }
     });
+    return true;
   }
 
  private:

@@ -5,37 +5,11 @@
 #include <algorithm>
 #include <optional>
 
-#include "lorry/formula/formulas.h"
 #include "lorry/kernels/cuda/common/strided_indexer.h"
+#include "lorry/kernels/cuda/fused/source_text.h"
 
 namespace lorry::kernels::cuda {
 namespace {
-
-/// The formula of each row, by name, and the types in which it takes many instructions.
-struct FormulaRow {
-  const char* name;
-  bool is_long_f32, is_long_f64, is_long_i64;
-};
-constexpr FormulaRow kFormulas[] = {
-#define LORRY_POINTWISE(name, Formula, arity, deciding, result, domain)                         \
-  {#Formula, formula::kLong<formula::Formula, float>, formula::kLong<formula::Formula, double>, \
-   formula::kLong<formula::Formula, int64_t>},
-#include "lorry/formula/pointwise.def"
-};
-
-const char* type_name(DType t) {
-  constexpr const char* kNames[] = {
-#define LORRY_DTYPE(name, Name, text, type, dlpack, safetensors) #type,
-#include "lorry/layout/dtypes.def"
-  };
-  return kNames[static_cast<int>(t)];
-}
-
-bool is_long(const FusedStep& step) {
-  if (step.kind != FusedStep::formula) return false;
-  const FormulaRow& row = kFormulas[static_cast<int>(step.op)];
-  return step.compute == kF32 ? row.is_long_f32 : step.compute == kF64 ? row.is_long_f64 : row.is_long_i64;
-}
 
 constexpr int kMostFormulas = 256;  ///< copies of formulas in a kernel, which unrolling makes
 constexpr int kBytesInFlight = 64;  ///< of a thread's operands
@@ -87,7 +61,9 @@ class MapEmitter {
     for (size_t i = 0; i < call_.inputs.size(); ++i)
       if (walk_.of_input[i] >= 0) made_.inputs.push_back(i);
     choose_shape();
-    made_.name = kernel_name();
+    std::vector<const char*> operators;
+    for (const FusedStep& step : call_.steps) operators.push_back(operator_name(step));
+    made_.name = kernel_name(operators);
     const std::string steps = emit_steps();  // which finds the numbers
     made_.source = fmt::format(
         kKernel, fmt::arg("includes", includes()), fmt::arg("operands", made_.inputs.size() + call_.outputs.size()),
@@ -127,16 +103,6 @@ class MapEmitter {
       made_.groups *= 2;
   }
 
-  /// Such as fused_mul_add_sigmoid, for who looks at a profile.
-  std::string kernel_name() const {
-    constexpr size_t kNamed = 5;
-    std::string name = "fused";
-    for (size_t s = 0; s < std::min(kNamed, call_.steps.size()); ++s)
-      name += fmt::format("_{}", call_.steps[s].kind == FusedStep::convert ? "cast" : row(call_.steps[s].op).name);
-    if (call_.steps.size() > kNamed) name += fmt::format("_and_{}", call_.steps.size() - kNamed);
-    return name;
-  }
-
   static std::string includes() {
     return "#include \"lorry/formula/formulas.h\"\n#include \"lorry/kernels/cuda/fused/map_kernel.h\"\n";
   }
@@ -168,29 +134,13 @@ class MapEmitter {
 
   std::string step(size_t s) {
     const FusedStep& step = call_.steps[s];
-    const size_t r = call_.inputs.size() + s;
-    if (step.kind == FusedStep::convert) {
-      const auto [operand, type] = read(step.in[0], std::nullopt);
-      return fmt::format("      const Held<{0}> r{1} = convert<{0}, {2}>({3});\n", type_name(step.dtype), r, type,
-                         operand);
-    }
-    std::string operands, types;
-    for (int k = 0; k < step.arity; ++k) {
-      const auto [operand, type] = read(step.in[k], step.compute);
-      operands += fmt::format("{}{}", k > 0 ? ", " : "", operand);
-      types += fmt::format(", {}", type);
-    }
-    return fmt::format("      const Held<{0}> r{1} = step<formula::{2}, {3}, {4}, {0}{5}>({6});\n",
-                       type_name(step.dtype), r, kFormulas[static_cast<int>(step.op)].name, type_name(step.compute),
-                       type_name(step.result), types, operands);
+    const auto operand = [&](int k, std::optional<DType> as) { return read(step.in[k], as); };
+    return fmt::format("      const Held<{}> r{} = {};\n", type_name(step.dtype), call_.inputs.size() + s,
+                       step_value(step, operand));
   }
 
-  struct Read {
-    std::string operand;
-    const char* type;
-  };
   /// A register; or a number, in the type in which it is computed, else in its own.
-  Read read(int16_t r, std::optional<DType> compute) {
+  SourceOperand read(int16_t r, std::optional<DType> compute) {
     const auto i = static_cast<size_t>(r);
     if (i >= call_.inputs.size() || walk_.of_input[i] >= 0) return {fmt::format("r{}", r), type_name(call_.dtype(r))};
     const DType as = compute.value_or(call_.inputs[i].dtype);

@@ -1,4 +1,4 @@
-// Fused pointwise calls on a GPU: a generated kernel (emit.h), compiled in the background (runtime_compiler.h).
+// Fused calls on a GPU: generated kernels (emit.h, emit_rows.h), compiled in the background (runtime_compiler.h).
 
 #include "lorry/kernels/fused.h"
 
@@ -6,6 +6,7 @@
 
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/cuda/fused/map_arguments.h"
+#include "lorry/kernels/cuda/fused/row_arguments.h"
 #include "lorry/kernels/cuda/fused/runtime_compiler.h"
 #include "lorry/kernels/cuda/table.h"
 
@@ -27,12 +28,13 @@ class CudaMapKernel final : public FusedKernel {
   }
   std::string source() const override { return source_; }
 
-  void run(std::span<void* const> inputs, std::span<void* const> outputs, Stream stream) const override {
-    if (kernel_ == nullptr) return;
+  bool run(std::span<void* const> inputs, std::span<void* const> outputs, Stream stream) const override {
+    if (kernel_ == nullptr) return true;
     MapArgument::Words words;
     argument_->write(words, inputs, outputs);
     lorry::cuda::launch_compiled(stream, {argument_->blocks(), kMapBlock}, kernel_->function(), words.data(),
                                  argument_->type());
+    return true;
   }
 
  private:
@@ -50,6 +52,45 @@ class CudaMapKernel final : public FusedKernel {
   std::shared_ptr<const RuntimeKernel> kernel_;
 };
 
+class CudaRowKernel final : public FusedKernel {
+ public:
+  CudaRowKernel(const RowCall& call, int device) : emitted_(emit_rows(call)), argument_(call, emitted_) {
+    if (call.rows == 0) return;
+    grid_ = emitted_.plan.grid(call.rows);
+    kernel_ = RuntimeCompiler::get().kernel({emitted_.name, emitted_.source}, architecture(device), device);
+  }
+
+  bool ready() const override { return kernel_ == nullptr || kernel_->function() != nullptr; }
+  void wait() const override {
+    if (kernel_ != nullptr) kernel_->wait();
+  }
+  std::string source() const override { return emitted_.source; }
+
+  bool run(std::span<void* const> inputs, std::span<void* const> outputs, Stream stream) const override {
+    if (kernel_ == nullptr) return true;
+    RowArgument::Words words;
+    if (!argument_.write(words, inputs, outputs)) return false;
+    lorry::cuda::launch_compiled(stream, {grid_, static_cast<unsigned>(emitted_.plan.block())}, kernel_->function(),
+                                 words.data(), argument_.type());
+    return true;
+  }
+
+ private:
+  const EmittedRows emitted_;
+  const RowArgument argument_;
+  unsigned grid_ = 0;
+  std::shared_ptr<const RuntimeKernel> kernel_;
+};
+
+std::unique_ptr<const FusedKernel> make_rows(const RowCall& call, Device device) {
+  return std::make_unique<CudaRowKernel>(call, device.index);
+}
+
+int64_t deal_rows(const RowStep& step, DType dtype, int64_t n, std::string& why) {
+  const std::optional<RowPlan> plan = plan_of(step, dtype, n, why);
+  return plan ? static_cast<int64_t>(dtype) << 32 | plan->lanes << 8 | plan->runs : -1;
+}
+
 std::unique_ptr<const FusedKernel> make(const FusedCall& call, Device device) {
   return std::make_unique<CudaMapKernel>(call, device.index);
 }
@@ -57,7 +98,9 @@ std::unique_ptr<const FusedKernel> make(const FusedCall& call, Device device) {
 }  // namespace
 
 const FusedKernels& fused_kernels() {
-  static constexpr FusedKernels kKernels{.make = make, .warm_up = [] { RuntimeCompiler::get().warm_up(); }};
+  static constexpr FusedKernels kKernels{.make = make, .make_rows = make_rows, .deal_rows = deal_rows, .warm_up = [] {
+                                           RuntimeCompiler::get().warm_up();
+                                         }};
   return kKernels;
 }
 

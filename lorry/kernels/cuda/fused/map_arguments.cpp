@@ -3,18 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "lorry/kernels/common/convert.h"
 #include "lorry/kernels/cuda/common/strided_indexer.h"
 
 namespace lorry::kernels::cuda {
 namespace {
-
-/// A number of the host in the type in which a kernel reads it.
-uint64_t bits_of(const FusedOperand& x, DType as) {
-  uint64_t bits = 0;
-  converter(x.dtype, as)(&x.number, 0, &bits, 1, 1);
-  return bits;
-}
 
 /// Whether every group of `width` elements lies within the innermost dimension, and on a multiple of its bytes where the
 /// first one does.
@@ -42,7 +34,7 @@ MapArgument::MapArgument(const MapCall& call, const Walk& walk, const EmittedMap
   words_ = {static_cast<uint64_t>(elements), 0, count};
   words_.resize(first_address + count);
   for (const EmittedMap::Number& number : emitted.numbers)
-    words_.push_back(bits_of(call.inputs[number.input], number.as));
+    words_.push_back(bits_of(call.inputs[number.input].number, call.inputs[number.input].dtype, number.as));
   if (emitted.numbers.empty()) words_.push_back(0);
   for (int k = 0; k < it.operands; ++k)
     for (int d = 0; d < it.rank; ++d) words_.push_back(static_cast<uint64_t>(it.strides[k][d]));
@@ -73,15 +65,6 @@ void MapArgument::write(Words& to, std::span<void* const> inputs, std::span<void
     wrong_bits |= reinterpret_cast<uint64_t>(at) & access_masks_[k];
   }
   to[vectors] = vectors_ && wrong_bits == 0;
-}
-
-lorry::cuda::ParameterType MapArgument::type() const {
-  const auto addresses = [](const void* value, lorry::cuda::AddressVisitor& visitor) {
-    const auto* const words = static_cast<const uint64_t*>(value);
-    const auto* const at = reinterpret_cast<const void* const*>(words + first_address);
-    for (size_t k = 0; k < words[operands]; ++k) visitor(at[k]);
-  };
-  return {static_cast<uint32_t>(words_.size() * sizeof(uint64_t)), addresses};
 }
 
 }  // namespace lorry::kernels::cuda

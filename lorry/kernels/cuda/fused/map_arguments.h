@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "lorry/device/cuda/parameters.h"
+#include "lorry/kernels/cuda/fused/argument.h"
 #include "lorry/kernels/cuda/fused/emit.h"
 
 namespace lorry::kernels::cuda {
@@ -21,7 +21,7 @@ class MapArgument {
   using Words = std::array<uint64_t, 320>;
   /// That of a run. inputs, outputs: of the first element of each operand of the call; numbers have none.
   void write(Words& to, std::span<void* const> inputs, std::span<void* const> outputs) const;
-  lorry::cuda::ParameterType type() const;
+  lorry::cuda::ParameterType type() const { return argument_type(words_.size()); }
   unsigned blocks() const { return blocks_; }
 
  private:

@@ -15,6 +15,22 @@ inline constexpr int kSoftmaxRuns = kHalf<T> ? 4 : kUsual<T>;
 template <class T>
 inline constexpr int kMostSoftmaxRuns = kHalf<T> ? kSoftmaxRuns<T> : kMost<T>;
 
+/// The largest block of a kernel that holds kRuns of softmax.
+template <class T, int kRuns>
+inline constexpr int kSoftmaxBlock = kRuns < kSoftmaxRuns<T> ? kTeamBlock
+                                     : kHalf<T>              ? 512
+                                                             : kMaxBlock;
+
+#ifndef __CUDACC_RTC__
+/// More than kMostSoftmaxRuns: the row is too long to be held.
+template <class T>
+RowPlan plan_softmax(int64_t n, bool cut) {
+  RowPlan plan = plan_rows(n, kRun<T>, cut, kSoftmaxRuns<T>);
+  if (plan.lanes > kSoftmaxBlock<T, kSoftmaxRuns<T>>) plan.runs = kMostSoftmaxRuns<T> + 1;
+  return plan;
+}
+#endif
+
 #ifdef __CUDACC__
 
 /// What lies beyond the row is -infinity. A row without a finite maximum becomes NaN. slots: 2 * 32 values.

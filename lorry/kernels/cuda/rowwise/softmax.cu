@@ -14,15 +14,9 @@ namespace {
 
 constexpr int kLongBlock = 512;
 
-/// The largest block of a kernel that holds kRuns forward.
-template <class T, int kRuns>
-constexpr int kForwardBlock = kRuns < kSoftmaxRuns<T> ? kTeamBlock
-                              : kHalf<T>              ? 512
-                                                      : kMaxBlock;
-
 /// A kernel each for softmax and its logarithm: in one, what they share would be kept in registers for both.
 template <class T, int kRuns, bool kLog>
-__global__ __launch_bounds__(kForwardBlock<T, kRuns>,
+__global__ __launch_bounds__(kSoftmaxBlock<T, kRuns>,
                              kHalf<T>&& kRuns == kSoftmaxRuns<T> ? 2 : 1) void softmax_held(T* out, const T* x,
                                                                                             int64_t rows, int n,
                                                                                             int lanes) {
@@ -143,8 +137,7 @@ void softmax(const Array& out, const Array& x, bool log, const Stream& stream) {
   const int64_t n = row_length(x), rows = x.numel() / n;
   visit_floating(x.dtype, [&]<class T>(Type<T>) {
     constexpr int kN = kRun<T>;
-    RowPlan plan = plan_rows(n, kN, is_cut(x, n), kSoftmaxRuns<T>);
-    if (plan.lanes > kForwardBlock<T, kSoftmaxRuns<T>>) plan.runs = kMostSoftmaxRuns<T> + 1;
+    const RowPlan plan = plan_softmax<T>(n, is_cut(x, n));
     const auto held = [&]<int kRuns>() {
       lorry::cuda::launch(stream, {plan.grid(rows), plan.block()},
                           log ? softmax_held<T, kRuns, true> : softmax_held<T, kRuns, false>, out.as<T>(), x.as<T>(),
