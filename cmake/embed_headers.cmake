@@ -15,4 +15,5 @@ string(SHA256 hash "${all}")
 file(WRITE "${OUT}" "// Made by cmake/embed_headers.cmake.\n#include \"lorry/kernels/cuda/fused/embedded.h\"\n\n"
   "namespace lorry::kernels::cuda {\n\n"
   "const std::vector<Header>& embedded_headers() {\n  static const std::vector<Header> kHeaders = {\n${entries}  };\n"
-  "  return kHeaders;\n}\n\nconst char* embedded_hash() { return \"${hash}\"; }\n\n}  // namespace lorry::kernels::cuda\n")
+  "  return kHeaders;\n}\n\nconst char* embedded_hash() { return \"${hash}\"; }\n\n"
+  "}  // namespace lorry::kernels::cuda\n")

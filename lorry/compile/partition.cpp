@@ -184,8 +184,8 @@ class Partitioner {
     for (size_t v = 0; v < values; ++v) cost[v] = graph_.values[v].layout.extent() * size_of(graph_.values[v].dtype);
     for (const GraphInput& x : graph_.inputs) {
       is_gradient_memory[static_cast<size_t>(x.value)] = is_gradient(x);
-      // A parameter lives on anyway, and so does what the function's own tape saved. To save other captured memory would
-      // forbid writes before the backward that the function allows.
+      // A parameter lives on anyway, and so does what the function's own tape saved. To save other captured memory
+      // would forbid writes before the backward that the function allows.
       const bool lives_on = x.argument < 0 && (x.leaf != nullptr || read_[static_cast<size_t>(x.value)]);
       if (lives_on) cost[static_cast<size_t>(x.value)] = 0;
     }

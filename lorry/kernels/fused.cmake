@@ -19,6 +19,7 @@ if(LORRY_WITH_CUDA)
     COMMAND "${CMAKE_COMMAND}" "-DROOT=${PROJECT_SOURCE_DIR}" "-DOUT=${embedded}" "-DHEADERS=${joined}"
             "-DSTANDARD=${standard}" -P "${script}"
     DEPENDS ${headers} "${script}" VERBATIM)
-  lorry_cuda(kernels cuda/fused/argument.cpp cuda/fused/emit.cpp cuda/fused/emit_rows.cpp cuda/fused/fused.cpp cuda/fused/kernel_cache.cpp cuda/fused/map_arguments.cpp cuda/fused/nvrtc.cpp cuda/fused/row_arguments.cpp
+  lorry_cuda(kernels cuda/fused/argument.cpp cuda/fused/emit.cpp cuda/fused/emit_rows.cpp cuda/fused/fused.cpp
+    cuda/fused/kernel_cache.cpp cuda/fused/map_arguments.cpp cuda/fused/nvrtc.cpp cuda/fused/row_arguments.cpp
     cuda/fused/runtime_compiler.cpp cuda/fused/source_text.cpp "${embedded}")
 endif()

@@ -127,8 +127,8 @@ inline constexpr int64_t kMaxRowBytes = 1 << 17;
 class FusedKernel {
  public:
   virtual ~FusedKernel() = default;
-  /// inputs, outputs: the address of the first element of each operand of the call; that of a number is not read. False:
-  /// it has done nothing, since the addresses are not aligned as it needs them.
+  /// inputs, outputs: the address of the first element of each operand of the call; that of a number is not read.
+  /// False: it has done nothing, since the addresses are not aligned as it needs them.
   virtual bool run(std::span<void* const> inputs, std::span<void* const> outputs, Stream stream) const = 0;
   /// False while it is compiled for its device, and where it cannot be: the operators run one by one then.
   virtual bool ready() const { return true; }

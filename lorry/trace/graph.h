@@ -74,7 +74,8 @@ struct GraphInput {
   /// The captured tensors of that storage, also of an argument's: a run finds them there.
   std::vector<std::shared_ptr<Captured>> tensors = {};
   std::shared_ptr<const Captured> leaf = nullptr;  ///< of these the leaf that requires a gradient
-  /// Whether it is a gradient: that of `leaf`, which lies elsewhere, or, where that is an argument, of argument `gradient_of`.
+  /// Whether it is a gradient: that of `leaf`, which lies elsewhere, or, where that is an argument, of argument
+  /// `gradient_of`.
   bool is_gradient = false;
   int gradient_of = -1;
   int64_t offset = 0;  ///< of the value's first element from the argument's (captured tensor's)

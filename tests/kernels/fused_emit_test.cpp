@@ -1,6 +1,7 @@
 // Generated kernels of fused calls. Random calls are compared with the CPU's fused kernels, which are made in another
-// way: the host's compiler compiles the generated source, and each thread of each block runs in turn. That needs no GPU;
-// what a GPU makes of the same sources is tested where there is one (compile/). NVRTC must take every row's formula.
+// way: the host's compiler compiles the generated source, and each thread of each block runs in turn. That needs no
+// GPU; what a GPU makes of the same sources is tested where there is one (compile/). NVRTC must take every row's
+// formula.
 
 #include <dlfcn.h>
 #include <fmt/format.h>

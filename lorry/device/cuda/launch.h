@@ -65,8 +65,8 @@ void launch(Stream stream, const Shape& shape, void (*kernel)(Parameters...), Ar
   std::apply([&](const auto&... value) { launch_with(stream, shape, kernel, value...); }, values);
 }
 
-/// A kernel that was compiled at run time, with one parameter. `kernel`: a cudaKernel_t. type: of the parameter's bytes,
-/// and where addresses are among them.
+/// A kernel that was compiled at run time, with one parameter. `kernel`: a cudaKernel_t. type: of the parameter's
+/// bytes, and where addresses are among them.
 inline void launch_compiled(Stream stream, const Shape& shape, const void* kernel, void* argument,
                             const ParameterType& type) {
   void* values[] = {argument, nullptr};

@@ -1,8 +1,8 @@
 #pragma once
 
-// A fused call as the source of a CUDA kernel. The source says which formulas follow each other, in which types, and how
-// operands lie along the innermost dimension. Sizes, strides, addresses and numbers are arguments: calls that differ
-// in these alone have the same source. It includes nothing but formulas and map_kernel.h.
+// A fused call as the source of a CUDA kernel. The source says which formulas follow each other, in which types, and
+// how operands lie along the innermost dimension. Sizes, strides, addresses and numbers are arguments: calls that
+// differ in these alone have the same source. It includes nothing but formulas and map_kernel.h.
 
 #include <string>
 #include <vector>

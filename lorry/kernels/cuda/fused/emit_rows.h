@@ -1,8 +1,8 @@
 #pragma once
 
 // A call over rows as the source of a CUDA kernel: a team of threads holds a row in registers through all steps. Each
-// step over rows is that of the operator's own kernel (rowwise/row_steps.h), in the same order of sums, so that the bits
-// are the same. The number of rows, their length, addresses and numbers are arguments.
+// step over rows is that of the operator's own kernel (rowwise/row_steps.h), in the same order of sums, so that the
+// bits are the same. The number of rows, their length, addresses and numbers are arguments.
 
 #include <optional>
 #include <string>

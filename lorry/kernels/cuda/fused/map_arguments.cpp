@@ -8,8 +8,8 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-/// Whether every group of `width` elements lies within the innermost dimension, and on a multiple of its bytes where the
-/// first one does.
+/// Whether every group of `width` elements lies within the innermost dimension, and on a multiple of its bytes where
+/// the first one does.
 bool has_groups(const Iteration& it, int layout, DType dtype, int width) {
   if (it.rank > 1 && it.sizes[0] % width != 0) return false;
   for (int d = 1; d < it.rank && it.strides[layout][0] == 1; ++d)

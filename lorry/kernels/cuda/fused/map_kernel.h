@@ -1,10 +1,10 @@
 #pragma once
 
-// What a generated map kernel (emit.h) is made of. A block takes a tile of consecutive elements, a thread some groups of
-// them a block apart: it brings the elements of all operands of its groups, computes, and writes the results. A group is
-// kWidth neighbours, where all operands lie element after element, or at one place, and every group is aligned; one
-// element otherwise, and in the last tile. How operands lie is known when the kernel is compiled (Along), sizes and
-// strides are arguments.
+// What a generated map kernel (emit.h) is made of. A block takes a tile of consecutive elements, a thread some groups
+// of them a block apart: it brings the elements of all operands of its groups, computes, and writes the results. A
+// group is kWidth neighbours, where all operands lie element after element, or at one place, and every group is
+// aligned; one element otherwise, and in the last tile. How operands lie is known when the kernel is compiled (Along),
+// sizes and strides are arguments.
 
 #include <bit>
 #include <cstdint>
@@ -23,8 +23,8 @@ enum class Along : uint8_t {
   strided,  ///< at a distance: groups are single elements
 };
 
-/// A kernel's argument. Layouts are those of the call, each told once; dimension 0 is the innermost. The host writes the
-/// same words (map_arguments.h).
+/// A kernel's argument. Layouts are those of the call, each told once; dimension 0 is the innermost. The host writes
+/// the same words (map_arguments.h).
 template <int kOperands, int kNumbers, int kLayouts, int kRank, bool kWide>
 struct MapArguments {
   int64_t elements;

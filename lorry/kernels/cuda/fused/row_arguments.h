@@ -1,7 +1,7 @@
 #pragma once
 
-// The argument of a generated kernel over rows as the host writes it: RowArguments (row_kernel.h), whose size depends on
-// the call.
+// The argument of a generated kernel over rows as the host writes it: RowArguments (row_kernel.h), whose size depends
+// on the call.
 
 #include <array>
 #include <span>

@@ -1,8 +1,8 @@
 #pragma once
 
-// What a generated kernel over rows is made of (emit_rows.h). A row is held by its team as in the operators' own kernels
-// (rowwise/rows.h): a wide register is an array [runs][elements of a run] in each thread, a narrow one a value that all
-// threads of the team have. All rows begin and end on multiples of 16 bytes.
+// What a generated kernel over rows is made of (emit_rows.h). A row is held by its team as in the operators' own
+// kernels (rowwise/rows.h): a wide register is an array [runs][elements of a run] in each thread, a narrow one a value
+// that all threads of the team have. All rows begin and end on multiples of 16 bytes.
 
 #include "lorry/kernels/cuda/fused/map_kernel.h"
 #include "lorry/kernels/cuda/rowwise/row_steps.h"
