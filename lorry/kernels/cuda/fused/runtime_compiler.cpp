@@ -97,7 +97,10 @@ RuntimeCompiler& RuntimeCompiler::get() {
     const int threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1, 4);
     // A warm cache needs no NVRTC, so its version is that of the toolkit which Lorry is built with and opens it from.
     auto& made = *new RuntimeCompiler({compile, load_cubin, fmt::format("nvrtc {}", CUDART_VERSION), threads}, kCache);
-    std::atexit([] { get().end(); });
+    static const pid_t kProcess = ::getpid();
+    std::atexit([] {
+      if (::getpid() == kProcess) get().end();  // a child that fork() made has none of the threads
+    });
     return made;
   }();
   return kCompiler;
