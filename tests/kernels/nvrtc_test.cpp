@@ -5,12 +5,11 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "lorry/device/cuda/library.h"
+#include "lorry/kernels/cuda/fused/embedded.h"
 
 namespace lorry {
 namespace {
@@ -66,18 +65,13 @@ std::string said_of(const std::string& source) {
   return result == 0 || !log.empty() ? log : "failed without a word";
 }
 
+/// What the library carries for generated kernels, and the device's part of others.
 std::vector<std::string> headers() {
-  std::vector<std::string> all = {"lorry/kernels/cuda/common/element.h",
-                                  "lorry/kernels/cuda/common/fast_math.h",
-                                  "lorry/kernels/cuda/list/list.h",
-                                  "lorry/kernels/cuda/list/tile.h",
-                                  "lorry/kernels/cuda/optim/branch_free.h",
-                                  "lorry/kernels/cuda/optim/step.h",
-                                  "lorry/kernels/cuda/optim/step_compressed.h",
-                                  "lorry/layout/half.h"};
-  for (const auto& entry : std::filesystem::directory_iterator(std::string(kRoot) + "/lorry/formula"))
-    if (entry.path().extension() == ".h") all.push_back("lorry/formula/" + entry.path().filename().string());
-  std::sort(all.begin(), all.end());
+  std::vector<std::string> all = {"lorry/kernels/cuda/list/list.h", "lorry/kernels/cuda/list/tile.h",
+                                  "lorry/kernels/cuda/optim/branch_free.h", "lorry/kernels/cuda/optim/step.h",
+                                  "lorry/kernels/cuda/optim/step_compressed.h"};
+  for (const kernels::cuda::Header& header : kernels::cuda::embedded_headers())
+    if (header.name.ends_with(".h")) all.push_back(header.name);
   return all;
 }
 
