@@ -25,7 +25,7 @@ struct Backend {
   const CopyKernels* copy = nullptr;
   const CreationKernels* creation = nullptr;
   const ForeachKernels* foreach = nullptr;
-  const FusedKernels* fused = nullptr;
+  const FusedKernels* fused = nullptr;  ///< null where units of operators run one by one
   const IndexingKernels* indexing = nullptr;
   const ListNormKernels* list_norm = nullptr;
   const LossKernels* loss = nullptr;

@@ -7,6 +7,7 @@
 
 #include <thread>
 
+#include "tests/compile/fused_devices.h"
 #include "tests/support/message.h"
 #include "tests/trace/support.h"
 
@@ -29,6 +30,7 @@ class Warnings {
 };
 
 TEST(CompileFunction, runs_what_it_recorded_with_other_elements) {
+  LORRY_NEEDS_FUSED_KERNELS();
   int calls = 0;
   const auto f = compile([&](const Tensor& x, const Tensor& y) {
     ++calls;
@@ -45,6 +47,7 @@ TEST(CompileFunction, runs_what_it_recorded_with_other_elements) {
 }
 
 TEST(CompileFunction, draws_as_the_function_would) {
+  LORRY_NEEDS_FUSED_KERNELS();
   const auto noisy = [](const Tensor& x) { return dropout(x, 0.5) * 2 + rand({300}); };
   const auto f = compile(noisy);
   const Tensor x = ones({300});
@@ -61,6 +64,7 @@ TEST(CompileFunction, draws_as_the_function_would) {
 }
 
 TEST(CompileFunction, takes_and_gives_all_kinds_of_arguments) {
+  LORRY_NEEDS_FUSED_KERNELS();
   const Tensor x = randn({40}), none;
   const auto pair = compile([](const std::vector<Tensor>& list, double scale, bool negate) {
     const Tensor sum = list[0] * scale + list[1];
@@ -86,6 +90,7 @@ TEST(CompileFunction, takes_and_gives_all_kinds_of_arguments) {
 }
 
 TEST(CompileFunction, records_again_for_what_differs_and_says_why) {
+  LORRY_NEEDS_FUSED_KERNELS();
   const auto f = compile([](const Tensor& x, const Tensor& y) { return (x + y) * x; });
   const Tensor x = randn({8, 6});
   f(x, x.clone());
@@ -109,6 +114,7 @@ TEST(CompileFunction, records_again_for_what_differs_and_says_why) {
 }
 
 TEST(CompileFunction, sizes_alone_make_no_variants) {
+  LORRY_NEEDS_FUSED_KERNELS();
   const auto f =
       compile([](const Tensor& x) { return (x * 2 + 1).relu().softmax(-1) * static_cast<double>(x.size(0)); });
   for (int64_t n = 2; n < 52; ++n)
@@ -145,6 +151,7 @@ TEST(CompileFunction, a_host_read_leaves_the_function_as_it_is) {
 }
 
 TEST(CompileFunction, what_it_captures_may_be_written_moved_and_replaced) {
+  LORRY_NEEDS_FUSED_KERNELS();
   Tensor weight = randn({16}), leaf = randn({16}).requires_grad_();
   const auto f = compile([&](const Tensor& x) {
     const NoGrad quiet;
@@ -168,6 +175,7 @@ TEST(CompileFunction, what_it_captures_may_be_written_moved_and_replaced) {
 }
 
 TEST(CompileFunction, a_throwing_call_changes_nothing_that_was_recorded) {
+  LORRY_NEEDS_FUSED_KERNELS();
   bool fails = true;
   const auto f = compile([&](const Tensor& x) {
     const Tensor y = x * 2 + 1;
@@ -277,6 +285,7 @@ struct Model {
 };
 
 TEST(CompileFunction, a_training_step_with_its_schedule) {
+  LORRY_NEEDS_FUSED_KERNELS();
   Model plain, compiled;
   const auto step_of = [](Model& m, const Tensor& x) {
     m.optimizer.zero_grad();
@@ -299,6 +308,7 @@ TEST(CompileFunction, a_training_step_with_its_schedule) {
 }
 
 TEST(CompileFunction, an_optimizer_and_its_schedule_alone) {
+  LORRY_NEEDS_FUSED_KERNELS();
   Model plain, compiled;
   const auto step = compile([&] {
     compiled.optimizer.step();
@@ -320,6 +330,7 @@ TEST(CompileFunction, an_optimizer_and_its_schedule_alone) {
 }
 
 TEST(CompileFunction, gradients_are_added_to_those_that_are_there) {
+  LORRY_NEEDS_FUSED_KERNELS();
   Model plain, compiled;
   const auto backward = compile([&](const Tensor& x) { compiled.loss(x).backward(); });
   for (uint64_t k = 0; k < 8; ++k) {
@@ -336,6 +347,7 @@ TEST(CompileFunction, gradients_are_added_to_those_that_are_there) {
 }
 
 TEST(CompileFunction, a_number_that_the_tape_saves_is_no_captured_tensor) {
+  LORRY_NEEDS_FUSED_KERNELS();
   const Tensor w = randn({16}).requires_grad_();
   const auto gradient = [&](const Tensor& x) {
     w.set_grad({});

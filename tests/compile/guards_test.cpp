@@ -11,6 +11,7 @@
 #include "lorry/compile/compile.h"
 #include "lorry/lorry.h"
 #include "lorry/trace/recorder.h"
+#include "tests/compile/fused_devices.h"
 
 namespace lorry::test {
 namespace {
@@ -25,6 +26,7 @@ void expect_same(const F& f, const Compiled<F>& compiled, const A&... arguments)
 }
 
 TEST(CompileGuards, equal_values_written_to_several_tensors) {
+  LORRY_NEEDS_FUSED_KERNELS();
   std::vector<Tensor> buffers;
   for (int i = 0; i < 4; ++i) buffers.push_back(randn({6, 5}));
   const Tensor rows = tensor({int64_t{0}, int64_t{2}, int64_t{5}}), x = randn({3, 5});
@@ -82,6 +84,7 @@ TEST(CompileGuards, a_module_that_is_replaced) {
 }
 
 TEST(CompileGuards, a_captured_tensor_that_is_replaced_while_results_live) {
+  LORRY_NEEDS_FUSED_KERNELS();
   const Tensor w = randn({8}).requires_grad_();
   Tensor m;
   const auto f = [&](const Tensor& x) { return (x * w * m + 1).exp(); };
@@ -198,6 +201,7 @@ TEST(CompileGuards, numbers_of_other_types_are_other_arguments) {
 }
 
 TEST(CompileGuards, an_event_handler_may_ask_for_the_stats) {
+  LORRY_NEEDS_FUSED_KERNELS();
   const auto compiled = compile([](const Tensor& x) { return (x * 2).exp(); }, {.cache_size_limit = 1});
   int64_t told = 0;
   const auto before = events::set_handler([&](const events::Event&) { told += compiled.stats().cached; });
@@ -269,6 +273,7 @@ TEST(CompileGuards, a_view_of_an_argument_that_the_function_captured) {
 }
 
 TEST(CompileGuards, recordings_of_tensors_that_are_gone_release_them) {
+  LORRY_NEEDS_FUSED_KERNELS();
   Tensor m;
   const auto compiled = compile([&](const Tensor& x) { return (x * m + 1).exp(); });
   for (int k = 0; k < 5; ++k) {
@@ -280,6 +285,7 @@ TEST(CompileGuards, recordings_of_tensors_that_are_gone_release_them) {
 }
 
 TEST(CompileGuards, many_arguments_cost_no_more_each) {
+  LORRY_NEEDS_FUSED_KERNELS();
   std::vector<Tensor> all;
   for (int i = 0; i < 2000; ++i) all.push_back(randn({2}));
   const auto compiled = compile([](const std::vector<Tensor>& list) {

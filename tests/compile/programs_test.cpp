@@ -5,8 +5,8 @@
 
 #include "lorry/compile/program.h"
 #include "lorry/compile/simplify.h"
-#include "lorry/kernels/backend.h"
 #include "lorry/ops/random_capture.h"
+#include "tests/compile/fused_devices.h"
 #include "tests/support/scale.h"
 #include "tests/trace/draws.h"
 #include "tests/trace/random_programs.h"
@@ -39,9 +39,6 @@ std::vector<size_t> unit_sizes(const std::unique_ptr<compiler::Program>& program
   return sizes;
 }
 
-/// Units over rows are for devices that have kernels for them.
-bool has_row_kernels() { return kernels::backend(default_device()).fused->make_rows != nullptr; }
-
 TEST(Compile, random_functions_give_the_same_bits) {
   for (uint64_t seed = 0; seed < static_cast<uint64_t>(scaled(500)); ++seed) {
     SCOPED_TRACE(fmt::format("function {}", seed));
@@ -52,6 +49,7 @@ TEST(Compile, random_functions_give_the_same_bits) {
 }
 
 TEST(Compile, a_chain_is_one_unit) {
+  LORRY_NEEDS_FUSED_KERNELS();
   const auto program = expect_compiled(randoms({{300, 70}, {70}}), [](const Tensors& x) {
     return Tensors{((x[0] * 2 + x[1]).tanh() - x[0]).relu() / 3};
   });
@@ -74,6 +72,7 @@ TEST(Compile, chains_of_f32) {
 }
 
 TEST(Compile, a_write_in_place_stays_in_place) {
+  LORRY_NEEDS_FUSED_KERNELS();
   const auto program = expect_compiled(randoms({{300, 70}, {70}}), [](const Tensors& x) {
     x[0].mul_(2).add_(x[1]).tanh_();
     return Tensors{};

@@ -1,5 +1,7 @@
 #include "lorry/kernels/cuda/table.h"
 
+#include "lorry/base/env.h"
+
 namespace lorry::kernels::cuda {
 
 const Backend& table() {
@@ -8,7 +10,7 @@ const Backend& table() {
       .copy = &copy_kernels(),
       .creation = &creation_kernels(),
       .foreach = &foreach_kernels(),
-      .fused = &fused_kernels(),
+      .fused = env::integer("LORRY_FUSE_ON_GPU", 0, 1) == 1 ? &fused_kernels() : nullptr,  // docs/compile.md
       .indexing = &indexing_kernels(),
       .list_norm = &list_norm_kernels(),
       .loss = &loss_kernels(),

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "lorry/kernels/backend.h"
+#include "lorry/tensor/tensor.h"
+
+namespace lorry::test {
+
+/// Whether units of several nodes have kernels on the default device, and units over rows.
+inline bool has_fused_kernels() { return kernels::backend(default_device()).fused != nullptr; }
+inline bool has_row_kernels() {
+  return has_fused_kernels() && kernels::backend(default_device()).fused->make_rows != nullptr;
+}
+
+}  // namespace lorry::test
+
+#define LORRY_NEEDS_FUSED_KERNELS() \
+  if (!has_fused_kernels()) GTEST_SKIP() << "no fused kernels on " << default_device()
