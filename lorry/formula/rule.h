@@ -75,6 +75,11 @@ struct HyperBlock {
   HyperOf<Rule, C> hyper;
   int32_t running;  ///< 0: its parameters take no part in the next step
 
+  /// What the next step reads.
+  LORRY_INLINE const HyperOf<Rule, C>& numbers() const { return hyper; }
+  /// How many steps will have been made after the next one.
+  LORRY_INLINE double next_steps() const { return next.steps; }
+
   /// After a change of settings or progress.
   LORRY_INLINE void refresh() {
     next = progress;
@@ -151,6 +156,19 @@ LORRY_INLINE void for_states(const F& f) {
   [&]<size_t... k>(std::index_sequence<k...>) { (f(std::integral_constant<int, k>()), ...); }
   (std::make_index_sequence<Rule::kStates>());
 }
+
+/// How many numbers the rule's Hyper has, and how many flags, which are bools behind them; negative: it has members of
+/// other types. With bytes in place of numbers it has no gaps.
+template <int kCount>
+struct Bytes {
+  unsigned char at[kCount];
+};
+template <class Rule>
+inline constexpr int kHyperNumbers = sizeof(HyperOf<Rule, Bytes<2>>) - sizeof(HyperOf<Rule, Bytes<1>>);
+template <class Rule>
+inline constexpr int kHyperFlags = alignof(HyperOf<Rule, Bytes<1>>) == 1
+                                       ? static_cast<int>(sizeof(HyperOf<Rule, Bytes<1>>)) - kHyperNumbers<Rule>
+                                       : -1;
 
 template <class Rule>
 inline constexpr int kProgressCount = static_cast<int>(sizeof(ProgressOf<Rule>) / sizeof(double));

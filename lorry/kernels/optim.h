@@ -14,6 +14,8 @@
 
 namespace lorry::kernels {
 
+struct RecordedRule;
+
 /// A step of one list. Its arrays: parameter; gradient, of the same dtype, or f32 for one of 16 bits; the rule's states
 /// in their order; and for 16-bit parameters one more, the master or remainder, null where there is none. Every entry's
 /// word is the number of its hyper block, and its number that of its parameter, which names its random bits.
@@ -87,6 +89,14 @@ struct OptimKernels {
   formula::Rules::Table<RuleTable> rules;
   void (*decompress)(const CompressedCall& call, const Stream& stream) = nullptr;
   void (*compress)(const CompressedCall& call, const Stream& stream) = nullptr;
+  /// Whether recorded rules can be compiled for this kind of device.
+  bool (*compiles)() = nullptr;
+  /// Takes what step_recorded of the same call on the same stream will need, its kernel too, for which it waits. False:
+  /// the device can have none, which a warning event has told.
+  bool (*prepare_recorded)(const RecordedRule& rule, void* blocks, const StepCall& call,
+                           const Stream& stream) = nullptr;
+  /// A step by a recorded update, after prepare_recorded. Hyper blocks do not advance.
+  void (*step_recorded)(const RecordedRule& rule, void* blocks, const StepCall& call, const Stream& stream) = nullptr;
 };
 
 }  // namespace lorry::kernels

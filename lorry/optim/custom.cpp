@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "lorry/kernels/backend.h"
 #include "lorry/kernels/cpu/optim/step.h"
 #include "lorry/kernels/meta.h"
 #include "lorry/ops/creation.h"
@@ -25,9 +26,11 @@ void raise_no_state(int states) {
 void raise_no_device_code(const char* where, Device device) {
   raise_as<ValueError>(where,
                        "execution 'fused' has no code for {}; compile what includes lorry/optim/custom.h with nvcc, or "
-                       "take foreach or loop",
+                       "take compiled, foreach or loop",
                        device);
 }
+
+bool compiles_rules(Device device) { return kernels::backend(device).optim->compiles(); }
 
 void step_on_cpu(const kernels::StepCall& call, const formula::RuleRun& rule, const char* where, Device device) {
   if (device.is_meta()) return kernels::meta::count_call();

@@ -26,8 +26,8 @@
 //   nvcc -std=c++20 -fmad=false --expt-relaxed-constexpr --expt-extended-lambda -diag-suppress=20011,20014 ...
 //
 // (of a rule with symbols as its values nvcc would say that host and device functions call host functions); elsewhere
-// `automatic` is `foreach` for parameters on a GPU. Kernels take no lambdas: there the update is a struct with an
-// operator() that is LORRY_INLINE, as in examples/own_rule.h. For the same bits everywhere code is compiled
+// `automatic` is `compiled` for parameters on a GPU, or `foreach` where there is no NVRTC. Kernels of nvcc take no
+// lambdas: there the update is a struct with an operator() that is LORRY_INLINE, as in examples/own_rule.h. For the same bits everywhere code is compiled
 // with -ffp-contract=off, which the CMake targets bring along, and without -ffast-math.
 
 #include <algorithm>
@@ -191,6 +191,8 @@ template <class Rule>
 inline constexpr bool kBuiltIn = formula::Rules::index<Rule>() >= 0;
 
 [[noreturn]] void raise_no_device_code(const char* where, Device device);
+/// Whether steps on a device can be compiled while the program runs.
+bool compiles_rules(Device device);
 
 /// The fused step on a CPU. Throws ValueError for a list on another device.
 void step_on_cpu(const kernels::StepCall& call, const formula::RuleRun& rule, const char* where, Device device);
@@ -220,7 +222,9 @@ struct HostKernels {
     step_on_cpu(call, formula::TypedRun<Rule, C>(blocks), Rule::kName, stream.device);
   }
   template <class C>
-  static void prepare(Block<C>*, const kernels::StepCall&, const Stream&) {}
+  static void prepare(Block<C>*, const kernels::StepCall&, const Stream& stream) {
+    if (stream.device.is_cuda()) raise_no_device_code(Rule::kName, stream.device);
+  }
   template <class C>
   static void set(Block<C>* blocks, std::span<const formula::HyperBlockChange<Rule>> changes, const Stream& stream) {
     int64_t end = 0;
@@ -354,8 +358,10 @@ class Custom : public Optimizer {
     return !kOnCuda && !detail::kBuiltIn<Rule> && param.defined() && param.device().is_cuda();
   }
   static Execution chosen(const std::vector<NamedTensor>& params, Execution execution) {
-    const bool none = std::ranges::any_of(params, [](const NamedTensor& named) { return lacks_code(named.second); });
-    return execution == Execution::automatic && none ? Execution::foreach : execution;
+    if (execution != Execution::automatic) return execution;
+    for (const auto& [name, param] : params)
+      if (lacks_code(param)) return detail::compiles_rules(param.device()) ? Execution::compiled : Execution::foreach;
+    return execution;
   }
 };
 

@@ -7,11 +7,14 @@
 namespace lorry::optim {
 
 /// How a step runs. All ways give the same bits.
-///   loop        tensor by tensor, a kernel for each operation of the formula; needs memory for intermediates of one
-///   tensor foreach     a kernel for each operation over lists of all parameters; needs memory for intermediates of all
-///   of them fused       one kernel over all parameters, no intermediates compiled    traced and compiled automatic
-///   fused
-/// compiled is refused with ValueError until its room exists.
+///   loop       tensor by tensor, a kernel for each operation of the formula; needs memory for the intermediate results
+///              of one tensor
+///   foreach    a kernel for each operation over lists of all parameters; needs memory for the intermediate results of
+///              all of them
+///   fused      one kernel over all parameters, without intermediate results
+///   compiled   the same, made from a recording of the rule's update: on a CPU by operations over blocks that stay in
+///              the first cache, on a GPU by a kernel that is generated and compiled before the first step
+///   automatic  fused
 enum class Execution { automatic, loop, foreach, fused, compiled };
 
 constexpr std::string_view name(Execution e) {

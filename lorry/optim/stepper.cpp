@@ -64,11 +64,7 @@ Stepper::Stepper(const char* where, Execution execution)
     : where_(where),
       execution_(execution == Execution::automatic ? Execution::fused : execution),
       epoch_(make_counted<lorry::detail::Epoch>()),
-      grad_epoch_(make_counted<lorry::detail::Epoch>(true)) {
-  const Running running(where_);
-  require<ValueError>(execution_ != Execution::compiled,
-                      "execution 'compiled' is not part of this build; expected automatic, loop, foreach or fused");
-}
+      grad_epoch_(make_counted<lorry::detail::Epoch>(true)) {}
 
 Stepper::~Stepper() {
   epoch_->close();
@@ -95,6 +91,7 @@ void Stepper::add_group(const std::vector<NamedTensor>& params, std::shared_ptr<
     door::require_writable(param);
   }
   require_separate(params);
+  if (execution_ == Execution::compiled) detail::require_recordable(*rule);
   const GroupState group{std::move(rule), memory};
   for (const auto& [name, param] : params) require_memory_fits(name, param, group);
   groups_.push_back(group);
@@ -327,7 +324,9 @@ int Stepper::family_of(const Slot& slot) {
   const Kind kind = kind_of(slot);
   for (size_t f = 0; f < families_.size(); ++f)
     if (static_cast<const Kind&>(families_[f]) == kind) return static_cast<int>(f);
-  auto blocks = groups_[static_cast<size_t>(slot.group)].rule->make_blocks(kind.device, kind.f64());
+  const AnyRule& rule = *groups_[static_cast<size_t>(slot.group)].rule;
+  auto blocks = rule.make_blocks(kind.device, kind.f64());
+  if (execution_ == Execution::compiled) blocks->use_recorded(detail::record_rule(rule, *blocks, kind.f64()));
   families_.push_back({kind, std::move(blocks)});
   return static_cast<int>(families_.size()) - 1;
 }

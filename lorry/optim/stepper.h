@@ -195,7 +195,7 @@ class Stepper {
   std::vector<EagerMemory> prepare_eager();
   void run_eager(Family& family, const Tensor& grad_factor);
   /// Whether operators step parameters.
-  bool steps_eagerly() const { return execution_ != Execution::fused; }
+  bool steps_eagerly() const { return execution_ == Execution::loop || execution_ == Execution::foreach; }
   /// Of the gradients that there are.
   DType grad_dtype_of(const Kind& kind) const;
   StepShape shape_of(const Kind& kind, DType grad_dtype, Execution execution, bool by_factor) const;

@@ -205,7 +205,8 @@ TEST(CompileFunction, is_called_by_many_threads) {
   std::vector<std::thread> threads;
   std::atomic<int> wrong = 0;
   for (int t = 0; t < 8; ++t)
-    threads.emplace_back([&, t] {
+    threads.emplace_back([&, t, device = default_device()] {
+      set_default_device(device);
       for (int k = 0; k < 50; ++k) {
         const Tensor x = full({1 + (t + k) % 5}, static_cast<float>(k));
         wrong += bits_of(f(x)) != bits_of((x * 3 - 1).abs());

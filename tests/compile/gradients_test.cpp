@@ -333,7 +333,8 @@ TEST(CompiledGradients, of_checkpoints) {
 TEST(CompiledGradients, on_many_threads) {
   const Tensor w = randn({64}).requires_grad_();
   const auto f = compile([&](const Tensor& x) { return (x * w + 1).exp() - x; });
-  const auto work = [&](uint64_t seed) {
+  const auto work = [&, device = default_device()](uint64_t seed) {
+    set_default_device(device);
     for (int k = 0; k < 20; ++k) {
       const Tensor x = randoms({{64}})(seed)[0].requires_grad_(), z = x.detach().requires_grad_();
       f(x).sum().backward();

@@ -65,11 +65,9 @@ std::string said_of(const std::string& source) {
   return result == 0 || !log.empty() ? log : "failed without a word";
 }
 
-/// What the library carries for generated kernels, and the device's part of others.
+/// What the library carries for generated kernels.
 std::vector<std::string> headers() {
-  std::vector<std::string> all = {"lorry/kernels/cuda/list/list.h", "lorry/kernels/cuda/list/tile.h",
-                                  "lorry/kernels/cuda/optim/branch_free.h", "lorry/kernels/cuda/optim/step.h",
-                                  "lorry/kernels/cuda/optim/step_compressed.h"};
+  std::vector<std::string> all;
   for (const kernels::cuda::Header& header : kernels::cuda::embedded_headers())
     if (header.name.ends_with(".h")) all.push_back(header.name);
   return all;

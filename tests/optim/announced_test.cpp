@@ -48,7 +48,7 @@ void expect_one_step(const F& step) {
 
 TEST(AnnouncedSteps, of_every_rule_are_run_again_from_every_execution) {
   formula::Rules::each([]<class Rule>() {
-    for (const Execution execution : executions())
+    for (const Execution execution : kExecutions)
       for (int variant = 0; variant < kVariants; ++variant)
         for (const DType dtype : {kF32, kF64, kBF16}) {
           SCOPED_TRACE(fmt::format("{} {} {} {}", Rule::kName, name(execution), variant, dtype));
@@ -63,7 +63,7 @@ TEST(AnnouncedSteps, have_their_options_and_memory) {
   using Rule = formula::AdamW<false>;
   const Memory choices[] = {{.masters = Masters::f32}, {.masters = Masters::split}, {.states = StateType::q8}};
   for (const Memory& memory : choices)
-    for (const Execution execution : executions()) {
+    for (const Execution execution : kExecutions) {
       SCOPED_TRACE(std::string(name(execution)));
       Any<Rule> optimizer(parameters_with_gradients(kBF16, 1), settings_of<Rule>(1), execution, memory);
       optimizer.step();
@@ -91,7 +91,7 @@ TEST(AnnouncedSteps, tell_of_the_norm_that_they_clip_by) {
 
 TEST(AnnouncedSteps, read_settings_in_tensors_that_are_their_inputs) {
   formula::Rules::each([]<class Rule>() {
-    for (const Execution execution : executions()) {
+    for (const Execution execution : kExecutions) {
       SCOPED_TRACE(fmt::format("{} {}", Rule::kName, name(execution)));
       Any<Rule> optimizer(parameters_with_gradients(kF32, 1), settings_of<Rule>(1), execution);
       std::vector<Tensor> tensors;
@@ -114,7 +114,7 @@ TEST(AnnouncedSteps, read_settings_in_tensors_that_are_their_inputs) {
 }
 
 TEST(AnnouncedSteps, may_have_f32_gradients_of_16_bit_parameters) {
-  for (const Execution execution : executions()) {
+  for (const Execution execution : kExecutions) {
     const auto params = parameters_with_gradients(kBF16, 1);
     for (const auto& [name, p] : params) p.set_grad(p.grad().to(kF32));
     Any<formula::AdamW<false>> optimizer(params, {}, execution, {.masters = Masters::split});

@@ -2,13 +2,12 @@
 
 #include "lorry/optim/custom.h"
 
+#include "tests/optim/rules.h"
 #include "tests/optim/support.h"
 #include "tests/support/dtypes.h"
 
 namespace lorry::optim::test {
 namespace {
-
-constexpr Execution kExecutions[] = {Execution::loop, Execution::foreach, Execution::fused};
 
 std::vector<NamedTensor> model(DType dtype) {
   std::mt19937_64 random(5);
@@ -190,17 +189,17 @@ TEST(Custom, names_itself) {
             "odd: lr is out of range; got -1; expected a finite number >= 0");
 }
 
-TEST(Custom, without_code_for_a_gpu_takes_lists_there_and_refuses_fused_steps) {
+TEST(Custom, without_code_for_a_gpu_is_compiled_there_and_refuses_fused_steps) {
   const auto plain = rule<0>([](auto& param, auto grad, auto*, const auto& h) { param = param - h.lr * grad; }, 0.5);
   const Device device = default_device();
   Custom optimizer({{"a", parameter({1})}}, plain);
-  EXPECT_EQ(optimizer.execution(), device.is_cpu() ? Execution::fused : Execution::foreach);
+  EXPECT_EQ(optimizer.execution(), device.is_cpu() ? Execution::fused : Execution::compiled);
   if (device.is_cpu()) return;
   EXPECT_EQ(message<ValueError>([&] {
               Custom({{"a", parameter({1})}}, plain, Execution::fused);
             }),
             "rule: execution 'fused' has no code for cpu; compile what includes lorry/optim/custom.h with nvcc, or "
-            "take foreach or loop");
+            "take compiled, foreach or loop");
 }
 
 }  // namespace

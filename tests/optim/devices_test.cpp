@@ -102,7 +102,7 @@ TEST(OptimDevices, a_large_parameter_steps_like_its_parts) {
 
 TEST(OptimDevices, parameters_of_all_devices_step_in_one_optimizer) {
   const std::vector<Device> devices = lorry::test::all_devices();
-  for (const Execution execution : {Execution::loop, Execution::foreach, Execution::fused})
+  for (const Execution execution : kExecutions)
     for (const StateType states : {StateType::f32, StateType::q8}) {
       std::mt19937_64 random(7);
       const auto gradient = [&](const Dims& sizes) { return random_tensor(random, sizes, kF32).to(kCPU); };

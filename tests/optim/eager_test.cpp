@@ -44,7 +44,7 @@ struct Turning {
 TEST(EagerSteps, follow_every_change_between_steps) {
   for (const Memory& memory : {Memory{}, Memory{.masters = Masters::stochastic, .states = StateType::q8, .seed = 3}}) {
     std::string expected;
-    for (const Execution execution : {Execution::fused, Execution::foreach, Execution::loop}) {
+    for (const Execution execution : {Execution::fused, Execution::compiled, Execution::foreach, Execution::loop}) {
       if (execution == Execution::fused && !default_device().is_cpu()) continue;  // no code for GPUs here
       Model model(21, kBF16);
       Custom<Turning> optimizer(model.params, Turning::Settings(), execution, memory);

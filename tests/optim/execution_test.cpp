@@ -40,20 +40,20 @@ void give_gradients(const std::vector<NamedTensor>& params, int step) {
 template <class Optimizer, class Options>
 void expect_same_bits(const Options& options, DType dtype, int steps, const std::vector<double>& factors = {}) {
   SCOPED_TRACE(fmt::format("{} steps in {}", steps, dtype));
-  const auto looped = model(dtype), listed = model(dtype), fused = model(dtype);
+  const auto looped = model(dtype), listed = model(dtype), fused = model(dtype), compiled = model(dtype);
   Optimizer by_loop(looped, options, Execution::loop), is_foreach(listed, options, Execution::foreach),
-      by_kernel(fused, options, Execution::fused);
+      by_kernel(fused, options, Execution::fused), is_compiled(compiled, options, Execution::compiled);
   for (int step = 0; step < steps; ++step) {
-    for (const auto* params : {&looped, &listed, &fused}) give_gradients(*params, step);
+    for (const auto* params : {&looped, &listed, &fused, &compiled}) give_gradients(*params, step);
     const Tensor factor =
         factors.empty() ? Tensor() : tensor_of({factors[static_cast<size_t>(step) % factors.size()]}, {}, kF64);
-    for (Optimizer* optimizer : {&by_loop, &is_foreach, &by_kernel}) optimizer->step(factor);
+    for (Optimizer* optimizer : {&by_loop, &is_foreach, &by_kernel, &is_compiled}) optimizer->step(factor);
   }
-  for (const auto* params : {&listed, &fused})
+  for (const auto* params : {&listed, &fused, &compiled})
     for (size_t i = 0; i < looped.size(); ++i)
       EXPECT_EQ(bits(looped[i].second), bits((*params)[i].second)) << looped[i].first;
   const TensorMap states = by_loop.state_dict();
-  for (const TensorMap& others : {is_foreach.state_dict(), by_kernel.state_dict()}) {
+  for (const TensorMap& others : {is_foreach.state_dict(), by_kernel.state_dict(), is_compiled.state_dict()}) {
     ASSERT_EQ(states.size(), others.size());
     for (const auto& [name, state] : states) EXPECT_EQ(bits(state), bits(others.at(name))) << name;
   }
@@ -104,9 +104,7 @@ TEST(Execution, scaled_and_skipped_steps_agree_to_the_bit) {
 
 TEST(Execution, automatic_is_fused) { EXPECT_EQ(SGD(model(kF32)).execution(), Execution::fused); }
 
-TEST(Execution, what_this_build_has_not_is_refused_by_name) {
-  EXPECT_EQ(message<ValueError>([] { AdamW(model(kF32), {}, Execution::compiled); }),
-            "adamw: execution 'compiled' is not part of this build; expected automatic, loop, foreach or fused");
+TEST(Execution, is_parsed_by_name) {
   EXPECT_EQ(parse_execution("loop"), Execution::loop);
   EXPECT_EQ(message<ValueError>([] { parse_execution("fast"); }),
             "execution: unknown name; got 'fast'; expected automatic, loop, foreach, fused or compiled");

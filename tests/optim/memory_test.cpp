@@ -106,7 +106,7 @@ TensorMap copied(const TensorMap& state) {
 template <class Rule>
 void expect_one_course(const Choice& choice, int steps) {
   std::vector<std::string> expected;
-  for (const Execution execution : executions()) {
+  for (const Execution execution : kExecutions) {
     SCOPED_TRACE(fmt::format("{} by {}, {} steps of {}", Rule::kName, name(execution), steps, choice.name()));
     const std::vector<NamedTensor> params = model(choice.dtype);
     Any<Rule> optimizer(params, settings_of<Rule>(1), execution, choice.memory);
@@ -168,7 +168,7 @@ TEST(OptimMemory, a_saved_state_continues_to_the_bit_in_another_execution) {
 TEST(OptimMemory, a_parameter_in_another_order_takes_its_states_along) {
   for (const StateTypes& states : {StateTypes(kF), StateTypes(kB), StateTypes(kQ)}) {
     std::vector<std::string> expected;
-    for (const Execution execution : executions()) {
+    for (const Execution execution : kExecutions) {
       std::mt19937_64 random(2);
       const Tensor p = parameter(random_tensor(random, {30, 41}, kF32));
       AdamW adamw({{"p", p}}, {.memory = {.states = states}}, execution);
@@ -194,7 +194,7 @@ TEST(OptimMemory, a_parameter_in_another_order_takes_its_states_along) {
 }
 
 TEST(OptimMemory, groups_may_keep_different_things) {
-  for (const Execution execution : executions()) {
+  for (const Execution execution : kExecutions) {
     const std::vector<NamedTensor> together = model(kBF16), apart = model(kBF16);
     const AdamWOptions eight{.memory = {.masters = Masters::split, .states = kQ}},
         plain{.memory = {.masters = Masters::f32}};
@@ -397,7 +397,7 @@ TEST(OptimMemory, states_lie_where_they_were_placed) {
   const bool cpu = default_device().is_cpu();
   for (const Placement placement : {Placement::pinned, Placement::managed}) {
     std::vector<std::string> expected;
-    for (const Execution execution : executions())
+    for (const Execution execution : kExecutions)
       for (const StateTypes& states : {StateTypes(kF), StateTypes(kB, kQ)})
         for (const Placement where : {Placement::device, placement}) {
           const std::vector<NamedTensor> params = model(kBF16);

@@ -35,7 +35,7 @@ const Memory kMemories[] = {{},
 TEST(OptimMeta, steps_of_every_rule_and_execution_count_as_steps_and_take_the_memory_of_states) {
   formula::Rules::each([]<class Rule>() {
     for (const Memory& memory : kMemories)
-      for (const Execution execution : executions()) {
+      for (const Execution execution : kExecutions) {
         SCOPED_TRACE(fmt::format("{} by {}, masters {}", Rule::kName, name(execution), name(memory.masters)));
         const auto params = model(kMeta, kBF16, kBF16), same = model(default_device(), kBF16, kBF16);
         const int64_t before = memory::stats(kMeta).allocated;
@@ -60,7 +60,7 @@ TEST(OptimMeta, steps_of_every_rule_and_execution_count_as_steps_and_take_the_me
 }
 
 TEST(OptimMeta, rules_of_users_are_stepped_too) {
-  for (const Execution execution : executions()) {
+  for (const Execution execution : kExecutions) {
     const auto params = model(kMeta, kF32, kF32);
     Custom optimizer(params, rule<0>([](auto& x, auto g, auto*, const auto& h) { x -= h.lr * g; }), execution);
     const uint32_t before = params[1].second.version();

@@ -73,7 +73,7 @@ std::vector<Tensor> take_gaps(Device device) {
 TEST(OutOfMemory, a_step_that_finds_no_memory_for_its_state_leaves_all_as_before) {
   const Device device = default_device();
   const int64_t count = device.is_cpu() ? 1 << 20 : 1 << 23;  // more than a GPU's segment may have left
-  for (const Execution execution : executions()) {
+  for (const Execution execution : kExecutions) {
     Model model(14);
     const Tensor large = parameter(zeros({count}));
     model.params.emplace_back("large", large);
@@ -188,7 +188,7 @@ TEST(OutOfMemory, a_step_that_fails_at_any_allocation_of_the_host_changes_nothin
   if (LORRY_CLANG_THREAD_SANITIZER) GTEST_SKIP() << "allocations are the sanitizer's";
   formula::Rules::each([]<class Rule>() {
     for (const MemoryCase& memory_case : kMemoryCases)
-      for (const Execution execution : executions()) expect_wholly_or_not_at_all<Rule>(memory_case, execution);
+      for (const Execution execution : kExecutions) expect_wholly_or_not_at_all<Rule>(memory_case, execution);
   });
 }
 

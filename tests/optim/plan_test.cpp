@@ -19,7 +19,7 @@ using Adam3 = formula::AdamW<true>;
 /// before, for every step.
 template <class Events>
 void expect_that_plans_change_nothing(const Events& events, int steps) {
-  for (const Execution execution : executions()) {
+  for (const Execution execution : kExecutions) {
     std::string expected;
     for (const bool fresh : {true, false}) {
       Model model(7);
@@ -102,7 +102,7 @@ TEST(Plan, other_layouts_of_gradients_and_parameters_are_seen) {
 }
 
 TEST(Plan, a_gradient_that_is_restrided_in_place_is_seen) {
-  for (const Execution execution : executions()) {
+  for (const Execution execution : kExecutions) {
     const Tensor a = parameter(tensor_of({0, 0, 0, 0}, {2, 2})), grad = tensor_of({1, 2, 3, 4}, {2, 2});
     Any<formula::Sgd<false>> sgd({{"a", a}}, {.lr = 1}, execution);
     a.set_grad(grad);
@@ -127,7 +127,7 @@ TEST(Plan, data_of_another_shape_at_the_same_address_are_refused) {
 }
 
 TEST(Plan, no_gradients_are_no_step) {
-  for (const Execution execution : executions()) {
+  for (const Execution execution : kExecutions) {
     Model model(1);
     Any<Adam3> idle(model.params, {}, execution);
     const std::string before = model.all_bits();
@@ -144,7 +144,7 @@ TEST(Plan, no_gradients_are_no_step) {
 // ---- hyper blocks ---------------------------------------------------------------------------------------------------
 
 TEST(Plan, every_parameter_counts_its_own_steps) {
-  for (const Execution execution : executions()) {
+  for (const Execution execution : kExecutions) {
     Model model(3, kF32, 6);
     Any<Adam3> together(model.params, settings_of<Adam3>(0), execution);
     Model apart_model(3, kF32, 6);
@@ -189,7 +189,7 @@ TEST(Plan, a_state_dict_of_parameters_that_went_apart_is_loaded_as_it_is) {
 }
 
 TEST(Plan, a_learning_rate_is_felt_at_the_very_next_step_and_by_its_group_alone) {
-  for (const Execution execution : executions()) {
+  for (const Execution execution : kExecutions) {
     using Rule = formula::Sgd<false>;
     std::vector<Tensor> params;
     Any<Rule> sgd({}, {}, execution);
@@ -370,7 +370,7 @@ TEST(StepOptions, the_norm_of_gradients_of_another_layout_is_theirs) {
 }
 
 TEST(StepOptions, a_step_that_is_left_out_does_not_count_and_leaves_no_infinite_gradient) {
-  for (const Execution execution : executions()) {
+  for (const Execution execution : kExecutions) {
     Model model(9);
     Any<Adam3> adam(model.params, settings_of<Adam3>(1), execution);
     model.give_gradients();
@@ -404,7 +404,7 @@ std::vector<std::string> all_numbers(const Model& model, const Optimizer& optimi
 }
 
 TEST(StepOptions, a_norm_of_nan_makes_every_gradient_nan_where_the_step_is_not_left_out) {
-  for (const Execution execution : executions())
+  for (const Execution execution : kExecutions)
     for (const DType dtype : {kF32, kF64, kBF16})
       formula::Rules::each([&]<class Rule>() {
         const std::string where = fmt::format("{} {} {}", Rule::kName, name(execution), dtype);
@@ -424,7 +424,7 @@ TEST(StepOptions, a_norm_of_nan_makes_every_gradient_nan_where_the_step_is_not_l
 }
 
 TEST(StepOptions, zeroed_gradients_are_those_of_this_step) {
-  for (const Execution execution : executions()) {
+  for (const Execution execution : kExecutions) {
     Model model(10), plain(10);
     const Tensor gappy = empty_strided({3, 4}, {5, 1}).fill_(1);
     for (Model* m : {&model, &plain}) m->params.emplace_back("gappy", parameter(gappy.clone()));
@@ -453,7 +453,7 @@ TEST(StepOptions, a_gradient_that_cannot_be_zeroed_is_refused_before_anything_mo
 }
 
 TEST(StepOptions, gradients_that_share_memory_are_read_but_not_zeroed) {
-  for (const Execution execution : executions()) {
+  for (const Execution execution : kExecutions) {
     const Tensor a = parameter({1, 2}), b = parameter({3, 4}), shared = ones({2}), others = ones({4, 2});
     Any<formula::Sgd<false>> sgd({{"a", a}, {"b", b}}, {.lr = 0.5}, execution);
     const auto expect_refused = [&] {
@@ -487,7 +487,7 @@ TEST(StepOptions, gradients_that_share_memory_are_read_but_not_zeroed) {
 }
 
 TEST(StepOptions, gradients_are_divided_by_the_scale) {
-  for (const Execution execution : executions()) {
+  for (const Execution execution : kExecutions) {
     Model scaled(11), plain(11);
     Any<Adam3> one(scaled.params, {}, execution), two(plain.params, {}, execution);
     const Tensor scale = tensor_of({1024}, {}, kF64);
@@ -531,7 +531,7 @@ TEST(StepOptions, a_loss_scaler_leaves_out_what_overflows) {
 // ---- masters --------------------------------------------------------------------------------------------------------
 
 TEST(Masters, that_are_split_take_the_course_of_f32) {
-  for (const Execution execution : executions()) {
+  for (const Execution execution : kExecutions) {
     Model split(13, kBF16), whole(13, kBF16);
     Any<Adam3> by_halves(split.params, settings_of<Adam3>(1), execution, {.masters = Masters::split}),
         by_f32(whole.params, settings_of<Adam3>(1), execution, {.masters = Masters::f32});

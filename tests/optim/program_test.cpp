@@ -16,10 +16,10 @@
 namespace lorry::optim::test {
 namespace {
 
-using detail::Node;
-using detail::record;
-using detail::Recorder;
-using detail::Symbol;
+using recording::Node;
+using recording::record;
+using recording::Recorder;
+using recording::Symbol;
 
 StepShape shape_in(DType dtype) {
   return {.execution = Execution::foreach, .dtype = dtype, .grad_dtype = dtype, .memory = {}};

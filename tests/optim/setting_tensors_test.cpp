@@ -114,7 +114,7 @@ TEST(SettingTensors, of_every_rule_give_the_bits_of_numbers_in_every_execution) 
       const std::vector<Course> courses = courses_of<Rule>(settings);
       for (const DType dtype : {kF32, kF64, kBF16}) {
         std::string expected;
-        for (const Execution execution : executions())
+        for (const Execution execution : kExecutions)
           for (const bool by_tensors : {false, true}) {
             const std::string got = bits_of_steps(dtype, courses, by_tensors, [&](const auto& params) {
               return std::make_unique<Any<Rule>>(params, settings, execution);
@@ -137,7 +137,7 @@ TEST(SettingTensors, give_the_bits_of_numbers_whatever_is_kept_and_within_a_budg
   for (const Memory& memory : choices)
     for (const int64_t budget : {0, 1 << 16}) {
       std::string expected;
-      for (const Execution execution : executions())
+      for (const Execution execution : kExecutions)
         for (const bool by_tensors : {false, true}) {
           const std::string got = bits_of_steps(kBF16, courses_of<Rule>(settings), by_tensors, [&](const auto& params) {
             auto made = std::make_unique<Any<Rule>>(params, settings, execution, memory);
@@ -166,7 +166,7 @@ TEST(SettingTensors, of_a_users_rule_give_the_bits_of_numbers) {
       },
       0.01, {0.9});
   std::string expected[2];
-  for (const Execution execution : {Execution::loop, Execution::foreach, Execution::fused}) {
+  for (const Execution execution : kExecutions) {
     // this file is compiled without code for GPUs
     if (execution == Execution::fused && !default_device().is_cpu()) continue;
     for (const bool by_tensors : {false, true}) {
@@ -285,7 +285,7 @@ constexpr door::Listener kHostReads{.bit = kUserMode, .fact = count_host_reads};
 TEST(SettingTensors, are_read_by_the_host_where_it_asks_and_by_no_step) {
   const Tensor a = parameter({1});
   a.set_grad(tensor_of({1}, {1}));
-  for (const Execution execution : executions()) {
+  for (const Execution execution : kExecutions) {
     AdamW adamw({{"a", a}}, {}, execution);
     adamw.set_lr(tensor_of({0.5}, {}));
     adamw.set("weight_decay", tensor_of({0.25}, {}));

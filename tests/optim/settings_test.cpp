@@ -42,7 +42,7 @@ std::string bits_after(int variant, int k, Execution execution, DType dtype, boo
 TEST(Settings, of_every_rule_change_between_steps_as_in_a_new_optimizer_that_loads_the_state) {
   formula::Rules::each([]<class Rule>() {
     const auto names = formula::SettingList<Rule>::all();
-    for (const Execution execution : executions())
+    for (const Execution execution : kExecutions)
       for (int variant = 0; variant < kVariants; ++variant)
         for (int k = 0; k < static_cast<int>(names.size()); ++k) {
           formula::SettingsOf<Rule> settings = settings_of<Rule>(variant);

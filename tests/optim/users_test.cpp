@@ -112,7 +112,7 @@ std::vector<Tensor> stepped(Execution execution, DType dtype) {
 TEST(Users, mix_numbers_and_values_in_rules_without_changing_a_bit) {
   for (const DType dtype : {kF32, kF64, kBF16}) {
     const auto expected = stepped<ByHand>(Execution::loop, dtype);
-    for (const Execution execution : {Execution::loop, Execution::foreach, Execution::fused}) {
+    for (const Execution execution : {Execution::loop, Execution::foreach, Execution::fused, Execution::compiled}) {
       const auto got = stepped<Mixed>(execution, dtype);
       for (size_t i = 0; i < 2; ++i) EXPECT_TRUE(got[i].equal(expected[i])) << dtype << " " << name(execution);
     }

@@ -61,7 +61,7 @@ TEST(WideGradients, step_every_execution_alike) {
     for (const Memory& memory : kMemories)
       for (const bool clips : {false, true}) {
         std::string expected;
-        for (const Execution execution : executions()) {
+        for (const Execution execution : kExecutions) {
           Model model(7, kBF16);
           Any<Rule> optimizer(model.params, settings_of<Rule>(1), execution, memory);
           std::string got;
@@ -78,7 +78,7 @@ TEST(WideGradients, step_every_execution_alike) {
 }
 
 TEST(WideGradients, that_fit_16_bits_step_like_those_of_16_bits_and_may_take_turns_with_them) {
-  for (const Execution execution : executions())
+  for (const Execution execution : kExecutions)
     for (const DType dtype : lorry::test::kNarrowDTypes)
       for (const bool clips : {false, true}) {
         Model narrow(9, dtype), wide(9, dtype);

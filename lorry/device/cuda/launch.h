@@ -65,6 +65,18 @@ void launch(Stream stream, const Shape& shape, void (*kernel)(Parameters...), Ar
   std::apply([&](const auto&... value) { launch_with(stream, shape, kernel, value...); }, values);
 }
 
+/// A kernel that was compiled at run time, whose parameters have these types. function: a cudaKernel_t.
+template <class... Parameters>
+struct CompiledKernel {
+  const void* function = nullptr;
+};
+template <class... Parameters>
+void launch_with(Stream stream, const Shape& shape, const CompiledKernel<Parameters...>& kernel,
+                 const Parameters&... arguments) {
+  void* values[] = {const_cast<void*>(static_cast<const void*>(&arguments))..., nullptr};
+  detail::launch(stream, shape, kernel.function, values, detail::kParameterTypes<Parameters...>, sizeof...(Parameters));
+}
+
 /// A kernel that was compiled at run time, with one parameter. `kernel`: a cudaKernel_t. type: of the parameter's
 /// bytes, and where addresses are among them.
 inline void launch_compiled(Stream stream, const Shape& shape, const void* kernel, void* argument,

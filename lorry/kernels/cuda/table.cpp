@@ -1,7 +1,5 @@
 #include "lorry/kernels/cuda/table.h"
 
-#include "lorry/base/env.h"
-
 namespace lorry::kernels::cuda {
 
 const Backend& table() {
@@ -10,7 +8,7 @@ const Backend& table() {
       .copy = &copy_kernels(),
       .creation = &creation_kernels(),
       .foreach = &foreach_kernels(),
-      .fused = env::integer("LORRY_FUSE_ON_GPU", 0, 1) == 1 ? &fused_kernels() : nullptr,  // docs/compile.md
+      .fused = &fused_kernels(),
       .indexing = &indexing_kernels(),
       .list_norm = &list_norm_kernels(),
       .loss = &loss_kernels(),

@@ -8,12 +8,12 @@
 namespace lorry::optim {
 namespace {
 
-using detail::Node;
-using detail::Recorder;
 using detail::Result;
 using detail::Step;
-using detail::Symbol;
-using detail::Term;
+using recording::Node;
+using recording::Recorder;
+using recording::Symbol;
+using recording::Term;
 
 class StepRecorder {
  public:

@@ -18,9 +18,9 @@
 #include <functional>
 #include <vector>
 
+#include "lorry/kernels/recording.h"
 #include "lorry/layout/dtype.h"
 #include "lorry/optim/execution.h"
-#include "lorry/optim/execution/recording.h"
 #include "lorry/optim/memory.h"
 
 namespace lorry::optim {
@@ -98,6 +98,6 @@ struct Program {
 };
 
 /// The program of a rule with `states` states; `record` calls its update as optim::record does.
-Program make_program(const std::function<void(detail::Symbol* values)>& record, int states, const StepShape& shape);
+Program make_program(const std::function<void(recording::Symbol* values)>& record, int states, const StepShape& shape);
 
 }  // namespace lorry::optim

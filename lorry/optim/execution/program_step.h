@@ -9,6 +9,9 @@
 
 namespace lorry::optim::detail {
 
+using recording::Node;
+using recording::Term;
+
 /// An array that a step leaves behind.
 struct Result {
   Location to;

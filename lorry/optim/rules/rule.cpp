@@ -55,6 +55,53 @@ kernels::NumberSource detail::number_source(int block, int setting, const Tensor
   return source;
 }
 
+namespace detail {
+
+void require_recordable(const AnyRule& rule) {
+  constexpr int kMost = 5;
+  require<ValueError>(rule.flags() >= 0 && rule.flags() <= kMost,
+                      "rule '{}' cannot be compiled; got a Hyper with {}; expected numbers and at most {} bools behind "
+                      "them; or take another execution",
+                      rule.info().name,
+                      rule.flags() < 0 ? "members of other types" : fmt::format("{} flags", rule.flags()), kMost);
+}
+
+std::shared_ptr<const kernels::RecordedRule> record_rule(const AnyRule& rule, const HyperBlocks& blocks, bool f64) {
+  const RuleInfo& info = rule.info();
+  const DType compute = f64 ? kF64 : kF32;
+  auto made = std::make_shared<kernels::RecordedRule>();
+  made->name = info.name, made->states = info.states, made->compute = compute, made->block = blocks.layout();
+  for (int k = 0; k < info.states; ++k) made->not_negative |= unsigned{!info.is_signed(k)} << k;
+  for (uint32_t flags = 0; flags < 1u << made->block.flags; ++flags) {
+    recording::Recorder recorder(compute);
+    recorder.share_nodes(true);
+    const auto input = [&](recording::Node::From from, int index) {
+      return recording::Symbol(recorder.input(from, index, compute, true));
+    };
+    recording::Symbol values[2 + kMaxStates];
+    values[0] = input(recording::Node::From::param, 0);
+    values[1] = input(recording::Node::From::grad, 0);
+    for (int k = 0; k < info.states; ++k) values[2 + k] = input(recording::Node::From::state, k);
+    rule.record_flags(flags, values);
+    kernels::RecordedUpdate update{.nodes = std::move(recorder.nodes()), .results = {values[0].term()}};
+    for (int k = 0; k < info.states; ++k) update.results.push_back(values[2 + k].term());
+    made->updates.push_back(std::move(update));
+  }
+  return made;
+}
+
+}  // namespace detail
+
+bool HyperBlocks::prepare_recorded(const kernels::StepCall& call, const Stream& stream) {
+  return recorded_ != nullptr &&
+         kernels::backend(device_).optim->prepare_recorded(*recorded_, memory_.data_ptr(), call, stream);
+}
+
+HyperBlocks::Advance HyperBlocks::step_recorded(const kernels::StepCall& call, const Stream& stream) const {
+  kernels::backend(device_).optim->step_recorded(*recorded_, memory_.data_ptr(), call, stream);
+  return {call.first_block, call.block_count, call.grad_factor};
+}
+
 void HyperBlocks::reserve(int64_t bytes) {
   const int64_t room = memory_.defined() ? memory_.numel() / bytes : 0;
   if (count_ < room) return;

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -18,7 +19,7 @@
 
 #include "lorry/device/stream.h"
 #include "lorry/formula/optimizers.h"
-#include "lorry/optim/execution/recording.h"
+#include "lorry/kernels/recorded_rule.h"
 #include "lorry/optim/memory.h"
 #include "lorry/tensor/tensor.h"
 
@@ -64,7 +65,7 @@ class HyperBlocks {
   /// The progress of every hyper block, one after the other. Waits for the device.
   virtual std::vector<double> progress() const = 0;
 
-  /// A fused step; kernels::StepCall says what it does.
+  /// A fused step, or one by the recorded rule; kernels::StepCall says what it does.
   virtual void step(const kernels::StepCall& call, const Stream& stream) = 0;
   /// Takes the device memory that `step` needs, and writes nothing.
   virtual void prepare(const kernels::StepCall& call, const Stream& stream) = 0;
@@ -82,6 +83,10 @@ class HyperBlocks {
   virtual const double* setting(int block, int setting) const = 0;
   /// How many steps its parameters will have made after the next one, on the device.
   virtual const double* steps(int block) const = 0;
+  virtual kernels::HyperBlockLayout layout() const = 0;
+
+  /// From now on steps are those of this recording of the rule.
+  void use_recorded(std::shared_ptr<const kernels::RecordedRule> rule) { recorded_ = std::move(rule); }
 
  protected:
   explicit HyperBlocks(Device device) : device_(device) {}
@@ -89,10 +94,20 @@ class HyperBlocks {
   void reserve(int64_t bytes);
   void copy_last(int64_t bytes, int from);
   Tensor on_host() const;
+  /// Whether the device steps by the recorded rule; takes what that needs.
+  bool prepare_recorded(const kernels::StepCall& call, const Stream& stream);
+  /// Which hyper blocks are to advance after a step, and its factor.
+  struct Advance {
+    int32_t first, count;
+    const double* grad_factor;
+  };
+  Advance step_recorded(const kernels::StepCall& call, const Stream& stream) const;
 
   Device device_;
   int count_ = 0;
   Tensor memory_;  ///< of the blocks, bytes
+  std::shared_ptr<const kernels::RecordedRule> recorded_;
+  bool steps_recorded_ = false;
 };
 
 class AnyRule {
@@ -111,9 +126,13 @@ class AnyRule {
   virtual Setting setting(int k) = 0;
   /// What is wrong with settings that are each in their domain but do not go together; null: nothing.
   virtual const char* conflict() const = 0;
-  /// Records the update, for the executions loop and foreach (execution/recording.h). in_tensors: settings that lie in
+  /// Records the update, for the executions loop and foreach (kernels/recording.h). in_tensors: settings that lie in
   /// tensors.
-  virtual void record(std::span<const int> in_tensors, detail::Symbol* values) const = 0;
+  virtual void record(std::span<const int> in_tensors, recording::Symbol* values) const = 0;
+  /// Records the update for a choice of flags: bit k stands for flag k of the rule's Hyper.
+  virtual void record_flags(uint32_t flags, recording::Symbol* values) const = 0;
+  /// How many flags a Hyper has; negative: it has other members beside its numbers than bools.
+  virtual int flags() const = 0;
   /// f64: the type of computation is double. Throws DeviceError.
   virtual std::unique_ptr<HyperBlocks> make_blocks(Device device, bool f64) const = 0;
 };
@@ -180,10 +199,12 @@ class TypedHyperBlocks final : public HyperBlocks {
   }
 
   void step(const kernels::StepCall& call, const Stream& stream) override {
-    Kernels::template step<C>(data(), call, stream);
+    if (!steps_recorded_) return Kernels::template step<C>(data(), call, stream);
+    const Advance next = step_recorded(call, stream);
+    if (next.count > 0) Kernels::template advance<C>(data() + next.first, next.count, next.grad_factor, stream);
   }
   void prepare(const kernels::StepCall& call, const Stream& stream) override {
-    Kernels::template prepare<C>(data(), call, stream);
+    if (!(steps_recorded_ = prepare_recorded(call, stream))) Kernels::template prepare<C>(data(), call, stream);
   }
   void advance(const double* grad_factor, const Stream& stream) override {
     Kernels::template advance<C>(data(), count_, grad_factor, stream);
@@ -200,6 +221,17 @@ class TypedHyperBlocks final : public HyperBlocks {
     return &(data()[block].settings.*formula::SettingList<Rule>::all()[static_cast<size_t>(setting)].number);
   }
   const double* steps(int block) const override { return &data()[block].next.steps; }
+  kernels::HyperBlockLayout layout() const override {
+    const Block block{};
+    const auto offset = [&](const auto& part) {
+      return reinterpret_cast<const char*>(&part) - reinterpret_cast<const char*>(&block);
+    };
+    return {.bytes = sizeof(Block),
+            .hyper = offset(block.hyper),
+            .numbers = formula::kHyperNumbers<Rule>,
+            .flags = formula::kHyperFlags<Rule>,
+            .next_steps = offset(block.next.steps)};
+  }
 
  private:
   /// The rules of one family have one type.
@@ -209,6 +241,10 @@ class TypedHyperBlocks final : public HyperBlocks {
   Block* data() const { return static_cast<Block*>(memory_.data_ptr()); }
 };
 
+/// Throws ValueError for a rule that cannot be recorded with all choices of its flags.
+void require_recordable(const AnyRule& rule);
+/// The recording of a rule; blocks: its hyper blocks of this type of computation.
+std::shared_ptr<const kernels::RecordedRule> record_rule(const AnyRule& rule, const HyperBlocks& blocks, bool f64);
 /// Where a hyper block reads a setting that lies in x, one floating element: on a GPU, the hyper block's own, by its
 /// address, and on the CPU by its present value.
 kernels::NumberSource number_source(int block, int setting, const Tensor& x);
@@ -250,9 +286,21 @@ class TypedRule final : public RuleWithSettings<formula::SettingsOf<Rule>> {
     else
       return nullptr;
   }
-  void record(std::span<const int> in_tensors, Symbol* values) const override {
-    detail::record<Rule>(settings_, in_tensors, values);
+  void record(std::span<const int> in_tensors, recording::Symbol* values) const override {
+    recording::record<Rule>(settings_, in_tensors, values);
   }
+  void record_flags(uint32_t flags, recording::Symbol* values) const override {
+    typename Rule::Progress progress;
+    auto hyper = Rule::advance(progress, settings_);
+    for (int k = 0; k < kFlags; ++k) {
+      const bool flag = flags >> k & 1;
+      std::memcpy(
+          reinterpret_cast<char*>(&hyper) + formula::kHyperNumbers<Rule> * sizeof(double) + static_cast<size_t>(k),
+          &flag, 1);
+    }
+    recording::record<Rule>(hyper, values);
+  }
+  int flags() const override { return kFlags; }
   std::unique_ptr<HyperBlocks> make_blocks(Device device, bool f64) const override {
     if constexpr (std::is_same_v<Kernels, BuiltIn>) {
       return make_built_in_blocks(formula::Rules::index<Rule>(), device, f64);
@@ -263,6 +311,8 @@ class TypedRule final : public RuleWithSettings<formula::SettingsOf<Rule>> {
   }
 
  private:
+  static constexpr int kFlags = formula::kHyperFlags<Rule>;
+
   static std::span<const char* const> state_names() {
     if constexpr (Rule::kStates > 0)
       return {&Rule::kStateNames[0], Rule::kStates};

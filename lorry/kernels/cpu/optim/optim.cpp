@@ -12,6 +12,7 @@
 #include "lorry/kernels/cpu/optim/compressed.h"
 #include "lorry/kernels/cpu/optim/compressed_runs.h"
 #include "lorry/kernels/cpu/optim/optim_runs.h"
+#include "lorry/kernels/cpu/optim/recorded.h"
 #include "lorry/kernels/cpu/optim/step.h"
 
 namespace lorry::kernels::cpu {
@@ -166,6 +167,9 @@ const OptimKernels& optim_kernels() {
                                   RuleOnCpu<Rule, double, run_f64<Rule>>::kernels()};
     });
     kernels.decompress = decompress;
+    kernels.compiles = [] { return true; };
+    kernels.prepare_recorded = prepare_recorded;
+    kernels.step_recorded = step_recorded;
     kernels.compress = compress;
     return kernels;
   }();

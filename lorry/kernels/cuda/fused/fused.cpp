@@ -13,10 +13,6 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-std::string architecture(int device) {
-  return fmt::format("sm_{}", lorry::cuda::properties(device).compute_capability);
-}
-
 /// A call without elements has no kernel.
 class CudaMapKernel final : public FusedKernel {
  public:
@@ -44,7 +40,7 @@ class CudaMapKernel final : public FusedKernel {
     EmittedMap emitted = emit_map(call, walk);
     argument_.emplace(call, walk, emitted);
     source_ = std::move(emitted.source);
-    kernel_ = RuntimeCompiler::get().kernel({std::move(emitted.name), source_}, architecture(device), device);
+    kernel_ = RuntimeCompiler::get().kernel({std::move(emitted.name), source_}, architecture_of(device), device);
   }
 
   std::optional<MapArgument> argument_;
@@ -57,7 +53,7 @@ class CudaRowKernel final : public FusedKernel {
   CudaRowKernel(const RowCall& call, int device) : emitted_(emit_rows(call)), argument_(call, emitted_) {
     if (call.rows == 0) return;
     grid_ = emitted_.plan.grid(call.rows);
-    kernel_ = RuntimeCompiler::get().kernel({emitted_.name, emitted_.source}, architecture(device), device);
+    kernel_ = RuntimeCompiler::get().kernel({emitted_.name, emitted_.source}, architecture_of(device), device);
   }
 
   bool ready() const override { return kernel_ == nullptr || kernel_->function() != nullptr; }

@@ -70,6 +70,10 @@ uint32_t emitter_version() {
 
 }  // namespace
 
+std::string architecture_of(int device) {
+  return fmt::format("sm_{}", lorry::cuda::properties(device).compute_capability);
+}
+
 void RuntimeKernel::wait() const {
   std::unique_lock lock(mutex_);
   done_.wait(lock, [&] { return state_ != State::waiting; });

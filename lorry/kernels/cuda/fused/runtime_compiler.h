@@ -24,6 +24,9 @@ struct KernelSource {
   std::string name, text;
 };
 
+/// "sm_90"
+std::string architecture_of(int device);
+
 class RuntimeKernel {
  public:
   /// What launches take (device/cuda/launch.h); null: not compiled yet, or refused.

@@ -230,12 +230,10 @@ struct Ending {
   void addresses(auto& visit) const { visit(ticket); }
 };
 
-/// The source comes last: instructions cannot name what lies more than 32 KB into the bank of constants that arguments
-/// are in, which would cost registers.
+/// A block's part of a kernel over a list.
 template <class Body, class Source>
-__global__ void __launch_bounds__(kListThreads, Body::kBlocks)
-    over_tiles(const __grid_constant__ Body body, [[maybe_unused]] const Ending ending,
-               const __grid_constant__ Source source) {
+__device__ __forceinline__ void over_tile(const Body& body, [[maybe_unused]] const Ending& ending,
+                                          const Source& source) {
   const uint32_t tile = blockIdx.x * kListWarps + threadIdx.x / 32;
   if constexpr (requires { body.open(0); }) {
     body.open(static_cast<int>(threadIdx.x));
@@ -276,21 +274,42 @@ __global__ void __launch_bounds__(kListThreads, Body::kBlocks)
   }
 }
 
+/// The source comes last: instructions cannot name what lies more than 32 KB into the bank of constants that arguments
+/// are in, which would cost registers.
+template <class Body, class Source>
+__global__ void __launch_bounds__(kListThreads, Body::kBlocks)
+    over_tiles(const __grid_constant__ Body body, const Ending ending, const __grid_constant__ Source source) {
+  over_tile(body, ending, source);
+}
+
 #ifndef __CUDACC_RTC__
 
 /// The kernels of a body, one a source.
-template <int kArrays, class Body>
+template <int kArrayCount, class Body>
 struct TileKernels {
+  static constexpr int kArrays = kArrayCount;
   void (*arguments_4k)(Body, Ending, Arguments4K<kArrays>);
   void (*arguments_32k)(Body, Ending, Arguments32K<kArrays>);
   void (*table)(Body, Ending, Table<kArrays>);
 };
 
-/// Runs kernels over every tile of the list. `finishes`: they take tickets.
+/// The same, compiled at run time: those that the list's strategy needs.
+template <int kArrayCount, class Body>
+struct CompiledTileKernels {
+  static constexpr int kArrays = kArrayCount;
+  template <class Source>
+  using Kernel = lorry::cuda::CompiledKernel<Body, Ending, Source>;
+  Kernel<Arguments4K<kArrays>> arguments_4k;
+  Kernel<Arguments32K<kArrays>> arguments_32k;
+  Kernel<Table<kArrays>> table;
+};
+
+/// Runs kernels over every tile of the list: TileKernels, or CompiledTileKernels. `finishes`: they take tickets.
 // Long: the ways to pass a list to a kernel, one beside the other.
-template <int kArrays, class Body>
-void over_list(const List& list, const Geometry& geometry, const Body& body, const TileKernels<kArrays, Body>& kernels,
-               bool finishes, const Stream& stream) {
+template <class Body, class Kernels>
+void over_list(const List& list, const Geometry& geometry, const Body& body, const Kernels& kernels, bool finishes,
+               const Stream& stream) {
+  constexpr int kArrays = Kernels::kArrays;
   static_assert(sizeof(Body) <= kBodyBytes - sizeof(Ending) && sizeof(Entry<kArrays>) == 8 * kArrays + 16);
   CudaList& known = CudaList::of(list, geometry, stream);
   const auto blocks_of = [](uint32_t tiles) { return (tiles + kListWarps - 1) / kListWarps; };
@@ -312,11 +331,11 @@ void over_list(const List& list, const Geometry& geometry, const Body& body, con
     counters->begin(stream);
     if (count == 0) ending.blocks = 1;
   }
-  const auto launch = [&](auto* kernel, const auto& source) {
+  const auto launch = [&](const auto& kernel, const auto& source) {
     lorry::cuda::launch_with(stream, lorry::cuda::Shape{count == 0 ? 1 : blocks_of(source.tiles), kListThreads}, kernel,
                              body, ending, source);
   };
-  const auto pass = [&]<class Source>(auto* kernel, Source&& source) {
+  const auto pass = [&]<class Source>(const auto& kernel, Source&& source) {
     for (int first = 0; first < count; first += Source::kCapacity) {
       source.count = count - first < Source::kCapacity ? count - first : Source::kCapacity;
       source.first_tile = entries[first].first_tile;

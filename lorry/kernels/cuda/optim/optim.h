@@ -12,5 +12,7 @@ void fill_rules(OptimKernels& kernels);
 
 void decompress(const CompressedCall& call, const Stream& stream);
 void compress(const CompressedCall& call, const Stream& stream);
+bool prepare_recorded(const RecordedRule& rule, void* blocks, const StepCall& call, const Stream& stream);
+void step_recorded(const RecordedRule& rule, void* blocks, const StepCall& call, const Stream& stream);
 
 }  // namespace lorry::kernels::cuda

@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "lorry/kernels/cuda/fused/nvrtc.h"
 #include "lorry/kernels/cuda/optim/optim.h"
 #include "lorry/kernels/cuda/table.h"
 
@@ -12,6 +13,9 @@ const OptimKernels& optim_kernels() {
     (std::make_integer_sequence<int, kRuleShares>());
     kernels.decompress = decompress;
     kernels.compress = compress;
+    kernels.compiles = [] { return Nvrtc::get().missing().empty(); };
+    kernels.prepare_recorded = prepare_recorded;
+    kernels.step_recorded = step_recorded;
     return kernels;
   }();
   return kKernels;

@@ -56,7 +56,7 @@ struct StepNumbers {
   __device__ __forceinline__ const formula::HyperBlock<Rule, C>& block(uint32_t word) const {
     return blocks[block_count == 1 ? first_block : static_cast<int>(word)];
   }
-  __device__ __forceinline__ formula::HyperOf<Rule, C> hyper(uint32_t word) const { return block(word).hyper; }
+  __device__ __forceinline__ formula::HyperOf<Rule, C> hyper(uint32_t word) const { return block(word).numbers(); }
   /// A tile of a step that is left out: its gradients may have to go all the same.
   __device__ void leave_out(void* grad, int bytes, const Tile& tile, int row, int lane) const {
     if (!zero_grads) return;

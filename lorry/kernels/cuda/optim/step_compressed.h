@@ -353,7 +353,7 @@ struct StepCompressed : StepNumbers<Rule, float>, Rows {
     }
     const float factor = formula::multiplier(static_cast<float>(by));
     const auto& block = this->block(entry.word);
-    const auto hyper = block.hyper;
+    const auto hyper = block.numbers();
     const bool whole = aligned(entry);
     Place at = place(entry, tile, lane);
     float scales[kSome] = {};
@@ -361,7 +361,7 @@ struct StepCompressed : StepNumbers<Rule, float>, Rows {
     for (int k = 0; k < kStates; ++k)
       if (type(k) == StateType::q8 && lane * kBlock < tile.count)
         scales[k] = scale_of(entry.at[2 + k], entry.count, tile.first)[lane];
-    Draw draw{seed, static_cast<uint32_t>(entry.number), block.next.steps,
+    Draw draw{seed, static_cast<uint32_t>(entry.number), block.next_steps(),
               tile.first + (entry.first_tile == 0 ? first_element : 0), lane};
 #pragma unroll 1
     for (int row = 0; row * kBlock < tile.count; ++row) {

@@ -1,8 +1,8 @@
 #pragma once
 
-// A rule as a straight line of operations: what the executions loop and foreach run. The rule's update is called once
-// with Symbols as its values; each operation of the formula becomes a Node. Nothing is computed here: program.h turns a
-// recording into kernel calls.
+// A rule as a straight line of operations: what the executions loop, foreach and compiled run. The rule's update is
+// called once with Symbols as its values; each operation of the formula becomes a Node. Nothing is computed here:
+// optim/execution/program.h turns a recording into kernel calls, and recorded_rule.h into a kernel of its own.
 
 #include <algorithm>
 #include <array>
@@ -16,7 +16,7 @@
 #include "lorry/formula/rule.h"
 #include "lorry/layout/dtype.h"
 
-namespace lorry::optim::detail {
+namespace lorry::recording {
 
 /// An operand: the value of a node, or a constant.
 struct Term {
@@ -144,16 +144,21 @@ class Symbol {
 };
 
 /// Calls a rule's update with symbols: values[0] is the parameter, [1] the gradient, [2 + k] state k. Parameter and
-/// states are replaced by what comes of them. The settings decide the flags; the numbers are those of a hyper block.
+/// states are replaced by what comes of them. The flags are those of a Hyper; the numbers are a hyper block's.
 template <class Rule>
-void record(const typename Rule::Settings& settings, Symbol* values) {
-  typename Rule::Progress progress;  // flags are the same at every step
-  const auto flags = Rule::advance(progress, settings);
+void record(const formula::HyperOf<Rule, double>& flags, Symbol* values) {
   Recorder& recorder = Recorder::current();
   int next = 0;
   const auto hyper = flags.template map<Symbol>(
       [&](double) { return Symbol(recorder.input(Node::From::hyper, next++, recorder.compute(), false)); });
   Rule()(values[0], values[1], values + 2, hyper);
+}
+
+/// The same with the flags of settings.
+template <class Rule>
+void record(const typename Rule::Settings& settings, Symbol* values) {
+  typename Rule::Progress progress;  // flags are the same at every step
+  record<Rule>(Rule::advance(progress, settings), values);
 }
 
 /// The same of a rule some of whose settings lie in tensors. Whether such a number is 0, which flags may ask, is known
@@ -181,4 +186,4 @@ void record(const typename Rule::Settings& settings, std::span<const int> in_ten
   recorder.share_nodes(shared);
 }
 
-}  // namespace lorry::optim::detail
+}  // namespace lorry::recording

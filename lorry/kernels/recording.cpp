@@ -1,8 +1,10 @@
-#include "lorry/optim/execution/recording.h"
+#include "lorry/kernels/recording.h"
 
 #include <algorithm>
 
-namespace lorry::optim::detail {
+#include "lorry/kernels/recorded_rule.h"
+
+namespace lorry::recording {
 
 Term Recorder::input(Node::From from, int index, DType dtype, bool array) {
   return add({.from = from, .index = index, .array = array, .dtype = dtype});
@@ -24,4 +26,16 @@ Term Recorder::operation(Pointwise op, DType compute, DType result, std::initial
   return add(node);
 }
 
-}  // namespace lorry::optim::detail
+}  // namespace lorry::recording
+
+std::vector<bool> lorry::kernels::RecordedUpdate::needed() const {
+  std::vector<bool> needed(nodes.size());
+  const auto need = [&](const recording::Term& x) {
+    if (!x.is_constant()) needed[static_cast<size_t>(x.node)] = true;
+  };
+  for (const recording::Term& x : results) need(x);
+  for (size_t n = nodes.size(); n-- > 0;)
+    if (needed[n])
+      for (int k = 0; k < nodes[n].arity; ++k) need(nodes[n].in[static_cast<size_t>(k)]);
+  return needed;
+}
