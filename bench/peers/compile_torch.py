@@ -21,7 +21,6 @@ from torch.nn import functional as F
 from harness import Report, first_ms, write
 from train_torch import GPT, PRESETS
 
-BATCH, PRESET = 16, "nano"
 SHORT = {"sample_s": 0.0005}  # as Lorry on a CPU
 
 
@@ -90,16 +89,21 @@ def compile_anew(function):
     return torch.compile(function)
 
 
+def chain(x, y):
+    return torch.sigmoid((x * 2 + y).abs() * y - x) * 0.5 + y
+
+
 def large(cases):
+    millions, n = (64, 4096) if cases.device == "cuda" else (16, 1024)
     random = lambda *sizes: torch.randn(sizes, device=cases.device)
-    x, y = random(1 << 24), torch.rand(1 << 24, device=cases.device)
-    size = x.nbytes
-    cases.add_function("20 arithmetic operators, 16 M", arithmetic, (x, y), 3 * size)
-    cases.add_function("20 operators, 8 transcendental, 16 M", transcendental, (x, y), 3 * size)
-    x, weight, bias = random(16384, 1024), random(1024), random(1024)
-    cases.add_function("mul and softmax, 16384 x 1024", lambda s: F.softmax(s * 0.125, -1), (x,), 2 * size)
-    cases.add_function("gelu and layer_norm, 16384 x 1024",
-                       lambda rows: F.layer_norm(F.gelu(rows), (1024,), weight, bias), (x,), 2 * size)
+    x, y = random(millions << 20), torch.rand(millions << 20, device=cases.device)
+    for name, function in (("8 operators", chain), ("20 arithmetic operators", arithmetic),
+                           ("20 operators, 8 transcendental", transcendental)):
+        cases.add_function(f"{name}, {millions} M", function, (x, y), 3 * x.nbytes)
+    x, weight, bias = random(16384, n), random(n), random(n)
+    cases.add_function(f"mul and softmax, 16384 x {n}", lambda s: F.softmax(s * 0.125, -1), (x,), 2 * x.nbytes)
+    cases.add_function(f"gelu and layer_norm, 16384 x {n}",
+                       lambda rows: F.layer_norm(F.gelu(rows), (n,), weight, bias), (x,), 2 * x.nbytes)
 
 
 def small(cases):
@@ -129,9 +133,9 @@ class Training:
     """A step of a GPT over bytes with its optimizer and schedule: warm-up, then half a cosine. The learning rate of a
     compiled optimizer is a tensor, as PyTorch advises: a number would be compiled anew when it changes."""
 
-    def __init__(self, device, compiled):
+    def __init__(self, preset, dtype, device, compiled):
         torch.manual_seed(0)
-        self.model = GPT(PRESETS[PRESET]).to(device)
+        self.model = GPT(PRESETS[preset]).to(device=device, dtype=dtype)
         rate = torch.tensor(1e-3, device=device) if compiled else 1e-3
         how = {} if compiled else {"fused": True}
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=rate, weight_decay=0.1, **how)
@@ -151,13 +155,13 @@ class Training:
         return loss.detach()
 
 
-def training(cases):
-    config = PRESETS[PRESET]
-    case = f"{PRESET} training step, batch {BATCH} x {config.context}"
+def training(cases, preset, batch, dtype, dtype_name):
+    config = PRESETS[preset]
+    case = f"{preset} training step, batch {batch} x {config.context}, {dtype_name}"
     if not cases.eager.wants(case):
         return
-    eager, compiled = Training(cases.device, False), Training(cases.device, True)
-    window = torch.randint(0, config.vocab, (BATCH, config.context + 1), device=cases.device)
+    eager, compiled = (Training(preset, dtype, cases.device, how) for how in (False, True))
+    window = torch.randint(0, config.vocab, (batch, config.context + 1), device=cases.device)
     x, y = window[:, :-1].contiguous(), window[:, 1:].contiguous()
     # The two have taken different numbers of steps when they are timed, so their losses are not compared here.
     cases.add(case, lambda: eager.step(x, y), lambda: compiled.step(x, y), tokens=x.numel(), check=False)
@@ -179,7 +183,9 @@ def main():
         large(cases)
         small(cases)
         lengths(cases)
-    training(cases)
+    training(cases, "nano", 16, torch.float32, "f32")
+    if arguments.device == "cuda":
+        training(cases, "gpt2", 8, torch.bfloat16, "bf16")
     facts = {"gpu": torch.cuda.get_device_name()} if arguments.device == "cuda" else {
         "cpu": platform.processor(), "threads": torch.get_num_threads()}
     write(arguments.json, facts, cases.rows())

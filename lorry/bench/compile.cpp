@@ -1,6 +1,8 @@
 // Compiled functions beside the same functions as they are. Bytes are those of arguments and results, read or written
 // once: what a fused function moves. bench/peers/compile_torch.py has the same cases.
 
+#include <fmt/core.h>
+
 #include <memory>
 
 #include "lorry/autograd/grad_mode.h"
@@ -27,20 +29,29 @@ Tensor transcendental(const Tensor& x, const Tensor& y) {
   return (h * c + d) / (f + 1);
 }
 
+/// 8 operators, one of them transcendental.
+Tensor chain(const Tensor& x, const Tensor& y) { return sigmoid((x * 2 + y).abs() * y - x) * 0.5 + y; }
+
+/// Larger on a GPU, which would do the others in its cache.
 void large(CompileCases& cases) {
+  const bool on_gpu = !default_device().is_cpu();
+  const int64_t millions = on_gpu ? 64 : 16, elements = millions << 20, rows = 16384, n = on_gpu ? 4096 : 1024;
   const auto bytes = [](const Tensor& x, int operands) { return operands * x.nbytes(); };
+  const auto over = [&](const char* name) { return fmt::format("{}, {} M", name, millions); };
+  const auto over_rows = [&](const char* name) { return fmt::format("{}, {} x {}", name, rows, n); };
   {
-    const Tensor x = randn({1 << 24}), y = rand({1 << 24});
-    cases.add({.name = "20 arithmetic operators, 16 M", .bytes = bytes(x, 3)}, arithmetic, x, y);
-    cases.add({.name = "20 operators, 8 transcendental, 16 M", .bytes = bytes(x, 3)}, transcendental, x, y);
+    const Tensor x = randn({elements}), y = rand({elements});
+    cases.add({.name = over("8 operators"), .bytes = bytes(x, 3)}, chain, x, y);
+    cases.add({.name = over("20 arithmetic operators"), .bytes = bytes(x, 3)}, arithmetic, x, y);
+    cases.add({.name = over("20 operators, 8 transcendental"), .bytes = bytes(x, 3)}, transcendental, x, y);
   }
-  const Tensor x = randn({16384, 1024}), weight = randn({1024}), bias = randn({1024});
+  const Tensor x = randn({rows, n}), weight = randn({n}), bias = randn({n});
   cases.add(
-      {.name = "mul and softmax, 16384 x 1024", .bytes = bytes(x, 2)},
+      {.name = over_rows("mul and softmax"), .bytes = bytes(x, 2)},
       [](const Tensor& scores) { return softmax(scores * 0.125, -1); }, x);
   cases.add(
-      {.name = "gelu and layer_norm, 16384 x 1024", .bytes = bytes(x, 2)},
-      [&](const Tensor& rows) { return layer_norm(gelu(rows), {1024}, weight, bias); }, x);
+      {.name = over_rows("gelu and layer_norm"), .bytes = bytes(x, 2)},
+      [&](const Tensor& data) { return layer_norm(gelu(data), {n}, weight, bias); }, x);
 }
 
 /// What a call costs when there is almost nothing to do.
@@ -64,18 +75,18 @@ void lengths(CompileCases& cases) {
     for (const Tensor& x : inputs) last = f(x);
     return last;
   };
-  const auto compiled = compile(function);
+  const auto compiled = compile(function, cases.options());
   for (int round = 0; round < 2; ++round)
     for (const Tensor& x : inputs) require_same_bits(about.name, function(x), compiled(x));
   if (cases.compare(
           about, [&] { return pass(function); }, compiled, [&] { return pass(compiled); }))
     cases.add_first(
-        about, [&] { return compile(function); }, pass);
+        about, [&] { return compile(function, cases.options()); }, pass);
 }
 
-/// A GPT over bytes with its optimizer and schedule.
+/// A GPT with its optimizer and schedule.
 struct Training {
-  explicit Training(const nn::GPTConfig& config) : model(config) {}
+  Training(const nn::GPTConfig& config, DType dtype) : model(config) { model.to(dtype); }
 
   Tensor step(const Tensor& x, const Tensor& y) {
     optimizer.zero_grad();
@@ -91,19 +102,20 @@ struct Training {
   optim::LRScheduler schedule{optimizer, {.kind = optim::Schedule::Kind::cosine, .warmup = 10, .steps = 1'000'000}};
 };
 
-void training(CompileCases& cases) {
-  constexpr int64_t kBatch = 16;
-  const nn::GPTConfig config = nn::gpt_preset("nano");
-  const CompileCase about{.name = "nano training step, batch 16 x 128", .tokens = kBatch * config.context};
+void training(CompileCases& cases, const char* preset, int64_t batch, DType dtype) {
+  const nn::GPTConfig config = nn::gpt_preset(preset);
+  const CompileCase about{
+      .name = fmt::format("{} training step, batch {} x {}, {}", preset, batch, config.context, name(dtype)),
+      .tokens = batch * config.context};
   if (!cases.wants(about.name)) return;
   const auto make = [&] {
     manual_seed(0);
-    return std::make_unique<Training>(config);
+    return std::make_unique<Training>(config, dtype);
   };
-  const auto compiled_step = [](Training& of) {
-    return compile([&of](const Tensor& x, const Tensor& y) { return of.step(x, y); });
+  const auto compiled_step = [&](Training& of) {
+    return compile([&of](const Tensor& x, const Tensor& y) { return of.step(x, y); }, cases.options());
   };
-  const Tensor tokens = randint(0, config.vocab, {kBatch, config.context + 1});
+  const Tensor tokens = randint(0, config.vocab, {batch, config.context + 1});
   const Tensor x = tokens.narrow(1, 0, config.context).contiguous(),
                y = tokens.narrow(1, 1, config.context).contiguous();
   const auto plain = make(), fused = make();
@@ -128,7 +140,11 @@ std::vector<Result> compile_suite(const Filter& filter) {
     lengths(cases);
   }
   memory::empty_cache(default_device());
-  training(cases);
+  training(cases, "nano", 16, kF32);
+  if (!default_device().is_cpu()) {
+    memory::empty_cache(default_device());
+    training(cases, "gpt2", 8, kBF16);
+  }
   return cases.rows();
 }
 

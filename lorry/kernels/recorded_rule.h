@@ -37,6 +37,7 @@ struct RecordedRule {
   DType compute = kF32;       ///< or kF64
   HyperBlockLayout block = {};
   std::vector<RecordedUpdate> updates = {};  ///< one for each choice of flags: bit k of its number is flag k
+  uint32_t reachable = 0;                    ///< bit u: hyper blocks may have the flags of update u
 
   /// What a device has made of it.
   struct OnDevice {

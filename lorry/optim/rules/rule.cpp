@@ -66,10 +66,10 @@ void require_recordable(const AnyRule& rule) {
                       rule.flags() < 0 ? "members of other types" : fmt::format("{} flags", rule.flags()), kMost);
 }
 
-std::shared_ptr<const kernels::RecordedRule> record_rule(const AnyRule& rule, const HyperBlocks& blocks, bool f64) {
+std::unique_ptr<kernels::RecordedRule> record_rule(const AnyRule& rule, const HyperBlocks& blocks, bool f64) {
   const RuleInfo& info = rule.info();
   const DType compute = f64 ? kF64 : kF32;
-  auto made = std::make_shared<kernels::RecordedRule>();
+  auto made = std::make_unique<kernels::RecordedRule>();
   made->name = info.name, made->states = info.states, made->compute = compute, made->block = blocks.layout();
   for (int k = 0; k < info.states; ++k) made->not_negative |= unsigned{!info.is_signed(k)} << k;
   for (uint32_t flags = 0; flags < 1u << made->block.flags; ++flags) {
@@ -91,6 +91,12 @@ std::shared_ptr<const kernels::RecordedRule> record_rule(const AnyRule& rule, co
 }
 
 }  // namespace detail
+
+void HyperBlocks::expect(const AnyRule& rule) {
+  if (recorded_ == nullptr) return;
+  for (uint32_t zero = 0; zero < 1u << rule.info().settings; ++zero)
+    recorded_->reachable |= 1u << rule.flags_where(zero);
+}
 
 bool HyperBlocks::prepare_recorded(const kernels::StepCall& call, const Stream& stream) {
   return recorded_ != nullptr &&

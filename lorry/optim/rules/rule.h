@@ -86,7 +86,7 @@ class HyperBlocks {
   virtual kernels::HyperBlockLayout layout() const = 0;
 
   /// From now on steps are those of this recording of the rule.
-  void use_recorded(std::shared_ptr<const kernels::RecordedRule> rule) { recorded_ = std::move(rule); }
+  void use_recorded(std::unique_ptr<kernels::RecordedRule> rule) { recorded_ = std::move(rule); }
 
  protected:
   explicit HyperBlocks(Device device) : device_(device) {}
@@ -94,6 +94,8 @@ class HyperBlocks {
   void reserve(int64_t bytes);
   void copy_last(int64_t bytes, int from);
   Tensor on_host() const;
+  /// Hyper blocks may have these settings from now on, or such of which others are zero.
+  void expect(const AnyRule& rule);
   /// Whether the device steps by the recorded rule; takes what that needs.
   bool prepare_recorded(const kernels::StepCall& call, const Stream& stream);
   /// Which hyper blocks are to advance after a step, and its factor.
@@ -106,7 +108,7 @@ class HyperBlocks {
   Device device_;
   int count_ = 0;
   Tensor memory_;  ///< of the blocks, bytes
-  std::shared_ptr<const kernels::RecordedRule> recorded_;
+  std::unique_ptr<kernels::RecordedRule> recorded_;
   bool steps_recorded_ = false;
 };
 
@@ -133,6 +135,9 @@ class AnyRule {
   virtual void record_flags(uint32_t flags, recording::Symbol* values) const = 0;
   /// How many flags a Hyper has; negative: it has other members beside its numbers than bools.
   virtual int flags() const = 0;
+  /// The flags of the settings, where those in a set are zero (bit k stands for setting k) and the others as they are,
+  /// or not zero.
+  virtual uint32_t flags_where(uint32_t zero) const = 0;
   /// f64: the type of computation is double. Throws DeviceError.
   virtual std::unique_ptr<HyperBlocks> make_blocks(Device device, bool f64) const = 0;
 };
@@ -166,6 +171,7 @@ class TypedHyperBlocks final : public HyperBlocks {
   explicit TypedHyperBlocks(Device device) : HyperBlocks(device) {}
 
   int add(const AnyRule& rule, std::span<const double> progress) override {
+    expect(rule);
     reserve(sizeof(Block));
     Numbers numbers;
     std::ranges::copy(progress, numbers.begin());
@@ -181,8 +187,10 @@ class TypedHyperBlocks final : public HyperBlocks {
   }
   void set(std::span<const Change> changes) override {
     std::vector<formula::HyperBlockChange<Rule>> typed;
-    for (const Change& change : changes)
+    for (const Change& change : changes) {
+      expect(*change.rule);
       typed.push_back({change.block, change.running, &settings_of(*change.rule), nullptr});
+    }
     if (!typed.empty()) Kernels::template set<C>(data(), typed, current_stream(device_));
   }
   void set_numbers(std::span<const kernels::NumberSource> numbers, const Stream& stream) override {
@@ -244,7 +252,7 @@ class TypedHyperBlocks final : public HyperBlocks {
 /// Throws ValueError for a rule that cannot be recorded with all choices of its flags.
 void require_recordable(const AnyRule& rule);
 /// The recording of a rule; blocks: its hyper blocks of this type of computation.
-std::shared_ptr<const kernels::RecordedRule> record_rule(const AnyRule& rule, const HyperBlocks& blocks, bool f64);
+std::unique_ptr<kernels::RecordedRule> record_rule(const AnyRule& rule, const HyperBlocks& blocks, bool f64);
 /// Where a hyper block reads a setting that lies in x, one floating element: on a GPU, the hyper block's own, by its
 /// address, and on the CPU by its present value.
 kernels::NumberSource number_source(int block, int setting, const Tensor& x);
@@ -294,13 +302,30 @@ class TypedRule final : public RuleWithSettings<formula::SettingsOf<Rule>> {
     auto hyper = Rule::advance(progress, settings_);
     for (int k = 0; k < kFlags; ++k) {
       const bool flag = flags >> k & 1;
-      std::memcpy(
-          reinterpret_cast<char*>(&hyper) + formula::kHyperNumbers<Rule> * sizeof(double) + static_cast<size_t>(k),
-          &flag, 1);
+      std::memcpy(const_cast<char*>(flag_of(hyper, k)), &flag, 1);
     }
     recording::record<Rule>(hyper, values);
   }
   int flags() const override { return kFlags; }
+  uint32_t flags_where(uint32_t zero) const override {
+    Settings assumed = settings_;
+    for (uint32_t k = 0; const auto& setting : formula::SettingList<Rule>::all()) {
+      double& number = assumed.*setting.number;
+      if (zero >> k++ & 1)
+        number = 0;
+      else if (number == 0)
+        number = 1;
+    }
+    typename Rule::Progress progress;
+    const auto hyper = Rule::advance(progress, assumed);
+    uint32_t flags = 0;
+    for (int k = 0; k < kFlags; ++k) {
+      bool flag = false;
+      std::memcpy(&flag, flag_of(hyper, k), 1);
+      flags |= uint32_t{flag} << k;
+    }
+    return flags;
+  }
   std::unique_ptr<HyperBlocks> make_blocks(Device device, bool f64) const override {
     if constexpr (std::is_same_v<Kernels, BuiltIn>) {
       return make_built_in_blocks(formula::Rules::index<Rule>(), device, f64);
@@ -312,6 +337,9 @@ class TypedRule final : public RuleWithSettings<formula::SettingsOf<Rule>> {
 
  private:
   static constexpr int kFlags = formula::kHyperFlags<Rule>;
+  static const char* flag_of(const formula::HyperOf<Rule, double>& hyper, int k) {
+    return reinterpret_cast<const char*>(&hyper) + formula::kHyperNumbers<Rule> * sizeof(double) + k;
+  }
 
   static std::span<const char* const> state_names() {
     if constexpr (Rule::kStates > 0)

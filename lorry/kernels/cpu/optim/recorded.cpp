@@ -184,7 +184,9 @@ class RecordedRun final : public formula::RuleRun {
  public:
   RecordedRun(const RecordedRule& rule, const void* blocks)
       : RuleRun(rule.states, rule.not_negative), rule_(rule), blocks_(static_cast<const std::byte*>(blocks)) {
-    for (const RecordedUpdate& update : rule.updates) codes_.push_back(CodeMaker(rule, update).make());
+    codes_.resize(rule.updates.size());
+    for (size_t u = 0; u < codes_.size(); ++u)
+      if (rule.reachable >> u & 1) codes_[u] = CodeMaker(rule, rule.updates[u]).make();
   }
 
   void step(uint32_t block, void* param, const void* grad, void* const* states, int64_t n,

@@ -11,7 +11,7 @@ namespace {
 using recording::Node;
 using recording::Term;
 
-constexpr const char* kKernel = R"(#include "lorry/kernels/cuda/optim/step_compressed.h"
+constexpr const char* kKernel = R"(#include "lorry/kernels/cuda/optim/{header}"
 
 namespace lorry::formula {{
 
@@ -54,7 +54,8 @@ struct HyperBlock<Recorded, {compute}> {{
     for (int k = 0; k < {numbers}; ++k) h.at[k] = read<{compute}>({hyper} + k * int{{sizeof({compute})}});
     h.update = 0;
 #pragma unroll
-    for (int k = 0; k < {flags}; ++k) h.update |= unsigned{{read<bool>({hyper} + {numbers} * int{{sizeof({compute})}} + k)}} << k;
+    for (int k = 0; k < {flags}; ++k)
+      h.update |= unsigned{{read<bool>({hyper} + {numbers} * int{{sizeof({compute})}} + k)}} << k;
     return h;
   }}
   LORRY_INLINE double next_steps() const {{ return read<double>({next_steps}); }}
@@ -162,19 +163,20 @@ std::string statements(const RecordedRule& rule, const RecordedUpdate& update, c
 std::string emit_step(const RecordedRule& rule, const std::string& name, const std::string& body,
                       const std::string& source) {
   std::string updates;
-  if (rule.updates.size() == 1) {
-    updates = statements(rule, rule.updates[0], "    ");
-  } else {
-    for (size_t u = 0; u < rule.updates.size(); ++u)
-      updates += fmt::format("    {}if (h.update == {}) {{\n{}    }}\n", u > 0 ? "else " : "", u,
-                             statements(rule, rule.updates[u], "      "));
+  for (uint32_t u = 0, left = rule.reachable; left != 0; ++u) {
+    if (!(left >> u & 1)) continue;
+    left ^= 1u << u;
+    const std::string condition = left != 0 ? fmt::format("if (h.update == {}) ", u) : "";
+    updates += fmt::format("    {}{{\n{}    }}{}\n", condition, statements(rule, rule.updates[u], "      "),
+                           left != 0 ? " else" : "");
   }
   return fmt::format(kKernel, fmt::arg("states", rule.states), fmt::arg("not_negative", rule.not_negative),
                      fmt::arg("numbers", rule.block.numbers), fmt::arg("updates", updates),
                      fmt::arg("compute", rule.compute == kF64 ? "double" : "float"),
                      fmt::arg("bytes", rule.block.bytes), fmt::arg("hyper", rule.block.hyper),
-                     fmt::arg("update", number.empty() ? "0" : number), fmt::arg("next_steps", rule.block.next_steps),
-                     fmt::arg("body", body), fmt::arg("source", source), fmt::arg("name", name));
+                     fmt::arg("flags", rule.block.flags), fmt::arg("next_steps", rule.block.next_steps),
+                     fmt::arg("body", body), fmt::arg("source", source), fmt::arg("name", name),
+                     fmt::arg("header", body.starts_with("StepCompressed") ? "step_compressed.h" : "step.h"));
 }
 
 }  // namespace lorry::kernels::cuda

@@ -46,10 +46,10 @@ struct BodyName<StepCompressed<Rule, T, kTypes>> {
 
 /// The kernels that were made for a rule.
 struct RuleKernelsOnDevice final : RecordedRule::OnDevice {
-  std::map<std::tuple<std::string, const char*, int>, std::shared_ptr<const RuntimeKernel>> kernels;
+  std::map<std::tuple<std::string, const char*, uint32_t, int>, std::shared_ptr<const RuntimeKernel>> kernels;
 
   const RuntimeKernel& of(const RecordedRule& rule, const std::string& body, const char* source, int device) {
-    auto& kernel = kernels[{body, source, device}];
+    auto& kernel = kernels[{body, source, rule.reachable, device}];
     if (kernel == nullptr) {
       const std::string name = "compiled_step";
       kernel =
