@@ -15,7 +15,9 @@
 #include <thread>
 #include <vector>
 
+#include "lorry/autograd/grad_mode.h"
 #include "lorry/compile/compile.h"
+#include "lorry/device/device.h"
 #include "lorry/nn/gpt.h"
 #include "lorry/ops/ops.h"
 #include "lorry/optim/optimizers.h"

@@ -144,7 +144,9 @@ TEST(Compile, rows_are_written_in_place) {
       x[2].add_(x[0].sum({-1}, true));
       return Tensors{};
     });
-    if (is_held(n, kF32, true)) EXPECT_EQ(kinds(program), std::vector<int>{kRow});
+    if (is_held(n, kF32, true)) {
+      EXPECT_EQ(kinds(program), std::vector<int>{kRow});
+    }
   }
 }
 
