@@ -35,11 +35,11 @@ FAMILIES_BUILD_ON = {
     ("cpu", "attention"): {"matmul", "random", "rowwise"},  # blocks of products, dropout by tile, one head by rows
     ("cpu", "fused"): {"pointwise"},  # the block functions of pointwise rows
     ("cpu", "list"): {"pointwise"},  # the same
-    ("cpu", "optim"): {"list", "random"},  # steps over lists, rounding that draws numbers
+    ("cpu", "optim"): {"list", "pointwise", "random"},  # steps over lists, block functions, rounding that draws numbers
     ("cuda", "fused"): {"pointwise", "rowwise"},  # how formulas are evaluated, steps over held rows
     ("cuda", "indexing"): {"sort"},  # positions in order
     ("cuda", "list"): {"pointwise"},
-    ("cuda", "optim"): {"list"},
+    ("cuda", "optim"): {"fused", "list"},  # kernels compiled at run time, steps over lists
     ("cuda", "random"): {"sort"},  # draws without replacement
 }
 

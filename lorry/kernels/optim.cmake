@@ -1,5 +1,5 @@
 target_sources(lorry_kernels PRIVATE
-  recording.cpp
+  common/recording.cpp
   cpu/optim/optim.cpp
   cpu/optim/compressed.cpp
   cpu/optim/recorded.cpp)

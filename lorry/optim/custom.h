@@ -27,8 +27,9 @@
 //
 // (of a rule with symbols as its values nvcc would say that host and device functions call host functions); elsewhere
 // `automatic` is `compiled` for parameters on a GPU, or `foreach` where there is no NVRTC. Kernels of nvcc take no
-// lambdas: there the update is a struct with an operator() that is LORRY_INLINE, as in examples/own_rule.h. For the same bits everywhere code is compiled
-// with -ffp-contract=off, which the CMake targets bring along, and without -ffast-math.
+// lambdas: there the update is a struct with an operator() that is LORRY_INLINE, as in examples/own_rule.h. For the
+// same bits everywhere code is compiled with -ffp-contract=off, which the CMake targets bring along, and without
+// -ffast-math.
 
 #include <algorithm>
 #include <bit>

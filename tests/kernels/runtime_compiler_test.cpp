@@ -175,5 +175,26 @@ TEST_F(RuntimeCompilerTest, warms_up_once) {
   EXPECT_EQ(compiled_, 2);
 }
 
+/// In a process of its own: NVRTC's functions at exit must find nobody compiling.
+void end_while_kernels_compile(int milliseconds) {
+  ::setenv("LORRY_CACHE_DIR", "off", 1);
+  ::setenv("TMPDIR", "/nowhere", 1);  // without a GPU kernels are refused, and their sources would be written
+  RuntimeCompiler::get().warm_up();
+  for (int k = 0; k < 6; ++k) {
+    std::string source = fmt::format("extern \"C\" __global__ void k{}(float* x) {{\n  float a = x[threadIdx.x];\n", k);
+    for (int i = 0; i < 40; ++i) source += fmt::format("  a = sinf(a) * cosf(a + {0}); x[{0}] = a;\n", i + k);
+    RuntimeCompiler::get().kernel({fmt::format("k{}", k), source + "}\n"}, "sm_90", 0);
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+  std::exit(0);
+}
+
+TEST(RuntimeCompilerAtExit, a_process_may_end_while_kernels_compile) {
+  if (const std::string& why = Nvrtc::get().missing(); !why.empty()) GTEST_SKIP() << why;
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  for (const int milliseconds : {0, 150, 400})
+    EXPECT_EXIT(end_while_kernels_compile(milliseconds), testing::ExitedWithCode(0), "") << milliseconds;
+}
+
 }  // namespace
 }  // namespace lorry::kernels::cuda::test

@@ -34,6 +34,21 @@ std::vector<NamedTensor> parameters_with_gradients(DType dtype, uint64_t seed) {
 
 std::vector<Tensor> again_by_optim(const door::CallView& call) { return optim::run(call); }
 
+/// An output's bits; of hyper blocks, the last output of bytes, those of the progress in them: between a block's flags
+/// and what follows lie bytes that nobody writes.
+std::string bits_of_output(const Heard& step, size_t i, const Tensor& x) {
+  const bool later = std::any_of(step.outputs.begin() + static_cast<std::ptrdiff_t>(i) + 1, step.outputs.end(),
+                                 [](const Tensor& other) { return other.dtype() == kU8; });
+  if (x.dtype() != kU8 || later) return bits(x);
+  const auto rule = static_cast<int>(std::get<int64_t>(step.attributes[1]));
+  const auto count = static_cast<int>(std::get<int64_t>(step.attributes[5]));
+  const auto blocks = detail::make_built_in_blocks(rule, x.device(), step.outputs[0].dtype() == kF64);
+  blocks->use(x, count);
+  std::string all;
+  for (const double number : blocks->progress()) all += fmt::format("{:a} ", number);
+  return all;
+}
+
 /// The step is one call; made again from what was announced it writes the same bits.
 template <class F>
 void expect_one_step(const F& step) {
@@ -43,7 +58,9 @@ void expect_one_step(const F& step) {
   ASSERT_TRUE(calls[0].done);
   const std::vector<Tensor> again = run_again(calls[0], again_by_optim);
   ASSERT_EQ(again.size(), calls[0].outputs.size());
-  for (size_t i = 0; i < again.size(); ++i) EXPECT_EQ(bits(again[i]), bits(calls[0].outputs[i])) << "output " << i;
+  for (size_t i = 0; i < again.size(); ++i)
+    EXPECT_EQ(bits_of_output(calls[0], i, again[i]), bits_of_output(calls[0], i, calls[0].outputs[i]))
+        << "output " << i;
 }
 
 TEST(AnnouncedSteps, of_every_rule_are_run_again_from_every_execution) {

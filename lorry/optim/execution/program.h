@@ -18,7 +18,7 @@
 #include <functional>
 #include <vector>
 
-#include "lorry/kernels/recording.h"
+#include "lorry/kernels/common/recording.h"
 #include "lorry/layout/dtype.h"
 #include "lorry/optim/execution.h"
 #include "lorry/optim/memory.h"

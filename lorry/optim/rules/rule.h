@@ -19,7 +19,7 @@
 
 #include "lorry/device/stream.h"
 #include "lorry/formula/optimizers.h"
-#include "lorry/kernels/recorded_rule.h"
+#include "lorry/kernels/common/recorded_rule.h"
 #include "lorry/optim/memory.h"
 #include "lorry/tensor/tensor.h"
 
@@ -128,8 +128,8 @@ class AnyRule {
   virtual Setting setting(int k) = 0;
   /// What is wrong with settings that are each in their domain but do not go together; null: nothing.
   virtual const char* conflict() const = 0;
-  /// Records the update, for the executions loop and foreach (kernels/recording.h). in_tensors: settings that lie in
-  /// tensors.
+  /// Records the update, for the executions loop and foreach (kernels/common/recording.h). in_tensors: settings
+  /// that lie in tensors.
   virtual void record(std::span<const int> in_tensors, recording::Symbol* values) const = 0;
   /// Records the update for a choice of flags: bit k stands for flag k of the rule's Hyper.
   virtual void record_flags(uint32_t flags, recording::Symbol* values) const = 0;

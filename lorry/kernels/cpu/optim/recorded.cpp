@@ -5,9 +5,9 @@
 #include <cstring>
 
 #include "lorry/formula/clip.h"
+#include "lorry/kernels/common/recorded_rule.h"
 #include "lorry/kernels/cpu/optim/step.h"
 #include "lorry/kernels/cpu/pointwise/blocks.h"
-#include "lorry/kernels/recorded_rule.h"
 
 namespace lorry::kernels::cpu {
 namespace {

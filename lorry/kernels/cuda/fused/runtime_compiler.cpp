@@ -21,10 +21,27 @@ namespace {
 /// As the kernels that Lorry is built with are compiled, so that formulas give the same bits.
 constexpr const char* kFlags[] = {"--std=c++20", "--fmad=false", "--device-as-default-execution-space"};
 
+/// Ends the process's compiler before NVRTC ends. NVRTC registers what it does at exit when it is opened and when it
+/// compiles, and the last registered runs first: whoever compiles then crashes. So the compiler registers its end anew
+/// after each of the first compilations.
+void end_at_exit() {
+  constexpr int kMost = 32;
+  static std::atomic<int> registered = 0;
+  static const pid_t kProcess = ::getpid();
+  if (registered.fetch_add(1) < kMost)
+    std::atexit([] {
+      if (::getpid() == kProcess) RuntimeCompiler::get().end();  // a child that fork() made has none of the threads
+    });
+}
+
 Compiled compile(const std::string& source, const std::string& architecture) {
   std::vector<std::string> options(std::begin(kFlags), std::end(kFlags));
   options.push_back("--gpu-architecture=" + architecture);
-  return Nvrtc::get().compile(source, embedded_headers(), options);
+  const Nvrtc& nvrtc = Nvrtc::get();
+  end_at_exit();
+  Compiled made = nvrtc.compile(source, embedded_headers(), options);
+  end_at_exit();
+  return made;
 }
 
 /// Loads a cubin for good: graphs that hold its kernel may live as long as the process.
@@ -101,10 +118,6 @@ RuntimeCompiler& RuntimeCompiler::get() {
     const int threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1, 4);
     // A warm cache needs no NVRTC, so its version is that of the toolkit which Lorry is built with and opens it from.
     auto& made = *new RuntimeCompiler({compile, load_cubin, fmt::format("nvrtc {}", CUDART_VERSION), threads}, kCache);
-    static const pid_t kProcess = ::getpid();
-    std::atexit([] {
-      if (::getpid() == kProcess) get().end();  // a child that fork() made has none of the threads
-    });
     return made;
   }();
   return kCompiler;
@@ -219,8 +232,12 @@ void RuntimeCompiler::end() {
     left.swap(jobs_);
   }
   jobs_come_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
-  threads_.clear();
+  std::vector<std::thread> threads;
+  {
+    const std::lock_guard lock(mutex_);
+    threads.swap(threads_);
+  }
+  for (std::thread& thread : threads) thread.join();
   for (const Job& job : left)
     if (job.kernel != nullptr) job.kernel->finish(RuntimeKernel::State::refused, nullptr, "the process ends");
 }

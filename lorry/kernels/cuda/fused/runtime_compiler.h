@@ -75,6 +75,8 @@ class RuntimeCompiler {
   std::shared_ptr<const RuntimeKernel> kernel(const KernelSource& source, const std::string& architecture, int device);
   /// Lets the background prepare what the first compilation needs.
   void warm_up();
+  /// Waits for what is being compiled, and leaves the rest uncompiled from now on.
+  void end();
 
  private:
   struct Job {
@@ -85,7 +87,6 @@ class RuntimeCompiler {
   };
 
   void enqueue(Job job);
-  void end();
   void work();
   void run(const Job& job);
   bool load_cached(const Job& job);

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "lorry/kernels/recorded_rule.h"
+#include "lorry/kernels/common/recorded_rule.h"
 
 namespace lorry::kernels::cuda {
 

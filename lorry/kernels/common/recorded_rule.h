@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "lorry/kernels/recording.h"
+#include "lorry/kernels/common/recording.h"
 
 namespace lorry::kernels {
 

@@ -1,8 +1,8 @@
-#include "lorry/kernels/recording.h"
+#include "lorry/kernels/common/recording.h"
 
 #include <algorithm>
 
-#include "lorry/kernels/recorded_rule.h"
+#include "lorry/kernels/common/recorded_rule.h"
 
 namespace lorry::recording {
 
