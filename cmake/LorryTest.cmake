@@ -19,6 +19,7 @@ function(lorry_test room)
     return()
   endif()
   add_executable(${target} ${ARGN})
+  lorry_unity(${target})
   target_link_libraries(${target} PRIVATE lorry_test_support lorry::lorry lorry_warnings GTest::gtest)
   # compiles a third faster; what is tested is in the libraries
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)

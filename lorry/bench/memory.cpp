@@ -1,6 +1,6 @@
 // Operators that only move memory, against a copy that moves as many bytes: what a row misses of it is the operator's
 // doing. Bytes are those that must be read and written once, and the results are written into memory that is there.
-// Cases whose bytes a cache could hold rotate over several tensors.
+// MemoryCases whose bytes a cache could hold rotate over several tensors.
 
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/bench/suites.h"
@@ -13,9 +13,9 @@ namespace {
 
 using profile::do_not_optimize;
 
-class Cases {
+class MemoryCases {
  public:
-  explicit Cases(const Filter& filter) : filter_(filter) {}
+  explicit MemoryCases(const Filter& filter) : filter_(filter) {}
 
   /// A copy between the host and the device, which the link bounds and not the device's memory.
   template <class F>
@@ -53,7 +53,7 @@ class Cases {
   std::vector<Result> rows_;
 };
 
-void add_rotary(Cases& suite) {
+void add_rotary(MemoryCases& suite) {
   const int64_t texts = default_device().is_cpu() ? 4 : 64, heads = 16, d = 64;
   const Tensor packed = randn({texts, 1024, 3 * heads, d}).to(kBF16);
   const auto [cos, sin] = nn::rotation(0, 1024, d, {.device = default_device()});
@@ -61,7 +61,7 @@ void add_rotary(Cases& suite) {
             [&, cos = cos, sin = sin] { do_not_optimize(rotary(packed, cos, sin, 2 * heads)); });
 }
 
-void add_transfers(Cases& suite) {
+void add_transfers(MemoryCases& suite) {
   const Tensor pageable = ones({64 << 20}, {.device = kCPU}), pinned = pageable.pin_memory();
   suite.add_transfer("to the GPU from pageable memory", kF32, pageable.nbytes(),
                      [&] { do_not_optimize(pageable.to(default_device())); });
@@ -75,7 +75,7 @@ std::vector<Result> memory_suite(const Filter& filter) {
   const NoGrad no_grad;
   // Far beyond the caches of either device.
   const int64_t rows = default_device().is_cpu() ? 4096 : 16384, columns = 4096, n = rows * columns;
-  Cases suite(filter);
+  MemoryCases suite(filter);
   const Tensor x = randn({rows, columns}), y = randn({rows, columns}), out = empty({rows, columns});
   const Tensor half = x.to(kBF16), other_half = y.to(kBF16), half_out = empty({rows, columns}, {.dtype = kBF16});
   const Tensor weight = randn({columns}), bias = randn({columns}), grad = randn({rows, columns});

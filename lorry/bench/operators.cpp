@@ -13,9 +13,9 @@ namespace {
 
 using profile::do_not_optimize;
 
-class Cases {
+class OperatorCases {
  public:
-  explicit Cases(const Filter& filter) : filter_(filter) {}
+  explicit OperatorCases(const Filter& filter) : filter_(filter) {}
 
   template <class F>
   void add(const std::string& name, DType dtype, double bytes, F&& call) {
@@ -34,7 +34,7 @@ class Cases {
 };
 
 /// Functions of one tensor, 16 KB in f32.
-void elementwise(Cases& cases) {
+void elementwise(OperatorCases& cases) {
   constexpr int64_t kElements = 4096;
   using Unary = Tensor (*)(const Tensor&);
   constexpr std::pair<const char*, Unary> kUnary[] = {{"exp", exp},  {"gelu", gelu}, {"gelu_tanh", gelu_tanh},
@@ -53,7 +53,7 @@ void elementwise(Cases& cases) {
   }
 }
 
-void reductions(Cases& cases) {
+void reductions(OperatorCases& cases) {
   const Tensor vector = rand({1 << 24}), square = rand({4096, 4096}), rows = rand({4096, 1024}), small = rand({8, 128});
   const auto add = [&](const char* name, const Tensor& x, double passes, auto&& call) {
     cases.add(name, kF32, passes * static_cast<double>(x.nbytes()), [&] { return call(x); });
@@ -70,7 +70,7 @@ void reductions(Cases& cases) {
 }
 
 /// What a training step runs over rows of 1024, forward and backward.
-void with_gradients(Cases& cases) {
+void with_gradients(OperatorCases& cases) {
   const Tensor x = rand({4096, 1024}).requires_grad_(), weight = rand({1024}).requires_grad_(),
                bias = rand({1024}).requires_grad_(), grad = rand({4096, 1024}), target = randint(0, 1024, {4096});
   const auto add = [&](const std::string& name, double forward, double backward, auto&& call) {
@@ -91,7 +91,7 @@ void with_gradients(Cases& cases) {
 }  // namespace
 
 std::vector<Result> operators_suite(const Filter& filter) {
-  Cases cases(filter);
+  OperatorCases cases(filter);
   elementwise(cases);
   reductions(cases);
   with_gradients(cases);

@@ -28,8 +28,6 @@ struct Rule {
   int64_t bytes_an_element() const { return 4 * (3 + 2 * states); }
 };
 
-constexpr double kRate = 1e-6;  // thousands of steps by the same gradient must not run away
-
 /// As the list of rules has it, with default settings; what the public optimizers add to that is done once a step.
 template <class R>
 constexpr Rule rule() {

@@ -13,8 +13,6 @@ using optim::Memory;
 using optim::Placement;
 using optim::StateType;
 
-constexpr double kRate = 1e-6;  // thousands of steps by the same gradient must not run away
-
 /// Reads parameter (but where a master stands for it), gradient, states and master, and writes all but the gradient.
 /// The scales of 8-bit states are a 32nd of a byte.
 int64_t bytes_an_element(DType dtype, const Memory& memory) {

@@ -11,6 +11,9 @@
 
 namespace lorry::bench {
 
+/// Of every optimizer that is measured: thousands of steps by the same gradient must not run away.
+inline constexpr double kRate = 1e-6;
+
 /// What `lorry bench optim` was asked to measure in place of its cases.
 struct OptimMemoryOptions {
   std::optional<optim::StateTypes> states;

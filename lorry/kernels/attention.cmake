@@ -15,5 +15,6 @@ if(LORRY_WITH_CUDNN)
     "${LORRY_CUDNN_FRONTEND_INCLUDE_DIR}" "${LORRY_CUDNN_INCLUDE_DIR}")
   set_source_files_properties(cuda/attention/attention.cpp PROPERTIES COMPILE_DEFINITIONS LORRY_WITH_CUDNN=1)
   set_source_files_properties(cuda/attention/attention_cudnn.cpp PROPERTIES COMPILE_DEFINITIONS
-    "NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING;CUDNN_FRONTEND_SKIP_JSON_LIB")
+    "NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING;CUDNN_FRONTEND_SKIP_JSON_LIB"
+    COMPILE_OPTIONS $<$<CONFIG:Release>:-O1>)  # it plans; optimising its many templates takes twice as long
 endif()

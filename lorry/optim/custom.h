@@ -42,6 +42,7 @@
 #include "lorry/formula/number.h"
 #include "lorry/formula/rule_run.h"
 #include "lorry/optim/optimizer_for.h"
+#include "lorry/optim/rules/typed_rule.h"
 #ifdef __CUDACC__
 #include "lorry/kernels/cuda/optim/rule.h"
 #endif

@@ -11,15 +11,15 @@
 //   };
 //   using Lion = OptimizerFor<LionOptions>;
 
+#include "lorry/formula/optimizers.h"
 #include "lorry/optim/optimizer.h"
 #include "lorry/optim/rules/rule.h"
 
 namespace lorry::optim {
 
+/// A rule of formula::Rules. Instantiated in rules/rule.cpp, so that no program compiles the rules again.
 template <class Rule>
-std::unique_ptr<AnyRule> make_rule(const formula::SettingsOf<Rule>& settings) {
-  return std::make_unique<detail::TypedRule<Rule>>(settings);
-}
+std::unique_ptr<AnyRule> make_rule(const formula::SettingsOf<Rule>& settings);
 /// Of a rule with a state that is there or not.
 template <template <bool> class Rule>
 std::unique_ptr<AnyRule> make_rule(bool with_state, const formula::SettingsOf<Rule<true>>& settings) {

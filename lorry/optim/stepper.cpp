@@ -8,6 +8,7 @@
 
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/foreach/overlap.h"
+#include "lorry/kernels/common/recorded_rule.h"
 #include "lorry/memory/meta_allocator.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"

@@ -6,6 +6,7 @@
 #include "lorry/autograd/engine.h"
 #include "lorry/autograd/rules.h"
 #include "lorry/formula/pointwise.h"
+#include "tests/autograd/leaves.h"
 #include "tests/ops/operator_samples.h"
 #include "tests/support/gradcheck.h"
 
@@ -13,13 +14,6 @@ namespace lorry::test {
 namespace {
 
 bool has_gradient(Op op) { return row(op).kind == OpKind::differentiable || row(op).kind == OpKind::view; }
-
-Tensors leaves(const Sample& sample, Memory memory = Memory::contiguous) {
-  Tensors inputs = make_inputs(sample, kF64, memory);
-  for (size_t k = 0; k < inputs.size(); ++k)
-    if (sample.inputs[k].differentiable) inputs[k].requires_grad_();
-  return inputs;
-}
 
 /// The first result, squared so that the second derivatives of linear operators do not vanish.
 Function squared(const Sample& sample) {

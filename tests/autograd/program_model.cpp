@@ -108,7 +108,7 @@ std::vector<T> pick(const std::vector<T>& all, const std::vector<int>& elements)
   return out;
 }
 
-using Numbers = std::vector<HyperDual>;
+using HyperDuals = std::vector<HyperDual>;
 
 /// Whether the operator's elements depend on those of the operands at the same place.
 bool is_elementwise(Action a) {
@@ -149,8 +149,8 @@ HyperDual element(const Step& step, HyperDual x, HyperDual y, HyperDual z) {
 }
 
 /// m x k by k x n.
-Numbers matrix_product(const Numbers& x, const Numbers& y, int64_t m, int64_t k, int64_t n) {
-  Numbers out;
+HyperDuals matrix_product(const HyperDuals& x, const HyperDuals& y, int64_t m, int64_t k, int64_t n) {
+  HyperDuals out;
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < n; ++j) {
       HyperDual sum;
@@ -161,9 +161,9 @@ Numbers matrix_product(const Numbers& x, const Numbers& y, int64_t m, int64_t k,
 }
 
 /// Along dimension d.
-Numbers sums(const Numbers& x, const Sizes& sizes, int64_t d) {
+HyperDuals sums(const HyperDuals& x, const Sizes& sizes, int64_t d) {
   const int64_t inner = product({sizes.begin() + d + 1, sizes.end()}), size = sizes[static_cast<size_t>(d)];
-  Numbers out(x.size() / static_cast<size_t>(size));
+  HyperDuals out(x.size() / static_cast<size_t>(size));
   for (int64_t i = 0; i < static_cast<int64_t>(x.size()); ++i) {
     HyperDual& sum = out[static_cast<size_t>(i / (inner * size) * inner + i % inner)];
     sum = sum + x[static_cast<size_t>(i)];

@@ -8,6 +8,7 @@
 #include "lorry/formula/pointwise.h"
 #include "lorry/ops/ops.h"
 #include "lorry/ops/pointwise_call.h"
+#include "tests/autograd/leaves.h"
 #include "tests/ops/operator_samples.h"
 
 namespace lorry::test {
@@ -24,13 +25,6 @@ void expect_own_memory(const Tensor& result) {
   EXPECT_NO_THROW(result.mul_(factor));
   EXPECT_TRUE(result.requires_grad());
   EXPECT_NO_THROW(autograd::grad({result.sum()}, {factor}));
-}
-
-Tensors leaves(const Sample& sample, Memory memory) {
-  Tensors inputs = make_inputs(sample, kF64, memory);
-  for (size_t k = 0; k < inputs.size(); ++k)
-    if (sample.inputs[k].differentiable) inputs[k].requires_grad_();
-  return inputs;
 }
 
 class Results : public testing::TestWithParam<int> {

@@ -13,7 +13,7 @@
 namespace lorry::kernels::cpu {
 namespace {
 
-constexpr int64_t kSizes[] = {1, 2, 5, 12, 13, 31, 33, 64, 100};
+constexpr int64_t kProductSizes[] = {1, 2, 5, 12, 13, 31, 33, 64, 100};
 
 /// Rounding units of one product of inputs of this type: sums are in f32 or f64.
 template <class T>
@@ -69,8 +69,8 @@ class Case {
 
 template <class S, class T>
 void check_all(void (*engine)(const Gemm<S, T>&)) {
-  for (const int64_t m : kSizes)
-    for (const int64_t n : kSizes)
+  for (const int64_t m : kProductSizes)
+    for (const int64_t n : kProductSizes)
       for (const int64_t k : {int64_t{1}, int64_t{7}, int64_t{300}})
         for (const int transposes : {0, 1, 2, 3})
           Case<S, T>(m, n, k, transposes & 1, transposes & 2).check(engine, T(1), transposes == 3 ? T(0.5) : T(0));

@@ -87,6 +87,19 @@ TEST_F(KernelCacheTest, a_second_process_finds_what_the_first_one_put) {
   EXPECT_TRUE(warnings_.empty());
 }
 
+TEST_F(KernelCacheTest, knows_whether_its_folder_has_kernels) {
+  EXPECT_FALSE(KernelCache(std::nullopt).has_files());
+  KernelCache cache(folder());
+  EXPECT_FALSE(cache.has_files());  // there is no folder
+  fs::create_directories(folder());
+  std::ofstream(folder() / "notes.txt") << "not a kernel";
+  EXPECT_FALSE(cache.has_files());
+  fs::permissions(folder(), fs::perms::owner_all);
+  cache.put(key_of("a"), "binary");
+  EXPECT_TRUE(cache.has_files());
+  EXPECT_TRUE(KernelCache(folder()).has_files());
+}
+
 TEST_F(KernelCacheTest, every_field_of_the_key_tells_kernels_apart) {
   const KernelKey key = key_of("source");
   std::vector<KernelKey> others(5, key);

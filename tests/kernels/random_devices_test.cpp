@@ -13,15 +13,15 @@ namespace {
 using test::Copied;
 using test::kGPU;
 
-constexpr RandomKey kKey{0xfedcba9876543210, (uint64_t{7} << 32) + 9};
-const int64_t kSizes[] = {0, 1, 2, 3, 4, 5, 15, 16, 17, 1023, 4097, 1'000'003};
+constexpr RandomKey kDevicesKey{0xfedcba9876543210, (uint64_t{7} << 32) + 9};
+const int64_t kDevicesSizes[] = {0, 1, 2, 3, 4, 5, 15, 16, 17, 1023, 4097, 1'000'003};
 
 const RandomKernels& random_on(Device device) { return *backend(device).random; }
 
 /// Runs `fill(kernels, out, stream)` on both devices and compares the elements, which a wrong kernel would leave at 77.
 template <class T, class Fill>
 void expect_same(const Fill& fill) {
-  for (const int64_t n : kSizes)
+  for (const int64_t n : kDevicesSizes)
     for (const int64_t shift : {0, 1}) {
       const std::vector<uint8_t> bytes(static_cast<size_t>(n) * sizeof(T), 77);
       std::vector<std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>> first(static_cast<size_t>(n));
@@ -38,10 +38,11 @@ void expect_same(const Fill& fill) {
 TEST(RandomDevices, floating_fills_agree_to_the_bit) {
   LORRY_SKIP_WITHOUT_CUDA();
   const auto check = [&]<class T>(Type<T>) {
-    expect_same<T>([](const RandomKernels& k, const Array& out, Stream s) { k.uniform(out, kKey, 0, 1, s); });
-    expect_same<T>([](const RandomKernels& k, const Array& out, Stream s) { k.uniform(out, kKey, -3.7, 2.1, s); });
-    expect_same<T>([](const RandomKernels& k, const Array& out, Stream s) { k.normal(out, kKey, 0, 1, s); });
-    expect_same<T>([](const RandomKernels& k, const Array& out, Stream s) { k.normal(out, kKey, 2, 0.3, s); });
+    expect_same<T>([](const RandomKernels& k, const Array& out, Stream s) { k.uniform(out, kDevicesKey, 0, 1, s); });
+    expect_same<T>(
+        [](const RandomKernels& k, const Array& out, Stream s) { k.uniform(out, kDevicesKey, -3.7, 2.1, s); });
+    expect_same<T>([](const RandomKernels& k, const Array& out, Stream s) { k.normal(out, kDevicesKey, 0, 1, s); });
+    expect_same<T>([](const RandomKernels& k, const Array& out, Stream s) { k.normal(out, kDevicesKey, 2, 0.3, s); });
   };
   for (const DType dtype : test::kFloatingDTypes) visit_floating(dtype, check);
 }
@@ -50,29 +51,33 @@ TEST(RandomDevices, whole_numbers_and_coins_agree_in_every_dtype) {
   LORRY_SKIP_WITHOUT_CUDA();
   for (const DType dtype : kDTypes)
     visit(dtype, [&]<class T>(Type<T>) {
-      expect_same<T>([](const RandomKernels& k, const Array& out, Stream s) { k.integers(out, kKey, 0, 2, s); });
-      expect_same<T>([](const RandomKernels& k, const Array& out, Stream s) { k.integers(out, kKey, 0, 100, s); });
+      expect_same<T>([](const RandomKernels& k, const Array& out, Stream s) { k.integers(out, kDevicesKey, 0, 2, s); });
+      expect_same<T>(
+          [](const RandomKernels& k, const Array& out, Stream s) { k.integers(out, kDevicesKey, 0, 100, s); });
       for (const double p : {0.0, 1e-9, 0.3, 1 - 1e-12, 1.0})
-        expect_same<T>([p](const RandomKernels& k, const Array& out, Stream s) { k.bernoulli(out, kKey, p, s); });
+        expect_same<T>(
+            [p](const RandomKernels& k, const Array& out, Stream s) { k.bernoulli(out, kDevicesKey, p, s); });
     });
   expect_same<int64_t>(
-      [](const RandomKernels& k, const Array& out, Stream s) { k.integers(out, kKey, INT64_MIN, 0, s); });
-  expect_same<int64_t>(
-      [](const RandomKernels& k, const Array& out, Stream s) { k.integers(out, kKey, -5, uint64_t{1} << 63, s); });
+      [](const RandomKernels& k, const Array& out, Stream s) { k.integers(out, kDevicesKey, INT64_MIN, 0, s); });
+  expect_same<int64_t>([](const RandomKernels& k, const Array& out, Stream s) {
+    k.integers(out, kDevicesKey, -5, uint64_t{1} << 63, s);
+  });
 }
 
 TEST(RandomDevices, dropout_agrees_and_so_does_its_mask) {
   LORRY_SKIP_WITHOUT_CUDA();
   for (const DType dtype : test::kFloatingDTypes)
     visit_floating(dtype, [&]<class T>(Type<T>) {
-      for (const int64_t n : kSizes)
+      for (const int64_t n : kDevicesSizes)
         for (const int64_t shift : {0, 1}) {
           std::vector<T> x(static_cast<size_t>(n), T(0.0f));
           for (size_t i = 0; i < x.size(); ++i) x[i] = T(static_cast<float>(i % 999) - 500);
           const auto run = [&](Device device) {
             const Copied from(device, x, shift), out(device, x, shift);
             const Copied mask(device, std::vector<uint8_t>(x.size(), 7), shift);
-            random_on(device).dropout(out.array(), mask.array(), from.array(), kKey, 0.8, 1.25, current_stream(device));
+            random_on(device).dropout(out.array(), mask.array(), from.array(), kDevicesKey, 0.8, 1.25,
+                                      current_stream(device));
             return std::pair(out.read(), mask.read());
           };
           const auto [out, mask] = run(kCPU);
@@ -85,21 +90,22 @@ TEST(RandomDevices, dropout_agrees_and_so_does_its_mask) {
 
 TEST(RandomDevices, coins_of_many_probabilities_agree_and_a_bad_one_is_reported_later) {
   LORRY_SKIP_WITHOUT_CUDA();
-  for (const int64_t n : kSizes)
+  for (const int64_t n : kDevicesSizes)
     for (const int64_t shift : {0, 1}) {
       std::vector<float> p(static_cast<size_t>(n));
       for (size_t i = 0; i < p.size(); ++i) p[i] = static_cast<float>(i % 101) / 100;
       const auto run = [&](Device device) {
         const Copied chances(device, p, shift);
         const Copied out(device, std::vector<double>(p.size(), 7), shift);
-        EXPECT_TRUE(random_on(device).bernoulli_each(out.array(), chances.array(), kKey, current_stream(device)));
+        EXPECT_TRUE(
+            random_on(device).bernoulli_each(out.array(), chances.array(), kDevicesKey, current_stream(device)));
         return out.read();
       };
       EXPECT_TRUE(test::same_bits(run(kCPU), run(kGPU))) << n;
     }
   const Copied bad(kGPU, std::vector<float>{1, 1.5f, 1});
   const Copied out(kGPU, std::vector<float>(3, 7));
-  EXPECT_TRUE(random_on(kGPU).bernoulli_each(out.array(), bad.array(), kKey, current_stream(kGPU)));
+  EXPECT_TRUE(random_on(kGPU).bernoulli_each(out.array(), bad.array(), kDevicesKey, current_stream(kGPU)));
   EXPECT_THROW(current_stream(kGPU).synchronize(), ValueError);
   EXPECT_EQ(out.read(), (std::vector<float>{1, 0, 1}));
 }
@@ -109,7 +115,7 @@ TEST(RandomDevices, permutations_agree) {
   for (const int64_t n : {0, 1, 2, 3, 1000, 4096, 65'537, 3'000'001}) {
     const auto run = [&](Device device) {
       const Copied out(device, std::vector<int64_t>(static_cast<size_t>(n), -1));
-      random_on(device).permutation(out.array(), kKey, current_stream(device));
+      random_on(device).permutation(out.array(), kDevicesKey, current_stream(device));
       return out.read();
     };
     EXPECT_EQ(run(kCPU), run(kGPU)) << n;
@@ -139,8 +145,8 @@ TEST(RandomDevices, multinomial_draws_agree) {
     const auto run = [&](Device device) {
       const Copied from(device, weights);
       const Copied out(device, std::vector<int64_t>(static_cast<size_t>(q.rows * q.draws), -1));
-      random_on(device).multinomial(out.array({q.rows, q.draws}), from.array({q.rows, q.columns}), q.replacement, kKey,
-                                    current_stream(device));
+      random_on(device).multinomial(out.array({q.rows, q.draws}), from.array({q.rows, q.columns}), q.replacement,
+                                    kDevicesKey, current_stream(device));
       return out.read();
     };
     EXPECT_EQ(run(kCPU), run(kGPU)) << q.rows << " x " << q.columns << ", " << q.draws << " draws, replacement "

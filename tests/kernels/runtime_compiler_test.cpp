@@ -175,6 +175,21 @@ TEST_F(RuntimeCompilerTest, warms_up_once) {
   EXPECT_EQ(compiled_, 2);
 }
 
+TEST_F(RuntimeCompilerTest, does_not_warm_up_where_the_disk_has_kernels) {
+  std::string folder = (std::filesystem::temp_directory_path() / "lorry-warm-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  KernelCache on_disk{folder};
+  RuntimeCompiler(parts(), on_disk).kernel({"k", "x"}, "sm_90", 0)->wait();
+  KernelCache again{folder};
+  {
+    RuntimeCompiler compiler(parts(), again);
+    compiler.warm_up();
+    compiler.kernel({"k", "x"}, "sm_90", 0)->wait();
+  }
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(compiled_, 1);
+}
+
 /// In a process of its own, once a first kernel is compiled: NVRTC's functions at exit must find nobody compiling.
 void end_while_kernels_compile(int milliseconds) {
   ::setenv("LORRY_CACHE_DIR", "off", 1);

@@ -12,6 +12,7 @@
 
 #include "lorry/memory/caching_allocator.h"
 #include "tests/memory/simulated_device.h"
+#include "tests/memory/units.h"
 
 namespace lorry {
 namespace {
@@ -20,8 +21,6 @@ using memory::Caching;
 using memory::CachingAllocator;
 using memory::Stats;
 using test::SimulatedDevice;
-
-constexpr int64_t kMB = 1 << 20;
 
 /// Threads (each with its streams) allocate, use, note, hand over and release at random, while the simulated device
 /// lags.

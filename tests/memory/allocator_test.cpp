@@ -12,6 +12,7 @@
 #include "lorry/memory/allocate.h"
 #include "lorry/memory/memory.h"
 #include "lorry/memory/process_memory.h"
+#include "tests/memory/units.h"
 #if defined(__has_feature)
 #define LORRY_CLANG_THREAD_SANITIZER __has_feature(thread_sanitizer)
 #else
@@ -132,8 +133,6 @@ TEST(Allocator, blocks_may_be_released_on_another_thread_and_threads_may_end) {
   for (auto& t : threads) t.join();
   EXPECT_EQ(memory::stats(kCPU).live_blocks, live);
 }
-
-constexpr int64_t kMB = 1 << 20;
 
 /// A bound for a scope.
 class Bound {

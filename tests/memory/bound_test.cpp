@@ -7,6 +7,7 @@
 
 #include "lorry/memory/caching_allocator.h"
 #include "tests/memory/simulated_device.h"
+#include "tests/memory/units.h"
 #include "tests/support/scale.h"
 
 namespace lorry {
@@ -18,7 +19,6 @@ using memory::Stats;
 using test::Setting;
 using test::SimulatedDevice;
 
-constexpr int64_t kMB = 1 << 20;
 constexpr int64_t kBound = 48 * kMB;
 constexpr memory::Policy kHost{.unit = 64, .thread_budget = 256 << 10, .bound = kBound, .pages = {2 * kMB, 4096}};
 

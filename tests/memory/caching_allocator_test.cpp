@@ -8,6 +8,7 @@
 
 #include "lorry/base/modes.h"
 #include "tests/memory/simulated_device.h"
+#include "tests/memory/units.h"
 #include "tests/support/message.h"
 
 namespace lorry {
@@ -18,8 +19,6 @@ using memory::CachingAllocator;
 using memory::Stats;
 using test::Setting;
 using test::SimulatedDevice;
-
-constexpr int64_t kMB = 1 << 20;
 
 TEST(CachingAllocator, size_classes_hold_their_requests_and_are_the_least_sizes_of_their_bins) {
   for (int64_t bytes = 1; bytes <= memory::kSmall; ++bytes) {

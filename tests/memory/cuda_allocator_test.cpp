@@ -12,13 +12,13 @@
 #include "lorry/device/device.h"
 #include "lorry/memory/allocate.h"
 #include "lorry/memory/memory.h"
+#include "tests/memory/units.h"
 #include "tests/support/message.h"
 
 namespace lorry {
 namespace {
 
 constexpr Device kCuda{DeviceType::cuda, 0};
-constexpr int64_t kMB = 1 << 20;
 
 class CudaAllocator : public testing::Test {
  protected:

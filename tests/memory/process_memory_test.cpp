@@ -1,4 +1,5 @@
 #include "lorry/memory/process_memory.h"
+#include "tests/memory/units.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -8,8 +9,6 @@
 
 namespace lorry {
 namespace {
-
-constexpr int64_t kMB = 1 << 20;
 
 /// A folder that looks like the root of a machine with 8 GB, of which 6 are free, and a process of 300 MB.
 class Machine {

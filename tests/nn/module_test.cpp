@@ -230,8 +230,8 @@ struct Twice : Layer<Twice> {
   Tensor forward(const Tensor& x) const { return up(x).relu(); }
   Linear up{2, 2};
 };
-struct Stack : Layer<Stack> {
-  Stack() {
+struct StackOfLinears : Layer<StackOfLinears> {
+  StackOfLinears() {
     layers.emplace_back();
     layers.emplace_back();
     add("layers", layers);
@@ -245,7 +245,7 @@ TEST(Scopes, say_which_module_a_call_comes_from) {
   static constexpr door::Listener kListener{.bit = kUserMode, .before = [](const door::CallView& call, void*&) {
                                               paths.push_back(std::string(name(call.op)) + " " + Scope::path());
                                             }};
-  const Stack net;
+  const StackOfLinears net;
   EXPECT_EQ(net.layers[1].up.path(), "layers.1.up");
   EXPECT_EQ(net.path(), "");
   paths.clear();

@@ -9,7 +9,7 @@
 namespace lorry::optim::test {
 namespace {
 
-std::vector<NamedTensor> model(DType dtype) {
+std::vector<NamedTensor> few_params(DType dtype) {
   std::mt19937_64 random(5);
   std::vector<NamedTensor> params;
   for (const Dims& sizes : {Dims{}, Dims{0}, Dims{3, 5}, Dims{17}, Dims{33, 31}})
@@ -24,7 +24,7 @@ std::string expect_same_bits(DType dtype, const Make& make) {
   for (const Execution execution : kExecutions) {
     // this file is compiled without code for GPUs
     if (execution == Execution::fused && !default_device().is_cpu()) continue;
-    const auto params = model(dtype);
+    const auto params = few_params(dtype);
     const auto optimizer = make(params, execution);
     for (int step = 0; step < 6; ++step) {
       std::mt19937_64 random(100 + step);
@@ -79,7 +79,7 @@ TEST(Custom, an_update_alone_is_a_rule) {
     EXPECT_FALSE(own.empty());
   }
   // SGD's own bits.
-  const auto ours = model(kF32), theirs = model(kF32);
+  const auto ours = few_params(kF32), theirs = few_params(kF32);
   Custom custom(ours, momentum);
   SGD sgd(theirs, {.lr = 0.01, .momentum = 0.9});
   for (int step = 0; step < 5; ++step) {

@@ -99,9 +99,9 @@ class Numbers {
 };
 
 /// Memory of one array on a device; its first element lies `shift` elements into it.
-class Memory {
+class ArrayMemory {
  public:
-  Memory(Device device, DType dtype, const std::vector<double>& values, int64_t shift)
+  ArrayMemory(Device device, DType dtype, const std::vector<double>& values, int64_t shift)
       : device_(device),
         bytes_(static_cast<int64_t>(values.size()) * size_of(dtype)),
         shift_(shift * size_of(dtype)),
@@ -115,16 +115,16 @@ class Memory {
     });
     write(host);
   }
-  Memory(const Memory& other, int64_t shift)
+  ArrayMemory(const ArrayMemory& other, int64_t shift)
       : device_(other.device_),
         bytes_(other.bytes_),
         shift_(shift),
         memory_(memory::allocate(device_, bytes_ + shift_)) {
     write(other.read());
   }
-  ~Memory() { memory::release(device_, memory_, bytes_ + shift_); }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
+  ~ArrayMemory() { memory::release(device_, memory_, bytes_ + shift_); }
+  ArrayMemory(const ArrayMemory&) = delete;
+  ArrayMemory& operator=(const ArrayMemory&) = delete;
 
   void* data() const { return static_cast<char*>(memory_) + shift_; }
   void write(const std::vector<char>& bytes) {
@@ -173,10 +173,10 @@ class Steppable {
         if (k == 0 || (k == 2 + kStates && spec.masters == MasterKind::f32)) values = rounded(params, spec.dtype);
         if (k >= 2 && k < 2 + kStates) values = first_state(k - 2, counts[e], variant);
         // 8-bit states begin at multiples of four bytes.
-        memory = std::make_unique<Memory>(device, dtypes[k], values,
-                                          k == 1             ? other
-                                          : dtypes[k] == kU8 ? 4 * shift
-                                                             : shift);
+        memory = std::make_unique<ArrayMemory>(device, dtypes[k], values,
+                                               k == 1             ? other
+                                               : dtypes[k] == kU8 ? 4 * shift
+                                                                  : shift);
         entry.at[k] = memory->data();
       }
       list_.add(entry);
@@ -235,8 +235,8 @@ class Steppable {
       if (strange && e % 4 == 3)
         for (size_t i = 0; i < std::min<size_t>(600, values.size()); i += 5)
           values[i] = kStrange[i / 5 % std::size(kStrange)];
-      Memory& grad = *arrays_[e * static_cast<size_t>(list_.arrays()) + 1];
-      grad.write(Memory(kCPU, spec_.grad_dtype(), values, 0).read());
+      ArrayMemory& grad = *arrays_[e * static_cast<size_t>(list_.arrays()) + 1];
+      grad.write(ArrayMemory(kCPU, spec_.grad_dtype(), values, 0).read());
     }
   }
   /// Every third entry's gradient and every seventh's parameter go somewhere else, to another alignment.
@@ -246,7 +246,7 @@ class Steppable {
         if (e % (k == 0 ? 7 : 3) != 1) continue;
         auto& memory = arrays_[e * static_cast<size_t>(list_.arrays()) + static_cast<size_t>(k)];
         parked_.push_back(std::move(memory));  // so that what it had is not handed out again
-        memory = std::make_unique<Memory>(*parked_.back(), size_of(list_.dtype(k)) * static_cast<int64_t>(e % 5));
+        memory = std::make_unique<ArrayMemory>(*parked_.back(), size_of(list_.dtype(k)) * static_cast<int64_t>(e % 5));
         list_.move(e, k, memory->data());
       }
   }
@@ -302,8 +302,8 @@ class Steppable {
 
   Spec spec_;
   kernels::List list_;
-  Memory hyper_blocks_;
-  std::vector<std::unique_ptr<Memory>> arrays_, parked_;
+  ArrayMemory hyper_blocks_;
+  std::vector<std::unique_ptr<ArrayMemory>> arrays_, parked_;
 };
 
 // ---- a course of steps ----------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ std::vector<Choice> choices() {
 }
 
 /// Odd tensors: a scalar, none, a block and one more, several blocks and a rest, columns first, misaligned, with gaps.
-std::vector<NamedTensor> model(DType dtype) {
+std::vector<NamedTensor> odd_params(DType dtype) {
   std::mt19937_64 random(11);
   const auto make = [&](const Dims& sizes) { return random_tensor(random, sizes, dtype); };
   std::vector<Tensor> tensors{make({}),
@@ -64,7 +64,7 @@ const std::vector<Tensor>& gradients(DType dtype, int step) {
   std::vector<Tensor>& grads = made[{dtype, step}];
   if (grads.empty()) {
     std::mt19937_64 random(1000 + static_cast<unsigned>(step));
-    for (const auto& [name, p] : model(dtype)) {
+    for (const auto& [name, p] : odd_params(dtype)) {
       const Tensor grad = random_tensor(random, p.sizes(), dtype, std::ldexp(1.0, static_cast<int>(random() % 9) - 6));
       grads.push_back(random() % 16 == 0 ? Tensor() : grad);
     }
@@ -108,7 +108,7 @@ void expect_one_course(const Choice& choice, int steps) {
   std::vector<std::string> expected;
   for (const Execution execution : kExecutions) {
     SCOPED_TRACE(fmt::format("{} by {}, {} steps of {}", Rule::kName, name(execution), steps, choice.name()));
-    const std::vector<NamedTensor> params = model(choice.dtype);
+    const std::vector<NamedTensor> params = odd_params(choice.dtype);
     Any<Rule> optimizer(params, settings_of<Rule>(1), execution, choice.memory);
     for (int step = 0; step < steps; ++step) {
       give_gradients(params, step);
@@ -139,7 +139,7 @@ TEST(OptimMemory, a_saved_state_continues_to_the_bit_in_another_execution) {
   formula::Rules::each([]<class Rule>() {
     for (const Choice& choice : choices()) {
       SCOPED_TRACE(fmt::format("{} of {}", Rule::kName, choice.name()));
-      const std::vector<NamedTensor> params = model(choice.dtype);
+      const std::vector<NamedTensor> params = odd_params(choice.dtype);
       Any<Rule> straight(params, settings_of<Rule>(1), Execution::fused, choice.memory);
       const auto go_on = [&](const std::vector<NamedTensor>& from, Optimizer& optimizer) {
         for (int step = 4; step < 7; ++step) {
@@ -152,7 +152,7 @@ TEST(OptimMemory, a_saved_state_continues_to_the_bit_in_another_execution) {
         straight.step();
       }
       const TensorMap saved = copied(straight.state_dict());
-      const std::vector<NamedTensor> resumed = model(choice.dtype);
+      const std::vector<NamedTensor> resumed = odd_params(choice.dtype);
       {
         const NoGrad quiet;
         for (size_t i = 0; i < params.size(); ++i) resumed[i].second.detach().copy_(params[i].second.detach());
@@ -195,7 +195,7 @@ TEST(OptimMemory, a_parameter_in_another_order_takes_its_states_along) {
 
 TEST(OptimMemory, groups_may_keep_different_things) {
   for (const Execution execution : kExecutions) {
-    const std::vector<NamedTensor> together = model(kBF16), apart = model(kBF16);
+    const std::vector<NamedTensor> together = odd_params(kBF16), apart = odd_params(kBF16);
     const AdamWOptions eight{.memory = {.masters = Masters::split, .states = kQ}},
         plain{.memory = {.masters = Masters::f32}};
     const auto part = [](const std::vector<NamedTensor>& params, size_t begin, size_t end) {
@@ -400,7 +400,7 @@ TEST(OptimMemory, states_lie_where_they_were_placed) {
     for (const Execution execution : kExecutions)
       for (const StateTypes& states : {StateTypes(kF), StateTypes(kB, kQ)})
         for (const Placement where : {Placement::device, placement}) {
-          const std::vector<NamedTensor> params = model(kBF16);
+          const std::vector<NamedTensor> params = odd_params(kBF16);
           AdamW adamw(params, {.memory = {.masters = Masters::f32, .states = states, .placement = where}}, execution);
           for (int step = 0; step < 5; ++step) {
             give_gradients(params, step);

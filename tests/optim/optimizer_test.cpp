@@ -4,7 +4,7 @@
 
 #include "lorry/kernels/backend.h"
 #include "lorry/kernels/optim.h"
-#include "lorry/optim/rules/rule.h"
+#include "lorry/optim/rules/typed_rule.h"
 #include "tests/optim/support.h"
 
 namespace lorry::optim::test {

@@ -3,7 +3,7 @@
 // Every rule alike: settings that use all that a rule has, and an optimizer of any rule.
 
 #include "lorry/optim/optimizer.h"
-#include "lorry/optim/rules/rule.h"
+#include "lorry/optim/rules/typed_rule.h"
 
 namespace lorry::optim::test {
 

@@ -15,7 +15,7 @@ namespace lorry::optim::test {
 namespace {
 
 /// A cut array of an odd length, one that shares its last chunk, small ones, an empty one, and a transposed one.
-std::vector<NamedTensor> model(DType dtype) {
+std::vector<NamedTensor> large_params(DType dtype) {
   manual_seed(3);
   const auto make = [&](const Dims& sizes) { return randn(sizes).to(dtype); };
   std::vector<Tensor> tensors{make({3'000'005}), make({1'000}),          make({700'001}), make({0}),
@@ -30,7 +30,7 @@ void give_gradients(const std::vector<NamedTensor>& params, int step) {
 }
 
 std::vector<std::string> after_steps(DType dtype, const Memory& memory) {
-  const std::vector<NamedTensor> params = model(dtype);
+  const std::vector<NamedTensor> params = large_params(dtype);
   AdamW adamw(params, {.lr = 1e-2, .memory = memory});
   for (int step = 0; step < 4; ++step) {
     if (step != 2) give_gradients(params, step);  // at the same addresses once
@@ -98,7 +98,7 @@ TEST_P(Streamed, states_take_the_same_bits_home) {
 
 TEST(OptimMemory, the_report_counts_the_chunks_of_pinned_states) {
   const bool on_cpu = default_device().is_cpu();
-  const std::vector<NamedTensor> params = model(kF32);
+  const std::vector<NamedTensor> params = large_params(kF32);
   AdamW adamw(params, {.memory = {.placement = Placement::pinned}});
   give_gradients(params, 0);
   EXPECT_EQ(adamw.memory_report().chunks, 0) << "before the first step";

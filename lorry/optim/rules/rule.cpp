@@ -1,9 +1,13 @@
 #include "lorry/optim/rules/rule.h"
 
+#include <tuple>
+
 #include "lorry/kernels/backend.h"
 #include "lorry/kernels/optim.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
+#include "lorry/optim/optimizer_for.h"
+#include "lorry/optim/rules/typed_rule.h"
 
 namespace lorry::optim {
 namespace {
@@ -42,6 +46,28 @@ struct BackendKernels {
 };
 
 }  // namespace
+
+template <class Rule>
+std::unique_ptr<AnyRule> make_rule(const formula::SettingsOf<Rule>& settings) {
+  return std::make_unique<detail::TypedRule<Rule>>(settings);
+}
+
+namespace detail {
+/// Refers to make_rule of every rule, which instantiates it.
+template <class Rules>
+struct RuleMakers;
+template <class... Rule>
+struct RuleMakers<formula::RuleList<Rule...>> {
+  static constexpr std::tuple kAll = {
+      static_cast<std::unique_ptr<AnyRule> (*)(const formula::SettingsOf<Rule>&)>(make_rule<Rule>)...};
+};
+template struct RuleMakers<formula::Rules>;
+}  // namespace detail
+
+HyperBlocks::HyperBlocks(Device device) : device_(device) {}
+HyperBlocks::~HyperBlocks() = default;
+
+void HyperBlocks::use_recorded(std::unique_ptr<kernels::RecordedRule> rule) { recorded_ = std::move(rule); }
 
 kernels::NumberSource detail::number_source(int block, int setting, const Tensor& x) {
   kernels::NumberSource source{.block = block, .setting = setting, .dtype = x.dtype()};

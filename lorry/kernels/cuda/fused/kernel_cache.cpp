@@ -266,6 +266,14 @@ KernelCache::Binary KernelCache::read(const std::string& key) {
   return std::make_shared<const std::string>(*binary);
 }
 
+bool KernelCache::has_files() const {
+  if (!folder_) return false;
+  std::error_code error;  // a folder that cannot be read has none
+  for (fs::directory_iterator files(*folder_, error), end; !error && files != end; files.increment(error))
+    if (files->path().native().ends_with(kSuffix)) return true;
+  return false;
+}
+
 void KernelCache::write(const std::string& key, std::string_view binary) {
   const std::string bytes = file_of(key, binary);
   if (bytes.size() > limits_.disk_bytes) return;

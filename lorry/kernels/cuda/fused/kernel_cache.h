@@ -56,6 +56,8 @@ class KernelCache {
   Binary find(const KernelKey& key);
   /// Adds a kernel; one of the same key is replaced. The kernels used longest ago make room. From any thread.
   void put(const KernelKey& key, std::string binary);
+  /// Whether the folder has kernels, of whatever key. From any thread.
+  bool has_files() const;
 
  private:
   struct Entry {

@@ -142,7 +142,9 @@ std::shared_ptr<const RuntimeKernel> RuntimeCompiler::kernel(const KernelSource&
   return made;
 }
 
-void RuntimeCompiler::warm_up() { enqueue({}); }
+void RuntimeCompiler::warm_up() {
+  if (!cache_.has_files()) enqueue({});
+}
 
 void RuntimeCompiler::enqueue(Job job) {
   const std::lock_guard lock(mutex_);

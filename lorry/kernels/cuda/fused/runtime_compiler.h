@@ -73,7 +73,8 @@ class RuntimeCompiler {
   /// once where the cache has it; otherwise it is compiled in the background. A kernel that is refused is told by one
   /// warning event, which names the file that holds its source.
   std::shared_ptr<const RuntimeKernel> kernel(const KernelSource& source, const std::string& architecture, int device);
-  /// Lets the background prepare what the first compilation needs.
+  /// Lets the background prepare what the first compilation needs, unless the cache's folder has kernels: then there
+  /// may be nothing to compile, and to open NVRTC would take longer than to load them.
   void warm_up();
   /// Waits for what is being compiled, and leaves the rest uncompiled from now on.
   void end();

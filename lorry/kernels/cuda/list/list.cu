@@ -15,9 +15,10 @@ constexpr int64_t kTicketBytes = 16;
 // Arguments win while they take one launch: nothing is uploaded when a tensor moves, and warps need not read who owns
 // their tile, which is worth 2 % of a long step. 32 KB cost the host 2 us more than a table that is there, and a second
 // launch more than that.
-Strategy choose_strategy(int count, int entry_bytes) {
+Strategy choose_strategy(int count, int entry_bytes, bool large_arguments) {
   const auto fits = [&](int bytes) { return count <= (bytes - kBodyBytes - 16) / entry_bytes; };
-  return fits(4'096) ? Strategy::kernel_args_4k : fits(32'764) ? Strategy::kernel_args_32k : Strategy::device_table;
+  if (fits(4'096)) return Strategy::kernel_args_4k;
+  return large_arguments && fits(32'764) ? Strategy::kernel_args_32k : Strategy::device_table;
 }
 
 CudaList& CudaList::of(const List& list, const Geometry& geometry, const Stream& stream) {
@@ -64,7 +65,8 @@ CudaList::CudaList(const List& list, const Geometry& geometry)
                         geometry_.tile);
   }
   tiles_ = static_cast<uint32_t>(tiles);
-  if (strategy_ == Strategy::automatic) strategy_ = choose_strategy(count_, entry_bytes_);
+  if (strategy_ == Strategy::automatic) strategy_ = choose_strategy(count_, entry_bytes_, geometry.large_arguments);
+  if (strategy_ == Strategy::kernel_args_32k && !geometry.large_arguments) strategy_ = Strategy::kernel_args_4k;
   table_ = make_table(strategy_, device_);
 }
 

@@ -24,6 +24,8 @@
 //   int elements;                         in place of kTile, for one that depends on the list
 //   bool kBackwards = true;               tiles are taken from the last on, for a pass that follows one over the same
 //                                         memory and finds the end of it in the cache
+//   bool kLargeArguments = false;         has no kernel for 32 KB of arguments, which saves a third of compiling a long
+//                                         body: its lists take the table where 4 KB do not hold them
 //   int kRow = 32 * kRunLength;           the warps of a block share out the rows of their tiles where these are whole
 //                                         ones of an entry (interleaved_at)
 //   void open(int thread) const;          by all threads of a block, before all else
@@ -70,8 +72,9 @@ struct Entry {
 
 /// What a body asks of its list.
 struct Geometry {
-  int tile = 0;        ///< elements
-  int run_length = 1;  ///< elements of a vector access; 1 asks for no alignment
+  int tile = 0;                 ///< elements
+  int run_length = 1;           ///< elements of a vector access; 1 asks for no alignment
+  bool large_arguments = true;  ///< there is a kernel for 32 KB of arguments
   friend bool operator==(const Geometry&, const Geometry&) = default;
 };
 
@@ -159,7 +162,7 @@ class CudaList : public ListOnDevice {
 };
 
 /// What automatic is for a list of `count` entries of `entry_bytes`.
-Strategy choose_strategy(int count, int entry_bytes);
+Strategy choose_strategy(int count, int entry_bytes, bool large_arguments = true);
 
 #endif  // __CUDACC_RTC__
 
@@ -220,6 +223,14 @@ LORRY_HOST_DEVICE constexpr int tile_elements([[maybe_unused]] const Body& body)
     return Body::kTile;
   else
     return body.elements;
+}
+
+template <class Body>
+constexpr bool large_arguments() {
+  if constexpr (requires { Body::kLargeArguments; })
+    return Body::kLargeArguments;
+  else
+    return true;
 }
 
 /// How a kernel notices that it is done: every block of every launch takes a ticket, and the last one sets it back.
@@ -284,7 +295,12 @@ __global__ void __launch_bounds__(kListThreads, Body::kBlocks)
 
 #ifndef __CUDACC_RTC__
 
-/// The kernels of a body, one a source.
+template <class Body>
+Geometry geometry_of(const Body& body) {
+  return {tile_elements(body), Body::kRunLength, large_arguments<Body>()};
+}
+
+/// The kernels of a body, one a source; null for 32 KB of arguments where the body has none.
 template <int kArrayCount, class Body>
 struct TileKernels {
   static constexpr int kArrays = kArrayCount;
@@ -375,9 +391,9 @@ void over_list(const List& list, const Body& body, const Stream& stream) {
   constexpr int kArrays = Body::kArrays;
   if constexpr (requires { Body::kTile; }) static_assert(Body::kTile % (32 * Body::kRunLength) == 0);
   constexpr bool kFinishes = requires { body.finish(0); };
-  const TileKernels<kArrays, Body> kernels{over_tiles<Body, Arguments4K<kArrays>>,
-                                           over_tiles<Body, Arguments32K<kArrays>>, over_tiles<Body, Table<kArrays>>};
-  over_list(list, {tile_elements(body), Body::kRunLength}, body, kernels, kFinishes, stream);
+  TileKernels<kArrays, Body> kernels{over_tiles<Body, Arguments4K<kArrays>>, nullptr, over_tiles<Body, Table<kArrays>>};
+  if constexpr (large_arguments<Body>()) kernels.arguments_32k = over_tiles<Body, Arguments32K<kArrays>>;
+  over_list(list, geometry_of(body), body, kernels, kFinishes, stream);
 }
 
 #endif  // __CUDACC_RTC__

@@ -76,11 +76,6 @@ const char* source_of(const CudaList& list) {
   }
 }
 
-template <class Body>
-Geometry geometry_of(const Body& body) {
-  return {tile_elements(body), Body::kRunLength};
-}
-
 /// Calls use(body) with the body that steps the call's list. `states`: the rule's.
 template <int kStates = 0, class Use>
 void with_body(const RecordedRule& rule, void* blocks, const StepCall& call, const Use& use) {

@@ -158,9 +158,8 @@ struct RuleOnCuda {
     with_body(blocks, call, [&](const auto& body) { over_list(call.list, body, stream); });
   }
   static void prepare(Block* blocks, const StepCall& call, const Stream& stream) {
-    with_body(blocks, call, [&]<class Body>(const Body& body) {
-      CudaList::of(call.list, {tile_elements(body), Body::kRunLength}, stream).ticket(stream);
-    });
+    with_body(blocks, call,
+              [&](const auto& body) { CudaList::of(call.list, geometry_of(body), stream).ticket(stream); });
   }
 
   static void set(Block* blocks, std::span<const typename Kernels::Change> given, const Stream& stream) {

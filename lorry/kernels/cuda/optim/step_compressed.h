@@ -176,6 +176,7 @@ struct StepCompressed : StepNumbers<Rule, float>, Rows {
   static constexpr bool kNarrow = !std::is_same_v<T, float>, kAnyGrads = kNarrow && kTypes == StateTypes::mixed;
   static constexpr int kStates = Rule::kStates, kSome = kStates > 0 ? kStates : 1, kArrays = 2 + kStates + kNarrow,
                        kMaster = kArrays - 1;
+  static constexpr bool kLargeArguments = false;
   static constexpr int kRunLength = 1, kBlocks = kResident;  // tiles are aligned to blocks, whatever the addresses
 
   int elements;  ///< of a tile, a multiple of kBlock
