@@ -7,6 +7,8 @@
 
 #include "lorry/kernels/cpu/fused/chain.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -34,9 +36,22 @@ namespace {
 
 constexpr int64_t kPart = 8192;  ///< elements of a run that one thread takes at once
 
+/// Bytes of the last level of the cache; of a usual one where the system does not tell.
+int64_t cache_bytes() {
+  static const int64_t kBytes = [] {
+    const long told = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    return told > 0 ? int64_t{told} : int64_t{32} << 20;
+  }();
+  return kBytes;
+}
+
 }  // namespace
 
-Chain::Chain(const MapCall& call, const Walk& walk) : call_(call), walk_(walk), table_(threaded_functions()) {
+Chain::Chain(const MapCall& call, const Walk& walk)
+    : call_(call),
+      walk_(walk),
+      table_(threaded_functions()),
+      past_cache_(walk.iteration.numel() * static_cast<int64_t>(sizeof(float) * call.outputs.size()) > cache_bytes()) {
   for (size_t i = 0; i < call_.inputs.size(); ++i)
     if (walk_.of_input[i] < 0)
       numbers_.push_back(i);
@@ -46,7 +61,7 @@ Chain::Chain(const MapCall& call, const Walk& walk) : call_(call), walk_(walk), 
   for (size_t o = 0; o < call_.outputs.size(); ++o)
     if (call_.outputs[o].may_be_an_input) {  // written when nothing reads that any more
       move(table_.load, {Place::slot, static_cast<size_t>(call_.outputs[o].from)});
-      move(table_.store, {Place::operand, call_.inputs.size() + o});
+      move(table_.store, {Place::operand, call_.inputs.size() + o});  // its memory was just read
     }
   code_.push_back({.function = table_.end});
 }
@@ -79,6 +94,7 @@ void Chain::run(const Addresses& at, int64_t begin, int64_t end) const {
     run_row(state, cursor, n);
     cursor.step(n);
   }
+  if (past_cache_) table_.flush();
 }
 
 /// Computes n elements of a row.
@@ -164,10 +180,18 @@ void Chain::add(size_t s) {
   code_.push_back(made);
   const size_t r = call_.inputs.size() + s, stored = output_of(r);
   travelling_ = static_cast<int16_t>(r);
-  if (stored < call_.outputs.size() || is_read_from_memory(s, static_cast<int16_t>(r))) move(table_.store, place(r));
+  const bool read = is_read_from_memory(s, static_cast<int16_t>(r));
+  if (stored < call_.outputs.size() && !read)
+    store(stored);
+  else if (read)
+    move(table_.store, place(r));
   for (size_t o = stored + 1; o < call_.outputs.size(); ++o)  // the same value a second time
-    if (static_cast<size_t>(call_.outputs[o].from) == r && !call_.outputs[o].may_be_an_input)
-      move(table_.store, {Place::operand, call_.inputs.size() + o});
+    if (static_cast<size_t>(call_.outputs[o].from) == r && !call_.outputs[o].may_be_an_input) store(o);
+}
+
+/// Stores the travelling value in an output that no later step reads.
+void Chain::store(size_t output) {
+  move(past_cache_ ? table_.store_past_cache : table_.store, {Place::operand, call_.inputs.size() + output});
 }
 
 /// Whether a result is read otherwise than by the next step, once, as the operand that travels.

@@ -54,6 +54,7 @@ class Chain {
   void run_end(const State& state, const Cursor& cursor, int64_t done, int64_t n) const;
   float* address(const Addresses& at, size_t operand, const Cursor& cursor) const;
 
+  void store(size_t output);
   bool is_one_value(size_t input) const;
   size_t output_of(size_t r) const;
   void put(ThreadedStep& step, int at, const Place& place);
@@ -65,6 +66,7 @@ class Chain {
   const MapCall& call_;
   const Walk& walk_;
   const ThreadedFunctions& table_;
+  const bool past_cache_;           ///< outputs would not stay in the cache until somebody reads them
   std::vector<ThreadedStep> code_;  ///< without addresses
   std::vector<Address> in_slots_, moving_;
   std::vector<size_t> numbers_, repeated_;  ///< inputs that are numbers, and such that are one value in a row

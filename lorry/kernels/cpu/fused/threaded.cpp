@@ -2,6 +2,8 @@
 
 #include "lorry/kernels/cpu/fused/threaded.h"
 
+#include <hwy/cache_control.h>
+
 #include "lorry/formula/formulas.h"
 #include "lorry/kernels/cpu/common/vec_math.h"
 
@@ -53,16 +55,34 @@ void load(const ThreadedStep* step, int64_t i, V, V, V, V, V, V, V, V) {
   return next(step, i, at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7));
 }
 
+/// Calls put(register, address) for the eight.
+template <class Put>
+LORRY_INLINE void store_each(float* to, const Put& put, LORRY_EIGHT) {
+  put(a, to);
+  put(b, to + kLanes);
+  put(c, to + 2 * kLanes);
+  put(d, to + 3 * kLanes);
+  put(e, to + 4 * kLanes);
+  put(f, to + 5 * kLanes);
+  put(g, to + 6 * kLanes);
+  put(h, to + 7 * kLanes);
+}
+
 void store(const ThreadedStep* step, int64_t i, LORRY_EIGHT) {
-  float* to = step->in[0] + (i & step->mask[0]);
-  a.store(to);
-  b.store(to + kLanes);
-  c.store(to + 2 * kLanes);
-  d.store(to + 3 * kLanes);
-  e.store(to + 4 * kLanes);
-  f.store(to + 5 * kLanes);
-  g.store(to + 6 * kLanes);
-  h.store(to + 7 * kLanes);
+  float* const to = step->in[0] + (i & step->mask[0]);
+  store_each(
+      to, [](V v, float* at) { v.store(at); }, a, b, c, d, e, f, g, h);
+  return next(step, i, a, b, c, d, e, f, g, h);
+}
+
+void store_past_cache(const ThreadedStep* step, int64_t i, LORRY_EIGHT) {
+  float* const to = step->in[0] + (i & step->mask[0]);
+  if (reinterpret_cast<uintptr_t>(to) % (kLanes * sizeof(float)) == 0)
+    store_each(
+        to, [](V v, float* at) { hn::Stream(v.raw, V::Tag(), at); }, a, b, c, d, e, f, g, h);
+  else
+    store_each(
+        to, [](V v, float* at) { v.store(at); }, a, b, c, d, e, f, g, h);
   return next(step, i, a, b, c, d, e, f, g, h);
 }
 
@@ -100,6 +120,8 @@ void fill_threaded(ThreadedFunctions& table) {
 #include "lorry/formula/pointwise.def"
   table.load = stored(&load);
   table.store = stored(&store);
+  table.store_past_cache = stored(&store_past_cache);
+  table.flush = [] { hwy::FlushStream(); };
   table.end = stored(&end);
   table.run = &run;
   table.width = kThreadedVectors * kLanes;

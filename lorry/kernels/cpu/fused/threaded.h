@@ -28,7 +28,11 @@ struct ThreadedFunctions {
   void (*rows[kPointwiseCount][kMaxArity])() = {};
   void (*load)() = nullptr;   ///< the travelling value becomes in[0]
   void (*store)() = nullptr;  ///< in[0] becomes the travelling value
-  void (*end)() = nullptr;    ///< the last step
+  /// The same past the caches, for memory that is read much later: nothing is read to be overwritten. Ordered before
+  /// what follows `flush` on the thread.
+  void (*store_past_cache)() = nullptr;
+  void (*flush)() = nullptr;
+  void (*end)() = nullptr;  ///< the last step
   /// Runs the steps for each `width` elements from begin to end, which is a multiple away.
   void (*run)(const ThreadedStep* steps, int64_t begin, int64_t end) = nullptr;
   int64_t width = 0;
