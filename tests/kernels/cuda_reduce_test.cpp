@@ -13,13 +13,13 @@ namespace {
 
 using test::kGPU;
 
-struct Case {
+struct ReduceCase {
   const char* name;
   std::function<Tensor(const Tensor&)> run;
   double tolerance;  ///< of the result's size
 };
 
-const Case kCases[] = {
+const ReduceCase kReduceCases[] = {
     {"sum of all", [](const Tensor& x) { return x.sum(); }, 1e-5},
     {"sum of columns", [](const Tensor& x) { return x.sum({0}); }, 1e-5},
     {"sum of few rows", [](const Tensor& x) { return x.narrow(0, 0, 3).sum({1}); }, 1e-5},
@@ -41,7 +41,7 @@ TEST(CudaReduce, parts_add_up_to_what_the_cpu_says) {
     for (const auto& [rows, columns] :
          {std::pair<int64_t, int64_t>{40'000, 24}, {40'003, 33}, {6'000, 700}, {3, 900'001}}) {
       const Tensor x = values(rows, columns, dtype), there = x.to(kGPU);
-      for (const Case& c : kCases) {
+      for (const ReduceCase& c : kReduceCases) {
         SCOPED_TRACE(testing::Message() << c.name << " of " << name(dtype) << " [" << rows << ", " << columns << "]");
         const Tensor got = c.run(there).cpu().to(kF64), want = c.run(x).to(kF64);
         // Both round once to the result's type, and may fall on either side.
@@ -54,7 +54,7 @@ TEST(CudaReduce, parts_add_up_to_what_the_cpu_says) {
 TEST(CudaReduce, a_split_reduction_is_one_launch) {
   LORRY_SKIP_WITHOUT_CUDA();
   const Tensor x = values(40'000, 64, kBF16).to(kGPU);
-  for (const Case& c : {kCases[0], kCases[1]}) {
+  for (const ReduceCase& c : {kReduceCases[0], kReduceCases[1]}) {
     const device::LaunchCount count;
     c.run(x);
     EXPECT_EQ(count.kernels(), 1) << c.name;
@@ -68,7 +68,7 @@ TEST(CudaReduce, the_same_bits_come_from_every_stream_at_once) {
   for (const DType dtype : {kBF16, kF32}) {
     const Tensor x = values(20'000, 96, dtype).to(kGPU);
     device::synchronize(kGPU);
-    for (const Case& c : kCases) {
+    for (const ReduceCase& c : kReduceCases) {
       const Tensor first = c.run(x);
       device::synchronize(kGPU);
       std::vector<Tensor> results;
