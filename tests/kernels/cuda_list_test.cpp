@@ -98,11 +98,15 @@ TEST(CudaList, automatic_takes_arguments_while_one_launch_holds_them) {
   EXPECT_LE(sizeof(Arguments32K<1>) + kBodyBytes, 32'764u);
 }
 
-TEST(CudaList, a_body_without_large_arguments_takes_small_ones_or_the_table) {
+TEST(CudaList, a_body_without_large_arguments_takes_small_ones) {
   const List few = list_of({100, 100}, Strategy::kernel_args_32k), same = list_of({100, 100}, Strategy::automatic);
   EXPECT_EQ(CudaList::of(few, {64, 1, false}, {kGPU}).strategy(), Strategy::kernel_args_4k);
   EXPECT_EQ(CudaList::of(few, {64, 1, true}, {kGPU}).strategy(), Strategy::kernel_args_32k);
   EXPECT_EQ(CudaList::of(same, {64, 1, false}, {kGPU}).strategy(), Strategy::kernel_args_4k);
+}
+
+TEST(CudaList, a_body_without_large_arguments_takes_the_table_for_more) {
+  LORRY_SKIP_WITHOUT_CUDA();
   const List many = list_of(std::vector<int64_t>(Arguments4K<2>::kCapacity + 1, 100), Strategy::automatic);
   EXPECT_EQ(CudaList::of(many, {64, 1, false}, {kGPU}).strategy(), Strategy::device_table);
 }
