@@ -3,6 +3,7 @@ target_sources(lorry_kernels PRIVATE
   common/walk.cpp
   cpu/common/converter.cpp
   cpu/common/fold_loops.cpp
+  cpu/common/past_cache.cpp
   cpu/common/scratch.cpp
   cpu/common/simd.cpp
   cpu/common/stage.cpp)
