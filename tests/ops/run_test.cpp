@@ -238,6 +238,15 @@ TEST(Cost, is_what_the_rows_say) {
   const Tensor expanded = ones({3, 1}).expand({3, 100});
   cost = cost_of([&] { expanded.neg(); });
   EXPECT_EQ(cost.bytes, 12 + 1200) << "a repeated element is read once";
+  const Tensor wide = ones({10, 6}), index = arange(4);
+  cost = cost_of([&] { wide.index_fill_(0, index, 2); });
+  EXPECT_EQ(cost.bytes, 4 * 8 + 4 * 6 * 4) << "what the index selects is written";
+  cost = cost_of([&] { wide.index_fill_(1, index, full({}, 2.0f)); });
+  EXPECT_EQ(cost.bytes, 4 * 8 + 4 + 4 * 10 * 4);
+  cost = cost_of([&] { wide.index_put_({index}, ones({6})); });
+  EXPECT_EQ(cost.bytes, 4 * 8 + 6 * 4 + 4 * 6 * 4) << "values broadcast";
+  cost = cost_of([&] { wide.index_put_({index, index.unsqueeze(1)}, ones({}), true); });
+  EXPECT_EQ(cost.bytes, 2 * 4 * 8 + 4 + 2 * 16 * 4) << "read and written";
   const Tensor table = ones({1000, 8}), rows = tensor({1, 2, 3});
   cost = cost_of([&] { embedding(rows, table); });
   EXPECT_EQ(cost.bytes, 2 * 3 * 8 * 4 + 3 * 8) << "only the rows that are asked for";

@@ -15,6 +15,31 @@ int64_t elements(const Tensor& x) {
 
 int64_t bytes_of(const Tensor& x) { return x.defined() ? elements(x) * size_of(x.dtype()) : 0; }
 
+/// Elements of the first input that the indices between it and the last one select: one index a dimension, from the
+/// first dimension on or, of index_fill, in the dimension that it names.
+int64_t selected(const CallView& call) {
+  const Tensor* const x = call.inputs.empty() ? nullptr : call.inputs[0].tensor();
+  if (x == nullptr || !x->defined()) return 0;
+  const int64_t* const named = call.op == Op::index_fill ? std::get_if<int64_t>(&call.attributes[0]) : nullptr;
+  int64_t count = x->numel();
+  Dims common;
+  for (size_t i = 1; i + 1 < call.inputs.size(); ++i) {
+    const Tensor* const index = call.inputs[i].tensor();
+    if (index == nullptr || !index->defined()) continue;
+    const int64_t dim = named != nullptr ? *named : static_cast<int64_t>(i) - 1;
+    if (dim < x->dim()) count /= std::max<int64_t>(x->size(dim), 1);
+    common = broadcast(common, index->sizes());
+  }
+  for (const int64_t size : common) count *= size;
+  return count;
+}
+
+bool reads_what_it_writes(const CallView& call) {
+  if (call.op != Op::index_put) return row(call.op).flops.kind != Flops::none;
+  const bool* const accumulates = call.attributes.empty() ? nullptr : std::get_if<bool>(&call.attributes[0]);
+  return accumulates != nullptr && *accumulates;
+}
+
 int64_t bytes(const CallView& call) {
   const Bytes kind = row(call.op).bytes;
   if (kind == Bytes::none) return 0;
@@ -26,11 +51,14 @@ int64_t bytes(const CallView& call) {
   const size_t first = kind == Bytes::all ? 0 : 1;
   const size_t written = call.in_place && kind == Bytes::overwritten ? call.outputs.size() : first;
   for (size_t i = std::max(first, written); i < call.inputs.size(); ++i) total += input(i);
-  if (kind == Bytes::scattered) {
+  if (kind == Bytes::scattered || kind == Bytes::selected) {
     // As many elements are written as the source has, and as many are read where they are combined.
     const Tensor* const source = call.inputs.empty() ? nullptr : call.inputs.back().tensor();
-    const int64_t moved = source != nullptr ? bytes_of(*source) : 0;
-    return total + (row(call.op).flops.kind == Flops::none ? moved : 2 * moved);
+    const int64_t moved = kind == Bytes::selected && !call.outputs.empty()
+                              ? selected(call) * size_of(call.outputs[0].dtype())
+                          : source != nullptr ? bytes_of(*source)
+                                              : 0;
+    return total + (reads_what_it_writes(call) ? 2 * moved : moved);
   }
   for (const Tensor& x : call.outputs) total += bytes_of(x);
   if (kind == Bytes::gathered && !call.outputs.empty()) total += bytes_of(call.outputs[0]);
@@ -78,9 +106,11 @@ int64_t flops(const CallView& call) {
   switch (kind.kind) {
     case Flops::none:
       return 0;
-    case Flops::output: {
+    case Flops::output:
+    case Flops::outputs: {
+      const size_t most = kind.kind == Flops::output ? 1 : call.outputs.size();
       int64_t count = 0;
-      for (const Tensor& x : call.outputs.first(std::min<size_t>(call.outputs.size(), 1)))
+      for (const Tensor& x : call.outputs.first(std::min(call.outputs.size(), most)))
         if (x.defined()) count += x.numel();
       return count * kind.each;
     }

@@ -34,6 +34,7 @@ enum class Bytes : uint8_t {
   overwritten,  ///< the same, but the first input is only written
   gathered,     ///< of the first input as many elements as the first output has
   scattered,    ///< the others are read, and as many elements of the first written (and read) as the last one has
+  selected,     ///< the same, as many as the indices between the first and the last one select
 };
 
 /// Operations that an operator needs: an addition, a comparison or an elementary function is one, a fused
@@ -42,7 +43,8 @@ struct Flops {
   enum Kind : uint8_t {
     none,
     output,              ///< `each` for an element of the first output
-    input,               ///< `each` for an element of the first input
+    outputs,             ///< `each` for an element of every output
+    input,               ///< `each` for an element of the first input, of a list for those of every input
     product,             ///< a matrix product: two for each of the factors of an element of the output
     attention,           ///< both products; of a causal one the half that is needed
     attention_backward,  ///< five products
@@ -70,7 +72,7 @@ struct PerElement {
   constexpr operator Flops() const { return {kind, 1}; }
   constexpr Flops operator()(uint8_t each) const { return {kind, each}; }
 };
-inline constexpr PerElement output{Flops::output}, input{Flops::input};
+inline constexpr PerElement output{Flops::output}, outputs{Flops::outputs}, input{Flops::input};
 
 constexpr OpKind kind_of(formula::FoldResult result) {
   return result == formula::FoldResult::truth ? OpKind::constant : OpKind::differentiable;
@@ -88,7 +90,7 @@ inline constexpr OpRow kRows[kOpCount] = {
 #define LORRY_LIST_REDUCTION(name, ...) {"foreach_" #name, OpKind::list, Bytes::all, input, -1, "tensors..."},
 #include "lorry/formula/list.def"
 #define LORRY_POINTWISE(name, Formula, arity, deciding, result, domain) \
-  {"foreach_" #name, OpKind::list, Bytes::all, input, -1, "arguments...; counts"},
+  {"foreach_" #name, OpKind::list, Bytes::all, outputs, -1, "arguments...; counts"},
 #include "lorry/formula/pointwise.def"
 };
 }  // namespace columns
