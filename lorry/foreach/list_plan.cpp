@@ -202,9 +202,9 @@ void ListPlan::fill_copies() {
   }
 }
 
-void ListPlan::write_back(uint32_t role) const {
+void ListPlan::write_back(uint32_t role, uint32_t group) const {
   for (const Copy& x : copies_)
-    if (x.role == role) x.original.copy_(x.copy);
+    if (x.role == role && positions_[x.entry].group == static_cast<int32_t>(group)) x.original.copy_(x.copy);
 }
 
 void ListPlan::release_copies() {

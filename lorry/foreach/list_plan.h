@@ -25,7 +25,7 @@
 //   before a step:   for (each gradient that was replaced)
 //                      if (plan.update(kGrad, e, grad) == ListPlan::Change::layout) -> make the plan anew
 //                    plan.fill_copies();
-//   the step:        step_kernel(plan.list(g)) for each group g; plan.write_back(kParam);
+//   the step:        step_kernel(plan.list(g)), plan.write_back(kParam, g) for each group g
 
 #include <cstdint>
 #include <initializer_list>
@@ -73,8 +73,8 @@ class ListPlan {
   void reserve(size_t entries);
   /// The group of a device, the dtypes of its lists' arrays, and a tag; made if there is none.
   uint32_t group(Device device, std::span<const DType> dtypes, uint64_t tag = 0);
-  /// Adds the next entry to a group. `tensors`: one a role, null for a role without tensors. Those with elements have
-  /// equally many in one dense layout, or use_copy follows.
+  /// Adds the next entry to a group, with as many elements as the first defined tensor. `tensors`: one a role, null for
+  /// a role without tensors. Those that kernels go through together have one dense layout, or use_copy follows.
   void add(uint32_t group, std::span<const Tensor* const> tensors, Words words);
   /// The next entry is in no list.
   void add_ungrouped(std::span<const Tensor* const> tensors);
@@ -115,8 +115,8 @@ class ListPlan {
   bool has_copies() const { return !copies_.empty(); }
   /// Copies the tensors into their copies; an event says so for those that are made here. May run out of memory.
   void fill_copies();
-  /// Copies the copies of a role back.
-  void write_back(uint32_t role) const;
+  /// Copies the copies of a role back, those of a group.
+  void write_back(uint32_t role, uint32_t group) const;
   /// Drops the copies that fill_copies made. Their memory is released in the order of the stream.
   void release_copies();
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "lorry/foreach/foreach.h"
 #include "lorry/foreach/operator_plan.h"
@@ -55,12 +56,12 @@ detail::NormPlan& plan_of(detail::PlanCache& cache, const TensorList& x) {
   return *cache.norms;
 }
 
-/// What is wanted of a list. To clip to max_norm takes a factor.
+/// What is wanted of a list. To clip takes a factor.
 struct Wanted {
   NormOrder order;
   double p = 0;  ///< of NormOrder::power
   bool per_tensor = false, sum = false, total = false, factor = false;
-  double max_norm = std::numeric_limits<double>::infinity();
+  kernels::NormEnd end = {};  ///< what the total and the factor are to be, but for the factor's address
 };
 
 struct Measured {
@@ -99,28 +100,50 @@ struct ByDevice {
   }
 };
 
-Measured measure(const TensorList& x, const Wanted& wanted);
+/// The sum of the devices' sums, on the first one.
+Tensor added(const std::vector<Tensor>& sums, NormOrder order) {
+  Tensor sum = sums[0];
+  for (const Tensor& more : std::span(sums).subspan(1)) {
+    const Tensor here = more.to(sum.device());
+    sum = order == NormOrder::inf ? maximum(sum, here) : sum + here;
+  }
+  return sum;
+}
 
+Tensor new_number(Device device) { return empty({}, {kF64, device}); }
+
+/// What is made of the sum of a norm, on its device.
+FinishedNorm finished(const Tensor& sum, NormOrder order, double p, kernels::NormEnd end) {
+  const FinishedNorm made{new_number(sum.device()), new_number(sum.device())};
+  end.factor = doubles(made.factor);
+  kernels::backend(sum.device())
+      .list_norm->finish({.sum = doubles(sum), .order = order, .p = p, .total = doubles(made.norm), .end = end},
+                         current_stream(sum.device()));
+  return made;
+}
+
+/// One pass on each device. Of several devices each gives its sum to the first, which makes the rest of them.
 Measured measure(ListPlan& plan, const Wanted& wanted) {
   plan.fill_copies();
   Measured measured;
-  std::vector<Tensor> totals;
   const ByDevice by_device(plan);
   const bool one_device = by_device.devices.size() == 1;
+  const bool sums = wanted.sum || (!one_device && (wanted.total || wanted.factor));
   for (const DeviceLists& own : by_device.devices) {
-    const Options options{kF64, own.device};
-    measured.per_tensor.push_back(wanted.per_tensor ? empty({own.entries}, options) : Tensor());
-    measured.sums.push_back(wanted.sum ? empty({}, options) : Tensor());
-    totals.push_back(wanted.total ? empty({}, options) : Tensor());
-    if (wanted.factor && one_device) measured.factor = empty({}, options);
+    measured.per_tensor.push_back(wanted.per_tensor ? empty({own.entries}, {kF64, own.device}) : Tensor());
+    measured.sums.push_back(sums ? new_number(own.device) : Tensor());
+    if (one_device && wanted.total) measured.total = new_number(own.device);
+    if (one_device && wanted.factor) measured.factor = new_number(own.device);
+    kernels::NormEnd end = one_device ? wanted.end : kernels::NormEnd();
+    end.factor = doubles(measured.factor);
     kernels::backend(own.device)
         .list_norm->norm({.lists = own.lists,
                           .order = wanted.order,
                           .p = wanted.p,
                           .sum = doubles(measured.sums.back()),
-                          .total = doubles(totals.back()),
+                          .total = doubles(measured.total),
                           .per_tensor = doubles(measured.per_tensor.back()),
-                          .end = {.max_norm = wanted.max_norm, .factor = doubles(measured.factor)}},
+                          .end = end},
                          current_stream(own.device));
   }
   plan.release_copies();
@@ -128,16 +151,11 @@ Measured measure(ListPlan& plan, const Wanted& wanted) {
     const auto [device, start] = by_device.starts[static_cast<size_t>(plan.position(e).group)];
     measured.positions.emplace_back(device, start + plan.position(e).index);
   }
-  if (!wanted.total) return measured;
-  if (one_device) {
-    measured.total = totals[0];
-  } else {  // the norm of the devices' norms
-    for (Tensor& t : totals) t = t.to(by_device.devices[0].device);
-    const Measured all = measure(
-        totals,
-        {.order = wanted.order, .p = wanted.p, .total = true, .factor = wanted.factor, .max_norm = wanted.max_norm});
-    measured.total = all.total, measured.factor = all.factor;
-  }
+  if (!one_device && (wanted.total || wanted.factor))
+    std::tie(measured.total, measured.factor) = [&] {
+      const FinishedNorm made = finished(added(measured.sums, wanted.order), wanted.order, wanted.p, wanted.end);
+      return std::pair(made.norm, made.factor);
+    }();
   return measured;
 }
 
@@ -312,7 +330,7 @@ Tensor total_norm(const TensorList& x, double ord) {
 Tensor clip_norm_(const TensorList& x, double max_norm, double ord, bool error_if_nonfinite) {
   const Running running("clip_norm_");
   require<ValueError>(max_norm >= 0, "max_norm is out of range; got {}; expected a number >= 0", max_norm);
-  const Wanted wanted{.order = order_of(ord), .p = ord, .total = true, .factor = true, .max_norm = max_norm};
+  const Wanted wanted{.order = order_of(ord), .p = ord, .total = true, .factor = true, .end = {.max_norm = max_norm}};
   if (x.empty()) return measure(x, wanted).total;
   require_writable(x);
   Tensor total;
@@ -337,53 +355,62 @@ Tensor clip_norm_(const TensorList& x, double max_norm, double ord, bool error_i
 Tensor power_sum(const TensorList& x, double ord) {
   const Running running("power_sum");
   Tensor sum;
-  const auto add_up = [&] {
-    const std::vector<Tensor> sums = measure(x, {.order = order_of(ord), .p = ord, .sum = true}).sums;
-    sum = sums[0];
-    for (const Tensor& more : std::span(sums).subspan(1)) {
-      const Tensor here = more.to(sum.device());
-      sum = std::isinf(ord) ? maximum(sum, here) : sum + here;
-    }
-  };
+  const NormOrder order = order_of(ord);
+  const auto add_up = [&] { sum = added(measure(x, {.order = order, .p = ord, .sum = true}).sums, order); };
   call_over(
       Op::power_sum, x, false, nullptr, add_up, [&] { return std::vector{sum}; }, ord);
   return sum;
 }
 
-FinishedNorm finish_norm(const Tensor& sum, const NormFinish& finish) {
-  const Running running("finish_norm");
-  const auto require_number = [](const Tensor& x, const char* what) {
-    require<DTypeError>(x.dim() == 0 && x.dtype() == kF64, "{} is of another kind; got {}; expected a 0-d f64", what,
-                        x);
-  };
-  const NormOrder order = order_of(finish.ord);
+namespace {
+
+void require_number(const Tensor& x, const char* what) {
+  require<DTypeError>(x.dim() == 0 && x.dtype() == kF64, "{} is of another kind; got {}; expected a 0-d f64", what, x);
+}
+
+/// What finish asks for, checked. device: of the sum.
+kernels::NormEnd end_of(const NormFinish& finish, Device device) {
   require<ValueError>(finish.max_norm >= 0, "max_norm is out of range; got {}; expected a number >= 0",
                       finish.max_norm);
-  require_number(sum, "the sum");
   if (finish.scale.defined()) {
     require_number(finish.scale, "scale");
-    require_same_device(sum, finish.scale);
+    require<DeviceError>(finish.scale.device() == device,
+                         "scale is on another device than the norm; got {}; expected {}", finish.scale, device);
   }
-  const Options options{kF64, sum.device()};
-  const FinishedNorm made{empty({}, options), empty({}, options)};
+  return {.max_norm = finish.max_norm, .scale = doubles(finish.scale), .skip_nonfinite = finish.skip_nonfinite};
+}
+
+std::vector<Tensor> both(const FinishedNorm& made) { return {made.norm, made.factor}; }
+
+}  // namespace
+
+FinishedNorm finish_norm(const Tensor& sum, const NormFinish& finish) {
+  const Running running("finish_norm");
+  const NormOrder order = order_of(finish.ord);
+  require_defined(sum, "the sum");
+  const kernels::NormEnd end = end_of(finish, sum.device());
+  require_number(sum, "the sum");
+  FinishedNorm made;
+  call_over(
+      Op::finish_norm, TensorList({sum}), false, &finish.scale, [&] { made = finished(sum, order, finish.ord, end); },
+      [&] { return both(made); }, finish.ord, finish.max_norm, finish.skip_nonfinite);
+  return made;
+}
+
+FinishedNorm clip_factor(const TensorList& x, const NormFinish& finish) {
+  const Running running("clip_factor");
+  const NormOrder order = order_of(finish.ord);
+  const kernels::NormEnd end = end_of(finish, x.empty() || !x[0].defined() ? default_device() : x[0].device());
+  FinishedNorm made;
   const auto compute = [&] {
-    kernels::backend(sum.device())
-        .list_norm->finish({.sum = doubles(sum),
-                            .order = order,
-                            .p = finish.ord,
-                            .total = doubles(made.norm),
-                            .end = {.max_norm = finish.max_norm,
-                                    .scale = doubles(finish.scale),
-                                    .skip_nonfinite = finish.skip_nonfinite,
-                                    .factor = doubles(made.factor)}},
-                           current_stream(sum.device()));
+    const Measured measured =
+        measure(x, {.order = order, .p = finish.ord, .sum = x.empty(), .total = true, .factor = true, .end = end});
+    made =
+        x.empty() ? finished(measured.sums[0], order, finish.ord, end) : FinishedNorm{measured.total, measured.factor};
   };
   call_over(
-      Op::finish_norm, TensorList({sum}), false, &finish.scale, compute,
-      [&] {
-        return std::vector{made.norm, made.factor};
-      },
-      finish.ord, finish.max_norm, finish.skip_nonfinite);
+      Op::clip_factor, x, false, &finish.scale, compute, [&] { return both(made); }, finish.ord, finish.max_norm,
+      finish.skip_nonfinite);
   return made;
 }
 

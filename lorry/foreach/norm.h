@@ -28,10 +28,10 @@ Tensor total_norm(const TensorList& x, double ord = 2);
 
 /// Scales all tensors together in place so that their common norm is at most max_norm: by min(1, max_norm / (norm +
 /// 1e-6)). Nothing is written where that is 1; a norm of NaN makes all elements NaN. Returns the norm before: a 0-d
-/// f64, as Norms::total. Tensors that are not dense are copied for the norm and
-/// scaled where they are. With error_if_nonfinite
-/// the host waits for the norm, and one that is infinite or NaN throws ValueError and leaves the tensors. Throws
-/// ValueError for a negative max_norm, ShapeError where two tensors share memory, and what norms throws.
+/// f64, as Norms::total. Tensors that are not dense are copied for the norm and scaled where they are. With
+/// error_if_nonfinite the host waits for the norm, and one that is infinite or NaN throws ValueError and leaves the
+/// tensors. Throws ValueError for a negative max_norm, ShapeError where two tensors share memory, and what norms
+/// throws.
 Tensor clip_norm_(const TensorList& x, double max_norm, double ord = 2, bool error_if_nonfinite = false);
 
 // ---- a norm in two parts --------------------------------------------------------------------------------------------
@@ -62,6 +62,10 @@ struct FinishedNorm {
 /// The norm and the factor to clip by from the sum of a norm, on its device; nothing waits. sum: 0-d f64. Throws
 /// ValueError for a negative max_norm or ord <= 0, DTypeError, DeviceError.
 FinishedNorm finish_norm(const Tensor& sum, const NormFinish& finish = {});
+
+/// finish_norm(power_sum(x, finish.ord), finish), to the bit. Of tensors on one device it takes one pass. finish.scale
+/// is on the device of the first tensor. Throws what these two throw.
+FinishedNorm clip_factor(const TensorList& x, const NormFinish& finish = {});
 
 /// Multiplies all tensors in place by the factor of finish_norm, as clip_norm_ does. factor: 0-d f64. Throws
 /// DTypeError, and what clip_norm_ throws for tensors that it cannot write.

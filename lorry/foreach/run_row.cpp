@@ -122,6 +122,16 @@ std::vector<Tensor> run(const CallView& call) {
                                                                  .skip_nonfinite = attribute_of<bool>(call, 2)});
       return {made.norm, made.factor};
     }
+    case Op::clip_factor: {
+      require_attributes(call, 3);
+      if (call.inputs.empty()) refuse(call, "there is no scale");
+      const size_t last = call.inputs.size() - 1;
+      const FinishedNorm made = clip_factor(tensors_of(call, 0, last), {.ord = number(0),
+                                                                        .max_norm = number(1),
+                                                                        .scale = tensor_of(call, last),
+                                                                        .skip_nonfinite = attribute_of<bool>(call, 2)});
+      return {made.norm, made.factor};
+    }
     case Op::scale_norm: {
       require_attributes(call, 0);
       if (call.inputs.empty()) refuse(call, "there is no factor");

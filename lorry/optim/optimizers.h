@@ -30,8 +30,8 @@ namespace detail {
 [[noreturn]] void raise_unknown_optimizer(std::string_view name);
 }  // namespace detail
 
-/// Calls f with the default options of the optimizer called `name`; Of<decltype(options)> is its class. Throws
-/// ValueError for another name.
+/// Calls f with the default options of the optimizer called `name`; OptimizerFor<decltype(options)> is its class.
+/// Throws ValueError for another name.
 template <class F>
 void with_options(std::string_view name, const F& f) {
   bool found = false;

@@ -10,10 +10,14 @@
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/dispatch/door.h"
+#include "lorry/optim/step_plan.h"
 #include "lorry/optim/stepper.h"
 #include "lorry/tensor/changes.h"
 
 namespace lorry::optim {
+
+using foreach::ListPlan;
+
 namespace {
 
 /// True when equal offsets in both tensors hold the same element: equal sizes, and equal strides where they matter.
@@ -70,18 +74,15 @@ void Stepper::refresh() {
 
 /// Takes over gradients that were replaced since. False when more than their addresses has changed.
 bool Stepper::update_addresses(uint64_t since) {
-  if (!copied_.empty() || !shared_grad_storages_.empty() || !guarded_.empty()) return false;
-  for (Slot& slot : slots_) {
+  if (plan_->has_copies() || !shared_grad_storages_.empty() || !guarded_.empty()) return false;
+  for (size_t s = 0; s < slots_.size(); ++s) {
+    Slot& slot = slots_[s];
     if (slot.gradient->changed() <= since) continue;
     const Tensor grad = slot.gradient->grad();
     if (grad.defined() != (slot.entry >= 0)) return false;
     if (!grad.defined()) continue;
     check(slot, grad);
-    if (!same_order(slot.param.layout(), grad.layout()) || guarded(grad)) return false;
-    Family& family = families_[slot.family];
-    if (grad.dtype() != family.grad_dtype) return false;
-    family.list->move(slot.entry, 1, grad.data_ptr());
-    family.grads->move(slot.entry, 0, grad.data_ptr());
+    if (guarded(grad) || plan_->update(kGrad, static_cast<uint32_t>(s), grad) == ListPlan::Change::layout) return false;
     if (!grad.storage().join(grad_epoch_)) return false;
     separate_ = separate_ && alone(grad);
   }
@@ -105,24 +106,26 @@ struct Stepper::DraftParameter {
   Tensor given;        ///< the gradient; undefined: the parameter is not stepped, and nothing below is set
   Tensor param, grad;  ///< what the lists hold: parameter and gradient, or their contiguous copies
   Tensor param_source, grad_source, states[kMaxStates + 1];
+  bool copies_param() const { return param.data_ptr() != param_source.data_ptr(); }
+  bool copies_grad() const { return grad.data_ptr() != grad_source.data_ptr(); }
   int family = -1, hyper_block = -1;
 };
 
 /// All that may fail goes into a draft: when memory runs out, nothing has changed but hyper blocks that nobody has yet.
 struct Stepper::Draft {
-  struct Lists {
-    std::unique_ptr<kernels::List> list, grads;
-    std::vector<int> slots;
-    std::optional<DType> grad_dtype;
-  };
-  std::vector<DraftParameter> parameters;  ///< of the slots
-  std::vector<Lists> lists;                ///< of the families
+  std::vector<DraftParameter> parameters;         ///< of the slots
+  std::vector<std::optional<DType>> grad_dtypes;  ///< of the families that are stepped
+  std::vector<int> in_plan;                       ///< their groups
+  ListPlan plan;
+  size_t gradients = 0;  ///< its lists of gradients alone
 };
 
 void Stepper::lay_out() {
   const Running running(where_);
-  Draft draft;
-  draft.parameters.resize(slots_.size());
+  Draft draft{.parameters = std::vector<DraftParameter>(slots_.size()),
+              .grad_dtypes = {},
+              .in_plan = {},
+              .plan = new_step_plan(strategy_)};
   for (size_t s = 0; s < slots_.size(); ++s) {
     Tensor& grad = draft.parameters[s].given;
     grad = slots_[s].param.grad();
@@ -132,7 +135,7 @@ void Stepper::lay_out() {
   for (size_t s = 0; s < slots_.size(); ++s)
     if (draft.parameters[s].given.defined()) draft_arrays(slots_[s], draft.parameters[s]);
   draft_hyper_blocks(draft);
-  draft_lists(draft);
+  draft_plan(draft);
   adopt(draft);
   for (Family& family : families_)
     if (!family.block_groups.empty()) write_hyper_blocks(family, -1);
@@ -201,57 +204,55 @@ void Stepper::draft_hyper_blocks(Draft& draft) {
   }
 }
 
-void Stepper::draft_lists(Draft& draft) const {
-  std::vector<Draft::Lists>& lists = draft.lists;
-  lists.resize(families_.size());
+void Stepper::draft_plan(Draft& draft) const {
+  draft.grad_dtypes.resize(families_.size());
+  draft.in_plan.assign(families_.size(), -1);
+  draft.plan.reserve(slots_.size());
   for (size_t s = 0; s < slots_.size(); ++s) {
     const DraftParameter& own = draft.parameters[s];
-    if (own.family < 0) continue;
-    std::optional<DType>& all = lists[own.family].grad_dtype;
-    if (!all) all = own.given.dtype();
-    require<DTypeError>(*all == own.given.dtype(),
+    if (own.family < 0) {
+      const Tensor* nothing[kStepRoles] = {};
+      draft.plan.add_ungrouped(nothing);
+      continue;
+    }
+    const auto f = static_cast<size_t>(own.family);
+    const Family& family = families_[f];
+    std::optional<DType>& grad_dtype = draft.grad_dtypes[f];
+    if (!grad_dtype) {
+      grad_dtype = own.given.dtype();
+      std::vector<DType> states;
+      for (int k = 0; k < family.rule->states; ++k) states.push_back(family.array_dtype(k));
+      draft.in_plan[f] = static_cast<int>(step_group(draft.plan, family.device, family.dtype, *grad_dtype, states,
+                                                     family.array_dtype(family.rule->states), f));
+    }
+    require<DTypeError>(*grad_dtype == own.given.dtype(),
                         "the gradient of '{}' has another dtype than that of a parameter that is stepped with it; "
                         "got {}; expected {} for all",
-                        slots_[s].name, own.given.dtype(), *all);
+                        slots_[s].name, own.given.dtype(), *grad_dtype);
+    add_step_entry(draft.plan, static_cast<uint32_t>(draft.in_plan[f]), own.param, own.grad,
+                   std::span(own.states, static_cast<size_t>(family.arrays())),
+                   {.word = static_cast<uint32_t>(own.hyper_block), .number = static_cast<uint32_t>(s)});
+    if (own.copies_param()) draft.plan.use_copy(kParam, own.param_source, own.param);
+    if (own.copies_grad()) draft.plan.use_copy(kGrad, own.grad_source, own.grad);
   }
-  for (size_t f = 0; f < families_.size(); ++f) {
-    const Family& family = families_[f];
-    const DType grad_dtype = lists[f].grad_dtype.value_or(family.dtype);
-    std::vector<DType> dtypes{family.dtype, grad_dtype};
-    for (int k = 0; k < family.rule->states; ++k) dtypes.push_back(family.array_dtype(k));
-    // Lists of 16-bit parameters carry an array of masters, null where there are none.
-    if (is_narrow(family.dtype)) dtypes.push_back(family.array_dtype(family.rule->states));
-    lists[f].list = std::make_unique<kernels::List>(family.device, dtypes, strategy_);
-    lists[f].grads = std::make_unique<kernels::List>(family.device, std::span(&grad_dtype, 1), strategy_);
-  }
-  for (size_t s = 0; s < slots_.size(); ++s) {
-    const DraftParameter& own = draft.parameters[s];
-    if (own.family < 0) continue;
-    kernels::ListEntry entry{.at = {own.param.data_ptr(), own.grad.data_ptr()},
-                             .count = own.param.numel(),
-                             .word = static_cast<uint32_t>(own.hyper_block),
-                             .number = static_cast<uint32_t>(s)};
-    for (int k = 0; k < kMaxStates + 1 && own.states[k].defined(); ++k) entry.at[2 + k] = own.states[k].data_ptr();
-    lists[own.family].list->add(entry);
-    lists[own.family].grads->add({.at = {own.grad.data_ptr()}, .count = entry.count, .word = 0});
-    lists[own.family].slots.push_back(static_cast<int>(s));
-  }
+  draft.gradients = draft.plan.add_lists({kGrad});
 }
 
 /// Takes a draft over. Nothing fails here.
 void Stepper::adopt(Draft& draft) {
+  plan_ = std::move(draft.plan);
+  gradients_ = draft.gradients;
   for (size_t f = 0; f < families_.size(); ++f) {
     Family& family = families_[f];
-    Draft::Lists& lists = draft.lists[f];
     family.streamed.reset();
     family.eager.reset();
-    family.list = std::move(lists.list);
-    family.grads = std::move(lists.grads);
-    family.slots = std::move(lists.slots);
-    family.grad_dtype = lists.grad_dtype.value_or(family.dtype);
+    family.in_plan = draft.in_plan[f];
+    family.slots.clear();
+    if (family.in_plan >= 0)
+      for (const uint32_t s : plan_->groups()[static_cast<size_t>(family.in_plan)].entries)
+        family.slots.push_back(static_cast<int>(s));
+    family.grad_dtype = draft.grad_dtypes[f].value_or(family.dtype);
   }
-  std::vector<int> entries(families_.size());
-  copied_.clear();
   shared_storages_.clear();
   shared_grad_storages_.clear();
   guarded_.clear();
@@ -263,17 +264,15 @@ void Stepper::adopt(Draft& draft) {
   for (size_t s = 0; s < slots_.size(); ++s) {
     Slot& slot = slots_[s];
     DraftParameter& own = draft.parameters[s];
-    slot.entry = own.family < 0 ? -1 : entries[own.family]++;
+    slot.entry = own.family < 0 ? -1 : static_cast<int>(plan_->position(s).index);
     slot.dense_param = slot.ordered_grad = Tensor();
     if (own.family < 0) continue;
     slot.family = own.family, slot.hyper_block = own.hyper_block;
     slot.layout = own.param.layout();
     std::ranges::move(own.states, slot.states);
-    slot.param_source = slot.grad_source = Tensor();
-    if (own.param.data_ptr() != slot.param.data_ptr())
-      slot.dense_param = own.param, slot.param_source = own.param_source;
-    if (own.grad.data_ptr() != own.given.data_ptr()) slot.ordered_grad = own.grad, slot.grad_source = own.grad_source;
-    if (slot.dense_param.defined() || slot.ordered_grad.defined()) copied_.push_back(static_cast<int>(s));
+    slot.grad_source = Tensor();
+    if (own.copies_param()) slot.dense_param = own.param;
+    if (own.copies_grad()) slot.ordered_grad = own.grad, slot.grad_source = own.grad_source;
     if (!slot.param.storage().join(epoch_)) shared_storages_.push_back(&slot.param.storage());
     if (!own.given.storage().join(grad_epoch_)) shared_grad_storages_.push_back(&own.given.storage());
     if (guarded(own.given)) guarded_.push_back(static_cast<int>(s));

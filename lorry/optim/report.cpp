@@ -26,7 +26,7 @@ std::string MemoryReport::text() const {
   const auto line = [&](const char* what, int64_t bytes, const std::string& more = "") {
     text += fmt::format("{:<13} {:>10}{}\n", what, in_units(bytes), more);
   };
-  const auto places = [](const Placed& placed) {
+  const auto by_placement = [](const Placed& placed) {
     std::string where;
     for (const auto& [bytes, name] :
          {std::pair(placed.pinned, "in pinned host memory"), std::pair(placed.managed, "in managed memory")})
@@ -35,8 +35,8 @@ std::string MemoryReport::text() const {
   };
   line("parameters", parameters);
   line("gradients", gradients);
-  line("states", states.total(), places(states));
-  if (masters.total() > 0) line("masters", masters.total(), places(masters));
+  line("states", states.total(), by_placement(states));
+  if (masters.total() > 0) line("masters", masters.total(), by_placement(masters));
   if (copies > 0) line("copies", copies);
   if (chunks > 0) line("chunks", chunks);
   for (const Step& step : steps)
@@ -111,7 +111,7 @@ void Stepper::run_on_meta(MemoryReport::Step& step, bool by_factor) {
   }
   const int64_t calls = kernels::meta::calls();
   refresh();
-  copy_in();
+  plan_->fill_copies();
   run(factors, false);
   step.calls = kernels::meta::calls() - calls;
   for (const Device device : devices) most += memory::stats(device).peak_allocated;

@@ -26,7 +26,8 @@ struct MemoryReport {
   int64_t parameters = 0, gradients = 0;
   int64_t copies = 0;  ///< contiguous ones, of parameters that are not dense and gradients of other layouts
   Placed states, masters;
-  /// on the device, through which fused steps bring pinned states (optim/streamed.h), once a step has been made
+  /// on the device, through which fused steps bring pinned states (optim/execution/streamed.h), once a step has been
+  /// made
   int64_t chunks = 0;
   int64_t budget = 0;  ///< memory_budget
   Step steps[3] = {{Execution::loop, 0, 0}, {Execution::foreach, 0, 0}, {Execution::fused, 0, 0}};

@@ -7,6 +7,7 @@
 #include "lorry/ops/array.h"
 #include "lorry/ops/dispatch/arguments.h"
 #include "lorry/optim/rules/rule.h"
+#include "lorry/optim/step_plan.h"
 
 namespace lorry::optim {
 namespace {
@@ -114,21 +115,21 @@ std::vector<Tensor> run(const CallView& call) {
   blocks->use(step.blocks, static_cast<int>(block_count));
   std::vector<Tensor> here;  // states where the kernels read them
   for (const Tensor& state : step.states) here.push_back(state.to(device));
-  std::vector<DType> dtypes{dtype, step.grads[0].dtype()};
-  for (size_t k = 0; k < step.arrays; ++k) dtypes.push_back(here[k * step.count].dtype());
-  // Lists of 16-bit parameters carry an array of masters, null where there are none.
-  if (is_narrow(dtype) && step.arrays == static_cast<size_t>(step.rule.states)) dtypes.push_back(kF32);
-  kernels::List list(device, dtypes);
+  std::vector<DType> states;
+  for (int k = 0; k < step.rule.states; ++k) states.push_back(here[static_cast<size_t>(k) * step.count].dtype());
+  const bool has_master = step.arrays > states.size();
+  foreach
+    ::ListPlan plan = new_step_plan(Strategy::automatic);
+  const uint32_t group = step_group(plan, device, dtype, step.grads[0].dtype(), states,
+                                    has_master ? here[states.size() * step.count].dtype() : kF32);
   for (size_t i = 0; i < step.count; ++i) {
-    kernels::ListEntry entry{
-        .at = {step.params[i].data_ptr(), step.grads[i].data_ptr()},
-        .count = step.params[i].numel(),
-        .word = static_cast<uint32_t>(in_range(call, entries[2 * i], block_count, "no such block")),
-        .number = static_cast<uint32_t>(in_range(call, entries[2 * i + 1], 1 << 24, "no such number"))};
-    for (size_t k = 0; k < step.arrays; ++k) entry.at[2 + k] = here[k * step.count + i].data_ptr();
-    list.add(entry);
+    std::vector<Tensor> arrays;
+    for (size_t k = 0; k < step.arrays; ++k) arrays.push_back(here[k * step.count + i]);
+    add_step_entry(plan, group, step.params[i], step.grads[i], arrays,
+                   {.word = static_cast<uint32_t>(in_range(call, entries[2 * i], block_count, "no such block")),
+                    .number = static_cast<uint32_t>(in_range(call, entries[2 * i + 1], 1 << 24, "no such number"))});
   }
-  const kernels::StepCall kernel{.list = list,
+  const kernels::StepCall kernel{.list = plan.list(group),
                                  .first_block = 0,
                                  .block_count = static_cast<int32_t>(block_count),
                                  .masters = step.masters,

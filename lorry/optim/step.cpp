@@ -12,6 +12,7 @@
 #include "lorry/ops/creation.h"
 #include "lorry/ops/dispatch/door.h"
 #include "lorry/optim/run_row.h"
+#include "lorry/optim/step_plan.h"
 #include "lorry/optim/stepper.h"
 #include "lorry/trace/recorder.h"
 
@@ -25,7 +26,7 @@ void Stepper::step(const Tensor& grad_factor) {
   require_parameters();
   read_settings();
   refresh();
-  copy_in();
+  plan_->fill_copies();
   if (grad_factor.defined()) {
     require<ShapeError>(grad_factor.dim() == 0, "grad_factor has a shape; got {}; expected a 0-d f64", grad_factor);
     require<DTypeError>(grad_factor.dtype() == kF64, "grad_factor has another dtype; got {}; expected a 0-d f64",
@@ -45,7 +46,7 @@ Tensor Stepper::step(const StepOptions& options) {
   read_settings();
   refresh();
   if (options.zero_grad) require_separate_gradients();
-  copy_in();
+  plan_->fill_copies();
   Tensor total;
   Factors factors;
   if (std::isfinite(options.max_norm) || options.skip_nonfinite || options.scale.defined())
@@ -84,7 +85,7 @@ std::vector<Stepper::DeviceGradients> Stepper::gradients_by_device() const {
     if (family.slots.empty()) continue;
     auto own = std::ranges::find(devices, family.device, &DeviceGradients::device);
     if (own == devices.end()) own = devices.insert(own, {family.device});
-    own->lists.push_back(family.grads.get());
+    own->lists.push_back(&plan_->list(static_cast<size_t>(family.in_plan), gradients_));
     if (!door::heard(door::Inputs({}))) continue;
     for (const int s : family.slots) own->tensors.push_back(gradient_of(slots_[static_cast<size_t>(s)]));
   }
@@ -96,9 +97,9 @@ Tensor Stepper::gradient_of(const Slot& slot) {
   return slot.ordered_grad.defined() ? slot.ordered_grad : slot.gradient->grad();
 }
 
-/// The norm of all gradients, and what those of each device are multiplied by. Of several devices each gives the sum of
-/// its squares to the first, which sends the factor to the others. Where somebody listens it is two calls, power_sum
-/// and finish_norm; otherwise one kernel makes both.
+/// The norm of all gradients, and what those of each device are multiplied by: foreach::clip_factor over the lists that
+/// the step has. Of several devices each gives the sum of its squares to the first, which sends the factor to the
+/// others.
 Tensor Stepper::clip_factors(const StepOptions& options, Factors& factors) const {
   const std::vector<DeviceGradients> devices = gradients_by_device();
   const Device first = devices[0].device;
@@ -113,8 +114,14 @@ Tensor Stepper::clip_factors(const StepOptions& options, Factors& factors) const
                              .scale = doubles(options.scale),
                              .skip_nonfinite = options.skip_nonfinite,
                              .factor = doubles(factor)};
-  if (devices.size() == 1 && !door::heard(door::Inputs({}))) {
-    norms_of(first).norm({.lists = devices[0].lists, .total = doubles(total), .end = end}, current_stream(first));
+  const std::array<door::Attribute, 3> attributes{2.0, options.max_norm, options.skip_nonfinite};
+  const Tensor results[] = {total, factor};
+  if (devices.size() == 1) {
+    std::vector<Tensor> inputs = devices[0].tensors;
+    inputs.push_back(options.scale);
+    announce_call(Op::clip_factor, inputs, attributes, results, [&] {
+      norms_of(first).norm({.lists = devices[0].lists, .total = doubles(total), .end = end}, current_stream(first));
+    });
   } else {
     Tensor sum;
     for (const DeviceGradients& own : devices) {
@@ -124,23 +131,12 @@ Tensor Stepper::clip_factors(const StepOptions& options, Factors& factors) const
       });
       sum = sum.defined() ? sum.add(part.to(first)) : part;
     }
-    const Tensor results[] = {total, factor};
-    announce_call(Op::finish_norm, std::array{sum, options.scale},
-                  std::array<door::Attribute, 3>{2.0, options.max_norm, options.skip_nonfinite}, results, [&] {
-                    norms_of(first).finish({.sum = doubles(sum), .total = doubles(total), .end = end},
-                                           current_stream(first));
-                  });
+    announce_call(Op::finish_norm, std::array{sum, options.scale}, attributes, results, [&] {
+      norms_of(first).finish({.sum = doubles(sum), .total = doubles(total), .end = end}, current_stream(first));
+    });
   }
   for (const DeviceGradients& own : devices) factors.push_back(factor.to(own.device));
   return total;
-}
-
-void Stepper::copy_in() {
-  for (const int s : copied_) {
-    const Slot& slot = slots_[s];
-    if (slot.dense_param.defined()) slot.dense_param.copy_(slot.param_source);
-    if (slot.ordered_grad.defined()) slot.ordered_grad.copy_(slot.grad_source);
-  }
 }
 
 void Stepper::run(const Factors& factors, bool zero_grads) {
@@ -197,18 +193,15 @@ void Stepper::run(const Factors& factors, bool zero_grads) {
       announce(family, factor, zero_grads, step);
     else
       step();
-    copy_out(static_cast<int>(f), zero_grads);
+    if (plan_->has_copies()) copy_out(family, zero_grads);
   }
 }
 
-void Stepper::copy_out(int family, bool zero_grads) {
-  for (const int s : copied_) {
-    const Slot& slot = slots_[s];
-    if (slot.family != family) continue;
-    if (slot.dense_param.defined()) {
-      slot.param_source.copy_(slot.dense_param);
-      slot.param.storage().written_by(where_);
-    }
+void Stepper::copy_out(const Family& family, bool zero_grads) {
+  plan_->write_back(kParam, static_cast<uint32_t>(family.in_plan));
+  for (const int s : family.slots) {
+    const Slot& slot = slots_[static_cast<size_t>(s)];
+    if (slot.dense_param.defined()) slot.param.storage().written_by(where_);
     if (slot.ordered_grad.defined() && zero_grads) slot.grad_source.zero_();
   }
 }
@@ -259,7 +252,7 @@ void Stepper::announce(const Family& family, const Tensor& grad_factor, bool zer
 }
 
 kernels::StepCall Stepper::call_of(const Family& family, const Tensor& grad_factor, bool zero_grads) const {
-  return {.list = *family.list,
+  return {.list = list(family),
           .first_block = 0,
           .block_count = family.blocks->count(),
           .masters = family.master_kind(),

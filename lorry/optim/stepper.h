@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "lorry/autograd/node.h"
+#include "lorry/foreach/list_plan.h"
 #include "lorry/kernels/common/list.h"
 #include "lorry/optim/execution/eager.h"
 #include "lorry/optim/optimizer.h"
@@ -84,10 +85,9 @@ class Stepper {
     IntrusivePtr<autograd::Accumulate> gradient = {};
     // Of the next step:
     int entry = -1;  ///< in the family's lists; -1: no gradient
-    Tensor dense_param = {},
-           ordered_grad =
-               {};  ///< contiguous copies, where the parameter is not dense or its gradient has another layout
-    Tensor param_source = {}, grad_source = {};  ///< what these are copies of
+    /// Contiguous copies, where the parameter is not dense or its gradient has another layout.
+    Tensor dense_param = {}, ordered_grad = {};
+    Tensor grad_source = {};  ///< what the latter is a copy of
   };
   /// What parameters have in common that are stepped together. Of `memory` it holds what makes a difference to them.
   struct Kind {
@@ -126,9 +126,9 @@ class Stepper {
   /// Parameters that are stepped together.
   struct Family : Kind {
     std::unique_ptr<HyperBlocks> blocks;
-    std::vector<int> block_groups = {};  ///< the group of each hyper block
-    DType grad_dtype = kF32;             ///< of this step's gradients
-    std::unique_ptr<kernels::List> list = nullptr, grads = nullptr;
+    std::vector<int> block_groups = {};               ///< the group of each hyper block
+    DType grad_dtype = kF32;                          ///< of this step's gradients
+    int in_plan = -1;                                 ///< its group there; -1: it is not stepped
     std::vector<int> slots = {};                      ///< in the order of the lists' entries
     std::vector<kernels::NumberSource> numbers = {};  ///< settings that this step reads in tensors
     std::shared_ptr<Streamed> streamed = nullptr;     ///< of the list, where states are brought to the device and back
@@ -157,7 +157,7 @@ class Stepper {
   struct DraftParameter;
   void draft_arrays(const Slot& slot, DraftParameter& own) const;
   void draft_hyper_blocks(Draft& draft);
-  void draft_lists(Draft& draft) const;
+  void draft_plan(Draft& draft) const;
   void adopt(Draft& draft);
   /// Throws IndexError.
   const GroupState& group(int group) const;
@@ -172,10 +172,10 @@ class Stepper {
   int family_of(const Slot& slot);
   int new_hyper_block(Family& family, int group, int like);
   void write_hyper_blocks(Family& family, int only_group);
-  /// Fills the aligned copies: before anything reads the lists.
-  void copy_in();
-  /// Writes back those of a family that was stepped.
-  void copy_out(int family, bool zero_grads);
+  /// Of a family that is stepped.
+  const kernels::List& list(const Family& family) const { return plan_->list(static_cast<size_t>(family.in_plan)); }
+  /// Writes the copies of a family that was stepped back.
+  void copy_out(const Family& family, bool zero_grads);
   /// What gradients are multiplied by, one for each device, or none.
   using Factors = std::vector<Tensor>;
   Tensor clip_factors(const StepOptions& options, Factors& factors) const;
@@ -221,8 +221,9 @@ class Stepper {
   std::vector<GroupState> groups_;
   std::vector<Slot> slots_;
   std::vector<Family> families_;
-  uint64_t seen_ = 0;        ///< changes() when the lists were looked at; 0: they must be made
-  std::vector<int> copied_;  ///< slots of this step with aligned copies
+  uint64_t seen_ = 0;                      ///< changes() when the plan was looked at; 0: it must be made
+  std::optional<foreach::ListPlan> plan_;  ///< of all families: a group each, an entry a slot
+  size_t gradients_ = 0;                   ///< its lists of gradients alone
   IntrusivePtr<lorry::detail::Epoch> epoch_, grad_epoch_;  ///< of steps, and of those that zero gradients
   std::vector<Storage*> shared_storages_,
       shared_grad_storages_;  ///< storages of this step that belong to another optimizer's epoch too

@@ -108,6 +108,8 @@ TEST(AnnouncedLists, of_norms_are_run_again) {
   const Tensor sum = power_sum(x), scale = full({}, 4, {.dtype = kF64});
   expect_one(Op::finish_norm, [&] { finish_norm(sum, {.max_norm = 0.5}); });
   expect_one(Op::finish_norm, [&] { finish_norm(sum, {.max_norm = 0.5, .scale = scale, .skip_nonfinite = true}); });
+  expect_one(Op::clip_factor, [&] { clip_factor(x, {.max_norm = 0.5}); });
+  expect_one(Op::clip_factor, [&] { clip_factor(x, {.ord = 3, .scale = scale, .skip_nonfinite = true}); });
   expect_one(Op::scale_norm, [&] { scale_norm_(list_of(kF32, 3), full({}, 0.25, {.dtype = kF64})); });
 }
 

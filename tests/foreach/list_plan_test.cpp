@@ -152,7 +152,7 @@ TEST(ListPlan, copies_are_filled_and_written_back_where_kernels_work_on_them) {
   plan.fill_copies();
   EXPECT_TRUE(same_bits(copy, before));
   copy.mul_(2);
-  plan.write_back(0);
+  plan.write_back(0, 0);
   EXPECT_TRUE(same_bits(strided.contiguous(), before * 2));
 
   strided.set_data(wide.clone().narrow(1, 0, 4));

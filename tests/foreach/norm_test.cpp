@@ -166,6 +166,9 @@ TEST(ForeachNormInParts, has_the_bits_of_the_whole) {
       SCOPED_TRACE(testing::Message() << ord << " " << max_norm);
       const FinishedNorm finished = finish_norm(power_sum(x, ord), {.ord = ord, .max_norm = max_norm});
       EXPECT_TRUE(same_bits(finished.norm, total_norm(x, ord)));
+      const FinishedNorm at_once = clip_factor(x, {.ord = ord, .max_norm = max_norm});
+      EXPECT_TRUE(same_bits(at_once.norm, finished.norm));
+      EXPECT_TRUE(same_bits(at_once.factor, finished.factor));
       const TensorList whole = clones(x.tensors()), parts = clones(x.tensors());
       EXPECT_TRUE(same_bits(finished.norm, clip_norm_(whole, max_norm, ord)));
       EXPECT_EQ(&scale_norm_(parts, finished.factor), &parts);
@@ -210,11 +213,15 @@ TEST(ForeachNormInParts, takes_out_the_scale_of_a_loss_and_may_skip) {
 TEST(ForeachNormInParts, of_nothing_is_zero_and_bad_input_is_refused) {
   EXPECT_EQ(power_sum(TensorList()).item<double>(), 0.0);
   EXPECT_EQ(finish_norm(power_sum({zeros({0})})).norm.item<double>(), 0.0);
+  EXPECT_EQ(clip_factor(TensorList(), {.max_norm = 1}).norm.item<double>(), 0.0);
+  EXPECT_EQ(clip_factor(TensorList(), {.max_norm = 1}).factor.item<double>(), 1.0);
   const Tensor one = ones({}, {.dtype = kF64}), x = random_tensor({20}, kF32, 1);
   EXPECT_TRUE(scale_norm_(TensorList(), one).empty());
   EXPECT_EQ(message<ValueError>([&] { finish_norm(one, {.max_norm = -1}); }),
             "finish_norm: max_norm is out of range; got -1; expected a number >= 0");
   EXPECT_THROW(finish_norm(one, {.ord = 0}), ValueError);
+  EXPECT_THROW(clip_factor({x}, {.ord = 0}), ValueError);
+  EXPECT_THROW(clip_factor({x}, {.scale = ones({})}), DTypeError);
   EXPECT_THROW(finish_norm(ones({})), DTypeError);
   EXPECT_THROW(finish_norm(ones({2}, {.dtype = kF64})), DTypeError);
   EXPECT_THROW(finish_norm(one, {.scale = ones({})}), DTypeError);

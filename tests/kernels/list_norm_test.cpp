@@ -17,7 +17,7 @@ namespace {
 using lorry::test::Copied;
 using lorry::test::kGPU;
 
-// ---- the order of kernels/list_norm.h, written out ------------------------------------------------------------------
+// ---- the order of kernels/list.h, written out ------------------------------------------------------------------
 
 double join(NormOrder order, double a, double b) { return order == NormOrder::inf ? (b > a || b != b ? b : a) : a + b; }
 

@@ -139,7 +139,7 @@ TEST(OptimDevices, parameters_of_all_devices_step_in_one_optimizer) {
     }
 }
 
-TEST(OptimDevices, lists_without_elements_still_tick) {
+TEST(OptimDevices, hyper_blocks_of_lists_without_elements_advance) {
   LORRY_SKIP_WITHOUT_CUDA();
   for (const Strategy strategy : kAllStrategies)
     for (const std::vector<int64_t>& none : {std::vector<int64_t>{}, std::vector<int64_t>{0, 0}}) {

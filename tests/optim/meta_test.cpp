@@ -5,6 +5,7 @@
 #include "lorry/base/events.h"
 #include "lorry/kernels/meta.h"
 #include "lorry/memory/memory.h"
+#include "lorry/ops/dispatch/listener.h"
 #include "lorry/optim/custom.h"
 #include "tests/optim/rules.h"
 #include "tests/optim/support.h"
@@ -57,6 +58,23 @@ TEST(OptimMeta, steps_of_every_rule_and_execution_count_as_steps_and_take_the_me
         EXPECT_THROW(optimizer.state_dict(), DeviceError) << "step counts are elements";
       }
   });
+}
+
+TEST(OptimMeta, a_step_makes_the_same_calls_when_somebody_listens) {
+  static constexpr door::Listener kSilent{.bit = kUserMode};
+  for (const Execution execution : kExecutions) {
+    SCOPED_TRACE(name(execution));
+    AdamW optimizer(model(kMeta, kF32, kF32), {}, execution);
+    const auto calls_of_step = [&] {
+      const int64_t before = kernels::meta::calls();
+      optimizer.step({.max_norm = 1, .zero_grad = true});
+      return kernels::meta::calls() - before;
+    };
+    calls_of_step();
+    const int64_t alone = calls_of_step();
+    const door::ListenerScope listening(kSilent);
+    EXPECT_EQ(calls_of_step(), alone);
+  }
 }
 
 TEST(OptimMeta, rules_of_users_are_stepped_too) {

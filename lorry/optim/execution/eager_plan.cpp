@@ -92,7 +92,7 @@ void Stepper::plan_eager(Family& family, bool by_factor, bool zero_grads) const 
   for (const int s : family.slots) {
     const Slot& slot = slots_[static_cast<size_t>(s)];
     by_hyper_block[slot.hyper_block].push_back(
-        {&family.list->entries()[static_cast<size_t>(slot.entry)], slot.states, static_cast<uint32_t>(s)});
+        {&list(family).entries()[static_cast<size_t>(slot.entry)], slot.states, static_cast<uint32_t>(s)});
   }
   for (auto& [hyper_block, parameters] : by_hyper_block) {
     made.groups.push_back(family.block_groups[static_cast<size_t>(hyper_block)]);

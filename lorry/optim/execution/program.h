@@ -97,7 +97,7 @@ struct Program {
   bool operator==(const Program&) const = default;
 };
 
-/// The program of a rule with `states` states; `record` calls its update as optim::record does.
+/// The program of a rule with `states` states; `record` calls its update as recording::record does.
 Program make_program(const std::function<void(recording::Symbol* values)>& record, int states, const StepShape& shape);
 
 }  // namespace lorry::optim
