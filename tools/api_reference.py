@@ -93,76 +93,6 @@ SKIPPED = re.compile("|".join(r"""
     """.split()))
 # Sentences for what has none of its own in the headers, or shares its neighbour's.
 SENTENCES = {
-    "abs": "|x|.",
-    "neg": "-x.",
-    "sign": "-1, 0 or 1.",
-    "square": "x * x.",
-    "reciprocal": "1 / x.",
-    "sqrt": "The square root.",
-    "rsqrt": "1 / sqrt(x).",
-    "floor": "The next whole number below.",
-    "ceil": "The next whole number above.",
-    "round": "The nearest whole number, halves to the even one; or to `decimals` digits.",
-    "trunc": "Without the fraction.",
-    "frac": "The fraction alone.",
-    "exp": "e^x.",
-    "exp2": "2^x.",
-    "expm1": "e^x - 1, exact near 0.",
-    "log": "The natural logarithm.",
-    "log1p": "log(1 + x), exact near 0.",
-    "log2": "The logarithm to base 2.",
-    "log10": "The logarithm to base 10.",
-    "sin": "Sine.",
-    "cos": "Cosine.",
-    "tan": "Tangent.",
-    "asin": "Inverse sine.",
-    "acos": "Inverse cosine.",
-    "atan": "Inverse tangent.",
-    "sinh": "Hyperbolic sine.",
-    "cosh": "Hyperbolic cosine.",
-    "tanh": "Hyperbolic tangent.",
-    "erf": "The error function.",
-    "erfc": "1 - erf(x).",
-    "sigmoid": "1 / (1 + exp(-x)).",
-    "relu": "max(x, 0).",
-    "gelu": "x times the normal distribution function of x, by the error function or its tanh form.",
-    "gelu_tanh": "gelu in its tanh form.",
-    "silu": "x * sigmoid(x).",
-    "isnan": "Whether it is NaN.",
-    "isinf": "Whether it is infinite.",
-    "isfinite": "Whether it is neither infinite nor NaN.",
-    "logical_not": "Whether it is 0.",
-    "bitwise_not": "All bits inverted.",
-    "add": "x + y, or x + alpha y.",
-    "sub": "x - y, or x - alpha y.",
-    "mul": "x * y.",
-    "div": 'x / y; rounded where `rounding_mode` says "floor" or "trunc".',
-    "floor_divide": "x / y, rounded down.",
-    "trunc_divide": "x / y, rounded towards 0.",
-    "remainder": "What floor_divide leaves; the sign of y.",
-    "fmod": "What trunc_divide leaves; the sign of x.",
-    "pow": "x to the power of y.",
-    "atan2": "The angle of the point (y, x).",
-    "maximum": "The larger one; NaN where either is.",
-    "minimum": "The smaller one; NaN where either is.",
-    "fmax": "The larger one; a NaN loses.",
-    "fmin": "The smaller one; a NaN loses.",
-    "clamp_min": "No less than the bound.",
-    "clamp_max": "No more than the bound.",
-    "eq": "x == y.",
-    "ne": "x != y.",
-    "lt": "x < y.",
-    "le": "x <= y.",
-    "gt": "x > y.",
-    "ge": "x >= y.",
-    "logical_and": "Whether neither is 0.",
-    "logical_or": "Whether one is not 0.",
-    "logical_xor": "Whether just one is not 0.",
-    "bitwise_and": "Bits set in both.",
-    "bitwise_or": "Bits set in either.",
-    "bitwise_xor": "Bits set in just one.",
-    "bitwise_left_shift": "Bits moved up.",
-    "bitwise_right_shift": "Bits moved down.",
     "leaky_relu": "x, or negative_slope * x below 0.",
     "elu": "x, or alpha * (exp(x) - 1) below 0.",
     "zeros": "All 0.",
@@ -337,7 +267,7 @@ class Reference:
         return own
 
     def forms(self, name):
-        unary = self.pointwise.get(name, (0, 0, None))[2] is not None
+        unary = self.pointwise.get(name, (0, 0, None, ""))[2] is not None
         have = [
             ("f", True),
             ("m", name in self.methods or unary),
@@ -364,9 +294,9 @@ class Reference:
         ]
         rows, rest, of = {}, [], {}
         if "ops/pointwise.h" in headers:
-            for name, (_, result, call) in self.pointwise.items():
-                if call and result != "slope":
-                    rows[name] = ([f"{name}({call})"], "")
+            for name, (_, _, call, sentence) in self.pointwise.items():
+                if call:
+                    rows[name] = ([f"{name}({call})"], sentence)
         for header in headers:
             for entry in self.headers[header]:
                 if (
@@ -538,7 +468,7 @@ class Reference:
             f"no theme of tools/api_reference.py has lorry/{name}"
             for name in sorted(included - set(self.headers) - LISTS)
         )
-        yield from (f"{name} has no sentence: give it a docstring" for name in self.missing)
+        yield from (f"{name} has no sentence: give it a docstring, or its row a comment" for name in self.missing)
         yield from (f"SENTENCES has {name}, which no header declares" for name in sorted(set(SENTENCES) - self.told))
 
 

@@ -2,8 +2,8 @@
 """Lists the public names that lorry/lorry.h shows: what namespace `lorry` and the namespaces in it declare, and macros.
 What stands in a namespace `detail` is not public.
 
-    tools/public_names.py COMPILER            # rewrites tests/face/public_names.txt
-    tools/public_names.py COMPILER --check    # exits 1 and prints the difference when the headers show other names
+    tools/public_names.py [COMPILER]            # rewrites tests/face/public_names.txt; the compiler is c++ or another
+    tools/public_names.py [COMPILER] --check    # exits 1 and prints the difference when the headers show other names
 
 Reads what the compiler's preprocessor makes of the headers, so that names made by macros are seen too. It knows the C++
 of this tree, not C++ at large.
@@ -121,7 +121,8 @@ def names_of(compiler, root, source='#include "lorry/lorry.h"\n'):
 
 
 def main(arguments):
-    compiler, page = arguments[0], ROOT / LIST
+    compiler = next((argument for argument in arguments if argument != "--check"), "c++")
+    page = ROOT / LIST
     found = "".join(f"{name}\n" for name in names_of(compiler, ROOT))
     if "--check" not in arguments:
         page.write_text(found, encoding="utf-8")

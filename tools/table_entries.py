@@ -8,13 +8,13 @@ DOMAINS = {"any": "any", "number": "all but bool", "whole": "bool, whole", "inte
 
 
 def pointwise_rows(root):
-    """{name: (dtypes, result)} of formula/pointwise.def."""
+    """{name: (dtypes, result, arguments, sentence)} of formula/pointwise.def; arguments: None without public forms."""
     text = (root / "lorry/formula/pointwise.def").read_text(encoding="utf-8")
-    row = r"^LORRY_(UNARY|BINARY|NARY)\((\w+),\s*\w+,\s*(?:\d,\s*\w+\(\d\),\s*)?(\w+),\s*(\w+)\)"
+    row = r"^LORRY_(UNARY|BINARY|NARY)\((\w+),\s*\w+,\s*(?:\d,\s*\w+\(\d\),\s*)?(\w+),\s*(\w+)\)(?:\s*// (.*))?$"
     found = re.findall(row, text, re.M)
     return {
-        name: (DOMAINS[domain], result, {"UNARY": "x", "BINARY": "x, y"}.get(kind))
-        for kind, name, result, domain in found
+        name: (DOMAINS[domain], result, {"UNARY": "x", "BINARY": "x, y"}.get(kind), "" if kind == "NARY" else sentence)
+        for kind, name, result, domain, sentence in found
     }
 
 
