@@ -159,7 +159,7 @@ std::shared_ptr<const Recorded> CompiledFunction::Cache::find(uint64_t hash, std
   return failure;
 }
 
-/// Why none of the recordings fits, by the nearest of them: that with the most arguments alike, the latest used of
+/// Why none of the recordings fits, by the nearest of them: that with the most matching arguments, the latest used of
 /// these. Empty where there is none.
 std::string CompiledFunction::Cache::why_recorded(std::span<const Tensor> arguments) const {
   const std::shared_lock lock(mutex);
@@ -168,7 +168,7 @@ std::string CompiledFunction::Cache::why_recorded(std::span<const Tensor> argume
   for (const auto& r : recorded) {
     if (r->program == nullptr) continue;
     const trace::Guard& guard = r->program->guard();
-    const std::pair candidate(guard.alike(arguments) + (guard.holds(arguments) ? 1 : 0), r->used.load());
+    const std::pair candidate(guard.matching(arguments) + (guard.holds(arguments) ? 1 : 0), r->used.load());
     if (nearest == nullptr || candidate > best) nearest = r.get(), best = candidate;
   }
   if (nearest == nullptr) return {};

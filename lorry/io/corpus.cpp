@@ -75,9 +75,9 @@ uint64_t Corpus::fingerprint() const {
 
 Batch Corpus::train_batch(int64_t batch) {
   const Batch result = empty_batch(batch, context_, pinned_, "train_batch");
-  const auto places = static_cast<uint64_t>(train_bytes() - context_);
+  const auto windows = static_cast<uint64_t>(train_bytes() - context_);
   for (int64_t row = 0; row < batch; ++row)
-    fill(result, row, context_, train_.data() + draw(seed_, position_++, places));
+    fill(result, row, context_, train_.data() + draw(seed_, position_++, windows));
   return result;
 }
 

@@ -141,8 +141,8 @@ class FusedKernel {
 struct FusedKernels {
   std::unique_ptr<const FusedKernel> (*make)(const FusedCall& call, Device device) = nullptr;
   std::unique_ptr<const FusedKernel> (*make_rows)(const RowCall& call, Device device) = nullptr;  ///< null: none
-  /// How a step that is no map deals rows of n elements of a dtype to threads: the row steps of one kernel deal alike.
-  /// Negative: no kernel takes it, for the reason `why`. Null: all deal alike.
+  /// How a step that is no map deals rows of n elements of a dtype to threads: the row steps of one kernel deal in one
+  /// way. Negative: no kernel takes it, for the reason `why`. Null: all deal in one way.
   int64_t (*deal_rows)(const RowStep& step, DType dtype, int64_t n, std::string& why) = nullptr;
   /// Prepares the compiler of kernels in the background. Null: there is none.
   void (*warm_up)() = nullptr;

@@ -241,10 +241,10 @@ Tensor packed_attention_backward(const Tensor& grad, const Tensor& qkv, const Te
 }
 
 Tensor attention_dropout(const Tensor& q, int64_t keys, const AttentionCall& call) {
-  const Tensor kept = empty({q.size(0), q.size(1), q.size(2), keys}, q.options());
+  const Tensor mask = empty({q.size(0), q.size(1), q.size(2), keys}, q.options());
   KeyedGenerator generator(call.key);
-  kept.bernoulli_(1 - call.dropout, &generator);
-  return call.dropout < 1 ? kept.mul(1 / (1 - call.dropout)) : kept;
+  mask.bernoulli_(1 - call.dropout, &generator);
+  return call.dropout < 1 ? mask.mul(1 / (1 - call.dropout)) : mask;
 }
 
 }  // namespace lorry

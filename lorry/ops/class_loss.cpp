@@ -135,9 +135,9 @@ Tensor cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight
       Op::cross_entropy, {&x, &target, &weight},
       [&]() -> std::array<Tensor, 3> {
         const ClassRows rows(x, target, weight);
-        const Options kept{compute_dtype(x.dtype()), x.device()};
-        const Tensor losses = empty({rows.count}, kept), row_weights = empty({rows.count}, kept),
-                     logsumexp = empty({rows.count}, kept);
+        const Options wide{compute_dtype(x.dtype()), x.device()};
+        const Tensor losses = empty({rows.count}, wide), row_weights = empty({rows.count}, wide),
+                     logsumexp = empty({rows.count}, wide);
         backend(x).loss->cross_entropy(rows.args(ignore_index, label_smoothing), array(losses), array(row_weights),
                                        array(logsumexp), current_stream(x.device()));
         auto [loss, total] = reduce_losses(losses, row_weights, dtype.value_or(x.dtype()), target.sizes(), reduction);
@@ -154,8 +154,8 @@ Tensor nll_loss(const Tensor& x, const Tensor& target, const Tensor& weight, int
       Op::nll_loss, {&x, &target, &weight},
       [&] {
         const ClassRows rows(x, target, weight);
-        const Options kept{compute_dtype(x.dtype()), x.device()};
-        const Tensor losses = empty({rows.count}, kept), row_weights = empty({rows.count}, kept);
+        const Options wide{compute_dtype(x.dtype()), x.device()};
+        const Tensor losses = empty({rows.count}, wide), row_weights = empty({rows.count}, wide);
         backend(x).loss->nll(rows.args(ignore_index), array(losses), array(row_weights), current_stream(x.device()));
         return reduce_losses(losses, row_weights, x.dtype(), target.sizes(), reduction);
       },

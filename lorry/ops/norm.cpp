@@ -49,9 +49,9 @@ std::array<Tensor, kOutputs> normalise(const Tensor& x, const Dims& shape, const
   Dims statistics;
   for (int d = 0; d < x.dim(); ++d) statistics.push_back(d < x.dim() - shape.size() ? x.size(d) : 1);
   std::array<Tensor, kOutputs> out;
-  const Options kept{x.dtype() == kF64 ? kF64 : kF32, x.device()};
+  const Options wide{x.dtype() == kF64 ? kF64 : kF32, x.device()};
   out[0] = empty(x.sizes(), x.options());
-  for (size_t i = 1; i < kOutputs; ++i) out[i] = empty(statistics, kept);
+  for (size_t i = 1; i < kOutputs; ++i) out[i] = empty(statistics, wide);
   if (x.numel() == 0) return out;
   const kernels::Array mean = kOutputs == 3 ? vector(out[kOutputs - 1]) : kernels::Array{};
   backend(x).norm->layer_norm({matrix(out[0], n), matrix(from, n), vector(w), vector(b), mean, vector(out[1]), eps},

@@ -21,7 +21,7 @@ const Tensor& leaf_of(const GraphInput& x, std::span<const Tensor> arguments) {
   return x.gradient_of >= 0 ? arguments[static_cast<size_t>(x.gradient_of)] : x.leaf->tensor();
 }
 
-bool is_alike(const Argument& recorded, const Tensor& x) {
+bool matches(const Argument& recorded, const Tensor& x) {
   return x.defined() && x.dtype() == recorded.dtype && x.device() == recorded.device &&
          x.layout() == recorded.window.layout;
 }
@@ -73,10 +73,10 @@ std::string Guard::why_not(std::span<const Tensor> arguments) const {
   return reason;
 }
 
-size_t Guard::alike(std::span<const Tensor> arguments) const {
+size_t Guard::matching(std::span<const Tensor> arguments) const {
   size_t count = 0;
   for (size_t i = 0; i < std::min(arguments.size(), graph_.arguments.size()); ++i)
-    count += is_alike(graph_.arguments[i], arguments[i]);
+    count += matches(graph_.arguments[i], arguments[i]);
   return count;
 }
 
@@ -89,7 +89,7 @@ bool Guard::check(std::span<const Tensor> arguments, const Fail& fail) const {
   for (size_t i = 0; i < arguments.size(); ++i) {
     const Argument& recorded = graph_.arguments[i];
     const Tensor& x = arguments[i];
-    if (is_alike(recorded, x)) continue;
+    if (matches(recorded, x)) continue;
     fail("argument {} differs from the recorded one; got {}; expected {} {} by {} on {}", i, x, recorded.dtype,
          recorded.window.layout.size_list(), recorded.window.layout.stride_list(), recorded.device);
     return false;

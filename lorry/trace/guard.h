@@ -24,7 +24,7 @@ class Guard {
   /// False once something that the function captured is gone: no call finds it again.
   bool may_hold_again() const;
   /// How many arguments have the recorded sizes, strides, dtype and device.
-  size_t alike(std::span<const Tensor> arguments) const;
+  size_t matching(std::span<const Tensor> arguments) const;
 
  private:
   using Memory = std::pair<uintptr_t, uintptr_t>;  ///< from an address to another

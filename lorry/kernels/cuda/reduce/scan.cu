@@ -47,7 +47,7 @@ struct ScanPlan {
   int32_t lanes;                                   // threads of a line
   int32_t parts;
   bool product;
-  WideIndexer<2> places;
+  WideIndexer<2> line_indexer;
 
   void addresses(auto& visit) const { visit(); }
 };
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kRowThreads)
   const int64_t begin = part * plan.chunk, end = min(plan.length, begin + plan.chunk);
   const bool inside = line < plan.lines;
   int64_t at[2] = {};
-  if (inside) plan.places(line, at);
+  if (inside) plan.line_indexer(line, at);
   Cell carry = Cell(plan.product ? 1 : 0);
   if (phase == Phase::parts) carry = prefix_of(plan.product, totals, line, plan.parts, part);
   bool aligned = false, aligned_out = false;
@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(kRowThreads)
             part = static_cast<int>(blockIdx.y);
   const int64_t line = blockIdx.x, begin = part * plan.chunk, end = min(plan.length, begin + plan.chunk);
   int64_t at[2];
-  plan.places(line, at);
+  plan.line_indexer(line, at);
   const T* const x = memory.x + at[0];
   T* const out = memory.out + at[1];
   const bool aligned = plan.step_x == 1 && reinterpret_cast<uintptr_t>(x + begin) % 16 == 0;
@@ -262,7 +262,7 @@ __global__ void __launch_bounds__(kLineThreads)
   const int part = static_cast<int>(blockIdx.y);
   const int64_t begin = part * plan.chunk, end = min(plan.length, begin + plan.chunk);
   int64_t at[2];
-  plan.places(line, at);
+  plan.line_indexer(line, at);
   Cell carry = Cell(plan.product ? 1 : 0);
   if (phase == Phase::parts)
     for (int p = 0; p < part; ++p) carry = joined(plan.product, carry, totals[p * plan.lines + line]);
@@ -296,7 +296,7 @@ void scan_as(const ScanArgs& args, const Iteration& lines, Stream stream) {
                 .lanes = 1,
                 .parts = 1,
                 .product = args.product,
-                .places = WideIndexer<2>(lines)};
+                .line_indexer = WideIndexer<2>(lines)};
   // Lines that lie side by side advance together, unless they are too few to keep the device busy.
   const bool side_by_side = lines.strides[0][0] == 1 && lines.sizes[0] >= 8 && plan.step_x != 1;
   unsigned grid;

@@ -38,7 +38,7 @@ template <class T>
 __global__ __launch_bounds__(kMaxBlock) void softmax_long(T* out, const T* x, int64_t n, bool log, bool keep) {
   using C = Accumulate<T>;
   constexpr int kN = kRun<T>;
-  extern __shared__ uint4 kept[];
+  extern __shared__ uint4 held[];
   __shared__ C slots[2 * kWarp];
   const Team team(blockDim.x);
   out += team.row * n;
@@ -53,7 +53,7 @@ __global__ __launch_bounds__(kMaxBlock) void softmax_long(T* out, const T* x, in
 #pragma unroll
     for (int k = 0; k < kFlight; ++k) {
       unpack<T>(raw[k], v[k]);
-      if (keep && j + k * team.lanes < cut.body) kept[j + k * team.lanes] = raw[k];
+      if (keep && j + k * team.lanes < cut.body) held[j + k * team.lanes] = raw[k];
     }
     total.add(v);
   });
@@ -67,7 +67,7 @@ __global__ __launch_bounds__(kMaxBlock) void softmax_long(T* out, const T* x, in
 #pragma unroll 4
   for (int64_t j = team.lane; j < cut.body; j += team.lanes) {
     C v[kN];
-    unpack<T>(keep ? kept[j] : load16<true>(x + cut.at(j)), v);
+    unpack<T>(keep ? held[j] : load16<true>(x + cut.at(j)), v);
 #pragma unroll
     for (int e = 0; e < kN; ++e) v[e] = result(v[e]);
     store_elements(out + cut.at(j), aligned, v);
