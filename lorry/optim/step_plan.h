@@ -1,8 +1,8 @@
 #pragma once
 
-// How the lists of a step lie: a foreach::ListPlan with an entry a parameter. A group's arrays are the parameters, their
-// gradients, the states of their rule, and the masters, which lists of 16-bit parameters always have: null addresses
-// where there are none.
+// How the lists of a step lie: a foreach::ListPlan with an entry a parameter. A group's arrays are the parameters,
+// their gradients, the states of their rule, and the masters, which lists of 16-bit parameters always have: null
+// addresses where there are none.
 
 #include <span>
 
