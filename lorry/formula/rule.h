@@ -157,6 +157,11 @@ LORRY_INLINE void for_states(const F& f) {
   (std::make_index_sequence<Rule::kStates>());
 }
 
+template <class Rule>
+inline constexpr int kProgressCount = static_cast<int>(sizeof(ProgressOf<Rule>) / sizeof(double));
+
+namespace detail {
+
 /// How many numbers the rule's Hyper has, and how many flags, which are bools behind them; negative: it has members of
 /// other types. With bytes in place of numbers it has no gaps.
 template <int kCount>
@@ -170,7 +175,34 @@ inline constexpr int kHyperFlags = alignof(HyperOf<Rule, Bytes<1>>) == 1
                                        ? static_cast<int>(sizeof(HyperOf<Rule, Bytes<1>>)) - kHyperNumbers<Rule>
                                        : -1;
 
+/// The members of a Hyper with flags, by their order.
 template <class Rule>
-inline constexpr int kProgressCount = static_cast<int>(sizeof(ProgressOf<Rule>) / sizeof(double));
+struct HyperParts {
+  double numbers[kHyperNumbers<Rule>];
+  bool flags[kHyperFlags<Rule>];
+};
+
+/// Where a hyper block has its parts, for kernels that are made while the program runs: bytes from its start.
+struct HyperBlockLayout {
+  int64_t bytes = 0;       ///< from one block to the next
+  int64_t hyper = 0;       ///< the numbers of the rule's Hyper
+  int numbers = 0;         ///< how many of them
+  int flags = 0;           ///< bools behind the numbers
+  int64_t next_steps = 0;  ///< the steps made when the next one is done
+};
+template <class Rule, class C>
+HyperBlockLayout layout_of() {
+  const HyperBlock<Rule, C> block{};
+  const auto offset = [&](const auto& part) {
+    return reinterpret_cast<const char*>(&part) - reinterpret_cast<const char*>(&block);
+  };
+  return {.bytes = sizeof(block),
+          .hyper = offset(block.hyper),
+          .numbers = kHyperNumbers<Rule>,
+          .flags = kHyperFlags<Rule>,
+          .next_steps = offset(block.next.steps)};
+}
+
+}  // namespace detail
 
 }  // namespace lorry::formula

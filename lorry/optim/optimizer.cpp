@@ -40,7 +40,8 @@ MemoryReport Optimizer::memory_report(bool by_factor) const { return stepper_->m
 Strategy Optimizer::strategy() const { return stepper_->strategy(); }
 void Optimizer::set_strategy(Strategy strategy) { stepper_->set_strategy(strategy); }
 
-void Optimizer::add_group(const std::vector<NamedTensor>& params, std::shared_ptr<AnyRule> rule, const Memory& memory) {
+void Optimizer::add_group(const std::vector<NamedTensor>& params, std::shared_ptr<detail::AnyRule> rule,
+                          const Memory& memory) {
   stepper_->add_group(params, std::move(rule), memory);
 }
 

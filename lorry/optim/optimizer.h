@@ -29,7 +29,9 @@
 
 namespace lorry::optim {
 
+namespace detail {
 class AnyRule;
+}  // namespace detail
 using NamedTensor = std::pair<std::string, Tensor>;
 using TensorMap = std::map<std::string, Tensor>;
 
@@ -110,7 +112,7 @@ class Optimizer {
   /// Checks and adds the parameters of the next group. Throws ValueError for a setting out of its domain, a parameter
   /// that is listed twice or shares memory with another; GradError for one that needs no gradient or is no leaf;
   /// DTypeError unless floating and of a type that `memory` is for.
-  void add_group(const std::vector<NamedTensor>& params, std::shared_ptr<AnyRule> rule, const Memory& memory);
+  void add_group(const std::vector<NamedTensor>& params, std::shared_ptr<detail::AnyRule> rule, const Memory& memory);
   void require_parameters() const;  ///< throws ValueError where there are none
 
  private:

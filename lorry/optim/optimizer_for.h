@@ -19,10 +19,10 @@ namespace lorry::optim {
 
 /// A rule of formula::Rules. Instantiated in rules/rule.cpp, so that no program compiles the rules again.
 template <class Rule>
-std::unique_ptr<AnyRule> make_rule(const formula::SettingsOf<Rule>& settings);
+std::unique_ptr<detail::AnyRule> make_rule(const formula::SettingsOf<Rule>& settings);
 /// Of a rule with a state that is there or not.
 template <template <bool> class Rule>
-std::unique_ptr<AnyRule> make_rule(bool with_state, const formula::SettingsOf<Rule<true>>& settings) {
+std::unique_ptr<detail::AnyRule> make_rule(bool with_state, const formula::SettingsOf<Rule<true>>& settings) {
   return with_state ? make_rule<Rule<true>>(settings) : make_rule<Rule<false>>(settings);
 }
 

@@ -18,7 +18,7 @@ using door::refuse;
 
 /// What a step was announced with.
 struct Step {
-  const RuleInfo& rule;
+  const detail::RuleInfo& rule;
   size_t count, arrays;  ///< of parameters; of arrays that a parameter has beside itself and its gradient
   kernels::MasterKind masters;
   std::vector<Tensor> params, states, grads;  ///< states: array by array

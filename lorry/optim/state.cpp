@@ -95,7 +95,7 @@ DType Stepper::Kind::array_dtype(int k) const {
 }
 
 std::string Stepper::state_key(const Slot& slot, int k) const {
-  const RuleInfo& rule = groups_[slot.group].rule->info();
+  const detail::RuleInfo& rule = groups_[slot.group].rule->info();
   return fmt::format("{}.{}", slot.name,
                      k < rule.states                                        ? rule.state_names[k]
                      : groups_[slot.group].memory.masters == Masters::split ? "remainder"
@@ -154,7 +154,7 @@ TensorMap Stepper::state_dict() const {
   for (const Family& family : families_) progress.push_back(family.blocks->progress());
   TensorMap dict;
   for (const Slot& slot : slots_) {
-    const RuleInfo& rule = groups_[slot.group].rule->info();
+    const detail::RuleInfo& rule = groups_[slot.group].rule->info();
     const size_t numbers = rule.progress_names.size();
     const double* own = slot.family < 0 ? rule.first_progress.data()
                                         : &progress[slot.family][static_cast<size_t>(slot.hyper_block) * numbers];
@@ -178,7 +178,7 @@ TensorMap Stepper::state_dict() const {
 }
 
 std::vector<double> Stepper::load_slot(Slot& slot, StateReader& reader) const {
-  const RuleInfo& rule = groups_[slot.group].rule->info();
+  const detail::RuleInfo& rule = groups_[slot.group].rule->info();
   std::vector<double> progress;
   for (size_t k = 0; k < rule.progress_names.size(); ++k) {
     const std::string key = fmt::format("{}.{}", slot.name, rule.progress_names[k]);

@@ -32,7 +32,7 @@ void require_number_in(const char* name, const Tensor& x, Device device) {
 }
 
 /// `setting` names what `value` is to become.
-void require_in_domain(const AnyRule::Setting& setting, double value) {
+void require_in_domain(const detail::AnyRule::Setting& setting, double value) {
   const auto check = [&](bool fits, const std::string& expected) {
     require<ValueError>(fits && std::isfinite(value), "{} is out of range; got {}; expected {}", setting.name, value,
                         expected);
@@ -55,7 +55,7 @@ void require_in_domain(const AnyRule::Setting& setting, double value) {
   }
 }
 
-void require_no_conflict(const AnyRule& rule) {
+void require_no_conflict(const detail::AnyRule& rule) {
   if (const char* const conflict = rule.conflict()) raise<ValueError>("{}", conflict);
 }
 
@@ -74,7 +74,8 @@ Stepper::~Stepper() {
 
 // ---- groups ---------------------------------------------------------------------------------------------------------
 
-void Stepper::add_group(const std::vector<NamedTensor>& params, std::shared_ptr<AnyRule> rule, const Memory& memory) {
+void Stepper::add_group(const std::vector<NamedTensor>& params, std::shared_ptr<detail::AnyRule> rule,
+                        const Memory& memory) {
   const Running running(where_);
   for (int k = 0; k < rule->info().settings; ++k) require_in_domain(rule->setting(k), rule->setting(k).number);
   require_no_conflict(*rule);
@@ -161,14 +162,14 @@ const Stepper::GroupState& Stepper::group(int group) const {
 }
 
 std::vector<std::string> Stepper::settings(int group) const {
-  AnyRule& rule = *this->group(group).rule;
+  detail::AnyRule& rule = *this->group(group).rule;
   std::vector<std::string> names;
   for (int k = 0; k < rule.info().settings; ++k) names.emplace_back(rule.setting(k).name);
   return names;
 }
 
 int Stepper::setting_index(int group, std::string_view name) const {
-  AnyRule& rule = *this->group(group).rule;
+  detail::AnyRule& rule = *this->group(group).rule;
   for (int k = 0; k < rule.info().settings; ++k)
     if (rule.setting(k).name == name) return k;
   raise_as<ValueError>(
@@ -202,7 +203,7 @@ void Stepper::set(int group, std::string_view name, const Operand& value) {
 
 void Stepper::set_number(int group, int k, double value) {
   GroupState& own = groups_[static_cast<size_t>(group)];
-  const AnyRule::Setting setting = own.rule->setting(k);
+  const detail::AnyRule::Setting setting = own.rule->setting(k);
   require_in_domain(setting, value);
   std::vector<SettingTensor> tensors = own.tensors;
   const bool was_tensor = std::erase_if(own.tensors, [&](const SettingTensor& x) { return x.setting == k; }) > 0;
@@ -241,11 +242,11 @@ void Stepper::read_settings() {
   const Running running(where_);
   for (const GroupState& group : groups_) {
     if (group.tensors.empty()) continue;
-    AnyRule& rule = *group.rule;
+    detail::AnyRule& rule = *group.rule;
     std::vector<std::pair<double*, double>> before;
     try {
       for (const auto& [k, tensor] : group.tensors) {
-        const AnyRule::Setting setting = rule.setting(k);
+        const detail::AnyRule::Setting setting = rule.setting(k);
         require_number_in(setting.name, tensor, tensor.device());
         if (!tensor.device().is_cpu()) continue;
         const double value = detail::number_source(0, k, tensor).value;
@@ -276,7 +277,7 @@ std::vector<kernels::NumberSource> Stepper::numbers_of(const Family& family) con
 /// What state k of new parameters is filled with. The host does not know a setting in a tensor on a GPU: one that
 /// decides on this value is read, which waits for the device, once for new parameters.
 double Stepper::first_state(const GroupState& group, int k) const {
-  AnyRule& rule = *group.rule;
+  detail::AnyRule& rule = *group.rule;
   for (const auto& [setting, tensor] : group.tensors) {
     if (tensor.device().is_cpu()) continue;
     double& number = rule.setting(setting).number;
@@ -325,7 +326,7 @@ int Stepper::family_of(const Slot& slot) {
   const Kind kind = kind_of(slot);
   for (size_t f = 0; f < families_.size(); ++f)
     if (static_cast<const Kind&>(families_[f]) == kind) return static_cast<int>(f);
-  const AnyRule& rule = *groups_[static_cast<size_t>(slot.group)].rule;
+  const detail::AnyRule& rule = *groups_[static_cast<size_t>(slot.group)].rule;
   auto blocks = rule.make_blocks(kind.device, kind.f64());
   if (execution_ == Execution::compiled) blocks->use_recorded(detail::record_rule(rule, *blocks, kind.f64()));
   families_.push_back({kind, std::move(blocks)});
@@ -346,7 +347,7 @@ int Stepper::new_hyper_block(Family& family, int group, int like) {
 void Stepper::write_hyper_blocks(Family& family, int only_group) {
   std::vector<bool> running(family.block_groups.size());
   for (const int s : family.slots) running[slots_[s].hyper_block] = true;
-  std::vector<HyperBlocks::Change> changes;
+  std::vector<detail::HyperBlocks::Change> changes;
   for (size_t c = 0; c < family.block_groups.size(); ++c)
     if (const int group = family.block_groups[c]; only_group < 0 || group == only_group)
       changes.push_back({static_cast<int>(c), running[c], groups_[static_cast<size_t>(group)].rule.get()});

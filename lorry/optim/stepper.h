@@ -58,7 +58,7 @@ class Stepper {
   MemoryReport memory_report(bool by_factor) const;
   Strategy strategy() const { return strategy_; }
   void set_strategy(Strategy strategy);
-  void add_group(const std::vector<NamedTensor>& params, std::shared_ptr<AnyRule> rule, const Memory& memory);
+  void add_group(const std::vector<NamedTensor>& params, std::shared_ptr<detail::AnyRule> rule, const Memory& memory);
   void require_parameters() const;
 
  private:
@@ -68,7 +68,7 @@ class Stepper {
     Tensor tensor;
   };
   struct GroupState {
-    std::shared_ptr<AnyRule> rule;
+    std::shared_ptr<detail::AnyRule> rule;
     Memory memory;
     /// In place of numbers of the rule's settings, which are then what the host last saw.
     std::vector<SettingTensor> tensors = {};
@@ -91,7 +91,7 @@ class Stepper {
   };
   /// What parameters have in common that are stepped together. Of `memory` it holds what makes a difference to them.
   struct Kind {
-    const RuleInfo* rule;
+    const detail::RuleInfo* rule;
     Device device;
     DType dtype;
     Memory memory;
@@ -125,7 +125,7 @@ class Stepper {
   };
   /// Parameters that are stepped together.
   struct Family : Kind {
-    std::unique_ptr<HyperBlocks> blocks;
+    std::unique_ptr<detail::HyperBlocks> blocks;
     std::vector<int> block_groups = {};               ///< the group of each hyper block
     DType grad_dtype = kF32;                          ///< of this step's gradients
     int in_plan = -1;                                 ///< its group there; -1: it is not stepped

@@ -16,10 +16,10 @@
 namespace lorry::optim::test {
 namespace {
 
-using recording::Node;
-using recording::record;
-using recording::Recorder;
-using recording::Symbol;
+using kernels::recording::Node;
+using kernels::recording::record;
+using kernels::recording::Recorder;
+using kernels::recording::Symbol;
 
 StepShape shape_in(DType dtype) {
   return {.execution = Execution::foreach, .dtype = dtype, .grad_dtype = dtype, .memory = {}};

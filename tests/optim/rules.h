@@ -27,7 +27,7 @@ formula::SettingsOf<Rule> settings_of(int variant) {
 }
 
 /// Another value of the same domain, far enough from the first to change bits.
-inline double other_value(const AnyRule::Setting& setting) {
+inline double other_value(const detail::AnyRule::Setting& setting) {
   switch (setting.domain) {
     case formula::Domain::below_one:
     case formula::Domain::unit_interval:

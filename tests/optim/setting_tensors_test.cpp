@@ -45,7 +45,7 @@ std::vector<Course> courses_of(const formula::SettingsOf<Rule>& settings) {
   std::vector<Course> courses;
   for (int k = 0; k < static_cast<int>(formula::SettingList<Rule>::all().size()); ++k) {
     detail::TypedRule<Rule> rule(settings);
-    const AnyRule::Setting setting = rule.setting(k);
+    const detail::AnyRule::Setting setting = rule.setting(k);
     const double first = setting.number, other = other_value(setting);
     setting.number = other;
     const bool changes = rule.conflict() == nullptr;

@@ -17,7 +17,7 @@ std::string bits_after(int variant, int k, Execution execution, DType dtype, boo
   for (int step = 0; step < 6; ++step) {
     if (step == 3) {
       detail::TypedRule<Rule> rule(settings);
-      const AnyRule::Setting setting = rule.setting(k);
+      const detail::AnyRule::Setting setting = rule.setting(k);
       const double value = other_value(setting);
       if (by_set) {
         optimizer->set(0, setting.name, value);
@@ -74,7 +74,7 @@ TEST(Settings, that_change_change_what_a_step_does) {
       for (int step = 0; step < 5; ++step) {
         detail::TypedRule<Rule> rule(settings);
         if (step == 2 && rule.conflict() == nullptr) {
-          const AnyRule::Setting setting = rule.setting(static_cast<int>(k));
+          const detail::AnyRule::Setting setting = rule.setting(static_cast<int>(k));
           const double value = other_value(setting);
           setting.number = value;
           rule.conflict() == nullptr ? other.set(name, value) : other.set_lr(0.5);

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 import public_names  # noqa: E402
 
 # A rule of one's own is recorded by code that is made from it: what it is recorded into is no kernel.
-BEHIND = re.compile(r"^lorry/(kernels/(?!common/(recording|recorded_rule)\.h$).*|"
+BEHIND = re.compile(r"^lorry/(kernels/(?!common/recording\.h$).*|"
                     r"autograd/(node|saved|call|operator_node|recorder|rules)\.h|"
                     r"foreach/(list_plan|operator_plan|list_operators)\.h|"
                     r"optim/(stepper|execution/(program\w*|eager|streamed|compression))\.h|device/(runtime\.h|cuda/.*)|"

@@ -21,21 +21,12 @@ struct RecordedUpdate {
   std::vector<bool> needed() const;
 };
 
-/// Where a rule's hyper block (formula/rule.h) has its parts: bytes from its start.
-struct HyperBlockLayout {
-  int64_t bytes = 0;       ///< from one block to the next
-  int64_t hyper = 0;       ///< the numbers of the rule's Hyper
-  int numbers = 0;         ///< how many of them
-  int flags = 0;           ///< bools behind the numbers
-  int64_t next_steps = 0;  ///< the steps made when the next one is done
-};
-
 struct RecordedRule {
   std::string name = {};
   int states = 0;
   unsigned not_negative = 0;  ///< bit k: state k is never below zero
   DType compute = kF32;       ///< or kF64
-  HyperBlockLayout block = {};
+  formula::detail::HyperBlockLayout block = {};
   std::vector<RecordedUpdate> updates = {};  ///< one for each choice of flags: bit k of its number is flag k
   uint32_t reachable = 0;                    ///< bit u: hyper blocks may have the flags of update u
 

@@ -4,7 +4,7 @@
 
 #include "lorry/kernels/common/recorded_rule.h"
 
-namespace lorry::recording {
+namespace lorry::kernels::recording {
 
 Term Recorder::input(Node::From from, int index, DType dtype, bool array) {
   return add({.from = from, .index = index, .array = array, .dtype = dtype});
@@ -26,7 +26,7 @@ Term Recorder::operation(Pointwise op, DType compute, DType result, std::initial
   return add(node);
 }
 
-}  // namespace lorry::recording
+}  // namespace lorry::kernels::recording
 
 std::vector<bool> lorry::kernels::RecordedUpdate::needed() const {
   std::vector<bool> needed(nodes.size());

@@ -16,7 +16,7 @@
 #include "lorry/formula/rule.h"
 #include "lorry/layout/dtype.h"
 
-namespace lorry::recording {
+namespace lorry::kernels::recording {
 
 /// An operand: the value of a node, or a constant.
 struct Term {
@@ -186,4 +186,4 @@ void record(const typename Rule::Settings& settings, std::span<const int> in_ten
   recorder.share_nodes(shared);
 }
 
-}  // namespace lorry::recording
+}  // namespace lorry::kernels::recording

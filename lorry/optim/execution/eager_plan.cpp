@@ -32,8 +32,8 @@ StepShape Stepper::shape_of(const Kind& kind, DType grad_dtype, Execution execut
 Program Stepper::program_of(const Kind& kind, const GroupState& group, const StepShape& shape) const {
   std::vector<int> in_tensors;
   for (const SettingTensor& x : group.tensors) in_tensors.push_back(x.setting);
-  return make_program([&](recording::Symbol* values) { group.rule->record(in_tensors, values); }, kind.rule->states,
-                      shape);
+  return make_program([&](kernels::recording::Symbol* values) { group.rule->record(in_tensors, values); },
+                      kind.rule->states, shape);
 }
 
 void Stepper::set_memory_budget(int64_t bytes) {

@@ -10,10 +10,10 @@ namespace {
 
 using detail::Result;
 using detail::Step;
-using recording::Node;
-using recording::Recorder;
-using recording::Symbol;
-using recording::Term;
+using kernels::recording::Node;
+using kernels::recording::Recorder;
+using kernels::recording::Symbol;
+using kernels::recording::Term;
 
 class StepRecorder {
  public:

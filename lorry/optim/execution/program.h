@@ -97,7 +97,8 @@ struct Program {
   bool operator==(const Program&) const = default;
 };
 
-/// The program of a rule with `states` states; `record` calls its update as recording::record does.
-Program make_program(const std::function<void(recording::Symbol* values)>& record, int states, const StepShape& shape);
+/// The program of a rule with `states` states; `record` calls its update as kernels::recording::record does.
+Program make_program(const std::function<void(kernels::recording::Symbol* values)>& record, int states,
+                     const StepShape& shape);
 
 }  // namespace lorry::optim

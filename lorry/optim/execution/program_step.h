@@ -9,8 +9,8 @@
 
 namespace lorry::optim::detail {
 
-using recording::Node;
-using recording::Term;
+using kernels::recording::Node;
+using kernels::recording::Term;
 
 /// An array that a step leaves behind.
 struct Result {

@@ -161,13 +161,13 @@ StepCall Streamed::part(const StepCall& call, const Chunk& chunk) {
           .first_element = chunk.slices.empty() ? 0 : chunk.slices[0].first};
 }
 
-void Streamed::prepare(HyperBlocks& blocks, const StepCall& call, const Stream& stream) {
+void Streamed::prepare(detail::HyperBlocks& blocks, const StepCall& call, const Stream& stream) {
   update_addresses(call.list);
   blocks.prepare(part(call, direct_), stream);
   for (const Chunk& chunk : chunks_) blocks.prepare(part(call, chunk), stream);
 }
 
-void Streamed::step(HyperBlocks& blocks, const StepCall& call, const Stream& stream) {
+void Streamed::step(detail::HyperBlocks& blocks, const StepCall& call, const Stream& stream) {
   start_.record(stream);
   start_.block(in_);
   start_.block(out_);

@@ -27,9 +27,9 @@ class Streamed {
 
   /// What steps need beside; writes no parameter and no state. The call is for the list that this was made for, some of
   /// whose addresses may have changed.
-  void prepare(HyperBlocks& blocks, const kernels::StepCall& call, const Stream& stream);
+  void prepare(detail::HyperBlocks& blocks, const kernels::StepCall& call, const Stream& stream);
   /// The step. When `stream` has finished all states are in host memory again.
-  void step(HyperBlocks& blocks, const kernels::StepCall& call, const Stream& stream);
+  void step(detail::HyperBlocks& blocks, const kernels::StepCall& call, const Stream& stream);
 
   /// What chunks take of the device's memory.
   int64_t device_bytes() const { return slots_.nbytes(); }

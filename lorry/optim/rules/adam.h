@@ -14,7 +14,7 @@ struct AdamWOptions {
   bool amsgrad = false, maximize = false;
   Memory memory = {};
   static constexpr const char* kName = "adamw";
-  std::unique_ptr<AnyRule> rule() const {
+  std::unique_ptr<detail::AnyRule> rule() const {
     return make_rule<formula::AdamW>(amsgrad, {lr, beta1, beta2, eps, weight_decay, true, maximize});
   }
 };
@@ -25,7 +25,7 @@ struct AdamOptions {
   bool amsgrad = false, maximize = false;
   Memory memory = {};
   static constexpr const char* kName = "adam";
-  std::unique_ptr<AnyRule> rule() const {
+  std::unique_ptr<detail::AnyRule> rule() const {
     return make_rule<formula::AdamW>(amsgrad, {lr, beta1, beta2, eps, weight_decay, false, maximize});
   }
 };
@@ -36,7 +36,7 @@ struct AdamaxOptions {
   bool maximize = false;
   Memory memory = {};
   static constexpr const char* kName = "adamax";
-  std::unique_ptr<AnyRule> rule() const {
+  std::unique_ptr<detail::AnyRule> rule() const {
     return make_rule<formula::Adamax>({lr, beta1, beta2, eps, weight_decay, maximize});
   }
 };
@@ -47,7 +47,7 @@ struct NAdamOptions {
   bool maximize = false;
   Memory memory = {};
   static constexpr const char* kName = "nadam";
-  std::unique_ptr<AnyRule> rule() const {
+  std::unique_ptr<detail::AnyRule> rule() const {
     return make_rule<formula::NAdam>(
         {lr, beta1, beta2, eps, weight_decay, momentum_decay, decoupled_weight_decay, maximize});
   }
@@ -59,7 +59,7 @@ struct RAdamOptions {
   bool maximize = false;
   Memory memory = {};
   static constexpr const char* kName = "radam";
-  std::unique_ptr<AnyRule> rule() const {
+  std::unique_ptr<detail::AnyRule> rule() const {
     return make_rule<formula::RAdam>({lr, beta1, beta2, eps, weight_decay, decoupled_weight_decay, maximize});
   }
 };

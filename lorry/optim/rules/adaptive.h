@@ -13,7 +13,7 @@ struct AdagradOptions {
   bool maximize = false;
   Memory memory = {};
   static constexpr const char* kName = "adagrad";
-  std::unique_ptr<AnyRule> rule() const {
+  std::unique_ptr<detail::AnyRule> rule() const {
     return make_rule<formula::Adagrad>({lr, lr_decay, weight_decay, initial_accumulator_value, eps, maximize});
   }
 };
@@ -23,7 +23,9 @@ struct AdadeltaOptions {
   bool maximize = false;
   Memory memory = {};
   static constexpr const char* kName = "adadelta";
-  std::unique_ptr<AnyRule> rule() const { return make_rule<formula::Adadelta>({lr, rho, eps, weight_decay, maximize}); }
+  std::unique_ptr<detail::AnyRule> rule() const {
+    return make_rule<formula::Adadelta>({lr, rho, eps, weight_decay, maximize});
+  }
 };
 
 struct RMSpropOptions {
@@ -32,7 +34,7 @@ struct RMSpropOptions {
   bool maximize = false;
   Memory memory = {};
   static constexpr const char* kName = "rmsprop";
-  std::unique_ptr<AnyRule> rule() const {
+  std::unique_ptr<detail::AnyRule> rule() const {
     const formula::RMSpropBase::Settings settings{lr, alpha, eps, weight_decay, momentum, maximize};
     if (momentum == 0)
       return centered ? make_rule<formula::RMSprop<true, false>>(settings)
@@ -49,7 +51,7 @@ struct RpropOptions {
   bool maximize = false;
   Memory memory = {};
   static constexpr const char* kName = "rprop";
-  std::unique_ptr<AnyRule> rule() const {
+  std::unique_ptr<detail::AnyRule> rule() const {
     return make_rule<formula::Rprop>({lr, etaminus, etaplus, step_size_min, step_size_max, maximize});
   }
 };

@@ -3,6 +3,7 @@
 #include <tuple>
 
 #include "lorry/kernels/backend.h"
+#include "lorry/kernels/common/recorded_rule.h"
 #include "lorry/kernels/optim.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
@@ -10,6 +11,7 @@
 #include "lorry/optim/rules/typed_rule.h"
 
 namespace lorry::optim {
+namespace detail {
 namespace {
 
 /// The kernels of a rule of formula::Rules on any device.
@@ -46,9 +48,10 @@ struct BackendKernels {
 };
 
 }  // namespace
+}  // namespace detail
 
 template <class Rule>
-std::unique_ptr<AnyRule> make_rule(const formula::SettingsOf<Rule>& settings) {
+std::unique_ptr<detail::AnyRule> make_rule(const formula::SettingsOf<Rule>& settings) {
   return std::make_unique<detail::TypedRule<Rule>>(settings);
 }
 
@@ -62,14 +65,13 @@ struct RuleMakers<formula::RuleList<Rule...>> {
       static_cast<std::unique_ptr<AnyRule> (*)(const formula::SettingsOf<Rule>&)>(make_rule<Rule>)...};
 };
 template struct RuleMakers<formula::Rules>;
-}  // namespace detail
 
 HyperBlocks::HyperBlocks(Device device) : device_(device) {}
 HyperBlocks::~HyperBlocks() = default;
 
 void HyperBlocks::use_recorded(std::unique_ptr<kernels::RecordedRule> rule) { recorded_ = std::move(rule); }
 
-kernels::NumberSource detail::number_source(int block, int setting, const Tensor& x) {
+kernels::NumberSource number_source(int block, int setting, const Tensor& x) {
   kernels::NumberSource source{.block = block, .setting = setting, .dtype = x.dtype()};
   if (!x.device().is_cpu()) {
     source.from = x.data_ptr();
@@ -81,33 +83,35 @@ kernels::NumberSource detail::number_source(int block, int setting, const Tensor
   return source;
 }
 
-namespace detail {
-
 void require_recordable(const AnyRule& rule) {
-  constexpr int kMost = 5;
-  require<ValueError>(rule.flags() >= 0 && rule.flags() <= kMost,
+  constexpr int kMostFlags = 5, kMostSettings = 12;  // each choice of them is looked at
+  const int flags = rule.flags(), settings = rule.info().settings;
+  require<ValueError>(flags >= 0 && flags <= kMostFlags,
                       "rule '{}' cannot be compiled; got a Hyper with {}; expected numbers and at most {} bools behind "
                       "them; or take another execution",
-                      rule.info().name,
-                      rule.flags() < 0 ? "members of other types" : fmt::format("{} flags", rule.flags()), kMost);
+                      rule.info().name, flags < 0 ? "members of other types" : fmt::format("{} flags", flags),
+                      kMostFlags);
+  require<ValueError>(flags == 0 || settings <= kMostSettings,
+                      "rule '{}' cannot be compiled; got flags and {} settings that may change; expected at most {}; "
+                      "or take another execution",
+                      rule.info().name, settings, kMostSettings);
 }
 
 std::unique_ptr<kernels::RecordedRule> record_rule(const AnyRule& rule, const HyperBlocks& blocks, bool f64) {
+  using kernels::recording::Node, kernels::recording::Recorder, kernels::recording::Symbol;
   const RuleInfo& info = rule.info();
   const DType compute = f64 ? kF64 : kF32;
   auto made = std::make_unique<kernels::RecordedRule>();
   made->name = info.name, made->states = info.states, made->compute = compute, made->block = blocks.layout();
   for (int k = 0; k < info.states; ++k) made->not_negative |= unsigned{!info.is_signed(k)} << k;
   for (uint32_t flags = 0; flags < 1u << made->block.flags; ++flags) {
-    recording::Recorder recorder(compute);
+    Recorder recorder(compute);
     recorder.share_nodes(true);
-    const auto input = [&](recording::Node::From from, int index) {
-      return recording::Symbol(recorder.input(from, index, compute, true));
-    };
-    recording::Symbol values[2 + kMaxStates];
-    values[0] = input(recording::Node::From::param, 0);
-    values[1] = input(recording::Node::From::grad, 0);
-    for (int k = 0; k < info.states; ++k) values[2 + k] = input(recording::Node::From::state, k);
+    const auto input = [&](Node::From from, int index) { return Symbol(recorder.input(from, index, compute, true)); };
+    Symbol values[2 + kMaxStates];
+    values[0] = input(Node::From::param, 0);
+    values[1] = input(Node::From::grad, 0);
+    for (int k = 0; k < info.states; ++k) values[2 + k] = input(Node::From::state, k);
     rule.record_flags(flags, values);
     kernels::RecordedUpdate update{.nodes = std::move(recorder.nodes()), .results = {values[0].term()}};
     for (int k = 0; k < info.states; ++k) update.results.push_back(values[2 + k].term());
@@ -116,10 +120,12 @@ std::unique_ptr<kernels::RecordedRule> record_rule(const AnyRule& rule, const Hy
   return made;
 }
 
-}  // namespace detail
-
 void HyperBlocks::expect(const AnyRule& rule) {
   if (recorded_ == nullptr) return;
+  if (rule.flags() == 0) {
+    recorded_->reachable = 1;
+    return;
+  }
   for (uint32_t zero = 0; zero < 1u << rule.info().settings; ++zero)
     recorded_->reachable |= 1u << rule.flags_where(zero);
 }
@@ -148,34 +154,35 @@ void HyperBlocks::copy_last(int64_t bytes, int from) {
 
 Tensor HyperBlocks::on_host() const { return memory_.to(kCPU); }
 
-int detail::built_in_index(const RuleInfo& rule) {
+int built_in_index(const RuleInfo& rule) {
   int index = -1;
   formula::Rules::each([&]<class Rule>() {
-    if (&detail::TypedRule<Rule>(formula::SettingsOf<Rule>()).info() == &rule) index = formula::Rules::index<Rule>();
+    if (&TypedRule<Rule>(formula::SettingsOf<Rule>()).info() == &rule) index = formula::Rules::index<Rule>();
   });
   return index;
 }
 
-const RuleInfo& detail::built_in_rule(int index) {
+const RuleInfo& built_in_rule(int index) {
   const RuleInfo* found = nullptr;
   formula::Rules::each([&]<class Rule>() {
-    if (formula::Rules::index<Rule>() == index) found = &detail::TypedRule<Rule>(formula::SettingsOf<Rule>()).info();
+    if (formula::Rules::index<Rule>() == index) found = &TypedRule<Rule>(formula::SettingsOf<Rule>()).info();
   });
   require<ValueError>(found != nullptr, "run: no rule of Lorry's; got number {}; a user's own rule is not run again",
                       index);
   return *found;
 }
 
-std::unique_ptr<HyperBlocks> detail::make_built_in_blocks(int index, Device device, bool f64) {
+std::unique_ptr<HyperBlocks> make_built_in_blocks(int index, Device device, bool f64) {
   std::unique_ptr<HyperBlocks> blocks;
   formula::Rules::each([&]<class Rule>() {
     if (formula::Rules::index<Rule>() != index) return;
     if (f64)
-      blocks = std::make_unique<detail::TypedHyperBlocks<BackendKernels<Rule>, double>>(device);
+      blocks = std::make_unique<TypedHyperBlocks<BackendKernels<Rule>, double>>(device);
     else
-      blocks = std::make_unique<detail::TypedHyperBlocks<BackendKernels<Rule>, float>>(device);
+      blocks = std::make_unique<TypedHyperBlocks<BackendKernels<Rule>, float>>(device);
   });
   return blocks;
 }
 
+}  // namespace detail
 }  // namespace lorry::optim

@@ -18,16 +18,15 @@
 #include "lorry/tensor/tensor.h"
 
 namespace lorry::kernels {
-struct HyperBlockLayout;
 struct NumberSource;
 struct RecordedRule;
 struct StepCall;
 }  // namespace lorry::kernels
-namespace lorry::recording {
+namespace lorry::kernels::recording {
 class Symbol;
-}  // namespace lorry::recording
+}  // namespace lorry::kernels::recording
 
-namespace lorry::optim {
+namespace lorry::optim::detail {
 
 /// What is true of a rule whatever its settings are. There is one RuleInfo a rule: its address is the rule's identity.
 struct RuleInfo {
@@ -82,7 +81,7 @@ class HyperBlocks {
   virtual const double* setting(int block, int setting) const = 0;
   /// How many steps its parameters will have made after the next one, on the device.
   virtual const double* steps(int block) const = 0;
-  virtual kernels::HyperBlockLayout layout() const = 0;
+  virtual formula::detail::HyperBlockLayout layout() const = 0;
 
   /// From now on steps are those of this recording of the rule.
   void use_recorded(std::unique_ptr<kernels::RecordedRule> rule);
@@ -129,9 +128,9 @@ class AnyRule {
   virtual const char* conflict() const = 0;
   /// Records the update, for the executions loop and foreach (kernels/common/recording.h). in_tensors: settings
   /// that lie in tensors.
-  virtual void record(std::span<const int> in_tensors, recording::Symbol* values) const = 0;
+  virtual void record(std::span<const int> in_tensors, kernels::recording::Symbol* values) const = 0;
   /// Records the update for a choice of flags: bit k stands for flag k of the rule's Hyper.
-  virtual void record_flags(uint32_t flags, recording::Symbol* values) const = 0;
+  virtual void record_flags(uint32_t flags, kernels::recording::Symbol* values) const = 0;
   /// How many flags a Hyper has; negative: it has other members beside its numbers than bools.
   virtual int flags() const = 0;
   /// The flags of the settings, where those in a set are zero (bit k stands for setting k) and the others as they are,
@@ -140,8 +139,6 @@ class AnyRule {
   /// f64: the type of computation is double. Throws DeviceError.
   virtual std::unique_ptr<HyperBlocks> make_blocks(Device device, bool f64) const = 0;
 };
-
-namespace detail {
 
 /// Throws ValueError for a rule that cannot be recorded with all choices of its flags.
 void require_recordable(const AnyRule& rule);
@@ -157,6 +154,4 @@ const RuleInfo& built_in_rule(int index);
 /// Of a rule of formula::Rules, by its index there.
 std::unique_ptr<HyperBlocks> make_built_in_blocks(int index, Device device, bool f64);
 
-}  // namespace detail
-
-}  // namespace lorry::optim
+}  // namespace lorry::optim::detail

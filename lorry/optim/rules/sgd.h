@@ -14,7 +14,7 @@ struct SGDOptions {
   bool nesterov = false, maximize = false;
   Memory memory = {};
   static constexpr const char* kName = "sgd";
-  std::unique_ptr<AnyRule> rule() const {
+  std::unique_ptr<detail::AnyRule> rule() const {
     require<ValueError>(!nesterov || momentum != 0, "sgd: nesterov needs a momentum and no dampening");
     return make_rule<formula::Sgd>(momentum != 0, {lr, momentum, dampening, weight_decay, nesterov, maximize});
   }
@@ -27,7 +27,7 @@ struct ASGDOptions {
   bool maximize = false;
   Memory memory = {};
   static constexpr const char* kName = "asgd";
-  std::unique_ptr<AnyRule> rule() const {
+  std::unique_ptr<detail::AnyRule> rule() const {
     return make_rule<formula::Asgd>({lr, lambd, alpha, t0, weight_decay, maximize});
   }
 };
@@ -38,7 +38,9 @@ struct LionOptions {
   bool maximize = false;
   Memory memory = {};
   static constexpr const char* kName = "lion";
-  std::unique_ptr<AnyRule> rule() const { return make_rule<formula::Lion>({lr, beta1, beta2, weight_decay, maximize}); }
+  std::unique_ptr<detail::AnyRule> rule() const {
+    return make_rule<formula::Lion>({lr, beta1, beta2, weight_decay, maximize});
+  }
 };
 
 /// Goes down the gradient, or its running mean.

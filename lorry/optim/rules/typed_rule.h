@@ -5,15 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
 
 #include "lorry/formula/optimizers.h"
-#include "lorry/kernels/common/recorded_rule.h"
+#include "lorry/kernels/common/recording.h"
 #include "lorry/optim/rules/rule.h"
 
-namespace lorry::optim {
-
-namespace detail {
+namespace lorry::optim::detail {
 
 template <class Settings>
 class RuleWithSettings : public AnyRule {
@@ -98,17 +95,7 @@ class TypedHyperBlocks final : public HyperBlocks {
     return &(data()[block].settings.*formula::SettingList<Rule>::all()[static_cast<size_t>(setting)].number);
   }
   const double* steps(int block) const override { return &data()[block].next.steps; }
-  kernels::HyperBlockLayout layout() const override {
-    const Block block{};
-    const auto offset = [&](const auto& part) {
-      return reinterpret_cast<const char*>(&part) - reinterpret_cast<const char*>(&block);
-    };
-    return {.bytes = sizeof(Block),
-            .hyper = offset(block.hyper),
-            .numbers = formula::kHyperNumbers<Rule>,
-            .flags = formula::kHyperFlags<Rule>,
-            .next_steps = offset(block.next.steps)};
-  }
+  formula::detail::HyperBlockLayout layout() const override { return formula::detail::layout_of<Rule, C>(); }
 
  private:
   /// The rules of one family have one type.
@@ -149,17 +136,18 @@ class TypedRule final : public RuleWithSettings<formula::SettingsOf<Rule>> {
     else
       return nullptr;
   }
-  void record(std::span<const int> in_tensors, recording::Symbol* values) const override {
-    recording::record<Rule>(settings_, in_tensors, values);
+  void record(std::span<const int> in_tensors, kernels::recording::Symbol* values) const override {
+    kernels::recording::record<Rule>(settings_, in_tensors, values);
   }
-  void record_flags(uint32_t flags, recording::Symbol* values) const override {
+  void record_flags(uint32_t flags, kernels::recording::Symbol* values) const override {
     typename Rule::Progress progress;
     auto hyper = Rule::advance(progress, settings_);
-    for (int k = 0; k < kFlags; ++k) {
-      const bool flag = flags >> k & 1;
-      std::memcpy(const_cast<char*>(flag_of(hyper, k)), &flag, 1);
+    if constexpr (kFlags > 0) {
+      auto parts = std::bit_cast<formula::detail::HyperParts<Rule>>(hyper);
+      for (int k = 0; k < kFlags; ++k) parts.flags[k] = flags >> k & 1;
+      hyper = std::bit_cast<decltype(hyper)>(parts);
     }
-    recording::record<Rule>(hyper, values);
+    kernels::recording::record<Rule>(hyper, values);
   }
   int flags() const override { return kFlags; }
   uint32_t flags_where(uint32_t zero) const override {
@@ -174,10 +162,9 @@ class TypedRule final : public RuleWithSettings<formula::SettingsOf<Rule>> {
     typename Rule::Progress progress;
     const auto hyper = Rule::advance(progress, assumed);
     uint32_t flags = 0;
-    for (int k = 0; k < kFlags; ++k) {
-      bool flag = false;
-      std::memcpy(&flag, flag_of(hyper, k), 1);
-      flags |= uint32_t{flag} << k;
+    if constexpr (kFlags > 0) {
+      const auto parts = std::bit_cast<formula::detail::HyperParts<Rule>>(hyper);
+      for (int k = 0; k < kFlags; ++k) flags |= uint32_t{parts.flags[k]} << k;
     }
     return flags;
   }
@@ -191,10 +178,7 @@ class TypedRule final : public RuleWithSettings<formula::SettingsOf<Rule>> {
   }
 
  private:
-  static constexpr int kFlags = formula::kHyperFlags<Rule>;
-  static const char* flag_of(const formula::HyperOf<Rule, double>& hyper, int k) {
-    return reinterpret_cast<const char*>(&hyper) + formula::kHyperNumbers<Rule> * sizeof(double) + k;
-  }
+  static constexpr int kFlags = formula::detail::kHyperFlags<Rule>;
 
   static std::span<const char* const> state_names() {
     if constexpr (Rule::kStates > 0)
@@ -213,6 +197,4 @@ class TypedRule final : public RuleWithSettings<formula::SettingsOf<Rule>> {
   using RuleWithSettings<Settings>::settings_;
 };
 
-}  // namespace detail
-
-}  // namespace lorry::optim
+}  // namespace lorry::optim::detail

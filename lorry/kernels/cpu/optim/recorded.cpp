@@ -179,15 +179,34 @@ class CodeMaker {
   int made_numbers_ = 0;
 };
 
+/// Of each update that hyper blocks may ask for.
+struct Codes final : RecordedRule::OnDevice {
+  std::vector<Code> of_update;
+  uint32_t made = 0;  ///< bit u: of update u
+};
+
+/// The codes of a rule, with those that are not made yet.
+const std::vector<Code>& codes_of(const RecordedRule& rule) {
+  if (rule.on_device == nullptr) rule.on_device = std::make_unique<Codes>();
+  auto& codes = static_cast<Codes&>(*rule.on_device);
+  codes.of_update.resize(rule.updates.size());
+  for (size_t u = 0; codes.made != rule.reachable && u < rule.updates.size(); ++u) {
+    const uint32_t bit = 1u << u;
+    if ((rule.reachable & ~codes.made & bit) == 0) continue;
+    codes.of_update[u] = CodeMaker(rule, rule.updates[u]).make();
+    codes.made |= bit;
+  }
+  return codes.of_update;
+}
+
 template <class C>
 class RecordedRun final : public formula::RuleRun {
  public:
   RecordedRun(const RecordedRule& rule, const void* blocks)
-      : RuleRun(rule.states, rule.not_negative), rule_(rule), blocks_(static_cast<const std::byte*>(blocks)) {
-    codes_.resize(rule.updates.size());
-    for (size_t u = 0; u < codes_.size(); ++u)
-      if (rule.reachable >> u & 1) codes_[u] = CodeMaker(rule, rule.updates[u]).make();
-  }
+      : RuleRun(rule.states, rule.not_negative),
+        rule_(rule),
+        blocks_(static_cast<const std::byte*>(blocks)),
+        codes_(codes_of(rule)) {}
 
   void step(uint32_t block, void* param, const void* grad, void* const* states, int64_t n,
             double factor) const override {
@@ -235,7 +254,7 @@ class RecordedRun final : public formula::RuleRun {
     return value;
   }
   size_t update_of(uint32_t block) const {
-    const HyperBlockLayout& layout = rule_.block;
+    const formula::detail::HyperBlockLayout& layout = rule_.block;
     const int64_t flags = layout.hyper + layout.numbers * int64_t{sizeof(C)};
     size_t update = 0;
     for (int k = 0; k < layout.flags; ++k) update |= size_t{read<bool>(block, flags + k)} << k;
@@ -276,12 +295,15 @@ class RecordedRun final : public formula::RuleRun {
 
   const RecordedRule& rule_;
   const std::byte* blocks_;
-  std::vector<Code> codes_;  ///< of each update
+  const std::vector<Code>& codes_;
 };
 
 }  // namespace
 
-bool prepare_recorded(const RecordedRule&, void*, const StepCall&, const Stream&) { return true; }
+bool prepare_recorded(const RecordedRule& rule, void*, const StepCall&, const Stream&) {
+  codes_of(rule);
+  return true;
+}
 
 void step_recorded(const RecordedRule& rule, void* blocks, const StepCall& call, const Stream&) {
   if (rule.compute == kF64)
