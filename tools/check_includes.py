@@ -58,7 +58,7 @@ SOURCES_MAY_ALSO_USE = {
 
 # What reaches a GPU's streams goes through one file, which tells observers of it (lorry/device/launches.h). The other
 # one measures what a launch costs without it.
-LAUNCHES = re.compile(r"\bcuda(?:LaunchKernel|Memcpy|Memset)\w*\(|<<<\s*\w")
+LAUNCHES = re.compile(r"\bcuda(?:LaunchKernel|LaunchCooperative|LaunchHostFunc|GraphLaunch|Memcpy|Memset)\w*\(|<<<\s*\w")
 MAY_LAUNCH = {"lorry/device/cuda/launch.cpp", "lorry/bench/raw_launch.cu"}
 
 MAX_LINES = 600

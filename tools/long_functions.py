@@ -22,6 +22,7 @@ NO_FUNCTION = re.compile(
     r"^(if|else|for|while|do|switch|try|catch|case|default|return|namespace|enum|struct|class|union|extern)\b"
     r"|^[}#{.]|^//|=\s*\{$|\breturn\b[^;]*\{$")
 VARIABLE = re.compile(r"((inline|constexpr|const|static) )*[\w:]+ \w+ = ")
+LAMBDA = re.compile(r"^[\w:<>, ]+ \w+ = \[[^\]]*\]( ?\(.*\))? \{$")  # that a variable begins with
 NOT_THE_NAME = re.compile(r"__launch_bounds__\([^)]*\)|requires \(.*?\)")
 REASON = re.compile(r"\s*// Long: .")
 ENDS_STATEMENT = re.compile(r"[;{}]\s*(//.*)?$|^\s*(#|//)|^\s*(public|private|protected):$")
@@ -48,6 +49,8 @@ def without_template(head):
 
 
 def name_of(head):
+    if LAMBDA.search(head):
+        return re.search(r"(\w+) = \[", head)[1]
     name = re.search(r"operator ?(\(\)|[^\s(]+)", head) or re.search(r"[\w:~]+(?=\()", NOT_THE_NAME.sub("", head))
     return name[0] if name else head[:60]
 
@@ -71,7 +74,7 @@ def functions(text):
             continue
         first, head = statement_before(lines, at - 1)
         head = without_template(head)
-        if "(" not in head or NO_FUNCTION.search(head) or VARIABLE.match(head):
+        if not LAMBDA.search(head) and ("(" not in head or NO_FUNCTION.search(head) or VARIABLE.match(head)):
             continue
         indent = re.match(r"\s*", lines[first]).group()
         end = next((i for i in range(at, len(lines)) if lines[i].startswith(indent + "}")), at)

@@ -1,11 +1,12 @@
 #pragma once
 
-// What this process puts on a GPU's streams: every kernel, library call, copy and fill is described to the observers of
+// What this process puts on a GPU's streams: every kernel, library call, copy, fill and graph is described to the observers of
 // the thread that enqueues it. Nothing reaches a stream by another way (device/cuda/launch.cpp). Without an observer
 // that costs one test.
 
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "lorry/device/stream.h"
 
@@ -27,7 +28,7 @@ struct LaunchAddress {
 
 /// One launch. All that it points to lives until the observer returns.
 struct Launch {
-  enum class Kind : uint8_t { kernel, library, copy, fill };
+  enum class Kind : uint8_t { kernel, library, copy, fill, graph };
 
   Kind kind = Kind::kernel;
   Stream stream = {};
@@ -36,7 +37,7 @@ struct Launch {
   /// The function that was called: the kernel's (mangled) symbol, or such as "cublasLtMatmul", "cudaMemcpyAsync".
   const char* function = nullptr;
   /// A copy's target comes before its source. Of a library call: what the caller handed in; the library's own kernels
-  /// and their parameters are not known.
+  /// and their parameters are not known. A graph's are in its nodes.
   std::span<const LaunchAddress> addresses = {};
   int64_t bytes = 0;  ///< that a copy or a fill writes
 
@@ -78,6 +79,18 @@ class [[nodiscard]] ObserveLaunches {
  private:
   friend void announce(const Launch& launch) noexcept;
   LaunchObserver& observer_;
+  ObserveLaunches* const outer_;
+};
+
+/// Hides this thread's launches from its observers for a scope: launches that are captured and do not run.
+class [[nodiscard]] HideLaunches {
+ public:
+  HideLaunches() : outer_(std::exchange(detail::t_launch_observers, nullptr)) {}
+  ~HideLaunches() { detail::t_launch_observers = outer_; }
+  HideLaunches(const HideLaunches&) = delete;
+  HideLaunches& operator=(const HideLaunches&) = delete;
+
+ private:
   ObserveLaunches* const outer_;
 };
 

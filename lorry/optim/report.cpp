@@ -58,11 +58,14 @@ MemoryReport Stepper::memory_report(bool by_factor) const {
     if (family.streamed) report.chunks += family.streamed->device_bytes();
   const ModeScope quiet(0, kListenerModes | kInferenceMode);
   const memory::Estimate estimate;
-  for (MemoryReport::Step& step : report.steps) {
-    Stepper same(where_, step.execution);
+  for (const Execution execution : {Execution::loop, Execution::foreach, Execution::fused, Execution::compiled}) {
+    if (execution == Execution::compiled &&
+        !std::ranges::all_of(groups_, [](const auto& group) { return detail::is_recordable(*group.rule); }))
+      continue;
+    Stepper same(where_, execution);
     add_parameters_on_meta(same);
-    same.run_on_meta(step, by_factor);
-    if (step.execution == Execution::fused) same.report_arrays(report);
+    same.run_on_meta(report.steps.emplace_back(execution), by_factor);
+    if (execution == Execution::fused) same.report_arrays(report);
   }
   return report;
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "lorry/optim/execution.h"
 
@@ -18,9 +19,9 @@ struct MemoryReport {
   /// A step of one execution.
   struct Step {
     Execution execution;
-    int64_t intermediates;  ///< bytes asked for at most at a time, beside all above: the peak of the step on meta
+    int64_t intermediates = 0;  ///< bytes asked for at most at a time, beside all above: the peak of the step on meta
     /// of kernels. Each is one launch, for long lists several, for pinned states one a chunk and one or two beside
-    int64_t calls;
+    int64_t calls = 0;
   };
 
   int64_t parameters = 0, gradients = 0;
@@ -30,7 +31,8 @@ struct MemoryReport {
   /// made
   int64_t chunks = 0;
   int64_t budget = 0;  ///< memory_budget
-  Step steps[3] = {{Execution::loop, 0, 0}, {Execution::foreach, 0, 0}, {Execution::fused, 0, 0}};
+  /// of loop, foreach and fused; then of compiled, where the rules can be
+  std::vector<Step> steps = {};
 
   /// A table of lines.
   std::string text() const;

@@ -61,6 +61,17 @@ TEST(Launches, other_threads_are_not_observed) {
   EXPECT_EQ(heard, "");
 }
 
+TEST(Launches, hidden_ones_are_not_told) {
+  const LaunchCount count;
+  {
+    const HideLaunches hidden;
+    EXPECT_FALSE(launches_observed());
+    announce(a_launch());
+  }
+  announce(a_launch());
+  EXPECT_EQ(count.kernels(), 1);
+}
+
 TEST(Launches, a_count_is_of_kernels_alone) {
   const LaunchCount outer;
   announce(a_launch());

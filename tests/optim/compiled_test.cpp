@@ -140,8 +140,55 @@ TEST(CompiledRules, refuse_flags_that_are_no_bools) {
               Custom<OtherMembers>(std::vector<NamedTensor>{{"a", parameter({1})}}, formula::Sgd<false>::Settings(),
                                    Execution::compiled);
             }),
-            "other_members: rule 'other_members' cannot be compiled; got a Hyper with members of other types; expected "
-            "numbers and at most 5 bools behind them; or take another execution");
+            "other_members: rule 'other_members' cannot be compiled; got a Hyper with members of other types and 3 "
+            "settings that may change; expected numbers and at most 5 bools behind them, and with bools at most 12 "
+            "settings; or take another execution");
+}
+
+/// With a flag, and more settings that may change than choices can be looked at.
+struct ManySettings {
+  static constexpr const char* kName = "many_settings";
+  static constexpr int kStates = 0;
+  struct Settings {
+    double lr = 1e-3, more[1] = {};
+  };
+  static constexpr auto kSettings = [] {
+    std::array<formula::Setting<Settings>, 13> all{};
+    all.fill({"lr", &Settings::lr});
+    return all;
+  }();
+  struct Progress {
+    double steps = 0;
+  };
+  static constexpr const char* kProgressNames[] = {"step"};
+  template <class V>
+  struct Hyper {
+    V lr;
+    bool flag;
+    template <class To, class F>
+    LORRY_INLINE Hyper<To> map(const F& f) const {
+      return {f(lr), flag};
+    }
+  };
+  static LORRY_INLINE Hyper<double> advance(Progress& progress, const Settings& s) {
+    progress.steps += 1;
+    return {s.lr, s.more[0] != 0};
+  }
+  static LORRY_INLINE double first_state(int, const Settings&) { return 0; }
+  template <class V, class H>
+  LORRY_INLINE void operator()(V& param, V grad, V*, const H& h) const {
+    param = param - h.lr * grad;
+  }
+};
+
+TEST(CompiledRules, refuse_more_settings_than_choices_can_be_looked_at) {
+  const std::vector<NamedTensor> params = {{"a", parameter({1})}};
+  EXPECT_NE(message<ValueError>([&] {
+              Custom<ManySettings>(params, ManySettings::Settings(), Execution::compiled);
+            }).find("13 settings that may change"),
+            std::string::npos);
+  EXPECT_EQ(Custom<ManySettings>(params, ManySettings::Settings(), Execution::fused).memory_report().steps.size(), 3u)
+      << "no step that is compiled";
 }
 
 #ifdef LORRY_WITH_CUDA

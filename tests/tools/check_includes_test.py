@@ -104,7 +104,7 @@ class CheckIncludes(unittest.TestCase):
                             "lorry/kernels/CMakeLists.txt:2:", "kernels may not use nn")
 
     def test_launches_that_observers_do_not_hear_of_are_refused(self):
-        for call in ("cudaMemcpyAsync(to, from, n, kind, stream);", "cudaLaunchKernel(f, 1, 1, p, 0, s);",
+        for call in ("cudaMemcpyAsync(to, from, n, kind, stream);", "cudaGraphLaunch(graph, stream);", "cudaLaunchKernel(f, 1, 1, p, 0, s);",
                      "f<<<1, 2>>>(x);"):
             self.assert_refused({"lorry/kernels/cuda/list/list.cu": "\n" + call}, "lorry/kernels/cuda/list/list.cu:2:",
                                 "lorry/device/cuda/launch.h")

@@ -35,6 +35,7 @@ class LongFunctions(unittest.TestCase):
             ("template <int N>\n__global__ void __launch_bounds__(256, 2)\n    kernel(int x) {", "kernel"),
             ("TEST(Of, works) {", "TEST"),
             ("const std::map<Op, Reference>& references() {", "references"),
+            ("constexpr std::array<Forms, 3> kForms = [] {", "kForms"),
         ):
             text = block(head, 70)
             found = self.found("namespace a {\n\n" + text + "\n}  // namespace a\n")

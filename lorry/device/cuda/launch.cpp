@@ -148,9 +148,17 @@ cudaError_t try_copy(void* to, Device to_device, const void* from, Device from_d
 }
 
 void copy(void* to, Device to_device, const void* from, Device from_device, int64_t bytes, Stream stream) {
-  const DeviceGuard guard(stream.device.index);
-  detail::g_in_flight.note(t_operator);
+  const DeviceGuard guard = prepare(stream);
   check(try_copy(to, to_device, from, from_device, bytes, stream), "cudaMemcpyAsync");
+}
+
+void launch_graph(Stream stream, cudaGraphExec_t graph) {
+  const DeviceGuard guard = prepare(stream);
+  check(cudaGraphLaunch(graph, handle(stream)), "cudaGraphLaunch");
+  if (device::launches_observed()) [[unlikely]]
+    announce_bytes(Launch::Kind::graph, stream, "cudaGraphLaunch", {}, 0);
+  if (detail::g_blocking) [[unlikely]]
+    detail::wait_after_launch(stream);
 }
 
 }  // namespace lorry::cuda

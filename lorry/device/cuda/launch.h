@@ -1,6 +1,6 @@
 #pragma once
 
-// The one place that puts work on a stream: kernels, calls of libraries, copies and fills. Each throws what an earlier
+// The one place that puts work on a stream: kernels, calls of libraries, copies, fills and graphs. Each throws what an earlier
 // kernel met with, notes the running operator for the message of a fault, enqueues, and describes what it enqueued to
 // the thread's observers (device/launches.h). On top of the driver's call that is a few nanoseconds.
 
@@ -107,6 +107,9 @@ cudaError_t try_fill_bytes(Stream stream, void* to, unsigned char byte, int64_t 
 void copy(void* to, Device to_device, const void* from, Device from_device, int64_t bytes, Stream stream);
 cudaError_t try_copy(void* to, Device to_device, const void* from, Device from_device, int64_t bytes,
                      Stream stream) noexcept;
+
+/// Runs a graph.
+void launch_graph(Stream stream, cudaGraphExec_t graph);
 
 /// Lets a kernel use this much dynamic shared memory. Once a kernel and device.
 template <class... Parameters>

@@ -62,7 +62,8 @@ struct CallView {
   bool out = false;       ///< the outputs are tensors that were given, and are there in `before` already
   bool failed = false;    ///< told to `after`: the operator threw, or another listener refused the call
   std::span<const Input> inputs = {};
-  std::span<const Tensor> outputs = {};  ///< empty in `before` but for `out`, and where the call failed
+  /// Empty in `before` but for `out` and lists that are written in place, and in `after` where the call failed.
+  std::span<const Tensor> outputs = {};
   std::span<const Attribute> attributes = {};
   /// The bits of the listeners that are told. A listener that computes as part of the call does so under these, so that
   /// the others are told of that too.

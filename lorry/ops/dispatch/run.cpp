@@ -97,8 +97,6 @@ constexpr Runner runner(F) {
 
 // ---- what attributes mean -------------------------------------------------------------------------------------------
 
-/// The draw that a key names.
-
 std::optional<int64_t> one_or_all(const Dims& dims) { return dims.size() == 1 ? std::optional(dims[0]) : std::nullopt; }
 
 Reduction reduction(int64_t value) {
@@ -146,6 +144,7 @@ struct Forms {
   Runner call = nullptr, in_place = nullptr;
 };
 
+// Long: a table, a row an operator.
 constexpr std::array<Forms, kOpCount> kForms = [] {
   std::array<Forms, kOpCount> all{};
   const auto call = [&](Op op, auto f) { all[static_cast<size_t>(op)].call = runner(f); };

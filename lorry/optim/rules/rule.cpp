@@ -83,18 +83,23 @@ kernels::NumberSource number_source(int block, int setting, const Tensor& x) {
   return source;
 }
 
+namespace {
+constexpr int kMostFlags = 5, kMostSettings = 12;  // each choice of them is looked at
+}
+
+bool is_recordable(const AnyRule& rule) {
+  const int flags = rule.flags();
+  return flags == 0 || (flags > 0 && flags <= kMostFlags && rule.info().settings <= kMostSettings);
+}
+
 void require_recordable(const AnyRule& rule) {
-  constexpr int kMostFlags = 5, kMostSettings = 12;  // each choice of them is looked at
-  const int flags = rule.flags(), settings = rule.info().settings;
-  require<ValueError>(flags >= 0 && flags <= kMostFlags,
-                      "rule '{}' cannot be compiled; got a Hyper with {}; expected numbers and at most {} bools behind "
-                      "them; or take another execution",
+  const int flags = rule.flags();
+  require<ValueError>(is_recordable(rule),
+                      "rule '{}' cannot be compiled; got a Hyper with {} and {} settings that may change; expected "
+                      "numbers and at most {} bools behind them, and with bools at most {} settings; or take another "
+                      "execution",
                       rule.info().name, flags < 0 ? "members of other types" : fmt::format("{} flags", flags),
-                      kMostFlags);
-  require<ValueError>(flags == 0 || settings <= kMostSettings,
-                      "rule '{}' cannot be compiled; got flags and {} settings that may change; expected at most {}; "
-                      "or take another execution",
-                      rule.info().name, settings, kMostSettings);
+                      rule.info().settings, kMostFlags, kMostSettings);
 }
 
 std::unique_ptr<kernels::RecordedRule> record_rule(const AnyRule& rule, const HyperBlocks& blocks, bool f64) {

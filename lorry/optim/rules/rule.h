@@ -140,7 +140,9 @@ class AnyRule {
   virtual std::unique_ptr<HyperBlocks> make_blocks(Device device, bool f64) const = 0;
 };
 
-/// Throws ValueError for a rule that cannot be recorded with all choices of its flags.
+/// Whether a rule can be recorded with all choices of its flags.
+bool is_recordable(const AnyRule& rule);
+/// Throws ValueError for a rule that cannot.
 void require_recordable(const AnyRule& rule);
 /// The recording of a rule; blocks: its hyper blocks of this type of computation.
 std::unique_ptr<kernels::RecordedRule> record_rule(const AnyRule& rule, const HyperBlocks& blocks, bool f64);

@@ -1,12 +1,13 @@
 #include "lorry/kernels/cuda/matmul/recording.h"
 
-#include "lorry/device/cuda/runtime.h"
+#include "lorry/device/cuda/launch.h"
 
 namespace lorry::kernels::cuda {
 
 Recording::Recording(Stream stream, const std::function<void()>& enqueue) {
   using lorry::cuda::check, lorry::cuda::handle;
   const lorry::cuda::DeviceGuard guard(stream.device.index);
+  const device::HideLaunches hidden;
   check(cudaStreamBeginCapture(handle(stream), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
   cudaGraph_t graph = nullptr;
   try {
@@ -25,10 +26,7 @@ Recording::Recording(Stream stream, const std::function<void()>& enqueue) {
   graph_.reset(executable);
 }
 
-void Recording::replay(Stream stream) const {
-  const lorry::cuda::DeviceGuard guard(stream.device.index);
-  lorry::cuda::check(cudaGraphLaunch(graph_.get(), lorry::cuda::handle(stream)), "cudaGraphLaunch");
-}
+void Recording::replay(Stream stream) const { lorry::cuda::launch_graph(stream, graph_.get()); }
 
 std::vector<std::vector<double>> time_in_turns(const std::vector<Recording>& recordings, Stream stream, int rounds) {
   std::vector<Event> marks;
