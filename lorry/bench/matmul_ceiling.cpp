@@ -54,7 +54,7 @@ void measure(const std::string& name, const Kind& kind, int64_t size, Stream str
   }
 
   const Problem problem = describe({.out = lorry::array(out), .a = lorry::array(a), .b = lorry::array(b), .c = {}});
-  Plan plan = make_plan(plan_key(problem, stream), nullptr);
+  MatmulPlan plan = make_plan(plan_key(problem, stream), nullptr);
   Algorithm algorithms[kAlgorithms];
   const int proposed = plan.candidates(algorithms, kAlgorithms, CUBLASLT_REDUCTION_SCHEME_MASK);
   const Scratch workspace(kWorkspaceBytes, stream);

@@ -284,7 +284,7 @@ class Fuser {
   }
 
   /// Why a node, and those of a unit that are not yet over rows, cannot be one unit over rows.
-  std::string why_not_rows(int32_t n, int u, const Rows& rows, std::span<const int32_t> others) {
+  std::string why_not_rows(int32_t n, int u, const RowDomain& rows, std::span<const int32_t> others) {
     const Draft& d = draft(u);
     std::string why;
     size_t inputs = d.inputs.size();
@@ -308,7 +308,7 @@ class Fuser {
   }
 
   /// What a node reads as part of a unit; nullopt: it cannot be part of it.
-  std::optional<std::vector<UnitOperand>> operands_of(Unit::Kind kind, const Rows& rows, int32_t n,
+  std::optional<std::vector<UnitOperand>> operands_of(Unit::Kind kind, const RowDomain& rows, int32_t n,
                                                       std::string& why) const {
     const Candidate& candidate = candidates_[static_cast<size_t>(n)];
     const auto argument = [&](int16_t k) { return &node(n).arguments[static_cast<size_t>(k)]; };

@@ -31,7 +31,7 @@ struct Unit {
   // of a row unit
   std::vector<kernels::RowStep> row_steps;  ///< one a node
   std::vector<kernels::Extent> extents;     ///< of the inputs
-  Rows rows;
+  RowDomain rows;
 
   int64_t bytes_saved = 0;  ///< that its nodes would have written and read again
   std::string refused;      ///< why its last node did not join a unit before it; empty where it could not have

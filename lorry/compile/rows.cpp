@@ -87,7 +87,7 @@ std::optional<int64_t> distance(const Layout& layout, int first, int end, int64_
 
 }  // namespace
 
-std::optional<Extent> extent_of(const Layout& layout, const Rows& rows) {
+std::optional<Extent> extent_of(const Layout& layout, const RowDomain& rows) {
   if (layout.numel() != rows.rows * rows.n) return std::nullopt;
   int split = layout.rank;
   for (int64_t n = 1; n < rows.n && split > 0;) {
@@ -103,7 +103,7 @@ std::optional<Extent> extent_of(const Layout& layout, const Rows& rows) {
   return std::nullopt;
 }
 
-Extent extent_of_result(const Layout& layout, const Rows& rows) {
+Extent extent_of_result(const Layout& layout, const RowDomain& rows) {
   return layout.numel() == rows.rows ? Extent::narrow : Extent::wide;
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 
-// What this process puts on a GPU's streams: every kernel, library call, copy, fill and graph is described to the observers of
-// the thread that enqueues it. Nothing reaches a stream by another way (device/cuda/launch.cpp). Without an observer
-// that costs one test.
+// What this process puts on a GPU's streams: every kernel, library call, copy, fill and graph is described to the
+// observers of the thread that enqueues it. Nothing reaches a stream by another way (device/cuda/launch.cpp). Without
+// an observer that costs one test.
 
 #include <cstdint>
 #include <span>

@@ -27,15 +27,15 @@ class Reader {
   Reader(SafetensorsHeader& header, std::string_view source) : header_(header), source_(source) {}
 
   bool start_object(std::size_t) {
-    switch (place_) {
-      case Place::start:
-        place_ = Place::header;
+    switch (state_) {
+      case State::start:
+        state_ = State::header;
         break;
-      case Place::tensor_value:
-        place_ = Place::tensor;
+      case State::tensor_value:
+        state_ = State::tensor;
         break;
-      case Place::metadata_value:
-        place_ = Place::metadata;
+      case State::metadata_value:
+        state_ = State::metadata;
         break;
       default:
         unexpected("an object");
@@ -44,49 +44,49 @@ class Reader {
   }
 
   bool key(std::string& key) {
-    switch (place_) {
-      case Place::header:
+    switch (state_) {
+      case State::header:
         fail_unless(names_.insert(key).second, "duplicate key '{}'; expected every name once", printable(key));
         if (key == kMetadataKey) {
-          place_ = Place::metadata_value;
+          state_ = State::metadata_value;
         } else {
           header_.entries.emplace_back().name = key;
           seen_ = 0;
-          place_ = Place::tensor_value;
+          state_ = State::tensor_value;
         }
         break;
-      case Place::tensor:
+      case State::tensor:
         begin_field(key);
         break;
       default:
         fail_unless(!header_.metadata.contains(key), "duplicate key '{}' in __metadata__; expected every key once",
                     printable(key));
         metadata_key_ = key;
-        place_ = Place::metadata_text;
+        state_ = State::metadata_text;
     }
     return true;
   }
 
   bool end_object() {
-    if (place_ == Place::tensor) {
+    if (state_ == State::tensor) {
       fail_unless(seen_ == kAllFields, "tensor '{}' lacks {}; expected dtype, shape and data_offsets", shown(),
                   !(seen_ & kDType)   ? "dtype"
                   : !(seen_ & kShape) ? "shape"
                                       : "data_offsets");
-      place_ = Place::header;
+      state_ = State::header;
     } else {
-      place_ = place_ == Place::metadata ? Place::header : Place::end;
+      state_ = state_ == State::metadata ? State::header : State::end;
     }
     return true;
   }
 
   bool start_array(std::size_t) {
-    switch (place_) {
-      case Place::shape:
-        place_ = Place::size;
+    switch (state_) {
+      case State::shape:
+        state_ = State::size;
         break;
-      case Place::offsets:
-        place_ = Place::offset;
+      case State::offsets:
+        state_ = State::offset;
         break;
       default:
         unexpected("a list");
@@ -95,20 +95,20 @@ class Reader {
   }
 
   bool end_array() {
-    if (place_ == Place::offset)
+    if (state_ == State::offset)
       fail_unless(offsets_ == 2, "tensor '{}' has {} data_offsets; expected 2", shown(), offsets_);
-    place_ = Place::tensor;
+    state_ = State::tensor;
     return true;
   }
 
   bool number_unsigned(uint64_t value) {
-    if (place_ == Place::size) {
+    if (state_ == State::size) {
       fail_unless(entry().sizes.size() < kMaxRank, "tensor '{}' has too many dimensions; expected at most {}", shown(),
                   kMaxRank);
       fail_unless(value <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()),
                   "tensor '{}' has a size of {}; expected less than 2^63", shown(), value);
       entry().sizes.push_back(static_cast<int64_t>(value));
-    } else if (place_ == Place::offset) {
+    } else if (state_ == State::offset) {
       fail_unless(offsets_ < 2, "tensor '{}' has more than 2 data_offsets; expected 2", shown());
       (offsets_++ == 0 ? entry().begin : entry().end) = value;
     } else {
@@ -118,15 +118,15 @@ class Reader {
   }
 
   bool string(std::string& text) {
-    if (place_ == Place::metadata_text) {
+    if (state_ == State::metadata_text) {
       header_.metadata.emplace(std::move(metadata_key_), std::move(text));
-      place_ = Place::metadata;
-    } else if (place_ == Place::dtype) {
+      state_ = State::metadata;
+    } else if (state_ == State::dtype) {
       if (const auto* found = std::ranges::find(kSpelling, text); found != std::end(kSpelling))
         entry().dtype = kDTypes[found - kSpelling];
       else
         unread_.emplace(entry().name, std::move(text));
-      place_ = Place::tensor;
+      state_ = State::tensor;
     } else {
       unexpected("a string");
     }
@@ -151,7 +151,7 @@ class Reader {
   }
 
  private:
-  enum class Place {
+  enum class State {
     start,
     header,
     tensor_value,
@@ -184,27 +184,27 @@ class Reader {
     fail_unless((seen_ & field) == 0, "tensor '{}' has {} twice", shown(), key);
     seen_ |= field;
     offsets_ = 0;
-    place_ = field == kDType ? Place::dtype : field == kShape ? Place::shape : Place::offsets;
+    state_ = field == kDType ? State::dtype : field == kShape ? State::shape : State::offsets;
   }
 
   [[noreturn]] void unexpected(std::string_view what) {
     const std::string where = [this]() -> std::string {
-      switch (place_) {
-        case Place::dtype:
+      switch (state_) {
+        case State::dtype:
           return fmt::format("as the dtype of '{}'; expected a string", shown());
-        case Place::shape:
+        case State::shape:
           return fmt::format("as the shape of '{}'; expected a list of sizes", shown());
-        case Place::size:
+        case State::size:
           return fmt::format("in the shape of '{}'; expected whole numbers from 0 to 2^63 - 1", shown());
-        case Place::offsets:
+        case State::offsets:
           return fmt::format("as the data_offsets of '{}'; expected a list of 2 offsets", shown());
-        case Place::offset:
+        case State::offset:
           return fmt::format("in the data_offsets of '{}'; expected whole numbers from 0 to 2^64 - 1", shown());
-        case Place::tensor_value:
+        case State::tensor_value:
           return fmt::format("as tensor '{}'; expected an object", shown());
-        case Place::metadata_value:
+        case State::metadata_value:
           return "as __metadata__; expected an object of strings";
-        case Place::metadata_text:
+        case State::metadata_text:
           return fmt::format("as '{}' in __metadata__; expected a string", printable(metadata_key_));
         default:
           return "outside a tensor; expected an object";
@@ -215,7 +215,7 @@ class Reader {
 
   SafetensorsHeader& header_;
   std::string_view source_;
-  Place place_ = Place::start;
+  State state_ = State::start;
   std::unordered_set<std::string> names_;
   std::map<std::string, std::string> unread_;
   std::string metadata_key_;

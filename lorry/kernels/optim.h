@@ -12,6 +12,10 @@
 #include "lorry/kernels/common/master_kind.h"
 #include "lorry/kernels/common/number_source.h"
 
+namespace lorry::formula {
+class RuleRun;
+}  // namespace lorry::formula
+
 namespace lorry::kernels {
 
 struct RecordedRule;
@@ -87,6 +91,8 @@ struct RuleTable {
 
 struct OptimKernels {
   formula::Rules::Table<RuleTable> rules;
+  /// A step by code of the host's compiler, for rules that are not formula::Rules'. Null where it cannot run.
+  void (*step_rule)(const StepCall& call, const formula::RuleRun& rule) = nullptr;
   void (*decompress)(const CompressedCall& call, const Stream& stream) = nullptr;
   void (*compress)(const CompressedCall& call, const Stream& stream) = nullptr;
   /// Whether recorded rules can be compiled for this kind of device.

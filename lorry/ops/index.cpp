@@ -18,7 +18,7 @@
 namespace lorry {
 namespace {
 
-struct Plan {
+struct IndexPlan {
   Dims sizes;            ///< of the result
   Layout source;         ///< the indexed tensor, walked over them
   kernels::Array index;  ///< the same for the positions
@@ -43,7 +43,7 @@ std::vector<Tensor> checked(const Tensor& x, const std::vector<Tensor>& indices)
   return out;
 }
 
-Plan plan(const Tensor& x, const std::vector<Tensor>& indices) {
+IndexPlan plan(const Tensor& x, const std::vector<Tensor>& indices) {
   Dims common;
   FixedVector<int, kMaxRank> indexed;
   for (int d = 0; d < static_cast<int>(indices.size()); ++d) {
@@ -61,7 +61,7 @@ Plan plan(const Tensor& x, const std::vector<Tensor>& indices) {
   const bool neighbours = indexed.back() - indexed[0] + 1 == indexed.size();
   const int before = neighbours ? indexed[0] : 0;
 
-  Plan p;
+  IndexPlan p;
   Layout at;  // of the positions: moves along B only
   const Layout b = Layout::contiguous(common);
   const auto push = [&](int64_t size, int64_t source_stride, int64_t index_stride) {
@@ -119,7 +119,7 @@ Tensor index(const Tensor& x, const std::vector<Tensor>& given) {
   const std::vector<Tensor> indices = checked(x, given);
   const std::vector<Tensor> inputs = inputs_of(x, indices, {});
   return door::call(Op::index, inputs, [&] {
-    const Plan p = plan(x, indices);
+    const IndexPlan p = plan(x, indices);
     const Tensor out = empty(p.sizes, x.options());
     if (out.numel() > 0)
       backend(x).indexing->take({.out = array(out),
@@ -146,7 +146,7 @@ const Tensor& index_put_(const Tensor& x, const std::vector<Tensor>& given, cons
       [&] {
         std::vector<Tensor> safe;
         for (const Tensor& i : indices) safe.push_back(i.defined() ? indexing::apart(i, x) : i);
-        const Plan p = plan(x, safe);
+        const IndexPlan p = plan(x, safe);
         const Tensor from = indexing::apart(values, x);
         const Layout source = expand(from.layout(), p.sizes);
         if (source.numel() > 0)

@@ -10,12 +10,12 @@ namespace lorry {
 namespace {
 
 /// A call on slices: x and the source of rank at least 1, the index a vector.
-struct Rows {
+struct IndexedSlices {
   int dim;
   Tensor index;
 };
 
-Rows rows(const Tensor& x, int64_t dim, const Tensor& index) {
+IndexedSlices rows(const Tensor& x, int64_t dim, const Tensor& index) {
   require_defined(x, "x");
   Tensor at = indexing::positions(index);
   require_same_device(x, at);
@@ -39,8 +39,8 @@ Dims sizes_with(const Tensor& x, int dim, int64_t count) {
 
 Layout at_least_1d(const Tensor& x) { return x.dim() == 0 ? Layout::contiguous({1}) : x.layout(); }
 
-void put(const Tensor& self, const Rows& r, const Tensor& source, const Layout& source_layout, kernels::Combine combine,
-         kernels::Negative negative = kernels::Negative::wrong) {
+void put(const Tensor& self, const IndexedSlices& r, const Tensor& source, const Layout& source_layout,
+         kernels::Combine combine, kernels::Negative negative = kernels::Negative::wrong) {
   const Layout layout = at_least_1d(self);
   const Dims sizes = sizes_with(self, r.dim, r.index.numel());
   backend(self).indexing->put({.target = indexing::restrided(self, indexing::with_sizes(layout, sizes, r.dim)),
@@ -54,7 +54,7 @@ void put(const Tensor& self, const Rows& r, const Tensor& source, const Layout& 
 }
 
 const Tensor& put_rows(Op op, const Tensor& self, int64_t dim, const Tensor& index, const Tensor& source) {
-  const Rows r = rows(self, dim, index);
+  const IndexedSlices r = rows(self, dim, index);
   require_defined(source, "source");
   require_same_device(self, source);
   indexing::require_same_dtype(self, source);
@@ -77,7 +77,7 @@ const Tensor& put_rows(Op op, const Tensor& self, int64_t dim, const Tensor& ind
 
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index) {
   const Running running("index_select");
-  const Rows r = rows(x, dim, index);
+  const IndexedSlices r = rows(x, dim, index);
   return door::call(
       Op::index_select, {&x, &r.index},
       [&] {
@@ -109,7 +109,7 @@ const Tensor& Tensor::index_copy_(int64_t dim, const Tensor& index, const Tensor
 }
 const Tensor& Tensor::index_fill_(int64_t dim, const Tensor& index, const Operand& value) const {
   const Running running("index_fill");
-  const Rows r = rows(*this, dim, index);
+  const IndexedSlices r = rows(*this, dim, index);
   if (value.tensor() != nullptr) {
     require_defined(*value.tensor(), "value");
     require<ShapeError>(value.tensor()->dim() == 0,

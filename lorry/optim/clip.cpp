@@ -19,38 +19,37 @@ void drop_repeated(std::vector<Tensor>& tensors) {
   at.reserve(tensors.size());
   for (const Tensor& x : tensors) at.emplace_back(reinterpret_cast<uintptr_t>(x.data_ptr()), at.size());
   std::ranges::sort(at);
-  for (size_t i = 1, masters = 0; i < at.size(); ++i) {
+  for (size_t i = 1, first_at = 0; i < at.size(); ++i) {
     Tensor& x = tensors[at[i].second];
-    const Tensor& first = tensors[at[masters].second];
-    if (at[i].first == at[masters].first && x.dtype() == first.dtype() && x.layout() == first.layout())
+    const Tensor& first = tensors[at[first_at].second];
+    if (at[i].first == at[first_at].first && x.dtype() == first.dtype() && x.layout() == first.layout())
       x = Tensor();
     else
-      masters = i;
+      first_at = i;
   }
   std::erase_if(tensors, [](const Tensor& x) { return !x.defined(); });
 }
 
 /// The gradients there are, each once however many parameters have it. One whose elements share memory is replaced by a
 /// copy.
-foreach
-  ::TensorList gradients(const std::vector<Tensor>& parameters) {
-    std::vector<Tensor> found;
-    found.reserve(parameters.size());
-    for (const Tensor& param : parameters) {
-      require_defined(param, "a parameter");
-      Tensor grad = param.grad();
-      if (!grad.defined()) continue;
-      if (!grad.is_contiguous() && grad.layout().has_internal_overlap()) {
-        events::emit(events::Kind::hidden_copy, t_operator,
-                     "a gradient whose elements share memory is replaced by a copy");
-        grad = grad.contiguous();
-        param.set_grad(grad);
-      }
-      found.push_back(grad.requires_grad() ? grad.detach() : std::move(grad));
+foreach ::TensorList gradients(const std::vector<Tensor>& parameters) {
+  std::vector<Tensor> found;
+  found.reserve(parameters.size());
+  for (const Tensor& param : parameters) {
+    require_defined(param, "a parameter");
+    Tensor grad = param.grad();
+    if (!grad.defined()) continue;
+    if (!grad.is_contiguous() && grad.layout().has_internal_overlap()) {
+      events::emit(events::Kind::hidden_copy, t_operator,
+                   "a gradient whose elements share memory is replaced by a copy");
+      grad = grad.contiguous();
+      param.set_grad(grad);
     }
-    drop_repeated(found);
-    return found;
+    found.push_back(grad.requires_grad() ? grad.detach() : std::move(grad));
   }
+  drop_repeated(found);
+  return found;
+}
 
 void require_norm_type(double type) {
   require<ValueError>(type > 0, "norm_type is out of range; got {}; expected a number > 0, or infinity", type);
@@ -78,8 +77,7 @@ void clip_grad_value_(const std::vector<Tensor>& parameters, double clip_value) 
   const Running running("clip_grad_value_");
   require<ValueError>(clip_value > 0, "clip_value is out of range; got {}; expected a number > 0", clip_value);
   const NoGrad quiet;
-  foreach
-    ::clamp_(gradients(parameters), -clip_value, clip_value);
+  foreach ::clamp_(gradients(parameters), -clip_value, clip_value);
 }
 
 }  // namespace lorry::optim

@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "lorry/kernels/backend.h"
-#include "lorry/kernels/cpu/optim/step.h"
 #include "lorry/kernels/meta.h"
+#include "lorry/kernels/optim.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/ops.h"
 
@@ -33,9 +33,9 @@ void raise_no_device_code(const char* where, Device device) {
 bool compiles_rules(Device device) { return kernels::backend(device).optim->compiles(); }
 
 void step_on_cpu(const kernels::StepCall& call, const formula::RuleRun& rule, const char* where, Device device) {
-  if (device.is_meta()) return kernels::meta::count_call();
-  if (!device.is_cpu()) raise_no_device_code(where, device);
-  kernels::cpu::step_list(call, rule);
+  const auto step = kernels::backend(device).optim->step_rule;
+  if (step == nullptr) raise_no_device_code(where, device);
+  step(call, rule);
 }
 
 void on_host(void* blocks, int64_t bytes, const Stream& stream, const std::function<void(void* blocks)>& f) {

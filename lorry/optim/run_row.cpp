@@ -17,7 +17,7 @@ using door::CallView;
 using door::refuse;
 
 /// What a step was announced with.
-struct Step {
+struct AnnouncedStep {
   const detail::RuleInfo& rule;
   size_t count, arrays;  ///< of parameters; of arrays that a parameter has beside itself and its gradient
   kernels::MasterKind masters;
@@ -27,7 +27,7 @@ struct Step {
   std::vector<int64_t> numbers;         ///< hyper block and setting of each of
   std::vector<Tensor> setting_tensors;  ///< settings that lie in tensors
 
-  explicit Step(const CallView& call);
+  explicit AnnouncedStep(const CallView& call);
   std::vector<Tensor> written() const;
 };
 
@@ -36,7 +36,7 @@ int64_t in_range(const CallView& call, int64_t value, int64_t end, const char* w
   return value;
 }
 
-Step::Step(const CallView& call)
+AnnouncedStep::AnnouncedStep(const CallView& call)
     : rule(detail::built_in_rule(static_cast<int>(attribute_of<int64_t>(call, 1)))),
       count(static_cast<size_t>(
           in_range(call, attribute_of<int64_t>(call, 2), 1 << 30, "the number of parameters is wrong"))),
@@ -59,7 +59,7 @@ Step::Step(const CallView& call)
   setting_tensors = take(numbers.size() / 2);
 }
 
-std::vector<Tensor> Step::written() const {
+std::vector<Tensor> AnnouncedStep::written() const {
   std::vector<Tensor> all = params;
   all.insert(all.end(), states.begin(), states.end());
   all.push_back(blocks);
@@ -68,7 +68,7 @@ std::vector<Tensor> Step::written() const {
 }
 
 /// Everything that the kernels rely on.
-void require_consistent(const CallView& call, const Step& step) {
+void require_consistent(const CallView& call, const AnnouncedStep& step) {
   const Device device = step.params[0].defined() ? step.params[0].device() : kCPU;
   if (!step.blocks.defined() || step.blocks.device() != device) refuse(call, "the hyper blocks are elsewhere");
   if (step.grad_factor.defined() &&
@@ -101,7 +101,7 @@ void require_consistent(const CallView& call, const Step& step) {
 std::vector<Tensor> run(const CallView& call) {
   if (call.op != Op::optimizer_step) return foreach::run(call);
   door::require_attributes(call, 9);
-  const Step step(call);
+  const AnnouncedStep step(call);
   require_consistent(call, step);
   const Device device = step.params[0].device();
   const DType dtype = step.params[0].dtype();
@@ -118,8 +118,7 @@ std::vector<Tensor> run(const CallView& call) {
   std::vector<DType> states;
   for (int k = 0; k < step.rule.states; ++k) states.push_back(here[static_cast<size_t>(k) * step.count].dtype());
   const bool has_master = step.arrays > states.size();
-  foreach
-    ::ListPlan plan = new_step_plan(Strategy::automatic);
+  foreach ::ListPlan plan = new_step_plan(Strategy::automatic);
   const uint32_t group = step_group(plan, device, dtype, step.grads[0].dtype(), states,
                                     has_master ? here[states.size() * step.count].dtype() : kF32);
   for (size_t i = 0; i < step.count; ++i) {

@@ -5,12 +5,11 @@
 #include <vector>
 
 namespace lorry::optim {
-foreach
-  ::ListPlan new_step_plan(Strategy strategy) {
-    std::array<int8_t, kStepRoles> arrays;
-    std::iota(arrays.begin(), arrays.end(), int8_t{0});
-    return {kStepRoles, arrays, strategy};
-  }
+foreach ::ListPlan new_step_plan(Strategy strategy) {
+  std::array<int8_t, kStepRoles> arrays;
+  std::iota(arrays.begin(), arrays.end(), int8_t{0});
+  return {kStepRoles, arrays, strategy};
+}
 
 uint32_t step_group(foreach::ListPlan& plan, Device device, DType param, DType grad, std::span<const DType> states,
                     DType master, uint64_t tag) {

@@ -53,6 +53,9 @@ class CheckIncludes(unittest.TestCase):
                             "lorry/kernels/common may not use lorry/kernels/cpu")
         self.assert_refused({"lorry/kernels/list.h": '#include "lorry/kernels/cuda/list/list.h"\n'},
                             "a contract may not use a backend")
+        self.assert_refused({"lorry/ops/add.cpp": '#include "lorry/kernels/cpu/list/list.h"\n'},
+                            "backends are reached by their tables")
+        self.assertEqual(self.check({"lorry/optim/custom.h": '#include "lorry/kernels/cuda/optim/rule.h"\n'})[0], 0)
 
     def test_a_family_of_kernels_uses_itself_what_is_common_and_its_contract(self):
         scan = "lorry/kernels/cuda/reduce/scan.cu"
@@ -86,7 +89,7 @@ class CheckIncludes(unittest.TestCase):
         self.assert_refused({"lorry/profile/session.h": '#include "lorry/bench/suites.h"\n'}, "nobody but the command")
 
     def test_an_include_of_the_profiler_is_refused_above_it(self):
-        self.assert_refused({"lorry/replay/graph.h": '#include "lorry/profile/session.h"\n'}, "which stands below it")
+        self.assert_refused({"lorry/compile/graph.h": '#include "lorry/profile/session.h"\n'}, "which stands below it")
 
     def test_a_room_that_does_not_exist_is_refused(self):
         self.assert_refused({"lorry/kernels/cpu/add.cpp": '#include "lorry/utils/misc.h"\n'}, "'utils' is not a room")
@@ -104,7 +107,8 @@ class CheckIncludes(unittest.TestCase):
                             "lorry/kernels/CMakeLists.txt:2:", "kernels may not use nn")
 
     def test_launches_that_observers_do_not_hear_of_are_refused(self):
-        for call in ("cudaMemcpyAsync(to, from, n, kind, stream);", "cudaGraphLaunch(graph, stream);", "cudaLaunchKernel(f, 1, 1, p, 0, s);",
+        for call in ("cudaMemcpyAsync(to, from, n, kind, stream);", "cudaGraphLaunch(graph, stream);",
+                     "cudaLaunchKernel(f, 1, 1, p, 0, s);",
                      "f<<<1, 2>>>(x);"):
             self.assert_refused({"lorry/kernels/cuda/list/list.cu": "\n" + call}, "lorry/kernels/cuda/list/list.cu:2:",
                                 "lorry/device/cuda/launch.h")

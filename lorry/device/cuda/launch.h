@@ -1,8 +1,8 @@
 #pragma once
 
-// The one place that puts work on a stream: kernels, calls of libraries, copies, fills and graphs. Each throws what an earlier
-// kernel met with, notes the running operator for the message of a fault, enqueues, and describes what it enqueued to
-// the thread's observers (device/launches.h). On top of the driver's call that is a few nanoseconds.
+// The one place that puts work on a stream: kernels, calls of libraries, copies, fills and graphs. Each throws
+// what an earlier kernel met with, notes the running operator for the message of a fault, enqueues, and describes what
+// it enqueued to the thread's observers (device/launches.h). On top of the driver's call that is a few nanoseconds.
 
 #include <cuda_runtime_api.h>
 

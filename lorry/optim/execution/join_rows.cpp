@@ -7,7 +7,7 @@ namespace {
 /// a sign passes through products and quotients, and a factor of 1 changes nothing.
 class Fuser {
  public:
-  explicit Fuser(Step& step) : nodes_(step.nodes), results_(step.results) {}
+  explicit Fuser(RecordedStep& step) : nodes_(step.nodes), results_(step.results) {}
 
   void run() {
     count_uses();
@@ -135,7 +135,7 @@ class Fuser {
 
 }  // namespace
 
-std::vector<int> join_rows(Step& step) {
+std::vector<int> join_rows(RecordedStep& step) {
   Fuser fuser(step);
   fuser.run();
   return fuser.uses();

@@ -9,7 +9,7 @@ namespace {
 /// Puts operations in order and values into memory.
 class Placer {
  public:
-  Placer(const StepShape& shape, const Step& step, const std::vector<int>& uses, int states)
+  Placer(const StepShape& shape, const RecordedStep& step, const std::vector<int>& uses, int states)
       : shape_(shape), nodes_(step.nodes), results_(step.results), uses_(uses), at_(step.nodes.size()) {
     place_copies(states);
   }
@@ -300,7 +300,7 @@ class Placer {
 
 }  // namespace
 
-Program place_values(const StepShape& shape, const Step& step, const std::vector<int>& uses, int states) {
+Program place_values(const StepShape& shape, const RecordedStep& step, const std::vector<int>& uses, int states) {
   return Placer(shape, step, uses, states).run();
 }
 

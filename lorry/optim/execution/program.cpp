@@ -8,8 +8,8 @@
 namespace lorry::optim {
 namespace {
 
+using detail::RecordedStep;
 using detail::Result;
-using detail::Step;
 using kernels::recording::Node;
 using kernels::recording::Recorder;
 using kernels::recording::Symbol;
@@ -20,7 +20,7 @@ class StepRecorder {
   StepRecorder(const StepShape& shape, int states)
       : shape_(shape), states_(states), compute_(shape.dtype == kF64 ? kF64 : kF32), recorder_(compute_) {}
 
-  Step record(const std::function<void(Symbol* values)>& rule) {
+  RecordedStep record(const std::function<void(Symbol* values)>& rule) {
     Symbol values[2 + kMaxStates];
     values[0] = Symbol(param());
     values[1] = Symbol(gradient());
@@ -117,7 +117,7 @@ class StepRecorder {
 int64_t Program::bytes_per_element() const { return std::accumulate(buffers.begin(), buffers.end(), int64_t{0}); }
 
 Program make_program(const std::function<void(Symbol* values)>& record, int states, const StepShape& shape) {
-  Step step = StepRecorder(shape, states).record(record);
+  RecordedStep step = StepRecorder(shape, states).record(record);
   const std::vector<int> uses = detail::join_rows(step);
   return detail::place_values(shape, step, uses, states);
 }

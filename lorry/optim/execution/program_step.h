@@ -21,15 +21,15 @@ struct Result {
 };
 
 /// The formula and what stands around it: how parameters are widened, gradients scaled, and results narrowed again.
-struct Step {
+struct RecordedStep {
   std::vector<Node> nodes;
   std::vector<Result> results;
 };
 
 /// Joins operations into rows. Gives how often each node is read then; 0: it is not needed.
-std::vector<int> join_rows(Step& step);
+std::vector<int> join_rows(RecordedStep& step);
 
 /// Puts the operations in order, and their values into memory. states: of the rule.
-Program place_values(const StepShape& shape, const Step& step, const std::vector<int>& uses, int states);
+Program place_values(const StepShape& shape, const RecordedStep& step, const std::vector<int>& uses, int states);
 
 }  // namespace lorry::optim::detail

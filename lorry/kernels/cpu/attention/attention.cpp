@@ -26,7 +26,7 @@ class ForwardBlock {
 
   void run(int64_t batch, int64_t head, int64_t first) {
     const int64_t group = args_.q.size(1) / args_.k.size(1);
-    const Rows<S> q(args_.q, batch, head), k(args_.k, batch, head / group), v(args_.v, batch, head / group),
+    const MatrixRows<S> q(args_.q, batch, head), k(args_.k, batch, head / group), v(args_.v, batch, head / group),
         out(args_.out, batch, head);
     const int64_t rows = std::min(kQueries, args_.q.size(2) - first), limit = visible_keys(args_, first + rows);
     std::fill(most_, most_ + rows, -std::numeric_limits<T>::infinity());

@@ -13,7 +13,7 @@ namespace {
 template <class S, class T>
 class Accumulator {
  public:
-  Accumulator(const Rows<S>& to, int64_t rows, T* buffer) : to_(to), rows_(rows) {
+  Accumulator(const MatrixRows<S>& to, int64_t rows, T* buffer) : to_(to), rows_(rows) {
     if constexpr (std::is_same_v<S, T>) {
       data_ = to(0), row_ = to.row;
     } else {
@@ -31,7 +31,7 @@ class Accumulator {
   }
 
  private:
-  Rows<S> to_;
+  MatrixRows<S> to_;
   int64_t rows_, row_;
   T* data_;
 };
@@ -62,8 +62,8 @@ class BackwardHead {
 
   /// All the heads of q that read head `shared` of k and v.
   void run(int64_t batch, int64_t shared) {
-    const Accumulator<S, T> grad_k(Rows<S>(grads_.grad_k, batch, shared), s_, grad_key_),
-        grad_v(Rows<S>(grads_.grad_v, batch, shared), s_, grad_value_);
+    const Accumulator<S, T> grad_k(MatrixRows<S>(grads_.grad_k, batch, shared), s_, grad_key_),
+        grad_v(MatrixRows<S>(grads_.grad_v, batch, shared), s_, grad_value_);
     const int64_t group = args_.q.size(1) / args_.k.size(1);
     for (int64_t head = shared * group; head < (shared + 1) * group; ++head)
       for (int64_t first = 0; first < t_; first += kQueries) block(batch, head, shared, first, grad_k, grad_v);
@@ -81,13 +81,13 @@ class BackwardHead {
 
   void block(int64_t batch, int64_t head, int64_t shared, int64_t first, const Accumulator<S, T>& grad_k,
              const Accumulator<S, T>& grad_v) {
-    const Rows<S> q(args_.q, batch, head), k(args_.k, batch, shared), v(args_.v, batch, shared),
+    const MatrixRows<S> q(args_.q, batch, head), k(args_.k, batch, shared), v(args_.v, batch, shared),
         grad_out(grads_.grad_out, batch, head);
     const int64_t rows = std::min(kQueries, t_ - first), limit = visible_keys(args_, first + rows);
     const Staged<T> query(q, first, rows, query_), grad(grad_out, first, rows, grad_out_),
-        out(Rows<S>(args_.out, batch, head), first, rows, out_);
+        out(MatrixRows<S>(args_.out, batch, head), first, rows, out_);
     for (int64_t r = 0; r < rows; ++r) delta_[r] = row_dot(grad.data + r * grad.row, out.data + r * out.row, e_);
-    Rows<S> grad_q_rows(grads_.grad_q, batch, head);
+    MatrixRows<S> grad_q_rows(grads_.grad_q, batch, head);
     grad_q_rows.data += first * grad_q_rows.row;
     const Accumulator<S, T> grad_q(grad_q_rows, rows, grad_query_);
     for (int64_t j = 0; j < limit; j += keys_) {

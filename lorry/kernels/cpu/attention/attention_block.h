@@ -23,12 +23,12 @@ constexpr int64_t padded(int64_t n) { return (n + kRowPadding - 1) / kRowPadding
 
 /// The matrix of one batch entry and head: rows of unit stride.
 template <class S>
-struct Rows {
+struct MatrixRows {
   S* data;
   int64_t row;
   int64_t width;
 
-  Rows(const Array& x, int64_t batch, int64_t head)
+  MatrixRows(const Array& x, int64_t batch, int64_t head)
       : data(x.as<S>() + batch * x.stride(0) + head * x.stride(1)),
         row(x.size(2) == 1 ? x.size(3) : x.stride(2)),
         width(x.size(3)) {}
@@ -42,7 +42,7 @@ struct Staged {
   int64_t row;
 
   template <class S>
-  Staged(const Rows<S>& x, int64_t first, int64_t count, T* buffer) {
+  Staged(const MatrixRows<S>& x, int64_t first, int64_t count, T* buffer) {
     if constexpr (std::is_same_v<S, T>) {
       data = x(first), row = x.row;
     } else {

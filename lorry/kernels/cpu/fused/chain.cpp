@@ -50,8 +50,8 @@ Chain::Chain(const MapCall& call, const Walk& walk)
   for (size_t s = 0; s < call_.steps.size(); ++s) add(s);
   for (size_t o = 0; o < call_.outputs.size(); ++o)
     if (call_.outputs[o].may_be_an_input) {  // written when nothing reads that any more
-      move(table_.load, {Place::slot, static_cast<size_t>(call_.outputs[o].from)});
-      move(table_.store, {Place::operand, call_.inputs.size() + o});  // its memory was just read
+      move(table_.load, {Location::slot, static_cast<size_t>(call_.outputs[o].from)});
+      move(table_.store, {Location::operand, call_.inputs.size() + o});  // its memory was just read
     }
   code_.push_back({.function = table_.end});
 }
@@ -133,12 +133,12 @@ size_t Chain::output_of(size_t r) const {
   return o;
 }
 
-void Chain::put(ThreadedStep& step, int at, const Place& place) {
-  step.mask[at] = place.kind == Place::slot ? 0 : -1;
-  (place.kind == Place::slot ? in_slots_ : moving_).push_back({code_.size(), at, place.index});
+void Chain::put(ThreadedStep& step, int at, const Location& place) {
+  step.mask[at] = place.kind == Location::slot ? 0 : -1;
+  (place.kind == Location::slot ? in_slots_ : moving_).push_back({code_.size(), at, place.index});
 }
 
-void Chain::move(void (*function)(), const Place& place) {
+void Chain::move(void (*function)(), const Location& place) {
   ThreadedStep step;
   step.function = function;
   put(step, 0, place);
@@ -146,11 +146,11 @@ void Chain::move(void (*function)(), const Place& place) {
 }
 
 /// Where a register can be read when it does not travel.
-Chain::Place Chain::place(size_t r) const {
+Chain::Location Chain::place(size_t r) const {
   const size_t inputs = call_.inputs.size();
-  if (r < inputs && walk_.of_input[r] >= 0 && !is_one_value(r)) return {Place::operand, r};
-  if (const size_t o = output_of(r); r >= inputs && o < call_.outputs.size()) return {Place::operand, inputs + o};
-  return {Place::slot, r};
+  if (r < inputs && walk_.of_input[r] >= 0 && !is_one_value(r)) return {Location::operand, r};
+  if (const size_t o = output_of(r); r >= inputs && o < call_.outputs.size()) return {Location::operand, inputs + o};
+  return {Location::slot, r};
 }
 
 void Chain::add(size_t s) {
@@ -181,7 +181,7 @@ void Chain::add(size_t s) {
 
 /// Stores the travelling value in an output that no later step reads.
 void Chain::store(size_t output) {
-  move(past_cache_ ? table_.store_past_cache : table_.store, {Place::operand, call_.inputs.size() + output});
+  move(past_cache_ ? table_.store_past_cache : table_.store, {Location::operand, call_.inputs.size() + output});
 }
 
 /// Whether a result is read otherwise than by the next step, once, as the operand that travels.

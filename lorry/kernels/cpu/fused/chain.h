@@ -32,7 +32,7 @@ class Chain {
   };
   /// Where a value lies: in a slot, or in the memory of an operand (the inputs, then the outputs), which moves from row
   /// to row.
-  struct Place {
+  struct Location {
     enum Kind : uint8_t { slot, operand } kind;
     size_t index;
   };
@@ -57,9 +57,9 @@ class Chain {
   void store(size_t output);
   bool is_one_value(size_t input) const;
   size_t output_of(size_t r) const;
-  void put(ThreadedStep& step, int at, const Place& place);
-  void move(void (*function)(), const Place& place);
-  Place place(size_t r) const;
+  void put(ThreadedStep& step, int at, const Location& place);
+  void move(void (*function)(), const Location& place);
+  Location place(size_t r) const;
   void add(size_t s);
   bool is_read_from_memory(size_t s, int16_t r) const;
 

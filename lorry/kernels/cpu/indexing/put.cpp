@@ -59,7 +59,7 @@ struct Minimum {
   }
 };
 
-struct Plan {
+struct PutPlan {
   Iteration free, bound;  // operands: target, source, index
   int64_t size, step;
 };
@@ -75,7 +75,7 @@ Layout part(const Layout& layout, const FixedVector<int, kMaxRank>& dims) {
   return out;
 }
 
-Plan plan(const PutArgs& args) {
+PutPlan plan(const PutArgs& args) {
   FixedVector<int, kMaxRank> free, bound;
   for (int d = 0; d < args.target.layout.rank; ++d) (args.target.stride(d) != 0 ? free : bound).push_back(d);
   const auto iterate = [&](const FixedVector<int, kMaxRank>& dims, bool reorder) {
@@ -88,7 +88,7 @@ Plan plan(const PutArgs& args) {
 
 template <class T, class Op>
 void put_run(T* to, const T* from, const int64_t* at, int64_t count, int64_t to_stride, int64_t from_stride,
-             int64_t index_stride, const Plan& p, Op op) {
+             int64_t index_stride, const PutPlan& p, Op op) {
   using C = Accumulate<T>;
   const auto combine = [&](T& here, T come) { here = static_cast<T>(op(static_cast<C>(here), static_cast<C>(come))); };
   const auto offset = [&](int64_t index) { return (index < 0 ? index + p.size : index) * p.step; };
@@ -107,7 +107,7 @@ void put_run(T* to, const T* from, const int64_t* at, int64_t count, int64_t to_
 
 template <class T, class Op>
 void put_all(const PutArgs& args, Op op) {
-  const Plan p = plan(args);
+  const PutPlan p = plan(args);
   T* const target = args.target.as<T>();
   const T* const source = args.source.as<T>();
   const int64_t* const index = args.index.as<int64_t>();

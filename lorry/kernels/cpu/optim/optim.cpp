@@ -166,6 +166,7 @@ const OptimKernels& optim_kernels() {
       kernels.rules.of<Rule>() = {RuleOnCpu<Rule, float, run_f32<Rule>>::kernels(),
                                   RuleOnCpu<Rule, double, run_f64<Rule>>::kernels()};
     });
+    kernels.step_rule = step_list;
     kernels.decompress = decompress;
     kernels.compiles = [] { return true; };
     kernels.prepare_recorded = prepare_recorded;

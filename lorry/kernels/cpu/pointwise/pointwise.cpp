@@ -87,7 +87,7 @@ bool run_contiguous(const PointwiseCall& call, BlockFunction function) {
 }
 
 /// The iteration over all operands (0 is the result), and how each takes part.
-struct Plan {
+struct OperandPlan {
   enum class Access { splat, run, rows };  ///< one value; contiguous over the whole iteration; by strides
 
   Iteration iteration;
@@ -96,7 +96,7 @@ struct Plan {
   const PointwiseOperand* operands[1 + kMaxArity];
   DType compute;
 
-  explicit Plan(const PointwiseCall& call) : compute(call.compute) {
+  explicit OperandPlan(const PointwiseCall& call) : compute(call.compute) {
     Layout layouts[1 + kMaxArity];
     const Dims sizes = call.out.layout->size_list();
     for (int k = 0; k <= call.arity; ++k) {
@@ -131,7 +131,7 @@ struct Plan {
 /// One thread's share of a staged run.
 class Stage {
  public:
-  Stage(const Plan& plan, BlockFunction function, int arity) : plan_(plan), function_(function), arity_(arity) {}
+  Stage(const OperandPlan& plan, BlockFunction function, int arity) : plan_(plan), function_(function), arity_(arity) {}
 
   void run(int64_t begin, int64_t end) {
     const bool long_rows = plan_.iteration.sizes[0] >= kRow;
@@ -159,12 +159,12 @@ class Stage {
       const PointwiseOperand& x = *plan_.operands[k];
       const int64_t stride = it.strides[k][0];
       step[k - 1] = 1;
-      if (plan_.access[k] == Plan::Access::splat) {
+      if (plan_.access[k] == OperandPlan::Access::splat) {
         in[k - 1] = plan_.splats[k].bytes;
         step[k - 1] = 0;
-      } else if (plan_.access[k] == Plan::Access::run && plan_.has_compute_type(k)) {
+      } else if (plan_.access[k] == OperandPlan::Access::run && plan_.has_compute_type(k)) {
         in[k - 1] = advance(x.data, linear, x.dtype);
-      } else if (plan_.access[k] == Plan::Access::run) {
+      } else if (plan_.access[k] == OperandPlan::Access::run) {
         converter(x.dtype, plan_.compute)(advance(x.data, linear, x.dtype), 1, buffers_[k], 1, n);
         in[k - 1] = buffers_[k];
       } else if (one_row && stride == 0) {
@@ -179,7 +179,7 @@ class Stage {
       }
     }
     const PointwiseOperand& out = *plan_.operands[0];
-    const bool run = plan_.access[0] == Plan::Access::run;
+    const bool run = plan_.access[0] == OperandPlan::Access::run;
     const bool in_place = plan_.has_compute_type(0) && (run || (one_row && it.strides[0][0] == 1));
     if (any_gathered) gather(cursor, n, gathered);
     void* target = in_place ? advance(out.data, run ? linear : cursor.offset[0], out.dtype) : buffers_[0];
@@ -227,7 +227,7 @@ class Stage {
     }
   }
 
-  const Plan& plan_;
+  const OperandPlan& plan_;
   BlockFunction function_;
   int arity_;
   alignas(kSplatBytes) Buffer buffers_[1 + kMaxArity];
@@ -239,7 +239,7 @@ void run(const PointwiseCall& call, Stream) {
   if (run_contiguous(call, function)) return;
   const int64_t n = call.out.layout->numel();
   if (n == 0) return;
-  const Plan plan(call);
+  const OperandPlan plan(call);
   lorry::cpu::parallel_for(n, kGrain,
                            [&](int64_t begin, int64_t end) { Stage(plan, function, call.arity).run(begin, end); });
 }

@@ -109,7 +109,7 @@ struct KeyHash {
   }
 };
 
-struct Plan {
+struct CompiledAttention {
   frontend::graph::Graph graph;
   int64_t workspace = 0;
   std::string why_none;  ///< empty: the plan can run
@@ -119,7 +119,7 @@ struct Plan {
 struct Library {
   std::mutex turn;
   cudnnHandle_t handle = nullptr;
-  std::unordered_map<Key, std::unique_ptr<Plan>, KeyHash> plans;
+  std::unordered_map<Key, std::unique_ptr<CompiledAttention>, KeyHash> plans;
 };
 
 template <class Options>
@@ -168,8 +168,8 @@ void describe(frontend::graph::Graph& graph, const Call& call) {
   }
 }
 
-std::unique_ptr<Plan> make_plan(const Call& call, cudnnHandle_t handle, int device) {
-  auto plan = std::make_unique<Plan>();
+std::unique_ptr<CompiledAttention> make_plan(const Call& call, cudnnHandle_t handle, int device) {
+  auto plan = std::make_unique<CompiledAttention>();
   plan->why_none = why_not([&] {
     plan->graph.set_sm_version(lorry::cuda::properties(device).compute_capability);
     describe(plan->graph, call);
@@ -185,7 +185,7 @@ std::unique_ptr<Plan> make_plan(const Call& call, cudnnHandle_t handle, int devi
 }
 
 /// Null: there is none, and an event says so.
-Plan* plan_for(const Call& call, Library& library, int device) {
+CompiledAttention* plan_for(const Call& call, Library& library, int device) {
   if (library.handle == nullptr) {
     const std::string why = !open_cudnn() ? "cuDNN cannot be opened" : why_not([&] {
       const cudnnStatus_t status = frontend::detail::create_handle(&library.handle);
@@ -198,7 +198,7 @@ Plan* plan_for(const Call& call, Library& library, int device) {
       return nullptr;
     }
   }
-  std::unique_ptr<Plan>& plan = library.plans[Key(call)];
+  std::unique_ptr<CompiledAttention>& plan = library.plans[Key(call)];
   if (plan == nullptr) plan = make_plan(call, library.handle, device);
   if (plan->why_none.empty()) return plan.get();
   events::emit(events::Kind::warning, kName, plan->why_none + "; a built-in, slower kernel computes it");
@@ -214,7 +214,7 @@ bool cudnn_attention(const AttentionArgs& args, const AttentionGrads* grads, Str
   const std::lock_guard lock(library.turn);
   const lorry::cuda::DeviceGuard guard(stream.device.index);
   const Call call(args, grads);
-  Plan* const plan = plan_for(call, library, stream.device.index);
+  CompiledAttention* const plan = plan_for(call, library, stream.device.index);
   if (plan == nullptr) return false;
 
   const Scratch workspace(plan->workspace, stream);

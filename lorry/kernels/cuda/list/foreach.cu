@@ -12,10 +12,10 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-struct Rows {
+struct ForeachTable {
   ForeachRow rows[kPointwiseCount];
 
-  Rows() { fill(std::make_integer_sequence<int, kForeachShares>()); }
+  ForeachTable() { fill(std::make_integer_sequence<int, kForeachShares>()); }
 
  private:
   template <int... share>
@@ -25,7 +25,7 @@ struct Rows {
 };
 
 const ForeachRow& row_of(Pointwise op) {
-  static const Rows kRows;
+  static const ForeachTable kRows;
   return kRows.rows[static_cast<int>(op)];
 }
 

@@ -88,7 +88,7 @@ cublasComputeType_t compute_type(const PlanKey& key) {
 }
 
 template <class T>
-void set(Plan& plan, cublasLtMatmulDescAttributes_t attribute, T value) {
+void set(MatmulPlan& plan, cublasLtMatmulDescAttributes_t attribute, T value) {
   check_cublas_lt(cublas_lt().operation_set(&plan.operation, attribute, &value, sizeof(value)),
                   "cublasLtMatmulDescSetAttribute");
 }
@@ -99,7 +99,7 @@ bool refused(cublasStatus_t status) {
          status == CUBLAS_STATUS_ARCH_MISMATCH;
 }
 
-void set_layout(Plan& plan, Operand x, int64_t rows, int64_t columns) {
+void set_layout(MatmulPlan& plan, Operand x, int64_t rows, int64_t columns) {
   const PlanKey& key = plan.key;
   const auto set = [&](cublasLtMatrixLayoutAttribute_t attribute, auto value) {
     check_cublas_lt(cublas_lt().layout_set(&plan.layouts[x], attribute, &value, sizeof(value)),
@@ -116,7 +116,7 @@ void set_layout(Plan& plan, Operand x, int64_t rows, int64_t columns) {
 
 }  // namespace
 
-int Plan::candidates(Algorithm* algorithms, int count, cublasLtReductionScheme_t reduction) {
+int MatmulPlan::candidates(Algorithm* algorithms, int count, cublasLtReductionScheme_t reduction) {
   cublasLtMatmulPreferenceOpaque_t preference;
   check_cublas_lt(cublas_lt().preference_init(&preference, sizeof(preference)), "cublasLtMatmulPreferenceInit");
   const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
@@ -144,7 +144,7 @@ int Plan::candidates(Algorithm* algorithms, int count, cublasLtReductionScheme_t
   return usable;
 }
 
-cublasStatus_t Plan::run(const Algorithm& with, const Problem& part, void* out, void* workspace, Stream stream) {
+cublasStatus_t MatmulPlan::run(const Algorithm& with, const Problem& part, void* out, void* workspace, Stream stream) {
   const float alpha = static_cast<float>(part.alpha),
               beta = part.adds && key.bias == 0 ? static_cast<float>(part.beta) : 0.0f;
   const double wide_alpha = part.alpha, wide_beta = part.adds && key.bias == 0 ? part.beta : 0.0;
@@ -163,8 +163,8 @@ cublasStatus_t Plan::run(const Algorithm& with, const Problem& part, void* out, 
   return status;
 }
 
-Plan make_plan(const PlanKey& key, const void* bias) {
-  Plan plan = {.key = key, .operation = {}, .layouts = {}, .algorithm = {}, .possible = false, .tuned = false};
+MatmulPlan make_plan(const PlanKey& key, const void* bias) {
+  MatmulPlan plan = {.key = key, .operation = {}, .layouts = {}, .algorithm = {}, .possible = false, .tuned = false};
   const cudaDataType scale = type_of(key.dtype) == CUDA_R_64F ? CUDA_R_64F : CUDA_R_32F;
   check_cublas_lt(cublas_lt().operation_init(&plan.operation, sizeof(plan.operation), compute_type(key), scale),
                   "cublasLtMatmulDescInit");
@@ -190,7 +190,7 @@ namespace {
 /// A thread's plans: open addressing over pointers, so that a plan keeps its address. Emptied when shapes never repeat.
 class Plans {
  public:
-  Plan& find(const PlanKey& key, const void* bias) {
+  MatmulPlan& find(const PlanKey& key, const void* bias) {
     const uint64_t hash = key.hash();
     for (size_t i = hash & mask();; i = (i + 1) & mask()) {
       if (slots_[i] == nullptr) return insert(hash, key, bias);
@@ -203,13 +203,13 @@ class Plans {
 
   size_t mask() const { return slots_.size() - 1; }
 
-  Plan& insert(uint64_t hash, const PlanKey& key, const void* bias) {
-    auto plan = std::make_unique<Plan>(make_plan(key, bias));
+  MatmulPlan& insert(uint64_t hash, const PlanKey& key, const void* bias) {
+    auto plan = std::make_unique<MatmulPlan>(make_plan(key, bias));
     if (count_ == kMost) {
-      slots_ = std::vector<std::unique_ptr<Plan>>(kFirst);
+      slots_ = std::vector<std::unique_ptr<MatmulPlan>>(kFirst);
       count_ = 0;
     } else if (2 * count_ >= slots_.size()) {
-      std::vector<std::unique_ptr<Plan>> before(2 * slots_.size());
+      std::vector<std::unique_ptr<MatmulPlan>> before(2 * slots_.size());
       before.swap(slots_);
       for (auto& p : before)
         if (p != nullptr) free_slot(p->key.hash()) = std::move(p);
@@ -218,14 +218,14 @@ class Plans {
     return *(free_slot(hash) = std::move(plan));
   }
 
-  std::unique_ptr<Plan>& free_slot(uint64_t hash) {
+  std::unique_ptr<MatmulPlan>& free_slot(uint64_t hash) {
     size_t i = hash & mask();
     while (slots_[i] != nullptr) i = (i + 1) & mask();
     return slots_[i];
   }
 
   static constexpr size_t kFirst = 64;
-  std::vector<std::unique_ptr<Plan>> slots_ = std::vector<std::unique_ptr<Plan>>(kFirst);
+  std::vector<std::unique_ptr<MatmulPlan>> slots_ = std::vector<std::unique_ptr<MatmulPlan>>(kFirst);
   size_t count_ = 0;
 };
 
@@ -258,7 +258,7 @@ Chosen& chosen() {
 
 /// Gives the plan the algorithm that timing chose, now or before. Holds the lock while it times, so that two threads do
 /// not time each other.
-[[gnu::noinline]] void tune(Plan& plan, const Problem& part, Stream stream) {
+[[gnu::noinline]] void tune(MatmulPlan& plan, const Problem& part, Stream stream) {
   if (lorry::cuda::capturing(stream)) return;
   plan.tuned = true;
   const std::scoped_lock lock(chosen().mutex);
@@ -281,7 +281,7 @@ Chosen& chosen() {
 bool multiply_by_library(const Problem& part, Stream stream) {
   const lorry::cuda::DeviceGuard guard(stream.device.index);
   const PlanKey key = plan_key(part, stream);
-  Plan& plan = plans().find(key, part.data[kC]);
+  MatmulPlan& plan = plans().find(key, part.data[kC]);
   if (!plan.possible) return false;
   if (!plan.tuned && matmul_settings().tuning.load(std::memory_order_relaxed)) [[unlikely]]
     tune(plan, part, stream);

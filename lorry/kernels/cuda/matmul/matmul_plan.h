@@ -42,7 +42,7 @@ struct Algorithm {
 
 /// Reads its operands' addresses from the problem at each run. That of a bias is part of the descriptor, and each run
 /// sets it.
-struct Plan {
+struct MatmulPlan {
   PlanKey key;
   cublasLtMatmulDescOpaque_t operation;
   cublasLtMatrixLayoutOpaque_t layouts[kMatmulOperands];
@@ -65,13 +65,13 @@ inline constexpr int64_t kMostBatches = 65535;
 /// Whether sizes and dtype are within what the library can be asked for.
 bool library_takes(const Problem& problem);
 PlanKey plan_key(const Problem& part, Stream stream);
-Plan make_plan(const PlanKey& key, const void* bias);
+MatmulPlan make_plan(const PlanKey& key, const void* bias);
 
 /// Enqueues a part (one batch dimension at most, an addend that is not `other`). False when the library does not take
 /// it.
 bool multiply_by_library(const Problem& part, Stream stream);
 
 /// The fastest of the plan's algorithms for this part, timed on a stream of its own with results thrown away. Waits.
-Algorithm fastest_algorithm(Plan& plan, const Problem& part, Stream stream);
+Algorithm fastest_algorithm(MatmulPlan& plan, const Problem& part, Stream stream);
 
 }  // namespace lorry::kernels::cuda

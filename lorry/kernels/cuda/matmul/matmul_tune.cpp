@@ -25,7 +25,7 @@ int repeats(const Problem& p) {
 
 }  // namespace
 
-Algorithm fastest_algorithm(Plan& plan, const Problem& part, Stream stream) {
+Algorithm fastest_algorithm(MatmulPlan& plan, const Problem& part, Stream stream) {
   constexpr int kCandidates = 8, kRounds = 5;
   /// The library's first guess stays unless another one beats it by more than the clock's noise.
   constexpr double kWorthIt = 0.99;

@@ -7,7 +7,7 @@ namespace lorry::kernels::cuda {
 namespace {
 
 /// What both directions have. `array` is the compressed form, `values` f32.
-struct CompressedRows : Rows {
+struct CompressedRows : QuantizedRows {
   static constexpr int kArrays = 2, kTile = 1'024, kRunLength = 1, kBlocks = 3;
 
   StateType type;

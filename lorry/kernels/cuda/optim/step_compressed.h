@@ -16,7 +16,7 @@
 namespace lorry::kernels::cuda {
 
 /// A warp's access to rows of 256 elements, and to how they are stored.
-struct Rows {
+struct QuantizedRows {
   static constexpr int kBlock = formula::kQuantBlock, kLane = 8;
   static_assert(kBlock == 32 * kLane && kLane == formula::kRoundedAtOnce);
 
@@ -164,7 +164,7 @@ enum class StateTypes { f32, bf16, q8, mixed };
 inline int compressed_tile(int64_t elements) {
   constexpr int64_t kWarps = 6'000;
   int tile = 1'024;
-  while (tile < 32 * Rows::kBlock && 2 * tile * kWarps <= elements) tile *= 2;
+  while (tile < 32 * QuantizedRows::kBlock && 2 * tile * kWarps <= elements) tile *= 2;
   return tile;
 }
 
@@ -172,7 +172,7 @@ inline int compressed_tile(int64_t elements) {
 /// StateTypes::mixed, which looks at every type as it goes. With random bits to make, a lane wants 128 registers.
 template <class Rule, class T, StateTypes kTypes,
           int kResident = (kTypes == StateTypes::q8 || kTypes == StateTypes::f32 ? 3 : 2)>
-struct StepCompressed : StepNumbers<Rule, float>, Rows {
+struct StepCompressed : StepNumbers<Rule, float>, QuantizedRows {
   static constexpr bool kNarrow = !std::is_same_v<T, float>, kAnyGrads = kNarrow && kTypes == StateTypes::mixed;
   static constexpr int kStates = Rule::kStates, kSome = kStates > 0 ? kStates : 1, kArrays = 2 + kStates + kNarrow,
                        kMaster = kArrays - 1;
@@ -202,12 +202,12 @@ struct StepCompressed : StepNumbers<Rule, float>, Rows {
   }
 
   /// Where a lane's elements of a row lie, and what is left of the tile from the first of them on.
-  struct Place {
+  struct LaneAddresses {
     char* at[kArrays];
     int left;
   };
-  __device__ __forceinline__ Place place(const Entry<kArrays>& entry, const Tile& tile, int lane) const {
-    Place place;
+  __device__ __forceinline__ LaneAddresses place(const Entry<kArrays>& entry, const Tile& tile, int lane) const {
+    LaneAddresses place;
 #pragma unroll
     for (int k = 0; k < kArrays; ++k)
       place.at[k] = static_cast<char*>(entry.at[k]) + (tile.first + first_of(lane)) * bytes(k);
@@ -216,7 +216,7 @@ struct StepCompressed : StepNumbers<Rule, float>, Rows {
   }
   /// To the next row. The empty statement makes a register of every address: the compiler prefers where they began and
   /// a distance, runs out of registers, and loads the former for every row.
-  __device__ __forceinline__ void next(Place& place) const {
+  __device__ __forceinline__ void next(LaneAddresses& place) const {
 #pragma unroll
     for (int k = 0; k < kArrays; ++k) {
       place.at[k] += kBlock * bytes(k);
@@ -239,7 +239,7 @@ struct StepCompressed : StepNumbers<Rule, float>, Rows {
 
   // Long: all states of a run stay in registers from their loads to their stores.
   template <bool kWhole, class Hyper>
-  __device__ __forceinline__ void step(const Place& place, int row, int lane, const Hyper& hyper, float factor,
+  __device__ __forceinline__ void step(const LaneAddresses& place, int row, int lane, const Hyper& hyper, float factor,
                                        float (&scales)[kSome], const Draw& draw) const {
     // As they lie in memory, all before any is used.
     const int left = place.left;
@@ -356,7 +356,7 @@ struct StepCompressed : StepNumbers<Rule, float>, Rows {
     const auto& block = this->block(entry.word);
     const auto hyper = block.numbers();
     const bool whole = aligned(entry);
-    Place at = place(entry, tile, lane);
+    LaneAddresses at = place(entry, tile, lane);
     float scales[kSome] = {};
 #pragma unroll
     for (int k = 0; k < kStates; ++k)

@@ -10,10 +10,10 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-struct Rows {
+struct PointwiseTable {
   PointwiseRowKernels kernels[kPointwiseCount];
 
-  Rows() { fill(std::make_integer_sequence<int, kPointwiseShares>()); }
+  PointwiseTable() { fill(std::make_integer_sequence<int, kPointwiseShares>()); }
 
  private:
   template <int... share>
@@ -23,7 +23,7 @@ struct Rows {
 };
 
 const PointwiseRowKernels& kernels_of(Pointwise op) {
-  static const Rows kRows;
+  static const PointwiseTable kRows;
   return kRows.kernels[static_cast<int>(op)];
 }
 
