@@ -47,9 +47,15 @@ void row(const ThreadedStep* step, int64_t i, LORRY_EIGHT) {
   return next(step, i, a, b, c, d, e, f, g, h);
 }
 
+/// Steps that compute long let the hardware's prefetcher forget its stream: gelu alone waited a third of its time.
+constexpr uintptr_t kAhead = 4096;  ///< bytes
+
 void load(const ThreadedStep* step, int64_t i, V, V, V, V, V, V, V, V) {
   const float* from = step->in[0] + (i & step->mask[0]);
   const auto at = [&](int64_t r) { return V::load(from + r * kLanes); };
+  const uintptr_t ahead = reinterpret_cast<uintptr_t>(from) + kAhead;
+  for (uintptr_t line = 0; line < 8 * kLanes * sizeof(float); line += 64)
+    __builtin_prefetch(reinterpret_cast<const void*>(ahead + line));  // perhaps past the end, where it does nothing
   return next(step, i, at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7));
 }
 
