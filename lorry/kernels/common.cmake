@@ -3,7 +3,6 @@ target_sources(lorry_kernels PRIVATE
   common/walk.cpp
   cpu/common/converter.cpp
   cpu/common/fold_loops.cpp
-  cpu/common/past_cache.cpp
   cpu/common/scratch.cpp
   cpu/common/simd.cpp
   cpu/common/stage.cpp)

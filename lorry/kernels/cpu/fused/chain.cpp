@@ -7,13 +7,14 @@
 
 #include "lorry/kernels/cpu/fused/chain.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <memory>
 #include <vector>
 
 #include "lorry/kernels/common/convert.h"
 #include "lorry/kernels/cpu/common/cursor.h"
-#include "lorry/kernels/cpu/common/past_cache.h"
 #include "lorry/kernels/cpu/common/scratch.h"
 #include "lorry/kernels/cpu/common/simd.h"
 #include "lorry/kernels/cpu/fused/threaded.h"
@@ -35,13 +36,22 @@ namespace {
 
 constexpr int64_t kPart = 8192;  ///< elements of a run that one thread takes at once
 
+/// Bytes of the last level of the cache; of a usual one where the system does not tell.
+int64_t cache_bytes() {
+  static const int64_t kBytes = [] {
+    const long told = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    return told > 0 ? int64_t{told} : int64_t{32} << 20;
+  }();
+  return kBytes;
+}
+
 }  // namespace
 
 Chain::Chain(const MapCall& call, const Walk& walk)
     : call_(call),
       walk_(walk),
       table_(threaded_functions()),
-      past_cache_(exceeds_cache(walk.iteration.numel() * static_cast<int64_t>(sizeof(float) * call.outputs.size()))) {
+      past_cache_(walk.iteration.numel() * static_cast<int64_t>(sizeof(float) * call.outputs.size()) > cache_bytes()) {
   for (size_t i = 0; i < call_.inputs.size(); ++i)
     if (walk_.of_input[i] < 0)
       numbers_.push_back(i);
@@ -84,7 +94,7 @@ void Chain::run(const Addresses& at, int64_t begin, int64_t end) const {
     run_row(state, cursor, n);
     cursor.step(n);
   }
-  if (past_cache_) end_streaming();
+  if (past_cache_) table_.flush();
 }
 
 /// Computes n elements of a row.

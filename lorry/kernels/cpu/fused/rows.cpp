@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "lorry/device/cpu/team.h"
-#include "lorry/kernels/cpu/common/past_cache.h"
 #include "lorry/kernels/cpu/common/scratch.h"
 #include "lorry/kernels/cpu/fused/map.h"
 #include "lorry/kernels/cpu/table.h"
@@ -48,9 +47,6 @@ class RowPlan {
       first_result.push_back(static_cast<int16_t>(registers.size()));
       registers.insert(registers.end(), step.result, step.result + step.results);
     }
-    int64_t written = 0;
-    for (const RowOutput& x : call.outputs) written += bytes(x.from, call.rows);
-    past_cache = exceeds_cache(written);
     block_rows = std::clamp<int64_t>(kBlock / call.n, 1, std::max<int64_t>(1, call.rows));
     make_stages();
     place();
@@ -96,7 +92,6 @@ class RowPlan {
   std::vector<int64_t> buffer;
   int64_t buffer_bytes = 0;
   std::vector<size_t> copied;  ///< outputs that are copied when their block is done
-  bool past_cache = false;     ///< all of them, by streaming stores
 
  private:
   /// Steps wait for nothing but their operands: maps that can run together do.
@@ -146,7 +141,7 @@ class RowPlan {
     for (size_t o = 0; o < call.outputs.size(); ++o) {
       const RowOutput& x = call.outputs[o];
       int& at = output[static_cast<size_t>(x.from)];
-      if (past_cache || x.may_be_an_input || at >= 0) {
+      if (x.may_be_an_input || at >= 0) {
         copied.push_back(o);
         last[static_cast<size_t>(x.from)] = static_cast<int>(stages.size());
       } else {
@@ -250,11 +245,7 @@ class RowWorker {
     for (const size_t o : plan_.copied) {
       const RowOutput& x = call_.outputs[o];
       const auto bytes = static_cast<size_t>(plan_.bytes(x.from, rows_));
-      char* const to = static_cast<char*>(at_.outputs[o]) + plan_.bytes(x.from, first_);
-      if (plan_.past_cache)
-        copy_past_cache(to, address(x.from), static_cast<int64_t>(bytes));
-      else
-        std::memcpy(to, address(x.from), bytes);
+      std::memcpy(static_cast<char*>(at_.outputs[o]) + plan_.bytes(x.from, first_), address(x.from), bytes);
     }
   }
 
@@ -334,7 +325,6 @@ class RowKernel final : public FusedKernel {
         const int64_t first = b * block_rows;
         worker.run(first, std::min(block_rows, rows - first));
       }
-      if (plan_.past_cache) end_streaming();
     });
     return true;
   }

@@ -2,6 +2,8 @@
 
 #include "lorry/kernels/cpu/fused/threaded.h"
 
+#include <hwy/cache_control.h>
+
 #include "lorry/formula/formulas.h"
 #include "lorry/kernels/cpu/common/vec_math.h"
 
@@ -125,6 +127,7 @@ void fill_threaded(ThreadedFunctions& table) {
   table.load = stored(&load);
   table.store = stored(&store);
   table.store_past_cache = stored(&store_past_cache);
+  table.flush = [] { hwy::FlushStream(); };
   table.end = stored(&end);
   table.run = &run;
   table.width = kThreadedVectors * kLanes;

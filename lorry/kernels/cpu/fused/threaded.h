@@ -26,10 +26,13 @@ struct ThreadedStep {
 struct ThreadedFunctions {
   /// A row whose operand number `at` travels; null where the operator does not compute f32 from f32.
   void (*rows[kPointwiseCount][kMaxArity])() = {};
-  void (*load)() = nullptr;              ///< the travelling value becomes in[0]
-  void (*store)() = nullptr;             ///< in[0] becomes the travelling value
-  void (*store_past_cache)() = nullptr;  ///< the same by streaming stores (common/past_cache.h)
-  void (*end)() = nullptr;               ///< the last step
+  void (*load)() = nullptr;   ///< the travelling value becomes in[0]
+  void (*store)() = nullptr;  ///< in[0] becomes the travelling value
+  /// The same past the caches, for memory that is read much later: nothing is read to be overwritten. Ordered before
+  /// what follows `flush` on the thread.
+  void (*store_past_cache)() = nullptr;
+  void (*flush)() = nullptr;
+  void (*end)() = nullptr;  ///< the last step
   /// Runs the steps for each `width` elements from begin to end, which is a multiple away.
   void (*run)(const ThreadedStep* steps, int64_t begin, int64_t end) = nullptr;
   int64_t width = 0;
