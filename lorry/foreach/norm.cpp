@@ -180,7 +180,7 @@ void require_writable(const TensorList& x) {
 }
 
 void require_no_overlap(detail::NormPlan& norms, const TensorList& x) {
-  if (!norms.no_overlap) foreach ::require_no_overlap(x.tensors());
+  if (!norms.no_overlap) foreach::require_no_overlap(x.tensors());
   norms.no_overlap = true;
 }
 

@@ -32,7 +32,7 @@ void drop_repeated(std::vector<Tensor>& tensors) {
 
 /// The gradients there are, each once however many parameters have it. One whose elements share memory is replaced by a
 /// copy.
-foreach ::TensorList gradients(const std::vector<Tensor>& parameters) {
+foreach::TensorList gradients(const std::vector<Tensor>& parameters) {
   std::vector<Tensor> found;
   found.reserve(parameters.size());
   for (const Tensor& param : parameters) {
@@ -77,7 +77,7 @@ void clip_grad_value_(const std::vector<Tensor>& parameters, double clip_value) 
   const Running running("clip_grad_value_");
   require<ValueError>(clip_value > 0, "clip_value is out of range; got {}; expected a number > 0", clip_value);
   const NoGrad quiet;
-  foreach ::clamp_(gradients(parameters), -clip_value, clip_value);
+  foreach::clamp_(gradients(parameters), -clip_value, clip_value);
 }
 
 }  // namespace lorry::optim

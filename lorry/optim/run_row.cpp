@@ -118,7 +118,7 @@ std::vector<Tensor> run(const CallView& call) {
   std::vector<DType> states;
   for (int k = 0; k < step.rule.states; ++k) states.push_back(here[static_cast<size_t>(k) * step.count].dtype());
   const bool has_master = step.arrays > states.size();
-  foreach ::ListPlan plan = new_step_plan(Strategy::automatic);
+  foreach::ListPlan plan = new_step_plan(Strategy::automatic);
   const uint32_t group = step_group(plan, device, dtype, step.grads[0].dtype(), states,
                                     has_master ? here[states.size() * step.count].dtype() : kF32);
   for (size_t i = 0; i < step.count; ++i) {

@@ -5,7 +5,7 @@
 #include <vector>
 
 namespace lorry::optim {
-foreach ::ListPlan new_step_plan(Strategy strategy) {
+foreach::ListPlan new_step_plan(Strategy strategy) {
   std::array<int8_t, kStepRoles> arrays;
   std::iota(arrays.begin(), arrays.end(), int8_t{0});
   return {kStepRoles, arrays, strategy};

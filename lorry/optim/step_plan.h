@@ -16,7 +16,7 @@ enum StepRole : uint32_t { kParam, kGrad, kStates };
 inline constexpr int kStepRoles = static_cast<int>(kStates) + kMaxStates + 1;
 static_assert(kStepRoles <= foreach::ListPlan::kMaxRoles);
 
-foreach ::ListPlan new_step_plan(Strategy strategy);
+foreach::ListPlan new_step_plan(Strategy strategy);
 
 /// The group of parameters of a dtype, with these dtypes of gradients, states and masters (kF32 where there are none).
 uint32_t step_group(foreach::ListPlan& plan, Device device, DType param, DType grad, std::span<const DType> states,

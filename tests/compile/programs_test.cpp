@@ -217,7 +217,7 @@ TEST(Compile, equal_values_that_a_list_writes_part_from_each_other) {
   expect_compiled(randoms({{30}}), [](const Tensors& x) {
     const Tensor a = x[0] + 1, b = x[0] + 1;
     const Tensors list{a, b}, others{x[0], x[0] * 2};
-    foreach ::add_(list, others);
+    foreach::add_(list, others);
     return Tensors{a, b};
   });
 }

@@ -57,7 +57,7 @@ TEST(LorryH, gives_rules_of_ones_own_lists_and_files) {
   optimizer.step();
   EXPECT_EQ(w.detach().to_vector<double>(), (std::vector<double>{0.75, 0.75}));
   const foreach::TensorList list{ones({2}), ones({3})};
-  foreach ::mul_(list, 2);
+  foreach::mul_(list, 2);
   EXPECT_EQ(foreach::total_norm(list, 1).item<double>(), 10);
   EXPECT_EQ(optim::parse_execution("loop"), optim::Execution::loop);
   EXPECT_EQ(nn::gpt_preset("nano").layers, 4);

@@ -134,7 +134,7 @@ TEST(AnnouncedLists, refuse_what_is_not_of_the_operator) {
   const Tensor x = ones({2});
   const door::Input inputs[] = {&x, &x};
   const auto refused = [](const door::CallView& call, const char* why) {
-    const std::string said = message<ValueError>([&] { foreach ::run(call); });
+    const std::string said = message<ValueError>([&] { foreach::run(call); });
     EXPECT_NE(said.find(why), std::string::npos) << said;
   };
   const auto counts = [](std::vector<int64_t> numbers) { return door::Attribute(std::move(numbers)); };

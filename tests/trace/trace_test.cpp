@@ -192,10 +192,10 @@ TEST(Trace, out_forms) {
 
 TEST(Trace, lists) {
   expect_traced(randoms({{3, 4}, {4}, {0}, {}}), [](const Tensors& x) {
-    foreach ::mul_(x, 2);
+    foreach::mul_(x, 2);
     const auto norms = foreach::norm(x, 2);
     const auto sums = foreach::add(x, 1);
-    foreach ::zero_({sums[1]});
+    foreach::zero_({sums[1]});
     return Tensors{norms[0], sums[0], sums[1], sums[2], foreach::norm(x, 1)[3]};
   });
 }
