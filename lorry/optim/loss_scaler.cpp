@@ -8,7 +8,8 @@ namespace lorry::optim {
 LossScaler::LossScaler(const LossScalerOptions& o, Device device)
     : options_(o),
       scale_(full({}, o.scale, {.dtype = kF64, .device = device})),
-      tracker_(zeros({}, {.dtype = kF64, .device = device})) {
+      tracker_(zeros({}, {.dtype = kF64, .device = device})),
+      overflow_(zeros({}, {.dtype = kBool, .device = device})) {
   require<ValueError>(o.scale > 0 && std::isfinite(o.scale),
                       "loss_scaler: scale is out of range; got {}; expected a finite number > 0", o.scale);
   require<ValueError>(o.growth > 1 && std::isfinite(o.growth),
@@ -21,27 +22,29 @@ LossScaler::LossScaler(const LossScalerOptions& o, Device device)
 
 Tensor LossScaler::scale(const Tensor& loss) const {
   const DType dtype = loss.dtype() == kF64 ? kF64 : kF32;
-  return loss.to(dtype).mul(scale_.to(dtype));
+  // A copy in either dtype: the tape saves it, and update() writes the scale.
+  return loss.to(dtype).mul(dtype == kF64 ? scale_.clone() : scale_.to(dtype));
 }
 
 Tensor LossScaler::step(Optimizer& optimizer, double max_norm, bool zero_grad) {
   require<ValueError>(max_norm >= 0, "loss_scaler: max_norm is out of range; got {}; expected a number >= 0", max_norm);
-  const NoGrad quiet;
-  const Tensor norm = optimizer.step(
-                   {.max_norm = max_norm, .skip_nonfinite = true, .zero_grad = zero_grad, .scale = scale_}),
-               finite = norm.isfinite();
-  const Tensor overflow = finite.logical_not();
-  overflow_ = overflow_.defined() ? overflow_.logical_or(overflow) : overflow;
+  const NoGrad off;
+  const Tensor norm =
+      optimizer.step({.max_norm = max_norm, .skip_nonfinite = true, .zero_grad = zero_grad, .scale = scale_});
+  overflow_.logical_or_(norm.isfinite().logical_not());
+  stepped_ = true;
   return norm;
 }
 
 void LossScaler::update() {
-  if (!overflow_.defined()) return;
-  const NoGrad quiet;
-  const Tensor count = tracker_.add(1), grows = count.ge(static_cast<double>(options_.interval));
-  scale_ = scale_.mul(options_.backoff).where(overflow_, scale_.mul(options_.growth).where(grows, scale_));
-  tracker_ = count.masked_fill(overflow_.logical_or(grows), 0.0);
-  overflow_ = Tensor();
+  if (!stepped_) return;
+  const NoGrad off;
+  tracker_.add_(1);
+  const Tensor grows = tracker_.ge(static_cast<double>(options_.interval));
+  scale_.copy_(scale_.mul(options_.backoff).where(overflow_, scale_.mul(options_.growth).where(grows, scale_)));
+  tracker_.masked_fill_(overflow_.logical_or(grows), 0.0);
+  overflow_.zero_();
+  stepped_ = false;
 }
 
 void LossScaler::load_state_dict(const TensorMap& state) {
@@ -51,13 +54,15 @@ void LossScaler::load_state_dict(const TensorMap& state) {
     const Tensor& x = found->second;
     require<FormatError>(x.dim() == 0 && x.dtype() == kF64,
                          "loss_scaler: state '{}' is no number; got {}; expected a 0-d f64", key, x);
-    return x.to(scale_.device()).clone();
+    return x;
   };
   const Tensor scale = number("scale"), tracker = number("growth_tracker");
   require<FormatError>(state.size() == 2,
                        "loss_scaler: a state is unexpected; got {} entries; expected scale and growth_tracker",
                        state.size());
-  scale_ = scale, tracker_ = tracker, overflow_ = Tensor();
+  const NoGrad off;
+  scale_.copy_(scale), tracker_.copy_(tracker), overflow_.zero_();
+  stepped_ = false;
 }
 
 }  // namespace lorry::optim

@@ -9,8 +9,9 @@
 //   scaler.step(optimizer);
 //   scaler.update();
 //
-// The scale and what was found live on the device, and so does the choice to leave a step out: the host waits for
-// nothing.
+// The scale and what was found lie on the device, and so does the choice to leave a step out: the host waits for
+// nothing. They are written in place, so a captured or compiled step that scales, steps and updates goes on adapting the
+// scale when it is run again.
 
 #include <cmath>
 
@@ -43,17 +44,19 @@ class LossScaler {
   /// Ends a round of steps: adapts the scale to what they found.
   void update();
 
-  /// The current scale, a 0-d f64 on the device.
+  /// The current scale, a 0-d f64 on the device. update() writes this tensor.
   const Tensor& current_scale() const { return scale_; }
-  /// "scale" and "growth_tracker", the number of updates since it last changed, both 0-d f64.
+  /// "scale" and "growth_tracker", the number of updates since it last changed, both 0-d f64: the tensors themselves,
+  /// not copies.
   TensorMap state_dict() const { return {{"scale", scale_}, {"growth_tracker", tracker_}}; }
   /// Throws FormatError for a missing or unexpected entry and for one that is no number; nothing is changed then.
   void load_state_dict(const TensorMap& state);
 
  private:
   LossScalerOptions options_;
-  Tensor scale_, tracker_;  ///< replaced, never written: a graph may have saved them
-  Tensor overflow_;         ///< true when a step since the last update met one; undefined when there was none
+  Tensor scale_, tracker_;
+  Tensor overflow_;       ///< bool, 0-d: whether a step since the last update met one
+  bool stepped_ = false;  ///< since the last update
 };
 
 }  // namespace lorry::optim

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "lorry/compile/compile.h"
 #include "lorry/optim/clip.h"
 #include "tests/optim/support.h"
 
@@ -58,6 +59,60 @@ TEST(LossScaler, a_scaled_step_is_the_step) {
     ASSERT_EQ(bits(a), bits(b)) << step;
   }
   EXPECT_EQ(scale_of(scaler), 4096);
+}
+
+TEST(LossScaler, an_update_does_not_touch_what_an_earlier_backward_reads) {
+  for (const DType dtype : {kF32, kF64}) {
+    const Tensor a = parameter({1, 2}, dtype);
+    SGD sgd({{"a", a}}, {.lr = 0});
+    LossScaler scaler({.scale = 8, .growth = 2, .interval = 1});
+    const Tensor loss = scaler.scale(a.sum());
+    give(a, 1);
+    scaler.step(sgd);
+    scaler.update();
+    EXPECT_EQ(scale_of(scaler), 16);
+    sgd.zero_grad();
+    loss.backward();
+    EXPECT_EQ(values(a.grad()), (std::vector<double>{8, 8}));
+  }
+}
+
+TEST(LossScaler, state_is_written_in_place) {
+  const Tensor a = parameter({1, 2});
+  SGD sgd({{"a", a}}, {.lr = 0.5});
+  LossScaler scaler({.scale = 8, .growth = 2, .interval = 1});
+  const Tensor scale = scaler.current_scale();
+  const void* const address = scale.data_ptr();
+  give(a, 1);
+  scaler.step(sgd);
+  scaler.update();
+  EXPECT_EQ(scale.item<double>(), 16);
+  scaler.load_state_dict({{"scale", full({}, 4.0, {.dtype = kF64})}, {"growth_tracker", zeros({}, {.dtype = kF64})}});
+  EXPECT_EQ(scale.item<double>(), 4);
+  EXPECT_EQ(scaler.current_scale().data_ptr(), address);
+}
+
+/// A compiled step goes on adapting the scale: the course of the eager one, overflows included.
+TEST(LossScaler, a_compiled_step_adapts_the_scale) {
+  const Tensor a = parameter({1, 2}, kF32), b = parameter({1, 2}, kF32), x = tensor_of({1, 1}, {2});
+  SGD eager({{"w", a}}, {.lr = 0.125}), sgd({{"w", b}}, {.lr = 0.125});
+  LossScaler by_hand({.scale = 4, .growth = 2, .backoff = 0.5, .interval = 3}),
+      scaler({.scale = 4, .growth = 2, .backoff = 0.5, .interval = 3});
+  const auto step = [](const Tensor& x, const Tensor& w, SGD& optimizer, LossScaler& scaler) {
+    optimizer.zero_grad();
+    scaler.scale(w.mul(x).sum()).backward();
+    scaler.step(optimizer);
+    scaler.update();
+  };
+  const auto compiled = compile([&](const Tensor& x) { step(x, b, sgd, scaler); });
+  for (int k = 0; k < 20; ++k) {
+    const Tensor data = k % 7 == 5 ? full({2}, INFINITY) : x;
+    step(data, a, eager, by_hand);
+    compiled(data);
+    ASSERT_EQ(scale_of(scaler), scale_of(by_hand)) << k;
+    ASSERT_EQ(bits(b), bits(a)) << k;
+  }
+  EXPECT_GT(compiled.stats().hits, 10) << compiled.explain();
 }
 
 TEST(LossScaler, f16_gradients_that_would_vanish_arrive) {
