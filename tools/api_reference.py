@@ -85,10 +85,10 @@ SKIPPED = re.compile("|".join(r"""
     raise\w* require node node_ptr emit emit_after heard choice run require_device parallel_for for_each_chunk
     (allocate|release|record)_(pinned|managed) allocate release record_stream make_built_in_blocks make_rule
     with_options built_in_index built_in_rule
-    AllOptions \w*OptionsList visit\w* promote can_store to_whole index_put checked facts detail named choose
+    AllOptions \w*OptionsList visit\w* promote can_store to_whole index_put checked info detail named choose
     layout storage NormGrads
-    AttentionCall NestedNumbers DTypeOf Type DTypeFacts ShortRule OwnRule UserFunction LiveBlock OptionsList DL\w+
-    extent ReportsWait SerialScope EllipsisType numbered copy decltype CompileError CaptureError Operand TensorNode
+    AttentionCall NestedNumbers DTypeOf Type DTypeInfo ShortRule OwnRule UserFunction LiveBlock OptionsList DL\w+
+    extent DeferReports SerialScope EllipsisType numbered copy decltype CompileError CaptureError Operand TensorNode
     view_in_place announce\w+
     """.split()))
 # Sentences for what has none of its own in the headers, or shares its neighbour's.
@@ -153,6 +153,7 @@ SENTENCES = {
     "randn_like": "Standard normal, with x's sizes and device.",
     "rand_like": "Uniform in [0, 1), with x's sizes and device.",
     "randint_like": "Whole numbers in [low, high), with x's sizes and device.",
+    "events::Event": "A hidden copy, a wait for a GPU, or a warning, as a handler receives it.",
     "Generator::State": "Where a generator stands.",
     "Unique": "What unique gives.",
     "nn::GPTConfig": "The shape of a GPT.",

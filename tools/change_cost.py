@@ -6,7 +6,8 @@ the page that quotes it.
 
 NAME is one of the rows below; without one, all are checked. Fails (exit 1) when a patch no longer applies, touches
 more files, adds more lines, replaces more or takes more lines of tests than its row allows, or when a line that it adds
-is not quoted in its page. With --build it also builds the changed copy, without CUDA, and runs the tests of the row.
+is not quoted in its page. Files that scripts write (GENERATED) are in no patch and counted in no row. With --build it
+also runs these scripts in the changed copy, builds it without CUDA, and runs the tests of the row.
 """
 import re
 import shutil
@@ -25,24 +26,34 @@ class Change:
     replaced: int  # of the tree's lines, such as the end of a list that goes on
     test_lines: int  # of the added lines, in tests/
     tests: dict  # {program: filter}
+    patch: str = ""  # docs/<patch>.patch, where it is not called as the page
 
 
 CHANGES = {
-    "operator": Change("adding-an-operator", files=4, lines=30, replaced=0, test_lines=1,
+    "operator": Change("adding-an-operator", files=4, lines=8, replaced=0, test_lines=1,
                        tests={"lorry_ops_test": "*softsign*:PointwiseForms.*",
                               "lorry_autograd_test": "*softsign*:PointwiseRules.*",
                               "lorry_foreach_test": "ForeachNames.*:ForeachArguments.*"}),
-    "reduction": Change("adding-a-reduction", files=5, lines=30, replaced=1, test_lines=1,
+    "coefficient": Change("adding-an-operator", patch="adding-an-operator-with-coefficients", files=7, lines=21,
+                          replaced=0, test_lines=4,
+                          tests={"lorry_ops_test": "*softshrink*:PointwiseForms.*:Undefined.*:Messages.*",
+                                 "lorry_autograd_test": "*softshrink*:PointwiseRules.*",
+                                 "lorry_foreach_test": "ForeachNames.*:ForeachArguments.*"}),
+    "reduction": Change("adding-a-reduction", files=4, lines=8, replaced=0, test_lines=1,
                         tests={"lorry_ops_test": "*nansum*:reduce.*:Undefined.*:Messages.*",
                                "lorry_autograd_test": "*nansum*"}),
-    "list": Change("adding-a-list-operator", files=4, lines=30, replaced=0, test_lines=0,
+    "list": Change("adding-a-list-operator", files=2, lines=15, replaced=0, test_lines=0,
                    tests={"lorry_foreach_test": "ListReductions.*:AnnouncedLists.*:ForeachNorm.*"}),
-    "dtype": Change("adding-a-dtype", files=8, lines=30, replaced=1, test_lines=1,
+    "kernel": Change("adding-a-list-kernel", files=4, lines=130, replaced=2, test_lines=0,
+                     tests={"lorry_foreach_test": "ListReductions.*:AnnouncedLists.*:ForeachNorm.*"}),
+    "dtype": Change("adding-a-dtype", files=1, lines=1, replaced=0, test_lines=0,
                     tests={"lorry_ops_test": "*", "lorry_io_test": "Safetensors*", "lorry_tensor_test": "DLPack*"}),
     "optimizer": Change("adding-an-optimizer", files=4, lines=80, replaced=2, test_lines=1,
                         tests={"lorry_optim_test": "OptimKernel.*:Settings.*:Optimizers.*:Values.*:Rules.*"}),
 }
 
+# {what no patch holds: the script that writes it}
+GENERATED = {"docs/api.md": "tools/api_reference.py", "tests/face/public_names.txt": "tools/public_names.py"}
 COPIED = ("CMakeLists.txt", "CMakePresets.json", "README.md", "bench", "cmake", "docs", "examples", "lorry", "tests",
           "tools")
 
@@ -100,8 +111,10 @@ def excesses(change, patch):
     added = added_lines(patch)
     test_lines = sum(len(added_lines(part)) for name, part in parts.items() if name.startswith("tests/"))
     replaced = len(removed_lines(patch))
-    print(f"{change.page}: {len(parts)} files, {len(added)} lines added, {test_lines} of them in tests, "
-          f"{replaced} replaced")
+    print(f"{change.patch or change.page}: {len(parts)} files, {len(added)} lines added, {test_lines} of them in "
+          f"tests, {replaced} replaced")
+    for name in sorted(GENERATED.keys() & parts):
+        yield f"{name} is in the patch; expected it left to {GENERATED[name]}"
     for what, count, most in (("files", len(parts), change.files), ("lines added", len(added), change.lines),
                               ("lines of tests", test_lines, change.test_lines),
                               ("lines replaced", replaced, change.replaced)):
@@ -127,9 +140,10 @@ def copy_tree(root, scratch):
 
 
 def build_and_run(scratch, tests):
-    """Builds the programs of `tests` without CUDA and runs them; yields what fails."""
+    """Writes what scripts write, builds the programs of `tests` without CUDA and runs them; yields what fails."""
     folder = scratch / "build"
-    steps = [["cmake", "-S", str(scratch), "-B", str(folder), "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+    steps = [[str(scratch / script)] for script in GENERATED.values()]
+    steps += [["cmake", "-S", str(scratch), "-B", str(folder), "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
               "-DLORRY_CUDA=OFF"],
              ["cmake", "--build", str(folder), "--target", *tests]]
     steps += [[str(folder / "tests" / test), f"--gtest_filter={wanted}"] for test, wanted in tests.items()]
@@ -141,7 +155,7 @@ def build_and_run(scratch, tests):
 
 
 def problems(change, root, build):
-    patch = (root / "docs" / f"{change.page}.patch").read_text(encoding="utf-8")
+    patch = (root / "docs" / f"{change.patch or change.page}.patch").read_text(encoding="utf-8")
     found = [*excesses(change, patch), *not_shown(patch, root / "docs" / f"{change.page}.md")]
     with tempfile.TemporaryDirectory(prefix="lorry-change-") as folder:
         copy_tree(root, Path(folder))

@@ -49,7 +49,7 @@ FOLDERS_MAY_USE = {
     "lorry/ops/dispatch/": ("lorry/ops/array.h", "lorry/ops/creation.h"),
     "lorry/autograd/rules/": ("lorry/autograd/rules.h", "lorry/autograd/grad_mode.h"),
     "lorry/optim/rules/": ("lorry/optim/optimizer_for.h", "lorry/optim/memory.h"),
-    "lorry/optim/execution/": ("lorry/optim/execution.h", "lorry/optim/memory.h", "lorry/optim/stepper.h",
+    "lorry/optim/execution/": ("lorry/optim/execution.h", "lorry/optim/memory.h", "lorry/optim/family.h",
                                "lorry/optim/rules/rule.h"),
 }
 SOURCES_MAY_ALSO_USE = {

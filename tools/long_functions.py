@@ -31,9 +31,17 @@ ENDS_STATEMENT = re.compile(r"[;{}]\s*(//.*)?$|^\s*(#|//)|^\s*(public|private|pr
 def statement_before(lines, at):
     """(first line, text) of the statement that the brace at the end of lines[at] belongs to."""
     first = at
-    while first > 0 and lines[first - 1].strip() and not ENDS_STATEMENT.search(lines[first - 1]):
-        first -= 1
-    return first, " ".join(line.strip() for line in lines[first : at + 1])
+    while first > 0 and lines[first - 1].strip():
+        before = first - 1
+        while before > 0 and lines[before].lstrip().startswith("//"):  # a comment in a list of initializers
+            before -= 1
+        if before < first - 1 and lines[before].rstrip().endswith(","):
+            first = before
+        elif ENDS_STATEMENT.search(lines[first - 1]):
+            break
+        else:
+            first -= 1
+    return first, " ".join(line.strip() for line in lines[first : at + 1] if not line.lstrip().startswith("//"))
 
 
 def without_template(head):
@@ -84,8 +92,10 @@ def functions(text):
 
 def main(arguments):
     if not arguments:
-        listed = subprocess.run(["git", "-C", ROOT, "ls-files", "*.h", "*.cpp", "*.cu"], capture_output=True, text=True)
-        arguments = [ROOT / name for name in listed.stdout.split()]
+        # Also files that are new, and not those that are gone.
+        command = ["git", "-C", ROOT, "ls-files", "-co", "--exclude-standard", "*.h", "*.cpp", "*.cu"]
+        listed = subprocess.run(command, capture_output=True, text=True)
+        arguments = [path for name in listed.stdout.split() if (path := ROOT / name).exists()]
     found = []
     for path in map(Path, arguments):
         where = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path

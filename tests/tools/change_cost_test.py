@@ -47,6 +47,22 @@ class ChangeCost(unittest.TestCase):
     def test_a_line_that_the_page_does_not_quote_is_named(self):
         self.assertEqual(self.problems(page="ROW(b, 2)\nsecond\n"), ["docs/adding-a-row.md does not show: first"])
 
+    def test_a_file_that_a_script_writes_is_no_part_of_a_patch(self):
+        patch = PATCH + "--- a/docs/api.md\n+++ b/docs/api.md\n@@ -1,1 +1,1 @@\n-old\n+new\n"
+        more = dataclasses.replace(FITS, files=3, lines=4, replaced=2)
+        self.assertEqual(list(change_cost.excesses(more, patch)),
+                         ["docs/api.md is in the patch; expected it left to tools/api_reference.py"])
+
+    def test_the_patch_may_have_another_name_than_its_page(self):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "docs").mkdir()
+            Path(folder, "lorry").mkdir()
+            Path(folder, "docs/adding-a-second-row.patch").write_text(PATCH)
+            Path(folder, "docs/adding-a-row.md").write_text("ROW(b, 2)\nfirst\nsecond\n")
+            Path(folder, "lorry/rows.def").write_text("ROW(a)\nROW(b)\nROW(c)\n")
+            change = dataclasses.replace(FITS, patch="adding-a-second-row")
+            self.assertEqual(change_cost.problems(change, Path(folder), build=False), [])
+
     def test_a_patch_that_no_longer_applies_is_named(self):
         self.assertIn("does not apply to lorry/rows.def", self.problems(rows="ROW(a)\nROW(c)\n")[0])
 

@@ -64,7 +64,7 @@ class CheckIncludes(unittest.TestCase):
         self.assert_refused({scan: '\n#include "lorry/kernels/cuda/sort/radix.h"\n'}, f"{scan}:2:",
                             "cuda/reduce does not build on cuda/sort")
         self.assert_refused({scan: '#include "lorry/kernels/sort.h"\n'}, "has a contract of its own, kernels/reduce.h")
-        self.assert_refused({"lorry/kernels/cpu/common/stage.h": '#include "lorry/kernels/cpu/reduce/driver.h"\n'},
+        self.assert_refused({"lorry/kernels/cpu/common/load_store.h": '#include "lorry/kernels/cpu/reduce/driver.h"\n'},
                             "cpu/common does not build on cpu/reduce")
 
     def test_a_family_builds_on_another_where_that_is_said(self):

@@ -31,6 +31,7 @@ class LongFunctions(unittest.TestCase):
         for head, name in (
             ("template <class T>\nT Of<T>::operator()(T x) const {", "operator()"),
             ("Of::Of(int a,\n       int b)\n    : a_(a), b_{b} {", "Of::Of"),
+            ("Of::Of(int a)\n    : a_(a),\n      // Why.\n      b_(f(a)) {", "Of::Of"),
             ("Of::~Of() {", "Of::~Of"),
             ("template <int N>\n__global__ void __launch_bounds__(256, 2)\n    kernel(int x) {", "kernel"),
             ("TEST(Of, works) {", "TEST"),
