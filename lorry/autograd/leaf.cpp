@@ -47,11 +47,9 @@ void Tensor::set_grad(const Tensor& grad) const {
     require<ShapeError>(grad.sizes() == sizes(),
                         "set_grad: the gradient has another shape than its tensor; got gradient: {}, tensor: {}", grad,
                         *this);
-    require<DTypeError>(
-        grad.dtype() == dtype() || (grad.dtype() == kF32 && is_narrow(dtype())),
-        "set_grad: the gradient has another dtype than its tensor; got gradient: {}, tensor: {}; expected the "
-        "tensor's, or f32 for one of 16 bits",
-        grad, *this);
+    require<DTypeError>(is_floating(grad.dtype()),
+                        "set_grad: the gradient is not floating; got gradient: {}, tensor: {}; expected one of {}",
+                        grad, *this, kFloatingNames);
     require<DeviceError>(grad.device() == device(),
                          "set_grad: the gradient is on another device than its tensor; got gradient: {}, tensor: {}",
                          grad, *this);

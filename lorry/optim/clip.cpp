@@ -13,7 +13,7 @@
 namespace lorry::optim {
 namespace {
 
-/// Leaves the first of tensors that are the same memory.
+/// Keeps one of the tensors that are the same memory: the first.
 void drop_repeated(std::vector<Tensor>& tensors) {
   std::vector<std::pair<uintptr_t, size_t>> at;
   at.reserve(tensors.size());
@@ -30,8 +30,7 @@ void drop_repeated(std::vector<Tensor>& tensors) {
   std::erase_if(tensors, [](const Tensor& x) { return !x.defined(); });
 }
 
-/// The gradients there are, each once however many parameters have it. One whose elements share memory is replaced by a
-/// copy.
+/// The gradients of the parameters, each once. A gradient whose elements share memory is replaced by a copy.
 foreach::TensorList gradients(const std::vector<Tensor>& parameters) {
   std::vector<Tensor> found;
   found.reserve(parameters.size());

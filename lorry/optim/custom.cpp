@@ -38,12 +38,14 @@ void step_on_cpu(const kernels::StepCall& call, const formula::RuleRun& rule, co
   step(call, rule);
 }
 
-void on_host(void* blocks, int64_t bytes, const Stream& stream, const std::function<void(void* blocks)>& f) {
-  if (stream.device.is_cpu()) return f(blocks);
+void on_host_bytes(std::span<std::byte> bytes, const Stream& stream, const std::function<void(std::byte* host)>& f) {
+  if (stream.device.is_cpu()) return f(bytes.data());
   if (stream.device.is_meta()) return kernels::meta::count_call();
-  const Tensor here = from_blob(blocks, {bytes}, {.dtype = kU8, .device = stream.device}), copy = here.to(kCPU);
-  f(copy.data_ptr());
-  here.copy_(copy);
+  const Tensor there = from_blob(bytes.data(), {static_cast<int64_t>(bytes.size())},
+                                 {.dtype = kU8, .device = stream.device}),
+               copy = there.to(kCPU);
+  f(static_cast<std::byte*>(copy.data_ptr()));
+  there.copy_(copy);
 }
 
 std::vector<PresentNumber> present_numbers(std::span<const kernels::NumberSource> numbers, Device device) {

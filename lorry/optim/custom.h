@@ -1,39 +1,38 @@
 #pragma once
 
-// An optimizer with a rule of one's own. Either a whole rule, as formula/rule.h describes it:
+// Optimizers with a user's own rule. The rule is either a struct, as formula/rule.h describes it:
 //
 //   optim::Custom<Momentum> optimizer(model.named_parameters(), {.lr = 0.1});
 //
-// or only its update, with a learning rate and numbers of one's choice:
+// or only an update, with a learning rate and further numbers:
 //
-//   const auto momentum = optim::rule<1>(                                      // 1: states, arrays as large as the
-//   parameter
+//   const auto momentum = optim::rule<1>(            // one state: an array as large as the parameter
 //       [](auto& param, auto grad, auto* states, const auto& h) {
 //         states[0] = h[0] * states[0] + grad;
 //         param = param - h.lr * states[0];
 //       },
-//       0.1, {0.9});                                                           // lr, and h[0]
+//       0.1, {0.9});                                 // lr, and h[0]
 //   optim::Custom optimizer(model.named_parameters(), momentum);
 //
-// An update may use + - * / and their assignments, comparisons, and select, sqrt and abs. Numbers mix with values, as
-// in 0.9 * grad: they are rounded to the type of computation first. Of select's two values one at least is no plain
+// An update may use + - * / and their assignments, comparisons, select, sqrt and abs. Numbers mix with values, as in
+// 0.9 * grad; they are rounded to the type of computation first. At least one of select's two values is not a plain
 // number.
 //
-// That is enough for everything else that an optimizer does: groups, masters, clipping, checkpoints, every dtype,
-// device and execution. On a CPU fused steps are the loop that the compiler makes of the rule. On a GPU they are there
-// when nvcc compiles this header:
+// The rule works with everything that an optimizer offers: groups, masters, clipping, checkpoints, and every dtype,
+// device and execution. On a CPU, fused steps run the loop that the compiler makes of the rule. On a GPU there are
+// fused steps only if nvcc compiles this header:
 //
 //   nvcc -std=c++20 -fmad=false --expt-relaxed-constexpr --expt-extended-lambda -diag-suppress=20011,20014 ...
 //
-// (of a rule with symbols as its values nvcc would say that host and device functions call host functions); elsewhere
-// `automatic` is `compiled` for parameters on a GPU, or `foreach` where there is no NVRTC. Kernels of nvcc take no
-// lambdas: there the update is a struct with an operator() that is LORRY_INLINE, as in examples/own_rule.h. For the
-// same bits everywhere code is compiled with -ffp-contract=off, which the CMake targets bring along, and without
-// -ffast-math.
+// The suppressed diagnostics concern recordings of the rule: device functions that call host functions. Without nvcc,
+// `automatic` means `compiled` for parameters on a GPU, or `foreach` if there is no NVRTC. Kernels of nvcc take no
+// lambdas; the update is then a struct with an operator() that is LORRY_INLINE, as in examples/own_rule.h. To get the
+// same bits everywhere, compile with -ffp-contract=off, which the CMake targets add, and without -ffast-math.
 
 #include <algorithm>
 #include <bit>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -56,8 +55,8 @@ namespace detail {
 
 // ---- the short form -------------------------------------------------------------------------------------------------
 
-/// The rule of an update. Update: a struct or lambda that captures nothing, called as in the example above; it may have
-/// a kName. h has lr, steps (the number of the next step, from 1 on) and h[k], the numbers.
+/// The rule of an update. Update: a struct or lambda without captures, called as in the example above; it may have a
+/// kName. h has lr, steps (the number of the next step, from 1 on) and the numbers h[k].
 template <class Update, int kStateCount, int kNumbers>
 struct ShortRule {
   static constexpr const char* name() {
@@ -85,7 +84,7 @@ struct ShortRule {
 
     LORRY_INLINE const V& operator[](int k) const {
 #ifndef __CUDA_ARCH__
-      if (k < 0 || k >= kNumbers) detail::raise_no_number(k, kNumbers);  // told by check_update, before any step
+      if (k < 0 || k >= kNumbers) detail::raise_no_number(k, kNumbers);  // check_update finds it before any step
 #endif
       return numbers[k];
     }
@@ -110,14 +109,14 @@ struct ShortRule {
 
   template <class V, class H>
   LORRY_INLINE void operator()(V& param, V grad, V* states, const H& h) const {
-    // What cannot be called is told by one message, of check_update.
+    // If the update cannot be called, check_update says so by one message.
     if constexpr (std::is_default_constructible_v<Update> && std::is_invocable_v<const Update&, V&, V, V*, const H&>)
       Update()(param, grad, states, h);
   }
 };
 
 namespace detail {
-/// Whether an update can be called with values of type V; its numbers are those of a ShortRule.
+/// Whether an update can be called with values of type V.
 template <class Update, int kStates, int kNumbers, class V>
 concept UpdateOf = std::is_invocable_v<const Update&, V&, V, V*,
                                        const typename ShortRule<Update, kStates, kNumbers>::template Hyper<V>&>;
@@ -133,7 +132,7 @@ void check_update() {
                 UpdateOf<Update, kStates, kNumbers, formula::Number<float>>) {
     using V = formula::Number<float>;
     using Rule = ShortRule<Update, kStates, kNumbers>;
-    constexpr int kBeyond = 16;  // states that the rule does not have: nothing may depend on them, none may change
+    constexpr int kBeyond = 16;  // states past the rule's: nothing may read or write them
     typename Rule::Progress progress;
     const auto numbers = Rule::advance(progress, {}).template map<V>([](double x) { return V(static_cast<float>(x)); });
     uint32_t results[2][1 + kStates];
@@ -142,7 +141,7 @@ void check_update() {
       V param(1.0f), states[kStates + kBeyond];
       std::fill_n(states, kStates, V(0.0f));
       std::fill_n(states + kStates, kBeyond, V(beyond));
-      Update()(param, V(1.0f), states, numbers);  // throws where it asks for a number that is not there
+      Update()(param, V(1.0f), states, numbers);  // throws if it asks for a number that does not exist
       results[run][0] = std::bit_cast<uint32_t>(param.value);
       for (int k = 0; k < kStates; ++k) results[run][1 + k] = std::bit_cast<uint32_t>(states[k].value);
       for (int k = kStates; k < kStates + kBeyond; ++k)
@@ -159,12 +158,12 @@ struct OwnRule {
   using Rule = R;
   typename Rule::Settings settings;
 
-  /// So that a group takes a rule too: add_param_group({params, rule}).
+  /// Lets a group take a rule in place of settings: add_param_group({params, rule}).
   operator const typename Rule::Settings &() const { return settings; }
 };
 
-/// A rule from its update, learning rate and numbers. Throws IndexError for an update that asks for h[k] where there is
-/// no such number, or uses states[k] where there is no such state.
+/// A rule from its update, learning rate and numbers. Throws IndexError for an update that uses a number h[k] or a
+/// state states[k] that does not exist.
 template <int kStates, class Update>
 OwnRule<ShortRule<Update, kStates, 0>> rule(Update, double lr = 1e-3) {
   detail::check_update<Update, kStates, 0>();
@@ -182,7 +181,8 @@ OwnRule<ShortRule<Update, kStates, kNumbers>> rule(Update, double lr, const doub
 
 namespace detail {
 
-// Part of the types below: a program may compile this header with nvcc in one file and without it in another.
+// A template argument of the types below, because a program may compile this header with nvcc in one file and without
+// it in another.
 #ifdef __CUDACC__
 inline constexpr bool kWithDeviceCode = true;
 #else
@@ -193,29 +193,35 @@ template <class Rule>
 inline constexpr bool kBuiltIn = formula::Rules::index<Rule>() >= 0;
 
 [[noreturn]] void raise_no_device_code(const char* where, Device device);
-/// Whether steps on a device can be compiled while the program runs.
+/// Whether steps on a device can be compiled at run time.
 bool compiles_rules(Device device);
 
 /// The fused step on a CPU. Throws ValueError for a list on another device.
 void step_on_cpu(const kernels::StepCall& call, const formula::RuleRun& rule, const char* where, Device device);
-/// Calls f on hyper blocks of `bytes` bytes in host memory: where they lie, or on a copy, which is written back. Waits
-/// for the device then.
-void on_host(void* blocks, int64_t bytes, const Stream& stream, const std::function<void(void* blocks)>& f);
-/// A setting of a hyper block, and its present value.
+/// Calls f with the bytes in host memory. Bytes on a GPU are copied to the host and back, which waits for the device.
+void on_host_bytes(std::span<std::byte> bytes, const Stream& stream, const std::function<void(std::byte* host)>& f);
+/// The same for the first `count` hyper blocks.
+template <class Block, class F>
+void on_host(Block* blocks, int64_t count, const Stream& stream, const F& f) {
+  on_host_bytes(std::as_writable_bytes(std::span(blocks, static_cast<size_t>(count))), stream,
+                [&](std::byte* host) { f(reinterpret_cast<Block*>(host)); });
+}
+/// A setting of a hyper block, with its value.
 struct PresentNumber {
   int32_t block, setting;
   double value;
 };
-/// The numbers as they are now, on a GPU after a wait for it.
+/// Reads the numbers. Waits for a GPU.
 std::vector<PresentNumber> present_numbers(std::span<const kernels::NumberSource> numbers, Device device);
-/// True when *grad_factor (null: 1) is NaN. Waits for the device.
+/// Whether *grad_factor (null: 1) is NaN. Waits for the device.
 bool is_nan(const double* grad_factor, Device device);
 
-/// Kernels made by the host's compiler: for the CPU, and for a device without code, where the host moves the hyper
-/// blocks on and waits for the device once a step.
+/// The code that the host's compiler makes of a rule: fused steps on the CPU. For a GPU it has none; there it only
+/// changes and advances hyper blocks, on the host, and waits for the device once a step.
 template <class R>
 struct HostKernels {
   using Rule = R;
+  static constexpr bool kOnCuda = false;
   template <class C>
   using Block = formula::HyperBlock<Rule, C>;
 
@@ -231,32 +237,30 @@ struct HostKernels {
   static void set(Block<C>* blocks, std::span<const formula::HyperBlockChange<Rule>> changes, const Stream& stream) {
     int64_t end = 0;
     for (const auto& change : changes) end = std::max<int64_t>(end, change.block + 1);
-    on_host(blocks, end * static_cast<int64_t>(sizeof(Block<C>)), stream,
-            [&](void* host) { formula::set_hyper_blocks<Rule, C>(static_cast<Block<C>*>(host), changes); });
+    on_host(blocks, end, stream, [&](Block<C>* host) { formula::set_hyper_blocks<Rule, C>(host, changes); });
   }
   template <class C>
   static void set_numbers(Block<C>* blocks, std::span<const kernels::NumberSource> numbers, const Stream& stream) {
     const std::vector<PresentNumber> present = present_numbers(numbers, stream.device);
     int64_t end = 0;
     for (const PresentNumber& x : present) end = std::max<int64_t>(end, x.block + 1);
-    on_host(blocks, end * static_cast<int64_t>(sizeof(Block<C>)), stream, [&](void* host) {
-      for (const PresentNumber& x : present)
-        formula::set_number(static_cast<Block<C>*>(host)[x.block], x.setting, x.value);
+    on_host(blocks, end, stream, [&](Block<C>* host) {
+      for (const PresentNumber& x : present) formula::set_number(host[x.block], x.setting, x.value);
     });
   }
   template <class C>
   static void advance(Block<C>* blocks, int32_t count, const double* grad_factor, const Stream& stream) {
     if (is_nan(grad_factor, stream.device)) return;
-    on_host(blocks, count * static_cast<int64_t>(sizeof(Block<C>)), stream,
-            [&](void* host) { formula::advance_hyper_blocks(static_cast<Block<C>*>(host), count, nullptr); });
+    on_host(blocks, count, stream, [&](Block<C>* host) { formula::advance_hyper_blocks(host, count, nullptr); });
   }
 };
 
 #ifdef __CUDACC__
-/// Kernels made by nvcc beside those of the host.
+/// The code that nvcc makes of a rule, beside that of the host's compiler.
 template <class R>
 struct CudaKernels : HostKernels<R> {
   using Rule = R;
+  static constexpr bool kOnCuda = true;
   using Host = HostKernels<R>;
   template <class C>
   using Block = formula::HyperBlock<Rule, C>;
@@ -288,7 +292,7 @@ struct CudaKernels : HostKernels<R> {
 };
 #endif
 
-/// Who makes the kernels of a rule.
+/// Which of these a rule has.
 template <class Rule, bool kOnCuda>
 struct KernelsOf {
   using Type = HostKernels<formula::ByNumbers<Rule>>;
@@ -320,12 +324,11 @@ concept OptimizerRule = requires(typename R::Settings settings, typename R::Prog
   { R::first_state(0, settings) } -> std::convertible_to<double>;
 };
 
-/// Throws ValueError for an lr out of its domain, and for fused steps where there is no code for the parameters'
-/// device.
+/// Throws ValueError for an lr out of its domain, and for fused steps without code for the parameters' device.
 template <OptimizerRule Rule, bool kOnCuda = detail::kWithDeviceCode>
 class Custom : public Optimizer {
 #ifdef __FAST_MATH__
-  static_assert(detail::kBuiltIn<Rule>, "a rule of one's own is compiled without -ffast-math: its bits would differ");
+  static_assert(detail::kBuiltIn<Rule>, "compile a user's rule without -ffast-math: its bits would differ");
 #endif
  public:
   using Settings = formula::SettingsOf<Rule>;

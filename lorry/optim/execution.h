@@ -6,14 +6,14 @@
 
 namespace lorry::optim {
 
-/// How a step runs. All ways give the same bits.
-///   loop       tensor by tensor, a kernel for each operation of the formula; needs memory for the intermediate results
-///              of one tensor
-///   foreach    a kernel for each operation over lists of all parameters; needs memory for the intermediate results of
-///              all of them
-///   fused      one kernel over all parameters, without intermediate results
-///   compiled   the same, made from a recording of the rule's update: on a CPU by operations over blocks that stay in
-///              the first cache, on a GPU by a kernel that is generated and compiled before the first step
+/// How a step runs. All executions give the same bits.
+///   loop       one parameter after the other, a kernel for each operation of the rule; the intermediate results of one
+///              parameter need memory
+///   foreach    a kernel for each operation of the rule, over the list of all parameters; the intermediate results of
+///              all parameters need memory
+///   fused      one kernel over all parameters; intermediate results stay in registers
+///   compiled   one kernel too, made from a recording of the rule: on a GPU it is generated and compiled before the
+///              first step, on a CPU the recording runs over blocks that stay in the first-level cache
 ///   automatic  fused
 enum class Execution { automatic, loop, foreach, fused, compiled };
 
@@ -22,7 +22,7 @@ constexpr std::string_view name(Execution e) {
   return kNames[static_cast<int>(e)];
 }
 
-/// The execution called `text`. Throws ValueError that lists the names.
+/// The execution with this name. Throws ValueError that lists the names.
 inline Execution parse_execution(std::string_view text) {
   for (const Execution e :
        {Execution::automatic, Execution::loop, Execution::foreach, Execution::fused, Execution::compiled})

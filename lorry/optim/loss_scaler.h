@@ -10,8 +10,8 @@
 //   scaler.update();
 //
 // The scale and what was found lie on the device, and so does the choice to leave a step out: the host waits for
-// nothing. They are written in place, so a captured or compiled step that scales, steps and updates goes on adapting the
-// scale when it is run again.
+// nothing. They are written in place, so a captured or compiled step that scales, steps and updates goes on adapting
+// the scale when it is run again.
 
 #include <cmath>
 

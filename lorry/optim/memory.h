@@ -1,12 +1,14 @@
 #pragma once
 
-// What an optimizer keeps beside its parameters, as what, and where: the member `memory` of every optimizer's options.
+// Which states and masters an optimizer keeps beside its parameters, in how many bits, and where: the member `memory`
+// of every optimizer's options.
 //
 //   optim::AdamW optimizer(params, {.lr = 6e-4, .memory = {.masters = Masters::split, .states = StateType::q8}});
 //   optim::AdamW optimizer(params, {.memory = {.states = {StateType::bf16, StateType::q8},
 //                                           .placement = Placement::pinned}});
 //
-// All of it is a choice of bytes against bits: the same one gives the same bits in every execution and on every device.
+// It is a choice between memory and precision. The same choice gives the same bits in every execution and on every
+// device.
 
 #include <string>
 #include <string_view>
@@ -15,22 +17,22 @@
 
 namespace lorry::optim {
 
-/// The most states of a rule.
+/// How many states a rule may have.
 inline constexpr int kMaxStates = 3;
 
-/// What is kept of 16-bit parameters beside them. For f32 and f64 parameters, which lose no step, all are `none`.
+/// How a 16-bit parameter keeps steps that are smaller than its last bit. For f32 and f64 parameters all are `none`.
 enum class Masters : uint8_t {
-  none,
-  f32,         ///< a copy in f32, which is stepped
-  split,       ///< for bf16: the lower half of that f32, whose upper half is the parameter
-  stochastic,  ///< nothing, but a bf16 parameter is rounded stochastically: small steps add up in the mean
+  none,        ///< it does not: such steps are rounded away
+  f32,         ///< an f32 copy, the master, is stepped; the parameter is that, rounded, and writes to it are lost
+  split,       ///< bf16 only: the parameter is the upper half of the master; the lower half is stored beside it
+  stochastic,  ///< bf16 only: the parameter is rounded stochastically, so that small steps add up in the mean
 };
 
-/// Where states and masters lie. For parameters on a CPU all are the same.
+/// Where states and masters are stored. For parameters on a CPU all are the same.
 enum class Placement : uint8_t {
   device,   ///< beside the parameter
-  pinned,   ///< in host memory that the device reaches over its link
-  managed,  ///< in memory that moves to whoever touches it, page by page
+  pinned,   ///< in pinned host memory, which the device reaches over its link
+  managed,  ///< in managed memory, whose pages move to the device or host that touches them
 };
 
 constexpr std::string_view name(Masters masters) {
@@ -43,7 +45,7 @@ constexpr std::string_view name(Placement placement) {
 }
 using lorry::StateType;
 
-/// The types of a rule's states, in their order; the last that is given is that of all that follow.
+/// The types of a rule's states, in their order. The last type that is given applies to all further states.
 struct StateTypes {
   StateType each[kMaxStates];
 
@@ -64,7 +66,7 @@ Placement parse_placement(std::string_view text);
 /// The types called `text`: one for all, or several after commas. Throws ValueError that lists the names.
 StateTypes parse_states(std::string_view text);
 
-/// What a group keeps beside its parameters.
+/// The memory options of a group.
 struct Memory {
   Masters masters = Masters::none;
   StateTypes states = {};

@@ -1,7 +1,7 @@
 #pragma once
 
-// The class of every optimizer. What makes it Adam or Lion is a struct of options, in a user's terms and with PyTorch's
-// names and defaults, that comes to a rule (formula/rule.h) and its settings:
+// The class of every optimizer. A struct of options makes it Adam or Lion. Options have PyTorch's names and defaults,
+// and say which rule (formula/rule.h) they choose, with which settings:
 //
 //   struct LionOptions {
 //     double lr = 1e-4, beta1 = 0.9, beta2 = 0.99, weight_decay = 0;
@@ -17,10 +17,10 @@
 
 namespace lorry::optim {
 
-/// A rule of formula::Rules. Instantiated in rules/rule.cpp, so that no program compiles the rules again.
+/// A rule of formula::Rules. Instantiated in rules/rule.cpp, so that users' programs do not compile the rules again.
 template <class Rule>
 std::unique_ptr<detail::AnyRule> make_rule(const formula::SettingsOf<Rule>& settings);
-/// Of a rule with a state that is there or not.
+/// The same of a rule that has a further state or not.
 template <template <bool> class Rule>
 std::unique_ptr<detail::AnyRule> make_rule(bool with_state, const formula::SettingsOf<Rule<true>>& settings) {
   return with_state ? make_rule<Rule<true>>(settings) : make_rule<Rule<false>>(settings);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Every optimizer, and how to come to one by its name: that of its options' kName, such as "adamw". Each of the
-// files of rules/ lists its own.
+// All optimizers, and how to make one by its name: its options' kName, such as "adamw". Each file of rules/ lists its
+// own at its end.
 
 #include <optional>
 

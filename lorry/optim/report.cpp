@@ -6,7 +6,6 @@
 #include "lorry/kernels/meta.h"
 #include "lorry/memory/meta_allocator.h"
 #include "lorry/ops/creation.h"
-#include "lorry/optim/execution/streamed.h"
 #include "lorry/optim/stepper.h"
 
 namespace lorry::optim {
@@ -26,7 +25,7 @@ std::string MemoryReport::text() const {
   const auto line = [&](const char* what, int64_t bytes, const std::string& more = "") {
     text += fmt::format("{:<13} {:>10}{}\n", what, in_units(bytes), more);
   };
-  const auto by_placement = [](const Placed& placed) {
+  const auto by_placement = [](const BytesByPlacement& placed) {
     std::string where;
     for (const auto& [bytes, name] :
          {std::pair(placed.pinned, "in pinned host memory"), std::pair(placed.managed, "in managed memory")})
@@ -53,9 +52,6 @@ MemoryReport Stepper::memory_report(bool by_factor) const {
     report.parameters += slot.param.nbytes();
     if (const Tensor grad = slot.param.grad(); grad.defined()) report.gradients += grad.nbytes();
   }
-  // Of the device alone: how a GPU's states are brought there and back in chunks is not run on meta.
-  for (const Family& family : families_)
-    if (family.streamed) report.chunks += family.streamed->device_bytes();
   const ModeScope quiet(0, kListenerModes | kInferenceMode);
   const memory::Estimate estimate;
   for (const Execution execution : {Execution::loop, Execution::foreach, Execution::fused, Execution::compiled}) {
@@ -71,10 +67,10 @@ MemoryReport Stepper::memory_report(bool by_factor) const {
 }
 
 void Stepper::add_parameters_on_meta(Stepper& to) const {
-  std::vector<std::pair<Kind, DType>> grad_dtypes;
+  std::vector<std::pair<FamilyKind, DType>> grad_dtypes;
   const auto grad_dtype_of_slot = [&](const Slot& slot) {
-    const Kind kind = kind_of(slot);
-    const auto known = std::ranges::find(grad_dtypes, kind, &std::pair<Kind, DType>::first);
+    const FamilyKind kind = kind_of(slot);
+    const auto known = std::ranges::find(grad_dtypes, kind, &std::pair<FamilyKind, DType>::first);
     return known != grad_dtypes.end() ? known->second : grad_dtypes.emplace_back(kind, grad_dtype_of(kind)).second;
   };
   for (int g = 0; g < groups(); ++g) {
@@ -84,16 +80,15 @@ void Stepper::add_parameters_on_meta(Stepper& to) const {
       const Tensor &param = slot.param, grad = param.grad();
       const Device device = memory::stand_in(param.device());
       const Tensor there = empty_strided(param.sizes(), param.strides(), {param.dtype(), device}).requires_grad_();
-      // One that has no gradient yet will have one.
-      const Options options{grad_dtype_of_slot(slot), device};
-      there.set_grad(grad.defined() ? empty_strided(grad.sizes(), grad.strides(), options)
-                                    : empty_like(there, options.dtype));
+      // A parameter without a gradient counts as if it had one.
+      there.set_grad(grad.defined() ? empty_strided(grad.sizes(), grad.strides(), {grad.dtype(), device})
+                                    : empty_like(there, grad_dtype_of_slot(slot)));
       params.emplace_back(slot.name, there);
     }
     to.add_group(params, groups_[static_cast<size_t>(g)].rule, groups_[static_cast<size_t>(g)].memory);
   }
   to.strategy_ = strategy_;
-  // An execution that could not keep the budget is told of with the least one that it can.
+  // Where an execution cannot keep the budget, the smallest that it can keep is reported.
   if (budget_ > 0) to.budget_ = std::max(budget_, to.needed_budget());
 }
 
@@ -105,7 +100,7 @@ void Stepper::run_on_meta(MemoryReport::Step& step, bool by_factor) {
   Factors factors;
   if (by_factor)
     for (const Device device : devices) factors.push_back(empty({}, {kF64, device}));
-  refresh();  // states, lists and copies are there after the first step
+  refresh();  // the first step makes states, lists and copies
   run(factors, false);
   int64_t before = 0, most = 0;
   for (const Device device : devices) {
@@ -119,18 +114,17 @@ void Stepper::run_on_meta(MemoryReport::Step& step, bool by_factor) {
   step.calls = kernels::meta::calls() - calls;
   for (const Device device : devices) most += memory::stats(device).peak_allocated;
   step.intermediates = most - before;
-  if (strategy_ == Strategy::per_tensor)  // a fused kernel is one call, and a launch for each tensor
-    for (const Family& family : families_)
-      if (!family.slots.empty() && !steps_eagerly()) step.calls += static_cast<int64_t>(family.slots.size()) - 1;
 }
 
 void Stepper::report_arrays(MemoryReport& report) const {
+  for (const Family& family : families_)
+    if (family.step != nullptr) report.chunks += family.step->chunk_bytes();
   for (const Slot& slot : slots_) {
-    for (const Tensor& copy : {slot.dense_param, slot.ordered_grad})
+    for (const Tensor& copy : {slot.dense_param, slot.grad_copy})
       if (copy.defined()) report.copies += copy.nbytes();
-    const Kind kind = kind_of(slot);
+    const FamilyKind kind = kind_of(slot);
     for (int k = 0; k < kind.arrays(); ++k) {
-      MemoryReport::Placed& placed = k < kind.rule->states ? report.states : report.masters;
+      MemoryReport::BytesByPlacement& placed = k < kind.rule->states ? report.states : report.masters;
       const Placement placement = kind.memory.placement;
       (placement == Placement::pinned    ? placed.pinned
        : placement == Placement::managed ? placed.managed

@@ -16,16 +16,17 @@ using door::attribute_of;
 using door::CallView;
 using door::refuse;
 
-/// What a step was announced with.
+/// The arguments of an announced step.
 struct AnnouncedStep {
   const detail::RuleInfo& rule;
-  size_t count, arrays;  ///< of parameters; of arrays that a parameter has beside itself and its gradient
+  size_t count;   ///< of parameters
+  size_t arrays;  ///< of each parameter: its states and its master
   kernels::MasterKind masters;
-  std::vector<Tensor> params, states, grads;  ///< states: array by array
+  std::vector<Tensor> params, states, grads;  ///< states: the first one of all parameters, then the second, ...
   Tensor blocks, grad_factor;
   bool zero_grads;
-  std::vector<int64_t> numbers;         ///< hyper block and setting of each of
   std::vector<Tensor> setting_tensors;  ///< settings that lie in tensors
+  std::vector<int64_t> numbers;         ///< of each of these: its hyper block, and which setting it is
 
   explicit AnnouncedStep(const CallView& call);
   std::vector<Tensor> written() const;
@@ -37,7 +38,8 @@ int64_t in_range(const CallView& call, int64_t value, int64_t end, const char* w
 }
 
 AnnouncedStep::AnnouncedStep(const CallView& call)
-    : rule(detail::built_in_rule(static_cast<int>(attribute_of<int64_t>(call, 1)))),
+    : rule(detail::rule_of(
+          static_cast<int>(in_range(call, attribute_of<int64_t>(call, 1), 1 << 24, "no rule has this number")))),
       count(static_cast<size_t>(
           in_range(call, attribute_of<int64_t>(call, 2), 1 << 30, "the number of parameters is wrong"))),
       masters(static_cast<kernels::MasterKind>(
@@ -67,7 +69,15 @@ std::vector<Tensor> AnnouncedStep::written() const {
   return all;
 }
 
-/// Everything that the kernels rely on.
+/// Whether kernels take arrays of this dtype as states, or as masters.
+bool is_state_dtype(DType dtype, DType param) {
+  return param == kF64 ? dtype == kF64 : dtype == kF32 || dtype == kBF16 || dtype == kU8;
+}
+bool is_master_dtype(DType dtype, kernels::MasterKind masters) {
+  return dtype == (masters == kernels::MasterKind::f32 ? kF32 : kI16);
+}
+
+/// Checks everything that the kernels rely on.
 void require_consistent(const CallView& call, const AnnouncedStep& step) {
   const Device device = step.params[0].defined() ? step.params[0].device() : kCPU;
   if (!step.blocks.defined() || step.blocks.device() != device) refuse(call, "the hyper blocks are elsewhere");
@@ -82,7 +92,7 @@ void require_consistent(const CallView& call, const AnnouncedStep& step) {
     if (!param.defined() || !grad.defined() || param.dtype() != step.params[0].dtype() ||
         grad.dtype() != step.grads[0].dtype() || param.device() != device || grad.device() != device ||
         !(param.layout() == grad.layout()) || !param.layout().is_dense())
-      refuse(call, "a parameter and its gradient do not go together");
+      refuse(call, "a parameter and its gradient, or two parameters, differ in layout, dtype or device");
     for (size_t k = 0; k < step.arrays; ++k) {
       const Tensor &state = step.states[k * step.count + i], &first = step.states[k * step.count];
       const bool compressed = state.defined() && state.dtype() == kU8;
@@ -92,6 +102,14 @@ void require_consistent(const CallView& call, const AnnouncedStep& step) {
     }
   }
   const DType dtype = step.params[0].dtype(), grad_dtype = step.grads[0].dtype();
+  using kernels::MasterKind;
+  if (!is_floating(dtype) || (step.masters != MasterKind::none && !is_narrow(dtype)) ||
+      (step.masters > MasterKind::f32 && dtype != kBF16))
+    refuse(call, "parameters of this dtype have no such master");
+  for (size_t k = 0; k < step.arrays; ++k)
+    if (const DType own = step.states[k * step.count].dtype();
+        k < static_cast<size_t>(step.rule.states) ? !is_state_dtype(own, dtype) : !is_master_dtype(own, step.masters))
+      refuse(call, "no state or master has this dtype");
   if (grad_dtype != dtype && !(grad_dtype == kF32 && is_narrow(dtype)))
     refuse(call, "gradients are neither of their parameters' dtype nor f32 ones of 16 bits");
 }
@@ -110,10 +128,9 @@ std::vector<Tensor> run(const CallView& call) {
       in_range(call, attribute_of<int64_t>(call, 5), 1 << 24, "the number of hyper blocks is wrong");
   if (entries.size() != 2 * step.count) refuse(call, "another number of entries");
 
-  const auto blocks =
-      detail::make_built_in_blocks(static_cast<int>(attribute_of<int64_t>(call, 1)), device, dtype == kF64);
+  const auto blocks = detail::make_blocks_to_run_again(step.rule, device, dtype == kF64);
   blocks->use(step.blocks, static_cast<int>(block_count));
-  std::vector<Tensor> here;  // states where the kernels read them
+  std::vector<Tensor> here;  // the states on the device
   for (const Tensor& state : step.states) here.push_back(state.to(device));
   std::vector<DType> states;
   for (int k = 0; k < step.rule.states; ++k) states.push_back(here[static_cast<size_t>(k) * step.count].dtype());

@@ -1,6 +1,6 @@
 #pragma once
 
-// Optimizer steps that are made again from what was announced of them.
+// Running optimizer steps again from their announcement.
 
 #include <vector>
 
@@ -8,8 +8,9 @@
 
 namespace lorry::optim {
 
-/// foreach::run, for optimizer steps too: by the fused kernels, whose bits are those of every execution. Throws as it
-/// does, and ValueError for a rule that is not Lorry's.
+/// foreach::run, for optimizer steps too: by the fused kernels, whose bits are those of every execution. A user's rule
+/// without code for the device is stepped by its recording (Execution::compiled). Throws as foreach::run does, and
+/// ValueError for a number that no rule has in this process and for a rule that can be stepped in neither way.
 std::vector<Tensor> run(const door::CallView& call);
 
 }  // namespace lorry::optim

@@ -1,4 +1,4 @@
-// What an optimizer carries from step to step: how it is made, saved and taken over.
+// The states of parameters: how they are made, saved and loaded.
 
 #include <cmath>
 #include <set>
@@ -13,7 +13,7 @@
 namespace lorry::optim {
 namespace {
 
-/// All of a state in 8 bits becomes a number.
+/// Fills an 8-bit state of n elements with a number.
 template <bool kSigned>
 Tensor filled(const Tensor& state, int64_t n, float number) {
   const auto by = formula::quant_scale(std::bit_cast<uint32_t>(std::fabs(number)));
@@ -22,7 +22,7 @@ Tensor filled(const Tensor& state, int64_t n, float number) {
   return state;
 }
 
-/// What to do about an entry that is missing, unexpected or of another dtype.
+/// What a user can do about an entry that is missing, unexpected or of another dtype.
 const char* remedy(std::string_view key) {
   for (const char* ending : {".master", ".remainder", "_scale", "_strides"})
     if (key.ends_with(ending))
@@ -31,7 +31,7 @@ const char* remedy(std::string_view key) {
   return "load the state of the same optimizer and model";
 }
 
-/// Whether some state of some optimizer has this dtype.
+/// Whether states of some optimizer have this dtype.
 bool is_state_dtype(DType dtype) { return dtype == kF32 || dtype == kBF16 || dtype == kU8; }
 
 Tensor strides_of(const Layout& layout) {
@@ -41,12 +41,12 @@ Tensor strides_of(const Layout& layout) {
 
 }  // namespace
 
-/// The entries of a dictionary of states, found by their keys.
+/// Finds the entries of a state dictionary, and remembers which were asked for.
 class Stepper::StateReader {
  public:
   explicit StateReader(const TensorMap& dict) : dict_(dict) {}
 
-  /// Throws where there is none, or one of another shape or dtype.
+  /// Throws if there is no such entry, or if it has another shape or dtype.
   const Tensor& find(const std::string& key, const Dims& sizes, DType dtype) {
     const auto found = dict_.find(key);
     require<FormatError>(found != dict_.end() && found->second.defined(), "state '{}' is missing; {}", key,
@@ -61,7 +61,8 @@ class Stepper::StateReader {
     return got;
   }
 
-  /// Blocks of 8-bit states run through memory: codes saved in another order of it go with other scales.
+  /// Throws if the codes of an 8-bit state were saved in another order of memory: the scales are those of 256 codes
+  /// that follow each other in memory.
   void require_order(const std::string& key, const Layout& layout) {
     const auto found = dict_.find(key);
     const bool given = found != dict_.end() && found->second.defined();
@@ -87,7 +88,7 @@ class Stepper::StateReader {
   std::set<std::string> used_;
 };
 
-DType Stepper::Kind::array_dtype(int k) const {
+DType FamilyKind::array_dtype(int k) const {
   if (k == rule->states) return memory.masters == Masters::split ? kI16 : kF32;
   if (f64()) return kF64;
   constexpr DType kStored[] = {kF32, kBF16, kU8};
@@ -102,7 +103,7 @@ std::string Stepper::state_key(const Slot& slot, int k) const {
                                                                             : "master");
 }
 
-Tensor Stepper::Kind::empty_state(int k, const Layout& like) const {
+Tensor FamilyKind::empty_state(int k, const Layout& like) const {
   const DType dtype = array_dtype(k);
   const int64_t n = dtype == kU8 ? formula::quant_bytes(like.numel()) : like.numel();
   const Placement placement = device.is_meta() ? Placement::device : memory.placement;
@@ -112,20 +113,20 @@ Tensor Stepper::Kind::empty_state(int k, const Layout& like) const {
   return dtype == kU8 ? flat : flat.as_strided(like.size_list(), like.stride_list());
 }
 
-Compression Stepper::Kind::compression() const { return {memory.states, rule->is_signed, memory.seed}; }
+Compression FamilyKind::compression() const { return {memory.states, rule->is_signed, memory.seed}; }
 
-Tensor Stepper::Kind::to_device(const Tensor& state) const {
+Tensor FamilyKind::to_device(const Tensor& state) const {
   return state.device() == device ? state : state.to(device, true);
 }
 
-void Stepper::Kind::write_back(const Tensor& state, const Tensor& from) const {
+void FamilyKind::write_back(const Tensor& state, const Tensor& from) const {
   if (state.device() == device) return;
   const Stream stream = current_stream(device);
   device::copy(state.data_ptr(), state.device(), from.data_ptr(), device, from.nbytes(), stream);
   state.record_stream(stream);
 }
 
-Tensor Stepper::new_state(const Slot& slot, const Kind& kind, const Tensor& like, int k) const {
+Tensor Stepper::new_state(const Slot& slot, const FamilyKind& kind, const Tensor& like, int k) const {
   const Tensor state = kind.empty_state(k, like.layout());
   if (k == kind.rule->states) return kind.memory.masters == Masters::split ? state.zero_() : state.copy_(like);
   const double first = first_state(groups_[slot.group], k);
@@ -134,7 +135,7 @@ Tensor Stepper::new_state(const Slot& slot, const Kind& kind, const Tensor& like
   return state.fill_(first);
 }
 
-Tensor Stepper::reordered(const Slot& slot, const Kind& kind, const Tensor& like, int k) const {
+Tensor Stepper::reordered(const Slot& slot, const FamilyKind& kind, const Tensor& like, int k) const {
   const Tensor state = kind.empty_state(k, like.layout()), now = kind.to_device(state),
                before = kind.to_device(slot.states[k]);
   if (kind.array_dtype(k) != kU8) {
@@ -163,7 +164,7 @@ TensorMap Stepper::state_dict() const {
       *value.data<double>() = own[k];
       dict[fmt::format("{}.{}", slot.name, rule.progress_names[k])] = value;
     }
-    const Kind kind = kind_of(slot);
+    const FamilyKind kind = kind_of(slot);
     for (int k = 0; k < kind.arrays() && own[0] > 0; ++k) {
       const std::string key = state_key(slot, k);
       dict[key] = slot.states[k];
@@ -187,7 +188,7 @@ std::vector<double> Stepper::load_slot(Slot& slot, StateReader& reader) const {
                          "state '{}' is out of range; got {}; expected a finite number{}", key, progress[k],
                          k > 0 ? "" : " >= 0");
   }
-  const Kind kind = kind_of(slot);
+  const FamilyKind kind = kind_of(slot);
   slot.family = slot.hyper_block = slot.entry = -1;
   slot.layout = slot.param.layout().is_dense() ? slot.param.layout() : Layout::contiguous(slot.param.sizes());
   for (Tensor& state : slot.states) state = Tensor();
@@ -213,7 +214,7 @@ std::vector<double> Stepper::load_slot(Slot& slot, StateReader& reader) const {
 void Stepper::load_state_dict(const TensorMap& dict) {
   const Running running(where_);
   const NoGrad quiet;
-  // Everything is made aside, and put in place when nothing can fail any more.
+  // New slots and families replace the old ones when nothing can fail any more.
   StateReader reader(dict);
   std::vector<std::vector<double>> progress;
   std::vector<Slot> loaded = slots_;
@@ -238,7 +239,7 @@ void Stepper::load_state_dict(const TensorMap& dict) {
     std::swap(families_, before);
     throw;
   }
-  before.clear();  // waits for states that are on their way into the memory that goes now
+  before.clear();  // waits for copies into the states that are released now
   slots_ = std::move(loaded);
   seen_ = 0;
 }

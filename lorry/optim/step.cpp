@@ -1,16 +1,21 @@
-// How an optimizer makes a step: it plans (plan.cpp), takes the memory that all families need, and runs them.
+// How an optimizer makes a step: it plans (plan.cpp), allocates the memory that all families need, and steps them.
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/device/device.h"
+#include "lorry/foreach/run_row.h"
 #include "lorry/kernels/backend.h"
 #include "lorry/kernels/list.h"
 #include "lorry/kernels/optim.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/dispatch/door.h"
+#include "lorry/optim/execution/eager_family.h"
+#include "lorry/optim/execution/fused.h"
+#include "lorry/optim/execution/streamed.h"
 #include "lorry/optim/run_row.h"
 #include "lorry/optim/step_plan.h"
 #include "lorry/optim/stepper.h"
@@ -59,11 +64,11 @@ namespace {
 
 const kernels::ListNormKernels& norms_of(Device device) { return *kernels::backend(device).list_norm; }
 
-/// A call with one or two 0-d results that listeners hear of.
+/// Makes a call with one or two 0-d results, which listeners hear.
 void announce_call(Op op, std::span<const Tensor> inputs, std::span<const door::Attribute> attributes,
                    std::span<const Tensor> results, const std::function<void()>& call) {
   if (!door::heard(door::Inputs({}))) return call();
-  door::Announced announced(op, false, inputs, nullptr, attributes);
+  door::Announced announced(op, false, inputs, nullptr, attributes, foreach::run);
   call();
   announced.finish(results);
 }
@@ -72,7 +77,7 @@ Tensor new_number(Device device) { return empty({}, {.dtype = kF64, .device = de
 
 }  // namespace
 
-/// The gradients of a device: as the kernels' lists, and where somebody listens as tensors.
+/// The gradients on a device: as lists for kernels, and if somebody listens also as tensors.
 struct Stepper::DeviceGradients {
   Device device;
   std::vector<const kernels::List*> lists = {};
@@ -94,12 +99,12 @@ std::vector<Stepper::DeviceGradients> Stepper::gradients_by_device() const {
 }
 
 Tensor Stepper::gradient_of(const Slot& slot) {
-  return slot.ordered_grad.defined() ? slot.ordered_grad : slot.gradient->grad();
+  return slot.grad_copy.defined() ? slot.grad_copy : slot.gradient->grad();
 }
 
-/// The norm of all gradients, and what those of each device are multiplied by: foreach::clip_factor over the lists that
-/// the step has. Of several devices each gives the sum of its squares to the first, which sends the factor to the
-/// others.
+/// Returns the norm of all gradients, and adds the factor of the gradients on each device: foreach::clip_factor over
+/// the lists of the step. With several devices, each sends its sum of squares to the first, which sends the factor
+/// back.
 Tensor Stepper::clip_factors(const StepOptions& options, Factors& factors) const {
   const std::vector<DeviceGradients> devices = gradients_by_device();
   const Device first = devices[0].device;
@@ -139,74 +144,141 @@ Tensor Stepper::clip_factors(const StepOptions& options, Factors& factors) const
   return total;
 }
 
+namespace {
+
+/// The factor on a device; undefined if there are no factors.
+Tensor factor_on(Device device, const std::vector<Tensor>& factors) {
+  const auto own = std::ranges::find_if(factors, [&](const Tensor& factor) { return factor.device() == device; });
+  return own == factors.end() ? Tensor() : *own;
+}
+
+}  // namespace
+
 void Stepper::run(const Factors& factors, bool zero_grads) {
   const Running running(where_);
-  const auto factor_of = [&](const Family& family) {
-    for (const Tensor& factor : factors)
-      if (factor.device() == family.device) return factor;
-    return Tensor();
-  };
   for (const Family& family : families_)
     if (!family.slots.empty()) device::throw_reported(family.device);
   if (zero_grads)
-    for (const int s : guarded_) door::require_writable(slots_[s].param.grad());
+    for (const int s : guarded_) door::require_writable(slots_[static_cast<size_t>(s)].param.grad());
 
-  // What is needed is taken before anything is written.
+  // All memory is allocated before anything is written.
   for (Family& family : families_) {
     if (family.slots.empty()) continue;
     family.numbers = numbers_of(family);
-    const Tensor factor = factor_of(family);
-    if (steps_eagerly()) {
-      plan_eager(family, factor.defined(), zero_grads);
-      continue;
-    }
-    const kernels::StepCall call = call_of(family, factor, zero_grads);
-    if (family.streams())
-      prepare_streamed(family, call);
-    else
-      family.blocks->prepare(call, current_stream(family.device));
+    prepare(family, call_of(family, factor_on(family.device, factors), zero_grads));
   }
-  const std::vector<EagerMemory> memory = prepare_eager();
+  const std::vector<StepBuffers> buffers = allocate_buffers();
 
-  // Versions count a step that fails half way too. From here on it is made: what other kernels report does not stop it.
-  epoch_->written_by(where_);
-  for (Storage* const storage : shared_storages_) storage->written_by(where_);
-  if (zero_grads) {
-    grad_epoch_->written_by(where_);
-    for (Storage* const storage : shared_grad_storages_) storage->written_by(where_);
+  // From here on families step. Versions also count a step that fails. Errors that other kernels report wait.
+  count_writes(zero_grads);
+  const device::DeferReports deferred;
+  std::exception_ptr error;
+  for (Family& family : families_) {
+    if (family.slots.empty()) continue;
+    try {
+      step_family(family, factor_on(family.device, factors), zero_grads);
+    } catch (...) {
+      if (error == nullptr) error = std::current_exception();
+    }
   }
-  const device::ReportsWait scope;
-  for (size_t f = 0; f < families_.size(); ++f) {
-    if (families_[f].slots.empty()) continue;
-    Family& family = families_[f];
-    const Tensor factor = factor_of(family);
-    const auto step = [&] {
-      if (!family.numbers.empty()) family.blocks->set_numbers(family.numbers, current_stream(family.device));
-      if (steps_eagerly())
-        run_eager(family, factor);
-      else if (const kernels::StepCall call = call_of(family, factor, zero_grads); family.streams())
-        run_streamed(family, call);
-      else
-        family.blocks->step(call, current_stream(family.device));
-    };
-    if (door::heard(door::Inputs({}))) [[unlikely]]
-      announce(family, factor, zero_grads, step);
-    else
-      step();
-    if (plan_->has_copies()) copy_out(family, zero_grads);
-  }
+  if (error != nullptr) std::rethrow_exception(error);
 }
 
-void Stepper::copy_out(const Family& family, bool zero_grads) {
+StepContext Stepper::context() const {
+  return {.where = where_, .execution = execution_, .budget = budget_, .groups = groups_, .slots = slots_};
+}
+
+kernels::StepCall Stepper::call_of(const Family& family, const Tensor& grad_factor, bool zero_grads) const {
+  return {.list = list(family),
+          .first_block = 0,
+          .block_count = family.blocks->count(),
+          .masters = family.master_kind(),
+          .zero_grads = zero_grads,
+          .grad_factor = doubles(grad_factor),
+          .seed = family.memory.seed};
+}
+
+void Stepper::prepare(Family& family, const kernels::StepCall& call) const {
+  if (family.step == nullptr) {
+    if (steps_eagerly())
+      family.step = std::make_unique<EagerFamily>();
+    else if (family.streams())
+      family.step = std::make_unique<StreamedStep>(call);
+    else
+      family.step = std::make_unique<FusedStep>();
+  }
+  family.step->prepare(family, context(), call, current_stream(family.device));
+}
+
+std::vector<StepBuffers> Stepper::allocate_buffers() {
+  std::vector<StepBuffers> all;
+  std::vector<Device> devices;
+  const auto bytes_of = [](const Family& family) {
+    return family.slots.empty() ? std::nullopt : family.step->buffer_bytes();
+  };
+  for (const Family& first : families_) {
+    if (!bytes_of(first) || std::ranges::find(devices, first.device) != devices.end()) continue;
+    int64_t bytes = 0;
+    for (const Family& family : families_)
+      if (family.device == first.device) bytes = std::max(bytes, bytes_of(family).value_or(0));
+    devices.push_back(first.device);
+    all.push_back({empty({kNumberBytes}, {kU8, first.device}), empty({bytes}, {kU8, first.device})});
+    for (const Family& family : families_)
+      if (family.device == first.device && bytes_of(family)) family.step->take_buffers(all.back());
+  }
+  return all;
+}
+
+void Stepper::count_writes(bool zero_grads) {
+  epoch_->written_by(where_);
+  for (Storage* const storage : shared_storages_) storage->written_by(where_);
+  if (!zero_grads) return;
+  grad_epoch_->written_by(where_);
+  for (Storage* const storage : shared_grad_storages_) storage->written_by(where_);
+}
+
+/// Steps a family as one call. Rethrows the error of a listener: one that refuses the call leaves the family unstepped,
+/// one after the call is thrown when copies are written back.
+void Stepper::step_family(Family& family, const Tensor& grad_factor, bool zero_grads) {
+  bool stepped = false;
+  const auto step = [&] {
+    const Stream stream = current_stream(family.device);
+    if (!family.numbers.empty()) family.blocks->set_numbers(family.numbers, stream);
+    family.step->run(family, call_of(family, grad_factor, zero_grads), stream);
+    stepped = true;
+  };
+  if (!door::heard(door::Inputs({}))) [[likely]] {
+    step();
+    return write_back_copies(family, zero_grads);
+  }
+  std::exception_ptr error;
+  try {
+    announce(family, grad_factor, zero_grads, step);
+  } catch (...) {
+    if (!stepped) throw;
+    error = std::current_exception();
+  }
+  try {
+    write_back_copies(family, zero_grads);
+  } catch (...) {
+    if (error == nullptr) error = std::current_exception();
+    const ModeScope unheard(0, kListenerModes);  // the states have moved, and so must the parameters
+    write_back_copies(family, zero_grads);
+  }
+  if (error != nullptr) std::rethrow_exception(error);
+}
+
+void Stepper::write_back_copies(const Family& family, bool zero_grads) {
+  if (!plan_->has_copies()) return;
   plan_->write_back(kParam, static_cast<uint32_t>(family.in_plan));
   for (const int s : family.slots) {
     const Slot& slot = slots_[static_cast<size_t>(s)];
     if (slot.dense_param.defined()) slot.param.storage().written_by(where_);
-    if (slot.ordered_grad.defined() && zero_grads) slot.grad_source.zero_();
+    if (slot.grad_copy.defined() && zero_grads) slot.grad_source.zero_();
   }
 }
 
-/// Makes a family's step as a call that listeners hear of (ops/dispatch/operators.def).
+/// Makes the step of a family as a call that listeners hear (ops/dispatch/operators.def says with which arguments).
 void Stepper::announce(const Family& family, const Tensor& grad_factor, bool zero_grads,
                        const std::function<void()>& step) const {
   std::vector<Tensor> written, grads, setting_tensors;
@@ -236,7 +308,7 @@ void Stepper::announce(const Family& family, const Tensor& grad_factor, bool zer
   inputs.emplace_back(&grad_factor);
   for (const Tensor& x : setting_tensors) inputs.emplace_back(&x);
   const door::Attribute attributes[] = {std::string(family.rule->name),
-                                        int64_t{detail::built_in_index(*family.rule)},
+                                        int64_t{detail::rule_number(*family.rule)},
                                         static_cast<int64_t>(family.slots.size()),
                                         static_cast<int64_t>(family.master_kind()),
                                         std::move(entries),
@@ -244,21 +316,13 @@ void Stepper::announce(const Family& family, const Tensor& grad_factor, bool zer
                                         static_cast<int64_t>(family.memory.seed),
                                         zero_grads,
                                         std::move(numbers)};
-  if (detail::built_in_index(*family.rule) < 0) trace::Recorder::refuse("the rule of the optimizer is a user's own");
-  const trace::RunBy run_by(optim::run);
-  door::Announced announced(Op::optimizer_step, true, std::span<const door::Input>(inputs), written, attributes);
+  const detail::AnyRule& rule = *groups_[static_cast<size_t>(family.block_groups[0])].rule;
+  if (!detail::can_run_again(rule, *family.blocks, family.device))
+    trace::Recorder::refuse("the rule of the optimizer is a user's own, without code for its device");
+  door::Announced announced(Op::optimizer_step, true, std::span<const door::Input>(inputs), written, attributes,
+                            optim::run);
   step();
   announced.finish();
-}
-
-kernels::StepCall Stepper::call_of(const Family& family, const Tensor& grad_factor, bool zero_grads) const {
-  return {.list = list(family),
-          .first_block = 0,
-          .block_count = family.blocks->count(),
-          .masters = family.master_kind(),
-          .zero_grads = zero_grads,
-          .grad_factor = doubles(grad_factor),
-          .seed = family.memory.seed};
 }
 
 }  // namespace lorry::optim

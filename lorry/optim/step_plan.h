@@ -1,8 +1,8 @@
 #pragma once
 
-// How the lists of a step lie: a foreach::ListPlan with an entry a parameter. A group's arrays are the parameters,
-// their gradients, the states of their rule, and the masters, which lists of 16-bit parameters always have: null
-// addresses where there are none.
+// The plan of a step: a foreach::ListPlan with an entry for each parameter. The arrays of a list are the parameters,
+// their gradients, the states of their rule, and the masters. Lists of 16-bit parameters always have the last array;
+// its addresses are null if there are no masters.
 
 #include <span>
 
@@ -18,7 +18,7 @@ static_assert(kStepRoles <= foreach::ListPlan::kMaxRoles);
 
 foreach::ListPlan new_step_plan(Strategy strategy);
 
-/// The group of parameters of a dtype, with these dtypes of gradients, states and masters (kF32 where there are none).
+/// The group of parameters with these dtypes of parameters, gradients, states and masters (kF32 if there are none).
 uint32_t step_group(foreach::ListPlan& plan, Device device, DType param, DType grad, std::span<const DType> states,
                     DType master, uint64_t tag = 0);
 

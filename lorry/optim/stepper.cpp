@@ -20,7 +20,7 @@ namespace lorry::optim {
 
 namespace {
 
-/// Throws unless x can stand for a number beside parameters on `device`.
+/// Throws unless x can be a setting of parameters on `device`.
 void require_number_in(const char* name, const Tensor& x, Device device) {
   require<ValueError>(x.defined(), "the tensor for {} is undefined; expected a floating tensor of one element", name);
   require<DTypeError>(is_floating(x.dtype()), "the tensor for {} is not floating; got {}; expected one of {}", name, x,
@@ -31,7 +31,7 @@ void require_number_in(const char* name, const Tensor& x, Device device) {
                        name, x, device);
 }
 
-/// `setting` names what `value` is to become.
+/// Throws unless `value` is in the domain of the setting.
 void require_in_domain(const detail::AnyRule::Setting& setting, double value) {
   const auto check = [&](bool fits, const std::string& expected) {
     require<ValueError>(fits && std::isfinite(value), "{} is out of range; got {}; expected {}", setting.name, value,
@@ -155,7 +155,7 @@ std::vector<Tensor> Stepper::parameters() const {
 
 // ---- settings -------------------------------------------------------------------------------------------------------
 
-const Stepper::GroupState& Stepper::group(int group) const {
+const GroupState& Stepper::group(int group) const {
   const Running running(where_);
   require<IndexError>(group >= 0 && group < groups(), "no such group; got {}; expected 0 to {}", group, groups() - 1);
   return groups_[static_cast<size_t>(group)];
@@ -172,11 +172,11 @@ int Stepper::setting_index(int group, std::string_view name) const {
   detail::AnyRule& rule = *this->group(group).rule;
   for (int k = 0; k < rule.info().settings; ++k)
     if (rule.setting(k).name == name) return k;
-  raise_as<ValueError>(
-      where_,
-      "'{}' is no number that may change between steps; expected one of {}; flags, and what decides on a "
-      "rule's states, are fixed when the group is made",
-      name, fmt::join(settings(group), ", "));
+  raise_as<ValueError>(where_,
+                       "'{}' is not a changeable setting; expected one of {}; flags, and what decides on a rule's "
+                       "states, are fixed when "
+                       "the group is made",
+                       name, fmt::join(settings(group), ", "));
 }
 
 Tensor Stepper::setting_tensor(int group, std::string_view name) const {
@@ -210,15 +210,13 @@ void Stepper::set_number(int group, int k, double value) {
   if (!was_tensor && setting.number == value) return;
   const double before = std::exchange(setting.number, value);
   try {
-    if (own.tensors.empty()) require_no_conflict(*own.rule);  // else what others hold is known when a step begins
-    for (Family& family : families_) {
-      write_hyper_blocks(family, group);
-      if (family.eager) family.eager->settings_changed = true;
-    }
+    if (own.tensors.empty()) require_no_conflict(*own.rule);  // else read_settings checks it before a step
+    for (Family& family : families_) write_hyper_blocks(family, group);
+    settings_changed();
   } catch (...) {
     setting.number = before;
     own.tensors = std::move(tensors);
-    seen_ = 0;  // the next step writes every hyper block anew, also those that have the other value already
+    seen_ = 0;  // the next step writes every hyper block again: some may have the new value already
     throw;
   }
 }
@@ -234,8 +232,12 @@ void Stepper::set_tensor(int group, int k, const Tensor& value) {
     own.tensors.push_back({k, value});
   else
     known->tensor = value;
+  settings_changed();
+}
+
+void Stepper::settings_changed() {
   for (Family& family : families_)
-    if (family.eager) family.eager->settings_changed = true;
+    if (family.step != nullptr) family.step->settings_changed();
 }
 
 void Stepper::read_settings() {
@@ -274,8 +276,8 @@ std::vector<kernels::NumberSource> Stepper::numbers_of(const Family& family) con
   return numbers;
 }
 
-/// What state k of new parameters is filled with. The host does not know a setting in a tensor on a GPU: one that
-/// decides on this value is read, which waits for the device, once for new parameters.
+/// The initial value of state k. If it depends on a setting that lies in a tensor on a GPU, reads the setting, which
+/// waits for the device; that happens once for new parameters.
 double Stepper::first_state(const GroupState& group, int k) const {
   detail::AnyRule& rule = *group.rule;
   for (const auto& [setting, tensor] : group.tensors) {
@@ -307,12 +309,12 @@ void Stepper::zero_grad(bool set_to_none) {
 
 // ---- families and hyper blocks --------------------------------------------------------------------------------------
 
-Stepper::Kind Stepper::kind_of(const Slot& slot) const {
+FamilyKind Stepper::kind_of(const Slot& slot) const {
   const GroupState& group = groups_[slot.group];
-  Kind kind{&group.rule->info(), slot.param.device(), slot.param.dtype(), group.memory};
+  FamilyKind kind{&group.rule->info(), slot.param.device(), slot.param.dtype(), group.memory};
   Memory& memory = kind.memory;
   if (!is_narrow(kind.dtype)) memory.masters = Masters::none;
-  if (memory::stood_for(kind.device).is_cpu()) memory.placement = Placement::device;
+  if (memory::represented_device(kind.device).is_cpu()) memory.placement = Placement::device;
   bool rounds = memory.masters == Masters::stochastic;
   for (int k = 0; k < kMaxStates; ++k) {
     if (k >= kind.rule->states) memory.states.each[k] = StateType::f32;
@@ -323,17 +325,18 @@ Stepper::Kind Stepper::kind_of(const Slot& slot) const {
 }
 
 int Stepper::family_of(const Slot& slot) {
-  const Kind kind = kind_of(slot);
+  const FamilyKind kind = kind_of(slot);
   for (size_t f = 0; f < families_.size(); ++f)
-    if (static_cast<const Kind&>(families_[f]) == kind) return static_cast<int>(f);
+    if (static_cast<const FamilyKind&>(families_[f]) == kind) return static_cast<int>(f);
   const detail::AnyRule& rule = *groups_[static_cast<size_t>(slot.group)].rule;
-  auto blocks = rule.make_blocks(kind.device, kind.f64());
+  auto blocks = kind.rule->make_blocks(kind.device, kind.f64());
   if (execution_ == Execution::compiled) blocks->use_recorded(detail::record_rule(rule, *blocks, kind.f64()));
   families_.push_back({kind, std::move(blocks)});
   return static_cast<int>(families_.size()) - 1;
 }
 
-/// A copy of hyper block `like`, or with -1 one that has made no step; it is written with the next write_hyper_blocks.
+/// Adds a copy of hyper block `like`, or if that is -1 one that has made no step. write_hyper_blocks writes its
+/// settings.
 int Stepper::new_hyper_block(Family& family, int group, int like) {
   family.block_groups.reserve(family.block_groups.size() + 1);
   const int made = like >= 0
@@ -343,7 +346,7 @@ int Stepper::new_hyper_block(Family& family, int group, int like) {
   return made;
 }
 
-/// Writes the settings of every hyper block of a group (-1: all groups), and which hyper blocks run.
+/// Writes the settings of all hyper blocks of a group (-1: of all groups), and which hyper blocks are stepped next.
 void Stepper::write_hyper_blocks(Family& family, int only_group) {
   std::vector<bool> running(family.block_groups.size());
   for (const int s : family.slots) running[slots_[s].hyper_block] = true;

@@ -1,36 +1,33 @@
 #pragma once
 
-// What an Optimizer does behind its face: the parameters it holds, the families it steps, and how it lays out lists.
+// What stands behind Optimizer: the slots (parameters) that it holds, the families in which they are stepped
+// (family.h), and the plan of their lists (foreach/list_plan.h).
 //
-// Invariant: a step is made wholly or not at all. Gradients are checked, state is made, errors of earlier kernels are
-// thrown and all memory of the device is taken before anything is written: a step that throws leaves parameters, state
-// and counters as they were. Two exceptions: kernels of a GPU lay out lists in host memory as they go, and where a
-// user's rule has no code for the GPU the host advances its hyper blocks. A *family* is the parameters that share
-// device, dtype, rule and memory options; each is one launch. If a later family fails so, earlier ones have stepped.
+// Invariant: each family steps wholly or not at all. A step first checks gradients, makes states, throws errors that
+// earlier kernels reported, and takes all memory of the device. An error in this part leaves every family as it was:
+// parameters, states and counters. Then the families step one after the other, each as one call that listeners hear
+// (ops/dispatch/listener.h). An error of one family does not stop the others; the first error is thrown at the end.
+//   - A listener's `before` that throws refuses its family: nothing of it is written.
+//   - A listener's `after` that throws comes after its family was stepped; copies of parameters are written back.
+//   - Host memory that runs out while kernels of a GPU lay out a list, or while the host advances the hyper blocks of a
+//     user's rule without code for the GPU, may leave that family stepped in part.
 //
-// A step that finds everything where it was costs the host a few microseconds, however many parameters there are: what
-// does not change between steps, the lists, is kept (kernels/common/list.h), and looked through again only when a
-// gradient somewhere was replaced. Learning rates and step counts lie on the device (formula/rule.h): the host learns
-// of them when it asks for the state.
+// A step that finds everything where it was costs the host a few microseconds, for any number of parameters: the lists
+// are kept, and looked through again only when a gradient somewhere was replaced. Learning rates and step counts lie on
+// the device (formula/rule.h). The host reads them when it is asked for the state.
 
 #include <array>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
-#include "lorry/autograd/node.h"
 #include "lorry/foreach/list_plan.h"
-#include "lorry/kernels/common/list.h"
-#include "lorry/optim/execution/eager.h"
+#include "lorry/optim/family.h"
 #include "lorry/optim/optimizer.h"
-#include "lorry/optim/rules/rule.h"
 
 namespace lorry::optim {
-
-class Streamed;
 
 class Stepper {
  public:
@@ -62,157 +59,90 @@ class Stepper {
   void require_parameters() const;
 
  private:
-  /// A number among a group's settings that lies in a tensor.
-  struct SettingTensor {
-    int setting;
-    Tensor tensor;
-  };
-  struct GroupState {
-    std::shared_ptr<detail::AnyRule> rule;
-    Memory memory;
-    /// In place of numbers of the rule's settings, which are then what the host last saw.
-    std::vector<SettingTensor> tensors = {};
-  };
-  /// One parameter and what it carries from step to step. Where it stands among the slots is its number in stochastic
-  /// rounding.
-  struct Slot {
-    std::string name;
-    Tensor param;
-    int group = 0;
-    Tensor states[kMaxStates + 1] = {};  ///< the rule's, then the master; undefined before the first step
-    Layout layout = {};                  ///< in whose order they lie in memory
-    int family = -1, hyper_block = -1;   ///< before the first step: none
-    IntrusivePtr<autograd::Accumulate> gradient = {};
-    // Of the next step:
-    int entry = -1;  ///< in the family's lists; -1: no gradient
-    /// Contiguous copies, where the parameter is not dense or its gradient has another layout.
-    Tensor dense_param = {}, ordered_grad = {};
-    Tensor grad_source = {};  ///< what the latter is a copy of
-  };
-  /// What parameters have in common that are stepped together. Of `memory` it holds what makes a difference to them.
-  struct Kind {
-    const detail::RuleInfo* rule;
-    Device device;
-    DType dtype;
-    Memory memory;
-
-    bool operator==(const Kind&) const = default;
-    bool f64() const { return dtype == kF64; }
-    kernels::MasterKind master_kind() const { return optim::master_kind(memory.masters); }
-    bool has_master() const { return memory.masters == Masters::f32 || memory.masters == Masters::split; }
-    /// How many tensors there are for a parameter: the states of its rule, and the master.
-    int arrays() const { return rule->states + (has_master() ? 1 : 0); }
-    StateType type(int k) const { return k < rule->states ? memory.states[k] : StateType::f32; }
-    /// Of array k: the states, then the master.
-    DType array_dtype(int k) const;
-    /// Whether fused steps bring arrays to the device and back.
-    bool streams() const { return memory.placement == Placement::pinned && arrays() > 0 && !device.is_meta(); }
-    /// Array k, uninitialised, of a dense parameter: in its order, or codes and scales. On meta all are there.
-    Tensor empty_state(int k, const Layout& like) const;
-    Compression compression() const;
-    /// A state on the parameter's device, without waiting: itself, or a copy of one in pinned memory, which write_back
-    /// writes back.
-    Tensor to_device(const Tensor& state) const;
-    void write_back(const Tensor& state, const Tensor& from) const;
-  };
-  /// The steps of a family's hyper blocks eagerly. They stand until the layout or the budget changes, or what their
-  /// programs depend on.
-  struct EagerPlan {
-    bool by_factor, zero_grads;
-    std::vector<EagerStep> steps = {};  ///< one a hyper block
-    std::vector<int> groups = {};       ///< of each step
-    bool settings_changed = false;      ///< of some group since: it may have another program now
-  };
-  /// Parameters that are stepped together.
-  struct Family : Kind {
-    std::unique_ptr<detail::HyperBlocks> blocks;
-    std::vector<int> block_groups = {};               ///< the group of each hyper block
-    DType grad_dtype = kF32;                          ///< of this step's gradients
-    int in_plan = -1;                                 ///< its group there; -1: it is not stepped
-    std::vector<int> slots = {};                      ///< in the order of the lists' entries
-    std::vector<kernels::NumberSource> numbers = {};  ///< settings that this step reads in tensors
-    std::shared_ptr<Streamed> streamed = nullptr;     ///< of the list, where states are brought to the device and back
-    std::optional<EagerPlan> eager = {};              ///< of the list, where operators step it
-  };
-
-  Kind kind_of(const Slot& slot) const;
+  // ---- groups and settings (stepper.cpp) ----------------------------------------------------------------------------
   void require_memory_fits(const std::string& name, const Tensor& param, const GroupState& group) const;
+  void require_separate(const std::vector<NamedTensor>& added) const;
+  /// Throws IndexError.
+  const GroupState& group(int group) const;
+  /// Throws ValueError for a name that is none of the rule's settings.
+  int setting_index(int group, std::string_view name) const;
+  void set_number(int group, int k, double value);
+  void set_tensor(int group, int k, const Tensor& value);
+  void settings_changed();
+  /// Before a step: checks the settings that lie in tensors, and reads those in host memory.
+  void read_settings();
+  std::vector<kernels::NumberSource> numbers_of(const Family& family) const;
+  double first_state(const GroupState& group, int k) const;
+
+  // ---- families and hyper blocks (stepper.cpp) ----------------------------------------------------------------------
+  FamilyKind kind_of(const Slot& slot) const;
+  int family_of(const Slot& slot);
+  int new_hyper_block(Family& family, int group, int like);
+  void write_hyper_blocks(Family& family, int only_group);
+
+  // ---- states (state.cpp) -------------------------------------------------------------------------------------------
   std::string state_key(const Slot& slot, int k) const;
   /// Array k of a slot, beside `like`, the parameter or its dense copy.
-  Tensor new_state(const Slot& slot, const Kind& kind, const Tensor& like, int k) const;
-  /// The same of one that there is, when the parameter is in another order now.
-  Tensor reordered(const Slot& slot, const Kind& kind, const Tensor& like, int k) const;
+  Tensor new_state(const Slot& slot, const FamilyKind& kind, const Tensor& like, int k) const;
+  /// Array k in the layout of `like`, which is not that of the slot's states.
+  Tensor reordered(const Slot& slot, const FamilyKind& kind, const Tensor& like, int k) const;
   class StateReader;
   /// Reads a slot's states into memory of its own; returns the progress of its parameter.
   std::vector<double> load_slot(Slot& slot, StateReader& reader) const;
-  void require_separate(const std::vector<NamedTensor>& added) const;
-  void require_separate_gradients();
 
+  // ---- the plan (plan.cpp) ------------------------------------------------------------------------------------------
   /// Looks at all parameters and gradients again; makes states, hyper blocks and lists for new ones.
   void refresh();
   void check(Slot& slot, const Tensor& grad) const;
   bool update_addresses(uint64_t since);
+  void require_separate_gradients();
   void lay_out();
   struct Draft;
   struct DraftParameter;
-  void draft_arrays(const Slot& slot, DraftParameter& own) const;
+  void draft_families(Draft& draft);
+  void draft_arrays(const Slot& slot, DType grad_dtype, DraftParameter& own) const;
   void draft_hyper_blocks(Draft& draft);
   void draft_plan(Draft& draft) const;
   void adopt(Draft& draft);
-  /// Throws IndexError.
-  const GroupState& group(int group) const;
-  /// Throws ValueError for a name that is not a number of the rule.
-  int setting_index(int group, std::string_view name) const;
-  void set_number(int group, int k, double value);
-  void set_tensor(int group, int k, const Tensor& value);
-  /// What the host can know of settings in tensors before a step: checks them, and takes over values in host memory.
-  void read_settings();
-  std::vector<kernels::NumberSource> numbers_of(const Family& family) const;
-  double first_state(const GroupState& group, int k) const;
-  int family_of(const Slot& slot);
-  int new_hyper_block(Family& family, int group, int like);
-  void write_hyper_blocks(Family& family, int only_group);
   /// Of a family that is stepped.
   const kernels::List& list(const Family& family) const { return plan_->list(static_cast<size_t>(family.in_plan)); }
-  /// Writes the copies of a family that was stepped back.
-  void copy_out(const Family& family, bool zero_grads);
+
+  // ---- the step (step.cpp) ------------------------------------------------------------------------------------------
   /// What gradients are multiplied by, one for each device, or none.
   using Factors = std::vector<Tensor>;
   Tensor clip_factors(const StepOptions& options, Factors& factors) const;
   struct DeviceGradients;
   std::vector<DeviceGradients> gradients_by_device() const;
-  /// As its list has it: itself, or the copy in its parameter's order.
+  /// As its list has it: itself, or its copy.
   static Tensor gradient_of(const Slot& slot);
+  StepContext context() const;
+  kernels::StepCall call_of(const Family& family, const Tensor& grad_factor, bool zero_grads) const;
   void run(const Factors& factors, bool zero_grads);
+  void prepare(Family& family, const kernels::StepCall& call) const;
+  /// Allocates buffers shared by all eager steps of a device.
+  std::vector<StepBuffers> allocate_buffers();
+  /// Tells tensors that a step is about to write them.
+  void count_writes(bool zero_grads);
+  void step_family(Family& family, const Tensor& grad_factor, bool zero_grads);
   void announce(const Family& family, const Tensor& grad_factor, bool zero_grads,
                 const std::function<void()>& step) const;
-  kernels::StepCall call_of(const Family& family, const Tensor& grad_factor, bool zero_grads) const;
-  /// Makes the family's steps eagerly, unless those that there are will do.
-  void plan_eager(Family& family, bool by_factor, bool zero_grads) const;
-  EagerStep eager_step(const Family& family, int hyper_block, Program program, std::vector<SteppedParameter> parameters,
-                       bool zero_grads) const;
-  /// Takes the memory of all steps eagerly: one after the other uses it, those of one device the same.
-  std::vector<EagerMemory> prepare_eager();
-  void run_eager(Family& family, const Tensor& grad_factor);
+  void write_back_copies(const Family& family, bool zero_grads);
   /// Whether operators step parameters.
   bool steps_eagerly() const { return execution_ == Execution::loop || execution_ == Execution::foreach; }
-  /// Of the gradients that there are.
-  DType grad_dtype_of(const Kind& kind) const;
-  StepShape shape_of(const Kind& kind, DType grad_dtype, Execution execution, bool by_factor) const;
-  Program program_of(const Kind& kind, const GroupState& group, const StepShape& shape) const;
+
+  // ---- the memory budget (budget.cpp) -------------------------------------------------------------------------------
+  /// In which the gradients of parameters of a kind reach the kernels; the parameters' where there are no gradients.
+  DType grad_dtype_of(const FamilyKind& kind) const;
   /// The smallest budget that lets every family step; 0 where none needs one.
   int64_t needed_budget() const;
   void require_budget() const;
-  // ---- memory_report: the step is run on meta, where it computes nothing, and what it takes is counted
+
+  // ---- memory_report (report.cpp): the step is run on meta, where it computes nothing, and what it takes is counted
   /// Gives another stepper parameters like these, with gradients, on the meta devices that stand for theirs.
   void add_parameters_on_meta(Stepper& to) const;
   void run_on_meta(MemoryReport::Step& step, bool by_factor);
-  /// The bytes of states, masters and copies, after a step.
+  /// The bytes of states, masters, copies and chunks, after a step.
   void report_arrays(MemoryReport& report) const;
-  /// The fused step of a family whose states lie in pinned memory: they stream through the device while it steps.
-  void run_streamed(Family& family, const kernels::StepCall& call);
-  /// Takes what it needs for that, and writes nothing.
-  void prepare_streamed(Family& family, const kernels::StepCall& call);
 
   const char* where_;
   Execution execution_;

@@ -1,9 +1,11 @@
-// What steps eagerly take beside all that stands, against what the allocator saw, and budgets of it.
+// The intermediate memory of eager steps (loop and foreach): what reports count against what the allocator sees, and
+// budgets that bound it.
 
 #include <bit>
 
 #include "lorry/memory/memory.h"
-#include "lorry/optim/execution/eager.h"
+#include "lorry/optim/execution/foreach.h"
+#include "lorry/optim/execution/loop.h"
 #include "tests/optim/rules.h"
 #include "tests/optim/support.h"
 
@@ -39,7 +41,7 @@ struct Model {
     for (const Dims& sizes : {Dims{3, 5}, Dims{1000}, Dims{0}, Dims{57, 33}, Dims{}, Dims{2048}, Dims{700}})
       params.emplace_back(fmt::format("p{}", params.size()), parameter(random_tensor(random, sizes, dtype)));
     params.emplace_back("turned", parameter(random_tensor(random, {40, 30}, dtype).t()));
-    params.emplace_back("gappy", parameter(random_tensor(random, {50, 30}, dtype).narrow(1, 3, 20)));
+    params.emplace_back("non_dense", parameter(random_tensor(random, {50, 30}, dtype).narrow(1, 3, 20)));
   }
   void give_gradients() {
     for (const auto& [name, p] : params) p.set_grad(random_tensor(random, p.sizes(), p.dtype()));
@@ -229,12 +231,14 @@ TEST(EagerStep, that_has_room_for_no_element_is_refused) {
   work.where = "test";
   work.device = a.device();
   work.dtype = work.grad_dtype = kF32;
-  const std::string text = message<ValueError>([&] { EagerStep(work, {{&entry, nullptr, 0}}, 4'096); });
-  EXPECT_EQ(
-      text,
+  const std::vector<SteppedParameter> one{{&entry, nullptr, 0}};
+  const std::string expected =
       fmt::format("test: memory_budget is too small for 256 elements at a time; got 4096 bytes; expected at least {}",
-                  least_budget(4)));
-  EXPECT_NO_THROW(EagerStep(work, {{&entry, nullptr, 0}}, least_budget(4)));
+                  least_budget(4));
+  EXPECT_EQ(message<ValueError>([&] { LoopStep(work, one, 4'096); }), expected);
+  EXPECT_EQ(message<ValueError>([&] { ForeachStep(work, one, 4'096); }), expected);
+  EXPECT_NO_THROW(LoopStep(work, one, least_budget(4)));
+  EXPECT_NO_THROW(ForeachStep(work, one, least_budget(4)));
 }
 
 // ---- reports --------------------------------------------------------------------------------------------------------

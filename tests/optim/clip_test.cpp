@@ -91,24 +91,25 @@ TEST(ClipGradNorm, gradients_with_gaps_are_scaled_where_they_are) {
     std::mt19937_64 random(1);
     const Tensor wide = random_tensor(random, {7, 9}, dtype), before = wide.clone(),
                  dense = random_tensor(random, {30}, dtype);
-    const Tensor gappy = parameter(zeros({7, 4}, {.dtype = dtype})), other = parameter(zeros({30}, {.dtype = dtype}));
-    gappy.set_grad(wide.narrow(1, 2, 4)), other.set_grad(dense.clone());
+    const Tensor non_dense = parameter(zeros({7, 4}, {.dtype = dtype})),
+                 other = parameter(zeros({30}, {.dtype = dtype}));
+    non_dense.set_grad(wide.narrow(1, 2, 4)), other.set_grad(dense.clone());
     const Tensor same = parameter(zeros({7, 4}, {.dtype = dtype})), rest = parameter(zeros({30}, {.dtype = dtype}));
     same.set_grad(wide.narrow(1, 2, 4).clone().contiguous()), rest.set_grad(dense.clone());
     int copies = 0;
     events::Handler listener =
         events::set_handler([&](const events::Event& event) { copies += event.kind == events::Kind::hidden_copy; });
-    const double norm = clip_grad_norm_({gappy, other}, 1.5).item<double>();
+    const double norm = clip_grad_norm_({non_dense, other}, 1.5).item<double>();
     events::set_handler(std::move(listener));
     EXPECT_EQ(copies, 1) << "for the norm";
     EXPECT_EQ(clip_grad_norm_({same, rest}, 1.5).item<double>(), norm);
-    EXPECT_EQ(gappy.grad().storage().data(), wide.storage().data());
-    EXPECT_EQ(bits(gappy.grad()), bits(same.grad()));
+    EXPECT_EQ(non_dense.grad().storage().data(), wide.storage().data());
+    EXPECT_EQ(bits(non_dense.grad()), bits(same.grad()));
     EXPECT_EQ(bits(other.grad()), bits(rest.grad()));
     EXPECT_EQ(bits(wide.narrow(1, 0, 2)), bits(before.narrow(1, 0, 2)));
-    gappy.grad().select(0, 3).fill_(NAN);
-    clip_grad_norm_({gappy, other}, 1.5);
-    for (const Tensor& grad : {gappy.grad(), other.grad()})
+    non_dense.grad().select(0, 3).fill_(NAN);
+    clip_grad_norm_({non_dense, other}, 1.5);
+    for (const Tensor& grad : {non_dense.grad(), other.grad()})
       for (const double x : values(grad)) EXPECT_TRUE(std::isnan(x));
     EXPECT_EQ(bits(wide.narrow(1, 6, 3)), bits(before.narrow(1, 6, 3)));
   }

@@ -17,8 +17,9 @@ struct Form {
   bool is_signed = true;
 };
 constexpr Form kForms[] = {{kHalf}, {kQ8, true}, {kQ8, false}};
-constexpr Strategy kEveryStrategy[] = {Strategy::automatic, Strategy::per_tensor, Strategy::kernel_args_4k,
-                                       Strategy::kernel_args_32k, Strategy::device_table};
+constexpr Strategy kEveryStrategy[] = {Strategy::automatic,       Strategy::per_tensor,   Strategy::kernel_args_4k,
+                                       Strategy::kernel_args_32k, Strategy::device_table, Strategy::mapped_table,
+                                       Strategy::managed_table};
 /// Counts around blocks and runs, empties among them.
 const std::vector<int64_t> kCounts = {0, 1, 3, 7, 8, 9, 255, 256, 257, 511, 513, 0, 1'025, 4'099, 70'001};
 

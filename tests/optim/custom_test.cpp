@@ -2,6 +2,7 @@
 
 #include "lorry/optim/custom.h"
 
+#include "lorry/compile/compile.h"
 #include "tests/optim/rules.h"
 #include "tests/optim/support.h"
 #include "tests/support/dtypes.h"
@@ -179,6 +180,33 @@ TEST(Custom, may_pass_old_values_on_as_they_are) {
         param = old;
       },
       0.1));
+}
+
+TEST(Custom, steps_in_a_graph) {
+  const auto momentum = rule<1>(
+      [](auto& param, auto grad, auto* states, const auto& h) {
+        states[0] = h[0] * states[0] + grad;
+        param = param - h.lr * states[0];
+      },
+      0.25, {0.5});
+  const auto params = few_params(kF32), same = few_params(kF32);
+  Custom optimizer(params, momentum), plain(same, momentum);
+  for (size_t i = 0; i < params.size(); ++i) {
+    params[i].second.set_grad(params[i].second.detach().mul(0.5));
+    same[i].second.set_grad(params[i].second.grad().clone());
+  }
+  optimizer.step(), plain.step();  // makes states
+  const auto step = compile(
+      [&](const Tensor& x) {
+        optimizer.step();
+        return x.add(1);
+      },
+      {.fullgraph = true});
+  for (int call = 0; call < 4; ++call) {
+    step(zeros({2}));
+    plain.step();
+    for (size_t i = 0; i < params.size(); ++i) ASSERT_EQ(bits(params[i].second), bits(same[i].second)) << call;
+  }
 }
 
 TEST(Custom, names_itself) {

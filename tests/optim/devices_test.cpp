@@ -13,8 +13,9 @@ using namespace test;
 using lorry::test::Copied;
 using lorry::test::kGPU;
 
-constexpr Strategy kAllStrategies[] = {Strategy::automatic, Strategy::per_tensor, Strategy::kernel_args_4k,
-                                       Strategy::kernel_args_32k, Strategy::device_table};
+constexpr Strategy kAllStrategies[] = {Strategy::automatic,       Strategy::per_tensor,   Strategy::kernel_args_4k,
+                                       Strategy::kernel_args_32k, Strategy::device_table, Strategy::mapped_table,
+                                       Strategy::managed_table};
 
 /// Counts around runs and tiles, empties among them, and then more tensors than one launch takes.
 std::vector<int64_t> counts(int small) {
@@ -78,7 +79,7 @@ TEST(OptimDevices, thousands_of_tensors_and_a_large_one_step_alike) {
       expect_same_steps<formula::AdamW<false>>(spec, many, 0, {strategy});
 }
 
-/// Kernels of stored states choose their tile by the size of the list.
+/// Kernels of compressed states choose their tile by the size of the list.
 TEST(OptimDevices, a_large_parameter_steps_like_its_parts) {
   LORRY_SKIP_WITHOUT_CUDA();
   constexpr int64_t kCount = 50'000'007, kPart = 4'000'000 / formula::kQuantBlock * formula::kQuantBlock;

@@ -1,4 +1,4 @@
-// Steps eagerly stand from step to step: what must make them anew, against fused steps.
+// Eager steps (loop and foreach) are reused from step to step. Whatever must rebuild them is compared with fused steps.
 
 #include "lorry/optim/custom.h"
 #include "tests/optim/model.h"

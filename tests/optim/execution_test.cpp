@@ -17,10 +17,10 @@ std::vector<NamedTensor> model(DType dtype) {
        {Dims{}, Dims{0}, Dims{1}, Dims{3, 5}, Dims{17}, Dims{2, 0, 4}, Dims{7, 9, 11}, Dims{33, 31}, Dims{1, 1025}})
     params.emplace_back(fmt::format("p{}", params.size()), parameter(random_tensor(random, sizes, dtype)));
   const Tensor transposed = empty_strided({6, 10}, {1, 6}, {.dtype = dtype}),
-               gappy = empty_strided({5, 4}, {7, 1}, {.dtype = dtype});
-  for (const Tensor& x : {transposed, gappy}) x.copy_(random_tensor(random, x.sizes(), dtype));
+               non_dense = empty_strided({5, 4}, {7, 1}, {.dtype = dtype});
+  for (const Tensor& x : {transposed, non_dense}) x.copy_(random_tensor(random, x.sizes(), dtype));
   params.emplace_back("transposed", parameter(transposed));
-  params.emplace_back("gappy", parameter(gappy));
+  params.emplace_back("non_dense", parameter(non_dense));
   for (int i = 0; i < 40; ++i)
     params.emplace_back(fmt::format("bias{}", i), parameter(random_tensor(random, {i % 13}, dtype)));
   return params;

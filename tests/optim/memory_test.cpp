@@ -43,7 +43,7 @@ std::vector<Choice> choices() {
   return all;
 }
 
-/// Odd tensors: a scalar, none, a block and one more, several blocks and a rest, columns first, misaligned, with gaps.
+/// Odd tensors: a scalar, none, a block and one more, several blocks and a rest, columns first, misaligned, non-dense.
 std::vector<NamedTensor> odd_params(DType dtype) {
   std::mt19937_64 random(11);
   const auto make = [&](const Dims& sizes) { return random_tensor(random, sizes, dtype); };

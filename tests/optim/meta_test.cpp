@@ -15,7 +15,7 @@ namespace {
 
 const Dims kSizes[] = {{3, 5}, {1000}, {0}, {}, {57, 33}};
 
-/// Dense parameters, a transposed one and one with gaps, with gradients.
+/// Dense parameters, a transposed one and a non-dense one, with gradients.
 std::vector<NamedTensor> model(Device device, DType dtype, DType grad_dtype) {
   std::vector<Tensor> tensors;
   for (const Dims& sizes : kSizes) tensors.push_back(zeros(sizes, {dtype, device}));
@@ -99,7 +99,7 @@ TEST(OptimMeta, a_report_leaves_no_trace) {
   EXPECT_EQ(events_heard, 0) << "of copies that are not made";
   EXPECT_EQ(memory::stats(kMeta).peak_allocated, meta.peak_allocated);
   EXPECT_EQ(memory::stats(default_device()).allocated, own.allocated);
-  EXPECT_EQ(first.copies, 4 * (1000 + 1200)) << "the parameter with gaps, and the gradient of the transposed one";
+  EXPECT_EQ(first.copies, 4 * (1000 + 1200)) << "the non-dense parameter, and the gradient of the transposed one";
   EXPECT_EQ(adamw.memory_report().text(), first.text());
   for (const auto& [name, p] : params) EXPECT_TRUE(p.grad().defined());
 }
@@ -113,6 +113,31 @@ TEST(OptimMeta, the_report_counts_the_calls_that_a_step_makes) {
     on_meta.step();
     EXPECT_EQ(adamw.memory_report().steps[execution == Execution::loop ? 0 : 1].calls, kernels::meta::calls() - before);
   }
+}
+
+TEST(OptimMeta, the_report_counts_a_launch_for_each_tensor_where_each_has_its_own) {
+  AdamW adamw(model(default_device(), kF32, kF32));
+  const MemoryReport together = adamw.memory_report();
+  adamw.set_strategy(Strategy::per_tensor);
+  const MemoryReport each = adamw.memory_report();
+  EXPECT_EQ(together.steps[2].calls + 5, each.steps[2].calls) << "six parameters have elements";
+  EXPECT_EQ(together.steps[1].calls, each.steps[1].calls) << "foreach chooses for itself";
+}
+
+TEST(OptimMeta, pinned_states_stream_in_chunks) {
+  std::vector<Tensor> params;
+  for (const Dims& sizes : {Dims{3'000'005}, Dims{1'000}, Dims{0}, Dims{65'536}}) {
+    params.push_back(parameter(zeros(sizes, {kF32, kMeta})));
+    params.back().set_grad(zeros(sizes, {kF64, kMeta}));
+  }
+  AdamW on_device(numbered(params)), pinned(numbered(params), {.memory = {.placement = Placement::pinned}});
+  EXPECT_EQ(on_device.memory_report().chunks, 0);
+  const MemoryReport report = pinned.memory_report();
+  EXPECT_GT(report.chunks, 22 << 20) << "three chunks";
+  EXPECT_LE(report.chunks, 24 << 20);
+  const int64_t plain = on_device.memory_report().steps[2].calls;
+  EXPECT_EQ(report.steps[2].calls, plain + 3 + 1) << "a call for each chunk, and one that advances the hyper blocks";
+  EXPECT_EQ(report.copies, 4 * (3'000'005 + 1'000 + 65'536));
 }
 
 TEST(OptimMeta, the_report_is_what_the_device_would_take_wherever_the_parameters_lie) {

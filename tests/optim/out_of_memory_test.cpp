@@ -140,7 +140,7 @@ const MemoryCase kMemoryCases[] = {
 Model odd_model(uint64_t seed, DType dtype) {
   Model model(seed, dtype, 2);
   model.params.emplace_back("turned", parameter(random_tensor(model.random, {4, 3}, dtype).t()));
-  model.params.emplace_back("gappy", parameter(random_tensor(model.random, {5, 8}, dtype).narrow(1, 1, 3)));
+  model.params.emplace_back("non_dense", parameter(random_tensor(model.random, {5, 8}, dtype).narrow(1, 1, 3)));
   return model;
 }
 

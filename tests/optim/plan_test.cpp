@@ -426,9 +426,9 @@ TEST(StepOptions, a_norm_of_nan_makes_every_gradient_nan_where_the_step_is_not_l
 TEST(StepOptions, zeroed_gradients_are_those_of_this_step) {
   for (const Execution execution : kExecutions) {
     Model model(10), plain(10);
-    const Tensor gappy = empty_strided({3, 4}, {5, 1}).fill_(1);
-    for (Model* m : {&model, &plain}) m->params.emplace_back("gappy", parameter(gappy.clone()));
-    model.params.back().second.set_data(gappy);
+    const Tensor non_dense = empty_strided({3, 4}, {5, 1}).fill_(1);
+    for (Model* m : {&model, &plain}) m->params.emplace_back("non_dense", parameter(non_dense.clone()));
+    model.params.back().second.set_data(non_dense);
     Any<Adam3> zeroing(model.params, {}, execution), other(plain.params, {}, execution);
     for (int step = 0; step < 3; ++step) {
       model.give_gradients(), plain.give_gradients();

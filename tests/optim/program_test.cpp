@@ -37,7 +37,7 @@ int64_t traffic(const Program& program) {
     bytes += size_of(x.out.dtype);
     for (int k = 0; k < x.arity; ++k) {
       bool again = false;
-      for (int j = 0; j < k; ++j) again = again || x.in[j].is_same_place(x.in[k]);
+      for (int j = 0; j < k; ++j) again = again || x.in[j].is_same_memory(x.in[k]);
       if (x.in[k].is_array() && !again) bytes += size_of(x.in[k].dtype);
     }
   }

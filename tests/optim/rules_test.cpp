@@ -20,7 +20,7 @@ class Model {
         sizes.push_back(number(0, 20) == 0 ? 0 : number(1, t == 0 ? 40 : 9));
       Tensor x = random_tensor(random_, sizes, dtype);
       if (sizes.size() == 2 && number(0, 3) == 0) x = x.t().clone().t();                             // columns first
-      if (sizes.size() == 2 && number(0, 4) == 0) x = cat({x, x}, 1).narrow(1, 0, sizes[1]);         // with gaps
+      if (sizes.size() == 2 && number(0, 4) == 0) x = cat({x, x}, 1).narrow(1, 0, sizes[1]);         // non-dense
       if (sizes.size() == 1 && sizes[0] > 1 && number(0, 2) == 0) x = x.narrow(0, 1, sizes[0] - 1);  // misaligned
       params_.emplace_back(fmt::format("p{}", t), parameter(x.detach()));
     }

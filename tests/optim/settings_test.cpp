@@ -103,7 +103,7 @@ TEST(Settings, that_cannot_change_are_refused_by_name) {
   const Tensor a = parameter({1});
   SGD plain({{"a", a}}, {.lr = 0.5});
   EXPECT_EQ(message<ValueError>([&] { plain.set("momentum", 0.9); }),
-            "sgd: 'momentum' is no number that may change between steps; expected one of lr, weight_decay, dampening; "
+            "sgd: 'momentum' is not a changeable setting; expected one of lr, weight_decay, dampening; "
             "flags, and what decides on a rule's states, are fixed when the group is made");
   EXPECT_THROW(plain.set("nesterov", 1), ValueError);
   EXPECT_THROW((void)plain.get(0, "maximize"), ValueError);

@@ -14,24 +14,25 @@ constexpr kernels::MasterKind master_kind(Masters masters) {
   return kKinds[static_cast<int>(masters)];
 }
 
-/// Of an array of n elements in 8 bits: its codes, and its scales, f32.
+/// The codes of an 8-bit array of n elements; its scales, f32.
 Tensor codes_of(const Tensor& compressed, int64_t n);
 Tensor scales_of(const Tensor& compressed, int64_t n);
 
-/// The types of states of parameters that share a hyper block, and what names their random bits beside the parameters'
-/// numbers.
+/// How the states of parameters that share a hyper block are compressed. seed, steps and a parameter's number decide on
+/// the random bits of stochastic rounding.
 struct Compression {
   StateTypes types = {};
   bool (*is_signed)(int state) = nullptr;
   uint64_t seed = 0;
-  const double* steps = nullptr;  ///< kernels::CompressedCall's
-  int64_t first_element = 0;      ///< likewise, where parts of parameters are stepped
+  const double* steps = nullptr;  ///< as in kernels::CompressedCall
+  int64_t first_element = 0;      ///< likewise
 
-  /// State k as a call of the kernels over `list`, {f32, compressed}; -1: the parameter, rounded stochastically.
+  /// The arguments for kernels over `list`, {f32, compressed}, that compress or decompress state k. k = -1: the
+  /// parameter, which is rounded stochastically.
   kernels::CompressedCall call(const kernels::List& list, int k) const;
 };
 
-/// Compressed state k of an array laid out as `from`, in the layout `to`. `compressed` is overwritten.
+/// Writes to `compressed`, in the layout `to`, the compressed state k that lies in `before` in the layout `from`.
 void reorder_compressed(const Compression& how, int k, const Tensor& before, const Layout& from,
                         const Tensor& compressed, const Layout& to);
 

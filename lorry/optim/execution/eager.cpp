@@ -1,35 +1,29 @@
-// The executions loop and foreach: a rule's program (program.h) over whole parameters at a time, or over as many of
-// their elements as a budget of memory lets. All steps of an optimizer's step are prepared, and have all their memory,
-// before the first of them writes.
-
 #include "lorry/optim/execution/eager.h"
 
 #include <algorithm>
 #include <bit>
+#include <utility>
+#include <variant>
 
 #include "lorry/device/device.h"
 #include "lorry/formula/quantize.h"
 #include "lorry/kernels/backend.h"
-#include "lorry/ops/creation.h"
 
 namespace lorry::optim {
 namespace {
 
 constexpr int64_t kUnit = formula::kQuantBlock;  // elements: parts of parameters begin at multiples
-constexpr int64_t kAligned =
-    64;  // elements: buffers of an entry begin at multiples, and so on the boundaries that vectors need
-constexpr int64_t kOtherBytes = 4'096;  // of a budget: the step's numbers, and tensors without sizes such as a norm
-constexpr size_t kMostArguments = 512;  // entries that fit among a kernel's arguments
+constexpr int64_t kAligned = 64;                 // elements: parts begin at multiples of it in the buffers
+constexpr int64_t kOtherBytes = 4'096;  // of a budget, for numbers: the step's own, and 0-d tensors such as a norm
+constexpr size_t kMostArguments = 512;  // entries that fit into a kernel's arguments
 
-int64_t aligned(int64_t count) { return (count + kAligned - 1) / kAligned * kAligned; }
-
-/// The largest size up to `bytes` that allocators hand out as it is: one to two times a power of two, in quarters.
+/// The largest size up to `bytes` that allocators do not round up: a power of two plus zero to three quarters of it.
 int64_t whole_block(int64_t bytes) {
   if (bytes < 1'024) return bytes / 512 * 512;
   const int64_t quarter = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(bytes))) / 4;
   return bytes / quarter * quarter;
 }
-/// The smallest from `bytes` on.
+/// The smallest such size from `bytes` on.
 int64_t enclosing_block(int64_t bytes) {
   if (bytes <= 1'024) return (bytes + 511) / 512 * 512;
   const int64_t quarter = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(bytes - 1))) / 4;
@@ -45,91 +39,63 @@ int64_t elements_within(int64_t budget, int64_t bytes_per_element) {
 
 int64_t least_budget(int64_t bytes_per_element) { return kOtherBytes + enclosing_block(kUnit * bytes_per_element); }
 
+int64_t room_for(int64_t count) { return (count + kAligned - 1) / kAligned * kAligned; }
+
 // ---- preparation ----------------------------------------------------------------------------------------------------
 
-EagerStep::EagerStep(const EagerWork& work, std::vector<SteppedParameter> parameters, int64_t budget)
-    : work_(work), parameters_(std::move(parameters)) {
+EagerStep::EagerStep(const EagerWork& work, std::vector<SteppedParameter> parameters, int64_t budget, int64_t wanted,
+                     size_t most_parts)
+    : work_(work),
+      parameters_(std::move(parameters)),
+      // Lists pass as kernel arguments: these need no device memory.
+      strategy_(most_parts <= kMostArguments ? Strategy::automatic : Strategy::kernel_args_32k) {
   const Running running(work_.where);
-  std::erase_if(parameters_, [](const SteppedParameter& x) { return x.entry->count == 0; });
-  int64_t all = 0, largest = 0;
-  for (const SteppedParameter& x : parameters_) {
-    all += aligned(x.entry->count);
-    largest = std::max(largest, aligned(x.entry->count));
+  for (const int width : work_.program.buffers) {
+    buffer_starts_.push_back(element_bytes_);
+    element_bytes_ += width;
   }
-  const int64_t element_bytes = work_.program.bytes_per_element(),
-                most_elements = elements_within(budget, element_bytes);
+  const int64_t most_elements = elements_within(budget, element_bytes_);
   require<ValueError>(most_elements > 0,
                       "memory_budget is too small for 256 elements at a time; got {} bytes; expected at least {}",
-                      budget, least_budget(element_bytes));
-  capacity_ = std::min(work_.is_foreach ? all : largest, most_elements);
-  is_whole_ = work_.is_foreach && all <= capacity_;
-  for (const int width : work_.program.buffers) {
-    buffer_at_.push_back(buffer_bytes_);
-    buffer_bytes_ += width;
-  }
+                      budget, least_budget(element_bytes_));
+  capacity_ = std::min(wanted, most_elements);
   require<ValueError>(work_.program.number_count * 8 <= kNumberBytes,
                       "the rule computes with {} numbers for all elements; expected at most {}",
                       work_.program.number_count, kNumberBytes / 8);
-
-  const size_t most = work_.is_foreach ? parameters_.size() : 1;
-  parts_.reserve(most);
-  const Strategy strategy =
-      most <= kMostArguments ? Strategy::automatic : Strategy::kernel_args_32k;  // these need no memory
-  const auto make_list = [&](std::initializer_list<DType> dtypes, size_t entries) {
-    kernels::List list(work_.device, std::span(dtypes.begin(), dtypes.size()), strategy);
-    for (size_t e = 0; e < entries; ++e) list.add({});  // room for them
-    list.clear();
-    return list;
-  };
-  const auto list_of = [&](const Instruction& x, size_t entries) {
-    if (x.kind != Instruction::Kind::compute) return make_list({kF32, array_dtype(x.state)}, entries);
-    DType dtypes[1 + 4] = {x.out.dtype};
-    for (int k = 0; k < x.arity; ++k) dtypes[1 + k] = x.in[k].dtype;
-    switch (x.arity) {
-      case 1:
-        return make_list({dtypes[0], dtypes[1]}, entries);
-      case 2:
-        return make_list({dtypes[0], dtypes[1], dtypes[2]}, entries);
-      case 3:
-        return make_list({dtypes[0], dtypes[1], dtypes[2], dtypes[3]}, entries);
-      default:
-        return make_list({dtypes[0], dtypes[1], dtypes[2], dtypes[3], dtypes[4]}, entries);
-    }
-  };
-  for (const Instruction& x : work_.program.numbers) number_lists_.push_back(list_of(x, 1));
-  for (const Instruction& x : work_.program.arrays) lists_.push_back(list_of(x, most));
-  if (work_.zero_grads) zeros_.emplace(make_list({work_.grad_dtype}, most));
+  parts_.reserve(most_parts);
+  for (const Instruction& x : work_.program.numbers) number_lists_.push_back(empty_list(x, 1));
+  for (const Instruction& x : work_.program.arrays) lists_.push_back(empty_list(x, most_parts));
+  if (work_.zero_grads) zeros_.emplace(empty_list(std::span(&work_.grad_dtype, 1), most_parts));
 }
 
-/// The next parts to be stepped together: of a loop one, else as many as there is room for. False when all have been
-/// stepped.
-bool EagerStep::next_parts() {
-  parts_.clear();
-  int64_t room = capacity_;
-  while (next_ < parameters_.size()) {
-    const int64_t n = parameters_[next_].entry->count, left = n - first_;
-    const bool fits = aligned(left) <= room;
-    if (!parts_.empty() && (!work_.is_foreach || (!fits && room < kUnit))) break;
-    const int64_t count = fits ? left : room / kUnit * kUnit;
-    parts_.push_back({&parameters_[next_], first_, count, capacity_ - room});
-    room -= aligned(count);
-    first_ += count;
-    if (first_ < n) break;
-    ++next_, first_ = 0;
+/// An empty list for an instruction, with host memory for its entries.
+kernels::List EagerStep::empty_list(const Instruction& x, size_t entries) const {
+  if (x.kind != Instruction::Kind::compute) {
+    const DType dtypes[] = {kF32, array_dtype(x.state)};
+    return empty_list(dtypes, entries);
   }
-  return !parts_.empty();
+  DType dtypes[1 + 4] = {x.out.dtype};
+  for (int k = 0; k < x.arity; ++k) dtypes[1 + k] = x.in[k].dtype;
+  return empty_list(std::span(dtypes, static_cast<size_t>(1 + x.arity)), entries);
 }
 
-// ---- where things lie -----------------------------------------------------------------------------------------------
+kernels::List EagerStep::empty_list(std::span<const DType> dtypes, size_t entries) const {
+  kernels::List list(work_.device, dtypes, strategy_);
+  for (size_t e = 0; e < entries; ++e) list.add({});
+  list.clear();
+  return list;
+}
+
+// ---- addresses ------------------------------------------------------------------------------------------------------
 
 DType EagerStep::array_dtype(int state) const { return state < 0 ? work_.dtype : work_.state_dtypes[state]; }
 
 char* EagerStep::buffer(int b, const Part& part) const {
-  return buffers_ + capacity_ * buffer_at_[static_cast<size_t>(b)] +
+  return buffers_ + capacity_ * buffer_starts_[static_cast<size_t>(b)] +
          part.offset * work_.program.buffers[static_cast<size_t>(b)];
 }
 
-void* EagerStep::array_at(const Location& place, const Part& part) const {
+void* EagerStep::address_of(const Location& location, const Part& part) const {
   const auto of_entry = [&](int array, DType dtype) {
     return static_cast<char*>(part.parameter->entry->at[array]) + part.first * size_of(dtype);
   };
@@ -137,33 +103,35 @@ void* EagerStep::array_at(const Location& place, const Part& part) const {
     return work_.program.copies[k] >= 0 ? buffer(work_.program.copies[k], part)
                                         : of_entry(2 + k, work_.state_dtypes[k]);
   };
-  switch (place.kind) {
+  switch (location.kind) {
     case Location::Kind::param:
       return of_entry(0, work_.dtype);
     case Location::Kind::grad:
       return of_entry(1, work_.grad_dtype);
     case Location::Kind::state:
-      return state(place.index);
+      return state(location.index);
     case Location::Kind::master:
       return state(work_.states);
     default:
-      return buffer(place.index, part);
+      return buffer(location.index, part);
   }
 }
 
-kernels::ListOperand EagerStep::operand(const Location& place, DType compute) const {
+kernels::ListOperand EagerStep::operand(const Location& location, DType compute) const {
   kernels::ListOperand x;
   x.kind = kernels::ListOperand::Kind::values;
-  x.dtype = place.dtype;
-  switch (place.kind) {
+  x.dtype = location.dtype;
+  switch (location.kind) {
     case Location::Kind::number:
-      x.values = numbers_ + 8 * place.index;
+      x.values = numbers_ + 8 * location.index;
       return x;
     case Location::Kind::hyper:
-      x.values = work_.hyper + place.index * size_of(place.dtype);
+      x.values =
+          std::visit([&](const auto& numbers) -> const void* { return &numbers[static_cast<size_t>(location.index)]; },
+                     work_.hyper);
       return x;
     case Location::Kind::setting:
-      x.values = work_.settings[static_cast<size_t>(place.index)];
+      x.values = work_.settings[static_cast<size_t>(location.index)];
       return x;
     case Location::Kind::factor:
       x.values = grad_factor_;
@@ -176,16 +144,16 @@ kernels::ListOperand EagerStep::operand(const Location& place, DType compute) co
   x.kind = kernels::ListOperand::Kind::number;
   x.dtype = compute == kI64 ? kI64 : kF64;
   if (compute == kI64)
-    x.whole = static_cast<int64_t>(place.constant);
+    x.whole = static_cast<int64_t>(location.constant);
   else
-    x.real = place.constant;
+    x.real = location.constant;
   return x;
 }
 
-// ---- copies of arrays -----------------------------------------------------------------------------------------------
+// ---- copies of states -----------------------------------------------------------------------------------------------
 
-/// Calls copy(state, own, bytes) for each contiguous range of array k of a part: in an array of 8 bits codes and scales
-/// lie apart.
+/// Calls copy(state, whole, own, bytes) for each contiguous range of state k of a part, which lies at `whole`; `own` is
+/// its address in a buffer. The codes and the scales of an 8-bit state are two ranges.
 template <class F>
 void EagerStep::for_ranges(int k, const Part& part, const F& copy) const {
   const Tensor& state = part.parameter->states[k];
@@ -228,18 +196,17 @@ void EagerStep::compute(const Instruction& x, const kernels::List& list, bool al
 kernels::ListEntry EagerStep::entry_of(const Instruction& x, const Part& part) const {
   kernels::ListEntry entry{.count = part.count, .number = part.parameter->number};
   if (x.kind == Instruction::Kind::compute) {
-    entry.at[0] = array_at(x.out, part);
+    entry.at[0] = address_of(x.out, part);
     for (int k = 0; k < x.arity; ++k)
-      if (x.in[k].is_array()) entry.at[1 + k] = array_at(x.in[k], part);
+      if (x.in[k].is_array()) entry.at[1 + k] = address_of(x.in[k], part);
   } else {
     const bool decompresses = x.kind == Instruction::Kind::decompress;
-    entry.at[0] = array_at(decompresses ? x.out : x.in[0], part);
-    entry.at[1] = array_at(decompresses ? x.in[0] : x.out, part);
+    entry.at[0] = address_of(decompresses ? x.out : x.in[0], part);
+    entry.at[1] = address_of(decompresses ? x.in[0] : x.out, part);
   }
   return entry;
 }
 
-/// The lists of the parts, which are new.
 void EagerStep::fill_lists() {
   for (size_t i = 0; i < lists_.size(); ++i) {
     lists_[i].clear();
@@ -248,25 +215,11 @@ void EagerStep::fill_lists() {
   if (!zeros_) return;
   zeros_->clear();
   for (const Part& part : parts_)
-    zeros_->add({.at = {array_at({.kind = Location::Kind::grad}, part)}, .count = part.count});
+    zeros_->add({.at = {address_of({.kind = Location::Kind::grad}, part)}, .count = part.count});
 }
 
-void EagerStep::prepare(const EagerMemory& memory) {
-  if (parameters_.empty()) return;
-  numbers_ = static_cast<char*>(memory.numbers.data_ptr());
-  for (size_t i = 0; i < number_lists_.size(); ++i) {
-    number_lists_[i].clear();
-    number_lists_[i].add({.at = {numbers_ + 8 * work_.program.numbers[i].out.index}, .count = 1});
-  }
-  char* const buffers = static_cast<char*>(memory.buffers.data_ptr());
-  const bool moved = buffers != buffers_;
-  buffers_ = buffers;
-  if (!is_whole_) return;
-  if (parts_.empty()) {
-    next_parts();
-    return fill_lists();
-  }
-  const auto may_move = [&](const Location& place) { return moved || place.kind == Location::Kind::grad; };
+void EagerStep::patch_lists(bool buffers_moved) {
+  const auto may_move = [&](const Location& x) { return buffers_moved || x.kind == Location::Kind::grad; };
   for (size_t i = 0; i < lists_.size(); ++i) {
     const Instruction& x = work_.program.arrays[i];
     if (!may_move(x.out) && std::ranges::none_of(x.in, may_move)) continue;
@@ -276,7 +229,19 @@ void EagerStep::prepare(const EagerMemory& memory) {
     }
   }
   for (size_t p = 0; zeros_ && p < parts_.size(); ++p)
-    zeros_->move(p, 0, array_at({.kind = Location::Kind::grad}, parts_[p]));
+    zeros_->move(p, 0, address_of({.kind = Location::Kind::grad}, parts_[p]));
+}
+
+void EagerStep::prepare(const StepBuffers& buffers) {
+  if (parameters_.empty()) return;
+  numbers_ = static_cast<char*>(buffers.numbers.data_ptr());
+  for (size_t i = 0; i < number_lists_.size(); ++i) {
+    number_lists_[i].clear();
+    number_lists_[i].add({.at = {numbers_ + 8 * work_.program.numbers[i].out.index}, .count = 1});
+  }
+  auto* const arrays = static_cast<char*>(buffers.arrays.data_ptr());
+  const bool moved = std::exchange(buffers_, arrays) != arrays;
+  prepare_lists(moved);
 }
 
 void EagerStep::run_parts() const {
@@ -289,7 +254,7 @@ void EagerStep::run_parts() const {
     }
     const kernels::OptimKernels& kernels = *kernels::backend(work_.device).optim;
     Compression compression = work_.compression;
-    compression.first_element = parts_[0].first;  // the others begin where their parameters do
+    compression.first_element = parts_[0].first;  // only the first part may begin inside its parameter
     kernels::CompressedCall call = compression.call(lists_[i], x.state);
     if (x.kind == Instruction::Kind::compress) call.grad_factor = grad_factor_;
     (x.kind == Instruction::Kind::decompress ? kernels.decompress : kernels.compress)(call, stream_);
@@ -304,12 +269,7 @@ void EagerStep::run(const double* grad_factor, const Stream& stream) {
   if (parameters_.empty()) return;
   grad_factor_ = grad_factor, stream_ = stream;
   for (size_t i = 0; i < number_lists_.size(); ++i) compute(work_.program.numbers[i], number_lists_[i], true);
-  if (is_whole_) return run_parts();
-  next_ = 0, first_ = 0;
-  while (next_parts()) {
-    fill_lists();
-    run_parts();
-  }
+  run_elements();
 }
 
 }  // namespace lorry::optim

@@ -3,8 +3,8 @@
 namespace lorry::optim::detail {
 namespace {
 
-/// Finds what one row computes with the roundings of several. All of it rests on what IEEE 754 says: x - y is x + (-y),
-/// a sign passes through products and quotients, and a factor of 1 changes nothing.
+/// Replaces operations by one row that gives the same roundings. By IEEE 754 x - y is x + (-y), a sign may move through
+/// products and quotients, and a factor of 1 changes nothing.
 class Fuser {
  public:
   explicit Fuser(RecordedStep& step) : nodes_(step.nodes), results_(step.results) {}
@@ -35,7 +35,8 @@ class Fuser {
     }
   }
 
-  /// The operation that makes x, where nothing else reads it and no bits are read as another type.
+  /// The node that computes x by `op`; null if it does not, if other nodes read it, or if its bits are read as another
+  /// type.
   const Node* only_for(const Term& x, Pointwise op) const {
     if (x.is_constant() || uses_[static_cast<size_t>(x.node)] != 1) return nullptr;
     const Node& node = nodes_[static_cast<size_t>(x.node)];
@@ -46,7 +47,7 @@ class Fuser {
   }
   bool is_array(const Term& x) const { return !x.is_constant() && nodes_[static_cast<size_t>(x.node)].array; }
 
-  /// -x of a number for all elements.
+  /// -x, of a number that is the same for all elements.
   Term negative(const Term& x, DType dtype) {
     if (x.is_constant()) return {.constant = -x.constant};
     nodes_.push_back({.array = false, .dtype = dtype, .op = Pointwise::neg, .compute = dtype, .arity = 1, .in = {{x}}});
@@ -100,7 +101,7 @@ class Fuser {
     }
     return false;
   }
-  /// x as a number for all elements times an array.
+  /// x as the product of an array and a number that is the same for all elements.
   struct Scaled {
     bool found = false;
     Term by, array;
@@ -112,7 +113,7 @@ class Fuser {
     return {true, product->in[by], product->in[1 - by]};
   }
 
-  /// select((a > b) | (a != a), a, b): the larger one, and a NaN where there is one.
+  /// select((a > b) | (a != a), a, b) is maximum(a, b), with a NaN if there is one.
   bool fuse_maximum(size_t n) {
     const Node choice = nodes_[n];
     if (choice.op != Pointwise::where || choice.compute == kI64) return false;

@@ -51,17 +51,17 @@ class StepRecorder {
     return (grad * formula::multiplier(Symbol(recorder_.input(Node::From::factor, 0, kF64, false)))).term();
   }
 
-  /// Whether the step overwrites the memory of x before it is over, other than by `state` (-1: the parameter).
+  /// Whether the memory of x is overwritten during the step, other than by `state` (-1: the parameter).
   bool is_overwritten(const Term& x, int state) {
     if (x.is_constant()) return false;
     const Node& node = recorder_.nodes()[static_cast<size_t>(x.node)];
     if (node.from == Node::From::param) return state >= 0 && shape_.masters() == Masters::stochastic;
     return node.from == Node::From::state && node.index != state && shape_.is_compressed(node.index);
   }
-  /// x as state `state`, or as the parameter, may take it over: an old value that is compressed anew is read by an
-  /// operation, since compression waits for these.
+  /// x as the new value of `state` (-1: the parameter). If x is the old value of a compressed state, it is copied: a
+  /// state is compressed only after all operations that read its old value.
   Term separate(const Term& x, int state) { return is_overwritten(x, state) ? copy(x) : x; }
-  /// An array of the formula's type.
+  /// x as an array of the rule's type of computation.
   Term spread(const Term& x) {
     if (!x.is_constant() && recorder_.nodes()[static_cast<size_t>(x.node)].array && x.as == compute_) return x;
     return copy(x);
@@ -119,7 +119,7 @@ int64_t Program::bytes_per_element() const { return std::accumulate(buffers.begi
 Program make_program(const std::function<void(Symbol* values)>& record, int states, const StepShape& shape) {
   RecordedStep step = StepRecorder(shape, states).record(record);
   const std::vector<int> uses = detail::join_rows(step);
-  return detail::place_values(shape, step, uses, states);
+  return detail::allocate_buffers(shape, step, uses, states);
 }
 
 }  // namespace lorry::optim

@@ -1,18 +1,17 @@
 #pragma once
 
-// A rule as kernel calls over lists of arrays, one call an operation: what the executions loop and foreach run. A
-// program is made from the rule's recording. It says for each operation where its operands lie and where its result
-// goes.
+// A rule as a list of kernel calls over lists of arrays, one call for each operation: what the executions loop and
+// foreach run. A program is made from the rule's recording. It says for each operation where its operands lie and where
+// its result goes.
 //
-// Where an operand's value is no longer needed, the result takes its memory: parameters and states are updated where
-// they lie.
+// A result takes the memory of an operand that is not needed any more. So parameters and states are updated in place.
 //
-// Several operations become one row of formula/pointwise.def where that gives the same roundings: x +- s a,
-// x +- s a b and x +- s a / b. x + s (a - x) becomes formula::Blend.
+// Several operations become one row of formula/pointwise.def if that gives the same roundings: x +- s a, x +- s a b and
+// x +- s a / b. x + s (a - x) becomes formula::Blend.
 //
-// What is left needs buffers. The program says how large they are, and they are taken before the first call.
+// All other results need buffers. The program says how large they are; they are allocated before the first call.
 //
-// Nothing is decided, allocated or refused while a program runs: a step is made wholly or not at all.
+// While a program runs, nothing is decided, allocated or refused: a step is made wholly or not at all.
 
 #include <array>
 #include <functional>
@@ -25,14 +24,14 @@
 
 namespace lorry::optim {
 
-/// What decides how a step eagerly runs, beside the rule.
+/// Inputs that select the program of an eager step, beside the rule.
 struct StepShape {
   Execution execution;  ///< loop or foreach
   DType dtype;          ///< of parameters
   DType grad_dtype;
   Memory memory;
-  bool by_factor = false;  ///< gradients are multiplied by a factor, and a step may be left out
-  /// Only some of a parameter's elements are stepped at a time: a state in 8 bits is copied in parts.
+  bool by_factor = false;  ///< gradients are multiplied by a factor; if it is NaN, the step is skipped
+  /// A parameter may be stepped in parts; parts of an 8-bit state are copied to buffers.
   bool in_parts = false;
 
   /// For f32 and f64 parameters none.
@@ -63,7 +62,7 @@ struct Location {
 
   bool operator==(const Location&) const = default;
   bool is_array() const { return kind <= Kind::buffer; }
-  bool is_same_place(const Location& other) const { return kind == other.kind && index == other.index; }
+  bool is_same_memory(const Location& other) const { return kind == other.kind && index == other.index; }
 };
 
 struct Instruction {

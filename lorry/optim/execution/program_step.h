@@ -1,7 +1,7 @@
 #pragma once
 
-// How a program is made: a step is recorded (program.cpp), several of its operations become one row where that rounds
-// alike (join_rows.cpp), and its values find memory (place_values.cpp).
+// How a program is made: a step is recorded (program.cpp), operations are joined into one row if that gives the same
+// roundings (join_rows.cpp), and values get memory (allocate_buffers.cpp).
 
 #include <vector>
 
@@ -12,24 +12,24 @@ namespace lorry::optim::detail {
 using kernels::recording::Node;
 using kernels::recording::Term;
 
-/// An array that a step leaves behind.
+/// An array that a step writes: the parameter, a master or a state.
 struct Result {
   Location to;
   Term value;
-  bool is_compressed = false;  ///< in another form than numbers: `state` says which
+  bool is_compressed = false;  ///< it is written by an instruction that compresses state `state`
   int state = 0;
 };
 
-/// The formula and what stands around it: how parameters are widened, gradients scaled, and results narrowed again.
+/// The recorded rule, and what is added around it: parameters are widened, gradients are scaled, results are narrowed.
 struct RecordedStep {
   std::vector<Node> nodes;
   std::vector<Result> results;
 };
 
-/// Joins operations into rows. Gives how often each node is read then; 0: it is not needed.
+/// Joins operations into rows. Returns how often each node is read afterwards; 0: it is not needed.
 std::vector<int> join_rows(RecordedStep& step);
 
-/// Puts the operations in order, and their values into memory. states: of the rule.
-Program place_values(const StepShape& shape, const RecordedStep& step, const std::vector<int>& uses, int states);
+/// Orders the operations, and chooses the memory of their values. states: how many the rule has.
+Program allocate_buffers(const StepShape& shape, const RecordedStep& step, const std::vector<int>& uses, int states);
 
 }  // namespace lorry::optim::detail

@@ -5,7 +5,6 @@
 #include "lorry/device/device.h"
 #include "lorry/formula/quantize.h"
 #include "lorry/ops/creation.h"
-#include "lorry/optim/stepper.h"
 
 namespace lorry::optim {
 namespace {
@@ -14,15 +13,15 @@ using kernels::List;
 using kernels::ListEntry;
 using kernels::StepCall;
 
-/// Of an entry's states: what the link carries in some 150 us, so that filling and draining the chain costs little and
-/// launches less.
+/// The link carries that many bytes in some 150 us: long enough to hide launches, short enough that the first copy to
+/// the device and the last one back cost little.
 constexpr int64_t kChunkBytes = 8 << 20;
-/// An entry with fewer is stepped where it lies.
+/// Up to that many bytes the states of an entry stay in host memory.
 constexpr int64_t kSmallBytes = 256 << 10;
 
 int64_t up(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
-/// Bytes of n elements of array k, with scales where it has some.
+/// Bytes of n elements of array k; for an 8-bit state with their scales.
 int64_t array_bytes(const List& list, int k, int64_t n) {
   return list.dtype(k) == kU8 ? formula::quant_bytes(n) : n * size_of(list.dtype(k));
 }
@@ -44,8 +43,9 @@ char* advanced(void* at, int64_t bytes) { return static_cast<char*>(at) + bytes;
 
 }  // namespace
 
-Streamed::Streamed(const StepCall& call)
+StreamedStep::StreamedStep(const StepCall& call)
     : device_(call.list.device()),
+      host_(device_.is_meta() ? device_ : kCPU),  // on meta nothing can be copied to the host
       direct_{like(call.list), {}, {}},
       in_(device_),
       out_(device_),
@@ -61,25 +61,30 @@ Streamed::Streamed(const StepCall& call)
     stepped_.emplace_back(device_);
     written_back_.emplace_back(device_);
   }
+  point_into_slots(call.list.arrays());
+}
+
+/// Gives every slice the addresses of its states in the chunk's slot.
+void StreamedStep::point_into_slots(int arrays) {
   for (size_t c = 0; c < chunks_.size(); ++c) {
     char* const slot = static_cast<char*>(slots_.data_ptr()) + static_cast<int64_t>(c % kSlots) * slot_bytes_;
-    int64_t at = 0;
+    int64_t offset = 0;
     Chunk& chunk = chunks_[c];
     for (size_t s = 0; s < chunk.slices.size(); ++s) {
       const ListEntry& entry = chunk.list.entries()[s];
-      for (int k = 2; k < call.list.arrays(); ++k) {
+      for (int k = 2; k < arrays; ++k) {
         if (entry.at[k] == nullptr) continue;
-        chunk.list.move(s, k, slot + at);
-        at += up(array_bytes(call.list, k, entry.count));
+        chunk.list.move(s, k, slot + offset);
+        offset += up(array_bytes(chunk.list, k, entry.count));
       }
     }
   }
 }
 
-Streamed::~Streamed() {
-  try {  // by events, which leave what kernels report to whoever asks next
+StreamedStep::~StreamedStep() {
+  try {  // events do not take errors that kernels report away from the next call
     all_done_.synchronize();
-    for (const OwnedStream* stream : {&in_, &out_}) {  // of a step that threw
+    for (const OwnedStream* stream : {&in_, &out_}) {  // if a step threw
       out_done_.record(*stream);
       out_done_.synchronize();
     }
@@ -87,9 +92,9 @@ Streamed::~Streamed() {
   }
 }
 
-/// Chunks take elements in the order of the list, and one slice of an array at most, so that in each only the first may
-/// not begin its array.
-void Streamed::cut(const List& whole) {
+/// Chunks take elements in the order of the list, and at most one slice of each entry. So only the first slice of a
+/// chunk may begin inside its entry.
+void StreamedStep::cut(const List& whole) {
   const std::span<const ListEntry> entries = whole.entries();
   for (uint32_t e = 0; e < entries.size(); ++e) {
     const ListEntry& entry = entries[e];
@@ -102,20 +107,20 @@ void Streamed::cut(const List& whole) {
       if (chunks_.empty() || first > 0 || chunks_.back().bytes + kSmallBytes > kChunkBytes)
         chunks_.push_back({like(whole), {}, {}});
       Chunk& chunk = chunks_.back();
-      const int64_t each = std::max<int64_t>(1, entry_bytes(whole, entry, 1 << 20) >> 20);  // bytes an element, about
+      const int64_t each = std::max<int64_t>(1, entry_bytes(whole, entry, 1 << 20) >> 20);  // bytes per element, about
       const int64_t room = std::max<int64_t>(256, (kChunkBytes - chunk.bytes) / each / 256 * 256);
       const Slice slice{e, first, std::min(room, entry.count - first)};
-      place(chunk, whole, slice);
+      add_slice(chunk, whole, slice);
       first += slice.count;
     }
   }
 }
 
 /// Adds a slice to a chunk, and the copies that bring its arrays into the slot.
-void Streamed::place(Chunk& chunk, const List& whole, const Slice& slice) const {
+void StreamedStep::add_slice(Chunk& chunk, const List& whole, const Slice& slice) const {
   const ListEntry& entry = whole.entries()[slice.entry];
-  const auto copy = [&](char* host, int64_t at, int64_t bytes) {
-    if (bytes > 0) chunk.copies.push_back({host, at, bytes});
+  const auto copy = [&](char* host, int64_t slot_offset, int64_t bytes) {
+    if (bytes > 0) chunk.copies.push_back({host, slot_offset, bytes});
   };
   for (int k = 2; k < whole.arrays(); ++k) {
     if (entry.at[k] == nullptr) continue;
@@ -136,8 +141,8 @@ void Streamed::place(Chunk& chunk, const List& whole, const Slice& slice) const 
   chunk.slices.push_back(slice);
 }
 
-/// Takes over addresses of parameters and gradients.
-void Streamed::update_addresses(const List& whole) {
+/// Takes the addresses of parameters and gradients from the whole list.
+void StreamedStep::update_addresses(const List& whole) {
   const auto update = [&](Chunk& chunk) {
     for (size_t s = 0; s < chunk.slices.size(); ++s)
       for (int k = 0; k < 2; ++k)
@@ -150,7 +155,7 @@ void Streamed::update_addresses(const List& whole) {
 }
 
 /// The call for a chunk. Hyper blocks advance when all chunks are done.
-StepCall Streamed::part(const StepCall& call, const Chunk& chunk) {
+StepCall StreamedStep::part(const StepCall& call, const Chunk& chunk) {
   return {.list = chunk.list,
           .first_block = call.first_block,
           .block_count = 0,
@@ -161,47 +166,39 @@ StepCall Streamed::part(const StepCall& call, const Chunk& chunk) {
           .first_element = chunk.slices.empty() ? 0 : chunk.slices[0].first};
 }
 
-void Streamed::prepare(detail::HyperBlocks& blocks, const StepCall& call, const Stream& stream) {
+void StreamedStep::prepare(const Family& family, const StepContext&, const StepCall& call, const Stream& stream) {
   update_addresses(call.list);
-  blocks.prepare(part(call, direct_), stream);
-  for (const Chunk& chunk : chunks_) blocks.prepare(part(call, chunk), stream);
+  family.blocks->prepare(part(call, direct_), stream);
+  for (const Chunk& chunk : chunks_) family.blocks->prepare(part(call, chunk), stream);
 }
 
-void Streamed::step(detail::HyperBlocks& blocks, const StepCall& call, const Stream& stream) {
+void StreamedStep::run(const Family& family, const StepCall& call, const Stream& stream) {
+  detail::HyperBlocks& blocks = *family.blocks;
   start_.record(stream);
   start_.block(in_);
   start_.block(out_);
-  out_done_.record(out_);  // of a step that threw
+  out_done_.record(out_);  // if the last step threw
   out_done_.block(in_);
   for (size_t c = 0; c < chunks_.size(); ++c) {
     const Chunk& chunk = chunks_[c];
     const size_t slot = c % kSlots;
     char* const memory = static_cast<char*>(slots_.data_ptr()) + static_cast<int64_t>(slot) * slot_bytes_;
     if (c >= kSlots) written_back_[slot].block(in_);
-    for (const Copy& copy : chunk.copies) device::copy(memory + copy.at, device_, copy.host, kCPU, copy.bytes, in_);
+    for (const Copy& copy : chunk.copies)
+      device::copy(memory + copy.slot_offset, device_, copy.host, host_, copy.bytes, in_);
     loaded_[slot].record(in_);
     loaded_[slot].block(stream);
     blocks.step(part(call, chunk), stream);
     stepped_[slot].record(stream);
     stepped_[slot].block(out_);
-    for (const Copy& copy : chunk.copies) device::copy(copy.host, kCPU, memory + copy.at, device_, copy.bytes, out_);
+    for (const Copy& copy : chunk.copies)
+      device::copy(copy.host, host_, memory + copy.slot_offset, device_, copy.bytes, out_);
     written_back_[slot].record(out_);
   }
   if (!direct_.slices.empty()) blocks.step(part(call, direct_), stream);
   if (!chunks_.empty()) written_back_[(chunks_.size() - 1) % kSlots].block(stream);
   all_done_.record(stream);
   blocks.advance(call.grad_factor, stream);
-}
-
-// ---- the optimizer's side -------------------------------------------------------------------------------------------
-
-void Stepper::prepare_streamed(Family& family, const StepCall& call) {
-  if (!family.streamed) family.streamed = std::make_shared<Streamed>(call);
-  family.streamed->prepare(*family.blocks, call, current_stream(family.device));
-}
-
-void Stepper::run_streamed(Family& family, const StepCall& call) {
-  family.streamed->step(*family.blocks, call, current_stream(family.device));
 }
 
 }  // namespace lorry::optim

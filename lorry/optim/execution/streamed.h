@@ -1,47 +1,43 @@
 #pragma once
 
-// Fused steps of parameters whose states lie in pinned host memory. The states go through the device in chunks: while
-// one is stepped, the next one comes and the last one goes back, each way by a copy engine of its own, so that a step
-// takes as long as the link takes to carry its states one way. Large arrays are cut, at multiples of 256 elements. A
-// parameter whose states take 256 KB or less together is stepped with them where they lie, since for many of them the
-// launches of copies would take longer than the bytes.
+// Fused steps of parameters whose states lie in pinned host memory. The states pass through the device in chunks. While
+// one chunk is stepped, the next one is copied to the device and the last one back, by two copy engines; so a step
+// takes as long as the link needs to carry the states one way. Large states are cut at multiples of 256 elements. If
+// the states of a parameter have 256 KB or less together, the kernel reads and writes them in host memory: launching
+// copies would take longer.
 
 #include <cstdint>
 #include <vector>
 
 #include "lorry/device/stream.h"
 #include "lorry/kernels/optim.h"
+#include "lorry/optim/family.h"
 #include "lorry/optim/rules/rule.h"
 #include "lorry/tensor/tensor.h"
 
 namespace lorry::optim {
 
-class Streamed {
+class StreamedStep final : public FamilyStep {
  public:
-  /// Cuts up the list of a call. Takes device memory for three chunks. Throws OutOfMemory.
-  explicit Streamed(const kernels::StepCall& call);
+  /// Divides the list of a call into chunks. Takes device memory for three of them. Throws OutOfMemory.
+  explicit StreamedStep(const kernels::StepCall& call);
   /// Waits until the last step's states are in host memory again.
-  ~Streamed();
-  Streamed(const Streamed&) = delete;
-  Streamed& operator=(const Streamed&) = delete;
+  ~StreamedStep() override;
 
-  /// What steps need beside; writes no parameter and no state. The call is for the list that this was made for, some of
-  /// whose addresses may have changed.
-  void prepare(detail::HyperBlocks& blocks, const kernels::StepCall& call, const Stream& stream);
-  /// The step. When `stream` has finished all states are in host memory again.
-  void step(detail::HyperBlocks& blocks, const kernels::StepCall& call, const Stream& stream);
-
-  /// What chunks take of the device's memory.
-  int64_t device_bytes() const { return slots_.nbytes(); }
+  void prepare(const Family& family, const StepContext& context, const kernels::StepCall& call,
+               const Stream& stream) override;
+  /// When `stream` has finished, all states are in host memory again.
+  void run(const Family& family, const kernels::StepCall& call, const Stream& stream) override;
+  int64_t chunk_bytes() const override { return slots_.nbytes(); }
 
  private:
   static constexpr int kSlots = 3;
-  /// Bytes between an array and its place in a slot.
+  /// A copy of bytes between a state in host memory and a slot.
   struct Copy {
     char* host;
-    int64_t at, bytes;
+    int64_t slot_offset, bytes;
   };
-  /// An entry of a chunk: `count` elements of one of the whole list, from `first` on.
+  /// An entry of a chunk: `count` elements of an entry of the whole list, from `first` on.
   struct Slice {
     uint32_t entry;
     int64_t first, count;
@@ -54,15 +50,16 @@ class Streamed {
   };
 
   void cut(const kernels::List& whole);
-  void place(Chunk& chunk, const kernels::List& whole, const Slice& slice) const;
+  void add_slice(Chunk& chunk, const kernels::List& whole, const Slice& slice) const;
+  void point_into_slots(int arrays);
   void update_addresses(const kernels::List& whole);
   static kernels::StepCall part(const kernels::StepCall& call, const Chunk& chunk);
 
-  Device device_;
-  Chunk direct_;  ///< of small arrays, where they lie
+  Device device_, host_;
+  Chunk direct_;  ///< parameters whose states stay in host memory
   std::vector<Chunk> chunks_;
   int64_t slot_bytes_ = 0;
-  Tensor slots_;
+  Tensor slots_;  ///< device memory for kSlots chunks, used in turn
   OwnedStream in_, out_;
   Event start_, out_done_, all_done_;
   std::vector<Event> loaded_, stepped_, written_back_;  ///< of each slot

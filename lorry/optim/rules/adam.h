@@ -1,8 +1,8 @@
 #pragma once
 
-// Adam and its kin: running means of the gradient and of its size, corrected for their beginning at zero. The rules are
-// in formula/adamw.h, adamax.h, nadam.h and radam.h. Domains: lr, eps, weight_decay, momentum_decay >= 0 and finite, 0
-// <= beta < 1.
+// Adam and its variants: running means of the gradient and of its magnitude, corrected for their start at zero. The
+// rules are in formula/adamw.h, adamax.h, nadam.h and radam.h. Domains: lr, eps, weight_decay, momentum_decay >= 0 and
+// finite, 0 <= beta < 1.
 
 #include "lorry/optim/optimizer_for.h"
 
@@ -66,13 +66,13 @@ struct RAdamOptions {
 
 /// Adam with weight decay that shrinks the parameter itself. Loshchilov, Hutter 2019.
 using AdamW = OptimizerFor<AdamWOptions>;
-/// Steps by the mean of gradients over the root of the mean of their squares. Kingma, Ba 2015.
+/// Steps by the running mean of gradients, divided by the root of the running mean of their squares. Kingma, Ba 2015.
 using Adam = OptimizerFor<AdamOptions>;
-/// Adam with the largest gradient in place of the root of squares. Kingma, Ba 2015, section 7.
+/// Adam with a decaying maximum of the gradient's magnitude in place of the root. Kingma, Ba 2015, section 7.
 using Adamax = OptimizerFor<AdamaxOptions>;
 /// Adam with Nesterov's momentum. Dozat 2016.
 using NAdam = OptimizerFor<NAdamOptions>;
-/// Adam that waits until its mean of squares can be trusted. Liu et al. 2020.
+/// Adam that uses the mean of squares only once its variance is small enough. Liu et al. 2020.
 using RAdam = OptimizerFor<RAdamOptions>;
 
 using AdamOptionsList = OptionsList<AdamWOptions, AdamOptions, AdamaxOptions, NAdamOptions, RAdamOptions>;

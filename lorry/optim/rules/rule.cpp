@@ -1,5 +1,7 @@
 #include "lorry/optim/rules/rule.h"
 
+#include <algorithm>
+#include <mutex>
 #include <tuple>
 
 #include "lorry/kernels/backend.h"
@@ -18,6 +20,7 @@ namespace {
 template <class R>
 struct BackendKernels {
   using Rule = R;
+  static constexpr bool kOnCuda = true;
   template <class C>
   static const kernels::RuleKernels<Rule, C>& on(Device device) {
     return kernels::backend(device).optim->rules.template of<Rule>().template in<C>();
@@ -56,7 +59,7 @@ std::unique_ptr<detail::AnyRule> make_rule(const formula::SettingsOf<Rule>& sett
 }
 
 namespace detail {
-/// Refers to make_rule of every rule, which instantiates it.
+/// Instantiates make_rule for every rule.
 template <class Rules>
 struct RuleMakers;
 template <class... Rule>
@@ -71,6 +74,10 @@ HyperBlocks::~HyperBlocks() = default;
 
 void HyperBlocks::use_recorded(std::unique_ptr<kernels::RecordedRule> rule) { recorded_ = std::move(rule); }
 
+kernels::RecordedBlocks HyperBlocks::recorded_blocks() const {
+  return {.bytes = static_cast<std::byte*>(memory_.data_ptr())};
+}
+
 kernels::NumberSource number_source(int block, int setting, const Tensor& x) {
   kernels::NumberSource source{.block = block, .setting = setting, .dtype = x.dtype()};
   if (!x.device().is_cpu()) {
@@ -84,7 +91,7 @@ kernels::NumberSource number_source(int block, int setting, const Tensor& x) {
 }
 
 namespace {
-constexpr int kMostFlags = 5, kMostSettings = 12;  // each choice of them is looked at
+constexpr int kMostFlags = 5, kMostSettings = 12;  // every combination of them is tried
 }
 
 bool is_recordable(const AnyRule& rule) {
@@ -137,11 +144,11 @@ void HyperBlocks::expect(const AnyRule& rule) {
 
 bool HyperBlocks::prepare_recorded(const kernels::StepCall& call, const Stream& stream) {
   return recorded_ != nullptr &&
-         kernels::backend(device_).optim->prepare_recorded(*recorded_, memory_.data_ptr(), call, stream);
+         kernels::backend(device_).optim->prepare_recorded(*recorded_, recorded_blocks(), call, stream);
 }
 
 HyperBlocks::Advance HyperBlocks::step_recorded(const kernels::StepCall& call, const Stream& stream) const {
-  kernels::backend(device_).optim->step_recorded(*recorded_, memory_.data_ptr(), call, stream);
+  kernels::backend(device_).optim->step_recorded(*recorded_, recorded_blocks(), call, stream);
   return {call.first_block, call.block_count, call.grad_factor};
 }
 
@@ -159,22 +166,77 @@ void HyperBlocks::copy_last(int64_t bytes, int from) {
 
 Tensor HyperBlocks::on_host() const { return memory_.to(kCPU); }
 
-int built_in_index(const RuleInfo& rule) {
-  int index = -1;
-  formula::Rules::each([&]<class Rule>() {
-    if (&TypedRule<Rule>(formula::SettingsOf<Rule>()).info() == &rule) index = formula::Rules::index<Rule>();
-  });
-  return index;
-}
+namespace {
+
+/// The users' rules whose steps were announced. A rule's number is its index here, plus the number of Lorry's rules.
+struct UserRules {
+  std::mutex mutex;
+  std::vector<const RuleInfo*> rules;  ///< null: the rule's code was unloaded
+
+  /// Is never destroyed: a RuleInfo, which is static, may be destroyed later.
+  static UserRules& get() {
+    static UserRules* const rules = new UserRules();
+    return *rules;
+  }
+};
+
+constexpr int kLorrysRules = formula::Rules::kCount;
 
 const RuleInfo& built_in_rule(int index) {
   const RuleInfo* found = nullptr;
   formula::Rules::each([&]<class Rule>() {
     if (formula::Rules::index<Rule>() == index) found = &TypedRule<Rule>(formula::SettingsOf<Rule>()).info();
   });
-  require<ValueError>(found != nullptr, "run: no rule of Lorry's; got number {}; a user's own rule is not run again",
-                      index);
   return *found;
+}
+
+}  // namespace
+
+RuleInfo::~RuleInfo() {
+  UserRules& users = UserRules::get();
+  const std::scoped_lock lock(users.mutex);
+  std::ranges::replace(users.rules, static_cast<const RuleInfo*>(this), nullptr);
+}
+
+int rule_number(const RuleInfo& rule) {
+  int built_in = -1;
+  formula::Rules::each([&]<class Rule>() {
+    if (&TypedRule<Rule>(formula::SettingsOf<Rule>()).info() == &rule) built_in = formula::Rules::index<Rule>();
+  });
+  if (built_in >= 0) return built_in;
+  UserRules& users = UserRules::get();
+  const std::scoped_lock lock(users.mutex);
+  const auto known = std::ranges::find(users.rules, &rule);
+  const auto index = static_cast<int>(known - users.rules.begin());
+  if (known == users.rules.end()) users.rules.push_back(&rule);
+  return kLorrysRules + index;
+}
+
+const RuleInfo& rule_of(int number) {
+  if (number >= 0 && number < kLorrysRules) return built_in_rule(number);
+  UserRules& users = UserRules::get();
+  const std::scoped_lock lock(users.mutex);
+  const auto index = static_cast<size_t>(std::max(number, 0)) - kLorrysRules;
+  require<ValueError>(number >= 0 && index < users.rules.size() && users.rules[index] != nullptr,
+                      "run: no rule has this number; got {}; expected that of a step that this process announced",
+                      number);
+  return *users.rules[index];
+}
+
+bool can_run_again(const AnyRule& rule, const HyperBlocks& blocks, Device device) {
+  return blocks.has_kernels() || (is_recordable(rule) && kernels::backend(device).optim->compiles());
+}
+
+std::unique_ptr<HyperBlocks> make_blocks_to_run_again(const RuleInfo& rule, Device device, bool f64) {
+  auto blocks = rule.make_blocks(device, f64);
+  if (blocks->has_kernels()) return blocks;
+  const auto any_settings = rule.make();
+  require_recordable(*any_settings);
+  auto recorded = record_rule(*any_settings, *blocks, f64);
+  for (size_t u = 0; u < recorded->updates.size(); ++u)
+    recorded->reachable |= 1u << u;  // hyper blocks may have any flags
+  blocks->use_recorded(std::move(recorded));
+  return blocks;
 }
 
 std::unique_ptr<HyperBlocks> make_built_in_blocks(int index, Device device, bool f64) {

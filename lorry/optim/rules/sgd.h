@@ -1,6 +1,6 @@
 #pragma once
 
-// Optimizers that go down the gradient, its running mean or its sign. The rules are in formula/sgd.h, asgd.h and
+// Optimizers that step against the gradient, its running mean or its sign. The rules are in formula/sgd.h, asgd.h and
 // lion.h. Domains: lr, momentum, weight_decay, lambd, alpha >= 0 and finite, 0 <= beta < 1, dampening and t0 finite;
 // nesterov needs a momentum and no dampening.
 
@@ -43,11 +43,11 @@ struct LionOptions {
   }
 };
 
-/// Goes down the gradient, or its running mean.
+/// Steps against the gradient, or with momentum against its running mean.
 using SGD = OptimizerFor<SGDOptions>;
-/// SGD whose parameters are averaged from a step on. Polyak, Juditsky 1992.
+/// SGD that averages its parameters from step t0 on. Polyak, Juditsky 1992.
 using ASGD = OptimizerFor<ASGDOptions>;
-/// Goes down the sign of a running mean. Chen et al. 2023.
+/// Steps against the sign of a running mean. Chen et al. 2023.
 using Lion = OptimizerFor<LionOptions>;
 
 using SgdOptionsList = OptionsList<SGDOptions, ASGDOptions, LionOptions>;

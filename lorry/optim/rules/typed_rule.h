@@ -1,6 +1,6 @@
 #pragma once
 
-// Every rule behind AnyRule, Lorry's and a user's, by one template.
+// AnyRule and HyperBlocks for every rule, Lorry's or a user's, by one template each.
 
 #include <algorithm>
 #include <array>
@@ -22,8 +22,8 @@ class RuleWithSettings : public AnyRule {
   Settings settings_;
 };
 
-/// Kernels: names its Rule, and has static functions step<C>, prepare<C>, set<C>, set_numbers<C> and advance<C> that
-/// take a HyperBlock<Rule, C>*.
+/// Kernels: names its Rule, has static functions step<C>, prepare<C>, set<C>, set_numbers<C> and advance<C> that take a
+/// HyperBlock<Rule, C>*, and says with kOnCuda whether `step` has code for GPUs.
 template <class Kernels, class C>
 class TypedHyperBlocks final : public HyperBlocks {
   using Rule = typename Kernels::Rule;
@@ -72,6 +72,7 @@ class TypedHyperBlocks final : public HyperBlocks {
     return all;
   }
 
+  bool has_kernels() const override { return Kernels::kOnCuda || !device_.is_cuda(); }
   void step(const kernels::StepCall& call, const Stream& stream) override {
     if (!steps_recorded_) return Kernels::template step<C>(data(), call, stream);
     const Advance next = step_recorded(call, stream);
@@ -90,7 +91,10 @@ class TypedHyperBlocks final : public HyperBlocks {
                         sizeof(Block));
     memory_ = memory, count_ = count;
   }
-  const void* numbers(int block) const override { return &data()[block].hyper; }
+  HyperNumbers numbers(int block) const override {
+    // The numbers come first in a Hyper, and are all of type C.
+    return std::span(reinterpret_cast<const C*>(&data()[block].hyper), sizeof(Block::hyper) / sizeof(C));
+  }
   const double* setting(int block, int setting) const override {
     return &(data()[block].settings.*formula::SettingList<Rule>::all()[static_cast<size_t>(setting)].number);
   }
@@ -98,7 +102,7 @@ class TypedHyperBlocks final : public HyperBlocks {
   formula::detail::HyperBlockLayout layout() const override { return formula::detail::layout_of<Rule, C>(); }
 
  private:
-  /// The rules of one family have one type.
+  /// All rules of a family have the same type.
   static const formula::SettingsOf<Rule>& settings_of(const AnyRule& rule) {
     return static_cast<const RuleWithSettings<formula::SettingsOf<Rule>>&>(rule).typed_settings();
   }
@@ -122,7 +126,9 @@ class TypedRule final : public RuleWithSettings<formula::SettingsOf<Rule>> {
                                    progress_names(),
                                    first_progress(),
                                    formula::is_signed<Rule>,
-                                   static_cast<int>(formula::SettingList<Rule>::all().size())};
+                                   static_cast<int>(formula::SettingList<Rule>::all().size()),
+                                   [] { return std::unique_ptr<AnyRule>(std::make_unique<TypedRule>(Settings())); },
+                                   make_blocks};
     return kInfo;
   }
   double first_state(int k) const override { return Rule::first_state(k, settings_); }
@@ -168,14 +174,6 @@ class TypedRule final : public RuleWithSettings<formula::SettingsOf<Rule>> {
     }
     return flags;
   }
-  std::unique_ptr<HyperBlocks> make_blocks(Device device, bool f64) const override {
-    if constexpr (std::is_same_v<Kernels, BuiltIn>) {
-      return make_built_in_blocks(formula::Rules::index<Rule>(), device, f64);
-    } else {
-      if (f64) return std::make_unique<TypedHyperBlocks<Kernels, double>>(device);
-      return std::make_unique<TypedHyperBlocks<Kernels, float>>(device);
-    }
-  }
 
  private:
   static constexpr int kFlags = formula::detail::kHyperFlags<Rule>;
@@ -188,6 +186,14 @@ class TypedRule final : public RuleWithSettings<formula::SettingsOf<Rule>> {
   }
   static std::span<const char* const> progress_names() {
     return {&Rule::kProgressNames[0], formula::kProgressCount<Rule>};
+  }
+  static std::unique_ptr<HyperBlocks> make_blocks(Device device, bool f64) {
+    if constexpr (std::is_same_v<Kernels, BuiltIn>) {
+      return make_built_in_blocks(formula::Rules::index<Rule>(), device, f64);
+    } else {
+      if (f64) return std::make_unique<TypedHyperBlocks<Kernels, double>>(device);
+      return std::make_unique<TypedHyperBlocks<Kernels, float>>(device);
+    }
   }
   static std::vector<double> first_progress() {
     using Numbers = std::array<double, formula::kProgressCount<Rule>>;

@@ -1,5 +1,5 @@
-// Compiled once for each instruction set: LORRY_SIMD. The loops are written for the compiler's vectoriser: they call
-// the scalar formulas, which are the definition.
+// Compiled once for each instruction set: LORRY_SIMD. The loops call the scalar formulas, so that the compiler
+// vectorises the definition itself.
 
 #include "lorry/kernels/cpu/optim/compressed_runs.h"
 
@@ -33,7 +33,7 @@ LORRY_INLINE float encode_block(const float* __restrict from, uint8_t* __restric
   return by.scale;
 }
 
-// A short block is filled up with zeros.
+// A short block is padded with zeros.
 
 template <bool kSigned>
 void decode(const uint8_t* codes, float scale, float* to, int64_t n) {

@@ -1,7 +1,6 @@
 #pragma once
 
-// Optimizer rules over one run of elements, in the two types in which the CPU computes; compiled once for each
-// instruction set.
+// Optimizer rules over a run of elements, for each type of computation. Compiled once for each instruction set.
 
 #include <cstdint>
 
@@ -17,7 +16,7 @@ struct RuleRuns {
 };
 using OptimRuns = formula::Rules::Table<RuleRuns>;
 
-/// The functions for the instruction set of this process.
+/// The functions for this processor's instruction set.
 const OptimRuns& optim_runs();
 
 }  // namespace lorry::kernels::cpu

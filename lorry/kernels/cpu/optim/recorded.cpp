@@ -15,16 +15,16 @@ namespace {
 using recording::Node;
 using recording::Term;
 
-constexpr int64_t kBytes = 2048;  ///< of a value of a block: some ten of them fill half of the first cache
+constexpr int64_t kBytes = 2048;  ///< of a value of a block: about ten of them fill half of the first-level cache
 
-/// An update made ready: which function computes what from where.
+/// A recorded update as a list of function calls.
 struct Code {
-  /// Where a value lies.
+  /// The memory of a value.
   struct Operand {
     enum Kind : uint8_t {
       array,  ///< of the call: the parameter, the gradient, the states
       slot,   ///< a value of this block
-      number  ///< one value for all elements, repeated
+      number  ///< one value for all elements, repeated to fill a vector
     } kind = number;
     int index = 0;
     bool operator==(const Operand&) const = default;
@@ -35,19 +35,19 @@ struct Code {
     Operand in[kMaxArity] = {};
     Operand out = {};
   };
-  /// A number and where it comes from: a constant, or a place among a hyper block's numbers.
+  /// A number: a constant, or one of the hyper block's numbers (of_hyper: its index; -1: a constant).
   struct Number {
     double constant = 0;
     int of_hyper = -1;
   };
-  std::vector<Number> given;          ///< the first numbers; operations make the rest
-  std::vector<Operation> of_numbers;  ///< once a run
-  std::vector<Operation> of_arrays;   ///< once a block
-  std::vector<Operand> results;       ///< of the parameter, then the states: arrays only where they stay as they are
+  std::vector<Number> given;          ///< the first numbers; operations compute the others
+  std::vector<Operation> of_numbers;  ///< done once for a run of elements
+  std::vector<Operation> of_arrays;   ///< done for every block
+  std::vector<Operand> results;       ///< the parameter, then the states; an array if it does not change
   int numbers = 0, slots = 0;
 };
 
-/// Number 0 is what gradients are multiplied by.
+/// Makes the code of an update. Number 0 is the factor of the gradients.
 class CodeMaker {
  public:
   CodeMaker(const RecordedRule& rule, const RecordedUpdate& update) : rule_(rule), update_(update) {}
@@ -61,19 +61,19 @@ class CodeMaker {
       if (needed_[n]) add(n, last);
     add_results();
     code_.numbers = static_cast<int>(code_.given.size());
-    for (Code::Operation& x : code_.of_numbers) place_number(x);
-    for (Code::Operation& x : code_.of_arrays) place_number(x);
-    for (Code::Operand& x : code_.results) place_number(x);
+    for (Code::Operation& x : code_.of_numbers) number_operands(x);
+    for (Code::Operation& x : code_.of_arrays) number_operands(x);
+    for (Code::Operand& x : code_.results) number_operand(x);
     code_.numbers += made_numbers_;
     return std::move(code_);
   }
 
  private:
   using Operand = Code::Operand;
-  /// Numbers that operations make are counted from here until it is known how many are given.
+  /// Numbers that operations compute are counted from here until the number of given ones is known.
   static constexpr int kMade = 1 << 20;
 
-  /// The last node that reads each; results are read at the very end.
+  /// The last node that reads each node; results are read at the end.
   std::vector<size_t> last_uses() const {
     std::vector<size_t> last(update_.nodes.size(), 0);
     for (size_t n = 0; n < update_.nodes.size(); ++n)
@@ -92,7 +92,7 @@ class CodeMaker {
       case Node::From::param:
         where_[n] = {Operand::array, 0};
         return;
-      case Node::From::grad: {  // multiplied as every step does
+      case Node::From::grad: {  // multiplied by the factor first
         where_[n] = new_slot(last[n]);
         code_.of_arrays.push_back(
             {function(Pointwise::mul), 2, {{Operand::array, 1}, {Operand::number, 0}}, where_[n]});
@@ -119,7 +119,8 @@ class CodeMaker {
     (node.array ? code_.of_arrays : code_.of_numbers).push_back(x);
   }
 
-  /// Results that are no values of their block are copied into one first: another result may overwrite what they are.
+  /// A result that is another array or a number is copied into a slot first: the array may be overwritten by another
+  /// result.
   void add_results() {
     free_slots(update_.nodes.size() - 1);
     for (size_t k = 0; k < update_.results.size(); ++k) {
@@ -142,15 +143,15 @@ class CodeMaker {
     code_.given.push_back(number);
     return {Operand::number, static_cast<int>(code_.given.size()) - 1};
   }
-  void place_number(Operand& x) const {
+  void number_operand(Operand& x) const {
     if (x.kind == Operand::number && x.index >= kMade) x.index += code_.numbers - kMade;
   }
-  void place_number(Code::Operation& x) const {
-    for (int k = 0; k < x.arity; ++k) place_number(x.in[k]);
-    place_number(x.out);
+  void number_operands(Code::Operation& x) const {
+    for (int k = 0; k < x.arity; ++k) number_operand(x.in[k]);
+    number_operand(x.out);
   }
 
-  /// A result may lie where its operation's operands do.
+  /// A slot until node `last` has read it. It may be that of an operand of the operation that writes it.
   Operand new_slot(size_t last) {
     const auto free = std::ranges::find(busy_until_, kFree);
     const auto at = static_cast<int>(free - busy_until_.begin());
@@ -179,13 +180,13 @@ class CodeMaker {
   int made_numbers_ = 0;
 };
 
-/// Of each update that hyper blocks may ask for.
+/// The codes of a rule's updates, as far as hyper blocks may need them.
 struct Codes final : RecordedRule::OnDevice {
   std::vector<Code> of_update;
-  uint32_t made = 0;  ///< bit u: of update u
+  uint32_t made = 0;  ///< bit u: the code of update u is there
 };
 
-/// The codes of a rule, with those that are not made yet.
+/// The codes of a rule. Makes those that are reachable and missing.
 const std::vector<Code>& codes_of(const RecordedRule& rule) {
   if (rule.on_device == nullptr) rule.on_device = std::make_unique<Codes>();
   auto& codes = static_cast<Codes&>(*rule.on_device);
@@ -202,11 +203,8 @@ const std::vector<Code>& codes_of(const RecordedRule& rule) {
 template <class C>
 class RecordedRun final : public formula::RuleRun {
  public:
-  RecordedRun(const RecordedRule& rule, const void* blocks)
-      : RuleRun(rule.states, rule.not_negative),
-        rule_(rule),
-        blocks_(static_cast<const std::byte*>(blocks)),
-        codes_(codes_of(rule)) {}
+  RecordedRun(const RecordedRule& rule, RecordedBlocks blocks)
+      : RuleRun(rule.states, rule.not_negative), rule_(rule), blocks_(blocks.bytes), codes_(codes_of(rule)) {}
 
   void step(uint32_t block, void* param, const void* grad, void* const* states, int64_t n,
             double factor) const override {
@@ -300,12 +298,12 @@ class RecordedRun final : public formula::RuleRun {
 
 }  // namespace
 
-bool prepare_recorded(const RecordedRule& rule, void*, const StepCall&, const Stream&) {
+bool prepare_recorded(const RecordedRule& rule, RecordedBlocks, const StepCall&, const Stream&) {
   codes_of(rule);
   return true;
 }
 
-void step_recorded(const RecordedRule& rule, void* blocks, const StepCall& call, const Stream&) {
+void step_recorded(const RecordedRule& rule, RecordedBlocks blocks, const StepCall& call, const Stream&) {
   if (rule.compute == kF64)
     step_list(call, RecordedRun<double>(rule, blocks));
   else

@@ -1,17 +1,17 @@
 #pragma once
 
-// A rule's step over a list on the CPU. formula::RuleRun says what a rule brings.
+// A rule's step over a list on the CPU, for any formula::RuleRun.
 
 #include "lorry/formula/rule_run.h"
 #include "lorry/kernels/optim.h"
 
 namespace lorry::kernels::cpu {
 
-/// Steps every entry of the list: elements of other types are widened in blocks that stay in the first cache. Then its
-/// hyper blocks advance.
+/// Steps every entry of the list, then advances its hyper blocks. Elements of other types than that of computation are
+/// converted in blocks that stay in the first-level cache.
 void step_list(const StepCall& call, const formula::RuleRun& rule);
 
-/// The functions of a rule on the CPU.
+/// The kernels of a rule on the CPU.
 template <class Rule, class C, formula::StepRun<Rule, C> (*kRun)()>
 struct RuleOnCpu {
   using Kernels = RuleKernels<Rule, C>;

@@ -1,10 +1,10 @@
 #pragma once
 
-// f32 for rules, with divisions and roots that do not branch. The compiler's own look at their arguments and call a
-// routine for the few that would be rounded wrongly; nothing is moved across such a look, and a thread waits for one
-// operation after another. These give the compiler's results for common arguments, and remember a doubt about any
-// other. Whoever is left with a doubt computes again in float. Worth 4 % of a step with states of 8 bits. Zero divided,
-// and the root of zero, are not common here: elements that never had a gradient are computed twice.
+// An f32 type for rules whose divisions and roots do not branch. The compiler's own test their arguments and call a
+// routine for rare ones; instructions are not moved across that branch, so a thread waits for one operation after the
+// other. The operators here are a fast path for common arguments. An argument that is not common sets a flag (`doubt`),
+// and flagged elements are computed again in float. A step with 8-bit states gets 4 % faster. Zero divided by a number
+// and the root of zero set the flag too: elements that never had a gradient are computed twice.
 
 #include <bit>
 #include <cstdint>
@@ -53,20 +53,20 @@ class BranchFree {
   }
   friend __device__ __forceinline__ BranchFree abs(BranchFree a) { return {fabsf(a.value_), a.doubt_}; }
 
-  /// Of a divisor in [2^-60, 2^20] and a dividend of a size in [2^-100, 2^60]: all that comes between is exact or has
-  /// all of its bits.
+  /// Common: a divisor in [2^-60, 2^20] and a dividend of magnitude in [2^-100, 2^60]. Then no intermediate result
+  /// overflows or loses bits to underflow.
   friend __device__ __forceinline__ BranchFree operator/(BranchFree a, BranchFree b) {
     float inverse;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(b.value_));
     inverse = __fmaf_rn(inverse, __fmaf_rn(-b.value_, inverse, 1), inverse);
     const float quotient = __fmul_rn(a.value_, inverse);
     const float nearest = __fmaf_rn(inverse, __fmaf_rn(-b.value_, quotient, a.value_), quotient);
-    const uint32_t size = 2 * std::bit_cast<uint32_t>(a.value_);  // without its sign
+    const uint32_t size = 2 * std::bit_cast<uint32_t>(a.value_);  // twice the magnitude's bits
     return {nearest, a.doubt_ || b.doubt_ || outside(std::bit_cast<uint32_t>(b.value_), bits(-60), bits(20)) ||
                          outside(size, 2 * bits(-100), 2 * bits(60))};
   }
 
-  /// Of a number in [2^-100, 2^127].
+  /// Common: a number in [2^-100, 2^127].
   friend __device__ __forceinline__ BranchFree sqrt(BranchFree a) {
     float inverse;
     asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(a.value_));
@@ -100,7 +100,7 @@ class BranchFree {
  private:
   __device__ __forceinline__ BranchFree(float value, bool doubt) : value_(value), doubt_(doubt) {}
 
-  /// Those of 2^exponent.
+  /// The bits of 2^exponent.
   static constexpr __device__ __forceinline__ uint32_t bits(int exponent) {
     return static_cast<uint32_t>(127 + exponent) << 23;
   }

@@ -39,7 +39,7 @@ struct Recorded {{
 {updates}  }}
 }};
 
-/// Where the rule's own hyper block has what a step reads.
+/// Reads the rule's own hyper block, whose type generated code does not know.
 template <>
 struct HyperBlock<Recorded, {compute}> {{
   alignas(8) unsigned char bytes[{bytes}];
@@ -78,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(kListThreads, Body::kBlocks)
 }}  // namespace lorry::kernels::cuda
 )";
 
-/// A number of the type of computation, to the bit.
+/// The text of a number, exact to the bit.
 std::string constant(double x) { return fmt::format("V(__longlong_as_double({:#x}ll))", std::bit_cast<uint64_t>(x)); }
 
 std::string operand(const RecordedUpdate& update, const Term& x) {
@@ -98,7 +98,7 @@ std::string operand(const RecordedUpdate& update, const Term& x) {
   }
 }
 
-/// As the formulas of pointwise.def say it.
+/// The text of an operation, as in the formulas of pointwise.def.
 std::string value(const RecordedUpdate& update, const Node& node) {
   const auto in = [&](size_t k) { return operand(update, node.in[k]); };
   const auto between = [&](const char* sign) { return fmt::format("{} {} {}", in(0), sign, in(1)); };
@@ -143,7 +143,7 @@ std::string value(const RecordedUpdate& update, const Node& node) {
   }
 }
 
-/// Old values are read before any is written.
+/// The text of an update. All old values are read before any new one is written.
 std::string statements(const RecordedRule& rule, const RecordedUpdate& update, const char* indent) {
   std::string text = fmt::format("{}[[maybe_unused]] const V p = param;\n", indent);
   for (int k = 0; k < rule.states; ++k)

@@ -1,7 +1,7 @@
 #pragma once
 
-// The source of a kernel that steps a list by a recorded rule: the rule as a struct, so that the bodies of step.h and
-// step_compressed.h are those of the rules that Lorry is built with.
+// Makes the source of a kernel that steps a list by a recorded rule. The recording becomes a struct like those of
+// formula/, and goes into the same kernel bodies (step.h, step_compressed.h).
 
 #include <string>
 
@@ -9,7 +9,8 @@
 
 namespace lorry::kernels::cuda {
 
-/// body: a type that is made of `Rule`; source: a template of list.h, such as "Table". The kernel is called `name`.
+/// body: the text of a kernel body's type, such as "StepUniform<Rule, float>". source: a template of list.h, such as
+/// "Table". name: of the kernel.
 std::string emit_step(const RecordedRule& rule, const std::string& name, const std::string& body,
                       const std::string& source);
 

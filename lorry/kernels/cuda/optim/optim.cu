@@ -1,4 +1,5 @@
-// The steps of Lorry's rules, from their list; compiled in shares of the rules, so that no compilation is long.
+// The step kernels of Lorry's rules. The file is compiled several times, each time for a share of the rules
+// (LORRY_SHARE), so that no compilation takes long.
 
 #include "lorry/kernels/cuda/optim/optim.h"
 #include "lorry/kernels/cuda/optim/rule.h"

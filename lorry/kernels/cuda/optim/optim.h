@@ -1,6 +1,6 @@
 #pragma once
 
-// optim.cu is compiled in shares of the rules.
+// What the files of this folder give to the table of kernels. fill_rules adds one share of the rules (optim.cu).
 
 #include "lorry/kernels/optim.h"
 
@@ -12,7 +12,7 @@ void fill_rules(OptimKernels& kernels);
 
 void decompress(const CompressedCall& call, const Stream& stream);
 void compress(const CompressedCall& call, const Stream& stream);
-bool prepare_recorded(const RecordedRule& rule, void* blocks, const StepCall& call, const Stream& stream);
-void step_recorded(const RecordedRule& rule, void* blocks, const StepCall& call, const Stream& stream);
+bool prepare_recorded(const RecordedRule& rule, RecordedBlocks blocks, const StepCall& call, const Stream& stream);
+void step_recorded(const RecordedRule& rule, RecordedBlocks blocks, const StepCall& call, const Stream& stream);
 
 }  // namespace lorry::kernels::cuda

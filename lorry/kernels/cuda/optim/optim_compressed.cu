@@ -1,4 +1,5 @@
-// Arrays between f32 and their compressed form, a row a warp: what step_compressed.h does on its way.
+// Compresses and decompresses arrays, a row at a time, with the functions of step_compressed.h. Bytes per element: 4 of
+// f32, and 2 of bf16 or 1.02 of 8-bit codes with their scales.
 
 #include "lorry/kernels/cuda/optim/optim.h"
 #include "lorry/kernels/cuda/optim/step_compressed.h"
@@ -6,7 +7,7 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-/// What both directions have. `array` is the compressed form, `values` f32.
+/// What both directions share. Arrays: f32 values, compressed ones.
 struct CompressedRows : QuantizedRows {
   static constexpr int kArrays = 2, kTile = 1'024, kRunLength = 1, kBlocks = 3;
 
@@ -16,8 +17,9 @@ struct CompressedRows : QuantizedRows {
   __device__ void open(int thread) const {
     if (type == StateType::q8) fill_tables(thread);
   }
-  /// Calls f(whole, values, compressed, row, left) for every row of a tile: `whole` is a constant, the addresses are
-  /// those of the lane's first elements.
+  /// Calls f(whole, values, compressed, row, left) for every row of a tile. whole: a constant, whether the row is full
+  /// and aligned. values, compressed: the addresses of the lane's first elements. row: its first element. left: how
+  /// many elements of the tile there are from the lane's first one on.
   template <class F>
   __device__ __forceinline__ void rows(const Entry<kArrays>& entry, const Tile& tile, int lane, const F& f) const {
     const bool aligned =

@@ -1,5 +1,5 @@
-// Steps by recorded rules: kernels that are generated (emit_rule.h), compiled before the first step and launched as
-// those of the rules that Lorry is built with.
+// Steps by recorded rules. Their kernels are generated (emit_rule.h), compiled before the first step, and launched like
+// the kernels of Lorry's own rules.
 
 #include <map>
 #include <tuple>
@@ -12,7 +12,7 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-/// Stands for any rule of so many states where only the arguments of its kernels matter.
+/// Stands for any rule with this number of states, where only the types of kernel arguments matter.
 template <int kStateCount>
 struct StandIn {
   static constexpr int kStates = kStateCount;
@@ -44,7 +44,7 @@ struct BodyName<StepCompressed<Rule, T, kTypes>> {
       fmt::format("StepCompressed<Rule, {}, StateTypes::{}>", type_text<T>(), kTypeTexts[static_cast<int>(kTypes)]);
 };
 
-/// The kernels that were made for a rule.
+/// The kernels that were compiled for a rule, by body, source, reachable updates and device.
 struct RuleKernelsOnDevice final : RecordedRule::OnDevice {
   std::map<std::tuple<std::string, const char*, uint32_t, int>, std::shared_ptr<const RuntimeKernel>> kernels;
 
@@ -64,7 +64,7 @@ RuleKernelsOnDevice& on_device(const RecordedRule& rule) {
   return static_cast<RuleKernelsOnDevice&>(*rule.on_device);
 }
 
-/// The template of list.h by which kernels learn of the list's tiles.
+/// The template of list.h by which the tiles of a list reach its kernels.
 const char* source_of(const CudaList& list) {
   switch (list.strategy()) {
     case Strategy::kernel_args_4k:
@@ -78,14 +78,14 @@ const char* source_of(const CudaList& list) {
 
 /// Calls use(body) with the body that steps the call's list. `states`: the rule's.
 template <int kStates = 0, class Use>
-void with_body(const RecordedRule& rule, void* blocks, const StepCall& call, const Use& use) {
+void with_body(const RecordedRule& rule, RecordedBlocks blocks, const StepCall& call, const Use& use) {
   if constexpr (kStates < 3)
     if (rule.states != kStates) return with_body<kStates + 1>(rule, blocks, call, use);
   using Rule = StandIn<kStates>;
   if (rule.compute == kF64)
-    RuleOnCuda<Rule, double>::with_body(static_cast<formula::HyperBlock<Rule, double>*>(blocks), call, use);
+    RuleOnCuda<Rule, double>::with_body(reinterpret_cast<formula::HyperBlock<Rule, double>*>(blocks.bytes), call, use);
   else
-    RuleOnCuda<Rule, float>::with_body(static_cast<formula::HyperBlock<Rule, float>*>(blocks), call, use);
+    RuleOnCuda<Rule, float>::with_body(reinterpret_cast<formula::HyperBlock<Rule, float>*>(blocks.bytes), call, use);
 }
 
 template <class Body>
@@ -96,7 +96,7 @@ const RuntimeKernel& kernel_of(const RecordedRule& rule, const Body& body, const
 
 }  // namespace
 
-bool prepare_recorded(const RecordedRule& rule, void* blocks, const StepCall& call, const Stream& stream) {
+bool prepare_recorded(const RecordedRule& rule, RecordedBlocks blocks, const StepCall& call, const Stream& stream) {
   bool compiled = false;
   with_body(rule, blocks, call, [&]<class Body>(const Body& body) {
     const RuntimeKernel& kernel = kernel_of(rule, body, call, stream);
@@ -107,7 +107,7 @@ bool prepare_recorded(const RecordedRule& rule, void* blocks, const StepCall& ca
   return compiled;
 }
 
-void step_recorded(const RecordedRule& rule, void* blocks, const StepCall& call, const Stream& stream) {
+void step_recorded(const RecordedRule& rule, RecordedBlocks blocks, const StepCall& call, const Stream& stream) {
   with_body(rule, blocks, call, [&]<class Body>(const Body& body) {
     const void* const function = kernel_of(rule, body, call, stream).function();
     const CompiledTileKernels<Body::kArrays, Body> kernels{{function}, {function}, {function}};

@@ -1,6 +1,6 @@
 #pragma once
 
-// The kernels of a rule, for one of Lorry's or a user's own: which body steps which list, and the hyper blocks.
+// The CUDA kernels of a rule, Lorry's or a user's: which kernel body steps which list, and kernels for hyper blocks.
 
 #include "lorry/kernels/cuda/optim/step.h"
 #include "lorry/kernels/cuda/optim/step_compressed.h"
@@ -8,7 +8,7 @@
 
 namespace lorry::kernels::cuda {
 
-/// What a list's states are.
+/// The type of states that are stored in this dtype.
 inline StateType type_of(DType dtype) {
   return dtype == kU8 ? StateType::q8 : dtype == kBF16 ? StateType::bf16 : StateType::f32;
 }
@@ -19,7 +19,7 @@ StateTypes types_of(const List& list) {
   return kStates == 0 ? StateTypes::f32 : static_cast<StateTypes>(type_of(list.dtype(2)));
 }
 
-/// Changes of hyper blocks, by value.
+/// Changes of hyper blocks, as a kernel argument.
 template <class Rule>
 struct Changes {
   struct One {
@@ -46,13 +46,13 @@ __global__ void set_hyper_blocks(formula::HyperBlock<Rule, C>* blocks, const __g
   block.refresh();
 }
 
-/// Numbers among settings, by value or by address; those of one hyper block lie side by side.
+/// Changes of single settings, as a kernel argument; those of one hyper block are adjacent.
 struct Numbers {
   struct One {
     const void* from;  ///< null: `value`
     double value;
     int32_t block;
-    int16_t offset;  ///< in the rule's settings, bytes
+    int16_t offset;  ///< of the setting in the rule's Settings, in bytes
     DType dtype;
 
     void addresses(auto& visit) const { visit(from); }
@@ -73,7 +73,7 @@ struct Numbers {
   }
 };
 
-/// A thread a hyper block.
+/// One thread for each hyper block.
 template <class Rule, class C>
 __global__ void set_hyper_numbers(formula::HyperBlock<Rule, C>* blocks, const __grid_constant__ Numbers given) {
   const int first = static_cast<int>(threadIdx.x);
@@ -92,8 +92,7 @@ __global__ void advance_hyper_blocks(StepNumbers<Rule, C> numbers) {
   numbers.finish(static_cast<int>(threadIdx.x));
 }
 
-/// The kernels of a rule: instantiated here for Lorry's rules, and by whoever includes this header under nvcc for his
-/// own.
+/// The kernels of a rule. A program that compiles this header with nvcc instantiates them for its own rules.
 template <class Rule, class C>
 struct RuleOnCuda {
   using Kernels = RuleKernels<Rule, C>;

@@ -1,10 +1,10 @@
 #pragma once
 
-// A rule's step over a list whose states are f32 or f64. The formulas are those of the CPU, and so are all bits.
+// A rule's step over a list whose states are f32 or f64. The formulas, and so the bits, are those of the CPU.
 //
-// A warp's tile is 1,024 elements; each lane has two runs of 16 bytes of every array in flight. With AdamW's four
+// A warp's tile has 1,024 elements. Each lane has two runs of 16 bytes of every array in flight; with AdamW's four
 // arrays and 24 warps on a multiprocessor that is 96 KB. With 16-bit parameters it has one run of four elements, and
-// the warps of a block share out rows. The last block to finish moves the hyper blocks on.
+// the warps of a block share rows. The last block to finish advances the hyper blocks.
 
 #include "lorry/formula/clip.h"
 #include "lorry/formula/rule.h"
@@ -15,8 +15,8 @@
 
 namespace lorry::kernels::cuda {
 
-/// Walks a warp through its tile: load(length, i) brings the elements of a run, one or kRunLength, from i on, kFlight
-/// runs before any is used, and use(i, loaded) steps them.
+/// Walks a warp through its tile. load(length, i) loads a run of `length` elements (1 or kRunLength) from i on; use(i,
+/// loaded) steps it. kFlight runs are loaded before the first is used.
 template <int kRunLength, int kFlight, class Load, class Use>
 __device__ __forceinline__ void in_flight(const Tile& tile, int lane, const Load& load, const Use& use) {
   const auto one_by_one = [&](int from, int to) {
@@ -39,10 +39,10 @@ __device__ __forceinline__ void in_flight(const Tile& tile, int lane, const Load
   one_by_one(tile.rest, tile.count);
 }
 
-/// What every step reads beside its list.
+/// The arguments of every step beside its list.
 template <class Rule, class C>
 struct StepNumbers {
-  static constexpr bool kBackwards = true;  // the norm of a short list may just have been there
+  static constexpr bool kBackwards = true;  // the norm of the gradients may have left the last tiles in the cache
 
   formula::HyperBlock<Rule, C>* blocks;
   const double* grad_factor;
@@ -52,12 +52,12 @@ struct StepNumbers {
   void addresses(auto& visit) const { visit(blocks, grad_factor); }
 
   __device__ __forceinline__ double factor() const { return grad_factor ? *grad_factor : 1; }
-  /// The entry's; where there is one alone, without waiting for the entry.
+  /// The hyper block of an entry. If the list has only one, the entry's word is not needed.
   __device__ __forceinline__ const formula::HyperBlock<Rule, C>& block(uint32_t word) const {
     return blocks[block_count == 1 ? first_block : static_cast<int>(word)];
   }
   __device__ __forceinline__ formula::HyperOf<Rule, C> hyper(uint32_t word) const { return block(word).numbers(); }
-  /// A tile of a step that is left out: its gradients may have to go all the same.
+  /// Handles a tile of a step that is skipped: its gradients may have to be zeroed.
   __device__ void leave_out(void* grad, int bytes, const Tile& tile, int row, int lane) const {
     if (!zero_grads) return;
     auto* const at = reinterpret_cast<uint16_t*>(static_cast<char*>(grad) + tile.first * bytes);
@@ -72,7 +72,7 @@ struct StepNumbers {
   }
 };
 
-/// Where all arrays are of type C. A rule of three states has registers for one run in flight.
+/// A step whose arrays are all of type C. With three states there are registers for only one run in flight.
 template <class Rule, class C, int kFlight = (Rule::kStates < 3 ? 2 : 1), int kElements = 1'024,
           int kResident = (sizeof(C) == 8 ? 2 : 3)>
 struct StepUniform : StepNumbers<Rule, C> {
@@ -123,7 +123,7 @@ struct StepUniform : StepNumbers<Rule, C> {
   }
 };
 
-/// N elements of 16 bits, 4 or 1, two a word.
+/// N elements of 16 bits, 4 or 1, two in each word.
 template <int N>
 struct Halves {
   uint32_t words[(N + 1) / 2];
@@ -150,8 +150,8 @@ struct Halves {
   }
 };
 
-/// Where parameters are of a 16-bit type T and gradients of the same or f32, G, states are f32, and something may be
-/// kept beside the parameter (a null array where nothing is).
+/// A step of parameters of a 16-bit type T, with gradients of type G, T or float, and f32 states. There may be a master
+/// or a remainder; else its array is null.
 template <class Rule, class T, class G = T, int kRuns = 1, int kElements = 1'024, int kResident = 3>
 struct StepNarrow : StepNumbers<Rule, float> {
   static constexpr int kStates = Rule::kStates, kArrays = 3 + kStates, kMaster = kArrays - 1;
@@ -171,7 +171,7 @@ struct StepNarrow : StepNumbers<Rule, float> {
   template <int N>
   __device__ __forceinline__ Loaded<N> load(void* const (&at)[kArrays], int i) const {
     Loaded<N> loaded;
-    if (masters == MasterKind::f32)  // the parameter is only written
+    if (masters == MasterKind::f32)  // the parameter itself is not read
       loaded.master = load_streaming<float, N>(static_cast<const float*>(at[kMaster]) + i);
     else
       loaded.param = Halves<N>::load(at[0], i);

@@ -1,11 +1,12 @@
 #pragma once
 
-// A rule's step where states are stored in fewer than 32 bits, or parameters are rounded stochastically. Arithmetic is
-// that of step.h, in f32.
+// A rule's step if states are compressed, or if parameters are rounded stochastically. It computes in f32, as step.h
+// does.
 //
-// A warp goes through its tile in rows of 256 elements, the blocks of 8-bit states: a lane has two runs of four, 128
-// elements apart, so that every access of the warp is without gaps. It decodes by a table in shared memory and finds a
-// block's new scale by one reduction of the warp. A tile's scales are read and written at once, a lane one.
+// A warp goes through its tile in rows of 256 elements, the blocks of 8-bit states. A lane has two runs of four
+// elements, 128 elements apart, so that each access of the warp is contiguous. Codes are decoded by a table in shared
+// memory; a block's new scale is found by one reduction over the warp. The scales of a tile are read and written in one
+// access, one by each lane.
 
 #include "lorry/device/state_type.h"
 #include "lorry/formula/quantize.h"
@@ -15,12 +16,12 @@
 
 namespace lorry::kernels::cuda {
 
-/// A warp's access to rows of 256 elements, and to how they are stored.
+/// How a warp loads, stores, encodes and rounds rows of 256 elements.
 struct QuantizedRows {
   static constexpr int kBlock = formula::kQuantBlock, kLane = 8;
   static_assert(kBlock == 32 * kLane && kLane == formula::kRoundedAtOnce);
 
-  /// The map and its inverse, of signed codes and of others, in shared memory.
+  /// The values of codes, and what encodes values, in shared memory; [1] of signed codes.
   struct Tables {
     float numbers[2][256];
     float2 lines[2][128];  // by exponent
@@ -41,12 +42,12 @@ struct QuantizedRows {
     fill.template operator()<false>();
   }
 
-  /// How far after a lane's first element its value v lies, and where in the row the former is.
+  /// The distance from a lane's first element to its element v; and the position of the first element in the row.
   static constexpr __device__ __forceinline__ int apart(int v) { return v / 4 * (kBlock / 2) + v % 4; }
   static __device__ __forceinline__ int first_of(int lane) { return lane * 4; }
 
-  /// A lane's values of a row: `at` is its first element's address, and `left` of the row's elements come from there
-  /// on. kWhole: all of the row are there and aligned.
+  /// A lane's elements of a row. at: the address of its first one. left: how many elements of the tile there are from
+  /// there on. kWhole: the row is full and aligned.
   template <bool kWhole, class S>
   static __device__ __forceinline__ void load(const void* at, int left, S (&to)[kLane]) {
     const S* const from = static_cast<const S*>(at);
@@ -77,7 +78,7 @@ struct QuantizedRows {
     }
   }
 
-  /// The random bits of a lane's values: blocks of words cover eight elements, so neighbours share what they draw.
+  /// The random bits of a lane's elements. A block of random words serves eight elements, so two lanes share theirs.
   struct RandomBits {
     uint32_t words[4];
     __device__ __forceinline__ uint32_t operator[](int v) const { return words[v / 2] >> 16 * (v % 2) & 0xffffu; }
@@ -93,7 +94,7 @@ struct QuantizedRows {
                : RandomBits{{own.word[0], own.word[1], other[0], other[1]}};
   }
 
-  /// Four codes in a word.
+  /// The codes of four values, in one word.
   template <bool kSigned>
   static __device__ __forceinline__ uint32_t encode(const float* values, float inverse) {
     uint32_t m[4];
@@ -111,7 +112,7 @@ struct QuantizedRows {
     return magnitudes | (__byte_perm(signs(0), signs(2), 0x5410) & 0x80808080u);
   }
 
-  /// The bits of the largest magnitude of a lane's values; those of a NaN, whichever it is, are the largest.
+  /// The bits of the largest magnitude of a lane's values. A NaN counts as larger than any number.
   static __device__ __forceinline__ uint32_t largest(const float (&values)[kLane]) {
     float most = fabsf(values[0]);
 #pragma unroll
@@ -119,7 +120,7 @@ struct QuantizedRows {
     return __float_as_uint(most);
   }
 
-  /// Values in 8 bits. Returns their scale.
+  /// Stores values as 8-bit codes. Returns their scale.
   template <bool kSigned, bool kWhole>
   static __device__ __forceinline__ float quantise(void* at, int left, float (&values)[kLane]) {
     if (!kWhole) {
@@ -138,7 +139,7 @@ struct QuantizedRows {
     return by.scale;
   }
 
-  /// Values rounded stochastically.
+  /// Stores values as bf16, rounded stochastically.
   template <bool kWhole>
   static __device__ __forceinline__ void round(void* at, const RandomBits& random, int left,
                                                const float (&values)[kLane]) {
@@ -156,11 +157,11 @@ __device__ __forceinline__ float* scale_of(void* codes, int64_t count, int64_t e
          element / formula::kQuantBlock;
 }
 
-/// What the types of all states are, where the compiler knows them.
+/// The type of all states, if it is known at compile time.
 enum class StateTypes { f32, bf16, q8, mixed };
 
-/// Tiles as large as leaves two rounds of blocks for a large GPU: a block has its tables to make, and first waits for
-/// its addresses. At most as many rows as a warp has lanes, each of which keeps the scales of one.
+/// The largest tile that leaves two rounds of blocks for a large GPU: a block first fills its tables and waits for
+/// addresses. A tile has at most 32 rows, because each lane holds the scale of one row.
 inline int compressed_tile(int64_t elements) {
   constexpr int64_t kWarps = 6'000;
   int tile = 1'024;
@@ -168,8 +169,8 @@ inline int compressed_tile(int64_t elements) {
   return tile;
 }
 
-/// T is the parameter's type: float, BFloat16 or Float16. f32 gradients of 16-bit parameters are stepped by
-/// StateTypes::mixed, which looks at every type as it goes. With random bits to make, a lane wants 128 registers.
+/// T is the parameter's type: float, BFloat16 or Float16. f32 gradients of 16-bit parameters take StateTypes::mixed,
+/// which tests every type at run time. A lane that makes random bits needs 128 registers.
 template <class Rule, class T, StateTypes kTypes,
           int kResident = (kTypes == StateTypes::q8 || kTypes == StateTypes::f32 ? 3 : 2)>
 struct StepCompressed : StepNumbers<Rule, float>, QuantizedRows {
@@ -184,7 +185,7 @@ struct StepCompressed : StepNumbers<Rule, float>, QuantizedRows {
   bool wide_grads;  ///< f32, of 16-bit parameters
   StateType types[3];
   uint64_t seed;
-  int64_t first_element;  ///< of the first entry's parameter, when the entry is a slice of it
+  int64_t first_element;  ///< StepCall::first_element
 
   __device__ void open(int thread) const {
     if (kTypes == StateTypes::q8 || kTypes == StateTypes::mixed) fill_tables(thread);
@@ -201,31 +202,32 @@ struct StepCompressed : StepNumbers<Rule, float>, QuantizedRows {
     return type(k - 2) == StateType::f32 ? 4 : type(k - 2) == StateType::bf16 ? 2 : 1;
   }
 
-  /// Where a lane's elements of a row lie, and what is left of the tile from the first of them on.
+  /// The addresses of a lane's first elements of a row, and how many elements of the tile there are from there on.
   struct LaneAddresses {
     char* at[kArrays];
     int left;
   };
-  __device__ __forceinline__ LaneAddresses place(const Entry<kArrays>& entry, const Tile& tile, int lane) const {
-    LaneAddresses place;
+  __device__ __forceinline__ LaneAddresses lane_addresses(const Entry<kArrays>& entry, const Tile& tile,
+                                                          int lane) const {
+    LaneAddresses addresses;
 #pragma unroll
     for (int k = 0; k < kArrays; ++k)
-      place.at[k] = static_cast<char*>(entry.at[k]) + (tile.first + first_of(lane)) * bytes(k);
-    place.left = tile.count - first_of(lane);
-    return place;
+      addresses.at[k] = static_cast<char*>(entry.at[k]) + (tile.first + first_of(lane)) * bytes(k);
+    addresses.left = tile.count - first_of(lane);
+    return addresses;
   }
-  /// To the next row. The empty statement makes a register of every address: the compiler prefers where they began and
-  /// a distance, runs out of registers, and loads the former for every row.
-  __device__ __forceinline__ void next(LaneAddresses& place) const {
+  /// Moves to the next row. The empty asm keeps every address in a register: else the compiler keeps the first address
+  /// and a distance, runs out of registers, and loads the address again for every row.
+  __device__ __forceinline__ void next(LaneAddresses& addresses) const {
 #pragma unroll
     for (int k = 0; k < kArrays; ++k) {
-      place.at[k] += kBlock * bytes(k);
-      asm volatile("" : "+l"(place.at[k]));
+      addresses.at[k] += kBlock * bytes(k);
+      asm volatile("" : "+l"(addresses.at[k]));
     }
-    place.left -= kBlock;
+    addresses.left -= kBlock;
   }
 
-  /// What names the random bits of a row.
+  /// Draws the random bits of a row.
   struct Draw {
     uint64_t seed;
     uint32_t number;
@@ -239,40 +241,40 @@ struct StepCompressed : StepNumbers<Rule, float>, QuantizedRows {
 
   // Long: all states of a run stay in registers from their loads to their stores.
   template <bool kWhole, class Hyper>
-  __device__ __forceinline__ void step(const LaneAddresses& place, int row, int lane, const Hyper& hyper, float factor,
-                                       float (&scales)[kSome], const Draw& draw) const {
-    // As they lie in memory, all before any is used.
-    const int left = place.left;
-    T stored[kLane], grad[kLane];
+  __device__ __forceinline__ void step(const LaneAddresses& addresses, int row, int lane, const Hyper& hyper,
+                                       float factor, float (&scales)[kSome], const Draw& draw) const {
+    // All arrays are loaded before any is used.
+    const int left = addresses.left;
+    T param[kLane], grad[kLane];
     float wide_grad[kLane];
     float values[kLane], states[kSome][kLane], scale[kSome];
     uint16_t rest[kLane], halves[kSome][kLane];
     uint8_t codes[kSome][kLane];
     if (kNarrow && masters == MasterKind::f32)
-      load<kWhole>(place.at[kMaster], left, values);
+      load<kWhole>(addresses.at[kMaster], left, values);
     else
-      load<kWhole>(place.at[0], left, stored);
-    if (kNarrow && masters == MasterKind::split) load<kWhole>(place.at[kMaster], left, rest);
+      load<kWhole>(addresses.at[0], left, param);
+    if (kNarrow && masters == MasterKind::split) load<kWhole>(addresses.at[kMaster], left, rest);
     if (kAnyGrads && wide_grads)
-      load<kWhole>(place.at[1], left, wide_grad);
+      load<kWhole>(addresses.at[1], left, wide_grad);
     else
-      load<kWhole>(place.at[1], left, grad);
+      load<kWhole>(addresses.at[1], left, grad);
 #pragma unroll
     for (int k = 0; k < kStates; ++k) {
-      if (type(k) == StateType::f32) load<kWhole>(place.at[2 + k], left, states[k]);
-      if (type(k) == StateType::bf16) load<kWhole>(place.at[2 + k], left, halves[k]);
+      if (type(k) == StateType::f32) load<kWhole>(addresses.at[2 + k], left, states[k]);
+      if (type(k) == StateType::bf16) load<kWhole>(addresses.at[2 + k], left, halves[k]);
       if (type(k) == StateType::q8)
-        load<kWhole>(place.at[2 + k], left, codes[k]), scale[k] = __shfl_sync(~0u, scales[k], row);
+        load<kWhole>(addresses.at[2 + k], left, codes[k]), scale[k] = __shfl_sync(~0u, scales[k], row);
     }
 
 #pragma unroll
     for (int v = 0; v < kLane; ++v) {
       if constexpr (!kNarrow)
-        values[v] = stored[v];
+        values[v] = param[v];
       else if (masters == MasterKind::split)
-        values[v] = __uint_as_float(formula::joined(stored[v].bits, rest[v]));
+        values[v] = __uint_as_float(formula::joined(param[v].bits, rest[v]));
       else if (masters != MasterKind::f32)
-        values[v] = static_cast<float>(stored[v]);
+        values[v] = static_cast<float>(param[v]);
       float own[kSome];
       formula::for_states<Rule>([&]<int k>(std::integral_constant<int, k>) {
         if (type(k) == StateType::f32) own[k] = states[k][v];
@@ -289,7 +291,7 @@ struct StepCompressed : StepNumbers<Rule, float>, QuantizedRows {
     }
 
     formula::for_states<Rule>([&]<int k>(std::integral_constant<int, k>) {
-      char* const at = place.at[2 + k];
+      char* const at = addresses.at[2 + k];
       if (type(k) == StateType::f32) store<kWhole>(at, left, states[k]);
       if (type(k) == StateType::bf16) round<kWhole>(at, draw(1 + k), left, states[k]);
       if (type(k) != StateType::q8) return;
@@ -298,7 +300,7 @@ struct StepCompressed : StepNumbers<Rule, float>, QuantizedRows {
     });
     if constexpr (kNarrow) {
       if (masters == MasterKind::stochastic) {
-        round<kWhole>(place.at[0], draw(0), left, values);
+        round<kWhole>(addresses.at[0], draw(0), left, values);
       } else if (masters == MasterKind::split) {
         uint16_t bits[kLane];
 #pragma unroll
@@ -307,29 +309,29 @@ struct StepCompressed : StepNumbers<Rule, float>, QuantizedRows {
           bits[v] = static_cast<uint16_t>(upper);
           rest[v] = static_cast<uint16_t>(formula::lower_half(whole, upper));
         }
-        store<kWhole>(place.at[kMaster], left, rest);
-        store<kWhole>(place.at[0], left, bits);
+        store<kWhole>(addresses.at[kMaster], left, rest);
+        store<kWhole>(addresses.at[0], left, bits);
       } else {
         uint16_t bits[kLane];
 #pragma unroll
         for (int v = 0; v < kLane; ++v) bits[v] = T(values[v]).bits;
-        if (masters == MasterKind::f32) store<kWhole>(place.at[kMaster], left, values);
-        store<kWhole>(place.at[0], left, bits);
+        if (masters == MasterKind::f32) store<kWhole>(addresses.at[kMaster], left, values);
+        store<kWhole>(addresses.at[0], left, bits);
       }
     } else {
-      store<kWhole>(place.at[0], left, values);
+      store<kWhole>(addresses.at[0], left, values);
     }
     if (!this->zero_grads) return;
     if (kAnyGrads && wide_grads) {
       const float zeros[kLane] = {};
-      store<kWhole>(place.at[1], left, zeros);
+      store<kWhole>(addresses.at[1], left, zeros);
     } else {
       const T zeros[kLane] = {};
-      store<kWhole>(place.at[1], left, zeros);
+      store<kWhole>(addresses.at[1], left, zeros);
     }
   }
 
-  /// Whether rows may be read in runs.
+  /// Whether rows may be loaded in runs.
   __device__ __forceinline__ bool aligned(const Entry<kArrays>& entry) const {
     uintptr_t bad = 0;
 #pragma unroll
@@ -346,7 +348,7 @@ struct StepCompressed : StepNumbers<Rule, float>, QuantizedRows {
 
   __device__ __forceinline__ void operator()(const Entry<kArrays>& entry, const Tile& tile, int lane) const {
     const double by = this->factor();
-    if (by != by) {  // as leave_out, of tiles whose rows lie together, in fewer registers
+    if (by != by) {  // like leave_out, in fewer registers: rows of a tile are contiguous
       const auto zero = [&](auto* grad) {
         for (int i = lane; this->zero_grads && i < tile.count; i += 32) grad[tile.first + i] = {};
       };
@@ -356,7 +358,7 @@ struct StepCompressed : StepNumbers<Rule, float>, QuantizedRows {
     const auto& block = this->block(entry.word);
     const auto hyper = block.numbers();
     const bool whole = aligned(entry);
-    LaneAddresses at = place(entry, tile, lane);
+    LaneAddresses at = lane_addresses(entry, tile, lane);
     float scales[kSome] = {};
 #pragma unroll
     for (int k = 0; k < kStates; ++k)

@@ -6,41 +6,42 @@
 namespace lorry::optim::detail {
 namespace {
 
-/// Puts operations in order and values into memory.
-class Placer {
+/// Orders the operations of a step, and chooses the memory of their values.
+class BufferAllocator {
  public:
-  Placer(const StepShape& shape, const RecordedStep& step, const std::vector<int>& uses, int states)
+  BufferAllocator(const StepShape& shape, const RecordedStep& step, const std::vector<int>& uses, int states)
       : shape_(shape), nodes_(step.nodes), results_(step.results), uses_(uses), at_(step.nodes.size()) {
-    place_copies(states);
+    allocate_copies(states);
   }
 
   Program run() {
-    place_numbers();
+    locate_numbers();
     order();
-    for (const Node& node : nodes_) find_place(node);
+    for (const Node& node : nodes_) locate_input(node);
     for (size_t i = 0; i < items_.size(); ++i) emit(static_cast<int>(i));
     emit_moves();
     return std::move(program_);
   }
 
  private:
+  /// An instruction of the program, in order.
   struct Item {
     Instruction::Kind kind;
-    int node;         ///< what it makes or, for compress, reads
-    int result = -1;  ///< of a compress
+    int node;         ///< that it computes; a compress reads it
+    int result = -1;  ///< that a compress writes
   };
-  /// Memory of an array, and the node whose value it holds.
+  /// Memory of an array, and the node whose value it holds; -1: none.
   struct Unit {
-    Location place;
+    Location location;
     int64_t width;
     int holds = -1;
   };
 
   const Node& node(const Term& x) const { return nodes_[static_cast<size_t>(x.node)]; }
 
-  /// Arrays that lie elsewhere, and parts of 8-bit ones, whose codes and scales lie apart, are copied to the device
-  /// first. Two bytes an element hold codes and scales.
-  void place_copies(int states) {
+  /// Buffers for copies of states: of those in pinned memory, and of parts of 8-bit states, whose codes and scales are
+  /// not adjacent. Two bytes per element are enough for codes and scales.
+  void allocate_copies(int states) {
     std::fill(std::begin(program_.copies), std::end(program_.copies), -1);
     for (int k = 0; k < states + shape_.has_master(); ++k) {
       const StateType type = k < states && shape_.is_compressed(k) ? shape_.memory.states[k] : StateType::f32;
@@ -51,7 +52,7 @@ class Placer {
     }
   }
 
-  void place_numbers() {
+  void locate_numbers() {
     for (size_t n = 0; n < nodes_.size(); ++n) {
       const Node& x = nodes_[n];
       if (x.array || uses_[n] == 0) continue;
@@ -72,11 +73,11 @@ class Placer {
     }
   }
 
-  /// Operations as the formula has them. A compressed state is decompressed before it is first read. A result is
-  /// compressed as soon as it is known and no operation is left that reads what it overwrites.
+  /// Operations keep the order of the rule. A compressed state is decompressed before it is first read. A result is
+  /// compressed once it is computed and no later operation reads what it overwrites.
   void order() {
     std::vector<bool> loaded(nodes_.size()), known(nodes_.size());
-    std::vector<int> readers(nodes_.size());  // operations to come that read each node
+    std::vector<int> readers(nodes_.size());  // how many later operations read each node
     const auto is_ordered = [&](size_t n) {
       return nodes_[n].from == Node::From::operation && nodes_[n].array && uses_[n] > 0;
     };
@@ -118,7 +119,7 @@ class Placer {
     count_reads();
   }
 
-  /// The node of what a compressed result overwrites. -1: nothing reads it.
+  /// The node whose value a compressed result overwrites; -1: nothing reads that value.
   int old_value(const Result& result) const {
     const auto old = std::ranges::find_if(nodes_, [&](const Node& x) {
       return result.state < 0 ? x.from == Node::From::param : x.from == Node::From::state && x.index == result.state;
@@ -140,57 +141,58 @@ class Placer {
     }
     for (const Result& result : results_)
       if (!result.is_compressed)
-        read(result.value, INT_MAX);  // where it is not computed in place, it is moved last of all
+        read(result.value, INT_MAX);  // unless it is computed in its final memory, it is moved there at the end
   }
 
-  /// The memory that an input lies in.
-  void find_place(const Node& x) {
-    Location place{.index = x.index, .dtype = x.dtype};
+  /// The memory of an input: a parameter, gradient, master or state.
+  void locate_input(const Node& x) {
+    Location location{.index = x.index, .dtype = x.dtype};
     switch (x.from) {
       case Node::From::param:
-        place.kind = Location::Kind::param;
+        location.kind = Location::Kind::param;
         break;
       case Node::From::grad:
-        place.kind = Location::Kind::grad;
+        location.kind = Location::Kind::grad;
         break;
       case Node::From::master:
-        place.kind = Location::Kind::master;
+        location.kind = Location::Kind::master;
         break;
       case Node::From::state:
         if (shape_.is_compressed(x.index)) return;
-        place.kind = Location::Kind::state;
+        location.kind = Location::Kind::state;
         break;
       default:
         return;
     }
     const int n = static_cast<int>(&x - nodes_.data());
-    at_[static_cast<size_t>(n)] = place;
-    if (x.from != Node::From::grad) units_.push_back({place, size_of(x.dtype), n});  // gradients are only read
+    at_[static_cast<size_t>(n)] = location;
+    if (x.from != Node::From::grad) units_.push_back({location, size_of(x.dtype), n});  // gradients are only read
   }
 
   bool is_free(const Unit& unit, int item) const {
     return unit.holds < 0 || last_use_[static_cast<size_t>(unit.holds)] <= item;
   }
-  Unit* unit_of(const Location& place) {
-    const auto found = std::ranges::find_if(units_, [&](const Unit& unit) { return unit.place.is_same_place(place); });
+  Unit* unit_of(const Location& location) {
+    const auto found =
+        std::ranges::find_if(units_, [&](const Unit& unit) { return unit.location.is_same_memory(location); });
     return found == units_.end() ? nullptr : &*found;
   }
 
-  /// Where the value of an operation goes: to where it belongs at last, over an operand, to a free buffer, or to a new
-  /// one.
-  Location place_for(int n, int item, bool in_place) {
+  /// The memory for the value of an operation: its final memory if it is a result, else that of an operand, else a free
+  /// buffer, else a new one.
+  Location allocate(int n, int item, bool in_place) {
     const Node& x = nodes_[static_cast<size_t>(n)];
     const int64_t width = size_of(x.dtype);
     const auto take = [&](Unit& unit, DType dtype) {
       unit.holds = n;
-      Location place = unit.place;
-      place.dtype = dtype;
-      return at_[static_cast<size_t>(n)] = place;
+      Location location = unit.location;
+      location.dtype = dtype;
+      return at_[static_cast<size_t>(n)] = location;
     };
     for (const Result& result : results_) {
       if (result.is_compressed || result.value.node != n) continue;
       if (size_of(result.to.dtype) != width && reads_[static_cast<size_t>(n)] > 1)
-        continue;  // others read it unrounded
+        continue;  // other operations read the value before it is rounded
       Unit* unit = unit_of(result.to);
       if (unit == nullptr) unit = &units_.emplace_back(Unit{result.to, size_of(result.to.dtype)});
       if (is_free(*unit, item)) return take(*unit, result.to.dtype);
@@ -198,7 +200,7 @@ class Placer {
     Unit *over = nullptr, *idle = nullptr;
     for (Unit& unit : units_) {
       if (unit.width != width || !is_free(unit, item)) continue;
-      const bool is_buffer = unit.place.kind == Location::Kind::buffer;
+      const bool is_buffer = unit.location.kind == Location::Kind::buffer;
       const bool is_operand = in_place && unit.holds >= 0 && last_use_[static_cast<size_t>(unit.holds)] == item;
       if (is_operand && (over == nullptr || is_buffer)) over = &unit;
       if (is_buffer && idle == nullptr && (unit.holds < 0 || last_use_[static_cast<size_t>(unit.holds)] < item))
@@ -215,11 +217,11 @@ class Placer {
 
   Location location_of(const Term& x) const {
     if (x.is_constant()) return {.constant = x.constant};
-    Location place = at_[static_cast<size_t>(x.node)];
-    if (place.is_array() && size_of(x.as) == size_of(place.dtype)) place.dtype = x.as;
-    return place;
+    Location location = at_[static_cast<size_t>(x.node)];
+    if (location.is_array() && size_of(x.as) == size_of(location.dtype)) location.dtype = x.as;
+    return location;
   }
-  /// All but where the result goes.
+  /// The instruction of a node, without the location of its result.
   Instruction instruction_of(int n) const {
     const Node& x = nodes_[static_cast<size_t>(n)];
     Instruction made{
@@ -235,7 +237,7 @@ class Placer {
     switch (item.kind) {
       case Instruction::Kind::decompress:
         program_.arrays.push_back(
-            {.kind = item.kind, .state = x.index, .out = place_for(item.node, i, false), .in = {{state(x.index)}}});
+            {.kind = item.kind, .state = x.index, .out = allocate(item.node, i, false), .in = {{state(x.index)}}});
         return;
       case Instruction::Kind::compress: {
         const Result& result = results_[static_cast<size_t>(item.result)];
@@ -244,15 +246,14 @@ class Placer {
         return;
       }
       case Instruction::Kind::compute: {
-        Instruction made =
-            instruction_of(item.node);  // operands lie where they lie before the result takes the place of one
-        made.out = place_for(item.node, i, true);
+        Instruction made = instruction_of(item.node);  // before the result may take the memory of an operand
+        made.out = allocate(item.node, i, true);
         program_.arrays.push_back(made);
       }
     }
   }
 
-  /// Results that were not computed where they belong.
+  /// Moves results that were not computed in their final memory.
   void emit_moves() {
     struct Move {
       Location to, from;
@@ -262,7 +263,7 @@ class Placer {
     for (const Result& result : results_) {
       if (result.is_compressed) continue;
       const Location from = location_of(result.value);
-      if (from.is_same_place(result.to)) continue;
+      if (from.is_same_memory(result.to)) continue;
       moves.push_back({result.to, from, from.dtype == kI32 ? kI64 : shape_.dtype == kF64 ? kF64 : kF32});
     }
     const auto copy = [&](const Location& to, const Move& move) {
@@ -273,12 +274,12 @@ class Placer {
                                  .out = to,
                                  .in = {{always, move.from, move.from}}});
     };
-    for (Move& move : moves) {  // what another move overwrites is saved first
+    for (Move& move : moves) {  // a value that another move overwrites is saved first
       const bool is_target = move.from.is_array() && std::ranges::any_of(moves, [&](const Move& other) {
-                               return other.to.is_same_place(move.from);
+                               return other.to.is_same_memory(move.from);
                              });
       if (!is_target) continue;
-      Location saved = new_buffer(size_of(move.from.dtype)).place;
+      Location saved = new_buffer(size_of(move.from.dtype)).location;
       saved.dtype = move.from.dtype;
       copy(saved, move);
       move.from = saved;
@@ -300,8 +301,8 @@ class Placer {
 
 }  // namespace
 
-Program place_values(const StepShape& shape, const RecordedStep& step, const std::vector<int>& uses, int states) {
-  return Placer(shape, step, uses, states).run();
+Program allocate_buffers(const StepShape& shape, const RecordedStep& step, const std::vector<int>& uses, int states) {
+  return BufferAllocator(shape, step, uses, states).run();
 }
 
 }  // namespace lorry::optim::detail
