@@ -1,7 +1,6 @@
 #pragma once
 
-// What a backward rule sees: the recorded call with the tensors that its rule asked to keep, and facts about all
-// inputs.
+// What a backward rule sees: the recorded call, the tensors that its rule saves, and facts about all inputs.
 
 #include <mutex>
 #include <string_view>
@@ -22,7 +21,7 @@ struct Facts {
   DType dtype = kF32;
   Device device;
   bool defined = false;
-  bool needs = false;  ///< a gradient is wanted for it
+  bool needs = false;  ///< its gradient is needed
 
   Facts() = default;
   explicit Facts(const Tensor& x) : defined(x.defined()) {
@@ -71,7 +70,7 @@ class Call {
   std::vector<Saved> inputs_, outputs_;
 };
 
-/// Which tensors a rule reads, as bits. Everything else is let go when the call returns.
+/// Which tensors a rule reads, as bits. The others are not saved.
 enum Saves : uint32_t {
   kNothing = 0,
   kInput0 = 1u << 0,

@@ -23,12 +23,12 @@ struct Capture {
   Tensor gradient;
 };
 
-/// Which nodes a walk visits: all, or for grad() those from which a captured edge can be reached.
-class Wanted {
+/// Nodes to visit: all, or (grad()) those that lead to a captured edge.
+class NeededNodes {
  public:
-  /// ends: a walk goes no further than a node with a captured edge.
-  Wanted(const std::vector<Edge>& roots, std::vector<Capture>* captures, bool ends)
-      : all_(captures == nullptr), ends_(ends) {
+  /// stop_at_captures: do not propagate past a node with a captured edge.
+  NeededNodes(const std::vector<Edge>& roots, std::vector<Capture>* captures, bool stop_at_captures)
+      : all_(captures == nullptr), stop_at_captures_(stop_at_captures) {
     if (all_) return;
     for (Capture& c : *captures) captures_[c.edge.node.get()].push_back(&c);
     std::vector<Node*> found, stack;
@@ -42,7 +42,7 @@ class Wanted {
     while (!stack.empty()) {
       const Node* node = stack.back();
       stack.pop_back();
-      if (is_end(*node)) continue;
+      if (stops_at(*node)) continue;
       for (const Edge& e : node->edges) visit(e);
     }
     std::sort(found.begin(), found.end(), [](const Node* a, const Node* b) { return a->sequence < b->sequence; });
@@ -52,9 +52,9 @@ class Wanted {
   }
 
   bool operator()(const Edge& e) const { return e && (all_ || leads_.at(e.node.get())); }
-  /// Whether a gradient goes on from the node.
+  /// Whether the node propagates a gradient to another one.
   bool beyond(const Node& node) const {
-    return all_ || (!is_end(node) &&
+    return all_ || (!stops_at(node) &&
                     std::any_of(node.edges.begin(), node.edges.end(), [&](const Edge& e) { return (*this)(e); }));
   }
   /// Takes the gradients at a node that were asked for.
@@ -65,14 +65,14 @@ class Wanted {
   }
 
  private:
-  bool is_end(const Node& node) const { return ends_ && captures_.contains(const_cast<Node*>(&node)); }
+  bool stops_at(const Node& node) const { return stop_at_captures_ && captures_.contains(const_cast<Node*>(&node)); }
 
-  const bool all_, ends_;
+  const bool all_, stop_at_captures_;
   std::unordered_map<Node*, bool> leads_;
   std::unordered_map<Node*, std::vector<Capture*>> captures_;
 };
 
-/// Puts a gradient into the shape of what it belongs to, or refuses it.
+/// A gradient in the device and dtype of the tensor that it belongs to. Throws if its shape or device does not fit.
 Tensor fitted(Tensor g, const Node& node, int index) {
   const Node::Output& like = node.outputs[static_cast<size_t>(index)];
   require<ShapeError>(g.sizes() == like.sizes,
@@ -89,17 +89,16 @@ Tensor fitted(Tensor g, const Node& node, int index) {
   return g.dtype() == like.dtype ? g : g.to(like.dtype);
 }
 
-/// One backward: the gradients on their way to nodes, and the streams that their work runs on. A node's work runs on
-/// the stream of its forward call, so that what forward saved is there; where a gradient goes to another stream, that
-/// stream waits for it. At the end the streams of the caller wait for all others, so that the caller sees nothing of
-/// this.
+/// One backward: the gradients on their way to nodes, and the streams on which nodes run. A node runs on the stream of
+/// its forward call, where its saved tensors are ready. If a gradient goes to another stream, that stream waits for it.
+/// At the end the caller's streams wait for all others, so the caller need not synchronise.
 class Walk {
  public:
-  Walk(const std::vector<Edge>& roots, std::vector<Capture>* captures, bool ends)
-      : wanted_(roots, captures, ends), captures_(captures) {}
+  Walk(const std::vector<Edge>& roots, std::vector<Capture>* captures, bool stop_at_captures)
+      : needed_(roots, captures, stop_at_captures), captures_(captures) {}
 
   void send(const Edge& edge, Tensor g) {
-    if (!wanted_(edge) || !g.defined()) return;
+    if (!needed_(edge) || !g.defined()) return;
     g = fitted(std::move(g), *edge.node, edge.index);
     const Device device = g.device();
     const Stream target = stream_of(*edge.node, device);
@@ -135,14 +134,14 @@ class Walk {
   void visit(Node& node, std::vector<Tensor> grads, bool keep) {
     const StreamScope there(node.stream);
     for (const Node::Retained& r : node.run_hooks(grads)) retain(r, grads[static_cast<size_t>(r.output)]);
-    wanted_.capture(&node, grads);
-    if (!wanted_.beyond(node)) return;
+    needed_.capture(&node, grads);
+    if (!needed_.beyond(node)) return;
     std::vector<Tensor> next = node.apply(std::move(grads));
     if (!keep) node.release();
     for (size_t i = 0; i < next.size() && i < node.edges.size(); ++i) send(node.edges[i], std::move(next[i]));
   }
 
-  /// Gradients that outlive the walk belong to the caller's stream.
+  /// Gradients that outlive the backward belong to the caller's stream.
   void retain(const Node::Retained& r, const Tensor& g) {
     if (!g.defined()) return;
     const Stream target = callers(g.device());
@@ -159,7 +158,7 @@ class Walk {
     return node.stream.device == device ? node.stream : callers(device);
   }
 
-  /// g was made on this thread's current stream; from now on `target` uses it.
+  /// g was computed on this thread's current stream; from here on `target` uses it.
   void hand_over(const Tensor& g, Stream target) {
     const Stream made_on = current_stream(g.device());
     if (made_on == target) return;
@@ -178,7 +177,7 @@ class Walk {
         c.gradient.record_stream(current_stream(c.gradient.device()));
   }
 
-  const Wanted wanted_;
+  const NeededNodes needed_;
   std::vector<Capture>* captures_;
   const std::array<void*, kMaxDevices> callers_ = std::to_array(detail::t_streams);
   std::unordered_map<Node*, std::vector<Tensor>> pending_;
@@ -187,11 +186,11 @@ class Walk {
 };
 
 void run(const std::vector<Edge>& roots, std::vector<Tensor> gradients, bool keep, bool create_graph,
-         std::vector<Capture>* captures, bool ends) {
+         std::vector<Capture>* captures, bool stop_at_captures) {
   require<GradError>(!mode(kInferenceMode),
                      "backward: gradients do not exist in inference mode; leave the InferenceMode scope first");
   const ModeScope recording(create_graph ? uint32_t{kGradMode} : 0u, create_graph ? 0u : uint32_t{kGradMode});
-  Walk walk(roots, captures, ends);
+  Walk walk(roots, captures, stop_at_captures);
   for (size_t i = 0; i < roots.size(); ++i) walk.send(roots[i], std::move(gradients[i]));
   gradients.clear();
   walk.run(keep);

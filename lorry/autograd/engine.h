@@ -19,7 +19,7 @@ struct GradOptions {
   bool retain_graph = false;
   /// records the gradients' own graph, so that they can be differentiated again; keeps the graph too
   bool create_graph = false;
-  /// Gradients go no further than the inputs: that of one on which another depends is without what comes through it.
+  /// Do not propagate past the inputs: if one input depends on another, the path through it is not counted.
   bool stop_at_inputs = false;
   bool allow_unused = false;  ///< undefined instead of GradError for an input that no root depends on
 };

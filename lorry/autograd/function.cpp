@@ -150,15 +150,15 @@ std::vector<Tensor> detail::run(const UserFunction& function) {
   std::vector<Edge> edges;
   std::vector<bool> needs;
   std::vector<uint32_t> versions;
-  bool wanted = false;
+  bool any_needed = false;
   for (const Tensor& x : function.arguments) {
     const bool needed = grad_enabled() && x.requires_grad();
-    wanted |= needed;
+    any_needed |= needed;
     needs.push_back(needed);
     edges.push_back(needed ? gradient_edge(x) : Edge());
     versions.push_back(x.defined() ? x.version() : 0);
   }
-  if (!wanted) {
+  if (!any_needed) {
     Context context;
     context.needs_ = std::move(needs);
     const NoGrad quiet;

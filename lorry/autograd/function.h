@@ -1,6 +1,6 @@
 #pragma once
 
-// Function: an operator of one's own, with its forward and its backward.
+// Function: a user's own operator, with its forward and its backward.
 //
 //   struct Cube : autograd::Function<Cube> {
 //     static Tensor forward(autograd::Context& context, const Tensor& x) {
@@ -15,8 +15,8 @@
 //   const Tensor y = Cube::apply(x);
 //
 // forward takes the arguments of apply and returns a Tensor or a std::vector<Tensor>; nothing that it does is recorded.
-// backward takes a gradient for each result and returns one for each argument of forward, undefined for a number or
-// where none is wanted. Where it is made of differentiable operators, gradients of gradients work too.
+// backward takes a gradient for each result and returns one for each argument of forward; undefined for a number, and
+// allowed to be undefined where none is needed. If it uses differentiable operators only, gradients of gradients work.
 
 #include <any>
 #include <concepts>
@@ -40,18 +40,18 @@ struct UserFunction;
 std::vector<Tensor> run(const UserFunction& function);
 }  // namespace detail
 
-/// What a call of a Function carries from its forward to its backward.
+/// What the forward of a Function hands to its backward.
 class Context {
  public:
-  /// From forward: keeps arguments, results or what was computed between. Gradients of gradients pass through arguments
-  /// and results. A later call replaces what an earlier one saved.
+  /// From forward: saves arguments, results or intermediate tensors. Gradients of gradients pass through arguments and
+  /// results. A later call replaces what an earlier one saved.
   void save_for_backward(std::vector<Tensor> tensors) { to_save_ = std::move(tensors); }
   /// From backward: what was saved, in that order. Throws GradError for a tensor that was overwritten in place since,
   /// and where the graph was freed.
   std::vector<Tensor> saved_tensors() const;
   /// What is no tensor: context.saved_data["power"] = 3.0, std::any_cast<double>(context.saved_data["power"]).
   std::map<std::string, std::any> saved_data;
-  /// Whether the gradient of an argument of forward is wanted; false for a number. Throws IndexError.
+  /// Whether the gradient of an argument of forward is needed; false for a number. Throws IndexError.
   bool needs_input_grad(size_t argument) const;
   /// From forward: these results have no gradient. Results that are not floating have none anyway.
   void mark_non_differentiable(std::vector<Tensor> results) { constant_ = std::move(results); }
@@ -66,7 +66,7 @@ class Context {
 
 namespace detail {
 
-/// A call of a user's function with its types forgotten.
+/// A call of a user's function, without the types of its arguments.
 struct UserFunction {
   const char* name;
   std::vector<Tensor> arguments;  ///< undefined where forward takes something else
@@ -74,7 +74,7 @@ struct UserFunction {
   std::function<std::vector<Tensor>(Context&)> forward;
   std::vector<Tensor> (*backward)(Context& context, const std::vector<Tensor>& grads);
 };
-/// Runs its forward, and records it where a gradient is wanted.
+/// Runs its forward, and records it if a gradient is needed.
 std::vector<Tensor> run(const UserFunction& function);
 
 }  // namespace detail
@@ -83,7 +83,7 @@ std::vector<Tensor> run(const UserFunction& function);
 template <class Self>
 class Function {
  public:
-  /// Calls forward. Throws GradError for a forward that writes an argument whose gradient is wanted. A result that
+  /// Calls forward. Throws GradError for a forward that writes an argument whose gradient is needed. A result that
   /// shares memory with an argument is copied. The backward throws GradError for another number of gradients than
   /// arguments and for the gradient of a number, ShapeError and DeviceError for one that does not fit its argument.
   template <class... Args>

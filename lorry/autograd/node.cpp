@@ -92,7 +92,7 @@ std::vector<Tensor> Accumulate::apply(std::vector<Tensor> grads) {
   if (grad_.defined()) {
     // A recorded sum keeps the graph of gradients; otherwise the sum is taken in place.
     if (mode(kGradMode)) {
-      put(grad_.add(g));
+      put(grad_.add(g).to(grad_.dtype()));
     } else {
       grad_.add_(g);
     }

@@ -19,7 +19,7 @@ namespace lorry::autograd {
 class Node;
 struct Facts;
 
-/// Output `index` of `node`; a null node means that nothing wants this gradient.
+/// Output `index` of `node`. A null node: this gradient is not needed.
 struct Edge {
   IntrusivePtr<Node> node;
   int index = 0;
@@ -53,13 +53,14 @@ class Node : public Counted {
   std::vector<Edge> edges;
   std::vector<Output> outputs;  ///< what gradients must look like
   const uint64_t sequence;
-  /// Where the forward call ran, when that was a GPU: apply runs there too. A CPU stream: wherever backward was called.
+  /// The stream of a forward call on a GPU: apply runs there too. A CPU stream: apply runs on the stream on which
+  /// backward is called.
   Stream stream;
 
   int64_t add_hook(int output, Hook hook);
   bool remove_hook(int64_t handle);
   bool has_hooks();
-  /// The gradient of an output, as its hooks leave it, is to be added to `gradient` too.
+  /// Also adds the gradient of an output, as its hooks leave it, to `gradient`.
   void retain(int output, const IntrusivePtr<Accumulate>& gradient);
   /// Undoes retain.
   void forget(int output);
@@ -67,7 +68,7 @@ class Node : public Counted {
     int output;
     IntrusivePtr<Accumulate> gradient;
   };
-  /// Calls the hooks, which may replace gradients. Returns what the resulting gradients are to be added to.
+  /// Calls the hooks, which may replace gradients. Returns the accumulators for retained gradients.
   std::vector<Retained> run_hooks(std::vector<Tensor>& grads);
 
   /// Frees long chains without recursion.
@@ -84,7 +85,7 @@ class Node : public Counted {
   std::vector<Retained> retained_;
 };
 
-/// The end of the tape at a leaf: owns the gradient, so that a graph and its leaves may die in any order.
+/// The end of the tape at a leaf. It owns the gradient, so that a graph and its leaves may die in any order.
 class Accumulate final : public Node {
  public:
   explicit Accumulate(const Tensor& leaf) { follow(leaf); }
@@ -94,7 +95,7 @@ class Accumulate final : public Node {
 
   Tensor grad() const;
   void set_grad(const Tensor& grad);
-  /// The leaf has other data.
+  /// Called when the leaf got other data.
   void follow(const Tensor& leaf);
   /// changes() when the gradient was last replaced; 0: never.
   uint64_t changed() const { return changed_.load(std::memory_order_relaxed); }
@@ -106,10 +107,10 @@ class Accumulate final : public Node {
   Tensor grad_;
   std::atomic<uint64_t> changed_{0};
   std::atomic<uint64_t> storage_;    ///< id of the leaf's
-  std::atomic<const void*> leaf_{};  ///< which tensor that is, for whoever hears of its gradients
+  std::atomic<const void*> leaf_{};  ///< the leaf's node, for listeners that hear of its gradients
 };
 
-/// What hangs on a tensor that takes part: for a leaf its accumulator, else the node that made it.
+/// The autograd data of a tensor: of a leaf its accumulator, else the node that made it.
 struct Meta final : lorry::detail::GradSlot {
   IntrusivePtr<Node> fn;
   int index = 0;
@@ -119,14 +120,14 @@ struct Meta final : lorry::detail::GradSlot {
   std::vector<IntrusivePtr<Node>> hooked;  ///< earlier nodes that still have hooks of this tensor
 };
 
-/// The tensor's meta, made when absent.
+/// The tensor's meta, made if there is none.
 Meta& meta(const Tensor& x);
 /// The tensor's meta or null.
 Meta* find_meta(const Tensor& x);
-/// Makes x an output of a node. A retained gradient is from now on that of x as the node made it; hooks stay where they
-/// are.
+/// Makes x an output of a node. From now on a retained gradient is that of this output. Hooks stay on the earlier node.
 void set_history(const Tensor& x, const IntrusivePtr<Node>& fn, int index);
-/// The node that made x; null for a leaf. A view of something written since gets a new one, which leads to the base's.
+/// The node that made x; null for a leaf. A view whose base was written since gets a new node, which leads to the
+/// base's.
 IntrusivePtr<Node> gradient_function(const Tensor& x, int* index = nullptr);
 /// Where a gradient of x goes.
 Edge gradient_edge(const Tensor& x);

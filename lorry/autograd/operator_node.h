@@ -27,11 +27,11 @@ class OperatorNode final : public Node {
   friend class WriteThroughView;
   Call call_;
   const Rule* rule_;
-  WriteThroughView* through_ = nullptr;  // the node that applies this one, where the call wrote a view
+  WriteThroughView* through_ = nullptr;  // if the call wrote a view: the node that applies this one
 };
 
-/// The history of a base after a write through one of its views: the gradient outside the view passes, the gradient
-/// inside goes through the operator that wrote.
+/// The history of a base after a write through one of its views. The gradient outside the view passes unchanged; the
+/// gradient inside goes through the operator that wrote.
 class WriteThroughView final : public Node {
  public:
   WriteThroughView(const Tensor& base, const Tensor& view, const IntrusivePtr<OperatorNode>& inner);
@@ -41,7 +41,7 @@ class WriteThroughView final : public Node {
   void release() override { inner_->release(); }
   void saved_storages(std::vector<uint64_t>& storages) override { inner_->saved_storages(storages); }
 
-  /// Makes x, what the call left in the view, a view of what this node left in the base.
+  /// Gives x, the view after the call, the history of a view of this node's output.
   void adopt_view(const Tensor& x);
 
  private:
@@ -52,7 +52,7 @@ class WriteThroughView final : public Node {
   int64_t offset_;
 };
 
-/// The node of a view seen as as_strided of its base.
+/// A node for the view: as_strided of its base.
 IntrusivePtr<Node> view_of(const Tensor& base, const Tensor& view);
 
 }  // namespace lorry::autograd

@@ -45,9 +45,9 @@ void require_can_be_rebased(const door::CallView& call) {
 using NodePtr = IntrusivePtr<OperatorNode>;
 
 void before(const door::CallView& call, void*& note) {
-  bool wanted = false;
-  for (const door::Input& x : call.inputs) wanted |= x.requires_grad();
-  if (!wanted) return;
+  bool requires_grad = false;
+  for (const door::Input& x : call.inputs) requires_grad |= x.requires_grad();
+  if (!requires_grad) return;
   if (call.in_place) require_can_be_rebased(call);
   // A constant operator that writes in place still cuts the history of what it overwrites.
   if (row(call.op).kind == OpKind::constant && !call.in_place) return;

@@ -1,6 +1,6 @@
 #pragma once
 
-// What an operator over lists takes beside its first list.
+// The arguments of an operator over lists.
 
 #include <optional>
 #include <vector>
@@ -21,7 +21,7 @@ class Argument {
   Argument(std::vector<Scalar> numbers) : numbers_(std::move(numbers)), each_(true) {}
   Argument(const std::vector<double>& numbers) : numbers_(numbers.begin(), numbers.end()), each_(true) {}
   Argument(const Tensor& numbers) : tensor_(&numbers) {}
-  /// What an Operand holds, for code that has one for all tensors.
+  /// One operand for all tensors.
   Argument(const Operand& x) : tensor_(x.tensor()), number_(x.scalar()) {}
 
   const TensorList* list() const { return list_ ? &*list_ : nullptr; }
@@ -31,8 +31,8 @@ class Argument {
   const Scalar& number() const { return number_; }
   const std::vector<Scalar>& numbers() const { return numbers_; }
 
-  /// The argument of entry e's operator; `room` holds it where it is made for the purpose.
-  Operand at(size_t e, Tensor& room) const;
+  /// The operand of entry e. `holder` holds it if it has to be made.
+  Operand at(size_t e, Tensor& holder) const;
 
  private:
   std::optional<TensorList> list_;

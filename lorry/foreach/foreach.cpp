@@ -9,12 +9,12 @@ namespace {
 
 TensorList computed(Op op, std::span<const Argument> arguments, DType to = kF32) {
   std::vector<Tensor> results;
-  detail::run({.op = op, .arguments = arguments, .to = to}, &results);
+  detail::execute({.op = op, .arguments = arguments, .to = to}, &results);
   return results;
 }
 
 const TensorList& written(Op op, const TensorList& self, std::initializer_list<Argument> arguments) {
-  detail::run({.op = op, .arguments = std::span(arguments.begin(), arguments.size()), .in_place = true}, nullptr);
+  detail::execute({.op = op, .arguments = std::span(arguments.begin(), arguments.size()), .in_place = true}, nullptr);
   return self;
 }
 TensorList computed(Op op, std::initializer_list<Argument> arguments, DType to = kF32) {
@@ -44,7 +44,7 @@ const TensorList& apply_(Pointwise op, const TensorList& self, std::initializer_
   require_arity(op, 1 + others.size());
   std::vector<Argument> arguments{self};
   arguments.insert(arguments.end(), others.begin(), others.end());
-  detail::run({.op = static_cast<Op>(op), .arguments = arguments, .in_place = true}, nullptr);
+  detail::execute({.op = static_cast<Op>(op), .arguments = arguments, .in_place = true}, nullptr);
   return self;
 }
 

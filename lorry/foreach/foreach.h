@@ -1,16 +1,17 @@
 #pragma once
 
-// Operators over lists of tensors, PyTorch's _foreach_ family and more: every row of formula/pointwise.def, in and out
-// of place. Each tensor gets what its operator alone would give it, to the bit: the same promotion of types, the same
-// checks, the same errors. Tensors of any sizes, dtypes and devices may stand in one list; each combination of dtypes
-// on a device is one launch (StrategyScope says how).
+// Operators over lists of tensors: PyTorch's _foreach_ family and more. Each UNARY and BINARY row of
+// formula/pointwise.def gives foreach::name and foreach::name_; operators of more operands are declared below; apply
+// and apply_ take any row. Each tensor gets what its operator alone would give it, to the bit: the same promotion of
+// types, the same checks, the same errors. Tensors of one list may have any sizes, dtypes and devices. Each combination
+// of dtypes on a device is one launch (StrategyScope says how).
 //
 //   foreach::add_(params, grads, -lr);               foreach::mul(x, std::vector<double>{1, 2, 3});
 //   foreach::apply(Pointwise::gelu, {activations});  foreach::sub(1, x);
 //
-// Tensors that are not dense, or not of one layout (broadcast ones, slices), are taken by the operator itself, one
-// launch each and without a copy. Where gradients are recorded, all are. In place, entries are computed in no order:
-// what is written shares no memory with another entry (ShapeError).
+// If the tensors of an entry are not dense or differ in layout (broadcast ones, slices), the operator itself computes
+// that entry: one launch, without a copy. If gradients are recorded, it computes every entry. In place, entries are
+// computed in no order, so an entry must not share memory with what another one writes (ShapeError).
 
 #include <initializer_list>
 
@@ -19,7 +20,7 @@
 
 namespace lorry::foreach {
 
-/// Any row. Lists have one length (ValueError).
+/// Any row of formula/pointwise.def. All lists have one length (ValueError).
 TensorList apply(Pointwise op, std::initializer_list<Argument> arguments);
 /// The same, written to `self`, the row's first operand.
 const TensorList& apply_(Pointwise op, const TensorList& self, std::initializer_list<Argument> others);

@@ -19,7 +19,8 @@ constexpr ListOperator kCopy{
         [](const Request&, Operands x, bool& ungrouped) {
           const Tensor &self = *x[0].tensor(), &source = *x[1].tensor();
           require_defined(source, "a source");
-          ungrouped = source.device() != self.device() || ops::overlap(self, source) != ops::Overlap::none;
+          ungrouped =
+              source.device() != self.device() || ops::operand_overlap(self, source) != ops::OperandOverlap::none;
           return ops::Resolved{{}, self.dtype(), kF32, self.device()};
         },
     .launch = [](const Request&, const kernels::List& list, const kernels::ForeachKernels& backend,

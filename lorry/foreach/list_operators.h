@@ -1,7 +1,7 @@
 #pragma once
 
-// List operators that are no row of formula/pointwise.def: each has a kernel of its own in kernels/list.h, and a row
-// here says all that planning and running it takes. Their public functions are in foreach.cpp.
+// List operators that are no row of formula/pointwise.def. Each has a kernel of its own in kernels/list.h and an object
+// here, which says how it is planned and launched. Their public functions are in foreach.cpp.
 
 #include "lorry/foreach/operator_plan.h"
 #include "lorry/kernels/list.h"
@@ -10,15 +10,15 @@ namespace lorry::foreach::detail {
 
 struct ListOperator {
   Op op;
-  /// The list's arrays are what is written, then arguments first_read to end_read - 1.
+  /// The arrays of its lists: what is written, then arguments first_read to end_read - 1.
   size_t first_read, end_read;
-  /// Whether an entry may read exactly what it writes.
+  /// Whether an entry may read the elements that it writes.
   bool may_read_result;
   /// Checks an entry's operands. Sets `ungrouped` if the kernel cannot take them.
   ops::Resolved (*resolve)(const Request& request, std::span<const Operand> operands, bool& ungrouped);
   void (*launch)(const Request& request, const kernels::List& list, const kernels::ForeachKernels& backend,
                  const Stream& stream);
-  /// The same for one entry.
+  /// The operator of one entry, as a user calls it.
   Tensor (*call)(const Request& request, std::span<const Operand> operands);
 };
 

@@ -5,13 +5,14 @@
 // again. Foreach operators, norms and optimizer steps are its clients.
 //
 //   entry      what one tensor's operator would take: operands and result, or a parameter, its gradient and its states
-//   role       what a tensor is to its entry: role 0, 1, ... An undefined tensor is a null address
-//   group      the entries of one device, combination of dtypes and tag (the client's): one kernel call takes them all
-//   position   an entry's group and its index there; an entry that no kernel can take is ungrouped
-//   lists      what kernels read: one kernels::List a group. It says which array is which role, and holds the tiles and
-//              the Strategy. A plan may have further lists of fewer roles, say of gradients alone
+//   role       a tensor's part in its entry: role 0, 1, ... An undefined tensor is a null address
+//   group      the entries of one device, one combination of dtypes and one tag, which the client chooses. One kernel
+//              call takes them all
+//   position   an entry's group and its index there. An entry that no kernel can take is ungrouped
+//   lists      what kernels read: one kernels::List for each group, with the tiles and the Strategy. A plan says which
+//              array of a list has which role. It may have further lists of fewer roles, such as gradients alone
 //
-// A client makes it entry by entry and then keeps it up to date. An optimizer's family, for example:
+// A client adds entry by entry and then keeps the plan up to date. An optimizer's family, for example:
 //
 //   ListPlan plan(5, {kParam, kGrad, kMean, kVar, kMaster}, strategy);
 //   for (each parameter) {
@@ -52,10 +53,11 @@ class ListPlan {
     int32_t group;   ///< -1: ungrouped
     uint32_t index;  ///< in the group
   };
-  /// What became of tensors since they were added or last looked at. `addresses`: they lie elsewhere, and the lists
-  /// know. `layout`: a size, stride, dtype or device changed, or a tensor came or went: the plan must be made anew.
+  /// What changed about tensors since they were added or last compared. `addresses`: they lie elsewhere, and the lists
+  /// have the new addresses. `layout`: a size, stride, dtype or device changed, or a tensor became defined or
+  /// undefined; the plan must be made again.
   enum class Change : uint8_t { none, addresses, layout };
-  /// What belongs to an entry beside its tensors; ListEntry says what they are for.
+  /// What an entry has beside its tensors: ListEntry::word and ListEntry::number.
   struct Words {
     uint32_t word = 0, number = 0;
   };
@@ -63,7 +65,7 @@ class ListPlan {
     uint32_t role, entry;
   };
 
-  /// A plan without entries. `arrays`: which role each array of its lists is. Groups may have fewer arrays.
+  /// A plan without entries. `arrays`: the role of each array of its lists. A group may have fewer arrays.
   ListPlan(int roles, std::initializer_list<int8_t> arrays, Strategy strategy)
       : ListPlan(roles, std::span(arrays.begin(), arrays.size()), strategy) {}
   ListPlan(int roles, std::span<const int8_t> arrays, Strategy strategy);
@@ -73,10 +75,10 @@ class ListPlan {
   void reserve(size_t entries);
   /// The group of a device, the dtypes of its lists' arrays, and a tag; made if there is none.
   uint32_t group(Device device, std::span<const DType> dtypes, uint64_t tag = 0);
-  /// Adds the next entry to a group, with as many elements as the first defined tensor. `tensors`: one a role, null for
-  /// a role without tensors. Those that kernels go through together have one dense layout, or use_copy follows.
+  /// Adds the next entry to a group, with as many elements as the first defined tensor. `tensors`: one for each role,
+  /// null for a role without tensors. Tensors that a kernel walks together have one dense layout, or use_copy follows.
   void add(uint32_t group, std::span<const Tensor* const> tensors, Words words);
-  /// The next entry is in no list.
+  /// Adds the next entry, to no list.
   void add_ungrouped(std::span<const Tensor* const> tensors);
   /// Kernels read and write a dense copy of the last added entry's tensor: `copy`, or if that is undefined a contiguous
   /// one that fill_copies makes and release_copies drops.
@@ -100,22 +102,23 @@ class ListPlan {
 
   // ---- keeping it up to date ----------------------------------------------------------------------------------------
 
-  /// True while no tensor anywhere was given other data or strides since the plan was made or refreshed: tensors that
-  /// were not replaced by others are where they were.
+  /// True if no tensor in the process changed storage or strides since the last refresh (or since the plan was made).
+  /// Then the tensors that the plan was made for lie where they did.
   bool is_current() const;
-  /// Compares all tensors with what the plan was made for, one span a role (empty: no tensors), unless it is current.
+  /// Compares all tensors with those that the plan was made for, unless it is current. One span for each role; an empty
+  /// one for a role without tensors.
   Change refresh(std::span<const std::span<const Tensor>> roles);
-  /// What the last refresh that returned `addresses` found elsewhere.
+  /// Entries whose address changed in the last refresh that returned `addresses`.
   std::span<const Moved> moved() const { return moved_; }
-  /// The same for one tensor.
+  /// Compares one tensor, and gives its new address to the lists.
   Change update(uint32_t role, uint32_t entry, const Tensor& x);
 
   // ---- dense copies of tensors that are not -------------------------------------------------------------------------
 
   bool has_copies() const { return !copies_.empty(); }
-  /// Copies the tensors into their copies; an event says so for those that are made here. May run out of memory.
+  /// Copies the tensors into their copies, and emits an event for each copy that is made here. May run out of memory.
   void fill_copies();
-  /// Copies the copies of a role back, those of a group.
+  /// Copies a role's copies back into their tensors, for the entries of a group.
   void write_back(uint32_t role, uint32_t group) const;
   /// Drops the copies that fill_copies made. Their memory is released in the order of the stream.
   void release_copies();
@@ -139,14 +142,14 @@ class ListPlan {
 
   int roles_;
   Strategy strategy_;
-  uint64_t seen_epoch_;  ///< last_reshaped() when the tensors were last looked at
+  uint64_t seen_epoch_;  ///< last_reshaped() when the tensors were last compared
   std::vector<Group> groups_;
   std::vector<Lists> lists_;
   std::vector<Position> positions_;
   std::vector<uint32_t> ungrouped_;
   std::vector<Copy> copies_;
   std::vector<Moved> moved_;
-  /// What the lists rely on, of every entry's every role: address, kind, sizes and strides.
+  /// What the lists rely on, for every role of every entry: address, kind, sizes and strides.
   std::vector<int64_t> facts_;
   std::vector<uint32_t> fact_starts_;
 };

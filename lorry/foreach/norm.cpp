@@ -2,190 +2,34 @@
 
 #include <algorithm>
 #include <cmath>
-#include <tuple>
 
 #include "lorry/foreach/foreach.h"
-#include "lorry/foreach/operator_plan.h"
-#include "lorry/formula/clip.h"
+#include "lorry/foreach/norm_pass.h"
+#include "lorry/foreach/run_row.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/dispatch/door.h"
-#include "lorry/ops/pointwise.h"
 #include "lorry/ops/reduce.h"
 
 namespace lorry::foreach {
 namespace {
 
-using kernels::NormOrder;
+using detail::added;
+using detail::finished;
+using detail::Kernels;
+using detail::measure;
+using detail::Measured;
+using detail::NormOrder;
+using detail::NormRequest;
+using detail::order_of;
+using detail::PassKernel;
+using detail::require_no_overlap;
+using detail::require_writable;
+using detail::scale;
+using detail::with_plan;
 
-NormOrder order_of(double ord) {
-  require<ValueError>(ord > 0, "ord is out of range; got {}; expected a number > 0, or infinity", ord);
-  return ord == 1 ? NormOrder::one : ord == 2 ? NormOrder::two : std::isinf(ord) ? NormOrder::inf : NormOrder::power;
-}
-
-void require_measurable(const Tensor& t) {
-  require_defined(t, "a tensor");
-  require<DTypeError>(is_floating(t.dtype()), "a tensor is not floating; got {}; expected one of {}", t,
-                      kFloatingNames);
-}
-
-detail::NormPlan make_plan(const TensorList& x, Strategy strategy) {
-  detail::NormPlan made{.plan = ListPlan(1, {0}, strategy)};
-  made.plan.reserve(x.size());
-  for (const Tensor& t : x) {
-    require_measurable(t);
-    const DType dtype = t.dtype();
-    const Tensor* const roles[] = {&t};
-    made.plan.add(made.plan.group(t.device(), {&dtype, 1}), roles, {});
-    if (!t.layout().is_dense()) made.plan.use_copy(0, t);
-  }
-  return made;
-}
-
-/// The list's plan, up to date.
-detail::NormPlan& plan_of(detail::PlanCache& cache, const TensorList& x) {
-  const Strategy strategy = current_strategy();
-  if (cache.norms != nullptr) {
-    const std::span<const Tensor> roles[] = {x.tensors()};
-    const ListPlan::Change change =
-        cache.norms->plan.strategy() == strategy ? cache.norms->plan.refresh(roles) : ListPlan::Change::layout;
-    if (change == ListPlan::Change::layout) cache.norms.reset();
-    if (change == ListPlan::Change::addresses) cache.norms->no_overlap = false;
-  }
-  if (cache.norms == nullptr) cache.norms = std::make_unique<detail::NormPlan>(make_plan(x, strategy));
-  return *cache.norms;
-}
-
-/// What is wanted of a list. To clip takes a factor.
-struct Wanted {
-  NormOrder order;
-  double p = 0;  ///< of NormOrder::power
-  bool per_tensor = false, sum = false, total = false, factor = false;
-  kernels::NormEnd end = {};  ///< what the total and the factor are to be, but for the factor's address
-};
-
-struct Measured {
-  std::vector<Tensor> per_tensor;                     ///< norms of a device's entries, one group after the other
-  std::vector<std::pair<size_t, int64_t>> positions;  ///< of every entry: its device's number, and its index there
-  std::vector<Tensor> sums;                           ///< of a device's elements
-  Tensor total, factor;                               ///< of all elements
-};
-
-void require_unrecorded(const TensorList& x) {
-  if (mode(kGradMode))
-    for (const Tensor& t : x)
-      require<GradError>(!t.requires_grad(),
-                         "gradients are not followed through a list's norms; got {}; use NoGrad, or foreach::norm", t);
-}
-
-/// The lists of a device, and where each group's entries begin among those of the device.
-struct DeviceLists {
-  Device device;
-  std::vector<const kernels::List*> lists = {};
-  int64_t entries = 0;
-};
-struct ByDevice {
-  std::vector<DeviceLists> devices;
-  std::vector<std::pair<size_t, int64_t>> starts;  ///< of every group: its device's number, and its first entry
-
-  explicit ByDevice(const ListPlan& plan) {
-    for (size_t g = 0; g < plan.groups().size(); ++g) {
-      const Device device = plan.groups()[g].device;
-      auto own = std::ranges::find(devices, device, &DeviceLists::device);
-      if (own == devices.end()) own = devices.insert(own, {device});
-      starts.emplace_back(own - devices.begin(), own->entries);
-      own->lists.push_back(&plan.list(g));
-      own->entries += static_cast<int64_t>(plan.groups()[g].entries.size());
-    }
-  }
-};
-
-/// The sum of the devices' sums, on the first one.
-Tensor added(const std::vector<Tensor>& sums, NormOrder order) {
-  Tensor sum = sums[0];
-  for (const Tensor& more : std::span(sums).subspan(1)) {
-    const Tensor here = more.to(sum.device());
-    sum = order == NormOrder::inf ? maximum(sum, here) : sum + here;
-  }
-  return sum;
-}
-
-Tensor new_number(Device device) { return empty({}, {kF64, device}); }
-
-/// What is made of the sum of a norm, on its device.
-FinishedNorm finished(const Tensor& sum, NormOrder order, double p, kernels::NormEnd end) {
-  const FinishedNorm made{new_number(sum.device()), new_number(sum.device())};
-  end.factor = doubles(made.factor);
-  kernels::backend(sum.device())
-      .list_norm->finish({.sum = doubles(sum), .order = order, .p = p, .total = doubles(made.norm), .end = end},
-                         current_stream(sum.device()));
-  return made;
-}
-
-/// One pass on each device. Of several devices each gives its sum to the first, which makes the rest of them.
-Measured measure(ListPlan& plan, const Wanted& wanted) {
-  plan.fill_copies();
-  Measured measured;
-  const ByDevice by_device(plan);
-  const bool one_device = by_device.devices.size() == 1;
-  const bool sums = wanted.sum || (!one_device && (wanted.total || wanted.factor));
-  for (const DeviceLists& own : by_device.devices) {
-    measured.per_tensor.push_back(wanted.per_tensor ? empty({own.entries}, {kF64, own.device}) : Tensor());
-    measured.sums.push_back(sums ? new_number(own.device) : Tensor());
-    if (one_device && wanted.total) measured.total = new_number(own.device);
-    if (one_device && wanted.factor) measured.factor = new_number(own.device);
-    kernels::NormEnd end = one_device ? wanted.end : kernels::NormEnd();
-    end.factor = doubles(measured.factor);
-    kernels::backend(own.device)
-        .list_norm->norm({.lists = own.lists,
-                          .order = wanted.order,
-                          .p = wanted.p,
-                          .sum = doubles(measured.sums.back()),
-                          .total = doubles(measured.total),
-                          .per_tensor = doubles(measured.per_tensor.back()),
-                          .end = end},
-                         current_stream(own.device));
-  }
-  plan.release_copies();
-  for (size_t e = 0; wanted.per_tensor && e < plan.size(); ++e) {
-    const auto [device, start] = by_device.starts[static_cast<size_t>(plan.position(e).group)];
-    measured.positions.emplace_back(device, start + plan.position(e).index);
-  }
-  if (!one_device && (wanted.total || wanted.factor))
-    std::tie(measured.total, measured.factor) = [&] {
-      const FinishedNorm made = finished(added(measured.sums, wanted.order), wanted.order, wanted.p, wanted.end);
-      return std::pair(made.norm, made.factor);
-    }();
-  return measured;
-}
-
-/// Calls f with the list's plan, up to date and locked.
-template <class F>
-auto with_plan(const TensorList& x, const F& f) {
-  detail::PlanCache& cache = *x.body()->plans;
-  const std::scoped_lock lock(cache.mutex);
-  return f(plan_of(cache, x));
-}
-
-Measured measure(const TensorList& x, const Wanted& wanted) {
-  require_unrecorded(x);
-  if (!x.empty()) return with_plan(x, [&](detail::NormPlan& norms) { return measure(norms.plan, wanted); });
-  const Tensor zero = zeros({}, {.dtype = kF64});
-  return {.per_tensor = {}, .positions = {}, .sums = {zero}, .total = zero, .factor = {}};
-}
-
-void require_writable(const TensorList& x) {
-  require_unrecorded(x);
-  for (const Tensor& t : x) door::require_writable(t);
-}
-
-void require_no_overlap(detail::NormPlan& norms, const TensorList& x) {
-  if (!norms.no_overlap) foreach::require_no_overlap(x.tensors());
-  norms.no_overlap = true;
-}
-
-/// Calls f, and announces it as a call over x where somebody listens. in_place: x is written. outputs() gives the
-/// results, those after x's entries in place.
+/// Calls f, and announces it as a call over x if somebody listens. in_place: x is written. outputs() gives the results;
+/// in place, those after the entries of x.
 template <class F, class Outputs, class... A>
 void call_over(Op op, const TensorList& x, bool in_place, const Tensor* after, const F& f, const Outputs& outputs,
                const A&... attributes) {
@@ -196,28 +40,12 @@ void call_over(Op op, const TensorList& x, bool in_place, const Tensor* after, c
   if (after != nullptr) inputs.emplace_back(after);
   const door::Attribute list[] = {door::Attribute(attributes)..., false};
   door::Announced announced(op, in_place, std::span<const door::Input>(inputs), static_cast<const Tensor*>(nullptr),
-                            std::span(list).first(sizeof...(A)));
+                            std::span(list).first(sizeof...(A)), foreach::run);
   f();
   std::vector<Tensor> results;
   if (in_place) results = x.tensors();
   for (Tensor& t : outputs()) results.push_back(std::move(t));
   announced.finish(results);
-}
-
-/// Multiplies everything by the factor of a clip.
-void scale(detail::NormPlan& norms, const TensorList& x, const Tensor& factor) {
-  ListPlan& plan = norms.plan;
-  if (norms.scaled == 0) norms.scaled = plan.add_lists({0}, /*with_copies=*/false);
-  for (size_t g = 0; g < plan.groups().size(); ++g) {
-    const Device device = plan.groups()[g].device;
-    const Tensor there = factor.to(device);
-    kernels::backend(device).list_norm->scale(plan.list(g, norms.scaled), doubles(there), current_stream(device));
-  }
-  for (const Tensor& t : x)
-    if (t.layout().is_dense())
-      t.storage().written_by(t_operator);
-    else
-      t.mul_(formula::multiplier(factor.to(t.device())));
 }
 
 /// One number of many as a 0-d tensor.
@@ -234,20 +62,22 @@ bool is_recorded(const TensorList& x) {
   return mode(kGradMode) && std::ranges::any_of(x, [](const Tensor& t) { return t.requires_grad(); });
 }
 
-/// One pass over all tensors, and the dtype of the results; none: that of each tensor.
+/// A reduction in one pass over all tensors.
 struct OnePass {
-  NormOrder order;
-  std::optional<DType> dtype;
-  double p = 0;  ///< of NormOrder::power
+  NormOrder order = NormOrder::two;
+  std::optional<DType> dtype = {};  ///< of the results; none: each tensor's own
+  double p = 0;                     ///< of NormOrder::power
+  /// Kernels other than norm take no tensors without elements: for those the operator itself is called.
+  PassKernel kernel = &Kernels::norm;
 };
-/// No pass over all: the operator for each tensor.
+/// No pass: the operator for each tensor.
 constexpr std::optional<OnePass> each;
 
 /// What one pass gives for every entry.
 std::vector<Tensor> numbers(const TensorList& x, const OnePass& pass) {
-  const Measured measured = measure(x, {.order = pass.order, .p = pass.p, .per_tensor = true});
+  const Measured measured = measure(x, {.kernel = pass.kernel, .order = pass.order, .p = pass.p, .per_tensor = true});
   std::vector<Tensor> of_entries;
-  // of all numbers of a device, made when a tensor of the dtype is met
+  // for each dtype the numbers of every device, converted when the first tensor of that dtype is met
   std::vector<std::vector<Tensor>> cast(kDTypeCount);
   for (size_t e = 0; e < x.size(); ++e) {
     const DType to = pass.dtype.value_or(x[e].dtype());
@@ -260,7 +90,7 @@ std::vector<Tensor> numbers(const TensorList& x, const OnePass& pass) {
   return of_entries;
 }
 
-/// A reduction of each tensor: `alone` is the operator, which is called for each where gradients are recorded.
+/// A reduction of each tensor. `alone` is the operator, which is called for each if gradients are recorded.
 template <class Alone, class... A>
 TensorList reduced(Op op, const TensorList& x, const std::optional<OnePass>& pass, const Alone& alone,
                    const A&... attributes) {
@@ -272,7 +102,10 @@ TensorList reduced(Op op, const TensorList& x, const std::optional<OnePass>& pas
     one_by_one();
     return results;
   }
-  const bool in_one_pass = pass && std::ranges::all_of(x, [](const Tensor& t) { return is_floating(t.dtype()); });
+  const auto fits = [&](const Tensor& t) {
+    return is_floating(t.dtype()) && (t.numel() > 0 || pass->kernel == &Kernels::norm);
+  };
+  const bool in_one_pass = pass && std::ranges::all_of(x, fits);
   call_over(
       op, x, false, nullptr,
       [&] {
@@ -328,13 +161,14 @@ Tensor total_norm(const TensorList& x, double ord) {
 Tensor clip_norm_(const TensorList& x, double max_norm, double ord, bool error_if_nonfinite) {
   const Running running("clip_norm_");
   require<ValueError>(max_norm >= 0, "max_norm is out of range; got {}; expected a number >= 0", max_norm);
-  const Wanted wanted{.order = order_of(ord), .p = ord, .total = true, .factor = true, .end = {.max_norm = max_norm}};
-  if (x.empty()) return measure(x, wanted).total;
+  const NormRequest request{
+      .order = order_of(ord), .p = ord, .total = true, .factor = true, .end = {.max_norm = max_norm}};
+  if (x.empty()) return measure(x, request).total;
   require_writable(x);
   Tensor total;
   const auto clip = [&](detail::NormPlan& norms) {
     require_no_overlap(norms, x);
-    const Measured measured = measure(norms.plan, wanted);
+    const Measured measured = measure(norms.plan, request);
     if (error_if_nonfinite) {
       const double norm = measured.total.item<double>();
       require<ValueError>(std::isfinite(norm), "the norm is {}; nothing was clipped; expected a finite norm", norm);

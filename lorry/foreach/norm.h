@@ -1,7 +1,7 @@
 #pragma once
 
-// Norms of lists, each tensor read once: kernels/list.h says in which order elements are added, which is the same
-// on every device. Sums are f64. Tensors that are not dense are copied first, and an event says so.
+// Norms of lists. Each tensor is read once. Sums are f64; the order in which elements are added is the same on every
+// device (kernels/list.h). Tensors that are not dense are copied first, and an event says so.
 
 #include <limits>
 #include <optional>
@@ -17,26 +17,25 @@ struct Norms {
   Tensor total;
 };
 
-/// (sum |x|^ord)^(1/ord), and the largest |x| for infinity, of floating tensors. Throws ValueError unless ord > 0,
-/// DTypeError, and GradError where gradients are recorded: there is no rule for them.
+/// (sum |x|^ord)^(1/ord), or for infinity the largest |x|, of floating tensors. Throws ValueError unless ord > 0,
+/// DTypeError, and GradError if gradients would have to be recorded: there is no rule for them.
 Norms norms(const TensorList& x, double ord = 2);
-/// Of each tensor, in its dtype or in another. Where gradients are recorded it is the operator for each, which rounds
-/// differently.
+/// The norm of each tensor, in its dtype or in another. If gradients are recorded, the operator computes each, and
+/// rounds differently.
 TensorList norm(const TensorList& x, double ord = 2, std::optional<DType> dtype = {});
-/// Of all elements together: a 0-d f64.
+/// The norm of all elements together: a 0-d f64.
 Tensor total_norm(const TensorList& x, double ord = 2);
 
-/// Scales all tensors together in place so that their common norm is at most max_norm: by min(1, max_norm / (norm +
-/// 1e-6)). Nothing is written where that is 1; a norm of NaN makes all elements NaN. Returns the norm before: a 0-d
-/// f64, as Norms::total. Tensors that are not dense are copied for the norm and scaled where they are. With
-/// error_if_nonfinite the host waits for the norm, and one that is infinite or NaN throws ValueError and leaves the
-/// tensors. Throws ValueError for a negative max_norm, ShapeError where two tensors share memory, and what norms
-/// throws.
+/// Multiplies all tensors in place by min(1, max_norm / (norm + 1e-6)), so that their common norm is at most max_norm.
+/// Writes nothing if that factor is 1; a norm of NaN makes all elements NaN. Returns the norm before: a 0-d f64, as
+/// Norms::total. Tensors that are not dense are copied for the norm, and scaled in place. With error_if_nonfinite the
+/// host waits for the norm; if it is infinite or NaN, this throws ValueError and leaves the tensors unchanged. Throws
+/// ValueError for a negative max_norm, ShapeError if two tensors share memory, and what norms throws.
 Tensor clip_norm_(const TensorList& x, double max_norm, double ord = 2, bool error_if_nonfinite = false);
 
 // ---- a norm in two parts --------------------------------------------------------------------------------------------
 
-// total_norm and clip_norm_ in steps that give the same bits, for a sum that others add to before it is used: the
+// total_norm and clip_norm_ in steps, with the same bits. Between the steps the sum can be reduced over processes: the
 // gradients of several GPUs have one norm.
 //
 //   const Tensor sum = foreach::power_sum(grads);       // all-reduce it here (by maximum where ord is infinity)
@@ -47,23 +46,23 @@ Tensor clip_norm_(const TensorList& x, double max_norm, double ord = 2, bool err
 /// 0-d f64 on the device of the first tensor (the default one for an empty list). Throws what norms throws.
 Tensor power_sum(const TensorList& x, double ord = 2);
 
-/// What is to be done with the sum of a norm.
+/// How the sum of a norm becomes a norm and a factor.
 struct NormFinish {
   double ord = 2;
   double max_norm = std::numeric_limits<double>::infinity();  ///< to clip to
-  Tensor scale = {};            ///< 0-d f64: of the loss, so that gradients are to be divided by it; undefined: 1
-  bool skip_nonfinite = false;  ///< the factor of a norm that is not finite is NaN: a step is to be left out
+  Tensor scale = {};            ///< 0-d f64: the loss scale, by which gradients are divided; undefined: 1
+  bool skip_nonfinite = false;  ///< if the norm is not finite, the factor is NaN, and a step with it does nothing
 };
-/// A norm, and what it asks for.
+/// A norm, and the factor by which a clip multiplies.
 struct FinishedNorm {
   Tensor norm;    ///< sum^(1/ord) / scale: 0-d f64
-  Tensor factor;  ///< by which elements are to be multiplied: 0-d f64, infinite where that is NaN
+  Tensor factor;  ///< by which elements are multiplied: 0-d f64. If it is infinite, they become NaN
 };
-/// The norm and the factor to clip by from the sum of a norm, on its device; nothing waits. sum: 0-d f64. Throws
-/// ValueError for a negative max_norm or ord <= 0, DTypeError, DeviceError.
+/// The norm and the clipping factor from the sum of a norm, on its device, without synchronisation. sum: 0-d f64.
+/// Throws ValueError for a negative max_norm or ord <= 0, DTypeError, DeviceError.
 FinishedNorm finish_norm(const Tensor& sum, const NormFinish& finish = {});
 
-/// finish_norm(power_sum(x, finish.ord), finish), to the bit. Of tensors on one device it takes one pass. finish.scale
+/// finish_norm(power_sum(x, finish.ord), finish), to the bit; one pass if all tensors are on one device. finish.scale
 /// is on the device of the first tensor. Throws what these two throw.
 FinishedNorm clip_factor(const TensorList& x, const NormFinish& finish = {});
 
@@ -73,7 +72,7 @@ const TensorList& scale_norm_(const TensorList& x, const Tensor& factor);
 
 // ---- reductions of each tensor --------------------------------------------------------------------------------------
 
-// One a row of formula/list.def: the result of the operator for each tensor, 0-d, to the bit.
+// One for each row of formula/list.def: for each tensor the result of the operator, 0-d, to the bit.
 #define LORRY_LIST_REDUCTION(name, ...) TensorList name(const TensorList& x);
 #include "lorry/formula/list.def"
 

@@ -7,19 +7,19 @@
 
 namespace lorry::foreach {
 
-Operand Argument::at(size_t e, Tensor& room) const {
+Operand Argument::at(size_t e, Tensor& holder) const {
   if (list_) return (*list_)[e];
   if (each_) return numbers_[e];
   if (tensor_ == nullptr) return number_;
   if (tensor_->dim() == 0) return *tensor_;
-  room = tensor_->select(0, static_cast<int64_t>(e));
-  return room;
+  holder = tensor_->select(0, static_cast<int64_t>(e));
+  return holder;
 }
 
 namespace detail {
 namespace {
 
-/// What of an argument decides a plan, besides the tensors of lists.
+/// What a plan depends on in an argument, besides the tensors of lists.
 uint64_t kind_of(const Request& request, size_t k, bool& reusable) {
   const Argument& x = request.arguments[k];
   const auto of_number = [&](const Scalar& n) -> uint64_t {
@@ -72,7 +72,7 @@ ops::Resolved resolve(const Request& request, std::span<const Operand> operands,
   return call;
 }
 
-/// Which argument each array of a list is: the one that is written, then those that are read.
+/// The argument of each array of a list: the one that is written, then those that are read.
 std::vector<int8_t> arrays_of(const Request& request) {
   std::vector<int8_t> arrays{request.in_place ? int8_t{0} : ListPlan::kNoRole};
   const ListOperator* const own = list_operator(request.op);
@@ -82,7 +82,7 @@ std::vector<int8_t> arrays_of(const Request& request) {
   return arrays;
 }
 
-/// Puts entries into groups, one after the other.
+/// Adds entries to their groups, one after the other.
 class PlanBuilder {
  public:
   PlanBuilder(const Request& request, OperatorPlan& plan)
@@ -102,9 +102,9 @@ class PlanBuilder {
  private:
   /// -1: none.
   int32_t group_of(uint32_t e) {
-    Tensor rooms[4];
+    Tensor holders[4];
     operands_.clear();
-    for (size_t k = 0; k < arity_; ++k) operands_.push_back(request_.arguments[k].at(e, rooms[k]));
+    for (size_t k = 0; k < arity_; ++k) operands_.push_back(request_.arguments[k].at(e, holders[k]));
     bool ungrouped = false;
     const ops::Resolved call = resolve(request_, operands_, ungrouped);
     plan_.reusable = plan_.reusable && !call.depends_on_values;
@@ -119,7 +119,7 @@ class PlanBuilder {
       const Tensor* const numbers = request_.arguments[k].tensor();
       if (numbers != nullptr && numbers->device() != device && !numbers->device().is_cpu()) return false;
       if (tensors_[k] == nullptr) continue;
-      if (k >= used) return false;  // its row has no use for it, but it may broadcast
+      if (k >= used) return false;  // the kernel's row does not read it, but it may broadcast
       const Tensor& x = *tensors_[k];
       if (first == nullptr) first = &x;
       if (x.device() != device || !same_layout(*first, x)) return false;
@@ -127,8 +127,8 @@ class PlanBuilder {
     return first != nullptr;
   }
 
-  /// Whether all that was found out about the previous entry is true of this one: mostly it is, and asking again
-  /// takes most of the time.
+  /// Whether this entry goes into the previous one's group for the same reasons. Mostly it does, and this is much
+  /// cheaper than to resolve it again.
   bool is_like_previous(uint32_t e) const {
     if (group_ < 0 || !plan_.reusable) return false;
     const Tensor* first = nullptr;
@@ -140,8 +140,9 @@ class PlanBuilder {
       if (first == nullptr) first = &x;
       if (!same_layout(*first, x)) return false;
       if (request_.in_place && k > 0) {
-        const ops::Overlap how = ops::overlap(*first, x);
-        if (how != ops::Overlap::none && (how != ops::Overlap::same || (own_ != nullptr && !own_->may_read_result)))
+        const ops::OperandOverlap how = ops::operand_overlap(*first, x);
+        if (how != ops::OperandOverlap::none &&
+            (how != ops::OperandOverlap::same || (own_ != nullptr && !own_->may_read_result)))
           return false;
       }
     }
@@ -173,10 +174,10 @@ class PlanBuilder {
   const TensorList* lists_[4] = {};
   const Tensor* tensors_[4] = {};  ///< of this entry
   std::vector<Operand> operands_;
-  int32_t group_ = -1;  ///< the last entry's; -1 for none
+  int32_t group_ = -1;  ///< the last entry's; -1: it is ungrouped
 };
 
-/// Notes what is written, and that it may be.
+/// Checks that the written tensors may be written, and lists their storages.
 void check_written(const Request& request, OperatorPlan& plan) {
   plan.in_inference = mode(kInferenceMode);
   plan.storages.clear();
@@ -219,7 +220,7 @@ std::unique_ptr<OperatorPlan> make_plan(const Request& request, Strategy strateg
   if (!request.in_place) return plan;
   const std::optional<Overlap> found = overlap_of(request, plan->written);
   if (found && found->certain) refuse_overlap();
-  if (found) plan->plan.ungroup_all();  // elements may all be different: in order nothing can go wrong
+  if (found) plan->plan.ungroup_all();  // perhaps nothing is shared: entry by entry is right either way
   return plan;
 }
 
@@ -235,15 +236,15 @@ bool OperatorPlan::is_for(const Request& request, Strategy strategy) const {
 }
 
 bool OperatorPlan::refresh(const Request& request) {
-  if (!plan.is_current() || in_inference != mode(kInferenceMode)) return take_over_addresses(request);
-  if (in_place)  // numbers in tensors come and go
+  if (!plan.is_current() || in_inference != mode(kInferenceMode)) return update_addresses(request);
+  if (in_place)  // tensors of numbers are not part of the plan
     for (const Argument& x : request.arguments)
       if (x.tensor() != nullptr && std::ranges::find(storages, &x.tensor()->storage()) != storages.end())
         return !overlap_of(request, written);
   return true;
 }
 
-bool OperatorPlan::take_over_addresses(const Request& request) {
+bool OperatorPlan::update_addresses(const Request& request) {
   const TensorList& self = leading(request);
   check_written(request, *this);
   std::array<std::span<const Tensor>, 4> roles;
@@ -252,7 +253,7 @@ bool OperatorPlan::take_over_addresses(const Request& request) {
   const ListPlan::Change change = plan.refresh(roles);
   if (change == ListPlan::Change::layout) return false;
   if (!in_place) return true;
-  // What has moved may have moved into what is written.
+  // A tensor that moved may now overlap what is written.
   const std::span<const ListPlan::Moved> moved =
       change == ListPlan::Change::none ? std::span<const ListPlan::Moved>() : plan.moved();
   bool compare_all = std::ranges::any_of(moved, [](const ListPlan::Moved& x) { return x.role == 0; });
@@ -262,8 +263,8 @@ bool OperatorPlan::take_over_addresses(const Request& request) {
     if (!compare_all && written.with(roles[role][e], e)) return false;
     for (const Argument& x : request.arguments.subspan(1)) {
       if (x.list() == nullptr) continue;
-      const ops::Overlap own = ops::overlap(self[e], (*x.list())[e]);
-      if (own == ops::Overlap::partial || own == ops::Overlap::unknown) return false;
+      const ops::OperandOverlap own = ops::operand_overlap(self[e], (*x.list())[e]);
+      if (own == ops::OperandOverlap::partial || own == ops::OperandOverlap::unknown) return false;
     }
   }
   return true;

@@ -1,9 +1,9 @@
 #pragma once
 
-// Plans of foreach operators and of norms, and the cache that finds them again. An operator's plan is made when it
-// first meets its lists, with all the checks that the operator makes of each entry, and cached with the first of them.
-// When it meets the same lists again the plan is found by their identity, and brought up to date (list_plan.h) or made
-// anew. While no tensor anywhere was given other data or strides, the tensors are not even looked at.
+// Plans of foreach operators and of norms, and the cache that finds them again. The first call of an operator over some
+// lists makes a plan, with all the checks that the operator makes for each entry. The plan is cached with the first of
+// the lists. A later call over the same lists finds it by their identity, and refreshes it (list_plan.h) or makes it
+// again. If no tensor in the process changed storage or strides meanwhile, the call does not look at the tensors.
 
 #include <array>
 #include <cstdint>
@@ -31,45 +31,45 @@ struct Request {
 /// How a plan's group is computed.
 struct GroupCall {
   ops::Resolved resolved;
-  bool whole[4];  ///< of numbers for each: these are whole numbers
+  bool whole[4];  ///< of an argument with a number for each entry: they are whole numbers
 };
 
 struct OperatorPlan {
-  // ---- what it is found by
+  // ---- the key
   Op op;
   bool in_place;
   DType to;
-  std::array<uint64_t, 4> kinds;                         ///< of the arguments, as far as these decide anything
+  std::array<uint64_t, 4> kinds;                         ///< of each argument: what the plan depends on in it
   std::array<std::weak_ptr<TensorList::Body>, 4> lists;  ///< among the arguments
 
-  // ---- what it holds
+  // ---- the plan
   ListPlan plan;                 ///< role k: argument k; ungrouped entries are computed by the operator itself
   std::vector<GroupCall> calls;  ///< of each group
   WrittenMemory written;
-  std::vector<Storage*> storages;  ///< that are written, of every entry
-  bool in_inference = false;       ///< they may be written in this mode
-  bool reusable = true;            ///< it does not depend on values of numbers
+  std::vector<Storage*> storages;  ///< written ones, one for each entry
+  bool in_inference = false;       ///< whether it was made in inference mode, where other tensors may be written
+  bool reusable = true;            ///< does not depend on the values of numbers
 
   bool is_for(const Request& request, Strategy strategy) const;
-  /// Takes over changed addresses. False when the plan has to be made anew, and it has to after a throw.
+  /// Updates addresses that changed. False: the plan must be made again. So it must if this throws.
   bool refresh(const Request& request);
 
  private:
-  bool take_over_addresses(const Request& request);
+  bool update_addresses(const Request& request);
 };
 
 /// Throws what the operator throws.
 std::unique_ptr<OperatorPlan> make_plan(const Request& request, Strategy strategy);
 
-/// Of a list's norms: role 0 is the tensor, lists 0 are measured. Scaling cuts other tiles, so it has lists of its own,
-/// without entries that are not dense.
+/// The plan of a list's norms. Role 0 is the tensor; lists 0 are for norms. Scaling uses other tiles, so it has lists
+/// of its own, in which tensors that are not dense have no elements.
 struct NormPlan {
   ListPlan plan;
   size_t scaled = 0;        ///< the lists to scale; 0: not made yet
-  bool no_overlap = false;  ///< no tensor shares memory with another; else nobody has looked yet
+  bool no_overlap = false;  ///< no two tensors share memory; false: not checked yet
 };
 
-/// Plans of a list, the last ones used.
+/// The plans that a list used last.
 struct PlanCache {
   static constexpr size_t kCapacity = 8;
   std::mutex mutex;
@@ -79,10 +79,10 @@ struct PlanCache {
   OperatorPlan& find(const Request& request);
 };
 
-/// The list that caches the plan: the first among the arguments.
+/// The list that caches the plan: the first one among the arguments.
 const TensorList& leading(const Request& request);
 
-/// Runs an operator. The results of one out of place are put into `results`.
-void run(const Request& request, std::vector<Tensor>* results);
+/// Executes a request. `results` receives its results; null for one in place.
+void execute(const Request& request, std::vector<Tensor>* results);
 
 }  // namespace lorry::foreach::detail

@@ -1,9 +1,9 @@
 #pragma once
 
-// Overlap of tensors that are written. A kernel computes the entries of a list in no order, so what one entry writes
-// may share no memory with what another one reads or writes. Foreach operators, the scaling of norms and optimizer
-// steps ask here; layout/layout.h decides for two tensors (share_elements), and how an entry's own operands may lie to
-// its result is each operator's rule (ops::overlap).
+// Overlap between the entries of a list. A kernel computes them in no order, so memory that one entry writes must not
+// be read or written by another. Foreach operators, the scaling of norms and optimizer steps check it here. Two tensors
+// are compared by share_elements (layout/layout.h). What one entry's operands may share with its own result is the
+// operator's rule (ops::operand_overlap).
 
 #include <cstdint>
 #include <optional>
@@ -14,7 +14,7 @@
 
 namespace lorry::foreach {
 
-/// Two tensors of a list with common elements, or, unless `certain`, with strides that do not tell.
+/// Two tensors of a list that share elements or, if not `certain`, may share some: their strides do not decide it.
 struct Overlap {
   uint32_t first, second;  ///< entries; first < second
   bool certain;
@@ -31,8 +31,8 @@ class WrittenMemory {
 
   /// Entries that write the same memory: a certain overlap if there is one.
   std::optional<Overlap> within() const;
-  /// x, which entry `entry` reads (kNoEntry: every one), against what the other entries write. The overlap's entries
-  /// are `entry` and the one that writes.
+  /// x, which `entry` reads (kNoEntry: all entries do), against what the other entries write. Returns `entry` and the
+  /// entry that writes.
   std::optional<Overlap> with(const Tensor& x, uint32_t entry = kNoEntry) const;
 
  private:
@@ -48,7 +48,7 @@ class WrittenMemory {
   std::vector<Range> ranges_;
 };
 
-/// Of two findings the certain one, or the first.
+/// The certain one of two overlaps, else the first.
 std::optional<Overlap> worse(const std::optional<Overlap>& a, const std::optional<Overlap>& b);
 
 /// Throws ShapeError if two tensors of a list that is written certainly share memory.

@@ -1,9 +1,10 @@
-// From a plan to launches: results are made, numbers brought to the device, and each group's kernel is called.
+// Executes a request: makes the results, brings numbers to the device, and calls the kernel of each group.
 
 #include <algorithm>
 
 #include "lorry/device/device.h"
 #include "lorry/foreach/list_operators.h"
+#include "lorry/foreach/run_row.h"
 #include "lorry/memory/upload.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
@@ -12,7 +13,7 @@
 namespace lorry::foreach::detail {
 namespace {
 
-/// Lists have one length, and numbers for each are as many.
+/// All lists have one length, and so have lists of numbers.
 void require_arguments(const Request& request) {
   const size_t n = leading(request).size();
   for (const Argument& x : request.arguments) {
@@ -33,7 +34,7 @@ void require_arguments(const Request& request) {
   }
 }
 
-/// Whether gradients are followed through an entry: then each entry's operator is called alone.
+/// Whether gradients are recorded for an entry: then each entry's operator is called alone.
 bool is_differentiated(const Request& request) {
   if (!mode(kGradMode)) return false;
   for (const Argument& x : request.arguments) {
@@ -47,15 +48,15 @@ bool is_differentiated(const Request& request) {
 
 /// Entry e's operator, as a user would call it.
 Tensor call_operator(const Request& request, size_t e) {
-  Tensor rooms[4];
+  Tensor holders[4];
   std::vector<Operand> x;
-  for (size_t k = 0; k < request.arguments.size(); ++k) x.push_back(request.arguments[k].at(e, rooms[k]));
+  for (size_t k = 0; k < request.arguments.size(); ++k) x.push_back(request.arguments[k].at(e, holders[k]));
   if (const ListOperator* own = list_operator(request.op)) return own->call(request, x);
   return request.in_place ? ops::call_in_place(request.op, *x[0].tensor(), std::span(x).subspan(1))
                           : ops::call(request.op, x);
 }
 
-/// Numbers of one argument where a device's kernels read them.
+/// The numbers of one argument, in memory that the device's kernels can read.
 class Numbers {
  public:
   Numbers(const Argument& x, Device device, bool whole) {
@@ -100,7 +101,7 @@ void launch(const Request& request, const GroupCall& group, const kernels::List&
                                   .arity = row(group.resolved.row).arity,
                                   .list = list,
                                   .in = {}};
-  std::vector<Numbers> held;  // until the kernel is enqueued: memory is ordered by the stream
+  std::vector<Numbers> held;  // until the kernel is enqueued; then memory is freed in the order of the stream
   held.reserve(4);
   for (int k = 0; k < call.arity; ++k) {
     const Argument& x = request.arguments[static_cast<size_t>(k)];
@@ -111,7 +112,7 @@ void launch(const Request& request, const GroupCall& group, const kernels::List&
                std::ranges::all_of(x.numbers(), [&](const Scalar& n) { return same_number(n, x.numbers()[0]); })) {
       call.in[k] = number_operand(x.numbers()[0]);
     } else if (x.tensor() != nullptr && x.tensor()->dim() == 0 && x.tensor()->device() != device) {
-      call.in[k] = number_operand(x.tensor()->item());  // of the host
+      call.in[k] = number_operand(x.tensor()->item());  // it is on the CPU
     } else {
       held.emplace_back(x, device, group.whole[k]);
       call.in[k] = held.back().operand();
@@ -177,7 +178,7 @@ void run_plan(const Request& request, std::vector<Tensor>* results) {
 
 }  // namespace
 
-void run(const Request& request, std::vector<Tensor>* results) {
+void execute(const Request& request, std::vector<Tensor>* results) {
   const Running running(name(request.op));
   require_arguments(request);
   const TensorList& self = leading(request);
@@ -195,11 +196,11 @@ void run(const Request& request, std::vector<Tensor>* results) {
   const AnnouncedRequest call(request);
   const Op op = foreach_of(request.op);
   if (request.in_place) {
-    door::Announced announced(op, true, call.inputs(), self.tensors(), call.attributes());
+    door::Announced announced(op, true, call.inputs(), self.tensors(), call.attributes(), foreach::run);
     run_plan(request, nullptr);
     announced.finish();
   } else {
-    door::Announced announced(op, false, call.inputs(), nullptr, call.attributes());
+    door::Announced announced(op, false, call.inputs(), nullptr, call.attributes(), foreach::run);
     run_plan(request, results);
     announced.finish(*results);
   }

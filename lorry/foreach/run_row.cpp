@@ -19,6 +19,19 @@ using door::tensor_of;
 using door::tensors_of;
 
 std::vector<Tensor> all_tensors(const CallView& call) { return tensors_of(call, 0, call.inputs.size()); }
+std::vector<Tensor> all_but_last(const CallView& call) {
+  if (call.inputs.empty()) refuse(call, "another number of inputs");
+  return tensors_of(call, 0, call.inputs.size() - 1);
+}
+
+/// Of a call whose last input is the scale.
+NormFinish finish_of(const CallView& call) {
+  require_attributes(call, 3);
+  return {.ord = attribute_of<double>(call, 0),
+          .max_norm = attribute_of<double>(call, 1),
+          .scale = tensor_of(call, call.inputs.size() - 1),
+          .skip_nonfinite = attribute_of<bool>(call, 2)};
+}
 
 /// The arguments that `counts` makes of the inputs.
 std::vector<Argument> arguments_of(const CallView& call) {
@@ -71,7 +84,7 @@ std::vector<Tensor> run_operator(const CallView& call, Op op) {
                                 .in_place = call.in_place,
                                 .to = op == Op::cast ? attribute_of<DType>(call, 1) : kF32};
   std::vector<Tensor> results;
-  detail::run(request, call.in_place ? nullptr : &results);
+  detail::execute(request, call.in_place ? nullptr : &results);
   return call.in_place ? arguments[0].list()->tensors() : results;
 }
 
@@ -93,7 +106,8 @@ std::vector<Tensor> run(const CallView& call) {
   if (call.op >= Op::count || row(call.op).kind != OpKind::list) return door::run(call);
   const auto number = [&](size_t i) { return attribute_of<double>(call, i); };
   if (const Op op = entry_operator(call.op); op != Op::count) return run_operator(call, op);
-  if (call.in_place != (call.op == Op::clip_norm || call.op == Op::scale_norm)) refuse(call, "no such form");
+  const bool writes = std::string_view(row(call.op).arguments).starts_with("in place");
+  if (call.in_place != writes) refuse(call, "no such form");
   switch (call.op) {
     case Op::foreach_norm:
       require_attributes(call, 2);
@@ -115,27 +129,17 @@ std::vector<Tensor> run(const CallView& call) {
       require_attributes(call, 1);
       return {power_sum(all_tensors(call), number(0))};
     case Op::finish_norm: {
-      require_attributes(call, 3);
-      const FinishedNorm made = finish_norm(tensor_of(call, 0), {.ord = number(0),
-                                                                 .max_norm = number(1),
-                                                                 .scale = tensor_of(call, 1),
-                                                                 .skip_nonfinite = attribute_of<bool>(call, 2)});
+      if (call.inputs.size() != 2) refuse(call, "another number of inputs");
+      const FinishedNorm made = finish_norm(tensor_of(call, 0), finish_of(call));
       return {made.norm, made.factor};
     }
     case Op::clip_factor: {
-      require_attributes(call, 3);
-      if (call.inputs.empty()) refuse(call, "there is no scale");
-      const size_t last = call.inputs.size() - 1;
-      const FinishedNorm made = clip_factor(tensors_of(call, 0, last), {.ord = number(0),
-                                                                        .max_norm = number(1),
-                                                                        .scale = tensor_of(call, last),
-                                                                        .skip_nonfinite = attribute_of<bool>(call, 2)});
+      const FinishedNorm made = clip_factor(all_but_last(call), finish_of(call));
       return {made.norm, made.factor};
     }
     case Op::scale_norm: {
       require_attributes(call, 0);
-      if (call.inputs.empty()) refuse(call, "there is no factor");
-      const std::vector<Tensor> list = tensors_of(call, 0, call.inputs.size() - 1);
+      const std::vector<Tensor> list = all_but_last(call);
       scale_norm_(list, tensor_of(call, list.size()));
       return list;
     }
@@ -146,7 +150,8 @@ std::vector<Tensor> run(const CallView& call) {
       return with(list, total);
     }
     default:
-      refuse(call, "the operator cannot be run from here");
+      raise_as<ValueError>("run", "{} is a row of another room; expected door::run, which calls CallView::run",
+                           name(call.op));
   }
 }
 

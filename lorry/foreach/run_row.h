@@ -1,6 +1,7 @@
 #pragma once
 
-// Calls over lists that are made again from what was announced of them.
+// Calls over lists, made again from their announcements. door::run calls this for them: it is the CallView::run of
+// every call that this room announces.
 
 #include <vector>
 
@@ -8,7 +9,7 @@
 
 namespace lorry::foreach {
 
-/// door::run, for rows over lists too. Throws as it does.
+/// door::run for the rows of this room, and for those that are not over lists. Throws as door::run does.
 std::vector<Tensor> run(const door::CallView& call);
 
 }  // namespace lorry::foreach

@@ -1,9 +1,9 @@
 #pragma once
 
 // TensorList: many tensors as one value. Operators over lists (foreach.h) give each tensor what the operator would give
-// it alone, to the bit, in a few launches instead of one a tensor. Copying a list copies a pointer; which tensors it
-// names never changes. A list caches the plans by which it was handed to kernels (operator_plan.h), so that using the
-// same list again costs no more than looking at its tensors.
+// it alone, to the bit, in a few launches instead of one for each tensor. Copying a list copies a pointer. Which
+// tensors a list holds never changes. A list caches the plans by which kernels take it (operator_plan.h), so that using
+// it again is cheap.
 
 #include <initializer_list>
 #include <memory>
@@ -53,8 +53,8 @@ class TensorList {
   std::shared_ptr<Body> body_;
 };
 
-/// How lists reach kernels on this thread while it stands: Strategy (device/choices.h) says what there is. The default
-/// is automatic.
+/// How lists reach kernels on this thread until the end of the scope: a Strategy (device/choices.h). The default is
+/// automatic.
 class StrategyScope {
  public:
   explicit StrategyScope(Strategy strategy);

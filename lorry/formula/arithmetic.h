@@ -70,12 +70,14 @@ struct AddScaled {
 struct Fmod {
   static constexpr LongIn kLongIn = LongIn::all;
   static constexpr bool kDividesWhole = true;
+  static constexpr bool kRoundsNumbers = true;
   template <class V> LORRY_INLINE V operator()(V x, V y) const { return fmod(x, y); }
 };
 /// The remainder has the sign of the divisor (Python's).
 struct Remainder {
   static constexpr LongIn kLongIn = LongIn::all;
   static constexpr bool kDividesWhole = true;
+  static constexpr bool kRoundsNumbers = true;
   template <class V> LORRY_INLINE V operator()(V x, V y) const {
     const V rest = fmod(x, y);
     const auto opposite = (rest < V(0)) != (y < V(0));

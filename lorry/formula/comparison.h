@@ -77,20 +77,24 @@ struct BitwiseXor {
   template <class V> LORRY_INLINE V operator()(V x, V y) const { return x ^ y; }
 };
 struct LeftShift {
+  static constexpr bool kShifts = true;
   template <class V> LORRY_INLINE V operator()(V x, V y) const { return x << y; }
 };
 struct RightShift {
+  static constexpr bool kShifts = true;
   template <class V> LORRY_INLINE V operator()(V x, V y) const { return x >> y; }
 };
 
 /// A NaN on either side is the result.
 struct Maximum {
+  static constexpr Bound kBounds = Bound::below;
   template <class V> LORRY_INLINE V operator()(V x, V y) const {
     const auto nan = x != x;
     return select((x > y) | nan, x, y);
   }
 };
 struct Minimum {
+  static constexpr Bound kBounds = Bound::above;
   template <class V> LORRY_INLINE V operator()(V x, V y) const {
     const auto nan = x != x;
     return select((x < y) | nan, x, y);
@@ -98,12 +102,14 @@ struct Minimum {
 };
 /// A NaN on one side loses.
 struct Fmax {
+  static constexpr Bound kBounds = Bound::below;
   template <class V> LORRY_INLINE V operator()(V x, V y) const {
     const auto nan = y != y;
     return select((x >= y) | nan, x, y);
   }
 };
 struct Fmin {
+  static constexpr Bound kBounds = Bound::above;
   template <class V> LORRY_INLINE V operator()(V x, V y) const {
     const auto nan = y != y;
     return select((x <= y) | nan, x, y);
@@ -111,6 +117,7 @@ struct Fmin {
 };
 /// Where low > high the result is high.
 struct Clamp {
+  static constexpr Bound kBounds = Bound::clamp;
   template <class V> LORRY_INLINE V operator()(V x, V low, V high) const { return Minimum()(Maximum()(x, low), high); }
 };
 struct Where {

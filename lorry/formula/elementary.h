@@ -62,6 +62,7 @@ struct Atan {
 };
 struct Atan2 {
   static constexpr LongIn kLongIn = LongIn::floats;
+  static constexpr bool kRoundsNumbers = true;
   template <class V> LORRY_INLINE V operator()(V y, V x) const { return atan2(y, x); }
 };
 struct Sinh {
@@ -86,6 +87,8 @@ struct Erfc {
 };
 struct Pow {
   static constexpr LongIn kLongIn = LongIn::all;
+  static constexpr bool kRaisesWhole = true;
+  static constexpr bool kRoundsNumbers = true;
   template <class V> LORRY_INLINE V operator()(V x, V y) const { return pow(x, y); }
 };
 

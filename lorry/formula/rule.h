@@ -26,6 +26,8 @@
 //       return {s.lr, s.momentum};
 //     }
 //     static LORRY_INLINE double first_state(int, const Settings&) { return 0; }
+//     static const char* conflict(const Settings& s);                     // optional: what is wrong with settings that
+//                                                                         // contradict each other; null: nothing
 //
 //     template <class V, class H> LORRY_INLINE void operator()(V& param, V grad, V* states, const H& h) const {
 //       states[0] = h.momentum * states[0] + grad;
@@ -182,7 +184,8 @@ struct HyperParts {
   bool flags[kHyperFlags<Rule>];
 };
 
-/// Where a hyper block has its parts, for kernels that are made while the program runs: bytes from its start.
+/// The parts of a hyper block, in bytes from its start. Only for code that is generated at run time from a recording of
+/// the rule and cannot name the block's type; all other code uses HyperBlock.
 struct HyperBlockLayout {
   int64_t bytes = 0;       ///< from one block to the next
   int64_t hyper = 0;       ///< the numbers of the rule's Hyper

@@ -7,7 +7,17 @@
 //                             it and calls that
 //   kFastMath = true          what it costs is an exponential and a quotient by 1 + exp(...): a GPU computes narrow
 //                             results with approximations of both (kernels/cuda/common/fast_math.h)
+//
+// How its operator treats whole numbers, and numbers that the operands' common type does not hold
+// (ops/common_operands.h):
+//
 //   kDividesWhole = true      it divides whole numbers by its last operand, which must not be 0
+//   kRaisesWhole = true       it raises whole numbers to its last operand, which must not be negative. The exponent
+//                             need not fit the type
+//   kShifts = true            it shifts whole numbers by its last operand
+//   kBounds = Bound::...      its operands bound the result. A whole bound outside the type is no bound, or is refused
+//   kRoundsNumbers = true     numbers and 0-d tensors beside 16-bit floats are rounded to 16 bits first, as comparisons
+//                             do. Other formulas take all their digits
 
 #include <cstdint>
 #include <type_traits>
@@ -34,5 +44,27 @@ template <class F>
 inline constexpr bool kDividesWhole = requires {
   F::kDividesWhole;
 };
+template <class F>
+inline constexpr bool kRaisesWhole = requires {
+  F::kRaisesWhole;
+};
+template <class F>
+inline constexpr bool kShifts = requires {
+  F::kShifts;
+};
+template <class F>
+inline constexpr bool kRoundsNumbers = requires {
+  F::kRoundsNumbers;
+};
+
+/// below: every operand is a lower bound (maximum); above: an upper one (minimum); clamp: the second operand is a lower
+/// bound, the third an upper one.
+enum class Bound : unsigned char { none, below, above, clamp };
+
+template <class F>
+inline constexpr Bound kBounds = Bound::none;
+template <class F>
+requires requires { F::kBounds; }
+inline constexpr Bound kBounds<F> = F::kBounds;
 
 }  // namespace lorry::formula

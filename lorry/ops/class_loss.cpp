@@ -103,15 +103,15 @@ Tensor probability_loss(const Tensor& x, const Tensor& target, const Tensor& wei
   require<ShapeError>(target.sizes() == x.sizes(),
                       "class probabilities need x's sizes; got x: {}, target: {}; expected the same", x, target);
   const int64_t dim = class_dim(x), classes = x.size(dim);
-  Tensor wanted = label_smoothing > 0
-                      ? target.mul(1 - label_smoothing).add(label_smoothing / static_cast<double>(classes))
-                      : target;
+  Tensor probabilities = label_smoothing > 0
+                             ? target.mul(1 - label_smoothing).add(label_smoothing / static_cast<double>(classes))
+                             : target;
   if (weight.defined()) {
     Dims across = Dims::filled(static_cast<int>(x.dim()), 1);
     across[static_cast<int>(dim)] = classes;
-    wanted = wanted.mul(weight.reshape(across));
+    probabilities = probabilities.mul(weight.reshape(across));
   }
-  const Tensor losses = log_softmax(x, dim).mul(wanted).sum({dim}).neg();
+  const Tensor losses = log_softmax(x, dim).mul(probabilities).sum({dim}).neg();
   if (reduction == Reduction::none) return losses;
   return reduction == Reduction::sum ? losses.sum() : losses.mean();
 }

@@ -7,20 +7,23 @@
 namespace lorry::ops {
 namespace {
 
-bool compares(Op op) { return row(static_cast<Pointwise>(op)).result == Result::truth; }
-bool bounds(Op op) {
-  return op == Op::clamp || op == Op::clamp_min || op == Op::clamp_max || op == Op::maximum || op == Op::minimum ||
-         op == Op::fmax || op == Op::fmin;
-}
-bool shifts(Op op) { return op == Op::bitwise_left_shift || op == Op::bitwise_right_shift; }
+using formula::Bound;
 
-/// Operators whose result is right for any whole number, whether or not the common type holds it.
-bool takes_any_number(Op op) { return bounds(op) || op == Op::pow; }
-/// Operators for which floating numbers and 0-d tensors are rounded to 16 bits; for others they keep their digits.
-bool rounds(Op op) { return compares(op) || op == Op::remainder || op == Op::fmod || op == Op::pow || op == Op::atan2; }
+constexpr OperandRules kOperandRules[] = {
+#define LORRY_POINTWISE(name, Formula, arity, deciding, result, domain)                                              \
+  {formula::kDividesWhole<formula::Formula>, formula::kRaisesWhole<formula::Formula>,                                \
+   formula::kShifts<formula::Formula>, formula::kRoundsNumbers<formula::Formula> || Result::result == Result::truth, \
+   formula::kBounds<formula::Formula>},
+#include "lorry/formula/pointwise.def"
+};
+
+bool compares(Op op) { return row(static_cast<Pointwise>(op)).result == Result::truth; }
+
+/// Whether the result is right for any whole number, even one that the common type does not hold.
+bool takes_any_number(const OperandRules& rules) { return rules.bounds != Bound::none || rules.raises_whole; }
 
 /// The number as the type stores it: whole numbers wrap, floating ones are rounded.
-Scalar stored(const Scalar& number, DType type) {
+Scalar round_to(const Scalar& number, DType type) {
   return visit(type, [&]<class T>(Type<T>) -> Scalar {
     if constexpr (std::is_integral_v<T>)
       return static_cast<int64_t>(static_cast<T>(number.to<int64_t>()));
@@ -30,17 +33,18 @@ Scalar stored(const Scalar& number, DType type) {
 }
 
 bool holds(DType type, const Scalar& number) {
-  if (is_floating(type)) return stored(number, type).to<double>() == number.to<double>();
-  return stored(number, type).to<int64_t>() == number.to<int64_t>();
+  if (is_floating(type)) return round_to(number, type).to<double>() == number.to<double>();
+  return round_to(number, type).to<int64_t>() == number.to<int64_t>();
 }
 
 /// A bound outside the type bounds nothing on one side. On the other it would be every result, and the type cannot
 /// store it.
 void require_bounds(Op op, DType common, std::span<const Operand> operands) {
-  if (!bounds(op)) return;
+  const Bound bounds = operand_rules(op).bounds;
+  if (bounds == Bound::none) return;
   for (size_t i = 0; i < operands.size(); ++i) {
     if (operands[i].tensor() != nullptr || holds(common, operands[i].scalar())) continue;
-    const bool from_below = op == Op::clamp ? i == 1 : op == Op::clamp_min || op == Op::maximum || op == Op::fmax;
+    const bool from_below = bounds == Bound::clamp ? i == 1 : bounds == Bound::below;
     const int64_t bound = operands[i].scalar().to<int64_t>();
     require<ValueError>(from_below == (bound < 0),
                         "a bound leaves no value of {}; got {}; expected one within the dtype's range", common, bound);
@@ -48,29 +52,26 @@ void require_bounds(Op op, DType common, std::span<const Operand> operands) {
 }
 
 bool differs(Op op, DType common, const Operand& x) {
+  const OperandRules& rules = operand_rules(op);
   if (x.tensor() == nullptr)
-    return (is_floating(common) ? rounds(op) : !takes_any_number(op)) && !holds(common, x.scalar());
+    return (is_floating(common) ? rules.rounds_numbers : !takes_any_number(rules)) && !holds(common, x.scalar());
   const DType type = x.tensor()->dtype();
   if (type == common) return false;
-  if (is_floating(common)) return is_floating(type) ? rounds(op) : size_of(type) > 1;
+  if (is_floating(common)) return is_floating(type) ? rules.rounds_numbers : size_of(type) > 1;
   return promote(type, common) != common;
 }
 
 }  // namespace
 
-bool divides_whole(Op op) {
-  constexpr bool kDivides[] = {
-#define LORRY_POINTWISE(name, Formula, arity, deciding, result, domain) formula::kDividesWhole<formula::Formula>,
-#include "lorry/formula/pointwise.def"
-  };
-  return kDivides[static_cast<int>(op)];
-}
+const OperandRules& operand_rules(Op op) { return kOperandRules[static_cast<int>(op)]; }
 
 bool depends_on_values(Op op, DType common, std::span<const Operand> operands) {
+  const OperandRules& rules = operand_rules(op);
   // Divisors may be 0, and exponents of whole numbers negative.
-  if (!is_floating(common) && (divides_whole(op) || op == Op::pow)) return true;
-  const bool converts = is_floating(common) ? is_narrow(common) && rounds(op)
-                                            : common != kI64 && (compares(op) || bounds(op) || shifts(op));
+  if (!is_floating(common) && (rules.divides_whole || rules.raises_whole)) return true;
+  const bool converts = is_floating(common)
+                            ? is_narrow(common) && rules.rounds_numbers
+                            : common != kI64 && (compares(op) || rules.bounds != Bound::none || rules.shifts);
   return converts &&
          std::any_of(operands.begin(), operands.end(), [](const Operand& x) { return x.tensor() == nullptr; });
 }
@@ -86,7 +87,7 @@ void CommonOperands::convert(Op op, DType common) {
     c.operands[i] = x;
     if (&x < some.data() || &x >= some.data() + some.size() || !other(x)) continue;
     if (x.tensor() == nullptr) {
-      c.operands[i] = stored(x.scalar(), common);
+      c.operands[i] = round_to(x.scalar(), common);
     } else {
       c.tensors[i] = x.tensor()->to(common);
       c.operands[i] = c.tensors[i];

@@ -10,6 +10,7 @@
 #include <span>
 
 #include "lorry/formula/pointwise.h"
+#include "lorry/formula/traits.h"
 #include "lorry/ops/dispatch/table.h"
 #include "lorry/tensor/tensor.h"
 
@@ -21,8 +22,12 @@ inline std::span<const Operand> deciding(Op op, std::span<const Operand> operand
   return operands.subspan(some.begin, some.end - some.begin);
 }
 
-/// Whether whole numbers are divided by the last operand, which must not be 0.
-bool divides_whole(Op op);
+/// What a row's formula says of its operands (formula/traits.h).
+struct OperandRules {
+  bool divides_whole, raises_whole, shifts, rounds_numbers;
+  formula::Bound bounds;
+};
+const OperandRules& operand_rules(Op op);
 
 /// Whether a call with other numbers, or other divisors, may convert its operands or be refused where this one is not.
 bool depends_on_values(Op op, DType common, std::span<const Operand> operands);

@@ -175,15 +175,15 @@ const Tensor& Tensor::copy_(const Tensor& source) const {
   if (source.device() != device()) return copy_(source.to(device()));
   return door::call_in_place(Op::copy, *this, {&source}, [&] {
     const Layout from = lorry::expand(source.layout(), sizes());
-    const ops::Overlap how = source.numel() == numel()
-                                 ? ops::overlap(*this, source)
-                                 : ops::overlap(*this, door::make_view(source, from, source.storage_offset()));
-    if (how == ops::Overlap::same) return;
-    require<ShapeError>(how != ops::Overlap::partial,
+    const ops::OperandOverlap how =
+        source.numel() == numel() ? ops::operand_overlap(*this, source)
+                                  : ops::operand_overlap(*this, door::make_view(source, from, source.storage_offset()));
+    if (how == ops::OperandOverlap::same) return;
+    require<ShapeError>(how != ops::OperandOverlap::partial,
                         "the source shares part of the memory that is written; got {} and {}; expected the same "
                         "elements or none; clone the source first",
                         *this, source);
-    if (how == ops::Overlap::unknown) {
+    if (how == ops::OperandOverlap::unknown) {
       events::emit(events::Kind::hidden_copy, "copy_", "the source lies among the elements that are written");
       return copy_elements(*this, source.clone());
     }
@@ -206,7 +206,7 @@ const Tensor& Tensor::fill_(const Operand& value) const {
   }
   return door::call_in_place(Op::fill, *this, {value}, [&] {
     // A value among the elements is read before they are written.
-    if (value.tensor() != nullptr && ops::overlap(*this, *value.tensor()) != ops::Overlap::none)
+    if (value.tensor() != nullptr && ops::operand_overlap(*this, *value.tensor()) != ops::OperandOverlap::none)
       return fill_elements(*this, value.tensor()->clone());
     fill_elements(*this, value);
   });

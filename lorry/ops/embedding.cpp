@@ -9,11 +9,11 @@ namespace lorry {
 namespace {
 
 /// The indices as the kernels take them: i64, one row of the table each, repeated along the width.
-struct Positions {
+struct IndexArray {
   Tensor held;
   kernels::Array array;
 
-  Positions(const Tensor& indices, int64_t width) : held(indices.to(kI64).contiguous()) {
+  IndexArray(const Tensor& indices, int64_t width) : held(indices.to(kI64).contiguous()) {
     array = {held.data_ptr(), kI64, Layout::strided({held.numel(), width}, {1, 0})};
   }
 };
@@ -52,13 +52,13 @@ Tensor embedding(const Tensor& indices, const Tensor& weight, std::optional<int6
         if (indices.numel() == 0) return out;
         const auto& kernels = *backend(weight).indexing;
         const Stream stream = current_stream(weight.device());
-        const Positions positions(indices, weight.size(1));
-        const kernels::OutOfRange bad = kernels.check(array(positions.held), 0, weight.size(0), stream);
+        const IndexArray index_array(indices, weight.size(1));
+        const kernels::OutOfRange bad = kernels.check(array(index_array.held), 0, weight.size(0), stream);
         require<IndexError>(bad.position < 0, "index {} is outside the table; got indices: {}, weight: {}; expected {}",
                             bad.value, indices, weight, IndexRange{0, weight.size(0)});
         kernels.take({.out = as_rows(out, indices.numel(), weight.size(1)),
                       .source = as_table(weight, indices.numel()),
-                      .index = positions.array,
+                      .index = index_array.array,
                       .size = weight.size(0),
                       .step = weight.stride(0)},
                      stream);
@@ -77,10 +77,10 @@ Tensor embedding_backward(const Tensor& grad, const Tensor& indices, int64_t row
         Tensor table = empty({rows, width}, wide.options());
         table.zero_();
         if (indices.numel() == 0 || width == 0) return table.to(grad.dtype());
-        const Positions positions(indices, width);
+        const IndexArray index_array(indices, width);
         backend(grad).indexing->put({.target = as_table(table, indices.numel()),
                                      .source = as_rows(wide, indices.numel(), width),
-                                     .index = positions.array,
+                                     .index = index_array.array,
                                      .size = rows,
                                      .step = width,
                                      .combine = kernels::Combine::add},

@@ -195,9 +195,11 @@ Tensor one_hot(const Tensor& x, int64_t num_classes) {
   const Running running("one_hot");
   require_defined(x, "x");
   require<DTypeError>(x.dtype() == kI64, "class numbers must be i64; got {}", x);
-  require<ValueError>(num_classes >= -1 && (num_classes > 0 || x.numel() > 0),
-                      "the number of classes cannot be told; got num_classes {} for {}; expected a positive number",
-                      num_classes, x);
+  require<ValueError>(
+      num_classes >= -1 && (num_classes > 0 || x.numel() > 0),
+      "num_classes is out of range, or cannot be inferred from an empty tensor; got {} for {}; expected a "
+      "positive number",
+      num_classes, x);
   const int64_t classes = num_classes > 0 ? num_classes : x.max().item<int64_t>() + 1;
   Dims sizes = x.sizes();
   sizes.push_back(std::max<int64_t>(classes, 0));

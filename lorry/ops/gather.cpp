@@ -102,9 +102,9 @@ Scatter require_scatter(const Tensor& self, int64_t dim, const Tensor& index_in,
   require_defined(source, "source");
   require_same_device(self, source);
   require_same_dtype(self, source);
-  const Dims wanted = at_least_1d(index.sizes()), given = at_least_1d(source.sizes());
-  bool covers = wanted.size() == given.size();
-  for (int i = 0; covers && i < wanted.size(); ++i) covers = wanted[i] <= given[i];
+  const Dims needed = at_least_1d(index.sizes()), given = at_least_1d(source.sizes());
+  bool covers = needed.size() == given.size();
+  for (int i = 0; covers && i < needed.size(); ++i) covers = needed[i] <= given[i];
   require<ShapeError>(
       covers || index.numel() == 0,
       "source does not cover index; got index: {}, source: {}; expected every size of index <= source's", index,

@@ -58,10 +58,10 @@ const Tensor& put_rows(Op op, const Tensor& self, int64_t dim, const Tensor& ind
   require_defined(source, "source");
   require_same_device(self, source);
   indexing::require_same_dtype(self, source);
-  const Dims wanted = sizes_with(self, r.dim, r.index.numel()), given = source.dim() == 0 ? Dims{1} : source.sizes();
-  require<ShapeError>(given == wanted,
+  const Dims expected = sizes_with(self, r.dim, r.index.numel()), given = source.dim() == 0 ? Dims{1} : source.sizes();
+  require<ShapeError>(given == expected,
                       "source does not fit; got self: {}, index: {}, source: {}; expected source sizes {}", self, index,
-                      source, wanted);
+                      source, expected);
   return door::call_in_place(
       op, self, {&r.index, &source},
       [&] {

@@ -54,9 +54,9 @@ struct Types {
   raise<DTypeError>("not defined for {}; got {}; expected {}", common, describe(operands), accepted(domain));
 }
 
-/// Coefficients do not decide the type, so they must fit into it.
-void require_fitting(DType common, Operands operands, size_t first) {
-  for (const Operand& x : operands.subspan(first)) {
+/// Coefficients, the operands behind those that decide the type, must fit into it.
+void require_fitting_coefficients(const PointwiseRow& row, DType common, Operands operands) {
+  for (const Operand& x : operands.subspan(row.deciding.end)) {
     const bool fits = x.tensor() != nullptr || !x.scalar().is_floating() || is_floating(common);
     require<DTypeError>(fits, "a floating coefficient for whole numbers; got {}; expected a whole number",
                         describe(operands));
@@ -77,7 +77,7 @@ Types infer_types(Op op, Operands operands) {
   }
   const PointwiseRow& row = lorry::row(pointwise_row(op));
   if (!accepts(row.domain, t.common)) refuse_domain(row.domain, t.common, operands);
-  if (op == Op::add_scaled || op == Op::addcmul) require_fitting(t.common, operands, deciding(op, operands).size());
+  require_fitting_coefficients(row, t.common, operands);
   if (row.result == Result::real && !is_floating(t.common)) t.common = kF32;
   t.result = row.result == Result::truth ? kBool : t.common;
   t.compute = t.common == kF64 ? kF64 : is_floating(t.common) ? kF32 : kI64;
@@ -124,14 +124,15 @@ Device require_operands(Operands operands) {
 /// Whole numbers are not divided by zero, nor raised to a negative number.
 void require_divisible(Op op, DType common, const Operand& divisor) {
   if (is_floating(common)) return;
-  if (op == Op::pow) {
+  const OperandRules& rules = operand_rules(op);
+  if (rules.raises_whole) {
     require<ValueError>(
         divisor.tensor() != nullptr || divisor.scalar().to<int64_t>() >= 0,
         "a whole number to a negative power; got exponent {} for {}; expected an exponent >= 0, or floating operands",
         divisor.scalar().to<int64_t>(), common);
     return;
   }
-  if (!divides_whole(op)) return;
+  if (!rules.divides_whole) return;
   const bool zero = divisor.tensor() == nullptr ? divisor.scalar().to<int64_t>() == 0
                                                 : backend(*divisor.tensor())
                                                       .pointwise->has_zero(array(*divisor.tensor()),
@@ -227,9 +228,9 @@ Types require_into(Op op, const Tensor& out, Operands operands, bool& copied, Ta
   for (const Operand& x : operands) {
     if (x.tensor() == nullptr || x.tensor()->is_same(out)) continue;
     shapes_agree &= same_sizes(x.tensor()->layout(), out.layout());
-    const Overlap how = overlap(out, *x.tensor());
-    if (how == Overlap::partial) refuse_overlap(out, *x.tensor());
-    copied |= how == Overlap::unknown;
+    const OperandOverlap how = operand_overlap(out, *x.tensor());
+    if (how == OperandOverlap::partial) refuse_overlap(out, *x.tensor());
+    copied |= how == OperandOverlap::unknown;
   }
   if (!shapes_agree) {
     const Dims sizes = infer_sizes(operands);
@@ -271,7 +272,7 @@ void run_into(Op op, const Tensor& out, Operands given, Target target) {
   std::vector<Tensor> copies;
   copies.reserve(operands.size());
   for (const Operand& x : operands) {
-    const bool unsure = x.tensor() != nullptr && overlap(out, *x.tensor()) == Overlap::unknown;
+    const bool unsure = x.tensor() != nullptr && operand_overlap(out, *x.tensor()) == OperandOverlap::unknown;
     if (unsure) {
       events::emit(events::Kind::hidden_copy, name(op), "an operand lies among the elements that are written");
       copies.push_back(x.tensor()->clone());
@@ -291,14 +292,15 @@ bool same_elements(const Layout& a, const Layout& b) {
 
 }  // namespace
 
-Overlap overlap(const Tensor& out, const Tensor& x) {
-  if (out.node()->storage.get() != x.node()->storage.get() || out.numel() == 0 || x.numel() == 0) return Overlap::none;
+OperandOverlap operand_overlap(const Tensor& out, const Tensor& x) {
+  if (out.node()->storage.get() != x.node()->storage.get() || out.numel() == 0 || x.numel() == 0)
+    return OperandOverlap::none;
   if (out.data_ptr() == x.data_ptr() && out.dtype() == x.dtype() &&
       (out.is_same(x) || same_elements(out.layout(), x.layout())))
-    return Overlap::same;
+    return OperandOverlap::same;
   if (!spans_overlap(out.data_ptr(), out.layout(), size_of(out.dtype()), x.data_ptr(), x.layout(), size_of(x.dtype())))
-    return Overlap::none;
-  return out.layout().is_dense() && x.layout().is_dense() ? Overlap::partial : Overlap::unknown;
+    return OperandOverlap::none;
+  return out.layout().is_dense() && x.layout().is_dense() ? OperandOverlap::partial : OperandOverlap::unknown;
 }
 
 Tensor pointwise(Op op, std::span<const Operand> given) {

@@ -1,8 +1,7 @@
 #pragma once
 
 // What all pointwise operators share between the door and the kernel: type promotion, broadcasting, the layout of the
-// result, checks of types, shapes and overlap, and the launch. Rows of formula/pointwise.def come here by their
-// operator number.
+// result, checks of types, shapes and overlap, and the launch. `op` is a row of formula/pointwise.def.
 
 #include <span>
 
@@ -23,13 +22,13 @@ void pointwise_out(Op op, const Tensor& out, std::span<const Operand> operands);
 
 // ---- for whoever launches many at once ------------------------------------------------------------------------------
 
-/// What a call is once its operands have passed every check: its kernel's row, the types of result and computation, its
-/// device, whether operands are converted first, and whether that depends on their values (ops/common_operands.h).
+/// What a call does once its operands have passed every check.
 struct Resolved {
-  Pointwise row;
-  DType result, compute;
+  Pointwise row;          ///< of the kernel
+  DType result, compute;  ///< the types of the result and of the computation
   Device device;
-  bool converts = false, depends_on_values = false;
+  bool converts = false;           ///< operands are converted first (ops/common_operands.h)
+  bool depends_on_values = false;  ///< other numbers might be converted, or refused
 };
 
 /// The checks of `pointwise`, without a result.
@@ -66,8 +65,13 @@ constexpr bool accepts(Domain domain, DType t) {
   return true;
 }
 
-/// How an operand's memory lies to that of a tensor about to be written.
-enum class Overlap { none, same, partial, unknown };
-Overlap overlap(const Tensor& out, const Tensor& x);
+/// Which elements an operand shares with a tensor that is about to be written.
+enum class OperandOverlap {
+  none,
+  same,     ///< all, each at the same index
+  partial,  ///< some
+  unknown,  ///< their memory interleaves, and the strides do not tell
+};
+OperandOverlap operand_overlap(const Tensor& out, const Tensor& x);
 
 }  // namespace lorry::ops

@@ -70,8 +70,8 @@ class RandomSequence : public std::enable_shared_from_this<RandomSequence> {
   static inline std::atomic<uint64_t> s_next_id{1};
 };
 
-/// Puts a generator back to an earlier position until the end of the scope, to make its draws once more. Who listens is
-/// not told: the draws are no new ones.
+/// Puts a generator back to an earlier position until the end of the scope, to make its draws once more. Listeners are
+/// not notified, because the draws are not new.
 class RewindScope {
  public:
   RewindScope(Generator& generator, const RandomSequence::Position& to);

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the reductions share: which dimensions go, and the two shapes of the result.
+// What the reductions share: the dimensions that are reduced, and the two shapes of the result.
 
 #include "lorry/ops/array.h"
 #include "lorry/ops/creation.h"
@@ -8,16 +8,16 @@
 namespace lorry {
 
 struct Reduced {
-  Dims dims;   ///< wrapped, distinct; empty for a 0-d tensor
-  Dims kept;   ///< the sizes of x with 1 where a dimension is reduced
-  Dims sizes;  ///< the sizes of the result
+  Dims dims;           ///< wrapped, distinct; empty for a 0-d tensor
+  Dims keepdim_sizes;  ///< the sizes of x with 1 where a dimension is reduced
+  Dims sizes;          ///< the sizes of the result
 
-  Reduced(const Tensor& x, const Dims& wanted, bool keepdim) : dims(wrap_dims(wanted, static_cast<int>(x.dim()))) {
+  Reduced(const Tensor& x, const Dims& given, bool keepdim) : dims(wrap_dims(given, static_cast<int>(x.dim()))) {
     if (x.dim() == 0) dims.clear();
     for (int d = 0; d < x.dim(); ++d) {
       const bool reduced = dims.contains(d);
-      kept.push_back(reduced ? 1 : x.size(d));
-      if (keepdim || !reduced) sizes.push_back(kept.back());
+      keepdim_sizes.push_back(reduced ? 1 : x.size(d));
+      if (keepdim || !reduced) sizes.push_back(keepdim_sizes.back());
     }
   }
 
@@ -39,7 +39,9 @@ struct Reduced {
   Tensor result(const Tensor& x, DType dtype) const { return empty(sizes, {dtype, x.device()}); }
 
   /// The result as reduction kernels take it: with a 1 where x is reduced.
-  kernels::Array array(const Tensor& out) const { return {out.data_ptr(), out.dtype(), Layout::contiguous(kept)}; }
+  kernels::Array array(const Tensor& out) const {
+    return {out.data_ptr(), out.dtype(), Layout::contiguous(keepdim_sizes)};
+  }
 };
 
 }  // namespace lorry

@@ -43,10 +43,11 @@ kernels::Array rows(const Tensor& x, Tensor& copy) {
 
 }  // namespace
 
-Tensor rotary(const Tensor& x, const Tensor& cos, const Tensor& sin, std::optional<int64_t> wanted, bool inverse) {
+Tensor rotary(const Tensor& x, const Tensor& cos, const Tensor& sin, std::optional<int64_t> rotated_heads,
+              bool inverse) {
   const Running running("rotary");
   check(x, cos, sin);
-  const int64_t heads = wanted.value_or(x.size(-2));
+  const int64_t heads = rotated_heads.value_or(x.size(-2));
   require<ValueError>(heads >= 0 && heads <= x.size(-2), "heads out of range; got {} for x: {}; expected 0 to {}",
                       heads, x, x.size(-2));
   return door::call(

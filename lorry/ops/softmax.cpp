@@ -18,12 +18,12 @@ Tensor from_rows(const Tensor& out, int64_t dim) {
   return out.dim() < 2 || dim == out.dim() - 1 ? out : door::owning(out.transpose(dim, -1));
 }
 
-Tensor forward(Op op, const Tensor& input, int64_t wanted, std::optional<DType> dtype, bool log) {
+Tensor forward(Op op, const Tensor& input, int64_t dim, std::optional<DType> dtype, bool log) {
   require_defined(input, "x");
   const Tensor x = dtype ? input.to(*dtype) : input;
   require<DTypeError>(is_floating(x.dtype()), "the input is not floating; got {}; expected one of {}; pass a dtype", x,
                       kFloatingNames);
-  const int64_t dim = wrap_dim(wanted, static_cast<int>(x.dim()));
+  dim = wrap_dim(dim, static_cast<int>(x.dim()));
   return door::call(
       op, {&x},
       [&] {

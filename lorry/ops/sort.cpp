@@ -32,9 +32,9 @@ int64_t length(const Tensor& x, int64_t dim) { return x.dim() == 0 ? 1 : x.size(
 
 }  // namespace
 
-std::tuple<Tensor, Tensor> sort(const Tensor& x, int64_t wanted, bool descending, bool) {
+std::tuple<Tensor, Tensor> sort(const Tensor& x, int64_t dim, bool descending, bool) {
   const Running running("sort");
-  const int64_t dim = line_dim(x, wanted);
+  dim = line_dim(x, dim);
   auto [values, indices] = door::call(
       Op::sort, {&x},
       [&] {
@@ -52,9 +52,9 @@ Tensor argsort(const Tensor& x, int64_t dim, bool descending, bool stable) {
   return std::get<1>(sort(x.defined() ? x.detach() : x, dim, descending, stable));
 }
 
-std::tuple<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t wanted, bool largest, bool) {
+std::tuple<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t dim, bool largest, bool) {
   const Running running("topk");
-  const int64_t dim = line_dim(x, wanted);
+  dim = line_dim(x, dim);
   require<IndexError>(k >= 0 && k <= length(x, dim), "k out of range; got k {} of {}; expected 0 to {}", k, x,
                       length(x, dim));
   auto [values, indices] = door::call(
@@ -72,9 +72,10 @@ std::tuple<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t wanted, bool
   return {values, indices};
 }
 
-std::tuple<Tensor, Tensor> kthvalue(const Tensor& x, int64_t k, int64_t wanted, bool keepdim) {
+std::tuple<Tensor, Tensor> kthvalue(const Tensor& x, int64_t k, int64_t dim, bool keepdim) {
   const Running running("kthvalue");
-  const int64_t dim = line_dim(x, wanted), n = length(x, dim);
+  dim = line_dim(x, dim);
+  const int64_t n = length(x, dim);
   require<IndexError>(k >= 1 && k <= n, "k out of range; got k {} of {}; expected {}", k, x, IndexRange{1, n + 1});
   auto [values, indices] = topk(x, k, dim, false);
   if (x.dim() == 0) return {values, indices};
@@ -82,9 +83,10 @@ std::tuple<Tensor, Tensor> kthvalue(const Tensor& x, int64_t k, int64_t wanted, 
   return {values.select(dim, k - 1).clone(), indices.select(dim, k - 1).clone()};
 }
 
-std::tuple<Tensor, Tensor> median(const Tensor& x, int64_t wanted, bool keepdim) {
+std::tuple<Tensor, Tensor> median(const Tensor& x, int64_t dim, bool keepdim) {
   const Running running("median");
-  const int64_t dim = line_dim(x, wanted), n = length(x, dim);
+  dim = line_dim(x, dim);
+  const int64_t n = length(x, dim);
   require<IndexError>(n > 0, "dimension {} is empty; got {}; expected a size > 0", dim, x);
   auto [value, index] = kthvalue(x, (n + 1) / 2, dim, keepdim);
   if (!is_floating(x.dtype())) return {value, index};

@@ -13,9 +13,9 @@ Tensor sum_to_size(const Tensor& x, const Dims& sizes) {
   Dims summed;
   bool fits = missing >= 0;
   for (int d = 0; fits && d < from.size(); ++d) {
-    const int64_t wanted = d < missing ? 1 : sizes[d - missing];
-    fits = wanted == from[d] || wanted == 1;
-    if (wanted != from[d] || d < missing) summed.push_back(d);
+    const int64_t size = d < missing ? 1 : sizes[d - missing];
+    fits = size == from[d] || size == 1;
+    if (size != from[d] || d < missing) summed.push_back(d);
   }
   require<ShapeError>(fits,
                       "the sizes do not broadcast to the tensor's; got {} for {}; expected sizes equal or 1, aligned "

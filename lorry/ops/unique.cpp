@@ -42,7 +42,7 @@ struct Slices {
   int64_t count;
   Tensor rows;
 
-  Slices(const Tensor& x, int64_t wanted) : dim(wrap_dim(wanted, x.layout().rank)) {
+  Slices(const Tensor& x, int64_t dimension) : dim(wrap_dim(dimension, x.layout().rank)) {
     require<IndexError>(x.dim() > 0, "a tensor of rank 0 has no dimension; got {}", x);
     count = x.size(dim);
     require<ShapeError>(x.numel() > 0 || count == 0,
@@ -74,8 +74,8 @@ Tensor rank_rows(const Tensor& rows) {
   return rank.select(1, 0);
 }
 
-Unique unique_slices(const Tensor& x, int64_t wanted, bool return_inverse, bool return_counts) {
-  const Slices slices(x, wanted);
+Unique unique_slices(const Tensor& x, int64_t dimension, bool return_inverse, bool return_counts) {
+  const Slices slices(x, dimension);
   const Options whole{kI64, x.device()};
   if (slices.count == 0) {
     const Tensor none = empty({0}, whole);

@@ -60,10 +60,10 @@ Tensor view_as(const Tensor& x, const Tensor& other) {
 Tensor reshape(const Tensor& x, const Dims& sizes) {
   const Running running("reshape");
   require_defined(x, "x");
-  const Dims wanted = infer_sizes(sizes, x.numel());
+  const Dims inferred = infer_sizes(sizes, x.numel());
   Layout layout;
-  if (fits(x, wanted, layout)) return resized(x, layout);
-  return reshape_result(x.contiguous(), wanted);
+  if (fits(x, inferred, layout)) return resized(x, layout);
+  return reshape_result(x.contiguous(), inferred);
 }
 
 Tensor reshape_result(const Tensor& temporary, const Dims& sizes) {
@@ -150,16 +150,16 @@ Tensor narrow(const Tensor& x, int64_t dim, const Tensor& start, int64_t length)
 Tensor expand(const Tensor& x, const Dims& sizes) {
   const Running running("expand");
   require_defined(x, "x");
-  Dims wanted = sizes;
+  Dims expanded = sizes;
   const int shift = sizes.size() - x.layout().rank;
-  for (int i = 0; i < wanted.size(); ++i) {
-    if (wanted[i] == -1 && i >= shift) wanted[i] = x.layout().sizes[i - shift];
-    require<ShapeError>(wanted[i] >= 0,
+  for (int i = 0; i < expanded.size(); ++i) {
+    if (expanded[i] == -1 && i >= shift) expanded[i] = x.layout().sizes[i - shift];
+    require<ShapeError>(expanded[i] >= 0,
                         "negative size; got {} for {}; expected sizes >= 0, or -1 for an existing dimension", sizes, x);
   }
-  const Layout layout = lorry::expand(x.layout(), wanted);
-  checked_numel(wanted);
-  return door::view(Op::expand, x, layout, x.storage_offset(), wanted);
+  const Layout layout = lorry::expand(x.layout(), expanded);
+  checked_numel(expanded);
+  return door::view(Op::expand, x, layout, x.storage_offset(), expanded);
 }
 
 Tensor expand_as(const Tensor& x, const Tensor& other) {

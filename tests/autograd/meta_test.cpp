@@ -41,7 +41,7 @@ size_t first_of_storage(const Tensors& all, const Tensor& x) {
       all.begin());
 }
 
-testing::AssertionResult alike(const Tensor& got, const Tensor& want) {
+testing::AssertionResult same_layout(const Tensor& got, const Tensor& want) {
   if (got.defined() != want.defined()) return testing::AssertionFailure() << "only one is defined";
   if (!got.defined()) return testing::AssertionSuccess();
   const auto text = [](const Tensor& x) {
@@ -56,12 +56,12 @@ testing::AssertionResult alike(const Tensor& got, const Tensor& want) {
 }
 
 /// Results, and the inputs after the call: layouts, and what shares memory with what.
-void expect_alike(Tensors got, Tensors want, const Tensors& got_inputs, const Tensors& want_inputs) {
+void expect_same_layout(Tensors got, Tensors want, const Tensors& got_inputs, const Tensors& want_inputs) {
   ASSERT_EQ(got.size(), want.size());
   got.insert(got.begin(), got_inputs.begin(), got_inputs.end());
   want.insert(want.begin(), want_inputs.begin(), want_inputs.end());
   for (size_t i = 0; i < got.size(); ++i) {
-    ASSERT_TRUE(alike(got[i], want[i])) << "tensor " << i << ", of which " << got_inputs.size() << " inputs";
+    ASSERT_TRUE(same_layout(got[i], want[i])) << "tensor " << i << ", of which " << got_inputs.size() << " inputs";
     if (got[i].defined()) {
       EXPECT_EQ(first_of_storage(got, got[i]), first_of_storage(want, want[i])) << "memory of tensor " << i;
     }
@@ -111,7 +111,7 @@ TEST_P(MetaRows, give_the_layouts_and_share_the_memory_that_they_do_elsewhere) {
     }
     const Tensors want = sample.call(inputs);
     const OnMeta scope;
-    expect_alike(sample.call(there), want, there, inputs);
+    expect_same_layout(sample.call(there), want, there, inputs);
   });
 }
 
@@ -128,14 +128,14 @@ TEST_P(MetaRows, write_in_place_and_into_given_tensors) {
         sample.out(into, inputs);
         const OnMeta scope;
         sample.out(into_there, there);
-        expect_alike(into_there, into, there, inputs);
+        expect_same_layout(into_there, into, there, inputs);
       }
     }
     if (sample.in_place == nullptr || memory == Memory::expanded) return;
     sample.in_place(inputs);
     const OnMeta scope;
     sample.in_place(there);
-    expect_alike({}, {}, there, inputs);
+    expect_same_layout({}, {}, there, inputs);
   });
 }
 
@@ -146,7 +146,7 @@ TEST_P(MetaRows, have_gradients_of_the_same_layouts) {
     follow(sample, inputs), follow(sample, there);
     const Tensors want = gradients(sample.call(inputs), inputs);
     const OnMeta scope;
-    expect_alike(gradients(sample.call(there), there), want, {}, {});
+    expect_same_layout(gradients(sample.call(there), there), want, {}, {});
   });
 }
 
@@ -157,7 +157,7 @@ TEST_P(MetaRows, take_empty_tensors) {
     const Tensors inputs = make_inputs(sample, dtype, memory), there = on_meta(inputs);
     const Tensors want = sample.call(inputs);
     const OnMeta scope;
-    expect_alike(sample.call(there), want, there, inputs);
+    expect_same_layout(sample.call(there), want, there, inputs);
   });
 }
 
@@ -210,7 +210,7 @@ TEST_P(MetaPointwise, gives_the_layouts_that_it_does_elsewhere_forward_backward_
         EXPECT_THROW(call(there), DTypeError);
         continue;
       }
-      expect_alike({call(there)}, {want}, there, inputs);
+      expect_same_layout({call(there)}, {want}, there, inputs);
       if (memory != Memory::expanded && op() != Op::where) {
         bool refused = false;
         try {
@@ -222,12 +222,12 @@ TEST_P(MetaPointwise, gives_the_layouts_that_it_does_elsewhere_forward_backward_
           EXPECT_THROW(in_place(there), DTypeError);
         } else {
           in_place(there);
-          expect_alike({}, {}, there, inputs);
+          expect_same_layout({}, {}, there, inputs);
         }
       }
       if (autograd::find_rule(op()) == nullptr) continue;
       follow(inputs), follow(there);
-      expect_alike(gradients({call(there)}, there), gradients({call(inputs)}, inputs), {}, {});
+      expect_same_layout(gradients({call(there)}, there), gradients({call(inputs)}, inputs), {}, {});
       if (HasFatalFailure()) return;
     }
 }
@@ -255,7 +255,7 @@ TEST(Meta, has_tensors_that_factories_and_to_make) {
 
 TEST(Meta, has_no_elements_to_give_and_the_operator_says_so) {
   const Tensor x = zeros({2, 3}, {.device = kMeta}), one = zeros({}, {.device = kMeta}), mask = x.gt(0);
-  const auto told = [](const char* op, const auto& f) {
+  const auto expect_named = [](const char* op, const auto& f) {
     try {
       f();
       ADD_FAILURE() << op << " threw nothing";
@@ -266,18 +266,18 @@ TEST(Meta, has_no_elements_to_give_and_the_operator_says_so) {
                             op));
     }
   };
-  told("item", [&] { (void)one.item(); });
-  told("to_vector", [&] { (void)x.to_vector<float>(); });
-  told("to", [&] { (void)x.to(kCPU); });
-  told("copy", [&] { zeros({2, 3}, {.device = kCPU}).copy_(x); });
-  told("data", [&] { (void)x.data<float>(); });
-  told("nonzero", [&] { (void)x.nonzero(); });
-  told("masked_select", [&] { (void)x.masked_select(mask); });
-  told("unique", [&] { (void)x.unique(); });
-  told("equal", [&] { (void)x.equal(x); });
-  told("allclose", [&] { (void)x.allclose(x); });
-  told("repeat_interleave", [&] { (void)x.repeat_interleave(zeros({3}, {kI64, kMeta}), 1); });
-  told("to_dlpack", [&] { (void)dlpack::to_dlpack(x); });
+  expect_named("item", [&] { (void)one.item(); });
+  expect_named("to_vector", [&] { (void)x.to_vector<float>(); });
+  expect_named("to", [&] { (void)x.to(kCPU); });
+  expect_named("copy", [&] { zeros({2, 3}, {.device = kCPU}).copy_(x); });
+  expect_named("data", [&] { (void)x.data<float>(); });
+  expect_named("nonzero", [&] { (void)x.nonzero(); });
+  expect_named("masked_select", [&] { (void)x.masked_select(mask); });
+  expect_named("unique", [&] { (void)x.unique(); });
+  expect_named("equal", [&] { (void)x.equal(x); });
+  expect_named("allclose", [&] { (void)x.allclose(x); });
+  expect_named("repeat_interleave", [&] { (void)x.repeat_interleave(zeros({3}, {kI64, kMeta}), 1); });
+  expect_named("to_dlpack", [&] { (void)dlpack::to_dlpack(x); });
   float elements[2] = {};
   EXPECT_THROW(from_blob(elements, {2}, {.device = kMeta}), DeviceError);
   EXPECT_EQ(to_string(x), "tensor(..., device='meta', size=(2, 3))");
@@ -312,7 +312,7 @@ TEST(Meta, trains_a_model_whose_gradients_have_the_layouts_of_another_device) {
   };
   const Tensors want = trained();
   const OnMeta scope;
-  expect_alike(trained(), want, {}, {});
+  expect_same_layout(trained(), want, {}, {});
 }
 
 }  // namespace

@@ -99,21 +99,10 @@ Interval domain_of(Op op, int k) {
   }
 }
 
+/// Those before a row's coefficients, which stand behind the operands that decide the type.
 int tensor_operands(Op op) {
-  switch (op) {
-    case Op::leaky_relu:
-    case Op::elu:
-    case Op::softplus:
-    case Op::nan_to_num:
-      return 1;
-    case Op::add_scaled:
-      return 2;
-    case Op::addcmul:
-    case Op::addcdiv:
-      return 3;
-    default:
-      return kPointwise[static_cast<int>(op)].arity;
-  }
+  const PointwiseRow& row = kPointwise[static_cast<int>(op)];
+  return row.deciding.begin == 0 ? row.deciding.end : row.arity;
 }
 
 Tensor leaf(const Dims& sizes, Interval range, uint64_t seed) {

@@ -47,7 +47,7 @@ TEST_F(StreamsOfBackward, a_loss_of_another_stream_is_walked_after_its_forward) 
     const Tensor h = x.mul(2);
     loss = h.mul(h).sum();
   }
-  loss.backward();  // on the default stream, which nothing has told of the other
+  loss.backward();  // on the default stream, which does not know of the other
   EXPECT_EQ(numbers(x.grad()), std::vector<float>(1 << 20, 24));
 }
 

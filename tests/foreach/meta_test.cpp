@@ -12,7 +12,7 @@ std::vector<Tensor> on_meta(const std::vector<Tensor>& tensors) {
   return all;
 }
 
-void expect_alike(const TensorList& got, const TensorList& want) {
+void expect_same_layout(const TensorList& got, const TensorList& want) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < got.size(); ++i) {
     EXPECT_EQ(got[i].device(), kMeta);
@@ -55,7 +55,7 @@ TEST_P(MetaLists, get_results_like_those_elsewhere) {
       continue;
     }
     const int64_t before = kernels::meta::calls();
-    expect_alike(call(there), want);
+    expect_same_layout(call(there), want);
     EXPECT_GT(kernels::meta::calls(), before);
   }
 }
@@ -76,11 +76,11 @@ TEST(MetaLists, are_written_copied_filled_measured_and_clipped) {
     copy_(first, second);
     zero_(first);
   }
-  expect_alike(a, x);
-  expect_alike(norm(a), norm(x));
-  expect_alike(to(a, kBF16), to(x, kBF16));
-  expect_alike(std::vector<Tensor>{clip_norm_(a, 1)}, std::vector<Tensor>{clip_norm_(x, 1)});
-  expect_alike(a, x);
+  expect_same_layout(a, x);
+  expect_same_layout(norm(a), norm(x));
+  expect_same_layout(to(a, kBF16), to(x, kBF16));
+  expect_same_layout(std::vector<Tensor>{clip_norm_(a, 1)}, std::vector<Tensor>{clip_norm_(x, 1)});
+  expect_same_layout(a, x);
   EXPECT_THROW(clip_norm_(a, 1, 2, true), DeviceError) << "the host would read the norm";
 }
 

@@ -29,9 +29,9 @@ Alone alone(Pointwise op, const Arguments& arguments, size_t n, bool in_place) {
   Alone all;
   all.error = error_of([&] {
     for (size_t e = 0; e < n; ++e) {
-      Tensor rooms[4];
+      Tensor holders[4];
       std::vector<Operand> x;
-      for (size_t k = 0; k < arguments.size(); ++k) x.push_back(arguments[k].at(e, rooms[k]));
+      for (size_t k = 0; k < arguments.size(); ++k) x.push_back(arguments[k].at(e, holders[k]));
       all.results.push_back(in_place ? ops::call_in_place(static_cast<Op>(op), *x[0].tensor(), std::span(x).subspan(1))
                                      : ops::call(static_cast<Op>(op), x));
     }
@@ -41,17 +41,7 @@ Alone alone(Pointwise op, const Arguments& arguments, size_t n, bool in_place) {
 
 Alone together(Pointwise op, const Arguments& x, bool in_place) {
   Alone all;
-  all.error = error_of([&] {
-    const TensorList result = in_place ? (x.size() == 1   ? apply_(op, *x[0].list(), {})
-                                          : x.size() == 2 ? apply_(op, *x[0].list(), {x[1]})
-                                          : x.size() == 3 ? apply_(op, *x[0].list(), {x[1], x[2]})
-                                                          : apply_(op, *x[0].list(), {x[1], x[2], x[3]}))
-                                       : (x.size() == 1   ? apply(op, {x[0]})
-                                          : x.size() == 2 ? apply(op, {x[0], x[1]})
-                                          : x.size() == 3 ? apply(op, {x[0], x[1], x[2]})
-                                                          : apply(op, {x[0], x[1], x[2], x[3]}));
-    all.results = result.tensors();
-  });
+  all.error = error_of([&] { all.results = apply_any(op, x, in_place).tensors(); });
   return all;
 }
 

@@ -61,6 +61,20 @@ inline testing::AssertionResult same_bits(const TensorList& got, const std::vect
   return testing::AssertionSuccess();
 }
 
+/// apply, or in place apply_ to the first argument, of arguments whose number is known at run time.
+inline TensorList apply_any(Pointwise op, const std::vector<Argument>& x, bool in_place) {
+  switch (x.size()) {
+    case 1:
+      return in_place ? apply_(op, *x[0].list(), {}) : apply(op, {x[0]});
+    case 2:
+      return in_place ? apply_(op, *x[0].list(), {x[1]}) : apply(op, {x[0], x[1]});
+    case 3:
+      return in_place ? apply_(op, *x[0].list(), {x[1], x[2]}) : apply(op, {x[0], x[1], x[2]});
+    default:
+      return in_place ? apply_(op, *x[0].list(), {x[1], x[2], x[3]}) : apply(op, {x[0], x[1], x[2], x[3]});
+  }
+}
+
 /// Copies with the strides of the originals, in memory of their own.
 inline std::vector<Tensor> clones(const std::vector<Tensor>& x) {
   std::vector<Tensor> copies;

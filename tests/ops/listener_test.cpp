@@ -1,4 +1,4 @@
-// Listeners at the door: what they are told, and what happens when they throw, call operators, come and go.
+// Listeners at the door: what they hear, and what happens when they throw, call operators, come and go.
 
 #include "lorry/ops/dispatch/listener.h"
 
@@ -49,7 +49,7 @@ class Listeners : public testing::Test {
   }
 };
 
-TEST_F(Listeners, are_told_of_a_call_with_all_its_arguments) {
+TEST_F(Listeners, hear_of_a_call_with_all_its_arguments) {
   std::vector<std::string> heard;
   hooks<3>().before = [&](const CallView& call, void*& note) {
     EXPECT_TRUE(call.outputs.empty());
@@ -105,7 +105,7 @@ TEST_F(Listeners, that_keep_nothing_change_no_owner_and_no_memory) {
   EXPECT_EQ(calls, 2);
 }
 
-TEST_F(Listeners, of_four_bits_are_told_in_order_and_back) {
+TEST_F(Listeners, of_four_bits_are_notified_in_order_and_back) {
   std::string order;
   const auto note_order = [&](Hooks& of, char name) {
     of.before = [&order, name](const CallView&, void*&) { order += name; };
@@ -150,8 +150,8 @@ TEST_F(Listeners, that_throw_before_refuse_the_call) {
 }
 
 TEST_F(Listeners, that_throw_after_lose_nothing) {
-  int told = 0;
-  hooks<1>().after = [&](const CallView& call, void*) { told += !call.failed; };
+  int heard = 0;
+  hooks<1>().after = [&](const CallView& call, void*) { heard += !call.failed; };
   hooks<2>().after = [](const CallView&, void*) { throw std::logic_error("second"); };
   hooks<3>().after = [](const CallView&, void*) { throw std::runtime_error("first"); };
   const Tensor z = ones({3});
@@ -160,12 +160,12 @@ TEST_F(Listeners, that_throw_after_lose_nothing) {
     const door::ListenerScope tracer(kTracer), profiler(kProfiler), user(kUser);
     EXPECT_THROW(z.add_(1), std::runtime_error);
   }
-  EXPECT_EQ(told, 1) << "the others are told";
+  EXPECT_EQ(heard, 1) << "the others are notified";
   EXPECT_EQ(z.to_vector<float>(), (std::vector<float>{2, 2, 2})) << "the call was made";
   EXPECT_EQ(z.version(), version + 1);
 }
 
-TEST_F(Listeners, are_told_that_an_operator_failed) {
+TEST_F(Listeners, hear_that_an_operator_failed) {
   bool failed = false;
   hooks<3>().after = [&](const CallView& call, void*) {
     failed = call.failed;
@@ -198,7 +198,7 @@ TEST_F(Listeners, may_add_others_for_the_calls_to_come) {
   hooks<3>().before = [&](const CallView&, void*&) { ++heard; };
   const Tensor x = ones({3});
   const door::ListenerScope listening(kProfiler);
-  const ModeScope wanted(kUserMode, 0);
+  const ModeScope user_mode(kUserMode, 0);
   x.neg();
   EXPECT_EQ(heard, 0);
   hooks<2>().before = nullptr;
@@ -206,7 +206,7 @@ TEST_F(Listeners, may_add_others_for_the_calls_to_come) {
   EXPECT_EQ(heard, 1);
 }
 
-TEST_F(Listeners, that_another_thread_removes_are_told_of_the_end) {
+TEST_F(Listeners, that_another_thread_removes_hear_of_the_end) {
   bool ended = false;
   hooks<3>().before = [](const CallView&, void*&) { std::thread([] { door::remove_listener(kUser); }).join(); };
   hooks<3>().after = [&](const CallView&, void*) { ended = true; };
@@ -250,7 +250,7 @@ struct HeardFact {
 std::vector<HeardFact> g_facts;
 constexpr door::Listener kFactTeller{.bit = kUserMode, .fact = [](const FactView& f) {
                                        EXPECT_FALSE(detail::facts_heard())
-                                           << "listeners are told with nobody listening";
+                                           << "nobody listens while listeners are notified";
                                        g_facts.push_back({f.fact, f.storage, f.bytes, f.tensor != nullptr});
                                      }};
 
@@ -305,7 +305,7 @@ TEST(Facts, name_the_leaf_whose_gradient_a_backward_pass_sets) {
   EXPECT_EQ(set, 1);
 }
 
-TEST(Facts, are_not_told_to_other_threads_or_after_the_listener_went) {
+TEST(Facts, are_not_heard_by_other_threads_or_after_the_listener_went) {
   const auto facts = facts_of([] { std::thread([] { ones({2}); }).join(); });
   EXPECT_TRUE(facts.empty());
   ones({2});

@@ -56,7 +56,7 @@ Tensors run_all(const std::vector<Heard>& calls) {
   for (const Heard& h : calls) {
     const bool draws = std::ranges::any_of(
         h.attributes, [](const door::Attribute& a) { return std::holds_alternative<formula::RandomKey>(a); });
-    if (draws) results.push_back(run_again(h, door::run)[0]);
+    if (draws) results.push_back(run_again(h)[0]);
   }
   return results;
 }

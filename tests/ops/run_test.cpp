@@ -7,7 +7,6 @@
 
 #include "lorry/device/device.h"
 #include "lorry/lorry.h"
-#include "lorry/ops/dispatch/cost.h"
 #include "lorry/ops/dispatch/door.h"
 #include "lorry/ops/pointwise_call.h"
 #include "tests/ops/operator_samples.h"
@@ -24,7 +23,7 @@ int expect_same_again(const std::vector<Heard>& calls, Op op) {
   for (const Heard& h : calls) {
     if (!h.done) continue;
     SCOPED_TRACE(name(h.op));
-    const std::vector<Tensor> again = run_again(h, door::run);
+    const std::vector<Tensor> again = run_again(h);
     EXPECT_EQ(again.size(), h.outputs.size());
     found += h.op == op;
     if (h.op == Op::empty) continue;  // whose elements are what was there
@@ -77,7 +76,7 @@ TEST_P(Runs, are_differentiated_as_the_call_was) {
       if (h.op != op() || h.in_place || h.out || h.numbers.contains(0) || !is_floating(h.tensors[0].dtype())) continue;
       Heard again = h;
       again.tensors[0] = h.tensors[0].detach().requires_grad_();
-      EXPECT_TRUE(run_again(again, door::run)[0].requires_grad()) << name(op());
+      EXPECT_TRUE(run_again(again)[0].requires_grad()) << name(op());
     }
   }
 }
@@ -188,7 +187,7 @@ TEST(Run, refuses_what_is_not_of_the_operator) {
   refused({.op = Op::add, .inputs = inputs.first(1)}, "1 inputs");
   refused({.op = Op::fill, .inputs = inputs}, "no such form");
   refused({.op = Op::count}, "no such operator");
-  refused({.op = Op::foreach_add, .inputs = inputs}, "no such form");
+  refused({.op = Op::foreach_add, .inputs = inputs}, "expected foreach::run");
   const Scalar two_as_number = 2;
   const Operand operand(two_as_number);
   const door::Input numbers[] = {operand, &x};
@@ -205,56 +204,6 @@ TEST(Run, is_heard_by_those_who_listen) {
   const std::vector<Heard> calls = heard_of([&] { door::run({.op = Op::exp, .inputs = input}); });
   ASSERT_EQ(calls.size(), 1u);
   EXPECT_EQ(calls[0].op, Op::exp);
-}
-
-TEST(Cost, is_what_the_rows_say) {
-  const auto cost_of = [](const auto& f) {
-    static door::Cost last;
-    static constexpr door::Listener kMeter{.bit = kUserMode,
-                                           .after = [](const CallView& call, void*) { last = door::cost(call); }};
-    const door::ListenerScope listening(kMeter);
-    f();
-    return last;
-  };
-  const Tensor a = ones({2, 3}), b = ones({3, 5});
-  door::Cost cost = cost_of([&] { a.add(a); });
-  EXPECT_EQ(cost.bytes, 3 * 24);
-  EXPECT_EQ(cost.flops, 6);
-  cost = cost_of([&] { a.add_(1); });
-  EXPECT_EQ(cost.bytes, 2 * 24);
-  cost = cost_of([&] { a.fill_(1); });
-  EXPECT_EQ(cost.bytes, 24);
-  EXPECT_EQ(cost.flops, 0);
-  cost = cost_of([&] { matmul(a, b); });
-  EXPECT_EQ(cost.bytes, 4 * (6 + 15 + 10));
-  EXPECT_EQ(cost.flops, 2 * 2 * 3 * 5);
-  cost = cost_of([&] { addmm(ones({5}), a, b); });
-  EXPECT_EQ(cost.flops, 2 * 2 * 3 * 5);
-  cost = cost_of([&] { a.sum(); });
-  EXPECT_EQ(cost.bytes, 24 + 4);
-  EXPECT_EQ(cost.flops, 6);
-  cost = cost_of([&] { a.t(); });
-  EXPECT_EQ(cost.bytes, 0);
-  const Tensor expanded = ones({3, 1}).expand({3, 100});
-  cost = cost_of([&] { expanded.neg(); });
-  EXPECT_EQ(cost.bytes, 12 + 1200) << "a repeated element is read once";
-  const Tensor wide = ones({10, 6}), index = arange(4);
-  cost = cost_of([&] { wide.index_fill_(0, index, 2); });
-  EXPECT_EQ(cost.bytes, 4 * 8 + 4 * 6 * 4) << "what the index selects is written";
-  cost = cost_of([&] { wide.index_fill_(1, index, full({}, 2.0f)); });
-  EXPECT_EQ(cost.bytes, 4 * 8 + 4 + 4 * 10 * 4);
-  cost = cost_of([&] { wide.index_put_({index}, ones({6})); });
-  EXPECT_EQ(cost.bytes, 4 * 8 + 6 * 4 + 4 * 6 * 4) << "values broadcast";
-  cost = cost_of([&] { wide.index_put_({index, index.unsqueeze(1)}, ones({}), true); });
-  EXPECT_EQ(cost.bytes, 2 * 4 * 8 + 4 + 2 * 16 * 4) << "read and written";
-  const Tensor table = ones({1000, 8}), rows = tensor({1, 2, 3});
-  cost = cost_of([&] { embedding(rows, table); });
-  EXPECT_EQ(cost.bytes, 2 * 3 * 8 * 4 + 3 * 8) << "only the rows that are asked for";
-  const Tensor q = ones({2, 3, 16, 4});
-  cost = cost_of([&] { scaled_dot_product_attention(q, q, q); });
-  EXPECT_EQ(cost.flops, 4 * 2 * 3 * 16 * 16 * 4);
-  cost = cost_of([&] { scaled_dot_product_attention(q, q, q, {}, {.causal = true}); });
-  EXPECT_EQ(cost.flops, 2 * 2 * 3 * 16 * 16 * 4);
 }
 
 }  // namespace

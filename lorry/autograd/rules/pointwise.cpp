@@ -11,7 +11,7 @@
 namespace lorry::autograd {
 namespace {
 
-/// The gradient of input i: `gradient()` summed over what was broadcast; nothing when none is wanted.
+/// The gradient of input i: `gradient()` summed over what was broadcast; undefined if it is not needed.
 template <class F>
 Tensor of(const Call& c, int i, F&& gradient) {
   return c.needs(i) ? sum_to_size(gradient(), c.sizes(i)) : Tensor();

@@ -1,7 +1,7 @@
 #pragma once
 
-// The arguments of an announced call, by type: where the functions that run calls again (run.h) read them. All throw
-// ValueError, with what the operator's row expects, for an argument that is missing or of another kind.
+// The arguments of an announced call, by type, for functions that make calls again (run.h). All throw ValueError, with
+// what the operator's row expects, if an argument is missing or of another kind.
 
 #include <string_view>
 #include <vector>
@@ -13,7 +13,7 @@ namespace lorry::door {
 /// Throws ValueError: what is wrong, and the arguments of the operator's row.
 [[noreturn]] void refuse(const CallView& call, std::string_view what);
 
-/// "i64", "dims", ...: what an attribute is.
+/// The kind of an attribute: "i64", "dims", ...
 const char* kind_of(const Attribute& attribute);
 
 void require_attributes(const CallView& call, size_t count);

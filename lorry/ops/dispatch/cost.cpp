@@ -1,6 +1,7 @@
 #include "lorry/ops/dispatch/cost.h"
 
 #include <algorithm>
+#include <string_view>
 
 namespace lorry::door {
 namespace {
@@ -15,19 +16,24 @@ int64_t elements(const Tensor& x) {
 
 int64_t bytes_of(const Tensor& x) { return x.defined() ? elements(x) * size_of(x.dtype()) : 0; }
 
+/// Attribute i, if it is there and a whole number; else null.
+const int64_t* whole_at(const CallView& call, size_t i) {
+  return i < call.attributes.size() ? std::get_if<int64_t>(&call.attributes[i]) : nullptr;
+}
+
 /// Elements of the first input that the indices between it and the last one select: one index a dimension, from the
 /// first dimension on or, of index_fill, in the dimension that it names.
 int64_t selected(const CallView& call) {
   const Tensor* const x = call.inputs.empty() ? nullptr : call.inputs[0].tensor();
   if (x == nullptr || !x->defined()) return 0;
-  const int64_t* const named = call.op == Op::index_fill ? std::get_if<int64_t>(&call.attributes[0]) : nullptr;
+  const int64_t* const named = call.op == Op::index_fill ? whole_at(call, 0) : nullptr;
   int64_t count = x->numel();
   Dims common;
   for (size_t i = 1; i + 1 < call.inputs.size(); ++i) {
     const Tensor* const index = call.inputs[i].tensor();
     if (index == nullptr || !index->defined()) continue;
     const int64_t dim = named != nullptr ? *named : static_cast<int64_t>(i) - 1;
-    if (dim < x->dim()) count /= std::max<int64_t>(x->size(dim), 1);
+    if (dim >= 0 && dim < x->dim()) count /= std::max<int64_t>(x->size(dim), 1);
     common = broadcast(common, index->sizes());
   }
   for (const int64_t size : common) count *= size;
@@ -101,6 +107,21 @@ int64_t attention(const CallView& call, int64_t products) {
   return pairs * width * products / (half != nullptr && *half ? 2 : 1);
 }
 
+/// How many inputs are entries of lists. Behind "tensors..." a row may name further inputs.
+size_t entries(const CallView& call) {
+  std::string_view inputs = row(call.op).arguments;
+  inputs = inputs.substr(0, inputs.find(';'));
+  const auto others = static_cast<size_t>(std::ranges::count(inputs.substr(inputs.rfind("...")), ','));
+  return call.inputs.size() - std::min(call.inputs.size(), others);
+}
+
+int64_t elements_of_first(const CallView& call, size_t inputs) {
+  int64_t count = 0;
+  for (size_t i = 0; i < std::min(call.inputs.size(), inputs); ++i)
+    if (const Tensor* x = tensor_at(call, i)) count += x->numel();
+  return count;
+}
+
 int64_t flops(const CallView& call) {
   const Flops kind = row(call.op).flops;
   switch (kind.kind) {
@@ -114,12 +135,11 @@ int64_t flops(const CallView& call) {
         if (x.defined()) count += x.numel();
       return count * kind.each;
     }
-    case Flops::input: {
-      const bool list = row(call.op).kind == OpKind::list;
-      int64_t count = 0;
-      for (size_t i = 0; i < (list ? call.inputs.size() : 1); ++i)
-        if (const Tensor* x = tensor_at(call, i)) count += x->numel();
-      return count * kind.each;
+    case Flops::input:
+      return elements_of_first(call, row(call.op).kind == OpKind::list ? entries(call) : 1) * kind.each;
+    case Flops::parameters: {
+      const int64_t* const count = whole_at(call, 2);
+      return count != nullptr && *count > 0 ? elements_of_first(call, static_cast<size_t>(*count)) * kind.each : 0;
     }
     case Flops::product:
       return product(call);

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a call costs at the least: bytes to be moved and operations to be done, from its row and its tensors.
+// What a call must at least move and compute, from its row in the table and its tensors.
 
 #include "lorry/ops/dispatch/listener.h"
 
@@ -11,8 +11,7 @@ struct Cost {
   int64_t flops = 0;  ///< table.h says what counts as one
 };
 
-/// Of a call that has been made: in `after`, or in `before` for a call whose outputs are given. An expanded input
-/// counts what lies in memory.
+/// Call it in `after`, or in `before` if the outputs are given. Inputs and attributes that are missing count nothing.
 Cost cost(const CallView& call);
 
 }  // namespace lorry::door

@@ -14,8 +14,8 @@ constinit std::atomic<MadeBy> g_made_by{nullptr};
 /// The call that door::run waits for on this thread.
 constinit thread_local RunCapture* t_capture = nullptr;
 
-/// Tells the listeners of this thread, as they are told of a call: with nobody listening.
-void tell_fact(const FactView& fact) {
+/// Notifies the listeners of this thread. Nobody listens meanwhile, as with calls.
+void notify_fact(const FactView& fact) {
   const uint32_t modes = t_modes;
   t_modes = modes & ~kListenerModes;
   for (int i = 0; i < kListeners; ++i) {
@@ -26,8 +26,8 @@ void tell_fact(const FactView& fact) {
   t_modes = modes;
 }
 
-/// The place of a listener's bit among those of listeners; -1 for another bit.
-int place_of(Mode bit) {
+/// Which of the listener bits `bit` is; -1 for another bit.
+int slot_of(Mode bit) {
   for (int i = 0; i < kListeners; ++i)
     if (kListenerBits[i] == bit) return i;
   return -1;
@@ -36,27 +36,27 @@ int place_of(Mode bit) {
 }  // namespace
 
 void add_listener(const Listener& listener) {
-  const int place = place_of(listener.bit);
-  if (place < 0)
-    raise_as<ValueError>("add_listener", "the mode bit is none of a listener; got {}", uint32_t{listener.bit});
+  const int slot = slot_of(listener.bit);
+  if (slot < 0)
+    raise_as<ValueError>("add_listener", "the mode bit is not a listener bit; got {}", uint32_t{listener.bit});
   const Listener* none = nullptr;
-  if (!g_listeners[place].compare_exchange_strong(none, &listener, std::memory_order_acq_rel))
+  if (!g_listeners[slot].compare_exchange_strong(none, &listener, std::memory_order_acq_rel))
     raise_as<ValueError>("add_listener", "the mode bit has a listener already; got {}; remove that one first",
                          uint32_t{listener.bit});
-  detail::g_fact_hook.store(tell_fact, std::memory_order_release);
+  detail::g_fact_hook.store(notify_fact, std::memory_order_release);
 }
 
 void remove_listener(const Listener& listener) noexcept {
-  const int place = place_of(listener.bit);
+  const int slot = slot_of(listener.bit);
   const Listener* there = &listener;
-  if (place >= 0) g_listeners[place].compare_exchange_strong(there, nullptr, std::memory_order_acq_rel);
+  if (slot >= 0) g_listeners[slot].compare_exchange_strong(there, nullptr, std::memory_order_acq_rel);
 }
 
 void set_made_by(MadeBy made_by) { g_made_by.store(made_by, std::memory_order_release); }
 
 const char* made_by(const Tensor& x) {
-  const MadeBy told = g_made_by.load(std::memory_order_acquire);
-  return x.requires_grad() && told != nullptr ? told(x) : nullptr;
+  const MadeBy name_of = g_made_by.load(std::memory_order_acquire);
+  return x.requires_grad() && name_of != nullptr ? name_of(x) : nullptr;
 }
 
 Observed::Observed(const Tensor& x) {
@@ -86,18 +86,18 @@ void RunCapture::take(std::span<const Tensor> outputs) {
 }
 
 Announced::Announced(Op op, bool in_place, const Inputs& inputs, const Tensor* self,
-                     std::span<const Attribute> attributes)
+                     std::span<const Attribute> attributes, RunCall run)
     : modes_(t_modes) {
   list_inputs(inputs, self);
-  call_.op = op, call_.in_place = in_place, call_.attributes = attributes;
+  call_.op = op, call_.in_place = in_place, call_.attributes = attributes, call_.run = run;
   notify_begin();
 }
 
 Announced::Announced(Op op, bool in_place, const Inputs& inputs, std::span<const Tensor> out,
-                     std::span<const Attribute> attributes)
+                     std::span<const Attribute> attributes, RunCall run)
     : modes_(t_modes) {
   list_inputs(inputs, nullptr);
-  call_.op = op, call_.in_place = in_place, call_.out = !in_place, call_.attributes = attributes;
+  call_.op = op, call_.in_place = in_place, call_.out = !in_place, call_.attributes = attributes, call_.run = run;
   call_.outputs = out;
   notify_begin();
 }
@@ -115,7 +115,7 @@ void Announced::list_inputs(const Inputs& inputs, const Tensor* self) {
 }
 
 void Announced::notify_begin() {
-  // Who listens is decided before anybody is told: one that is added by another hears the next call.
+  // Who listens is decided first: a listener that another one adds hears the next call.
   const Listener* listeners[kListeners];
   for (int i = 0; i < kListeners; ++i)
     listeners[i] = modes_ & kListenerBits[i] ? g_listeners[i].load(std::memory_order_acquire) : nullptr;

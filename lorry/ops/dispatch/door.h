@@ -1,12 +1,11 @@
 #pragma once
 
-// The door: every primitive operator call passes here. With nobody listening it costs one test of the mode word and of
-// its inputs' requires_grad; autograd, tracing and profiling hear of a call only behind that test.
+// The door: every primitive operator call passes here. If nobody listens, the door costs one test of the mode word and
+// of the inputs' requires_grad. Behind that test autograd, tracing and profiling hear of the call.
 //
 //   Tensor silu(const Tensor& x) { return door::call(Op::silu, {&x}, [&] { ...allocate, launch, return... }); }
 //
-// Invariant: inside `compute` nothing listens, so an operator may be written with other operators and is still one
-// call.
+// Invariant: nobody listens inside `compute`, so an operator may call other operators and is still one call.
 
 #include <array>
 #include <exception>
@@ -18,7 +17,7 @@
 
 namespace lorry::door {
 
-/// The arguments of a call: a braced list, or a list of tensors (cat, stack).
+/// The inputs of a call: a braced list, or a list of tensors (cat, stack).
 class Inputs {
  public:
   /// Refers to the braced list, which lives until the end of the call's full expression.
@@ -46,7 +45,7 @@ class Inputs {
 
 // ---- the slow side --------------------------------------------------------------------------------------------------
 
-/// The results of the next call of an operator on this thread, all that are announced (run.h).
+/// Takes all announced results of the next call of an operator on this thread (run.h).
 class RunCapture {
  public:
   explicit RunCapture(Op op);
@@ -55,7 +54,7 @@ class RunCapture {
   RunCapture& operator=(const RunCapture&) = delete;
   Op op() const { return op_; }
   void take(std::span<const Tensor> outputs);
-  /// Empty where the operator was not called.
+  /// Empty if the operator was not called.
   std::optional<std::vector<Tensor>>& outputs() { return outputs_; }
 
  private:
@@ -65,20 +64,21 @@ class RunCapture {
   ModeScope mode_;
 };
 
-/// Announces a call to the listeners and silences them until it ends. What it is given is only referred to: attributes
-/// and `self` live as long as this object, the tensors and numbers of `inputs` too.
+/// Announces a call to the listeners and silences them until it ends. It refers to its arguments, which outlive it: the
+/// attributes, `self`, and the tensors and numbers of `inputs`.
 class Announced {
  public:
-  Announced(Op op, bool in_place, const Inputs& inputs, const Tensor* self, std::span<const Attribute> attributes);
-  /// Of a call that writes `out`, which are the outputs; or, in place, the first inputs too.
+  Announced(Op op, bool in_place, const Inputs& inputs, const Tensor* self, std::span<const Attribute> attributes,
+            RunCall run = nullptr);
+  /// For a call that writes `out`, its outputs. In place they are the first inputs too.
   Announced(Op op, bool in_place, const Inputs& inputs, std::span<const Tensor> out,
-            std::span<const Attribute> attributes);
+            std::span<const Attribute> attributes, RunCall run = nullptr);
   ~Announced();
   Announced(const Announced&) = delete;
   Announced& operator=(const Announced&) = delete;
   void finish(const Tensor& output) { finish(std::span(&output, 1)); }
   void finish(std::span<const Tensor> outputs);
-  /// Of a call whose outputs were given.
+  /// For a call whose outputs were given.
   void finish() { finish(call_.outputs); }
 
  private:
@@ -89,11 +89,11 @@ class Announced {
   };
   void list_inputs(const Inputs& inputs, const Tensor* self);
   void notify_begin();
-  /// Notifies everybody who was notified of the call how it ended; returns the first error of theirs.
+  /// Notifies those who were notified of the call of its end. Returns the first error that they throw.
   std::exception_ptr notify_end() noexcept;
 
   Input few_[kFew];
-  std::vector<Input> many_;  ///< where the inputs are more
+  std::vector<Input> many_;  ///< if there are more inputs
   CallView call_;
   Notified notified_[kListeners];
   int notified_count_ = 0;
@@ -108,7 +108,7 @@ inline bool heard(const Inputs& inputs) {
   return (modes & kGradMode) && inputs.requires_grad();
 }
 
-/// An attribute, or what makes it: only called where somebody listens.
+/// An attribute, or the result of a function that makes it. Called only if somebody listens.
 template <class A>
 Attribute attribute(const A& a) {
   if constexpr (std::is_invocable_v<const A&>) {
@@ -118,7 +118,7 @@ Attribute attribute(const A& a) {
   }
 }
 
-// Calls that somebody hears: out of line, so that the others stay small.
+// Calls that somebody hears are out of line, so that the others stay small.
 
 template <class Compute, class... A>
 [[gnu::noinline, gnu::cold]] auto announced_call(Op op, const Inputs& inputs, Compute& compute,
@@ -161,8 +161,8 @@ auto call(Op op, const Inputs& inputs, Compute&& compute, const A&... attributes
 
 /// Refuses an inference tensor outside inference mode.
 void require_not_inference(const Tensor& self);
-/// Refuses writes that may not be: to a read-only storage, to an inference tensor outside inference mode, to
-/// overlapping elements. Part of call_in_place; out= operators call it on their result.
+/// Refuses to write a read-only storage, an inference tensor outside inference mode, or a tensor whose elements
+/// overlap. Part of call_in_place; out= operators call it on their result.
 void require_writable(const Tensor& self);
 
 /// A call that writes `self`, which becomes input 0 of the recorded call. compute() returns nothing.
@@ -180,8 +180,8 @@ const Tensor& call_in_place(Op op, const Tensor& self, const Inputs& others, Com
   return self;
 }
 
-/// A call that computes into tensors that were given: an out= form, or a list in place, whose entries are the first of
-/// `inputs`. They have been checked. compute() returns nothing.
+/// A call that computes into given tensors: an out= form, or a list in place, whose entries are the first of `inputs`.
+/// The caller has checked that they may be written. compute() returns nothing.
 template <class Compute, class... A>
 void call_into(Op op, bool in_place, std::span<const Tensor> out, const Inputs& inputs, Compute&& compute,
                const A&... attributes) {
@@ -203,8 +203,8 @@ void call_into(Op op, bool in_place, std::span<const Tensor> out, const Inputs& 
 /// A view: same storage and dtype, another layout. `offset` counts elements from the start of the storage.
 Tensor make_view(const Tensor& base, const Layout& layout, int64_t offset);
 
-/// Turns a view of a temporary into a tensor of its own, which is no view. Only for memory that nothing else refers to:
-/// results that an operator computes in another layout than it returns.
+/// Turns a view of a temporary into a tensor that is no view. Only for memory that nothing else refers to: results that
+/// an operator computes in another layout than it returns.
 Tensor owning(Tensor view);
 
 template <class... A>

@@ -1,18 +1,20 @@
 #pragma once
 
-// Who hears of operator calls. Up to four listeners, one mode bit each: gradients, tracing, profiling and one for
-// users. A listener hears the calls of the threads on which its bit is set (ModeScope). What it is shown refers to the
-// call's own arguments and holds none of them: a listener that keeps nothing changes nothing.
+// Who hears of operator calls: up to four listeners, one mode bit each, for gradients, tracing, profiling and users. A
+// listener hears the calls of the threads on which its bit is set (ModeScope). A CallView refers to the arguments of
+// the call and holds none of them, so a listener that keeps nothing changes nothing.
 //
 //   void count(const door::CallView& call, void*&) { ++counts[call.op]; }
 //   constexpr door::Listener kCounter{.bit = kUserMode, .before = count};
 //   const door::ListenerScope listening(kCounter);
 //
-// `before` is called in the order of the bits, `after` in the opposite one, both with nobody listening: a listener may
-// call operators. Where `before` throws, the operator is not run and its error is that one. Where `after` throws, the
-// call has been made, the other listeners are told, and the first such error is the call's. Each `before` that returned
-// is followed by its `after`, also when the listener was removed meanwhile, when the operator threw, or another
-// listener did; then `failed` is set.
+// `before` functions run in the order of the bits, `after` functions in the opposite order. Nobody listens meanwhile,
+// so a listener may call operators.
+//   - If a `before` throws, the operator does not run, and the call throws that error.
+//   - If an `after` throws, the call has been made. The other listeners are still notified; then the call throws the
+//     first such error.
+//   - Each `before` that returned is followed by its `after`, even if the listener has been removed meanwhile. `failed`
+//     is set if the operator or another listener's `before` threw.
 
 #include <cstdint>
 #include <span>
@@ -29,8 +31,8 @@
 
 namespace lorry::door {
 
-/// A non-tensor argument. Operators announce all of theirs, in the order of the row's `arguments` (table.h), with
-/// dimensions counted from the front and defaults filled in: what is announced can be run again (run.h).
+/// A non-tensor argument. Operators announce all of theirs, in the order of the row's `arguments` (table.h).
+/// Dimensions are counted from the front and defaults are filled in, so that the call can be run again (run.h).
 using Attribute = std::variant<bool, int64_t, double, Scalar, Dims, DType, Device, formula::RandomKey,
                                std::vector<int64_t>, std::string>;
 
@@ -55,22 +57,28 @@ class Input {
   const Scalar* scalar_ = nullptr;
 };
 
+struct CallView;
+/// Makes a call again from its announcement and returns all its outputs (run.h).
+using RunCall = std::vector<Tensor> (*)(const CallView& call);
+
 /// A call as listeners see it. It refers to what lives until the call ends.
 struct CallView {
   Op op{};
   bool in_place = false;  ///< the first inputs are written and are the first outputs: inputs[0], or those of a list
-  bool out = false;       ///< the outputs are tensors that were given, and are there in `before` already
-  bool failed = false;    ///< told to `after`: the operator threw, or another listener refused the call
+  bool out = false;       ///< the caller gave the outputs; `before` sees them too
+  bool failed = false;    ///< for `after`: the operator threw, or another listener refused the call
   std::span<const Input> inputs = {};
-  /// Empty in `before` but for `out` and lists that are written in place, and in `after` where the call failed.
+  /// Empty in `before`, unless the call is an out= form or writes a list in place. Empty in `after` if the call failed.
   std::span<const Tensor> outputs = {};
   std::span<const Attribute> attributes = {};
-  /// The bits of the listeners that are told. A listener that computes as part of the call does so under these, so that
-  /// the others are told of that too.
+  /// Of a call over lists, the function of its room that makes it again: foreach::run, optim::run. Null for other rows.
+  RunCall run = nullptr;
+  /// The bits of the listeners that are notified. A listener that computes as part of the call does so under these
+  /// bits, so that the other listeners hear of that too.
   uint32_t listeners = 0;
 };
 
-/// Functions that are told of calls; null for those that are not wanted. An object of static storage duration.
+/// The functions of a listener; null for those that it does not need. An object of static storage duration.
 struct Listener {
   Mode bit{};
   /// May leave a note for `after`, and may refuse the call by throwing.
@@ -80,14 +88,14 @@ struct Listener {
   void (*fact)(const FactView& fact) = nullptr;
 };
 
-/// Throws ValueError where the bit is no listener's or has one already.
+/// Throws ValueError if the bit is not a listener bit, or has a listener already.
 void add_listener(const Listener& listener);
-/// Calls that are under way still tell it. Removing one that is not there changes nothing.
+/// Calls that are under way still notify it. Removing one that is not there changes nothing.
 void remove_listener(const Listener& listener) noexcept;
 
-/// What a listener may hold beyond a call: a tensor over the same elements, without history. Decisions about memory
-/// that nobody else refers to (gradients that are added up in place) do not count it, so that holding one changes
-/// neither the calls that follow nor their results. The elements are not held still: later calls may write them.
+/// What a listener may hold beyond a call: a tensor over the same elements, without history. It does not count as a
+/// user of the memory: gradients that nobody else holds are still added up in place, so holding an Observed changes
+/// neither later calls nor their results. Later calls may write the elements.
 class Observed {
  public:
   Observed() = default;

@@ -363,7 +363,6 @@ Tensors run_pointwise(const CallView& call) {
 }
 
 Runner find(const CallView& call) {
-  require<ValueError>(call.op < Op::count, "run: no such operator; got number {}", static_cast<int>(call.op));
   if (row(call.op).kind == OpKind::pointwise) return run_pointwise;
   const Forms& forms = kForms[static_cast<size_t>(call.op)];
   const Runner found = call.in_place ? forms.in_place : forms.call;
@@ -375,6 +374,14 @@ Runner find(const CallView& call) {
 }  // namespace
 
 std::vector<Tensor> run(const CallView& call) {
+  require<ValueError>(call.op < Op::count, "run: no such operator; got number {}", static_cast<int>(call.op));
+  if (row(call.op).kind == OpKind::list) {
+    require<ValueError>(call.run != nullptr && call.run != run,
+                        "run: {} is a call over lists, made again by another room's function; got none in "
+                        "CallView::run; expected foreach::run, or optim::run for an optimizer's step",
+                        name(call.op));
+    return call.run(call);
+  }
   const Runner runner = find(call);
   Tensors outputs;
   {

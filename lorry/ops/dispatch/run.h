@@ -1,12 +1,10 @@
 #pragma once
 
-// Calls that are made again from what was announced of them: an interpreter of recorded calls, a second run of one
-// operator, a check of both.
+// Makes calls again from their announcements: for an interpreter of recorded calls, and for checks.
 //
 //   void after(const door::CallView& call, void*) { again = door::run(call); }
 //
-// A call goes through the door like any other: with nobody listening nothing is recorded, and with gradients on they
-// are.
+// The new call goes through the door like any other: listeners hear it, and gradients are recorded if they are on.
 
 #include <vector>
 
@@ -14,13 +12,15 @@
 
 namespace lorry::door {
 
-/// Makes the call of `call.op` with its inputs and attributes; what else it says is not read but for `in_place`, which
-/// writes the first input, and `out`, which writes the outputs. Returns all outputs that are announced: also those that
-/// the operator's function does not return, such as a mask or a logsumexp. In place they are the written tensors.
+/// Calls `call.op` with the inputs and attributes of the call: in place if `in_place`, into its outputs if `out`.
+/// Returns all outputs that are announced, also those that the operator's function does not return, such as a mask or a
+/// logsumexp. In place they are the written tensors. The same inputs give the same bits.
 ///
-/// The same inputs give the same bits. Throws ValueError where inputs or attributes are not those of the operator
-/// (row(op).arguments) or it has no such form, and what the operator throws. Calls over lists are run by foreach::run
-/// and optim::run.
+/// It runs every row: operators by themselves, calls over lists by `call.run`, which an announced call has. One that
+/// was put together by hand needs it too; or call foreach::run or optim::run directly.
+///
+/// Throws ValueError if inputs or attributes are not those of the operator (row(op).arguments), if it has no such form,
+/// or if a call over lists has no `run`; and what the operator throws.
 std::vector<Tensor> run(const CallView& call);
 
 }  // namespace lorry::door

@@ -1,6 +1,6 @@
 #pragma once
 
-// The operator table: what every listener at the door may know of an operator. Its rows come from pointwise.def,
+// The operator table: what listeners can know of an operator beside its call. Its rows come from pointwise.def,
 // reduce.def and list.def of formula/ and from ops/dispatch/operators.def, and from nowhere else.
 
 #include <cstdint>
@@ -25,29 +25,31 @@ enum class Op : uint16_t {
 };
 inline constexpr int kOpCount = static_cast<int>(Op::count);
 
+/// pointwise: a row of pointwise.def; operators.def says what the others are.
 enum class OpKind : uint8_t { pointwise, differentiable, constant, view, list };
 
-/// Which memory an operator reads and writes at the least; temporaries do not count.
+/// The memory that an operator must read and write, without temporaries. An expanded input counts what lies in memory.
 enum class Bytes : uint8_t {
-  none,         ///< no element is touched
-  all,          ///< every element of the inputs is read, of the outputs written; of an expanded input what it repeats
-  overwritten,  ///< the same, but the first input is only written
-  gathered,     ///< of the first input as many elements as the first output has
-  scattered,    ///< the others are read, and as many elements of the first written (and read) as the last one has
-  selected,     ///< the same, as many as the indices between the first and the last one select
+  none,         ///< no elements are read or written
+  all,          ///< every input is read, every output written
+  overwritten,  ///< the same, but the first input (in place, the first list) is only written
+  gathered,     ///< the first input is read only as far as the first output has elements; the other inputs are read
+  scattered,    ///< the first input is written at as many elements as the last input has; the other inputs are read
+  selected,     ///< the same, at as many elements as the indices between the first and the last input select
 };
 
-/// Operations that an operator needs: an addition, a comparison or an elementary function is one, a fused
+/// The operations that an operator needs. An addition, a comparison or an elementary function is one, a fused
 /// multiply-add is two.
 struct Flops {
   enum Kind : uint8_t {
     none,
-    output,              ///< `each` for an element of the first output
-    outputs,             ///< `each` for an element of every output
-    input,               ///< `each` for an element of the first input, of a list for those of every input
-    product,             ///< a matrix product: two for each of the factors of an element of the output
-    attention,           ///< both products; of a causal one the half that is needed
-    attention_backward,  ///< five products
+    output,              ///< `each` for every element of the first output
+    outputs,             ///< `each` for every element of all outputs
+    input,               ///< `each` for every element of the first input or, in a call over lists, of all entries
+    parameters,          ///< `each` for every element of a step's parameters: as many inputs as attribute 2 says
+    product,             ///< a matrix product: two for each product of two elements
+    attention,           ///< two matrix products; half of that if it is causal
+    attention_backward,  ///< five matrix products
   };
   Kind kind;
   uint8_t each = 1;
@@ -58,7 +60,7 @@ struct OpRow {
   OpKind kind;
   Bytes bytes;
   Flops flops;
-  int8_t inputs;          ///< of a pointwise operator; -1: `arguments` says
+  int8_t inputs;          ///< how many a pointwise operator has; -1 for other rows, whose `arguments` say it
   const char* arguments;  ///< "inputs; attributes" as they are announced (ops/dispatch/operators.def)
 };
 
@@ -72,7 +74,8 @@ struct PerElement {
   constexpr operator Flops() const { return {kind, 1}; }
   constexpr Flops operator()(uint8_t each) const { return {kind, each}; }
 };
-inline constexpr PerElement output{Flops::output}, outputs{Flops::outputs}, input{Flops::input};
+inline constexpr PerElement output{Flops::output}, outputs{Flops::outputs}, input{Flops::input},
+    parameters{Flops::parameters};
 
 constexpr OpKind kind_of(formula::FoldResult result) {
   return result == formula::FoldResult::truth ? OpKind::constant : OpKind::differentiable;
@@ -101,7 +104,7 @@ inline constexpr const OpRow (&kOps)[kOpCount] = detail::columns::kRows;
 constexpr const OpRow& row(Op op) { return kOps[static_cast<int>(op)]; }
 constexpr const char* name(Op op) { return row(op).name; }
 
-/// The row over lists of a pointwise operator, or of copy, cast or fill; Op::count for another operator.
+/// The row over lists of a pointwise operator, or of copy, cast or fill; Op::count if there is none.
 constexpr Op foreach_of(Op op) {
   if (op == Op::copy) return Op::foreach_copy;
   if (op == Op::cast) return Op::foreach_cast;

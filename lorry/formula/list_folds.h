@@ -1,10 +1,11 @@
 #pragma once
 
-// What kernels add up over the tensors of a list, once for both backends. V is double, or a vector of them. All sums
-// begin at 0 and an element of 0 adds nothing, so that a row of a tensor may be filled up with zeros.
-//   term    what an element adds
-//   join    two sums
-//   Again   what adds up such sums
+// How kernels fold the elements of a list's tensors, once for both backends: into a sum, or into the largest one. V is
+// double, or a vector of them. All folds begin at 0, and an element of 0 changes nothing, so that a row of a tensor may
+// be filled up with zeros.
+//   term    what an element contributes
+//   join    two partial results
+//   Again   the fold whose elements are such partial results
 
 #include <cstdint>
 #include <type_traits>
@@ -13,8 +14,8 @@
 
 namespace lorry::formula {
 
-struct SumSizes {
-  using Again = SumSizes;
+struct SumAbs {
+  using Again = SumAbs;
   template <class V>
   static LORRY_INLINE V term(V x) {
     return abs(x);
@@ -26,7 +27,7 @@ struct SumSizes {
 };
 
 struct SumSquares {
-  using Again = SumSizes;
+  using Again = SumAbs;
   template <class V>
   static LORRY_INLINE V term(V x) {
     return x * x;
@@ -37,9 +38,9 @@ struct SumSquares {
   }
 };
 
-/// NaN when an element is.
-struct LargestSize {
-  using Again = LargestSize;
+/// The largest |x|; NaN if an element is NaN.
+struct MaxAbs {
+  using Again = MaxAbs;
   template <class V>
   static LORRY_INLINE V term(V x) {
     return abs(x);
@@ -55,38 +56,38 @@ struct LargestSize {
 /// The rows of list.def, and `power`: (sum |x|^p)^(1/p) for any p > 0; pow agrees between devices to its last bits
 /// only, and its kernels are written by hand.
 enum class NormOrder : uint8_t {
-#define LORRY_LIST_SUM(order, Formula) order,
+#define LORRY_LIST_FOLD(order, Fold) order,
 #include "lorry/formula/list.def"
   power
 };
 
 namespace detail {
 template <NormOrder kOrder>
-struct ListSumOf {
-  using type = SumSizes;  // of powers
+struct ListFoldOf {
+  using type = SumAbs;  // of NormOrder::power
 };
-#define LORRY_LIST_SUM(order, Formula) \
-  template <>                          \
-  struct ListSumOf<NormOrder::order> { \
-    using type = Formula;              \
+#define LORRY_LIST_FOLD(order, Fold)    \
+  template <>                           \
+  struct ListFoldOf<NormOrder::order> { \
+    using type = Fold;                  \
   };
 #include "lorry/formula/list.def"
 
 template <class Formula>
-constexpr NormOrder order_of_sum() {
-#define LORRY_LIST_SUM(order, Row) \
+constexpr NormOrder order_of_fold() {
+#define LORRY_LIST_FOLD(order, Row) \
   if (std::is_same_v<Formula, Row>) return NormOrder::order;
 #include "lorry/formula/list.def"
   return NormOrder::power;
 }
 }  // namespace detail
 
-/// How elements of a norm are added up, or those of NormOrder::power once they are raised.
+/// The fold of a norm's elements; of NormOrder::power, that of their powers.
 template <NormOrder kOrder>
-using ListSum = typename detail::ListSumOf<kOrder>::type;
+using ListFold = typename detail::ListFoldOf<kOrder>::type;
 
-/// How sums of a norm's elements are added up.
+/// The order whose fold joins the partial results of a norm.
 template <NormOrder kOrder>
-inline constexpr NormOrder kNextOrder = detail::order_of_sum<typename ListSum<kOrder>::Again>();
+inline constexpr NormOrder kNextOrder = detail::order_of_fold<typename ListFold<kOrder>::Again>();
 
 }  // namespace lorry::formula
