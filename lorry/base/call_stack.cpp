@@ -18,12 +18,12 @@
 namespace lorry {
 namespace {
 
-/// Addresses from `low` up to `end`.
+/// The addresses low <= x < end.
 struct Range {
   uintptr_t low = 0, end = 0;
 };
 
-/// Where the stack of this thread lies; empty where the system does not say.
+/// The address range of this thread's stack; empty if the system does not report it.
 Range find_stack() noexcept {
   pthread_attr_t attributes;
   if (pthread_getattr_np(pthread_self(), &attributes) != 0) return {};
@@ -44,8 +44,8 @@ std::string name_of_symbol(const char* symbol) {
 /// The symbols and lines of this process's modules.
 class Modules {
  public:
-  /// Those of this process. A child that forked reads its own: it has no thread that would unlock the parent's or
-  /// finish what was under way there. Never destroyed: threads may ask while the process ends.
+  /// The modules of this process. A forked child makes its own object, because the parent's may be locked, or half
+  /// read, by a thread that does not exist in the child. Never destroyed: threads may use it while the process ends.
   static Modules& instance() {
     static constinit std::atomic<Modules*> current{nullptr};
     Modules* modules = current.load(std::memory_order_acquire);
@@ -61,7 +61,7 @@ class Modules {
   SourceLine at(uintptr_t address) {
     const std::scoped_lock lock(mutex_);
     Dwfl_Module* module = dwfl_addrmodule(session_, address);
-    if (module == nullptr) {  // the first question, or a library that was opened since
+    if (module == nullptr) {  // the first call, or a library opened since the last one
       dwfl_report_begin_add(session_);
       dwfl_linux_proc_report(session_, getpid());
       dwfl_report_end(session_, nullptr, nullptr);
@@ -84,18 +84,19 @@ class Modules {
   /// The compilation unit of an address; null without line information.
   static Dwarf_Die* unit_of(Dwfl_Module* module, Dwarf_Addr address, Dwarf_Addr& bias) {
     if (Dwarf_Die* unit = dwfl_module_addrdie(module, address, &bias)) return unit;
-    Dwarf_Die* unit = nullptr;  // Clang writes no table of addresses
+    Dwarf_Die* unit = nullptr;  // Clang writes no address table (.debug_aranges), so search all units
     while ((unit = dwfl_module_nextcu(module, unit, &bias)) != nullptr)
       if (dwarf_haspc(unit, address - bias) > 0) break;
     return unit;
   }
 
-  // By build id alone: the other way to find debug information may ask servers for it.
+  // Finds debug information by build id only; libdw's default callback may download it from a server.
   static constexpr Dwfl_Callbacks kCallbacks{.find_elf = dwfl_linux_proc_find_elf,
                                              .find_debuginfo = dwfl_build_id_find_debuginfo,
                                              .section_address = nullptr,
                                              .debuginfo_path = nullptr};
-  [[maybe_unused]] const Modules* parents_;  ///< still referred to, so that no checker of leaks wonders
+  /// the parent process's object, referenced so that it is not reported as a leak
+  [[maybe_unused]] const Modules* parents_;
   const pid_t process_ = getpid();
   std::mutex mutex_;
   Dwfl* session_ = dwfl_begin(&kCallbacks);
@@ -104,15 +105,15 @@ class Modules {
 
 }  // namespace
 
-// Reads saved registers, which no sanitizer knows as objects.
+// Not sanitized, because it reads saved registers on the stack, which are not objects of the program.
 #if defined(__x86_64__) || defined(__aarch64__)
 [[gnu::noinline]] __attribute__((no_sanitize("address", "thread", "undefined"))) int call_stack(
     std::span<const void*> frames) noexcept {
   static constinit thread_local Range stack;
   if (stack.end == 0) stack = find_stack();
   size_t count = 0;
-  // A frame begins with the address of the caller's and the address to return to. A register that holds something else,
-  // in code without frame pointers, is not followed out of the stack; frames further out have higher addresses.
+  // A frame starts with the address of the caller's frame, then the return address. In code without frame pointers the
+  // register holds something else, so an address is followed only if it is on the stack and higher than the last one.
   uintptr_t last = 0, at = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
   while (count < frames.size() && at > last && at >= stack.low && at < stack.end &&
          stack.end - at >= 2 * sizeof(void*) && at % alignof(void*) == 0) {
@@ -129,7 +130,8 @@ int call_stack(std::span<const void*>) noexcept { return 0; }
 #endif
 
 SourceLine source_line(const void* address) {
-  // The call itself: what follows it may be another line, or another function where the call does not return.
+  // The address of the call itself. The instruction after it may belong to another line, or to another function if the
+  // call does not return.
   const uintptr_t call = reinterpret_cast<uintptr_t>(address) - 1;
 #if LORRY_WITH_LIBDW
   return Modules::instance().at(call);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Which lines of a program a call comes from. A listener keeps the addresses while the call is made, which costs a
-// nanosecond or two each, and asks for their lines when somebody reads them:
+// Which source lines of a program made a call. A listener records the return addresses during the call, which costs a
+// nanosecond or two each, and looks up their lines when somebody reads them:
 //
 //   const void* frames[32];
 //   const int count = call_stack(frames);
@@ -17,19 +17,19 @@
 namespace lorry {
 
 /// Fills `frames` with the return addresses of the calling thread, innermost first, and returns how many there are. The
-/// first lies in the function that called call_stack. A function that was compiled without frame pointers hides its
-/// caller or ends the list. Nothing on a stack that is not the thread's own (a signal handler's, a fiber's). Processors
-/// other than x86-64 and AArch64 have none.
+/// first lies in the function that called call_stack. A function compiled without frame pointers hides its caller or
+/// ends the list. Returns 0 on a stack that is not the thread's own (a signal handler's, a fiber's), and on processors
+/// other than x86-64 and AArch64.
 int call_stack(std::span<const void*> frames) noexcept;
 
 struct SourceLine {
-  std::string function;  ///< as a program writes it; empty where the module has no symbol there
-  std::string file;      ///< empty without line information, or where Lorry was built without libdw
-  int line = 0;          ///< 0 without a file; of a call in an inlined function: the line in that one
+  std::string function;  ///< the demangled name; empty if the module has no symbol there
+  std::string file;      ///< empty without line information, or if Lorry was built without libdw
+  int line = 0;          ///< 0 without a file; for a call in an inlined function: the line in that function
 };
 
-/// The call that returns to `address`, an entry of call_stack. The first question about a module reads its symbols and
-/// lines, which takes milliseconds. May be asked on any thread.
+/// The source line of the call that returns to `address`, an entry of call_stack. The first look-up in a module reads
+/// its symbols and lines, which takes milliseconds. May be called on any thread.
 SourceLine source_line(const void* address);
 
 }  // namespace lorry

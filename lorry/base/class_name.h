@@ -5,11 +5,11 @@
 
 namespace lorry {
 
-/// The name of a class as a program writes it, for messages.
+/// The demangled name of a class, for messages.
 std::string class_name(const std::type_info& type);
 
 namespace detail {
-/// What a mangled name stands for; the name itself where it is none.
+/// Demangles a name. A name that is not mangled is returned as it is.
 std::string demangled(const char* name);
 }  // namespace detail
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Environment settings, read where they are used and validated there: a misspelt value is an error, not a default.
+// Environment settings. Each is read and validated where it is used: a misspelt value is an error, not the default.
 
 #include <cstdint>
 #include <optional>
@@ -8,10 +8,11 @@
 
 namespace lorry::env {
 
-/// The value of a variable, or nothing when it is unset or empty.
+/// The value of a variable; none if it is unset or empty.
 std::optional<std::string> text(const char* name);
 
-/// A whole number in [low, high]. Throws ValueError naming the variable when it is set to anything else.
+/// The value as a whole number; none if it is unset or empty. Throws ValueError that names the variable unless the
+/// value is a number in [low, high].
 std::optional<int64_t> integer(const char* name, int64_t low, int64_t high);
 
 }  // namespace lorry::env

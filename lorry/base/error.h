@@ -4,9 +4,10 @@
 //
 // A message is one sentence a user can act on:
 //   <operator>: <what is wrong>; got <operand: shape dtype device>, ...; expected <rule>; <remedy>
-// raise and require write the operator: the one that this thread runs (Running, base/modes.h). No message spells it.
-// Where no operator runs, a message begins with what it is about: "safetensors: ...".
-// Invariant: nothing in Lorry aborts the process or prints instead of throwing; every failure is one of these types.
+// raise and require add the operator's name: the operator that this thread is running (Running, base/modes.h). So the
+// text of a message never contains it. If no operator is running, a message begins with its subject: "safetensors:
+// ...". Invariant: nothing in Lorry aborts the process or prints instead of throwing; every failure is one of these
+// types.
 
 #include <fmt/core.h>
 #if FMT_VERSION >= 110000
@@ -21,17 +22,17 @@
 
 namespace lorry {
 
-/// What every error of Lorry is.
+/// Base class of all errors that Lorry throws.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Sizes, ranks, strides or overlap that the operator does not take.
+/// Sizes, ranks, strides or overlap that the operator does not accept.
 class ShapeError : public Error {
   using Error::Error;
 };
-/// A dtype that the operator does not take.
+/// A dtype that the operator does not accept.
 class DTypeError : public Error {
   using Error::Error;
 };
@@ -39,7 +40,7 @@ class DTypeError : public Error {
 class DeviceError : public Error {
   using Error::Error;
 };
-/// A dimension, an index or a range outside what the tensor has.
+/// A dimension, an index or a range outside the tensor.
 class IndexError : public Error {
   using Error::Error;
 };
@@ -63,39 +64,42 @@ class FormatError : public Error {
 class IoError : public Error {
   using Error::Error;
 };
+/// A function that cannot be recorded or compiled as asked.
 class CompileError : public Error {
   using Error::Error;
 };
+/// A call that is not possible while a stream is captured into a device graph, or a graph that cannot be replayed.
 class CaptureError : public Error {
   using Error::Error;
 };
-/// What the CUDA driver or one of its libraries reported.
+/// An error reported by the CUDA driver or one of its libraries.
 class CudaError : public Error {
   using Error::Error;
 };
 
 namespace detail {
-/// "<name>: <text>", or the text alone where the name is null.
+/// "<name>: <text>", or the text alone if the name is null.
 [[gnu::cold]] inline std::string named(const char* name, std::string text) {
   return name == nullptr ? std::move(text) : fmt::format("{}: {}", name, text);
 }
 }  // namespace detail
 
-/// Throws E with a formatted message, which begins with the running operator where there is one.
+/// Throws E with a formatted message. The running operator's name, if there is one, is put in front.
 template <class E = Error, class... Args>
 [[noreturn, gnu::cold, gnu::noinline]] void raise(fmt::format_string<Args...> format, Args&&... args) {
   throw E(detail::named(t_operator, fmt::vformat(format, fmt::make_format_args(args...))));
 }
 
-/// Throws E with a message that begins with `name`, whatever runs: for reports about another call, and with running_or.
+/// Throws E with a message that begins with `name`, not with the running operator: for errors of another call, and
+/// together with running_or.
 template <class E = Error, class... Args>
 [[noreturn, gnu::cold, gnu::noinline]] void raise_as(const char* name, fmt::format_string<Args...> format,
                                                      Args&&... args) {
   throw E(detail::named(name, fmt::vformat(format, fmt::make_format_args(args...))));
 }
 
-/// Throws E unless the condition holds. Arguments are only formatted on failure, so tensors and layouts cost nothing
-/// here.
+/// Throws E unless the condition holds. Arguments are formatted only on failure, so passing tensors and layouts is
+/// free.
 template <class E = Error, class... Args>
 inline void require(bool condition, fmt::format_string<Args...> format, Args&&... args) {
   if (!condition) [[unlikely]]

@@ -7,7 +7,7 @@ namespace lorry::events {
 namespace {
 std::mutex g_mutex;
 Handler& current() {
-  static Handler& handler = *new Handler;  // never destroyed: static objects may emit while the process ends
+  static Handler& handler = *new Handler;  // never destroyed: static objects may emit events while the process ends
   return handler;
 }
 }  // namespace

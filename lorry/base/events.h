@@ -1,7 +1,7 @@
 #pragma once
 
-// Events: what a program may want to hear of beside results: a copy made for strides, a wait for a GPU, a warning.
-// While nobody handles them, emitting one is a relaxed load.
+// Events report what a program cannot see from results: a copy made because of strides, a wait for a GPU, a warning.
+// Without a handler, emitting an event costs one relaxed load.
 
 #include <atomic>
 #include <chrono>
@@ -15,21 +15,20 @@ namespace lorry::events {
 enum class Kind {
   warning,
   hidden_copy,
-  synchronisation,  ///< the host waits for what a GPU's stream, or the whole GPU, was given to do
+  synchronisation,  ///< the host waits for the work of a GPU's stream, or of the whole GPU
 };
 
-/// What a handler is given.
 struct Event {
   Kind kind;
   std::string_view source;  ///< the operator or room that emitted it
   std::string_view text;
-  std::chrono::nanoseconds took{};  ///< how long the host waited; 0 where nothing is waited for
+  std::chrono::nanoseconds took{};  ///< how long the host waited; 0 for events without a wait
 };
 
-/// Called on the thread that emits, from any thread, perhaps from several at a time.
+/// Called on the thread that emits the event; several threads may call it at the same time.
 using Handler = std::function<void(const Event&)>;
 
-/// Replaces the handler of all threads and returns the previous one; an empty function handles nothing.
+/// Sets the handler for all threads and returns the previous one. An empty function removes the handler.
 Handler set_handler(Handler handler);
 
 namespace detail {
@@ -45,8 +44,8 @@ inline void emit(Kind kind, std::string_view source, std::string_view text) {
     detail::emit({kind, source, text});
 }
 
-/// Calls wait() and emits when it is over, also by an exception, with the time that it took. Without a handler no clock
-/// is read.
+/// Calls wait(), then emits an event with the time that it took, also if it throws. Without a handler, no clock is
+/// read.
 template <class F>
 void emit_after(Kind kind, std::string_view source, std::string_view text, F&& wait) {
   if (!has_handler()) [[likely]]

@@ -1,6 +1,7 @@
 #pragma once
 
-// A vector with inline storage and a hard capacity: shapes and operand lists never touch the heap.
+// A vector with inline storage and a fixed capacity, so that shapes and operand lists need no heap. Exceeding the
+// capacity throws ShapeError.
 
 #include <cstdint>
 #include <initializer_list>

@@ -1,7 +1,7 @@
 #pragma once
 
-// A pointer that counts its owners inside the object: one word, no control block. The count is atomic, so objects may
-// be released on any thread; the last owner's release happens after every other owner's last use.
+// A shared pointer whose count of owners lies in the object: one word, no control block. The count is atomic: an object
+// may be released on any thread, and the last release happens after every other owner's last use.
 
 #include <atomic>
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace lorry {
 
-/// Base of counted objects. T::destroy() is called when the last owner lets go; by default it deletes.
+/// Base class of counted objects. T::destroy() is called when the last owner releases the object.
 class Counted {
  public:
   Counted() = default;
@@ -29,7 +29,7 @@ class IntrusivePtr {
   constexpr IntrusivePtr() = default;
   constexpr IntrusivePtr(std::nullptr_t) {}
   explicit IntrusivePtr(T* p) : p_(p) {
-    // Nobody else can know an object without owners, so its first owner needs no atomic write either.
+    // No other thread can refer to an object without owners, so the first owner needs no atomic increment.
     if (p_ && p_->owners_.load(std::memory_order_relaxed) == 0) {
       p_->owners_.store(1, std::memory_order_relaxed);
     } else {
@@ -58,7 +58,7 @@ class IntrusivePtr {
   }
   void release() {
     if (!p_) return;
-    // A sole owner needs no atomic write: nobody else can reach the count.
+    // A sole owner needs no atomic write: no other thread can reach the count.
     if (p_->owners_.load(std::memory_order_acquire) == 1 || p_->owners_.fetch_sub(1, std::memory_order_acq_rel) == 1)
       p_->destroy();
   }

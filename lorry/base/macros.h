@@ -1,6 +1,6 @@
 #pragma once
 
-/// Host-and-device functions: the layout and formula rooms are compiled by nvcc as well.
+/// Marks functions for host and device: nvcc compiles the layout and formula rooms too.
 #if defined(__CUDACC__)
 #define LORRY_HOST_DEVICE __host__ __device__
 #else

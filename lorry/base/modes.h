@@ -1,6 +1,7 @@
 #pragma once
 
-// One thread-local word says what listens to operator calls on this thread; the door tests it once per call.
+// Thread-local state of operator calls: which listeners are active (one word of bits, which the door tests once per
+// call), which operator is running, and which recording is being made.
 
 #include <cstdint>
 
@@ -11,33 +12,33 @@ enum Mode : uint32_t {
   kInferenceMode = 1u << 1,  ///< tensors made now never enter a graph and carry no versions
   kTraceMode = 1u << 2,      ///< a tracer listens
   kProfileMode = 1u << 3,    ///< a profiler listens
-  kUserMode = 1u << 4,       ///< a listener of the user's listens
+  kUserMode = 1u << 4,       ///< a user's own listener listens
   kRunMode = 1u << 5,        ///< door::run waits for the results of the next call
 };
 
-/// The bits of those who hear of operator calls, in the order in which they are told (ops/dispatch/listener.h).
+/// The bits of the listeners to operator calls, in the order in which they are notified (ops/dispatch/listener.h).
 inline constexpr Mode kListenerBits[] = {kGradMode, kTraceMode, kProfileMode, kUserMode};
 inline constexpr int kListeners = 4;
 inline constexpr uint32_t kListenerModes = kGradMode | kTraceMode | kProfileMode | kUserMode | kRunMode;
-/// The bits of those who hear of facts too (tensor/facts.h).
+/// The bits of the listeners that also receive facts (tensor/facts.h).
 inline constexpr uint32_t kFactModes = kTraceMode | kProfileMode | kUserMode;
 
 inline constinit thread_local uint32_t t_modes = kGradMode;
 
-/// The recording that this thread makes (trace/recorder.h), by its number; 0: none. Tensors that are made meanwhile say
-/// so.
+/// The number of the recording that this thread is making (trace/recorder.h); 0: none. A tensor stores the number of
+/// the recording during which it was made.
 inline constinit thread_local uint32_t t_recording = 0;
 
-/// The operator that this thread is running, by the name that the user called: errors begin with it, statistics and
-/// version checks name it. Null between calls.
+/// The operator that this thread is running, under the name that the user called. Errors begin with it; statistics and
+/// version checks use it. Null between calls.
 inline constinit thread_local const char* t_operator = nullptr;
 
-/// Names the running operator for a scope. Every public operator begins with one. Nested scopes keep the outermost
-/// name, so whatever an operator is composed of, it is the one that was called which is named. An in-place form and an
-/// out= form go by the operator's name: add_ and add_out run as "add".
+/// Sets the name of the running operator for a scope. Every public operator begins with one. In nested scopes the
+/// outermost name stays, so messages name the operator that the user called, not those it is composed of. In-place and
+/// out= forms use the operator's name: add_ and add_out run as "add".
 class Running {
  public:
-  /// name: a literal.
+  /// name: a string literal.
   explicit Running(const char* name) : before_(t_operator) {
     if (before_ == nullptr) t_operator = name;
   }
@@ -49,12 +50,12 @@ class Running {
   const char* before_;
 };
 
-/// The running operator, or `otherwise` between calls: for what operators use and users also call.
+/// The running operator's name, or `otherwise` between calls. For functions that both operators and users call.
 inline const char* running_or(const char* otherwise) { return t_operator == nullptr ? otherwise : t_operator; }
 
 inline bool mode(Mode m) { return (t_modes & m) != 0; }
 
-/// Sets and clears modes for a scope. The end of the scope restores these bits and leaves all others as they are then.
+/// Sets and clears mode bits for a scope. The end of the scope restores these bits only.
 class ModeScope {
  public:
   ModeScope(uint32_t set, uint32_t clear) : changed_(set | clear), before_(t_modes & changed_) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// Small objects that are made and destroyed at every call, such as a tensor's node: a thread holds the memory of the
-// last few for its next ones, which takes a third of the instructions of malloc and free.
+// For small objects that are created and destroyed in every call, such as a tensor's node. Each thread reuses the
+// memory of its last few objects, which takes a third of the instructions of malloc and free.
 
 #include <cstddef>
 #include <new>
@@ -16,24 +16,25 @@ namespace lorry::detail {
 #define LORRY_SANITIZED false
 #endif
 #if LORRY_SANITIZED
-inline constexpr bool kRecycle = false;  // a sanitizer sees an object's end where its memory goes back
+inline constexpr bool kRecycle = false;  // a sanitizer can only detect use after free if the memory is freed
 #else
 inline constexpr bool kRecycle = true;
 #endif
 #undef LORRY_SANITIZED
 
-/// Memory that a thread holds for its next objects of one class. Plain data: objects that outlive the thread's others
-/// still find it valid.
+/// Memory that a thread keeps for its next objects of one class. It has no destructor, so it is still valid for objects
+/// that are released after the thread's other thread-local objects.
 struct RecycledMemory {
   struct Free {
     Free* next;
   };
   Free* first;
-  int count, limit;  ///< 0 before the first object of the thread ends, and after the thread's end
-  bool ended;
+  int count;
+  int limit;   ///< of `count`; 0 until the thread's first object is deleted, and when the thread is ending
+  bool ended;  ///< the thread is ending
 };
 
-/// Base of T that gives it operators new and delete.
+/// Base class of T. Provides its operators new and delete.
 template <class T>
 class Recycled {
  public:

@@ -1,12 +1,12 @@
 #pragma once
 
-// Scopes: which part of the program operators are called from. A scope is an object on the stack; the innermost one of
-// a thread is found from what hears of calls (a profiler, a tracer). Modules open one in each call; programs may open
+// Scopes say from which part of a program operators are called. A scope is an object on the stack. Listeners to calls
+// (a profiler, a tracer) ask for the thread's innermost scope. Modules open a scope in each call; programs may open
 // their own:
 //
 //   const Scope evaluation("evaluation");
 //
-// Opening and closing one costs two writes.
+// Opening and closing a scope costs two writes.
 
 #include <string>
 
@@ -14,13 +14,14 @@ namespace lorry {
 
 class Scope {
  public:
-  /// Says what a scope is, such as the path of a module in its tree: "blocks.0.attention".
+  /// Returns a scope's name, such as the path of a module in its tree: "blocks.0.attention".
   using Describe = std::string (*)(const void* object);
 
-  /// name: a literal.
+  /// name: a string literal.
   explicit Scope(const char* name) : Scope(name, nullptr) {}
-  /// `describe(object)` gives the name, when somebody asks for it. The object outlives the scope. Of scopes with the
-  /// same function only the innermost one is named: its name says where in the others it lies.
+  /// `describe(object)` returns the name, and is called only if somebody asks for it. The object must outlive the
+  /// scope. Among nested scopes with the same function, path() contains only the innermost name, because that name
+  /// already contains the outer ones.
   Scope(const void* object, Describe describe) : object_(object), describe_(describe), outer_(t_innermost) {
     t_innermost = this;
   }
@@ -28,7 +29,7 @@ class Scope {
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
 
-  /// Of this thread; null outside all scopes.
+  /// The innermost scope of this thread; null outside all scopes.
   static const Scope* innermost() { return t_innermost; }
   const Scope* outer() const { return outer_; }
   std::string name() const {

@@ -1,5 +1,5 @@
-// Compiled functions beside the same functions as they are. Bytes are those of arguments and results, read or written
-// once: what a fused function moves. bench/peers/compile_torch.py has the same cases.
+// Compiled functions compared with the same functions run eagerly. Bytes are those of arguments and results, read or
+// written once: the bytes that a fused function moves. bench/peers/compile_torch.py has the same cases.
 
 #include <fmt/core.h>
 
@@ -15,7 +15,7 @@
 namespace lorry::bench {
 namespace {
 
-/// 20 operators that the processor computes by itself.
+/// 20 operators that processors have instructions for.
 Tensor arithmetic(const Tensor& x, const Tensor& y) {
   const Tensor a = x * 2 + 1, b = a * y - x, c = b / (y + 2), d = c.abs() + 1, e = d.sqrt() * a;
   const Tensor g = minimum(maximum(e, b), d), h = g.square() - c;
@@ -32,7 +32,7 @@ Tensor transcendental(const Tensor& x, const Tensor& y) {
 /// 8 operators, one of them transcendental.
 Tensor chain(const Tensor& x, const Tensor& y) { return sigmoid((x * 2 + y).abs() * y - x) * 0.5 + y; }
 
-/// Larger on a GPU, which would do the others in its cache.
+/// Larger on a GPU, where the others would fit the cache.
 void large(CompileCases& cases) {
   const bool on_gpu = !default_device().is_cpu();
   const int64_t millions = on_gpu ? 64 : 16, elements = millions << 20, rows = 16384, n = on_gpu ? 4096 : 1024;
@@ -54,7 +54,7 @@ void large(CompileCases& cases) {
       [&](const Tensor& data) { return layer_norm(gelu(data), {n}, weight, bias); }, x);
 }
 
-/// What a call costs when there is almost nothing to do.
+/// The cost of a call with almost no work.
 void small(CompileCases& cases) {
   const Tensor x = randn({64}), y = rand({64}), a = ones({1}), b = ones({1}), c = ones({1});
   cases.add({.name = "20 arithmetic operators, 64 elements"}, arithmetic, x, y);
@@ -63,7 +63,7 @@ void small(CompileCases& cases) {
       [](const Tensor& p, const Tensor& q, const Tensor& r) { return p * q + r; }, a, b, c);
 }
 
-/// A call with each of 50 lengths of a text: sizes that a first call has not seen are recorded, not compiled anew.
+/// A call with each of 50 text lengths: new sizes are recorded, but nothing is compiled.
 void lengths(CompileCases& cases) {
   const CompileCase about{.name = "50 sequence lengths, 8 to 400 x 256"};
   if (!cases.wants(about.name)) return;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Compiled functions beside the same functions as they are, two rows a case. Nothing is reported of a case whose two
-// sides differ in a bit.
+// Compiled functions compared with the same functions run eagerly: two rows per case. A case whose results differ in a
+// bit is not reported.
 
 #include <optional>
 #include <string>
@@ -14,14 +14,14 @@
 
 namespace lorry::bench {
 
-/// Throws CompileError, which names the case, unless the two have the same dtype, sizes and bits.
+/// Throws CompileError that names the case unless both have the same dtype, sizes and bits.
 void require_same_bits(const std::string& name, const Tensor& eager, const Tensor& compiled);
 
-/// What a case says of itself.
+/// The description of a case.
 struct CompileCase {
   std::string name;
-  std::optional<int64_t> bytes = {};   ///< that a call must read and write once, however it is run
-  std::optional<int64_t> tokens = {};  ///< that a call trains on
+  std::optional<int64_t> bytes = {};   ///< bytes that a call must read and write once in any case
+  std::optional<int64_t> tokens = {};  ///< tokens that a call trains on
 };
 
 class CompileCases {
@@ -31,8 +31,8 @@ class CompileCases {
   bool wants(const std::string& name) const { return filter_(name); }
   std::vector<Result> rows() const { return rows_; }
 
-  /// A function of tensors that changes none of them: rows of its calls, as it is and compiled, and of the first call
-  /// of the compiled one.
+  /// A function that does not change its tensors: rows for its calls, eager and compiled, and for the first call of the
+  /// compiled function.
   template <class F, class... A>
   void add(const CompileCase& about, const F& function, const A&... arguments) {
     if (!wants(about.name)) return;
@@ -44,12 +44,12 @@ class CompileCases {
           [&](const auto& fresh) { return fresh(arguments...); });
   }
 
-  /// Recorded calls return when their kernels are compiled.
+  /// Recorded calls wait until their kernels are compiled.
   static CompileOptions options() { return {.wait = true}; }
 
-  /// Rows of eager() and call(), which calls `compiled`. Both return a tensor and may change what they work on, alike;
-  /// the results of their first four calls are compared. False where the compiled function runs as it is: then there is
-  /// no row of it, which is said. Throws CompileError for results that differ.
+  /// Rows for eager() and for call(), which calls `compiled`. Both return a tensor and may change their state, in the
+  /// same way; the results of their first four calls are compared. Returns false if the compiled function runs
+  /// uncompiled: then this is printed and there is no row for it. Throws CompileError if results differ.
   template <class Eager, class Compiled, class Call>
   bool compare(const CompileCase& about, Eager&& eager, const Compiled& compiled, Call&& call) {
     for (int round = 0; round < 4; ++round) {
@@ -67,8 +67,8 @@ class CompileCases {
     return true;
   }
 
-  /// A row of the first call of what make() makes, which records and compiles. On a GPU this process has the kernels
-  /// by now: lorry_first_compiled measures there.
+  /// A row for the first call of a function made by make(), which records and compiles. On a GPU this process has
+  /// compiled the kernels already; lorry_first_compiled measures that case.
   template <class Make, class Call>
   void add_first(const CompileCase& about, Make&& make, Call&& call) {
     if (!default_device().is_cpu()) return;

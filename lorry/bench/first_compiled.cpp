@@ -1,5 +1,5 @@
-// What a program waits for when it compiles on a GPU: prints milliseconds, and whether NVRTC was opened. Each case is a
-// process of its own, since a process has every kernel once; LORRY_CACHE_DIR says what was there before.
+// How long a program waits for compilation on a GPU: prints milliseconds, and whether NVRTC was opened. Each case is a
+// separate process, because a process compiles every kernel once; LORRY_CACHE_DIR determines what is cached already.
 // bench/measure_gpu runs it.
 //
 //   lorry_first_compiled chain       from the first call of a function of 8 operators to the fused kernel's result
@@ -52,7 +52,7 @@ double chain(bool warm) {
   return milliseconds_since(begin);
 }
 
-/// A chain of operators that the digits of `which` choose.
+/// A chain of operators chosen by the digits of `which`.
 Tensor one_of_many(int which, const Tensor& x) {
   Tensor y = x + 1;
   for (int digits = which + 4 * 4 * 4 * 4; digits > 1; digits /= 4) switch (digits % 4) {
@@ -76,7 +76,7 @@ double many() {
   (void)one_of_many(0, x);
   device::synchronize(x.device());
   const auto begin = Clock::now();
-  // All compile in the background before any is waited for.
+  // Start all compilations in the background before waiting for any.
   for (const bool wait : {false, true})
     for (int k = 0; k < 100; ++k) compile([k](const Tensor& a) { return one_of_many(k, a); }, {.wait = wait})(x);
   device::synchronize(x.device());

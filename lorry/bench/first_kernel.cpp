@@ -1,5 +1,5 @@
 // From the start of a process to the first number computed on a GPU: prints the milliseconds since main began.
-// bench/measure_gpu times the whole process beside it.
+// bench/measure_gpu times the whole process too.
 
 #include <fmt/core.h>
 

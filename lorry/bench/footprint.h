@@ -1,6 +1,6 @@
 #pragma once
 
-// What a call takes besides time.
+// The memory and the launches of a call.
 
 #include "lorry/bench/result.h"
 #include "lorry/device/device.h"
@@ -9,7 +9,8 @@
 
 namespace lorry::bench {
 
-/// Makes one call, after calls that made what is made once, and sets the row's extra_bytes and, on a GPU, its launches.
+/// Makes one call, after earlier ones have done one-time work, and sets the row's extra_bytes and, on a GPU, its
+/// launches.
 template <class F>
 void count_call(Result& row, F&& call) {
   device::synchronize(row.device);

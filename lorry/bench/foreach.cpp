@@ -1,6 +1,5 @@
-// Operators over lists of tensors, in place, over the parameters of models: together, tensor by tensor ("loop"), and
-// two of them by every label to pass a list, which costs the others the same. bench/peers/optim_torch.py makes the same
-// calls.
+// Operators over lists of tensors, in place, over the parameters of models: as one call, tensor by tensor ("loop"), and
+// two of them with every Strategy, because the others cost the same. bench/peers/optim_torch.py makes the same calls.
 
 #include <fmt/core.h>
 
@@ -19,7 +18,7 @@ using profile::do_not_optimize;
 constexpr Strategy kStrategies[] = {Strategy::per_tensor,   Strategy::kernel_args_4k, Strategy::kernel_args_32k,
                                     Strategy::device_table, Strategy::mapped_table,   Strategy::managed_table};
 
-/// `together` is a call over lists, `alone` the same of the i-th tensors.
+/// together: the call over lists. alone(i): the same for the i-th tensors.
 template <class Together, class Alone>
 void add(ModelCases& cases, const ModelShapes& model, const char* name, int64_t bytes_an_element,
          const Together& together, const Alone& alone, bool by_strategies = false) {
@@ -27,7 +26,7 @@ void add(ModelCases& cases, const ModelShapes& model, const char* name, int64_t 
   cases.add(model, fmt::format("{} loop", name), bytes_an_element, [&] {
     for (size_t i = 0; i < static_cast<size_t>(model.tensors()); ++i) alone(i);
   });
-  if (!by_strategies || default_device().is_cpu()) return;  // a CPU reads the list where it is
+  if (!by_strategies || default_device().is_cpu()) return;  // on a CPU strategies make no difference
   for (const Strategy strategy : kStrategies) {
     const foreach::StrategyScope scope(strategy);
     cases.add(model, fmt::format("{} {}", name, lorry::name(strategy)), bytes_an_element, together);

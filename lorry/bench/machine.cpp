@@ -33,7 +33,7 @@ std::string distribution() {
   return "unknown";
 }
 
-/// The widest instruction set that Highway has kernels for here; in its order the best has the lowest bit.
+/// The widest instruction set of this machine for which Highway has kernels; the lowest bit is the best.
 std::string simd() {
   const int64_t targets = hwy::SupportedTargets();
   return hwy::TargetName(targets & -targets);
@@ -46,7 +46,7 @@ nlohmann::ordered_json describe_gpus() {
   nlohmann::ordered_json gpus;
   for (int i = 0; i < count; ++i) {
     const Device gpu{DeviceType::cuda, static_cast<int8_t>(i)};
-    const device::Facts f = device::facts(gpu);
+    const device::DeviceInfo f = device::info(gpu);
     gpus[to_string(gpu)] = fmt::format("{} ({:.1f} GiB, compute capability {}.{}, {} multiprocessors)", f.name,
                                        static_cast<double>(f.memory_bytes) / (1 << 30), f.compute_major,
                                        f.compute_minor, f.multiprocessors);
@@ -54,7 +54,7 @@ nlohmann::ordered_json describe_gpus() {
   return gpus;
 }
 
-/// A version, or what stands for a library that this build has not.
+/// A version, or "none" for a library that this build lacks.
 const char* or_none(const char* version) { return *version != 0 ? version : "none"; }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #pragma once
 
-// What this machine is and what the build found on it, for `lorry info` and for the head of every benchmark report.
+// A description of this machine and of the libraries found, for `lorry info` and the head of benchmark reports.
 
 #include <nlohmann/json_fwd.hpp>
 

@@ -1,5 +1,5 @@
-// Matrix products: square ones in every floating type, the f32 product through tf32 where the device has it, and those
-// of a GPT-2 training step.
+// Matrix products: square ones in every floating type, f32 through tf32 if the device has it, and those of a GPT-2
+// training step.
 
 #include <fmt/core.h>
 
@@ -10,7 +10,7 @@
 namespace lorry::bench {
 namespace {
 
-/// Measures `out = a b`, as it is chosen at once and, on a GPU, tuned.
+/// Measures `out = a b` with the algorithm chosen at once and, on a GPU, with the tuned one.
 void add_rows(std::vector<Result>& rows, const std::string& name, const char* kind, const Tensor& out, const Tensor& a,
               const Tensor& b) {
   const bool can_tune = !default_device().is_cpu() && out.dtype() != kF64;
@@ -39,7 +39,7 @@ void square_products(std::vector<Result>& rows, const Filter& filter) {
                              {"f16", kF16, Precision::full},
                              {"bf16", kBF16, Precision::full}};
   for (const Kind& kind : kKinds) {
-    if (!gpu && (kind.precision == Precision::tf32 || kind.dtype == kF16)) continue;  // no hardware of the CPU's for it
+    if (!gpu && (kind.precision == Precision::tf32 || kind.dtype == kF16)) continue;  // CPUs have no hardware for it
     set_matmul_precision(kind.precision);
     for (int64_t n = 512; n <= (gpu ? 8192 : 1024); n *= 2) {
       const std::string name = fmt::format("matmul {0} x {0} x {0} {1}", n, kind.name);
@@ -51,9 +51,9 @@ void square_products(std::vector<Result>& rows, const Filter& filter) {
   }
 }
 
-/// The linear layers of GPT-2 124M over 8 sequences of 1,024 tokens, in bf16: y = x w^T, and for its gradient g those
-/// of x, g w, and of w, g^T x. A case is named "matmul gpt2 LAYER PRODUCT ROWS x INNER x COLUMNS bf16". The head comes
-/// with its 50,257 columns and padded to a multiple of 128.
+/// The linear layers of GPT-2 124M over 8 sequences of 1,024 tokens, in bf16: y = x w^T, and for its gradient g the
+/// gradients g w of x and g^T x of w. A case is named "matmul gpt2 LAYER PRODUCT ROWS x INNER x COLUMNS bf16". The head
+/// is measured with its 50,257 columns and padded to a multiple of 128.
 void gpt2_products(std::vector<Result>& rows, const Filter& filter) {
   struct Layer {
     const char* name;
@@ -87,7 +87,7 @@ std::vector<Result> matmul_suite(const Filter& filter) {
   const bool tuning = matmul_tuning();
   square_products(rows, filter);
   set_matmul_precision(before);
-  if (!default_device().is_cpu()) gpt2_products(rows, filter);  // too long for a CPU
+  if (!default_device().is_cpu()) gpt2_products(rows, filter);  // takes too long on a CPU
   set_matmul_tuning(tuning);
   return rows;
 }

@@ -1,6 +1,6 @@
-// How near Lorry's products come to the best of cuBLASLt: for square matrices, mm_out as it is and with tuning, beside
-// the fastest of up to 32 algorithms that the library proposes under any rule of adding up. Device time of each, from
-// recordings that take turns, so that clocks and heat favour none.
+// How close Lorry's products come to the best of cuBLASLt. For square matrices: mm_out as it is and with tuning, and
+// the fastest of up to 32 algorithms that the library proposes for any order of summation. Measures device time with
+// graphs that run in turn, so that clocks and heat favour none.
 
 #include <fmt/core.h>
 
@@ -12,7 +12,7 @@
 #include "lorry/device/device.h"
 #include "lorry/kernels/cuda/common/scratch.h"
 #include "lorry/kernels/cuda/matmul/matmul_plan.h"
-#include "lorry/kernels/cuda/matmul/recording.h"
+#include "lorry/kernels/cuda/matmul/timed_graph.h"
 #include "lorry/ops/array.h"
 #include "lorry/ops/ops.h"
 
@@ -45,12 +45,12 @@ void measure(const std::string& name, const Kind& kind, int64_t size, Stream str
   const auto lorry_product = [&] {
     for (int i = 0; i < repeats; ++i) mm_out(out, a, b);
   };
-  std::vector<Recording> recordings;
+  std::vector<TimedGraph> graphs;
   double submit_us[2];
   for (const bool tuned : {false, true}) {
     set_matmul_tuning(tuned);
     submit_us[tuned] = profile::benchmark([&] { mm_out(out, a, b); }, {.device = stream.device}).submit_us;
-    recordings.emplace_back(stream, lorry_product);
+    graphs.emplace_back(stream, lorry_product);
   }
 
   const Problem problem = describe({.out = lorry::array(out), .a = lorry::array(a), .b = lorry::array(b), .c = {}});
@@ -61,15 +61,15 @@ void measure(const std::string& name, const Kind& kind, int64_t size, Stream str
   for (int x = 0; x < proposed; ++x) {
     const auto run = [&] { return plan.run(algorithms[x], problem, problem.data[kOut], workspace.data(), stream); };
     if (run() != CUBLAS_STATUS_SUCCESS) continue;
-    recordings.emplace_back(stream, [&] {
+    graphs.emplace_back(stream, [&] {
       for (int i = 0; i < repeats; ++i) check_cublas_lt(run(), "cublasLtMatmul");
     });
   }
 
-  require<DeviceError>(recordings.size() > 2, "matmul_ceiling: cuBLASLt has no algorithm for {}x{} {}", size, size,
+  require<DeviceError>(graphs.size() > 2, "matmul_ceiling: cuBLASLt has no algorithm for {}x{} {}", size, size,
                        kind.name);
 
-  const auto samples = time_in_turns(recordings, stream, kRounds);
+  const auto samples = time_in_turns(graphs, stream, kRounds);
   const auto us = [&](size_t i, double share) { return quantile(samples[i], share) / repeats; };
   size_t best = 2;
   for (size_t i = 2; i < samples.size(); ++i)

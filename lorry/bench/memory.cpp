@@ -1,6 +1,6 @@
-// Operators that only move memory, against a copy that moves as many bytes: what a row misses of it is the operator's
-// doing. Bytes are those that must be read and written once, and the results are written into memory that is there.
-// MemoryCases whose bytes a cache could hold rotate over several tensors.
+// Operators that only move memory, compared with a copy of as many bytes: the difference is the operator's own cost.
+// Bytes are those that must be read and written once. Results are written to existing memory. Cases that would fit a
+// cache rotate over several tensors.
 
 #include "lorry/autograd/grad_mode.h"
 #include "lorry/bench/suites.h"
@@ -17,7 +17,7 @@ class MemoryCases {
  public:
   explicit MemoryCases(const Filter& filter) : filter_(filter) {}
 
-  /// A copy between the host and the device, which the link bounds and not the device's memory.
+  /// A copy between host and device, which is bound by the link and not by the device's memory.
   template <class F>
   void add_transfer(const char* name, DType dtype, int64_t bytes, F&& call) {
     if (filter_(name)) rows_.push_back(row(name, dtype, bytes, call));
@@ -29,7 +29,7 @@ class MemoryCases {
     rows_.push_back(row(name, dtype, bytes, call));
     rows_.back().ratio_to_ceiling = static_cast<double>(bytes) / rows_.back().time.median_us / copies_.of(bytes);
   }
-  /// One that moves few: call(input) over a rotation of results of make().
+  /// A call that moves few bytes: call(input) over a rotation of inputs made by make().
   template <class Make, class F>
   void add_rotating(const char* name, DType dtype, int64_t bytes, Make&& make, F&& call) {
     if (!filter_(name)) return;
@@ -73,7 +73,7 @@ void add_transfers(MemoryCases& suite) {
 
 std::vector<Result> memory_suite(const Filter& filter) {
   const NoGrad no_grad;
-  // Far beyond the caches of either device.
+  // Much larger than the caches of either device.
   const int64_t rows = default_device().is_cpu() ? 4096 : 16384, columns = 4096, n = rows * columns;
   MemoryCases suite(filter);
   const Tensor x = randn({rows, columns}), y = randn({rows, columns}), out = empty({rows, columns});
@@ -94,7 +94,8 @@ std::vector<Result> memory_suite(const Filter& filter) {
   suite.add("sum of rows", kF32, f32, [&] { do_not_optimize(x.sum({1})); });
   suite.add("sum of columns", kF32, f32, [&] { do_not_optimize(x.sum({0})); });
   suite.add("sum of columns bf16", kBF16, bf16, [&] { do_not_optimize(half.sum({0})); });
-  const int64_t gradients = 2 * 8192 * 3072;  // of a layer's outputs: its bias has their sums
+  // gradients of a layer's outputs; the gradient of its bias is their column sums
+  const int64_t gradients = 2 * 8192 * 3072;
   suite.add_rotating(
       "sum of columns 8192 x 3072 bf16", kBF16, gradients,
       [] {

@@ -1,8 +1,8 @@
 #pragma once
 
-// What the suites over models share: tensors of a model's shapes, and a row with everything that such a row says. A
-// call is measured as it is made in a loop, without rotating buffers, and the peers do the same: models of a few
-// million elements find part of their arrays in an H200's cache of 50 MB and may pass the rate of a copy.
+// Shared by the suites over models: tensors with a model's shapes, and results with all their fields. A call is
+// measured as in a loop, without rotating buffers, and other libraries are measured in the same way. Models of a few
+// million elements find part of their arrays in an H200's cache of 50 MB and may exceed the rate of a copy.
 
 #include <string>
 #include <vector>
@@ -13,21 +13,20 @@
 
 namespace lorry::bench {
 
-/// A tensor a parameter of the model, on the default device, all elements equal.
+/// A tensor per parameter of the model, on the default device, with all elements equal.
 std::vector<Tensor> tensors_of(const ModelShapes& model, double value, DType dtype = kF32);
 
 class ModelCases {
  public:
   ModelCases(const char* suite, const Filter& filter) : suite_(suite), filter_(filter) {}
 
-  /// The models that this device steps in a moment and has memory for, at that many bytes an element. A CPU takes those
-  /// of up to 32 M.
+  /// The models that fit this device, with this many bytes per element. For a CPU only models of up to 32 M elements.
   std::vector<const ModelShapes*> models(int64_t bytes_an_element) const;
 
-  /// Whether a case over the model has to run.
+  /// Whether the filter selects a case of the model.
   bool wants(const ModelShapes& model, const std::string& label) const { return filter_(model.name + " " + label); }
 
-  /// Measures `call`, which moves so many bytes for each of the model's elements, if it is wanted.
+  /// Measures `call`, which moves this many bytes per element of the model, if the filter selects it.
   template <class F>
   void add(const ModelShapes& model, const std::string& label, int64_t bytes_an_element, F&& call, DType dtype = kF32) {
     if (!wants(model, label)) return;
@@ -37,7 +36,7 @@ class ModelCases {
                .dtype = std::string(lorry::name(dtype)),
                .model = model.name};
     row.bytes = bytes_an_element * model.elements();
-    call();  // makes what is made once
+    call();  // so that one-time work is done
     call();
     count_call(row, call);
     row.time = profile::benchmark(call, options(row.device));
@@ -45,9 +44,9 @@ class ModelCases {
   }
 
   std::vector<Result> rows() const { return rows_; }
-  /// The last one, for what a suite has to add to it.
+  /// The last result, so that a suite can add to it.
   Result& last() { return rows_.back(); }
-  /// A row of another kind.
+  /// Adds another kind of result.
   void add_row(Result row) { rows_.push_back(std::move(row)); }
   const char* suite() const { return suite_; }
   static profile::BenchmarkOptions options(Device device) {
@@ -55,12 +54,12 @@ class ModelCases {
   }
 
  private:
-  /// Sets the row against the rate of a copy, which is measured once and is a row itself.
+  /// Adds the ratio to the rate of a copy, which is measured once and is a result itself.
   void finish(Result row);
 
   const char* suite_;
   const Filter& filter_;
-  double copy_rate_ = 0;  ///< bytes a microsecond
+  double copy_rate_ = 0;  ///< bytes per microsecond
   std::vector<Result> rows_;
 };
 

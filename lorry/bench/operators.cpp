@@ -1,6 +1,6 @@
-// Operators one by one: elementwise ones on tensors that the first-level cache holds, where computing is what costs;
-// reductions, normalisations and losses over rows, with their gradients, as a training step runs them; and sorting.
-// Bytes are those of each operand, read or written once.
+// Single operators: elementwise ones on tensors that fit the first-level cache, so that computation dominates;
+// reductions, normalisations and losses over rows, with their gradients, as in a training step; and sorting. Bytes are
+// those of each operand, read or written once.
 
 #include <fmt/core.h>
 
@@ -33,7 +33,7 @@ class OperatorCases {
   std::vector<Result> results_;
 };
 
-/// Functions of one tensor, 16 KB in f32.
+/// Functions of one tensor, with 16 KB in f32.
 void elementwise(OperatorCases& cases) {
   constexpr int64_t kElements = 4096;
   using Unary = Tensor (*)(const Tensor&);
@@ -69,7 +69,7 @@ void reductions(OperatorCases& cases) {
   add("softmax, 8 x 128", small, 2, [](const Tensor& x) { return x.softmax(1); });
 }
 
-/// What a training step runs over rows of 1024, forward and backward.
+/// Operators over rows of 1024 as in a training step, forward and backward.
 void with_gradients(OperatorCases& cases) {
   const Tensor x = rand({4096, 1024}).requires_grad_(), weight = rand({1024}).requires_grad_(),
                bias = rand({1024}).requires_grad_(), grad = rand({4096, 1024}), target = randint(0, 1024, {4096});

@@ -1,5 +1,5 @@
-// Whole optimizer steps over the parameters of models, by rule, execution and strategy, beside a copy: a fused step
-// moves each byte of parameter, gradient and state once, and cannot be faster than that. A case is named "MODEL RULE
+// Whole optimizer steps over the parameters of models, by rule, execution and strategy, compared with a copy: a fused
+// step moves each byte of parameter, gradient and state once and cannot be faster. A case is named "MODEL RULE
 // EXECUTION[ STRATEGY][, WHAT ELSE]". bench/peers/optim_torch.py and optim_optax.py take the same steps.
 
 #include <fmt/core.h>
@@ -24,11 +24,11 @@ struct Rule {
   int states;
   Steps (*make)(const std::vector<Tensor>& params, Execution execution);
 
-  /// Reads parameter, gradient and states; writes parameter and states.
+  /// It reads parameter, gradient and states, and writes parameter and states.
   int64_t bytes_an_element() const { return 4 * (3 + 2 * states); }
 };
 
-/// As the list of rules has it, with default settings; what the public optimizers add to that is done once a step.
+/// A rule from the list of rules, with default settings. The work that the public optimizers add is done once per step.
 template <class R>
 constexpr Rule rule() {
   return {R::kName, R::kStates, [](const std::vector<Tensor>& params, Execution execution) -> Steps {
@@ -42,7 +42,7 @@ constexpr Rule kAdamW = rule<formula::AdamW<false>>(), kMomentum = rule<formula:
 constexpr Strategy kStrategies[] = {Strategy::per_tensor, Strategy::kernel_args_4k, Strategy::kernel_args_32k,
                                     Strategy::device_table};
 
-/// Null where the execution is not there yet.
+/// Null if the execution is not available.
 Steps try_make(const Rule& rule, const std::vector<Tensor>& params, Execution execution) {
   try {
     return rule.make(params, execution);
@@ -61,7 +61,7 @@ void executions(ModelCases& cases, const ModelShapes& model, const std::vector<T
 }
 
 void strategies(ModelCases& cases, const ModelShapes& model, const std::vector<Tensor>& params) {
-  if (default_device().is_cpu()) return;  // it reads the list where it is
+  if (default_device().is_cpu()) return;  // strategies make no difference there
   for (const Strategy strategy : kStrategies) {
     const std::string label = fmt::format("adamw fused {}", lorry::name(strategy));
     if (!cases.wants(model, label)) continue;
@@ -71,17 +71,17 @@ void strategies(ModelCases& cases, const ModelShapes& model, const std::vector<T
   }
 }
 
-/// What else a step can do, and what it can meet with.
+/// Steps with further work, and steps after gradients have moved.
 void around_the_step(ModelCases& cases, const ModelShapes& model, const std::vector<Tensor>& params) {
   if (const std::string label = "adamw fused, clip"; cases.wants(model, label)) {
-    // Divided by the loss's scale, clipped to a norm, and left out should that not be finite. The norm reads the
-    // gradients once more.
+    // Gradients are divided by the loss scale and clipped to a norm, and the step is skipped if that is not finite. The
+    // norm reads the gradients once more.
     const Steps steps = kAdamW.make(params, Execution::fused);
     const optim::StepOptions options{.max_norm = 1, .skip_nonfinite = true, .scale = full({}, 1.0, {.dtype = kF64})};
     cases.add(model, label, kAdamW.bytes_an_element() + 4, [&] { steps->step(options); });
   }
-  // Gradients that move between two buffers: one of them, and all, as where zero_grad forgets them and the next pass
-  // makes new ones.
+  // Gradients that alternate between two buffers: one of them, and all of them, as if zero_grad released them and the
+  // next backward pass made new ones.
   for (const bool all : {false, true}) {
     const std::string label = fmt::format("adamw fused, {} elsewhere", all ? "every gradient" : "one gradient");
     if (!cases.wants(model, label)) continue;
@@ -105,8 +105,8 @@ void around_the_step(ModelCases& cases, const ModelShapes& model, const std::vec
   cases.add(model, "clip_grad_norm_", 4, [&] { optim::clip_grad_norm_(params, 1e30); });
 }
 
-/// bf16 parameters and gradients, f32 states, and beside each parameter its f32 (14 bytes read, the parameter not, and
-/// 14 written) or the lower half of it (14 read, 12 written).
+/// bf16 parameters and gradients, f32 states, and for each parameter its f32 master (14 bytes read, the parameter not
+/// among them, and 14 written) or the lower half of it (14 read, 12 written).
 void masters(ModelCases& cases, const ModelShapes& model) {
   for (const auto& [label, kind, bytes] :
        {std::tuple("adamw fused, bf16 with masters", optim::Masters::f32, 28),
@@ -124,7 +124,7 @@ void masters(ModelCases& cases, const ModelShapes& model) {
 
 std::vector<Result> optim_suite(const Filter& filter) {
   ModelCases cases("optim", filter);
-  // Parameter, gradient, two states, and what an operator after the other over lists has in flight.
+  // Parameter, gradient, two states, and the intermediate lists of the foreach execution.
   for (const ModelShapes* model : cases.models(4 * 14)) {
     {
       const std::vector<Tensor> params = parameters(*model);

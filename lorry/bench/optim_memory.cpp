@@ -13,8 +13,8 @@ using optim::Memory;
 using optim::Placement;
 using optim::StateType;
 
-/// Reads parameter (but where a master stands for it), gradient, states and master, and writes all but the gradient.
-/// The scales of 8-bit states are a 32nd of a byte.
+/// It reads parameter (unless there is a master), gradient, states and master, and writes all but the gradient. The
+/// scales of 8-bit states take a 32nd of a byte per element.
 int64_t bytes_an_element(DType dtype, const Memory& memory) {
   int64_t bytes = 3 * size_of(dtype);
   for (int k = 0; k < 2; ++k)
@@ -24,7 +24,7 @@ int64_t bytes_an_element(DType dtype, const Memory& memory) {
   return bytes;
 }
 
-/// ", q8 states, split masters, in pinned memory": what differs from the plain.
+/// The options that are not the default, as text: ", q8 states, split masters, in pinned memory".
 std::string text_of(const Memory& memory) {
   std::string text;
   if (memory.states != optim::StateTypes()) text += fmt::format(", {} states", name(memory.states));
@@ -35,7 +35,7 @@ std::string text_of(const Memory& memory) {
   return text;
 }
 
-/// One case; what this build or device has not is told of and left out.
+/// Measures one case. If this build or device does not support it, that is printed and the case is left out.
 void measure_step(ModelCases& cases, const ModelShapes& model, DType dtype, const Memory& memory, Execution execution,
                   int64_t budget = 0) {
   const std::string label =
@@ -58,8 +58,8 @@ void measure_step(ModelCases& cases, const ModelShapes& model, DType dtype, cons
   memory::empty_cache(default_device());
 }
 
-/// Copies between pinned memory and the device, one label, the other, and both at once, as a step over states in pinned
-/// memory needs them.
+/// Measures copies between pinned memory and the device, in each direction, and in both at once, as a step over states
+/// in pinned memory needs them.
 void link_rows(ModelCases& cases) {
   const Device device = default_device();
   constexpr int64_t kBytes = 256 << 20;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Steps of AdamW by the memory options of the optimizer (optim/memory.h): types of states, masters, placement.
+// Steps of AdamW with the memory options of the optimizer (optim/memory.h): types of states, masters, placement.
 
 #include <memory>
 #include <optional>
@@ -11,25 +11,27 @@
 
 namespace lorry::bench {
 
-/// Of every optimizer that is measured: thousands of steps by the same gradient must not run away.
+/// The learning rate of every measured optimizer: so small that thousands of steps with the same gradient do not
+/// diverge.
 inline constexpr double kRate = 1e-6;
 
-/// What `lorry bench optim` was asked to measure in place of its cases.
+/// Options of `lorry bench optim` that replace its cases.
 struct OptimMemoryOptions {
   std::optional<optim::StateTypes> states;
-  std::optional<optim::Masters> masters;  ///< parameters are bf16 then
+  std::optional<optim::Masters> masters;  ///< if set, parameters are bf16
   std::optional<optim::Placement> placement;
-  int64_t memory_budget = 0;  ///< bytes; 0: no bound
-  bool report = false;        ///< every choice, over one model
-  std::string model;          ///< of the report; empty: one for the device
+  int64_t memory_budget = 0;  ///< in bytes; 0: no limit
+  bool report = false;        ///< measures all combinations, over one model
+  std::string model;          ///< the model of the report; empty: chosen for the device
 
   bool given() const { return states || masters || placement || memory_budget > 0 || report; }
 };
 
-/// AdamW with these options over every model, or every choice over one model. Throws ValueError for an unknown model.
+/// AdamW with these options over every model, or all combinations over one model. Throws ValueError for an unknown
+/// model.
 std::vector<Result> optim_memory_suite(const Filter& filter, const OptimMemoryOptions& options);
 
-/// The choices that the suite `optim` measures over the larger models, and the rate of the link to the device.
+/// The combinations that the suite `optim` measures over larger models, and the rate of the link to the device.
 void optim_memory_cases(ModelCases& cases, const ModelShapes& model);
 
 /// Parameters of a model with gradients, on the default device.

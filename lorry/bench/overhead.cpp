@@ -1,5 +1,4 @@
-// What a call costs when there is almost nothing to do. bench/peers/overhead_torch.{cpp,py} make the same calls in
-// PyTorch.
+// The cost of a call with almost no work. bench/peers/overhead_torch.{cpp,py} make the same calls in PyTorch.
 
 #include "lorry/bench/suites.h"
 #ifdef LORRY_WITH_CUDA
@@ -32,7 +31,7 @@ std::vector<Result> overhead_suite(const Filter& filter) {
       "add 64", [&] { do_not_optimize(x.add(y)); }, three_operands);
   add(
       "add_ 64", [&] { x.add_(y); }, three_operands);
-  // The same with somebody who hears of each call and does nothing.
+  // The same with a listener that is notified of each call and does nothing.
   static constexpr door::Listener kNobody{
       .bit = kUserMode, .before = [](const door::CallView&, void*&) {}, .after = [](const door::CallView&, void*) {}};
   const door::ListenerScope listening(kNobody);

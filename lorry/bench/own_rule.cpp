@@ -1,5 +1,5 @@
-// A rule as a user writes one: beside `sgd_momentum`, which is built in, it shows what that costs. own_rule.cu is the
-// same with device code.
+// A rule as a user writes one. Next to the built-in `sgd_momentum` it shows the cost of a user's rule. own_rule.cu is
+// the same with device code.
 
 #include "lorry/bench/optim_memory.h"
 #include "lorry/optim/custom.h"

@@ -1,3 +1,3 @@
-// Under nvcc the same has fused kernels for a GPU.
+// Compiled by nvcc, the same source has fused kernels for a GPU.
 
 #include "lorry/bench/own_rule.cpp"

@@ -18,12 +18,12 @@ std::string quote(const std::string& text) {
   return out + "'";
 }
 
-/// What a gnuplot script draws. What gnuplot says goes nowhere, and its exit status counts.
+/// Runs a gnuplot script and returns the drawing. Gnuplot's messages are discarded; its exit status counts.
 std::optional<std::string> run_gnuplot(const std::string& script) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), std::fclose);
   if (!file || std::fwrite(script.data(), 1, script.size(), file.get()) != script.size()) return std::nullopt;
   if (std::fflush(file.get()) != 0) return std::nullopt;
-  // By its descriptor, which the child inherits: the file has no name.
+  // The file has no name, so gnuplot opens it by the descriptor that it inherits.
   std::FILE* pipe = popen(fmt::format("gnuplot /proc/self/fd/{} 2>/dev/null", fileno(file.get())).c_str(), "r");
   if (pipe == nullptr) return std::nullopt;
   std::string svg;
@@ -40,7 +40,7 @@ std::string head(const std::string& title, int width, int height) {
       width, height, quote(title));
 }
 
-/// The names of what is drawn, under the axes: they cover nothing.
+/// The legend, below the axes, where it covers nothing.
 std::string key_below(int columns) {
   return fmt::format("set key outside below center horizontal maxcols {} noenhanced\n", columns);
 }
@@ -86,11 +86,11 @@ std::optional<std::string> plot_groups(const std::string& title, const std::stri
                                        const Series& line) {
   static constexpr const char* kColours[] = {"#c8d6e5", "#9db8d9", "#5c8dc4", "#34689a", "#e8b873",
                                              "#d98b4a", "#a3c9a8", "#5f9e6e", "#b9a3d0", "#8e6bb0"};
-  // A group is one wide; the bars share 0.8 of it.
+  // A group has width 1; its bars share 0.8 of it.
   const double width = 0.8 / static_cast<double>(std::max<size_t>(bars.size(), 1));
   size_t longest = 0;
   for (const std::string& group : groups) longest = std::max(longest, group.size());
-  const int group_width = std::max(140, 9 * static_cast<int>(longest));  // pixels; a name's letters take 9 each
+  const int group_width = std::max(140, 9 * static_cast<int>(longest));  // pixels; a letter of a name takes 9
   const int key_rows = static_cast<int>(bars.size()) + 1;
   std::string script =
       head(title, std::max(640, 100 + group_width * static_cast<int>(groups.size())), 440 + 18 * key_rows);

@@ -4,8 +4,8 @@
 
 namespace lorry::bench {
 
-/// Launches a kernel that does nothing, as CUDA's own <<<>>> does: the least that any call on a GPU can cost. In a
-/// build with CUDA only.
+/// Launches a kernel that does nothing, with CUDA's own <<<>>>: the lower bound for the cost of any call on a GPU. Only
+/// in builds with CUDA.
 void raw_launch(Stream stream);
 
 }  // namespace lorry::bench

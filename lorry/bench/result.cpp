@@ -11,11 +11,13 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kSchema = 1;
 
-/// A field of a result in a report. bench/schema.py reads the first two of each row, so a row keeps this form.
+/// A field of a result in a report. bench/schema.py reads the first two columns of each row, so rows must keep this
+/// form.
 struct Field {
   const char* name;
   const char* meaning;
-  Json (*value)(const Result&);  ///< null where it does not apply; none for what only the scripts of bench/ write
+  /// null if it does not apply; no function for fields that only the scripts of bench/ write
+  Json (*value)(const Result&);
 };
 
 template <auto kMember>

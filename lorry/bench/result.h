@@ -1,7 +1,7 @@
 #pragma once
 
-// One result of a benchmark, and the report that results make: the schema of `lorry bench --json`. Its fields are
-// listed in result.cpp, once; bench/schema.py reads that list for the scripts that write and read reports.
+// A result of a benchmark, and the report made of results: the schema of `lorry bench --json`. The fields are listed
+// once, in result.cpp; bench/schema.py reads that list for the scripts that write and read reports.
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -14,7 +14,7 @@
 
 namespace lorry::bench {
 
-/// Figures that do not apply stay unset and are left out of the report.
+/// Fields that do not apply stay unset and are left out of the report.
 struct Result {
   std::string suite, name;
   profile::BenchmarkResult time;
@@ -30,7 +30,8 @@ struct Result {
   std::optional<int64_t> counted_bytes = {};
   std::optional<int64_t> recordings = {};
   std::optional<int64_t> variants = {};
-  std::string model = {};  ///< over whose parameters: such results are drawn side by side; no field of the report
+  /// the model whose parameters are used; such results are drawn next to each other; not a field of the report
+  std::string model = {};
   std::string implementation = "lorry";
   Device device = default_device();
 

@@ -1,7 +1,8 @@
 #pragma once
 
-// The shapes of the parameters of known models, for measuring what runs over all parameters of a model. They are
-// defined in bench/data/make_param_shapes.py and built into the command, so that the peers measure the same.
+// The parameter shapes of known models, for measuring calls over all parameters of a model. They are defined in
+// bench/data/make_param_shapes.py and built into the command, so that other libraries are measured with the same
+// shapes.
 
 #include <string>
 #include <string_view>
@@ -14,17 +15,17 @@ namespace lorry::bench {
 
 struct ModelShapes {
   std::string name;
-  std::vector<std::pair<int64_t, Dims>> runs;  ///< so many parameters of that shape, one after another
+  std::vector<std::pair<int64_t, Dims>> runs;  ///< numbers of consecutive parameters, and their shape
 
   std::vector<Dims> shapes() const;
   int64_t tensors() const;
   int64_t elements() const;
 };
 
-/// All models, in the order of the file.
+/// All models, in the file's order.
 const std::vector<ModelShapes>& model_shapes();
 
-/// The model of that name. Throws ValueError that lists the names.
+/// The model with this name. Throws ValueError that lists the names.
 const ModelShapes& model_shapes(std::string_view name);
 
 }  // namespace lorry::bench

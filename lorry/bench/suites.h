@@ -1,7 +1,7 @@
 #pragma once
 
-// The suites of `lorry bench`. Each measures its cases on the default device with profile::benchmark and gives results
-// of one schema (result.h).
+// The suites of `lorry bench`. Each measures its cases on the default device with profile::benchmark and returns
+// results of one schema (result.h).
 
 #include <functional>
 #include <span>
@@ -12,7 +12,7 @@
 
 namespace lorry::bench {
 
-/// True for the cases to run.
+/// Returns whether to run a case.
 using Filter = std::function<bool(const std::string& name)>;
 
 std::vector<Result> compile_suite(const Filter& filter);
@@ -26,10 +26,10 @@ std::vector<Result> overhead_suite(const Filter& filter);
 
 struct Suite {
   const char* name;
-  std::vector<Result> (*run)(const Filter& filter);  ///< null where this build has no code for it
+  std::vector<Result> (*run)(const Filter& filter);  ///< null if this build does not support it
 };
 
-/// The suites of this room, by name. The command adds `train`, whose steps are its own.
+/// The suites of this room, by name. The command adds `train`, which uses the command's own steps.
 std::span<const Suite> suites();
 
 }  // namespace lorry::bench

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the words of a command line must be. Each check gives an empty text for a word that passes, else what is wrong
-// with it: what was given, what is expected and, where a name is close to the word, what may have been meant.
+// Checks for the words of a command line. Each returns an empty text for a valid word; otherwise what is wrong: the
+// word, what is expected and, if a name is similar to the word, a suggestion.
 
 #include <cstdint>
 #include <optional>
@@ -11,8 +11,8 @@
 
 namespace lorry::cli {
 
-/// The name that `word` most likely stands for: the one with the fewest letters added, left out, replaced or swapped
-/// with the next one. Nothing when more than a third of the letters differ.
+/// The name closest to `word`: with the fewest letters inserted, removed, replaced or swapped with the next one. None
+/// if more than a third of the letters differ.
 std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& names);
 
 /// "a, b or c".
@@ -20,10 +20,10 @@ std::string listed(const std::vector<std::string>& names);
 
 std::string check_one_of(std::string_view word, const std::vector<std::string>& names);
 
-/// A whole number of at least `least` and, where it is given, at most `most`.
+/// An integer of at least `least` and, if given, at most `most`.
 std::string check_whole(std::string_view word, int64_t least, std::optional<int64_t> most = {});
 
-/// A whole number of 64 bits without a sign; nothing for any other word.
+/// An unsigned 64-bit integer; none for any other word.
 std::optional<uint64_t> parse_seed(std::string_view word);
 std::string check_seed(std::string_view word);
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// The commands. Each prints its results on standard output, its progress on standard error, and returns the exit
-// status; what goes wrong is thrown.
+// The commands. Each prints its results on standard output and its progress on standard error, and returns the exit
+// status. Errors are thrown.
 
 #include "lorry/cli/options.h"
 

@@ -28,14 +28,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-/// One text as it grows.
+/// One generated text.
 struct Line {
-  std::string printed;  ///< what was released, without the prompt
+  std::string printed;  ///< the output so far, without the prompt
   Utf8Stream characters;
   bool stopped = false;
 
-  /// Takes a byte; returns what may be shown now. A beginning of the stop text is held back until it is known not to be
-  /// one.
+  /// Adds a byte and returns what may be printed now. A possible beginning of the stop text is held back until it is
+  /// known not to be one.
   std::string add(unsigned char byte, const std::string& stop) {
     held_ += characters.push(byte);
     if (stop.empty()) return release(held_.size());
@@ -63,7 +63,7 @@ struct Line {
   std::string held_;
 };
 
-/// A model that reads what is written, one position at a time.
+/// A model that reads its own output, one position at a time.
 class Writer {
  public:
   Writer(const std::filesystem::path& checkpoint, const std::string& prompt, int64_t batch)
@@ -79,10 +79,10 @@ class Writer {
     cache_ = std::make_unique<nn::KVCache>(model_->config(), batch, lorry::Options{.dtype = dtype});
   }
 
-  /// What the model says about the byte after the prompt: f32 [batch, 256].
+  /// The logits for the byte after the prompt: f32 [batch, 256].
   Tensor begin() { return read_again(model_->config().context); }
 
-  /// The same after one more byte a text. A full context starts again from its second half.
+  /// The logits after one more byte per text. When the context is full, it restarts from its second half.
   Tensor write(const std::string& bytes) {
     for (size_t i = 0; i < texts_.size(); ++i) texts_[i].push_back(bytes[i]);
     if (cache_->length() == cache_->capacity()) return read_again(std::max<int64_t>(1, model_->config().context / 2));
@@ -94,7 +94,7 @@ class Writer {
     cache_->truncate(0);
     return read(std::min<int64_t>(at_most, static_cast<int64_t>(texts_[0].size())));
   }
-  /// Feeds the last `count` bytes of every text.
+  /// Runs the model on the last `count` bytes of every text.
   Tensor read(int64_t count) {
     const Tensor tokens = empty({static_cast<int64_t>(texts_.size()), count}, {kI64, kCPU});
     int64_t* token = tokens.data<int64_t>();
@@ -109,7 +109,7 @@ class Writer {
   std::unique_ptr<nn::KVCache> cache_;
 };
 
-/// Text as it is written: each piece is seen at once.
+/// Prints a piece of text at once.
 void show(const Table& table, const std::string& text) {
   write(table.stream(), text);
   if (table.stream() == stdout) flush_standard_output();
@@ -138,7 +138,7 @@ int run_generate(const GenerateOptions& options, const CommonOptions& common) {
     bool all_stopped = true;
     for (size_t i = 0; i < lines.size(); ++i, row += logits.size(1)) {
       if (lines[i].stopped) continue;
-      // One draw a position, one block a line: a text does not depend on how many are written beside it.
+      // One draw per position and one random block per text: a text does not depend on how many are generated with it.
       const formula::Words4 words = formula::random_block({common.seed, static_cast<uint64_t>(position)}, i);
       const int64_t byte =
           sample({row, static_cast<size_t>(logits.size(1))}, sampling, formula::unit_f64(words.word[0], words.word[1]));

@@ -37,7 +37,7 @@ void print(const Table& table, const nlohmann::ordered_json& facts) {
   }
 }
 
-/// The time of day, as ISO 8601 in UTC: a saved measurement says how old it is.
+/// The current time, as ISO 8601 in UTC, so that a saved measurement shows its age.
 std::string now() {
   const std::time_t seconds = std::time(nullptr);
   std::tm utc{};
@@ -47,7 +47,7 @@ std::string now() {
   return text;
 }
 
-/// What it costs to give the team a loop and wait for it.
+/// The time to start a loop on the thread team and wait for it.
 double team_launch_us() {
   const int64_t threads = cpu::threads();
   return profile::benchmark(
@@ -68,7 +68,7 @@ std::string text_of_ceiling(const std::string& name, double value) {
   return quantity(1e9 * value, name.ends_with("_gb_per_s") ? "B/s" : "FLOP/s");
 }
 
-/// The ceilings that the benches of `device` divide by, and those of its link to the host.
+/// The ceilings that benchmarks of `device` are compared with, and those of its link to the host.
 nlohmann::ordered_json ceilings_of(Device device) {
   nlohmann::ordered_json found = {{"copy_gb_per_s", profile::CopyRate(device).of(profile::large_copy(device)) / 1e3}};
   if (device.is_cpu()) {

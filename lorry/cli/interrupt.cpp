@@ -7,15 +7,15 @@
 namespace lorry::cli {
 namespace {
 
-constexpr std::size_t kStackBytes = 64 << 10;  // the vector registers that the system saves there take up to 11 KiB
+constexpr std::size_t kStackBytes = 64 << 10;  // the system saves vector registers there, up to 11 KiB
 
-volatile std::sig_atomic_t g_raised = 0;  // the signal that arrived last
-timespec g_first;                         // when the first one did
+volatile std::sig_atomic_t g_raised = 0;  // the last signal
+timespec g_first;                         // time of the first signal
 constexpr int64_t kSamePressNs = 500'000'000;
 struct sigaction g_before[2];
 constexpr int kSignals[2] = {SIGINT, SIGTERM};
 
-/// Only what POSIX allows in a handler.
+/// Uses only functions that POSIX allows in a handler.
 void handle(int signal) {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
@@ -30,8 +30,8 @@ void handle(int signal) {
 
 }  // namespace
 
-// oneDNN's sgemm kernels point the stack register into a workspace on the heap where the inner size is large. A handler
-// that ran on the interrupted stack would then overwrite what lies below that workspace, so it gets a stack of its own.
+// For a large inner size, oneDNN's sgemm kernels point the stack register into a workspace on the heap. A handler on
+// the interrupted stack would overwrite memory below that workspace, so handlers get a stack of their own.
 Interrupt::Interrupt() : stack_(new std::byte[kStackBytes]) {
   stack_t stack{};
   stack.ss_sp = stack_.get();

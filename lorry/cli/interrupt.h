@@ -1,7 +1,8 @@
 #pragma once
 
-// Ctrl-C and SIGTERM ask a long command to stop where it can be resumed. Another one ends it at once, unless it comes
-// within half a second: then it is the same request, pressed twice. A signal that was ignored before stays ignored.
+// Ctrl-C and SIGTERM request a long command to stop at a point from which it can be resumed. A second signal ends it at
+// once, unless it comes within half a second of the first: that counts as the same request. A signal that was ignored
+// before stays ignored.
 
 #include <signal.h>
 
@@ -10,8 +11,8 @@
 
 namespace lorry::cli {
 
-/// While it lives, SIGINT or SIGTERM first only raise the flag; the handlers of before come back at the end. Made on
-/// the main thread, to which the system sends the signals of a process.
+/// During its lifetime, the first SIGINT or SIGTERM only sets a flag; the previous handlers are restored at the end.
+/// Must be made on the main thread, to which the system delivers the signals of a process.
 class Interrupt {
  public:
   Interrupt();
@@ -19,9 +20,9 @@ class Interrupt {
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
 
-  /// True once a signal has arrived.
+  /// Whether a signal has arrived.
   bool raised() const;
-  /// What the signal is called that arrived last, and that ends the command when it comes again. Only once raised.
+  /// The name of the signal that arrived last; the same signal again ends the command. Call only if raised() is true.
   const char* name() const;
 
  private:

@@ -22,7 +22,7 @@ struct Overloaded : F... {
   using F::operator()...;
 };
 template <class... F>
-Overloaded(F...) -> Overloaded<F...>;  // Clang before 17 deduces no aggregates
+Overloaded(F...) -> Overloaded<F...>;  // Clang before 17 does not deduce arguments of aggregates
 
 int run(const Arguments& arguments) {
   const Device gpu{DeviceType::cuda, 0};
@@ -37,32 +37,33 @@ int run(const Arguments& arguments) {
                     arguments.command);
 }
 
-/// A standard stream that the caller closed would be the next file that is opened, and take what is written to the
-/// stream. In its place a descriptor is opened that refuses every write.
+/// If the caller has closed a standard stream, the next opened file would get its descriptor and receive what is
+/// written to the stream. So a descriptor that refuses every write is opened in its place.
 void refuse_closed_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-    if (fcntl(stream, F_GETFD) < 0) open("/dev/null", O_RDONLY);  // takes the least number that is free
+    if (fcntl(stream, F_GETFD) < 0) open("/dev/null", O_RDONLY);  // gets the lowest free number
 }
 
-/// GCC's OpenMP lets a thread that waits spin for 300,000 rounds, some 13 ms, before it sleeps. Where others use the
+/// In GCC's OpenMP a waiting thread spins for 300,000 rounds, about 13 ms, before it sleeps. If other processes use the
 /// processors too, every barrier then waits for a time slice: 40 small training steps on a loaded 2-core machine took
-/// 37 s, and 2 s with a limit of 1,000. On an idle one the nano step takes 72 ms with 1,000 rounds, 65 ms with 10,000
-/// and 64 ms with 30,000. The runtime reads its settings before main, so the command starts itself once more with them.
+/// 37 s, and 2 s with a limit of 1,000. On an idle machine the nano step takes 72 ms with 1,000 rounds, 65 ms with
+/// 10,000 and 64 ms with 30,000. The runtime reads its settings before main, so the command starts itself again with
+/// these settings.
 void limit_spinning(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") || std::getenv("GOMP_SPINCOUNT")) return;
   setenv("GOMP_SPINCOUNT", "10000", 0);
   std::error_code error;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (!error) execv(self.c_str(), argv);  // where that fails, the default serves as well
+  if (!error) execv(self.c_str(), argv);  // if this fails, the default works too
 }
 
 }  // namespace
 }  // namespace lorry::cli
 
-// 0: done. 1: it failed, and the message says why. 2: wrong usage.
+// 0: done. 1: failed, with a message. 2: wrong usage.
 int main(int argc, char** argv) {
   lorry::cli::refuse_closed_streams();
-  std::signal(SIGXFSZ, SIG_IGN);  // a file past the limit of its size is an error that is explained
+  std::signal(SIGXFSZ, SIG_IGN);  // so that a file beyond the size limit is an error with a message
   lorry::cli::limit_spinning(argv);
   try {
     const auto parsed = lorry::cli::parse(argc, argv);

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// JSON has no NaN; a loss that is none is written as null and read back as NaN.
+// JSON has no NaN; such a loss is written as null and read back as NaN.
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 double number(const Json& value) { return value.is_null() ? std::nan("") : value.get<double>(); }
 
@@ -27,7 +27,7 @@ Json to_json(const StepMetrics& m) {
 }
 Json to_json(const ValidationMetrics& m) { return {{"step", m.step}, {"validation_loss", number(m.loss)}}; }
 
-/// False for a FIFO or a device: what is written there cannot be read back.
+/// Whether the file can be read back; false for a FIFO or a device.
 bool can_be_read_back(const std::filesystem::path& path) {
   std::error_code error;
   return !std::filesystem::exists(path, error) || std::filesystem::is_regular_file(path, error);

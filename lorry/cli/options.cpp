@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kWrongUsage = 2;
 
-/// Turns the library's own parsers, which throw, into flags that refuse what they refuse.
+/// Adds a flag whose value is parsed by a function of the library; the function's error becomes the flag's.
 template <class T, class Parse>
 CLI::Option* add_parsed(CLI::App& app, const std::string& name, T& value, Parse parse, const std::string& help) {
   return app.add_option_function<std::string>(
@@ -31,7 +31,7 @@ CLI::Option* add_parsed(CLI::App& app, const std::string& name, T& value, Parse 
         try {
           value = parse(text);
         } catch (const Error& error) {
-          // What the parser calls itself is the flag's name, which the message begins with already.
+          // The parser's message begins with the flag's name, which CLI11 adds too.
           const std::string_view what = error.what(), own = std::string_view(name).substr(2);
           const bool named = what.starts_with(own) && what.substr(own.size()).starts_with(": ");
           throw CLI::ValidationError(name, std::string(named ? what.substr(own.size() + 2) : what));
@@ -40,7 +40,8 @@ CLI::Option* add_parsed(CLI::App& app, const std::string& name, T& value, Parse 
       help);
 }
 
-/// An optimizer's memory options: values, or optional ones that stay unset without the flag. `about` begins each help.
+/// Adds an optimizer's memory options, as values, or as optionals that stay unset without the flag. about: the
+/// beginning of each help text.
 template <class States, class Masters, class Placement>
 std::vector<CLI::Option*> add_optimizer_memory(CLI::App& app, States& states, Masters& masters, Placement& placement,
                                                const std::string& about) {
@@ -52,11 +53,11 @@ std::vector<CLI::Option*> add_optimizer_memory(CLI::App& app, States& states, Ma
                      about + "What it keeps beside parameters of 16 bits: none, f32 (default), split or stochastic")
               ->type_name("KIND"),
           add_parsed(app, "--placement", placement, optim::parse_placement,
-                     about + "Where states and masters lie: device, pinned or managed")
+                     about + "Where states and masters are stored: device, pinned or managed")
               ->type_name("PLACE")};
 }
 
-// Checks as CLI11 takes them; help shows the type's name alone.
+// Checks in CLI11's form; help shows only the type's name.
 template <class Check>
 CLI::Validator validator(Check check) {
   return CLI::Validator([check](const std::string& word) { return check(word); }, "");
@@ -77,15 +78,15 @@ CLI::Validator one_of(std::vector<std::string> names) {
   return validator([names = std::move(names)](const std::string& word) { return check_one_of(word, names); });
 }
 
-/// Tells an execution that this build does not have from one that is misspelt.
+/// Distinguishes an execution that this build lacks from a misspelt one.
 std::string check_execution(const std::string& name) {
   const std::vector<std::string> names = {"automatic", "loop", "foreach", "fused"};
   if (name == "compiled") return fmt::format("'{}' is not part of this build; expected {}", name, listed(names));
   return check_one_of(name, names);
 }
 
-/// Refuses the flag of something that this build does not have. It is known, so that nobody takes the refusal for a
-/// misspelling.
+/// Adds a flag for something that this build lacks. The flag is known, so that users do not think they have misspelt
+/// it, but is refused.
 void add_absent(CLI::App& app, const std::string& name, const std::string& instead) {
   const auto refuse = [name, instead] { throw CLI::ValidationError(name, "is not part of this build; " + instead); };
   app.add_flag_callback(name, refuse)->group("");
@@ -97,8 +98,7 @@ void add_common(CLI::App& app, CommonOptions& o) {
       app, "--device", o.device,
       [](const std::string& text) {
         const Device device = Device(text);
-        require<ValueError>(!device.is_meta(), "nothing is computed there; got '{}'; expected cpu, cuda or cuda:N",
-                            text);
+        require<ValueError>(!device.is_meta(), "meta computes nothing; got '{}'; expected cpu, cuda or cuda:N", text);
         device::require_device(device, "device");
         return device;
       },
@@ -123,8 +123,10 @@ void add_info(CLI::App& app, InfoOptions& o) {
   });
 }
 
-/// How a model is trained, but for its optimizer's memory.
+/// Options of training, except the optimizer's memory.
 std::vector<CLI::Option*> add_optimizer_settings(CLI::App& app, TrainSettings& s) {
+  std::vector<std::string> decaying = optim::optimizer_names();
+  std::erase_if(decaying, [](const std::string& name) { return usual_decay(name) == 0; });
   return {
       app.add_option("--lr", s.lr, "Largest learning rate (default: the preset's, in proportion for the optimizer)")
           ->check(above_zero())
@@ -136,8 +138,9 @@ std::vector<CLI::Option*> add_optimizer_settings(CLI::App& app, TrainSettings& s
           ->check(whole(0))
           ->type_name("N"),
       app.add_option("--weight-decay", s.weight_decay,
-                     "Decay of weight matrices (default: 0.1 where it shrinks them by themselves, as in adamw, nadam, "
-                     "radam and lion; 0 where it adds to gradients)")
+                     fmt::format("Decay of weight matrices (default: 0.1 for optimizers that shrink them directly: {}; "
+                                 "0 where it is added to gradients)",
+                                 fmt::join(decaying, ", ")))
           ->check(from_zero())
           ->type_name("DECAY"),
       app.add_option("--clip", s.clip, "Largest norm of all gradients together; 0 for no limit")
@@ -165,7 +168,8 @@ std::vector<CLI::Option*> add_optimizer_settings(CLI::App& app, TrainSettings& s
   };
 }
 
-/// What decides the numbers of a run: it comes from the checkpoint of one that is resumed, and cannot be given again.
+/// Options that determine the numbers of a run. A resumed run takes them from its checkpoint, and they cannot be given
+/// again.
 std::vector<CLI::Option*> add_settings(CLI::App& app, TrainOptions& o) {
   TrainSettings& s = o.settings;
   std::vector<CLI::Option*> settings = {
@@ -200,7 +204,7 @@ std::vector<CLI::Option*> add_settings(CLI::App& app, TrainOptions& o) {
 }
 
 void add_train(CLI::App& app, TrainOptions& o) {
-  app.footer("Presets, over bytes:\n" + preset_table() + "How long a run takes here is told after its first steps.");
+  app.footer("Presets, over bytes:\n" + preset_table() + "After its first steps, a run reports how long it will take.");
   app.add_option("--text", o.texts, "Text files to learn, read as bytes")->type_name("FILE");
   app.add_option("--out", o.out, "Folder for checkpoints, metrics and the loss curve")
       ->capture_default_str()
@@ -240,7 +244,8 @@ void add_generate(CLI::App& app, GenerateOptions& o) {
       ->capture_default_str()
       ->check(whole(1, int64_t{1} << 40))
       ->type_name("N");
-  app.add_option("--temperature", o.temperature, "0 always takes the likeliest byte; 1 samples what was learnt")
+  app.add_option("--temperature", o.temperature,
+                 "0 always takes the most likely byte; 1 samples from the model's probabilities")
       ->capture_default_str()
       ->check(between(0, 100))
       ->type_name("T");
@@ -289,7 +294,7 @@ void add_bench(CLI::App& app, BenchOptions& o) {
   });
 }
 
-/// Help whose lines fit the terminal.
+/// Help text with lines that fit the terminal.
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_option_desc(const CLI::Option* option) const override {
@@ -314,7 +319,7 @@ std::vector<std::string> commands_of(const CLI::App& app) {
   return names;
 }
 
-/// What is wrong with a word that nothing took.
+/// Explains a word that no option or command accepted.
 std::string explain_unknown(const CLI::App& app, std::string word) {
   if (!word.starts_with('-')) {
     if (app.get_parent() != nullptr) return fmt::format("'{}' is not expected here", word);
@@ -335,7 +340,7 @@ void explain(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& in = chosen.empty() || app.remaining_size() > 0 ? app : *chosen.front();
   std::vector<std::string> unknown = in.remaining();
   const bool nameless = chosen.empty() && !unknown.empty();
-  // A misspelt flag leaves its value behind as well, and a misspelt command its flags.
+  // Show flags first: a misspelt flag leaves its value in the list too, and a misspelt command its flags.
   std::stable_partition(unknown.begin(), unknown.end(),
                         [&](const std::string& word) { return word.starts_with('-') != nameless; });
   std::string what = error.what();

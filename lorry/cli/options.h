@@ -1,6 +1,6 @@
 #pragma once
 
-// What a command line says, as plain values: the parser (options.cpp) is the only file that knows CLI11.
+// The contents of a command line as plain values. The parser (options.cpp) is the only file that uses CLI11.
 
 #include <cstdint>
 #include <optional>
@@ -17,8 +17,8 @@ namespace lorry::cli {
 
 /// Flags that every command takes.
 struct CommonOptions {
-  std::string json;              ///< where the figures go as JSON; empty: nowhere
-  std::optional<Device> device;  ///< unset: a GPU where there is one
+  std::string json;              ///< file for the figures as JSON; empty: none
+  std::optional<Device> device;  ///< unset: a GPU if there is one
   std::optional<int> threads;
   uint64_t seed = 0;
   bool quiet = false;
@@ -26,35 +26,36 @@ struct CommonOptions {
 
 struct InfoOptions {
   bool measure = false;
-  std::string run;  ///< the folder of a training run; empty: the machine
+  std::string run;  ///< the folder of a training run; empty: describe the machine
 };
 
-/// What decides the numbers of a training run; kept in its checkpoint, so that a resumed run is the same run.
+/// The settings that determine the numbers of a training run. They are saved in its checkpoint, so that a resumed run
+/// computes the same.
 struct TrainSettings {
   std::string preset = "nano";
   std::optional<int64_t> steps = {};                       ///< unset: planned by max_seconds, or the preset's default
   int64_t batch = 0, context = 0;                          ///< 0: the preset's
   std::optional<bool> rotary = {}, scale_embeddings = {};  ///< unset: the preset's
-  int64_t accumulate = 1;                                  ///< batches in a step
-  int64_t vocab = 256;  ///< one token a byte; more leaves the others unused, as in GPT-2's own size
+  int64_t accumulate = 1;                                  ///< batches per step
+  int64_t vocab = 256;  ///< one token per byte; with a larger value the others are unused, as in GPT-2's own size
   double lr = 0;        ///< 0: the preset's
   std::optional<int64_t> warmup = {};
-  std::optional<double> weight_decay = {};  ///< unset: decided by the optimizer
+  std::optional<double> weight_decay = {};  ///< unset: chosen by the optimizer
   double clip = 1.0;                        ///< 0: no clipping
   DType dtype = kF32;
   std::string optimizer = "adamw";
   std::string execution = "automatic";
-  optim::StateTypes states = {};               ///< what the optimizer keeps its states as
+  optim::StateTypes states = {};               ///< how the optimizer stores its states
   std::optional<optim::Masters> masters = {};  ///< unset: f32 for parameters of 16 bits
-  optim::Placement placement = {};             ///< where they lie
-  int64_t eval_every = 0;                      ///< 0: ten times a run; stays 0 in a run of a given time
+  optim::Placement placement = {};             ///< where states are stored
+  int64_t eval_every = 0;                      ///< 0: ten times per run; stays 0 in a run limited by time
   uint64_t seed = 0;
 };
 
 struct TrainOptions {
   TrainSettings settings;
   std::vector<std::string> texts;
-  std::optional<double> max_seconds;  ///< how long the run takes, where its steps are not given
+  std::optional<double> max_seconds;  ///< time limit of the run, if its steps are not given
   std::string out = "run", resume;
   bool compile = false;
   int64_t checkpoint_every = 0;  ///< 0: with each validation; always at the end and when interrupted
@@ -70,7 +71,7 @@ struct GenerateOptions {
 struct BenchOptions {
   std::vector<std::string> suites;
   std::string filter, plot;
-  bench::OptimMemoryOptions optim_memory;  ///< any of it given, AdamW's steps with it are measured instead
+  bench::OptimMemoryOptions optim_memory;  ///< if any is given, AdamW's steps with these options are measured instead
 };
 
 struct Arguments {
@@ -78,8 +79,8 @@ struct Arguments {
   std::variant<InfoOptions, TrainOptions, GenerateOptions, BenchOptions> command;
 };
 
-/// Parses a command line. Gives an exit status instead when there is nothing to run: 0 after --help and --version, 2
-/// after wrong usage, which has been explained on standard error.
+/// Parses a command line. Returns an exit status if there is nothing to run: 0 after --help and --version; 2 after
+/// wrong usage, which has been explained on standard error.
 std::variant<Arguments, int> parse(int argc, const char* const* argv);
 
 }  // namespace lorry::cli

@@ -35,7 +35,7 @@ std::string folded(std::string_view text, int columns, int indent) {
   const size_t width = static_cast<size_t>(std::max(columns, 1));
   size_t column = 0;
   for (size_t at = 0; at < text.size();) {
-    // A word with the spaces, or the end of a line, before it.
+    // A word with the spaces, or the line break, before it.
     const size_t word = std::min(text.find_first_not_of(' ', at), text.size());
     const size_t end =
         word < text.size() && text[word] == '\n' ? word + 1 : std::min(text.find_first_of(" \n", word), text.size());
@@ -90,7 +90,7 @@ void require_writable(const std::string& path) {
     if (::access(path.c_str(), W_OK) != 0) io::raise_io("cannot open", path, errno);
     return;
   }
-  const io::AtomicFile probe(path);  // without a commit it removes what it made
+  const io::AtomicFile probe(path);  // without a commit it removes the file
 }
 
 Table::Table(std::initializer_list<std::string_view> files)

@@ -13,11 +13,11 @@
 namespace lorry::cli {
 namespace {
 
-constexpr auto kRedraw = std::chrono::milliseconds(100);  // faster than this is not seen
+constexpr auto kRedraw = std::chrono::milliseconds(100);  // faster changes are not visible
 constexpr auto kPlainLine = std::chrono::seconds(10);
 constexpr int kBar = 24;
 
-/// How much of a line is left out, each step on top of those before it.
+/// What is left out of a line; each level also leaves out that of the levels before it.
 enum Brevity { kEverything, kNoBar, kNoLabel, kNoExtra, kNoWords, kNoShare, kNoCount, kNoTime, kNothing };
 
 std::string line_of(const ProgressFacts& f, Brevity brevity) {
@@ -29,7 +29,7 @@ std::string line_of(const ProgressFacts& f, Brevity brevity) {
   };
   if (brevity < kNoLabel) line += f.label;
   if (f.total > 0) {
-    // Rounded down: 100 % is the end.
+    // Rounded down, so that 100 % appears only at the end.
     const int share = static_cast<int>(100.0 * static_cast<double>(f.done) / static_cast<double>(f.total));
     if (brevity < kNoBar) {
       const int full = std::clamp(share * kBar / 100, 0, kBar);
@@ -94,7 +94,7 @@ void Progress::draw(const ProgressFacts& facts) {
     std::fprintf(stderr, "%s\n", progress_line(facts, std::numeric_limits<int>::max(), /*bar=*/false).c_str());
     return;
   }
-  // A line as wide as the terminal would wrap, and then no longer be overwritten.
+  // A line as wide as the terminal would wrap and could not be overwritten.
   const int columns = terminal_columns(stderr).value_or(80) - 1;
   std::fprintf(stderr, "\r\033[K%s", progress_line(facts, columns).c_str());
   std::fflush(stderr);

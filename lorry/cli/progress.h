@@ -1,7 +1,7 @@
 #pragma once
 
-// Progress on standard error: a bar that redraws itself on a terminal, a plain line every ten seconds elsewhere,
-// nothing when quiet.
+// Progress on standard error: on a terminal a bar that is redrawn, elsewhere a plain line every ten seconds, with
+// --quiet nothing.
 
 #include <chrono>
 #include <cstdint>
@@ -11,31 +11,31 @@
 
 namespace lorry::cli {
 
-/// What a line of progress tells.
+/// The contents of a line of progress.
 struct ProgressFacts {
   std::string_view label;
-  int64_t done = 0, total = 0;      ///< a total of 0 is not known
-  std::string_view figure;          ///< what matters most: the loss
-  std::string_view extra = {};      ///< what may be left out: the speed
-  std::optional<double> left = {};  ///< seconds; unset: not known
+  int64_t done = 0, total = 0;      ///< total 0: unknown
+  std::string_view figure;          ///< the most important figure: the loss
+  std::string_view extra = {};      ///< a figure that may be left out: the speed
+  std::optional<double> left = {};  ///< seconds left; unset: unknown
 };
 
-/// The line of at most `columns` characters that tells most; a bar is drawn where there is room. Where it is narrow the
-/// bar goes first, then the words, then whole figures, the loss last: a figure is never cut.
+/// The longest line that fits `columns` characters. If there is little room, the bar is left out first, then words,
+/// then whole figures, the loss last; a figure is never cut.
 std::string progress_line(const ProgressFacts& facts, int columns, bool bar = true);
 
 class Progress {
  public:
-  /// Counts from `done` to `total` units. A total of 0 is not known yet; set_total gives it later.
+  /// Counts from `done` to `total` units. A total of 0 is unknown until set_total sets it.
   Progress(std::string label, int64_t done, int64_t total, bool quiet);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
   void set_total(int64_t total) { total_ = total; }
-  /// `figure`, `extra` and `left` as in ProgressFacts; without `left`, the units so far tell it.
+  /// `figure`, `extra` and `left` as in ProgressFacts; without `left`, it is estimated from the units so far.
   void update(int64_t done, std::string_view figure, std::string_view extra = {}, std::optional<double> left = {});
-  /// A line that stays, above the bar.
+  /// Prints a permanent line above the bar.
   void say(std::string_view line);
 
  private:

@@ -19,7 +19,7 @@ RunFacts run_facts(const RunFolder& folder) {
   for (const auto& [name, tensor] : checkpoint.model) facts.parameters += tensor.numel();
   facts.tokens_per_step = facts.settings.batch * facts.settings.accumulate * facts.settings.context;
   facts.saved_step = checkpoint.state.step;
-  // What a killed run did after its checkpoint is lost.
+  // Steps of a killed run after its checkpoint are lost.
   facts.history = read_history(folder.metrics(), facts.holder ? std::numeric_limits<int64_t>::max() : facts.saved_step);
   facts.step =
       facts.history.steps.empty() ? facts.saved_step : std::max(facts.saved_step, facts.history.steps.back().step);

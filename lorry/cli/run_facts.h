@@ -1,6 +1,6 @@
 #pragma once
 
-// What the folder of a training run holds: what `lorry info DIR` prints.
+// The contents of the folder of a training run, which `lorry info DIR` prints.
 
 #include <cstdint>
 #include <optional>
@@ -14,24 +14,24 @@
 
 namespace lorry::cli {
 
-/// A run as its newest checkpoint has it; while a process trains, the history goes on from there.
+/// A run according to its newest checkpoint; while a process trains, the history continues after it.
 struct RunFacts {
-  TrainSettings settings;          ///< as they are saved: the steps are those of the whole run
-  std::vector<std::string> texts;  ///< the files that it reads
+  TrainSettings settings;          ///< as saved: the steps are those of the whole run
+  std::vector<std::string> texts;  ///< the text files
   nn::GPTConfig model;
   int64_t parameters = 0, tokens_per_step = 0;
-  int64_t saved_step = 0;  ///< of the checkpoint
-  int64_t step = 0;        ///< of the history: later than the checkpoint where a process trains
+  int64_t saved_step = 0;  ///< the checkpoint's step
+  int64_t step = 0;        ///< the history's last step: later than the checkpoint while a process trains
   RunHistory history;
   struct Time {
     double elapsed = 0, given = 0;  ///< seconds
   };
-  std::optional<Time> time;           ///< of a run of a given time
-  std::optional<std::string> holder;  ///< who trains: "process 7 on host"
+  std::optional<Time> time;           ///< only for a run limited by time
+  std::optional<std::string> holder;  ///< the training process: "process 7 on host"
 };
 
-/// Reads a run's folder and writes nothing to it. Throws IoError where it holds no checkpoint, FormatError where that
-/// is damaged.
+/// Reads a run's folder and writes nothing to it. Throws IoError if it contains no checkpoint, FormatError if that is
+/// damaged.
 RunFacts run_facts(const RunFolder& folder);
 
 }  // namespace lorry::cli

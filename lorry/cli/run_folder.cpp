@@ -16,7 +16,7 @@ namespace {
 /// The run whose folder or checkpoint `path` names.
 std::optional<RunFolder> run_of(const fs::path& path) {
   if (const RunFolder run{path}; run.has_checkpoint()) return run;
-  const fs::path named = path.has_filename() ? path : path.parent_path();  // a slash at the end says nothing
+  const fs::path named = path.has_filename() ? path : path.parent_path();  // ignore a trailing slash
   std::error_code error;
   for (const fs::path& at : {named, fs::weakly_canonical(path, error)}) {
     const RunFolder run{at.has_parent_path() ? at.parent_path() : "."};
@@ -50,7 +50,8 @@ void RunFolder::require_own() const {
     std::error_code ignored;
     bool own = path == lock() || io::is_staged_name(name, checkpoint().filename().string()) ||
                io::is_staged_name(name, metrics().filename().string());
-    // A run that was killed before its first checkpoint leaves metrics. What is no regular file is written through.
+    // A run that was killed before its first checkpoint leaves metrics. Files that are not regular are written to
+    // directly.
     if (path == metrics()) own = !fs::is_regular_file(path, ignored) || is_history(path);
     if (path == curve()) own = !fs::is_regular_file(path, ignored);
     require<IoError>(own, "train: '{}' holds '{}', which is not of this run; choose another --out, or move that away",

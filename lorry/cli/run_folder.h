@@ -1,6 +1,6 @@
 #pragma once
 
-// What a training run leaves in its folder:
+// The files of a training run in its folder:
 //   DIR/checkpoint/     model.safetensors, optimizer.safetensors, state.json: complete, the newest that was saved
 //   DIR/metrics.jsonl   the history of the run
 //   DIR/loss.svg        the same as a picture
@@ -17,22 +17,22 @@ struct RunFolder {
   std::filesystem::path folder;
 
   std::filesystem::path checkpoint() const { return folder / "checkpoint"; }
-  /// True as well while a crash has left only the set-aside one, which loading finds: the run is there, and nobody
-  /// starts it over.
+  /// Also true if a crash has left only the renamed checkpoint: loading finds it, so the run exists and must not be
+  /// started over.
   bool has_checkpoint() const;
-  /// Throws IoError that names the first entry which a run without a checkpoint would not leave. Nothing of it is
-  /// overwritten.
+  /// Throws IoError that names the first entry which does not belong to a run without a checkpoint. Such an entry is
+  /// not overwritten.
   void require_own() const;
   std::filesystem::path metrics() const { return folder / "metrics.jsonl"; }
   std::filesystem::path lock() const { return folder / "lock"; }
   std::filesystem::path curve() const { return folder / "loss.svg"; }
 };
 
-/// The run whose folder or checkpoint `path` names. Throws IoError that begins with `command` when there is none.
+/// The run whose folder or checkpoint is `path`. Throws IoError that begins with `command` if there is none.
 RunFolder find_run(const std::filesystem::path& path, std::string_view command);
 
-/// The checkpoint of the run that `path` names, or the checkpoint outside of a run that `path` is. Throws IoError that
-/// begins with `command` when there is none.
+/// The checkpoint of the run at `path`, or `path` itself if it is a checkpoint. Throws IoError that begins with
+/// `command` if there is none.
 std::filesystem::path find_checkpoint(const std::filesystem::path& path, std::string_view command);
 
 }  // namespace lorry::cli

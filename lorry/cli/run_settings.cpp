@@ -13,7 +13,7 @@
 namespace lorry::cli {
 namespace {
 
-/// Settings under which a size of model trains well.
+/// Settings with which a preset trains well.
 struct Recipe {
   const char* preset;
   int64_t batch;
@@ -26,7 +26,7 @@ constexpr Recipe kRecipes[] = {
     {"small", 16, 6e-4, 20'000},
     {"gpt2", 8, 6e-4, 100'000},
 };
-/// How large the steps of an optimizer are that train as well as Adam's, in multiples of them.
+/// The learning rate with which an optimizer trains as well as Adam, as a multiple of Adam's.
 struct Proportion {
   std::string_view optimizer;
   double of_adam;
@@ -40,22 +40,7 @@ double proportion(std::string_view optimizer) {
   return 1;
 }
 
-/// Decay that adds to gradients is scaled with them: what is usual where it shrinks parameters by themselves is too
-/// much then, and each optimizer's own default stands.
-double usual_decay(std::string_view optimizer) {
-  double decay = 0;
-  optim::with_options(optimizer, [&]<class Options>(const Options& options) {
-    constexpr bool kDecouples =
-        std::is_same_v<Options, optim::AdamWOptions> || std::is_same_v<Options, optim::LionOptions>;
-    if constexpr (kDecouples || requires { options.decoupled_weight_decay; })  // the trainer sets that
-      decay = 0.1;
-    else if constexpr (requires { options.weight_decay; })
-      decay = options.weight_decay;
-  });
-  return decay;
-}
-
-/// A seed is kept as text. The file may have been damaged.
+/// The seed, which is saved as text. The file may be damaged.
 uint64_t seed_of(const io::Settings& config) {
   const auto text = io::setting<std::string>(config, "seed");
   const std::optional<uint64_t> seed = parse_seed(text);
@@ -63,12 +48,25 @@ uint64_t seed_of(const io::Settings& config) {
   return *seed;
 }
 
-/// A property of the model that older runs, which do not say it, do not have.
+/// Whether the config sets a property; older runs do not have it, and neither do their models.
 bool has(const io::Settings& config, const char* property) {
   return config.contains(property) && io::setting<bool>(config, property);
 }
 
 }  // namespace
+
+double usual_decay(std::string_view optimizer) {
+  double decay = 0;
+  optim::with_options(optimizer, [&]<class Options>(const Options& options) {
+    constexpr bool kDecouples =
+        std::is_same_v<Options, optim::AdamWOptions> || std::is_same_v<Options, optim::LionOptions>;
+    if constexpr (kDecouples || requires { options.decoupled_weight_decay; })  // the trainer sets it
+      decay = 0.1;
+    else if constexpr (requires { options.weight_decay; })
+      decay = options.weight_decay;
+  });
+  return decay;
+}
 
 nn::GPTConfig model_config(const TrainSettings& settings) {
   nn::GPTConfig config = nn::gpt_preset(settings.preset);
@@ -148,7 +146,7 @@ void check_against_tensors(const io::Checkpoint& checkpoint) {
   const auto steps = io::setting<int64_t>(state.config, "steps");
   require<FormatError>(state.step <= steps, "checkpoint: state.json says steps {}, and step {} has been taken", steps,
                        state.step);
-  // Steps that an f16 run skipped for an overflow do not count in the optimizer.
+  // Steps that an f16 run skipped because of an overflow are not counted by the optimizer.
   const bool skips = io::setting<std::string>(state.config, "dtype") == "f16";
   for (const auto& [name, tensor] : checkpoint.optimizer) {
     if (!name.ends_with(".step") || tensor.numel() != 1) continue;
@@ -180,7 +178,7 @@ int64_t usual_warmup(int64_t steps) {
 int64_t default_eval_every(int64_t steps) { return std::max<int64_t>(1, steps / 10); }
 
 io::Settings to_config(const TrainSettings& s, const std::vector<std::string>& texts) {
-  std::string files;  // one a line: a settings value is flat
+  std::string files;  // one per line, because a setting is a single value
   for (const std::string& text : texts) files += std::filesystem::absolute(text).string() + "\n";
   const nn::GPTConfig model = model_config(s);
   return {{"preset", s.preset},
@@ -205,7 +203,7 @@ io::Settings to_config(const TrainSettings& s, const std::vector<std::string>& t
           {"masters", std::string(s.masters ? name(*s.masters) : "")},
           {"placement", std::string(name(s.placement))},
           {"eval_every", s.eval_every},
-          {"seed", std::to_string(s.seed)},  // as text: a seed may be larger than a signed number
+          {"seed", std::to_string(s.seed)},  // as text, because a seed may exceed a signed number
           {"texts", files}};
 }
 
@@ -215,7 +213,8 @@ TrainSettings from_config(const io::Settings& config, std::vector<std::string>& 
   s.vocab = io::setting<int64_t>(config, "vocab");
   s.steps = io::setting<int64_t>(config, "steps");
   s.batch = io::setting<int64_t>(config, "batch");
-  if (config.contains("accumulate")) s.accumulate = io::setting<int64_t>(config, "accumulate");  // older runs have none
+  if (config.contains("accumulate"))
+    s.accumulate = io::setting<int64_t>(config, "accumulate");  // missing in older runs
   s.context = io::setting<int64_t>(config, "context");
   s.rotary = has(config, "rotary");
   s.scale_embeddings = has(config, "scale_embeddings");
@@ -226,7 +225,7 @@ TrainSettings from_config(const io::Settings& config, std::vector<std::string>& 
   s.dtype = parse_dtype(io::setting<std::string>(config, "dtype"));
   s.optimizer = io::setting<std::string>(config, "optimizer");
   s.execution = io::setting<std::string>(config, "execution");
-  if (config.contains("states")) {  // older runs have none of these
+  if (config.contains("states")) {  // missing in older runs
     s.states = optim::parse_states(io::setting<std::string>(config, "states"));
     if (const auto masters = io::setting<std::string>(config, "masters"); !masters.empty())
       s.masters = optim::parse_masters(masters);

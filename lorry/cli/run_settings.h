@@ -1,8 +1,9 @@
 #pragma once
 
-// From what a command line leaves open to what a run uses, and to what its checkpoint keeps.
+// Completes the settings of a run that a command line leaves open, and converts settings to and from checkpoints.
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lorry/cli/options.h"
@@ -11,35 +12,39 @@
 
 namespace lorry::cli {
 
-/// The model that settings describe: the preset's shape over bytes, with the context asked for.
+/// The model for these settings: the preset's shape over bytes, with the given context.
 nn::GPTConfig model_config(const TrainSettings& settings);
-/// The model that a checkpoint holds.
+/// The model of a checkpoint.
 nn::GPTConfig model_config(const io::Settings& config);
 
-/// The sizes of model that `train` knows.
+/// The names of the presets of `train`.
 std::vector<std::string> preset_names();
 
-/// A line for each of them: its layers, width, parameters, batch, context, learning rate and steps.
+/// A line per preset: its layers, width, parameters, batch, context, learning rate and steps.
 std::string preset_table();
 
-/// Fills in what the preset decides. Where a time decides the length of the run, the steps, the warm-up and the steps
-/// between validations stay as they are given: they are planned while it runs.
+/// The default weight decay of an optimizer. It is 0.1 if decay shrinks parameters directly. Decay that is added to
+/// gradients is scaled with them, so 0.1 would be too much; then it is the optimizer's own default.
+double usual_decay(std::string_view optimizer);
+
+/// Fills in the preset's settings. If the run is limited by time, the steps, the warm-up and the steps between
+/// validations stay as given; they are planned while it runs.
 void complete(TrainSettings& settings, bool timed);
 
-/// Steps of warm-up in a run of so many: a tenth of it, but kEnoughWarmup where a third of it allows them, and at most
-/// 100. In the first steps, Adam's means know too little for a large rate: single steps were seen to raise the loss
-/// from 3.7 nats to 8.5.
+/// The steps of warm-up in a run of this many steps: a tenth of it, but kEnoughWarmup if a third of it is enough for
+/// that, and at most 100. In the first steps, Adam's means are too inaccurate for a large rate: single steps were seen
+/// to raise the loss from 3.7 nats to 8.5.
 int64_t usual_warmup(int64_t steps);
 inline constexpr int64_t kEnoughWarmup = 30;
 
-/// Ten validations a run.
+/// Ten validations per run.
 int64_t default_eval_every(int64_t steps);
 
-/// Compares what a checkpoint's state says of its model and its steps with its tensors, before anything is built from
-/// it. Throws FormatError that names the first setting that differs, with both values.
+/// Checks a checkpoint's model settings and steps against its tensors, before anything is built from it. Throws
+/// FormatError that names the first setting that differs, with both values.
 void check_against_tensors(const io::Checkpoint& checkpoint);
 
-/// What a checkpoint keeps, and back. `texts` are the files of the run, made absolute.
+/// Converts settings to a checkpoint's config, and back. texts: the files of the run, as absolute paths.
 io::Settings to_config(const TrainSettings& settings, const std::vector<std::string>& texts);
 TrainSettings from_config(const io::Settings& config, std::vector<std::string>& texts);
 

@@ -23,7 +23,7 @@ int64_t sample(std::span<const float> logits, const Sampling& sampling, double u
   std::vector<double> weights;
   double total = 0;
   for (const int64_t i : order) {
-    // inf - inf is NaN: an infinite logit is certain.
+    // inf - inf is NaN, so an infinite logit is treated as certain.
     const double gap = std::isinf(largest) ? (std::isinf(logits[static_cast<size_t>(i)]) ? 0.0 : -INFINITY)
                                            : logits[static_cast<size_t>(i)] - largest;
     weights.push_back(std::exp(gap / sampling.temperature));

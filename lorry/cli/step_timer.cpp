@@ -38,7 +38,7 @@ std::optional<std::string> approximate_time_text(double seconds) {
     const double count = std::round(seconds / unit);
     return fmt::format("about {:.0f} {}{}", count, name, count == 1 ? "" : "s");
   };
-  // The smaller unit serves up to two of the next: 100 minutes are not 2 hours.
+  // The smaller unit is used up to two of the larger one: 100 minutes are not "2 hours".
   return seconds < 2 * kHour ? text(kMinute, "minute") : seconds < 2 * kDay ? text(kHour, "hour") : text(kDay, "day");
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// How long a training step takes, from the steps of late.
+// Measures the duration of a training step from recent steps.
 
 #include <cstdint>
 #include <deque>
@@ -9,17 +9,17 @@
 
 namespace lorry::cli {
 
-/// The time of a step: the mean of the last 32 without the longest tenth. A pause in one step does not change it, and a
-/// machine that slows down for good is seen after a few steps.
+/// The duration of a step: the mean of the last 32 without the longest tenth. A pause in one step does not change it; a
+/// machine that becomes slower is noticed after a few steps.
 class StepTimer {
  public:
-  /// A step has been taken in `seconds`. The first two are not typical: memory is still being found.
+  /// Adds a step that took `seconds`. The first two are not typical, because memory is still being allocated.
   void add_step(double seconds);
-  /// True once there was a typical step.
+  /// Whether there has been a typical step.
   bool typical() const { return taken_ > kUntypical; }
-  /// True once typical steps have taken `seconds`, and are a few.
+  /// Whether there have been several typical steps, with a total of at least `seconds`.
   bool known(double seconds) const { return taken_ >= kUntypical + 3 && typical_seconds_ >= seconds; }
-  /// Seconds, of a typical step where there was one. Throws ValueError before the first step.
+  /// Seconds per typical step, or per step if none was typical. Throws ValueError before the first step.
   double seconds_per_step() const;
 
  private:
@@ -29,7 +29,7 @@ class StepTimer {
   std::deque<double> recent_;
 };
 
-/// "about 12 minutes", "about 3 hours" or "about 2 days"; nothing under a minute.
+/// "about 12 minutes", "about 3 hours" or "about 2 days"; none below a minute.
 std::optional<std::string> approximate_time_text(double seconds);
 
 }  // namespace lorry::cli

@@ -9,23 +9,24 @@
 namespace lorry::cli {
 namespace {
 
-constexpr double kOverhead = 0.1;       // of the time, for validations and checkpoints
-constexpr double kEnd = kOverhead / 2;  // of the time, for those that end the run
-constexpr int64_t kTenths = 10;         // a validation after each but the last
-constexpr int64_t kFewValidations = 3;  // a run should see so many before its end, on fewer batches if need be
+constexpr double kOverhead = 0.1;       // share of the time for validations and checkpoints
+constexpr double kEnd = kOverhead / 2;  // share of the time for those at the end of the run
+constexpr int64_t kTenths = 10;         // there is a validation after each but the last
+constexpr int64_t kFewValidations = 3;  // a run should have this many before its end, with fewer batches if necessary
 constexpr double kValidationOfStep =
-    0.5;                               // a guess: a batch of validation against one of training, which has a backward
-constexpr int64_t kFirstGuess = 1000;  // steps of a run, until one was timed
+    // an estimate: the time of a validation batch relative to a training batch, which has a backward
+    0.5;
+constexpr int64_t kFirstGuess = 1000;  // assumed steps of a run, until a step has been timed
 
-// In the beginning, plans are made after half of the time so far; then after a tenth of the time, or of the progress,
-// that was left at the last one. So their number grows with the logarithm of the time only, and the last ones are a
-// step apart.
+// At first, a plan is made each time half of the elapsed time has passed again; later, after a tenth of the time, or of
+// the progress, that was left at the last plan. So the number of plans grows with the logarithm of the time, and the
+// last plans are one step apart.
 constexpr double kPlanAfterTime = 0.5, kPlanAfterLeft = 0.1;
 
-/// Seconds to draw the curve and to leave.
+/// Seconds to draw the curve and to exit.
 double closing_s(double seconds) { return std::min(0.25, seconds / 40); }
 
-/// Of a run whose end is not known: as usual_warmup, without its upper bound.
+/// The share of warm-up for a run of unknown length: like usual_warmup, without its upper bound.
 double usual_warmup_share(int64_t steps) {
   return std::clamp(static_cast<double>(kEnoughWarmup) / static_cast<double>(std::max<int64_t>(steps, 1)), 0.1,
                     1.0 / 3);
@@ -51,7 +52,8 @@ TimePlan::TimePlan(double seconds, const TimePlanOptions& options)
       left_then_(seconds),
       checkpoint_s_(options.checkpoint_s) {}
 
-TimePlan::TimePlan(const StepPlan& steps, const io::Settings& state, int64_t taken, const TimePlanOptions& options)
+TimePlan::TimePlan(const LearningRatePlan& steps, const io::Settings& state, int64_t taken,
+                   const TimePlanOptions& options)
     : seconds_(seconds_of(state, "max_seconds")),
       options_(options),
       steps_(steps),
@@ -61,7 +63,7 @@ TimePlan::TimePlan(const StepPlan& steps, const io::Settings& state, int64_t tak
       overhead_(seconds_of(state, "overhead_s")),
       checkpoint_s_(seconds_of(state, "checkpoint_s")) {
   require<FormatError>(steps_.parts().back().step <= taken,
-                       "checkpoint: the run was planned anew at step {}, and step {} has been taken",
+                       "checkpoint: the run was last planned at step {}, but only step {} has been taken",
                        steps_.parts().back().step, taken);
   if (state.contains("warmup_steps")) options_.warmup = io::setting<int64_t>(state, "warmup_steps");
   if (state.contains("validation_batch_s")) validation_batch_s_ = seconds_of(state, "validation_batch_s");
@@ -97,7 +99,7 @@ bool TimePlan::time_to_plan(double now) const {
 
 double TimePlan::warmup_of(const PlannedPart& part) const {
   const double before = steps_.parts().back().warmup;
-  if (part.progress >= before) return before;  // it is over
+  if (part.progress >= before) return before;  // the run is over
   if (!options_.warmup) return std::max(part.progress, usual_warmup_share(part.steps));
   const int64_t left = std::max<int64_t>(part.steps - part.step, 1);
   const double missing = static_cast<double>(*options_.warmup - part.step) / static_cast<double>(left);
@@ -110,7 +112,7 @@ void TimePlan::plan(double now) {
   const double seconds = std::max(step_timer_.seconds_per_step(), 1e-9);
   const double steps = std::floor(std::max(0.0, time - to_come) / seconds);
   PlannedPart part{taken_, steps_.progress(taken_), taken_ + static_cast<int64_t>(std::min(steps, 0x1p40)), 0};
-  // Time that was lost is over; but no warm-up is jumped over, and no rate that fell rises again.
+  // Lost time counts as progress; but the warm-up is not skipped, and a rate that has fallen does not rise again.
   if (part.progress >= steps_.parts().back().warmup) part.progress = std::max(part.progress, fraction(now));
   part.warmup = warmup_of(part);
   steps_.add(part);
@@ -148,7 +150,7 @@ double TimePlan::allowance() const { return std::max(0.0, kOverhead * seconds_ -
 double TimePlan::affordable(double now) const { return allowance() * fraction(now) - overhead_; }
 
 int64_t TimePlan::quick_validation() const {
-  const int64_t wanted = std::min(kQuickValidation, options_.validation_batches);
+  const int64_t wanted = std::min(kInterimValidationBatches, options_.validation_batches);
   const double batch = validation_batch_s();
   if (batch <= 0) return wanted;
   const double room = std::floor(allowance() / kFewValidations / batch);
@@ -158,7 +160,7 @@ int64_t TimePlan::quick_validation() const {
 int64_t TimePlan::validation_due(double now) const {
   const int64_t batches = quick_validation();
   double cost = static_cast<double>(batches) * validation_batch_s();
-  // It waits until there is time for both, unless that would be late in the run.
+  // Wait until there is time for both, unless that would be late in the run.
   if (checkpoint_due_ && cost + checkpoint_s_ <= allowance() / 2) cost += checkpoint_s_;
   return validation_due_ && cost <= affordable(now) ? batches : 0;
 }

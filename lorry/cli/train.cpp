@@ -26,10 +26,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-constexpr int64_t kFullValidation = 256;  // batches: all of the held-out text unless it is long
-constexpr double kProbe = 1;              // seconds of steps that tell how long the run takes
+constexpr int64_t kFullValidation = 256;  // in batches: all of the held-out text unless it is long
+constexpr double kProbe = 1;              // seconds of steps from which the duration of the run is estimated
 
-/// A run of a given time: its plan, and the clock that the plan is told.
+/// A run limited by time: its plan and its clock.
 struct TimedRun {
   TimePlan plan;
   double before = 0;  ///< seconds of the run before this process
@@ -38,10 +38,10 @@ struct TimedRun {
   double now() const { return before + seconds_since(start); }
 };
 
-/// The loop around a Trainer: metrics, validation, checkpoints, and when to stop.
+/// The training loop: metrics, validation, checkpoints, and when to stop.
 class Session {
  public:
-  /// `timed` is the plan of a run of a given time.
+  /// timed: the plan, for a run limited by time.
   Session(Trainer& trainer, RunFolder folder, const TrainOptions& options, std::optional<TimedRun> timed, bool quiet)
       : trainer_(trainer),
         folder_(std::move(folder)),
@@ -52,36 +52,36 @@ class Session {
         progress_("train", trainer.steps_taken(), timed_ && !timed_->plan.planned() ? 0 : *trainer.settings().steps,
                   quiet) {}
 
-  /// Trains to the end of the run. False when a signal came first.
+  /// Trains to the end of the run. Returns false if a signal came first.
   bool run();
   const RunHistory& history() const { return metrics_.history(); }
-  /// True when the loss on the held-out text is known for where the run stands.
+  /// Whether the validation loss at the current step has been measured.
   bool validated() const {
     return !history().validations.empty() && history().validations.back().step == trainer_.steps_taken();
   }
   void say(std::string_view line) { progress_.say(line); }
-  /// Where the run stands: "step 7 of 30".
+  /// The position of the run: "step 7 of 30".
   std::string position() const;
 
  private:
   void take_step();
-  /// Says how long a long run takes on this machine, once its first steps have told.
-  void tell_time(double seconds);
-  /// Records a step that is done, if any.
+  /// Reports how long a long run will take on this machine, after its first steps.
+  void announce_time(double seconds);
+  /// Records a finished step, if there is one.
   void record(std::optional<StepMetrics> metrics);
-  /// Waits for the last step, which is training too, and records it.
+  /// Waits for the last step, whose time counts as training, and records it.
   void settle();
-  /// The batches of the validation that is due after a step; 0: none.
+  /// The batches of the validation due after a step; 0: none.
   int64_t validation_due() const;
   bool checkpoint_due() const;
-  /// Times a batch of validation.
+  /// Measures the time of a validation batch.
   void probe();
-  /// Measures the loss on the held-out text; a signal cuts it short, and nothing is recorded then. Gives that loss.
+  /// Measures the validation loss and returns it. A signal interrupts it; then nothing is recorded.
   std::optional<double> validate(int64_t batches);
-  /// The same while the run goes on, which is said.
+  /// The same during the run, with a message.
   void validate_between(int64_t batches);
   void save();
-  /// True once a signal has arrived, which is said the first time.
+  /// Whether a signal has arrived; reports it the first time.
   bool stopping();
 
   Trainer& trainer_;
@@ -89,9 +89,9 @@ class Session {
   MetricsFile metrics_;
   int64_t checkpoint_every_;
   std::optional<TimedRun> timed_;
-  double training_s_;  ///< spent in steps since the run began
+  double training_s_;  ///< time spent in steps since the run began
   StepTimer step_timer_;
-  bool told_time_ = false, told_stop_ = false;
+  bool announced_time_ = false, announced_stop_ = false;
   Progress progress_;
   Interrupt interrupt_;
 };
@@ -106,14 +106,14 @@ void Session::take_step() {
     progress_.set_total(*trainer_.settings().steps);
   }
   record(std::move(done));
-  if (!timed_) tell_time(seconds);
+  if (!timed_) announce_time(seconds);
 }
 
-void Session::tell_time(double seconds) {
-  if (told_time_) return;
+void Session::announce_time(double seconds) {
+  if (announced_time_) return;
   step_timer_.add_step(seconds);
   if (!step_timer_.known(kProbe)) return;
-  told_time_ = true;
+  announced_time_ = true;
   const int64_t left = *trainer_.settings().steps - trainer_.steps_taken();
   if (const auto time = approximate_time_text(step_timer_.seconds_per_step() * static_cast<double>(left)))
     progress_.say(fmt::format("{} steps: {} here", left, *time));
@@ -141,7 +141,7 @@ void Session::record(std::optional<StepMetrics> m) {
 
 int64_t Session::validation_due() const {
   if (timed_) return timed_->plan.validation_due(timed_->now());
-  return trainer_.steps_taken() % trainer_.settings().eval_every == 0 && !validated() ? kQuickValidation : 0;
+  return trainer_.steps_taken() % trainer_.settings().eval_every == 0 && !validated() ? kInterimValidationBatches : 0;
 }
 
 bool Session::checkpoint_due() const {
@@ -183,8 +183,8 @@ void Session::save() {
 
 bool Session::stopping() {
   if (!interrupt_.raised()) return false;
-  if (!told_stop_) progress_.say(fmt::format("saving; {} again gives up", interrupt_.name()));
-  told_stop_ = true;
+  if (!announced_stop_) progress_.say(fmt::format("saving; {} again gives up", interrupt_.name()));
+  announced_stop_ = true;
   return true;
 }
 
@@ -195,20 +195,20 @@ std::string Session::position() const {
 }
 
 bool Session::run() {
-  // A run that was interrupted while it validated makes up for it.
+  // If the run was interrupted during a validation, that is done now.
   const auto over = [&] { return trainer_.steps_taken() >= *trainer_.settings().steps; };
   if (!timed_ && trainer_.steps_taken() > 0 && !over())
     if (const int64_t batches = validation_due()) validate_between(batches);
   while (!over()) {
     take_step();
-    stopping();  // said before anything else takes its time
+    stopping();  // report it before anything that takes time
     if (over()) break;
     if (timed_ && timed_->plan.needs_probe()) probe();
     if (const int64_t batches = validation_due()) validate_between(batches);
     if (!stopping() && checkpoint_due()) save();
-    if (stopping()) break;  // saves below
+    if (stopping()) break;  // the checkpoint is saved below
   }
-  // The loss over all of the text is told at the end of the run.
+  // The loss over all of the text is reported at the end of the run.
   if (over()) validate(timed_ ? timed_->plan.last_validation() : kFullValidation);
   save();
   return over() && validated();
@@ -229,7 +229,7 @@ void draw_curve(const RunFolder& folder, const RunHistory& history, Session& ses
     session.say(fmt::format("gnuplot could not draw {}", folder.curve().string()));
 }
 
-/// What the end of a run tells.
+/// The results that are reported at the end of a run.
 struct Outcome {
   int64_t parameters, steps, tokens_per_step;
 };
@@ -258,7 +258,7 @@ void report(const Outcome& run, const RunFolder& folder, const RunHistory& histo
                     {"seconds", seconds}});
 }
 
-/// The steps of a resumed run: those that the command line says, or `before`. Throws ValueError when fewer than were
+/// The steps of a resumed run: those of the command line, else `before`. Throws ValueError if they are fewer than were
 /// taken.
 int64_t total_steps(const TrainOptions& options, int64_t taken, int64_t before) {
   const int64_t steps = options.settings.steps.value_or(before);
@@ -268,7 +268,7 @@ int64_t total_steps(const TrainOptions& options, int64_t taken, int64_t before) 
   return steps;
 }
 
-/// Tells of a run that has nothing left to do, without writing to its folder. False when there is something left.
+/// Reports a run with no steps left, without writing to its folder. Returns false if there are steps left.
 bool report_finished(const RunFolder& folder, const io::Checkpoint& checkpoint, const TrainOptions& options,
                      const CommonOptions& common) {
   std::vector<std::string> texts;
@@ -285,9 +285,9 @@ bool report_finished(const RunFolder& folder, const io::Checkpoint& checkpoint, 
   return true;
 }
 
-/// What the settings of a run ask of its plan.
+/// The options of a run's plan, from its settings.
 TimePlanOptions plan_options(const Trainer& trainer, const TrainOptions& options) {
-  // Parameters and two moments in f32, at 500 MB/s.
+  // Estimated as parameters and two moments in f32, at 500 MB/s.
   const double checkpoint_s = 0.05 + 12 * static_cast<double>(trainer.parameters()) / 500e6;
   return {.warmup = options.settings.warmup,
           .eval_every = trainer.settings().eval_every,
@@ -297,14 +297,14 @@ TimePlanOptions plan_options(const Trainer& trainer, const TrainOptions& options
           .checkpoint_s = checkpoint_s};
 }
 
-/// A trainer, and the plan of a run of a given time.
+/// A trainer, and the plan of a run limited by time.
 struct Training {
   std::unique_ptr<Trainer> trainer;
   std::optional<TimedRun> timed;
 };
 
-/// A run that goes on, of as many steps as the command line says; one of a given time otherwise takes what is left of
-/// it.
+/// Resumes a run, with the number of steps of the command line; without one, a run limited by time takes what is left
+/// of it.
 Training resume(const RunFolder& folder, const TrainOptions& options, Clock::time_point start) {
   const io::Checkpoint checkpoint = io::load_checkpoint(folder.checkpoint());
   Training training{std::make_unique<Trainer>(checkpoint, options.texts), {}};
@@ -320,7 +320,7 @@ Training resume(const RunFolder& folder, const TrainOptions& options, Clock::tim
   return training;
 }
 
-/// A new run.
+/// Starts a new run.
 Training begin(const TrainOptions& options, Clock::time_point start) {
   TrainSettings settings = options.settings;
   complete(settings, options.max_seconds.has_value());
@@ -355,11 +355,11 @@ int run_train(const TrainOptions& options, const CommonOptions& common) {
     std::filesystem::create_directories(folder.folder, error);
     require<IoError>(!error, "train: cannot make the folder '{}': {}", folder.folder.string(), error.message());
     lock.emplace(folder.lock());
-    require_new();  // another process may have begun meanwhile
+    require_new();  // another process may have started a run meanwhile
     folder.require_own();
   }
 
-  require_writable(common.json);  // it may lie in the folder, which is there now
+  require_writable(common.json);  // it may be in the folder, which exists now
   if (options.compile) training.trainer->compile_steps();
   Session session(*training.trainer, folder, options, std::move(training.timed), common.quiet);
   const bool complete = session.run();

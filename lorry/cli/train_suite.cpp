@@ -1,7 +1,7 @@
 #include "lorry/cli/train_suite.h"
 
-// A training step as `lorry train` takes it, of the nano GPT and, on a GPU, of GPT-2 124M: batch, forward, backward,
-// clipping, update, and the loss read back. bench/peers/train_torch.py does the same in PyTorch.
+// A training step of `lorry train`, for the nano GPT and, on a GPU, for GPT-2 124M: batch, forward, backward, clipping,
+// update, and reading back the loss. bench/peers/train_torch.py does the same in PyTorch.
 
 #include <fmt/core.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@
 namespace lorry::cli {
 namespace {
 
-/// A file of random bytes that is gone when this is: the speed of a step does not depend on what is read.
+/// A temporary file of random bytes: the speed of a step does not depend on the text.
 class RandomText {
  public:
   RandomText() : path_(std::filesystem::temp_directory_path() / ("lorry-bench-" + std::to_string(getpid()))) {
@@ -42,16 +42,16 @@ class RandomText {
   std::filesystem::path path_;
 };
 
-/// Multiplications and additions of a step, counted as is usual (Chowdhery et al. 2022, appendix B): each parameter
-/// meets each token in one multiply-add forward and two backward; so does, in attention, each channel each of the
-/// earlier positions, once for the scores and once for the values. The causal mask is not deducted.
+/// Floating-point operations per step, counted as usual (Chowdhery et al. 2022, appendix B): per parameter and token
+/// one multiply-add forward and two backward; in attention, the same for each channel and each earlier position, once
+/// for the scores and once for the values. The causal mask is not deducted.
 double flops_per_step(const Trainer& trainer) {
   const nn::GPTConfig model = model_config(trainer.settings());
   const double attention = 12.0 * static_cast<double>(model.layers * model.width * model.context);
   return static_cast<double>(trainer.tokens_per_step()) * (6.0 * static_cast<double>(trainer.parameters()) + attention);
 }
 
-/// A step of a preset under its own case. The first step is measured too: it holds what is done once.
+/// Measures a step of a preset. The first step is a result of its own: it includes one-time work.
 std::vector<bench::Result> train(const char* name, TrainSettings settings, const profile::BenchmarkOptions& options) {
   complete(settings, false);
   const RandomText text;
@@ -66,7 +66,7 @@ std::vector<bench::Result> train(const char* name, TrainSettings settings, const
                           },
                           profile::first_call(device)),
                       .dtype = std::string(lorry::name(settings.dtype))};
-  memory::empty_cache(device);  // what other suites left is not this one's
+  memory::empty_cache(device);  // do not count memory that other suites have cached
   memory::reset_peak(device);
   bench::Result result{.suite = "train",
                        .name = name,

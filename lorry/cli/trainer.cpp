@@ -17,12 +17,13 @@
 namespace lorry::cli {
 namespace {
 
-constexpr double kBeta2 = 0.99;    // of Adam and its kin: a few hundred steps must do
+constexpr double kBeta2 = 0.99;    // of Adam and related optimizers: chosen for runs of a few hundred steps
 constexpr double kMomentum = 0.9;  // of SGD
-constexpr double kLeastLr = 0.1;   // of the largest, at the end of the run
+constexpr double kLeastLr = 0.1;   // share of the largest rate, at the end of the run
 constexpr double kNoClip =
-    std::numeric_limits<double>::max();  // no norm is as long, but a finite bound makes the step tell the norm
-constexpr double kFirstScale = 32768;    // of an f16 loss: the largest power of two that its gradient can be
+    std::numeric_limits<double>::max();  // larger than any norm, but a finite bound makes the step compute the norm
+// initial scale of an f16 loss: the largest power of two that its gradient can be
+constexpr double kFirstScale = 32768;
 constexpr std::string_view kScalerState = "loss_scaler.";
 constexpr const char* kPlanState = "plan";
 
@@ -34,7 +35,7 @@ std::vector<Tensor> tensors_of(const std::vector<optim::NamedTensor>& named) {
   return tensors;
 }
 
-/// Weight matrices decay, if anything does; biases and the scales of norms do not.
+/// Weight decay applies to matrices only, not to biases and scales of norms.
 template <class Options>
 std::vector<optim::Group<Options>> groups(const std::vector<optim::NamedTensor>& parameters, const Options& options,
                                           double weight_decay) {
@@ -63,7 +64,7 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const TrainSettings& s,
   std::unique_ptr<optim::Optimizer> optimizer;
   optim::with_options(s.optimizer, [&]<class Options>(Options options) {
     options.lr = s.lr;
-    // A step of lr 1e-3 is lost in the 8 bits of a bf16.
+    // A bf16 has 8 bits of precision, in which a step of lr 1e-3 is lost.
     options.memory = {.masters = s.masters.value_or(s.dtype != kF32 ? optim::Masters::f32 : optim::Masters::none),
                       .states = s.states,
                       .placement = s.placement,
@@ -79,7 +80,7 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const TrainSettings& s,
 
 }  // namespace
 
-/// The figures of a step, on their way from the device.
+/// The figures of a step, while they are copied from the device.
 class Pending {
  public:
   Pending(int64_t step, double lr, const Tensor& loss, const Tensor& norm)
@@ -113,8 +114,8 @@ struct Trainer::Run {
         optimizer(make_optimizer(settings, parameters)) {
     corpus.pin_batches(!device.is_cpu());
     if (settings.dtype == kF16) scaler.emplace(optim::LossScalerOptions{.scale = kFirstScale}, device);
-    // Sums of many gradients need more than 16 bits: they add up in f32 gradients, which stay where they are and are
-    // zeroed by the step.
+    // Sums of many gradients need more than 16 bits, so they are accumulated in f32 gradients, which are allocated once
+    // and zeroed by the step.
     if (adds_up_in_f32())
       for (const Tensor& p : tensors) p.set_grad(zeros_like(p, kF32));
   }
@@ -123,22 +124,22 @@ struct Trainer::Run {
   double lr(int64_t step) const {
     const double least = kLeastLr * settings.lr;
     if (plan) return plan->rate(step, settings.lr, least);
-    // A run may end in its warm-up.
+    // A run may end during its warm-up.
     if (step < *settings.warmup) return optim::Schedule{.lr = settings.lr, .warmup = *settings.warmup}.at(step);
     return optim::Schedule{optim::Schedule::Kind::cosine, settings.lr, least, *settings.warmup, *settings.steps}.at(
         step);
   }
 
-  void set_plan(const StepPlan& next) {
+  void set_plan(const LearningRatePlan& next) {
     plan = next;
     settings.steps = next.steps();
     settings.warmup = next.warmup_steps();
   }
 
-  /// The loss of a batch, copied to the device while the host goes on.
+  /// The loss of a batch, which is copied to the device asynchronously.
   Tensor loss(const io::Batch& batch) const { return model->loss(batch.x.to(device, true), batch.y.to(device, true)); }
 
-  /// The next batch of a step: tokens, and those that follow them.
+  /// Returns the next batch of a step: tokens, and the tokens that follow them.
   using NextBatch = std::function<std::pair<Tensor, Tensor>()>;
 
   std::pair<Tensor, Tensor> next_batch() {
@@ -146,7 +147,7 @@ struct Trainer::Run {
     return {batch.x.to(device, true), batch.y.to(device, true)};
   }
 
-  /// Adds up the gradients of the mean loss over the batches of a step, and gives that loss.
+  /// Accumulates the gradients of the mean loss over the batches of a step, and returns that loss.
   Tensor accumulate(const NextBatch& next) {
     if (settings.accumulate == 1) return accumulate_batch(next, 1);
     const double share = 1.0 / static_cast<double>(settings.accumulate);
@@ -164,7 +165,7 @@ struct Trainer::Run {
     return whole.detach();
   }
 
-  /// Takes over what checkpoint() saved of the optimizer and the loss scaler.
+  /// Restores the optimizer and the loss scaler from the result of checkpoint().
   void restore(optim::TensorMap state) {
     if (scaler) {
       optim::TensorMap own;
@@ -176,7 +177,7 @@ struct Trainer::Run {
     optimizer->load_state_dict(state);
   }
 
-  /// Clips, steps and releases the gradients, in one pass. Gives the norm before clipping.
+  /// Clips, steps and releases the gradients, in one pass. Returns the norm before clipping.
   Tensor update() {
     const double clip = settings.clip > 0 ? settings.clip : kNoClip;
     const bool zero_grad = adds_up_in_f32();
@@ -187,7 +188,7 @@ struct Trainer::Run {
     return norm;
   }
 
-  /// A whole step: the loss, and the norm of the gradients.
+  /// A whole step. Returns the loss and the norm of the gradients.
   using Step = std::pair<Tensor, Tensor>;
   Step step() {
     if (!compiled) {
@@ -201,7 +202,7 @@ struct Trainer::Run {
     }
     return (*compiled)(batches);
   }
-  /// The same from batches that there are, as a function of tensors.
+  /// A whole step for given batches, as a function of tensors.
   struct StepFunction {
     Run* run;
     Step operator()(const std::vector<Tensor>& batches) const {
@@ -216,7 +217,7 @@ struct Trainer::Run {
 
   Device device = default_device();
   TrainSettings settings;
-  std::optional<StepPlan> plan;  ///< of a run of a given time
+  std::optional<LearningRatePlan> plan;  ///< for a run limited by time
   std::vector<std::string> texts;
   io::Corpus corpus;
   std::unique_ptr<nn::GPT> model;
@@ -254,7 +255,8 @@ Trainer::Trainer(const io::Checkpoint& checkpoint, std::vector<std::string> text
   default_generator().set_state({checkpoint.state.seed, checkpoint.state.random_offset});
   run_->steps_taken = checkpoint.state.step;
   if (!checkpoint.state.schedule.contains(kPlanState)) return;
-  const StepPlan plan = StepPlan::parse(io::setting<std::string>(checkpoint.state.schedule, kPlanState));
+  const LearningRatePlan plan =
+      LearningRatePlan::parse(io::setting<std::string>(checkpoint.state.schedule, kPlanState));
   require<FormatError>(plan.steps() == *run_->settings.steps,
                        "checkpoint: state.json says steps {}, and its plan ends after {}; expected the same",
                        *run_->settings.steps, plan.steps());
@@ -290,8 +292,8 @@ void Trainer::set_steps(int64_t steps) {
   if (s.eval_every == 0) s.eval_every = default_eval_every(steps);
 }
 
-void Trainer::set_plan(const StepPlan& plan) { run_->set_plan(plan); }
-const std::optional<StepPlan>& Trainer::plan() const { return run_->plan; }
+void Trainer::set_plan(const LearningRatePlan& plan) { run_->set_plan(plan); }
+const std::optional<LearningRatePlan>& Trainer::plan() const { return run_->plan; }
 
 std::optional<StepMetrics> Trainer::step() {
   Run& run = *run_;

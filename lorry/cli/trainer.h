@@ -1,8 +1,7 @@
 #pragma once
 
-// One training run without its command line: model, optimizer, schedule and text, advanced a step at a time. Everything
-// that decides the next step is in checkpoint(), so a run resumed from one takes exactly the steps that it would have
-// taken.
+// A training run without its command line: model, optimizer, schedule and text, advanced step by step. checkpoint()
+// contains everything that determines the next step, so a resumed run takes exactly the same steps.
 
 #include <functional>
 #include <memory>
@@ -10,46 +9,47 @@
 #include <string>
 #include <vector>
 
+#include "lorry/cli/learning_rate_plan.h"
 #include "lorry/cli/metrics.h"
 #include "lorry/cli/options.h"
-#include "lorry/cli/step_plan.h"
 #include "lorry/io/checkpoint.h"
 
 namespace lorry::cli {
 
 class Trainer {
  public:
-  /// A run from its beginning. Without a number of steps in its settings it needs a plan before the first step. Throws
-  /// IoError and ValueError for texts that cannot be used.
+  /// A new run. Without a number of steps in its settings, it needs a plan before the first step. Throws IoError and
+  /// ValueError for unusable texts.
   Trainer(TrainSettings settings, std::vector<std::string> texts);
-  /// A run from a checkpoint. `texts` may be empty: then those of the run. Throws FormatError, ShapeError or DTypeError
-  /// when the checkpoint does not fit its own settings, ValueError when the texts are not those of the run.
+  /// A run resumed from a checkpoint. If `texts` is empty, the run's own are used. Throws FormatError, ShapeError or
+  /// DTypeError if the checkpoint does not match its own settings, ValueError if the texts are not those of the run.
   Trainer(const io::Checkpoint& checkpoint, std::vector<std::string> texts);
   ~Trainer();
 
-  /// The steps are those of the plan, where there is one, and so is the warm-up.
+  /// The settings. If there is a plan, steps and warm-up are the plan's.
   const TrainSettings& settings() const;
-  /// Makes it a run of so many steps, whose rates follow from that number alone.
+  /// Limits the run by a number of steps, on which alone the rates then depend.
   void set_steps(int64_t steps);
-  /// Makes it a run of a given time: its rates follow from this plan.
-  void set_plan(const StepPlan& plan);
-  const std::optional<StepPlan>& plan() const;
-  /// From now on steps are compiled as one function: forward, backward, clip and update. The same numbers, to the bit.
+  /// Limits the run by time: its rates follow this plan.
+  void set_plan(const LearningRatePlan& plan);
+  const std::optional<LearningRatePlan>& plan() const;
+  /// Compiles steps from now on, each as one function: forward, backward, clip and update. The numbers are the same to
+  /// the bit.
   void compile_steps();
-  /// Why steps that were to be compiled ran as they are; empty where none did.
+  /// Why steps could not be compiled; empty if they were, or if no step has run.
   std::string not_compiled() const;
   int64_t steps_taken() const;
   int64_t parameters() const;
   int64_t tokens_per_step() const;
 
-  /// One step. Gives the metrics of the last step that is known to be done, if it is a new one: on the CPU this step,
-  /// on a GPU the one before, so that the host never waits for the device. The loss is that before the update.
-  /// `seconds` is left 0.
+  /// Runs one step. Returns the metrics of the last step known to be done, if they are new: on the CPU of this step, on
+  /// a GPU of the previous one, so that the host never waits for the device. The loss is that before the update.
+  /// `seconds` stays 0.
   std::optional<StepMetrics> step();
-  /// Waits for the last step and gives its metrics, unless step() has.
+  /// Waits for the last step and returns its metrics, unless step() has returned them.
   std::optional<StepMetrics> settle();
-  /// The mean loss over `batches` batches spread evenly over the held-out text, or over all of it when it has fewer.
-  /// Asks `stop` before each batch, and gives nothing once it says so.
+  /// The mean loss over `batches` batches spread evenly over the held-out text, or over all of it if it has fewer.
+  /// Calls `stop` before each batch, and returns nothing once it returns true.
   std::optional<double> validate(int64_t batches, const std::function<bool()>& stop);
   int64_t validation_batches() const;
 

@@ -9,13 +9,13 @@
 namespace lorry::cli {
 namespace {
 
-/// `value` with three significant digits, at least 1000 with all of its digits.
+/// `value` with three significant digits, but with all integer digits.
 std::string three_digits(double value) {
   const double size = std::fabs(value);
   return fmt::format("{:.{}f}", value, size < 9.995 ? 2 : size < 99.95 ? 1 : 0);
 }
 
-constexpr double kNextUnit = 999.5;  // three digits would show 1000
+constexpr double kNextUnit = 999.5;  // above this, three digits would show 1000
 
 }  // namespace
 
@@ -24,7 +24,7 @@ std::string quantity(double value, std::string_view unit) {
   size_t prefix = 0;
   for (; std::fabs(value) >= kNextUnit && prefix + 1 < std::size(kPrefixes); ++prefix) value /= 1000;
   if (prefix == 0 && unit.starts_with(' ')) unit.remove_prefix(1);
-  const bool whole = prefix == 0 && value == std::floor(value);  // what is counted has no decimals
+  const bool whole = prefix == 0 && value == std::floor(value);  // counts have no decimals
   return fmt::format("{} {}{}", whole ? fmt::format("{:.0f}", value) : three_digits(value), kPrefixes[prefix], unit);
 }
 

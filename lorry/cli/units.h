@@ -1,6 +1,6 @@
 #pragma once
 
-// Figures for a person: three significant digits, in the unit that fits.
+// Figures for people: three significant digits, in a suitable unit.
 
 #include <cstdint>
 #include <optional>
@@ -12,7 +12,7 @@ namespace lorry::cli {
 /// "12.3 k tokens/s" for (12345, " tokens/s"), "1.23 GB" for (1.23e9, "B"), "950 B" for (950, "B").
 std::string quantity(double value, std::string_view unit);
 
-/// quantity() of bytes; "-" where they are not known.
+/// quantity() of bytes; "-" if unknown.
 std::string bytes_text(std::optional<int64_t> bytes);
 
 /// "45.2 ns", "1.23 us", "14.3 ms" or "2.50 s".

@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
-/// The length of a character by its first byte, 0 for a byte that begins none.
+/// The length of a character by its first byte; 0 if no character begins with it.
 size_t length_of(unsigned char first) {
   if (first < 0x80) return 1;
   if (first >= 0xC2 && first <= 0xDF) return 2;
@@ -16,8 +16,7 @@ size_t length_of(unsigned char first) {
   return 0;
 }
 
-/// Whether `second` may follow `first`: this is where overlong forms, surrogates and numbers past U+10FFFF are told
-/// apart.
+/// Whether `second` may follow `first`. Overlong forms, surrogates and numbers above U+10FFFF are refused here.
 bool may_follow(unsigned char first, unsigned char second) {
   switch (first) {
     case 0xE0:

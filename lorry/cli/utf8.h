@@ -1,7 +1,7 @@
 #pragma once
 
-// A model that writes bytes may stop in the middle of a character. Utf8Stream passes on whole characters only, so that
-// a terminal never sees half of one.
+// A model that writes bytes may stop in the middle of a character. Utf8Stream passes on complete characters only, so
+// that a terminal never gets half a character.
 
 #include <string>
 
@@ -9,10 +9,10 @@ namespace lorry::cli {
 
 class Utf8Stream {
  public:
-  /// Takes the next byte and returns what can be printed now: nothing while a character is incomplete, and U+FFFD for
-  /// bytes that no character begins or continues with (RFC 3629: no overlong forms, no surrogates).
+  /// Adds a byte and returns what can be printed now: nothing while a character is incomplete, U+FFFD for bytes that
+  /// cannot begin or continue a character (RFC 3629: no overlong forms, no surrogates).
   std::string push(unsigned char byte);
-  /// What is left at the end: U+FFFD for a character that was never completed.
+  /// The rest at the end: U+FFFD for an incomplete character.
   std::string finish();
 
  private:

@@ -14,14 +14,14 @@
 namespace lorry::detail {
 namespace {
 
-/// A recording that may have met what happens in first calls only is made again; after so many the function is run as
-/// it is.
+/// Recordings that may contain one-time initialisation are repeated, at most this often; then the function runs
+/// uncompiled.
 constexpr int kAttempts = 3;
 constexpr uint32_t kRecordedModes = kGradMode | kInferenceMode;
-/// Who listens hears the function's operators.
+/// While any of these listens, the function runs uncompiled, so that listeners receive its operators.
 constexpr uint32_t kOthersListen = kListenerModes & ~kGradMode;
 
-/// Of the recordings of all functions.
+/// The number of recordings of all functions.
 std::atomic<int> g_cached{0};
 
 uint64_t mix(uint64_t hash, uint64_t word) {
@@ -29,7 +29,7 @@ uint64_t mix(uint64_t hash, uint64_t word) {
   return hash ^ (hash >> 32);
 }
 
-/// Of everything that the first compare of a guard looks at.
+/// A hash of everything that a guard compares first.
 uint64_t hash_of(std::span<const Tensor> arguments, const CompileKey& key) {
   const Device made_on = default_device();
   uint64_t hash = mix(arguments.size(), t_modes & kRecordedModes);
@@ -45,19 +45,19 @@ uint64_t hash_of(std::span<const Tensor> arguments, const CompileKey& key) {
   return hash;
 }
 
-/// The first compilation of a kernel takes longer: what it needs is prepared in the background.
+/// Prepares the run-time compiler in the background, because the first compilation takes longer.
 void warm_up(Device device) {
   const kernels::FusedKernels* const fused = kernels::backend(device).fused;
   if (fused != nullptr && fused->warm_up != nullptr) fused->warm_up();
 }
 
-std::vector<bool> gradients_wanted(std::span<const Tensor> arguments) {
-  std::vector<bool> wanted;
-  for (const Tensor& x : arguments) wanted.push_back(x.requires_grad());
-  return wanted;
+std::vector<bool> gradients_required(std::span<const Tensor> arguments) {
+  std::vector<bool> required;
+  for (const Tensor& x : arguments) required.push_back(x.requires_grad());
+  return required;
 }
 
-/// The kernels of a program: operators and kinds of operands, without sizes.
+/// A description of a program's kernels: operators and kinds of operands, without sizes.
 std::string kernels_of(const compiler::Program& program) {
   std::string text;
   for (const compiler::Unit& unit : program.units()) {
@@ -76,19 +76,20 @@ std::string kernels_of(const compiler::Program& program) {
 
 }  // namespace
 
-/// One recording.
+/// One recording of a function.
 struct Recorded {
   uint64_t hash;
   uint32_t modes;
   Device default_device;
   CompileKey key;
   std::vector<bool> wants_gradient;
-  std::string reason;                                ///< why it was made beside those that there were
-  std::string refused;                               ///< why the function runs as it is
-  std::shared_ptr<const compiler::Program> program;  ///< null where it does
-  std::shared_ptr<const compiler::DifferentiableProgram> differentiable = nullptr;  ///< that of `program`, if any
+  std::string reason;                                ///< why it was made although there were other recordings
+  std::string refused;                               ///< why the function cannot be compiled
+  std::shared_ptr<const compiler::Program> program;  ///< null if the function cannot be compiled
+  /// the owner of `program`, if it has a backward
+  std::shared_ptr<const compiler::DifferentiableProgram> differentiable = nullptr;
   std::string kernels = {};
-  bool runs_fused = false;  ///< some unit is more than one operator
+  bool runs_fused = false;  ///< whether some unit has more than one operator
   int attempts = 1;
   mutable std::atomic<uint64_t> used{0};
 
@@ -117,7 +118,7 @@ struct Recorded {
     add_kernels(differentiable->backward());
   }
   std::string explain() const;
-  /// Returns when all kernels are compiled, or refused.
+  /// Waits until all kernels have been compiled or have failed to compile.
   void wait() const {
     if (program != nullptr) program->wait();
     if (differentiable != nullptr) differentiable->backward().wait();
@@ -134,7 +135,7 @@ struct CompiledFunction::Cache {
   CompileOptions options;
   mutable std::shared_mutex mutex;
   std::vector<std::shared_ptr<Recorded>> recorded;
-  std::atomic<uint64_t> clock{0};
+  std::atomic<uint64_t> use_counter{0};
   std::atomic<int64_t> recordings{0}, hits{0}, eager_calls{0}, dropped{0};
 
   std::shared_ptr<const Recorded> find(uint64_t hash, std::span<const Tensor> arguments, const CompileKey& key) const;
@@ -150,7 +151,8 @@ struct CompiledFunction::Cache {
 std::shared_ptr<const Recorded> CompiledFunction::Cache::find(uint64_t hash, std::span<const Tensor> arguments,
                                                               const CompileKey& key) const {
   const std::shared_lock lock(mutex);
-  std::shared_ptr<const Recorded> failure;  // which fits all arguments of its hash, so that others go first
+  // it matches all arguments with its hash, so other recordings are tried first
+  std::shared_ptr<const Recorded> failure;
   for (const auto& r : recorded) {
     if (r->hash != hash || !r->is_of(arguments, key)) continue;
     if (r->program != nullptr) return r;
@@ -159,8 +161,8 @@ std::shared_ptr<const Recorded> CompiledFunction::Cache::find(uint64_t hash, std
   return failure;
 }
 
-/// Why none of the recordings fits, by the nearest of them: that with the most matching arguments, the latest used of
-/// these. Empty where there is none.
+/// Why no recording matches: the reason of the nearest one, which has the most matching arguments and, among those, was
+/// used last. Empty if there are no recordings.
 std::string CompiledFunction::Cache::why_recorded(std::span<const Tensor> arguments) const {
   const std::shared_lock lock(mutex);
   const Recorded* nearest = nullptr;
@@ -173,17 +175,17 @@ std::string CompiledFunction::Cache::why_recorded(std::span<const Tensor> argume
   }
   if (nearest == nullptr) return {};
   const std::string reason = nearest->program->guard().why_not(arguments);
-  return reason.empty()
-             ? "other numbers among the arguments, other modes or default device, or gradients wanted of others"
-             : reason;
+  return reason.empty() ? "other numbers among the arguments, other modes or default device, or other arguments that "
+                          "require gradients"
+                        : reason;
 }
 
 void CompiledFunction::Cache::add(std::shared_ptr<Recorded> made) {
-  List dropped_now;  // which end, and tell, when nobody is kept from the cache
+  List dropped_now;  // destroyed after the lock is released, because destruction may emit events
   std::string warning;
   {
     const std::unique_lock lock(mutex);
-    made->used = ++clock;
+    made->used = ++use_counter;
     move_replaced(made, dropped_now);
     g_cached -= static_cast<int>(dropped_now.size());
     recorded.push_back(std::move(made));
@@ -193,7 +195,8 @@ void CompiledFunction::Cache::add(std::shared_ptr<Recorded> made) {
   if (!warning.empty()) events::emit(events::Kind::warning, "compile", warning);
 }
 
-/// A failure with the same arguments, and recordings of what is gone. What was recorded well stays.
+/// Moves recordings that `made` replaces to `to`: a failure with the same arguments, and recordings whose captured
+/// tensors no longer exist. Other recordings stay.
 void CompiledFunction::Cache::move_replaced(const std::shared_ptr<Recorded>& made, List& to) {
   std::erase_if(recorded, [&](std::shared_ptr<Recorded>& r) {
     const bool failed = r->program == nullptr && r->hash == made->hash && r->key == made->key &&
@@ -205,14 +208,14 @@ void CompiledFunction::Cache::move_replaced(const std::shared_ptr<Recorded>& mad
   });
 }
 
-/// Returns the warning.
+/// Moves recordings beyond the limits to `to`. Returns a warning.
 std::string CompiledFunction::Cache::move_over_limits(List& to) {
   std::string warning;
   while (recorded.size() > 1 && (recorded.size() > static_cast<size_t>(options.cache_size_limit) ||
                                  g_cached > options.accumulated_cache_size_limit)) {
-    warning = fmt::format(
-        "{} recordings are over the limit: the least recently used is dropped; the last was made because: {}",
-        recorded.size(), recorded.back()->reason);
+    warning =
+        fmt::format("{} recordings exceed the limit: the least recently used is dropped; the last was made because: {}",
+                    recorded.size(), recorded.back()->reason);
     const auto least = std::ranges::min_element(recorded, {}, [](const auto& r) { return r->used.load(); });
     to.push_back(std::move(*least));
     recorded.erase(least);
@@ -241,11 +244,11 @@ void CompiledFunction::reset() {
 
 std::vector<Tensor> CompiledFunction::call(std::span<const Tensor> arguments, const CompileKey& key,
                                            FunctionRef function) {
-  if (t_modes & kOthersListen) return function();  // a recording of something larger among them
+  if (t_modes & kOthersListen) return function();  // among the listeners may be the recording of a larger function
   const uint64_t hash = hash_of(arguments, key);
   const std::shared_ptr<const Recorded> found = cache_->find(hash, arguments, key);
   if (found != nullptr && found->runs_fused) {
-    found->used.store(++cache_->clock, std::memory_order_relaxed);
+    found->used.store(++cache_->use_counter, std::memory_order_relaxed);
     ++cache_->hits;
     return found->run(arguments);
   }
@@ -256,7 +259,7 @@ std::vector<Tensor> CompiledFunction::call(std::span<const Tensor> arguments, co
 
   if (!arguments.empty()) warm_up(arguments[0].device());
   const auto made =
-      std::make_shared<Recorded>(hash, t_modes & kRecordedModes, default_device(), key, gradients_wanted(arguments));
+      std::make_shared<Recorded>(hash, t_modes & kRecordedModes, default_device(), key, gradients_required(arguments));
   made->reason = cache_->why_recorded(arguments);
   trace::Recorder recorder(arguments);
   const std::vector<Tensor> results = function();
@@ -276,7 +279,7 @@ std::vector<Tensor> CompiledFunction::call(std::span<const Tensor> arguments, co
           std::make_shared<const compiler::DifferentiableProgram>(graph, arguments.size(), results.size(), gradients));
   } catch (const CompileError& error) {
     made->refused = error.what();
-    if (!recording.may_settle) made->attempts = kAttempts;
+    if (!recording.may_initialise) made->attempts = kAttempts;
   }
   if (!made->reason.empty())
     events::emit(events::Kind::warning, "compile", fmt::format("recorded again: {}", made->reason));

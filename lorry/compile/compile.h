@@ -1,8 +1,8 @@
 #pragma once
 
-// compile(): a function of tensors that learns what it does by doing it. The first call with new sizes, strides or
-// dtypes runs as it always did, while its operators are recorded; what it did then runs again, fused, in each call
-// with tensors like these, and gives the same bits.
+// compile(): records a function of tensors and replays it fused. The first call with new sizes, strides or dtypes runs
+// the function as usual and records its operators. Later calls with tensors of the same kind run the recording, with
+// operators fused, and give the same bits.
 //
 //   auto gelu_scaled = lorry::compile([](const Tensor& x, const Tensor& w) { return gelu(x) * w + 1; });
 //   const Tensor y = gelu_scaled(x, w);
@@ -16,13 +16,13 @@
 //     return loss.detach();
 //   });
 //
-// Only operators are repeated. What else the function does is done when it is recorded and not again: host code may
-// depend on sizes, dtypes and numbers among the arguments, which are part of what is looked up, and on nothing that
-// changes from call to call. Schedules go on (trace::host_callback is how). A function that reads elements on the host
-// runs as it is, and a warning event says why; explain() too.
+// Only operators are repeated. Other code of the function runs when it is recorded, and not again. Host code may depend
+// on sizes, dtypes and numbers among the arguments, because these select the recording, but not on anything that
+// changes between calls. Schedules do advance (through trace::host_callback). A function that reads elements on the
+// host runs uncompiled; a warning event and explain() say why.
 //
-// Results that require a gradient lead to a backward that is compiled too. The first call records it, by running it
-// once. Gradients of these gradients are refused with GradError.
+// If results require a gradient, the backward is compiled too. The first call records it by running it once. Gradients
+// of these gradients throw GradError.
 
 #include <array>
 #include <bit>
@@ -40,32 +40,33 @@
 namespace lorry {
 
 struct CompileOptions {
-  /// Throw CompileError, naming the call, where the function cannot be recorded, instead of running it as it is.
+  /// Throw CompileError that names the call if the function cannot be compiled, instead of running it uncompiled.
   bool fullgraph = false;
-  /// Return from a recorded call when its kernels for a GPU are compiled. Otherwise that happens in the background, and
-  /// calls run operator by operator until a kernel is there.
+  /// Return from a recorded call only when its GPU kernels are compiled. Otherwise they are compiled in the background,
+  /// and calls run operator by operator until a kernel is ready.
   bool wait = false;
-  /// How many recordings one function holds, and all of them together. Over these the least recently used of the
-  /// function is dropped; a warning event says so. At least 1.
+  /// The maximum number of recordings of one function, and of all functions. Beyond them the function's least recently
+  /// used recording is dropped, and a warning event says so. At least 1.
   int cache_size_limit = 64, accumulated_cache_size_limit = 4096;
 };
 
-/// What a compiled function did so far.
+/// Statistics of a compiled function.
 struct CompileStats {
-  int64_t recordings = 0;   ///< calls that were recorded
-  int64_t hits = 0;         ///< calls that ran what was recorded
-  int64_t eager_calls = 0;  ///< calls of functions that cannot be recorded, or in which there is nothing to fuse
-  int64_t dropped = 0;      ///< recordings over the limits
-  int cached = 0;           ///< recordings that are held
-  int variants = 0;         ///< of different operators or kinds of operands: sizes alone make none
+  int64_t recordings = 0;  ///< calls that were recorded
+  int64_t hits = 0;        ///< calls that ran a recording
+  /// calls that ran uncompiled, because the function cannot be recorded or nothing can be fused
+  int64_t eager_calls = 0;
+  int64_t dropped = 0;  ///< recordings dropped because of the limits
+  int cached = 0;       ///< recordings held now
+  int variants = 0;     ///< recordings that differ in operators or kinds of operands, not in sizes only
 };
 
 namespace detail {
 
-/// Numbers among the arguments, and which tensors are undefined, in order.
+/// The numbers among the arguments, and which tensors are undefined, in order.
 using CompileKey = std::vector<uint64_t>;
 
-/// A function that somebody else holds.
+/// A reference to a function owned by the caller.
 class FunctionRef {
  public:
   template <class F>
@@ -85,7 +86,7 @@ class CompiledFunction {
   CompiledFunction(const CompiledFunction&) = delete;
   CompiledFunction& operator=(const CompiledFunction&) = delete;
 
-  /// The results of `function`, which reads `arguments` and what `key` says. Throws what it throws, and CompileError.
+  /// The results of `function` for these arguments and this key. Throws the function's errors, and CompileError.
   std::vector<Tensor> call(std::span<const Tensor> arguments, const CompileKey& key, FunctionRef function);
   std::string explain() const;
   std::string sources() const;
@@ -100,7 +101,7 @@ class CompiledFunction {
 template <class T>
 inline constexpr bool kUnknown = false;
 
-/// Tells types apart: 1 and true are not the same argument.
+/// Distinguishes types: 1 and true are different arguments.
 template <class T>
 constexpr uint64_t type_tag() {
   uint64_t hash = 0xcbf29ce484222325;
@@ -125,7 +126,7 @@ requires(std::is_arithmetic_v<T> || std::is_enum_v<T>) void flatten(T x, std::ve
     key.push_back(static_cast<uint64_t>(x));
 }
 
-/// A function's result as a list, and back.
+/// Converts a function's result to a list and back.
 template <class R>
 struct Results {
   static_assert(kUnknown<R>,
@@ -155,18 +156,21 @@ struct Results<R> : decltype(tuple_results<R>(std::make_index_sequence<std::tupl
 
 }  // namespace detail
 
-/// A compiled function. Copies share what they recorded. Any number of threads may call it.
+/// A compiled function. Copies share their recordings. Thread-safe.
 template <class F>
 class Compiled {
  public:
   Compiled(F function, const CompileOptions& options) : state_(std::make_shared<State>(std::move(function), options)) {}
 
-  /// The function's result. Arguments are tensors, vectors of tensors, and numbers. Throws what the function throws.
+  /// The function's result. Arguments are tensors, vectors of tensors, and numbers. Throws the function's errors.
   template <class... A>
   auto operator()(const A&... arguments) const -> std::invoke_result_t<F&, const A&...> {
     using R = std::invoke_result_t<F&, const A&...>;
     std::vector<Tensor> tensors;
-    detail::CompileKey key{detail::type_tag<R>()};
+    tensors.reserve(sizeof...(A));
+    detail::CompileKey key;
+    key.reserve(1 + 2 * sizeof...(A));
+    key.push_back(detail::type_tag<R>());
     (detail::flatten(arguments, tensors, key), ...);
     if constexpr (std::is_void_v<R>) {
       const auto call = [&] {
@@ -181,10 +185,10 @@ class Compiled {
     }
   }
 
-  /// What was recorded, a part a recording: its units, the bytes that fusing saves, why neighbours were not fused, and
-  /// why it was recorded beside the others.
+  /// Describes each recording: its units, the bytes that fusing saves, why neighbours were not fused, and why it was
+  /// recorded in addition to the others.
   std::string explain() const { return state_->compiled.explain(); }
-  /// The sources of the kernels that were generated for GPUs, one after the other.
+  /// The sources of all kernels generated for GPUs.
   std::string sources() const { return state_->compiled.sources(); }
   CompileStats stats() const { return state_->compiled.stats(); }
   /// Drops all recordings.
@@ -199,8 +203,8 @@ class Compiled {
   std::shared_ptr<State> state_;
 };
 
-/// A function that is recorded once and runs fused from then on (above). What it captures outlives it. Throws
-/// ValueError for a limit below 1.
+/// Compiles a function (see above). Everything that it captures must outlive the result. Throws ValueError for a limit
+/// below 1.
 template <class F>
 Compiled<std::decay_t<F>> compile(F&& function, const CompileOptions& options = {}) {
   return {std::forward<F>(function), options};

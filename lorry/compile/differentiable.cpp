@@ -16,20 +16,20 @@ bool same_edge(const Tensor& a, const Tensor& b) {
   return x.node.get() == y.node.get() && x.index == y.index;
 }
 
-/// Memory for the gradient of a result, in its layout where that has one place for each element.
+/// Memory for the gradient of a result, with the result's layout if that is dense.
 Tensor memory_for_gradient(const Tensor& x) {
   return x.layout().is_dense() ? empty_strided(x.sizes(), x.strides(), x.options()) : empty(x.sizes(), x.options());
 }
 
-/// What autograd is asked for: the arguments that get a gradient, then the captured leaves.
-std::vector<Tensor> wanted(std::span<const Tensor> arguments, const Differentiation& d) {
-  std::vector<Tensor> wanted;
-  for (const size_t i : d.arguments) wanted.push_back(arguments[i]);
-  for (const auto& leaf : d.leaves) wanted.push_back(leaf->tensor());
-  return wanted;
+/// The tensors for which autograd computes gradients: arguments, then captured leaves.
+std::vector<Tensor> differentiated_inputs(std::span<const Tensor> arguments, const Differentiation& d) {
+  std::vector<Tensor> inputs;
+  for (const size_t i : d.arguments) inputs.push_back(arguments[i]);
+  for (const auto& leaf : d.leaves) inputs.push_back(leaf->tensor());
+  return inputs;
 }
 
-/// What gets a gradient is not written.
+/// Throws CompileError if a tensor that gets a gradient is written.
 void require_no_writes(const trace::Graph& graph, const Differentiation& d) {
   for (const trace::WriteBack& w : graph.write_backs) {
     const trace::GraphInput& x = graph.inputs[static_cast<size_t>(w.input)];
@@ -79,7 +79,7 @@ std::vector<Tensor> record_backward(trace::Recorder& recorder, std::span<const T
     }
   }
   recorder.begin_backward(ones);
-  const std::vector<Tensor> inputs = wanted(arguments, d);
+  const std::vector<Tensor> inputs = differentiated_inputs(arguments, d);
   for (const Tensor& x : inputs)
     if (autograd::gradient_edge(x).node->has_hooks()) {
       trace::Recorder::refuse("a tensor that gets a gradient has hooks");
@@ -118,7 +118,7 @@ int64_t DifferentiableProgram::saved_bytes() const {
   return bytes;
 }
 
-/// One call, as autograd sees it.
+/// One call, as a function of autograd.
 struct DifferentiableProgram::Call {
   std::shared_ptr<const DifferentiableProgram> program;
   trace::RunDraws draws;
@@ -148,7 +148,7 @@ struct DifferentiableProgram::Call {
 
 std::vector<Tensor> DifferentiableProgram::run(std::span<const Tensor> arguments) const {
   Call call{shared_from_this(), trace::take_draws(forward_.graph())};
-  std::vector<Tensor> inputs = wanted(arguments, differentiation_);
+  std::vector<Tensor> inputs = differentiated_inputs(arguments, differentiation_);
   std::vector<bool> are_tensors(inputs.size(), true);
   return autograd::detail::run({.name = "compiled function",
                                 .arguments = std::move(inputs),

@@ -1,6 +1,6 @@
 #pragma once
 
-// A compiled function whose results have gradients: its forward and its backward are two programs.
+// A compiled function whose results have gradients: two programs, the forward and the backward.
 
 #include <memory>
 #include <span>
@@ -12,23 +12,23 @@
 
 namespace lorry::compiler {
 
-/// Of what a function's results have gradients.
+/// The results that require gradients, and the tensors that get gradients.
 struct Differentiation {
-  std::vector<size_t> results;    ///< those that require a gradient
-  std::vector<size_t> arguments;  ///< those that get one
-  /// Those whose gradient is that of an argument before, since they are the same tensor: with that argument.
+  std::vector<size_t> results;    ///< the results that require a gradient
+  std::vector<size_t> arguments;  ///< the arguments that get a gradient
+  /// Arguments that are the same tensor as an earlier argument and get its gradient, each with that argument.
   std::vector<std::pair<size_t, size_t>> same;
-  std::vector<std::shared_ptr<const trace::Captured>> leaves;  ///< captured tensors that get one
-  std::vector<Layout> gradient_layouts;                        ///< of the gradients of `results`
+  std::vector<std::shared_ptr<const trace::Captured>> leaves;  ///< the captured tensors that get a gradient
+  std::vector<Layout> gradient_layouts;                        ///< the layouts of the gradients of `results`
 };
 
-/// Of these results, while they are recorded.
+/// Determines it for these results, while they are being recorded.
 Differentiation differentiation_of(const trace::Recorder& recorder, std::span<const Tensor> arguments,
                                    const std::vector<Tensor>& results);
 
-/// Runs the backward of the results, from gradients of ones, and so records it. Returns the gradients of `arguments`,
-/// then of `leaves`, undefined where there is none; they are further results of the recording. No tensor's grad
-/// changes, and the tape stays.
+/// Records the backward of the results by running it, from gradients of ones. Returns the gradients of `arguments`,
+/// then of `leaves` (undefined if there is none); they are further results of the recording. No tensor's grad changes,
+/// and the tape is kept.
 std::vector<Tensor> record_backward(trace::Recorder& recorder, std::span<const Tensor> arguments,
                                     const std::vector<Tensor>& results, Differentiation& differentiation);
 
@@ -40,12 +40,12 @@ class DifferentiableProgram : public std::enable_shared_from_this<Differentiable
 
   const Program& forward() const { return forward_; }
   const Program& backward() const { return backward_; }
-  /// That pass from the forward to the backward, arguments and captured tensors apart.
+  /// The bytes of values saved for the backward, without arguments and captured tensors.
   int64_t saved_bytes() const;
-  /// Whether the arguments are one tensor where the recorded ones were; the guard of the forward holds.
+  /// Whether the same arguments are one tensor as in the recording. The guard of the forward must hold too.
   bool holds(std::span<const Tensor> arguments) const;
-  /// As Program::run; the results lead to the backward, which throws GradError where gradients of gradients are asked
-  /// for.
+  /// Like Program::run. The results have the backward as their history; it throws GradError if gradients of gradients
+  /// are requested.
   std::vector<Tensor> run(std::span<const Tensor> arguments) const;
 
  private:

@@ -18,7 +18,7 @@ using kernels::Extent;
 using kernels::FusedStep;
 using kernels::RowStep;
 
-/// A tensor that promotes as an argument does; its elements are 1.
+/// A tensor that promotes like an argument; its elements are 1.
 const Tensor& stand_in(const Argument& x) {
   static thread_local std::map<std::pair<DType, bool>, Tensor> made;
   Tensor& t = made[{x.dtype, x.window.layout.rank > 0}];
@@ -41,26 +41,26 @@ bool is_same(const Argument& a, const Argument& b) {
   return a.value_index == b.value_index && a.window.offset == b.window.offset && a.window.layout == b.window.layout;
 }
 
-/// How a node can run in a unit: as a pointwise step, as a step over rows, or not.
+/// How a node can run in a unit: as a pointwise step, as a row step, or not at all.
 struct Candidate {
   std::optional<FusedStep> map;
   std::optional<RowNode> row;
 };
 
-/// What a node reads in a unit, and how it lies beside the unit's rows.
+/// An operand of a node in a unit, and its extent relative to the unit's rows.
 struct UnitOperand {
   const Argument* x;
   Extent extent = Extent::wide;
 };
 
-/// A unit while nodes join it.
-struct Draft {
+/// A unit under construction.
+struct UnitDraft {
   Unit unit;
   std::vector<UnitOperand> inputs;
-  std::vector<Layout> layouts;  ///< of a map's inputs and results
+  std::vector<Layout> layouts;  ///< the layouts of a map's inputs and results
   std::vector<int> needs;       ///< the units whose results it reads
   std::vector<int> users;       ///< the units that read its results
-  int rank = 0;                 ///< greater than that of all it needs
+  int rank = 0;                 ///< greater than the rank of every unit it needs
 };
 
 class Fuser {
@@ -87,8 +87,8 @@ class Fuser {
  private:
   const Node& node(int32_t n) const { return graph_.nodes[static_cast<size_t>(n)]; }
   const Value& value(int32_t v) const { return graph_.values[static_cast<size_t>(v)]; }
-  Draft& draft(int u) { return drafts_[static_cast<size_t>(u)]; }
-  /// The unit that makes an argument; -1: none does.
+  UnitDraft& draft(int u) { return drafts_[static_cast<size_t>(u)]; }
+  /// The unit that makes an argument; -1 if none does.
   int unit_of(const Argument& x) const {
     if (x.kind != Argument::value) return -1;
     const int32_t maker = value(x.value_index).node;
@@ -119,7 +119,7 @@ class Fuser {
       }
       refused = why;
     }
-    Draft& made = drafts_.emplace_back();
+    UnitDraft& made = drafts_.emplace_back();
     made.unit.refused = refused;
     if (candidate.map) {
       made.unit.kind = Unit::map;
@@ -132,7 +132,7 @@ class Fuser {
   }
 
   void join(int32_t n, int u) {
-    Draft& d = draft(u);
+    UnitDraft& d = draft(u);
     if (d.unit.kind == Unit::map && candidates_[static_cast<size_t>(n)].row) become_row(d, n);
     d.unit.nodes.push_back(n);
     unit_of_[static_cast<size_t>(n)] = u;
@@ -142,15 +142,15 @@ class Fuser {
         if (const int maker = unit_of(x); maker >= 0 && maker != u) add_need(u, maker);
   }
 
-  /// A map whose results a step over rows reads.
-  void become_row(Draft& d, int32_t n) {
+  /// Turns a map whose results a row step reads into a row unit.
+  void become_row(UnitDraft& d, int32_t n) {
     d.unit.kind = Unit::row;
     d.unit.rows = candidates_[static_cast<size_t>(n)].row->rows;
     d.inputs.clear();
     for (const int32_t m : d.unit.nodes) add_operands(d, m);
   }
 
-  void add_operands(Draft& d, int32_t n) {
+  void add_operands(UnitDraft& d, int32_t n) {
     std::string why;
     const std::vector<UnitOperand> operands = *operands_of(d.unit.kind, d.unit.rows, n, why);
     for (const UnitOperand& x : operands)
@@ -161,20 +161,21 @@ class Fuser {
         if (std::ranges::find(d.layouts, l) == d.layouts.end()) d.layouts.push_back(l);
   }
 
-  static size_t find_input(const Draft& d, const UnitOperand& x) {
+  static size_t find_input(const UnitDraft& d, const UnitOperand& x) {
     const auto found = std::ranges::find_if(
         d.inputs, [&](const UnitOperand& y) { return x.extent == y.extent && is_same(*x.x, *y.x); });
     return static_cast<size_t>(found - d.inputs.begin());
   }
 
-  /// Why a node cannot join a unit; empty: it can.
+  /// Why a node cannot join a unit; empty if it can.
   std::string why_not(int32_t n, int u) {
-    const Draft& d = draft(u);
+    const UnitDraft& d = draft(u);
     const Candidate& candidate = candidates_[static_cast<size_t>(n)];
-    if (d.unit.nodes.size() >= static_cast<size_t>(kernels::kMaxFusedSteps)) return "the kernel has enough steps";
+    if (d.unit.nodes.size() >= static_cast<size_t>(kernels::kMaxFusedSteps))
+      return "the kernel already has the maximum of steps";
     const int32_t first = d.unit.nodes[0];
     if (callbacks_[static_cast<size_t>(n)] != callbacks_[static_cast<size_t>(first)])
-      return "the host is called between";
+      return "the host is called in between";
     if (value(node(n).results[0]).device != value(node(first).results[0]).device) return "it is on another device";
     std::string why;
     if (d.unit.kind == Unit::map && candidate.map)
@@ -186,13 +187,13 @@ class Fuser {
     if (!why.empty()) return why;
     for (const Argument& x : node(n).arguments)
       if (const int maker = unit_of(x); maker >= 0 && maker != u && depends(maker, u))
-        return "it needs what needs the unit's results";
+        return "it also depends on a unit that needs this unit's results";
     return {};
   }
 
-  /// Whether two units, of which a node of the first reads the second, can be one.
+  /// Whether two units can be merged. A node of the first reads the second.
   bool may_merge(int u, int v) {
-    const Draft &a = draft(u), &b = draft(v);
+    const UnitDraft &a = draft(u), &b = draft(v);
     const int32_t first = a.unit.nodes[0], other = b.unit.nodes[0];
     if (a.unit.nodes.size() + b.unit.nodes.size() > static_cast<size_t>(kernels::kMaxFusedSteps) ||
         callbacks_[static_cast<size_t>(first)] != callbacks_[static_cast<size_t>(other)] ||
@@ -201,10 +202,10 @@ class Fuser {
     const bool rows = a.unit.kind == Unit::row || b.unit.kind == Unit::row;
     if (rows && a.unit.kind == b.unit.kind && a.unit.rows != b.unit.rows) return false;
     if (!rows && a.unit.sizes != b.unit.sizes) return false;
-    Draft both;
+    UnitDraft both;
     both.unit.kind = rows ? Unit::row : Unit::map;
     both.unit.rows = a.unit.kind == Unit::row ? a.unit.rows : b.unit.rows;
-    for (const Draft* d : {&a, &b})
+    for (const UnitDraft* d : {&a, &b})
       for (const int32_t n : d->unit.nodes)
         if (!adds_to(both, n, u, v)) return false;
     const auto passes_another = [&](int from, int to) {
@@ -213,8 +214,9 @@ class Fuser {
     return !passes_another(u, v) && !passes_another(v, u);
   }
 
-  /// Adds the operands of a node to those of two units as one, unless they are too many or lie otherwise.
-  bool adds_to(Draft& both, int32_t n, int u, int v) const {
+  /// Adds the operands of a node to the merged unit. Returns false if there are too many or if their layouts do not
+  /// fit.
+  bool adds_to(UnitDraft& both, int32_t n, int u, int v) const {
     std::string why;
     const auto operands = operands_of(both.unit.kind, both.unit.rows, n, why);
     if (!operands) return false;
@@ -240,9 +242,9 @@ class Fuser {
            both.layouts.size() <= static_cast<size_t>(kernels::kMaxFusedLayouts);
   }
 
-  /// The nodes of v become u's.
+  /// Moves the nodes of v to u.
   void merge(int u, int v) {
-    Draft &to = draft(u), from = std::exchange(draft(v), Draft());
+    UnitDraft &to = draft(u), from = std::exchange(draft(v), UnitDraft());
     if (from.unit.kind == Unit::row) to.unit.kind = Unit::row, to.unit.rows = from.unit.rows;
     for (const int32_t n : from.unit.nodes) unit_of_[static_cast<size_t>(n)] = u;
     to.unit.nodes.insert(to.unit.nodes.end(), from.unit.nodes.begin(), from.unit.nodes.end());
@@ -263,29 +265,32 @@ class Fuser {
   }
 
   std::string why_not_map(int32_t n, int u) {
-    const Draft& d = draft(u);
+    const UnitDraft& d = draft(u);
     const Value& result = value(node(n).results[0]);
-    if (result.layout.size_list() != d.unit.sizes) return "it is over other elements";
+    if (result.layout.size_list() != d.unit.sizes) return "it has other elements";
     std::string why;
     const std::vector<UnitOperand> operands = *operands_of(Unit::map, {}, n, why);
     size_t inputs = d.inputs.size(), layouts = d.layouts.size();
     for (const UnitOperand& x : operands) {
       if (unit_of(*x.x) == u) {
         const Value& v = value(x.x->value_index);
-        if (!is_whole(x.x->window, v) || !same_sizes(v.layout, result.layout)) return "it reads a part, or otherwise";
+        if (!is_whole(x.x->window, v) || !same_sizes(v.layout, result.layout))
+          return "it reads only a part of a result, or in another order";
       } else if (find_input(d, x) == d.inputs.size()) {
         ++inputs;
       }
     }
     for (const Layout& l : layouts_of(n, operands, u)) layouts += std::ranges::find(d.layouts, l) == d.layouts.end();
-    if (layouts > static_cast<size_t>(kernels::kMaxFusedLayouts)) return "the kernel has enough layouts";
-    if (inputs > static_cast<size_t>(kernels::kMaxFusedOperands)) return "the kernel has enough operands";
+    if (layouts > static_cast<size_t>(kernels::kMaxFusedLayouts))
+      return "the kernel already has the maximum of layouts";
+    if (inputs > static_cast<size_t>(kernels::kMaxFusedOperands))
+      return "the kernel already has the maximum of operands";
     return {};
   }
 
-  /// Why a node, and those of a unit that are not yet over rows, cannot be one unit over rows.
+  /// Why a node and the nodes of a map unit cannot form a row unit; empty if they can.
   std::string why_not_rows(int32_t n, int u, const RowDomain& rows, std::span<const int32_t> others) {
-    const Draft& d = draft(u);
+    const UnitDraft& d = draft(u);
     std::string why;
     size_t inputs = d.inputs.size();
     const auto check = [&](int32_t m) {
@@ -295,7 +300,7 @@ class Fuser {
         if (unit_of(*x.x) != u) {
           inputs += m == n && find_input(d, x) == d.inputs.size();
         } else if (x.x->window.offset != 0 || x.extent != extent_of_result(value(x.x->value_index).layout, rows)) {
-          why = "it reads a part, or otherwise";
+          why = "it reads only a part of a result, or in another order";
         }
       }
     };
@@ -303,11 +308,11 @@ class Fuser {
     for (const int32_t m : others)
       if (why.empty()) check(m);
     if (why.empty() && inputs > static_cast<size_t>(kernels::kMaxFusedOperands))
-      return "the kernel has enough operands";
+      return "the kernel already has the maximum of operands";
     return why;
   }
 
-  /// What a node reads as part of a unit; nullopt: it cannot be part of it.
+  /// The operands of a node as a part of a unit; none if it cannot be part of it.
   std::optional<std::vector<UnitOperand>> operands_of(Unit::Kind kind, const RowDomain& rows, int32_t n,
                                                       std::string& why) const {
     const Candidate& candidate = candidates_[static_cast<size_t>(n)];
@@ -315,7 +320,7 @@ class Fuser {
     std::vector<UnitOperand> operands;
     if (candidate.row) {
       const RowStep& step = candidate.row->step;
-      if (candidate.row->rows != rows) why = "it is over other rows";
+      if (candidate.row->rows != rows) why = "it has other rows";
       for (int k = 0; k < 3; ++k)
         if (step.in[k] >= 0)
           operands.push_back(
@@ -324,7 +329,7 @@ class Fuser {
     }
     const Layout& result = value(node(n).results[0]).layout;
     const bool wide = result.numel() == rows.rows * rows.n;
-    if (kind == Unit::row && !wide && result.numel() != rows.rows) why = "it is over other elements";
+    if (kind == Unit::row && !wide && result.numel() != rows.rows) why = "it has other elements";
     if (kind == Unit::row && !result.is_contiguous()) why = "its result is not contiguous";
     for (int k = 0; k < candidate.map->arity && why.empty(); ++k) {
       const Argument* x = argument(candidate.map->in[k]);
@@ -333,13 +338,13 @@ class Fuser {
       const auto extent = x->kind == Argument::number
                               ? std::optional(Extent::single)
                               : extent_of(expand(x->window.layout, result.size_list()), {rows.rows, wide ? rows.n : 1});
-      if (!extent) why = "an operand does not lie in rows";
+      if (!extent) why = "an operand is not laid out in rows";
       operand.extent = extent.value_or(Extent::wide);
     }
     return why.empty() ? std::optional(operands) : std::nullopt;
   }
 
-  /// The layouts that a node of a map reads and writes, those of the unit's own results apart.
+  /// The layouts that a node of a map reads and writes, except those of the unit's own results.
   std::vector<Layout> layouts_of(int32_t n, const std::vector<UnitOperand>& operands, int u) const {
     std::vector<Layout> layouts;
     const auto add = [&](const Layout& l) {
@@ -369,7 +374,7 @@ class Fuser {
     }
   }
 
-  /// Whether a unit needs, by way of others, what another makes.
+  /// Whether a unit needs, directly or through others, the results of another.
   bool depends(int unit, int on) {
     std::vector<int> left{unit};
     ++search_;
@@ -385,7 +390,7 @@ class Fuser {
     return false;
   }
 
-  /// Of each value: how often its own unit reads it, and whether anything else does.
+  /// Counts for each value how often its own unit reads it, and whether anything else does.
   void count_reads() {
     reads_inside_.assign(graph_.values.size(), 0);
     is_read_elsewhere_.assign(graph_.values.size(), false);
@@ -406,11 +411,11 @@ class Fuser {
     for (const WriteBack& x : graph_.write_backs) is_read_elsewhere_[static_cast<size_t>(x.value)] = true;
   }
 
-  /// The inputs, steps and outputs of a fused unit.
+  /// Determines the inputs, steps and outputs of a fused unit.
   void finish(int u) {
-    Draft& d = draft(u);
+    UnitDraft& d = draft(u);
     Unit& unit = d.unit;
-    if (unit.nodes.empty()) return;  // merged into another
+    if (unit.nodes.empty()) return;  // it was merged into another
     if (unit.nodes.size() == 1 && (unit.kind == Unit::row || !is_written_back(unit.nodes[0]))) {
       unit.kind = Unit::library;
       unit.rows = {};
@@ -438,13 +443,13 @@ class Fuser {
       }
   }
 
-  /// Whether a map writes memory of the caller, which its operator alone would not do.
+  /// Whether a map would write to the caller's memory where the operator alone would not.
   bool is_written_back(int32_t n) const {
     return std::ranges::count(graph_.write_backs, node(n).results[0], &WriteBack::value) > 0;
   }
 
-  /// A node as a step over the unit's registers.
-  void add_step(Draft& d, int32_t n, const std::map<int32_t, int16_t>& made) {
+  /// Adds a node as a step over the unit's registers.
+  void add_step(UnitDraft& d, int32_t n, const std::map<int32_t, int16_t>& made) {
     Unit& unit = d.unit;
     const Candidate& candidate = candidates_[static_cast<size_t>(n)];
     std::string why;
@@ -472,7 +477,7 @@ class Fuser {
     row.result[0] = {step.dtype, extent_of_result(value(node(n).results[0]).layout, unit.rows)};
   }
 
-  /// Units after those whose results they need; otherwise as their first nodes stand.
+  /// Topological order; ties by first node.
   std::vector<Unit> in_order() {
     std::vector<Unit> ordered;
     std::vector<bool> done(drafts_.size(), false);
@@ -487,13 +492,13 @@ class Fuser {
   }
 
   const Graph& graph_;
-  std::vector<Draft> drafts_;
+  std::vector<UnitDraft> drafts_;
   std::vector<Candidate> candidates_;  ///< of each node
   std::vector<int> unit_of_;           ///< of each node
-  std::vector<size_t> callbacks_;      ///< of each node: how many of the host's callbacks come before it
+  std::vector<size_t> callbacks_;      ///< per node: the number of host callbacks before it
   std::vector<int> reads_inside_;
   std::vector<bool> is_read_elsewhere_;
-  std::vector<uint32_t> searched_;  ///< of each draft: the search that met it last
+  std::vector<uint32_t> searched_;  ///< per draft: the last search that visited it
   uint32_t search_ = 0;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Fusion: which nodes of a graph run together.
+// Fusion: decides which nodes of a graph run together.
 
 #include <optional>
 #include <string>
@@ -12,18 +12,18 @@
 
 namespace lorry::compiler {
 
-/// Nodes that run as one.
+/// Nodes that run together.
 struct Unit {
   enum Kind : uint8_t {
-    library,  ///< one node, by its own operator
+    library,  ///< one node, run by its operator
     map,      ///< pointwise nodes over the same elements, as one kernel
-    row,      ///< operators over rows (softmax, norms, reductions) and the pointwise ones beside them, row by row
+    row,      ///< operators over rows (softmax, norms, reductions) and pointwise nodes next to them, row by row
   };
   std::vector<int32_t> nodes;
   Kind kind = library;
   // of a map and of a row unit
   std::vector<trace::Argument> inputs;  ///< values and numbers
-  std::vector<int32_t> outputs;         ///< values that somebody else reads
+  std::vector<int32_t> outputs;         ///< values read outside the unit
   std::vector<int16_t> output_registers;
   // of a map
   std::vector<kernels::FusedStep> steps;  ///< one a node
@@ -33,14 +33,15 @@ struct Unit {
   std::vector<kernels::Extent> extents;     ///< of the inputs
   RowDomain rows;
 
-  int64_t bytes_saved = 0;  ///< that its nodes would have written and read again
-  std::string refused;      ///< why its last node did not join a unit before it; empty where it could not have
+  int64_t bytes_saved = 0;  ///< bytes that the nodes alone would write and read again
+  /// why its last node did not join an earlier unit; empty if there was none that it could have joined
+  std::string refused;
 };
 
-/// What a node does at each element, where that is all it does; operands are numbered as its arguments are.
+/// A node as a pointwise step, if it is pointwise. Operands are numbered like its arguments.
 std::optional<kernels::FusedStep> pointwise_step(const trace::Graph& graph, const trace::Node& node);
 
-/// The units of a graph that went through simplify(), in an order in which they can run.
+/// The units of a simplified graph (simplify()), in an order in which they can run.
 std::vector<Unit> fuse(const trace::Graph& graph);
 
 }  // namespace lorry::compiler

@@ -24,10 +24,10 @@ bool MinCut::find_levels() {
   return level_[1] >= 0;
 }
 
-/// Sends up to `most` from a point to the sink along pipes that lead one level further. Iterates, since chains of
-/// operators may be long.
+/// Pushes up to `most` from a point to the sink along pipes to the next level. Iterative, because chains of operators
+/// may be long.
 int64_t MinCut::push(size_t from, int64_t most) {
-  std::vector<size_t> path;  // pipes
+  std::vector<size_t> path;  // a list of pipes
   for (size_t at = from; at != 1;) {
     size_t& next = next_[at];
     while (next < out_[at].size()) {
@@ -51,7 +51,7 @@ int64_t MinCut::push(size_t from, int64_t most) {
   return most;
 }
 
-std::vector<bool> MinCut::with_sink() {
+std::vector<bool> MinCut::on_sink_side() {
   while (find_levels()) {
     next_.assign(out_.size(), 0);
     while (push(0, kUnlimited) > 0) {

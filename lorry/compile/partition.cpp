@@ -11,7 +11,7 @@ namespace {
 
 using namespace trace;
 
-/// Some nodes of a graph as a graph of their own.
+/// A graph made of some nodes of another graph.
 class Part {
  public:
   explicit Part(const Graph& from) : from_(from), value_of_(from.values.size(), -1) {
@@ -22,7 +22,7 @@ class Part {
     x.value = add_value(x.value, -1);
     graph.inputs.push_back(std::move(x));
   }
-  /// An argument that holds all of a value.
+  /// Adds an argument that is a whole value.
   void add_argument(int32_t value) {
     const auto argument = static_cast<int>(graph.arguments.size());
     add_input({.value = value, .argument = argument});
@@ -68,8 +68,8 @@ constexpr bool kTakesLong[] = {
 #include "lorry/formula/pointwise.def"
 };
 
-/// Whether a node's result may be made a second time instead of being saved: a GPU waits for memory and not for
-/// arithmetic, a CPU for either.
+/// Whether a node's result may be recomputed instead of saved: on a GPU, where memory is the bottleneck and not
+/// arithmetic, all pointwise results; on a CPU only those of cheap formulas.
 bool may_be_recomputed(const Graph& graph, const Node& node) {
   if (node.form != Node::pure) return false;
   const std::optional<kernels::FusedStep> step = pointwise_step(graph, node);
@@ -122,7 +122,7 @@ class Partitioner {
     return node >= 0 && is_forward_[static_cast<size_t>(node)];
   }
 
-  /// The function: the nodes before its backward, and those after that its results need.
+  /// Finds the nodes of the function: those before its backward, and later ones that its results need.
   void find_forward() {
     is_forward_.assign(graph_.nodes.size(), false);
     std::vector<bool> needed(graph_.values.size(), false);
@@ -150,7 +150,7 @@ class Partitioner {
     for (size_t i = 0; i < results_; ++i) {
       const GraphOutput& x = graph_.outputs[i];
       if (x.tensor.kind == Argument::undefined) refuse("a result is undefined");
-      if (x.input >= 0) refuse("a result lies in the memory of an argument or of a captured tensor");
+      if (x.input >= 0) refuse("a result shares memory with an argument or a captured tensor");
       for (size_t j = 0; j < i; ++j)
         if (x.tensor.kind == Argument::value && graph_.outputs[j].tensor.kind == Argument::value &&
             x.tensor.value_index == graph_.outputs[j].tensor.value_index)
@@ -158,7 +158,7 @@ class Partitioner {
     }
   }
 
-  /// What the backward reads.
+  /// Finds the values that the backward reads.
   void find_read() {
     read_.assign(graph_.values.size(), false);
     const auto read = [&](const Argument& x) {
@@ -172,20 +172,20 @@ class Partitioner {
     for (size_t i = results_; i < graph_.outputs.size(); ++i) read(graph_.outputs[i].tensor);
   }
 
-  /// What is saved, and what is made again from that: the fewest bytes from which all that the backward reads can be
-  /// made. (Chen et al., "Training deep nets with sublinear memory cost", 2016, is where such choices come from; as a
-  /// cut, Horace He's partitioner of AOTAutograd.)
+  /// Chooses the values to save and to recompute: the fewest bytes from which everything that the backward reads can be
+  /// computed. (Chen et al., "Training deep nets with sublinear memory cost", 2016, recompute in this way; finding the
+  /// values by a minimum cut follows Horace He's partitioner of AOTAutograd.)
   void choose() {
     const size_t values = graph_.values.size();
-    const auto before = [](size_t v) { return 2 + 2 * v; };  // a value is a pipe from here to the next point
+    const auto before = [](size_t v) { return 2 + 2 * v; };  // a value is a pipe from this point to the next one
     MinCut network(2 + 2 * values);
     std::vector<bool> is_gradient_memory(values, false);
     std::vector<int64_t> cost(values, 0);
     for (size_t v = 0; v < values; ++v) cost[v] = graph_.values[v].layout.extent() * size_of(graph_.values[v].dtype);
     for (const GraphInput& x : graph_.inputs) {
       is_gradient_memory[static_cast<size_t>(x.value)] = is_gradient(x);
-      // A parameter lives on anyway, and so does what the function's own tape saved. To save other captured memory
-      // would forbid writes before the backward that the function allows.
+      // Parameters are kept alive anyway, and so are values saved by the function's own tape. Saving other captured
+      // memory would forbid writes before the backward that the function allows.
       const bool lives_on = x.argument < 0 && (x.leaf != nullptr || read_[static_cast<size_t>(x.value)]);
       if (lives_on) cost[static_cast<size_t>(x.value)] = 0;
     }
@@ -207,8 +207,8 @@ class Partitioner {
         if (x.kind == Argument::value)
           network.add(before(static_cast<size_t>(x.value_index)) + 1, before(v), MinCut::kUnlimited);
     }
-    const std::vector<bool> with_sink = network.with_sink();
-    for (size_t v = 0; v < values; ++v) saved_.push_back(!with_sink[before(v)] && with_sink[before(v) + 1]);
+    const std::vector<bool> on_sink_side = network.on_sink_side();
+    for (size_t v = 0; v < values; ++v) saved_.push_back(!on_sink_side[before(v)] && on_sink_side[before(v) + 1]);
     find_recomputed();
     for (const WriteBack& x : graph_.write_backs)
       if (saved_[static_cast<size_t>(graph_.inputs[static_cast<size_t>(x.input)].value)])
@@ -244,7 +244,7 @@ class Partitioner {
                                            forward.mapped(forward.whole(x.value)).value_index});
   }
 
-  /// The saved inputs: they lie in the same tensors, which are now arguments.
+  /// Adds the saved inputs. They are in the same tensors, which are arguments now.
   void add_inputs(Part& backward, const std::vector<size_t>& saved) const {
     for (const size_t i : saved) {
       const GraphInput& x = graph_.inputs[static_cast<size_t>(input_of_[i])];
@@ -271,10 +271,10 @@ class Partitioner {
 
   const Graph& graph_;
   const size_t arguments_, results_;
-  std::vector<bool> is_forward_, is_recomputed_;  ///< of each node
-  /// Of each value: whether the backward reads it, of those that it does not make; and whether it is saved.
+  std::vector<bool> is_forward_, is_recomputed_;  ///< per node
+  /// Per value: whether the backward reads it, without making it; and whether it is saved.
   std::vector<bool> read_, saved_;
-  std::vector<int> input_of_;  ///< of each input of the forward, the graph's
+  std::vector<int> input_of_;  ///< per input of the forward: the graph's input
 };
 
 }  // namespace

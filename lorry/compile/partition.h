@@ -1,6 +1,6 @@
 #pragma once
 
-// Partition: a function and its backward, recorded as one graph, become two graphs.
+// Partition: splits a function and its backward, recorded as one graph, into two graphs.
 
 #include <vector>
 
@@ -9,17 +9,18 @@
 namespace lorry::compiler {
 
 struct Partition {
-  /// The function: of the same arguments, with the saved values as further results.
+  /// The function, with the same arguments; the saved values are further results.
   trace::Graph forward;
-  /// From the saved inputs, the saved values and the gradients of results, in this order, to the gradients.
+  /// The backward. Its arguments are the saved inputs, the saved values and the gradients of results, in this order;
+  /// its results are the gradients.
   trace::Graph backward;
-  std::vector<size_t> saved_inputs;  ///< inputs of `forward` that the backward reads too
+  std::vector<size_t> saved_inputs;  ///< the inputs of `forward` that the backward reads too
 };
 
-/// graph: of `arguments` arguments and then the gradients of results, with `results` results and then the gradients of
-/// arguments; simplified. What the backward reads of the forward is saved, or made again from what is saved where that
-/// is fewer bytes. Throws CompileError where the function does more than
-/// return results, and where a result lies in the memory of another or of an argument.
+/// graph: simplified, with `arguments` arguments followed by the gradients of results, and `results` results followed
+/// by the gradients of arguments. Values of the forward that the backward reads are saved, or recomputed from saved
+/// ones if that saves fewer bytes. Throws CompileError if the function does more than return results, and if a result
+/// shares memory with another result or with an argument.
 Partition partition(const trace::Graph& graph, size_t arguments, size_t results);
 
 }  // namespace lorry::compiler

@@ -18,7 +18,7 @@ std::vector<int32_t> steps_of(const Graph& graph, const std::vector<Unit>& units
   return steps;
 }
 
-/// Whether a unit reads what a memory held nowhere but at the element that it writes.
+/// Whether a unit reads the old contents of a memory only at the element that it writes.
 trace::Overwrites overwritten_by(const Graph& graph, const std::vector<Unit>& units) {
   return [&](int32_t step, int32_t old, int32_t made) {
     const Unit& unit = units[static_cast<size_t>(step)];
@@ -65,9 +65,9 @@ std::vector<Tensor> Program::run(std::span<const Tensor> arguments, RunDraws dra
     const kernels::FusedKernel* const kernel = kernels_[u].get();
     if (kernel == nullptr || !kernel->ready() ||
         !run_fused(units_[u], *kernel, device_of(graph_, units_[u]), evaluation)) {
-      evaluation.place_apart(kernel != nullptr);
+      evaluation.use_new_memory(kernel != nullptr);
       for (const int32_t n : units_[u].nodes) evaluation.run(graph_.nodes[static_cast<size_t>(n)], step);
-      evaluation.place_apart(false);
+      evaluation.use_new_memory(false);
     }
     evaluation.end(step);
   }
@@ -85,7 +85,7 @@ std::string Program::explain() const {
     if (unit.kind == Unit::row)
       text += fmt::format("over {} rows of {}, {} bytes saved", unit.rows.rows, unit.rows.n, unit.bytes_saved);
     if (kernels_[u] != nullptr && !kernels_[u]->ready()) text += "; operator by operator, until its kernel is compiled";
-    if (!unit.refused.empty()) text += fmt::format("; not with the unit before: {}", unit.refused);
+    if (!unit.refused.empty()) text += fmt::format("; not fused with an earlier unit: {}", unit.refused);
     text += "\n";
   }
   return text;

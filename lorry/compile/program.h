@@ -1,6 +1,6 @@
 #pragma once
 
-// A compiled function of tensors: a graph's units, ready to run again and again.
+// A compiled function of tensors: a graph's units and their kernels.
 
 #include <memory>
 #include <span>
@@ -20,31 +20,31 @@ class Program {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
-  /// What must hold of the arguments of a run.
+  /// The condition for the arguments of a run.
   const trace::Guard& guard() const { return guard_; }
-  /// Writes what the function wrote, sets the gradients that it set, calls the host back, and returns what it returned,
-  /// to the bit. Draws random numbers as the function would if it were called now, and advances its generators as much.
-  /// The guard holds for the arguments. Any number of threads may run it.
+  /// Runs the function with its bits: writes what it wrote, sets the gradients it set, calls its host callbacks, and
+  /// returns its results. Takes random draws as the function would if it were called now, and advances the generators
+  /// as much. The guard must hold for the arguments. Thread-safe.
   std::vector<Tensor> run(std::span<const Tensor> arguments) const { return run(arguments, trace::take_draws(graph_)); }
-  /// The same with draws that were taken before.
+  /// The same with draws that have been taken already.
   std::vector<Tensor> run(std::span<const Tensor> arguments, trace::RunDraws draws) const;
 
   const trace::Graph& graph() const { return graph_; }
   const std::vector<Unit>& units() const { return units_; }
-  /// A line a unit: what it computes, the bytes that fusing saves, and why it was not fused with what comes before.
+  /// One line per unit: its operators, the bytes that fusing saves, and why it was not fused with an earlier unit.
   std::string explain() const;
-  /// What was generated for its kernels.
+  /// The generated sources of its kernels.
   std::string sources() const;
-  /// Returns when its kernels are compiled, or refused.
+  /// Waits until all kernels have been compiled or have failed to compile.
   void wait() const;
 
  private:
   trace::Graph graph_;
   std::vector<Unit> units_;
   trace::Lifetimes lifetimes_;
-  std::vector<int> in_input_;  ///< of each value: the input in whose memory it is made, -1
-  std::vector<std::unique_ptr<const kernels::FusedKernel>> kernels_;  ///< of each unit; null: a library unit
-  std::vector<size_t> callback_ends_;  ///< of each unit: how many of the host's callbacks come before it
+  std::vector<int> in_input_;  ///< per value: the input in whose memory it is computed; -1: none
+  std::vector<std::unique_ptr<const kernels::FusedKernel>> kernels_;  ///< per unit; null for library units
+  std::vector<size_t> callback_ends_;  ///< per unit: the number of host callbacks before it
   trace::Guard guard_;
 };
 

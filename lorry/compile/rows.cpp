@@ -16,13 +16,13 @@ const A& attribute(const Node& node, size_t i) {
   return std::get<A>(node.attributes[i]);
 }
 
-/// The reduction of formula/reduce.def that an operator is.
+/// The row of formula/reduce.def for an operator; null if it is not a reduction.
 const formula::FoldRow* reduction(Op op) {
   const int i = static_cast<int>(op) - kPointwiseCount;
   return i >= 0 && i < formula::kFoldRowCount ? &formula::kFoldRows[i] : nullptr;
 }
 
-/// The number of elements in some dimensions, where they are the last; else 0.
+/// The number of elements in `dims` if these are the last dimensions; else 0.
 int64_t count_of_last(const Layout& layout, const Dims& dims) {
   int64_t n = 1;
   for (int d = layout.rank - dims.size(); d < layout.rank; ++d) {
@@ -37,7 +37,7 @@ Dims last_dims(const Layout& layout, int64_t count) {
   return dims;
 }
 
-/// The operator's step and the dimensions that make its rows; nullopt: it is none over rows.
+/// The row step of an operator, and the dimensions that form a row; none if it is not an operator over rows.
 std::optional<std::pair<RowStep, Dims>> operator_step(const Node& node, const Layout& x) {
   RowStep step;
   step.in[0] = 0;
@@ -71,8 +71,8 @@ std::optional<std::pair<RowStep, Dims>> operator_step(const Node& node, const La
   }
 }
 
-/// The distance between neighbours in dimensions first to end - 1 read as one; nullopt: they cannot be. One element is
-/// at any distance: `otherwise`.
+/// The stride of dimensions first to end - 1 as one dimension; none if they cannot be merged. If they have one element:
+/// `otherwise`.
 std::optional<int64_t> distance(const Layout& layout, int first, int end, int64_t otherwise) {
   std::optional<int64_t> unit;
   int64_t expected = 0;
@@ -128,8 +128,9 @@ std::optional<RowNode> row_node(const Graph& graph, const Node& node, std::strin
   for (const int16_t k : step.in)
     if (k >= 0 && !node.arguments[static_cast<size_t>(k)].window.layout.is_contiguous())
       return refuse("its operands are not contiguous");
-  if (fused->deal_rows != nullptr) made.rows.deal = fused->deal_rows(step, x.dtype, made.rows.n, why);
-  if (made.rows.deal < 0) return std::nullopt;
+  if (fused->row_distribution != nullptr)
+    made.rows.distribution = fused->row_distribution(step, x.dtype, made.rows.n, why);
+  if (made.rows.distribution < 0) return std::nullopt;
   step.results = static_cast<int8_t>(node.results.size());
   for (size_t i = 0; i < node.results.size(); ++i) {
     if (node.results[i] < 0) return {};

@@ -1,6 +1,6 @@
 #pragma once
 
-// Rows: which nodes make something of each row of their operands, and how operands lie beside those rows.
+// Rows: which nodes are operators over rows, and the extents of operands relative to these rows.
 
 #include <optional>
 #include <string>
@@ -10,27 +10,27 @@
 
 namespace lorry::compiler {
 
-/// Rows of n elements, and how they are dealt to a device's threads (kernels/fused.h).
+/// Rows of n elements, and how they are distributed among a device's threads (kernels/fused.h).
 struct RowDomain {
-  int64_t rows = 0, n = 0, deal = 0;
+  int64_t rows = 0, n = 0, distribution = 0;  ///< FusedKernels::row_distribution
   friend bool operator==(const RowDomain&, const RowDomain&) = default;
 };
 
-/// How elements that are read through a layout lie beside rows: that of the rows' own sizes, or of one element a row.
-/// nullopt: otherwise.
+/// The extent of an operand that is read through `layout`, with an element for each element of the rows, or for each
+/// row. None if it is not one of the extents.
 std::optional<kernels::Extent> extent_of(const Layout& layout, const RowDomain& rows);
 
-/// That of a result of a unit over rows.
+/// The extent of a result of a row unit.
 kernels::Extent extent_of_result(const Layout& layout, const RowDomain& rows);
 
-/// A node that is a row step; its operands are numbered as its arguments are, -1 where one is undefined.
+/// A node as a row step. Operands are numbered like its arguments; -1: undefined.
 struct RowNode {
   kernels::RowStep step;
   RowDomain rows;
 };
 
-/// What a node does to each row, where its device has kernels over rows. Otherwise nullopt; `why` then says what is
-/// wrong with its rows, where it is an operator over rows.
+/// A node as a row step, if its device has kernels over rows for it. Otherwise none; for an operator over rows, `why`
+/// says why not.
 std::optional<RowNode> row_node(const trace::Graph& graph, const trace::Node& node, std::string& why);
 
 }  // namespace lorry::compiler

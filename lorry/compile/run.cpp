@@ -1,5 +1,10 @@
 #include "lorry/compile/run.h"
 
+#include <array>
+#include <cstddef>
+#include <memory_resource>
+#include <vector>
+
 #include "lorry/kernels/backend.h"
 
 namespace lorry::compiler {
@@ -71,9 +76,11 @@ std::unique_ptr<const kernels::FusedKernel> make_kernel(const Graph& graph, cons
 }
 
 bool run_fused(const Unit& unit, const kernels::FusedKernel& kernel, Device device, Evaluation& evaluation) {
-  std::vector<void*> addresses;
+  std::array<std::byte, 1024> buffer;  // enough for small units
+  std::pmr::monotonic_buffer_resource memory(buffer.data(), buffer.size());
+  std::pmr::vector<void*> addresses(&memory);
   addresses.reserve(unit.inputs.size() + unit.outputs.size());
-  std::vector<Tensor> made;  // of no particular contents
+  std::pmr::vector<Tensor> made(&memory);  // uninitialised
   for (const Argument& x : unit.inputs)
     if (x.kind == Argument::value)
       addresses.push_back(evaluation.address(x));

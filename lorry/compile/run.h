@@ -7,15 +7,15 @@
 
 namespace lorry::compiler {
 
-/// The kernel of a map or a row unit. in_input: of each value the input in whose memory it is made, -1.
+/// The kernel of a map or row unit. in_input: for each value, the input in whose memory it is computed; -1: none.
 std::unique_ptr<const kernels::FusedKernel> make_kernel(const trace::Graph& graph, const Unit& unit,
                                                         std::span<const int> in_input);
 
-/// Runs it, when it is ready: the unit's outputs become values of the evaluation. False: the kernel did not take the
-/// addresses, and nothing has happened.
+/// Runs the kernel, which must be ready, and stores the unit's outputs as values of the evaluation. Returns false,
+/// having done nothing, if the kernel does not support the addresses.
 bool run_fused(const Unit& unit, const kernels::FusedKernel& kernel, Device device, trace::Evaluation& evaluation);
 
-/// Where a map or a row unit runs.
+/// The device of a map or row unit.
 Device device_of(const trace::Graph& graph, const Unit& unit);
 
 }  // namespace lorry::compiler

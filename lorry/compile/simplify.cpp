@@ -9,7 +9,7 @@ namespace {
 
 using namespace trace;
 
-/// Builds a graph from the nodes of another: values get new numbers, and equal calls one result.
+/// Builds a graph from the nodes of another: renumbers values, and merges equal calls.
 class Rebuilder {
  public:
   explicit Rebuilder(const Graph& from) : from_(from), value_of_(from.values.size(), -1) {}
@@ -59,7 +59,8 @@ class Rebuilder {
     emit(node, node.results);
   }
 
-  /// x.op_(y) is x = x.op(y), converted to x's dtype; where x is a part, that is copied into the rest.
+  /// Replaces x.op_(y) by x = x.op(y), converted to x's dtype. If x is a part of a value, the result is copied into the
+  /// rest.
   void add_pure(const Node& in_place) {
     const Argument target = in_place.targets[0];
     const Value& whole = from_.values[static_cast<size_t>(in_place.results[0])];
@@ -97,7 +98,7 @@ class Rebuilder {
     }
     const auto index = static_cast<int32_t>(to_.nodes.size());
     node.results.clear();
-    std::map<int32_t, int32_t> added;  // targets in one value have one result
+    std::map<int32_t, int32_t> added;  // targets in one value share a result
     for (const int32_t old : old_results) {
       if (old >= 0 && !added.contains(old)) added[old] = add_value(old, index);
       node.results.push_back(old < 0 ? -1 : added[old]);
@@ -106,7 +107,7 @@ class Rebuilder {
     to_.nodes.push_back(std::move(node));
   }
 
-  /// What a node computes, and in which layouts.
+  /// Describes what a node computes, and the layouts of its results.
   std::string describe(const Node& node, const std::vector<int32_t>& results) const {
     std::string text = fmt::format("{} {}/{} ", called_, static_cast<int>(node.op), static_cast<int>(node.form));
     for (const Argument& x : node.arguments) text += describe(x);
@@ -154,7 +155,7 @@ class Rebuilder {
         attribute);
   }
 
-  /// A tensor for the caller: memory that was its own stays so.
+  /// Makes a tensor for the caller. If it had its own memory in the function, it still has.
   void give(Argument& x, bool shared) {
     if (x.kind != Argument::value) return;
     const int32_t old = x.value_index;
@@ -187,13 +188,14 @@ class Rebuilder {
 
   const Graph& from_;
   Graph to_;
-  std::vector<int32_t> value_of_;       ///< of the old graph's values
-  std::map<std::string, size_t> made_;  ///< nodes by what they compute
-  size_t called_ = 0;                   ///< callbacks so far: the host may write what nodes read
+  std::vector<int32_t> value_of_;       ///< new number of each value of the old graph
+  std::map<std::string, size_t> made_;  ///< nodes, by what they compute
+  /// callbacks so far; the host may write what nodes read, so calls are not merged across one
+  size_t called_ = 0;
   std::map<int32_t, int32_t> given_, copies_;
 };
 
-/// Without the nodes whose results nobody reads, and without their values.
+/// Removes nodes whose results are not read, and their values.
 Graph without_dead_nodes(const Graph& graph) {
   std::vector<bool> live(graph.values.size(), false);
   const auto use = [&](const Argument& x) {
@@ -203,11 +205,11 @@ Graph without_dead_nodes(const Graph& graph) {
   for (const GraphOutput& x : graph.outputs) use(x.tensor);
   for (const GraphGrad& x : graph.grads) use(x.gradient);
   for (const WriteBack& x : graph.write_backs) live[static_cast<size_t>(x.value)] = true;
-  std::vector<bool> wanted(graph.nodes.size(), false);
+  std::vector<bool> needed(graph.nodes.size(), false);
   for (size_t n = graph.nodes.size(); n-- > 0;) {
     const Node& node = graph.nodes[n];
-    wanted[n] = std::ranges::any_of(node.results, [&](int32_t r) { return r >= 0 && live[static_cast<size_t>(r)]; });
-    if (!wanted[n]) continue;
+    needed[n] = std::ranges::any_of(node.results, [&](int32_t r) { return r >= 0 && live[static_cast<size_t>(r)]; });
+    if (!needed[n]) continue;
     for (const Argument& x : node.arguments) use(x);
     for (const Argument& x : node.targets) use(x);
     for (const int32_t r : node.results)
@@ -220,12 +222,12 @@ Graph without_dead_nodes(const Graph& graph) {
   std::erase_if(to.constants, [&](const GraphConstant& x) { return !live[static_cast<size_t>(x.value)]; });
   std::vector<int32_t> node_of(graph.nodes.size(), -1), value_of(graph.values.size(), -1);
   for (size_t n = 0, next = 0; n < graph.nodes.size(); ++n)
-    if (wanted[n]) node_of[n] = static_cast<int32_t>(next++);
-  const auto wanted_before = [&](size_t n) {
-    return static_cast<size_t>(std::count(wanted.begin(), wanted.begin() + static_cast<std::ptrdiff_t>(n), true));
+    if (needed[n]) node_of[n] = static_cast<int32_t>(next++);
+  const auto needed_before = [&](size_t n) {
+    return static_cast<size_t>(std::count(needed.begin(), needed.begin() + static_cast<std::ptrdiff_t>(n), true));
   };
-  for (HostCallback& x : to.callbacks) x.position = wanted_before(x.position);
-  if (to.backward_from <= graph.nodes.size()) to.backward_from = wanted_before(to.backward_from);
+  for (HostCallback& x : to.callbacks) x.position = needed_before(x.position);
+  if (to.backward_from <= graph.nodes.size()) to.backward_from = needed_before(to.backward_from);
   for (size_t v = 0; v < graph.values.size(); ++v) {
     if (!live[v]) continue;
     value_of[v] = static_cast<int32_t>(to.values.size());
@@ -239,7 +241,7 @@ Graph without_dead_nodes(const Graph& graph) {
   for (GraphInput& x : to.inputs) renumber(x.value);
   for (GraphConstant& x : to.constants) renumber(x.value);
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
-    if (!wanted[n]) continue;
+    if (!needed[n]) continue;
     Node node = graph.nodes[n];
     for (Argument& x : node.arguments) renumber(x.value_index);
     for (Argument& x : node.targets) renumber(x.value_index);

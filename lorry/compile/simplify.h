@@ -4,9 +4,9 @@
 
 namespace lorry::compiler {
 
-/// The same function with less to do, to the bit: pointwise operators in place become pure ones (and a copy, where they
-/// wrote a part), a call that was made before is not made again, and what nobody reads is not made at all. Random
-/// draws that are read stay.
+/// Returns an equivalent graph with less work and the same bits. In-place pointwise operators become pure ones
+/// (followed by a copy if they write only a part), repeated calls are merged, and unread results are removed. Random
+/// draws that are read are kept.
 trace::Graph simplify(const trace::Graph& graph);
 
 }  // namespace lorry::compiler

@@ -16,11 +16,11 @@ MemoryUse host_memory() {
   return {sysconf(_SC_AVPHYS_PAGES) * page, sysconf(_SC_PHYS_PAGES) * page};
 }
 
-/// Work is done when a call returns: there is nothing to wait for, and null stands for every stream and event.
+/// Work is done when a call returns, so there is nothing to wait for; streams and events are null.
 constexpr Runtime kCpuRuntime = {
     .count = [] { return 1; },
     .why_absent = [] { return std::string(); },
-    .facts = [](int) { return Facts{.name = "cpu", .memory_bytes = host_memory().total_bytes}; },
+    .info = [](int) { return DeviceInfo{.name = "cpu", .memory_bytes = host_memory().total_bytes}; },
     .memory_use = [](int) { return host_memory(); },
     .synchronize = [](int) {},
     .throw_reported = [](int) {},
@@ -39,10 +39,10 @@ constexpr Runtime kCpuRuntime = {
     .milliseconds = [](int, void*, void*) { return 0.0; },
 };
 
-/// Nothing runs, so there is nothing to wait for. Copies to it are calls without effect.
+/// Nothing is computed on meta, so there is nothing to wait for, and copies do nothing.
 constexpr Runtime kMetaRuntime = [] {
   Runtime meta = kCpuRuntime;
-  meta.facts = [](int) { return Facts{.name = "meta"}; };
+  meta.info = [](int) { return DeviceInfo{.name = "meta"}; };
   meta.memory_use = [](int) { return MemoryUse{}; };
   meta.copy = [](void*, Device to, const void*, Device, int64_t, Stream) {
     if (!to.is_meta()) lorry::detail::raise_no_elements("copy");
@@ -50,7 +50,7 @@ constexpr Runtime kMetaRuntime = [] {
   return meta;
 }();
 
-/// In the order of DeviceType; null where this build has no such devices.
+/// In the order of DeviceType; null if this build does not support the type.
 #ifdef LORRY_WITH_CUDA
 constexpr const Runtime* kRuntimes[kDeviceTypeCount] = {&kCpuRuntime, &lorry::cuda::kDeviceRuntime, &kMetaRuntime};
 #else
@@ -91,9 +91,9 @@ void require_device(Device device, const char* where) {
                         to_string(Device{device.type, static_cast<int8_t>(devices - 1)}));
 }
 
-Facts facts(Device device) {
-  require_device(device, "device::facts");
-  return runtime(device.type, "device::facts").facts(device.index);
+DeviceInfo info(Device device) {
+  require_device(device, "device::info");
+  return runtime(device.type, "device::info").info(device.index);
 }
 
 MemoryUse memory_use(Device device) {

@@ -1,6 +1,7 @@
 #pragma once
 
-// The devices of this machine, and moving bytes between them. A type that this build has no code for has no devices.
+// The devices of this machine: how many there are, their properties, waiting for them, and copying bytes between them.
+// A device type that this build does not support has no devices.
 
 #include <cstdint>
 #include <string>
@@ -10,57 +11,59 @@
 
 namespace lorry::device {
 
-/// How many devices of the type this machine has: 1 for the CPU, 0 without a driver.
+/// The number of devices of the type in this machine: 1 for the CPU; 0 for GPUs without a driver.
 int count(DeviceType type);
-/// Whether there is one.
+/// Whether there is at least one device of the type.
 inline bool available(DeviceType type) { return count(type) > 0; }
-/// Why there is no device of the type, or fewer than the machine has: one clause, such as "this build has no CUDA";
-/// else empty.
+/// Why there is no device of the type, or why fewer can be used than the machine has: one clause, such as "this build
+/// has no CUDA". Empty if all can be used.
 std::string why_absent(DeviceType type);
 /// Throws DeviceError naming `where` unless the device exists.
 void require_device(Device device, const char* where);
 
-/// What a device is called, and what it has.
-struct Facts {
+/// A device's name and properties. Compute capability and multiprocessors are 0 for other devices than GPUs.
+struct DeviceInfo {
   std::string name;
   int64_t memory_bytes = 0;
   int compute_major = 0, compute_minor = 0;
   int multiprocessors = 0;
 };
 /// Throws DeviceError for a device that does not exist.
-Facts facts(Device device);
-/// What the whole machine uses and has of the device's memory, this process's context and libraries included.
+DeviceInfo info(Device device);
+/// A device's memory. Memory used by other processes, and by this process's context and libraries, is not free.
 struct MemoryUse {
   int64_t free_bytes = 0, total_bytes = 0;
 };
-/// What is in use now. Throws DeviceError for a device that does not exist.
+/// Throws DeviceError for a device that does not exist.
 MemoryUse memory_use(Device device);
 
-/// Waits for all work on the device. Throws what that work met with.
+/// Waits for all work on the device. Throws the errors of that work.
 void synchronize(Device device);
 
-/// Throws what kernels have reported so far, such as an index outside its tensor, without waiting for those that still
-/// run.
+/// Throws the first error that kernels have reported so far, such as an index outside its tensor. Does not wait for
+/// kernels that are still running.
 void throw_reported(Device device);
 
-/// For work in several launches that must not stop half way: while it lives, what kernels report waits, and is thrown
-/// by the first of this thread's calls after it.
-class ReportsWait {
+/// Defers errors that kernels report, for a scope. For work in several launches that must not stop half way. The first
+/// call of this thread after the scope throws the error.
+class DeferReports {
  public:
-  ReportsWait() : before_(std::exchange(t_reports_wait, true)) {}
-  ~ReportsWait() { t_reports_wait = before_; }
-  ReportsWait(const ReportsWait&) = delete;
-  ReportsWait& operator=(const ReportsWait&) = delete;
-  static bool now() { return t_reports_wait; }
+  DeferReports() : before_(std::exchange(t_deferred, true)) {}
+  ~DeferReports() { t_deferred = before_; }
+  DeferReports(const DeferReports&) = delete;
+  DeferReports& operator=(const DeferReports&) = delete;
+  /// Whether this thread is inside such a scope.
+  static bool active() { return t_deferred; }
 
  private:
-  static inline constinit thread_local bool t_reports_wait = false;
+  static inline constinit thread_local bool t_deferred = false;
   const bool before_;
 };
 
-/// Copies bytes within or between devices, in the order of `stream`, which belongs to the one that is not the CPU (to
-/// the target's between two). Both ends stay as they are until the stream is done: a driver may still read pageable
-/// host memory when the call returns. memory::upload takes a source that does not stay.
+/// Copies bytes within a device or between two, in the order of `stream`. The stream belongs to the device that is not
+/// the CPU; between two GPUs, to the destination's. The caller must keep both memories, and not change the source,
+/// until the stream is done: a driver may still read pageable host memory after the call has returned. memory::upload
+/// accepts a source that may change at once.
 void copy(void* to, Device to_device, const void* from, Device from_device, int64_t bytes, Stream stream);
 
 }  // namespace lorry::device

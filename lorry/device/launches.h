@@ -1,8 +1,8 @@
 #pragma once
 
-// What this process puts on a GPU's streams: every kernel, library call, copy, fill and graph is described to the
-// observers of the thread that enqueues it. Nothing reaches a stream by another way (device/cuda/launch.cpp). Without
-// an observer that costs one test.
+// Observers of launches. Everything that Lorry enqueues on a GPU's stream (kernels, library calls, copies, fills and
+// graphs) goes through device/cuda/launch.cpp, which describes it to the observers of the enqueuing thread. Without an
+// observer this costs one test per launch.
 
 #include <cstdint>
 #include <span>
@@ -12,46 +12,46 @@
 
 namespace lorry::device {
 
-/// A value that a kernel is given, as bytes.
+/// A kernel's argument, as bytes.
 struct LaunchParameter {
   const void* value;
   uint32_t bytes;
 };
 
-/// An address that a launch was given: of a tensor, of scratch memory, or of host memory that a copy reads or writes.
-/// Whatever else is in a kernel's parameters is a value: sizes, strides, scalars, host addresses that never move.
+/// An address passed to a launch: of a tensor, of scratch memory, or of host memory that a copy reads or writes. All
+/// other bytes of a kernel's parameters are values: sizes, strides, scalars, host addresses that never change.
 struct LaunchAddress {
   const void* address;     ///< never null
-  int32_t parameter = -1;  ///< the kernel's parameter that holds it; -1 where there are no parameters
-  uint32_t offset = 0;     ///< where in that parameter, in bytes
+  int32_t parameter = -1;  ///< the kernel's parameter that holds it; -1 if the launch has no parameters
+  uint32_t offset = 0;     ///< in that parameter, in bytes
 };
 
-/// One launch. All that it points to lives until the observer returns.
+/// One launch. Everything it points to is valid until the observer returns.
 struct Launch {
   enum class Kind : uint8_t { kernel, library, copy, fill, graph };
 
   Kind kind = Kind::kernel;
   Stream stream = {};
-  /// The operator that runs, by the name that the user called (base/modes.h); null between calls.
+  /// The running operator, under the name that the user called (base/modes.h); null between calls.
   const char* operator_name = nullptr;
-  /// The function that was called: the kernel's (mangled) symbol, or such as "cublasLtMatmul", "cudaMemcpyAsync".
+  /// The function that was called: a kernel's mangled symbol, or for example "cublasLtMatmul" or "cudaMemcpyAsync".
   const char* function = nullptr;
-  /// A copy's target comes before its source. Of a library call: what the caller handed in; the library's own kernels
-  /// and their parameters are not known. A graph's are in its nodes.
+  /// Copies: the destination, then the source. Library calls: the addresses that the caller passed (the library's own
+  /// kernels and their parameters are unknown). Graphs: empty, because the addresses are in the graph's nodes.
   std::span<const LaunchAddress> addresses = {};
-  int64_t bytes = 0;  ///< that a copy or a fill writes
+  int64_t bytes = 0;  ///< written by a copy or a fill
 
-  // Of kernels only.
-  const void* kernel = nullptr;  ///< the host's function, which names it to the CUDA runtime
+  // Kernels only:
+  const void* kernel = nullptr;  ///< the host function that identifies the kernel to the CUDA runtime
   uint32_t grid[3] = {}, block[3] = {}, cluster[3] = {1, 1, 1};
   int64_t shared_bytes = 0;   ///< dynamic shared memory
-  bool programmatic = false;  ///< may start before the kernel ahead of it ends
+  bool programmatic = false;  ///< may start before the preceding kernel ends (programmatic dependent launch)
   std::span<const LaunchParameter> parameters = {};
 };
 
 class LaunchObserver {
  public:
-  /// After each launch that succeeded. What it launches itself is not observed.
+  /// Called after each launch that succeeded. Launches made inside this call are not observed.
   virtual void launched(const Launch& launch) noexcept = 0;
 
  protected:
@@ -62,11 +62,10 @@ class ObserveLaunches;
 namespace detail {
 inline constinit thread_local ObserveLaunches* t_launch_observers = nullptr;
 }
-/// Whether anybody observes this thread's launches.
+/// Whether this thread's launches are observed.
 inline bool launches_observed() { return detail::t_launch_observers != nullptr; }
 
-/// Shows this thread's launches to an observer for a scope. Scopes nest: the innermost observer is told first, then
-/// those around it.
+/// Notifies an observer of this thread's launches, for a scope. Scopes nest: the innermost observer is notified first.
 class [[nodiscard]] ObserveLaunches {
  public:
   explicit ObserveLaunches(LaunchObserver& observer) : observer_(observer), outer_(detail::t_launch_observers) {
@@ -82,7 +81,7 @@ class [[nodiscard]] ObserveLaunches {
   ObserveLaunches* const outer_;
 };
 
-/// Hides this thread's launches from its observers for a scope: launches that are captured and do not run.
+/// Hides this thread's launches from its observers, for a scope: for launches that are only captured and do not run.
 class [[nodiscard]] HideLaunches {
  public:
   HideLaunches() : outer_(std::exchange(detail::t_launch_observers, nullptr)) {}
@@ -94,10 +93,10 @@ class [[nodiscard]] HideLaunches {
   ObserveLaunches* const outer_;
 };
 
-/// Tells this thread's observers.
+/// Notifies this thread's observers.
 void announce(const Launch& launch) noexcept;
 
-/// How many kernels this thread has launched while it lives; those that libraries launch for themselves are not known.
+/// Counts the kernels that this thread launches during the object's lifetime, except those launched by libraries.
 class LaunchCount final : LaunchObserver {
  public:
   int64_t kernels() const { return kernels_; }

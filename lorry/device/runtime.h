@@ -1,6 +1,6 @@
 #pragma once
 
-// The table of devices: one row a device type, behind device.h and stream.h.
+// The table of device types. device.h and stream.h call its rows.
 
 #include <string>
 
@@ -8,11 +8,12 @@
 
 namespace lorry::device {
 
-/// A row of the table of devices. All but `count` and `why_absent` are called only with devices that exist.
+/// A row of the table: the functions of one device type. All but `count` and `why_absent` are called only with devices
+/// that exist.
 struct Runtime {
   int (*count)();
   std::string (*why_absent)();
-  Facts (*facts)(int index);
+  DeviceInfo (*info)(int index);
   MemoryUse (*memory_use)(int index);
   void (*synchronize)(int index);
   void (*throw_reported)(int index);
@@ -30,7 +31,7 @@ struct Runtime {
   double (*milliseconds)(int index, void* start, void* end);
 };
 
-/// The row of a device type. Throws DeviceError naming `where` when this build has none.
+/// The row of a device type. Throws DeviceError that names `where` if this build has none.
 const Runtime& runtime(DeviceType type, const char* where);
 
 }  // namespace lorry::device

@@ -52,7 +52,7 @@ void Event::block(Stream stream) const { device::runtime(device_.type, "event").
 bool Event::done() const { return device::runtime(device_.type, "event").event_done(device_.index, handle_); }
 void Event::synchronize() const {
   const device::Runtime& runtime = device::runtime(device_.type, "event");
-  if (!device_.is_cuda() || (events::has_handler() && done())) return;  // nothing to wait for, so nothing to hear of
+  if (!device_.is_cuda() || (events::has_handler() && done())) return;  // no wait, so no event
   events::emit_after(events::Kind::synchronisation, running_or("synchronize"), "the host waited for an event",
                      [&] { runtime.synchronize_event(device_.index, handle_); });
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-// Streams and events. A stream is a queue of work on a device: what is enqueued on one runs in order, and streams run
-// beside each other. On the CPU and on meta work is done when a call returns, and handles are null.
+// Streams and events. A stream is a queue of work on a device: work on one stream runs in order, different streams run
+// concurrently. On the CPU and on meta, work is done when a call returns, and handles are null.
 
 #include <utility>
 
@@ -11,13 +11,13 @@ namespace lorry {
 
 inline constexpr int kMaxDevices = 16;
 
-/// Names a stream; does not own it. The null handle is the device's default stream.
+/// Refers to a stream; does not own it. The null handle is the device's default stream.
 struct Stream {
   Device device;
   void* handle = nullptr;
 
   friend bool operator==(const Stream&, const Stream&) = default;
-  /// Waits until the work enqueued so far is done. Throws what that work met with.
+  /// Waits until the work enqueued so far is done. Throws the errors of that work.
   void synchronize() const;
 };
 
@@ -25,7 +25,7 @@ namespace detail {
 inline constinit thread_local void* t_streams[kMaxDevices] = {};
 }
 
-/// The stream on which this thread's calls on `device` run: the default one, or that of the innermost StreamScope.
+/// The stream on which this thread's calls on `device` run: that of the innermost StreamScope, else the default stream.
 inline Stream current_stream(Device device) {
   const bool has_streams = device.is_cuda() && static_cast<unsigned>(device.index) < static_cast<unsigned>(kMaxDevices);
   return {device, has_streams ? detail::t_streams[device.index] : nullptr};
@@ -44,8 +44,8 @@ class StreamScope {
   void* before_;
 };
 
-/// A stream of one's own, beside the default one. Priority 0 is the lowest; -1 and below run first where the device can
-/// tell.
+/// Creates a stream and destroys it. Priority 0 is the lowest; streams of priority -1 and below run first if the device
+/// supports priorities.
 class OwnedStream {
  public:
   explicit OwnedStream(Device device, int priority = 0);
@@ -66,7 +66,7 @@ class OwnedStream {
 /// A point in a stream's work.
 class Event {
  public:
-  /// A timed event can measure; the others are cheaper.
+  /// timed: whether milliseconds_since may be called; other events are cheaper.
   explicit Event(Device device, bool timed = false);
   ~Event();
   Event(Event&& other) noexcept : device_(other.device_), handle_(std::exchange(other.handle_, nullptr)) {}
@@ -78,12 +78,13 @@ class Event {
 
   /// Marks the work enqueued on the stream so far.
   void record(Stream stream) const;
-  /// What is enqueued on the stream from now on runs after the mark.
+  /// Work enqueued on `stream` from now on runs after the marked work.
   void block(Stream stream) const;
-  /// True when the work is done. True before record.
+  /// Whether the marked work is done; true before record.
   bool done() const;
+  /// Waits until the marked work is done.
   void synchronize() const;
-  /// Device time between the marks; both timed, recorded and done. Throws CudaError.
+  /// Device time between two events. Both must be timed, recorded and done. Throws CudaError.
   double milliseconds_since(const Event& start) const;
 
  private:

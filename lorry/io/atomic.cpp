@@ -19,9 +19,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// The name that a write replaces: what a symbolic link leads to, so that the link stays. The target need not exist.
+/// The name that a write replaces: the target of a symbolic link, so that the link stays. The target need not exist.
 fs::path target_of(fs::path path) {
-  constexpr int kMostLinks = 40;  // as the system follows
+  constexpr int kMostLinks = 40;  // the system's own limit
   path = writable_name(std::move(path));
   std::error_code error;
   if (!fs::is_symlink(path, error)) return path;
@@ -34,7 +34,7 @@ fs::path target_of(fs::path path) {
     if (links == kMostLinks) raise_io("cannot follow", path, ELOOP);
     const fs::path target = fs::read_symlink(path, error);
     if (error) raise_io("cannot follow", path, error.value());
-    path = parent_of(path) / target;  // an absolute target replaces the parent
+    path = parent_of(path) / target;  // if the target is absolute, it replaces the parent
   }
   return path;
 }
@@ -45,7 +45,7 @@ AtomicFile::AtomicFile(fs::path path) : path_(writable_name(std::move(path))) {
   struct stat facts;
   if (::stat(path_.c_str(), &facts) == 0) {
     if (S_ISDIR(facts.st_mode)) raise_io("cannot write", path_, EISDIR);
-    if (!S_ISREG(facts.st_mode)) {  // a rename would replace a device or a FIFO by a file
+    if (!S_ISREG(facts.st_mode)) {  // a rename would replace a device or a FIFO with a file
       file_ = Descriptor(::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
       if (!file_.is_open()) raise_io("cannot open", path_, errno);
       return;
@@ -61,7 +61,7 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::write(const void* data, std::size_t bytes) {
-  // One call writes at most 2 GiB on Linux; a smaller piece keeps interrupts responsive.
+  // One call writes at most 2 GiB on Linux; smaller pieces can be interrupted sooner.
   constexpr std::size_t kPiece = std::size_t{64} << 20;
   const auto* at = static_cast<const std::byte*>(data);
   while (bytes > 0) {
@@ -78,8 +78,7 @@ void AtomicFile::commit() {
     if (!file_.close()) raise_io("cannot write", path_, errno);
     return;
   }
-  // Without the flush a rename may reach the disk before the data, and a crash would leave an empty file under the
-  // name.
+  // Without the flush, the rename may reach the disk before the data, and a crash would leave an empty file.
   if (::fsync(file_.get()) != 0) raise_io("cannot write", path_, errno);
   if (::rename(staged_.c_str(), path_.c_str()) != 0) raise_io("cannot write", path_, errno);
   if (!file_.close()) raise_io("cannot write", path_, errno);
@@ -94,18 +93,18 @@ fs::path previous_of(const fs::path& path) {
   return parent_of(path) / fmt::format(".{}.previous", path.filename().string());
 }
 
-/// A directory itself, not a link to one.
+/// Whether it is a directory and not a link to one.
 bool is_real_directory(const fs::path& path) {
   struct stat facts;
   return ::lstat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode);
 }
 
-/// A name that a directory of `known` files may hold: one of them, or a staging leftover of one.
+/// Whether a directory of `known` files may contain this name: a known file, or a temporary one of it.
 bool is_known(const std::string& name, std::span<const std::string_view> known) {
   return std::ranges::any_of(known, [&](std::string_view k) { return name == k || is_staged_name(name, k); });
 }
 
-/// Throws IoError naming the first entry that a directory of `known` files would not hold.
+/// Throws IoError that names the first entry that a directory of `known` files would not contain.
 void require_ours(const fs::path& path, std::span<const std::string_view> known) {
   std::error_code error, ignored;
   for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
@@ -115,15 +114,15 @@ void require_ours(const fs::path& path, std::span<const std::string_view> known)
   if (error) raise_io("cannot list", path, error.value());
 }
 
-/// Removes a directory of known files; entries that are not ours, and then the directory, stay.
+/// Removes known files from a directory, and then the directory if it is empty.
 void remove_known(const fs::path& path, std::span<const std::string_view> known) {
-  std::error_code error;  // what cannot be listed stays
+  std::error_code error;  // what cannot be listed is not removed
   for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
     if (is_known(entry->path().filename().string(), known)) ::unlink(entry->path().c_str());
   ::rmdir(path.c_str());
 }
 
-/// Swaps two names in one step; false where the file system cannot.
+/// Exchanges two names in one step. Returns false if the file system does not support it.
 bool exchange(const fs::path& a, const fs::path& b) {
   if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return true;
   if (errno == EINVAL || errno == ENOSYS || errno == EXDEV || errno == EOPNOTSUPP) return false;
@@ -139,7 +138,8 @@ void rename_directory(const fs::path& from, const fs::path& to) {
 
 AtomicDirectory::AtomicDirectory(fs::path path, std::span<const std::string_view> known_files)
     : path_(target_of(std::move(path))), previous_(previous_of(path_)), known_files_(known_files) {
-  // Finish what a crash interrupted: bring a set-aside directory back, or drop it when its successor is in place.
+  // Complete a replacement that a crash interrupted: restore the renamed directory, or remove it if its successor
+  // exists.
   if (is_real_directory(previous_)) {
     if (is_real_directory(path_)) {
       remove_known(previous_, known_files_);
@@ -157,7 +157,7 @@ AtomicDirectory::AtomicDirectory(fs::path path, std::span<const std::string_view
 }
 
 AtomicDirectory::~AtomicDirectory() {
-  // After a commit by exchange the staging name holds the former directory; before one, what was never finished.
+  // After a commit by exchange, the temporary name is the old directory; without a commit, it is incomplete.
   if (lock_.is_open()) remove_known(staged_, known_files_);
 }
 
@@ -184,7 +184,7 @@ void AtomicDirectory::commit() {
 fs::path AtomicDirectory::find(const fs::path& path) {
   if (is_real_directory(path)) return path;
   std::error_code error;
-  if (fs::exists(path, error)) return path;  // a symbolic link to a directory, or something for the caller to refuse
+  if (fs::exists(path, error)) return path;  // a symbolic link to a directory, or something that the caller refuses
   const fs::path previous = previous_of(writable_name(path));
   return is_real_directory(previous) ? previous : path;
 }

@@ -48,7 +48,7 @@ std::string to_text(const TrainingState& state) {
   }
 }
 
-/// Takes typed values out of a state file, each failure naming the file and the key.
+/// Reads typed values from a state file; error messages name the file and the key.
 class StateReader {
  public:
   StateReader(std::string source, const std::string& text) : source_(std::move(source)) {
@@ -125,7 +125,7 @@ void save_checkpoint(const std::filesystem::path& directory, const Checkpoint& c
 }
 
 namespace {
-/// What stays the same as long as a name leads to the same directory.
+/// An identity that is the same as long as a name refers to the same directory.
 std::pair<dev_t, ino_t> identity_of(const std::filesystem::path& path) {
   struct stat facts;
   return ::stat(path.c_str(), &facts) == 0 ? std::pair(facts.st_dev, facts.st_ino) : std::pair<dev_t, ino_t>();
@@ -141,7 +141,7 @@ Checkpoint load_checkpoint(const std::filesystem::path& directory) {
     checkpoint.state = StateReader((found / kState).string(), read_text(found / kState, kMaxState)).read();
     checkpoint.model = load_safetensors(found / kModel);
     checkpoint.optimizer = load_safetensors(found / kOptimizer);
-    // A writer that replaced the directory meanwhile has left files of two checkpoints here.
+    // If a writer has replaced the directory meanwhile, the files may be of two checkpoints.
     if (identity_of(found) == before) return checkpoint;
   }
   raise<IoError>("cannot read '{}': it is replaced faster than it can be read", directory.string());

@@ -10,17 +10,16 @@
 namespace lorry::io {
 namespace {
 
-constexpr std::size_t kHeldOut = 10;  // one byte in so many
+constexpr std::size_t kHeldOut = 10;  // one byte in this many
 
-/// SplitMix64's finaliser (Steele, Lea, Flood 2014): a bijection that sends neighbouring counters far apart.
+/// SplitMix64's finaliser (Steele, Lea, Flood 2014): a bijection that maps neighbouring counters to distant values.
 uint64_t mix(uint64_t z) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
   return z ^ (z >> 31);
 }
 
-/// The number that (seed, position) draws from [0, limit). The bias, limit / 2^64, is far below what a run could
-/// notice.
+/// The number in [0, limit) that (seed, position) determines. The bias, limit / 2^64, is far too small to matter.
 uint64_t draw(uint64_t seed, uint64_t position, uint64_t limit) {
   const uint64_t random = mix(mix(seed + 0x9e3779b97f4a7c15u) + position * 0x9e3779b97f4a7c15u);
   return static_cast<uint64_t>(static_cast<unsigned __int128>(random) * limit >> 64);
@@ -34,7 +33,7 @@ Batch empty_batch(int64_t batch, int64_t context, bool pinned, const char* where
   return {make(), make()};
 }
 
-/// Row `row` of a batch from the bytes at `from`.
+/// Fills row `row` of a batch from the bytes at `from`.
 void fill(const Batch& batch, int64_t row, int64_t context, const char* from) {
   int64_t* x = batch.x.data<int64_t>() + row * context;
   int64_t* y = batch.y.data<int64_t>() + row * context;

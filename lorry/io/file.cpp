@@ -13,7 +13,7 @@
 namespace lorry::io {
 namespace {
 
-/// Opens for reading without waiting for a FIFO's writer, and refuses whatever is not a regular file.
+/// Opens a file for reading without waiting for a FIFO's writer, and refuses anything but a regular file.
 Descriptor open_regular(const std::filesystem::path& path, std::size_t& size) {
   Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.is_open()) raise_io("cannot open", path, errno);
@@ -58,7 +58,7 @@ std::string read_text(const std::filesystem::path& path, std::size_t limit) {
     const ssize_t got = ::read(file.get(), text.data() + have, size - have);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) raise_io("cannot read", path, errno);
-    if (got == 0) break;  // it shrank since it was opened
+    if (got == 0) break;  // the file has shrunk since it was opened
     have += static_cast<std::size_t>(got);
   }
   text.resize(have);
@@ -68,7 +68,7 @@ std::string read_text(const std::filesystem::path& path, std::size_t limit) {
 void sync_directory(const std::filesystem::path& path) {
   const Descriptor directory(::open(path.empty() ? "." : path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!directory.is_open()) raise_io("cannot open directory", path, errno);
-  // Some network file systems cannot flush a directory and say so with EINVAL; there is nothing more to do there.
+  // Some network file systems cannot flush a directory and return EINVAL; nothing more can be done there.
   if (::fsync(directory.get()) != 0 && errno != EINVAL) raise_io("cannot flush directory", path, errno);
 }
 

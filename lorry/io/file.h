@@ -1,8 +1,8 @@
 #pragma once
 
-// Files that may be hostile or fail half-way. Reading maps a regular file; writing happens beside the final name and
-// becomes visible by one rename after everything has reached the disk. Invariant: under its final name a file is always
-// complete, the old one or the new one, whatever fails and whenever the process dies.
+// Reading files that may be hostile, and writing files in a way that may fail at any point. Reading maps a regular
+// file. Writing uses a temporary name next to the final one and renames once everything is on the disk. Invariant: a
+// file under its final name is always complete, old or new, whatever fails and whenever the process dies.
 
 #include <cstddef>
 #include <filesystem>
@@ -12,10 +12,10 @@
 
 namespace lorry::io {
 
-/// Throws IoError "<doing> '<path>': <what the operating system said>".
+/// Throws IoError "<doing> '<path>': <the operating system's message>".
 [[noreturn]] void raise_io(std::string_view doing, const std::filesystem::path& path, int error);
 
-/// An open descriptor, closed at the end of its scope.
+/// An open file descriptor, closed at the end of its scope.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -34,19 +34,19 @@ class Descriptor {
     fd_ = -1;
     return fd;
   }
-  /// Closes now; false, with errno set, when the system reports a lost write.
+  /// Closes now. Returns false, with errno set, if the system reports a lost write.
   bool close() noexcept;
 
  private:
   int fd_ = -1;
 };
 
-/// A regular file mapped into memory. The mapping is private: writing to it copies the page and never reaches the file.
-/// It survives the replacement of the file by rename, which is how this room writes. A file that another program
-/// truncates in place while it is mapped faults on access, as every mapping does.
+/// A regular file mapped into memory. The mapping is private: writing to it copies the page and never changes the file.
+/// It stays valid if the file is replaced by a rename, which is how this room writes. If another program truncates the
+/// file, accessing the mapping faults, as for every mapping.
 class MappedFile {
  public:
-  /// Throws IoError when `path` is missing, unreadable or not a regular file (a directory, a FIFO, a device).
+  /// Throws IoError if `path` is missing, unreadable or not a regular file (a directory, a FIFO, a device).
   explicit MappedFile(const std::filesystem::path& path);
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
@@ -61,13 +61,13 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-/// The whole of a small regular file. Throws IoError as MappedFile does, and when it has more than `limit` bytes.
+/// The contents of a small regular file. Throws IoError like MappedFile, and if it has more than `limit` bytes.
 std::string read_text(const std::filesystem::path& path, std::size_t limit);
 
-/// Writes a file beside its final name; `commit` flushes it to the disk and renames it into place. Destroyed without a
-/// commit, it removes what it wrote. Every failure (full disk, no permission, a directory in the way) is an IoError.
-/// Only a regular file or an absent name is replaced. A symbolic link stays, and the file that it leads to is replaced
-/// or made. A FIFO or a device is written through: each `write` reaches it at once.
+/// Writes a file under a temporary name; `commit` flushes it to the disk and renames it to the final name. If it is
+/// destroyed without a commit, it removes what it wrote. Every failure (full disk, no permission, a directory with that
+/// name) is an IoError. Only a regular file or an absent name is replaced. For a symbolic link, the file that it leads
+/// to is replaced or created. A FIFO or a device is written to directly: each `write` reaches it at once.
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path path);
@@ -80,18 +80,18 @@ class AtomicFile {
   void commit();
 
  private:
-  std::filesystem::path path_, staged_;  ///< staged_ is empty when the file is written through
+  std::filesystem::path path_, staged_;  ///< staged_ is empty if the file is written to directly
   Descriptor file_;
 };
 
-/// A directory of files written beside its final name. Fill `path()`, then `commit`: the directory, whose files must
-/// already be on the disk (AtomicFile sees to that), takes the final name, replacing a former directory of the same
-/// kind.
+/// A directory of files, written under a temporary name. Fill `path()`, then `commit`: the directory gets the final
+/// name and replaces a previous directory of the same kind. Its files must already be on the disk (AtomicFile does
+/// this).
 ///
-/// Replacement exchanges the two names in one step where the file system can; elsewhere the old directory is first
-/// set aside as ".<name>.previous", and `recover` (or `find`) brings it back if the process dies in between.
-/// Only directories whose every entry is among `known_files` are replaced or cleaned up, so that a mistyped name can
-/// never delete anything else.
+/// If the file system supports it, replacement exchanges the two names in one step. Otherwise the old directory is
+/// first renamed to ".<name>.previous", and `recover` (or `find`) restores it if the process dies in between. Only
+/// directories that contain nothing but `known_files` are replaced or cleaned up, so that a mistyped name can never
+/// delete anything else.
 class AtomicDirectory {
  public:
   AtomicDirectory(std::filesystem::path path, std::span<const std::string_view> known_files);
@@ -102,8 +102,8 @@ class AtomicDirectory {
   const std::filesystem::path& path() const { return staged_; }
   void commit();
 
-  /// Where the newest complete directory is: `path` itself or, after a crash between the two renames, its set-aside
-  /// predecessor. Returns `path` when there is neither, for the caller's open to report.
+  /// The newest complete directory: `path`, or, after a crash between the two renames, its renamed predecessor. Returns
+  /// `path` if neither exists; opening it then fails.
   static std::filesystem::path find(const std::filesystem::path& path);
 
  private:

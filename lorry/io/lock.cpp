@@ -18,14 +18,14 @@ namespace {
 constexpr std::size_t kLongestHolder = 512;
 constexpr std::string_view kProcess = "process ";
 
-/// "process 123 on host", as this process writes it.
+/// "process 123 on host" for this process.
 std::string this_process() {
   std::array<char, 256> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
   return fmt::format("{}{} on {}", kProcess, ::getpid(), host.data());
 }
 
-/// What a holder wrote; it may be about to.
+/// The text that the holder has written; it may be empty because the holder is about to write it.
 std::string holder(const Descriptor& file) {
   std::array<char, kLongestHolder> text;
   const ssize_t got = ::pread(file.get(), text.data(), text.size(), 0);
@@ -45,9 +45,9 @@ FileLock::FileLock(std::filesystem::path path) : path_(std::move(path)) {
       if (errno != ENOLCK && errno != ENOSYS && errno != EOPNOTSUPP) raise_io("cannot lock", path_, errno);
       break;
     }
-    if (still_named(file_, path_)) break;  // else its former holder has removed the file meanwhile
+    if (still_named(file_, path_)) break;  // otherwise the previous holder has removed the file meanwhile
   }
-  // The text of a file that is no lock stays.
+  // Do not change a file that is not a lock.
   struct stat facts;
   if (::fstat(file_.get(), &facts) != 0) raise_io("cannot lock", path_, errno);
   require<IoError>(S_ISREG(facts.st_mode) && (facts.st_size == 0 || holder(file_).starts_with(kProcess)),

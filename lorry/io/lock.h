@@ -1,7 +1,7 @@
 #pragma once
 
-// One process at a time. The lock is the system's, on an open file, so it ends with its process however that ends; the
-// file's text says who holds it.
+// A lock file, for one process at a time. The lock is the operating system's, on an open file, so it ends with its
+// process in any case. The text of the file says which process holds it.
 
 #include <filesystem>
 #include <optional>
@@ -11,12 +11,12 @@
 
 namespace lorry::io {
 
-/// Held while it lives. The file is removed at the end; one that a killed process left does no harm.
+/// Holds the lock during its lifetime and removes the file at the end. A file left by a killed process does no harm.
 class FileLock {
  public:
-  /// Makes `path` where it is absent. Throws IoError where the file cannot be made or is there and is no lock, and
-  /// where another process holds the lock: it is named by its number and its host. A file system without locks locks
-  /// nothing.
+  /// Creates `path` if it does not exist. Throws IoError if the file cannot be created, if it exists and is not a lock,
+  /// and if another process holds the lock (the message has its number and host). On a file system without locks it
+  /// locks nothing.
   explicit FileLock(std::filesystem::path path);
   ~FileLock();
   FileLock(const FileLock&) = delete;
@@ -27,9 +27,9 @@ class FileLock {
   Descriptor file_;
 };
 
-/// Who holds the lock `path`: "process 123 on host". Nothing where nobody does, also when a killed process left the
-/// file. The folder may be one that cannot be written. A process that takes the lock in the very moment of asking may
-/// be refused. Throws IoError for a file that cannot be read.
+/// The holder of the lock `path`: "process 123 on host". None if nobody holds it, even if a killed process left the
+/// file. The folder may be read-only. A process that tries to take the lock at the same moment may be refused. Throws
+/// IoError if the file cannot be read.
 std::optional<std::string> lock_holder(const std::filesystem::path& path);
 
 }  // namespace lorry::io

@@ -26,8 +26,8 @@ IntrusivePtr<Storage> storage_of(const SharedFile& file, const SafetensorsEntry&
   return copy;
 }
 
-/// The reference writer's order of dtypes, Lorry's or not: largest elements first, so that each tensor is aligned
-/// without padding.
+/// The reference writer's order of all dtypes, also of those that Lorry lacks: largest elements first, so that tensors
+/// are aligned without padding.
 int order_of(DType dtype) {
   constexpr std::string_view kOrder[] = {"U64", "I64", "F64",     "C64",     "F32",     "U32", "I32", "BF16", "F16",
                                          "U16", "I16", "F8_E8M0", "F8_E4M3", "F8_E5M2", "I8",  "U8",  "BOOL"};

@@ -19,9 +19,8 @@ constexpr std::string_view kSpelling[] = {
 #include "lorry/layout/dtypes.def"
 };
 
-/// Receives the parser's events and builds the entries. Three levels exist: the header, a tensor (or the metadata), and
-/// the two lists of a tensor. What does not belong where it appears is refused at once, so hostile nesting costs no
-/// memory.
+/// Receives the parser's events and builds the entries. There are three levels: the header, a tensor (or the metadata),
+/// and the two lists of a tensor. Anything unexpected is refused at once, so hostile nesting costs no memory.
 class Reader {
  public:
   Reader(SafetensorsHeader& header, std::string_view source) : header_(header), source_(source) {}
@@ -133,7 +132,7 @@ class Reader {
     return true;
   }
 
-  /// Names and dtypes of the tensors whose dtype is not known.
+  /// Names and dtypes of the tensors with unknown dtypes.
   const std::map<std::string, std::string>& unread() const { return unread_; }
 
   bool null() { unexpected("null"); }
@@ -142,7 +141,7 @@ class Reader {
   bool number_float(double, const std::string& text) { unexpected(fmt::format("the number {}", printable(text))); }
   bool binary(Json::binary_t&) { unexpected("binary data"); }
   bool parse_error(std::size_t at, const std::string&, const Json::exception& error) {
-    // The library's text repeats the position before what was wrong, and quotes the file's bytes after it.
+    // The library's text repeats the position before the reason, and quotes the file's bytes after it.
     std::string_view text = error.what();
     if (const auto dash = text.rfind("- "); dash != text.npos) text.remove_prefix(dash + 2);
     text = text.substr(0, text.find("; last read"));
@@ -229,8 +228,8 @@ uint64_t little_endian(std::span<const std::byte> bytes) {
   return value;
 }
 
-/// Bytes that shape and dtype need; false when they do not fit 63 bits. A size of 0 does not excuse the others: the
-/// strides of an empty tensor are products of them.
+/// The bytes that shape and dtype need. Returns false if they exceed 63 bits. All sizes are multiplied even if one is
+/// 0, because the strides of an empty tensor are products of them.
 bool bytes_needed(const SafetensorsEntry& e, uint64_t& bytes) {
   int64_t total = size_of(e.dtype);
   bool overflow = false, empty = false;
@@ -242,7 +241,7 @@ bool bytes_needed(const SafetensorsEntry& e, uint64_t& bytes) {
   return !overflow;
 }
 
-/// A JSON string, escaped. Throws ValueError when `text` is not UTF-8.
+/// A JSON string with escapes. Throws ValueError if `text` is not UTF-8.
 std::string json_string(const std::string& text) {
   try {
     return Json(text).dump();
@@ -271,7 +270,7 @@ std::string printable(std::string_view name) {
     }
   }
   if (name.size() <= kLongest) return text;
-  // never half a character
+  // never cut a character in half
   while (!text.empty() && (static_cast<unsigned char>(text.back()) & 0xc0) == 0x80) text.pop_back();
   if (!text.empty() && static_cast<unsigned char>(text.back()) >= 0x80) text.pop_back();
   return text + "...";
@@ -290,7 +289,7 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, std::string
         size);
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + 8, length);
   check(text.starts_with('{'), "header does not begin with '{{'");
-  // The parser takes a NUL for the end of its input, and would leave what follows unread.
+  // The parser treats a NUL as the end of its input and would not read what follows.
   const auto control = std::ranges::find_if(
       text, [](char c) { return static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\r' && c != '\t'; });
   check(control == text.end(), "header has a control character at byte {}", control - text.begin());
@@ -300,7 +299,7 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, std::string
   Json::sax_parse(text.begin(), text.end(), &reader);
 
   auto& entries = header.entries;
-  // Tensors without elements take no room: they sort before the one that begins where they stand.
+  // Tensors without elements have no bytes: sort them before the tensor that begins at the same place.
   std::ranges::sort(entries, {}, [](const SafetensorsEntry& e) { return std::tie(e.begin, e.end, e.name); });
   const uint64_t data = 8 + length;
   uint64_t at = 0;

@@ -59,12 +59,12 @@ Descriptor stage(const std::filesystem::path& path, bool directory, std::filesys
     if (!open.is_open()) {
       if (errno == EEXIST || errno == ENOENT) {
         if (errno == ENOENT && !std::filesystem::exists(parent_of(path))) raise_io("cannot create", path, ENOENT);
-        continue;  // another writer's, or cleaned away this instant
+        continue;  // another writer's, or just removed
       }
       raise_io("cannot create", path, errno);
     }
     if (::flock(open.get(), LOCK_EX | LOCK_NB) == 0 && still_named(open, staged)) return open;
-    // A file system without locks has no cleaners either: the name is ours by its creation.
+    // On a file system without locks nobody cleans up either, so the new name is ours.
     if (errno == ENOLCK || errno == ENOSYS || errno == EOPNOTSUPP) return open;
   }
   raise_io("cannot create", path, EEXIST);
@@ -73,7 +73,7 @@ Descriptor stage(const std::filesystem::path& path, bool directory, std::filesys
 void for_each_leftover(const std::filesystem::path& path,
                        const std::function<void(const std::filesystem::path&)>& remove) {
   const std::string name = path.filename().string();
-  std::error_code ignored;  // cleaning is a courtesy: what cannot be listed or locked stays
+  std::error_code ignored;  // cleaning up is optional: what cannot be listed or locked stays
   for (std::filesystem::directory_iterator entry(parent_of(path), ignored), end; !ignored && entry != end;
        entry.increment(ignored)) {
     if (!is_staged_name(entry->path().filename().string(), name)) continue;

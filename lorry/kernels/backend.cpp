@@ -3,7 +3,7 @@
 namespace lorry::kernels {
 namespace {
 
-/// One column a device type, in the order of DeviceType; null where this build has no kernels for it.
+/// One column per device type, in the order of DeviceType; null if this build has no kernels for it.
 using Column = const Backend& (*)();
 #ifdef LORRY_WITH_CUDA
 constexpr Column kColumns[kDeviceTypeCount] = {cpu::table, cuda::table, meta::table};

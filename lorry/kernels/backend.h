@@ -1,8 +1,8 @@
 #pragma once
 
-// The table of kernels: one column a device type, one member a family. A family's header declares a struct of function
-// pointers; kernels/cpu fills the CPU's column. An absent backend is a null column, and `backend` is its one error
-// site.
+// The table of kernels: one column per device type, one member per family. A family's header declares a struct of
+// function pointers; each backend fills its column. The column of a backend that is not built is null; only `backend`
+// reports this.
 
 #include "lorry/kernels/attention.h"
 #include "lorry/kernels/fused.h"
@@ -18,14 +18,14 @@
 
 namespace lorry::kernels {
 
-struct OptimKernels;  // kernels/optim.h: of all rules, which few need
+struct OptimKernels;  // declared in kernels/optim.h, which includes all rules and is rarely needed
 
 struct Backend {
   const AttentionKernels* attention = nullptr;
   const CopyKernels* copy = nullptr;
   const CreationKernels* creation = nullptr;
   const ForeachKernels* foreach = nullptr;
-  const FusedKernels* fused = nullptr;  ///< null where units of operators run one by one
+  const FusedKernels* fused = nullptr;  ///< null: operators run one by one
   const IndexingKernels* indexing = nullptr;
   const ListNormKernels* list_norm = nullptr;
   const LossKernels* loss = nullptr;
@@ -40,7 +40,7 @@ struct Backend {
   const SortKernels* sort = nullptr;
 };
 
-/// The kernels of a device. Throws DeviceError when this build or machine has none for it.
+/// The kernels of a device. Throws DeviceError if this build or machine has none for it.
 const Backend& backend(Device device);
 
 namespace cpu {

@@ -5,6 +5,6 @@ target_sources(lorry_kernels PRIVATE
   cpu/common/fold_loops.cpp
   cpu/common/scratch.cpp
   cpu/common/simd.cpp
-  cpu/common/stage.cpp)
+  cpu/common/load_store.cpp)
 lorry_simd(kernels SOURCES cpu/common/convert.cpp SUFFIX _convert)
 lorry_cuda(kernels cuda/common/tickets.cpp)

@@ -1,8 +1,8 @@
 #pragma once
 
-// Fused pointwise kernels: a list of pointwise operators over one set of elements, whose intermediate results never
-// reach memory. Each step gives what the operator alone gives, to the bit: it is computed in the same type by the same
-// formula, and rounded to its own element type.
+// Fused pointwise kernels: a list of pointwise operators over one set of elements, whose intermediate results are never
+// written to memory. Each step gives the bits of the operator alone: it is computed by the same formula in the same
+// type, and rounded to its own element type.
 
 #include <cstdint>
 #include <memory>
@@ -16,7 +16,8 @@
 
 namespace lorry::kernels {
 
-/// What a step reads: register numbers. The inputs of a call are registers 0, 1, ...; step k makes register inputs + k.
+/// A step of a fused call. Its operands are register numbers: the inputs of the call are registers 0, 1, ...; step k
+/// writes register inputs + k.
 struct FusedStep {
   enum Kind : uint8_t {
     formula,  ///< a row of formula/pointwise.def
@@ -26,62 +27,63 @@ struct FusedStep {
   Pointwise op{};
   DType compute = kF32;  ///< kF32, kF64 or kI64: operands are converted to it
   DType result = kF32;   ///< the operator's own result type
-  DType dtype = kF32;    ///< of the register: the result is converted to it
+  DType dtype = kF32;    ///< of the register; the result is converted to it
   int8_t arity = 1;
   int16_t in[4] = {};
 };
 
-/// A number as kernels read it: f64 or i64.
+/// A number of the host as kernels read it: f64 or i64.
 union FusedNumber {
   double real;
   int64_t whole;
 };
 
-/// An input that is read or an output that is written at every element of the domain.
+/// An input or an output of a call, with an element at every point of the domain.
 struct FusedOperand {
-  Layout layout;  ///< of the domain's sizes, with stride 0 where it is broadcast; rank -1: a number
+  Layout layout;  ///< has the domain's sizes, with stride 0 for broadcast dimensions; rank -1: a number
   DType dtype = kF32;
-  FusedNumber number = {};  ///< where it is one
+  FusedNumber number = {};  ///< if rank is -1
 };
 
 struct FusedOutput {
   FusedOperand to;
-  int16_t from = 0;              ///< a register of the same dtype that a step makes
-  bool may_be_an_input = false;  ///< its memory may be exactly an input's
+  int16_t from = 0;              ///< a register of the same dtype, written by a step
+  bool may_be_an_input = false;  ///< whether its memory may be exactly that of an input
 };
 
 struct FusedCall {
   Dims sizes;  ///< of the domain
   std::span<const FusedOperand> inputs;
   std::span<const FusedStep> steps;
-  std::span<const FusedOutput> outputs;  ///< which otherwise overlap neither each other nor an input
+  std::span<const FusedOutput> outputs;  ///< must not overlap each other or, unless may_be_an_input, an input
 };
 
-/// What a call may hold; more is to be split.
+/// Limits of one call; larger units must be split.
 inline constexpr int kMaxFusedSteps = 64, kMaxFusedOperands = 32, kMaxFusedLayouts = 6;
 
 // ---- over rows ------------------------------------------------------------------------------------------------------
 
-// Calls over rows: pointwise steps and the operators that make something of each row (kernels/reduce.h,
-// kernels/rowwise.h), in one pass over a few rows at a time, which stay in the cache between the steps. Each step gives
-// what the operator alone gives, to the bit: it is computed by the operator's own kernel.
+// Calls over rows: pointwise steps and operators over rows (kernels/reduce.h, kernels/rowwise.h), run together for a
+// few rows at a time, which stay in the cache between the steps. Each step gives the bits of the operator alone: it is
+// computed by the operator's own kernel.
 
-/// What a register of a call over rows holds, each contiguous.
+/// The shape of a register of a call over rows. All are contiguous.
 enum class Extent : uint8_t {
   wide,    ///< [rows, n]
-  narrow,  ///< [rows]: an element a row
-  column,  ///< [n], the same for each row; only an input
-  single,  ///< one element or number; only an input
+  narrow,  ///< [rows]: one element per row
+  column,  ///< [n], the same for all rows; inputs only
+  single,  ///< one element or number; inputs only
 };
 
 struct RowStep {
   enum Kind : uint8_t {
-    map,               ///< pointwise, over wide registers to a wide one, or over narrow ones to a narrow one
-    fold,              ///< wide in[0] to a narrow result
-    softmax,           ///< wide in[0] to a wide result
-    softmax_backward,  ///< wide gradient in[0] and softmax in[1] to a wide result
-    /// Wide in[0], weight in[1] and bias in[2] (columns, or -1) to a wide result and the narrow reciprocal deviation
-    /// and, where it centres, mean.
+    /// pointwise: all operands and the result wide, or all narrow (inputs may also be column or single)
+    map,
+    fold,              ///< from wide in[0] to a narrow result
+    softmax,           ///< from wide in[0] to a wide result
+    softmax_backward,  ///< from a wide gradient in[0] and softmax in[1] to a wide result
+    /// From wide in[0], weight in[1] and bias in[2] (columns, or -1) to three results: wide, then the narrow reciprocal
+    /// deviation and, for layer_norm, the narrow mean.
     norm,
   };
   struct Result {
@@ -89,11 +91,11 @@ struct RowStep {
     Extent extent = Extent::wide;
   };
   Kind kind = map;
-  FusedStep pointwise;                ///< of a map; its operands are registers of the call
-  int16_t in[3] = {-1, -1, -1};       ///< of other kinds
+  FusedStep pointwise;                ///< map only; its operands are registers of the call
+  int16_t in[3] = {-1, -1, -1};       ///< operands of the other kinds
   formula::FoldRow reduction{};       ///< of a fold
-  double parameter = 0;               ///< of a fold: what the total is divided by; of a norm: eps
-  bool log = false, centred = false;  ///< log_softmax; layer_norm and not rms_norm
+  double parameter = 0;               ///< fold: the divisor of the total; norm: eps
+  bool log = false, centred = false;  ///< log: log_softmax; centred: layer_norm, else rms_norm
   int8_t results = 1;
   Result result[3];
 };
@@ -101,13 +103,13 @@ struct RowStep {
 struct RowInput {
   DType dtype = kF32;
   Extent extent = Extent::wide;
-  bool is_number = false;  ///< of a single
+  bool is_number = false;  ///< only with Extent::single
   FusedNumber number = {};
 };
 
 struct RowOutput {
-  int16_t from = 0;              ///< a register that a step makes
-  bool may_be_an_input = false;  ///< its memory may be exactly that of an input of the same extent
+  int16_t from = 0;              ///< a register written by a step
+  bool may_be_an_input = false;  ///< whether its memory may be exactly that of an input of the same extent
 };
 
 /// Registers: the inputs, then the results of the steps.
@@ -118,33 +120,35 @@ struct RowCall {
   std::span<const RowOutput> outputs;
 };
 
-/// Longer rows are not kept in the cache.
+/// Rows with more bytes do not stay in the cache, so they are not fused.
 inline constexpr int64_t kMaxRowBytes = 1 << 17;
 
 // ---- kernels --------------------------------------------------------------------------------------------------------
 
-/// A call made ready: runs again and again, at any addresses, on any number of threads at once.
+/// A prepared call. It can run many times, with any addresses, on several threads at once.
 class FusedKernel {
  public:
   virtual ~FusedKernel() = default;
-  /// inputs, outputs: the address of the first element of each operand of the call; that of a number is not read.
-  /// False: it has done nothing, since the addresses are not aligned as it needs them.
+  /// inputs, outputs: the address of the first element of each operand of the call; addresses of numbers are ignored.
+  /// Returns false, without having done anything, if the addresses are not aligned as the kernel needs.
   virtual bool run(std::span<void* const> inputs, std::span<void* const> outputs, Stream stream) const = 0;
-  /// False while it is compiled for its device, and where it cannot be: the operators run one by one then.
+  /// False while it is being compiled, and if it could not be compiled. Then the operators must run one by one.
   virtual bool ready() const { return true; }
-  /// Returns when it is compiled, or refused.
+  /// Waits until it has been compiled or has failed to compile.
   virtual void wait() const {}
-  /// What was generated for it, where something was.
+  /// The generated source, if there is one.
   virtual std::string source() const { return {}; }
 };
 
 struct FusedKernels {
   std::unique_ptr<const FusedKernel> (*make)(const FusedCall& call, Device device) = nullptr;
-  std::unique_ptr<const FusedKernel> (*make_rows)(const RowCall& call, Device device) = nullptr;  ///< null: none
-  /// How a step that is no map deals rows of n elements of a dtype to threads: the row steps of one kernel deal in one
-  /// way. Negative: no kernel takes it, for the reason `why`. Null: all deal in one way.
-  int64_t (*deal_rows)(const RowStep& step, DType dtype, int64_t n, std::string& why) = nullptr;
-  /// Prepares the compiler of kernels in the background. Null: there is none.
+  /// null: calls over rows are not supported
+  std::unique_ptr<const FusedKernel> (*make_rows)(const RowCall& call, Device device) = nullptr;
+  /// A number that identifies how the kernel of a step (not a map) distributes rows of n elements of a dtype among
+  /// threads. All steps of a call that are not maps must have the same number. Negative: there is no kernel, and `why`
+  /// says why. Null: all steps distribute rows in the same way.
+  int64_t (*row_distribution)(const RowStep& step, DType dtype, int64_t n, std::string& why) = nullptr;
+  /// Prepares the run-time compiler in the background. Null: there is none.
   void (*warm_up)() = nullptr;
 };
 

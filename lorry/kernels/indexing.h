@@ -1,33 +1,33 @@
 #pragma once
 
 // Reading and writing at computed positions. gather, index_select, index and masked_select are one kernel, `take`;
-// scatter, index_add, index_copy and index_put are one, `put`: the operators bring every form to one shape by views.
+// scatter, index_add, index_copy and index_put are one, `put`. The operators bring every form to one shape with views.
 //
 //   take:  out[c]                               = source[c][wrap(index[c]) * step]
 //   put:   target[c][wrap(index[c]) * step] (op)= source[c]
 //
-// c runs over one shape that all operands share. The indexed operand has stride 0 in the dimensions that are indexed,
-// and `step` is the distance, in elements, between neighbours along the indexed one. Indices are i64; wrap adds `size`
-// to negative ones.
+// c runs over the shape that all operands share. The indexed operand has stride 0 in the indexed dimensions; `step` is
+// the distance, in elements, between neighbours along the indexed dimension. Indices are i64; wrap adds `size` to
+// negative indices.
 //
-// Who finds a bad index: on the CPU `check`, before anything is read or written, and the other kernels trust every
-// index. A device that runs behind the host must not be waited for just to look: there `check` answers at once that all
-// is well, and the kernels look at each index as they meet it. A bad one reads 0 or is not written, and IndexError
-// comes from the next call that launches or waits.
+// Invalid indices. On the CPU `check` finds them before anything is read or written, and the other kernels trust every
+// index. On a device that runs asynchronously, `check` would have to wait for it; there it reports no error, and the
+// other kernels check each index as they use it. For an invalid one they read 0 or skip the write, and the next call
+// that launches or waits throws IndexError.
 
 #include "lorry/device/stream.h"
 #include "lorry/kernels/common/array.h"
 
 namespace lorry::kernels {
 
-/// How `put` combines what is there with what comes. Both extremes keep a NaN.
+/// How `put` combines the target's element with the source's. Maximum and minimum propagate NaN.
 enum class Combine : uint8_t { assign, add, multiply, maximum, minimum };
 
-/// What an index below 0 is, for kernels that look.
+/// What a negative index means, for kernels that check indices.
 enum class Negative : uint8_t {
-  wrong,    ///< as bad as one that is too large
+  wrong,    ///< invalid
   wraps,    ///< counted from the end
-  skipped,  ///< left by `flatten`, which has complained about it
+  skipped,  ///< written by `flatten`, which has reported it already; ignored
 };
 
 struct TakeArgs {
@@ -47,11 +47,11 @@ struct PutArgs {
 
 /// An index that lies outside [-size, size).
 struct OutOfRange {
-  int64_t position = -1;  ///< in row-major order; -1 when every index is inside
+  int64_t position = -1;  ///< in row-major order; -1 if every index is valid
   int64_t value = 0;
 };
 
-/// One of several index arrays that together name an element.
+/// One of several index arrays that together select an element.
 struct IndexTerm {
   Array index;
   int64_t size = 0;
@@ -59,14 +59,14 @@ struct IndexTerm {
 };
 
 struct IndexingKernels {
-  /// The first index outside [low, high); on a device that runs behind the host none, at once.
+  /// The first index outside [low, high). On a device that runs asynchronously: always none, without waiting.
   OutOfRange (*check)(const Array& index, int64_t low, int64_t high, Stream stream);
-  /// out[c] = the sum of wrap(index_k[c]) * step_k over `count` terms, or -1 where a kernel that looks finds one
+  /// out[c] = the sum of wrap(index_k[c]) * step_k over `count` terms. Kernels that check indices write -1 if one is
   /// outside [-size_k, size_k). `out` is i64 and contiguous.
   void (*flatten)(const Array& out, const IndexTerm* terms, int count, Stream stream);
   void (*take)(const TakeArgs& args, Stream stream);
-  /// Equal positions are combined in row-major order of their dimension, whatever the number of threads. The target
-  /// overlaps neither itself (but for the indexed dimensions) nor the source.
+  /// Elements with the same position are combined in row-major order, for any number of threads. The target must not
+  /// overlap itself (except in the indexed dimensions) nor the source.
   void (*put)(const PutArgs& args, Stream stream);
   /// The number of elements of the contiguous x that are not zero. Waits for the device.
   int64_t (*count_nonzero)(const Array& x, Stream stream);

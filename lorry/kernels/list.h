@@ -6,7 +6,7 @@
 #include <span>
 
 #include "lorry/device/stream.h"
-#include "lorry/formula/list_sums.h"
+#include "lorry/formula/list_folds.h"
 #include "lorry/formula/pointwise.h"
 #include "lorry/kernels/common/list.h"
 
@@ -14,18 +14,18 @@ namespace lorry::kernels {
 
 // ---- foreach --------------------------------------------------------------------------------------------------------
 
-// Pointwise operators over lists of tensors: every row of formula/pointwise.def, with the bits of its kernel for one
-// tensor.
+// Pointwise operators over lists of tensors: every row of formula/pointwise.def. They give the bits of the kernel for
+// one tensor.
 
-/// An operand of a row:
-///   array    a tensor an entry: the list's next array
+/// An operand:
+///   array    a tensor per entry: the list's next array
 ///   number   one number of the host, of dtype kF64 or kI64
-///   values   numbers in the list's memory, of any dtype: that of an entry is values[step * word]
+///   values   numbers in the list's memory, of any dtype: entry e reads values[step * word of e]
 struct ListOperand {
   enum class Kind : uint8_t { array, number, values };
   Kind kind = Kind::array;
   DType dtype = kF64;
-  uint8_t step = 0;  ///< 0: the same for all entries; 1: one an entry
+  uint8_t step = 0;  ///< 0: the same number for all entries; 1: one per entry
   union {
     double real = 0;
     int64_t whole;
@@ -33,81 +33,83 @@ struct ListOperand {
   };
 };
 
-/// The list's arrays: the result, then one an operand, null for those that are none. Each is the result itself or
-/// shares no memory with any result of the list.
+/// The arrays of the list are the result, then one per operand (null for operands that are not arrays). An operand
+/// array is the result itself or shares no memory with any result of the list.
 struct ListPointwiseCall {
   Pointwise op;
   DType compute;  ///< kF32, kF64 or kI64: operands are converted to it, the result from it
   int arity;
   const List& list;
   ListOperand in[4];
-  /// A number on the device: where it is NaN, the call writes nothing. Null: it always writes.
+  /// A number on the device. If it is NaN, the call writes nothing. Null: the call always writes.
   const double* unless_nan = nullptr;
 };
 
 struct ForeachKernels {
   void (*pointwise)(const ListPointwiseCall& call, const Stream& stream) = nullptr;
-  /// formula::Blend of three operands in kF32 or kF64; the call's row does not count.
+  /// formula::Blend of three operands in kF32 or kF64; call.op is ignored.
   void (*blend)(const ListPointwiseCall& call, const Stream& stream) = nullptr;
-  /// The second of a list's two arrays to the first, which may be of another dtype.
+  /// Copies the second array of each entry to the first, which may have another dtype.
   void (*copy)(const List& list, const Stream& stream) = nullptr;
-  /// Every element of a list's one array becomes the number at `value`, of type `dtype`, in host memory.
+  /// Sets every element of a list of one array to the number at `value`, of type `dtype`, in host memory.
   void (*fill)(const List& list, const void* value, DType dtype, const Stream& stream) = nullptr;
 };
 
 // ---- list_norm ------------------------------------------------------------------------------------------------------
 
-// Norms over whole lists of tensors, in one pass: of each tensor, of all together, and what a step then does to
-// gradients of that norm. A norm reads every element once.
+// Norms over whole lists of tensors, which read every element once: the norm of each tensor, the norm of all together,
+// and the factor by which a step then scales gradients.
 //
-// Sums are f64, in an order that depends on the counts alone and is the same on every device:
-//   tile    4,096 elements from the start of an entry on (the last has fewer). Element i is added to sum i % 128, in
-//   turn; the 128 sums
-//           are joined in halves: k with k + 64, then k with k + 32, and so on.
-//   group   1,024 tiles, of all entries of all lists laid end to end; their sums are treated as a tile's elements are.
-//   total   all groups, treated in the same way. An entry's own norm is that of a list of this entry alone.
-// Elements of f16, bf16 and f32 are widened exactly, and so are the squares of these.
+// Sums are f64. Their order depends on the element counts only and is the same on every device:
+//   tile    4,096 elements of an entry; the last tile of an entry may have fewer. Element i is added to sum i % 128, in
+//           order. Then the 128 sums are added in halves: k and k + 64, then k and k + 32, and so on.
+//   group   1,024 tiles, counted through all entries of all lists. The sums of the tiles are added like the elements of
+//           a tile.
+//   total   all groups, added in the same way. The norm of one entry is the norm of a list with this entry only.
+// Widening f16, bf16 and f32 to f64 is exact, and so are the squares.
 
-/// What is added up: a row of formula/list.def, or powers.
+/// The kind of norm: a row of formula/list.def, or a power.
 using formula::NormOrder;
 
-/// What is left to do when the common norm is known; formula/clip.h says how. Addresses are of the lists' device, so
-/// that nothing waits.
+/// What follows the norm of all tensors: scaling and clipping, see formula/clip.h. Addresses are on the lists' device,
+/// so the host does not wait.
 struct NormEnd {
-  double max_norm = std::numeric_limits<double>::infinity();  ///< to clip to
-  const double* scale = nullptr;  ///< of the loss: gradients are to be divided by it; null: 1
-  bool skip_nonfinite = false;    ///< the factor of a norm that is not finite is NaN
-  double* factor = nullptr;       ///< what gradients are to be multiplied by, infinite for NaN; null: not asked for
+  double max_norm = std::numeric_limits<double>::infinity();  ///< the norm to clip to
+  const double* scale = nullptr;  ///< the loss scale, by which gradients are divided; null: 1
+  bool skip_nonfinite = false;    ///< if the norm is not finite, the factor is NaN
+  /// written: the factor for gradients; infinity means NaN (formula::multiplier); null: not needed
+  double* factor = nullptr;
 };
 
 struct ListNormCall {
-  std::span<const List* const> lists;  ///< of one array each, floating, of one device; a list is used for norms alone
+  /// lists of one floating array each, on one device; they must not be used for other kernels
+  std::span<const List* const> lists;
   NormOrder order = NormOrder::two;
   double p = 2;  ///< of NormOrder::power
-  /// The total before its root is taken and the end applied, which somebody else may add to before finish: the sum of
-  /// |x|^p, or the largest |x|; null: not asked for.
+  /// Written: the sum of |x|^p, or the largest |x|, before the root and the end; a caller may add to it before
+  /// `finish`. Null: not needed.
   double* sum = nullptr;
-  double* total = nullptr;       ///< the norm of all elements, divided by end.scale; null: not asked for
-  double* per_tensor = nullptr;  ///< the norm of every entry, lists laid end to end; null: not asked for
+  double* total = nullptr;       ///< written: the norm of all elements divided by end.scale; null: not needed
+  double* per_tensor = nullptr;  ///< written: the norm of every entry, list after list; null: not needed
   NormEnd end;
 };
 
-/// What norm does after the sum of all elements, which is read from the lists' device.
+/// The part of `norm` that follows the sum of all elements. The sum is read on the lists' device.
 struct NormFinishCall {
   const double* sum;
   NormOrder order = NormOrder::two;
   double p = 2;             ///< of NormOrder::power
-  double* total = nullptr;  ///< as ListNormCall's
+  double* total = nullptr;  ///< as in ListNormCall
   NormEnd end;
 };
 
 struct ListNormKernels {
-  /// The factor and the total are there after one launch a dtype; norms of entries take one more.
+  /// Takes one launch per dtype, and one more for the norms of entries.
   void (*norm)(const ListNormCall& call, const Stream& stream) = nullptr;
-  /// The same total and factor from the sum alone.
+  /// Computes total and factor from the sum.
   void (*finish)(const NormFinishCall& call, const Stream& stream) = nullptr;
-  /// Multiplies every element of a list of one array by formula::multiplier of *factor, rounded to the type that it is
-  /// computed in (f32 for 16-bit elements). Nothing is written when that is 1.
+  /// Multiplies every element of a list of one array by formula::multiplier(*factor), rounded to the type of
+  /// computation (f32 for 16-bit elements). Writes nothing if that is 1.
   void (*scale)(const List& list, const double* factor, const Stream& stream) = nullptr;
 };
 

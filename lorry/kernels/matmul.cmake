@@ -15,4 +15,4 @@ lorry_cuda(kernels
   cuda/matmul/matmul_plan.cpp
   cuda/matmul/matmul_problem.cpp
   cuda/matmul/matmul_tune.cpp
-  cuda/matmul/recording.cpp)
+  cuda/matmul/timed_graph.cpp)

@@ -1,8 +1,9 @@
-// The column of meta: tensors there have no elements, so kernels have nothing to do. Every function is made from the
-// type of its member; a new kernel needs nothing here unless it tells the host something.
+// The kernels of meta. Tensors on meta have no elements, so kernels do nothing. Every function is generated from the
+// type of its table member; a new kernel needs code here only if it returns something to the host.
 
 #include "lorry/kernels/meta.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "lorry/kernels/backend.h"
@@ -13,21 +14,32 @@ namespace {
 
 constinit thread_local int64_t t_calls = 0;
 
-/// Becomes any kernel: one that counts the call, and throws DeviceError where the host waits for a result.
+/// The number of launches of a kernel call, as far as its arguments tell: with Strategy::per_tensor one per entry of
+/// its list.
+template <class Argument>
+int64_t launches(const Argument& argument) {
+  if constexpr (requires { argument.list.strategy(); })
+    if (argument.list.strategy() == Strategy::per_tensor)
+      return std::ranges::count_if(argument.list.entries(), [](const ListEntry& x) { return x.count > 0; });
+  return 1;
+}
+
+/// Converts to any kernel function: it counts the call, and throws DeviceError if the kernel returns a result to the
+/// host.
 struct NoKernel {
   template <class Result, class... Arguments>
   using Kernel = Result (*)(Arguments...);
 
   template <class Result, class... Arguments>
   constexpr operator Kernel<Result, Arguments...>() const {
-    return [](Arguments...) -> Result {
-      ++t_calls;
+    return [](Arguments... arguments) -> Result {
+      t_calls += std::max({int64_t{1}, launches(arguments)...});
       if constexpr (!std::is_void_v<Result>) lorry::detail::raise_no_elements("kernel");
     };
   }
 };
 
-/// How many functions a table has, those of the tables in it included.
+/// The number of functions of a table, nested tables included.
 template <class Table, class... Known>
 constexpr size_t functions() {
   if constexpr (requires { Table{Known{}..., NoKernel{}}; })
@@ -45,7 +57,7 @@ constexpr Table filled() {
 template <class Table>
 constexpr Table kFilled = filled<Table>();
 
-// Kernels that look for what is wrong with elements find nothing, and count as no work.
+// Kernels that only check elements find no errors, and are not counted.
 
 constexpr PointwiseKernels kPointwise = [] {
   PointwiseKernels kernels = filled<PointwiseKernels>();
@@ -86,10 +98,10 @@ constexpr OptimKernels kOptim = [] {
   OptimKernels kernels = filled<OptimKernels>();
   formula::Rules::each([&]<class Rule>() {
     RuleTable<Rule>& rule = kernels.rules.of<Rule>();
-    rule.f32.prepare = nullptr, rule.f64.prepare = nullptr;  // there is nothing to take
+    rule.f32.prepare = nullptr, rule.f64.prepare = nullptr;  // there is nothing to prepare
   });
   kernels.compiles = [] { return true; };
-  kernels.prepare_recorded = [](const RecordedRule&, void*, const StepCall&, const Stream&) { return true; };
+  kernels.prepare_recorded = [](const RecordedRule&, RecordedBlocks, const StepCall&, const Stream&) { return true; };
   return kernels;
 }();
 

@@ -1,12 +1,12 @@
 #pragma once
 
-// What the column of meta tells of itself.
+// Counts of kernel calls on meta.
 
 #include <cstdint>
 
 namespace lorry::kernels::meta {
 
-/// How many kernels this thread has called on meta so far.
+/// The number of kernel launches that this thread has made on meta so far.
 int64_t calls();
 /// Counts one that is not of the table.
 void count_call();

@@ -1,9 +1,8 @@
 #pragma once
 
-// Reductions and scans. In every reduction `x` and the outputs have one rank: an output of size 1 stands where a
-// dimension is reduced, and outputs of one call share a layout. Results do not depend on the number of threads: work is
-// split by the shapes alone and combined in a fixed order. Floating totals of f16, bf16 and f32 are carried in f64
-// between short f32 runs.
+// Reductions and scans. In a reduction x and the outputs have the same rank: outputs have size 1 in reduced dimensions,
+// and all outputs of a call have the same layout. Results do not depend on the number of threads: work is split by
+// shapes only and combined in a fixed order. Totals of f16, bf16 and f32 are f64, over short runs summed in f32.
 
 #include "lorry/device/stream.h"
 #include "lorry/formula/fold.h"
@@ -23,16 +22,16 @@ struct FoldArgs {
   double parameter = 0;
 };
 
-/// Mean and variance over the reduced elements; either output may be absent (null data). The sum of squared deviations
-/// is divided by max(0, n - correction), and `root` takes the square root.
+/// Mean and variance of the reduced elements; either output may be absent (null data). The sum of squared deviations is
+/// divided by max(0, n - correction); with `root` the result is its square root.
 struct MomentArgs {
   Array mean, variance, x;
   double correction = 1;
   bool root = false;
 };
 
-/// The largest (or smallest) element and its position among the reduced ones, counted in row-major order: the first of
-/// equals, and a NaN before everything. `values` may be absent.
+/// The largest (or smallest) of the reduced elements and its position among them, in row-major order. Ties: the first
+/// element wins. A NaN wins over every number. `values` may be absent.
 struct ExtremumArgs {
   Array values, indices, x;
   bool largest = true;

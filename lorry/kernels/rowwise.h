@@ -20,7 +20,7 @@ struct SoftmaxKernels {
 
 // ---- norm -----------------------------------------------------------------------------------------------------------
 
-// layer_norm and rms_norm over contiguous rows. rms_norm is layer_norm that does not centre: `mean` is then absent.
+// layer_norm and rms_norm over contiguous rows. rms_norm is layer_norm without centring; `mean` is then absent.
 
 struct NormArgs {
   Array out, x;        ///< contiguous [rows, n]
@@ -33,7 +33,7 @@ struct NormBackwardArgs {
   Array grad_x, grad_weight, grad_bias;  ///< written; each may be absent
   Array grad, x;                         ///< contiguous [rows, n]
   Array weight;                          ///< [n], may be absent
-  Array mean, rstd;                      ///< [rows], as layer_norm left them
+  Array mean, rstd;                      ///< [rows], as written by layer_norm
 };
 
 struct NormKernels {
@@ -43,8 +43,8 @@ struct NormKernels {
 
 // ---- loss -----------------------------------------------------------------------------------------------------------
 
-// Losses against class indices. Rows are samples, columns are classes; a row whose target is `ignore_index` weighs
-// nothing.
+// Losses against class indices. Rows are samples, columns are classes. Rows whose target is `ignore_index` have weight
+// 0.
 
 struct ClassArgs {
   Array x;       ///< logits (cross_entropy) or log-probabilities (nll): [rows, classes], each row contiguous
@@ -55,15 +55,16 @@ struct ClassArgs {
 };
 
 struct LossKernels {
-  /// -1, or the first row whose target is neither a class nor ignore_index. A backend that would have to wait for the
-  /// answer says -1 at once; its other kernels then report such a target while they run, and give its row no weight.
+  /// Returns the first row whose target is neither a class nor ignore_index; -1 if there is none. A backend that would
+  /// have to wait for the device returns -1 at once. Its other kernels then report such a target while they run, and
+  /// give its row weight 0.
   int64_t (*check_targets)(const Array& target, int64_t classes, int64_t ignore_index, const Stream&) = nullptr;
-  /// losses [rows] and row_weights [rows] (weight[target], 0 where ignored) in x's compute type (f32, or f64 for f64);
-  /// logsumexp [rows] of the same type, which is all that the gradient needs beside x.
+  /// Writes losses [rows] and row_weights [rows] (weight[target]; 0 for ignored rows) in x's compute type (f32, or f64
+  /// for f64), and logsumexp [rows] of the same type, which the gradient needs besides x.
   void (*cross_entropy)(const ClassArgs&, const Array& losses, const Array& row_weights, const Array& logsumexp,
                         const Stream&) = nullptr;
-  /// grad_x [rows, classes], each row contiguous; `scale` [rows] multiplies each row (stride 0 for one number), of
-  /// the compute type.
+  /// Writes grad_x [rows, classes], each row contiguous. `scale` [rows], of the compute type, multiplies each row
+  /// (stride 0 for one number).
   void (*cross_entropy_backward)(const ClassArgs&, const Array& grad_x, const Array& scale, const Array& logsumexp,
                                  const Stream&) = nullptr;
   void (*nll)(const ClassArgs&, const Array& losses, const Array& row_weights, const Stream&) = nullptr;

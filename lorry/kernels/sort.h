@@ -1,7 +1,7 @@
 #pragma once
 
-// Sorting along the last dimension of contiguous rows. A NaN counts as greater than every number, -0 equals 0, and
-// equals keep their order, so that every result is determined.
+// Sorting along the last dimension of contiguous rows. The result is fully determined: NaN is greater than every
+// number, -0 equals 0, and equal elements keep their order.
 
 #include "lorry/device/stream.h"
 #include "lorry/kernels/common/array.h"
@@ -13,9 +13,9 @@ struct SortKernels {
   void (*sort)(const Array& values, const Array& indices, const Array& x, bool descending, const Stream&) = nullptr;
   /// The first k of each row in sorted order: values and indices are contiguous [..., k].
   void (*topk)(const Array& values, const Array& indices, const Array& x, bool largest, const Stream&) = nullptr;
-  /// From a sorted row of n and the positions it came from: writes the distinct values, for every original position its
-  /// rank among them, and how often each occurs (inverse and counts may be absent); returns how many there are. NaNs
-  /// are distinct.
+  /// From a sorted row of n elements and their original positions: writes the distinct values, for every original
+  /// position the index of its value among them, and how often each occurs (inverse and counts may be absent). Returns
+  /// the number of distinct values. All NaNs are distinct.
   int64_t (*unique)(const Array& values, const Array& inverse, const Array& counts, const Array& sorted,
                     const Array& order, const Stream&) = nullptr;
 };

@@ -1,5 +1,7 @@
 #pragma once
 
+// Device: where a tensor's elements live, as a type and an index.
+
 #include <concepts>
 #include <cstdint>
 #include <iosfwd>
@@ -13,8 +15,8 @@ namespace lorry {
 enum class DeviceType : uint8_t { cpu, cuda, meta };
 inline constexpr int kDeviceTypeCount = 3;
 
-/// Where a tensor's bytes live. A name stands for its device: x.to("cuda:1"). On `meta` tensors have sizes, strides,
-/// dtypes and storages, but no elements: operators give such tensors again, and compute nothing.
+/// Where a tensor's bytes live. A name converts to its device: x.to("cuda:1"). Tensors on `meta` have sizes, strides,
+/// dtypes and storages, but no elements: operators compute nothing and return other tensors on meta.
 struct Device {
   DeviceType type = DeviceType::cpu;
   int8_t index = 0;
@@ -45,7 +47,7 @@ std::string to_string(Device device);
 std::ostream& operator<<(std::ostream& out, Device device);
 
 namespace detail {
-/// For what reads elements, and met a tensor on meta. `where` names the call unless an operator runs.
+/// The error of a call that must read elements, for a tensor on meta. `where` names the call if no operator is running.
 [[noreturn, gnu::cold]] void raise_no_elements(const char* where);
 }  // namespace detail
 

@@ -9,7 +9,7 @@
 namespace lorry {
 namespace {
 
-/// Whether every element of type X is one of type T; a floating type counts as one that holds all whole numbers.
+/// Whether T can represent every value of X. Floating types count as able to represent all integers.
 template <class T, class X>
 constexpr bool holds() {
   using To = std::numeric_limits<T>;

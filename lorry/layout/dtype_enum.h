@@ -1,8 +1,8 @@
 #pragma once
 
-// The element types by number and by C++ type (rows of dtypes.def): the part of dtype.h that kernels compiled at run
-// time can include. `visit` turns the one into the other, on host and device, so that no switch over types stands
-// anywhere else.
+// The element types as an enum and as C++ types, both made from dtypes.def: the part of dtype.h that kernels compiled
+// at run time can include. `visit` is the only switch over element types. It turns the enum's value into the C++ type,
+// on host and device.
 
 #include <cstdint>
 #include <type_traits>
@@ -47,8 +47,8 @@ struct Type {
   using type = T;
 };
 
-/// Calls f(Type<T>{}) with the C++ type of a dtype: visit(x.dtype(), [&]<class T>(Type<T>) { ... }). A number that is
-/// no dtype counts as bool.
+/// Calls f(Type<T>{}) with the C++ type of a dtype: visit(x.dtype(), [&]<class T>(Type<T>) { ... }). A value outside
+/// the enum is treated as bool.
 template <class F>
 constexpr decltype(auto) visit(DType t, F&& f) {
   switch (t) {
@@ -60,7 +60,8 @@ constexpr decltype(auto) visit(DType t, F&& f) {
   }
 }
 
-/// Whether an element type is floating, and whether it is a narrow one: stored in 16 bits or fewer, computed in f32.
+/// Whether an element type is floating, and whether it is narrow: a floating type stored in 16 bits or fewer, whose
+/// kernels compute in f32.
 template <class T>
 inline constexpr bool kFloatingType = !std::is_integral_v<T>;
 template <class T>
@@ -70,7 +71,7 @@ constexpr bool is_narrow(DType t) {
   return visit(t, []<class T>(Type<T>) { return kNarrowType<T>; });
 }
 
-/// The type in which a kernel computes: narrow floats in f32.
+/// The type in which kernels compute: f32 for narrow types, else T itself.
 template <class T>
 using Accumulate = std::conditional_t<kNarrowType<T>, float, T>;
 

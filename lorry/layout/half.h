@@ -1,9 +1,8 @@
 #pragma once
 
-// Storage types of 16 bits. Arithmetic happens in f32: both convert exactly to float, and round to nearest even back.
-// These functions treat a NaN as x86 does (its upper bits stay, and it becomes quiet), so that an element converted
-// alone and one converted in a vector are equal. On a GPU the hardware converts: the same numbers; a NaN may come out
-// with other bits.
+// 16-bit storage types. Arithmetic is in f32: the conversion to float is exact, the conversion back rounds to nearest
+// even. NaNs are converted as on x86 (the upper bits are kept and the NaN becomes quiet), so scalar and vector code
+// give equal bits. On a GPU the hardware converts: numbers are the same, but a NaN may have other bits.
 
 #include <bit>
 #include <cstdint>
@@ -87,8 +86,8 @@ struct BFloat16 {
 };
 
 namespace detail {
-/// What std::numeric_limits says of 16 bits: a sign, an exponent with infinity and NaN at its top, digits - 1 bits of
-/// fraction.
+/// std::numeric_limits of a 16-bit type with a sign, an exponent whose largest value means infinity or NaN, and
+/// digits - 1 bits of fraction.
 template <class T, int kDigits, int kMaxExponent>
 struct HalfLimits {
   static constexpr bool is_specialized = true, is_signed = true, is_integer = false, is_exact = false,
@@ -103,7 +102,7 @@ struct HalfLimits {
   static constexpr T epsilon() { return T::from_bits((kMaxExponent - kDigits) * kOne); }
 
  private:
-  static constexpr uint16_t kOne = 1 << (kDigits - 1);  // of the exponent's bits, the last
+  static constexpr uint16_t kOne = 1 << (kDigits - 1);  // the lowest bit of the exponent
   static constexpr uint16_t kInfinity = 0x8000 - kOne;
 };
 }  // namespace detail

@@ -17,7 +17,7 @@ int64_t checked_numel(const Dims& sizes) {
     empty |= s == 0;
     overflow |= __builtin_mul_overflow(n, std::max<int64_t>(s, 1), &n);  // empty tensors have strides too
   }
-  // Bytes are counted in 64 bits too, and no element is larger than 8.
+  // The size in bytes must fit 64 bits too; an element has at most 8 bytes.
   require<ShapeError>(!overflow && n <= INT64_MAX / 8, "too many elements; got {}; expected fewer than 2^60", sizes);
   return empty ? 0 : n;
 }
@@ -69,7 +69,7 @@ bool Layout::is_contiguous() const {
 }
 
 namespace {
-/// Dimensions longer than 1, from the smallest stride to the largest; of equal ones the inner dimension comes first.
+/// Dimensions longer than 1, from the smallest stride to the largest; for equal strides, the inner dimension first.
 FixedVector<int, kMaxRank> by_stride(const Layout& l) {
   FixedVector<int, kMaxRank> order;
   for (int i = l.rank - 1; i >= 0; --i) {
@@ -124,8 +124,10 @@ Dims Layout::stride_list() const {
 }
 
 bool operator==(const Layout& a, const Layout& b) {
-  return a.rank == b.rank && std::equal(a.sizes, a.sizes + a.rank, b.sizes) &&
-         std::equal(a.strides, a.strides + a.rank, b.strides);
+  if (a.rank != b.rank) return false;
+  for (int d = 0; d < a.rank; ++d)  // not std::equal: a call of memcmp takes longer than these few
+    if (a.sizes[d] != b.sizes[d] || a.strides[d] != b.strides[d]) return false;
+  return true;
 }
 
 int wrap_dim(int64_t dim, int rank) {
@@ -222,7 +224,8 @@ bool view_as(const Layout& from, const Dims& sizes, Layout& to) {
     return true;
   }
   to.rank = sizes.size();
-  // Walk both from the right, matching runs of `from` that are contiguous among themselves with runs of `sizes`.
+  // From the last dimension to the first: match groups of dimensions of `from` that are contiguous with each other to
+  // groups of `sizes` with the same product.
   int view = to.rank - 1;
   int64_t base_stride = from.rank == 0 ? 1 : from.strides[from.rank - 1];
   int64_t run = 1, taken = 1;
@@ -260,7 +263,7 @@ struct Intervals {
   uintptr_t first;
   int64_t bytes;
   FixedVector<Dim, kMaxRank> dims = {};  ///< longer than 1, from the largest stride to the smallest
-  bool ordered = true;                   ///< larger indices, larger addresses
+  bool ordered = true;                   ///< later elements have higher addresses, without overlap
   int64_t count = 1;
 
   Intervals(const void* at, const Layout& l, int64_t element)
@@ -275,7 +278,7 @@ struct Intervals {
   }
   /// Whether an element has a byte in [from, from + length). The layout is ordered.
   bool meets(uintptr_t from, int64_t length) const {
-    // to the last byte; the last element that begins there or before is next to it
+    // Find the last element that begins at or before the last byte of the interval.
     int64_t left = static_cast<int64_t>(from - first) + length - 1;
     if (left < 0) return false;
     for (const Dim& d : dims) left -= std::min(left / d.stride, d.size - 1) * d.stride;
@@ -290,8 +293,8 @@ struct Intervals {
   }
 };
 
-/// Whether all elements of both, counted modulo the greatest common divisor of all strides of at least `least`, lie in
-/// places of their own.
+/// Whether the elements of a and b do not overlap even modulo the period: the greatest common divisor of all strides
+/// >= `least`. If so, they do not overlap at all.
 bool apart_modulo(const Intervals& a, const Intervals& b, int64_t least) {
   int64_t period = 0;
   for (const Intervals* x : {&a, &b})
@@ -344,7 +347,7 @@ Iteration collapse(const Layout* layouts, int count, bool reorder) {
   for (int i = layouts[0].rank - 1; i >= 0; --i)
     if (layouts[0].sizes[i] != 1) order.push_back(i);
   if (reorder) {
-    // Insertion sort with PyTorch's rule: the first operand whose two strides are non-zero and differ decides.
+    // Insertion sort by PyTorch's rule: the first operand whose two strides are non-zero and differ decides the order.
     const auto inside = [&](int a, int b) {
       for (int k = 0; k < count; ++k) {
         const int64_t x = layouts[k].strides[a], y = layouts[k].strides[b];

@@ -1,8 +1,8 @@
 #pragma once
 
 // Layout: sizes and strides as one trivially copyable value, rank 0 to 8, no heap; kernels take it by value. Strides
-// count elements and are never negative; the offset belongs to the tensor. Every view is a function from
-// (Layout, offset) to (Layout, offset) here, so that views can be tested without memory.
+// are in elements and never negative. The offset of the first element is not part of a Layout; the tensor holds it.
+// Views are functions from (Layout, offset) to (Layout, offset) (views.h), so they can be tested without memory.
 
 #include <cstdint>
 #include <string>
@@ -32,13 +32,13 @@ struct Layout {
     for (int i = 0; i < rank; ++i) n *= sizes[i];
     return n;
   }
-  /// Row-major and dense; sizes of 1 may have any stride, and a tensor without elements is contiguous.
+  /// Row-major without gaps. A dimension of size 1 may have any stride. A layout without elements is contiguous.
   bool is_contiguous() const;
-  /// Every element has its own address and the addresses leave no gap: some permutation of it is contiguous.
+  /// Contiguous after some permutation of its dimensions: every element has its own address, and there are no gaps.
   bool is_dense() const;
-  /// True unless two indices may name one address (a zero stride, or strides that interleave).
+  /// Whether two indices may have the same address (a stride of 0, or strides that interleave).
   bool has_internal_overlap() const;
-  /// The number of elements from the first to one past the last address; 0 when empty.
+  /// The number of elements from the first address to one past the last; 0 when empty.
   int64_t extent() const;
 
   Dims size_list() const;
@@ -46,7 +46,7 @@ struct Layout {
   friend bool operator==(const Layout& a, const Layout& b);
 };
 
-/// A layout and the offset of its first element, both in elements: what every view function returns.
+/// A layout and the offset of its first element, in elements: the result of every view function.
 struct View {
   Layout layout;
   int64_t offset = 0;
@@ -55,35 +55,36 @@ struct View {
 /// The product of sizes. Throws ShapeError for a negative size or an overflow.
 int64_t checked_numel(const Dims& sizes);
 
-/// Where an index may point, for messages: "-3 to 2", or that there is no such place.
+/// The valid values of an index, for messages: "-3 to 2", or "none: the dimension is empty".
 struct IndexRange {
   int64_t low, size;  ///< low to size - 1
 };
 
 /// Maps -rank..rank-1 to 0..rank-1 (a rank of 0 counts as 1, as in PyTorch). Throws IndexError.
 int wrap_dim(int64_t dim, int rank);
-/// Maps -rank-1..rank to 0..rank: where a tensor of `rank` may get one more dimension. Throws IndexError.
+/// Maps -rank-1..rank to 0..rank, the positions at which a dimension can be inserted. Throws IndexError.
 int wrap_new_dim(int64_t dim, int rank);
-/// wrap_dim over a list, refusing duplicates; an empty list means every dimension.
+/// wrap_dim for each entry; an empty list means every dimension. Throws IndexError, and ShapeError for duplicates.
 Dims wrap_dims(const Dims& dims, int rank);
 
-/// Two shapes broadcast by the common rule: aligned at the last dimension, sizes equal or 1. Throws ShapeError.
+/// The common shape of two shapes, aligned at the last dimension; sizes must be equal or 1. Throws ShapeError.
 Dims broadcast(const Dims& a, const Dims& b);
-/// The strides that read a tensor of `layout` as if it had `sizes`: 0 where it is broadcast. Throws ShapeError.
+/// The layout that reads a tensor of `layout` as if it had `sizes`: broadcast dimensions have stride 0. Throws
+/// ShapeError.
 Layout expand(const Layout& layout, const Dims& sizes);
 
-/// Resolves a -1 among `sizes` for `numel` elements. Throws ShapeError.
+/// Replaces a -1 among `sizes` by the size that gives `numel` elements. Throws ShapeError.
 Dims infer_sizes(const Dims& sizes, int64_t numel);
-/// The layout that shows the same memory with other sizes, when one exists without copying.
+/// Sets `to` to a layout of the same memory with other sizes. Returns false if that would need a copy.
 bool view_as(const Layout& from, const Dims& sizes, Layout& to);
 
 /// True when two spans of memory share a byte. `a` and `b` are the addresses of the first elements.
 bool spans_overlap(const void* a, const Layout& la, int64_t element_a, const void* b, const Layout& lb,
                    int64_t element_b);
 
-/// Whether elements of two tensors share a byte: exact for spans that lie apart, for dense layouts, for parts of one
-/// matrix (rows, columns, blocks), and where one of the two has few elements. In general the question is as hard as
-/// finding whole numbers that solve an equation: `unknown` then.
+/// Whether elements of two tensors share a byte. Exact for disjoint spans, for dense layouts, for parts of one matrix
+/// (rows, columns, blocks), and if one of the two has few elements. The general case is as hard as solving a linear
+/// equation in integers, so the result may be `unknown`.
 enum class Sharing : uint8_t { no, yes, unknown };
 Sharing share_elements(const void* a, const Layout& la, int64_t element_a, const void* b, const Layout& lb,
                        int64_t element_b);
@@ -95,9 +96,9 @@ std::string to_string(const Dims& dims);
 
 inline constexpr int kMaxOperands = 6;
 
-/// Several operands walked together: one list of sizes, a stride list for each operand (in elements). After `collapse`,
-/// dimension 0 is the innermost: dimensions are sorted by the strides of operand 0, then merged wherever all operands
-/// allow.
+/// A loop over several operands of equal sizes: one list of sizes, and per operand a list of strides in elements. After
+/// `collapse`, dimension 0 is the innermost: dimensions are sorted by the strides of operand 0, then merged if the
+/// strides of all operands allow it.
 struct Iteration {
   int operands = 0;
   int rank = 0;
@@ -111,9 +112,9 @@ struct Iteration {
   }
 };
 
-/// Builds the iteration over operands of equal sizes (expand them first). Dimensions of size 1 vanish; a rank of at
-/// least 1 remains. With `reorder` false the dimensions keep their order and only neighbours merge (needed where order
-/// matters).
+/// Builds the iteration over operands of equal sizes (expand them first). Dimensions of size 1 are removed; the rank is
+/// at least 1. With `reorder` false, dimensions keep their order and only adjacent ones merge: for kernels to which the
+/// order matters.
 Iteration collapse(const Layout* layouts, int count, bool reorder = true);
 
 std::ostream& operator<<(std::ostream& out, const Dims& d);

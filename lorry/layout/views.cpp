@@ -67,7 +67,7 @@ Range resolve(std::optional<int64_t> start, std::optional<int64_t> end, int64_t 
 View slice(const Layout& from, int dim, const Range& range) {
   View view{from, range.start * from.strides[dim]};
   view.layout.sizes[dim] = range.length;
-  // A step too large to multiply is never taken: it leaves one element at most.
+  // With a step too large to multiply, there is at most one element.
   if (int64_t stride = 0; !__builtin_mul_overflow(from.strides[dim], range.step, &stride))
     view.layout.strides[dim] = stride;
   return view;

@@ -11,33 +11,33 @@ namespace lorry::views {
 
 View permute(const Layout& from, const Dims& dims);
 View transpose(const Layout& from, int64_t dim0, int64_t dim1);
-/// One index of a dimension, which disappears. Throws IndexError outside -size to size - 1.
+/// Fixes the index of a dimension and removes the dimension. Throws IndexError outside -size to size - 1.
 View select(const Layout& from, int64_t dim, int64_t index);
 
-/// The indices start, start + step, ... below end of a dimension.
+/// `length` indices of a dimension: start, start + step, ...
 struct Range {
   int64_t start = 0;
   int64_t length = 0;
   int64_t step = 1;
 };
-/// Python's rule for start:end:step over `size` elements: negative bounds count from the end and all are clamped.
+/// Python's rule for start:end:step over `size` elements: negative bounds count from the end, then bounds are clamped.
 /// Throws ValueError unless step > 0.
 Range resolve(std::optional<int64_t> start, std::optional<int64_t> end, int64_t step, int64_t size);
-/// Trusts the range.
+/// The range is not checked.
 View slice(const Layout& from, int dim, const Range& range);
 
-/// dim1 and dim2 go, and their diagonal `offset` above (or, negative, below) the main one comes last.
+/// Replaces dim1 and dim2 by a new last dimension: their diagonal, `offset` above the main one (below, if negative).
 View diagonal(const Layout& from, int64_t offset, int64_t dim1, int64_t dim2);
-/// All windows of `size` along a dimension, `step` apart: the dimension counts windows and a new last one runs inside
-/// them.
+/// All windows of `size` elements along a dimension, `step` apart. The dimension becomes the index of the window; a new
+/// last dimension is the position in it.
 View unfold(const Layout& from, int64_t dim, int64_t size, int64_t step);
 
-/// Without the dimensions of size 1 among `dims`.
+/// Removes those of `dims` whose size is 1.
 Layout squeeze(const Layout& from, const Dims& dims);
-/// With a dimension of size 1 before `dim`, which may be -rank - 1 to rank.
+/// Inserts a dimension of size 1 before `dim`, which may be -rank - 1 to rank.
 Layout unsqueeze(const Layout& from, int64_t dim);
 
-/// The permutation that undoes one.
+/// The inverse permutation.
 Dims inverse(const Dims& permutation);
 /// The permutation of `rank` dimensions that moves source[i] to destination[i] and keeps the others in order.
 Dims moved(int rank, const Dims& source, const Dims& destination);

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the caching allocator builds on: blocks and the segments they are cut from, the free blocks of a stream ordered
-// by size, and the way from an address to its block. Nothing here allocates while memory is released.
+// Data structures of the caching allocator: blocks, the segments they are cut from, the free blocks of a stream by
+// size, and the map from an address to its block. Releasing memory never allocates here.
 
 #include <atomic>
 #include <bit>
@@ -17,13 +17,12 @@ class CachingAllocator;
 struct Home;
 struct Segment;
 
-inline constexpr int64_t kLeastUnit =
-    64;  ///< sizes and addresses of blocks are multiples of the allocator's unit, at least this
-inline constexpr int64_t kSmall = 1 << 20;  ///< requests up to here come from segments of kSmallSegment
+inline constexpr int64_t kLeastUnit = 64;   ///< the smallest unit (Policy::unit)
+inline constexpr int64_t kSmall = 1 << 20;  ///< requests up to this size come from segments of kSmallSegment
 inline constexpr int64_t kSmallSegment = 2 << 20;
 
-/// Size classes of small blocks: multiples of 64 bytes up to 1 KB, then four steps to each power of two. A request that
-/// is a multiple of a larger power of two up to 512 gets a class that is one too.
+/// Size classes of small blocks: multiples of 64 bytes up to 1 KB, then four classes per power of two. If a request is
+/// a multiple of a larger power of two (up to 512), so is the size of its class.
 inline constexpr int kSmallClasses = 56;
 constexpr int small_class(int64_t bytes) {
   if (bytes <= 1024) return static_cast<int>((bytes + kLeastUnit - 1) / kLeastUnit) - 1;
@@ -36,33 +35,34 @@ constexpr int64_t small_class_bytes(int size_class) {
   return (int64_t{1} << power) + (quarter + 1) * (int64_t{1} << (power - 2));
 }
 
-/// Work on another stream that may still use a block. The event is null until it could be recorded.
+/// A use of a block by another stream. The event is recorded after the block's release, and null before.
 struct Use {
   Stream stream;
   void* event;
 };
 
 struct alignas(64) Block {
-  // What the way without a lock reads: one cache line.
+  // Read by the lock-free path: one cache line.
   void* data = nullptr;
   int64_t size = 0;
   Home* home = nullptr;
-  std::atomic<const char*> made_by{nullptr};  // the operator, "" outside any; null unless a tensor holds the block
-  Block* next = nullptr;                      // in the one list that holds it
-  std::vector<Use> uses;  // other streams'; written by record_stream, which the caller orders before release
+  std::atomic<const char*> made_by{nullptr};  // the operator, "" outside operators; null unless the block is in use
+  Block* next = nullptr;                      // in the list that holds the block; it is in one list at a time
+  std::vector<Use> uses;  // by other streams; written by record_stream, which callers must call before release
 
   Block* previous = nullptr;
   Block *before = nullptr, *after = nullptr;  // neighbours in the segment, by address
   Segment* segment = nullptr;
   const char* was_made_by = "";
-  void* offer = nullptr;  // a free block's: the event after which any stream may have it
-  int64_t absent = 0;  // a free block's: bytes whose pages went back to the system (at least; the address range stays)
-  bool free = false;   // in its home's free blocks
+  // Of free blocks:
+  void* offer = nullptr;  // an event of the home stream; once it has passed, another stream may adopt the block
+  int64_t absent = 0;     // bytes whose pages were returned to the system, a lower bound; the address range stays
+  bool free = false;      // the block is in its home's FreeBlocks
 
   bool whole_segment() const { return before == nullptr && after == nullptr; }
 };
 
-/// What the system gave in one piece.
+/// A piece of memory from the system, divided into blocks.
 struct Segment {
   char* data = nullptr;
   int64_t size = 0;
@@ -71,14 +71,14 @@ struct Segment {
   int unit_bits = 0;    // log2 of the allocator's unit
   Block* first = nullptr;
   Segment *next = nullptr, *previous = nullptr;
-  std::unique_ptr<Block*[]> starts;  // a mapped segment's blocks by start(address); valid where a live block starts
+  std::unique_ptr<Block*[]> starts;  // of a mapped segment: blocks by start(address); valid for blocks in use
 
   int64_t start(const void* address) const { return (static_cast<const char*>(address) - data) >> unit_bits; }
 };
 
-/// A first-in first-out list through next and previous.
+/// An intrusive first-in first-out list.
 template <class T>
-struct List {
+struct LinkedList {
   T *head = nullptr, *tail = nullptr;
   bool empty() const { return head == nullptr; }
   void append(T* item) {
@@ -94,8 +94,8 @@ struct List {
   }
 };
 
-/// Free blocks in bins, eight to each power of two: adding, removing and finding one that fits take constant time
-/// (after the two-level segregated fit of Masmano et al. 2004). Every small size class is the least size of its bin.
+/// Free blocks in bins by size, eight bins per power of two. Adding, removing and finding a block take constant time:
+/// two-level segregated fit, Masmano et al. 2004. The size of a small size class is the smallest size of its bin.
 class FreeBlocks {
  public:
   static constexpr int kBins = 41 * 8;  // 64 bytes to 2^47
@@ -122,7 +122,7 @@ class FreeBlocks {
     block->free = false;
   }
 
-  /// The smallest of the first few fitting blocks in the lowest bin that has one; null without any.
+  /// The best fit among the first few blocks of the lowest bin that has a fitting one; null if no block fits.
   Block* fit(int64_t size) const {
     for (int bin = next_filled(bin_of(size)); bin >= 0; bin = next_filled(bin + 1)) {
       Block* best = nullptr;
@@ -135,7 +135,7 @@ class FreeBlocks {
     }
     return nullptr;
   }
-  /// A fitting block that is a whole segment, of at most `most` bytes; null without any.
+  /// A block of `size` to `most` bytes that is a whole segment; null if there is none.
   Block* fit_whole_segment(int64_t size, int64_t most) const {
     for (int bin = next_filled(bin_of(size)); bin >= 0; bin = next_filled(bin + 1))
       for (Block* b = bins_[bin]; b != nullptr; b = b->next)
@@ -157,20 +157,20 @@ class FreeBlocks {
   uint64_t filled_[kWords] = {};
 };
 
-/// Whom free blocks belong to: a stream, in the ordinary pool (0) or a private one.
+/// The owner of free blocks: a stream, together with the ordinary pool (0) or a private one.
 struct Home {
   Stream stream;
   uint32_t pool = 0;
-  bool closing = false;  // its pool has ended: free segments go back to the system
+  bool closing = false;  // the pool was released: free segments return to the system
   int64_t segments = 0;
   FreeBlocks small, large;
 
   FreeBlocks& blocks(bool of_small) { return of_small ? small : large; }
 };
 
-/// Finds the segment of a small block from its address without a lock: a two-level table over pages of 2 MB. A small
-/// segment fills its page, so a page has one owner; a segment that the system did not align is left out (and found
-/// under the lock).
+/// Finds a small block by its address, without a lock: a two-level table over pages of 2 MB. A small segment is one
+/// page. Segments that the system did not align to a page are not in the table; their blocks are looked up under the
+/// lock.
 class SmallBlocks {
  public:
   ~SmallBlocks() {
@@ -193,7 +193,7 @@ class SmallBlocks {
         ->segments[page % kLeaf]
         .store(nullptr, std::memory_order_release);
   }
-  /// Null for an address that no mapped segment holds.
+  /// Null for an address outside all mapped segments.
   Block* find(const void* data) const {
     const uint64_t page = page_of(data);
     if (page >> (kLeafBits + kRootBits) != 0) return nullptr;

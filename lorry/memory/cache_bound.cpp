@@ -1,4 +1,4 @@
-// How the caching allocator keeps what is cached within its bound.
+// The part of CachingAllocator that keeps the cache within its bound.
 
 #include <algorithm>
 #include <utility>
@@ -19,7 +19,7 @@ void CachingAllocator::discard_free_pages(int64_t page, int64_t most) noexcept {
     }
 }
 
-/// Free segments first; then pages of free blocks, of the size that is cheap to give back before the other.
+/// Returns free segments first, then pages of free blocks: first pages of the size that is cheap to return.
 void CachingAllocator::trim_to(int64_t most) noexcept {
   for (Segment* segment = segments_.head; segment != nullptr && cached() > most;) {
     Segment* next = segment->next;
@@ -34,18 +34,18 @@ void CachingAllocator::trim_later() noexcept {
   trim_at_.store(std::max(bound_, cached() + std::max(bound_ / 16, kSmall)), std::memory_order_relaxed);
 }
 
-/// Goes an eighth below the bound, so that one walk over all blocks pays for many releases. What is out of reach (other
-/// threads' bins, parts of pages, everything during a capture) may be more than that: then the next walk waits until
-/// another sixteenth has come, also beyond the bound.
+/// Trims to an eighth below the bound, so that one pass over all blocks lasts for many releases. Some memory cannot be
+/// returned (other threads' bins, parts of pages, everything during a capture), so the cache may still exceed the bound
+/// afterwards. Then the next pass waits until the cache has grown by a sixteenth of the bound.
 void CachingAllocator::trim() noexcept {
   if (capturing()) return trim_later();
-  const int64_t eighth = bound_ / 8, wanted = bound_ - eighth;
-  trim_to(wanted);
-  if (cached() > wanted) {
+  const int64_t target = bound_ - bound_ / 8;
+  trim_to(target);
+  if (cached() > target) {
     for (ThreadBins& bins : t_cache.bins)
       if (bins.owner == this) empty(bins);
     epoch_.fetch_add(1, std::memory_order_relaxed);
-    trim_to(wanted);
+    trim_to(target);
   }
   trim_later();
 }

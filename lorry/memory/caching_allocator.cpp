@@ -12,8 +12,8 @@
 namespace lorry::memory {
 namespace {
 
-constexpr int64_t kMost = int64_t{1} << 46;  // bytes of one request; more is refused without asking
-constexpr int kPatience = 8;                 // blocks that still wait, of which an allocation asks before it goes on
+constexpr int64_t kMost = int64_t{1} << 46;  // bytes; larger requests are refused at once
+constexpr int kPatience = 8;                 // an allocation stops polling after this many blocks that must still wait
 
 /// `unit` is a power of two.
 int64_t round_up(int64_t bytes, int64_t unit) { return (bytes + unit - 1) & -unit; }
@@ -34,14 +34,14 @@ CachingAllocator::~CachingAllocator() {
   for (ThreadBins& bins : t_cache.bins)
     if (bins.owner == this) hand_in(bins);
   release_cached();
-  while (Segment* segment = segments_.head) {  // private pools, and what tests left live
+  while (Segment* segment = segments_.head) {  // of private pools, and with blocks that tests still use
     segments_.remove(segment);
     provider_->give_back(segment->data, segment->size);
     delete segment;
   }
 }
 
-// ---- the way without a lock -----------------------------------------------------------------------------------------
+// ---- the lock-free path ---------------------------------------------------------------------------------------------
 
 void* CachingAllocator::allocate(int64_t bytes, Stream stream) {
   if (static_cast<uint64_t>(bytes) - 1 < static_cast<uint64_t>(kSmall) && detail::t_pool.of(this) == 0) [[likely]] {
@@ -156,7 +156,6 @@ Block* CachingAllocator::obtain(Home& home, bool small, int64_t size) {
   return block == nullptr ? nullptr : carve(block, size);
 }
 
-/// So that release finds the block.
 void CachingAllocator::locate(Block* block) {
   try {
     located_[block->data] = block;
@@ -167,7 +166,7 @@ void CachingAllocator::locate(Block* block) {
 }
 
 Block* CachingAllocator::adopt(Home& home, bool small, int64_t size) {
-  if (home.pool != 0) return nullptr;  // asking for events may be forbidden where private pools are used
+  if (home.pool != 0) return nullptr;  // private pools are used during capture, when recording events is not allowed
   const int64_t most = std::max(2 * size, kSharedSegment);
   for (auto& [key, other] : homes_) {
     if (&other == &home || other.pool != 0) continue;
@@ -189,12 +188,12 @@ Block* CachingAllocator::adopt(Home& home, bool small, int64_t size) {
 Block* CachingAllocator::from_system(Home& home, bool small, int64_t size) {
   const bool direct = caching_ == Caching::direct;
   const int64_t least = direct ? size : round_up(size, kOwnSegmentRound);
-  const int64_t wanted = direct ? size : small ? kSmallSegment : size < kOwnSegment ? kSharedSegment : least;
+  const int64_t preferred = direct ? size : small ? kSmallSegment : size < kOwnSegment ? kSharedSegment : least;
   auto segment = std::make_unique<Segment>();
   prepare_headers();
   segment->unit_bits = std::countr_zero(static_cast<uint64_t>(policy_.unit));
   if (small) segment->starts = std::make_unique<Block*[]>(static_cast<size_t>(kSmallSegment / policy_.unit));
-  for (const int64_t bytes : {wanted, least}) {  // a shared segment may be too much where the request alone is not
+  for (const int64_t bytes : {preferred, least}) {  // a shared segment may not fit where the request alone does
     if (segment->size == bytes) break;
     segment->size = bytes;
     if (!allowed(bytes)) continue;
@@ -246,7 +245,7 @@ Block* CachingAllocator::carve(Block* block, int64_t size) {
   return block;
 }
 
-/// Whether the part of a free block that is about to be used may have its pages again.
+/// Whether the discarded pages of a free block may be used again, as far as a block of `size` needs them.
 bool CachingAllocator::restorable(const Block& block, int64_t size) const {
   const int64_t bytes = std::min(block.absent, splits(block, size) ? size : block.size);
   return allowed(bytes);
@@ -297,7 +296,7 @@ void CachingAllocator::release_slowly(Block* block, void* data) noexcept {
     retire(block);
     return keep_within_bound();
   }
-  mark(*block);
+  record_uses(*block);
   waiting_.append(block);
   waiting_bytes_ += block->size;
   if (caching_ != Caching::direct) return;
@@ -314,20 +313,20 @@ void CachingAllocator::record_stream(void* data, Stream stream) {
     if (found != located_.end()) block = found->second;
   }
   if (block == nullptr || block->data != data || block->made_by.load(std::memory_order_relaxed) == nullptr) return;
-  if (!stream.device.is_cuda() || stream == block->home->stream) return;  // others are done when a call returns
+  if (!stream.device.is_cuda() || stream == block->home->stream) return;  // the CPU's work is done on return
   for (const Use& use : block->uses)
     if (use.stream == stream) return;
   block->uses.push_back({stream, nullptr});
 }
 
-/// Records the events that the block waits for, where that is possible now.
-void CachingAllocator::mark(Block& block) noexcept {
+/// Records the events that the block waits for, on streams that are not being captured.
+void CachingAllocator::record_uses(Block& block) noexcept {
   for (Use& use : block.uses)
     if (use.event == nullptr && !provider_->capturing(use.stream)) use.event = provider_->record(use.stream);
 }
 
-bool CachingAllocator::settled(Block& block) noexcept {
-  mark(block);
+bool CachingAllocator::uses_done(Block& block) noexcept {
+  record_uses(block);
   while (!block.uses.empty()) {
     const Use& use = block.uses.back();
     if (use.event == nullptr || !provider_->done(use.stream, use.event)) return false;
@@ -340,7 +339,7 @@ bool CachingAllocator::settled(Block& block) noexcept {
 void CachingAllocator::poll_waiting(int patience) noexcept {
   for (Block* block = waiting_.head; block != nullptr && patience > 0;) {
     Block* next = block->next;
-    if (settled(*block)) {
+    if (uses_done(*block)) {
       waiting_.remove(block);
       waiting_bytes_ -= block->size;
       retire(block);
@@ -379,8 +378,7 @@ void CachingAllocator::leave_quarantine(int64_t most) {
     if (!provider_->holds(block->data, kPoison, block->size, block->home->stream)) {
       damage_ = fmt::format(
           "memory::release: a block of {} was written after its release; {} bytes made by {}; expected nobody to use "
-          "it; "
-          "keep the tensor alive, or note the other stream with record_stream",
+          "it; keep the tensor alive, or note the other stream with record_stream",
           name_, block->size, *block->was_made_by ? block->was_made_by : "the caller");
     }
     to_free(block);
@@ -410,7 +408,7 @@ void CachingAllocator::to_free(Block* block) noexcept {
   if (home.closing && block->whole_segment()) give_back_free_segments(false);
 }
 
-// ---- giving back ----------------------------------------------------------------------------------------------------
+// ---- returning memory to the system ---------------------------------------------------------------------------------
 
 void CachingAllocator::to_system(Segment* segment) noexcept {
   Block* block = segment->first;
@@ -426,7 +424,8 @@ void CachingAllocator::to_system(Segment* segment) noexcept {
   delete segment;
 }
 
-/// Giving back waits for the device, which would spoil a capture.
+/// Whether any stream with blocks is being captured. Returning memory waits for the device, which would break a
+/// capture.
 bool CachingAllocator::capturing() const noexcept {
   for (const auto& [key, home] : homes_)
     if (provider_->capturing(home.stream)) return true;
@@ -436,7 +435,7 @@ bool CachingAllocator::capturing() const noexcept {
   return false;
 }
 
-/// Those of private pools that have ended, and those of the ordinary pool if wanted.
+/// Returns free segments of released private pools to the system, and with `ordinary` those of the ordinary pool.
 void CachingAllocator::give_back_free_segments(bool ordinary) noexcept {
   if (capturing()) return;
   for (Segment* segment = segments_.head; segment != nullptr;) {
@@ -455,7 +454,7 @@ void CachingAllocator::release_cached() {
     if (bins.owner == this) empty(bins);
   epoch_.fetch_add(1, std::memory_order_relaxed);
   for (Block* block = waiting_.head; block != nullptr; block = block->next) {
-    mark(*block);
+    record_uses(*block);
     for (const Use& use : block->uses)
       if (use.event != nullptr) provider_->wait(use.stream, use.event);
   }
@@ -487,7 +486,7 @@ void CachingAllocator::release_pool(uint32_t pool) noexcept {
   give_back_free_segments(false);
 }
 
-// ---- headers, homes and figures -------------------------------------------------------------------------------------
+// ---- headers, homes and statistics ----------------------------------------------------------------------------------
 
 void CachingAllocator::prepare_headers() {
   if (spare_ != nullptr) return;

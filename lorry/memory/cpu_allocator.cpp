@@ -22,7 +22,7 @@
 namespace lorry::memory {
 namespace {
 
-// AddressSanitizer is to see every block come and go, of the size that was asked for.
+// AddressSanitizer can check blocks only if each is allocated and freed with its exact size.
 #ifdef LORRY_ADDRESS_SANITIZER
 constexpr Caching kCaching = Caching::direct;
 #else
@@ -30,9 +30,9 @@ constexpr Caching kCaching = Caching::on;
 #endif
 
 constexpr int64_t kHugePage = 2 << 20;
-constexpr int64_t kSpared = 16 << 20;  // for the kernel's tables and the program's own data, which grow too
+constexpr int64_t kSpared = 16 << 20;  // left free for the kernel's page tables and the program's own data
 
-/// Pages of the system. Work is done when a call returns, so there are no events.
+/// Takes pages from the system. Work is done when a call returns, so there are no events.
 class CpuProvider final : public Provider {
  public:
   void* take(int64_t bytes) override { return kCaching == Caching::direct ? exact(bytes) : pages(bytes); }
@@ -50,15 +50,15 @@ class CpuProvider final : public Provider {
     if (first >= end || madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED) != 0) return 0;
     return static_cast<int64_t>(end - first);
   }
-  /// The system hands out more than it has and kills who uses it, so it is asked first: for each eighth of what it last
-  /// had.
+  /// The system grants more memory than it has, and kills a process that uses too much. So the available memory is read
+  /// before memory is taken; again when an eighth of what was available has been taken since.
   bool has_room(int64_t bytes, int64_t reserved) override {
-    if (bytes > unasked_) {
+    if (bytes > unchecked_) {
       const int64_t available = process_memory_available(reserved) - kSpared;
       if (bytes > available) return false;
-      unasked_ = bytes + (available - bytes) / 8;
+      unchecked_ = bytes + (available - bytes) / 8;
     }
-    unasked_ -= bytes;
+    unchecked_ -= bytes;
     return true;
   }
   std::string situation(int64_t reserved) const override {
@@ -84,7 +84,7 @@ class CpuProvider final : public Provider {
     void* data = nullptr;
     return posix_memalign(&data, kLeastUnit, static_cast<size_t>(bytes)) == 0 ? data : nullptr;
   }
-  /// On a boundary of 2 MB. Mappings mostly follow each other, so the second attempt is rare.
+  /// Aligned to 2 MB. Successive mappings are mostly adjacent, so the second attempt is rare.
   static void* pages(int64_t bytes) {
     const auto map = [](int64_t size) {
       return mmap(nullptr, static_cast<size_t>(size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -105,11 +105,11 @@ class CpuProvider final : public Provider {
       data = aligned;
     }
     if (bytes > kSmallSegment)
-      madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // advice: a kernel without huge pages ignores it
+      madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // only advice: a kernel without huge pages ignores it
     return data;
   }
 
-  int64_t unasked_ = 0;  // bytes that may be taken before the system is asked again
+  int64_t unchecked_ = 0;  // bytes that may be taken before the available memory is read again
 };
 
 int64_t bound_from_environment() {

@@ -1,8 +1,8 @@
 #pragma once
 
-// The CPU's allocator: the caching allocator over pages of the system. What is cached stays within LORRY_CPU_CACHE
-// bytes, by default a quarter of the memory that this process may use. It is never destroyed: tensors may outlive
-// static objects.
+// The CPU's allocator: the caching allocator with pages of the system as its source. Its cache is bounded by
+// LORRY_CPU_CACHE bytes, by default a quarter of the memory that this process may use. It is never destroyed, because
+// tensors may outlive static objects.
 
 #include <atomic>
 
@@ -15,7 +15,7 @@ extern constinit std::atomic<CachingAllocator*> g_cpu_allocator;
 CachingAllocator& make_cpu_allocator();
 }  // namespace detail
 
-/// Throws ValueError when LORRY_CPU_CACHE is not a number of bytes.
+/// Throws ValueError if LORRY_CPU_CACHE is not a number of bytes.
 inline CachingAllocator& cpu_allocator() {
   CachingAllocator* made = detail::g_cpu_allocator.load(std::memory_order_acquire);
   return made != nullptr ? *made : detail::make_cpu_allocator();

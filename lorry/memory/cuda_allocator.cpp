@@ -14,7 +14,7 @@
 namespace lorry::memory {
 namespace {
 
-/// For calls from release, which may run when the process is ending and must not throw: failure is an answer.
+/// For calls made by release, which must not throw and may run while the process ends: returns false on failure.
 bool succeeded(cudaError_t error) noexcept {
   if (error == cudaSuccess) return true;
   cudaGetLastError();
@@ -83,7 +83,7 @@ class CudaProvider : public Provider {
   std::vector<cudaEvent_t> idle_[kMaxDevices];
 };
 
-/// Null when there is no more; throws any other error, a latched fault among them.
+/// Returns null if there is no memory left; throws other errors, such as a fault of the device.
 void* or_null(cudaError_t error, void* data, const char* call) {
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();
@@ -115,8 +115,8 @@ class DeviceProvider : public CudaProvider {
   const int device_;
 };
 
-/// Managed memory whose pages are on the device from the start, so that what is free there tells whether the next piece
-/// has room too: with more of it than the device holds, pages would be evicted in the middle of kernels.
+/// Managed memory whose pages are put on the device at once, so that the device's free memory shows whether more fits.
+/// With more managed memory than the device has, pages would be evicted while kernels run.
 class ManagedProvider final : public DeviceProvider {
  public:
   using DeviceProvider::DeviceProvider;
@@ -136,7 +136,7 @@ class ManagedProvider final : public DeviceProvider {
   }
 
  private:
-  static constexpr size_t kSpared = size_t{512} << 20;  // for others: contexts and libraries grow too
+  static constexpr size_t kSpared = size_t{512} << 20;  // left free for contexts and libraries, which grow too
 };
 
 class PinnedProvider final : public CudaProvider {
@@ -148,7 +148,7 @@ class PinnedProvider final : public CudaProvider {
     const cudaError_t error = cudaHostAlloc(&data, static_cast<size_t>(bytes), cudaHostAllocPortable);
     return or_null(error, data, "cudaHostAlloc");
   }
-  /// What is free here is used by nobody: every device's work has been waited for by event.
+  /// No wait is needed: a free pinned block is used by no device, because its events on all streams have passed.
   void give_back(void* data, int64_t) noexcept override {
     const cuda::DeviceGuard guard(cuda::device_in_use(), std::nothrow);
     const cuda::Unrestricted scope(guard);

@@ -11,7 +11,7 @@
 namespace lorry::memory {
 namespace {
 
-/// What a device type's allocator does, as a table row, so that a device without one is a null entry.
+/// The functions of a device type's allocator, as a row of a table; a null row means that there is no allocator.
 struct Allocator {
   void* (*allocate)(Device device, int64_t bytes);
   void (*release)(Device device, void* data, int64_t bytes) noexcept;
@@ -25,7 +25,7 @@ struct Allocator {
   void* (*allocate_managed)(Device device, int64_t bytes);
   void (*release_managed)(Device device, void* data, int64_t bytes) noexcept;
   void (*record_managed)(Device device, void* data, Stream stream);
-  /// The parts of a Pool.
+  /// Makes the two halves of a Pool.
   detail::PoolParts (*make_pool)(Device device);
 };
 
@@ -82,7 +82,7 @@ constexpr Allocator kMetaAllocator = {
 constexpr Allocator kCudaAllocator = {
     .allocate =
         [](Device device, int64_t bytes) {
-          // before the stream: the device may not exist
+          // before current_stream: the device may not exist
           CachingAllocator& allocator = cuda_allocator(device, "allocate");
           return allocator.allocate(bytes, current_stream(device));
         },
@@ -122,7 +122,7 @@ bool pins() { return device::available(DeviceType::cuda); }
 constexpr const Allocator* kCudaRow = nullptr;
 #endif
 
-/// In the order of DeviceType; null where this build has no memory of that type.
+/// In the order of DeviceType; null if this build has no memory of that type.
 constexpr const Allocator* kAllocators[kDeviceTypeCount] = {&kCpuAllocator, kCudaRow, &kMetaAllocator};
 
 const Allocator& allocator(Device device, const char* where) {
@@ -135,7 +135,7 @@ const Allocator& allocator(Device device, const char* where) {
 }  // namespace
 
 void* allocate(Device device, int64_t bytes) { return allocator(device, "allocate").allocate(device, bytes); }
-// What was allocated on a device has an allocator there.
+// Memory that was allocated on a device has an allocator there, so this is never null.
 void release(Device device, void* data, int64_t bytes) noexcept {
   if (data != nullptr) kAllocators[static_cast<int>(device.type)]->release(device, data, bytes);
 }

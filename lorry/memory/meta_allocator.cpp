@@ -7,11 +7,11 @@
 namespace lorry::memory {
 namespace {
 
-// Beyond the 47 to 52 bits of address that systems give to processes, and far from where an offset could overflow.
+// Above the 47 to 52 bits of a process's addresses, and low enough that adding an offset cannot overflow.
 constexpr uint64_t kFirst = uint64_t{1} << 53, kEnd = uint64_t{1} << 55;
 constexpr int kIndices = 2 + kMaxDevices;
 
-/// Addresses that were never given before, by whatever allocator: two blocks never seem to overlap.
+/// Returns addresses that no meta allocator has returned before, so that two blocks never seem to overlap.
 class MetaProvider final : public Provider {
  public:
   void* take(int64_t bytes) override {
@@ -33,7 +33,7 @@ class MetaProvider final : public Provider {
   bool holds(const void*, unsigned char, int64_t, Stream) noexcept override { return true; }
 
  private:
-  static constexpr uint64_t kBoundary = 2 << 20;  // as systems and drivers give
+  static constexpr uint64_t kBoundary = 2 << 20;  // the alignment of memory from systems and drivers
 };
 
 std::mutex& estimates() {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kNoLimit = INT64_MAX;
 
-/// The file's text; empty when it cannot be read.
+/// The file's text; empty if it cannot be read.
 std::string contents(const std::string& path) {
   std::string text;
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -25,8 +25,8 @@ std::string contents(const std::string& path) {
   return text;
 }
 
-/// The number that the text begins with, after blanks; nothing for another text ("max"). A number that 64 bits do not
-/// hold is no limit.
+/// The number at the beginning of the text, after blanks; none for other text ("max"). A number larger than 64 bits
+/// means no limit.
 std::optional<int64_t> number(std::string_view text) {
   text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
   int64_t value = 0;
@@ -45,7 +45,7 @@ void for_each_line(std::string_view text, const Visit& visit) {
   }
 }
 
-/// The number after `key` at the beginning of a line; nothing without one.
+/// The number after `key` in the line that begins with it; none if there is no such line.
 std::optional<int64_t> field(std::string_view text, std::string_view key) {
   std::optional<int64_t> found;
   for_each_line(text, [&](std::string_view line) {
@@ -54,7 +54,7 @@ std::optional<int64_t> field(std::string_view text, std::string_view key) {
   return found;
 }
 
-/// Pages of RAM, by the kernel's table of zones. The memory of devices has a zone of its own, which is left out.
+/// The number of pages of RAM in the kernel's table of zones. The zone of device memory is not counted.
 int64_t present_pages(std::string_view zones) {
   int64_t pages = 0;
   bool ram = false;
@@ -68,12 +68,12 @@ int64_t present_pages(std::string_view zones) {
 
 int64_t page_size() { return sysconf(_SC_PAGESIZE); }
 
-/// The names that the two versions of control groups have for the same facts.
+/// The names of the same files and fields in the two versions of control groups.
 struct Version {
   const char* mounted[2];
   const char *limit, *usage;
   const char *file_pages, *shared_pages;  // in memory.stat; file pages that are not shared memory can be dropped
-  const char *swap_limit, *swap_usage;    // null where the limit is on both together
+  const char *swap_limit, *swap_usage;    // null in version 1, where one limit covers memory and swap
 };
 constexpr Version kVersions[] = {
     {{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"},
@@ -92,8 +92,8 @@ constexpr Version kVersions[] = {
      nullptr},
 };
 
-/// Calls visit(version, directory) for every control group of the process that exists, from its own to the root. In a
-/// container the path may name groups that are not mounted there; the mount's root is the container's own group then.
+/// Calls visit(version, directory) for every existing control group of the process, from its own to the root. In a
+/// container the path may contain groups that are not mounted; then the root of the mount is the container's own group.
 template <class Visit>
 void for_each_group(const std::string& root, const Visit& visit) {
   const std::string groups = contents(root + "/proc/self/cgroup");
@@ -125,13 +125,13 @@ int64_t group_limit(const Version& version, const std::string& directory) {
 int64_t present_memory(const std::string& root) {
   const auto read = [&] { return present_pages(contents(root + "/proc/zoneinfo")) * page_size(); };
   if (!root.empty()) return read();
-  static const int64_t own = read();  // a long file, and what it says of RAM stays
+  static const int64_t own = read();  // read once: the file is long, and the amount of RAM does not change
   return own;
 }
 
-/// MemTotal, or more where the kernel makes its memory known as it is used: MemTotal grows there, up to what is present
-/// less what the kernel reserves when it starts (its tables, its code, room for a crash dump). That is 1.6 % at least
-/// and was 1.9 % where it was measured; a sixteenth is taken for it, so that no memory is counted that never comes.
+/// MemTotal, or more. Some kernels initialise memory only as it is used: MemTotal grows, up to the present memory minus
+/// what the kernel reserves at its start (its tables, its code, room for a crash dump). That is at least 1.6 %, and was
+/// 1.9 % where it was measured; a sixteenth is subtracted, so that no memory is counted that never becomes available.
 int64_t machine_memory(const std::string& root) {
   const int64_t known = field(contents(root + "/proc/meminfo"), "MemTotal:").value_or(0) * 1024;
   const int64_t present = present_memory(root);
@@ -155,7 +155,7 @@ int64_t process_memory_limit(const std::string& root) {
 }
 
 int64_t process_memory_available(int64_t reserved, const std::string& root) {
-  // Pages of address space, resident pages, and how many of these are of files and shared memory.
+  // Pages of address space, resident pages, and how many of those belong to files and shared memory.
   const std::string own = contents(root + "/proc/self/statm");
   int64_t pages[3] = {};
   for (size_t at = 0, k = 0; k < 3 && at < own.size(); ++k) {
@@ -173,10 +173,10 @@ int64_t process_memory_available(int64_t reserved, const std::string& root) {
   }
   for_each_group(root, [&](const Version& version, const std::string& directory) {
     const int64_t limit = group_limit(version, directory);
-    if (limit >= kNoLimit / 2) return;  // version 1 says a number near the largest for none
-    const std::string facts = contents(directory + "memory.stat");
+    if (limit >= kNoLimit / 2) return;  // version 1 has a number near the largest instead of "no limit"
+    const std::string usage = contents(directory + "memory.stat");
     const int64_t droppable = std::max<int64_t>(
-        0, field(facts, version.file_pages).value_or(0) - field(facts, version.shared_pages).value_or(0));
+        0, field(usage, version.file_pages).value_or(0) - field(usage, version.shared_pages).value_or(0));
     int64_t room = limit - number(contents(directory + version.usage)).value_or(0) + droppable;
     if (version.swap_limit != nullptr) {
       const int64_t swap_limit = number(contents(directory + version.swap_limit)).value_or(kNoLimit);

@@ -1,19 +1,20 @@
 #pragma once
 
-// What the system lets this process use: the machine's memory, the control groups that the process is in (versions 1
-// and 2, every level of their paths), and its resource limits. A process that touches more than that is killed; malloc
-// and mmap do not say so before.
+// How much memory the system allows this process: limited by the machine's memory, by the control groups of the process
+// (versions 1 and 2, all levels of their paths), and by its resource limits. A process that uses more is killed, and
+// malloc and mmap do not fail before that.
 
 #include <cstdint>
 #include <string>
 
 namespace lorry::memory {
 
-/// Bytes that this process may use at most. Reads /proc and /sys below `root`, which only tests name.
+/// The most bytes that this process may use. Reads /proc and /sys below `root`; only tests pass `root`.
 int64_t process_memory_limit(const std::string& root = "");
 
-/// Bytes that the process may still touch, when it holds `reserved` bytes that it may not have touched yet. File pages
-/// that the kernel can drop count as free, and so does free swap where the process may use it.
+/// The number of bytes that the process may still allocate and use, given that it has reserved `reserved` bytes without
+/// necessarily having used them yet. File pages that the kernel can drop count as free, and so does free swap that the
+/// process may use.
 int64_t process_memory_available(int64_t reserved, const std::string& root = "");
 
 }  // namespace lorry::memory

@@ -1,6 +1,6 @@
 #pragma once
 
-// The way without a lock: free small blocks that a thread keeps for the streams it allocates on.
+// The allocator's lock-free path: free small blocks that each thread caches for the streams it allocates on.
 
 #include <cstdint>
 
@@ -8,19 +8,18 @@
 
 namespace lorry::memory {
 
-/// One thread's free small blocks of one home, and what it has allocated less released there since it last told the
-/// allocator.
+/// One thread's free small blocks of one home, and its net allocation since the last sync with the allocator.
 struct ThreadBins {
-  static constexpr int64_t kCountedLate = 1 << 16;  // the allocator hears of a difference at least this large at once
+  static constexpr int64_t kSyncAbove = 1 << 16;  // bytes: a larger net allocation is synced with the allocator at once
 
   CachingAllocator* owner;  // null: not in use
   Home* home;
   void* stream;
-  int64_t budget;  // bytes kept of one class
-  uint32_t epoch;  // of the allocator's calls to empty the cache: another one means that the blocks are to be handed in
+  int64_t budget;  // maximum bytes cached per size class
+  uint32_t epoch;  // the allocator's when the bins were opened; if it has changed since, the cache is to be emptied
   Block* lists[kSmallClasses];
-  int64_t bytes[kSmallClasses];
-  int64_t held, blocks;
+  int64_t bytes[kSmallClasses];  // in lists
+  int64_t held, blocks;          // net allocation since the last sync: bytes and number of blocks
 
   Block* take(int size_class) {
     Block* block = lists[size_class];
@@ -37,22 +36,22 @@ struct ThreadBins {
     bytes[c] += block->size;
     return true;
   }
-  /// True when it is time to tell the allocator.
+  /// Adds to the net allocation. Returns whether it must be synced with the allocator now.
   bool count(int64_t difference, int64_t block_difference) {
     held += difference;
     blocks += block_difference;
-    return held > kCountedLate || held < -kCountedLate;
+    return held > kSyncAbove || held < -kSyncAbove;
   }
 };
 
-/// One thread's bins, for the homes that it uses most. Plain data, so that tensors which outlive the thread's other
-/// objects still find it valid.
+/// A thread's bins, for the homes it uses most. It has no destructor, so it is still valid for tensors that are
+/// released after the thread's other thread-local objects.
 struct ThreadBinSet {
   static constexpr int kHomes = 8;
   ThreadBins bins[kHomes];
   int next_evicted;
-  bool registered;  // its hand-in at the thread's end is arranged
-  bool closed;      // the thread is ending: keep nothing any more
+  bool registered;  // blocks will be handed in at the thread's end
+  bool closed;      // the thread is ending: cache nothing any more
 
   ThreadBins* find(const CachingAllocator* owner, const void* stream) {
     for (ThreadBins& b : bins)
@@ -64,8 +63,8 @@ struct ThreadBinSet {
       if (b.home == home) return &b;
     return nullptr;
   }
-  /// Makes bins for a home unless there are some, in the place of others where all are in use; not when the thread is
-  /// ending. No lock may be held.
+  /// Opens bins for a home unless there are some; replaces others if all are in use. Does nothing if the thread is
+  /// ending. The caller must not hold the allocator's lock.
   void open(CachingAllocator& owner, Home& home, int64_t budget, uint32_t epoch);
 };
 

@@ -12,7 +12,7 @@
 namespace lorry::memory {
 namespace {
 
-constexpr int64_t kGrain = 256 << 10;  ///< of a copy by the team: fewer bytes are not worth a second thread
+constexpr int64_t kGrain = 256 << 10;  ///< bytes per thread of the team's copy; fewer are not worth a second thread
 
 void read(char* into, const char* from, int64_t bytes) {
   cpu::parallel_for(bytes, kGrain, [&](int64_t begin, int64_t end) {
@@ -35,7 +35,7 @@ void Staging::send(void* to, Device device, int64_t bytes, Stream stream) const 
   enqueue(to, device, bytes, stream);
 }
 void Staging::enqueue(void* to, Device device, int64_t bytes, Stream stream) const {
-  record_pinned(data_, stream);  // first: once the copy is enqueued nothing may fail before it is noted
+  record_pinned(data_, stream);  // before the copy: if this failed after it, the memory could be reused too early
   device::copy(to, device, data_, kCPU, bytes, stream);
 }
 
@@ -43,8 +43,8 @@ void require_no_capture(Device device, int64_t bytes, Stream stream) {
   if (device::runtime(device.type, "upload").capturing(stream))
     raise_as<CaptureError>(running_or("upload"),
                            "host memory is copied to {} while its stream is captured; got {} bytes; expected tensors "
-                           "that are there; copy before the capture, or write into a tensor of the device between "
-                           "replays",
+                           "that are already on the device; copy before the capture, or write into a tensor of the "
+                           "device between replays",
                            device, bytes);
 }
 
@@ -59,9 +59,9 @@ void upload(void* to, Device device, const void* from, int64_t bytes, Stream str
     read(staging.data(), source, bytes);
     return staging.enqueue(target, device, bytes, stream);
   }
-  std::optional<Slot> slots[kUploadsUnderWay];
+  std::optional<Slot> slots[kChunksInFlight];
   int next = 0;
-  for (int64_t at = 0; at < bytes; at += kUploadChunk, next = (next + 1) % kUploadsUnderWay) {
+  for (int64_t at = 0; at < bytes; at += kUploadChunk, next = (next + 1) % kChunksInFlight) {
     std::optional<Slot>& slot = slots[next];
     if (slot)
       slot->sent.synchronize();

@@ -1,8 +1,8 @@
 #pragma once
 
-// From host memory to a device, where the host's copy may change or go as soon as the call returns. The driver does not
-// promise that of pageable memory, so bytes pass through pinned memory, which is handed out again when the stream has
-// read it. Nothing waits for the device but a copy of several chunks, which has four of them under way.
+// Copies from host memory to a device whose source may be changed or freed as soon as the call returns. The driver does
+// not guarantee this for pageable memory, so bytes go through pinned memory, which is reused after the stream has read
+// it. A call does not wait for the device, unless the copy has more than four chunks.
 
 #include <cstdint>
 
@@ -10,7 +10,7 @@
 
 namespace lorry::memory {
 
-/// Pinned memory that the host fills for one copy to a device.
+/// Pinned memory that the host fills, for one copy to a device.
 class Staging {
  public:
   /// Throws OutOfMemory.
@@ -19,8 +19,8 @@ class Staging {
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
   char* data() const { return data_; }
-  /// Enqueues a copy of the first `bytes` to the device's memory. What is in data() stays until the stream is done.
-  /// Throws CaptureError where the stream is captured: a graph would read the memory when it holds something else.
+  /// Enqueues a copy of the first `bytes` to the device's memory. Do not write to data() until the stream is done.
+  /// Throws CaptureError if the stream is being captured: a graph would read the memory after it has been reused.
   void send(void* to, Device device, int64_t bytes, Stream stream) const;
 
  private:
@@ -31,17 +31,16 @@ class Staging {
   int64_t bytes_;
 };
 
-/// Throws CaptureError, naming the operator, where the stream is captured: `bytes` of the host's memory were to go to
-/// the device.
+/// Throws CaptureError that names the operator if the stream is being captured. bytes: the size of the copy from host
+/// memory that was attempted.
 void require_no_capture(Device device, int64_t bytes, Stream stream);
 
-inline constexpr int64_t kUploadChunk =
-    4 << 20;  ///< worth the team's effort, and four of them stay in a processor's cache
-inline constexpr int kUploadsUnderWay = 4;
+/// Large enough for the thread team, and four chunks fit a processor's cache.
+inline constexpr int64_t kUploadChunk = 4 << 20;
+inline constexpr int kChunksInFlight = 4;
 
-/// Copies from the host's memory, pageable or not, to a device's in the order of `stream`. The source has been read on
-/// return. Not for a stream that is captured: a graph keeps nothing of the source. Throws OutOfMemory, and
-/// CaptureError.
+/// Copies from host memory, pageable or pinned, to a device in the order of `stream`. The source has been read when the
+/// call returns. Throws OutOfMemory, and CaptureError if the stream is being captured.
 void upload(void* to, Device device, const void* from, int64_t bytes, Stream stream);
 
 }  // namespace lorry::memory

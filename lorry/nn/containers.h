@@ -1,7 +1,7 @@
 #pragma once
 
-// Modules that hold modules: Sequential calls one after the other, ModuleList holds several of one class. What they
-// hold is theirs, and is registered as it comes: its names are "0", "1", ...
+// Modules that contain modules: Sequential calls them in sequence, ModuleList stores several of one class. They own
+// their modules and register each when it is added, under the names "0", "1", ...
 
 #include <concepts>
 #include <deque>
@@ -14,7 +14,7 @@
 
 namespace lorry::nn {
 
-/// The steps of a Sequential: a module with forward(x), or a function of a tensor such as a lambda.
+/// A step of a Sequential: a module with forward(x), or a function of a tensor such as a lambda.
 template <class Step>
 concept SequentialStep = (std::derived_from<Step, Module> &&
                           requires(const Step& step, const Tensor& x) {
@@ -23,11 +23,11 @@ concept SequentialStep = (std::derived_from<Step, Module> &&
                          std::is_invocable_r_v<Tensor, const Step&, const Tensor&>;
 
 /// Sequential net(Linear(2, 64), [](const Tensor& x) { return gelu(x); }, Linear(64, 2));
-/// Functions count among the names, as in PyTorch: here "0.weight" and "2.weight".
+/// Functions are counted in the names, as in PyTorch: here "0.weight" and "2.weight".
 class Sequential : public Layer<Sequential> {
  public:
   Sequential() = default;
-  /// Steps move in.
+  /// Takes ownership of the steps.
   template <class First, class... Rest>
   requires SequentialStep<std::decay_t<First>> &&(SequentialStep<std::decay_t<Rest>>&&...) &&
       (sizeof...(Rest) > 0 || !std::same_as<std::decay_t<First>, Sequential>)explicit Sequential(First&& first,
@@ -47,7 +47,7 @@ class Sequential : public Layer<Sequential> {
     }
   }
   size_t size() const { return steps_.size(); }
-  /// The result of the last step; x itself where there are none.
+  /// The result of the last step; x if there are no steps.
   Tensor forward(const Tensor& x) const;
 
  private:
@@ -55,7 +55,7 @@ class Sequential : public Layer<Sequential> {
 };
 
 /// ModuleList<Linear> layers; layers.emplace_back(8, 8);
-/// It has no forward: the module that holds it calls its elements.
+/// It has no forward: the module that contains it calls its elements.
 template <std::derived_from<Module> M>
 class ModuleList : public Module {
  public:

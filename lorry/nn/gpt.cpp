@@ -13,7 +13,7 @@ struct Preset {
   GPTConfig config;
 };
 
-/// What ends the plateau of small models over bytes: bench/byte_presets.cpp tries it.
+/// Settings that shorten the initial plateau of small models over bytes: bench/byte_presets.cpp tests them.
 constexpr GPTConfig over_bytes(GPTConfig sizes) {
   sizes.rotary = sizes.scale_embeddings = sizes.lecun_normal = true;
   return sizes;
@@ -43,7 +43,7 @@ GPTConfig checked(const GPTConfig& c) {
   return c;
 }
 
-/// A normal start for one linear layer.
+/// Initialises a linear layer from a normal distribution.
 void initialise(const Linear& layer, double std) {
   layer.weight.normal_(0, std);
   if (layer.bias.defined()) layer.bias.zero_();
@@ -115,7 +115,8 @@ Tensor CausalSelfAttention::forward(const Tensor& x, const Rotation* rotation, c
   const auto part = [&](int64_t i) { return parts.select(2, i).transpose(1, 2); };
   cache.k.narrow(2, first, t).copy_(part(1));
   cache.v.narrow(2, first, t).copy_(part(2));
-  // A single position sees everything before it. Several after others need a mask: causal counts both from 0.
+  // A single position attends to everything before it. Several positions after others need a mask, because causal
+  // counts queries and keys from 0.
   const Tensor mask = t > 1 && first > 0 ? ones({t, end}, {kBool, x.device()}).tril(first) : Tensor();
   const Tensor seen = scaled_dot_product_attention(part(0), cache.k.narrow(2, 0, end), cache.v.narrow(2, 0, end), mask,
                                                    {.causal = t > 1 && first == 0});
@@ -203,7 +204,7 @@ Tensor GPT::embed(const Tensor& indices, int64_t first) const {
 
 std::optional<Rotation> GPT::rotation(int64_t first, int64_t count) const {
   if (!config_.rotary) return std::nullopt;
-  // The tables keep the dtype that the constructor gave them; a model that was converted to or from f64 needs another.
+  // The tables keep the dtype of the constructor; a model converted to or from f64 needs others.
   const DType dtype = tokens.weight.dtype() == kF64 ? kF64 : kF32;
   return Rotation{rotation_.cos.narrow(0, first, count).to(dtype), rotation_.sin.narrow(0, first, count).to(dtype)};
 }
@@ -242,7 +243,7 @@ Tensor GPT::forward(const Tensor& indices, KVCache& cache) const {
   for (size_t i = 0; i < blocks.size(); ++i)
     x = blocks[i].forward(x, turn ? &*turn : nullptr, cache.layers_[i], cache.length_);
   cache.length_ += indices.size(1);
-  // Only the last position is asked for, so the head, a third of the work for a byte vocabulary, runs once.
+  // Only the last position is needed, so the head, a third of the work for a byte vocabulary, runs once.
   return linear(norm.forward(x.select(1, -1)), head());
 }
 

@@ -1,12 +1,12 @@
 #pragma once
 
-// The layers that models are made of. Parameters start as in PyTorch, drawn from the default generator.
+// Layers of models. Parameters are initialised as in PyTorch, with the default generator.
 
 #include "lorry/nn/module.h"
 
 namespace lorry::nn {
 
-/// y = x W^T + b with W [out, in]. W and b start uniform in +-1 / sqrt(in).
+/// y = x W^T + b with W [out, in]. W and b are initialised uniformly in +-1 / sqrt(in).
 class Linear : public Layer<Linear> {
  public:
   Linear(int64_t in, int64_t out, bool with_bias = true, const Options& options = {});
@@ -16,8 +16,8 @@ class Linear : public Layer<Linear> {
   const Tensor bias;  ///< undefined without
 };
 
-/// Rows of a table, by whole numbers. Rows start standard normal; the row `padding_idx` (negative: from the back)
-/// starts at 0 and gets no gradient.
+/// Looks up rows of a table by index. Rows are initialised from a standard normal; row `padding_idx` (negative: counted
+/// from the end) is 0 and gets no gradient.
 class Embedding : public Layer<Embedding> {
  public:
   Embedding(int64_t rows, int64_t width, std::optional<int64_t> padding_idx = {}, const Options& options = {});
@@ -29,8 +29,8 @@ class Embedding : public Layer<Embedding> {
   std::optional<int64_t> padding_idx_;
 };
 
-/// Over the last dimensions, of sizes `normalized_shape` (a number: the last one): mean 0 and variance 1, then weight
-/// (from 1) and bias (from 0).
+/// Normalises the last dimensions, with sizes `normalized_shape` (a number: the last one), to mean 0 and variance 1,
+/// then applies weight (initially 1) and bias (initially 0).
 class LayerNorm : public Layer<LayerNorm> {
  public:
   explicit LayerNorm(const Dims& normalized_shape, bool with_bias = true, double eps = 1e-5,
@@ -49,8 +49,8 @@ class LayerNorm : public Layer<LayerNorm> {
   double eps_;
 };
 
-/// Over the last dimensions, of sizes `normalized_shape`: root mean square 1, then weight (from 1). Without eps,
-/// rms_norm's own. Zhang, Sennrich 2019.
+/// Normalises the last dimensions, with sizes `normalized_shape`, to root mean square 1, then applies weight (initially
+/// 1). Without eps: the default of rms_norm. Zhang, Sennrich 2019.
 class RMSNorm : public Layer<RMSNorm> {
  public:
   explicit RMSNorm(const Dims& normalized_shape, std::optional<double> eps = {}, const Options& options = {});
@@ -66,15 +66,15 @@ class RMSNorm : public Layer<RMSNorm> {
   std::optional<double> eps_;
 };
 
-/// How far pairs of coordinates turn at some positions, the tables of rotary (ops/rotary.h): [t, d / 2], f32, or f64
-/// for f64.
+/// The rotation of pairs of coordinates at some positions: the tables of rotary (ops/rotary.h), [t, d / 2], in f32, or
+/// f64 for f64.
 struct Rotation {
   Tensor cos, sin;
 };
 
-/// Of `count` positions from `first` on, for heads of d coordinates, an even number. Pair i turns by base^(-2 i / d) a
-/// position. Computed in f64 and rounded once: at position 1000 the angle itself has few digits in f32.
-/// Su et al. 2021, eq. 15. Throws ValueError.
+/// The rotation for `count` positions from `first` on and heads of d coordinates, an even number. Pair i rotates by
+/// base^(-2 i / d) per position. Computed in f64 and rounded once, because in f32 the angle at position 1000 has few
+/// digits. Su et al. 2021, eq. 15. Throws ValueError.
 Rotation rotation(int64_t first, int64_t count, int64_t d, const Options& options = {}, double base = 10'000);
 
 /// In training, zeroes elements with probability p and scales the rest by 1 / (1 - p).

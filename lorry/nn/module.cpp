@@ -14,14 +14,14 @@
 namespace lorry::nn {
 namespace {
 
-/// Keeps the first of several appearances of a tensor.
+/// Keeps only the first occurrence of each tensor.
 std::vector<NamedTensor> distinct(std::vector<NamedTensor> all) {
   std::set<const detail::TensorNode*> seen;
   std::erase_if(all, [&](const NamedTensor& x) { return !seen.insert(x.second.node()).second; });
   return all;
 }
 
-/// Every module that there is, by address.
+/// All existing modules, by address.
 struct LiveModules {
   std::mutex mutex;
   std::set<const Module*> modules;
@@ -39,7 +39,7 @@ Module::Module() {
   all.modules.insert(this);
 }
 
-/// Members that are modules move after this base: each then finds itself in children_.
+/// Members that are modules move after this base class; each then finds itself in children_.
 Module::Module(Module&& other) noexcept
     : parameters_(std::move(other.parameters_)),
       buffers_(std::move(other.buffers_)),

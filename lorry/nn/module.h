@@ -1,7 +1,7 @@
 #pragma once
 
-// Module: a named tree of parameters, buffers and further modules, and of constants without names. Layer: a module that
-// is called like a function. A module lists what it has in its constructor:
+// Module: a named tree of parameters, buffers, constants without names, and child modules. Layer: a module that is
+// called like a function. A module registers its members in its constructor:
 //
 //   struct Net : Layer<Net> {
 //     Net() { add("up", up); add("down", down); }
@@ -10,9 +10,9 @@
 //   };
 //   const Tensor y = net(x);
 //
-// Names join with dots ("up.weight"). A parameter that two modules share appears once, under the name that comes first.
-// A member of a Layer that is a module and was not added is found out when the parameters are first asked for.
-// Invariant: a module is not copied, and where it moves (in a std::vector that grows) the tree follows it.
+// Names are joined with dots ("up.weight"). A parameter that two modules share appears once, under its first name. If a
+// member of a Layer is a module and was not added, this is detected when the parameters are first requested. Invariant:
+// a module cannot be copied; if it moves (in a std::vector that grows), the tree is updated.
 
 #include <concepts>
 #include <functional>
@@ -38,65 +38,65 @@ class Module {
   Module(Module&& other) noexcept;
   Module& operator=(const Module&) = delete;
 
-  /// Everything that is trained, in the order of the constructors, each once. Throws ValueError for a member of a Layer
-  /// that is a module and was not added.
+  /// All trained parameters, each once, in the order of the constructors. Throws ValueError if a member of a Layer is a
+  /// module and was not added.
   std::vector<Tensor> parameters() const;
   std::vector<NamedTensor> named_parameters() const;
-  /// What is saved and moved with the parameters but not trained.
+  /// Tensors that are saved and moved with the parameters but not trained.
   std::vector<NamedTensor> named_buffers() const;
-  /// This module ("") and all below it.
+  /// This module ("") and all modules below it.
   std::vector<std::pair<std::string, Module*>> named_modules();
 
-  /// Where it stands in the tree that it was added to, such as "blocks.0.attention"; "" for a module that was not.
+  /// The path in the tree that it was added to, such as "blocks.0.attention"; "" if it was not added.
   std::string path() const;
 
-  /// Sets how dropout and the like behave, here and below.
+  /// Switches dropout and similar layers, here and below, between training and evaluation.
   void train(bool on = true);
   void eval() { train(false); }
   bool is_training() const { return training_; }
 
   /// Converts floating parameters, buffers and gradients in place: tensors keep their identity, so optimizers still
-  /// hold them. Buffers of whole numbers and truth values keep their dtype. Throws DTypeError for a dtype that is not
-  /// floating.
+  /// refer to them. Integer and bool buffers keep their dtype. Throws DTypeError for a dtype that is not floating.
   void to(DType dtype);
-  /// Moves all parameters, buffers, gradients and constants, in place too.
+  /// Moves all parameters, buffers, gradients and constants to a device, also in place.
   void to(Device device);
   void requires_grad_(bool on = true);
   void zero_grad();
 
   /// Parameters and buffers by name: the tensors themselves, not copies.
   TensorMap state_dict() const;
-  /// Copies values in. Everything is checked before anything is written: with `strict`, missing and unexpected names
-  /// are ValueError; another shape is ShapeError and another dtype DTypeError either way. Messages name the tensor.
+  /// Copies values into parameters and buffers. Everything is checked before anything is written. With `strict`,
+  /// missing and unexpected names are a ValueError; another shape is always a ShapeError and another dtype a
+  /// DTypeError. Messages name the tensor.
   void load_state_dict(const TensorMap& state, bool strict = true);
 
  protected:
-  /// Names a parameter and makes it require a gradient. Returns it, for the member that holds it.
+  /// Registers a parameter and makes it require a gradient. Returns it, for the member variable.
   Tensor parameter(std::string name, const Tensor& value);
   Tensor buffer(std::string name, const Tensor& value);
-  /// A tensor that moves with the module and is no part of its state: neither trained nor saved, and to(dtype) leaves
-  /// it as it is. For tables that the constructor computes. Returns it, for the member that holds it. In PyTorch,
-  /// register_buffer(persistent=False), which to(dtype) converts.
+  /// Registers a tensor that moves with the module but is not part of its state: it is neither trained nor saved, and
+  /// to(dtype) does not convert it. For tables that the constructor computes. Returns it, for the member variable.
+  /// PyTorch's register_buffer(persistent=False) is similar, but to(dtype) converts such buffers.
   Tensor constant(const Tensor& value);
-  /// Names a member that is a module. Throws ValueError for a name that is taken, empty or has a dot.
+  /// Registers a member that is a module. Throws ValueError for a name that is in use, empty or contains a dot.
   void add(std::string name, Module& child);
-  /// Names the modules that a list has now: "name.0", "name.1", ...
+  /// Registers the present modules of a list: "name.0", "name.1", ...
   template <std::ranges::range List>
   requires std::derived_from<std::ranges::range_value_t<List>, Module> &&
       (!std::derived_from<List, Module>)void add(std::string name, List& children) {
     require_free(name);
     for (size_t i = 0; auto& child : children) add_child(name + "." + std::to_string(i++), child);
   }
-  /// Says where the calls of a forward() come from, while it lives: const Scope scope = this->scope();
+  /// Marks the calls of a forward() as this module's, during the scope: const Scope scope = this->scope();
   Scope scope() const {
     return Scope(this, [](const void* module) { return static_cast<const Module*>(module)->path(); });
   }
-  /// The bytes that the object takes, as far as its class says so.
+  /// The size of the object in bytes, as far as its class reports it.
   virtual size_t extent() const { return sizeof(Module); }
 
  private:
   void add_child(std::string name, Module& child);
-  /// Throws ValueError where a module lies inside one of this tree but is not in it.
+  /// Throws ValueError if some module is a member of one in this tree but was not added.
   void require_all_added() const;
   template <class F>
   void each_tensor(const std::string& prefix, const F& f) const;
@@ -108,11 +108,11 @@ class Module {
   std::vector<NamedTensor> parameters_, buffers_;
   std::vector<Tensor> constants_;
   std::vector<std::pair<std::string, Module*>> children_;
-  std::vector<Module*> parents_;  ///< those that added this one
+  std::vector<Module*> parents_;  ///< the modules that added this one
   bool training_ = true;
 };
 
-/// A module that is called like a function: layer(x) is layer.forward(x). Self is the class that derives from it.
+/// A module that is called like a function: layer(x) is layer.forward(x). Self is the derived class.
 template <class Self>
 class Layer : public Module {
  public:

@@ -9,7 +9,7 @@
 namespace lorry::profile {
 namespace {
 
-/// Waiting for a GPU takes some 10 us: a sample is so long that it does not count.
+/// Waiting for a GPU takes about 10 us; with samples of this length it is negligible.
 constexpr double kLeastGpuSample = 0.004;
 
 }  // namespace

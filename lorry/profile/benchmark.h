@@ -1,8 +1,8 @@
 #pragma once
 
-// The timer. benchmark(fn) says what a call costs: it warms up, chooses how many calls make a sample that the clock can
-// resolve, takes samples for a second, and on a GPU ends each when the device is done. What makes the inputs of a call
-// is kept out of the timed part, and a Rotation keeps inputs out of the caches.
+// The timer. benchmark(fn) measures the time of a call: it warms up, chooses how many calls make a sample that the
+// clock can resolve, and takes samples for a second; on a GPU a sample ends when the device is done. Making a call's
+// inputs is not timed, and a Rotation keeps inputs out of the caches.
 //
 //   const Tensor x = randn({1 << 20}), y = randn({1 << 20});
 //   const profile::BenchmarkResult add = profile::benchmark([&] { profile::do_not_optimize(x.add(y)); });
@@ -21,26 +21,26 @@
 namespace lorry::profile {
 
 struct BenchmarkOptions {
-  double warmup_s = 0.2;     ///< calls are made for so long first; 0: no warm-up, and each sample is a single call
-  double sample_s = 0.0005;  ///< a sample is as many calls as take so long, on a GPU 0.004 at least
-  double total_s = 1.0;      ///< samples are taken for so long,
-  int64_t min_samples = 9;   ///< and until there are so many
-  int64_t max_inputs = 128;  ///< with a set-up: inputs that exist at once, and so the most calls in a sample
-  Device device = default_device();  ///< on which the calls work; a sample ends when it is done
+  double warmup_s = 0.2;     ///< duration of the warm-up; 0: no warm-up, and each sample is a single call
+  double sample_s = 0.0005;  ///< duration of a sample; on a GPU at least 0.004
+  double total_s = 1.0;      ///< samples are taken for this long,
+  int64_t min_samples = 9;   ///< and until there are this many
+  int64_t max_inputs = 128;  ///< with a set-up: maximum of inputs that exist at once, and so of calls per sample
+  Device device = default_device();  ///< the device of the calls; a sample ends when it is done
 };
 
-/// Options that measure one single call, the first one.
+/// Options that measure a single call, the first one.
 inline BenchmarkOptions first_call(Device device) {
   return {.warmup_s = 0, .total_s = 0, .min_samples = 1, .device = device};
 }
 
 namespace detail {
-/// Throws ValueError for options that make no sense, DeviceError for a device that does not exist.
+/// Throws ValueError for invalid options, DeviceError for a device that does not exist.
 BenchmarkResult benchmark(const Calls& calls, const BenchmarkOptions& options, bool has_setup);
 }  // namespace detail
 
-/// What a call of fn() costs. Throws ValueError for options that make no sense, DeviceError for a device that does not
-/// exist, and whatever fn throws.
+/// Measures a call of fn(). Throws ValueError for invalid options, DeviceError for a device that does not exist, and
+/// the errors of fn.
 template <class F>
 requires std::invocable<F&> BenchmarkResult benchmark(F&& fn, const BenchmarkOptions& options = {}) {
   return detail::benchmark({.run =
@@ -50,8 +50,8 @@ requires std::invocable<F&> BenchmarkResult benchmark(F&& fn, const BenchmarkOpt
                            options, false);
 }
 
-/// What a call of fn(input) costs, where each call gets an input of its own, made by setup() before the clock runs and
-/// destroyed after it has stopped: for calls that change their input. Throws as above, and what setup throws.
+/// Measures a call of fn(input). Each call gets an input of its own, made by setup() before the clock starts and
+/// destroyed after it has stopped: for calls that change their input. Throws the same errors, and those of setup.
 template <class Setup, class F>
 requires std::invocable < F&, std::invoke_result_t<Setup&>
 & > BenchmarkResult benchmark(Setup&& setup, F&& fn, const BenchmarkOptions& options = {}) {
@@ -68,34 +68,34 @@ requires std::invocable < F&, std::invoke_result_t<Setup&>
                            options, true);
 }
 
-/// Keeps the compiler from dropping a computation whose result nobody reads.
+/// Keeps the compiler from removing a computation whose result is not used.
 template <class T>
 inline void do_not_optimize(const T& value) {
   asm volatile("" : : "r"(&value) : "memory");
 }
 
-/// Bytes that no cache of a processor of today holds.
+/// More bytes than the caches of any present-day processor hold.
 int64_t bytes_beyond_caches(Device device);
 
-/// How many inputs of so many bytes exceed the caches together; 1 at least. Throws ValueError for no bytes.
+/// The number of inputs of `bytes` bytes that together exceed the caches; at least 1. Throws ValueError for 0 bytes.
 int64_t rotation_length(int64_t bytes, Device device);
 
-/// Inputs that take turns, so that a call does not find its own in a cache: a call that moves fewer bytes than the
-/// caches hold would be timed at their speed.
+/// Inputs used in turn, so that a call does not find its input in a cache. A call that moves fewer bytes than the
+/// caches hold would otherwise be measured at cache speed.
 ///
 ///   profile::Rotation inputs([] { return randn({1 << 16}); }, 4 << 16);
 ///   profile::benchmark([&] { profile::do_not_optimize(inputs.next().sum()); });
 template <class T>
 class Rotation {
  public:
-  /// As many results of make() as exceed the caches of `device` together, at `bytes` each. Throws ValueError for no
-  /// bytes.
+  /// Makes as many inputs with make() as together exceed the caches of `device`, with `bytes` each. Throws ValueError
+  /// for 0 bytes.
   template <class Make>
   Rotation(Make&& make, int64_t bytes, Device device = default_device()) {
     const int64_t length = rotation_length(bytes, device);
     for (int64_t i = 0; i < length; ++i) inputs_.push_back(make());
   }
-  /// The one whose turn it is.
+  /// The next input.
   T& next() {
     T& input = inputs_[turn_];
     turn_ = turn_ + 1 < inputs_.size() ? turn_ + 1 : 0;

@@ -14,7 +14,7 @@ const BenchmarkResult& CopyRate::copy(int64_t bytes) {
   if (!is_new) return at->second;
   const NoGrad no_grad;
   const int64_t half = std::max<int64_t>(1, bytes / 2), count = rotation_length(bytes, device_);
-  // Rows start where allocations of their own would.
+  // Rows are aligned like separate allocations.
   const int64_t pitch = (half + 511) / 512 * 512;
   const Options options{.dtype = kU8, .device = device_};
   const Tensor from = full({count, pitch}, 1, options), to = full({count, pitch}, 2, options);

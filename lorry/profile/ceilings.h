@@ -1,7 +1,7 @@
 #pragma once
 
-// Ceilings: what a device was measured to reach. `lorry info --measure` prints them, and benchmarks are set against
-// them.
+// Ceilings: the measured maximum rates of a device. `lorry info --measure` prints them, and benchmarks are compared
+// with them.
 
 #include <map>
 
@@ -10,19 +10,19 @@
 
 namespace lorry::profile {
 
-/// Bytes of a long copy, whose rate is the device's: what calls over whole models are compared with.
+/// The size of a copy that reaches the device's full rate; calls over whole models are compared with it.
 int64_t large_copy(Device device);
 
-/// The rate of copies within a device's memory. A copy starts and ends, so that short ones have a lower rate than long
-/// ones: a call is compared with the copy that moves as many bytes. What only reads, or only writes, can be faster than
-/// any copy: memory loses time when it changes from one to the other.
+/// The rate of copies within a device's memory. Starting and ending a copy takes time, so short copies have a lower
+/// rate: a call is compared with a copy that moves as many bytes. Calls that only read, or only write, can be faster
+/// than any copy, because memory loses time when it switches between the two.
 class CopyRate {
  public:
   explicit CopyRate(Device device) : device_(device) {}
 
-  /// The copy that moves `bytes`, half of them read and half written. Measured once for each number.
+  /// The copy that moves `bytes`, half of them read and half written. Measured once per size.
   const BenchmarkResult& copy(int64_t bytes);
-  /// Its bytes a microsecond.
+  /// Its rate in bytes per microsecond.
   double of(int64_t bytes) { return static_cast<double>(bytes) / copy(bytes).median_us; }
 
  private:
@@ -30,10 +30,10 @@ class CopyRate {
   std::map<int64_t, BenchmarkResult> measured_;
 };
 
-/// Bytes a microsecond from pinned memory of the host to a GPU, or back.
+/// Bytes per microsecond from pinned host memory to a GPU, or back.
 double link_rate(Device gpu, bool to_gpu);
 
-/// Floating-point operations a microsecond of a square matrix product.
+/// Floating-point operations per microsecond of a square matrix product.
 double matmul_rate(Device device, DType dtype);
 
 }  // namespace lorry::profile

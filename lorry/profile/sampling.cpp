@@ -7,14 +7,14 @@
 namespace lorry::profile::detail {
 namespace {
 
-/// While warming up, so many calls are made before the host waits for the device, whose queue is bounded.
+/// During the warm-up, the host waits for the device after this many calls, because the device's queue is bounded.
 constexpr int64_t kCallsBetweenWaits = 64;
 
 double percentile(const std::vector<double>& sorted, double share) {
   return sorted[static_cast<size_t>(share * static_cast<double>(sorted.size() - 1))];
 }
 
-/// Makes calls for warmup_s. Returns the seconds of one.
+/// Makes calls for warmup_s. Returns the seconds per call.
 double warm_up(const Calls& calls, double warmup_s, const Instruments& instruments) {
   double in_calls = 0;
   int64_t count = 0;
@@ -47,7 +47,7 @@ BenchmarkResult take_samples(const Calls& calls, const Sampling& sampling, const
   if (sampling.warmup_s > 0) {
     const double one = warm_up(calls, sampling.warmup_s, instruments);
     const double wanted = one > 0 ? sampling.sample_s / one : static_cast<double>(sampling.max_calls_per_sample);
-    // Compared before it is converted: a quotient may be larger than any integer.
+    // Compared before the conversion, because the quotient may be larger than any integer.
     per_sample = wanted >= static_cast<double>(sampling.max_calls_per_sample)
                      ? sampling.max_calls_per_sample
                      : std::max<int64_t>(1, static_cast<int64_t>(wanted));

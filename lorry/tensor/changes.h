@@ -1,8 +1,8 @@
 #pragma once
 
-// Counts how often a tensor anywhere came to refer to something else: a gradient was replaced, data were swapped,
-// strides changed in place. Whoever has looked at many tensors, such as an optimizer at its gradients, need not look
-// again while the count stands.
+// A global count of changes to what tensors refer to: a gradient was replaced, data were swapped, strides changed in
+// place. Code that has examined many tensors, such as an optimizer its gradients, need not examine them again while the
+// count is unchanged.
 
 #include <atomic>
 #include <cstdint>
@@ -15,14 +15,14 @@ namespace detail {
 inline constinit std::atomic<uint64_t> g_changes{1}, g_reshaped{1};
 }
 
-/// The count, at least 1. What another thread changes is seen by whoever is synchronised with it.
+/// The count, at least 1. A change by another thread is seen after synchronising with that thread.
 inline uint64_t changes() { return detail::g_changes.load(std::memory_order_relaxed); }
-/// What it was at the last change that was no replaced gradient.
+/// The count at the last change other than a replaced gradient.
 inline uint64_t last_reshaped() { return detail::g_reshaped.load(std::memory_order_relaxed); }
 
-/// A gradient was replaced: returns the count with this change, by which whoever holds gradients can tell which.
+/// Counts the replacement of a gradient. Returns the new count, which identifies this change.
 inline uint64_t note_change() { return detail::g_changes.fetch_add(1, std::memory_order_relaxed) + 1; }
-/// A tensor has other data or strides.
+/// Counts that a tensor got other data or strides.
 inline void note_reshaped() {
   const uint64_t now = note_change();
   for (uint64_t last = last_reshaped();
@@ -30,9 +30,9 @@ inline void note_reshaped() {
   }
 }
 
-/// The tensor refers to what the other one refers to: its memory, layout and dtype. Its identity and its history stay.
+/// Makes a tensor refer to the other one's memory, layout and dtype. Its identity and history stay.
 inline void take_over(detail::TensorNode& tensor, const detail::TensorNode& other) {
-  if (tensor.storage != other.storage) tensor.storage->leave();  // an optimizer's steps write the new one
+  if (tensor.storage != other.storage) tensor.storage->leave();  // an optimizer's steps now write the new storage
   tensor.storage = other.storage;
   tensor.base = nullptr;
   tensor.offset = other.offset;

@@ -17,7 +17,7 @@ DLDataType type_of(DType t) {
   return {kCodes[static_cast<int>(t)], static_cast<uint8_t>(8 * size_of(t)), 1};
 }
 
-/// ", " before the name of every dtype. A constant: GCC 13 warns where it unrolls a loop that formats them.
+/// The names of all dtypes, each after ", ". A constant, because GCC 13 warns about an unrolled loop that formats them.
 constexpr char kListed[] = ""
 #define LORRY_DTYPE(name, Name, text, type, dlpack, safetensors) ", " text
 #include "lorry/layout/dtypes.def"
@@ -29,7 +29,7 @@ DType dtype_from(DLDataType type) {
     const DLDataType ours = type_of(t);
     if (ours.code == type.code && ours.bits == type.bits) return t;
   }
-  raise<DTypeError>("no such dtype here; got type code {} with {} bits; expected one of {}", type.code, type.bits,
+  raise<DTypeError>("unsupported dtype; got type code {} with {} bits; expected one of {}", type.code, type.bits,
                     std::string_view(kListed).substr(2));
 }
 
@@ -54,7 +54,7 @@ Device device_from(DLDevice device) {
   }
 }
 
-/// What an exported tensor points into: the tensor, which keeps the memory, and the arrays of its description.
+/// The objects that an export refers to: the tensor, which keeps the memory alive, and the arrays of its description.
 template <class Managed>
 struct Export {
   Tensor tensor;
@@ -65,13 +65,13 @@ struct Export {
 
 template <class Managed>
 Managed* hand_out(const Tensor& x) {
-  require<ValueError>(x.defined(), "an undefined tensor cannot be handed out");
+  require<ValueError>(x.defined(), "an undefined tensor cannot be exported");
   require<GradError>(!x.requires_grad(),
-                     "the receiver cannot be differentiated; got {} that requires a gradient; detach it first", x);
+                     "a tensor that requires a gradient cannot be exported; got {}; detach it first", x);
   auto exported = std::make_unique<Export<Managed>>();
   const Layout& layout = x.layout();
   std::copy_n(layout.sizes, layout.rank, exported->shape);
-  // Dimensions of size 1 and empty tensors may carry any stride; readers are happiest with the row-major ones.
+  // Dimensions of size 1 and empty tensors may have any stride; some readers expect the row-major ones.
   const Layout row_major = Layout::contiguous(layout.size_list());
   for (int d = 0; d < layout.rank; ++d)
     exported->strides[d] = layout.sizes[d] <= 1 || x.numel() == 0 ? row_major.strides[d] : layout.strides[d];
@@ -145,7 +145,7 @@ DLManagedTensorVersioned* to_dlpack(const Tensor& x) {
 DLManagedTensor* to_dlpack_unversioned(const Tensor& x) {
   const Running running("to_dlpack");
   require<ValueError>(!x.defined() || !x.storage().read_only(),
-                      "the older form cannot say that memory is read-only; got {}; clone it first, or use to_dlpack",
+                      "the older form has no read-only flag; got {}, which is read-only; clone it, or use to_dlpack",
                       x);
   return hand_out<DLManagedTensor>(x);
 }
@@ -153,11 +153,11 @@ DLManagedTensor* to_dlpack_unversioned(const Tensor& x) {
 Tensor from_dlpack(DLManagedTensorVersioned* managed) {
   const Running running("from_dlpack");
   require<ValueError>(managed != nullptr, "null pointer; expected a managed tensor");
-  // Only the version may be read before it is known: a new major version may move everything behind the deleter.
+  // Nothing but the version may be read before the version is checked: a new major version may move all other members.
   require<FormatError>(managed->version.major <= kMajorVersion,
                        "written for a newer version; got {}.{}; expected at most {}.x", managed->version.major,
                        managed->version.minor, kMajorVersion);
-  // kFlagCopied needs no answer: the memory is the receiver's alone either way.
+  // kFlagCopied is ignored: with or without a copy, Lorry may use the memory.
   return take_over(managed, (managed->flags & kFlagReadOnly) != 0);
 }
 

@@ -1,12 +1,12 @@
 #pragma once
 
-// DLPack: the ABI by which array libraries hand each other tensors without copying (https://dmlc.github.io/dlpack,
-// version 1.x). The structures are declared here because a distribution's header may predate version 1; they are fixed
-// by the specification.
+// DLPack: the ABI with which array libraries exchange tensors without copying (https://dmlc.github.io/dlpack, version
+// 1.x). The structures are fixed by the specification. They are declared here because a distribution's header may be
+// older than version 1.
 //
-// Lorry exports both forms and imports both. A tensor handed out keeps its memory alive until the receiver calls the
-// deleter; a tensor taken in calls the producer's deleter once, when its last view is gone. Memory marked read-only is
-// shared, and every in-place operator refuses to write it.
+// Lorry exports and imports both forms, versioned and unversioned. An exported tensor keeps its memory alive until the
+// receiver calls the deleter. An imported tensor calls the producer's deleter once, when its last view is released.
+// Memory marked read-only is shared too; in-place operators refuse to write it.
 
 #include <cstdint>
 
@@ -28,11 +28,11 @@ struct DLDevice {
 struct DLDataType {
   uint8_t code;    ///< DLDataTypeCode
   uint8_t bits;    ///< of one lane
-  uint16_t lanes;  ///< elements packed into one; 1 for every type that Lorry has
+  uint16_t lanes;  ///< elements packed into one; 1 for all of Lorry's types
 };
 
 struct DLTensor {
-  void* data;  ///< start of the memory; the first element is byte_offset further
+  void* data;  ///< start of the memory; the first element is at byte_offset
   DLDevice device;
   int32_t ndim;
   DLDataType dtype;
@@ -44,12 +44,12 @@ struct DLTensor {
 /// The older form: no version, no flags.
 struct DLManagedTensor {
   DLTensor dl_tensor;
-  void* manager_ctx;                       ///< the producer's own
+  void* manager_ctx;                       ///< private to the producer
   void (*deleter)(DLManagedTensor* self);  ///< called once by the consumer; may be null
 };
 
 struct DLPackVersion {
-  uint32_t major;  ///< a change of it breaks the layout of everything after the deleter
+  uint32_t major;  ///< versions with different numbers have different layouts after the deleter
   uint32_t minor;
 };
 
@@ -64,16 +64,16 @@ struct DLManagedTensorVersioned {
   DLTensor dl_tensor;
 };
 
-/// Hands out a tensor; the receiver owns the result and calls its deleter. Throws GradError for a tensor that requires
-/// a gradient (detach it first), as the receiver could not be followed. The older form cannot say read-only, so it
-/// refuses such memory with ValueError.
+/// Exports a tensor. The receiver owns the result and calls its deleter. Throws GradError for a tensor that requires a
+/// gradient, because autograd cannot track the receiver; detach it first. The older form has no read-only flag, so it
+/// throws ValueError for read-only memory.
 DLManagedTensorVersioned* to_dlpack(const Tensor& x);
 /// The same in the older form, for receivers from before version 1.
 DLManagedTensor* to_dlpack_unversioned(const Tensor& x);
 
-/// Takes a tensor over, without a copy. On success the result owns `managed`; when it throws, `managed` stays the
-/// caller's. Throws FormatError for a newer major version and for contradictory fields, DTypeError, DeviceError and
-/// ShapeError for what Lorry does not have (complex numbers, several lanes, negative strides, more than 8 dimensions).
+/// Imports a tensor without a copy. On success the result owns `managed`; if this throws, the caller still owns it.
+/// Throws FormatError for a newer major version and for contradictory fields; DTypeError, DeviceError and ShapeError
+/// for tensors that Lorry does not support (complex numbers, several lanes, negative strides, more than 8 dimensions).
 Tensor from_dlpack(DLManagedTensorVersioned* managed);
 Tensor from_dlpack(DLManagedTensor* managed);
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// TensorNode: what a Tensor points to. Only rooms that build tensors (tensor, ops, autograd) look inside.
+// TensorNode: the object that a Tensor points to. Only rooms that build tensors (tensor, ops, autograd) use its
+// members.
 
 #include <atomic>
 #include <cstdint>
@@ -15,7 +16,7 @@
 
 namespace lorry::detail {
 
-/// What autograd hangs on a tensor; opaque here.
+/// Autograd's data of a tensor; opaque here.
 struct GradSlot {
   virtual ~GradSlot() = default;
 };
@@ -36,7 +37,7 @@ struct TensorNode : Counted, Recycled<TensorNode> {
   }
 
   IntrusivePtr<Storage> storage;
-  /// the tensor that owns the memory, when this is a view that autograd may have to follow
+  /// of a view whose history autograd may have to track: the tensor that it is a view of (never a view itself)
   IntrusivePtr<TensorNode> base;
   std::unique_ptr<GradSlot> grad;
   int64_t offset;  ///< of the first element, in elements from the start of the storage
@@ -44,21 +45,21 @@ struct TensorNode : Counted, Recycled<TensorNode> {
   DType dtype;
   bool contiguous;
   bool requires_grad = false;
-  /// a view (of a view) made while nothing was recorded: follows no history, and may not start one
+  /// a view, or a view of one, made while gradients were off: has no history and cannot start one
   bool cut_view = false;
-  bool inference;                    ///< made in inference mode: carries no versions and never enters a graph
-  bool wrapped_number = false;       ///< stands for a Scalar: promotes by kind alone
-  uint32_t recording = t_recording;  ///< in which it was made; 0: none
+  bool inference;                    ///< made in inference mode: has no versions and never enters a graph
+  bool wrapped_number = false;       ///< made from a Scalar: only its kind takes part in type promotion
+  uint32_t recording = t_recording;  ///< the recording during which it was made; 0: none
   std::atomic<uint32_t> observers{0};
   Layout layout;
 
-  /// The address of the first element. An empty tensor may lie at any offset, also of no memory at all: no pointer
-  /// arithmetic.
+  /// The address of the first element. Computed as an integer: an empty tensor may have any offset, and no memory, for
+  /// which pointer arithmetic would be undefined.
   void* data() const {
     const uintptr_t first = reinterpret_cast<uintptr_t>(storage->data());
     return reinterpret_cast<void*>(first + static_cast<uintptr_t>(offset) * static_cast<uintptr_t>(size_of(dtype)));
   }
-  /// The owners, without those who only watch it (trace/captured.h).
+  /// The number of owners without observers (trace/captured.h).
   uint32_t users() const { return owners() - observers.load(std::memory_order_acquire); }
   void destroy() { delete this; }
 };

@@ -1,5 +1,7 @@
 #pragma once
 
+// Scalar: a number passed to an operator.
+
 #include <concepts>
 #include <cstdint>
 
@@ -7,8 +9,8 @@
 
 namespace lorry {
 
-/// A number from the host with its kind (bool, whole or floating): what PyTorch calls a wrapped number. Against a
-/// tensor it takes part in type promotion by its kind alone.
+/// A number of the host with its kind: bool, integer or floating. In type promotion with a tensor only its kind counts,
+/// as in PyTorch (a wrapped number).
 class Scalar {
  public:
   Scalar() = default;
@@ -19,7 +21,7 @@ class Scalar {
 
   bool is_floating() const { return kind_ == Kind::floating; }
   bool is_boolean() const { return kind_ == Kind::boolean; }
-  /// The dtype a tensor of it has: bool, i64, or the default f32.
+  /// The dtype of a tensor made from it: bool, i64, or the default f32.
   DType dtype() const { return is_floating() ? kF32 : is_boolean() ? kBool : kI64; }
 
   template <class T>

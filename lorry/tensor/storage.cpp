@@ -48,7 +48,7 @@ IntrusivePtr<Storage> Storage::foreign(Device device, void* data, int64_t bytes,
 bool Storage::join(const IntrusivePtr<detail::Epoch>& epoch) {
   if (epoch_ == epoch) return true;
   if (epoch_ && !epoch_->closed()) return false;
-  // The version goes on from where it stood.
+  // The sum, the storage's version, does not change.
   last_writer_.store(last_writer(), std::memory_order_relaxed);
   version_.store(version() - epoch->count(), std::memory_order_relaxed);
   epoch_seen_.store(epoch->count(), std::memory_order_relaxed);
@@ -64,7 +64,7 @@ void Storage::leave() {
 }
 
 void Storage::drop_gradient() {
-  int before = gradients();  // 0 where a gradient got this storage by set_data
+  int before = gradients();  // may be 0: set_data can give this storage to a gradient without counting it
   while (before > 0 && !gradients_.compare_exchange_weak(before, before - 1, std::memory_order_relaxed)) {
   }
   if (before <= 1 && epoch_ && epoch_->of_gradients()) leave();

@@ -1,7 +1,7 @@
 #pragma once
 
-// Storage: the bytes behind one or more tensors, with the version that counts writes to them. Views share a storage;
-// autograd compares versions to notice that a tensor it saved has been overwritten.
+// Storage: the memory of one or more tensors, and a version that counts writes to it. Views share a storage. Autograd
+// compares versions to detect that a saved tensor has been overwritten.
 
 #include <atomic>
 
@@ -12,18 +12,18 @@
 namespace lorry {
 
 namespace detail {
-/// Writes that many storages have in common, such as an optimizer's steps: one addition counts a version of all that
-/// have joined.
+/// Counts writes that many storages have in common, such as an optimizer's steps: one increment raises the version of
+/// all storages that have joined the epoch.
 class Epoch : public Counted {
  public:
-  /// of_gradients: a storage counts its writes while gradients lie in it.
+  /// of_gradients: a storage leaves this epoch when it holds no gradients any more.
   explicit Epoch(bool of_gradients = false) : of_gradients_(of_gradients) {}
   bool of_gradients() const { return of_gradients_; }
   void written_by(const char* operator_name) {
     count_.fetch_add(1, std::memory_order_relaxed);
     writer_.store(operator_name, std::memory_order_relaxed);
   }
-  /// Nobody writes in common any more: the storages may join another.
+  /// There will be no more common writes: the storages may join another epoch.
   void close() { closed_.store(true, std::memory_order_relaxed); }
   bool closed() const { return closed_.load(std::memory_order_relaxed); }
   uint32_t count() const { return count_.load(std::memory_order_relaxed); }
@@ -44,12 +44,12 @@ class Storage : public Counted, public detail::Recycled<Storage> {
 
   /// Memory from the device's allocator. Throws OutOfMemory.
   static IntrusivePtr<Storage> allocate(Device device, int64_t bytes);
-  /// Host memory that copies to and from a GPU can use while the host goes on. Throws OutOfMemory.
+  /// Pinned host memory (memory/allocate.h). Throws OutOfMemory.
   static IntrusivePtr<Storage> allocate_pinned(int64_t bytes);
-  /// Memory of the device that moves to whoever touches it. Throws OutOfMemory.
+  /// Managed memory, whose pages move between device and host (memory/allocate.h). Throws OutOfMemory.
   static IntrusivePtr<Storage> allocate_managed(Device device, int64_t bytes);
-  /// Memory of somebody else's; `deleter(context)` is called once when the last view is gone. A read-only storage
-  /// refuses in-place operators.
+  /// Memory owned by other code. `deleter(context)` is called once, when the storage is destroyed. In-place operators
+  /// refuse a read-only storage.
   static IntrusivePtr<Storage> foreign(Device device, void* data, int64_t bytes, Deleter deleter, void* context,
                                        bool read_only = false);
 
@@ -62,7 +62,7 @@ class Storage : public Counted, public detail::Recycled<Storage> {
   bool foreign() const { return deleter_ != nullptr; }
 
   uint32_t version() const { return version_.load(std::memory_order_relaxed) + (epoch_ ? epoch_->count() : 0); }
-  /// The operator of the last write, for the error that names it; null before any.
+  /// The operator of the last write, for error messages; null if there was none.
   const char* last_writer() const {
     return epoch_ && epoch_->count() != epoch_seen_.load(std::memory_order_relaxed)
                ? epoch_->writer()
@@ -73,26 +73,26 @@ class Storage : public Counted, public detail::Recycled<Storage> {
     last_writer_.store(operator_name, std::memory_order_relaxed);
     if (epoch_) epoch_seen_.store(epoch_->count(), std::memory_order_relaxed);
   }
-  /// Counts the epoch's writes as its own from now on. False when it has joined another that is not closed. Not while
-  /// another thread uses the storage.
+  /// Joins an epoch: its writes count as writes to this storage from now on. Returns false if the storage is in another
+  /// epoch that is not closed. No other thread may use the storage meanwhile.
   bool join(const IntrusivePtr<detail::Epoch>& epoch);
-  /// Counts its own writes alone again. Not while another thread uses the storage.
+  /// Leaves its epoch. No other thread may use the storage meanwhile.
   void leave();
   bool has_joined(const detail::Epoch& epoch) const { return epoch_.get() == &epoch; }
 
-  /// A number that no other storage of the process has had or will have, at least 1.
+  /// A number, at least 1, that is unique among all storages the process ever makes.
   uint64_t id() const;
 
-  /// The owners, without the references that listeners hold to what they were shown (door::Observed): whether memory
-  /// may be taken over is decided by these.
+  /// The number of owners without those that listeners hold (door::Observed). Decisions such as whether memory may be
+  /// reused depend on this number.
   uint32_t users() const { return owners() - observers_.load(std::memory_order_acquire); }
   void add_observer() { observers_.fetch_add(1, std::memory_order_acq_rel); }
   void drop_observer() { observers_.fetch_sub(1, std::memory_order_acq_rel); }
 
-  /// How many parameters have a gradient that lies here.
+  /// The number of parameters whose gradient is in this storage.
   int gradients() const { return gradients_.load(std::memory_order_relaxed); }
   void add_gradient() { gradients_.fetch_add(1, std::memory_order_relaxed); }
-  /// The last one that goes leaves an epoch of gradients: what an optimizer zeroes from now on lies elsewhere.
+  /// When the last gradient is dropped, the storage leaves its gradient epoch.
   void drop_gradient();
 
   void destroy();
@@ -105,15 +105,15 @@ class Storage : public Counted, public detail::Recycled<Storage> {
 
   void* data_;
   int64_t bytes_;
-  Deleter deleter_;  // null: the device's allocator takes the memory back
+  Deleter deleter_;  // null: the memory is released to the device's allocator
   void* context_;
   std::atomic<const char*> last_writer_{nullptr};
   std::atomic<uint32_t> version_{0};
-  std::atomic<uint32_t> epoch_seen_{0};  ///< at the last write of its own
+  std::atomic<uint32_t> epoch_seen_{0};  ///< the epoch's count at the last write that was not the epoch's
   IntrusivePtr<detail::Epoch> epoch_;
   std::atomic<int> gradients_{0};
   std::atomic<uint32_t> observers_{0};
-  mutable std::atomic<uint64_t> id_{0};  ///< 0: nobody has asked yet
+  mutable std::atomic<uint64_t> id_{0};  ///< 0: not assigned yet
   Device device_;
   bool read_only_;
   Kind kind_ = Kind::ordinary;

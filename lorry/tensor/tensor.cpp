@@ -45,7 +45,7 @@ Tensor Tensor::detach() const {
   const detail::TensorNode& from = checked("detach");
   auto node = make_counted<detail::TensorNode>(from.storage, from.layout, from.offset, from.dtype);
   node->inference = from.inference;
-  node->wrapped_number = from.wrapped_number;  // the tape saves numbers detached
+  node->wrapped_number = from.wrapped_number;  // because the tape saves wrapped numbers detached
   Tensor result(std::move(node));
   if (detail::facts_heard()) [[unlikely]]
     detail::announce_fact({.fact = Fact::alias, .storage = from.storage->id(), .tensor = &result});

@@ -27,7 +27,7 @@ namespace detail {
 [[noreturn, gnu::cold]] void raise_undefined(const char* method);
 }
 
-/// The device that factories use when none is named: the CPU, or what set_default_device said on this thread.
+/// The device that factories use if none is given: the CPU, or the one set on this thread by set_default_device.
 Device default_device();
 /// Sets it for this thread.
 void set_default_device(Device device);
@@ -38,7 +38,7 @@ struct Options {
   Device device = default_device();
 };
 
-/// A tensor or a number, as the right-hand side of an operator. Refers to the tensor; does not own it.
+/// A tensor or a number, as an operator's right-hand side. Refers to the tensor; does not own it.
 class Operand {
  public:
   Operand(const Tensor& t) : tensor_(&t) {}
@@ -56,31 +56,30 @@ class Operand {
 
 class Tensor {
  public:
-  /// Undefined: no storage, no shape; what optional arguments default to.
+  /// An undefined tensor, without storage and shape: the default of optional arguments.
   Tensor() = default;
   explicit Tensor(IntrusivePtr<detail::TensorNode> node) : node_(std::move(node)) {}
   Tensor(const Tensor&) = default;
   Tensor(Tensor&&) noexcept = default;
 
-  /// A variable is made to refer to another tensor.
+  /// Assigning to a variable makes it refer to another tensor.
   Tensor& operator=(const Tensor&) & = default;
   Tensor& operator=(Tensor&&) & noexcept = default;
-  /// A temporary is written through, as by copy_ and fill_: x[i] = y, x.select(0, 1) = 2. Throws ValueError for one
-  /// that nothing else refers to, such as an index by a tensor: the write would be lost.
+  /// Assigning to a temporary writes its elements, like copy_ and fill_: x[i] = y, x.select(0, 1) = 2. Throws
+  /// ValueError if nothing else refers to its memory, such as an index by a tensor: the write would be lost.
   const Tensor& operator=(const Tensor& source) &&;
   const Tensor& operator=(const Scalar& value) &&;
 
-  // ---- facts --------------------------------------------------------------------------------------------------------
-  // An
-  // undefined tensor answers defined(), requires_grad(), is_leaf(), grad_fn(), is_same() and node(). What needs a
-  // history (backward, retain_grad, register_hook) throws GradError for it, all else ValueError.
+  // ---- properties ---------------------------------------------------------------------------------------------------
+  // For an undefined tensor, these work: defined(), requires_grad(), is_leaf(), grad_fn(), is_same() and node().
+  // Methods that need a history (backward, retain_grad, register_hook) throw GradError, all others ValueError.
   bool defined() const { return static_cast<bool>(node_); }
   DType dtype() const { return checked("dtype").dtype; }
   Device device() const { return checked("device").storage->device(); }
   int64_t dim() const { return checked("dim").layout.rank; }
   Dims sizes() const { return checked("sizes").layout.size_list(); }
   Dims strides() const { return checked("strides").layout.stride_list(); }
-  /// Throws IndexError for a dimension that it does not have.
+  /// Throws IndexError for a dimension that the tensor does not have.
   int64_t size(int64_t dim) const;
   int64_t stride(int64_t dim) const;
   int64_t numel() const { return checked("numel").numel; }
@@ -100,9 +99,9 @@ class Tensor {
   detail::TensorNode* node() const { return node_.get(); }
   const IntrusivePtr<detail::TensorNode>& node_ptr() const { return node_; }
 
-  /// The address of the first element. On meta nothing may be read or written there.
+  /// The address of the first element. On meta it must not be read or written.
   void* data_ptr() const { return checked("data_ptr").data(); }
-  /// The same, typed. Throws DTypeError unless T stores this dtype, DeviceError on meta.
+  /// The same with a type. Throws DTypeError unless T is the C++ type of the dtype, DeviceError on meta.
   template <class T>
   T* data() const {
     constexpr DType kAsked = dtype_of<std::remove_const_t<T>>;
@@ -118,27 +117,28 @@ class Tensor {
   bool requires_grad() const {
     return node_ && (node_->requires_grad || (node_->base && !node_->cut_view && node_->base->requires_grad));
   }
-  /// Marks a leaf as one to differentiate by. Throws GradError for a non-leaf, DTypeError unless floating.
+  /// Sets whether backward computes a gradient for this leaf. Throws GradError for a non-leaf, DTypeError unless
+  /// floating.
   const Tensor& requires_grad_(bool on = true) const;
   bool is_leaf() const;
-  /// The gradient accumulated by backward; undefined before. It may be set; of a 16-bit tensor to an f32, to which
-  /// backward then adds in f32.
+  /// The gradient accumulated by backward; undefined before. set_grad replaces it by one of any floating dtype, in
+  /// which backward then accumulates.
   Tensor grad() const;
   void set_grad(const Tensor& grad) const;
-  /// The name of the operator that made it ("mul"), or empty for a leaf.
+  /// The name of the operator that computed this tensor ("mul"); empty for a leaf.
   std::string grad_fn() const;
-  /// Adds d(this)/d(leaf) * gradient into every leaf's grad. `gradient` may be left out for a single element.
+  /// Adds d(this)/d(leaf) * gradient to the grad of every leaf. `gradient` may be omitted for a single element.
   void backward(const Tensor& gradient = {}, bool retain_graph = false, bool create_graph = false) const;
-  /// The same memory, cut off from the graph.
+  /// A tensor with the same memory and no history.
   Tensor detach() const;
-  /// Keeps the gradient of a tensor that is not a leaf.
+  /// Makes backward store the gradient of a tensor that is not a leaf in grad().
   void retain_grad() const;
-  /// Calls hook(grad) when the gradient of this tensor is known; a defined result replaces it. Returns a handle for
-  /// remove_hook.
+  /// Backward calls hook(grad) when it has computed the gradient of this tensor; a defined result replaces the
+  /// gradient. Returns a handle for remove_hook.
   int64_t register_hook(std::function<Tensor(const Tensor&)> hook) const;
   void remove_hook(int64_t handle) const;
-  /// Takes over the other tensor's storage, layout and dtype; the identity (and grad_fn) stay. For modules that change
-  /// dtype.
+  /// Makes this tensor refer to the other tensor's storage, layout and dtype; its identity and grad_fn stay. For
+  /// modules that change dtype.
   void set_data(const Tensor& other) const;
 
   // ---- pointwise, one row each in formula/pointwise.def -------------------------------------------------------------
@@ -157,8 +157,8 @@ class Tensor {
   Tensor operator-() const;
   Tensor operator!() const;
   Tensor operator~() const;
-  /// In place: x += y is x.add_(y). A temporary is written through, as in x[i] += y. ValueError for one that nothing
-  /// else refers to, such as x.index({mask}) += y: the write would be lost.
+  /// In place: x += y is x.add_(y). Also for temporaries, as in x[i] += y. Throws ValueError for a temporary whose
+  /// memory nothing else refers to, such as x.index({mask}) += y: the write would be lost.
 #define LORRY_ASSIGN(sign)                                  \
   const Tensor& operator sign(const Operand& other) const&; \
   const Tensor& operator sign(const Operand& other) const&&;
@@ -176,7 +176,7 @@ class Tensor {
   /// rounding_mode: "floor" or "trunc".
   Tensor div(const Operand& other, std::string_view rounding_mode) const;
   const Tensor& div_(const Operand& other, std::string_view rounding_mode) const;
-  /// To `decimals` digits behind the point; negative: to tens, hundreds, ...
+  /// Rounds to `decimals` digits after the point; negative: to tens, hundreds, ...
   Tensor round(int64_t decimals) const;
   const Tensor& round_(int64_t decimals) const;
   Tensor clamp(const std::optional<Operand>& min, const std::optional<Operand>& max = {}) const;
@@ -198,33 +198,34 @@ class Tensor {
   bool equal(const Tensor& other) const;
 
   // ---- copies -------------------------------------------------------------------------------------------------------
-  /// Itself when nothing changes, else a copy.
+  /// This tensor if the dtype is the same, else a converted copy.
   Tensor to(DType dtype) const;
-  /// With `non_blocking` nothing waits: from pinned memory the copy is enqueued, and its source must not be written
-  /// until the stream is done; to the host the result lies in pinned memory and is there once the stream is done. Host
-  /// memory of somebody else's (from_blob, DLPack) is always waited for: it may be pinned, and its owner cannot know
-  /// when it has been read. Throws DeviceError.
+  /// This tensor if the device is the same, else a copy. With `non_blocking` the host does not wait. A copy from pinned
+  /// memory is only enqueued: do not write the source until the stream is done. A copy to the host is in pinned memory
+  /// and is complete when the stream is done. For host memory owned by other code (from_blob, DLPack) the host always
+  /// waits: it may be pinned, and its owner cannot know when it has been read. Throws DeviceError.
   Tensor to(Device device, bool non_blocking = false) const;
   Tensor cpu() const {
     const Running running("cpu");
     return to(kCPU);
   }
   Tensor cuda(int index = 0) const;
-  /// Itself when it is there, else a copy in host memory that a GPU reads at the speed of the link.
+  /// This tensor if it is pinned, else a copy in pinned host memory, which a GPU reads at the link's speed.
   Tensor pin_memory() const;
   bool is_pinned() const { return checked("is_pinned").storage->pinned(); }
-  /// Whether its memory moves to whoever touches it (empty_managed).
+  /// Whether it is in managed memory, whose pages move between device and host (empty_managed).
   bool is_managed() const { return checked("is_managed").storage->managed(); }
-  /// Work enqueued on the stream uses the memory, which was allocated for another or is pinned: it is not used again
-  /// before that is done. Throws DeviceError for a stream of another device, unless the memory is pinned.
+  /// Notes that work enqueued on `stream` uses the memory, which was allocated on another stream or is pinned. After
+  /// its release the memory is reused only when that work is done. Throws DeviceError for a stream of another device,
+  /// unless the memory is pinned.
   void record_stream(Stream stream) const;
   Tensor clone() const;
-  /// Itself when contiguous, else a row-major copy.
+  /// This tensor if it is contiguous, else a row-major copy.
   Tensor contiguous() const;
   const Tensor& copy_(const Tensor& source) const;
   const Tensor& fill_(const Operand& value) const;
   const Tensor& zero_() const;
-  /// The only element as a C++ number. Throws ShapeError for more or fewer than one.
+  /// The single element as a C++ number. Throws ShapeError unless there is exactly one.
   Scalar item() const;
   template <class T>
   T item() const {
@@ -267,9 +268,9 @@ class Tensor {
   std::vector<Tensor> split(const std::vector<int64_t>& sizes, int64_t dim = 0) const;
   std::vector<Tensor> chunk(int64_t chunks, int64_t dim = 0) const;
   std::vector<Tensor> unbind(int64_t dim = 0) const;
-  /// The tensor itself gets other sizes and strides. They count as a write, so that a graph which saved the tensor
-  /// notices. While gradients are recorded the change is recorded too; throws GradError for a leaf that requires
-  /// gradients, and inside NoGrad.
+  /// These change the sizes and strides of the tensor itself. That counts as a write, so that a graph which saved the
+  /// tensor detects it. While gradients are recorded, the change is recorded too. Throws GradError for a leaf that
+  /// requires gradients, and inside NoGrad.
   const Tensor& squeeze_() const;
   const Tensor& squeeze_(int64_t dim) const;
   const Tensor& unsqueeze_(int64_t dim) const;
@@ -388,7 +389,7 @@ class Tensor {
 #include "lorry/tensor/aliases.def"
 
  private:
-  /// The node. Throws ValueError for an undefined tensor, naming the running operator, or without one the method.
+  /// The node. Throws ValueError for an undefined tensor; the message names the running operator, else the method.
   detail::TensorNode& checked(const char* method) const {
     if (!node_) [[unlikely]]
       detail::raise_undefined(method);
@@ -401,7 +402,7 @@ class Tensor {
 /// "[8, 128, 64] f32 cpu", as error messages name operands.
 std::string describe(const Tensor& x);
 
-/// The values and what does not go without saying, as PyTorch prints them.
+/// The values, then the properties that differ from the defaults, in PyTorch's format.
 std::string to_string(const Tensor& x);
 std::ostream& operator<<(std::ostream& out, const Tensor& x);
 

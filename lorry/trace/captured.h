@@ -1,14 +1,14 @@
 #pragma once
 
-// A tensor that a recorded function captured.
+// Captured: a reference to a tensor that a recorded function has captured.
 
 #include "lorry/tensor/node.h"
 #include "lorry/tensor/tensor.h"
 
 namespace lorry::trace {
 
-/// Holds the tensor without being one of its users: whether others still use it can be asked, and decisions about
-/// tensors that nobody else refers to do not count it.
+/// Keeps the tensor alive without counting as a user: is_used() tells whether anybody else refers to it, and decisions
+/// about tensors with a single user are not affected.
 class Captured {
  public:
   explicit Captured(const Tensor& x) : tensor_(x), storage_(x.storage().id()) { node().observers.fetch_add(1); }
@@ -18,11 +18,11 @@ class Captured {
 
   const Tensor& tensor() const { return tensor_; }
   bool is(const Tensor& x) const { return tensor_.node() == x.node(); }
-  /// Whether somebody else has it: the function may read it again.
+  /// Whether anybody else refers to it, so that the function may read it again.
   bool is_used() const { return node().users() > 0; }
   bool has_other_memory() const { return tensor_.storage().id() != storage_; }
 
-  bool is_frozen = false;  ///< autograd looked at it when it did not require a gradient, and could have
+  bool is_frozen = false;  ///< autograd tested it when it did not require a gradient but could have
 
  private:
   detail::TensorNode& node() const { return *tensor_.node(); }

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "lorry/foreach/run_row.h"
 #include "lorry/ops/dispatch/door.h"
+#include "lorry/ops/dispatch/run.h"
 #include "lorry/ops/ops.h"
 #include "lorry/trace/guard.h"
 #include "lorry/trace/placement.h"
@@ -11,7 +11,7 @@
 namespace lorry::trace {
 namespace {
 
-/// Some elements of x's storage.
+/// The elements of x's storage that a window selects.
 Tensor window_of(const Tensor& x, const Window& window) {
   return door::make_view(x, window.layout, x.storage_offset() + window.offset);
 }
@@ -54,20 +54,22 @@ Evaluation::Evaluation(const Graph& graph, std::span<const Tensor> arguments, co
       arguments_(arguments),
       lifetimes_(lifetimes),
       in_input_(in_input),
-      values_(graph.values.size()),
+      inputs_(&memory_),
+      values_(graph.values.size(), &memory_),
       draws_(std::move(draws)),
-      owned_(graph.values.size(), false) {
+      owned_(graph.values.size(), false, &memory_) {
+  inputs_.reserve(graph_.inputs.size());
   for (const GraphInput& x : graph_.inputs) inputs_.push_back(value(x.value) = bind(x));
   for (const GraphConstant& x : graph_.constants) value(x.value) = x.tensor;
 }
 
-/// The memory of an input, in the layout of its value.
+/// The memory of an input, as a tensor with the layout of its value.
 Tensor Evaluation::bind(const GraphInput& x) const {
   const Tensor from = source_of(x, arguments_);
+  if (x.offset == 0 && from.layout() == facts(x.value).layout && from.dtype() == facts(x.value).dtype) return from;
   const int64_t first = from.storage_offset() + x.offset, end = first + facts(x.value).layout.extent();
   if (first < 0 || end * size_of(from.dtype()) > from.storage().bytes() || from.dtype() != facts(x.value).dtype)
     raise_as<ValueError>("trace", "there is less memory around a tensor than when it was recorded; got {}", from);
-  if (first == from.storage_offset() && from.layout() == facts(x.value).layout) return from;
   return door::make_view(from.detach(), facts(x.value).layout, first);
 }
 
@@ -108,18 +110,18 @@ void Evaluation::run(const Node& node, int32_t step) {
   for (size_t i = 0; i < tensors.size(); ++i)
     inputs.push_back(node.arguments[i].kind == Argument::number ? door::Input(numbers[i]) : door::Input(&tensors[i]));
   const std::vector<door::Attribute> keyed = node.generator < 0 ? std::vector<door::Attribute>() : with_key(node);
-  const RunCall run = node.run != nullptr ? node.run : foreach::run;
-  std::vector<Tensor> made = run({.op = node.op,
-                                  .in_place = node.form == Node::in_place,
-                                  .out = node.form == Node::out,
-                                  .inputs = inputs,
-                                  .outputs = node.form == Node::out ? targets : std::vector<Tensor>(),
-                                  .attributes = node.generator < 0 ? node.attributes : keyed});
+  std::vector<Tensor> made = door::run({.op = node.op,
+                                        .in_place = node.form == Node::in_place,
+                                        .out = node.form == Node::out,
+                                        .inputs = inputs,
+                                        .outputs = node.form == Node::out ? targets : std::vector<Tensor>(),
+                                        .attributes = node.generator < 0 ? node.attributes : keyed,
+                                        .run = node.run});
   for (size_t i = node.targets.size(); i < node.results.size(); ++i)
     if (node.results[i] >= 0) take(node.results[i], made.at(i));
 }
 
-/// A node's attributes, with the key of this run's draw.
+/// A node's attributes, with the random key of this run.
 std::vector<door::Attribute> Evaluation::with_key(const Node& node) const {
   std::vector<door::Attribute> attributes = node.attributes;
   const auto made = std::ranges::find_if(node.results, [](int32_t r) { return r >= 0; });
@@ -129,7 +131,7 @@ std::vector<door::Attribute> Evaluation::with_key(const Node& node) const {
   return attributes;
 }
 
-/// What an operator made becomes a value, in the recorded layout.
+/// Stores an operator's result as a value, in the recorded layout.
 void Evaluation::take(int32_t i, const Tensor& made) {
   if (made.layout() == facts(i).layout && made.dtype() == facts(i).dtype && made.storage().users() == 1) {
     value(i) = made;
@@ -140,7 +142,7 @@ void Evaluation::take(int32_t i, const Tensor& made) {
   owned_[static_cast<size_t>(i)] = true;
 }
 
-/// The memory of a node's results, holding what they replace, as the tensors to be written.
+/// The memory of a node's results, filled with the values that they replace; the tensors that the node writes.
 std::vector<Tensor> Evaluation::replaced(const Node& node, int32_t step) {
   std::vector<Tensor> targets;
   for (size_t i = 0; i < node.targets.size(); ++i) {
@@ -174,7 +176,7 @@ std::vector<Tensor> Evaluation::finish() {
     else
       to.copy_(value(x.value));
   }
-  for (const GraphConstant& x : graph_.constants)  // which the caller may write
+  for (const GraphConstant& x : graph_.constants)  // copied, because the caller may write to it
     if (lifetimes_.last[static_cast<size_t>(x.value)] == Lifetimes::kAtTheEnd) value(x.value) = x.tensor.clone();
   for (const GraphGrad& x : graph_.grads) {
     const GraphInput& input = graph_.inputs[static_cast<size_t>(x.input)];
@@ -188,7 +190,7 @@ std::vector<Tensor> Evaluation::finish() {
   return outputs;
 }
 
-/// A tensor for the caller, which is no view unless it shows a part.
+/// A tensor for the caller. It is a view only if it shows a part of a value.
 Tensor Evaluation::shown(const Argument& x) {
   if (x.kind != Argument::value || !is_whole(x.window, facts(x.value_index))) return read(x);
   return value(x.value_index);

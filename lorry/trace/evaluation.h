@@ -1,8 +1,11 @@
 #pragma once
 
-// One run of a graph: the memory of its values, bound to the caller's tensors. The interpreter runs every node so; the
-// compiler runs the nodes that it did not fuse.
+// One run of a graph: holds the values' memory, with inputs bound to the caller's tensors. The interpreter runs every
+// node with it; the compiler runs the nodes that it did not fuse.
 
+#include <array>
+#include <cstddef>
+#include <memory_resource>
 #include <span>
 #include <vector>
 
@@ -10,65 +13,72 @@
 
 namespace lorry::trace {
 
-/// When values are read last, in steps of a run: a step runs one node or several.
+/// The step in which each value is read last. A step runs one node or several.
 struct Lifetimes {
   static constexpr int32_t kAtTheEnd = INT32_MAX;
-  std::vector<int32_t> last;               ///< of each value; -1: it is not read
-  std::vector<std::vector<int32_t>> ends;  ///< the values that a step reads last
+  std::vector<int32_t> last;               ///< per value; -1: it is never read
+  std::vector<std::vector<int32_t>> ends;  ///< per step: the values that it reads last
 
-  /// step_of: of each node.
+  /// step_of: the step of each node.
   Lifetimes(const Graph& graph, std::span<const int32_t> step_of);
 };
 
-/// The draws of a run, from each of its graph's generators.
+/// The draws of a run, one entry per generator of the graph.
 using RunDraws = std::vector<detail::Draws>;
-/// Takes them.
+/// Takes a run's draws from the generators.
 RunDraws take_draws(const Graph& graph);
 
 class Evaluation {
  public:
-  /// Binds the inputs. The graph's Guard holds for the arguments. in_input: of each value the input in whose memory it
-  /// is made, -1; or empty. draws: of the run, from each generator. All but these live as long as this.
+  /// Binds the inputs. The graph's Guard must hold for the arguments. in_input: for each value, the input in whose
+  /// memory it is computed, or -1; may be empty. Everything except `draws` must outlive this object.
   Evaluation(const Graph& graph, std::span<const Tensor> arguments, const Lifetimes& lifetimes, RunDraws draws,
              std::span<const int> in_input = {});
+  Evaluation(const Evaluation&) = delete;
+  Evaluation& operator=(const Evaluation&) = delete;
 
-  /// Whether results get memory of their own, whatever in_input says: for nodes that run one by one where in_input was
-  /// made for a step of all of them.
-  void place_apart(bool apart) { apart_ = apart; }
+  /// Whether results get new memory, ignoring in_input. Needed if the nodes of a step run one by one, because in_input
+  /// is correct only for a step that runs all its nodes at once.
+  void use_new_memory(bool on) { uses_new_memory_ = on; }
   /// Runs a node as part of a step.
   void run(const Node& node, int32_t step);
-  /// What an argument shows, as a tensor.
+  /// The tensor that an argument stands for.
   Tensor read(const Argument& x);
-  /// Where the first element of what a value's argument shows lies.
+  /// The address of the first element of an argument that is a value.
   void* address(const Argument& x);
-  /// Memory for a value.
+  /// Allocates memory for a value.
   const Tensor& make(int32_t value);
-  /// Takes that back.
+  /// Releases it.
   void drop(int32_t v) { value(v) = {}; }
-  /// Lets go of what a step read last.
+  /// Releases the values that a step reads last.
   void end(int32_t step);
-  /// Writes back, sets gradients, returns the results.
+  /// Writes back, sets gradients, and returns the results.
   std::vector<Tensor> finish();
 
  private:
   Tensor& value(int32_t i) { return values_[static_cast<size_t>(i)]; }
   const Value& facts(int32_t i) const { return graph_.values[static_cast<size_t>(i)]; }
-  int input_of(int32_t i) const { return in_input_.empty() || apart_ ? -1 : in_input_[static_cast<size_t>(i)]; }
+  int input_of(int32_t i) const {
+    return in_input_.empty() || uses_new_memory_ ? -1 : in_input_[static_cast<size_t>(i)];
+  }
   Tensor bind(const GraphInput& x) const;
   void take(int32_t i, const Tensor& made);
   std::vector<door::Attribute> with_key(const Node& node) const;
   std::vector<Tensor> replaced(const Node& node, int32_t step);
   Tensor shown(const Argument& x);
 
+  /// For small graphs, the memory of all vectors.
+  std::array<std::byte, 512> buffer_;
+  std::pmr::monotonic_buffer_resource memory_{buffer_.data(), buffer_.size()};
   const Graph& graph_;
   std::span<const Tensor> arguments_;
   const Lifetimes& lifetimes_;
   std::span<const int> in_input_;
-  std::vector<Tensor> inputs_;  ///< the memory of each, in the layout of its value
-  std::vector<Tensor> values_;
+  std::pmr::vector<Tensor> inputs_;  ///< the memory of each input, in the layout of its value
+  std::pmr::vector<Tensor> values_;
   RunDraws draws_;
-  bool apart_ = false;
-  std::vector<bool> owned_;  ///< made here, not the caller's memory
+  bool uses_new_memory_ = false;
+  std::pmr::vector<bool> owned_;  ///< whether the memory was allocated here and is not the caller's
 };
 
 }  // namespace lorry::trace

@@ -8,13 +8,13 @@
 namespace lorry::trace {
 namespace {
 
-/// A run of a storage's elements that tensors share, and the value that holds them now.
+/// A range of a storage's elements that tensors share, and its current value.
 struct Buffer {
   int64_t first = 0, end = 0;  ///< in elements from the start of the storage
-  TensorRef whole;             ///< all of it, in the layout of its values
-  int32_t value = -1;          ///< -1: nothing yet
-  int input = -1;              ///< of the graph, for memory from outside
-  int32_t at_first = -1;       ///< the value that came from outside
+  TensorRef whole;             ///< the whole range, in the layout of its values
+  int32_t value = -1;          ///< -1: none yet
+  int input = -1;              ///< the graph's input, for outside memory
+  int32_t at_first = -1;       ///< the initial value of outside memory
 };
 
 class Functionaliser {
@@ -48,7 +48,7 @@ class Functionaliser {
 
   // ---- memory -------------------------------------------------------------------------------------------------------
 
-  /// Memory from outside in buffers: what the function saw of each storage, parts that meet in one.
+  /// Makes buffers of outside memory: the parts of each storage that the function accessed, merged where they overlap.
   void find_outside() {
     std::map<uint64_t, std::vector<TensorRef>> seen;
     const auto see = [&](const TensorRef& x) {
@@ -84,10 +84,11 @@ class Functionaliser {
   }
 
   static void require_one_dtype(DType a, DType b) {
-    if (a != b) raise_as<CompileError>("trace", "the function sees the same memory as {} and as {}", a, b);
+    if (a != b) raise_as<CompileError>("trace", "the function uses the same memory as {} and as {}", a, b);
   }
 
-  /// The argument from which a buffer is found again: the first that lies in it. -1: the function captured it.
+  /// The argument through which a run finds a buffer: the first one that lies in it. -1: the function captured the
+  /// memory.
   int argument_in(std::span<const TensorRef> tensors, int64_t begin, int64_t end, const Outside& from) const {
     if (from.argument < 0) return -1;
     int first = -1;
@@ -99,7 +100,7 @@ class Functionaliser {
       low = std::min(low, span(x).first);
       high = std::max(high, span(x).second);
     }
-    // Other arguments may lie elsewhere, and have nothing around them.
+    // In a run, the argument may be another tensor without memory around it.
     if (low > begin || high < end)
       raise_as<CompileError>("trace", "the function captured memory beside an argument's; pass all of it");
     return first;
@@ -108,7 +109,7 @@ class Functionaliser {
   void add_input(const Outside& from, std::span<const TensorRef> tensors, int64_t end) {
     const TensorRef& first = tensors.front();
     const int64_t begin = span(first).first;
-    // The layout of a tensor that is all of the buffer, or a row.
+    // Use the layout of a tensor that covers the whole buffer, else a 1-d layout.
     TensorRef whole = first;
     whole.layout = Layout::contiguous({end - begin});
     for (const TensorRef& x : tensors)
@@ -136,7 +137,7 @@ class Functionaliser {
     return static_cast<int32_t>(graph_.values.size()) - 1;
   }
 
-  /// The buffer that holds x; null where no call has made one.
+  /// The buffer that contains x; null if no call has made it.
   Buffer* find(const TensorRef& x) {
     const auto found = buffers_.find(x.storage);
     if (found == buffers_.end()) return nullptr;
@@ -189,7 +190,8 @@ class Functionaliser {
     return a;
   }
 
-  /// What a write to x replaces; all of a buffer that the call does not read is not asked for.
+  /// The target of a write to x. If the call does not read it and replaces the whole buffer, the old value is not
+  /// needed.
   Argument target(const TensorRef& x, bool is_read) {
     Argument a = described(x);
     if (!x.defined() || x.empty()) return a;
@@ -201,7 +203,7 @@ class Functionaliser {
     return a;
   }
 
-  /// How many of the outputs are tensors that were there: of an out= form all, in place those that are inputs too.
+  /// The number of outputs that existed before the call: of an out= form all, in place those that are inputs too.
   static size_t written(const RecordedCall& call) {
     if (call.out) return call.outputs.size();
     size_t count = 0;
@@ -212,7 +214,7 @@ class Functionaliser {
   }
 
   void add(const RecordedCall& call) {
-    if (call.op == Op::empty) return;  // the memory's first write makes a value
+    if (call.op == Op::empty) return;  // the first write to the memory makes a value
     Node node;
     node.op = call.op;
     node.form = call.in_place ? Node::in_place : call.out ? Node::out : Node::pure;
@@ -236,14 +238,14 @@ class Functionaliser {
     if (std::ranges::any_of(node.results, [](int32_t r) { return r >= 0; })) graph_.nodes.push_back(std::move(node));
   }
 
-  /// A buffer for memory that is written before any call made it: that of an `empty` tensor.
+  /// Makes a buffer for memory that is written before any call made it: the memory of an `empty` tensor.
   void ensure(const TensorRef& x) {
     if (!x.defined() || x.empty() || find(x) != nullptr) return;
     const auto made = empties().find(x.storage);
     add_buffer(made == empties().end() ? x : made->second);
   }
 
-  /// The tensors that `empty` made, by storage.
+  /// The tensors made by `empty`, by storage.
   const std::map<uint64_t, TensorRef>& empties() {
     if (empties_.empty())
       for (const RecordedCall& call : recording_.calls)
@@ -252,7 +254,7 @@ class Functionaliser {
     return empties_;
   }
 
-  /// The value of an output in memory of its own.
+  /// Makes the value of an output that has its own memory.
   int32_t make(Op op, const TensorRef& x, int32_t node) {
     if (!x.defined() || x.empty()) return -1;
     if (overlaps(x)) raise_as<CompileError>("trace", "{} returns memory that another tensor has", name(op));
@@ -295,7 +297,7 @@ class Functionaliser {
     }
     for (const RecordedGrad& g : recording_.grads) {
       const auto leaf = buffers_.find(g.leaf);
-      if (leaf == buffers_.end() || leaf->second[0].input < 0) continue;  // made inside, and gone
+      if (leaf == buffers_.end() || leaf->second[0].input < 0) continue;  // made by the function and already released
       graph_.grads.push_back({leaf->second[0].input, read(g.gradient), g.was_none});
     }
     for (const auto& [storage, buffers] : buffers_)

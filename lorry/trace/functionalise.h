@@ -5,9 +5,9 @@
 
 namespace lorry::trace {
 
-/// The graph of a recording. Memory that the function wrote, an argument's or a captured tensor's, is written back once
-/// at the end. Throws CompileError where the recording has obstacles, and for memory that the function sees in two
-/// dtypes.
+/// Makes the graph of a recording. Memory of arguments and captured tensors that the function wrote is written back
+/// once, at the end. Throws CompileError if the recording has obstacles, or if the function accesses the same memory
+/// with two dtypes.
 Graph functionalise(const Recording& recording);
 
 }  // namespace lorry::trace

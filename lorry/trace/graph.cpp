@@ -25,8 +25,9 @@ class Verifier {
   void run() {
     where_ = "the inputs";
     for (const GraphInput& x : graph_.inputs) {
-      require_that(x.argument < static_cast<int>(graph_.arguments.size()), "an input of no argument");
-      require_that(x.argument >= 0 || x.captured != nullptr, "an input that nobody brings");
+      require_that(x.argument < static_cast<int>(graph_.arguments.size()),
+                   "an input of an argument that does not exist");
+      require_that(x.argument >= 0 || x.captured != nullptr, "an input with neither an argument nor a captured tensor");
       make(x.value, -1);
     }
     for (const GraphConstant& x : graph_.constants) {
@@ -51,7 +52,7 @@ class Verifier {
       require_that(was_made(x.value), "a write-back of a value that is not made");
       require_that(same_memory(value(x.value), value(input(x.input).value)), "a write-back of another layout");
     }
-    require_that(std::ranges::all_of(made_, [](bool made) { return made; }), "a value that nothing makes");
+    require_that(std::ranges::all_of(made_, [](bool made) { return made; }), "a value that no node makes");
   }
 
  private:
@@ -85,7 +86,7 @@ class Verifier {
     shows(x, value(x.value_index));
   }
 
-  /// x's window lies in the value.
+  /// Requires that x's window lies within the value.
   void shows(const Argument& x, const Value& in) const {
     require_that(x.dtype == in.dtype && x.device == in.device, "a window of another dtype or device");
     require_that(x.window.offset >= 0 && x.window.offset + x.window.layout.extent() <= in.layout.extent(),
@@ -102,7 +103,7 @@ class Verifier {
     }
     verify_draw(node);
     require_that(node.form != Node::pure || node.targets.empty(), "a node that writes nothing has targets");
-    require_that(node.targets.size() <= node.results.size(), "targets and results that do not go together");
+    require_that(node.targets.size() <= node.results.size(), "targets and results that do not match");
     require_that(node.form != Node::in_place || node.targets.size() <= node.arguments.size(),
                  "more targets than arguments");
     for (size_t i = 0; i < node.targets.size(); ++i) verify_target(node, i);
@@ -119,7 +120,7 @@ class Verifier {
     const formula::RandomKey* const key = key_of(node);
     require_that(key != nullptr, "a draw without a key");
     require_that(key->offset < graph_.generators[static_cast<size_t>(node.generator)].draws,
-                 "a draw that its generator does not make");
+                 "a draw beyond those of its generator");
   }
 
   void verify_target(const Node& node, size_t i) const {

@@ -1,8 +1,8 @@
 #pragma once
 
-// Graph: a function of tensors without side effects. A value is what a piece of memory holds at one time; it is made
-// once and never changes. A write makes the next value. Views are no nodes: an argument says through which strides it
-// reads a value, a target through which strides it replaces elements of one.
+// Graph: a function of tensors without side effects. A value is the contents of a piece of memory at one time; it is
+// made once and never changes. A write makes a new value. Views are not nodes: an argument has the strides through
+// which it reads a value, and a target the strides of the elements that it replaces.
 //
 //   %0: f32 [4, 8]                                        argument 0
 //   %1: f32 [4, 8]      = mul(%0, 2)
@@ -20,68 +20,67 @@
 
 namespace lorry::trace {
 
-/// Which elements of a value, in which order: a layout whose offset counts from the value's first element.
+/// Selects elements of a value, in an order: a layout with an offset from the value's first element.
 using Window = View;
 
 struct Value {
   DType dtype;
   Device device;
-  Layout layout;      ///< of the memory that holds it
-  int32_t node = -1;  ///< what makes it; -1: an input or a constant
+  Layout layout;      ///< the layout of its memory
+  int32_t node = -1;  ///< the node that makes it; -1: an input or a constant
 };
 
-/// What a node reads or replaces.
+/// An operand of a node: something that it reads or replaces.
 struct Argument {
   enum Kind : uint8_t {
-    undefined,  ///< no tensor
+    undefined,  ///< an undefined tensor
     number,
     empty,          ///< a tensor without elements
-    value,          ///< of a value, what the window shows
-    uninitialised,  ///< memory that holds nothing yet; only as a target
+    value,          ///< the elements of a value that the window selects
+    uninitialised,  ///< memory without contents; only as a target
   };
   Kind kind = undefined;
   int32_t value_index = -1;
-  Window window{};  ///< its layout is the tensor's
+  Window window{};  ///< its layout is that of the tensor
   DType dtype = kF32;
   Device device = kCPU;
   Scalar scalar = 0;
 };
 
-/// A call. Its form is that of the announcement (door::CallView).
+/// A call. Its form is that of the announced call (door::CallView).
 struct Node {
   enum Form : uint8_t { pure, in_place, out };
   Op op{};
   Form form = pure;
-  RunCall run = nullptr;  ///< null: foreach::run
+  door::RunCall run = nullptr;  ///< CallView::run
   std::vector<Argument> arguments;
-  /// What is replaced: in place the first arguments, of an out= form the given tensors.
+  /// The operands that are replaced: for in-place calls the first arguments, for out= forms the given tensors.
   std::vector<Argument> targets;
-  /// A value for each output, those of the targets first; -1 where it has no elements or is undefined. Targets in one
-  /// value have one result.
+  /// A value per output, those of the targets first; -1 if the output has no elements or is undefined. Targets in the
+  /// same value have the same result.
   std::vector<int32_t> results;
   std::vector<door::Attribute> attributes;
-  /// The generator of the graph whose draw the key among the attributes numbers: its offset counts the draws of a run
-  /// from 0. -1: no key, or one that is the same in each run.
+  /// The index of the graph's generator that the key among the attributes is drawn from; the key's offset is the number
+  /// of the draw in the run, from 0. -1: there is no key, or it is constant.
   int32_t generator = -1;
-  std::string scope;  ///< where in the program it was called (Scope::path)
+  std::string scope;  ///< the scope of the call (Scope::path)
 };
 
-/// A value that the caller brings: memory of an argument, or of a tensor that the function captured.
+/// An input value: memory of an argument, or of a tensor that the function captured.
 struct GraphInput {
   int32_t value;
   int argument = -1;                                   ///< the first argument in that memory; -1: captured
   std::shared_ptr<door::Observed> captured = nullptr;  ///< a tensor in that memory
-  /// The captured tensors of that storage, also of an argument's: a run finds them there.
+  /// The captured tensors in that storage, also if it is an argument's; a run finds the memory through them.
   std::vector<std::shared_ptr<Captured>> tensors = {};
-  std::shared_ptr<const Captured> leaf = nullptr;  ///< of these the leaf that requires a gradient
-  /// Whether it is a gradient: that of `leaf`, which lies elsewhere, or, where that is an argument, of argument
-  /// `gradient_of`.
+  std::shared_ptr<const Captured> leaf = nullptr;  ///< among these, the leaf that requires a gradient
+  /// True for a gradient: of `leaf`, or of argument `gradient_of`.
   bool is_gradient = false;
   int gradient_of = -1;
-  int64_t offset = 0;  ///< of the value's first element from the argument's (captured tensor's)
+  int64_t offset = 0;  ///< of the value's first element, from that of the argument (or captured tensor)
 };
 
-/// A generator from which a run takes its draws: those that are read and those that are not.
+/// Generator used by a run; its draws count even if unread.
 struct GraphGenerator {
   std::shared_ptr<detail::RandomSequence> sequence;
   uint64_t draws = 0;
@@ -95,24 +94,24 @@ struct GraphConstant {
 /// A tensor that the function returns.
 struct GraphOutput {
   Argument tensor;  ///< undefined, empty or a value; outputs of one value share memory
-  int input = -1;   ///< it shows the memory of this input, after the write-backs
+  int input = -1;   ///< if not -1: it is a view of the memory of this input, after the write-backs
 };
 
-/// What the memory of an input holds at the end.
+/// The final value of the memory of an input.
 struct WriteBack {
   int input;
   int32_t value;
 };
 
-/// The gradient of an input at the end; undefined where it was taken away.
+/// The final gradient of an input; undefined if the function removed it.
 struct GraphGrad {
   int input;
   Argument gradient;
-  bool was_none = false;  ///< the function relies on finding none
+  bool was_none = false;  ///< the function relies on there being none before
 };
 
 struct Graph {
-  std::vector<Argument> arguments;  ///< what the caller passes: where its arguments lie in the inputs
+  std::vector<Argument> arguments;  ///< the caller's arguments, as views of the inputs
   std::vector<Value> values;
   std::vector<Node> nodes;  ///< in an order in which they can run
   std::vector<GraphInput> inputs;
@@ -121,21 +120,22 @@ struct Graph {
   std::vector<GraphOutput> outputs;
   std::vector<WriteBack> write_backs;
   std::vector<GraphGrad> grads;
-  size_t backward_from = SIZE_MAX;      ///< the nodes from here on are the function's backward
-  std::vector<HostCallback> callbacks;  ///< in the order of their positions among the nodes
+  size_t backward_from = SIZE_MAX;      ///< index of the first node of the function's backward
+  std::vector<HostCallback> callbacks;  ///< ordered by their position among the nodes
 };
 
-/// The random key among a node's attributes; null where there is none.
+/// The random key among a node's attributes; null if there is none.
 const formula::RandomKey* key_of(const Node& node);
 
 /// Whether a window is the whole value, in the value's own layout.
 bool is_whole(const Window& window, const Value& value);
 
-/// Throws CompileError that names the node, where the graph is not well formed: a value is made twice or read before it
-/// is made, a window reaches outside, targets and results do not go together, a draw is none of its generator.
+/// Throws CompileError that names the node if the graph is not well formed: a value is made twice or read before it is
+/// made, a window reaches outside its value, targets and results do not match, or a draw does not belong to its
+/// generator.
 void verify(const Graph& graph);
 
-/// A line a node, as above.
+/// The graph as text, one line per node, as above.
 std::string to_string(const Graph& graph);
 
 }  // namespace lorry::trace

@@ -16,7 +16,7 @@ Memory span_of(const Tensor& x) {
   return {first, first + static_cast<uintptr_t>(x.layout().extent() * size_of(x.dtype()))};
 }
 
-/// The leaf whose gradient an input is.
+/// The leaf of which an input is the gradient.
 const Tensor& leaf_of(const GraphInput& x, std::span<const Tensor> arguments) {
   return x.gradient_of >= 0 ? arguments[static_cast<size_t>(x.gradient_of)] : x.leaf->tensor();
 }
@@ -34,7 +34,7 @@ Tensor source_of(const GraphInput& x, std::span<const Tensor> arguments) {
 }
 
 Guard::Guard(const Graph& graph) : graph_(graph) {
-  std::map<int32_t, size_t> first;  // argument of each value
+  std::map<int32_t, size_t> first;  // value to its first argument
   for (size_t i = 0; i < graph.arguments.size(); ++i)
     groups_.push_back(first.emplace(graph.arguments[i].value_index, i).first->second);
   std::set<const Captured*> known;
@@ -97,8 +97,8 @@ bool Guard::check(std::span<const Tensor> arguments, const Fail& fail) const {
   return check_captured(arguments, fail) && check_memory(arguments, fail);
 }
 
-/// Arguments in one piece of memory lie to each other as the recorded ones did; others share none, neither with each
-/// other, nor with gradients, nor with what the function captured; and neither do gradients.
+/// Arguments that share memory must have the same relative offsets as the recorded ones. Other arguments must share no
+/// memory with each other, with gradients or with captured tensors, and gradients must not share memory either.
 template <class Fail>
 bool Guard::check_memory(std::span<const Tensor> arguments, const Fail& fail) const {
   static thread_local std::vector<Span> spans;
@@ -110,7 +110,7 @@ bool Guard::check_memory(std::span<const Tensor> arguments, const Fail& fail) co
     if (groups_[i] != i && (x.storage().id() != y.storage().id() ||
                             x.storage_offset() - y.storage_offset() !=
                                 recorded.window.offset - graph_.arguments[groups_[i]].window.offset)) {
-      fail("arguments {} and {} do not share memory as the recorded ones did", groups_[i], i);
+      fail("arguments {} and {} do not share memory in the recorded way", groups_[i], i);
       return false;
     }
     spans.push_back({span_of(x), groups_[i]});
@@ -118,15 +118,15 @@ bool Guard::check_memory(std::span<const Tensor> arguments, const Fail& fail) co
   for (size_t k = 0; k < gradients_.size(); ++k)
     spans.push_back({span_of(source_of(graph_.inputs[gradients_[k]], arguments)), arguments.size() + k});
   const auto name = [&](size_t group) {
-    return group < arguments.size() ? fmt::format("argument {}", group)
-                                    : fmt::format("the gradient of a tensor that is read as number {}",
-                                                  gradients_[group - arguments.size()]);
+    return group < arguments.size()
+               ? fmt::format("argument {}", group)
+               : fmt::format("the gradient that is input {} of the graph", gradients_[group - arguments.size()]);
   };
   if (spans.size() > 1) std::ranges::sort(spans, {}, [](const Span& s) { return s.memory.first; });
   for (size_t i = 0, widest = 0; i < spans.size(); ++i) {
     const Memory& m = spans[i].memory;
     if (i > 0 && m.first < spans[widest].memory.second && spans[i].group != spans[widest].group) {
-      fail("{} and {} do not share memory as the recorded ones did", name(spans[widest].group), name(spans[i].group));
+      fail("{} and {} do not share memory in the recorded way", name(spans[widest].group), name(spans[i].group));
       return false;
     }
     if (m.second >= spans[widest].memory.second) widest = i;

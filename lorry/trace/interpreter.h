@@ -1,7 +1,7 @@
 #pragma once
 
-// The interpreter: runs a graph node by node through the door's own operators. It is slow and obvious, and says what
-// the compiler's code has to compute, to the bit.
+// The interpreter: runs a graph node by node with the operators themselves. It is slow and simple, and defines the bits
+// that compiled code must compute.
 
 #include <span>
 #include <vector>
@@ -10,10 +10,10 @@
 
 namespace lorry::trace {
 
-/// Writes what the function wrote, sets the gradients that it set, calls the host back, and returns what it returned.
-/// Draws random numbers as the function would if it were called now, and advances its generators as much. Throws
-/// ValueError where the graph's Guard does not hold for the arguments or this thread is being recorded, and what the
-/// operators throw.
+/// Runs the graph: writes what the function wrote, sets the gradients it set, calls its host callbacks, and returns its
+/// results. Takes random draws as the function would if it were called now, and advances the generators as much. Throws
+/// ValueError if the graph's Guard does not hold for the arguments or if this thread is being recorded, and the errors
+/// of the operators.
 std::vector<Tensor> interpret(const Graph& graph, std::span<const Tensor> arguments);
 
 }  // namespace lorry::trace

@@ -5,7 +5,7 @@
 namespace lorry::trace {
 namespace {
 
-/// The step that reads each value last; INT32_MAX where the caller gets it as memory of its own.
+/// For each value: the last step that reads it; INT32_MAX if the caller gets it as memory of its own.
 std::vector<int32_t> last_reads(const Graph& graph, std::span<const int32_t> step_of) {
   std::vector<int32_t> last(graph.values.size(), -1);
   const auto read = [&](const Argument& x, int32_t step) {
@@ -22,7 +22,8 @@ std::vector<int32_t> last_reads(const Graph& graph, std::span<const int32_t> ste
   return last;
 }
 
-/// What an input's memory holds from write to write, the end last; it begins where a node makes a value of nothing.
+/// The values that an input's memory contains, in order, the final one last. The list begins with the
+/// initial value, or with a value that a node makes from nothing.
 std::vector<int32_t> versions(const Graph& graph, const WriteBack& end) {
   std::vector<int32_t> made{end.value};
   while (true) {
@@ -50,14 +51,15 @@ bool overwrites(const Node& node, int32_t old, int32_t made) {
 std::vector<int> made_in_inputs(const Graph& graph, std::span<const int32_t> step_of, const Overwrites& overwrites) {
   std::vector<int> in_input(graph.values.size(), -1);
   const std::vector<int32_t> last = last_reads(graph, step_of);
-  std::vector<bool> is_end(graph.values.size(), false);  // held by some input at the end
+  std::vector<bool> is_end(graph.values.size(), false);  // whether it is the final value of some input
   for (const WriteBack& w : graph.write_backs) is_end[static_cast<size_t>(w.value)] = true;
   for (const WriteBack& w : graph.write_backs) {
     int32_t held = graph.inputs[static_cast<size_t>(w.input)].value;
     const Value& memory = graph.values[static_cast<size_t>(held)];
     if (memory.layout.has_internal_overlap()) continue;
     for (const int32_t made : versions(graph, w)) {
-      if (made != w.value && is_end[static_cast<size_t>(made)]) continue;  // it would be gone before it is written back
+      // it would be overwritten before it is written back
+      if (made != w.value && is_end[static_cast<size_t>(made)]) continue;
       const Value& value = graph.values[static_cast<size_t>(made)];
       if (value.node < 0 || in_input[static_cast<size_t>(made)] >= 0 || !(value.layout == memory.layout)) continue;
       const int32_t step = step_of[static_cast<size_t>(value.node)];

@@ -14,14 +14,14 @@ namespace {
 
 constinit thread_local Recorder* t_recorder = nullptr;
 
-/// All elements of x's storage, as they are now.
+/// A copy of all elements of x's storage.
 Tensor snapshot(const Tensor& x) {
   const ModeScope quiet(0, kListenerModes);
   const int64_t count = x.storage().bytes() / size_of(x.dtype());
   return door::make_view(x.detach(), Layout::contiguous({count}), 0).clone();
 }
 
-/// A 0-d tensor that stands for a number promotes as the number does.
+/// Whether x is a 0-d tensor made from a number; it promotes like the number.
 bool is_number(const Tensor& x) { return x.defined() && x.node()->wrapped_number; }
 Scalar number_of(const Tensor& x) {
   const void* data = x.node()->data();
@@ -30,7 +30,7 @@ Scalar number_of(const Tensor& x) {
   return *static_cast<const int64_t*>(data);
 }
 
-/// Nothing is recorded in its scope.
+/// Pauses recording for a scope.
 struct Pause {
   Recorder* recorder = std::exchange(t_recorder, nullptr);
   uint32_t number = std::exchange(t_recording, 0);
@@ -44,13 +44,13 @@ struct Pause {
   Pause& operator=(const Pause&) = delete;
 };
 
-/// Of its own, or of the tensor that it is a view of.
+/// Whether x, or the tensor that it is a view of, has a history.
 bool has_history(const Tensor& x) {
   if (!x.requires_grad()) return false;
   return x.is_view() ? has_history(Tensor(x.node()->base)) : !x.is_leaf();
 }
 
-/// Numbers recordings, from 1 on.
+/// Returns the number of the next recording, from 1.
 uint32_t next_number() {
   static std::atomic<uint32_t> last{0};
   uint32_t number = 0;
@@ -62,7 +62,7 @@ bool is_leaf_with_gradient(const Tensor& x) { return x.node()->requires_grad && 
 
 }  // namespace
 
-/// The listener of every recorder: calls go to the one of their thread.
+/// The listener of all recorders: it passes calls to the recorder of the calling thread.
 struct Listening {
   static void before(const door::CallView& call, void*&) {
     if (t_recorder != nullptr) t_recorder->before(call);
@@ -88,13 +88,6 @@ bool Recorder::active() { return t_recorder != nullptr; }
 
 void Recorder::refuse(std::string_view what) {
   if (t_recorder != nullptr) t_recorder->obstacle(std::string(what));
-}
-
-RunBy::RunBy(RunCall run) : recorder_(t_recorder) {
-  if (recorder_ != nullptr) before_ = std::exchange(recorder_->run_, run);
-}
-RunBy::~RunBy() {
-  if (recorder_ != nullptr) recorder_->run_ = before_;
 }
 
 void host_callback(std::string name, std::function<void()> call) {
@@ -126,7 +119,7 @@ void Recorder::add_argument(const Tensor& x) {
   recording_.arguments.push_back(ref_of(x));
   arguments_.push_back(x);
   argument_nodes_.insert(x.node());
-  if (is_leaf_with_gradient(x)) meet_leaf(x);
+  if (is_leaf_with_gradient(x)) note_leaf(x);
 }
 
 std::vector<std::shared_ptr<const Captured>> Recorder::leaves() const {
@@ -153,7 +146,7 @@ Recording Recorder::finish(std::span<const Tensor> results) {
   t_recorder = nullptr;
   t_recording = 0;
   for (const Tensor& x : results) {
-    if (x.defined()) meet(x, true, false);
+    if (x.defined()) note(x, true, false);
     if (x.requires_grad() && recording_.backward_from == SIZE_MAX) obstacle("a result requires a gradient");
     if (x.defined() && x.numel() == 0 && is_leaf_with_gradient(x)) obstacle("a result without elements is a leaf");
     recording_.results.push_back(ref_of(x));
@@ -168,8 +161,8 @@ Recording Recorder::finish(std::span<const Tensor> results) {
   find_survivors(recording_.backward_from == SIZE_MAX ? std::vector<uint64_t>()
                                                       : autograd::storages_on_tape({results.begin(), results.end()}));
   for (const uint64_t leaf : grad_order_) {
-    const auto met = leaves_.find(leaf);
-    const bool was_none = met != leaves_.end() && !met->second.gradient.defined();
+    const auto seen = leaves_.find(leaf);
+    const bool was_none = seen != leaves_.end() && !seen->second.gradient.defined();
     recording_.grads.push_back({leaf, grads_.at(leaf), was_none});
   }
   return std::move(recording_);
@@ -181,7 +174,7 @@ bool Recorder::is_written(const Tensor& x) const {
   });
 }
 
-/// Storages of one piece of somebody else's memory: a graph takes them for two.
+/// Finds storages that share foreign memory: a graph would treat them as independent.
 void Recorder::find_shared_memory() {
   std::vector<std::pair<uintptr_t, uintptr_t>> spans;
   for (const auto& [id, from] : recording_.outside) {
@@ -193,10 +186,11 @@ void Recorder::find_shared_memory() {
   }
   std::ranges::sort(spans);
   for (size_t i = 1; i < spans.size(); ++i)
-    if (spans[i].first < spans[i - 1].second) return obstacle("two storages lie in the same memory");
+    if (spans[i].first < spans[i - 1].second) return obstacle("two storages share memory");
 }
 
-/// Which tensor each gradient belongs to is known: an argument alone in its storage, or a captured leaf.
+/// Checks that the tensor of each gradient can be found again: an argument that is alone in its storage, or a captured
+/// leaf.
 void Recorder::find_leaves() {
   for (const auto& [leaf, gradient] : grads_) {
     if (inside_.contains(leaf)) continue;
@@ -212,11 +206,11 @@ void Recorder::find_leaves() {
   }
 }
 
-/// Which captured tensors were gradients: in a run the gradient may be another tensor.
+/// Finds captured tensors that were gradients: in a run the gradient may be another tensor.
 void Recorder::find_gradients() {
-  for (const auto& [storage, met] : leaves_) {
-    const auto from = recording_.outside.find(met.gradient.storage);
-    if (!met.gradient.defined() || from == recording_.outside.end() || from->second.captured == nullptr) continue;
+  for (const auto& [storage, seen] : leaves_) {
+    const auto from = recording_.outside.find(seen.gradient.storage);
+    if (!seen.gradient.defined() || from == recording_.outside.end() || from->second.captured == nullptr) continue;
     if (from->second.is_gradient) obstacle("two leaves have one gradient");
     from->second.is_gradient = true;
     from->second.leaf = recording_.outside.at(storage).leaf;
@@ -224,9 +218,8 @@ void Recorder::find_gradients() {
   }
 }
 
-/// Memory that was made here and is neither returned nor a gradient ends with the call: somebody who still holds it,
-/// such as an optimizer that makes its states in its first step, would not be told of a run's. What the tape saved for
-/// the backward that was recorded is no such memory.
+/// Memory made here that outlives the call (such as optimizer states) cannot be recorded: a replay would not update it.
+/// Memory saved by the tape is exempt.
 void Recorder::find_survivors(const std::vector<uint64_t>& on_tape) {
   const auto given = [&](uint64_t id) {
     return std::ranges::count(recording_.results, id, &TensorRef::storage) > 0 ||
@@ -234,7 +227,7 @@ void Recorder::find_survivors(const std::vector<uint64_t>& on_tape) {
   };
   for (const auto& [id, made] : inside_)
     if (!made.dead && !given(id) && !std::ranges::binary_search(on_tape, id)) {
-      recording_.may_settle = true;
+      recording_.may_initialise = true;
       return obstacle("memory made while recording is still held; run the function once before");
     }
 }
@@ -246,15 +239,15 @@ void Recorder::obstacle(std::string what) {
                                                : fmt::format("{}, in {}: {}", running, scope, what));
 }
 
-void Recorder::meet_leaf(const Tensor& x) {
+void Recorder::note_leaf(const Tensor& x) {
   const uint64_t id = x.storage().id();
-  if (!grads_.contains(id)) leaves_.try_emplace(id, MetLeaf{x, ref_of(x.grad())});
+  if (!grads_.contains(id)) leaves_.try_emplace(id, SeenLeaf{x, ref_of(x.grad())});
 }
 
-/// A tensor that is about to be read or written: where its memory comes from is settled the first time.
-void Recorder::meet(const Tensor& x, bool read, bool with_gradients) {
+/// Notes a tensor that is about to be read or written; the first time, determines where its memory comes from.
+void Recorder::note(const Tensor& x, bool read, bool with_gradients) {
   const uint64_t id = x.storage().id();
-  if (is_leaf_with_gradient(x) && !inside_.contains(id)) meet_leaf(x);
+  if (is_leaf_with_gradient(x) && !inside_.contains(id)) note_leaf(x);
   captured_history_ |=
       !inside_.contains(id) && std::ranges::count(recording_.arguments, id, &TensorRef::storage) == 0 && has_history(x);
   if (const auto known = recording_.outside.find(id); known != recording_.outside.end()) {
@@ -271,7 +264,7 @@ void Recorder::meet(const Tensor& x, bool read, bool with_gradients) {
   }
 }
 
-/// A tensor in memory from outside, unless it is an argument or was made here.
+/// Notes a captured tensor: one in outside memory that is not an argument and was not made here.
 void Recorder::capture(Outside& from, const Tensor& x, bool with_gradients) {
   if (x.node()->recording == number_ || argument_nodes_.contains(x.node())) return;
   auto known = std::ranges::find_if(from.tensors, [&](const auto& t) { return t->is(x); });
@@ -286,24 +279,24 @@ void Recorder::capture(Outside& from, const Tensor& x, bool with_gradients) {
   }
 }
 
-/// How many of the first inputs a call writes without reading them.
+/// The number of leading inputs that a call writes without reading them.
 size_t Recorder::only_written(const door::CallView& call) {
   if (!call.in_place || row(call.op).bytes != Bytes::overwritten) return 0;
   if (row(call.op).kind != OpKind::list) return 1;
-  return static_cast<size_t>(std::get<std::vector<int64_t>>(call.attributes[0])[0]);  // of counts
+  return static_cast<size_t>(std::get<std::vector<int64_t>>(call.attributes[0])[0]);  // the first attribute is counts
 }
 
 void Recorder::before(const door::CallView& call) {
   const bool with_gradients = (call.listeners & kGradMode) != 0;
-  if (row(call.op).kind == OpKind::view) return meet(*call.inputs[0].tensor(), false, with_gradients);
+  if (row(call.op).kind == OpKind::view) return note(*call.inputs[0].tensor(), false, with_gradients);
   const size_t unread = only_written(call);
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     const Tensor* x = call.inputs[i].tensor();
-    if (x != nullptr && x->defined() && !is_number(*x)) meet(*x, i >= unread, with_gradients);
+    if (x != nullptr && x->defined() && !is_number(*x)) note(*x, i >= unread, with_gradients);
   }
   if (call.out)
     for (const Tensor& x : call.outputs)
-      if (x.defined()) meet(x, false, with_gradients);
+      if (x.defined()) note(x, false, with_gradients);
 }
 
 void Recorder::after(const door::CallView& call) {
@@ -317,7 +310,7 @@ void Recorder::after(const door::CallView& call) {
   made.op = call.op;
   made.in_place = call.in_place;
   made.out = call.out;
-  made.run = run_;
+  made.run = call.run;
   made.scope = Scope::path();
   for (const door::Input& x : call.inputs) {
     RecordedInput& input = made.inputs.emplace_back();
@@ -357,7 +350,7 @@ void Recorder::draw(const Generator& generator, const formula::RandomKey& key) {
   if (!is_new && known->second.generator != made.generator) obstacle("two generators draw the same numbers");
 }
 
-/// Whose draw a call makes, or makes again as a backward call does, is known by its key.
+/// Finds the draw that a call uses (or uses again, in a backward call) by its key.
 void Recorder::number_draw(RecordedCall& call) const {
   for (door::Attribute& a : call.attributes) {
     auto* const key = std::get_if<formula::RandomKey>(&a);

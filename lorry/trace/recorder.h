@@ -1,8 +1,8 @@
 #pragma once
 
-// Recording: what a function of tensors did, call by call, as the door announced it. The function runs as it always
-// does, with the same calls, the same bits and the same memory; the recorder keeps descriptions of tensors, and holds
-// only those that were there before.
+// Recording: the operator calls of a function of tensors, in the order in which the door announced them. The function
+// runs as always: same calls, same bits, same memory. The recorder stores descriptions of tensors and keeps references
+// only to tensors that existed before.
 //
 //   trace::Recorder recorder(arguments);
 //   const Tensor y = f(arguments[0], arguments[1]);
@@ -26,7 +26,7 @@
 
 namespace lorry::trace {
 
-/// Elements of a storage: what a tensor is, without its memory.
+/// A description of a tensor without its memory: elements of a storage.
 struct TensorRef {
   uint64_t storage = 0;  ///< Storage::id(); 0: an undefined tensor
   Layout layout;
@@ -41,56 +41,54 @@ struct TensorRef {
 
 TensorRef ref_of(const Tensor& x);
 
-/// An input of a recorded call: a tensor, perhaps undefined, or a number.
+/// An input of a recorded call: a tensor (may be undefined), or a number.
 struct RecordedInput {
   TensorRef tensor;
   std::optional<Scalar> number;
 };
 
-/// Makes a call from its announcement.
-using RunCall = std::vector<Tensor> (*)(const door::CallView& call);
-
 struct RecordedCall {
   Op op{};
   bool in_place = false, out = false;
-  RunCall run = nullptr;  ///< null: foreach::run
+  door::RunCall run = nullptr;  ///< CallView::run
   std::vector<RecordedInput> inputs;
   std::vector<TensorRef> outputs;
   std::vector<door::Attribute> attributes;
-  /// The generator of Recording::generators whose draw the call's key numbers, from 0; -1: the key is as it was.
+  /// The index in Recording::generators of the generator that the call's key was drawn from; the key's offset is then
+  /// the number of the draw, from 0. -1: the key is constant.
   int32_t generator = -1;
   std::string scope;  ///< Scope::path()
 };
 
-/// What the host did between calls and does again in each run (host_callback).
+/// A host function that was called between operator calls and is called again in each run (host_callback).
 struct HostCallback {
-  size_t position;  ///< how many calls (of a graph: nodes) come before it
+  size_t position;  ///< the number of calls (in a graph: nodes) before it
   std::string name;
   std::shared_ptr<const std::function<void()>> call;
 };
 
-/// A tensor that was there before the function ran, or whose elements came from the host while it ran.
+/// A storage that existed before the function ran, or whose elements came from the host while it ran.
 struct Outside {
   int argument = -1;                               ///< the first argument in this storage; -1: the function captured it
-  std::shared_ptr<door::Observed> captured;        ///< where it is no argument: some tensor in this storage
-  std::vector<std::shared_ptr<Captured>> tensors;  ///< the captured ones in this storage
-  std::shared_ptr<const Captured> leaf;            ///< of these the leaf that requires a gradient
-  /// Whether it was the gradient of `leaf`, or of an argument, when the function began.
+  std::shared_ptr<door::Observed> captured;        ///< if it is not an argument: some tensor in this storage
+  std::vector<std::shared_ptr<Captured>> tensors;  ///< the captured tensors in this storage
+  std::shared_ptr<const Captured> leaf;            ///< among these, the leaf that requires a gradient
+  /// Whether it was the gradient of `leaf`, or of argument `gradient_of`, when the function began.
   bool is_gradient = false;
-  int gradient_of = -1;  ///< that argument
-  /// elements from the host: all of the storage, as they were when they were first read
+  int gradient_of = -1;  ///< see is_gradient
+  /// for elements from the host: a copy of the whole storage, made when it was first read
   Tensor constant;
 };
 
-/// A gradient that the function gave to a leaf.
+/// A gradient that the function set.
 struct RecordedGrad {
-  uint64_t leaf;          ///< its storage
-  TensorRef gradient;     ///< undefined: it was taken away
-  bool was_none = false;  ///< the function found none, and did not look for one before it set this
+  uint64_t leaf;          ///< the leaf's storage
+  TensorRef gradient;     ///< undefined: it was removed
+  bool was_none = false;  ///< the leaf had no gradient, and the function did not read it before setting this one
 };
 
-/// A generator that was there before the function ran, and that it drew from. One that is made inside gives the same
-/// numbers in each run: its keys stay as they are.
+/// A generator that existed before the function ran, and from which the function drew. Generators made by the function
+/// give the same numbers in each run, so their keys are constants.
 struct RecordedGenerator {
   std::shared_ptr<detail::RandomSequence> sequence;
   uint64_t draws = 0;
@@ -100,34 +98,34 @@ struct Recording {
   std::vector<RecordedCall> calls;
   std::vector<TensorRef> arguments, results;
   std::map<uint64_t, Outside> outside;  ///< by storage
-  std::vector<RecordedGrad> grads;      ///< in the order of their last change
-  size_t backward_from = SIZE_MAX;      ///< the calls from here on are the function's backward
+  std::vector<RecordedGrad> grads;      ///< ordered by their last change
+  size_t backward_from = SIZE_MAX;      ///< index of the first call of the function's backward
   std::vector<HostCallback> callbacks;
   std::vector<RecordedGenerator> generators;
-  /// What a graph cannot tell again, in the function's order; empty: all of it can. "item, in blocks.0: the host reads
+  /// Things that a graph cannot repeat, in order; empty if there are none. Example: "item, in blocks.0: the host reads
   /// [8] f32 cpu".
   std::vector<std::string> obstacles;
-  bool may_settle = false;  ///< one of them is what happens in a first call only: memory is made that stays
+  bool may_initialise = false;  ///< an obstacle may be one-time initialisation: memory that stays
 };
 
-/// Records this thread from here to finish(), or to its own end where the function throws.
+/// Records the calls of this thread, from its construction to finish(), or to its destruction if the function throws.
 class Recorder {
  public:
-  /// Throws ValueError where this thread is being recorded already, or an argument is undefined.
+  /// Throws ValueError if this thread is being recorded already, or if an argument is undefined.
   explicit Recorder(std::span<const Tensor> arguments);
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
-  /// The captured leaves that require a gradient, of those that calls have read so far.
+  /// The captured leaves that require a gradient, among those read so far.
   std::vector<std::shared_ptr<const Captured>> leaves() const;
-  /// What follows is the backward of what was recorded so far: it reads these gradients of results as further
-  /// arguments. The results of the function may require a gradient then, and its tape stays.
+  /// The following calls are the backward of the calls so far, with these gradients of results as further arguments.
+  /// Then results of the function may require a gradient, and its tape is kept.
   void begin_backward(std::span<const Tensor> gradients);
-  /// Ends the recording; `results` are what the function returned, undefined tensors included.
+  /// Ends the recording. results: what the function returned, undefined tensors included.
   Recording finish(std::span<const Tensor> results);
   /// Whether this thread is being recorded.
   static bool active();
-  /// The recording of this thread, if there is one, cannot be repeated: `what` happens, beside the calls.
+  /// If this thread is being recorded: marks the recording as not repeatable, because of `what`.
   static void refuse(std::string_view what);
 
  private:
@@ -135,8 +133,8 @@ class Recorder {
   void before(const door::CallView& call);
   void after(const door::CallView& call);
   void fact(const FactView& fact);
-  void meet(const Tensor& x, bool read, bool with_gradients);
-  void meet_leaf(const Tensor& x);
+  void note(const Tensor& x, bool read, bool with_gradients);
+  void note_leaf(const Tensor& x);
   void capture(Outside& from, const Tensor& x, bool with_gradients);
   void add_argument(const Tensor& x);
   void obstacle(std::string what);
@@ -147,11 +145,10 @@ class Recorder {
   void find_leaves();
   void find_gradients();
   void find_survivors(const std::vector<uint64_t>& on_tape);
-  friend class RunBy;
   friend void host_callback(std::string name, std::function<void()> call);
   static size_t only_written(const door::CallView& call);
 
-  /// What is known of storages that were made while recording.
+  /// A storage that was made while recording.
   struct Inside {
     bool written = false;  ///< by a recorded call
     bool dead = false;
@@ -162,17 +159,16 @@ class Recorder {
   std::set<const void*> argument_nodes_;
   std::map<uint64_t, Inside> inside_;
   std::map<uint64_t, TensorRef> grads_;          ///< by the leaf's storage
-  std::map<uint64_t, const void*> grad_leaves_;  ///< their leaves' nodes
+  std::map<uint64_t, const void*> grad_leaves_;  ///< the leaves' nodes
   std::vector<uint64_t> grad_order_;
-  struct MetLeaf {
+  struct SeenLeaf {
     Tensor leaf;
-    TensorRef gradient;  ///< that it had
+    TensorRef gradient;  ///< its gradient at that time
   };
-  std::map<uint64_t, MetLeaf> leaves_;  ///< by storage: those that were met before they got another gradient
-  bool captured_history_ = false;       ///< a captured tensor that a call read has one
-  std::vector<Tensor> written_;         ///< captured ones, by calls of which autograd was told
-  RunCall run_ = nullptr;
-  /// The draws so far: by key the generator and its draw's number; generator -1: it was made inside.
+  std::map<uint64_t, SeenLeaf> leaves_;  ///< by storage: leaves that were seen before they got another gradient
+  bool captured_history_ = false;        ///< a captured tensor that was read has a history
+  std::vector<Tensor> written_;          ///< captured tensors written by calls that autograd recorded
+  /// The draws so far, by key: the generator and the number of the draw. Generator -1: it was made by the function.
   struct KeyOrder {
     bool operator()(const formula::RandomKey& a, const formula::RandomKey& b) const {
       return std::tie(a.seed, a.offset, a.state) < std::tie(b.seed, b.offset, b.state);
@@ -183,27 +179,16 @@ class Recorder {
     uint64_t number;
   };
   std::map<formula::RandomKey, RecordedDraw, KeyOrder> draws_;
-  const uint64_t first_inside_ = detail::RandomSequence::next_id();  ///< generators from here on were made inside
-  const uint32_t number_;  ///< of this recording: tensors that are made meanwhile have it
+  /// generators with this id or a higher one were made by the function
+  const uint64_t first_inside_ = detail::RandomSequence::next_id();
+  const uint32_t number_;  ///< the number of this recording; tensors made meanwhile store it
   std::optional<ModeScope> mode_;
 };
 
-/// Calls that are recorded in this scope are made again by `run`: rows of rooms that trace knows nothing of.
-class RunBy {
- public:
-  explicit RunBy(RunCall run);
-  ~RunBy();
-  RunBy(const RunBy&) = delete;
-  RunBy& operator=(const RunBy&) = delete;
-
- private:
-  Recorder* recorder_;
-  RunCall before_ = nullptr;
-};
-
-/// What the host does beside operators, such as a schedule that sets the next learning rate: calls `call` now and,
-/// where this thread is being recorded, again in each run of the graph, in its turn. Operators in it are not recorded.
-/// It refers to what outlives the graph, and reads nothing that the function writes: that may not be there yet.
+/// Calls `call`, and, if this thread is being recorded, calls it again at the same point in each run of the graph. For
+/// host code other than operators, such as a schedule that sets the next learning rate. Operators in `call` are not
+/// recorded. Everything it refers to must outlive the graph. It must not read what the function writes, because in a
+/// run that may not be written yet.
 void host_callback(std::string name, std::function<void()> call);
 
 }  // namespace lorry::trace

@@ -143,7 +143,7 @@ TEST(Options, a_flag_is_named_once) {
   EXPECT_EQ(first_line({"info", "--device", "tpu"}),
             "lorry info: --device: unknown name; got 'tpu'; expected cpu, cuda, cuda:N or meta");
   EXPECT_EQ(first_line({"info", "--device", "meta"}),
-            "lorry info: --device: nothing is computed there; got 'meta'; expected cpu, cuda or cuda:N");
+            "lorry info: --device: meta computes nothing; got 'meta'; expected cpu, cuda or cuda:N");
   EXPECT_TRUE(first_line({"info", "--device", "cuda:99"}).starts_with("lorry info: --device: "));
   const std::vector<std::vector<const char*>> lines = {
       {"--device", "cuda:99"}, {"--states", "q4"}, {"--masters", "bf16"}, {"--placement", "disk"}};

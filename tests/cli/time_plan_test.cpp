@@ -219,13 +219,13 @@ TEST(TimePlan, validations_and_checkpoints_take_a_tenth_at_most_and_the_last_alw
 TEST(TimePlan, a_resumed_run_has_the_same_rates_and_the_time_that_is_left) {
   const TimePlanOptions options{.validation_batches = 256};
   io::Settings saved;
-  std::optional<StepPlan> planned;
+  std::optional<LearningRatePlan> planned;
   std::vector<double> rates;
   const Machine machine{.step = [](double) { return 0.05; }};
   train(100, machine, options, [&](TimePlan& plan, double now, int64_t step) {
     if (step != 777) return;
     saved = plan.state(now);
-    planned = StepPlan::parse(plan.steps().text());
+    planned = LearningRatePlan::parse(plan.steps().text());
     for (int64_t i = 0; i < 2000; ++i) rates.push_back(plan.steps().rate(i, kLr, kLeast));
   });
   TimePlan plan(*planned, saved, 777, options);

@@ -2,6 +2,7 @@
 import json
 import math
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -50,7 +51,10 @@ class Train(CommandTest):
             self.assertLess(losses[-1], losses[0] - 0.5)
 
     def test_every_optimizer_trains_and_is_kept(self):
-        for name in ("adam", "adamax", "nadam", "radam", "adagrad", "adadelta", "rmsprop", "rprop", "asgd", "lion"):
+        refusal = self.run_lorry("train", "--text", self.text, "--optimizer", "none", status=2).err
+        names = re.split(", | or ", re.search(r"expected (.*)", refusal)[1])
+        self.assertGreater(len(names), 11)
+        for name in names:
             # Of this seed: tiny batches make some short runs jump, whatever the optimizer.
             self.train("--steps", 20, "--optimizer", name, "--seed", 4, out=name)
             losses = self.training_losses(name)

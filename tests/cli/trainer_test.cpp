@@ -32,7 +32,7 @@ TEST(Trainer, a_run_of_a_given_time_resumes_to_the_bit_under_the_same_plan) {
   }();
   TrainSettings settings{.batch = 2, .context = 16};
   complete(settings, /*timed=*/true);
-  StepPlan plan({0, 0, 1000, 0.1});
+  LearningRatePlan plan({0, 0, 1000, 0.1});
   plan.add({3, 0.003, 14, 0.3});
   plan.add({6, 0.6, 11, 0.3});
 

@@ -133,7 +133,7 @@ TEST(CompileFunction, holds_no_more_than_its_limit) {
   for (int64_t n = 1; n < 8; ++n) EXPECT_EQ(bits_of(f(ones({n}))), bits_of(full({n}, 3.0f)));
   EXPECT_EQ(f.stats().cached, 3);
   EXPECT_EQ(f.stats().dropped, 4);
-  EXPECT_NE(warnings.all().find("over the limit"), std::string::npos);
+  EXPECT_NE(warnings.all().find("exceed the limit"), std::string::npos);
   EXPECT_THROW(compile([](const Tensor& x) { return x; }, {.cache_size_limit = 0}), ValueError);
 }
 

@@ -202,7 +202,7 @@ TEST(CompiledGradients, functions_that_do_more_than_return_run_as_they_are) {
       {[](const Tensors& x) {
          return Tensors{(x[0] * 2).exp(), x[0].narrow(0, 0, 3)};
        },
-       "memory of an argument"},
+       "shares memory with an argument"},
       {[](const Tensors& x) {
          const Tensor y = (x[0] * 2).exp();
          return Tensors{y, y.narrow(0, 0, 3)};
@@ -269,10 +269,10 @@ TEST(CompiledGradients, save_the_fewest_bytes) {
 }
 
 /// The capacity of the pipes from one side to the other.
-int64_t cut(const std::vector<std::array<int64_t, 3>>& pipes, const std::vector<bool>& with_sink) {
+int64_t cut(const std::vector<std::array<int64_t, 3>>& pipes, const std::vector<bool>& on_sink_side) {
   int64_t sum = 0;
   for (const auto& [from, to, capacity] : pipes)
-    if (!with_sink[static_cast<size_t>(from)] && with_sink[static_cast<size_t>(to)]) sum += capacity;
+    if (!on_sink_side[static_cast<size_t>(from)] && on_sink_side[static_cast<size_t>(to)]) sum += capacity;
   return sum;
 }
 
@@ -289,7 +289,7 @@ TEST(MinCut, is_the_cheapest_of_all_and_the_nearest_to_the_sink) {
       pipes.push_back({from, to, number(5)});
       network.add(static_cast<size_t>(from), static_cast<size_t>(to), pipes.back()[2]);
     }
-    const std::vector<bool> got = network.with_sink();
+    const std::vector<bool> got = network.on_sink_side();
     ASSERT_TRUE(got[1] && !got[0]);
     for (uint32_t sides = 0; sides < 1u << (points - 2); ++sides) {
       std::vector<bool> other = {false, true};

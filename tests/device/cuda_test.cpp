@@ -72,7 +72,7 @@ TEST(Devices, on_the_cpu_streams_and_events_are_always_done) {
   event.block(stream);
   event.synchronize();
   EXPECT_EQ(device::count(DeviceType::cpu), 1);
-  EXPECT_GT(device::facts(kCPU).memory_bytes, 0);
+  EXPECT_GT(device::info(kCPU).memory_bytes, 0);
 }
 
 TEST(Devices, no_event_says_that_the_cpu_waits) {

@@ -54,9 +54,9 @@ TEST_F(DeviceAssertSlot, the_first_report_is_thrown_once_and_the_slot_is_free_ag
 TEST_F(DeviceAssertSlot, what_must_not_stop_half_way_lets_reports_wait) {
   report(7);
   {
-    const device::ReportsWait scope;
+    const device::DeferReports scope;
     EXPECT_NO_THROW(throw_assert(kNoDevice));
-    const device::ReportsWait inner;
+    const device::DeferReports inner;
   }
   EXPECT_THROW(throw_assert(kNoDevice), IndexError);
 }

@@ -50,7 +50,9 @@ struct Last final : device::LaunchObserver {
   int addresses = 0;
 };
 
-bool has_launch_attributes() { return device::available(DeviceType::cuda) && lorry::cuda::properties(0).compute_capability >= 90; }
+bool has_launch_attributes() {
+  return device::available(DeviceType::cuda) && lorry::cuda::properties(0).compute_capability >= 90;
+}
 
 #define LORRY_SKIP_WITHOUT_ATTRIBUTES() \
   LORRY_SKIP_WITHOUT_CUDA();            \

@@ -39,8 +39,8 @@ struct Silent {
   float* data;
 };
 
-static_assert(SaysAddresses<Call> && SaysAddresses<Scaled> && SaysAddresses<Sizes>);
-static_assert(!SaysAddresses<Silent> && !kHoldsNoAddress<Silent>, "a struct that may hold a pointer must say");
+static_assert(ListsAddresses<Call> && ListsAddresses<Scaled> && ListsAddresses<Sizes>);
+static_assert(!ListsAddresses<Silent> && !kHoldsNoAddress<Silent>, "a struct that may hold a pointer must say");
 static_assert(kHoldsNoAddress<Narrow> && kHoldsNoAddress<double> && kHoldsNoAddress<bool> && kHoldsNoAddress<uint4>);
 static_assert(!kHoldsNoAddress<float*> && !kHoldsNoAddress<const uint4*>);
 

@@ -41,7 +41,7 @@ void run(const char* what, const std::function<void()>& step) {
 }
 
 int second_alone() {
-  run("the devices were counted", [] { device::facts(kSecond); });
+  run("the devices were counted", [] { device::info(kSecond); });
   run("a copy to the device", [] { ones({1000}, {.device = kCPU}).to(kSecond); });
   run("a copy of many chunks", [] { ones({10 << 20}, {.device = kCPU}).to(kSecond); });
   run("pinned memory", [] { ones({3 << 20}, {.device = kCPU}).pin_memory().to(kSecond, true); });

@@ -32,6 +32,14 @@ TensorMap reference_tensors() {
   return tensors;
 }
 
+/// What files call the element types.
+std::string spellings() {
+  std::string all;
+#define LORRY_DTYPE(name, Name, text, type, dlpack, safetensors) all += all.empty() ? safetensors : ", " safetensors;
+#include "lorry/layout/dtypes.def"
+  return all;
+}
+
 using lorry::test::bytes_of;
 
 void expect_same(const TensorMap& a, const TensorMap& b) {
@@ -114,8 +122,7 @@ TEST(Safetensors, a_tensor_of_an_unknown_dtype_is_refused_by_name_and_the_others
   EXPECT_EQ(tensors.at("b").item<float>(), 1.0f);
   ASSERT_EQ(unread.size(), 1u);
   EXPECT_EQ(why_unread(unread[0]),
-            "tensor 'a' has a dtype that this reader does not take; got 'X8'; expected one of "
-            "BOOL, U8, I8, I16, I32, I64, F16, BF16, F32, F64");
+            "tensor 'a' has a dtype that this reader does not take; got 'X8'; expected one of " + spellings());
   EXPECT_EQ(message<FormatError>([&] { load_safetensors(scratch / "a"); }),
             "safetensors '" + (scratch / "a").string() + "': " + why_unread(unread[0]));
 }

@@ -273,7 +273,7 @@ TEST(FusedEmit, sources_compiled_for_the_host_compute_what_the_cpus_fused_kernel
         .fused->make({sample.sizes, sample.inputs, sample.steps, sample.outputs}, kCPU)
         ->run(inputs, to_expected, {});
     const MapArgument argument(call, Walk(call), emitted[k]);
-    MapArgument::Words words;
+    ArgumentWords words;
     argument.write(words, inputs, to_made);
     vectors += words[1] != 0 && emitted[k].width > 1;
     library.run(k)(words.data(), argument.blocks(), kMapBlock);
@@ -450,7 +450,7 @@ TEST(FusedEmit, row_sources_compiled_for_the_host_compute_what_the_cpus_fused_ke
       to_expected.push_back(expected[o].data()), to_made.push_back(made[o].data());
     ASSERT_TRUE(backend(kCPU).fused->make_rows(sample.call(), kCPU)->run(inputs, to_expected, {}));
     const RowArgument argument(sample.call(), emitted[k]);
-    RowArgument::Words words;
+    ArgumentWords words;
     ASSERT_TRUE(argument.write(words, inputs, to_made));
     library.run(k)(words.data(), emitted[k].plan.grid(sample.rows), static_cast<unsigned>(emitted[k].plan.block()));
     for (size_t o = 0; o < made.size(); ++o) {

@@ -48,7 +48,7 @@ TEST(CacheBound, whatever_the_sizes_what_is_cached_stays_within_the_bound) {
       live += bytes;
       device.use(stream, held.back().first, std::min<int64_t>(bytes, 10'000), i);
       const Stats stats = allocator.stats();
-      ASSERT_LE(stats.reserved - stats.allocated, kBound + memory::ThreadBins::kCountedLate);
+      ASSERT_LE(stats.reserved - stats.allocated, kBound + memory::ThreadBins::kSyncAbove);
       ASSERT_GE(stats.reserved, device.present()) << "a page in use is not counted";
     }
     EXPECT_GT(allocator.stats().system_requests, 10);

@@ -44,7 +44,7 @@ void check_upload(Device device, int64_t bytes, F&& busy) {
 }
 
 const std::vector<int64_t> kSizes = {
-    1, 7, 4096, 1 << 20, kUploadChunk - 4, kUploadChunk, kUploadChunk + 4, (kUploadsUnderWay + 3) * kUploadChunk + 40};
+    1, 7, 4096, 1 << 20, kUploadChunk - 4, kUploadChunk, kUploadChunk + 4, (kChunksInFlight + 3) * kUploadChunk + 40};
 
 TEST(Upload, on_the_cpu_is_a_copy) {
   for (const int64_t bytes : kSizes) check_upload(kCPU, bytes, [] {});
@@ -69,7 +69,7 @@ TEST(Upload, takes_no_more_pinned_memory_than_the_chunks_under_way) {
   pinned_allocator().empty_cache();
   const int64_t before = pinned_allocator().stats().reserved;
   check_upload(kGPU, 40 * kUploadChunk, [] {});
-  EXPECT_LE(pinned_allocator().stats().reserved - before, 2 * kUploadsUnderWay * kUploadChunk);
+  EXPECT_LE(pinned_allocator().stats().reserved - before, 2 * kChunksInFlight * kUploadChunk);
 }
 
 TEST(Upload, is_refused_while_the_stream_is_captured) {

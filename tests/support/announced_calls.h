@@ -1,6 +1,6 @@
 #pragma once
 
-// All that listeners are told of calls, held so that each can be made again.
+// What listeners hear of calls, held so that each call can be made again.
 
 #include <gtest/gtest.h>
 
@@ -13,6 +13,7 @@
 #include "lorry/ops/creation.h"
 #include "lorry/ops/dispatch/cost.h"
 #include "lorry/ops/dispatch/listener.h"
+#include "lorry/ops/dispatch/run.h"
 
 namespace lorry::test {
 
@@ -38,13 +39,14 @@ struct Heard {
   std::vector<Tensor> tensors;       ///< the inputs; undefined for a number
   std::map<size_t, Scalar> numbers;  ///< those that are numbers, by position
   std::vector<door::Attribute> attributes;
+  door::RunCall run = nullptr;
   std::vector<Tensor> given, outputs;
 };
 inline std::vector<Heard> g_heard;
 
 inline void before_call(const door::CallView& call, void*& note) {
   Heard h;
-  h.op = call.op, h.in_place = call.in_place, h.out = call.out;
+  h.op = call.op, h.in_place = call.in_place, h.out = call.out, h.run = call.run;
   for (const door::Input& x : call.inputs) {
     if (x.scalar() != nullptr) h.numbers.emplace(h.tensors.size(), *x.scalar());
     h.tensors.push_back(x.tensor() != nullptr ? duplicate(*x.tensor()) : Tensor());
@@ -77,9 +79,8 @@ std::vector<Heard> heard_of(const F& f) {
   return std::move(g_heard);
 }
 
-/// Makes a call again, by door::run or another.
-template <class Run>
-std::vector<Tensor> run_again(const Heard& h, const Run& run) {
+/// Makes a call again.
+inline std::vector<Tensor> run_again(const Heard& h, door::RunCall run = door::run) {
   std::map<size_t, Operand> numbers;  // inputs refer to them
   for (const auto& [position, number] : h.numbers) numbers.emplace(position, number);
   std::vector<door::Input> inputs;
@@ -92,7 +93,8 @@ std::vector<Tensor> run_again(const Heard& h, const Run& run) {
                             .out = h.out,
                             .inputs = inputs,
                             .outputs = h.given,
-                            .attributes = h.attributes});
+                            .attributes = h.attributes,
+                            .run = h.run});
 }
 
 }  // namespace lorry::test

@@ -15,7 +15,8 @@
 namespace lorry::test {
 
 using Json = nlohmann::json;
-/// Optimizers that PyTorch has not: other tests compare them with the plain loops of their papers.
+/// Rules that PyTorch does not have, by the kName of each form of theirs: other tests compare them with the plain loops
+/// of their papers.
 inline const std::set<std::string> kWithoutPyTorch = {
     "lion",
 };

@@ -136,7 +136,7 @@ TEST(Trace, storages_of_one_piece_of_memory_are_refused) {
               trace::Recorder recorder(x);
               const Tensor y = x[0] + x[1];
               trace::functionalise(recorder.finish({&y, 1}));
-            }).find("same memory"),
+            }).find("two storages share memory"),
             std::string::npos);
 }
 
@@ -386,14 +386,14 @@ TEST(Trace, the_verifier_finds_broken_graphs) {
   broken([](Graph& g) { g.nodes[0].arguments[1].value_index = 99; }, "no such value");
   broken([](Graph& g) { g.nodes[1].targets[0].window.offset = 9; }, "outside its value");
   broken([](Graph& g) { g.nodes[1].results[0] = g.nodes[0].results[0]; }, "twice");
-  broken([](Graph& g) { g.nodes[1].results.clear(); }, "do not go together");
+  broken([](Graph& g) { g.nodes[1].results.clear(); }, "do not match");
   broken([](Graph& g) { g.nodes[1].form = trace::Node::pure; }, "has targets");
   broken([](Graph& g) { g.write_backs[0].input = 1; }, "another layout");
   broken([](Graph& g) { g.write_backs[0].input = 5; }, "no such input");
   broken([](Graph& g) { g.outputs[0].tensor.value_index = -1; }, "no such value");
   broken([](Graph& g) { g.outputs[0].tensor.dtype = kF64; }, "another dtype");
-  broken([](Graph& g) { g.values.push_back(g.values[0]); }, "nothing makes");
-  broken([](Graph& g) { g.inputs[0].argument = -1; }, "nobody brings");
+  broken([](Graph& g) { g.values.push_back(g.values[0]); }, "no node makes");
+  broken([](Graph& g) { g.inputs[0].argument = -1; }, "neither an argument nor a captured tensor");
   broken([](Graph& g) { g.nodes[0].generator = 0; }, "no such generator");
   broken([](Graph& g) { g.nodes[0].generator = 0, g.generators.emplace_back(); }, "without a key");
 }

@@ -36,26 +36,26 @@ std::atomic<int>& count() {
   return threads;
 }
 
-/// The threads that OpenMP has for the loops of this thread, itself included. OpenMP starts more when a larger team is
-/// asked for, and would end those that a smaller team has no use for: to start them again costs a hundred times what a
-/// loop does (4 and 2 threads in turn on two cores: 330 us a pair instead of 43). So a team once made is asked for
-/// again, and members without a share return at once.
+/// The number of threads in this thread's OpenMP team, itself included. OpenMP starts threads when a larger team is
+/// requested, and ends threads when a smaller one is. Restarting them costs far more than a loop (alternating 4 and 2
+/// threads on two cores: 330 us per pair instead of 43). So every loop requests the whole team; members without work
+/// return at once.
 constinit thread_local int t_team = 1;
-/// This thread has forked: its OpenMP team stayed behind in the parent process, and a larger team than one would wait
-/// for it for ever.
+/// This thread came out of fork, so its OpenMP team exists in the parent process only. A team larger than one would
+/// wait for those threads for ever.
 constinit thread_local bool t_forked = false;
-/// The largest team that this thread could have when one could not be started whole. Until set_threads is called again,
-/// it does not try.
+/// The size of the largest team that could be started, after the system refused a larger one. A larger one is not tried
+/// again until set_threads is called.
 struct Refusal {
   int most;
-  uint32_t settings;  ///< calls of set_threads before it
+  uint32_t settings;  ///< the number of calls of set_threads before the refusal
 };
 constinit thread_local Refusal t_refusal = {kMaxThreads, 0};
 constinit std::atomic<uint32_t> g_settings = 0;
-/// One thread at a time starts others, so that none starts those that another has just tried.
+/// Held while threads are started, so that two threads do not count the same free capacity.
 constinit std::mutex g_turn;
 
-/// The stack that OpenMP gives to its threads, or 0 for the system's default.
+/// The stack size of OpenMP's threads; 0 for the system's default.
 size_t stack_bytes() {
   for (const char* name : {"OMP_STACKSIZE", "GOMP_STACKSIZE"}) {
     const auto value = env::text(name);
@@ -70,15 +70,15 @@ size_t stack_bytes() {
   return 0;
 }
 
-/// A thread that is started to see whether it can be.
+/// A thread that is started only to test whether the system allows it.
 struct Trial {
   pthread_t thread;
   pid_t id;
   std::latch* end;
 };
 
-/// How many of `wanted` threads the system lets this process start now: they are all there at once before any ends, and
-/// have gone entirely, in the kernel's count too, when this returns.
+/// How many of `wanted` threads the system lets this process start now. Starts them all at the same time. When this
+/// returns they have ended, in the kernel's count of threads too.
 int startable(int wanted) {
   static const size_t stack = stack_bytes();
   std::latch end{1};
@@ -110,17 +110,17 @@ void forget_team_in_children() {
   static std::once_flag once;
   std::call_once(once, [] {
     pthread_atfork(nullptr, nullptr, [] {
-      new (&g_turn) std::mutex;  // a thread that stayed behind may have held it
+      new (&g_turn) std::mutex;  // a thread that exists only in the parent may hold it
       if (t_team == 1) return;
       t_forked = true;
       t_team = 1;
-      omp_set_num_threads(1);  // for others who use OpenMP on this thread
+      omp_set_num_threads(1);  // for other code that uses OpenMP on this thread
     });
   });
 }
 
-/// Lets OpenMP, which ends the process where it cannot start a thread, start the team for this thread's loops: of
-/// `wanted` threads, or of as many as can be had.
+/// Makes OpenMP start this thread's team with `wanted` threads, or as many as the system allows. OpenMP would end the
+/// process if it could not start a thread, so the number is tested first.
 void grow_team(int wanted) {
   const std::scoped_lock lock(g_turn);
   forget_team_in_children();
@@ -128,7 +128,7 @@ void grow_team(int wanted) {
   int present = 1;
 #pragma omp parallel num_threads(possible)
   {
-    if (omp_get_thread_num() == 0) present = omp_get_num_threads();  // fewer than asked for under OMP_THREAD_LIMIT
+    if (omp_get_thread_num() == 0) present = omp_get_num_threads();  // OMP_THREAD_LIMIT may lower it
   }
   t_team = present;
   if (present < wanted) t_refusal = {present, g_settings.load(std::memory_order_relaxed)};

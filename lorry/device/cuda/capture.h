@@ -1,6 +1,7 @@
 #pragma once
 
-// Beside the capture of a stream into a graph: which calls are safe, and whether there is one.
+// Calls during stream capture: whether a stream is being captured, and a scope that allows calls which CUDA refuses
+// then.
 
 #include <cuda_runtime_api.h>
 
@@ -9,12 +10,12 @@
 
 namespace lorry::cuda {
 
-/// While a stream is captured, calls that could disturb a capture are refused to the thread. In this scope they are
-/// allowed: for what disturbs none, such as memory that no captured work is to free. It stands inside a guard: on a
-/// thread without a context the exchange itself makes that of the first device.
+/// While a stream is captured, CUDA refuses calls of the capturing thread that could disturb the capture, such as
+/// allocations. This scope allows them: for calls that do not affect the captured work. Needs a DeviceGuard, because on
+/// a thread without a context the exchange of the mode would create a context on device 0.
 class [[nodiscard]] Unrestricted {
  public:
-  /// Does nothing inside a guard that failed.
+  /// Does nothing if the guard failed.
   explicit Unrestricted(const DeviceGuard& guard) : exchanged_(guard.holds()) { exchange(); }
   ~Unrestricted() { exchange(); }
   Unrestricted(const Unrestricted&) = delete;
@@ -29,7 +30,7 @@ class [[nodiscard]] Unrestricted {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-/// Whether what is enqueued on the stream is recorded instead of run. True of the default stream too while a capture
+/// Whether work enqueued on the stream is recorded instead of run. Also true for the default stream while a capture
 /// forbids its use.
 bool capturing(Stream stream) noexcept;
 

@@ -25,7 +25,7 @@ AssertSlot* assert_slot(int device) {
     void* claim = nullptr;
     check(cudaMalloc(&claim, sizeof(uint32_t)), "cudaMalloc");
     slot->claim = static_cast<uint32_t*>(claim);
-    // Zeroed on a stream of its own: the default one may be closed by a capture.
+    // Zeroed on a stream of its own, because a capture may forbid the default stream.
     const OwnedStream stream(Device{DeviceType::cuda, static_cast<int8_t>(device)});
     fill_bytes(stream, claim, 0, sizeof(uint32_t));
     stream.synchronize();
@@ -35,7 +35,7 @@ AssertSlot* assert_slot(int device) {
 }
 
 void detail::throw_report(AssertSlot* slot, uint32_t generation) {
-  if (device::ReportsWait::now()) return;
+  if (device::DeferReports::active()) return;
   const AssertSlot report = *slot;
   if (!__atomic_compare_exchange_n(&slot->generation, &generation, generation + 1, false, __ATOMIC_ACQ_REL,
                                    __ATOMIC_RELAXED))
@@ -44,18 +44,18 @@ void detail::throw_report(AssertSlot* slot, uint32_t generation) {
   switch (report.assertion) {
     case DeviceAssert::index:
       raise_as<IndexError>(report.where,
-                           "index out of range; got {}; expected {}; the device found it while it ran, and {} is the "
-                           "first call to hear of it; set CUDA_LAUNCH_BLOCKING=1 to hear of it at once",
+                           "index out of range; got {}; expected {}; detected by the kernel while it ran and reported "
+                           "in {}; set CUDA_LAUNCH_BLOCKING=1 to get the error in the call that made it",
                            report.value, IndexRange{report.low, report.high}, now);
     case DeviceAssert::target:
       raise_as<IndexError>(report.where,
-                           "a target is not a class; got {}; expected {}; the device found it while it ran, and {} is "
-                           "the first call to hear of it; set CUDA_LAUNCH_BLOCKING=1 to hear of it at once",
+                           "a target is not a class; got {}; expected {}; detected by the kernel while it ran and "
+                           "reported in {}; set CUDA_LAUNCH_BLOCKING=1 to get the error in the call that made it",
                            report.value, IndexRange{report.low, report.high}, now);
     case DeviceAssert::probability:
       raise_as<ValueError>(report.where,
-                           "a probability is outside 0 to 1; got {}; the device found it while it ran, and {} is the "
-                           "first call to hear of it; set CUDA_LAUNCH_BLOCKING=1 to hear of it at once",
+                           "a probability is outside 0 to 1; got {}; detected by the kernel while it ran and reported "
+                           "in {}; set CUDA_LAUNCH_BLOCKING=1 to get the error in the call that made it",
                            std::bit_cast<double>(report.value), now);
   }
   raise_as<CudaError>(report.where, "the device reported an unknown error");

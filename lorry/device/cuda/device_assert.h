@@ -1,9 +1,9 @@
 #pragma once
 
-// Errors that only the device can see, such as an index outside its tensor, without waiting for it: the kernel leaves
-// the offending value in a slot of host memory, does no harm (reads give 0, writes are left out), and the next call
-// that launches or waits throws. The tensor's contents are then unspecified, the context is sound, and the next call
-// works. One slot a device; the first report stays until it is thrown.
+// Errors that only a kernel can detect, such as an index outside its tensor, reported without waiting for the device.
+// The kernel stores the offending value in a slot of host memory and continues safely: invalid reads give 0, invalid
+// writes are skipped. The next call that launches or waits throws. The contents of the output are then unspecified, but
+// the context still works. There is one slot per device; the first report stays until it is thrown.
 
 #include <atomic>
 #include <cstdint>
@@ -13,27 +13,27 @@
 
 namespace lorry::cuda {
 
-/// What went wrong; device_assert.cpp holds the messages.
+/// The check that failed. The messages are in device_assert.cpp.
 enum class DeviceAssert : uint32_t { index, target, probability };
 
-/// In host memory, where the GPU can write but not compare and exchange: what threads of the device contend for lies
-/// beside it in device memory. Reports are numbered. Number g may be claimed once `generation` is g and is there once
-/// `filled` is g; the host then copies it and sets `generation` to g + 1, and only from that moment on may the device
-/// write here again.
+/// The slot is in host memory, on which a GPU cannot do atomic operations. So the word that device threads compete for,
+/// `claim`, is in device memory. Reports are numbered. A thread may claim number g while `generation` is g; the report
+/// is complete when `filled` is g. The host then copies it and sets `generation` to g + 1; only then may the device
+/// write the slot again.
 struct AssertSlot {
   uint32_t generation = 1;    ///< written by the host
   uint32_t filled = 0;        ///< written by the device
-  uint32_t* claim = nullptr;  ///< in device memory: the number last claimed
+  uint32_t* claim = nullptr;  ///< in device memory: the last claimed number
   DeviceAssert assertion;
-  const char* where;  ///< the operator's name, at its address in the host's memory
-  int64_t value;      ///< the offending value; its bits for a probability (f64)
-  int64_t low, high;  ///< what was expected: [low, high)
+  const char* where;  ///< the operator's name: an address in host memory
+  int64_t value;      ///< the offending value; for a probability, the bits of its f64
+  int64_t low, high;  ///< the expected range [low, high)
 };
 
 /// The slot of a device, at an address that kernels can use. Pass it by value.
 AssertSlot* assert_slot(int device);
 
-/// What a kernel needs to report: the slot of its device, and the operator's name. Neither ever moves.
+/// What a kernel needs to report an error: its device's slot and the operator's name. Both addresses are constant.
 struct AssertSite {
   AssertSlot* slot;
   const char* where;
@@ -42,7 +42,7 @@ struct AssertSite {
   void addresses(auto& visit) const { visit(); }
 
 #ifdef __CUDACC__
-  /// Leaves a report unless there is one.
+  /// Stores a report unless the slot already holds one.
   __device__ void report(DeviceAssert assertion, int64_t value, int64_t low, int64_t high) const {
     const uint32_t generation = *const_cast<const volatile uint32_t*>(&slot->generation);
     if (atomicMax(slot->claim, generation) >= generation) return;
@@ -59,11 +59,11 @@ struct AssertSite {
 
 namespace detail {
 extern std::atomic<AssertSlot*> g_assert_slots[kMaxDevices];
-/// Throws report number `generation`, unless another thread does or a device::ReportsWait holds it back.
+/// Throws report number `generation`, unless another thread throws it or a device::DeferReports defers it.
 [[gnu::cold, gnu::noinline]] void throw_report(AssertSlot* slot, uint32_t generation);
 }  // namespace detail
 
-/// Throws the report that is there, if any, and empties the slot. Costs one read of host memory.
+/// If the slot holds a report, empties the slot and throws. Otherwise costs one read of host memory.
 inline void throw_assert(int device) {
   AssertSlot* const slot = detail::g_assert_slots[device].load(std::memory_order_acquire);
   if (slot == nullptr) return;

@@ -72,7 +72,7 @@ void put(uint32_t (&to)[3], dim3 from) { to[0] = from.x, to[1] = from.y, to[2] =
                     .bytes = bytes});
 }
 
-/// With attributes, which the short form of a launch has no room for.
+/// A launch with attributes, which cudaLaunchKernel does not accept.
 [[gnu::noinline]] cudaError_t launch_extended(Stream stream, const Shape& shape, const void* kernel, void** values) {
   std::array<cudaLaunchAttribute, 2> attributes{};
   unsigned count = 0;
@@ -117,7 +117,7 @@ void detail::announce_library(Stream stream, const char* function, std::span<con
   announce_bytes(Launch::Kind::library, stream, function, known, 0);
 }
 
-// What these two announce takes no memory: they may not throw.
+// These two must not throw, so they describe the launch without allocating.
 
 cudaError_t try_fill_bytes(Stream stream, void* to, unsigned char byte, int64_t count) noexcept {
   const cudaError_t error = cudaMemsetAsync(to, byte, static_cast<size_t>(count), handle(stream));

@@ -1,8 +1,9 @@
 #pragma once
 
-// The one place that puts work on a stream: kernels, calls of libraries, copies, fills and graphs. Each throws
-// what an earlier kernel met with, notes the running operator for the message of a fault, enqueues, and describes what
-// it enqueued to the thread's observers (device/launches.h). On top of the driver's call that is a few nanoseconds.
+// The only functions that enqueue work on a stream: kernels, library calls, copies, fills and graphs. Each throws an
+// error that an earlier kernel has reported, notes the running operator for the message of a later fault, enqueues the
+// work, and describes it to the thread's observers (device/launches.h). This adds a few nanoseconds to the driver's
+// call.
 
 #include <cuda_runtime_api.h>
 
@@ -18,19 +19,19 @@
 
 namespace lorry::cuda {
 
-/// How a kernel is launched.
+/// The grid and the attributes of a kernel launch.
 struct Shape {
   dim3 grid;
   dim3 block;
   size_t shared_bytes = 0;  ///< dynamic shared memory; above 48 KB call allow_shared first
   dim3 cluster = {1, 1, 1};
-  /// May start before the kernel ahead of it on the stream ends (programmatic dependent launch). The kernel calls
-  /// cudaGridDependencySynchronize() before it touches what that one wrote.
+  /// The kernel may start before the preceding kernel on the stream ends (programmatic dependent launch). It must call
+  /// cudaGridDependencySynchronize() before it reads or writes memory of that kernel.
   bool programmatic = false;
 };
 
-/// What comes before any work on a stream: throws what an earlier kernel met with, and notes the operator for the
-/// message of a fault. The stream's device is current while the guard lives.
+/// Must be called before any work is enqueued: throws an error that an earlier kernel has reported, and notes the
+/// operator for the message of a fault. The stream's device is current during the guard's lifetime.
 inline DeviceGuard prepare(Stream stream) {
   throw_assert(stream.device.index);
   detail::g_in_flight.note(t_operator);
@@ -43,12 +44,12 @@ void launch(Stream stream, const Shape& shape, const void* kernel, void** values
             int count);
 void announce_library(Stream stream, const char* function, std::span<const void* const> addresses);
 
-/// One more than there are parameters: an array has at least one element.
+/// One element more than parameters, because an array needs at least one.
 template <class... Parameters>
 inline constexpr ParameterType kParameterTypes[] = {parameter_type<Parameters>()..., {}};
 }  // namespace detail
 
-/// Arguments of exactly the kernel's parameter types, which are not copied on the way: some fill 32 KB.
+/// Launches a kernel with arguments of exactly its parameter types. They are not copied first: some are 32 KB large.
 template <class... Parameters>
 void launch_with(Stream stream, const Shape& shape, void (*kernel)(Parameters...),
                  const std::remove_cv_t<Parameters>&... arguments) {
@@ -57,7 +58,7 @@ void launch_with(Stream stream, const Shape& shape, void (*kernel)(Parameters...
                  detail::kParameterTypes<std::remove_cv_t<Parameters>...>, sizeof...(Parameters));
 }
 
-/// The same with arguments that are converted to the parameters' types.
+/// Launches a kernel; arguments are converted to the parameter types.
 template <class... Parameters, class... Arguments>
 void launch(Stream stream, const Shape& shape, void (*kernel)(Parameters...), Arguments&&... arguments) {
   static_assert(sizeof...(Parameters) == sizeof...(Arguments));
@@ -65,7 +66,7 @@ void launch(Stream stream, const Shape& shape, void (*kernel)(Parameters...), Ar
   std::apply([&](const auto&... value) { launch_with(stream, shape, kernel, value...); }, values);
 }
 
-/// A kernel that was compiled at run time, whose parameters have these types. function: a cudaKernel_t.
+/// A kernel compiled at run time, with the types of its parameters. function: a cudaKernel_t.
 template <class... Parameters>
 struct CompiledKernel {
   const void* function = nullptr;
@@ -77,16 +78,16 @@ void launch_with(Stream stream, const Shape& shape, const CompiledKernel<Paramet
   detail::launch(stream, shape, kernel.function, values, detail::kParameterTypes<Parameters...>, sizeof...(Parameters));
 }
 
-/// A kernel that was compiled at run time, with one parameter. `kernel`: a cudaKernel_t. type: of the parameter's
-/// bytes, and where addresses are among them.
+/// Launches a kernel compiled at run time that has one parameter. kernel: a cudaKernel_t. type: the parameter's size,
+/// and where it holds addresses.
 inline void launch_compiled(Stream stream, const Shape& shape, const void* kernel, void* argument,
                             const ParameterType& type) {
   void* values[] = {argument, nullptr};
   detail::launch(stream, shape, kernel, values, &type, 1);
 }
 
-/// Runs `call`, which has a library enqueue work on the stream, and returns what it returns: whether that succeeded.
-/// function: the library's. addresses: all that it is handed, null where an operand is left out.
+/// Runs `call`, in which a library enqueues work on the stream; returns its result: whether it succeeded.
+/// function: the library function's name. addresses: all that are passed to it; null for an absent operand.
 template <class Call>
 bool library(Stream stream, const char* function, std::span<const void* const> addresses, const Call& call) {
   const DeviceGuard guard = prepare(stream);
@@ -98,9 +99,9 @@ bool library(Stream stream, const char* function, std::span<const void* const> a
   return true;
 }
 
-/// Fills `count` bytes from `to` on.
+/// Fills `count` bytes, starting at `to`.
 void fill_bytes(Stream stream, void* to, unsigned char byte, int64_t count);
-/// The same for those who must not throw.
+/// The same for callers that must not throw.
 cudaError_t try_fill_bytes(Stream stream, void* to, unsigned char byte, int64_t count) noexcept;
 
 /// See device::copy.
@@ -111,7 +112,7 @@ cudaError_t try_copy(void* to, Device to_device, const void* from, Device from_d
 /// Runs a graph.
 void launch_graph(Stream stream, cudaGraphExec_t graph);
 
-/// Lets a kernel use this much dynamic shared memory. Once a kernel and device.
+/// Allows a kernel this much dynamic shared memory. Call once per kernel and device.
 template <class... Parameters>
 void allow_shared(void (*kernel)(Parameters...), size_t bytes) {
   check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -119,12 +120,12 @@ void allow_shared(void (*kernel)(Parameters...), size_t bytes) {
         "cudaFuncSetAttribute");
 }
 
-/// Blocks of `block` threads that give each of `items` a thread, at least 1 and at most `waves` full loads of the
-/// device.
+/// The number of blocks of `block` threads for one thread per item: at least 1, at most `waves` times as many as the
+/// device runs at once.
 inline unsigned blocks_for(int64_t items, int block, int device, int waves = 8) {
-  const int64_t wanted = (items + block - 1) / block;
+  const int64_t needed = (items + block - 1) / block;
   const int64_t most = int64_t{1} * properties(device).multiprocessors * (2048 / block) * waves;
-  return static_cast<unsigned>(wanted < 1 ? 1 : wanted < most ? wanted : most);
+  return static_cast<unsigned>(needed < 1 ? 1 : needed < most ? needed : most);
 }
 
 }  // namespace lorry::cuda

@@ -1,20 +1,20 @@
 #pragma once
 
-// Libraries of CUDA that are opened only when they are first needed.
+// Opening CUDA libraries at run time, when they are first needed.
 
 #include <string>
 
 namespace lorry::cuda {
 
-/// What dlopen gives for a file name, as the loader finds it or else from library_folder(). Null: `why` is the loader's
-/// word.
+/// The result of dlopen for a file name, first in the loader's own search path, then in library_folder(). If `handle`
+/// is null, `why` is the loader's message.
 struct Library {
   void* handle;
   std::string why;
 };
 Library open_library(const std::string& file);
 
-/// Where the toolkit of the build keeps its libraries.
+/// The folder of the CUDA libraries that Lorry was built with.
 const char* library_folder();
 
 }  // namespace lorry::cuda

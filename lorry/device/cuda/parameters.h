@@ -1,16 +1,16 @@
 #pragma once
 
-// Which bytes of a kernel's parameters are addresses of device memory, and which are values. A pointer is an address. A
-// struct says which of its members are, or hold, addresses:
+// Tells addresses from values in a kernel's parameters. A pointer is an address. A struct lists those of its members
+// that are addresses or contain some:
 //
 //   struct Rows {
 //     float* out;
 //     const float* in[2];
 //     int64_t n;
-//     void addresses(auto& visit) const { visit(out, in); }  // `visit()` where there are none
+//     void addresses(auto& visit) const { visit(out, in); }  // visit() if there are none
 //   };
 //
-// One that says nothing does not compile as a parameter, unless its alignment is too small for a pointer.
+// A struct without this function does not compile as a parameter, unless its alignment is too small for a pointer.
 
 #include <vector_types.h>
 
@@ -19,8 +19,8 @@
 
 namespace lorry::cuda {
 
-/// What a struct's `addresses` is called with. Members may be pointers, structs that say where theirs are, and arrays
-/// of both.
+/// The argument of a struct's `addresses`. Members passed to it may be pointers, structs with such a function, and
+/// arrays of these.
 class AddressVisitor {
  public:
   template <class... Members>
@@ -45,7 +45,7 @@ class AddressVisitor {
   }
 };
 
-/// Types that cannot hold an address: scalars, structs aligned too loosely for a pointer, and CUDA's vectors.
+/// Types that cannot hold an address: scalars, structs whose alignment is too small for a pointer, and CUDA's vectors.
 template <class T>
 inline constexpr bool kHoldsNoAddress = !std::is_pointer_v<T> && (!std::is_class_v<T> || alignof(T) < alignof(void*));
 template <>
@@ -53,11 +53,11 @@ inline constexpr bool kHoldsNoAddress<uint4> = true;
 
 struct ParameterType {
   uint32_t bytes;
-  void (*addresses)(const void* value, AddressVisitor& visitor);  ///< null where there are none
+  void (*addresses)(const void* value, AddressVisitor& visitor);  ///< null if the type holds none
 };
 
 template <class T>
-concept SaysAddresses = requires(const T& value, AddressVisitor& visitor) {
+concept ListsAddresses = requires(const T& value, AddressVisitor& visitor) {
   value.addresses(visitor);
 };
 
@@ -65,10 +65,10 @@ template <class T>
 constexpr ParameterType parameter_type() {
   if constexpr (kHoldsNoAddress<T>) {
     return {sizeof(T), nullptr};
-  } else if constexpr (std::is_pointer_v<T> || SaysAddresses<T>) {
+  } else if constexpr (std::is_pointer_v<T> || ListsAddresses<T>) {
     return {sizeof(T), [](const void* value, AddressVisitor& visitor) { visitor(*static_cast<const T*>(value)); }};
   } else {
-    static_assert(SaysAddresses<T>, "a struct that is a kernel's parameter says which members are addresses");
+    static_assert(ListsAddresses<T>, "a struct passed to a kernel must list its addresses: see parameters.h");
     return {};
   }
 }

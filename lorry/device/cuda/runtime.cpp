@@ -29,7 +29,8 @@ int attribute(cudaDeviceAttr which, int device) {
   return value;
 }
 
-/// A function of the driver, which is not linked: a build with CUDA also starts where there is none.
+/// Looks up a function of the driver. Lorry does not link the driver, so that a build with CUDA also starts without
+/// one.
 template <class F>
 void find(F*& function, const char* name) {
   void* address = nullptr;
@@ -56,7 +57,7 @@ void find_context_stack() {
 #define LORRY_CUDA_LOWEST 0
 #endif
 
-/// Looks for devices once. Reading attributes makes no context.
+/// Finds the devices, once. Reading their attributes creates no context.
 const Found& found() {
   static const Found kFound = [] {
     Found f;
@@ -65,7 +66,7 @@ const Found& found() {
       f.count = 0;
       f.why = error == cudaErrorInsufficientDriver ? "there is no NVIDIA driver, or it is older than this build's CUDA"
                                                    : cudaGetErrorString(error);
-      cudaGetLastError();  // asking was allowed to fail
+      cudaGetLastError();  // clear the error: this call may fail
       return f;
     }
     if (f.count == 0) f.why = "there is no NVIDIA GPU";
@@ -74,12 +75,12 @@ const Found& found() {
       const int major = attribute(cudaDevAttrComputeCapabilityMajor, i),
                 minor = attribute(cudaDevAttrComputeCapabilityMinor, i);
       if (major * 10 + minor >= LORRY_CUDA_LOWEST) continue;
-      // Devices keep CUDA's numbers, so those after it go too; by default CUDA numbers the fastest first.
+      // Devices keep CUDA's numbers, so all devices after an unusable one are unusable too. By default CUDA numbers the
+      // fastest device first.
       f.count = i;
       f.why = fmt::format(
           "this build has no code for GPU {}; got compute capability {}.{}; expected {}.{} or higher; add it to "
-          "CMAKE_CUDA_ARCHITECTURES, or leave the GPU "
-          "out of CUDA_VISIBLE_DEVICES",
+          "CMAKE_CUDA_ARCHITECTURES, or leave the GPU out of CUDA_VISIBLE_DEVICES",
           i, major, minor, LORRY_CUDA_LOWEST / 10, LORRY_CUDA_LOWEST % 10);
     }
     for (int i = 0; i < f.count; ++i)
@@ -95,7 +96,7 @@ const Found& found() {
   return kFound;
 }
 
-/// Errors after which a context answers nothing else, as far as they have names in every version of CUDA.
+/// Errors after which every call in the context fails. Only those that all versions of CUDA name.
 bool is_fault(cudaError_t error) {
   switch (error) {
     case cudaErrorIllegalAddress:
@@ -119,14 +120,14 @@ bool is_fault(cudaError_t error) {
   }
 }
 
-/// The story of the first fault, told again by every later error.
-struct Latch {
+/// The description of the first fault, which every later error repeats.
+struct FaultRecord {
   std::mutex mutex;
-  std::string story;
+  std::string description;
 };
-Latch& latch() {
-  static Latch& the = *new Latch;
-  return the;
+FaultRecord& fault_record() {
+  static FaultRecord& record = *new FaultRecord;
+  return record;
 }
 
 std::string in_flight() {
@@ -155,37 +156,37 @@ std::string why_none() { return found().why; }
 const Properties& properties(int device) { return found().properties[device]; }
 
 void detail::failed(cudaError_t error, const char* call) {
-  // an error that is not a fault is spent with this exception; what is still there afterwards is one
+  // Reading the last error clears it, unless it is a fault.
   cudaGetLastError();
   const bool fault = is_fault(error) || cudaGetLastError() != cudaSuccess;
   if (error == cudaErrorMemoryAllocation)
     raise_as<OutOfMemory>(running(), "out of memory on cuda in {}; release tensors or use smaller ones", call);
   if (!fault)
     raise_as<CudaError>(running(), "{} failed: {} ({})", call, cudaGetErrorString(error), cudaGetErrorName(error));
-  const std::scoped_lock lock(latch().mutex);
-  if (latch().story.empty()) {
-    latch().story = fmt::format("{} ({}), first seen by {} in {}; the last operators launched, newest first: {}",
-                                cudaGetErrorString(error), cudaGetErrorName(error), running(), call, in_flight());
+  FaultRecord& record = fault_record();
+  const std::scoped_lock lock(record.mutex);
+  if (record.description.empty()) {
+    record.description = fmt::format("{} ({}), first seen by {} in {}; the last operators launched, newest first: {}",
+                                     cudaGetErrorString(error), cudaGetErrorName(error), running(), call, in_flight());
   }
   raise_as<CudaError>(running(),
-                      "the device has met a fault and this process cannot use it any more: {}; set "
+                      "the device has had a fault and this process can no longer use it: {}; set "
                       "CUDA_LAUNCH_BLOCKING=1 to find the operator",
-                      latch().story);
+                      record.description);
 }
 
 void detail::wait_after_launch(Stream stream) {
-  if (capturing(stream)) return;  // nothing runs, and waiting would end the capture
+  if (capturing(stream)) return;  // nothing runs, and waiting would invalidate the capture
   check(cudaStreamSynchronize(handle(stream)), "cudaStreamSynchronize");
   throw_assert(stream.device.index);
 }
 
 detail::Pushed detail::push_device(int device, cudaError_t* error) noexcept {
-  // The driver's errors have the numbers of the runtime's.
+  // The driver's errors have the same numbers as the runtime's.
   const auto succeeded = [&](int result) { return (*error = static_cast<cudaError_t>(result)) == cudaSuccess; };
   CUctx_st* wanted = g_stack.contexts[device].load(std::memory_order_acquire);
   if (wanted == nullptr) {
-    // Devices and their numbers are the same to the driver. The context is the one that the runtime uses; it is never
-    // released.
+    // The driver numbers devices like the runtime. This is the context that the runtime uses too; it is never released.
     if (!succeeded(g_retain(&wanted, device))) return Pushed::failed;
     g_stack.contexts[device].store(wanted, std::memory_order_release);
   }
@@ -220,8 +221,8 @@ namespace {
 
 // ---- the row of the table of devices --------------------------------------------------------------------------------
 
-/// Streams are never destroyed: memory remembers by its stream where it may be used again, and a new stream at an old
-/// address would be mistaken for the old one.
+/// Streams are never destroyed but reused. The allocator identifies a block's stream by its handle, and could mistake a
+/// new stream with the handle of a destroyed one for the old stream.
 struct StreamPool {
   std::mutex mutex;
   std::vector<std::pair<int, cudaStream_t>> idle[kMaxDevices];  // priority, stream
@@ -257,7 +258,7 @@ void destroy_stream(int device, void* stream) noexcept {
     if (made == stream) pool().idle[device].emplace_back(priority, made);
 }
 
-device::Facts facts(int device) {
+device::DeviceInfo info(int device) {
   cudaDeviceProp p;
   check(cudaGetDeviceProperties(&p, device), "cudaGetDeviceProperties");
   return {p.name, static_cast<int64_t>(p.totalGlobalMem), p.major, p.minor, p.multiProcessorCount};
@@ -307,12 +308,12 @@ void destroy_event(int device, void* event) noexcept {
 
 bool event_done(int device, void* event) {
   const DeviceGuard guard(device);
-  const cudaError_t answer = cudaEventQuery(static_cast<cudaEvent_t>(event));
-  if (answer == cudaErrorNotReady) {
+  const cudaError_t status = cudaEventQuery(static_cast<cudaEvent_t>(event));
+  if (status == cudaErrorNotReady) {
     cudaGetLastError();
     return false;
   }
-  check(answer, "cudaEventQuery");
+  check(status, "cudaEventQuery");
   return true;
 }
 
@@ -334,7 +335,7 @@ double milliseconds(int device, void* start, void* end) {
 const device::Runtime kDeviceRuntime = {
     .count = device_count,
     .why_absent = why_none,
-    .facts = facts,
+    .info = info,
     .memory_use = memory_use,
     .synchronize = synchronize,
     .throw_reported = [](int device) { throw_assert(device); },

@@ -1,9 +1,8 @@
 #pragma once
 
-// What every CUDA source of Lorry builds on: checked calls, the device that a thread talks to, the facts kernels are
-// shaped by, and the latch of a fault. A CUDA context that has met a fault (an illegal address, a failed assertion)
-// answers every later call with it; the latch keeps which call first saw it and which operators were in flight, and
-// every later error repeats that.
+// Basics of all CUDA code: checked calls, the current device of a thread, device properties, and the record of a fault.
+// After a fault (an illegal address, a failed assertion), every later call in that CUDA context fails. Lorry records
+// the call that first returned the fault and the operators that were in flight; every later error repeats both.
 
 #include <cuda_runtime_api.h>
 
@@ -17,14 +16,14 @@ struct CUctx_st;  // what the driver's CUcontext points to
 
 namespace lorry::cuda {
 
-/// How many devices can be used; 0 without a driver, and `why_none` says why.
+/// The number of devices that can be used. If it is 0, why_none() returns the reason.
 int device_count();
 std::string why_none();
 
-/// What kernels are shaped by, read once a device.
+/// Properties on which launch shapes depend. Read once per device.
 struct Properties {
   int multiprocessors = 0;
-  int shared_bytes_per_block = 0;  ///< the most that a kernel may opt into
+  int shared_bytes_per_block = 0;  ///< the maximum, which a kernel must opt into (allow_shared)
   int l2_bytes = 0;
   int compute_capability = 0;  ///< 90 for 9.0
 };
@@ -32,12 +31,12 @@ const Properties& properties(int device);
 
 namespace detail {
 [[noreturn, gnu::cold, gnu::noinline]] void failed(cudaError_t error, const char* call);
-extern bool g_several;  ///< more than one device, so that the current one matters
-/// CUDA_LAUNCH_BLOCKING=1: each launch waits, so that errors come from the call that made them
+extern bool g_several;  ///< there is more than one device, so the current device matters
+/// CUDA_LAUNCH_BLOCKING=1: every launch waits for its end, so that the call that caused an error throws it
 extern bool g_blocking;
 void wait_after_launch(Stream stream);
 
-/// The last launches of the process, for the message of a fault.
+/// The operators of the process's last launches, for the message of a fault.
 struct InFlight {
   static constexpr uint32_t kLength = 64;
   std::atomic<uint32_t> next{0};
@@ -48,32 +47,32 @@ struct InFlight {
 };
 extern InFlight g_in_flight;
 
-/// The driver's stack of contexts of each thread, its functions returning 0 for success. Tests put their own here.
+/// Functions of the driver's per-thread stack of contexts; each returns 0 on success. Tests replace them.
 struct ContextStack {
   int (*current)(CUctx_st** context);
   int (*push)(CUctx_st* context);
   int (*pop)(CUctx_st** context);
-  std::atomic<CUctx_st*> contexts[kMaxDevices];  ///< of the devices, once they are used
+  std::atomic<CUctx_st*> contexts[kMaxDevices];  ///< the devices' contexts; null until a device is used
 };
 extern ContextStack g_stack;
 
 enum class Pushed { no, yes, failed };
-/// Puts the device's context on top of the thread's stack unless it is there.
+/// Pushes the device's context on the thread's stack, unless it is already the current one.
 Pushed push_device(int device, cudaError_t* error) noexcept;
 void pop_device() noexcept;
 }  // namespace detail
 
-/// Throws unless the call succeeded: OutOfMemory, or CudaError that names the call, and the fault when the context has
-/// met one.
+/// Throws unless the call succeeded: OutOfMemory, or CudaError that names the call and, if the context has had a fault,
+/// the fault.
 inline void check(cudaError_t error, const char* call) {
   if (error != cudaSuccess) [[unlikely]]
     detail::failed(error, call);
 }
 
-/// Makes a device the thread's current one for a scope. Afterwards the thread has what it had, so that kernels that are
-/// not Lorry's run where their author expects. The driver's stack of contexts is used rather than cudaSetDevice: a
-/// thread that had no device has none again, where setting device 0 back would make a context there. With one device a
-/// guard costs the test of a flag.
+/// Makes a device current on this thread for a scope, then restores the previous one, so that kernels of other code run
+/// on the device their author expects. Uses the driver's stack of contexts instead of cudaSetDevice: a thread that had
+/// no current device has none afterwards, whereas setting device 0 would create a context there. On a machine with one
+/// device a guard costs the test of a flag.
 class [[nodiscard]] DeviceGuard {
  public:
   explicit DeviceGuard(int device) {
@@ -84,7 +83,7 @@ class [[nodiscard]] DeviceGuard {
     if (pushed_ == detail::Pushed::failed) [[unlikely]]
       detail::failed(error, "cuCtxPushCurrent");
   }
-  /// For callers that must not throw: they ask `holds`.
+  /// For callers that must not throw: holds() says whether the device is current.
   DeviceGuard(int device, std::nothrow_t) noexcept {
     cudaError_t error = cudaSuccess;
     if (detail::g_several) [[unlikely]]
@@ -102,8 +101,8 @@ class [[nodiscard]] DeviceGuard {
   detail::Pushed pushed_ = detail::Pushed::no;
 };
 
-/// A device for calls that belong to none, such as those for host memory, which need a context all the same: the first
-/// that this process has worked on, so that none gets a context for their sake; else the thread's own.
+/// Device for calls tied to none (such as host memory): the first this process used, else the current one. Such calls
+/// need a context, and this choice avoids creating one.
 int device_in_use() noexcept;
 
 inline cudaStream_t handle(Stream stream) { return static_cast<cudaStream_t>(stream.handle); }

@@ -1,7 +1,7 @@
 #pragma once
 
-// What a kernel sees of a tensor: an address, an element type and a layout. Kernels never see Tensor, never allocate
-// results, and never check user input: operators have done both before they call.
+// A tensor's memory as kernels get it: an address, an element type and a layout. Kernels never see a Tensor, never
+// allocate results, and never check user input: the operators have done this before.
 
 #include "lorry/layout/dtype.h"
 #include "lorry/layout/layout.h"

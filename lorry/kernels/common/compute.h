@@ -1,6 +1,6 @@
 #pragma once
 
-// The types that kernels compute in: f32 for f16, bf16 and f32; f64; i64 for bool and whole numbers.
+// The types in which kernels compute: f32 for f16, bf16 and f32; f64 for f64; i64 for bool and integers.
 
 #include "lorry/layout/dtype.h"
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the reductions of every device share: the formulas of folds, the type totals are carried in, and the two walks
-// (over kept and over reduced dimensions) that a reduction is.
+// Shared by the reductions of all backends: the formulas of folds, the type of running totals, and the split of
+// dimensions into those of the output and those that are reduced.
 
 #include <type_traits>
 
@@ -9,37 +9,38 @@
 
 namespace lorry::kernels {
 
-/// What totals are carried in between runs of a compute type: f64 for f32, so that long sums stay accurate.
+/// The type of running totals over runs of a compute type: f64 for f32, so that long sums stay accurate.
 template <class C>
 using Total = std::conditional_t<std::is_same_v<C, float>, double, C>;
 
 using formula::fold_identity;
 using formula::fold_one;
 
-/// Kept and reduced dimensions, collapsed apart. Operand 0 of `kept` is x and operand 1 the output; `reduced` walks x.
+/// The dimensions of a reduction, collapsed into two iterations. `output_dims` runs over the outputs: operand 0 is x,
+/// operand 1 the output. `reduced` runs over the elements of x that belong to one output.
 struct Axes {
-  Iteration kept, reduced;
-  int64_t outputs, count;
+  Iteration output_dims, reduced;
+  int64_t outputs, count;  ///< number of outputs, and of elements for each
 
-  /// `ordered`: positions among the reduced elements count in row-major order.
+  /// ordered: `reduced` runs in row-major order.
   Axes(const Layout& x, const Layout& out, bool ordered) {
-    Layout keeps[2], reduces;
-    keeps[0].rank = keeps[1].rank = reduces.rank = 0;
+    Layout output_layouts[2], reduced_layout;
+    output_layouts[0].rank = output_layouts[1].rank = reduced_layout.rank = 0;
     const auto append = [](Layout& to, const Layout& from, int d) {
       to.sizes[to.rank] = from.sizes[d];
       to.strides[to.rank++] = from.strides[d];
     };
     for (int d = 0; d < x.rank; ++d) {
       if (x.sizes[d] != out.sizes[d]) {
-        append(reduces, x, d);
+        append(reduced_layout, x, d);
       } else {
-        append(keeps[0], x, d);
-        append(keeps[1], out, d);
+        append(output_layouts[0], x, d);
+        append(output_layouts[1], out, d);
       }
     }
-    kept = collapse(keeps, 2);
-    reduced = collapse(&reduces, 1, !ordered);
-    outputs = kept.numel();
+    output_dims = collapse(output_layouts, 2);
+    reduced = collapse(&reduced_layout, 1, !ordered);
+    outputs = output_dims.numel();
     count = reduced.numel();
   }
 };

@@ -1,8 +1,7 @@
 #pragma once
 
-// Lists of tensors as kernels see them: n entries, each of a few arrays with equally many elements, all dense, and how
-// the list reaches a device. A list is made once and kept; when a tensor moves, its address is changed here, and the
-// device learns only that.
+// Lists of tensors for kernels: n entries, each with a few dense arrays of equal length. A list is made once and
+// reused. If a tensor moves, only its address changes here, and only that entry is sent to the device again.
 
 #include <cstdint>
 #include <memory>
@@ -15,28 +14,28 @@
 
 namespace lorry::kernels {
 
-/// The most arrays of an entry: parameter, gradient, three states, and a master.
+/// The maximum number of arrays per entry: parameter, gradient, three states, and a master.
 inline constexpr int kMaxArrays = 6;
-/// Beyond these an entry does not fit where devices keep it.
+/// Limits of an entry's fields; they are stored in this many bits on devices.
 inline constexpr uint32_t kMaxWord = (1u << 24) - 1;
 inline constexpr int64_t kMaxCount = (int64_t{1} << 40) - 1;
 
 struct ListEntry {
   void* at[kMaxArrays] = {};
   int64_t count = 0;  ///< elements of each array; at most kMaxCount
-  uint32_t word = 0;  ///< the kernel's own, such as which hyper-parameters are the entry's; at most kMaxWord
-  uint32_t number =
-      0;  ///< another, such as a parameter's number that stays the same whatever lists it is in; at most kMaxWord
+  uint32_t word = 0;  ///< defined by the kernel, for example the number of the entry's hyper block; at most kMaxWord
+  /// also defined by the kernel, for example a parameter's number, which is the same in all lists; at most kMaxWord
+  uint32_t number = 0;
 };
 
-/// What a device keeps of a list.
+/// A device's cached form of a list.
 struct ListOnDevice {
   virtual ~ListOnDevice() = default;
 };
 
 class List {
  public:
-  /// All entries have arrays of these dtypes, in this order.
+  /// dtypes: of the arrays of every entry, in order.
   List(Device device, std::span<const DType> dtypes, Strategy strategy = Strategy::automatic);
 
   void add(const ListEntry& entry) {
@@ -50,14 +49,14 @@ class List {
     moved_.clear();
     on_device_.reset();
   }
-  /// The array lies somewhere else now.
+  /// Changes the address of an array.
   void move(size_t entry, int array, void* address) {
     if (entries_[entry].at[array] == address) return;
     entries_[entry].at[array] = address;
     if (!on_device_) return;
     moved_.push_back(static_cast<uint32_t>(entry));
-    if (moved_.size() >
-        entries_.size() * static_cast<size_t>(arrays_)) {  // nobody has asked for long: forget rather than grow
+    // Drop the cache if the list has not been used for long.
+    if (moved_.size() > entries_.size() * static_cast<size_t>(arrays_)) {
       on_device_.reset();
       moved_.clear();
     }
@@ -70,8 +69,8 @@ class List {
   std::span<const ListEntry> entries() const { return entries_; }
   int64_t elements() const { return elements_; }
 
-  // ---- for the device's kernels: what it keeps, and which entries have moved since it learnt them (some perhaps
-  // twice) --------------
+  // ---- for the kernels of a device ---------------------------------------------------------------------------------
+  /// Device cache, and entries moved since the last upload (may repeat).
   std::unique_ptr<ListOnDevice>& on_device() const { return on_device_; }
   std::vector<uint32_t>& moved() const { return moved_; }
 

@@ -1,8 +1,8 @@
 #pragma once
 
-// A rule as a straight line of operations: what the executions loop, foreach and compiled run. The rule's update is
-// called once with Symbols as its values; each operation of the formula becomes a Node. Nothing is computed here:
-// optim/execution/program.h turns a recording into kernel calls, and recorded_rule.h into a kernel of its own.
+// An optimizer's rule as a list of operations, which the executions loop, foreach and compiled run. The rule's update
+// is called once with Symbols as its values, and each operation of the formula becomes a Node. Nothing is computed
+// here: optim/execution/program.h turns the nodes into kernel calls, recorded_rule.h into a kernel of its own.
 
 #include <algorithm>
 #include <array>
@@ -22,7 +22,7 @@ namespace lorry::kernels::recording {
 struct Term {
   int node = -1;  ///< -1: the constant
   double constant = 0;
-  DType as = kF32;  ///< how the node's bits are read; a type of the node's width
+  DType as = kF32;  ///< the type in which the node's bits are read; it has the width of the node's dtype
 
   bool is_constant() const { return node < 0; }
   bool operator==(const Term&) const = default;
@@ -31,11 +31,11 @@ struct Term {
 struct Node {
   enum class From : uint8_t { param, grad, master, state, hyper, setting, factor, operation };
   From from = From::operation;
-  int index = 0;         ///< of a state, a hyper-parameter or a setting
+  int index = 0;         ///< number of a state, a hyper-parameter or a setting
   bool array = true;     ///< false: one number for all elements
   DType dtype = kF32;    ///< of the value in memory
   Pointwise op = {};     ///< of an operation
-  bool blends = false;   ///< the operation is no row but formula::Blend
+  bool blends = false;   ///< the operation is formula::Blend instead of `op`
   DType compute = kF32;  ///< the type in which it is computed: kF32, kF64 or kI64
   int arity = 0;
   std::array<Term, 4> in = {};
@@ -43,7 +43,7 @@ struct Node {
   bool operator==(const Node&) const = default;
 };
 
-/// Collects the nodes of one recording. While it lives it is the thread's current one, to which Symbols add.
+/// Collects the nodes of one rule. During its lifetime it is the thread's current recorder, to which Symbols add nodes.
 class Recorder {
  public:
   /// compute: the type of the formula, kF32 or kF64.
@@ -55,7 +55,7 @@ class Recorder {
   static Recorder& current() { return *t_current; }
   DType compute() const { return compute_; }
   std::vector<Node>& nodes() { return nodes_; }
-  /// Whether what is recorded a second time is the node that there is. Returns what was chosen before.
+  /// If true, equal operations share one node. Returns the old value.
   bool share_nodes(bool shares) { return std::exchange(shares_, shares); }
 
   Term input(Node::From from, int index, DType dtype, bool array);
@@ -64,8 +64,8 @@ class Recorder {
     return operation(op, compute_, result, in);
   }
   Term operation(Pointwise op, DType compute, DType result, std::initializer_list<Term> in);
-  /// Of constants: kernels compute in the formula's type too. A double has more than twice the bits of a float, so that
-  /// rounding twice does no harm.
+  /// Rounds a constant to the formula's type, in which kernels compute. A double has more than twice the bits of a
+  /// float, so this second rounding does not change the result.
   double rounded(double x) const { return compute_ == kF32 ? static_cast<float>(x) : x; }
 
  private:
@@ -78,7 +78,7 @@ class Recorder {
   std::vector<Node> nodes_;
 };
 
-/// The value type of a formula that is recorded.
+/// The value type with which a formula is recorded.
 class Symbol {
  public:
   Symbol() = default;
@@ -143,8 +143,8 @@ class Symbol {
   Term term_;
 };
 
-/// Calls a rule's update with symbols: values[0] is the parameter, [1] the gradient, [2 + k] state k. Parameter and
-/// states are replaced by what comes of them. The flags are those of a Hyper; the numbers are a hyper block's.
+/// Calls a rule's update with symbols: values[0] is the parameter, [1] the gradient, [2 + k] state k. On return, values
+/// holds the new parameter and states. `flags` supplies the flags; its numbers become inputs from the hyper block.
 template <class Rule>
 void record(const formula::HyperOf<Rule, double>& flags, Symbol* values) {
   Recorder& recorder = Recorder::current();
@@ -154,22 +154,22 @@ void record(const formula::HyperOf<Rule, double>& flags, Symbol* values) {
   Rule()(values[0], values[1], values + 2, hyper);
 }
 
-/// The same with the flags of settings.
+/// The same with the flags that follow from settings.
 template <class Rule>
 void record(const typename Rule::Settings& settings, Symbol* values) {
   typename Rule::Progress progress;  // flags are the same at every step
   record<Rule>(Rule::advance(progress, settings), values);
 }
 
-/// The same of a rule some of whose settings lie in tensors. Whether such a number is 0, which flags may ask, is known
-/// on the device alone: where flags do ask, both updates are recorded, and the number chooses among their results.
+/// The same for a rule with settings in device tensors. A flag may depend on whether such a number is 0, which only the
+/// device knows. In that case both updates are recorded, and a select on the number chooses between their results.
 template <class Rule>
 void record(const typename Rule::Settings& settings, std::span<const int> in_tensors, Symbol* values) {
   if (in_tensors.empty()) return record<Rule>(settings, values);
   Recorder& recorder = Recorder::current();
   const bool shared = recorder.share_nodes(true);
   constexpr int kValues = 2 + Rule::kStates;
-  Symbol results[2][kValues];  // of a number that is 0, and of another
+  Symbol results[2][kValues];  // if the number is 0; if it is not
   for (const int other : {0, 1}) {
     typename Rule::Settings assumed = settings;
     assumed.*formula::SettingList<Rule>::all()[static_cast<size_t>(in_tensors[0])].number = other;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Fused calls (kernels/fused.h) as both backends hold them.
+// Fused calls (kernels/fused.h): the parts that both backends share.
 
 #include <vector>
 
@@ -8,7 +8,7 @@
 
 namespace lorry::kernels {
 
-/// A fused call that owns its lists.
+/// A copy of a fused call that owns its lists.
 struct MapCall {
   explicit MapCall(const FusedCall& call)
       : sizes(call.sizes),
@@ -28,13 +28,14 @@ struct MapCall {
   std::vector<FusedOutput> outputs;
 };
 
-/// The operands of a call walked together.
+/// The iteration over all operands of a call.
 struct Walk {
   /// Throws ValueError for more than kMaxFusedLayouts.
   explicit Walk(const MapCall& call);
 
   Iteration iteration;
-  std::vector<int> of_input, of_output;  ///< the operand of the iteration; -1: a number
+  /// per input or output: its operand number in the iteration; -1: it is a number
+  std::vector<int> of_input, of_output;
 };
 
 }  // namespace lorry::kernels

@@ -6,7 +6,7 @@ namespace lorry::kernels::cpu {
 
 const Backend& table() {
   static const Backend kTable = [] {
-    simd_level();  // before Highway chooses for this processor
+    simd_level();  // before Highway selects targets for this processor
     return Backend{
         .attention = &attention_kernels(),
         .copy = &copy_kernels(),

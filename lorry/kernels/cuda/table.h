@@ -1,6 +1,6 @@
 #pragma once
 
-// The CUDA column's families, each defined beside its kernels. A family that is missing here does not link.
+// The families of the CUDA column, each defined with its kernels. A missing family is a link error.
 
 #include "lorry/kernels/backend.h"
 

@@ -7,7 +7,7 @@
 namespace lorry::kernels::cpu {
 namespace {
 
-/// One block of queries of one head.
+/// Attention for one block of queries of one head.
 template <class S, class T>
 class ForwardBlock {
  public:
@@ -35,13 +35,12 @@ class ForwardBlock {
       const int64_t n = std::min(keys_, limit - j);
       gemm(Gemm<S, T>{rows, n, d_, q(first), q.row, 1, k(j), 1, k.row, scores_, padded(n)});
       for (int64_t r = 0; r < rows; ++r) weigh(batch, head, first + r, r, j, n);
-      const Staged<T> value(v, j, n, values_);
+      const ConvertedRows<T> value(v, j, n, values_);
       gemm(Gemm<T, T>{rows, e_, n, scores_, padded(n), 1, value.data, value.row, 1, sum_, e_, T(1), T(j > 0)});
     }
     T* const logsumexp = args_.logsumexp.as<T>() + (batch * args_.q.size(1) + head) * args_.q.size(2) + first;
     for (int64_t r = 0; r < rows; ++r) {
-      // A row that sees nothing is 0 rather than 0 / 0, and its infinite logsumexp makes every weight 0 in the backward
-      // pass.
+      // A row that attends to no key is 0, not 0 / 0. Its infinite logsumexp makes every weight 0 in the backward pass.
       const bool blind = total_[r] == T(0);
       const T inverse = blind ? T(0) : T(1) / total_[r];
       for (int64_t c = 0; c < e_; ++c) out(first + r)[c] = static_cast<S>(blind ? T(0) : sum_[r * e_ + c] * inverse);
@@ -55,7 +54,8 @@ class ForwardBlock {
            (std::is_same_v<S, T> ? 0 : padded(keys_ * e_));
   }
 
-  /// Turns a row of scores into weights relative to the running maximum, and moves the running sums to a new maximum.
+  /// Turns a row of scores into weights relative to the running maximum, and rescales the running sums to a new
+  /// maximum.
   void weigh(int64_t batch, int64_t head, int64_t i, int64_t r, int64_t j, int64_t n) {
     T* const row = scores_ + r * padded(n);
     const int64_t seen = visible_in_row(args_, i, j, n);

@@ -1,6 +1,6 @@
-// The backward pass of attention: the weights are computed again from the saved logsumexp, block by block (Dao et al.
-// 2022, algorithm 4). One thread takes a head of k and v with all the heads of q that share it, so nothing is added to
-// from two sides.
+// The backward pass of attention. The weights are recomputed from the saved logsumexp, block by block (Dao et al. 2022,
+// algorithm 4). One thread processes a head of k and v with all heads of q that share it, so no two threads add to the
+// same result.
 
 #include "lorry/device/cpu/team.h"
 #include "lorry/kernels/cpu/attention/attention_block.h"
@@ -9,7 +9,7 @@
 namespace lorry::kernels::cpu {
 namespace {
 
-/// Rows to add into: the array itself where it has the compute type, else a buffer that `store` converts.
+/// Rows to accumulate into: the array itself if it has the compute type, else a buffer, which `store` converts.
 template <class S, class T>
 class Accumulator {
  public:
@@ -48,11 +48,11 @@ class BackwardHead {
         t_(args.q.size(2)),
         s_(args.k.size(2)),
         keys_(std::min(kKeys, s_)),
-        buffers_(2 * kQueries * padded(keys_) + padded(keys_) + (kStages ? staged() : 0)) {
+        buffers_(2 * kQueries * padded(keys_) + padded(keys_) + (kConverts ? converted_elements() : 0)) {
     weights_ = buffers_.take(kQueries * padded(keys_));
     scores_ = buffers_.take(kQueries * padded(keys_));
     bias_ = buffers_.take(keys_);
-    if constexpr (kStages) {
+    if constexpr (kConverts) {
       query_ = buffers_.take(kQueries * d_), grad_query_ = buffers_.take(kQueries * d_);
       grad_out_ = buffers_.take(kQueries * e_), out_ = buffers_.take(kQueries * e_);
       key_ = buffers_.take(keys_ * d_);
@@ -60,7 +60,7 @@ class BackwardHead {
     }
   }
 
-  /// All the heads of q that read head `shared` of k and v.
+  /// Processes all heads of q that share head `shared` of k and v.
   void run(int64_t batch, int64_t shared) {
     const Accumulator<S, T> grad_k(MatrixRows<S>(grads_.grad_k, batch, shared), s_, grad_key_),
         grad_v(MatrixRows<S>(grads_.grad_v, batch, shared), s_, grad_value_);
@@ -72,9 +72,9 @@ class BackwardHead {
   }
 
  private:
-  static constexpr bool kStages = !std::is_same_v<S, T>;
+  static constexpr bool kConverts = !std::is_same_v<S, T>;
 
-  int64_t staged() const {
+  int64_t converted_elements() const {
     return 2 * padded(kQueries * d_) + 2 * padded(kQueries * e_) + padded(keys_ * d_) + padded(s_ * d_) +
            padded(s_ * e_);
   }
@@ -84,7 +84,7 @@ class BackwardHead {
     const MatrixRows<S> q(args_.q, batch, head), k(args_.k, batch, shared), v(args_.v, batch, shared),
         grad_out(grads_.grad_out, batch, head);
     const int64_t rows = std::min(kQueries, t_ - first), limit = visible_keys(args_, first + rows);
-    const Staged<T> query(q, first, rows, query_), grad(grad_out, first, rows, grad_out_),
+    const ConvertedRows<T> query(q, first, rows, query_), grad(grad_out, first, rows, grad_out_),
         out(MatrixRows<S>(args_.out, batch, head), first, rows, out_);
     for (int64_t r = 0; r < rows; ++r) delta_[r] = row_dot(grad.data + r * grad.row, out.data + r * out.row, e_);
     MatrixRows<S> grad_q_rows(grads_.grad_q, batch, head);
@@ -97,13 +97,13 @@ class BackwardHead {
       for (int64_t r = 0; r < rows; ++r) row(batch, head, first + r, r, j, n);
       gemm(Gemm<T, T>{n, e_, rows, weights_, 1, wide, grad.data, grad.row, 1, grad_v(j), grad_v.row(), 1, 1});
       gemm(Gemm<T, T>{n, d_, rows, scores_, 1, wide, query.data, query.row, 1, grad_k(j), grad_k.row(), 1, 1});
-      const Staged<T> key(k, j, n, key_);
+      const ConvertedRows<T> key(k, j, n, key_);
       gemm(Gemm<T, T>{rows, d_, n, scores_, wide, 1, key.data, key.row, 1, grad_q(0), grad_q.row(), 1, 1});
     }
     grad_q.store();
   }
 
-  /// One row: products become weights, gradients of weights become gradients of scores.
+  /// Processes one row: turns products into weights, and gradients of weights into gradients of scores.
   void row(int64_t batch, int64_t head, int64_t i, int64_t r, int64_t j, int64_t n) {
     T *const weights = weights_ + r * padded(n), *const scores = scores_ + r * padded(n);
     const int64_t seen = visible_in_row(args_, i, j, n);

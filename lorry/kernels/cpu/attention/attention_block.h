@@ -1,7 +1,6 @@
 #pragma once
 
-// What the forward and the backward pass of attention share: strides, the pieces of a (batch, head) pair, and the terms
-// that a row of scores meets on its way (mask, dropout).
+// Shared by the forward and the backward pass of attention: the matrices of a (batch, head) pair, the mask and dropout.
 
 #include <algorithm>
 #include <cmath>
@@ -15,8 +14,8 @@
 
 namespace lorry::kernels::cpu {
 
-/// Queries and keys handled together: 64 x 512 scores stay in the second-level cache. Smaller blocks would skip more of
-/// the causal triangle, and lose as much in the products (measured at t = 128, d = 32).
+/// Queries and keys of a block: 64 x 512 scores fit the second-level cache. Smaller blocks would skip more of the
+/// causal triangle, but lose as much in the products (measured at t = 128, d = 32).
 inline constexpr int64_t kQueries = 64, kKeys = 512;
 
 constexpr int64_t padded(int64_t n) { return (n + kRowPadding - 1) / kRowPadding * kRowPadding; }
@@ -35,14 +34,14 @@ struct MatrixRows {
   S* operator()(int64_t i) const { return data + i * row; }
 };
 
-/// `count` rows in the compute type: in place for f32 and f64, else converted into `buffer`.
+/// `count` rows in the compute type: in place for f32 and f64, else converted copies in `buffer`.
 template <class T>
-struct Staged {
+struct ConvertedRows {
   const T* data;
   int64_t row;
 
   template <class S>
-  Staged(const MatrixRows<S>& x, int64_t first, int64_t count, T* buffer) {
+  ConvertedRows(const MatrixRows<S>& x, int64_t first, int64_t count, T* buffer) {
     if constexpr (std::is_same_v<S, T>) {
       data = x(first), row = x.row;
     } else {
@@ -53,7 +52,7 @@ struct Staged {
   }
 };
 
-/// The mask of a row as numbers to add.
+/// The mask of a row as numbers to add to the scores.
 template <class S, class T>
 const T* bias_row(const Array& mask, int64_t batch, int64_t head, int64_t i, int64_t j, int64_t n, T* buffer) {
   if (mask.data == nullptr) return nullptr;
@@ -69,8 +68,8 @@ const T* bias_row(const Array& mask, int64_t batch, int64_t head, int64_t i, int
   return buffer;
 }
 
-/// The factors of dropout on the weights: 0, or 1 / (1 - p). Words come a tile at a time and neighbouring rows share
-/// tiles.
+/// The factors of dropout on the weights: 0, or 1 / (1 - p). Random words are generated tile by tile; neighbouring rows
+/// may share a tile.
 class Dropout {
  public:
   explicit Dropout(const AttentionArgs& args)
@@ -105,7 +104,7 @@ class Dropout {
   alignas(64) uint32_t words_[kTileWords];
 };
 
-/// Consecutive buffers out of one piece of scratch memory.
+/// Takes consecutive buffers from one block of scratch memory.
 template <class T>
 class Buffers {
  public:
@@ -116,11 +115,11 @@ class Buffers {
   T* next_;
 };
 
-/// The keys that the queries up to `last` see.
+/// The number of keys that queries below `last` attend to.
 inline int64_t visible_keys(const AttentionArgs& args, int64_t last) {
   return args.causal ? std::min(args.k.size(2), last) : args.k.size(2);
 }
-/// How many of the keys from j on query i sees, of n.
+/// How many of the n keys from j on query i attends to.
 inline int64_t visible_in_row(const AttentionArgs& args, int64_t i, int64_t j, int64_t n) {
   return args.causal ? std::clamp<int64_t>(i + 1 - j, 0, n) : n;
 }

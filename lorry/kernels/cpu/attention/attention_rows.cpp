@@ -16,14 +16,14 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Calls f(i, inside) a vector at a time; `inside` selects the elements before n.
+/// Calls f(i, inside) for each vector; `inside` masks the elements before n.
 template <class D, class F>
 HWY_INLINE void each_vector(D d, int64_t n, F f) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t i = 0; i < n; i += lanes) f(i, hn::FirstN(d, static_cast<size_t>(std::min(lanes, n - i))));
 }
 
-/// e^x, and NaN for NaN, which Highway's takes for minus infinity.
+/// e^x. NaN for NaN, for which Highway's Exp gives 0.
 template <class D, class V>
 HWY_INLINE V exponential(D d, V x) {
   return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, x));

@@ -1,5 +1,5 @@
-// Rotary positions. A thread takes whole positions; their elements are read once and written once. Heads of 16 bits
-// pass through a buffer of f32, a few at a time, so that they stay in the first-level cache.
+// Rotary positions. A thread processes whole positions; their elements are read once and written once. 16-bit heads go
+// through a buffer of f32, a few at a time, so that they stay in the first-level cache.
 
 #include "lorry/kernels/cpu/table.h"
 
@@ -25,13 +25,13 @@ const RotaryRuns& rotary_runs() {
 
 namespace {
 
-/// Elements that a buffer holds, unless one head has more.
+/// Elements of a buffer, unless one head has more.
 constexpr int64_t kBuffer = 2048;
 
 void turn(const RotaryRun<float>& run) { rotary_runs().f32(run); }
 void turn(const RotaryRun<double>& run) { rotary_runs().f64(run); }
 
-/// Heads [first, last) of a position: x is where head 0 lies, out likewise.
+/// Rotates heads [first, last) of a position. x and out are the addresses of head 0.
 template <class C>
 class Heads {
  public:
@@ -75,7 +75,7 @@ class Heads {
   }
 
  private:
-  /// f(head, elements) for contiguous stretches of memory that begin with a head.
+  /// Calls f(head, elements) for contiguous pieces of memory that begin with a head.
   template <class F>
   void each_stretch(int64_t first, int64_t last, const F& f) const {
     if (step_ == d_) {

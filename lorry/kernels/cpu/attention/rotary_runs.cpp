@@ -24,7 +24,7 @@ void rotary(const RotaryRun<C>& run) {
   const int64_t half = run.half, whole = half - half % kLanes;
   const size_t rest_bytes = static_cast<size_t>(half - whole) * sizeof(C);
   const Vec<C> sign(run.inverse ? -1.0 : 1.0);
-  // The last coordinates of a half that fill no register go through one that is filled up with zeros.
+  // The last coordinates of a half, which do not fill a register, are padded with zeros.
   alignas(64) C a[kLanes] = {}, b[kLanes] = {}, cos[kLanes] = {}, sin[kLanes] = {};
   std::memcpy(cos, run.cos + whole, rest_bytes);
   std::memcpy(sin, run.sin + whole, rest_bytes);

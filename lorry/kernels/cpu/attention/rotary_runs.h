@@ -1,6 +1,7 @@
 #pragma once
 
-// Heads of one position turned, in the two types in which the CPU computes; compiled once for each instruction set.
+// Rotation of the heads of one position, in the two types in which the CPU computes. Compiled once for each instruction
+// set.
 
 #include <cstdint>
 
@@ -8,12 +9,12 @@ namespace lorry::kernels::cpu {
 
 template <class C>
 struct RotaryRun {
-  C* out;  ///< heads of 2 * half elements, one behind the other; may be x itself where `step` is 2 * half
+  C* out;  ///< heads of 2 * half elements, contiguous; may be x itself if `step` is 2 * half
   const C* x;
   const C *cos, *sin;  ///< `half` of each
   int64_t heads, half;
-  int64_t step;  ///< from one head of x to the next
-  bool inverse;  ///< turns by the opposite angles
+  int64_t step;  ///< distance between heads of x
+  bool inverse;  ///< rotates by the negative angles
 };
 
 struct RotaryRuns {
@@ -21,7 +22,7 @@ struct RotaryRuns {
   void (*f64)(const RotaryRun<double>&);
 };
 
-/// The functions for the instruction set of this process.
+/// The functions for this process's instruction set.
 const RotaryRuns& rotary_runs();
 
 }  // namespace lorry::kernels::cpu

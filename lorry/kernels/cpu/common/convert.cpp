@@ -12,11 +12,11 @@
 namespace lorry::kernels::cpu::LORRY_SIMD {
 namespace {
 
-/// As stored: a bool is a byte, and any byte but 0 is true.
+/// The stored type: a bool is a byte, and every byte but 0 is true.
 template <class T>
 using Stored = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
 
-/// Written so that it becomes vector code: the conversion itself is always defined.
+/// Written so that compilers vectorise it: the conversion itself is always defined.
 template <class F>
 LORRY_INLINE int64_t whole(F x) {
   const bool inside = x > F(-0x1p63) && x < F(0x1p63);

@@ -1,4 +1,4 @@
-// The table of conversions, which are compiled once an instruction set.
+// The table of conversions. They are compiled once for each instruction set.
 
 #include "lorry/kernels/common/convert.h"
 #include "lorry/kernels/cpu/common/simd.h"

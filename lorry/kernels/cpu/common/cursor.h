@@ -18,7 +18,7 @@ struct Cursor {
     }
   }
   int64_t left_in_row() const { return it.sizes[0] - at[0]; }
-  /// At most to the end of the row.
+  /// Moves forward, at most to the end of the row.
   void step(int64_t elements) {
     at[0] += elements;
     for (int k = 0; k < it.operands; ++k) offset[k] += elements * it.strides[k][0];

@@ -94,7 +94,8 @@ void column(C* acc, const C* x, int64_t stride, int64_t rows, int64_t n) {
     const hn::ScalableTag<C> d;
     constexpr int64_t kN = hn::MaxLanes(d);
     int64_t r = 0;
-    for (; r + 4 <= rows; r += 4) {  // four rows a trip: the accumulators are read and written a quarter as often
+    // four rows per iteration, so that accumulators are loaded and stored a quarter as often
+    for (; r + 4 <= rows; r += 4) {
       const C *a = x + r * stride, *b = a + stride, *c = b + stride, *e = c + stride;
       int64_t i = 0;
       for (; i + kN <= n; i += kN) {

@@ -8,9 +8,9 @@ namespace lorry::kernels::cpu {
 
 template <class C>
 struct FoldLoops {
-  /// The fold of n contiguous elements: fixed lanes, combined in a fixed tree whatever the vector width.
+  /// The fold of n contiguous elements: a fixed number of lanes, combined in a fixed tree for any vector width.
   Total<C> (*row)(const C* x, int64_t n);
-  /// acc[i] = fold(acc[i], x[r * stride + i]) for the rows r in order.
+  /// acc[i] = fold(acc[i], x[r * stride + i]) for the rows r, in order.
   void (*column)(C* acc, const C* x, int64_t stride, int64_t rows, int64_t n);
 };
 

@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::align_val_t kAlignment{64};
 
-/// Plain data: an object that is destroyed later than the thread's others may still compute.
+/// It has no destructor, because thread-local objects that are destroyed later may still compute.
 struct Buffer {
   void* data;
   size_t bytes;
@@ -24,7 +24,7 @@ struct Buffer {
 
 constinit thread_local Buffer t_buffers[kScratchCount] = {};
 
-/// Frees a thread's buffers when it ends. What is made after that, while its last objects are destroyed, stays.
+/// Frees a thread's buffers when it ends. Buffers made after that, while its last objects are destroyed, leak.
 struct Closer {
   ~Closer() {
     for (Buffer& buffer : t_buffers) buffer.resize(0);

@@ -1,7 +1,8 @@
 #pragma once
 
-// Working memory of CPU kernels: one growing buffer a purpose and thread, aligned for vectors and never given back, so
-// that a training step allocates none. Contents do not survive the next request for the same purpose.
+// Temporary memory of CPU kernels: one growing buffer per purpose and thread, aligned for vectors and never released
+// before the thread ends, so that a training step allocates none. The next request for the same purpose overwrites the
+// contents.
 
 #include <cstddef>
 #include <cstdint>

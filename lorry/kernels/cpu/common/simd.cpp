@@ -36,7 +36,7 @@ SimdLevel simd_level() {
   static const SimdLevel level = [] {
     const SimdLevel chosen = detect();
 #if defined(__x86_64__)
-    // Kernels that Highway chooses by itself (foreach_target.h) keep to the same level.
+    // Restrict kernels that Highway selects itself (foreach_target.h) to the same level.
     if (chosen == SimdLevel::avx2) hwy::DisableTargets(HWY_AVX3);
     if (chosen == SimdLevel::sse4) hwy::DisableTargets(HWY_AVX3 | HWY_AVX2);
 #endif

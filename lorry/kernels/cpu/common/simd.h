@@ -1,16 +1,16 @@
 #pragma once
 
-// Vector instruction sets. A source listed in lorry_simd() is compiled once a level, inside `namespace LORRY_SIMD`; the
-// rest of the room names one of its functions through LORRY_SIMD_CHOOSE, which picks the best level that this processor
-// has. Such a source calls only vector code, formulas and <cmath>: an inline function of a common header, compiled
-// there for a newer instruction set, could be the copy that the linker keeps for everyone.
+// Vector instruction sets. A source listed in lorry_simd() is compiled once per level, inside `namespace LORRY_SIMD`.
+// Other code calls its functions through LORRY_SIMD_CHOOSE, which selects the best level that this processor supports.
+// Such a source may call only vector code, formulas and <cmath>. Otherwise an inline function of a common header,
+// compiled there for a newer instruction set, could be the copy that the linker keeps for all callers.
 
 namespace lorry::kernels::cpu {
 
 enum class SimdLevel { sse4, avx2, avx512, native };
 
-/// The level of this process: the best that processor and system support, or lower where LORRY_SIMD=sse4|avx2 asks for
-/// it. Throws Error on an x86 processor without SSE4.2 (older than 2010).
+/// The level of this process: the best that processor and system support, or lower if LORRY_SIMD=sse4|avx2 requests it.
+/// Throws Error on an x86 processor without SSE4.2 (older than 2010).
 SimdLevel simd_level();
 
 }  // namespace lorry::kernels::cpu

@@ -63,7 +63,7 @@ struct Vec {
   friend LORRY_INLINE Vec copysign(Vec magnitude, Vec sign) { return Vec(hn::CopySign(magnitude.raw, sign.raw)); }
 };
 
-/// Applies a scalar function to each lane: the slow, exact path.
+/// Applies a scalar function to each lane: slow, but exact.
 template <class T, class F, class... Vs>
 LORRY_INLINE Vec<T> lanewise(F function, Vec<T> first, Vs... rest) {
   constexpr int64_t kLanes = Vec<T>::kLanes;
@@ -78,7 +78,7 @@ LORRY_INLINE Vec<T> lanewise(F function, Vec<T> first, Vs... rest) {
   return Vec<T>::load(lanes[0]);
 }
 
-/// a * b + c rounded once, on every processor.
+/// a * b + c, rounded once, on every processor.
 template <class T>
 LORRY_INLINE Vec<T> fma(Vec<T> a, Vec<T> b, Vec<T> c) {
 #if HWY_NATIVE_FMA

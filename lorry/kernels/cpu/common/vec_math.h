@@ -1,9 +1,9 @@
 #pragma once
 
-// The elementary functions on Vec<float> and Vec<double>. What training spends its time in (exp, expm1, log, log1p,
-// tanh, erf in f32) and whatever is simple is vector code; the rest takes <cmath> lane by lane. Errors of the vector
+// The elementary functions on Vec<float> and Vec<double>. Functions on which training spends its time (exp, expm1, log,
+// log1p, tanh, erf in f32) and simple ones are vector code; the others call <cmath> for each lane. Errors of the vector
 // code, against a long double oracle in tests/ops/pointwise_values_test.cpp, are at most 4 units in the last place.
-// Special values (NaN, infinities, signed zeros, subnormals) are those of C.
+// Special values (NaN, infinities, signed zeros, subnormals) are treated as in C.
 
 #include <hwy/contrib/math/math-inl.h>
 
@@ -15,7 +15,7 @@ namespace lorry::kernels::cpu::LORRY_SIMD {
 
 namespace detail {
 
-/// The layout of T in bits, and the constants that depend on it.
+/// The bit layout of T, and the constants that depend on it.
 template <class T>
 struct Real;
 template <>
@@ -23,7 +23,7 @@ struct Real<float> {
   using Bits = uint32_t;
   static constexpr int kMantissa = 23;
   static constexpr int kBias = 127;
-  static constexpr double kShift = 0x1p23;        ///< adding it leaves a whole number in the low bits
+  static constexpr double kShift = 0x1p23;        ///< adding it puts an integer into the low bits
   static constexpr Bits kRootHalf = 0x3f3504f3u;  ///< sqrt(1/2)
   static constexpr double kLn2High = 0x1.62e3p-1,
                           kLn2Low = 9.0580006145e-06;  // the high part times any exponent is exact
@@ -44,7 +44,7 @@ struct Real<double> {
   static constexpr double kTanhOne = 22, kSinhSmall = 1;
 };
 
-/// a * b + c, fused where the processor can: polynomials only, whose error does not depend on it.
+/// a * b + c, fused if the processor can. Only for polynomials, whose error does not depend on it.
 template <class T>
 LORRY_INLINE Vec<T> mad(Vec<T> a, Vec<T> b, Vec<T> c) {
   return Vec<T>(hn::MulAdd(a.raw, b.raw, c.raw));
@@ -67,13 +67,13 @@ LORRY_INLINE Vec<T> from_bits(U u) {
   return Vec<T>(hn::BitCast(typename Vec<T>::Tag(), u));
 }
 
-/// 2^n for a whole n whose result is normal: n + bias lands in the low bits, and moves up to the exponent.
+/// 2^n for an integer n with a normal result: n + bias is in the low bits and is shifted to the exponent.
 template <class T>
 LORRY_INLINE Vec<T> power_of_two(Vec<T> n) {
   using R = Real<T>;
   return from_bits<T>(hn::ShiftLeft<R::kMantissa>(bits(n + Vec<T>(1.5 * R::kShift + R::kBias))));
 }
-/// x * 2^n in two steps, so that overflow and subnormals come out of the multiplications.
+/// x * 2^n in two multiplications, so that overflow and subnormals are correct.
 template <class T>
 LORRY_INLINE Vec<T> scale(Vec<T> x, Vec<T> n) {
   const Vec<T> half = round(n * Vec<T>(0.5));
@@ -135,7 +135,7 @@ LORRY_INLINE void split(Vec<T> x, Vec<T>& e, Vec<T>& f) {
   x = select(subnormal, x * Vec<T>(R::kShift * 4), x);
   constexpr U kOne = U{R::kBias} << R::kMantissa;
   const auto shifted = hn::Add(bits(x), hn::Set(du, static_cast<U>(kOne - R::kRootHalf)));
-  // The exponent, turned into a number by placing it in the low bits of 2^mantissa.
+  // The exponent, converted to a number by putting it into the low bits of 2^mantissa.
   const auto exponent = hn::Or(hn::ShiftRight<R::kMantissa>(shifted), bits(Vec<T>(R::kShift)));
   e = from_bits<T>(exponent) -
       select(subnormal, Vec<T>(R::kShift + R::kBias + R::kMantissa + 2), Vec<T>(R::kShift + R::kBias));
@@ -143,7 +143,7 @@ LORRY_INLINE void split(Vec<T> x, Vec<T>& e, Vec<T>& f) {
   f = from_bits<T>(hn::Add(mantissa, hn::Set(du, R::kRootHalf))) - Vec<T>(1);
 }
 
-/// The values of a logarithm of `x` outside (0, inf).
+/// The logarithm of an x outside (0, inf).
 template <class T>
 LORRY_INLINE Vec<T> log_limits(Vec<T> x, Vec<T> inside) {
   const Vec<T> at_zero = select(x == Vec<T>(0), Vec<T>(-INFINITY), Vec<T>(NAN));
@@ -151,14 +151,14 @@ LORRY_INLINE Vec<T> log_limits(Vec<T> x, Vec<T> inside) {
   return select(x > Vec<T>(0), above, select(x != x, x, at_zero));
 }
 
-/// Where the argument reduction of the vector sin and cos is no longer exact enough: large arguments, infinities and
+/// Arguments for which the argument reduction of the vector sin and cos is not exact enough: large ones, infinities and
 /// NaN.
 template <class T>
 LORRY_INLINE Mask<T> beyond_reduction(Vec<T> x) {
   return !(abs(x) < Vec<T>(30000));
 }
 
-/// `fast` with `exact(x)` in the lanes of `mask`. Each lane chooses by its own value, never by its neighbours'.
+/// `fast`, with `exact(x)` in the lanes of `mask`. Each lane is selected by its own value, never by its neighbours'.
 template <class T, class F>
 LORRY_INLINE Vec<T> with_exact_lanes(Mask<T> mask, Vec<T> fast, F exact, Vec<T> x) {
   if (any(mask)) [[unlikely]]

@@ -1,5 +1,5 @@
-// Sums and maps over contiguous rows, compiled once for each instruction set (see Highway's foreach_target.h). Sums run
-// in fixed lanes combined in a fixed tree, so that they do not depend on the vector width.
+// Sums and maps over contiguous rows, compiled once for each instruction set (see Highway's foreach_target.h). Sums use
+// a fixed number of lanes, combined in a fixed tree, so that they do not depend on the vector width.
 
 #if defined(LORRY_KERNELS_CPU_VECTOR_ROWS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef LORRY_KERNELS_CPU_VECTOR_ROWS_INL_H
@@ -18,8 +18,7 @@ HWY_BEFORE_NAMESPACE();
 namespace lorry::kernels::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Folds the lanes of a vector into one number by halving: lane i with lane i + half, the same tree for every vector
-/// width.
+/// Folds the lanes of a vector by halving: lane i with lane i + half. The tree is the same for every vector width.
 template <class D, class V, class F>
 HWY_INLINE hn::TFromD<D> fold_lanes(D, V v, [[maybe_unused]] F fold) {
 #if HWY_TARGET != HWY_SCALAR
@@ -31,7 +30,7 @@ HWY_INLINE hn::TFromD<D> fold_lanes(D, V v, [[maybe_unused]] F fold) {
   return hn::GetLane(v);
 }
 
-/// Adds up f(d, a[i], b[i]), and stores each term in `out` when kStore. The row is padded to whole groups of lanes with
+/// Sums f(d, a[i], b[i]), and stores each term in `out` if kStore. The row is padded to whole groups of lanes with
 /// (pad, 0), for which f must give 0.
 template <bool kStore, class C, class F>
 HWY_INLINE double sum_map(C* out, const C* a, const C* b, int64_t n, C pad, F f) {
@@ -73,7 +72,7 @@ HWY_INLINE double sum_map(C* out, const C* a, const C* b, int64_t n, C pad, F f)
   return total;
 }
 
-/// Calls f(d, i) for whole vectors of a row and for single elements at its end: the same formula for both.
+/// Calls f(d, i) for the whole vectors of a row, and for the single elements at its end: the same formula for both.
 template <class C, class F>
 HWY_INLINE void for_each_vector(int64_t n, F f) {
   const hn::ScalableTag<C> d;

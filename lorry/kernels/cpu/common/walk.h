@@ -1,7 +1,7 @@
 #pragma once
 
-// Walking a part of an Iteration in runs of its innermost dimension, so that any range of elements can be one thread's
-// share.
+// Iterating over a range of an Iteration's elements, in runs of its innermost dimension, so that any range can be one
+// thread's share.
 
 #include <algorithm>
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace lorry::kernels::cpu {
 
-/// Calls body(offsets, count) for the runs along dimension 0 that cover the elements [begin, end), in order; `offsets`
-/// holds one element offset for each operand.
+/// Calls body(offsets, count) for the runs along dimension 0 that cover the elements [begin, end), in order. offsets:
+/// the element offset of each operand.
 template <class Body>
 void walk(const Iteration& it, int64_t begin, int64_t end, Body&& body) {
   int64_t index[kMaxRank], offsets[kMaxOperands] = {};

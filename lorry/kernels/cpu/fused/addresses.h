@@ -6,7 +6,7 @@
 
 namespace lorry::kernels::cpu {
 
-/// Where the operands of a run lie.
+/// The addresses of a run's operands.
 struct Addresses {
   std::span<void*const> inputs, outputs;
 };

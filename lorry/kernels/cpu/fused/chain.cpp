@@ -1,9 +1,10 @@
-// Fused calls of f32 as threaded code (threaded.h), over runs of memory: the rows of the innermost dimension, or all of
-// a contiguous call. An operand that is one value in a row is spread over a slot, row by row.
+// Fused calls of f32 as threaded code (threaded.h), over contiguous runs: the rows of the innermost dimension, or the
+// whole of a contiguous call. An operand that has one value per row is copied into a slot, row by row.
 //
-// One value travels in registers. A step whose operand travels takes it from there; other operands are read from the
-// inputs, from outputs already stored, or from a slot: four registers' worth of memory that stays in the first-level
-// cache. A result that is read later than by the next step is stored when it is made.
+// One value is passed from step to step in vector registers. A step that has it as an operand takes it from there. Its
+// other operands are read from inputs, from outputs already written, or from a slot: a buffer of eight registers' size
+// that stays in the first-level cache. A result that is read by other steps than the next one is stored when it is
+// computed.
 
 #include "lorry/kernels/cpu/fused/chain.h"
 
@@ -34,13 +35,13 @@ const ThreadedFunctions& threaded_functions() {
 
 namespace {
 
-constexpr int64_t kPart = 8192;  ///< elements of a run that one thread takes at once
+constexpr int64_t kPart = 8192;  ///< elements of a run per task
 
-/// Bytes of the last level of the cache; of a usual one where the system does not tell.
+/// The size of the last-level cache; 32 MB if the system does not report it.
 int64_t cache_bytes() {
   static const int64_t kBytes = [] {
-    const long told = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    return told > 0 ? int64_t{told} : int64_t{32} << 20;
+    const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    return bytes > 0 ? int64_t{bytes} : int64_t{32} << 20;
   }();
   return kBytes;
 }
@@ -59,9 +60,9 @@ Chain::Chain(const MapCall& call, const Walk& walk)
       repeated_.push_back(i);
   for (size_t s = 0; s < call_.steps.size(); ++s) add(s);
   for (size_t o = 0; o < call_.outputs.size(); ++o)
-    if (call_.outputs[o].may_be_an_input) {  // written when nothing reads that any more
+    if (call_.outputs[o].may_be_an_input) {  // written after the last step that reads that input
       move(table_.load, {Location::slot, static_cast<size_t>(call_.outputs[o].from)});
-      move(table_.store, {Location::operand, call_.inputs.size() + o});  // its memory was just read
+      move(table_.store, {Location::operand, call_.inputs.size() + o});  // its memory has just been read
     }
   code_.push_back({.function = table_.end});
 }
@@ -106,7 +107,8 @@ void Chain::run_row(const State& state, const Cursor& cursor, int64_t n) const {
   if (whole < n) run_end(state, cursor, whole, n - whole);
 }
 
-/// The last elements of a row, fewer than a step takes: by way of memory that has room for a step.
+/// Computes the last elements of a row, fewer than a step processes, through buffers that are large enough for a whole
+/// step.
 void Chain::run_end(const State& state, const Cursor& cursor, int64_t done, int64_t n) const {
   const size_t inputs = call_.inputs.size();
   for (const Address& x : moving_) {
@@ -134,7 +136,7 @@ bool Chain::is_one_value(size_t input) const {
   return layout >= 0 && walk_.iteration.strides[layout][0] == 0;
 }
 
-/// The first output that holds a register while the steps run; the number of outputs: none.
+/// The first output that contains a register while the steps run; the number of outputs if there is none.
 size_t Chain::output_of(size_t r) const {
   size_t o = 0;
   while (o < call_.outputs.size() &&
@@ -155,7 +157,7 @@ void Chain::move(void (*function)(), const Location& place) {
   code_.push_back(step);
 }
 
-/// Where a register can be read when it does not travel.
+/// Where a register can be read if it is not the value in the vector registers.
 Chain::Location Chain::place(size_t r) const {
   const size_t inputs = call_.inputs.size();
   if (r < inputs && walk_.of_input[r] >= 0 && !is_one_value(r)) return {Location::operand, r};
@@ -185,16 +187,16 @@ void Chain::add(size_t s) {
     store(stored);
   else if (read)
     move(table_.store, place(r));
-  for (size_t o = stored + 1; o < call_.outputs.size(); ++o)  // the same value a second time
+  for (size_t o = stored + 1; o < call_.outputs.size(); ++o)  // further outputs of the same value
     if (static_cast<size_t>(call_.outputs[o].from) == r && !call_.outputs[o].may_be_an_input) store(o);
 }
 
-/// Stores the travelling value in an output that no later step reads.
+/// Stores the value in the vector registers to an output that no later step reads.
 void Chain::store(size_t output) {
   move(past_cache_ ? table_.store_past_cache : table_.store, {Location::operand, call_.inputs.size() + output});
 }
 
-/// Whether a result is read otherwise than by the next step, once, as the operand that travels.
+/// Whether a result is read from memory: not only once, by the next step, as the value in the vector registers.
 bool Chain::is_read_from_memory(size_t s, int16_t r) const {
   for (size_t o = 0; o < call_.outputs.size(); ++o)
     if (call_.outputs[o].from == r && call_.outputs[o].may_be_an_input) return true;

@@ -8,46 +8,47 @@
 
 namespace lorry::kernels::cpu {
 
-/// The steps of a call that is f32 throughout and over runs of memory, as threaded code.
+/// Threaded code for calls that compute in f32 throughout and whose operands are contiguous in runs.
 class Chain {
  public:
-  /// Whether a call with elements is such a one.
+  /// Whether a call is of this kind. It must have elements.
   static bool fits(const MapCall& call, const Walk& walk);
 
-  /// The call and the walk live as long as this.
+  /// The call and the walk must outlive this object.
   Chain(const MapCall& call, const Walk& walk);
   Chain(const Chain&) = delete;
   Chain& operator=(const Chain&) = delete;
 
-  /// The parts into which a run is divided, and the computation of some on the calling thread.
+  /// The number of tasks of a run; and running some of them on the calling thread.
   int64_t tasks() const;
   void run(const Addresses& at, int64_t begin, int64_t end) const;
   int64_t elements_a_task() const;
 
  private:
-  static constexpr int64_t kWidest = kThreadedVectors * 16;  ///< elements of as many of the widest registers
-  static constexpr int64_t kShortest = 64;                   ///< rows worth it
+  /// the elements of kThreadedVectors of the widest registers
+  static constexpr int64_t kWidest = kThreadedVectors * 16;
+  static constexpr int64_t kShortest = 64;  ///< shorter rows are not run as threaded code
   struct alignas(64) Slot {
     float elements[kWidest];
   };
-  /// Where a value lies: in a slot, or in the memory of an operand (the inputs, then the outputs), which moves from row
+  /// Where a value is: in a slot, or in the memory of an operand (inputs, then outputs), whose address changes from row
   /// to row.
   struct Location {
     enum Kind : uint8_t { slot, operand } kind;
     size_t index;
   };
-  /// Operand `at` of a step, to be set for each run or for each row.
+  /// An operand of a step whose address is set once per run or per row.
   struct Address {
     size_t step;
     int at;
     size_t index;
   };
-  /// What one thread writes while it runs.
+  /// A thread's own memory during a run.
   struct State {
     const Addresses& at;
     ThreadedStep* code;
-    Slot* slots;  ///< of each register
-    Slot* ends;   ///< of each operand
+    Slot* slots;  ///< one per register
+    Slot* ends;   ///< one per operand
   };
 
   void run_row(const State& state, const Cursor& cursor, int64_t n) const;
@@ -66,10 +67,10 @@ class Chain {
   const MapCall& call_;
   const Walk& walk_;
   const ThreadedFunctions& table_;
-  const bool past_cache_;           ///< outputs would not stay in the cache until somebody reads them
-  std::vector<ThreadedStep> code_;  ///< without addresses
+  const bool past_cache_;           ///< whether outputs are too large to stay in the cache until they are read
+  std::vector<ThreadedStep> code_;  ///< the steps, with addresses not filled in
   std::vector<Address> in_slots_, moving_;
-  std::vector<size_t> numbers_, repeated_;  ///< inputs that are numbers, and such that are one value in a row
+  std::vector<size_t> numbers_, repeated_;  ///< inputs that are numbers; inputs that are one value per row
   int16_t travelling_ = -1;
 };
 

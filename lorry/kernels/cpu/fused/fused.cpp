@@ -1,9 +1,9 @@
-// Runs fused calls block by block: a block's elements of every input, step by step through the functions that the
-// operators alone run (pointwise/blocks.h), then to the outputs. Registers are buffers that stay in the first-level
-// cache, so what moves through memory is each input and each output once.
+// Runs fused calls block by block: loads a block's elements of every input, runs the steps with the block functions of
+// the operators (pointwise/blocks.h), and stores the outputs. Registers are buffers that stay in the first-level cache,
+// so each input is read from memory once, and each output written once.
 //
-// A register holds its elements in the type in which values of its dtype are computed: floats of 16 bits in f32,
-// integers and bool in i64. After each step they are rounded as the operator's result is.
+// A register has the compute type of its dtype: f32 for 16-bit floats, i64 for integers and bool. After each step it is
+// rounded like the operator's result.
 
 #include <algorithm>
 #include <memory>
@@ -22,17 +22,17 @@ namespace lorry::kernels::cpu {
 namespace {
 
 constexpr int64_t kGrain = 16384;  ///< elements worth a second thread
-constexpr int64_t kBlock = 512;    ///< elements a block: eight registers of f64 fill a first-level cache
+constexpr int64_t kBlock = 512;    ///< elements per block: eight registers of f64 fill a first-level cache
 
-/// The type in which elements of a dtype wait in a register.
+/// The type of a register that holds elements of a dtype.
 constexpr DType held_as(DType t) { return t == kF64 ? kF64 : is_floating(t) ? kF32 : kI64; }
 
 using Buffer = char[kBlock * sizeof(double)];
 
-/// Where a register's elements are: in memory of the caller, in a buffer, or one value repeated.
+/// Where a register's elements are: in the caller's memory, in a buffer, or one value repeated.
 struct Register {
   const void* data = nullptr;
-  int64_t step = 1;  ///< 0: a splat
+  int64_t step = 1;  ///< 0: one value, repeated
 };
 
 /// One thread's share of a call.
@@ -143,7 +143,7 @@ class Worker {
     round(step.compute, step.result, step.dtype, buffer(r), n);
   }
 
-  /// Elements in `compute` as a value of `result`, converted to `dtype`, as a register holds it.
+  /// Rounds elements of type `compute` to `result`, then to `dtype`, in the register's type.
   void round(DType compute, DType result, DType dtype, void* data, int64_t n) {
     DType now = compute;
     for (const DType next : {result, dtype, held_as(dtype)}) {
@@ -181,8 +181,8 @@ class Worker {
   const BlockPlan& plan_;
   const Addresses& at_;
   char* memory_;         ///< the buffers
-  char* numbers_;        ///< of each input a splat
-  Register* registers_;  ///< of the inputs, then of the steps
+  char* numbers_;        ///< one repeated value per input that is a number
+  Register* registers_;  ///< the inputs', then the steps'
   alignas(kSplatBytes) Buffer spare_[kMaxArity];
 };
 
@@ -230,7 +230,8 @@ BlockPlan::BlockPlan(const MapCall& call, const Walk& walk) {
   };
   for (size_t i = 0; i < inputs; ++i) buffer[i] = take();
   for (size_t s = 0; s < call.steps.size(); ++s) {
-    buffer[inputs + s] = take();  // before its operands' are free: a step's result overlaps none of them
+    // before the operands' buffers are freed, because a step's result must not overlap its operands
+    buffer[inputs + s] = take();
     for (size_t r = 0; r < inputs + s; ++r)
       if (last[r] == s && (r >= inputs || is_read[r])) free.push_back(buffer[r]);
   }

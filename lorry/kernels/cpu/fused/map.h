@@ -9,21 +9,21 @@
 
 namespace lorry::kernels::cpu {
 
-/// What every run of a call by blocks has in common.
+/// The parts of a blockwise call that are the same for every run.
 struct BlockPlan {
   explicit BlockPlan(const MapCall& call, const Walk& walk);
 
-  std::vector<bool> contiguous;  ///< operands of the iteration that are one run of memory over the whole of it
-  std::vector<int> buffer;       ///< of each register: the buffer that holds it, once no other needs it
+  std::vector<bool> contiguous;  ///< per operand of the iteration: whether it is contiguous over the whole iteration
+  std::vector<int> buffer;       ///< per register: its buffer; buffers are reused
   int buffers = 0;
 };
 
-/// Pointwise steps over a domain: as threaded code where that can be, else block by block.
+/// Pointwise steps over a domain: as threaded code if possible, else block by block.
 class MapKernel final : public FusedKernel {
  public:
   explicit MapKernel(MapCall call);
   bool run(std::span<void* const> inputs, std::span<void* const> outputs, Stream stream) const override;
-  /// The same on the calling thread alone.
+  /// The same on the calling thread only.
   void run_here(std::span<void* const> inputs, std::span<void* const> outputs) const;
 
  private:

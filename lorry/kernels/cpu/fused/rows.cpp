@@ -1,6 +1,6 @@
-// Calls over rows: a block of rows at a time goes through all steps, each by the operator's own kernel. Pointwise steps
-// that follow each other are one fused call. What a later step reads waits in an output or in a buffer; the buffers of
-// a block stay in the cache, so what moves through memory is each input and each output once.
+// Calls over rows. All steps are run for a block of rows before the next block, each by the operator's own kernel;
+// adjacent pointwise steps are one fused call. Results for later steps are in an output or in a buffer. The buffers of
+// a block stay in the cache, so each input is read from memory once, and each output written once.
 
 #include "lorry/kernels/cpu/fused/rows.h"
 
@@ -16,18 +16,17 @@
 namespace lorry::kernels::cpu {
 namespace {
 
-constexpr int64_t kBlock = 16384;  ///< elements of a register in a block: a few fit in a second-level cache
+constexpr int64_t kBlock = 16384;  ///< elements of a register per block: a few such registers fit a second-level cache
 constexpr int64_t kGrain = 16384;  ///< elements worth a second thread
 
-/// What runs as one kernel: a step that is no map, or maps of one extent as a fused call.
+/// Steps that run as one kernel: a step that is not a map, or several maps of one extent as a fused call.
 struct Stage {
   std::vector<size_t> steps;
-  // of maps
+  // Of maps only:
   std::vector<int16_t> inputs, outputs;  ///< registers of the call
   std::vector<FusedStep> maps;
-  std::vector<int16_t> made;  ///< registers of the call that the maps make
-  std::unique_ptr<const MapKernel> kernel,
-      last_kernel;  ///< for whole blocks, and for the last, which may have fewer rows
+  std::vector<int16_t> made;                             ///< registers of the call that the maps write
+  std::unique_ptr<const MapKernel> kernel, last_kernel;  ///< for whole blocks; for a last block with fewer rows
 };
 
 /// A call over rows that owns its lists.
@@ -38,10 +37,10 @@ struct OwnedRowCall {
   std::vector<RowOutput> outputs;
 };
 
-/// What is the same for all blocks of all runs of a call.
-class RowPlan {
+/// The stages of a call and the places of its registers: the same for all blocks and runs.
+class RowSchedule {
  public:
-  explicit RowPlan(OwnedRowCall given) : call(std::move(given)) {
+  explicit RowSchedule(OwnedRowCall given) : call(std::move(given)) {
     for (const RowInput& x : call.inputs) registers.push_back({x.dtype, x.extent});
     for (const RowStep& step : call.steps) {
       first_result.push_back(static_cast<int16_t>(registers.size()));
@@ -49,7 +48,7 @@ class RowPlan {
     }
     block_rows = std::clamp<int64_t>(kBlock / call.n, 1, std::max<int64_t>(1, call.rows));
     make_stages();
-    place();
+    assign_memory();
     for (Stage& stage : stages)
       if (call.steps[stage.steps[0]].kind == RowStep::map) {
         stage.kernel = make_kernel(stage, block_rows);
@@ -63,7 +62,7 @@ class RowPlan {
     const int64_t n = x.extent == Extent::wide ? rows * call.n : x.extent == Extent::narrow ? rows : 0;
     return n * size_of(x.dtype);
   }
-  /// Calls f(register) for what a step reads.
+  /// Calls f(register) for each operand of a step.
   template <class F>
   static void for_each_operand(const RowStep& step, F&& f) {
     if (step.kind == RowStep::map)
@@ -86,26 +85,26 @@ class RowPlan {
   std::vector<int16_t> first_result;  ///< of each step
   std::vector<Stage> stages;
   int64_t block_rows = 1;
-  /// Of each register that a step makes and that is no intermediate of a stage: the output in whose memory it is made,
-  /// or where it is in the buffers; -1.
+  /// For each register that a step writes, except intermediate results within a stage: either the output in whose
+  /// memory it is, or its offset in the buffers; the other one is -1.
   std::vector<int> output;
   std::vector<int64_t> buffer;
   int64_t buffer_bytes = 0;
-  std::vector<size_t> copied;  ///< outputs that are copied when their block is done
+  std::vector<size_t> copied;  ///< outputs that are copied at the end of each block
 
  private:
-  /// Steps wait for nothing but their operands: maps that can run together do.
+  /// Groups steps into stages. A step depends on its operands only, so maps of the same level and extent share a stage.
   void make_stages() {
     std::vector<int> level(registers.size(), 0);
-    struct Placed {
+    struct LevelledStep {
       int level, kind;  ///< wide maps of a level, then narrow ones, then others
       size_t step;
     };
-    std::vector<Placed> order;
+    std::vector<LevelledStep> order;
     std::vector<int> kind(registers.size(), -1);
     for (size_t s = 0; s < call.steps.size(); ++s) {
       const RowStep& step = call.steps[s];
-      Placed at{0, step.kind != RowStep::map ? 2 : is_wide(step) ? 0 : 1, s};
+      LevelledStep at{0, step.kind != RowStep::map ? 2 : is_wide(step) ? 0 : 1, s};
       for_each_operand(step, [&](int16_t r) {
         const auto i = static_cast<size_t>(r);
         at.level = std::max(at.level, level[i] + (kind[i] > at.kind ? 1 : 0));
@@ -116,7 +115,7 @@ class RowPlan {
       }
       order.push_back(at);
     }
-    std::ranges::stable_sort(order, [](const Placed& a, const Placed& b) {
+    std::ranges::stable_sort(order, [](const LevelledStep& a, const LevelledStep& b) {
       return std::pair(a.level, a.kind) < std::pair(b.level, b.kind);
     });
     for (size_t i = 0; i < order.size(); ++i) {
@@ -127,8 +126,8 @@ class RowPlan {
     }
   }
 
-  /// Where registers lie, and the fused calls of the stages.
-  void place() {
+  /// Assigns memory to registers and makes the fused calls of the stages.
+  void assign_memory() {
     std::vector<int> last(registers.size(), -1), made(registers.size(), -1);
     for (size_t g = 0; g < stages.size(); ++g)
       for (const size_t s : stages[g].steps) {
@@ -150,7 +149,7 @@ class RowPlan {
     }
     struct Free {
       int64_t at, bytes;
-      int from;  ///< the stage from which on it can be taken
+      int from;  ///< the first stage that may use it
     };
     std::vector<Free> free;
     for (size_t g = 0; g < stages.size(); ++g) {
@@ -224,7 +223,7 @@ class RowPlan {
 /// One thread's share of a call.
 class RowWorker {
  public:
-  RowWorker(const RowPlan& plan, const Addresses& at, Stream stream)
+  RowWorker(const RowSchedule& plan, const Addresses& at, Stream stream)
       : plan_(plan),
         call_(plan.call),
         at_(at),
@@ -268,7 +267,7 @@ class RowWorker {
         ->run_here(all.first(stage.inputs.size()), all.subspan(stage.inputs.size()));
   }
 
-  /// A register as the kernels of rows take it: [rows, n], or [rows, 1] and [n] where those are vectors.
+  /// A register as the row kernels expect it: wide [rows, n], narrow [rows, 1], column [n].
   Array array(int16_t r) {
     if (r < 0) return {};
     const RowStep::Result& x = plan_.registers[static_cast<size_t>(r)];
@@ -301,7 +300,7 @@ class RowWorker {
     }
   }
 
-  const RowPlan& plan_;
+  const RowSchedule& plan_;
   const OwnedRowCall& call_;
   const Addresses& at_;
   const Stream stream_;
@@ -330,7 +329,7 @@ class RowKernel final : public FusedKernel {
   }
 
  private:
-  const RowPlan plan_;
+  const RowSchedule plan_;
 };
 
 }  // namespace

@@ -20,7 +20,7 @@ LORRY_INLINE void next(const ThreadedStep* step, int64_t i, LORRY_EIGHT) {
   return reinterpret_cast<Function>(step[1].function)(step + 1, i, a, b, c, d, e, f, g, h);
 }
 
-/// Operand k of a step whose operand kAt travels, for its register number r.
+/// Operand k of a step whose operand kAt is in the vector registers, for vector register number r.
 template <int kAt, int k>
 LORRY_INLINE V operand(const ThreadedStep* step, int64_t i, int64_t r, V travelling) {
   if constexpr (k == kAt) {
@@ -49,7 +49,8 @@ void row(const ThreadedStep* step, int64_t i, LORRY_EIGHT) {
   return next(step, i, a, b, c, d, e, f, g, h);
 }
 
-/// Steps that compute long let the hardware's prefetcher forget its stream: gelu alone waited a third of its time.
+/// During long computations the hardware prefetcher loses its stream: gelu alone waited a third of its time. So steps
+/// prefetch this far ahead.
 constexpr uintptr_t kAhead = 4096;  ///< bytes
 
 void load(const ThreadedStep* step, int64_t i, V, V, V, V, V, V, V, V) {
@@ -57,11 +58,11 @@ void load(const ThreadedStep* step, int64_t i, V, V, V, V, V, V, V, V) {
   const auto at = [&](int64_t r) { return V::load(from + r * kLanes); };
   const uintptr_t ahead = reinterpret_cast<uintptr_t>(from) + kAhead;
   for (uintptr_t line = 0; line < 8 * kLanes * sizeof(float); line += 64)
-    __builtin_prefetch(reinterpret_cast<const void*>(ahead + line));  // perhaps past the end, where it does nothing
+    __builtin_prefetch(reinterpret_cast<const void*>(ahead + line));  // an address beyond the end is harmless
   return next(step, i, at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7));
 }
 
-/// Calls put(register, address) for the eight.
+/// Calls put(register, address) for the eight vector registers.
 template <class Put>
 LORRY_INLINE void store_each(float* to, const Put& put, LORRY_EIGHT) {
   put(a, to);
@@ -112,7 +113,7 @@ void put(void (**row_functions)()) {
       row_functions[0] = stored(&row<Formula, 0, 0, 1>);
       row_functions[1] = stored(&row<Formula, 1, 0, 1>);
     }
-    // of more operands one travels: the others' forms would double the table
+    // with more operands, only one position may be in the vector registers: the other forms would double the table
     if constexpr (kArity == 3) row_functions[0] = stored(&row<Formula, 0, 0, 1, 2>);
     if constexpr (kArity == 4) row_functions[0] = stored(&row<Formula, 0, 0, 1, 2, 3>);
   }

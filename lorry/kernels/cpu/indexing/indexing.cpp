@@ -20,7 +20,7 @@ constexpr int64_t kCountChunk = int64_t{1} << 16;
 
 int64_t wrap(int64_t index, int64_t size) { return index < 0 ? index + size : index; }
 
-/// The layout without the dimensions that repeat: an index seen once need not be seen again.
+/// The layout without repeated dimensions: each index needs to be checked only once.
 Layout distinct(Layout layout) {
   for (int d = 0; d < layout.rank; ++d)
     if (layout.strides[d] == 0 && layout.sizes[d] > 1) layout.sizes[d] = 1;
@@ -43,7 +43,7 @@ OutOfRange check(const Array& index, int64_t low, int64_t high, Stream) {
     if (bad) outside.store(true, std::memory_order_relaxed);
   });
   if (!outside) return {};
-  // An error is rare: find the first one by walking all coordinates of the index as the caller sees it.
+  // Errors are rare. Find the first one in row-major order of the index as the caller gave it.
   const Iteration all = collapse(&index.layout, 1, false);
   OutOfRange found;
   int64_t position = 0;
@@ -104,7 +104,7 @@ void take(const TakeArgs& args, Stream) {
   });
 }
 
-/// What elements are read as: a bool's byte may be any, and all but 0 are true.
+/// The type as which elements are read: a bool is a byte, and every byte but 0 is true.
 template <class T>
 using Bytes = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
 

@@ -1,9 +1,9 @@
-// Writing at computed positions, in parallel and yet in a fixed order.
+// Writing at computed positions, in parallel and in a fixed order.
 //
-// Dimensions fall into two kinds. In a free one the target itself moves (its stride is not 0), so that different
-// coordinates never meet at one address; in a bound one only the index tells them apart, and two may meet. Threads
-// share out the free coordinates, and every thread walks all bound coordinates in row-major order: no atomics, no
-// locks, and the same sums for any team.
+// There are two kinds of dimensions. In a *free* dimension the target's stride is not 0, so different coordinates never
+// write the same address. In a *bound* dimension the target's stride is 0: the index alone determines the address, and
+// two coordinates may write the same one. Work is divided along free dimensions, and every thread runs over all bound
+// coordinates in row-major order. So there are no atomics or locks, and sums do not depend on the number of threads.
 
 #include <cstring>
 
@@ -59,7 +59,7 @@ struct Minimum {
   }
 };
 
-struct PutPlan {
+struct PutDims {
   Iteration free, bound;  // operands: target, source, index
   int64_t size, step;
 };
@@ -75,7 +75,7 @@ Layout part(const Layout& layout, const FixedVector<int, kMaxRank>& dims) {
   return out;
 }
 
-PutPlan plan(const PutArgs& args) {
+PutDims split_dims(const PutArgs& args) {
   FixedVector<int, kMaxRank> free, bound;
   for (int d = 0; d < args.target.layout.rank; ++d) (args.target.stride(d) != 0 ? free : bound).push_back(d);
   const auto iterate = [&](const FixedVector<int, kMaxRank>& dims, bool reorder) {
@@ -88,7 +88,7 @@ PutPlan plan(const PutArgs& args) {
 
 template <class T, class Op>
 void put_run(T* to, const T* from, const int64_t* at, int64_t count, int64_t to_stride, int64_t from_stride,
-             int64_t index_stride, const PutPlan& p, Op op) {
+             int64_t index_stride, const PutDims& p, Op op) {
   using C = Accumulate<T>;
   const auto combine = [&](T& here, T come) { here = static_cast<T>(op(static_cast<C>(here), static_cast<C>(come))); };
   const auto offset = [&](int64_t index) { return (index < 0 ? index + p.size : index) * p.step; };
@@ -107,13 +107,13 @@ void put_run(T* to, const T* from, const int64_t* at, int64_t count, int64_t to_
 
 template <class T, class Op>
 void put_all(const PutArgs& args, Op op) {
-  const PutPlan p = plan(args);
+  const PutDims p = split_dims(args);
   T* const target = args.target.as<T>();
   const T* const source = args.source.as<T>();
   const int64_t* const index = args.index.as<int64_t>();
   const int64_t free = p.free.numel(), bound = p.bound.numel();
-  // The inner loop runs along whichever kind lies closer together in the index, or in the source where the index stands
-  // still.
+  // The inner loop runs along the kind whose elements are closer together in the index, or, if the index does not
+  // change along the free ones, in the source.
   const int64_t free_step = p.free.strides[2][0] != 0 ? p.free.strides[2][0] : p.free.strides[1][0];
   const bool bound_inside =
       free == 1 || (p.bound.strides[2][0] != 0 && p.free.strides[2][0] != 0 && p.bound.strides[2][0] < free_step);

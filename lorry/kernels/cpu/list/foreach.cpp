@@ -1,5 +1,5 @@
-// Pointwise operators over lists: the block functions of kernels/cpu/pointwise/pointwise.cpp over runs of all entries
-// laid end to end. Arrays of the compute type go to them as they are, others by blocks through buffers that stay in the
+// Pointwise operators over lists: the block functions of kernels/cpu/pointwise/pointwise.cpp, over runs of all entries
+// as one sequence. Arrays of the compute type are passed as they are, others block by block through buffers in the
 // first-level cache.
 
 #include <algorithm>

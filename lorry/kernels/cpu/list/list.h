@@ -1,6 +1,7 @@
 #pragma once
 
-// Lists of tensors on the CPU: runs of all entries laid end to end, shared evenly among the team whatever their sizes.
+// Lists of tensors on the CPU. All entries together are one sequence of elements, divided evenly among threads whatever
+// the entries' sizes.
 
 #include <algorithm>
 
@@ -9,7 +10,7 @@
 
 namespace lorry::kernels::cpu {
 
-/// Elements that repay waking a thread.
+/// The number of elements worth waking a thread for.
 inline constexpr int64_t kListGrain = 16'384;
 
 /// Calls body(entry, begin, count) for runs that cover every element of every entry once. Runs begin at multiples of
@@ -29,9 +30,9 @@ void for_each_run(const List& list, F&& body, int64_t unit = 1) {
   const auto units = [&](const ListEntry& entry) { return (entry.count + unit - 1) / unit; };
   int64_t total = 0;
   for (const ListEntry& entry : entries) total += units(entry);
-  // Each thread walks to its share: a step that has begun to write allocates nothing.
+  // Each thread finds its share by itself, because a step that has begun to write must not allocate.
   lorry::cpu::parallel_for(total, std::max<int64_t>(1, kListGrain / unit), [&](int64_t begin, int64_t end) {
-    int64_t first = 0;  // of the entry, among all units
+    int64_t first = 0;  // the entry's first unit among all units
     for (const ListEntry& entry : entries) {
       const int64_t next = first + units(entry), from = std::max(begin, first), to = std::min(end, next);
       if (from < to)

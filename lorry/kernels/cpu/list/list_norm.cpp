@@ -37,11 +37,11 @@ double sum_power(const void* from, int64_t n, double p) {
   return sums[0];
 }
 
-/// The order in which the next level adds up.
+/// The fold of the next level.
 NormOrder next(NormOrder order) {
   switch (order) {
-#define LORRY_LIST_SUM(order, Formula) \
-  case NormOrder::order:               \
+#define LORRY_LIST_FOLD(order, Fold) \
+  case NormOrder::order:             \
     return formula::kNextOrder<NormOrder::order>;
 #include "lorry/formula/list.def"
     case NormOrder::power:
@@ -50,7 +50,7 @@ NormOrder next(NormOrder order) {
   return formula::kNextOrder<NormOrder::power>;
 }
 
-/// The three levels of a norm.
+/// The three levels of a norm: tiles, groups and total.
 class Norm {
  public:
   Norm(NormOrder order, double p) : order_(order), p_(p) {
@@ -97,7 +97,7 @@ void finish(const NormFinishCall& call, const Stream&) {
 }
 
 void norm(const ListNormCall& call, const Stream& stream) {
-  std::vector<size_t> first;  // tile of every entry
+  std::vector<size_t> first;  // first tile of every entry
   size_t tiles = 0;
   for (const List* list : call.lists)
     for (const ListEntry& entry : list->entries()) {
@@ -137,15 +137,15 @@ void scale(const List& list, const double* factor, const Stream&) {
   const auto& functions = list_norm_runs().scale;
   for_each_run(list, [&](const ListEntry& entry, int64_t begin, int64_t count) {
     if (!is_narrow(dtype)) return functions[dtype == kF64](at(entry.at[0], begin, dtype), count, *factor);
-    constexpr int64_t kBlock = 1'024;  // of widened elements: they stay in the first cache
+    constexpr int64_t kBlock = 1'024;  // widened elements; they stay in the first-level cache
     alignas(64) float block[kBlock];
     const Convert widen = converter(dtype, kF32), narrow = converter(kF32, dtype);
     for (int64_t i = begin; i < begin + count; i += kBlock) {
       const int64_t n = std::min(kBlock, begin + count - i);
-      void* const stored = at(entry.at[0], i, dtype);
-      widen(stored, 1, block, 1, n);
+      void* const elements = at(entry.at[0], i, dtype);
+      widen(elements, 1, block, 1, n);
       functions[0](block, n, *factor);
-      narrow(block, 1, stored, 1, n);
+      narrow(block, 1, elements, 1, n);
     }
   });
 }

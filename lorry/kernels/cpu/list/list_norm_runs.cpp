@@ -25,7 +25,7 @@ double sum_of(const void* from, int64_t n) {
   int64_t i = 0;
   for (; i + kSums <= n; i += kSums)
     for (int64_t r = 0; r < kRegisters; ++r) sums[r] = Sum::join(sums[r], Sum::term(widened(x + i + r * kLanes)));
-  if (i < n) {  // nothing is added where the row has ended
+  if (i < n) {  // lanes beyond the end of the row add nothing
     alignas(64) T rest[kSums] = {};
     std::memcpy(rest, x + i, static_cast<size_t>(n - i) * sizeof(T));
     for (int64_t r = 0; r < kRegisters; ++r) sums[r] = Sum::join(sums[r], Sum::term(widened(rest + r * kLanes)));
@@ -53,7 +53,7 @@ void scale(void* data, int64_t n, double factor) {
 void fill_list_norm_runs(ListNormRuns& runs) {
   runs = {.sum =
               {
-#define LORRY_LIST_SUM(order, Formula) {sum_of<formula::Formula, float>, sum_of<formula::Formula, double>},
+#define LORRY_LIST_FOLD(order, Fold) {sum_of<formula::Fold, float>, sum_of<formula::Fold, double>},
 #include "lorry/formula/list.def"
               },
           .scale = {scale<float>, scale<double>}};

@@ -12,10 +12,10 @@ namespace lorry::kernels::cpu {
 
 #if LORRY_WITH_ONEDNN
 
-// dnnl_sgemm rather than a matmul primitive: for the products of a small GPT (2048 x 128..512 x 128..512, 2 threads,
-// tiles of 256 rows) it gives 310-335 GFLOP/s where the primitive gives 200-330, it takes 3 us instead of 6 for one
-// row, and shapes need no cache. It would split k among idle threads, hence the serial scope. While it runs, the stack
-// register may point into oneDNN's workspace on the heap: a signal handler needs SA_ONSTACK (docs/architecture.md).
+// dnnl_sgemm instead of a matmul primitive: for the products of a small GPT (2048 x 128..512 x 128..512, 2 threads,
+// tiles of 256 rows) it reaches 310-335 GFLOP/s, the primitive 200-330; it takes 3 us instead of 6 for one row; and it
+// needs no cache of shapes. It would split k among idle threads, hence the serial scope. While it runs, the stack
+// register may point into oneDNN's workspace on the heap, so signal handlers need SA_ONSTACK (docs/architecture.md).
 void gemm(const Gemm<float, float>& g) {
   if (g.k == 0) return packed::gemm(g);
   const onednn::Call call;

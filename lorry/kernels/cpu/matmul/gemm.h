@@ -1,7 +1,7 @@
 #pragma once
 
-// The products of one tile on one thread, on which matmul and attention are built. Two engines stand behind `gemm`:
-// oneDNN for f32 and bf16, where the build has it, and the packed kernel of this library for all floating types.
+// Matrix products of one tile on one thread, used by matmul and attention. `gemm` has two implementations: oneDNN for
+// f32 and bf16, if the build has it, and this library's packed kernel for all floating types.
 
 #include <cstdint>
 

@@ -20,13 +20,14 @@ using Key = std::array<int64_t, 8>;
 
 const dnnl::engine& engine() {
   static const auto& cpu =
-      *new dnnl::engine(dnnl::engine::kind::cpu, 0);  // never destroyed: threads may compute to the end
+      // never destroyed: threads may compute until the process has ended
+      *new dnnl::engine(dnnl::engine::kind::cpu, 0);
   return cpu;
 }
 
 struct Product {
   dnnl::memory::desc a, b, c, working;
-  std::optional<dnnl::matmul> primitive;  ///< empty when oneDNN refuses the shape
+  std::optional<dnnl::matmul> primitive;  ///< empty if oneDNN does not support the shape
 };
 
 Product make(const Key& key) {
@@ -38,9 +39,10 @@ Product make(const Key& key) {
             .working = {},
             .primitive = std::nullopt};
   dnnl::primitive_attr attributes;
-  // oneDNN's own working memory belongs to the thread that made the primitive; here any thread may run it.
+  // User-provided scratch memory, because oneDNN's own belongs to the thread that made the primitive, and any thread
+  // may run it.
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  const lorry::cpu::SerialScope serial;  // the kernel is built for one thread, and runs on the caller's
+  const lorry::cpu::SerialScope serial;  // the kernel is built for one thread and runs on the caller's
   try {
 #if DNNL_VERSION_MAJOR < 3
     const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(p.a, p.b, p.c), attributes, engine());
@@ -54,7 +56,7 @@ Product make(const Key& key) {
   return p;
 }
 
-/// The products last used, most recent first. Making one takes oneDNN tens to hundreds of microseconds.
+/// The most recently used products, latest first. Making one takes oneDNN tens to hundreds of microseconds.
 class Cache {
  public:
   Product find(const Key& key) {
@@ -67,7 +69,7 @@ class Cache {
     }
     Product made = make(key);
     const std::scoped_lock lock(mutex_);
-    if (index_.contains(key)) return made;  // another thread was faster
+    if (index_.contains(key)) return made;  // another thread has added it
     entries_.emplace_front(key, made);
     index_.emplace(key, entries_.begin());
     if (entries_.size() > kCapacity) {
@@ -101,7 +103,7 @@ bool gemm_bf16(const Gemm<BFloat16, float>& g) {
   if (!product.primitive) return false;
   const lorry::cpu::SerialScope serial;
   dnnl::stream stream(engine());
-  // oneDNN takes every operand by a pointer to mutable memory; sources are only read.
+  // oneDNN takes all operands as pointers to mutable memory, but only reads the sources.
   const dnnl::memory a(product.a, engine(), const_cast<BFloat16*>(g.a)),
       b(product.b, engine(), const_cast<BFloat16*>(g.b)), c(product.c, engine(), g.c);
   const dnnl::memory working(product.working, engine(),

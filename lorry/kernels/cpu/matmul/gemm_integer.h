@@ -1,6 +1,6 @@
 #pragma once
 
-// Whole-number products: plain loops over unsigned values, so that overflow wraps as PyTorch's does and is defined.
+// Integer products: plain loops over unsigned values, so that overflow is defined and wraps as in PyTorch.
 
 #include <cstdint>
 #include <type_traits>

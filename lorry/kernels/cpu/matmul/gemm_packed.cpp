@@ -1,10 +1,10 @@
-// The packed matrix product (Goto and van de Geijn 2008): blocks of A and B are copied once into panels that the inner
-// kernel reads with unit stride, so any strides and any source type cost the same; 16-bit sources widen while they are
-// packed.
+// The packed matrix product (Goto and van de Geijn 2008). Blocks of A and B are copied once into panels that the inner
+// kernel reads with unit stride, so all strides and source types cost the same; 16-bit sources are widened while
+// packing.
 //
 // The inner kernel keeps kRows x 2 vectors of C in registers: 12 x 32 floats with AVX-512 (24 of 32 registers), 6 x 16
-// with AVX2 (12 of 16). An element of C sums k in order, in blocks of kDepth: the same bits wherever tiles begin and
-// end.
+// with AVX2 (12 of 16). An element of C sums k in order, in blocks of kDepth, so its bits do not depend on the division
+// into tiles.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "lorry/kernels/cpu/matmul/gemm_packed.cpp"
@@ -35,7 +35,7 @@ using Tag = hn::ScalableTag<T>;
 template <class T>
 constexpr int64_t kColumns = 2 * static_cast<int64_t>(hn::MaxLanes(Tag<T>()));
 
-/// `count` lines of `depth` elements each, into panels of `width` lines, depth outermost; missing lines are zero.
+/// Packs `count` lines of `depth` elements into panels of `width` lines, depth outermost; missing lines are zero.
 template <int64_t width, class S, class T>
 void pack(const S* from, int64_t count, int64_t line, int64_t depth, int64_t step, T* to) {
   for (int64_t first = 0; first < count; first += width, to += width * depth) {
@@ -93,7 +93,7 @@ HWY_INLINE void register_tile(int64_t depth, const T* panel_a, const T* panel_b,
     hn::Store(hn::Mul(left[i], scale), d, edge + i * 2 * lanes);
     hn::Store(hn::Mul(right[i], scale), d, edge + i * 2 * lanes + lanes);
   }
-  // Through MulAdd as well, so that an element at an edge has the bits it would have inside.
+  // With MulAdd as well, so that an element at an edge has the same bits as elsewhere.
   const hn::CappedTag<T, 1> one;
   for (int64_t i = 0; i < rows; ++i, c += c_row) {
     for (int64_t j = 0; j < columns; ++j) {

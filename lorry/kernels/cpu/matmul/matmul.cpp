@@ -1,7 +1,8 @@
 #include "lorry/kernels/cpu/table.h"
 
-// Tiles a batch of products and hands each tile to one thread. Tiles, and the parts into which a long k is cut, follow
-// from the shapes alone, and every tile is a serial product: the result has the same bits on any number of threads.
+// Divides a batch of products into tiles; each tile is computed by one thread. The tiles, and the parts into which a
+// long k is divided, depend on the shapes only, and every tile is a serial product. So the bits do not depend on the
+// number of threads.
 
 #include <algorithm>
 #include <memory>
@@ -14,7 +15,7 @@
 namespace lorry::kernels {
 
 namespace {
-/// Strides that mean the same addresses and suit a matrix product: a dimension of size 1 takes the stride it needs.
+/// Replaces strides by equivalent ones that suit a matrix product: a dimension of size 1 gets the stride it needs.
 void settle_strides(int64_t rows, int64_t columns, int64_t& row, int64_t& column) {
   if (columns == 1) column = 1;
   if (rows == 1) row = column == 1 ? std::max<int64_t>(columns, 1) : 1;
@@ -34,7 +35,7 @@ namespace {
 
 enum Operand { kOut, kA, kB, kC };
 
-/// The products to do, all of one shape: strides within a matrix, and the batch dimensions outside it.
+/// The products to compute, all of one shape: strides within a matrix, and the batch dimensions outside it.
 struct Problem {
   int64_t m, n, k;
   int64_t row[4], column[4];
@@ -55,8 +56,7 @@ struct Problem {
   }
 };
 
-/// Merges the innermost batch dimension into the rows while b is shared along it: [8, 128, 64] @ [64, 32] is one
-/// product.
+/// Merges the innermost batch dimension into the rows if b is shared along it: [8, 128, 64] @ [64, 32] is one product.
 void fold_batch_into_rows(Problem& p) {
   while (p.batch_rank > 0) {
     const int d = p.batch_rank - 1;
@@ -69,8 +69,8 @@ void fold_batch_into_rows(Problem& p) {
   }
 }
 
-/// The problem with out in rows of unit stride: a column-major out is the product of the transposes. Swaps the
-/// arguments' a and b then.
+/// Describes the problem with rows of unit stride in out. A column-major out is computed as the product of the
+/// transposes; then a and b of the arguments are swapped.
 Problem describe(MatmulArgs& args) {
   const int r = args.out.layout.rank;
   Problem p;
@@ -105,8 +105,8 @@ Problem describe(MatmulArgs& args) {
   return p;
 }
 
-/// Tiles of at most 256 x 512, halved while there are few of them and they stay above 64 x 128: measured on the shapes
-/// of a small GPT, smaller tiles repack b too often, larger ones leave threads without work.
+/// Tiles of at most 256 x 512, halved while there are few of them and they are larger than 64 x 128. Measured on the
+/// shapes of a small GPT: smaller tiles pack b too often, larger ones leave threads without work.
 struct Tiling {
   int64_t rows, columns, down, across;
 
@@ -124,7 +124,7 @@ struct Tiling {
   int64_t count() const { return down * across; }
 
  private:
-  /// Equal shares of at most `most`, in multiples of 16 where they are long enough.
+  /// Equal parts of at most `most`, in multiples of 16 if they are long enough.
   static void split(int64_t size, int64_t most, int64_t& share, int64_t& parts) {
     parts = (size + most - 1) / most;
     share = (size + parts - 1) / parts;
@@ -133,7 +133,7 @@ struct Tiling {
   }
 };
 
-/// Below this many multiply-adds a thread's wake-up costs more than it saves.
+/// For fewer multiply-adds, waking a thread costs more than it saves.
 constexpr int64_t kGrain = int64_t{1} << 18;
 
 int64_t grain(int64_t m, int64_t n, int64_t k) {
@@ -153,7 +153,7 @@ Matrices<S> matrices(const MatmulArgs& args, const Problem& p, int64_t batch) {
           args.b.as<S>() + p.offset(kB, batch), p.adds ? args.c.as<S>() + p.offset(kC, batch) : nullptr};
 }
 
-/// alpha * total + beta * addend; whole numbers wrap.
+/// alpha * total + beta * addend; integers wrap.
 template <class T>
 T combine(T alpha, T total, T beta, T addend) {
   if constexpr (std::is_integral_v<T>) {
@@ -164,7 +164,7 @@ T combine(T alpha, T total, T beta, T addend) {
   }
 }
 
-/// out = alpha * total + beta * c over a block whose first element is (i0, j0). `total` may be out itself.
+/// out = alpha * total + beta * c for a block whose first element is (i0, j0). `total` may be out itself.
 template <class S, class T>
 void finish(const Problem& p, const Matrices<S>& x, T alpha, T beta, int64_t i0, int64_t j0, int64_t m, int64_t n,
             const T* total, int64_t total_row) {
@@ -202,7 +202,7 @@ void tile(const Problem& p, const Matrices<S>& x, T alpha, T beta, int64_t i, in
     g.c_row = p.row[kOut];
     if (p.in_place) g.beta = beta;
     gemm(g);
-    // The addend follows while the tile is in the cache; put there first, its stores would wait for memory.
+    // Add c now, while the tile is in the cache. If it were written first, its stores would wait for memory.
     if (p.adds && !p.in_place) finish(p, x, T(1), beta, i, j, m, n, g.c, g.c_row);
   } else {
     g.c = scratch<T>(Scratch::tile, m * n);
@@ -212,7 +212,8 @@ void tile(const Problem& p, const Matrices<S>& x, T alpha, T beta, int64_t i, in
   }
 }
 
-/// A small out and a long k (a dot product, the gradient of a narrow weight): parts of k side by side, summed in order.
+/// For a small out and a long k (a dot product, the gradient of a narrow weight): computes parts of k in parallel and
+/// adds them in order.
 template <class S, class T>
 void split_depth(const Problem& p, const Matrices<S>& x, T alpha, T beta, int64_t depth) {
   const int64_t parts = (p.k + depth - 1) / depth, size = p.m * p.n;
@@ -230,7 +231,7 @@ template <class S>
 void run(MatmulArgs args) {
   using T = Accumulate<S>;
   Problem p = describe(args);
-  if (args.alpha == 0) p.k = 0;  // as in BLAS, a and b are not read then
+  if (args.alpha == 0) p.k = 0;  // as in BLAS: a and b are not read
   const T alpha = static_cast<T>(args.alpha), beta = static_cast<T>(args.beta);
   constexpr int64_t kDepth = 4096;
   if (p.m * p.n <= 4096 && p.k >= 4 * kDepth) {

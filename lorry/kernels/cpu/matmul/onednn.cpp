@@ -8,13 +8,13 @@
 namespace lorry::kernels::cpu::onednn {
 namespace {
 
-/// Threads count themselves in different slots, so that they do not wait for each other's cache line.
+/// Threads count themselves in different slots, so that they do not share a cache line.
 struct alignas(64) Slot {
   std::atomic<int32_t> inside;
 };
 
 constexpr uint32_t kSlots = 64;
-constinit Slot g_slots[kSlots] = {};  // without a destructor: used until the very end
+constinit Slot g_slots[kSlots] = {};  // no destructor: used until the process has ended
 constinit std::atomic<bool> g_closed = false;
 constinit std::atomic<uint32_t> g_next_slot = 0;
 constinit thread_local Slot* t_slot = nullptr;
@@ -26,7 +26,7 @@ Slot& slot() {
 
 }  // namespace
 
-// Sequentially consistent on both sides: either the call sees that it is closed, or CloseAtExit sees the call.
+// Sequentially consistent on both sides: either the call sees that oneDNN is closed, or CloseAtExit sees the call.
 Call::Call() : inside_(true) {
   slot().inside.fetch_add(1);
   if (g_closed.load()) [[unlikely]] {
@@ -39,7 +39,7 @@ Call::~Call() {
   if (inside_) slot().inside.fetch_sub(1);
 }
 
-/// Waits for a second at most: exit may have been called inside a call, by a signal handler.
+/// Waits for at most a second, because exit may have been called inside a call, by a signal handler.
 CloseAtExit::~CloseAtExit() {
   g_closed.store(true);
   const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(1);

@@ -1,4 +1,4 @@
-// The table of block functions, which are compiled once an instruction set.
+// The table of block functions. They are compiled once for each instruction set.
 
 #include <array>
 

@@ -10,7 +10,7 @@
 namespace lorry::kernels::cpu::LORRY_SIMD {
 namespace {
 
-/// Elements computed together: a register of floats, or as many integers as the compiler can make vectors of.
+/// The number of elements computed together: a register of floats, or enough integers for the compiler to vectorise.
 template <class T>
 inline constexpr int64_t kTogether = Vec<T>::kLanes;
 template <>
@@ -28,8 +28,8 @@ LORRY_INLINE void compute(std::index_sequence<K...>, const T* const* from, T* to
   }
 }
 
-/// One formula over whole registers. The last, partial one passes through spare registers, so that nothing beyond n is
-/// touched and the formula stands in the loop once.
+/// Evaluates a formula register by register. The last, partial register goes through spare memory, so that nothing
+/// beyond n is accessed and the formula is compiled once.
 template <class Formula, int kArity, class T>
 void block(const void* const* in, const int64_t* step, void* out, int64_t n) {
   constexpr int64_t kLanes = kTogether<T>;
@@ -55,7 +55,7 @@ void block(const void* const* in, const int64_t* step, void* out, int64_t n) {
   }
 }
 
-/// Reals are computed in floating types only; bits in whole numbers only.
+/// Formulas of reals are computed in floating types only, formulas of bits in integers only.
 template <bool kMine, class Formula, int kArity, Result kResult, Domain kDomain>
 void put(BlockFunctions& row) {
   if constexpr (kMine) {

@@ -1,8 +1,7 @@
 #pragma once
 
-// Block functions: each pointwise formula over a run of elements, in the three types in which the CPU computes.
-// Everything else (other types, strides, broadcasting) is brought to that form by the caller, block by block; see
-// pointwise.cpp.
+// Block functions: each pointwise formula over a contiguous run of elements, in the three types in which the CPU
+// computes. Callers bring other types, strides and broadcasting to that form block by block; see pointwise.cpp.
 
 #include <cstdint>
 
@@ -11,22 +10,22 @@
 namespace lorry::kernels::cpu {
 
 inline constexpr int kMaxArity = 4;
-/// An operand with step 0 is one value repeated over this many bytes: the widest register.
+/// An operand with step 0 is one value, repeated over this many bytes: the widest register.
 inline constexpr int64_t kSplatBytes = 64;
 
-/// Computes n elements. Operand k begins at in[k]; step[k] is 1, or 0 for a splat. `out` may be one of the operands
-/// itself, and overlaps none otherwise.
+/// Computes n elements. Operand k begins at in[k]; step[k] is 1, or 0 for one repeated value. `out` is one of the
+/// operands or overlaps none.
 using BlockFunction = void (*)(const void* const* in, const int64_t* step, void* out, int64_t n);
 
-/// A row's functions; null in a type in which the operator never computes.
+/// A row's functions; null for types in which the operator never computes.
 struct BlockFunctions {
   BlockFunction f32, f64, i64;
 };
 
-/// The functions of every row, for the instruction set of this process.
+/// The functions of every row, for this process's instruction set.
 const BlockFunctions* block_functions();
 
-/// blocks.cpp is compiled in this many shares of the rows, so that no compilation is long.
+/// blocks.cpp is compiled in this many shares of the rows, so that no compilation takes long.
 inline constexpr int kBlockShares = 4;
 
 }  // namespace lorry::kernels::cpu

@@ -1,6 +1,6 @@
-// Copies. Contiguous ones are split among threads as runs; strided ones go row by row along the result's innermost
-// dimension. Where the source is contiguous along another dimension (a transpose), rows are cut into tiles, so that
-// each cache line of the source is used whole while it is cached.
+// Copies. Contiguous copies are divided among threads as runs; strided ones run row by row along the result's innermost
+// dimension. If the source is contiguous along another dimension (a transpose), rows are divided into tiles, so that
+// each cache line of the source is used completely while it is cached.
 
 #include "lorry/kernels/pointwise.h"
 
@@ -14,11 +14,11 @@ namespace lorry::kernels::cpu {
 namespace {
 
 constexpr int64_t kGrain = 65536;  ///< elements worth a second thread
-constexpr int64_t kTile = 32;      ///< a side of a transposed tile: 32 rows of at most 256 bytes on both sides
+constexpr int64_t kTile = 32;      ///< side of a transposed tile: 32 rows of at most 256 bytes on both sides
 
 char* at(const Array& x, int64_t offset) { return x.as<char>() + offset * size_of(x.dtype); }
 
-/// The dimension besides the innermost along which the source is contiguous; 0 when there is none.
+/// The dimension other than the innermost along which the source is contiguous; 0 if there is none.
 int transposed_dimension(const Iteration& it) {
   if (it.strides[0][0] != 1 || it.strides[1][0] <= 1) return 0;
   for (int d = 1; d < it.rank; ++d)
@@ -26,7 +26,7 @@ int transposed_dimension(const Iteration& it) {
   return 0;
 }
 
-/// Offsets of the r-th of the positions over every dimension but the innermost and `except`.
+/// The offsets at position r of the iteration over all dimensions except the innermost and `except`.
 void outer_offsets(const Iteration& it, int except, int64_t r, int64_t offsets[2]) {
   offsets[0] = offsets[1] = 0;
   for (int d = 1; d < it.rank; ++d) {

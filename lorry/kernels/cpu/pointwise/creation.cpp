@@ -38,7 +38,7 @@ void generate(const Array& out, const F& value) {
 }
 
 void arange_integral(const Array& out, int64_t start, int64_t step, Stream) {
-  // Unsigned, since the product may pass 2^63 on its way to a sum that does not.
+  // Unsigned, because the product may exceed 2^63 although the sum does not.
   generate(out, [=](int64_t i) {
     return static_cast<int64_t>(static_cast<uint64_t>(start) + static_cast<uint64_t>(i) * static_cast<uint64_t>(step));
   });

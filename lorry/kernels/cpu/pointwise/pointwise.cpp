@@ -1,13 +1,13 @@
 // Runs block functions over tensors.
 //
-// Contiguous operands of the compute type go to the block function as they are. Otherwise the iteration is cut into
-// blocks, and in each the operands that are not contiguous and of the compute type are gathered and converted into
-// buffers that stay in the first-level cache; the result leaves the same way. So 16-bit floats, small integers, mixed
-// types and strides need no functions of their own, and cost a pass over cached memory. Long rows (kRow) are blocks of
-// their own, whose unit-stride operands are used in place; blocks of shorter rows cross them.
+// Contiguous operands of the compute type are passed to the block function as they are. Otherwise the iteration is
+// divided into blocks. In each block, operands that are not contiguous or not of the compute type are gathered and
+// converted into buffers in the first-level cache; the result is written back the same way. So 16-bit floats, small
+// integers, mixed types and strides need no functions of their own; they cost a pass over cached memory. A long row
+// (kRow) has blocks of its own, whose unit-stride operands are used in place; shorter rows share blocks.
 //
-// What moves: every operand once, the result once. Elements are independent, so the split among threads changes
-// nothing.
+// Bytes moved: every operand once, the result once. Elements are independent, so results do not depend on the division
+// among threads.
 
 #include "lorry/kernels/cpu/table.h"
 
@@ -23,9 +23,8 @@ namespace {
 
 static_assert(1 + kMaxArity <= kMaxOperands);
 constexpr int64_t kGrain = 32768;  ///< elements worth a second thread
-constexpr int64_t kBlock =
-    1024;  ///< elements a block: five buffers of 8 bytes an element stay within the first-level cache
-constexpr int64_t kRow = 64;  ///< rows at least this long are not crossed
+constexpr int64_t kBlock = 1024;   ///< elements per block: five buffers of 8-byte elements fit the first-level cache
+constexpr int64_t kRow = 64;       ///< rows at least this long do not share blocks
 
 struct alignas(kSplatBytes) Splat {
   char bytes[kSplatBytes];
@@ -38,7 +37,7 @@ BlockFunction block_function(Pointwise op, DType compute) {
   return function;
 }
 
-/// Repeats one element of `dtype` as the compute type.
+/// Converts one element of `dtype` to the compute type and repeats it.
 void splat(const void* element, DType dtype, DType compute, Splat& to) {
   converter(dtype, compute)(element, 0, to.bytes, 1, kSplatBytes / size_of(compute));
 }
@@ -53,7 +52,8 @@ char* advance(void* data, int64_t elements, DType dtype) {
   return static_cast<char*>(data) + elements * size_of(dtype);
 }
 
-/// Every operand is a number or a contiguous run like the result, all of the compute type: no staging, no iteration.
+/// If every operand is a number or contiguous like the result, and all have the compute type: runs without buffers and
+/// without an iteration.
 bool run_contiguous(const PointwiseCall& call, BlockFunction function) {
   if (!call.out.contiguous || call.out.dtype != call.compute) return false;
   const void* in[kMaxArity];
@@ -86,9 +86,9 @@ bool run_contiguous(const PointwiseCall& call, BlockFunction function) {
   return true;
 }
 
-/// The iteration over all operands (0 is the result), and how each takes part.
+/// The iteration over all operands (0 is the result), and how each is accessed.
 struct OperandPlan {
-  enum class Access { splat, run, rows };  ///< one value; contiguous over the whole iteration; by strides
+  enum class Access { splat, run, rows };  ///< one value; contiguous over the whole iteration; strided
 
   Iteration iteration;
   Access access[1 + kMaxArity];
@@ -128,10 +128,12 @@ struct OperandPlan {
   }
 };
 
-/// One thread's share of a staged run.
-class Stage {
+/// Runs one thread's share, block by block. Operands that are strided or of another dtype are read and written through
+/// contiguous copies in the compute type.
+class BlockRunner {
  public:
-  Stage(const OperandPlan& plan, BlockFunction function, int arity) : plan_(plan), function_(function), arity_(arity) {}
+  BlockRunner(const OperandPlan& plan, BlockFunction function, int arity)
+      : plan_(plan), function_(function), arity_(arity) {}
 
   void run(int64_t begin, int64_t end) {
     const bool long_rows = plan_.iteration.sizes[0] >= kRow;
@@ -147,7 +149,7 @@ class Stage {
  private:
   using Buffer = char[kBlock * sizeof(double)];
 
-  /// Computes the n elements at the cursor, the `linear`-th of the iteration on, and moves the cursor past them.
+  /// Computes the n elements at the cursor, which is at position `linear` of the iteration, and moves it past them.
   void block(Cursor& cursor, int64_t linear, int64_t n) {
     const Iteration& it = plan_.iteration;
     const bool one_row = n <= cursor.left_in_row();
@@ -240,8 +242,8 @@ void run(const PointwiseCall& call, Stream) {
   const int64_t n = call.out.layout->numel();
   if (n == 0) return;
   const OperandPlan plan(call);
-  lorry::cpu::parallel_for(n, kGrain,
-                           [&](int64_t begin, int64_t end) { Stage(plan, function, call.arity).run(begin, end); });
+  lorry::cpu::parallel_for(
+      n, kGrain, [&](int64_t begin, int64_t end) { BlockRunner(plan, function, call.arity).run(begin, end); });
 }
 
 bool has_zero(const Array& x, Stream) {

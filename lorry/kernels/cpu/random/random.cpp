@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kGrainTiles = 8;
 
-/// Calls body(words, first, count) for the tiles of a draw of n elements that take `words_each` words.
+/// Calls body(words, first, count) for the tiles of a draw of n elements with `words_each` words per element.
 template <class Body>
 void for_each_tile(int64_t n, int words_each, RandomKey key, const Body& body) {
   const int64_t step = kTileWords / words_each;
@@ -29,8 +29,8 @@ void for_each_tile(int64_t n, int words_each, RandomKey key, const Body& body) {
   });
 }
 
-/// Fills `out` through a tile function that makes values of type C. The last tile, which may be odd, goes through a
-/// buffer, and so do the 16-bit types.
+/// Fills `out` with a tile function that computes values of type C. 16-bit types, and the last tile, whose length may
+/// be odd, go through a buffer.
 template <class T, class C, class Fill>
 void fill(const Array& out, int words_each, RandomKey key, const Fill& tile) {
   T* const to = out.as<T>();
@@ -142,14 +142,14 @@ void dropout(const Array& out, const Array& mask, const Array& x, RandomKey key,
     using C = Accumulate<T>;
     const C factor = static_cast<C>(scale);
     for_each_tile(out.numel(), 1, key, [&](const uint32_t* words, int64_t first, int64_t count) {
-      uint8_t* const kept = mask.as<uint8_t>() + first;
+      uint8_t* const mask_tile = mask.as<uint8_t>() + first;
       const T* const from = x.as<T>() + first;
       T* const to = out.as<T>() + first;
-      coin_tile(words, kept, count, keep);
+      coin_tile(words, mask_tile, count, keep);
       if constexpr (std::is_same_v<T, float>) {
-        dropout_tile(kept, from, to, count, factor);
+        dropout_tile(mask_tile, from, to, count, factor);
       } else {
-        for (int64_t i = 0; i < count; ++i) to[i] = kept[i] != 0 ? T(static_cast<C>(from[i]) * factor) : T(0);
+        for (int64_t i = 0; i < count; ++i) to[i] = mask_tile[i] != 0 ? T(static_cast<C>(from[i]) * factor) : T(0);
       }
     });
   });

@@ -19,8 +19,8 @@ void Words(formula::RandomKey key, uint64_t block, uint32_t* HWY_RESTRICT words,
   }
 }
 #else
-// One block a 64-bit lane: the 32x32-bit product reads the low half of a lane and ignores the high half, so the halves
-// need no masking between rounds. Four vectors are in flight to hide the latency of the multiplier.
+// One block per 64-bit lane: the 32x32-bit product reads the low half of a lane and ignores the high half, so the
+// halves need no masking between rounds. Four vectors are in flight to hide the latency of the multiplier.
 void Words(formula::RandomKey key, uint64_t block, uint32_t* HWY_RESTRICT words, int64_t count) {
   using namespace formula;
   const hn::ScalableTag<uint64_t> d64;
@@ -61,7 +61,7 @@ void Words(formula::RandomKey key, uint64_t block, uint32_t* HWY_RESTRICT words,
 }
 #endif
 
-// The loops below are written for the compiler's vectoriser: they call the scalar formulas, which are the definition.
+// The loops below are vectorised by the compiler: they call the scalar formulas, which are the definition.
 
 void UniformF32(const uint32_t* HWY_RESTRICT words, float* HWY_RESTRICT out, int64_t count, float low, float high) {
   const float range = high - low;

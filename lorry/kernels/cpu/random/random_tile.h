@@ -1,7 +1,7 @@
 #pragma once
 
 // The vectorised inner loops of the random kernels, over one tile of words that stays in the first-level cache. Each
-// picks the widest instructions of the machine at run time; none changes a bit of the result.
+// uses the widest instructions of the machine; the results do not depend on them.
 
 #include <cstdint>
 
@@ -13,10 +13,12 @@ inline constexpr int64_t kTileBlocks = 256;
 inline constexpr int64_t kTileWords = 4 * kTileBlocks;
 inline constexpr int64_t kWordsUnit = 32;
 
-/// The words of `count` blocks from `block` on, in order. `count` is a multiple of kWordsUnit, and at most a tile.
+/// Computes the words of `count` blocks from `block` on, in order. `count` is a multiple of kWordsUnit, and at most a
+/// tile.
 void random_words(formula::RandomKey key, uint64_t block, uint32_t* words, int64_t count = kTileBlocks);
 
-/// `count` values from as many words (twice as many for double). `count` is at most a tile; even for normals.
+/// Computes `count` values from as many words (twice as many for double). `count` is at most a tile, and even for
+/// normals.
 void uniform_tile(const uint32_t* words, float* out, int64_t count, float low, float high);
 void uniform_tile(const uint32_t* words, double* out, int64_t count, double low, double high);
 void normal_tile(const uint32_t* words, float* out, int64_t count, float mean, float std);

@@ -13,7 +13,7 @@ namespace lorry::kernels::cpu {
 using lorry::cpu::parallel_for;
 namespace {
 
-/// The 64-bit word of element i of a draw of two words an element.
+/// The 64-bit word of element i, in a draw of two words per element.
 uint64_t word64(RandomKey key, int64_t i) {
   const formula::Words4 words = formula::random_block(key, static_cast<uint64_t>(i) / 2);
   const int at = 2 * static_cast<int>(i & 1);
@@ -27,8 +27,8 @@ double unit64(RandomKey key, int64_t i) {
 
 }  // namespace
 
-// The words are uniform, so their upper bits deal them into buckets of nearly equal size, in order; each bucket then
-// fits the cache and is sorted by itself.
+// The words are uniform, so their upper bits distribute them over buckets of nearly equal size, in order. Each bucket
+// fits the cache and is sorted separately.
 void permutation(const Array& out, RandomKey key, Stream) {
   struct Keyed {
     uint64_t word;
@@ -69,7 +69,7 @@ void multinomial(const Array& out, const Array& weights, bool replacement, Rando
       int64_t* const to = out.as<int64_t>() + r * draws;
       if (replacement) {
         double sum = 0;
-        int64_t last = 0;  // the last column that may be drawn: where a product that rounds up to the sum ends
+        int64_t last = 0;  // the last column with a positive weight: used if the product rounds up to the sum
         for (int64_t c = 0; c < columns; ++c) {
           if (weight[c] > 0) last = c;
           score[static_cast<size_t>(c)] = sum += weight[c];

@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "lorry/kernels/cpu/common/fold_loops.h"
-#include "lorry/kernels/cpu/common/stage.h"
+#include "lorry/kernels/cpu/common/load_store.h"
 #include "lorry/kernels/cpu/reduce/reduce_driver.h"
 #include "lorry/kernels/cpu/table.h"
 
@@ -53,7 +53,7 @@ struct FoldPolicy {
  private:
   Cell one(Cell a, Cell b) const { return fold_one(args_.fold, a, b); }
 
-  /// A loop a map, so that none asks which one it is.
+  /// One loop per map, so that no loop tests which map it is.
   template <int... kMap>
   void map_all(C* x, int64_t n, std::integer_sequence<int, kMap...>) const {
     const auto map_if = [&]<Map kOne>(std::integral_constant<Map, kOne>) {
@@ -102,7 +102,7 @@ struct MomentPolicy {
   void column(Cell* cells, const double* block, int64_t stride, int64_t rows, int64_t n, int64_t) const {
     for (int64_t r = 0; r < rows; ++r) {
       const double* x = block + r * stride;
-      const double count = cells[0].count + 1, share = 1 / count;  // every cell of a tile has met as many rows
+      const double count = cells[0].count + 1, share = 1 / count;  // all cells of a tile have the same number of rows
       for (int64_t i = 0; i < n; ++i) {
         const double difference = x[i] - cells[i].mean;
         cells[i].mean += difference * share;
@@ -131,7 +131,7 @@ struct MomentPolicy {
     };
     write(args_.mean, [](const Cell& c) { return c.count > 0 ? c.mean : NAN; });
     write(args_.variance, [&](const Cell& c) {
-      // With nothing to average over the quotient is 0 / 0 or x / 0, as it should be.
+      // Without elements the quotient is 0 / 0 or x / 0, as intended.
       const double variance = c.count > 0 ? c.squares / std::max(0.0, c.count - args_.correction) : NAN;
       return args_.root ? std::sqrt(variance) : variance;
     });
@@ -146,7 +146,7 @@ struct ExtremumPolicy {
   using Value = C;
   struct Cell {
     C value;
-    int64_t index;  // negative until an element was met
+    int64_t index;  // negative: no element yet
   };
 
   explicit ExtremumPolicy(const ExtremumArgs& args)
@@ -158,7 +158,7 @@ struct ExtremumPolicy {
   void load(C* to, const char* from, int64_t stride, int64_t n) const { cpu::load(to, from, args_.x.dtype, stride, n); }
 
   void row(Cell& cell, const C* block, int64_t n, int64_t position) const {
-    constexpr int64_t kPart = 4096;  // found again in the first-level cache
+    constexpr int64_t kPart = 4096;  // still in the first-level cache for the second pass
     for (int64_t begin = 0; begin < n; begin += kPart) {
       const int64_t end = std::min(n, begin + kPart);
       const C best = static_cast<C>(loops_.row(block + begin, end - begin));
@@ -200,7 +200,7 @@ struct ExtremumPolicy {
 };
 
 void fold(const FoldArgs& args, const Stream&) {
-  // Flags are counted and compared as whole numbers, except where a norm wants a floating count.
+  // Truth values are counted and compared as integers, except if a norm needs a floating count.
   const DType compute = args.map == Map::nonzero && !is_floating(args.out.dtype) ? kI64 : args.x.dtype;
   visit_compute(compute, [&]<class C>(Type<C>) { reduce(FoldPolicy<C>(args), args.x, args.out.layout); });
 }

@@ -1,21 +1,21 @@
 #pragma once
 
-// One driver for every reduction. Kept and reduced dimensions are collapsed apart, and the work becomes tasks of (a
-// tile of neighbouring outputs) x (a chunk of the reduced range), whose extent depends on the shapes alone:
-//   rows      the reduced elements of one output are read in runs, in place where they are contiguous, else through a
-//   buffer columns   neighbouring outputs are neighbours in memory: a tile of them is carried along, one contiguous row
-//   at a time
-// Where the reduced range has several chunks, each leaves partial cells, which are combined in chunk order.
+// The driver of all reductions. Output and reduced dimensions are collapsed separately (Axes). Work is split into
+// tasks, each a tile of neighbouring outputs and a chunk of the reduced range; their sizes depend on the shapes only:
+//   rows     the reduced elements of one output are read in runs: in place if they are contiguous and of the compute
+//            type, else through a buffer
+//   columns  neighbouring outputs are neighbours in memory: a tile of them is accumulated at once, row by row
+// If the reduced range has several chunks, each chunk stores partial cells, which are combined in the order of chunks.
 //
-// A policy P says what is computed:
-//   Value, Cell         the compute type, and the trivially copyable partial result of one output
-//   direct(), ordered() whether elements are read in place; whether positions in row-major order matter
+// A policy P defines the reduction:
+//   Value, Cell         the compute type; the partial result of one output, trivially copyable
+//   direct(), ordered() whether elements can be read in place; whether positions in row-major order matter
 //   identity()          the cell of no elements
-//   load(to, from, stride, n)                       stages elements
-//   row(cell, block, n, position)                   takes in n values, the first at `position` of the reduced range
-//   column(cells, block, stride, rows, n, position) takes in rows of n values, one for each of n cells
-//   combine(into, from)                             `from` comes later in the reduced range
-//   finish(offset, stride, cells, n)                writes n outputs, `offset` elements from their start
+//   load(to, from, stride, n)                       reads n elements into a buffer of the compute type
+//   row(cell, block, n, position)                   accumulates n values, the first at `position` of the reduced range
+//   column(cells, block, stride, rows, n, position) accumulates rows of n values, one value for each of n cells
+//   combine(into, from)                             adds a later cell of the reduced range
+//   finish(offset, stride, cells, n)                writes n outputs, `offset` elements from the first
 
 #include <algorithm>
 #include <memory>
@@ -26,7 +26,7 @@
 
 namespace lorry::kernels::cpu {
 
-/// In scan.cpp.
+/// Defined in scan.cpp.
 void scan(const ScanArgs& args, const Stream&);
 
 template <class P>
@@ -38,18 +38,18 @@ class Reducer {
         element_(size_of(x.dtype)),
         axes_(x.layout, out, P::ordered()) {
     const bool in_rows = reduced_.strides[0][0] == 1 && count_ > 1;
-    columns_ = !in_rows && kept_.strides[0][0] == 1 && kept_.sizes[0] >= kMinColumns;
+    columns_ = !in_rows && output_dims_.strides[0][0] == 1 && output_dims_.sizes[0] >= kMinColumns;
     chunk_ = columns_ ? kColumnChunk : kRowChunk;
     chunks_ = std::max<int64_t>(1, (count_ + chunk_ - 1) / chunk_);
-    const int64_t wanted = columns_ ? kTile : kRowTask / std::max<int64_t>(1, std::min(count_, chunk_));
-    tile_ = std::clamp<int64_t>(wanted, 1, std::min<int64_t>(kTile, std::max<int64_t>(1, kept_.sizes[0])));
+    const int64_t outputs = columns_ ? kTile : kRowTask / std::max<int64_t>(1, std::min(count_, chunk_));
+    tile_ = std::clamp<int64_t>(outputs, 1, std::min<int64_t>(kTile, std::max<int64_t>(1, output_dims_.sizes[0])));
   }
 
   void run() {
     if (outputs_ == 0) return;
     std::unique_ptr<Cell[]> partials;
     if (chunks_ > 1) partials = std::make_unique_for_overwrite<Cell[]>(chunks_ * outputs_);
-    const int64_t tiles = (kept_.sizes[0] + tile_ - 1) / tile_, outer = outputs_ / kept_.sizes[0];
+    const int64_t tiles = (output_dims_.sizes[0] + tile_ - 1) / tile_, outer = outputs_ / output_dims_.sizes[0];
     const int64_t work = std::max<int64_t>(1, tile_ * std::min(count_, chunk_));
     lorry::cpu::parallel_for(
         outer * tiles * chunks_, std::max<int64_t>(1, kGrain / work), [&](int64_t begin, int64_t end) {
@@ -57,14 +57,14 @@ class Reducer {
           for (int64_t task = begin; task < end; ++task) {
             const int64_t s = task % chunks_, tile = task / chunks_;
             const int64_t row = tile / tiles, first = tile % tiles * tile_;
-            const int64_t n = std::min(tile_, kept_.sizes[0] - first);
+            const int64_t n = std::min(tile_, output_dims_.sizes[0] - first);
             std::fill(cells, cells + n, policy_.identity());
             const Start at = start(row, first);
-            take_in(cells, at.x, n, s * chunk_, std::min(count_, (s + 1) * chunk_));
+            accumulate(cells, at.x, n, s * chunk_, std::min(count_, (s + 1) * chunk_));
             if (partials)
-              std::copy(cells, cells + n, partials.get() + s * outputs_ + row * kept_.sizes[0] + first);
+              std::copy(cells, cells + n, partials.get() + s * outputs_ + row * output_dims_.sizes[0] + first);
             else
-              policy_.finish(at.out, kept_.strides[1][0], cells, n);
+              policy_.finish(at.out, output_dims_.strides[1][0], cells, n);
           }
         });
     if (partials) combine(partials.get(), outer, tiles);
@@ -73,27 +73,27 @@ class Reducer {
  private:
   using Value = typename P::Value;
   using Cell = typename P::Cell;
-  static constexpr int64_t kTile = 1024;         // outputs carried together
-  static constexpr int64_t kRowChunk = 1 << 16;  // reduced elements of a task, by rows
-  static constexpr int64_t kColumnChunk = 256;   // and by columns
+  static constexpr int64_t kTile = 1024;         // maximum outputs of a task
+  static constexpr int64_t kRowChunk = 1 << 16;  // reduced elements of a task by rows
+  static constexpr int64_t kColumnChunk = 256;   // reduced elements of a task by columns
   static constexpr int64_t kRowTask = 1 << 14;   // elements that make a task of short rows worth its overhead
-  static constexpr int64_t kGrain = 1 << 15;     // elements that make a thread worth waking
-  static constexpr int64_t kBlock = 1024;        // staged elements
+  static constexpr int64_t kGrain = 1 << 15;     // elements worth waking a thread for
+  static constexpr int64_t kBlock = 1024;        // elements of a buffer
   static constexpr int64_t kMinColumns = 8;
-  static constexpr int64_t kRows = 64, kStagedRows = 8;
+  static constexpr int64_t kRows = 64, kConvertedRows = 8;
 
   struct Start {
     const char* x;
     int64_t out;
   };
-  /// Where outputs (row, first...) of the kept iteration begin.
+  /// The first element of x, and the output's offset, for outputs (row, first...) of output_dims_.
   Start start(int64_t row, int64_t first) const {
-    int64_t in = first * kept_.strides[0][0], out = first * kept_.strides[1][0];
-    for (int d = 1; d < kept_.rank; ++d) {
-      const int64_t i = row % kept_.sizes[d];
-      row /= kept_.sizes[d];
-      in += i * kept_.strides[0][d];
-      out += i * kept_.strides[1][d];
+    int64_t in = first * output_dims_.strides[0][0], out = first * output_dims_.strides[1][0];
+    for (int d = 1; d < output_dims_.rank; ++d) {
+      const int64_t i = row % output_dims_.sizes[d];
+      row /= output_dims_.sizes[d];
+      in += i * output_dims_.strides[0][d];
+      out += i * output_dims_.strides[1][d];
     }
     return {x_ + in * element_, out};
   }
@@ -114,9 +114,9 @@ class Reducer {
     }
   }
 
-  void take_in(Cell* cells, const char* x, int64_t n, int64_t begin, int64_t end) const {
+  void accumulate(Cell* cells, const char* x, int64_t n, int64_t begin, int64_t end) const {
     if (columns_) return by_columns(cells, x, n, begin, end);
-    const int64_t step = kept_.strides[0][0] * element_;
+    const int64_t step = output_dims_.strides[0][0] * element_;
     for (int64_t i = 0; i < n; ++i) by_rows(cells[i], x + i * step, begin, end);
   }
 
@@ -155,10 +155,10 @@ class Reducer {
       });
       return;
     }
-    Value block[kStagedRows * kTile];
+    Value block[kConvertedRows * kTile];
     for_each_run(x, begin, end, [&](const char* run, int64_t length, int64_t position) {
-      for (int64_t r = 0; r < length; r += kStagedRows) {
-        const int64_t rows = std::min(kStagedRows, length - r);
+      for (int64_t r = 0; r < length; r += kConvertedRows) {
+        const int64_t rows = std::min(kConvertedRows, length - r);
         for (int64_t i = 0; i < rows; ++i) policy_.load(block + i * n, run + (r + i) * stride * element_, 1, n);
         policy_.column(cells, block, n, rows, n, position + r);
       }
@@ -166,23 +166,24 @@ class Reducer {
   }
 
   void combine(Cell* partials, int64_t outer, int64_t tiles) {
-    lorry::cpu::parallel_for(
-        outer * tiles, std::max<int64_t>(1, kGrain / (tile_ * chunks_)), [&](int64_t begin, int64_t end) {
-          for (int64_t task = begin; task < end; ++task) {
-            const int64_t row = task / tiles, first = task % tiles * tile_, n = std::min(tile_, kept_.sizes[0] - first);
-            Cell* cells = partials + row * kept_.sizes[0] + first;
-            for (int64_t s = 1; s < chunks_; ++s)
-              for (int64_t i = 0; i < n; ++i) policy_.combine(cells[i], cells[s * outputs_ + i]);
-            policy_.finish(start(row, first).out, kept_.strides[1][0], cells, n);
-          }
-        });
+    lorry::cpu::parallel_for(outer * tiles, std::max<int64_t>(1, kGrain / (tile_ * chunks_)),
+                             [&](int64_t begin, int64_t end) {
+                               for (int64_t task = begin; task < end; ++task) {
+                                 const int64_t row = task / tiles, first = task % tiles * tile_,
+                                               n = std::min(tile_, output_dims_.sizes[0] - first);
+                                 Cell* cells = partials + row * output_dims_.sizes[0] + first;
+                                 for (int64_t s = 1; s < chunks_; ++s)
+                                   for (int64_t i = 0; i < n; ++i) policy_.combine(cells[i], cells[s * outputs_ + i]);
+                                 policy_.finish(start(row, first).out, output_dims_.strides[1][0], cells, n);
+                               }
+                             });
   }
 
   P policy_;
   const char* x_;
   int64_t element_;
   Axes axes_;
-  const Iteration &kept_ = axes_.kept, &reduced_ = axes_.reduced;
+  const Iteration &output_dims_ = axes_.output_dims, &reduced_ = axes_.reduced;
   const int64_t outputs_ = axes_.outputs, count_ = axes_.count;
   int64_t chunk_ = 0, chunks_ = 0, tile_ = 0;
   bool columns_ = false;

@@ -1,17 +1,17 @@
-// Running sums and products. A scan is sequential along its dimension, so threads share out the other dimensions; f32
-// and narrower are carried in f64, as PyTorch does on the CPU. Each element is read once and written once.
+// Running sums and products. A scan is sequential along its dimension, so work is divided along the other dimensions.
+// Totals of f32 and narrower types are f64, as in PyTorch on the CPU. Each element is read once and written once.
 
 #include <algorithm>
 
 #include "lorry/device/cpu/team.h"
 #include "lorry/kernels/cpu/common/fold_loops.h"
-#include "lorry/kernels/cpu/common/stage.h"
+#include "lorry/kernels/cpu/common/load_store.h"
 #include "lorry/kernels/cpu/table.h"
 
 namespace lorry::kernels::cpu {
 namespace {
 
-constexpr int64_t kTile = 256;  // neighbouring lines carried together
+constexpr int64_t kTile = 256;  // neighbouring lines that are scanned together
 constexpr int64_t kBlock = 1024;
 
 template <class C, Fold kFold>
@@ -23,14 +23,14 @@ void scan_as(const ScanArgs& args) {
   const Iteration it = collapse(lines, 2);
   if (length == 0 || it.numel() == 0) return;
   const int64_t bytes_x = size_of(x.dtype), bytes_out = size_of(out.dtype);
-  // Lines that lie side by side advance together; otherwise each is walked in blocks of its own.
+  // Lines that are adjacent in memory advance together; others are scanned one by one, in blocks.
   const bool side_by_side = it.strides[0][0] == 1 && it.sizes[0] >= 8;
   const int64_t tile = side_by_side ? kTile : 1, tiles = (it.sizes[0] + tile - 1) / tile;
   const int64_t block = side_by_side ? 1 : kBlock;
 
   lorry::cpu::parallel_for(
       it.numel() / it.sizes[0] * tiles, std::max<int64_t>(1, 32768 / (tile * length)), [&](int64_t begin, int64_t end) {
-        C staged[kBlock];
+        C converted[kBlock];
         Total<C> carried[kTile], results[kBlock];
         for (int64_t task = begin; task < end; ++task) {
           const int64_t first = task % tiles * tile, n = std::min(tile, it.sizes[0] - first);
@@ -45,14 +45,14 @@ void scan_as(const ScanArgs& args) {
             const char* from = x.as<const char>() + (at_x + k * step_x) * bytes_x;
             char* to = out.as<char>() + (at_out + k * step_out) * bytes_out;
             if (side_by_side) {
-              load(staged, from, x.dtype, 1, n);
-              for (int64_t i = 0; i < n; ++i) carried[i] = fold_one<kFold, Total<C>>(carried[i], staged[i]);
+              load(converted, from, x.dtype, 1, n);
+              for (int64_t i = 0; i < n; ++i) carried[i] = fold_one<kFold, Total<C>>(carried[i], converted[i]);
               store(to, out.dtype, it.strides[1][0], carried, n);
             } else {
               const int64_t count = std::min(block, length - k);
-              load(staged, from, x.dtype, step_x, count);
+              load(converted, from, x.dtype, step_x, count);
               for (int64_t i = 0; i < count; ++i)
-                results[i] = carried[0] = fold_one<kFold, Total<C>>(carried[0], staged[i]);
+                results[i] = carried[0] = fold_one<kFold, Total<C>>(carried[0], converted[i]);
               store(to, out.dtype, step_out, results, count);
             }
           }

@@ -1,5 +1,5 @@
-// Cross entropy as one operator: forward reads each row of logits once and keeps only its logsumexp; backward reads the
-// row again and writes its gradient, so that no tensor of probabilities is ever stored.
+// Cross entropy as one operator. Forward reads each row of logits once and keeps only its logsumexp; backward reads the
+// row again and writes its gradient. So no tensor of probabilities is stored.
 
 #include "lorry/kernels/rowwise.h"
 
@@ -54,7 +54,7 @@ double dot_row(const C* a, const C* b, int64_t n) {
 
 template <class C>
 void gradient_row(C* out, const C* x, const C* weight, int64_t n, C logsumexp, C a, C b) {
-  if (std::isnan(logsumexp)) {  // Highway's exp answers 0 for a NaN
+  if (std::isnan(logsumexp)) {  // Highway's Exp gives 0 for a NaN
     std::fill(out, out + n, logsumexp);
     return;
   }
@@ -107,7 +107,7 @@ void cross_entropy(const ClassArgs& args, const Array& losses, const Array& row_
                    const Stream&) {
   visit_class(args.x, [&]<class C>(Type<C>) {
     const int64_t rows = args.x.size(0), n = args.x.size(1);
-    const StagedRow<C> weight(args.weight, n, 1);
+    const ConvertedRow<C> weight(args.weight, n, 1);
     const double smooth = args.label_smoothing / static_cast<double>(n),
                  total_weight = fold_loops<C>(Fold::sum).row(weight.data(), n);
     lorry::cpu::parallel_for(rows, row_grain(n), [&](int64_t begin, int64_t end) {
@@ -133,7 +133,7 @@ void cross_entropy_backward(const ClassArgs& args, const Array& grad_x, const Ar
                             const Stream&) {
   visit_class(args.x, [&]<class C>(Type<C>) {
     const int64_t rows = args.x.size(0), n = args.x.size(1);
-    const StagedRow<C> weight(args.weight, n, 1);
+    const ConvertedRow<C> weight(args.weight, n, 1);
     const double smooth = args.label_smoothing / static_cast<double>(n),
                  total_weight = fold_loops<C>(Fold::sum).row(weight.data(), n);
     lorry::cpu::parallel_for(rows, row_grain(n), [&](int64_t begin, int64_t end) {
@@ -159,7 +159,7 @@ void cross_entropy_backward(const ClassArgs& args, const Array& grad_x, const Ar
 void nll(const ClassArgs& args, const Array& losses, const Array& row_weights, const Stream&) {
   visit_class(args.x, [&]<class C>(Type<C>) {
     const int64_t rows = args.x.size(0), n = args.x.size(1), bytes = size_of(args.x.dtype);
-    const StagedRow<C> weight(args.weight, n, 1);
+    const ConvertedRow<C> weight(args.weight, n, 1);
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t t = args.target.as<int64_t>()[r];
       losses.as<C>()[r] = row_weights.as<C>()[r] = 0;
@@ -175,7 +175,7 @@ void nll(const ClassArgs& args, const Array& losses, const Array& row_weights, c
 void nll_backward(const ClassArgs& args, const Array& grad_x, const Array& scale, const Stream&) {
   visit_class(grad_x, [&]<class C>(Type<C>) {
     const int64_t rows = grad_x.size(0), n = grad_x.size(1);
-    const StagedRow<C> weight(args.weight, n, 1);
+    const ConvertedRow<C> weight(args.weight, n, 1);
     lorry::cpu::parallel_for(rows, row_grain(n), [&](int64_t begin, int64_t end) {
       RowWriter<C> write(grad_x, n, grad_x.stride(0));
       for (int64_t r = begin; r < end; ++r) {

@@ -1,7 +1,7 @@
-// layer_norm and rms_norm. Forward reads each row once from memory; mean and squares are summed in fixed lanes and
-// carried in f64, and the squares are taken around the mean, so that a large common offset costs no digits. Backward
-// reads the gradient and x once; the gradients of weight and bias are summed over chunks of kChunk rows, and the chunks
-// are added in order in f64.
+// layer_norm and rms_norm. Forward reads each row from memory once. Mean and squares are summed in a fixed number of
+// lanes with totals in f64, and squares are taken around the mean, so that a large common offset costs no precision.
+// Backward reads the gradient and x once. The gradients of weight and bias are summed over chunks of kChunk rows, and
+// the chunks are added in order in f64.
 
 #include "lorry/kernels/rowwise.h"
 
@@ -20,7 +20,7 @@
 namespace lorry::kernels::cpu {
 template <class C>
 struct NormRows {
-  /// Writes one row; gives its mean (0 unless centred) and the reciprocal of its deviation.
+  /// Writes one row; returns its mean (0 unless centred) and the reciprocal of its deviation.
   void (*forward)(C* out, const C* x, const C* weight, const C* bias, int64_t n, double eps, bool centred, C& mean,
                   C& rstd);
   /// Writes one row of grad_x (unless null) and adds to the sums for weight and bias (unless null).
@@ -46,7 +46,7 @@ void norm_row(C* out, const C* x, const C* weight, const C* bias, int64_t n, dou
     const auto difference = hn::Sub(v, hn::Set(d, m));
     return hn::Mul(difference, difference);
   });
-  // Squares and rows are taken around the rounded mean; what that adds is (exact - m)^2 and (exact - m) an element.
+  // Squares and rows are taken around the rounded mean m; this adds (exact - m)^2 and (exact - m) per element.
   const double variance = std::max(0.0, squares / static_cast<double>(n) - (exact - m) * (exact - m));
   const C r = static_cast<C>(1 / std::sqrt((std::isnan(squares) ? squares : variance) + eps));
   const C rest = static_cast<C>(-(exact - m)) * r;
@@ -61,9 +61,9 @@ void norm_row(C* out, const C* x, const C* weight, const C* bias, int64_t n, dou
 template <class C>
 void norm_backward_row(C* grad_x, C* weight_sum, C* bias_sum, const C* grad, const C* x, const C* weight, int64_t n,
                        C mean, C rstd, bool centred) {
-  C a = 0, b = 0;  // the components of the gradient along the constant and along the normalised row
+  C a = 0, b = 0;  // the gradient's components along the constant and along the normalised row
   if (grad_x) {
-    // grad_x first holds the gradient of the normalised row, then the result.
+    // grad_x first contains the gradient of the normalised row, then the result.
     const double direct =
         sum_map<true>(grad_x, grad, weight, n, C(0), [](auto, auto g, auto w) HWY_ATTR { return hn::Mul(g, w); });
     const double along = sum_map<false>(grad_x, grad_x, x, n, C(0), [&](auto d, auto h, auto v) HWY_ATTR {
@@ -113,7 +113,7 @@ const NormRows<C>& norm_rows() {
 template <class C>
 void layer_norm_as(const NormArgs& args) {
   const int64_t rows = args.x.size(0), n = args.x.size(1);
-  const StagedRow<C> weight(args.weight, n, 1), bias(args.bias, n, 0);
+  const ConvertedRow<C> weight(args.weight, n, 1), bias(args.bias, n, 0);
   const bool centred = args.mean.data != nullptr;
   lorry::cpu::parallel_for(rows, row_grain(n), [&](int64_t begin, int64_t end) {
     RowReader<C> x(args.x, n);
@@ -130,7 +130,7 @@ void layer_norm_as(const NormArgs& args) {
 template <class C>
 void layer_norm_backward_as(const NormBackwardArgs& args) {
   const int64_t rows = args.x.size(0), n = args.x.size(1), chunks = (rows + kChunk - 1) / kChunk;
-  const StagedRow<C> weight(args.weight, n, 1);
+  const ConvertedRow<C> weight(args.weight, n, 1);
   const bool centred = args.mean.data != nullptr;
   std::vector<C> weight_sums(args.grad_weight.data ? chunks * n : 0), bias_sums(args.grad_bias.data ? chunks * n : 0);
   lorry::cpu::parallel_for(chunks, std::max<int64_t>(1, row_grain(n) / kChunk), [&](int64_t begin, int64_t end) {

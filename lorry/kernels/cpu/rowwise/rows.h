@@ -1,17 +1,17 @@
 #pragma once
 
-// Contiguous rows of any floating dtype seen in the compute type: in place where they already are, else through a
-// buffer.
+// Access to contiguous rows of any floating dtype in the compute type: in place if they have that type, else through a
+// converted copy.
 
 #include <vector>
 
 #include "lorry/device/cpu/team.h"
 #include "lorry/kernels/common/array.h"
-#include "lorry/kernels/cpu/common/stage.h"
+#include "lorry/kernels/cpu/common/load_store.h"
 
 namespace lorry::kernels::cpu {
 
-/// Reads rows of n elements that begin `step` elements apart. One a thread: it owns the buffer.
+/// Reads rows of n elements that begin `step` elements apart. Each thread has its own, because it owns the buffer.
 template <class C>
 class RowReader {
  public:
@@ -30,7 +30,7 @@ class RowReader {
   std::vector<C> buffer_;
 };
 
-/// Where a row is to be written; `done` stores what was written to the buffer.
+/// Gives the memory to write a row to. Call `done` afterwards: it stores the buffer, if one is used.
 template <class C>
 class RowWriter {
  public:
@@ -48,12 +48,12 @@ class RowWriter {
   std::vector<C> buffer_;
 };
 
-/// n elements in the compute type: in place where they already are, else through a buffer; n times `otherwise` where
-/// the array is absent.
+/// n elements in the compute type: in place if they have that type, else a converted copy. If the array is absent, all
+/// elements are `otherwise`.
 template <class C>
-class StagedRow {
+class ConvertedRow {
  public:
-  StagedRow(const Array& x, int64_t n, C otherwise)
+  ConvertedRow(const Array& x, int64_t n, C otherwise)
       : in_place_(x.dtype == dtype_of<C> ? x.as<const C>() : nullptr), buffer_(in_place_ ? 0 : n, otherwise) {
     if (x.data && !in_place_) load(buffer_.data(), x.data, x.dtype, 1, n);
   }
@@ -65,7 +65,7 @@ class StagedRow {
   std::vector<C> buffer_;
 };
 
-/// Rows that make a thread worth waking.
+/// The number of rows worth waking a thread for.
 inline int64_t row_grain(int64_t n) { return n >= 16384 ? 1 : 16384 / (n + 1) + 1; }
 
 }  // namespace lorry::kernels::cpu

@@ -1,6 +1,6 @@
-// Row softmax: the row is read once from memory and then stays in the first- or second-level cache for its three passes
-// (maximum, exponentials and their sum, scaling). A maximum that is not finite makes the whole row NaN, as the plain
-// formula would.
+// Row softmax. A row is read from memory once and stays in the first- or second-level cache for the three passes:
+// maximum, exponentials and their sum, scaling. A maximum that is not finite makes the whole row NaN, as in the
+// mathematical formula.
 
 #include "lorry/kernels/rowwise.h"
 
@@ -60,7 +60,7 @@ void softmax_backward_row(C* grad_x, const C* grad, const C* out, int64_t n, boo
     const C total = static_cast<C>(fold_loops<C>(Fold::sum).row(grad, n));
     for_each_vector<C>(n, [&](auto d, int64_t i) HWY_ATTR {
       const auto y = hn::LoadU(d, out + i);
-      // Highway's exp answers 0 for a NaN; the sum of both keeps it.
+      // Highway's Exp gives 0 for a NaN; keep the NaN, which then appears in the sum.
       const auto p = hn::IfThenElse(hn::Eq(y, y), hn::Exp(d, y), y);
       hn::StoreU(hn::Sub(hn::LoadU(d, grad + i), hn::Mul(p, hn::Set(d, total))), d, grad_x + i);
     });
@@ -97,7 +97,7 @@ const SoftmaxRows<C>& softmax_rows() {
   if constexpr (std::is_same_v<C, double>) return kTable->f64;
 }
 
-/// Calls f(Type<C>{}, n, rows) for a floating array seen as rows of its last dimension.
+/// Calls f(Type<C>{}, n, rows) for a floating array as rows of its last dimension.
 template <class F>
 void visit_rows(const Array& x, F&& f) {
   const int64_t n = x.layout.rank ? x.size(x.layout.rank - 1) : 1;

@@ -1,6 +1,5 @@
-// Sorting by integer keys: every value is mapped to an unsigned number of its width class (32 or 64 bits) whose order
-// is the wanted one, so that one radix sort (one comparison sort for short rows) serves all types and both
-// directions.
+// Sorting by integer keys. Every value is mapped to an unsigned integer of its width (32 or 64 bits) with the required
+// order, so one radix sort (one comparison sort for short rows) serves all types and both directions.
 
 #include "lorry/kernels/sort.h"
 
@@ -27,7 +26,7 @@ struct Item<uint64_t> {
   int64_t index;
 };
 
-/// Order-preserving: a < b as values exactly when key(a) < key(b); NaN above everything, -0 with 0.
+/// The key of a value: a < b exactly if key(a) < key(b). NaN is above everything, and -0 equals 0.
 template <class T>
 auto key_of(T value) {
   using C = Accumulate<T>;
@@ -45,7 +44,7 @@ auto key_of(T value) {
   }
 }
 
-/// Least significant byte first; a byte that all keys share costs one look at its histogram.
+/// Radix sort, least significant byte first. A byte that all keys share is skipped after its histogram.
 template <class Key>
 void radix_sort(std::vector<Item<Key>>& items, std::vector<Item<Key>>& spare) {
   constexpr int kBytes = sizeof(Key);
@@ -71,7 +70,7 @@ void sort_items(std::vector<Item<Key>>& items, std::vector<Item<Key>>& spare) {
             [](const auto& a, const auto& b) { return a.key != b.key ? a.key < b.key : a.index < b.index; });
 }
 
-/// Calls take(items, row) with the keys of each row, smallest first in the wanted direction once they are sorted.
+/// Calls take(items, row) with the sorted items of each row, smallest key first.
 template <class T, class F>
 void for_each_row(const Array& x, bool descending, F&& take) {
   using Key = decltype(key_of(T()));

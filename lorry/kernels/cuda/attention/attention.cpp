@@ -1,4 +1,4 @@
-// Which attention kernels run: cuDNN's where they are the fast ones, our own for everything else.
+// Chooses the attention kernels: cuDNN's where they are faster, otherwise Lorry's own.
 
 #include "lorry/kernels/cuda/attention/attention.h"
 
@@ -7,7 +7,7 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-/// Starts and strides of 16 bytes, no dimension repeated, and offsets of 31 bits.
+/// Whether addresses and strides are multiples of 16 bytes, no dimension is repeated, and offsets fit 31 bits.
 bool rows_suit(const Array& x) {
   constexpr int64_t kRun = 8;
   if (reinterpret_cast<uintptr_t>(x.data) % 16 != 0 || x.numel() == 0 || x.layout.extent() > INT32_MAX) return false;

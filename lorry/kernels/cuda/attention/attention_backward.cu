@@ -1,9 +1,9 @@
-// Attention's backward pass (Dao et al. 2022, algorithm 4) without atomics: the weights are computed again from the
-// saved logsumexp, by one kernel a gradient. With P the weights, D the factors of dropout, delta the rows' sums of
-// grad_out * out:
+// Attention's backward pass (Dao et al. 2022, algorithm 4) without atomics: one kernel per gradient, each of which
+// recomputes the weights from the saved logsumexp. With P the weights, D the factors of dropout, and delta the row sums
+// of grad_out * out:
 //   grad_v = (P D)^T grad_out      dS = scale P (grad_out v^T D - delta)      grad_q = dS k      grad_k = dS^T q
-// A block makes 64 rows of its gradient (32 of f64); for grad_k and grad_v it walks the queries of every head that
-// shares these keys.
+// A block computes 64 rows of its gradient (32 for f64). For grad_k and grad_v it runs over the queries of all heads
+// that share these keys.
 
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/cuda/attention/attention.h"
@@ -15,7 +15,7 @@ namespace {
 
 enum class Of { query, key, value };
 
-/// A warp a row.
+/// One warp per row.
 template <class T>
 __global__ void __launch_bounds__(256) delta_kernel(AttentionProblem p) {
   using C = Compute<T>;
@@ -38,10 +38,10 @@ __global__ void __launch_bounds__(AttentionTile<T>::kThreads, AttentionTile<T>::
   using Tile = AttentionTile<T>;
   using C = typename Tile::C;
   constexpr int kSide = Tile::kSide;
-  constexpr bool kByQuery = kOf == Of::query;  // rows are queries and columns keys, or the other way round
+  constexpr bool kByQuery = kOf == Of::query;  // rows are queries and columns are keys; otherwise the reverse
   __shared__ typename Tile::Shared shared;
 
-  // Under causal the last queries see the most keys, and the first keys are seen most: those go first.
+  // With a causal mask the last queries have the most keys, and the first keys the most queries, so these start first.
   const int64_t owners = kByQuery ? p.heads : p.shared, pairs = p.batches * owners, b = blockIdx.x % pairs / owners,
                 owner = blockIdx.x % pairs % owners;
   const int64_t group = p.heads / p.shared, nth = blockIdx.x / pairs,

@@ -1,6 +1,6 @@
-// cuDNN's fused attention through the frontend's headers, which open the library at run time. A plan is a graph that
-// cuDNN compiled for one set of sizes, strides and options; it is made once and kept for the life of the process:
-// captured device graphs may run its code.
+// cuDNN's fused attention, through the frontend's headers, which open the library at run time. A plan is a graph that
+// cuDNN has compiled for one set of sizes, strides and options. Plans are made once and never destroyed, because
+// captured device graphs may run their code.
 
 #include <cudnn_frontend.h>
 
@@ -21,7 +21,7 @@
 #include "lorry/kernels/cuda/common/scratch.h"
 
 namespace cudnn_frontend {
-void* cudnn_dlhandle = nullptr;  // where the headers look for cuDNN's functions
+void* cudnn_dlhandle = nullptr;  // the headers look up cuDNN's functions in this handle
 }
 
 namespace lorry::kernels::cuda {
@@ -32,8 +32,8 @@ using frontend::graph::Tensor_attributes;
 
 constexpr const char* kName = "scaled_dot_product_attention";
 
-/// The headers call a shared CUDA runtime too, and look for it by name: what is open already they find wherever it
-/// lies.
+/// The headers also use a shared CUDA runtime, which they open by name. They find it wherever it is installed if it is
+/// open already.
 bool open_cudnn() {
   static const bool kOpened = [] {
     if (lorry::cuda::open_library("libcudart.so." + std::to_string(CUDART_VERSION / 1000)).handle == nullptr)
@@ -44,7 +44,7 @@ bool open_cudnn() {
   return kOpened;
 }
 
-/// What a call of the frontend met with; empty when all went well. It returns its errors, and throws the loader's.
+/// The error of a frontend call; empty on success. The frontend returns its own errors and throws the loader's.
 template <class F>
 std::string why_not(F&& call) {
   try {
@@ -55,11 +55,11 @@ std::string why_not(F&& call) {
   }
 }
 
-/// A call's operands in the order of their identifiers, which count from 1.
+/// A call's operands, in the order of their identifiers, which start at 1.
 struct Call {
   const AttentionArgs& args;
   const AttentionGrads* grads;
-  int64_t parts;  ///< the batch is cut into
+  int64_t parts;  ///< the batch is split into
   int count;
   std::array<const Array*, 9> operands;
 
@@ -73,7 +73,7 @@ struct Call {
 };
 enum : int { kQ, kK, kV, kOut, kLogsumexp, kGradOut, kGradQ, kGradK, kGradV };
 
-/// A stride that means something where the size is 1 too.
+/// A valid stride even for a dimension of size 1.
 int64_t stride(const Array& x, int dim) {
   if (x.size(dim) > 1) return x.stride(dim);
   int64_t inner = 1;
@@ -81,7 +81,7 @@ int64_t stride(const Array& x, int dim) {
   return inner;
 }
 
-/// Everything that a plan is made for.
+/// Everything that a plan depends on.
 struct Key {
   std::array<int64_t, 40> words{};
   int count = 0;
@@ -115,7 +115,7 @@ struct CompiledAttention {
   std::string why_none;  ///< empty: the plan can run
 };
 
-/// cuDNN on one device. One thread at a time: the handle carries the stream.
+/// cuDNN on one device. Only one thread at a time may use it, because the handle holds the stream.
 struct Library {
   std::mutex turn;
   cudnnHandle_t handle = nullptr;
@@ -131,7 +131,7 @@ Options options(const AttentionArgs& args) {
   return options;
 }
 
-/// The call's graph: what goes in and out, with a part of the batch.
+/// Describes the call's graph: its inputs and outputs, for one part of the batch.
 void describe(frontend::graph::Graph& graph, const Call& call) {
   using frontend::DataType_t;
   const int64_t b = call.args.q.size(0) / call.parts, h = call.args.q.size(1), t = call.args.q.size(2);
@@ -184,7 +184,7 @@ std::unique_ptr<CompiledAttention> make_plan(const Call& call, cudnnHandle_t han
   return plan;
 }
 
-/// Null: there is none, and an event says so.
+/// Returns null if there is no plan; a warning event says so.
 CompiledAttention* plan_for(const Call& call, Library& library, int device) {
   if (library.handle == nullptr) {
     const std::string why = !open_cudnn() ? "cuDNN cannot be opened" : why_not([&] {
@@ -209,7 +209,7 @@ CompiledAttention* plan_for(const Call& call, Library& library, int device) {
 
 bool cudnn_attention(const AttentionArgs& args, const AttentionGrads* grads, Stream stream) {
   static Library* const kLibraries =
-      new Library[kMaxDevices];  // never destroyed: at exit the context may be gone already
+      new Library[kMaxDevices];  // never destroyed: at exit the context may no longer exist
   Library& library = kLibraries[stream.device.index];
   const std::lock_guard lock(library.turn);
   const lorry::cuda::DeviceGuard guard(stream.device.index);
@@ -218,7 +218,7 @@ bool cudnn_attention(const AttentionArgs& args, const AttentionGrads* grads, Str
   if (plan == nullptr) return false;
 
   const Scratch workspace(plan->workspace, stream);
-  std::array<void*, 10> data;  // of the operands, then the workspace
+  std::array<void*, 10> data;  // the operands, then the workspace
   for (int64_t part = 0; part < call.parts; ++part) {
     const int64_t first = part * (args.q.size(0) / call.parts);
     for (int i = 0; i < call.count; ++i) {
@@ -237,7 +237,7 @@ bool cudnn_attention(const AttentionArgs& args, const AttentionGrads* grads, Str
       return why.empty();
     });
     if (!why.empty()) [[unlikely]] {
-      lorry::cuda::check(cudaGetLastError(), "cudnnBackendExecute");  // a fault of the device explains more
+      lorry::cuda::check(cudaGetLastError(), "cudnnBackendExecute");  // a fault of the device is the more useful error
       raise_as<CudaError>(running_or(kName), "{}", why);
     }
   }

@@ -1,6 +1,6 @@
-// Attention's forward pass: a block walks the keys for 64 queries (32 of f64) with a running maximum and sum (Dao et
-// al. 2022). Reads q once and k and v once a block of queries, mostly from the second-level cache; writes out and
-// logsumexp.
+// Attention's forward pass. A block processes 64 queries (32 for f64) and runs over the keys with a running maximum and
+// sum (Dao et al. 2022). It reads q once, and k and v once per block of queries, mostly from the second-level cache; it
+// writes out and logsumexp.
 
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/cuda/attention/attention.h"
@@ -9,7 +9,7 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-/// kColumnTiles tiles of columns of out a block; blockIdx.y takes the next, and weighs the keys again.
+/// A block computes kColumnTiles tiles of columns of out; blockIdx.y selects them. Each computes the weights again.
 // Long: the tiles of a block stay in registers and shared memory over all keys.
 template <class T, int kColumnTiles>
 __global__ void __launch_bounds__(AttentionTile<T>::kThreads, AttentionTile<T>::kBlocks)
@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(AttentionTile<T>::kThreads, AttentionTile<T>::
   constexpr C kNone = -std::numeric_limits<C>::infinity();
   __shared__ typename Tile::Shared shared;
 
-  // Under causal the last queries see the most keys: they go first.
+  // With a causal mask the last queries have the most keys, so they start first.
   const int64_t pairs = p.batches * p.heads, pair = blockIdx.x % pairs, b = pair / p.heads, h = pair % p.heads;
   const int64_t first = ((p.t + kSide - 1) / kSide - 1 - blockIdx.x / pairs) * kSide,
                 column = int64_t{blockIdx.y} * kColumnTiles * kSide;
@@ -73,8 +73,7 @@ __global__ void __launch_bounds__(AttentionTile<T>::kThreads, AttentionTile<T>::
 
 #pragma unroll
   for (int r = 0; r < 4; ++r) {
-    // A row that sees nothing is 0 rather than 0 / 0, and its infinite logsumexp makes every weight 0 in the backward
-    // pass.
+    // A row that attends to no key is 0, not 0 / 0. Its infinite logsumexp makes every weight 0 in the backward pass.
     const C all = Tile::over_row(total[r], [](C a, C c) { return a + c; });
     const bool blind = all == 0;
     const C inverse = blind ? C(0) : 1 / all;

@@ -1,10 +1,10 @@
 #pragma once
 
-// What the built-in attention kernels share: a square tile of scores and the two products around it. A thread block of
-// kLanes x kLanes threads owns kSide rows; thread (x, y) has 4 x 4 scores: rows 4 y to 4 y + 3, columns 4 x to 4 x + 3.
-// Operands pass through shared memory in the compute type, 32 columns of depth at a time, so any width works; a thread
-// reads 16 bytes at once, and no two of a quarter warp meet in a bank. Nothing is added to from two sides: one block
-// makes each row of a result, in a fixed order.
+// Shared by the built-in attention kernels: a square tile of scores, and the matrix products around it. A block has
+// kLanes x kLanes threads and computes kSide rows. Thread (x, y) has 4 x 4 scores: rows 4 y to 4 y + 3, columns 4 x to
+// 4 x + 3. Operands go through shared memory in the compute type, 32 columns of depth at a time, so any width works. A
+// thread reads 16 bytes at once, and no two threads of a quarter warp use the same bank. Each row of a result is
+// computed by one block in a fixed order.
 
 #include <algorithm>
 #include <cmath>
@@ -23,12 +23,12 @@ template <class T>
 struct Matrix {
   T* data;
   int64_t row, rows, width;
-  bool runs;  ///< starts and strides allow accesses of 4 elements (2 of f64)
+  bool runs;  ///< addresses and strides allow accesses of 4 elements (2 for f64)
 
   __device__ Matrix from(int64_t first) const { return {data + first * row, row, rows - first, width, runs}; }
 };
 
-/// [batch, heads, length, width] as kernels get it.
+/// A tensor [batch, heads, length, width], as kernels get it.
 struct Heads {
   void* data = nullptr;
   int64_t batch = 0, head = 0, row = 0, rows = 0, width = 0;
@@ -51,17 +51,17 @@ struct Heads {
   static int64_t step(const Array& x, int dim) { return x.size(dim) == 1 ? 0 : x.stride(dim); }
 };
 
-/// A call, by value. What is null or of no width is not read.
+/// A call, passed by value. Operands that are null or have width 0 are not read.
 struct AttentionProblem {
   Heads q, k, v, out, grad_out, result;
   void* logsumexp;        ///< [b, h, t] of the compute type
-  void* delta = nullptr;  ///< [b, h, t] of the compute type: the rows' sums of grad_out * out
+  void* delta = nullptr;  ///< [b, h, t] of the compute type: the row sums of grad_out * out
   const void* mask;
   int64_t mask_strides[4] = {};
   bool mask_is_bool, causal, drops;
   int64_t batches, heads, shared, t, s;
-  double scale, dropout_scale;  ///< dropout_scale: the factor of the weights that stay
-  uint64_t threshold;           ///< words below it stay (kernels/random.h)
+  double scale, dropout_scale;  ///< dropout_scale: the factor of the weights that are not dropped
+  uint64_t threshold;           ///< weights with words below it are not dropped (kernels/random.h)
   formula::RandomKey key;
 
   explicit AttentionProblem(const AttentionArgs& args)
@@ -90,7 +90,7 @@ struct AttentionProblem {
 
   void addresses(auto& visit) const { visit(q, k, v, out, grad_out, result, logsumexp, delta, mask, key); }
 
-  /// The score of a product of query i and key j, which sees it.
+  /// The score of query i and key j, from their product. Query i must attend to key j.
   template <class T>
   __device__ Compute<T> score(Compute<T> product, int64_t b, int64_t h, int64_t i, int64_t j) const {
     using C = Compute<T>;
@@ -101,8 +101,8 @@ struct AttentionProblem {
     return static_cast<const uint8_t*>(mask)[at] != 0 ? scaled : scaled - std::numeric_limits<C>::infinity();
   }
 
-  /// What dropout multiplies the weights of query i and keys j to j + 3 by. Four words of Philox are one block, so they
-  /// lie in two at most.
+  /// The factors of dropout for query i and keys j to j + 3. A Philox block has four words, so at most two blocks are
+  /// needed.
   template <class C>
   __device__ void factors(C (&factor)[4], int64_t b, int64_t h, int64_t i, int64_t j) const {
     const uint64_t first = static_cast<uint64_t>(((b * heads + h) * t + i) * s + j);
@@ -123,7 +123,7 @@ template <class T>
 struct AttentionTile {
   using C = Compute<T>;
   static constexpr int kSide = sizeof(C) == 8 ? 32 : 64, kLanes = kSide / 4, kThreads = kLanes * kLanes;
-  static constexpr int kBlocks = sizeof(C) == 8 ? 4 : 2;  ///< a multiprocessor, at least
+  static constexpr int kBlocks = sizeof(C) == 8 ? 4 : 2;  ///< minimum blocks per multiprocessor
   static constexpr int kVector = 16 / static_cast<int>(sizeof(C)), kDepth = 32;
   static constexpr int kPitch = kSide + kVector, kDepthPitch = kDepth + kVector;
   using Block = C[4][4];
@@ -143,8 +143,8 @@ struct AttentionTile {
       for (int c = 0; c < 4; ++c) block[r][c] = 0;
   }
 
-  /// Brings kSide rows of kColumns columns into shared memory, zeros where the matrix ends. Interleaved: row 4 x + c
-  /// goes to place kLanes c + x, so that the lanes' rows are neighbours.
+  /// Loads kSide rows of kColumns columns into shared memory; zeros beyond the matrix. Interleaved: row 4 x + c is
+  /// stored at position kLanes c + x, so that the rows of neighbouring lanes are adjacent.
   template <int kColumns, int kRowPitch, bool kInterleaved>
   static __device__ void stage(C* to, const Matrix<const T>& from, int64_t column) {
     constexpr int kPerRow = kColumns / kVector;
@@ -177,7 +177,7 @@ struct AttentionTile {
     C *const a = shared.operands, *const b = a + kSide * kDepthPitch;
     clear(sum);
     for (int64_t depth = 0; depth < rows.width; depth += kDepth) {
-      __syncthreads();  // all have read what was there
+      __syncthreads();  // all threads have read the old contents
       stage<kDepth, kDepthPitch, false>(a, rows, depth);
       stage<kDepth, kDepthPitch, true>(b, columns, depth);
       __syncthreads();
@@ -198,9 +198,9 @@ struct AttentionTile {
     }
   }
 
-  /// Puts the tile where `accumulate` finds it.
+  /// Stores the tile in shared memory, where `accumulate` reads it.
   static __device__ void keep(Shared& shared, const Block& block) {
-    __syncwarp();  // the rows of a thread are read by the lanes of its y, all of one warp
+    __syncwarp();  // a thread's rows are read only by lanes of the same y, all in one warp
 #pragma unroll
     for (int r = 0; r < 4; ++r)
 #pragma unroll
@@ -212,7 +212,7 @@ struct AttentionTile {
       }
   }
 
-  /// sum[r][c] += the kept tile's row 4 y + r times column `column + 4 x + c` of values.
+  /// sum[r][c] += row 4 y + r of the stored tile times column `column + 4 x + c` of values.
   static __device__ void accumulate(Block& sum, Shared& shared, const Matrix<const T>& values, int64_t column) {
     __syncthreads();
     stage<kSide, kPitch, false>(shared.operands, values, column);
@@ -236,7 +236,7 @@ struct AttentionTile {
     }
   }
 
-  /// Over the lanes of a row, in a fixed order.
+  /// Folds over the lanes of a row, in a fixed order.
   template <class F>
   static __device__ C over_row(C value, F combine) {
 #pragma unroll
@@ -244,7 +244,7 @@ struct AttentionTile {
     return value;
   }
 
-  /// Writes the tile's rows from `column` on as far as the matrix goes.
+  /// Writes the tile to columns from `column` on, within the matrix.
   static __device__ void write(const Matrix<T>& to, const Block& block, int64_t column) {
     const int64_t width = to.width - column - x() * 4;
 #pragma unroll

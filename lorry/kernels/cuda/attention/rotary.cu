@@ -1,8 +1,8 @@
-// Rotary positions: every element is read once and written once, in accesses of 16 bytes where halves of heads, strides
-// and addresses allow it, else of the largest power of two that they do. A thread takes a run of coordinates and its
-// partner in the other half of the head, of up to kHeads heads of one position: these share their cosines and sines, of
-// which 16-bit elements need twice their own bytes, and their loads are in flight together (32 registers). Neighbouring
-// threads take neighbouring runs, then neighbouring heads.
+// Rotary positions. Every element is read once and written once, with accesses of 16 bytes if half-heads, strides and
+// addresses allow it, else of the largest power of two that they allow. A thread rotates a run of coordinates together
+// with the partner run in the other half of the head, for up to kHeads heads of one position. These heads share their
+// cosines and sines, which for 16-bit elements take twice the elements' own bytes, and their loads are in flight
+// together (32 registers). Neighbouring threads take neighbouring runs, then neighbouring heads.
 
 #include "lorry/kernels/attention.h"
 
@@ -39,18 +39,18 @@ struct Problem {
   T* out;
   const T* x;
   const C *cos, *sin;
-  int64_t rows, positions;               ///< a row: all heads of one position
+  int64_t rows, positions;               ///< a row is all heads of one position
   int64_t stride_n, stride_t, stride_h;  ///< of x
   int64_t all, heads, half;
-  int64_t items, groups;  ///< of a row: a run of each of the heads group, group + groups, ...
+  int64_t items, groups;  ///< per row; an item is a run of the heads group, group + groups, ...
   Division by_positions, by_runs;
-  int lanes, teams;  ///< threads a row, rows a block
+  int lanes, teams;  ///< threads per row, rows per block
   C sign;
 
   void addresses(auto& visit) const { visit(out, x, cos, sin); }
 };
 
-/// kN elements of the tables.
+/// kN elements of the tables of cosines or sines.
 template <int kN, class C>
 __device__ __forceinline__ void load_table(const C* from, C (&to)[kN]) {
   constexpr int kStep = kN < kRun<C> ? kN : kRun<C>;
@@ -62,7 +62,7 @@ __device__ __forceinline__ void load_table(const C* from, C (&to)[kN]) {
   }
 }
 
-/// kN elements in registers; those of 16 bits two to a word, where there are two.
+/// kN elements in registers; 16-bit elements are packed two per word if kN is even.
 template <class T, int kN>
 struct Elements {
   using C = Accumulate<T>;
@@ -74,7 +74,7 @@ struct Elements {
     words = load_run<Word, kN / kPair>(reinterpret_cast<const Word*>(from));
   }
   __device__ __forceinline__ void store(T* to) const { store_run(reinterpret_cast<Word*>(to), words); }
-  /// Turns these and the other half's.
+  /// Rotates these elements and those of the other half.
   __device__ __forceinline__ void turn(Elements& other, const C (&cos)[kN], const C (&sin)[kN], C sign) {
 #pragma unroll
     for (int w = 0; w < kN / kPair; ++w) {
@@ -129,7 +129,7 @@ __global__ __launch_bounds__(kBlock) void rotary_kernel(const __grid_constant__ 
   }
 }
 
-/// Whether every run of kN elements is one access.
+/// Whether every run of kN elements can be accessed at once.
 template <class T, int kN>
 bool moves_in(const RotaryArgs& args) {
   using C = Accumulate<T>;

@@ -26,7 +26,7 @@ struct Divider {
   }
 };
 
-/// The same of any n, by the processor's own division.
+/// The same for any n, with the processor's division.
 struct WideDivider {
   int64_t divisor = 1;
 

@@ -1,7 +1,7 @@
 #pragma once
 
 // Elements in memory and in registers: conversions between any two types (the rules of kernels/common/convert.h), loads
-// and stores whose type is known only at run time, and runs of 16 bytes.
+// and stores whose type is known at run time only, and runs of 16 bytes.
 
 #include <bit>
 #include <cstdint>
@@ -12,19 +12,19 @@
 
 namespace lorry::kernels::cuda {
 
-/// Narrow floats of 16 bits, which are widened and narrowed two at a time.
+/// 16-bit floats, which are widened and narrowed in pairs.
 template <class T>
 inline constexpr bool kHalf = kNarrowType<T> && sizeof(T) == 2;
-/// As stored: a bool is a byte, and any byte but 0 is true.
+/// The stored type: a bool is a byte, and every byte but 0 is true.
 template <class T>
 using Stored = std::conditional_t<std::is_same_v<T, bool>, uint8_t, T>;
-/// An unsigned number of the size of T.
+/// An unsigned integer of the size of T.
 template <class T>
 using BitsOf = std::conditional_t<
     sizeof(T) == 1, uint8_t,
     std::conditional_t<sizeof(T) == 2, uint16_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>>>;
 
-/// The value type of formulas for a compute type: whole numbers wrap.
+/// The value type of formulas for a compute type; integers wrap.
 template <class C>
 using Value = std::conditional_t<std::is_integral_v<C>, formula::Whole, C>;
 
@@ -50,8 +50,7 @@ __device__ __forceinline__ Stored<To> cast(Stored<From> x) {
     return static_cast<To>(x);
 }
 
-/// The element `index` elements after `data`, of a type known at run time, as a C. The branch is the same for all
-/// threads.
+/// Element `index` after `data`, of a type known at run time, converted to C. The branch is uniform over all threads.
 template <class C>
 __device__ __forceinline__ C load_as(const void* data, DType dtype, int64_t index) {
   return visit(dtype, [&]<class T>(Type<T>) -> C { return cast<C, T>(static_cast<const Stored<T>*>(data)[index]); });
@@ -62,12 +61,12 @@ __device__ __forceinline__ void store_as(void* data, DType dtype, int64_t index,
   visit(dtype, [&]<class T>(Type<T>) { static_cast<Stored<T>*>(data)[index] = cast<T, C>(value); });
 }
 
-/// N elements that move as one access of up to 16 bytes. T is a stored type.
+/// N elements that are loaded or stored with one access of up to 16 bytes. T is a stored type.
 template <class T, int N>
 struct alignas(sizeof(T) * N) Run {
   T at[N];
 };
-/// Elements in 16 bytes.
+/// The number of elements in 16 bytes.
 template <class T>
 inline constexpr int kRun = 16 / static_cast<int>(sizeof(T));
 
@@ -81,18 +80,17 @@ __device__ __forceinline__ void store_run(T* to, const Run<T, N>& run) {
 }
 
 #ifdef __CUDACC__
-/// Runs that nobody reads again before much else has passed. They leave the cache first: worth 1 to 3 % of an
-/// optimizer's step, and as much of the kernel that follows, whose own runs of this kind would find a cache full of
-/// what is not to leave.
+/// For runs that are not read again soon: these leave the cache first. This saves 1 to 3 % of an optimizer's step, and
+/// as much of the kernel that follows, which otherwise finds the cache full of such runs.
 template <class T, int N>
 __device__ __forceinline__ Run<T, N> load_streaming(const T* from) {
   using Word =
       std::conditional_t<sizeof(Run<T, N>) == 16, float4, std::conditional_t<sizeof(Run<T, N>) == 8, float2, float>>;
   return std::bit_cast<Run<T, N>>(__ldcs(reinterpret_cast<const Word*>(from)));
 }
-/// 16 bytes that nobody reads again and nobody writes while the kernel runs, past the first-level cache. That shortens
-/// sums of columns by 4 % on an H200 where they come from memory; where they come from the second-level cache, it costs
-/// up to 38 %.
+/// Loads 16 bytes that are not read again and not written while the kernel runs, bypassing the first-level cache. On an
+/// H200 this shortens column sums by 4 % if the data come from memory; if they come from the second-level cache, it
+/// costs up to 38 %.
 template <class T>
 __device__ __forceinline__ Run<T, kRun<T>> load_once(const T* from) {
   uint4 bytes;
@@ -108,8 +106,8 @@ __device__ __forceinline__ void store_streaming(T* to, const Run<T, N>& run) {
   __stcs(reinterpret_cast<Word*>(to), std::bit_cast<Word>(run));
 }
 
-// Two 16-bit elements of a word at once: an instruction for each that is widened, and one for both that are narrowed.
-// The rounding is that of the element types.
+// Two 16-bit elements in one word: one instruction for each to widen, one for both to narrow. The rounding is that of
+// the element types.
 template <class T>
 __device__ __forceinline__ float2 widen_pair(uint32_t word) {
   if constexpr (std::is_same_v<T, BFloat16>)

@@ -1,8 +1,8 @@
 #pragma once
 
-// Arithmetic in f32 for narrow results, which keep 11 digits of 24 or fewer: exponentials and quotients straight from
-// the hardware's approximations, without the steps that a f32 result needs. Infinities, NaN and subnormal quotients
-// come out as usual.
+// Fast f32 arithmetic for narrow results, which have at most 11 of f32's 24 digits. Exponentials and quotients are the
+// hardware's approximations, without the steps that an exact f32 result needs. Infinities, NaN and subnormal quotients
+// are as usual.
 
 #include "lorry/kernels/cuda/common/element.h"
 
@@ -10,14 +10,14 @@ namespace lorry::kernels::cuda {
 
 #ifdef __CUDACC__
 
-/// The relative error grows with |x| (6e-8 |x|), and results below 2^-126 are 0.
+/// The relative error grows with |x| (6e-8 |x|). Results below 2^-126 are 0.
 __device__ __forceinline__ float fast_exp(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504088896341f));
   return y;
 }
 
-/// A value type of formulas (formula/scalar.h), as far as those with kFastMath ask for it.
+/// A value type of formulas (formula/scalar.h) with the operations that formulas with kFastMath use.
 struct FastMath {
   float value;
 
@@ -28,7 +28,7 @@ struct FastMath {
   friend __device__ __forceinline__ FastMath operator-(FastMath a, FastMath b) { return FastMath(a.value - b.value); }
   friend __device__ __forceinline__ FastMath operator-(FastMath a) { return FastMath(-a.value); }
   friend __device__ __forceinline__ FastMath operator*(FastMath a, FastMath b) { return FastMath(a.value * b.value); }
-  /// For divisors of at least 1, whose reciprocals are not infinite.
+  /// For divisors of at least 1, whose reciprocals are finite.
   friend __device__ __forceinline__ FastMath operator/(FastMath a, FastMath b) {
     float reciprocal;
     asm("rcp.approx.f32 %0, %1;" : "=f"(reciprocal) : "f"(b.value));

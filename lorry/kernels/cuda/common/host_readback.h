@@ -1,7 +1,7 @@
 #pragma once
 
-// Numbers that the host waits for: kernels write them straight into host memory, which saves a copy, and the host reads
-// them when the stream is done.
+// Numbers that the host reads back. Kernels write them directly to host memory, which saves a copy; the host reads them
+// when the stream is done.
 
 #include <cstdint>
 #include <new>
@@ -15,23 +15,23 @@ class HostReadback {
  public:
   static constexpr int kWords = 2048;
 
-  /// For kernels of the stream.
+  /// stream: the stream of the kernels that write.
   explicit HostReadback(Stream stream)
       : stream_(stream), words_(static_cast<int64_t*>(memory::allocate_pinned(kBytes))) {}
-  /// Without a wait, as when a launch has thrown, kernels may still write: the memory is handed out again when the
-  /// stream is done.
+  /// If wait() was not called, for example because a launch threw, kernels may still write: the memory is reused only
+  /// when the stream is done.
   ~HostReadback() {
     try {
       if (!waited_) memory::record_pinned(words_, stream_);
       memory::release_pinned(words_, kBytes);
-    } catch (const std::bad_alloc&) {  // the words are lost, which harms nobody
+    } catch (const std::bad_alloc&) {  // the words leak, which does no harm
     }
   }
   HostReadback(const HostReadback&) = delete;
   HostReadback& operator=(const HostReadback&) = delete;
-  /// The address, for kernels and the host alike.
+  /// The address for kernels and for the host.
   int64_t* words() const { return words_; }
-  /// Waits for the stream; then what kernels wrote is there.
+  /// Waits for the stream, and returns what the kernels wrote.
   const int64_t* wait() {
     stream_.synchronize();
     waited_ = true;

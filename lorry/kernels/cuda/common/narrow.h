@@ -1,7 +1,7 @@
 #pragma once
 
-// Iterations beyond 31 bits, cut into parts that fit, so that no kernel needs 64-bit positions: a launch of 2^30
-// elements hides the cost of the next.
+// Splits iterations that exceed 31 bits into parts that fit, so that no kernel needs 64-bit positions. A launch of 2^30
+// elements hides the cost of the next launch.
 
 #include <algorithm>
 
@@ -9,13 +9,13 @@
 
 namespace lorry::kernels::cuda {
 
-/// Calls f(part, starts) for parts of the iteration that cover it and fit 31 bits; operand k of a part begins starts[k]
-/// elements after its own beginning.
+/// Calls f(part, starts) for parts of the iteration that together cover it; each fits 31 bits. Operand k of a part
+/// begins starts[k] elements after the operand's beginning.
 template <class F>
 void for_each_narrow(const Iteration& it, const int64_t* starts, const F& f) {
   if (fits_narrow(it)) [[likely]]
     return f(it, starts);
-  // The dimension that reaches furthest; a dimension longer than 1 exists, or everything would fit.
+  // The dimension with the largest extent. It is longer than 1; otherwise everything would fit.
   int widest = 0;
   int64_t furthest = -1;
   for (int d = 0; d < it.rank; ++d) {
@@ -23,7 +23,8 @@ void for_each_narrow(const Iteration& it, const int64_t* starts, const F& f) {
     for (int k = 0; k < it.operands; ++k) reach = std::max(reach, (it.sizes[d] - 1) * std::abs(it.strides[k][d]));
     if (it.sizes[d] > 1 && reach > furthest) widest = d, furthest = reach;
   }
-  constexpr int64_t kAligned = 1024;  // halves of long dimensions keep the alignment of the whole
+  // halves of long dimensions are split at multiples of it, so they keep the alignment of the whole
+  constexpr int64_t kAligned = 1024;
   const int64_t half = it.sizes[widest] / 2;
   const int64_t first = half > kAligned ? half / kAligned * kAligned : half;
   Iteration part = it;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Memory that a kernel needs while it runs. It belongs to the order of the stream it is made for, wherever it goes out
-// of scope: freed on return, and handed out again only to work that runs afterwards.
+// Temporary memory for kernels. It belongs to the stream that it is allocated for and may be freed as soon as the
+// kernels are enqueued: the memory is reused only by work that runs after them.
 
 #include "lorry/device/stream.h"
 #include "lorry/memory/allocate.h"

@@ -1,7 +1,7 @@
 #pragma once
 
-// From a linear position to each operand's offset, in a kernel: the strides of an Iteration by value, with division by
-// multiplication where 32 bits hold the positions.
+// Maps a linear position to each operand's offset in a kernel. Holds the strides of an Iteration by value; for
+// positions of 32 bits, divisions are multiplications.
 
 #include <cstdint>
 #include <cstdlib>
@@ -12,7 +12,7 @@
 
 namespace lorry::kernels::cuda {
 
-/// The offsets of `kOperands` operands. kIndex is uint32_t when positions and offsets stay below 2^31, else int64_t.
+/// The offsets of `kOperands` operands. Index is uint32_t if positions and offsets are below 2^31, else int64_t.
 template <int kOperands, class Index>
 struct StridedIndexer {
   static constexpr bool kNarrow = sizeof(Index) == 4;
@@ -29,7 +29,7 @@ struct StridedIndexer {
     }
   }
 
-  /// offsets[k] of the element at row-major position `n` of the iteration (dimension 0 innermost).
+  /// Computes offsets[k] of the element at row-major position `n` of the iteration (dimension 0 is the innermost).
   LORRY_HOST_DEVICE void operator()(Index n, Index (&offsets)[kOperands]) const {
     for (int k = 0; k < kOperands; ++k) offsets[k] = 0;
 #pragma unroll

@@ -10,14 +10,14 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-constexpr int64_t kEach = 1024;   ///< counters of a stream
-constexpr size_t kStreams = 512;  ///< of a device that have counters of their own: 2 MB
+constexpr int64_t kEach = 1024;   ///< counters per stream
+constexpr size_t kStreams = 512;  ///< streams per device that have counters of their own: 2 MB
 
-/// The counters of a device's streams, never released. They are not the caching allocator's, whose figures tell
-/// programs of leaks.
+/// The counters of a device's streams. They are never released and are not allocated from the caching allocator, whose
+/// statistics programs use to find leaks.
 class StreamCounters {
  public:
-  /// Null when there are more streams than counters, or when the device was full when they were first wanted.
+  /// Null if there are more streams than counters, or if the device had no memory left when they were first needed.
   uint32_t* of(Stream stream) {
     const std::scoped_lock lock(mutex_);
     if (!asked_) memory_ = zeroed(stream.device);
@@ -30,7 +30,7 @@ class StreamCounters {
   }
 
  private:
-  /// Null when the device has no room, not even without what is cached.
+  /// Null if the device has no memory left, even after emptying the cache.
   static uint32_t* zeroed(Device device) {
     using lorry::cuda::check;
     const lorry::cuda::DeviceGuard guard(device.index);
@@ -48,7 +48,7 @@ class StreamCounters {
       return nullptr;
     }
     check(error, "cudaMalloc");
-    // On a stream of its own: the default one may be closed by a capture.
+    // On a stream of its own, because a capture may forbid the default stream.
     const OwnedStream stream(device);
     lorry::cuda::fill_bytes(stream, memory, 0, kBytes);
     stream.synchronize();

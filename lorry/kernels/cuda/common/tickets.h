@@ -1,9 +1,9 @@
 #pragma once
 
-// Counters by which the last block of a launch knows that it is the last, without a launch or a fill of their own. A
-// stream has its counters: kernels of one stream do not overlap. They are zero between kernels, because the last block
-// sets its counter back (atomicInc wraps around), and a launch is all or nothing. A kernel that is captured into a
-// graph may be replayed beside the stream's own work, so it is given fresh ones.
+// Counters with which a block of a launch finds out that it is the last one to finish, without another launch or fill.
+// Each stream has its own counters, because kernels of one stream do not overlap. Counters are zero between kernels:
+// the last block resets its counter (atomicInc wraps around), and a launch runs completely or not at all. A captured
+// kernel may be replayed at the same time as the stream's other work, so it gets fresh counters.
 
 #include <cstdint>
 #include <optional>
@@ -24,9 +24,9 @@ class Tickets {
 };
 
 #ifdef __CUDACC__
-/// Whether this block is the last of `blocks` to ask. If so, what those before it wrote to device memory can be read,
-/// past the cache of the multiprocessor. For all threads, once. One thread's fence serves the block: the barriers
-/// before and after order the others' accesses.
+/// Whether this block is the last of `blocks` to call this. If so, it can read what the other blocks wrote to device
+/// memory before, bypassing the multiprocessor's cache. All threads must call it, once. One thread's fence is enough
+/// for the block: the barriers before and after order the accesses of the others.
 __device__ __forceinline__ bool is_last_block(uint32_t* ticket, uint32_t blocks) {
   __syncthreads();
   bool last = false;

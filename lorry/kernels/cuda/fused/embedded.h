@@ -1,7 +1,7 @@
 #pragma once
 
-// The headers that generated kernels include, carried by the library: those of formulas, of element types, of device
-// code (fused.cmake lists them), and what stands in for the standard library (base/nvrtc).
+// The headers that generated kernels include, embedded in the library: formulas, element types and device code (listed
+// in fused.cmake), and replacements for the standard library (base/nvrtc).
 
 #include <vector>
 
@@ -10,7 +10,7 @@
 namespace lorry::kernels::cuda {
 
 const std::vector<Header>& embedded_headers();
-/// Of all names and texts.
+/// A hash of all names and texts.
 const char* embedded_hash();
 
 }  // namespace lorry::kernels::cuda

@@ -11,9 +11,9 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-constexpr int kMostFormulas = 256;  ///< copies of formulas in a kernel, which unrolling makes
-constexpr int kBytesInFlight = 64;  ///< of a thread's operands
-constexpr int kMostGroups = 4;      ///< that a thread takes
+constexpr int kMostFormulas = 256;  ///< maximum copies of formulas in a kernel; unrolling makes copies
+constexpr int kBytesInFlight = 64;  ///< operand bytes per thread in flight
+constexpr int kMostGroups = 4;      ///< maximum groups per thread
 
 constexpr const char* kKernel = R"({includes}
 using namespace lorry;
@@ -64,7 +64,7 @@ class MapEmitter {
     std::vector<const char*> operators;
     for (const FusedStep& step : call_.steps) operators.push_back(operator_name(step));
     made_.name = kernel_name(operators);
-    const std::string steps = emit_steps();  // which finds the numbers
+    const std::string steps = emit_steps();  // this also collects the numbers
     made_.source = fmt::format(
         kKernel, fmt::arg("includes", includes()), fmt::arg("operands", made_.inputs.size() + call_.outputs.size()),
         fmt::arg("numbers", made_.numbers.size()), fmt::arg("layouts", it_.operands), fmt::arg("rank", it_.rank),
@@ -81,8 +81,8 @@ class MapEmitter {
     return stride == 1 ? "Along::run" : stride == 0 ? "Along::same" : "Along::strided";
   }
 
-  /// Groups fill 16 bytes of the widest operand, where all lie element after element or at one place. A thread has 64
-  /// bytes of operands in flight, unless its code grows long.
+  /// A group fills 16 bytes of the widest operand, if all operands are contiguous or repeated along it. A thread has 64
+  /// bytes of operands in flight, unless that makes its code too long.
   void choose_shape() {
     int widest = 1, bytes = 0;
     bool runs = true;
@@ -139,7 +139,7 @@ class MapEmitter {
                        step_value(step, operand));
   }
 
-  /// A register; or a number, in the type in which it is computed, else in its own.
+  /// The text for a register; for a number, in the type of the computation, else in its own type.
   SourceOperand read(int16_t r, std::optional<DType> compute) {
     const auto i = static_cast<size_t>(r);
     if (i >= call_.inputs.size() || walk_.of_input[i] >= 0) return {fmt::format("r{}", r), type_name(call_.dtype(r))};

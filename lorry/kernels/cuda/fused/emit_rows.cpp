@@ -70,7 +70,7 @@ class RowEmitter {
   int64_t length() const { return 16 / size_of(held_); }
   const RowStep::Result& of(int16_t r) const { return registers_[static_cast<size_t>(r)]; }
 
-  /// Registers of inputs in memory.
+  /// Loads the inputs in memory into registers.
   std::string emit_loads() {
     std::string text;
     for (size_t i = 0; i < call_.inputs.size(); ++i) {
@@ -132,7 +132,7 @@ class RowEmitter {
         type, r, r, value);
   }
 
-  /// Pads, runs the operator's own step, and rounds.
+  /// The text of a step that is not a map: pads the row, calls the operator's step, and rounds.
   std::string row_step(const RowStep& step, int s, int16_t r) {
     const char* const type = type_name(held_);
     const auto held = [&](int k, const char* pad) {
@@ -166,7 +166,7 @@ class RowEmitter {
     return r >= 0 ? fmt::format("r{}", r) : fmt::format("Wide<{}, kRuns, kLength>()", type_name(held_));
   }
 
-  /// In-place outputs of an element a row are written when every thread of the team has read what was there.
+  /// In-place outputs with one element per row are written after every thread of the team has read the old element.
   std::string emit_stores() {
     std::string text;
     const bool waits = std::ranges::any_of(
@@ -200,7 +200,7 @@ class RowEmitter {
 
   const RowCall& call_;
   std::vector<RowStep::Result> registers_;
-  DType held_ = kF32;  ///< of the rows that the steps hold
+  DType held_ = kF32;  ///< dtype of the rows that steps work on
   EmittedRows made_;
 };
 

@@ -1,8 +1,8 @@
 #pragma once
 
-// A call over rows as the source of a CUDA kernel: a team of threads holds a row in registers through all steps. Each
-// step over rows is that of the operator's own kernel (rowwise/row_steps.h), in the same order of sums, so that the
-// bits are the same. The number of rows, their length, addresses and numbers are arguments.
+// Generates the source of a CUDA kernel for a call over rows. A team of threads holds a row in registers through all
+// steps. Steps over rows use the code of the operators' own kernels (rowwise/row_steps.h) with the same order of sums,
+// so the bits are the same. The number of rows, their length, addresses and numbers are arguments.
 
 #include <optional>
 #include <string>
@@ -13,27 +13,27 @@
 
 namespace lorry::kernels::cuda {
 
-/// How a step over rows of n elements is dealt to threads, if its operator holds such rows in registers and they are
-/// whole runs of 16 bytes. Else nullopt, for the reason `why`.
+/// How the kernel of a step distributes rows of n elements among threads. None if the operator does not hold such rows
+/// in registers or if they are not whole runs of 16 bytes; `why` says why.
 std::optional<RowPlan> plan_of(const RowStep& step, DType dtype, int64_t n, std::string& why);
 
 struct EmittedRows {
   std::string name;    ///< of the kernel
-  std::string source;  ///< whole
+  std::string source;  ///< complete
   RowPlan plan;
-  /// Input `input` of the call, a number, as the kernel reads it; -1: eps of step `step`, or 1 / n.
+  /// A number that the kernel reads: input `input` of the call; if that is -1, eps of step `step`, or 1 / n.
   struct Number {
     int input;
     int step;
     DType as;
   };
   std::vector<Number> numbers;
-  std::vector<size_t> inputs;  ///< those in memory: operands 0, 1, ... of the kernel; the outputs follow
-  /// The bits of each operand's address that must be 0.
+  std::vector<size_t> inputs;  ///< inputs in memory; they are operands 0, 1, ... of the kernel, followed by the outputs
+  /// Per operand: the bits of its address that must be 0.
   std::vector<uint64_t> access_masks;
 };
 
-/// The steps of the call that are no maps have plans, which agree.
+/// All steps of the call that are not maps must have a plan, and the same one.
 EmittedRows emit_rows(const RowCall& call);
 
 }  // namespace lorry::kernels::cuda

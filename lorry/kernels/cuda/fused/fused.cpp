@@ -1,4 +1,5 @@
-// Fused calls on a GPU: generated kernels (emit.h, emit_rows.h), compiled in the background (runtime_compiler.h).
+// Fused calls on a GPU: kernels are generated (emit.h, emit_rows.h) and compiled in the background
+// (runtime_compiler.h).
 
 #include "lorry/kernels/fused.h"
 
@@ -13,7 +14,7 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-/// A call without elements has no kernel.
+/// A pointwise call. Without elements it has no kernel.
 class CudaMapKernel final : public FusedKernel {
  public:
   CudaMapKernel(const FusedCall& call, int device) : CudaMapKernel(MapCall(call), device) {}
@@ -26,7 +27,7 @@ class CudaMapKernel final : public FusedKernel {
 
   bool run(std::span<void* const> inputs, std::span<void* const> outputs, Stream stream) const override {
     if (kernel_ == nullptr) return true;
-    MapArgument::Words words;
+    ArgumentWords words;
     argument_->write(words, inputs, outputs);
     lorry::cuda::launch_compiled(stream, {argument_->blocks(), kMapBlock}, kernel_->function(), words.data(),
                                  argument_->type());
@@ -64,7 +65,7 @@ class CudaRowKernel final : public FusedKernel {
 
   bool run(std::span<void* const> inputs, std::span<void* const> outputs, Stream stream) const override {
     if (kernel_ == nullptr) return true;
-    RowArgument::Words words;
+    ArgumentWords words;
     if (!argument_.write(words, inputs, outputs)) return false;
     lorry::cuda::launch_compiled(stream, {grid_, static_cast<unsigned>(emitted_.plan.block())}, kernel_->function(),
                                  words.data(), argument_.type());
@@ -82,7 +83,7 @@ std::unique_ptr<const FusedKernel> make_rows(const RowCall& call, Device device)
   return std::make_unique<CudaRowKernel>(call, device.index);
 }
 
-int64_t deal_rows(const RowStep& step, DType dtype, int64_t n, std::string& why) {
+int64_t row_distribution(const RowStep& step, DType dtype, int64_t n, std::string& why) {
   const std::optional<RowPlan> plan = plan_of(step, dtype, n, why);
   return plan ? static_cast<int64_t>(dtype) << 32 | plan->lanes << 8 | plan->runs : -1;
 }
@@ -94,9 +95,10 @@ std::unique_ptr<const FusedKernel> make(const FusedCall& call, Device device) {
 }  // namespace
 
 const FusedKernels& fused_kernels() {
-  static constexpr FusedKernels kKernels{.make = make, .make_rows = make_rows, .deal_rows = deal_rows, .warm_up = [] {
-                                           RuntimeCompiler::get().warm_up();
-                                         }};
+  static constexpr FusedKernels kKernels{
+      .make = make, .make_rows = make_rows, .row_distribution = row_distribution, .warm_up = [] {
+        RuntimeCompiler::get().warm_up();
+      }};
   return kKernels;
 }
 

@@ -24,10 +24,10 @@ namespace {
 
 constexpr std::string_view kMagic = "lorry kernel 1\n";
 constexpr std::string_view kSuffix = ".kernel", kStagedSuffix = ".staged";
-/// A staged file that nobody has written to for so long was left by a process that ended.
+/// A temporary file that has not been written for this long was left by a process that has ended.
 constexpr time_t kStagedSeconds = 600;
 
-/// FNV-1a, 64 bits. It finds damage and names files; who may write them is decided by owner and mode.
+/// FNV-1a, 64 bits. It detects damage and names files. It is no protection: that is the file's owner and mode.
 uint64_t fnv(std::string_view bytes, uint64_t hash = 0xcbf29ce484222325) {
   for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
   return hash;
@@ -48,7 +48,7 @@ uint64_t number_at(std::string_view bytes) {
   return number;
 }
 
-/// Takes a text off the front of bytes; nothing if it is cut short.
+/// Removes a text from the front of `bytes`; none if it is incomplete.
 std::optional<std::string_view> take_text(std::string_view& bytes) {
   if (bytes.size() < 8) return std::nullopt;
   const uint64_t size = number_at(bytes);
@@ -59,7 +59,7 @@ std::optional<std::string_view> take_text(std::string_view& bytes) {
   return text;
 }
 
-/// A file: magic, key, binary, checksum of all before it.
+/// The contents of a file: magic, key, binary, checksum of everything before it.
 std::string file_of(std::string_view key, std::string_view binary) {
   std::string file(kMagic);
   append(file, key);
@@ -68,7 +68,7 @@ std::string file_of(std::string_view key, std::string_view binary) {
   return file;
 }
 
-/// The binary in a file; nothing if the file is damaged or of another key.
+/// The binary in a file; none if the file is damaged or has another key.
 std::optional<std::string_view> binary_in(std::string_view file, std::string_view key) {
   if (file.size() < kMagic.size() + 8 || !file.starts_with(kMagic)) return std::nullopt;
   if (number_at(file.substr(file.size() - 8)) != fnv(file.substr(0, file.size() - 8))) return std::nullopt;
@@ -95,10 +95,10 @@ class Descriptor {
   int number_;
 };
 
-/// No other user can have written it.
+/// Whether no other user can have written the file or folder.
 bool is_private(const struct stat& facts) { return facts.st_uid == ::geteuid() && (facts.st_mode & 077) == 0; }
 
-/// The folder, if it is private. Closed, with errno, if not.
+/// Opens the folder if it is private. Otherwise the result is not open and errno is set.
 Descriptor open_folder(const fs::path& path) {
   Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   struct stat facts;
@@ -109,7 +109,7 @@ Descriptor open_folder(const fs::path& path) {
 }
 
 Descriptor make_folder(const fs::path& path) {
-  std::error_code ignored;  // what is missing in the end, opening it tells
+  std::error_code ignored;  // ignored, because opening the folder reports what is missing
   fs::create_directories(path.parent_path(), ignored);
   ::mkdir(path.c_str(), 0700);
   return open_folder(path);
@@ -135,12 +135,12 @@ bool write_all(int file, std::string_view bytes) {
   return true;
 }
 
-/// Two hashes name a file. Keys of one name replace each other: the file holds its key.
+/// A file's name is two hashes of its key. Keys with the same name replace each other; a file contains its key.
 std::string name_of(std::string_view key) {
   return fmt::format("{:016x}{:016x}{}", fnv(key), fnv(key, 0x9e3779b97f4a7c15), kSuffix);
 }
 
-/// Drops staged files of processes that ended, and the files used longest ago beyond `most` bytes.
+/// Removes temporary files of processes that have ended, and the least recently used files beyond `most` bytes.
 void trim(int folder, uint64_t most) {
   const int own = ::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR* const entries = own < 0 ? nullptr : ::fdopendir(own);
@@ -262,13 +262,13 @@ KernelCache::Binary KernelCache::read(const std::string& key) {
   if (!read_all(file.number(), bytes)) return nullptr;
   const auto binary = binary_in(bytes, key);
   if (!binary) return nullptr;
-  ::futimens(file.number(), nullptr);  // used now; a file system that refuses drops it earlier
+  ::futimens(file.number(), nullptr);  // marks it as used; if the file system refuses, the file is removed earlier
   return std::make_shared<const std::string>(*binary);
 }
 
 bool KernelCache::has_files() const {
   if (!folder_) return false;
-  std::error_code error;  // a folder that cannot be read has none
+  std::error_code error;  // an unreadable folder counts as empty
   for (fs::directory_iterator files(*folder_, error), end; !error && files != end; files.increment(error))
     if (files->path().native().ends_with(kSuffix)) return true;
   return false;

@@ -1,12 +1,12 @@
 #pragma once
 
-// Compiled kernels, in memory and in a folder of the user, so that a kernel is compiled once a machine.
+// Compiled kernels, in memory and in a folder of the user, so that a kernel is compiled once per machine.
 //
-// Invariant: find() returns exactly the bytes that put() was given for an equal key, or nothing. A file holds its whole
-// key and a checksum of all that it holds; one that is damaged, or that another user could have written, is ignored.
-// A folder that cannot be read or written costs compilations and one warning event, never an error.
+// Invariant: find() returns the bytes that put() stored for an equal key, or nothing. A file contains its whole key and
+// a checksum of all its contents. Files that are damaged, or that another user could have written, are ignored. If the
+// folder cannot be read or written, kernels are compiled again and one warning event is emitted; it is never an error.
 //
-// This room stores bytes. It needs neither a GPU nor NVRTC.
+// The cache stores bytes. It needs neither a GPU nor NVRTC.
 
 #include <cstdint>
 #include <filesystem>
@@ -21,7 +21,7 @@
 
 namespace lorry::kernels::cuda {
 
-/// All that decides what a compilation gives.
+/// Everything that determines the result of a compilation.
 struct KernelKey {
   std::string source;
   std::string architecture;  ///< "sm_90"
@@ -29,13 +29,13 @@ struct KernelKey {
   std::string flags;
   uint32_t emitter_version = 0;
 
-  /// The fields in one string; equal strings come from equal keys alone.
+  /// The fields as one string; different keys have different strings.
   std::string bytes() const;
 };
 
-/// The folder of compiled kernels: $LORRY_CACHE_DIR, else $XDG_CACHE_HOME/lorry, else ~/.cache/lorry. Nothing where
-/// LORRY_CACHE_DIR is empty or "off", or where no absolute folder is known. Throws ValueError if LORRY_CACHE_DIR is
-/// relative: a program that changes its folder would have many caches.
+/// The folder of compiled kernels: $LORRY_CACHE_DIR, else $XDG_CACHE_HOME/lorry, else ~/.cache/lorry. None if
+/// LORRY_CACHE_DIR is empty or "off", or if no absolute folder is known. Throws ValueError if LORRY_CACHE_DIR is
+/// relative, because a program that changes its working directory would have many caches.
 std::optional<std::filesystem::path> kernel_cache_folder();
 
 class KernelCache {
@@ -46,17 +46,18 @@ class KernelCache {
     uint64_t disk_bytes = uint64_t{256} << 20;
   };
 
-  /// folder: made at the first put(), with mode 0700; none: kernels stay in memory.
+  /// folder: created at the first put(), with mode 0700. None: kernels are cached in memory only.
   explicit KernelCache(std::optional<std::filesystem::path> folder, Limits limits);
   explicit KernelCache(std::optional<std::filesystem::path> folder) : KernelCache(std::move(folder), Limits{}) {}
   KernelCache(const KernelCache&) = delete;
   KernelCache& operator=(const KernelCache&) = delete;
 
-  /// The kernel of this key, or null. From any thread.
+  /// The kernel with this key, or null. Thread-safe.
   Binary find(const KernelKey& key);
-  /// Adds a kernel; one of the same key is replaced. The kernels used longest ago make room. From any thread.
+  /// Adds a kernel, or replaces the one with the same key. If the cache is full, the least recently used kernels are
+  /// removed. Thread-safe.
   void put(const KernelKey& key, std::string binary);
-  /// Whether the folder has kernels, of whatever key. From any thread.
+  /// Whether the folder contains any kernel. Thread-safe.
   bool has_files() const;
 
  private:
@@ -74,7 +75,7 @@ class KernelCache {
   const std::optional<std::filesystem::path> folder_;
   const Limits limits_;
   std::mutex mutex_;
-  std::list<Entry> entries_;  ///< the last used first
+  std::list<Entry> entries_;  ///< most recently used first
   std::unordered_map<std::string_view, std::list<Entry>::iterator> by_key_;
   uint64_t bytes_in_memory_ = 0;
   bool warned_ = false;

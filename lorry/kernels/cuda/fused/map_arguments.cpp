@@ -8,8 +8,7 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-/// Whether every group of `width` elements lies within the innermost dimension, and on a multiple of its bytes where
-/// the first one does.
+/// Whether every group of `width` elements lies within the innermost dimension and is aligned if the first one is.
 bool has_groups(const Iteration& it, int layout, DType dtype, int width) {
   if (it.rank > 1 && it.sizes[0] % width != 0) return false;
   for (int d = 1; d < it.rank && it.strides[layout][0] == 1; ++d)
@@ -51,12 +50,12 @@ MapArgument::MapArgument(const MapCall& call, const Walk& walk, const EmittedMap
   };
   for (const size_t i : inputs_) look(walk.of_input[i], call.inputs[i].dtype);
   for (size_t o = 0; o < call.outputs.size(); ++o) look(walk.of_output[o], call.outputs[o].to.dtype);
-  require<ValueError>(words_.size() <= std::tuple_size_v<Words>, "too many operands; got {}", count);
+  require<ValueError>(words_.size() <= std::tuple_size_v<ArgumentWords>, "too many operands; got {}", count);
   const int64_t tile = int64_t{kMapBlock} * emitted.groups * emitted.width;
   blocks_ = static_cast<unsigned>((elements + tile - 1) / tile);
 }
 
-void MapArgument::write(Words& to, std::span<void* const> inputs, std::span<void* const> outputs) const {
+void MapArgument::write(ArgumentWords& to, std::span<void* const> inputs, std::span<void* const> outputs) const {
   std::ranges::copy(words_, to.begin());
   uint64_t wrong_bits = 0;
   for (size_t k = 0; k < access_masks_.size(); ++k) {

@@ -1,9 +1,8 @@
 #pragma once
 
-// The argument of a generated map kernel as the host writes it: MapArguments (map_kernel.h), whose size depends on the
-// call.
+// Writes the argument of a generated pointwise kernel: the bytes of MapArguments (map_kernel.h), whose size depends on
+// the call.
 
-#include <array>
 #include <span>
 #include <vector>
 
@@ -14,13 +13,12 @@ namespace lorry::kernels::cuda {
 
 class MapArgument {
  public:
-  /// The call has elements.
+  /// The call must have elements.
   MapArgument(const MapCall& call, const Walk& walk, const EmittedMap& emitted);
 
-  /// More than any call has.
-  using Words = std::array<uint64_t, 320>;
-  /// That of a run. inputs, outputs: of the first element of each operand of the call; numbers have none.
-  void write(Words& to, std::span<void* const> inputs, std::span<void* const> outputs) const;
+  /// Writes the argument of a run. inputs, outputs: the address of the first element of each operand of the call; those
+  /// of numbers are ignored.
+  void write(ArgumentWords& to, std::span<void* const> inputs, std::span<void* const> outputs) const;
   lorry::cuda::ParameterType type() const { return argument_type(words_.size()); }
   unsigned blocks() const { return blocks_; }
 
@@ -28,9 +26,9 @@ class MapArgument {
   enum Word : size_t { elements, vectors, operands, first_address };
 
   std::vector<uint64_t> words_;
-  std::vector<size_t> inputs_;          ///< of the call that lie in memory
-  std::vector<uint64_t> access_masks_;  ///< of each operand: the address bits that are 0 where its groups are aligned
-  bool vectors_ = true;                 ///< groups of several elements are aligned where the addresses are
+  std::vector<size_t> inputs_;          ///< the inputs of the call that are in memory
+  std::vector<uint64_t> access_masks_;  ///< per operand: the address bits that must be 0 for aligned vector access
+  bool vectors_ = true;                 ///< whether vector access is aligned if the addresses are
   unsigned blocks_ = 0;
 };
 

@@ -1,10 +1,10 @@
 #pragma once
 
-// What a generated map kernel (emit.h) is made of. A block takes a tile of consecutive elements, a thread some groups
-// of them a block apart: it brings the elements of all operands of its groups, computes, and writes the results. A
-// group is kWidth neighbours, where all operands lie element after element, or at one place, and every group is
-// aligned; one element otherwise, and in the last tile. How operands lie is known when the kernel is compiled (Along),
-// sizes and strides are arguments.
+// Parts of generated pointwise kernels (emit.h). A block computes a tile of consecutive elements. A thread computes
+// several groups of the tile, a block's width apart: it loads the elements of all operands, computes, and stores the
+// results. A group has kWidth adjacent elements if every operand is contiguous or repeated along them and every group
+// is aligned; otherwise, and in the last tile, it has one element. How operands run along the innermost dimension is
+// known when the kernel is compiled (Along); sizes and strides are arguments.
 
 #include <bit>
 #include <cstdint>
@@ -16,19 +16,19 @@
 
 namespace lorry::kernels::cuda {
 
-/// How an operand lies along the innermost dimension.
+/// How an operand runs along the innermost dimension.
 enum class Along : uint8_t {
-  run,      ///< element after element
+  run,      ///< contiguous
   same,     ///< one element
-  strided,  ///< at a distance: groups are single elements
+  strided,  ///< with a stride: groups are single elements
 };
 
-/// A kernel's argument. Layouts are those of the call, each told once; dimension 0 is the innermost. The host writes
-/// the same words (map_arguments.h).
+/// A kernel's argument. It contains each distinct layout of the call once; dimension 0 is the innermost. The host
+/// writes the same words (map_arguments.h).
 template <int kOperands, int kNumbers, int kLayouts, int kRank, bool kWide>
 struct MapArguments {
   int64_t elements;
-  uint64_t vectors;   ///< not 0: groups of kWidth neighbours are aligned
+  uint64_t vectors;   ///< not 0: groups have kWidth elements and are aligned
   uint64_t operands;  ///< kOperands
   void* at[kOperands];
   uint64_t numbers[kNumbers > 0 ? kNumbers : 1];
@@ -36,7 +36,7 @@ struct MapArguments {
   std::conditional_t<kWide, WideDivider, Divider> sizes[kRank];
 };
 
-/// Where an element lies in each layout.
+/// Computes the offset of an element in each layout.
 template <int kOperands, int kNumbers, int kLayouts, int kRank, bool kWide>
 __device__ __forceinline__ void offsets_of(const MapArguments<kOperands, kNumbers, kLayouts, kRank, kWide>& a,
                                            int64_t element, int64_t (&offsets)[kLayouts]) {
@@ -61,7 +61,7 @@ __device__ __forceinline__ void offsets_of(const MapArguments<kOperands, kNumber
 
 // ---- elements in registers ------------------------------------------------------------------------------------------
 
-/// A value of element type T in a register: narrow floats are widened, a bool is 0 or 1.
+/// A value of element type T in a register: narrow floats as f32, bool as 0 or 1.
 template <class T>
 using Held = std::conditional_t<kNarrowType<T>, float, Stored<T>>;
 
@@ -75,7 +75,7 @@ __device__ __forceinline__ Held<T> hold(Stored<T> x) {
     return x;
 }
 
-/// A value of type From as one of type To, rounded to it.
+/// Converts a value and rounds it to type To.
 template <class To, class From>
 __device__ __forceinline__ Held<To> convert(Held<From> x) {
   if constexpr (std::is_same_v<To, From>)
@@ -86,15 +86,15 @@ __device__ __forceinline__ Held<To> convert(Held<From> x) {
     return hold<To>(cast<To, From>(x));
 }
 
-/// What one operator does: operands of types X are computed in C by the formula, then rounded to the operator's Result
-/// and to T.
+/// One operator: operands of types X are computed in C by the formula, then rounded to the operator's Result type and
+/// to T.
 template <class Formula, class C, class Result, class T, class... X>
 __device__ __forceinline__ Held<T> step(Held<X>... x) {
   const C operands[] = {convert<C, X>(x)...};
   return convert<T, Result>(convert<Result, C>(compute<Formula>(operands, kNarrowType<T>)));
 }
 
-/// A number of the host, already in type T: f32, f64 or i64.
+/// A number of the host, already converted to T: f32, f64 or i64.
 template <class T>
 __device__ __forceinline__ T number(uint64_t bits) {
   if constexpr (sizeof(T) == 4)
@@ -105,12 +105,12 @@ __device__ __forceinline__ T number(uint64_t bits) {
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
-/// Elements of one group as they lie in memory.
+/// The elements of a group in memory.
 template <class T, int kWidth>
 struct Elements {
   Stored<T> at[kWidth];
 };
-/// Elements that move as one access, of up to 16 bytes.
+/// Elements that are loaded or stored with one access of up to 16 bytes.
 template <class T, int kWidth>
 inline constexpr int kAccess = static_cast<int>(sizeof(Stored<T>)) * kWidth > 16 ? kRun<Stored<T>> : kWidth;
 

@@ -12,7 +12,7 @@
 namespace lorry::kernels::cuda {
 
 const Nvrtc& Nvrtc::get() {
-  // Never destroyed: a thread may still compile while the process ends.
+  // Never destroyed, because a thread may still compile while the process ends.
   static const Nvrtc& kNvrtc = *new Nvrtc;
   return kNvrtc;
 }
@@ -37,7 +37,7 @@ Nvrtc::Nvrtc() {
   find(cubin_, "nvrtcGetCUBIN");
   if (!missing_.empty()) return;
   int major = 0, minor = 0;
-  if (version_of_(&major, &minor) != 0) missing_ = "libnvrtc does not tell its version";
+  if (version_of_(&major, &minor) != 0) missing_ = "libnvrtc does not report its version";
   version_ = fmt::format("nvrtc {}.{}", major, minor);
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// NVRTC, the compiler of kernels at run time, opened when it is first needed. No GPU is needed to compile.
+// NVRTC, the run-time compiler of kernels. The library is opened when first needed. Compiling needs no GPU.
 
 #include <cstddef>
 #include <string>
@@ -8,27 +8,28 @@
 
 namespace lorry::kernels::cuda {
 
-/// A source that a program includes by name.
+/// A header that a program can include by name.
 struct Header {
   std::string name, text;
 };
 
 struct Compiled {
-  std::string cubin;  ///< empty: refused
-  std::string log;    ///< what the compiler says
+  std::string cubin;  ///< empty: compilation failed
+  std::string log;    ///< the compiler's messages
 };
 
-/// From any thread, from several at a time.
+/// Thread-safe.
 class Nvrtc {
  public:
-  /// The library of the toolkit that Lorry is built with, opened by the first call.
+  /// The NVRTC of the toolkit that Lorry is built with. The first call opens it.
   static const Nvrtc& get();
 
-  /// Why there is no compiler; empty where there is one.
+  /// Why there is no compiler; empty if there is one.
   const std::string& missing() const { return missing_; }
-  /// "nvrtc 13.0"; what a KernelKey calls the compiler.
+  /// "nvrtc 13.0": the compiler in a KernelKey.
   const std::string& version() const { return version_; }
-  /// A cubin, where options name an architecture ("--gpu-architecture=sm_90"). Throws Error if there is no compiler.
+  /// Compiles to a cubin; the options must name an architecture ("--gpu-architecture=sm_90"). Throws Error if there is
+  /// no compiler.
   Compiled compile(const std::string& source, const std::vector<Header>& headers,
                    const std::vector<std::string>& options) const;
 
@@ -40,7 +41,7 @@ class Nvrtc {
   Nvrtc();
   static std::string text_of(Program program, Size size, Text text);
 
-  // Declared here: a toolkit may come without nvrtc.h. 0 is success.
+  // Declared here because a toolkit may lack nvrtc.h. 0 is success.
   int (*version_of_)(int*, int*) = nullptr;
   int (*create_)(Program*, const char* source, const char* name, int headers, const char* const* texts,
                  const char* const* names) = nullptr;

@@ -22,10 +22,11 @@ RowArgument::RowArgument(const RowCall& call, const EmittedRows& emitted)
   }
   if (emitted.numbers.empty()) words_.push_back(0);
   words_.push_back(static_cast<uint64_t>(emitted.plan.lanes));
-  require<ValueError>(words_.size() <= std::tuple_size_v<Words>, "too many operands; got {}", access_masks_.size());
+  require<ValueError>(words_.size() <= std::tuple_size_v<ArgumentWords>, "too many operands; got {}",
+                      access_masks_.size());
 }
 
-bool RowArgument::write(Words& to, std::span<void* const> inputs, std::span<void* const> outputs) const {
+bool RowArgument::write(ArgumentWords& to, std::span<void* const> inputs, std::span<void* const> outputs) const {
   std::ranges::copy(words_, to.begin());
   uint64_t wrong_bits = 0;
   for (size_t k = 0; k < access_masks_.size(); ++k) {

@@ -1,9 +1,8 @@
 #pragma once
 
-// The argument of a generated kernel over rows as the host writes it: RowArguments (row_kernel.h), whose size depends
-// on the call.
+// Writes the argument of a generated kernel over rows: the bytes of RowArguments (row_kernel.h), whose size depends on
+// the call.
 
-#include <array>
 #include <span>
 #include <vector>
 
@@ -16,10 +15,9 @@ class RowArgument {
  public:
   RowArgument(const RowCall& call, const EmittedRows& emitted);
 
-  using Words = std::array<uint64_t, 320>;
-  /// That of a run. inputs, outputs: of the first element of each operand of the call; numbers have none. False: they
-  /// are not aligned.
-  bool write(Words& to, std::span<void* const> inputs, std::span<void* const> outputs) const;
+  /// Writes the argument of a run. inputs, outputs: the address of the first element of each operand of the call; those
+  /// of numbers are ignored. Returns false if an address is not aligned.
+  bool write(ArgumentWords& to, std::span<void* const> inputs, std::span<void* const> outputs) const;
   lorry::cuda::ParameterType type() const { return argument_type(words_.size()); }
 
  private:

@@ -1,8 +1,8 @@
 #pragma once
 
-// What a generated kernel over rows is made of (emit_rows.h). A row is held by its team as in the operators' own
-// kernels (rowwise/rows.h): a wide register is an array [runs][elements of a run] in each thread, a narrow one a value
-// that all threads of the team have. All rows begin and end on multiples of 16 bytes.
+// Parts of generated kernels over rows (emit_rows.h). A team of threads holds a row in registers, as in the operators'
+// own kernels (rowwise/rows.h). A wide register is an array [runs][elements of a run] in each thread; a narrow one is a
+// value that all threads of the team have. All rows begin and end at multiples of 16 bytes.
 
 #include "lorry/kernels/cuda/fused/map_kernel.h"
 #include "lorry/kernels/cuda/rowwise/row_steps.h"
@@ -16,16 +16,16 @@ struct RowArguments {
   uint64_t operands;  ///< kOperands
   void* at[kOperands];
   uint64_t numbers[kNumbers > 0 ? kNumbers : 1];
-  int64_t lanes;  ///< threads of a team
+  int64_t lanes;  ///< threads per team
 };
 
-/// Elements of a wide register.
+/// A wide register.
 template <class T, int kRuns, int kLength>
 struct Wide {
   Held<T> at[kRuns][kLength];
 };
 
-/// A row of a wide operand, or a column's operand for step 0. What lies beyond the row is 0.
+/// Loads a row of a wide operand, or, with first = 0, a column operand. Elements beyond the row are 0.
 template <class T, int kRuns, int kLength>
 __device__ __forceinline__ Wide<T, kRuns, kLength> load_wide(const void* data, int64_t first, int body,
                                                              const Team& team) {
@@ -53,7 +53,7 @@ __device__ __forceinline__ void store_wide(void* data, int64_t first, int body, 
   }
 }
 
-/// As the operators over rows hold it.
+/// A wide register in the form that the row operators use.
 template <class T, int kRuns>
 __device__ __forceinline__ HeldRow<T, kRuns> held_row(const Wide<T, kRuns, kRun<T>>& x, int body, const Team& team,
                                                       Accumulate<T> pad) {
@@ -65,7 +65,7 @@ __device__ __forceinline__ HeldRow<T, kRuns> held_row(const Wide<T, kRuns, kRun<
     for (int e = 0; e < kRun<T>; ++e) held.body[k][e] = team.lane + k * team.lanes < body ? x.at[k][e] : pad;
   return held;
 }
-/// Rounded to its type, as the operator's result is.
+/// The row, rounded to its type like the operator's result.
 template <class T, int kRuns>
 __device__ __forceinline__ Wide<T, kRuns, kRun<T>> rounded(const HeldRow<T, kRuns>& held) {
   Wide<T, kRuns, kRun<T>> x;
@@ -76,7 +76,7 @@ __device__ __forceinline__ Wide<T, kRuns, kRun<T>> rounded(const HeldRow<T, kRun
   return x;
 }
 
-/// Where a row of whole runs lies.
+/// The position of a row that consists of whole runs.
 template <class T>
 __device__ __forceinline__ Cut<T, int> whole_row(int body, const Team& team) {
   Cut<T, int> cut(nullptr, 0, team);
@@ -84,7 +84,7 @@ __device__ __forceinline__ Cut<T, int> whole_row(int body, const Team& team) {
   return cut;
 }
 
-/// Scales and shifts normal values; kWeight, kBias: whether there are such.
+/// Scales and shifts normalised values. kWeight, kBias: whether there is a weight, a bias.
 template <class T, bool kWeight, bool kBias, int kRuns>
 __device__ __forceinline__ void scale_and_shift(HeldRow<T, kRuns>& held, const Statistics<Accumulate<T>>& row,
                                                 const Wide<T, kRuns, kRun<T>>& weight,

@@ -18,19 +18,19 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-/// As the kernels that Lorry is built with are compiled, so that formulas give the same bits.
+/// The flags of Lorry's own kernels, so that formulas give the same bits.
 constexpr const char* kFlags[] = {"--std=c++20", "--fmad=false", "--device-as-default-execution-space"};
 
-/// Ends the process's compiler before NVRTC ends. NVRTC registers what it does at exit when it is opened and when it
-/// compiles, and the last registered runs first: whoever compiles then crashes. So the compiler registers its end anew
-/// after each of the first compilations.
+/// Ends the compiler's threads before NVRTC is destroyed. NVRTC registers exit handlers when it is opened and when it
+/// compiles. Handlers run in reverse order, so a compilation that is still running then would crash. Therefore the
+/// compiler registers its own end again after each of the first compilations.
 void end_at_exit() {
   constexpr int kMost = 32;
   static std::atomic<int> registered = 0;
   static const pid_t kProcess = ::getpid();
   if (registered.fetch_add(1) < kMost)
     std::atexit([] {
-      if (::getpid() == kProcess) RuntimeCompiler::get().end();  // a child that fork() made has none of the threads
+      if (::getpid() == kProcess) RuntimeCompiler::get().end();  // a child made by fork() has none of these threads
     });
 }
 
@@ -44,18 +44,20 @@ Compiled compile(const std::string& source, const std::string& architecture) {
   return made;
 }
 
-/// Loads a cubin for good: graphs that hold its kernel may live as long as the process.
+/// Loads a cubin and never unloads it, because graphs that contain its kernel may live as long as the process.
 const void* load_cubin(const std::string& cubin, const std::string& name, int device) {
 #if CUDART_VERSION >= 12080
   const lorry::cuda::DeviceGuard guard(device);
-  // Another thread may capture a stream in the mode in which calls such as these would end the capture.
+  // Relaxed, because another thread may be capturing a stream in a mode in which these calls would invalidate the
+  // capture.
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   lorry::cuda::check(cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode");
   cudaLibrary_t library = nullptr;
   cudaKernel_t kernel = nullptr;
   cudaError_t error = cudaLibraryLoadData(&library, cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0);
   if (error == cudaSuccess) error = cudaLibraryGetKernel(&kernel, library, name.c_str());
-  // The driver loads the code when it is first asked for, which a capture would not allow.
+  // Forces the driver to load the code now; it would otherwise do so at the first launch, which a capture does not
+  // allow.
   cudaFuncAttributes attributes;
   if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel));
   cudaThreadExchangeStreamCaptureMode(&mode);
@@ -67,8 +69,8 @@ const void* load_cubin(const std::string& cubin, const std::string& name, int de
 #endif
 }
 
-/// Leaves a source where its user can look at it, in a file that nobody else can have prepared. Empty: it could not be
-/// written.
+/// Writes a source that failed to compile to a new file that only the user can access. Returns its path; empty if it
+/// could not be written.
 std::string write_refused(const std::string& source) {
   std::error_code error;
   const auto folder = std::filesystem::temp_directory_path(error);
@@ -112,11 +114,11 @@ void RuntimeKernel::finish(State state, const void* function, std::string why) {
 }
 
 RuntimeCompiler& RuntimeCompiler::get() {
-  // Never destroyed, since other threads may ask while the process ends; its own threads end before libraries do.
+  // Never destroyed, because other threads may use it while the process ends. Its own threads end before libraries do.
   static RuntimeCompiler& kCompiler = [&]() -> RuntimeCompiler& {
     static KernelCache& kCache = *new KernelCache(kernel_cache_folder());
     const int threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1, 4);
-    // A warm cache needs no NVRTC, so its version is that of the toolkit which Lorry is built with and opens it from.
+    // With a warm cache NVRTC is never opened, so its version is taken from the toolkit that Lorry is built with.
     auto& made = *new RuntimeCompiler({compile, load_cubin, fmt::format("nvrtc {}", CUDART_VERSION), threads}, kCache);
     return made;
   }();
@@ -155,7 +157,7 @@ void RuntimeCompiler::enqueue(Job job) {
   }
   jobs_.push_back(std::move(job));
   if (threads_.size() < static_cast<size_t>(parts_.threads) && threads_.size() < jobs_.size()) {
-    // The program's signals are for its own threads.
+    // Block signals, so that the program's own threads handle them.
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -210,7 +212,7 @@ void RuntimeCompiler::run(const Job& job) {
   job.kernel->finish(RuntimeKernel::State::refused, nullptr, std::move(why));
 }
 
-/// False: the cache does not have it, or what it has cannot be loaded, so that it is to be compiled again.
+/// Returns false if the kernel is not in the cache, or cannot be loaded; then it must be compiled.
 bool RuntimeCompiler::load_cached(const Job& job) {
   const KernelCache::Binary cubin = cache_.find(job.key);
   if (cubin == nullptr) return false;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Kernels that are compiled while the program goes on: by a few threads in the background, from the cache where it has
-// them (kernel_cache.h). Whoever wants one asks whether it is ready, and does without until it is.
+// Kernels compiled while the program runs: by a few background threads, or loaded from the cache (kernel_cache.h).
+// Callers ask whether a kernel is ready and use other kernels until it is.
 
 #include <atomic>
 #include <condition_variable>
@@ -19,7 +19,7 @@
 
 namespace lorry::kernels::cuda {
 
-/// A source whose one kernel, `name`, is extern "C".
+/// A source with one extern "C" kernel, `name`.
 struct KernelSource {
   std::string name, text;
 };
@@ -29,11 +29,11 @@ std::string architecture_of(int device);
 
 class RuntimeKernel {
  public:
-  /// What launches take (device/cuda/launch.h); null: not compiled yet, or refused.
+  /// The function to launch (device/cuda/launch.h); null if it is not compiled yet, or could not be.
   const void* function() const { return function_.load(std::memory_order_acquire); }
-  /// Returns when it is compiled or refused.
+  /// Waits until it is compiled or has failed to compile.
   void wait() const;
-  /// Why it never will be ready; empty where it is or may be.
+  /// Why it could not be compiled; empty if it is or may still be.
   std::string refused() const;
 
  private:
@@ -48,10 +48,10 @@ class RuntimeKernel {
   std::string refused_;
 };
 
-/// Thread-safe. Destruction waits for what is being compiled and leaves the rest uncompiled.
+/// Thread-safe. Destruction waits for running compilations; others are dropped.
 class RuntimeCompiler {
  public:
-  /// A cubin to a function of a device. Throws where it cannot be loaded.
+  /// Loads a cubin and returns its function for a device. Throws if it cannot be loaded.
   using Load = std::function<const void*(const std::string& cubin, const std::string& name, int device)>;
   using Compile = std::function<Compiled(const std::string& source, const std::string& architecture)>;
   struct Parts {
@@ -66,17 +66,17 @@ class RuntimeCompiler {
   RuntimeCompiler(const RuntimeCompiler&) = delete;
   RuntimeCompiler& operator=(const RuntimeCompiler&) = delete;
 
-  /// That of this process: NVRTC, the user's cache, and a thread for two processors, at most four.
+  /// The process's compiler: NVRTC, the user's cache, and one thread per two processors, at most four.
   static RuntimeCompiler& get();
 
-  /// The kernel of a source, on a device of an architecture ("sm_90"): the same one for equal sources. It is ready at
-  /// once where the cache has it; otherwise it is compiled in the background. A kernel that is refused is told by one
-  /// warning event, which names the file that holds its source.
+  /// The kernel of a source for a device of an architecture ("sm_90"). Equal sources give the same object. It is ready
+  /// at once if it is in the cache; otherwise it is compiled in the background. A kernel that cannot be compiled is
+  /// reported by one warning event, which names a file with its source.
   std::shared_ptr<const RuntimeKernel> kernel(const KernelSource& source, const std::string& architecture, int device);
-  /// Lets the background prepare what the first compilation needs, unless the cache's folder has kernels: then there
-  /// may be nothing to compile, and to open NVRTC would take longer than to load them.
+  /// Prepares the first compilation in the background, unless the cache's folder contains kernels: then there may be
+  /// nothing to compile, and opening NVRTC would take longer than loading them.
   void warm_up();
-  /// Waits for what is being compiled, and leaves the rest uncompiled from now on.
+  /// Waits for running compilations; everything else is never compiled.
   void end();
 
  private:
@@ -84,7 +84,7 @@ class RuntimeCompiler {
     KernelSource source;
     KernelKey key;
     int device;
-    std::shared_ptr<RuntimeKernel> kernel;  ///< null: nothing but warm up
+    std::shared_ptr<RuntimeKernel> kernel;  ///< null: only prepare the compiler
   };
 
   void enqueue(Job job);

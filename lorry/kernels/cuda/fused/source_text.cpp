@@ -9,7 +9,7 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-/// The formula of each row, by name, and the types in which it takes many instructions.
+/// The name of each row's formula, and the types in which it takes many instructions.
 struct FormulaRow {
   const char* name;
   bool is_long_f32, is_long_f64, is_long_i64;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Words of generated sources.
+// Parts of generated source text.
 
 #include <functional>
 #include <optional>
@@ -16,16 +16,16 @@ const char* type_name(DType t);
 /// Whether a step's formula takes many instructions.
 bool is_long(const FusedStep& step);
 const char* operator_name(const FusedStep& step);
-/// Such as fused_mul_add_sigmoid, for whoever looks at a profile.
+/// A name such as fused_mul_add_sigmoid, which profiles show.
 std::string kernel_name(std::span<const char* const> operators);
 
-/// An operand of a step: how it is written, and its type.
+/// An operand of a step: its text and its type.
 struct SourceOperand {
   std::string text;
   const char* type;
 };
-/// What a step makes of its operands. operand(k, as): number k; numbers of the host are of type `as`, that of the
-/// computation, or where there is none of their own.
+/// The text of a step's result. operand(k, as) gives operand k; numbers of the host get type `as`, the type of the
+/// computation, or their own type if `as` is empty.
 std::string step_value(const FusedStep& step,
                        const std::function<SourceOperand(int k, std::optional<DType> as)>& operand);
 

@@ -1,7 +1,6 @@
 #pragma once
 
-// From an index to a distance in memory, with the look that every index gets on its way; and runs of elements as wide
-// words.
+// Converts an index to an offset and checks it; copies runs of elements as wide words.
 
 #include "lorry/base/modes.h"
 #include "lorry/device/cuda/device_assert.h"
@@ -12,14 +11,14 @@
 namespace lorry::kernels::cuda {
 
 #ifdef __CUDACC__
-/// Out of line: an assertion is rare, and kernels hold several indices at a time.
+/// Not inlined: an invalid index is rare, and kernels hold several indices at a time.
 __device__ __noinline__ inline void report_outside(lorry::cuda::AssertSite site, int64_t index, int64_t low,
                                                    int64_t high) {
   site.report(lorry::cuda::DeviceAssert::index, index, low, high);
 }
 #endif
 
-/// The positions along an indexed dimension.
+/// Converts and checks indices of one dimension.
 struct IndexBounds {
   int64_t size;
   Negative negative;
@@ -32,7 +31,7 @@ struct IndexBounds {
   void addresses(auto& visit) const { visit(); }
 
 #ifdef __CUDACC__
-  /// In [0, size), or -1 for an index that is outside, after an assertion.
+  /// Returns an index in [0, size); for an invalid index, reports it and returns -1.
   __device__ __forceinline__ int64_t operator()(int64_t index) const {
     if (static_cast<uint64_t>(index) < static_cast<uint64_t>(size)) return index;
     if (index < 0) {
@@ -45,19 +44,20 @@ struct IndexBounds {
 #endif
 };
 
-/// Sixteen bytes that move together.
+/// A word of 16 bytes.
 struct alignas(16) Word16 {
   uint64_t at[2];
 };
 
-/// Makes words of up to 16 bytes of the elements (of `bytes` each) along the innermost dimension, where operands 0 and
-/// 1 (at `to` and `from`) are contiguous there and all other operands stand still, and rewrites sizes, strides and
+/// Merges the elements (of `bytes` bytes each) along the innermost dimension into words of up to 16 bytes, if operands
+/// 0 and 1 (at `to` and `from`) are contiguous there and all other operands have stride 0. Rewrites sizes, strides and
 /// `step` in words. Returns the bytes of a word.
 inline int64_t widen(Iteration& it, int64_t bytes, const void* to, const void* from, int64_t& step) {
   if (it.strides[0][0] != 1 || it.strides[1][0] != 1) return bytes;
   for (int k = 2; k < it.operands; ++k)
     if (it.strides[k][0] != 0) return bytes;
-  // A word divides everything that moves an address, so the lowest bit of all of it tells.
+  // A word's size must divide every address, stride and size, so their lowest common bit gives the largest possible
+  // word.
   uint64_t all = reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from) |
                  static_cast<uint64_t>(it.sizes[0] * bytes) | static_cast<uint64_t>(step * bytes) | 16;
   for (int d = 1; d < it.rank; ++d)
@@ -71,7 +71,7 @@ inline int64_t widen(Iteration& it, int64_t bytes, const void* to, const void* f
   return word;
 }
 
-/// Calls f(Type<Word>) with the type that moves `bytes` bytes at once.
+/// Calls f(Type<Word>) with a type of `bytes` bytes.
 template <class F>
 void visit_word(int64_t bytes, F&& f) {
   switch (bytes) {
@@ -88,7 +88,7 @@ void visit_word(int64_t bytes, F&& f) {
   }
 }
 
-/// Calls f(Type<Index>) with uint32_t where that holds all positions and offsets, else int64_t.
+/// Calls f(Type<Index>) with uint32_t if that can represent all positions and offsets, else int64_t.
 template <class F>
 void visit_index(bool narrow, F&& f) {
   if (narrow) return f(Type<uint32_t>{});

@@ -1,6 +1,6 @@
 #pragma once
 
-// The parts of the indexing family, each defined beside its kernels.
+// The functions of the indexing family, each defined with its kernels.
 
 #include "lorry/kernels/indexing.h"
 

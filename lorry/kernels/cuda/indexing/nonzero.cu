@@ -1,6 +1,6 @@
-// Where elements are not zero. Counting reads x once; listing reads it once more, with the number of what comes before
-// found on the way (prefix.h), and writes 8 bytes a coordinate. Counting goes from the end to the start, so that
-// listing finds the start still in the cache.
+// Positions of elements that are not zero. Counting reads x once. Listing reads it once more, computes the number of
+// non-zero elements before each position on the way (prefix.h), and writes 8 bytes per coordinate. Counting runs from
+// the end to the start, so that listing finds the start in the cache.
 
 #include <algorithm>
 
@@ -15,12 +15,13 @@ namespace lorry::kernels::cuda {
 namespace {
 
 constexpr int kThreads = kPrefixThreads;
-/// A thread looks at four runs of 16 bytes, one block's width apart.
+/// A thread reads four runs of 16 bytes, a block's width apart.
 constexpr int kRuns = 4;
 template <class Word>
 constexpr int kTile = kThreads* kRuns* kRun<Word>;
 
-/// x as words of its width, of which `mask` leaves the bits that make it differ from zero: all but the sign of a float.
+/// x as words of its element width. `mask` selects the bits that make an element differ from zero: all except a float's
+/// sign.
 template <class Word>
 struct Elements {
   const Word* data;
@@ -30,7 +31,7 @@ struct Elements {
 
   void addresses(auto& visit) const { visit(data); }
 
-  /// Bit i says whether element from + i of a run is not zero.
+  /// Bit i: whether element from + i of a run is not zero.
   __device__ uint32_t run(int64_t from) const {
     constexpr int kLength = kRun<Word>;
     uint32_t bits = 0;
@@ -46,13 +47,13 @@ struct Elements {
   }
 };
 
-/// Where run r of this thread starts in its tile.
+/// The position of this thread's run r in its tile.
 template <class Word>
 __device__ __forceinline__ int start_of(int r) {
   return (r * kThreads + static_cast<int>(threadIdx.x)) * kRun<Word>;
 }
 
-/// counts[block] = what the block's tiles hold.
+/// counts[block] = the number of non-zero elements in the block's tiles.
 template <class Word>
 __global__ void __launch_bounds__(kThreads) count_tiles(int64_t* counts, Elements<Word> x, int64_t tiles) {
   int64_t mine = 0;
@@ -68,7 +69,7 @@ __global__ void __launch_bounds__(kThreads) count_tiles(int64_t* counts, Element
   if (threadIdx.x == 0) counts[blockIdx.x] = static_cast<int64_t>(all);
 }
 
-/// From a row-major position to coordinates.
+/// Converts a row-major position to coordinates.
 struct Coordinates {
   int rank;
   bool narrow;
@@ -132,7 +133,7 @@ __global__ void __launch_bounds__(kThreads)
     coordinates.write(out + (start + i) * coordinates.rank, origin + found[i]);
 }
 
-/// Calls f with the elements of x as words of its width.
+/// Calls f with the elements of x as words of their width.
 template <class F>
 void visit_elements(const Array& x, F&& f) {
   const auto with = [&]<class Word>(Word all) {

@@ -1,18 +1,17 @@
-// Writing at computed positions, in parallel and yet in a fixed order.
+// Writing at computed positions, in parallel and in a fixed order.
 //
-// Two coordinates can meet at one address only where the target itself stands still (stride 0: a bound dimension).
-// Dimensions along which neither the target stands still nor the index moves are columns: all of a column's neighbours
-// meet the same fate. The others, walked in row-major order, are the *orders*: each has a key, the address it writes
-// to, and equal keys have to be combined order by order.
+// Two coordinates can have the same address only if they differ along a dimension in which the target's stride is 0 (a
+// *bound* dimension). Dimensions along which the target's stride is not 0 and the index is constant are *columns*: all
+// elements along them have the same position. The coordinates of the other dimensions, in row-major order, are the
+// *orders*. Each order has a key, the address it writes to; orders with equal keys must be combined one after another.
 //
-//   assign   the last order of each key wins. Where the keys are few enough for a table, every order leaves its number
-//   at its
-//            key and the largest stays; else the keys are sorted. What has won is then moved as `take` moves, in words
-//            of 16 bytes.
-//   others   orders are sorted by key (stably), and whoever finds itself first of its key combines all that follow, one
-//            after another, rounding as the CPU does: no atomics, the same bits for any grid.
+//   assign   the last order of each key wins. If the number of keys allows a table, every order stores its number at
+//            its key, and the largest number remains; otherwise keys are sorted. Then the winners are copied in words
+//            of 16 bytes, as in `take`.
+//   others   orders are sorted by key (stably). The first order of each key combines all orders of that key in
+//            sequence, rounding like the CPU: no atomics, and the same bits for any grid.
 //
-// Where no dimension is bound to more than one coordinate nobody meets, and nothing is sorted.
+// If no bound dimension has more than one coordinate, no two orders have the same key, and nothing is sorted.
 
 #include "lorry/kernels/cuda/indexing/put.h"
 
@@ -29,7 +28,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kEach = 4;
 constexpr int64_t kTile = kThreads * kEach;
-/// Orders that are sorted at once; later ones follow when these are done, which keeps the order.
+/// The maximum number of orders sorted at once. Later chunks run after earlier ones, which keeps the order.
 constexpr int64_t kChunk = int64_t{1} << 30;
 
 unsigned tiles(int64_t n) { return static_cast<unsigned>((n + kTile - 1) / kTile); }
@@ -58,11 +57,11 @@ PutPlan plan(const PutArgs& args) {
   }
   const Layout ordered[] = {part(target, orders), part(source, orders), part(index, orders)};
   const Layout columned[] = {part(target, columns), part(source, columns)};
-  // Without bound coordinates the order is free, so the order of memory is taken.
+  // Without bound coordinates any order is correct, so the order in memory is used.
   PutPlan p{collapse(ordered, 3, !bound), collapse(columned, 2), bound, args.step, 1, 0, {}};
   p.count = p.orders.numel();
-  // A key is an address where several dimensions make it up, and the index itself, which has fewer bits, where only one
-  // does.
+  // The key is an address if it depends on several dimensions. If it depends on the index only, the key is the index,
+  // which has fewer bits.
   if (!moving) std::swap(p.key_step, p.address_step);
   p.nowhere = std::max<int64_t>(args.size - 1, 0) * p.key_step + 1;
   for (int d = 0; d < p.orders.rank; ++d) p.nowhere += (p.orders.sizes[d] - 1) * p.orders.strides[0][d];
@@ -77,14 +76,14 @@ PutPlan plan(const PutArgs& args) {
   return p;
 }
 
-/// The keys of `count` orders from `first` on, `nowhere` for a bad index; and their numbers and the table of winners,
-/// if wanted. Operands of `offsets`: target, source, index.
+/// Computes the keys of `count` orders from `first` on (`nowhere` for an invalid index), and, if requested, their
+/// numbers and the table of winners. Operands of `offsets`: target, source, index.
 template <class Key, class Index>
 __global__ void __launch_bounds__(kThreads)
     find_keys(Key* keys, uint32_t* numbers, uint32_t* winners, const int64_t* index, int64_t first, uint32_t count,
               int64_t key_step, Key nowhere, StridedIndexer<3, Index> offsets, IndexBounds positions) {
-  // From the last tile to the first: a later order has probably left its number already, and then there is nothing to
-  // do.
+  // Blocks run from the last tile to the first: probably a later order has stored its number already, and there is
+  // nothing to do.
   const uint32_t from = (gridDim.x - 1 - blockIdx.x) * static_cast<uint32_t>(kTile) + threadIdx.x;
 #pragma unroll
   for (int u = 0; u < kEach; ++u) {
@@ -101,7 +100,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// wins[i]: whether order i left the largest number at its key.
+/// wins[i]: whether order i has the largest number of its key.
 template <class Key>
 __global__ void __launch_bounds__(kThreads)
     ask_winners(uint8_t* wins, const Key* keys, const uint32_t* winners, uint32_t count, Key nowhere) {
@@ -109,7 +108,7 @@ __global__ void __launch_bounds__(kThreads)
   if (i < count) wins[i] = keys[i] != nowhere && winners[keys[i]] == i + 1;
 }
 
-/// The same from sorted keys: the last of each wins.
+/// The same for sorted keys: the last order of each key wins.
 template <class Key>
 __global__ void __launch_bounds__(kThreads)
     ask_sorted(uint8_t* wins, const Key* keys, const uint32_t* numbers, uint32_t count, Key nowhere) {
@@ -117,7 +116,7 @@ __global__ void __launch_bounds__(kThreads)
   if (i < count) wins[numbers[i]] = keys[i] != nowhere && (i + 1 == count || keys[i + 1] != keys[i]);
 }
 
-/// Operands of `offsets`: target, source, index, number of the order. Without `wins` every order does.
+/// Operands of `offsets`: target, source, index, number of the order. Without `wins` every order wins.
 template <class Word, class Index>
 __global__ void __launch_bounds__(kThreads)
     put_words(Word* target, const Word* source, const int64_t* index, const uint8_t* wins, int64_t first,
@@ -161,7 +160,8 @@ void move(const PutArgs& args, const PutPlan& p, const uint8_t* wins, int64_t fi
   });
 }
 
-/// Whether a table with a place for every key costs less than sorting: up to 16 MB always, beyond that in proportion.
+/// Whether a table with an entry per key costs less than sorting: always up to 16 MB, above that in proportion to the
+/// orders.
 bool table_pays(const PutPlan& p) { return p.nowhere <= std::max<int64_t>(int64_t{1} << 22, 16 * p.count); }
 
 template <class Key, class Index>

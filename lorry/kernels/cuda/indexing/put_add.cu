@@ -1,14 +1,14 @@
-// Adding what meets at one address, in order (put_orders.h). With many columns a warp takes a head and up to 128
-// columns: each lane fetches the key, the number and the offset of one order, and all of them are broadcast. With few,
-// each lane takes a head, and what is longer than a few orders the whole warp fetches for it. Bytes moved: the source
-// once, the heads' targets twice, 8 or 12 an order for its key.
+// Adds all elements that are written to the same address, in order (put_orders.h). With many columns, a warp takes a
+// head and up to 128 columns: each lane loads the key, number and offset of one order, and all of them are broadcast.
+// With few columns, each lane takes a head; a key with more than a few orders is loaded by the whole warp. Bytes moved:
+// the source once, the targets of heads twice, 8 or 12 per order for its key.
 
 #include "lorry/kernels/cuda/indexing/put_orders.h"
 
 namespace lorry::kernels::cuda {
 namespace {
 
-/// What is added up: narrow floats in f32, rounded after each addition as the CPU does; whole numbers wrap around.
+/// The type of sums: narrow floats are added in f32 and rounded after each addition as on the CPU; integers wrap.
 template <class T>
 using Sum = std::conditional_t<
     kNarrowType<T>, float,
@@ -37,17 +37,17 @@ struct Adding {
   }
 };
 
-/// The lanes of a warp: 32 columns, four times over.
+/// A warp has 32 columns, kAcross times.
 constexpr int kAcross = 4;
 constexpr int kDeep = 4;
 
-/// Operands of `columns`: target, source. blockIdx.x tells the head, blockIdx.y the columns.
+/// Operands of `columns`: target, source. blockIdx.x selects the head, blockIdx.y the columns.
 template <class T, class Key, class Index>
 __global__ void __launch_bounds__(kThreads)
     add_columns(Stored<T>* target, const Stored<T>* source, Orders<Key, Index> orders, int64_t address_step,
                 Index column_count, StridedIndexer<2, Index> columns) {
   const uint32_t lane = threadIdx.x % 32, i = blockIdx.x * kWarps + threadIdx.x / 32;
-  if (!orders.head(i)) return;  // the same for the whole warp
+  if (!orders.head(i)) return;  // uniform over the warp
   const Key key = orders.keys[i];
   for (Index base = static_cast<Index>(blockIdx.y) * (32 * kAcross); base < column_count;
        base += static_cast<Index>(gridDim.y) * (32 * kAcross)) {
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kThreads)
     for (uint32_t start = i;; start += 32) {
       const bool mine = start + lane < orders.count && orders.keys[start + lane] == key;
       const Index offset = mine ? orders.source(start + lane) : 0;
-      const int length = __popc(__ballot_sync(kAll, mine));  // equal keys are neighbours
+      const int length = __popc(__ballot_sync(kAll, mine));  // equal keys are adjacent
       for (int k = 0; k < length; k += kDeep) {
         Sum<T> come[kDeep][kAcross];
 #pragma unroll
@@ -92,10 +92,11 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Fewer columns are taken one by one.
+/// With fewer columns, each lane processes its columns one by one.
 constexpr int64_t kMany = 16;
 
-/// Calls f(Type<T>) with a type that adds as the dtype does: whole numbers of one width wrap alike, signed or not.
+/// Calls f(Type<T>) with a type with the same addition as the dtype: signed and unsigned integers of one width wrap in
+/// the same way.
 template <class F>
 void visit_sum(DType dtype, F&& f) {
   visit(dtype, [&]<class T>(Type<T> type) {

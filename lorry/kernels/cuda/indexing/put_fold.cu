@@ -1,17 +1,17 @@
-// Products and extremes of what meets at one address, in order (put_orders.h): the same bits as on the CPU. Bytes
-// moved: the source once, the heads' targets twice, 8 or 12 an order for its key.
+// Products and extremes of all elements that are written to the same address, in order (put_orders.h), with the bits of
+// the CPU. Bytes moved: the source once, the targets of heads twice, 8 or 12 per order for its key.
 
 #include "lorry/kernels/cuda/indexing/put_orders.h"
 
 namespace lorry::kernels::cuda {
 namespace {
 
-/// What is carried: narrow floats in f32, and small whole numbers in 32 bits, of which the low ones are right.
+/// The type of intermediate results: f32 for narrow floats, 32 bits for small integers, whose low bits are correct.
 template <class T>
 using Carried =
     std::conditional_t<kNarrowType<T>, float, std::conditional_t<std::is_integral_v<T> && sizeof(T) < 4, int32_t, T>>;
 
-/// The operation is told when the kernel runs, so that a type needs one kernel for all three.
+/// The operation is a run-time argument, so that a type needs one kernel for all three.
 template <class T>
 struct Folding {
   using Value = Carried<T>;
@@ -27,10 +27,10 @@ struct Folding {
   __device__ __forceinline__ void combine(Value& here, Value come) const {
     if (operation == Combine::multiply) {
       if constexpr (kNarrowType<T>) {
-        here = static_cast<float>(T(here * come));  // rounded after each product, as the CPU does
+        here = static_cast<float>(T(here * come));  // rounded after each product, like the CPU
       } else if constexpr (std::is_integral_v<T>) {
         using Bits = std::make_unsigned_t<Value>;
-        here = static_cast<Value>(static_cast<Bits>(here) * static_cast<Bits>(come));  // wraps around
+        here = static_cast<Value>(static_cast<Bits>(here) * static_cast<Bits>(come));  // wraps
       } else {
         here = here * come;
       }

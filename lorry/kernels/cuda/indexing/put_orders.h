@@ -1,7 +1,8 @@
 #pragma once
 
-// What meets at one address, combined in order. The keys come sorted; a position whose key differs from the one before
-// it is a head, and combines all of its key. put_add.cu adds; put_fold.cu multiplies and finds extremes.
+// Combines all elements that are written to the same address, in order. The keys are sorted. An order whose key differs
+// from the one before it is a *head*; it combines all orders of its key. put_add.cu adds; put_fold.cu multiplies and
+// finds extremes.
 
 #include <algorithm>
 
@@ -14,7 +15,7 @@ inline constexpr unsigned kAll = ~0u;
 inline constexpr int kWarps = 8;
 inline constexpr int kThreads = 32 * kWarps;
 
-/// The sorted orders: operand 0 of `offsets` is the source.
+/// The sorted orders. Operand 0 of `offsets` is the source.
 template <class Key, class Index>
 struct Orders {
   const Key* keys;
@@ -36,13 +37,14 @@ struct Orders {
   }
 };
 
-/// Orders that a lane combines by itself, and that a warp fetches at once for one of its lanes, in groups of 32.
+/// The maximum number of orders that a lane combines by itself; and the number that a warp loads at once for one of its
+/// lanes, in groups of 32.
 inline constexpr uint32_t kAlone = 8;
 inline constexpr int kGroups = 4;
 
-/// Each lane takes a head; what is longer than a few orders the whole warp fetches for it. Operands of `columns`:
-/// target, source; blockIdx.y counts columns from `first_column` on. `Rule` says how an element is read and combined
-/// with what has been so far.
+/// Each lane takes a head; keys with more than a few orders are loaded by the whole warp. Operands of `columns`:
+/// target, source; blockIdx.y counts columns from `first_column` on. Rule defines how an element is read and combined
+/// with the result so far.
 template <class T, class Rule, class Key, class Index>
 __global__ void __launch_bounds__(kThreads)
     combine_elements(Stored<T>* target, const Stored<T>* source, Orders<Key, Index> orders, int64_t address_step,
@@ -101,7 +103,7 @@ __global__ void __launch_bounds__(kThreads)
 template <class T, class Key, class Index, class Rule>
 void launch_elements(const PutArgs& args, const PutPlan& p, const Orders<Key, Index>& orders, const Rule& rule,
                      Stream stream) {
-  constexpr int64_t kMostColumns = 65535;  // of a grid
+  constexpr int64_t kMostColumns = 65535;  // the maximum of a grid
   const StridedIndexer<2, Index> columns(p.columns);
   const int64_t width = p.columns.numel();
   for (int64_t first = 0; first < width; first += kMostColumns) {
@@ -113,7 +115,7 @@ void launch_elements(const PutArgs& args, const PutPlan& p, const Orders<Key, In
   }
 }
 
-/// The orders of a chunk, for a kernel.
+/// The orders of a chunk, as a kernel's argument.
 template <class Key, class Index>
 Orders<Key, Index> sorted_orders(const PutPlan& p, const Key* keys, const uint32_t* numbers, int64_t first,
                                  int64_t count) {

@@ -1,5 +1,5 @@
-// Positions as often as their counts say: a running sum of the counts, then for each place the first position whose sum
-// lies beyond.
+// Repeats each position by its count: computes the running sums of the counts, then for each output the first position
+// whose sum exceeds its index.
 
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/cuda/common/prefix.h"

@@ -1,6 +1,6 @@
-// Reading at computed positions. A thread moves four words, all of whose loads are in flight together; what is
-// contiguous in source and result (the rows of a look-up) moves in words of 16 bytes. Bytes moved: what is read and
-// written, and an index for each word, which the threads of a row find in the cache.
+// Reading at computed positions. A thread copies four words, with all loads in flight together. If source and result
+// are contiguous (rows of a look-up), words have 16 bytes. Bytes moved: the elements read and written, and an index per
+// word, which the threads of a row find in the cache.
 
 #include <algorithm>
 
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kThreads)
     if (first + u * kThreads < n) out[at[u][0]] = words[u];
 }
 
-/// As many terms as an Iteration has room for beside the result.
+/// The maximum number of terms: the operands of an Iteration besides the result.
 constexpr int kTerms = kMaxOperands - 1;
 
 struct Term {
@@ -61,7 +61,7 @@ struct Terms {
   void addresses(auto& visit) const { visit(at); }
 };
 
-/// Operands: out, and the index of each term. `further` adds to what is there.
+/// Operands: out, and the index of each term. further: adds to the existing result.
 template <class Index>
 __global__ void __launch_bounds__(kThreads) flatten_terms(int64_t* out, Index n, Terms terms, int count, bool further,
                                                           StridedIndexer<kMaxOperands, Index> offsets) {

@@ -1,4 +1,4 @@
-// Chooses the kernel of a row for a list, and moves lists: copies, casts and fills.
+// Chooses the kernel of a row for a list; copies, casts and fills lists.
 
 #include "lorry/kernels/list.h"
 
@@ -94,7 +94,7 @@ void blend(const ListPointwiseCall& call, const Stream& stream) {
 
 // ---- moving ---------------------------------------------------------------------------------------------------------
 
-/// Elements keep their type: words of an element's size, 16 bytes of them an access. Fills have a pattern and no second
+/// Copies without conversion: words of an element's size, 16 bytes per access. Fills have a pattern and no second
 /// array.
 template <class Word, int kSources>
 struct MoveBody {
@@ -146,7 +146,7 @@ struct Identity {
   }
 };
 
-/// A cast goes by way of a type that holds every value of the source, as that of one tensor does (copy.cu).
+/// A cast converts through a type that can represent every value of the source, as for one tensor (copy.cu).
 void copy(const List& list, const Stream& stream) {
   const DType to = list.dtype(0), from = list.dtype(1);
   if (to == from) return move<1>(list, {}, stream);

@@ -1,8 +1,8 @@
 #pragma once
 
-// How pointwise kernels over lists are called: foreach_kernels.h holds the kernels, foreach_rows.cu their instances in
-// shares of the rows, foreach.cu the choice. A row has one kernel for a compute type and source; what arrays are stored
-// in is known at run time.
+// The interface of pointwise kernels over lists. foreach_kernels.h contains the kernels, foreach_rows.cu instantiates
+// them in shares of the rows, foreach.cu chooses one. A row has one kernel per compute type and source; the stored
+// types of the arrays are known at run time.
 
 #include "lorry/formula/pointwise.h"
 #include "lorry/kernels/cuda/list/list.h"
@@ -12,36 +12,36 @@ namespace lorry::kernels::cuda {
 
 inline constexpr int kForeachTile = 4'096;
 
-/// Neighbours that a thread takes of every array: 16 bytes of 16-bit elements and twice that of f32, where these are
-/// computed.
+/// The number of neighbouring elements that a thread takes of every array: 16 bytes of 16-bit elements, and 32 bytes of
+/// f32, in which these are computed.
 template <class C>
 inline constexpr int kForeachRun = sizeof(C) == 4 ? 8 : 2;
 
-/// An operand that is no array: a number, or values[step * word] of a dtype.
+/// An operand that is not an array: a number, or values[step * word] of a dtype.
 template <class C>
 struct Uniform {
   C number;
-  const void* values;  ///< null: the number
+  const void* values;  ///< null: use the number
   DType dtype;
   uint8_t step;
 
   void addresses(auto& visit) const { visit(values); }
 };
 
-/// The body of a call, without its formula. Arrays 0 is the result.
+/// The body of a call, without its formula. Array 0 is the result.
 template <int kArity, class C>
 struct ListPointwise {
   Uniform<C> uniforms[kArity];
   DType dtypes[1 + kArity];
-  uint8_t sizes[1 + kArity];  ///< bytes of an element
+  uint8_t sizes[1 + kArity];  ///< bytes per element
   uint8_t arrays;             ///< bit k: operand k is an array
-  bool vectors;               ///< no stored type is wider than C, nor the result whole where C is not
-  const double* unless_nan;   ///< kernels::ListPointwiseCall's
+  bool vectors;               ///< whether no stored type is wider than C, and the result is not an integer unless C is
+  const double* unless_nan;   ///< see kernels::ListPointwiseCall
 
   void addresses(auto& visit) const { visit(uniforms, unless_nan); }
 };
 
-/// Kernels of one row in one compute type, TileKernels without their types.
+/// The kernels of one row in one compute type: TileKernels with their types erased.
 struct ForeachRowKernels {
   const void *arguments_4k = nullptr, *arguments_32k = nullptr, *table = nullptr;
 };
@@ -58,7 +58,7 @@ struct ForeachRow {
   }
 };
 
-/// foreach_rows.cu is compiled in this many shares of the rows, so that no compilation is long.
+/// foreach_rows.cu is compiled in this many shares of the rows, so that no compilation takes long.
 inline constexpr int kForeachShares = 8;
 template <int kShare>
 void fill_foreach_rows(ForeachRow* table);

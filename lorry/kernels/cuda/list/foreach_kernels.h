@@ -1,15 +1,16 @@
 #pragma once
 
-// Pointwise kernels over lists, for one formula each: tiles of list.h, arithmetic of pointwise_kernels.h, so that
-// results have the bits of the kernels for one tensor. Every array is read or written once, as raw words first and
-// converted afterwards; a thread has 32 bytes of every f32 operand in flight, 64 of a single one.
+// Pointwise kernels over lists, for one formula each. They combine the tiles of list.h with the arithmetic of
+// pointwise_kernels.h, so results have the bits of the kernels for one tensor. Every array is read or written once; raw
+// words are loaded first and converted afterwards. A thread has 32 bytes of every f32 operand in flight, 64 of a single
+// one.
 
 #include "lorry/kernels/cuda/list/foreach.h"
 #include "lorry/kernels/cuda/pointwise/pointwise_kernels.h"
 
 namespace lorry::kernels::cuda {
 
-/// The words of a run as they lie in memory, packed from the first on.
+/// The words of a run in stored form, packed from the first on.
 template <class C>
 struct RunWords {
   static constexpr int kParts = kForeachRun<C> / kLanes<C>;
@@ -55,7 +56,7 @@ struct RunWords {
       }
     }
   }
-  /// kLanes of its elements.
+  /// kLanes elements of the run.
   __device__ __forceinline__ Raw part(int p, int size) const {
     if (p == 0) return {words[0], words[1], words[2], words[3]};
     if constexpr (kParts > 1) {
@@ -83,7 +84,7 @@ struct RunWords {
   }
 };
 
-/// A warp's tile. One pass over runs, then what lies before and behind them, four elements at a time.
+/// Processes a warp's tile: the runs in one pass, then the elements before and after them, four at a time.
 // Long: its operands stay in registers from loads that are in flight together to the stores.
 template <class Formula, int kArity, class C>
 __device__ __forceinline__ void foreach_tile(const Entry<1 + kArity>& entry, const Tile& tile,

@@ -5,7 +5,7 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-/// Reals are computed in floating types only; bits in whole numbers only.
+/// Formulas of reals are computed in floating types only, formulas of bits in integers only.
 template <bool kMine, class Formula, int kArity, Result kResult, Domain kDomain>
 void put(ForeachRow& row) {
   if constexpr (kMine) {

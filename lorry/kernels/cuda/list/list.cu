@@ -12,9 +12,9 @@ constexpr int64_t kTicketBytes = 16;
 
 }  // namespace
 
-// Arguments win while they take one launch: nothing is uploaded when a tensor moves, and warps need not read who owns
-// their tile, which is worth 2 % of a long step. 32 KB cost the host 2 us more than a table that is there, and a second
-// launch more than that.
+// Arguments are fastest if they need only one launch: nothing is uploaded when a tensor moves, and warps need not read
+// which entry owns their tile, which is worth 2 % of a long step. 32 KB of arguments cost the host 2 us more than an
+// existing table, and a second launch costs more than that.
 Strategy choose_strategy(int count, int entry_bytes, bool large_arguments) {
   const auto fits = [&](int bytes) { return count <= (bytes - kBodyBytes - 16) / entry_bytes; };
   if (fits(4'096)) return Strategy::kernel_args_4k;
@@ -96,7 +96,7 @@ bool CudaList::update_addresses(const List& list, uint32_t at) {
   if (position < 0) return true;
   const ListEntry& moved = list.entries()[at];
   Entry<1>& entry = last_part(position);
-  // Tiles may start elsewhere now. One more or less would move all that follow.
+  // Tiles may start at other elements now. If their number changes, the tiles of all later entries change too.
   const uint8_t head = head_of(moved);
   if (tiles_of(moved.count, head, geometry_.tile) != int64_t{first_tile(position + 1)} - first_tile(position))
     return false;
@@ -107,7 +107,7 @@ bool CudaList::update_addresses(const List& list, uint32_t at) {
 }
 
 Counters& CudaList::ticket(const Stream& stream) {
-  // Kernels of two streams would count each other's blocks: a stream has a ticket of its own.
+  // Each stream needs its own ticket; with one, kernels of two streams would count each other's blocks.
   if (ticket_.data() == nullptr || !(ticket_stream_ == stream)) {
     const StreamScope scope(stream);
     memory::release(device_, ticket_memory_, kTicketBytes);

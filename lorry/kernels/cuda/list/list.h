@@ -1,16 +1,16 @@
 #pragma once
 
-// Lists of tensors in kernels: a warp takes a tile, so many consecutive elements of one entry, whatever the sizes: a
-// bias shares a block with its neighbours, and a large matrix spreads over all multiprocessors. Which tile is whose is
-// told by one of two sources:
+// Kernels over lists of tensors. A warp processes a tile: a fixed number of consecutive elements of one entry. So small
+// tensors share a block, and a large tensor is spread over all multiprocessors. A source tells a warp which entry its
+// tile belongs to. There are two sources:
 //
-//   Arguments   entries by value among the kernel's arguments: nothing is uploaded, nothing is waited for, and a
-//               captured graph keeps its own copy. A warp finds its entry by a binary search over first tiles.
-//   Table       entries and the owner of every tile in memory, that of the device, of the host or managed by the
-//               driver (list_table.h): one launch whatever the number, and two dependent reads a warp. For one entry it
-//               carries the entry itself.
+//   Arguments   entries as kernel arguments, by value. Nothing is uploaded, nothing waits, and a captured graph has its
+//               own copy. A warp finds its entry by binary search over the entries' first tiles.
+//   Table       entries, and the owner of every tile, in memory of the device, of the host, or managed (list_table.h).
+//               One launch for any number of entries; a warp does two dependent reads. For a single entry, the source
+//               contains the entry itself.
 //
-// A kernel is a body: a trivially copyable struct that works on one tile.
+// A kernel is given as a *body*: a trivially copyable struct whose operator() processes one tile.
 //
 //   struct Body {
 //     static constexpr int kArrays, kTile, kRunLength, kBlocks;
@@ -18,28 +18,28 @@
 //     void addresses(auto& visit) const;  // its members that are addresses (device/cuda/parameters.h)
 //   };
 //
-// kTile is a multiple of 32 * kRunLength, and kBlocks is how many blocks of 256 threads share a multiprocessor at
-// least. A body may have besides:
+// kTile is a multiple of 32 * kRunLength. kBlocks is the minimum number of blocks of 256 threads per multiprocessor. A
+// body identifies its entry by entry.word and entry.number, which the client has set, and the tile within the list by
+// entry.first_tile + tile.first / kTile. A body may also have:
 //
-//   int elements;                         in place of kTile, for one that depends on the list
-//   bool kBackwards = true;               tiles are taken from the last on, for a pass that follows one over the same
-//                                         memory and finds the end of it in the cache
-//   bool kLargeArguments = false;         has no kernel for 32 KB of arguments, which saves a third of compiling a long
-//                                         body: its lists take the table where 4 KB do not hold them
-//   int kRow = 32 * kRunLength;           the warps of a block share out the rows of their tiles where these are whole
-//                                         ones of an entry (interleaved_at)
-//   void open(int thread) const;          by all threads of a block, before all else
+//   int elements;                         instead of kTile, if it depends on the list
+//   bool kBackwards = true;               tiles are processed from the last to the first: for a pass that follows
+//                                         another over the same memory and finds the end of it in the cache
+//   bool kLargeArguments = false;         no kernel for 32 KB of arguments, which saves a third of the time to compile
+//                                         a long body. Lists that exceed 4 KB of arguments then use a table
+//   int kRow = 32 * kRunLength;           the warps of a block share the rows of their tiles, if these are whole tiles
+//                                         of one entry (interleaved_at)
+//   void open(int thread) const;          called by all threads of a block, before everything else
 //   void close(uint32_t first, uint32_t end) const;
-//                                         by all threads of a block, when each warp has done its tile: the block had
-//                                         the list's tiles [first, end)
-//   void finish(int thread) const;        by all threads of one block, when every tile of every launch has been worked
-//                                         on
+//                                         called by all threads of a block after each warp has processed its tile; the
+//                                         block had tiles [first, end) of the list
+//   void finish(int thread) const;        called by all threads of one block, after all tiles of all launches are done
 //
-// Tiles are aligned (tile.h): an odd length costs its last few elements the vector path and no others, and so does an
-// odd start the first few where all arrays of the entry are off alike; where they are not, it costs the whole entry
-// that path.
+// Tiles are aligned (tile.h). If an entry's length is not a multiple of a run, only its last few elements are accessed
+// one by one. If its start is not aligned, only its first few, provided that all arrays are misaligned by the same
+// number of elements; otherwise the whole entry.
 
-// Kernels that are compiled at run time include this too, and get the device's part of it alone.
+// Kernels compiled at run time include this file too, but only its device part.
 
 #ifndef __CUDACC_RTC__
 #include <cstring>
@@ -70,44 +70,46 @@ struct Entry {
 
 #ifndef __CUDACC_RTC__
 
-/// What a body asks of its list.
+/// A body's requirements on its list.
 struct Geometry {
   int tile = 0;                 ///< elements
-  int run_length = 1;           ///< elements of a vector access; 1 asks for no alignment
-  bool large_arguments = true;  ///< there is a kernel for 32 KB of arguments
+  int run_length = 1;           ///< elements of a vector access; 1: no alignment is needed
+  bool large_arguments = true;  ///< whether there is a kernel for 32 KB of arguments
   friend bool operator==(const Geometry&, const Geometry&) = default;
 };
 
-/// Counters in device memory by which blocks of several launches know that they are the last: zero before the first
-/// launch, and set back to zero by the last block. A use that throws between its launches leaves them at some number,
+/// Counters in device memory with which blocks of several launches find out that they are the last. They are zero
+/// before the first launch, and the last block resets them. A use that throws between its launches leaves other values,
 /// so the next use zeroes them first.
 class Counters {
  public:
   Counters() = default;
-  /// In memory of any content.
+  /// The memory need not be initialised.
   Counters(uint32_t* at, int64_t bytes) : at_(at), bytes_(bytes) {}
   uint32_t* data() const { return at_; }
-  /// Before the first launch of a use.
+  /// Call before the first launch of a use.
   void begin(const Stream& stream) {
     captured_ = lorry::cuda::capturing(stream);
     if (counting_ || captured_) lorry::cuda::fill_bytes(stream, at_, 0, bytes_);
     counting_ = true;
   }
-  /// After the last one. A captured use has not run: it leaves the memory as it was, and each replay zeroes it for
-  /// itself.
+  /// Call after the last launch of a use. A captured use has not run: it has not changed the memory, and each replay
+  /// zeroes it first.
   void end() { counting_ = captured_; }
 
  private:
   uint32_t* at_ = nullptr;
   int64_t bytes_ = 0;
-  bool counting_ = true;   ///< not known to be zero
-  bool captured_ = false;  ///< the use is recorded into a graph
+  bool counting_ = true;   ///< the counters may not be zero
+  bool captured_ = false;  ///< the current use is captured into a graph
 };
 
-/// What CUDA keeps of a list: entries as kernels read them (of 8 * arrays + 16 bytes each), and their table.
+/// CUDA's cached form of a list: entries as kernels read them (8 * arrays + 16 bytes each), and their table. Entries
+/// without elements are left out: they have no tile and are not in entries(). A kernel with a result for every entry of
+/// the list numbers the entries itself (fold_entries in list_norm.cu).
 class CudaList : public ListOnDevice {
  public:
-  /// That of `list`, up to date for work on `stream` with one of the strategies, and never `automatic`.
+  /// The cached form of `list`, up to date for work on `stream`. Its strategy is never `automatic`.
   static CudaList& of(const List& list, const Geometry& geometry, const Stream& stream);
 
   Strategy strategy() const { return strategy_; }
@@ -117,24 +119,31 @@ class CudaList : public ListOnDevice {
   const Entry<kArrays>* entries() const {
     return reinterpret_cast<const Entry<kArrays>*>(entries_.data());
   }
-  /// Where kernels read entries and owners; null for strategies without a table, and for a list without elements.
+  /// The table; null for strategies without one, and for a list without elements.
   const ListTable* table() const { return table_.get(); }
-  /// A counter for kernels that must know when all of their blocks are done.
+  /// The counter of blocks for bodies with `finish`; over_list passes it on.
   Counters& ticket(const Stream& stream);
-  /// Device memory that stays with the list: what it held when it was last asked for under this key for this stream,
-  /// else new. It begins with `counters` bytes that are work_counters(). Of new memory the `head` bytes behind them are
-  /// what `write` leaves in host memory, and the rest is arbitrary.
+  /// Device memory that a kernel keeps with the list between calls, for example for results of tiles:
+  ///
+  ///   counters   `counters` bytes of work_counters(), with which blocks find out that they are the last
+  ///   head       `head` bytes that `write` fills in host memory, for example the first tile of every entry
+  ///   rest       the remaining bytes, up to `bytes` in all: uninitialised
+  ///
+  /// If key, bytes and stream are those of the last call, the memory is the same and `write` is not called; otherwise
+  /// it is new. A list has one workspace, so two kernels over the same list must use different keys.
   char* workspace(uint64_t key, int64_t bytes, int64_t counters, int64_t head, const Stream& stream,
                   const std::function<void(char*)>& write);
+  /// The counters at the start of the workspace. Call begin() before the first launch that counts, and end() after the
+  /// last.
   Counters& work_counters() { return work_counters_; }
 
   ~CudaList() override;
 
  private:
   CudaList(const List& list, const Geometry& geometry);
-  /// Takes over the addresses of an entry that moved. False when the list must be laid out again.
+  /// Updates the addresses of an entry. Returns false if the layout of the list must be rebuilt.
   bool update_addresses(const List& list, uint32_t at);
-  /// An entry from its last array on: what does not depend on the number of arrays.
+  /// The part of an entry from its last array on, which does not depend on the number of arrays.
   Entry<1>& last_part(int position);
   uint32_t first_tile(int position);
   uint8_t head_of(const ListEntry& entry) const;
@@ -145,8 +154,9 @@ class CudaList : public ListOnDevice {
   int64_t element_bytes_[kMaxArrays] = {};
   Strategy strategy_;
   std::vector<std::byte> entries_;
-  std::vector<int32_t> positions_;  ///< of the list's entries among those with elements; -1 for none
-  std::vector<uint32_t> stale_;     ///< entries that the table has wrong
+  /// for each entry of the list: its index among entries with elements; -1: it has none
+  std::vector<int32_t> positions_;
+  std::vector<uint32_t> stale_;  ///< entries that have changed since the table was written
   int count_ = 0;
   uint32_t tiles_ = 0;
   std::unique_ptr<ListTable> table_;
@@ -156,26 +166,26 @@ class CudaList : public ListOnDevice {
   uint64_t work_key_ = 0;
   Stream work_stream_{};
   char* work_ = nullptr;
-  bool work_ready_ = false;  ///< the head is on its way
+  bool work_ready_ = false;  ///< the upload of the head has been enqueued
   int64_t work_bytes_ = 0;
   Counters work_counters_;
 };
 
-/// What automatic is for a list of `count` entries of `entry_bytes`.
+/// The strategy that `automatic` chooses for a list of `count` entries of `entry_bytes`.
 Strategy choose_strategy(int count, int entry_bytes, bool large_arguments = true);
 
 #endif  // __CUDACC_RTC__
 
 // ---- sources --------------------------------------------------------------------------------------------------------
 
-/// Bytes of arguments that a body may have.
+/// The maximum size of a body.
 inline constexpr int kBodyBytes = 192;
 
 template <int kArrays, int kBytes>
 struct Arguments {
   static constexpr int kCapacity = (kBytes - kBodyBytes - 16) / static_cast<int>(sizeof(Entry<kArrays>));
-  uint32_t tiles;       ///< of this launch
-  uint32_t first_tile;  ///< of this launch among all
+  uint32_t tiles;       ///< in this launch
+  uint32_t first_tile;  ///< number of this launch's first tile
   int count;
   Entry<kArrays> entries[kCapacity];
 
@@ -201,7 +211,7 @@ template <int kArrays>
 struct Table {
   uint32_t tiles;
   uint32_t first_tile;
-  const uint32_t* owners;  ///< null: all tiles are those of `one`
+  const uint32_t* owners;  ///< null: all tiles belong to `one`
   const Entry<kArrays>* entries;
   Entry<kArrays> one;
 
@@ -216,7 +226,7 @@ struct Table {
 
 #ifdef __CUDACC__
 
-/// Those of a body's tiles.
+/// The geometry of a body.
 template <class Body>
 LORRY_HOST_DEVICE constexpr int tile_elements([[maybe_unused]] const Body& body) {
   if constexpr (requires { Body::kTile; })
@@ -233,15 +243,15 @@ constexpr bool large_arguments() {
     return true;
 }
 
-/// How a kernel notices that it is done: every block of every launch takes a ticket, and the last one sets it back.
+/// How a kernel finds out that it is done: every block of every launch takes a ticket, and the last block resets it.
 struct Ending {
   uint32_t* ticket = nullptr;
-  uint32_t blocks = 0;  ///< of all launches
+  uint32_t blocks = 0;  ///< in all launches
 
   void addresses(auto& visit) const { visit(ticket); }
 };
 
-/// A block's part of a kernel over a list.
+/// The work of one block of a kernel over a list.
 template <class Body, class Source>
 __device__ __forceinline__ void over_tile(const Body& body, [[maybe_unused]] const Ending& ending,
                                           const Source& source) {
@@ -285,8 +295,7 @@ __device__ __forceinline__ void over_tile(const Body& body, [[maybe_unused]] con
   }
 }
 
-/// The source comes last: instructions cannot name what lies more than 32 KB into the bank of constants that arguments
-/// are in, which would cost registers.
+/// `source` is the last parameter: constants beyond 32 KB cannot be addressed directly, which would cost registers.
 template <class Body, class Source>
 __global__ void __launch_bounds__(kListThreads, Body::kBlocks)
     over_tiles(const __grid_constant__ Body body, const Ending ending, const __grid_constant__ Source source) {
@@ -300,7 +309,7 @@ Geometry geometry_of(const Body& body) {
   return {tile_elements(body), Body::kRunLength, large_arguments<Body>()};
 }
 
-/// The kernels of a body, one a source; null for 32 KB of arguments where the body has none.
+/// The kernels of a body, one per source; null for 32 KB of arguments if the body has none.
 template <int kArrayCount, class Body>
 struct TileKernels {
   static constexpr int kArrays = kArrayCount;
@@ -309,7 +318,7 @@ struct TileKernels {
   void (*table)(Body, Ending, Table<kArrays>);
 };
 
-/// The same, compiled at run time: those that the list's strategy needs.
+/// The same, compiled at run time: only those that the list's strategy needs.
 template <int kArrayCount, class Body>
 struct CompiledTileKernels {
   static constexpr int kArrays = kArrayCount;
@@ -320,7 +329,7 @@ struct CompiledTileKernels {
   Kernel<Table<kArrays>> table;
 };
 
-/// Runs kernels over every tile of the list: TileKernels, or CompiledTileKernels. `finishes`: they take tickets.
+/// Runs kernels over every tile of the list: TileKernels, or CompiledTileKernels. finishes: whether they take tickets.
 // Long: the ways to pass a list to a kernel, one beside the other.
 template <class Body, class Kernels>
 void over_list(const List& list, const Geometry& geometry, const Body& body, const Kernels& kernels, bool finishes,
@@ -362,7 +371,7 @@ void over_list(const List& list, const Geometry& geometry, const Body& body, con
     }
   };
   if (known.table() != nullptr || count == 0) {
-    // Without elements there may be nothing to do but to finish.
+    // A list without elements needs a launch only if the body has `finish`.
     if (count > 0)
       launch(kernels.table, Table<kArrays>{known.tiles(),
                                            0,

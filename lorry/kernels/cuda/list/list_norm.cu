@@ -1,9 +1,9 @@
-// Norms over lists of tensors: see kernels/list.h for the order of additions, which is that of the CPU to the bit.
+// Norms over lists of tensors, with the order of additions defined in kernels/list.h, and so with the bits of the CPU.
 //
-// A warp takes a tile: lane l holds the sums 4 l to 4 l + 3 of the 128, so that a row of 128 elements is one access of
-// up to 16 bytes a lane, and it keeps eight rows (four of f64) in flight. Whoever finishes the last tile of a group
-// folds the group, and whoever finishes the last group folds the total and ends the norm: one launch a list, and
-// nothing waits. Counts start at zero: Counters in list.h. Bytes: every element once; a tile's sum costs 8 of 16,384.
+// A warp processes a tile: lane l has the sums 4 l to 4 l + 3 of the 128, so that a row of 128 elements is one access
+// of up to 16 bytes per lane; eight rows (four of f64) are in flight. The warp that finishes the last tile of a group
+// folds the group, and the one that finishes the last group folds the total and ends the norm: one launch per list, and
+// nothing waits. Counters start at zero: Counters in list.h. Bytes: every element once; a tile's sum costs 8 of 16,384.
 
 #include "lorry/formula/clip.h"
 #include "lorry/kernels/cuda/common/element.h"
@@ -16,35 +16,35 @@ namespace {
 
 constexpr uint32_t kAll = 0xffffffffu;
 constexpr int kSums = 128;
-/// Lists up to this size may still be in the cache when a step reads them again: half of an H200's, the step has more
-/// arrays to read.
+/// The size in bytes up to which lists may still be in the cache when a step reads them again: about half of an H200's
+/// cache, because the step reads further arrays.
 constexpr int64_t kMostInCache = 24 << 20;
 
 // ---- folding --------------------------------------------------------------------------------------------------------
 
-/// Positive, and rare enough for a call.
+/// x is positive. Not inlined, because it is rarely used.
 __device__ __noinline__ double power(double x, double p) { return pow(x, p); }
 
 template <NormOrder kOrder, class T>
 __device__ __forceinline__ double fold(double total, T element, double p) {
   const double x = static_cast<double>(static_cast<Accumulate<T>>(element));
   if constexpr (kOrder == NormOrder::power) return total + power(fabs(x), p);
-  // The same bits as those of the formula: the square of an f32 is exact in f64.
+  // The bits are those of the formula, because the square of an f32 is exact in f64.
   if constexpr (kOrder == NormOrder::two && sizeof(T) < 8) return fma(x, x, total);
-  using Sum = formula::ListSum<kOrder>;
-  return Sum::join(total, Sum::term(x));
+  using Fold = formula::ListFold<kOrder>;
+  return Fold::join(total, Fold::term(x));
 }
 
 template <NormOrder kOrder>
 __device__ __forceinline__ double join_with(double own, double sent, int distance) {
-  return formula::ListSum<kOrder>::join(own, __shfl_xor_sync(kAll, sent, distance));
+  return formula::ListFold<kOrder>::join(own, __shfl_xor_sync(kAll, sent, distance));
 }
 
-/// Joins the 128 sums of a warp in halves. Every lane returns the result.
+/// Adds the 128 sums of a warp in halves. Every lane returns the result.
 template <NormOrder kOrder>
 __device__ __forceinline__ double join_lanes(const double (&s)[4], int lane) {
-  // k with k + 64: lane l with lane l + 16. Of their four pairs each keeps two, then with k + 32 one of these two:
-  // nothing is joined twice.
+  // k and k + 64: lane l and lane l + 16. Of their four pairs each lane adds two; then, for k + 32, one of these two.
+  // So nothing is added twice.
   const bool high = (lane & 16) != 0, odd = (lane & 8) != 0;
   const double even_sum = join_with<kOrder>(high ? s[2] : s[0], high ? s[0] : s[2], 16);
   const double odd_sum = join_with<kOrder>(high ? s[3] : s[1], high ? s[1] : s[3], 16);
@@ -55,13 +55,13 @@ __device__ __forceinline__ double join_lanes(const double (&s)[4], int lane) {
   return join_with<kOrder>(sum, sum, 8);          // k + 1
 }
 
-/// Four neighbours.
+/// Four neighbouring elements.
 template <class T>
 struct Four {
   static constexpr int kAccess = sizeof(T) == 8 ? 2 : 4;
   Run<T, kAccess> runs[4 / kAccess];
 
-  /// kShared: written by other blocks of this launch, so not to be read from this multiprocessor's cache.
+  /// kShared: written by other blocks of this launch; bypasses this multiprocessor's cache.
   template <bool kShared>
   __device__ __forceinline__ void load(const T* from, bool streams) {
 #pragma unroll
@@ -74,7 +74,7 @@ struct Four {
       }
     }
   }
-  /// The first `count` of them; zeros add nothing.
+  /// Loads the first `count` elements; the others are zero and add nothing.
   template <bool kShared>
   __device__ __forceinline__ void load_some(const T* from, int count) {
 #pragma unroll
@@ -91,7 +91,7 @@ struct Four {
   __device__ __forceinline__ const T& operator[](int j) const { return runs[j / kAccess].at[j % kAccess]; }
 };
 
-/// The sum of one warp's elements; every lane returns it. `streams`: they need not stay in the cache.
+/// The sum of one warp's elements; every lane returns it. streams: the elements need not stay in the cache.
 template <NormOrder kOrder, bool kShared, class T>
 __device__ __forceinline__ double sum_of(const T* x, int count, int lane, double p, bool streams = false) {
   constexpr int kFlight = kOrder == NormOrder::power ? 2 : sizeof(T) == 8 ? 4 : 8;
@@ -131,9 +131,9 @@ __device__ __forceinline__ double root(double sum, double p) {
 
 // ---- the pass over all elements -------------------------------------------------------------------------------------
 
-/// What follows the last sum.
+/// The last part of a norm, after the sum.
 struct End {
-  double* sum;  ///< as it is
+  double* sum;  ///< without root and end
   double* total;
   double* factor;
   const double* scale;
@@ -166,13 +166,13 @@ template <NormOrder kOrder>
 struct NormBody {
   static constexpr int kArrays = 1, kTile = kNormTile, kRunLength = 1, kBlocks = 4;
 
-  double *sums, *groups;  ///< of tiles and of groups
-  uint32_t* tickets;      ///< tiles that are done of every group, then groups that are done
+  double *sums, *groups;  ///< sums of tiles and of groups
+  uint32_t* tickets;      ///< finished tiles per group, then the number of finished groups
   uint32_t tiles;         ///< of all lists
-  uint32_t first;         ///< tile of this list
+  uint32_t first;         ///< first tile of this list
   DType dtype;
-  bool folds;    ///< a total or factor is asked for
-  bool streams;  ///< more than the cache would keep for the step that follows: it is left to that step's own runs
+  bool folds;    ///< whether a total or factor is needed
+  bool streams;  ///< whether the lists are too large to stay in the cache for the step that follows
   End end;
 
   void addresses(auto& visit) const { visit(sums, groups, tickets, end); }
@@ -187,7 +187,8 @@ struct NormBody {
     if (lane == 0) __stcg(&sums[first + entry.first_tile + tile.first / kNormTile], sum);
   }
 
-  /// A block's tiles lie in one group or two; each is a warp's to count, and to fold when it is complete.
+  /// A block's tiles belong to one group or two. One warp per group counts them, and folds the group when it is
+  /// complete.
   __device__ __forceinline__ void close(uint32_t block_begin, uint32_t block_end) const {
     if (!folds) return;
     __syncthreads();
@@ -219,13 +220,13 @@ struct NormBody {
   }
 };
 
-/// From a sum that is there; null: of a list without elements.
+/// Ends a norm, given its sum; null: of a list without elements.
 template <NormOrder kOrder>
 __global__ void finish_norm(const double* sum, const End end) {
   end.template finish<kOrder>(sum != nullptr ? *sum : 0);
 }
 
-/// A block an entry: starts[e] to starts[e + 1] are its tiles. Sum k of the 128 over groups is that of warp k % 8.
+/// One block per entry; its tiles are starts[e] to starts[e + 1]. Warp k % 8 has sum k of the 128 over groups.
 template <NormOrder kOrder>
 __global__ void __launch_bounds__(kListThreads)
     fold_entries(const double* sums, const uint32_t* starts, double p, double* out) {
@@ -268,7 +269,8 @@ void norm_of(const ListNormCall& call, const Stream& stream) {
     if (call.per_tensor != nullptr && entries > 0) lorry::cuda::fill_bytes(stream, call.per_tensor, 0, entries * 8);
     return;
   }
-  // Tickets, then where each entry's tiles start if entries are to be folded, then the sums of groups and of tiles.
+  // The workspace: tickets, then the first tile of each entry if entries are to be folded, then the sums of groups and
+  // of tiles.
   const int64_t groups = (tiles + kNormGroup - 1) / kNormGroup, ticket_bytes = rounded((groups + 1) * 4);
   const int64_t start_bytes = call.per_tensor != nullptr ? rounded((entries + 1) * 4) : 0,
                 head = ticket_bytes + start_bytes;
@@ -308,12 +310,12 @@ void norm_of(const ListNormCall& call, const Stream& stream) {
                         reinterpret_cast<const uint32_t*>(memory + ticket_bytes), call.p, call.per_tensor);
 }
 
-/// Calls f with the order as a constant.
+/// Calls f with the order as a compile-time constant.
 template <class F>
 void visit_order(NormOrder order, const F& f) {
   switch (order) {
-#define LORRY_LIST_SUM(order, Formula) \
-  case NormOrder::order:               \
+#define LORRY_LIST_FOLD(order, Fold) \
+  case NormOrder::order:             \
     return f(std::integral_constant<NormOrder, NormOrder::order>());
 #include "lorry/formula/list.def"
     case NormOrder::power:

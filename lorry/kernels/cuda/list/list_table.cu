@@ -14,15 +14,15 @@ constexpr int64_t rounded(int64_t bytes) { return (bytes + 15) / 16 * 16; }
 
 // ---- device_table ---------------------------------------------------------------------------------------------------
 
-/// Some entries of a table, by value.
+/// New contents of some entries of a table, by value.
 struct Patch {
   static constexpr int kBytes = 3'840;
-  int count, words;  ///< words: 64-bit ones of an entry
+  int count, words;  ///< words: 64-bit words per entry
   uint64_t* table;
   uint32_t positions[48];
   uint64_t entries[kBytes / 8];
 
-  /// The addresses in `entries` are data that is copied to the table.
+  /// The addresses in `entries` are data to be copied to the table, not arguments.
   void addresses(auto& visit) const { visit(table); }
 };
 static_assert(sizeof(Patch) <= 4'096);
@@ -63,14 +63,14 @@ class DeviceTable final : public ListTable {
   }
 
   void patch(const TableContent& content, std::vector<uint32_t>& stale, const Stream& stream) {
-    // A captured patch would not have run when the table is next read outside the graph, and replays would undo later
-    // ones.
+    // A captured patch would not have run yet when the table is next read outside the graph, and replays would undo
+    // later patches.
     memory::require_no_capture(device_, static_cast<int64_t>(stale.size()) * content.entry_bytes, stream);
     std::ranges::sort(stale);
     stale.erase(std::unique(stale.begin(), stale.end()), stale.end());
     Patch patch;
     const int most = std::min(static_cast<int>(std::size(patch.positions)), Patch::kBytes / content.entry_bytes);
-    if (static_cast<int>(stale.size()) > 2 * most) {  // a copy of all is faster than several launches
+    if (static_cast<int>(stale.size()) > 2 * most) {  // copying the whole table is faster than several launches
       const memory::Staging staging(content.bytes());
       std::memcpy(staging.data(), content.entries, static_cast<size_t>(content.bytes()));
       return staging.send(entries_, device_, content.bytes(), stream);
@@ -96,7 +96,7 @@ class DeviceTable final : public ListTable {
 
 // ---- mapped_table ---------------------------------------------------------------------------------------------------
 
-/// Pinned memory, released when the streams that are noted as readers have passed.
+/// Pinned memory that is reused only when the streams noted as readers are done.
 class PinnedBlock {
  public:
   explicit PinnedBlock(int64_t bytes) : data_(static_cast<char*>(memory::allocate_pinned(bytes))), bytes_(bytes) {}
@@ -135,7 +135,7 @@ class MappedTable final : public ListTable {
 
  private:
   std::unique_ptr<PinnedBlock> entry_block_, owner_block_;
-  bool captured_ = false;  ///< a graph reads entry_block_
+  bool captured_ = false;  ///< a captured graph reads entry_block_
   std::vector<std::unique_ptr<PinnedBlock>> of_graphs_;
 };
 
@@ -159,7 +159,7 @@ class ManagedTable final : public ListTable {
       memory_ = static_cast<char*>(memory::allocate_managed(device_, entry_bytes + owner_bytes));
       bytes_ = entry_bytes + owner_bytes;
     }
-    stream.synchronize();  // earlier work of the stream reads the table, or what the memory was before
+    stream.synchronize();  // earlier work of the stream may read the table, or the memory's previous contents
     std::memcpy(memory_, content.entries, static_cast<size_t>(content.bytes()));
     if (is_new) content.write_owners(reinterpret_cast<uint32_t*>(memory_ + entry_bytes));
     stream_ = stream;
@@ -169,7 +169,7 @@ class ManagedTable final : public ListTable {
   }
 
  private:
-  /// Without it the host may touch no managed memory while any kernel runs.
+  /// Without concurrent access the host must not access managed memory while any kernel runs.
   void require_concurrent_access() const {
     int concurrent = 0;
     lorry::cuda::check(cudaDeviceGetAttribute(&concurrent, cudaDevAttrConcurrentManagedAccess, device_.index),
@@ -189,7 +189,7 @@ class ManagedTable final : public ListTable {
 
 uint32_t TableContent::first_tile(int e) const {
   if (e == count) return tiles;
-  // Behind its arrays every entry ends as one of a single array does.
+  // The part of an entry after its arrays is the same for any number of arrays.
   return reinterpret_cast<const Entry<1>*>(entries + int64_t{e + 1} * entry_bytes -
                                            static_cast<int64_t>(sizeof(Entry<1>)))
       ->first_tile;

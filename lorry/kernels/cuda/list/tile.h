@@ -1,7 +1,7 @@
 #pragma once
 
-// Tiles: how an entry of a list is cut. Where one number of elements, the head, brings all of its arrays to addresses
-// that a vector access may use, tiles start there, and the first tile takes the head as well.
+// Tiles: how an entry of a list is split. If skipping the same number of elements, the *head*, aligns all arrays of the
+// entry for vector access, tiles start after the head, and the first tile includes it.
 
 #include <cstdint>
 
@@ -9,11 +9,11 @@
 
 namespace lorry::kernels::cuda {
 
-/// No number of elements brings all arrays to a vector boundary.
+/// No number of skipped elements aligns all arrays.
 inline constexpr uint8_t kNoHead = 255;
 
-/// Joins to `head` what an array asks for: its address and the bytes of an element and of a run. Start with `head` at
-/// kAnyHead.
+/// Combines `head` with the head that one array needs, given its address and the bytes of an element and of a run.
+/// Start with kAnyHead.
 inline constexpr int kAnyHead = -1;
 inline int join_head(int head, const void* address, int element_bytes, int run_bytes) {
   const auto past = static_cast<int>(reinterpret_cast<uintptr_t>(address) % static_cast<unsigned>(run_bytes));
@@ -22,14 +22,14 @@ inline int join_head(int head, const void* address, int element_bytes, int run_b
   return head == kAnyHead || head == own ? own : kNoHead;
 }
 
-/// How many tiles of `tile` elements an entry of `count` > 0 has.
+/// The number of tiles of `tile` elements in an entry of `count` > 0 elements.
 inline int64_t tiles_of(int64_t count, uint8_t head, int tile) {
   const int64_t aligned = count - (head == kNoHead ? 0 : head);
   return aligned <= tile ? 1 : (aligned + tile - 1) / tile;
 }
 
-/// A tile's elements, counted from its first: [0, runs) and [rest, count) one by one, [runs, rest) in runs. A warp goes
-/// from row to row of runs, `apart` elements from one to the next.
+/// A tile's elements, counted from its first: [0, runs) and [rest, count) are accessed one by one, [runs, rest) in
+/// runs. A warp goes from one row of runs to the next, `apart` elements further.
 struct Tile {
   int64_t first;
   int runs, rest, count, apart;
@@ -45,14 +45,14 @@ LORRY_HOST_DEVICE inline Tile tile_at(int64_t tile, int tile_elements, int run_l
   return {first, runs, runs + (here - runs) / run_length * run_length, here, row};
 }
 
-/// What `warp` of `warps` takes of as many whole tiles from `tile` on, when they share out their rows one by one:
-/// memory likes it better when neighbours are read at the same time.
+/// The part of `warp` when `warps` warps share the same number of whole tiles, from `tile` on, row by row. Memory is
+/// faster when neighbouring rows are read at the same time.
 LORRY_HOST_DEVICE inline Tile interleaved_at(int64_t tile, int tile_elements, int row, int warp, int warps,
                                              uint8_t head) {
   const int count = warps * tile_elements - warp * row;
   return {head + tile * tile_elements + warp * row, 0, count, count, warps * row};
 }
-/// Whether there are.
+/// Whether there are enough whole tiles for that.
 LORRY_HOST_DEVICE inline bool can_interleave(int64_t tile, int tile_elements, int warps, int64_t count, uint8_t head) {
   return tile > 0 && head != kNoHead && head + (tile + warps) * tile_elements <= count;
 }

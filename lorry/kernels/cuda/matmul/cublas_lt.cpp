@@ -13,7 +13,8 @@ namespace {
 
 #define LORRY_TEXT(x) #x
 #define LORRY_SONAME(major) "libcublasLt.so." LORRY_TEXT(major)
-/// Only the major version whose header this was compiled with: descriptors and enumerations differ between majors.
+/// Only the major version of the header that this was compiled with: descriptors and enumerations differ between
+/// versions.
 constexpr const char* kName = LORRY_SONAME(CUBLAS_VER_MAJOR);
 #undef LORRY_SONAME
 #undef LORRY_TEXT
@@ -53,13 +54,13 @@ CublasLt load() {
 }  // namespace
 
 const CublasLt& cublas_lt() {
-  static const CublasLt kLibrary = load();  // a failure is not kept: the next call tries again
+  static const CublasLt kLibrary = load();  // if this throws, the next call tries again
   return kLibrary;
 }
 
 cublasLtHandle_t cublas_lt_handle(int device) {
   static std::once_flag once[kMaxDevices];
-  static cublasLtHandle_t handles[kMaxDevices];  // never destroyed: at exit the context may be gone already
+  static cublasLtHandle_t handles[kMaxDevices];  // never destroyed: at exit the context may no longer exist
   std::call_once(once[device], [device] {
     const lorry::cuda::DeviceGuard guard(device);
     check_cublas_lt(cublas_lt().create(&handles[device]), "cublasLtCreate");
@@ -70,7 +71,7 @@ cublasLtHandle_t cublas_lt_handle(int device) {
 void check_cublas_lt(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) [[likely]]
     return;
-  lorry::cuda::check(cudaGetLastError(), call);  // a fault of the device explains more
+  lorry::cuda::check(cudaGetLastError(), call);  // a fault of the device is the more useful error
   raise<CudaError>("{} failed: {} (cuBLASLt {})", call, cublas_lt().status_string(status), cublas_lt().version());
 }
 

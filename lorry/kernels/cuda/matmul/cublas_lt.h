@@ -1,13 +1,13 @@
 #pragma once
 
-// cuBLASLt, opened when a product first asks for it: a program that multiplies nothing does without its half gigabyte,
-// and a machine without it runs everything else.
+// cuBLASLt, opened at the first product that needs it: a program without such products does not load its half gigabyte,
+// and a machine without the library can run everything else.
 
 #include <cublasLt.h>
 
 namespace lorry::kernels::cuda {
 
-/// What Lorry calls. Descriptors are initialised in place, so nothing has to be destroyed.
+/// The functions that Lorry calls. Descriptors are initialised in place, so nothing has to be destroyed.
 struct CublasLt {
   decltype(&cublasLtCreate) create;
   decltype(&cublasLtGetVersion) version;
@@ -22,9 +22,9 @@ struct CublasLt {
   decltype(&cublasLtMatmul) matmul;
 };
 
-/// Throws DeviceError that names the library and says what the loader said.
+/// Throws DeviceError with the library's name and the loader's message.
 const CublasLt& cublas_lt();
-/// The library's handle for a device; any thread may use it.
+/// The library's handle for a device. Thread-safe.
 cublasLtHandle_t cublas_lt_handle(int device);
 /// Throws CudaError unless the call succeeded.
 void check_cublas_lt(cublasStatus_t status, const char* call);

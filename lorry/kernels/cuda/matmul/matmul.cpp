@@ -1,7 +1,7 @@
-// Which way a product goes: floating ones through cuBLASLt, whole numbers and what the library does not take through
-// built-in kernels. What moves: every operand once from memory, c included; nothing is copied unless c has a layout
-// that BLAS has no word for (a column repeated with a beta other than 1, rows of unit stride beside columns of unit
-// stride), and then once, into out.
+// Chooses how a product is computed: floating types by cuBLASLt; integers, and products that the library does not
+// support, by built-in kernels. Every operand is read from memory once, c included. Nothing is copied, except c if BLAS
+// cannot express its layout (a repeated column with a beta other than 1, or rows of unit stride with an out whose
+// columns have unit stride); then c is copied to out once.
 
 #include "lorry/base/events.h"
 #include "lorry/kernels/cuda/matmul/matmul_builtin.h"
@@ -12,7 +12,7 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-/// An operand of the shape of out, as an array.
+/// An operand with the shape of out, as an Array.
 Array array(const Problem& p, Operand x) {
   Dims sizes, strides;
   for (int d = 0; d < p.batch_rank; ++d) {
@@ -48,7 +48,7 @@ void matmul(const MatmulArgs& args, Stream stream) {
     copy_kernels().copy(args.out, args.c, stream);
     MatmulArgs in_place = args;
     in_place.c = args.out;
-    problem = describe(in_place);  // without c's strides more of the batch may be one product
+    problem = describe(in_place);  // without c's strides, more batch dimensions may merge
   }
   for_each_aligned_part(problem, [&](const Problem& whole) {
     for_each_part(whole, kMostBatches, [&](const Problem& part) { multiply_part(part, stream); });

@@ -1,10 +1,10 @@
-// Products of any dtype, layout and size without a library. A block of 256 threads makes a tile of 64 x 64 results, 4 x
-// 4 a thread, from slices 16 deep of a and b in shared memory (8 KB, 16 KB for 64-bit types; two blocks a
-// multiprocessor, one for 64-bit types). Each slice is read along the stride of 1 that its matrix has, so loads are
-// coalesced whichever way it lies.
+// Products of any dtype, layout and size without a library. A block of 256 threads computes a tile of 64 x 64 results,
+// 4 x 4 per thread, from slices of a and b, 16 deep, in shared memory (8 KB, 16 KB for 64-bit types; two blocks per
+// multiprocessor, one for 64-bit types). Each slice is read along the dimension of unit stride, so loads are coalesced
+// for both orientations.
 //
-// A small out with a long k is cut along k: the partial sums go to scratch memory and are added in order. Where it is
-// cut follows from the shapes alone.
+// A small out with a long k is split along k: the partial sums are stored in scratch memory and added in order. The
+// split depends on the shapes only.
 
 #include <algorithm>
 
@@ -19,7 +19,7 @@ namespace {
 constexpr int kTile = 64, kDepth = 16, kThreads = 256, kSide = 16, kEach = kTile / kSide;
 constexpr int64_t kMostGridZ = 65535;
 
-/// Sums wrap in 32 or 64 bits for whole numbers, are f32 for 16-bit floats.
+/// The type of sums: integers wrap in 32 or 64 bits; 16-bit floats are summed in f32.
 template <class S>
 using Sum =
     std::conditional_t<std::is_integral_v<S>, std::conditional_t<sizeof(S) == 8, uint64_t, uint32_t>, Accumulate<S>>;
@@ -31,7 +31,7 @@ __device__ __forceinline__ T multiply_add(T a, T b, T sum) {
   return a * b + sum;
 }
 
-/// One slice of a matrix, `lines` x `depth` from (line0, depth0), zeros beyond the matrix: to[depth][line].
+/// Loads a slice of a matrix, `lines` x `depth` from (line0, depth0), to to[depth][line]; zeros beyond the matrix.
 template <class S, class T>
 __device__ __forceinline__ void load_slice(T (&to)[kDepth][kTile + 1], const S* from, int64_t lines, int64_t line0,
                                            int64_t line_stride, int64_t depths, int64_t depth0, int64_t depth_stride) {
@@ -48,7 +48,7 @@ __device__ __forceinline__ void load_slice(T (&to)[kDepth][kTile + 1], const S* 
   }
 }
 
-/// Where the results of one batch entry go, and what is added to them.
+/// The outputs and the addend of one batch entry.
 template <class S>
 struct Results {
   S* out;
@@ -70,8 +70,8 @@ struct Results {
   }
 };
 
-/// Grid: tiles of out, parts of k, batch entries (as many at once as a grid holds). With `partial` the sums go there,
-/// as [part][batch][n][m], else the results to out.
+/// Grid: tiles of out, parts of k, batch entries (at most as many as a grid allows). With `partial`, sums are stored
+/// there as [part][batch][n][m]; otherwise results go to out.
 template <class S>
 __global__ void __launch_bounds__(kThreads)
     multiply_tiles(Problem p, int64_t batches, int64_t tiles_down, int64_t depth_of_part, Sum<S> alpha, Sum<S> beta,
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(kThreads)
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/// A factor as the type that sums have; whole numbers as they wrap.
+/// A factor in the type of sums; integers wrap.
 template <class T>
 T factor(double x) {
   if constexpr (std::is_integral_v<T>) {
@@ -144,7 +144,7 @@ template <class S>
 void multiply(const Problem& p, Stream stream) {
   const auto alpha = factor<Sum<S>>(p.alpha), beta = factor<Sum<S>>(p.beta);
   const int64_t batches = p.batches(), tiles_down = ceil_div(p.m, kTile), tiles = tiles_down * ceil_div(p.n, kTile);
-  // Parts of at least 1024 until about 256 blocks have work.
+  // Splits into parts of at least 1024 until there is work for about 256 blocks.
   const int64_t most_parts = std::max<int64_t>(1, 256 / (tiles * batches));
   const int64_t depth = std::max<int64_t>(1024, ceil_div(ceil_div(p.k, most_parts), kDepth) * kDepth);
   const int64_t parts = std::max<int64_t>(1, ceil_div(p.k, depth));

@@ -5,7 +5,7 @@
 
 namespace lorry::kernels::cuda {
 
-/// Any problem, by kernels of our own: whole numbers, and what the library does not take.
+/// Computes any product with Lorry's own kernels: for integers, and for products that the library does not support.
 void multiply_builtin(const Problem& problem, Stream stream);
 
 }  // namespace lorry::kernels::cuda

@@ -54,8 +54,8 @@ PlanKey plan_key(const Problem& p, Stream stream) {
       .unused = {}};
   for (const Operand x : {kOut, kA, kB, kC}) {
     key.batch_stride[x] = p.batch_rank == 0 ? 0 : p.batch_strides[x][0];
-    // A length that is no multiple of an access counts as an address that is none: the library would read on to the
-    // next column.
+    // Treat a length that is not a multiple of the access size as unaligned: the library would read into the next
+    // column.
     const auto length = static_cast<uintptr_t>(unit_length(p, x, x == kB ? b : a) * size_of(p.dtype));
     key.alignment[x] = static_cast<uint8_t>(std::countr_zero(reinterpret_cast<uintptr_t>(p.data[x]) | length | 256u));
   }
@@ -93,7 +93,7 @@ void set(MatmulPlan& plan, cublasLtMatmulDescAttributes_t attribute, T value) {
                   "cublasLtMatmulDescSetAttribute");
 }
 
-/// The library does not take this product, and has enqueued nothing.
+/// Whether the library does not support this product and has enqueued nothing.
 bool refused(cublasStatus_t status) {
   return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
          status == CUBLAS_STATUS_ARCH_MISMATCH;
@@ -110,7 +110,7 @@ void set_layout(MatmulPlan& plan, Operand x, int64_t rows, int64_t columns) {
                   "cublasLtMatrixLayoutInit");
   if (key.batches == 1) return;
   set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, key.batches);
-  // A vector beside the products is described by the operation; c's matrices are then out's own.
+  // A bias is described by the operation; then c's matrices are out's.
   set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, key.batch_stride[x == kC && key.bias != 0 ? kOut : x]);
 }
 
@@ -172,7 +172,7 @@ MatmulPlan make_plan(const PlanKey& key, const void* bias) {
   set(plan, CUBLASLT_MATMUL_DESC_TRANSB, static_cast<int32_t>(key.transposed_b != 0 ? CUBLAS_OP_T : CUBLAS_OP_N));
   if (key.bias != 0) {
     set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(CUBLASLT_EPILOGUE_BIAS));
-    set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);  // the heuristic asks for its alignment, which is the key's
+    set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);  // the heuristic uses its alignment, which equals the key's
     if (key.batches > 1) set(plan, CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, key.batch_stride[kC]);
   }
   set_layout(plan, kA, key.transposed_a != 0 ? key.k : key.m, key.transposed_a != 0 ? key.m : key.k);
@@ -187,7 +187,8 @@ MatmulPlan make_plan(const PlanKey& key, const void* bias) {
 
 namespace {
 
-/// A thread's plans: open addressing over pointers, so that a plan keeps its address. Emptied when shapes never repeat.
+/// A thread's plans: a hash table with open addressing over pointers, so that a plan's address does not change. It is
+/// emptied when it gets too large because shapes do not repeat.
 class Plans {
  public:
   MatmulPlan& find(const PlanKey& key, const void* bias) {
@@ -231,7 +232,8 @@ class Plans {
 
 constinit thread_local Plans* t_plans = nullptr;
 
-/// This thread's plans. They go when it ends; an object of the thread that is destroyed later makes others, which stay.
+/// This thread's plans. They are destroyed when the thread ends; thread-local objects destroyed later make new plans,
+/// which leak.
 Plans& plans() {
   if (t_plans == nullptr) [[unlikely]] {
     struct Closer {
@@ -243,7 +245,7 @@ Plans& plans() {
   return *t_plans;
 }
 
-/// What timing chose, for every thread.
+/// The algorithms chosen by timing, shared by all threads.
 struct Chosen {
   struct Hash {
     size_t operator()(const PlanKey& key) const { return key.hash(); }
@@ -256,8 +258,8 @@ Chosen& chosen() {
   return the;
 }
 
-/// Gives the plan the algorithm that timing chose, now or before. Holds the lock while it times, so that two threads do
-/// not time each other.
+/// Sets the plan's algorithm to the one chosen by timing, now or earlier. Holds the lock while timing, so that two
+/// threads do not disturb each other's measurements.
 [[gnu::noinline]] void tune(MatmulPlan& plan, const Problem& part, Stream stream) {
   if (lorry::cuda::capturing(stream)) return;
   plan.tuned = true;

@@ -1,11 +1,11 @@
 #pragma once
 
-// Products by cuBLASLt. What the library has to be told of a product (descriptors) and what it answers (an algorithm)
-// is a plan, made at the first product of a kind and found again by its key. Plans belong to a thread, so a repeated
-// product takes no lock; algorithms that were chosen by timing are shared by all threads.
+// Products by cuBLASLt. A plan is the library's description of a product (descriptors) and the chosen algorithm. It is
+// made at the first product of a kind and found again by its key. Plans are per thread, so that a repeated product
+// takes no lock; algorithms chosen by timing are shared by all threads.
 //
-// Every algorithm adds up in a fixed order: partial sums of a long k either do not exist or lie in a workspace in the
-// type of the accumulator and are added by a second pass.
+// Every algorithm adds in a fixed order: it either does not split k, or stores partial sums in a workspace, in the type
+// of the accumulator, and adds them in a second pass.
 
 #include <type_traits>
 
@@ -25,7 +25,7 @@ struct PlanKey {
   DType dtype;
   Precision precision;
   uint8_t transposed_a, transposed_b;
-  uint8_t bias;                        ///< c is a vector
+  uint8_t bias;                        ///< whether c is a vector
   uint8_t alignment[kMatmulOperands];  ///< log2 of the bytes that divide the address and the length along the unit
                                        ///< stride, at most 8
   uint8_t unused[2];
@@ -40,38 +40,39 @@ struct Algorithm {
   int64_t workspace_bytes;
 };
 
-/// Reads its operands' addresses from the problem at each run. That of a bias is part of the descriptor, and each run
-/// sets it.
+/// A plan. Addresses of operands are taken from the problem at each run; the address of a bias is part of the
+/// descriptor and is set at each run.
 struct MatmulPlan {
   PlanKey key;
   cublasLtMatmulDescOpaque_t operation;
   cublasLtMatrixLayoutOpaque_t layouts[kMatmulOperands];
   Algorithm algorithm;
-  bool possible;  ///< the library has an algorithm
-  bool tuned;     ///< the algorithm was chosen by timing
+  bool possible;  ///< whether the library has an algorithm
+  bool tuned;     ///< whether the algorithm was chosen by timing
 
-  /// Up to `count` algorithms, the one expected to be fastest first; `reduction` says how those that cut k may add up.
-  /// Returns how many there are.
+  /// Fills in up to `count` algorithms, the one expected to be fastest first, and returns their number. reduction: how
+  /// algorithms that split k may add.
   int candidates(Algorithm* algorithms, int count,
                  cublasLtReductionScheme_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
   cublasStatus_t run(const Algorithm& with, const Problem& part, void* out, void* workspace, Stream stream);
 };
 
-/// The most that an algorithm may ask for: what cuBLAS itself takes on Hopper.
+/// The maximum workspace of an algorithm: as much as cuBLAS itself uses on Hopper.
 inline constexpr int64_t kWorkspaceBytes = 32 << 20;
-/// Batches of one call; longer ones are cut.
+/// The maximum number of batch entries per call; larger batches are split.
 inline constexpr int64_t kMostBatches = 65535;
 
-/// Whether sizes and dtype are within what the library can be asked for.
+/// Whether the library supports the sizes and the dtype.
 bool library_takes(const Problem& problem);
 PlanKey plan_key(const Problem& part, Stream stream);
 MatmulPlan make_plan(const PlanKey& key, const void* bias);
 
-/// Enqueues a part (one batch dimension at most, an addend that is not `other`). False when the library does not take
-/// it.
+/// Enqueues a part (at most one batch dimension, and an addend other than `other`). Returns false if the library does
+/// not support it.
 bool multiply_by_library(const Problem& part, Stream stream);
 
-/// The fastest of the plan's algorithms for this part, timed on a stream of its own with results thrown away. Waits.
+/// The fastest of the plan's algorithms for this part. They are timed on a separate stream, and the results are
+/// discarded. Waits for the device.
 Algorithm fastest_algorithm(MatmulPlan& plan, const Problem& part, Stream stream);
 
 }  // namespace lorry::kernels::cuda

@@ -29,8 +29,8 @@ bool readable(int64_t rows, int64_t columns, int64_t row, int64_t column) {
   return (column == 1 || columns == 1) && row >= columns;
 }
 
-/// Makes batch dimension `d` more columns when a is shared along it. A single column has no stride of its own and takes
-/// the batch's.
+/// Turns batch dimension `d` into more columns if a is shared along it. If there was a single column, the column stride
+/// becomes the batch's.
 bool fold_into_columns(Problem& p, int d) {
   if (p.batch_strides[kA][d] != 0) return false;
   const int64_t columns = p.n * p.batch_sizes[d];
@@ -52,7 +52,7 @@ void fold_batch_into_columns(Problem& p) {
   for (int d = p.batch_rank - 1; d >= 0;) d = fold_into_columns(p, d) ? p.batch_rank - 1 : d - 1;
 }
 
-/// Makes neighbours one dimension where every operand steps through both evenly.
+/// Merges neighbouring batch dimensions if the strides of every operand allow it.
 bool merge_with_next(Problem& p, int d) {
   for (const auto& strides : p.batch_strides)
     if (strides[d] != strides[d + 1] * p.batch_sizes[d + 1]) return false;
@@ -64,8 +64,7 @@ bool merge_with_next(Problem& p, int d) {
 }  // namespace
 
 Reading read_matrix(int64_t rows, int64_t columns, int64_t row, int64_t column) {
-  // A vector that lies in one piece: its length as the leading dimension tells BLAS more of its alignment than a 1
-  // would.
+  // A contiguous vector. As the leading dimension, its length tells BLAS more about its alignment than 1 would.
   if (rows == 1 && column == 1) return {true, columns};
   if (columns == 1 && row == 1) return {false, rows};
   if (rows == 1 || (row == 1 && columns > 1)) return {false, std::max<int64_t>(column, 1)};
@@ -100,14 +99,14 @@ Problem describe(const MatmulArgs& args) {
     p.data[x] = operands[x]->as<char>();
     p.row[x] = operands[x]->stride(r - 2), p.column[x] = operands[x]->stride(r - 1);
   }
-  // [8, 128, 64] @ [64, 32] is one product; so is a batch whose left operand is shared.
+  // [8, 128, 64] @ [64, 32] is one product, and so is a batch with a shared left operand.
   fold_batch_into_columns(p);
   transpose(p);
   fold_batch_into_columns(p);
   if (read_matrix(p.m, p.n, p.row[kOut], p.column[kOut]).transposed) transpose(p);
   for (const Operand x : {kOut, kC}) {
     if (x == kC && p.adds && !p.in_place) break;
-    p.row[x] = 1;  // it is, or there is one row
+    p.row[x] = 1;  // its stride is 1 already, or there is only one row
     if (p.n == 1) p.column[x] = p.m;
   }
   for (int d = p.batch_rank - 2; d >= 0; --d) merge_with_next(p, d);

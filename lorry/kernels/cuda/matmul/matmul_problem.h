@@ -1,7 +1,7 @@
 #pragma once
 
-// A call of the product kernel in BLAS's terms: how many products of which matrices, after everything that strides
-// allow has been merged. Pure arithmetic on layouts; nothing here touches a device.
+// A matrix product in BLAS's terms: a batch of products of matrices, with dimensions merged as far as strides allow.
+// Computed from layouts only; nothing here uses a device.
 
 #include "lorry/kernels/matmul.h"
 
@@ -10,8 +10,8 @@ namespace lorry::kernels::cuda {
 enum Operand { kOut, kA, kB, kC };
 inline constexpr int kMatmulOperands = 4;
 
-/// out [m, n] = alpha * a [m, k] @ b [k, n] + beta * c [m, n] over a batch, out in columns of unit stride: a row-major
-/// out is the product of the transposes. Strides count elements. An alpha of 0 makes k 0.
+/// out [m, n] = alpha * a [m, k] @ b [k, n] + beta * c [m, n] over a batch. The columns of out have unit stride; a
+/// row-major out is described as the product of the transposes. Strides are in elements. If alpha is 0, k is 0.
 struct Problem {
   DType dtype;
   int64_t m, n, k;
@@ -21,7 +21,7 @@ struct Problem {
   int64_t batch_sizes[kMaxRank];
   int64_t batch_strides[kMatmulOperands][kMaxRank];
   double alpha, beta;
-  bool adds;      ///< beta is not 0 and there is a c; otherwise c's fields are out's
+  bool adds;      ///< beta is not 0 and there is a c; if false, c's fields equal out's
   bool in_place;  ///< c is out
 
   void addresses(auto& visit) const { visit(data); }
@@ -31,7 +31,7 @@ struct Problem {
     for (int d = 0; d < batch_rank; ++d) count *= batch_sizes[d];
     return count;
   }
-  /// Where an operand's matrix lies in batch entry `batch`.
+  /// The offset of an operand's matrix in batch entry `batch`.
   LORRY_HOST_DEVICE int64_t offset(Operand operand, int64_t batch) const {
     int64_t sum = 0;
     for (int d = batch_rank - 1; d >= 0; --d) {
@@ -44,70 +44,70 @@ struct Problem {
 
 Problem describe(const MatmulArgs& args);
 
-/// A matrix as BLAS reads it: columns of unit stride `leading` apart, or such rows when it is transposed.
+/// A matrix as BLAS reads it: columns of unit stride, `leading` elements apart; if transposed, rows instead of columns.
 struct Reading {
   bool transposed;
   int64_t leading;
 };
 Reading read_matrix(int64_t rows, int64_t columns, int64_t row, int64_t column);
 
-/// How c reaches BLAS.
+/// How c is passed to BLAS.
 enum class Addend : uint8_t {
   none,
-  in_place,
-  bias,    ///< one column for all columns, with beta 1
-  matrix,  ///< columns of unit stride
-  other,   ///< has to be put into out first
+  in_place,  ///< c is out
+  bias,      ///< one column, added to all columns, with beta 1
+  matrix,    ///< a matrix with columns of unit stride
+  other,     ///< cannot be passed: c must be copied to out first
 };
 Addend addend(const Problem& problem);
 
-/// The length of `x`'s matrix along its unit stride, in elements.
+/// The size of x's matrix along its dimension of unit stride.
 inline int64_t unit_length(const Problem& p, Operand x, const Reading& reading) {
   if (x == kOut || x == kC) return p.m;
   return x == kA ? (reading.transposed ? p.k : p.m) : (reading.transposed ? p.n : p.k);
 }
 
-/// c becomes out, whose matrices now hold it.
+/// Makes out the addend: its matrices now hold c.
 inline void add_in_place(Problem& p) {
   p.in_place = true;
   p.data[kC] = p.data[kOut], p.row[kC] = p.row[kOut], p.column[kC] = p.column[kOut];
   for (int d = 0; d < p.batch_rank; ++d) p.batch_strides[kC][d] = p.batch_strides[kOut][d];
 }
 
-/// Calls f(part) with problems that have at most one batch dimension, of at most `most_batches` entries: the longest
-/// one is kept and the others are walked.
+/// Calls f(part) with problems that have at most one batch dimension, of at most `most_batches` entries. It is the
+/// longest batch dimension of `problem`; there is a part for every index of the others.
 template <class F>
 void for_each_part(const Problem& problem, int64_t most_batches, F&& f) {
-  Problem walk = problem, part = problem;
+  Problem others = problem, part = problem;
   int64_t count = 1;
   part.batch_rank = 0;
   if (problem.batch_rank > 0) {
-    int kept = 0;
+    int longest = 0;
     for (int d = 1; d < problem.batch_rank; ++d)
-      if (problem.batch_sizes[d] > problem.batch_sizes[kept]) kept = d;
-    count = problem.batch_sizes[kept];
-    walk.batch_sizes[kept] = 1;
+      if (problem.batch_sizes[d] > problem.batch_sizes[longest]) longest = d;
+    count = problem.batch_sizes[longest];
+    others.batch_sizes[longest] = 1;
     part.batch_rank = 1;
-    for (int x = 0; x < kMatmulOperands; ++x) part.batch_strides[x][0] = problem.batch_strides[x][kept];
+    for (int x = 0; x < kMatmulOperands; ++x) part.batch_strides[x][0] = problem.batch_strides[x][longest];
   }
-  const int64_t bytes = size_of(problem.dtype), walks = walk.batches();
-  for (int64_t i = 0; i < walks; ++i) {
+  const int64_t bytes = size_of(problem.dtype), parts = others.batches();
+  for (int64_t i = 0; i < parts; ++i) {
     for (int64_t first = 0; first < count; first += most_batches) {
       part.batch_sizes[0] = count - first < most_batches ? count - first : most_batches;
       for (int x = 0; x < kMatmulOperands; ++x) {
         const int64_t step = part.batch_rank == 0 ? 0 : part.batch_strides[x][0];
-        part.data[x] = problem.data[x] + (walk.offset(static_cast<Operand>(x), i) + first * step) * bytes;
+        part.data[x] = problem.data[x] + (others.offset(static_cast<Operand>(x), i) + first * step) * bytes;
       }
       f(static_cast<const Problem&>(part));
     }
   }
 }
 
-/// Calls f(part) with products that together make this one. Tensor cores read 16 bytes at a time along an operand's
-/// unit stride, and the library's kernels that do need lengths of whole such runs: a length that is none, though its
-/// columns lie at multiples of 16 bytes (50,257 logits in rows of 50,264), is cut into whole runs and a rest of fewer
-/// elements than one. Along k the rest is added to what the body has left: one rounding more. Products of fewer than
-/// `worth` multiplications are not worth a second launch.
+/// Calls f(part) with products that together make this one. The library's kernels for tensor cores read 16 bytes at a
+/// time along an operand's unit stride and need a length that is a multiple of 16 bytes. If the length is not, but the
+/// columns start at multiples of 16 bytes (50,257 logits in rows of 50,264), the product is split: a body with an
+/// aligned length, and the rest. A split along k adds the rest to the body's result, which costs one more rounding.
+/// Products of fewer than `worth` multiplications are not split, because a second launch would cost more.
 template <class F>
 void for_each_aligned_part(const Problem& p, F&& f, int64_t worth = int64_t{1} << 30) {
   const int64_t run = 16 / size_of(p.dtype);

@@ -1,11 +1,11 @@
-// The library's estimate of which algorithm is fastest is good but not perfect; this asks the device.
+// Chooses the fastest algorithm by timing on the device; the library's estimate is good but not perfect.
 
 #include <algorithm>
 
 #include "lorry/device/cuda/runtime.h"
 #include "lorry/kernels/cuda/common/scratch.h"
 #include "lorry/kernels/cuda/matmul/matmul_plan.h"
-#include "lorry/kernels/cuda/matmul/recording.h"
+#include "lorry/kernels/cuda/matmul/timed_graph.h"
 
 namespace lorry::kernels::cuda {
 namespace {
@@ -16,7 +16,8 @@ int64_t extent_of_out(const Problem& p) {
   return size_of(p.dtype) * (batches + (p.n - 1) * p.column[kOut] + p.m);
 }
 
-/// Enough products to outlast an event's resolution: about 0.2 ms at 200 TFLOP/s, 20 at most.
+/// The number of products to time at once, so that the time is well above an event's resolution: about 0.2 ms at 200
+/// TFLOP/s; at most 20.
 int repeats(const Problem& p) {
   const double flops = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) *
                        static_cast<double>(p.batches());
@@ -27,7 +28,7 @@ int repeats(const Problem& p) {
 
 Algorithm fastest_algorithm(MatmulPlan& plan, const Problem& part, Stream stream) {
   constexpr int kCandidates = 8, kRounds = 5;
-  /// The library's first guess stays unless another one beats it by more than the clock's noise.
+  /// The library's first choice is used unless another algorithm is faster by more than the timer's noise.
   constexpr double kWorthIt = 0.99;
   Algorithm algorithms[kCandidates];
   const int count = plan.candidates(algorithms, kCandidates);
@@ -40,7 +41,8 @@ Algorithm fastest_algorithm(MatmulPlan& plan, const Problem& part, Stream stream
   int64_t workspace_bytes = 0;
   for (int i = 0; i < count; ++i) workspace_bytes = std::max(workspace_bytes, algorithms[i].workspace_bytes);
   const Scratch out(extent_of_out(part), stream), workspace(workspace_bytes, stream);
-  const struct Wait {  // before they go, whatever happens: `stream` knows nothing of what runs aside
+  // wait before these are destroyed, even on an exception: `stream` does not order the work on `aside`
+  const struct Wait {
     Stream stream;
     ~Wait() {
       const lorry::cuda::DeviceGuard guard(stream.device.index, std::nothrow);
@@ -49,16 +51,16 @@ Algorithm fastest_algorithm(MatmulPlan& plan, const Problem& part, Stream stream
   } wait{aside};
 
   std::vector<Algorithm> timed;
-  std::vector<Recording> recordings;
+  std::vector<TimedGraph> graphs;
   for (int i = 0; i < count; ++i) {
     const auto run = [&] { return plan.run(algorithms[i], part, out.data(), workspace.data(), aside); };
     if (run() != CUBLAS_STATUS_SUCCESS) continue;
     timed.push_back(algorithms[i]);
-    recordings.emplace_back(aside, [&] {
+    graphs.emplace_back(aside, [&] {
       for (int r = 0; r < repeats(part); ++r) check_cublas_lt(run(), "cublasLtMatmul");
     });
   }
-  const auto samples = time_in_turns(recordings, aside, kRounds);
+  const auto samples = time_in_turns(graphs, aside, kRounds);
   if (timed.empty()) return plan.algorithm;
   const auto least = [&](size_t i) { return *std::min_element(samples[i].begin(), samples[i].end()); };
   size_t best = 0;

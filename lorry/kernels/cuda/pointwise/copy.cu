@@ -1,7 +1,7 @@
-// Copies. Elements that keep their type move as words of up to 16 bytes: the iteration is rewritten in the widest words
-// that its strides allow, so slices and permutations whose rows are contiguous move like contiguous memory. Where the
-// source is contiguous along another dimension than the result, tiles pass through shared memory (transpose.h). A
-// change of type is the pointwise formula x -> x.
+// Copies. Without a change of type, elements are copied as words of up to 16 bytes: the iteration is rewritten in the
+// widest words that its strides allow, so slices and permutations with contiguous rows are copied like contiguous
+// memory. If the source is contiguous along another dimension than the result, tiles go through shared memory
+// (transpose.h). A copy that changes the type is the pointwise formula x -> x.
 
 #include "lorry/kernels/pointwise.h"
 
@@ -18,13 +18,14 @@ namespace lorry::kernels::cuda {
 namespace {
 
 constexpr int kBlock = 256;
-constexpr int kFlight = 4;                    ///< words that a thread keeps in flight
-constexpr int64_t kLarge = int64_t{1} << 20;  ///< bytes from which the driver's own copy is used for contiguous memory
+constexpr int kFlight = 4;                    ///< words in flight per thread
+constexpr int64_t kLarge = int64_t{1} << 20;  ///< bytes; larger contiguous memory is copied by the driver
 constexpr int64_t kShortestSide = 8;          ///< a transposed dimension shorter than this is not worth tiles
 
 // ---- words ----------------------------------------------------------------------------------------------------------
 
-struct Words {
+/// The argument of copy_words.
+struct WordCopy {
   char* to;
   const char* from;  ///< null: the pattern
   uint32_t n;
@@ -34,9 +35,9 @@ struct Words {
   void addresses(auto& visit) const { visit(to, from); }
 };
 
-/// Reads and writes each word once; words of a warp are neighbours along the result's rows.
+/// Reads and writes each word once; the words of a warp are adjacent along the result's rows.
 template <class Word>
-__global__ void __launch_bounds__(kBlock) move_words(const __grid_constant__ Words call) {
+__global__ void __launch_bounds__(kBlock) copy_words(const __grid_constant__ WordCopy call) {
   const uint32_t first = blockIdx.x * (kBlock * kFlight) + threadIdx.x;
   const Word pattern = *reinterpret_cast<const Word*>(&call.pattern);
   Word words[kFlight];
@@ -55,7 +56,7 @@ __global__ void __launch_bounds__(kBlock) move_words(const __grid_constant__ Wor
     if (first + u * kBlock < call.n) reinterpret_cast<Word*>(call.to)[to[u]] = words[u];
 }
 
-/// What moves, in words of `size` bytes: an iteration over the result and the source (null for a fill).
+/// A copy or a fill, in words of `size` bytes: an iteration over the result and the source (null for a fill).
 struct Movement {
   Iteration it;
   char* to;
@@ -64,7 +65,7 @@ struct Movement {
   uint4 pattern;
 };
 
-/// Takes pairs of words for one as long as addresses, strides and the row's length allow, up to 16 bytes.
+/// Merges pairs of words into one while addresses, strides and the row's length allow it, up to 16 bytes.
 void widen_words(Movement& m) {
   Iteration& it = m.it;
   while (m.size < 16) {
@@ -81,7 +82,7 @@ void widen_words(Movement& m) {
       for (int d = 1; d < it.rank; ++d) it.strides[k][d] /= 2;
     m.size *= 2;
     if (it.sizes[0] > 1 || it.rank == 1) continue;
-    // The row has become one word: the next dimension is the innermost.
+    // The row is one word now, so the next dimension becomes the innermost.
     --it.rank;
     for (int d = 0; d < it.rank; ++d) {
       it.sizes[d] = it.sizes[d + 1];
@@ -91,29 +92,29 @@ void widen_words(Movement& m) {
 }
 
 void run_words(const Movement& m, Stream stream) {
-  const Words call{.to = m.to,
-                   .from = m.from,
-                   .n = static_cast<uint32_t>(m.it.numel()),
-                   .pattern = m.pattern,
-                   .offsets = StridedIndexer<2, uint32_t>(m.it)};
+  const WordCopy call{.to = m.to,
+                      .from = m.from,
+                      .n = static_cast<uint32_t>(m.it.numel()),
+                      .pattern = m.pattern,
+                      .offsets = StridedIndexer<2, uint32_t>(m.it)};
   const lorry::cuda::Shape shape{(call.n + kBlock * kFlight - 1) / (kBlock * kFlight), kBlock};
   switch (m.size) {
     case 1:
-      return lorry::cuda::launch(stream, shape, move_words<uint8_t>, call);
+      return lorry::cuda::launch(stream, shape, copy_words<uint8_t>, call);
     case 2:
-      return lorry::cuda::launch(stream, shape, move_words<uint16_t>, call);
+      return lorry::cuda::launch(stream, shape, copy_words<uint16_t>, call);
     case 4:
-      return lorry::cuda::launch(stream, shape, move_words<uint32_t>, call);
+      return lorry::cuda::launch(stream, shape, copy_words<uint32_t>, call);
     case 8:
-      return lorry::cuda::launch(stream, shape, move_words<uint2>, call);
+      return lorry::cuda::launch(stream, shape, copy_words<uint2>, call);
     default:
-      return lorry::cuda::launch(stream, shape, move_words<uint4>, call);
+      return lorry::cuda::launch(stream, shape, copy_words<uint4>, call);
   }
 }
 
 // ---- transposes -----------------------------------------------------------------------------------------------------
 
-/// The dimension besides the innermost along which the source is contiguous, where tiles are worth while; else 0.
+/// The dimension other than the innermost along which the source is contiguous, if tiles pay; else 0.
 int transposed_dimension(const Movement& m) {
   const Iteration& it = m.it;
   if (m.from == nullptr || m.size > 8 || it.strides[0][0] != 1 || it.strides[1][0] <= 1 || it.sizes[0] < kShortestSide)
@@ -123,7 +124,7 @@ int transposed_dimension(const Movement& m) {
   return 0;
 }
 
-/// Calls launch(tiles, blocks) for tiles of `side` by `side` words.
+/// Calls launch(tiles, blocks) for tiles of `side` x `side` words.
 template <class Word, class F>
 void run_tiles(const Movement& m, int other, int64_t side, F&& launch) {
   constexpr int64_t kLength = kRun<Word>;
@@ -175,8 +176,8 @@ void run_halves(const Movement& m, int other, Stream stream) {
 
 // ---- one value ------------------------------------------------------------------------------------------------------
 
-/// Writes the pattern from `first`, a multiple of 16, for `runs` times 16 bytes, and over `head` bytes before and
-/// `tail` behind.
+/// Writes the pattern to `runs` runs of 16 bytes from `first` on, a multiple of 16, and to `head` bytes before and
+/// `tail` bytes after them.
 __global__ void __launch_bounds__(kBlock) fill_runs(char* first, int64_t runs, int head, int tail, uint4 pattern) {
   const int64_t begin = int64_t{blockIdx.x} * (kBlock * kFlight) + threadIdx.x;
 #pragma unroll
@@ -232,7 +233,8 @@ struct Identity {
   }
 };
 
-/// By way of a type that holds every value of the source: conversions from it give what those from the source give.
+/// Converts through a type that can represent every value of the source; the result is the same as that of a direct
+/// conversion.
 void convert(const Array& to, const Array& from, const Iteration& it, Stream stream) {
   const auto by_way_of = [&]<class C>(Type<C>) {
     launch_strided<1, C>(&strided<Identity, 1, C>, it, StridedOperand(to.data, to.dtype),

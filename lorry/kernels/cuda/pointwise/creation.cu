@@ -1,5 +1,5 @@
-// Values out of positions. Bound by the bytes written: each thread computes the 16 bytes it stores, in the operations
-// of kernels/cpu/pointwise/creation.cpp and their order, so the numbers are the same to the bit.
+// Values computed from positions. Bound by the bytes written: each thread computes the 16 bytes that it stores.
+// Operations and their order are those of kernels/cpu/pointwise/creation.cpp, so the bits are the same.
 
 #include "lorry/kernels/pointwise.h"
 
@@ -12,12 +12,12 @@ namespace lorry::kernels::cuda {
 namespace {
 
 constexpr int kBlock = 256;
-constexpr int kFlight = 4;  ///< elements of a triangle that a thread keeps in flight
+constexpr int kFlight = 4;  ///< elements of a triangle in flight per thread
 
 // ---- sequences ------------------------------------------------------------------------------------------------------
 
 struct IntegralSteps {
-  uint64_t start, step;  // unsigned, since the product may pass 2^63 on its way to a sum that does not
+  uint64_t start, step;  // unsigned, because the product may exceed 2^63 although the sum does not
   void addresses(auto& visit) const { visit(); }
   __device__ int64_t operator()(int64_t i) const {
     return static_cast<int64_t>(start + static_cast<uint64_t>(i) * step);
@@ -38,7 +38,7 @@ struct EvenSteps {
   }
 };
 
-/// out[i] = value(i) for i < n. `out` is a multiple of 16 bytes where `vectors`.
+/// out[i] = value(i) for i < n. With `vectors`, `out` is aligned to 16 bytes.
 template <class T, class Steps>
 __global__ void __launch_bounds__(kBlock) generate(Stored<T>* out, int64_t n, Steps value, bool vectors) {
   using V = decltype(value(0));
@@ -80,8 +80,7 @@ void linspace(const Array& out, double start, double end, Stream stream) {
 
 // ---- triangles ------------------------------------------------------------------------------------------------------
 
-/// Operands of the iteration: the result, x, and a number rather than an address: column minus row, counted from
-/// `first`.
+/// Operands of the iteration: the result, x, and as a pseudo operand column minus row, relative to `first`.
 template <class Word>
 struct Triangle {
   Word* out;
@@ -94,7 +93,7 @@ struct Triangle {
   void addresses(auto& visit) const { visit(out, x); }
 };
 
-/// Writes every word, and reads those that are kept.
+/// Writes every word of the result; reads the words of x that are copied.
 template <class Word>
 __global__ void __launch_bounds__(kBlock) keep_triangle(const __grid_constant__ Triangle<Word> call) {
   const uint32_t begin = blockIdx.x * (kBlock * kFlight) + threadIdx.x;

@@ -1,7 +1,7 @@
 #pragma once
 
-// How kernels evaluate a formula: one rule for those that are built with Lorry and those that are compiled at run time,
-// so that both give the same bits.
+// How kernels evaluate a formula. Kernels built with Lorry and kernels compiled at run time share this function, so
+// both give the same bits.
 
 #include <cstdint>
 #include <type_traits>
@@ -23,8 +23,8 @@ template <class Formula, class C, class... X>
 __device__ __noinline__ C evaluate_called(X... x) {
   return evaluate<Formula, C>(x...);
 }
-/// `narrow`: the result will be rounded to a narrow float. One rule for both kernels, so that strides do not show in
-/// results.
+/// narrow: the result will be rounded to a narrow float. Contiguous and strided kernels decide it in the same way, so
+/// results do not depend on strides.
 template <class Formula, class C, int kArity>
 __device__ __forceinline__ C compute(const C (&x)[kArity], bool narrow) {
   return [&]<int... k>(std::integer_sequence<int, k...>) {

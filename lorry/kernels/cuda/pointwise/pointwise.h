@@ -1,16 +1,16 @@
 #pragma once
 
-// How pointwise kernels are called. Every row of formula/pointwise.def has two kernels for a compute type:
+// The interface of pointwise kernels. Every row of formula/pointwise.def has two kernels per compute type:
 //
-//   contiguous   contiguous operands of one type (the row's own exceptions aside: a result or a condition in bool),
-//                numbers of the host by value. One for each type that elements are commonly stored in. Moves every
-//                operand once, 16 bytes at a time.
-//   strided      anything: strides, broadcasting, element types known at run time. Where every operand is contiguous
-//                along the innermost dimension an access moves as many elements as fill 16 bytes of the compute type,
-//                elsewhere one.
+//   contiguous   contiguous operands of one type (except for a bool result or condition of the row), numbers of the
+//                host by value. One kernel per type that elements are commonly stored in. Accesses every operand once,
+//                16 bytes at a time.
+//   strided      everything else: strides, broadcasting, element types known at run time. If every operand is
+//                contiguous along the innermost dimension, an access has as many elements as fill 16 bytes of the
+//                compute type, else one.
 //
-// pointwise_kernels.h holds the kernels, pointwise_rows.cu their instances in shares of the rows, pointwise.cu the
-// choice.
+// pointwise_kernels.h contains the kernels, pointwise_rows.cu instantiates them in shares of the rows, pointwise.cu
+// chooses one.
 
 #include "lorry/formula/pointwise.h"
 #include "lorry/kernels/cuda/common/element.h"
@@ -23,8 +23,8 @@ inline constexpr int kMaxArity = 4;
 /// Threads of a block of either kernel.
 inline constexpr int kPointwiseBlock = 256;
 
-/// The arguments of a contiguous kernel. Addresses are those of the first run of 16 bytes of elements; up to a run of
-/// elements lies before it (head) and behind the last (tail).
+/// The arguments of a contiguous kernel. Addresses are those of the first aligned run of 16 bytes; fewer elements than
+/// a run may be before it (head) and after the last run (tail).
 template <int kArity, class C>
 struct ContiguousCall {
   void* out;
@@ -54,29 +54,30 @@ struct StridedCall {
   StridedOperand in[kArity];
   C numbers[kArity];
   uint32_t n;
-  /// Every operand is a vector access of kLanes elements, or one repeated, at each multiple of kLanes.
+  /// Whether at each multiple of kLanes, every operand has either an aligned vector access of kLanes elements or one
+  /// repeated element.
   bool vectors;
   StridedIndexer<1 + kArity, uint32_t> offsets;
 
   void addresses(auto& visit) const { visit(out, in); }
 };
 
-/// Elements that a strided kernel moves as one access.
+/// The number of elements of a strided kernel's vector access.
 template <class C>
 inline constexpr int kLanes = 16 / static_cast<int>(sizeof(C));
-/// Such accesses of every operand that a thread keeps in flight, and the elements of a block.
+/// The accesses of every operand in flight per thread, and the elements of a block.
 inline constexpr int strided_groups(int arity) { return arity == 1 ? 4 : 2; }
 template <int kArity, class C>
 inline constexpr uint32_t kStridedTile = kPointwiseBlock* kLanes<C>* strided_groups(kArity);
 
-/// The type in which a stored type is computed.
+/// The compute type of a stored type.
 template <class T>
 using ComputeOf = std::conditional_t<std::is_same_v<T, bool>, int64_t, Accumulate<T>>;
 
-/// A row's kernels, without their argument types: by storage type (null where there is none), and by compute type.
+/// A row's kernels with their argument types erased: by stored type (null if there is none), and by compute type.
 struct PointwiseRowKernels {
   const void* contiguous[kDTypeCount] = {};
-  /// log2 of the runs of 16 bytes that a block of the contiguous kernel takes
+  /// log2 of the 16-byte runs per block of the contiguous kernel
   uint8_t contiguous_shift[kDTypeCount] = {};
   const void *strided_f32 = nullptr, *strided_f64 = nullptr, *strided_i64 = nullptr;
 
@@ -86,7 +87,7 @@ struct PointwiseRowKernels {
   }
 };
 
-/// pointwise_rows.cu is compiled in this many shares of the rows, so that no compilation is long.
+/// pointwise_rows.cu is compiled in this many shares of the rows, so that no compilation takes long.
 inline constexpr int kPointwiseShares = 8;
 template <int kShare>
 void fill_pointwise_rows(PointwiseRowKernels* table);

@@ -1,7 +1,7 @@
 #pragma once
 
-// The kernels of pointwise.h, for one formula each. Static, since several objects may instantiate a formula that two
-// rows share.
+// The kernels of pointwise.h, for one formula each. They are static because several objects may instantiate a formula
+// that two rows share.
 
 #include <cstring>
 #include <utility>
@@ -14,15 +14,15 @@ namespace lorry::kernels::cuda {
 
 // ---- contiguous -----------------------------------------------------------------------------------------------------
 
-/// Runs a thread keeps in flight: 64 bytes of operands, and no more than 16 elements.
+/// Runs in flight per thread: 64 bytes of operands, and at most 16 elements.
 template <class Formula, class T, int kArity>
 inline constexpr int kContiguousRuns = formula::kLong<Formula, ComputeOf<T>> || kArity > 2 || sizeof(T) == 1 ? 1
                                        : kArity == 2 || sizeof(T) == 2                                       ? 2
                                                                                                              : 4;
 
-/// Moves the size of T for every operand and the result (a byte for a bool). A block covers kPointwiseBlock *
-/// kContiguousRuns runs; the last one also the elements before the first run and behind the last. kTruth: the result is
-/// stored as bool. kChoice: the first operand is.
+/// Reads sizeof(T) per operand and element, and writes as much (a byte for a bool). A block computes kPointwiseBlock *
+/// kContiguousRuns runs; the last block also computes the elements before the first run and after the last. kTruth: the
+/// result is bool. kChoice: the first operand is bool.
 // Long: its operands stay in registers from loads that are in flight together to the stores.
 template <class Formula, int kArity, class T, bool kTruth, bool kChoice>
 static __global__ void __launch_bounds__(kPointwiseBlock)
@@ -31,7 +31,7 @@ static __global__ void __launch_bounds__(kPointwiseBlock)
   using Out = std::conditional_t<kTruth, bool, T>;
   using Condition = std::conditional_t<kChoice, bool, T>;
   constexpr int kLength = kRun<T>, kRuns = kContiguousRuns<Formula, T, kArity>;
-  // Elements of 16 bits are widened and narrowed two at a time.
+  // 16-bit elements are widened and narrowed in pairs.
   constexpr int kPair = kHalf<T> ? 2 : 1, kWords = kLength / kPair;
   using Word = std::conditional_t<kHalf<T>, uint32_t, BitsOf<T>>;
   Run<Word, kWords> x[kArity][kRuns];
@@ -103,7 +103,7 @@ static __global__ void __launch_bounds__(kPointwiseBlock)
 
 // ---- strided --------------------------------------------------------------------------------------------------------
 
-/// kLanes elements as they lie in memory, packed from the first word on.
+/// kLanes elements in their stored form, packed from the first word on.
 struct Raw {
   uint32_t words[4];
 };
@@ -116,7 +116,7 @@ struct Four {
   C at[4];
 };
 
-/// kLanes elements of `size` bytes, at most that of C, from an address that is a multiple of their bytes.
+/// Loads kLanes elements of `size` <= sizeof(C) bytes, from an address that is a multiple of their total size.
 template <class C>
 __device__ __forceinline__ Raw load_lanes(const void* from, int size) {
   switch (size * kLanes<C>) {
@@ -150,7 +150,7 @@ __device__ __forceinline__ void store_lanes(void* to, int size, const Raw& raw) 
       *static_cast<uint4*>(to) = make_uint4(raw.words[0], raw.words[1], raw.words[2], raw.words[3]);
   }
 }
-/// One element in every lane.
+/// Loads one element and repeats it in every lane.
 template <class C>
 __device__ __forceinline__ Raw repeat_lanes(const void* from, int size) {
   uint32_t low, high;
@@ -208,10 +208,10 @@ __device__ __forceinline__ Raw narrow_to(const Lanes<C>& lanes) {
   return raw;
 }
 
-// The types that usually meet in C are converted in line, the others by a call, so that a kernel stays short.
+// The types that are usually computed in C are converted inline, others by a call, so that kernels stay short.
 
-/// Calls f(Type<T>) for the dtypes no larger than C, the only ones in vector accesses; as a result also no integers for
-/// a floating C. Not by `visit`, which would hold a copy of f for each of the others.
+/// Calls f(Type<T>) for the dtypes no larger than C, the only ones in vector accesses; for results of a floating C,
+/// also without integers. Does not use `visit`, which would instantiate f for the other dtypes too.
 template <class C, bool kResult, class F>
 __device__ __forceinline__ auto visit_lanes(DType dtype, const F& f) {
   switch (dtype) {
@@ -262,7 +262,7 @@ __device__ __noinline__ void store_any(void* data, DType dtype, uint32_t index, 
     }
   });
   if (whole_bytes == 0) return;
-  const int64_t bits = cast<int64_t, C>(value);  // whole numbers keep what fits of it
+  const int64_t bits = cast<int64_t, C>(value);  // integers keep the low bits that fit
   if (whole_bytes == 8)
     static_cast<int64_t*>(data)[index] = bits;
   else if (whole_bytes == 4)
@@ -288,7 +288,7 @@ __device__ __forceinline__ Four<C> gather(const StridedOperand& place, const uin
   for (int j = 0; j < 4; ++j) four.at[j] = load_any<C>(place.data, place.dtype, at[j]);
   return four;
 }
-/// Stores the first `count` of the four.
+/// Stores the first `count` of four elements.
 template <class C>
 __device__ __forceinline__ void scatter(const StridedOperand& place, const uint32_t (&at)[4], const Four<C>& values,
                                         int count) {
@@ -302,8 +302,8 @@ __device__ __forceinline__ void scatter(const StridedOperand& place, const uint3
   }
 }
 
-/// The offsets of every operand at several positions: their divisions overlap, and the loop over dimensions stands
-/// once.
+/// Computes the offsets of every operand at several positions: the divisions overlap, and the loop over dimensions is
+/// compiled once.
 template <int kOperands, int kPositions>
 __device__ __forceinline__ void offsets_at(const StridedIndexer<kOperands, uint32_t>& offsets,
                                            uint32_t (&position)[kPositions], uint32_t (&at)[kOperands][kPositions]) {
@@ -326,9 +326,9 @@ __device__ __forceinline__ void offsets_at(const StridedIndexer<kOperands, uint3
     for (int k = 0; k < kOperands; ++k) at[k][j] += position[j] * offsets.strides[k][offsets.rank - 1];
 }
 
-/// Moves every operand once. A thread takes groups of kLanes neighbours, a block apart, all loads before the first
-/// store; where that is not possible, as many single elements a block apart, four at a time, so that a warp's accesses
-/// stay together.
+/// Accesses every operand once. A thread computes groups of kLanes neighbours, a block's width apart, with all loads
+/// before the first store. If groups are not possible, it computes as many single elements, a block's width apart, four
+/// at a time, so that a warp's accesses stay adjacent.
 // Long: its operands stay in registers from loads that are in flight together to the stores.
 template <class Formula, int kArity, class C>
 static __global__ void __launch_bounds__(kPointwiseBlock) strided(const __grid_constant__ StridedCall<kArity, C> call) {
@@ -379,7 +379,7 @@ static __global__ void __launch_bounds__(kPointwiseBlock) strided(const __grid_c
       store_lanes<C>(static_cast<char*>(call.out.data) + int64_t{at[0][u]} * size, size,
                      narrow<C>(result, call.out.dtype));
     }
-    // What is left of a single run of odd length.
+    // The rest of a single run of odd length.
     if (blockIdx.x + 1 != gridDim.x || threadIdx.x != 0) return;
     i = call.n - call.n % kLength, step = 1, end = call.n;
   }

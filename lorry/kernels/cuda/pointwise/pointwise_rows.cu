@@ -15,7 +15,7 @@ void put_contiguous(PointwiseRowKernels& row) {
       std::countr_zero(static_cast<unsigned>(kPointwiseBlock * kContiguousRuns<Formula, T, kArity>));
 }
 
-/// Reals are computed in floating types only; bits in whole numbers only.
+/// Formulas of reals are computed in floating types only, formulas of bits in integers only.
 template <bool kMine, class Formula, int kArity, Result kResult, Domain kDomain>
 void put(PointwiseRowKernels& row) {
   if constexpr (kMine) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// Launching strided kernels (pointwise.h) over an iteration.
+// Launches strided kernels (pointwise.h) over an iteration.
 
 #include "lorry/device/cuda/launch.h"
 #include "lorry/kernels/cuda/common/narrow.h"
@@ -8,7 +8,7 @@
 
 namespace lorry::kernels::cuda {
 
-/// Whether each multiple of kLanes<C> begins a vector access, or one repeated element, of every operand.
+/// Whether at each multiple of kLanes<C>, every operand has either an aligned vector access or one repeated element.
 template <int kArity, class C>
 bool runs_in_vectors(const Iteration& it, const StridedCall<kArity, C>& call) {
   constexpr int64_t kLength = kLanes<C>;
@@ -27,7 +27,7 @@ bool runs_in_vectors(const Iteration& it, const StridedCall<kArity, C>& call) {
   return true;
 }
 
-/// Operand 0 of the iteration is `out`, the others are `in`. There is at least one element.
+/// Operand 0 of the iteration is `out`, the others are `in`. There must be at least one element.
 template <int kArity, class C>
 void launch_strided(void (*kernel)(StridedCall<kArity, C>), const Iteration& it, const StridedOperand& out,
                     const StridedOperand (&in)[kArity], const C (&numbers)[kArity], Stream stream) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// Copies between layouts whose innermost dimensions differ: tiles pass through shared memory, so that both sides are
-// read and written in rows of 16-byte accesses. Every word is read and written once.
+// Copies between layouts with different innermost dimensions. Tiles go through shared memory, so that both sides are
+// accessed in rows of 16-byte accesses. Every word is read and written once.
 
 #include "lorry/kernels/cuda/common/element.h"
 #include "lorry/kernels/cuda/common/strided_indexer.h"
@@ -9,25 +9,25 @@
 namespace lorry::kernels::cuda {
 
 inline constexpr int kTransposeBlock = 256;
-inline constexpr int64_t kTransposeBand = 2;  ///< tiles; 1 to 4 are alike on an H200, more are slower
+inline constexpr int64_t kTransposeBand = 2;  ///< in tiles; on an H200 1 to 4 are equally fast, more are slower
 
-/// x runs along the result's rows, y along the source's; everything else is a plane.
+/// x is the dimension along the result's rows, y the one along the source's; all other dimensions count planes.
 struct Transposition {
   char* to;
   const char* from;
   uint32_t width, height;           ///< extents of x and y
-  uint32_t to_stride, from_stride;  ///< of the result along y, of the source along x
-  bool to_vectors, from_vectors;    ///< rows may be written, or read, 16 bytes at a time
-  uint32_t down, band;              ///< tiles along y, of which so many make a band
-  Divider plane_tiles, band_tiles;  ///< of a plane and of a band
+  uint32_t to_stride, from_stride;  ///< stride of the result along y, and of the source along x
+  bool to_vectors, from_vectors;    ///< whether rows can be written, or read, with 16-byte accesses
+  uint32_t down, band;              ///< tiles along y; tiles per band
+  Divider plane_tiles, band_tiles;  ///< tiles per plane and per band
   StridedIndexer<2, uint32_t> planes;
 
   void addresses(auto& visit) const { visit(to, from); }
 };
 
-/// Where a block's tile lies, in tiles. Blocks go along x band by band, and along y within one: those that run at once
-/// share long pieces of rows on either side, where in the order of x alone the source would be read in pieces of a
-/// tile's side.
+/// The position of a block's tile, in tiles. Blocks are ordered band by band along x, and along y within a band. So
+/// blocks that run at the same time share long parts of rows on both sides; ordered along x only, they would read the
+/// source in parts as short as a tile's side.
 struct TilePosition {
   uint32_t x, y, plane;
 
@@ -41,12 +41,13 @@ struct TilePosition {
   }
 };
 
-/// A tile's side in words: 16 bytes of every row for each of 256 threads, or several times that.
+/// A tile's side in words: 16 bytes of every row for each of 256 threads, or a multiple of that.
 template <class Word>
 inline constexpr int kTransposeSide = sizeof(Word) == 8 ? 32 : 64;
 
-/// Reads and writes each word once, 16 bytes an access on either side. Rows of the tile in shared memory are an odd
-/// number of 4-byte banks (of 8-byte words for these) apart, so columns are read with at most two-way conflicts.
+/// Reads and writes each word once, with 16-byte accesses on both sides. In shared memory, rows of the tile are an odd
+/// number of 4-byte banks apart (of 8-byte words for words of this size), so that reading columns has at most two-way
+/// conflicts.
 template <class Word>
 __global__ void __launch_bounds__(kTransposeBlock) move_tiles(const __grid_constant__ Transposition call) {
   constexpr int kLength = kRun<Word>, kThreads = kTransposeSide<Word> / kLength, kRows = kTransposeBlock / kThreads,
@@ -98,11 +99,10 @@ __global__ void __launch_bounds__(kTransposeBlock) move_tiles(const __grid_const
   }
 }
 
-/// For words of 2 bytes: a square goes to shared memory without passing through registers, and comes back transposed by
-/// the instruction that loads matrices for the tensor cores, 8 x 8 words at a time. The rows of its four matrices are
-/// chosen so that the words that a lane gets are 8 neighbours in a row of the result. Chunks of 16 bytes are permuted
-/// within a row of shared memory, by the bits in which the 8 rows of a matrix differ, so that they lie in 8 different
-/// groups of banks.
+/// For words of 2 bytes. A square is copied to shared memory without using registers. It is read back transposed by the
+/// instruction that loads matrices for tensor cores, 8 x 8 words at a time. The rows of its four matrices are chosen so
+/// that a lane gets 8 neighbours of a row of the result. In shared memory, chunks of 16 bytes are permuted within a
+/// row, by the bits in which the 8 rows of a matrix differ, so that they lie in 8 different groups of banks.
 inline constexpr int kHalvesSide = 128, kHalvesBlock = 512;
 
 __global__ void __launch_bounds__(kHalvesBlock) move_halves(const __grid_constant__ Transposition call) {
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(kHalvesBlock) move_halves(const __grid_constan
   asm volatile("cp.async.wait_all;" ::: "memory");
   __syncthreads();
 
-  // A warp takes 8 rows of the result by 32 of their elements. Lane l says where row l % 8 of matrix l / 8 lies; row
+  // A warp writes 8 rows of the result, 32 elements of each. Lane l gives the address of row l % 8 of matrix l / 8; row
   // 2 q + b of matrix m is element 8 q + 2 m + b.
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const uint32_t element = lane % 8 / 2 * 8 + lane / 8 * 2 + lane % 2;

@@ -1,7 +1,7 @@
-// Random fills. A thread draws whole Philox blocks of four words and makes from them as many elements as 16 bytes hold,
-// so that a warp stores whole lines; which words an element gets depends on its index alone. Written: the elements.
-// Read: nothing, but for dropout and bernoulli_each. A block is about 28 instructions and an f32 normal about 20 more,
-// 27 an element in all: uniforms are bound by memory, normals by arithmetic.
+// Random fills. A thread computes whole Philox blocks of four words and makes as many elements as fill 16 bytes, so
+// that a warp stores whole cache lines. The words of an element depend on its index only. Written: the elements. Read:
+// nothing, except for dropout and bernoulli_each. A Philox block takes about 28 instructions and an f32 normal about 20
+// more, 27 per element in all: uniforms are bound by memory, normals by arithmetic.
 
 #include <algorithm>
 #include <cmath>
@@ -19,21 +19,21 @@ using formula::Draw;
 using formula::Words4;
 
 constexpr int kThreads = 256;
-/// Of fill, on a multiprocessor: 64 registers a thread hold the words of several turns at once, which keeps the
-/// arithmetic units busier than more threads do (74 us instead of 87 for 64 M normals).
+/// Blocks of `fill` per multiprocessor. With 64 registers a thread holds the words of several turns at once, which uses
+/// the arithmetic units better than more threads do (74 us instead of 87 for 64 M normals).
 constexpr int kBlocksEach = 4;
 
-/// The elements made from one block of four words.
+/// The number of elements made from one block of four words.
 template <class T, int kCount>
 struct Made {
   T at[kCount];
 };
 
-/// What a thread makes at a time: 16 bytes, or one block's elements where these are more.
+/// The number of elements that a thread makes at a time: 16 bytes, or the elements of one block if these are more.
 template <class T, int kWordsEach>
 constexpr int kGroup = kRun<T> > 4 / kWordsEach ? kRun<T> : 4 / kWordsEach;
 
-/// Stores a group, of which only the first `count` elements lie in the array.
+/// Stores a group, of which only the first `count` elements are in the array.
 template <class T, int kCount>
 __device__ __forceinline__ void store_group(T* to, const T (&values)[kCount], int64_t count, bool aligned) {
   constexpr int kAtOnce = kCount < kRun<T> ? kCount : kRun<T>;
@@ -68,8 +68,8 @@ __device__ __forceinline__ void load_group(const T* from, T (&values)[kCount], i
   }
 }
 
-/// A draw as kernels are given it: ready, in the memory of parameters, which instructions read for nothing; or, where a
-/// state on the device completes the key, made ready by each thread.
+/// A draw, as an argument of kernels. Either it is prepared on the host and read from parameter memory at no cost; or a
+/// state on the device completes its key, and each thread prepares it.
 struct GivenDraw {
   Draw draw;
   const formula::RandomState* state;
@@ -83,12 +83,12 @@ struct GivenDraw {
   }
 };
 
-/// The groups that a thread makes in a turn: so many that finding their place costs little beside making them.
+/// The groups that a thread makes per turn: enough to make the cost of computing their position small.
 constexpr int kTurn = 4;
 
-/// out[i] = what `make` makes of element i's words. A turn of a block of threads is a tile, within which the upper half
-/// of a block's number is the same: what Philox makes of it alone is computed once a tile. A tile that is not
-/// whole has a loop of its own: a branch within the other one costs it 5 %.
+/// out[i] = make(words of element i). A turn of a block of threads is a tile. Within a tile the upper half of the
+/// Philox block number is constant, and the part of Philox that depends on it alone is computed once per tile.
+/// Incomplete tiles have a loop of their own: a branch in the main loop costs 5 %.
 template <class T, int kWordsEach, class Make>
 __device__ __forceinline__ void fill_by(T* out, int64_t n, bool aligned, const Draw& draw, const Make& make) {
   constexpr int kEach = 4 / kWordsEach, kElements = kGroup<T, kWordsEach>, kBlocks = kElements / kEach,
@@ -163,7 +163,7 @@ struct MakeUniform {
   }
 };
 
-/// In f32 from as many digits as the type has, then rounded.
+/// Computed in f32 from as many random digits as T has, then rounded.
 template <class T>
 struct MakeUniformHalf {
   float low, range, high;
@@ -190,7 +190,7 @@ void uniform(const Array& out, RandomKey key, double low, double high, Stream st
   });
 }
 
-/// T as stored; the pair is made in C.
+/// T is the stored type; the pair of normals is computed in C.
 template <class T, class C>
 struct MakeNormal {
   C mean, std;
@@ -243,13 +243,14 @@ void integers(const Array& out, RandomKey key, int64_t low, uint64_t range, Stre
 
 // ---- coins ----------------------------------------------------------------------------------------------------------
 
-/// Calls f with an unsigned type of the element's size and the bits of its 1: a coin's zero is 0 in every dtype.
+/// Calls f with an unsigned type of the element's size and the bits of 1 in the dtype. The bits of 0 are 0 in every
+/// dtype.
 template <class F>
 void visit_coin(DType dtype, const F& f) {
   visit(dtype, [&]<class T>(Type<T>) { f(std::bit_cast<BitsOf<T>>(T(static_cast<Accumulate<T>>(1)))); });
 }
 
-/// Heads for words below `threshold` = ceil(p 2^32), which may be 2^32.
+/// The number of words that give 1: words below ceil(p 2^32), which may be 2^32.
 uint64_t threshold_of(double p) { return static_cast<uint64_t>(std::ceil(p * 0x1p32)); }
 
 template <class Bits>
@@ -298,7 +299,7 @@ __global__ void __launch_bounds__(kThreads)
   given([&](const Draw& draw) { draw_each_by(out, chances, n, aligned, one, draw, site); });
 }
 
-/// Reads and writes an element; four to a thread.
+/// Reads and writes each element once; a thread has four.
 bool bernoulli_each(const Array& out, const Array& p, RandomKey key, Stream stream) {
   visit_floating(p.dtype, [&]<class P>(Type<P>) {
     visit_coin(out.dtype, [&]<class Bits>(Bits one) {
@@ -323,7 +324,7 @@ __device__ __forceinline__ void drop_by(T* out, uint8_t* mask, const T* x, int64
   for (int64_t group = int64_t{blockIdx.x} * kThreads + threadIdx.x; group < groups;
        group += int64_t{gridDim.x} * kThreads) {
     T values[kElements];
-    uint8_t kept[kElements];
+    uint8_t mask_group[kElements];
     const int64_t first = group * kElements, count = n - first;
     load_group(x + first, values, count, aligned);
 #pragma unroll
@@ -332,11 +333,11 @@ __device__ __forceinline__ void drop_by(T* out, uint8_t* mask, const T* x, int64
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         const int i = b * 4 + k;
-        kept[i] = words.word[k] < threshold;
-        values[i] = kept[i] != 0 ? T(static_cast<Accumulate<T>>(values[i]) * factor) : T(0);
+        mask_group[i] = words.word[k] < threshold;
+        values[i] = mask_group[i] != 0 ? T(static_cast<Accumulate<T>>(values[i]) * factor) : T(0);
       }
     }
-    store_group(mask + first, kept, count, aligned);
+    store_group(mask + first, mask_group, count, aligned);
     store_group(out + first, values, count, aligned);
   }
 }
@@ -348,7 +349,7 @@ __global__ void __launch_bounds__(kThreads)
   given([&](const Draw& draw) { drop_by(out, mask, x, n, aligned, draw, threshold, factor); });
 }
 
-/// Reads an element, writes an element and a byte.
+/// Reads each element; writes each element and its mask byte.
 void dropout(const Array& out, const Array& mask, const Array& x, RandomKey key, double keep, double scale,
              Stream stream) {
   visit_floating(out.dtype, [&]<class T>(Type<T>) {

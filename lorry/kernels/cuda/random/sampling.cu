@@ -15,7 +15,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr unsigned kWholeWarp = 0xffffffffu;
 
-/// The 64-bit word of element i of a draw of two words an element.
+/// The 64-bit word of element i, in a draw of two words per element.
 __device__ uint64_t word64(RandomKey key, int64_t i) {
   const formula::Words4 words = formula::random_block(key, static_cast<uint64_t>(i) / 2);
   return (i & 1) != 0 ? static_cast<uint64_t>(words.word[3]) << 32 | words.word[2]
@@ -34,14 +34,14 @@ lorry::cuda::Shape shape_for(int64_t items, Stream stream) {
   return {lorry::cuda::blocks_for(items, kThreads, stream.device.index), kThreads};
 }
 
-/// The most pairs that are sorted at once.
+/// The maximum number of pairs sorted at once.
 constexpr int64_t kMostPairs = UINT32_MAX;
 
 // ---- permutation ----------------------------------------------------------------------------------------------------
 
 /// keys[i] = the upper `bits` bits of element i's word.
 __global__ void __launch_bounds__(kThreads)
-    deal(uint32_t* keys, uint32_t* positions, int64_t n, int bits, RandomKey key) {
+    make_keys(uint32_t* keys, uint32_t* positions, int64_t n, int bits, RandomKey key) {
   for (int64_t i = thread_position() * 2; i < n; i += thread_count() * 2) {
     const formula::Words4 w = formula::random_block(key, static_cast<uint64_t>(i) / 2);
     for (int k = 0; k < 2; ++k) {
@@ -52,9 +52,9 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Finishes the order of words that are sorted by their upper bits: among those that agree in these, a word goes as
-/// many places on as smaller ones follow it, and as many back as larger ones precede it. Words are drawn again rather
-/// than stored.
+/// Completes the order of words that are sorted by their upper bits. Among words with equal upper bits, a word moves
+/// forward by the number of smaller words after it and back by the number of larger words before it. Words are
+/// generated again instead of being stored.
 __global__ void __launch_bounds__(kThreads)
     settle(int64_t* out, const uint32_t* keys, const uint32_t* positions, int64_t n, RandomKey key) {
   for (int64_t i = thread_position(); i < n; i += thread_count()) {
@@ -71,9 +71,9 @@ __global__ void __launch_bounds__(kThreads)
 
 // ---- multinomial with replacement -----------------------------------------------------------------------------------
 
-/// The running sums of each row, added one after the other as the CPU does, and the last column of a positive weight. A
-/// warp a row: the chain of additions is its time (about 10 cycles each), and columns of weight 0, which change no sum,
-/// are passed over. Reads 8 bytes a weight and writes 8.
+/// The running sums of each row, added in sequence like on the CPU, and the last column with a positive weight. One
+/// warp per row: its time is the chain of additions (about 10 cycles each), so columns of weight 0, which change no
+/// sum, are skipped. Reads and writes 8 bytes per weight.
 __global__ void __launch_bounds__(kThreads)
     running_sums(double* sums, int64_t* last, const double* weights, int64_t rows, int64_t columns) {
   constexpr int kAhead = 4;  // loads in flight
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kThreads)
       for (int a = 0; a < kAhead; ++a) {
         const int64_t chunk = first + a * 32;
         const unsigned positive = __ballot_sync(kWholeWarp, x[a] > 0);
-        double mine = sum;  // of a lane before the first positive weight
+        double mine = sum;  // for a lane before the first positive weight
         if (positive == kWholeWarp) {
 #pragma unroll
           for (int k = 0; k < 32; ++k) {
@@ -120,8 +120,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// The first column whose running sum exceeds u times the row's sum; a product that rounds up to the sum ends at the
-/// last column that may be drawn.
+/// The first column whose running sum exceeds u times the row's sum. If the product rounds up to the sum, the last
+/// column with a positive weight.
 __global__ void __launch_bounds__(kThreads) pick(int64_t* out, const double* sums, const int64_t* last, int64_t rows,
                                                  int64_t draws, int64_t columns, RandomKey key) {
   for (int64_t i = thread_position(); i < rows * draws; i += thread_count()) {
@@ -143,15 +143,15 @@ __global__ void __launch_bounds__(kThreads) pick(int64_t* out, const double* sum
 
 // ---- multinomial without replacement --------------------------------------------------------------------------------
 
-/// -ln(u) / weight of element i as bits whose order is the scores' order; infinite for a weight of 0.
+/// -ln(u) / weight of element i, as bits with the same order as the scores; infinite for a weight of 0.
 __device__ uint64_t score(const double* weights, int64_t i, RandomKey key) {
   const double u = unit64(key, i) + 0x1p-54;  // never 0
   const double value = weights[i] > 0 ? -formula::log_unit(u) / weights[i] : HUGE_VAL;
   return static_cast<uint64_t>(__double_as_longlong(value + 0.0));  // -0 becomes 0
 }
 
-/// The `draws` smallest scores of each row, ties by column, by as many searches: for few draws. A block a row; reads 8
-/// bytes a weight and draw.
+/// The columns of the `draws` smallest scores of each row, ties by column, by one search per draw: for few draws. One
+/// block per row; reads 8 bytes per weight and draw.
 __global__ void __launch_bounds__(1024)
     select_smallest(int64_t* out, const double* weights, int64_t draws, int64_t columns, RandomKey key) {
   __shared__ uint64_t scores[32];
@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// The same for many draws: sorts the scores of whole rows together, then stably by row.
+/// The same for many draws: sorts the scores of all rows together, then stably by row.
 void sort_scores(int64_t* out, const double* weights, int64_t rows, int64_t draws, int64_t columns, RandomKey key,
                  Stream stream) {
   require<ShapeError>(columns <= kMostPairs,
@@ -228,8 +228,8 @@ void sort_scores(int64_t* out, const double* weights, int64_t rows, int64_t draw
 
 }  // namespace
 
-// The words are uniform, so as many bits as the numbers have, and a few more, tell nearly all of them apart: a sort by
-// these takes a quarter of the time that whole words would. Then neighbours that agree in these are put in order.
+// The words are uniform, so slightly more bits than the numbers have distinguish nearly all of them. A sort by these
+// bits takes a quarter of the time of a sort by whole words. Then neighbours with equal bits are put in order.
 void permutation(const Array& out, RandomKey key, Stream stream) {
   const int64_t n = out.numel();
   if (n == 0) return;
@@ -237,7 +237,7 @@ void permutation(const Array& out, RandomKey key, Stream stream) {
                       kMostPairs);
   const int bits = std::min(32, (static_cast<int>(std::bit_width(static_cast<uint64_t>(n))) + 15) / 8 * 8);
   Pairs<uint32_t> pairs(n, stream);
-  lorry::cuda::launch(stream, shape_for((n + 1) / 2, stream), deal, pairs.keys(), pairs.values(), n, bits, key);
+  lorry::cuda::launch(stream, shape_for((n + 1) / 2, stream), make_keys, pairs.keys(), pairs.values(), n, bits, key);
   radix_sort(pairs, bits, stream);
   lorry::cuda::launch(stream, shape_for(n, stream), settle, out.as<int64_t>(), pairs.keys(), pairs.values(), n, key);
 }

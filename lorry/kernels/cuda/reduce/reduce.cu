@@ -1,4 +1,5 @@
-// The family's table, and the folds that go element by element: those of narrow integers, products, powers, truth.
+// The family's table, and the folds that run element by element: those of narrow integers, products, powers and truth
+// values.
 
 #include "lorry/kernels/cuda/reduce/reduce_fold.h"
 #include "lorry/kernels/cuda/table.h"
@@ -6,14 +7,14 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-/// Not inlined: it is long and rare.
+/// Not inlined, because it is long and rarely used.
 template <class C>
 __device__ __noinline__ C power(C v, C exponent) {
   return std::pow(std::abs(v), exponent);
 }
 
-/// A fold of any dtype. Products are taken in f64 throughout: a run of f32 could overflow on the way to an ordinary
-/// result.
+/// A fold of any dtype. Products are computed in f64 throughout: a product of f32 could overflow although the result
+/// does not.
 template <class C_>
 struct AnyFold : FoldEnd<C_> {
   using C = C_;
@@ -28,7 +29,7 @@ struct AnyFold : FoldEnd<C_> {
   __device__ Cell cell(Acc acc) const { return acc; }
   __device__ void values(const void* x, const int64_t (&index)[kUnroll], C (&v)[kUnroll]) const {
     if (this->map != Map::nonzero) return load_several(x, dtype, index, v);
-    double wide[kUnroll];  // f64 tells every element from zero, a NaN among them
+    double wide[kUnroll];  // in f64, every non-zero element, NaN included, differs from zero
     load_several(x, dtype, index, wide);
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) v[u] = C(wide[u] != 0);
@@ -44,7 +45,7 @@ struct AnyFold : FoldEnd<C_> {
 void fold(const FoldArgs& args, const Stream& stream) {
   const Axes axes(args.x.layout, args.out.layout, false);
   if (axes.outputs == 0) return;
-  // Flags are counted and compared as whole numbers, except where a norm wants a floating count.
+  // Truth values are counted and compared as integers, except if a norm needs a floating count.
   const DType compute = args.map == Map::nonzero && !is_floating(args.out.dtype) ? kI64 : args.x.dtype;
   const Route way = route(axes);
   const bool fits =

@@ -1,25 +1,27 @@
 #pragma once
 
-// One driver for every reduction: three kernels, and a plan that depends on shapes and constants alone, so that the
-// tree in which elements are combined does too (not on the device, nor on where a tensor starts).
+// The driver of all reductions: three kernels, and a plan that depends only on shapes and constants. So the order of
+// combination does not depend on the device or on the alignment of a tensor.
 //
-//   rows      the reduced elements of an output lie in contiguous runs: 1 to 1024 lanes an output, 16 bytes a lane and
-//   load columns   neighbouring outputs are neighbours in memory: each thread carries a few of them along the reduced
+//   rows      the reduced elements of an output are in contiguous runs: 1 to 1024 lanes per output, 16 bytes per lane
+//             and load
+//   columns   neighbouring outputs are neighbours in memory: each thread accumulates a few of them over the reduced
 //   rows general   any strides and any dtype, element by element
 //
-// Where few outputs have many elements, each is split among blocks that leave partial cells, and the last block of an
-// output to do so adds them up: one launch a reduction. Which block that is shows in no bit, because the cells have
-// their order. All of them read every element once: the bytes moved are those of x. A policy P says what is computed:
+// If there are few outputs with many elements, each output is split among several blocks. They store partial cells, and
+// the last block of an output to finish combines them: one launch per reduction. The result does not depend on which
+// block that is, because cells are combined in a fixed order. Every element is read once: the bytes moved are those of
+// x. A policy P defines the reduction:
 //   T, C              the stored type and the compute type (rows and columns)
-//   Acc, Cell         what a thread carries, and the trivially copyable partial result that threads exchange
-//   identity(), combine(into, from), finish(offset, cell)   of cells; a base, End, that all dtypes share has them
-//   kColumns          elements of a load of the columns kernel
-//   kDeep             loads in flight of its loop over rows that lie a stride apart; 0: it has no such loop
-//   unmapped(), stored(t)             with kDeep: whether value(t) is nothing but stored(t), which costs no branches
-//   start(), cell(acc)
-//   value(t)          the value that enters, of a stored element
-//   take(acc, v[N], position, step)   takes in N values, v[i] at `position + i * step` of the reduced range
-// and for the general kernel, values(x, index, v): the values at these indices of x, whose dtype is known at run time.
+//   Acc, Cell         a thread's accumulator; the partial result that threads exchange, trivially copyable
+//   identity(), combine(into, from), finish(offset, cell)   of cells; defined by a base, End, common to all dtypes
+//   kColumns          elements per load of the columns kernel
+//   kDeep             loads in flight of its loop over rows with one common stride; 0: there is no such loop
+//   unmapped(), stored(t)   only with kDeep: whether value(t) equals stored(t), so that no branches are needed
+//   start(), cell(acc)      a new accumulator; its cell
+//   value(t)          the value of a stored element, with the map applied
+//   take(acc, v[N], position, step)   accumulates N values, v[i] at `position + i * step` of the reduced range
+// And for the general kernel, values(x, index, v): the values at these indices of x, whose dtype is known at run time.
 
 #include <algorithm>
 #include <bit>
@@ -33,11 +35,12 @@
 
 namespace lorry::kernels::cuda {
 
-inline constexpr int kUnroll = 4;  // loads in flight a thread
+inline constexpr int kUnroll = 4;  // loads in flight per thread
 
 // ---- elements -------------------------------------------------------------------------------------------------------
 
-/// The elements of `dtype` at these indices. One branch for them all, so that the loads are in flight together.
+/// Loads the elements of `dtype` at these indices. There is one branch for all of them, so the loads are in flight
+/// together.
 template <class C>
 __device__ __forceinline__ void load_several(const void* x, DType dtype, const int64_t (&index)[kUnroll],
                                              C (&v)[kUnroll]) {
@@ -50,20 +53,20 @@ __device__ __forceinline__ void load_several(const void* x, DType dtype, const i
 // ---- rows -----------------------------------------------------------------------------------------------------------
 
 struct ReducePlan {
-  int64_t outputs, runs, length;  // a row is `runs` runs of `length` contiguous elements
-  int64_t run_chunk, chunk;       // of which a block takes so many runs, and so much of each
-  int32_t run_parts, parts;       // blocks: grid.z and grid.y
-  int32_t lane_bits, run_bits;    // 2^lane_bits threads have a row, 2^run_bits of them a run
-  WideIndexer<2> kept;
+  int64_t outputs, runs, length;  // a row has `runs` runs of `length` contiguous elements
+  int64_t run_chunk, chunk;       // a block processes `run_chunk` runs, `chunk` elements of each
+  int32_t run_parts, parts;       // number of blocks: grid.z and grid.y
+  int32_t lane_bits, run_bits;    // 2^lane_bits threads per row, 2^run_bits of them per run
+  WideIndexer<2> output_dims;
   WideIndexer<1> reduced;
   int threads;
 
   void addresses(auto& visit) const { visit(); }
 };
 
-/// Takes in a run: lane l of `lanes` has the 16-byte groups l, l + lanes, ... whatever the alignment; groups that
-/// straddle 16-byte boundaries are read one by one (and found in the first-level cache). kUnmapped: elements enter as
-/// they lie in memory.
+/// Accumulates a run: lane l of `lanes` has the 16-byte groups l, l + lanes, ... for any alignment. Groups that
+/// straddle 16-byte boundaries are loaded element by element (and found in the first-level cache). kUnmapped: elements
+/// are used as stored, without the map.
 template <bool kUnmapped, class P>
 __device__ __forceinline__ void take_run(const P& policy, typename P::Acc& acc, const typename P::T* from, int n,
                                          int lane, int lanes, int64_t position) {
@@ -118,7 +121,7 @@ __global__ void __launch_bounds__(1024)
   typename P::Acc acc = policy.start();
   int64_t at[2] = {};
   if (row < plan.outputs) {
-    plan.kept(row, at);
+    plan.output_dims(row, at);
     const int64_t begin = blockIdx.y * plan.chunk, last = min(plan.runs, (blockIdx.z + 1) * plan.run_chunk);
     const int n = static_cast<int>(min(plan.chunk, plan.length - begin));
     for (int64_t run = blockIdx.z * plan.run_chunk + (lane >> plan.run_bits); run < last;
@@ -141,7 +144,7 @@ __global__ void __launch_bounds__(1024)
   const int64_t first = static_cast<int64_t>(blockIdx.x) * rows;
   combine_parts(policy, parts, plan.outputs, first, static_cast<int>(min(int64_t{rows}, plan.outputs - first)),
                 [&](int64_t output) {
-                  plan.kept(output, at);
+                  plan.output_dims(output, at);
                   return at[1];
                 });
 }
@@ -149,19 +152,19 @@ __global__ void __launch_bounds__(1024)
 // ---- columns --------------------------------------------------------------------------------------------------------
 
 struct ColumnPlan {
-  int64_t outputs, columns, count, chunk, out_step;  // a block takes `chunk` of `count` rows
+  int64_t outputs, columns, count, chunk, out_step;  // a block processes `chunk` of `count` rows
   int32_t tiles, across, down;  // tiles of columns; threads of a warp along a row; warps along the rows
-  bool aligned;                 // every group of columns starts at a multiple of its size
-  bool stepped;                 // moreover rows are one stride apart, fewer than 2^31 a block
-  bool once;                    // too many bytes to stay in a cache until they are read again
-  WideIndexer<2> kept;          // without the columns
+  bool aligned;                 // every group of columns is aligned
+  bool stepped;                 // also, rows have one common stride, and a block has fewer than 2^31
+  bool once;                    // the data do not stay in a cache until they are read again
+  WideIndexer<2> output_dims;   // without the dimension of the columns
   WideIndexer<1, false> reduced;
   int threads;
 
   void addresses(auto& visit) const { visit(); }
 };
-// With 64 registers a thread, eight wide sums and eight loads of 16-bit elements spill, and loads wait for each other.
-// Two blocks a multiprocessor are enough, and leave fewer parts to add up than three.
+// With 64 registers per thread, eight wide sums and eight loads of 16-bit elements spill, and loads wait for each
+// other. Two blocks per multiprocessor are enough, and give fewer parts to combine than three.
 inline constexpr int kColumnThreads = 256, kColumnBlocksEach = 2;
 
 // Long: one kernel, whose sums stay in registers through every way of reading rows.
@@ -183,7 +186,7 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocksEach)
   const int64_t first = static_cast<int64_t>(tile) * width;
   const int valid = static_cast<int>(max(int64_t{0}, min(int64_t{kV}, plan.columns - first - column)));
   int64_t at[2];
-  plan.kept(outer, at);
+  plan.output_dims(outer, at);
   const T* const base = x + at[0] + first + column;
 
   typename P::Acc acc[kV];
@@ -192,8 +195,8 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocksEach)
   const int64_t end = min(plan.count, (blockIdx.y + int64_t{1}) * plan.chunk);
   int64_t row = blockIdx.y * plan.chunk + row_down;
   if constexpr (P::kDeep > 0) {
-    // 16-bit elements leave few instructions each: no offsets to find, no branches, and wide sums once in kDeep
-    // elements.
+    // 16-bit elements allow few instructions each: no offset computations, no branches, and wide sums only once per
+    // kDeep elements.
     static_assert(kV == kRun<T>);
     const auto sum_rows = [&]<bool kOnce>() {
       const int64_t step = rows_down * plan.reduced.strides[0][0];
@@ -205,7 +208,7 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocksEach)
 #pragma unroll
         for (int u = 0; u < P::kDeep; ++u)
           runs[u] = kOnce ? load_once(from + u * step) : load_run<T, kV>(from + u * step);
-        if constexpr (kHalf<T>) {  // an instruction each to widen, where one element alone takes two
+        if constexpr (kHalf<T>) {  // one instruction each to widen; a single element would take two
 #pragma unroll
           for (int i = 0; i < kV; i += 2) {
             typename P::C low[P::kDeep], high[P::kDeep];
@@ -294,8 +297,8 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocksEach)
 struct SpreadPlan {
   int64_t outputs, count, chunk;
   int32_t lanes;
-  bool outputs_first;  // neighbouring threads have neighbouring outputs, else neighbouring elements of one
-  WideIndexer<2> kept;
+  bool outputs_first;  // neighbouring threads have neighbouring outputs; otherwise neighbouring elements of one output
+  WideIndexer<2> output_dims;
   WideIndexer<1> reduced;
 
   void addresses(auto& visit) const { visit(); }
@@ -311,13 +314,13 @@ __global__ void __launch_bounds__(kSpread)
   typename P::Acc acc = policy.start();
   int64_t at[2] = {};
   if (output < plan.outputs) {
-    plan.kept(output, at);
+    plan.output_dims(output, at);
     const int64_t end = min(plan.count, (blockIdx.y + int64_t{1}) * plan.chunk);
     for (int64_t position = blockIdx.y * plan.chunk + lane; position < end; position += kUnroll * plan.lanes) {
       int64_t from[kUnroll];
       typename P::C v[kUnroll];
 #pragma unroll
-      for (int u = 0; u < kUnroll; ++u) {  // past the end the first element is read again, and left out
+      for (int u = 0; u < kUnroll; ++u) {  // beyond the end, the first element is loaded again and ignored
         int64_t offset[1];
         plan.reduced(position + u * plan.lanes < end ? position + u * plan.lanes : position, offset);
         from[u] = at[0] + offset[0];
@@ -337,23 +340,24 @@ __global__ void __launch_bounds__(kSpread)
   const int64_t first = static_cast<int64_t>(blockIdx.x) * slots;
   combine_parts(policy, parts, plan.outputs, first, static_cast<int>(min(int64_t{slots}, plan.outputs - first)),
                 [&](int64_t other) {
-                  plan.kept(other, at);
+                  plan.output_dims(other, at);
                   return at[1];
                 });
 }
 
 // ---- plans ----------------------------------------------------------------------------------------------------------
 
-// Constants fitted to the H200 (132 multiprocessors); being constants, they give one tree on every device.
-inline constexpr int64_t kThreads = 1 << 19;       // beyond so many threads, more lanes an output only cost
-inline constexpr int64_t kFewBlocks = 528;         // with fewer, outputs are split ...
+// Constants tuned on an H200 (132 multiprocessors). They are constants, so that all devices combine in the same order.
+inline constexpr int64_t kThreads = 1 << 19;       // with more threads than this, more lanes per output do not pay
+inline constexpr int64_t kFewBlocks = 528;         // with fewer blocks than this, outputs are split ...
 inline constexpr int64_t kBlocks = 1056;           // ... into about so many blocks,
-inline constexpr int64_t kSplitBytes = 256 << 10;  // where a block would read more than this,
-inline constexpr int64_t kPartBytes = 64 << 10;    // into parts that are worth a block.
-inline constexpr int64_t kColumnBlocks = 132 * kColumnBlocksEach;  // of the columns kernel: all run at once,
-inline constexpr int64_t kColumnPartBytes = 32 << 10;              // and a turn of the loop is worth a block.
-inline constexpr int64_t kCached = 64 << 20;  // bytes of which much is found in the second-level cache when read again
-inline constexpr int64_t kLongest = 1 << 30;  // elements of a run that a block counts in 32 bits
+inline constexpr int64_t kSplitBytes = 256 << 10;  // if a block would read more than this,
+inline constexpr int64_t kPartBytes = 64 << 10;    // ... into parts of at least this size
+inline constexpr int64_t kColumnBlocks = 132 * kColumnBlocksEach;  // for the columns kernel: as many as run at once,
+inline constexpr int64_t kColumnPartBytes = 32 << 10;              // and at least one turn of the loop per block
+// bytes; of this much, a large part is still in the second-level cache when read again
+inline constexpr int64_t kCached = 64 << 20;
+inline constexpr int64_t kLongest = 1 << 30;  // elements of a run that a block can count in 32 bits
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t power_above(int64_t n) {
@@ -364,13 +368,13 @@ constexpr int64_t power_below(int64_t n) {
 }
 constexpr int32_t bits_of(int64_t power) { return std::countr_zero(static_cast<uint64_t>(power)); }
 
-/// How many parts a block's work of `bytes` is split into when there are `blocks` of them.
+/// The number of parts into which a block's work of `bytes` is split if there are `blocks` blocks.
 constexpr int64_t parts_for(int64_t blocks, int64_t bytes) {
   if (blocks >= kFewBlocks || bytes < kSplitBytes) return 1;
   return std::min(ceil_div(kBlocks, blocks), bytes / kPartBytes);
 }
 
-/// The types that the rows and columns kernels are made for.
+/// The types with rows and columns kernels.
 constexpr bool has_rows(DType t) { return is_floating(t) || t == kI64; }
 template <class F>
 void visit_rows(DType t, F&& f) {
@@ -384,13 +388,14 @@ void visit_rows(DType t, F&& f) {
 
 enum class Route { rows, columns, general };
 
-/// The kernel for the axes when x has a type that rows and columns are made for.
+/// The kernel for these axes, if x has a type with rows and columns kernels.
 inline Route route(const Axes& axes) {
-  const Iteration &kept = axes.kept, &reduced = axes.reduced;
+  const Iteration &output_dims = axes.output_dims, &reduced = axes.reduced;
   if (axes.count == 0) return Route::general;
   if (axes.count > 1 && reduced.strides[0][0] == 1 && (reduced.rank == 1 || reduced.sizes[0] >= 4)) return Route::rows;
   const bool countable = reduced.rank == 1 || axes.count <= INT32_MAX;
-  if (countable && kept.strides[0][0] == 1 && kept.sizes[0] >= (kept.rank == 1 ? 2 : 8)) return Route::columns;
+  if (countable && output_dims.strides[0][0] == 1 && output_dims.sizes[0] >= (output_dims.rank == 1 ? 2 : 8))
+    return Route::columns;
   return Route::general;
 }
 
@@ -413,13 +418,13 @@ inline ReducePlan plan_rows(const Axes& axes, int64_t element) {
           .parts = static_cast<int32_t>(ceil_div(length, chunk)),
           .lane_bits = bits_of(lanes),
           .run_bits = bits_of(std::min(lanes, power_above(ceil_div(std::min(length, chunk), group)))),
-          .kept = WideIndexer<2>(axes.kept),
+          .output_dims = WideIndexer<2>(axes.output_dims),
           .reduced = WideIndexer<1>(axes.reduced, 1),
           .threads = static_cast<int>(std::max<int64_t>(256, lanes))};
 }
 
 inline ColumnPlan plan_columns(const Axes& axes, const void* x, int64_t element, int group, int64_t unroll) {
-  const int64_t columns = axes.kept.sizes[0], outer = axes.outputs / columns, groups = ceil_div(columns, group);
+  const int64_t columns = axes.output_dims.sizes[0], outer = axes.outputs / columns, groups = ceil_div(columns, group);
   int64_t across = std::min<int64_t>(32, power_above(groups));
   while (across > 8 && outer * ceil_div(groups, across) < kFewBlocks / 2) across /= 2;
   constexpr int64_t kWarps = kColumnThreads / 32;
@@ -427,37 +432,37 @@ inline ColumnPlan plan_columns(const Axes& axes, const void* x, int64_t element,
   const int64_t warps_across = std::min(kWarps / down, power_above(ceil_div(groups, across)));
   const int64_t width = warps_across * across * group, tiles = ceil_div(columns, width),
                 rows = unroll * (32 / across) * down;
-  // A part is a whole number of the loop's turns.
+  // A part is a whole number of turns of the loop.
   const int64_t most = std::max<int64_t>(1, axes.count * std::min(columns, width) * element / kColumnPartBytes);
   const int64_t parts = std::clamp<int64_t>(kColumnBlocks / (outer * tiles), 1, most),
                 turns = ceil_div(ceil_div(axes.count, parts), rows);
   bool aligned = reinterpret_cast<uintptr_t>(x) % (group * element) == 0;
-  for (int d = 1; d < axes.kept.rank; ++d) aligned = aligned && axes.kept.strides[0][d] % group == 0;
+  for (int d = 1; d < axes.output_dims.rank; ++d) aligned = aligned && axes.output_dims.strides[0][d] % group == 0;
   for (int d = 0; d < axes.reduced.rank && axes.count > 1; ++d)
     aligned = aligned && axes.reduced.strides[0][d] % group == 0;
   return {.outputs = axes.outputs,
           .columns = columns,
           .count = axes.count,
           .chunk = turns * rows,
-          .out_step = axes.kept.strides[1][0],
+          .out_step = axes.output_dims.strides[1][0],
           .tiles = static_cast<int32_t>(tiles),
           .across = static_cast<int32_t>(across),
           .down = static_cast<int32_t>(down),
           .aligned = aligned,
           .stepped = aligned && axes.reduced.rank == 1 && turns * rows <= INT32_MAX,
           .once = axes.count * axes.outputs * element > kCached,
-          .kept = WideIndexer<2>(axes.kept, 1),
+          .output_dims = WideIndexer<2>(axes.output_dims, 1),
           .reduced = WideIndexer<1, false>(axes.reduced),
           .threads = static_cast<int>(warps_across * down * 32)};
 }
 
 inline SpreadPlan plan_general(const Axes& axes, int64_t element) {
   const bool outputs_first =
-      axes.outputs > 1 && (axes.count <= 1 || axes.kept.strides[0][0] < axes.reduced.strides[0][0]);
+      axes.outputs > 1 && (axes.count <= 1 || axes.output_dims.strides[0][0] < axes.reduced.strides[0][0]);
   const int64_t enough = std::max<int64_t>(outputs_first ? 1 : 32, power_below(kThreads / axes.outputs));
   const int64_t lanes =
       std::min({power_above(ceil_div(axes.count, 2 * kUnroll)), enough, int64_t{outputs_first ? 64 : kSpread}});
-  // Elements that are not neighbours cost as much as eight bytes or more.
+  // A non-contiguous element costs as much as eight bytes or more.
   const int64_t slots = kSpread / lanes,
                 parts = parts_for(ceil_div(axes.outputs, slots), axes.count * slots * std::max<int64_t>(element, 8));
   const int64_t chunk = std::max<int64_t>(1, ceil_div(axes.count, parts));
@@ -466,13 +471,13 @@ inline SpreadPlan plan_general(const Axes& axes, int64_t element) {
           .chunk = chunk,
           .lanes = static_cast<int32_t>(lanes),
           .outputs_first = outputs_first,
-          .kept = WideIndexer<2>(axes.kept),
+          .output_dims = WideIndexer<2>(axes.output_dims),
           .reduced = axes.count > 0 ? WideIndexer<1>(axes.reduced) : WideIndexer<1>(axes.reduced, axes.reduced.rank)};
 }
 
 // ---- launches -------------------------------------------------------------------------------------------------------
 
-/// Launches the kernel, with memory for partial cells where the grid has blocks in y and z.
+/// Launches the kernel, with memory for partial cells if the grid has blocks in y or z.
 template <class P, class X, class Plan>
 void launch_parts(void (*kernel)(P, X, Plan, Parts<typename P::Cell>), const lorry::cuda::Shape& shape, const P& policy,
                   X x, const Plan& plan, Stream stream) {
@@ -485,7 +490,7 @@ void launch_parts(void (*kernel)(P, X, Plan, Parts<typename P::Cell>), const lor
                       Parts<Cell>{cells.as<Cell>(), tickets.data(), static_cast<int32_t>(count)});
 }
 
-/// By rows or by columns, as `way` says.
+/// Runs by rows or by columns, according to `way`.
 template <class P>
 void reduce(const P& policy, const Axes& axes, Route way, const void* x, Stream stream) {
   using T = typename P::T;

@@ -1,5 +1,5 @@
-// The largest or smallest element and its position. Of equals the first wins, also among threads, so the order in which
-// parts are combined does not matter.
+// The largest or smallest element and its position. Ties: the lowest position wins, for any combination order of
+// threads and parts.
 
 #include "lorry/kernels/cuda/reduce/reduce_fold.h"
 
@@ -10,7 +10,7 @@ template <class C>
 struct ExtremumEnd {
   struct Cell {
     C value;
-    int64_t index;  // negative until an element was met
+    int64_t index;  // negative: no element yet
   };
 
   void *values, *indices;
@@ -39,7 +39,7 @@ struct ExtremumEnd {
   }
 };
 
-/// T is the stored type, or the compute type where that is known at run time only.
+/// T is the stored type; the compute type if the stored type is known at run time only.
 template <class T_>
 struct Extremum : ExtremumEnd<Accumulate<T_>> {
   using T = T_;
@@ -47,7 +47,7 @@ struct Extremum : ExtremumEnd<Accumulate<T_>> {
   using End = ExtremumEnd<C>;
   using Cell = typename End::Cell;
   using Acc = Cell;
-  static constexpr int kColumns = std::min(4, kRun<T>), kDeep = 0;  // a thread carries them all
+  static constexpr int kColumns = std::min(4, kRun<T>), kDeep = 0;  // per thread
 
   using End::End;
   __device__ Acc start() const { return this->identity(); }

@@ -1,6 +1,6 @@
 #pragma once
 
-// Sums, products, largest and smallest, with maps before and finishes after.
+// Sums, products, maxima and minima, with a map before and a finish after.
 
 #include <cmath>
 
@@ -9,7 +9,7 @@
 
 namespace lorry::kernels::cuda {
 
-/// What becomes of totals. C is the compute type.
+/// How totals are combined and written. C is the compute type.
 template <class C>
 struct FoldEnd {
   using Cell = Total<C>;
@@ -40,8 +40,8 @@ struct FoldEnd {
   }
 };
 
-/// The fold of stored type T in registers. Not for Map::power, which only the general kernel knows: it would cost the
-/// others their registers. Sums of f32 and narrower are runs of f32 whose totals are carried in f64.
+/// The fold of elements of type T in registers. Not for Map::power, which only the general kernel supports: it would
+/// cost the others registers. Sums of f32 and narrower types are runs summed in f32, with totals in f64.
 template <class T_, Fold kFold>
 struct Folded : FoldEnd<Accumulate<T_>> {
   using T = T_;
@@ -57,7 +57,7 @@ struct Folded : FoldEnd<Accumulate<T_>> {
   __device__ bool unmapped() const { return this->map == Map::none; }
   __device__ C stored(T element) const { return cast<C, T>(element); }
   __device__ C value(T element) const { return formula::mapped(this->map, stored(element)); }
-  /// As FoldEnd's, without asking which fold.
+  /// Like FoldEnd's, for a fold known at compile time.
   __device__ void combine(Cell& into, const Cell& from) const { into = fold_one<kFold>(into, from); }
   template <int N>
   __device__ __forceinline__ void take(Acc& acc, const C (&v)[N], int64_t, int64_t) const {
@@ -72,13 +72,13 @@ struct Folded : FoldEnd<Accumulate<T_>> {
   }
 };
 
-/// By rows or by columns; x has a type with rows.
+/// Runs by rows or by columns; x must have a type with row kernels (has_rows).
 template <Fold kFold>
 void reduce_folded(const FoldArgs& args, const Axes& axes, Route way, Stream stream) {
   visit_rows(args.x.dtype, [&]<class T>(Type<T>) { reduce(Folded<T, kFold>(args), axes, way, args.x.data, stream); });
 }
 
-// One source file each.
+// Each is defined in its own source file.
 void reduce_sum(const FoldArgs& args, const Axes& axes, Route way, Stream stream);
 void reduce_max(const FoldArgs& args, const Axes& axes, Route way, Stream stream);
 void reduce_min(const FoldArgs& args, const Axes& axes, Route way, Stream stream);

@@ -1,6 +1,6 @@
-// Means and variances, always in f64. A thread carries the sum and the sum of squares of its elements' distances from
-// the first of them, which is exact enough because that pivot is one of the elements (Chan, Golub, LeVeque 1983,
-// section 3); parts are combined by their pairwise formula, as on the CPU.
+// Means and variances, always in f64. A thread accumulates the sum and the sum of squares of its elements' differences
+// from its first element. This is accurate because that pivot is one of the elements (Chan, Golub, LeVeque 1983,
+// section 3). Parts are combined with their pairwise formula, as on the CPU.
 
 #include "lorry/kernels/cuda/reduce/reduce_fold.h"
 
@@ -43,7 +43,7 @@ struct MomentEnd {
     const double nan = __longlong_as_double(0x7ff8000000000000);
     if (mean != nullptr) store_as<double>(mean, mean_dtype, offset, cell.count > 0 ? cell.mean : nan);
     if (variance == nullptr) return;
-    // With nothing to average over the quotient is 0 / 0 or x / 0, as it should be.
+    // Without elements the quotient is 0 / 0 or x / 0, as intended.
     const double v = cell.count > 0 ? cell.squares / fmax(0.0, cell.count - correction) : nan;
     store_as<double>(variance, variance_dtype, offset, root ? sqrt(v) : v);
   }
@@ -58,7 +58,7 @@ struct Moments : MomentEnd {
     double pivot, sum, squares;
     int32_t count;
   };
-  static constexpr int kColumns = std::min(4, kRun<T>), kDeep = 0;  // a thread carries them all
+  static constexpr int kColumns = std::min(4, kRun<T>), kDeep = 0;  // per thread
 
   DType dtype;
 

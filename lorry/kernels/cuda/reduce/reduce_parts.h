@@ -1,8 +1,8 @@
 #pragma once
 
-// How the parts of a reduction come together: cells of the lanes of a warp, of the threads of a block, and of the
-// blocks that share an output. Cells are combined in an order of their own, so that who is first or last shows in no
-// bit.
+// Combining the partial results (cells) of a reduction: of the lanes of a warp, of the threads of a block, and of the
+// blocks that share an output. The order of combination is fixed, so results do not depend on which thread or block
+// finishes first.
 
 #include <cstdint>
 #include <type_traits>
@@ -11,20 +11,20 @@
 
 namespace lorry::kernels::cuda {
 
-/// The cell of the thread `offset` lanes further on in the warp.
+/// The cell of the lane `offset` lanes higher in the warp.
 template <class Cell>
 __device__ __forceinline__ Cell shuffle_down(const Cell& cell, int offset) {
-  struct Words {
+  struct Bits {
     uint32_t at[sizeof(Cell) / 4];
   };
-  Words words = __builtin_bit_cast(Words, cell);
+  Bits words = __builtin_bit_cast(Bits, cell);
 #pragma unroll
   for (uint32_t& word : words.at) word = __shfl_down_sync(0xffffffffu, word, offset);
   return __builtin_bit_cast(Cell, words);
 }
 
-/// Lane 0 of each group of `lanes` neighbouring threads (a power of two) gets the group's cells combined in order.
-/// Called by every thread of the block.
+/// Combines, in order, the cells of each group of `lanes` neighbouring threads (a power of two). Lane 0 of the group
+/// returns the result. All threads of the block must call it.
 template <class P>
 __device__ typename P::Cell combine_lanes(const P& end, typename P::Cell cell, int lanes) {
   using Cell = typename P::Cell;
@@ -42,9 +42,9 @@ __device__ typename P::Cell combine_lanes(const P& end, typename P::Cell cell, i
   return cell;
 }
 
-inline constexpr int kSpread = 256;  // threads of the general kernel; of blocks that share outputs at most
+inline constexpr int kSpread = 256;  // threads of the general kernel, and the maximum of blocks that share outputs
 
-/// A block as `slots` outputs by `lanes` threads: lane 0 of each output gets its cells combined.
+/// For a block as `slots` outputs x `lanes` threads: lane 0 of each output returns the combination of its cells.
 template <class End>
 __device__ typename End::Cell combine_spread(const End& end, typename End::Cell cell, int lane, int slot, int lanes,
                                              int slots) {
@@ -59,17 +59,17 @@ __device__ typename End::Cell combine_spread(const End& end, typename End::Cell 
   return cells[lane * slots + slot];
 }
 
-/// What the blocks of one output (those that differ in y and z) share.
+/// Shared by the blocks of one output, which differ in y and z.
 template <class Cell>
 struct Parts {
-  Cell* cells;        ///< [parts, outputs]; null where there is one part
-  uint32_t* tickets;  ///< for each x
+  Cell* cells;        ///< [parts, outputs]; null if there is one part
+  uint32_t* tickets;  ///< one per x
   int32_t count;
 
   void addresses(auto& visit) const { visit(cells, tickets); }
 };
 
-/// To the output, or to the partial cells where there are other parts.
+/// Stores a block's result: to the output, or to the partial cells if there are other parts.
 template <class P>
 __device__ __forceinline__ void leave(const P& policy, const Parts<typename P::Cell>& parts, int64_t outputs,
                                       int64_t output, int64_t offset, const typename P::Cell& cell) {
@@ -80,11 +80,11 @@ __device__ __forceinline__ void leave(const P& policy, const Parts<typename P::C
   }
 }
 
-/// A cell that another block of this launch wrote, so not to be read from this multiprocessor's cache.
+/// Reads a cell written by another block of this launch, bypassing this multiprocessor's cache.
 template <class Cell>
 __device__ __forceinline__ Cell load_left(const Cell* from) {
   using Word = std::conditional_t<sizeof(Cell) % 8 == 0 && alignof(Cell) >= 8, unsigned long long, unsigned>;
-  struct Words {
+  struct Bits {
     Word at[sizeof(Cell) / sizeof(Word)];
   } words;
 #pragma unroll
@@ -93,9 +93,9 @@ __device__ __forceinline__ Cell load_left(const Cell* from) {
   return __builtin_bit_cast(Cell, words);
 }
 
-/// After every block has left its cells of outputs `first` to `first + count`: the last block adds them up.
-/// offset_of(output) says where an output lies. For all threads of the block, a power of two and at most kSpread where
-/// there are parts.
+/// Called after a block has stored its cells of outputs `first` to `first + count`: the last block to do so combines
+/// them. offset_of(output): the offset of an output. All threads of the block must call it; with parts, their number is
+/// a power of two and at most kSpread.
 template <class P, class F>
 __device__ __forceinline__ void combine_parts(const P& policy, const Parts<typename P::Cell>& parts, int64_t outputs,
                                               int64_t first, int count, F&& offset_of) {

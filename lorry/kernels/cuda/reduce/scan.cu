@@ -1,18 +1,19 @@
-// Running sums and products. f32 and narrower are carried in f64, as on the CPU; the tree is fixed by the shapes.
+// Running sums and products. Totals of f32 and narrower types are f64, as on the CPU; the order of operations depends
+// on the shapes only.
 //
-//   tiles   a line is scanned by a block, up to 64 bytes a thread at a time; the carry goes from tile to tile
-//   rows    a line is scanned by 1 to 256 neighbouring threads, 16 bytes each at a time
-//   lines   neighbouring lines are neighbours in memory: a thread a line, one element at a time
+//   tiles   a block scans a line, up to 64 bytes per thread at a time; the total is carried from tile to tile
+//   rows    1 to 256 neighbouring threads scan a line, 16 bytes each at a time
+//   lines   neighbouring lines are adjacent in memory: one thread per line, one element at a time
 //
-// Where the lines are few and long, each is split: a first launch leaves the total of every part, a second starts each
-// part from the fold of the totals before it. 8 bytes an f32 move in one launch, 12 in two.
+// If there are few long lines, each is split: a first launch computes the total of every part, a second starts each
+// part with the fold of the totals before it. An f32 moves 8 bytes in one launch, 12 in two.
 
 #include "lorry/kernels/cuda/reduce/reduce_fold.h"
 
 namespace lorry::kernels::cuda {
 namespace {
 
-/// How elements are read and written: typed, or (void) with types known at run time.
+/// How elements are read and written: as type T; void: types known at run time.
 template <class T, class C>
 struct Memory {
   static constexpr int kV = kRun<T>;
@@ -43,8 +44,9 @@ __device__ __forceinline__ Cell joined(bool product, Cell a, Cell b) {
 }
 
 struct ScanPlan {
-  int64_t lines, length, chunk, step_x, step_out;  // a block (rows) or thread (lines) takes `chunk` of a line
-  int32_t lanes;                                   // threads of a line
+  // a block (rows) or a thread (lines) scans `chunk` elements of a line
+  int64_t lines, length, chunk, step_x, step_out;
+  int32_t lanes;  // threads per line
   int32_t parts;
   bool product;
   WideIndexer<2> line_indexer;
@@ -58,7 +60,7 @@ enum class Phase { whole, totals, parts };
 
 inline constexpr int kRowThreads = 256;
 
-/// The fold of the cells of the threads before this one among `lanes` (a power of two), and of all of them in `total`.
+/// The fold of the cells of the threads before this one, among `lanes` (a power of two); `total` gets the fold of all.
 template <class Cell>
 __device__ Cell scan_lanes(bool product, Cell cell, int lanes, Cell& total) {
   const Cell identity = Cell(product ? 1 : 0);
@@ -74,7 +76,7 @@ __device__ Cell scan_lanes(bool product, Cell cell, int lanes, Cell& total) {
   constexpr int kWarps = kRowThreads / 32;  // lanes is kRowThreads
   __shared__ Cell totals[kWarps];
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  __syncthreads();  // the last call's totals have been read
+  __syncthreads();  // the totals of the previous call have been read
   if (lane == 0) totals[warp] = total;
   __syncthreads();
   Cell prefix = identity;
@@ -87,7 +89,7 @@ __device__ Cell scan_lanes(bool product, Cell cell, int lanes, Cell& total) {
   return joined(product, prefix, exclusive);
 }
 
-/// The fold of the totals of a line's parts before `part`. All threads of a block of one line call it.
+/// The fold of the totals of a line's parts before `part`. All threads of the block, which has one line, must call it.
 template <class Cell>
 __device__ Cell prefix_of(bool product, const Cell* totals, int64_t line, int parts, int part) {
   Cell cell = Cell(product ? 1 : 0), total;
@@ -120,7 +122,7 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 
   for (int64_t base = begin; base < end;
-       base += int64_t{plan.lanes} * kV) {  // the same trips for every thread of the block
+       base += int64_t{plan.lanes} * kV) {  // the same number of iterations for every thread of the block
     const int64_t first = base + lane * kV;
     const int n = inside ? static_cast<int>(max(int64_t{0}, min(int64_t{kV}, end - first))) : 0;
     Cell cells[kV];
@@ -162,8 +164,8 @@ __global__ void __launch_bounds__(kRowThreads)
 
 // ---- tiles ----------------------------------------------------------------------------------------------------------
 
-/// A tile is kBands bands of kRowThreads runs, so that memory is met in order. Each warp scans its part of every band
-/// by shuffles, and then, of all the warps' totals, those before each of its parts: one barrier a tile.
+/// A tile is kBands bands of kRowThreads runs, so that memory is accessed in order. Each warp scans its part of every
+/// band by shuffles, then adds the totals of all parts before it: one barrier per tile.
 // Long: a tile stays in registers from its loads to its stores.
 template <class T, class C, bool kProduct>
 __global__ void __launch_bounds__(kRowThreads)
@@ -223,7 +225,7 @@ __global__ void __launch_bounds__(kRowThreads)
       before[b] = before_lane(scanned);
       if (lane == 31) warp_totals[turn][b * kWarps + warp] = scanned;
     }
-    __syncthreads();  // the tile before last, whose totals were here, has been read
+    __syncthreads();  // the totals of the tile before last, in the same memory, have been read
     const Cell all = scan_warp(lane < kTotals ? warp_totals[turn][lane] : identity), before_part = before_lane(all);
 #pragma unroll
     for (int b = 0; b < kBands; ++b)
@@ -251,7 +253,7 @@ __global__ void __launch_bounds__(kRowThreads)
 // ---- lines ----------------------------------------------------------------------------------------------------------
 
 inline constexpr int kLineThreads = 128;
-inline constexpr int kAhead = 8;  // elements read before they are joined
+inline constexpr int kAhead = 8;  // elements loaded before they are combined
 
 template <class T, class C>
 __global__ void __launch_bounds__(kLineThreads)
@@ -297,11 +299,11 @@ void scan_as(const ScanArgs& args, const Iteration& lines, Stream stream) {
                 .parts = 1,
                 .product = args.product,
                 .line_indexer = WideIndexer<2>(lines)};
-  // Lines that lie side by side advance together, unless they are too few to keep the device busy.
+  // Lines that are adjacent in memory advance together, unless they are too few to keep the device busy.
   const bool side_by_side = lines.strides[0][0] == 1 && lines.sizes[0] >= 8 && plan.step_x != 1;
   unsigned grid;
   if (side_by_side) {
-    constexpr int64_t kEnough = 1 << 18, kMost = 256, kWorth = 32;  // threads, parts, elements of a part
+    constexpr int64_t kEnough = 1 << 18, kMost = 256, kWorth = 32;  // in threads, parts, and elements per part
     plan.chunk = ceil_div(length, std::clamp<int64_t>(std::min(kEnough / count, length / kWorth), 1, kMost));
     grid = static_cast<unsigned>(ceil_div(count, kLineThreads));
   } else {

@@ -1,9 +1,9 @@
-// Cross entropy and negative log-likelihood. Forward reads each row of logits once, of any length, keeping a running
-// maximum and sum a thread; backward reads it once more and writes its gradient. 1 access an element forward, 2
-// backward (nll: none, and 1).
+// Cross entropy and negative log-likelihood. Forward reads each row of logits once, with a running maximum and sum per
+// thread, for any length. Backward reads it once more and writes its gradient. Accesses per element: 1 forward, 2
+// backward (nll: 0 and 1).
 //
-// Nobody waits for the targets to be checked: a row whose target is neither a class nor ignore_index is reported
-// through the slot of the device and weighs nothing.
+// Targets are not checked in advance, because that would wait for the device. A row whose target is neither a class nor
+// ignore_index is reported through the device's slot (device/cuda/device_assert.h) and has weight 0.
 
 #include "lorry/kernels/rowwise.h"
 
@@ -18,7 +18,7 @@ namespace {
 using lorry::cuda::AssertSite;
 using lorry::cuda::DeviceAssert;
 
-/// Small teams, several on a multiprocessor: while some add up a row, others read.
+/// Small teams, several per multiprocessor: while some finish a row, others read.
 constexpr int kLargestTeam = 256;
 template <class T>
 constexpr int kTeamsHeld = sizeof(T) == 8 ? 1 : 4;
@@ -27,15 +27,15 @@ template <class T>
 struct ClassRows {
   const T *x, *weight;
   const int64_t* target;
-  int64_t rows, classes, step;  ///< rows of x, or of the gradient where there is no x, begin `step` elements apart
+  int64_t rows, classes, step;  ///< rows of x (or of the gradient, if there is no x) begin `step` elements apart
   int64_t ignore_index;
   double smoothing;            ///< 0: none
-  const double* total_weight;  ///< null: every class weighs 1
+  const double* total_weight;  ///< null: every class has weight 1
   AssertSite site;
 
   void addresses(auto& visit) const { visit(x, weight, target, total_weight); }
 
-  /// The class of a row, or -1 where it weighs nothing. Every thread may ask; the one with `speaks` reports.
+  /// The class of a row; -1 if the row has weight 0. All threads may call it; only those with `speaks` report errors.
   __device__ int64_t class_of(int64_t row, bool speaks) const {
     if (row >= rows) return -1;
     const int64_t t = target[row];
@@ -51,7 +51,7 @@ struct ClassRows {
   __device__ double weights() const { return total_weight ? *total_weight : static_cast<double>(classes); }
 };
 
-/// kSmooth: the sum of weight * x is wanted as well.
+/// kSmooth: the sum of weight * x is computed too.
 template <class T, bool kSmooth>
 __global__ __launch_bounds__(kLargestTeam, kTeamsHeld<T>) void cross_entropy_rows(ClassRows<T> a, Accumulate<T>* losses,
                                                                                   Accumulate<T>* row_weights,
@@ -103,7 +103,7 @@ __global__ __launch_bounds__(kLargestTeam, kTeamsHeld<T>) void cross_entropy_row
   logsumexp[team.row] = static_cast<C>(exact);
 }
 
-/// A row of gradients: softmax times `probability`, less `even` times the weights, less `own` at the class.
+/// A row of gradients: softmax * probability - even * weights, minus `own` at the class.
 template <class T>
 struct RowGradient {
   using C = Accumulate<T>;
@@ -169,7 +169,7 @@ __global__ __launch_bounds__(kLargestTeam, kTeamsHeld<T>) void cross_entropy_bac
   }
 }
 
-/// The sum of all class weights, which smoothing needs. One block.
+/// Computes the sum of all class weights for label smoothing. One block.
 template <class T>
 __global__ __launch_bounds__(kMaxBlock) void add_weights(double* total, const T* weight, int64_t classes) {
   __shared__ double slots[kWarp];
@@ -180,7 +180,7 @@ __global__ __launch_bounds__(kMaxBlock) void add_weights(double* total, const T*
   if (threadIdx.x == 0) *total = sum;
 }
 
-/// One thread a row.
+/// One thread per row.
 template <class T>
 __global__ __launch_bounds__(kTeamBlock) void nll_rows(ClassRows<T> a, Accumulate<T>* losses,
                                                        Accumulate<T>* row_weights) {
@@ -225,7 +225,7 @@ ClassRows<T> class_rows(const ClassArgs& args, const Array& x, const char* other
           AssertSite(stream.device.index, running_or(otherwise))};
 }
 
-/// Rows are read four runs at a time, so a team needs as few threads as make the turns even.
+/// Rows are read four runs at a time, so a team has as few threads as give all threads the same number of turns.
 RowPlan plan_classes(const Array& x) {
   const int64_t n = x.size(1), body = n * size_of(x.dtype) / 16;
   RowPlan plan = plan_rows(n, static_cast<int>(16 / size_of(x.dtype)), is_cut(x, n), kFlight);
@@ -235,7 +235,7 @@ RowPlan plan_classes(const Array& x) {
   return plan;
 }
 
-/// The scratch that holds the sum of the weights while a launch with smoothing runs.
+/// Scratch memory for the sum of the weights, during a launch with smoothing.
 template <class T, class F>
 void with_total_weight(ClassRows<T> a, Stream stream, F&& f) {
   if (a.smoothing == 0 || !a.weight) return f(a);
@@ -245,7 +245,7 @@ void with_total_weight(ClassRows<T> a, Stream stream, F&& f) {
   f(a);
 }
 
-/// The kernels look for themselves.
+/// Returns -1: the kernels check targets themselves.
 int64_t check_targets(const Array&, int64_t, int64_t, const Stream&) { return -1; }
 
 void cross_entropy(const ClassArgs& args, const Array& losses, const Array& row_weights, const Array& logsumexp,

@@ -1,9 +1,9 @@
-// layer_norm and rms_norm, forward: rows are read once and written once. A row is held in the registers of its team
-// (32,768 elements of f32, 16,384 of other types); longer rows are read three times, by a block each, mostly from the
+// layer_norm and rms_norm, forward. Rows are read once and written once. A team holds a row in registers (32,768
+// elements of f32, 16,384 of other types). Longer rows are read three times, by one block each, mostly from the
 // second-level cache.
 //
-// The mean is taken in two steps, as a first mean and the mean of the differences from it, and the squares around the
-// first: so a large common offset costs no digits although the sums are f32.
+// The mean is computed in two steps: a first mean, then the mean of the differences from it. Squares are taken around
+// the first mean. So a large common offset costs no precision, although sums are f32.
 
 #include "lorry/kernels/rowwise.h"
 
@@ -26,7 +26,7 @@ struct NormRows {
   void addresses(auto& visit) const { visit(out, x, weight, bias, mean, rstd); }
 };
 
-/// Scales and shifts a run of normal values, those from element i on.
+/// Scales and shifts a run of normalised values, from element i on.
 template <class T, class Index>
 __device__ __forceinline__ void scale_and_shift(Accumulate<T> (&v)[kRun<T>], const NormRows<T>& a, Index i,
                                                 bool aligned) {
@@ -41,7 +41,7 @@ __device__ __forceinline__ Accumulate<T> scale_and_shift(Accumulate<T> v, const 
   using C = Accumulate<T>;
   return std::fma(v, a.weight ? static_cast<C>(a.weight[i]) : 1, a.bias ? static_cast<C>(a.bias[i]) : 0);
 }
-/// Whether weight and bias can be read in whole runs beside a row whose body begins after `head` elements.
+/// Whether weight and bias can be read in whole runs along with a row whose body begins after `head` elements.
 template <class T>
 __device__ __forceinline__ bool aligned_beside(const NormRows<T>& a, int head) {
   return (!a.weight || on_16(a.weight + head)) && (!a.bias || on_16(a.bias + head));
@@ -77,7 +77,7 @@ __global__ __launch_bounds__(kBlockOf<T, kRuns>) void norm_held(NormRows<T> a, i
   held.store(a.out + team.row * a.n, cut, team);
 }
 
-/// One block a row.
+/// One block per row.
 // Long: one kernel in three passes over a row, which share its sums and its cut.
 template <class T>
 __global__ __launch_bounds__(kMaxBlock) void norm_long(NormRows<T> a) {

@@ -1,10 +1,10 @@
-// The gradients of layer_norm and rms_norm. One reading of the gradient and of x gives all three: the teams of a block
-// take rows in turn, write grad_x, and add their columns' share of grad_weight and grad_bias to sums in shared memory,
-// a thread's own. A block leaves its sums in scratch memory; a second kernel adds the blocks' in order, in f64. How
-// many blocks there are follows from the shape alone, and so does every order of summation.
+// The gradients of layer_norm and rms_norm. The gradient and x are read once for all three results. The teams of a
+// block process rows in turn, write grad_x, and add their share of grad_weight and grad_bias to column sums in shared
+// memory; each sum belongs to one thread. A block stores its sums in scratch memory; a second kernel adds the sums of
+// all blocks in order, in f64. The number of blocks and every order of summation depend on the shape only.
 //
-// 3 accesses an element, and 2 * 4 * blocks * n bytes of sums, written and read. Rows of up to 16,384 elements (8,192
-// of f64) are held in registers; longer ones are read twice and keep their sums in scratch memory.
+// 3 accesses per element, and 2 * 4 * blocks * n bytes of sums, written and read. Rows of up to 16,384 elements (8,192
+// for f64) are held in registers; longer ones are read twice and keep their sums in scratch memory.
 
 #include "lorry/kernels/cuda/rowwise/norm_backward.h"
 
@@ -14,18 +14,17 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-/// Blocks of 1,024 threads that fill an H200, on which the blocks are counted; and the most rows that an f32 sum runs
-/// over.
+/// The number of blocks of 1,024 threads that fill an H200, and the maximum number of rows summed in f32.
 constexpr int kBlocks = 132, kRowsASum = 256, kLongBlock = 1024;
-/// Threads of a block of several teams: large, because every block leaves sums. A lane of a team of several warps has 8
+/// Threads of a block of several teams: many, because every block stores sums. A lane of a team of several warps has 8
 /// values.
 constexpr int kTogether = 512, kShort = 8;
 
 template <class T>
 struct BackwardRows {
   using C = Accumulate<T>;
-  T* grad_x;                   ///< null: not wanted
-  C *weight_sums, *bias_sums;  ///< [blocks, n]; null: not wanted
+  T* grad_x;                   ///< null: not needed
+  C *weight_sums, *bias_sums;  ///< [blocks, n]; null: not needed
   const T *grad, *x, *weight;
   const C *mean, *rstd;
   int64_t rows, n;
@@ -34,20 +33,20 @@ struct BackwardRows {
   void addresses(auto& visit) const { visit(grad_x, weight_sums, bias_sums, grad, x, weight, mean, rstd); }
 };
 
-/// grad_x from the gradient of the normal row, h = grad * weight (Ba, Kiros, Hinton 2016): h without its components
-/// along the constant row (`mean`; 0 unless centred) and along the normal row (`along`), over the deviation.
+/// grad_x from h = grad * weight, the gradient of the normalised row (Ba, Kiros, Hinton 2016): h minus its components
+/// along the constant row (`mean`; 0 unless centred) and along the normalised row (`along`), divided by the deviation.
 template <class C>
 __device__ __forceinline__ C element(C h, C normal, C mean, C along, C rstd) {
   return rstd * std::fma(-normal, along, h - mean);
 }
 
-/// 16 bytes of sums: a thread's, at a place that is its own in each plane of a block's shared memory.
+/// 16 bytes of a thread's sums. Each plane of a block's shared memory has such a place for every thread.
 template <class C>
 struct alignas(16) Quad {
   C at[16 / sizeof(C)];
 };
 
-/// kRuns runs of N elements a lane; N > 1 needs every row and the weight on 16 bytes.
+/// A lane has kRuns runs of N elements. N > 1 requires that every row and the weight are aligned to 16 bytes.
 // Long: its rows stay in registers from the first sum to the last store.
 template <class T, int N, int kRuns>
 __global__ __launch_bounds__(kRuns* N < kUsual<T> * kRun<T>
@@ -64,7 +63,7 @@ __global__ __launch_bounds__(kRuns* N < kUsual<T> * kRun<T>
             planes = bias_plane + (a.bias_sums ? kPlanes : 0);
   for (int p = 0; p < planes; ++p) mine[p * blockDim.x] = {};
 
-  // The next row's elements are on their way while a row is worked on, if the registers last.
+  // Loads the next row while the current one is processed, if there are enough registers.
   constexpr bool kAhead = kValues * sizeof(C) <= 32;
   using Raw = std::conditional_t<N == 1, T, uint4>;
   Raw raw_grad[kRuns], raw_x[kRuns];
@@ -133,7 +132,7 @@ __global__ __launch_bounds__(kRuns* N < kUsual<T> * kRun<T>
     }
     if (!a.grad_x) continue;
 
-    // From here on g is the gradient of the normal row.
+    // From here on, g is the gradient of the normalised row.
     C sums[2] = {0, 0};
 #pragma unroll
     for (int k = 0; k < kRuns; ++k) {
@@ -172,7 +171,7 @@ __global__ __launch_bounds__(kRuns* N < kUsual<T> * kRun<T>
 
   if (teams > 1) __syncthreads();
   if (threadIdx.x >= lanes) return;
-  // The first team adds up the block's teams, in order.
+  // The first team adds the sums of all teams of the block, in order.
   const auto leave = [&](C* sums, int plane) {
     if (!sums) return;
 #pragma unroll
@@ -200,7 +199,7 @@ __global__ __launch_bounds__(kRuns* N < kUsual<T> * kRun<T>
   leave(a.bias_sums, bias_plane);
 }
 
-/// A block takes rows of any length in turn; each thread adds to its own columns of the block's sums.
+/// A block processes rows of any length in turn; each thread adds to its own columns of the block's sums.
 template <class T>
 __global__ __launch_bounds__(kLongBlock) void norm_backward_long(BackwardRows<T> a) {
   using C = Accumulate<T>;
@@ -238,8 +237,8 @@ __global__ __launch_bounds__(kLongBlock) void norm_backward_long(BackwardRows<T>
   }
 }
 
-/// Adds the blocks' sums in f64: kAddColumns columns a block, of which each of kAddLanes lanes takes every kAddLanes-th
-/// summand. blockIdx.y says which sums; both lie in one piece, [gridDim.y, blocks, n].
+/// Adds the blocks' sums in f64. A block has kAddColumns columns; each of kAddLanes lanes adds every kAddLanes-th
+/// summand. blockIdx.y selects the sums of the weight or the bias, stored as [gridDim.y, blocks, n].
 constexpr int kAddColumns = 8, kAddLanes = 32;
 template <class T>
 __global__ __launch_bounds__(kAddColumns* kAddLanes) void add_blocks(T* first, T* second, const Accumulate<T>* sums,

@@ -1,15 +1,15 @@
 #pragma once
 
-// What operators over rows do to a row that is held in the registers of its team (rows.h): one definition for their own
-// kernels and for those that are generated (fused/emit_rows.h), so that both give the same bits. `slots` is shared
-// memory, of each call its own. Every thread of a block takes part.
+// Operations on a row that a team holds in registers (rows.h). The operators' own kernels and generated kernels
+// (fused/emit_rows.h) share them, so both give the same bits. `slots` is shared memory; each call needs its own. All
+// threads of a block must take part.
 
 #include "lorry/kernels/cuda/rowwise/rows.h"
 
 namespace lorry::kernels::cuda {
 
-/// Runs of a row that a thread of softmax usually holds, and the most. Two sums over a team cost as much as ten
-/// elements, so 32 of 16 bits share them.
+/// The usual and the maximum number of runs per thread in softmax. Two sums over a team cost as much as ten elements,
+/// so a thread of 16-bit elements has 32.
 template <class T>
 inline constexpr int kSoftmaxRuns = kHalf<T> ? 4 : kUsual<T>;
 template <class T>
@@ -22,7 +22,7 @@ inline constexpr int kSoftmaxBlock = kRuns < kSoftmaxRuns<T> ? kTeamBlock
                                                              : kMaxBlock;
 
 #ifndef __CUDACC_RTC__
-/// More than kMostSoftmaxRuns: the row is too long to be held.
+/// If the plan has more than kMostSoftmaxRuns runs, the row is too long to be held in registers.
 template <class T>
 RowPlan plan_softmax(int64_t n, bool cut) {
   RowPlan plan = plan_rows(n, kRun<T>, cut, kSoftmaxRuns<T>);
@@ -33,14 +33,14 @@ RowPlan plan_softmax(int64_t n, bool cut) {
 
 #ifdef __CUDACC__
 
-/// What lies beyond the row is -infinity. A row without a finite maximum becomes NaN. slots: 2 * 32 values.
+/// Elements beyond the row must be -infinity. A row without a finite maximum becomes NaN. slots: 2 * 32 values.
 template <class T, bool kLog, int kRuns, class C = Accumulate<T>>
 __device__ __forceinline__ void softmax_row(HeldRow<T, kRuns>& held, const Team& team, C* slots) {
   C max = -kInfinity<C>;
   held.each([&](C v) { max = larger(max, v); });
   max = team.max(max, slots);
   C total = 0;
-  // A NaN is not seen by the maximum but by the total, which then makes the whole row NaN.
+  // The maximum ignores a NaN, but the sum does not, and makes the whole row NaN.
   const C shift = isfinite(max) ? max : kNaN<C>;
   if constexpr (kLog) {
     held.each([&](C v) { total += fast_exp(v - shift); });
@@ -53,7 +53,7 @@ __device__ __forceinline__ void softmax_row(HeldRow<T, kRuns>& held, const Team&
   }
 }
 
-/// What a row's gradient takes from the sum over the row, and an element of it. y is the output.
+/// The term of an element in the sum over a row; below, the gradient of an element. y is the output.
 template <class T, class C = Accumulate<T>>
 __device__ __forceinline__ C backward_term(C g, C y, bool log) {
   return log ? g : g * y;
@@ -63,8 +63,8 @@ __device__ __forceinline__ C backward_element(C g, C y, C total, bool log) {
   return log ? g - exp_for<T>(y) * total : y * (g - total);
 }
 
-/// Replaces the gradient of softmax's output y, or of its logarithm's, by that of its input. What lies beyond the row
-/// is 0. slots: 32 values.
+/// Replaces the gradient of the output y of softmax or log_softmax by the gradient of its input. Elements beyond the
+/// row must be 0. slots: 32 values.
 template <class T, int kRuns, class C = Accumulate<T>>
 __device__ __forceinline__ void softmax_backward_row(HeldRow<T, kRuns>& g, const HeldRow<T, kRuns>& y, bool log,
                                                      const Team& team, C* slots) {
@@ -81,12 +81,12 @@ __device__ __forceinline__ void softmax_backward_row(HeldRow<T, kRuns>& g, const
   g.edge = backward_element<T>(g.edge, y.edge, total, log);
 }
 
-/// What maps a row to its normal form: fma(x - mean, rstd, rest).
+/// Statistics that map a row to its normalised form: fma(x - mean, rstd, rest).
 template <class C>
 struct Statistics {
   C mean, rstd, rest;
 
-  /// From the sums of (x - about) and of its square.
+  /// Computes them from the sums of (x - about) and of its square.
   __device__ Statistics(C about, C differences, C squares, bool centred, double eps, double one_nth) {
     const double shift = centred ? differences * one_nth : 0, exact = about + shift;
     const double variance = squares * one_nth - shift * shift;
@@ -97,7 +97,8 @@ struct Statistics {
   __device__ C normal(C x) const { return std::fma(x - mean, rstd, rest); }
 };
 
-/// Those of a row. The mean is taken in two steps (norm.cu). What lies beyond the row is 0. slots: 3 * 32 values.
+/// Computes the statistics of a row. The mean is computed in two steps (norm.cu). Elements beyond the row must be 0.
+/// slots: 3 * 32 values.
 template <class T, int kRuns, class C = Accumulate<T>>
 __device__ __forceinline__ Statistics<C> statistics_of(HeldRow<T, kRuns>& held, const Cut<T, int>& cut, bool centred,
                                                        double eps, double one_nth, const Team& team, C* slots) {

@@ -1,14 +1,14 @@
 #pragma once
 
-// Contiguous rows in a kernel: who reads which part of a row, in accesses of 16 bytes wherever the row starts, and sums
-// that all readers of a row know.
+// Contiguous rows in kernels: which thread reads which part of a row, with 16-byte accesses for any start of the row,
+// and sums over a row whose result all its threads get.
 //
-// A row belongs to a team of threads: 1 to 32 neighbours in a warp (a power of two, several teams a block), or a block.
-// The row is cut at 16-byte boundaries: `body` whole runs, which lanes take in turn (run j belongs to lane j % lanes),
-// and fewer than a run of elements before and after them, of which a lane takes at most one. Sums run in an order that
-// the row's length and start fix.
+// A row is processed by a team of threads: 1 to 32 neighbours in a warp (a power of two; then a block has several
+// teams), or a whole block. The row is split at multiples of 16 bytes: the *body* is whole runs, which lanes take in
+// turn (run j belongs to lane j % lanes); before and after it are fewer elements than a run, of which a lane takes at
+// most one. The order of sums depends only on the row's length and start.
 
-// Kernels that are compiled at run time include this too, and get the device's part of it alone.
+// Kernels compiled at run time include this file too, but only its device part.
 
 #ifndef __CUDACC_RTC__
 #include <algorithm>
@@ -27,7 +27,7 @@
 namespace lorry::kernels::cuda {
 
 constexpr int kWarp = 32;
-constexpr int kTeamBlock = 128;  ///< threads a block of teams within warps
+constexpr int kTeamBlock = 128;  ///< threads per block for teams within warps
 constexpr int kMaxBlock = 1024;
 
 template <class C>
@@ -35,31 +35,32 @@ inline constexpr C kInfinity = std::numeric_limits<C>::infinity();
 template <class C>
 inline constexpr C kNaN = std::numeric_limits<C>::quiet_NaN();
 
-/// Runs of a row that a thread usually holds: 16 values, 8 of f64. Twice that where a block of 1,024 threads would
-/// otherwise be too small and the registers last.
+/// The usual number of runs per thread: 16 values, 8 for f64. Twice that if a block of 1,024 threads would otherwise be
+/// too small and there are enough registers.
 template <class T>
 inline constexpr int kUsual = 16 / kRun<T> < 4 ? 16 / kRun<T> : 4;
 template <class T>
 inline constexpr int kMost = kHalf<T> ? kUsual<T> : 2 * kUsual<T>;
-/// The largest block of a kernel that holds kRuns: fewer than usual occur in teams within warps only.
+/// The largest block of a kernel with kRuns runs per lane: fewer than the usual number occur in teams within warps
+/// only.
 template <class T, int kRuns>
 inline constexpr int kBlockOf = kRuns < kUsual<T> ? kTeamBlock : kMaxBlock;
 
 #ifndef __CUDACC_RTC__
 
-/// How rows are dealt to threads. Chosen on the host.
+/// How rows are distributed among threads. Chosen on the host.
 struct RowPlan {
-  int lanes = 0;  ///< threads a row
-  int runs = 0;   ///< the most runs a lane has
+  int lanes = 0;  ///< threads per row
+  int runs = 0;   ///< maximum runs per lane
 
   int block() const { return lanes > kWarp ? lanes : kTeamBlock; }
   int teams() const { return block() / lanes; }
   unsigned grid(int64_t rows) const { return static_cast<unsigned>((rows + teams() - 1) / teams()); }
 };
 
-/// Teams for rows of n elements, kRun a run: a lane gets one run until a warp is full, then up to `usual` of them until
-/// a block is full, then as many as it takes. `cut`: rows may start or end inside a run; its elements before and after
-/// the body, at most 2 * (kRun - 1), then need a lane each.
+/// The teams for rows of n elements, with kRun elements per run. A lane gets one run until a warp is full, then up to
+/// `usual` runs until a block is full, then as many as needed. cut: rows may start or end inside a run; the elements
+/// before and after the body, at most 2 * (kRun - 1), then need a lane each.
 inline RowPlan plan_rows(int64_t n, int kRun, bool cut, int usual) {
   const int64_t body = n / kRun;
   if (body <= kWarp)
@@ -72,7 +73,8 @@ inline RowPlan plan_rows(int64_t n, int kRun, bool cut, int usual) {
   return {block, static_cast<int>((body + block - 1) / block)};
 }
 
-/// Calls held.operator()<kRuns>() with the first of 1, 2, 4, ... kMost that holds `runs`, or longer() when none does.
+/// Calls held.operator()<kRuns>() with the first of 1, 2, 4, ... kMost that is at least `runs`; if there is none,
+/// longer().
 template <int kMost, int kRuns = 1, class Held, class Longer>
 void with_runs(int runs, const Held& held, const Longer& longer) {
   if (runs <= kRuns)
@@ -83,14 +85,14 @@ void with_runs(int runs, const Held& held, const Longer& longer) {
     longer();
 }
 
-/// Whether rows of n elements from this address on do not all start and end on 16-byte boundaries.
+/// Whether some of the rows of n elements does not start or end on a 16-byte boundary.
 inline bool is_cut(const Array& x, int64_t n) {
   return !aligned16(x.data) || n * size_of(x.dtype) % 16 != 0 ||
          (x.layout.rank == 2 && x.stride(0) * size_of(x.dtype) % 16 != 0 && x.size(0) > 1);
 }
 
-/// Lets a kernel take up to `bytes` of shared memory beyond what it declares, once a kernel and device. Every caller
-/// passes the same.
+/// Allows a kernel up to `bytes` of dynamic shared memory, once per kernel and device. All callers must pass the same
+/// value.
 template <auto kKernel>
 void allow_shared_once(int device, size_t bytes) {
   static std::atomic<bool> done[kMaxDevices] = {};
@@ -104,13 +106,13 @@ void allow_shared_once(int device, size_t bytes) {
 
 #ifdef __CUDACC__
 
-__device__ __forceinline__ float larger(float a, float b) { return fmaxf(a, b); }  // of a number and a NaN, the number
+__device__ __forceinline__ float larger(float a, float b) { return fmaxf(a, b); }  // for a number and a NaN: the number
 __device__ __forceinline__ double larger(double a, double b) { return fmax(a, b); }
 
-// fast_exp serves for terms of a sum and for results of 16 bits.
+// fast_exp is used for terms of a sum and for 16-bit results.
 __device__ __forceinline__ double fast_exp(double x) { return exp(x); }
 
-/// exp to the precision in which T is stored.
+/// exp with the precision of T.
 template <class T>
 __device__ __forceinline__ Accumulate<T> exp_for(Accumulate<T> x) {
   if constexpr (kHalf<T>)
@@ -119,27 +121,27 @@ __device__ __forceinline__ Accumulate<T> exp_for(Accumulate<T> x) {
     return exp(x);
 }
 
-/// The threads that share a row. Every thread of a block takes part in every sum, also those whose row is beyond the
+/// The threads that share a row. All threads of a block must take part in every sum, even if their row is beyond the
 /// last.
 struct Team {
   int lanes, lane;
   int64_t row;
-  int first_warp = 0;  ///< of the team, in its block
+  int first_warp = 0;  ///< the team's first warp in its block
 
   __device__ explicit Team(int lanes)
       : lanes(lanes),
         lane(lanes > kWarp ? threadIdx.x : threadIdx.x & (lanes - 1)),
         row(lanes > kWarp ? int64_t{blockIdx.x} : int64_t{blockIdx.x} * (blockDim.x / lanes) + threadIdx.x / lanes) {}
 
-  /// With several teams a block of any whole number of warps each, or of a power of two of lanes.
+  /// If a block has several teams, a team is any whole number of warps, or a power of two of lanes.
   __device__ Team(int lanes, int teams)
       : lanes(lanes),
         lane(threadIdx.x % lanes),
         row(int64_t{blockIdx.x} * teams + threadIdx.x / lanes),
         first_warp((threadIdx.x - lane) / kWarp) {}
 
-  /// Replaces each of K values by its fold over the team; `none` changes nothing when folded. `slots` is shared memory
-  /// of K * 32 values, which a block may use again for the next fold but one.
+  /// Replaces each of K values by its fold over the team; `none` is the neutral element. `slots` is shared memory of K
+  /// * 32 values. The block may reuse it for the next fold but one.
   template <int K, class C, class F>
   __device__ __forceinline__ void fold(C (&values)[K], C none, C* slots, F f) const {
     fold_lanes(values, min(lanes, kWarp), f);
@@ -182,12 +184,12 @@ struct Team {
   }
 };
 
-/// 16 bytes; once: nothing will read them again soon, so that they need not push out what is read.
+/// Loads 16 bytes. kOnce: they are not read again soon and need not displace other data in the cache.
 template <bool kOnce>
 __device__ __forceinline__ uint4 load16(const void* from) {
   return kOnce ? __ldcs(static_cast<const uint4*>(from)) : *static_cast<const uint4*>(from);
 }
-/// In assembler, because the compiler takes a plain assignment apart into words.
+/// In assembler, because the compiler splits a plain assignment into words.
 __device__ __forceinline__ void store16(void* to, uint4 bytes) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(bytes.x),
                "r"(bytes.y), "r"(bytes.z), "r"(bytes.w)
@@ -223,7 +225,7 @@ __device__ __forceinline__ uint4 pack(const Accumulate<T> (&from)[kRun<T>]) {
   }
 }
 
-/// A run of elements anywhere: one access where the address allows it.
+/// Loads or stores a run of elements at any address: with one access if it is aligned.
 template <class T>
 __device__ __forceinline__ void load_elements(const T* from, bool aligned, Accumulate<T> (&to)[kRun<T>]) {
   if (aligned) {
@@ -245,11 +247,11 @@ __device__ __forceinline__ void store_elements(T* to, bool aligned, const Accumu
 
 __device__ __forceinline__ bool on_16(const void* address) { return reinterpret_cast<uintptr_t>(address) % 16 == 0; }
 
-/// Where the body of a row of n elements lies, and the one element outside it that is this lane's (-1: none). Index is
-/// int where n is below 2^31.
+/// The position of a row's body, and the element outside it that belongs to this lane (-1: none). Index is int if n is
+/// below 2^31.
 template <class T, class Index>
 struct Cut {
-  Index body;  ///< runs
+  Index body;  ///< runs of the body
   int head;    ///< elements before the body
   Index edge;
 
@@ -265,7 +267,8 @@ struct Cut {
   __device__ Index at(Index j) const { return head + j * kRun<T>; }
 };
 
-/// A row in the registers of its team: kRuns runs a lane, and its edge. What lies beyond the row reads `pad`.
+/// A row in the registers of its team: kRuns runs per lane, and the lane's element outside the body. Elements beyond
+/// the row are `pad`.
 template <class T, int kRuns>
 struct HeldRow {
   using C = Accumulate<T>;
@@ -307,7 +310,7 @@ struct HeldRow {
     }
     if (cut.edge >= 0) row[cut.edge] = T(edge);
   }
-  /// f(value) for every element, the padding among them.
+  /// Calls f(value) for every element, padding included.
   template <class F>
   __device__ __forceinline__ void each(F f) {
 #pragma unroll
@@ -320,8 +323,8 @@ struct HeldRow {
 
 constexpr int kFlight = 4;
 
-/// Reads the body of a row of any length, kFlight runs at a time: f(raw, j) gets runs j, j + lanes, ..., those beyond
-/// the body filled with `pad`.
+/// Reads the body of a row of any length, kFlight runs at a time: f(raw, j) gets runs j, j + lanes, ... Runs beyond the
+/// body are filled with `pad`.
 template <bool kOnce, class T, class Index, class F>
 __device__ __forceinline__ void each_turn(const T* row, const Cut<T, Index>& cut, const Team& team, T pad, F f) {
   using C = Accumulate<T>;
@@ -341,8 +344,8 @@ __device__ __forceinline__ void each_turn(const T* row, const Cut<T, Index>& cut
   }
 }
 
-/// The sum of exp(x - max) over elements met so far and their maximum, in one reading (Milakov, Gimelshein 2018). A NaN
-/// shows in the sum only.
+/// The maximum of the elements so far and their sum of exp(x - max), computed in one pass (Milakov, Gimelshein 2018). A
+/// NaN appears only in the sum.
 template <class C>
 struct LogSum {
   C max = -kInfinity<C>, sum = 0;
@@ -364,12 +367,12 @@ struct LogSum {
       sum += part;
     }
   }
-  /// Of the whole team, in every lane. slots: shared, 2 * 32 values.
+  /// Combines the values of the whole team; every lane gets the result. slots: shared memory, 2 * 32 values.
   __device__ __forceinline__ void combine(const Team& team, C* slots) {
     rise(team.max(max, slots));
     sum = team.sum(sum, slots + kWarp);
   }
-  /// False where a row has no softmax: infinity in it, or nothing above -infinity.
+  /// Returns false if the row has no softmax: it contains +infinity, or nothing above -infinity.
   __device__ bool finite() const { return isfinite(max); }
 
  private:

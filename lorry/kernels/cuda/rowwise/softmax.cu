@@ -1,7 +1,7 @@
-// softmax and log_softmax, forward and backward. Each reads its rows once and writes once: 2 accesses an element
-// forward, 3 backward. A row is held in the registers of its team: up to 32,768 elements of f32 and 16,384 of other
-// types forward, 16,384 (8,192 of f64) backward. Longer rows stay in shared memory forward (57,000 elements of f32,
-// 114,000 of 16 bits); what exceeds that, and backward, is read a second time. A row without a finite maximum becomes
+// softmax and log_softmax, forward and backward. Rows are read once and written once: 2 accesses per element forward, 3
+// backward. A team holds a row in registers: forward up to 32,768 elements of f32 and 16,384 of other types, backward
+// up to 16,384 (8,192 of f64). Forward, longer rows are held in shared memory (57,000 elements of f32, 114,000 of 16
+// bits); what exceeds that, and longer rows backward, is read a second time. A row without a finite maximum becomes
 // NaN, as on the CPU.
 
 #include "lorry/kernels/rowwise.h"
@@ -14,7 +14,8 @@ namespace {
 
 constexpr int kLongBlock = 512;
 
-/// A kernel each for softmax and its logarithm: in one, what they share would be kept in registers for both.
+/// softmax and log_softmax have separate kernels: in a common one, values needed by either would occupy registers in
+/// both.
 template <class T, int kRuns, bool kLog>
 __global__ __launch_bounds__(kSoftmaxBlock<T, kRuns>,
                              kHalf<T>&& kRuns == kSoftmaxRuns<T> ? 2 : 1) void softmax_held(T* out, const T* x,
@@ -33,7 +34,7 @@ __global__ __launch_bounds__(kSoftmaxBlock<T, kRuns>,
   held.store(out, cut, team);
 }
 
-/// One block a row. `keep`: whether the dynamic shared memory holds the body.
+/// One block per row. keep: whether the dynamic shared memory holds the body.
 template <class T>
 __global__ __launch_bounds__(kMaxBlock) void softmax_long(T* out, const T* x, int64_t n, bool log, bool keep) {
   using C = Accumulate<T>;
@@ -63,7 +64,7 @@ __global__ __launch_bounds__(kMaxBlock) void softmax_long(T* out, const T* x, in
   const C rest = log ? std::log(total.sum) : 1 / total.sum;
   const auto result = [&](C v) { return log ? v - shift - rest : exp_for<T>(v - shift) * rest; };
   const bool aligned = on_16(out + cut.head);
-  // Each lane reads back only the runs that it kept itself.
+  // Each lane reads only the runs that it stored itself.
 #pragma unroll 4
   for (int64_t j = team.lane; j < cut.body; j += team.lanes) {
     C v[kN];
@@ -93,7 +94,7 @@ __global__ __launch_bounds__(kBlockOf<T, kRuns>) void softmax_backward_held(T* g
   g.store(grad_x, cut, team);
 }
 
-/// One block a row, which it reads twice (of log_softmax's output, once).
+/// One block per row, which is read twice (the output of log_softmax once).
 template <class T>
 __global__ __launch_bounds__(kLongBlock) void softmax_backward_long(T* grad_x, const T* grad, const T* y, int64_t n,
                                                                     bool log) {

@@ -1,8 +1,7 @@
 #pragma once
 
-// Sorting by whole numbers: every value is mapped to an unsigned key of its own width whose order is the wanted one, so
-// that two kinds of keys serve all types and both directions. Values are never computed from keys: what is sorted
-// is where they are.
+// Sort keys. Every value is mapped to an unsigned integer of its own width with the required order, so that two kinds
+// of keys serve all types and both directions. Values are never recovered from keys: positions are sorted along.
 
 #include <limits>
 
@@ -11,16 +10,16 @@
 
 namespace lorry::kernels::cuda {
 
-/// How many bits of a key tell values apart.
+/// The number of bits of a key that distinguish values.
 inline int key_bits(DType dtype) { return dtype == kBool ? 1 : 8 * static_cast<int>(size_of(dtype)); }
 
-/// The keys of an array's elements: uint64_t for types of 8 bytes, uint32_t for the others. a comes before b exactly
-/// when key(a) < key(b); NaN is above everything (below, when descending), and -0 is 0.
+/// The keys of an array's elements: uint64_t for types of 8 bytes, uint32_t for others. a comes before b exactly if
+/// key(a) < key(b). NaN is above everything (below, when descending), and -0 equals 0.
 template <class Key>
 struct Keys {
   const void* data;
   DType dtype;
-  Key flip;  ///< the bits to turn around: all for descending, none for ascending
+  Key flip;  ///< the bits to invert: all for descending, none for ascending
 
   Keys(const Array& x, bool descending)
       : data(x.data),
@@ -35,7 +34,7 @@ struct Keys {
   __device__ __forceinline__ Key ascending(int64_t i) const {
     return visit(dtype, [&]<class T>(Type<T>) -> Key {
       if constexpr ((sizeof(T) == 8) != (sizeof(Key) == 8)) {
-        __builtin_unreachable();  // `visit_key` gives it the other kind of keys
+        __builtin_unreachable();  // `visit_key` uses the other kind of keys for it
       } else {
         using Bits = BitsOf<T>;
         const Key bits = static_cast<const Bits*>(data)[i];
@@ -62,7 +61,7 @@ struct Keys {
 #endif
 };
 
-/// Calls f(Type<Key>) with the kind of key that a dtype needs.
+/// Calls f(Type<Key>) with the type of key for a dtype.
 template <class F>
 decltype(auto) visit_key(DType dtype, F&& f) {
   if (size_of(dtype) == 8) return f(Type<uint64_t>{});
@@ -70,7 +69,7 @@ decltype(auto) visit_key(DType dtype, F&& f) {
 }
 
 #ifdef __CUDACC__
-/// to[at] = from[i], of a width known at run time.
+/// to[at] = from[i], with an element width known at run time.
 __device__ __forceinline__ void copy_element(void* to, int64_t at, const void* from, int64_t i, int width) {
   switch (width) {
     case 1:

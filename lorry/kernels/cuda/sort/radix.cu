@@ -7,7 +7,7 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-/// Up to some 5,000 pairs are one launch.
+/// Up to about 5,000 pairs take one launch.
 template <class Key>
 void sort(Pairs<Key>& pairs, int bits, Stream stream) {
   if (pairs.count() < 2 || bits == 0) return;

@@ -1,7 +1,7 @@
 #pragma once
 
-// One stable radix sort of pairs on the device, for all that sorts: rows of numbers and positions to be written. CUB is
-// compiled for two kinds of keys only; whoever sorts maps its values to them in an order-preserving way.
+// A stable radix sort of pairs on the device. CUB is compiled for two types of keys only; callers map their values to
+// them with an order-preserving function.
 
 #include <cstdint>
 #include <utility>
@@ -10,7 +10,7 @@
 
 namespace lorry::kernels::cuda {
 
-/// Keys with the values that travel beside them, and as much room again.
+/// Keys with their values, and spare memory of the same size.
 template <class Key>
 class Pairs {
  public:
@@ -25,7 +25,7 @@ class Pairs {
   int64_t count() const { return count_; }
   Key* keys() const { return keys_; }
   uint32_t* values() const { return values_; }
-  /// Where the next sort may write; what is there is lost.
+  /// Memory that the next sort may overwrite.
   Key* spare_keys() const { return spare_keys_; }
   uint32_t* spare_values() const { return spare_values_; }
   void swap_keys() { std::swap(keys_, spare_keys_); }

@@ -1,7 +1,7 @@
-// Sorting rows on the device. What fits a block is sorted by one (sort_rows.cu); long rows go through the radix sort of
-// the whole device: one after another when each is long enough to fill it, else many at once, first by value and then,
-// stably, by row. The first few of a long row win a tournament: blocks sort chunks and send their first k to the next
-// round.
+// Sorting rows on the device. A row that fits a block is sorted by one block (sort_rows.cu). Long rows use the radix
+// sort of the whole device: one at a time if a row fills the device, else many at once, first by value and then,
+// stably, by row. For the first few elements of a long row, blocks sort chunks, and the first k of each chunk go to the
+// next round.
 
 #include <algorithm>
 #include <bit>
@@ -17,11 +17,11 @@ namespace lorry::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-/// From this length on a row is sorted by itself.
+/// Rows of at least this length are sorted one at a time.
 constexpr int64_t kAlone = int64_t{1} << 18;
-/// Elements of shorter rows that are sorted together.
+/// The number of elements of shorter rows that are sorted together.
 constexpr int64_t kTogether = int64_t{1} << 25;
-/// The largest k that makes a tournament: a round leaves a quarter at most.
+/// The largest k for sorting in rounds: a round keeps at most a quarter of the elements.
 constexpr int64_t kFew = kBlockItems / 4;
 
 unsigned blocks(int64_t n) { return static_cast<unsigned>((n + kThreads - 1) / kThreads); }
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kThreads)
   positions[i] = static_cast<uint32_t>(i);
 }
 
-/// The rows of positions, as the keys to sort them by.
+/// The row of each position, as a key to sort by.
 __global__ void __launch_bounds__(kThreads)
     read_rows(uint32_t* rows, uint32_t* positions, const uint32_t* from, uint32_t n, uint32_t length) {
   const uint32_t i = blockIdx.x * kThreads + threadIdx.x;
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kThreads)
   rows[i] = from[i] / length;
 }
 
-/// The first k of every sorted row. `start` is the first element of the first row, `row` its number.
+/// Writes the first k of every sorted row. `start` is the first element of the first row, `row` its number.
 __global__ void __launch_bounds__(kThreads)
     write_rows(void* values, int64_t* indices, const void* x, int width, const uint32_t* positions, int64_t start,
                int64_t row, int64_t rows, int64_t length, int64_t k) {
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kThreads)
   copy_element(values, row * k + i, x, start + from, width);
 }
 
-/// Rows of x, and how much of each is wanted.
+/// The first k of each row of x in sorted order.
 struct Job {
   Array x;
   void* values;
@@ -70,7 +70,7 @@ void write(const Job& job, const uint32_t* positions, int64_t row, int64_t rows,
                       size_of(job.x.dtype), positions, row * job.length, row, rows, job.length, job.k);
 }
 
-/// Rows [row, row + rows) through the radix sort of the device.
+/// Sorts rows [row, row + rows) with the radix sort of the device.
 template <class Key>
 void sort_long(const Job& job, int64_t row, int64_t rows, Stream stream) {
   const int64_t n = rows * job.length;
@@ -86,24 +86,25 @@ void sort_long(const Job& job, int64_t row, int64_t rows, Stream stream) {
   write(job, by_row.values(), row, rows, stream);
 }
 
-/// The first k of each row, in rounds. Of equals the first in the row stays first: chunks follow each other, and each
-/// is sorted stably.
-void play(const Job& job, Chunks round, Stream stream) {
+/// Sorts chunks in rounds until the results of a row fit one chunk. Ties keep their order in the row: chunks are in the
+/// row's order, and each is sorted stably.
+void sort_in_rounds(const Job& job, Chunks round, Stream stream) {
   if (round.items <= kBlockItems) {
     round.chunk = round.items;
     return sort_chunks(round, job.values, job.indices, stream);
   }
-  const Scratch chosen(round.rows * round.kept() * 4, stream);
+  const Scratch chosen(round.rows * round.results_per_row() * 4, stream);
   sort_chunks(round, chosen.as<uint32_t>(), stream);
   round.subset = chosen.as<uint32_t>();
-  round.items = round.kept();
-  play(job, round, stream);
+  round.items = round.results_per_row();
+  sort_in_rounds(job, round, stream);
 }
 
 void run(const Job& job, Stream stream) {
   if (job.rows * job.k == 0) return;
   if (job.length <= kBlockItems || job.k <= kFew)
-    return play(job, {job.x, job.descending, job.rows, job.length, nullptr, job.length, kBlockItems, job.k}, stream);
+    return sort_in_rounds(job, {job.x, job.descending, job.rows, job.length, nullptr, job.length, kBlockItems, job.k},
+                          stream);
   const int64_t together = job.length >= kAlone ? 1 : kTogether / job.length;
   visit_key(job.x.dtype, [&]<class Key>(Type<Key>) {
     for (int64_t row = 0; row < job.rows; row += together)

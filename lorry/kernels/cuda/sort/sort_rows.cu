@@ -9,7 +9,7 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-/// Where a sorted chunk goes; what is null is not written.
+/// The outputs for a sorted chunk; null ones are not written.
 struct Results {
   void* values;
   int64_t* indices;
@@ -18,11 +18,11 @@ struct Results {
   void addresses(auto& visit) const { visit(values, indices, chosen); }
 };
 
-/// One block a chunk: keys in registers, a stable radix sort through shared memory. Blocks walk over the chunks of all
+/// One block per chunk: keys in registers, a stable radix sort through shared memory. Blocks run over the chunks of all
 /// rows.
 template <class Key, int kThreads, int kItems>
-__global__ void __launch_bounds__(kThreads)
-    sort_in_blocks(Results results, Keys<Key> keys, Chunks p, int64_t chunks, int64_t kept, int bits, int width) {
+__global__ void __launch_bounds__(kThreads) sort_in_blocks(Results results, Keys<Key> keys, Chunks p, int64_t chunks,
+                                                           int64_t results_per_row, int bits, int width) {
   using Sort = cub::BlockRadixSort<Key, kThreads, kItems, uint16_t>;
   __shared__ typename Sort::TempStorage storage;
   for (int64_t block = blockIdx.x; block < p.rows * chunks; block += gridDim.x) {
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int u = 0; u < kItems; ++u) {
       item[u] = static_cast<uint16_t>(threadIdx.x * kItems + u);
-      // What fills the block up comes last, behind its equals.
+      // Padding comes last, after equal keys of the chunk.
       key[u] = item[u] < count ? keys(row * p.length + position(item[u])) : ~Key(0);
     }
     Sort(storage).SortBlockedToStriped(key, item, 0, bits);
@@ -45,12 +45,12 @@ __global__ void __launch_bounds__(kThreads)
     for (int u = 0; u < kItems; ++u) {
       const int rank = u * kThreads + static_cast<int>(threadIdx.x);
       if (rank >= p.k || rank >= count) continue;
-      const int64_t from = position(item[u]), to = row * kept + first / p.chunk * p.k + rank;
+      const int64_t from = position(item[u]), to = row * results_per_row + first / p.chunk * p.k + rank;
       if (results.chosen != nullptr) results.chosen[to] = static_cast<uint32_t>(from);
       if (results.indices != nullptr) results.indices[to] = from;
       if (results.values != nullptr) copy_element(results.values, to, keys.data, row * p.length + from, width);
     }
-    __syncthreads();  // the storage serves the next chunk
+    __syncthreads();  // the storage is reused for the next chunk
   }
 }
 
@@ -59,7 +59,8 @@ void run(const Chunks& p, const Results& results, Stream stream) {
   const int64_t chunks = p.chunks();
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(p.rows * chunks, INT32_MAX));
   lorry::cuda::launch(stream, {blocks, kThreads}, sort_in_blocks<Key, kThreads, kItems>, results,
-                      Keys<Key>(p.x, p.descending), p, chunks, p.kept(), key_bits(p.x.dtype), size_of(p.x.dtype));
+                      Keys<Key>(p.x, p.descending), p, chunks, p.results_per_row(), key_bits(p.x.dtype),
+                      size_of(p.x.dtype));
 }
 
 void run(const Chunks& p, const Results& results, Stream stream) {

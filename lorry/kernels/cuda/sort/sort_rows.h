@@ -1,38 +1,37 @@
 #pragma once
 
-// Sorting what fits a block.
+// Sorting rows, or chunks of rows, that fit a block.
 
 #include "lorry/device/stream.h"
 #include "lorry/kernels/common/array.h"
 
 namespace lorry::kernels::cuda {
 
-/// The most that one block sorts.
+/// The maximum number of items that one block sorts.
 inline constexpr int64_t kBlockItems = 4096;
 
-/// Chunks of rows of x, each sorted by one block; of each the first k are kept.
+/// Rows of x in chunks. One block sorts a chunk; the first k of each chunk are its results.
 struct Chunks {
   Array x;
   bool descending = false;
   int64_t rows = 0, length = 0;  ///< of x
-  const uint32_t* subset =
-      nullptr;        ///< [rows, items] positions within their rows, instead of all; of equals the first comes first
-  int64_t items = 0;  ///< a row
-  int64_t chunk = 0;  ///< items a chunk, at most kBlockItems; a row's last may be shorter
-  int64_t k = 0;
+  /// [rows, items]: positions in their rows. Only these are sorted; null: all. Ties keep the order of the subset.
+  const uint32_t* subset = nullptr;
+  int64_t items = 0;  ///< per row
+  int64_t chunk = 0;  ///< items per chunk, at most kBlockItems; the last chunk of a row may be shorter
+  int64_t k = 0;      ///< results per chunk
 
   int64_t chunks() const { return (items + chunk - 1) / chunk; }
   void addresses(auto& visit) const { visit(x.data, subset); }
-  /// What is kept of a row.
-  int64_t kept() const {
+  int64_t results_per_row() const {
     const int64_t last = items - (chunks() - 1) * chunk;
     return (chunks() - 1) * k + (last < k ? last : k);
   }
 };
 
-/// values and indices [rows, kept].
+/// Writes values and indices, [rows, results_per_row].
 void sort_chunks(const Chunks& chunks, void* values, int64_t* indices, Stream stream);
-/// Only the positions within the row, as the next round's subset.
+/// Writes only the positions within the row: the subset of the next round.
 void sort_chunks(const Chunks& chunks, uint32_t* chosen, Stream stream);
 
 }  // namespace lorry::kernels::cuda

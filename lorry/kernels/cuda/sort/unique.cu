@@ -14,7 +14,7 @@ constexpr int kThreads = kPrefixThreads;
 constexpr int kEach = 4;
 constexpr int kTile = kThreads * kEach;
 
-/// Where results go; inverse (with order) and starts (where each distinct value begins) may be null.
+/// The outputs; inverse (with order) and starts (where each distinct value begins) may be null.
 struct Results {
   void* values;
   int64_t* inverse;

@@ -1,10 +1,10 @@
-#include "lorry/kernels/cpu/common/stage.h"
+#include "lorry/kernels/cpu/common/load_store.h"
 
 namespace lorry::kernels::cpu {
 
 template <class C>
 void load_nonzero(C* to, const void* from, DType dtype, int64_t stride, int64_t n) {
-  // A bool is a byte, and any byte but 0 is true.
+  // A bool is a byte, and every byte but 0 is true.
   visit(dtype == kBool ? kU8 : dtype, [&]<class T>(Type<T>) {
     const T* source = static_cast<const T*>(from);
     for (int64_t i = 0; i < n; ++i) to[i] = static_cast<C>(static_cast<Accumulate<T>>(source[i * stride]) != 0);

@@ -1,4 +1,4 @@
-#include "lorry/cli/step_plan.h"
+#include "lorry/cli/learning_rate_plan.h"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 namespace lorry::cli {
 namespace {
 
-/// The progress that a step makes.
+/// The progress per step.
 double progress_per_step(const PlannedPart& part) {
   return part.steps > part.step ? (1 - part.progress) / static_cast<double>(part.steps - part.step) : 0;
 }
@@ -31,12 +31,12 @@ bool begins(const PlannedPart& part) { return part.step == 0 && part.progress ==
 
 }  // namespace
 
-StepPlan::StepPlan(const PlannedPart& first) : parts_{first} {
+LearningRatePlan::LearningRatePlan(const PlannedPart& first) : parts_{first} {
   require<ValueError>(begins(first), "plan: a run begins at step 0 with progress 0; got step {} with progress {}",
                       first.step, first.progress);
 }
 
-StepPlan StepPlan::parse(const std::string& text) {
+LearningRatePlan LearningRatePlan::parse(const std::string& text) {
   std::istringstream lines(text);
   std::vector<PlannedPart> parts;
   for (std::string line; std::getline(lines, line);) {
@@ -51,18 +51,18 @@ StepPlan StepPlan::parse(const std::string& text) {
     parts.push_back(part);
   }
   require<FormatError>(!parts.empty(), "checkpoint: the plan of a timed run is empty");
-  StepPlan plan(parts.front());
+  LearningRatePlan plan(parts.front());
   plan.parts_ = std::move(parts);
   return plan;
 }
 
-std::string StepPlan::text() const {
+std::string LearningRatePlan::text() const {
   std::string text;
   for (const PlannedPart& p : parts_) text += fmt::format("{} {} {} {}\n", p.step, p.progress, p.steps, p.warmup);
   return text;
 }
 
-void StepPlan::add(const PlannedPart& part) {
+void LearningRatePlan::add(const PlannedPart& part) {
   const PlannedPart& last = parts_.back();
   require<ValueError>(follows(part, last), "plan: step {} with progress {} cannot follow step {} with progress {}",
                       part.step, part.progress, last.step, last.progress);
@@ -70,26 +70,27 @@ void StepPlan::add(const PlannedPart& part) {
   parts_.push_back(part);
 }
 
-const PlannedPart& StepPlan::part_of(int64_t step) const {
+const PlannedPart& LearningRatePlan::part_of(int64_t step) const {
   const auto after = std::ranges::upper_bound(parts_, step, {}, &PlannedPart::step);
   return after == parts_.begin() ? *after : *std::prev(after);
 }
 
-double StepPlan::progress(int64_t step) const { return progress_in(part_of(step), step); }
+double LearningRatePlan::progress(int64_t step) const { return progress_in(part_of(step), step); }
 
-int64_t StepPlan::warmup_steps() const {
+int64_t LearningRatePlan::warmup_steps() const {
   for (size_t i = 0; i < parts_.size(); ++i) {
     const PlannedPart& part = parts_[i];
     const double missing = part.warmup - part.progress, each = progress_per_step(part);
     const int64_t end = i + 1 < parts_.size() ? parts_[i + 1].step : part.steps;
     if (missing <= 0) return part.step;
     if (missing < each * static_cast<double>(end - part.step))
-      return part.step + static_cast<int64_t>(std::ceil(missing / each - 1e-6));  // whole numbers are rounded too
+      // tolerance, because exact integers are rounded too
+      return part.step + static_cast<int64_t>(std::ceil(missing / each - 1e-6));
   }
   return steps();
 }
 
-double StepPlan::rate(int64_t step, double lr, double least) const {
+double LearningRatePlan::rate(int64_t step, double lr, double least) const {
   const PlannedPart& part = part_of(step);
   const double before = progress_in(part, step), warmup = part.warmup;
   if (before < warmup) return lr * std::min(1.0, progress_in(part, step + 1) / warmup);

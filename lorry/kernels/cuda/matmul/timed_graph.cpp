@@ -1,10 +1,10 @@
-#include "lorry/kernels/cuda/matmul/recording.h"
+#include "lorry/kernels/cuda/matmul/timed_graph.h"
 
 #include "lorry/device/cuda/launch.h"
 
 namespace lorry::kernels::cuda {
 
-Recording::Recording(Stream stream, const std::function<void()>& enqueue) {
+TimedGraph::TimedGraph(Stream stream, const std::function<void()>& enqueue) {
   using lorry::cuda::check, lorry::cuda::handle;
   const lorry::cuda::DeviceGuard guard(stream.device.index);
   const device::HideLaunches hidden;
@@ -26,21 +26,21 @@ Recording::Recording(Stream stream, const std::function<void()>& enqueue) {
   graph_.reset(executable);
 }
 
-void Recording::replay(Stream stream) const { lorry::cuda::launch_graph(stream, graph_.get()); }
+void TimedGraph::replay(Stream stream) const { lorry::cuda::launch_graph(stream, graph_.get()); }
 
-std::vector<std::vector<double>> time_in_turns(const std::vector<Recording>& recordings, Stream stream, int rounds) {
+std::vector<std::vector<double>> time_in_turns(const std::vector<TimedGraph>& graphs, Stream stream, int rounds) {
   std::vector<Event> marks;
   for (int round = -1; round < rounds; ++round) {
-    for (const Recording& recording : recordings) {
+    for (const TimedGraph& graph : graphs) {
       if (round >= 0) marks.emplace_back(stream.device, true).record(stream);
-      recording.replay(stream);
+      graph.replay(stream);
       if (round >= 0) marks.emplace_back(stream.device, true).record(stream);
     }
   }
   stream.synchronize();
-  std::vector<std::vector<double>> samples(recordings.size());
+  std::vector<std::vector<double>> samples(graphs.size());
   for (size_t i = 0; i < marks.size(); i += 2)
-    samples[i / 2 % recordings.size()].push_back(1e3 * marks[i + 1].milliseconds_since(marks[i]));
+    samples[i / 2 % graphs.size()].push_back(1e3 * marks[i + 1].milliseconds_since(marks[i]));
   return samples;
 }
 

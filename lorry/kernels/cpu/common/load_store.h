@@ -1,8 +1,8 @@
 #pragma once
 
-// Staging: kernels are written for three compute types (f32 for f16, bf16 and f32; f64; i64 for bool and whole
-// numbers), and short blocks of any element type and stride pass through a buffer of the compute type on their way in
-// and out.
+// Loading and storing with conversion. Kernels are written for three compute types (f32 for f16, bf16 and f32; f64; i64
+// for bool and integers). Elements of other types, and strided elements, go through a buffer of the compute type in
+// short blocks.
 
 #include "lorry/kernels/common/compute.h"
 #include "lorry/kernels/common/convert.h"
