@@ -450,7 +450,7 @@ Trained train(Holds holds, device::LaunchObserver* observer = nullptr) {
         clip_grad_norm_(model.parameters(), 0.5);
         optimizer.step();
       } else {
-        made.bits += bits(optimizer.step({.max_norm = 0.5}));
+        losses.push_back(optimizer.step({.max_norm = 0.5}));
       }
       losses.push_back(loss.detach());
     }

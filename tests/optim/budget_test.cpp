@@ -67,6 +67,7 @@ int64_t block_of(int64_t bytes) {
 /// The most bytes that a step has at a time beside those before it.
 int64_t taken_by(const std::function<void()>& step) {
   const Device device = default_device();
+  memory::empty_cache(device);  // a cached block that is larger than needed may be taken whole
   step();
   memory::reset_peak(device);
   const int64_t before = memory::stats(device).allocated;

@@ -187,6 +187,7 @@ TEST(CompiledRules, refuse_more_settings_than_choices_can_be_looked_at) {
               Custom<ManySettings>(params, ManySettings::Settings(), Execution::compiled);
             }).find("13 settings that may change"),
             std::string::npos);
+  if (!default_device().is_cpu()) return;  // where the other executions have no code for a rule of this file
   EXPECT_EQ(Custom<ManySettings>(params, ManySettings::Settings(), Execution::fused).memory_report().steps.size(), 3u)
       << "no step that is compiled";
 }

@@ -8,6 +8,7 @@
 
 #include "lorry/device/stream.h"
 #include "lorry/memory/memory.h"
+#include "lorry/memory/meta_allocator.h"
 #include "lorry/optim/optimizers.h"
 #include "tests/optim/support.h"
 
@@ -117,6 +118,17 @@ TEST(OptimMemory, the_report_counts_the_chunks_of_pinned_states) {
   EXPECT_GE(taken, report.chunks);
   EXPECT_LT(taken, report.chunks + (1 << 20));
   EXPECT_NE(report.text().find("chunks"), std::string::npos);
+}
+
+TEST(OptimMemory, pinned_states_stream_on_meta_as_on_the_device_that_it_stands_for) {
+  const Device meta = memory::stand_in({DeviceType::cuda, 0});
+  const Tensor x = empty({5'000'000}, {kF32, meta}).requires_grad_();
+  x.set_grad(empty({5'000'000}, {kF32, meta}));
+  AdamW adamw({{"x", x}}, {.memory = {.placement = Placement::pinned}});
+  for (int step = 0; step < 3; ++step) adamw.step({.max_norm = 1.0});
+  const int64_t chunks = adamw.memory_report().chunks;
+  EXPECT_GT(chunks, 20 << 20);
+  EXPECT_LT(chunks, 26 << 20);
 }
 
 INSTANTIATE_TEST_SUITE_P(OptimMemory, Streamed, testing::Range(0, 8));
