@@ -41,7 +41,7 @@ struct Unit {
 /// A node as a pointwise step, if it is pointwise. Operands are numbered like its arguments.
 std::optional<kernels::FusedStep> pointwise_step(const trace::Graph& graph, const trace::Node& node);
 
-/// The units of a simplified graph (simplify()), in an order in which they can run.
+/// The units of a graph that simplify() returned, in an order in which they can run.
 std::vector<Unit> fuse(const trace::Graph& graph);
 
 }  // namespace lorry::compiler

@@ -9,7 +9,7 @@ LossScaler::LossScaler(const LossScalerOptions& o, Device device)
     : options_(o),
       scale_(full({}, o.scale, {.dtype = kF64, .device = device})),
       tracker_(zeros({}, {.dtype = kF64, .device = device})),
-      overflow_(zeros({}, {.dtype = kBool, .device = device})) {
+      found_(zeros({}, {.dtype = kF64, .device = device})) {
   require<ValueError>(o.scale > 0 && std::isfinite(o.scale),
                       "loss_scaler: scale is out of range; got {}; expected a finite number > 0", o.scale);
   require<ValueError>(o.growth > 1 && std::isfinite(o.growth),
@@ -31,20 +31,18 @@ Tensor LossScaler::step(Optimizer& optimizer, double max_norm, bool zero_grad) {
   const NoGrad off;
   const Tensor norm =
       optimizer.step({.max_norm = max_norm, .skip_nonfinite = true, .zero_grad = zero_grad, .scale = scale_});
-  overflow_.logical_or_(norm.isfinite().logical_not());
-  stepped_ = true;
+  found_.maximum_(norm.isfinite().logical_not().add(1.0));
   return norm;
 }
 
 void LossScaler::update() {
-  if (!stepped_) return;
   const NoGrad off;
-  tracker_.add_(1);
+  const Tensor overflow = found_.gt(1.0);
+  tracker_.add_(found_.gt(0.0));
   const Tensor grows = tracker_.ge(static_cast<double>(options_.interval));
-  scale_.copy_(scale_.mul(options_.backoff).where(overflow_, scale_.mul(options_.growth).where(grows, scale_)));
-  tracker_.masked_fill_(overflow_.logical_or(grows), 0.0);
-  overflow_.zero_();
-  stepped_ = false;
+  scale_.copy_(scale_.mul(options_.backoff).where(overflow, scale_.mul(options_.growth).where(grows, scale_)));
+  tracker_.masked_fill_(overflow.logical_or(grows), 0.0);
+  found_.zero_();
 }
 
 void LossScaler::load_state_dict(const TensorMap& state) {
@@ -61,8 +59,7 @@ void LossScaler::load_state_dict(const TensorMap& state) {
                        "loss_scaler: a state is unexpected; got {} entries; expected scale and growth_tracker",
                        state.size());
   const NoGrad off;
-  scale_.copy_(scale), tracker_.copy_(tracker), overflow_.zero_();
-  stepped_ = false;
+  scale_.copy_(scale), tracker_.copy_(tracker), found_.zero_();
 }
 
 }  // namespace lorry::optim

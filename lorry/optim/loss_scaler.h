@@ -55,8 +55,7 @@ class LossScaler {
  private:
   LossScalerOptions options_;
   Tensor scale_, tracker_;
-  Tensor overflow_;       ///< bool, 0-d: whether a step since the last update met one
-  bool stepped_ = false;  ///< since the last update
+  Tensor found_;  ///< by the steps since the last update, 0-d f64: 0 no step, 1 finite gradients, 2 an overflow
 };
 
 }  // namespace lorry::optim
