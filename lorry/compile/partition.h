@@ -17,10 +17,10 @@ struct Partition {
   std::vector<size_t> saved_inputs;  ///< the inputs of `forward` that the backward reads too
 };
 
-/// graph: from simplify(), with `arguments` arguments followed by the gradients of results, and `results` results followed
-/// by the gradients of arguments. Values of the forward that the backward reads are saved, or recomputed from saved
-/// ones if that saves fewer bytes. Throws CompileError if the function does more than return results, and if a result
-/// shares memory with another result or with an argument.
+/// graph: from simplify(), with `arguments` arguments followed by the gradients of results, and `results` results
+/// followed by the gradients of arguments. Values of the forward that the backward reads are saved, or recomputed from
+/// saved ones if that saves fewer bytes. Throws CompileError if the function does more than return results, and if a
+/// result shares memory with another result or with an argument.
 Partition partition(const trace::Graph& graph, size_t arguments, size_t results);
 
 }  // namespace lorry::compiler
