@@ -53,7 +53,7 @@ class Recycled {
       ++list.count;
       return;
     }
-    give_back(memory, bytes);
+    give_back(memory);
   }
 
  private:
@@ -65,13 +65,13 @@ class Recycled {
       t_list.ended = true;
       while (Free* memory = t_list.first) {
         t_list.first = memory->next;
-        ::operator delete(memory, sizeof(T));
+        ::operator delete(memory);
       }
     }
   };
 
-  [[gnu::noinline]] static void give_back(void* memory, size_t bytes) noexcept {
-    ::operator delete(memory, bytes);
+  [[gnu::noinline]] static void give_back(void* memory) noexcept {
+    ::operator delete(memory);
     if (!kRecycle || t_list.limit != 0 || t_list.ended) return;
     static thread_local const AtThreadEnd at_thread_end;
     static_cast<void>(&at_thread_end);

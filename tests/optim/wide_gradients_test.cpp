@@ -266,6 +266,7 @@ TEST(GradientDTypes, are_those_that_were_set_and_backward_adds_to_them) {
       p.mul(p).sum().backward({}, false, true);  // a sum that is recorded
       EXPECT_EQ(p.grad().dtype(), grad);
       EXPECT_EQ(values(p.grad()), std::vector<double>(4, 13));
+      p.set_grad({});  // whose history holds p
     }
   const Tensor p = parameter({1, 2});
   EXPECT_EQ(message<DTypeError>([&] { p.set_grad(ones({2}, {.dtype = kI32})); }),
