@@ -22,6 +22,7 @@ enum class Fact : uint8_t {
   died,            ///< a storage is about to be released; nothing refers to it any more
   alias,           ///< a tensor was made that shares another one's storage, without an operator: detach(), view(dtype)
   host_read,       ///< the host reads elements: item(), to_vector(), printing
+  address,         ///< the host takes the address of elements: data_ptr(), data()
   grad_set,        ///< a leaf's gradient was replaced
   data_set,        ///< a tensor now refers to another storage: set_data()
   draw,            ///< a call takes the next draw of a generator; its key will be among the call's attributes
@@ -34,8 +35,8 @@ struct FactView {
   uint64_t storage = 0;  ///< Storage::id(); for grad_set the leaf's; 0 for generators
   int64_t bytes = 0;     ///< born, died: the storage's size
   Device device = kCPU;  ///< born, died: the storage's device
-  /// alias: the new tensor; host_read: the tensor read; grad_set: the gradient (may be undefined); data_set: the tensor
-  /// changed; otherwise null
+  /// alias: the new tensor; host_read, address: the tensor read; grad_set: the gradient (may be undefined); data_set:
+  /// the tensor changed; otherwise null
   const Tensor* tensor = nullptr;
   const void* leaf = nullptr;               ///< grad_set: the leaf's node, which may no longer exist
   const Generator* generator = nullptr;     ///< draw, generator_read, generator_set: the generator
@@ -53,6 +54,8 @@ inline bool facts_heard() { return (t_modes & kFactModes) != 0; }
 inline void announce_fact(const FactView& fact) {
   if (const FactHook hook = g_fact_hook.load(std::memory_order_acquire)) hook(fact);
 }
+
+void announce_address(const Tensor& x);
 }  // namespace detail
 
 }  // namespace lorry

@@ -73,6 +73,22 @@ class Storage : public Counted, public detail::Recycled<Storage> {
     last_writer_.store(operator_name, std::memory_order_relaxed);
     if (epoch_) epoch_seen_.store(epoch_->count(), std::memory_order_relaxed);
   }
+  /// How many writes were counted, and the last writer.
+  struct Version {
+    uint32_t count, epoch_seen;
+    const char* writer;
+  };
+  Version written() const {
+    return {version_.load(std::memory_order_relaxed), epoch_seen_.load(std::memory_order_relaxed),
+            last_writer_.load(std::memory_order_relaxed)};
+  }
+  /// Takes back what was counted since, because the writes that were made count as earlier ones: those of calls that
+  /// were deferred.
+  void restore(const Version& version) {
+    version_.store(version.count, std::memory_order_relaxed);
+    epoch_seen_.store(version.epoch_seen, std::memory_order_relaxed);
+    last_writer_.store(version.writer, std::memory_order_relaxed);
+  }
   /// Joins an epoch: its writes count as writes to this storage from now on. Returns false if the storage is in another
   /// epoch that is not closed. No other thread may use the storage meanwhile.
   bool join(const IntrusivePtr<detail::Epoch>& epoch);

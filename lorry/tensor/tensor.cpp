@@ -52,6 +52,10 @@ Tensor Tensor::detach() const {
   return result;
 }
 
+void detail::announce_address(const Tensor& x) {
+  announce_fact({.fact = Fact::address, .storage = x.storage().id(), .tensor = &x});
+}
+
 std::string describe(const Tensor& x) {
   if (!x.defined()) return "an undefined tensor";
   return fmt::format("{} {} {}", x.sizes(), x.dtype(), x.device());

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "lorry/device/stream.h"
+#include "lorry/tensor/facts.h"
 #include "lorry/tensor/node.h"
 #include "lorry/tensor/scalar.h"
 
@@ -100,7 +101,12 @@ class Tensor {
   const IntrusivePtr<detail::TensorNode>& node_ptr() const { return node_; }
 
   /// The address of the first element. On meta it must not be read or written.
-  void* data_ptr() const { return checked("data_ptr").data(); }
+  void* data_ptr() const {
+    const detail::TensorNode& node = checked("data_ptr");
+    if (detail::facts_heard()) [[unlikely]]
+      detail::announce_address(*this);
+    return node.data();
+  }
   /// The same with a type. Throws DTypeError unless T is the C++ type of the dtype, DeviceError on meta.
   template <class T>
   T* data() const {
@@ -110,6 +116,8 @@ class Tensor {
       raise_as<DTypeError>(running_or("data"), "dtype differs; got {} for a tensor of {}", kAsked, node.dtype);
     if (node.storage->device().is_meta()) [[unlikely]]
       detail::raise_no_elements("data");
+    if (detail::facts_heard()) [[unlikely]]
+      detail::announce_address(*this);
     return static_cast<T*>(node.data());
   }
 

@@ -87,8 +87,21 @@ void* Evaluation::address(const Argument& x) {
   return static_cast<char*>(value(x.value_index).data_ptr()) + x.window.offset * size_of(x.dtype);
 }
 
+void Evaluation::use_memory_of(std::span<const Tensor> outputs) {
+  given_ = outputs;
+  given_for_.assign(graph_.values.size(), nullptr);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const GraphOutput& x = graph_.outputs[i];
+    if (x.input < 0 && x.tensor.kind == Argument::value && is_whole(x.tensor.window, facts(x.tensor.value_index)) &&
+        outputs[i].layout() == facts(x.tensor.value_index).layout)
+      given_for_[static_cast<size_t>(x.tensor.value_index)] = &outputs[i];
+  }
+}
+
 const Tensor& Evaluation::make(int32_t v) {
   const int input = input_of(v);
+  if (input < 0 && !given_.empty() && given_for_[static_cast<size_t>(v)] != nullptr)
+    return value(v) = *given_for_[static_cast<size_t>(v)];
   owned_[static_cast<size_t>(v)] = input < 0;
   return value(v) = input < 0 ? memory_like(facts(v)) : inputs_[static_cast<size_t>(input)];
 }
@@ -187,6 +200,8 @@ std::vector<Tensor> Evaluation::finish() {
   for (const GraphOutput& x : graph_.outputs)
     outputs.push_back(x.input < 0 ? shown(x.tensor)
                                   : window_of(inputs_[static_cast<size_t>(x.input)].detach(), x.tensor.window));
+  for (size_t i = 0; i < given_.size(); ++i)
+    if (outputs[i].data_ptr() != given_[i].data_ptr()) given_[i].copy_(outputs[i]);
   return outputs;
 }
 

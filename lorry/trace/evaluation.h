@@ -40,6 +40,9 @@ class Evaluation {
   /// Whether results get new memory, ignoring in_input. Needed if the nodes of a step run one by one, because in_input
   /// is correct only for a step that runs all its nodes at once.
   void use_new_memory(bool on) { uses_new_memory_ = on; }
+  /// Computes the results in the memory of these tensors, one for each output of the graph, with the layouts of the
+  /// outputs. They must outlive this object.
+  void use_memory_of(std::span<const Tensor> outputs);
   /// Runs a node as part of a step.
   void run(const Node& node, int32_t step);
   /// The tensor that an argument stands for.
@@ -77,6 +80,8 @@ class Evaluation {
   std::pmr::vector<Tensor> inputs_;  ///< the memory of each input, in the layout of its value
   std::pmr::vector<Tensor> values_;
   RunDraws draws_;
+  std::span<const Tensor> given_;                        ///< see use_memory_of
+  std::pmr::vector<const Tensor*> given_for_{&memory_};  ///< for each value: the given tensor it is made in
   bool uses_new_memory_ = false;
   std::pmr::vector<bool> owned_;  ///< whether the memory was allocated here and is not the caller's
 };

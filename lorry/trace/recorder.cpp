@@ -62,26 +62,20 @@ bool is_leaf_with_gradient(const Tensor& x) { return x.node()->requires_grad && 
 
 }  // namespace
 
-/// The listener of all recorders: it passes calls to the recorder of the calling thread.
-struct Listening {
-  static void before(const door::CallView& call, void*&) {
-    if (t_recorder != nullptr) t_recorder->before(call);
-  }
-  static void after(const door::CallView& call, void*) {
-    if (t_recorder != nullptr) t_recorder->after(call);
-  }
-  static void fact(const FactView& fact) {
-    if (t_recorder != nullptr) t_recorder->fact(fact);
-  }
-  static void install() {
-    static constexpr door::Listener kRecording{.bit = kTraceMode, .before = before, .after = after, .fact = fact};
-    [[maybe_unused]] static const bool installed = (door::add_listener(kRecording), true);
-  }
-};
-
 TensorRef ref_of(const Tensor& x) {
   if (!x.defined()) return {};
   return {x.storage().id(), x.layout(), x.storage_offset(), x.dtype(), x.device()};
+}
+
+RecordedInput input_of(const door::Input& x) {
+  RecordedInput input;
+  if (x.scalar() != nullptr)
+    input.number = *x.scalar();
+  else if (x.tensor() != nullptr && is_number(*x.tensor()))
+    input.number = number_of(*x.tensor());
+  else if (x.tensor() != nullptr)
+    input.tensor = ref_of(*x.tensor());
+  return input;
 }
 
 bool Recorder::active() { return t_recorder != nullptr; }
@@ -107,10 +101,9 @@ Recorder::Recorder(std::span<const Tensor> arguments) : number_(next_number()) {
     if (!arguments[i].defined()) raise_as<ValueError>("trace", "argument {} is undefined", i);
     add_argument(arguments[i]);
   }
-  Listening::install();
   t_recorder = this;
   t_recording = number_;
-  mode_.emplace(kTraceMode, 0);
+  tracing_.emplace(static_cast<Tracer&>(*this));  // a private base
 }
 
 void Recorder::add_argument(const Tensor& x) {
@@ -142,7 +135,7 @@ Recorder::~Recorder() {
 }
 
 Recording Recorder::finish(std::span<const Tensor> results) {
-  mode_.reset();
+  tracing_.reset();
   t_recorder = nullptr;
   t_recording = 0;
   for (const Tensor& x : results) {
@@ -312,15 +305,7 @@ void Recorder::after(const door::CallView& call) {
   made.out = call.out;
   made.run = call.run;
   made.scope = Scope::path();
-  for (const door::Input& x : call.inputs) {
-    RecordedInput& input = made.inputs.emplace_back();
-    if (x.scalar() != nullptr)
-      input.number = *x.scalar();
-    else if (x.tensor() != nullptr && is_number(*x.tensor()))
-      input.number = number_of(*x.tensor());
-    else if (x.tensor() != nullptr)
-      input.tensor = ref_of(*x.tensor());
-  }
+  for (const door::Input& x : call.inputs) made.inputs.push_back(input_of(x));
   for (const Tensor& x : call.outputs) {
     made.outputs.push_back(ref_of(x));
     if (!x.defined()) continue;
@@ -391,6 +376,12 @@ void Recorder::fact(const FactView& fact) {
     }
     case Fact::died:
       if (const auto made = inside_.find(fact.storage); made != inside_.end()) made->second.dead = true;
+      break;
+    case Fact::address:
+      if (t_operator != nullptr) break;  // an operator takes it for its own call
+      // elements that the host writes into new memory are constants
+      if (const auto made = inside_.find(fact.storage); made == inside_.end() || made->second.written)
+        obstacle(fmt::format("the host takes the address of {}", *fact.tensor));
       break;
     case Fact::alias:
       break;

@@ -23,6 +23,7 @@
 #include "lorry/ops/dispatch/listener.h"
 #include "lorry/ops/random_sequence.h"
 #include "lorry/trace/captured.h"
+#include "lorry/trace/tracer.h"
 
 namespace lorry::trace {
 
@@ -46,6 +47,9 @@ struct RecordedInput {
   TensorRef tensor;
   std::optional<Scalar> number;
 };
+
+/// The description of a call's input. A tensor that was made from a number, and promotes like it, is a number.
+RecordedInput input_of(const door::Input& x);
 
 struct RecordedCall {
   Op op{};
@@ -109,7 +113,7 @@ struct Recording {
 };
 
 /// Records the calls of this thread, from its construction to finish(), or to its destruction if the function throws.
-class Recorder {
+class Recorder final : private Tracer {
  public:
   /// Throws ValueError if this thread is being recorded already, or if an argument is undefined.
   explicit Recorder(std::span<const Tensor> arguments);
@@ -129,10 +133,9 @@ class Recorder {
   static void refuse(std::string_view what);
 
  private:
-  friend struct Listening;
-  void before(const door::CallView& call);
-  void after(const door::CallView& call);
-  void fact(const FactView& fact);
+  void before(const door::CallView& call) override;
+  void after(const door::CallView& call) override;
+  void fact(const FactView& fact) override;
   void note(const Tensor& x, bool read, bool with_gradients);
   void note_leaf(const Tensor& x);
   void capture(Outside& from, const Tensor& x, bool with_gradients);
@@ -182,7 +185,7 @@ class Recorder {
   /// generators with this id or a higher one were made by the function
   const uint64_t first_inside_ = detail::RandomSequence::next_id();
   const uint32_t number_;  ///< the number of this recording; tensors made meanwhile store it
-  std::optional<ModeScope> mode_;
+  std::optional<TracerScope> tracing_;
 };
 
 /// Calls `call`, and, if this thread is being recorded, calls it again at the same point in each run of the graph. For

@@ -2,6 +2,7 @@
 
 #include "lorry/ops/dispatch/listener.h"
 
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,6 +21,7 @@ using door::CallView;
 /// What the listeners of a test do; a listener itself is functions without state.
 struct Hooks {
   std::function<void(const CallView&, void*&)> before;
+  std::function<bool(const CallView&, std::vector<Tensor>&)> replace;
   std::function<void(const CallView&, void*)> after;
 };
 template <int k>
@@ -28,15 +30,18 @@ Hooks& hooks() {
   return of_listener;
 }
 template <int k>
-inline constexpr door::Listener kListener{.bit = kListenerBits[k],
-                                          .before =
-                                              [](const CallView& call, void*& note) {
-                                                if (hooks<k>().before) hooks<k>().before(call, note);
-                                              },
-                                          .after =
-                                              [](const CallView& call, void* note) {
-                                                if (hooks<k>().after) hooks<k>().after(call, note);
-                                              }};
+inline constexpr door::Listener kListener{
+    .bit = kListenerBits[k],
+    .before =
+        [](const CallView& call, void*& note) {
+          if (hooks<k>().before) hooks<k>().before(call, note);
+        },
+    .replace = [](const CallView& call,
+                  std::vector<Tensor>& outputs) { return hooks<k>().replace && hooks<k>().replace(call, outputs); },
+    .after =
+        [](const CallView& call, void* note) {
+          if (hooks<k>().after) hooks<k>().after(call, note);
+        }};
 constexpr const door::Listener& kTracer = kListener<1>;
 constexpr const door::Listener& kProfiler = kListener<2>;
 constexpr const door::Listener& kUser = kListener<3>;
@@ -278,6 +283,65 @@ TEST(Facts, tell_of_memory_that_no_operator_made_and_of_what_goes) {
   EXPECT_EQ(facts[1].fact, Fact::died);  // y
   EXPECT_EQ(facts[2].fact, Fact::died);
   EXPECT_EQ(facts[2].storage, id);
+}
+
+TEST_F(Listeners, may_make_a_call_in_the_operators_place) {
+  const Tensor x = ones({3}), seven = full({3}, 7);
+  const door::ListenerScope tracing(kTracer), watching(kUser);
+  std::vector<std::string> heard;
+  hooks<1>().replace = [&](const CallView& call, std::vector<Tensor>& outputs) {
+    if (call.op == Op::exp) outputs = {seven};
+    if (call.op == Op::sort) outputs = {full({3}, 1), full({3}, 2, {.dtype = kI64})};
+    if (call.op == Op::mul && call.in_place) call.inputs[0].tensor()->fill_(5);
+    return !outputs.empty() || (call.op == Op::mul && call.in_place);
+  };
+  hooks<3>().replace = [&](const CallView& call, std::vector<Tensor>&) {
+    heard.push_back(fmt::format("asked {}", name(call.op)));
+    return false;
+  };
+  hooks<3>().after = [&](const CallView& call, void*) {
+    heard.push_back(fmt::format("{} {}", name(call.op), call.outputs[0].to_vector<float>()));
+  };
+  EXPECT_EQ(x.exp().to_vector<float>(), std::vector<float>(3, 7));
+  const auto [values, indices] = x.sort();
+  EXPECT_EQ(values.to_vector<float>(), std::vector<float>(3, 1));
+  EXPECT_EQ(indices.to_vector<int64_t>(), std::vector<int64_t>(3, 2));
+  const uint32_t version = x.storage().version();
+  x.mul_(3);
+  EXPECT_EQ(x.to_vector<float>(), std::vector<float>(3, 5));
+  EXPECT_GT(x.storage().version(), version) << "a write counts, whoever makes it";
+  EXPECT_EQ(x.add(1).to_vector<float>(), std::vector<float>(3, 6));
+  EXPECT_EQ(heard, (std::vector<std::string>{"exp [7, 7, 7]", "sort [1, 1, 1]", "mul [5, 5, 5]", "asked add",
+                                             "add [6, 6, 6]"}))
+      << "the first listener that makes a call ends the question";
+}
+
+TEST_F(Listeners, that_throw_instead_of_making_a_call_end_it) {
+  const Tensor x = ones({3});
+  const door::ListenerScope tracing(kTracer), watching(kUser);
+  hooks<1>().replace = [](const CallView&, std::vector<Tensor>&) -> bool { throw std::runtime_error("no"); };
+  bool failed = false;
+  hooks<3>().after = [&](const CallView& call, void*) { failed = call.failed; };
+  EXPECT_THROW(x.exp(), std::runtime_error);
+  EXPECT_TRUE(failed);
+  hooks<1>().replace = {};
+  EXPECT_EQ(x.add(1).to_vector<float>(), std::vector<float>(3, 2));
+}
+
+TEST(Facts, tell_of_addresses_that_the_host_takes) {
+  const Tensor x = ones({3}, {.device = kCPU});
+  const auto facts = facts_of([&] {
+    x.data_ptr();
+    x[1].data<float>()[0] = 2;
+    x.mul_(2).add(1);  // what operators do is theirs
+  });
+  std::vector<Fact> kinds;
+  for (const HeardFact& f : facts) {
+    if (f.fact != Fact::address) continue;
+    kinds.push_back(f.fact);
+    EXPECT_EQ(f.storage, x.storage().id());
+  }
+  EXPECT_EQ(kinds.size(), 2u);
 }
 
 TEST(Facts, tell_of_aliases_host_reads_gradients_and_data) {

@@ -9,7 +9,8 @@ constexpr DType kSome[] = {kF32, kF32, kF32, kF64, kBF16, kF16, kI32, kI64, kU8,
 
 class Program {
  public:
-  Program(uint64_t seed, int steps, const Tensors& arguments) : random_(seed), steps_(steps), pool_(arguments) {}
+  Program(uint64_t seed, int steps, bool reads, const Tensors& arguments)
+      : random_(seed), steps_(steps), reads_(reads), pool_(arguments) {}
 
   Tensors run() {
     const NoGrad quiet;
@@ -61,6 +62,7 @@ class Program {
   }
 
   void step() {
+    if (reads_ && below(8) == 0) return read();
     switch (below(10)) {
       case 0:
       case 1:
@@ -78,6 +80,24 @@ class Program {
         return write();
       default:
         return other();
+    }
+  }
+
+  /// What the host reads decides what comes next.
+  void read() {
+    const Tensor x = number(any());
+    const Tensor element = x.flatten()[below(x.numel())];
+    switch (below(4)) {
+      case 0:
+        return add(element.item<double>() > 0.5 ? x * 2 + 1 : x - 1);
+      case 1:
+        if (x.layout().has_internal_overlap()) return;
+        return element.to(kF64).item<double>() < 0 ? x.mul_(x) : x.add_(1), void();
+      case 2:
+        if (const Tensor found = x.flatten().gt(1).nonzero(); found.numel() > 0) add(found);
+        return;
+      default:
+        return add(x * (x.to_vector<double>()[0] > 0 ? 2 : 3));
     }
   }
 
@@ -280,6 +300,7 @@ class Program {
 
   std::mt19937_64 random_;
   int steps_;
+  bool reads_;
   Tensors pool_;
 };
 
@@ -304,9 +325,9 @@ Tensors make_arguments(uint64_t program, uint64_t elements) {
 
 }  // namespace
 
-RandomFunction random_function(uint64_t seed, int steps) {
+RandomFunction random_function(uint64_t seed, int steps, bool reads) {
   return {[=](uint64_t elements) { return make_arguments(seed, elements); },
-          [=](const Tensors& arguments) { return Program(seed + 1, steps, arguments).run(); }};
+          [=](const Tensors& arguments) { return Program(seed + 1, steps, reads, arguments).run(); }};
 }
 
 }  // namespace lorry::test

@@ -2,7 +2,8 @@
 
 // Random functions of tensors for the tracer and the compiler: operators, views of views, writes through any of them,
 // broadcasting, mixed dtypes, lists, random numbers. Which steps are taken depends on the seed and on sizes and dtypes
-// alone, never on elements, so a function can be recorded over some and run over others.
+// alone, never on elements, so a function can be recorded over some and run over others. With `reads`, the host reads
+// elements, and steps depend on them.
 
 #include <cstdint>
 
@@ -15,6 +16,6 @@ struct RandomFunction {
   Function call;
 };
 
-RandomFunction random_function(uint64_t seed, int steps);
+RandomFunction random_function(uint64_t seed, int steps, bool reads = false);
 
 }  // namespace lorry::test

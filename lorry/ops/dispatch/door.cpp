@@ -17,13 +17,12 @@ constinit thread_local RunCapture* t_capture = nullptr;
 /// Notifies the listeners of this thread. Nobody listens meanwhile, as with calls.
 void notify_fact(const FactView& fact) {
   const uint32_t modes = t_modes;
-  t_modes = modes & ~kListenerModes;
+  const ModeScope nobody_listens(0, kListenerModes);
   for (int i = 0; i < kListeners; ++i) {
     if (!(modes & kFactModes & kListenerBits[i])) continue;
     const Listener* const listener = g_listeners[i].load(std::memory_order_acquire);
     if (listener != nullptr && listener->fact != nullptr) listener->fact(fact);
   }
-  t_modes = modes;
 }
 
 /// Which of the listener bits `bit` is; -1 for another bit.
@@ -129,6 +128,8 @@ void Announced::notify_begin() {
       if (listener->before != nullptr) listener->before(call_, note);
       notified_[notified_count_++] = {listener, note};
     }
+    for (int i = 0; i < notified_count_ && !replaced_; ++i)
+      if (const auto replace = notified_[i].listener->replace) replaced_ = replace(call_, made_);
   } catch (...) {
     call_.failed = true;
     notify_end();

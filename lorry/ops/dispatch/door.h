@@ -11,6 +11,7 @@
 #include <exception>
 #include <initializer_list>
 #include <optional>
+#include <type_traits>
 #include <vector>
 
 #include "lorry/ops/dispatch/listener.h"
@@ -80,6 +81,11 @@ class Announced {
   void finish(std::span<const Tensor> outputs);
   /// For a call whose outputs were given.
   void finish() { finish(call_.outputs); }
+  /// Whether a listener has made the call in the operator's place.
+  bool replaced() const { return replaced_; }
+  /// For a replaced call: finishes it, and returns what the operator would.
+  template <class Result>
+  Result finish_replaced();
 
  private:
   static constexpr int kFew = 8;
@@ -97,9 +103,23 @@ class Announced {
   CallView call_;
   Notified notified_[kListeners];
   int notified_count_ = 0;
+  bool replaced_ = false;
+  std::vector<Tensor> made_;  ///< the outputs, if it is replaced
   RunCapture* capture_ = nullptr;
   uint32_t modes_;
 };
+
+template <class Result>
+Result Announced::finish_replaced() {
+  finish(made_);
+  if constexpr (std::is_same_v<Result, Tensor>) {
+    return std::move(made_.at(0));
+  } else {
+    Result result;
+    for (size_t i = 0; i < result.size(); ++i) result[i] = std::move(made_.at(i));
+    return result;
+  }
+}
 
 inline bool heard(const Inputs& inputs) {
   const uint32_t modes = t_modes;
@@ -125,6 +145,7 @@ template <class Compute, class... A>
                                                  const A&... attributes) {
   const std::array<Attribute, sizeof...(A)> list{attribute(attributes)...};
   Announced announced(op, false, inputs, nullptr, list);
+  if (announced.replaced()) return announced.finish_replaced<decltype(compute())>();
   auto result = compute();
   announced.finish(result);
   return result;
@@ -135,7 +156,7 @@ template <class Compute, class... A>
                                                           Compute& compute, const A&... attributes) {
   const std::array<Attribute, sizeof...(A)> list{attribute(attributes)...};
   Announced announced(op, true, others, &self, list);
-  compute();
+  if (!announced.replaced()) compute();
   self.storage().written_by(t_operator);
   announced.finish(self);
 }
@@ -195,7 +216,7 @@ void call_into(Op op, bool in_place, std::span<const Tensor> out, const Inputs& 
   }
   const std::array<Attribute, sizeof...(A)> list{attribute(attributes)...};
   Announced announced(op, in_place, inputs, out, list);
-  compute();
+  if (!announced.replaced()) compute();
   written();
   announced.finish();
 }

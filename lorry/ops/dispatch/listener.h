@@ -83,8 +83,12 @@ struct Listener {
   Mode bit{};
   /// May leave a note for `after`, and may refuse the call by throwing.
   void (*before)(const CallView& call, void*& note) = nullptr;
+  /// May make the call in the operator's place, after all `before`: then it sets `outputs` as the operator would, if
+  /// the caller did not give them, and returns true. Then no other listener is asked.
+  bool (*replace)(const CallView& call, std::vector<Tensor>& outputs) = nullptr;
   void (*after)(const CallView& call, void* note) = nullptr;
-  /// What happens between calls (tensor/facts.h), on threads with the bit. Must not throw. Not for kGradMode.
+  /// What happens between calls (tensor/facts.h), on threads with the bit. Must not throw, except for host_read and
+  /// address. Not for kGradMode.
   void (*fact)(const FactView& fact) = nullptr;
 };
 
