@@ -24,6 +24,19 @@ void require_same_bits(const std::string& name, const Tensor& eager, const Tenso
                          different < 0 ? std::string() : fmt::format(", {} bytes of which differ", different));
 }
 
+void require_same(const CompileCase& about, const Tensor& eager, const Tensor& compiled) {
+  if (about.tolerance == 0) return require_same_bits(about.name, eager, compiled);
+  const ModeScope no_grad(0, kGradMode);
+  const auto largest = [](const Tensor& x) { return x.abs().max().to(kF64).item<double>(); };
+  if (eager.dtype() == compiled.dtype() && eager.sizes() == compiled.sizes() &&
+      largest(eager - compiled) <= about.tolerance * largest(eager))
+    return;
+  raise_as<CompileError>("bench compile",
+                         "'{}' gives other results compiled than eager; got {} eager and {} compiled; expected a "
+                         "difference of at most {} of the largest element; nothing is reported",
+                         about.name, eager, compiled, about.tolerance);
+}
+
 Result CompileCases::head(const CompileCase& about, const char* implementation) {
   return {.suite = "compile", .name = about.name, .time = {}, .implementation = implementation};
 }

@@ -1,7 +1,7 @@
 #pragma once
 
 // Compiled functions compared with the same functions run eagerly: two rows per case. A case whose results differ in a
-// bit is not reported.
+// bit, or by more than its tolerance, is not reported.
 
 #include <optional>
 #include <string>
@@ -22,7 +22,12 @@ struct CompileCase {
   std::string name;
   std::optional<int64_t> bytes = {};   ///< bytes that a call must read and write once in any case
   std::optional<int64_t> tokens = {};  ///< tokens that a call trains on
+  double tolerance = 0;  ///< by which results may differ, relative to the largest element; 0: the same bits
 };
+
+/// Throws CompileError that names the case unless both have the same dtype and sizes, and elements within its
+/// tolerance.
+void require_same(const CompileCase& about, const Tensor& eager, const Tensor& compiled);
 
 class CompileCases {
  public:
@@ -54,7 +59,7 @@ class CompileCases {
   bool compare(const CompileCase& about, Eager&& eager, const Compiled& compiled, Call&& call) {
     for (int round = 0; round < 4; ++round) {
       const Tensor expected = eager();
-      require_same_bits(about.name, expected, call());
+      require_same(about, expected, call());
     }
     add_row(about, kEager, eager);
     if (compiled.stats().hits == 0) {

@@ -8,6 +8,7 @@
 #include "lorry/base/events.h"
 #include "lorry/base/modes.h"
 #include "lorry/compile/differentiable.h"
+#include "lorry/compile/lazy.h"
 #include "lorry/kernels/backend.h"
 #include "lorry/trace/functionalise.h"
 
@@ -88,6 +89,7 @@ struct Recorded {
   std::shared_ptr<const compiler::Program> program;  ///< null if the function cannot be compiled
   /// the owner of `program`, if it has a backward
   std::shared_ptr<const compiler::DifferentiableProgram> differentiable = nullptr;
+  std::shared_ptr<compiler::LazyFunction> lazy = nullptr;  ///< if the function cannot be compiled as a whole
   std::string kernels = {};
   bool runs_fused = false;  ///< whether some unit has more than one operator
   int attempts = 1;
@@ -118,6 +120,12 @@ struct Recorded {
     add_kernels(differentiable->backward());
   }
   std::string explain() const;
+  std::string sources() const {
+    if (lazy != nullptr) return lazy->sources();
+    std::string text = program == nullptr ? "" : program->sources();
+    if (differentiable != nullptr) text += differentiable->backward().sources();
+    return text;
+  }
   /// Waits until all kernels have been compiled or have failed to compile.
   void wait() const {
     if (program != nullptr) program->wait();
@@ -136,7 +144,7 @@ struct CompiledFunction::Cache {
   mutable std::shared_mutex mutex;
   std::vector<std::shared_ptr<Recorded>> recorded;
   std::atomic<uint64_t> use_counter{0};
-  std::atomic<int64_t> recordings{0}, hits{0}, eager_calls{0}, dropped{0};
+  std::atomic<int64_t> recordings{0}, hits{0}, eager_calls{0}, deferred_calls{0}, dropped{0};
 
   std::shared_ptr<const Recorded> find(uint64_t hash, std::span<const Tensor> arguments, const CompileKey& key) const;
   std::string why_recorded(std::span<const Tensor> arguments) const;
@@ -187,6 +195,8 @@ void CompiledFunction::Cache::add(std::shared_ptr<Recorded> made) {
     const std::unique_lock lock(mutex);
     made->used = ++use_counter;
     move_replaced(made, dropped_now);
+    if (made->program == nullptr && made->attempts >= kAttempts && !options.fullgraph)
+      made->lazy = std::make_shared<compiler::LazyFunction>(options.wait);
     g_cached -= static_cast<int>(dropped_now.size());
     recorded.push_back(std::move(made));
     ++g_cached;
@@ -252,6 +262,13 @@ std::vector<Tensor> CompiledFunction::call(std::span<const Tensor> arguments, co
     ++cache_->hits;
     return found->run(arguments);
   }
+  if (found != nullptr && found->lazy != nullptr && found->lazy->gains()) {
+    compiler::LazyRun run(*found->lazy);
+    ++(run.active() ? cache_->deferred_calls : cache_->eager_calls);
+    std::vector<Tensor> results = function();
+    run.finish();
+    return results;
+  }
   if (found != nullptr && (found->program != nullptr || found->attempts >= kAttempts)) {
     ++cache_->eager_calls;
     return function();
@@ -272,11 +289,12 @@ std::vector<Tensor> CompiledFunction::call(std::span<const Tensor> arguments, co
   ++cache_->recordings;
   try {
     const trace::Graph graph = trace::functionalise(recording);
+    const bool epilogues = cache_->options.epilogues;
     if (gradients.results.empty())
-      made->set(std::make_shared<const compiler::Program>(graph));
+      made->set(std::make_shared<const compiler::Program>(graph, epilogues));
     else
-      made->set(
-          std::make_shared<const compiler::DifferentiableProgram>(graph, arguments.size(), results.size(), gradients));
+      made->set(std::make_shared<const compiler::DifferentiableProgram>(graph, arguments.size(), results.size(),
+                                                                        gradients, epilogues));
   } catch (const CompileError& error) {
     made->refused = error.what();
     if (!recording.may_initialise) made->attempts = kAttempts;
@@ -287,7 +305,8 @@ std::vector<Tensor> CompiledFunction::call(std::span<const Tensor> arguments, co
   if (cache_->options.wait) made->wait();
   if (made->program == nullptr && made->attempts >= kAttempts) {
     if (cache_->options.fullgraph) raise_as<CompileError>("compile", "fullgraph: {}", made->refused);
-    events::emit(events::Kind::warning, "compile", fmt::format("the function runs as it is: {}", made->refused));
+    events::emit(events::Kind::warning, "compile",
+                 fmt::format("the function is not one graph, so its operators are deferred: {}", made->refused));
   }
   return results;
 }
@@ -295,10 +314,7 @@ std::vector<Tensor> CompiledFunction::call(std::span<const Tensor> arguments, co
 std::string CompiledFunction::sources() const {
   const std::shared_lock lock(cache_->mutex);
   std::string text;
-  for (const auto& r : cache_->recorded) {
-    if (r->program != nullptr) text += r->program->sources();
-    if (r->differentiable != nullptr) text += r->differentiable->backward().sources();
-  }
+  for (const auto& r : cache_->recorded) text += r->sources();
   return text;
 }
 
@@ -314,6 +330,9 @@ std::string CompiledFunction::explain() const {
 }
 
 std::string Recorded::explain() const {
+  if (lazy != nullptr)
+    return fmt::format("not one graph: {}\n{}{}", refused, lazy->explain(),
+                       lazy->gains() ? "" : "runs as it is: there is nothing to fuse\n");
   if (program == nullptr) return fmt::format("runs as it is: {}\n", refused);
   std::string text = program->explain();
   if (differentiable != nullptr)
@@ -331,6 +350,7 @@ CompileStats CompiledFunction::stats() const {
   return {.recordings = cache_->recordings,
           .hits = cache_->hits,
           .eager_calls = cache_->eager_calls,
+          .deferred_calls = cache_->deferred_calls,
           .dropped = cache_->dropped,
           .cached = static_cast<int>(cache_->recorded.size()),
           .variants = static_cast<int>(kernels.size())};

@@ -2,7 +2,7 @@
 
 // compile(): records a function of tensors and replays it fused. The first call with new sizes, strides or dtypes runs
 // the function as usual and records its operators. Later calls with tensors of the same kind run the recording, with
-// operators fused, and give the same bits.
+// operators fused, and give the same bits, but for products with epilogues (CompileOptions::epilogues).
 //
 //   auto gelu_scaled = lorry::compile([](const Tensor& x, const Tensor& w) { return gelu(x) * w + 1; });
 //   const Tensor y = gelu_scaled(x, w);
@@ -19,7 +19,8 @@
 // Only operators are repeated. Other code of the function runs when it is recorded, and not again. Host code may depend
 // on sizes, dtypes and numbers among the arguments, because these select the recording, but not on anything that
 // changes between calls. Schedules do advance (through trace::host_callback). A function that reads elements on the
-// host runs uncompiled; a warning event and explain() say why.
+// host, or does something else that a recording cannot repeat, runs in full in each call. Its operators are deferred
+// and fused between such points (compile/lazy.h); a warning event and explain() say why.
 //
 // If results require a gradient, the backward is compiled too. The first call records it by running it once. Gradients
 // of these gradients throw GradError.
@@ -40,11 +41,14 @@
 namespace lorry {
 
 struct CompileOptions {
-  /// Throw CompileError that names the call if the function cannot be compiled, instead of running it uncompiled.
+  /// Throw CompileError that names the call if the function cannot be recorded as one graph, instead of splitting it.
   bool fullgraph = false;
   /// Return from a recorded call only when its GPU kernels are compiled. Otherwise they are compiled in the background,
   /// and calls run operator by operator until a kernel is ready.
   bool wait = false;
+  /// On a GPU, products of 16-bit floats take the bias, GELU and their gradients that follow into themselves; their
+  /// results may differ by the rounding of an intermediate value. False: the bits of the operators.
+  bool epilogues = true;
   /// The maximum number of recordings of one function, and of all functions. Beyond them the function's least recently
   /// used recording is dropped, and a warning event says so. At least 1.
   int cache_size_limit = 64, accumulated_cache_size_limit = 4096;
@@ -52,10 +56,11 @@ struct CompileOptions {
 
 /// Statistics of a compiled function.
 struct CompileStats {
-  int64_t recordings = 0;  ///< calls that were recorded
-  int64_t hits = 0;        ///< calls that ran a recording
-  /// calls that ran uncompiled, because the function cannot be recorded or nothing can be fused
-  int64_t eager_calls = 0;
+  int64_t recordings = 0;   ///< calls that were recorded
+  int64_t hits = 0;         ///< calls that ran a recording
+  int64_t eager_calls = 0;  ///< calls that ran uncompiled, because nothing can be fused
+  /// calls that ran with their operators deferred, because no single recording can repeat the function
+  int64_t deferred_calls = 0;
   int64_t dropped = 0;  ///< recordings dropped because of the limits
   int cached = 0;       ///< recordings held now
   int variants = 0;     ///< recordings that differ in operators or kinds of operands, not in sizes only

@@ -94,15 +94,17 @@ std::vector<Tensor> record_backward(trace::Recorder& recorder, std::span<const T
 }
 
 DifferentiableProgram::DifferentiableProgram(const trace::Graph& graph, size_t arguments, size_t results,
-                                             const Differentiation& differentiation)
-    : DifferentiableProgram(parts_of(graph, arguments, results, differentiation), results, differentiation) {}
+                                             const Differentiation& differentiation, bool epilogues)
+    : DifferentiableProgram(parts_of(graph, arguments, results, differentiation), results, differentiation, epilogues) {
+}
 
-DifferentiableProgram::DifferentiableProgram(Partition parts, size_t results, Differentiation differentiation)
+DifferentiableProgram::DifferentiableProgram(Partition parts, size_t results, Differentiation differentiation,
+                                             bool epilogues)
     : differentiation_(std::move(differentiation)),
       results_(results),
       saved_inputs_(std::move(parts.saved_inputs)),
-      forward_(parts.forward),
-      backward_(parts.backward) {}
+      forward_(parts.forward, epilogues),
+      backward_(parts.backward, epilogues) {}
 
 bool DifferentiableProgram::holds(std::span<const Tensor> arguments) const {
   return std::ranges::all_of(differentiation_.same, [&](const auto& pair) {

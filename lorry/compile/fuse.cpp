@@ -537,6 +537,11 @@ std::optional<FusedStep> pointwise_step(const Graph& graph, const Node& node) {
   return step;
 }
 
+bool is_fusible(const Graph& graph, const Node& node) {
+  std::string why;
+  return pointwise_step(graph, node).has_value() || row_node(graph, node, why).has_value();
+}
+
 std::vector<Unit> fuse(const trace::Graph& graph) { return Fuser(graph).run(); }
 
 }  // namespace lorry::compiler

@@ -8,6 +8,7 @@
 
 #include "lorry/compile/rows.h"
 #include "lorry/kernels/fused.h"
+#include "lorry/kernels/matmul.h"
 #include "lorry/trace/graph.h"
 
 namespace lorry::compiler {
@@ -18,12 +19,14 @@ struct Unit {
     library,  ///< one node, run by its operator
     map,      ///< pointwise nodes over the same elements, as one kernel
     row,      ///< operators over rows (softmax, norms, reductions) and pointwise nodes next to them, row by row
+    product,  ///< a product, which is the first node, and what it takes into itself (epilogue.h)
   };
   std::vector<int32_t> nodes;
   Kind kind = library;
-  // of a map and of a row unit
-  std::vector<trace::Argument> inputs;  ///< values and numbers
+  // of all but library units
+  std::vector<trace::Argument> inputs;  ///< values and numbers; of a product unit its operands, then the epilogue's
   std::vector<int32_t> outputs;         ///< values read outside the unit
+  // of a map and of a row unit
   std::vector<int16_t> output_registers;
   // of a map
   std::vector<kernels::FusedStep> steps;  ///< one a node
@@ -32,6 +35,8 @@ struct Unit {
   std::vector<kernels::RowStep> row_steps;  ///< one a node
   std::vector<kernels::Extent> extents;     ///< of the inputs
   RowDomain rows;
+  // of a product unit
+  kernels::MatmulEpilogue::Kind epilogue = kernels::MatmulEpilogue::none;
 
   int64_t bytes_saved = 0;  ///< bytes that the nodes alone would write and read again
   /// why its last node did not join an earlier unit; empty if there was none that it could have joined
@@ -40,6 +45,9 @@ struct Unit {
 
 /// A node as a pointwise step, if it is pointwise. Operands are numbered like its arguments.
 std::optional<kernels::FusedStep> pointwise_step(const trace::Graph& graph, const trace::Node& node);
+
+/// Whether a node can be fused with others: it is pointwise, or an operator over rows.
+bool is_fusible(const trace::Graph& graph, const trace::Node& node);
 
 /// The units of a graph that simplify() returned, in an order in which they can run.
 std::vector<Unit> fuse(const trace::Graph& graph);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lorry/compile/epilogue.h"
 #include "lorry/compile/run.h"
 #include "lorry/compile/simplify.h"
 #include "lorry/trace/placement.h"
@@ -26,6 +27,7 @@ trace::Overwrites overwritten_by(const Graph& graph, const std::vector<Unit>& un
       const Node& node = graph.nodes[static_cast<size_t>(unit.nodes[0])];
       return !node.targets.empty() && overwrites(node, old, made);
     }
+    if (unit.kind == Unit::product) return false;
     const Value& memory = graph.values[static_cast<size_t>(old)];
     for (size_t i = 0; i < unit.inputs.size(); ++i) {
       const Argument& x = unit.inputs[i];
@@ -37,11 +39,17 @@ trace::Overwrites overwritten_by(const Graph& graph, const std::vector<Unit>& un
   };
 }
 
+std::vector<Unit> units_of(const Graph& graph, bool epilogues) {
+  std::vector<Unit> units = fuse(graph);
+  if (epilogues) join_products(graph, units);
+  return units;
+}
+
 }  // namespace
 
-Program::Program(const trace::Graph& graph)
+Program::Program(const trace::Graph& graph, bool epilogues)
     : graph_(simplify(graph)),
-      units_(fuse(graph_)),
+      units_(units_of(graph_, epilogues)),
       lifetimes_(graph_, steps_of(graph_, units_)),
       in_input_(made_in_inputs(graph_, steps_of(graph_, units_), overwritten_by(graph_, units_))),
       guard_(graph_) {
@@ -52,9 +60,11 @@ Program::Program(const trace::Graph& graph)
         graph_.callbacks, [&](const HostCallback& x) { return x.position <= static_cast<size_t>(unit.nodes[0]); })));
 }
 
-std::vector<Tensor> Program::run(std::span<const Tensor> arguments, RunDraws draws) const {
+std::vector<Tensor> Program::run(std::span<const Tensor> arguments, RunDraws draws,
+                                 std::span<const Tensor> into) const {
   const ModeScope nobody_listens(0, kListenerModes);
   Evaluation evaluation(graph_, arguments, lifetimes_, std::move(draws), in_input_);
+  if (!into.empty()) evaluation.use_memory_of(into);
   size_t called = 0;
   const auto call_back = [&](size_t end) {
     for (; called < end; ++called) (*graph_.callbacks[called].call)();
@@ -84,6 +94,8 @@ std::string Program::explain() const {
     if (unit.kind == Unit::map) text += fmt::format("over {}, {} bytes saved", unit.sizes, unit.bytes_saved);
     if (unit.kind == Unit::row)
       text += fmt::format("over {} rows of {}, {} bytes saved", unit.rows.rows, unit.rows.n, unit.bytes_saved);
+    if (unit.kind == Unit::product)
+      text += fmt::format("as one product with {}, {} bytes saved", kernels::name(unit.epilogue), unit.bytes_saved);
     if (kernels_[u] != nullptr && !kernels_[u]->ready()) text += "; operator by operator, until its kernel is compiled";
     if (!unit.refused.empty()) text += fmt::format("; not fused with an earlier unit: {}", unit.refused);
     text += "\n";

@@ -15,19 +15,20 @@ namespace lorry::compiler {
 
 class Program {
  public:
-  /// Simplifies and fuses.
-  explicit Program(const trace::Graph& graph);
+  /// Simplifies and fuses. epilogues: CompileOptions::epilogues.
+  explicit Program(const trace::Graph& graph, bool epilogues = false);
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
   /// The condition for the arguments of a run.
   const trace::Guard& guard() const { return guard_; }
-  /// Runs the function with its bits: writes what it wrote, sets the gradients it set, calls its host callbacks, and
-  /// returns its results. Takes random draws as the function would if it were called now, and advances the generators
-  /// as much. The guard must hold for the arguments. Thread-safe.
+  /// Runs the function, with its bits except for epilogues: writes what it wrote, sets the gradients it set, calls its
+  /// host callbacks, and returns its results. Takes random draws as the function would if it were called now, and
+  /// advances the generators as much. The guard must hold for the arguments. Thread-safe.
   std::vector<Tensor> run(std::span<const Tensor> arguments) const { return run(arguments, trace::take_draws(graph_)); }
-  /// The same with draws that have been taken already.
-  std::vector<Tensor> run(std::span<const Tensor> arguments, trace::RunDraws draws) const;
+  /// The same with draws that have been taken already. `into`: memory for the results, with their layouts; or empty.
+  std::vector<Tensor> run(std::span<const Tensor> arguments, trace::RunDraws draws,
+                          std::span<const Tensor> into = {}) const;
 
   const trace::Graph& graph() const { return graph_; }
   const std::vector<Unit>& units() const { return units_; }

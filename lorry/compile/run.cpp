@@ -5,6 +5,7 @@
 #include <memory_resource>
 #include <vector>
 
+#include "lorry/compile/epilogue.h"
 #include "lorry/kernels/backend.h"
 
 namespace lorry::compiler {
@@ -72,6 +73,7 @@ Device device_of(const Graph& graph, const Unit& unit) {
 
 std::unique_ptr<const kernels::FusedKernel> make_kernel(const Graph& graph, const Unit& unit,
                                                         std::span<const int> in_input) {
+  if (unit.kind == Unit::product) return make_product(graph, unit);
   return unit.kind == Unit::map ? make_map(graph, unit, in_input) : make_rows(graph, unit, in_input);
 }
 

@@ -7,7 +7,8 @@
 
 namespace lorry::compiler {
 
-/// The kernel of a map or row unit. in_input: for each value, the input in whose memory it is computed; -1: none.
+/// The kernel of a unit other than a library unit. in_input: for each value, the input in whose memory it is computed;
+/// -1: none.
 std::unique_ptr<const kernels::FusedKernel> make_kernel(const trace::Graph& graph, const Unit& unit,
                                                         std::span<const int> in_input);
 
@@ -15,7 +16,7 @@ std::unique_ptr<const kernels::FusedKernel> make_kernel(const trace::Graph& grap
 /// having done nothing, if the kernel does not support the addresses.
 bool run_fused(const Unit& unit, const kernels::FusedKernel& kernel, Device device, trace::Evaluation& evaluation);
 
-/// The device of a map or row unit.
+/// The device of a unit other than a library unit.
 Device device_of(const trace::Graph& graph, const Unit& unit);
 
 }  // namespace lorry::compiler

@@ -25,8 +25,31 @@ struct MatmulArgs {
   double alpha = 1, beta = 0;
 };
 
+/// What a product of 16-bit floats does beside multiplying, in one kernel. p is a @ b, plus c if there is one. GELU is
+/// its tanh form, computed from sums in f32 that have not been rounded to 16 bits; so may be what goes into `sums`.
+struct MatmulEpilogue {
+  enum Kind : uint8_t {
+    none,
+    gelu,                    ///< out = gelu(p)
+    gelu_and_input,          ///< the same, and aux = p
+    gelu_backward,           ///< out = p * gelu'(aux)
+    gelu_backward_and_sums,  ///< the same, and sums [n] = out summed over all dimensions but the last
+    sums_of_a,               ///< out = p, and sums [m] = a summed over its last dimension; a: [m, k]
+  };
+  Kind kind = none;
+  void* aux = nullptr;   ///< laid out as out, of its dtype
+  void* sums = nullptr;  ///< contiguous, of out's dtype
+};
+const char* name(MatmulEpilogue::Kind kind);
+
 struct MatmulKernels {
   void (*matmul)(const MatmulArgs&, Stream);
+  /// Why a product with an epilogue (not none) is not one kernel, as far as can be told without a device; null if it
+  /// may be one. Null addresses count as aligned, and c only if it has one. Null: the device has no epilogues.
+  const char* (*refused)(const MatmulArgs&, const MatmulEpilogue&) = nullptr;
+  /// Enqueues a product with an epilogue. Returns false, without having enqueued anything, if it is refused or if the
+  /// library has no algorithm for it.
+  bool (*with_epilogue)(const MatmulArgs&, const MatmulEpilogue&, Stream) = nullptr;
 };
 
 /// Whether the matrix in the last two dimensions can be read in place: one of its strides is 1, and the other is at

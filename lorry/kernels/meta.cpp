@@ -74,6 +74,15 @@ constexpr LossKernels kLoss = [] {
   kernels.check_targets = [](const Array&, int64_t, int64_t, const Stream&) -> int64_t { return -1; };
   return kernels;
 }();
+constexpr MatmulKernels kMatmul = [] {
+  MatmulKernels kernels = filled<MatmulKernels>();
+  kernels.refused = [](const MatmulArgs&, const MatmulEpilogue&) -> const char* { return nullptr; };
+  kernels.with_epilogue = [](const MatmulArgs&, const MatmulEpilogue&, Stream) {
+    ++t_calls;
+    return true;
+  };
+  return kernels;
+}();
 constexpr RandomKernels kRandom = [] {
   RandomKernels kernels = filled<RandomKernels>();
   kernels.bernoulli_each = [](const Array&, const Array&, RandomKey, Stream) {
@@ -114,7 +123,7 @@ constexpr Backend kTable{
     .indexing = &kIndexing,
     .list_norm = &kFilled<ListNormKernels>,
     .loss = &kLoss,
-    .matmul = &kFilled<MatmulKernels>,
+    .matmul = &kMatmul,
     .norm = &kFilled<NormKernels>,
     .optim = &kOptim,
     .pointwise = &kPointwise,

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "lorry/kernels/cuda/matmul/matmul_plan.h"
@@ -30,6 +34,33 @@ struct Strided {
   Array array() { return {memory.data(), kF64, layout}; }
 };
 
+double gelu(double x) { return x / (1 + std::exp(-1.5957691216057308 * (x + 0.044715 * x * x * x))); }
+double gelu_slope(double x) {
+  const double gate = 1 / (1 + std::exp(-1.5957691216057308 * (x + 0.044715 * x * x * x)));
+  return gate + x * gate * (1 - gate) * 1.5957691216057308 * (1 + 3 * 0.044715 * x * x);
+}
+
+/// An epilogue as cuBLASLt's manual defines it, at row i and column j of D: returns the element of D.
+double finish(const PlanKey& key, const MatmulEpilogue& epilogue, double result, int64_t i, int64_t j) {
+  double* const sums = static_cast<double*>(epilogue.sums);
+  double* const aux = static_cast<double*>(epilogue.aux) + (epilogue.aux == nullptr ? 0 : i + j * key.leading[kOut]);
+  switch (key.epilogue) {
+    case MatmulEpilogue::gelu_and_input:
+      *aux = result;
+      [[fallthrough]];
+    case MatmulEpilogue::gelu:
+      return gelu(result);
+    case MatmulEpilogue::gelu_backward:
+      return result * gelu_slope(*aux);
+    case MatmulEpilogue::gelu_backward_and_sums:
+      result *= gelu_slope(*aux);
+      sums[i] = (j == 0 ? 0 : sums[i]) + result;
+      return result;
+    default:
+      return result;
+  }
+}
+
 /// The product as cuBLASLt's manual defines it, from what the plan's key tells it.
 void blas(const Problem& part) {
   const PlanKey key = plan_key(part, kStream);
@@ -54,8 +85,13 @@ void blas(const Problem& part) {
         } else if (part.adds) {
           result += part.beta * c[i + j * key.leading[kC]];
         }
-        at(kOut, batch)[i + j * key.leading[kOut]] = result;
+        at(kOut, batch)[i + j * key.leading[kOut]] = finish(key, part.epilogue, result, i, j);
       }
+      if (key.epilogue != MatmulEpilogue::sums_of_a) continue;  // BGRADB: the sums of the columns of B
+      double sum = 0;
+      for (int64_t k = 0; k < key.k; ++k)
+        sum += b[key.transposed_b ? j + k * key.leading[kB] : k + j * key.leading[kB]];
+      static_cast<double*>(part.epilogue.sums)[j] = sum;
     }
   }
 }
@@ -132,6 +168,125 @@ TEST(MatmulProblem, what_the_library_is_told_is_the_product) {
         << "round " << round << ": " << to_string(sizes) << " strides " << to_string(out.layout.stride_list());
   }
   for (const int64_t count : forms) EXPECT_GT(count, 100);
+}
+
+/// The arguments as if they were of 16-bit floats.
+MatmulArgs narrow(MatmulArgs args) {
+  for (Array* x : {&args.out, &args.a, &args.b, &args.c}) x->dtype = kBF16;
+  return args;
+}
+
+constexpr MatmulEpilogue::Kind kEpilogues[] = {MatmulEpilogue::gelu, MatmulEpilogue::gelu_and_input,
+                                               MatmulEpilogue::gelu_backward, MatmulEpilogue::gelu_backward_and_sums,
+                                               MatmulEpilogue::sums_of_a};
+
+/// Computes a product with an epilogue by its contract. `sums` of the epilogue has been set to 0.
+void by_definition(const MatmulArgs& args, const MatmulEpilogue& epilogue) {
+  by_definition(args);
+  const int r = args.out.layout.rank;
+  double* const sums = static_cast<double*>(epilogue.sums);
+  for_each_element(args.out.layout.size_list(), [&](const Dims& at) {
+    const int64_t i = offset(args.out.layout, at);
+    double& out = args.out.as<double>()[i];
+    double* const aux = static_cast<double*>(epilogue.aux) + (epilogue.aux == nullptr ? 0 : i);
+    if (epilogue.kind == MatmulEpilogue::gelu_and_input) *aux = out;
+    if (epilogue.kind == MatmulEpilogue::gelu || epilogue.kind == MatmulEpilogue::gelu_and_input) out = gelu(out);
+    if (epilogue.kind == MatmulEpilogue::gelu_backward || epilogue.kind == MatmulEpilogue::gelu_backward_and_sums)
+      out *= gelu_slope(*aux);
+    if (epilogue.kind == MatmulEpilogue::gelu_backward_and_sums) sums[at[r - 1]] += out;
+  });
+  if (epilogue.kind != MatmulEpilogue::sums_of_a) return;
+  for_each_element(args.a.layout.size_list(),
+                   [&](const Dims& at) { sums[at[0]] += args.a.as<double>()[offset(args.a.layout, at)]; });
+}
+
+TEST(MatmulProblem, what_the_library_is_told_of_an_epilogue_is_the_epilogue) {
+  Random random(20261125);
+  std::map<MatmulEpilogue::Kind, int> taken;
+  for (int round = 0; round < 20000; ++round) {
+    const auto size = [&] { return random.one_in(4) ? random.number(1, 20) : 8 * random.number(1, 2); };
+    const MatmulEpilogue::Kind kind = kEpilogues[static_cast<size_t>(random.number(0, 4))];
+    Dims sizes = random.one_in(3) ? Dims{random.number(1, 3), size(), size()} : Dims{size(), size()};
+    const int r = sizes.size();
+    Dims sizes_a = sizes, sizes_b = sizes;
+    sizes_a[r - 1] = sizes_b[r - 2] = size();
+    Strided out, a, b, c, aux, sums;
+    out.layout = random.one_in(2) ? Layout::contiguous(sizes) : test::product_layout(random, sizes, false);
+    a.layout = random.one_in(2) ? Layout::contiguous(sizes_a) : test::product_layout(random, sizes_a, true);
+    b.layout = expand(test::product_layout(random, {sizes_b[r - 2], sizes_b[r - 1]}, true), sizes_b);
+    c.layout = test::addend_layout(random, sizes);
+    if (random.one_in(2)) c.layout = expand(Layout::contiguous({sizes[r - 1]}), sizes);
+    aux.layout = out.layout, sums.layout = Layout::contiguous({64});
+    for (Strided* x : {&out, &a, &b, &c, &aux, &sums}) x->fill(random);
+    MatmulArgs args{.out = out.array(), .a = a.array(), .b = b.array(), .c = {}};
+    if (random.one_in(2)) args.c = c.array(), args.beta = 1;
+    MatmulEpilogue epilogue{.kind = kind};
+    if (kind != MatmulEpilogue::gelu && kind != MatmulEpilogue::sums_of_a) epilogue.aux = aux.memory.data();
+    if (kind == MatmulEpilogue::gelu_backward_and_sums || kind == MatmulEpilogue::sums_of_a)
+      epilogue.sums = sums.memory.data();
+    if (epilogue_refused(narrow(args), epilogue) != nullptr) continue;
+    ++taken[kind];
+
+    Strided want_out = out, want_aux = aux, want_sums = sums;
+    const auto count = kind == MatmulEpilogue::sums_of_a ? sizes[0] : sizes[r - 1];
+    if (epilogue.sums != nullptr) std::fill_n(want_sums.memory.begin(), count, 0.0);
+    MatmulArgs oracle = args;
+    oracle.out.data = want_out.memory.data();
+    by_definition(oracle, {.kind = kind,
+                           .aux = epilogue.aux == nullptr ? nullptr : want_aux.memory.data(),
+                           .sums = epilogue.sums == nullptr ? nullptr : want_sums.memory.data()});
+    Problem problem = describe(args);
+    problem.epilogue = epilogue;
+    blas(problem);
+    const auto expect_near = [&](const Strided& got, const Strided& want, const char* what) {
+      for (size_t i = 0; i < got.memory.size(); ++i)
+        ASSERT_NEAR(got.memory[i], want.memory[i], 1e-9)
+            << "round " << round << ", " << kernels::name(kind) << ", " << what << ": " << to_string(sizes)
+            << " strides " << to_string(out.layout.stride_list());
+    };
+    expect_near(out, want_out, "result");
+    expect_near(aux, want_aux, "aux");
+    expect_near(sums, want_sums, "sums");
+  }
+  for (const MatmulEpilogue::Kind kind : kEpilogues) EXPECT_GT(taken[kind], 100) << kernels::name(kind);
+}
+
+TEST(MatmulProblem, epilogues_of_a_transformer_are_taken_and_others_say_why_not) {
+  using enum MatmulEpilogue::Kind;
+  const auto matrix = [](int64_t rows, int64_t columns) { return Layout::contiguous({rows, columns}); };
+  const auto args = [](const Layout& out, const Layout& a, const Layout& b, DType dtype = kBF16) {
+    return MatmulArgs{.out = {nullptr, dtype, out}, .a = {nullptr, dtype, a}, .b = {nullptr, dtype, b}, .c = {}};
+  };
+  // up: [8, 1024, 768] by [3072, 768]^T with a bias; the gradient of down's input, and the gradient of up's weight
+  const Layout hidden = Layout::contiguous({8, 1024, 3072}), x = Layout::contiguous({8, 1024, 768});
+  MatmulArgs up = args(hidden, x, Layout::strided({8, 768, 3072}, {0, 1, 768}));
+  up.c = {&up, kBF16, Layout::strided({8, 1024, 3072}, {0, 0, 1})}, up.beta = 1;
+  EXPECT_EQ(epilogue_refused(up, {gelu}), nullptr);
+  EXPECT_EQ(epilogue_refused(up, {gelu_and_input}), nullptr);
+  const MatmulArgs down = args(hidden, x, Layout::strided({8, 768, 3072}, {0, 3072, 1}));
+  EXPECT_EQ(epilogue_refused(down, {gelu_backward}), nullptr);
+  EXPECT_EQ(epilogue_refused(down, {gelu_backward_and_sums}), nullptr);
+  const MatmulArgs weight = args(matrix(3072, 768), Layout::strided({3072, 8192}, {1, 3072}), matrix(8192, 768));
+  EXPECT_EQ(epilogue_refused(weight, {sums_of_a}), nullptr);
+
+  const auto why = [](const MatmulArgs& given, const MatmulEpilogue& epilogue) {
+    const char* text = epilogue_refused(given, epilogue);
+    return std::string(text == nullptr ? "taken" : text);
+  };
+  EXPECT_EQ(why(args(matrix(8, 8), matrix(8, 8), matrix(8, 8), kF32), {gelu}), "only 16-bit floats have epilogues");
+  EXPECT_EQ(why(args(matrix(8, 8), matrix(8, 0), matrix(0, 8)), {gelu}), "it is empty or scaled");
+  EXPECT_EQ(why(args(Layout::strided({8, 8}, {1, 8}), matrix(8, 8), matrix(8, 8)), {gelu}),
+            "the rows of its result have no unit stride");
+  EXPECT_EQ(
+      why(args(Layout::contiguous({3, 8, 8}), Layout::contiguous({3, 8, 8}), Layout::contiguous({3, 8, 8})), {gelu}),
+      "it is a batch of products");
+  EXPECT_EQ(why(up, {gelu_backward}), "it adds something that is no bias");
+  EXPECT_EQ(why(down, {sums_of_a}), "its first operand is no matrix");
+  for (const auto& [m, n, k] : {std::array<int64_t, 3>{7, 8, 8}, {8, 9, 8}, {8, 8, 12}})
+    EXPECT_EQ(why(args(matrix(m, n), matrix(m, k), matrix(k, n)), {gelu}),
+              m == 7 ? "taken" : "its rows are not whole runs of 16 bytes");
+  alignas(16) char memory[32];
+  EXPECT_EQ(why(down, {gelu_backward, memory + 2}), "its rows are not whole runs of 16 bytes");
 }
 
 Problem described(const Layout& out, const Layout& a, const Layout& b, const Layout* c = nullptr) {

@@ -10,4 +10,22 @@ MatmulSettings& matmul_settings() {
   return settings;
 }
 
+const char* name(MatmulEpilogue::Kind kind) {
+  switch (kind) {
+    case MatmulEpilogue::none:
+      return "no epilogue";
+    case MatmulEpilogue::gelu:
+      return "GELU";
+    case MatmulEpilogue::gelu_and_input:
+      return "GELU and its input";
+    case MatmulEpilogue::gelu_backward:
+      return "the gradient of GELU";
+    case MatmulEpilogue::gelu_backward_and_sums:
+      return "the gradient of GELU and its sums";
+    case MatmulEpilogue::sums_of_a:
+      return "the sums of its first operand";
+  }
+  return "";
+}
+
 }  // namespace lorry::kernels

@@ -55,10 +55,18 @@ void matmul(const MatmulArgs& args, Stream stream) {
   });
 }
 
+bool with_epilogue(const MatmulArgs& args, const MatmulEpilogue& epilogue, Stream stream) {
+  if (epilogue_refused(args, epilogue) != nullptr) return false;
+  Problem problem = describe(args);
+  problem.epilogue = epilogue;
+  return multiply_by_library(problem, stream);
+}
+
 }  // namespace
 
 const MatmulKernels& matmul_kernels() {
-  static constexpr MatmulKernels kKernels{.matmul = matmul};
+  static constexpr MatmulKernels kKernels{
+      .matmul = matmul, .refused = epilogue_refused, .with_epilogue = with_epilogue};
   return kKernels;
 }
 

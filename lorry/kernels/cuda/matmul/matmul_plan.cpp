@@ -51,13 +51,19 @@ PlanKey plan_key(const Problem& p, Stream stream) {
       .transposed_b = b.transposed,
       .bias = form == Addend::bias,
       .alignment = {},
-      .unused = {}};
+      .epilogue = p.epilogue.kind,
+      .epilogue_alignment = 0};
+  const auto alignment = [](const void* address, uintptr_t length) {
+    return static_cast<uint8_t>(std::countr_zero(reinterpret_cast<uintptr_t>(address) | length | 256u));
+  };
+  if (p.epilogue.kind != MatmulEpilogue::none)
+    key.epilogue_alignment = static_cast<uint8_t>(alignment(p.epilogue.aux, 0) | alignment(p.epilogue.sums, 0) << 4);
   for (const Operand x : {kOut, kA, kB, kC}) {
     key.batch_stride[x] = p.batch_rank == 0 ? 0 : p.batch_strides[x][0];
     // Treat a length that is not a multiple of the access size as unaligned: the library would read into the next
     // column.
     const auto length = static_cast<uintptr_t>(unit_length(p, x, x == kB ? b : a) * size_of(p.dtype));
-    key.alignment[x] = static_cast<uint8_t>(std::countr_zero(reinterpret_cast<uintptr_t>(p.data[x]) | length | 256u));
+    key.alignment[x] = alignment(p.data[x], length);
   }
   return key;
 }
@@ -91,6 +97,35 @@ template <class T>
 void set(MatmulPlan& plan, cublasLtMatmulDescAttributes_t attribute, T value) {
   check_cublas_lt(cublas_lt().operation_set(&plan.operation, attribute, &value, sizeof(value)),
                   "cublasLtMatmulDescSetAttribute");
+}
+
+/// The library's name for what the product adds and for its epilogue. Its rows are the columns of out, and its first
+/// operand is the product's second.
+cublasLtEpilogue_t epilogue_of(const PlanKey& key) {
+  const bool bias = key.bias != 0;
+  switch (key.epilogue) {
+    case MatmulEpilogue::none:
+      break;
+    case MatmulEpilogue::gelu:
+      return bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+    case MatmulEpilogue::gelu_and_input:
+      return bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    case MatmulEpilogue::gelu_backward:
+      return CUBLASLT_EPILOGUE_DGELU;
+    case MatmulEpilogue::gelu_backward_and_sums:
+      return CUBLASLT_EPILOGUE_DGELU_BGRAD;
+    case MatmulEpilogue::sums_of_a:
+      return CUBLASLT_EPILOGUE_BGRADB;
+  }
+  return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+/// Tells the library the addresses that are part of the operation. A bias and sums share an attribute; no epilogue has
+/// both.
+void set_addresses(MatmulPlan& plan, const void* bias, const MatmulEpilogue& epilogue) {
+  if (plan.key.bias != 0) set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  if (epilogue.sums != nullptr) set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, epilogue.sums);
+  if (epilogue.aux != nullptr) set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, epilogue.aux);
 }
 
 /// Whether the library does not support this product and has enqueued nothing.
@@ -149,9 +184,10 @@ cublasStatus_t MatmulPlan::run(const Algorithm& with, const Problem& part, void*
               beta = part.adds && key.bias == 0 ? static_cast<float>(part.beta) : 0.0f;
   const double wide_alpha = part.alpha, wide_beta = part.adds && key.bias == 0 ? part.beta : 0.0;
   const bool wide = key.dtype == kF64;
-  if (key.bias != 0) set(*this, CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(part.data[kC]));
+  set_addresses(*this, part.data[kC], part.epilogue);
   cublasStatus_t status;
-  const void* const addresses[] = {out, part.data[kA], part.data[kB], part.data[kC], workspace};
+  const void* const addresses[] = {out,       part.data[kA],     part.data[kB],     part.data[kC],
+                                   workspace, part.epilogue.aux, part.epilogue.sums};
   lorry::cuda::library(stream, "cublasLtMatmul", addresses, [&] {
     status = cublas_lt().matmul(cublas_lt_handle(key.device), &operation,
                                 wide ? static_cast<const void*>(&wide_alpha) : &alpha, part.data[kA], &layouts[kA],
@@ -163,18 +199,18 @@ cublasStatus_t MatmulPlan::run(const Algorithm& with, const Problem& part, void*
   return status;
 }
 
-MatmulPlan make_plan(const PlanKey& key, const void* bias) {
+MatmulPlan make_plan(const PlanKey& key, const void* bias, const MatmulEpilogue& epilogue) {
   MatmulPlan plan = {.key = key, .operation = {}, .layouts = {}, .algorithm = {}, .possible = false, .tuned = false};
   const cudaDataType scale = type_of(key.dtype) == CUDA_R_64F ? CUDA_R_64F : CUDA_R_32F;
   check_cublas_lt(cublas_lt().operation_init(&plan.operation, sizeof(plan.operation), compute_type(key), scale),
                   "cublasLtMatmulDescInit");
   set(plan, CUBLASLT_MATMUL_DESC_TRANSA, static_cast<int32_t>(key.transposed_a != 0 ? CUBLAS_OP_T : CUBLAS_OP_N));
   set(plan, CUBLASLT_MATMUL_DESC_TRANSB, static_cast<int32_t>(key.transposed_b != 0 ? CUBLAS_OP_T : CUBLAS_OP_N));
-  if (key.bias != 0) {
-    set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(CUBLASLT_EPILOGUE_BIAS));
-    set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);  // the heuristic uses its alignment, which equals the key's
-    if (key.batches > 1) set(plan, CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, key.batch_stride[kC]);
-  }
+  if (const cublasLtEpilogue_t kind = epilogue_of(key); kind != CUBLASLT_EPILOGUE_DEFAULT)
+    set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(kind));
+  set_addresses(plan, bias, epilogue);  // the heuristic uses their alignment, which equals the key's
+  if (key.bias != 0 && key.batches > 1) set(plan, CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, key.batch_stride[kC]);
+  if (epilogue.aux != nullptr) set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.leading[kOut]);
   set_layout(plan, kA, key.transposed_a != 0 ? key.k : key.m, key.transposed_a != 0 ? key.m : key.k);
   set_layout(plan, kB, key.transposed_b != 0 ? key.n : key.k, key.transposed_b != 0 ? key.k : key.n);
   set_layout(plan, kC, key.m, key.n);
@@ -191,10 +227,10 @@ namespace {
 /// emptied when it gets too large because shapes do not repeat.
 class Plans {
  public:
-  MatmulPlan& find(const PlanKey& key, const void* bias) {
+  MatmulPlan& find(const PlanKey& key, const Problem& part) {
     const uint64_t hash = key.hash();
     for (size_t i = hash & mask();; i = (i + 1) & mask()) {
-      if (slots_[i] == nullptr) return insert(hash, key, bias);
+      if (slots_[i] == nullptr) return insert(hash, key, part);
       if (slots_[i]->key == key) return *slots_[i];
     }
   }
@@ -204,8 +240,8 @@ class Plans {
 
   size_t mask() const { return slots_.size() - 1; }
 
-  MatmulPlan& insert(uint64_t hash, const PlanKey& key, const void* bias) {
-    auto plan = std::make_unique<MatmulPlan>(make_plan(key, bias));
+  MatmulPlan& insert(uint64_t hash, const PlanKey& key, const Problem& part) {
+    auto plan = std::make_unique<MatmulPlan>(make_plan(key, part.data[kC], part.epilogue));
     if (count_ == kMost) {
       slots_ = std::vector<std::unique_ptr<MatmulPlan>>(kFirst);
       count_ = 0;
@@ -283,7 +319,7 @@ Chosen& chosen() {
 bool multiply_by_library(const Problem& part, Stream stream) {
   const lorry::cuda::DeviceGuard guard(stream.device.index);
   const PlanKey key = plan_key(part, stream);
-  MatmulPlan& plan = plans().find(key, part.data[kC]);
+  MatmulPlan& plan = plans().find(key, part);
   if (!plan.possible) return false;
   if (!plan.tuned && matmul_settings().tuning.load(std::memory_order_relaxed)) [[unlikely]]
     tune(plan, part, stream);

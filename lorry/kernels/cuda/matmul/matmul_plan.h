@@ -28,7 +28,8 @@ struct PlanKey {
   uint8_t bias;                        ///< whether c is a vector
   uint8_t alignment[kMatmulOperands];  ///< log2 of the bytes that divide the address and the length along the unit
                                        ///< stride, at most 8
-  uint8_t unused[2];
+  MatmulEpilogue::Kind epilogue;
+  uint8_t epilogue_alignment;  ///< the same of the addresses of aux and, times 16, sums
 
   bool operator==(const PlanKey& other) const;
   uint64_t hash() const;
@@ -40,8 +41,8 @@ struct Algorithm {
   int64_t workspace_bytes;
 };
 
-/// A plan. Addresses of operands are taken from the problem at each run; the address of a bias is part of the
-/// descriptor and is set at each run.
+/// A plan. Addresses of operands are taken from the problem at each run; those of a bias and of an epilogue are part of
+/// the descriptor and are set at each run.
 struct MatmulPlan {
   PlanKey key;
   cublasLtMatmulDescOpaque_t operation;
@@ -65,10 +66,10 @@ inline constexpr int64_t kMostBatches = 65535;
 /// Whether the library supports the sizes and the dtype.
 bool library_takes(const Problem& problem);
 PlanKey plan_key(const Problem& part, Stream stream);
-MatmulPlan make_plan(const PlanKey& key, const void* bias);
+MatmulPlan make_plan(const PlanKey& key, const void* bias, const MatmulEpilogue& epilogue = {});
 
-/// Enqueues a part (at most one batch dimension, and an addend other than `other`). Returns false if the library does
-/// not support it.
+/// Enqueues a part (at most one batch dimension, and an addend other than `other`), with its epilogue. Returns false if
+/// the library does not support it.
 bool multiply_by_library(const Problem& part, Stream stream);
 
 /// The fastest of the plan's algorithms for this part. They are timed on a separate stream, and the results are

@@ -113,4 +113,38 @@ Problem describe(const MatmulArgs& args) {
   return p;
 }
 
+namespace {
+
+bool is_aligned(const void* address) { return reinterpret_cast<uintptr_t>(address) % 16 == 0; }
+
+/// Whether the columns of an operand are whole runs of 16 bytes, and begin at multiples of 16 bytes.
+bool has_aligned_columns(const Problem& p, Operand x, const Reading& reading) {
+  const int64_t run = 16 / size_of(p.dtype);
+  return is_aligned(p.data[x]) && unit_length(p, x, reading) % run == 0 && reading.leading % run == 0;
+}
+
+}  // namespace
+
+const char* epilogue_refused(const MatmulArgs& args, const MatmulEpilogue& epilogue) {
+  const int r = args.out.layout.rank;
+  if (args.out.dtype != kF16 && args.out.dtype != kBF16) return "only 16-bit floats have epilogues";
+  if (args.out.numel() == 0 || args.a.size(r - 1) == 0 || args.alpha != 1) return "it is empty or scaled";
+  const Problem p = describe(args);
+  // Then the product is described as the product of the transposes: the library's rows are the columns of out.
+  const bool by_rows = args.out.stride(r - 1) == 1 && args.out.size(r - 1) > 1;
+  if (p.batches() != 1) return "it is a batch of products";
+  if (!by_rows || p.m != args.out.size(r - 1)) return "the rows of its result have no unit stride";
+  const bool is_gelu = epilogue.kind == MatmulEpilogue::gelu || epilogue.kind == MatmulEpilogue::gelu_and_input;
+  if (const Addend form = addend(p); form != Addend::none && (form != Addend::bias || !is_gelu))
+    return "it adds something that is no bias";
+  if (epilogue.kind == MatmulEpilogue::sums_of_a && r != 2) return "its first operand is no matrix";
+  if (std::max({p.m, p.n, p.k}) > INT32_MAX) return "it is too large";
+  if (!has_aligned_columns(p, kOut, {false, p.column[kOut]}) ||
+      !has_aligned_columns(p, kA, read_matrix(p.m, p.k, p.row[kA], p.column[kA])) ||
+      !has_aligned_columns(p, kB, read_matrix(p.k, p.n, p.row[kB], p.column[kB])) || !is_aligned(epilogue.aux) ||
+      !is_aligned(epilogue.sums))
+    return "its rows are not whole runs of 16 bytes";
+  return nullptr;
+}
+
 }  // namespace lorry::kernels::cuda

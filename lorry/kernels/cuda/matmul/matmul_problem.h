@@ -23,6 +23,7 @@ struct Problem {
   double alpha, beta;
   bool adds;      ///< beta is not 0 and there is a c; if false, c's fields equal out's
   bool in_place;  ///< c is out
+  MatmulEpilogue epilogue;
 
   void addresses(auto& visit) const { visit(data); }
 
@@ -43,6 +44,10 @@ struct Problem {
 };
 
 Problem describe(const MatmulArgs& args);
+
+/// MatmulKernels::refused: the library's rules (its manual on cublasLtEpilogue_t and the attributes beside it), and
+/// unaligned rows, which are multiplied faster in parts (for_each_aligned_part).
+const char* epilogue_refused(const MatmulArgs& args, const MatmulEpilogue& epilogue);
 
 /// A matrix as BLAS reads it: columns of unit stride, `leading` elements apart; if transposed, rows instead of columns.
 struct Reading {
