@@ -16,6 +16,7 @@ enum class DType : uint8_t {
 #include "lorry/layout/dtypes.def"
 };
 
+#ifndef __CUDACC_RTC__  // which would make each of these constants a variable of every module, for the driver to load
 #define LORRY_DTYPE(name, Name, text, type, dlpack, safetensors) inline constexpr DType k##Name = DType::name;
 #include "lorry/layout/dtypes.def"
 
@@ -41,6 +42,7 @@ struct DTypeOf<long long> {
 /// The DType that stores T.
 template <class T>
 inline constexpr DType dtype_of = DTypeOf<T>::value;
+#endif
 
 template <class T>
 struct Type {
@@ -54,7 +56,7 @@ constexpr decltype(auto) visit(DType t, F&& f) {
   switch (t) {
     default:
 #define LORRY_DTYPE(name, Name, text, type, dlpack, safetensors) \
-  case k##Name:                                                  \
+  case DType::name:                                              \
     return f(Type<type>{});
 #include "lorry/layout/dtypes.def"
   }
@@ -63,9 +65,9 @@ constexpr decltype(auto) visit(DType t, F&& f) {
 /// Whether an element type is floating, and whether it is narrow: a floating type stored in 16 bits or fewer, whose
 /// kernels compute in f32.
 template <class T>
-inline constexpr bool kFloatingType = !std::is_integral_v<T>;
+concept kFloatingType = !std::is_integral_v<T>;
 template <class T>
-inline constexpr bool kNarrowType = kFloatingType<T> && !std::is_floating_point_v<T>;
+concept kNarrowType = kFloatingType<T> && !std::is_floating_point_v<T>;
 
 constexpr bool is_narrow(DType t) {
   return visit(t, []<class T>(Type<T>) { return kNarrowType<T>; });

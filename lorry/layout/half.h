@@ -90,9 +90,11 @@ namespace detail {
 /// digits - 1 bits of fraction.
 template <class T, int kDigits, int kMaxExponent>
 struct HalfLimits {
+#ifndef __CUDACC_RTC__  // which would make each of them a variable of every module, for the driver to load
   static constexpr bool is_specialized = true, is_signed = true, is_integer = false, is_exact = false,
                         has_infinity = true, has_quiet_NaN = true;
   static constexpr int radix = 2, digits = kDigits, max_exponent = kMaxExponent, min_exponent = 3 - kMaxExponent;
+#endif
   static constexpr T infinity() { return T::from_bits(kInfinity); }
   static constexpr T quiet_NaN() { return T::from_bits(kInfinity | kOne / 2); }
   static constexpr T max() { return T::from_bits(kInfinity - 1); }
@@ -102,8 +104,10 @@ struct HalfLimits {
   static constexpr T epsilon() { return T::from_bits((kMaxExponent - kDigits) * kOne); }
 
  private:
-  static constexpr uint16_t kOne = 1 << (kDigits - 1);  // the lowest bit of the exponent
-  static constexpr uint16_t kInfinity = 0x8000 - kOne;
+  enum : uint16_t {
+    kOne = 1 << (kDigits - 1),  // the lowest bit of the exponent
+    kInfinity = 0x8000 - kOne
+  };
 };
 }  // namespace detail
 
