@@ -43,6 +43,8 @@ struct PutArgs {
   int64_t step = 0;
   Combine combine = Combine::assign;
   Negative negative = Negative::wrong;
+  /// add, 16-bit floats: sums are kept in f32 and rounded once. Only if `put_rounds_once` says so.
+  bool rounds_once = false;
 };
 
 /// An index that lies outside [-size, size).
@@ -76,6 +78,8 @@ struct IndexingKernels {
   /// Writes i counts[i] times, for each i in order. Both i64 and contiguous; the counts are not negative and sum to
   /// out.numel().
   void (*repeat_positions)(const Array& out, const Array& counts, Stream stream);
+  /// Whether put() with so many indices supports PutArgs::rounds_once. Null: never.
+  bool (*put_rounds_once)(int64_t indices) = nullptr;
 };
 
 }  // namespace lorry::kernels

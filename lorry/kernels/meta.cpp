@@ -67,6 +67,7 @@ constexpr PointwiseKernels kPointwise = [] {
 constexpr IndexingKernels kIndexing = [] {
   IndexingKernels kernels = filled<IndexingKernels>();
   kernels.check = [](const Array&, int64_t, int64_t, Stream) { return OutOfRange{}; };
+  kernels.put_rounds_once = nullptr;
   return kernels;
 }();
 constexpr LossKernels kLoss = [] {

@@ -73,18 +73,21 @@ Tensor embedding_backward(const Tensor& grad, const Tensor& indices, int64_t row
       Op::embedding_backward, {&grad, &indices},
       [&] {
         const int64_t width = grad.size(-1);
-        const Tensor wide = grad.to(grad.dtype() == kF64 ? kF64 : kF32).contiguous();
+        if (indices.numel() == 0 || width == 0) return zeros({rows, width}, grad.options());
+        const kernels::IndexingKernels& indexing = *backend(grad).indexing;
+        const bool rounds_once = indexing.put_rounds_once != nullptr && indexing.put_rounds_once(indices.numel());
+        const Tensor wide = (rounds_once || grad.dtype() == kF64 ? grad : grad.to(kF32)).contiguous();
         Tensor table = empty({rows, width}, wide.options());
         table.zero_();
-        if (indices.numel() == 0 || width == 0) return table.to(grad.dtype());
         const IndexArray index_array(indices, width);
-        backend(grad).indexing->put({.target = as_table(table, indices.numel()),
-                                     .source = as_rows(wide, indices.numel(), width),
-                                     .index = index_array.array,
-                                     .size = rows,
-                                     .step = width,
-                                     .combine = kernels::Combine::add},
-                                    current_stream(grad.device()));
+        indexing.put({.target = as_table(table, indices.numel()),
+                      .source = as_rows(wide, indices.numel(), width),
+                      .index = index_array.array,
+                      .size = rows,
+                      .step = width,
+                      .combine = kernels::Combine::add,
+                      .rounds_once = rounds_once},
+                     current_stream(grad.device()));
         if (padding_idx >= 0) table.select(0, padding_idx).zero_();
         return table.to(grad.dtype());
       },

@@ -14,7 +14,8 @@ struct MapCall {
       : sizes(call.sizes),
         inputs(call.inputs.begin(), call.inputs.end()),
         steps(call.steps.begin(), call.steps.end()),
-        outputs(call.outputs.begin(), call.outputs.end()) {}
+        outputs(call.outputs.begin(), call.outputs.end()),
+        sums(call.sums.begin(), call.sums.end()) {}
 
   /// The element type of a register.
   DType dtype(int r) const {
@@ -26,6 +27,7 @@ struct MapCall {
   std::vector<FusedOperand> inputs;
   std::vector<FusedStep> steps;
   std::vector<FusedOutput> outputs;
+  std::vector<FusedSum> sums;
 };
 
 /// The iteration over all operands of a call.

@@ -11,7 +11,8 @@ OutOfRange check(const Array&, int64_t, int64_t, Stream) { return {}; }
 }  // namespace
 
 const IndexingKernels& indexing_kernels() {
-  static constexpr IndexingKernels kKernels{check, flatten, take, put, count_nonzero, nonzero, repeat_positions};
+  static constexpr IndexingKernels kKernels{check,   flatten,          take,           put, count_nonzero,
+                                            nonzero, repeat_positions, put_rounds_once};
   return kKernels;
 }
 

@@ -205,6 +205,8 @@ void put_all(const PutArgs& args, const PutPlan& p, Stream stream) {
 
 }  // namespace
 
+bool put_rounds_once(int64_t indices) { return indices <= kChunk; }
+
 void put(const PutArgs& args, Stream stream) {
   if (args.source.numel() == 0) return;
   const PutPlan p = plan(args);

@@ -8,14 +8,15 @@
 namespace lorry::kernels::cuda {
 namespace {
 
-/// The type of sums: narrow floats are added in f32 and rounded after each addition as on the CPU; integers wrap.
+/// The type of sums: narrow floats are added in f32 and rounded after each addition as on the CPU, or once at the end;
+/// integers wrap.
 template <class T>
 using Sum = std::conditional_t<
     kNarrowType<T>, float,
     std::conditional_t<std::is_same_v<T, uint8_t> || std::is_same_v<T, uint16_t> || std::is_same_v<T, bool>, uint32_t,
                        T>>;
 
-template <class T>
+template <class T, bool kRoundsOnce = false>
 struct Adding {
   using Value = Sum<T>;
 
@@ -29,7 +30,7 @@ struct Adding {
   __device__ __forceinline__ static void combine(Value& sum, Value come) {
     if constexpr (std::is_same_v<T, bool>) {
       sum |= come;
-    } else if constexpr (kNarrowType<T>) {
+    } else if constexpr (kNarrowType<T> && !kRoundsOnce) {
       sum = static_cast<float>(T(sum + come));
     } else {
       sum += come;
@@ -42,7 +43,7 @@ constexpr int kAcross = 4;
 constexpr int kDeep = 4;
 
 /// Operands of `columns`: target, source. blockIdx.x selects the head, blockIdx.y the columns.
-template <class T, class Key, class Index>
+template <class T, class Rule, class Key, class Index>
 __global__ void __launch_bounds__(kThreads)
     add_columns(Stored<T>* target, const Stored<T>* source, Orders<Key, Index> orders, int64_t address_step,
                 Index column_count, StridedIndexer<2, Index> columns) {
@@ -63,7 +64,7 @@ __global__ void __launch_bounds__(kThreads)
       columns(column, at);
       to[v] = target + static_cast<int64_t>(key) * address_step + at[0];
       from[v] = source + at[1];
-      sum[v] = Adding<T>::read(to[v]);
+      sum[v] = Rule::read(to[v]);
     }
     for (uint32_t start = i;; start += 32) {
       const bool mine = start + lane < orders.count && orders.keys[start + lane] == key;
@@ -76,13 +77,13 @@ __global__ void __launch_bounds__(kThreads)
           const Index row = __shfl_sync(kAll, offset, k + u);  // k + u stays below 32
 #pragma unroll
           for (int v = 0; v < kAcross; ++v)
-            if (k + u < length && to[v] != nullptr) come[u][v] = Adding<T>::read(from[v] + row);
+            if (k + u < length && to[v] != nullptr) come[u][v] = Rule::read(from[v] + row);
         }
 #pragma unroll
         for (int u = 0; u < kDeep; ++u)
 #pragma unroll
           for (int v = 0; v < kAcross; ++v)
-            if (k + u < length && to[v] != nullptr) Adding<T>::combine(sum[v], come[u][v]);
+            if (k + u < length && to[v] != nullptr) Rule::combine(sum[v], come[u][v]);
       }
       if (length < 32) break;
     }
@@ -107,18 +108,25 @@ void visit_sum(DType dtype, F&& f) {
   });
 }
 
+template <class T, class Rule, class Key, class Index>
+void add_by(const PutArgs& args, const PutPlan& p, const Orders<Key, Index>& orders, int64_t count, Stream stream) {
+  const int64_t width = p.columns.numel();
+  if (width < kMany) return launch_elements<T>(args, p, orders, Rule{}, stream);
+  const dim3 grid(static_cast<unsigned>((count + kWarps - 1) / kWarps),
+                  static_cast<unsigned>(std::min<int64_t>((width + 32 * kAcross - 1) / (32 * kAcross), 65535)));
+  lorry::cuda::launch(stream, {grid, kThreads}, add_columns<T, Rule, Key, Index>, args.target.as<Stored<T>>(),
+                      args.source.as<const Stored<T>>(), orders, p.address_step, static_cast<Index>(width),
+                      StridedIndexer<2, Index>(p.columns));
+}
+
 template <class Key, class Index>
 void add(const PutArgs& args, const PutPlan& p, const Key* keys, const uint32_t* numbers, int64_t first, int64_t count,
          Stream stream) {
   const Orders<Key, Index> orders = sorted_orders<Key, Index>(p, keys, numbers, first, count);
-  const int64_t width = p.columns.numel();
   visit_sum(args.target.dtype, [&]<class T>(Type<T>) {
-    if (width < kMany) return launch_elements<T>(args, p, orders, Adding<T>{}, stream);
-    const dim3 grid(static_cast<unsigned>((count + kWarps - 1) / kWarps),
-                    static_cast<unsigned>(std::min<int64_t>((width + 32 * kAcross - 1) / (32 * kAcross), 65535)));
-    lorry::cuda::launch(stream, {grid, kThreads}, add_columns<T, Key, Index>, args.target.as<Stored<T>>(),
-                        args.source.as<const Stored<T>>(), orders, p.address_step, static_cast<Index>(width),
-                        StridedIndexer<2, Index>(p.columns));
+    if constexpr (kNarrowType<T>)
+      if (args.rounds_once) return add_by<T, Adding<T, true>>(args, p, orders, count, stream);
+    add_by<T, Adding<T>>(args, p, orders, count, stream);
   });
 }
 
