@@ -34,11 +34,14 @@ struct NormBackwardArgs {
   Array grad, x;                         ///< contiguous [rows, n]
   Array weight;                          ///< [n], may be absent
   Array mean, rstd;                      ///< [rows], as written by layer_norm
+  /// Added to grad_x, which has been rounded before; contiguous [rows, n], x's dtype; may be absent.
+  Array addend = {};
 };
 
 struct NormKernels {
   void (*layer_norm)(const NormArgs&, const Stream&) = nullptr;
   void (*layer_norm_backward)(const NormBackwardArgs&, const Stream&) = nullptr;
+  bool takes_addend = false;  ///< whether layer_norm_backward does; otherwise there must be none
 };
 
 // ---- loss -----------------------------------------------------------------------------------------------------------
@@ -69,6 +72,12 @@ struct LossKernels {
                                  const Stream&) = nullptr;
   void (*nll)(const ClassArgs&, const Array& losses, const Array& row_weights, const Stream&) = nullptr;
   void (*nll_backward)(const ClassArgs&, const Array& grad_x, const Array& scale, const Stream&) = nullptr;
+  /// Writes the row_weights of cross_entropy alone.
+  void (*row_weights)(const ClassArgs&, const Array& row_weights, const Stream&) = nullptr;
+  /// Writes losses, logsumexp and grad_x as cross_entropy and cross_entropy_backward would. grad_x may be x. Null: the
+  /// backend has no such kernel.
+  void (*cross_entropy_with_gradient)(const ClassArgs&, const Array& losses, const Array& logsumexp,
+                                      const Array& grad_x, const Array& scale, const Stream&) = nullptr;
 };
 
 }  // namespace lorry::kernels

@@ -78,6 +78,8 @@ struct ClassRows {
   }
 };
 
+Tensor mean_loss(const Tensor& total, const Tensor& weight, DType dtype) { return total.div(weight).to(dtype); }
+
 /// loss, total weight of the samples (for the mean).
 std::array<Tensor, 2> reduce_losses(const Tensor& losses, const Tensor& row_weights, DType dtype, const Dims& samples,
                                     Reduction reduction) {
@@ -85,7 +87,7 @@ std::array<Tensor, 2> reduce_losses(const Tensor& losses, const Tensor& row_weig
   const Tensor total = losses.sum();
   if (reduction == Reduction::sum) return {total.to(dtype), Tensor()};
   const Tensor weight = row_weights.sum();
-  return {total.div(weight).to(dtype), weight};
+  return {mean_loss(total, weight, dtype), weight};
 }
 
 /// What multiplies the gradient of each sample's loss: [samples], perhaps one number with stride 0.
@@ -177,6 +179,33 @@ Tensor cross_entropy_backward(const Tensor& grad, const Tensor& x, const Tensor&
         return from_rows(grad_x, x.sizes());
       },
       ignore_index, static_cast<int64_t>(reduction), label_smoothing);
+}
+
+bool has_cross_entropy_with_gradient(Device device) {
+  return kernels::backend(device).loss->cross_entropy_with_gradient != nullptr;
+}
+
+std::array<Tensor, 4> cross_entropy_with_gradient(const Tensor& grad, Tensor x, const Tensor& target,
+                                                  const Tensor& weight, int64_t ignore_index, Reduction reduction,
+                                                  double label_smoothing, DType dtype) {
+  const Running running("cross_entropy");
+  const Stream stream = current_stream(x.device());
+  const kernels::LossKernels& loss = *backend(x).loss;
+  const bool overwrites = x.node_ptr()->users() == 1 && x.storage().users() == 1;
+  const ClassRows rows(x, target, weight);
+  const Options wide{compute_dtype(x.dtype()), x.device()};
+  const kernels::ClassArgs args = rows.args(ignore_index, label_smoothing);
+  const Tensor losses = empty({rows.count}, wide), row_weights = empty({rows.count}, wide),
+               logsumexp = empty({rows.count}, wide);
+  loss.row_weights(args, array(row_weights), stream);
+  const Tensor total = reduction == Reduction::mean ? row_weights.sum() : Tensor();
+  const Tensor scale = sample_scale(grad, total, x.dtype(), rows.count),
+               grad_x = overwrites ? rows.x.detach() : empty_strided(rows.x.sizes(), rows.x.strides(), x.options());
+  loss.cross_entropy_with_gradient(args, array(losses), array(logsumexp), rows.matrix(grad_x), array(scale), stream);
+  const Tensor reduced = reduction == Reduction::mean
+                             ? mean_loss(losses.sum(), total, dtype)
+                             : reduce_losses(losses, row_weights, dtype, target.sizes(), reduction)[0];
+  return {reduced, logsumexp, total, from_rows(grad_x, x.sizes())};
 }
 
 Tensor nll_loss_backward(const Tensor& grad, const Dims& sizes, const Tensor& target, const Tensor& weight,

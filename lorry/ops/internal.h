@@ -57,6 +57,12 @@ struct NormGrads {
 NormGrads layer_norm_backward(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& mean,
                               const Tensor& rstd, int64_t normalized_dims, bool want_x, bool want_weight,
                               bool want_bias);
+/// The same with `addend` [sizes of x], in x's dtype, added to the gradient of x as the operator add would.
+NormGrads layer_norm_backward_with_addend(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& mean,
+                                          const Tensor& rstd, const Tensor& addend, int64_t normalized_dims,
+                                          bool want_weight, bool want_bias);
+/// Whether a device has kernels for it.
+bool has_layer_norm_backward_with_addend(Device device);
 
 /// Of the class losses. `grad` is that of the loss, `logsumexp` and `total_weight` are what the forward call
 /// computed.
@@ -65,6 +71,13 @@ Tensor cross_entropy_backward(const Tensor& grad, const Tensor& x, const Tensor&
                               Reduction reduction, double label_smoothing);
 Tensor nll_loss_backward(const Tensor& grad, const Dims& sizes, const Tensor& target, const Tensor& weight,
                          const Tensor& total_weight, int64_t ignore_index, Reduction reduction);
+/// What cross_entropy announces (loss, logsumexp, total weight), and the gradient of x, from one pass over x. `grad` is
+/// that of the loss. The gradient is written over x if nobody else holds x's memory: pass it with std::move.
+std::array<Tensor, 4> cross_entropy_with_gradient(const Tensor& grad, Tensor x, const Tensor& target,
+                                                  const Tensor& weight, int64_t ignore_index, Reduction reduction,
+                                                  double label_smoothing, DType dtype);
+/// Whether a device has kernels for it.
+bool has_cross_entropy_with_gradient(Device device);
 
 /// The sum of the rows of grad [..., width] by index, as [rows, width]. Rows are added in the order of the
 /// indices, 16-bit floats in f32. The row `padding_idx` stays 0; -1: none is left out.

@@ -64,6 +64,27 @@ double machine_epsilon(DType t) {
   return t == kF64 ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
 }
 
+/// The gradients of x, weight and bias, those that are wanted.
+std::array<Tensor, 3> gradients(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& mean,
+                                const Tensor& rstd, const Tensor& addend, int64_t normalized_dims,
+                                const std::array<bool, 3>& wanted) {
+  Dims shape;
+  for (int64_t d = x.dim() - normalized_dims; d < x.dim(); ++d) shape.push_back(x.size(d));
+  const int64_t n = checked_numel(shape);
+  const Tensor g = grad.contiguous(), from = x.contiguous(), w = contiguous_or_none(weight),
+               added = contiguous_or_none(addend);
+  std::array<Tensor, 3> out;
+  if (wanted[0]) out[0] = empty(x.sizes(), x.options());
+  if (wanted[1]) out[1] = empty(shape, x.options());
+  if (wanted[2]) out[2] = empty(shape, x.options());
+  if (n == 0) return out;
+  backend(x).norm->layer_norm_backward(
+      {wanted[0] ? matrix(out[0], n) : kernels::Array{}, vector(out[1]), vector(out[2]), matrix(g, n), matrix(from, n),
+       vector(w), vector(mean), vector(rstd), added.defined() ? matrix(added, n) : kernels::Array{}},
+      current_stream(x.device()));
+  return out;
+}
+
 }  // namespace
 
 Tensor layer_norm(const Tensor& x, const Dims& shape, const Tensor& weight, const Tensor& bias, double eps) {
@@ -87,25 +108,22 @@ NormGrads layer_norm_backward(const Tensor& grad, const Tensor& x, const Tensor&
                               const Tensor& rstd, int64_t normalized_dims, bool want_x, bool want_weight,
                               bool want_bias) {
   const Running running("layer_norm_backward");
-  Dims shape;
-  for (int64_t d = x.dim() - normalized_dims; d < x.dim(); ++d) shape.push_back(x.size(d));
-  const int64_t n = checked_numel(shape);
   const auto result = door::call(
       Op::layer_norm_backward, {&grad, &x, &weight, &mean, &rstd},
       [&] {
-        const Tensor g = grad.contiguous(), from = x.contiguous(), w = contiguous_or_none(weight);
-        std::array<Tensor, 3> out;
-        if (want_x) out[0] = empty(x.sizes(), x.options());
-        if (want_weight) out[1] = empty(shape, x.options());
-        if (want_bias) out[2] = empty(shape, x.options());
-        if (n == 0) return out;
-        const kernels::Array grad_x = want_x ? matrix(out[0], n) : kernels::Array{};
-        backend(x).norm->layer_norm_backward({grad_x, vector(out[1]), vector(out[2]), matrix(g, n), matrix(from, n),
-                                              vector(w), vector(mean), vector(rstd)},
-                                             current_stream(x.device()));
-        return out;
+        return gradients(grad, x, weight, mean, rstd, {}, normalized_dims, {want_x, want_weight, want_bias});
       },
       normalized_dims, want_x, want_weight, want_bias);
+  return {result[0], result[1], result[2]};
+}
+
+bool has_layer_norm_backward_with_addend(Device device) { return kernels::backend(device).norm->takes_addend; }
+
+NormGrads layer_norm_backward_with_addend(const Tensor& grad, const Tensor& x, const Tensor& weight, const Tensor& mean,
+                                          const Tensor& rstd, const Tensor& addend, int64_t normalized_dims,
+                                          bool want_weight, bool want_bias) {
+  const Running running("layer_norm_backward");
+  const auto result = gradients(grad, x, weight, mean, rstd, addend, normalized_dims, {true, want_weight, want_bias});
   return {result[0], result[1], result[2]};
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lorry/autograd/engine.h"
+#include "lorry/kernels/backend.h"
 #include "lorry/ops/ops.h"
 #include "tests/ops/samples.h"
 #include "tests/support/dtypes.h"
@@ -97,6 +98,66 @@ TEST(norm, fused_gradients_match_a_long_double_loop) {
         if (centred) {
           EXPECT_TRUE(near(bias.grad(), e.grad_bias, allowed * std::sqrt(rows))) << what;
         }
+      }
+}
+
+/// As `sample`, but brought to a device at once.
+Tensor drawn(const Dims& sizes, DType dtype, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<double> v(static_cast<size_t>(checked_numel(sizes)));
+  for (double& x : v) x = static_cast<double>(static_cast<int64_t>(random() % 385) - 192) / 64;
+  return from_data(v, sizes).to(dtype);
+}
+
+// Rows of one warp or a few, of a block, and of whole runs or not; few rows, and more than all blocks take at once.
+TEST(norm, longer_rows_match_a_long_double_loop_and_gradients_take_an_addend) {
+  const kernels::NormKernels& kernels_of_norm = *kernels::backend(default_device()).norm;
+  for (const Dims& sizes : {Dims{3, 72}, Dims{5, 256}, Dims{9, 768}, Dims{1400, 520}, Dims{2, 1000}, Dims{5, 1001},
+                            Dims{3, 1028}, Dims{9, 1536}, Dims{3, 4096}, Dims{2, 4104}, Dims{1, 9000}, Dims{1, 17000}})
+    for (const DType dtype : {kBF16, kF16, kF32, kF64})
+      for (const bool centred : {true, false}) {
+        const int64_t rows = sizes[0], n = sizes[1];
+        const std::string what = fmt::format(" of {} {}", sizes, dtype);
+        const Tensor x = drawn(sizes, dtype, 14), weight = drawn({n}, dtype, 15), bias = drawn({n}, dtype, 16),
+                     grad = drawn(sizes, dtype, 17), addend = drawn(sizes, dtype, 18);
+        const double eps = 1e-2;
+        const Expected e = expected_norm(x, grad, n, weight, centred ? bias : Tensor(), eps, centred);
+        const Options wide{dtype == kF64 ? kF64 : kF32};
+        Tensor out = empty(sizes, {dtype}), mean = empty({rows}, wide), rstd = empty({rows}, wide);
+        const auto array = [&](const Tensor& t) { return kernels::Array{t.data_ptr(), t.dtype(), t.layout()}; };
+        const Stream stream = current_stream(default_device());
+        const kernels::Array means = centred ? array(mean) : kernels::Array{};
+        kernels_of_norm.layer_norm(
+            {array(out), array(x), array(weight), centred ? array(bias) : kernels::Array{}, means, array(rstd), eps},
+            stream);
+        EXPECT_TRUE(near(out, e.out, 8 * tolerance(dtype))) << what;
+
+        Tensor grad_x = empty(sizes, {dtype}), grad_weight = empty({n}, {dtype}), grad_bias = empty({n}, {dtype});
+        kernels::NormBackwardArgs args{.grad_x = array(grad_x),
+                                       .grad_weight = array(grad_weight),
+                                       .grad_bias = array(grad_bias),
+                                       .grad = array(grad),
+                                       .x = array(x),
+                                       .weight = array(weight),
+                                       .mean = means,
+                                       .rstd = array(rstd)};
+        kernels_of_norm.layer_norm_backward(args, stream);
+        const double allowed = 32 * tolerance(dtype);
+        EXPECT_TRUE(near(grad_x, e.grad_x, allowed)) << what;
+        EXPECT_TRUE(near(grad_weight, e.grad_weight, allowed * std::sqrt(rows))) << what;
+        EXPECT_TRUE(near(grad_bias, e.grad_bias, allowed * std::sqrt(rows))) << what;
+
+        if (!kernels_of_norm.takes_addend) continue;
+        Tensor with = empty(sizes, {dtype}), in_place = addend.clone();
+        for (const Tensor& to : {with, in_place}) {
+          args.grad_x = array(to);
+          args.addend = array(to.data_ptr() == in_place.data_ptr() ? in_place : addend);
+          kernels_of_norm.layer_norm_backward(args, stream);
+          EXPECT_EQ(elements(to), elements(grad_x + addend)) << what;
+        }
+        args.grad_weight = args.grad_bias = {};
+        kernels_of_norm.layer_norm_backward(args, stream);  // to the sum of before
+        EXPECT_EQ(elements(in_place.clone()), elements(grad_x + (grad_x + addend))) << what;
       }
 }
 

@@ -135,15 +135,25 @@ void layer_norm_backward_as(const NormBackwardArgs& args) {
   std::vector<C> weight_sums(args.grad_weight.data ? chunks * n : 0), bias_sums(args.grad_bias.data ? chunks * n : 0);
   lorry::cpu::parallel_for(chunks, std::max<int64_t>(1, row_grain(n) / kChunk), [&](int64_t begin, int64_t end) {
     RowReader<C> g(args.grad, n), x(args.x, n);
+    RowReader<C> rounded(args.grad_x, n);
+    std::vector<C> addend(args.addend.data ? n : 0);  // a copy, because grad_x may be the addend
     RowWriter<C> grad_x(args.grad_x, args.grad_x.data ? n : 0);
     for (int64_t c = begin; c < end; ++c) {
       C* weight_sum = weight_sums.empty() ? nullptr : weight_sums.data() + c * n;
       C* bias_sum = bias_sums.empty() ? nullptr : bias_sums.data() + c * n;
       for (int64_t r = c * kChunk; r < std::min(rows, (c + 1) * kChunk); ++r) {
         C* to = args.grad_x.data ? grad_x(r) : nullptr;
+        if (!addend.empty())
+          load(addend.data(), args.addend.as<const char>() + r * n * size_of(args.addend.dtype), args.addend.dtype, 1,
+               n);
         norm_rows<C>().backward(to, weight_sum, bias_sum, g(r), x(r), weight.data(), n,
                                 centred ? args.mean.as<C>()[r] : C(0), args.rstd.as<C>()[r], centred);
-        if (to) grad_x.done(r);
+        if (!to) continue;
+        grad_x.done(r);
+        if (addend.empty()) continue;
+        const C* y = rounded(r);
+        for (int64_t i = 0; i < n; ++i) to[i] = y[i] + addend[i];
+        grad_x.done(r);
       }
     }
   });
@@ -171,7 +181,7 @@ void layer_norm_backward(const NormBackwardArgs& args, const Stream&) {
 }  // namespace
 
 const NormKernels& norm_kernels() {
-  static constexpr NormKernels kKernels{layer_norm, layer_norm_backward};
+  static constexpr NormKernels kKernels{layer_norm, layer_norm_backward, true};
   return kKernels;
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "lorry/kernels/cuda/common/last_block.h"
 #include "lorry/kernels/cuda/common/scratch.h"
 
 namespace lorry::kernels::cuda {
@@ -22,24 +23,5 @@ class Tickets {
   std::optional<Scratch> own_;
   uint32_t* data_;
 };
-
-#ifdef __CUDACC__
-/// Whether this block is the last of `blocks` to call this. If so, it can read what the other blocks wrote to device
-/// memory before, bypassing the multiprocessor's cache. All threads must call it, once. One thread's fence is enough
-/// for the block: the barriers before and after order the accesses of the others.
-__device__ __forceinline__ bool is_last_block(uint32_t* ticket, uint32_t blocks) {
-  __syncthreads();
-  bool last = false;
-  if (threadIdx.x == 0) {
-    uint32_t before;
-    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
-                 : "=r"(before)
-                 : "l"(__cvta_generic_to_global(ticket)), "r"(blocks - 1)
-                 : "memory");
-    last = before == blocks - 1;
-  }
-  return __syncthreads_or(last);
-}
-#endif
 
 }  // namespace lorry::kernels::cuda

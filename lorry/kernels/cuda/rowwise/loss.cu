@@ -18,10 +18,12 @@ namespace {
 using lorry::cuda::AssertSite;
 using lorry::cuda::DeviceAssert;
 
-/// Small teams, several per multiprocessor: while some finish a row, others read.
-constexpr int kLargestTeam = 256;
+/// Small teams, several per multiprocessor: while some finish a row, others read. Long rows have larger teams, because
+/// the rows that are read at a time should fit into the second-level cache (cross_entropy_with_gradient_rows).
+constexpr int kLargestTeam = 512, kUsualTeam = 256;
+constexpr int64_t kLongRow = 64 << 10;  ///< bytes
 template <class T>
-constexpr int kTeamsHeld = sizeof(T) == 8 ? 1 : 4;
+constexpr int kTeamsHeld = sizeof(T) == 8 ? 1 : 2;
 
 template <class T>
 struct ClassRows {
@@ -51,22 +53,20 @@ struct ClassRows {
   __device__ double weights() const { return total_weight ? *total_weight : static_cast<double>(classes); }
 };
 
-/// kSmooth: the sum of weight * x is computed too.
-template <class T, bool kSmooth>
-__global__ __launch_bounds__(kLargestTeam, kTeamsHeld<T>) void cross_entropy_rows(ClassRows<T> a, Accumulate<T>* losses,
-                                                                                  Accumulate<T>* row_weights,
-                                                                                  Accumulate<T>* logsumexp, int lanes) {
-  using C = Accumulate<T>;
-  constexpr int kN = kRun<T>;
-  __shared__ C slots[3 * kWarp];
-  const Team team(lanes);
-  const int64_t t = a.class_of(team.row, team.lane == 0);
-  const T* const x = a.x + team.row * a.step;
-  const Cut<T, int64_t> cut(x, t < 0 ? 0 : a.classes, team);
-  const C own = t < 0 ? C(0) : static_cast<C>(x[t]);
+template <class C>
+struct RowLoss {
+  double loss;
+  C logsumexp;
+};
 
+/// The loss of a row of class t, the same in all lanes. slots: 3 * 32 values. kSmooth: with label smoothing.
+template <bool kSmooth, class T, class C = Accumulate<T>>
+__device__ __forceinline__ RowLoss<C> loss_of_row(const ClassRows<T>& a, const T* x, const Cut<T, int64_t>& cut,
+                                                  int64_t t, const Team& team, C* slots) {
+  constexpr int kN = kRun<T>;
+  const C own = t < 0 ? C(0) : static_cast<C>(x[t]);
   LogSum<C> total;
-  C dot = 0;
+  C dot = 0;  // the sum of weight * x
   const C edge[1][1] = {{cut.edge >= 0 ? static_cast<C>(x[cut.edge]) : -kInfinity<C>}};
   total.add(edge);
   if (kSmooth && cut.edge >= 0) dot = a.weight_of(cut.edge) * edge[0][0];
@@ -90,17 +90,28 @@ __global__ __launch_bounds__(kLargestTeam, kTeamsHeld<T>) void cross_entropy_row
   });
   total.combine(team, slots);
   if constexpr (kSmooth) dot = team.sum(dot, slots + 2 * kWarp);
+  if (t < 0) return {0, 0};
+  const double exact =
+      total.finite() ? static_cast<double>(total.max) + std::log(static_cast<double>(total.sum)) : kNaN<double>;
+  double loss = (1 - a.smoothing) * a.weight_of(t) * (exact - own);
+  if constexpr (kSmooth) loss += a.smooth() * (a.weights() * exact - dot);
+  return {loss, static_cast<C>(exact)};
+}
 
+template <class T, bool kSmooth>
+__global__ __launch_bounds__(kLargestTeam, kTeamsHeld<T>) void cross_entropy_rows(ClassRows<T> a, Accumulate<T>* losses,
+                                                                                  Accumulate<T>* row_weights,
+                                                                                  Accumulate<T>* logsumexp, int lanes) {
+  using C = Accumulate<T>;
+  __shared__ C slots[3 * kWarp];
+  const Team team(lanes);
+  const int64_t t = a.class_of(team.row, team.lane == 0);
+  const T* const x = a.x + team.row * a.step;
+  const RowLoss<C> row = loss_of_row<kSmooth>(a, x, Cut<T, int64_t>(x, t < 0 ? 0 : a.classes, team), t, team, slots);
   if (team.lane != 0 || team.row >= a.rows) return;
-  double loss = 0, exact = 0;
-  if (t >= 0) {
-    exact = total.finite() ? static_cast<double>(total.max) + std::log(static_cast<double>(total.sum)) : kNaN<double>;
-    loss = (1 - a.smoothing) * a.weight_of(t) * (exact - own);
-    if constexpr (kSmooth) loss += a.smooth() * (a.weights() * exact - dot);
-  }
-  losses[team.row] = static_cast<C>(loss);
+  losses[team.row] = static_cast<C>(row.loss);
   row_weights[team.row] = t < 0 ? C(0) : a.weight_of(t);
-  logsumexp[team.row] = static_cast<C>(exact);
+  logsumexp[team.row] = row.logsumexp;
 }
 
 /// A row of gradients: softmax * probability - even * weights, minus `own` at the class.
@@ -119,29 +130,22 @@ struct RowGradient {
   }
 };
 
-template <class T>
-__global__ __launch_bounds__(kLargestTeam, kTeamsHeld<T>) void cross_entropy_backward_rows(
-    ClassRows<T> a, T* grad_x, int64_t grad_step, const Accumulate<T>* scale, int64_t scale_stride,
-    const Accumulate<T>* logsumexp, int lanes) {
-  using C = Accumulate<T>;
+/// Writes the gradient of a row of class t, perhaps over x. scale: what multiplies the gradient of the row's loss.
+template <class T, class C = Accumulate<T>>
+__device__ __forceinline__ void write_gradient(const ClassRows<T>& a, const T* x, T* to, const Cut<T, int64_t>& cut,
+                                               int64_t t, double scale, C logsumexp, const Team& team) {
   constexpr int kN = kRun<T>;
-  const Team team(lanes);
-  if (team.row >= a.rows) return;
-  const T* const x = a.x + team.row * a.step;
-  T* const to = grad_x + team.row * grad_step;
-  const Cut<T, int64_t> cut(x, a.classes, team);
   const bool aligned = on_16(to + cut.head), weight_aligned = on_16(a.weight + cut.head);
-  const int64_t t = a.class_of(team.row, team.lane == 0);
   if (t < 0) {
     const C zeros[kN] = {};
     for (int64_t j = team.lane; j < cut.body; j += team.lanes) store_elements(to + cut.at(j), aligned, zeros);
     if (cut.edge >= 0) to[cut.edge] = T(C(0));
     return;
   }
-  const double s = scale[team.row * scale_stride], own = s * (1 - a.smoothing) * a.weight_of(t);
+  const double own = scale * (1 - a.smoothing) * a.weight_of(t);
   const bool smooth = a.smoothing != 0;
-  const RowGradient<T> row{logsumexp[team.row], static_cast<C>(smooth ? own + s * a.smooth() * a.weights() : own),
-                           static_cast<C>(smooth ? s * a.smooth() : 0), static_cast<C>(own), t};
+  const RowGradient<T> row{logsumexp, static_cast<C>(smooth ? own + scale * a.smooth() * a.weights() : own),
+                           static_cast<C>(smooth ? scale * a.smooth() : 0), static_cast<C>(own), t};
   each_turn<true>(x, cut, team, T(C(0)), [&](const uint4(&raw)[kFlight], int64_t j) {
 #pragma unroll
     for (int k = 0; k < kFlight; ++k) {
@@ -167,6 +171,47 @@ __global__ __launch_bounds__(kLargestTeam, kTeamsHeld<T>) void cross_entropy_bac
     row.take_own(v, cut.edge);
     to[cut.edge] = T(v[0]);
   }
+}
+
+template <class T>
+__global__ __launch_bounds__(kLargestTeam, kTeamsHeld<T>) void cross_entropy_backward_rows(
+    ClassRows<T> a, T* grad_x, int64_t grad_step, const Accumulate<T>* scale, int64_t scale_stride,
+    const Accumulate<T>* logsumexp, int lanes) {
+  const Team team(lanes);
+  if (team.row >= a.rows) return;
+  const T* const x = a.x + team.row * a.step;
+  write_gradient(a, x, grad_x + team.row * grad_step, Cut<T, int64_t>(x, a.classes, team),
+                 a.class_of(team.row, team.lane == 0), scale[team.row * scale_stride], logsumexp[team.row], team);
+}
+
+/// A row's loss, and then its gradient, which may be written over x: each lane writes what it alone has read.
+template <class T, bool kSmooth>
+__global__ __launch_bounds__(kLargestTeam, kTeamsHeld<T>) void cross_entropy_with_gradient_rows(
+    ClassRows<T> a, T* grad_x, int64_t grad_step, const Accumulate<T>* scale, int64_t scale_stride,
+    Accumulate<T>* losses, Accumulate<T>* logsumexp, int lanes) {
+  using C = Accumulate<T>;
+  __shared__ C slots[3 * kWarp];
+  const Team team(lanes);
+  const bool live = team.row < a.rows;
+  const int64_t t = a.class_of(team.row, team.lane == 0);
+  const T* const x = a.x + team.row * a.step;
+  const Cut<T, int64_t> cut(x, live ? a.classes : 0, team);
+  const RowLoss<C> row = loss_of_row<kSmooth>(a, x, t < 0 ? Cut<T, int64_t>(x, 0, team) : cut, t, team, slots);
+  // Every lane has read the element of its row's class.
+  lanes > kWarp ? __syncthreads() : __syncwarp();
+  if (!live) return;
+  if (team.lane == 0) {
+    losses[team.row] = static_cast<C>(row.loss);
+    logsumexp[team.row] = row.logsumexp;
+  }
+  write_gradient(a, x, grad_x + team.row * grad_step, cut, t, scale[team.row * scale_stride], row.logsumexp, team);
+}
+
+/// One thread per row.
+template <class T>
+__global__ __launch_bounds__(kTeamBlock) void row_weights_of(ClassRows<T> a, Accumulate<T>* row_weights) {
+  const int64_t row = int64_t{blockIdx.x} * kTeamBlock + threadIdx.x, t = a.class_of(row, false);
+  if (row < a.rows) row_weights[row] = t < 0 ? Accumulate<T>(0) : a.weight_of(t);
 }
 
 /// Computes the sum of all class weights for label smoothing. One block.
@@ -230,7 +275,8 @@ RowPlan plan_classes(const Array& x) {
   const int64_t n = x.size(1), body = n * size_of(x.dtype) / 16;
   RowPlan plan = plan_rows(n, static_cast<int>(16 / size_of(x.dtype)), is_cut(x, n), kFlight);
   if (plan.lanes <= kWarp) return plan;
-  const int64_t turns = (body + kFlight * kLargestTeam - 1) / (kFlight * kLargestTeam), most = kFlight * turns;
+  const int64_t team = n * size_of(x.dtype) < kLongRow ? kUsualTeam : kLargestTeam;
+  const int64_t turns = (body + kFlight * team - 1) / (kFlight * team), most = kFlight * turns;
   plan.lanes = static_cast<int>(((body + most - 1) / most + kWarp - 1) / kWarp * kWarp);
   return plan;
 }
@@ -277,6 +323,47 @@ void cross_entropy_backward(const ClassArgs& args, const Array& grad_x, const Ar
   });
 }
 
+/// Dynamic shared memory of a block that has a multiprocessor of an H200 to itself.
+constexpr int kMostShared = 224 << 10;
+
+/// The rows that are read at a time should fit into the second-level cache, because each is read twice. Shared memory
+/// that a block does not use limits how many there are. bytes: of the rows of a block.
+size_t limiting_memory(int64_t bytes) {
+  constexpr int64_t kCache = int64_t{32} << 20, kMultiprocessors = 132;
+  const int64_t blocks = kCache / kMultiprocessors / std::max<int64_t>(bytes, 1);
+  if (blocks >= 8) return 0;
+  return static_cast<size_t>(kMostShared / std::max<int64_t>(blocks, 1) - 1024);
+}
+
+void cross_entropy_with_gradient(const ClassArgs& args, const Array& losses, const Array& logsumexp,
+                                 const Array& grad_x, const Array& scale, const Stream& stream) {
+  if (args.x.size(0) == 0) return;
+  visit_floating(args.x.dtype, [&]<class T>(Type<T>) {
+    using C = Accumulate<T>;
+    const RowPlan plan = plan_classes(args.x);
+    const size_t shared = limiting_memory(plan.block() / plan.lanes * args.x.size(1) * size_of(args.x.dtype));
+    const auto launch = [&]<bool kSmooth>(const ClassRows<T>& a) {
+      allow_shared_once<cross_entropy_with_gradient_rows<T, kSmooth>>(stream.device.index, kMostShared);
+      lorry::cuda::launch(stream, {plan.grid(a.rows), static_cast<unsigned>(plan.block()), shared},
+                          cross_entropy_with_gradient_rows<T, kSmooth>, a, grad_x.as<T>(), grad_x.stride(0),
+                          scale.as<C>(), scale.stride(0), losses.as<C>(), logsumexp.as<C>(), plan.lanes);
+    };
+    with_total_weight(class_rows<T>(args, args.x, "cross_entropy", stream), stream, [&](const ClassRows<T>& a) {
+      a.smoothing == 0 ? launch.template operator()<false>(a) : launch.template operator()<true>(a);
+    });
+  });
+}
+
+void row_weights(const ClassArgs& args, const Array& weights, const Stream& stream) {
+  const int64_t rows = args.x.size(0);
+  if (rows == 0) return;
+  visit_floating(args.x.dtype, [&]<class T>(Type<T>) {
+    lorry::cuda::launch(stream, {static_cast<unsigned>((rows + kTeamBlock - 1) / kTeamBlock), kTeamBlock},
+                        row_weights_of<T>, class_rows<T>(args, args.x, "cross_entropy", stream),
+                        weights.as<Accumulate<T>>());
+  });
+}
+
 void nll(const ClassArgs& args, const Array& losses, const Array& row_weights, const Stream& stream) {
   const int64_t rows = args.x.size(0);
   if (rows == 0) return;
@@ -300,7 +387,8 @@ void nll_backward(const ClassArgs& args, const Array& grad_x, const Array& scale
 }  // namespace
 
 const LossKernels& loss_kernels() {
-  static constexpr LossKernels kKernels{check_targets, cross_entropy, cross_entropy_backward, nll, nll_backward};
+  static constexpr LossKernels kKernels{check_targets, cross_entropy, cross_entropy_backward,     nll,
+                                        nll_backward,  row_weights,   cross_entropy_with_gradient};
   return kKernels;
 }
 

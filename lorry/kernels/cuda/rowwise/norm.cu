@@ -33,6 +33,11 @@ __device__ __forceinline__ void scale_and_shift(Accumulate<T> (&v)[kRun<T>], con
   Accumulate<T> w[kRun<T>], b[kRun<T>];
   if (a.weight) load_elements(a.weight + i, aligned, w);
   if (a.bias) load_elements(a.bias + i, aligned, b);
+  if (a.weight && a.bias) {
+#pragma unroll
+    for (int e = 0; e < kRun<T>; ++e) v[e] = std::fma(v[e], w[e], b[e]);
+    return;
+  }
 #pragma unroll
   for (int e = 0; e < kRun<T>; ++e) v[e] = std::fma(v[e], a.weight ? w[e] : 1, a.bias ? b[e] : 0);
 }
@@ -47,8 +52,9 @@ __device__ __forceinline__ bool aligned_beside(const NormRows<T>& a, int head) {
   return (!a.weight || on_16(a.weight + head)) && (!a.bias || on_16(a.bias + head));
 }
 
-template <class T, int kRuns>
-__global__ __launch_bounds__(kBlockOf<T, kRuns>) void norm_held(NormRows<T> a, int lanes) {
+/// kBlock: kTeamBlock for rows of a few warps, or kMaxBlock.
+template <class T, int kRuns, int kBlock>
+__global__ __launch_bounds__(kBlock) void norm_held(NormRows<T> a, int lanes) {
   using C = Accumulate<T>;
   constexpr int kN = kRun<T>;
   __shared__ C slots[3 * kWarp];
@@ -103,7 +109,7 @@ __global__ __launch_bounds__(kMaxBlock) void norm_long(NormRows<T> a) {
         about += part;
       }
     });
-    about = static_cast<C>(team.sum(about, slots) * a.one_nth);
+    about = team.sum(about, slots) * static_cast<C>(a.one_nth);
   } else {
     about = 0;
   }
@@ -149,6 +155,15 @@ __global__ __launch_bounds__(kMaxBlock) void norm_long(NormRows<T> a) {
   if (cut.edge >= 0) out[cut.edge] = T(scale_and_shift(row.normal(edge), a, cut.edge));
 }
 
+/// Calls held.operator()<kRuns, kTeamBlock>() with the first kRuns, at most kMost, that is at least `runs`.
+template <int kMost, int kRuns = 1, class Held>
+void with_few_runs(int runs, const Held& held) {
+  if constexpr (kRuns < kMost) {
+    if (runs > kRuns) return with_few_runs<kMost, kRuns + 1>(runs, held);
+  }
+  held.template operator()<kRuns, kTeamBlock>();
+}
+
 void layer_norm(const NormArgs& args, const Stream& stream) {
   const int64_t rows = args.x.size(0), n = args.x.size(1);
   if (rows == 0 || n == 0) return;
@@ -164,20 +179,23 @@ void layer_norm(const NormArgs& args, const Stream& stream) {
                         n,
                         args.eps,
                         1.0 / static_cast<double>(n)};
-    const RowPlan plan = plan_rows(n, kRun<T>, is_cut(args.x, n), kUsual<T>);
-    const auto held = [&]<int kRuns>() {
-      lorry::cuda::launch(stream, {plan.grid(rows), plan.block()}, norm_held<T, kRuns>, a, plan.lanes);
+    const RowPlan plan = plan_norm<T>(n, is_cut(args.x, n));
+    const auto held = [&]<int kRuns, int kBlock>() {
+      lorry::cuda::launch(stream, {plan.grid(rows), plan.block()}, norm_held<T, kRuns, kBlock>, a, plan.lanes);
     };
-    with_runs<kMost<T>>(plan.runs, held, [&] {
-      lorry::cuda::launch(stream, {static_cast<unsigned>(rows), kMaxBlock}, norm_long<T>, a);
-    });
+    if (plan.lanes <= kTeamBlock) return with_few_runs<kNormRuns<T>>(plan.runs, held);
+    with_runs<kMost<T>, kUsual<T>>(
+        plan.runs, [&]<int kRuns>() { held.template operator()<kRuns, kMaxBlock>(); },
+        [&] {
+          lorry::cuda::launch(stream, {static_cast<unsigned>(rows), kMaxBlock}, norm_long<T>, a);
+        });
   });
 }
 
 }  // namespace
 
 const NormKernels& norm_kernels() {
-  static constexpr NormKernels kKernels{layer_norm, layer_norm_backward};
+  static constexpr NormKernels kKernels{layer_norm, layer_norm_backward, true};
   return kKernels;
 }
 

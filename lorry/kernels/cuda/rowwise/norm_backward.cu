@@ -3,8 +3,9 @@
 // memory; each sum belongs to one thread. A block stores its sums in scratch memory; a second kernel adds the sums of
 // all blocks in order, in f64. The number of blocks and every order of summation depend on the shape only.
 //
-// 3 accesses per element, and 2 * 4 * blocks * n bytes of sums, written and read. Rows of up to 16,384 elements (8,192
-// for f64) are held in registers; longer ones are read twice and keep their sums in scratch memory.
+// 3 accesses per element (4 with an addend), and 2 * 4 * blocks * n bytes of sums, written and read. Rows of up to
+// 16,384 elements (8,192 for f64) are held in registers; longer ones are read twice and keep their sums in scratch
+// memory.
 
 #include "lorry/kernels/cuda/rowwise/norm_backward.h"
 
@@ -23,21 +24,34 @@ constexpr int kTogether = 512, kShort = 8;
 template <class T>
 struct BackwardRows {
   using C = Accumulate<T>;
-  T* grad_x;                   ///< null: not needed
-  C *weight_sums, *bias_sums;  ///< [blocks, n]; null: not needed
-  const T *grad, *x, *weight;
+  T* grad_x;                            ///< null: not needed
+  C *weight_sums, *bias_sums;           ///< [blocks, n]; null: not needed
+  const T *grad, *x, *weight, *addend;  ///< weight, addend: null if absent
   const C *mean, *rstd;
   int64_t rows, n;
   double one_nth;
 
-  void addresses(auto& visit) const { visit(grad_x, weight_sums, bias_sums, grad, x, weight, mean, rstd); }
+  void addresses(auto& visit) const { visit(grad_x, weight_sums, bias_sums, grad, x, weight, addend, mean, rstd); }
 };
 
 /// grad_x from h = grad * weight, the gradient of the normalised row (Ba, Kiros, Hinton 2016): h minus its components
-/// along the constant row (`mean`; 0 unless centred) and along the normalised row (`along`), divided by the deviation.
+/// along the constant row (0 unless centred) and along the normalised row, divided by the deviation.
 template <class C>
-__device__ __forceinline__ C element(C h, C normal, C mean, C along, C rstd) {
-  return rstd * std::fma(-normal, along, h - mean);
+struct Projection {
+  C rstd, constant, along;
+
+  /// sums: those of h and of h * normal.
+  __device__ Projection(const C (&sums)[2], C rstd, bool centred, double one_nth)
+      : rstd(rstd),
+        constant(centred ? -rstd * (sums[0] * static_cast<C>(one_nth)) : C(0)),
+        along(-rstd * (sums[1] * static_cast<C>(one_nth))) {}
+  __device__ C operator()(C h, C normal) const { return std::fma(h, rstd, std::fma(normal, along, constant)); }
+};
+
+/// The sum of a result and its addend, which the operator `add` would give: the result is rounded first.
+template <class T, class C = Accumulate<T>>
+__device__ __forceinline__ C plus(C result, C addend) {
+  return static_cast<C>(T(result)) + addend;
 }
 
 /// 16 bytes of a thread's sums. Each plane of a block's shared memory has such a place for every thread.
@@ -45,6 +59,27 @@ template <class C>
 struct alignas(16) Quad {
   C at[16 / sizeof(C)];
 };
+
+/// Sums over one of the teams of a block, several whole warps; the other teams do not wait. slots: 2 * 32 values that
+/// the sums before these did not use.
+template <class C>
+__device__ __forceinline__ void sum_over_warps(C (&sums)[2], int team, int lanes, C* slots) {
+#pragma unroll
+  for (int step = kWarp / 2; step > 0; step /= 2)
+#pragma unroll
+    for (int s = 0; s < 2; ++s) sums[s] += __shfl_xor_sync(0xffffffffu, sums[s], step);
+  const int warps = lanes / kWarp, first = team * warps;
+  if (threadIdx.x % kWarp == 0) {
+    slots[threadIdx.x / kWarp] = sums[0];
+    slots[kWarp + threadIdx.x / kWarp] = sums[1];
+  }
+  asm volatile("bar.sync %0, %1;" ::"r"(1 + team), "r"(lanes) : "memory");
+#pragma unroll
+  for (int s = 0; s < 2; ++s) {
+    sums[s] = slots[s * kWarp + first];
+    for (int w = 1; w < warps; ++w) sums[s] += slots[s * kWarp + first + w];
+  }
+}
 
 /// A lane has kRuns runs of N elements. N > 1 requires that every row and the weight are aligned to 16 bytes.
 // Long: its rows stay in registers from the first sum to the last store.
@@ -97,15 +132,30 @@ __global__ __launch_bounds__(kRuns* N < kUsual<T> * kRun<T>
   };
 
   int turn = 0;
-  if (kAhead) read(team.row);
+  // Neighbouring rows belong to different blocks, so that all blocks have as many.
+  const int team_index = static_cast<int>(threadIdx.x) / lanes;
+  const int64_t begin = int64_t{team_index} * gridDim.x + blockIdx.x;
+  if (kAhead) read(begin);
   for (int64_t first = 0; first < a.rows; first += int64_t{gridDim.x} * teams, turn ^= 1) {
-    const int64_t row = first + team.row;
+    const int64_t row = first + begin;
     const bool live = row < a.rows;
     C g[kValues], normal[kValues];
     if (!kAhead) read(row);
     widen(raw_grad, g);
     widen(raw_x, normal);
     const C mean = raw_mean, rstd = raw_rstd;
+    const auto addend_of = [&](int j) -> Raw {
+      if (!live || j >= runs) return {};
+      if constexpr (N == 1)
+        return a.addend[row * a.n + j];
+      else
+        return load16<true>(a.addend + row * a.n + j * N);
+    };
+    Raw raw_addend[kRuns];
+    if (kAhead && a.addend) {
+#pragma unroll
+      for (int k = 0; k < kRuns; ++k) raw_addend[k] = addend_of(team.lane + k * lanes);
+    }
     if (kAhead) read(row + int64_t{gridDim.x} * teams);
 #pragma unroll
     for (int v = 0; v < kValues; ++v) normal[v] = (normal[v] - mean) * rstd;
@@ -152,16 +202,28 @@ __global__ __launch_bounds__(kRuns* N < kUsual<T> * kRun<T>
         sums[1] = std::fma(g[k * N + e], normal[k * N + e], sums[1]);
       }
     }
-    team.sum(sums, slots[turn]);
-    const C constant = a.mean ? static_cast<C>(sums[0] * a.one_nth) : C(0), along = static_cast<C>(sums[1] * a.one_nth);
+    if (teams > 1 && lanes > kWarp)
+      sum_over_warps(sums, team_index, lanes, slots[turn]);
+    else
+      team.sum(sums, slots[turn]);
+    const Projection<C> project(sums, rstd, a.mean != nullptr, a.one_nth);
     T* const to = a.grad_x + row * a.n;
 #pragma unroll
     for (int k = 0; k < kRuns; ++k) {
       const int j = team.lane + k * lanes;
       if (!live || j >= runs) break;
-      C result[N];
+      C result[N], others[N];
 #pragma unroll
-      for (int e = 0; e < N; ++e) result[e] = element(g[k * N + e], normal[k * N + e], constant, along, rstd);
+      for (int e = 0; e < N; ++e) result[e] = project(g[k * N + e], normal[k * N + e]);
+      if (a.addend) {
+        const Raw raw = kAhead ? raw_addend[k] : addend_of(j);
+        if constexpr (N == 1)
+          others[0] = static_cast<C>(raw);
+        else
+          unpack<T>(raw, others);
+#pragma unroll
+        for (int e = 0; e < N; ++e) result[e] = plus<T>(result[e], others[e]);
+      }
       if constexpr (N == 1)
         to[j] = T(result[0]);
       else
@@ -201,7 +263,7 @@ __global__ __launch_bounds__(kRuns* N < kUsual<T> * kRun<T>
 
 /// A block processes rows of any length in turn; each thread adds to its own columns of the block's sums.
 template <class T>
-__global__ __launch_bounds__(kLongBlock) void norm_backward_long(BackwardRows<T> a) {
+__global__ __launch_bounds__(kLongBlock, 1) void norm_backward_long(BackwardRows<T> a) {
   using C = Accumulate<T>;
   __shared__ C slots[2][2 * kWarp];
   const Team team(blockDim.x);
@@ -211,9 +273,8 @@ __global__ __launch_bounds__(kLongBlock) void norm_backward_long(BackwardRows<T>
   for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x, turn ^= 1) {
     const T *grad = a.grad + row * a.n, *x = a.x + row * a.n;
     const C mean = a.mean ? a.mean[row] : C(0), rstd = a.rstd[row];
-    C constant = 0, along = 0;
+    C sums[2] = {0, 0};
     if (a.grad_x) {
-      C sums[2] = {0, 0};
 #pragma unroll 4
       for (int64_t i = threadIdx.x; i < a.n; i += kLongBlock) {
         const C h = static_cast<C>(grad[i]) * (a.weight ? static_cast<C>(a.weight[i]) : C(1));
@@ -221,18 +282,18 @@ __global__ __launch_bounds__(kLongBlock) void norm_backward_long(BackwardRows<T>
         sums[1] = std::fma(h, (static_cast<C>(x[i]) - mean) * rstd, sums[1]);
       }
       team.sum(sums, slots[turn]);
-      constant = a.mean ? static_cast<C>(sums[0] * a.one_nth) : C(0);
-      along = static_cast<C>(sums[1] * a.one_nth);
     }
+    const Projection<C> project(sums, rstd, a.mean != nullptr, a.one_nth);
     const bool begins = row == blockIdx.x;
 #pragma unroll 4
     for (int64_t i = threadIdx.x; i < a.n; i += kLongBlock) {
       const C g = static_cast<C>(grad[i]), normal = (static_cast<C>(x[i]) - mean) * rstd;
       if (weight_sums) weight_sums[i] = std::fma(g, normal, begins ? C(0) : weight_sums[i]);
       if (bias_sums) bias_sums[i] = g + (begins ? C(0) : bias_sums[i]);
-      if (a.grad_x)
-        a.grad_x[row * a.n + i] =
-            T(element(g * (a.weight ? static_cast<C>(a.weight[i]) : C(1)), normal, constant, along, rstd));
+      if (!a.grad_x) continue;
+      C result = project(g * (a.weight ? static_cast<C>(a.weight[i]) : C(1)), normal);
+      if (a.addend) result = plus<T>(result, static_cast<C>(a.addend[row * a.n + i]));
+      a.grad_x[row * a.n + i] = T(result);
     }
   }
 }
@@ -265,7 +326,8 @@ __global__ __launch_bounds__(kAddColumns* kAddLanes) void add_blocks(T* first, T
 template <class T>
 void launch_backward(BackwardRows<T> a, const NormBackwardArgs& args, Stream stream) {
   using C = Accumulate<T>;
-  const bool whole = !is_cut(args.grad, a.n) && aligned16(a.x) && aligned16(a.grad_x) && aligned16(a.weight);
+  const bool whole =
+      !is_cut(args.grad, a.n) && aligned16(a.x) && aligned16(a.grad_x) && aligned16(a.weight) && aligned16(a.addend);
   RowPlan plan = plan_rows(a.n, whole ? kRun<T> : 1, false, kUsual<T> * (whole ? 1 : kRun<T>));
   if (whole && plan.lanes > kWarp && a.n <= kTogether * kShort)
     plan = {static_cast<int>((a.n + kShort * kWarp - 1) / (kShort * kWarp)) * kWarp, std::max(1, kShort / kRun<T>)};
@@ -312,9 +374,10 @@ void layer_norm_backward(const NormBackwardArgs& args, const Stream& stream) {
   if (n == 0 || !(args.grad_x.data || args.grad_weight.data || args.grad_bias.data)) return;
   visit_floating(args.x.dtype, [&]<class T>(Type<T>) {
     using C = Accumulate<T>;
-    launch_backward<T>({args.grad_x.as<T>(), nullptr, nullptr, args.grad.as<T>(), args.x.as<T>(), args.weight.as<T>(),
-                        args.mean.as<C>(), args.rstd.as<C>(), rows, n, 1.0 / static_cast<double>(n)},
-                       args, stream);
+    launch_backward<T>(
+        {args.grad_x.as<T>(), nullptr, nullptr, args.grad.as<T>(), args.x.as<T>(), args.weight.as<T>(),
+         args.addend.as<T>(), args.mean.as<C>(), args.rstd.as<C>(), rows, n, 1.0 / static_cast<double>(n)},
+        args, stream);
   });
 }
 
