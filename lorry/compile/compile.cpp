@@ -58,6 +58,11 @@ std::vector<bool> gradients_required(std::span<const Tensor> arguments) {
   return required;
 }
 
+compiler::ProgramOptions program_options(const CompileOptions& options) {
+  return {.epilogues = options.epilogues ? compiler::Epilogues::fast : compiler::Epilogues::none,
+          .autotune = options.max_autotune};
+}
+
 /// A description of a program's kernels: operators and kinds of operands, without sizes.
 std::string kernels_of(const compiler::Program& program) {
   std::string text;
@@ -289,12 +294,12 @@ std::vector<Tensor> CompiledFunction::call(std::span<const Tensor> arguments, co
   ++cache_->recordings;
   try {
     const trace::Graph graph = trace::functionalise(recording);
-    const bool epilogues = cache_->options.epilogues;
+    const compiler::ProgramOptions options = program_options(cache_->options);
     if (gradients.results.empty())
-      made->set(std::make_shared<const compiler::Program>(graph, epilogues));
+      made->set(std::make_shared<const compiler::Program>(graph, options));
     else
       made->set(std::make_shared<const compiler::DifferentiableProgram>(graph, arguments.size(), results.size(),
-                                                                        gradients, epilogues));
+                                                                        gradients, options));
   } catch (const CompileError& error) {
     made->refused = error.what();
     if (!recording.may_initialise) made->attempts = kAttempts;

@@ -49,6 +49,9 @@ struct CompileOptions {
   /// On a GPU, products of 16-bit floats take the bias, GELU and their gradients that follow into themselves; their
   /// results may differ by the rounding of an intermediate value. False: the bits of the operators.
   bool epilogues = true;
+  /// Times several ways to run a recording in its first calls, and goes on with the fastest: with the usual fusions,
+  /// with all epilogues, with none, and operator by operator. These calls wait for kernels and for the device.
+  bool max_autotune = false;
   /// The maximum number of recordings of one function, and of all functions. Beyond them the function's least recently
   /// used recording is dropped, and a warning event says so. At least 1.
   int cache_size_limit = 64, accumulated_cache_size_limit = 4096;

@@ -94,17 +94,16 @@ std::vector<Tensor> record_backward(trace::Recorder& recorder, std::span<const T
 }
 
 DifferentiableProgram::DifferentiableProgram(const trace::Graph& graph, size_t arguments, size_t results,
-                                             const Differentiation& differentiation, bool epilogues)
-    : DifferentiableProgram(parts_of(graph, arguments, results, differentiation), results, differentiation, epilogues) {
-}
+                                             const Differentiation& differentiation, const ProgramOptions& options)
+    : DifferentiableProgram(parts_of(graph, arguments, results, differentiation), results, differentiation, options) {}
 
 DifferentiableProgram::DifferentiableProgram(Partition parts, size_t results, Differentiation differentiation,
-                                             bool epilogues)
+                                             const ProgramOptions& options)
     : differentiation_(std::move(differentiation)),
       results_(results),
       saved_inputs_(std::move(parts.saved_inputs)),
-      forward_(parts.forward, epilogues),
-      backward_(parts.backward, epilogues) {}
+      forward_(parts.forward, options),
+      backward_(parts.backward, options) {}
 
 bool DifferentiableProgram::holds(std::span<const Tensor> arguments) const {
   return std::ranges::all_of(differentiation_.same, [&](const auto& pair) {

@@ -34,9 +34,9 @@ std::vector<Tensor> record_backward(trace::Recorder& recorder, std::span<const T
 
 class DifferentiableProgram : public std::enable_shared_from_this<DifferentiableProgram> {
  public:
-  /// epilogues: CompileOptions::epilogues. Throws CompileError.
+  /// Throws CompileError.
   DifferentiableProgram(const trace::Graph& graph, size_t arguments, size_t results,
-                        const Differentiation& differentiation, bool epilogues);
+                        const Differentiation& differentiation, const ProgramOptions& options);
 
   const Program& forward() const { return forward_; }
   const Program& backward() const { return backward_; }
@@ -50,7 +50,8 @@ class DifferentiableProgram : public std::enable_shared_from_this<Differentiable
 
  private:
   struct Call;
-  DifferentiableProgram(Partition parts, size_t results, Differentiation differentiation, bool epilogues);
+  DifferentiableProgram(Partition parts, size_t results, Differentiation differentiation,
+                        const ProgramOptions& options);
   std::vector<Tensor> gradients(std::vector<Tensor> saved, const std::vector<Tensor>& grads,
                                 const trace::RunDraws& draws) const;
 

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "lorry/base/events.h"
+#include "lorry/compile/neighbours.h"
 #include "lorry/kernels/backend.h"
 #include "lorry/ops/product.h"
 
@@ -104,153 +105,106 @@ class ProductKernel final : public kernels::FusedKernel {
 
 class Joiner {
  public:
-  Joiner(const Graph& graph, std::vector<Unit>& units)
-      : graph_(graph),
-        units_(units),
-        unit_of_(graph.nodes.size()),
-        readers_(graph.values.size()),
-        is_kept_(graph.values.size(), false) {
-    for (size_t u = 0; u < units.size(); ++u)
-      for (const int32_t n : units[u].nodes) unit_of_[static_cast<size_t>(n)] = u;
-    for (size_t n = 0; n < graph.nodes.size(); ++n)
-      for (const auto* list : {&graph.nodes[n].arguments, &graph.nodes[n].targets})
-        for (const Argument& x : *list)
-          if (x.kind == Argument::value)
-            readers_[static_cast<size_t>(x.value_index)].push_back(static_cast<int32_t>(n));
-    const auto keep = [&](const Argument& x) {
-      if (x.kind == Argument::value) is_kept_[static_cast<size_t>(x.value_index)] = true;
-    };
-    for (const GraphOutput& x : graph.outputs) keep(x.tensor);
-    for (const GraphGrad& x : graph.grads) keep(x.gradient);
-    for (const WriteBack& x : graph.write_backs) is_kept_[static_cast<size_t>(x.value)] = true;
-  }
+  Joiner(const Graph& graph, std::vector<Unit>& units) : units_(graph, units) {}
 
-  void run() {
+  void run(bool all) {
+    each_product(&Joiner::join_gelu);
     // A bias's gradient joins the product before it rather than the one after it, which reads it.
-    for (const auto join : {&Joiner::join_gelu, &Joiner::join_gelu_backward, &Joiner::join_sums})
-      for (size_t n = 0; n < graph_.nodes.size(); ++n)
-        if (is_free(static_cast<int32_t>(n)) && has_epilogues(node(static_cast<int32_t>(n))))
-          (this->*join)(static_cast<int32_t>(n));
-    std::erase_if(units_, [](const Unit& u) { return u.nodes.empty(); });
+    if (all) each_product(&Joiner::join_gelu_backward);
+    if (all) each_product(&Joiner::join_sums);
+    units_.finish();
   }
 
  private:
-  const Node& node(int32_t n) const { return graph_.nodes[static_cast<size_t>(n)]; }
-  const Value& value(int32_t v) const { return graph_.values[static_cast<size_t>(v)]; }
-  int32_t result(int32_t n) const { return node(n).results[0]; }
-  size_t unit_of(int32_t n) const { return unit_of_[static_cast<size_t>(n)]; }
-  const std::vector<int32_t>& readers(int32_t v) const { return readers_[static_cast<size_t>(v)]; }
-  int64_t bytes(const Argument& x) const { return x.window.layout.numel() * size_of(x.dtype); }
-  int64_t bytes(int32_t v) const { return value(v).layout.numel() * size_of(value(v).dtype); }
-
-  /// Whether a node is a unit by itself that a library runs.
-  bool is_free(int32_t n) const {
-    const Unit& unit = units_[unit_of(n)];
-    return unit.kind == Unit::library && unit.nodes.size() == 1;
+  void each_product(void (Joiner::*join)(int32_t n)) {
+    for (int32_t n = 0; n < static_cast<int32_t>(units_.graph().nodes.size()); ++n)
+      if (units_.is_free(n) && has_epilogues(units_.node(n))) (this->*join)(n);
   }
+  const Node& node(int32_t n) const { return units_.node(n); }
+  const Value& value(int32_t v) const { return units_.value(v); }
+  int32_t result(int32_t n) const { return units_.result(n); }
   bool has_epilogues(const Node& product) const {
     return (product.op == Op::linear || product.op == Op::matmul) && product.results[0] >= 0 &&
            kernels::backend(value(product.results[0]).device).matmul->with_epilogue != nullptr;
   }
-  /// The number of host callbacks before a node. What the host does may not move to the other side of a node.
-  int64_t callbacks_before(int32_t n) const {
-    return std::ranges::count_if(graph_.callbacks,
-                                 [&](const HostCallback& x) { return x.position <= static_cast<size_t>(n); });
-  }
-  bool reads_whole(const Argument& x, int32_t v) const {
-    return x.kind == Argument::value && x.value_index == v && is_whole(x.window, value(v));
-  }
-  /// The first free node of this operator that reads a value; -1 if there is none.
-  template <class Accept>
-  int32_t free_reader(int32_t v, Op op, const Accept& accept) const {
-    for (const int32_t n : readers(v))
-      if (node(n).op == op && node(n).form == Node::pure && is_free(n) && accept(node(n))) return n;
-    return -1;
-  }
 
-  /// Joins a product and its neighbours, in the place of one of them. Returns why not; null if it did.
+  /// Joins a product, which is the first node, and its neighbours. Returns why not; null if it did.
   /// operands: what the epilogue reads beside the product's operands. outputs: the result, and what the epilogue
   /// writes.
-  const char* join(const std::vector<int32_t>& nodes, MatmulEpilogue::Kind epilogue, size_t place,
-                   std::vector<Argument> operands, std::vector<int32_t> outputs, int64_t bytes_saved) {
-    const std::optional<Product> product = product_of(graph_, node(nodes[0]));
+  const char* join(const std::vector<int32_t>& nodes, MatmulEpilogue::Kind epilogue, std::vector<Argument> operands,
+                   std::vector<int32_t> outputs, int64_t bytes_saved) {
+    const std::optional<Product> product = product_of(units_.graph(), node(nodes[0]));
     if (!product) return "an operand has to be copied";
-    if (std::ranges::any_of(nodes, [&](int32_t n) { return callbacks_before(n) != callbacks_before(nodes[0]); }))
-      return "the host is called in between";
+    if (units_.host_is_called_between(nodes)) return "the host is called in between";
+    if (!units_.may_join(nodes)) return "one of its results is needed before the product can be computed";
     const kernels::MatmulKernels& matmul = *kernels::backend(value(outputs[0]).device).matmul;
     if (const char* why = matmul.refused(product->args, {.kind = epilogue})) return why;
-    for (const int32_t n : nodes) units_[unit_of(n)] = {};
-    Unit& unit = units_[place];
+    Unit& unit = units_.join(nodes);
     unit.kind = Unit::product;
-    unit.nodes = nodes;
     unit.inputs = product->operands;
     unit.inputs.insert(unit.inputs.end(), operands.begin(), operands.end());
     unit.outputs = std::move(outputs);
     unit.epilogue = epilogue;
     unit.bytes_saved = bytes_saved;
-    for (const int32_t n : nodes) unit_of_[static_cast<size_t>(n)] = place;
     return nullptr;
   }
 
   void refuse(int32_t n, const char* why) {
-    if (why != nullptr) units_[unit_of(n)].refused = fmt::format("its product does not take it in: {}", why);
+    if (why != nullptr) units_.unit(n).refused = fmt::format("its product does not take it in: {}", why);
   }
 
   void join_gelu(int32_t n) {
     const int32_t input = result(n);
-    const int32_t gelu = free_reader(input, Op::gelu_tanh, [&](const Node& g) {
-      return reads_whole(g.arguments[0], input) && g.results[0] >= 0 &&
+    const int32_t gelu = units_.free_reader(input, Op::gelu_tanh, [&](const Node& g) {
+      return units_.reads_whole(g.arguments[0], input) && g.results[0] >= 0 &&
              value(g.results[0]).layout == value(input).layout;
     });
     if (gelu < 0) return;
-    const bool keeps = readers(input).size() > 1 || is_kept_[static_cast<size_t>(input)];
+    const bool keeps = units_.readers(input).size() > 1 || units_.outlives(input);
     std::vector<int32_t> outputs{result(gelu)};
     if (keeps) outputs.push_back(input);
-    refuse(gelu, join({n, gelu}, keeps ? MatmulEpilogue::gelu_and_input : MatmulEpilogue::gelu, unit_of(n), {},
-                      std::move(outputs), bytes(input) * (keeps ? 1 : 2)));
+    refuse(gelu, join({n, gelu}, keeps ? MatmulEpilogue::gelu_and_input : MatmulEpilogue::gelu, {}, std::move(outputs),
+                      units_.bytes(input) * (keeps ? 1 : 2)));
   }
 
   void join_gelu_backward(int32_t n) {
     if (node(n).op != Op::matmul) return;
     const int32_t gradient = result(n);
-    const int32_t gelu = free_reader(gradient, Op::gelu_tanh_backward, [&](const Node& g) {
-      return reads_whole(g.arguments[0], gradient) && g.results[0] >= 0 &&
+    const int32_t gelu = units_.free_reader(gradient, Op::gelu_tanh_backward, [&](const Node& g) {
+      return units_.reads_whole(g.arguments[0], gradient) && g.results[0] >= 0 &&
              value(g.results[0]).layout == value(gradient).layout && g.arguments[1].kind == Argument::value &&
              g.arguments[1].window.layout == value(gradient).layout && g.arguments[1].dtype == value(gradient).dtype;
     });
     if (gelu < 0) return;
-    if (readers(gradient).size() > 1 || is_kept_[static_cast<size_t>(gradient)])
+    if (units_.readers(gradient).size() > 1 || units_.outlives(gradient))
       return refuse(gelu, "its first operand is read elsewhere too");
     const int32_t out = result(gelu);
     const int64_t columns = value(out).layout.sizes[value(out).layout.rank - 1];
-    const int32_t sum = value(out).layout.is_contiguous()
-                            ? free_reader(out, Op::sum,
-                                          [&](const Node& s) {
-                                            return sums_rows(s) &&
-                                                   s.arguments[0].window.layout.numel() == value(out).layout.numel() &&
-                                                   value(s.results[0]).layout.numel() == columns;
-                                          })
-                            : -1;
+    const int32_t sum =
+        value(out).layout.is_contiguous()
+            ? units_.free_reader(out, Op::sum,
+                                 [&](const Node& s) {
+                                   return sums_rows(s) &&
+                                          s.arguments[0].window.layout.numel() == value(out).layout.numel() &&
+                                          value(s.results[0]).layout.numel() == columns;
+                                 })
+            : -1;
     std::vector<int32_t> nodes{n, gelu}, outputs{out};
     if (sum >= 0) nodes.push_back(sum), outputs.push_back(result(sum));
     refuse(gelu, join(nodes, sum < 0 ? MatmulEpilogue::gelu_backward : MatmulEpilogue::gelu_backward_and_sums,
-                      unit_of(gelu), {node(gelu).arguments[1]}, std::move(outputs), bytes(out) * (sum < 0 ? 2 : 3)));
+                      {node(gelu).arguments[1]}, std::move(outputs), units_.bytes(out) * (sum < 0 ? 2 : 3)));
   }
 
   void join_sums(int32_t n) {
     if (node(n).op != Op::matmul || node(n).arguments[0].kind != Argument::value) return;
     const Argument& a = node(n).arguments[0];
     if (a.window.layout.rank != 2) return;
-    const int32_t sum = free_reader(a.value_index, Op::sum, [&](const Node& s) {
+    const int32_t sum = units_.free_reader(a.value_index, Op::sum, [&](const Node& s) {
       const Window& rows = s.arguments[0].window;
       return sums_rows(s) && rows.layout.rank == 2 && rows.layout == transposed(a.window.layout) &&
              rows.offset == a.window.offset;
     });
-    if (sum < 0) return;
-    // The sums move to the product. Nothing between the two may read them.
-    if (std::ranges::any_of(readers(result(sum)), [&](int32_t reader) { return unit_of(reader) < unit_of(n); }))
-      return refuse(sum, "its result is read before the product can be computed");
-    refuse(sum, join({n, sum}, MatmulEpilogue::sums_of_a, unit_of(n), {}, {result(n), result(sum)}, bytes(a)));
+    if (sum >= 0) refuse(sum, join({n, sum}, MatmulEpilogue::sums_of_a, {}, {result(n), result(sum)}, units_.bytes(a)));
   }
 
   /// Whether a sum over all dimensions but the last reads contiguous memory, and leaves such memory.
@@ -265,16 +219,12 @@ class Joiner {
     return value(sum.results[0]).layout.is_contiguous();
   }
 
-  const Graph& graph_;
-  std::vector<Unit>& units_;
-  std::vector<size_t> unit_of_;                ///< of each node
-  std::vector<std::vector<int32_t>> readers_;  ///< of each value: a node for each time that it is read
-  std::vector<bool> is_kept_;                  ///< of each value: whether the caller gets it
+  Neighbours units_;
 };
 
 }  // namespace
 
-void join_products(const Graph& graph, std::vector<Unit>& units) { Joiner(graph, units).run(); }
+void join_products(const Graph& graph, std::vector<Unit>& units, bool all) { Joiner(graph, units).run(all); }
 
 std::unique_ptr<const kernels::FusedKernel> make_product(const Graph& graph, const Unit& unit) {
   const std::optional<Product> product = product_of(graph, graph.nodes[static_cast<size_t>(unit.nodes[0])]);

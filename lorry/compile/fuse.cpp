@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 
+#include "lorry/compile/columns.h"
 #include "lorry/kernels/backend.h"
 #include "lorry/ops/creation.h"
 #include "lorry/ops/pointwise_call.h"
@@ -36,15 +37,16 @@ bool is_same_number(const Argument& a, const Argument& b) {
              ? std::bit_cast<int64_t>(a.scalar.to<double>()) == std::bit_cast<int64_t>(b.scalar.to<double>())
              : a.scalar.to<int64_t>() == b.scalar.to<int64_t>();
 }
-bool is_same(const Argument& a, const Argument& b) {
+bool is_same_operand(const Argument& a, const Argument& b) {
   if (a.kind != Argument::value || b.kind != Argument::value) return is_same_number(a, b);
   return a.value_index == b.value_index && a.window.offset == b.window.offset && a.window.layout == b.window.layout;
 }
 
-/// How a node can run in a unit: as a pointwise step, as a row step, or not at all.
+/// How a node can run in a unit: as a pointwise step, as a row step, as a sum, or not at all.
 struct Candidate {
   std::optional<FusedStep> map;
   std::optional<RowNode> row;
+  bool is_sum = false;  ///< a sum over rows, in a map
 };
 
 /// An operand of a node in a unit, and its extent relative to the unit's rows.
@@ -77,9 +79,11 @@ class Fuser {
     }
   }
 
-  std::vector<Unit> run() {
+  std::vector<Unit> run(bool column_sums) {
     for (size_t n = 0; n < graph_.nodes.size(); ++n) place(static_cast<int32_t>(n));
     count_reads();
+    for (size_t n = 0; n < graph_.nodes.size() && column_sums; ++n) join_sum(static_cast<int32_t>(n));
+    if (column_sums) count_reads();
     for (size_t u = 0; u < drafts_.size(); ++u) finish(static_cast<int>(u));
     return in_order();
   }
@@ -163,7 +167,7 @@ class Fuser {
 
   static size_t find_input(const UnitDraft& d, const UnitOperand& x) {
     const auto found = std::ranges::find_if(
-        d.inputs, [&](const UnitOperand& y) { return x.extent == y.extent && is_same(*x.x, *y.x); });
+        d.inputs, [&](const UnitOperand& y) { return x.extent == y.extent && is_same_operand(*x.x, *y.x); });
     return static_cast<size_t>(found - d.inputs.begin());
   }
 
@@ -390,6 +394,50 @@ class Fuser {
     return false;
   }
 
+  /// Moves a sum over leading dimensions to the map that makes what it adds up, if the map can compute it. It reads
+  /// nothing else, so the order of units stays possible.
+  void join_sum(int32_t n) {
+    const int own = unit_of_[static_cast<size_t>(n)], u = node(n).op == Op::sum ? unit_of(node(n).arguments[0]) : -1;
+    if (u < 0 || draft(u).unit.kind != Unit::map || draft(own).unit.kind != Unit::library) return;
+    std::string why;
+    const auto rows = summed_rows(graph_, node(n), why);
+    if (rows) why = why_not_sum(n, u, *rows);
+    if (!why.empty()) draft(own).unit.refused = why;
+    if (!rows || !why.empty()) return;
+    const UnitDraft from = std::exchange(draft(own), UnitDraft());
+    draft(u).unit.nodes.push_back(n);
+    draft(u).unit.rows = *rows;
+    candidates_[static_cast<size_t>(n)].is_sum = true;
+    unit_of_[static_cast<size_t>(n)] = u;
+    std::erase(draft(u).users, own);
+    for (const int user : from.users) {
+      std::erase(draft(user).needs, own);
+      add_need(user, u);
+    }
+  }
+
+  bool is_sum(int32_t n) const { return candidates_[static_cast<size_t>(n)].is_sum; }
+
+  std::string why_not_sum(int32_t n, int u, const RowDomain& rows) {
+    const UnitDraft& d = draft(u);
+    const std::vector<int32_t>& nodes = d.unit.nodes;
+    if (callbacks_[static_cast<size_t>(n)] != callbacks_[static_cast<size_t>(nodes[0])])
+      return "the host is called in between";
+    const auto sums = std::ranges::count_if(nodes, [&](int32_t m) { return is_sum(m); });
+    if (sums == kernels::kMaxFusedSums) return "the kernel already has the maximum of sums";
+    if (sums > 0 && d.unit.rows != rows) return "it has other rows";
+    bool all_fit = true;
+    const auto look = [&](const Layout& layout, DType dtype, bool is_written) {
+      all_fit &= in_rows(expand(layout, d.unit.sizes), dtype, rows, is_written).has_value();
+    };
+    for (const UnitOperand& x : d.inputs)
+      if (x.x->kind == Argument::value) look(x.x->window.layout, x.x->dtype, false);
+    for (const int32_t m : nodes)
+      if (const int32_t v = node(m).results[0]; !is_sum(m) && is_read_elsewhere_[static_cast<size_t>(v)])
+        look(value(v).layout, value(v).dtype, true);
+    return all_fit ? "" : "an operand is not laid out in rows of whole runs of 16 bytes";
+  }
+
   /// Counts for each value how often its own unit reads it, and whether anything else does.
   void count_reads() {
     reads_inside_.assign(graph_.values.size(), 0);
@@ -428,6 +476,7 @@ class Fuser {
     std::map<int32_t, int16_t> made;
     auto next = static_cast<int16_t>(unit.inputs.size());
     for (const int32_t n : unit.nodes) {
+      if (is_sum(n)) continue;
       add_step(d, n, made);
       for (const int32_t result : node(n).results) made[result] = next++;
     }
@@ -436,10 +485,13 @@ class Fuser {
         const int64_t bytes = value(result).layout.numel() * size_of(value(result).dtype);
         const int reads = reads_inside_[static_cast<size_t>(result)];
         const bool is_output = is_read_elsewhere_[static_cast<size_t>(result)];
-        unit.bytes_saved += bytes * (is_output ? reads : reads + 1);
-        if (!is_output) continue;
-        unit.outputs.push_back(result);
-        unit.output_registers.push_back(made.at(result));
+        if (is_sum(n)) {
+          unit.outputs.push_back(result);
+          unit.sum_registers.push_back(made.at(node(n).arguments[0].value_index));
+        } else if (unit.bytes_saved += bytes * (is_output ? reads : reads + 1); is_output) {
+          unit.outputs.push_back(result);
+          unit.output_registers.push_back(made.at(result));
+        }
       }
   }
 
@@ -542,6 +594,6 @@ bool is_fusible(const Graph& graph, const Node& node) {
   return pointwise_step(graph, node).has_value() || row_node(graph, node, why).has_value();
 }
 
-std::vector<Unit> fuse(const trace::Graph& graph) { return Fuser(graph).run(); }
+std::vector<Unit> fuse(const trace::Graph& graph, bool column_sums) { return Fuser(graph).run(column_sums); }
 
 }  // namespace lorry::compiler

@@ -1,8 +1,10 @@
 #include "lorry/compile/program.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "lorry/compile/epilogue.h"
+#include "lorry/compile/joined.h"
 #include "lorry/compile/run.h"
 #include "lorry/compile/simplify.h"
 #include "lorry/trace/placement.h"
@@ -27,7 +29,7 @@ trace::Overwrites overwritten_by(const Graph& graph, const std::vector<Unit>& un
       const Node& node = graph.nodes[static_cast<size_t>(unit.nodes[0])];
       return !node.targets.empty() && overwrites(node, old, made);
     }
-    if (unit.kind == Unit::product) return false;
+    if (unit.kind == Unit::product || unit.kind == Unit::joined) return false;
     const Value& memory = graph.values[static_cast<size_t>(old)];
     for (size_t i = 0; i < unit.inputs.size(); ++i) {
       const Argument& x = unit.inputs[i];
@@ -39,29 +41,67 @@ trace::Overwrites overwritten_by(const Graph& graph, const std::vector<Unit>& un
   };
 }
 
-std::vector<Unit> units_of(const Graph& graph, bool epilogues) {
-  std::vector<Unit> units = fuse(graph);
-  if (epilogues) join_products(graph, units);
+std::vector<Unit> units_of(const Graph& graph, Epilogues epilogues) {
+  std::vector<Unit> units = fuse(graph, epilogues == Epilogues::fast);
+  if (epilogues != Epilogues::none) join_products(graph, units, epilogues == Epilogues::all);
+  join_operators(graph, units);
   return units;
+}
+
+/// Every node by itself.
+std::vector<Unit> separate_units(const Graph& graph) {
+  std::vector<Unit> units(graph.nodes.size());
+  for (size_t n = 0; n < units.size(); ++n) units[n].nodes = {static_cast<int32_t>(n)};
+  return units;
+}
+
+/// The ways to run a graph, of which tuning chooses. The usual one is the first.
+std::vector<std::unique_ptr<const Schedule>> schedules_of(const Graph& graph, const ProgramOptions& options) {
+  std::vector<std::unique_ptr<const Schedule>> schedules;
+  schedules.push_back(std::make_unique<const Schedule>(graph, units_of(graph, options.epilogues)));
+  if (!options.autotune) return schedules;
+  if (options.epilogues != Epilogues::none)
+    for (const Epilogues other : {Epilogues::all, Epilogues::none})
+      schedules.push_back(std::make_unique<const Schedule>(graph, units_of(graph, other)));
+  schedules.push_back(std::make_unique<const Schedule>(graph, separate_units(graph)));
+  return schedules;
+}
+
+/// The devices that a graph runs on.
+std::vector<Device> devices_of(const Graph& graph) {
+  std::vector<Device> devices;
+  for (const Value& v : graph.values)
+    if (!v.device.is_meta() && std::ranges::find(devices, v.device) == devices.end()) devices.push_back(v.device);
+  return devices;
+}
+
+bool is_captured(const Graph& graph) {
+  return std::ranges::any_of(devices_of(graph), [](Device d) { return is_capturing(current_stream(d)); });
+}
+
+void synchronize(const Graph& graph) {
+  for (const Device d : devices_of(graph)) current_stream(d).synchronize();
 }
 
 }  // namespace
 
-Program::Program(const trace::Graph& graph, bool epilogues)
-    : graph_(simplify(graph)),
-      units_(units_of(graph_, epilogues)),
+// ---- a schedule -----------------------------------------------------------------------------------------------------
+
+Schedule::Schedule(const Graph& graph, std::vector<Unit> units)
+    : graph_(graph),
+      units_(std::move(units)),
       lifetimes_(graph_, steps_of(graph_, units_)),
-      in_input_(made_in_inputs(graph_, steps_of(graph_, units_), overwritten_by(graph_, units_))),
-      guard_(graph_) {
-  for (const Unit& unit : units_)
-    kernels_.push_back(unit.kind == Unit::library ? nullptr : make_kernel(graph_, unit, in_input_));
-  for (const Unit& unit : units_)
+      in_input_(made_in_inputs(graph_, steps_of(graph_, units_), overwritten_by(graph_, units_))) {
+  for (const Unit& unit : units_) {
+    const bool has_kernel = unit.kind != Unit::library && unit.kind != Unit::joined;
+    kernels_.push_back(has_kernel ? make_kernel(graph_, unit, in_input_) : nullptr);
     callback_ends_.push_back(static_cast<size_t>(std::ranges::count_if(
         graph_.callbacks, [&](const HostCallback& x) { return x.position <= static_cast<size_t>(unit.nodes[0]); })));
+  }
 }
 
-std::vector<Tensor> Program::run(std::span<const Tensor> arguments, RunDraws draws,
-                                 std::span<const Tensor> into) const {
+std::vector<Tensor> Schedule::run(std::span<const Tensor> arguments, RunDraws draws,
+                                  std::span<const Tensor> into) const {
   const ModeScope nobody_listens(0, kListenerModes);
   Evaluation evaluation(graph_, arguments, lifetimes_, std::move(draws), in_input_);
   if (!into.empty()) evaluation.use_memory_of(into);
@@ -70,22 +110,26 @@ std::vector<Tensor> Program::run(std::span<const Tensor> arguments, RunDraws dra
     for (; called < end; ++called) (*graph_.callbacks[called].call)();
   };
   for (size_t u = 0; u < units_.size(); ++u) {
-    const auto step = static_cast<int32_t>(u);
     call_back(callback_ends_[u]);
-    const kernels::FusedKernel* const kernel = kernels_[u].get();
-    if (kernel == nullptr || !kernel->ready() ||
-        !run_fused(units_[u], *kernel, device_of(graph_, units_[u]), evaluation)) {
-      evaluation.use_new_memory(kernel != nullptr);
-      for (const int32_t n : units_[u].nodes) evaluation.run(graph_.nodes[static_cast<size_t>(n)], step);
-      evaluation.use_new_memory(false);
-    }
-    evaluation.end(step);
+    run_unit(u, evaluation);
+    evaluation.end(static_cast<int32_t>(u));
   }
   call_back(graph_.callbacks.size());
   return evaluation.finish();
 }
 
-std::string Program::explain() const {
+void Schedule::run_unit(size_t u, Evaluation& evaluation) const {
+  const Unit& unit = units_[u];
+  const auto step = static_cast<int32_t>(u);
+  if (unit.kind == Unit::joined) return run_joined(graph_, unit, evaluation, step);
+  const kernels::FusedKernel* const kernel = kernels_[u].get();
+  if (kernel != nullptr && kernel->ready() && run_fused(unit, *kernel, device_of(graph_, unit), evaluation)) return;
+  evaluation.use_new_memory(kernel != nullptr);
+  for (const int32_t n : unit.nodes) evaluation.run(graph_.nodes[static_cast<size_t>(n)], step);
+  evaluation.use_new_memory(false);
+}
+
+std::string Schedule::explain() const {
   std::string text;
   for (size_t u = 0; u < units_.size(); ++u) {
     const Unit& unit = units_[u];
@@ -96,6 +140,7 @@ std::string Program::explain() const {
       text += fmt::format("over {} rows of {}, {} bytes saved", unit.rows.rows, unit.rows.n, unit.bytes_saved);
     if (unit.kind == Unit::product)
       text += fmt::format("as one product with {}, {} bytes saved", kernels::name(unit.epilogue), unit.bytes_saved);
+    if (unit.kind == Unit::joined) text += fmt::format("as one operator, {} bytes saved", unit.bytes_saved);
     if (kernels_[u] != nullptr && !kernels_[u]->ready()) text += "; operator by operator, until its kernel is compiled";
     if (!unit.refused.empty()) text += fmt::format("; not fused with an earlier unit: {}", unit.refused);
     text += "\n";
@@ -103,16 +148,53 @@ std::string Program::explain() const {
   return text;
 }
 
-std::string Program::sources() const {
+std::string Schedule::sources() const {
   std::string text;
   for (const auto& kernel : kernels_)
     if (kernel != nullptr) text += kernel->source();
   return text;
 }
 
-void Program::wait() const {
+void Schedule::wait() const {
   for (const auto& kernel : kernels_)
     if (kernel != nullptr) kernel->wait();
+}
+
+// ---- the program ----------------------------------------------------------------------------------------------------
+
+Program::Program(const Graph& graph, const ProgramOptions& options)
+    : graph_(simplify(graph)), schedules_(schedules_of(graph_, options)), tuner_(schedules_.size()), guard_(graph_) {}
+
+std::vector<Tensor> Program::run(std::span<const Tensor> arguments, RunDraws draws,
+                                 std::span<const Tensor> into) const {
+  if (tuner_.done()) return schedule().run(arguments, std::move(draws), into);
+  const std::optional<size_t> way = is_captured(graph_) ? std::nullopt : tuner_.begin();
+  if (!way) return schedule().run(arguments, std::move(draws), into);
+  struct End {
+    Tuner& tuner;
+    std::optional<double> seconds = {};
+    ~End() { tuner.end(seconds); }
+  } end{tuner_};
+  schedules_[*way]->wait();
+  synchronize(graph_);
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<Tensor> results = schedules_[*way]->run(arguments, std::move(draws), into);
+  synchronize(graph_);
+  end.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return results;
+}
+
+std::string Program::explain() const {
+  std::string text;
+  const std::vector<double> seconds = tuner_.seconds();
+  if (seconds.size() > 1 && tuner_.done())
+    text += fmt::format("the fastest of {} ways: {:.1f} us, as usual {:.1f} us, operator by operator {:.1f} us\n",
+                        seconds.size(), 1e6 * seconds[tuner_.best()], 1e6 * seconds[0], 1e6 * seconds.back());
+  return text + schedule().explain();
+}
+
+void Program::wait() const {
+  for (const auto& s : schedules_) s->wait();
 }
 
 }  // namespace lorry::compiler

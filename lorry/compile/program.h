@@ -8,15 +8,53 @@
 #include <vector>
 
 #include "lorry/compile/fuse.h"
+#include "lorry/compile/tune.h"
 #include "lorry/trace/evaluation.h"
 #include "lorry/trace/guard.h"
 
 namespace lorry::compiler {
 
+/// Which units may give other bits than the operators: products with epilogues (epilogue.h), and sums over columns.
+enum class Epilogues : uint8_t {
+  none,
+  fast,  ///< those that are faster than the operators on an H200
+  all,
+};
+
+struct ProgramOptions {
+  Epilogues epilogues = Epilogues::none;
+  bool autotune = false;  ///< CompileOptions::max_autotune
+};
+
+/// A graph's units in the order in which they run, and what follows from that order.
+class Schedule {
+ public:
+  Schedule(const trace::Graph& graph, std::vector<Unit> units);
+  Schedule(const Schedule&) = delete;
+  Schedule& operator=(const Schedule&) = delete;
+
+  std::vector<Tensor> run(std::span<const Tensor> arguments, trace::RunDraws draws, std::span<const Tensor> into) const;
+  const std::vector<Unit>& units() const { return units_; }
+  std::string explain() const;
+  std::string sources() const;
+  void wait() const;
+
+ private:
+  void run_unit(size_t u, trace::Evaluation& evaluation) const;
+
+  const trace::Graph& graph_;
+  std::vector<Unit> units_;
+  trace::Lifetimes lifetimes_;
+  std::vector<int> in_input_;  ///< per value: the input in whose memory it is computed; -1: none
+  /// Per unit; null if the library runs it.
+  std::vector<std::unique_ptr<const kernels::FusedKernel>> kernels_;
+  std::vector<size_t> callback_ends_;  ///< per unit: the number of host callbacks before it
+};
+
 class Program {
  public:
-  /// Simplifies and fuses. epilogues: CompileOptions::epilogues.
-  explicit Program(const trace::Graph& graph, bool epilogues = false);
+  /// Simplifies and fuses.
+  explicit Program(const trace::Graph& graph, const ProgramOptions& options = {});
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
@@ -31,21 +69,21 @@ class Program {
                           std::span<const Tensor> into = {}) const;
 
   const trace::Graph& graph() const { return graph_; }
-  const std::vector<Unit>& units() const { return units_; }
+  const std::vector<Unit>& units() const { return schedule().units(); }
   /// One line per unit: its operators, the bytes that fusing saves, and why it was not fused with an earlier unit.
   std::string explain() const;
   /// The generated sources of its kernels.
-  std::string sources() const;
+  std::string sources() const { return schedule().sources(); }
   /// Waits until all kernels have been compiled or have failed to compile.
   void wait() const;
 
  private:
+  /// The fastest schedule so far.
+  const Schedule& schedule() const { return *schedules_[tuner_.best()]; }
+
   trace::Graph graph_;
-  std::vector<Unit> units_;
-  trace::Lifetimes lifetimes_;
-  std::vector<int> in_input_;  ///< per value: the input in whose memory it is computed; -1: none
-  std::vector<std::unique_ptr<const kernels::FusedKernel>> kernels_;  ///< per unit; null for library units
-  std::vector<size_t> callback_ends_;  ///< per unit: the number of host callbacks before it
+  std::vector<std::unique_ptr<const Schedule>> schedules_;  ///< the usual one first
+  mutable Tuner tuner_;
   trace::Guard guard_;
 };
 

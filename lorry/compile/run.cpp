@@ -5,6 +5,7 @@
 #include <memory_resource>
 #include <vector>
 
+#include "lorry/compile/columns.h"
 #include "lorry/compile/epilogue.h"
 #include "lorry/kernels/backend.h"
 
@@ -26,6 +27,10 @@ DType number_dtype(const Scalar& x) { return x.is_floating() ? kF64 : kI64; }
 
 std::unique_ptr<const kernels::FusedKernel> make_map(const Graph& graph, const Unit& unit,
                                                      std::span<const int> in_input) {
+  const bool has_sums = !unit.sum_registers.empty();
+  const auto laid_out = [&](const Layout& layout, DType dtype, bool is_written) {
+    return has_sums ? *in_rows(layout, dtype, unit.rows, is_written) : layout;
+  };
   std::vector<kernels::FusedOperand> inputs;
   for (const Argument& x : unit.inputs) {
     kernels::FusedOperand& operand = inputs.emplace_back();
@@ -34,17 +39,23 @@ std::unique_ptr<const kernels::FusedKernel> make_map(const Graph& graph, const U
       operand.dtype = number_dtype(x.scalar);
       operand.number = number(x.scalar);
     } else {
-      operand = {expand(x.window.layout, unit.sizes), x.dtype};
+      operand = {laid_out(expand(x.window.layout, unit.sizes), x.dtype, false), x.dtype};
     }
   }
   std::vector<kernels::FusedOutput> outputs;
+  std::vector<kernels::FusedSum> sums;
   for (size_t o = 0; o < unit.outputs.size(); ++o) {
     const auto v = static_cast<size_t>(unit.outputs[o]);
     const Value& value = graph.values[v];
-    outputs.push_back({{value.layout, value.dtype}, unit.output_registers[o], in_input[v] >= 0});
+    if (const size_t stored = unit.output_registers.size(); o >= stored)
+      sums.push_back({unit.sum_registers[o - stored], value.dtype});
+    else
+      outputs.push_back(
+          {{laid_out(value.layout, value.dtype, true), value.dtype}, unit.output_registers[o], in_input[v] >= 0});
   }
+  const Dims sizes = has_sums ? Dims{unit.rows.rows, unit.rows.n} : unit.sizes;
   const Device device = device_of(graph, unit);
-  return kernels::backend(device).fused->make({unit.sizes, inputs, unit.steps, outputs}, device);
+  return kernels::backend(device).fused->make({sizes, inputs, unit.steps, outputs, sums}, device);
 }
 
 std::unique_ptr<const kernels::FusedKernel> make_rows(const Graph& graph, const Unit& unit,

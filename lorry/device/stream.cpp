@@ -14,6 +14,8 @@ const device::Runtime& runtime_of(Device device, const char* where) {
 }
 }  // namespace
 
+bool is_capturing(Stream stream) { return runtime_of(stream.device, "is_capturing").capturing(stream); }
+
 void Stream::synchronize() const {
   const device::Runtime& runtime = runtime_of(device, "synchronize");
   if (!device.is_cuda()) return runtime.synchronize_stream(*this);

@@ -31,6 +31,9 @@ inline Stream current_stream(Device device) {
   return {device, has_streams ? detail::t_streams[device.index] : nullptr};
 }
 
+/// Whether the stream's work is being captured into a graph. Then the host must not wait for it.
+bool is_capturing(Stream stream);
+
 /// Makes a stream current on this thread for a scope. Throws DeviceError for a device that does not exist.
 class StreamScope {
  public:

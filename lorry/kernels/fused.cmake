@@ -12,6 +12,7 @@ if(LORRY_WITH_CUDA)
     lorry/kernels/cuda/list/list.h lorry/kernels/cuda/list/tile.h lorry/kernels/cuda/optim/branch_free.h
     lorry/kernels/cuda/optim/step.h lorry/kernels/cuda/optim/step_compressed.h
     lorry/kernels/cuda/common/divider.h lorry/kernels/cuda/common/element.h lorry/kernels/cuda/common/fast_math.h
+    lorry/kernels/cuda/common/last_block.h lorry/kernels/cuda/fused/column_kernel.h
     lorry/kernels/cuda/fused/map_kernel.h lorry/kernels/cuda/fused/row_kernel.h
     lorry/kernels/cuda/pointwise/evaluate.h lorry/kernels/cuda/rowwise/row_steps.h lorry/kernels/cuda/rowwise/rows.h)
   set(embedded "${CMAKE_CURRENT_BINARY_DIR}/embedded_headers.cpp")
@@ -22,7 +23,8 @@ if(LORRY_WITH_CUDA)
     COMMAND "${CMAKE_COMMAND}" "-DROOT=${PROJECT_SOURCE_DIR}" "-DOUT=${embedded}" "-DHEADERS=${joined}"
             "-DSTANDARD=${standard}" -P "${script}"
     DEPENDS ${headers} "${script}" VERBATIM)
-  lorry_cuda(kernels cuda/fused/argument.cpp cuda/fused/emit.cpp cuda/fused/emit_rows.cpp cuda/fused/fused.cpp
+  lorry_cuda(kernels cuda/fused/argument.cpp cuda/fused/column_arguments.cpp cuda/fused/emit.cpp
+    cuda/fused/emit_columns.cpp cuda/fused/emit_rows.cpp cuda/fused/fused.cpp
     cuda/fused/kernel_cache.cpp cuda/fused/map_arguments.cpp cuda/fused/nvrtc.cpp cuda/fused/row_arguments.cpp
     cuda/fused/runtime_compiler.cpp cuda/fused/source_text.cpp "${embedded}")
 endif()

@@ -51,15 +51,26 @@ struct FusedOutput {
   bool may_be_an_input = false;  ///< whether its memory may be exactly that of an input
 };
 
+/// The sums of a register over the first dimension of a domain [rows, n]. The order of the sums depends only on the
+/// call; it is not that of the operator alone, so the last bits may differ.
+struct FusedSum {
+  int16_t from = 0;    ///< a register of a floating dtype, written by a step; what is added is rounded to that dtype
+  DType dtype = kF32;  ///< of the result [n], which is contiguous
+};
+
 struct FusedCall {
-  Dims sizes;  ///< of the domain
+  Dims sizes;  ///< of the domain; [rows, n], both not 0, if there are sums
   std::span<const FusedOperand> inputs;
   std::span<const FusedStep> steps;
   std::span<const FusedOutput> outputs;  ///< must not overlap each other or, unless may_be_an_input, an input
+  /// Only if the device has FusedKernels::column_sums. Then each operand in memory has stride 1 along n or, if it is an
+  /// input, 0; with stride 1 its rows are whole runs of kSummedRun bytes, and begin at multiples of that.
+  std::span<const FusedSum> sums = {};
 };
 
 /// Limits of one call; larger units must be split.
-inline constexpr int kMaxFusedSteps = 64, kMaxFusedOperands = 32, kMaxFusedLayouts = 6;
+inline constexpr int kMaxFusedSteps = 64, kMaxFusedOperands = 32, kMaxFusedLayouts = 6, kMaxFusedSums = 4;
+inline constexpr int64_t kSummedRun = 16;  ///< bytes
 
 // ---- over rows ------------------------------------------------------------------------------------------------------
 
@@ -130,6 +141,7 @@ class FusedKernel {
  public:
   virtual ~FusedKernel() = default;
   /// inputs, outputs: the address of the first element of each operand of the call; addresses of numbers are ignored.
+  /// Those of sums follow those of the outputs.
   /// Returns false, without having done anything, if the addresses are not aligned as the kernel needs.
   virtual bool run(std::span<void* const> inputs, std::span<void* const> outputs, Stream stream) const = 0;
   /// False while it is being compiled, and if it could not be compiled. Then the operators must run one by one.
@@ -150,6 +162,8 @@ struct FusedKernels {
   int64_t (*row_distribution)(const RowStep& step, DType dtype, int64_t n, std::string& why) = nullptr;
   /// Prepares the run-time compiler in the background. Null: there is none.
   void (*warm_up)() = nullptr;
+  /// Whether `make` takes calls with sums.
+  bool column_sums = false;
 };
 
 }  // namespace lorry::kernels

@@ -83,6 +83,15 @@ Tensor Evaluation::read(const Argument& x) {
   return {};
 }
 
+Tensor Evaluation::read_last(const Argument& x, int32_t step) {
+  if (x.kind != Argument::value || !owned_[static_cast<size_t>(x.value_index)] ||
+      lifetimes_.last[static_cast<size_t>(x.value_index)] != step)
+    return read(x);
+  Tensor read_here = door::owning(read(x));
+  drop(x.value_index);
+  return read_here;
+}
+
 void* Evaluation::address(const Argument& x) {
   return static_cast<char*>(value(x.value_index).data_ptr()) + x.window.offset * size_of(x.dtype);
 }
@@ -131,7 +140,7 @@ void Evaluation::run(const Node& node, int32_t step) {
                                         .attributes = node.generator < 0 ? node.attributes : keyed,
                                         .run = node.run});
   for (size_t i = node.targets.size(); i < node.results.size(); ++i)
-    if (node.results[i] >= 0) take(node.results[i], made.at(i));
+    if (node.results[i] >= 0) store(node.results[i], std::move(made.at(i)));
 }
 
 /// A node's attributes, with the random key of this run.
@@ -144,10 +153,10 @@ std::vector<door::Attribute> Evaluation::with_key(const Node& node) const {
   return attributes;
 }
 
-/// Stores an operator's result as a value, in the recorded layout.
-void Evaluation::take(int32_t i, const Tensor& made) {
-  if (made.layout() == facts(i).layout && made.dtype() == facts(i).dtype && made.storage().users() == 1) {
-    value(i) = made;
+void Evaluation::store(int32_t i, Tensor made) {
+  if (made.layout() == facts(i).layout && made.dtype() == facts(i).dtype && made.node_ptr()->users() == 1 &&
+      made.storage().users() == 1) {
+    value(i) = std::move(made);
   } else {
     value(i) = memory_like(facts(i));
     value(i).copy_(made);

@@ -47,6 +47,11 @@ class Evaluation {
   void run(const Node& node, int32_t step);
   /// The tensor that an argument stands for.
   Tensor read(const Argument& x);
+  /// The same for a step that may overwrite it: if the step is the last to read the value, and the value's memory was
+  /// allocated here, the tensor is the only one that refers to that memory.
+  Tensor read_last(const Argument& x, int32_t step);
+  /// Stores a tensor as a value, in the recorded layout. Its memory becomes the value's if nobody else holds it.
+  void store(int32_t value, Tensor made);
   /// The address of the first element of an argument that is a value.
   void* address(const Argument& x);
   /// Allocates memory for a value.
@@ -65,7 +70,6 @@ class Evaluation {
     return in_input_.empty() || uses_new_memory_ ? -1 : in_input_[static_cast<size_t>(i)];
   }
   Tensor bind(const GraphInput& x) const;
-  void take(int32_t i, const Tensor& made);
   std::vector<door::Attribute> with_key(const Node& node) const;
   std::vector<Tensor> replaced(const Node& node, int32_t step);
   Tensor shown(const Argument& x);

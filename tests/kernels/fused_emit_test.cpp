@@ -3,7 +3,6 @@
 // GPU; what a GPU makes of the same sources is tested where there is one (compile/). NVRTC must take every row's
 // formula.
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -11,8 +10,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <random>
 #include <set>
 #include <string>
@@ -24,6 +21,7 @@
 #include "lorry/kernels/cuda/fused/emit_rows.h"
 #include "lorry/kernels/cuda/fused/map_arguments.h"
 #include "lorry/kernels/cuda/fused/row_arguments.h"
+#include "tests/kernels/host_library.h"
 #include "tests/support/scale.h"
 
 namespace lorry::kernels::cuda::test {
@@ -186,51 +184,6 @@ Sample random_sample(Random& random) {
   }
   return sample;
 }
-
-/// The kernels of many samples as one library, by the host's compiler.
-class HostLibrary {
- public:
-  /// kernels: those of EmittedMap or EmittedRows; runner: of cuda_on_host.h.
-  template <class Emitted>
-  HostLibrary(const std::vector<Emitted>& kernels, const char* header, const char* runner) {
-    const auto folder = std::filesystem::temp_directory_path();
-    std::string pattern = (folder / "lorry-emit-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary folder");
-    folder_ = pattern;
-    std::ofstream file(folder_ / "kernels.cpp");
-    file << "#include \"tests/support/cuda_on_host.h\"\n"
-         << fmt::format("#include \"lorry/formula/formulas.h\"\n#include \"lorry/kernels/cuda/fused/{}\"\n", header);
-    for (size_t k = 0; k < kernels.size(); ++k) {
-      std::string source = kernels[k].source;
-      const std::string name = kernels[k].name + "(";
-      source.replace(source.find(name), name.size(), fmt::format("kernel{}(", k));
-      file << fmt::format(
-          "namespace n{0} {{\n{1}\nextern \"C\" void run{0}(const void* argument, unsigned blocks, unsigned threads) "
-          "{{\n"
-          "  {2}(kernel{0}, *static_cast<const Arguments*>(argument), blocks, threads);\n}}\n}}\n",
-          k, source, runner);
-    }
-    file.close();
-    const std::string command = fmt::format(
-        "{} -std=c++20 -O1 -w -ffp-contract=off -fPIC -shared -I{}/tests/support/on_host -I{} {}/kernels.cpp -o "
-        "{}/kernels.so",
-        LORRY_HOST_COMPILER, LORRY_SOURCE_DIR, LORRY_SOURCE_DIR, pattern, pattern);
-    if (std::system(command.c_str()) != 0) throw std::runtime_error("the host's compiler refuses " + pattern);
-    library_ = ::dlopen((folder_ / "kernels.so").c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library_ == nullptr) throw std::runtime_error(::dlerror());
-  }
-  ~HostLibrary() {
-    if (library_ != nullptr) ::dlclose(library_);
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
-  }
-  using Run = void (*)(const void* argument, unsigned blocks, unsigned threads);
-  Run run(size_t k) const { return reinterpret_cast<Run>(::dlsym(library_, fmt::format("run{}", k).c_str())); }
-
- private:
-  std::filesystem::path folder_;
-  void* library_ = nullptr;
-};
 
 /// Equal bits, or both NaN.
 bool is_same(DType dtype, const char* a, const char* b) {

@@ -120,7 +120,15 @@ T __ldcs(const T* from) {
   return *from;
 }
 template <class T>
+T __ldcg(const T* from) {
+  return *from;
+}
+template <class T>
 void __stcs(T* to, const T& x) {
+  *to = x;
+}
+template <class T>
+void __stwb(T* to, const T& x) {
   *to = x;
 }
 [[maybe_unused]] float __uint_as_float(uint32_t bits) {

@@ -119,7 +119,7 @@ class MapEmitter {
       text += fmt::format("      const Held<{0}> r{1} = element<{0}, {2}, kLength>(x{3}[u], e);\n", type, i,
                           along(layout), k);
     }
-    for (size_t s = 0; s < call_.steps.size(); ++s) text += step(s);
+    text += steps_text(call_, made_.numbers);
     for (size_t o = 0; o < call_.outputs.size(); ++o) {
       const FusedOutput& x = call_.outputs[o];
       const size_t k = made_.inputs.size() + o;
@@ -132,24 +132,6 @@ class MapEmitter {
     return text;
   }
 
-  std::string step(size_t s) {
-    const FusedStep& step = call_.steps[s];
-    const auto operand = [&](int k, std::optional<DType> as) { return read(step.in[k], as); };
-    return fmt::format("      const Held<{}> r{} = {};\n", type_name(step.dtype), call_.inputs.size() + s,
-                       step_value(step, operand));
-  }
-
-  /// The text for a register; for a number, in the type of the computation, else in its own type.
-  SourceOperand read(int16_t r, std::optional<DType> compute) {
-    const auto i = static_cast<size_t>(r);
-    if (i >= call_.inputs.size() || walk_.of_input[i] >= 0) return {fmt::format("r{}", r), type_name(call_.dtype(r))};
-    const DType as = compute.value_or(call_.inputs[i].dtype);
-    auto found = std::ranges::find_if(made_.numbers, [&](const auto& n) { return n.input == i && n.as == as; });
-    if (found == made_.numbers.end()) found = made_.numbers.insert(found, {i, as});
-    const char* const type = type_name(as);
-    return {fmt::format("number<{}>(a.numbers[{}])", type, found - made_.numbers.begin()), type};
-  }
-
   const MapCall& call_;
   const Iteration& it_;
   const Walk& walk_;
@@ -158,6 +140,28 @@ class MapEmitter {
 };
 
 }  // namespace
+
+std::string steps_text(const MapCall& call, std::vector<MapNumber>& numbers) {
+  // The text for a register; for a number, in the type of the computation, else in its own type.
+  const auto read = [&](int16_t r, std::optional<DType> compute) -> SourceOperand {
+    const auto i = static_cast<size_t>(r);
+    if (i >= call.inputs.size() || call.inputs[i].layout.rank >= 0)
+      return {fmt::format("r{}", r), type_name(call.dtype(r))};
+    const DType as = compute.value_or(call.inputs[i].dtype);
+    auto found = std::ranges::find_if(numbers, [&](const MapNumber& n) { return n.input == i && n.as == as; });
+    if (found == numbers.end()) found = numbers.insert(found, {i, as});
+    const char* const type = type_name(as);
+    return {fmt::format("number<{}>(a.numbers[{}])", type, found - numbers.begin()), type};
+  };
+  std::string text;
+  for (size_t s = 0; s < call.steps.size(); ++s) {
+    const FusedStep& step = call.steps[s];
+    const auto operand = [&](int k, std::optional<DType> as) { return read(step.in[k], as); };
+    text += fmt::format("      const Held<{}> r{} = {};\n", type_name(step.dtype), call.inputs.size() + s,
+                        step_value(step, operand));
+  }
+  return text;
+}
 
 EmittedMap emit_map(const MapCall& call, const Walk& walk) { return MapEmitter(call, walk).emit(); }
 

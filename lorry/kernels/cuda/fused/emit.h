@@ -14,6 +14,14 @@ namespace lorry::kernels::cuda {
 /// Threads of a block.
 inline constexpr int kMapBlock = 256;
 
+/// A number that a kernel reads: input `input` of the call, as f32, f64 or i64.
+struct MapNumber {
+  size_t input;
+  DType as;
+};
+/// The text of the steps of a call, in which register k is rk. The numbers that it reads are added to `numbers`.
+std::string steps_text(const MapCall& call, std::vector<MapNumber>& numbers);
+
 struct EmittedMap {
   std::string name;    ///< of the kernel
   std::string source;  ///< complete
@@ -21,12 +29,7 @@ struct EmittedMap {
   int groups = 1;      ///< per thread
   bool wide = false;   ///< positions need 64 bits
 
-  /// A number that the kernel reads: input `input` of the call, as f32, f64 or i64.
-  struct Number {
-    size_t input;
-    DType as;
-  };
-  std::vector<Number> numbers;
+  std::vector<MapNumber> numbers;
   std::vector<size_t> inputs;  ///< inputs in memory; they are operands 0, 1, ... of the kernel, followed by the outputs
 };
 

@@ -212,10 +212,13 @@ std::optional<RowPlan> plan_of(const RowStep& step, DType dtype, int64_t n, std:
   if (n * size_of(dtype) % 16 != 0) return why = "its rows are no whole runs of 16 bytes", std::nullopt;
   std::optional<RowPlan> plan;
   visit_floating(dtype, [&]<class T>(Type<T>) {
-    const bool forward = step.kind == RowStep::softmax;
-    RowPlan p = forward ? plan_softmax<T>(n, false) : plan_rows(n, kRun<T>, false, kUsual<T>);
-    p.runs = static_cast<int>(std::bit_ceil(static_cast<unsigned>(p.runs)));
-    const int most = forward ? kMostSoftmaxRuns<T> : step.kind == RowStep::norm ? kMost<T> : kUsual<T>;
+    const bool forward = step.kind == RowStep::softmax, norm = step.kind == RowStep::norm;
+    RowPlan p = forward ? plan_softmax<T>(n, false)
+                : norm  ? plan_norm<T>(n, false)
+                        : plan_rows(n, kRun<T>, false, kUsual<T>);
+    const bool few = norm && p.lanes <= kTeamBlock;
+    if (!few) p.runs = static_cast<int>(std::bit_ceil(static_cast<unsigned>(p.runs)));
+    const int most = forward ? kMostSoftmaxRuns<T> : few ? kNormRuns<T> : norm ? kMost<T> : kUsual<T>;
     if (p.runs <= most) plan = p;
   });
   if (!plan) why = "its rows are longer than registers hold";

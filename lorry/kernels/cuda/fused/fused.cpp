@@ -1,4 +1,4 @@
-// Fused calls on a GPU: kernels are generated (emit.h, emit_rows.h) and compiled in the background
+// Fused calls on a GPU: kernels are generated (emit.h, emit_columns.h, emit_rows.h) and compiled in the background
 // (runtime_compiler.h).
 
 #include "lorry/kernels/fused.h"
@@ -6,6 +6,8 @@
 #include <optional>
 
 #include "lorry/device/cuda/launch.h"
+#include "lorry/kernels/cuda/common/tickets.h"
+#include "lorry/kernels/cuda/fused/column_arguments.h"
 #include "lorry/kernels/cuda/fused/map_arguments.h"
 #include "lorry/kernels/cuda/fused/row_arguments.h"
 #include "lorry/kernels/cuda/fused/runtime_compiler.h"
@@ -49,6 +51,42 @@ class CudaMapKernel final : public FusedKernel {
   std::shared_ptr<const RuntimeKernel> kernel_;
 };
 
+/// A pointwise call with sums.
+class CudaColumnKernel final : public FusedKernel {
+ public:
+  CudaColumnKernel(const MapCall& call, int device)
+      : emitted_(emit_columns(call)),
+        argument_(call, emitted_),
+        sums_(static_cast<int64_t>(call.sums.size())),
+        kernel_(RuntimeCompiler::get().kernel({emitted_.name, emitted_.source}, architecture_of(device), device)) {}
+
+  bool ready() const override { return kernel_->function() != nullptr; }
+  void wait() const override { kernel_->wait(); }
+  std::string source() const override { return emitted_.source; }
+
+  bool run(std::span<void* const> inputs, std::span<void* const> outputs, Stream stream) const override {
+    const ColumnTiling& tiling = emitted_.tiling;
+    ArgumentWords words;
+    if (!argument_.write(words, inputs, outputs, nullptr, nullptr)) return false;
+    std::optional<Scratch> cells;
+    std::optional<Tickets> tickets;
+    if (tiling.parts > 1) {
+      cells.emplace(sums_ * tiling.parts * tiling.part_cells * static_cast<int64_t>(sizeof(double)), stream);
+      tickets.emplace(tiling.tiles, stream);
+      argument_.write(words, inputs, outputs, cells->data(), tickets->data());
+    }
+    lorry::cuda::launch_compiled(stream, {tiling.blocks(), kMapBlock}, kernel_->function(), words.data(),
+                                 argument_.type());
+    return true;
+  }
+
+ private:
+  const EmittedColumns emitted_;
+  const ColumnArgument argument_;
+  const int64_t sums_;
+  const std::shared_ptr<const RuntimeKernel> kernel_;
+};
+
 class CudaRowKernel final : public FusedKernel {
  public:
   CudaRowKernel(const RowCall& call, int device) : emitted_(emit_rows(call)), argument_(call, emitted_) {
@@ -89,16 +127,18 @@ int64_t row_distribution(const RowStep& step, DType dtype, int64_t n, std::strin
 }
 
 std::unique_ptr<const FusedKernel> make(const FusedCall& call, Device device) {
+  if (!call.sums.empty()) return std::make_unique<CudaColumnKernel>(MapCall(call), device.index);
   return std::make_unique<CudaMapKernel>(call, device.index);
 }
 
 }  // namespace
 
 const FusedKernels& fused_kernels() {
-  static constexpr FusedKernels kKernels{
-      .make = make, .make_rows = make_rows, .row_distribution = row_distribution, .warm_up = [] {
-        RuntimeCompiler::get().warm_up();
-      }};
+  static constexpr FusedKernels kKernels{.make = make,
+                                         .make_rows = make_rows,
+                                         .row_distribution = row_distribution,
+                                         .warm_up = [] { RuntimeCompiler::get().warm_up(); },
+                                         .column_sums = true};
   return kKernels;
 }
 

@@ -32,7 +32,7 @@ MapArgument::MapArgument(const MapCall& call, const Walk& walk, const EmittedMap
   const int64_t elements = it.numel();
   words_ = {static_cast<uint64_t>(elements), 0, count};
   words_.resize(first_address + count);
-  for (const EmittedMap::Number& number : emitted.numbers)
+  for (const MapNumber& number : emitted.numbers)
     words_.push_back(bits_of(call.inputs[number.input].number, call.inputs[number.input].dtype, number.as));
   if (emitted.numbers.empty()) words_.push_back(0);
   for (int k = 0; k < it.operands; ++k)

@@ -1,0 +1,138 @@
+#include "lorry/compile/joined.h"
+
+#include <algorithm>
+
+#include "lorry/compile/neighbours.h"
+#include "lorry/ops/internal.h"
+
+namespace lorry::compiler {
+namespace {
+
+using namespace trace;
+
+template <class T>
+const T& attribute(const Node& node, size_t i) {
+  return std::get<T>(node.attributes[i]);
+}
+
+bool is_same(const Argument& a, const Argument& b) {
+  return a.kind == b.kind && a.value_index == b.value_index && a.window.layout == b.window.layout &&
+         a.window.offset == b.window.offset && a.dtype == b.dtype;
+}
+
+/// Whether an argument is a result of a node; where the node has none, whether it is undefined.
+bool is_result(const Argument& x, const Node& node, size_t i, const Graph& graph) {
+  const int32_t v = node.results[i];
+  if (v < 0) return x.kind == Argument::undefined;
+  return x.kind == Argument::value && x.value_index == v && is_whole(x.window, graph.values[static_cast<size_t>(v)]);
+}
+
+// ---- cross entropy --------------------------------------------------------------------------------------------------
+
+/// Whether `backward` computes the gradient of `loss`, with respect to all of x.
+bool is_gradient_of(const Node& backward, const Node& loss, const Graph& graph) {
+  const auto& a = backward.arguments;
+  if (!is_same(a[1], loss.arguments[0]) || !is_same(a[2], loss.arguments[1]) || !is_same(a[3], loss.arguments[2]) ||
+      !is_result(a[4], loss, 1, graph) || !is_result(a[5], loss, 2, graph))
+    return false;
+  return attribute<int64_t>(backward, 0) == attribute<int64_t>(loss, 0) &&
+         attribute<int64_t>(backward, 1) == attribute<int64_t>(loss, 1) &&
+         attribute<double>(backward, 2) == attribute<double>(loss, 2);
+}
+
+void join_cross_entropy(Neighbours& units, int32_t n) {
+  const Node& loss = units.node(n);
+  const Argument& x = loss.arguments[0];
+  if (loss.op != Op::cross_entropy || x.kind != Argument::value || loss.results[1] < 0 ||
+      !has_cross_entropy_with_gradient(x.device))
+    return;
+  const int32_t backward = units.free_reader(x.value_index, Op::cross_entropy_backward, [&](const Node& node) {
+    return node.results[0] >= 0 && is_gradient_of(node, loss, units.graph());
+  });
+  if (backward < 0) return;
+  if (units.host_is_called_between({n, backward}) || !units.may_join({n, backward})) {
+    units.unit(backward).refused = "what it multiplies the gradient with is not known before the loss";
+    return;
+  }
+  Unit& unit = units.join({n, backward});
+  unit.kind = Unit::joined;
+  unit.bytes_saved = units.bytes(x);
+}
+
+void run_cross_entropy(const Node& loss, const Node& backward, Evaluation& evaluation, int32_t step) {
+  const Tensor grad = evaluation.read(backward.arguments[0]), target = evaluation.read(loss.arguments[1]),
+               weight = evaluation.read(loss.arguments[2]);
+  auto made = cross_entropy_with_gradient(grad, evaluation.read_last(loss.arguments[0], step), target, weight,
+                                          attribute<int64_t>(loss, 0), Reduction(attribute<int64_t>(loss, 1)),
+                                          attribute<double>(loss, 2), attribute<DType>(loss, 3));
+  for (size_t i = 0; i < loss.results.size(); ++i)
+    if (loss.results[i] >= 0) evaluation.store(loss.results[i], std::move(made[i]));
+  evaluation.store(backward.results[0], std::move(made[3]));
+}
+
+// ---- gradients of norms ---------------------------------------------------------------------------------------------
+
+/// The operand that an addition adds to a value; null if they are not of the same layout and dtype.
+const Argument* addend_of(const Neighbours& units, const Node& add, int32_t v) {
+  const bool is_first = units.reads_whole(add.arguments[0], v);
+  if (!is_first && !units.reads_whole(add.arguments[1], v)) return nullptr;
+  const Argument& other = add.arguments[is_first ? 1 : 0];
+  const Value& x = units.value(v);
+  if (other.kind != Argument::value || other.value_index == v || other.dtype != x.dtype ||
+      other.window.layout != x.layout || add.results[0] < 0)
+    return nullptr;
+  const Value& sum = units.value(add.results[0]);
+  return sum.dtype == x.dtype && sum.layout == x.layout && x.layout.is_contiguous() ? &other : nullptr;
+}
+
+void join_norm_backward(Neighbours& units, int32_t n) {
+  const Node& norm = units.node(n);
+  if (norm.op != Op::layer_norm_backward || norm.results[0] < 0) return;
+  const int32_t gradient = norm.results[0];
+  if (!has_layer_norm_backward_with_addend(units.value(gradient).device) || units.readers(gradient).size() != 1 ||
+      units.outlives(gradient))
+    return;
+  const int32_t add = units.free_reader(gradient, Op::add,
+                                        [&](const Node& node) { return addend_of(units, node, gradient) != nullptr; });
+  if (add < 0 || units.host_is_called_between({n, add}) || !units.may_join({n, add})) return;
+  Unit& unit = units.join({n, add});
+  unit.kind = Unit::joined;
+  unit.bytes_saved = 2 * units.bytes(gradient);
+}
+
+void run_norm_backward(const Graph& graph, const Node& norm, const Node& add, Evaluation& evaluation) {
+  const bool is_first = add.arguments[0].value_index == norm.results[0] &&
+                        is_whole(add.arguments[0].window, graph.values[static_cast<size_t>(norm.results[0])]);
+  const Tensor addend = evaluation.read(add.arguments[is_first ? 1 : 0]);
+  Tensor inputs[5];
+  for (size_t i = 0; i < 5; ++i) inputs[i] = evaluation.read(norm.arguments[i]);
+  NormGrads made =
+      layer_norm_backward_with_addend(inputs[0], inputs[1], inputs[2], inputs[3], inputs[4], addend,
+                                      attribute<int64_t>(norm, 0), attribute<bool>(norm, 2), attribute<bool>(norm, 3));
+  evaluation.store(add.results[0], std::move(made.x));
+  if (norm.results[1] >= 0) evaluation.store(norm.results[1], std::move(made.weight));
+  if (norm.results[2] >= 0) evaluation.store(norm.results[2], std::move(made.bias));
+}
+
+}  // namespace
+
+void join_operators(const Graph& graph, std::vector<Unit>& units) {
+  Neighbours all(graph, units);
+  for (int32_t n = 0; n < static_cast<int32_t>(graph.nodes.size()); ++n) {
+    if (!all.is_free(n) || all.node(n).form != Node::pure) continue;
+    join_cross_entropy(all, n);
+    join_norm_backward(all, n);
+  }
+  all.finish();
+}
+
+void run_joined(const Graph& graph, const Unit& unit, Evaluation& evaluation, int32_t step) {
+  const Node &first = graph.nodes[static_cast<size_t>(unit.nodes[0])],
+             &second = graph.nodes[static_cast<size_t>(unit.nodes[1])];
+  if (first.op == Op::cross_entropy)
+    run_cross_entropy(first, second, evaluation, step);
+  else
+    run_norm_backward(graph, first, second, evaluation);
+}
+
+}  // namespace lorry::compiler

@@ -1,0 +1,24 @@
+#pragma once
+
+// Operators that one kernel of the library computes together:
+//
+//   cross_entropy(x), its backward    one pass over x; the gradient is written over x if nothing else reads it
+//   layer_norm_backward -> add        the gradient of a residual connection
+//
+// They give the bits of the operators.
+
+#include <vector>
+
+#include "lorry/compile/fuse.h"
+#include "lorry/trace/evaluation.h"
+
+namespace lorry::compiler {
+
+/// Joins units of one node that a library runs into units of kind Unit::joined. The units are those of fuse(), and stay
+/// in an order in which they can run.
+void join_operators(const trace::Graph& graph, std::vector<Unit>& units);
+
+/// Runs such a unit as a step.
+void run_joined(const trace::Graph& graph, const Unit& unit, trace::Evaluation& evaluation, int32_t step);
+
+}  // namespace lorry::compiler

@@ -1,0 +1,199 @@
+// Operators that one kernel computes together, and the choice among ways to run a program: the bits of the operators.
+
+#include "lorry/compile/joined.h"
+
+#include <gtest/gtest.h>
+
+#include "lorry/compile/compile.h"
+#include "lorry/compile/program.h"
+#include "lorry/ops/internal.h"
+#include "tests/compile/fused_devices.h"
+#include "tests/trace/support.h"
+
+namespace lorry::test {
+namespace {
+
+int joined_units(const compiler::Program& program) {
+  return static_cast<int>(
+      std::ranges::count(program.units(), compiler::Unit::joined, [](const auto& u) { return u.kind; }));
+}
+
+/// Expects the same bits of a function and of its program over other elements. Returns the number of joined units.
+int expect_joined(const MakeArguments& make, const Function& f) {
+  const Traced traced = run_traced(make, f, 1);
+  const compiler::Program program(traced.graph);
+  SCOPED_TRACE(trace::to_string(program.graph()) + program.explain());
+  for (const uint64_t seed : {1, 2}) {
+    const Outcome expected = run_plain(make, f, seed);
+    Outcome got{.results = {}, .arguments = make(seed)};
+    run_seeded(seed, got, [&](const Tensors& arguments) { return program.run(arguments); });
+    expect_same(got, expected, "joined");
+  }
+  return joined_units(program);
+}
+
+struct LossCase {
+  Dims sizes;
+  Reduction reduction = Reduction::mean;
+  double smoothing = 0;
+  bool weights = false, ignores = false;
+};
+
+/// Logits that are computed, and their loss and gradient, as a training step makes them.
+Function loss_and_gradient(const LossCase& c) {
+  return [c](const Tensors& x) {
+    const Tensor logits = (x[0] * 2).detach().requires_grad_();
+    const Tensor loss =
+        cross_entropy(logits, x[1], c.weights ? x[2] : Tensor(), c.ignores ? 1 : -100, c.reduction, c.smoothing);
+    const Tensor scaled = c.reduction == Reduction::none ? loss.sum() : loss * 0.5;
+    return Tensors{loss.detach(), autograd::grad({scaled}, {logits})[0]};
+  };
+}
+
+TEST(JoinedOperators, cross_entropy_and_its_gradient) {
+  const bool has = has_cross_entropy_with_gradient(default_device());
+  const std::vector<LossCase> cases{
+      {{5, 7}},
+      {{300, 33}, Reduction::sum},
+      {{70, 1000}, Reduction::none},
+      {{64, 4096}, Reduction::mean, 0.1},
+      {{37, 513}, Reduction::mean, 0.2, true, true},
+      {{20, 50257}, Reduction::mean, 0, false, true},
+      {{9, 64}, Reduction::sum, 0, true},
+      {{4, 11, 6}},
+      {{1, 1}},
+  };
+  for (const LossCase& c : cases)
+    for (const DType dtype : {kF32, kBF16, kF16, kF64}) {
+      SCOPED_TRACE(fmt::format("{} {} reduction {}", dtype, c.sizes, static_cast<int>(c.reduction)));
+      const MakeArguments make = [&](uint64_t seed) {
+        manual_seed(seed);
+        Dims samples = c.sizes;
+        samples.erase(1);
+        return Tensors{randn(c.sizes).to(dtype), randint(0, c.sizes[1], samples), rand({c.sizes[1]}).to(dtype)};
+      };
+      EXPECT_EQ(expect_joined(make, loss_and_gradient(c)), has ? 1 : 0);
+    }
+}
+
+TEST(JoinedOperators, write_the_gradient_over_logits_that_nobody_reads_again) {
+  if (!default_device().is_cuda()) GTEST_SKIP() << "no such kernel on " << default_device();
+  const MakeArguments make = [](uint64_t seed) {
+    manual_seed(seed);
+    return Tensors{randn({512, 4096}), randint(0, 4096, {512})};
+  };
+  const Function step = loss_and_gradient({{512, 4096}});
+  const compiler::Program program(run_traced(make, step, 1).graph);
+  const Tensors arguments = make(2);
+  const auto peak_of = [&](const auto& run) {
+    memory::reset_peak(default_device());
+    const int64_t before = memory::stats(default_device()).allocated;
+    const Tensors results = run();
+    return memory::stats(default_device()).peak_allocated - before;
+  };
+  const int64_t logits = 512 * 4096 * 4;
+  EXPECT_GE(peak_of([&] { return step(arguments); }), 2 * logits);
+  EXPECT_LT(peak_of([&] { return program.run(arguments); }), 2 * logits);
+  // a reader of the logits, and an argument, keep theirs
+  EXPECT_EQ(expect_joined(make,
+                          [&](const Tensors& x) {
+                            const Tensor logits = (x[0] * 2).detach().requires_grad_();
+                            const Tensor loss = cross_entropy(logits, x[1]);
+                            return Tensors{autograd::grad({loss}, {logits})[0], logits.detach().cumsum(1)};
+                          }),
+            1);
+  EXPECT_EQ(expect_joined(make,
+                          [&](const Tensors& x) {
+                            const Tensor logits = x[0].detach().requires_grad_();
+                            return Tensors{autograd::grad({cross_entropy(logits, x[1])}, {logits})[0]};
+                          }),
+            1);
+}
+
+TEST(JoinedOperators, a_gradient_that_depends_on_the_loss_is_computed_after_it) {
+  const MakeArguments make = [](uint64_t seed) {
+    manual_seed(seed);
+    return Tensors{randn({30, 40}), randint(0, 40, {30})};
+  };
+  EXPECT_EQ(expect_joined(make,
+                          [](const Tensors& x) {
+                            const Tensor logits = (x[0] * 2).detach().requires_grad_();
+                            const Tensor loss = cross_entropy(logits, x[1]);
+                            return Tensors{autograd::grad({loss.square()}, {logits})[0]};
+                          }),
+            0);
+}
+
+TEST(JoinedOperators, gradients_of_norms_and_of_the_connections_around_them) {
+  const bool has = has_layer_norm_backward_with_addend(default_device());
+  for (const Dims& sizes : {Dims{6, 8}, Dims{3, 5, 768}, Dims{40, 100}, Dims{7, 33}, Dims{2, 3000}, Dims{130, 64}})
+    for (const DType dtype : {kF32, kBF16, kF16, kF64})
+      for (const bool rms : {false, true}) {
+        SCOPED_TRACE(fmt::format("{} {}", dtype, sizes));
+        const int64_t n = sizes[sizes.size() - 1];
+        const MakeArguments make = [&](uint64_t seed) {
+          manual_seed(seed);
+          return Tensors{randn(sizes).to(dtype), randn({n}).to(dtype), randn({n}).to(dtype)};
+        };
+        const int joined = expect_joined(make, [&](const Tensors& arguments) {
+          Tensors x;
+          for (const Tensor& a : arguments) x.push_back((a + 0).detach().requires_grad_());
+          const Tensor normal = rms ? rms_norm(x[0], {n}, x[1]) : layer_norm(x[0], {n}, x[1], x[2]);
+          const Tensor loss = (normal.square() + x[0].cumsum(0)).sum();  // x[0] passes beside the norm
+          return autograd::grad({loss}, rms ? Tensors{x[0], x[1]} : x);
+        });
+        if (dtype != kF64) {
+          EXPECT_EQ(joined, has ? 1 : 0);
+        }
+      }
+}
+
+TEST(MaxAutotune, times_the_ways_and_goes_on_with_one) {
+  LORRY_NEEDS_FUSED_KERNELS();
+  const auto f = [](const Tensor& x, const Tensor& w) { return softmax(gelu(x.matmul(w) * 2 + 1, "tanh") - x, -1); };
+  const auto tuned = compile(f, {.epilogues = false, .max_autotune = true});
+  for (int call = 0; call < 14; ++call) {
+    const Tensor x = randn({64, 64}), w = randn({64, 64});
+    EXPECT_EQ(bits_of(tuned(x, w)), bits_of(f(x, w))) << call;
+  }
+  EXPECT_NE(tuned.explain().find("the fastest of 2 ways"), std::string::npos) << tuned.explain();
+  EXPECT_EQ(tuned.stats().hits, 13);
+}
+
+TEST(MaxAutotune, trains_with_the_same_bits) {
+  LORRY_NEEDS_FUSED_KERNELS();
+  std::vector<std::string> bits[2];
+  for (const bool tuned : {false, true}) {
+    manual_seed(1);
+    const Tensor w = randn({24, 24}).requires_grad_();
+    const auto f = [&](const Tensor& x) { return (x.matmul(w).tanh() * 2 + x).square().mean(); };
+    const auto compiled = compile(f, {.epilogues = false, .max_autotune = true});
+    for (int call = 0; call < 14; ++call) {
+      const Tensor x = randn({8, 24}), loss = tuned ? compiled(x) : f(x);
+      loss.backward();
+      bits[tuned].push_back(bits_of(loss) + bits_of(w.grad()));
+      w.set_grad({});
+    }
+  }
+  EXPECT_EQ(bits[1], bits[0]);
+}
+
+TEST(Tuner, takes_turns_and_keeps_the_fastest) {
+  compiler::Tuner tuner(3);
+  EXPECT_EQ(tuner.best(), 0u);
+  int runs = 0;
+  while (const auto way = tuner.begin()) {
+    EXPECT_FALSE(tuner.begin()) << "one at a time";
+    if (++runs == 5) {
+      tuner.end({});  // the run threw: it is tried again
+      continue;
+    }
+    tuner.end(runs <= 3 ? 9.0 : *way == 1 ? 1.0 : 2.0);
+  }
+  EXPECT_EQ(runs, 13);
+  EXPECT_EQ(tuner.best(), 1u);
+  EXPECT_TRUE(compiler::Tuner(1).done());
+}
+
+}  // namespace
+}  // namespace lorry::test
