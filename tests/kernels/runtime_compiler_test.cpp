@@ -175,6 +175,49 @@ TEST_F(RuntimeCompilerTest, warms_up_once) {
   EXPECT_EQ(compiled_, 2);
 }
 
+TEST_F(RuntimeCompilerTest, a_compiler_that_is_missing_refuses_kernels_and_ends_nothing) {
+  RuntimeCompiler::Parts missing = parts();
+  missing.compile = [this](const std::string&, const std::string&) -> Compiled {
+    ++compiled_;
+    throw Error("nvrtc: the library is missing");
+  };
+  RuntimeCompiler compiler(std::move(missing), cache_);
+  compiler.warm_up();
+  const auto kernel = compiler.kernel({"k", "x"}, "sm_90", 0);
+  kernel->wait();
+  EXPECT_EQ(kernel->function(), nullptr);
+  EXPECT_NE(kernel->refused().find("the library is missing"), std::string::npos);
+  while (compiled_ < 2) std::this_thread::yield();
+}
+
+TEST_F(RuntimeCompilerTest, a_handler_of_events_that_throws_ends_nothing) {
+  struct Restore {
+    events::Handler before;
+    ~Restore() { events::set_handler(before); }
+  } const restore{events::set_handler([](const events::Event&) { throw std::runtime_error("no"); })};
+  RuntimeCompiler compiler(parts(1), cache_);
+  const auto bad = compiler.kernel({"k", "bad"}, "sm_90", 0), good = compiler.kernel({"k", "x"}, "sm_90", 0);
+  bad->wait(), good->wait();
+  EXPECT_EQ(bad->refused(), "line 1: no such word");
+  EXPECT_EQ(text_of(*good), "x for sm_90");
+}
+
+/// Two jobs are compiled at the same time, although a thread is there already: the first waits for the second.
+TEST_F(RuntimeCompilerTest, a_busy_thread_does_not_make_others_wait) {
+  std::promise<void> second;
+  RuntimeCompiler::Parts both = parts();
+  both.compile = [&](const std::string& source, const std::string&) {
+    if (source == "first") second.get_future().wait();
+    if (source == "second") second.set_value();
+    return Compiled{source, ""};
+  };
+  RuntimeCompiler compiler(std::move(both), cache_);
+  compiler.kernel({"k", "before"}, "sm_90", 0)->wait();
+  const auto first = compiler.kernel({"k", "first"}, "sm_90", 0);
+  compiler.kernel({"k", "second"}, "sm_90", 0)->wait();
+  first->wait();
+}
+
 TEST_F(RuntimeCompilerTest, does_not_warm_up_where_the_disk_has_kernels) {
   std::string folder = (std::filesystem::temp_directory_path() / "lorry-warm-XXXXXX").string();
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);

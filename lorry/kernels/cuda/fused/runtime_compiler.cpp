@@ -140,12 +140,20 @@ std::shared_ptr<const RuntimeKernel> RuntimeCompiler::kernel(const KernelSource&
              .compiler = parts_.compiler,
              .flags = fmt::format("{}", fmt::join(kFlags, " ")),
              .emitter_version = emitter_version()};
-  if (!load_cached(job)) enqueue(std::move(job));
+  try {
+    if (!load_cached(job)) enqueue(std::move(job));
+  } catch (const std::exception& error) {  // no memory, or no thread
+    refuse(source, *made, error.what());
+  }
   return made;
 }
 
 void RuntimeCompiler::warm_up() {
-  if (!cache_.has_files()) enqueue({});
+  try {
+    if (!cache_.has_files()) enqueue({});
+  } catch (const std::exception&) {
+    // The first compilation reports what is wrong.
+  }
 }
 
 void RuntimeCompiler::enqueue(Job job) {
@@ -156,7 +164,7 @@ void RuntimeCompiler::enqueue(Job job) {
     return;
   }
   jobs_.push_back(std::move(job));
-  if (threads_.size() < static_cast<size_t>(parts_.threads) && threads_.size() < jobs_.size()) {
+  if (threads_.size() < static_cast<size_t>(parts_.threads) && idle_ < jobs_.size()) {
     // Block signals, so that the program's own threads handle them.
     sigset_t all, before;
     sigfillset(&all);
@@ -179,7 +187,9 @@ void RuntimeCompiler::work() {
     Job job;
     {
       std::unique_lock lock(mutex_);
+      ++idle_;
       jobs_come_.wait(lock, [&] { return ends_ || !jobs_.empty(); });
+      --idle_;
       if (ends_) return;
       job = std::move(jobs_.front());
       jobs_.pop_front();
@@ -188,28 +198,43 @@ void RuntimeCompiler::work() {
   }
 }
 
+/// Throws nothing: the thread would end the process.
 void RuntimeCompiler::run(const Job& job) {
-  if (job.kernel == nullptr) {
-    parts_.compile("__global__ void warm_up() {}", "sm_90");
-    return;
-  }
-  std::string why;
+  std::string cubin, why;
   try {
-    Compiled made = parts_.compile(job.source.text, job.key.architecture);
-    if (!made.cubin.empty()) {
-      load(job, made.cubin);
-      cache_.put(job.key, std::move(made.cubin));
+    if (job.kernel == nullptr) {
+      parts_.compile("__global__ void warm_up() {}", "sm_90");
       return;
     }
+    Compiled made = parts_.compile(job.source.text, job.key.architecture);
+    if (!made.cubin.empty()) load(job, made.cubin);
+    cubin = std::move(made.cubin);
     why = std::move(made.log);
   } catch (const std::exception& error) {
     why = error.what();
   }
-  const std::string path = write_refused(job.source.text);
+  if (job.kernel == nullptr) return;  // the first compilation reports what is wrong
+  try {
+    if (cubin.empty())
+      refuse(job.source, *job.kernel, why);
+    else
+      cache_.put(job.key, std::move(cubin));
+  } catch (...) {
+    // An event handler threw, or there is no memory. The kernel has its state.
+  }
+}
+
+/// Reports by an event that a kernel could not be compiled.
+void RuntimeCompiler::refuse(const KernelSource& source, RuntimeKernel& kernel, const std::string& why) {
+  struct Finish {
+    RuntimeKernel& kernel;
+    const std::string& why;
+    ~Finish() { kernel.finish(RuntimeKernel::State::refused, nullptr, why); }
+  } finish{kernel, why};
+  const std::string path = write_refused(source.text);
   events::emit(events::Kind::warning, "compile",
                fmt::format("{} could not be compiled, so its operators run one by one; its source is in {}: {}",
-                           job.source.name, path.empty() ? "no file" : path, why));
-  job.kernel->finish(RuntimeKernel::State::refused, nullptr, std::move(why));
+                           source.name, path.empty() ? "no file" : path, why));
 }
 
 /// Returns false if the kernel is not in the cache, or cannot be loaded; then it must be compiled.

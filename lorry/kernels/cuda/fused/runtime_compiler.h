@@ -90,6 +90,7 @@ class RuntimeCompiler {
   void enqueue(Job job);
   void work();
   void run(const Job& job);
+  static void refuse(const KernelSource& source, RuntimeKernel& kernel, const std::string& why);
   bool load_cached(const Job& job);
   void load(const Job& job, const std::string& cubin) const;
 
@@ -99,6 +100,7 @@ class RuntimeCompiler {
   std::condition_variable jobs_come_;
   std::deque<Job> jobs_;
   std::vector<std::thread> threads_;
+  size_t idle_ = 0;  ///< threads that wait for jobs
   bool ends_ = false, warm_ = false;
   std::unordered_map<std::string, std::shared_ptr<RuntimeKernel>> kernels_;  ///< by source and device
 };
