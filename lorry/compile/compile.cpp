@@ -153,6 +153,9 @@ struct CompiledFunction::Cache {
 
   std::shared_ptr<const Recorded> find(uint64_t hash, std::span<const Tensor> arguments, const CompileKey& key) const;
   std::string why_recorded(std::span<const Tensor> arguments) const;
+  /// Calls the function, and adds a recording of the call.
+  std::vector<Tensor> record(uint64_t hash, std::span<const Tensor> arguments, const CompileKey& key,
+                             FunctionRef function);
   void add(std::shared_ptr<Recorded> made);
 
  private:
@@ -191,6 +194,48 @@ std::string CompiledFunction::Cache::why_recorded(std::span<const Tensor> argume
   return reason.empty() ? "other numbers among the arguments, other modes or default device, or other arguments that "
                           "require gradients"
                         : reason;
+}
+
+std::vector<Tensor> CompiledFunction::Cache::record(uint64_t hash, std::span<const Tensor> arguments,
+                                                    const CompileKey& key, FunctionRef function) {
+  if (!arguments.empty()) warm_up(arguments[0].device());
+  const auto made =
+      std::make_shared<Recorded>(hash, t_modes & kRecordedModes, default_device(), key, gradients_required(arguments));
+  made->reason = why_recorded(arguments);
+  trace::Recorder recorder(arguments);
+  const std::vector<Tensor> results = function();
+  compiler::Differentiation gradients = compiler::differentiation_of(recorder, arguments, results);
+  std::vector<Tensor> made_here = results;
+  if (!gradients.results.empty())
+    std::ranges::move(compiler::record_backward(recorder, arguments, results, gradients),
+                      std::back_inserter(made_here));
+  const trace::Recording recording = recorder.finish(made_here);
+  ++recordings;
+  try {
+    const trace::Graph graph = trace::functionalise(recording);
+    const compiler::ProgramOptions how = program_options(options);
+    if (gradients.results.empty())
+      made->set(std::make_shared<const compiler::Program>(graph, how));
+    else
+      made->set(std::make_shared<const compiler::DifferentiableProgram>(graph, arguments.size(), results.size(),
+                                                                        gradients, how));
+  } catch (const CompileError& error) {
+    made->refused = error.what();
+    if (!recording.may_initialise) made->attempts = kAttempts;
+  } catch (const std::exception& error) {  // the function has run, so its results must not be lost
+    made->refused = error.what();
+    made->attempts = kAttempts;
+  }
+  if (!made->reason.empty())
+    events::emit(events::Kind::warning, "compile", fmt::format("recorded again: {}", made->reason));
+  add(made);
+  if (options.wait) made->wait();
+  if (made->program == nullptr && made->attempts >= kAttempts) {
+    if (options.fullgraph) raise_as<CompileError>("compile", "fullgraph: {}", made->refused);
+    events::emit(events::Kind::warning, "compile",
+                 fmt::format("the function is not one graph, so its operators are deferred: {}", made->refused));
+  }
+  return results;
 }
 
 void CompiledFunction::Cache::add(std::shared_ptr<Recorded> made) {
@@ -275,45 +320,13 @@ std::vector<Tensor> CompiledFunction::call(std::span<const Tensor> arguments, co
     return results;
   }
   if (found != nullptr && (found->program != nullptr || found->attempts >= kAttempts)) {
+    if (found->program == nullptr && cache_->options.fullgraph)
+      raise_as<CompileError>("compile", "fullgraph: {}", found->refused);
     ++cache_->eager_calls;
     return function();
   }
 
-  if (!arguments.empty()) warm_up(arguments[0].device());
-  const auto made =
-      std::make_shared<Recorded>(hash, t_modes & kRecordedModes, default_device(), key, gradients_required(arguments));
-  made->reason = cache_->why_recorded(arguments);
-  trace::Recorder recorder(arguments);
-  const std::vector<Tensor> results = function();
-  compiler::Differentiation gradients = compiler::differentiation_of(recorder, arguments, results);
-  std::vector<Tensor> made_here = results;
-  if (!gradients.results.empty())
-    std::ranges::move(compiler::record_backward(recorder, arguments, results, gradients),
-                      std::back_inserter(made_here));
-  const trace::Recording recording = recorder.finish(made_here);
-  ++cache_->recordings;
-  try {
-    const trace::Graph graph = trace::functionalise(recording);
-    const compiler::ProgramOptions options = program_options(cache_->options);
-    if (gradients.results.empty())
-      made->set(std::make_shared<const compiler::Program>(graph, options));
-    else
-      made->set(std::make_shared<const compiler::DifferentiableProgram>(graph, arguments.size(), results.size(),
-                                                                        gradients, options));
-  } catch (const CompileError& error) {
-    made->refused = error.what();
-    if (!recording.may_initialise) made->attempts = kAttempts;
-  }
-  if (!made->reason.empty())
-    events::emit(events::Kind::warning, "compile", fmt::format("recorded again: {}", made->reason));
-  cache_->add(made);
-  if (cache_->options.wait) made->wait();
-  if (made->program == nullptr && made->attempts >= kAttempts) {
-    if (cache_->options.fullgraph) raise_as<CompileError>("compile", "fullgraph: {}", made->refused);
-    events::emit(events::Kind::warning, "compile",
-                 fmt::format("the function is not one graph, so its operators are deferred: {}", made->refused));
-  }
-  return results;
+  return cache_->record(hash, arguments, key, function);
 }
 
 std::string CompiledFunction::sources() const {

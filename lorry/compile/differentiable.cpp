@@ -87,7 +87,7 @@ std::vector<Tensor> record_backward(trace::Recorder& recorder, std::span<const T
     }
   try {
     return autograd::grad(roots, inputs, ones, {.retain_graph = true, .stop_at_inputs = true, .allow_unused = true});
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {  // also a user's own, which a call that is not differentiated never meets
     trace::Recorder::refuse(fmt::format("its backward fails: {}", error.what()));
     return {};
   }

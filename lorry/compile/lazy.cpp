@@ -374,7 +374,8 @@ const Segment& LazyRun::segment() {
     if (function_.wait_) made.program->wait();
     if (std::ranges::any_of(made.program->units(), [](const Unit& u) { return u.nodes.size() > 1; }))
       function_.fuses_ = true;
-  } catch (const CompileError&) {  // the calls run one by one
+  } catch (const std::exception&) {  // the calls run one by one
+    made.program = nullptr;
   }
   made.needed = std::move(results);
   return made;

@@ -147,6 +147,8 @@ bool Guard::check_captured(std::span<const Tensor> arguments, const Fail& fail) 
       fail("a captured tensor is no longer used by anybody else: the function reads another one now; it was {}", x);
     else if (argument < 0 && captured->has_other_memory())
       fail("a captured tensor has other memory than when it was recorded; got {}", x);
+    else if (captured->has_other_layout())
+      fail("a captured tensor has another layout than when it was recorded; got {}", x);
     else if (argument >= 0 && x.storage().id() != arguments[static_cast<size_t>(argument)].storage().id())
       fail("argument {} does not share memory with a captured tensor as the recorded one did; got {}", argument, x);
     else if (captured->is_frozen && x.requires_grad())

@@ -317,6 +317,22 @@ TEST(CompiledGradients, of_functions_of_ones_own) {
   expect_same_gradients(f, leaves({{70}, {70}}));
 }
 
+struct NoBackward : autograd::Function<NoBackward> {
+  static Tensor forward(autograd::Context&, const Tensor& x) { return x * 2; }
+  static std::vector<Tensor> backward(autograd::Context&, const std::vector<Tensor>&) {
+    throw std::runtime_error("there is no backward");
+  }
+};
+
+TEST(CompiledGradients, a_backward_that_throws_throws_where_it_is_wanted_only) {
+  const auto f = compile([](const Tensor& x) { return NoBackward::apply(x + 1).exp() * 3; });
+  for (int k = 0; k < 5; ++k) {
+    const Tensor x = randn({50}).requires_grad_(), y = f(x);
+    EXPECT_EQ(bits_of(y), bits_of(((x + 1) * 2).exp() * 3));
+    EXPECT_THROW(y.sum().backward(), std::runtime_error);
+  }
+}
+
 TEST(CompiledGradients, of_checkpoints) {
   const auto f =
       compile([](const Tensor& x) { return autograd::checkpoint([&] { return (x * 2 + 1).exp().sin(); }) * 3; });
